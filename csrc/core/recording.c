@@ -1,0 +1,294 @@
+/* A recording: building its tables, freeing it, and checking what it promises.
+ *
+ * Owns the arena behind the strings; knows neither sources nor files. */
+#include "recording.h"
+
+#include <string.h>
+
+#include "base.h"
+
+#define CHUNK_BYTES ((size_t)64 * 1024)
+
+typedef struct chunk {
+    struct chunk *next;
+    size_t used; /* bytes */
+    size_t size; /* bytes */
+    char bytes[];
+} chunk;
+
+/* The string bytes, and the capacities that the public columns have no field for. */
+typedef struct arena {
+    chunk *chunks; /* the newest first */
+    size_t string_capacity;
+    size_t frame_capacity;
+    size_t stack_capacity;
+} arena;
+
+static char *
+arena_take(arena *store, size_t bytes)
+{
+    chunk *newest = store->chunks;
+    if (newest == NULL || newest->size - newest->used < bytes) {
+        size_t size = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
+        if (size > SIZE_MAX - sizeof(chunk)) {
+            return NULL;
+        }
+        newest = ml_alloc(sizeof(chunk) + size);
+        if (newest == NULL) {
+            return NULL;
+        }
+        newest->next = store->chunks;
+        newest->used = 0;
+        newest->size = size;
+        store->chunks = newest;
+    }
+    char *taken = newest->bytes + newest->used;
+    newest->used += bytes;
+    return taken;
+}
+
+static void
+arena_free(arena *store)
+{
+    if (store == NULL) {
+        return;
+    }
+    chunk *at = store->chunks;
+    while (at != NULL) {
+        chunk *next = at->next;
+        ml_free(at);
+        at = next;
+    }
+    ml_free(store);
+}
+
+int
+ml_recording_new(ml_recording **out)
+{
+    ml_recording *recording = ml_alloc_zeroed(1, sizeof(*recording));
+    if (recording == NULL) {
+        return ML_ENOMEM;
+    }
+    uint32_t id;
+    recording->arena = ml_alloc_zeroed(1, sizeof(arena));
+    if (recording->arena == NULL
+        || ml_recording_add_string(recording, "", 0, &id) != 0
+        || ml_recording_add_frame(recording, (ml_frame){0}, &id) != 0
+        || ml_recording_add_stack(recording, (ml_stack){0}, &id) != 0) {
+        ml_recording_free(recording);
+        return ML_ENOMEM;
+    }
+    *out = recording;
+    return 0;
+}
+
+void
+ml_recording_free(ml_recording *recording)
+{
+    if (recording == NULL) {
+        return;
+    }
+    for (size_t i = 0; recording->devices != NULL && i < recording->device_count; i++) {
+        ml_device_trace *device = &recording->devices[i];
+        ml_free(device->events);
+        ml_free(device->segments);
+        ml_free(device->blocks);
+        ml_free(device->tags);
+    }
+    ml_free(recording->devices);
+    ml_free(recording->strings);
+    ml_free(recording->frames);
+    ml_free(recording->stacks);
+    ml_free(recording->settings);
+    ml_free(recording->annotations);
+    arena_free(recording->arena);
+    ml_free(recording);
+}
+
+int
+ml_recording_add_string(ml_recording *recording, const char *bytes, size_t length,
+                        uint32_t *id)
+{
+    arena *store = recording->arena;
+    if (length > UINT32_MAX || recording->string_count >= UINT32_MAX) {
+        return ML_EFULL;
+    }
+    if (ml_grow((void **)&recording->strings, &store->string_capacity,
+                recording->string_count + 1, sizeof(*recording->strings)) != 0) {
+        return ML_ENOMEM;
+    }
+    char *copy = arena_take(store, length);
+    if (copy == NULL) {
+        return ML_ENOMEM;
+    }
+    if (length != 0) {
+        memcpy(copy, bytes, length);
+    }
+    recording->strings[recording->string_count] =
+        (ml_string){.bytes = copy, .length = (uint32_t)length};
+    *id = (uint32_t)recording->string_count++;
+    return 0;
+}
+
+int
+ml_recording_add_frame(ml_recording *recording, ml_frame frame, uint32_t *id)
+{
+    arena *store = recording->arena;
+    if (recording->frame_count >= UINT32_MAX) {
+        return ML_EFULL;
+    }
+    if (ml_grow((void **)&recording->frames, &store->frame_capacity,
+                recording->frame_count + 1, sizeof(*recording->frames)) != 0) {
+        return ML_ENOMEM;
+    }
+    recording->frames[recording->frame_count] = frame;
+    *id = (uint32_t)recording->frame_count++;
+    return 0;
+}
+
+int
+ml_recording_add_stack(ml_recording *recording, ml_stack stack, uint32_t *id)
+{
+    arena *store = recording->arena;
+    if (recording->stack_count >= UINT32_MAX) {
+        return ML_EFULL;
+    }
+    if (ml_grow((void **)&recording->stacks, &store->stack_capacity,
+                recording->stack_count + 1, sizeof(*recording->stacks)) != 0) {
+        return ML_ENOMEM;
+    }
+    recording->stacks[recording->stack_count] = stack;
+    *id = (uint32_t)recording->stack_count++;
+    return 0;
+}
+
+static bool
+tables_hold(const ml_recording *recording)
+{
+    if (recording->string_count == 0 || recording->strings[0].length != 0
+        || recording->frame_count == 0 || recording->stack_count == 0
+        || recording->stacks[0].parent != 0 || recording->stacks[0].frame != 0
+        || memchr(recording->source, '\0', sizeof(recording->source)) == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < recording->frame_count; i++) {
+        const ml_frame *frame = &recording->frames[i];
+        if (frame->name >= recording->string_count
+            || frame->filename >= recording->string_count) {
+            return false;
+        }
+    }
+    for (size_t i = 1; i < recording->stack_count; i++) {
+        const ml_stack *stack = &recording->stacks[i];
+        if (stack->parent >= i || stack->frame >= recording->frame_count) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < recording->annotation_count; i++) {
+        const ml_annotation *annotation = &recording->annotations[i];
+        if (annotation->name >= recording->string_count || annotation->end > 1) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < recording->setting_count; i++) {
+        const ml_setting *setting = &recording->settings[i];
+        if (setting->key >= recording->string_count
+            || setting->text >= recording->string_count || setting->kind == '\0'
+            || strchr("bifsd", setting->kind) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+events_hold(const ml_recording *recording, const ml_device_trace *device)
+{
+    for (size_t i = 0; i < device->event_count; i++) {
+        const ml_event *event = &device->events[i];
+        if (event->stack >= recording->stack_count
+            || event->origin_stack >= recording->stack_count
+            || event->metadata >= recording->string_count
+            || event->action >= ML_ACTION_COUNT) {
+            return false;
+        }
+    }
+    uint64_t position = 0;
+    for (size_t i = 0; i < device->tag_count; i++) {
+        const ml_tag *tag = &device->tags[i];
+        if (tag->position < position || tag->position > device->event_count
+            || tag->name >= recording->string_count
+            || tag->category >= ML_CATEGORY_COUNT) {
+            return false;
+        }
+        position = tag->position;
+    }
+    return true;
+}
+
+static bool
+memory_holds(const ml_recording *recording, const ml_device_trace *device)
+{
+    size_t next_block = 0;
+    for (size_t i = 0; i < device->segment_count; i++) {
+        const ml_segment *segment = &device->segments[i];
+        if (segment->stack >= recording->stack_count
+            || segment->total > UINT64_MAX - segment->addr
+            || (i != 0 && segment->addr <= device->segments[i - 1].addr)
+            || segment->first_block != next_block
+            || segment->block_count > device->block_count - next_block) {
+            return false;
+        }
+        uint64_t end = segment->addr + segment->total;
+        uint64_t low = segment->addr;
+        for (size_t b = 0; b < segment->block_count; b++) {
+            const ml_block *block = &device->blocks[next_block + b];
+            if (block->addr < low || block->addr > end
+                || block->size > end - block->addr
+                || block->stack >= recording->stack_count
+                || block->state > ML_BLOCK_PENDING_FREE) {
+                return false;
+            }
+            low = block->addr + block->size;
+        }
+        next_block += segment->block_count;
+    }
+    return next_block == device->block_count;
+}
+
+int
+ml_recording_validate(const ml_recording *recording)
+{
+    if (!tables_hold(recording)) {
+        return ML_EFORMAT;
+    }
+    for (size_t i = 0; i < recording->device_count; i++) {
+        const ml_device_trace *device = &recording->devices[i];
+        if (!events_hold(recording, device) || !memory_holds(recording, device)) {
+            return ML_EFORMAT;
+        }
+    }
+    return 0;
+}
+
+const char *
+ml_action_text(unsigned action)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_ACTIONS(XX)
+#undef XX
+    };
+    return texts[action < ML_ACTION_COUNT ? action : ML_ACTION_OTHER];
+}
+
+const char *
+ml_category_text(unsigned category)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_CATEGORIES(XX)
+#undef XX
+    };
+    return texts[category < ML_CATEGORY_COUNT ? category : ML_CATEGORY_UNKNOWN];
+}
