@@ -1,0 +1,258 @@
+"""Builds memlab's native parts; what the package is stands in pyproject.toml.
+
+memlab._core               csrc/core/*.c and csrc/py/*.c, always
+memlab/libmemlab_phantom.so  csrc/phantom/*.c, on Linux x86-64
+memlab._torch              csrc/torch/*.cpp, where torch can be imported
+
+Read from the environment:
+MEMLAB_TORCH=auto|0|1      build memlab._torch: where torch is found, never, or fail
+MEMLAB_WERROR=1            warnings are errors
+MEMLAB_DEBUG=1             no optimisation, all assertions
+MEMLAB_SANITIZE=address,undefined
+MEMLAB_COVERAGE=1          instrument for gcov
+CC, CFLAGS, LDFLAGS        as everywhere
+"""
+
+import glob
+import hashlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+CORE = "memlab._core"
+PHANTOM = "memlab.libmemlab_phantom"
+TORCH = "memlab._torch"
+
+
+def flag(name):
+    """Whether the environment variable NAME is set to something else than 0."""
+    return os.environ.get(name, "0") not in ("", "0")
+
+
+def c_sources(*folders):
+    return [f for folder in folders for f in sorted(glob.glob(f"csrc/{folder}/*.c"))]
+
+
+def mode_flags():
+    """Flags that every C file takes, from the MEMLAB_* variables."""
+    if flag("MEMLAB_DEBUG"):
+        flags = ["-O0", "-g3", "-UNDEBUG", "-DML_DEBUG=3"]
+    else:
+        flags = ["-O2"]
+    if flag("MEMLAB_WERROR"):
+        flags.append("-Werror")
+    return flags
+
+
+def instrument_flags():
+    """Flags of the core that compiling and linking share."""
+    flags = []
+    if os.environ.get("MEMLAB_SANITIZE"):
+        flags.append("-fsanitize=" + os.environ["MEMLAB_SANITIZE"])
+        flags.append("-fno-omit-frame-pointer")
+    if flag("MEMLAB_COVERAGE"):
+        flags.append("--coverage")
+    return flags
+
+
+def torch_extension():
+    """[the memlab._torch extension], or [] with one printed line that says why."""
+    wanted = os.environ.get("MEMLAB_TORCH", "auto")
+    if wanted not in ("auto", "0", "1"):
+        raise SystemExit(f"memlab: MEMLAB_TORCH={wanted}: expected auto, 0 or 1")
+    if wanted == "0":
+        return []
+    if importlib.util.find_spec("torch") is None:
+        if wanted == "1":
+            raise SystemExit(
+                "memlab: MEMLAB_TORCH=1, but torch cannot be imported by "
+                f"{sys.executable}: install torch there, and pass "
+                "--no-build-isolation to pip"
+            )
+        print("memlab: no torch here, memlab._torch is built at first use instead")
+        return []
+    return [Extension(TORCH, sorted(glob.glob("csrc/torch/*.cpp")), language="c++")]
+
+
+def extensions():
+    found = [Extension(CORE, c_sources("core", "py"))]
+    if sys.platform == "linux" and platform.machine() == "x86_64":
+        if c_sources("phantom"):
+            found.append(Extension(PHANTOM, c_sources("phantom")))
+    return found + torch_extension()
+
+
+def bridge_sources():
+    """What a bridge for another torch is compiled from, shipped in the package."""
+    return ["csrc/core/memlab.h", *sorted(glob.glob("csrc/torch/*.*"))]
+
+
+def copy_bridge_sources(package):
+    """Makes PACKAGE/_bridge_src equal to the sources."""
+    target = Path(package, "_bridge_src")
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for source in bridge_sources():
+        shutil.copy(source, target)
+
+
+def load_bridge_module():
+    """memlab/_bridge.py by its path, without importing memlab, which is not built."""
+    spec = importlib.util.spec_from_file_location(
+        "memlab_build_bridge", ROOT / "memlab" / "_bridge.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class BuildPackage(build_py):
+    def run(self):
+        if getattr(self, "editable_mode", False):
+            super().run()
+            return
+        # What an earlier build left there, perhaps with torch, would be packed too.
+        package = Path(self.build_lib, "memlab")
+        shutil.rmtree(package, ignore_errors=True)
+        super().run()
+        copy_bridge_sources(package)
+
+
+class BuildNative(build_ext):
+    """Compiles file by file, into a folder of our own that outlives pip's temporary
+    ones, and only what changed since the last time."""
+
+    def run(self):
+        self.check_tools()
+        self.objects_dir = Path(
+            "build", f"native-{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+        )
+        super().run()
+        if self.inplace or self.editable_mode:
+            copy_bridge_sources("memlab")
+
+    def check_tools(self):
+        command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC"))
+        if shutil.which(command[0]) is None:
+            raise SystemExit(
+                f"memlab: no C compiler: {command[0]!r} not found; install gcc "
+                "(Debian: apt-get install gcc libc6-dev) or set CC"
+            )
+        include = sysconfig.get_path("include")
+        if not Path(include, "Python.h").exists():
+            raise SystemExit(
+                f"memlab: Python.h not found in {include}; install Python's headers "
+                "(Debian: apt-get install python3-dev)"
+            )
+
+    def get_ext_filename(self, fullname):
+        if fullname.split(".")[-1] == PHANTOM.split(".")[-1]:
+            return str(Path(*fullname.split("."))) + ".so"
+        return super().get_ext_filename(fullname)
+
+    def build_extension(self, ext):
+        build = {CORE: self.build_core, PHANTOM: self.build_phantom}
+        product = build.get(ext.name, self.build_torch)(ext)
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # A new file, not new bytes in the old one: a process may have it mapped.
+        temporary = target.with_name(target.name + ".new")
+        shutil.copy(product, temporary)
+        os.replace(temporary, target)
+
+    def build_core(self, ext):
+        # As a system folder, so that our warnings do not judge Python's headers.
+        common = ["-fvisibility=hidden", "-isystem", sysconfig.get_path("include")]
+        common += ["@tools/warnings.flags", *mode_flags(), *instrument_flags()]
+        common += ["-Icsrc/core", "-Icsrc/py"]
+        return self.build_shared(
+            ext,
+            lambda source: common
+            + (["@tools/warnings-core.flags"] if "csrc/core/" in source else []),
+            ["-pthread", *instrument_flags()],
+        )
+
+    def build_phantom(self, ext):
+        sources = list(ext.sources)
+        generator = Path("csrc/phantom/generate_stubs.py")
+        if generator.exists():
+            stubs = self.objects_dir / "phantom" / "stubs.c"
+            stubs.parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run([sys.executable, generator, stubs], check=True)
+            sources.append(str(stubs))
+        common = ["-fvisibility=hidden", "@tools/warnings.flags", *mode_flags()]
+        ext.sources = sources
+        return self.build_shared(
+            ext,
+            lambda source: [*common, "-Icsrc/phantom"],
+            ["-pthread", "-Wl,-soname,libcuda.so.1"],
+        )
+
+    def build_shared(self, ext, flags_of, link_flags):
+        """Objects of EXT.sources, each with FLAGS_OF(source), linked; the product."""
+        folder = self.objects_dir / ext.name
+        folder.mkdir(parents=True, exist_ok=True)
+        product = folder / Path(self.get_ext_filename(ext.name)).name
+        headers = [*glob.glob("csrc/*/*.h"), *glob.glob("tools/*.flags")]
+        newest_header = max((os.path.getmtime(h) for h in headers), default=0)
+
+        def compile_one(source):
+            flags = flags_of(source)
+            (made,) = self.compiler.object_filenames([source], output_dir=str(folder))
+            key = Path(made + ".flags")
+            wanted = digest(self.compiler.compiler_so, flags)
+            needed = max(newest_header, os.path.getmtime(source))
+            if not (is_newer(made, needed) and read(key) == wanted):
+                self.compiler.compile(
+                    [source], output_dir=str(folder), extra_postargs=flags
+                )
+                key.write_text(wanted)
+            return made
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = list(pool.map(compile_one, ext.sources))
+        key = folder / "link.flags"
+        wanted = digest(self.compiler.linker_so, [*link_flags, *objects])
+        if read(key) != wanted or not is_newer(
+            product, max(map(os.path.getmtime, objects))
+        ):
+            self.compiler.link_shared_object(
+                objects, str(product), extra_postargs=link_flags
+            )
+            key.write_text(wanted)
+        return product
+
+    def build_torch(self, ext):
+        raise NotImplementedError
+
+
+def digest(command, flags):
+    return hashlib.sha256(repr([*command, *flags]).encode()).hexdigest()
+
+
+def read(path):
+    return path.read_text() if path.exists() else None
+
+
+def is_newer(path, time):
+    return os.path.exists(path) and os.path.getmtime(path) > time
+
+
+os.chdir(ROOT)
+setup(
+    license="MIT",
+    ext_modules=extensions(),
+    cmdclass={"build_ext": BuildNative, "build_py": BuildPackage},
+)
