@@ -1,0 +1,122 @@
+# memlab's house-keeping.  `make help` lists the targets.
+
+# Interpreter that makes the virtual environment; Python 3.10 or newer.
+PYTHON ?= python3
+# Where the virtual environment lives; it may be shared by checkouts, one at a time.
+MEMLAB_VENV ?= .venv
+# What pip installs as torch.  The tests are held to this version.
+TORCH ?= torch==2.11.0
+# Further words for pytest, as in `make test PYTEST_ARGS='-k ledger -x'`.
+PYTEST_ARGS ?=
+
+VENV := $(MEMLAB_VENV)
+VENV_PYTHON := $(VENV)/bin/python
+VENV_PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check
+
+CFLAGS ?=
+CTEST_SOURCES := $(wildcard tests/c/test_*.c)
+CTEST_DIR := build/ctest/$(VARIANT)
+VARIANT ?= release
+CTEST_FLAGS_release := -O2 -DNDEBUG
+CTEST_FLAGS_debug := -O0 -g3 -DML_DEBUG=3
+CTEST_FLAGS_asan := -O1 -g -DML_DEBUG=3 -fsanitize=address,undefined \
+    -fno-sanitize-recover=all -fno-omit-frame-pointer
+CTEST_FLAGS_tsan := -O1 -g -DML_DEBUG=1 -fsanitize=thread
+CTEST_FLAGS_valgrind := -O1 -g -DML_DEBUG=1
+CTEST_FLAGS_cov := -O0 -g --coverage
+CTEST_RUNNER_valgrind := valgrind -q --error-exitcode=9 --leak-check=full
+# Words for the C compiler alone, as in `make test-c WERROR=-Werror`.
+WERROR ?=
+
+C_FLAGS = @tools/warnings.flags @tools/warnings-core.flags -Icsrc/core -Itests/c \
+    -pthread $(CTEST_FLAGS_$(VARIANT)) $(WERROR) $(CFLAGS)
+CORE_OBJECTS := $(patsubst csrc/core/%.c,$(CTEST_DIR)/core/%.o,$(wildcard csrc/core/*.c))
+CTESTS := $(patsubst tests/c/%.c,$(CTEST_DIR)/%,$(CTEST_SOURCES))
+
+C_FILES := $(wildcard csrc/*/*.[ch] csrc/torch/*.cpp tests/c/*.[ch])
+CLANG_FORMAT ?= $(firstword $(foreach f,clang-format-14 clang-format,$(shell command -v $f)))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SECONDARY:
+.PHONY: help setup demo test test-c test-cpu build debug asan tsan valgrind cov format \
+    lint bench wheel clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "Variables: PYTHON=$(PYTHON)  MEMLAB_VENV=$(VENV)  TORCH=$(TORCH)"
+
+setup: ## Make the virtual environment, with torch, and build memlab into it
+	@PYTHON='$(PYTHON)' tools/setup.sh '$(VENV)' '$(TORCH)'
+
+demo: setup ## Train a small GPT and show where its memory went
+	$(VENV)/bin/memlab run --out memlab_demo examples/train_gpt.py
+
+test: setup test-c ## Run all tests
+	$(VENV_PYTHON) -m pytest tests $(PYTEST_ARGS)
+
+test-cpu: setup test-c ## Run the tests that need no CUDA build of torch
+	$(VENV_PYTHON) -m pytest tests -m "not cuda" $(PYTEST_ARGS)
+
+build: setup ## Build memlab in place
+
+debug: export MEMLAB_DEBUG = 1
+debug: setup ## Build memlab in place, unoptimised, with all assertions
+
+test-c: $(CTESTS) ## Build and run the C tests
+	@tools/run_c_tests.sh "$(CTEST_RUNNER_$(VARIANT))" $(CTESTS)
+
+asan: ## Run the C tests under the address and undefined-behaviour sanitizers
+	@$(MAKE) --no-print-directory test-c VARIANT=asan
+
+tsan: ## Run the C tests under the thread sanitizer
+	@$(MAKE) --no-print-directory test-c VARIANT=tsan
+
+valgrind: ## Run the C tests under valgrind
+	@$(call need,valgrind,valgrind)
+	@$(MAKE) --no-print-directory test-c VARIANT=valgrind
+
+cov: setup ## Measure the lines that the C tests and the Python tests reach
+	@tools/coverage.sh '$(VENV_PYTHON)'
+
+format: ## Lay out the C and C++ files with clang-format 14
+	@$(call need,$(or $(CLANG_FORMAT),clang-format-14),clang-format-14)
+	$(CLANG_FORMAT) -i $(C_FILES)
+
+lint: ## Check layout, warnings of gcc and clang, cppcheck and ruff
+	@tools/lint.sh $(C_FILES)
+
+bench: setup ## Measure memlab against torch's own recorder
+	$(VENV_PYTHON) bench/run.py
+
+wheel: setup ## Build a source archive and a wheel into dist/
+	$(VENV_PYTHON) -m build --no-isolation
+
+clean: ## Remove what the build made, not the virtual environment
+	rm -rf build dist *.egg-info memlab/_bridge_src coverage memlab_demo
+	rm -f memlab/*.so
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
+
+# $(call need,PROGRAM,DEBIAN PACKAGE): stops with one line where PROGRAM is missing.
+need = command -v $(1) >/dev/null || { echo "memlab: $(1) not found; \
+    install it (Debian: apt-get install $(2))" >&2; exit 1; }
+
+$(CTEST_DIR)/core/%.o: csrc/core/%.c $(CTEST_DIR)/flags
+	@mkdir -p $(@D)
+	$(CC) $(C_FLAGS) -MMD -MP -c $< -o $@
+
+$(CTEST_DIR)/%: tests/c/%.c $(CORE_OBJECTS) $(CTEST_DIR)/flags
+	@mkdir -p $(@D)
+	$(CC) $(C_FLAGS) -MMD -MP -MF $@.d $< $(CORE_OBJECTS) -o $@
+
+# Changes only when the compiler or its flags do.
+$(CTEST_DIR)/flags: FORCE tools/warnings.flags tools/warnings-core.flags
+	@mkdir -p $(@D)
+	@echo '$(CC) $(C_FLAGS)' | cat - tools/*.flags | cmp -s - $@ || \
+	    echo '$(CC) $(C_FLAGS)' | cat - tools/*.flags > $@
+
+.PHONY: FORCE
+FORCE:
+
+-include $(wildcard $(CTEST_DIR)/*.d $(CTEST_DIR)/core/*.d)

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Checks the layout of the C files, their warnings under gcc and clang, cppcheck and
+# ruff.  A missing tool is a failure that names its package.
+#
+#   tools/lint.sh C_FILE...
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+failed=0
+
+# check NAME COMMAND...: runs it and remembers a failure.
+check()
+{
+    local name=$1
+    shift
+    if "$@"; then
+        echo "lint: $name: clean"
+    else
+        echo "lint: $name: FAILED" >&2
+        failed=1
+    fi
+}
+
+# find_tool PACKAGE NAME...: prints the first NAME that there is.
+find_tool()
+{
+    local package=$1 name
+    shift
+    for name in "$@"; do
+        if command -v "$name" >/dev/null; then
+            echo "$name"
+            return
+        fi
+    done
+    echo "lint: $1 not found; install it ($package)" >&2
+    return 1
+}
+
+# warnings CC: every C file compiled with -Werror, nothing kept.
+warnings()
+{
+    local cc=$1 include file flags status=0
+    include=$("${PYTHON:-python3}" -c \
+        'import sysconfig; print(sysconfig.get_path("include"))')
+    for file in csrc/core/*.c csrc/py/*.c csrc/phantom/*.c tests/c/*.c; do
+        [ -f "$file" ] || continue
+        flags=(-O2 -fPIC @tools/warnings.flags -Werror -isystem "$include" -Icsrc/core)
+        case $file in
+        csrc/core/*) flags+=(@tools/warnings-core.flags) ;;
+        csrc/py/*) flags+=(-Icsrc/py) ;;
+        csrc/phantom/*) flags+=(-Icsrc/phantom) ;;
+        tests/c/*) flags+=(-Itests/c) ;;
+        esac
+        "$cc" "${flags[@]}" -c "$file" -o /dev/null || status=1
+    done
+    return $status
+}
+
+if tool=$(find_tool "Debian: apt-get install clang-format-14" clang-format-14); then
+    check clang-format "$tool" --dry-run -Werror "$@"
+else
+    failed=1
+fi
+for compiler in gcc clang; do
+    names=("$compiler")
+    [ "$compiler" = clang ] && names=(clang-14 clang)
+    if tool=$(find_tool "Debian: apt-get install ${names[0]}" "${names[@]}"); then
+        check "warnings of $tool" warnings "$tool"
+    else
+        failed=1
+    fi
+done
+if tool=$(find_tool "Debian: apt-get install cppcheck" cppcheck); then
+    check cppcheck "$tool" --quiet --std=c11 --language=c --error-exitcode=1 \
+        --enable=warning,portability --inline-suppr -Icsrc/core -Icsrc/py \
+        -Icsrc/phantom csrc/core csrc/py csrc/phantom
+else
+    failed=1
+fi
+if tool=$(find_tool "pip install ruff" ruff "${MEMLAB_VENV:-.venv}/bin/ruff"); then
+    check ruff "$tool" check --quiet setup.py memlab tests examples bench tools
+else
+    failed=1
+fi
+exit $failed

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Runs every C test, each under RUNNER if that is not empty, and adds up their counts.
+#
+#   tools/run_c_tests.sh RUNNER TEST...
+set -euo pipefail
+
+runner=$1
+shift
+passed=0
+failed=0
+for test in "$@"; do
+    status=0
+    # shellcheck disable=SC2086
+    output=$($runner "$test") || status=$?
+    last=${output##*$'\n'}
+    printf '%-40s %s\n' "$test" "$last"
+    if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+        passed=$((passed + BASH_REMATCH[1]))
+        failed=$((failed + BASH_REMATCH[2]))
+        if [ "$status" -ne 0 ] && [ "${BASH_REMATCH[2]}" -eq 0 ]; then
+            echo "$test: exit status $status" >&2
+            failed=$((failed + 1))
+        fi
+    else
+        echo "$test: exit status $status, no count on its last line" >&2
+        failed=$((failed + 1))
+    fi
+done
+echo "C tests: $passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

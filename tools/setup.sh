@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Makes the virtual environment VENV with TORCH and memlab's test tools, and builds
+# memlab into it.  What is there already is kept, so that a second run takes seconds.
+#
+#   PYTHON=python3 tools/setup.sh VENV TORCH
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=$1
+torch=$2
+python=${PYTHON:-python3}
+stamps=$venv/memlab-setup
+
+fail()
+{
+    echo "memlab: $*" >&2
+    exit 1
+}
+
+# stage NUMBER TEXT: one progress line.
+stage()
+{
+    printf '[%s/4] %s\n' "$1" "$2"
+}
+
+pip()
+{
+    "$venv/bin/python" -m pip --disable-pip-version-check "$@"
+}
+
+# is_stamp NAME TEXT: whether the stamp NAME says TEXT.
+is_stamp()
+{
+    [ -f "$stamps/$1" ] && [ "$(cat "$stamps/$1")" = "$2" ]
+}
+
+if [ ! -x "$venv/bin/python" ]; then
+    command -v "$python" >/dev/null || fail "$python not found: set PYTHON to a" \
+        "Python 3.10 or newer, as in: make setup PYTHON=python3.11"
+    version=$("$python" -c 'import platform; print(platform.python_version())')
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail \
+        "$python is Python $version, memlab needs 3.10 or newer:" \
+        "set PYTHON, as in: make setup PYTHON=python3.11"
+    stage 1 "virtual environment $venv (Python $version)"
+    "$python" -m venv "$venv" || {
+        rm -rf "$venv"
+        fail "could not make $venv: is the venv module there?" \
+            "(Debian: apt-get install python3-venv)"
+    }
+else
+    stage 1 "virtual environment $venv: there"
+fi
+mkdir -p "$stamps"
+
+if is_stamp torch "$torch"; then
+    stage 2 "$torch: there"
+else
+    stage 2 "$torch (a CUDA build is some 3 GB, once)"
+    rm -f "$stamps/torch"
+    pip install --progress-bar on "$torch" || fail "could not install $torch:" \
+        "name another with TORCH, as in: make setup TORCH=torch==2.8.0"
+    echo "$torch" >"$stamps/torch"
+fi
+
+wanted=$(cat requirements-test.txt)
+if is_stamp requirements "$wanted"; then
+    stage 3 "test tools: there"
+else
+    stage 3 "test tools"
+    pip install -q -r requirements-test.txt
+    echo "$wanted" >"$stamps/requirements"
+fi
+
+export MEMLAB_TORCH=1
+# An editable install names one checkout, and its entry points are fixed then.
+wanted="$PWD $(cksum <pyproject.toml)"
+if is_stamp memlab "$wanted" && [ -x "$venv/bin/memlab" ]; then
+    stage 4 "memlab: building what changed"
+    "$venv/bin/python" -W ignore setup.py -q build_ext --inplace
+else
+    stage 4 "memlab: building (about a minute)"
+    rm -f "$stamps/memlab"
+    pip install -q --no-build-isolation --no-deps -e .
+    echo "$wanted" >"$stamps/memlab"
+fi
