@@ -1,0 +1,121 @@
+/* Call stacks as small numbers: a trie that many threads extend at once.
+ *
+ * Owns the frames, the copied text of code objects and the strings that events refer to
+ * by id while a recording runs.  The functions marked HOT are for the allocator
+ * callback: no lock, no allocation, no I/O, and what they return stays valid until
+ * ml_stacks_free.  Knows nothing of Python's memory: a code object is a number and the
+ * text that came with it. */
+#ifndef ML_STACKS_H
+#define ML_STACKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "recording.h"
+
+typedef struct ml_stacks ml_stacks;
+
+/* How much may be kept.  Address space for all of it is reserved at once and becomes
+ * memory as it is used; less is reserved where the system refuses that much. */
+typedef struct ml_stacks_limits {
+    size_t nodes;      /* distinct (caller, frame) pairs */
+    size_t codes;      /* code objects */
+    size_t strings;    /* distinct names, file names, line tables and metadata */
+    size_t text_bytes; /* their bytes together, below 4 GiB */
+} ml_stacks_limits;
+
+/* One frame: where in which code object.  ADDRESSES of code objects are reused, so
+ * FINGERPRINT tells apart two codes that lived at the same one. */
+typedef struct ml_frame_key {
+    uint64_t code; /* address of the code object, never 0 */
+    uint64_t fingerprint;
+    uint32_t offset; /* of the instruction, bytes */
+    uint32_t pad;    /* 0 */
+} ml_frame_key;
+
+typedef struct ml_text {
+    const char *bytes; /* borrowed; UTF-8, surrogates passed through */
+    size_t length;     /* bytes */
+} ml_text;
+
+/* What is needed to name a frame after its code object has died. */
+typedef struct ml_code_text {
+    ml_text name;
+    ml_text filename;
+    ml_text linetable; /* co_linetable, not text */
+    int32_t firstlineno;
+    /* Minor version of the CPython 3 that made the table; 0: there is none, and a
+     * key's offset is the line itself. */
+    int32_t python_minor;
+} ml_code_text;
+
+/* In place of an id: did not fit. */
+#define ML_STACK_LOST UINT32_MAX
+
+/* LIMITS NULL takes the defaults.  0, ML_EINVALID or ML_ENOMEM. */
+int ml_stacks_new(ml_stacks **out, const ml_stacks_limits *limits);
+/* Takes NULL.  No other thread may still use STACKS. */
+void ml_stacks_free(ml_stacks *stacks);
+
+/* HOT.  The id of the stack PARENT (0: none) extended by a frame; 0 where it is not
+ * known yet.  An id is above its parent's. */
+uint32_t ml_stacks_find(const ml_stacks *stacks, uint32_t parent,
+                        const ml_frame_key *key);
+
+/* HOT.  The same for a whole stack of COUNT frames, KEYS[0] innermost.  Returns the id
+ * of its known part, the KNOWN outermost frames. */
+uint32_t ml_stacks_find_path(ml_stacks *stacks, const ml_frame_key *keys, size_t count,
+                             size_t *known);
+
+/* HOT.  Finds or adds.  TEXT may be NULL: then 0 where the code object is seen for the
+ * first time and its text is needed.  ML_STACK_LOST where a table is full. PARENT is 0
+ * or the id of a stack without native frames. */
+uint32_t ml_stacks_add(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
+                       const ml_code_text *text);
+
+/* HOT.  Extends PARENT by a native frame, found or added.  Native frames go on top of
+ * the Python stack of the same moment, outermost first.  ML_STACK_LOST when full. */
+uint32_t ml_stacks_native(ml_stacks *stacks, uint32_t parent, uint64_t pc);
+
+/* HOT.  The id of a byte string, found or added; 0 is the empty one.  ML_STACK_LOST
+ * when full. */
+uint32_t ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length);
+
+/* All stack ids are below this, all string ids below the other. */
+uint32_t ml_stacks_count(const ml_stacks *stacks);
+uint32_t ml_stacks_string_count(const ml_stacks *stacks);
+/* How often a function above returned ML_STACK_LOST. */
+uint64_t ml_stacks_lost(const ml_stacks *stacks);
+/* Bytes of memory in use, as far as touched. */
+size_t ml_stacks_bytes(const ml_stacks *stacks);
+
+/* Names native frames. */
+typedef struct ml_native_text {
+    const char *name;     /* borrowed until ml_stacks_resolve returns; NULL: unknown */
+    const char *filename; /* the same */
+    int64_t line;         /* 0: unknown */
+} ml_native_text;
+
+typedef struct ml_symbolizer {
+    void *context;
+    /* Fills OUT[i] for PCS[i], called once with distinct PCS.  0 or ML_E*. */
+    int (*symbolize)(void *context, const uint64_t *pcs, size_t count,
+                     ml_native_text *out);
+} ml_symbolizer;
+
+/* Adds stacks to RECORDING with their frames and strings, each once: what it holds
+ * already is found, not doubled.  STACK_MAP has COUNT entries by stack id, COUNT at most
+ * ml_stacks_count: non-zero asks for a stack; afterwards it holds the recording's id,
+ * and 0 where not asked.  Native frames without SYMBOLIZER (NULL) are named by their
+ * address.  Python frames are put among native ones where torch puts them.  Other
+ * threads may go on adding.  0, ML_EINVALID, ML_ENOMEM or SYMBOLIZER's error; after an
+ * error RECORDING holds a part, STACK_MAP is unchanged. */
+int ml_stacks_resolve(const ml_stacks *stacks, ml_recording *recording,
+                      uint32_t *stack_map, size_t count,
+                      const ml_symbolizer *symbolizer);
+
+/* The same for string ids, as in an event's metadata. */
+int ml_stacks_resolve_strings(const ml_stacks *stacks, ml_recording *recording,
+                              uint32_t *string_map, size_t count);
+
+#endif

@@ -1,0 +1,85 @@
+/* The records inside ml_stacks, shared by what fills them (stacks.c) and what names them
+ * afterwards (stacks_resolve.c).  For no one else. */
+#ifndef ML_STACKS_RECORDS_H
+#define ML_STACKS_RECORDS_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "region.h"
+#include "stacks.h"
+
+typedef _Atomic uint32_t ml_stack_slot;
+
+/* Two to a cache line. */
+typedef struct ml_stack_node {
+    uint64_t code;        /* 0: a native frame */
+    uint64_t fingerprint; /* of a native frame its program counter */
+    uint32_t offset;
+    uint32_t parent;
+    uint32_t code_id; /* 0: a native frame */
+    uint32_t pad;
+} ml_stack_node;
+
+typedef struct ml_stack_code {
+    uint64_t code;
+    uint64_t fingerprint;
+    uint32_t name;      /* string ids */
+    uint32_t filename;
+    uint32_t linetable;
+    int32_t firstlineno;
+    int32_t python_minor;
+    uint32_t pad;
+} ml_stack_code;
+
+typedef struct ml_stack_string {
+    uint64_t hash;
+    uint32_t start; /* in the text, bytes */
+    uint32_t length;
+} ml_stack_string;
+
+typedef struct ml_stack_table {
+    ml_region records; /* by id; each written once, before its slot names it */
+    ml_region slots;   /* ml_stack_slot, a power of two of them */
+    uint32_t limit;    /* records */
+    uint32_t mask;     /* slots less one */
+    unsigned shift;    /* turns a 64-bit hash into a slot */
+    _Atomic uint32_t count; /* ids given out; may pass the limit by a few */
+} ml_stack_table;
+
+struct ml_stacks {
+    ml_stack_table nodes;
+    ml_stack_table codes;
+    ml_stack_table strings;
+    ml_region text;
+    ml_region paths; /* ml_stack_slot: leaf of a whole stack, or 0 */
+    _Atomic size_t text_used;
+    _Atomic uint64_t lost;
+};
+
+static inline ml_stack_slot *
+table_slot(const ml_stack_table *table, uint32_t at)
+{
+    return (ml_stack_slot *)table->slots.base + at;
+}
+
+static inline ml_stack_node *
+node_at(const ml_stacks *stacks, uint32_t id)
+{
+    return (ml_stack_node *)stacks->nodes.records.base + id;
+}
+
+static inline ml_stack_code *
+code_at(const ml_stacks *stacks, uint32_t id)
+{
+    return (ml_stack_code *)stacks->codes.records.base + id;
+}
+
+static inline ml_stack_string *
+string_at(const ml_stacks *stacks, uint32_t id)
+{
+    return (ml_stack_string *)stacks->strings.records.base + id;
+}
+
+#endif
