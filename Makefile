@@ -15,8 +15,9 @@ VENV_PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check
 
 CFLAGS ?=
 CTEST_SOURCES := $(wildcard tests/c/test_*.c)
-CTEST_DIR := build/ctest/$(VARIANT)
+# Which CTEST_FLAGS_ the C tests are built with.
 VARIANT ?= release
+CTEST_DIR := build/ctest/$(VARIANT)
 CTEST_FLAGS_release := -O2 -DNDEBUG
 CTEST_FLAGS_debug := -O0 -g3 -DML_DEBUG=3
 CTEST_FLAGS_asan := -O1 -g -DML_DEBUG=3 -fsanitize=address,undefined \
@@ -104,11 +105,13 @@ need = command -v $(1) >/dev/null || { echo "memlab: $(1) not found; \
 
 $(CTEST_DIR)/core/%.o: csrc/core/%.c $(CTEST_DIR)/flags
 	@mkdir -p $(@D)
-	$(CC) $(C_FLAGS) -MMD -MP -c $< -o $@
+	@echo "cc $< ($(VARIANT))"
+	@$(CC) $(C_FLAGS) -MMD -MP -c $< -o $@
 
 $(CTEST_DIR)/%: tests/c/%.c $(CORE_OBJECTS) $(CTEST_DIR)/flags
 	@mkdir -p $(@D)
-	$(CC) $(C_FLAGS) -MMD -MP -MF $@.d $< $(CORE_OBJECTS) -o $@
+	@echo "cc $< ($(VARIANT))"
+	@$(CC) $(C_FLAGS) -MMD -MP -MF $@.d $< $(CORE_OBJECTS) -o $@
 
 # Changes only when the compiler or its flags do.
 $(CTEST_DIR)/flags: FORCE tools/warnings.flags tools/warnings-core.flags

@@ -1,0 +1,113 @@
+"""What the tests share: where CUDA can be had, and running programs on it.
+
+A test marked `cuda` needs a CUDA build of torch; it runs on a real GPU where there is
+one and on the phantom device elsewhere.  Nothing here initialises CUDA in the process of
+the tests: programs that use it run in processes of their own.
+"""
+
+import functools
+import importlib.util
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Programs started by a test must see this checkout's memlab, wherever they run.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+
+
+@functools.cache
+def has_gpu():
+    """Whether an NVIDIA driver is at work on this machine."""
+    return Path("/dev/nvidiactl").exists()
+
+
+@functools.cache
+def why_no_torch():
+    """The reason why torch cannot be used, or None."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed"
+    return None
+
+
+@functools.cache
+def why_no_cuda():
+    """The reason why no program can use CUDA here, be it the phantom's, or None."""
+    if why_no_torch():
+        return why_no_torch()
+    import torch
+
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is not a CUDA build"
+    if has_gpu():
+        return None
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        return "no GPU, and the phantom device needs Linux on x86-64"
+    return None
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("cuda") and why_no_cuda():
+        pytest.skip(why_no_cuda())
+
+
+@pytest.fixture
+def torch():
+    """The torch module; a test that takes it is skipped where there is none."""
+    if why_no_torch():
+        pytest.skip(why_no_torch())
+    import torch
+
+    return torch
+
+
+@pytest.fixture(scope="session")
+def device_environment():
+    """The environment in which a program finds a CUDA device, real or phantom."""
+    if why_no_cuda():
+        pytest.skip(why_no_cuda())
+    if has_gpu():
+        return dict(os.environ)
+    from memlab import phantom
+
+    return phantom.environment()
+
+
+@pytest.fixture
+def phantom_run(device_environment, tmp_path):
+    """A function that runs Python source or a script file on a CUDA device.
+
+    phantom_run(source_or_path, *args, check=True, env={}, timeout=300) returns the
+    subprocess.CompletedProcess with text output; with CHECK a non-zero exit status
+    fails the test and shows what the program printed.
+    """
+
+    def run(program, *args, check=True, env=None, timeout=300):
+        script = program
+        if not isinstance(program, Path):
+            script = tmp_path / "program.py"
+            script.write_text(program)
+        done = subprocess.run(
+            [sys.executable, str(script), *map(str, args)],
+            env={**device_environment, **(env or {})},
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        if check and done.returncode != 0:
+            pytest.fail(
+                f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}",
+                pytrace=False,
+            )
+        return done
+
+    return run
