@@ -1,0 +1,170 @@
+"""The build: what it exports, what it compiles again, and what it says on trouble."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import memlab
+import pytest
+from checkout import ROOT, copy_checkout, run_python
+
+PACKAGE = Path(memlab.__file__).parent
+BUILD = ("-W", "ignore", "setup.py", "build_ext", "--inplace")
+
+
+def defined_symbols(library):
+    listing = subprocess.run(
+        ["nm", "-D", "--defined-only", "--format=posix", library],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return {line.split()[0] for line in listing.splitlines()}
+
+
+def test_core_exports_its_init_function_alone():
+    (core,) = PACKAGE.glob("_core*.so")
+    assert defined_symbols(core) == {"PyInit__core"}
+
+
+def test_bridge_exports_nothing_of_ours_but_its_init_function():
+    bridges = list(PACKAGE.glob("_torch*.so"))
+    if not bridges:
+        pytest.skip("memlab._torch is not built in this checkout")
+    for bridge in bridges:
+        ours = {s for s in defined_symbols(bridge) if re.search("ml_|memlab|PyInit", s)}
+        assert ours == {"PyInit__torch"}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A checkout of its own in which memlab._core was built, without torch."""
+    checkout = copy_checkout(tmp_path_factory.mktemp("build") / "memlab")
+    run_python(*BUILD, cwd=checkout, MEMLAB_TORCH=0)
+    return checkout
+
+
+def objects(checkout):
+    """{source: modification time} of everything compiled."""
+    made = (checkout / "build").glob("native-*/memlab._core/csrc/*/*.o")
+    return {f"{o.parent.name}/{o.stem}.c": o.stat().st_mtime_ns for o in made}
+
+
+@pytest.mark.slow
+def test_only_what_changed_is_compiled_again(built):
+    before = objects(built)
+    assert "core/base.c" in before and "py/module.c" in before
+
+    run_python(*BUILD, cwd=built, MEMLAB_TORCH=0)
+    assert objects(built) == before
+
+    with open(built / "csrc/core/base.c", "a") as source:
+        source.write("\n/* changed */\n")
+    run_python(*BUILD, cwd=built, MEMLAB_TORCH=0)
+    after = objects(built)
+    assert {s for s in after if after[s] != before[s]} == {"core/base.c"}
+
+
+@pytest.mark.slow
+def test_other_flags_compile_everything_again(built):
+    before = objects(built)
+    run_python(*BUILD, cwd=built, MEMLAB_TORCH=0, MEMLAB_DEBUG=1)
+    after = objects(built)
+    assert before.keys() == after.keys()
+    assert all(after[s] != before[s] for s in after)
+
+
+@pytest.mark.slow
+def test_warnings_are_errors_when_asked(built):
+    source = built / "csrc/core/base.c"
+    text = source.read_text()
+    unused = "\nstatic int\nnever_called(void)\n{\n    return 0;\n}\n"
+    source.write_text(text + unused)
+    try:
+        lenient = run_python(*BUILD, cwd=built, MEMLAB_TORCH=0)
+        assert "never_called" in lenient.stdout
+        strict = run_python(
+            *BUILD, cwd=built, check=False, MEMLAB_TORCH=0, MEMLAB_WERROR=1
+        )
+        assert strict.returncode != 0
+        assert "never_called" in strict.stdout
+    finally:
+        source.write_text(text)
+
+
+@pytest.fixture
+def without_torch(tmp_path):
+    """A PYTHONPATH under which torch cannot be found."""
+    hidden = "import sys\nsys.modules['torch'] = None\n"
+    (tmp_path / "sitecustomize.py").write_text(hidden)
+    return tmp_path
+
+
+def last_line(done):
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_torch_asked_for_and_missing_is_an_error(without_torch):
+    done = run_python(
+        "setup.py",
+        "--version",
+        cwd=ROOT,
+        check=False,
+        MEMLAB_TORCH=1,
+        PYTHONPATH=without_torch,
+    )
+    assert done.returncode != 0
+    assert "MEMLAB_TORCH=1, but torch cannot be imported" in last_line(done)
+    assert "--no-build-isolation" in last_line(done)
+
+
+def test_torch_missing_is_said_and_no_error(without_torch):
+    done = run_python(
+        "-W", "ignore", "setup.py", "--version", cwd=ROOT, PYTHONPATH=without_torch
+    )
+    assert "no torch here" in done.stdout
+    assert last_line(done) == memlab.__version__
+
+
+def test_unknown_value_of_memlab_torch_is_an_error():
+    done = run_python(
+        "setup.py", "--version", cwd=ROOT, check=False, MEMLAB_TORCH="maybe"
+    )
+    assert done.returncode != 0
+    assert last_line(done) == "memlab: MEMLAB_TORCH=maybe: expected auto, 0 or 1"
+
+
+def test_no_compiler_is_one_line_that_names_the_remedy():
+    done = run_python(
+        *BUILD, cwd=ROOT, check=False, MEMLAB_TORCH=0, CC="no-such-compiler"
+    )
+    assert done.returncode != 0
+    assert "no C compiler: 'no-such-compiler' not found" in last_line(done)
+    assert "Traceback" not in done.stdout
+
+
+def test_make_help_lists_every_target():
+    listing = subprocess.run(
+        ["make", "--no-print-directory", "help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    listed = set(re.findall(r"^  make ([a-z-]+) +\S", listing, re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    phony = re.search(r"^\.PHONY: (help .*)$", makefile, re.MULTILINE).group(1)
+    assert listed == set(phony.split())
+    promised = (
+        "setup demo build debug test test-c asan tsan valgrind cov format lint bench "
+        "wheel"
+    )
+    assert listed >= set(promised.split())
+
+
+def test_test_extra_is_part_of_the_test_requirements():
+    project = (ROOT / "pyproject.toml").read_text()
+    extra = re.search(r"^test = \[(.*)\]$", project, re.MULTILINE).group(1)
+    lines = (ROOT / "requirements-test.txt").read_text().split("\n")
+    names = {re.split("[<>=]", line)[0] for line in lines if not line.startswith("#")}
+    assert set(re.findall('"(.*?)"', extra)) <= names
