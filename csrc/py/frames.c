@@ -1,0 +1,511 @@
+/* The calling thread's Python stack; see frames.h.
+ *
+ * Why plain reads are enough: only the owning thread pushes and pops its frames, and it
+ * is here; a frame keeps its code object alive, and a code object's name, file name and
+ * line table do not change after it started to run.  So everything read lives and stands
+ * still for the length of the walk, GIL or not, and nothing is written.
+ *
+ * A code object may die later and another may take its address, hence fingerprints and
+ * the copies of names that ml_stacks keeps.
+ *
+ * The thread state comes from PyGILState_GetThisThreadState: the "current" state that
+ * CPython keeps elsewhere belongs to whoever holds the GIL. */
+#define PY_SSIZE_T_CLEAN
+#define Py_BUILD_CORE 1
+/* CPython's internal headers are not clean under our warnings. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#include <Python.h>
+#include <frameobject.h>
+
+#if PY_VERSION_HEX < 0x030a0000 || PY_VERSION_HEX >= 0x030f0000
+#define WALK_UNKNOWN "the layout of this CPython's frames is not known to memlab"
+#elif defined(Py_GIL_DISABLED)
+#define WALK_UNKNOWN "free-threaded CPython keeps its bytecode per thread"
+#elif PY_VERSION_HEX >= 0x030e0000
+#include <internal/pycore_interpframe_structs.h>
+#elif PY_VERSION_HEX >= 0x030b0000
+#include <internal/pycore_frame.h>
+#endif
+#undef Py_BUILD_CORE
+#pragma GCC diagnostic pop
+
+#include "frames.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "../core/linetable.h"
+#include "../core/stacks.h"
+
+/* A name that is not ASCII is transcoded here; longer ones are cut. */
+#define TEXT_BYTES 4096
+
+enum capture_mode {
+    CAPTURE_OFF,    /* not checked yet, or nothing safe is known */
+    CAPTURE_WALK,   /* by plain reads, on any thread */
+    CAPTURE_PUBLIC, /* by the public API, on threads that hold the GIL */
+};
+
+/* One for the process, like the layout that it is about; set by the self-check. */
+static _Atomic int capture_mode = CAPTURE_OFF;
+static const char *_Atomic capture_reason = "the self-check has not run";
+
+/* ---- code objects ---- */
+
+/* Tells apart code objects that lived at the same address. */
+static inline uint64_t
+fingerprint(const PyCodeObject *code)
+{
+#if PY_VERSION_HEX >= 0x030c0000
+    /* Never given twice; 0 once the interpreter has run out of numbers. */
+    if (code->co_version != 0) {
+        return code->co_version;
+    }
+#endif
+    /* A sum of products, so that the four do not wait for one another. */
+    uint64_t hash = (uint64_t)(uint32_t)code->co_firstlineno * 0x9e3779b97f4a7c15u +
+                    (uintptr_t)code->co_linetable * 0xc2b2ae3d27d4eb4fu +
+                    (uintptr_t)code->co_name * 0xd6e8feb86659fd93u +
+                    (uintptr_t)code->co_filename * 0xff51afd7ed558ccdu;
+    return hash | (uint64_t)1 << 63;
+}
+
+/* UTF-8 with lone surrogates encoded as they are, like every string of a recording. */
+static size_t
+utf8_put(char *out, Py_UCS4 c)
+{
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    if (c < 0x800) {
+        out[0] = (char)(0xc0 | c >> 6);
+        out[1] = (char)(0x80 | (c & 0x3f));
+        return 2;
+    }
+    if (c < 0x10000) {
+        out[0] = (char)(0xe0 | c >> 12);
+        out[1] = (char)(0x80 | (c >> 6 & 0x3f));
+        out[2] = (char)(0x80 | (c & 0x3f));
+        return 3;
+    }
+    out[0] = (char)(0xf0 | c >> 18);
+    out[1] = (char)(0x80 | (c >> 12 & 0x3f));
+    out[2] = (char)(0x80 | (c >> 6 & 0x3f));
+    out[3] = (char)(0x80 | (c & 0x3f));
+    return 4;
+}
+
+/* The text of a str, in place where it is ASCII, else in BUFFER of TEXT_BYTES.  Not by
+ * PyUnicode_AsUTF8, which allocates and keeps a copy in the object. */
+static ml_text
+unicode_text(PyObject *string, char *buffer)
+{
+#if PY_VERSION_HEX < 0x030c0000
+    if (!PyUnicode_IS_READY(string)) {
+        return (ml_text){.bytes = "", .length = 0};
+    }
+#endif
+    size_t length = (size_t)PyUnicode_GET_LENGTH(string);
+    const void *data = PyUnicode_DATA(string);
+    if (PyUnicode_IS_ASCII(string)) {
+        return (ml_text){.bytes = data, .length = length};
+    }
+    int kind = (int)PyUnicode_KIND(string);
+    size_t used = 0;
+    for (size_t i = 0; i < length && used + 4 <= TEXT_BYTES; i++) {
+        Py_UCS4 c = kind == 1   ? ((const Py_UCS1 *)data)[i]
+                    : kind == 2 ? ((const Py_UCS2 *)data)[i]
+                                : ((const Py_UCS4 *)data)[i];
+        used += utf8_put(buffer + used, c);
+    }
+    return (ml_text){.bytes = buffer, .length = used};
+}
+
+typedef struct text_buffers {
+    char name[TEXT_BYTES];
+    char filename[TEXT_BYTES];
+} text_buffers;
+
+/* torch shows a frame by co_name, so memlab does. */
+static ml_code_text
+code_text(const PyCodeObject *code, text_buffers *buffers, bool with_lines)
+{
+    ml_code_text text = {
+        .name = unicode_text(code->co_name, buffers->name),
+        .filename = unicode_text(code->co_filename, buffers->filename),
+        .firstlineno = code->co_firstlineno,
+    };
+    if (with_lines) {
+        text.linetable.bytes = PyBytes_AS_STRING(code->co_linetable);
+        text.linetable.length = (size_t)PyBytes_GET_SIZE(code->co_linetable);
+        text.python_minor = PY_MINOR_VERSION;
+    }
+    return text;
+}
+
+/* ---- the walk ---- */
+
+#ifndef WALK_UNKNOWN
+
+#if PY_VERSION_HEX < 0x030b0000
+
+typedef PyFrameObject walk_frame;
+
+static inline walk_frame *
+walk_first(const PyThreadState *thread)
+{
+    return thread->frame;
+}
+
+static inline walk_frame *
+walk_next(const walk_frame *frame)
+{
+    return frame->f_back;
+}
+
+static inline const PyCodeObject *
+walk_code(const walk_frame *frame, uint32_t *offset)
+{
+    *offset = (uint32_t)(frame->f_lasti * 2);
+    return frame->f_code;
+}
+
+#else
+
+typedef struct _PyInterpreterFrame walk_frame;
+
+static inline walk_frame *
+walk_first(const PyThreadState *thread)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return thread->current_frame;
+#else
+    return thread->cframe != NULL ? thread->cframe->current_frame : NULL;
+#endif
+}
+
+static inline walk_frame *
+walk_next(const walk_frame *frame)
+{
+    return frame->previous;
+}
+
+/* NULL for frames that Python itself does not show: the interpreter's own, and those
+ * that have not reached their first traceable instruction. */
+static inline const PyCodeObject *
+walk_code(const walk_frame *frame, uint32_t *offset)
+{
+#if PY_VERSION_HEX >= 0x030c0000
+    /* From 3 on they belong to the interpreter: its entry from C. */
+    if (frame->owner >= 3) {
+        return NULL;
+    }
+#endif
+#if PY_VERSION_HEX >= 0x030e0000
+    /* The two low bits of a stack reference are tags. */
+    const PyCodeObject *code =
+        (const PyCodeObject *)(frame->f_executable.bits & ~(uintptr_t)3);
+    const _Py_CODEUNIT *at = frame->instr_ptr;
+#elif PY_VERSION_HEX >= 0x030d0000
+    const PyCodeObject *code = (const PyCodeObject *)frame->f_executable;
+    const _Py_CODEUNIT *at = frame->instr_ptr;
+#else
+    const PyCodeObject *code = frame->f_code;
+    const _Py_CODEUNIT *at = frame->prev_instr;
+#endif
+    ptrdiff_t position = (const char *)at - code->co_code_adaptive;
+    if (frame->owner != FRAME_OWNED_BY_GENERATOR &&
+        position < code->_co_firsttraceable * (ptrdiff_t)sizeof(_Py_CODEUNIT)) {
+        return NULL;
+    }
+    *offset = (uint32_t)position;
+    return code;
+}
+
+#endif
+
+/* Fills KEYS, innermost first, with at most ML_FRAMES_MAX frames.  *MORE: there were. */
+static inline size_t
+walk(const PyThreadState *thread, ml_frame_key *keys, bool *more)
+{
+    size_t count = 0;
+
+    *more = false;
+    if (thread == NULL) {
+        return 0;
+    }
+    for (const walk_frame *frame = walk_first(thread); frame != NULL;
+         frame = walk_next(frame)) {
+        uint32_t offset;
+        const PyCodeObject *code = walk_code(frame, &offset);
+        if (code == NULL) {
+            continue;
+        }
+        if (count == ML_FRAMES_MAX) {
+            *more = true;
+            break;
+        }
+        keys[count].code = (uintptr_t)code;
+        keys[count].fingerprint = fingerprint(code);
+        keys[count].offset = offset;
+        keys[count].pad = 0;
+        count++;
+    }
+    return count;
+}
+
+#endif
+
+/* ---- the public way ---- */
+
+/* PyGILState_Check answers yes on every thread once a subinterpreter was made, so
+ * where there is a better question it is asked instead. */
+static bool
+holds_gil(void)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return PyThreadState_GetUnchecked() != NULL;
+#else
+    return PyGILState_GetThisThreadState() != NULL && PyGILState_Check();
+#endif
+}
+
+/* Like walk(), with the GIL, but a key's offset is the line. */
+static size_t
+public_walk(ml_frame_key *keys, bool *more)
+{
+    size_t count = 0;
+    /* PyFrame_GetBack makes frame objects, which before 3.12 may start a collection,
+     * and with it finalizers, in the middle of the allocator. */
+    int collecting = PyGC_Disable();
+    PyFrameObject *frame = PyEval_GetFrame();
+
+    *more = false;
+    Py_XINCREF(frame);
+    while (frame != NULL) {
+        if (count == ML_FRAMES_MAX) {
+            *more = true;
+            Py_DECREF(frame);
+            break;
+        }
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        int line = PyFrame_GetLineNumber(frame);
+        keys[count].code = (uintptr_t)code;
+        keys[count].fingerprint = fingerprint(code);
+        keys[count].offset = line > 0 ? (uint32_t)line : 0;
+        keys[count].pad = 0;
+        count++;
+        Py_DECREF(code);
+        PyFrameObject *back = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    if (collecting) {
+        PyGC_Enable();
+    }
+    return count;
+}
+
+/* ---- interning ---- */
+
+/* Stands for the callers that a deep stack has beyond ML_FRAMES_MAX. */
+static const char truncated[] = "<truncated>";
+
+/* Not inlined, so that the buffers cost the common path no stack. */
+static __attribute__((noinline)) uint32_t
+add_new_code(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
+             bool with_lines)
+{
+    text_buffers buffers;
+    ml_code_text text;
+
+    if (key->code == (uintptr_t)truncated) {
+        text = (ml_code_text){
+            .name = {.bytes = truncated, .length = sizeof(truncated) - 1}};
+    }
+    else {
+        text = code_text((const PyCodeObject *)(uintptr_t)key->code, &buffers,
+                         with_lines);
+    }
+    return ml_stacks_add(stacks, parent, key, &text);
+}
+
+uint32_t
+ml_frames_capture(void *context, uint8_t *flags)
+{
+    ml_stacks *stacks = context;
+    ml_frame_key keys[ML_FRAMES_MAX + 1];
+    size_t count = 0;
+    bool more = false;
+    int mode = atomic_load_explicit(&capture_mode, memory_order_relaxed);
+
+#ifndef WALK_UNKNOWN
+    if (mode == CAPTURE_WALK) {
+        count = walk(PyGILState_GetThisThreadState(), keys, &more);
+    }
+#endif
+    if (mode == CAPTURE_PUBLIC && holds_gil()) {
+        count = public_walk(keys, &more);
+    }
+    if (count == 0) {
+        *flags |= ML_EVENT_NO_PYTHON;
+        return 0;
+    }
+    if (more) {
+        keys[count++] = (ml_frame_key){.code = (uintptr_t)truncated};
+    }
+    size_t known;
+    uint32_t id = ml_stacks_find_path(stacks, keys, count, &known);
+    for (size_t left = count - known; left > 0; left--) {
+        const ml_frame_key *key = &keys[left - 1];
+        uint32_t child = ml_stacks_add(stacks, id, key, NULL);
+        if (child == 0) {
+            child = add_new_code(stacks, id, key, mode == CAPTURE_WALK);
+        }
+        if (child == ML_STACK_LOST) {
+            *flags |= ML_EVENT_STACK_LOST;
+            return 0;
+        }
+        id = child;
+    }
+    return id;
+}
+
+/* ---- the self-check ---- */
+
+#ifndef WALK_UNKNOWN
+
+static bool
+text_equal(PyObject *string, ml_text text)
+{
+    PyObject *ours =
+        PyUnicode_DecodeUTF8(text.bytes, (Py_ssize_t)text.length, "surrogatepass");
+    int different = ours == NULL ? -1 : PyUnicode_Compare(ours, string);
+
+    Py_XDECREF(ours);
+    PyErr_Clear();
+    return different == 0;
+}
+
+/* Frame for frame the same code, and by its copied text the same names and line. */
+static bool
+keys_agree(const ml_frame_key *walked, const ml_frame_key *expected, size_t count)
+{
+    text_buffers buffers;
+
+    for (size_t i = 0; i < count; i++) {
+        if (walked[i].code != expected[i].code) {
+            return false;
+        }
+        const PyCodeObject *code = (const PyCodeObject *)(uintptr_t)walked[i].code;
+        ml_code_text text = code_text(code, &buffers, true);
+        int64_t line = ml_linetable_line(
+            (const uint8_t *)text.linetable.bytes, text.linetable.length,
+            text.firstlineno, text.python_minor, (int32_t)walked[i].offset);
+        if ((line > 0 ? line : 0) != expected[i].offset ||
+            !text_equal(code->co_name, text.name) ||
+            !text_equal(code->co_filename, text.filename)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Called from the Python code below: does the walk see what Python sees? */
+static PyObject *
+probe(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
+{
+    ml_frame_key expected[ML_FRAMES_MAX];
+    ml_frame_key held[ML_FRAMES_MAX];
+    ml_frame_key released[ML_FRAMES_MAX];
+    bool expected_more, held_more, released_more;
+
+    size_t count = public_walk(expected, &expected_more);
+    size_t held_count = walk(PyGILState_GetThisThreadState(), held, &held_more);
+    size_t released_count;
+    Py_BEGIN_ALLOW_THREADS
+    released_count = walk(PyGILState_GetThisThreadState(), released, &released_more);
+    Py_END_ALLOW_THREADS
+
+    return PyBool_FromLong(count >= 2 && held_count == count &&
+                           released_count == count && held_more == expected_more &&
+                           released_more == expected_more &&
+                           keys_agree(held, expected, count) &&
+                           keys_agree(released, expected, count));
+}
+
+static const char check_source[] = "def call(probe):\n"
+                                   "    return (\n"
+                                   "        probe())\n"
+                                   "def generate(probe):\n"
+                                   "    yield call(probe)\n"
+                                   "    yield probe()\n"
+                                   "class Type:\n"
+                                   "    def __len__(self):\n"
+                                   "        return self.probe() is True\n"
+                                   "def check(probe):\n"
+                                   "    item = Type()\n"
+                                   "    item.probe = probe\n"
+                                   "    return (call(probe) is True and\n"
+                                   "            all(generate(probe)) and\n"
+                                   "            len(item) == 1 and\n"
+                                   "            (lambda: probe())())\n";
+
+static bool
+run_check(void)
+{
+    static PyMethodDef probe_method = {"probe", probe, METH_NOARGS, NULL};
+    PyObject *globals = PyDict_New();
+    PyObject *function = PyCFunction_New(&probe_method, NULL);
+    PyObject *ran = NULL;
+    PyObject *result = NULL;
+
+    if (globals != NULL && function != NULL &&
+        PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0) {
+        ran = PyRun_String(check_source, Py_file_input, globals, globals);
+    }
+    if (ran != NULL) {
+        PyObject *check = PyDict_GetItemString(globals, "check");
+        result = check != NULL ? PyObject_CallFunctionObjArgs(check, function, NULL)
+                               : NULL;
+    }
+    bool agrees = result == Py_True;
+    Py_XDECREF(result);
+    Py_XDECREF(ran);
+    Py_XDECREF(function);
+    Py_XDECREF(globals);
+    PyErr_Clear();
+    return agrees;
+}
+
+#endif
+
+int
+ml_frames_self_check(void)
+{
+#ifdef WALK_UNKNOWN
+    atomic_store(&capture_reason, WALK_UNKNOWN);
+    atomic_store(&capture_mode, CAPTURE_PUBLIC);
+    return 0;
+#else
+    if (!run_check()) {
+        atomic_store(&capture_reason,
+                     "the frames found differ from what Python's own functions show");
+        atomic_store(&capture_mode, CAPTURE_PUBLIC);
+        return 0;
+    }
+    atomic_store(&capture_reason, NULL);
+    atomic_store(&capture_mode, CAPTURE_WALK);
+    return 1;
+#endif
+}
+
+bool
+ml_frames_supported(const char **reason)
+{
+    *reason = atomic_load(&capture_reason);
+    return atomic_load(&capture_mode) == CAPTURE_WALK;
+}

@@ -1,0 +1,29 @@
+/* The calling thread's Python stack, as a stack id, without the GIL.
+ *
+ * Owns the walk over CPython's frames; frames.c is the only file that reads CPython's
+ * internals.  Where they are not known it captures through the public API instead, and
+ * then only on threads that hold the GIL already: no function here ever waits for it. */
+#ifndef ML_FRAMES_H
+#define ML_FRAMES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Innermost frames kept of a deeper stack; a frame named <truncated> stands for the
+ * rest. */
+#define ML_FRAMES_MAX 256
+
+/* For the allocator callback: no lock, no allocation, no I/O, no reference count.  CONTEXT
+ * is the ml_stacks to intern in.  Returns the id of the calling thread's Python stack,
+ * or 0 with ML_EVENT_NO_PYTHON or ML_EVENT_STACK_LOST added to *FLAGS. */
+uint32_t ml_frames_capture(void *context, uint8_t *flags);
+
+/* Compares the walk with what Python's public API says and decides by that how stacks
+ * are captured from now on.  With the GIL, before the first capture; Python's error
+ * indicator is left clear.  1 if the walk may be used, else 0. */
+int ml_frames_self_check(void);
+
+/* Whether stacks are captured without the GIL; if not, *REASON (static) says why. */
+bool ml_frames_supported(const char **reason);
+
+#endif
