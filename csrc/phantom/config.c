@@ -1,0 +1,291 @@
+/* The phantom's configuration: the GPU table, the environment variables, the
+ * banner, and the versions of the CUDA libraries that the process has loaded.
+ *
+ * It calls none of those libraries: a version is read from the header beside one.
+ */
+#define _GNU_SOURCE
+#include "phantom.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gpus.h"
+
+static const ml_phantom_gpu gpus[] = {
+#define XX(name, full, major, minor, sms, bus, clock, memory_clock, l2, mib, source)  \
+    {name, full, major, minor, sms, bus, (clock)*1000, (memory_clock)*1000,           \
+     (size_t)(mib) << 20, (size_t)(l2) << 10},
+    ML_PHANTOM_GPUS(XX)
+#undef XX
+};
+
+static const ml_phantom_capability capabilities[] = {
+#define XX(major, minor, threads, blocks, shared, block, reserved)                    \
+    {major, minor, threads, blocks, (size_t)(shared) << 10, (size_t)(block) << 10,    \
+     (size_t)(reserved) << 10},
+    ML_PHANTOM_CAPABILITIES(XX)
+#undef XX
+};
+
+/* The same table as text. memlab.phantom finds it in the file by its first line;
+ * loading the library to ask it would put it in the way of a real libcuda. */
+#define TEXT(number) #number
+__attribute__((used)) static const char gpu_text[] =
+    "memlab-phantom-gpus 1\n"
+#define XX(name, full, major, minor, sms, bus, clock, memory_clock, l2, mib, source)  \
+    name "\t" full "\t" TEXT(major) "." TEXT(minor) "\t" TEXT(sms) "\t" TEXT(mib)     \
+        "\t" source "\n"
+    ML_PHANTOM_GPUS(XX)
+#undef XX
+    ;
+
+static ml_phantom_config config;
+static pthread_once_t config_once = PTHREAD_ONCE_INIT;
+
+__attribute__((format(printf, 1, 2))) _Noreturn static void
+refuse(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    fputs("memlab phantom: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    _exit(2);
+}
+
+void
+ml_phantom_unanswered(const char *name)
+{
+    fprintf(stderr,
+            "memlab phantom: %s is not answered by the phantom device, on which "
+            "results are not computed; please report this name, your torch version "
+            "and the operation that led here to memlab's issue tracker\n",
+            name);
+    abort();
+}
+
+/* A whole decimal number between the limits, or -1. */
+static long
+parse_count(const char *text, long low, long high)
+{
+    char *end;
+
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno || end == text || *end || value < low || value > high) {
+        return -1;
+    }
+    return value;
+}
+
+/* How many of `devices` CUDA_VISIBLE_DEVICES leaves. As the driver does it: the
+ * list counts up to the first entry that names no device. */
+static int
+visible_devices(int devices)
+{
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    int visible = 0;
+
+    if (list == NULL) {
+        return devices;
+    }
+    while (visible < devices) {
+        char *end;
+        long device = strtol(list, &end, 10);
+
+        if (end == list || device < 0 || device >= devices ||
+            (*end != ',' && *end != '\0')) {
+            break;
+        }
+        visible++;
+        if (*end == '\0') {
+            break;
+        }
+        list = end + 1;
+    }
+    return visible;
+}
+
+static void
+read_environment(void)
+{
+    const char *name = getenv("MEMLAB_PHANTOM_GPU");
+    const char *devices = getenv("MEMLAB_PHANTOM_DEVICES");
+    const char *memory = getenv("MEMLAB_PHANTOM_MEMORY");
+    const char *backed = getenv("MEMLAB_PHANTOM_BACKED");
+    const char *quiet = getenv("MEMLAB_PHANTOM_QUIET");
+
+    if (name == NULL || *name == '\0') {
+        name = gpus[0].name;
+    }
+    for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {
+        if (strcmp(gpus[i].name, name) == 0) {
+            config.gpu = &gpus[i];
+        }
+    }
+    if (config.gpu == NULL) {
+        refuse("MEMLAB_PHANTOM_GPU=%s is no GPU that it knows; "
+               "memlab phantom --list names those it knows",
+               name);
+    }
+    for (size_t i = 0; i < sizeof capabilities / sizeof capabilities[0]; i++) {
+        if (capabilities[i].major == config.gpu->major &&
+            capabilities[i].minor == config.gpu->minor) {
+            config.capability = &capabilities[i];
+        }
+    }
+
+    long count = 1;
+    if (devices != NULL && *devices != '\0') {
+        count = parse_count(devices, 1, ML_PHANTOM_MAX_DEVICES);
+        if (count < 0) {
+            refuse("MEMLAB_PHANTOM_DEVICES=%s is not a number from 1 to %d", devices,
+                   ML_PHANTOM_MAX_DEVICES);
+        }
+    }
+    config.devices = visible_devices((int)count);
+
+    config.total_bytes = config.gpu->total_bytes;
+    if (memory != NULL && *memory != '\0') {
+        long bytes = parse_count(memory, 1, LONG_MAX);
+        if (bytes < 0) {
+            refuse("MEMLAB_PHANTOM_MEMORY=%s is not a number of bytes", memory);
+        }
+        config.total_bytes = (size_t)bytes;
+    }
+    config.backed = backed != NULL && strcmp(backed, "1") == 0;
+    config.quiet = quiet != NULL && strcmp(quiet, "1") == 0;
+
+    if (!config.quiet && config.devices > 0) {
+        fprintf(stderr,
+                "memlab phantom: %d x %s, %.2f GiB each; kernels do nothing: "
+                "results are not computed\n",
+                config.devices, config.gpu->full_name,
+                (double)config.total_bytes / (double)(1 << 30));
+    }
+}
+
+const ml_phantom_config *
+ml_phantom_configure(void)
+{
+    pthread_once(&config_once, read_environment);
+    return &config;
+}
+
+void *
+ml_phantom_handle(void)
+{
+    static _Atomic uintptr_t next = 0x1000;
+
+    return (void *)atomic_fetch_add(&next, 16);
+}
+
+/* --- Versions ------------------------------------------------------------- */
+
+typedef struct {
+    const char *library; /* the beginning of the file's name */
+    char path[PATH_MAX]; /* where it was loaded from, empty when it was not */
+} loaded_library;
+
+static int
+match_library(struct dl_phdr_info *info, size_t size, void *data)
+{
+    loaded_library *wanted = data;
+    const char *slash = strrchr(info->dlpi_name, '/');
+
+    (void)size;
+    if (slash == NULL ||
+        strncmp(slash + 1, wanted->library, strlen(wanted->library)) != 0 ||
+        strlen(info->dlpi_name) >= sizeof wanted->path) {
+        return 0;
+    }
+    strcpy(wanted->path, info->dlpi_name);
+    return 1;
+}
+
+/* The number that `macro` stands for in ../include/`header` beside the loaded
+ * library, or -1 where there is no such library, header or macro. */
+static long
+header_number(const char *library, const char *header, const char *macro)
+{
+    loaded_library wanted = {.library = library};
+    char path[PATH_MAX + 64], line[512];
+    long value = -1;
+
+    if (!dl_iterate_phdr(match_library, &wanted)) {
+        return -1;
+    }
+    *strrchr(wanted.path, '/') = '\0';
+    snprintf(path, sizeof path, "%s/../include/%s", wanted.path, header);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        return -1;
+    }
+    while (value < 0 && fgets(line, sizeof line, file)) {
+        char name[64];
+        long number;
+
+        if (sscanf(line, " # define %63s %ld", name, &number) == 2 &&
+            strcmp(name, macro) == 0) {
+            value = number;
+        }
+    }
+    fclose(file);
+    return value;
+}
+
+/* The major version in the name of the loaded runtime library: libcudart.so.N. */
+static int
+runtime_major(void)
+{
+    loaded_library wanted = {.library = "libcudart.so."};
+
+    if (!dl_iterate_phdr(match_library, &wanted)) {
+        return 13;
+    }
+    return atoi(strrchr(wanted.path, '/') + 1 + strlen(wanted.library));
+}
+
+int
+ml_phantom_cuda_version(void)
+{
+    static _Atomic int version;
+
+    if (version == 0) {
+        long number =
+            header_number("libcudart.so.", "cuda_runtime_api.h", "CUDART_VERSION");
+        version = number > 0 ? (int)number : runtime_major() * 1000;
+    }
+    return version;
+}
+
+size_t
+ml_phantom_cudnn_version(void)
+{
+    static _Atomic size_t version;
+
+    if (version == 0) {
+        const char *header = "cudnn_version.h";
+        long major = header_number("libcudnn.so.", header, "CUDNN_MAJOR");
+        long minor = header_number("libcudnn.so.", header, "CUDNN_MINOR");
+        long patch = header_number("libcudnn.so.", header, "CUDNN_PATCHLEVEL");
+
+        /* torch refuses a cuDNN older than the one it was built with, so without
+         * the header the answer has to be a high one. */
+        version = major > 0 && minor >= 0 && patch >= 0
+                      ? (size_t)(major * 10000 + minor * 100 + patch)
+                      : 99900;
+    }
+    return version;
+}

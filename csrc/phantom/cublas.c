@@ -1,0 +1,157 @@
+/* cuBLAS and cuBLASLt: handles are made, settings kept, products not computed.
+ */
+#include "phantom.h"
+
+#include <string.h>
+
+typedef struct {
+    int math_mode;
+    int pointer_mode;
+} cublas_modes;
+
+/* The modes are set and read back in turn by one thread at a time; what a handle
+ * would keep apart, a thread does. */
+static _Thread_local cublas_modes modes;
+
+ML_EXPORT(int, cublasCreate_v2, (void **handle))
+{
+    *handle = ml_phantom_handle();
+    return 0;
+}
+
+ML_EXPORT(int, cublasSetMathMode, (void *handle, int mode))
+{
+    (void)handle;
+    modes.math_mode = mode;
+    return 0;
+}
+
+ML_EXPORT(int, cublasGetMathMode, (void *handle, int *mode))
+{
+    (void)handle;
+    *mode = modes.math_mode;
+    return 0;
+}
+
+ML_EXPORT(int, cublasSetPointerMode_v2, (void *handle, int mode))
+{
+    (void)handle;
+    modes.pointer_mode = mode;
+    return 0;
+}
+
+ML_EXPORT(int, cublasGetPointerMode_v2, (void *handle, int *mode))
+{
+    (void)handle;
+    *mode = modes.pointer_mode;
+    return 0;
+}
+
+ML_SUCCEED(cublasDestroy_v2)
+ML_SUCCEED(cublasSetStream_v2)
+ML_SUCCEED(cublasSetWorkspace_v2)
+ML_SUCCEED(cublasSetSmCountTarget)
+ML_SUCCEED(cublasSetAtomicsMode)
+
+/* The products and solvers that torch calls, in the four types. */
+#define FOR_TYPES(XX, name)                                                         \
+    XX(cublasS##name)                                                               \
+    XX(cublasD##name)                                                               \
+    XX(cublasC##name)                                                               \
+    XX(cublasZ##name)
+
+FOR_TYPES(ML_SUCCEED, gemm_v2)
+FOR_TYPES(ML_SUCCEED, gemv_v2)
+FOR_TYPES(ML_SUCCEED, gemmBatched)
+FOR_TYPES(ML_SUCCEED, gemmStridedBatched)
+FOR_TYPES(ML_SUCCEED, axpy_v2)
+FOR_TYPES(ML_SUCCEED, copy_v2)
+FOR_TYPES(ML_SUCCEED, scal_v2)
+FOR_TYPES(ML_SUCCEED, trmm_v2)
+FOR_TYPES(ML_SUCCEED, trsm_v2)
+FOR_TYPES(ML_SUCCEED, trsmBatched)
+FOR_TYPES(ML_SUCCEED, getrfBatched)
+FOR_TYPES(ML_SUCCEED, getrsBatched)
+FOR_TYPES(ML_SUCCEED, geqrfBatched)
+FOR_TYPES(ML_SUCCEED, gelsBatched)
+ML_SUCCEED(cublasSdot_v2)
+ML_SUCCEED(cublasDdot_v2)
+ML_SUCCEED(cublasCdotu_v2)
+ML_SUCCEED(cublasCdotc_v2)
+ML_SUCCEED(cublasZdotu_v2)
+ML_SUCCEED(cublasZdotc_v2)
+ML_SUCCEED(cublasDotEx)
+ML_SUCCEED(cublasSgemmEx)
+ML_SUCCEED(cublasGemmEx)
+ML_SUCCEED(cublasGemmBatchedEx)
+ML_SUCCEED(cublasGemmStridedBatchedEx)
+
+/* --- cuBLASLt ---------------------------------------------------------------------- */
+
+ML_EXPORT(int, cublasLtCreate, (void **handle))
+{
+    *handle = ml_phantom_handle();
+    return 0;
+}
+
+ML_EXPORT(int, cublasLtMatmulDescCreate, (void **descriptor))
+{
+    *descriptor = ml_phantom_handle();
+    return 0;
+}
+
+ML_EXPORT(int, cublasLtMatrixLayoutCreate, (void **layout))
+{
+    *layout = ml_phantom_handle();
+    return 0;
+}
+
+ML_EXPORT(int, cublasLtMatmulPreferenceCreate, (void **preference))
+{
+    *preference = ml_phantom_handle();
+    return 0;
+}
+
+/* cublasLtMatmulHeuristicResult_t: the algorithm, the workspace's size, the state,
+ * the waves and room for more. */
+typedef struct {
+    unsigned long long algorithm[8];
+    size_t workspace_bytes;
+    int state;
+    float waves;
+    int reserved[4];
+} lt_heuristic;
+
+/* One algorithm that works and needs no workspace: torch has allocated one of its
+ * own fixed size before it asks. */
+ML_EXPORT(int, cublasLtMatmulAlgoGetHeuristic,
+          (void *handle, void *operation, void *a, void *b, void *c, void *d,
+           void *preference, int requested, lt_heuristic *results, int *found))
+{
+    (void)handle;
+    (void)operation;
+    (void)a;
+    (void)b;
+    (void)c;
+    (void)d;
+    (void)preference;
+    *found = requested > 0;
+    if (requested > 0) {
+        memset(results, 0, sizeof *results);
+    }
+    return 0;
+}
+
+ML_EXPORT(size_t, cublasLtGetVersion, (void))
+{
+    return (size_t)(ml_phantom_cuda_version() / 1000) * 10000;
+}
+
+ML_SUCCEED(cublasLtDestroy)
+ML_SUCCEED(cublasLtMatmul)
+ML_SUCCEED(cublasLtMatmulDescDestroy)
+ML_SUCCEED(cublasLtMatmulDescSetAttribute)
+ML_SUCCEED(cublasLtMatrixLayoutDestroy)
+ML_SUCCEED(cublasLtMatrixLayoutSetAttribute)
+ML_SUCCEED(cublasLtMatmulPreferenceDestroy)
+ML_SUCCEED(cublasLtMatmulPreferenceSetAttribute)

@@ -1,0 +1,337 @@
+/* Memory: what is allocated on each device and on the host, copies and fills.
+ *
+ * Owns: the bytes in use of each device, and the ranges of pinned host memory.
+ * Where an allocation lies is space.c's affair.
+ */
+#define _GNU_SOURCE
+#include "phantom.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* What the driver takes of a device for a context, torch's kernels and cuBLAS's:
+ * 695 to 750 MiB on an H200 with torch 2.11. Other GPUs are taken to need as much. */
+#define CONTEXT_BYTES (696 * ML_MIB)
+
+static size_t used[ML_PHANTOM_MAX_DEVICES]; /* Guarded by the lock, in bytes. */
+static ml_spans pinned;                     /* Guarded by the lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+bool
+ml_phantom_charge(size_t bytes, int device)
+{
+    size_t total = ml_phantom_configure()->total_bytes;
+    bool fits = false;
+
+    pthread_mutex_lock(&lock);
+    if (total > CONTEXT_BYTES && used[device] <= total - CONTEXT_BYTES &&
+        bytes <= total - CONTEXT_BYTES - used[device]) {
+        used[device] += bytes;
+        fits = true;
+    }
+    pthread_mutex_unlock(&lock);
+    return fits;
+}
+
+void
+ml_phantom_discharge(size_t bytes, int device)
+{
+    pthread_mutex_lock(&lock);
+    used[device] -= bytes;
+    pthread_mutex_unlock(&lock);
+}
+
+size_t
+ml_phantom_used(int device)
+{
+    size_t total = ml_phantom_configure()->total_bytes;
+
+    pthread_mutex_lock(&lock);
+    size_t bytes = CONTEXT_BYTES + used[device];
+    pthread_mutex_unlock(&lock);
+    return bytes < total ? bytes : total;
+}
+
+bool
+ml_phantom_back(uintptr_t start, size_t bytes)
+{
+    return !ml_phantom_configure()->backed ||
+           mprotect((void *)start, bytes, PROT_READ | PROT_WRITE) == 0;
+}
+
+void
+ml_phantom_unback(uintptr_t start, size_t bytes)
+{
+    if (ml_phantom_configure()->backed) {
+        madvise((void *)start, bytes, MADV_DONTNEED);
+        mprotect((void *)start, bytes, PROT_NONE);
+    }
+}
+
+/* --- Device memory --------------------------------------------------------- */
+
+ml_cuda_error
+ml_phantom_malloc(void **pointer, size_t bytes, int device)
+{
+    if (bytes > SIZE_MAX - ML_PHANTOM_GRANULE) {
+        return ML_CUDA_ErrorMemoryAllocation;
+    }
+    bytes = (bytes + ML_PHANTOM_GRANULE - 1) / ML_PHANTOM_GRANULE * ML_PHANTOM_GRANULE;
+    *pointer = NULL;
+    if (bytes == 0) {
+        return ML_CUDA_Success;
+    }
+    if (!ml_phantom_charge(bytes, device)) {
+        return ML_CUDA_ErrorMemoryAllocation;
+    }
+    uintptr_t start = ml_space_reserve(bytes, ML_PHANTOM_GRANULE, device);
+    if (start != 0 && !ml_phantom_back(start, bytes)) {
+        ml_space_release(start);
+        start = 0;
+    }
+    if (start == 0) {
+        ml_phantom_discharge(bytes, device);
+        return ML_CUDA_ErrorMemoryAllocation;
+    }
+    *pointer = (void *)start;
+    return ML_CUDA_Success;
+}
+
+ml_cuda_error
+ml_phantom_free(void *pointer)
+{
+    if (pointer == NULL) {
+        return ML_CUDA_Success;
+    }
+    uintptr_t start = (uintptr_t)pointer;
+    ml_span span;
+
+    if (!ml_space_find(start, &span) || span.start != start) {
+        return ML_CUDA_ErrorInvalidValue;
+    }
+    ml_phantom_unback(start, span.bytes);
+    ml_space_release(start);
+    ml_phantom_discharge(span.bytes, ml_space_device(start));
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaMalloc, (void **pointer, size_t bytes))
+{
+    return ml_phantom_error(ml_phantom_malloc(pointer, bytes, ml_phantom_device()));
+}
+
+ML_EXPORT(ml_cuda_error, cudaMallocManaged, (void **pointer, size_t bytes))
+{
+    return ml_phantom_error(ml_phantom_malloc(pointer, bytes, ml_phantom_device()));
+}
+
+ML_EXPORT(ml_cuda_error, cudaFree, (void *pointer))
+{
+    return ml_phantom_error(ml_phantom_free(pointer));
+}
+
+ML_EXPORT(ml_cuda_error, cudaMemGetInfo, (size_t *available, size_t *total))
+{
+    *total = ml_phantom_configure()->total_bytes;
+    *available = *total - ml_phantom_used(ml_phantom_device());
+    return ML_CUDA_Success;
+}
+
+/* --- Pinned host memory ------------------------------------------------------ */
+
+static bool
+pin(void *pointer, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    bool done = ml_spans_insert(&pinned, (uintptr_t)pointer, bytes);
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+static size_t
+unpin(void *pointer)
+{
+    pthread_mutex_lock(&lock);
+    size_t bytes = ml_spans_remove(&pinned, (uintptr_t)pointer);
+    pthread_mutex_unlock(&lock);
+    return bytes;
+}
+
+static bool
+is_pinned(const void *pointer)
+{
+    pthread_mutex_lock(&lock);
+    bool found = ml_spans_find(&pinned, (uintptr_t)pointer) != NULL;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static ml_cuda_error
+host_alloc(void **pointer, size_t bytes)
+{
+    size_t room = (bytes + 4095) / 4096 * 4096;
+    void *memory = bytes > SIZE_MAX - 4096 ? NULL : aligned_alloc(4096, room);
+
+    *pointer = NULL;
+    if (memory == NULL || !pin(memory, room)) {
+        free(memory);
+        return ml_phantom_error(ML_CUDA_ErrorMemoryAllocation);
+    }
+    *pointer = memory;
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaHostAlloc, (void **pointer, size_t bytes))
+{
+    return host_alloc(pointer, bytes);
+}
+
+ML_EXPORT(ml_cuda_error, cudaMallocHost, (void **pointer, size_t bytes))
+{
+    return host_alloc(pointer, bytes);
+}
+
+ML_EXPORT(ml_cuda_error, cudaFreeHost, (void *pointer))
+{
+    if (pointer != NULL && unpin(pointer) == 0) {
+        return ml_phantom_error(ML_CUDA_ErrorInvalidValue);
+    }
+    free(pointer);
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaHostRegister, (void *pointer, size_t bytes))
+{
+    if (is_pinned(pointer)) {
+        return ml_phantom_error(ML_CUDA_ErrorHostMemoryAlreadyRegistered);
+    }
+    return pin(pointer, bytes) ? ML_CUDA_Success
+                               : ml_phantom_error(ML_CUDA_ErrorMemoryAllocation);
+}
+
+ML_EXPORT(ml_cuda_error, cudaHostUnregister, (void *pointer))
+{
+    return unpin(pointer) ? ML_CUDA_Success
+                          : ml_phantom_error(ML_CUDA_ErrorHostMemoryNotRegistered);
+}
+
+ML_EXPORT(ml_cuda_error, cudaHostGetDevicePointer, (void **device, void *host))
+{
+    *device = host;
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaPointerGetAttributes,
+          (ml_cuda_pointer_attributes * attributes, void *pointer))
+{
+    ml_span span;
+
+    attributes->devicePointer = pointer;
+    attributes->hostPointer = NULL;
+    if (ml_space_find((uintptr_t)pointer, &span)) {
+        attributes->type = ML_CUDA_MEMORY_DEVICE;
+        attributes->device = ml_space_device((uintptr_t)pointer);
+    }
+    else if (is_pinned(pointer)) {
+        attributes->type = ML_CUDA_MEMORY_HOST;
+        attributes->device = ml_phantom_device();
+        attributes->hostPointer = pointer;
+    }
+    else {
+        attributes->type = ML_CUDA_MEMORY_UNREGISTERED;
+        attributes->device = -1;
+        attributes->devicePointer = NULL;
+    }
+    return ML_CUDA_Success;
+}
+
+/* --- Copies and fills --------------------------------------------------------- */
+
+/* Without pages, what is written to a device is dropped, and what is read from it
+ * is zeros. */
+ml_cuda_error
+ml_phantom_copy(void *to, const void *from, size_t bytes)
+{
+    bool backed = ml_phantom_configure()->backed;
+    bool to_device = ml_space_device((uintptr_t)to) >= 0;
+    bool from_device = ml_space_device((uintptr_t)from) >= 0;
+
+    if (bytes == 0 || (to_device && !backed)) {
+        return ML_CUDA_Success;
+    }
+    if (from_device && !backed) {
+        memset(to, 0, bytes);
+    }
+    else {
+        memmove(to, from, bytes);
+    }
+    return ML_CUDA_Success;
+}
+
+void
+ml_phantom_fill(void *to, int byte, size_t bytes)
+{
+    if (ml_space_device((uintptr_t)to) < 0 || ml_phantom_configure()->backed) {
+        memset(to, byte, bytes);
+    }
+}
+
+ML_EXPORT(ml_cuda_error, cudaMemcpy, (void *to, const void *from, size_t bytes))
+{
+    return ml_phantom_copy(to, from, bytes);
+}
+
+ML_EXPORT(ml_cuda_error, cudaMemcpyAsync,
+          (void *to, const void *from, size_t bytes, int kind, const void *stream))
+{
+    (void)kind;
+    ml_phantom_launched(stream);
+    return ml_phantom_copy(to, from, bytes);
+}
+
+ML_EXPORT(ml_cuda_error, cudaMemcpyPeer,
+          (void *to, int to_device, const void *from, int from_device, size_t bytes))
+{
+    (void)to_device;
+    (void)from_device;
+    return ml_phantom_copy(to, from, bytes);
+}
+
+ML_EXPORT(ml_cuda_error, cudaMemcpyPeerAsync,
+          (void *to, int to_device, const void *from, int from_device, size_t bytes))
+{
+    (void)to_device;
+    (void)from_device;
+    return ml_phantom_copy(to, from, bytes);
+}
+
+ML_EXPORT(ml_cuda_error, cudaMemcpy2DAsync,
+          (char *to, size_t to_pitch, const char *from, size_t from_pitch,
+           size_t width, size_t height, int kind, const void *stream))
+{
+    (void)kind;
+    ml_phantom_launched(stream);
+    for (size_t row = 0; row < height; row++) {
+        ml_phantom_copy(to + row * to_pitch, from + row * from_pitch, width);
+    }
+    return ML_CUDA_Success;
+}
+
+ML_SUCCEED(cudaMemcpyToSymbol)
+ML_SUCCEED(cudaMemcpyToSymbolAsync)
+
+ML_EXPORT(ml_cuda_error, cudaMemset, (void *to, int byte, size_t bytes))
+{
+    ml_phantom_fill(to, byte, bytes);
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaMemsetAsync,
+          (void *to, int byte, size_t bytes, const void *stream))
+{
+    ml_phantom_launched(stream);
+    ml_phantom_fill(to, byte, bytes);
+    return ML_CUDA_Success;
+}

@@ -1,0 +1,164 @@
+/* The phantom device: a stand-in for the CUDA runtime and libraries, preloaded
+ * into a program so that a CUDA build of torch runs its real caching allocator
+ * on a machine without a GPU. Kernels do nothing; memory is address space.
+ *
+ * This header holds what the files of csrc/phantom share. They know CUDA's ABI
+ * (cuda_abi.h) and nothing of memlab's core, of Python or of torch.
+ *
+ * An exported function declares its parameters only as far as the last one it
+ * reads: on the supported ABIs the caller cleans up, so the rest may be left out.
+ */
+#ifndef ML_PHANTOM_H
+#define ML_PHANTOM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda_abi.h"
+
+#define ML_MIB ((size_t)1 << 20)
+#define ML_PHANTOM_MAX_DEVICES 16
+
+/* cudaMalloc and cuMemCreate hand out memory in multiples of this. */
+#define ML_PHANTOM_GRANULE (2 * ML_MIB)
+
+/* Declares and begins the definition of a function that programs may call. */
+#define ML_EXPORT(type, name, arguments)                                            \
+    __attribute__((visibility("default"))) type name arguments;                     \
+    type name arguments
+
+/* A call that does nothing on the phantom and reports success. */
+#define ML_SUCCEED(name)                                                            \
+    ML_EXPORT(int, name, (void)) { return 0; }
+
+typedef struct {
+    const char *name;      /* as given to --gpu */
+    const char *full_name; /* as the driver reports it */
+    int major, minor;      /* compute capability */
+    int processors;        /* streaming multiprocessors */
+    int bus_bits;
+    int clock_khz;
+    int memory_clock_khz;
+    size_t total_bytes; /* as cudaMemGetInfo reports it */
+    size_t l2_bytes;
+} ml_phantom_gpu;
+
+typedef struct {
+    int major, minor;
+    int threads_per_processor;
+    int blocks_per_processor;
+    size_t shared_per_processor; /* bytes */
+    size_t shared_per_block;     /* bytes, the opt-in limit */
+    size_t shared_reserved;      /* bytes a block */
+} ml_phantom_capability;
+
+typedef struct {
+    const ml_phantom_gpu *gpu;
+    const ml_phantom_capability *capability;
+    int devices;        /* after CUDA_VISIBLE_DEVICES */
+    size_t total_bytes; /* of each device */
+    bool backed;        /* device memory has pages */
+    bool quiet;
+} ml_phantom_config;
+
+/* The configuration, read from the environment at the first call. A value that
+ * makes no sense ends the process with one line on stderr. */
+const ml_phantom_config *ml_phantom_configure(void);
+
+/* Ends the process with one line on stderr: the call `name` has no answer here. */
+_Noreturn void ml_phantom_unanswered(const char *name);
+
+/* A new non-null opaque value for a handle that has no content. */
+void *ml_phantom_handle(void);
+
+/* CUDA's version as 1000 * major + 10 * minor: that of the runtime library that
+ * the process has loaded. */
+int ml_phantom_cuda_version(void);
+
+/* cuDNN's version as that library's header gives it. */
+size_t ml_phantom_cudnn_version(void);
+
+/* --- device.c ---------------------------------------------------------- */
+
+/* The calling thread's current device. */
+int ml_phantom_device(void);
+
+/* Whether the program has used a device, by selecting it or allocating on it. */
+bool ml_phantom_is_active(int device);
+
+/* Makes `error` the thread's last error unless it is success, and returns it. */
+ml_cuda_error ml_phantom_error(ml_cuda_error error);
+
+/* Writes attribute `attribute` (cudaDeviceAttr's numbers). */
+ml_cuda_error ml_phantom_attribute(int *value, int attribute, int device);
+
+/* --- memory.c ---------------------------------------------------------- */
+
+/* cudaMalloc and cudaFree on a given device. */
+ml_cuda_error ml_phantom_malloc(void **pointer, size_t bytes, int device);
+ml_cuda_error ml_phantom_free(void *pointer);
+
+/* Bytes of device memory in use, the context's own share included. */
+size_t ml_phantom_used(int device);
+
+/* Charges or gives back physical memory. Charging fails when it would exceed the
+ * device's size. */
+bool ml_phantom_charge(size_t bytes, int device);
+void ml_phantom_discharge(size_t bytes, int device);
+
+/* Gives pages to device memory, or takes them away. Does nothing where device
+ * memory is not backed. False when there are none to give. */
+bool ml_phantom_back(uintptr_t start, size_t bytes);
+void ml_phantom_unback(uintptr_t start, size_t bytes);
+
+/* Copies and fills by the addresses' own kinds. */
+ml_cuda_error ml_phantom_copy(void *to, const void *from, size_t bytes);
+void ml_phantom_fill(void *to, int byte, size_t bytes);
+
+/* --- spans.c ----------------------------------------------------------- */
+
+/* Ranges of addresses that do not overlap, in ascending order. Not thread-safe. */
+typedef struct {
+    uintptr_t start;
+    size_t bytes;
+} ml_span;
+
+typedef struct {
+    ml_span *items; /* owned */
+    size_t count;
+    size_t capacity;
+} ml_spans;
+
+/* False when memory runs out. */
+bool ml_spans_insert(ml_spans *spans, uintptr_t start, size_t bytes);
+
+/* Removes the range that starts at `start`; its size, or 0 when there is none. */
+size_t ml_spans_remove(ml_spans *spans, uintptr_t start);
+
+/* The index of the first range that ends after `address`. */
+size_t ml_spans_after(const ml_spans *spans, uintptr_t address);
+
+/* The range that `address` lies in, or NULL. */
+const ml_span *ml_spans_find(const ml_spans *spans, uintptr_t address);
+
+/* --- space.c ----------------------------------------------------------- */
+
+/* Reserves address space on a device; 0 when it is used up. Thread-safe. */
+uintptr_t ml_space_reserve(size_t bytes, size_t alignment, int device);
+
+/* Gives a reservation back; returns its size in bytes, 0 when there is none. */
+size_t ml_space_release(uintptr_t start);
+
+/* Whether `address` lies in a reservation; writes that if so. */
+bool ml_space_find(uintptr_t address, ml_span *reservation);
+
+/* The device whose address space `address` belongs to, or -1. */
+int ml_space_device(uintptr_t address);
+
+/* --- stream.c ---------------------------------------------------------- */
+
+/* Tells the capture of a stream, where there is one, that work was added. */
+void ml_phantom_launched(const void *stream);
+
+#endif

@@ -1,0 +1,375 @@
+/* Streams, events and the capture of graphs.
+ *
+ * Work is done at once, so a stream orders nothing and an event has always
+ * happened. What remains is which stream belongs to which capture: it spreads
+ * from stream to stream along events, as on a real device.
+ */
+#define _GNU_SOURCE
+#include "phantom.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* A graph, and while it is being made the capture that makes it. Its life ends
+ * with cudaGraphDestroy. */
+typedef struct {
+    unsigned long long id;
+    _Atomic size_t nodes;
+} graph;
+
+typedef struct stream {
+    int priority;
+    int device;
+    graph *capture;      /* borrowed; NULL while the stream captures nothing */
+    struct stream *next; /* all streams; guarded by the lock */
+} stream;
+
+typedef struct {
+    struct timespec recorded; /* when cudaEventRecord was last called */
+    graph *capture;           /* borrowed, as of then */
+} event;
+
+static stream *streams;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_ullong next_capture = 1;
+
+/* The default streams are small numbers (0, 1, 2) and cannot be captured. */
+static stream *
+as_stream(const void *handle)
+{
+    return (uintptr_t)handle > 2 ? (stream *)(uintptr_t)handle : NULL;
+}
+
+void
+ml_phantom_launched(const void *handle)
+{
+    const stream *used = as_stream(handle);
+
+    if (used != NULL && used->capture != NULL) {
+        atomic_fetch_add(&used->capture->nodes, 1);
+    }
+}
+
+/* --- Streams ------------------------------------------------------------------ */
+
+static ml_cuda_error
+stream_new(void **handle, int priority)
+{
+    stream *made = calloc(1, sizeof *made);
+
+    if (made == NULL) {
+        return ml_phantom_error(ML_CUDA_ErrorMemoryAllocation);
+    }
+    made->priority = priority;
+    made->device = ml_phantom_device();
+    pthread_mutex_lock(&lock);
+    made->next = streams;
+    streams = made;
+    pthread_mutex_unlock(&lock);
+    *handle = made;
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaStreamCreate, (void **handle))
+{
+    return stream_new(handle, 0);
+}
+
+ML_EXPORT(ml_cuda_error, cudaStreamCreateWithFlags, (void **handle))
+{
+    return stream_new(handle, 0);
+}
+
+ML_EXPORT(ml_cuda_error, cudaStreamCreateWithPriority,
+          (void **handle, unsigned int flags, int priority))
+{
+    (void)flags;
+    return stream_new(handle, priority);
+}
+
+ML_EXPORT(ml_cuda_error, cudaStreamDestroy, (void *handle))
+{
+    stream *ended = as_stream(handle);
+
+    if (ended == NULL) {
+        return ml_phantom_error(ML_CUDA_ErrorInvalidResourceHandle);
+    }
+    pthread_mutex_lock(&lock);
+    stream **link = &streams;
+    while (*link != NULL && *link != ended) {
+        link = &(*link)->next;
+    }
+    if (*link == ended) {
+        *link = ended->next;
+        free(ended);
+    }
+    pthread_mutex_unlock(&lock);
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaStreamGetPriority, (const void *handle, int *priority))
+{
+    const stream *asked = as_stream(handle);
+
+    *priority = asked ? asked->priority : 0;
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaStreamGetDevice, (const void *handle, int *device))
+{
+    const stream *asked = as_stream(handle);
+
+    *device = asked ? asked->device : ml_phantom_device();
+    return ML_CUDA_Success;
+}
+
+ML_SUCCEED(cudaStreamQuery)
+ML_SUCCEED(cudaStreamSynchronize)
+
+typedef void (*host_function)(void *data);
+typedef void (*stream_callback)(void *stream, int status, void *data);
+
+ML_EXPORT(ml_cuda_error, cudaLaunchHostFunc,
+          (const void *handle, host_function call, void *data))
+{
+    const stream *used = as_stream(handle);
+
+    if (used != NULL && used->capture != NULL) {
+        ml_phantom_launched(handle);
+    }
+    else {
+        call(data);
+    }
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaStreamAddCallback,
+          (void *handle, stream_callback call, void *data))
+{
+    call(handle, ML_CUDA_Success, data);
+    return ML_CUDA_Success;
+}
+
+/* --- Events ------------------------------------------------------------------- */
+
+static ml_cuda_error
+event_new(void **handle)
+{
+    *handle = calloc(1, sizeof(event));
+    return *handle ? ML_CUDA_Success : ml_phantom_error(ML_CUDA_ErrorMemoryAllocation);
+}
+
+static ml_cuda_error
+event_record(event *recorded, const void *handle)
+{
+    const stream *used = as_stream(handle);
+
+    clock_gettime(CLOCK_MONOTONIC, &recorded->recorded);
+    recorded->capture = used ? used->capture : NULL;
+    return ML_CUDA_Success;
+}
+
+static ml_cuda_error
+event_elapsed(float *milliseconds, const event *from, const event *to)
+{
+    double seconds = (double)(to->recorded.tv_sec - from->recorded.tv_sec) +
+                     (double)(to->recorded.tv_nsec - from->recorded.tv_nsec) * 1e-9;
+
+    *milliseconds = (float)(seconds * 1e3);
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaEventCreate, (void **handle))
+{
+    return event_new(handle);
+}
+
+ML_EXPORT(ml_cuda_error, cudaEventCreateWithFlags, (void **handle))
+{
+    return event_new(handle);
+}
+
+ML_EXPORT(ml_cuda_error, cudaEventDestroy, (void *handle))
+{
+    free(handle);
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaEventRecord, (void *handle, const void *on))
+{
+    return event_record(handle, on);
+}
+
+ML_EXPORT(ml_cuda_error, cudaEventRecordWithFlags, (void *handle, const void *on))
+{
+    return event_record(handle, on);
+}
+
+ML_EXPORT(ml_cuda_error, cudaEventElapsedTime,
+          (float *milliseconds, const void *from, const void *to))
+{
+    return event_elapsed(milliseconds, from, to);
+}
+
+ML_EXPORT(ml_cuda_error, cudaEventElapsedTime_v2,
+          (float *milliseconds, const void *from, const void *to))
+{
+    return event_elapsed(milliseconds, from, to);
+}
+
+ML_SUCCEED(cudaEventQuery)
+ML_SUCCEED(cudaEventSynchronize)
+
+ML_EXPORT(ml_cuda_error, cudaStreamWaitEvent, (void *handle, const event *awaited))
+{
+    stream *waiting = as_stream(handle);
+
+    if (waiting != NULL && awaited->capture != NULL) {
+        waiting->capture = awaited->capture;
+    }
+    return ML_CUDA_Success;
+}
+
+/* --- Graphs ------------------------------------------------------------------- */
+
+ML_EXPORT(ml_cuda_error, cudaStreamBeginCapture, (void *handle))
+{
+    stream *captured = as_stream(handle);
+
+    if (captured == NULL) {
+        return ml_phantom_error(ML_CUDA_ErrorStreamCaptureUnsupported);
+    }
+    graph *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return ml_phantom_error(ML_CUDA_ErrorMemoryAllocation);
+    }
+    made->id = atomic_fetch_add(&next_capture, 1);
+    captured->capture = made;
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaStreamEndCapture, (void *handle, void **graph_handle))
+{
+    stream *captured = as_stream(handle);
+
+    if (captured == NULL || captured->capture == NULL) {
+        return ml_phantom_error(ML_CUDA_ErrorStreamCaptureUnmatched);
+    }
+    graph *made = captured->capture;
+    pthread_mutex_lock(&lock);
+    for (stream *each = streams; each != NULL; each = each->next) {
+        if (each->capture == made) {
+            each->capture = NULL;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    *graph_handle = made;
+    return ML_CUDA_Success;
+}
+
+/* Writes a capture's status and identity; what else CUDA would tell is left out
+ * by writing NULL and zero where the caller gave room for it. */
+static ml_cuda_error
+capture_info(const void *handle, int *status, unsigned long long *id, void **made)
+{
+    const stream *asked = as_stream(handle);
+    graph *capture = asked ? asked->capture : NULL;
+
+    *status = capture ? ML_CUDA_CAPTURE_ACTIVE : ML_CUDA_CAPTURE_NONE;
+    if (id != NULL) {
+        *id = capture ? capture->id : 0;
+    }
+    if (made != NULL) {
+        *made = capture;
+    }
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaStreamIsCapturing, (const void *handle, int *status))
+{
+    return capture_info(handle, status, NULL, NULL);
+}
+
+/* CUDA 12: without the edges' data. */
+ML_EXPORT(ml_cuda_error, cudaStreamGetCaptureInfo_v2,
+          (const void *handle, int *status, unsigned long long *id, void **made,
+           void **dependencies, size_t *count))
+{
+    if (dependencies != NULL) {
+        *dependencies = NULL;
+    }
+    if (count != NULL) {
+        *count = 0;
+    }
+    return capture_info(handle, status, id, made);
+}
+
+static ml_cuda_error
+capture_info_with_edges(const void *handle, int *status, unsigned long long *id,
+                        void **made, void **dependencies, void **edges, size_t *count)
+{
+    if (edges != NULL) {
+        *edges = NULL;
+    }
+    return cudaStreamGetCaptureInfo_v2(handle, status, id, made, dependencies, count);
+}
+
+ML_EXPORT(ml_cuda_error, cudaStreamGetCaptureInfo_v3,
+          (const void *handle, int *status, unsigned long long *id, void **made,
+           void **dependencies, void **edges, size_t *count))
+{
+    return capture_info_with_edges(handle, status, id, made, dependencies, edges,
+                                   count);
+}
+
+/* CUDA 13's name for the same. */
+ML_EXPORT(ml_cuda_error, cudaStreamGetCaptureInfo,
+          (const void *handle, int *status, unsigned long long *id, void **made,
+           void **dependencies, void **edges, size_t *count))
+{
+    return capture_info_with_edges(handle, status, id, made, dependencies, edges,
+                                   count);
+}
+
+ML_EXPORT(ml_cuda_error, cudaThreadExchangeStreamCaptureMode, (int *mode))
+{
+    static _Thread_local int current;
+    int previous = current;
+
+    current = *mode;
+    *mode = previous;
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaGraphGetNodes,
+          (graph *asked, void **nodes, size_t *count))
+{
+    /* The nodes themselves are not kept: torch asks only how many there are. */
+    (void)nodes;
+    *count = atomic_load(&asked->nodes);
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaGraphInstantiate, (void **executable))
+{
+    *executable = ml_phantom_handle();
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaGraphInstantiateWithFlags, (void **executable))
+{
+    *executable = ml_phantom_handle();
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaGraphDestroy, (graph *ended))
+{
+    free(ended);
+    return ML_CUDA_Success;
+}
+
+ML_SUCCEED(cudaGraphLaunch)
+ML_SUCCEED(cudaGraphUpload)
+ML_SUCCEED(cudaGraphExecDestroy)

@@ -1,0 +1,181 @@
+"""Runs programs on the phantom device: CUDA builds of torch, no GPU, no results.
+
+The device itself is a C library that is preloaded into the program
+(csrc/phantom).  This module finds it, says which GPUs it can stand for, and starts
+programs under it.  It imports nothing of torch or of the rest of memlab.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import sys
+from typing import NamedTuple
+
+LIBRARY = pathlib.Path(__file__).resolve().parent / "libmemlab_phantom.so"
+MAX_DEVICES = 16
+_TABLE = b"memlab-phantom-gpus 1\n"
+_UNITS = {"": 1, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+class GPU(NamedTuple):
+    """A GPU that the phantom device can stand for."""
+
+    name: str
+    full_name: str
+    capability: str
+    multiprocessors: int
+    total_bytes: int
+    source: str
+
+
+def available() -> bool:
+    """Whether the phantom device's library was built and lies beside this file."""
+    return LIBRARY.is_file()
+
+
+def gpus() -> dict[str, GPU]:
+    """The GPUs that the phantom device can stand for, by name.
+
+    Raises FileNotFoundError where the library was not built.
+    """
+    # The table is read from the file: loading the library into this process would
+    # put it in the place of a real driver.
+    if not available():
+        raise FileNotFoundError(_missing())
+    content = LIBRARY.read_bytes()
+    start = content.index(_TABLE) + len(_TABLE)
+    table = content[start : content.index(b"\0", start)].decode()
+    rows = (line.split("\t") for line in table.splitlines())
+    return {
+        name: GPU(name, full, capability, int(processors), int(mib) << 20, source)
+        for name, full, capability, processors, mib, source in rows
+    }
+
+
+def parse_memory(text: str) -> int:
+    """Bytes from a size such as 24GiB, 24G, 512MiB or a plain number of bytes.
+
+    Units are binary.  Raises ValueError for anything else.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.I)
+    if not match:
+        raise ValueError(f"{text!r} is no memory size; write for example 24GiB")
+    number, unit = match.groups()
+    size = int(float(number) * (1 << _UNITS[unit.upper()]))
+    if size <= 0:
+        raise ValueError(f"{text!r} is no memory size; write for example 24GiB")
+    return size
+
+
+def environment(
+    gpu: str = "h200",
+    devices: int = 1,
+    memory: int | str | None = None,
+    backed: bool = False,
+) -> dict[str, str]:
+    """The environment variables that put a program on the phantom device.
+
+    gpu: one of gpus().  devices: how many of them.  memory: bytes of each device, or
+    a size such as "24GiB"; None for what the GPU has.  backed: device memory has
+    pages, so that copies, fills and memsets carry data.
+
+    The value of LD_PRELOAD keeps what this process preloads.  Raises ValueError for
+    arguments that make no sense, FileNotFoundError where the library is not built.
+    """
+    known = gpus()
+    if gpu not in known:
+        raise ValueError(f"unknown GPU {gpu!r}; known are {', '.join(known)}")
+    if not 1 <= devices <= MAX_DEVICES:
+        raise ValueError(f"{devices} devices: from 1 to {MAX_DEVICES} are possible")
+    if isinstance(memory, str):
+        memory = parse_memory(memory)
+    if memory is not None and memory <= 0:
+        raise ValueError(f"{memory} bytes of memory: it must be more than 0")
+    preload = [str(LIBRARY)]
+    preload += [
+        other
+        for other in re.split("[ :]", os.environ.get("LD_PRELOAD", ""))
+        if other and other != str(LIBRARY)
+    ]
+    return {
+        "LD_PRELOAD": ":".join(preload),
+        "MEMLAB_PHANTOM_GPU": gpu,
+        "MEMLAB_PHANTOM_DEVICES": str(devices),
+        "MEMLAB_PHANTOM_MEMORY": "" if memory is None else str(memory),
+        "MEMLAB_PHANTOM_BACKED": "1" if backed else "0",
+    }
+
+
+def _missing() -> str:
+    return (
+        f"{LIBRARY} is not there: the phantom device was not built; "
+        "install memlab with a C compiler, on Linux"
+    )
+
+
+def _list() -> str:
+    lines = [f"{'name':9} {'GPU':25} {'cc':4} {'SMs':>4} {'memory':>11}  its source"]
+    for gpu in gpus().values():
+        lines.append(
+            f"{gpu.name:9} {gpu.full_name:25} {gpu.capability:4} "
+            f"{gpu.multiprocessors:>4} {gpu.total_bytes / 2**30:>7.2f} GiB  {gpu.source}"
+        )
+    return "\n".join(lines)
+
+
+def main(argv=None) -> int:
+    """The command `memlab phantom`: starts a program on the phantom device.
+
+    Does not return when the program starts; else returns the exit status.
+    """
+    parser = argparse.ArgumentParser(
+        prog="memlab phantom",
+        usage="memlab phantom [options] program arguments...",
+        description="Run a program of a CUDA build of torch on a phantom GPU: the real "
+        "caching allocator, no kernels, no results.",
+    )
+    parser.add_argument("--gpu", default="h200", help="the GPU to stand for (see --list)")
+    parser.add_argument("--devices", type=int, default=1, help="how many GPUs")
+    parser.add_argument("--memory", help="memory of each GPU, for example 24GiB")
+    parser.add_argument(
+        "--backed",
+        action="store_true",
+        help="give device memory pages, so that copies and memsets carry data",
+    )
+    parser.add_argument("--list", action="store_true", help="list the known GPUs")
+    parser.add_argument(
+        "program", nargs=argparse.REMAINDER, help="a program and its arguments"
+    )
+    options = parser.parse_args(argv)
+    program = options.program
+    if program[:1] == ["--"]:
+        program = program[1:]
+    try:
+        if options.list:
+            print(_list())
+            return 0
+        variables = environment(
+            options.gpu, options.devices, options.memory, options.backed
+        )
+    except (FileNotFoundError, ValueError) as error:
+        print(f"memlab phantom: {error}", file=sys.stderr)
+        return 2
+    if not program:
+        print(
+            "memlab phantom: no program given; for example: "
+            "memlab phantom python train.py",
+            file=sys.stderr,
+        )
+        return 2
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvpe(program[0], program, {**os.environ, **variables})
+    except OSError as error:
+        print(f"memlab phantom: {program[0]}: {error.strerror}", file=sys.stderr)
+        return 127 if isinstance(error, FileNotFoundError) else 126
+
+
+if __name__ == "__main__":
+    sys.exit(main())
