@@ -1,16 +1,16 @@
 """Builds memlab's native parts; what the package is stands in pyproject.toml.
 
-memlab._core               csrc/core/*.c and csrc/py/*.c, always
+memlab._core                 csrc/core/*.c and csrc/py/*.c, always
 memlab/libmemlab_phantom.so  csrc/phantom/*.c, on Linux x86-64
-memlab._torch              csrc/torch/*.cpp, where torch can be imported
+memlab._torch                csrc/torch/*.cpp, where torch can be imported
 
 Read from the environment:
-MEMLAB_TORCH=auto|0|1      build memlab._torch: where torch is found, never, or fail
-MEMLAB_WERROR=1            warnings are errors
-MEMLAB_DEBUG=1             no optimisation, all assertions
+MEMLAB_TORCH=auto|0|1        build memlab._torch: where torch is found, never, or fail
+MEMLAB_WERROR=1              warnings are errors
+MEMLAB_DEBUG=1               no optimisation, all assertions
 MEMLAB_SANITIZE=address,undefined
-MEMLAB_COVERAGE=1          instrument for gcov
-CC, CFLAGS, LDFLAGS        as everywhere
+MEMLAB_COVERAGE=1            instrument for gcov
+CC, CFLAGS, LDFLAGS          as everywhere
 """
 
 import glob
@@ -177,12 +177,12 @@ class BuildNative(build_ext):
         common = ["-fvisibility=hidden", "-isystem", sysconfig.get_path("include")]
         common += ["@tools/warnings.flags", *mode_flags(), *instrument_flags()]
         common += ["-Icsrc/core", "-Icsrc/py"]
-        return self.build_shared(
-            ext,
-            lambda source: common
-            + (["@tools/warnings-core.flags"] if "csrc/core/" in source else []),
-            ["-pthread", *instrument_flags()],
-        )
+
+        def flags_of(source):
+            of_core = source.startswith("csrc/core/")
+            return [*common, *(["@tools/warnings-core.flags"] if of_core else [])]
+
+        return self.build_shared(ext, flags_of, ["-pthread", *instrument_flags()])
 
     def build_phantom(self, ext):
         sources = list(ext.sources)

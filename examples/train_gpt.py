@@ -117,7 +117,8 @@ def train(args):
         optimizer.zero_grad(set_to_none=True)
         value = loss.item()
         seconds = time.perf_counter() - started
-        print(f"step {step}/{args.steps}  loss {value:.3f}  {seconds:.2f} s", flush=True)
+        progress = f"step {step}/{args.steps}  loss {value:.3f}  {seconds:.2f} s"
+        print(progress, flush=True)
 
 
 def main():

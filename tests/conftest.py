@@ -1,8 +1,8 @@
 """What the tests share: where CUDA can be had, and running programs on it.
 
 A test marked `cuda` needs a CUDA build of torch; it runs on a real GPU where there is
-one and on the phantom device elsewhere.  Nothing here initialises CUDA in the process of
-the tests: programs that use it run in processes of their own.
+one and on the phantom device elsewhere.  Nothing here initialises CUDA in the process
+of the tests: programs that use it run in processes of their own.
 """
 
 import functools

@@ -4,9 +4,10 @@ import re
 import subprocess
 from pathlib import Path
 
-import memlab
 import pytest
 from checkout import ROOT, copy_checkout, run_python
+
+import memlab
 
 PACKAGE = Path(memlab.__file__).parent
 BUILD = ("-W", "ignore", "setup.py", "build_ext", "--inplace")

@@ -7,9 +7,10 @@ import sys
 import tarfile
 import zipfile
 
-import memlab
 import pytest
 from checkout import ROOT, copy_checkout, run_python
+
+import memlab
 
 pytestmark = pytest.mark.slow
 
@@ -103,8 +104,9 @@ def test_installed_without_torch_it_imports_and_says_what_is_missing(wheel, tmp_
     python = venv / "bin" / "python"
     install = (python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel)
     program = (
-        "import json, sys, memlab; "
-        "print(json.dumps([memlab.__file__, 'torch' in sys.modules, memlab.backends()]))"
+        "import json, sys, memlab\n"
+        "imported_torch = 'torch' in sys.modules\n"
+        "print(json.dumps([memlab.__file__, imported_torch, memlab.backends()]))"
     )
     plain = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     subprocess.run(install, check=True, cwd=tmp_path, env=plain)

@@ -36,6 +36,20 @@ find_tool()
     return 1
 }
 
+# layout CLANG_FORMAT FILE...: names the files that `make format` would change.
+layout()
+{
+    local tool=$1 file status=0
+    shift
+    for file in "$@"; do
+        "$tool" --dry-run -Werror "$file" 2>/dev/null || {
+            echo "$file: not as \`make format\` would have it" >&2
+            status=1
+        }
+    done
+    return $status
+}
+
 # warnings CC: every C file compiled with -Werror, nothing kept.
 warnings()
 {
@@ -57,7 +71,7 @@ warnings()
 }
 
 if tool=$(find_tool "Debian: apt-get install clang-format-14" clang-format-14); then
-    check clang-format "$tool" --dry-run -Werror "$@"
+    check clang-format layout "$tool" "$@"
 else
     failed=1
 fi
