@@ -20,7 +20,6 @@ import os
 import platform
 import shlex
 import shutil
-import subprocess
 import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
@@ -185,15 +184,7 @@ class BuildNative(build_ext):
         return self.build_shared(ext, flags_of, ["-pthread", *instrument_flags()])
 
     def build_phantom(self, ext):
-        sources = list(ext.sources)
-        generator = Path("csrc/phantom/generate_stubs.py")
-        if generator.exists():
-            stubs = self.objects_dir / "phantom" / "stubs.c"
-            stubs.parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run([sys.executable, generator, stubs], check=True)
-            sources.append(str(stubs))
         common = ["-fvisibility=hidden", "@tools/warnings.flags", *mode_flags()]
-        ext.sources = sources
         return self.build_shared(
             ext,
             lambda source: [*common, "-Icsrc/phantom"],
@@ -205,7 +196,11 @@ class BuildNative(build_ext):
         folder = self.objects_dir / ext.name
         folder.mkdir(parents=True, exist_ok=True)
         product = folder / Path(self.get_ext_filename(ext.name)).name
-        headers = [*glob.glob("csrc/*/*.h"), *glob.glob("tools/*.flags")]
+        headers = [
+            found
+            for pattern in ("csrc/*/*.h", "csrc/*/*.def", "tools/*.flags")
+            for found in glob.glob(pattern)
+        ]
         newest_header = max((os.path.getmtime(h) for h in headers), default=0)
 
         def compile_one(source):

@@ -86,7 +86,7 @@ for compiler in gcc clang; do
 done
 if tool=$(find_tool "Debian: apt-get install cppcheck" cppcheck); then
     check cppcheck "$tool" --quiet --std=c11 --language=c --error-exitcode=1 \
-        --enable=warning,portability --inline-suppr -Icsrc/core -Icsrc/py \
+        --enable=warning,performance --library=python --inline-suppr -Icsrc/core -Icsrc/py \
         -Icsrc/phantom csrc/core csrc/py csrc/phantom
 else
     failed=1
