@@ -1,0 +1,486 @@
+/* The block table of one device.  See blocks.h for its structure and invariants. */
+#include "blocks.h"
+
+#include <string.h>
+
+#include "base.h"
+
+#define DEFAULT_LIMIT ((size_t)1 << 20)
+#define LEAST_LIMIT 1024u
+#define FIRST_BUCKETS 64u
+
+/* ---- Life ---- */
+
+int
+ml_blocks_init(ml_blocks *blocks, size_t limit)
+{
+    const size_t each =
+        sizeof(ml_node) + sizeof(ml_span) + sizeof(ml_place) + sizeof(uint32_t);
+    limit = limit == 0 ? DEFAULT_LIMIT : limit;
+    /* Indices are 32 bits, and one past the end must be one too. */
+    limit = limit > UINT32_MAX / 2 ? UINT32_MAX / 2 : limit;
+    limit = limit < LEAST_LIMIT ? LEAST_LIMIT : limit;
+    memset(blocks, 0, sizeof(*blocks));
+    int error =
+        ml_region_init(&blocks->region, each * (limit + 1), each * (LEAST_LIMIT + 1));
+    if (error < 0) {
+        return error;
+    }
+    size_t room = blocks->region.bytes / each - 1;
+    limit = room < limit ? room : limit;
+    char *base = blocks->region.base;
+    blocks->nodes = (ml_node *)(void *)base;
+    base += sizeof(ml_node) * (limit + 1);
+    blocks->spans = (ml_span *)(void *)base;
+    base += sizeof(ml_span) * (limit + 1);
+    blocks->order = (ml_place *)(void *)base;
+    base += sizeof(ml_place) * (limit + 1);
+    blocks->buckets = (uint32_t *)(void *)base;
+    blocks->limit = (uint32_t)limit;
+    ml_blocks_clear(blocks);
+    return 0;
+}
+
+void
+ml_blocks_fini(ml_blocks *blocks)
+{
+    ml_region_fini(&blocks->region);
+}
+
+void
+ml_blocks_clear(ml_blocks *blocks)
+{
+    blocks->node_end = 1;
+    blocks->node_unused = 0;
+    blocks->node_count = 0;
+    blocks->span_end = 1;
+    blocks->span_unused = 0;
+    blocks->bucket_count = FIRST_BUCKETS;
+    blocks->bucket_mask = FIRST_BUCKETS - 1;
+    memset(blocks->buckets, 0, FIRST_BUCKETS * sizeof(blocks->buckets[0]));
+    memset(&blocks->totals, 0, sizeof(blocks->totals));
+    blocks->in_use = 0;
+    blocks->segments = 0;
+}
+
+/* ---- Hash by start address ---- */
+
+static void
+add_bucket(ml_blocks *blocks)
+{
+    if (blocks->bucket_count > blocks->bucket_mask) {
+        blocks->bucket_mask = blocks->bucket_mask * 2 + 1;
+    }
+    uint32_t added = blocks->bucket_count++;
+    uint32_t *from = &blocks->buckets[added & (blocks->bucket_mask >> 1)];
+    uint32_t *to = &blocks->buckets[added];
+    *to = 0;
+    while (*from != 0) {
+        ml_node *node = &blocks->nodes[*from];
+        if ((ml_blocks_hash(node->addr) & blocks->bucket_mask) == added) {
+            uint32_t index = *from;
+            *from = node->chain;
+            node->chain = *to;
+            *to = index;
+        }
+        else {
+            from = &node->chain;
+        }
+    }
+}
+
+static void
+hash_block(ml_blocks *blocks, uint32_t index)
+{
+    ml_node *node = &blocks->nodes[index];
+    uint32_t *bucket = &blocks->buckets[ml_blocks_bucket(blocks, node->addr)];
+    node->chain = *bucket;
+    *bucket = index;
+    if (blocks->node_count > blocks->bucket_count) {
+        add_bucket(blocks);
+    }
+}
+
+static void
+unhash_block(ml_blocks *blocks, uint32_t index)
+{
+    uint64_t addr = blocks->nodes[index].addr;
+    uint32_t *link = &blocks->buckets[ml_blocks_bucket(blocks, addr)];
+    while (*link != index) {
+        link = &blocks->nodes[*link].chain;
+    }
+    *link = blocks->nodes[index].chain;
+}
+
+uint32_t
+ml_blocks_span_holding(const ml_blocks *blocks, uint64_t addr)
+{
+    for (uint32_t i = 1; i < blocks->span_end; i++) {
+        const ml_span *span = &blocks->spans[i];
+        if (span->used && addr >= span->addr && addr - span->addr < span->total) {
+            return i;
+        }
+    }
+    return 0;
+}
+
+uint32_t
+ml_blocks_holding(const ml_blocks *blocks, uint64_t addr)
+{
+    uint32_t span = ml_blocks_span_holding(blocks, addr);
+    if (span == 0) {
+        return 0;
+    }
+    uint32_t index = blocks->spans[span].head;
+    while (addr - blocks->nodes[index].addr >= blocks->nodes[index].size) {
+        index = blocks->nodes[index].next;
+    }
+    return index;
+}
+
+/* ---- Nodes and sums ---- */
+
+uint32_t
+ml_blocks_add(ml_blocks *blocks, uint64_t addr, uint64_t size, uint8_t expandable)
+{
+    uint32_t index = blocks->node_unused;
+    if (index != 0) {
+        blocks->node_unused = blocks->nodes[index].next;
+    }
+    else if (blocks->node_end <= blocks->limit) {
+        index = blocks->node_end++;
+    }
+    else {
+        return 0;
+    }
+    blocks->node_count++;
+    ml_node *node = &blocks->nodes[index];
+    *node = (ml_node){.addr = addr,
+                      .size = size,
+                      .birth = ML_BEFORE_EVENTS,
+                      .state = ML_BLOCK_INACTIVE,
+                      .expandable = expandable};
+    hash_block(blocks, index);
+    return index;
+}
+
+void
+ml_blocks_drop(ml_blocks *blocks, uint32_t index)
+{
+    unhash_block(blocks, index);
+    blocks->nodes[index].state = ML_NODE_UNUSED;
+    blocks->nodes[index].next = blocks->node_unused;
+    blocks->node_unused = index;
+    blocks->node_count--;
+}
+
+void
+ml_blocks_count(ml_blocks *blocks, const ml_node *node)
+{
+    blocks->totals.allocated += node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
+    blocks->totals.active += node->size;
+    blocks->totals.requested += node->requested;
+    blocks->in_use++;
+}
+
+void
+ml_blocks_uncount(ml_blocks *blocks, const ml_node *node)
+{
+    blocks->totals.allocated -= node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
+    blocks->totals.active -= node->size;
+    blocks->totals.requested -= node->requested;
+    blocks->in_use--;
+}
+
+/* ---- Segments ---- */
+
+static uint32_t
+add_slot(ml_blocks *blocks)
+{
+    uint32_t index = blocks->span_unused;
+    if (index != 0) {
+        blocks->span_unused = blocks->spans[index].head;
+    }
+    else {
+        index = blocks->span_end++;
+    }
+    blocks->segments++;
+    return index;
+}
+
+/* Forgets the slot alone, neither its blocks nor its bytes. */
+static void
+drop_slot(ml_blocks *blocks, uint32_t index)
+{
+    blocks->spans[index].used = 0;
+    blocks->spans[index].head = blocks->span_unused;
+    blocks->span_unused = index;
+    blocks->segments--;
+}
+
+uint32_t
+ml_blocks_add_span(ml_blocks *blocks, const ml_span *like)
+{
+    uint32_t head = ml_blocks_add(blocks, like->addr, like->total, like->expandable);
+    if (head == 0) {
+        return 0;
+    }
+    uint32_t index = add_slot(blocks);
+    ml_span *span = &blocks->spans[index];
+    *span = *like;
+    span->head = head;
+    span->tail = head;
+    span->used = 1;
+    blocks->nodes[head].segment = index;
+    blocks->totals.reserved += span->total;
+    return index;
+}
+
+/* Returns how many blocks were in use. */
+static uint64_t
+drop_span(ml_blocks *blocks, uint32_t index)
+{
+    uint64_t in_use = 0;
+    uint32_t next;
+    for (uint32_t i = blocks->spans[index].head; i != 0; i = next) {
+        ml_node *node = &blocks->nodes[i];
+        next = node->next;
+        if (node->state != ML_BLOCK_INACTIVE) {
+            ml_blocks_uncount(blocks, node);
+            in_use++;
+        }
+        ml_blocks_drop(blocks, i);
+    }
+    blocks->totals.reserved -= blocks->spans[index].total;
+    drop_slot(blocks, index);
+    return in_use;
+}
+
+/* ---- Splitting and joining ---- */
+
+uint32_t
+ml_blocks_split(ml_blocks *blocks, uint32_t index, uint64_t bytes)
+{
+    ml_node *left = &blocks->nodes[index];
+    uint32_t added =
+        ml_blocks_add(blocks, left->addr + bytes, left->size - bytes, left->expandable);
+    if (added == 0) {
+        return 0;
+    }
+    ml_node *right = &blocks->nodes[added];
+    left->size = bytes;
+    right->prev = index;
+    right->next = left->next;
+    left->next = added;
+    if (right->next != 0) {
+        blocks->nodes[right->next].prev = added;
+    }
+    else {
+        right->segment = left->segment;
+        blocks->spans[left->segment].tail = added;
+    }
+    return added;
+}
+
+/* Joins two free neighbours into the left one's node. */
+static void
+join_blocks(ml_blocks *blocks, uint32_t left_index, uint32_t right_index)
+{
+    ml_node *left = &blocks->nodes[left_index];
+    ml_node *right = &blocks->nodes[right_index];
+    left->size += right->size;
+    left->next = right->next;
+    if (right->next != 0) {
+        blocks->nodes[right->next].prev = left_index;
+    }
+    else {
+        left->segment = right->segment;
+        blocks->spans[right->segment].tail = left_index;
+    }
+    ml_blocks_drop(blocks, right_index);
+}
+
+uint32_t
+ml_blocks_merge(ml_blocks *blocks, uint32_t index)
+{
+    uint32_t prev = blocks->nodes[index].prev;
+    if (prev != 0 && blocks->nodes[prev].state == ML_BLOCK_INACTIVE) {
+        join_blocks(blocks, prev, index);
+        index = prev;
+    }
+    uint32_t next = blocks->nodes[index].next;
+    if (next != 0 && blocks->nodes[next].state == ML_BLOCK_INACTIVE) {
+        join_blocks(blocks, index, next);
+    }
+    return index;
+}
+
+uint32_t
+ml_blocks_release(ml_blocks *blocks, uint32_t index)
+{
+    ml_node *node = &blocks->nodes[index];
+    ml_blocks_uncount(blocks, node);
+    node->state = ML_BLOCK_INACTIVE;
+    if (node->prev == 0 && node->next == 0 && blocks->spans[node->segment].made_up) {
+        drop_span(blocks, node->segment);
+        return 0;
+    }
+    return ml_blocks_merge(blocks, index);
+}
+
+void
+ml_blocks_join_spans(ml_blocks *blocks, uint32_t left_index, uint32_t right_index)
+{
+    ml_span *left = &blocks->spans[left_index];
+    const ml_span *right = &blocks->spans[right_index];
+    uint32_t before = left->tail;
+    uint32_t after = right->head;
+    blocks->nodes[before].next = after;
+    blocks->nodes[after].prev = before;
+    blocks->nodes[right->tail].segment = left_index;
+    left->tail = right->tail;
+    left->total += right->total;
+    drop_slot(blocks, right_index);
+    if (blocks->nodes[before].state == ML_BLOCK_INACTIVE &&
+        blocks->nodes[after].state == ML_BLOCK_INACTIVE) {
+        join_blocks(blocks, before, after);
+    }
+}
+
+/* ---- Taking away whatever is there ---- */
+
+uint32_t
+ml_blocks_make_room(ml_blocks *blocks, uint64_t addr, uint64_t bytes,
+                    uint64_t (*tight)(const void *context, uint64_t requested),
+                    const void *context)
+{
+    uint32_t index = ml_blocks_holding(blocks, addr);
+    while (index != 0 && blocks->nodes[index].state != ML_BLOCK_INACTIVE) {
+        ml_node *node = &blocks->nodes[index];
+        uint64_t kept = addr - node->addr;
+        if (kept == 0 || kept < tight(context, node->requested)) {
+            ml_blocks_release(blocks, index);
+        }
+        else {
+            ml_blocks_uncount(blocks, node);
+            uint32_t right = ml_blocks_split(blocks, index, kept);
+            ml_blocks_count(blocks, node);
+            if (right == 0) {
+                return 0;
+            }
+            ml_blocks_merge(blocks, right);
+        }
+        index = ml_blocks_holding(blocks, addr);
+    }
+    if (index != 0 && blocks->nodes[index].addr < addr) {
+        index = ml_blocks_split(blocks, index, addr - blocks->nodes[index].addr);
+    }
+    if (index == 0) {
+        return 0;
+    }
+    const ml_node *node = &blocks->nodes[index];
+    while (node->size < bytes && node->next != 0) {
+        /* A free neighbour is there only if the cut above could not be merged yet. */
+        if (blocks->nodes[node->next].state == ML_BLOCK_INACTIVE) {
+            join_blocks(blocks, index, node->next);
+        }
+        else {
+            ml_blocks_release(blocks, node->next);
+        }
+    }
+    return index;
+}
+
+/* Every block of SPAN that reaches into [LOW, HIGH) becomes free.  Returns how many. */
+static uint64_t
+release_range(ml_blocks *blocks, uint32_t span, uint64_t low, uint64_t high)
+{
+    uint64_t count = 0;
+    uint32_t index = blocks->spans[span].head;
+    while (index != 0 && blocks->nodes[index].addr < high) {
+        const ml_node *node = &blocks->nodes[index];
+        if (node->addr + node->size > low && node->state != ML_BLOCK_INACTIVE) {
+            index = ml_blocks_release(blocks, index);
+            count++;
+        }
+        index = blocks->nodes[index].next;
+    }
+    return count;
+}
+
+/* Takes free block INDEX out of segment SPAN, which may fall in two or vanish. */
+static void
+remove_block(ml_blocks *blocks, uint32_t span_index, uint32_t index)
+{
+    ml_span *span = &blocks->spans[span_index];
+    const ml_node gone = blocks->nodes[index];
+    uint64_t end = span->addr + span->total;
+    uint64_t gone_end = gone.addr + gone.size;
+    ml_blocks_drop(blocks, index);
+    blocks->totals.reserved -= gone.size;
+    if (gone.prev == 0 && gone.next == 0) {
+        drop_slot(blocks, span_index);
+        return;
+    }
+    if (gone.next != 0) {
+        uint32_t rest_index = gone.prev == 0 ? span_index : add_slot(blocks);
+        ml_span *rest = &blocks->spans[rest_index];
+        *rest = *span;
+        rest->addr = gone_end;
+        rest->total = end - gone_end;
+        rest->head = gone.next;
+        blocks->nodes[gone.next].prev = 0;
+        blocks->nodes[gone.next].segment = rest_index;
+        blocks->nodes[rest->tail].segment = rest_index;
+    }
+    if (gone.prev != 0) {
+        span->total = gone.addr - span->addr;
+        span->tail = gone.prev;
+        blocks->nodes[gone.prev].next = 0;
+        blocks->nodes[gone.prev].segment = span_index;
+    }
+}
+
+static void
+unmap(ml_blocks *blocks, uint32_t span, uint64_t low, uint64_t high,
+      ml_cleared *cleared)
+{
+    cleared->in_use += release_range(blocks, span, low, high);
+    /* All of it is free now, hence one block. */
+    uint32_t index = ml_blocks_holding(blocks, low);
+    const ml_node *node = &blocks->nodes[index];
+    if (high < node->addr + node->size &&
+        ml_blocks_split(blocks, index, high - node->addr) == 0) {
+        cleared->full = true;
+    }
+    if (node->addr < low) {
+        uint32_t right = ml_blocks_split(blocks, index, low - node->addr);
+        cleared->full = cleared->full || right == 0;
+        index = right == 0 ? index : right;
+    }
+    remove_block(blocks, span, index);
+}
+
+ml_cleared
+ml_blocks_clear_range(ml_blocks *blocks, uint64_t low, uint64_t high)
+{
+    ml_cleared cleared = {0, 0, false};
+    uint32_t end = blocks->span_end;
+    for (uint32_t i = 1; i < end; i++) {
+        const ml_span *span = &blocks->spans[i];
+        if (!span->used || span->addr >= high || span->addr + span->total <= low) {
+            continue;
+        }
+        uint64_t from = span->addr > low ? span->addr : low;
+        uint64_t to = span->addr + span->total;
+        to = to < high ? to : high;
+        cleared.bytes += to - from;
+        if (span->expandable) {
+            unmap(blocks, i, from, to, &cleared);
+        }
+        else {
+            cleared.in_use += drop_span(blocks, i);
+        }
+    }
+    return cleared;
+}

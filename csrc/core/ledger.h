@@ -1,0 +1,113 @@
+/* The ledger: the block structure of one device, followed event by event.
+ *
+ * Owns the segments and blocks that exist and the totals over them; it must not know
+ * where events come from nor what they are for.  Allocated bytes cannot be had from the
+ * events' sizes alone, which are the requested ones: a block is what was split off a
+ * free block, so the ledger keeps the free blocks too and applies the caching
+ * allocator's own rules to them: round the request, split when enough remains, merge
+ * with free neighbours when a free is completed, join mapped ranges that touch.  Which
+ * free block was taken need not be modelled, since the event says the address.
+ *
+ * ml_ledger_apply runs inside the allocator's callback: after ml_ledger_new nothing here
+ * takes a lock, memory from the C library, or a system call.  One thread at a time may
+ * change or visit a ledger (the device's lock sees to that); ml_ledger_read_totals and
+ * ml_ledger_reset_peaks may be called from any thread at any time. */
+#ifndef ML_LEDGER_H
+#define ML_LEDGER_H
+
+#include "blocks.h"
+#include "memlab.h"
+
+typedef struct ml_ledger ml_ledger;
+
+/* What an event did not agree with.  The ledger then does the nearest thing that leaves
+ * it whole, and counts. */
+#define ML_LEDGER_PROBLEMS(XX) \
+    XX(ALLOC_UNKNOWN, "allocation outside every known segment") \
+    XX(ALLOC_TAKEN, "allocation in memory that is not a free block") \
+    XX(ALLOC_SMALL, "allocation larger than the free block at its address") \
+    XX(FREE_UNKNOWN, "free of a block that is not known or not in use") \
+    XX(FREE_UNREQUESTED, "free completed that was not requested") \
+    XX(SEGMENT_TAKEN, "segment over one that is there already") \
+    XX(SEGMENT_UNKNOWN, "release of a segment that is not known") \
+    XX(SEGMENT_IN_USE, "release of a segment that holds blocks in use") \
+    XX(TABLE_FULL, "more blocks than the ledger has room for")
+
+enum ml_ledger_problem {
+    ML_LEDGER_FITS = 0,
+#define XX(name, text) ML_LEDGER_##name,
+    ML_LEDGER_PROBLEMS(XX)
+#undef XX
+};
+
+/* Totals in bytes, counts in items. */
+typedef struct ml_ledger_totals {
+    ml_totals current;
+    ml_totals peak;           /* of each alone, since the last reset */
+    uint64_t allocations;     /* blocks allocated or waiting for their free */
+    uint64_t segments;        /* mapped runs count as segments */
+    uint64_t events;          /* applied since the ledger was new or cleared */
+    uint64_t inconsistencies; /* of these, how many did not fit */
+    uint64_t full;            /* of those, how many for want of room */
+} ml_ledger_totals;
+
+/* The bytes of a block for REQUESTED bytes, before any slack: section C.1 of the
+ * allocator's facts. */
+uint64_t ml_allocator_round(const ml_allocator_rules *rules, uint64_t requested);
+
+/* A block goes in the pool for small blocks up to this size; those pools' segments have
+ * twice that and no other does. */
+#define ML_SMALL_BLOCK_BYTES (UINT64_C(1) << 20)
+#define ML_SMALL_SEGMENT_BYTES (UINT64_C(2) << 20)
+
+/* BLOCK_LIMIT: most blocks that can exist at once, free ones included; 0 for 2^20.  Only
+ * address space is taken for them; room may turn out smaller where that is short.
+ * RULES is copied; NULL is the default settings.  0 or ML_ENOMEM. */
+int ml_ledger_new(ml_ledger **out, const ml_allocator_rules *rules, size_t block_limit);
+void ml_ledger_free(ml_ledger *ledger);
+
+/* As new, keeping its room.  RULES of NULL keeps the rules. */
+void ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules);
+/* From the next event on. */
+void ml_ledger_set_rules(ml_ledger *ledger, const ml_allocator_rules *rules);
+
+/* State before the first event.  A seeded segment is free as a whole; blocks of it then
+ * follow in address order, of which inactive ones change nothing.  The fields of SEGMENT
+ * that sum up its blocks are not used.  For rules without segments: blocks alone.  0, or
+ * ML_EFULL, or ML_EINVALID for what overlaps or does not lie within the segment last
+ * seeded. */
+int ml_ledger_seed_segment(ml_ledger *ledger, const ml_segment *segment);
+int ml_ledger_seed_block(ml_ledger *ledger, const ml_block *block);
+
+/* Follows EVENT.  Where its block is found, fills block_bytes and sets
+ * ML_EVENT_BLOCK_KNOWN (allocations and frees), and fills origin_stack (frees: the stack
+ * of the allocation; segment frees: that of the segment).  On an allocation that comes
+ * with ML_EVENT_BLOCK_KNOWN, block_bytes is believed instead of the rules.  Returns an
+ * enum ml_ledger_problem, 0 where the event fits.
+ *
+ * Constant time, but that events of segments look at every segment, and events that do
+ * not fit may look at every block of one. */
+int ml_ledger_apply(ml_ledger *ledger, ml_event *event);
+
+/* For the thread that applies events. */
+ml_ledger_totals ml_ledger_get_totals(const ml_ledger *ledger);
+/* For any thread: totals of one instant, never of halves of two. */
+void ml_ledger_read_totals(const ml_ledger *ledger, ml_totals *current,
+                           ml_totals *peak);
+/* For any thread: peaks start again from the current totals. */
+void ml_ledger_reset_peaks(ml_ledger *ledger);
+/* For any thread, may lag: events that did not fit so far. */
+uint64_t ml_ledger_inconsistencies(const ml_ledger *ledger);
+
+/* Shows VISITOR every segment and block; BIRTH of a block is the number of events applied
+ * before its allocation, or ML_BEFORE_EVENTS.  Takes no memory.  Not by two threads at
+ * once. */
+int ml_ledger_visit(const ml_ledger *ledger, const ml_ledger_visitor *visitor);
+
+/* A full check of every link, order and total; for tests.  NULL, or what is wrong. */
+const char *ml_ledger_validate(const ml_ledger *ledger);
+
+/* The text of an enum ml_ledger_problem. */
+const char *ml_ledger_problem_text(int problem);
+
+#endif
