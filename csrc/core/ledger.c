@@ -558,6 +558,12 @@ ml_ledger_seed_block(ml_ledger *ledger, const ml_block *seed)
 
 /* ---- Reading ---- */
 
+const ml_totals *
+ml_ledger_current(const ml_ledger *ledger)
+{
+    return &ledger->blocks.totals;
+}
+
 ml_ledger_totals
 ml_ledger_get_totals(const ml_ledger *ledger)
 {

@@ -89,7 +89,8 @@ int ml_ledger_seed_block(ml_ledger *ledger, const ml_block *block);
  * not fit may look at every block of one. */
 int ml_ledger_apply(ml_ledger *ledger, ml_event *event);
 
-/* For the thread that applies events. */
+/* For the thread that applies events.  _current is borrowed and follows the ledger. */
+const ml_totals *ml_ledger_current(const ml_ledger *ledger);
 ml_ledger_totals ml_ledger_get_totals(const ml_ledger *ledger);
 /* For any thread: totals of one instant, never of halves of two. */
 void ml_ledger_read_totals(const ml_ledger *ledger, ml_totals *current,
