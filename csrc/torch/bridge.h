@@ -1,0 +1,89 @@
+/* What the files of csrc/torch share with each other, and the small table of native
+ * stack functions that memlab._core uses for stacks="all".
+ *
+ * Everything outside the C++ section compiles as C11 and names no torch type. */
+#ifndef ML_BRIDGE_H
+#define ML_BRIDGE_H
+
+#include "memlab.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The capsule memlab._torch._native holds a `const ml_native *` of this name. */
+#define ML_NATIVE_CAPSULE "memlab._torch._native"
+
+/* One symbolised native frame.  Pointers are borrowed for the length of the call. */
+typedef struct ml_native_frame {
+    const char *file;     /* "??" where unknown */
+    const char *function; /* demangled; "??" where unknown */
+    uint64_t line;        /* 0 where unknown */
+} ml_native_frame;
+
+/* Receives frame INDEX of the list given to symbolize.  A non-zero return stops. */
+typedef int (*ml_native_visitor)(void *context, size_t index,
+                                 const ml_native_frame *frame);
+
+typedef struct ml_native {
+    uint32_t size;    /* of this struct, bytes */
+    uint32_t version; /* ML_ABI_VERSION */
+    /* Writes up to CAPACITY program counters of the calling thread, innermost first,
+     * and returns their number, 0 where the stack could not be walked.  It takes a
+     * lock and memory, never the GIL: for the opt-in path of stacks="all" only. */
+    size_t (*capture)(uint64_t *pcs, size_t capacity);
+    /* Names COUNT program counters in the mode of TORCH_SYMBOLIZE_MODE.  Slow (it may
+     * run addr2line): call it once for all distinct counters, without the GIL.  A frame
+     * that cannot be named is "??", never an error. */
+    int (*symbolize)(const uint64_t *pcs, size_t count, ml_native_visitor visit,
+                     void *context);
+} ml_native;
+
+/* Called when the CUDA allocator is out of memory, before torch raises: on the
+ * allocating thread, without the allocator's lock, with or without the GIL. */
+typedef void (*ml_oom_hook)(int64_t device, uint64_t alloc_bytes, uint64_t total_bytes,
+                            uint64_t free_bytes);
+
+/* native.cpp */
+const ml_native *ml_native_table(void);
+
+/* clock.cpp: converts c10's approximate ticks to unix nanoseconds, in place. */
+int ml_clock_init(void);
+int ml_clock_unix_ns(uint64_t *ticks, size_t stride_bytes, size_t count);
+
+/* cpu.cpp.  The sources are static: valid for the life of the process. */
+const ml_source *ml_cpu_source(const ml_api *api);
+/* In a forked child: record nothing until the child itself asks. */
+void ml_cpu_forked(void);
+typedef struct ml_cpu_counters {
+    uint64_t live;      /* tracked allocations not yet freed */
+    uint64_t untracked; /* allocations seen while recording that could not be tracked */
+    int installed;      /* torch's CPU allocator is memlab's wrapper */
+} ml_cpu_counters;
+void ml_cpu_count(ml_cpu_counters *out);
+
+/* cuda.cpp, only where torch is built for CUDA. */
+const ml_source *ml_cuda_source(const ml_api *api);
+void ml_cuda_forked(void);
+void ml_cuda_set_oom_hook(ml_oom_hook hook);
+/* Attaches to the allocator of an initialised CUDA runtime. */
+int ml_cuda_attach_now(void);
+const char *ml_cuda_error(void);
+
+/* tracker.cpp: the callback itself, alone in its object so that its symbols prove what
+ * it can reach. */
+void ml_tracker_bind(const ml_api *api, const ml_source *source);
+void ml_tracker_listen(int enabled);
+void ml_tracker_set_devices(int count);
+/* Between these two, SNAPSHOT events of this thread number the devices from 0. */
+void ml_tracker_walk_begin(void);
+void ml_tracker_walk_end(void);
+
+/* module.cpp: has torch.cuda call ml_cuda_attach_now() once it initialises CUDA. Takes
+ * the GIL. */
+int ml_bridge_queue_attach(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

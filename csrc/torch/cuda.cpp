@@ -1,0 +1,511 @@
+/* Owns the "cuda" source: attaching to c10's CUDA caching allocator, and reading its
+ * segments, settings and totals.  The callback itself is in tracker.cpp.  Translates,
+ * decides nothing, and never initialises CUDA. */
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <limits>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/util/ApproximateClock.h>
+
+#include "bridge.h"
+
+void ml_tracker_call(
+    const c10::cuda::CUDACachingAllocator::TraceEntry &entry) noexcept;
+
+namespace {
+
+namespace caching = c10::cuda::CUDACachingAllocator;
+
+/* torch's roundup_power2_divisions: one for each power of two from 1 MiB to 32 GiB. */
+constexpr size_t division_count = 16;
+
+enum attach_state { DETACHED, ATTACHING, ATTACHED };
+
+std::atomic<int> attached{DETACHED};
+std::atomic<ml_oom_hook> oom_hook{nullptr};
+/* This thread's last failure, else the last of any thread: an attach that was queued
+ * fails on the thread that initialises CUDA.  Only static texts are shared. */
+thread_local const char *failure;
+thread_local char failure_text[512];
+std::atomic<const char *> shared_failure{""};
+
+int
+fail(int error, const char *text) noexcept
+{
+    failure = text;
+    shared_failure.store(text, std::memory_order_relaxed);
+    return error;
+}
+
+int
+fail_exception(const char *what) noexcept
+{
+    std::snprintf(failure_text, sizeof failure_text, "torch's CUDA allocator: %s", what);
+    failure = failure_text;
+    return ML_ESOURCE;
+}
+
+/* Runs CALL, which returns 0 or a negative error, and turns exceptions into errors. */
+template <class Call>
+int
+guarded(Call &&call) noexcept
+{
+    try {
+        return call();
+    }
+    catch (const std::bad_alloc &) {
+        return fail(ML_ENOMEM, "out of memory");
+    }
+    catch (const std::exception &error) {
+        return fail_exception(error.what());
+    }
+    catch (...) {
+        return fail_exception("an unknown exception");
+    }
+}
+
+/* Only torch's own allocator reports events. */
+int
+check_backend()
+{
+    const std::string name = caching::get()->name();
+    if (name == "native") {
+        return 0;
+    }
+    if (name == "cudaMallocAsync") {
+        return fail(ML_EUNSUPPORTED,
+                    "torch runs with PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync, an "
+                    "allocator that reports no memory events; remove "
+                    "backend:cudaMallocAsync from PYTORCH_CUDA_ALLOC_CONF to record");
+    }
+    return fail(ML_EUNSUPPORTED,
+                "torch.cuda.memory.change_current_allocator() has replaced torch's CUDA "
+                "allocator by one that reports no memory events; leave out that call to "
+                "record (a torch.cuda.MemPool with the same allocator is recorded)");
+}
+
+bool
+initialized()
+{
+    return caching::get()->initialized();
+}
+
+void
+on_out_of_memory(int64_t device, size_t alloc_bytes, size_t total_bytes,
+                 size_t free_bytes) noexcept
+{
+    const ml_oom_hook hook = oom_hook.load(std::memory_order_acquire);
+    if (hook != nullptr) {
+        hook(device, alloc_bytes, total_bytes, free_bytes);
+    }
+}
+
+int
+device_count(void *)
+{
+    int count = 0;
+    guarded([&] {
+        if (caching::get()->name() == "native" && initialized()) {
+            count = c10::cuda::device_count();
+        }
+        return 0;
+    });
+    return count < ML_DEVICE_MAX ? count : ML_DEVICE_MAX;
+}
+
+int
+attach(void *)
+{
+    if (attached.load(std::memory_order_acquire) == ATTACHED) {
+        return 0;
+    }
+    bool ready = false;
+    const int result = guarded([&] {
+        const int backend = check_backend();
+        if (backend == 0) {
+            ready = initialized();
+        }
+        return backend;
+    });
+    if (result != 0) {
+        return result;
+    }
+    if (ready) {
+        return ml_cuda_attach_now();
+    }
+    if (ml_bridge_queue_attach() != 0) {
+        return fail(ML_ESOURCE, "torch.cuda refused to queue a call for the time when "
+                                "CUDA is initialised");
+    }
+    return 0;
+}
+
+void
+enable(void *, int enabled)
+{
+    ml_tracker_listen(enabled);
+}
+
+/* c10's snapshot, without its copy of torch's own trace where this version can leave it
+ * out. */
+template <class Allocator>
+auto
+take_snapshot(Allocator *allocator, int)
+    -> decltype(allocator->snapshot({0, 0}, false))
+{
+    return allocator->snapshot({0, 0}, false);
+}
+
+template <class Allocator>
+auto
+take_snapshot(Allocator *allocator, long) -> decltype(allocator->snapshot())
+{
+    return allocator->snapshot();
+}
+
+/* Tells a visitor the settings; keeps its first non-zero answer. */
+struct settings_writer {
+    const ml_walk_visitor *visitor;
+    int result = 0;
+
+    void
+    put(const char *key, char kind, int64_t integer, double real, const char *text,
+        const uint64_t *divisions)
+    {
+        if (result == 0) {
+            result = visitor->setting(visitor->context, key, kind, integer, real, text,
+                                      divisions);
+        }
+    }
+    void
+    integer(const char *key, size_t value)
+    {
+        put(key, 'i', static_cast<int64_t>(value), 0.0, nullptr, nullptr);
+    }
+    void
+    boolean(const char *key, bool value)
+    {
+        put(key, 'b', value, 0.0, nullptr, nullptr);
+    }
+};
+
+/* Settings that only some versions of AllocatorConfigInfo have. */
+template <class Config>
+auto
+put_graph_reuse(settings_writer &out, const Config &config, int)
+    -> decltype(config.graph_capture_record_stream_reuse, void())
+{
+    out.boolean("graph_capture_record_stream_reuse",
+                config.graph_capture_record_stream_reuse);
+}
+
+template <class Config>
+void
+put_graph_reuse(settings_writer &, const Config &, long)
+{
+}
+
+template <class Config>
+auto
+put_max_round(settings_writer &out, const Config &config, int)
+    -> decltype(config.max_round_threshold, void())
+{
+    out.integer("max_round_threshold", config.max_round_threshold);
+}
+
+template <class Config>
+void
+put_max_round(settings_writer &, const Config &, long)
+{
+}
+
+template <class Config>
+auto
+put_max_cached(settings_writer &out, const Config &config, int)
+    -> decltype(config.max_cached_size, void())
+{
+    out.integer("max_cached_size", config.max_cached_size);
+}
+
+template <class Config>
+void
+put_max_cached(settings_writer &, const Config &, long)
+{
+}
+
+template <class Config>
+int
+visit_settings(const ml_walk_visitor *visitor, const Config &config)
+{
+    uint64_t divisions[division_count] = {};
+    for (size_t i = 0; i < division_count; i++) {
+        if (i < config.roundup_power2_divisions.size()) {
+            divisions[i] = config.roundup_power2_divisions[i];
+        }
+    }
+    settings_writer out{visitor};
+    out.put("PYTORCH_CUDA_ALLOC_CONF", 's', 0, 0.0,
+            config.last_allocator_settings.c_str(), nullptr);
+    out.integer("max_split_size", config.max_split_size);
+    out.put("garbage_collection_threshold", 'f', 0, config.garbage_collection_threshold,
+            nullptr, nullptr);
+    out.boolean("expandable_segments", config.expandable_segments);
+    out.integer("pinned_num_register_threads", config.pinned_num_register_threads);
+    out.boolean("release_lock_on_cudamalloc", config.release_lock_on_malloc);
+    out.boolean("pinned_use_cuda_host_register", config.pinned_use_host_register);
+    put_graph_reuse(out, config, 0);
+    put_max_round(out, config, 0);
+    put_max_cached(out, config, 0);
+    out.put("roundup_power2_divisions", 'd', 0, 0.0, nullptr, divisions);
+    return out.result;
+}
+
+/* Turns unix microseconds back into ticks: torch hands annotations out converted, and
+ * the visitor takes ticks.  The clock is linear, so two points give the inverse. */
+uint64_t
+ticks_of_microseconds(int64_t microseconds)
+{
+    const uint64_t now = static_cast<uint64_t>(c10::getApproximateTime());
+    const uint64_t span = 1000000000u; /* a third of a second or so */
+    uint64_t points[2] = {now - span, now};
+    if (ml_clock_unix_ns(points, sizeof points[0], 2) != 0 || points[1] <= points[0]) {
+        return 0;
+    }
+    const double per_ns = static_cast<double>(span) /
+        static_cast<double>(points[1] - points[0]);
+    /* The middle of the microsecond, so that truncation finds it again. */
+    const int64_t ns = microseconds * 1000 + 500 - static_cast<int64_t>(points[1]);
+    return now + static_cast<uint64_t>(
+                     static_cast<int64_t>(static_cast<double>(ns) * per_ns));
+}
+
+template <class Annotation>
+int
+visit_annotations(const ml_walk_visitor *visitor, const std::vector<Annotation> &all)
+{
+    for (const auto &entry : all) {
+        const auto name = entry.metadata_.find("name");
+        const auto stage = entry.metadata_.find("stage");
+        if (name == entry.metadata_.end() || stage == entry.metadata_.end()) {
+            continue;
+        }
+        const int result = visitor->annotation(
+            visitor->context, stage->second.c_str(), name->second.c_str(),
+            entry.device_, ticks_of_microseconds(entry.time_.t_));
+        if (result != 0) {
+            return result;
+        }
+    }
+    return 0;
+}
+
+template <class Segment>
+int
+visit_segment(const ml_walk_visitor *visitor, const Segment &from, size_t first_block)
+{
+    ml_segment segment{};
+    segment.addr = from.address;
+    segment.total = from.total_size;
+    segment.allocated = from.allocated_size;
+    segment.active = from.active_size;
+    segment.requested = from.requested_size;
+    segment.stream = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(from.stream));
+    segment.pool[0] = from.owner_private_pool_id.first;
+    segment.pool[1] = from.owner_private_pool_id.second;
+    segment.small = !from.is_large;
+    segment.expandable = from.is_expandable;
+    segment.first_block = first_block;
+    segment.block_count = from.blocks.size();
+    int result = visitor->segment(visitor->context, from.device, &segment);
+    uint64_t addr = from.address;
+    for (const auto &part : from.blocks) {
+        if (result != 0) {
+            break;
+        }
+        ml_block block{};
+        block.addr = addr;
+        block.size = part.size;
+        block.requested = part.requested_size;
+        if (part.allocated) {
+            block.state = ML_BLOCK_ALLOCATED;
+        }
+        else {
+            block.state = part.active ? ML_BLOCK_PENDING_FREE : ML_BLOCK_INACTIVE;
+        }
+        result = visitor->block(visitor->context, from.device, &block);
+        addr += part.size;
+    }
+    return result;
+}
+
+int
+walk(void *, const ml_walk_visitor *visitor)
+{
+    return guarded([&] {
+        int result = check_backend();
+        if (result != 0) {
+            return result;
+        }
+        ml_tracker_walk_begin();
+        struct walk_end {
+            ~walk_end()
+            {
+                ml_tracker_walk_end();
+            }
+        };
+        const auto snapshot = [] {
+            const walk_end at_exit;
+            return take_snapshot(caching::get(), 0);
+        }();
+        result = visit_settings(visitor, snapshot.config_metadata);
+        if (result == 0) {
+            result = visit_annotations(visitor, snapshot.external_annotations);
+        }
+        size_t next_block[ML_DEVICE_MAX] = {};
+        for (const auto &segment : snapshot.segments) {
+            if (result != 0) {
+                break;
+            }
+            const int device = segment.device;
+            if (device < 0 || device >= ML_DEVICE_MAX) {
+                continue;
+            }
+            result = visit_segment(visitor, segment, next_block[device]);
+            next_block[device] += segment.blocks.size();
+        }
+        return result;
+    });
+}
+
+/* Deprecated names, but the only ones that mean the same from torch 2.6 to 2.13. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+int
+rules(void *, int, ml_allocator_rules *out)
+{
+    return guarded([&] {
+        ml_allocator_rules found{};
+        const size_t split = caching::CUDAAllocatorConfig::max_split_size();
+        found.max_split_bytes =
+            split == std::numeric_limits<size_t>::max() ? UINT64_MAX : split;
+        const std::vector<size_t> divisions =
+            caching::CUDAAllocatorConfig::roundup_power2_divisions();
+        for (size_t i = 0; i < division_count && i < divisions.size(); i++) {
+            found.roundup_divisions[i] = static_cast<uint32_t>(divisions[i]);
+        }
+        found.expandable_segments = caching::CUDAAllocatorConfig::expandable_segments();
+        found.has_segments = 1;
+        *out = found;
+        return 0;
+    });
+}
+#pragma GCC diagnostic pop
+
+int
+totals(void *, int device, ml_totals *current, ml_totals *peak)
+{
+    return guarded([&] {
+        if (!initialized()) {
+            return fail(ML_ESTATE, "CUDA is not initialised yet");
+        }
+        if (device < 0 || device >= c10::cuda::device_count()) {
+            return fail(ML_EINVALID, "no such CUDA device");
+        }
+        const auto stats =
+            caching::getDeviceStats(static_cast<c10::DeviceIndex>(device));
+#define XX(name) \
+    current->name = static_cast<uint64_t>(stats.name##_bytes[0].current); \
+    peak->name = static_cast<uint64_t>(stats.name##_bytes[0].peak);
+        ML_TOTALS(XX)
+#undef XX
+        return 0;
+    });
+}
+
+int
+unix_ns(void *, uint64_t *ticks, size_t stride_bytes, size_t count)
+{
+    return ml_clock_unix_ns(ticks, stride_bytes, count);
+}
+
+const char *
+error(void *)
+{
+    return failure != nullptr ? failure : shared_failure.load(std::memory_order_relaxed);
+}
+
+const ml_source source = {sizeof(ml_source),
+                          ML_ABI_VERSION,
+                          "cuda",
+                          nullptr,
+                          1,
+                          device_count,
+                          attach,
+                          enable,
+                          walk,
+                          rules,
+                          totals,
+                          unix_ns,
+                          error};
+
+} // namespace
+
+extern "C" {
+
+const char *
+ml_cuda_error(void)
+{
+    return error(nullptr);
+}
+
+const ml_source *
+ml_cuda_source(const ml_api *api)
+{
+    ml_tracker_bind(api, &source);
+    return &source;
+}
+
+void
+ml_cuda_forked(void)
+{
+    ml_tracker_listen(0);
+}
+
+void
+ml_cuda_set_oom_hook(ml_oom_hook hook)
+{
+    oom_hook.store(hook, std::memory_order_release);
+}
+
+int
+ml_cuda_attach_now(void)
+{
+    int expected = DETACHED;
+    if (!attached.compare_exchange_strong(expected, ATTACHING)) {
+        return 0;
+    }
+    const int result = guarded([] {
+        const int backend = check_backend();
+        if (backend != 0) {
+            return backend;
+        }
+        if (!initialized()) {
+            /* c10 would accept the tracker and never call it. */
+            return fail(ML_ESTATE, "CUDA is not initialised yet");
+        }
+        ml_tracker_set_devices(c10::cuda::device_count());
+        caching::attachAllocatorTraceTracker(ml_tracker_call);
+        caching::attachOutOfMemoryObserver(on_out_of_memory);
+        return 0;
+    });
+    attached.store(result == 0 ? ATTACHED : DETACHED, std::memory_order_release);
+    return result;
+}
+
+} /* extern "C" */

@@ -1,0 +1,319 @@
+/* Owns the Python module memlab._torch: hands memlab._core the sources, the native stack
+ * functions and the out-of-memory hook.  The only file of csrc/torch that knows Python;
+ * it must not know torch's types. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <pthread.h>
+
+#include "bridge.h"
+
+#ifndef MEMLAB_BUILT_FOR
+#error "MEMLAB_BUILT_FOR must be torch.__version__ as a string: use memlab/_bridge.py"
+#endif
+
+namespace {
+
+/* Process-wide, as the hooks inside torch are; guarded by the GIL. */
+bool registered;
+#ifdef MEMLAB_WITH_CUDA
+bool attach_queued;
+PyObject *oom_callback; /* owned; NULL where none is set */
+#endif
+
+void
+after_fork_in_child(void)
+{
+    ml_cpu_forked();
+#ifdef MEMLAB_WITH_CUDA
+    ml_cuda_forked();
+#endif
+}
+
+bool
+interpreter_is_finalizing()
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsFinalizing() != 0;
+#else
+    return _Py_IsFinalizing() != 0;
+#endif
+}
+
+int
+register_one(const ml_api *api, const ml_source *source, PyObject *names)
+{
+    const int result = api->register_source(source);
+    if (result != 0) {
+        PyErr_Format(PyExc_RuntimeError,
+                     "memlab._core refused the source \"%s\" (error %d)", source->name,
+                     result);
+        return -1;
+    }
+    PyObject *name = PyUnicode_FromString(source->name);
+    if (name == nullptr) {
+        return -1;
+    }
+    const int appended = PyList_Append(names, name);
+    Py_DECREF(name);
+    return appended;
+}
+
+PyDoc_STRVAR(register_doc,
+             "register($module, capsule, /)\n--\n\n"
+             "Register torch's sources of memory events with memlab._core.\n\n"
+             "capsule: memlab._core._api.  Returns the sources' names, a list of str:\n"
+             "\"cpu\", and \"cuda\" where torch is built for CUDA.  A second call\n"
+             "raises RuntimeError, a capsule of another ABI raises ImportError.");
+
+PyObject *
+register_sources(PyObject *, PyObject *capsule)
+{
+    const ml_api *api =
+        static_cast<const ml_api *>(PyCapsule_GetPointer(capsule, ML_API_CAPSULE));
+    if (api == nullptr) {
+        return nullptr;
+    }
+    if (api->version != ML_ABI_VERSION || api->size < sizeof(ml_api)) {
+        return PyErr_Format(PyExc_ImportError,
+                            "memlab's bridge to torch has ABI %u and memlab._core has "
+                            "%u; reinstall memlab so that both are of one version",
+                            ML_ABI_VERSION, api->version);
+    }
+    if (registered) {
+        PyErr_SetString(PyExc_RuntimeError, "torch's sources are registered already");
+        return nullptr;
+    }
+    PyObject *names = PyList_New(0);
+    if (names == nullptr) {
+        return nullptr;
+    }
+    registered = true;
+#ifdef MEMLAB_WITH_CUDA
+    if (register_one(api, ml_cuda_source(api), names) < 0) {
+        Py_DECREF(names);
+        return nullptr;
+    }
+#endif
+    if (register_one(api, ml_cpu_source(api), names) < 0) {
+        Py_DECREF(names);
+        return nullptr;
+    }
+    return names;
+}
+
+PyDoc_STRVAR(built_for_doc, "built_for($module, /)\n--\n\n"
+                            "torch.__version__ that this bridge was built for, a str.");
+
+PyObject *
+built_for(PyObject *, PyObject *)
+{
+    return PyUnicode_FromString(MEMLAB_BUILT_FOR);
+}
+
+PyDoc_STRVAR(cpu_counters_doc,
+             "cpu_counters($module, /)\n--\n\n"
+             "Counts of the CPU source, a dict: \"live\" and \"untracked\" are numbers\n"
+             "of allocations, \"installed\" says whether torch allocates through it.");
+
+PyObject *
+cpu_counters(PyObject *, PyObject *)
+{
+    ml_cpu_counters counters;
+    ml_cpu_count(&counters);
+    return Py_BuildValue("{sKsKsO}", "live",
+                         static_cast<unsigned long long>(counters.live), "untracked",
+                         static_cast<unsigned long long>(counters.untracked),
+                         "installed", counters.installed ? Py_True : Py_False);
+}
+
+#ifdef MEMLAB_WITH_CUDA
+
+/* Runs the Python callback.  The observer's caller may hold the GIL or not, and may be a
+ * thread that Python has never seen. */
+void
+run_oom_callback(int64_t device, uint64_t alloc_bytes, uint64_t total_bytes,
+                 uint64_t free_bytes)
+{
+    static thread_local bool running;
+    if (running || !Py_IsInitialized() || interpreter_is_finalizing()) {
+        return;
+    }
+    running = true;
+    const PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *callback = oom_callback;
+    if (callback != nullptr) {
+        Py_INCREF(callback);
+        PyObject *result = PyObject_CallFunction(
+            callback, "LKKK", static_cast<long long>(device),
+            static_cast<unsigned long long>(alloc_bytes),
+            static_cast<unsigned long long>(total_bytes),
+            static_cast<unsigned long long>(free_bytes));
+        if (result == nullptr) {
+            /* torch is about to raise its own error, which must not be replaced. */
+            PyErr_WriteUnraisable(callback);
+        }
+        Py_XDECREF(result);
+        Py_DECREF(callback);
+    }
+    PyErr_Restore(type, value, traceback);
+    PyGILState_Release(state);
+    running = false;
+}
+
+PyDoc_STRVAR(set_oom_callback_doc,
+             "set_oom_callback($module, callback, /)\n--\n\n"
+             "Call callback(device, alloc_bytes, total_bytes, free_bytes) when CUDA is\n"
+             "out of memory, before torch raises; None calls nothing.\n\n"
+             "All four are int.  An exception in it is written to stderr and dropped.");
+
+PyObject *
+set_oom_callback(PyObject *, PyObject *callback)
+{
+    if (callback != Py_None && !PyCallable_Check(callback)) {
+        PyErr_SetString(PyExc_TypeError, "callback must be callable or None");
+        return nullptr;
+    }
+    PyObject *old = oom_callback;
+    oom_callback = callback == Py_None ? nullptr : Py_NewRef(callback);
+    ml_cuda_set_oom_hook(oom_callback != nullptr ? run_oom_callback : nullptr);
+    Py_XDECREF(old);
+    Py_RETURN_NONE;
+}
+
+int
+attach_and_tell()
+{
+    if (ml_cuda_attach_now() != 0) {
+        return PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
+                                "memlab records no CUDA memory: %s", ml_cuda_error());
+    }
+    /* Recordings that were started before there was a device begin now. */
+    PyObject *core = PyImport_ImportModule("memlab._core");
+    PyObject *answer =
+        core != nullptr ? PyObject_CallMethod(core, "ready", "s", "cuda") : nullptr;
+    Py_XDECREF(core);
+    Py_XDECREF(answer);
+    return answer != nullptr ? 0 : -1;
+}
+
+/* torch.cuda calls this while it initialises; an exception here would become the
+ * program's failure to use CUDA, so trouble is only told. */
+PyObject *
+attach_now(PyObject *, PyObject *)
+{
+    if (attach_and_tell() < 0) {
+        PyErr_WriteUnraisable(nullptr);
+    }
+    Py_RETURN_NONE;
+}
+
+PyMethodDef attach_now_def = {"_attach_cuda", attach_now, METH_NOARGS, nullptr};
+
+int
+queue_attach()
+{
+    int result = -1;
+    PyObject *cuda = PyImport_ImportModule("torch.cuda");
+    PyObject *function =
+        cuda != nullptr ? PyCFunction_New(&attach_now_def, nullptr) : nullptr;
+    if (function != nullptr) {
+        PyObject *answer = PyObject_CallMethod(cuda, "_lazy_call", "O", function);
+        if (answer != nullptr) {
+            result = 0;
+            Py_DECREF(answer);
+        }
+    }
+    Py_XDECREF(function);
+    Py_XDECREF(cuda);
+    return result;
+}
+
+#endif /* MEMLAB_WITH_CUDA */
+
+PyMethodDef methods[] = {
+    {"register", register_sources, METH_O, register_doc},
+    {"built_for", built_for, METH_NOARGS, built_for_doc},
+    {"cpu_counters", cpu_counters, METH_NOARGS, cpu_counters_doc},
+#ifdef MEMLAB_WITH_CUDA
+    {"set_oom_callback", set_oom_callback, METH_O, set_oom_callback_doc},
+#endif
+    {nullptr, nullptr, 0, nullptr},
+};
+
+int
+exec(PyObject *module)
+{
+    static bool loaded;
+    if (loaded) {
+        PyErr_SetString(PyExc_ImportError,
+                        "memlab._torch can be loaded once a process: torch's hooks "
+                        "cannot be taken back");
+        return -1;
+    }
+    if (ml_clock_init() != 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    PyObject *capsule = PyCapsule_New(const_cast<ml_native *>(ml_native_table()),
+                                      ML_NATIVE_CAPSULE, nullptr);
+    const int added = PyModule_AddObjectRef(module, "_native", capsule);
+    Py_XDECREF(capsule);
+    if (added < 0) {
+        return -1;
+    }
+    if (pthread_atfork(nullptr, nullptr, after_fork_in_child) != 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    loaded = true;
+    return 0;
+}
+
+PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, reinterpret_cast<void *>(exec)},
+#if PY_VERSION_HEX >= 0x030C0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, nullptr},
+};
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    "memlab._torch",
+    "memlab's bridge to torch's allocators.",
+    0,
+    methods,
+    slots,
+    nullptr,
+    nullptr,
+    nullptr,
+};
+
+} // namespace
+
+#ifdef MEMLAB_WITH_CUDA
+int
+ml_bridge_queue_attach(void)
+{
+    const PyGILState_STATE state = PyGILState_Ensure();
+    int result = 0;
+    if (!attach_queued) {
+        result = queue_attach();
+        if (result != 0) {
+            PyErr_Clear();
+        }
+        attach_queued = result == 0;
+    }
+    PyGILState_Release(state);
+    return result;
+}
+#endif
+
+PyMODINIT_FUNC
+PyInit__torch(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,172 @@
+/* Owns the callback that c10's CUDA caching allocator runs for every memory event.
+ *
+ * c10 holds the device's lock around it and the caller may hold the GIL, so nothing here
+ * takes a lock, memory, the GIL or does I/O, and nothing throws.  The file is its own
+ * object: its undefined symbols are the proof (tests/test_hot_path_symbols.py).  It must
+ * not know what becomes of an event. */
+#include <atomic>
+#include <memory>
+#include <type_traits>
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include "bridge.h"
+
+/* autograd's headers are heavy and only this function is needed.  Its result is a handle
+ * on the running node, set while any backward function runs on the thread; where torch
+ * has node.h the handle is an intrusive_ptr, before that a shared_ptr. */
+namespace torch::autograd {
+#if __has_include(<torch/csrc/autograd/node.h>)
+c10::intrusive_ptr<c10::intrusive_ptr_target> get_current_node();
+#else
+struct Node;
+std::shared_ptr<Node> get_current_node();
+#endif
+} // namespace torch::autograd
+
+namespace {
+
+using c10::cuda::CUDACachingAllocator::TraceEntry;
+
+/* Written before the tracker is attached, never after. */
+const ml_api *bound_api;
+const ml_source *bound_source;
+
+std::atomic<int> listening{0};
+std::atomic<int> device_total{1};
+
+/* SNAPSHOT entries all carry device 0, but c10 visits its devices in order on one
+ * thread, so counting them tells the device. Initial-exec: no lazy allocation. */
+__thread int walk_device __attribute__((tls_model("initial-exec"))) = -1;
+__thread int foreign_device __attribute__((tls_model("initial-exec"))) = 0;
+
+static_assert(static_cast<int>(TraceEntry::ALLOC) == ML_ACTION_ALLOC &&
+                  static_cast<int>(TraceEntry::FREE_REQUESTED) ==
+                      ML_ACTION_FREE_REQUESTED &&
+                  static_cast<int>(TraceEntry::FREE_COMPLETED) ==
+                      ML_ACTION_FREE_COMPLETED &&
+                  static_cast<int>(TraceEntry::SEGMENT_ALLOC) ==
+                      ML_ACTION_SEGMENT_ALLOC &&
+                  static_cast<int>(TraceEntry::SEGMENT_FREE) ==
+                      ML_ACTION_SEGMENT_FREE &&
+                  static_cast<int>(TraceEntry::SEGMENT_MAP) == ML_ACTION_SEGMENT_MAP &&
+                  static_cast<int>(TraceEntry::SEGMENT_UNMAP) ==
+                      ML_ACTION_SEGMENT_UNMAP &&
+                  static_cast<int>(TraceEntry::SNAPSHOT) == ML_ACTION_SNAPSHOT &&
+                  static_cast<int>(TraceEntry::OOM) == ML_ACTION_OOM,
+              "c10's actions are memlab's");
+
+/* Members that only some versions of TraceEntry have. */
+template <class T>
+auto
+set_pool(ml_event &event, const T &entry, int) noexcept
+    -> decltype(entry.mempool_, void())
+{
+    event.pool[0] = static_cast<uint32_t>(entry.mempool_.first);
+    event.pool[1] = static_cast<uint32_t>(entry.mempool_.second);
+    event.flags |= ML_EVENT_POOL_KNOWN;
+}
+
+template <class T>
+void
+set_pool(ml_event &, const T &, long) noexcept
+{
+}
+
+struct metadata {
+    const char *text;
+    size_t bytes;
+};
+
+template <class T>
+auto
+metadata_of(const T &entry, int) noexcept -> decltype(entry.user_metadata_, metadata{})
+{
+    return {entry.user_metadata_.data(), entry.user_metadata_.size()};
+}
+
+template <class T>
+metadata
+metadata_of(const T &, long) noexcept
+{
+    return {nullptr, 0};
+}
+
+int
+device_of(const TraceEntry &entry) noexcept
+{
+    if (entry.action_ != TraceEntry::SNAPSHOT || entry.device_ != 0) {
+        return entry.device_;
+    }
+    if (walk_device >= 0) {
+        return walk_device++;
+    }
+    const int device = foreign_device;
+    const int next = device + 1;
+    foreign_device = next < device_total.load(std::memory_order_relaxed) ? next : 0;
+    return device;
+}
+
+} // namespace
+
+void
+ml_tracker_call(const TraceEntry &entry) noexcept
+{
+    if (listening.load(std::memory_order_relaxed) == 0) {
+        if (entry.action_ == TraceEntry::SNAPSHOT) {
+            device_of(entry); /* keeps the count in step with c10's loop */
+        }
+        return;
+    }
+    ml_event event{};
+    event.addr = static_cast<uint64_t>(entry.addr_);
+    event.size = static_cast<uint64_t>(entry.size_);
+    event.time = static_cast<uint64_t>(entry.time_.approx_t_);
+    event.stream = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(entry.stream_));
+    const int action = static_cast<int>(entry.action_);
+    event.action = static_cast<uint8_t>(
+        action >= 0 && action < ML_ACTION_OTHER ? action : ML_ACTION_OTHER);
+    set_pool(event, entry, 0);
+    if (torch::autograd::get_current_node()) {
+        event.flags |= ML_EVENT_BACKWARD;
+    }
+    const metadata user = metadata_of(entry, 0);
+    bound_api->record(bound_source, device_of(entry), &event, user.text, user.bytes);
+}
+
+
+extern "C" {
+
+void
+ml_tracker_bind(const ml_api *api, const ml_source *source)
+{
+    bound_api = api;
+    bound_source = source;
+}
+
+void
+ml_tracker_listen(int enabled)
+{
+    listening.store(enabled, std::memory_order_relaxed);
+}
+
+void
+ml_tracker_set_devices(int count)
+{
+    device_total.store(count > 0 ? count : 1, std::memory_order_relaxed);
+}
+
+void
+ml_tracker_walk_begin(void)
+{
+    walk_device = 0;
+}
+
+void
+ml_tracker_walk_end(void)
+{
+    walk_device = -1;
+}
+
+} /* extern "C" */
