@@ -151,9 +151,9 @@ ml_buffer_append(ml_buffer *buffer, const void *bytes, size_t length)
     if (buffer->error != 0 || length == 0) {
         return;
     }
-    if (length > SIZE_MAX - buffer->length
-        || ml_grow((void **)&buffer->bytes, &buffer->capacity, buffer->length + length,
-                   1) != 0) {
+    if (length > SIZE_MAX - buffer->length ||
+        ml_grow((void **)&buffer->bytes, &buffer->capacity, buffer->length + length,
+                1) != 0) {
         buffer->error = ML_ENOMEM;
         return;
     }

@@ -71,10 +71,10 @@ ml_recording_new(ml_recording **out)
     }
     uint32_t id;
     recording->arena = ml_alloc_zeroed(1, sizeof(arena));
-    if (recording->arena == NULL
-        || ml_recording_add_string(recording, "", 0, &id) != 0
-        || ml_recording_add_frame(recording, (ml_frame){0}, &id) != 0
-        || ml_recording_add_stack(recording, (ml_stack){0}, &id) != 0) {
+    if (recording->arena == NULL ||
+        ml_recording_add_string(recording, "", 0, &id) != 0 ||
+        ml_recording_add_frame(recording, (ml_frame){0}, &id) != 0 ||
+        ml_recording_add_stack(recording, (ml_stack){0}, &id) != 0) {
         ml_recording_free(recording);
         return ML_ENOMEM;
     }
@@ -165,16 +165,16 @@ ml_recording_add_stack(ml_recording *recording, ml_stack stack, uint32_t *id)
 static bool
 tables_hold(const ml_recording *recording)
 {
-    if (recording->string_count == 0 || recording->strings[0].length != 0
-        || recording->frame_count == 0 || recording->stack_count == 0
-        || recording->stacks[0].parent != 0 || recording->stacks[0].frame != 0
-        || memchr(recording->source, '\0', sizeof(recording->source)) == NULL) {
+    if (recording->string_count == 0 || recording->strings[0].length != 0 ||
+        recording->frame_count == 0 || recording->stack_count == 0 ||
+        recording->stacks[0].parent != 0 || recording->stacks[0].frame != 0 ||
+        memchr(recording->source, '\0', sizeof(recording->source)) == NULL) {
         return false;
     }
     for (size_t i = 0; i < recording->frame_count; i++) {
         const ml_frame *frame = &recording->frames[i];
-        if (frame->name >= recording->string_count
-            || frame->filename >= recording->string_count) {
+        if (frame->name >= recording->string_count ||
+            frame->filename >= recording->string_count) {
             return false;
         }
     }
@@ -192,9 +192,9 @@ tables_hold(const ml_recording *recording)
     }
     for (size_t i = 0; i < recording->setting_count; i++) {
         const ml_setting *setting = &recording->settings[i];
-        if (setting->key >= recording->string_count
-            || setting->text >= recording->string_count || setting->kind == '\0'
-            || strchr("bifsd", setting->kind) == NULL) {
+        if (setting->key >= recording->string_count ||
+            setting->text >= recording->string_count || setting->kind == '\0' ||
+            strchr("bifsd", setting->kind) == NULL) {
             return false;
         }
     }
@@ -206,19 +206,19 @@ events_hold(const ml_recording *recording, const ml_device_trace *device)
 {
     for (size_t i = 0; i < device->event_count; i++) {
         const ml_event *event = &device->events[i];
-        if (event->stack >= recording->stack_count
-            || event->origin_stack >= recording->stack_count
-            || event->metadata >= recording->string_count
-            || event->action >= ML_ACTION_COUNT) {
+        if (event->stack >= recording->stack_count ||
+            event->origin_stack >= recording->stack_count ||
+            event->metadata >= recording->string_count ||
+            event->action >= ML_ACTION_COUNT) {
             return false;
         }
     }
     uint64_t position = 0;
     for (size_t i = 0; i < device->tag_count; i++) {
         const ml_tag *tag = &device->tags[i];
-        if (tag->position < position || tag->position > device->event_count
-            || tag->name >= recording->string_count
-            || tag->category >= ML_CATEGORY_COUNT) {
+        if (tag->position < position || tag->position > device->event_count ||
+            tag->name >= recording->string_count ||
+            tag->category >= ML_CATEGORY_COUNT) {
             return false;
         }
         position = tag->position;
@@ -232,21 +232,21 @@ memory_holds(const ml_recording *recording, const ml_device_trace *device)
     size_t next_block = 0;
     for (size_t i = 0; i < device->segment_count; i++) {
         const ml_segment *segment = &device->segments[i];
-        if (segment->stack >= recording->stack_count
-            || segment->total > UINT64_MAX - segment->addr
-            || (i != 0 && segment->addr <= device->segments[i - 1].addr)
-            || segment->first_block != next_block
-            || segment->block_count > device->block_count - next_block) {
+        if (segment->stack >= recording->stack_count ||
+            segment->total > UINT64_MAX - segment->addr ||
+            (i != 0 && segment->addr <= device->segments[i - 1].addr) ||
+            segment->first_block != next_block ||
+            segment->block_count > device->block_count - next_block) {
             return false;
         }
         uint64_t end = segment->addr + segment->total;
         uint64_t low = segment->addr;
         for (size_t b = 0; b < segment->block_count; b++) {
             const ml_block *block = &device->blocks[next_block + b];
-            if (block->addr < low || block->addr > end
-                || block->size > end - block->addr
-                || block->stack >= recording->stack_count
-                || block->state > ML_BLOCK_PENDING_FREE) {
+            if (block->addr < low || block->addr > end ||
+                block->size > end - block->addr ||
+                block->stack >= recording->stack_count ||
+                block->state > ML_BLOCK_PENDING_FREE) {
                 return false;
             }
             low = block->addr + block->size;
