@@ -1,0 +1,268 @@
+/* The key "memlab" of a snapshot, read with the same distrust as the rest. */
+#include "snapshot_extras.h"
+
+#include <string.h>
+
+static int
+trouble(ml_tables *tables, const char *what)
+{
+    tables->trouble = what;
+    return ML_EFORMAT;
+}
+
+static int
+read_count(ml_tables *tables, ml_value value, uint64_t *out)
+{
+    if (!ml_value_is(value, ML_VALUE_INT) || ml_value_as_int(value) < 0) {
+        return trouble(tables, "a count is not a positive integer");
+    }
+    *out = (uint64_t)ml_value_as_int(value);
+    return 0;
+}
+
+static int
+read_peak(ml_tables *tables, ml_value value, ml_totals *peak)
+{
+    if (!ml_value_is(value, ML_VALUE_DICT)) {
+        return trouble(tables, "peak is not a dictionary");
+    }
+    const ml_array *dict = ml_value_as_array(value);
+    for (uint32_t i = 0; i < dict->count; i += 2) {
+        if (!ml_value_is(dict->items[i], ML_VALUE_STRING)) {
+            continue;
+        }
+        const ml_text *key = ml_value_as_text(dict->items[i]);
+        uint64_t *field = NULL;
+#define XX(name) \
+    if (key->length == strlen(#name) && memcmp(key->bytes, #name, key->length) == 0) { \
+        field = &peak->name; \
+    }
+        ML_TOTALS(XX)
+#undef XX
+        int error = field != NULL ? read_count(tables, dict->items[i + 1], field) : 0;
+        if (error != 0) {
+            return error;
+        }
+    }
+    return 0;
+}
+
+static int
+read_tag(ml_tables *tables, const ml_array *const columns[4], uint32_t index,
+         const ml_device_trace *device, ml_tag *tag)
+{
+    int error = read_count(tables, columns[0]->items[index], &tag->position);
+    if (error != 0) {
+        return error;
+    }
+    uint64_t before = index != 0 ? device->tags[index - 1].position : 0;
+    if (tag->position < before || tag->position > device->event_count) {
+        return trouble(tables, "tags are out of order");
+    }
+    ml_value addr = columns[1]->items[index];
+    if (!ml_value_is(addr, ML_VALUE_INT)) {
+        return trouble(tables, "the address of a tag is not an integer");
+    }
+    tag->addr = (uint64_t)ml_value_as_int(addr);
+    unsigned word = ml_tables_word(tables, columns[2]->items[index]);
+    bool known = word >= ML_WORD_CATEGORIES && word < ML_WORD_COUNT;
+    tag->category =
+        (uint8_t)(known ? word - ML_WORD_CATEGORIES : (unsigned)ML_CATEGORY_UNKNOWN);
+    return ml_tables_string(tables, columns[3]->items[index], &tag->name);
+}
+
+static int
+read_tags(ml_tables *tables, ml_value value, ml_device_trace *device)
+{
+    if (!ml_value_is(value, ML_VALUE_DICT) || device->tags != NULL) {
+        return trouble(tables, "tags is not one dictionary");
+    }
+    static const unsigned keys[4] = {ML_WORD_POSITION, ML_WORD_ADDR, ML_WORD_CATEGORY,
+                                     ML_WORD_NAME};
+    const ml_array *columns[4] = {NULL, NULL, NULL, NULL};
+    const ml_array *dict = ml_value_as_array(value);
+    for (uint32_t i = 0; i < dict->count; i += 2) {
+        unsigned word = ml_tables_word(tables, dict->items[i]);
+        for (unsigned k = 0; k < 4; k++) {
+            if (word == keys[k] && ml_value_is(dict->items[i + 1], ML_VALUE_LIST)) {
+                columns[k] = ml_value_as_array(dict->items[i + 1]);
+            }
+        }
+    }
+    for (unsigned k = 0; k < 4; k++) {
+        if (columns[k] == NULL || columns[k]->count != columns[0]->count) {
+            return trouble(tables, "tags are not four columns of one length");
+        }
+    }
+    uint32_t count = columns[0]->count;
+    if (count == 0) {
+        return 0;
+    }
+    int error = ml_tree_charge(tables->tree, count * sizeof(ml_tag));
+    if (error != 0) {
+        return error;
+    }
+    device->tags = ml_alloc_zeroed(count, sizeof(ml_tag));
+    if (device->tags == NULL) {
+        return ML_ENOMEM;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        error = read_tag(tables, columns, i, device, &device->tags[i]);
+        if (error != 0) {
+            return error;
+        }
+    }
+    device->tag_count = count;
+    return 0;
+}
+
+static int
+read_flags(ml_tables *tables, ml_value value, ml_device_trace *device)
+{
+    if (!ml_value_is(value, ML_VALUE_STRING) ||
+        ml_value_as_text(value)->length != device->event_count) {
+        return trouble(tables, "flags is not one character an event");
+    }
+    const char *column = ml_value_as_text(value)->bytes;
+    for (size_t i = 0; i < device->event_count; i++) {
+        unsigned char flags = (unsigned char)column[i];
+        if ((flags & 0xc0) != 0x40) {
+            return trouble(tables, "flags holds an unknown character");
+        }
+        device->events[i].flags |= (uint8_t)(flags & 0x3f);
+    }
+    return 0;
+}
+
+static int
+read_block_bytes(ml_tables *tables, ml_value value, ml_device_trace *device)
+{
+    if (!ml_value_is(value, ML_VALUE_LIST) ||
+        ml_value_as_array(value)->count != device->event_count) {
+        return trouble(tables, "block_bytes is not one number an event");
+    }
+    const ml_array *column = ml_value_as_array(value);
+    for (size_t i = 0; i < device->event_count; i++) {
+        int error =
+            read_count(tables, column->items[i], &device->events[i].block_bytes);
+        if (error != 0) {
+            return error;
+        }
+    }
+    return 0;
+}
+
+static int
+read_device(ml_tables *tables, ml_value value, ml_device_trace *device)
+{
+    if (!ml_value_is(value, ML_VALUE_DICT)) {
+        return trouble(tables, "a device is not a dictionary");
+    }
+    const ml_array *dict = ml_value_as_array(value);
+    for (uint32_t i = 0; i < dict->count; i += 2) {
+        ml_value item = dict->items[i + 1];
+        int error = 0;
+        switch (ml_tables_word(tables, dict->items[i])) {
+        case ML_WORD_OVERWRITTEN_EVENTS:
+            error = read_count(tables, item, &device->overwritten_events);
+            break;
+        case ML_WORD_DROPPED_EVENTS:
+            error = read_count(tables, item, &device->dropped_events);
+            break;
+        case ML_WORD_LOST_STACKS:
+            error = read_count(tables, item, &device->lost_stacks);
+            break;
+        case ML_WORD_PEAK:
+            error = read_peak(tables, item, &device->peak);
+            break;
+        case ML_WORD_TAGS:
+            error = read_tags(tables, item, device);
+            break;
+        case ML_WORD_FLAGS:
+            error = read_flags(tables, item, device);
+            break;
+        case ML_WORD_BLOCK_BYTES:
+            error = read_block_bytes(tables, item, device);
+            break;
+        default:
+            break;
+        }
+        if (error != 0) {
+            return error;
+        }
+    }
+    return 0;
+}
+
+static int
+read_devices(ml_tables *tables, ml_value value)
+{
+    ml_recording *recording = tables->recording;
+    if (!ml_value_is(value, ML_VALUE_LIST) ||
+        ml_value_as_array(value)->count != recording->device_count) {
+        return trouble(tables, "devices is not one entry a device");
+    }
+    for (size_t i = 0; i < recording->device_count; i++) {
+        int error = read_device(tables, ml_value_as_array(value)->items[i],
+                                &recording->devices[i]);
+        if (error != 0) {
+            return error;
+        }
+    }
+    return 0;
+}
+
+static int
+read_source(ml_tables *tables, ml_value value)
+{
+    ml_recording *recording = tables->recording;
+    if (!ml_value_is(value, ML_VALUE_STRING)) {
+        return trouble(tables, "source is not a string");
+    }
+    const ml_text *text = ml_value_as_text(value);
+    if (text->length >= sizeof(recording->source) ||
+        memchr(text->bytes, '\0', text->length) != NULL) {
+        return trouble(tables, "source is not the name of one");
+    }
+    memcpy(recording->source, text->bytes, text->length);
+    recording->source[text->length] = '\0';
+    recording->source_known = text->length != 0;
+    return 0;
+}
+
+int
+ml_extras_read(ml_tables *tables, ml_value value)
+{
+    if (!ml_value_is(value, ML_VALUE_DICT)) {
+        return trouble(tables, "memlab is not a dictionary");
+    }
+    const ml_array *dict = ml_value_as_array(value);
+    int64_t version = 0;
+    for (uint32_t i = 0; i < dict->count; i += 2) {
+        if (ml_tables_word(tables, dict->items[i]) == ML_WORD_VERSION &&
+            ml_value_is(dict->items[i + 1], ML_VALUE_INT)) {
+            version = ml_value_as_int(dict->items[i + 1]);
+        }
+    }
+    for (uint32_t i = 0; version == 1 && i < dict->count; i += 2) {
+        ml_value item = dict->items[i + 1];
+        int error = 0;
+        switch (ml_tables_word(tables, dict->items[i])) {
+        case ML_WORD_SOURCE:
+            error = read_source(tables, item);
+            break;
+        case ML_WORD_HAS_SEGMENTS:
+            tables->recording->rules.has_segments = item.bits != ML_VALUE_OF_FALSE.bits;
+            break;
+        case ML_WORD_DEVICES:
+            error = read_devices(tables, item);
+            break;
+        default:
+            break;
+        }
+        if (error != 0) {
+            return error;
+        }
+    }
+    return 0;
+}

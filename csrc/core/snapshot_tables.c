@@ -1,0 +1,251 @@
+/* The names in a snapshot: found by identity first, then by value. */
+#include "snapshot_tables.h"
+
+#include <string.h>
+
+/* Bytes of the recording and its index that one more entry takes; a reference in the
+ * file may be as short as two bytes. */
+#define ENTRY_BYTES 48u
+
+typedef struct text_query {
+    const ml_recording *recording;
+    const char *bytes;
+    size_t length;
+} text_query;
+
+static bool
+word_equals(const void *context, uint32_t id)
+{
+    const text_query *query = context;
+    const char *text = ml_word_text(id);
+    return strlen(text) == query->length &&
+           memcmp(text, query->bytes, query->length) == 0;
+}
+
+static bool
+string_equals(const void *context, uint32_t id)
+{
+    const text_query *query = context;
+    const ml_string *string = &query->recording->strings[id];
+    return string->length == query->length &&
+           memcmp(string->bytes, query->bytes, query->length) == 0;
+}
+
+typedef struct frame_query {
+    const ml_recording *recording;
+    ml_frame frame;
+} frame_query;
+
+static bool
+frame_equals(const void *context, uint32_t id)
+{
+    const frame_query *query = context;
+    const ml_frame *frame = &query->recording->frames[id];
+    return frame->name == query->frame.name &&
+           frame->filename == query->frame.filename && frame->line == query->frame.line;
+}
+
+typedef struct stack_query {
+    const ml_recording *recording;
+    ml_stack stack;
+} stack_query;
+
+static bool
+stack_equals(const void *context, uint32_t id)
+{
+    const stack_query *query = context;
+    const ml_stack *stack = &query->recording->stacks[id];
+    return stack->parent == query->stack.parent && stack->frame == query->stack.frame;
+}
+
+int
+ml_tables_init(ml_tables *tables, ml_tree *tree, ml_recording *recording)
+{
+    *tables = (ml_tables){.tree = tree, .recording = recording};
+    tables->words = ml_alloc_zeroed(tree->node_count, sizeof(*tables->words));
+    tables->made = ml_alloc_zeroed(tree->node_count, sizeof(*tables->made));
+    if (tables->words == NULL || tables->made == NULL) {
+        return ML_ENOMEM;
+    }
+    for (unsigned word = 0; word < ML_WORD_COUNT; word++) {
+        const char *text = ml_word_text(word);
+        int error =
+            ml_intern_add(&tables->word_index, ml_hash_bytes(text, strlen(text)));
+        if (error != 0) {
+            return error;
+        }
+    }
+    /* The entries with which a recording is born. */
+    ml_frame frame = recording->frames[0];
+    ml_stack stack = recording->stacks[0];
+    int error = ml_intern_add(&tables->strings, ml_hash_bytes("", 0));
+    if (error == 0) {
+        error = ml_intern_add(&tables->frames, ml_hash_bytes(&frame, sizeof(frame)));
+    }
+    if (error == 0) {
+        error = ml_intern_add(&tables->stacks, ml_hash_bytes(&stack, sizeof(stack)));
+    }
+    return error;
+}
+
+void
+ml_tables_fini(ml_tables *tables)
+{
+    ml_free(tables->words);
+    ml_free(tables->made);
+    ml_intern_fini(&tables->word_index);
+    ml_intern_fini(&tables->strings);
+    ml_intern_fini(&tables->frames);
+    ml_intern_fini(&tables->stacks);
+    *tables = (ml_tables){0};
+}
+
+unsigned
+ml_tables_word(ml_tables *tables, ml_value key)
+{
+    if (!ml_value_is(key, ML_VALUE_STRING)) {
+        return ML_WORD_COUNT;
+    }
+    const ml_text *text = ml_value_as_text(key);
+    uint8_t *seen = &tables->words[text->node.id];
+    if (*seen == 0) {
+        text_query query = {NULL, text->bytes, text->length};
+        uint32_t word = ML_WORD_COUNT;
+        ml_intern_find(&tables->word_index, ml_hash_bytes(text->bytes, text->length),
+                       word_equals, &query, &word);
+        *seen = (uint8_t)(word + 1);
+    }
+    return *seen - 1u;
+}
+
+static int
+trouble(ml_tables *tables, const char *what)
+{
+    tables->trouble = what;
+    return ML_EFORMAT;
+}
+
+int
+ml_tables_string(ml_tables *tables, ml_value value, uint32_t *id)
+{
+    if (!ml_value_is(value, ML_VALUE_STRING)) {
+        return trouble(tables, "a name is not a string");
+    }
+    const ml_text *text = ml_value_as_text(value);
+    uint32_t *made = &tables->made[text->node.id];
+    if (*made == 0) {
+        uint64_t hash = ml_hash_bytes(text->bytes, text->length);
+        text_query query = {tables->recording, text->bytes, text->length};
+        uint32_t found = 0;
+        if (!ml_intern_find(&tables->strings, hash, string_equals, &query, &found)) {
+            int error = ml_tree_charge(tables->tree, text->length + ENTRY_BYTES);
+            if (error != 0 ||
+                (error = ml_recording_add_string(tables->recording, text->bytes,
+                                                 text->length, &found)) != 0 ||
+                (error = ml_intern_add(&tables->strings, hash)) != 0) {
+                return error;
+            }
+        }
+        *made = found + 1;
+    }
+    *id = *made - 1;
+    return 0;
+}
+
+static int
+read_frame(ml_tables *tables, const ml_array *dict, ml_frame *frame)
+{
+    for (uint32_t i = 0; i < dict->count; i += 2) {
+        ml_value value = dict->items[i + 1];
+        int error = 0;
+        switch (ml_tables_word(tables, dict->items[i])) {
+        case ML_WORD_NAME:
+            error = ml_tables_string(tables, value, &frame->name);
+            break;
+        case ML_WORD_FILENAME:
+            error = ml_tables_string(tables, value, &frame->filename);
+            break;
+        case ML_WORD_LINE:
+            if (!ml_value_is(value, ML_VALUE_INT)) {
+                return trouble(tables, "the line of a frame is not an integer");
+            }
+            frame->line = ml_value_as_int(value);
+            break;
+        default:
+            break;
+        }
+        if (error != 0) {
+            return error;
+        }
+    }
+    return 0;
+}
+
+static int
+find_frame(ml_tables *tables, ml_value value, uint32_t *id)
+{
+    if (!ml_value_is(value, ML_VALUE_DICT)) {
+        return trouble(tables, "a frame is not a dictionary");
+    }
+    const ml_array *dict = ml_value_as_array(value);
+    uint32_t *made = &tables->made[dict->node.id];
+    if (*made == 0) {
+        frame_query query = {.recording = tables->recording};
+        int error = read_frame(tables, dict, &query.frame);
+        if (error != 0) {
+            return error;
+        }
+        uint64_t hash = ml_hash_bytes(&query.frame, sizeof(query.frame));
+        uint32_t found = 0;
+        if (!ml_intern_find(&tables->frames, hash, frame_equals, &query, &found)) {
+            if ((error = ml_tree_charge(tables->tree, ENTRY_BYTES)) != 0 ||
+                (error = ml_recording_add_frame(tables->recording, query.frame,
+                                                &found)) != 0 ||
+                (error = ml_intern_add(&tables->frames, hash)) != 0) {
+                return error;
+            }
+        }
+        *made = found + 1;
+    }
+    *id = *made - 1;
+    return 0;
+}
+
+static int
+find_stack(ml_tables *tables, ml_stack stack, uint32_t *id)
+{
+    stack_query query = {tables->recording, stack};
+    uint64_t hash = ml_hash_bytes(&stack, sizeof(stack));
+    if (ml_intern_find(&tables->stacks, hash, stack_equals, &query, id)) {
+        return 0;
+    }
+    int error = ml_tree_charge(tables->tree, ENTRY_BYTES);
+    if (error == 0) {
+        error = ml_recording_add_stack(tables->recording, stack, id);
+    }
+    return error == 0 ? ml_intern_add(&tables->stacks, hash) : error;
+}
+
+int
+ml_tables_stack(ml_tables *tables, ml_value value, uint32_t *id)
+{
+    if (!ml_value_is(value, ML_VALUE_LIST)) {
+        return trouble(tables, "frames is not a list");
+    }
+    const ml_array *list = ml_value_as_array(value);
+    uint32_t *made = &tables->made[list->node.id];
+    if (*made == 0) {
+        ml_stack stack = {0};
+        uint32_t found = 0;
+        for (uint32_t i = list->count; i-- != 0;) {
+            int error = find_frame(tables, list->items[i], &stack.frame);
+            if (error != 0 || (error = find_stack(tables, stack, &found)) != 0) {
+                return error;
+            }
+            stack.parent = found;
+        }
+        *made = found + 1;
+    }
+    *id = *made - 1;
+    return 0;
+}

@@ -1,0 +1,36 @@
+/* The names in a snapshot: its keys, strings, frames and stacks, each looked at once.
+ *
+ * Owns what is known of every shared node of a value tree, so that fifty thousand
+ * references to ninety frames cost fifty thousand array reads; knows nothing of
+ * segments or events.  Private to the snapshot reader. */
+#ifndef ML_SNAPSHOT_TABLES_H
+#define ML_SNAPSHOT_TABLES_H
+
+#include "base.h"
+#include "dialect.h"
+#include "recording.h"
+#include "value.h"
+
+typedef struct ml_tables {
+    ml_tree *tree;           /* borrowed */
+    ml_recording *recording; /* borrowed */
+    uint8_t *words;          /* by node id: word + 1, 0 not looked at; owned */
+    uint32_t *made;          /* by node id: id in its column + 1, 0 none; owned */
+    ml_intern word_index;
+    ml_intern strings;
+    ml_intern frames;
+    ml_intern stacks;
+    const char *trouble; /* what was wrong, after ML_EFORMAT; static */
+} ml_tables;
+
+int ml_tables_init(ml_tables *tables, ml_tree *tree, ml_recording *recording);
+void ml_tables_fini(ml_tables *tables);
+
+/* The word that KEY spells, or ML_WORD_COUNT. */
+unsigned ml_tables_word(ml_tables *tables, ml_value key);
+/* Ids in the recording for a string and for a list of frames, innermost first.
+ * 0, ML_EFORMAT, ML_ELIMIT or ML_ENOMEM. */
+int ml_tables_string(ml_tables *tables, ml_value value, uint32_t *id);
+int ml_tables_stack(ml_tables *tables, ml_value value, uint32_t *id);
+
+#endif
