@@ -95,7 +95,7 @@ wheel: setup ## Build a source archive and a wheel into dist/
 	$(VENV_PYTHON) -m build --no-isolation
 
 clean: ## Remove what the build made, not the virtual environment
-	rm -rf build dist *.egg-info memlab/_bridge_src coverage memlab_demo
+	rm -rf build dist *.egg-info coverage memlab_demo
 	rm -f memlab/*.so
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 

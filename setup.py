@@ -13,6 +13,7 @@ MEMLAB_COVERAGE=1            instrument for gcov
 CC, CFLAGS, LDFLAGS          as everywhere
 """
 
+import functools
 import glob
 import hashlib
 import importlib.util
@@ -73,7 +74,7 @@ def torch_extension():
         raise SystemExit(f"memlab: MEMLAB_TORCH={wanted}: expected auto, 0 or 1")
     if wanted == "0":
         return []
-    if importlib.util.find_spec("torch") is None:
+    if bridge_module()._find_torch() is None:
         if wanted == "1":
             raise SystemExit(
                 "memlab: MEMLAB_TORCH=1, but torch cannot be imported by "
@@ -82,7 +83,7 @@ def torch_extension():
             )
         print("memlab: no torch here, memlab._torch is built at first use instead")
         return []
-    return [Extension(TORCH, sorted(glob.glob("csrc/torch/*.cpp")), language="c++")]
+    return [Extension(TORCH, sorted(glob.glob("csrc/torch/*.cpp")))]
 
 
 def extensions():
@@ -93,21 +94,8 @@ def extensions():
     return found + torch_extension()
 
 
-def bridge_sources():
-    """What a bridge for another torch is compiled from, shipped in the package."""
-    return ["csrc/core/memlab.h", *sorted(glob.glob("csrc/torch/*.*"))]
-
-
-def copy_bridge_sources(package):
-    """Makes PACKAGE/_bridge_src equal to the sources."""
-    target = Path(package, "_bridge_src")
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    for source in bridge_sources():
-        shutil.copy(source, target)
-
-
-def load_bridge_module():
+@functools.cache
+def bridge_module():
     """memlab/_bridge.py by its path, without importing memlab, which is not built."""
     spec = importlib.util.spec_from_file_location(
         "memlab_build_bridge", ROOT / "memlab" / "_bridge.py"
@@ -115,6 +103,21 @@ def load_bridge_module():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def bridge_file_name():
+    """The name of a bridge for the torch that is here; it stands for torch, Python and
+    the bridge's sources."""
+    return bridge_module().file_name(bridge_module().bridge_key())
+
+
+def copy_bridge_sources(package):
+    """Ships in PACKAGE what a bridge for another torch is compiled from."""
+    shipped = Path(package, "_bridge_src")
+    for source in ["csrc/core/memlab.h", *glob.glob("csrc/torch/*.*")]:
+        target = shipped / Path(source).relative_to("csrc")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
 
 
 class BuildPackage(build_py):
@@ -138,9 +141,18 @@ class BuildNative(build_ext):
         self.objects_dir = Path(
             "build", f"native-{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
         )
+        bridges = [ext for ext in self.extensions if ext.name == TORCH]
+        for ext in bridges:
+            try:
+                self.build_bridge()
+            except Exception as error:
+                if os.environ.get("MEMLAB_TORCH") == "1":
+                    raise SystemExit(f"memlab: {error}") from error
+                print(f"memlab: memlab._torch is not built: {error}")
+                self.extensions.remove(ext)
         super().run()
-        if self.inplace or self.editable_mode:
-            copy_bridge_sources("memlab")
+        if bridges and (self.inplace or getattr(self, "editable_mode", False)):
+            self.remove_old_bridges()
 
     def check_tools(self):
         command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC"))
@@ -157,13 +169,21 @@ class BuildNative(build_ext):
             )
 
     def get_ext_filename(self, fullname):
-        if fullname.split(".")[-1] == PHANTOM.split(".")[-1]:
-            return str(Path(*fullname.split("."))) + ".so"
+        # Without the package's name where setuptools asks for files in the checkout.
+        folder, name = os.path.split(os.path.join(*fullname.split(".")))
+        if name == "libmemlab_phantom":
+            return os.path.join(folder, name + ".so")
+        if name == "_torch":
+            return os.path.join(folder, bridge_file_name())
         return super().get_ext_filename(fullname)
 
     def build_extension(self, ext):
-        build = {CORE: self.build_core, PHANTOM: self.build_phantom}
-        product = build.get(ext.name, self.build_torch)(ext)
+        build = {
+            CORE: self.build_core,
+            PHANTOM: self.build_phantom,
+            TORCH: lambda ext: self.build_bridge(),
+        }
+        product = build[ext.name](ext)
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         # A new file, not new bytes in the old one: a process may have it mapped.
@@ -229,8 +249,22 @@ class BuildNative(build_ext):
             key.write_text(wanted)
         return product
 
-    def build_torch(self, ext):
-        raise NotImplementedError
+    def build_bridge(self):
+        """The bridge for the torch that is here, built unless that was done."""
+        product = self.objects_dir / TORCH / bridge_file_name()
+        product.parent.mkdir(parents=True, exist_ok=True)
+        if not product.exists():
+            import torch
+
+            bridge_module().build(product, torch)
+        return product
+
+    def remove_old_bridges(self):
+        """Removes bridges from sources that are no more, for this torch."""
+        name = bridge_file_name()
+        for other in Path("memlab").glob(name.rpartition("-")[0] + "-*.so"):
+            if other.name != name:
+                other.unlink()
 
 
 def digest(command, flags):

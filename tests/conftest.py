@@ -77,7 +77,7 @@ def device_environment():
         return dict(os.environ)
     from memlab import phantom
 
-    return phantom.environment()
+    return {**os.environ, **phantom.environment()}
 
 
 @pytest.fixture
