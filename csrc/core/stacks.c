@@ -33,6 +33,9 @@
 
 #define PATH_SLOTS 65536u
 
+/* Below this a table is of no use, and its absence had better be known. */
+#define LEAST_NODES 1024u
+
 static const ml_stacks_limits default_limits = {
     .nodes = (size_t)1 << 20,
     .codes = (size_t)1 << 18,
@@ -53,36 +56,25 @@ static int
 table_init(ml_stack_table *table, size_t limit, size_t record_bytes)
 {
     size_t slots = 16;
+    unsigned shift = 64 - 4;
 
-    if (limit < 1 || limit > (size_t)1 << 30) {
-        return ML_EINVALID;
-    }
     /* Record 0 is the empty stack, code or string. */
     limit++;
     while (slots < limit * 2) {
         slots *= 2;
+        shift--;
     }
-    int error = ml_region_init(&table->records, limit * record_bytes,
-                               record_bytes * (limit < 64 ? limit : 64));
+    size_t bytes = limit * record_bytes;
+    int error = ml_region_init(&table->records, bytes, bytes);
     if (error == 0) {
-        error = ml_region_init(&table->slots, slots * sizeof(uint32_t),
-                               (slots < 128 ? slots : 128) * sizeof(uint32_t));
+        bytes = slots * sizeof(ml_stack_slot);
+        error = ml_region_init(&table->slots, bytes, bytes);
     }
-    if (error != 0) {
-        table_fini(table);
-        return error;
-    }
-    slots = table->slots.bytes / sizeof(uint32_t);
-    limit = table->records.bytes / record_bytes;
-    limit = limit < slots / 2 ? limit : slots / 2;
     table->limit = (uint32_t)limit;
-    table->shift = 64;
-    for (size_t left = slots; left > 1; left /= 2) {
-        table->shift--;
-    }
     table->mask = (uint32_t)(slots - 1);
+    table->shift = shift;
     atomic_init(&table->count, 1);
-    return 0;
+    return error;
 }
 
 /* A record of one's own, or 0 when there is none left. */
@@ -102,8 +94,8 @@ static bool
 slot_publish(ml_stack_slot *slot, uint32_t id, uint32_t *found)
 {
     *found = 0;
-    return atomic_compare_exchange_strong_explicit(slot, found, id, memory_order_acq_rel,
-                                                   memory_order_acquire);
+    return atomic_compare_exchange_strong_explicit(
+        slot, found, id, memory_order_acq_rel, memory_order_acquire);
 }
 
 static uint32_t
@@ -245,7 +237,8 @@ node_find(const ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
     const ml_stack_table *table = &stacks->nodes;
 
     for (;; *at = (*at + 1) & table->mask) {
-        uint32_t id = atomic_load_explicit(table_slot(table, *at), memory_order_acquire);
+        uint32_t id =
+            atomic_load_explicit(table_slot(table, *at), memory_order_acquire);
         if (id == 0) {
             return 0;
         }
@@ -324,8 +317,8 @@ ml_stacks_find_path(ml_stacks *stacks, const ml_frame_key *keys, size_t count,
         hash = hash * MIX_PATH + key_hash(&keys[i]);
     }
     hash ^= hash >> 32;
-    ml_stack_slot *path = (ml_stack_slot *)stacks->paths.base +
-                          ml_hash_u64(hash) % PATH_SLOTS;
+    ml_stack_slot *path =
+        (ml_stack_slot *)stacks->paths.base + ml_hash_u64(hash) % PATH_SLOTS;
     uint32_t id = atomic_load_explicit(path, memory_order_acquire);
     if (id != 0 && path_is(stacks, id, keys, count)) {
         *known = count;
@@ -379,20 +372,22 @@ ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length)
 
 /* ---- life and numbers ---- */
 
-int
-ml_stacks_new(ml_stacks **out, const ml_stacks_limits *limits)
+static void
+regions_fini(ml_stacks *stacks)
 {
-    if (limits == NULL) {
-        limits = &default_limits;
-    }
-    if (limits->text_bytes < 1 || limits->text_bytes > UINT32_MAX) {
-        return ML_EINVALID;
-    }
-    ml_stacks *stacks = ml_alloc_zeroed(1, sizeof(*stacks));
-    if (stacks == NULL) {
-        return ML_ENOMEM;
-    }
+    table_fini(&stacks->nodes);
+    table_fini(&stacks->codes);
+    table_fini(&stacks->strings);
+    ml_region_fini(&stacks->text);
+    ml_region_fini(&stacks->paths);
+}
+
+static int
+regions_init(ml_stacks *stacks, const ml_stacks_limits *limits)
+{
+    size_t paths = PATH_SLOTS * sizeof(ml_stack_slot);
     int error = table_init(&stacks->nodes, limits->nodes, sizeof(ml_stack_node));
+
     if (error == 0) {
         error = table_init(&stacks->codes, limits->codes, sizeof(ml_stack_code));
     }
@@ -400,15 +395,51 @@ ml_stacks_new(ml_stacks **out, const ml_stacks_limits *limits)
         error = table_init(&stacks->strings, limits->strings, sizeof(ml_stack_string));
     }
     if (error == 0) {
-        error = ml_region_init(&stacks->text, limits->text_bytes,
-                               limits->text_bytes < 4096 ? limits->text_bytes : 4096);
+        error = ml_region_init(&stacks->text, limits->text_bytes, limits->text_bytes);
     }
     if (error == 0) {
-        size_t bytes = PATH_SLOTS * sizeof(ml_stack_slot);
-        error = ml_region_init(&stacks->paths, bytes, bytes);
+        error = ml_region_init(&stacks->paths, paths, paths);
     }
     if (error != 0) {
-        ml_stacks_free(stacks);
+        regions_fini(stacks);
+    }
+    return error;
+}
+
+static bool
+limits_valid(const ml_stacks_limits *limits)
+{
+    const size_t most = (size_t)1 << 30;
+    return limits->nodes >= 1 && limits->nodes <= most && limits->codes >= 1 &&
+           limits->codes <= most && limits->strings >= 1 && limits->strings <= most &&
+           limits->text_bytes >= 1 && limits->text_bytes <= UINT32_MAX;
+}
+
+int
+ml_stacks_new(ml_stacks **out, const ml_stacks_limits *limits)
+{
+    ml_stacks_limits now = limits != NULL ? *limits : default_limits;
+
+    if (!limits_valid(&now)) {
+        return ML_EINVALID;
+    }
+    ml_stacks *stacks = ml_alloc_zeroed(1, sizeof(*stacks));
+    if (stacks == NULL) {
+        return ML_ENOMEM;
+    }
+    /* All tables shrink together: a large one of one kind is of no use while another
+     * is full. */
+    int error = regions_init(stacks, &now);
+    while (error != 0 && now.nodes / 2 >= LEAST_NODES && now.codes > 1 &&
+           now.strings > 1 && now.text_bytes > 1) {
+        now.nodes /= 2;
+        now.codes /= 2;
+        now.strings /= 2;
+        now.text_bytes /= 2;
+        error = regions_init(stacks, &now);
+    }
+    if (error != 0) {
+        ml_free(stacks);
         return error;
     }
     *out = stacks;
@@ -418,15 +449,10 @@ ml_stacks_new(ml_stacks **out, const ml_stacks_limits *limits)
 void
 ml_stacks_free(ml_stacks *stacks)
 {
-    if (stacks == NULL) {
-        return;
+    if (stacks != NULL) {
+        regions_fini(stacks);
+        ml_free(stacks);
     }
-    table_fini(&stacks->nodes);
-    table_fini(&stacks->codes);
-    table_fini(&stacks->strings);
-    ml_region_fini(&stacks->text);
-    ml_region_fini(&stacks->paths);
-    ml_free(stacks);
 }
 
 uint32_t
@@ -453,9 +479,9 @@ size_t
 ml_stacks_bytes(const ml_stacks *stacks)
 {
     const ml_region *regions[] = {
-        &stacks->nodes.records,   &stacks->nodes.slots,   &stacks->codes.records,
-        &stacks->codes.slots,     &stacks->strings.records, &stacks->strings.slots,
-        &stacks->text,            &stacks->paths,
+        &stacks->nodes.records, &stacks->nodes.slots,     &stacks->codes.records,
+        &stacks->codes.slots,   &stacks->strings.records, &stacks->strings.slots,
+        &stacks->text,          &stacks->paths,
     };
     size_t bytes = sizeof(*stacks);
 

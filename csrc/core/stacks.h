@@ -16,7 +16,7 @@
 typedef struct ml_stacks ml_stacks;
 
 /* How much may be kept.  Address space for all of it is reserved at once and becomes
- * memory as it is used; less is reserved where the system refuses that much. */
+ * memory as it is used; a half, a quarter, ... where the system refuses that much. */
 typedef struct ml_stacks_limits {
     size_t nodes;      /* distinct (caller, frame) pairs */
     size_t codes;      /* code objects */

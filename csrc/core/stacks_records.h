@@ -25,7 +25,7 @@ typedef struct ml_stack_node {
 typedef struct ml_stack_code {
     uint64_t code;
     uint64_t fingerprint;
-    uint32_t name;      /* string ids */
+    uint32_t name; /* string ids */
     uint32_t filename;
     uint32_t linetable;
     int32_t firstlineno;
@@ -40,11 +40,11 @@ typedef struct ml_stack_string {
 } ml_stack_string;
 
 typedef struct ml_stack_table {
-    ml_region records; /* by id; each written once, before its slot names it */
-    ml_region slots;   /* ml_stack_slot, a power of two of them */
-    uint32_t limit;    /* records */
-    uint32_t mask;     /* slots less one */
-    unsigned shift;    /* turns a 64-bit hash into a slot */
+    ml_region records;      /* by id; each written once, before its slot names it */
+    ml_region slots;        /* ml_stack_slot, a power of two of them */
+    uint32_t limit;         /* records */
+    uint32_t mask;          /* slots less one */
+    unsigned shift;         /* turns a 64-bit hash into a slot */
     _Atomic uint32_t count; /* ids given out; may pass the limit by a few */
 } ml_stack_table;
 

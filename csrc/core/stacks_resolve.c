@@ -19,17 +19,17 @@
 #define NEEDED UINT32_MAX
 
 typedef struct resolver {
-    const ml_stacks *stacks;  /* borrowed */
-    ml_recording *recording;  /* borrowed */
-    ml_intern strings;        /* ids are those of the recording's columns */
+    const ml_stacks *stacks; /* borrowed */
+    ml_recording *recording; /* borrowed */
+    ml_intern strings;       /* ids are those of the recording's columns */
     ml_intern frames;
-    ml_intern chains;         /* of the recording's stacks */
-    uint32_t *string_ids;     /* by our string id; 0: not yet */
-    uint32_t *resolved;       /* by stack id: 0 not needed, NEEDED, or the result */
-    uint64_t *pcs;            /* distinct and ascending */
-    ml_native_text *natives;  /* by index into pcs */
+    ml_intern chains;        /* of the recording's stacks */
+    uint32_t *string_ids;    /* by our string id; 0: not yet */
+    uint32_t *resolved;      /* by stack id: 0 not needed, NEEDED, or the result */
+    uint64_t *pcs;           /* distinct and ascending */
+    ml_native_text *natives; /* by index into pcs */
     size_t pc_count;
-    uint32_t *spliced;        /* frames of one stack, innermost first */
+    uint32_t *spliced; /* frames of one stack, innermost first */
     size_t spliced_capacity;
 } resolver;
 
@@ -94,7 +94,8 @@ add_string(resolver *r, const char *bytes, size_t length, uint32_t *id)
         return 0;
     }
     int error = ml_intern_add(&r->strings, hash);
-    return error != 0 ? error : ml_recording_add_string(r->recording, bytes, length, id);
+    return error != 0 ? error
+                      : ml_recording_add_string(r->recording, bytes, length, id);
 }
 
 static int
@@ -174,9 +175,9 @@ node_line(const ml_stacks *stacks, const ml_stack_node *node, const ml_stack_cod
         return node->offset;
     }
     const ml_stack_string *table = string_at(stacks, code->linetable);
-    int64_t line = ml_linetable_line((uint8_t *)stacks->text.base + table->start,
-                                     table->length, code->firstlineno,
-                                     code->python_minor, node->offset);
+    int64_t line =
+        ml_linetable_line((uint8_t *)stacks->text.base + table->start, table->length,
+                          code->firstlineno, code->python_minor, node->offset);
     return line > 0 ? line : 0;
 }
 
@@ -357,8 +358,8 @@ static int
 resolver_init(resolver *r, const ml_stacks *stacks, ml_recording *recording)
 {
     *r = (resolver){.stacks = stacks, .recording = recording};
-    r->string_ids = ml_alloc_zeroed(ml_stacks_string_count(stacks),
-                                    sizeof(*r->string_ids));
+    r->string_ids =
+        ml_alloc_zeroed(ml_stacks_string_count(stacks), sizeof(*r->string_ids));
     return r->string_ids == NULL ? ML_ENOMEM : seed_strings(r);
 }
 

@@ -327,8 +327,8 @@ add_new_code(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
             .name = {.bytes = truncated, .length = sizeof(truncated) - 1}};
     }
     else {
-        text = code_text((const PyCodeObject *)(uintptr_t)key->code, &buffers,
-                         with_lines);
+        text =
+            code_text((const PyCodeObject *)(uintptr_t)key->code, &buffers, with_lines);
     }
     return ml_stacks_add(stacks, parent, key, &text);
 }
@@ -402,9 +402,9 @@ keys_agree(const ml_frame_key *walked, const ml_frame_key *expected, size_t coun
         }
         const PyCodeObject *code = (const PyCodeObject *)(uintptr_t)walked[i].code;
         ml_code_text text = code_text(code, &buffers, true);
-        int64_t line = ml_linetable_line(
-            (const uint8_t *)text.linetable.bytes, text.linetable.length,
-            text.firstlineno, text.python_minor, (int32_t)walked[i].offset);
+        int64_t line = ml_linetable_line((const uint8_t *)text.linetable.bytes,
+                                         text.linetable.length, text.firstlineno,
+                                         text.python_minor, (int32_t)walked[i].offset);
         if ((line > 0 ? line : 0) != expected[i].offset ||
             !text_equal(code->co_name, text.name) ||
             !text_equal(code->co_filename, text.filename)) {
@@ -426,15 +426,14 @@ probe(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
     size_t count = public_walk(expected, &expected_more);
     size_t held_count = walk(PyGILState_GetThisThreadState(), held, &held_more);
     size_t released_count;
-    Py_BEGIN_ALLOW_THREADS
-    released_count = walk(PyGILState_GetThisThreadState(), released, &released_more);
+    Py_BEGIN_ALLOW_THREADS released_count =
+        walk(PyGILState_GetThisThreadState(), released, &released_more);
     Py_END_ALLOW_THREADS
 
-    return PyBool_FromLong(count >= 2 && held_count == count &&
-                           released_count == count && held_more == expected_more &&
-                           released_more == expected_more &&
-                           keys_agree(held, expected, count) &&
-                           keys_agree(released, expected, count));
+        return PyBool_FromLong(
+            count >= 2 && held_count == count && released_count == count &&
+            held_more == expected_more && released_more == expected_more &&
+            keys_agree(held, expected, count) && keys_agree(released, expected, count));
 }
 
 static const char check_source[] = "def call(probe):\n"
@@ -469,8 +468,8 @@ run_check(void)
     }
     if (ran != NULL) {
         PyObject *check = PyDict_GetItemString(globals, "check");
-        result = check != NULL ? PyObject_CallFunctionObjArgs(check, function, NULL)
-                               : NULL;
+        result =
+            check != NULL ? PyObject_CallFunctionObjArgs(check, function, NULL) : NULL;
     }
     bool agrees = result == Py_True;
     Py_XDECREF(result);

@@ -24,13 +24,13 @@ test_pairs_of_310(void)
 
 /* first byte: 0x80 | form << 3 | units - 1 */
 static const uint8_t locations[] = {
-    0xf8,                                     /* form 15, 1 unit: no line */
-    0x99, 0x02,                               /* form 3, 2 units: same line */
-    0xd8, 0x01,       0x02,                   /* form 11, 1 unit: a line down */
-    0xe0, 0x01,       0x02,                   /* form 12, 1 unit: two lines down */
-    0xd0, 0x01,       0x02,                   /* form 10, 1 unit: same line */
-    0xe8, 0x07,                               /* form 13, 1 unit: 3 lines up */
-    0xf7, 0x48,       0x03,  0x00, 0x01, 0x01 /* form 14, 8 units: 100 lines down */
+    0xf8,                              /* form 15, 1 unit: no line */
+    0x99, 0x02,                        /* form 3, 2 units: same line */
+    0xd8, 0x01, 0x02,                  /* form 11, 1 unit: a line down */
+    0xe0, 0x01, 0x02,                  /* form 12, 1 unit: two lines down */
+    0xd0, 0x01, 0x02,                  /* form 10, 1 unit: same line */
+    0xe8, 0x07,                        /* form 13, 1 unit: 3 lines up */
+    0xf7, 0x48, 0x03, 0x00, 0x01, 0x01 /* form 14, 8 units: 100 lines down */
 };
 
 static void
@@ -41,9 +41,8 @@ test_locations_from_311_on(void)
 
     for (int minor = 11; minor <= 14; minor++) {
         for (int i = 0; i < 15; i++) {
-            CHECK_INT(
-                ml_linetable_line(locations, sizeof(locations), 20, minor, i * 2),
-                want[i]);
+            CHECK_INT(ml_linetable_line(locations, sizeof(locations), 20, minor, i * 2),
+                      want[i]);
         }
         CHECK_INT(ml_linetable_line(locations, sizeof(locations), 20, minor, 30), -1);
     }

@@ -5,9 +5,19 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "base.h"
 #include "test.h"
+
+/* gcc and clang say it differently. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -188,8 +198,7 @@ test_strings_are_one_id_each(void)
 static void
 test_full_tables_lose_and_count(void)
 {
-    ml_stacks_limits limits = {
-        .nodes = 3, .codes = 2, .strings = 8, .text_bytes = 100};
+    ml_stacks_limits limits = {.nodes = 3, .codes = 2, .strings = 8, .text_bytes = 100};
     ml_stacks *stacks;
 
     CHECK_INT(ml_stacks_new(&stacks, &limits), 0);
@@ -409,7 +418,12 @@ test_metadata_strings(void)
 
 /* ---- native frames ---- */
 
-enum { PC_ALLOC = 0x10, PC_CALL = 0x20, PC_EVAL = 0x30, PC_MAIN = 0x40 };
+enum {
+    PC_ALLOC = 0x10,
+    PC_CALL = 0x20,
+    PC_EVAL = 0x30,
+    PC_MAIN = 0x40
+};
 
 typedef struct symbols {
     int calls;
@@ -547,6 +561,55 @@ test_every_allocation_of_new_may_fail(void)
     CHECK_INT(error, 0);
     CHECK_INT(left, 1);
     CHECK_INT(live, 0);
+}
+
+/* With ever more address space allowed: first nothing, then smaller tables, and these
+ * work.  Sanitizers map memory of their own, so they cannot live under such a limit. */
+static void
+test_address_space_may_be_short(void)
+{
+#ifdef SANITIZED
+    printf(
+        "skipped test_address_space_may_be_short: needs a build without sanitizer\n");
+#else
+    struct rlimit before;
+    unsigned long pages = 0;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    CHECK(statm != NULL);
+    CHECK_INT(fscanf(statm, "%lu", &pages), 1);
+    fclose(statm);
+    CHECK_INT(getrlimit(RLIMIT_AS, &before), 0);
+
+    ml_stacks *stacks = NULL;
+    int error = ML_ENOMEM;
+    int failures = 0;
+    for (rlim_t kib = 0; error == ML_ENOMEM && kib <= 1024; kib += 16) {
+        struct rlimit now = {pages * 4096 + kib * 1024, before.rlim_max};
+        setrlimit(RLIMIT_AS, &now);
+        error = ml_stacks_new(&stacks, NULL);
+        failures += error != 0;
+    }
+    uint32_t ids[3] = {0, 0, 0};
+    if (error == 0) {
+        ids[0] = add(stacks, 0, 0x1000, 2, "main");
+        ids[1] = add(stacks, ids[0], 0x2000, 2, "step");
+        ids[2] = add(stacks, ids[0], 0x2000, 2, "step");
+    }
+    setrlimit(RLIMIT_AS, &before);
+    CHECK_INT(error, 0);
+    CHECK(failures > 5);
+    CHECK_UINT(ids[0], 1);
+    CHECK_UINT(ids[1], 2);
+    CHECK_UINT(ids[2], 2);
+    /* Far fewer fit than by default, and the one too many is lost, not written. */
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < 1000000 && last != ML_STACK_LOST; i++) {
+        last = ml_stacks_native(stacks, 0, i);
+    }
+    CHECK_UINT(last, ML_STACK_LOST);
+    CHECK(ml_stacks_count(stacks) < 100000);
+    ml_stacks_free(stacks);
+#endif
 }
 
 static void
@@ -728,10 +791,9 @@ test_threads_agree(void)
             CHECK_UINT(ml_stacks_find_path(stacks, path, depth, &known), id);
             CHECK_UINT(known, depth);
             for (size_t j = 0; j < depth; j++) {
-                used += (size_t)snprintf(want + used, sizeof(want) - used, "%s%c:%u",
-                                         j != 0 ? " " : "",
-                                         "abcde"[path[j].code - 0x1000],
-                                         10 + path[j].offset / 2);
+                used += (size_t)snprintf(
+                    want + used, sizeof(want) - used, "%s%c:%u", j != 0 ? " " : "",
+                    "abcde"[path[j].code - 0x1000], 10 + path[j].offset / 2);
             }
             CHECK_STR(written(recording, map[id]), want);
         }
@@ -762,6 +824,7 @@ main(void)
     RUN(test_native_frames_without_symbols);
     RUN(test_the_symbolizers_error_is_handed_on);
     RUN(test_every_allocation_of_new_may_fail);
+    RUN(test_address_space_may_be_short);
     RUN(test_every_allocation_of_resolve_may_fail);
     RUN(test_every_allocation_of_resolve_strings_may_fail);
     RUN(test_threads_agree);

@@ -1,0 +1,210 @@
+/* A test's window on stack capture: capture here, name it later.
+ *
+ * Compiled by tests/test_frames.py together with the product's own files. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../../csrc/core/linetable.h"
+#include "../../csrc/core/stacks.h"
+#include "../../csrc/py/frames.h"
+
+static ml_stacks *stacks;
+
+static PyObject *
+probe_capture(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
+{
+    uint8_t flags = 0;
+    uint32_t id = ml_frames_capture(stacks, &flags);
+    return Py_BuildValue("Ii", id, (int)flags);
+}
+
+static PyObject *
+probe_capture_released(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
+{
+    uint8_t flags = 0;
+    uint32_t id;
+    Py_BEGIN_ALLOW_THREADS id = ml_frames_capture(stacks, &flags);
+    Py_END_ALLOW_THREADS return Py_BuildValue("Ii", id, (int)flags);
+}
+
+/* Nanoseconds of one capture, the best of several rounds. */
+static PyObject *
+probe_time(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
+{
+    double best = 1e30;
+    uint8_t flags = 0;
+    Py_BEGIN_ALLOW_THREADS for (int round = 0; round < 20; round++)
+    {
+        struct timespec from, to;
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        for (int i = 0; i < 20000; i++) {
+            ml_frames_capture(stacks, &flags);
+        }
+        clock_gettime(CLOCK_MONOTONIC, &to);
+        double ns = (double)(to.tv_sec - from.tv_sec) * 1e9 +
+                    (double)(to.tv_nsec - from.tv_nsec);
+        best = ns / 20000 < best ? ns / 20000 : best;
+    }
+    Py_END_ALLOW_THREADS return PyFloat_FromDouble(best);
+}
+
+/* A thread that Python has never seen: its capture, as probe_capture gives it. */
+#include <pthread.h>
+
+typedef struct foreign {
+    uint32_t id;
+    uint8_t flags;
+} foreign;
+
+static void *
+foreign_main(void *argument)
+{
+    foreign *result = argument;
+    result->id = ml_frames_capture(stacks, &result->flags);
+    return NULL;
+}
+
+static PyObject *
+probe_capture_foreign(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
+{
+    foreign result = {0, 0};
+    pthread_t thread;
+    int error;
+    Py_BEGIN_ALLOW_THREADS error = pthread_create(&thread, NULL, foreign_main, &result);
+    if (error == 0) {
+        pthread_join(thread, NULL);
+    }
+    Py_END_ALLOW_THREADS if (error != 0)
+    {
+        PyErr_SetString(PyExc_OSError, strerror(error));
+        return NULL;
+    }
+    return Py_BuildValue("Ii", result.id, (int)result.flags);
+}
+
+static PyObject *
+text_object(const ml_recording *recording, uint32_t id)
+{
+    const ml_string *string = &recording->strings[id];
+    return PyUnicode_DecodeUTF8(string->bytes, (Py_ssize_t)string->length,
+                                "surrogatepass");
+}
+
+/* resolve(id) -> [(name, filename, line)], innermost first. */
+static PyObject *
+probe_resolve(PyObject *Py_UNUSED(self), PyObject *arg)
+{
+    unsigned long id = PyLong_AsUnsignedLong(arg);
+    size_t count = ml_stacks_count(stacks);
+    ml_recording *recording = NULL;
+    uint32_t *map = NULL;
+    PyObject *list = NULL;
+
+    if (PyErr_Occurred() || id >= count) {
+        return PyErr_Format(PyExc_ValueError, "no stack %R", arg);
+    }
+    map = calloc(count, sizeof(*map));
+    if (map == NULL || ml_recording_new(&recording) < 0) {
+        goto done;
+    }
+    map[id] = 1;
+    int error = ml_stacks_resolve(stacks, recording, map, count, NULL);
+    if (error == 0) {
+        error = ml_recording_validate(recording);
+    }
+    if (error < 0) {
+        PyErr_Format(PyExc_RuntimeError, "error %d", error);
+        goto done;
+    }
+    list = PyList_New(0);
+    for (uint32_t at = map[id]; at != 0 && list != NULL;
+         at = recording->stacks[at].parent) {
+        const ml_frame *frame = &recording->frames[recording->stacks[at].frame];
+        PyObject *entry = Py_BuildValue("NNL", text_object(recording, frame->name),
+                                        text_object(recording, frame->filename),
+                                        (long long)frame->line);
+        if (entry == NULL || PyList_Append(list, entry) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(entry);
+    }
+done:
+    free(map);
+    ml_recording_free(recording);
+    if (list == NULL && !PyErr_Occurred()) {
+        PyErr_NoMemory();
+    }
+    return list;
+}
+
+/* line(linetable, firstlineno, minor, offset) */
+static PyObject *
+probe_line(PyObject *Py_UNUSED(self), PyObject *args)
+{
+    Py_buffer table;
+    long long first, offset;
+    int minor;
+    if (!PyArg_ParseTuple(args, "y*LiL", &table, &first, &minor, &offset)) {
+        return NULL;
+    }
+    int64_t line =
+        ml_linetable_line(table.buf, (size_t)table.len, first, minor, offset);
+    PyBuffer_Release(&table);
+    return PyLong_FromLongLong(line);
+}
+
+/* PyCode_Addr2Line(code, offset) */
+static PyObject *
+probe_python_line(PyObject *Py_UNUSED(self), PyObject *args)
+{
+    PyObject *code;
+    int offset;
+    if (!PyArg_ParseTuple(args, "O!i", &PyCode_Type, &code, &offset)) {
+        return NULL;
+    }
+    return PyLong_FromLong(PyCode_Addr2Line((PyCodeObject *)code, offset));
+}
+
+static PyObject *
+probe_supported(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
+{
+    const char *reason = NULL;
+    int supported = ml_frames_supported(&reason);
+    return Py_BuildValue("iz", supported, reason);
+}
+
+static PyObject *
+probe_count(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
+{
+    return PyLong_FromUnsignedLong(ml_stacks_count(stacks));
+}
+
+static PyMethodDef methods[] = {
+    {"capture", probe_capture, METH_NOARGS, "capture() -> (id, flags)"},
+    {"capture_released", probe_capture_released, METH_NOARGS, "without the GIL"},
+    {"capture_foreign", probe_capture_foreign, METH_NOARGS, "on a C thread"},
+    {"resolve", probe_resolve, METH_O, "resolve(id) -> [(name, filename, line)]"},
+    {"line", probe_line, METH_VARARGS, "line(table, firstlineno, minor, offset)"},
+    {"python_line", probe_python_line, METH_VARARGS, "python_line(code, offset)"},
+    {"supported", probe_supported, METH_NOARGS, "supported() -> (bool, reason)"},
+    {"count", probe_count, METH_NOARGS, "count() -> stack ids in use"},
+    {"time", probe_time, METH_NOARGS, "time() -> ns per capture"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "stackprobe",
+                                    .m_size = -1, .m_methods = methods};
+
+PyMODINIT_FUNC
+PyInit_stackprobe(void)
+{
+    if (stacks == NULL && ml_stacks_new(&stacks, NULL) < 0) {
+        return PyErr_NoMemory();
+    }
+    ml_frames_self_check();
+    return PyModule_Create(&module);
+}
