@@ -200,6 +200,13 @@ make_block(ml_ledger *ledger, const ml_event *event, uint64_t bytes, int *proble
     else {
         *problem = ML_LEDGER_ALLOC_UNKNOWN;
     }
+    /* What is known better stays as it is. */
+    for (uint32_t i = 1; i < blocks->span_end; i++) {
+        const ml_span *span = &blocks->spans[i];
+        if (span->used && span->addr > event->addr && span->addr - event->addr < bytes) {
+            bytes = span->addr - event->addr;
+        }
+    }
     ml_span made_up = {.addr = event->addr,
                        .total = bytes,
                        .stream = event->stream,

@@ -1,0 +1,84 @@
+/* Memory, growth, hashing and error texts for the core.
+ *
+ * Owns the one allocation hook through which every byte of the core goes, so that tests
+ * can make any allocation fail; knows nothing of events. */
+#ifndef ML_BASE_H
+#define ML_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "memlab.h"
+
+/* Grow, shrink and free in one: BYTES 0 frees.  NULL on failure, POINTER then stays. */
+typedef void *(*ml_realloc_hook)(void *pointer, size_t bytes);
+/* For tests: NULL restores the C library's.  Not thread-safe. */
+void ml_set_realloc(ml_realloc_hook hook);
+
+void *ml_alloc(size_t bytes);                     /* uninitialised */
+void *ml_alloc_zeroed(size_t count, size_t size); /* checked product */
+void *ml_realloc(void *pointer, size_t bytes);
+void ml_free(void *pointer);
+
+/* Makes room for at least NEEDED items of SIZE bytes in the array at *ITEMS (a void*
+ * lvalue address) whose capacity is *CAPACITY items; grows by half again.  0 or
+ * ML_ENOMEM, with nothing changed. */
+int ml_grow(void **items, size_t *capacity, size_t needed, size_t size);
+
+const char *ml_strerror(int error);
+
+static inline uint64_t
+ml_hash_u64(uint64_t value)
+{
+    value ^= value >> 32;
+    value *= 0xd6e8feb86659fd93u;
+    value ^= value >> 32;
+    value *= 0xd6e8feb86659fd93u;
+    value ^= value >> 32;
+    return value;
+}
+
+uint64_t ml_hash_bytes(const void *bytes, size_t length);
+
+/* Growing byte buffer for writers.  A failed append is remembered: check `error` once
+ * at the end. */
+typedef struct ml_buffer {
+    char *bytes;
+    size_t length;
+    size_t capacity;
+    int error; /* 0 or the first ML_E* */
+} ml_buffer;
+
+void ml_buffer_fini(ml_buffer *buffer);
+void ml_buffer_append(ml_buffer *buffer, const void *bytes, size_t length);
+
+/* Maps byte strings or small fixed structs to dense ids; used while building. */
+typedef struct ml_intern {
+    uint32_t *slots; /* id + 1; 0 empty */
+    uint64_t *hashes; /* by id */
+    size_t slot_count;
+    size_t count;
+    size_t hash_capacity;
+} ml_intern;
+
+void ml_intern_fini(ml_intern *table);
+/* Finds an id with HASH for which EQUAL(context, id) holds.  1 found, 0 not. */
+int ml_intern_find(const ml_intern *table, uint64_t hash,
+                   bool (*equal)(const void *context, uint32_t id), const void *context,
+                   uint32_t *id);
+/* Adds id == table->count under HASH.  0 or ML_ENOMEM. */
+int ml_intern_add(ml_intern *table, uint64_t hash);
+
+/* Three levels: cheap ones stay in debug builds, expensive ones need level 3. */
+#ifndef ML_DEBUG
+#define ML_DEBUG 0
+#endif
+#if ML_DEBUG >= 1
+#include <assert.h>
+#define ML_ASSERT(condition) assert(condition)
+#else
+#define ML_ASSERT(condition) ((void)0)
+#endif
+
+#endif

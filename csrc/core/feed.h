@@ -1,0 +1,87 @@
+/* A feed: the events of one source, from the callback to the lanes.
+ *
+ * Owns, for each device of the source, the lane that keeps its newest events and the
+ * ledger that follows its blocks.  It must not know recordings; it is told whether
+ * anyone listens and what to capture.  ml_feed_record is the hot path: it runs inside
+ * the allocator's callback and touches plain memory only. */
+#ifndef ML_FEED_H
+#define ML_FEED_H
+
+#include <stdatomic.h>
+
+#include "lane.h"
+#include "ledger.h"
+#include "memlab.h"
+#include "recorder.h"
+#include "stacks.h"
+
+/* Recordings under way at once. */
+#define ML_WINDOW_MAX 16
+/* Lanes of a source that no lock orders; threads beyond share them. */
+#define ML_FEED_LANES 64
+
+/* What to capture; bits of ml_feed.capture. */
+#define ML_CAPTURE_ALLOC 1u
+#define ML_CAPTURE_FREE 2u
+#define ML_CAPTURE_NATIVE 4u
+
+enum ml_log_state {
+    ML_LOG_OFF,       /* events are not wanted */
+    ML_LOG_BUFFERING, /* events are kept but the ledger does not know its start yet */
+    ML_LOG_SEEDED,    /* the ledger is at `seed`; the next writer applies the rest */
+    ML_LOG_LIVE       /* the ledger is at the lane's end */
+};
+
+/* One device of an ordered source.  All plain fields are written by whoever holds the
+ * source's device lock: the callback, or memlab's own thread inside a walk. */
+typedef struct ml_device_log {
+    ml_lane lane;
+    ml_ledger *ledger;   /* owned; NULL until the device is first recorded */
+    _Atomic int state;   /* enum ml_log_state */
+    ml_lane_mark seed;   /* published by the store of ML_LOG_SEEDED */
+    uint64_t free_addr;  /* of the last FREE_REQUESTED, for its FREE_COMPLETED */
+    uint32_t free_stack; /* and its stack */
+    uint8_t free_flags;
+    ml_totals window_peak[ML_WINDOW_MAX];
+    _Atomic uint64_t events;
+    _Atomic uint64_t dropped;
+    _Atomic uint64_t lost_stacks;
+    _Atomic uint64_t inconsistencies;
+} ml_device_log;
+
+typedef struct ml_feed {
+    const ml_source *source; /* borrowed, for ever */
+    ml_stacks *stacks;       /* borrowed from the recorder */
+    ml_stack_walker walker;
+    _Atomic(ml_native_walker) native_walker;
+    _Atomic int enabled;
+    _Atomic unsigned capture; /* ML_CAPTURE_* */
+    _Atomic unsigned windows; /* bit i: window_peak[i] is in use */
+    ml_device_log *logs;      /* owned; ML_DEVICE_MAX of an ordered source */
+    ml_lane *lanes;           /* owned; ML_FEED_LANES of an unordered source */
+    _Atomic uint64_t events;  /* of an unordered source */
+    _Atomic uint64_t dropped; /* events for devices or lanes that do not exist */
+    _Atomic uint64_t lost_stacks;
+    bool forked; /* in a forked child: recording stays off */
+} ml_feed;
+
+/* A walk over a source's memory by memlab itself.  The source's SNAPSHOT event arrives
+ * on this thread with the device's lock held: the one moment at which lane and ledger
+ * can be read or set as a whole. */
+typedef struct ml_walk {
+    ml_feed *feed;
+    void (*arrive)(struct ml_walk *walk, int device);
+    bool silent; /* the SNAPSHOT event itself is not recorded */
+} ml_walk;
+
+/* Sets the walk of the calling thread; NULL ends it. */
+void ml_feed_set_walk(ml_walk *walk);
+
+uint32_t ml_feed_record(ml_feed *feed, int device, const ml_event *event,
+                        const char *metadata, size_t metadata_bytes);
+
+/* The lock of the source's device is held, or nobody writes: applies what was recorded
+ * since the ledger was seeded. */
+void ml_feed_catch_up(ml_device_log *log);
+
+#endif

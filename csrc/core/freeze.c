@@ -1,0 +1,613 @@
+/* From a window to a recording: what the lanes hold, the memory as it is now, and the
+ * stacks, strings and times that both refer to, copied and made immutable.
+ *
+ * Owns nothing that outlives a call.  The copies are made inside a walk over the
+ * source's memory, at the instant at which the source's lock is held and its SNAPSHOT
+ * event arrives, so that events, ledger and segments describe the same moment. */
+#include <string.h>
+
+#include "base.h"
+#include "window.h"
+
+/* Where live memory got its stack: from the ledger, by address. */
+typedef struct live_stack {
+    uint64_t addr;
+    uint32_t stack;
+} live_stack;
+
+typedef struct live_stacks {
+    live_stack *items; /* owned; by address */
+    size_t count;
+    size_t capacity;
+} live_stacks;
+
+typedef struct freeze_walk {
+    ml_walk base;
+    ml_window *window;
+    ml_recording *recording; /* under construction; one trace a device */
+    uint32_t *stack_map;     /* by stack id of the recorder */
+    size_t stack_count;
+    uint32_t *string_map;
+    size_t string_count;
+    live_stacks segments[ML_DEVICE_MAX];
+    live_stacks blocks[ML_DEVICE_MAX];
+    uint64_t first[ML_DEVICE_MAX]; /* position of the first kept event */
+    live_stacks *visiting_segments;
+    live_stacks *visiting_blocks;
+    size_t segment_capacity;
+    size_t block_capacity;
+    size_t setting_capacity;
+    size_t annotation_capacity;
+    size_t device_capacity;
+    int error;
+} freeze_walk;
+
+static void
+note_error(freeze_walk *walk, int result)
+{
+    if (result < 0 && walk->error == 0) {
+        walk->error = ml_recorder_fail(result, "%s", ml_strerror(result));
+    }
+}
+
+static ml_device_trace *
+trace_of(freeze_walk *walk, int device)
+{
+    ml_recording *recording = walk->recording;
+    size_t needed = (size_t)device + 1;
+    if (needed <= recording->device_count) {
+        return &recording->devices[device];
+    }
+    int result = ml_grow((void **)&recording->devices, &walk->device_capacity, needed,
+                         sizeof(*recording->devices));
+    if (result < 0) {
+        note_error(walk, result);
+        return NULL;
+    }
+    memset(&recording->devices[recording->device_count], 0,
+           (needed - recording->device_count) * sizeof(*recording->devices));
+    recording->device_count = needed;
+    return &recording->devices[device];
+}
+
+static bool
+device_wanted(const ml_window *window, int device)
+{
+    return window->options.device < 0 || window->options.device == device;
+}
+
+static uint64_t
+entry_limit(const ml_window *window)
+{
+    /* As torch: a history of state alone keeps one event. */
+    return window->options.keep_events ? window->options.max_entries : 1;
+}
+
+/* ---- The instant itself: the source's lock is held ---- */
+
+static int
+add_live(live_stacks *list, uint64_t addr, uint32_t stack)
+{
+    int result =
+        ml_grow((void **)&list->items, &list->capacity, list->count + 1,
+                sizeof(*list->items));
+    if (result == 0) {
+        list->items[list->count++] = (live_stack){addr, stack};
+    }
+    return result;
+}
+
+static int
+visit_segment(void *context, const ml_segment *segment)
+{
+    freeze_walk *walk = context;
+    return segment->stack == 0
+               ? 0
+               : add_live(walk->visiting_segments, segment->addr, segment->stack);
+}
+
+static int
+visit_block(void *context, const ml_block *block, uint64_t birth)
+{
+    (void)birth;
+    freeze_walk *walk = context;
+    return block->state == ML_BLOCK_INACTIVE || block->stack == 0
+               ? 0
+               : add_live(walk->visiting_blocks, block->addr, block->stack);
+}
+
+static void
+copy_lane_events(freeze_walk *walk, ml_device_trace *trace, const ml_lane *lane,
+                 ml_lane_mark mark)
+{
+    uint64_t total;
+    ml_lane_copy(lane, mark, 0, NULL, &total);
+    uint64_t limit = entry_limit(walk->window);
+    uint64_t room = total < limit ? total : limit;
+    if (room == 0) {
+        trace->overwritten_events = total;
+        return;
+    }
+    trace->events = ml_alloc_zeroed((size_t)room, sizeof(ml_event));
+    if (trace->events == NULL) {
+        note_error(walk, ML_ENOMEM);
+        return;
+    }
+    trace->event_count = ml_lane_copy(lane, mark, room, trace->events, &total);
+    trace->overwritten_events = total - trace->event_count;
+}
+
+static void
+freeze_arrive(ml_walk *base, int device)
+{
+    freeze_walk *walk = (freeze_walk *)base;
+    ml_window *window = walk->window;
+    if (device < 0 || device >= ML_DEVICE_MAX) {
+        return;
+    }
+    ml_device_log *log = &window->feed->logs[device];
+    ml_device_trace *trace = trace_of(walk, device);
+    if (trace == NULL || log->ledger == NULL || !device_wanted(window, device)) {
+        return;
+    }
+    ml_feed_catch_up(log);
+    copy_lane_events(walk, trace, &log->lane, window->marks[device]);
+    walk->first[device] = window->base_forgotten[device] + trace->overwritten_events;
+    trace->dropped_events = atomic_load(&log->dropped);
+    trace->lost_stacks = atomic_load(&log->lost_stacks);
+    trace->peak = log->window_peak[window->slot];
+    walk->visiting_segments = &walk->segments[device];
+    walk->visiting_blocks = &walk->blocks[device];
+    ml_ledger_visitor visitor = {walk, visit_segment, visit_block};
+    note_error(walk, ml_ledger_visit(log->ledger, &visitor));
+}
+
+/* ---- The memory, as the source tells it ---- */
+
+static uint32_t
+take_live(const live_stacks *list, uint64_t addr)
+{
+    size_t low = 0, high = list->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (list->items[middle].addr < addr) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low < list->count && list->items[low].addr == addr ? list->items[low].stack
+                                                              : 0;
+}
+
+static int
+walk_segment(void *context, int device, const ml_segment *segment)
+{
+    freeze_walk *walk = context;
+    if (device < 0 || device >= ML_DEVICE_MAX) {
+        return ML_ESOURCE;
+    }
+    ml_device_trace *trace = trace_of(walk, device);
+    if (trace == NULL) {
+        return ML_ENOMEM;
+    }
+    if (trace->segment_count == 0) {
+        /* Segments of a device come together: the capacities serve one at a time. */
+        walk->segment_capacity = 0;
+        walk->block_capacity = 0;
+    }
+    int result = ml_grow((void **)&trace->segments, &walk->segment_capacity,
+                         trace->segment_count + 1, sizeof(*trace->segments));
+    if (result == 0) {
+        ml_segment *copy = &trace->segments[trace->segment_count++];
+        *copy = *segment;
+        if (walk->window->feed->source->ordered) {
+            copy->stack = take_live(&walk->segments[device], segment->addr);
+        }
+        copy->first_block = trace->block_count;
+        copy->block_count = 0;
+    }
+    return result;
+}
+
+static int
+walk_block(void *context, int device, const ml_block *block)
+{
+    freeze_walk *walk = context;
+    ml_device_trace *trace = trace_of(walk, device);
+    if (trace == NULL || trace->segment_count == 0) {
+        return ML_ESOURCE;
+    }
+    int result = ml_grow((void **)&trace->blocks, &walk->block_capacity,
+                         trace->block_count + 1, sizeof(*trace->blocks));
+    if (result == 0) {
+        ml_block *copy = &trace->blocks[trace->block_count++];
+        *copy = *block;
+        if (walk->window->feed->source->ordered) {
+            copy->stack = block->state == ML_BLOCK_INACTIVE
+                              ? 0
+                              : take_live(&walk->blocks[device], block->addr);
+        }
+        trace->segments[trace->segment_count - 1].block_count++;
+    }
+    return result;
+}
+
+static int
+add_text(freeze_walk *walk, const char *text, uint32_t *id)
+{
+    *id = 0;
+    return text == NULL || text[0] == '\0'
+               ? 0
+               : ml_recording_add_string(walk->recording, text, strlen(text), id);
+}
+
+static int
+walk_setting(void *context, const char *key, char kind, int64_t integer, double real,
+             const char *text, const uint64_t *divisions)
+{
+    freeze_walk *walk = context;
+    ml_recording *recording = walk->recording;
+    ml_setting setting = {.kind = kind, .integer = integer, .real = real};
+    if (kind == 'd') {
+        memcpy(setting.divisions, divisions, sizeof(setting.divisions));
+    }
+    int result = add_text(walk, key, &setting.key);
+    if (result == 0) {
+        result = add_text(walk, text, &setting.text);
+    }
+    if (result == 0) {
+        result = ml_grow((void **)&recording->settings, &walk->setting_capacity,
+                         recording->setting_count + 1, sizeof(setting));
+    }
+    if (result == 0) {
+        recording->settings[recording->setting_count++] = setting;
+    }
+    return result;
+}
+
+static int
+walk_annotation(void *context, const char *stage, const char *name, int device,
+                uint64_t ticks)
+{
+    freeze_walk *walk = context;
+    ml_recording *recording = walk->recording;
+    ml_annotation annotation = {
+        .time = ticks, .device = device, .end = strcmp(stage, "END") == 0};
+    int result = add_text(walk, name, &annotation.name);
+    if (result == 0) {
+        result = ml_grow((void **)&recording->annotations, &walk->annotation_capacity,
+                         recording->annotation_count + 1, sizeof(annotation));
+    }
+    if (result == 0) {
+        recording->annotations[recording->annotation_count++] = annotation;
+    }
+    return result;
+}
+
+/* ---- Events as their window wanted them ---- */
+
+static void
+dress_events(freeze_walk *walk, ml_device_trace *trace, int device)
+{
+    const ml_window *window = walk->window;
+    size_t phase = 0;
+    for (size_t i = 0; i < trace->event_count; i++) {
+        ml_event *event = &trace->events[i];
+        uint64_t position = walk->first[device] + i;
+        while (phase + 1 < window->phase_count &&
+               window->phases[phase + 1].position[device] <= position) {
+            phase++;
+        }
+        enum ml_context context = window->phases[phase].context;
+        bool is_free = event->action == ML_ACTION_FREE_REQUESTED ||
+                       event->action == ML_ACTION_FREE_COMPLETED ||
+                       event->action == ML_ACTION_SEGMENT_FREE ||
+                       event->action == ML_ACTION_SEGMENT_UNMAP;
+        if (is_free && context == ML_CONTEXT_ALLOC) {
+            /* As in torch, a free then shows where its block came from. */
+            event->stack = event->origin_stack;
+            event->flags &= (uint8_t)~ML_EVENT_CONTEXT;
+            event->flags |= event->stack != 0 ? ML_EVENT_CONTEXT : 0;
+        }
+        else if (context < ML_CONTEXT_ALLOC) {
+            event->stack = 0;
+            event->flags &= (uint8_t)~ML_EVENT_CONTEXT;
+        }
+        if (event->stack == ML_STACK_LOST) {
+            event->stack = 0;
+        }
+        if (event->origin_stack == ML_STACK_LOST) {
+            event->origin_stack = 0;
+        }
+    }
+}
+
+/* A stable merge sort: the two events of one free carry the same time and keep their
+ * order, which qsort does not promise.  0 or ML_ENOMEM. */
+static int
+sort_by_time(ml_event *events, size_t count)
+{
+    ml_event *other = ml_alloc_zeroed(count + 1, sizeof(*other));
+    if (other == NULL) {
+        return ML_ENOMEM;
+    }
+    ml_event *from = events, *to = other;
+    for (size_t run = 1; run < count; run *= 2) {
+        for (size_t start = 0; start < count; start += 2 * run) {
+            size_t middle = start + run < count ? start + run : count;
+            size_t end = start + 2 * run < count ? start + 2 * run : count;
+            size_t left = start, right = middle;
+            for (size_t i = start; i < end; i++) {
+                bool take_left = left < middle && (right >= end || from[left].time <=
+                                                                       from[right].time);
+                to[i] = take_left ? from[left++] : from[right++];
+            }
+        }
+        ml_event *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != events) {
+        memcpy(events, from, count * sizeof(*events));
+    }
+    ml_free(other);
+    return 0;
+}
+
+/* Lanes of threads become one history: by time, of which the newest count. */
+static void
+merge_lanes(freeze_walk *walk)
+{
+    ml_window *window = walk->window;
+    ml_feed *feed = window->feed;
+    ml_device_trace *trace = trace_of(walk, 0);
+    if (trace == NULL) {
+        return;
+    }
+    uint64_t limit = entry_limit(window);
+    size_t capacity = 0;
+    uint64_t recorded = 0;
+    for (int i = 0; i < ML_FEED_LANES; i++) {
+        uint64_t total;
+        ml_lane_copy(&feed->lanes[i], window->marks[i], 0, NULL, &total);
+        uint64_t room = total < limit ? total : limit;
+        int result = ml_grow((void **)&trace->events, &capacity,
+                             trace->event_count + (size_t)room, sizeof(ml_event));
+        if (result < 0) {
+            note_error(walk, result);
+            return;
+        }
+        if (room > 0) {
+            trace->event_count +=
+                ml_lane_copy(&feed->lanes[i], window->marks[i], room,
+                             trace->events + trace->event_count, &total);
+        }
+        recorded += total;
+    }
+    if (sort_by_time(trace->events, trace->event_count) < 0) {
+        note_error(walk, ML_ENOMEM);
+        return;
+    }
+    if (trace->event_count > limit) {
+        size_t excess = trace->event_count - (size_t)limit;
+        memmove(trace->events, trace->events + excess,
+                (size_t)limit * sizeof(ml_event));
+        trace->event_count = (size_t)limit;
+    }
+    trace->overwritten_events = recorded - trace->event_count;
+    trace->dropped_events = atomic_load(&feed->dropped);
+    trace->lost_stacks = atomic_load(&feed->lost_stacks);
+    walk->first[0] = window->base_forgotten[0] + trace->overwritten_events;
+}
+
+/* ---- Stacks, strings, tags, times ---- */
+
+static void
+want(freeze_walk *walk, uint32_t stack)
+{
+    if (stack < walk->stack_count) {
+        walk->stack_map[stack] = 1;
+    }
+}
+
+static uint32_t
+mapped(const uint32_t *map, size_t count, uint32_t id)
+{
+    return id < count ? map[id] : 0;
+}
+
+static int
+resolve(freeze_walk *walk)
+{
+    ml_stacks *stacks = ml_recorder_stacks();
+    ml_recording *recording = walk->recording;
+    walk->stack_count = ml_stacks_count(stacks);
+    walk->string_count = ml_stacks_string_count(stacks);
+    walk->stack_map = ml_alloc_zeroed(walk->stack_count + 1, sizeof(uint32_t));
+    walk->string_map = ml_alloc_zeroed(walk->string_count + 1, sizeof(uint32_t));
+    if (walk->stack_map == NULL || walk->string_map == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t d = 0; d < recording->device_count; d++) {
+        ml_device_trace *trace = &recording->devices[d];
+        for (size_t i = 0; i < trace->event_count; i++) {
+            want(walk, trace->events[i].stack);
+            want(walk, trace->events[i].origin_stack);
+            if (trace->events[i].metadata < walk->string_count) {
+                walk->string_map[trace->events[i].metadata] = 1;
+            }
+        }
+        for (size_t i = 0; i < trace->segment_count; i++) {
+            want(walk, trace->segments[i].stack);
+        }
+        for (size_t i = 0; i < trace->block_count; i++) {
+            want(walk, trace->blocks[i].stack);
+        }
+        const ml_window_tags *tags = &walk->window->tags[d];
+        for (size_t i = 0; i < tags->count; i++) {
+            if (tags->items[i].name < walk->string_count) {
+                walk->string_map[tags->items[i].name] = 1;
+            }
+        }
+    }
+    walk->stack_map[0] = 0;
+    walk->string_map[0] = 0;
+    const ml_symbolizer *symbolizer = ml_recorder_symbolizer();
+    int result = ml_stacks_resolve(stacks, recording, walk->stack_map, walk->stack_count,
+                                   symbolizer->symbolize != NULL ? symbolizer : NULL);
+    if (result == 0) {
+        result = ml_stacks_resolve_strings(stacks, recording, walk->string_map,
+                                           walk->string_count);
+    }
+    if (result < 0) {
+        return result;
+    }
+    for (size_t d = 0; d < recording->device_count; d++) {
+        ml_device_trace *trace = &recording->devices[d];
+        for (size_t i = 0; i < trace->event_count; i++) {
+            ml_event *event = &trace->events[i];
+            event->stack = mapped(walk->stack_map, walk->stack_count, event->stack);
+            event->origin_stack =
+                mapped(walk->stack_map, walk->stack_count, event->origin_stack);
+            event->metadata =
+                mapped(walk->string_map, walk->string_count, event->metadata);
+        }
+        for (size_t i = 0; i < trace->segment_count; i++) {
+            trace->segments[i].stack =
+                mapped(walk->stack_map, walk->stack_count, trace->segments[i].stack);
+        }
+        for (size_t i = 0; i < trace->block_count; i++) {
+            trace->blocks[i].stack =
+                mapped(walk->stack_map, walk->stack_count, trace->blocks[i].stack);
+        }
+    }
+    return 0;
+}
+
+static int
+copy_tags(freeze_walk *walk, int device, ml_device_trace *trace)
+{
+    const ml_window_tags *tags = &walk->window->tags[device];
+    uint64_t first = walk->first[device];
+    trace->tags = ml_alloc_zeroed(tags->count + 1, sizeof(ml_tag));
+    if (trace->tags == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < tags->count; i++) {
+        ml_tag tag = tags->items[i];
+        if (tag.position < first) {
+            /* Made when events now overwritten were new: what lies at the address since
+             * then is not known. */
+            continue;
+        }
+        tag.position -= first;
+        if (tag.position > trace->event_count) {
+            tag.position = trace->event_count;
+        }
+        tag.name = mapped(walk->string_map, walk->string_count, tag.name);
+        trace->tags[trace->tag_count++] = tag;
+    }
+    return 0;
+}
+
+static int
+convert_times(freeze_walk *walk)
+{
+    const ml_source *source = walk->window->feed->source;
+    ml_recording *recording = walk->recording;
+    int result = 0;
+    for (size_t d = 0; d < recording->device_count && result >= 0; d++) {
+        ml_device_trace *trace = &recording->devices[d];
+        if (trace->event_count > 0) {
+            result = source->unix_ns(source->self, &trace->events[0].time,
+                                     sizeof(ml_event), trace->event_count);
+        }
+    }
+    if (result >= 0 && recording->annotation_count > 0) {
+        result = source->unix_ns(source->self, &recording->annotations[0].time,
+                                 sizeof(ml_annotation), recording->annotation_count);
+    }
+    return result < 0 ? result : 0;
+}
+
+static int
+freeze(freeze_walk *walk)
+{
+    ml_window *window = walk->window;
+    ml_feed *feed = window->feed;
+    ml_recording *recording = walk->recording;
+    ml_walk_visitor visitor = {
+        .context = walk,
+        .segment = walk_segment,
+        .block = walk_block,
+        .setting = walk_setting,
+        .annotation = walk_annotation,
+    };
+    if (!feed->source->ordered) {
+        merge_lanes(walk);
+    }
+    int result = ml_recorder_walk(feed, &walk->base, &visitor);
+    if (result == 0) {
+        result = walk->error;
+    }
+    if (result == 0) {
+        result = feed->source->rules(feed->source->self, 0, &recording->rules);
+    }
+    for (size_t d = 0; d < recording->device_count; d++) {
+        dress_events(walk, &recording->devices[d], (int)d);
+    }
+    if (result == 0) {
+        result = resolve(walk);
+    }
+    for (size_t d = 0; d < recording->device_count && result == 0; d++) {
+        result = copy_tags(walk, (int)d, &recording->devices[d]);
+    }
+    if (result == 0) {
+        result = convert_times(walk);
+    }
+    return result;
+}
+
+int
+ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out)
+{
+    ml_recording *recording;
+    int result = ml_recording_new(&recording);
+    if (result < 0) {
+        return ml_recorder_fail(result, "%s", ml_strerror(result));
+    }
+    recording->keys = keys;
+    recording->source_known = 1;
+    const char *name = window->feed->source->name;
+    size_t length = strlen(name);
+    if (length >= sizeof(recording->source)) {
+        length = sizeof(recording->source) - 1;
+    }
+    memcpy(recording->source, name, length);
+    freeze_walk *walk = ml_alloc_zeroed(1, sizeof(*walk));
+    if (walk == NULL) {
+        ml_recording_free(recording);
+        return ml_recorder_fail(ML_ENOMEM, "%s", ml_strerror(ML_ENOMEM));
+    }
+    walk->base.arrive = freeze_arrive;
+    walk->window = window;
+    walk->recording = recording;
+    if (window->begun) {
+        result = freeze(walk);
+    }
+    for (int i = 0; i < ML_DEVICE_MAX; i++) {
+        ml_free(walk->segments[i].items);
+        ml_free(walk->blocks[i].items);
+    }
+    ml_free(walk->stack_map);
+    ml_free(walk->string_map);
+    ml_free(walk);
+    if (result < 0) {
+        ml_recording_free(recording);
+        return result;
+    }
+    *out = recording;
+    return 0;
+}

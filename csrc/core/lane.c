@@ -1,0 +1,227 @@
+/* A lane: the ring of the newest events of one device or one thread.  See lane.h. */
+#include "lane.h"
+
+#include <string.h>
+
+#include "base.h"
+
+/* Fewer would overwrite within one training step of a small model. */
+#define RING_MINIMUM 1024u
+/* 2^26 events: 4 GiB of address space, touched only as events come. */
+#define RING_MAXIMUM (UINT64_C(1) << 26)
+
+struct ml_ring {
+    ml_ring *older; /* owned */
+    ml_region region;
+    ml_event *events;      /* in region */
+    uint64_t capacity;     /* a power of two */
+    _Atomic uint64_t head; /* events ever begun in this ring */
+};
+
+static uint64_t
+power_of_two(uint64_t value)
+{
+    uint64_t power = RING_MINIMUM;
+    while (power < value && power < RING_MAXIMUM) {
+        power *= 2;
+    }
+    return power;
+}
+
+void
+ml_lane_fini(ml_lane *lane)
+{
+    ml_ring *ring = atomic_load(&lane->newest);
+    atomic_store(&lane->newest, NULL);
+    while (ring != NULL) {
+        ml_ring *older = ring->older;
+        ml_region_fini(&ring->region);
+        ml_free(ring);
+        ring = older;
+    }
+}
+
+int
+ml_lane_reserve(ml_lane *lane, uint64_t capacity)
+{
+    ml_ring *newest = atomic_load(&lane->newest);
+    uint64_t wanted = power_of_two(capacity);
+    if (newest != NULL && newest->capacity >= wanted) {
+        return 0;
+    }
+    ml_ring *ring = ml_alloc_zeroed(1, sizeof(*ring));
+    if (ring == NULL) {
+        return ML_ENOMEM;
+    }
+    if (ml_region_init(&ring->region, (size_t)wanted * sizeof(ml_event),
+                       RING_MINIMUM * sizeof(ml_event)) < 0) {
+        ml_free(ring);
+        return ML_ENOMEM;
+    }
+    ring->events = ring->region.base;
+    ring->capacity = RING_MINIMUM;
+    while (ring->capacity * 2 * sizeof(ml_event) <= ring->region.bytes) {
+        ring->capacity *= 2;
+    }
+    if (newest != NULL && ring->capacity <= newest->capacity) {
+        /* Address space is short: what there is already is the best to be had. */
+        ml_region_fini(&ring->region);
+        ml_free(ring);
+        return 0;
+    }
+    ring->older = newest;
+    atomic_store_explicit(&lane->newest, ring, memory_order_release);
+    return 0;
+}
+
+static void
+write_record(ml_event *slot, const ml_event *event)
+{
+    /* A reader must never take the old record's commit bit for the new one's: clear it
+     * before the fields change and set it after. */
+    _Atomic uint8_t *flags = (_Atomic uint8_t *)&slot->flags;
+    atomic_store_explicit(flags, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    memcpy(slot, event, offsetof(ml_event, flags));
+    atomic_store_explicit(flags, (uint8_t)(event->flags | ML_EVENT_COMMITTED),
+                          memory_order_release);
+}
+
+int
+ml_lane_push(ml_lane *lane, const ml_event *event)
+{
+    ml_ring *ring = atomic_load_explicit(&lane->newest, memory_order_acquire);
+    if (ring == NULL) {
+        return -1;
+    }
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    write_record(&ring->events[head & (ring->capacity - 1)], event);
+    atomic_store_explicit(&ring->head, head + 1, memory_order_release);
+    return 0;
+}
+
+int
+ml_lane_push_shared(ml_lane *lane, const ml_event *event)
+{
+    ml_ring *ring = atomic_load_explicit(&lane->newest, memory_order_acquire);
+    if (ring == NULL) {
+        return -1;
+    }
+    uint64_t head = atomic_fetch_add_explicit(&ring->head, 1, memory_order_acq_rel);
+    write_record(&ring->events[head & (ring->capacity - 1)], event);
+    return 0;
+}
+
+ml_lane_mark
+ml_lane_end(const ml_lane *lane)
+{
+    ml_lane_mark mark = {atomic_load(&lane->newest), 0};
+    if (mark.ring != NULL) {
+        mark.index = atomic_load(&mark.ring->head);
+    }
+    return mark;
+}
+
+ml_event *
+ml_lane_next(ml_lane *lane, ml_lane_mark *mark)
+{
+    for (;;) {
+        ml_ring *ring = mark->ring;
+        if (ring == NULL) {
+            return NULL;
+        }
+        uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+        if (mark->index < head) {
+            return &ring->events[mark->index++ & (ring->capacity - 1)];
+        }
+        /* On to the ring in front of this one, if there is one. */
+        ml_ring *newer = atomic_load_explicit(&lane->newest, memory_order_acquire);
+        if (newer == ring) {
+            return NULL;
+        }
+        while (newer->older != ring) {
+            newer = newer->older;
+        }
+        *mark = (ml_lane_mark){newer, 0};
+    }
+}
+
+/* Copies the events [from, to) of one ring, leaving out those that a writer has begun to
+ * overwrite or not finished.  Returns the number copied to OUT. */
+static size_t
+copy_ring(const ml_ring *ring, uint64_t from, uint64_t to, ml_event *out)
+{
+    size_t count = 0;
+    for (uint64_t i = from; i < to; i++) {
+        const ml_event *slot = &ring->events[i & (ring->capacity - 1)];
+        const _Atomic uint8_t *flags = (const _Atomic uint8_t *)&slot->flags;
+        uint8_t before = atomic_load_explicit(flags, memory_order_acquire);
+        memcpy(&out[count], slot, sizeof(*slot));
+        atomic_thread_fence(memory_order_acquire);
+        uint8_t after = atomic_load_explicit(flags, memory_order_relaxed);
+        uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+        bool overwritten = head > i + ring->capacity;
+        if ((before & ML_EVENT_COMMITTED) && before == after && !overwritten) {
+            out[count].flags = (uint8_t)(before & ~ML_EVENT_COMMITTED);
+            count++;
+        }
+    }
+    return count;
+}
+
+size_t
+ml_lane_copy(const ml_lane *lane, ml_lane_mark start, uint64_t limit, ml_event *out,
+             uint64_t *total)
+{
+    /* Rings from the newest back to the one that holds START; few, since each is at
+     * least twice its elder. */
+    const ml_ring *rings[64];
+    uint64_t from[64], to[64];
+    size_t depth = 0;
+    uint64_t sum = 0;
+    for (const ml_ring *ring = atomic_load(&lane->newest); ring != NULL && depth < 64;
+         ring = ring->older) {
+        uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+        uint64_t first = ring == start.ring ? start.index : 0;
+        rings[depth] = ring;
+        to[depth] = head;
+        sum += head - first;
+        from[depth] = first;
+        if (head - first > ring->capacity) {
+            from[depth] = head - ring->capacity;
+        }
+        depth++;
+        if (ring == start.ring) {
+            break;
+        }
+    }
+    *total = sum;
+    if (out == NULL) {
+        return 0;
+    }
+    /* Keep the newest LIMIT: shorten from the old end. */
+    uint64_t room = limit;
+    size_t oldest = 0;
+    for (size_t i = 0; i < depth && room > 0; i++) {
+        uint64_t have = to[i] - from[i];
+        if (have > room) {
+            from[i] = to[i] - room;
+            have = room;
+        }
+        room -= have;
+        oldest = i + 1;
+    }
+    size_t count = 0;
+    for (size_t i = oldest; i-- > 0;) {
+        count += copy_ring(rings[i], from[i], to[i], out + count);
+    }
+    return count;
+}
+
+void
+ml_lane_discard(ml_lane *lane)
+{
+    for (ml_ring *ring = atomic_load(&lane->newest); ring != NULL; ring = ring->older) {
+        ml_region_discard(&ring->region);
+    }
+}

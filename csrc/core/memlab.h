@@ -1,0 +1,208 @@
+/* The ABI that every part of memlab shares: memory events, error codes, and the two
+ * tables through which a source of events and the recorder meet.
+ *
+ * Plain data only.  This header compiles as C11 and as C++17 and knows neither Python
+ * nor torch; it is the one header that crosses from memlab._core to memlab._torch. */
+#ifndef ML_MEMLAB_H
+#define ML_MEMLAB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Grows whenever a struct or table below changes in a way old readers cannot take. */
+#define ML_ABI_VERSION 1u
+
+/* name, text.  Functions return 0 or the negative of one of these. */
+#define ML_ERRORS(XX) \
+    XX(NOMEM, "out of memory") \
+    XX(INVALID, "invalid argument") \
+    XX(STATE, "not possible in this state") \
+    XX(FULL, "a fixed-size table is full") \
+    XX(IO, "input or output failed") \
+    XX(FORMAT, "not a memory snapshot") \
+    XX(UNSAFE, "refused: the file asks for more than data") \
+    XX(LIMIT, "over a limit set to protect this process") \
+    XX(UNSUPPORTED, "not supported here") \
+    XX(SOURCE, "the source of events failed")
+
+enum ml_error {
+    ML_OK = 0,
+#define XX(name, text) ML_E_##name##_POSITIVE,
+    ML_ERRORS(XX)
+#undef XX
+#define XX(name, text) ML_E##name = -ML_E_##name##_POSITIVE,
+    ML_ERRORS(XX)
+#undef XX
+};
+
+/* Events in the order and with the names of torch's trace entries.  The first nine
+ * values equal c10's TraceEntry::Action; a value unknown to us becomes OTHER. */
+#define ML_ACTIONS(XX) \
+    XX(ALLOC, "alloc") \
+    XX(FREE_REQUESTED, "free_requested") \
+    XX(FREE_COMPLETED, "free_completed") \
+    XX(SEGMENT_ALLOC, "segment_alloc") \
+    XX(SEGMENT_FREE, "segment_free") \
+    XX(SEGMENT_MAP, "segment_map") \
+    XX(SEGMENT_UNMAP, "segment_unmap") \
+    XX(SNAPSHOT, "snapshot") \
+    XX(OOM, "oom") \
+    XX(OTHER, "other")
+
+enum ml_action {
+#define XX(name, text) ML_ACTION_##name,
+    ML_ACTIONS(XX)
+#undef XX
+    ML_ACTION_COUNT
+};
+
+/* Bits of ml_event.flags. */
+#define ML_EVENT_BACKWARD 0x01u  /* an autograd node was running on the thread */
+#define ML_EVENT_BLOCK_KNOWN 0x02u /* block_bytes was measured, not inferred */
+#define ML_EVENT_NO_PYTHON 0x04u /* the thread had no Python frames */
+#define ML_EVENT_STACK_LOST 0x08u /* a stack table was full: the stack is missing */
+#define ML_EVENT_POOL_KNOWN 0x10u /* pool holds the id of the memory pool */
+#define ML_EVENT_CONTEXT 0x20u /* a stack was asked for: "frames" is written, even [] */
+/* The record is complete.  Written last, by the core alone. */
+#define ML_EVENT_COMMITTED 0x80u
+
+/* One memory event, one cache line.  Addresses and sizes in bytes. */
+typedef struct ml_event {
+    uint64_t addr;         /* of the block or segment; for OOM the device's free bytes */
+    uint64_t size;         /* requested bytes; for segments their full bytes */
+    uint64_t time;         /* ticks of the source's clock; unix ns in a recording */
+    uint64_t block_bytes;  /* bytes the block occupies; 0 where not known */
+    uint64_t stream;       /* stream handle */
+    uint32_t stack;        /* stack id at the event; 0: none captured */
+    uint32_t origin_stack; /* stack id of the allocation, for frees; 0: unknown */
+    uint32_t pool[2];      /* memory pool id, (0, 0) the default pool */
+    uint32_t metadata;     /* string id of the user's metadata; 0: empty */
+    uint16_t thread;       /* small per-process number of the thread */
+    uint8_t action;        /* enum ml_action */
+    uint8_t flags;         /* ML_EVENT_* */
+} ml_event;
+
+#define ML_DEVICE_MAX 64
+
+/* name in memlab.stats(), meaning follows torch's memory_stats(): bytes unless it says
+ * otherwise; each has a current value and a peak since the recorder started. */
+#define ML_TOTALS(XX) \
+    XX(allocated) \
+    XX(active) \
+    XX(requested) \
+    XX(reserved)
+
+typedef struct ml_totals {
+#define XX(name) uint64_t name;
+    ML_TOTALS(XX)
+#undef XX
+} ml_totals;
+
+/* How the allocator rounds and splits; see section C of the allocator's facts. */
+typedef struct ml_allocator_rules {
+    uint64_t max_split_bytes;       /* UINT64_MAX: unlimited */
+    uint32_t roundup_divisions[16]; /* per power of two from 1 MiB on; 0 or 1: off */
+    uint8_t expandable_segments;
+    uint8_t has_segments; /* 0: every block is its own (cpu): no rounding, no splits */
+} ml_allocator_rules;
+
+enum ml_block_state {
+    ML_BLOCK_INACTIVE,
+    ML_BLOCK_ALLOCATED,   /* active_allocated */
+    ML_BLOCK_PENDING_FREE /* active_pending_free */
+};
+
+typedef struct ml_block {
+    uint64_t addr;
+    uint64_t size;      /* bytes it occupies */
+    uint64_t requested; /* bytes asked for; stale on an inactive block, as in torch */
+    uint32_t stack;     /* stack id of its allocation; 0: unknown */
+    uint8_t state;      /* enum ml_block_state */
+    uint8_t pad[3];
+} ml_block;
+
+typedef struct ml_segment {
+    uint64_t addr;
+    uint64_t total;
+    uint64_t allocated;
+    uint64_t active;
+    uint64_t requested;
+    uint64_t stream;
+    uint64_t pool[2];
+    uint32_t stack; /* stack id of the segment's allocation; 0: unknown */
+    uint8_t small;  /* of the pool for blocks up to 1 MiB */
+    uint8_t expandable;
+    uint8_t pad[2];
+    size_t first_block; /* index into the device's blocks */
+    size_t block_count;
+} ml_segment;
+
+/* Receives a walk over one device's memory: each segment, then its blocks by address.
+ * A non-zero return stops the walk and becomes its result. */
+typedef struct ml_walk_visitor {
+    void *context;
+    int (*segment)(void *context, int device, const ml_segment *segment);
+    int (*block)(void *context, int device, const ml_block *block);
+    /* allocator_settings in torch's key order; KIND one of 'b','i','f','s','d' (bool,
+     * integer, double, string, the sixteen roundup divisions). Pointers borrowed. */
+    int (*setting)(void *context, const char *key, char kind, int64_t integer,
+                   double real, const char *text, const uint64_t *divisions);
+    /* external_annotations of the source, in its order. STAGE "START" or "END". */
+    int (*annotation)(void *context, const char *stage, const char *name, int device,
+                      uint64_t ticks);
+} ml_walk_visitor;
+
+/* A source of events.  All functions may be called without the GIL unless said. */
+typedef struct ml_source {
+    uint32_t size;    /* of this struct, bytes */
+    uint32_t version; /* ML_ABI_VERSION */
+    const char *name; /* "cuda", "cpu", "script"; static */
+    void *self;
+    int ordered; /* 1: events of one device never overlap (a lock orders them) */
+    /* Number of devices whose events arrive, 0 while the runtime is not initialised. */
+    int (*device_count)(void *self);
+    /* From now on deliver events to the recorder; idempotent, never undone. */
+    int (*attach)(void *self);
+    /* Tells the source whether anyone listens, so that it can skip its own work. */
+    void (*enable)(void *self, int enabled);
+    /* Visits all memory of every device in device order.  An ordered source delivers
+     * one SNAPSHOT event a device, on this thread, at the instant that the visit
+     * describes, before it visits the device. */
+    int (*walk)(void *self, const ml_walk_visitor *visitor);
+    int (*rules)(void *self, int device, ml_allocator_rules *out);
+    /* The allocator's own current totals and peaks. */
+    int (*totals)(void *self, int device, ml_totals *current, ml_totals *peak);
+    /* Converts ticks of the source's clock to unix nanoseconds, in place. */
+    int (*unix_ns)(void *self, uint64_t *ticks, size_t stride_bytes, size_t count);
+    /* A sentence about the last failure of any of the above; static or thread-local. */
+    const char *(*error)(void *self);
+} ml_source;
+
+/* What memlab._core offers a source, handed over in the capsule named ML_API_CAPSULE. */
+#define ML_API_CAPSULE "memlab._core._api"
+
+typedef struct ml_api {
+    uint32_t size;    /* of this struct, bytes */
+    uint32_t version; /* ML_ABI_VERSION */
+    /* Registers SOURCE, which must live for ever. Replaces none: a second one of the
+     * same name is an error. */
+    int (*register_source)(const ml_source *source);
+    /* The hot path: takes no lock, memory, GIL or I/O, never fails.  Fields of EVENT
+     * that the core fills itself (stack, origin_stack, block_bytes, thread,
+     * ML_EVENT_COMMITTED) are ignored on entry, but for SOURCEs that are not ordered:
+     * those give block_bytes and origin_stack.  TEXT of METADATA_BYTES bytes is the
+     * user's metadata, borrowed.  Returns the stack id recorded for the event. */
+    uint32_t (*record)(const ml_source *source, int device, const ml_event *event,
+                       const char *metadata, size_t metadata_bytes);
+    /* 1 while any recording wants events of SOURCE. */
+    int (*enabled)(const ml_source *source);
+} ml_api;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,651 @@
+/* The recorder: where recordings begin and end.  See recorder.h; freeze.c turns a window
+ * into a recording. */
+#include "recorder.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base.h"
+#include "window.h"
+
+#define SOURCE_MAX 8
+
+/* A thread on the cpu source keeps at most this many events: 64 lanes of them are
+ * 16 GiB of address space. */
+#define SHARED_LANE_MAXIMUM (UINT64_C(1) << 22)
+
+static struct {
+    pthread_mutex_t lock;
+    ml_stacks *stacks; /* owned, for ever: ids live in lanes that callbacks may read */
+    ml_stack_walker walker;
+    ml_symbolizer symbolizer;
+    ml_feed feeds[SOURCE_MAX];
+    _Atomic int feed_count; /* grows only; feeds below it are complete */
+    ml_window *windows[ML_WINDOW_MAX];
+} hub = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static __thread char error_text[512];
+
+const char *
+ml_recorder_error(void)
+{
+    return error_text[0] != '\0' ? error_text : "unknown error";
+}
+
+int
+ml_recorder_fail(int error, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error_text, sizeof(error_text), format, arguments);
+    va_end(arguments);
+    return error;
+}
+
+static int
+source_fail(const ml_feed *feed, int error)
+{
+    const ml_source *source = feed->source;
+    const char *text = source->error != NULL ? source->error(source->self) : NULL;
+    return ml_recorder_fail(error, "%s source: %s", source->name,
+                            text != NULL && text[0] != '\0' ? text : ml_strerror(error));
+}
+
+/* A child of fork shares nothing with the parent's recording: it records nothing, and
+ * the lock may have been held by a thread that it does not have. */
+static void
+forked(void)
+{
+    pthread_mutex_init(&hub.lock, NULL);
+    int count = atomic_load(&hub.feed_count);
+    for (int i = 0; i < count; i++) {
+        atomic_store(&hub.feeds[i].enabled, 0);
+        hub.feeds[i].forked = true;
+    }
+}
+
+int
+ml_recorder_init(ml_stack_walker walker)
+{
+    int result = 0;
+    pthread_mutex_lock(&hub.lock);
+    if (hub.stacks == NULL) {
+        result = ml_stacks_new(&hub.stacks, NULL);
+        if (result == 0) {
+            hub.walker = walker;
+            pthread_atfork(NULL, NULL, forked);
+        }
+    }
+    pthread_mutex_unlock(&hub.lock);
+    return result;
+}
+
+void
+ml_recorder_set_native(ml_native_walker walker, const ml_symbolizer *symbolizer)
+{
+    pthread_mutex_lock(&hub.lock);
+    hub.symbolizer = *symbolizer;
+    int count = atomic_load(&hub.feed_count);
+    for (int i = 0; i < count; i++) {
+        atomic_store(&hub.feeds[i].native_walker, walker);
+    }
+    pthread_mutex_unlock(&hub.lock);
+}
+
+ml_stacks *
+ml_recorder_stacks(void)
+{
+    return hub.stacks;
+}
+
+const ml_symbolizer *
+ml_recorder_symbolizer(void)
+{
+    return &hub.symbolizer;
+}
+
+static ml_feed *
+feed_of(const ml_source *source)
+{
+    int count = atomic_load_explicit(&hub.feed_count, memory_order_acquire);
+    for (int i = 0; i < count; i++) {
+        if (hub.feeds[i].source == source) {
+            return &hub.feeds[i];
+        }
+    }
+    return NULL;
+}
+
+const ml_source *
+ml_recorder_source(const char *name)
+{
+    int count = atomic_load(&hub.feed_count);
+    for (int i = 0; i < count; i++) {
+        if (strcmp(hub.feeds[i].source->name, name) == 0) {
+            return hub.feeds[i].source;
+        }
+    }
+    return NULL;
+}
+
+int
+ml_recorder_add_source(const ml_source *source)
+{
+    if (source->size < sizeof(ml_source) || source->version != ML_ABI_VERSION) {
+        return ml_recorder_fail(ML_EINVALID,
+                                "source built for another memlab (ABI %u, size %u)",
+                                source->version, source->size);
+    }
+    if (ml_recorder_source(source->name) != NULL) {
+        return ml_recorder_fail(ML_ESTATE, "a source named %s exists already",
+                                source->name);
+    }
+    pthread_mutex_lock(&hub.lock);
+    int count = atomic_load(&hub.feed_count);
+    int result = count < SOURCE_MAX && hub.stacks != NULL ? 0 : ML_EFULL;
+    if (result == 0) {
+        ml_feed *feed = &hub.feeds[count];
+        feed->source = source;
+        feed->stacks = hub.stacks;
+        feed->walker = hub.walker;
+        if (source->ordered) {
+            feed->logs = ml_alloc_zeroed(ML_DEVICE_MAX, sizeof(*feed->logs));
+        }
+        else {
+            feed->lanes = ml_alloc_zeroed(ML_FEED_LANES, sizeof(*feed->lanes));
+        }
+        result = feed->logs != NULL || feed->lanes != NULL ? 0 : ML_ENOMEM;
+    }
+    if (result == 0) {
+        atomic_store(&hub.feed_count, count + 1);
+    }
+    pthread_mutex_unlock(&hub.lock);
+    return result;
+}
+
+uint32_t
+ml_recorder_record(const ml_source *source, int device, const ml_event *event,
+                   const char *metadata, size_t metadata_bytes)
+{
+    ml_feed *feed = feed_of(source);
+    if (feed == NULL) {
+        return 0;
+    }
+    return ml_feed_record(feed, device, event, metadata, metadata_bytes);
+}
+
+int
+ml_recorder_enabled(const ml_source *source)
+{
+    ml_feed *feed = feed_of(source);
+    return feed != NULL && atomic_load_explicit(&feed->enabled, memory_order_relaxed);
+}
+
+/* ---- What all windows of a feed want together ---- */
+
+static unsigned
+capture_wanted(const ml_window_options *options)
+{
+    static const unsigned by_context[] = {0, ML_CAPTURE_ALLOC, ML_CAPTURE_ALLOC,
+                                          ML_CAPTURE_ALLOC | ML_CAPTURE_FREE};
+    unsigned wanted = by_context[options->context];
+    return options->native && wanted != 0 ? wanted | ML_CAPTURE_NATIVE : wanted;
+}
+
+static unsigned
+update_feed(ml_feed *feed)
+{
+    unsigned capture = 0, windows = 0;
+    for (unsigned i = 0; i < ML_WINDOW_MAX; i++) {
+        const ml_window *window = hub.windows[i];
+        if (window != NULL && window->feed == feed && window->begun) {
+            capture |= capture_wanted(&window->options);
+            windows |= 1u << i;
+        }
+    }
+    atomic_store(&feed->capture, capture);
+    atomic_store(&feed->windows, windows);
+    return windows;
+}
+
+/* ---- Beginning ---- */
+
+/* The walk with which a window begins: marks its place on every lane, and learns the
+ * memory of devices that were not recorded until now. */
+typedef struct begin_walk {
+    ml_walk base;
+    ml_window *window;
+    int error;
+    int seeding; /* the device whose segments arrive now; -1: not wanted */
+    bool seen[ML_DEVICE_MAX];
+    bool seed[ML_DEVICE_MAX];
+} begin_walk;
+
+static void
+begin_arrive(ml_walk *base, int device)
+{
+    begin_walk *walk = (begin_walk *)base;
+    if (device < 0 || device >= ML_DEVICE_MAX) {
+        return;
+    }
+    ml_device_log *log = &walk->window->feed->logs[device];
+    if (log->ledger == NULL) {
+        return;
+    }
+    ml_feed_catch_up(log);
+    ml_window *window = walk->window;
+    window->marks[device] = ml_lane_end(&log->lane);
+    window->event_base[device] = atomic_load(&log->events);
+    walk->seen[device] = true;
+    if (atomic_load(&log->state) == ML_LOG_OFF) {
+        walk->seed[device] = true;
+        log->seed = window->marks[device];
+        atomic_store_explicit(&log->state, ML_LOG_BUFFERING, memory_order_release);
+    }
+    else {
+        log->window_peak[window->slot] = *ml_ledger_current(log->ledger);
+    }
+}
+
+static int
+begin_segment(void *context, int device, const ml_segment *segment)
+{
+    begin_walk *walk = context;
+    walk->seeding = -1;
+    if (device < 0 || device >= ML_DEVICE_MAX || !walk->seed[device]) {
+        return 0;
+    }
+    walk->seeding = device;
+    return ml_ledger_seed_segment(walk->window->feed->logs[device].ledger, segment);
+}
+
+static int
+begin_block(void *context, int device, const ml_block *block)
+{
+    begin_walk *walk = context;
+    if (walk->seeding != device || device < 0) {
+        return 0;
+    }
+    return ml_ledger_seed_block(walk->window->feed->logs[device].ledger, block);
+}
+
+static int
+run_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor)
+{
+    walk->feed = feed;
+    ml_feed_set_walk(walk);
+    int result = feed->source->walk(feed->source->self, visitor);
+    ml_feed_set_walk(NULL);
+    return result < 0 ? source_fail(feed, result) : result;
+}
+
+int
+ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor)
+{
+    return run_walk(feed, walk, visitor);
+}
+
+static int
+prepare_log(ml_feed *feed, int device, uint64_t capacity)
+{
+    ml_device_log *log = &feed->logs[device];
+    ml_allocator_rules rules;
+    int result = feed->source->rules(feed->source->self, device, &rules);
+    if (result < 0) {
+        return source_fail(feed, result);
+    }
+    if (log->ledger == NULL) {
+        result = ml_ledger_new(&log->ledger, &rules, 0);
+    }
+    else if (atomic_load(&log->state) == ML_LOG_OFF) {
+        ml_ledger_clear(log->ledger, &rules);
+    }
+    if (result == 0) {
+        result = ml_lane_reserve(&log->lane, capacity);
+    }
+    return result < 0 ? ml_recorder_fail(result, "device %d: %s", device,
+                                         ml_strerror(result))
+                      : 0;
+}
+
+static int
+begin_ordered(ml_window *window)
+{
+    ml_feed *feed = window->feed;
+    int devices = feed->source->device_count(feed->source->self);
+    if (devices > ML_DEVICE_MAX) {
+        return ml_recorder_fail(ML_EUNSUPPORTED, "%d devices; memlab records up to %d",
+                                devices, ML_DEVICE_MAX);
+    }
+    for (int device = 0; device < devices; device++) {
+        int result = prepare_log(feed, device, window->options.max_entries);
+        if (result < 0) {
+            return result;
+        }
+    }
+    begin_walk walk = {.base = {.arrive = begin_arrive, .silent = true},
+                       .window = window,
+                       .seeding = -1};
+    ml_walk_visitor visitor = {
+        .context = &walk, .segment = begin_segment, .block = begin_block};
+    atomic_store(&feed->enabled, 1);
+    int result = run_walk(feed, &walk.base, &visitor);
+    bool late = false;
+    for (int device = 0; device < devices; device++) {
+        ml_device_log *log = &feed->logs[device];
+        if (walk.seed[device]) {
+            log->window_peak[window->slot] = *ml_ledger_current(log->ledger);
+            ml_ledger_reset_peaks(log->ledger);
+            atomic_store_explicit(&log->state, ML_LOG_SEEDED, memory_order_release);
+            ml_lane_mark end = ml_lane_end(&log->lane);
+            late |= end.ring != log->seed.ring || end.index != log->seed.index;
+        }
+    }
+    if (result == 0 && late) {
+        /* Another thread allocated while the ledgers were seeded: come back under the
+         * devices' locks, so that they are up to date before anyone reads them. */
+        ml_walk_visitor nobody = {0};
+        begin_walk again = walk;
+        memset(again.seed, 0, sizeof(again.seed));
+        ml_lane_mark marks[ML_DEVICE_MAX];
+        uint64_t bases[ML_DEVICE_MAX];
+        memcpy(marks, window->marks, sizeof(marks));
+        memcpy(bases, window->event_base, sizeof(bases));
+        result = run_walk(feed, &again.base, &nobody);
+        memcpy(window->marks, marks, sizeof(marks));
+        memcpy(window->event_base, bases, sizeof(bases));
+    }
+    return result < 0 ? result : 0;
+}
+
+static int
+begin_unordered(ml_window *window)
+{
+    ml_feed *feed = window->feed;
+    uint64_t capacity = window->options.max_entries;
+    if (capacity > SHARED_LANE_MAXIMUM) {
+        capacity = SHARED_LANE_MAXIMUM;
+    }
+    for (int i = 0; i < ML_FEED_LANES; i++) {
+        int result = ml_lane_reserve(&feed->lanes[i], capacity);
+        if (result < 0) {
+            return ml_recorder_fail(result, "%s", ml_strerror(result));
+        }
+        window->marks[i] = ml_lane_end(&feed->lanes[i]);
+    }
+    window->event_base[0] = atomic_load(&feed->events);
+    atomic_store(&feed->enabled, 1);
+    return 0;
+}
+
+static int
+begin(ml_window *window)
+{
+    ml_feed *feed = window->feed;
+    const ml_source *source = feed->source;
+    int result = source->attach(source->self);
+    if (result < 0) {
+        return source_fail(feed, result);
+    }
+    window->begun = true;
+    update_feed(feed);
+    source->enable(source->self, 1);
+    result = source->ordered ? begin_ordered(window) : begin_unordered(window);
+    if (result < 0) {
+        window->begun = false;
+    }
+    return result;
+}
+
+static void
+retire(ml_window *window)
+{
+    ml_feed *feed = window->feed;
+    hub.windows[window->slot] = NULL;
+    if (update_feed(feed) != 0) {
+        return;
+    }
+    /* Nobody listens any more: what is kept is of no use, and a later start learns the
+     * memory afresh. */
+    atomic_store(&feed->enabled, 0);
+    feed->source->enable(feed->source->self, 0);
+    for (int i = 0; feed->logs != NULL && i < ML_DEVICE_MAX; i++) {
+        atomic_store(&feed->logs[i].state, ML_LOG_OFF);
+        ml_lane_discard(&feed->logs[i].lane);
+    }
+    for (int i = 0; feed->lanes != NULL && i < ML_FEED_LANES; i++) {
+        ml_lane_discard(&feed->lanes[i]);
+    }
+}
+
+static void
+window_free(ml_window *window)
+{
+    for (int i = 0; i < ML_DEVICE_MAX; i++) {
+        ml_free(window->tags[i].items);
+    }
+    ml_free(window->phases);
+    ml_free(window);
+}
+
+static int
+add_phase(ml_window *window)
+{
+    if (ml_grow((void **)&window->phases, &window->phase_capacity,
+                window->phase_count + 1, sizeof(*window->phases)) < 0) {
+        return ml_recorder_fail(ML_ENOMEM, "%s", ml_strerror(ML_ENOMEM));
+    }
+    ml_window_phase *phase = &window->phases[window->phase_count];
+    phase->context = window->options.context;
+    for (int i = 0; i < ML_DEVICE_MAX; i++) {
+        phase->position[i] = ml_window_position(window, i);
+    }
+    window->phase_count++;
+    return 0;
+}
+
+int
+ml_window_start(const ml_source *source, const ml_window_options *options,
+                ml_window **out)
+{
+    ml_feed *feed = feed_of(source);
+    if (feed == NULL) {
+        return ml_recorder_fail(ML_EINVALID, "source is not registered");
+    }
+    if (feed->forked) {
+        return ml_recorder_fail(ML_ESTATE, "a forked child of a process that uses "
+                                           "memlab records nothing; start a new one");
+    }
+    ml_window *window = ml_alloc_zeroed(1, sizeof(*window));
+    if (window == NULL) {
+        return ml_recorder_fail(ML_ENOMEM, "%s", ml_strerror(ML_ENOMEM));
+    }
+    window->feed = feed;
+    window->options = *options;
+    pthread_mutex_lock(&hub.lock);
+    int result = ml_recorder_fail(ML_EFULL, "%d recordings are under way already",
+                                  ML_WINDOW_MAX);
+    for (unsigned i = 0; i < ML_WINDOW_MAX; i++) {
+        if (hub.windows[i] == NULL) {
+            window->slot = i;
+            hub.windows[i] = window;
+            result = 0;
+            break;
+        }
+    }
+    if (result == 0 && source->device_count(source->self) > 0) {
+        result = begin(window);
+        if (result < 0) {
+            retire(window);
+        }
+    }
+    if (result == 0) {
+        result = add_phase(window);
+        if (result < 0) {
+            retire(window);
+        }
+    }
+    pthread_mutex_unlock(&hub.lock);
+    if (result < 0) {
+        window_free(window);
+        return result;
+    }
+    *out = window;
+    return 0;
+}
+
+int
+ml_recorder_ready(const ml_source *source)
+{
+    ml_feed *feed = feed_of(source);
+    if (feed == NULL) {
+        return ml_recorder_fail(ML_EINVALID, "source is not registered");
+    }
+    int result = 0;
+    pthread_mutex_lock(&hub.lock);
+    for (unsigned i = 0; i < ML_WINDOW_MAX && result == 0; i++) {
+        ml_window *window = hub.windows[i];
+        if (window != NULL && window->feed == feed && !window->begun) {
+            result = begin(window);
+        }
+    }
+    pthread_mutex_unlock(&hub.lock);
+    return result;
+}
+
+int
+ml_window_configure(ml_window *window, const ml_window_options *options)
+{
+    int result = 0;
+    pthread_mutex_lock(&hub.lock);
+    ml_feed *feed = window->feed;
+    window->options = *options;
+    if (window->begun) {
+        int devices = feed->logs != NULL ? ML_DEVICE_MAX : 0;
+        for (int i = 0; i < devices && result == 0; i++) {
+            if (feed->logs[i].ledger != NULL) {
+                result = ml_lane_reserve(&feed->logs[i].lane, options->max_entries);
+            }
+        }
+        update_feed(feed);
+    }
+    if (result == 0) {
+        result = add_phase(window);
+    }
+    pthread_mutex_unlock(&hub.lock);
+    return result;
+}
+
+void
+ml_window_clear(ml_window *window)
+{
+    pthread_mutex_lock(&hub.lock);
+    ml_feed *feed = window->feed;
+    for (int i = 0; window->begun && i < ML_DEVICE_MAX; i++) {
+        /* Positions of tags and phases count from event_base: make what is forgotten
+         * lie before it. */
+        window->base_forgotten[i] = ml_window_position(window, i);
+        window->marks[i] =
+            ml_lane_end(feed->logs != NULL ? &feed->logs[i].lane : &feed->lanes[i]);
+    }
+    pthread_mutex_unlock(&hub.lock);
+}
+
+bool
+ml_window_begun(const ml_window *window)
+{
+    return window->begun;
+}
+
+uint64_t
+ml_window_position(const ml_window *window, int device)
+{
+    const ml_feed *feed = window->feed;
+    if (!window->begun) {
+        return 0;
+    }
+    if (feed->logs != NULL) {
+        return atomic_load(&feed->logs[device].events) - window->event_base[device];
+    }
+    return device == 0 ? atomic_load(&feed->events) - window->event_base[0] : 0;
+}
+
+int
+ml_window_tag(ml_window *window, int device, uint64_t addr, enum ml_category category,
+              const char *name, size_t length)
+{
+    if (device < 0 || device >= ML_DEVICE_MAX || category >= ML_CATEGORY_COUNT) {
+        return ml_recorder_fail(ML_EINVALID, "tag of device %d, category %u", device,
+                                (unsigned)category);
+    }
+    pthread_mutex_lock(&hub.lock);
+    ml_window_tags *tags = &window->tags[device];
+    int result = ml_grow((void **)&tags->items, &tags->capacity, tags->count + 1,
+                         sizeof(*tags->items));
+    if (result == 0) {
+        tags->items[tags->count++] = (ml_tag){
+            .addr = addr,
+            .position = ml_window_position(window, device),
+            .name = length > 0 ? ml_stacks_string(hub.stacks, name, length) : 0,
+            .category = (uint8_t)category,
+        };
+    }
+    pthread_mutex_unlock(&hub.lock);
+    return result;
+}
+
+int
+ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out)
+{
+    pthread_mutex_lock(&hub.lock);
+    int result = ml_window_freeze_locked(window, keys, out);
+    pthread_mutex_unlock(&hub.lock);
+    return result;
+}
+
+void
+ml_window_stop(ml_window *window)
+{
+    if (window == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&hub.lock);
+    retire(window);
+    pthread_mutex_unlock(&hub.lock);
+    window_free(window);
+}
+
+int
+ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out)
+{
+    ml_feed *feed = feed_of(source);
+    if (feed == NULL) {
+        return ml_recorder_fail(ML_EINVALID, "source is not registered");
+    }
+    memset(out, 0, sizeof(*out));
+    if (feed->logs == NULL) {
+        if (device != 0) {
+            return ml_recorder_fail(ML_EINVALID, "%s has device 0 only, not %d",
+                                    source->name, device);
+        }
+        out->events = atomic_load(&feed->events);
+        out->dropped_events = atomic_load(&feed->dropped);
+        out->lost_stacks = atomic_load(&feed->lost_stacks);
+        int result = source->totals(source->self, 0, &out->current, &out->peak);
+        return result < 0 ? source_fail(feed, result) : 0;
+    }
+    if (device < 0 || device >= ML_DEVICE_MAX || feed->logs[device].ledger == NULL) {
+        return ml_recorder_fail(ML_EINVALID,
+                                "nothing was recorded on %s:%d; start a recording first",
+                                source->name, device);
+    }
+    ml_device_log *log = &feed->logs[device];
+    out->events = atomic_load(&log->events);
+    out->dropped_events = atomic_load(&log->dropped) + atomic_load(&feed->dropped);
+    out->lost_stacks = atomic_load(&log->lost_stacks);
+    out->inconsistencies = atomic_load(&log->inconsistencies);
+    ml_ledger_read_totals(log->ledger, &out->current, &out->peak);
+    return 0;
+}

@@ -1,0 +1,96 @@
+/* The recorder: the one place of a process where sources deliver memory events and
+ * recordings of them begin and end.
+ *
+ * Owns the lanes and ledgers of each source's devices, the stack table, and the windows:
+ * a window is one recording under way, no more than a starting place on the shared
+ * lanes, so that any number of them do not disturb each other.  It must not know Python
+ * or torch; stacks come from a walker that it is given.
+ *
+ * There is one recorder a process because torch's allocator trackers are for the process
+ * and can never be detached.  All functions but ml_recorder_record take the recorder's
+ * lock; none may be called from within the callback, and callers release the GIL. */
+#ifndef ML_RECORDER_H
+#define ML_RECORDER_H
+
+#include <stdbool.h>
+
+#include "memlab.h"
+#include "recording.h"
+#include "stacks.h"
+
+/* What to capture, in torch's terms and order. */
+enum ml_context {
+    ML_CONTEXT_NONE,  /* no stacks */
+    ML_CONTEXT_STATE, /* of live memory */
+    ML_CONTEXT_ALLOC, /* and of allocation events */
+    ML_CONTEXT_ALL    /* and of free events */
+};
+
+typedef struct ml_window ml_window;
+
+typedef struct ml_window_options {
+    uint64_t max_entries; /* newest events kept for each device */
+    enum ml_context context;
+    bool native;      /* C++ frames too: takes locks and memory in the callback */
+    bool keep_events; /* false: only the state of live memory ("state") */
+    int device;       /* -1: all */
+} ml_window_options;
+
+/* Counters of one device since its source was last enabled. */
+typedef struct ml_recorder_stats {
+    uint64_t events;
+    uint64_t dropped_events;
+    uint64_t lost_stacks;
+    uint64_t inconsistencies; /* events that did not fit the ledger */
+    ml_totals current;
+    ml_totals peak;
+} ml_recorder_stats;
+
+/* Captures the calling thread's stack into STACKS; 0 for none; sets ML_EVENT_* bits in
+ * *FLAGS.  Runs inside the allocator's callback. */
+typedef uint32_t (*ml_stack_walker)(void *stacks, uint8_t *flags);
+/* Adds native frames on top of stack PARENT. */
+typedef uint32_t (*ml_native_walker)(void *stacks, uint32_t parent, uint8_t *flags);
+
+/* Once, before anything else; idempotent.  0 or ML_ENOMEM. */
+int ml_recorder_init(ml_stack_walker walker);
+void ml_recorder_set_native(ml_native_walker walker, const ml_symbolizer *symbolizer);
+
+int ml_recorder_add_source(const ml_source *source);
+/* NULL where no source of that name is registered. */
+const ml_source *ml_recorder_source(const char *name);
+
+/* Begins a recording of SOURCE.  Where the source has no devices yet (CUDA not
+ * initialised) the recording waits for ml_recorder_ready.  0 or ML_E*, with the reason
+ * in ml_recorder_error(). */
+int ml_window_start(const ml_source *source, const ml_window_options *options,
+                    ml_window **out);
+/* The source's devices exist now: recordings that wait begin. */
+int ml_recorder_ready(const ml_source *source);
+/* Changes what is captured from here on; what was recorded stays. */
+int ml_window_configure(ml_window *window, const ml_window_options *options);
+/* Forgets the events so far and goes on. */
+void ml_window_clear(ml_window *window);
+/* Whether the recording has begun (its source has devices). */
+bool ml_window_begun(const ml_window *window);
+/* States that the block that holds ADDR has an owner now. NAME of LENGTH bytes. */
+int ml_window_tag(ml_window *window, int device, uint64_t addr, enum ml_category category,
+                  const char *name, size_t length);
+/* What was recorded so far, as an immutable recording; the window goes on.  KEYS and
+ * EVENT_FRAMES as in ml_recording.  Not from the allocator's callback. */
+int ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out);
+/* Ends and frees; NULL is nothing. */
+void ml_window_stop(ml_window *window);
+
+/* 0, or ML_EINVALID for a device without events so far. */
+int ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out);
+
+/* The hot path; see ml_api in memlab.h. */
+uint32_t ml_recorder_record(const ml_source *source, int device, const ml_event *event,
+                            const char *metadata, size_t metadata_bytes);
+int ml_recorder_enabled(const ml_source *source);
+
+/* A sentence about the last failure on this thread; valid until the next. */
+const char *ml_recorder_error(void);
+
+#endif

@@ -1,0 +1,148 @@
+/* A recording: what was recorded or read from a file, complete and immutable.
+ *
+ * Owns the columns that every analysis and writer reads: strings, frames, stacks, and
+ * for each device its events, its memory at the end, and what is known of losses.  It
+ * must not know where it came from.  All analyses are functions of a recording. */
+#ifndef ML_RECORDING_H
+#define ML_RECORDING_H
+
+#include "memlab.h"
+
+/* Strings, frames and stacks are referred to by index; index 0 of each is the empty
+ * string, the unknown frame and the empty stack. */
+typedef struct ml_string {
+    const char *bytes; /* UTF-8 (surrogates passed through), not NUL-terminated; owned
+                          by the recording's arena */
+    uint32_t length;   /* bytes */
+} ml_string;
+
+typedef struct ml_frame {
+    uint32_t name;     /* string: function */
+    uint32_t filename; /* string */
+    int64_t line;      /* 0: unknown */
+} ml_frame;
+
+/* A stack is its innermost frame and the stack of the caller: a trie. */
+typedef struct ml_stack {
+    uint32_t parent; /* stack id of the callers; 0: none.  Always below the own id. */
+    uint32_t frame;  /* frame id */
+} ml_stack;
+
+/* What owns a block, as far as it is known exactly; names are JSON keys. */
+#define ML_CATEGORIES(XX) \
+    XX(PARAMETER, "parameter") \
+    XX(BUFFER, "buffer") \
+    XX(GRADIENT, "gradient") \
+    XX(OPTIMIZER_STATE, "optimizer_state") \
+    XX(ACTIVATION, "activation") \
+    XX(TEMPORARY, "temporary") \
+    XX(INPUT, "input") \
+    XX(WORKSPACE, "workspace") \
+    XX(COMMUNICATION, "communication") \
+    XX(BEFORE_RECORDING, "before_recording") \
+    XX(UNKNOWN, "unknown")
+
+enum ml_category {
+#define XX(name, text) ML_CATEGORY_##name,
+    ML_CATEGORIES(XX)
+#undef XX
+    ML_CATEGORY_COUNT
+};
+
+/* A tensor's owner made known while recording: "at this moment the block that holds
+ * ADDR is a parameter".  POSITION counts the device's events before that moment. */
+typedef struct ml_tag {
+    uint64_t addr;
+    uint64_t position; /* index into the device's events, 0..event_count */
+    uint32_t name;     /* string: "weight" or the like; 0: none */
+    uint8_t category;  /* enum ml_category */
+    uint8_t pad[3];
+} ml_tag;
+
+typedef struct ml_annotation {
+    uint64_t time; /* unix ns */
+    uint32_t name; /* string */
+    int32_t device;
+    uint8_t end; /* 0: START, 1: END */
+    uint8_t pad[7];
+} ml_annotation;
+
+/* One entry of allocator_settings, in torch's order. */
+typedef struct ml_setting {
+    uint32_t key;  /* string */
+    char kind;     /* 'b' bool, 'i' integer, 'f' double, 's' string, 'd' divisions */
+    uint32_t text; /* string, for 's' */
+    int64_t integer;
+    double real;
+    uint64_t divisions[16];
+} ml_setting;
+
+typedef struct ml_device_trace {
+    ml_event *events; /* oldest first; times in unix ns; block_bytes as known */
+    size_t event_count;
+    ml_segment *segments; /* at the end of the recording, by address */
+    size_t segment_count;
+    ml_block *blocks; /* of all segments, in segment then address order */
+    size_t block_count;
+    ml_tag *tags; /* by position */
+    size_t tag_count;
+    uint64_t overwritten_events; /* recorded, then overwritten by newer ones */
+    uint64_t dropped_events;     /* never recorded */
+    uint64_t lost_stacks;        /* events whose stack did not fit the tables */
+    /* While the window was recorded, including events since overwritten; 0 where the
+     * recording does not know (a foreign snapshot). */
+    ml_totals peak;
+} ml_device_trace;
+
+/* Bits of ml_recording.known: which optional keys the dialect of the snapshot has. */
+#define ML_KEY_COMPILE_CONTEXT 0x01u
+#define ML_KEY_USER_METADATA 0x02u
+#define ML_KEY_POOL_ID 0x04u
+#define ML_KEY_EXTERNAL_ANNOTATIONS 0x08u
+#define ML_KEY_ALLOCATOR_SETTINGS 0x10u
+#define ML_KEY_HOST 0x20u
+
+typedef struct ml_recording {
+    ml_string *strings;
+    size_t string_count;
+    ml_frame *frames;
+    size_t frame_count;
+    ml_stack *stacks;
+    size_t stack_count;
+    ml_device_trace *devices;
+    size_t device_count;
+    ml_setting *settings;
+    size_t setting_count;
+    ml_annotation *annotations;
+    size_t annotation_count;
+    ml_allocator_rules rules;
+    uint32_t keys; /* ML_KEY_* */
+    /* Which events carry a "frames" list even when empty: 1 all, 0 none (no stacks
+     * were captured, as torch writes it with context=None). */
+    uint8_t event_frames;
+    uint8_t foreign;      /* read from a file that memlab did not write */
+    uint8_t source_known; /* 1: source names where events came from */
+    char source[13];      /* "cuda", "cpu", "script" */
+    void *arena;          /* owned: string bytes */
+} ml_recording;
+
+/* A recording with index 0 of strings, frames and stacks set up and nothing else. */
+int ml_recording_new(ml_recording **out);
+/* Takes NULL and half-built recordings. */
+void ml_recording_free(ml_recording *recording);
+
+/* While building: add to a column, growing it; ids are written on success only.
+ * String bytes are copied.  These do not deduplicate: keep an ml_intern for that. */
+int ml_recording_add_string(ml_recording *recording, const char *bytes, size_t length,
+                            uint32_t *id);
+int ml_recording_add_frame(ml_recording *recording, ml_frame frame, uint32_t *id);
+int ml_recording_add_stack(ml_recording *recording, ml_stack stack, uint32_t *id);
+
+/* Checks every index and every order that the comments above promise; 0 or ML_EFORMAT.
+ * Everything that reads a recording may rely on them. */
+int ml_recording_validate(const ml_recording *recording);
+
+const char *ml_action_text(unsigned action);     /* "other" for an unknown one */
+const char *ml_category_text(unsigned category); /* "unknown" for an unknown one */
+
+#endif

@@ -1,0 +1,26 @@
+/* A scripted source: events that a test writes down, delivered as an allocator would.
+ *
+ * Owns a lock for each device, as torch's allocator does, and a ledger that answers for
+ * the memory that the script has built.  Tests of everything behind the seam run on it
+ * without torch or a GPU. */
+#ifndef ML_SCRIPT_H
+#define ML_SCRIPT_H
+
+#include "memlab.h"
+
+#define ML_SCRIPT_DEVICES 4
+
+/* Registers the source named "script" with REGISTER_SOURCE; idempotent.  Events go to
+ * RECORD.  0 or ML_E*. */
+int ml_script_register(int (*register_source)(const ml_source *source),
+                       uint32_t (*record)(const ml_source *source, int device,
+                                          const ml_event *event, const char *metadata,
+                                          size_t metadata_bytes));
+/* Delivers one event, with its device's lock held.  A problem of the script itself (a
+ * free of what was never allocated) is delivered all the same.  0 or ML_EINVALID. */
+int ml_script_emit(int device, const ml_event *event, const char *metadata,
+                   size_t metadata_bytes);
+/* Forgets all memory; RULES for what follows, NULL for the default ones. */
+int ml_script_reset(const ml_allocator_rules *rules);
+
+#endif
