@@ -203,7 +203,8 @@ make_block(ml_ledger *ledger, const ml_event *event, uint64_t bytes, int *proble
     /* What is known better stays as it is. */
     for (uint32_t i = 1; i < blocks->span_end; i++) {
         const ml_span *span = &blocks->spans[i];
-        if (span->used && span->addr > event->addr && span->addr - event->addr < bytes) {
+        if (span->used && span->addr > event->addr &&
+            span->addr - event->addr < bytes) {
             bytes = span->addr - event->addr;
         }
     }
