@@ -15,7 +15,7 @@ int
 ml_blocks_init(ml_blocks *blocks, size_t limit)
 {
     const size_t each =
-        sizeof(ml_node) + sizeof(ml_span) + sizeof(ml_place) + sizeof(uint32_t);
+        sizeof(ml_block_node) + sizeof(ml_span) + sizeof(ml_place) + sizeof(uint32_t);
     limit = limit == 0 ? DEFAULT_LIMIT : limit;
     /* Indices are 32 bits, and one past the end must be one too. */
     limit = limit > UINT32_MAX / 2 ? UINT32_MAX / 2 : limit;
@@ -29,8 +29,8 @@ ml_blocks_init(ml_blocks *blocks, size_t limit)
     size_t room = blocks->region.bytes / each - 1;
     limit = room < limit ? room : limit;
     char *base = blocks->region.base;
-    blocks->nodes = (ml_node *)(void *)base;
-    base += sizeof(ml_node) * (limit + 1);
+    blocks->nodes = (ml_block_node *)(void *)base;
+    base += sizeof(ml_block_node) * (limit + 1);
     blocks->spans = (ml_span *)(void *)base;
     base += sizeof(ml_span) * (limit + 1);
     blocks->order = (ml_place *)(void *)base;
@@ -76,7 +76,7 @@ add_bucket(ml_blocks *blocks)
     uint32_t *to = &blocks->buckets[added];
     *to = 0;
     while (*from != 0) {
-        ml_node *node = &blocks->nodes[*from];
+        ml_block_node *node = &blocks->nodes[*from];
         if ((ml_blocks_hash(node->addr) & blocks->bucket_mask) == added) {
             uint32_t index = *from;
             *from = node->chain;
@@ -92,7 +92,7 @@ add_bucket(ml_blocks *blocks)
 static void
 hash_block(ml_blocks *blocks, uint32_t index)
 {
-    ml_node *node = &blocks->nodes[index];
+    ml_block_node *node = &blocks->nodes[index];
     uint32_t *bucket = &blocks->buckets[ml_blocks_bucket(blocks, node->addr)];
     node->chain = *bucket;
     *bucket = index;
@@ -154,12 +154,12 @@ ml_blocks_add(ml_blocks *blocks, uint64_t addr, uint64_t size, uint8_t expandabl
         return 0;
     }
     blocks->node_count++;
-    ml_node *node = &blocks->nodes[index];
-    *node = (ml_node){.addr = addr,
-                      .size = size,
-                      .birth = ML_BEFORE_EVENTS,
-                      .state = ML_BLOCK_INACTIVE,
-                      .expandable = expandable};
+    ml_block_node *node = &blocks->nodes[index];
+    *node = (ml_block_node){.addr = addr,
+                            .size = size,
+                            .birth = ML_BEFORE_EVENTS,
+                            .state = ML_BLOCK_INACTIVE,
+                            .expandable = expandable};
     hash_block(blocks, index);
     return index;
 }
@@ -168,14 +168,14 @@ void
 ml_blocks_drop(ml_blocks *blocks, uint32_t index)
 {
     unhash_block(blocks, index);
-    blocks->nodes[index].state = ML_NODE_UNUSED;
+    blocks->nodes[index].state = ML_BLOCK_UNUSED;
     blocks->nodes[index].next = blocks->node_unused;
     blocks->node_unused = index;
     blocks->node_count--;
 }
 
 void
-ml_blocks_count(ml_blocks *blocks, const ml_node *node)
+ml_blocks_count(ml_blocks *blocks, const ml_block_node *node)
 {
     blocks->totals.allocated += node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
     blocks->totals.active += node->size;
@@ -184,7 +184,7 @@ ml_blocks_count(ml_blocks *blocks, const ml_node *node)
 }
 
 void
-ml_blocks_uncount(ml_blocks *blocks, const ml_node *node)
+ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node)
 {
     blocks->totals.allocated -= node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
     blocks->totals.active -= node->size;
@@ -243,7 +243,7 @@ drop_span(ml_blocks *blocks, uint32_t index)
     uint64_t in_use = 0;
     uint32_t next;
     for (uint32_t i = blocks->spans[index].head; i != 0; i = next) {
-        ml_node *node = &blocks->nodes[i];
+        ml_block_node *node = &blocks->nodes[i];
         next = node->next;
         if (node->state != ML_BLOCK_INACTIVE) {
             ml_blocks_uncount(blocks, node);
@@ -261,13 +261,13 @@ drop_span(ml_blocks *blocks, uint32_t index)
 uint32_t
 ml_blocks_split(ml_blocks *blocks, uint32_t index, uint64_t bytes)
 {
-    ml_node *left = &blocks->nodes[index];
+    ml_block_node *left = &blocks->nodes[index];
     uint32_t added =
         ml_blocks_add(blocks, left->addr + bytes, left->size - bytes, left->expandable);
     if (added == 0) {
         return 0;
     }
-    ml_node *right = &blocks->nodes[added];
+    ml_block_node *right = &blocks->nodes[added];
     left->size = bytes;
     right->prev = index;
     right->next = left->next;
@@ -286,8 +286,8 @@ ml_blocks_split(ml_blocks *blocks, uint32_t index, uint64_t bytes)
 static void
 join_blocks(ml_blocks *blocks, uint32_t left_index, uint32_t right_index)
 {
-    ml_node *left = &blocks->nodes[left_index];
-    ml_node *right = &blocks->nodes[right_index];
+    ml_block_node *left = &blocks->nodes[left_index];
+    ml_block_node *right = &blocks->nodes[right_index];
     left->size += right->size;
     left->next = right->next;
     if (right->next != 0) {
@@ -318,7 +318,7 @@ ml_blocks_merge(ml_blocks *blocks, uint32_t index)
 uint32_t
 ml_blocks_release(ml_blocks *blocks, uint32_t index)
 {
-    ml_node *node = &blocks->nodes[index];
+    ml_block_node *node = &blocks->nodes[index];
     ml_blocks_uncount(blocks, node);
     node->state = ML_BLOCK_INACTIVE;
     if (node->prev == 0 && node->next == 0 && blocks->spans[node->segment].made_up) {
@@ -356,7 +356,7 @@ ml_blocks_make_room(ml_blocks *blocks, uint64_t addr, uint64_t bytes,
 {
     uint32_t index = ml_blocks_holding(blocks, addr);
     while (index != 0 && blocks->nodes[index].state != ML_BLOCK_INACTIVE) {
-        ml_node *node = &blocks->nodes[index];
+        ml_block_node *node = &blocks->nodes[index];
         uint64_t kept = addr - node->addr;
         if (kept == 0 || kept < tight(context, node->requested)) {
             ml_blocks_release(blocks, index);
@@ -378,7 +378,7 @@ ml_blocks_make_room(ml_blocks *blocks, uint64_t addr, uint64_t bytes,
     if (index == 0) {
         return 0;
     }
-    const ml_node *node = &blocks->nodes[index];
+    const ml_block_node *node = &blocks->nodes[index];
     while (node->size < bytes && node->next != 0) {
         /* A free neighbour is there only if the cut above could not be merged yet. */
         if (blocks->nodes[node->next].state == ML_BLOCK_INACTIVE) {
@@ -398,7 +398,7 @@ release_range(ml_blocks *blocks, uint32_t span, uint64_t low, uint64_t high)
     uint64_t count = 0;
     uint32_t index = blocks->spans[span].head;
     while (index != 0 && blocks->nodes[index].addr < high) {
-        const ml_node *node = &blocks->nodes[index];
+        const ml_block_node *node = &blocks->nodes[index];
         if (node->addr + node->size > low && node->state != ML_BLOCK_INACTIVE) {
             index = ml_blocks_release(blocks, index);
             count++;
@@ -413,7 +413,7 @@ static void
 remove_block(ml_blocks *blocks, uint32_t span_index, uint32_t index)
 {
     ml_span *span = &blocks->spans[span_index];
-    const ml_node gone = blocks->nodes[index];
+    const ml_block_node gone = blocks->nodes[index];
     uint64_t end = span->addr + span->total;
     uint64_t gone_end = gone.addr + gone.size;
     ml_blocks_drop(blocks, index);
@@ -448,7 +448,7 @@ unmap(ml_blocks *blocks, uint32_t span, uint64_t low, uint64_t high,
     cleared->in_use += release_range(blocks, span, low, high);
     /* All of it is free now, hence one block. */
     uint32_t index = ml_blocks_holding(blocks, low);
-    const ml_node *node = &blocks->nodes[index];
+    const ml_block_node *node = &blocks->nodes[index];
     if (high < node->addr + node->size &&
         ml_blocks_split(blocks, index, high - node->addr) == 0) {
         cleared->full = true;

@@ -27,10 +27,10 @@
 /* Birth of a block that was there before the first event. */
 #define ML_BEFORE_EVENTS UINT64_MAX
 
-#define ML_NODE_UNUSED 0xffu /* state of a node in the list of unused ones */
+#define ML_BLOCK_UNUSED 0xffu /* state of a node in the list of unused ones */
 
 /* One block; one cache line. */
-typedef struct ml_node {
+typedef struct ml_block_node {
     _Alignas(64) uint64_t addr;
     uint64_t size;
     uint64_t requested;
@@ -40,9 +40,9 @@ typedef struct ml_node {
     uint32_t chain;   /* next in the hash bucket */
     uint32_t segment; /* valid in the first and last block of a segment */
     uint32_t stack;
-    uint8_t state; /* enum ml_block_state, or ML_NODE_UNUSED */
+    uint8_t state; /* enum ml_block_state, or ML_BLOCK_UNUSED */
     uint8_t expandable;
-} ml_node;
+} ml_block_node;
 
 typedef struct ml_span {
     uint64_t addr;
@@ -65,9 +65,9 @@ typedef struct ml_place {
 } ml_place;
 
 typedef struct ml_blocks {
-    ml_region region; /* owned; holds the four arrays */
-    ml_node *nodes;   /* 1..limit */
-    ml_span *spans;   /* the segments, 1..limit */
+    ml_region region;     /* owned; holds the four arrays */
+    ml_block_node *nodes; /* 1..limit */
+    ml_span *spans;       /* the segments, 1..limit */
     uint32_t *buckets;
     ml_place *order; /* scratch of the one visitor there may be */
     uint32_t limit;
@@ -123,8 +123,8 @@ uint32_t ml_blocks_add(ml_blocks *blocks, uint64_t addr, uint64_t size,
 void ml_blocks_drop(ml_blocks *blocks, uint32_t index);
 
 /* The sums over blocks in use: before a block's state or size changes and after. */
-void ml_blocks_count(ml_blocks *blocks, const ml_node *node);
-void ml_blocks_uncount(ml_blocks *blocks, const ml_node *node);
+void ml_blocks_count(ml_blocks *blocks, const ml_block_node *node);
+void ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node);
 
 /* A segment of one free block, with all but its blocks as in LIKE.  Returns the index of
  * the segment, 0 when the table is full. */

@@ -57,7 +57,7 @@ order_nodes(const ml_blocks *blocks)
 {
     uint32_t count = 0;
     for (uint32_t i = 1; i < blocks->node_end; i++) {
-        if (blocks->nodes[i].state != ML_NODE_UNUSED) {
+        if (blocks->nodes[i].state != ML_BLOCK_UNUSED) {
             blocks->order[count++] = (ml_place){blocks->nodes[i].addr, i};
         }
     }
@@ -68,7 +68,7 @@ order_nodes(const ml_blocks *blocks)
 /* ---- Visiting ---- */
 
 static ml_block
-as_block(const ml_node *node)
+as_block(const ml_block_node *node)
 {
     ml_block block = {.addr = node->addr,
                       .size = node->size,
@@ -79,7 +79,7 @@ as_block(const ml_node *node)
 }
 
 static void
-add_to_segment(ml_segment *segment, const ml_node *node)
+add_to_segment(ml_segment *segment, const ml_block_node *node)
 {
     if (node->state != ML_BLOCK_INACTIVE) {
         segment->allocated += node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
@@ -94,7 +94,7 @@ visit_bare(const ml_blocks *blocks, const ml_ledger_visitor *visitor)
 {
     uint32_t count = order_nodes(blocks);
     for (uint32_t i = 0; i < count; i++) {
-        const ml_node *node = &blocks->nodes[blocks->order[i].index];
+        const ml_block_node *node = &blocks->nodes[blocks->order[i].index];
         ml_block block = as_block(node);
         ml_segment segment = {.addr = node->addr,
                               .total = node->size,
@@ -159,7 +159,7 @@ typedef struct sums {
 static const char *
 check_node(const ml_blocks *blocks, uint32_t index, sums *total)
 {
-    const ml_node *node = &blocks->nodes[index];
+    const ml_block_node *node = &blocks->nodes[index];
     if (ml_blocks_find(blocks, node->addr) != index) {
         return "a block is not found by its address";
     }
@@ -185,8 +185,8 @@ static const char *
 check_span(const ml_blocks *blocks, uint32_t index, sums *total)
 {
     const ml_span *span = &blocks->spans[index];
-    const ml_node *head = &blocks->nodes[span->head];
-    const ml_node *tail = &blocks->nodes[span->tail];
+    const ml_block_node *head = &blocks->nodes[span->head];
+    const ml_block_node *tail = &blocks->nodes[span->tail];
     if (head->prev != 0 || tail->next != 0 || head->segment != index ||
         tail->segment != index) {
         return "the ends of a segment are not its own";
@@ -194,7 +194,7 @@ check_span(const ml_blocks *blocks, uint32_t index, sums *total)
     uint64_t addr = span->addr;
     uint32_t prev = 0;
     for (uint32_t i = span->head; i != 0; i = blocks->nodes[i].next) {
-        const ml_node *node = &blocks->nodes[i];
+        const ml_block_node *node = &blocks->nodes[i];
         if (node->prev != prev || node->addr != addr || node->size == 0) {
             return "the blocks of a segment do not follow on one another";
         }
@@ -241,7 +241,7 @@ check_unused(const ml_blocks *blocks)
 {
     uint64_t count = 0;
     for (uint32_t i = blocks->node_unused; i != 0; i = blocks->nodes[i].next) {
-        if (blocks->nodes[i].state != ML_NODE_UNUSED || ++count > blocks->limit) {
+        if (blocks->nodes[i].state != ML_BLOCK_UNUSED || ++count > blocks->limit) {
             return "the list of unused nodes is broken";
         }
     }

@@ -75,7 +75,7 @@ round_by(const void *rules, uint64_t requested)
  * while the setting is on has an allocator of its own, to which the setting does not
  * apply. */
 static bool
-splits(const ml_allocator_rules *rules, const ml_node *node, uint64_t bytes,
+splits(const ml_allocator_rules *rules, const ml_block_node *node, uint64_t bytes,
        const ml_event *event)
 {
     uint64_t rest = node->size - bytes;
@@ -135,7 +135,7 @@ raise_peaks(ml_ledger *ledger)
 /* ---- Events ---- */
 
 static void
-report_block(ml_event *event, const ml_node *node)
+report_block(ml_event *event, const ml_block_node *node)
 {
     event->block_bytes = node->size;
     event->flags |= ML_EVENT_BLOCK_KNOWN;
@@ -144,7 +144,7 @@ report_block(ml_event *event, const ml_node *node)
 static void
 use_block(ml_ledger *ledger, uint32_t index, ml_event *event)
 {
-    ml_node *node = &ledger->blocks.nodes[index];
+    ml_block_node *node = &ledger->blocks.nodes[index];
     node->state = ML_BLOCK_ALLOCATED;
     node->requested = event->size;
     node->birth = ledger->events;
@@ -231,7 +231,7 @@ apply_alloc(ml_ledger *ledger, ml_event *event)
     }
     int problem = ML_LEDGER_FITS;
     uint32_t index = ml_blocks_find(blocks, event->addr);
-    const ml_node *node = &blocks->nodes[index];
+    const ml_block_node *node = &blocks->nodes[index];
     if (index == 0 || node->state != ML_BLOCK_INACTIVE) {
         index = make_block(ledger, event, bytes, &problem);
     }
@@ -263,7 +263,7 @@ apply_free(ml_ledger *ledger, ml_event *event)
     ml_blocks *blocks = &ledger->blocks;
     bool completed = event->action == ML_ACTION_FREE_COMPLETED;
     uint32_t index = ml_blocks_find(blocks, event->addr);
-    ml_node *node = &blocks->nodes[index];
+    ml_block_node *node = &blocks->nodes[index];
     if (index == 0 || node->state == ML_BLOCK_INACTIVE ||
         (node->state == ML_BLOCK_PENDING_FREE && !completed)) {
         return ML_LEDGER_FREE_UNKNOWN;
@@ -503,7 +503,7 @@ cut_seed(ml_ledger *ledger, const ml_block *seed, uint32_t *out)
 {
     ml_blocks *blocks = &ledger->blocks;
     uint32_t index = ledger->seed_rest;
-    const ml_node *rest = &blocks->nodes[index];
+    const ml_block_node *rest = &blocks->nodes[index];
     uint64_t skip = seed->addr - rest->addr;
     if (index == 0 || seed->size == 0 || seed->addr < rest->addr ||
         skip >= rest->size || seed->size > rest->size - skip) {
@@ -551,7 +551,7 @@ ml_ledger_seed_block(ml_ledger *ledger, const ml_block *seed)
             return ML_EFULL;
         }
     }
-    ml_node *node = &blocks->nodes[index];
+    ml_block_node *node = &blocks->nodes[index];
     node->state = seed->state;
     node->requested = seed->requested;
     node->stack = seed->stack;
