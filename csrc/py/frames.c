@@ -261,15 +261,16 @@ walk(const PyThreadState *thread, ml_frame_key *keys, bool *more)
 
 /* ---- the public way ---- */
 
-/* PyGILState_Check answers yes on every thread once a subinterpreter was made, so
- * where there is a better question it is asked instead. */
+/* Not by PyGILState_Check, which says yes on every thread once there was a
+ * subinterpreter. */
 static bool
 holds_gil(void)
 {
 #if PY_VERSION_HEX >= 0x030d0000
     return PyThreadState_GetUnchecked() != NULL;
 #else
-    return PyGILState_GetThisThreadState() != NULL && PyGILState_Check();
+    PyThreadState *own = PyGILState_GetThisThreadState();
+    return own != NULL && own == _PyThreadState_UncheckedGet();
 #endif
 }
 
