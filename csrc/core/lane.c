@@ -1,8 +1,6 @@
 /* A lane: the ring of the newest events of one device or one thread.  See lane.h. */
 #include "lane.h"
 
-#include <string.h>
-
 #include "base.h"
 
 /* Fewer would overwrite within one training step of a small model. */
@@ -10,10 +8,21 @@
 /* 2^26 events: 4 GiB of address space, touched only as events come. */
 #define RING_MAXIMUM (UINT64_C(1) << 26)
 
+#define WORDS (sizeof(ml_event) / sizeof(uint64_t))
+
+_Static_assert(sizeof(ml_event) == 64 && offsetof(ml_event, flags) == 63,
+               "the commit bit is in the last word of a record of whole words");
+
+/* A record as its fields, and as the words that writer and reader exchange. */
+typedef union slot {
+    ml_event event;
+    _Atomic uint64_t words[WORDS];
+} slot;
+
 struct ml_ring {
     ml_ring *older; /* owned */
     ml_region region;
-    ml_event *events;      /* in region */
+    slot *slots;           /* in region */
     uint64_t capacity;     /* a power of two */
     _Atomic uint64_t head; /* events ever begun in this ring */
 };
@@ -58,7 +67,7 @@ ml_lane_reserve(ml_lane *lane, uint64_t capacity)
         ml_free(ring);
         return ML_ENOMEM;
     }
-    ring->events = ring->region.base;
+    ring->slots = ring->region.base;
     ring->capacity = RING_MINIMUM;
     while (ring->capacity * 2 * sizeof(ml_event) <= ring->region.bytes) {
         ring->capacity *= 2;
@@ -74,17 +83,41 @@ ml_lane_reserve(ml_lane *lane, uint64_t capacity)
     return 0;
 }
 
-static void
-write_record(ml_event *slot, const ml_event *event)
+static slot *
+slot_at(const ml_ring *ring, uint64_t index)
 {
-    /* A reader must never take the old record's commit bit for the new one's: clear it
-     * before the fields change and set it after. */
-    _Atomic uint8_t *flags = (_Atomic uint8_t *)&slot->flags;
-    atomic_store_explicit(flags, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
-    memcpy(slot, event, offsetof(ml_event, flags));
-    atomic_store_explicit(flags, (uint8_t)(event->flags | ML_EVENT_COMMITTED),
-                          memory_order_release);
+    return &ring->slots[index & (ring->capacity - 1)];
+}
+
+/* A reader must never take the old record's commit bit for the new one's: the last word
+ * is cleared before the others change, and written whole after them. */
+static void
+write_record(slot *to, const ml_event *event)
+{
+    slot whole = {.event = *event};
+    whole.event.flags |= ML_EVENT_COMMITTED;
+    atomic_store_explicit(&to->words[WORDS - 1], 0, memory_order_relaxed);
+    for (size_t i = 0; i < WORDS; i++) {
+        uint64_t word = atomic_load_explicit(&whole.words[i], memory_order_relaxed);
+        atomic_store_explicit(&to->words[i], word, memory_order_release);
+    }
+}
+
+/* Whether OUT now holds the whole record that lies at FROM. */
+static bool
+read_record(const slot *from, ml_event *out)
+{
+    slot copy;
+    uint64_t last = atomic_load_explicit(&from->words[WORDS - 1], memory_order_acquire);
+    for (size_t i = 0; i < WORDS - 1; i++) {
+        uint64_t word = atomic_load_explicit(&from->words[i], memory_order_acquire);
+        atomic_store_explicit(&copy.words[i], word, memory_order_relaxed);
+    }
+    atomic_store_explicit(&copy.words[WORDS - 1], last, memory_order_relaxed);
+    *out = copy.event;
+    out->flags &= (uint8_t)~ML_EVENT_COMMITTED;
+    uint64_t again = atomic_load_explicit(&from->words[WORDS - 1], memory_order_relaxed);
+    return (copy.event.flags & ML_EVENT_COMMITTED) && again == last;
 }
 
 int
@@ -95,7 +128,7 @@ ml_lane_push(ml_lane *lane, const ml_event *event)
         return -1;
     }
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
-    write_record(&ring->events[head & (ring->capacity - 1)], event);
+    write_record(slot_at(ring, head), event);
     atomic_store_explicit(&ring->head, head + 1, memory_order_release);
     return 0;
 }
@@ -108,7 +141,7 @@ ml_lane_push_shared(ml_lane *lane, const ml_event *event)
         return -1;
     }
     uint64_t head = atomic_fetch_add_explicit(&ring->head, 1, memory_order_acq_rel);
-    write_record(&ring->events[head & (ring->capacity - 1)], event);
+    write_record(slot_at(ring, head), event);
     return 0;
 }
 
@@ -132,7 +165,7 @@ ml_lane_next(ml_lane *lane, ml_lane_mark *mark)
         }
         uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
         if (mark->index < head) {
-            return &ring->events[mark->index++ & (ring->capacity - 1)];
+            return &slot_at(ring, mark->index++)->event;
         }
         /* On to the ring in front of this one, if there is one. */
         ml_ring *newer = atomic_load_explicit(&lane->newest, memory_order_acquire);
@@ -153,18 +186,10 @@ copy_ring(const ml_ring *ring, uint64_t from, uint64_t to, ml_event *out)
 {
     size_t count = 0;
     for (uint64_t i = from; i < to; i++) {
-        const ml_event *slot = &ring->events[i & (ring->capacity - 1)];
-        const _Atomic uint8_t *flags = (const _Atomic uint8_t *)&slot->flags;
-        uint8_t before = atomic_load_explicit(flags, memory_order_acquire);
-        memcpy(&out[count], slot, sizeof(*slot));
-        atomic_thread_fence(memory_order_acquire);
-        uint8_t after = atomic_load_explicit(flags, memory_order_relaxed);
-        uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+        bool whole = read_record(slot_at(ring, i), &out[count]);
+        uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
         bool overwritten = head > i + ring->capacity;
-        if ((before & ML_EVENT_COMMITTED) && before == after && !overwritten) {
-            out[count].flags = (uint8_t)(before & ~ML_EVENT_COMMITTED);
-            count++;
-        }
+        count += whole && !overwritten;
     }
     return count;
 }

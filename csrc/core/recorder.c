@@ -217,10 +217,9 @@ update_feed(ml_feed *feed)
 typedef struct begin_walk {
     ml_walk base;
     ml_window *window;
-    int error;
     int seeding; /* the device whose segments arrive now; -1: not wanted */
-    bool seen[ML_DEVICE_MAX];
     bool seed[ML_DEVICE_MAX];
+    ml_allocator_rules rules[ML_DEVICE_MAX];
 } begin_walk;
 
 static void
@@ -238,8 +237,9 @@ begin_arrive(ml_walk *base, int device)
     ml_window *window = walk->window;
     window->marks[device] = ml_lane_end(&log->lane);
     window->event_base[device] = atomic_load(&log->events);
-    walk->seen[device] = true;
     if (atomic_load(&log->state) == ML_LOG_OFF) {
+        /* Only now has a writer of an earlier recording surely left the ledger. */
+        ml_ledger_clear(log->ledger, &walk->rules[device]);
         walk->seed[device] = true;
         log->seed = window->marks[device];
         atomic_store_explicit(&log->state, ML_LOG_BUFFERING, memory_order_release);
@@ -288,19 +288,15 @@ ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor)
 }
 
 static int
-prepare_log(ml_feed *feed, int device, uint64_t capacity)
+prepare_log(ml_feed *feed, int device, uint64_t capacity, ml_allocator_rules *rules)
 {
     ml_device_log *log = &feed->logs[device];
-    ml_allocator_rules rules;
-    int result = feed->source->rules(feed->source->self, device, &rules);
+    int result = feed->source->rules(feed->source->self, device, rules);
     if (result < 0) {
         return source_fail(feed, result);
     }
     if (log->ledger == NULL) {
-        result = ml_ledger_new(&log->ledger, &rules, 0);
-    }
-    else if (atomic_load(&log->state) == ML_LOG_OFF) {
-        ml_ledger_clear(log->ledger, &rules);
+        result = ml_ledger_new(&log->ledger, rules, 0);
     }
     if (result == 0) {
         result = ml_lane_reserve(&log->lane, capacity);
@@ -319,15 +315,16 @@ begin_ordered(ml_window *window)
         return ml_recorder_fail(ML_EUNSUPPORTED, "%d devices; memlab records up to %d",
                                 devices, ML_DEVICE_MAX);
     }
+    begin_walk walk = {.base = {.arrive = begin_arrive, .silent = true},
+                       .window = window,
+                       .seeding = -1};
     for (int device = 0; device < devices; device++) {
-        int result = prepare_log(feed, device, window->options.max_entries);
+        int result = prepare_log(feed, device, window->options.max_entries,
+                                 &walk.rules[device]);
         if (result < 0) {
             return result;
         }
     }
-    begin_walk walk = {.base = {.arrive = begin_arrive, .silent = true},
-                       .window = window,
-                       .seeding = -1};
     ml_walk_visitor visitor = {
         .context = &walk, .segment = begin_segment, .block = begin_block};
     atomic_store(&feed->enabled, 1);
