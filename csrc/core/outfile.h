@@ -1,0 +1,56 @@
+/* Output files that appear whole or not at all.
+ *
+ * Owns a temporary file beside the wanted one: mode 0600, an unpredictable name, never
+ * an existing file or link.  Commit puts it in the place of the old file in one step;
+ * until then the old file is untouched, and after any failure it still is.  Knows
+ * nothing of what is written. */
+#ifndef ML_OUTFILE_H
+#define ML_OUTFILE_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "memlab.h"
+
+typedef struct ml_outfile ml_outfile;
+
+typedef struct ml_outfile_error {
+    int errnum;       /* errno of the step that failed */
+    const char *step; /* "open", "write", ...; static */
+} ml_outfile_error;
+
+/* Begins to write the file at PATH.  A link at PATH is replaced, not followed; anything
+ * there but a regular file is refused, with EISDIR or EINVAL.
+ * 0, ML_EIO or ML_ENOMEM with *ERROR filled in. */
+int ml_outfile_open(ml_outfile **out, const char *path, ml_outfile_error *error);
+
+/* Adds bytes.  0 or ML_EIO, which is remembered: all further calls fail with the first
+ * error. */
+int ml_outfile_write(ml_outfile *file, const void *bytes, size_t length);
+
+/* Makes the file durable and puts it at its path.  FILE is gone afterwards, whatever the
+ * result.  0 or ML_EIO with *ERROR filled in; then the old file is untouched, unless the
+ * step is "fsync of the folder": then the new one is in place, but a power failure may
+ * still bring the old one back. */
+int ml_outfile_commit(ml_outfile *file, ml_outfile_error *error);
+
+/* Gives up: removes what was written.  FILE, which may be NULL, is gone afterwards.
+ * *ERROR is filled in where a write had failed. */
+void ml_outfile_abort(ml_outfile *file, ml_outfile_error *error);
+
+/* The system calls made, in the order in which they are first made. */
+typedef struct ml_outfile_calls {
+    int (*open)(const char *path, int flags);
+    int (*create)(int folder, const char *name, int flags, mode_t mode);
+    ssize_t (*write)(int file, const void *bytes, size_t length);
+    int (*fsync)(int file);
+    int (*close)(int file);
+    int (*rename)(int old_folder, const char *old_name, int folder, const char *name);
+    int (*unlink)(int folder, const char *name, int flags);
+} ml_outfile_calls;
+
+extern const ml_outfile_calls ml_outfile_system_calls;
+/* For tests: NULL restores the system's.  Not thread-safe. */
+void ml_set_outfile_calls(const ml_outfile_calls *calls);
+
+#endif
