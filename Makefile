@@ -34,7 +34,7 @@ C_FLAGS = @tools/warnings.flags @tools/warnings-core.flags -Icsrc/core -Itests/c
 CORE_OBJECTS := $(patsubst csrc/core/%.c,$(CTEST_DIR)/core/%.o,$(wildcard csrc/core/*.c))
 CTESTS := $(patsubst tests/c/%.c,$(CTEST_DIR)/%,$(CTEST_SOURCES))
 
-C_FILES := $(wildcard csrc/*/*.[ch] csrc/torch/*.cpp tests/c/*.[ch])
+C_FILES := $(wildcard csrc/*/*.[ch] csrc/torch/*.cpp tests/*/*.[ch])
 CLANG_FORMAT ?= $(firstword $(foreach f,clang-format-14 clang-format,$(shell command -v $f)))
 
 .DEFAULT_GOAL := help
