@@ -52,7 +52,7 @@ setup: ## Make the virtual environment, with torch, and build memlab into it
 	@PYTHON='$(PYTHON)' tools/setup.sh '$(VENV)' '$(TORCH)'
 
 demo: setup ## Train a small GPT and show where its memory went
-	$(VENV)/bin/memlab run --out memlab_demo examples/train_gpt.py
+	$(VENV)/bin/memlab run --phantom=auto --out memlab_demo examples/train_gpt.py
 
 test: setup test-c ## Run all tests
 	$(VENV_PYTHON) -m pytest tests $(PYTEST_ARGS)

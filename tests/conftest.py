@@ -25,8 +25,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 @functools.cache
 def has_gpu():
-    """Whether an NVIDIA driver is at work on this machine."""
-    return Path("/dev/nvidiactl").exists()
+    """Whether programs find a CUDA device without the phantom's help."""
+    from memlab import _sources
+
+    return _sources.gpu_present()
 
 
 @functools.cache
