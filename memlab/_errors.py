@@ -7,7 +7,7 @@ can use them without importing one another.
 __all__ = ["Error", "SnapshotError"]
 
 
-class Error(Exception):
+class Error(RuntimeError):
     """memlab cannot do what was asked; the text says why and what helps."""
 
 

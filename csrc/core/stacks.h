@@ -33,16 +33,16 @@ typedef struct ml_frame_key {
     uint32_t pad;    /* 0 */
 } ml_frame_key;
 
-typedef struct ml_span {
+typedef struct ml_slice {
     const char *bytes; /* borrowed; UTF-8, surrogates passed through */
     size_t length;     /* bytes */
-} ml_span;
+} ml_slice;
 
 /* What is needed to name a frame after its code object has died. */
 typedef struct ml_code_text {
-    ml_span name;
-    ml_span filename;
-    ml_span linetable; /* co_linetable, not text */
+    ml_slice name;
+    ml_slice filename;
+    ml_slice linetable; /* co_linetable, not text */
     int32_t firstlineno;
     /* Minor version of the CPython 3 that made the table; 0: there is none, and a
      * key's offset is the line itself. */

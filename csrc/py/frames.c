@@ -100,18 +100,18 @@ utf8_put(char *out, Py_UCS4 c)
 
 /* The text of a str, in place where it is ASCII, else in BUFFER of TEXT_BYTES.  Not by
  * PyUnicode_AsUTF8, which allocates and keeps a copy in the object. */
-static ml_span
+static ml_slice
 unicode_text(PyObject *string, char *buffer)
 {
 #if PY_VERSION_HEX < 0x030c0000
     if (!PyUnicode_IS_READY(string)) {
-        return (ml_span){.bytes = "", .length = 0};
+        return (ml_slice){.bytes = "", .length = 0};
     }
 #endif
     size_t length = (size_t)PyUnicode_GET_LENGTH(string);
     const void *data = PyUnicode_DATA(string);
     if (PyUnicode_IS_ASCII(string)) {
-        return (ml_span){.bytes = data, .length = length};
+        return (ml_slice){.bytes = data, .length = length};
     }
     int kind = (int)PyUnicode_KIND(string);
     size_t used = 0;
@@ -121,7 +121,7 @@ unicode_text(PyObject *string, char *buffer)
                                 : ((const Py_UCS4 *)data)[i];
         used += utf8_put(buffer + used, c);
     }
-    return (ml_span){.bytes = buffer, .length = used};
+    return (ml_slice){.bytes = buffer, .length = used};
 }
 
 typedef struct text_buffers {
@@ -380,7 +380,7 @@ ml_frames_capture(void *context, uint8_t *flags)
 #ifndef WALK_UNKNOWN
 
 static bool
-text_equal(PyObject *string, ml_span text)
+text_equal(PyObject *string, ml_slice text)
 {
     PyObject *ours =
         PyUnicode_DecodeUTF8(text.bytes, (Py_ssize_t)text.length, "surrogatepass");

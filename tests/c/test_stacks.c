@@ -51,10 +51,10 @@ key(uint64_t code, uint64_t fingerprint, uint32_t offset)
     return (ml_frame_key){.code = code, .fingerprint = fingerprint, .offset = offset};
 }
 
-static ml_span
+static ml_slice
 text(const char *string)
 {
-    return (ml_span){.bytes = string, .length = strlen(string)};
+    return (ml_slice){.bytes = string, .length = strlen(string)};
 }
 
 /* One instruction a line, 16 of them, starting at line FIRST; a 3.11 table. */
