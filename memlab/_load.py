@@ -12,8 +12,8 @@ __all__ = ["load", "read_recording"]
 
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20
-# A snapshot packs to about a fifteenth and memory for it grows with its size, so what
-# unpacks to far more than that was made to fill the memory.
+# Snapshots pack to between a tenth and a fiftieth.  What unpacks to far more than that
+# was made to fill the memory.
 _MAX_RATIO = 200
 _MAX_SMALL = 64 << 20
 _MAX_BYTES = 16 << 30
@@ -23,45 +23,67 @@ _REMEDY = (
 )
 
 
-def _unpack(data):
-    """The bytes in the gzip file DATA, member after member."""
-    limit = min(max(len(data) * _MAX_RATIO, _MAX_SMALL), _MAX_BYTES)
-    out = bytearray()
-    while data:
-        member = zlib.decompressobj(wbits=31)
-        while not member.eof:
-            part = member.decompress(data, _CHUNK)
-            data = member.unconsumed_tail
-            if not part and not data and not member.eof:
-                raise SnapshotError("the gzip file ends early: it is incomplete")
-            out += part
-            if len(out) > limit:
-                raise SnapshotError(
-                    f"refused: {limit} bytes unpacked and no end: unpack it yourself "
-                    "if you trust it"
-                )
-        # Padding of zeros after the last member is allowed, as gzip has it.
-        data = member.unused_data.lstrip(b"\0")
-    return out
+class _Unpacker:
+    """The gzip file FILE, unpacked member after member, within limits."""
+
+    def __init__(self, file):
+        self.file = file
+        self.packed = 0
+        self.out = bytearray()
+
+    def _chunk(self):
+        chunk = self.file.read(_CHUNK)
+        self.packed += len(chunk)
+        return chunk
+
+    def _add(self, part):
+        self.out += part
+        limit = min(max(self.packed * _MAX_RATIO, _MAX_SMALL), _MAX_BYTES)
+        if len(self.out) > limit:
+            raise SnapshotError(
+                f"{self.packed} bytes unpack to more than {limit}, which no snapshot "
+                "does; if you trust the file, unpack it with gunzip first"
+            )
+
+    def run(self):
+        data = self._chunk()
+        while data:
+            member = zlib.decompressobj(wbits=31)
+            while True:
+                part = member.decompress(data, _CHUNK)
+                self._add(part)
+                if member.eof:
+                    break
+                data = member.unconsumed_tail or self._chunk()
+                if not data and not part:
+                    raise SnapshotError("the gzip file is incomplete")
+            # As gzip has it, zeros may follow the last member.
+            data = (member.unused_data or self._chunk()).lstrip(b"\0")
+        return self.out
+
+
+def _bytes_of(file):
+    """All bytes of the open FILE, unpacked."""
+    if file.peek(2)[:2] == _GZIP:
+        return _Unpacker(file).run()
+    if os.fstat(file.fileno()).st_size > _MAX_BYTES:
+        raise SnapshotError(f"the file is larger than {_MAX_BYTES} bytes")
+    return file.read()
 
 
 def _read(path, make):
     """MAKE of the bytes of the file at PATH, with errors that name the file."""
-    name = os.fsdecode(path)
     with open(path, "rb") as file:
-        data = file.read(_MAX_BYTES + 1)
-    try:
-        if len(data) > _MAX_BYTES:
-            raise SnapshotError(f"larger than {_MAX_BYTES} bytes")
-        if data[:2] == _GZIP:
-            data = _unpack(data)
-        if not data:
-            raise SnapshotError("the file is empty")
-        return make(data)
-    except zlib.error as error:
-        raise SnapshotError(f"{name}: a damaged gzip file ({error})") from None
-    except SnapshotError as error:
-        raise SnapshotError(f"{name}: {error}. {_REMEDY}.") from None
+        try:
+            data = _bytes_of(file)
+            if not data:
+                raise SnapshotError("the file is empty")
+            return make(data)
+        except zlib.error as error:
+            text = f"the gzip file is damaged ({error})"
+        except SnapshotError as error:
+            text = str(error)
+    raise SnapshotError(f"{os.fsdecode(path)}: {text}; {_REMEDY}")
 
 
 def load(path):
