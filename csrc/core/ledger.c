@@ -461,24 +461,34 @@ ml_ledger_set_rules(ml_ledger *ledger, const ml_allocator_rules *rules)
     ledger->rules = *rules;
 }
 
-int
-ml_ledger_seed_segment(ml_ledger *ledger, const ml_segment *seed)
+static int
+seed_span(ml_ledger *ledger, const ml_span *like)
 {
     ml_blocks *blocks = &ledger->blocks;
     ledger->seed_rest = 0;
-    if (!ledger->rules.has_segments) {
-        return 0;
-    }
-    if (seed->total == 0 || seed->addr > UINT64_MAX - seed->total) {
+    if (like->total == 0 || like->addr > UINT64_MAX - like->total) {
         return ML_EINVALID;
     }
     for (uint32_t i = 1; i < blocks->span_end; i++) {
         const ml_span *span = &blocks->spans[i];
-        if (span->used && span->addr < seed->addr + seed->total &&
-            seed->addr < span->addr + span->total) {
+        if (span->used && span->addr < like->addr + like->total &&
+            like->addr < span->addr + span->total) {
             return ML_EINVALID;
         }
     }
+    uint32_t index = ml_blocks_add_span(blocks, like);
+    if (index == 0) {
+        return ML_EFULL;
+    }
+    ledger->seed_rest = blocks->spans[index].head;
+    raise_peaks(ledger);
+    publish(ledger, false);
+    return 0;
+}
+
+int
+ml_ledger_seed_segment(ml_ledger *ledger, const ml_segment *seed)
+{
     ml_span like = {.addr = seed->addr,
                     .total = seed->total,
                     .stream = seed->stream,
@@ -487,14 +497,18 @@ ml_ledger_seed_segment(ml_ledger *ledger, const ml_segment *seed)
                     .small = seed->small,
                     .expandable = seed->expandable,
                     .pool_known = 1};
-    uint32_t index = ml_blocks_add_span(blocks, &like);
-    if (index == 0) {
-        return ML_EFULL;
-    }
-    ledger->seed_rest = blocks->spans[index].head;
-    raise_peaks(ledger);
-    publish(ledger, false);
-    return 0;
+    return ledger->rules.has_segments ? seed_span(ledger, &like) : 0;
+}
+
+int
+ml_ledger_seed_stray(ml_ledger *ledger, const ml_block *seed)
+{
+    ml_span like = {.addr = seed->addr,
+                    .total = seed->size,
+                    .small = seed->size <= ML_SMALL_BLOCK_BYTES,
+                    .made_up = 1};
+    int error = ledger->rules.has_segments ? seed_span(ledger, &like) : 0;
+    return error < 0 ? error : ml_ledger_seed_block(ledger, seed);
 }
 
 /* Cuts the block that SEED describes out of what is left of its segment. */

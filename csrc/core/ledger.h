@@ -78,6 +78,8 @@ void ml_ledger_set_rules(ml_ledger *ledger, const ml_allocator_rules *rules);
  * seeded. */
 int ml_ledger_seed_segment(ml_ledger *ledger, const ml_segment *segment);
 int ml_ledger_seed_block(ml_ledger *ledger, const ml_block *block);
+/* A block whose segment is not known: it gets one of its size that leaves with it. */
+int ml_ledger_seed_stray(ml_ledger *ledger, const ml_block *block);
 
 /* Follows EVENT.  Where its block is found, fills block_bytes and sets
  * ML_EVENT_BLOCK_KNOWN (allocations and frees), and fills origin_stack (frees: the stack

@@ -1,0 +1,553 @@
+/* A replay of one device.  See replay.h.
+ *
+ * Undoing goes backwards over the events with two sets: the mapped ranges and the blocks
+ * in use.  A completed free puts a block back whose size may be unknown; it is inferred
+ * at the end, when its neighbours are known: a rest of up to 1 MiB behind a block of the
+ * large pool is its slack, because no free block as small as that can be there. */
+#include "replay.h"
+
+#include <string.h>
+
+#include "base.h"
+
+/* A request above max_split_size takes a free block whole if the rest is below this. */
+#define MAX_NON_SPLIT_ROUNDING (UINT64_C(20) << 20)
+
+typedef struct range {
+    ml_segment segment; /* addr, total, stream, pool, stack, small, expandable */
+    bool pool_known;
+} range;
+
+struct ml_replay {
+    const ml_device_trace *trace; /* borrowed */
+    ml_allocator_rules rules;
+    ml_ledger *ledger; /* owned */
+    size_t position;
+    ml_event event;
+    int problem;
+    uint64_t misfits;
+    uint64_t mismatched_addresses;
+
+    /* Before the first event; owned, each sorted by address. */
+    range *ranges;
+    size_t range_count;
+    size_t range_capacity;
+    ml_block *blocks;
+    size_t block_count;
+    size_t block_capacity;
+};
+
+/* ---- Mapped ranges ---- */
+
+/* The first range that ends after ADDR. */
+static size_t
+find_range(const ml_replay *replay, uint64_t addr)
+{
+    size_t low = 0;
+    size_t high = replay->range_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const ml_segment *segment = &replay->ranges[middle].segment;
+        if (segment->addr + segment->total <= addr) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static int
+insert_range(ml_replay *replay, size_t at, const range *added)
+{
+    void *items = replay->ranges;
+    int error = ml_grow(&items, &replay->range_capacity, replay->range_count + 1,
+                        sizeof(range));
+    if (error < 0) {
+        return error;
+    }
+    replay->ranges = items;
+    memmove(&replay->ranges[at + 1], &replay->ranges[at],
+            (replay->range_count - at) * sizeof(range));
+    replay->ranges[at] = *added;
+    replay->range_count++;
+    return 0;
+}
+
+static void
+remove_range(ml_replay *replay, size_t at)
+{
+    replay->range_count--;
+    memmove(&replay->ranges[at], &replay->ranges[at + 1],
+            (replay->range_count - at) * sizeof(range));
+}
+
+static bool
+touch(const range *left, const range *right)
+{
+    const ml_segment *a = &left->segment;
+    const ml_segment *b = &right->segment;
+    if (!a->expandable || !b->expandable || a->addr + a->total != b->addr ||
+        a->small != b->small || a->stream != b->stream) {
+        return false;
+    }
+    return !left->pool_known || !right->pool_known ||
+           (a->pool[0] == b->pool[0] && a->pool[1] == b->pool[1]);
+}
+
+/* Range AT swallows the one after it. */
+static void
+join_ranges(ml_replay *replay, size_t at)
+{
+    range *left = &replay->ranges[at];
+    const range *right = &replay->ranges[at + 1];
+    left->segment.total += right->segment.total;
+    if (!left->pool_known) {
+        left->segment.pool[0] = right->segment.pool[0];
+        left->segment.pool[1] = right->segment.pool[1];
+        left->pool_known = right->pool_known;
+    }
+    remove_range(replay, at + 1);
+}
+
+/* Undoes SEGMENT_FREE or SEGMENT_UNMAP. */
+static int
+add_range(ml_replay *replay, const ml_event *event)
+{
+    if (event->size == 0 || event->addr > UINT64_MAX - event->size) {
+        return 0;
+    }
+    size_t at = find_range(replay, event->addr);
+    if (at < replay->range_count &&
+        replay->ranges[at].segment.addr < event->addr + event->size) {
+        return 0; /* already there: the two do not agree, and the end is believed */
+    }
+    range added = {.segment = {.addr = event->addr,
+                               .total = event->size,
+                               .stream = event->stream,
+                               .pool = {event->pool[0], event->pool[1]},
+                               .stack = event->origin_stack,
+                               .small = event->size <= ML_SMALL_SEGMENT_BYTES,
+                               .expandable = event->action == ML_ACTION_SEGMENT_UNMAP},
+                   .pool_known = (event->flags & ML_EVENT_POOL_KNOWN) != 0};
+    int error = insert_range(replay, at, &added);
+    if (error < 0) {
+        return error;
+    }
+    if (at + 1 < replay->range_count &&
+        touch(&replay->ranges[at], &replay->ranges[at + 1])) {
+        join_ranges(replay, at);
+    }
+    if (at > 0 && touch(&replay->ranges[at - 1], &replay->ranges[at])) {
+        join_ranges(replay, at - 1);
+    }
+    return 0;
+}
+
+/* Undoes SEGMENT_ALLOC or SEGMENT_MAP. */
+static int
+subtract_range(ml_replay *replay, const ml_event *event)
+{
+    uint64_t low = event->addr;
+    uint64_t high = event->addr + event->size;
+    if (event->size == 0 || high < low) {
+        return 0;
+    }
+    size_t at = find_range(replay, low);
+    while (at < replay->range_count && replay->ranges[at].segment.addr < high) {
+        ml_segment *segment = &replay->ranges[at].segment;
+        uint64_t end = segment->addr + segment->total;
+        if (end > high) {
+            range rest = replay->ranges[at];
+            rest.segment.addr = high;
+            rest.segment.total = end - high;
+            int error = insert_range(replay, at + 1, &rest);
+            if (error < 0) {
+                return error;
+            }
+            segment = &replay->ranges[at].segment;
+        }
+        if (segment->addr < low) {
+            segment->total = low - segment->addr;
+            at++;
+        }
+        else {
+            remove_range(replay, at);
+        }
+    }
+    return 0;
+}
+
+/* ---- Undoing ---- */
+
+/* Adds a block in use of SIZE bytes, 0 if that is to be inferred. */
+static int
+revive(ml_blocks *live, const ml_event *event, uint8_t state)
+{
+    bool known = (event->flags & ML_EVENT_BLOCK_KNOWN) != 0;
+    uint32_t index =
+        ml_blocks_add(live, event->addr, known ? event->block_bytes : 0, 0);
+    if (index == 0) {
+        return ML_ENOMEM;
+    }
+    ml_block_node *node = &live->nodes[index];
+    node->requested = event->size;
+    node->stack = event->origin_stack;
+    node->state = state;
+    return 0;
+}
+
+static int
+undo_event(ml_replay *replay, ml_blocks *live, const ml_event *event)
+{
+    uint32_t index;
+    switch (event->action) {
+    case ML_ACTION_ALLOC:
+        index = ml_blocks_find(live, event->addr);
+        if (index != 0) {
+            ml_blocks_drop(live, index);
+        }
+        return 0;
+    case ML_ACTION_FREE_COMPLETED:
+        index = ml_blocks_find(live, event->addr);
+        return index != 0 ? 0 : revive(live, event, ML_BLOCK_PENDING_FREE);
+    case ML_ACTION_FREE_REQUESTED:
+        index = ml_blocks_find(live, event->addr);
+        if (index == 0) {
+            return revive(live, event, ML_BLOCK_ALLOCATED);
+        }
+        live->nodes[index].state = ML_BLOCK_ALLOCATED;
+        return 0;
+    case ML_ACTION_SEGMENT_ALLOC:
+    case ML_ACTION_SEGMENT_MAP:
+        return subtract_range(replay, event);
+    case ML_ACTION_SEGMENT_FREE:
+    case ML_ACTION_SEGMENT_UNMAP:
+        return add_range(replay, event);
+    default:
+        return 0;
+    }
+}
+
+static int
+load_end(ml_replay *replay, ml_blocks *live)
+{
+    const ml_device_trace *trace = replay->trace;
+    for (size_t i = 0; i < trace->segment_count; i++) {
+        range whole = {.segment = trace->segments[i], .pool_known = true};
+        int error = insert_range(replay, replay->range_count, &whole);
+        if (error < 0) {
+            return error;
+        }
+    }
+    for (size_t i = 0; i < trace->block_count; i++) {
+        const ml_block *block = &trace->blocks[i];
+        if (block->state == ML_BLOCK_INACTIVE ||
+            ml_blocks_find(live, block->addr) != 0) {
+            continue;
+        }
+        uint32_t index = ml_blocks_add(live, block->addr, block->size, 0);
+        if (index == 0) {
+            return ML_ENOMEM;
+        }
+        live->nodes[index].requested = block->requested;
+        live->nodes[index].stack = block->stack;
+        live->nodes[index].state = block->state;
+    }
+    return 0;
+}
+
+static int
+keep_segment(void *context, const ml_segment *segment)
+{
+    (void)context;
+    (void)segment;
+    return 0;
+}
+
+static int
+keep_block(void *context, const ml_block *block, uint64_t birth)
+{
+    ml_replay *replay = context;
+    (void)birth;
+    void *items = replay->blocks;
+    int error = ml_grow(&items, &replay->block_capacity, replay->block_count + 1,
+                        sizeof(ml_block));
+    if (error < 0) {
+        return error;
+    }
+    replay->blocks = items;
+    replay->blocks[replay->block_count++] = *block;
+    return 0;
+}
+
+/* Gives the initial blocks of unknown size theirs. */
+static void
+infer_sizes(ml_replay *replay)
+{
+    for (size_t i = 0; i < replay->block_count; i++) {
+        ml_block *block = &replay->blocks[i];
+        if (block->size != 0) {
+            continue;
+        }
+        uint64_t tight = ml_allocator_round(&replay->rules, block->requested);
+        block->size = tight;
+        size_t at = find_range(replay, block->addr);
+        if (!replay->rules.has_segments || at == replay->range_count ||
+            replay->ranges[at].segment.addr > block->addr) {
+            continue;
+        }
+        const ml_segment *segment = &replay->ranges[at].segment;
+        uint64_t end = segment->addr + segment->total;
+        if (i + 1 < replay->block_count && replay->blocks[i + 1].addr < end) {
+            end = replay->blocks[i + 1].addr;
+        }
+        uint64_t room = end - block->addr;
+        if (tight > room) {
+            block->size = room;
+        }
+        else if (tight > ML_SMALL_BLOCK_BYTES && !segment->expandable) {
+            uint64_t gap = room - tight;
+            bool slack = gap <= ML_SMALL_BLOCK_BYTES;
+            if (tight >= replay->rules.max_split_bytes) {
+                slack = gap < MAX_NON_SPLIT_ROUNDING;
+            }
+            /* With the setting on, an older segment is split finely too. */
+            slack = slack && !replay->rules.expandable_segments;
+            block->size += slack ? gap : 0;
+        }
+    }
+}
+
+static int
+undo(ml_replay *replay)
+{
+    const ml_device_trace *trace = replay->trace;
+    ml_blocks live;
+    int error = ml_blocks_init(&live, trace->block_count + trace->event_count + 1);
+    if (error < 0) {
+        return error;
+    }
+    error = load_end(replay, &live);
+    for (size_t i = trace->event_count; i > 0 && error == 0; i--) {
+        error = undo_event(replay, &live, &trace->events[i - 1]);
+    }
+    if (error == 0) {
+        ml_ledger_visitor visitor = {replay, keep_segment, keep_block};
+        error = ml_blocks_visit(&live, false, &visitor);
+    }
+    if (error == 0) {
+        infer_sizes(replay);
+    }
+    ml_blocks_fini(&live);
+    return error;
+}
+
+/* ---- Going forward ---- */
+
+int
+ml_replay_rewind(ml_replay *replay)
+{
+    ml_ledger_clear(replay->ledger, &replay->rules);
+    replay->position = 0;
+    replay->problem = ML_LEDGER_FITS;
+    replay->misfits = 0;
+    replay->mismatched_addresses = 0;
+    size_t next = 0;
+    size_t range_count = replay->rules.has_segments ? replay->range_count : 0;
+    for (size_t i = 0; i <= range_count; i++) {
+        /* Blocks before this range are in none, as are those after the last. */
+        uint64_t low = UINT64_MAX;
+        uint64_t high = 0;
+        if (i < range_count) {
+            const ml_segment *segment = &replay->ranges[i].segment;
+            low = segment->addr;
+            high = segment->addr + segment->total;
+        }
+        for (; next < replay->block_count && replay->blocks[next].addr < low; next++) {
+            int error = ml_ledger_seed_stray(replay->ledger, &replay->blocks[next]);
+            if (error == ML_EFULL) {
+                return ML_ENOMEM;
+            }
+        }
+        if (i < range_count) {
+            int error =
+                ml_ledger_seed_segment(replay->ledger, &replay->ranges[i].segment);
+            if (error == ML_EFULL) {
+                return ML_ENOMEM;
+            }
+        }
+        for (; next < replay->block_count && replay->blocks[next].addr < high; next++) {
+            int error = ml_ledger_seed_block(replay->ledger, &replay->blocks[next]);
+            if (error == ML_EFULL) {
+                return ML_ENOMEM;
+            }
+        }
+    }
+    return 0;
+}
+
+int
+ml_replay_new(const ml_recording *recording, size_t device, ml_replay **out)
+{
+    if (device >= recording->device_count) {
+        return ML_EINVALID;
+    }
+    ml_replay *replay = ml_alloc_zeroed(1, sizeof(*replay));
+    if (replay == NULL) {
+        return ML_ENOMEM;
+    }
+    replay->trace = &recording->devices[device];
+    replay->rules = recording->rules;
+    int error = undo(replay);
+    if (error == 0) {
+        /* An allocation adds two blocks at most, itself and the rest of its segment. */
+        error = ml_ledger_new(&replay->ledger, &replay->rules,
+                              2 * (replay->block_count + replay->range_count +
+                                   replay->trace->event_count) +
+                                  1);
+    }
+    if (error == 0) {
+        error = ml_replay_rewind(replay);
+    }
+    if (error < 0) {
+        ml_replay_free(replay);
+        return error;
+    }
+    *out = replay;
+    return 0;
+}
+
+void
+ml_replay_free(ml_replay *replay)
+{
+    if (replay != NULL) {
+        ml_ledger_free(replay->ledger);
+        ml_free(replay->ranges);
+        ml_free(replay->blocks);
+        ml_free(replay);
+    }
+}
+
+const ml_event *
+ml_replay_next(ml_replay *replay)
+{
+    if (replay->position == replay->trace->event_count) {
+        return NULL;
+    }
+    replay->event = replay->trace->events[replay->position++];
+    replay->problem = ml_ledger_apply(replay->ledger, &replay->event);
+    if (replay->problem != ML_LEDGER_FITS) {
+        replay->misfits++;
+        replay->mismatched_addresses += replay->event.action == ML_ACTION_ALLOC;
+    }
+    return &replay->event;
+}
+
+const ml_ledger *
+ml_replay_ledger(const ml_replay *replay)
+{
+    return replay->ledger;
+}
+
+const ml_totals *
+ml_replay_totals(const ml_replay *replay)
+{
+    return ml_ledger_current(replay->ledger);
+}
+
+size_t
+ml_replay_position(const ml_replay *replay)
+{
+    return replay->position;
+}
+
+int
+ml_replay_problem(const ml_replay *replay)
+{
+    return replay->problem;
+}
+
+const ml_block *
+ml_replay_initial(const ml_replay *replay, size_t *count)
+{
+    *count = replay->block_count;
+    return replay->blocks;
+}
+
+/* ---- Comparing ---- */
+
+typedef struct comparison {
+    const ml_device_trace *trace;
+    size_t segment;
+    size_t block;
+    uint64_t mismatched_segments;
+    uint64_t mismatched_blocks;
+} comparison;
+
+static int
+compare_segment(void *context, const ml_segment *have)
+{
+    comparison *c = context;
+    const ml_device_trace *trace = c->trace;
+    while (c->segment < trace->segment_count &&
+           trace->segments[c->segment].addr < have->addr) {
+        c->segment++;
+        c->mismatched_segments++;
+    }
+    if (c->segment < trace->segment_count &&
+        trace->segments[c->segment].addr == have->addr) {
+        c->mismatched_segments += trace->segments[c->segment].total != have->total;
+        c->segment++;
+    }
+    else {
+        c->mismatched_segments++;
+    }
+    return 0;
+}
+
+static int
+compare_block(void *context, const ml_block *have, uint64_t birth)
+{
+    comparison *c = context;
+    const ml_device_trace *trace = c->trace;
+    (void)birth;
+    while (c->block < trace->block_count && trace->blocks[c->block].addr < have->addr) {
+        c->block++;
+        c->mismatched_blocks++;
+    }
+    if (c->block < trace->block_count && trace->blocks[c->block].addr == have->addr) {
+        const ml_block *want = &trace->blocks[c->block];
+        /* The request of an inactive block is stale. */
+        bool same =
+            want->size == have->size && want->state == have->state &&
+            (want->state == ML_BLOCK_INACTIVE || want->requested == have->requested);
+        c->mismatched_blocks += !same;
+        c->block++;
+    }
+    else {
+        c->mismatched_blocks++;
+    }
+    return 0;
+}
+
+ml_replay_result
+ml_replay_check(const ml_replay *replay)
+{
+    const ml_device_trace *trace = replay->trace;
+    ml_replay_result result = {.events = replay->position,
+                               .misfits = replay->misfits,
+                               .mismatched_addresses = replay->mismatched_addresses,
+                               .compared = trace->segment_count != 0};
+    if (result.compared) {
+        comparison c = {.trace = trace};
+        ml_ledger_visitor visitor = {&c, compare_segment, compare_block};
+        ml_ledger_visit(replay->ledger, &visitor);
+        c.mismatched_segments += trace->segment_count - c.segment;
+        c.mismatched_blocks += trace->block_count - c.block;
+        result.mismatched_segments = c.mismatched_segments;
+        result.mismatched_blocks = c.mismatched_blocks;
+    }
+    return result;
+}
