@@ -54,6 +54,34 @@ static const char *_Atomic capture_reason = "the self-check has not run";
 
 /* ---- code objects ---- */
 
+/* The last 8 bytes, where names that differ mostly differ. */
+static inline uint64_t
+last_word(const char *bytes, Py_ssize_t length)
+{
+    uint64_t word = 0;
+
+    if (length >= (Py_ssize_t)sizeof(word)) {
+        memcpy(&word, bytes + length - sizeof(word), sizeof(word));
+    }
+    return word;
+}
+
+/* By address and, since addresses are reused, by content as far as that is quick: the
+ * hash that Python has mostly computed already, the length, the last bytes. */
+static inline uint64_t
+unicode_print(PyObject *string)
+{
+    const PyASCIIObject *ascii = (const PyASCIIObject *)string;
+    uint64_t print = (uintptr_t)string + (uint64_t)ascii->hash * 0x9e3779b97f4a7c15u +
+                     (uint64_t)ascii->length * 0xc2b2ae3d27d4eb4fu;
+
+    if (ascii->state.compact && ascii->state.ascii) {
+        print +=
+            last_word((const char *)(ascii + 1), ascii->length) * 0xd6e8feb86659fd93u;
+    }
+    return print;
+}
+
 /* Tells apart code objects that lived at the same address. */
 static inline uint64_t
 fingerprint(const PyCodeObject *code)
@@ -64,11 +92,16 @@ fingerprint(const PyCodeObject *code)
         return code->co_version;
     }
 #endif
-    /* A sum of products, so that the four do not wait for one another. */
-    uint64_t hash = (uint64_t)(uint32_t)code->co_firstlineno * 0x9e3779b97f4a7c15u +
-                    (uintptr_t)code->co_linetable * 0xc2b2ae3d27d4eb4fu +
-                    (uintptr_t)code->co_name * 0xd6e8feb86659fd93u +
-                    (uintptr_t)code->co_filename * 0xff51afd7ed558ccdu;
+    /* When a code object dies its names and table often die with it, and those of the
+     * next take their addresses in the same order: addresses alone say nothing.  What
+     * this does not tell apart has the same name in the same file at the same line. */
+    PyObject *lines = code->co_linetable;
+    uint64_t table = (uintptr_t)lines +
+                     last_word(PyBytes_AS_STRING(lines), PyBytes_GET_SIZE(lines)) +
+                     (uint64_t)PyBytes_GET_SIZE(lines) * 0x9e3779b97f4a7c15u;
+    uint64_t hash = unicode_print(code->co_name) * 0xff51afd7ed558ccdu +
+                    unicode_print(code->co_filename) * 0xc4ceb9fe1a85ec53u +
+                    table * 0x9fb21c651e98df25u + (uint64_t)code->co_firstlineno;
     return hash | (uint64_t)1 << 63;
 }
 

@@ -1,9 +1,11 @@
 /* A test's window on stack capture: capture here, name it later.
  *
- * Compiled by tests/test_frames.py together with the product's own files. */
+ * Compiled by tests/test_frames.py together with the product's own files, under several
+ * names: PROBE_NAME "x" with PROBE_INIT PyInit_x. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -53,8 +55,6 @@ probe_time(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
 }
 
 /* A thread that Python has never seen: its capture, as probe_capture gives it. */
-#include <pthread.h>
-
 typedef struct foreign {
     uint32_t id;
     uint8_t flags;
@@ -85,6 +85,32 @@ probe_capture_foreign(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
     }
     return Py_BuildValue("Ii", result.id, (int)result.flags);
 }
+
+/* Into tables that hold a single frame. */
+static PyObject *
+probe_capture_full(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
+{
+    ml_stacks_limits limits = {
+        .nodes = 1, .codes = 9, .strings = 99, .text_bytes = 9999};
+    ml_stacks *tiny;
+    uint8_t flags = 0;
+    if (ml_stacks_new(&tiny, &limits) < 0) {
+        return PyErr_NoMemory();
+    }
+    uint32_t id = ml_frames_capture(tiny, &flags);
+    uint64_t lost = ml_stacks_lost(tiny);
+    ml_stacks_free(tiny);
+    return Py_BuildValue("IiK", id, (int)flags, (unsigned long long)lost);
+}
+
+#ifdef PROBE_HIDES_FRAMES
+/* Stands in for PyEval_GetFrame in frames.c: public functions that disagree. */
+PyFrameObject *
+probe_no_frame(void)
+{
+    return NULL;
+}
+#endif
 
 static PyObject *
 text_object(const ml_recording *recording, uint32_t id)
@@ -187,6 +213,7 @@ static PyMethodDef methods[] = {
     {"capture", probe_capture, METH_NOARGS, "capture() -> (id, flags)"},
     {"capture_released", probe_capture_released, METH_NOARGS, "without the GIL"},
     {"capture_foreign", probe_capture_foreign, METH_NOARGS, "on a C thread"},
+    {"capture_full", probe_capture_full, METH_NOARGS, "-> (id, flags, lost)"},
     {"resolve", probe_resolve, METH_O, "resolve(id) -> [(name, filename, line)]"},
     {"line", probe_line, METH_VARARGS, "line(table, firstlineno, minor, offset)"},
     {"python_line", probe_python_line, METH_VARARGS, "python_line(code, offset)"},
@@ -196,11 +223,11 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "stackprobe",
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = PROBE_NAME,
                                     .m_size = -1, .m_methods = methods};
 
 PyMODINIT_FUNC
-PyInit_stackprobe(void)
+PROBE_INIT(void)
 {
     if (stacks == NULL && ml_stacks_new(&stacks, NULL) < 0) {
         return PyErr_NoMemory();

@@ -1,0 +1,530 @@
+"""Captured Python stacks against what Python's own tools say, on the running Python.
+
+The product's files are compiled here into small extension modules of their own, with
+functions to capture a stack now and to name it later (tests/helpers/stackprobe.c).
+"""
+
+import asyncio
+import gc
+import glob
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+import traceback
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NO_PYTHON, STACK_LOST = 4, 8  # ML_EVENT_*
+MAX_FRAMES = 256  # ML_FRAMES_MAX
+
+
+def build(folder, name, *flags):
+    """The extension module NAME, compiled with FLAGS."""
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no C compiler: {compiler[0]} not found")
+    include = sysconfig.get_path("include")
+    if not Path(include, "Python.h").exists():
+        pytest.skip(f"no headers of this Python in {include}")
+    core = "stacks stacks_resolve linetable region base recording".split()
+    library = folder / f"{name}.so"
+    subprocess.run(
+        [
+            *compiler,
+            *"-std=c11 -O2 -g -Wall -Wextra -fPIC -shared -pthread".split(),
+            *("-fvisibility=hidden", "-I", include, "-o", str(library)),
+            *(f'-DPROBE_NAME="{name}"', f"-DPROBE_INIT=PyInit_{name}", *flags),
+            str(ROOT / "tests/helpers/stackprobe.c"),
+            str(ROOT / "csrc/py/frames.c"),
+            *(str(ROOT / f"csrc/core/{part}.c") for part in core),
+        ],
+        check=True,
+    )
+    spec = importlib.util.spec_from_file_location(name, library)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def probe(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("probe"), "stackprobe")
+
+
+@pytest.fixture(scope="module")
+def public_probe(tmp_path_factory):
+    """Built as for a Python whose frames are not known."""
+    folder = tmp_path_factory.mktemp("public_probe")
+    return build(folder, "publicprobe", '-DWALK_UNKNOWN="for the test"')
+
+
+def expected():
+    """The caller's stack in the form of resolve(): innermost first."""
+    frames = traceback.extract_stack(sys._getframe(1))
+    return [(f.name, f.filename, f.lineno) for f in reversed(frames)]
+
+
+def check(probe, captured, want):
+    """The stack captured on the line of WANT is WANT."""
+    stack, flags = captured
+    assert flags == 0
+    got = probe.resolve(stack)
+    assert len(got) == len(want)
+    assert got == want
+
+
+# ---- which way stacks are captured ----
+
+
+def test_the_walk_is_used_on_known_pythons(probe):
+    known = sys.implementation.name == "cpython" and sys.version_info < (3, 15)
+    free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    supported, reason = probe.supported()
+    assert bool(supported) == (known and not free_threaded)
+    assert (reason is None) == bool(supported)
+
+
+# ---- kinds of frames ----
+
+
+def recurse(depth, function):
+    if depth > 0:
+        return recurse(depth - 1, function)
+    return function()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 20, 100])
+def test_recursion(probe, depth):
+    got, want = recurse(depth, lambda: (probe.capture(), expected()))
+    check(probe, got, want)
+    assert [name for name, _, _ in want].count("recurse") == depth + 1
+
+
+def test_deeper_stacks_keep_the_innermost_frames(probe):
+    got, want = recurse(MAX_FRAMES + 50, lambda: (probe.capture(), expected()))
+    frames = probe.resolve(got[0])
+    assert len(frames) == MAX_FRAMES + 1
+    assert frames[:-1] == want[:MAX_FRAMES]
+    assert frames[-1] == ("<truncated>", "", 0)
+
+
+def test_exactly_as_deep_as_is_kept(probe):
+    here = len(expected())
+    # lambda, recurse * (n + 1), and the frames up to here
+    got, want = recurse(
+        MAX_FRAMES - here - 2, lambda: (probe.capture(), expected())
+    )
+    assert len(want) == MAX_FRAMES
+    check(probe, got, want)
+
+
+def test_statements_over_several_lines(probe):
+    def inner(*captured):
+        return captured
+
+    got, want = inner(
+        0,
+        (probe.capture(), expected()),
+        (
+            None,
+        ),
+    )[1]
+    check(probe, got, want)
+
+
+class Model:
+    def __init__(self, probe):
+        self.probe = probe
+        self.seen = []
+
+    def method(self):
+        return self.probe.capture(), expected()
+
+    @classmethod
+    def of_class(cls, probe):
+        return probe.capture(), expected()
+
+    @staticmethod
+    def static(probe):
+        return probe.capture(), expected()
+
+    @property
+    def attribute(self):
+        return self.probe.capture(), expected()
+
+    def __getitem__(self, index):
+        return self.probe.capture(), expected()
+
+    def __lt__(self, other):
+        self.seen.append((self.probe.capture(), expected()))
+        return True
+
+
+def test_methods_and_what_calls_them_implicitly(probe):
+    model = Model(probe)
+    for got, want in (
+        model.method(),
+        Model.of_class(probe),
+        Model.static(probe),
+        model.attribute,
+        model[0],
+    ):
+        check(probe, got, want)
+
+
+def test_lambdas_comprehensions_and_class_bodies(probe):
+    check(probe, *(lambda: (probe.capture(), expected()))())
+    check(probe, *[(probe.capture(), expected()) for _ in range(1)][0])
+    check(probe, *next((probe.capture(), expected()) for _ in range(1)))
+    check(probe, *{0: (probe.capture(), expected()) for _ in range(1)}[0])
+
+    class Body:
+        both = (probe.capture(), expected())
+
+    check(probe, *Body.both)
+
+
+def test_calls_back_from_c(probe):
+    seen = []
+    sorted([2, 1], key=lambda x: seen.append((probe.capture(), expected())) or x)
+    models = [Model(probe), Model(probe)]
+    models.sort()
+    for model in models:
+        seen += model.seen
+    list(map(lambda x: seen.append((probe.capture(), expected())), [1]))
+    assert len(seen) == 4
+    for got, want in seen:
+        check(probe, got, want)
+
+
+def test_finalizers(probe):
+    seen = []
+
+    class Dying:
+        def __del__(self):
+            seen.append((probe.capture(), expected()))
+
+    def at_return():
+        dying = Dying()
+        assert dying
+
+    def at_unwinding():
+        dying = Dying()
+        raise ValueError(dying)
+
+    at_return()
+    try:
+        at_unwinding()
+    except ValueError:
+        pass
+    cycle = Dying()
+    cycle.itself = cycle
+    del cycle
+    gc.collect()
+    assert len(seen) == 3
+    for got, want in seen:
+        check(probe, got, want)
+
+
+def test_generators(probe):
+    def leaf():
+        yield probe.capture(), expected()
+        yield probe.capture(), expected()
+
+    def outer():
+        yield from leaf()
+        try:
+            yield probe.capture(), expected()
+        finally:
+            closing.append((probe.capture(), expected()))
+
+    closing = []
+    generator = outer()
+    for _ in range(3):
+        check(probe, *next(generator))
+    generator.close()
+    check(probe, *closing[0])
+
+
+def test_coroutines(probe):
+    seen = []
+
+    async def source():
+        for _ in range(2):
+            seen.append((probe.capture(), expected()))
+            await asyncio.sleep(0)
+            yield
+
+    class Manager:
+        async def __aenter__(self):
+            seen.append((probe.capture(), expected()))
+
+        async def __aexit__(self, *exception):
+            seen.append((probe.capture(), expected()))
+
+    async def leaf():
+        async with Manager():
+            async for _ in source():
+                seen.append((probe.capture(), expected()))
+
+    async def main():
+        await asyncio.gather(leaf(), asyncio.create_task(leaf()))
+
+    asyncio.run(main())
+    assert len(seen) == 12
+    for got, want in seen:
+        check(probe, got, want)
+
+
+def test_imported_modules(probe, tmp_path, monkeypatch):
+    source = "import sys\nboth = sys.probe.capture(), sys.expected()\n"
+    tmp_path.joinpath("captured_at_import.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "probe", probe, raising=False)
+    monkeypatch.setattr(sys, "expected", expected, raising=False)
+    import captured_at_import
+
+    check(probe, *captured_at_import.both)
+    # Python's own import code, whose frames are in no file, is in between.
+    assert any("importlib" in name for _, name, _ in captured_at_import.both[1])
+
+
+def test_while_being_traced(probe):
+    calls = []
+
+    def trace(frame, event, argument):
+        calls.append(event)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        got, want = recurse(3, lambda: (probe.capture(), expected()))
+    finally:
+        sys.settrace(before)
+    check(probe, got, want)
+    assert "line" in calls
+
+
+# ---- names ----
+
+NAMES = {
+    "ascii": "plain",
+    "latin-1": "größe",
+    "two bytes": "Größe_функция_関数",
+    "four bytes": "𐐀_😀",
+    "lone surrogate": "nicht\udcffutf8",
+}
+
+
+@pytest.mark.parametrize("filename", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_names_of_all_kinds(probe, name, filename):
+    namespace = {"probe": probe, "expected": expected}
+    path = f"/tmp/{filename}.py"
+    source = "\n" * 300 + "def f():\n    return probe.capture(), expected()\n"
+    exec(compile(source, path, "exec"), namespace)
+    function = namespace["f"]
+    function.__code__ = function.__code__.replace(co_name=name)
+    got, want = function()
+    assert want[0] == (name, path, 302)
+    check(probe, got, want)
+
+
+def test_very_long_names(probe):
+    for letter in "aß":
+        namespace = {"probe": probe}
+        exec("def f(): return probe.capture()", namespace)
+        function = namespace["f"]
+        function.__code__ = function.__code__.replace(co_name=letter * 5000)
+        name = probe.resolve(function()[0])[0][0]
+        # What needs transcoding is cut, between characters.
+        assert name == letter * (5000 if letter == "a" else 2047)
+
+
+def test_same_stack_same_id(probe):
+    ids = {recurse(5, probe.capture) for _ in range(3)}
+    assert len(ids) == 1
+    count = probe.count()
+    recurse(5, probe.capture)
+    assert recurse(6, probe.capture) not in ids
+    assert probe.count() > count
+
+
+# ---- without the GIL, on other threads ----
+
+
+def test_with_the_gil_released(probe):
+    got, want = recurse(10, lambda: (probe.capture_released(), expected()))
+    check(probe, got, want)
+
+
+def test_a_thread_without_python(probe):
+    assert probe.capture_foreign() == (0, NO_PYTHON)
+
+
+def test_threads_see_their_own_frames(probe):
+    results = {}
+    stop = threading.Event()
+
+    def disturb():
+        while not stop.is_set():
+            for frame in sys._current_frames().values():
+                traceback.extract_stack(frame)
+            gc.collect(0)
+
+    def make(number):
+        namespace = {"probe": probe, "expected": expected}
+        exec(
+            f"def leaf_{number}(n):\n"
+            f"    if n:\n"
+            f"        return leaf_{number}(n - 1)\n"
+            f"    return [(probe.capture_released(), expected()) for _ in '12']\n",
+            namespace,
+        )
+        leaf = namespace[f"leaf_{number}"]
+
+        def run():
+            results[number] = [leaf(number + k % 7) for k in range(200)]
+
+        return run
+
+    disturber = threading.Thread(target=disturb)
+    threads = [threading.Thread(target=make(number)) for number in range(4)]
+    for thread in [disturber, *threads]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stop.set()
+    disturber.join()
+    for number in range(4):
+        assert len(results[number]) == 200
+        for pairs in results[number][:7] + results[number][-7:]:
+            for got, want in pairs:
+                check(probe, got, want)
+
+
+# ---- code objects that come and go ----
+
+
+def test_code_objects_recycled_at_the_same_address(probe):
+    captured = []
+    addresses = set()
+    for i in range(10_000):
+        namespace = {}
+        exec(f"def f{i}(capture):\n{'  #' + chr(10)}  return capture()\n", namespace)
+        function = namespace.pop(f"f{i}")
+        addresses.add(id(function.__code__))
+        captured.append(function(probe.capture)[0])
+        del function, namespace
+    # The test means something only where addresses did come back.
+    assert len(addresses) < 5_000
+    assert len(set(captured)) == 10_000
+    for i in range(0, 10_000, 37):
+        assert probe.resolve(captured[i])[0] == (f"f{i}", "<string>", 3)
+
+
+def test_nothing_is_kept_alive(probe):
+    def function():
+        return probe.capture()
+
+    before = sys.getrefcount(function.__code__), sys.getrefcount(function.__name__)
+    for _ in range(1000):
+        function()
+    after = sys.getrefcount(function.__code__), sys.getrefcount(function.__name__)
+    assert after == before
+
+
+def test_full_tables_are_told(probe):
+    stack, flags, lost = probe.capture_full()
+    assert (stack, flags, lost) == (0, STACK_LOST, 1)
+
+
+# ---- the public way ----
+
+
+def test_unknown_pythons_use_the_public_api(public_probe):
+    assert public_probe.supported() == (0, "for the test")
+    got, want = recurse(10, lambda: (public_probe.capture(), expected()))
+    check(public_probe, got, want)
+
+
+def test_the_public_way_never_waits_for_the_gil(public_probe):
+    assert recurse(3, public_probe.capture_released) == (0, NO_PYTHON)
+    assert public_probe.capture_foreign() == (0, NO_PYTHON)
+
+
+def test_the_public_way_truncates_too(public_probe):
+    got, want = recurse(MAX_FRAMES, lambda: (public_probe.capture(), expected()))
+    frames = public_probe.resolve(got[0])
+    assert frames[:-1] == want[:MAX_FRAMES]
+    assert frames[-1] == ("<truncated>", "", 0)
+
+
+def test_a_walk_that_disagrees_is_not_used(tmp_path):
+    """With public functions that say something else the walk is switched off."""
+    flags = ["-DPROBE_HIDES_FRAMES", "-DPyEval_GetFrame=probe_no_frame"]
+    blind = build(tmp_path, "blindprobe", *flags)
+    supported, reason = blind.supported()
+    assert not supported
+    assert reason
+    assert blind.capture() == (0, NO_PYTHON)
+
+
+# ---- line tables ----
+
+
+def code_objects(code):
+    yield code
+    for constant in code.co_consts:
+        if hasattr(constant, "co_consts"):
+            yield from code_objects(constant)
+
+
+def line_at_each_offset(code):
+    """By co_lines(), which is not how PyCode_Addr2Line finds them."""
+    lines = [-1] * len(code.co_code)
+    for start, end, line in code.co_lines():
+        for offset in range(start, end):
+            lines[offset] = -1 if line is None else line
+    return lines
+
+
+def test_lines_of_the_standard_library(probe):
+    """Each instruction of a third of the standard library's top folder."""
+    folder = os.path.dirname(os.__file__)
+    files = sorted(glob.glob(f"{folder}/*.py"))[::3] + glob.glob(f"{folder}/asyncio/*")
+    minor = sys.version_info.minor
+    checked = 0
+    for path in files:
+        if not path.endswith(".py"):
+            continue
+        for code in code_objects(compile(Path(path).read_bytes(), path, "exec")):
+            lines = line_at_each_offset(code)
+            table, first = code.co_linetable, code.co_firstlineno
+            for offset in range(0, len(code.co_code), 2):
+                got = probe.line(table, first, minor, offset)
+                assert got == lines[offset], (path, code.co_name, offset)
+                assert got == probe.python_line(code, offset)
+                checked += 1
+            assert probe.line(table, first, minor, -2) == first
+    assert checked > 100_000
+
+
+def test_lines_of_unusual_code(probe):
+    far = "def f():\n  return (\n" + "\n" * 5000 + "    g())\n"
+    tangled = "x = [\n  i\n  for i in (\n    1, 2)\n  if i\n]\ntry:\n  y\nexcept E: z\n"
+    for source in (far, tangled, "", "\n" * 70000 + "x\n"):
+        for code in code_objects(compile(source, "<test>", "exec")):
+            for offset, line in enumerate(line_at_each_offset(code)):
+                got = probe.line(
+                    code.co_linetable, code.co_firstlineno, sys.version_info.minor, offset
+                )
+                assert got == line
