@@ -1,0 +1,799 @@
+/* The page: reads its data, joins the views and keeps the state in the address bar.
+ *
+ * Owns every element outside the canvases.  Text from the recording enters the document
+ * through textContent only. */
+"use strict";
+
+(() => {
+  const HASH_DELAY_MS = 250;
+  const TOOLTIP_FRAMES = 10;
+  const LEGEND_LINES = 12;
+  const PEAK_LINES = 100;
+  const DIGEST_LINES = 10;
+  const DRAWN_AT_FIRST = 5000;
+  const THEMES = ["auto", "light", "dark"];
+  const VIEWS = ["timeline", "peak", "state"];
+  const KEYS = [
+    ["1 2 3", "timeline, peak, allocator state"],
+    ["/", "search"],
+    ["← → ↑ ↓", "pan, or move through the list of events"],
+    ["+ −", "zoom (also the wheel; with Shift the height or the lanes)"],
+    ["] [", "on the timeline: taller, flatter"],
+    ["0", "show all (also a double click)"],
+    ["p", "zoom to the peak"],
+    ["Esc", "let go of what is pinned, clear the search"],
+    ["t", "light or dark"],
+    ["?", "this help"],
+  ];
+
+  const { formatBytes, formatCount, formatTime, allocationName } = memlabModel;
+  const byId = (id) => document.getElementById(id);
+
+  let model = null;
+  let device = null;
+  let state = null;
+  let order = null;
+  let found = null;
+  let timeline = null;
+  let events = null;
+  let segments = null;
+  let look = null;
+  let hashTimer = 0;
+
+  /* A new element; the content is text or elements, never markup. */
+  function make(tag, options, ...content) {
+    const element = document.createElement(tag);
+    for (const [key, value] of Object.entries(options ?? {})) {
+      if (key === "class") {
+        element.className = value;
+      }
+      else if (key === "click") {
+        element.addEventListener("click", value);
+      }
+      else {
+        element.setAttribute(key, value);
+      }
+    }
+    element.append(...content);
+    return element;
+  }
+
+  function swatch(color) {
+    const box = make("span", { class: "swatch" });
+    box.style.background = color;
+    return box;
+  }
+
+  function facts(list, rows) {
+    list.replaceChildren(...rows.map(
+      ([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+  }
+
+  function exactBytes(bytes) {
+    return `${formatBytes(bytes)} (${formatCount(bytes)} B)`;
+  }
+
+  /* ---- state ---- */
+
+  function saveState() {
+    clearTimeout(hashTimer);
+    hashTimer = setTimeout(() => {
+      history.replaceState(null, "", memlabQuery.stateHash(state));
+    }, HASH_DELAY_MS);
+  }
+
+  function isDark() {
+    return state.theme === "dark" || (state.theme === "auto"
+      && matchMedia("(prefers-color-scheme: dark)").matches);
+  }
+
+  function applyTheme() {
+    document.documentElement.dataset.theme = isDark() ? "dark" : "light";
+    byId("theme").textContent = `Theme: ${state.theme}`;
+  }
+
+  function pageColors() {
+    const css = getComputedStyle(document.documentElement);
+    const read = (name) => css.getPropertyValue(`--${name}`).trim();
+    const colors = {};
+    for (const name of ["canvas", "grid", "text", "quiet", "line", "rest", "free",
+                        "accent", "bad"]) {
+      colors[name] = read(name);
+    }
+    colors.plate = `${colors.canvas}d9`;
+    colors.gridOver = isDark() ? "rgb(255 255 255 / 10%)" : "rgb(0 0 0 / 9%)";
+    return colors;
+  }
+
+  /* By category where owners are known, else by line: one grey area tells nothing. */
+  function colorKind() {
+    if (state.color !== "") {
+      return state.color;
+    }
+    const known = device.allocs.category.some((category) => category >= 0
+      && !["unknown", "before_recording"].includes(model.categories[category]));
+    return known ? "category" : "line";
+  }
+
+  function refreshLook() {
+    byId("color").value = colorKind();
+    look = memlabColors.look(model, device, colorKind(),
+                             found === null ? null : found.hits, pageColors());
+    timeline.self.look = look;
+    timeline.redraw();
+    showLegend();
+    if (state.view === "state") {
+      showEvent();
+    }
+  }
+
+  /* ---- header ---- */
+
+  function latest(values) {
+    let most = 0;
+    for (const value of values) {
+      most = Math.max(most, value);
+    }
+    return most;
+  }
+
+  function showHeader(about) {
+    byId("title").textContent = about.title;
+    byId("title").title = about.title;
+    document.title = about.title === "" ? "memlab" : `${about.title} · memlab`;
+    const select = byId("device");
+    select.replaceChildren(...model.devices.map((d, i) => make(
+      "option", { value: String(i) },
+      `${model.source ?? "device"} ${d.index}`)));
+    byId("device-label").hidden = model.devices.length < 2;
+  }
+
+  function showFacts() {
+    const { events: all, totals, peak } = device;
+    facts(byId("facts"), [
+      ["Peak allocated", formatBytes(peak.allocated)],
+      ["Peak reserved", formatBytes(latest(totals.reserved))],
+      ["Events", formatCount(all.count)],
+      ["Allocations", formatCount(device.allocs.count)],
+      ["Duration", all.count > 0
+        ? formatTime(all.time[all.count - 1] - all.time[0]) : "0 µs"],
+    ]);
+  }
+
+  function showWarnings(about) {
+    const { losses, ooms } = device;
+    const lines = [...about.notes];
+    if (losses.dropped_events > 0) {
+      lines.push(`${formatCount(losses.dropped_events)} events were never recorded: `
+        + "totals may be wrong from there on.");
+    }
+    if (losses.overwritten_events > 0) {
+      lines.push(`${formatCount(losses.overwritten_events)} older events were overwritten `
+        + "by newer ones: the page starts after them.");
+    }
+    if (losses.lost_stacks > 0) {
+      lines.push(`${formatCount(losses.lost_stacks)} events lost their stack: the table `
+        + "of stacks was full.");
+    }
+    if (ooms.length > 0) {
+      lines.push(ooms.length === 1 ? "The device ran out of memory once."
+        : `The device ran out of memory ${formatCount(ooms.length)} times.`);
+    }
+    if (model.source === "cpu") {
+      lines.push("Recorded from torch's CPU allocator: it has no segments, so nothing is "
+        + "reserved beyond what is allocated.");
+    }
+    byId("warnings").replaceChildren(...lines.map((line) => make("p", {}, line)));
+    byId("warnings").hidden = lines.length === 0;
+  }
+
+  /* ---- inspector and tooltip ---- */
+
+  function stackList(stack, limit) {
+    const frames = memlabModel.stackFrames(model, stack);
+    const items = frames.slice(0, limit).map((frame) => {
+      const { name, file, line } = memlabModel.frameText(model, frame);
+      const at = line > 0 ? `${file}:${line}` : file;
+      return make("li", {}, make("span", { class: "function" }, name), " ",
+                  make("span", { class: "file" }, at));
+    });
+    if (frames.length > limit) {
+      items.push(make("li", {}, `and ${frames.length - limit} more`));
+    }
+    return frames.length === 0
+      ? make("p", {}, "No stack was recorded.")
+      : make("ol", { class: "stack" }, ...items);
+  }
+
+  function when(event) {
+    if (event < 0) {
+      return "before the recording";
+    }
+    if (event >= device.events.count) {
+      return "after the recording";
+    }
+    return `event ${formatCount(event)}, ${formatTime(device.events.time[event])}`;
+  }
+
+  function lifetime(id) {
+    const { start, end } = device.allocs;
+    const { time, count } = device.events;
+    if (start[id] < 0 || end[id] >= count) {
+      return "not known: it reaches beyond the recording";
+    }
+    return `${formatTime(time[end[id]] - time[start[id]])}, `
+      + `${formatCount(end[id] - start[id])} events`;
+  }
+
+  function categoryText(id) {
+    const { category, name } = device.allocs;
+    const text = (model.categories[category[id]] ?? "unknown").replace(/_/g, " ");
+    const owner = model.strings[name[id]];
+    return owner === "" ? text : `${text} ${owner}`;
+  }
+
+  function allocationFacts(id) {
+    const { allocs, events: all } = device;
+    const rows = [
+      ["Block", exactBytes(allocs.exactBytes[id])],
+      ["Requested", exactBytes(allocs.size[id])],
+      ["Category", categoryText(id)],
+      ["Allocated", when(allocs.start[id])],
+      ["Freed", when(allocs.end[id])],
+      ["Lifetime", lifetime(id)],
+      ["Stream", formatCount(allocs.stream[id])],
+    ];
+    if (allocs.requestedAt[id] < allocs.end[id] - 1
+        || (allocs.requestedAt[id] < all.count && allocs.end[id] >= all.count)) {
+      rows.splice(4, 0, ["Free asked for", when(allocs.requestedAt[id])]);
+    }
+    const list = make("dl");
+    for (const [name, value] of rows) {
+      list.append(make("dt", {}, name), make("dd", {}, value));
+    }
+    return list;
+  }
+
+  function allocationActions(id) {
+    const { start, end } = device.allocs;
+    const box = make("div", { class: "actions" });
+    const go = (text, event) => box.append(
+      make("button", { type: "button", click: () => {
+        chooseEvent(event);
+        showView("state");
+      } }, text));
+    if (start[id] >= 0) {
+      go("State when allocated", start[id]);
+    }
+    if (end[id] < device.events.count) {
+      go("State when freed", end[id]);
+    }
+    box.append(make("button", { type: "button", click: () => {
+      showView("timeline");
+      const from = Math.max(0, start[id]);
+      const to = Math.min(device.events.count, end[id]);
+      const { axis } = timeline.self;
+      const x0 = memlabBands.positionOf(axis, from);
+      const x1 = to >= device.events.count
+        ? axis.length : memlabBands.positionOf(axis, to);
+      const margin = (x1 - x0) * 0.2;
+      timeline.setRange(x0 - margin, x1 + margin);
+    } }, "Zoom to lifetime"));
+    return box;
+  }
+
+  function showInspector() {
+    const box = byId("inspector");
+    if (state.pinned >= 0) {
+      inspectAllocation(box, state.pinned);
+    }
+    else if (state.view === "state" && state.event >= 0) {
+      inspectEvent(box, state.event);
+    }
+    else {
+      box.replaceChildren(
+        make("p", {}, "Point at a band or a block to see what allocated it; click to pin "
+          + "it here. Press ? for the keys."),
+        make("h3", {}, "Lines that hold most at the peak"), ...peakDigest());
+    }
+  }
+
+  function inspectAllocation(box, id) {
+    box.replaceChildren(
+      make("h2", {}, allocationName(device.allocs, id)), allocationFacts(id),
+      allocationActions(id), make("h3", {}, "Allocated at, innermost first"),
+      stackList(device.allocs.stack[id], Infinity));
+  }
+
+  function peakDigest() {
+    const { by_line: lines } = device.peak;
+    return lines.frame.slice(0, DIGEST_LINES).map((frame, i) => make(
+      "button", { type: "button", class: "digest", click: () => search(lineWord(frame)) },
+      make("strong", {}, formatBytes(Number(lines.bytes[i]))),
+      make("span", { class: "mono" }, memlabModel.lineText(model, frame))));
+  }
+
+  function inspectEvent(box, event) {
+    const { events: all, allocs, code } = device;
+    const action = all.action[event];
+    const id = allocs.ofEvent[event];
+    const name = memlabModel.eventName(device, event);
+    const parts = [
+      make("h2", {}, `${model.actions[action]} ${name}`),
+      make("p", {}, `event ${formatCount(event)}, ${formatTime(all.time[event])}`)];
+    if (action === code.get("oom")) {
+      parts.push(make("p", {}, `Asked for ${exactBytes(all.size[event])}; the device had `
+        + `${exactBytes(all.addr[event])} free.`));
+    }
+    else if (id < 0) {
+      parts.push(make("p", {}, exactBytes(all.size[event])));
+    }
+    parts.push(make("h3", {}, "Event's stack, innermost first"),
+               stackList(all.stack[event], Infinity));
+    if (id >= 0) {
+      parts.push(make("h3", {}, "Allocation"), allocationFacts(id));
+      if (allocs.stack[id] !== all.stack[event]) {
+        parts.push(make("h3", {}, "Allocated at, innermost first"),
+                   stackList(allocs.stack[id], Infinity));
+      }
+    }
+    box.replaceChildren(...parts);
+  }
+
+  function placeTooltip(pointer, ...content) {
+    const tip = byId("tooltip");
+    tip.replaceChildren(...content);
+    tip.hidden = false;
+    const { offsetWidth, offsetHeight } = tip;
+    const left = pointer.clientX + 16 + offsetWidth > innerWidth
+      ? pointer.clientX - 16 - offsetWidth : pointer.clientX + 16;
+    const top = Math.min(pointer.clientY + 16, innerHeight - offsetHeight - 4);
+    tip.style.left = `${Math.max(4, left)}px`;
+    tip.style.top = `${Math.max(4, top)}px`;
+  }
+
+  function hideTooltip() {
+    byId("tooltip").hidden = true;
+  }
+
+  function allocationTip(pointer, id) {
+    const { allocs } = device;
+    const frames = memlabModel.stackFrames(model, allocs.stack[id]);
+    const lines = frames.slice(0, TOOLTIP_FRAMES).map(
+      (frame) => make("div", { class: "mono" }, memlabModel.lineText(model, frame)));
+    placeTooltip(
+      pointer, make("div", {}, swatch(look.text(id)), make("strong", {},
+        formatBytes(allocs.bytes[id])), ` ${allocationName(allocs, id)}`),
+      make("div", {}, `${categoryText(id)} · ${lifetimeShort(id)}`), ...lines,
+      ...(frames.length === 0 ? [make("div", { class: "mono" }, "no stack")] : []));
+  }
+
+  function lifetimeShort(id) {
+    const { start, end } = device.allocs;
+    const { time, count } = device.events;
+    if (end[id] >= count) {
+      return "never freed";
+    }
+    return start[id] < 0 ? "from before the recording"
+      : `lived ${formatTime(time[end[id]] - time[start[id]])}`;
+  }
+
+  function totalsTip(pointer, event, first) {
+    const { totals } = device;
+    placeTooltip(
+      pointer, ...first, make("div", {}, when(event)),
+      make("div", {}, `active ${formatBytes(totals.active[event])}, allocated `
+        + formatBytes(totals.allocated[event])),
+      make("div", {}, `reserved ${formatBytes(totals.reserved[event])}`));
+  }
+
+  function hoverTimeline(probe, pointer) {
+    if (probe === null) {
+      hideTooltip();
+    }
+    else if (typeof probe.what === "number") {
+      allocationTip(pointer, probe.what);
+    }
+    else {
+      totalsTip(pointer, probe.event, probe.what === "rest"
+        ? [make("div", {}, make("strong", {}, "smaller allocations"))] : []);
+    }
+  }
+
+  function hoverSegments(probe, pointer) {
+    if (probe === null) {
+      hideTooltip();
+    }
+    else if (probe.id >= 0) {
+      allocationTip(pointer, probe.id);
+    }
+    else {
+      segmentTip(probe, pointer);
+    }
+  }
+
+  function segmentTip({ segment, free }, pointer) {
+    const lines = memlabModel.stackFrames(model, segment.stack).slice(0, TOOLTIP_FRAMES)
+      .map((frame) => make("div", { class: "mono" }, memlabModel.lineText(model, frame)));
+    const title = segment.addr === null ? "blocks, end to end"
+      : `segment s${memlabModel.hex(segment.addr)}`;
+    placeTooltip(
+      pointer, make("div", {}, make("strong", {}, free > 0
+        ? `${formatBytes(free)} free` : formatBytes(segment.bytes)), ` ${title}`),
+      make("div", {}, `${formatBytes(segment.bytes)}, ${formatBytes(segment.used)} used by `
+        + `${formatCount(segment.blocks.length)} blocks, stream ${segment.stream}`
+        + (segment.expandable ? ", expandable" : "")), ...lines);
+  }
+
+  function pin(id) {
+    state.pinned = id;
+    timeline.self.pinned = id;
+    timeline.redraw();
+    showInspector();
+    saveState();
+  }
+
+  /* ---- legend and peak ---- */
+
+  function legendItem(color, text, word) {
+    return make("li", {}, make("button", { type: "button", title: `search ${word}`,
+                                           click: () => search(word) },
+                               swatch(color), text));
+  }
+
+  /* A search that finds the allocations of a line. */
+  function lineWord(frame) {
+    if (frame === 0) {
+      return "";
+    }
+    const { name, file, line } = memlabModel.frameText(model, frame);
+    const short = memlabModel.shortFile(file);
+    return short === "" || /\s/.test(short) ? name.split(/\s/)[0] : `${short}:${line}`;
+  }
+
+  function showLegend() {
+    const { allocs } = device;
+    const items = [];
+    if (look.ranks === null) {
+      const present = new Set(allocs.category);
+      model.categories.forEach((name, code) => {
+        if (present.has(code)) {
+          items.push(legendItem(memlabColors.ofCategory(name), name.replace(/_/g, " "),
+                                name));
+        }
+      });
+    }
+    else {
+      for (const [line, rank] of look.ranks) {
+        if (line !== 0 && items.length < LEGEND_LINES) {
+          items.push(legendItem(memlabColors.ofRank(rank),
+                                memlabModel.lineText(model, line), lineWord(line)));
+        }
+      }
+    }
+    const rest = make("li", {}, swatch(look.colors.rest), "smaller allocations");
+    byId("legend").replaceChildren(...items, rest);
+  }
+
+  function peakTable(id, heading, rows, total) {
+    const most = rows.reduce((m, row) => Math.max(m, row.bytes), 1);
+    const body = rows.map((row) => {
+      const bar = make("span", { class: "bar" });
+      bar.style.width = `${(row.bytes / most * 100).toFixed(2)}%`;
+      bar.style.background = row.color;
+      const line = make(
+        "tr", { tabindex: "0", click: () => search(row.word) },
+        make("td", { class: row.mono ? "mono" : "", title: row.title }, row.text),
+        make("td", { class: "number" }, formatBytes(row.bytes)),
+        make("td", { class: "number" }, `${(100 * row.bytes / total).toFixed(1)}%`),
+        make("td", { class: "share" }, bar),
+        make("td", { class: "number" }, formatCount(row.blocks)));
+      line.dataset.bytes = String(row.bytes);
+      line.addEventListener("keydown", (key) => {
+        if (key.key === "Enter") {
+          search(row.word);
+        }
+      });
+      return line;
+    });
+    const head = make("tr", {}, make("th", {}, heading),
+                      make("th", { class: "number" }, "Bytes"),
+                      make("th", { class: "number" }, "Share"),
+                      make("th", { class: "share" }, ""),
+                      make("th", { class: "number" }, "Blocks"));
+    return make("table", { id }, make("thead", {}, head), make("tbody", {}, ...body));
+  }
+
+  function showPeak() {
+    const { peak } = device;
+    const total = Math.max(1, Number(peak.allocated));
+    const lines = peak.by_line.frame.map((frame, i) => {
+      const { name, file, line } = memlabModel.frameText(model, frame);
+      return { text: memlabModel.lineText(model, frame), title: `${file}:${line} ${name}`,
+               bytes: Number(peak.by_line.bytes[i]), blocks: peak.by_line.blocks[i],
+               word: lineWord(frame), mono: true,
+               color: look.colors.accent };
+    });
+    const categories = peak.by_category.category.map((code, i) => {
+      const name = model.categories[code];
+      return { text: name.replace(/_/g, " "), title: name, word: name, mono: false,
+               bytes: Number(peak.by_category.bytes[i]),
+               blocks: peak.by_category.blocks[i], color: memlabColors.ofCategory(name) };
+    });
+    byId("view-peak").replaceChildren(
+      make("h2", {}, `Peak of allocated memory: ${exactBytes(peak.allocated)}`),
+      make("p", {}, `At ${when(peak.event)}; reserved then ${exactBytes(peak.reserved)}, `
+        + `active ${exactBytes(peak.active)}.`),
+      make("h2", {}, "By category"),
+      peakTable("peak-categories", "Category", categories, total),
+      make("h2", {}, "By line"),
+      peakTable("peak-lines", "Line that allocated", lines.slice(0, PEAK_LINES), total),
+      make("p", {}, lines.length > PEAK_LINES
+        ? `and ${formatCount(lines.length - PEAK_LINES)} lines with fewer bytes` : ""));
+  }
+
+  /* ---- detail, search, events ---- */
+
+  function applyDetail(drawn) {
+    state.drawn = drawn;
+    const { count } = device.allocs;
+    const limit = drawn === 0 ? Math.min(count, DRAWN_AT_FIRST) : Math.min(count, drawn);
+    timeline.self.selection = memlabBands.select(device, order, limit);
+    byId("detail").value = String(memlabBands.sliderPosition(limit, count));
+    byId("detail-count").textContent =
+      `${formatCount(limit)} of ${formatCount(count)} drawn`;
+    timeline.redraw();
+  }
+
+  function search(text) {
+    state.search = text;
+    byId("search").value = text;
+    found = memlabQuery.searchAllocations(model, device, text);
+    byId("search-count").textContent = found === null ? ""
+      : `${formatCount(found.count)} found`;
+    refreshLook();
+    listEvents();
+    saveState();
+  }
+
+  function listEvents() {
+    const items = memlabQuery.listEvents(model, device, state.search, state.pairs);
+    events.setItems(items);
+    byId("event-count").textContent =
+      `${formatCount(items.length)} of ${formatCount(device.events.count)} events`;
+  }
+
+  function chooseEvent(event) {
+    state.event = event;
+    pin(-1);
+    timeline.self.marked = event;
+    timeline.redraw();
+    if (state.view === "state") {
+      showEvent();
+    }
+    saveState();
+  }
+
+  function showEvent() {
+    const { totals } = device;
+    const { event } = state;
+    events.select(event);
+    segments.show(device, event, look, state.pinned);
+    const summary = byId("state-summary");
+    const values = ["allocated", "active", "reserved"].map(
+      (name) => [name, event < 0 ? 0 : totals[name][event]]);
+    summary.textContent = event < 0 ? "This device has no events."
+      : `After event ${formatCount(event)}: `
+      + values.map(([name, bytes]) => `${formatBytes(bytes)} ${name}`).join(", ")
+      + ` in ${formatCount(segments.self.segments.length)} segments`;
+    summary.title = values.map(([name, bytes]) => `${formatCount(bytes)} B ${name}`)
+      .join(", ");
+    showInspector();
+  }
+
+  function pickSegment(probe) {
+    pin(probe !== null ? probe.id : -1);
+    showEvent();
+  }
+
+  /* ---- views ---- */
+
+  function showView(view) {
+    state.view = VIEWS.includes(view) ? view : "timeline";
+    for (const name of VIEWS) {
+      const chosen = name === state.view;
+      byId(`view-${name}`).hidden = !chosen;
+      byId(`tab-${name}`).setAttribute("aria-selected", String(chosen));
+      byId(`tab-${name}`).tabIndex = chosen ? 0 : -1;
+    }
+    byId("inspector").hidden = state.view === "peak";
+    hideTooltip();
+    if (state.view === "state") {
+      if (state.event < 0 && device.events.count > 0) {
+        state.event = Math.max(0, device.peak.event);
+      }
+      listEvents();
+      showEvent();
+    }
+    else if (state.view === "timeline") {
+      timeline.redraw();
+    }
+    showInspector();
+    saveState();
+  }
+
+  function zoomToPeak() {
+    showView("timeline");
+    timeline.showEvent(device.peak.event, 0.1);
+  }
+
+  function showDevice(index, about) {
+    device = model.devices[index] ?? model.devices[0];
+    state.device = model.devices.indexOf(device);
+    byId("device").value = String(state.device);
+    order = memlabBands.sizeOrder(device.allocs);
+    timeline.setDevice(device, state.axis);
+    found = memlabQuery.searchAllocations(model, device, state.search);
+    applyDetail(state.drawn);
+    refreshLook();
+    showFacts();
+    showWarnings(about);
+    showPeak();
+  }
+
+  function restoreState() {
+    const { x0, x1, y1, pinned, event } = state;
+    byId("axis").value = state.axis;
+    byId("pairs").checked = state.pairs;
+    if (y1 > 0) {
+      timeline.setHeights(0, y1);
+    }
+    if (x1 > x0) {
+      timeline.setRange(x0, x1);
+    }
+    state.event = event < device.events.count ? Math.trunc(event) : -1;
+    timeline.self.marked = state.event;
+    state.pinned = pinned < device.allocs.count ? Math.trunc(pinned) : -1;
+    timeline.self.pinned = state.pinned;
+    search(state.search);
+    showView(state.view);
+  }
+
+  function onKey(key) {
+    if (key.ctrlKey || key.metaKey || key.altKey) {
+      return;
+    }
+    const typing = key.target instanceof HTMLInputElement && key.target.type === "search";
+    if (key.key === "Escape") {
+      if (typing) {
+        key.target.blur();
+      }
+      search("");
+      pin(-1);
+      return;
+    }
+    if (typing || byId("help").open) {
+      return;
+    }
+    const actions = {
+      1: () => showView("timeline"),
+      2: () => showView("peak"),
+      3: () => showView("state"),
+      "/": () => byId("search").focus(),
+      p: zoomToPeak,
+      t: nextTheme,
+      "?": () => byId("help").showModal(),
+    };
+    if (Object.hasOwn(actions, key.key)) {
+      key.preventDefault();
+      actions[key.key]();
+    }
+  }
+
+  function nextTheme() {
+    state.theme = THEMES[(THEMES.indexOf(state.theme) + 1) % THEMES.length];
+    applyTheme();
+    refreshLook();
+    showPeak();
+    saveState();
+  }
+
+  function wire(about) {
+    for (const view of VIEWS) {
+      byId(`tab-${view}`).addEventListener("click", () => showView(view));
+    }
+    byId("tabs").addEventListener("keydown", (key) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[key.key];
+      if (by !== undefined) {
+        const next = VIEWS[(VIEWS.indexOf(state.view) + by + VIEWS.length) % VIEWS.length];
+        showView(next);
+        byId(`tab-${next}`).focus();
+      }
+    });
+    byId("device").addEventListener("change", (change) => {
+      state.pinned = -1;
+      state.event = -1;
+      state.drawn = 0;
+      showDevice(Number(change.target.value), about);
+      showView(state.view);
+    });
+    byId("axis").addEventListener("change", (change) => {
+      state.axis = change.target.value;
+      timeline.setAxis(state.axis);
+    });
+    byId("color").addEventListener("change", (change) => {
+      state.color = change.target.value;
+      refreshLook();
+      saveState();
+    });
+    byId("detail").addEventListener("input", (input) => {
+      applyDetail(memlabBands.drawnLimit(Number(input.target.value),
+                                         device.allocs.count));
+      saveState();
+    });
+    byId("search").addEventListener("input", (input) => search(input.target.value));
+    byId("pairs").addEventListener("change", (change) => {
+      state.pairs = change.target.checked;
+      listEvents();
+      events.select(state.event);
+      saveState();
+    });
+    byId("zoom-all").addEventListener("click", () => timeline.showAll());
+    byId("zoom-peak").addEventListener("click", zoomToPeak);
+    byId("theme").addEventListener("click", nextTheme);
+    byId("help-open").addEventListener("click", () => byId("help").showModal());
+    byId("help-close").addEventListener("click", () => byId("help").close());
+    byId("help-keys").append(...KEYS.map(([keys, text]) => make(
+      "tr", {}, make("td", {}, ...keys.split(" ").flatMap((k) => [make("kbd", {}, k), " "])),
+      make("td", {}, text))));
+    document.addEventListener("keydown", onKey);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      applyTheme();
+      refreshLook();
+    });
+  }
+
+  function start() {
+    const about = JSON.parse(byId("memlab-about").textContent);
+    state = memlabQuery.parseState(location.hash);
+    applyTheme();
+    model = memlabModel.build(JSON.parse(byId("memlab-data").textContent));
+    showHeader(about);
+    if (model.devices.length === 0) {
+      fail("This recording holds no device.");
+      return;
+    }
+    timeline = memlabTimeline.create(byId("timeline"), {
+      range: ({ x0, x1, y1 }) => {
+        Object.assign(state, { x0, x1, y1 });
+        saveState();
+      },
+      hover: hoverTimeline,
+      pick: (probe) => pin(probe !== null && typeof probe.what === "number"
+        ? probe.what : -1),
+    });
+    events = memlabState.createList(
+      byId("event-list"), (event) => memlabState.eventRow(model, device, event),
+      chooseEvent);
+    segments = memlabState.createSegments(byId("segments"), {
+      hover: hoverSegments, pick: pickSegment });
+    wire(about);
+    showDevice(state.device, about);
+    restoreState();
+    timeline.draw();
+    document.documentElement.dataset.ready = "1";
+  }
+
+  function fail(text) {
+    byId("warnings").replaceChildren(make("p", {}, text));
+    byId("warnings").hidden = false;
+    document.documentElement.dataset.failed = "1";
+  }
+
+  try {
+    start();
+  }
+  catch (error) {
+    fail(`This page cannot show its data: ${error.message}`);
+  }
+})();
