@@ -89,18 +89,14 @@ def _find_torch():
 
 
 def _source_dirs():
-    """The folders of the bridge's sources and of memlab.h: memlab/_bridge_src has both
-    in an installed package, csrc/torch and csrc/core in the repository."""
-    repository = _PACKAGE.parent / "csrc"
-    if (repository / "torch" / "bridge.h").is_file():
-        return repository / "torch", repository / "core"
-    shipped = _PACKAGE / "_bridge_src"
-    if not (shipped / "bridge.h").is_file():
-        raise _error(
-            f"memlab's package lacks the sources of its bridge ({shipped}): reinstall "
-            "memlab"
-        )
-    return shipped, shipped
+    """The folders of the bridge's sources and of memlab.h: the repository's csrc, or its
+    copy in an installed package."""
+    for base in (_PACKAGE.parent / "csrc", _PACKAGE / "_bridge_src"):
+        if (base / "torch" / "bridge.h").is_file():
+            return base / "torch", base / "core"
+    raise _error(
+        f"memlab's package lacks the sources of its bridge ({base}): reinstall memlab"
+    )
 
 
 def sources(torch_build):
@@ -229,7 +225,6 @@ def compile_command(sources, output, torch):
         "-Wall",
         "-Wextra",
         *defines,
-        *[f"-I{folder}" for folder in _source_dirs()],
         "-isystem",
         python_include,
     ]

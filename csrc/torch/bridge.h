@@ -5,7 +5,7 @@
 #ifndef ML_BRIDGE_H
 #define ML_BRIDGE_H
 
-#include "memlab.h"
+#include "../core/memlab.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -65,9 +65,11 @@ void ml_cpu_count(ml_cpu_counters *out);
 /* cuda.cpp, only where torch is built for CUDA. */
 const ml_source *ml_cuda_source(const ml_api *api);
 void ml_cuda_forked(void);
+/* What to call when CUDA is out of memory; NULL: nothing. */
 void ml_cuda_set_oom_hook(ml_oom_hook hook);
-/* Attaches to the allocator of an initialised CUDA runtime. */
-int ml_cuda_attach_now(void);
+/* Has torch call the hook from now on.  ML_ESTATE: CUDA is not initialised yet. */
+int ml_cuda_observe_oom(void);
+/* A sentence about this thread's last failure in cuda.cpp. */
 const char *ml_cuda_error(void);
 
 /* tracker.cpp: the callback itself, alone in its object so that its symbols prove what
@@ -78,10 +80,6 @@ void ml_tracker_set_devices(int count);
 /* Between these two, SNAPSHOT events of this thread number the devices from 0. */
 void ml_tracker_walk_begin(void);
 void ml_tracker_walk_end(void);
-
-/* module.cpp: has torch.cuda call ml_cuda_attach_now() once it initialises CUDA. Takes
- * the GIL. */
-int ml_bridge_queue_attach(void);
 
 #ifdef __cplusplus
 }

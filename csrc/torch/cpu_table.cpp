@@ -8,7 +8,7 @@
 
 #include <sys/mman.h>
 
-#include "memlab.h"
+#include "../core/memlab.h"
 
 namespace {
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/ApproximateClock.h>
@@ -25,21 +26,18 @@ namespace caching = c10::cuda::CUDACachingAllocator;
 /* torch's roundup_power2_divisions: one for each power of two from 1 MiB to 32 GiB. */
 constexpr size_t division_count = 16;
 
-enum attach_state { DETACHED, ATTACHING, ATTACHED };
-
-std::atomic<int> attached{DETACHED};
+/* c10 has no way to detach, so each is done once a process. */
+std::atomic<bool> tracking{false};
+std::atomic<bool> observing{false};
 std::atomic<ml_oom_hook> oom_hook{nullptr};
-/* This thread's last failure, else the last of any thread: an attach that was queued
- * fails on the thread that initialises CUDA.  Only static texts are shared. */
-thread_local const char *failure;
+/* This thread's last failure: a static text or failure_text. */
+thread_local const char *failure = "";
 thread_local char failure_text[512];
-std::atomic<const char *> shared_failure{""};
 
 int
 fail(int error, const char *text) noexcept
 {
     failure = text;
-    shared_failure.store(text, std::memory_order_relaxed);
     return error;
 }
 
@@ -47,8 +45,7 @@ int
 fail_exception(const char *what) noexcept
 {
     std::snprintf(failure_text, sizeof failure_text, "torch's CUDA allocator: %s", what);
-    failure = failure_text;
-    return ML_ESOURCE;
+    return fail(ML_ESOURCE, failure_text);
 }
 
 /* Runs CALL, which returns 0 or a negative error, and turns exceptions into errors. */
@@ -119,31 +116,34 @@ device_count(void *)
     return count < ML_DEVICE_MAX ? count : ML_DEVICE_MAX;
 }
 
+/* Does ONCE, guarded by DONE, if torch's allocator can and is ready.  c10 accepts trackers
+ * and observers before CUDA is initialised and never calls them. */
+template <class Once>
+int
+attach_once(std::atomic<bool> &done, Once &&once)
+{
+    return guarded([&] {
+        int result = check_backend();
+        if (result == 0 && !initialized()) {
+            result = fail(ML_ESTATE, "CUDA is not initialised yet");
+        }
+        if (result == 0 && !done.exchange(true)) {
+            once();
+        }
+        return result;
+    });
+}
+
+/* Before CUDA is initialised there is nothing to attach to and device_count() is 0: the
+ * recorder attaches again when it is told that there are devices. */
 int
 attach(void *)
 {
-    if (attached.load(std::memory_order_acquire) == ATTACHED) {
-        return 0;
-    }
-    bool ready = false;
-    const int result = guarded([&] {
-        const int backend = check_backend();
-        if (backend == 0) {
-            ready = initialized();
-        }
-        return backend;
+    const int result = attach_once(tracking, [] {
+        ml_tracker_set_devices(c10::cuda::device_count());
+        caching::attachAllocatorTraceTracker(ml_tracker_call);
     });
-    if (result != 0) {
-        return result;
-    }
-    if (ready) {
-        return ml_cuda_attach_now();
-    }
-    if (ml_bridge_queue_attach() != 0) {
-        return fail(ML_ESOURCE, "torch.cuda refused to queue a call for the time when "
-                                "CUDA is initialised");
-    }
-    return 0;
+    return result == ML_ESTATE ? 0 : result;
 }
 
 void
@@ -152,19 +152,19 @@ enable(void *, int enabled)
     ml_tracker_listen(enabled);
 }
 
-/* c10's snapshot, without its copy of torch's own trace where this version can leave it
- * out. */
+/* c10's snapshot.  Copying torch's own trace is the slow part of it, and brings the
+ * annotations: left out where this version can and nobody WANTS_ANNOTATIONS. */
 template <class Allocator>
 auto
-take_snapshot(Allocator *allocator, int)
-    -> decltype(allocator->snapshot({0, 0}, false))
+take_snapshot(Allocator *allocator, bool wants_annotations, int)
+    -> decltype(allocator->snapshot({0, 0}, true))
 {
-    return allocator->snapshot({0, 0}, false);
+    return allocator->snapshot({0, 0}, wants_annotations);
 }
 
 template <class Allocator>
 auto
-take_snapshot(Allocator *allocator, long) -> decltype(allocator->snapshot())
+take_snapshot(Allocator *allocator, bool, long) -> decltype(allocator->snapshot())
 {
     return allocator->snapshot();
 }
@@ -272,15 +272,16 @@ uint64_t
 ticks_of_microseconds(int64_t microseconds)
 {
     const uint64_t now = static_cast<uint64_t>(c10::getApproximateTime());
-    const uint64_t span = 1000000000u; /* a third of a second or so */
-    uint64_t points[2] = {now - span, now};
+    /* Forward, because c10 converts what lies before its first measurement to 0. */
+    const uint64_t span = uint64_t{1} << 40;
+    uint64_t points[2] = {now, now + span};
     if (ml_clock_unix_ns(points, sizeof points[0], 2) != 0 || points[1] <= points[0]) {
         return 0;
     }
-    const double per_ns = static_cast<double>(span) /
-        static_cast<double>(points[1] - points[0]);
+    const double per_ns =
+        static_cast<double>(span) / static_cast<double>(points[1] - points[0]);
     /* The middle of the microsecond, so that truncation finds it again. */
-    const int64_t ns = microseconds * 1000 + 500 - static_cast<int64_t>(points[1]);
+    const int64_t ns = microseconds * 1000 + 500 - static_cast<int64_t>(points[0]);
     return now + static_cast<uint64_t>(
                      static_cast<int64_t>(static_cast<double>(ns) * per_ns));
 }
@@ -359,12 +360,17 @@ walk(void *, const ml_walk_visitor *visitor)
                 ml_tracker_walk_end();
             }
         };
-        const auto snapshot = [] {
+        /* torch keeps annotations only while its own history is on. */
+        const bool wants_annotations =
+            visitor->annotation != nullptr && caching::get()->isHistoryEnabled();
+        const auto snapshot = [&] {
             const walk_end at_exit;
-            return take_snapshot(caching::get(), 0);
+            return take_snapshot(caching::get(), wants_annotations, 0);
         }();
-        result = visit_settings(visitor, snapshot.config_metadata);
-        if (result == 0) {
+        if (visitor->setting != nullptr) {
+            result = visit_settings(visitor, snapshot.config_metadata);
+        }
+        if (result == 0 && wants_annotations) {
             result = visit_annotations(visitor, snapshot.external_annotations);
         }
         size_t next_block[ML_DEVICE_MAX] = {};
@@ -437,7 +443,7 @@ unix_ns(void *, uint64_t *ticks, size_t stride_bytes, size_t count)
 const char *
 error(void *)
 {
-    return failure != nullptr ? failure : shared_failure.load(std::memory_order_relaxed);
+    return failure;
 }
 
 const ml_source source = {sizeof(ml_source),
@@ -484,28 +490,10 @@ ml_cuda_set_oom_hook(ml_oom_hook hook)
 }
 
 int
-ml_cuda_attach_now(void)
+ml_cuda_observe_oom(void)
 {
-    int expected = DETACHED;
-    if (!attached.compare_exchange_strong(expected, ATTACHING)) {
-        return 0;
-    }
-    const int result = guarded([] {
-        const int backend = check_backend();
-        if (backend != 0) {
-            return backend;
-        }
-        if (!initialized()) {
-            /* c10 would accept the tracker and never call it. */
-            return fail(ML_ESTATE, "CUDA is not initialised yet");
-        }
-        ml_tracker_set_devices(c10::cuda::device_count());
-        caching::attachAllocatorTraceTracker(ml_tracker_call);
-        caching::attachOutOfMemoryObserver(on_out_of_memory);
-        return 0;
-    });
-    attached.store(result == 0 ? ATTACHED : DETACHED, std::memory_order_release);
-    return result;
+    return attach_once(observing,
+                       [] { caching::attachOutOfMemoryObserver(on_out_of_memory); });
 }
 
 } /* extern "C" */

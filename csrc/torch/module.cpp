@@ -17,8 +17,8 @@ namespace {
 /* Process-wide, as the hooks inside torch are; guarded by the GIL. */
 bool registered;
 #ifdef MEMLAB_WITH_CUDA
-bool attach_queued;
 PyObject *oom_callback; /* owned; NULL where none is set */
+bool oom_observer_queued;
 #endif
 
 void
@@ -163,62 +163,28 @@ run_oom_callback(int64_t device, uint64_t alloc_bytes, uint64_t total_bytes,
     running = false;
 }
 
-PyDoc_STRVAR(set_oom_callback_doc,
-             "set_oom_callback($module, callback, /)\n--\n\n"
-             "Call callback(device, alloc_bytes, total_bytes, free_bytes) when CUDA is\n"
-             "out of memory, before torch raises; None calls nothing.\n\n"
-             "All four are int.  An exception in it is written to stderr and dropped.");
-
-PyObject *
-set_oom_callback(PyObject *, PyObject *callback)
-{
-    if (callback != Py_None && !PyCallable_Check(callback)) {
-        PyErr_SetString(PyExc_TypeError, "callback must be callable or None");
-        return nullptr;
-    }
-    PyObject *old = oom_callback;
-    oom_callback = callback == Py_None ? nullptr : Py_NewRef(callback);
-    ml_cuda_set_oom_hook(oom_callback != nullptr ? run_oom_callback : nullptr);
-    Py_XDECREF(old);
-    Py_RETURN_NONE;
-}
-
-int
-attach_and_tell()
-{
-    if (ml_cuda_attach_now() != 0) {
-        return PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
-                                "memlab records no CUDA memory: %s", ml_cuda_error());
-    }
-    /* Recordings that were started before there was a device begin now. */
-    PyObject *core = PyImport_ImportModule("memlab._core");
-    PyObject *answer =
-        core != nullptr ? PyObject_CallMethod(core, "ready", "s", "cuda") : nullptr;
-    Py_XDECREF(core);
-    Py_XDECREF(answer);
-    return answer != nullptr ? 0 : -1;
-}
-
 /* torch.cuda calls this while it initialises; an exception here would become the
  * program's failure to use CUDA, so trouble is only told. */
 PyObject *
-attach_now(PyObject *, PyObject *)
+observe_oom(PyObject *, PyObject *)
 {
-    if (attach_and_tell() < 0) {
+    if (ml_cuda_observe_oom() != 0 &&
+        PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "memlab: %s", ml_cuda_error()) < 0) {
         PyErr_WriteUnraisable(nullptr);
     }
     Py_RETURN_NONE;
 }
 
-PyMethodDef attach_now_def = {"_attach_cuda", attach_now, METH_NOARGS, nullptr};
+PyMethodDef observe_oom_def = {"_observe_oom", observe_oom, METH_NOARGS, nullptr};
 
+/* Has torch.cuda call observe_oom() when it initialises, which memlab never does. */
 int
-queue_attach()
+queue_oom_observer()
 {
     int result = -1;
     PyObject *cuda = PyImport_ImportModule("torch.cuda");
     PyObject *function =
-        cuda != nullptr ? PyCFunction_New(&attach_now_def, nullptr) : nullptr;
+        cuda != nullptr ? PyCFunction_New(&observe_oom_def, nullptr) : nullptr;
     if (function != nullptr) {
         PyObject *answer = PyObject_CallMethod(cuda, "_lazy_call", "O", function);
         if (answer != nullptr) {
@@ -229,6 +195,49 @@ queue_attach()
     Py_XDECREF(function);
     Py_XDECREF(cuda);
     return result;
+}
+
+int
+start_oom_observer()
+{
+    const int result = ml_cuda_observe_oom();
+    if (result == 0 || (result == ML_ESTATE && oom_observer_queued)) {
+        return 0;
+    }
+    if (result == ML_ESTATE) {
+        if (queue_oom_observer() < 0) {
+            return -1;
+        }
+        oom_observer_queued = true;
+        return 0;
+    }
+    PyErr_SetString(PyExc_RuntimeError, ml_cuda_error());
+    return -1;
+}
+
+PyDoc_STRVAR(set_oom_callback_doc,
+             "set_oom_callback($module, callback, /)\n--\n\n"
+             "Call callback(device, alloc_bytes, total_bytes, free_bytes) when CUDA is\n"
+             "out of memory, before torch raises; None calls nothing.\n\n"
+             "All four are int.  An exception in it is written to stderr and dropped.\n"
+             "Does not initialise CUDA.  Raises RuntimeError where torch's current\n"
+             "allocator has no such call.");
+
+PyObject *
+set_oom_callback(PyObject *, PyObject *callback)
+{
+    if (callback != Py_None && !PyCallable_Check(callback)) {
+        PyErr_SetString(PyExc_TypeError, "callback must be callable or None");
+        return nullptr;
+    }
+    if (callback != Py_None && start_oom_observer() < 0) {
+        return nullptr;
+    }
+    PyObject *old = oom_callback;
+    oom_callback = callback == Py_None ? nullptr : Py_NewRef(callback);
+    ml_cuda_set_oom_hook(oom_callback != nullptr ? run_oom_callback : nullptr);
+    Py_XDECREF(old);
+    Py_RETURN_NONE;
 }
 
 #endif /* MEMLAB_WITH_CUDA */
@@ -293,24 +302,6 @@ PyModuleDef definition = {
 };
 
 } // namespace
-
-#ifdef MEMLAB_WITH_CUDA
-int
-ml_bridge_queue_attach(void)
-{
-    const PyGILState_STATE state = PyGILState_Ensure();
-    int result = 0;
-    if (!attach_queued) {
-        result = queue_attach();
-        if (result != 0) {
-            PyErr_Clear();
-        }
-        attach_queued = result == 0;
-    }
-    PyGILState_Release(state);
-    return result;
-}
-#endif
 
 PyMODINIT_FUNC
 PyInit__torch(void)
