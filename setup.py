@@ -50,7 +50,7 @@ def mode_flags():
     if flag("MEMLAB_DEBUG"):
         flags = ["-O0", "-g3", "-UNDEBUG", "-DML_DEBUG=3"]
     else:
-        flags = ["-O2"]
+        flags = ["-O2", "-DNDEBUG"]
     if flag("MEMLAB_WERROR"):
         flags.append("-Werror")
     return flags

@@ -1,0 +1,317 @@
+/* The module memlab._core: its state, its functions, and the capsule through which
+ * sources of events register.  Types live in files of their own. */
+#include "state.h"
+
+#include <string.h>
+
+#include "../core/recorder.h"
+#include "../core/unpickle.h"
+#include "frames.h"
+#include "load.h"
+#include "native.h"
+#include "owners.h"
+
+PyMODINIT_FUNC PyInit__core(void);
+
+ml_state *
+ml_state_of(PyTypeObject *type)
+{
+    PyObject *module = PyType_GetModuleByDef(type, &ml_core_module);
+    return PyModule_GetState(module);
+}
+
+PyObject *
+ml_py_raise(ml_state *state, int error, const char *text)
+{
+    if (text == NULL) {
+        text = ml_recorder_error();
+    }
+    PyObject *type = state->error;
+    if (error == ML_ENOMEM) {
+        type = PyExc_MemoryError;
+    }
+    else if (error == ML_EINVALID) {
+        type = PyExc_ValueError;
+    }
+    else if (error == ML_EFORMAT || error == ML_EUNSAFE || error == ML_ELIMIT) {
+        type = state->snapshot_error;
+    }
+    PyErr_SetString(type, text);
+    return NULL;
+}
+
+int
+ml_py_set(PyObject *dict, const char *key, PyObject *value)
+{
+    if (value == NULL) {
+        return -1;
+    }
+    int result = PyDict_SetItemString(dict, key, value);
+    Py_DECREF(value);
+    return result;
+}
+
+/* ---- Functions ---- */
+
+PyDoc_STRVAR(load_doc,
+"load($module, data, /)\n--\n\n"
+"The plain data in a pickle, built without importing or calling anything.\n\n"
+"data is a bytes-like object. Raises memlab.SnapshotError for anything but plain data.");
+
+static PyObject *
+core_load(PyObject *module, PyObject *data)
+{
+    ml_state *state = PyModule_GetState(module);
+    return ml_py_load(data, state->snapshot_error);
+}
+
+static const ml_source *
+source_named(ml_state *state, const char *name)
+{
+    const ml_source *source = ml_recorder_source(name);
+    if (source == NULL) {
+        PyErr_Format(state->error,
+                     "no source of events named '%s' here; memlab.backends() says why",
+                     name);
+    }
+    return source;
+}
+
+PyDoc_STRVAR(stats_doc,
+"stats($module, source, device, /)\n--\n\n"
+"The recorder's own counters of one device, as a dict of integers.\n\n"
+"Keys: events, dropped_events, lost_stacks, inconsistencies, and in bytes\n"
+"allocated_bytes, active_bytes, requested_bytes, reserved_bytes, each also with\n"
+"_peak since recording began. Raises ValueError where nothing was recorded.");
+
+static PyObject *
+core_stats(PyObject *module, PyObject *args)
+{
+    ml_state *state = PyModule_GetState(module);
+    const char *name;
+    int device;
+    if (!PyArg_ParseTuple(args, "si:stats", &name, &device)) {
+        return NULL;
+    }
+    const ml_source *source = source_named(state, name);
+    if (source == NULL) {
+        return NULL;
+    }
+    ml_recorder_stats stats;
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_recorder_stats_of(source, device, &stats);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        return ml_py_raise(state, result, NULL);
+    }
+    PyObject *dict = PyDict_New();
+    if (dict == NULL) {
+        return NULL;
+    }
+    if (ml_py_set(dict, "events", PyLong_FromUnsignedLongLong(stats.events)) < 0 ||
+        ml_py_set(dict, "dropped_events",
+                  PyLong_FromUnsignedLongLong(stats.dropped_events)) < 0 ||
+        ml_py_set(dict, "lost_stacks",
+                  PyLong_FromUnsignedLongLong(stats.lost_stacks)) < 0 ||
+        ml_py_set(dict, "inconsistencies",
+                  PyLong_FromUnsignedLongLong(stats.inconsistencies)) < 0) {
+        goto fail;
+    }
+#define XX(name) \
+    if (ml_py_set(dict, #name "_bytes", \
+                  PyLong_FromUnsignedLongLong(stats.current.name)) < 0 || \
+        ml_py_set(dict, #name "_bytes_peak", \
+                  PyLong_FromUnsignedLongLong(stats.peak.name)) < 0) { \
+        goto fail; \
+    }
+    ML_TOTALS(XX)
+#undef XX
+    return dict;
+fail:
+    Py_DECREF(dict);
+    return NULL;
+}
+
+PyDoc_STRVAR(ready_doc,
+"ready($module, source, /)\n--\n\n"
+"Tells the recorder that the devices of a source exist now, so that recordings which\n"
+"wait for them begin. Raises memlab.Error where they cannot.");
+
+static PyObject *
+core_ready(PyObject *module, PyObject *arg)
+{
+    ml_state *state = PyModule_GetState(module);
+    const char *name = PyUnicode_AsUTF8(arg);
+    const ml_source *source = name != NULL ? source_named(state, name) : NULL;
+    if (source == NULL) {
+        return NULL;
+    }
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_recorder_ready(source);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        return ml_py_raise(state, result, NULL);
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(has_source_doc,
+"has_source($module, name, /)\n--\n\n"
+"Whether a source of events of that name is registered.");
+
+static PyObject *
+core_has_source(PyObject *Py_UNUSED(module), PyObject *arg)
+{
+    const char *name = PyUnicode_AsUTF8(arg);
+    if (name == NULL) {
+        return NULL;
+    }
+    return PyBool_FromLong(ml_recorder_source(name) != NULL);
+}
+
+PyDoc_STRVAR(stack_capture_doc,
+"stack_capture($module, /)\n--\n\n"
+"(mode, reason): how Python stacks are captured. mode is 'direct' (without the GIL) or\n"
+"'public' (only by threads that hold the GIL), reason is why not 'direct', or ''.");
+
+static PyObject *
+core_stack_capture(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    const char *reason = "";
+    bool direct = ml_frames_supported(&reason);
+    return Py_BuildValue("ss", direct ? "direct" : "public", direct ? "" : reason);
+}
+
+static PyMethodDef functions[] = {
+    {"load", core_load, METH_O, load_doc},
+    {"stats", core_stats, METH_VARARGS, stats_doc},
+    {"ready", core_ready, METH_O, ready_doc},
+    {"has_source", core_has_source, METH_O, has_source_doc},
+    {"stack_capture", core_stack_capture, METH_NOARGS, stack_capture_doc},
+    {"write_file", ml_write_file, METH_VARARGS, ml_write_file_doc},
+    {"use_native_stacks", ml_native_use, METH_O, ml_native_use_doc},
+    {"tag_tensors", (PyCFunction)(void (*)(void))ml_owners_tag, METH_VARARGS,
+     ml_owners_tag_doc},
+    {"tag_owners", ml_owners_scan, METH_VARARGS, ml_owners_scan_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+/* ---- The module ---- */
+
+static const ml_api api = {
+    .size = sizeof(ml_api),
+    .version = ML_ABI_VERSION,
+    .register_source = ml_recorder_add_source,
+    .record = ml_recorder_record,
+    .enabled = ml_recorder_enabled,
+};
+
+static int
+add_type(PyObject *module, const char *name, PyObject **slot, PyObject *type)
+{
+    if (type == NULL) {
+        return -1;
+    }
+    *slot = type;
+    return PyModule_AddObjectRef(module, name, type);
+}
+
+static int
+core_exec(PyObject *module)
+{
+    ml_state *state = PyModule_GetState(module);
+    PyObject *errors = PyImport_ImportModule("memlab._errors");
+    if (errors == NULL) {
+        return -1;
+    }
+    state->error = PyObject_GetAttrString(errors, "Error");
+    state->snapshot_error = PyObject_GetAttrString(errors, "SnapshotError");
+    Py_DECREF(errors);
+    if (state->error == NULL || state->snapshot_error == NULL) {
+        return -1;
+    }
+    if (ml_recorder_init(ml_frames_capture) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    /* What the check finds decides how stacks are captured; it never stops the import. */
+    ml_frames_self_check();
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    if (add_type(module, "Recording", &state->recording_type,
+                 ml_recording_type_new(module)) < 0 ||
+        add_type(module, "MemorySnapshot", &state->snapshot_type,
+                 ml_snapshot_type_new(module)) < 0 ||
+        add_type(module, "Script", &state->script_type, ml_script_type_new(module)) < 0) {
+        return -1;
+    }
+    if (PyModule_AddIntConstant(module, "EVENT_BYTES", sizeof(ml_event)) < 0) {
+        return -1;
+    }
+    /* The table is constant data behind a capsule, which has no const. */
+    PyObject *capsule = PyCapsule_New((void *)(uintptr_t)&api, ML_API_CAPSULE, NULL);
+    if (capsule == NULL) {
+        return -1;
+    }
+    int result = PyModule_AddObjectRef(module, "_api", capsule);
+    Py_DECREF(capsule);
+    return result;
+}
+
+static int
+core_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    ml_state *state = PyModule_GetState(module);
+#define XX(name) Py_VISIT(state->name);
+    ML_STATE_OBJECTS(XX)
+#undef XX
+    return 0;
+}
+
+static int
+core_clear(PyObject *module)
+{
+    ml_state *state = PyModule_GetState(module);
+#define XX(name) Py_CLEAR(state->name);
+    ML_STATE_OBJECTS(XX)
+#undef XX
+    return 0;
+}
+
+static void
+core_free(void *module)
+{
+    core_clear(module);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, core_exec},
+#ifdef Py_mod_multiple_interpreters
+    /* The recorder is for the process, as torch's trackers are. */
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+PyDoc_STRVAR(module_doc, "The C core of memlab.");
+
+struct PyModuleDef ml_core_module = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "memlab._core",
+    .m_doc = module_doc,
+    .m_size = sizeof(ml_state),
+    .m_methods = functions,
+    .m_slots = slots,
+    .m_traverse = core_traverse,
+    .m_clear = core_clear,
+    .m_free = core_free,
+};
+
+PyMODINIT_FUNC
+PyInit__core(void)
+{
+    return PyModuleDef_Init(&ml_core_module);
+}

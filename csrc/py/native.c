@@ -1,0 +1,111 @@
+/* C++ frames for stacks="all".  See native.h. */
+#include "native.h"
+
+#include "../core/base.h"
+#include "../core/recorder.h"
+#include "../torch/bridge.h"
+
+/* Deeper native stacks lose their outermost frames, which are the interpreter's start. */
+#define NATIVE_DEPTH_MAX 512
+
+/* Set once, before the walker that reads it is published. */
+static const ml_native *native;
+
+static uint32_t
+walk_native(void *stacks, uint32_t parent, uint8_t *flags)
+{
+    uint64_t counters[NATIVE_DEPTH_MAX];
+    size_t count = native->capture(counters, NATIVE_DEPTH_MAX);
+    if (parent == ML_STACK_LOST) {
+        return parent;
+    }
+    uint32_t stack = parent;
+    while (count > 0) {
+        stack = ml_stacks_native(stacks, stack, counters[--count]);
+        if (stack == ML_STACK_LOST) {
+            *flags |= ML_EVENT_STACK_LOST;
+            return ML_STACK_LOST;
+        }
+    }
+    return stack;
+}
+
+/* Copies of the names, which the unwinder only lends. */
+typedef struct names {
+    ml_native_text *out;
+    char **owned;
+    size_t count;
+    size_t capacity;
+} names;
+
+static char *
+copy_text(names *into, const char *text)
+{
+    size_t length = strlen(text);
+    char *copy = ml_alloc(length + 1);
+    if (copy == NULL ||
+        ml_grow((void **)&into->owned, &into->capacity, into->count + 1,
+                sizeof(*into->owned)) < 0) {
+        ml_free(copy);
+        return NULL;
+    }
+    memcpy(copy, text, length + 1);
+    into->owned[into->count++] = copy;
+    return copy;
+}
+
+static int
+take_name(void *context, size_t index, const ml_native_frame *frame)
+{
+    names *into = context;
+    ml_native_text *out = &into->out[index];
+    out->name = copy_text(into, frame->function);
+    out->filename = copy_text(into, frame->file);
+    out->line = (int64_t)frame->line;
+    return out->name != NULL && out->filename != NULL ? 0 : ML_ENOMEM;
+}
+
+/* The names must outlive the call of symbolize: they live until the next one, under the
+ * recorder's lock. */
+static names kept;
+
+static void
+drop_names(void)
+{
+    for (size_t i = 0; i < kept.count; i++) {
+        ml_free(kept.owned[i]);
+    }
+    ml_free(kept.owned);
+    kept = (names){0};
+}
+
+static int
+symbolize(void *context, const uint64_t *pcs, size_t count, ml_native_text *out)
+{
+    (void)context;
+    drop_names();
+    kept.out = out;
+    return native->symbolize(pcs, count, take_name, &kept);
+}
+
+const char ml_native_use_doc[] =
+    "use_native_stacks($module, capsule, /)\n--\n\n"
+    "Takes the native unwinder that the torch bridge offers, for stacks=\"all\".";
+
+PyObject *
+ml_native_use(PyObject *module, PyObject *capsule)
+{
+    const ml_native *table = PyCapsule_GetPointer(capsule, ML_NATIVE_CAPSULE);
+    if (table == NULL) {
+        return NULL;
+    }
+    if (table->size < sizeof(ml_native) || table->version != ML_ABI_VERSION) {
+        return ml_py_raise(PyModule_GetState(module), ML_ESTATE,
+                           "the torch bridge was built for another memlab; reinstall it "
+                           "with: pip install --no-build-isolation --force-reinstall .");
+    }
+    native = table;
+    ml_symbolizer symbolizer = {NULL, symbolize};
+    ml_recorder_set_native(walk_native, &symbolizer);
+    Py_RETURN_NONE;
+}

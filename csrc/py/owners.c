@@ -1,0 +1,283 @@
+/* Who owns device memory, as far as Python objects tell.  See owners.h. */
+#include "owners.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "../core/recorder.h"
+#include "snapshot_type.h"
+
+typedef struct tagging {
+    ml_window *window;
+    PyObject *tensor_type; /* borrowed */
+    bool cpu;              /* tensors of the host are wanted, else those of CUDA */
+    long count;            /* tensors tagged */
+} tagging;
+
+static bool
+is_instance(PyObject *object, PyObject *type)
+{
+    /* Not isinstance(): that would run __class__ of whatever lies on the heap. */
+    return PyType_IsSubtype(Py_TYPE(object), (PyTypeObject *)type);
+}
+
+/* A tensor that cannot say where its memory is (meta, fake, functorch, sparse) owns
+ * none that could be tagged. */
+static bool
+storage_of(const tagging *to, PyObject *tensor, int *device, uint64_t *addr)
+{
+    bool found = false;
+    PyObject *is_cuda = PyObject_GetAttrString(tensor, "is_cuda");
+    PyObject *index = NULL, *pointer = NULL;
+    if (is_cuda == NULL || PyObject_IsTrue(is_cuda) == (int)to->cpu) {
+        goto done;
+    }
+    *device = 0;
+    if (!to->cpu) {
+        index = PyObject_CallMethod(tensor, "get_device", NULL);
+        if (index == NULL) {
+            goto done;
+        }
+        *device = (int)PyLong_AsLong(index);
+    }
+    pointer = PyObject_CallMethod(tensor, "data_ptr", NULL);
+    if (pointer == NULL) {
+        goto done;
+    }
+    *addr = PyLong_AsUnsignedLongLong(pointer);
+    found = !PyErr_Occurred() && *addr != 0;
+done:
+    PyErr_Clear();
+    Py_XDECREF(is_cuda);
+    Py_XDECREF(index);
+    Py_XDECREF(pointer);
+    return found;
+}
+
+static void
+tag(tagging *to, PyObject *tensor, enum ml_category category, PyObject *name)
+{
+    int device;
+    uint64_t addr;
+    if (!is_instance(tensor, to->tensor_type) ||
+        !storage_of(to, tensor, &device, &addr)) {
+        return;
+    }
+    Py_ssize_t length = 0;
+    const char *text = name != NULL && PyUnicode_Check(name)
+                           ? PyUnicode_AsUTF8AndSize(name, &length)
+                           : NULL;
+    if (text == NULL) {
+        PyErr_Clear();
+        length = 0;
+    }
+    if (ml_window_tag(to->window, device, addr, category, text, (size_t)length) == 0) {
+        to->count++;
+    }
+}
+
+static void
+tag_gradient(tagging *to, PyObject *parameter, PyObject *name)
+{
+    PyObject *gradient = PyObject_GetAttrString(parameter, "grad");
+    if (gradient == NULL) {
+        PyErr_Clear();
+        return;
+    }
+    tag(to, gradient, ML_CATEGORY_GRADIENT, name);
+    Py_DECREF(gradient);
+}
+
+/* The dict behind an attribute that only the object itself holds, without running
+ * __getattr__ of a stranger's class. New reference, or NULL without an exception. */
+static PyObject *
+own_dict(PyObject *object, const char *name)
+{
+    PyObject *attributes = PyObject_GenericGetDict(object, NULL);
+    PyObject *value = NULL;
+    if (attributes != NULL && PyDict_Check(attributes)) {
+        value = PyDict_GetItemString(attributes, name);
+        Py_XINCREF(value);
+    }
+    Py_XDECREF(attributes);
+    PyErr_Clear();
+    if (value != NULL && !PyDict_Check(value)) {
+        Py_CLEAR(value);
+    }
+    return value;
+}
+
+static void
+tag_module(tagging *to, PyObject *object)
+{
+    Py_ssize_t position = 0;
+    PyObject *name, *tensor;
+    PyObject *parameters = own_dict(object, "_parameters");
+    PyObject *copy = parameters != NULL ? PyDict_Copy(parameters) : NULL;
+    while (copy != NULL && PyDict_Next(copy, &position, &name, &tensor)) {
+        tag(to, tensor, ML_CATEGORY_PARAMETER, name);
+        if (is_instance(tensor, to->tensor_type)) {
+            tag_gradient(to, tensor, name);
+        }
+    }
+    Py_XDECREF(parameters);
+    Py_XDECREF(copy);
+    PyObject *buffers = own_dict(object, "_buffers");
+    copy = buffers != NULL ? PyDict_Copy(buffers) : NULL;
+    position = 0;
+    while (copy != NULL && PyDict_Next(copy, &position, &name, &tensor)) {
+        tag(to, tensor, ML_CATEGORY_BUFFER, name);
+    }
+    Py_XDECREF(buffers);
+    Py_XDECREF(copy);
+    PyErr_Clear();
+}
+
+static void
+tag_optimizer(tagging *to, PyObject *object)
+{
+    /* state: {parameter: {name: tensor}} */
+    PyObject *state = own_dict(object, "state");
+    PyObject *copy = state != NULL ? PyDict_Copy(state) : NULL;
+    Py_ssize_t position = 0;
+    PyObject *parameter, *entries;
+    while (copy != NULL && PyDict_Next(copy, &position, &parameter, &entries)) {
+        if (!PyDict_Check(entries)) {
+            continue;
+        }
+        PyObject *inner = PyDict_Copy(entries);
+        Py_ssize_t at = 0;
+        PyObject *name, *value;
+        while (inner != NULL && PyDict_Next(inner, &at, &name, &value)) {
+            tag(to, value, ML_CATEGORY_OPTIMIZER_STATE, name);
+        }
+        Py_XDECREF(inner);
+    }
+    Py_XDECREF(state);
+    Py_XDECREF(copy);
+    /* param_groups: [{"params": [tensor, ...]}, ...]: also parameters that no module
+     * holds. */
+    PyObject *attributes = PyObject_GenericGetDict(object, NULL);
+    PyObject *groups =
+        attributes != NULL ? PyDict_GetItemString(attributes, "param_groups") : NULL;
+    Py_XINCREF(groups);
+    Py_XDECREF(attributes);
+    if (groups != NULL && PyList_Check(groups)) {
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(groups); i++) {
+            PyObject *group = PyList_GET_ITEM(groups, i);
+            PyObject *params =
+                PyDict_Check(group) ? PyDict_GetItemString(group, "params") : NULL;
+            if (params == NULL || !PyList_Check(params)) {
+                continue;
+            }
+            PyObject *fixed = PyList_AsTuple(params);
+            for (Py_ssize_t k = 0; fixed != NULL && k < PyTuple_GET_SIZE(fixed); k++) {
+                PyObject *tensor = PyTuple_GET_ITEM(fixed, k);
+                tag(to, tensor, ML_CATEGORY_PARAMETER, NULL);
+                if (is_instance(tensor, to->tensor_type)) {
+                    tag_gradient(to, tensor, NULL);
+                }
+            }
+            Py_XDECREF(fixed);
+        }
+    }
+    Py_XDECREF(groups);
+    PyErr_Clear();
+}
+
+static bool
+begin_tagging(PyObject *module, PyObject *snapshot, PyObject *tensor_type, tagging *to)
+{
+    ml_state *state = PyModule_GetState(module);
+    if (!PyObject_TypeCheck(snapshot, (PyTypeObject *)state->snapshot_type)) {
+        PyErr_SetString(PyExc_TypeError, "the first argument must be a MemorySnapshot");
+        return false;
+    }
+    if (!PyType_Check(tensor_type)) {
+        PyErr_SetString(PyExc_TypeError, "the tensor type must be a type");
+        return false;
+    }
+    *to = (tagging){.window = ml_snapshot_window(snapshot),
+                    .tensor_type = tensor_type,
+                    .cpu = ml_snapshot_is_cpu(snapshot)};
+    return true;
+}
+
+const char ml_owners_tag_doc[] =
+    "tag_tensors($module, snapshot, tensor_type, category, tensors, /)\n--\n\n"
+    "States that the memory of each tensor has an owner of that category now.\n\n"
+    "category is a name of memlab.CATEGORIES; tensors a list or tuple. Returns the number\n"
+    "tagged: tensors elsewhere, or without memory of their own, are passed over.";
+
+PyObject *
+ml_owners_tag(PyObject *module, PyObject *args)
+{
+    PyObject *snapshot, *tensor_type, *tensors;
+    const char *category_name;
+    if (!PyArg_ParseTuple(args, "OOsO:tag_tensors", &snapshot, &tensor_type,
+                          &category_name, &tensors)) {
+        return NULL;
+    }
+    tagging to;
+    if (!begin_tagging(module, snapshot, tensor_type, &to)) {
+        return NULL;
+    }
+    unsigned category = 0;
+    while (category < ML_CATEGORY_COUNT &&
+           strcmp(ml_category_text(category), category_name) != 0) {
+        category++;
+    }
+    if (category == ML_CATEGORY_COUNT) {
+        return PyErr_Format(PyExc_ValueError, "unknown category '%s'", category_name);
+    }
+    PyObject *items = PySequence_Tuple(tensors);
+    if (items == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; to.window != NULL && i < PyTuple_GET_SIZE(items); i++) {
+        tag(&to, PyTuple_GET_ITEM(items, i), (enum ml_category)category, NULL);
+    }
+    Py_DECREF(items);
+    return PyLong_FromLong(to.count);
+}
+
+const char ml_owners_scan_doc[] =
+    "tag_owners($module, snapshot, tensor_type, module_type, optimizer_type, objects, /)\n"
+    "--\n\n"
+    "Tags what the modules and optimizers among objects (a list) own now.\n\n"
+    "Objects of other types are passed over without running any code of theirs. Returns\n"
+    "the number of tensors tagged.";
+
+PyObject *
+ml_owners_scan(PyObject *module, PyObject *args)
+{
+    PyObject *snapshot, *tensor_type, *module_type, *optimizer_type, *objects;
+    if (!PyArg_ParseTuple(args, "OOOOO!:tag_owners", &snapshot, &tensor_type,
+                          &module_type, &optimizer_type, &PyList_Type, &objects)) {
+        return NULL;
+    }
+    tagging to;
+    if (!begin_tagging(module, snapshot, tensor_type, &to)) {
+        return NULL;
+    }
+    if (!PyType_Check(module_type) || !PyType_Check(optimizer_type)) {
+        PyErr_SetString(PyExc_TypeError, "the module and optimizer types must be types");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; to.window != NULL && i < PyList_GET_SIZE(objects); i++) {
+        PyObject *object = PyList_GET_ITEM(objects, i);
+        bool is_module = is_instance(object, module_type);
+        if (!is_module && !is_instance(object, optimizer_type)) {
+            continue;
+        }
+        Py_INCREF(object);
+        if (is_module) {
+            tag_module(&to, object);
+        }
+        else {
+            tag_optimizer(&to, object);
+        }
+        Py_DECREF(object);
+    }
+    return PyLong_FromLong(to.count);
+}

@@ -1,0 +1,16 @@
+/* Who owns device memory, as far as Python objects tell: parameters, buffers,
+ * gradients, optimizer state.
+ *
+ * Owns the rules by which modules and optimizers are read and their tensors' addresses
+ * handed to a recording; it runs no code of theirs but the tensors' own data_ptr(). */
+#ifndef ML_PY_OWNERS_H
+#define ML_PY_OWNERS_H
+
+#include "state.h"
+
+extern const char ml_owners_tag_doc[];
+PyObject *ml_owners_tag(PyObject *module, PyObject *args);
+extern const char ml_owners_scan_doc[];
+PyObject *ml_owners_scan(PyObject *module, PyObject *args);
+
+#endif

@@ -1,0 +1,313 @@
+/* memlab._core.Recording: an immutable recording, as a Python object.
+ *
+ * Owns an ml_recording, which never changes once wrapped: every method only reads it, so
+ * they may run side by side and without the GIL. */
+#include "state.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "../core/base.h"
+#include "../core/outfile.h"
+#include "../core/page.h"
+#include "../core/pickle_writer.h"
+#include "../core/recording.h"
+#include "../core/snapshot_reader.h"
+#include "load.h"
+#include "peak_dict.h"
+#include "snapshot_dict.h"
+
+typedef struct recording_object {
+    PyObject_HEAD
+    ml_recording *recording; /* owned */
+} recording_object;
+
+static const ml_recording *
+recording_of(PyObject *op)
+{
+    return ((recording_object *)op)->recording;
+}
+
+PyObject *
+ml_recording_wrap(ml_state *state, ml_recording *recording)
+{
+    PyTypeObject *type = (PyTypeObject *)state->recording_type;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    recording_object *self = (recording_object *)allocate(type, 0);
+    if (self == NULL) {
+        ml_recording_free(recording);
+        return NULL;
+    }
+    self->recording = recording;
+    return (PyObject *)self;
+}
+
+PyDoc_STRVAR(from_bytes_doc,
+"from_bytes($type, data, /)\n--\n\n"
+"Reads a snapshot pickle of torch or memlab from a bytes-like object.\n\n"
+"Raises memlab.SnapshotError for anything that is not one.");
+
+static PyObject *
+recording_from_bytes(PyObject *type, PyObject *data)
+{
+    ml_state *state = ml_state_of((PyTypeObject *)type);
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    ml_recording *recording = NULL;
+    ml_read_error error = {0};
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_snapshot_read(view.buf, (size_t)view.len, &recording, &error);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&view);
+    if (result < 0) {
+        return ml_py_raise_read(&error, state->snapshot_error);
+    }
+    return ml_recording_wrap(state, recording);
+}
+
+PyDoc_STRVAR(to_dict_doc,
+"to_dict($self, /)\n--\n\n"
+"The recording as torch.cuda.memory._snapshot() would give it.");
+
+static PyObject *
+recording_to_dict(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ml_py_snapshot(recording_of(op));
+}
+
+/* Raises OSError for the step at which writing FILE failed. */
+static PyObject *
+raise_outfile(const ml_outfile_error *error, PyObject *path)
+{
+    errno = error->errnum;
+    return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
+}
+
+static int
+sink_file(void *context, const void *bytes, size_t length)
+{
+    return ml_outfile_write(context, bytes, length);
+}
+
+PyDoc_STRVAR(write_pickle_doc,
+"write_pickle($self, path, extras, /)\n--\n\n"
+"Writes a pickle that torch's viewer reads; it appears whole or not at all.\n\n"
+"extras adds what memlab knows beyond torch, under the key 'memlab'. Raises OSError.");
+
+static PyObject *
+recording_write_pickle(PyObject *op, PyObject *args)
+{
+    PyObject *path, *encoded;
+    int extras;
+    if (!PyArg_ParseTuple(args, "Op:write_pickle", &path, &extras) ||
+        !PyUnicode_FSConverter(path, &encoded)) {
+        return NULL;
+    }
+    const ml_recording *recording = recording_of(op);
+    const char *name = PyBytes_AS_STRING(encoded);
+    ml_outfile *file = NULL;
+    ml_outfile_error error = {0};
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_outfile_open(&file, name, &error);
+    if (result == 0) {
+        result = ml_pickle_write(recording, extras ? ML_PICKLE_EXTRAS : 0, sink_file,
+                                 file);
+        result = result == 0 ? ml_outfile_commit(file, &error)
+                             : (ml_outfile_abort(file, &error), result);
+    }
+    Py_END_ALLOW_THREADS
+    Py_DECREF(encoded);
+    if (result == ML_EIO) {
+        return raise_outfile(&error, path);
+    }
+    if (result < 0) {
+        return ml_py_raise(ml_state_of(Py_TYPE(op)), result, ml_strerror(result));
+    }
+    Py_RETURN_NONE;
+}
+
+const char ml_write_file_doc[] =
+    "write_file($module, path, data, /)\n--\n\n"
+    "Writes a bytes-like object as the file at path, which appears whole or not at all\n"
+    "and readable by its owner only. Raises OSError.";
+
+PyObject *
+ml_write_file(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *path, *encoded;
+    Py_buffer data;
+    if (!PyArg_ParseTuple(args, "Oy*:write_file", &path, &data)) {
+        return NULL;
+    }
+    if (!PyUnicode_FSConverter(path, &encoded)) {
+        PyBuffer_Release(&data);
+        return NULL;
+    }
+    const char *name = PyBytes_AS_STRING(encoded);
+    ml_outfile *file = NULL;
+    ml_outfile_error error = {0};
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_outfile_open(&file, name, &error);
+    if (result == 0) {
+        result = ml_outfile_write(file, data.buf, (size_t)data.len);
+        result = result == 0 ? ml_outfile_commit(file, &error)
+                             : (ml_outfile_abort(file, &error), result);
+    }
+    Py_END_ALLOW_THREADS
+    Py_DECREF(encoded);
+    PyBuffer_Release(&data);
+    if (result < 0) {
+        return raise_outfile(&error, path);
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(peak_doc,
+"peak($self, device, /)\n--\n\n"
+"What was live on a device when its allocated bytes were at their peak, as a dict.\n\n"
+"Bytes and microseconds; docs/REPORT.md describes each key. Raises IndexError for a\n"
+"device that the recording does not have.");
+
+static PyObject *
+recording_peak(PyObject *op, PyObject *arg)
+{
+    const ml_recording *recording = recording_of(op);
+    Py_ssize_t device = PyNumber_AsSsize_t(arg, PyExc_IndexError);
+    if (device == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (device < 0 || (size_t)device >= recording->device_count) {
+        return PyErr_Format(PyExc_IndexError, "the recording has %zu devices, no %zd",
+                            recording->device_count, device);
+    }
+    return ml_py_peak(ml_state_of(Py_TYPE(op)), recording, (int)device);
+}
+
+PyDoc_STRVAR(page_data_doc,
+"page_data($self, /)\n--\n\n"
+"The data of the HTML page, as bytes of JSON that may stand in a script element.");
+
+static PyObject *
+recording_page_data(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    const ml_recording *recording = recording_of(op);
+    ml_buffer buffer = {0};
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_page_write(recording, &buffer);
+    Py_END_ALLOW_THREADS
+    PyObject *bytes = NULL;
+    if (result < 0) {
+        ml_py_raise(ml_state_of(Py_TYPE(op)), result, ml_strerror(result));
+    }
+    else {
+        bytes = PyBytes_FromStringAndSize(buffer.bytes, (Py_ssize_t)buffer.length);
+    }
+    ml_buffer_fini(&buffer);
+    return bytes;
+}
+
+static PyObject *
+recording_get_device_count(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSize_t(recording_of(op)->device_count);
+}
+
+static PyObject *
+recording_get_source(PyObject *op, void *Py_UNUSED(closure))
+{
+    const ml_recording *recording = recording_of(op);
+    return PyUnicode_FromString(recording->source_known ? recording->source : "");
+}
+
+PyDoc_STRVAR(counts_doc,
+"counts($self, device, /)\n--\n\n"
+"How much of a device the recording holds, as a dict of ints: events, segments, blocks,\n"
+"overwritten_events, dropped_events, lost_stacks.");
+
+static PyObject *
+recording_counts(PyObject *op, PyObject *arg)
+{
+    const ml_recording *recording = recording_of(op);
+    Py_ssize_t device = PyNumber_AsSsize_t(arg, PyExc_IndexError);
+    if (device == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (device < 0 || (size_t)device >= recording->device_count) {
+        return PyErr_Format(PyExc_IndexError, "the recording has %zu devices, no %zd",
+                            recording->device_count, device);
+    }
+    const ml_device_trace *trace = &recording->devices[device];
+    return Py_BuildValue("{s:n,s:n,s:n,s:K,s:K,s:K}", "events",
+                         (Py_ssize_t)trace->event_count, "segments",
+                         (Py_ssize_t)trace->segment_count, "blocks",
+                         (Py_ssize_t)trace->block_count, "overwritten_events",
+                         (unsigned long long)trace->overwritten_events, "dropped_events",
+                         (unsigned long long)trace->dropped_events, "lost_stacks",
+                         (unsigned long long)trace->lost_stacks);
+}
+
+static PyMethodDef recording_methods[] = {
+    {"from_bytes", recording_from_bytes, METH_O | METH_CLASS, from_bytes_doc},
+    {"to_dict", recording_to_dict, METH_NOARGS, to_dict_doc},
+    {"write_pickle", recording_write_pickle, METH_VARARGS, write_pickle_doc},
+    {"peak", recording_peak, METH_O, peak_doc},
+    {"page_data", recording_page_data, METH_NOARGS, page_data_doc},
+    {"counts", recording_counts, METH_O, counts_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef recording_getset[] = {
+    {"device_count", recording_get_device_count, NULL, "int: devices, by index", NULL},
+    {"source", recording_get_source, NULL,
+     "str: 'cuda', 'cpu', 'script', or '' where the file does not say", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static int
+recording_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(op));
+    return 0;
+}
+
+static void
+recording_dealloc(PyObject *op)
+{
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    ml_recording_free(((recording_object *)op)->recording);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+PyDoc_STRVAR(recording_doc,
+"A finished recording, immutable. Made by MemorySnapshot or Recording.from_bytes().");
+
+static PyType_Slot recording_slots[] = {
+    {Py_tp_doc, (void *)(uintptr_t)recording_doc},
+    {Py_tp_methods, recording_methods},
+    {Py_tp_getset, recording_getset},
+    {Py_tp_traverse, recording_traverse},
+    {Py_tp_dealloc, recording_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec recording_spec = {
+    .name = "memlab._core.Recording",
+    .basicsize = sizeof(recording_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = recording_slots,
+};
+
+PyObject *
+ml_recording_type_new(PyObject *module)
+{
+    return PyType_FromModuleAndSpec(module, &recording_spec, NULL);
+}

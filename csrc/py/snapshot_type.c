@@ -1,0 +1,293 @@
+/* memlab._core.MemorySnapshot: a recording under way.  See snapshot_type.h. */
+#include "snapshot_type.h"
+
+#include <string.h>
+
+typedef struct snapshot_object {
+    PyObject_HEAD
+    ml_window *window; /* owned; NULL: not recording */
+    char source[16];   /* name, while recording */
+} snapshot_object;
+
+ml_window *
+ml_snapshot_window(PyObject *self)
+{
+    return ((snapshot_object *)self)->window;
+}
+
+bool
+ml_snapshot_is_cpu(PyObject *self)
+{
+    return strcmp(((snapshot_object *)self)->source, "cpu") == 0;
+}
+
+static int
+parse_context(PyObject *value, enum ml_context *out)
+{
+    static const struct {
+        const char *name;
+        enum ml_context context;
+    } names[] = {{"state", ML_CONTEXT_STATE},
+                 {"alloc", ML_CONTEXT_ALLOC},
+                 {"all", ML_CONTEXT_ALL}};
+    if (value == Py_None) {
+        *out = ML_CONTEXT_NONE;
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (PyUnicode_Check(value) &&
+            PyUnicode_CompareWithASCIIString(value, names[i].name) == 0) {
+            *out = names[i].context;
+            return 0;
+        }
+    }
+    /* torch's own words, for scripts that match on them */
+    PyErr_SetString(PyExc_RuntimeError,
+                    "expected context to be 'state', 'alloc', 'all', or None");
+    return -1;
+}
+
+static int
+parse_options(PyObject *args, PyObject *kwargs, const char *format, const char **source,
+              ml_window_options *options)
+{
+    static char *keywords[] = {"source", "max_entries", "context", "native",
+                               "events", "device",      NULL};
+    PyObject *max_entries, *context;
+    int native, events;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, keywords, source,
+                                     &max_entries, &context, &native, &events,
+                                     &options->device)) {
+        return -1;
+    }
+    int overflow;
+    long long entries = PyLong_AsLongLongAndOverflow(max_entries, &overflow);
+    if (entries == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (overflow < 0 || (overflow == 0 && entries < 1)) {
+        PyErr_Format(PyExc_ValueError, "max_entries must be at least 1, not %R",
+                     max_entries);
+        return -1;
+    }
+    options->max_entries = overflow > 0 ? INT64_MAX : (uint64_t)entries;
+    options->native = native != 0;
+    options->keep_events = events != 0;
+    return parse_context(context, &options->context);
+}
+
+PyDoc_STRVAR(begin_doc,
+"_begin($self, source, max_entries, context, native, events, device)\n--\n\n"
+"Begins to record. device is an index, or -1 for all; max_entries counts events a\n"
+"device; context None, 'state', 'alloc' or 'all'. Raises memlab.Error naming the cause.");
+
+static PyObject *
+snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    snapshot_object *self = (snapshot_object *)op;
+    ml_state *state = ml_state_of(Py_TYPE(op));
+    const char *name;
+    ml_window_options options;
+    if (parse_options(args, kwargs, "sOOppi:_begin", &name, &options) < 0) {
+        return NULL;
+    }
+    if (self->window != NULL) {
+        return ml_py_raise(state, ML_ESTATE, "recording already; stop() first");
+    }
+    const ml_source *source = ml_recorder_source(name);
+    if (source == NULL) {
+        return PyErr_Format(state->error,
+                            "no source of events named '%s' here; memlab.backends() "
+                            "says why",
+                            name);
+    }
+    ml_window *window = NULL;
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_window_start(source, &options, &window);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        return ml_py_raise(state, result, NULL);
+    }
+    if (self->window != NULL) {
+        /* Another thread began while the GIL was free. */
+        ml_window_stop(window);
+        return ml_py_raise(state, ML_ESTATE, "recording already; stop() first");
+    }
+    self->window = window;
+    strncpy(self->source, name, sizeof(self->source) - 1);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(configure_doc,
+"_configure($self, source, max_entries, context, native, events, device)\n--\n\n"
+"Changes what is recorded from here on; what was recorded stays.");
+
+static PyObject *
+snapshot_configure(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    snapshot_object *self = (snapshot_object *)op;
+    ml_state *state = ml_state_of(Py_TYPE(op));
+    const char *name;
+    ml_window_options options;
+    if (parse_options(args, kwargs, "sOOppi:_configure", &name, &options) < 0) {
+        return NULL;
+    }
+    if (self->window == NULL) {
+        return ml_py_raise(state, ML_ESTATE, "not recording; start() first");
+    }
+    ml_window *window = self->window;
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_window_configure(window, &options);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        return ml_py_raise(state, result, NULL);
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(freeze_doc,
+"_freeze($self, keys, /)\n--\n\n"
+"What was recorded so far, as an immutable Recording; recording goes on.\n\n"
+"keys is the set of optional keys of the running torch's dialect, as a bit mask.");
+
+static PyObject *
+snapshot_freeze(PyObject *op, PyObject *arg)
+{
+    snapshot_object *self = (snapshot_object *)op;
+    ml_state *state = ml_state_of(Py_TYPE(op));
+    unsigned long keys = PyLong_AsUnsignedLong(arg);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (self->window == NULL) {
+        return ml_py_raise(state, ML_ESTATE, "not recording; start() first");
+    }
+    ml_window *window = self->window;
+    ml_recording *recording = NULL;
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_window_freeze(window, (uint32_t)keys, &recording);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        return ml_py_raise(state, result, NULL);
+    }
+    return ml_recording_wrap(state, recording);
+}
+
+PyDoc_STRVAR(end_doc,
+"_end($self, /)\n--\n\n"
+"Ends the recording; nothing where there is none.");
+
+static PyObject *
+snapshot_end(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    snapshot_object *self = (snapshot_object *)op;
+    ml_window *window = self->window;
+    self->window = NULL;
+    Py_BEGIN_ALLOW_THREADS
+    ml_window_stop(window);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(clear_doc,
+"_clear($self, /)\n--\n\n"
+"Forgets the events so far and goes on recording.");
+
+static PyObject *
+snapshot_clear(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    snapshot_object *self = (snapshot_object *)op;
+    if (self->window != NULL) {
+        ml_window *window = self->window;
+        Py_BEGIN_ALLOW_THREADS
+        ml_window_clear(window);
+        Py_END_ALLOW_THREADS
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+snapshot_get_recording(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(((snapshot_object *)op)->window != NULL);
+}
+
+static PyObject *
+snapshot_get_waiting(PyObject *op, void *Py_UNUSED(closure))
+{
+    ml_window *window = ((snapshot_object *)op)->window;
+    return PyBool_FromLong(window != NULL && !ml_window_begun(window));
+}
+
+static PyMethodDef snapshot_methods[] = {
+    {"_begin", (PyCFunction)(void (*)(void))snapshot_begin,
+     METH_VARARGS | METH_KEYWORDS, begin_doc},
+    {"_configure", (PyCFunction)(void (*)(void))snapshot_configure,
+     METH_VARARGS | METH_KEYWORDS, configure_doc},
+    {"_freeze", snapshot_freeze, METH_O, freeze_doc},
+    {"_end", snapshot_end, METH_NOARGS, end_doc},
+    {"_clear", snapshot_clear, METH_NOARGS, clear_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef snapshot_getset[] = {
+    {"recording", snapshot_get_recording, NULL, "bool: whether a recording is under way",
+     NULL},
+    {"waiting", snapshot_get_waiting, NULL,
+     "bool: whether it waits for the program to initialise CUDA", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static int
+snapshot_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(op));
+    return 0;
+}
+
+static void
+snapshot_dealloc(PyObject *op)
+{
+    PyTypeObject *type = Py_TYPE(op);
+    snapshot_object *self = (snapshot_object *)op;
+    PyObject_GC_UnTrack(op);
+    ml_window *window = self->window;
+    self->window = NULL;
+    if (window != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        ml_window_stop(window);
+        Py_END_ALLOW_THREADS
+    }
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+PyDoc_STRVAR(snapshot_doc,
+"MemorySnapshot()\n--\n\n"
+"The C half of memlab.MemorySnapshot: one recording of a source of memory events.");
+
+static PyType_Slot snapshot_slots[] = {
+    {Py_tp_doc, (void *)(uintptr_t)snapshot_doc},
+    {Py_tp_methods, snapshot_methods},
+    {Py_tp_getset, snapshot_getset},
+    {Py_tp_traverse, snapshot_traverse},
+    {Py_tp_dealloc, snapshot_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec snapshot_spec = {
+    .name = "memlab._core.MemorySnapshot",
+    .basicsize = sizeof(snapshot_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = snapshot_slots,
+};
+
+PyObject *
+ml_snapshot_type_new(PyObject *module)
+{
+    return PyType_FromModuleAndSpec(module, &snapshot_spec, NULL);
+}

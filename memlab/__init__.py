@@ -1,0 +1,46 @@
+"""memlab shows where the memory of a PyTorch training run goes, and when.
+
+    import memlab
+
+    with memlab.MemorySnapshot() as snapshot:
+        train()
+    print(snapshot.summary())
+    snapshot.save("run.pickle")
+
+Importing memlab imports no torch, touches no GPU and prints nothing.
+"""
+
+from memlab import _core
+from memlab._bridge import backends
+from memlab._errors import Error, SnapshotError
+from memlab._history import (
+    dump_snapshot,
+    record_memory_history,
+    snapshot,
+)
+from memlab._history import _record_memory_history as _record_memory_history
+from memlab._load import load
+from memlab._memory_snapshot import MemorySnapshot
+from memlab._report import CATEGORIES
+from memlab._sources import stats
+
+# torch's own names, so that a script changes one import.
+_snapshot = snapshot
+_dump_snapshot = dump_snapshot
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CATEGORIES",
+    "Error",
+    "MemorySnapshot",
+    "SnapshotError",
+    "backends",
+    "dump_snapshot",
+    "load",
+    "record_memory_history",
+    "snapshot",
+    "stats",
+]
+
+del _core

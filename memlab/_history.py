@@ -1,0 +1,156 @@
+"""torch.cuda.memory's recording functions on memlab's recorder: one import to change."""
+
+import inspect
+import os
+import sys
+
+from memlab import _core, _sources
+from memlab._errors import Error
+
+# The one recording behind these functions, as torch has one.
+_history = _core.MemorySnapshot()
+_source = None
+
+
+def record_memory_history(enabled="all", *args, **kwargs):
+    """Starts, changes or stops (enabled=None) the recording that snapshot() reads.
+
+    Arguments as those of torch.cuda.memory._record_memory_history, its older signature
+    with a bool included, but that stacks is "python" unless "all" is asked for, and that
+    device is honoured: an index records that device only.  max_entries counts events a
+    device.  A later call keeps the events so far unless clear_history is true.
+
+    Raises memlab.Error (a RuntimeError, with torch's words) for a bad value, and for
+    skip_actions, compile_context and global_record_annotations, which are torch's only.
+    """
+    if isinstance(enabled, bool):
+        _record_legacy(enabled, *args, **kwargs)
+    else:
+        _record(enabled, *args, **kwargs)
+
+
+def _record(
+    enabled="all",
+    context="all",
+    stacks="python",
+    max_entries=sys.maxsize,
+    device=None,
+    clear_history=False,
+    compile_context=False,
+    global_record_annotations=False,
+    skip_actions=None,
+):
+    global _source
+    if enabled not in (None, "state", "all"):
+        raise Error("expected state to be 'state', 'all', or None")
+    if context not in (None, "state", "alloc", "all"):
+        raise Error("expected context to be 'state', 'alloc', 'all', or None")
+    if stacks not in ("python", "all"):
+        raise Error("expected stacks to be 'python', or 'all'")
+    for name, value in (
+        ("compile_context", compile_context),
+        ("global_record_annotations", global_record_annotations),
+        ("skip_actions", skip_actions),
+    ):
+        if value:
+            raise Error(
+                f"{name} is not supported; use torch.cuda.memory._record_memory_history"
+            )
+    if enabled is None:
+        _history._end()
+        return
+    name = _source if _history.recording else _sources.default()
+    _sources.ensure(name)
+    options = {
+        "max_entries": max_entries,
+        "context": context,
+        "native": stacks == "all",
+        "events": enabled == "all",
+        "device": -1 if device is None else _sources.parse_device(device)[1],
+    }
+    if not _history.recording:
+        _history._begin(name, **options)
+        _source = name
+    else:
+        _history._configure(name, **options)
+        if clear_history:
+            _history._clear()
+
+
+def _record_legacy(
+    enabled,
+    record_context=True,
+    trace_alloc_max_entries=1,
+    trace_alloc_record_context=False,
+    device=None,
+    record_context_cpp=False,
+    clear_history=False,
+    compile_context=False,
+    global_record_annotations=False,
+):
+    context = "state" if record_context else None
+    _record(
+        "all" if enabled else None,
+        "alloc" if trace_alloc_record_context else context,
+        "all" if record_context_cpp else "python",
+        trace_alloc_max_entries,
+        device,
+        clear_history,
+        compile_context,
+        global_record_annotations,
+    )
+
+
+def _record_memory_history(enabled="all", *args, **kwargs):
+    """record_memory_history with torch's own default: stacks="all", C++ frames too."""
+    if not isinstance(enabled, bool) and len(args) < 2:
+        kwargs.setdefault("stacks", "all")
+    record_memory_history(enabled, *args, **kwargs)
+
+
+record_memory_history.__signature__ = inspect.signature(_record)
+_record_memory_history.__signature__ = inspect.signature(_record).replace(
+    parameters=[
+        p.replace(default="all") if p.name == "stacks" else p
+        for p in inspect.signature(_record).parameters.values()
+    ]
+)
+
+
+def _recording():
+    """The recording behind snapshot(); without one, the memory as it is now."""
+    if _history.recording:
+        return _history._freeze(_sources.dialect_keys())
+    name = _sources.default()
+    _sources.ensure(name)
+    once = _core.MemorySnapshot()
+    once._begin(
+        name, max_entries=1, context=None, native=False, events=False, device=-1
+    )
+    try:
+        return once._freeze(_sources.dialect_keys())
+    finally:
+        once._end()
+
+
+def snapshot(device=None) -> dict:
+    """The memory now and the events recorded, as torch.cuda.memory._snapshot() gives it.
+
+    device: an index keeps the memory and events of that device only.  Without a
+    recording the events are empty.  Raises memlab.Error where the memory cannot be read.
+    """
+    only = -1 if device is None else _sources.parse_device(device)[1]
+    taken = _recording().to_dict()
+    if only >= 0:
+        taken["segments"] = [s for s in taken["segments"] if s["device"] == only]
+        traces = taken["device_traces"]
+        taken["device_traces"] = [t if i == only else [] for i, t in enumerate(traces)]
+    return taken
+
+
+def dump_snapshot(filename="dump_snapshot.pickle") -> None:
+    """Writes snapshot() as a pickle that torch's tools and viewer read.
+
+    The file appears whole or not at all.  Raises memlab.Error or OSError.
+    """
+    _recording().write_pickle(os.fspath(filename), False)

@@ -1,0 +1,118 @@
+"""memlab.MemorySnapshot: records memory events and answers what was live at the peak."""
+
+import os
+
+from memlab import _core, _report, _sources
+from memlab._errors import Error
+from memlab._owners import Owners
+
+
+class MemorySnapshot(_core.MemorySnapshot):
+    """Records the memory of a program, at a cost low enough to leave on.
+
+        with memlab.MemorySnapshot() as snapshot:
+            train()
+        print(snapshot.summary())
+
+    max_entries: newest events kept for each device; older ones are counted.
+    source: "cuda", "cpu", or None for the GPU where there is one.
+    stacks: "python", or "all" for C++ frames too, which costs microseconds an event.
+    context: None, "state", "alloc" or "all": the events that get stacks, as in torch.
+    device: an index to record one device only; None for all.
+
+    Recording may begin before the program uses CUDA, and never makes it do so.  Any
+    number of recordings, torch's own included, run side by side.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_entries=100_000,
+        source=None,
+        stacks="python",
+        context="all",
+        device=None,
+    ):
+        if stacks not in ("python", "all"):
+            raise Error("expected stacks to be 'python', or 'all'")
+        if context not in (None, "state", "alloc", "all"):
+            raise Error("expected context to be 'state', 'alloc', 'all', or None")
+        if isinstance(max_entries, bool) or max_entries < 1:
+            raise ValueError(f"max_entries must be at least 1, not {max_entries!r}")
+        self._options = {
+            "max_entries": int(max_entries),
+            "context": context,
+            "native": stacks == "all",
+            "events": True,
+            "device": -1 if device is None else _sources.parse_device(device)[1],
+        }
+        self._source = source
+        self._owners = Owners(self)
+        self._frozen = None
+
+    def start(self):
+        """Begins to record, forgetting an earlier recording of this object.
+
+        Raises memlab.Error where there is nothing to record, with the remedy.
+        """
+        source = self._source or _sources.default()
+        _sources.ensure(source)
+        self._begin(source, **self._options)
+        self._frozen = None
+        if source != "script":
+            self._owners.start()
+        return self
+
+    def stop(self):
+        """Ends the recording, whose answers stay; nothing where there is none."""
+        if not self.recording:
+            return self
+        self._owners.stop()
+        try:
+            self._frozen = self._read()
+        finally:
+            self._end()
+        return self
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *exception):
+        self.stop()
+
+    def _read(self):
+        self._owners.scan()
+        return self._freeze(_sources.dialect_keys())
+
+    def data(self):
+        """The recording so far, as an immutable memlab._core.Recording."""
+        if self.recording:
+            return self._read()
+        if self._frozen is None:
+            raise Error("nothing was recorded; call start() first")
+        return self._frozen
+
+    def save(self, path):
+        """Writes the recording to PATH as a pickle that torch's viewer reads too.
+
+        The file appears whole or not at all, readable by its owner only.  Raises OSError.
+        """
+        self.data().write_pickle(os.fspath(path), True)
+
+    def html(self) -> str:
+        """The recording as one self-contained HTML page that needs no network."""
+        from memlab import _page
+
+        return _page.assemble(self.data().page_data()).decode()
+
+    def peak(self, device=None) -> dict:
+        """What was live when allocated bytes were at their peak.
+
+        device: an index; None for the device with the largest peak.  Returns a dict,
+        described in docs/REPORT.md; bytes and microseconds, all ints.
+        """
+        return _report.peak(self.data(), device)
+
+    def summary(self, device=None) -> str:
+        """The answer of peak() as text for people."""
+        return _report.text(self.data(), device)

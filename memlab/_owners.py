@@ -1,0 +1,68 @@
+"""Tells a recording who owns device memory: through optimizers' steps, and by a look at
+the program's modules and optimizers whenever a recording is read."""
+
+import gc
+import sys
+import warnings
+
+from memlab import _core
+
+
+class Owners:
+    """Watches the optimizers of the process on behalf of one recording.
+
+    What fails here is counted and switched off, never raised into the program.
+    """
+
+    def __init__(self, snapshot):
+        self._snapshot = snapshot
+        self._handles = []
+
+    def start(self) -> None:
+        """Hooks optimizer steps; nothing where torch is not imported."""
+        if "torch" not in sys.modules:
+            return
+        from torch.optim.optimizer import (
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
+        )
+
+        self._handles = [
+            # Before the step every gradient of it exists, after it all its state.
+            register_optimizer_step_pre_hook(self._on_step),
+            register_optimizer_step_post_hook(self._on_step),
+        ]
+
+    def stop(self) -> None:
+        """Removes the hooks."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def scan(self) -> None:
+        """Tags what modules and optimizers own at this moment."""
+        if "torch" in sys.modules:
+            self._guarded(self._tag, gc.get_objects())
+
+    def _on_step(self, optimizer, args, kwargs):
+        self._guarded(self._tag, [optimizer])
+
+    def _tag(self, objects):
+        import torch
+
+        _core.tag_owners(
+            self._snapshot, torch.Tensor, torch.nn.Module, torch.optim.Optimizer, objects
+        )
+
+    def _guarded(self, function, *args):
+        if self._snapshot is None:
+            return
+        try:
+            function(*args)
+        except Exception as error:
+            self._snapshot = None
+            warnings.warn(
+                f"memlab: owners of memory are no longer followed: {error!r}",
+                RuntimeWarning,
+                stacklevel=2,
+            )

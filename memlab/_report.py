@@ -1,0 +1,173 @@
+"""Answers for people and machines: what was live at the peak, as dict and as text.
+
+All figures come from the C core; this file arranges and words them.
+"""
+
+import os
+
+CATEGORIES = (
+    "parameter",
+    "buffer",
+    "gradient",
+    "optimizer_state",
+    "activation",
+    "temporary",
+    "input",
+    "workspace",
+    "communication",
+    "before_recording",
+    "unknown",
+)
+
+
+def size(count: int) -> str:
+    """COUNT bytes for people: 1536 -> '1.50 KiB'."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{count} B" if unit == "B" else f"{value:.2f} {unit}"
+        value /= 1024
+    return f"{value:.2f} TiB"
+
+
+def share(part: int, whole: int) -> str:
+    """PART of WHOLE in per cent."""
+    return f"{100 * part / whole:5.1f} %" if whole else "    - "
+
+
+def escape(text: str) -> str:
+    """TEXT with everything that could steer a terminal made visible."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "replace").decode()
+        for c in text
+    )
+
+
+def devices(recording) -> list[int]:
+    """Indexes of the devices of RECORDING that have events or memory."""
+    counts = [recording.counts(i) for i in range(recording.device_count)]
+    return [i for i, has in enumerate(counts) if has["events"] or has["segments"]]
+
+
+def peak(recording, device=None) -> dict:
+    """The answer for one device: DEVICE, or the one with the largest peak."""
+    if device is not None:
+        return recording.peak(device)
+    answers = [recording.peak(i) for i in devices(recording)]
+    if not answers:
+        return recording.peak(0)
+    return max(answers, key=lambda answer: answer["peak"]["allocated_bytes"])
+
+
+def report(recording, file=None) -> dict:
+    """The answers for all devices, as `memlab report --json` prints them."""
+    return {
+        "file": file,
+        "source": recording.source,
+        "devices": [recording.peak(i) for i in devices(recording)],
+    }
+
+
+def shorten(path: str) -> str:
+    """PATH relative to the current folder where it lies in it."""
+    here = os.getcwd() + os.sep
+    return path[len(here) :] if path.startswith(here) else path
+
+
+def _place(group) -> str:
+    if group["line"] == 0 and not group["file"]:
+        return f"({group['reason']})"
+    return f"{shorten(group['file'])}:{group['line']} {group['function']}"
+
+
+def _rows(rows, indent="  "):
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [cell.rjust(widths[i]) for i, cell in enumerate(row[:-1])]
+        yield (indent + "  ".join([*cells, row[-1]])).rstrip()
+
+
+def text(recording, device=None, lines=15, code=None) -> str:
+    """The report for people: the peak, what was live at it, the allocator's overhead.
+
+    lines: rows of the table by source line.  code: a function (file, line) -> source
+    text, for programs of one's own; files of a stranger's snapshot are never opened.
+    """
+    chosen = devices(recording) if device is None else [device]
+    if not chosen:
+        return "No memory was allocated while recording.\n"
+    parts = [_device_text(recording, i, lines, code) for i in chosen]
+    return "\n".join(parts)
+
+
+def _device_text(recording, device, lines, code):
+    answer = recording.peak(device)
+    at = answer["peak"]
+    name = f"{recording.source or 'cuda'}:{device}"
+    whole = at["allocated_bytes"]
+    out = [f"Peak on {name}: {size(whole)} allocated ({whole} bytes)"]
+    out += _caveats(answer)
+    if answer["by_category"]:
+        out += ["", "By category"]
+        rows = [
+            (size(count), share(count, whole), category.replace("_", " "))
+            for category, count in sorted(
+                answer["by_category"].items(), key=lambda item: -item[1]
+            )
+            if count
+        ]
+        out += _rows(rows) if rows else []
+    if answer["by_line"]:
+        out += ["", "By line"]
+        groups = answer["by_line"][:lines]
+        rows = []
+        for group in groups:
+            place = _place(group)
+            if group["phase"] == "backward":
+                place += " (backward)"
+            source = code(group["file"], group["line"]).strip() if code else ""
+            rows.append(
+                (
+                    size(group["bytes"]),
+                    share(group["bytes"], whole),
+                    f"{group['blocks']} blocks" if group["blocks"] != 1 else "1 block",
+                    escape(place) + (f"    {escape(source)[:60]}" if source else ""),
+                )
+            )
+        out += _rows(rows)
+        rest = answer["by_line"][lines:]
+        if rest:
+            bytes_left = sum(group["bytes"] for group in rest)
+            out.append(f"  ... and {len(rest)} more lines with {size(bytes_left)}")
+    out += ["", "Allocator at the peak"]
+    overhead = answer["overhead"]
+    rows = [
+        (size(at["reserved_bytes"]), "reserved from the device"),
+        (size(at["active_bytes"]), "active: allocated, or waiting to be freed"),
+        (size(overhead["inactive_bytes"]), "reserved but not in use"),
+        (size(overhead["largest_free_bytes"]), "largest free block"),
+        (size(overhead["slack_bytes"]), "lost to rounding inside blocks"),
+        (
+            f"{100 * overhead['fragmentation']:.1f} %",
+            "fragmentation: share of the free bytes outside the largest free block",
+        ),
+    ]
+    out += _rows(rows)
+    return "\n".join(out) + "\n"
+
+
+def _caveats(answer):
+    if answer["dropped_events"]:
+        yield f"  {answer['dropped_events']} events were dropped: figures are too low"
+    if answer["peak_before_window"]:
+        yield (
+            f"  The true peak, {size(answer['whole_peak']['allocated_bytes'])}, was "
+            "before the events that were kept: record with more max_entries"
+        )
+    elif answer["overwritten_events"]:
+        yield f"  {answer['overwritten_events']} older events were overwritten"
+    if answer["mismatches"]:
+        yield (
+            f"  {answer['mismatches']} events or blocks do not fit the allocator's "
+            "rules: figures are estimates"
+        )

@@ -1,0 +1,135 @@
+"""Which source of memory events to record, and making sure that it is there."""
+
+import os
+import sys
+
+from memlab import _bridge, _core
+from memlab._errors import Error
+
+# Bits of ml_recording.keys: optional keys of the snapshot dialect, by torch version.
+_KEY_COMPILE_CONTEXT = 0x01
+_KEY_USER_METADATA = 0x02
+_KEY_POOL_ID = 0x04
+_KEY_EXTERNAL_ANNOTATIONS = 0x08
+_KEY_ALLOCATOR_SETTINGS = 0x10
+_KEY_HOST = 0x20
+
+_queued = set()
+
+
+def gpu_present() -> bool:
+    """Whether this process could use a CUDA device, without touching one.
+
+    True for a driver's device node, and for the phantom device.
+    """
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
+        return False
+    if under_phantom():
+        return True
+    nodes = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu")
+    return any(os.path.exists(node) for node in nodes)
+
+
+def under_phantom() -> bool:
+    """Whether this process runs on the phantom device."""
+    return "libmemlab_phantom" in os.environ.get("LD_PRELOAD", "")
+
+
+def default() -> str:
+    """The source to record when none is named: "cuda" where there is a GPU and a CUDA
+    build of torch, else "cpu"."""
+    import torch
+
+    if torch.version.cuda is None:
+        return "cpu"
+    return "cuda" if torch.cuda.is_initialized() or gpu_present() else "cpu"
+
+
+def ensure(name: str) -> None:
+    """Makes the source NAME ready to record.
+
+    Raises memlab.Error with the remedy where it cannot be had.
+    """
+    if name == "script":
+        if not _core.has_source("script"):
+            _core.Script()
+        return
+    if name not in ("cuda", "cpu"):
+        raise Error(f"unknown source {name!r}: expected 'cuda', 'cpu' or 'script'")
+    bridge = _bridge.load()
+    if not _core.has_source(name):
+        raise Error(
+            f"the {name} source is not available: {_bridge.backends()[name]['reason']}"
+        )
+    if name == "cuda":
+        import torch
+
+        _core.use_native_stacks(bridge._native)
+        if not torch.cuda.is_initialized() and "cuda" not in _queued:
+            # Runs when the program itself initialises CUDA, never before: a child
+            # forked after that could not use CUDA.
+            _queued.add("cuda")
+            torch.cuda._lazy_call(_cuda_ready)
+
+
+def _cuda_ready():
+    # Inside torch's own initialisation: whatever goes wrong here must not reach it.
+    try:
+        _core.ready("cuda")
+    except Exception as error:
+        print(f"memlab: recording could not begin: {error}", file=sys.stderr)
+
+
+def stats(device=None) -> dict:
+    """The recorder's own counters of one device.
+
+    device: an int, a torch.device, a string such as "cuda:1" or "cpu", or None for the
+    current CUDA device (the cpu where that is what memlab records).
+
+    Returns a dict of ints: events, dropped_events, lost_stacks, inconsistencies, and in
+    bytes allocated_bytes, active_bytes, requested_bytes, reserved_bytes, each also with
+    "_peak" since recording began.  Raises ValueError where nothing was recorded there.
+    """
+    source, index = parse_device(device)
+    return _core.stats(source, index)
+
+
+def parse_device(device) -> tuple[str, int]:
+    """(source, index) of a device in any of torch's ways to name one."""
+    if isinstance(device, tuple):
+        return device
+    if device is None:
+        if _core.has_source("cuda") and default() == "cuda":
+            import torch
+
+            return "cuda", torch.cuda.current_device()
+        return ("cpu", 0) if _core.has_source("cpu") else ("script", 0)
+    if isinstance(device, int) and not isinstance(device, bool):
+        return "cuda", device
+    text = str(device)
+    kind, _, index = text.partition(":")
+    if kind not in ("cuda", "cpu", "script") or (index and not index.isdigit()):
+        raise ValueError(f"{device!r} is no device; write for example 'cuda:0'")
+    if kind == "cuda" and not index:
+        import torch
+
+        return kind, torch.cuda.current_device()
+    return kind, int(index or 0)
+
+
+def dialect_keys() -> int:
+    """The optional keys that the running torch's snapshots have, as a bit mask."""
+    torch = sys.modules.get("torch")
+    version = (2, 11)
+    if torch is not None:
+        version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    keys = _KEY_ALLOCATOR_SETTINGS | _KEY_EXTERNAL_ANNOTATIONS
+    if version >= (2, 8):
+        keys |= _KEY_COMPILE_CONTEXT
+    if version >= (2, 10):
+        keys |= _KEY_USER_METADATA
+    if version >= (2, 12):
+        keys |= _KEY_POOL_ID
+    if version >= (2, 13):
+        keys |= _KEY_HOST
+    return keys
