@@ -192,6 +192,17 @@ ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node)
     blocks->in_use--;
 }
 
+ml_block
+ml_blocks_show(const ml_block_node *node)
+{
+    ml_block block = {.addr = node->addr,
+                      .size = node->size,
+                      .requested = node->requested,
+                      .stack = node->stack,
+                      .state = node->state};
+    return block;
+}
+
 /* ---- Segments ---- */
 
 static uint32_t

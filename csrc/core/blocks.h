@@ -126,6 +126,9 @@ void ml_blocks_drop(ml_blocks *blocks, uint32_t index);
 void ml_blocks_count(ml_blocks *blocks, const ml_block_node *node);
 void ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node);
 
+/* What the outside is shown of a block. */
+ml_block ml_blocks_show(const ml_block_node *node);
+
 /* A segment of one free block, with all but its blocks as in LIKE.  Returns the index of
  * the segment, 0 when the table is full. */
 uint32_t ml_blocks_add_span(ml_blocks *blocks, const ml_span *like);

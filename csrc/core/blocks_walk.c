@@ -67,17 +67,6 @@ order_nodes(const ml_blocks *blocks)
 
 /* ---- Visiting ---- */
 
-static ml_block
-as_block(const ml_block_node *node)
-{
-    ml_block block = {.addr = node->addr,
-                      .size = node->size,
-                      .requested = node->requested,
-                      .stack = node->stack,
-                      .state = node->state};
-    return block;
-}
-
 static void
 add_to_segment(ml_segment *segment, const ml_block_node *node)
 {
@@ -95,7 +84,7 @@ visit_bare(const ml_blocks *blocks, const ml_ledger_visitor *visitor)
     uint32_t count = order_nodes(blocks);
     for (uint32_t i = 0; i < count; i++) {
         const ml_block_node *node = &blocks->nodes[blocks->order[i].index];
-        ml_block block = as_block(node);
+        ml_block block = ml_blocks_show(node);
         ml_segment segment = {.addr = node->addr,
                               .total = node->size,
                               .stack = node->stack,
@@ -138,7 +127,7 @@ ml_blocks_visit(const ml_blocks *blocks, bool has_segments,
         int result = visitor->segment(visitor->context, &segment);
         for (uint32_t j = span->head; j != 0 && result == 0;
              j = blocks->nodes[j].next) {
-            ml_block block = as_block(&blocks->nodes[j]);
+            ml_block block = ml_blocks_show(&blocks->nodes[j]);
             result = visitor->block(visitor->context, &block, blocks->nodes[j].birth);
         }
         if (result != 0) {

@@ -634,6 +634,27 @@ ml_ledger_inconsistencies(const ml_ledger *ledger)
     return atomic_load_explicit(&ledger->shared_inconsistencies, memory_order_relaxed);
 }
 
+bool
+ml_ledger_locate(const ml_ledger *ledger, uint64_t addr, ml_ledger_place *out)
+{
+    const ml_blocks *blocks = &ledger->blocks;
+    uint32_t index = ml_blocks_find(blocks, addr);
+    if (index == 0) {
+        index = ml_blocks_holding(blocks, addr);
+    }
+    if (index == 0) {
+        return false;
+    }
+    const ml_block_node *node = &blocks->nodes[index];
+    const ml_block_node *before = &blocks->nodes[node->prev];
+    *out = (ml_ledger_place){.block = ml_blocks_show(node), .birth = node->birth};
+    if (node->prev != 0) {
+        out->before = ml_blocks_show(before);
+        out->before_birth = before->birth;
+    }
+    return true;
+}
+
 int
 ml_ledger_visit(const ml_ledger *ledger, const ml_ledger_visitor *visitor)
 {

@@ -15,6 +15,8 @@
 #ifndef ML_LEDGER_H
 #define ML_LEDGER_H
 
+#include <stdbool.h>
+
 #include "blocks.h"
 #include "memlab.h"
 
@@ -101,6 +103,18 @@ void ml_ledger_read_totals(const ml_ledger *ledger, ml_totals *current,
 void ml_ledger_reset_peaks(ml_ledger *ledger);
 /* For any thread, may lag: events that did not fit so far. */
 uint64_t ml_ledger_inconsistencies(const ml_ledger *ledger);
+
+/* A block and the one before it in its segment. */
+typedef struct ml_ledger_place {
+    ml_block block;
+    uint64_t birth;
+    ml_block before; /* size 0 where there is none */
+    uint64_t before_birth;
+} ml_ledger_place;
+
+/* The block that holds ADDR: in constant time where one starts there.  False, with *OUT
+ * unchanged, where none does. */
+bool ml_ledger_locate(const ml_ledger *ledger, uint64_t addr, ml_ledger_place *out);
 
 /* Shows VISITOR every segment and block; BIRTH of a block is the number of events applied
  * before its allocation, or ML_BEFORE_EVENTS.  Takes no memory.  Not by two threads at

@@ -2,8 +2,11 @@
  *
  * Undoing goes backwards over the events with two sets: the mapped ranges and the blocks
  * in use.  A completed free puts a block back whose size may be unknown; it is inferred
- * at the end, when its neighbours are known: a rest of up to 1 MiB behind a block of the
- * large pool is its slack, because no free block as small as that can be there. */
+ * at the end, when its neighbours are known.  A rest of up to 1 MiB behind a block of the
+ * large pool is its slack, because no free block as small as that can be there.  Behind
+ * a larger rest the block may still have slack; then what is allocated next in that rest
+ * shows where the block ends, because free neighbours are always merged: every
+ * allocation is at the start of a free block, so the block in use before it ends there. */
 #include "replay.h"
 
 #include <string.h>
@@ -35,7 +38,12 @@ struct ml_replay {
     ml_block *blocks;
     size_t block_count;
     size_t block_capacity;
+    uint64_t *doubts; /* owned; of each block, the bytes by which it could be larger; 0
+                         where its size is settled */
 };
+
+/* Of a block whose size is inferred but which cannot be larger. */
+#define INFERRED UINT64_MAX
 
 /* ---- Mapped ranges ---- */
 
@@ -282,42 +290,123 @@ keep_block(void *context, const ml_block *block, uint64_t birth)
     return 0;
 }
 
-/* Gives the initial blocks of unknown size theirs. */
+/* Gives initial block I of unknown size its own. */
 static void
+infer_size(ml_replay *replay, size_t i)
+{
+    ml_block *block = &replay->blocks[i];
+    uint64_t tight = ml_allocator_round(&replay->rules, block->requested);
+    block->size = tight;
+    size_t at = find_range(replay, block->addr);
+    if (!replay->rules.has_segments || at == replay->range_count ||
+        replay->ranges[at].segment.addr > block->addr) {
+        return;
+    }
+    const ml_segment *segment = &replay->ranges[at].segment;
+    uint64_t end = segment->addr + segment->total;
+    if (i + 1 < replay->block_count && replay->blocks[i + 1].addr < end) {
+        end = replay->blocks[i + 1].addr;
+    }
+    uint64_t room = end - block->addr;
+    if (tight > room) {
+        block->size = room;
+        return;
+    }
+    /* With the setting on, an older segment is split finely too. */
+    if (tight <= ML_SMALL_BLOCK_BYTES || segment->expandable ||
+        replay->rules.expandable_segments) {
+        return;
+    }
+    uint64_t gap = room - tight;
+    uint64_t most = tight < replay->rules.max_split_bytes ? ML_SMALL_BLOCK_BYTES
+                                                          : MAX_NON_SPLIT_ROUNDING;
+    if (gap <= most) {
+        block->size = room;
+        replay->doubts[i] = most == ML_SMALL_BLOCK_BYTES ? 0 : INFERRED;
+    }
+    else {
+        replay->doubts[i] = most;
+    }
+}
+
+static int
 infer_sizes(ml_replay *replay)
 {
+    replay->doubts = ml_alloc_zeroed(replay->block_count + 1, sizeof(uint64_t));
+    if (replay->doubts == NULL) {
+        return ML_ENOMEM;
+    }
     for (size_t i = 0; i < replay->block_count; i++) {
-        ml_block *block = &replay->blocks[i];
-        if (block->size != 0) {
-            continue;
-        }
-        uint64_t tight = ml_allocator_round(&replay->rules, block->requested);
-        block->size = tight;
-        size_t at = find_range(replay, block->addr);
-        if (!replay->rules.has_segments || at == replay->range_count ||
-            replay->ranges[at].segment.addr > block->addr) {
-            continue;
-        }
-        const ml_segment *segment = &replay->ranges[at].segment;
-        uint64_t end = segment->addr + segment->total;
-        if (i + 1 < replay->block_count && replay->blocks[i + 1].addr < end) {
-            end = replay->blocks[i + 1].addr;
-        }
-        uint64_t room = end - block->addr;
-        if (tight > room) {
-            block->size = room;
-        }
-        else if (tight > ML_SMALL_BLOCK_BYTES && !segment->expandable) {
-            uint64_t gap = room - tight;
-            bool slack = gap <= ML_SMALL_BLOCK_BYTES;
-            if (tight >= replay->rules.max_split_bytes) {
-                slack = gap < MAX_NON_SPLIT_ROUNDING;
-            }
-            /* With the setting on, an older segment is split finely too. */
-            slack = slack && !replay->rules.expandable_segments;
-            block->size += slack ? gap : 0;
+        if (replay->blocks[i].size == 0) {
+            infer_size(replay, i);
         }
     }
+    return 0;
+}
+
+/* The initial block at ADDR. */
+static size_t
+find_initial(const ml_replay *replay, uint64_t addr)
+{
+    size_t low = 0;
+    size_t high = replay->block_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (replay->blocks[middle].addr < addr) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* An allocation at ADDR follows: the block in use before it ends there. */
+static void
+settle_size(ml_replay *replay, uint64_t addr)
+{
+    ml_ledger_place place;
+    if (!ml_ledger_locate(replay->ledger, addr, &place)) {
+        return;
+    }
+    bool inside = place.block.state != ML_BLOCK_INACTIVE;
+    const ml_block *before = inside ? &place.block : &place.before;
+    uint64_t birth = inside ? place.birth : place.before_birth;
+    if (before->size == 0 || before->state == ML_BLOCK_INACTIVE ||
+        birth != ML_BEFORE_EVENTS || before->addr >= addr) {
+        return;
+    }
+    size_t i = find_initial(replay, before->addr);
+    uint64_t size = addr - before->addr;
+    if (replay->doubts[i] != 0 && size >= before->requested) {
+        replay->blocks[i].size = size;
+        replay->doubts[i] = 0;
+    }
+}
+
+static int
+settle_sizes(ml_replay *replay)
+{
+    bool doubt = false;
+    for (size_t i = 0; i < replay->block_count && !doubt; i++) {
+        doubt = replay->doubts[i] != 0;
+    }
+    if (!doubt) {
+        return 0;
+    }
+    for (size_t i = 0; i < replay->trace->event_count; i++) {
+        if (replay->trace->events[i].action == ML_ACTION_ALLOC) {
+            settle_size(replay, replay->trace->events[i].addr);
+        }
+        ml_replay_next(replay);
+    }
+    for (size_t i = 0; i < replay->block_count; i++) {
+        if (replay->doubts[i] == INFERRED) {
+            replay->doubts[i] = 0;
+        }
+    }
+    return ml_replay_rewind(replay);
 }
 
 static int
@@ -338,7 +427,7 @@ undo(ml_replay *replay)
         error = ml_blocks_visit(&live, false, &visitor);
     }
     if (error == 0) {
-        infer_sizes(replay);
+        error = infer_sizes(replay);
     }
     ml_blocks_fini(&live);
     return error;
@@ -411,6 +500,9 @@ ml_replay_new(const ml_recording *recording, size_t device, ml_replay **out)
     if (error == 0) {
         error = ml_replay_rewind(replay);
     }
+    if (error == 0) {
+        error = settle_sizes(replay);
+    }
     if (error < 0) {
         ml_replay_free(replay);
         return error;
@@ -426,6 +518,7 @@ ml_replay_free(ml_replay *replay)
         ml_ledger_free(replay->ledger);
         ml_free(replay->ranges);
         ml_free(replay->blocks);
+        ml_free(replay->doubts);
         ml_free(replay);
     }
 }
@@ -540,6 +633,10 @@ ml_replay_check(const ml_replay *replay)
                                .misfits = replay->misfits,
                                .mismatched_addresses = replay->mismatched_addresses,
                                .compared = trace->segment_count != 0};
+    for (size_t i = 0; i < replay->block_count; i++) {
+        result.uncertain_blocks += replay->doubts[i] != 0;
+        result.uncertain_bytes += replay->doubts[i];
+    }
     if (result.compared) {
         comparison c = {.trace = trace};
         ml_ledger_visitor visitor = {&c, compare_segment, compare_block};

@@ -15,13 +15,16 @@
 
 typedef struct ml_replay ml_replay;
 
-/* How well the replay agrees with the recording; all in items. */
+/* How well the replay agrees with the recording; in items but for uncertain_bytes. */
 typedef struct ml_replay_result {
     uint64_t events;
     uint64_t misfits;              /* events that did not fit the blocks there were */
     uint64_t mismatched_addresses; /* of these, allocations without a free block */
     uint64_t mismatched_blocks;    /* that differ at the end, in either */
     uint64_t mismatched_segments;  /* likewise */
+    uint64_t uncertain_blocks;     /* in use before the first event, of a size that the
+                                      recording does not settle */
+    uint64_t uncertain_bytes;      /* by which these could be larger, at most */
     bool compared;                 /* whether the recording has its memory at the end */
 } ml_replay_result;
 
