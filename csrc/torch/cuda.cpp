@@ -9,6 +9,9 @@
 #include <string>
 #include <vector>
 
+/* torch's Linux builds are made with it; without it the header's inline
+ * expandable_segments() answers false and prints a warning. */
+#define PYTORCH_C10_DRIVER_API_SUPPORTED 1
 #include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
