@@ -1,6 +1,8 @@
 /* C++ frames for stacks="all".  See native.h. */
 #include "native.h"
 
+#include <link.h>
+
 #include "../core/base.h"
 #include "../core/recorder.h"
 #include "../torch/bridge.h"
@@ -11,6 +13,39 @@
 /* Set once, before the walker that reads it is published. */
 static const ml_native *native;
 
+/* Where memlab's own two libraries lie: their frames are on top of every stack and say
+ * nothing of the program. */
+typedef struct code_range {
+    uint64_t inside; /* an address within the library */
+    uint64_t begin, end;
+} code_range;
+
+static code_range own_code[2];
+
+static int
+find_range(struct dl_phdr_info *info, size_t size, void *context)
+{
+    (void)size;
+    code_range *range = context;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        uint64_t begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+        uint64_t end = begin + info->dlpi_phdr[i].p_memsz;
+        if (range->inside >= begin && range->inside < end) {
+            range->begin = begin;
+            range->end = end;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static bool
+is_own(uint64_t counter)
+{
+    return (counter >= own_code[0].begin && counter < own_code[0].end) ||
+           (counter >= own_code[1].begin && counter < own_code[1].end);
+}
+
 static uint32_t
 walk_native(void *stacks, uint32_t parent, uint8_t *flags)
 {
@@ -19,8 +54,13 @@ walk_native(void *stacks, uint32_t parent, uint8_t *flags)
     if (parent == ML_STACK_LOST) {
         return parent;
     }
+    /* The first frame is the unwinder, then come memlab's own. */
+    size_t top = count > 0 ? 1 : 0;
+    while (top < count && is_own(counters[top])) {
+        top++;
+    }
     uint32_t stack = parent;
-    while (count > 0) {
+    while (count > top) {
         stack = ml_stacks_native(stacks, stack, counters[--count]);
         if (stack == ML_STACK_LOST) {
             *flags |= ML_EVENT_STACK_LOST;
@@ -103,6 +143,11 @@ ml_native_use(PyObject *module, PyObject *capsule)
         return ml_py_raise(PyModule_GetState(module), ML_ESTATE,
                            "the torch bridge was built for another memlab; reinstall it "
                            "with: pip install --no-build-isolation --force-reinstall .");
+    }
+    own_code[0].inside = (uintptr_t)&walk_native;
+    own_code[1].inside = (uintptr_t)table->capture;
+    for (int i = 0; i < 2; i++) {
+        dl_iterate_phdr(find_range, &own_code[i]);
     }
     native = table;
     ml_symbolizer symbolizer = {NULL, symbolize};
