@@ -1,0 +1,218 @@
+/* The answer to "what was live at the peak" as a Python dict.  See peak_dict.h. */
+#include "peak_dict.h"
+
+#include "../core/base.h"
+#include "../core/peak.h"
+
+static PyObject *
+number(uint64_t value)
+{
+    return PyLong_FromUnsignedLongLong(value);
+}
+
+static PyObject *
+text(const char *bytes, size_t length)
+{
+    /* Names from files may hold what is no UTF-8: shown, never refused. */
+    return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)length, "backslashreplace");
+}
+
+static PyObject *
+string(const ml_recording *recording, uint32_t id)
+{
+    return text(recording->strings[id].bytes, recording->strings[id].length);
+}
+
+static PyObject *
+totals_dict(const ml_totals *totals)
+{
+    PyObject *dict = PyDict_New();
+    if (dict == NULL) {
+        return NULL;
+    }
+#define XX(name) \
+    if (ml_py_set(dict, #name "_bytes", number(totals->name)) < 0) { \
+        Py_DECREF(dict); \
+        return NULL; \
+    }
+    ML_TOTALS(XX)
+#undef XX
+    return dict;
+}
+
+static PyObject *
+instant_dict(const ml_peak *peak)
+{
+    PyObject *dict = totals_dict(&peak->totals);
+    if (dict != NULL && (ml_py_set(dict, "time_us", number(peak->time / 1000)) < 0 ||
+                         ml_py_set(dict, "event", number(peak->position)) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+line_dict(const ml_peak_line *line)
+{
+    PyObject *dict = PyDict_New();
+    if (dict == NULL) {
+        return NULL;
+    }
+    if (ml_py_set(dict, "file", text(line->file.bytes, line->file.length)) < 0 ||
+        ml_py_set(dict, "line", PyLong_FromLongLong(line->line)) < 0 ||
+        ml_py_set(dict, "function", text(line->function.bytes, line->function.length)) <
+            0 ||
+        ml_py_set(dict, "bytes", number(line->bytes)) < 0 ||
+        ml_py_set(dict, "blocks", number(line->blocks)) < 0 ||
+        ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(line->phase))) < 0 ||
+        ml_py_set(dict, "reason",
+                  PyUnicode_FromString(ml_no_line_text(line->no_line))) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+frames_list(const ml_recording *recording, uint32_t stack)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t at = stack; list != NULL && at != 0; at = recording->stacks[at].parent) {
+        const ml_frame *frame = &recording->frames[recording->stacks[at].frame];
+        PyObject *dict = PyDict_New();
+        if (dict == NULL ||
+            ml_py_set(dict, "name", string(recording, frame->name)) < 0 ||
+            ml_py_set(dict, "filename", string(recording, frame->filename)) < 0 ||
+            ml_py_set(dict, "line", PyLong_FromLongLong(frame->line)) < 0 ||
+            PyList_Append(list, dict) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(dict);
+    }
+    return list;
+}
+
+static PyObject *
+stack_dict(const ml_recording *recording, const ml_peak_stack *stack)
+{
+    PyObject *dict = PyDict_New();
+    if (dict == NULL) {
+        return NULL;
+    }
+    if (ml_py_set(dict, "frames", frames_list(recording, stack->stack)) < 0 ||
+        ml_py_set(dict, "bytes", number(stack->bytes)) < 0 ||
+        ml_py_set(dict, "blocks", number(stack->blocks)) < 0 ||
+        ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(stack->phase))) < 0 ||
+        ml_py_set(dict, "reason",
+                  PyUnicode_FromString(ml_no_line_text(stack->no_line))) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+lines_list(const ml_peak *peak)
+{
+    PyObject *list = PyList_New((Py_ssize_t)peak->line_count);
+    for (size_t i = 0; list != NULL && i < peak->line_count; i++) {
+        PyObject *item = line_dict(&peak->lines[i]);
+        if (item == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    return list;
+}
+
+static PyObject *
+stacks_list(const ml_recording *recording, const ml_peak *peak)
+{
+    PyObject *list = PyList_New((Py_ssize_t)peak->stack_count);
+    for (size_t i = 0; list != NULL && i < peak->stack_count; i++) {
+        PyObject *item = stack_dict(recording, &peak->stacks[i]);
+        if (item == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    return list;
+}
+
+static PyObject *
+categories_dict(const ml_peak *peak)
+{
+    PyObject *dict = PyDict_New();
+    for (unsigned i = 0; dict != NULL && i < ML_CATEGORY_COUNT; i++) {
+        if (ml_py_set(dict, ml_category_text(i), number(peak->categories[i].bytes)) < 0) {
+            Py_CLEAR(dict);
+        }
+    }
+    return dict;
+}
+
+static PyObject *
+overhead_dict(const ml_peak_overhead *overhead)
+{
+    PyObject *dict = PyDict_New();
+    if (dict == NULL) {
+        return NULL;
+    }
+    if (ml_py_set(dict, "inactive_bytes", number(overhead->inactive)) < 0 ||
+        ml_py_set(dict, "slack_bytes", number(overhead->slack)) < 0 ||
+        ml_py_set(dict, "largest_free_bytes", number(overhead->largest_free)) < 0 ||
+        ml_py_set(dict, "free_blocks", number(overhead->free_blocks)) < 0 ||
+        ml_py_set(dict, "segments", number(overhead->segments)) < 0 ||
+        ml_py_set(dict, "fragmentation",
+                  PyFloat_FromDouble(overhead->fragmentation)) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+peak_dict(const ml_recording *recording, int device, const ml_peak *peak)
+{
+    const ml_device_trace *trace = &recording->devices[device];
+    const ml_replay_result *replay = &peak->replay;
+    PyObject *dict = PyDict_New();
+    if (dict == NULL) {
+        return NULL;
+    }
+    if (ml_py_set(dict, "device", PyLong_FromLong(device)) < 0 ||
+        ml_py_set(dict, "events", number(trace->event_count)) < 0 ||
+        ml_py_set(dict, "overwritten_events", number(trace->overwritten_events)) < 0 ||
+        ml_py_set(dict, "dropped_events", number(trace->dropped_events)) < 0 ||
+        ml_py_set(dict, "lost_stacks", number(trace->lost_stacks)) < 0 ||
+        ml_py_set(dict, "peak", instant_dict(peak)) < 0 ||
+        ml_py_set(dict, "whole_peak", totals_dict(&peak->known_peaks)) < 0 ||
+        ml_py_set(dict, "peak_before_window", PyBool_FromLong(peak->earlier)) < 0 ||
+        ml_py_set(dict, "by_line", lines_list(peak)) < 0 ||
+        ml_py_set(dict, "by_stack", stacks_list(recording, peak)) < 0 ||
+        ml_py_set(dict, "by_category", categories_dict(peak)) < 0 ||
+        ml_py_set(dict, "by_module", PyList_New(0)) < 0 ||
+        ml_py_set(dict, "unattributed_bytes", number(peak->unattributed)) < 0 ||
+        ml_py_set(dict, "overhead", overhead_dict(&peak->overhead)) < 0 ||
+        ml_py_set(dict, "mismatches",
+                  number(replay->misfits + replay->mismatched_blocks)) < 0 ||
+        ml_py_set(dict, "uncertain_bytes", number(replay->uncertain_bytes)) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+PyObject *
+ml_py_peak(ml_state *state, const ml_recording *recording, int device)
+{
+    ml_peak *peak = NULL;
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_peak_new(recording, (size_t)device, &peak);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        return ml_py_raise(state, result, ml_strerror(result));
+    }
+    PyObject *dict = peak_dict(recording, device, peak);
+    ml_peak_free(peak);
+    return dict;
+}

@@ -1,0 +1,13 @@
+/* The answer to "what was live at the peak" as a Python dict.
+ *
+ * Owns the keys of docs/REPORT.md; all figures are peak.h's. */
+#ifndef ML_PY_PEAK_DICT_H
+#define ML_PY_PEAK_DICT_H
+
+#include "../core/recording.h"
+#include "state.h"
+
+/* New reference, or NULL with MemoryError. DEVICE must exist in RECORDING. */
+PyObject *ml_py_peak(ml_state *state, const ml_recording *recording, int device);
+
+#endif
