@@ -123,7 +123,7 @@ def _device_text(recording, device, lines, code):
         rows = []
         for group in groups:
             place = _place(group)
-            if group["phase"] == "backward":
+            if group["phase"] == "backward" and group["line"]:
                 place += " (backward)"
             source = code(group["file"], group["line"]).strip() if code else ""
             rows.append(
@@ -166,6 +166,11 @@ def _caveats(answer):
         )
     elif answer["overwritten_events"]:
         yield f"  {answer['overwritten_events']} older events were overwritten"
+    if answer["uncertain_bytes"]:
+        yield (
+            f"  Blocks from before the recording may be up to "
+            f"{size(answer['uncertain_bytes'])} larger than shown"
+        )
     if answer["mismatches"]:
         yield (
             f"  {answer['mismatches']} events or blocks do not fit the allocator's "
