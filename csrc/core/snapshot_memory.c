@@ -168,11 +168,7 @@ read_device(ml_reader *r, ml_value value, uint32_t *out)
 {
     uint64_t device = 0;
     int error = ml_reader_natural(r, value, "device", &device);
-    if (error == 0) {
-        error = ml_reader_need_devices(r, device < SIZE_MAX ? (size_t)device + 1
-                                                            : SIZE_MAX);
-    }
-    *out = (uint32_t)device;
+    *out = device < UINT32_MAX ? (uint32_t)device : UINT32_MAX;
     return error;
 }
 
@@ -230,6 +226,10 @@ read_segment(ml_reader *r, ml_value value, ml_pending *into)
         return error;
     }
     const ml_segment *segment = &into->segment;
+    error = ml_reader_need_devices(r, (size_t)into->device + 1);
+    if (error != 0) {
+        return error;
+    }
     if (!placed) {
         return ml_reader_fail(r, ML_EFORMAT, "no address");
     }

@@ -408,10 +408,10 @@ read_parts(ml_reader *r, const parts *from)
     }
     if (error == 0 && from->has_extras) {
         error = ml_extras_read(&r->tables, from->extras);
-        if (error != 0) {
-            r->outer = "memlab";
-            return ml_reader_fail_code(r, error);
+        if (error == ML_EFORMAT) {
+            return ml_reader_fail(r, error, "memlab: %s", r->tables.trouble);
         }
+        return error == 0 ? 0 : ml_reader_fail_code(r, error);
     }
     return error;
 }

@@ -11,7 +11,7 @@
 static long budget_left;
 static long budget_alive;
 
-static void *
+static inline void *
 budget_realloc(void *pointer, size_t bytes)
 {
     if (bytes == 0) {
@@ -28,7 +28,7 @@ budget_realloc(void *pointer, size_t bytes)
     return moved;
 }
 
-static void
+static inline void
 budget_begin(long budget)
 {
     budget_left = budget;
@@ -36,7 +36,7 @@ budget_begin(long budget)
     ml_set_realloc(budget_realloc);
 }
 
-static void
+static inline void
 budget_end(void)
 {
     ml_set_realloc(NULL);

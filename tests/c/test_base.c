@@ -105,7 +105,9 @@ same_number(const void *context, uint32_t id)
 static void
 intern_numbers(unsigned hash_bits)
 {
-    enum { COUNT = 3000 };
+    enum {
+        COUNT = 3000
+    };
     static uint64_t values[COUNT];
     interned = values;
     ml_intern table = {0};

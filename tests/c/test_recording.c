@@ -13,18 +13,17 @@ small_recording(void)
     if (ml_recording_new(&recording) != 0) {
         return NULL;
     }
-    bool built = ml_recording_add_string(recording, "forward", 7, &name) == 0
-                 && ml_recording_add_string(recording, "net.py", 6, &file) == 0
-                 && ml_recording_add_frame(recording, (ml_frame){name, file, 12}, &frame)
-                        == 0
-                 && ml_recording_add_stack(recording, (ml_stack){0, frame}, &outer) == 0
-                 && ml_recording_add_stack(recording, (ml_stack){outer, frame}, &inner)
-                        == 0;
+    bool built =
+        ml_recording_add_string(recording, "forward", 7, &name) == 0 &&
+        ml_recording_add_string(recording, "net.py", 6, &file) == 0 &&
+        ml_recording_add_frame(recording, (ml_frame){name, file, 12}, &frame) == 0 &&
+        ml_recording_add_stack(recording, (ml_stack){0, frame}, &outer) == 0 &&
+        ml_recording_add_stack(recording, (ml_stack){outer, frame}, &inner) == 0;
     recording->devices = ml_alloc_zeroed(1, sizeof(ml_device_trace));
     recording->settings = ml_alloc_zeroed(1, sizeof(ml_setting));
     recording->annotations = ml_alloc_zeroed(1, sizeof(ml_annotation));
-    if (!built || recording->devices == NULL || recording->settings == NULL
-        || recording->annotations == NULL) {
+    if (!built || recording->devices == NULL || recording->settings == NULL ||
+        recording->annotations == NULL) {
         ml_recording_free(recording);
         return NULL;
     }
@@ -37,8 +36,8 @@ small_recording(void)
     device->segments = ml_alloc_zeroed(2, sizeof(ml_segment));
     device->blocks = ml_alloc_zeroed(2, sizeof(ml_block));
     device->tags = ml_alloc_zeroed(2, sizeof(ml_tag));
-    if (device->events == NULL || device->segments == NULL || device->blocks == NULL
-        || device->tags == NULL) {
+    if (device->events == NULL || device->segments == NULL || device->blocks == NULL ||
+        device->tags == NULL) {
         ml_recording_free(recording);
         return NULL;
     }
