@@ -29,7 +29,6 @@
 #define MIX_CODE 0x9e3779b97f4a7c15u
 #define MIX_FINGERPRINT 0xc2b2ae3d27d4eb4fu
 #define MIX_PARENT 0xd6e8feb86659fd93u
-#define MIX_PATH 0xff51afd7ed558ccdu
 
 #define PATH_SLOTS 65536u
 
@@ -313,10 +312,11 @@ ml_stacks_find_path(ml_stacks *stacks, const ml_frame_key *keys, size_t count,
 {
     uint64_t hash = count;
 
+    /* Fingerprints are left to the verification: they seldom differ alone. */
     for (size_t i = 0; i < count; i++) {
-        hash = hash * MIX_PATH + key_hash(&keys[i]);
+        uint64_t term = (keys[i].code + keys[i].offset * MIX_FINGERPRINT) * MIX_CODE;
+        hash = (hash << 11 | hash >> 53) + term;
     }
-    hash ^= hash >> 32;
     ml_stack_slot *path =
         (ml_stack_slot *)stacks->paths.base + ml_hash_u64(hash) % PATH_SLOTS;
     uint32_t id = atomic_load_explicit(path, memory_order_acquire);

@@ -54,30 +54,29 @@ static const char *_Atomic capture_reason = "the self-check has not run";
 
 /* ---- code objects ---- */
 
-/* The last 8 bytes, where names that differ mostly differ. */
+/* The 8 bytes before END, where texts that differ mostly differ.  Of a shorter text some
+ * belong to the header of its object, which is always longer than that. */
 static inline uint64_t
-last_word(const char *bytes, Py_ssize_t length)
+last_word(const char *end)
 {
-    uint64_t word = 0;
+    uint64_t word;
 
-    if (length >= (Py_ssize_t)sizeof(word)) {
-        memcpy(&word, bytes + length - sizeof(word), sizeof(word));
-    }
+    memcpy(&word, end - sizeof(word), sizeof(word));
     return word;
 }
 
-/* By address and, since addresses are reused, by content as far as that is quick: the
- * hash that Python has mostly computed already, the length, the last bytes. */
+/* The hash, which Python keeps once it has computed it; else address, length and end. */
 static inline uint64_t
 unicode_print(PyObject *string)
 {
     const PyASCIIObject *ascii = (const PyASCIIObject *)string;
-    uint64_t print = (uintptr_t)string + (uint64_t)ascii->hash * 0x9e3779b97f4a7c15u +
-                     (uint64_t)ascii->length * 0xc2b2ae3d27d4eb4fu;
+    uint64_t print = (uint64_t)ascii->hash;
 
-    if (ascii->state.compact && ascii->state.ascii) {
-        print +=
-            last_word((const char *)(ascii + 1), ascii->length) * 0xd6e8feb86659fd93u;
+    if (ascii->hash == -1) {
+        print = (uintptr_t)string + ((uint64_t)ascii->length << 32);
+        if (PyUnicode_IS_COMPACT_ASCII(string)) {
+            print ^= last_word((const char *)(ascii + 1) + ascii->length);
+        }
     }
     return print;
 }
@@ -94,14 +93,14 @@ fingerprint(const PyCodeObject *code)
 #endif
     /* When a code object dies its names and table often die with it, and those of the
      * next take their addresses in the same order: addresses alone say nothing.  What
-     * this does not tell apart has the same name in the same file at the same line. */
+     * this does not tell apart has the same name, file and first line, and differs in
+     * the middle of its body only: then a line inside that function may be wrong. */
     PyObject *lines = code->co_linetable;
-    uint64_t table = (uintptr_t)lines +
-                     last_word(PyBytes_AS_STRING(lines), PyBytes_GET_SIZE(lines)) +
-                     (uint64_t)PyBytes_GET_SIZE(lines) * 0x9e3779b97f4a7c15u;
-    uint64_t hash = unicode_print(code->co_name) * 0xff51afd7ed558ccdu +
-                    unicode_print(code->co_filename) * 0xc4ceb9fe1a85ec53u +
-                    table * 0x9fb21c651e98df25u + (uint64_t)code->co_firstlineno;
+    uint64_t table = (uintptr_t)lines + (uint64_t)(uint32_t)code->co_firstlineno;
+    table ^= last_word(PyBytes_AS_STRING(lines) + PyBytes_GET_SIZE(lines));
+    uint64_t hash = unicode_print(code->co_name) +
+                    unicode_print(code->co_filename) * 0x9e3779b97f4a7c15u +
+                    table * 0xc2b2ae3d27d4eb4fu;
     return hash | (uint64_t)1 << 63;
 }
 
@@ -460,14 +459,14 @@ probe(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
     size_t count = public_walk(expected, &expected_more);
     size_t held_count = walk(PyGILState_GetThisThreadState(), held, &held_more);
     size_t released_count;
-    Py_BEGIN_ALLOW_THREADS released_count =
-        walk(PyGILState_GetThisThreadState(), released, &released_more);
+    Py_BEGIN_ALLOW_THREADS
+    released_count = walk(PyGILState_GetThisThreadState(), released, &released_more);
     Py_END_ALLOW_THREADS
 
-        return PyBool_FromLong(
-            count >= 2 && held_count == count && released_count == count &&
-            held_more == expected_more && released_more == expected_more &&
-            keys_agree(held, expected, count) && keys_agree(released, expected, count));
+    return PyBool_FromLong(
+        count >= 2 && held_count == count && released_count == count &&
+        held_more == expected_more && released_more == expected_more &&
+        keys_agree(held, expected, count) && keys_agree(released, expected, count));
 }
 
 static const char check_source[] = "def call(probe):\n"
