@@ -20,9 +20,10 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 from pathlib import Path
 
-__all__ = ["backends", "build", "bridge_key", "compile_command", "link_command", "load"]
+__all__ = ["backends", "build", "bridge_key", "compile_command", "file_name", "load"]
 
 _PACKAGE = Path(__file__).resolve().parent
 _SOURCES = ("clock.cpp", "cpu.cpp", "cpu_table.cpp", "module.cpp", "native.cpp")
@@ -30,6 +31,7 @@ _CUDA_SOURCES = ("cuda.cpp", "tracker.cpp")
 _HEADERS = ("bridge.h", "cpu_table.h")
 _REINSTALL = "pip install --no-build-isolation --force-reinstall --no-deps ."
 
+_loading = threading.Lock()
 _loaded = None
 
 
@@ -373,12 +375,46 @@ def _stale_bridge(key):
     return None
 
 
-def _import_file(path):
+def bridge_path(torch):
+    """The file of the bridge for the imported torch, built now where there is none.
+
+    Raises memlab.Error with the remedy where it cannot be built.
+    """
+    key = bridge_key(_TorchBuild(Path(torch.__file__).parent))
+    installed, cached = _built_paths(key)
+    if installed.exists():
+        return installed
+    try:
+        path = cached if cached.exists() else _build_in_cache(key, torch)
+    except Exception as error:
+        stale = _stale_bridge(key)
+        if stale is None:
+            raise
+        raise _error(
+            f"memlab's bridge was built for torch {stale} and torch "
+            f"{torch.__version__} is running; building another one failed ({error}). "
+            f"In memlab's folder run: {_REINSTALL}"
+        ) from error
+    _check_trusted(path)
+    return path
+
+
+def import_bridge(torch, path):
+    """The module memlab._torch from a file of bridge_path(); its sources are not
+    registered yet.  Raises memlab.Error where the file is for another torch."""
     name = "memlab._torch"
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, str(path), loader=loader)
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
+    try:
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+    except ImportError as error:
+        raise _error(f"memlab cannot load its bridge ({error}): remove {path}") from error
+    if module.built_for() != torch.__version__:
+        raise _error(
+            f"{path} was built for torch {module.built_for()} and torch "
+            f"{torch.__version__} is running: remove that file"
+        )
     sys.modules[name] = module
     return module
 
@@ -392,8 +428,13 @@ def load():
     torch; does not initialise CUDA.
     """
     global _loaded
-    if _loaded is not None:
-        return _loaded
+    with _loading:
+        if _loaded is None:
+            _loaded = _load()
+    return _loaded
+
+
+def _load():
     if os.environ.get("MEMLAB_TORCH") == "0":
         raise _error("memlab's bridge to torch is switched off by MEMLAB_TORCH=0")
     try:
@@ -402,33 +443,10 @@ def load():
         raise _error(
             f"memlab cannot import torch ({error}): pip install torch"
         ) from error
-    key = bridge_key(_TorchBuild(Path(torch.__file__).parent))
-    installed, cached = _built_paths(key)
-    if installed.exists():
-        path = installed
-    else:
-        try:
-            path = cached if cached.exists() else _build_in_cache(key, torch)
-        except Exception as error:
-            stale = _stale_bridge(key)
-            if stale is None:
-                raise
-            raise _error(
-                f"memlab's bridge was built for torch {stale} and torch "
-                f"{torch.__version__} is running; building another one failed ({error}). "
-                f"In memlab's folder run: {_REINSTALL}"
-            ) from error
-        _check_trusted(path)
-    module = _import_file(path)
-    if module.built_for() != torch.__version__:
-        raise _error(
-            f"{path} was built for torch {module.built_for()} and torch "
-            f"{torch.__version__} is running: remove that file"
-        )
     from memlab import _core
 
+    module = import_bridge(torch, bridge_path(torch))
     module.register(_core._api)
-    _loaded = module
     return module
 
 
