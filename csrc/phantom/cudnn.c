@@ -76,6 +76,7 @@ enum {
 
     TYPE_INT64 = 3,
     TYPE_BACKEND_DESCRIPTOR = 15,
+    TYPE_INT32 = 23,
     TYPE_CHAR = 24,
 
     STATUS_BAD_PARAM = 2000,
@@ -311,6 +312,16 @@ ML_EXPORT(int, cudnnBackendGetAttribute,
         }
         if (data != NULL && requested > 0) {
             memcpy(data, &value, sizeof value);
+        }
+        return 0;
+    }
+    /* The shared memory that an engine needs. */
+    if (type == TYPE_INT32) {
+        if (count != NULL) {
+            *count = 1;
+        }
+        if (data != NULL && requested > 0) {
+            memset(data, 0, sizeof(int32_t));
         }
         return 0;
     }

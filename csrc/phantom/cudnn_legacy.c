@@ -344,16 +344,21 @@ ML_EXPORT(int, cudnnGetRNNWeightParams,
     int rows, columns;
 
     (void)handle, (void)space_bytes;
-    *matrix_at = NULL;
-    *bias_at = NULL;
-    if (number < matrix_count(of)) {
+    /* The caller asks for the matrix or for the bias, and gives NULL for the other. */
+    if (matrix_at != NULL) {
+        *matrix_at = NULL;
+    }
+    if (bias_at != NULL) {
+        *bias_at = NULL;
+    }
+    if (matrix_at != NULL && number < matrix_count(of)) {
         size_t before = weights(of, pseudo_layer) +
                         matrices_before(of, pseudo_layer, number, &rows, &columns);
         *matrix_at = space + before * width;
         shape_set(matrix, of->type, 0, 3, (int[]){1, rows, columns},
                   (int[]){rows * columns, columns, 1});
     }
-    if (number < (int)bias_sets(of) * gates(of)) {
+    if (bias_at != NULL && number < (int)bias_sets(of) * gates(of)) {
         size_t before = weights(of, of->layers * of->directions) +
                         biases(of, pseudo_layer) +
                         (size_t)number * (size_t)of->hidden;

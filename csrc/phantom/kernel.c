@@ -58,51 +58,10 @@ ML_EXPORT(ml_cuda_error, __cudaGetKernel, (const void **kernel, const void *func
     return ML_CUDA_Success;
 }
 
-static ml_cuda_error
-launch(const void *stream)
-{
-    ml_phantom_launched(stream);
-    return ML_CUDA_Success;
-}
-
-ML_EXPORT(ml_cuda_error, cudaLaunchKernel,
-          (const void *function, ml_cuda_dim3 grid, ml_cuda_dim3 block,
-           void **arguments, size_t shared_bytes, const void *stream))
-{
-    (void)function;
-    (void)grid;
-    (void)block;
-    (void)arguments;
-    (void)shared_bytes;
-    return launch(stream);
-}
-
-ML_EXPORT(ml_cuda_error, __cudaLaunchKernel,
-          (const void *function, ml_cuda_dim3 grid, ml_cuda_dim3 block,
-           void **arguments, size_t shared_bytes, const void *stream))
-{
-    return cudaLaunchKernel(function, grid, block, arguments, shared_bytes, stream);
-}
-
-ML_EXPORT(ml_cuda_error, cudaLaunchCooperativeKernel,
-          (const void *function, ml_cuda_dim3 grid, ml_cuda_dim3 block,
-           void **arguments, size_t shared_bytes, const void *stream))
-{
-    return cudaLaunchKernel(function, grid, block, arguments, shared_bytes, stream);
-}
-
-/* cudaLaunchConfig_t begins with the grid, the block, the shared memory and the
- * stream. */
-typedef struct {
-    ml_cuda_dim3 grid, block;
-    size_t shared_bytes;
-    const void *stream;
-} launch_config;
-
-ML_EXPORT(ml_cuda_error, cudaLaunchKernelExC, (const launch_config *config))
-{
-    return launch(config->stream);
-}
+ML_SUCCEED(cudaLaunchKernel)
+ML_SUCCEED(__cudaLaunchKernel)
+ML_SUCCEED(cudaLaunchCooperativeKernel)
+ML_SUCCEED(cudaLaunchKernelExC)
 
 /* --- Questions -------------------------------------------------------------------- */
 

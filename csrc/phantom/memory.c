@@ -283,11 +283,8 @@ ML_EXPORT(ml_cuda_error, cudaMemcpy, (void *to, const void *from, size_t bytes))
     return ml_phantom_copy(to, from, bytes);
 }
 
-ML_EXPORT(ml_cuda_error, cudaMemcpyAsync,
-          (void *to, const void *from, size_t bytes, int kind, const void *stream))
+ML_EXPORT(ml_cuda_error, cudaMemcpyAsync, (void *to, const void *from, size_t bytes))
 {
-    (void)kind;
-    ml_phantom_launched(stream);
     return ml_phantom_copy(to, from, bytes);
 }
 
@@ -309,15 +306,26 @@ ML_EXPORT(ml_cuda_error, cudaMemcpyPeerAsync,
 
 ML_EXPORT(ml_cuda_error, cudaMemcpy2DAsync,
           (char *to, size_t to_pitch, const char *from, size_t from_pitch,
-           size_t width, size_t height, int kind, const void *stream))
+           size_t width, size_t height))
 {
-    (void)kind;
-    ml_phantom_launched(stream);
     for (size_t row = 0; row < height; row++) {
         ml_phantom_copy(to + row * to_pitch, from + row * from_pitch, width);
     }
     return ML_CUDA_Success;
 }
+
+/* Memory is shared with no other process. */
+#define UNSUPPORTED(name)                                                           \
+    ML_EXPORT(ml_cuda_error, name, (void))                                          \
+    {                                                                               \
+        return ml_phantom_error(ML_CUDA_ErrorNotSupported);                         \
+    }
+
+UNSUPPORTED(cudaIpcGetMemHandle)
+UNSUPPORTED(cudaIpcOpenMemHandle)
+UNSUPPORTED(cudaIpcCloseMemHandle)
+UNSUPPORTED(cudaIpcGetEventHandle)
+UNSUPPORTED(cudaIpcOpenEventHandle)
 
 ML_SUCCEED(cudaMemcpyToSymbol)
 ML_SUCCEED(cudaMemcpyToSymbolAsync)
@@ -328,10 +336,8 @@ ML_EXPORT(ml_cuda_error, cudaMemset, (void *to, int byte, size_t bytes))
     return ML_CUDA_Success;
 }
 
-ML_EXPORT(ml_cuda_error, cudaMemsetAsync,
-          (void *to, int byte, size_t bytes, const void *stream))
+ML_EXPORT(ml_cuda_error, cudaMemsetAsync, (void *to, int byte, size_t bytes))
 {
-    ml_phantom_launched(stream);
     ml_phantom_fill(to, byte, bytes);
     return ML_CUDA_Success;
 }

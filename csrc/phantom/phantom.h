@@ -156,9 +156,4 @@ bool ml_space_find(uintptr_t address, ml_span *reservation);
 /* The device whose address space `address` belongs to, or -1. */
 int ml_space_device(uintptr_t address);
 
-/* --- stream.c ---------------------------------------------------------- */
-
-/* Tells the capture of a stream, where there is one, that work was added. */
-void ml_phantom_launched(const void *stream);
-
 #endif

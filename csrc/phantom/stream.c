@@ -16,7 +16,6 @@
  * with cudaGraphDestroy. */
 typedef struct {
     unsigned long long id;
-    _Atomic size_t nodes;
 } graph;
 
 typedef struct stream {
@@ -40,16 +39,6 @@ static stream *
 as_stream(const void *handle)
 {
     return (uintptr_t)handle > 2 ? (stream *)(uintptr_t)handle : NULL;
-}
-
-void
-ml_phantom_launched(const void *handle)
-{
-    const stream *used = as_stream(handle);
-
-    if (used != NULL && used->capture != NULL) {
-        atomic_fetch_add(&used->capture->nodes, 1);
-    }
 }
 
 /* --- Streams ------------------------------------------------------------------ */
@@ -136,10 +125,7 @@ ML_EXPORT(ml_cuda_error, cudaLaunchHostFunc,
 {
     const stream *used = as_stream(handle);
 
-    if (used != NULL && used->capture != NULL) {
-        ml_phantom_launched(handle);
-    }
-    else {
+    if (used == NULL || used->capture == NULL) {
         call(data);
     }
     return ML_CUDA_Success;
@@ -343,12 +329,13 @@ ML_EXPORT(ml_cuda_error, cudaThreadExchangeStreamCaptureMode, (int *mode))
     return ML_CUDA_Success;
 }
 
+/* Nodes are not kept. torch asks only how many there are, to warn of a graph that
+ * is empty. */
 ML_EXPORT(ml_cuda_error, cudaGraphGetNodes,
-          (graph *asked, void **nodes, size_t *count))
+          (const graph *asked, void **nodes, size_t *count))
 {
-    /* The nodes themselves are not kept: torch asks only how many there are. */
-    (void)nodes;
-    *count = atomic_load(&asked->nodes);
+    (void)asked, (void)nodes;
+    *count = 1;
     return ML_CUDA_Success;
 }
 
