@@ -326,7 +326,7 @@ put_events(ml_buffer *out, const ml_device_trace *device, const completed *items
 static void
 put_totals(ml_buffer *out, const completed *items, size_t count)
 {
-    static const ml_totals none;
+    static const ml_totals none = {0};
     put_key(out, "totals");
     put_text(out, "{");
 #define XX(name) \

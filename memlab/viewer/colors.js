@@ -61,7 +61,7 @@ const memlabColors = (() => {
     const { allocs } = device;
     const bytes = new Map();
     for (let i = 0; i < allocs.count; i++) {
-      const line = model.stacks.line[allocs.stack[i]];
+      const line = memlabModel.lineOfStack(model, allocs.stack[i]);
       const row = bytes.get(line) ?? { line, peak: 0, all: 0 };
       row.all += allocs.bytes[i];
       if (allocs.start[i] <= device.peak.event && allocs.end[i] > device.peak.event) {
@@ -85,9 +85,9 @@ const memlabColors = (() => {
     const texts = new Array(allocs.count);
     const known = new Map();
     for (let i = 0; i < allocs.count; i++) {
-      const line = model.stacks.line[allocs.stack[i]];
-      const byLine = kind === "line" && line !== 0;
-      const key = byLine ? ranks.get(line) : model.frames.name.length + allocs.category[i];
+      const line = memlabModel.lineOfStack(model, allocs.stack[i]);
+      const byLine = kind === "line" && !memlabModel.isNoLine(model, line);
+      const key = byLine ? ranks.get(line) : model.lines.line.length + allocs.category[i];
       const dim = hits !== null && hits[i] === 0;
       const shade = i % NEIGHBOURS.length;
       const id = (key * NEIGHBOURS.length + shade) * 2 + Number(dim);

@@ -98,23 +98,33 @@ const memlabModel = (() => {
     }
     const model = {
       source: data.source,
-      foreign: data.foreign,
       baseUs: wide(data.base_us),
       strings: data.strings.map(printable),
       actions: data.actions,
       categories: data.categories,
       frames: data.frames,
       stacks: data.stacks,
+      lines: {
+        file: data.lines.file.map(printable),
+        name: data.lines.function.map(printable),
+        line: data.lines.line,
+        ofStack: data.lines.of_stack,
+      },
       devices: [],
     };
-    model.devices = data.devices.map((device) => buildDevice(data, device));
+    /* Of memlab's own recordings, and where any event says so, it is known which events
+     * a backward pass made. */
+    model.phasesKnown = data.foreign === 0 || data.source !== null
+      || data.devices.some((device) => device.events.backward.includes(1));
+    model.devices = data.devices.map((device) => buildDevice(model, device));
     return model;
   }
 
-  function buildDevice(data, raw) {
+  function buildDevice(model, raw) {
     const events = {
       count: raw.events.action.length,
       action: Uint8Array.from(raw.events.action),
+      backward: Uint8Array.from(raw.events.backward),
       addr: wideColumn(raw.events.addr),
       size: wideColumn(raw.events.size),
       block: wideColumn(raw.events.block),
@@ -123,7 +133,7 @@ const memlabModel = (() => {
       stack: Int32Array.from(raw.events.stack),
       origin: Int32Array.from(raw.events.origin),
     };
-    const code = new Map(data.actions.map((name, i) => [name, i]));
+    const code = new Map(model.actions.map((name, i) => [name, i]));
     const device = {
       index: raw.index,
       events,
@@ -138,7 +148,7 @@ const memlabModel = (() => {
       final: { segments: raw.segments, blocks: raw.blocks },
     };
     device.allocs = followAllocations(device, raw);
-    applyTags(device, raw.tags, data.categories);
+    categorise(model, device, raw.tags);
     device.pieces = followSegments(device, raw);
     device.ooms = [];
     for (let e = 0; e < events.count; e++) {
@@ -266,36 +276,102 @@ const memlabModel = (() => {
     return `b${hex(allocs.addr[id])}_${allocs.ordinal[id]}`;
   }
 
-  /* Tags name what the block at an address was at a moment; the last one before the
-   * allocation ends holds. */
-  function applyTags(device, tags, categories) {
-    const { allocs, events } = device;
-    const before = categories.indexOf("before_recording");
-    const unknown = categories.indexOf("unknown");
-    for (let i = 0; i < allocs.count; i++) {
-      allocs.category[i] = allocs.start[i] < 0 && allocs.stack[i] === 0
-        ? before : unknown;
-    }
-    const live = new Map();
-    for (let i = 0; i < allocs.count && allocs.start[i] < 0; i++) {
-      live.set(allocs.addr[i], i);
-    }
-    const order = tags.addr.map((_, i) => i);
-    order.sort((a, b) => tags.position[a] - tags.position[b]);
-    let e = 0;
-    for (const t of order) {
-      for (; e < Math.min(tags.position[t], events.count); e++) {
-        const id = allocs.ofEvent[e];
-        if (id >= 0 && allocs.start[id] === e) {
-          live.set(allocs.addr[id], id);
-        }
+  /* ---- categories: the rules of the core's peak, for every allocation ---- */
+
+  /* Per event, how many backward passes began before it; one more entry for the end.  A
+   * pass is a run of backward events, ended by an allocation outside of it. */
+  function countPasses({ events, code }) {
+    const ALLOC = code.get("alloc");
+    const passes = new Int32Array(events.count + 1);
+    let inside = false;
+    for (let e = 0; e < events.count; e++) {
+      passes[e + 1] = passes[e];
+      if (events.backward[e] === 1) {
+        passes[e + 1] += Number(!inside);
+        inside = true;
       }
-      const id = live.get(wide(tags.addr[t]));
-      if (id !== undefined && allocs.end[id] >= tags.position[t]) {
+      else if (events.action[e] === ALLOC) {
+        inside = false;
+      }
+    }
+    return passes;
+  }
+
+  /* The allocation that holds ADDR before the event at POSITION; -1 for none. */
+  function holderAt(allocs, byAddr, addrs, addr, position) {
+    let lo = 0;
+    let hi = addrs.length;
+    while (lo < hi) {
+      const mid = (lo + hi) >>> 1;
+      if (addrs[mid] <= addr) {
+        lo = mid + 1;
+      }
+      else {
+        hi = mid;
+      }
+    }
+    for (let k = lo - 1; k >= 0; k--) {
+      const id = byAddr.get(addrs[k]).find(
+        (i) => allocs.start[i] < position && allocs.requestedAt[i] >= position);
+      if (id !== undefined) {
+        return distance(addrs[k], addr) < allocs.bytes[id] ? id : -1;
+      }
+    }
+    return -1;
+  }
+
+  function categorise(model, device, tags) {
+    const { allocs, events } = device;
+    const code = new Map(model.categories.map((name, i) => [name, i]));
+    const PARAMETER = code.get("parameter");
+    const passes = countPasses(device);
+    const byAddr = new Map();
+    for (let i = 0; i < allocs.count; i++) {
+      const ids = byAddr.get(allocs.addr[i]);
+      if (ids === undefined) {
+        byAddr.set(allocs.addr[i], [i]);
+      }
+      else {
+        ids.push(i);
+      }
+    }
+    const addrs = tags.addr.length === 0 ? []
+      : [...byAddr.keys()].sort((a, b) => (a < b ? -1 : 1));
+    for (let t = 0; t < tags.addr.length; t++) {
+      const id = holderAt(allocs, byAddr, addrs, wide(tags.addr[t]), tags.position[t]);
+      if (id >= 0 && allocs.category[id] !== PARAMETER) {
         allocs.category[id] = tags.category[t];
         allocs.name[id] = tags.name[t];
       }
     }
+    const ownersKnown = tags.category.includes(PARAMETER);
+    for (let i = 0; i < allocs.count; i++) {
+      if (allocs.category[i] < 0) {
+        allocs.category[i] = code.get(untagged(
+          allocs, events, passes, i, model.phasesKnown, ownersKnown));
+      }
+    }
+  }
+
+  function untagged(allocs, events, passes, id, phasesKnown, ownersKnown) {
+    const start = allocs.start[id];
+    const end = allocs.requestedAt[id];
+    if (start < 0) {
+      return "before_recording";
+    }
+    if (!phasesKnown) {
+      return "unknown";
+    }
+    const freed = end < events.count;
+    const freedByPass = freed && events.backward[end] === 1;
+    const between = passes[freed ? end + 1 : end] - passes[start + 1];
+    if (events.backward[start] === 1) {
+      return freedByPass && between === 0 ? "temporary" : "unknown";
+    }
+    if (freedByPass || (between === 1 && ownersKnown)) {
+      return "activation";
+    }
+    return freed && between === 0 ? "temporary" : "unknown";
   }
 
   /* Device memory as pieces with a life like an allocation's.  Found backwards from the
@@ -466,11 +542,21 @@ const memlabModel = (() => {
     return file.slice(Math.max(file.lastIndexOf("/"), file.lastIndexOf("\\")) + 1);
   }
 
-  function lineText(model, frame) {
-    if (frame === 0) {
-      return "no stack";
-    }
-    const { name, file, line } = frameText(model, frame);
+  /* The line of the user's code that stands for stacks, by its number. */
+  function lineParts(model, index) {
+    return { name: model.lines.name[index], file: model.lines.file[index],
+             line: model.lines.line[index] };
+  }
+
+  function lineOfStack(model, stack) {
+    return model.lines.ofStack[stack];
+  }
+
+  function isNoLine(model, index) {
+    return index === model.lines.ofStack[0];
+  }
+
+  function placeText({ name, file, line }) {
     const at = line > 0 ? `${shortFile(file)}:${line}` : shortFile(file);
     return at === "" ? name : `${at} ${name}`;
   }
@@ -491,5 +577,5 @@ const memlabModel = (() => {
 
   return { build, formatBytes, formatCount, formatTime, printable, hex, plus, liveAt,
            stateAt, allocationName, eventName, frameText, stackFrames, shortFile,
-           lineText };
+           lineParts, lineOfStack, isNoLine, placeText };
 })();

@@ -11,6 +11,7 @@ const memlabTimeline = (() => {
   const HEADROOM = 1.04;
   const MOST_RESERVED = 2.5;
   const MIN_EVENTS = 8;
+  const FLAG_ROWS = 4;
   const DRAG_SLACK = 3;
 
   const { formatBytes, formatTime, formatCount } = memlabModel;
@@ -297,6 +298,7 @@ const memlabTimeline = (() => {
       const { device } = self;
       context.textAlign = "center";
       context.textBaseline = "bottom";
+      const taken = [];
       for (const event of device.ooms) {
         const px = screenX(positionOf(self.axis, event));
         if (px < LEFT || px > LEFT + self.width) {
@@ -304,17 +306,31 @@ const memlabTimeline = (() => {
         }
         context.strokeStyle = colors.bad;
         line(px, TOP, px, TOP + self.height);
-        label(`out of memory: ${formatBytes(device.events.size[event])}`, px, TOP,
-              colors.bad);
+        flag(`out of memory: ${formatBytes(device.events.size[event])}`, px, colors.bad,
+             taken);
       }
       mark(device.peak.event, `peak ${formatBytes(device.peak.allocated)} allocated`,
-           colors.text, [2, 3]);
+           colors.text, [2, 3], taken);
       if (self.marked >= 0) {
-        mark(self.marked, `event ${formatCount(self.marked)}`, colors.accent, []);
+        mark(self.marked, `event ${formatCount(self.marked)}`, colors.accent, [], taken);
       }
     }
 
-    function mark(event, text, color, dash) {
+    /* A label at the top, lowered past those that are TAKEN there already. */
+    function flag(text, px, color, taken) {
+      const half = context.measureText(text).width / 2 + 6;
+      let row = 0;
+      while (taken.some((t) => t.row === row && px - half < t.right
+                        && px + half > t.left)) {
+        row += 1;
+      }
+      taken.push({ row, left: px - half, right: px + half });
+      if (row < FLAG_ROWS) {
+        label(text, px, TOP + row * 16, color);
+      }
+    }
+
+    function mark(event, text, color, dash, taken) {
       const px = screenX(positionOf(self.axis, Math.max(0, event)) + 0.5 * Number(
         self.axis.kind === "events"));
       if (px < LEFT || px > LEFT + self.width) {
@@ -324,7 +340,7 @@ const memlabTimeline = (() => {
       context.setLineDash(dash);
       line(px, TOP, px, TOP + self.height);
       context.setLineDash([]);
-      label(text, px, TOP, color);
+      flag(text, px, color, taken);
     }
 
     /* The event and what is drawn under a pointer; null outside the plot. */

@@ -7,10 +7,10 @@
 (() => {
   const HASH_DELAY_MS = 250;
   const TOOLTIP_FRAMES = 10;
-  const LEGEND_LINES = 12;
+  const LEGEND_LINES = 10;
   const PEAK_LINES = 100;
   const DIGEST_LINES = 10;
-  const DRAWN_AT_FIRST = 5000;
+  const DRAWN_AT_FIRST = 15000;
   const THEMES = ["auto", "light", "dark"];
   const VIEWS = ["timeline", "peak", "state"];
   const KEYS = [
@@ -39,6 +39,7 @@
   let segments = null;
   let look = null;
   let hashTimer = 0;
+  let inspecting = false;
 
   /* A new element; the content is text or elements, never markup. */
   function make(tag, options, ...content) {
@@ -129,14 +130,6 @@
 
   /* ---- header ---- */
 
-  function latest(values) {
-    let most = 0;
-    for (const value of values) {
-      most = Math.max(most, value);
-    }
-    return most;
-  }
-
   function showHeader(about) {
     byId("title").textContent = about.title;
     byId("title").title = about.title;
@@ -149,10 +142,10 @@
   }
 
   function showFacts() {
-    const { events: all, totals, peak } = device;
+    const { events: all, peak } = device;
     facts(byId("facts"), [
       ["Peak allocated", formatBytes(peak.allocated)],
-      ["Peak reserved", formatBytes(latest(totals.reserved))],
+      ["Peak reserved", formatBytes(peak.highest.reserved)],
       ["Events", formatCount(all.count)],
       ["Allocations", formatCount(device.allocs.count)],
       ["Duration", all.count > 0
@@ -174,6 +167,13 @@
     if (losses.lost_stacks > 0) {
       lines.push(`${formatCount(losses.lost_stacks)} events lost their stack: the table `
         + "of stacks was full.");
+    }
+    if (device.peak.earlier === 1) {
+      lines.push("The recording had a higher peak before the events that are kept.");
+    }
+    if (device.peak.misfits > 0) {
+      lines.push(`${formatCount(device.peak.misfits)} events did not fit the memory they `
+        + "found: totals may be wrong from there on.");
     }
     if (ooms.length > 0) {
       lines.push(ooms.length === 1 ? "The device ran out of memory once."
@@ -282,8 +282,18 @@
     return box;
   }
 
+  /* Once for all changes of one event: a deep stack takes a while to lay out. */
   function showInspector() {
-    const box = byId("inspector");
+    if (!inspecting) {
+      inspecting = true;
+      queueMicrotask(() => {
+        inspecting = false;
+        inspect(byId("inspector"));
+      });
+    }
+  }
+
+  function inspect(box) {
     if (state.pinned >= 0) {
       inspectAllocation(box, state.pinned);
     }
@@ -307,10 +317,10 @@
 
   function peakDigest() {
     const { by_line: lines } = device.peak;
-    return lines.frame.slice(0, DIGEST_LINES).map((frame, i) => make(
-      "button", { type: "button", class: "digest", click: () => search(lineWord(frame)) },
+    return lines.line.slice(0, DIGEST_LINES).map((line, i) => make(
+      "button", { type: "button", class: "digest", click: () => search(lineWord(line)) },
       make("strong", {}, formatBytes(Number(lines.bytes[i]))),
-      make("span", { class: "mono" }, memlabModel.lineText(model, frame))));
+      make("span", { class: "mono" }, peakLineText(i))));
   }
 
   function inspectEvent(box, event) {
@@ -360,7 +370,7 @@
     const { allocs } = device;
     const frames = memlabModel.stackFrames(model, allocs.stack[id]);
     const lines = frames.slice(0, TOOLTIP_FRAMES).map(
-      (frame) => make("div", { class: "mono" }, memlabModel.lineText(model, frame)));
+      (frame) => make("div", { class: "mono" }, placeOfFrame(frame)));
     placeTooltip(
       pointer, make("div", {}, swatch(look.text(id)), make("strong", {},
         formatBytes(allocs.bytes[id])), ` ${allocationName(allocs, id)}`),
@@ -414,7 +424,7 @@
 
   function segmentTip({ segment, free }, pointer) {
     const lines = memlabModel.stackFrames(model, segment.stack).slice(0, TOOLTIP_FRAMES)
-      .map((frame) => make("div", { class: "mono" }, memlabModel.lineText(model, frame)));
+      .map((frame) => make("div", { class: "mono" }, placeOfFrame(frame)));
     const title = segment.addr === null ? "blocks, end to end"
       : `segment s${memlabModel.hex(segment.addr)}`;
     placeTooltip(
@@ -441,12 +451,16 @@
                                swatch(color), text));
   }
 
+  function placeOfFrame(frame) {
+    return memlabModel.placeText(memlabModel.frameText(model, frame));
+  }
+
   /* A search that finds the allocations of a line. */
-  function lineWord(frame) {
-    if (frame === 0) {
+  function lineWord(index) {
+    if (memlabModel.isNoLine(model, index)) {
       return "";
     }
-    const { name, file, line } = memlabModel.frameText(model, frame);
+    const { name, file, line } = memlabModel.lineParts(model, index);
     const short = memlabModel.shortFile(file);
     return short === "" || /\s/.test(short) ? name.split(/\s/)[0] : `${short}:${line}`;
   }
@@ -465,9 +479,10 @@
     }
     else {
       for (const [line, rank] of look.ranks) {
-        if (line !== 0 && items.length < LEGEND_LINES) {
-          items.push(legendItem(memlabColors.ofRank(rank),
-                                memlabModel.lineText(model, line), lineWord(line)));
+        if (!memlabModel.isNoLine(model, line) && items.length < LEGEND_LINES) {
+          items.push(legendItem(
+            memlabColors.ofRank(rank),
+            memlabModel.placeText(memlabModel.lineParts(model, line)), lineWord(line)));
         }
       }
     }
@@ -504,28 +519,44 @@
     return make("table", { id }, make("thead", {}, head), make("tbody", {}, ...body));
   }
 
+  /* A row's line, or why it has none; the phase where it is not plain forward. */
+  function peakLineText(row) {
+    const { line, phase, why_no_line: why } = device.peak.by_line;
+    const text = why[row] === ""
+      ? memlabModel.placeText(memlabModel.lineParts(model, line[row])) : why[row];
+    return phase[row] === "backward" && why[row] === "" ? `${text} (backward)` : text;
+  }
+
   function showPeak() {
     const { peak } = device;
     const total = Math.max(1, Number(peak.allocated));
-    const lines = peak.by_line.frame.map((frame, i) => {
-      const { name, file, line } = memlabModel.frameText(model, frame);
-      return { text: memlabModel.lineText(model, frame), title: `${file}:${line} ${name}`,
+    const lines = peak.by_line.line.map((index, i) => {
+      const { name, file, line } = memlabModel.lineParts(model, index);
+      return { text: peakLineText(i), title: `${file}:${line} ${name}`,
                bytes: Number(peak.by_line.bytes[i]), blocks: peak.by_line.blocks[i],
-               word: lineWord(frame), mono: true,
+               word: lineWord(index), mono: true,
                color: look.colors.accent };
     });
-    const categories = peak.by_category.category.map((code, i) => {
-      const name = model.categories[code];
-      return { text: name.replace(/_/g, " "), title: name, word: name, mono: false,
-               bytes: Number(peak.by_category.bytes[i]),
-               blocks: peak.by_category.blocks[i], color: memlabColors.ofCategory(name) };
-    });
+    const categories = model.categories.map((name, i) => (
+      { text: name.replace(/_/g, " "), title: name, word: name, mono: false,
+        bytes: Number(peak.by_category.bytes[i]), blocks: peak.by_category.blocks[i],
+        color: memlabColors.ofCategory(name) }));
+    const present = categories.filter((row) => row.blocks > 0)
+      .sort((a, b) => b.bytes - a.bytes);
+    const { overhead } = peak;
+    const inactive = Number(overhead.inactive);
+    const fragmented = inactive === 0 ? 0
+      : 1 - Number(overhead.largest_free) / inactive;
     byId("view-peak").replaceChildren(
       make("h2", {}, `Peak of allocated memory: ${exactBytes(peak.allocated)}`),
       make("p", {}, `At ${when(peak.event)}; reserved then ${exactBytes(peak.reserved)}, `
         + `active ${exactBytes(peak.active)}.`),
+      make("p", {}, `Overhead: ${formatBytes(inactive)} reserved but free in `
+        + `${formatCount(overhead.free_blocks)} blocks, of which one request could not `
+        + `have ${(100 * fragmented).toFixed(0)}%; ${formatBytes(overhead.slack)} lost to `
+        + "rounding."),
       make("h2", {}, "By category"),
-      peakTable("peak-categories", "Category", categories, total),
+      peakTable("peak-categories", "Category", present, total),
       make("h2", {}, "By line"),
       peakTable("peak-lines", "Line that allocated", lines.slice(0, PEAK_LINES), total),
       make("p", {}, lines.length > PEAK_LINES
@@ -698,7 +729,17 @@
     saveState();
   }
 
+  /* A link into this page, or an edit of its address. */
+  function openAddress(about) {
+    clearTimeout(hashTimer);
+    state = memlabQuery.parseState(location.hash);
+    applyTheme();
+    showDevice(state.device, about);
+    restoreState();
+  }
+
   function wire(about) {
+    window.addEventListener("hashchange", () => openAddress(about));
     for (const view of VIEWS) {
       byId(`tab-${view}`).addEventListener("click", () => showView(view));
     }
@@ -755,7 +796,7 @@
 
   function start() {
     const about = JSON.parse(byId("memlab-about").textContent);
-    state = memlabQuery.parseState(location.hash);
+    state = { ...memlabQuery.DEFAULT_STATE };
     applyTheme();
     model = memlabModel.build(JSON.parse(byId("memlab-data").textContent));
     showHeader(about);
@@ -778,8 +819,7 @@
     segments = memlabState.createSegments(byId("segments"), {
       hover: hoverSegments, pick: pickSegment });
     wire(about);
-    showDevice(state.device, about);
-    restoreState();
+    openAddress(about);
     timeline.draw();
     document.documentElement.dataset.ready = "1";
   }

@@ -17,9 +17,10 @@ const { memlabModel, memlabQuery, memlabBands, memlabColors } = new Function(
 const ACTIONS = ["alloc", "free_requested", "free_completed", "segment_alloc",
                  "segment_free", "segment_map", "segment_unmap", "snapshot", "oom",
                  "other"];
-const CATEGORIES = ["parameter", "gradient", "before_recording", "unknown"];
+const CATEGORIES = ["parameter", "gradient", "activation", "temporary",
+                    "before_recording", "unknown"];
 
-/* Page data of one device: EVENTS are [action, addr, size, block], SEGMENTS
+/* Page data of one device: EVENTS are [action, addr, size, block, backward], SEGMENTS
  * [addr, total, expandable], BLOCKS [addr, size, state] of the first segment. */
 function recording({ events = [], segments = [], blocks = [], tags = [], deltas = [],
                      strings = [""], frames = [[0, 0, 0]], stacks = [[0, 0]],
@@ -27,16 +28,19 @@ function recording({ events = [], segments = [], blocks = [], tags = [], deltas 
   const column = (rows, k) => rows.map((row) => row[k]);
   const zeros = (n) => new Array(n).fill(0);
   return {
-    format: 1, source: "cuda", foreign: true, base_us: 1000, actions: ACTIONS,
+    format: 1, source: "cuda", foreign: 0, base_us: 1000, actions: ACTIONS,
     categories: CATEGORIES, strings,
     frames: { name: column(frames, 0), file: column(frames, 1), line: column(frames, 2) },
-    stacks: { parent: column(stacks, 0), frame: column(stacks, 1),
-              line: column(stacks, 1) },
+    stacks: { parent: column(stacks, 0), frame: column(stacks, 1) },
+    lines: { file: frames.map((row) => strings[row[1]]),
+             function: frames.map((row) => strings[row[0]]), line: column(frames, 2),
+             of_stack: column(stacks, 1) },
     devices: [{
       index: 0,
       events: {
         action: column(events, 0).map((name) => ACTIONS.indexOf(name)),
         addr: column(events, 1), size: column(events, 2),
+        backward: events.map((row) => row[4] ?? 0),
         block: events.map((row) => row[3] ?? 0), stream: zeros(events.length),
         time: events.map((_, i) => (i === 0 ? 0 : 10)),
         stack: zeros(events.length).fill(stack), origin: zeros(events.length),
@@ -204,6 +208,44 @@ test("a tag holds for the allocation live at its position, the last one wins", (
   assert.deepEqual(names, ["parameter", "gradient", "unknown", "parameter"]);
 });
 
+test("a parameter stays one, and a tag may point inside its block", () => {
+  const { device, model } = little({
+    tags: [[0x1210, 4, "parameter"], [0x1200, 5, "gradient"], [0x1600, 5, "gradient"]],
+  });
+  assert.equal(model.categories[device.allocs.category[2]], "parameter");
+  assert.equal(model.categories[device.allocs.category[1]], "temporary");
+});
+
+test("what a backward pass frees was an activation; what ends before it, temporary", () => {
+  const events = [
+    ["alloc", 1, 1, 1], // freed by the pass
+    ["alloc", 2, 1, 1], // freed before it
+    ["free_requested", 2, 1, 1],
+    ["alloc", 3, 1, 1], // lives on
+    ["alloc", 4, 1, 1, 1], // made and freed by the pass
+    ["free_requested", 4, 1, 1, 1],
+    ["alloc", 5, 1, 1, 1], // made by the pass, lives on
+    ["free_requested", 1, 1, 1, 1],
+  ];
+  const deltas = events.map(() => [0, 0]);
+  const names = (more) => {
+    const model = memlabModel.build({ ...recording({ events, deltas, ...more }) });
+    return Array.from(model.devices[0].allocs.category, (code) => model.categories[code]);
+  };
+  assert.deepEqual(names({}),
+                   ["activation", "temporary", "unknown", "temporary", "unknown"]);
+  // With tagged parameters, what one pass began after is an activation too.
+  assert.deepEqual(names({ tags: [[5, 8, "parameter"]] }),
+                   ["activation", "temporary", "activation", "temporary", "parameter"]);
+});
+
+test("without word of backward passes nothing is guessed", () => {
+  const data = recording({ ...LITTLE });
+  const model = memlabModel.build({ ...data, foreign: 1, source: null });
+  const names = Array.from(model.devices[0].allocs.category, (c) => model.categories[c]);
+  assert.deepEqual(names, ["before_recording", "unknown", "unknown", "unknown"]);
+});
+
 test("an untagged allocation from before the recording says so", () => {
   const { device, model } = little();
   assert.equal(model.categories[device.allocs.category[0]], "before_recording");
@@ -256,7 +298,8 @@ test("names like __proto__ are names", () => {
     strings: ["", "__proto__", "constructor"], frames: [[0, 0, 0], [1, 2, 1]],
     stacks: [[0, 0], [0, 1]], stack: 1,
   });
-  assert.equal(memlabModel.lineText(model, 1), "constructor:1 __proto__");
+  assert.equal(memlabModel.placeText(memlabModel.frameText(model, 1)),
+               "constructor:1 __proto__");
   assert.equal(memlabQuery.searchAllocations(model, device, "__proto__").count, 3);
   assert.equal({}.polluted, undefined);
 });
