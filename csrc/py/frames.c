@@ -523,6 +523,11 @@ ml_frames_self_check(void)
     atomic_store(&capture_mode, CAPTURE_PUBLIC);
     return 0;
 #else
+    /* Once for the process: under a subinterpreter the thread's state, as found here,
+     * is the main interpreter's, and a second check would compare two stacks. */
+    if (atomic_load(&capture_mode) == CAPTURE_WALK) {
+        return 1;
+    }
     if (!run_check()) {
         atomic_store(&capture_reason,
                      "the frames found differ from what Python's own functions show");

@@ -19,8 +19,8 @@
 uint32_t ml_frames_capture(void *context, uint8_t *flags);
 
 /* Compares the walk with what Python's public API says and decides by that how stacks
- * are captured from now on.  With the GIL, before the first capture; Python's error
- * indicator is left clear.  1 if the walk may be used, else 0. */
+ * are captured from now on; once that is the walk, later calls do nothing.  With the
+ * GIL, before the first capture; Python's error indicator is left clear.  1 if the walk may be used, else 0. */
 int ml_frames_self_check(void);
 
 /* Whether stacks are captured without the GIL; if not, *REASON (static) says why. */

@@ -29,8 +29,10 @@ probe_capture_released(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
 {
     uint8_t flags = 0;
     uint32_t id;
-    Py_BEGIN_ALLOW_THREADS id = ml_frames_capture(stacks, &flags);
-    Py_END_ALLOW_THREADS return Py_BuildValue("Ii", id, (int)flags);
+    Py_BEGIN_ALLOW_THREADS
+    id = ml_frames_capture(stacks, &flags);
+    Py_END_ALLOW_THREADS
+    return Py_BuildValue("Ii", id, (int)flags);
 }
 
 /* Nanoseconds of one capture, the best of several rounds. */
@@ -39,8 +41,8 @@ probe_time(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
 {
     double best = 1e30;
     uint8_t flags = 0;
-    Py_BEGIN_ALLOW_THREADS for (int round = 0; round < 20; round++)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    for (int round = 0; round < 20; round++) {
         struct timespec from, to;
         clock_gettime(CLOCK_MONOTONIC, &from);
         for (int i = 0; i < 20000; i++) {
@@ -51,7 +53,8 @@ probe_time(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
                     (double)(to.tv_nsec - from.tv_nsec);
         best = ns / 20000 < best ? ns / 20000 : best;
     }
-    Py_END_ALLOW_THREADS return PyFloat_FromDouble(best);
+    Py_END_ALLOW_THREADS
+    return PyFloat_FromDouble(best);
 }
 
 /* A thread that Python has never seen: its capture, as probe_capture gives it. */
@@ -74,12 +77,13 @@ probe_capture_foreign(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
     foreign result = {0, 0};
     pthread_t thread;
     int error;
-    Py_BEGIN_ALLOW_THREADS error = pthread_create(&thread, NULL, foreign_main, &result);
+    Py_BEGIN_ALLOW_THREADS
+    error = pthread_create(&thread, NULL, foreign_main, &result);
     if (error == 0) {
         pthread_join(thread, NULL);
     }
-    Py_END_ALLOW_THREADS if (error != 0)
-    {
+    Py_END_ALLOW_THREADS
+    if (error != 0) {
         PyErr_SetString(PyExc_OSError, strerror(error));
         return NULL;
     }
@@ -167,6 +171,79 @@ done:
     return list;
 }
 
+/* The names are the program counters: indexes into a list. */
+static int
+name_from_list(void *context, const uint64_t *pcs, size_t count, ml_native_text *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        PyObject *name = PyList_GetItem(context, (Py_ssize_t)pcs[i]);
+        out[i].name = name != NULL ? PyUnicode_AsUTF8(name) : NULL;
+        if (out[i].name == NULL) {
+            return ML_EINVALID;
+        }
+    }
+    return 0;
+}
+
+/* splice(python, native) -> names: the mixed stack of two lists, innermost first. */
+static PyObject *
+probe_splice(PyObject *Py_UNUSED(self), PyObject *args)
+{
+    PyObject *python, *native;
+    PyObject *list = NULL;
+    ml_stacks *own = NULL;
+    ml_recording *recording = NULL;
+    uint32_t *map = NULL;
+    uint32_t id = 0;
+
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &python, &PyList_Type, &native)) {
+        return NULL;
+    }
+    if (ml_stacks_new(&own, NULL) < 0 || ml_recording_new(&recording) < 0) {
+        goto done;
+    }
+    for (Py_ssize_t i = PyList_Size(python); i-- > 0;) {
+        Py_ssize_t length;
+        const char *name = PyUnicode_AsUTF8AndSize(PyList_GetItem(python, i), &length);
+        if (name == NULL) {
+            goto done;
+        }
+        ml_frame_key key = {.code = 1 + (uint64_t)i};
+        ml_code_text text = {.name = {.bytes = name, .length = (size_t)length}};
+        id = ml_stacks_add(own, id, &key, &text);
+    }
+    for (Py_ssize_t i = PyList_Size(native); i-- > 0;) {
+        id = ml_stacks_native(own, id, (uint64_t)i);
+    }
+    map = calloc((size_t)id + 1, sizeof(*map));
+    if (map == NULL) {
+        goto done;
+    }
+    map[id] = 1;
+    ml_symbolizer symbolizer = {.context = native, .symbolize = name_from_list};
+    if (ml_stacks_resolve(own, recording, map, (size_t)id + 1, &symbolizer) < 0) {
+        goto done;
+    }
+    list = PyList_New(0);
+    for (uint32_t at = map[id]; at != 0 && list != NULL;
+         at = recording->stacks[at].parent) {
+        const ml_frame *frame = &recording->frames[recording->stacks[at].frame];
+        PyObject *name = text_object(recording, frame->name);
+        if (name == NULL || PyList_Append(list, name) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(name);
+    }
+done:
+    free(map);
+    ml_recording_free(recording);
+    ml_stacks_free(own);
+    if (list == NULL && !PyErr_Occurred()) {
+        PyErr_NoMemory();
+    }
+    return list;
+}
+
 /* line(linetable, firstlineno, minor, offset) */
 static PyObject *
 probe_line(PyObject *Py_UNUSED(self), PyObject *args)
@@ -215,6 +292,7 @@ static PyMethodDef methods[] = {
     {"capture_foreign", probe_capture_foreign, METH_NOARGS, "on a C thread"},
     {"capture_full", probe_capture_full, METH_NOARGS, "-> (id, flags, lost)"},
     {"resolve", probe_resolve, METH_O, "resolve(id) -> [(name, filename, line)]"},
+    {"splice", probe_splice, METH_VARARGS, "splice(python, native) -> names"},
     {"line", probe_line, METH_VARARGS, "line(table, firstlineno, minor, offset)"},
     {"python_line", probe_python_line, METH_VARARGS, "python_line(code, offset)"},
     {"supported", probe_supported, METH_NOARGS, "supported() -> (bool, reason)"},
