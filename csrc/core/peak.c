@@ -125,7 +125,8 @@ fill_overhead(ml_peak *peak)
     if (totals->reserved > totals->active) {
         overhead->inactive = totals->reserved - totals->active;
         overhead->fragmentation =
-            1.0 - (double)overhead->largest_free / (double)overhead->inactive;
+            (double)(overhead->inactive - overhead->largest_free) /
+            (double)overhead->inactive;
     }
     if (totals->active > totals->requested) {
         overhead->slack = totals->active - totals->requested;

@@ -105,7 +105,7 @@ typedef struct ml_peak_overhead {
     uint64_t largest_free; /* largest free block */
     uint64_t free_blocks;  /* items */
     uint64_t segments;     /* items */
-    /* 1 - largest_free / inactive: the share of the inactive bytes that one request
+    /* (inactive - largest_free) / inactive: the share of the inactive bytes that one request
      * could not have; 0 where nothing is inactive. */
     double fragmentation;
 } ml_peak_overhead;

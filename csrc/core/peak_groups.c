@@ -283,6 +283,8 @@ group_lines(ml_peak *peak, tables *t, keyed *keys)
         if (i == 0 || keys[i].key != keys[i - 1].key) {
             line_sum *sum = &sums[next++];
             sum->first_key = i;
+            sum->line.file.bytes = "";
+            sum->line.function.bytes = "";
             sum->line.phase = block->phase;
             sum->line.no_line = block->no_line;
             if (block->no_line == ML_NO_LINE_NONE) {

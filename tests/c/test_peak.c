@@ -1,0 +1,495 @@
+/* The peak of recordings worked out by hand. */
+#include "peak.h"
+
+#include <stdlib.h>
+
+#include "base.h"
+#include "test.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define BASE UINT64_C(0x7f0000000000)
+
+#define EVENTS 64
+#define BLOCKS 32
+
+/* A recording under way: one small segment at BASE and as many events as are added. */
+typedef struct fixture {
+    ml_recording *recording;
+    ml_event events[EVENTS];
+    ml_tag tags[EVENTS];
+    ml_segment segment;
+    ml_block blocks[BLOCKS];
+    ml_device_trace device;
+} fixture;
+
+static uint32_t
+add_string(fixture *f, const char *text)
+{
+    uint32_t id = 0;
+    ml_recording_add_string(f->recording, text, strlen(text), &id);
+    return id;
+}
+
+/* FRAMES are "file|line|function", innermost first. */
+static uint32_t
+add_stack(fixture *f, const char *const *frames, size_t count)
+{
+    uint32_t parent = 0;
+    for (size_t i = count; i-- > 0;) {
+        char text[256];
+        snprintf(text, sizeof(text), "%s", frames[i]);
+        char *line = strchr(text, '|');
+        char *name = strchr(line + 1, '|');
+        *line++ = *name++ = '\0';
+        ml_frame frame = {.name = add_string(f, name),
+                          .filename = add_string(f, text),
+                          .line = atoi(line)};
+        ml_stack stack = {.parent = parent};
+        ml_recording_add_frame(f->recording, frame, &stack.frame);
+        ml_recording_add_stack(f->recording, stack, &parent);
+    }
+    return parent;
+}
+
+#define STACK(f, ...) \
+    add_stack(f, (const char *const[]){__VA_ARGS__}, \
+              sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
+
+static void
+set_up(fixture *f)
+{
+    memset(f, 0, sizeof(*f));
+    ml_recording_new(&f->recording);
+    f->recording->rules.max_split_bytes = UINT64_MAX;
+    f->recording->rules.has_segments = 1;
+    f->recording->devices = &f->device;
+    f->recording->device_count = 1;
+    f->device.events = f->events;
+    f->device.tags = f->tags;
+}
+
+static void
+tear_down(fixture *f)
+{
+    f->recording->devices = NULL;
+    f->recording->device_count = 0;
+    ml_recording_free(f->recording);
+}
+
+static ml_event *
+add_event(fixture *f, enum ml_action action, uint64_t addr, uint64_t size,
+          uint8_t flags, uint32_t stack)
+{
+    ml_event *event = &f->events[f->device.event_count];
+    f->device.event_count++;
+    *event = (ml_event){.addr = addr,
+                        .size = size,
+                        .time = UINT64_C(1000000) * f->device.event_count,
+                        .stack = stack,
+                        .action = (uint8_t)action,
+                        .flags = flags};
+    return event;
+}
+
+static void
+add_free(fixture *f, uint64_t addr, uint64_t size, uint8_t flags)
+{
+    add_event(f, ML_ACTION_FREE_REQUESTED, addr, size, flags, 0);
+    add_event(f, ML_ACTION_FREE_COMPLETED, addr, size, flags, 0);
+}
+
+static void
+add_tag(fixture *f, uint64_t addr, enum ml_category category)
+{
+    f->tags[f->device.tag_count++] = (ml_tag){
+        .addr = addr, .position = f->device.event_count, .category = (uint8_t)category};
+}
+
+/* A last tag, so that the recording has a parameter and owners are known. */
+static void
+add_parameter_elsewhere(fixture *f)
+{
+    add_tag(f, 1, ML_CATEGORY_PARAMETER);
+}
+
+#define ALLOC(f, addr, size, flags, stack) \
+    add_event(f, ML_ACTION_ALLOC, addr, size, flags, stack)
+#define BACK ((uint8_t)ML_EVENT_BACKWARD)
+#define BACK_BARE ((uint8_t)(ML_EVENT_BACKWARD | ML_EVENT_NO_PYTHON))
+
+#define CHECK_LINE(peak, i, file_, line_, function_, bytes_, blocks_, phase_) \
+    do { \
+        const ml_peak_line *l_ = &(peak)->lines[i]; \
+        CHECK_TEXT(l_->file.bytes, l_->file.length, file_); \
+        CHECK_INT(l_->line, line_); \
+        CHECK_TEXT(l_->function.bytes, l_->function.length, function_); \
+        CHECK_UINT(l_->bytes, bytes_); \
+        CHECK_UINT(l_->blocks, blocks_); \
+        CHECK_STR(ml_phase_text(l_->phase), phase_); \
+    } while (0)
+
+/* One step: two parameters, an activation, a gradient made in backward.
+ *
+ *   event                           allocated after it
+ *   0 segment of 2 MiB                  0
+ *   1 W 4096, line 10                4096
+ *   2 A 8192, line 20               12288
+ *   3 T  512, line 20               12800
+ *   4,5 T freed                     12288
+ *   6 G 4096 in backward            16384   the peak
+ *   7,8 A freed by backward          8192
+ */
+static void
+build_step(fixture *f)
+{
+    uint32_t init =
+        STACK(f, "/venv/lib/python3.11/site-packages/torch/nn/linear.py|5|f",
+              "train.py|10|main");
+    uint32_t step = STACK(f, "torch/nn/functional.py|99|relu", "model.py|20|forward",
+                          "train.py|30|main");
+    add_event(f, ML_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB, 0, init);
+    ALLOC(f, BASE, 4000, 0, init);
+    add_tag(f, BASE + 100, ML_CATEGORY_PARAMETER);
+    ALLOC(f, BASE + 4096, 8192, 0, step);
+    ALLOC(f, BASE + 12288, 512, 0, step);
+    add_free(f, BASE + 12288, 512, 0);
+    ALLOC(f, BASE + 12288, 4096, BACK_BARE, 0);
+    add_free(f, BASE + 4096, 8192, BACK);
+    f->segment =
+        (ml_segment){.addr = BASE, .total = 2 * MIB, .small = 1, .block_count = 4};
+    f->blocks[0] = (ml_block){
+        .addr = BASE, .size = 4096, .requested = 4000, .state = ML_BLOCK_ALLOCATED};
+    f->blocks[1] = (ml_block){.addr = BASE + 4096, .size = 8192};
+    f->blocks[2] = (ml_block){.addr = BASE + 12288,
+                              .size = 4096,
+                              .requested = 4096,
+                              .state = ML_BLOCK_ALLOCATED};
+    f->blocks[3] = (ml_block){.addr = BASE + 16384, .size = 2 * MIB - 16384};
+    f->device.segments = &f->segment;
+    f->device.segment_count = 1;
+    f->device.blocks = f->blocks;
+    f->device.block_count = 4;
+}
+
+static void
+test_step(void)
+{
+    static fixture f;
+    ml_peak *peak;
+    set_up(&f);
+    build_step(&f);
+    CHECK_INT(ml_recording_validate(f.recording), 0);
+    CHECK_INT(ml_peak_new(f.recording, 1, &peak), ML_EINVALID);
+    CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
+    CHECK_UINT(peak->position, 7);
+    CHECK_UINT(peak->time, 7000000);
+    CHECK_UINT(peak->totals.allocated, 16384);
+    CHECK_UINT(peak->totals.requested, 16288);
+    CHECK_UINT(peak->totals.reserved, 2 * MIB);
+    CHECK_UINT(peak->window_peaks.allocated, 16384);
+    CHECK(!peak->earlier);
+    CHECK_UINT(peak->replay.misfits, 0);
+    CHECK_UINT(peak->replay.mismatched_blocks, 0);
+
+    CHECK_UINT(peak->block_count, 3);
+    CHECK_UINT(peak->blocks[0].addr, BASE);
+    CHECK_INT(peak->blocks[0].event, 1);
+    CHECK_UINT(peak->blocks[0].requested, 4000);
+    CHECK_STR(ml_category_text(peak->blocks[0].category), "parameter");
+    CHECK_STR(ml_category_text(peak->blocks[1].category), "activation");
+    CHECK_STR(ml_category_text(peak->blocks[2].category), "unknown");
+    CHECK_INT(peak->blocks[2].event, 6);
+    CHECK_INT(peak->blocks[2].line, 1);
+
+    CHECK_UINT(peak->line_count, 3);
+    CHECK_LINE(peak, 0, "model.py", 20, "forward", 8192, 1, "forward");
+    CHECK_LINE(peak, 1, "", 0, "", 4096, 1, "backward");
+    CHECK_STR(ml_no_line_text(peak->lines[1].no_line),
+              "no Python frames on the thread (backward)");
+    CHECK_LINE(peak, 2, "train.py", 10, "main", 4096, 1, "forward");
+    CHECK_UINT(peak->unattributed, 4096);
+    CHECK_UINT(peak->stack_count, 3);
+    CHECK_UINT(peak->stacks[0].bytes, 8192);
+    CHECK_UINT(peak->categories[ML_CATEGORY_PARAMETER].bytes, 4096);
+    CHECK_UINT(peak->categories[ML_CATEGORY_ACTIVATION].bytes, 8192);
+    CHECK_UINT(peak->categories[ML_CATEGORY_UNKNOWN].blocks, 1);
+
+    CHECK_UINT(peak->overhead.inactive, 2 * MIB - 16384);
+    CHECK_UINT(peak->overhead.slack, 96);
+    CHECK_UINT(peak->overhead.largest_free, 2 * MIB - 16384);
+    CHECK_UINT(peak->overhead.free_blocks, 1);
+    CHECK_UINT(peak->overhead.segments, 1);
+    CHECK(peak->overhead.fragmentation == 0.0);
+    ml_peak_free(peak);
+
+    /* At another instant: T is there, and freed before the backward pass. */
+    CHECK_INT(ml_peak_new_at(f.recording, 0, 4, &peak), 0);
+    CHECK_UINT(peak->position, 4);
+    CHECK_UINT(peak->totals.allocated, 12800);
+    CHECK_UINT(peak->window_peaks.allocated, 16384);
+    CHECK_UINT(peak->block_count, 3);
+    CHECK_STR(ml_category_text(peak->blocks[2].category), "temporary");
+    CHECK_LINE(peak, 0, "model.py", 20, "forward", 8704, 2, "forward");
+    ml_peak_free(peak);
+
+    /* At the end two free blocks of 8192 and 2 MiB - 16384: the larger is what one
+     * request can have of 2 MiB - 8192. */
+    CHECK_INT(ml_peak_new_at(f.recording, 0, 9, &peak), 0);
+    CHECK_UINT(peak->overhead.inactive, 2 * MIB - 8192);
+    CHECK_UINT(peak->overhead.largest_free, 2 * MIB - 16384);
+    CHECK(peak->overhead.fragmentation == 8192.0 / (double)(2 * MIB - 8192));
+    ml_peak_free(peak);
+    CHECK_INT(ml_peak_new_at(f.recording, 0, 10, &peak), ML_EINVALID);
+
+    /* The recorder saw more before the oldest event that it kept. */
+    f.device.peak.allocated = 20000;
+    CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
+    CHECK(peak->earlier);
+    CHECK_UINT(peak->known_peaks.allocated, 20000);
+    CHECK_UINT(peak->totals.allocated, 16384);
+    ml_peak_free(peak);
+    tear_down(&f);
+}
+
+/* A foreign snapshot says nothing of backward passes: nothing is guessed. */
+static void
+test_foreign(void)
+{
+    static fixture f;
+    ml_peak *peak;
+    set_up(&f);
+    build_step(&f);
+    f.recording->foreign = 1;
+    f.recording->event_frames = 1;
+    f.device.tag_count = 0;
+    for (size_t i = 0; i < f.device.event_count; i++) {
+        f.events[i].flags = 0;
+    }
+    CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
+    CHECK_UINT(peak->categories[ML_CATEGORY_UNKNOWN].bytes, 16384);
+    CHECK_LINE(peak, 1, "", 0, "", 4096, 1, "unknown");
+    CHECK_STR(ml_no_line_text(peak->lines[1].no_line), "recorded without frames");
+    ml_peak_free(peak);
+    f.recording->event_frames = 0;
+    CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
+    CHECK_STR(ml_no_line_text(peak->lines[1].no_line), "stacks not recorded");
+    ml_peak_free(peak);
+
+    /* What lived before the window. */
+    f.device.events += 3;
+    f.device.event_count -= 3;
+    CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
+    CHECK_UINT(peak->totals.allocated, 16384);
+    CHECK_UINT(peak->categories[ML_CATEGORY_BEFORE_RECORDING].bytes, 12288);
+    CHECK_UINT(peak->categories[ML_CATEGORY_UNKNOWN].bytes, 4096);
+    CHECK_LINE(peak, 0, "", 0, "", 12288, 2, "before_recording");
+    CHECK_STR(ml_no_line_text(peak->lines[0].no_line), "before recording");
+    CHECK_INT(peak->blocks[0].event, -1);
+    ml_peak_free(peak);
+    tear_down(&f);
+}
+
+/* Every rule of the header, a block each.  Two backward passes. */
+static void
+test_categories(void)
+{
+    static fixture f;
+    ml_peak *peak;
+    set_up(&f);
+    uint64_t at[10];
+    for (size_t i = 0; i < 10; i++) {
+        at[i] = BASE + i * 512;
+    }
+    add_event(&f, ML_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB, 0, 0);
+    ALLOC(&f, at[0], 512, 0, 0); /* lives through both passes */
+    ALLOC(&f, at[1], 512, 0, 0); /* freed by the first pass */
+    ALLOC(&f, at[2], 512, 0, 0); /* freed after the first pass */
+    ALLOC(&f, at[3], 512, 0, 0); /* tagged as input, then as buffer */
+    ALLOC(&f, at[4], 512, 0, 0); /* tagged as parameter, then as input */
+    add_tag(&f, at[3], ML_CATEGORY_INPUT);
+    add_tag(&f, at[4] + 511, ML_CATEGORY_PARAMETER);
+    ALLOC(&f, at[5], 512, BACK, 0); /* freed by the same pass */
+    ALLOC(&f, at[6], 512, BACK, 0); /* freed by the next pass */
+    ALLOC(&f, at[7], 512, BACK, 0); /* freed after it */
+    uint64_t instant = f.device.event_count;
+    add_free(&f, at[5], 512, BACK);
+    add_free(&f, at[1], 512, BACK);
+    add_free(&f, at[2], 512, 0);
+    add_free(&f, at[7], 512, 0);
+    add_tag(&f, at[3], ML_CATEGORY_BUFFER);
+    add_tag(&f, at[4], ML_CATEGORY_INPUT);
+    /* A later block at the address of a dead one: its tag is not the dead one's. */
+    ALLOC(&f, at[1], 512, 0, 0);
+    add_tag(&f, at[1], ML_CATEGORY_WORKSPACE);
+    ALLOC(&f, at[2], 512, BACK, 0);
+    add_free(&f, at[6], 512, BACK);
+    CHECK_INT(ml_peak_new_at(f.recording, 0, instant, &peak), 0);
+    CHECK_UINT(peak->block_count, 8);
+    static const char *const want[] = {
+        "unknown",   "activation", "activation", "buffer",
+        "parameter", "temporary",  "unknown",    "unknown",
+    };
+    for (size_t i = 0; i < 8; i++) {
+        CHECK_STR(ml_category_text(peak->blocks[i].category), want[i]);
+    }
+    CHECK_UINT(peak->categories[ML_CATEGORY_ACTIVATION].bytes, 1024);
+    ml_peak_free(peak);
+
+    /* Without tagged parameters, what outlived the pass could be one. */
+    f.device.tag_count = 0;
+    CHECK_INT(ml_peak_new_at(f.recording, 0, instant, &peak), 0);
+    CHECK_STR(ml_category_text(peak->blocks[1].category), "activation");
+    CHECK_STR(ml_category_text(peak->blocks[2].category), "unknown");
+    ml_peak_free(peak);
+    tear_down(&f);
+}
+
+/* Out of memory in the middle of a backward pass: activations are still there. */
+static void
+test_activation_at_the_end(void)
+{
+    static fixture f;
+    ml_peak *peak;
+    set_up(&f);
+    add_event(&f, ML_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB, 0, 0);
+    ALLOC(&f, BASE, 512, 0, 0);
+    CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
+    /* No pass yet: whether one would have needed it is not known. */
+    CHECK_UINT(peak->categories[ML_CATEGORY_UNKNOWN].blocks, 1);
+    ml_peak_free(peak);
+    add_parameter_elsewhere(&f);
+    ALLOC(&f, BASE + 512, 512, BACK, 0);
+    add_event(&f, ML_ACTION_OOM, 0, 512, BACK, 0);
+    CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
+    CHECK_UINT(peak->categories[ML_CATEGORY_ACTIVATION].blocks, 1);
+    CHECK_UINT(peak->categories[ML_CATEGORY_UNKNOWN].blocks, 1);
+    ml_peak_free(peak);
+    tear_down(&f);
+}
+
+/* Which frame of a stack is shown, and that equal lines under two ids are one group. */
+static void
+test_lines(void)
+{
+    static fixture f;
+    ml_peak *peak;
+    set_up(&f);
+    uint32_t stacks[] = {
+        STACK(&f, "/usr/lib/python3.11/contextlib.py|1|inner",
+              "/home/a/train.py|7|step", "/home/a/train.py|9|main"),
+        STACK(&f, "<frozen importlib._bootstrap>|2|load",
+              "/opt/lib/python3/dist-packages/numpy/core.py|3|dot",
+              "/home/a/train.py|7|step"),
+        STACK(&f, "/home/a/train.py|7|other"),
+        /* No code of the user: the innermost Python frame. */
+        STACK(&f, "??|0|at::empty", "/src/c10/core/x.cpp|5|alloc",
+              "/v/site-packages/torch/nn/a.py|11|call",
+              "/v/site-packages/torch/nn/b.py|12|run"),
+        /* No Python at all: the innermost. */
+        STACK(&f, "/src/c10/core/x.cpp|5|alloc", "??|0|start"),
+    };
+    add_event(&f, ML_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB, 0, 0);
+    for (size_t i = 0; i < 5; i++) {
+        ALLOC(&f, BASE + i * 4096, 4096, 0, stacks[i]);
+    }
+    ALLOC(&f, BASE + 5 * 4096, 4096, ML_EVENT_STACK_LOST, 0);
+    ALLOC(&f, BASE + 6 * 4096, 2048, ML_EVENT_NO_PYTHON, 0);
+    CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
+    CHECK_UINT(peak->line_count, 6);
+    CHECK_LINE(peak, 0, "/home/a/train.py", 7, "step", 8192, 2, "forward");
+    CHECK_LINE(peak, 1, "", 0, "", 4096, 1, "forward");
+    CHECK_STR(ml_no_line_text(peak->lines[1].no_line), "stack table full");
+    CHECK_LINE(peak, 2, "/home/a/train.py", 7, "other", 4096, 1, "forward");
+    CHECK_LINE(peak, 3, "/src/c10/core/x.cpp", 5, "alloc", 4096, 1, "forward");
+    CHECK_LINE(peak, 4, "/v/site-packages/torch/nn/a.py", 11, "call", 4096, 1,
+               "forward");
+    CHECK_LINE(peak, 5, "", 0, "", 2048, 1, "forward");
+    CHECK_STR(ml_no_line_text(peak->lines[5].no_line),
+              "no Python frames on the thread");
+    CHECK_UINT(peak->unattributed, 4096 + 2048);
+    CHECK_UINT(peak->blocks[0].line, 0);
+    CHECK_UINT(peak->blocks[1].line, 0);
+    CHECK_UINT(peak->blocks[3].line, 4);
+    CHECK_UINT(peak->stack_count, 7);
+    ml_peak_free(peak);
+    tear_down(&f);
+}
+
+/* The most may be there before the first event; and a recording may be empty. */
+static void
+test_peak_at_the_start(void)
+{
+    static fixture f;
+    ml_peak *peak;
+    set_up(&f);
+    add_free(&f, BASE, 512, 0);
+    CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
+    CHECK_UINT(peak->position, 0);
+    CHECK_UINT(peak->time, 1000000);
+    CHECK_UINT(peak->totals.allocated, 512);
+    CHECK_UINT(peak->block_count, 1);
+    ml_peak_free(peak);
+    f.device.event_count = 0;
+    CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
+    CHECK_UINT(peak->totals.allocated, 0);
+    CHECK_UINT(peak->block_count, 0);
+    CHECK_UINT(peak->line_count, 0);
+    CHECK_UINT(peak->time, 0);
+    ml_peak_free(peak);
+    ml_peak_free(NULL);
+    tear_down(&f);
+}
+
+static long budget; /* allocations that still succeed */
+static long live;
+
+static void *
+counting_realloc(void *pointer, size_t bytes)
+{
+    if (bytes == 0) {
+        live -= pointer != NULL;
+        free(pointer);
+        return NULL;
+    }
+    if (budget == 0) {
+        return NULL;
+    }
+    budget--;
+    live += pointer == NULL;
+    return realloc(pointer, bytes);
+}
+
+static void
+test_no_memory(void)
+{
+    static fixture f;
+    set_up(&f);
+    build_step(&f);
+    ml_set_realloc(counting_realloc);
+    int result = ML_ENOMEM;
+    long tries = 0;
+    for (; result == ML_ENOMEM && live == 0 && tries < 200; tries++) {
+        ml_peak *peak = NULL;
+        budget = tries;
+        result = ml_peak_new(f.recording, 0, &peak);
+        ml_peak_free(peak);
+    }
+    ml_set_realloc(NULL);
+    CHECK_INT(live, 0);
+    CHECK_INT(result, 0);
+    CHECK(tries > 10);
+    tear_down(&f);
+}
+
+int
+main(void)
+{
+    RUN(test_step);
+    RUN(test_foreign);
+    RUN(test_categories);
+    RUN(test_activation_at_the_end);
+    RUN(test_lines);
+    RUN(test_peak_at_the_start);
+    RUN(test_no_memory);
+    return TEST_RESULT();
+}
