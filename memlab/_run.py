@@ -16,6 +16,8 @@ from memlab._memory_snapshot import MemorySnapshot
 
 def run(options) -> int:
     """Runs options.program and returns its exit status."""
+    if not options.module and not os.path.isfile(options.program):
+        raise Error(f"{options.program}: no such program")
     if options.phantom and not _sources.under_phantom():
         _restart_on_phantom(options.phantom)
     outputs = _Outputs(options.out)
@@ -109,9 +111,6 @@ def _execute(options):
             sys.path[0] = os.getcwd()
             runpy.run_module(options.program, run_name="__main__", alter_sys=True)
         else:
-            if not os.path.exists(options.program):
-                print(f"memlab: {options.program}: no such file", file=sys.stderr)
-                return 2, False
             sys.path[0] = os.path.dirname(os.path.abspath(options.program))
             runpy.run_path(options.program, run_name="__main__")
     except SystemExit as exit:

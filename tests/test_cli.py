@@ -1,0 +1,357 @@
+"""The command line, run as a user would: results, exit statuses, and bad input."""
+
+import fcntl
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples" / "train_gpt.py"
+SMALL = ["--layers", "2", "--dim", "48", "--batch", "2", "--block", "32"]
+
+
+def memlab(*args, env=None, cwd=None, timeout=300):
+    return subprocess.run(
+        [sys.executable, "-m", "memlab", *map(str, args)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def one_line_error(done):
+    """The one line of the error, which starts with memlab:."""
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("memlab: ")
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The results of `memlab run --phantom=auto` of the example program."""
+    from conftest import why_no_cuda
+
+    if why_no_cuda():
+        pytest.skip(why_no_cuda())
+    folder = tmp_path_factory.mktemp("demo")
+    done = memlab("run", "--phantom=auto", "--out", "out", EXAMPLE, "--steps", "2", *SMALL,
+                  cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "out", done
+
+
+def test_run_leaves_its_results(demo):
+    out, done = demo
+    assert {p.name for p in out.iterdir() if not p.name.startswith(".")} == {
+        "rank0.pickle", "rank0.html", "report.txt"
+    }
+    assert "step 2/2" in done.stdout
+    assert "Peak on cuda:0" in done.stdout
+    assert "By category" in done.stdout and "By line" in done.stdout
+    assert "rank0.pickle" in done.stdout and "rank0.html" in done.stdout
+    assert (out / "report.txt").read_text() in done.stdout
+    for path in out.iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_the_report_says_what_is_in_the_snapshot(demo):
+    """Every figure against an independent sum over the pickle's events."""
+    out, _ = demo
+    answer = json.loads(memlab("report", out / "rank0.pickle", "--json").stdout)
+    device = answer["devices"][0]
+    with open(out / "rank0.pickle", "rb") as file:
+        snapshot = pickle.load(file)
+    events = snapshot["device_traces"][0]
+    assert device["events"] == len(events)
+    assert device["dropped_events"] == 0 and device["mismatches"] == 0
+    at = device["peak"]
+    assert sum(device["by_category"].values()) == at["allocated_bytes"]
+    assert sum(g["bytes"] for g in device["by_line"]) == at["allocated_bytes"]
+    assert sum(g["bytes"] for g in device["by_stack"]) == at["allocated_bytes"]
+    assert device["unattributed_bytes"] == sum(
+        g["bytes"] for g in device["by_line"] if g["line"] == 0
+    )
+    # Requested bytes need no knowledge of blocks: add and subtract. Recording began
+    # before the first allocation, so the sum starts at zero.
+    live, requested = {}, 0
+    for event in events[: at["event"]]:
+        if event["action"] == "alloc":
+            live[event["addr"]] = event["size"]
+        elif event["action"] == "free_completed":
+            del live[event["addr"]]
+    requested = sum(live.values())
+    assert requested == at["requested_bytes"]
+    assert at["allocated_bytes"] - requested == device["overhead"]["slack_bytes"]
+    assert sum(g["blocks"] for g in device["by_line"]) == len(live)
+    reserved = sum(
+        e["size"] * {"segment_alloc": 1, "segment_free": -1}.get(e["action"], 0)
+        for e in events[: at["event"]]
+    )
+    assert reserved == at["reserved_bytes"]
+
+
+def test_categories_of_the_example_are_exact(demo):
+    """Worked out by hand from the model's shapes: every tensor rounds up to 512 bytes."""
+    out, _ = demo
+    answer = json.loads(memlab("report", out / "rank0.pickle", "--json").stdout)
+    found = answer["devices"][0]["by_category"]
+    dim, layers, block, vocabulary = 48, 2, 32, 256
+
+    def tensor(*shape):
+        count = 4
+        for n in shape:
+            count *= n
+        return -(-count // 512) * 512
+
+    per_layer = (
+        [tensor(dim)] * 4 + [tensor(3 * dim, dim), tensor(3 * dim), tensor(dim, dim)]
+        + [tensor(dim), tensor(4 * dim, dim), tensor(4 * dim), tensor(dim, 4 * dim)]
+        + [tensor(dim)]
+    )
+    sizes = per_layer * layers + [
+        tensor(vocabulary, dim), tensor(block, dim), tensor(dim), tensor(dim),
+        tensor(vocabulary, dim),
+    ]
+    assert found["parameter"] == sum(sizes)
+    # AdamW keeps two tensors of the parameter's size; its step counts are on the host.
+    assert found["optimizer_state"] == 2 * sum(sizes)
+    assert found["before_recording"] == 0 and found["buffer"] == 0
+    assert found["activation"] > 0
+
+
+def test_report_as_text_and_view_and_convert(demo, tmp_path):
+    out, _ = demo
+    text = memlab("report", out / "rank0.pickle")
+    assert text.returncode == 0 and "Peak on cuda:0" in text.stdout
+    page = memlab("view", out / "rank0.pickle", "--out", tmp_path / "page.html")
+    assert page.returncode == 0
+    html = (tmp_path / "page.html").read_text()
+    assert "Content-Security-Policy" in html and "http://" not in html.split("<body")[0]
+    as_json = memlab("convert", out / "rank0.pickle", tmp_path / "snapshot.json")
+    assert as_json.returncode == 0
+    with open(out / "rank0.pickle", "rb") as file:
+        snapshot = pickle.load(file)
+    converted = json.loads((tmp_path / "snapshot.json").read_text())
+    assert converted["device_traces"] == snapshot["device_traces"]
+    again = memlab("convert", out / "rank0.pickle", tmp_path / "again.pickle")
+    assert again.returncode == 0
+    with open(tmp_path / "again.pickle", "rb") as file:
+        assert pickle.load(file)["segments"] == [
+            {**s, "segment_pool_id": tuple(s["segment_pool_id"])}
+            for s in snapshot["segments"]
+        ]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("pass", 0),
+        ("import sys; sys.exit(7)", 7),
+        ("import sys; sys.exit('gone')", 1),
+        ("raise ValueError('mine')", 1),
+    ],
+)
+def test_run_keeps_the_exit_status(tmp_path, torch, body, status):
+    script = tmp_path / "program.py"
+    script.write_text(f"import torch\nx = torch.ones(1000)\nprint('out')\n{body}\n")
+    done = memlab("run", "--device", "cpu", "--out", tmp_path / "out", script)
+    assert done.returncode == status, done.stderr
+    assert (tmp_path / "out" / "rank0.pickle").exists()
+    if "mine" in body:
+        assert "ValueError: mine" in done.stderr
+        assert "_run.py" not in done.stderr and "runpy" not in done.stderr
+    if "gone" in body:
+        assert "gone" in done.stderr
+
+
+def test_run_passes_arguments_and_modules(tmp_path, torch):
+    package = tmp_path / "work"
+    package.mkdir()
+    (package / "program.py").write_text(
+        "import sys, torch\nprint('ARGS', sys.argv[1:], __name__)\nx = torch.ones(99)\n"
+    )
+    done = memlab("run", "--device", "cpu", "--out", "o", "program.py", "--out", "a", "-b",
+                  cwd=package)
+    assert "ARGS ['--out', 'a', '-b'] __main__" in done.stdout
+    done = memlab("run", "--device", "cpu", "--out", "o", "-m", "program", "x", cwd=package)
+    assert "ARGS ['x'] __main__" in done.stdout, done.stderr
+
+
+def test_interrupted_run_writes_and_dies_of_the_signal(tmp_path, torch):
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import os, signal, torch\nx = torch.ones(1000)\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    done = memlab("run", "--device", "cpu", "--out", tmp_path / "out", script)
+    assert done.returncode == -2
+    assert "KeyboardInterrupt" in done.stderr
+    assert (tmp_path / "out" / "report.txt").exists()
+
+
+@pytest.mark.cuda
+def test_out_of_memory_is_written_at_that_moment(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import torch\n"
+        "kept = torch.empty(300 << 20, dtype=torch.uint8, device='cuda')\n"
+        "try:\n"
+        "    torch.empty(1 << 42, dtype=torch.uint8, device='cuda')\n"
+        "except torch.OutOfMemoryError as error:\n"
+        "    print('CAUGHT', type(error).__name__)\n"
+        "del kept\n"
+    )
+    done = memlab("run", "--phantom=auto", "--out", tmp_path / "out", script)
+    assert done.returncode == 0, done.stderr
+    assert "CAUGHT OutOfMemoryError" in done.stdout
+    text = (tmp_path / "out" / "report_oom.txt").read_text()
+    assert "4.00 TiB were asked for" in text and "program.py:2" in text
+    with open(tmp_path / "out" / "rank0_oom.pickle", "rb") as file:
+        snapshot = pickle.load(file)
+    last = snapshot["device_traces"][0][-1]
+    assert last["action"] == "oom" and last["size"] == 1 << 42
+    assert sum(s["allocated_size"] for s in snapshot["segments"]) == 300 << 20
+
+
+# ---- Bad input: one line that names the thing and the remedy ----
+
+
+def test_no_command_and_unknown_arguments(tmp_path):
+    assert memlab().returncode == 2
+    done = memlab("report", "--jsn", "x")
+    assert done.returncode == 2 and "--jsn" in done.stderr
+    done = memlab("run", "--device", "tpu", "x.py")
+    assert done.returncode == 2 and "tpu" in done.stderr
+
+
+def test_missing_program(tmp_path, torch):
+    done = memlab("run", "--device", "cpu", "--out", tmp_path / "out", tmp_path / "no.py")
+    assert done.returncode == 1
+    assert "no.py" in one_line_error(done)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("empty.pickle", b"", "empty"),
+        ("text.pickle", b"hello world", "not"),
+        ("short.pickle", pickle.dumps({"segments": []})[:-2], ""),
+        ("evil.pickle", b"cos\nsystem\n(S'touch pwned'\ntR.", ""),
+        ("evil4.pickle", pickle.dumps(os.system), ""),
+        ("list.pickle", pickle.dumps([1, 2, 3]), ""),
+        ("gzip.pickle.gz", b"\x1f\x8b\x08\x00garbage", "gzip"),
+    ],
+)
+def test_files_that_are_no_snapshots(tmp_path, name, content, says):
+    (tmp_path / name).write_bytes(content)
+    for command in (["report"], ["view"], ["convert"]):
+        extra = ["out.html"] if command == ["convert"] else []
+        done = memlab(*command, name, *extra, cwd=tmp_path)
+        assert done.returncode == 1
+        line = one_line_error(done)
+        assert name in line and says in line
+    assert {p.name for p in tmp_path.iterdir()} == {name}
+
+
+def test_missing_and_unreadable_files(tmp_path):
+    done = memlab("report", tmp_path / "none.pickle")
+    assert done.returncode == 1 and "none.pickle" in one_line_error(done)
+    done = memlab("report", tmp_path)
+    assert done.returncode == 1 and str(tmp_path) in one_line_error(done)
+
+
+def test_a_page_that_cannot_be_written(demo, tmp_path):
+    out, _ = demo
+    done = memlab("view", out / "rank0.pickle", "--out", tmp_path / "no" / "page.html")
+    assert done.returncode == 1 and "page.html" in one_line_error(done)
+    done = memlab("convert", out / "rank0.pickle", tmp_path / "x.xyz")
+    assert done.returncode == 1 and "x.xyz" in one_line_error(done)
+
+
+def test_a_full_disk_is_said_and_leaves_the_old_file(demo, tmp_path):
+    """A limit on file size fails writes as a full disk does."""
+    out, _ = demo
+    old = tmp_path / "page.html"
+    old.write_text("old")
+    code = (
+        "import resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "from memlab._cli import main\n"
+        f"sys.exit(main(['view', {str(out / 'rank0.pickle')!r}, '--out', {str(old)!r}]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 1, done.stderr
+    assert "page.html" in one_line_error(done)
+    assert old.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_two_runs_into_one_folder(tmp_path, torch):
+    out = tmp_path / "out"
+    out.mkdir()
+    lock = os.open(out / ".rank0.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    script = tmp_path / "program.py"
+    script.write_text("print('RAN')")
+    done = memlab("run", "--device", "cpu", "--out", out, script)
+    os.close(lock)
+    assert done.returncode == 1 and "RAN" not in done.stdout
+    line = one_line_error(done)
+    assert str(out) in line and "--out" in line
+
+
+def test_no_gpu(tmp_path, torch):
+    from conftest import has_gpu
+
+    if has_gpu():
+        pytest.skip("this machine has a GPU")
+    script = tmp_path / "program.py"
+    script.write_text("print('RAN')")
+    done = memlab("run", "--device", "cuda", "--out", tmp_path / "out", script)
+    assert done.returncode == 1 and "RAN" not in done.stdout
+    assert "--phantom" in one_line_error(done)
+
+
+def test_unknown_gpu(tmp_path):
+    (tmp_path / "x.py").write_text("print('RAN')")
+    done = memlab("run", "--phantom=h999", "--out", tmp_path / "out", tmp_path / "x.py")
+    assert done.returncode == 1
+    line = one_line_error(done)
+    assert "h999" in line and "h200" in line
+
+
+def test_without_torch(tmp_path):
+    """memlab imports, reads files and says what is missing."""
+    blocker = tmp_path / "torch.py"
+    blocker.write_text("raise ImportError('No module named torch')")
+    done = memlab("backends", env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
+    assert done.returncode == 0, done.stderr
+    script = tmp_path / "program.py"
+    script.write_text("print('RAN')")
+    done = memlab("run", "--device", "cpu", "--out", tmp_path / "out", script,
+                  env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
+    assert done.returncode == 1
+    assert "torch" in one_line_error(done)
+
+
+def test_import_is_quiet_and_without_torch():
+    code = (
+        "import sys, memlab\n"
+        "assert 'torch' not in sys.modules\n"
+        "assert sys.gettrace() is None and sys.getprofile() is None\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
