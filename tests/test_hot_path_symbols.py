@@ -1,0 +1,75 @@
+"""The allocator's callback can reach nothing but plain memory: proved from the symbols
+that its object file leaves undefined."""
+
+import shutil
+import subprocess
+
+import pytest
+
+pytestmark = pytest.mark.cuda
+
+# The one function of torch that the callback calls, and what the compiler itself needs.
+CALLED = {"torch::autograd::get_current_node()"}
+COMPILER = {
+    "_GLOBAL_OFFSET_TABLE_",
+    "__gxx_personality_v0",  # unwinding through a noexcept function ends the process
+    "__libc_single_threaded",  # whether reference counts need atomic instructions
+}
+# Run when the library is loaded, never by the callback: <iostream>, by way of c10.
+AT_LOAD = {
+    "std::ios_base::Init::Init()",
+    "std::ios_base::Init::~Init()",
+    "__cxa_atexit",
+    "__dso_handle",
+}
+
+
+def undefined_symbols(path):
+    lines = subprocess.run(
+        ["nm", "-uC", str(path)], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    return {line.split(maxsplit=1)[1] for line in lines}
+
+
+def compile_bridge_object(source, output, torch, *flags):
+    from memlab import _bridge
+
+    command = _bridge.compile_command([source], output, torch)
+    subprocess.run([*command, *flags], check=True)
+    return output
+
+
+@pytest.fixture
+def tracker(tmp_path, torch):
+    """The object of tracker.cpp, compiled as the bridge is."""
+    if shutil.which("nm") is None:
+        pytest.skip("nm is not installed (Debian: apt-get install binutils)")
+    from memlab import _bridge
+
+    (source,) = [
+        path
+        for path in _bridge.sources(_bridge._find_torch())
+        if path.name == "tracker.cpp"
+    ]
+    return compile_bridge_object(source, tmp_path / "tracker.o", torch)
+
+
+def test_the_callback_calls_only_what_is_allowed(tracker):
+    found = undefined_symbols(tracker)
+    assert found - COMPILER - AT_LOAD == CALLED
+
+
+def test_the_check_sees_a_lock_memory_and_output(tmp_path, torch):
+    if shutil.which("nm") is None:
+        pytest.skip("nm is not installed (Debian: apt-get install binutils)")
+    source = tmp_path / "bad.cpp"
+    source.write_text(
+        "#include <cstdio>\n#include <mutex>\n#include <string>\n"
+        "std::mutex lock;\nstd::string *kept;\n"
+        "void bad(const char *text)\n{\n"
+        "    std::lock_guard<std::mutex> held(lock);\n"
+        "    kept = new std::string(text);\n    std::puts(text);\n}\n"
+    )
+    bad = compile_bridge_object(source, tmp_path / "bad.o", torch)
+    found = undefined_symbols(bad) - COMPILER - AT_LOAD - CALLED
+    assert {"pthread_mutex_lock", "operator new(unsigned long)", "puts"} <= found
