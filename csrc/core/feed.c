@@ -117,22 +117,9 @@ record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record)
     if (state == ML_LOG_OFF) {
         return;
     }
-    /* A free that completes at once is the same call: walking the frames again would
-     * find the same stack. */
-    if (record->action == ML_ACTION_FREE_COMPLETED && record->addr == log->free_addr &&
-        (record->flags & ML_EVENT_BACKWARD) == (log->free_flags & ML_EVENT_BACKWARD)) {
-        record->stack = log->free_stack;
-        record->flags = log->free_flags;
-    }
-    else {
-        capture(feed, record);
-    }
-    log->free_addr = 0;
-    if (record->action == ML_ACTION_FREE_REQUESTED) {
-        log->free_addr = record->addr;
-        log->free_stack = record->stack;
-        log->free_flags = record->flags;
-    }
+    /* The events of one free are captured one by one: the second may come much later,
+     * from whatever call finds that the other streams are done with the block. */
+    capture(feed, record);
     if (state == ML_LOG_SEEDED) {
         ml_feed_catch_up(log);
         state = ML_LOG_LIVE;

@@ -36,12 +36,9 @@ enum ml_log_state {
  * source's device lock: the callback, or memlab's own thread inside a walk. */
 typedef struct ml_device_log {
     ml_lane lane;
-    ml_ledger *ledger;   /* owned; NULL until the device is first recorded */
-    _Atomic int state;   /* enum ml_log_state */
-    ml_lane_mark seed;   /* published by the store of ML_LOG_SEEDED */
-    uint64_t free_addr;  /* of the last FREE_REQUESTED, for its FREE_COMPLETED */
-    uint32_t free_stack; /* and its stack */
-    uint8_t free_flags;
+    ml_ledger *ledger; /* owned; NULL until the device is first recorded */
+    _Atomic int state; /* enum ml_log_state */
+    ml_lane_mark seed; /* published by the store of ML_LOG_SEEDED */
     ml_totals window_peak[ML_WINDOW_MAX];
     _Atomic uint64_t events;
     _Atomic uint64_t dropped;

@@ -315,6 +315,7 @@ dress_events(freeze_walk *walk, ml_device_trace *trace, int device)
             event->stack = 0;
             event->flags &= (uint8_t)~ML_EVENT_CONTEXT;
         }
+        walk->recording->event_frames |= (event->flags & ML_EVENT_CONTEXT) != 0;
         if (event->stack == ML_STACK_LOST) {
             event->stack = 0;
         }
