@@ -72,6 +72,16 @@ enum {
     TENSOR_DATA_TYPE = 901,
     TENSOR_DIMENSIONS = 902,
     TENSOR_STRIDES = 903,
+    TENSOR_IS_VIRTUAL = 907,
+    CONVOLUTION_FORWARD_W = 703,
+    CONVOLUTION_FORWARD_X = 704,
+    CONVOLUTION_FORWARD_Y = 705,
+    CONVOLUTION_BWD_DATA_W = 709,
+    CONVOLUTION_BWD_DATA_DX = 710,
+    CONVOLUTION_BWD_DATA_DY = 711,
+    CONVOLUTION_BWD_FILTER_DW = 715,
+    CONVOLUTION_BWD_FILTER_X = 716,
+    CONVOLUTION_BWD_FILTER_DY = 717,
     ENGINE_OPERATION_GRAPH = 1300,
 
     TYPE_INT64 = 3,
@@ -80,6 +90,17 @@ enum {
     TYPE_CHAR = 24,
 
     STATUS_BAD_PARAM = 2000,
+};
+
+/* cudnnBackendDescriptorType_t. */
+enum {
+    OPERATION_CONVOLUTION_FORWARD = 10,
+    OPERATION_CONVOLUTION_BACKWARD_FILTER = 11,
+    OPERATION_CONVOLUTION_BACKWARD_DATA = 12,
+    TENSOR = 17,
+    OPERATION_MATMUL = 19,
+    OPERATION_SDPA_FORWARD = 41,
+    OPERATION_SDPA_BACKWARD = 43,
 };
 
 typedef struct attribute {
@@ -193,13 +214,233 @@ descriptor_set(descriptor *set, int name, int type, int64_t count, const void *d
     return 0;
 }
 
-/* --- The workspace of a convolution ---------------------------------------------------- */
+/* --- Workspaces ------------------------------------------------------------------------ */
+
+#define MAX_DIMENSIONS 8
+
+typedef struct {
+    int dimensions;
+    int64_t size[MAX_DIMENSIONS];
+    int64_t elements;
+    int64_t bytes;
+    bool channels_last;
+} tensor;
+
+static size_t
+get_integers(const descriptor *from, int name, int64_t *values)
+{
+    const attribute *kept = descriptor_find(from, name);
+
+    if (kept == NULL || kept->type != TYPE_INT64 || kept->count > MAX_DIMENSIONS) {
+        return 0;
+    }
+    memcpy(values, kept->data, kept->bytes);
+    return (size_t)kept->count;
+}
+
+/* cudnnDataType_t. */
+static int64_t
+data_type_bytes(const descriptor *of)
+{
+    const attribute *kept = descriptor_find(of, TENSOR_DATA_TYPE);
+    int32_t type = 0;
+
+    if (kept != NULL && kept->bytes >= sizeof type) {
+        memcpy(&type, kept->data, sizeof type);
+    }
+    switch (type) {
+    case 1: /* double */
+        return 8;
+    case 2: /* half */
+    case 9: /* bfloat16 */
+        return 2;
+    case 3: /* the 8-bit types */
+    case 6:
+    case 12:
+    case 13:
+        return 1;
+    default:
+        return 4;
+    }
+}
+
+static tensor
+get_tensor(const descriptor *from)
+{
+    tensor read = {.elements = 1};
+    int64_t stride[MAX_DIMENSIONS] = {0};
+
+    read.dimensions = (int)get_integers(from, TENSOR_DIMENSIONS, read.size);
+    get_integers(from, TENSOR_STRIDES, stride);
+    for (int i = 0; i < read.dimensions; i++) {
+        read.elements *= read.size[i];
+    }
+    read.bytes = read.elements * data_type_bytes(from);
+    read.channels_last = read.dimensions > 2 && read.size[1] > 1 && stride[1] == 1;
+    return read;
+}
+
+/* The tensor that attribute `name` of an operation refers to. */
+static tensor
+get_operand(const descriptor *operation, int name)
+{
+    const attribute *kept = descriptor_find(operation, name);
+    descriptor *operand = NULL;
+
+    if (kept != NULL && kept->type == TYPE_BACKEND_DESCRIPTOR && kept->count == 1) {
+        memcpy(&operand, kept->data, sizeof operand);
+    }
+    return operand ? get_tensor(operand) : (tensor){0};
+}
+
+/* A tensor inside a fused graph, which is never stored. */
+static bool
+is_virtual(const descriptor *of)
+{
+    const attribute *kept = descriptor_find(of, TENSOR_IS_VIRTUAL);
+
+    return kept != NULL && kept->bytes > 0 && kept->data[0] != 0;
+}
+
+/* The rule, from what cuDNN 9.19 was seen to ask for on an H200:
+ *
+ * - Grouped by channel (depthwise): nothing.
+ * - 1 x 1 and stride 1 on planes of a multiple of 16 bytes: a plain product, which
+ *   needs nothing; its filter gradient sums partial gradients, 32 of them or 8 MiB.
+ * - Forward from one channel, or in patches (stride as wide as the filter): nothing.
+ * - Channels last: nothing, but x and w where the channels do not fill four.
+ * - Otherwise all three tensors are turned to channels last in the workspace.
+ * - The filter's gradient then sums partial gradients: 14 of them or 8 MiB.
+ */
+static int64_t
+convolution_bytes(const descriptor *operation, int x_name, int w_name, int y_name)
+{
+    const int64_t partial_limit = (int64_t)8 << 20;
+    bool filter_gradient = x_name == CONVOLUTION_BWD_FILTER_X;
+    bool forward = x_name == CONVOLUTION_FORWARD_X;
+    tensor x = get_operand(operation, x_name);
+    tensor w = get_operand(operation, w_name);
+    tensor y = get_operand(operation, y_name);
+    int64_t channels = x.size[1], plane = 1, partials;
+    bool pointwise = true, patches = true;
+
+    if (x.dimensions < 3 || w.dimensions != x.dimensions ||
+        y.dimensions != x.dimensions || x.elements == 0) {
+        return 0;
+    }
+    for (int i = 2; i < x.dimensions; i++) {
+        pointwise = pointwise && w.size[i] == 1 && x.size[i] == y.size[i];
+        patches = patches && w.size[i] > 1 && x.size[i] == y.size[i] * w.size[i];
+        plane *= x.size[i];
+    }
+    if (w.size[1] == 1 && channels > 1) {
+        return 0;
+    }
+    if (pointwise && plane * (x.bytes / x.elements) % 16 == 0) {
+        partials = 32 * w.bytes < partial_limit ? 32 * w.bytes : partial_limit;
+        return filter_gradient ? partials : 0;
+    }
+    if (forward && (channels == 1 || patches)) {
+        return 0;
+    }
+    partials = 14 * w.bytes < partial_limit ? 14 * w.bytes : partial_limit;
+    int64_t bytes = filter_gradient ? partials : 0;
+    if (!x.channels_last) {
+        bytes += x.bytes + w.bytes + y.bytes + 16;
+    }
+    else if (channels % 4 != 0) {
+        bytes += x.bytes + w.bytes + 16;
+    }
+    return bytes;
+}
+
+/* The largest tensor that is an operand of the graph, and of how many products. */
+static tensor
+largest_operand(const attribute *operations, int *products)
+{
+    tensor largest = {0};
+
+    *products = 0;
+    for (int64_t i = 0; i < operations->count; i++) {
+        descriptor *operation;
+
+        memcpy(&operation, operations->data + (size_t)i * sizeof operation,
+               sizeof operation);
+        *products += operation->kind == OPERATION_MATMUL;
+        for (const attribute *each = operation->attributes; each; each = each->next) {
+            descriptor *operand = NULL;
+
+            if (each->type != TYPE_BACKEND_DESCRIPTOR || each->count != 1) {
+                continue;
+            }
+            memcpy(&operand, each->data, sizeof operand);
+            if (operand != NULL && operand->kind == TENSOR &&
+                !is_virtual(operand)) {
+                tensor found = get_tensor(operand);
+
+                if (found.elements > largest.elements) {
+                    largest = found;
+                }
+            }
+        }
+    }
+    return largest;
+}
+
+/* Attention: forward next to nothing; backward sums the query's gradient in float32
+ * and keeps one float32 for each row. */
+static int64_t
+attention_bytes(const attribute *operations, bool backward)
+{
+    int products;
+    tensor query = largest_operand(operations, &products);
+
+    if (query.dimensions < 1 || query.elements == 0 || !(backward || products > 2)) {
+        return 256;
+    }
+    return 4 * query.elements + 4 * query.elements / query.size[query.dimensions - 1] +
+           256;
+}
 
 static int64_t
 workspace_bytes(const descriptor *graph)
 {
-    (void)graph;
-    return 0;
+    const attribute *operations = descriptor_find(graph, OPERATIONGRAPH_OPS);
+    int64_t bytes = 0;
+
+    if (operations == NULL || operations->type != TYPE_BACKEND_DESCRIPTOR) {
+        return 0;
+    }
+    for (int64_t i = 0; i < operations->count; i++) {
+        descriptor *operation;
+
+        memcpy(&operation, operations->data + (size_t)i * sizeof operation,
+               sizeof operation);
+        switch (operation->kind) {
+        case OPERATION_CONVOLUTION_FORWARD:
+            bytes += convolution_bytes(operation, CONVOLUTION_FORWARD_X,
+                                       CONVOLUTION_FORWARD_W, CONVOLUTION_FORWARD_Y);
+            break;
+        case OPERATION_CONVOLUTION_BACKWARD_DATA:
+            bytes += convolution_bytes(operation, CONVOLUTION_BWD_DATA_DX,
+                                       CONVOLUTION_BWD_DATA_W, CONVOLUTION_BWD_DATA_DY);
+            break;
+        case OPERATION_CONVOLUTION_BACKWARD_FILTER:
+            bytes +=
+                convolution_bytes(operation, CONVOLUTION_BWD_FILTER_X,
+                                  CONVOLUTION_BWD_FILTER_DW, CONVOLUTION_BWD_FILTER_DY);
+            break;
+        case OPERATION_MATMUL:
+            return attention_bytes(operations, false);
+        case OPERATION_SDPA_FORWARD:
+            return attention_bytes(operations, false);
+        case OPERATION_SDPA_BACKWARD:
+            return attention_bytes(operations, true);
+        default:
+            break;
+        }
+    }
+    return bytes;
 }
 
 /* The graph of operations that a heuristic, an engine, its configuration or a plan

@@ -14,8 +14,8 @@
 #define ML_PHANTOM_GPUS_H
 
 #define ML_PHANTOM_GPUS(XX)                                                         \
-    XX("h200", "NVIDIA H200", 9, 0, 132, 6144, 1980, 3201, 61440, 143156,           \
-       "measured: torch 2.11 on an H200 says 139.80 GiB")                           \
+    XX("h200", "NVIDIA H200", 9, 0, 132, 6144, 1980, 3201, 61440, 143155,           \
+       "measured on an H200: torch's device properties say 143155MB")               \
     XX("h100", "NVIDIA H100 80GB HBM3", 9, 0, 132, 5120, 1980, 2619, 51200, 81090,  \
        "torch's device properties as published: 81090MB")                           \
     XX("a100-80", "NVIDIA A100-SXM4-80GB", 8, 0, 108, 5120, 1410, 1593, 40960,      \
