@@ -42,6 +42,9 @@
 /* A name that is not ASCII is transcoded here; longer ones are cut. */
 #define TEXT_BYTES 4096
 
+/* Positions count instructions of this size. */
+#define CODE_UNIT_BYTES 2
+
 enum capture_mode {
     CAPTURE_OFF,    /* not checked yet, or nothing safe is known */
     CAPTURE_WALK,   /* by plain reads, on any thread */
@@ -201,7 +204,7 @@ walk_next(const walk_frame *frame)
 static inline const PyCodeObject *
 walk_code(const walk_frame *frame, uint32_t *offset)
 {
-    *offset = (uint32_t)(frame->f_lasti * 2);
+    *offset = (uint32_t)(frame->f_lasti * CODE_UNIT_BYTES);
     return frame->f_code;
 }
 
@@ -240,17 +243,17 @@ walk_code(const walk_frame *frame, uint32_t *offset)
     /* The two low bits of a stack reference are tags. */
     const PyCodeObject *code =
         (const PyCodeObject *)(frame->f_executable.bits & ~(uintptr_t)3);
-    const _Py_CODEUNIT *at = frame->instr_ptr;
+    const char *at = (const char *)frame->instr_ptr;
 #elif PY_VERSION_HEX >= 0x030d0000
     const PyCodeObject *code = (const PyCodeObject *)frame->f_executable;
-    const _Py_CODEUNIT *at = frame->instr_ptr;
+    const char *at = (const char *)frame->instr_ptr;
 #else
     const PyCodeObject *code = frame->f_code;
-    const _Py_CODEUNIT *at = frame->prev_instr;
+    const char *at = (const char *)frame->prev_instr;
 #endif
-    ptrdiff_t position = (const char *)at - code->co_code_adaptive;
+    ptrdiff_t position = at - code->co_code_adaptive;
     if (frame->owner != FRAME_OWNED_BY_GENERATOR &&
-        position < code->_co_firsttraceable * (ptrdiff_t)sizeof(_Py_CODEUNIT)) {
+        position < code->_co_firsttraceable * CODE_UNIT_BYTES) {
         return NULL;
     }
     *offset = (uint32_t)position;
