@@ -115,6 +115,10 @@ unhash_block(ml_blocks *blocks, uint32_t index)
 uint32_t
 ml_blocks_span_holding(const ml_blocks *blocks, uint64_t addr)
 {
+    uint32_t head = ml_blocks_find(blocks, addr);
+    if (head != 0 && blocks->nodes[head].prev == 0) {
+        return blocks->nodes[head].segment;
+    }
     for (uint32_t i = 1; i < blocks->span_end; i++) {
         const ml_span *span = &blocks->spans[i];
         if (span->used && addr >= span->addr && addr - span->addr < span->total) {
@@ -247,9 +251,8 @@ ml_blocks_add_span(ml_blocks *blocks, const ml_span *like)
     return index;
 }
 
-/* Returns how many blocks were in use. */
-static uint64_t
-drop_span(ml_blocks *blocks, uint32_t index)
+uint64_t
+ml_blocks_drop_span(ml_blocks *blocks, uint32_t index)
 {
     uint64_t in_use = 0;
     uint32_t next;
@@ -333,7 +336,7 @@ ml_blocks_release(ml_blocks *blocks, uint32_t index)
     ml_blocks_uncount(blocks, node);
     node->state = ML_BLOCK_INACTIVE;
     if (node->prev == 0 && node->next == 0 && blocks->spans[node->segment].made_up) {
-        drop_span(blocks, node->segment);
+        ml_blocks_drop_span(blocks, node->segment);
         return 0;
     }
     return ml_blocks_merge(blocks, index);
@@ -490,7 +493,7 @@ ml_blocks_clear_range(ml_blocks *blocks, uint64_t low, uint64_t high)
             unmap(blocks, i, from, to, &cleared);
         }
         else {
-            cleared.in_use += drop_span(blocks, i);
+            cleared.in_use += ml_blocks_drop_span(blocks, i);
         }
     }
     return cleared;

@@ -112,7 +112,8 @@ ml_blocks_find(const ml_blocks *blocks, uint64_t addr)
     return index;
 }
 
-/* The segment or block whose bytes hold ADDR; 0 for none.  Not in constant time. */
+/* The segment or block whose bytes hold ADDR; 0 for none.  In constant
+ * time only for the start of a segment. */
 uint32_t ml_blocks_span_holding(const ml_blocks *blocks, uint64_t addr);
 uint32_t ml_blocks_holding(const ml_blocks *blocks, uint64_t addr);
 
@@ -132,6 +133,9 @@ ml_block ml_blocks_show(const ml_block_node *node);
 /* A segment of one free block, with all but its blocks as in LIKE.  Returns the index of
  * the segment, 0 when the table is full. */
 uint32_t ml_blocks_add_span(ml_blocks *blocks, const ml_span *like);
+
+/* Forgets segment SPAN and its blocks.  Returns how many of them were in use. */
+uint64_t ml_blocks_drop_span(ml_blocks *blocks, uint32_t span);
 
 /* Cuts block INDEX after BYTES, fewer than it has.  Returns the right part, which is
  * free whatever the left one is; 0 when the table is full. */

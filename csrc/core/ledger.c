@@ -22,8 +22,8 @@ struct ml_ledger {
     uint64_t events;
     uint64_t inconsistencies;
     uint64_t full;
-    uint32_t
-        seed_rest; /* free block that holds what of the segment is not yet seeded */
+    uint32_t seed_rest; /* free block that holds what is yet to seed of a segment */
+    uint64_t seed_end;  /* no segment seeded so far reaches beyond */
 
     /* What other threads read.  Written by the one writer between two increments of
      * `sequence`; `reset` is set by any thread and cleared by the writer. */
@@ -360,6 +360,12 @@ apply_segment_gone(ml_ledger *ledger, ml_event *event)
                     ? span->expandable
                     : span->addr == event->addr && span->total == event->size;
     event->origin_stack = span->stack;
+    if (fits && !span->expandable &&
+        blocks->nodes[span->head].state == ML_BLOCK_INACTIVE &&
+        span->head == span->tail) {
+        ml_blocks_drop_span(blocks, index);
+        return ML_LEDGER_FITS;
+    }
     ml_cleared cleared =
         ml_blocks_clear_range(blocks, event->addr, event->addr + event->size);
     if (cleared.full) {
@@ -448,6 +454,7 @@ ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules)
     ledger->inconsistencies = 0;
     ledger->full = 0;
     ledger->seed_rest = 0;
+    ledger->seed_end = 0;
     if (rules != NULL) {
         ledger->rules = *rules;
     }
@@ -469,10 +476,11 @@ seed_span(ml_ledger *ledger, const ml_span *like)
     if (like->total == 0 || like->addr > UINT64_MAX - like->total) {
         return ML_EINVALID;
     }
-    for (uint32_t i = 1; i < blocks->span_end; i++) {
+    uint64_t end = like->addr + like->total;
+    /* In address order, as they mostly come, there is nothing to look through. */
+    for (uint32_t i = 1; like->addr < ledger->seed_end && i < blocks->span_end; i++) {
         const ml_span *span = &blocks->spans[i];
-        if (span->used && span->addr < like->addr + like->total &&
-            like->addr < span->addr + span->total) {
+        if (span->used && span->addr < end && like->addr < span->addr + span->total) {
             return ML_EINVALID;
         }
     }
@@ -481,6 +489,7 @@ seed_span(ml_ledger *ledger, const ml_span *like)
         return ML_EFULL;
     }
     ledger->seed_rest = blocks->spans[index].head;
+    ledger->seed_end = end > ledger->seed_end ? end : ledger->seed_end;
     raise_peaks(ledger);
     publish(ledger, false);
     return 0;
