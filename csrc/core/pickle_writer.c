@@ -69,14 +69,22 @@ put_opcode(writer *w, char opcode)
     *room(w, 1) = (unsigned char)opcode;
 }
 
+/* Little-endian; written out so that compilers make one store of it. */
+static void
+store_u32(unsigned char *at, uint32_t value)
+{
+    at[0] = (unsigned char)value;
+    at[1] = (unsigned char)(value >> 8);
+    at[2] = (unsigned char)(value >> 16);
+    at[3] = (unsigned char)(value >> 24);
+}
+
 static void
 put_opcode_u32(writer *w, char opcode, uint32_t argument)
 {
     unsigned char *at = room(w, 5);
     at[0] = (unsigned char)opcode;
-    for (int i = 0; i < 4; i++) {
-        at[1 + i] = (unsigned char)(argument >> (8 * i));
-    }
+    store_u32(at + 1, argument);
 }
 
 /* Before each value: opens the first batch of a container, or the next. */
@@ -152,9 +160,8 @@ put_integer(ml_builder *builder, int64_t integer)
         }
         at[0] = 0x8a;
         at[1] = (unsigned char)bytes;
-        for (size_t i = 0; i < 8; i++) {
-            at[2 + i] = (unsigned char)(bits >> (8 * i));
-        }
+        store_u32(at + 2, (uint32_t)bits);
+        store_u32(at + 6, (uint32_t)(bits >> 32));
         w->used -= 8 - bytes;
     }
 }
