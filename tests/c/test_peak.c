@@ -440,6 +440,65 @@ test_peak_at_the_start(void)
     tear_down(&f);
 }
 
+/* Events, tags and memory without sense: the sums still are those of the blocks. */
+static void
+test_nonsense(void)
+{
+    static fixture f;
+    uint64_t random = 1;
+    for (int round = 0; round < 300; round++) {
+        set_up(&f);
+        uint32_t stack = STACK(&f, "a.py|1|f", "b.py|2|g");
+        f.recording->rules.has_segments = round % 5 != 0;
+        f.recording->foreign = round % 3 == 0;
+        uint64_t numbers[6];
+        for (size_t i = 0; i < 40; i++) {
+            for (size_t j = 0; j < 6; j++) {
+                random = random * UINT64_C(6364136223846793005) + 1442695040888963407u;
+                numbers[j] = random >> 33;
+            }
+            ml_event *event =
+                add_event(&f, (enum ml_action)(numbers[0] % ML_ACTION_COUNT),
+                          BASE + numbers[1] % 16 * (numbers[2] % 2 ? 512 : MIB),
+                          numbers[3] % 8 * (numbers[2] % 3 ? 700 : MIB),
+                          (uint8_t)numbers[4], numbers[5] % 2 ? stack : 0);
+            event->block_bytes = numbers[5] % 3 ? event->size : UINT64_MAX - numbers[1];
+            if (numbers[2] % 4 == 0) {
+                add_tag(&f, BASE + numbers[1] % 9000,
+                        (enum ml_category)(numbers[5] % ML_CATEGORY_COUNT));
+            }
+        }
+        f.segment = (ml_segment){.addr = BASE, .total = 2 * MIB, .block_count = 1};
+        f.blocks[0] = (ml_block){.addr = BASE + 512, .size = 1024, .state = 1};
+        f.device.segments = &f.segment;
+        f.device.blocks = f.blocks;
+        f.device.segment_count = f.device.block_count = (size_t)round % 2;
+        CHECK_INT(ml_recording_validate(f.recording), 0);
+        ml_peak *peak;
+        CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
+        uint64_t blocks = 0, lines = 0, stacks = 0, categories = 0;
+        for (size_t i = 0; i < peak->block_count; i++) {
+            blocks += peak->blocks[i].size;
+            CHECK(peak->blocks[i].line < peak->line_count);
+        }
+        for (size_t i = 0; i < peak->line_count; i++) {
+            lines += peak->lines[i].bytes;
+        }
+        for (size_t i = 0; i < peak->stack_count; i++) {
+            stacks += peak->stacks[i].bytes;
+        }
+        for (size_t i = 0; i < ML_CATEGORY_COUNT; i++) {
+            categories += peak->categories[i].bytes;
+        }
+        CHECK_UINT(blocks, peak->totals.allocated);
+        CHECK_UINT(lines, blocks);
+        CHECK_UINT(stacks, blocks);
+        CHECK_UINT(categories, blocks);
+        ml_peak_free(peak);
+        tear_down(&f);
+    }
+}
+
 static long budget; /* allocations that still succeed */
 static long live;
 
@@ -490,6 +549,7 @@ main(void)
     RUN(test_activation_at_the_end);
     RUN(test_lines);
     RUN(test_peak_at_the_start);
+    RUN(test_nonsense);
     RUN(test_no_memory);
     return TEST_RESULT();
 }
