@@ -1,0 +1,57 @@
+"""README's examples do what README says: each Python block runs, each command exists."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+
+# What the examples call the program's own.
+TRAIN = """
+import torch
+
+def train():
+    model = torch.nn.Linear(100, 100).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(8, 100, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, re.S)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("block", blocks("python"))
+def test_python_examples_run(block, phantom_run, tmp_path):
+    done = phantom_run(TRAIN + block)
+    assert list(tmp_path.glob("*.pickle")), done.stdout
+
+
+def test_there_are_examples():
+    assert len(blocks("python")) >= 2
+
+
+def test_commands_are_known():
+    """Each `memlab ...` line parses, and each make target exists."""
+    commands = re.findall(r"^(memlab|make) (\S+)", "".join(blocks("sh")), re.M)
+    assert commands
+    helped = subprocess.run([sys.executable, "-m", "memlab", "--help"], cwd=ROOT,
+                            capture_output=True, text=True, check=True).stdout
+    makefile = (ROOT / "Makefile").read_text()
+    for program, word in commands:
+        if program == "memlab":
+            assert re.search(rf"^\s+{word}\b", helped, re.M), word
+        else:
+            assert re.search(rf"^{word}:", makefile, re.M), word
+
+
+def test_linked_files_exist():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        if "://" not in target:
+            assert (ROOT / target).exists(), target
