@@ -276,6 +276,22 @@ assert len(probe.events("cpu")) == 3
     )
 
 
+def test_native_stacks_have_names():
+    for mode in ("dladdr", "fast"):
+        sourceprobe.run(
+            """
+frames = probe.native_stack(bridge._native)
+functions = [function for function, file, line in frames]
+assert 5 < len(frames) < 512
+assert any("probe_native_stack" in f for f in functions[:6]) or "dladdr" == MODE
+assert any("Py" in f for f in functions), functions
+assert all(isinstance(line, int) for _, _, line in frames)
+assert functions[-1] == "??", frames[-1]
+""".replace("MODE", repr(mode)),
+            env={"TORCH_SYMBOLIZE_MODE": mode},
+        )
+
+
 def test_the_program_helper_stops_on_a_failing_program():
     # The tests above assert inside their programs; this shows that they can fail.
     assert "import sourceprobe" in program("")

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bridge.h"
 #include "memlab.h"
 
 #define EVENT_CAPACITY (1u << 20)
@@ -414,6 +415,34 @@ probe_unix_ns(PyObject *module, PyObject *args)
     return out;
 }
 
+static int
+take_frame(void *context, size_t index, const ml_native_frame *frame)
+{
+    (void)index;
+    return append(context, Py_BuildValue("ssK", frame->function, frame->file,
+                                         (unsigned long long)frame->line));
+}
+
+/* [(function, file, line)] of this thread's native stack, innermost first, followed by
+ * one that is nowhere. */
+static PyObject *
+probe_native_stack(PyObject *module, PyObject *capsule)
+{
+    (void)module;
+    const ml_native *native = PyCapsule_GetPointer(capsule, ML_NATIVE_CAPSULE);
+    if (native == NULL) {
+        return NULL;
+    }
+    uint64_t counters[512];
+    size_t count = native->capture(counters, 511);
+    counters[count++] = 8;
+    PyObject *list = PyList_New(0);
+    if (list != NULL && native->symbolize(counters, count, take_frame, list) < 0) {
+        Py_CLEAR(list);
+    }
+    return list;
+}
+
 static PyMethodDef methods[] = {
     {"attach", probe_attach, METH_O, NULL},
     {"enable", probe_enable, METH_VARARGS, NULL},
@@ -425,6 +454,7 @@ static PyMethodDef methods[] = {
     {"rules", probe_rules, METH_O, NULL},
     {"totals", probe_totals, METH_VARARGS, NULL},
     {"unix_ns", probe_unix_ns, METH_VARARGS, NULL},
+    {"native_stack", probe_native_stack, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 
