@@ -72,7 +72,6 @@ enum {
     TENSOR_DATA_TYPE = 901,
     TENSOR_DIMENSIONS = 902,
     TENSOR_STRIDES = 903,
-    TENSOR_IS_VIRTUAL = 907,
     CONVOLUTION_FORWARD_W = 703,
     CONVOLUTION_FORWARD_X = 704,
     CONVOLUTION_FORWARD_Y = 705,
@@ -97,7 +96,6 @@ enum {
     OPERATION_CONVOLUTION_FORWARD = 10,
     OPERATION_CONVOLUTION_BACKWARD_FILTER = 11,
     OPERATION_CONVOLUTION_BACKWARD_DATA = 12,
-    TENSOR = 17,
     OPERATION_MATMUL = 19,
     OPERATION_SDPA_FORWARD = 41,
     OPERATION_SDPA_BACKWARD = 43,
@@ -293,15 +291,6 @@ get_operand(const descriptor *operation, int name)
     return operand ? get_tensor(operand) : (tensor){0};
 }
 
-/* A tensor inside a fused graph, which is never stored. */
-static bool
-is_virtual(const descriptor *of)
-{
-    const attribute *kept = descriptor_find(of, TENSOR_IS_VIRTUAL);
-
-    return kept != NULL && kept->bytes > 0 && kept->data[0] != 0;
-}
-
 /* The rule, from what cuDNN 9.19 was seen to ask for on an H200:
  *
  * - Grouped by channel (depthwise): nothing.
@@ -309,8 +298,10 @@ is_virtual(const descriptor *of)
  *   needs nothing; its filter gradient sums partial gradients, 32 of them or 8 MiB.
  * - Forward from one channel, or in patches (stride as wide as the filter): nothing.
  * - Channels last: nothing, but x and w where the channels do not fill four.
- * - Otherwise all three tensors are turned to channels last in the workspace.
- * - The filter's gradient then sums partial gradients: 14 of them or 8 MiB.
+ * - Otherwise x, y and a filter wider than 1 are turned to channels last in the
+ *   workspace.
+ * - The gradient of a filter wider than 1 sums partial gradients: 14 of them or 8 MiB
+ *   in float32; 8 in half precision, where the filter is below 1 MiB.
  */
 static int64_t
 convolution_bytes(const descriptor *operation, int x_name, int w_name, int y_name)
@@ -343,63 +334,21 @@ convolution_bytes(const descriptor *operation, int x_name, int w_name, int y_nam
     if (forward && (channels == 1 || patches)) {
         return 0;
     }
-    partials = 14 * w.bytes < partial_limit ? 14 * w.bytes : partial_limit;
-    int64_t bytes = filter_gradient ? partials : 0;
+    bool wide = w.elements != w.size[0] * w.size[1];
+    if (w.bytes == 2 * w.elements) {
+        partials = w.bytes < 1 << 20 ? 8 * w.bytes : 0;
+    }
+    else {
+        partials = 14 * w.bytes < partial_limit ? 14 * w.bytes : partial_limit;
+    }
+    int64_t bytes = filter_gradient && wide ? partials : 0;
     if (!x.channels_last) {
-        bytes += x.bytes + w.bytes + y.bytes + 16;
+        bytes += x.bytes + y.bytes + (wide ? w.bytes : 0) + 16;
     }
     else if (channels % 4 != 0) {
         bytes += x.bytes + w.bytes + 16;
     }
     return bytes;
-}
-
-/* The largest tensor that is an operand of the graph, and of how many products. */
-static tensor
-largest_operand(const attribute *operations, int *products)
-{
-    tensor largest = {0};
-
-    *products = 0;
-    for (int64_t i = 0; i < operations->count; i++) {
-        descriptor *operation;
-
-        memcpy(&operation, operations->data + (size_t)i * sizeof operation,
-               sizeof operation);
-        *products += operation->kind == OPERATION_MATMUL;
-        for (const attribute *each = operation->attributes; each; each = each->next) {
-            descriptor *operand = NULL;
-
-            if (each->type != TYPE_BACKEND_DESCRIPTOR || each->count != 1) {
-                continue;
-            }
-            memcpy(&operand, each->data, sizeof operand);
-            if (operand != NULL && operand->kind == TENSOR &&
-                !is_virtual(operand)) {
-                tensor found = get_tensor(operand);
-
-                if (found.elements > largest.elements) {
-                    largest = found;
-                }
-            }
-        }
-    }
-    return largest;
-}
-
-/* Attention: forward next to nothing; backward sums the query's gradient in float32
- * and keeps one float32 for each row. */
-static int64_t
-attention_bytes(const attribute *operations, bool backward)
-{
-    int products;
-    tensor query = largest_operand(operations, &products);
-
-    if (query.dimensions < 1 || query.elements == 0 || !(backward || products > 2)) {
-        return 256;
-    }
-    return 4 * query.elements + 4 * query.elements / query.size[query.dimensions - 1] +
-           256;
 }
 
 static int64_t
@@ -431,11 +380,10 @@ workspace_bytes(const descriptor *graph)
                                   CONVOLUTION_BWD_FILTER_DW, CONVOLUTION_BWD_FILTER_DY);
             break;
         case OPERATION_MATMUL:
-            return attention_bytes(operations, false);
         case OPERATION_SDPA_FORWARD:
-            return attention_bytes(operations, false);
         case OPERATION_SDPA_BACKWARD:
-            return attention_bytes(operations, true);
+            /* Attention: what torch's front end does not reckon itself. */
+            return 256;
         default:
             break;
         }
