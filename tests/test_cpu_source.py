@@ -1,11 +1,17 @@
 """The cpu source: every CPU allocation of torch once, nothing else changed."""
 
 import json
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
 
+import pytest
 import sourceprobe
 from sourceprobe import ALLOC_AND_FREE, BACKWARD, BLOCK_KNOWN, program
 
-import pytest
+ROOT = Path(__file__).resolve().parent.parent
 
 pytestmark = pytest.mark.usefixtures("torch")
 
@@ -274,6 +280,30 @@ torch.empty(10)
 assert len(probe.events("cpu")) == 3
 """
     )
+
+
+@pytest.mark.parametrize("sanitizer", ["none", "thread", "address"])
+def test_the_table_of_live_allocations_under_threads(tmp_path, sanitizer):
+    compiler = shlex.split(os.environ.get("CXX") or "c++")
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no C++ compiler: {compiler[0]} not found")
+    source = ROOT / "csrc" / "torch"
+    files = [ROOT / "tests/helpers/cputable_stress.cpp", source / "cpu_table.cpp"]
+    flags = "-std=c++17 -O1 -g -Wall -Wextra -Wno-tsan -pthread".split()
+    if sanitizer != "none":
+        flags.append(f"-fsanitize={sanitizer}")
+    made = subprocess.run(
+        [*compiler, *flags, f"-I{source}", *map(str, files), "-o", tmp_path / "stress"],
+        capture_output=True,
+        text=True,
+    )
+    if sanitizer != "none" and "cannot find" in made.stderr:
+        pytest.skip(f"{compiler[0]} has no {sanitizer} sanitizer here")
+    assert made.returncode == 0, made.stderr
+    done = subprocess.run(
+        [tmp_path / "stress"], capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stdout) == (0, "0 wrong\n"), done.stdout + done.stderr
 
 
 def test_native_stacks_have_names():
