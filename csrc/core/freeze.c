@@ -313,6 +313,7 @@ dress_events(freeze_walk *walk, ml_device_trace *trace, int device)
         }
         else if (context < ML_CONTEXT_ALLOC) {
             event->stack = 0;
+            event->origin_stack = 0;
             event->flags &= (uint8_t)~ML_EVENT_CONTEXT;
         }
         walk->recording->event_frames |= (event->flags & ML_EVENT_CONTEXT) != 0;
