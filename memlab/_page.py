@@ -12,7 +12,7 @@ _ASSETS = Path(__file__).with_name("viewer")
 
 # In the order in which each may use those before it.
 _SCRIPTS = ("model.js", "query.js", "bands.js", "colors.js", "timeline.js", "state.js",
-            "viewer.js")
+            "describe.js", "viewer.js")
 
 
 def _escaped(text: str) -> str:

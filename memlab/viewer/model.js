@@ -43,11 +43,16 @@ const memlabModel = (() => {
     return `${(microseconds / 1e6).toFixed(3)} s`;
   }
 
+  const CONTROLS = "\\u0000-\\u001f\\u007f-\\u009f\\u200b-\\u200f\\u2028-\\u202e"
+    + "\\u2060-\\u2069\\ufeff";
+  const LONE_SURROGATE = "[\\ud800-\\udbff](?![\\udc00-\\udfff])"
+    + "|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]";
+  const UNPRINTABLE = new RegExp(`[${CONTROLS}]|${LONE_SURROGATE}`, "g");
+
   /* Control and direction characters would let a name rewrite the text around it. */
   function printable(text) {
     return text.replace(
-      /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g,
-      (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+      UNPRINTABLE, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
   }
 
   /* ---- columns ---- */

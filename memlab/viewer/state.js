@@ -158,7 +158,8 @@ const memlabState = (() => {
       spacer.style.height = `${self.lane * self.segments.length}px`;
     }
 
-    /* The memory after EVENT; PINNED, or else the event's own allocation, stands out. */
+    /* The memory after EVENT; PINNED, or else the event's own allocation, stands out, or
+     * the segment that held it. */
     function show(device, event, look, pinned) {
       self.device = device;
       self.event = event;
@@ -166,7 +167,9 @@ const memlabState = (() => {
       self.segments = device.events.count > 0 || device.allocs.count > 0
         ? stateAt(device, event) : [];
       self.focus = pinned >= 0 || event < 0 ? pinned : device.allocs.ofEvent[event];
-      self.focusAddr = event >= 0 && self.focus < 0 ? device.events.addr[event] : null;
+      const { end } = device.allocs;
+      const gone = self.focus < 0 || end[self.focus] <= event;
+      self.focusAddr = event >= 0 && gone ? device.events.addr[event] : null;
       layout();
       reveal();
       redraw();

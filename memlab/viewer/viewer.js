@@ -6,10 +6,7 @@
 
 (() => {
   const HASH_DELAY_MS = 250;
-  const TOOLTIP_FRAMES = 10;
   const LEGEND_LINES = 10;
-  const PEAK_LINES = 100;
-  const DIGEST_LINES = 10;
   const DRAWN_AT_FIRST = 15000;
   const THEMES = ["auto", "light", "dark"];
   const VIEWS = ["timeline", "peak", "state"];
@@ -27,6 +24,7 @@
   ];
 
   const { formatBytes, formatCount, formatTime, allocationName } = memlabModel;
+  const { make, swatch, lineWord, allocationTip, totalsTip, segmentTip } = memlabDescribe;
   const byId = (id) => document.getElementById(id);
 
   let model = null;
@@ -41,37 +39,14 @@
   let hashTimer = 0;
   let inspecting = false;
 
-  /* A new element; the content is text or elements, never markup. */
-  function make(tag, options, ...content) {
-    const element = document.createElement(tag);
-    for (const [key, value] of Object.entries(options ?? {})) {
-      if (key === "class") {
-        element.className = value;
-      }
-      else if (key === "click") {
-        element.addEventListener("click", value);
-      }
-      else {
-        element.setAttribute(key, value);
-      }
-    }
-    element.append(...content);
-    return element;
-  }
-
-  function swatch(color) {
-    const box = make("span", { class: "swatch" });
-    box.style.background = color;
-    return box;
-  }
-
   function facts(list, rows) {
     list.replaceChildren(...rows.map(
-      ([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+      ([name, value, title]) => make("div", {}, make("dt", {}, name),
+                                     make("dd", { title: title ?? "" }, value))));
   }
 
-  function exactBytes(bytes) {
-    return `${formatBytes(bytes)} (${formatCount(bytes)} B)`;
+  function shown() {
+    return { model, device, look };
   }
 
   /* ---- state ---- */
@@ -144,8 +119,9 @@
   function showFacts() {
     const { events: all, peak } = device;
     facts(byId("facts"), [
-      ["Peak allocated", formatBytes(peak.allocated)],
-      ["Peak reserved", formatBytes(peak.highest.reserved)],
+      ["Peak allocated", formatBytes(peak.allocated), `${formatCount(peak.allocated)} B`],
+      ["Peak reserved", formatBytes(peak.highest.reserved),
+       `${formatCount(peak.highest.reserved)} B`],
       ["Events", formatCount(all.count)],
       ["Allocations", formatCount(device.allocs.count)],
       ["Duration", all.count > 0
@@ -161,8 +137,8 @@
         + "totals may be wrong from there on.");
     }
     if (losses.overwritten_events > 0) {
-      lines.push(`${formatCount(losses.overwritten_events)} older events were overwritten `
-        + "by newer ones: the page starts after them.");
+      lines.push(`${formatCount(losses.overwritten_events)} older events were `
+        + "overwritten by newer ones: the page starts after them.");
     }
     if (losses.lost_stacks > 0) {
       lines.push(`${formatCount(losses.lost_stacks)} events lost their stack: the table `
@@ -188,71 +164,6 @@
   }
 
   /* ---- inspector and tooltip ---- */
-
-  function stackList(stack, limit) {
-    const frames = memlabModel.stackFrames(model, stack);
-    const items = frames.slice(0, limit).map((frame) => {
-      const { name, file, line } = memlabModel.frameText(model, frame);
-      const at = line > 0 ? `${file}:${line}` : file;
-      return make("li", {}, make("span", { class: "function" }, name), " ",
-                  make("span", { class: "file" }, at));
-    });
-    if (frames.length > limit) {
-      items.push(make("li", {}, `and ${frames.length - limit} more`));
-    }
-    return frames.length === 0
-      ? make("p", {}, "No stack was recorded.")
-      : make("ol", { class: "stack" }, ...items);
-  }
-
-  function when(event) {
-    if (event < 0) {
-      return "before the recording";
-    }
-    if (event >= device.events.count) {
-      return "after the recording";
-    }
-    return `event ${formatCount(event)}, ${formatTime(device.events.time[event])}`;
-  }
-
-  function lifetime(id) {
-    const { start, end } = device.allocs;
-    const { time, count } = device.events;
-    if (start[id] < 0 || end[id] >= count) {
-      return "not known: it reaches beyond the recording";
-    }
-    return `${formatTime(time[end[id]] - time[start[id]])}, `
-      + `${formatCount(end[id] - start[id])} events`;
-  }
-
-  function categoryText(id) {
-    const { category, name } = device.allocs;
-    const text = (model.categories[category[id]] ?? "unknown").replace(/_/g, " ");
-    const owner = model.strings[name[id]];
-    return owner === "" ? text : `${text} ${owner}`;
-  }
-
-  function allocationFacts(id) {
-    const { allocs, events: all } = device;
-    const rows = [
-      ["Block", exactBytes(allocs.exactBytes[id])],
-      ["Requested", exactBytes(allocs.size[id])],
-      ["Category", categoryText(id)],
-      ["Allocated", when(allocs.start[id])],
-      ["Freed", when(allocs.end[id])],
-      ["Lifetime", lifetime(id)],
-      ["Stream", formatCount(allocs.stream[id])],
-    ];
-    if (allocs.requestedAt[id] < allocs.end[id] - 1
-        || (allocs.requestedAt[id] < all.count && allocs.end[id] >= all.count)) {
-      rows.splice(4, 0, ["Free asked for", when(allocs.requestedAt[id])]);
-    }
-    const list = make("dl");
-    for (const [name, value] of rows) {
-      list.append(make("dt", {}, name), make("dd", {}, value));
-    }
-    return list;
-  }
 
   function allocationActions(id) {
     const { start, end } = device.allocs;
@@ -298,56 +209,23 @@
       inspectAllocation(box, state.pinned);
     }
     else if (state.view === "state" && state.event >= 0) {
-      inspectEvent(box, state.event);
+      box.replaceChildren(...memlabDescribe.eventParts(shown(), state.event));
     }
     else {
       box.replaceChildren(
         make("p", {}, "Point at a band or a block to see what allocated it; click to pin "
           + "it here. Press ? for the keys."),
-        make("h3", {}, "Lines that hold most at the peak"), ...peakDigest());
+        make("h3", {}, "Lines that hold most at the peak"),
+        ...memlabDescribe.peakDigest(shown(), search));
     }
   }
 
   function inspectAllocation(box, id) {
     box.replaceChildren(
-      make("h2", {}, allocationName(device.allocs, id)), allocationFacts(id),
+      make("h2", {}, allocationName(device.allocs, id)),
+      memlabDescribe.allocationFacts(shown(), id),
       allocationActions(id), make("h3", {}, "Allocated at, innermost first"),
-      stackList(device.allocs.stack[id], Infinity));
-  }
-
-  function peakDigest() {
-    const { by_line: lines } = device.peak;
-    return lines.line.slice(0, DIGEST_LINES).map((line, i) => make(
-      "button", { type: "button", class: "digest", click: () => search(lineWord(line)) },
-      make("strong", {}, formatBytes(Number(lines.bytes[i]))),
-      make("span", { class: "mono" }, peakLineText(i))));
-  }
-
-  function inspectEvent(box, event) {
-    const { events: all, allocs, code } = device;
-    const action = all.action[event];
-    const id = allocs.ofEvent[event];
-    const name = memlabModel.eventName(device, event);
-    const parts = [
-      make("h2", {}, `${model.actions[action]} ${name}`),
-      make("p", {}, `event ${formatCount(event)}, ${formatTime(all.time[event])}`)];
-    if (action === code.get("oom")) {
-      parts.push(make("p", {}, `Asked for ${exactBytes(all.size[event])}; the device had `
-        + `${exactBytes(all.addr[event])} free.`));
-    }
-    else if (id < 0) {
-      parts.push(make("p", {}, exactBytes(all.size[event])));
-    }
-    parts.push(make("h3", {}, "Event's stack, innermost first"),
-               stackList(all.stack[event], Infinity));
-    if (id >= 0) {
-      parts.push(make("h3", {}, "Allocation"), allocationFacts(id));
-      if (allocs.stack[id] !== all.stack[event]) {
-        parts.push(make("h3", {}, "Allocated at, innermost first"),
-                   stackList(allocs.stack[id], Infinity));
-      }
-    }
-    box.replaceChildren(...parts);
+      memlabDescribe.stackList(shown(), device.allocs.stack[id]));
   }
 
   function placeTooltip(pointer, ...content) {
@@ -366,47 +244,17 @@
     byId("tooltip").hidden = true;
   }
 
-  function allocationTip(pointer, id) {
-    const { allocs } = device;
-    const frames = memlabModel.stackFrames(model, allocs.stack[id]);
-    const lines = frames.slice(0, TOOLTIP_FRAMES).map(
-      (frame) => make("div", { class: "mono" }, placeOfFrame(frame)));
-    placeTooltip(
-      pointer, make("div", {}, swatch(look.text(id)), make("strong", {},
-        formatBytes(allocs.bytes[id])), ` ${allocationName(allocs, id)}`),
-      make("div", {}, `${categoryText(id)} · ${lifetimeShort(id)}`), ...lines,
-      ...(frames.length === 0 ? [make("div", { class: "mono" }, "no stack")] : []));
-  }
-
-  function lifetimeShort(id) {
-    const { start, end } = device.allocs;
-    const { time, count } = device.events;
-    if (end[id] >= count) {
-      return "never freed";
-    }
-    return start[id] < 0 ? "from before the recording"
-      : `lived ${formatTime(time[end[id]] - time[start[id]])}`;
-  }
-
-  function totalsTip(pointer, event, first) {
-    const { totals } = device;
-    placeTooltip(
-      pointer, ...first, make("div", {}, when(event)),
-      make("div", {}, `active ${formatBytes(totals.active[event])}, allocated `
-        + formatBytes(totals.allocated[event])),
-      make("div", {}, `reserved ${formatBytes(totals.reserved[event])}`));
-  }
-
   function hoverTimeline(probe, pointer) {
     if (probe === null) {
       hideTooltip();
     }
     else if (typeof probe.what === "number") {
-      allocationTip(pointer, probe.what);
+      placeTooltip(pointer, ...allocationTip(shown(), probe.what));
     }
     else {
-      totalsTip(pointer, probe.event, probe.what === "rest"
-        ? [make("div", {}, make("strong", {}, "smaller allocations"))] : []);
+      const rest = probe.what === "rest"
+        ? [make("div", {}, make("strong", {}, "smaller allocations"))] : [];
+      placeTooltip(pointer, ...rest, ...totalsTip(shown(), probe.event));
     }
   }
 
@@ -415,24 +263,11 @@
       hideTooltip();
     }
     else if (probe.id >= 0) {
-      allocationTip(pointer, probe.id);
+      placeTooltip(pointer, ...allocationTip(shown(), probe.id));
     }
     else {
-      segmentTip(probe, pointer);
+      placeTooltip(pointer, ...segmentTip(shown(), probe));
     }
-  }
-
-  function segmentTip({ segment, free }, pointer) {
-    const lines = memlabModel.stackFrames(model, segment.stack).slice(0, TOOLTIP_FRAMES)
-      .map((frame) => make("div", { class: "mono" }, placeOfFrame(frame)));
-    const title = segment.addr === null ? "blocks, end to end"
-      : `segment s${memlabModel.hex(segment.addr)}`;
-    placeTooltip(
-      pointer, make("div", {}, make("strong", {}, free > 0
-        ? `${formatBytes(free)} free` : formatBytes(segment.bytes)), ` ${title}`),
-      make("div", {}, `${formatBytes(segment.bytes)}, ${formatBytes(segment.used)} used by `
-        + `${formatCount(segment.blocks.length)} blocks, stream ${segment.stream}`
-        + (segment.expandable ? ", expandable" : "")), ...lines);
   }
 
   function pin(id) {
@@ -449,20 +284,6 @@
     return make("li", {}, make("button", { type: "button", title: `search ${word}`,
                                            click: () => search(word) },
                                swatch(color), text));
-  }
-
-  function placeOfFrame(frame) {
-    return memlabModel.placeText(memlabModel.frameText(model, frame));
-  }
-
-  /* A search that finds the allocations of a line. */
-  function lineWord(index) {
-    if (memlabModel.isNoLine(model, index)) {
-      return "";
-    }
-    const { name, file, line } = memlabModel.lineParts(model, index);
-    const short = memlabModel.shortFile(file);
-    return short === "" || /\s/.test(short) ? name.split(/\s/)[0] : `${short}:${line}`;
   }
 
   function showLegend() {
@@ -482,85 +303,13 @@
         if (!memlabModel.isNoLine(model, line) && items.length < LEGEND_LINES) {
           items.push(legendItem(
             memlabColors.ofRank(rank),
-            memlabModel.placeText(memlabModel.lineParts(model, line)), lineWord(line)));
+            memlabModel.placeText(memlabModel.lineParts(model, line)),
+            lineWord(model, line)));
         }
       }
     }
     const rest = make("li", {}, swatch(look.colors.rest), "smaller allocations");
     byId("legend").replaceChildren(...items, rest);
-  }
-
-  function peakTable(id, heading, rows, total) {
-    const most = rows.reduce((m, row) => Math.max(m, row.bytes), 1);
-    const body = rows.map((row) => {
-      const bar = make("span", { class: "bar" });
-      bar.style.width = `${(row.bytes / most * 100).toFixed(2)}%`;
-      bar.style.background = row.color;
-      const line = make(
-        "tr", { tabindex: "0", click: () => search(row.word) },
-        make("td", { class: row.mono ? "mono" : "", title: row.title }, row.text),
-        make("td", { class: "number" }, formatBytes(row.bytes)),
-        make("td", { class: "number" }, `${(100 * row.bytes / total).toFixed(1)}%`),
-        make("td", { class: "share" }, bar),
-        make("td", { class: "number" }, formatCount(row.blocks)));
-      line.dataset.bytes = String(row.bytes);
-      line.addEventListener("keydown", (key) => {
-        if (key.key === "Enter") {
-          search(row.word);
-        }
-      });
-      return line;
-    });
-    const head = make("tr", {}, make("th", {}, heading),
-                      make("th", { class: "number" }, "Bytes"),
-                      make("th", { class: "number" }, "Share"),
-                      make("th", { class: "share" }, ""),
-                      make("th", { class: "number" }, "Blocks"));
-    return make("table", { id }, make("thead", {}, head), make("tbody", {}, ...body));
-  }
-
-  /* A row's line, or why it has none; the phase where it is not plain forward. */
-  function peakLineText(row) {
-    const { line, phase, why_no_line: why } = device.peak.by_line;
-    const text = why[row] === ""
-      ? memlabModel.placeText(memlabModel.lineParts(model, line[row])) : why[row];
-    return phase[row] === "backward" && why[row] === "" ? `${text} (backward)` : text;
-  }
-
-  function showPeak() {
-    const { peak } = device;
-    const total = Math.max(1, Number(peak.allocated));
-    const lines = peak.by_line.line.map((index, i) => {
-      const { name, file, line } = memlabModel.lineParts(model, index);
-      return { text: peakLineText(i), title: `${file}:${line} ${name}`,
-               bytes: Number(peak.by_line.bytes[i]), blocks: peak.by_line.blocks[i],
-               word: lineWord(index), mono: true,
-               color: look.colors.accent };
-    });
-    const categories = model.categories.map((name, i) => (
-      { text: name.replace(/_/g, " "), title: name, word: name, mono: false,
-        bytes: Number(peak.by_category.bytes[i]), blocks: peak.by_category.blocks[i],
-        color: memlabColors.ofCategory(name) }));
-    const present = categories.filter((row) => row.blocks > 0)
-      .sort((a, b) => b.bytes - a.bytes);
-    const { overhead } = peak;
-    const inactive = Number(overhead.inactive);
-    const fragmented = inactive === 0 ? 0
-      : 1 - Number(overhead.largest_free) / inactive;
-    byId("view-peak").replaceChildren(
-      make("h2", {}, `Peak of allocated memory: ${exactBytes(peak.allocated)}`),
-      make("p", {}, `At ${when(peak.event)}; reserved then ${exactBytes(peak.reserved)}, `
-        + `active ${exactBytes(peak.active)}.`),
-      make("p", {}, `Overhead: ${formatBytes(inactive)} reserved but free in `
-        + `${formatCount(overhead.free_blocks)} blocks, of which one request could not `
-        + `have ${(100 * fragmented).toFixed(0)}%; ${formatBytes(overhead.slack)} lost to `
-        + "rounding."),
-      make("h2", {}, "By category"),
-      peakTable("peak-categories", "Category", present, total),
-      make("h2", {}, "By line"),
-      peakTable("peak-lines", "Line that allocated", lines.slice(0, PEAK_LINES), total),
-      make("p", {}, lines.length > PEAK_LINES
-        ? `and ${formatCount(lines.length - PEAK_LINES)} lines with fewer bytes` : ""));
   }
 
   /* ---- detail, search, events ---- */
@@ -669,7 +418,7 @@
     refreshLook();
     showFacts();
     showWarnings(about);
-    showPeak();
+    byId("view-peak").replaceChildren(...memlabDescribe.peakParts(shown(), search));
   }
 
   function restoreState() {
@@ -725,7 +474,7 @@
     state.theme = THEMES[(THEMES.indexOf(state.theme) + 1) % THEMES.length];
     applyTheme();
     refreshLook();
-    showPeak();
+    byId("view-peak").replaceChildren(...memlabDescribe.peakParts(shown(), search));
     saveState();
   }
 
@@ -746,7 +495,8 @@
     byId("tabs").addEventListener("keydown", (key) => {
       const by = { ArrowLeft: -1, ArrowRight: 1 }[key.key];
       if (by !== undefined) {
-        const next = VIEWS[(VIEWS.indexOf(state.view) + by + VIEWS.length) % VIEWS.length];
+        const { length } = VIEWS;
+        const next = VIEWS[(VIEWS.indexOf(state.view) + by + length) % length];
         showView(next);
         byId(`tab-${next}`).focus();
       }
@@ -785,8 +535,8 @@
     byId("help-open").addEventListener("click", () => byId("help").showModal());
     byId("help-close").addEventListener("click", () => byId("help").close());
     byId("help-keys").append(...KEYS.map(([keys, text]) => make(
-      "tr", {}, make("td", {}, ...keys.split(" ").flatMap((k) => [make("kbd", {}, k), " "])),
-      make("td", {}, text))));
+      "tr", {}, make("td", {}, ...keys.split(" ").flatMap(
+        (k) => [make("kbd", {}, k), " "])), make("td", {}, text))));
     document.addEventListener("keydown", onKey);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
       applyTheme();

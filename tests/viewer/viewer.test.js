@@ -216,7 +216,7 @@ test("a parameter stays one, and a tag may point inside its block", () => {
   assert.equal(model.categories[device.allocs.category[1]], "temporary");
 });
 
-test("what a backward pass frees was an activation; what ends before it, temporary", () => {
+test("what a backward pass frees was an activation, what ends before temporary", () => {
   const events = [
     ["alloc", 1, 1, 1], // freed by the pass
     ["alloc", 2, 1, 1], // freed before it
@@ -374,7 +374,8 @@ test("no zoom loses the peak of its range", () => {
     return seed;
   });
   const index = peakIndex(values);
-  const device = { events: { count: n, time: Float64Array.from(values, (_, i) => i * 3) } };
+  const time = Float64Array.from(values, (_, i) => i * 3);
+  const device = { events: { count: n, time } };
   for (const [lo, hi] of [[0, 4999], [1, 63], [64, 127], [63, 64], [5, 5], [100, 4321]]) {
     const most = values.subarray(lo, hi + 1).reduce((a, b) => Math.max(a, b));
     assert.equal(values[peakBetween(index, lo, hi)], most, `${lo}..${hi}`);
