@@ -65,7 +65,9 @@ def test_a_window_has_the_past_that_it_had(case, tenths):
     got = answer(cut)
     seen = totals[first:]
     assert got["mismatches"] == 0
-    assert got["whole_peak"]["requested_bytes"] == max(t["requested_bytes"] for t in seen)
+    assert got["whole_peak"]["requested_bytes"] == max(
+        t["requested_bytes"] for t in seen
+    )
     assert got["whole_peak"]["reserved_bytes"] == max(t["reserved_bytes"] for t in seen)
     most = max(t["allocated_bytes"] for t in seen)
     short = most - got["whole_peak"]["allocated_bytes"]
