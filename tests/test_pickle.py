@@ -61,7 +61,12 @@ def same(left, right):
 integers = st.one_of(
     st.integers(-(2**63), 2**64 - 1),
     st.sampled_from(
-        [s * 2**k + d for k in (0, 7, 8, 15, 16, 31, 32) for s in (1, -1) for d in (0, -1)]
+        [
+            s * 2**k + d
+            for k in (0, 7, 8, 15, 16, 31, 32)
+            for s in (1, -1)
+            for d in (0, -1)
+        ]
     ),
     st.sampled_from([-(2**63), 2**63 - 1, 2**63, 2**64 - 1]),
 )
@@ -70,9 +75,11 @@ texts = st.text(st.characters(exclude_categories=()), max_size=300)
 scalars = st.none() | st.booleans() | integers | st.floats() | texts
 plain = st.recursive(
     scalars,
-    lambda item: st.lists(item)
-    | st.lists(item).map(tuple)
-    | st.dictionaries(scalars.filter(lambda key: key == key), item),
+    lambda item: (
+        st.lists(item)
+        | st.lists(item).map(tuple)
+        | st.dictionaries(scalars.filter(lambda key: key == key), item)
+    ),
     max_leaves=60,
 )
 
@@ -228,7 +235,9 @@ def test_torchs_viewer_can_read_what_is_written(path, tmp_path):
 
 names = st.text(st.characters(exclude_categories=()), min_size=1, max_size=12)
 frames = st.lists(
-    st.fixed_dictionaries({"name": names, "filename": names, "line": st.integers(0, 2**40)}),
+    st.fixed_dictionaries(
+        {"name": names, "filename": names, "line": st.integers(0, 2**40)}
+    ),
     max_size=5,
 )
 sizes = st.integers(0, 2**40)
@@ -266,7 +275,9 @@ def segments(draw, device):
         address = end = end + draw(st.integers(0, 2**30))
         blocks = []
         for _ in range(draw(st.integers(1, 4))):
-            state = draw(st.sampled_from(["active_allocated", "active_pending_free", "inactive"]))
+            state = draw(
+                st.sampled_from(["active_allocated", "active_pending_free", "inactive"])
+            )
             size = draw(st.integers(1, 2**30))
             blocks.append(
                 {
@@ -609,7 +620,9 @@ def test_gzip_is_recognised_by_content(tmp_path):
                 memlab.load(path)
 
 
-@pytest.mark.parametrize("size", [0, 1, 100, 2**16, 2**20 - 20, 2**20, 2**20 + 1, 2**22])
+@pytest.mark.parametrize(
+    "size", [0, 1, 100, 2**16, 2**20 - 20, 2**20, 2**20 + 1, 2**22]
+)
 def test_gzip_of_any_size(tmp_path, size):
     """Around the size of the pieces in which files are read and unpacked."""
     value = random.Random(size).randbytes(size // 2).hex()
@@ -703,3 +716,40 @@ def test_paths_of_any_type(tmp_path):
 def test_infinite_floats_and_nan():
     values = [math.inf, -math.inf, math.nan, -0.0]
     assert same(load_bytes(pickle.dumps(values, 4)), values)
+
+
+def test_every_allocation_of_python_may_fail():
+    """Each one of Python's own, once and for ever: MemoryError, and then all is well."""
+    pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
+    failures = run(
+        """
+        import json, pickle
+        import _testcapi
+        from memlab import _core
+        frames = [{"name": "f", "filename": "a.py", "line": 300}]
+        event = dict(action="alloc", addr=2**40, size=5000, stream=0, time_us=2**50)
+        snapshot = {"segments": [], "device_traces": [[dict(event, frames=frames)] * 3],
+                    "allocator_settings": {"x": 1.5, "y": True, "z": "text"}}
+        data = pickle.dumps(snapshot, 4)
+        recording = _core.Recording.from_bytes(data)
+        failures = []
+        for make in (lambda: _core.load(data), recording.to_dict):
+            for length in (1, 0):
+                for start in range(1000):
+                    made = None
+                    _testcapi.set_nomemory(start, length and start + length)
+                    try:
+                        made = make()
+                    except MemoryError:
+                        pass
+                    finally:
+                        _testcapi.remove_mem_hooks()
+                    if made is not None:
+                        assert made == snapshot, made
+                        break
+                failures.append(start)
+        print(json.dumps(failures))
+        """
+    )
+    assert len(failures) == 4
+    assert all(10 < count < 999 for count in failures)

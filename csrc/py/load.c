@@ -137,12 +137,13 @@ ml_py_load(PyObject *bytes_like, PyObject *error_class)
     if (PyObject_GetBuffer(bytes_like, &view, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
+    PyObject *root;
     ml_tree tree;
     ml_read_error error;
     int result;
-    Py_BEGIN_ALLOW_THREADS result =
-        ml_unpickle(view.buf, (size_t)view.len, &tree, &error);
-    Py_END_ALLOW_THREADS PyObject *root;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_unpickle(view.buf, (size_t)view.len, &tree, &error);
+    Py_END_ALLOW_THREADS
     if (result == 0) {
         root = make_root(&tree);
         ml_tree_fini(&tree);
