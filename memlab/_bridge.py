@@ -290,7 +290,8 @@ def build(output, torch):
     try:
         objects = [os.path.join(work, path.stem + ".o") for path in files]
         commands = [
-            compile_command([path], target, torch) for path, target in zip(files, objects)
+            compile_command([path], target, torch)
+            for path, target in zip(files, objects)
         ]
         product = os.path.join(work, "_torch.so")
         log_path = os.path.join(work, "log")
@@ -409,7 +410,9 @@ def import_bridge(torch, path):
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
-        raise _error(f"memlab cannot load its bridge ({error}): remove {path}") from error
+        raise _error(
+            f"memlab cannot load its bridge ({error}): remove {path}"
+        ) from error
     if module.built_for() != torch.__version__:
         raise _error(
             f"{path} was built for torch {module.built_for()} and torch "

@@ -75,6 +75,7 @@ def run(body, *, check=True, env=None, timeout=300):
     )
     if check and done.returncode != 0:
         pytest.fail(
-            f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False
+            f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}",
+            pytrace=False,
         )
     return done

@@ -174,7 +174,9 @@ except memlab.Error as error:
 assert "memlab._torch" not in sys.modules
 """,
     )
-    assert "9.9.9" in said and f"{path} was built for torch" in said and "remove" in said
+    assert (
+        "9.9.9" in said and f"{path} was built for torch" in said and "remove" in said
+    )
 
 
 def test_a_damaged_bridge_is_refused_by_its_path(package):
@@ -205,7 +207,9 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_variable(package):
 
 def test_a_failing_compiler_is_quoted_and_leaves_nothing(package):
     compiler = package.parent / "c++"
-    compiler.write_text("#!/bin/sh\necho 'x.cpp:1: error: no such header' >&2\nexit 1\n")
+    compiler.write_text(
+        "#!/bin/sh\necho 'x.cpp:1: error: no such header' >&2\nexit 1\n"
+    )
     compiler.chmod(0o755)
     said = run(package.parent, EXPECT_ERROR, CXX=str(compiler))
     assert "does not compile" in said and "no such header" in said

@@ -342,6 +342,18 @@ assert len(probe.events("cuda")) == seen + 6
     )
 
 
+def test_pinned_memory_is_not_the_cpu_sources(run):
+    run(
+        """
+start("cpu")
+x = torch.empty(1000, pin_memory=True)
+assert x.is_pinned()
+del x
+assert probe.events("cpu") == []
+"""
+    )
+
+
 def test_registering_twice_or_with_a_stranger_is_refused(run):
     run(
         """

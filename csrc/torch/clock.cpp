@@ -44,8 +44,8 @@ ml_clock_unix_ns(uint64_t *ticks, size_t stride_bytes, size_t count)
         char *at = reinterpret_cast<char *>(ticks);
         for (size_t i = 0; i < count; i++, at += stride_bytes) {
             uint64_t *tick = reinterpret_cast<uint64_t *>(at);
-            *tick = static_cast<uint64_t>(
-                convert(static_cast<c10::approx_time_t>(*tick)));
+            *tick =
+                static_cast<uint64_t>(convert(static_cast<c10::approx_time_t>(*tick)));
         }
     }
     catch (...) {

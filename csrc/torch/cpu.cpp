@@ -105,9 +105,8 @@ retire(ml_cpu_node *node) noexcept
 }
 
 class wrapper final : public c10::Allocator {
-public:
-    c10::DataPtr
-    allocate(size_t bytes) override
+  public:
+    c10::DataPtr allocate(size_t bytes) override
     {
         c10::DataPtr data = inner.load(std::memory_order_acquire)->allocate(bytes);
         if (listening.load(std::memory_order_relaxed) == 0 || bytes == 0 ||
@@ -117,24 +116,23 @@ public:
         return track(std::move(data), bytes);
     }
 
-    c10::DeleterFnPtr
-    raw_deleter() const override
+    c10::DeleterFnPtr raw_deleter() const override
     {
         /* The raw interface is safe only where the wrapped allocator offers it: memory
          * that was allocated while nobody listened is its own. */
-        return inner.load(std::memory_order_acquire)->raw_deleter() != nullptr ? free
-                                                                               : nullptr;
+        return inner.load(std::memory_order_acquire)->raw_deleter() != nullptr
+                   ? free
+                   : nullptr;
     }
 
-    void
-    copy_data(void *to, const void *from, size_t bytes) const override
+    void copy_data(void *to, const void *from, size_t bytes) const override
     {
         inner.load(std::memory_order_acquire)->copy_data(to, from, bytes);
     }
 
     std::atomic<c10::Allocator *> inner{nullptr};
 
-private:
+  private:
     static void free(void *pointer) noexcept;
     c10::DataPtr track(c10::DataPtr data, size_t bytes) noexcept;
 };

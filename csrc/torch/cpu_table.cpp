@@ -109,8 +109,8 @@ ml_cpu_node_take() noexcept
     uint64_t head = free_head.load(std::memory_order_acquire);
     while (static_cast<uint32_t>(head) != 0) {
         ml_cpu_node *node = node_at(static_cast<uint32_t>(head) - 1);
-        const uint64_t next = ((head >> 32) + 1) << 32 |
-            node->next.load(std::memory_order_relaxed);
+        const uint64_t next =
+            ((head >> 32) + 1) << 32 | node->next.load(std::memory_order_relaxed);
         if (free_head.compare_exchange_weak(head, next, std::memory_order_acq_rel,
                                             std::memory_order_acquire)) {
             return node;
@@ -119,13 +119,12 @@ ml_cpu_node_take() noexcept
     uint32_t index = node_count.load(std::memory_order_relaxed);
     do {
         if (index >= chunk_count * chunk_nodes ||
-            map_once(chunks[index >> chunk_bits],
-                     chunk_nodes * sizeof(ml_cpu_node)) == nullptr) {
+            map_once(chunks[index >> chunk_bits], chunk_nodes * sizeof(ml_cpu_node)) ==
+                nullptr) {
             return nullptr;
         }
-    } while (!node_count.compare_exchange_weak(index, index + 1,
-                                               std::memory_order_acq_rel,
-                                               std::memory_order_relaxed));
+    } while (!node_count.compare_exchange_weak(
+        index, index + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
     ml_cpu_node *node = node_at(index);
     node->index = index;
     return node;

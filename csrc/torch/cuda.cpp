@@ -19,8 +19,7 @@
 
 #include "bridge.h"
 
-void ml_tracker_call(
-    const c10::cuda::CUDACachingAllocator::TraceEntry &entry) noexcept;
+void ml_tracker_call(const c10::cuda::CUDACachingAllocator::TraceEntry &entry) noexcept;
 
 namespace {
 
@@ -47,7 +46,8 @@ fail(int error, const char *text) noexcept
 int
 fail_exception(const char *what) noexcept
 {
-    std::snprintf(failure_text, sizeof failure_text, "torch's CUDA allocator: %s", what);
+    std::snprintf(failure_text, sizeof failure_text, "torch's CUDA allocator: %s",
+                  what);
     return fail(ML_ESOURCE, failure_text);
 }
 
@@ -79,15 +79,17 @@ check_backend()
         return 0;
     }
     if (name == "cudaMallocAsync") {
-        return fail(ML_EUNSUPPORTED,
-                    "torch runs with PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync, an "
-                    "allocator that reports no memory events; remove "
-                    "backend:cudaMallocAsync from PYTORCH_CUDA_ALLOC_CONF to record");
+        return fail(
+            ML_EUNSUPPORTED,
+            "torch runs with PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync, an "
+            "allocator that reports no memory events; remove "
+            "backend:cudaMallocAsync from PYTORCH_CUDA_ALLOC_CONF to record");
     }
-    return fail(ML_EUNSUPPORTED,
-                "torch.cuda.memory.change_current_allocator() has replaced torch's CUDA "
-                "allocator by one that reports no memory events; leave out that call to "
-                "record (a torch.cuda.MemPool with the same allocator is recorded)");
+    return fail(
+        ML_EUNSUPPORTED,
+        "torch.cuda.memory.change_current_allocator() has replaced torch's CUDA "
+        "allocator by one that reports no memory events; leave out that call to "
+        "record (a torch.cuda.MemPool with the same allocator is recorded)");
 }
 
 bool
@@ -177,22 +179,19 @@ struct settings_writer {
     const ml_walk_visitor *visitor;
     int result = 0;
 
-    void
-    put(const char *key, char kind, int64_t integer, double real, const char *text,
-        const uint64_t *divisions)
+    void put(const char *key, char kind, int64_t integer, double real, const char *text,
+             const uint64_t *divisions)
     {
         if (result == 0) {
             result = visitor->setting(visitor->context, key, kind, integer, real, text,
                                       divisions);
         }
     }
-    void
-    integer(const char *key, size_t value)
+    void integer(const char *key, size_t value)
     {
         put(key, 'i', static_cast<int64_t>(value), 0.0, nullptr, nullptr);
     }
-    void
-    boolean(const char *key, bool value)
+    void boolean(const char *key, bool value)
     {
         put(key, 'b', value, 0.0, nullptr, nullptr);
     }
@@ -299,9 +298,9 @@ visit_annotations(const ml_walk_visitor *visitor, const std::vector<Annotation> 
         if (name == entry.metadata_.end() || stage == entry.metadata_.end()) {
             continue;
         }
-        const int result = visitor->annotation(
-            visitor->context, stage->second.c_str(), name->second.c_str(),
-            entry.device_, ticks_of_microseconds(entry.time_.t_));
+        const int result = visitor->annotation(visitor->context, stage->second.c_str(),
+                                               name->second.c_str(), entry.device_,
+                                               ticks_of_microseconds(entry.time_.t_));
         if (result != 0) {
             return result;
         }

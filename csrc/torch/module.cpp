@@ -111,10 +111,11 @@ built_for(PyObject *, PyObject *)
     return PyUnicode_FromString(MEMLAB_BUILT_FOR);
 }
 
-PyDoc_STRVAR(cpu_counters_doc,
-             "cpu_counters($module, /)\n--\n\n"
-             "Counts of the CPU source, a dict: \"live\" and \"untracked\" are numbers\n"
-             "of allocations, \"installed\" says whether torch allocates through it.");
+PyDoc_STRVAR(
+    cpu_counters_doc,
+    "cpu_counters($module, /)\n--\n\n"
+    "Counts of the CPU source, a dict: \"live\" and \"untracked\" are numbers\n"
+    "of allocations, \"installed\" says whether torch allocates through it.");
 
 PyObject *
 cpu_counters(PyObject *, PyObject *)
@@ -146,11 +147,11 @@ run_oom_callback(int64_t device, uint64_t alloc_bytes, uint64_t total_bytes,
     PyObject *callback = oom_callback;
     if (callback != nullptr) {
         Py_INCREF(callback);
-        PyObject *result = PyObject_CallFunction(
-            callback, "LKKK", static_cast<long long>(device),
-            static_cast<unsigned long long>(alloc_bytes),
-            static_cast<unsigned long long>(total_bytes),
-            static_cast<unsigned long long>(free_bytes));
+        PyObject *result =
+            PyObject_CallFunction(callback, "LKKK", static_cast<long long>(device),
+                                  static_cast<unsigned long long>(alloc_bytes),
+                                  static_cast<unsigned long long>(total_bytes),
+                                  static_cast<unsigned long long>(free_bytes));
         if (result == nullptr) {
             /* torch is about to raise its own error, which must not be replaced. */
             PyErr_WriteUnraisable(callback);
@@ -215,13 +216,14 @@ start_oom_observer()
     return -1;
 }
 
-PyDoc_STRVAR(set_oom_callback_doc,
-             "set_oom_callback($module, callback, /)\n--\n\n"
-             "Call callback(device, alloc_bytes, total_bytes, free_bytes) when CUDA is\n"
-             "out of memory, before torch raises; None calls nothing.\n\n"
-             "All four are int.  An exception in it is written to stderr and dropped.\n"
-             "Does not initialise CUDA.  Raises RuntimeError where torch's current\n"
-             "allocator has no such call.");
+PyDoc_STRVAR(
+    set_oom_callback_doc,
+    "set_oom_callback($module, callback, /)\n--\n\n"
+    "Call callback(device, alloc_bytes, total_bytes, free_bytes) when CUDA is\n"
+    "out of memory, before torch raises; None calls nothing.\n\n"
+    "All four are int.  An exception in it is written to stderr and dropped.\n"
+    "Does not initialise CUDA.  Raises RuntimeError where torch's current\n"
+    "allocator has no such call.");
 
 PyObject *
 set_oom_callback(PyObject *, PyObject *callback)

@@ -41,21 +41,17 @@ std::atomic<int> device_total{1};
 __thread int walk_device __attribute__((tls_model("initial-exec"))) = -1;
 __thread int foreign_device __attribute__((tls_model("initial-exec"))) = 0;
 
-static_assert(static_cast<int>(TraceEntry::ALLOC) == ML_ACTION_ALLOC &&
-                  static_cast<int>(TraceEntry::FREE_REQUESTED) ==
-                      ML_ACTION_FREE_REQUESTED &&
-                  static_cast<int>(TraceEntry::FREE_COMPLETED) ==
-                      ML_ACTION_FREE_COMPLETED &&
-                  static_cast<int>(TraceEntry::SEGMENT_ALLOC) ==
-                      ML_ACTION_SEGMENT_ALLOC &&
-                  static_cast<int>(TraceEntry::SEGMENT_FREE) ==
-                      ML_ACTION_SEGMENT_FREE &&
-                  static_cast<int>(TraceEntry::SEGMENT_MAP) == ML_ACTION_SEGMENT_MAP &&
-                  static_cast<int>(TraceEntry::SEGMENT_UNMAP) ==
-                      ML_ACTION_SEGMENT_UNMAP &&
-                  static_cast<int>(TraceEntry::SNAPSHOT) == ML_ACTION_SNAPSHOT &&
-                  static_cast<int>(TraceEntry::OOM) == ML_ACTION_OOM,
-              "c10's actions are memlab's");
+static_assert(
+    static_cast<int>(TraceEntry::ALLOC) == ML_ACTION_ALLOC &&
+        static_cast<int>(TraceEntry::FREE_REQUESTED) == ML_ACTION_FREE_REQUESTED &&
+        static_cast<int>(TraceEntry::FREE_COMPLETED) == ML_ACTION_FREE_COMPLETED &&
+        static_cast<int>(TraceEntry::SEGMENT_ALLOC) == ML_ACTION_SEGMENT_ALLOC &&
+        static_cast<int>(TraceEntry::SEGMENT_FREE) == ML_ACTION_SEGMENT_FREE &&
+        static_cast<int>(TraceEntry::SEGMENT_MAP) == ML_ACTION_SEGMENT_MAP &&
+        static_cast<int>(TraceEntry::SEGMENT_UNMAP) == ML_ACTION_SEGMENT_UNMAP &&
+        static_cast<int>(TraceEntry::SNAPSHOT) == ML_ACTION_SNAPSHOT &&
+        static_cast<int>(TraceEntry::OOM) == ML_ACTION_OOM,
+    "c10's actions are memlab's");
 
 /* Members that only some versions of TraceEntry have. */
 template <class T>
@@ -134,7 +130,6 @@ ml_tracker_call(const TraceEntry &entry) noexcept
     const metadata user = metadata_of(entry, 0);
     bound_api->record(bound_source, device_of(entry), &event, user.text, user.bytes);
 }
-
 
 extern "C" {
 

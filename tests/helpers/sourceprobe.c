@@ -142,8 +142,8 @@ event_to_dict(size_t index)
     const kept_event *from = &kept[index];
     const ml_event *event = &from->event;
     return Py_BuildValue(
-        "{sssisKsKsKsKsKsIsNs(II)sIss}", "action", action_names[event->action], "device",
-        from->device, "addr", (unsigned long long)event->addr, "size",
+        "{sssisKsKsKsKsKsIsNs(II)sIss}", "action", action_names[event->action],
+        "device", from->device, "addr", (unsigned long long)event->addr, "size",
         (unsigned long long)event->size, "ticks", (unsigned long long)event->time,
         "block_bytes", (unsigned long long)event->block_bytes, "stream",
         (unsigned long long)event->stream, "origin_stack", event->origin_stack, "stack",
@@ -204,21 +204,20 @@ append(PyObject *list, PyObject *item)
 static int
 visit_segment(void *context, int device, const ml_segment *from)
 {
-    return append(
-        ((walk *)context)->segments,
-        Py_BuildValue("{sisKsKsKsKsKsKs(KK)sIsOsOsksk}", "device", device, "address",
-                      (unsigned long long)from->addr, "total_size",
-                      (unsigned long long)from->total, "allocated_size",
-                      (unsigned long long)from->allocated, "active_size",
-                      (unsigned long long)from->active, "requested_size",
-                      (unsigned long long)from->requested, "stream",
-                      (unsigned long long)from->stream, "segment_pool_id",
-                      (unsigned long long)from->pool[0],
-                      (unsigned long long)from->pool[1], "stack", from->stack, "small",
-                      from->small ? Py_True : Py_False, "is_expandable",
-                      from->expandable ? Py_True : Py_False, "first_block",
-                      (unsigned long)from->first_block, "block_count",
-                      (unsigned long)from->block_count));
+    return append(((walk *)context)->segments,
+                  Py_BuildValue("{sisKsKsKsKsKsKs(KK)sIsOsOsksk}", "device", device,
+                                "address", (unsigned long long)from->addr, "total_size",
+                                (unsigned long long)from->total, "allocated_size",
+                                (unsigned long long)from->allocated, "active_size",
+                                (unsigned long long)from->active, "requested_size",
+                                (unsigned long long)from->requested, "stream",
+                                (unsigned long long)from->stream, "segment_pool_id",
+                                (unsigned long long)from->pool[0],
+                                (unsigned long long)from->pool[1], "stack", from->stack,
+                                "small", from->small ? Py_True : Py_False,
+                                "is_expandable", from->expandable ? Py_True : Py_False,
+                                "first_block", (unsigned long)from->first_block,
+                                "block_count", (unsigned long)from->block_count));
 }
 
 static int
@@ -254,13 +253,14 @@ static int
 visit_setting(void *context, const char *key, char kind, int64_t integer, double real,
               const char *text, const uint64_t *divisions)
 {
-    PyObject *value = kind == 'b' ? PyBool_FromLong(integer != 0)
-        : kind == 'i'             ? PyLong_FromLongLong(integer)
-        : kind == 'f'             ? PyFloat_FromDouble(real)
-        : kind == 's'             ? PyUnicode_FromString(text)
-                                  : divisions_to_dict(divisions);
-    int result =
-        value == NULL ? -1 : PyDict_SetItemString(((walk *)context)->settings, key, value);
+    PyObject *value = kind == 'b'   ? PyBool_FromLong(integer != 0)
+                      : kind == 'i' ? PyLong_FromLongLong(integer)
+                      : kind == 'f' ? PyFloat_FromDouble(real)
+                      : kind == 's' ? PyUnicode_FromString(text)
+                                    : divisions_to_dict(divisions);
+    int result = value == NULL
+                     ? -1
+                     : PyDict_SetItemString(((walk *)context)->settings, key, value);
     Py_XDECREF(value);
     return result < 0 ? ML_ENOMEM : 0;
 }
@@ -331,7 +331,8 @@ probe_rules(PyObject *module, PyObject *name)
     int result = source->rules(source->self, 0, &rules);
     PyObject *divisions = PyList_New(0);
     for (int i = 0; divisions != NULL && i < 16; i++) {
-        if (append(divisions, PyLong_FromUnsignedLong(rules.roundup_divisions[i])) < 0) {
+        if (append(divisions, PyLong_FromUnsignedLong(rules.roundup_divisions[i])) <
+            0) {
             Py_CLEAR(divisions);
         }
     }
