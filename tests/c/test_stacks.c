@@ -1,6 +1,9 @@
 /* Stack interning and naming: what goes in comes out, from many threads, when tables
  * are full, when memory is short, and in torch's order. */
 
+/* Barriers and limits are POSIX's, not C11's. */
+#define _POSIX_C_SOURCE 200809L
+
 #include "stacks.h"
 
 #include <pthread.h>
@@ -175,6 +178,69 @@ test_whole_stacks_are_found(void)
     }
     CHECK_UINT(ml_stacks_find_path(stacks, path, 0, &known), 0);
     CHECK_UINT(known, 0);
+    ml_stacks_free(stacks);
+}
+
+/* Tables as full as they get, with keys that differ in one field: most meet another's
+ * slot on the way. */
+static void
+test_keys_that_meet_in_a_slot(void)
+{
+    enum {
+        COUNT = 500
+    };
+    ml_stacks_limits limits = {
+        .nodes = 4 * COUNT, .codes = 2 * COUNT, .strings = 9, .text_bytes = 999};
+    ml_code_text words = code_text("f", "f.py", 1);
+    ml_stacks *stacks;
+    CHECK_INT(ml_stacks_new(&stacks, &limits), 0);
+
+    /* Twice: added, then found. */
+    ml_frame_key everywhere = key(0x1000, 0, 0);
+    for (int round = 0; round < 2; round++) {
+        uint32_t next = 1;
+        for (uint32_t i = 0; i < COUNT; i++) {
+            ml_frame_key by_print = key(0x1000, i, 0);
+            ml_frame_key by_offset = key(0x1000, 0, i + 1);
+            ml_frame_key by_code = key(0x2000 + i, 0, 0);
+            /* A new code object asks for its text, however many meet in its slot. */
+            bool asks = round == 0;
+            CHECK_UINT(ml_stacks_add(stacks, 0, &by_print, NULL), asks ? 0 : next);
+            CHECK_UINT(ml_stacks_add(stacks, 0, &by_print, &words), next);
+            CHECK_UINT(ml_stacks_add(stacks, 0, &by_offset, NULL), next + 1);
+            CHECK_UINT(ml_stacks_add(stacks, 0, &by_code, NULL), asks ? 0 : next + 2);
+            CHECK_UINT(ml_stacks_add(stacks, 0, &by_code, &words), next + 2);
+            CHECK_UINT(ml_stacks_add(stacks, next, &everywhere, NULL), next + 3);
+            next += 4;
+        }
+    }
+    CHECK_UINT(ml_stacks_lost(stacks), 0);
+    ml_stacks_free(stacks);
+}
+
+/* So many stacks end in one frame that the hint of some is found for the frame alone,
+ * as it is for each other. */
+static void
+test_hints_are_verified_to_the_root(void)
+{
+    enum {
+        COUNT = 400000
+    };
+    ml_stacks *stacks;
+    size_t known;
+    CHECK_INT(ml_stacks_new(&stacks, NULL), 0);
+    uint32_t alone = add(stacks, 0, 0x1000, 0, "f");
+    add(stacks, 0, 0x2000, 0, "caller");
+    ml_frame_key path[] = {key(0x1000, 1, 0), key(0x2000, 1, 0)};
+
+    for (uint32_t i = 0; i < COUNT; i++) {
+        path[1].offset = i;
+        uint32_t caller = ml_stacks_add(stacks, 0, &path[1], NULL);
+        uint32_t id = ml_stacks_add(stacks, caller, &path[0], NULL);
+        CHECK_UINT(ml_stacks_find_path(stacks, path, 2, &known), id);
+    }
+    CHECK_UINT(ml_stacks_find_path(stacks, path, 1, &known), alone);
+    CHECK_UINT(known, 1);
     ml_stacks_free(stacks);
 }
 
@@ -700,15 +766,15 @@ test_every_allocation_of_resolve_strings_may_fail(void)
 
 #define THREADS 4
 #define PATHS 20000
-#define KEPT 1000
 #define DEPTH 6
 #define CODES 5
 #define OFFSETS 2
 
 typedef struct worker {
+    pthread_barrier_t *start; /* so that all begin at the same time */
     ml_stacks *stacks;
     uint64_t seed;
-    uint32_t ids[KEPT]; /* of the first paths */
+    uint32_t ids[PATHS];
     size_t wrong;
 } worker;
 
@@ -749,6 +815,7 @@ work(void *argument)
     worker *self = argument;
     uint64_t seed = self->seed;
 
+    pthread_barrier_wait(self->start);
     for (size_t i = 0; i < PATHS; i++) {
         ml_frame_key path[DEPTH];
         size_t known;
@@ -758,9 +825,7 @@ work(void *argument)
         uint32_t string = ml_stacks_string(self->stacks, "0123456789", seed % 11);
         self->wrong += native <= id || native == ML_STACK_LOST || string > 10 * THREADS;
         self->wrong += ml_stacks_find_path(self->stacks, path, depth, &known) != id;
-        if (i < KEPT) {
-            self->ids[i] = id;
-        }
+        self->ids[i] = id;
     }
     return NULL;
 }
@@ -770,17 +835,20 @@ test_threads_agree(void)
 {
     static worker workers[THREADS];
     pthread_t threads[THREADS];
+    pthread_barrier_t start;
     ml_stacks *stacks;
     ml_recording *recording;
     CHECK_INT(ml_stacks_new(&stacks, NULL), 0);
+    CHECK_INT(pthread_barrier_init(&start, NULL, THREADS), 0);
     for (size_t i = 0; i < THREADS; i++) {
         /* Two threads of each seed insert the very same at the same time. */
-        workers[i] = (worker){.stacks = stacks, .seed = 1 + i / 2};
+        workers[i] = (worker){.start = &start, .stacks = stacks, .seed = 1 + i / 2};
         CHECK_INT(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
     }
     for (size_t i = 0; i < THREADS; i++) {
         CHECK_INT(pthread_join(threads[i], NULL), 0);
     }
+    pthread_barrier_destroy(&start);
     CHECK_UINT(ml_stacks_lost(stacks), 0);
 
     uint32_t count = ml_stacks_count(stacks);
@@ -793,7 +861,7 @@ test_threads_agree(void)
     for (size_t i = 0; i < THREADS; i++) {
         uint64_t seed = workers[i].seed;
         CHECK_UINT(workers[i].wrong, 0);
-        for (size_t k = 0; k < KEPT; k++) {
+        for (size_t k = 0; k < PATHS; k++) {
             ml_frame_key path[DEPTH];
             char want[DEPTH * 8] = "";
             size_t used = 0;
@@ -821,6 +889,8 @@ main(void)
     RUN(test_equal_frames_are_one_id);
     RUN(test_text_is_asked_for_once_a_code);
     RUN(test_whole_stacks_are_found);
+    RUN(test_keys_that_meet_in_a_slot);
+    RUN(test_hints_are_verified_to_the_root);
     RUN(test_strings_are_one_id_each);
     RUN(test_full_tables_lose_and_count);
     RUN(test_full_text_loses_and_counts);
