@@ -632,17 +632,43 @@ def test_a_list_of_events_holds_only_the_rows_in_sight(show):
 def test_losses_and_notes_stand_above_the_views(show):
     toy = toy_steps()
     toy.event("oom", 5 * MIB, 7 * MIB)
-    lost = {"overwritten_events": 1234, "dropped_events": 2, "lost_stacks": 3}
+    lost = {"overwritten_events": 1234, "dropped_events": 2, "lost_stacks": 1}
     extras = {"version": 1, "source": "cuda", "devices": [lost]}
     snapshot = {**toy.snapshot(), "memlab": extras}
     page = show(dumped(snapshot), notes=["Run on the phantom device."])
     assert page.locator("#warnings p").all_text_contents() == [
         "Run on the phantom device.",
-        "2 events were never recorded: totals may be wrong from there on.",
-        "1,234 older events were overwritten by newer ones: the page starts after them.",
-        "3 events lost their stack: the table of stacks was full.",
-        "The device ran out of memory once.",
+        "2 events never recorded: totals may be wrong from there on.",
+        "1,234 older events overwritten by newer ones: the page starts after them.",
+        "1 event without its stack: the table of stacks was full.",
+        "The device ran out of memory: 1 time.",
     ]
+
+
+def test_each_device_can_be_chosen(show):
+    first, second = toy_steps(40, 1), toy_steps(30, 2)
+    snapshot = first.snapshot()
+    other = second.snapshot()
+    for segment in other["segments"]:
+        segment["device"] = 1
+    snapshot["segments"] += other["segments"]
+    snapshot["device_traces"] += other["device_traces"]
+    page = show(dumped(snapshot), {"view": "peak"})
+    for choice, toy in ("1", second), ("0", first):
+        page.select_option("#device", choice)
+        peak = max(allocated for allocated, _, _ in toy.totals)
+        assert f"({peak:,} B)" in page.text_content("#view-peak h2")
+
+
+def test_a_recording_of_nothing_says_so(browser, page_json, tmp_path):
+    for traces, text in ([], "holds no device"), ([[]], "0 events"):
+        snapshot = {"segments": [], "device_traces": traces}
+        path = tmp_path / "empty.html"
+        path.write_bytes(_page.assemble(page_json(dumped(snapshot))))
+        page = browser.new_page()
+        page.goto(path.as_uri() + '#{"view":"state"}')
+        page.locator("body", has_text=text).wait_for()
+        page.close()
 
 
 def test_controls_have_names(show):

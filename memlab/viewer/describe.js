@@ -58,7 +58,7 @@ const memlabDescribe = (() => {
       return "before the recording";
     }
     if (event >= device.events.count) {
-      return "after the recording";
+      return "not within the recording";
     }
     return `event ${formatCount(event)}, ${formatTime(device.events.time[event])}`;
   }

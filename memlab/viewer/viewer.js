@@ -129,31 +129,34 @@
     ]);
   }
 
+  function plural(count, noun) {
+    return `${formatCount(count)} ${noun}${Number(count) === 1 ? "" : "s"}`;
+  }
+
   function showWarnings(about) {
     const { losses, ooms } = device;
     const lines = [...about.notes];
     if (losses.dropped_events > 0) {
-      lines.push(`${formatCount(losses.dropped_events)} events were never recorded: `
-        + "totals may be wrong from there on.");
+      lines.push(`${plural(losses.dropped_events, "event")} never recorded: totals may `
+        + "be wrong from there on.");
     }
     if (losses.overwritten_events > 0) {
-      lines.push(`${formatCount(losses.overwritten_events)} older events were `
-        + "overwritten by newer ones: the page starts after them.");
+      lines.push(`${plural(losses.overwritten_events, "older event")} overwritten by `
+        + "newer ones: the page starts after them.");
     }
     if (losses.lost_stacks > 0) {
-      lines.push(`${formatCount(losses.lost_stacks)} events lost their stack: the table `
-        + "of stacks was full.");
+      lines.push(`${plural(losses.lost_stacks, "event")} without its stack: the table of `
+        + "stacks was full.");
     }
     if (device.peak.earlier === 1) {
       lines.push("The recording had a higher peak before the events that are kept.");
     }
     if (device.peak.misfits > 0) {
-      lines.push(`${formatCount(device.peak.misfits)} events did not fit the memory they `
-        + "found: totals may be wrong from there on.");
+      lines.push(`${plural(device.peak.misfits, "event")} in conflict with the memory `
+        + "there was: totals may be wrong from there on.");
     }
     if (ooms.length > 0) {
-      lines.push(ooms.length === 1 ? "The device ran out of memory once."
-        : `The device ran out of memory ${formatCount(ooms.length)} times.`);
+      lines.push(`The device ran out of memory: ${plural(ooms.length, "time")}.`);
     }
     if (model.source === "cpu") {
       lines.push("Recorded from torch's CPU allocator: it has no segments, so nothing is "
@@ -365,7 +368,7 @@
     summary.textContent = event < 0 ? "This device has no events."
       : `After event ${formatCount(event)}: `
       + values.map(([name, bytes]) => `${formatBytes(bytes)} ${name}`).join(", ")
-      + ` in ${formatCount(segments.self.segments.length)} segments`;
+      + ` in ${plural(segments.self.segments.length, "segment")}`;
     summary.title = values.map(([name, bytes]) => `${formatCount(bytes)} B ${name}`)
       .join(", ");
     showInspector();
@@ -571,6 +574,7 @@
     wire(about);
     openAddress(about);
     timeline.draw();
+    performance.mark("memlab-ready");
     document.documentElement.dataset.ready = "1";
   }
 

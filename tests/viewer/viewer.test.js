@@ -199,6 +199,41 @@ test("a file that contradicts itself is shown, not refused", () => {
   assert.deepEqual(Array.from(device.allocs.end), [1, 2]);
 });
 
+test("no sequence of events, however absurd, stops the page", () => {
+  let seed = 99;
+  const random = (n) => {
+    seed = (seed * 1103515245 + 12345) % 2147483648;
+    return Math.floor(seed / 2147483648 * n);
+  };
+  for (let round = 0; round < 200; round++) {
+    const events = Array.from({ length: random(40) }, () => [
+      ACTIONS[random(ACTIONS.length)], 512 * random(8), 512 * random(5),
+      512 * random(5), random(2)]);
+    const { devices: [device] } = memlabModel.build(recording({
+      events, deltas: events.map(() => [512 * (random(9) - 4), 512 * (random(9) - 4)]),
+      segments: [[0, 1024, 0], [1024, 1024, 1], [2048, 512, 1]],
+      blocks: [[0, 512, 1], [512, 512, 2]],
+      tags: [[512 * random(8), random(events.length + 1), "parameter"]],
+    }));
+    for (let e = 0; e < events.length; e++) {
+      for (const segment of memlabModel.stateAt(device, e)) {
+        assert.equal(segment.blocks.length, segment.offsets.length);
+      }
+    }
+    if (events.length > 0) {
+      const { sizeOrder, select, axisOf, peakIndex, sampleColumns, raster } = memlabBands;
+      const chosen = select(device, sizeOrder(device.allocs), random(9));
+      const samples = sampleColumns(axisOf(device, "events"),
+                                    peakIndex(device.totals.active), events.length, 0,
+                                    events.length, 16);
+      const colours = new Uint32Array(device.allocs.count);
+      raster(device, chosen, samples, { y0: 0, y1: 4096 }, 16,
+             { fill: colours, edge: colours, rest: 1, background: 2 },
+             new Uint32Array(256));
+    }
+  }
+});
+
 test("a tag holds for the allocation live at its position, the last one wins", () => {
   const { device, model } = little({
     tags: [[0x1000, 2, "gradient"], [0x1000, 6, "gradient"], [0x1000, 8, "parameter"],
