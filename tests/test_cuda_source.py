@@ -55,6 +55,8 @@ import os
 {LATER}
 bridge.set_oom_callback(print)
 assert probe.device_count("cuda") == 0
+assert probe.walk("cuda") == (0, "", [], [], {{}}, [])
+assert probe.rules("cuda")[0] == 0
 assert not torch.cuda.is_initialized()
 assert probe.totals("cuda")[:2] == ({ESTATE}, "CUDA is not initialised yet")
 child = os.fork()      # could not use CUDA if the parent had initialised it

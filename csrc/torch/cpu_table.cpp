@@ -1,7 +1,7 @@
 /* Owns the nodes of live CPU allocations and the map from address to node.
  *
  * The map is a two-level table over 64-byte granules, the alignment of torch's CPU
- * allocator: 64 MiB of reserved address space for the top, 1 MiB for every 16 MiB of
+ * allocator: 128 MiB of reserved address space for the top, 1 MiB for every 16 MiB of
  * addresses in use, of which only touched pages cost memory.  Nodes come from chunks
  * mapped on demand and a free list whose head carries a tag against ABA. */
 #include "cpu_table.h"
@@ -14,7 +14,7 @@ namespace {
 
 constexpr unsigned granule_bits = 6;
 constexpr unsigned leaf_bits = 18;
-constexpr unsigned address_bits = 47;
+constexpr unsigned address_bits = 48;
 constexpr size_t leaf_count = size_t{1} << (address_bits - granule_bits - leaf_bits);
 constexpr size_t leaf_slots = size_t{1} << leaf_bits;
 

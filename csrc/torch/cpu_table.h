@@ -25,7 +25,7 @@ struct ml_cpu_node {
 /* Reserves address space for the table.  0 or ML_ENOMEM; again is harmless. */
 int ml_cpu_table_init(void);
 
-/* Whether the table can hold ADDR: 64-byte aligned, in the lower half. */
+/* Whether the table can hold ADDR: 64-byte aligned, below 2**48. */
 bool ml_cpu_table_covers(uint64_t addr) noexcept;
 
 /* Takes an unused node, to be given to ml_cpu_table_insert.  NULL: out of memory. */

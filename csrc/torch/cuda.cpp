@@ -352,7 +352,9 @@ walk(void *, const ml_walk_visitor *visitor)
 {
     return guarded([&] {
         int result = check_backend();
-        if (result != 0) {
+        /* Before CUDA is initialised there is no memory, and c10's snapshot would
+         * initialise it. */
+        if (result != 0 || !initialized()) {
             return result;
         }
         ml_tracker_walk_begin();

@@ -104,9 +104,9 @@ main()
 {
     expect(ml_cpu_table_remove(64) == nullptr, "nothing before the table is made");
     expect(ml_cpu_table_init() == 0 && ml_cpu_table_init() == 0, "made, once");
-    expect(!ml_cpu_table_covers(63) && !ml_cpu_table_covers(uint64_t{1} << 47) &&
-               ml_cpu_table_covers((uint64_t{1} << 47) - 64),
-           "covers aligned addresses of the lower half");
+    expect(!ml_cpu_table_covers(63) && !ml_cpu_table_covers(uint64_t{1} << 48) &&
+               ml_cpu_table_covers((uint64_t{1} << 48) - 64),
+           "covers aligned addresses below 2**48");
     std::vector<std::thread> threads;
     for (unsigned i = 0; i < thread_count; i++) {
         threads.emplace_back(work, i);
