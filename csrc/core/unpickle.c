@@ -64,6 +64,8 @@
     XX(NEXT_BUFFER, 0x97) \
     XX(READONLY_BUFFER, 0x98)
 
+#define CUT_SHORT "needs more bytes than there are: the file is cut short or damaged"
+
 enum opcode {
 #define XX(name, byte) OP_##name = byte,
     OPCODES(XX)
@@ -138,7 +140,7 @@ static int
 argument(reader *r, size_t count, uint64_t *out)
 {
     if (count > r->length - r->at) {
-        return fail(r, ML_EFORMAT, "the file ends within this opcode");
+        return fail(r, ML_EFORMAT, CUT_SHORT);
     }
     uint64_t value = 0;
     for (size_t i = 0; i < count; i++) {
@@ -241,7 +243,7 @@ read_string(reader *r, size_t length_bytes)
         return error;
     }
     if (length > r->length - r->at) {
-        return fail(r, ML_EFORMAT, "the string is longer than the file");
+        return fail(r, ML_EFORMAT, CUT_SHORT);
     }
     const unsigned char *bytes = r->bytes + r->at;
     if (!utf8_holds(bytes, (size_t)length)) {
@@ -287,7 +289,7 @@ read_long(reader *r, size_t length_bytes)
         return error;
     }
     if (length > r->length - r->at) {
-        return fail(r, ML_EFORMAT, "the integer is longer than the file");
+        return fail(r, ML_EFORMAT, CUT_SHORT);
     }
     if (length > 9) {
         return fail(r, ML_ELIMIT, "integers of more than 64 bits are not read");
@@ -479,7 +481,7 @@ read_frame(reader *r)
     uint64_t length = 0;
     int error = argument(r, 8, &length);
     if (error == 0 && length > r->length - r->at) {
-        return fail(r, ML_EFORMAT, "the frame is longer than the file");
+        return fail(r, ML_EFORMAT, CUT_SHORT);
     }
     return error;
 }
@@ -562,8 +564,7 @@ read_header(reader *r)
 {
     if (r->length < 2 || r->bytes[0] != OP_PROTO) {
         return ml_read_fail(r->error, ML_EFORMAT, 0,
-                            "not a pickle of protocol 2 or newer, such as "
-                            "torch.cuda.memory._dump_snapshot writes");
+                            "not a pickle of protocol 2 or newer");
     }
     if (r->bytes[1] < 2 || r->bytes[1] > 5) {
         return ml_read_fail(r->error, ML_EFORMAT, 1,

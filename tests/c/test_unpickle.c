@@ -164,10 +164,8 @@ test_no_other_opcode_is_taken(void)
 static void
 test_header(void)
 {
-    CHECK_READS("", "error -6: not a pickle of protocol 2 or newer, such as "
-                    "torch.cuda.memory._dump_snapshot writes");
-    CHECK_READS("(lp0\n.", "error -6: not a pickle of protocol 2 or newer, such as "
-                           "torch.cuda.memory._dump_snapshot writes");
+    CHECK_READS("", "error -6: not a pickle of protocol 2 or newer");
+    CHECK_READS("(lp0\n.", "error -6: not a pickle of protocol 2 or newer");
     CHECK_READS("\x80\x01N.", "error -6: pickle protocol 1 is not one of 2 to 5");
     CHECK_READS("\x80\x06N.", "error -6: pickle protocol 6 is not one of 2 to 5");
     CHECK_READS("\x80\x04\x80\x04N.",
@@ -176,27 +174,24 @@ test_header(void)
     CHECK_READS("\x80\x04N.anything", "None");
 }
 
+#define CUT_SHORT "needs more bytes than there are: the file is cut short or damaged"
+
 static void
 test_lengths_that_lie(void)
 {
-    CHECK_READS(
-        "\x80\x04\x8c\x05hi.N",
-        "error -6: byte 2, opcode 0x8c (SHORT_BINUNICODE): the string is longer "
-        "than the file");
+    CHECK_READS("\x80\x04\x8c\x05hi.N",
+                "error -6: byte 2, opcode 0x8c (SHORT_BINUNICODE): " CUT_SHORT);
     CHECK_READS("\x80\x04X\xff\xff\xff\xffhi.",
-                "error -6: byte 2, opcode 0x58 (BINUNICODE): the string is longer than "
-                "the file");
-    CHECK_READS(
-        "\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xffhi.",
-        "error -6: byte 2, opcode 0x8d (BINUNICODE8): the string is longer than "
-        "the file");
+                "error -6: byte 2, opcode 0x58 (BINUNICODE): " CUT_SHORT);
+    CHECK_READS("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xffhi.",
+                "error -6: byte 2, opcode 0x8d (BINUNICODE8): " CUT_SHORT);
     CHECK_READS("\x80\x04\x8b\xff\xff\xff\x7f.",
-                "error -6: byte 2, opcode 0x8b (LONG4): the integer is longer than the "
-                "file");
+                "error -6: byte 2, opcode 0x8b (LONG4): " CUT_SHORT);
+    CHECK_READS("\x80\x04J\x01\x02.",
+                "error -6: byte 2, opcode 0x4a (BININT): " CUT_SHORT);
     CHECK_READS("\x80\x04\x95\x02\0\0\0\0\0\0\0N.", "None");
     CHECK_READS("\x80\x04\x95\x03\0\0\0\0\0\0\0N.",
-                "error -6: byte 2, opcode 0x95 (FRAME): the frame is longer than the "
-                "file");
+                "error -6: byte 2, opcode 0x95 (FRAME): " CUT_SHORT);
 }
 
 static void
