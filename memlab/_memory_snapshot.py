@@ -60,7 +60,12 @@ class MemorySnapshot(_core.MemorySnapshot):
         self._begin(source, **self._options)
         self._frozen = None
         if source != "script":
-            self._owners.start()
+            try:
+                self._owners.start()
+            except BaseException:
+                self._owners.stop()
+                self._end()
+                raise
         return self
 
     def stop(self):
@@ -69,7 +74,7 @@ class MemorySnapshot(_core.MemorySnapshot):
             return self
         self._owners.stop()
         try:
-            self._frozen = self._read()
+            self._frozen = self.data()
         finally:
             self._end()
         return self
@@ -87,7 +92,12 @@ class MemorySnapshot(_core.MemorySnapshot):
     def data(self):
         """The recording so far, as an immutable memlab._core.Recording."""
         if self.recording:
-            return self._read()
+            try:
+                return self._read()
+            except Error:
+                # Another thread's stop() may have come in between.
+                if self.recording or self._frozen is None:
+                    raise
         if self._frozen is None:
             raise Error("nothing was recorded; call start() first")
         return self._frozen

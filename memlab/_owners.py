@@ -4,6 +4,7 @@ the program's modules and optimizers whenever a recording is read."""
 import gc
 import sys
 import warnings
+import weakref
 
 from memlab import _core
 
@@ -15,7 +16,9 @@ class Owners:
     """
 
     def __init__(self, snapshot):
-        self._snapshot = snapshot
+        # torch keeps the hooks: a recording that the program forgot must not live on
+        # because of them.
+        self._snapshot = weakref.ref(snapshot, lambda _: self.stop())
         self._handles = []
 
     def start(self) -> None:
@@ -50,8 +53,11 @@ class Owners:
     def _tag(self, objects):
         import torch
 
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return
         _core.tag_owners(
-            self._snapshot, torch.Tensor, torch.nn.Module, torch.optim.Optimizer, objects
+            snapshot, torch.Tensor, torch.nn.Module, torch.optim.Optimizer, objects
         )
 
     def _guarded(self, function, *args):

@@ -176,8 +176,9 @@ ml_feed_record(ml_feed *feed, int device, const ml_event *event, const char *met
     record.stack = 0;
     record.flags &= (uint8_t)~ML_EVENT_COMMITTED;
     record.thread = (uint16_t)thread_number();
-    record.metadata =
-        metadata_bytes > 0 ? ml_stacks_string(feed->stacks, metadata, metadata_bytes) : 0;
+    record.metadata = metadata_bytes > 0
+                          ? ml_stacks_string(feed->stacks, metadata, metadata_bytes)
+                          : 0;
     if (feed->source->ordered) {
         record_ordered(feed, &feed->logs[device], &record);
     }

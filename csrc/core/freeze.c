@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base.h"
+#include "stacks_records.h"
 #include "window.h"
 
 /* Where live memory got its stack: from the ledger, by address. */
@@ -32,8 +33,9 @@ typedef struct freeze_walk {
     live_stacks segments[ML_DEVICE_MAX];
     live_stacks blocks[ML_DEVICE_MAX];
     uint64_t first[ML_DEVICE_MAX]; /* position of the first kept event */
-    live_stacks *visiting_segments;
-    live_stacks *visiting_blocks;
+    int visiting;                  /* the device whose ledger is visited */
+    uint64_t begin;                /* births from here on lie in the window */
+    ml_window_phase wide;          /* widest_phase */
     size_t segment_capacity;
     size_t block_capacity;
     size_t setting_capacity;
@@ -83,14 +85,64 @@ entry_limit(const ml_window *window)
     return window->options.keep_events ? window->options.max_entries : 1;
 }
 
+/* ---- Stacks as their window wanted them ----
+ *
+ * What is captured is what all windows together want: another one may have had more. */
+
+static uint32_t
+without_native(uint32_t stack)
+{
+    const ml_stacks *stacks = ml_recorder_stacks();
+    while (stack != 0 && stack != ML_STACK_LOST && node_at(stacks, stack)->code == 0) {
+        stack = node_at(stacks, stack)->parent;
+    }
+    return stack;
+}
+
+static uint32_t
+stack_wanted(const ml_window_phase *phase, uint32_t stack)
+{
+    if (phase->context == ML_CONTEXT_NONE || stack == ML_STACK_LOST) {
+        return 0;
+    }
+    return phase->native ? stack : without_native(stack);
+}
+
+/* The phase in which the event at POSITION fell. */
+static const ml_window_phase *
+phase_at(const ml_window *window, int device, uint64_t position)
+{
+    const ml_window_phase *phase = &window->phases[0];
+    for (size_t i = 1; i < window->phase_count; i++) {
+        if (window->phases[i].position[device] <= position) {
+            phase = &window->phases[i];
+        }
+    }
+    return phase;
+}
+
+/* The most that any phase wanted, for memory of which it is not known when it came. */
+static ml_window_phase
+widest_phase(const ml_window *window)
+{
+    ml_window_phase widest = {.context = ML_CONTEXT_NONE};
+    for (size_t i = 0; i < window->phase_count; i++) {
+        const ml_window_phase *phase = &window->phases[i];
+        if (phase->context != ML_CONTEXT_NONE) {
+            widest.context = ML_CONTEXT_STATE;
+            widest.native |= phase->native;
+        }
+    }
+    return widest;
+}
+
 /* ---- The instant itself: the source's lock is held ---- */
 
 static int
 add_live(live_stacks *list, uint64_t addr, uint32_t stack)
 {
-    int result =
-        ml_grow((void **)&list->items, &list->capacity, list->count + 1,
-                sizeof(*list->items));
+    int result = ml_grow((void **)&list->items, &list->capacity, list->count + 1,
+                         sizeof(*list->items));
     if (result == 0) {
         list->items[list->count++] = (live_stack){addr, stack};
     }
@@ -101,19 +153,23 @@ static int
 visit_segment(void *context, const ml_segment *segment)
 {
     freeze_walk *walk = context;
-    return segment->stack == 0
-               ? 0
-               : add_live(walk->visiting_segments, segment->addr, segment->stack);
+    uint32_t stack = stack_wanted(&walk->wide, segment->stack);
+    return stack == 0 ? 0
+                      : add_live(&walk->segments[walk->visiting], segment->addr, stack);
 }
 
 static int
 visit_block(void *context, const ml_block *block, uint64_t birth)
 {
-    (void)birth;
     freeze_walk *walk = context;
-    return block->state == ML_BLOCK_INACTIVE || block->stack == 0
+    int device = walk->visiting;
+    bool inside = birth != ML_BEFORE_EVENTS && birth >= walk->begin;
+    uint64_t position = inside ? birth - walk->begin : 0;
+    const ml_window_phase *phase = phase_at(walk->window, device, position);
+    uint32_t stack = stack_wanted(phase, block->stack);
+    return block->state == ML_BLOCK_INACTIVE || stack == 0
                ? 0
-               : add_live(walk->visiting_blocks, block->addr, block->stack);
+               : add_live(&walk->blocks[device], block->addr, stack);
 }
 
 static void
@@ -156,8 +212,9 @@ freeze_arrive(ml_walk *base, int device)
     trace->dropped_events = atomic_load(&log->dropped);
     trace->lost_stacks = atomic_load(&log->lost_stacks);
     trace->peak = log->window_peak[window->slot];
-    walk->visiting_segments = &walk->segments[device];
-    walk->visiting_blocks = &walk->blocks[device];
+    walk->visiting = device;
+    walk->begin =
+        ml_ledger_get_totals(log->ledger).events - ml_window_position(window, device);
     ml_ledger_visitor visitor = {walk, visit_segment, visit_block};
     note_error(walk, ml_ledger_visit(log->ledger, &visitor));
 }
@@ -202,9 +259,9 @@ walk_segment(void *context, int device, const ml_segment *segment)
     if (result == 0) {
         ml_segment *copy = &trace->segments[trace->segment_count++];
         *copy = *segment;
-        if (walk->window->feed->source->ordered) {
-            copy->stack = take_live(&walk->segments[device], segment->addr);
-        }
+        copy->stack = walk->window->feed->source->ordered
+                          ? take_live(&walk->segments[device], segment->addr)
+                          : stack_wanted(&walk->wide, segment->stack);
         copy->first_block = trace->block_count;
         copy->block_count = 0;
     }
@@ -224,7 +281,10 @@ walk_block(void *context, int device, const ml_block *block)
     if (result == 0) {
         ml_block *copy = &trace->blocks[trace->block_count++];
         *copy = *block;
-        if (walk->window->feed->source->ordered) {
+        if (!walk->window->feed->source->ordered) {
+            copy->stack = stack_wanted(&walk->wide, block->stack);
+        }
+        else {
             copy->stack = block->state == ML_BLOCK_INACTIVE
                               ? 0
                               : take_live(&walk->blocks[device], block->addr);
@@ -317,12 +377,8 @@ dress_events(freeze_walk *walk, ml_device_trace *trace, int device)
             event->flags &= (uint8_t)~ML_EVENT_CONTEXT;
         }
         walk->recording->event_frames |= (event->flags & ML_EVENT_CONTEXT) != 0;
-        if (event->stack == ML_STACK_LOST) {
-            event->stack = 0;
-        }
-        if (event->origin_stack == ML_STACK_LOST) {
-            event->origin_stack = 0;
-        }
+        event->stack = stack_wanted(&window->phases[phase], event->stack);
+        event->origin_stack = stack_wanted(&window->phases[phase], event->origin_stack);
     }
 }
 
@@ -342,8 +398,8 @@ sort_by_time(ml_event *events, size_t count)
             size_t end = start + 2 * run < count ? start + 2 * run : count;
             size_t left = start, right = middle;
             for (size_t i = start; i < end; i++) {
-                bool take_left = left < middle && (right >= end || from[left].time <=
-                                                                       from[right].time);
+                bool take_left = left < middle &&
+                                 (right >= end || from[left].time <= from[right].time);
                 to[i] = take_left ? from[left++] : from[right++];
             }
         }
@@ -457,8 +513,9 @@ resolve(freeze_walk *walk)
     walk->stack_map[0] = 0;
     walk->string_map[0] = 0;
     const ml_symbolizer *symbolizer = ml_recorder_symbolizer();
-    int result = ml_stacks_resolve(stacks, recording, walk->stack_map, walk->stack_count,
-                                   symbolizer->symbolize != NULL ? symbolizer : NULL);
+    int result =
+        ml_stacks_resolve(stacks, recording, walk->stack_map, walk->stack_count,
+                          symbolizer->symbolize != NULL ? symbolizer : NULL);
     if (result == 0) {
         result = ml_stacks_resolve_strings(stacks, recording, walk->string_map,
                                            walk->string_count);
@@ -595,6 +652,7 @@ ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out)
     }
     walk->base.arrive = freeze_arrive;
     walk->window = window;
+    walk->wide = widest_phase(window);
     walk->recording = recording;
     if (window->begun) {
         result = freeze(walk);

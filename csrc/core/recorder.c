@@ -436,6 +436,7 @@ add_phase(ml_window *window)
     }
     ml_window_phase *phase = &window->phases[window->phase_count];
     phase->context = window->options.context;
+    phase->native = window->options.native;
     for (int i = 0; i < ML_DEVICE_MAX; i++) {
         phase->position[i] = ml_window_position(window, i);
     }

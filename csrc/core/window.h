@@ -12,9 +12,10 @@ typedef struct ml_window_tags {
     size_t capacity;
 } ml_window_tags;
 
-/* From a position on, stacks are those of a context. */
+/* From a position on, stacks are those of a context, with C++ frames or without. */
 typedef struct ml_window_phase {
     enum ml_context context;
+    bool native;
     uint64_t position[ML_DEVICE_MAX];
 } ml_window_phase;
 

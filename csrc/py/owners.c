@@ -8,10 +8,10 @@
 #include "snapshot_type.h"
 
 typedef struct tagging {
-    ml_window *window;
-    PyObject *tensor_type; /* borrowed */
-    bool cpu;              /* tensors of the host are wanted, else those of CUDA */
-    long count;            /* tensors tagged */
+    ml_shared_window *shared; /* to be dropped; NULL: not recording */
+    PyObject *tensor_type;    /* borrowed */
+    bool cpu;                 /* tensors of the host are wanted, else those of CUDA */
+    long count;               /* tensors tagged */
 } tagging;
 
 static bool
@@ -71,7 +71,8 @@ tag(tagging *to, PyObject *tensor, enum ml_category category, PyObject *name)
         PyErr_Clear();
         length = 0;
     }
-    if (ml_window_tag(to->window, device, addr, category, text, (size_t)length) == 0) {
+    if (ml_window_tag(to->shared->window, device, addr, category, text,
+                      (size_t)length) == 0) {
         to->count++;
     }
 }
@@ -197,7 +198,7 @@ begin_tagging(PyObject *module, PyObject *snapshot, PyObject *tensor_type, taggi
         PyErr_SetString(PyExc_TypeError, "the tensor type must be a type");
         return false;
     }
-    *to = (tagging){.window = ml_snapshot_window(snapshot),
+    *to = (tagging){.shared = ml_snapshot_share(snapshot),
                     .tensor_type = tensor_type,
                     .cpu = ml_snapshot_is_cpu(snapshot)};
     return true;
@@ -206,7 +207,8 @@ begin_tagging(PyObject *module, PyObject *snapshot, PyObject *tensor_type, taggi
 const char ml_owners_tag_doc[] =
     "tag_tensors($module, snapshot, tensor_type, category, tensors, /)\n--\n\n"
     "States that the memory of each tensor has an owner of that category now.\n\n"
-    "category is a name of memlab.CATEGORIES; tensors a list or tuple. Returns the number\n"
+    "category is a name of memlab.CATEGORIES; tensors a list or tuple. Returns the "
+    "number\n"
     "tagged: tensors elsewhere, or without memory of their own, are passed over.";
 
 PyObject *
@@ -218,10 +220,6 @@ ml_owners_tag(PyObject *module, PyObject *args)
                           &category_name, &tensors)) {
         return NULL;
     }
-    tagging to;
-    if (!begin_tagging(module, snapshot, tensor_type, &to)) {
-        return NULL;
-    }
     unsigned category = 0;
     while (category < ML_CATEGORY_COUNT &&
            strcmp(ml_category_text(category), category_name) != 0) {
@@ -231,21 +229,26 @@ ml_owners_tag(PyObject *module, PyObject *args)
         return PyErr_Format(PyExc_ValueError, "unknown category '%s'", category_name);
     }
     PyObject *items = PySequence_Tuple(tensors);
-    if (items == NULL) {
+    tagging to;
+    if (items == NULL || !begin_tagging(module, snapshot, tensor_type, &to)) {
+        Py_XDECREF(items);
         return NULL;
     }
-    for (Py_ssize_t i = 0; to.window != NULL && i < PyTuple_GET_SIZE(items); i++) {
+    for (Py_ssize_t i = 0; to.shared != NULL && i < PyTuple_GET_SIZE(items); i++) {
         tag(&to, PyTuple_GET_ITEM(items, i), (enum ml_category)category, NULL);
     }
+    ml_shared_window_drop(to.shared);
     Py_DECREF(items);
     return PyLong_FromLong(to.count);
 }
 
 const char ml_owners_scan_doc[] =
-    "tag_owners($module, snapshot, tensor_type, module_type, optimizer_type, objects, /)\n"
+    "tag_owners($module, snapshot, tensor_type, module_type, optimizer_type, objects, "
+    "/)\n"
     "--\n\n"
     "Tags what the modules and optimizers among objects (a list) own now.\n\n"
-    "Objects of other types are passed over without running any code of theirs. Returns\n"
+    "Objects of other types are passed over without running any code of theirs. "
+    "Returns\n"
     "the number of tensors tagged.";
 
 PyObject *
@@ -256,15 +259,16 @@ ml_owners_scan(PyObject *module, PyObject *args)
                           &module_type, &optimizer_type, &PyList_Type, &objects)) {
         return NULL;
     }
+    if (!PyType_Check(module_type) || !PyType_Check(optimizer_type)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "the module and optimizer types must be types");
+        return NULL;
+    }
     tagging to;
     if (!begin_tagging(module, snapshot, tensor_type, &to)) {
         return NULL;
     }
-    if (!PyType_Check(module_type) || !PyType_Check(optimizer_type)) {
-        PyErr_SetString(PyExc_TypeError, "the module and optimizer types must be types");
-        return NULL;
-    }
-    for (Py_ssize_t i = 0; to.window != NULL && i < PyList_GET_SIZE(objects); i++) {
+    for (Py_ssize_t i = 0; to.shared != NULL && i < PyList_GET_SIZE(objects); i++) {
         PyObject *object = PyList_GET_ITEM(objects, i);
         bool is_module = is_instance(object, module_type);
         if (!is_module && !is_instance(object, optimizer_type)) {
@@ -279,5 +283,6 @@ ml_owners_scan(PyObject *module, PyObject *args)
         }
         Py_DECREF(object);
     }
+    ml_shared_window_drop(to.shared);
     return PyLong_FromLong(to.count);
 }

@@ -3,16 +3,46 @@
 
 #include <string.h>
 
+#include "../core/base.h"
+
 typedef struct snapshot_object {
     PyObject_HEAD
-    ml_window *window; /* owned; NULL: not recording */
-    char source[16];   /* name, while recording */
+    ml_shared_window *shared; /* one use of it; NULL: not recording */
+    char source[16];          /* name, while recording */
 } snapshot_object;
 
-ml_window *
-ml_snapshot_window(PyObject *self)
+ml_shared_window *
+ml_snapshot_share(PyObject *self)
 {
-    return ((snapshot_object *)self)->window;
+    ml_shared_window *shared = ((snapshot_object *)self)->shared;
+    if (shared != NULL) {
+        shared->users++;
+    }
+    return shared;
+}
+
+void
+ml_shared_window_drop(ml_shared_window *shared)
+{
+    if (shared == NULL || --shared->users > 0) {
+        return;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    ml_window_stop(shared->window);
+    Py_END_ALLOW_THREADS
+    ml_free(shared);
+}
+
+/* As ml_snapshot_share, but not recording is an error. */
+static ml_shared_window *
+share_or_raise(PyObject *op)
+{
+    ml_shared_window *shared = ml_snapshot_share(op);
+    if (shared == NULL) {
+        ml_py_raise(ml_state_of(Py_TYPE(op)), ML_ESTATE,
+                    "not recording; start() first");
+    }
+    return shared;
 }
 
 bool
@@ -76,10 +106,12 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
     return parse_context(context, &options->context);
 }
 
-PyDoc_STRVAR(begin_doc,
-"_begin($self, source, max_entries, context, native, events, device)\n--\n\n"
-"Begins to record. device is an index, or -1 for all; max_entries counts events a\n"
-"device; context None, 'state', 'alloc' or 'all'. Raises memlab.Error naming the cause.");
+PyDoc_STRVAR(
+    begin_doc,
+    "_begin($self, source, max_entries, context, native, events, device)\n--\n\n"
+    "Begins to record. device is an index, or -1 for all; max_entries counts events a\n"
+    "device; context None, 'state', 'alloc' or 'all'. Raises memlab.Error naming the "
+    "cause.");
 
 static PyObject *
 snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
@@ -91,9 +123,6 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
     if (parse_options(args, kwargs, "sOOppi:_begin", &name, &options) < 0) {
         return NULL;
     }
-    if (self->window != NULL) {
-        return ml_py_raise(state, ML_ESTATE, "recording already; stop() first");
-    }
     const ml_source *source = ml_recorder_source(name);
     if (source == NULL) {
         return PyErr_Format(state->error,
@@ -101,110 +130,116 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
                             "says why",
                             name);
     }
-    ml_window *window = NULL;
-    int result;
-    Py_BEGIN_ALLOW_THREADS
-    result = ml_window_start(source, &options, &window);
-    Py_END_ALLOW_THREADS
-    if (result < 0) {
-        return ml_py_raise(state, result, NULL);
+    ml_shared_window *shared = NULL;
+    int result = ML_ESTATE;
+    if (self->shared == NULL) {
+        shared = ml_alloc_zeroed(1, sizeof(*shared));
+        if (shared == NULL) {
+            return PyErr_NoMemory();
+        }
+        shared->users = 1;
+        Py_BEGIN_ALLOW_THREADS
+        result = ml_window_start(source, &options, &shared->window);
+        Py_END_ALLOW_THREADS
+        if (result < 0) {
+            ml_free(shared);
+            return ml_py_raise(state, result, NULL);
+        }
     }
-    if (self->window != NULL) {
-        /* Another thread began while the GIL was free. */
-        ml_window_stop(window);
+    if (self->shared != NULL) {
+        /* Since before, or another thread began while the GIL was free. */
+        ml_shared_window_drop(shared);
         return ml_py_raise(state, ML_ESTATE, "recording already; stop() first");
     }
-    self->window = window;
+    self->shared = shared;
     strncpy(self->source, name, sizeof(self->source) - 1);
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(configure_doc,
-"_configure($self, source, max_entries, context, native, events, device)\n--\n\n"
-"Changes what is recorded from here on; what was recorded stays.");
+PyDoc_STRVAR(
+    configure_doc,
+    "_configure($self, source, max_entries, context, native, events, device)\n--\n\n"
+    "Changes what is recorded from here on; what was recorded stays.");
 
 static PyObject *
 snapshot_configure(PyObject *op, PyObject *args, PyObject *kwargs)
 {
-    snapshot_object *self = (snapshot_object *)op;
-    ml_state *state = ml_state_of(Py_TYPE(op));
     const char *name;
     ml_window_options options;
     if (parse_options(args, kwargs, "sOOppi:_configure", &name, &options) < 0) {
         return NULL;
     }
-    if (self->window == NULL) {
-        return ml_py_raise(state, ML_ESTATE, "not recording; start() first");
+    ml_shared_window *shared = share_or_raise(op);
+    if (shared == NULL) {
+        return NULL;
     }
-    ml_window *window = self->window;
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_window_configure(window, &options);
+    result = ml_window_configure(shared->window, &options);
     Py_END_ALLOW_THREADS
     if (result < 0) {
-        return ml_py_raise(state, result, NULL);
+        ml_py_raise(ml_state_of(Py_TYPE(op)), result, NULL);
     }
-    Py_RETURN_NONE;
+    ml_shared_window_drop(shared);
+    return result < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-PyDoc_STRVAR(freeze_doc,
-"_freeze($self, keys, /)\n--\n\n"
-"What was recorded so far, as an immutable Recording; recording goes on.\n\n"
-"keys is the set of optional keys of the running torch's dialect, as a bit mask.");
+PyDoc_STRVAR(
+    freeze_doc,
+    "_freeze($self, keys, /)\n--\n\n"
+    "What was recorded so far, as an immutable Recording; recording goes on.\n\n"
+    "keys is the set of optional keys of the running torch's dialect, as a bit mask.");
 
 static PyObject *
 snapshot_freeze(PyObject *op, PyObject *arg)
 {
-    snapshot_object *self = (snapshot_object *)op;
     ml_state *state = ml_state_of(Py_TYPE(op));
     unsigned long keys = PyLong_AsUnsignedLong(arg);
     if (PyErr_Occurred()) {
         return NULL;
     }
-    if (self->window == NULL) {
-        return ml_py_raise(state, ML_ESTATE, "not recording; start() first");
+    ml_shared_window *shared = share_or_raise(op);
+    if (shared == NULL) {
+        return NULL;
     }
-    ml_window *window = self->window;
     ml_recording *recording = NULL;
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_window_freeze(window, (uint32_t)keys, &recording);
+    result = ml_window_freeze(shared->window, (uint32_t)keys, &recording);
     Py_END_ALLOW_THREADS
-    if (result < 0) {
-        return ml_py_raise(state, result, NULL);
-    }
-    return ml_recording_wrap(state, recording);
+    PyObject *frozen = result < 0 ? ml_py_raise(state, result, NULL)
+                                  : ml_recording_wrap(state, recording);
+    ml_shared_window_drop(shared);
+    return frozen;
 }
 
-PyDoc_STRVAR(end_doc,
-"_end($self, /)\n--\n\n"
-"Ends the recording; nothing where there is none.");
+PyDoc_STRVAR(end_doc, "_end($self, /)\n--\n\n"
+                      "Ends the recording; nothing where there is none. Calls of other "
+                      "threads that use it\n"
+                      "finish first.");
 
 static PyObject *
 snapshot_end(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     snapshot_object *self = (snapshot_object *)op;
-    ml_window *window = self->window;
-    self->window = NULL;
-    Py_BEGIN_ALLOW_THREADS
-    ml_window_stop(window);
-    Py_END_ALLOW_THREADS
+    ml_shared_window *shared = self->shared;
+    self->shared = NULL;
+    ml_shared_window_drop(shared);
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(clear_doc,
-"_clear($self, /)\n--\n\n"
-"Forgets the events so far and goes on recording.");
+PyDoc_STRVAR(clear_doc, "_clear($self, /)\n--\n\n"
+                        "Forgets the events so far and goes on recording.");
 
 static PyObject *
 snapshot_clear(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    snapshot_object *self = (snapshot_object *)op;
-    if (self->window != NULL) {
-        ml_window *window = self->window;
+    ml_shared_window *shared = ml_snapshot_share(op);
+    if (shared != NULL) {
         Py_BEGIN_ALLOW_THREADS
-        ml_window_clear(window);
+        ml_window_clear(shared->window);
         Py_END_ALLOW_THREADS
+        ml_shared_window_drop(shared);
     }
     Py_RETURN_NONE;
 }
@@ -212,14 +247,14 @@ snapshot_clear(PyObject *op, PyObject *Py_UNUSED(ignored))
 static PyObject *
 snapshot_get_recording(PyObject *op, void *Py_UNUSED(closure))
 {
-    return PyBool_FromLong(((snapshot_object *)op)->window != NULL);
+    return PyBool_FromLong(((snapshot_object *)op)->shared != NULL);
 }
 
 static PyObject *
 snapshot_get_waiting(PyObject *op, void *Py_UNUSED(closure))
 {
-    ml_window *window = ((snapshot_object *)op)->window;
-    return PyBool_FromLong(window != NULL && !ml_window_begun(window));
+    const ml_shared_window *shared = ((snapshot_object *)op)->shared;
+    return PyBool_FromLong(shared != NULL && !ml_window_begun(shared->window));
 }
 
 static PyMethodDef snapshot_methods[] = {
@@ -234,8 +269,8 @@ static PyMethodDef snapshot_methods[] = {
 };
 
 static PyGetSetDef snapshot_getset[] = {
-    {"recording", snapshot_get_recording, NULL, "bool: whether a recording is under way",
-     NULL},
+    {"recording", snapshot_get_recording, NULL,
+     "bool: whether a recording is under way", NULL},
     {"waiting", snapshot_get_waiting, NULL,
      "bool: whether it waits for the program to initialise CUDA", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -254,20 +289,15 @@ snapshot_dealloc(PyObject *op)
     PyTypeObject *type = Py_TYPE(op);
     snapshot_object *self = (snapshot_object *)op;
     PyObject_GC_UnTrack(op);
-    ml_window *window = self->window;
-    self->window = NULL;
-    if (window != NULL) {
-        Py_BEGIN_ALLOW_THREADS
-        ml_window_stop(window);
-        Py_END_ALLOW_THREADS
-    }
+    ml_shared_window_drop(self->shared);
     type->tp_free(op);
     Py_DECREF(type);
 }
 
-PyDoc_STRVAR(snapshot_doc,
-"MemorySnapshot()\n--\n\n"
-"The C half of memlab.MemorySnapshot: one recording of a source of memory events.");
+PyDoc_STRVAR(
+    snapshot_doc,
+    "MemorySnapshot()\n--\n\n"
+    "The C half of memlab.MemorySnapshot: one recording of a source of memory events.");
 
 static PyType_Slot snapshot_slots[] = {
     {Py_tp_doc, (void *)(uintptr_t)snapshot_doc},
