@@ -21,16 +21,29 @@
 #include "gpus.h"
 
 static const ml_phantom_gpu gpus[] = {
-#define XX(name, full, major, minor, sms, bus, clock, memory_clock, l2, mib, source)  \
-    {name, full, major, minor, sms, bus, (clock)*1000, (memory_clock)*1000,           \
-     (size_t)(mib) << 20, (size_t)(l2) << 10},
+#define XX(name, full, major, minor, sms, bus, clock, memory_clock, l2, mib, source) \
+    {name, \
+     full, \
+     major, \
+     minor, \
+     sms, \
+     bus, \
+     (clock)*1000, \
+     (memory_clock)*1000, \
+     (size_t)(mib) << 20, \
+     (size_t)(l2) << 10},
     ML_PHANTOM_GPUS(XX)
 #undef XX
 };
 
 static const ml_phantom_capability capabilities[] = {
-#define XX(major, minor, threads, blocks, shared, block, reserved)                    \
-    {major, minor, threads, blocks, (size_t)(shared) << 10, (size_t)(block) << 10,    \
+#define XX(major, minor, threads, blocks, shared, block, reserved) \
+    {major, \
+     minor, \
+     threads, \
+     blocks, \
+     (size_t)(shared) << 10, \
+     (size_t)(block) << 10, \
      (size_t)(reserved) << 10},
     ML_PHANTOM_CAPABILITIES(XX)
 #undef XX
@@ -39,11 +52,11 @@ static const ml_phantom_capability capabilities[] = {
 /* The same table as text. memlab.phantom finds it in the file by its first line;
  * loading the library to ask it would put it in the way of a real libcuda. */
 #define TEXT(number) #number
-__attribute__((used)) static const char gpu_text[] =
-    "memlab-phantom-gpus 1\n"
-#define XX(name, full, major, minor, sms, bus, clock, memory_clock, l2, mib, source)  \
-    name "\t" full "\t" TEXT(major) "." TEXT(minor) "\t" TEXT(sms) "\t" TEXT(mib)     \
-        "\t" source "\n"
+__attribute__((used)) static const char gpu_text[] = "memlab-phantom-gpus 1\n"
+#define XX(name, full, major, minor, sms, bus, clock, memory_clock, l2, mib, source) \
+    name "\t" full \
+         "\t" TEXT(major) "." TEXT(minor) "\t" TEXT(sms) "\t" TEXT(mib) "\t" source \
+                                                                        "\n"
     ML_PHANTOM_GPUS(XX)
 #undef XX
     ;

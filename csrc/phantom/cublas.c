@@ -54,10 +54,10 @@ ML_SUCCEED(cublasSetSmCountTarget)
 ML_SUCCEED(cublasSetAtomicsMode)
 
 /* The products and solvers that torch calls, in the four types. */
-#define FOR_TYPES(XX, name)                                                         \
-    XX(cublasS##name)                                                               \
-    XX(cublasD##name)                                                               \
-    XX(cublasC##name)                                                               \
+#define FOR_TYPES(XX, name) \
+    XX(cublasS##name) \
+    XX(cublasD##name) \
+    XX(cublasC##name) \
     XX(cublasZ##name)
 
 FOR_TYPES(ML_SUCCEED, gemm_v2)

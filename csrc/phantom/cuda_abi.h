@@ -11,28 +11,27 @@
 #include <stddef.h>
 
 /* Runtime errors. The first column is the suffix of CUDA's name. */
-#define ML_CUDA_ERRORS(XX)                                                          \
-    XX(Success, 0, "no error")                                                      \
-    XX(ErrorInvalidValue, 1, "invalid argument")                                    \
-    XX(ErrorMemoryAllocation, 2, "out of memory")                                   \
-    XX(ErrorInitializationError, 3, "initialization error")                         \
-    XX(ErrorNoDevice, 100, "no CUDA-capable device is detected")                    \
-    XX(ErrorInvalidDevice, 101, "invalid device ordinal")                           \
-    XX(ErrorInvalidResourceHandle, 400, "invalid resource handle")                  \
-    XX(ErrorSymbolNotFound, 500, "named symbol not found")                          \
-    XX(ErrorNotReady, 600, "device not ready")                                      \
-    XX(ErrorPeerAccessAlreadyEnabled, 704, "peer access is already enabled")        \
-    XX(ErrorHostMemoryAlreadyRegistered, 712,                                       \
-       "part or all of the requested memory range is already mapped")               \
-    XX(ErrorHostMemoryNotRegistered, 713,                                           \
-       "pointer does not correspond to a registered memory region")                 \
-    XX(ErrorNotSupported, 801, "operation not supported")                           \
-    XX(ErrorStreamCaptureUnsupported, 900,                                          \
-       "operation not permitted when stream is capturing")                          \
-    XX(ErrorStreamCaptureInvalidated, 901,                                          \
-       "operation failed due to a previous error during capture")                   \
-    XX(ErrorStreamCaptureUnmatched, 903,                                            \
-       "capture was not initiated in this stream")                                  \
+#define ML_CUDA_ERRORS(XX) \
+    XX(Success, 0, "no error") \
+    XX(ErrorInvalidValue, 1, "invalid argument") \
+    XX(ErrorMemoryAllocation, 2, "out of memory") \
+    XX(ErrorInitializationError, 3, "initialization error") \
+    XX(ErrorNoDevice, 100, "no CUDA-capable device is detected") \
+    XX(ErrorInvalidDevice, 101, "invalid device ordinal") \
+    XX(ErrorInvalidResourceHandle, 400, "invalid resource handle") \
+    XX(ErrorSymbolNotFound, 500, "named symbol not found") \
+    XX(ErrorNotReady, 600, "device not ready") \
+    XX(ErrorPeerAccessAlreadyEnabled, 704, "peer access is already enabled") \
+    XX(ErrorHostMemoryAlreadyRegistered, 712, \
+       "part or all of the requested memory range is already mapped") \
+    XX(ErrorHostMemoryNotRegistered, 713, \
+       "pointer does not correspond to a registered memory region") \
+    XX(ErrorNotSupported, 801, "operation not supported") \
+    XX(ErrorStreamCaptureUnsupported, 900, \
+       "operation not permitted when stream is capturing") \
+    XX(ErrorStreamCaptureInvalidated, 901, \
+       "operation failed due to a previous error during capture") \
+    XX(ErrorStreamCaptureUnmatched, 903, "capture was not initiated in this stream") \
     XX(ErrorUnknown, 999, "unknown error")
 
 typedef enum {
@@ -47,99 +46,99 @@ typedef struct {
 
 /* Device properties. CUDA 12 and CUDA 13 share these fields in this order, but
  * 12 has some that 13 dropped: the argument keeps or drops them. */
-#define ML_CUDA_DEVICE_PROP(ONLY_12)                                                \
-    char name[256];                                                                 \
-    char uuid[16];                                                                  \
-    char luid[8];                                                                   \
-    unsigned int luidDeviceNodeMask;                                                \
-    size_t totalGlobalMem;                                                          \
-    size_t sharedMemPerBlock;                                                       \
-    int regsPerBlock;                                                               \
-    int warpSize;                                                                   \
-    size_t memPitch;                                                                \
-    int maxThreadsPerBlock;                                                         \
-    int maxThreadsDim[3];                                                           \
-    int maxGridSize[3];                                                             \
-    ONLY_12(int clockRate;)                                                         \
-    size_t totalConstMem;                                                           \
-    int major;                                                                      \
-    int minor;                                                                      \
-    size_t textureAlignment;                                                        \
-    size_t texturePitchAlignment;                                                   \
-    ONLY_12(int deviceOverlap;)                                                     \
-    int multiProcessorCount;                                                        \
-    ONLY_12(int kernelExecTimeoutEnabled;)                                          \
-    int integrated;                                                                 \
-    int canMapHostMemory;                                                           \
-    ONLY_12(int computeMode;)                                                       \
-    int maxTexture1D;                                                               \
-    int maxTexture1DMipmap;                                                         \
-    ONLY_12(int maxTexture1DLinear;)                                                \
-    int maxTexture2D[2];                                                            \
-    int maxTexture2DMipmap[2];                                                      \
-    int maxTexture2DLinear[3];                                                      \
-    int maxTexture2DGather[2];                                                      \
-    int maxTexture3D[3];                                                            \
-    int maxTexture3DAlt[3];                                                         \
-    int maxTextureCubemap;                                                          \
-    int maxTexture1DLayered[2];                                                     \
-    int maxTexture2DLayered[3];                                                     \
-    int maxTextureCubemapLayered[2];                                                \
-    int maxSurface1D;                                                               \
-    int maxSurface2D[2];                                                            \
-    int maxSurface3D[3];                                                            \
-    int maxSurface1DLayered[2];                                                     \
-    int maxSurface2DLayered[3];                                                     \
-    int maxSurfaceCubemap;                                                          \
-    int maxSurfaceCubemapLayered[2];                                                \
-    size_t surfaceAlignment;                                                        \
-    int concurrentKernels;                                                          \
-    int ECCEnabled;                                                                 \
-    int pciBusID;                                                                   \
-    int pciDeviceID;                                                                \
-    int pciDomainID;                                                                \
-    int tccDriver;                                                                  \
-    int asyncEngineCount;                                                           \
-    int unifiedAddressing;                                                          \
-    ONLY_12(int memoryClockRate;)                                                   \
-    int memoryBusWidth;                                                             \
-    int l2CacheSize;                                                                \
-    int persistingL2CacheMaxSize;                                                   \
-    int maxThreadsPerMultiProcessor;                                                \
-    int streamPrioritiesSupported;                                                  \
-    int globalL1CacheSupported;                                                     \
-    int localL1CacheSupported;                                                      \
-    size_t sharedMemPerMultiprocessor;                                              \
-    int regsPerMultiprocessor;                                                      \
-    int managedMemory;                                                              \
-    int isMultiGpuBoard;                                                            \
-    int multiGpuBoardGroupID;                                                       \
-    int hostNativeAtomicSupported;                                                  \
-    ONLY_12(int singleToDoublePrecisionPerfRatio;)                                  \
-    int pageableMemoryAccess;                                                       \
-    int concurrentManagedAccess;                                                    \
-    int computePreemptionSupported;                                                 \
-    int canUseHostPointerForRegisteredMem;                                          \
-    int cooperativeLaunch;                                                          \
-    ONLY_12(int cooperativeMultiDeviceLaunch;)                                      \
-    size_t sharedMemPerBlockOptin;                                                  \
-    int pageableMemoryAccessUsesHostPageTables;                                     \
-    int directManagedMemAccessFromHost;                                             \
-    int maxBlocksPerMultiProcessor;                                                 \
-    int accessPolicyMaxWindowSize;                                                  \
-    size_t reservedSharedMemPerBlock;                                               \
-    int hostRegisterSupported;                                                      \
-    int sparseCudaArraySupported;                                                   \
-    int hostRegisterReadOnlySupported;                                              \
-    int timelineSemaphoreInteropSupported;                                          \
-    int memoryPoolsSupported;                                                       \
-    int gpuDirectRDMASupported;                                                     \
-    unsigned int gpuDirectRDMAFlushWritesOptions;                                   \
-    int gpuDirectRDMAWritesOrdering;                                                \
-    unsigned int memoryPoolSupportedHandleTypes;                                    \
-    int deferredMappingCudaArraySupported;                                          \
-    int ipcEventSupported;                                                          \
-    int clusterLaunch;                                                              \
+#define ML_CUDA_DEVICE_PROP(ONLY_12) \
+    char name[256]; \
+    char uuid[16]; \
+    char luid[8]; \
+    unsigned int luidDeviceNodeMask; \
+    size_t totalGlobalMem; \
+    size_t sharedMemPerBlock; \
+    int regsPerBlock; \
+    int warpSize; \
+    size_t memPitch; \
+    int maxThreadsPerBlock; \
+    int maxThreadsDim[3]; \
+    int maxGridSize[3]; \
+    ONLY_12(int clockRate;) \
+    size_t totalConstMem; \
+    int major; \
+    int minor; \
+    size_t textureAlignment; \
+    size_t texturePitchAlignment; \
+    ONLY_12(int deviceOverlap;) \
+    int multiProcessorCount; \
+    ONLY_12(int kernelExecTimeoutEnabled;) \
+    int integrated; \
+    int canMapHostMemory; \
+    ONLY_12(int computeMode;) \
+    int maxTexture1D; \
+    int maxTexture1DMipmap; \
+    ONLY_12(int maxTexture1DLinear;) \
+    int maxTexture2D[2]; \
+    int maxTexture2DMipmap[2]; \
+    int maxTexture2DLinear[3]; \
+    int maxTexture2DGather[2]; \
+    int maxTexture3D[3]; \
+    int maxTexture3DAlt[3]; \
+    int maxTextureCubemap; \
+    int maxTexture1DLayered[2]; \
+    int maxTexture2DLayered[3]; \
+    int maxTextureCubemapLayered[2]; \
+    int maxSurface1D; \
+    int maxSurface2D[2]; \
+    int maxSurface3D[3]; \
+    int maxSurface1DLayered[2]; \
+    int maxSurface2DLayered[3]; \
+    int maxSurfaceCubemap; \
+    int maxSurfaceCubemapLayered[2]; \
+    size_t surfaceAlignment; \
+    int concurrentKernels; \
+    int ECCEnabled; \
+    int pciBusID; \
+    int pciDeviceID; \
+    int pciDomainID; \
+    int tccDriver; \
+    int asyncEngineCount; \
+    int unifiedAddressing; \
+    ONLY_12(int memoryClockRate;) \
+    int memoryBusWidth; \
+    int l2CacheSize; \
+    int persistingL2CacheMaxSize; \
+    int maxThreadsPerMultiProcessor; \
+    int streamPrioritiesSupported; \
+    int globalL1CacheSupported; \
+    int localL1CacheSupported; \
+    size_t sharedMemPerMultiprocessor; \
+    int regsPerMultiprocessor; \
+    int managedMemory; \
+    int isMultiGpuBoard; \
+    int multiGpuBoardGroupID; \
+    int hostNativeAtomicSupported; \
+    ONLY_12(int singleToDoublePrecisionPerfRatio;) \
+    int pageableMemoryAccess; \
+    int concurrentManagedAccess; \
+    int computePreemptionSupported; \
+    int canUseHostPointerForRegisteredMem; \
+    int cooperativeLaunch; \
+    ONLY_12(int cooperativeMultiDeviceLaunch;) \
+    size_t sharedMemPerBlockOptin; \
+    int pageableMemoryAccessUsesHostPageTables; \
+    int directManagedMemAccessFromHost; \
+    int maxBlocksPerMultiProcessor; \
+    int accessPolicyMaxWindowSize; \
+    size_t reservedSharedMemPerBlock; \
+    int hostRegisterSupported; \
+    int sparseCudaArraySupported; \
+    int hostRegisterReadOnlySupported; \
+    int timelineSemaphoreInteropSupported; \
+    int memoryPoolsSupported; \
+    int gpuDirectRDMASupported; \
+    unsigned int gpuDirectRDMAFlushWritesOptions; \
+    int gpuDirectRDMAWritesOrdering; \
+    unsigned int memoryPoolSupportedHandleTypes; \
+    int deferredMappingCudaArraySupported; \
+    int ipcEventSupported; \
+    int clusterLaunch; \
     int unifiedFunctionPointers;
 
 #define ML_CUDA_KEEP(field) field

@@ -443,7 +443,8 @@ ML_SUCCEED(cudnnBackendExecute)
 /* Fills descriptors that the caller made with one that leads back to `from`: an
  * engine's configuration from a heuristic, an engine from a configuration. */
 static int
-get_descriptor(descriptor *from, int name, int64_t requested, int64_t *count, void *data)
+get_descriptor(descriptor *from, int name, int64_t requested, int64_t *count,
+               void *data)
 {
     const descriptor *graph = descriptor_graph(from);
     descriptor **filled = data;
@@ -453,8 +454,8 @@ get_descriptor(descriptor *from, int name, int64_t requested, int64_t *count, vo
     }
     if (requested > 0 && filled != NULL && filled[0] != NULL && graph != from) {
         (void)name;
-        return descriptor_set(filled[0], ENGINE_OPERATION_GRAPH, TYPE_BACKEND_DESCRIPTOR,
-                              1, &graph);
+        return descriptor_set(filled[0], ENGINE_OPERATION_GRAPH,
+                              TYPE_BACKEND_DESCRIPTOR, 1, &graph);
     }
     return 0;
 }

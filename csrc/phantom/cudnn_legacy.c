@@ -121,11 +121,11 @@ ML_EXPORT(int, cudnnGetFilterNdDescriptor,
 
 /* --- Descriptors that hold nothing worth keeping -------------------------------------------- */
 
-#define CREATE(name)                                                                \
-    ML_EXPORT(int, name, (void **descriptor))                                       \
-    {                                                                               \
-        *descriptor = ml_phantom_handle();                                          \
-        return 0;                                                                   \
+#define CREATE(name) \
+    ML_EXPORT(int, name, (void **descriptor)) \
+    { \
+        *descriptor = ml_phantom_handle(); \
+        return 0; \
     }
 
 CREATE(cudnnCreateConvolutionDescriptor)
@@ -285,7 +285,8 @@ gates(const network *of)
  * the elements of all before it, so that the number one past the last gives the
  * whole. */
 static size_t
-matrices_before(const network *of, int pseudo_layer, int number, int *rows, int *columns)
+matrices_before(const network *of, int pseudo_layer, int number, int *rows,
+                int *columns)
 {
     int layer = pseudo_layer / of->directions;
     int output = of->projected ? of->projected : of->hidden;
@@ -338,7 +339,8 @@ biases(const network *of, int pseudo_layers)
            (size_t)of->hidden;
 }
 
-ML_EXPORT(int, cudnnGetRNNWeightSpaceSize, (void *handle, const network *of, size_t *bytes))
+ML_EXPORT(int, cudnnGetRNNWeightSpaceSize,
+          (void *handle, const network *of, size_t *bytes))
 {
     int all = of->layers * of->directions;
 
@@ -372,8 +374,7 @@ ML_EXPORT(int, cudnnGetRNNWeightParams,
     }
     if (bias_at != NULL && number < (int)bias_sets(of) * gates(of)) {
         size_t before = weights(of, of->layers * of->directions) +
-                        biases(of, pseudo_layer) +
-                        (size_t)number * (size_t)of->hidden;
+                        biases(of, pseudo_layer) + (size_t)number * (size_t)of->hidden;
         *bias_at = space + before * width;
         shape_set(bias, of->type, 0, 3, (int[]){1, of->hidden, 1},
                   (int[]){of->hidden, 1, 1});

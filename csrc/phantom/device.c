@@ -43,8 +43,8 @@ is_device(int device)
 ML_EXPORT(const char *, cudaGetErrorName, (int error))
 {
     switch (error) {
-#define XX(name, value, text)                                                         \
-    case value:                                                                       \
+#define XX(name, value, text) \
+    case value: \
         return "cuda" #name;
         ML_CUDA_ERRORS(XX)
 #undef XX
@@ -56,8 +56,8 @@ ML_EXPORT(const char *, cudaGetErrorName, (int error))
 ML_EXPORT(const char *, cudaGetErrorString, (int error))
 {
     switch (error) {
-#define XX(name, value, text)                                                         \
-    case value:                                                                       \
+#define XX(name, value, text) \
+    case value: \
         return text;
         ML_CUDA_ERRORS(XX)
 #undef XX
@@ -123,54 +123,54 @@ ML_SUCCEED(cudaProfilerStop)
 
 /* --- What a device can do -------------------------------------------------- */
 
-#define FILL_PROPERTIES(prop, device)                                                 \
-    do {                                                                              \
-        const ml_phantom_config *filled = ml_phantom_configure();                     \
-        const ml_phantom_gpu *gpu = filled->gpu;                                      \
-        const ml_phantom_capability *capability = filled->capability;                 \
-        memset((prop), 0, sizeof *(prop));                                            \
-        snprintf((prop)->name, sizeof(prop)->name, "%s", gpu->full_name);             \
-        memcpy((prop)->uuid, "memlab-phantom-", 15);                                  \
-        (prop)->uuid[15] = (char)('0' + (device));                                    \
-        (prop)->totalGlobalMem = filled->total_bytes;                                 \
-        (prop)->sharedMemPerBlock = 48 << 10;                                         \
-        (prop)->regsPerBlock = 65536;                                                 \
-        (prop)->warpSize = 32;                                                        \
-        (prop)->memPitch = 2147483647;                                                \
-        (prop)->maxThreadsPerBlock = 1024;                                            \
-        (prop)->maxThreadsDim[0] = (prop)->maxThreadsDim[1] = 1024;                   \
-        (prop)->maxThreadsDim[2] = 64;                                                \
-        (prop)->maxGridSize[0] = 2147483647;                                          \
-        (prop)->maxGridSize[1] = (prop)->maxGridSize[2] = 65535;                      \
-        (prop)->totalConstMem = 65536;                                                \
-        (prop)->major = gpu->major;                                                   \
-        (prop)->minor = gpu->minor;                                                   \
-        (prop)->textureAlignment = 512;                                               \
-        (prop)->texturePitchAlignment = 32;                                           \
-        (prop)->multiProcessorCount = gpu->processors;                                \
-        (prop)->canMapHostMemory = 1;                                                 \
-        (prop)->surfaceAlignment = 512;                                               \
-        (prop)->concurrentKernels = 1;                                                \
-        (prop)->pciBusID = (device) + 1;                                              \
-        (prop)->asyncEngineCount = 3;                                                 \
-        (prop)->unifiedAddressing = 1;                                                \
-        (prop)->memoryBusWidth = gpu->bus_bits;                                       \
-        (prop)->l2CacheSize = (int)gpu->l2_bytes;                                     \
-        (prop)->maxThreadsPerMultiProcessor = capability->threads_per_processor;      \
-        (prop)->streamPrioritiesSupported = 1;                                        \
-        (prop)->globalL1CacheSupported = (prop)->localL1CacheSupported = 1;           \
-        (prop)->sharedMemPerMultiprocessor = capability->shared_per_processor;        \
-        (prop)->regsPerMultiprocessor = 65536;                                        \
-        (prop)->managedMemory = 1;                                                    \
-        (prop)->concurrentManagedAccess = 1;                                          \
-        (prop)->computePreemptionSupported = 1;                                       \
-        (prop)->cooperativeLaunch = 1;                                                \
-        (prop)->sharedMemPerBlockOptin = capability->shared_per_block;                \
-        (prop)->maxBlocksPerMultiProcessor = capability->blocks_per_processor;        \
-        (prop)->reservedSharedMemPerBlock = capability->shared_reserved;              \
-        (prop)->hostRegisterSupported = 1;                                            \
-        (prop)->memoryPoolsSupported = 1;                                             \
-        (prop)->clusterLaunch = gpu->major >= 9;                                      \
+#define FILL_PROPERTIES(prop, device) \
+    do { \
+        const ml_phantom_config *filled = ml_phantom_configure(); \
+        const ml_phantom_gpu *gpu = filled->gpu; \
+        const ml_phantom_capability *capability = filled->capability; \
+        memset((prop), 0, sizeof *(prop)); \
+        snprintf((prop)->name, sizeof(prop)->name, "%s", gpu->full_name); \
+        memcpy((prop)->uuid, "memlab-phantom-", 15); \
+        (prop)->uuid[15] = (char)('0' + (device)); \
+        (prop)->totalGlobalMem = filled->total_bytes; \
+        (prop)->sharedMemPerBlock = 48 << 10; \
+        (prop)->regsPerBlock = 65536; \
+        (prop)->warpSize = 32; \
+        (prop)->memPitch = 2147483647; \
+        (prop)->maxThreadsPerBlock = 1024; \
+        (prop)->maxThreadsDim[0] = (prop)->maxThreadsDim[1] = 1024; \
+        (prop)->maxThreadsDim[2] = 64; \
+        (prop)->maxGridSize[0] = 2147483647; \
+        (prop)->maxGridSize[1] = (prop)->maxGridSize[2] = 65535; \
+        (prop)->totalConstMem = 65536; \
+        (prop)->major = gpu->major; \
+        (prop)->minor = gpu->minor; \
+        (prop)->textureAlignment = 512; \
+        (prop)->texturePitchAlignment = 32; \
+        (prop)->multiProcessorCount = gpu->processors; \
+        (prop)->canMapHostMemory = 1; \
+        (prop)->surfaceAlignment = 512; \
+        (prop)->concurrentKernels = 1; \
+        (prop)->pciBusID = (device) + 1; \
+        (prop)->asyncEngineCount = 3; \
+        (prop)->unifiedAddressing = 1; \
+        (prop)->memoryBusWidth = gpu->bus_bits; \
+        (prop)->l2CacheSize = (int)gpu->l2_bytes; \
+        (prop)->maxThreadsPerMultiProcessor = capability->threads_per_processor; \
+        (prop)->streamPrioritiesSupported = 1; \
+        (prop)->globalL1CacheSupported = (prop)->localL1CacheSupported = 1; \
+        (prop)->sharedMemPerMultiprocessor = capability->shared_per_processor; \
+        (prop)->regsPerMultiprocessor = 65536; \
+        (prop)->managedMemory = 1; \
+        (prop)->concurrentManagedAccess = 1; \
+        (prop)->computePreemptionSupported = 1; \
+        (prop)->cooperativeLaunch = 1; \
+        (prop)->sharedMemPerBlockOptin = capability->shared_per_block; \
+        (prop)->maxBlocksPerMultiProcessor = capability->blocks_per_processor; \
+        (prop)->reservedSharedMemPerBlock = capability->shared_reserved; \
+        (prop)->hostRegisterSupported = 1; \
+        (prop)->memoryPoolsSupported = 1; \
+        (prop)->clusterLaunch = gpu->major >= 9; \
     } while (0)
 
 /* CUDA 13's name; CUDA 12 had moved to the name that ends in _v2. */
@@ -306,7 +306,8 @@ ml_phantom_attribute(int *value, int attribute, int device)
     return ML_CUDA_Success;
 }
 
-ML_EXPORT(ml_cuda_error, cudaDeviceGetAttribute, (int *value, int attribute, int device))
+ML_EXPORT(ml_cuda_error, cudaDeviceGetAttribute,
+          (int *value, int attribute, int device))
 {
     return ml_phantom_error(ml_phantom_attribute(value, attribute, device));
 }

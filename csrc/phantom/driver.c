@@ -33,7 +33,8 @@ find_entry_point(const char *name, void **function, int *status)
 {
     *function = entry_point(name);
     if (status != NULL) {
-        *status = *function ? ML_CUDA_ENTRY_POINT_SUCCESS : ML_CUDA_ENTRY_POINT_NOT_FOUND;
+        *status =
+            *function ? ML_CUDA_ENTRY_POINT_SUCCESS : ML_CUDA_ENTRY_POINT_NOT_FOUND;
     }
     return *function || status ? ML_CUDA_Success
                                : ml_phantom_error(ML_CUDA_ErrorSymbolNotFound);
@@ -64,7 +65,8 @@ ML_EXPORT(int, cuGetProcAddress_v2,
     (void)flags;
     *function = entry_point(name);
     if (status != NULL) {
-        *status = *function ? ML_CUDA_ENTRY_POINT_SUCCESS : ML_CUDA_ENTRY_POINT_NOT_FOUND;
+        *status =
+            *function ? ML_CUDA_ENTRY_POINT_SUCCESS : ML_CUDA_ENTRY_POINT_NOT_FOUND;
     }
     return *function ? ML_CU_SUCCESS : ML_CU_NOT_FOUND;
 }
@@ -123,13 +125,14 @@ ML_EXPORT(int, cuDeviceGetName, (char *name, int size))
     return ML_CU_SUCCESS;
 }
 
-ML_EXPORT(int, cuDeviceTotalMem_v2, (size_t *bytes))
+ML_EXPORT(int, cuDeviceTotalMem_v2, (size_t * bytes))
 {
     *bytes = ml_phantom_configure()->total_bytes;
     return ML_CU_SUCCESS;
 }
 
-ML_EXPORT(int, cuDevicePrimaryCtxGetState, (int device, unsigned int *flags, int *active))
+ML_EXPORT(int, cuDevicePrimaryCtxGetState,
+          (int device, unsigned int *flags, int *active))
 {
     if (flags != NULL) {
         *flags = 0;
@@ -249,7 +252,7 @@ ML_EXPORT(int, cuMemUnmap, (uintptr_t address, size_t bytes))
     return ML_CU_SUCCESS;
 }
 
-ML_EXPORT(int, cuMemGetAllocationGranularity, (size_t *bytes))
+ML_EXPORT(int, cuMemGetAllocationGranularity, (size_t * bytes))
 {
     *bytes = ML_PHANTOM_GRANULE;
     return ML_CU_SUCCESS;
@@ -266,7 +269,8 @@ ML_EXPORT(int, cuMemImportFromShareableHandle, (void))
     return ML_CU_NOT_SUPPORTED;
 }
 
-ML_EXPORT(int, cuMemGetAddressRange, (uintptr_t * start, size_t *bytes, uintptr_t within))
+ML_EXPORT(int, cuMemGetAddressRange,
+          (uintptr_t * start, size_t *bytes, uintptr_t within))
 {
     ml_span span;
 

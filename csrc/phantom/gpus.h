@@ -13,39 +13,39 @@
 #ifndef ML_PHANTOM_GPUS_H
 #define ML_PHANTOM_GPUS_H
 
-#define ML_PHANTOM_GPUS(XX)                                                         \
-    XX("h200", "NVIDIA H200", 9, 0, 132, 6144, 1980, 3201, 61440, 143155,           \
-       "measured on an H200: torch's device properties say 143155MB")               \
-    XX("h100", "NVIDIA H100 80GB HBM3", 9, 0, 132, 5120, 1980, 2619, 51200, 81090,  \
-       "torch's device properties as published: 81090MB")                           \
-    XX("a100-80", "NVIDIA A100-SXM4-80GB", 8, 0, 108, 5120, 1410, 1593, 40960,      \
-       81152, "torch's out-of-memory message as published: 79.25 GiB")              \
-    XX("a100-40", "NVIDIA A100-SXM4-40GB", 8, 0, 108, 5120, 1410, 1215, 40960,      \
-       40536, "device properties as published: 40536MB")                            \
-    XX("l40s", "NVIDIA L40S", 8, 9, 142, 384, 2520, 9001, 98304, 45589,             \
-       "torch's device properties as published: 45589MB")                           \
-    XX("a10g", "NVIDIA A10G", 8, 6, 80, 384, 1710, 6251, 6144, 22587,               \
-       "torch's device properties as published: 22587MB")                           \
-    XX("l4", "NVIDIA L4", 8, 9, 58, 192, 2040, 6251, 49152, 22563,                  \
-       "torch's out-of-memory message as published: 22.03 GiB")                     \
-    XX("rtx4090", "NVIDIA GeForce RTX 4090", 8, 9, 128, 384, 2520, 10501, 73728,    \
-       24207, "torch's out-of-memory message as published: 23.64 GiB")              \
-    XX("rtx3090", "NVIDIA GeForce RTX 3090", 8, 6, 82, 384, 1695, 9751, 6144,       \
-       24259, "torch's device properties as published: 24259MB")                    \
-    XX("t4", "Tesla T4", 7, 5, 40, 256, 1590, 5001, 4096, 14930,                    \
-       "torch's device properties as published: 14930MB")                           \
-    XX("v100", "Tesla V100-SXM2-16GB", 7, 0, 80, 4096, 1530, 877, 6144, 16160,      \
+#define ML_PHANTOM_GPUS(XX) \
+    XX("h200", "NVIDIA H200", 9, 0, 132, 6144, 1980, 3201, 61440, 143155, \
+       "measured on an H200: torch's device properties say 143155MB") \
+    XX("h100", "NVIDIA H100 80GB HBM3", 9, 0, 132, 5120, 1980, 2619, 51200, 81090, \
+       "torch's device properties as published: 81090MB") \
+    XX("a100-80", "NVIDIA A100-SXM4-80GB", 8, 0, 108, 5120, 1410, 1593, 40960, 81152, \
+       "torch's out-of-memory message as published: 79.25 GiB") \
+    XX("a100-40", "NVIDIA A100-SXM4-40GB", 8, 0, 108, 5120, 1410, 1215, 40960, 40536, \
+       "device properties as published: 40536MB") \
+    XX("l40s", "NVIDIA L40S", 8, 9, 142, 384, 2520, 9001, 98304, 45589, \
+       "torch's device properties as published: 45589MB") \
+    XX("a10g", "NVIDIA A10G", 8, 6, 80, 384, 1710, 6251, 6144, 22587, \
+       "torch's device properties as published: 22587MB") \
+    XX("l4", "NVIDIA L4", 8, 9, 58, 192, 2040, 6251, 49152, 22563, \
+       "torch's out-of-memory message as published: 22.03 GiB") \
+    XX("rtx4090", "NVIDIA GeForce RTX 4090", 8, 9, 128, 384, 2520, 10501, 73728, \
+       24207, "torch's out-of-memory message as published: 23.64 GiB") \
+    XX("rtx3090", "NVIDIA GeForce RTX 3090", 8, 6, 82, 384, 1695, 9751, 6144, 24259, \
+       "torch's device properties as published: 24259MB") \
+    XX("t4", "Tesla T4", 7, 5, 40, 256, 1590, 5001, 4096, 14930, \
+       "torch's device properties as published: 14930MB") \
+    XX("v100", "Tesla V100-SXM2-16GB", 7, 0, 80, 4096, 1530, 877, 6144, 16160, \
        "torch's device properties as published: 16160MB")
 
 /* CUDA C++ Programming Guide, "Technical Specifications per Compute Capability":
  * threads and blocks a multiprocessor, shared memory a multiprocessor, a block
  * (opt-in) and reserved a block, in KiB. */
-#define ML_PHANTOM_CAPABILITIES(XX)                                                 \
-    XX(7, 0, 2048, 32, 96, 96, 0)                                                   \
-    XX(7, 5, 1024, 16, 64, 64, 0)                                                   \
-    XX(8, 0, 2048, 32, 164, 163, 1)                                                 \
-    XX(8, 6, 1536, 16, 100, 99, 1)                                                  \
-    XX(8, 9, 1536, 24, 100, 99, 1)                                                  \
+#define ML_PHANTOM_CAPABILITIES(XX) \
+    XX(7, 0, 2048, 32, 96, 96, 0) \
+    XX(7, 5, 1024, 16, 64, 64, 0) \
+    XX(8, 0, 2048, 32, 164, 163, 1) \
+    XX(8, 6, 1536, 16, 100, 99, 1) \
+    XX(8, 9, 1536, 24, 100, 99, 1) \
     XX(9, 0, 2048, 32, 228, 227, 1)
 
 #endif

@@ -18,12 +18,19 @@ begins_with(const char *name, const char *beginning)
 }
 
 /* The real dlopen searches the directories of the library that called it, which it
- * tells by its return address: so it must be a tail call that ends this function,
- * as compilers make it when they optimise. */
-__attribute__((optimize("O2"), visibility("default"))) void *
-dlopen(const char *name, int mode);
+ * tells by its return address. So it must be reached by a jump: a tail call, which each
+ * compiler is told in its own way to make even where it does not optimise. */
+#ifdef __clang__
+#define TAIL_CALL __attribute__((musttail))
+#define TAIL_CALLS __attribute__((visibility("default")))
+#else
+#define TAIL_CALL
+#define TAIL_CALLS __attribute__((visibility("default"), optimize("O2")))
+#endif
 
-__attribute__((optimize("O2"), visibility("default"))) void *
+TAIL_CALLS void *dlopen(const char *name, int mode);
+
+void *
 dlopen(const char *name, int mode)
 {
     static dlopen_function real;
@@ -31,13 +38,13 @@ dlopen(const char *name, int mode)
     if (real == NULL) {
         real = (dlopen_function)dlsym(RTLD_NEXT, "dlopen");
     }
-    if (name != NULL && (begins_with(name, "libnvrtc.so") ||
-                         begins_with(name, "libcuda.so"))) {
+    if (name != NULL &&
+        (begins_with(name, "libnvrtc.so") || begins_with(name, "libcuda.so"))) {
         name = "libcuda.so.1"; /* this library's SONAME */
         mode |= RTLD_NOLOAD;
     }
     else if (name != NULL && begins_with(name, "libnvidia-ml.so")) {
         name = "libnvidia-ml.so (there is none on the phantom device)";
     }
-    return real(name, mode);
+    TAIL_CALL return real(name, mode);
 }

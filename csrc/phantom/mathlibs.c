@@ -5,18 +5,18 @@
  */
 #include "phantom.h"
 
-#define CREATE(name)                                                                \
-    ML_EXPORT(int, name, (void **made))                                             \
-    {                                                                               \
-        *made = ml_phantom_handle();                                                \
-        return 0;                                                                   \
+#define CREATE(name) \
+    ML_EXPORT(int, name, (void **made)) \
+    { \
+        *made = ml_phantom_handle(); \
+        return 0; \
     }
 
 /* The same name in the four types. */
-#define FOR_TYPES(XX, library, name)                                                \
-    XX(library##S##name)                                                            \
-    XX(library##D##name)                                                            \
-    XX(library##C##name)                                                            \
+#define FOR_TYPES(XX, library, name) \
+    XX(library##S##name) \
+    XX(library##D##name) \
+    XX(library##C##name) \
     XX(library##Z##name)
 
 /* --- cuFFT ------------------------------------------------------------------------------- */
@@ -76,87 +76,87 @@ matrix_elements(int rows, int columns, int *elements)
 }
 
 /* (handle, m, n, ..., answer after `k` further arguments) */
-#define BUFFER_MN_2(name) /* A, lda: getrf and geqrf */                             \
-    ML_EXPORT(int, name,                                                            \
-              (void *handle, int m, int n, void *a, int lda, int *elements))        \
-    {                                                                               \
-        (void)handle, (void)a, (void)lda;                                           \
-        return matrix_elements(m, n, elements);                                     \
+#define BUFFER_MN_2(name) /* A, lda: getrf and geqrf */ \
+    ML_EXPORT(int, name, \
+              (void *handle, int m, int n, void *a, int lda, int *elements)) \
+    { \
+        (void)handle, (void)a, (void)lda; \
+        return matrix_elements(m, n, elements); \
     }
-#define BUFFER_MN(name) /* gesvd */                                                 \
-    ML_EXPORT(int, name, (void *handle, int m, int n, int *elements))               \
-    {                                                                               \
-        (void)handle;                                                               \
-        return matrix_elements(m, n, elements);                                     \
+#define BUFFER_MN(name) /* gesvd */ \
+    ML_EXPORT(int, name, (void *handle, int m, int n, int *elements)) \
+    { \
+        (void)handle; \
+        return matrix_elements(m, n, elements); \
     }
-#define BUFFER_POTRF(name) /* uplo, n, A, lda */                                    \
-    ML_EXPORT(int, name,                                                            \
-              (void *handle, int uplo, int n, void *a, int lda, int *elements))     \
-    {                                                                               \
-        (void)handle, (void)uplo, (void)a, (void)lda;                               \
-        return matrix_elements(n, n, elements);                                     \
+#define BUFFER_POTRF(name) /* uplo, n, A, lda */ \
+    ML_EXPORT(int, name, \
+              (void *handle, int uplo, int n, void *a, int lda, int *elements)) \
+    { \
+        (void)handle, (void)uplo, (void)a, (void)lda; \
+        return matrix_elements(n, n, elements); \
     }
-#define BUFFER_SYTRF(name) /* n, A, lda */                                          \
-    ML_EXPORT(int, name, (void *handle, int n, void *a, int lda, int *elements))    \
-    {                                                                               \
-        (void)handle, (void)a, (void)lda;                                           \
-        return matrix_elements(n, n, elements);                                     \
+#define BUFFER_SYTRF(name) /* n, A, lda */ \
+    ML_EXPORT(int, name, (void *handle, int n, void *a, int lda, int *elements)) \
+    { \
+        (void)handle, (void)a, (void)lda; \
+        return matrix_elements(n, n, elements); \
     }
-#define BUFFER_ORGQR(name) /* m, n, k, A, lda, tau */                               \
-    ML_EXPORT(int, name,                                                            \
-              (void *handle, int m, int n, int k, void *a, int lda, void *tau,      \
-               int *elements))                                                      \
-    {                                                                               \
-        (void)handle, (void)k, (void)a, (void)lda, (void)tau;                       \
-        return matrix_elements(m, n, elements);                                     \
+#define BUFFER_ORGQR(name) /* m, n, k, A, lda, tau */ \
+    ML_EXPORT(int, name, \
+              (void *handle, int m, int n, int k, void *a, int lda, void *tau, \
+               int *elements)) \
+    { \
+        (void)handle, (void)k, (void)a, (void)lda, (void)tau; \
+        return matrix_elements(m, n, elements); \
     }
-#define BUFFER_ORMQR(name) /* side, trans, m, n, k, A, lda, tau, C, ldc */          \
-    ML_EXPORT(int, name,                                                            \
-              (void *handle, int side, int trans, int m, int n, int k, void *a,     \
-               int lda, void *tau, void *c, int ldc, int *elements))                \
-    {                                                                               \
-        (void)handle, (void)side, (void)trans, (void)k, (void)a, (void)lda;         \
-        (void)tau, (void)c, (void)ldc;                                              \
-        return matrix_elements(m, n, elements);                                     \
+#define BUFFER_ORMQR(name) /* side, trans, m, n, k, A, lda, tau, C, ldc */ \
+    ML_EXPORT(int, name, \
+              (void *handle, int side, int trans, int m, int n, int k, void *a, \
+               int lda, void *tau, void *c, int ldc, int *elements)) \
+    { \
+        (void)handle, (void)side, (void)trans, (void)k, (void)a, (void)lda; \
+        (void)tau, (void)c, (void)ldc; \
+        return matrix_elements(m, n, elements); \
     }
-#define BUFFER_SYEVD(name) /* jobz, uplo, n, A, lda, W (and more) */                \
-    ML_EXPORT(int, name,                                                            \
-              (void *handle, int jobz, int uplo, int n, void *a, int lda, void *w,  \
-               int *elements))                                                      \
-    {                                                                               \
-        (void)handle, (void)jobz, (void)uplo, (void)a, (void)lda, (void)w;          \
-        return matrix_elements(n, n, elements);                                     \
+#define BUFFER_SYEVD(name) /* jobz, uplo, n, A, lda, W (and more) */ \
+    ML_EXPORT(int, name, \
+              (void *handle, int jobz, int uplo, int n, void *a, int lda, void *w, \
+               int *elements)) \
+    { \
+        (void)handle, (void)jobz, (void)uplo, (void)a, (void)lda, (void)w; \
+        return matrix_elements(n, n, elements); \
     }
-#define BUFFER_GESVDJ(name) /* jobz, econ, m, n, A, lda, S, U, ldu, V, ldv */       \
-    ML_EXPORT(int, name,                                                            \
-              (void *handle, int jobz, int econ, int m, int n, void *a, int lda,    \
-               void *s, void *u, int ldu, void *v, int ldv, int *elements))         \
-    {                                                                               \
-        (void)handle, (void)jobz, (void)econ, (void)a, (void)lda, (void)s;          \
-        (void)u, (void)ldu, (void)v, (void)ldv;                                     \
-        return matrix_elements(m, n, elements);                                     \
+#define BUFFER_GESVDJ(name) /* jobz, econ, m, n, A, lda, S, U, ldu, V, ldv */ \
+    ML_EXPORT(int, name, \
+              (void *handle, int jobz, int econ, int m, int n, void *a, int lda, \
+               void *s, void *u, int ldu, void *v, int ldv, int *elements)) \
+    { \
+        (void)handle, (void)jobz, (void)econ, (void)a, (void)lda, (void)s; \
+        (void)u, (void)ldu, (void)v, (void)ldv; \
+        return matrix_elements(m, n, elements); \
     }
-#define BUFFER_GESVDJ_BATCHED(name) /* jobz, m, n, A, lda, S, U, ldu, V, ldv */     \
-    ML_EXPORT(int, name,                                                            \
-              (void *handle, int jobz, int m, int n, void *a, int lda, void *s,     \
-               void *u, int ldu, void *v, int ldv, int *elements))                  \
-    {                                                                               \
-        (void)handle, (void)jobz, (void)a, (void)lda, (void)s, (void)u, (void)ldu;  \
-        (void)v, (void)ldv;                                                         \
-        return matrix_elements(m, n, elements);                                     \
+#define BUFFER_GESVDJ_BATCHED(name) /* jobz, m, n, A, lda, S, U, ldu, V, ldv */ \
+    ML_EXPORT(int, name, \
+              (void *handle, int jobz, int m, int n, void *a, int lda, void *s, \
+               void *u, int ldu, void *v, int ldv, int *elements)) \
+    { \
+        (void)handle, (void)jobz, (void)a, (void)lda, (void)s, (void)u, (void)ldu; \
+        (void)v, (void)ldv; \
+        return matrix_elements(m, n, elements); \
     }
 /* jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV */
-#define BUFFER_GESVDA(name)                                                         \
-    ML_EXPORT(int, name,                                                            \
-              (void *handle, int jobz, int rank, int m, int n, void *a, int lda,    \
-               long long stride_a, void *s, long long stride_s, void *u, int ldu,   \
-               long long stride_u, void *v, int ldv, long long stride_v,            \
-               int *elements))                                                      \
-    {                                                                               \
-        (void)handle, (void)jobz, (void)rank, (void)a, (void)lda, (void)stride_a;   \
-        (void)s, (void)stride_s, (void)u, (void)ldu, (void)stride_u, (void)v;       \
-        (void)ldv, (void)stride_v;                                                  \
-        return matrix_elements(m, n, elements);                                     \
+#define BUFFER_GESVDA(name) \
+    ML_EXPORT(int, name, \
+              (void *handle, int jobz, int rank, int m, int n, void *a, int lda, \
+               long long stride_a, void *s, long long stride_s, void *u, int ldu, \
+               long long stride_u, void *v, int ldv, long long stride_v, \
+               int *elements)) \
+    { \
+        (void)handle, (void)jobz, (void)rank, (void)a, (void)lda, (void)stride_a; \
+        (void)s, (void)stride_s, (void)u, (void)ldu, (void)stride_u, (void)v; \
+        (void)ldv, (void)stride_v; \
+        return matrix_elements(m, n, elements); \
     }
 
 FOR_TYPES(BUFFER_MN_2, cusolverDn, getrf_bufferSize)
@@ -177,10 +177,10 @@ BUFFER_ORMQR(cusolverDnCunmqr_bufferSize)
 BUFFER_ORMQR(cusolverDnZunmqr_bufferSize)
 
 /* Eigenvalues of symmetric matrices: syev for the real types, heev for the complex. */
-#define FOR_SYMMETRIC(XX, name)                                                     \
-    XX(cusolverDnSsy##name)                                                         \
-    XX(cusolverDnDsy##name)                                                         \
-    XX(cusolverDnChe##name)                                                         \
+#define FOR_SYMMETRIC(XX, name) \
+    XX(cusolverDnSsy##name) \
+    XX(cusolverDnDsy##name) \
+    XX(cusolverDnChe##name) \
     XX(cusolverDnZhe##name)
 
 FOR_SYMMETRIC(BUFFER_SYEVD, evd_bufferSize)
@@ -294,15 +294,15 @@ ML_SUCCEED(cusparseSDDMM)
 ML_SUCCEED(cusparseSDDMM_preprocess)
 
 /* Rule: a product of a sparse and a dense operand works in place. */
-#define BUFFER_PRODUCT(name)                                                        \
-    ML_EXPORT(int, name,                                                            \
-              (void *handle, int op_a, int op_b, void *alpha, void *a, void *b,     \
-               void *beta, void *c, int type, int algorithm, size_t *bytes))        \
-    {                                                                               \
-        (void)handle, (void)op_a, (void)op_b, (void)alpha, (void)a, (void)b;        \
-        (void)beta, (void)c, (void)type, (void)algorithm;                           \
-        *bytes = 0;                                                                 \
-        return 0;                                                                   \
+#define BUFFER_PRODUCT(name) \
+    ML_EXPORT(int, name, \
+              (void *handle, int op_a, int op_b, void *alpha, void *a, void *b, \
+               void *beta, void *c, int type, int algorithm, size_t *bytes)) \
+    { \
+        (void)handle, (void)op_a, (void)op_b, (void)alpha, (void)a, (void)b; \
+        (void)beta, (void)c, (void)type, (void)algorithm; \
+        *bytes = 0; \
+        return 0; \
     }
 
 BUFFER_PRODUCT(cusparseSpMM_bufferSize)
@@ -327,10 +327,15 @@ ML_EXPORT(const char *, cusparseGetErrorString, (int status))
 
 /* There is nothing to trace: each call fails as on a device that CUPTI does not
  * support, which torch's profiler reports and goes on. */
-enum { CUPTI_ERROR_NOT_SUPPORTED = 27 };
+enum {
+    CUPTI_ERROR_NOT_SUPPORTED = 27
+};
 
-#define REFUSE(name)                                                                \
-    ML_EXPORT(int, name, (void)) { return CUPTI_ERROR_NOT_SUPPORTED; }
+#define REFUSE(name) \
+    ML_EXPORT(int, name, (void)) \
+    { \
+        return CUPTI_ERROR_NOT_SUPPORTED; \
+    }
 
 REFUSE(cuptiActivityDisable)
 REFUSE(cuptiActivityEnable)

@@ -133,7 +133,7 @@ ML_EXPORT(ml_cuda_error, cudaFree, (void *pointer))
     return ml_phantom_error(ml_phantom_free(pointer));
 }
 
-ML_EXPORT(ml_cuda_error, cudaMemGetInfo, (size_t *available, size_t *total))
+ML_EXPORT(ml_cuda_error, cudaMemGetInfo, (size_t * available, size_t *total))
 {
     *total = ml_phantom_configure()->total_bytes;
     *available = *total - ml_phantom_used(ml_phantom_device());
@@ -306,8 +306,8 @@ ML_EXPORT(ml_cuda_error, cudaMemcpyPeerAsync,
 }
 
 ML_EXPORT(ml_cuda_error, cudaMemcpy2DAsync,
-          (char *to, size_t to_pitch, const char *from, size_t from_pitch,
-           size_t width, size_t height))
+          (char *to, size_t to_pitch, const char *from, size_t from_pitch, size_t width,
+           size_t height))
 {
     for (size_t row = 0; row < height; row++) {
         ml_phantom_copy(to + row * to_pitch, from + row * from_pitch, width);
@@ -316,10 +316,10 @@ ML_EXPORT(ml_cuda_error, cudaMemcpy2DAsync,
 }
 
 /* Memory is shared with no other process. */
-#define UNSUPPORTED(name)                                                           \
-    ML_EXPORT(ml_cuda_error, name, (void))                                          \
-    {                                                                               \
-        return ml_phantom_error(ML_CUDA_ErrorNotSupported);                         \
+#define UNSUPPORTED(name) \
+    ML_EXPORT(ml_cuda_error, name, (void)) \
+    { \
+        return ml_phantom_error(ML_CUDA_ErrorNotSupported); \
     }
 
 UNSUPPORTED(cudaIpcGetMemHandle)

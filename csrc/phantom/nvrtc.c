@@ -21,18 +21,18 @@ ML_EXPORT(const char *, nvrtcGetErrorString, (int error))
 }
 
 /* PTX, machine code and log are one empty string each. */
-#define TEXT(get_size, get)                                                         \
-    ML_EXPORT(int, get_size, (void *program, size_t *bytes))                        \
-    {                                                                               \
-        (void)program;                                                              \
-        *bytes = 1;                                                                 \
-        return 0;                                                                   \
-    }                                                                               \
-    ML_EXPORT(int, get, (void *program, char *text))                                \
-    {                                                                               \
-        (void)program;                                                              \
-        *text = '\0';                                                               \
-        return 0;                                                                   \
+#define TEXT(get_size, get) \
+    ML_EXPORT(int, get_size, (void *program, size_t *bytes)) \
+    { \
+        (void)program; \
+        *bytes = 1; \
+        return 0; \
+    } \
+    ML_EXPORT(int, get, (void *program, char *text)) \
+    { \
+        (void)program; \
+        *text = '\0'; \
+        return 0; \
     }
 
 TEXT(nvrtcGetPTXSize, nvrtcGetPTX)

@@ -24,13 +24,16 @@
 #define ML_PHANTOM_GRANULE (2 * ML_MIB)
 
 /* Declares and begins the definition of a function that programs may call. */
-#define ML_EXPORT(type, name, arguments)                                            \
-    __attribute__((visibility("default"))) type name arguments;                     \
+#define ML_EXPORT(type, name, arguments) \
+    __attribute__((visibility("default"))) type name arguments; \
     type name arguments
 
 /* A call that does nothing on the phantom and reports success. */
-#define ML_SUCCEED(name)                                                            \
-    ML_EXPORT(int, name, (void)) { return 0; }
+#define ML_SUCCEED(name) \
+    ML_EXPORT(int, name, (void)) \
+    { \
+        return 0; \
+    }
 
 typedef struct {
     const char *name;      /* as given to --gpu */

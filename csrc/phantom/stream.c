@@ -351,7 +351,7 @@ ML_EXPORT(ml_cuda_error, cudaGraphInstantiateWithFlags, (void **executable))
     return ML_CUDA_Success;
 }
 
-ML_EXPORT(ml_cuda_error, cudaGraphDestroy, (graph *ended))
+ML_EXPORT(ml_cuda_error, cudaGraphDestroy, (graph * ended))
 {
     free(ended);
     return ML_CUDA_Success;

@@ -7,7 +7,10 @@
  */
 #include "phantom.h"
 
-#define XX(name)                                                                    \
-    __attribute__((weak, visibility("default"))) void name(void);                   \
-    void name(void) { ml_phantom_unanswered(#name); }
+#define XX(name) \
+    __attribute__((weak, visibility("default"))) void name(void); \
+    void name(void) \
+    { \
+        ml_phantom_unanswered(#name); \
+    }
 #include "symbols.def"
