@@ -148,67 +148,104 @@ const memlabBands = (() => {
     return samples;
   }
 
-  /* Fills PIXELS, column after column from the top (WIDTH columns of HEIGHT), with the
-   * stacked bands.  LOOK: fill and edge (a colour an allocation), rest, background. */
+  /* The drawn allocations that are live, oldest first, with the bytes below each.  What
+   * ends leaves a gap of no bytes, so that the others keep their places, unless it is on
+   * top, where most come and go. */
+  function createPile(allocs) {
+    const pile = { count: 0, gaps: 0, ids: new Int32Array(64),
+                   bytes: new Float64Array(64), below: new Float64Array(65),
+                   place: new Int32Array(allocs.count) };
+
+    pile.append = (id) => {
+      if (pile.count === pile.ids.length) {
+        for (const key of ["ids", "bytes", "below"]) {
+          const grown = new pile[key].constructor(pile[key].length * 2 + 1);
+          grown.set(pile[key]);
+          pile[key] = grown;
+        }
+      }
+      pile.ids[pile.count] = id;
+      pile.bytes[pile.count] = allocs.bytes[id];
+      pile.place[id] = pile.count;
+      pile.count += 1;
+      return pile.count - 1;
+    };
+
+    pile.remove = (id) => {
+      const place = pile.place[id];
+      pile.bytes[place] = 0;
+      pile.ids[place] = -1;
+      pile.gaps += 1;
+      while (pile.count > 0 && pile.ids[pile.count - 1] < 0) {
+        pile.count -= 1;
+        pile.gaps -= 1;
+      }
+      return Math.min(place, pile.count);
+    };
+
+    pile.compact = () => {
+      const ids = Array.from(pile.ids.subarray(0, pile.count)).filter((id) => id >= 0);
+      pile.count = 0;
+      pile.gaps = 0;
+      ids.forEach(pile.append);
+    };
+    return pile;
+  }
+
+  /* Fills PIXELS, column after column from the top (as many columns as SAMPLES, of
+   * HEIGHT), with the stacked bands.  LOOK: fill and edge (a colour an allocation), rest,
+   * background.  A column differs from the one before only above the lowest band that
+   * came or went, so only that part is drawn anew. */
   function raster(device, selection, samples, view, height, look, pixels) {
-    const { allocs, totals, events } = device;
+    const { allocs, totals } = device;
     const { drawn, at, id } = selection;
-    const END = allocs.count;
-    const next = new Int32Array(END + 1);
-    const prev = new Int32Array(END + 1);
-    next[END] = END;
-    prev[END] = END;
     const width = samples.length;
     const scale = height / (view.y1 - view.y0);
     const edges = (samples[width - 1] - samples[0]) / width < EDGE_DENSITY;
-    const append = (i) => {
-      const last = prev[END];
-      next[last] = i;
-      prev[i] = last;
-      next[i] = END;
-      prev[END] = i;
-    };
-    const remove = (i) => {
-      next[prev[i]] = next[i];
-      prev[next[i]] = prev[i];
-    };
+    const pile = createPile(allocs);
     const first = samples[0];
     for (let i = 0; i < allocs.count && allocs.start[i] <= first; i++) {
       if (drawn[i] === 1 && allocs.end[i] > first) {
-        append(i);
+        pile.append(i);
       }
     }
     let op = 0;
     while (op < at.length && at[op] <= first) {
       op += 1;
     }
+    const rowOf = (bytes) => height - Math.round((bytes - view.y0) * scale);
+    let same = 0; /* places below this are as in the column before */
     for (let c = 0; c < width; c++) {
       const event = samples[c];
       const base = c * height;
       const before = c > 0 ? samples[c - 1] : event;
-      if (c > 0 && event === before && !(edges && c > 1 && samples[c - 2] !== event)) {
+      for (; op < at.length && at[op] <= event; op++) {
+        same = Math.min(same, id[op] >= 0 ? pile.append(id[op]) : pile.remove(~id[op]));
+      }
+      if (pile.gaps > GROUP && pile.gaps > pile.count / 2) {
+        pile.compact();
+        same = 0;
+      }
+      if (c > 0) {
         pixels.copyWithin(base, base - height, base);
-        continue;
       }
-      while (op < at.length && at[op] <= event) {
-        if (id[op] >= 0) {
-          append(id[op]);
-        }
-        else {
-          remove(~id[op]);
-        }
-        op += 1;
-      }
-      pixels.fill(look.background, base, base + height);
-      let below = -view.y0;
-      let bottom = height - Math.round(below * scale);
-      for (let i = next[END]; i !== END && bottom > 0; i = next[i]) {
-        below += allocs.bytes[i];
-        const top = height - Math.round(below * scale);
+      let bottom = same === 0 ? height - Math.round(-view.y0 * scale)
+        : rowOf(pile.below[same]);
+      pixels.fill(look.background, base, base + Math.max(0, Math.min(height, bottom)));
+      let place = same;
+      let fresh = -1; /* lowest place drawn as an edge, to be drawn again next */
+      for (; place < pile.count && bottom > 0; place++) {
+        const below = pile.below[place] + pile.bytes[place];
+        pile.below[place + 1] = below;
+        const top = rowOf(below);
         if (top < bottom && top < height) {
+          const i = pile.ids[place];
           const from = base + Math.max(0, top);
           const to = base + Math.min(height, bottom);
           const started = edges && c > 0 && allocs.start[i] > before;
+          if (started && fresh < 0) {
+            fresh = place;
+          }
           const color = started ? look.edge[i] : look.fill[i];
           for (let p = from; p < to; p++) {
             pixels[p] = color;
@@ -219,8 +256,8 @@ const memlabBands = (() => {
         }
         bottom = top;
       }
-      const active = events.count > 0 ? totals.active[event] : 0;
-      const top = height - Math.round((active - view.y0) * scale);
+      same = fresh >= 0 ? fresh : place;
+      const top = rowOf(totals.active[event]);
       if (bottom > 0 && top < bottom && top < height) {
         pixels.fill(look.rest, base + Math.max(0, top), base + Math.min(height, bottom));
       }

@@ -380,6 +380,83 @@ test("less detail keeps the height and lumps the small ones on top", () => {
   }
 });
 
+/* What a column shows, told plainly: every live drawn allocation from the bottom. */
+function plainColumn(device, drawn, event, before, view, height, edges) {
+  const column = new Array(height).fill(0);
+  const row = (bytes) => height - Math.round((bytes - view.y0) * height
+    / (view.y1 - view.y0));
+  let below = 0;
+  const paintBand = (bytes, fill, edge) => {
+    const [from, to] = [row(below + bytes), row(below)];
+    for (let r = Math.max(0, from); r < Math.min(height, to); r++) {
+      column[r] = r === from && to - from >= 5 ? edge : fill;
+    }
+    below += bytes;
+  };
+  for (const i of memlabModel.liveAt(device.allocs, event)) {
+    if (drawn[i] === 1) {
+      const started = edges && device.allocs.start[i] > before;
+      paintBand(device.allocs.bytes[i], started ? 1000 + i : 2000 + i, 1000 + i);
+    }
+  }
+  const rest = device.totals.active[event] - below;
+  const rows = [row(below + rest), row(below)];
+  column.fill(9, Math.max(0, rows[0]), Math.max(0, Math.min(height, rows[1])));
+  return column;
+}
+
+test("drawing only what changed gives the same picture", () => {
+  let seed = 7;
+  const random = (n) => {
+    seed = (seed * 1103515245 + 12345) % 2147483648;
+    return Math.floor(seed / 2147483648 * n);
+  };
+  for (let round = 0; round < 60; round++) {
+    const live = [];
+    const events = [];
+    const deltas = [];
+    for (let e = 0; e < 400; e++) {
+      if (live.length < 5 || random(20) < (round % 2 === 0 ? 11 : 9)) {
+        const bytes = 1 + random(random(10) === 0 ? 500 : 20);
+        live.push([1000 + e, bytes]);
+        events.push(["alloc", 1000 + e, bytes, bytes]);
+        deltas.push([bytes, 0]);
+      }
+      else {
+        const at = random(3) === 0 ? random(live.length) : live.length - 1;
+        const [[addr, bytes]] = live.splice(at, 1);
+        events.push(["free_completed", addr, bytes, bytes]);
+        deltas.push([-bytes, 0]);
+      }
+    }
+    const blocks = live.map(([addr, bytes]) => [addr, bytes, 1]);
+    const { devices: [device] } = memlabModel.build(recording({
+      events, deltas, segments: [[0, 10000, 0]], blocks }));
+    const { sizeOrder, select, axisOf, peakIndex, sampleColumns, raster } = memlabBands;
+    const selection = select(device, sizeOrder(device.allocs), 20 + random(200));
+    const view = { y0: random(3) * 50, y1: 300 + random(3000) };
+    const [width, height] = [16 + random(900), 40 + random(60)];
+    const x0 = random(300);
+    const x1 = x0 + 20 + random(380 - x0);
+    const samples = sampleColumns(axisOf(device, "events"),
+                                  peakIndex(device.totals.active), 400, x0, x1, width);
+    const ids = Array.from({ length: device.allocs.count }, (_, i) => i);
+    const look = { fill: ids.map((i) => 2000 + i), edge: ids.map((i) => 1000 + i),
+                   rest: 9, background: 0 };
+    const pixels = new Uint32Array(width * height);
+    raster(device, selection, samples, view, height, look, pixels);
+    const edges = (samples[width - 1] - samples[0]) / width < 0.5;
+    for (let c = 0; c < width; c++) {
+      const before = c > 0 ? samples[c - 1] : samples[0];
+      assert.deepEqual(
+        Array.from(pixels.subarray(c * height, (c + 1) * height)),
+        plainColumn(device, selection.drawn, samples[c], before, view, height,
+                    edges && c > 0),
+        `round ${round}, column ${c}`);
+    }
+  }
+});
+
 test("a range of heights that starts above zero cuts the picture", () => {
   const { device } = little();
   const columns = paint(device, 4, { y0: 2048, y1: 6144 });
