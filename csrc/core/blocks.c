@@ -55,6 +55,7 @@ ml_blocks_clear(ml_blocks *blocks)
     blocks->node_count = 0;
     blocks->span_end = 1;
     blocks->span_unused = 0;
+    blocks->span_root = 0;
     blocks->bucket_count = FIRST_BUCKETS;
     blocks->bucket_mask = FIRST_BUCKETS - 1;
     memset(blocks->buckets, 0, FIRST_BUCKETS * sizeof(blocks->buckets[0]));
@@ -113,19 +114,37 @@ unhash_block(ml_blocks *blocks, uint32_t index)
 }
 
 uint32_t
+ml_blocks_span_at_most(const ml_blocks *blocks, uint64_t addr)
+{
+    uint32_t found = 0;
+    uint32_t index = blocks->span_root;
+    while (index != 0) {
+        const ml_span *span = &blocks->spans[index];
+        found = span->addr <= addr ? index : found;
+        index = span->addr <= addr ? span->right : span->left;
+    }
+    return found;
+}
+
+uint32_t
+ml_blocks_span_above(const ml_blocks *blocks, uint64_t addr)
+{
+    uint32_t found = 0;
+    uint32_t index = blocks->span_root;
+    while (index != 0) {
+        const ml_span *span = &blocks->spans[index];
+        found = span->addr > addr ? index : found;
+        index = span->addr > addr ? span->left : span->right;
+    }
+    return found;
+}
+
+uint32_t
 ml_blocks_span_holding(const ml_blocks *blocks, uint64_t addr)
 {
-    uint32_t head = ml_blocks_find(blocks, addr);
-    if (head != 0 && blocks->nodes[head].prev == 0) {
-        return blocks->nodes[head].segment;
-    }
-    for (uint32_t i = 1; i < blocks->span_end; i++) {
-        const ml_span *span = &blocks->spans[i];
-        if (span->used && addr >= span->addr && addr - span->addr < span->total) {
-            return i;
-        }
-    }
-    return 0;
+    uint32_t index = ml_blocks_span_at_most(blocks, addr);
+    const ml_span *span = &blocks->spans[index];
+    return index != 0 && addr - span->addr < span->total ? index : 0;
 }
 
 uint32_t
@@ -223,10 +242,67 @@ add_slot(ml_blocks *blocks)
     return index;
 }
 
+/* The treap keeps parents above children in this order, as good as a random one. */
+static uint32_t
+rank_of(uint32_t index)
+{
+    return index * UINT32_C(0x9e3779b1);
+}
+
+static void
+link_span(ml_blocks *blocks, uint32_t index)
+{
+    ml_span *spans = blocks->spans;
+    uint64_t addr = spans[index].addr;
+    uint32_t *link = &blocks->span_root;
+    while (*link != 0 && rank_of(*link) > rank_of(index)) {
+        link = spans[*link].addr < addr ? &spans[*link].right : &spans[*link].left;
+    }
+    uint32_t rest = *link;
+    *link = index;
+    uint32_t *low = &spans[index].left;
+    uint32_t *high = &spans[index].right;
+    while (rest != 0) {
+        uint32_t **side = spans[rest].addr < addr ? &low : &high;
+        **side = rest;
+        *side = side == &low ? &spans[rest].right : &spans[rest].left;
+        rest = **side;
+    }
+    *low = 0;
+    *high = 0;
+}
+
+static void
+unlink_span(ml_blocks *blocks, uint32_t index)
+{
+    ml_span *spans = blocks->spans;
+    uint64_t addr = spans[index].addr;
+    uint32_t *link = &blocks->span_root;
+    while (*link != index) {
+        link = spans[*link].addr < addr ? &spans[*link].right : &spans[*link].left;
+    }
+    uint32_t left = spans[index].left;
+    uint32_t right = spans[index].right;
+    while (left != 0 && right != 0) {
+        if (rank_of(left) > rank_of(right)) {
+            *link = left;
+            link = &spans[left].right;
+            left = *link;
+        }
+        else {
+            *link = right;
+            link = &spans[right].left;
+            right = *link;
+        }
+    }
+    *link = left != 0 ? left : right;
+}
+
 /* Forgets the slot alone, neither its blocks nor its bytes. */
 static void
 drop_slot(ml_blocks *blocks, uint32_t index)
 {
+    unlink_span(blocks, index);
     blocks->spans[index].used = 0;
     blocks->spans[index].head = blocks->span_unused;
     blocks->span_unused = index;
@@ -246,6 +322,7 @@ ml_blocks_add_span(ml_blocks *blocks, const ml_span *like)
     span->head = head;
     span->tail = head;
     span->used = 1;
+    link_span(blocks, index);
     blocks->nodes[head].segment = index;
     blocks->totals.reserved += span->total;
     return index;
@@ -443,6 +520,9 @@ remove_block(ml_blocks *blocks, uint32_t span_index, uint32_t index)
         rest->addr = gone_end;
         rest->total = end - gone_end;
         rest->head = gone.next;
+        if (rest_index != span_index) {
+            link_span(blocks, rest_index);
+        }
         blocks->nodes[gone.next].prev = 0;
         blocks->nodes[gone.next].segment = rest_index;
         blocks->nodes[rest->tail].segment = rest_index;
@@ -479,22 +559,23 @@ ml_cleared
 ml_blocks_clear_range(ml_blocks *blocks, uint64_t low, uint64_t high)
 {
     ml_cleared cleared = {0, 0, false};
-    uint32_t end = blocks->span_end;
-    for (uint32_t i = 1; i < end; i++) {
-        const ml_span *span = &blocks->spans[i];
-        if (!span->used || span->addr >= high || span->addr + span->total <= low) {
-            continue;
-        }
+    uint32_t index = ml_blocks_span_holding(blocks, low);
+    if (index == 0) {
+        index = ml_blocks_span_above(blocks, low);
+    }
+    while (index != 0 && blocks->spans[index].addr < high) {
+        const ml_span *span = &blocks->spans[index];
         uint64_t from = span->addr > low ? span->addr : low;
         uint64_t to = span->addr + span->total;
         to = to < high ? to : high;
         cleared.bytes += to - from;
         if (span->expandable) {
-            unmap(blocks, i, from, to, &cleared);
+            unmap(blocks, index, from, to, &cleared);
         }
         else {
-            cleared.in_use += ml_blocks_drop_span(blocks, i);
+            cleared.in_use += ml_blocks_drop_span(blocks, index);
         }
+        index = ml_blocks_span_above(blocks, from);
     }
     return cleared;
 }

@@ -6,7 +6,8 @@
  *
  * Blocks are fixed-size nodes in reserved address space, known by index (0 is none).
  * Three structures run through them: the doubly linked list of a segment's blocks in
- * address order, a hash by start address, and the list of unused nodes.
+ * address order, a hash by start address, and the list of unused nodes.  Segments are in
+ * a treap by address.
  *
  * The hash is a linear one: each insertion may split one bucket, so that it grows in
  * place, a step at a time, and never stops an allocation for a rehash of everything.
@@ -51,6 +52,8 @@ typedef struct ml_span {
     uint64_t pool[2];
     uint32_t head; /* first block; in an unused slot the next unused slot */
     uint32_t tail;
+    uint32_t left; /* in the tree by address */
+    uint32_t right;
     uint32_t stack;
     uint8_t used;
     uint8_t small;
@@ -76,6 +79,7 @@ typedef struct ml_blocks {
     uint32_t node_count;
     uint32_t span_end;
     uint32_t span_unused;
+    uint32_t span_root; /* of the tree by address */
     uint32_t bucket_count;
     uint32_t bucket_mask; /* 2^n - 1, of the buckets when the current round is done */
     ml_totals totals;     /* bytes */
@@ -112,8 +116,11 @@ ml_blocks_find(const ml_blocks *blocks, uint64_t addr)
     return index;
 }
 
-/* The segment or block whose bytes hold ADDR; 0 for none.  In constant
- * time only for the start of a segment. */
+/* The last segment that starts at ADDR or below it, and the first above; 0 for none. */
+uint32_t ml_blocks_span_at_most(const ml_blocks *blocks, uint64_t addr);
+uint32_t ml_blocks_span_above(const ml_blocks *blocks, uint64_t addr);
+/* The segment or block whose bytes hold ADDR; 0 for none.  The latter looks through a
+ * segment. */
 uint32_t ml_blocks_span_holding(const ml_blocks *blocks, uint64_t addr);
 uint32_t ml_blocks_holding(const ml_blocks *blocks, uint64_t addr);
 

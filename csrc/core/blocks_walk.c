@@ -180,6 +180,9 @@ check_span(const ml_blocks *blocks, uint32_t index, sums *total)
         tail->segment != index) {
         return "the ends of a segment are not its own";
     }
+    if (ml_blocks_span_at_most(blocks, span->addr) != index) {
+        return "a segment is not found by its address";
+    }
     uint64_t addr = span->addr;
     uint32_t prev = 0;
     for (uint32_t i = span->head; i != 0; i = blocks->nodes[i].next) {

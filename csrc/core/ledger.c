@@ -23,7 +23,6 @@ struct ml_ledger {
     uint64_t inconsistencies;
     uint64_t full;
     uint32_t seed_rest; /* free block that holds what is yet to seed of a segment */
-    uint64_t seed_end;  /* no segment seeded so far reaches beyond */
 
     /* What other threads read.  Written by the one writer between two increments of
      * `sequence`; `reset` is set by any thread and cleared by the writer. */
@@ -201,12 +200,9 @@ make_block(ml_ledger *ledger, const ml_event *event, uint64_t bytes, int *proble
         *problem = ML_LEDGER_ALLOC_UNKNOWN;
     }
     /* What is known better stays as it is. */
-    for (uint32_t i = 1; i < blocks->span_end; i++) {
-        const ml_span *span = &blocks->spans[i];
-        if (span->used && span->addr > event->addr &&
-            span->addr - event->addr < bytes) {
-            bytes = span->addr - event->addr;
-        }
+    uint32_t above = ml_blocks_span_above(blocks, event->addr);
+    if (above != 0 && blocks->spans[above].addr - event->addr < bytes) {
+        bytes = blocks->spans[above].addr - event->addr;
     }
     ml_span made_up = {.addr = event->addr,
                        .total = bytes,
@@ -328,15 +324,12 @@ apply_segment_new(ml_ledger *ledger, const ml_event *event)
         return ML_LEDGER_TABLE_FULL;
     }
     if (like.expandable) {
-        uint32_t left = 0;
-        uint32_t right = 0;
-        for (uint32_t i = 1; i < blocks->span_end; i++) {
-            const ml_span *span = &blocks->spans[i];
-            if (span->used && same_owner(span, &like)) {
-                left = span->addr + span->total == event->addr ? i : left;
-                right = span->addr == end ? i : right;
-            }
-        }
+        uint32_t right = ml_blocks_span_above(blocks, event->addr);
+        uint32_t left =
+            event->addr == 0 ? 0 : ml_blocks_span_holding(blocks, event->addr - 1);
+        right = blocks->spans[right].addr == end ? right : 0;
+        right = right != 0 && same_owner(&blocks->spans[right], &like) ? right : 0;
+        left = left != 0 && same_owner(&blocks->spans[left], &like) ? left : 0;
         if (right != 0) {
             ml_blocks_join_spans(blocks, added, right);
         }
@@ -454,7 +447,6 @@ ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules)
     ledger->inconsistencies = 0;
     ledger->full = 0;
     ledger->seed_rest = 0;
-    ledger->seed_end = 0;
     if (rules != NULL) {
         ledger->rules = *rules;
     }
@@ -477,19 +469,16 @@ seed_span(ml_ledger *ledger, const ml_span *like)
         return ML_EINVALID;
     }
     uint64_t end = like->addr + like->total;
-    /* In address order, as they mostly come, there is nothing to look through. */
-    for (uint32_t i = 1; like->addr < ledger->seed_end && i < blocks->span_end; i++) {
-        const ml_span *span = &blocks->spans[i];
-        if (span->used && span->addr < end && like->addr < span->addr + span->total) {
-            return ML_EINVALID;
-        }
+    uint32_t before = ml_blocks_span_at_most(blocks, end - 1);
+    const ml_span *span = &blocks->spans[before];
+    if (before != 0 && span->addr + span->total > like->addr) {
+        return ML_EINVALID;
     }
     uint32_t index = ml_blocks_add_span(blocks, like);
     if (index == 0) {
         return ML_EFULL;
     }
     ledger->seed_rest = blocks->spans[index].head;
-    ledger->seed_end = end > ledger->seed_end ? end : ledger->seed_end;
     raise_peaks(ledger);
     publish(ledger, false);
     return 0;

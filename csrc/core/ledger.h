@@ -89,8 +89,11 @@ int ml_ledger_seed_stray(ml_ledger *ledger, const ml_block *block);
  * with ML_EVENT_BLOCK_KNOWN, block_bytes is believed instead of the rules.  Returns an
  * enum ml_ledger_problem, 0 where the event fits.
  *
- * Constant time, but that events of segments look at every segment, and events that do
- * not fit may look at every block of one. */
+ * Constant time; for events of segments logarithmic in their number, and events that do
+ * not fit may look at every block of one.
+ *
+ * Not seen: whether a memory pool forbids splitting (torch.cuda.MemPool(no_split=True)).
+ * The bytes of such a pool are reported too low. */
 int ml_ledger_apply(ml_ledger *ledger, ml_event *event);
 
 /* For the thread that applies events.  _current is borrowed and follows the ledger. */
