@@ -175,6 +175,7 @@ class Allocator:
         self.blocks = {}  # start -> [size, in use]
         self.starts = {}  # end -> start
         self.plain = []  # starts of segments that are not expandable, sorted
+        self.sizes = {}  # of those segments, by start
         self.allocated = self.active = self.reserved = 0
 
     def rounded(self, size):
@@ -203,8 +204,6 @@ class Allocator:
         at = bisect.bisect_right(self.plain, address) - 1
         return at >= 0 and address < self.plain[at] + self.sizes[self.plain[at]]
 
-    sizes = {}
-
     def release(self, start, size):
         left = self.starts.get(start)
         if left is not None and not self.blocks[left][1] and not self.is_edge(start):
@@ -220,7 +219,7 @@ class Allocator:
         action, size, addr = event["action"], event["size"], event.get("addr")
         if action == "segment_alloc":
             bisect.insort(self.plain, addr)
-            self.sizes = {**self.sizes, addr: size}
+            self.sizes[addr] = size
             self.put(addr, size, False)
             self.reserved += size
         elif action == "segment_free":
