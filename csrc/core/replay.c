@@ -1,12 +1,13 @@
 /* A replay of one device.  See replay.h.
  *
- * Undoing goes backwards over the events with two sets: the mapped ranges and the blocks
- * in use.  A completed free puts a block back whose size may be unknown; it is inferred
- * at the end, when its neighbours are known.  A rest of up to 1 MiB behind a block of the
- * large pool is its slack, because no free block as small as that can be there.  Behind
- * a larger rest the block may still have slack; then what is allocated next in that rest
- * shows where the block ends, because free neighbours are always merged: every
- * allocation is at the start of a free block, so the block in use before it ends there. */
+ * Undoing goes backwards over the events with two sets: the segments, in a ledger of
+ * their own that is told the opposite of each event, and the blocks in use.  A completed
+ * free puts a block back whose size may be unknown; it is inferred at the end, when its
+ * neighbours are known.  A rest of up to 1 MiB behind a block of the large pool is its
+ * slack, because no free block as small as that can be there.  Behind a larger rest the
+ * block may still have slack; then what is allocated next in that rest shows where the
+ * block ends, because free neighbours are always merged: every allocation is at the
+ * start of a free block, so the block in use before it ends there. */
 #include "replay.h"
 
 #include <string.h>
@@ -15,11 +16,6 @@
 
 /* A request above max_split_size takes a free block whole if the rest is below this. */
 #define MAX_NON_SPLIT_ROUNDING (UINT64_C(20) << 20)
-
-typedef struct range {
-    ml_segment segment; /* addr, total, stream, pool, stack, small, expandable */
-    bool pool_known;
-} range;
 
 struct ml_replay {
     const ml_device_trace *trace; /* borrowed */
@@ -32,7 +28,7 @@ struct ml_replay {
     uint64_t mismatched_addresses;
 
     /* Before the first event; owned, each sorted by address. */
-    range *ranges;
+    ml_segment *ranges;
     size_t range_count;
     size_t range_capacity;
     ml_block *blocks;
@@ -45,9 +41,7 @@ struct ml_replay {
 /* Of a block whose size is inferred but which cannot be larger. */
 #define INFERRED UINT64_MAX
 
-/* ---- Mapped ranges ---- */
-
-/* The first range that ends after ADDR. */
+/* The first mapped range that ends after ADDR. */
 static size_t
 find_range(const ml_replay *replay, uint64_t addr)
 {
@@ -55,7 +49,7 @@ find_range(const ml_replay *replay, uint64_t addr)
     size_t high = replay->range_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        const ml_segment *segment = &replay->ranges[middle].segment;
+        const ml_segment *segment = &replay->ranges[middle];
         if (segment->addr + segment->total <= addr) {
             low = middle + 1;
         }
@@ -64,127 +58,6 @@ find_range(const ml_replay *replay, uint64_t addr)
         }
     }
     return low;
-}
-
-static int
-insert_range(ml_replay *replay, size_t at, const range *added)
-{
-    void *items = replay->ranges;
-    int error = ml_grow(&items, &replay->range_capacity, replay->range_count + 1,
-                        sizeof(range));
-    if (error < 0) {
-        return error;
-    }
-    replay->ranges = items;
-    memmove(&replay->ranges[at + 1], &replay->ranges[at],
-            (replay->range_count - at) * sizeof(range));
-    replay->ranges[at] = *added;
-    replay->range_count++;
-    return 0;
-}
-
-static void
-remove_range(ml_replay *replay, size_t at)
-{
-    replay->range_count--;
-    memmove(&replay->ranges[at], &replay->ranges[at + 1],
-            (replay->range_count - at) * sizeof(range));
-}
-
-static bool
-touch(const range *left, const range *right)
-{
-    const ml_segment *a = &left->segment;
-    const ml_segment *b = &right->segment;
-    if (!a->expandable || !b->expandable || a->addr + a->total != b->addr ||
-        a->small != b->small || a->stream != b->stream) {
-        return false;
-    }
-    return !left->pool_known || !right->pool_known ||
-           (a->pool[0] == b->pool[0] && a->pool[1] == b->pool[1]);
-}
-
-/* Range AT swallows the one after it. */
-static void
-join_ranges(ml_replay *replay, size_t at)
-{
-    range *left = &replay->ranges[at];
-    const range *right = &replay->ranges[at + 1];
-    left->segment.total += right->segment.total;
-    if (!left->pool_known) {
-        left->segment.pool[0] = right->segment.pool[0];
-        left->segment.pool[1] = right->segment.pool[1];
-        left->pool_known = right->pool_known;
-    }
-    remove_range(replay, at + 1);
-}
-
-/* Undoes SEGMENT_FREE or SEGMENT_UNMAP. */
-static int
-add_range(ml_replay *replay, const ml_event *event)
-{
-    if (event->size == 0 || event->addr > UINT64_MAX - event->size) {
-        return 0;
-    }
-    size_t at = find_range(replay, event->addr);
-    if (at < replay->range_count &&
-        replay->ranges[at].segment.addr < event->addr + event->size) {
-        return 0; /* already there: the two do not agree, and the end is believed */
-    }
-    range added = {.segment = {.addr = event->addr,
-                               .total = event->size,
-                               .stream = event->stream,
-                               .pool = {event->pool[0], event->pool[1]},
-                               .stack = event->origin_stack,
-                               .small = event->size <= ML_SMALL_SEGMENT_BYTES,
-                               .expandable = event->action == ML_ACTION_SEGMENT_UNMAP},
-                   .pool_known = (event->flags & ML_EVENT_POOL_KNOWN) != 0};
-    int error = insert_range(replay, at, &added);
-    if (error < 0) {
-        return error;
-    }
-    if (at + 1 < replay->range_count &&
-        touch(&replay->ranges[at], &replay->ranges[at + 1])) {
-        join_ranges(replay, at);
-    }
-    if (at > 0 && touch(&replay->ranges[at - 1], &replay->ranges[at])) {
-        join_ranges(replay, at - 1);
-    }
-    return 0;
-}
-
-/* Undoes SEGMENT_ALLOC or SEGMENT_MAP. */
-static int
-subtract_range(ml_replay *replay, const ml_event *event)
-{
-    uint64_t low = event->addr;
-    uint64_t high = event->addr + event->size;
-    if (event->size == 0 || high < low) {
-        return 0;
-    }
-    size_t at = find_range(replay, low);
-    while (at < replay->range_count && replay->ranges[at].segment.addr < high) {
-        ml_segment *segment = &replay->ranges[at].segment;
-        uint64_t end = segment->addr + segment->total;
-        if (end > high) {
-            range rest = replay->ranges[at];
-            rest.segment.addr = high;
-            rest.segment.total = end - high;
-            int error = insert_range(replay, at + 1, &rest);
-            if (error < 0) {
-                return error;
-            }
-            segment = &replay->ranges[at].segment;
-        }
-        if (segment->addr < low) {
-            segment->total = low - segment->addr;
-            at++;
-        }
-        else {
-            remove_range(replay, at);
-        }
-    }
-    return 0;
 }
 
 /* ---- Undoing ---- */
@@ -206,8 +79,19 @@ revive(ml_blocks *live, const ml_event *event, uint8_t state)
     return 0;
 }
 
+/* What was released was there before, and the other way round. */
 static int
-undo_event(ml_replay *replay, ml_blocks *live, const ml_event *event)
+undo_segment(ml_ledger *past, const ml_event *event, enum ml_action inverse)
+{
+    ml_event undone = *event;
+    undone.action = (uint8_t)inverse;
+    undone.stack = event->origin_stack;
+    int problem = ml_ledger_apply(past, &undone);
+    return problem == ML_LEDGER_TABLE_FULL ? ML_ENOMEM : 0;
+}
+
+static int
+undo_event(ml_ledger *past, ml_blocks *live, const ml_event *event)
 {
     uint32_t index;
     switch (event->action) {
@@ -228,25 +112,25 @@ undo_event(ml_replay *replay, ml_blocks *live, const ml_event *event)
         live->nodes[index].state = ML_BLOCK_ALLOCATED;
         return 0;
     case ML_ACTION_SEGMENT_ALLOC:
+        return undo_segment(past, event, ML_ACTION_SEGMENT_FREE);
     case ML_ACTION_SEGMENT_MAP:
-        return subtract_range(replay, event);
+        return undo_segment(past, event, ML_ACTION_SEGMENT_UNMAP);
     case ML_ACTION_SEGMENT_FREE:
+        return undo_segment(past, event, ML_ACTION_SEGMENT_ALLOC);
     case ML_ACTION_SEGMENT_UNMAP:
-        return add_range(replay, event);
+        return undo_segment(past, event, ML_ACTION_SEGMENT_MAP);
     default:
         return 0;
     }
 }
 
 static int
-load_end(ml_replay *replay, ml_blocks *live)
+load_end(const ml_replay *replay, ml_ledger *past, ml_blocks *live)
 {
     const ml_device_trace *trace = replay->trace;
     for (size_t i = 0; i < trace->segment_count; i++) {
-        range whole = {.segment = trace->segments[i], .pool_known = true};
-        int error = insert_range(replay, replay->range_count, &whole);
-        if (error < 0) {
-            return error;
+        if (ml_ledger_seed_segment(past, &trace->segments[i]) == ML_EFULL) {
+            return ML_ENOMEM;
         }
     }
     for (size_t i = 0; i < trace->block_count; i++) {
@@ -269,8 +153,32 @@ load_end(ml_replay *replay, ml_blocks *live)
 static int
 keep_segment(void *context, const ml_segment *segment)
 {
+    ml_replay *replay = context;
+    void *items = replay->ranges;
+    int error = ml_grow(&items, &replay->range_capacity, replay->range_count + 1,
+                        sizeof(ml_segment));
+    if (error < 0) {
+        return error;
+    }
+    replay->ranges = items;
+    replay->ranges[replay->range_count++] = *segment;
+    return 0;
+}
+
+static int
+skip_segment(void *context, const ml_segment *segment)
+{
     (void)context;
     (void)segment;
+    return 0;
+}
+
+static int
+skip_block(void *context, const ml_block *block, uint64_t birth)
+{
+    (void)context;
+    (void)block;
+    (void)birth;
     return 0;
 }
 
@@ -299,10 +207,10 @@ infer_size(ml_replay *replay, size_t i)
     block->size = tight;
     size_t at = find_range(replay, block->addr);
     if (!replay->rules.has_segments || at == replay->range_count ||
-        replay->ranges[at].segment.addr > block->addr) {
+        replay->ranges[at].addr > block->addr) {
         return;
     }
-    const ml_segment *segment = &replay->ranges[at].segment;
+    const ml_segment *segment = &replay->ranges[at];
     uint64_t end = segment->addr + segment->total;
     if (i + 1 < replay->block_count && replay->blocks[i + 1].addr < end) {
         end = replay->blocks[i + 1].addr;
@@ -410,26 +318,42 @@ settle_sizes(ml_replay *replay)
 }
 
 static int
+undo_all(ml_replay *replay, ml_ledger *past, ml_blocks *live)
+{
+    const ml_device_trace *trace = replay->trace;
+    int error = load_end(replay, past, live);
+    for (size_t i = trace->event_count; i > 0 && error == 0; i--) {
+        error = undo_event(past, live, &trace->events[i - 1]);
+    }
+    if (error == 0) {
+        ml_ledger_visitor visitor = {replay, keep_segment, skip_block};
+        error = ml_ledger_visit(past, &visitor);
+    }
+    if (error == 0) {
+        ml_ledger_visitor visitor = {replay, skip_segment, keep_block};
+        error = ml_blocks_visit(live, false, &visitor);
+    }
+    return error == 0 ? infer_sizes(replay) : error;
+}
+
+static int
 undo(ml_replay *replay)
 {
     const ml_device_trace *trace = replay->trace;
+    ml_ledger *past;
     ml_blocks live;
-    int error = ml_blocks_init(&live, trace->block_count + trace->event_count + 1);
+    /* Unmapping the middle of a run makes two of it. */
+    int error = ml_ledger_new(&past, &replay->rules,
+                              trace->segment_count + 2 * trace->event_count + 2);
     if (error < 0) {
         return error;
     }
-    error = load_end(replay, &live);
-    for (size_t i = trace->event_count; i > 0 && error == 0; i--) {
-        error = undo_event(replay, &live, &trace->events[i - 1]);
-    }
+    error = ml_blocks_init(&live, trace->block_count + trace->event_count + 1);
     if (error == 0) {
-        ml_ledger_visitor visitor = {replay, keep_segment, keep_block};
-        error = ml_blocks_visit(&live, false, &visitor);
+        error = undo_all(replay, past, &live);
+        ml_blocks_fini(&live);
     }
-    if (error == 0) {
-        error = infer_sizes(replay);
-    }
-    ml_blocks_fini(&live);
+    ml_ledger_free(past);
     return error;
 }
 
@@ -450,7 +374,7 @@ ml_replay_rewind(ml_replay *replay)
         uint64_t low = UINT64_MAX;
         uint64_t high = 0;
         if (i < range_count) {
-            const ml_segment *segment = &replay->ranges[i].segment;
+            const ml_segment *segment = &replay->ranges[i];
             low = segment->addr;
             high = segment->addr + segment->total;
         }
@@ -461,8 +385,7 @@ ml_replay_rewind(ml_replay *replay)
             }
         }
         if (i < range_count) {
-            int error =
-                ml_ledger_seed_segment(replay->ledger, &replay->ranges[i].segment);
+            int error = ml_ledger_seed_segment(replay->ledger, &replay->ranges[i]);
             if (error == ML_EFULL) {
                 return ML_ENOMEM;
             }
