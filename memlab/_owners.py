@@ -1,7 +1,6 @@
 """Tells a recording who owns device memory: through optimizers' steps, and by a look at
 the program's modules and optimizers whenever a recording is read."""
 
-import gc
 import sys
 import warnings
 import weakref
@@ -45,7 +44,7 @@ class Owners:
     def scan(self) -> None:
         """Tags what modules and optimizers own at this moment."""
         if "torch" in sys.modules:
-            self._guarded(self._tag, gc.get_objects())
+            self._guarded(self._tag, None)
 
     def _on_step(self, optimizer, args, kwargs):
         self._guarded(self._tag, [optimizer])

@@ -242,21 +242,54 @@ ml_owners_tag(PyObject *module, PyObject *args)
     return PyLong_FromLong(to.count);
 }
 
+static bool
+is_owner(PyObject *object, PyObject *module_type, PyObject *optimizer_type)
+{
+    return is_instance(object, module_type) || is_instance(object, optimizer_type);
+}
+
+/* The modules and optimizers among all objects of the interpreter; a new list.
+ *
+ * The list of all objects must be gone before any Python code runs: it refers to tuples
+ * that other threads are still filling, and CPython raises SystemError in a thread whose
+ * unfinished tuple someone else refers to. */
+static PyObject *
+find_owners(PyObject *module_type, PyObject *optimizer_type)
+{
+    PyObject *found = PyList_New(0);
+    PyObject *gc = PyImport_ImportModule("gc");
+    PyObject *all = gc != NULL ? PyObject_CallMethod(gc, "get_objects", NULL) : NULL;
+    bool failed = found == NULL || all == NULL || !PyList_Check(all);
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(all); i++) {
+        PyObject *object = PyList_GET_ITEM(all, i);
+        failed = is_owner(object, module_type, optimizer_type) &&
+                 PyList_Append(found, object) < 0;
+    }
+    Py_XDECREF(all);
+    Py_XDECREF(gc);
+    if (failed) {
+        Py_CLEAR(found);
+    }
+    return found;
+}
+
 const char ml_owners_scan_doc[] =
     "tag_owners($module, snapshot, tensor_type, module_type, optimizer_type, objects, "
     "/)\n"
     "--\n\n"
-    "Tags what the modules and optimizers among objects (a list) own now.\n\n"
-    "Objects of other types are passed over without running any code of theirs. "
-    "Returns\n"
-    "the number of tensors tagged.";
+    "Tags what the modules and optimizers among objects own now.\n\n"
+    "objects is a list, or None for all objects of the interpreter. Objects of other "
+    "types\n"
+    "are passed over without running any code of theirs. Returns the number of "
+    "tensors\n"
+    "tagged.";
 
 PyObject *
 ml_owners_scan(PyObject *module, PyObject *args)
 {
     PyObject *snapshot, *tensor_type, *module_type, *optimizer_type, *objects;
-    if (!PyArg_ParseTuple(args, "OOOOO!:tag_owners", &snapshot, &tensor_type,
-                          &module_type, &optimizer_type, &PyList_Type, &objects)) {
+    if (!PyArg_ParseTuple(args, "OOOOO:tag_owners", &snapshot, &tensor_type,
+                          &module_type, &optimizer_type, &objects)) {
         return NULL;
     }
     if (!PyType_Check(module_type) || !PyType_Check(optimizer_type)) {
@@ -264,25 +297,28 @@ ml_owners_scan(PyObject *module, PyObject *args)
                         "the module and optimizer types must be types");
         return NULL;
     }
+    PyObject *owners;
+    if (objects == Py_None) {
+        owners = find_owners(module_type, optimizer_type);
+    }
+    else {
+        owners = PySequence_List(objects);
+    }
     tagging to;
-    if (!begin_tagging(module, snapshot, tensor_type, &to)) {
+    if (owners == NULL || !begin_tagging(module, snapshot, tensor_type, &to)) {
+        Py_XDECREF(owners);
         return NULL;
     }
-    for (Py_ssize_t i = 0; to.shared != NULL && i < PyList_GET_SIZE(objects); i++) {
-        PyObject *object = PyList_GET_ITEM(objects, i);
-        bool is_module = is_instance(object, module_type);
-        if (!is_module && !is_instance(object, optimizer_type)) {
-            continue;
-        }
-        Py_INCREF(object);
-        if (is_module) {
+    for (Py_ssize_t i = 0; to.shared != NULL && i < PyList_GET_SIZE(owners); i++) {
+        PyObject *object = PyList_GET_ITEM(owners, i);
+        if (is_instance(object, module_type)) {
             tag_module(&to, object);
         }
-        else {
+        else if (is_instance(object, optimizer_type)) {
             tag_optimizer(&to, object);
         }
-        Py_DECREF(object);
     }
     ml_shared_window_drop(to.shared);
+    Py_DECREF(owners);
     return PyLong_FromLong(to.count);
 }
