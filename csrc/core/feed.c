@@ -102,6 +102,12 @@ ml_feed_catch_up(ml_device_log *log)
     if (atomic_load_explicit(&log->state, memory_order_acquire) != ML_LOG_SEEDED) {
         return;
     }
+    if (ml_lane_passed(&log->lane, log->seed)) {
+        /* The events that lead from the seed to now are gone: whoever seeds finds the
+         * log off and does it again. */
+        atomic_store_explicit(&log->state, ML_LOG_OFF, memory_order_release);
+        return;
+    }
     ml_event *record;
     ml_lane_mark mark = log->seed;
     while ((record = ml_lane_next(&log->lane, &mark)) != NULL) {
@@ -113,6 +119,7 @@ ml_feed_catch_up(ml_device_log *log)
 static void
 record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record)
 {
+    ml_feed_catch_up(log);
     int state = atomic_load_explicit(&log->state, memory_order_acquire);
     if (state == ML_LOG_OFF) {
         return;
@@ -120,10 +127,6 @@ record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record)
     /* The events of one free are captured one by one: the second may come much later,
      * from whatever call finds that the other streams are done with the block. */
     capture(feed, record);
-    if (state == ML_LOG_SEEDED) {
-        ml_feed_catch_up(log);
-        state = ML_LOG_LIVE;
-    }
     if (state == ML_LOG_LIVE) {
         apply(log, record);
         raise_window_peaks(feed, log);

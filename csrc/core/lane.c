@@ -155,6 +155,23 @@ ml_lane_end(const ml_lane *lane)
     return mark;
 }
 
+bool
+ml_lane_passed(const ml_lane *lane, ml_lane_mark mark)
+{
+    ml_ring *newest = atomic_load_explicit(&lane->newest, memory_order_acquire);
+    for (ml_ring *ring = newest; ring != NULL; ring = ring->older) {
+        uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+        uint64_t from = ring == mark.ring ? mark.index : 0;
+        if (head > from + ring->capacity) {
+            return true;
+        }
+        if (ring == mark.ring) {
+            break;
+        }
+    }
+    return false;
+}
+
 ml_event *
 ml_lane_next(ml_lane *lane, ml_lane_mark *mark)
 {

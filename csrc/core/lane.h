@@ -8,6 +8,7 @@
 #define ML_LANE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "memlab.h"
 #include "region.h"
@@ -37,6 +38,9 @@ int ml_lane_push(ml_lane *lane, const ml_event *event);
 int ml_lane_push_shared(ml_lane *lane, const ml_event *event);
 
 ml_lane_mark ml_lane_end(const ml_lane *lane);
+
+/* Single writer only: whether events since MARK have been overwritten. */
+bool ml_lane_passed(const ml_lane *lane, ml_lane_mark mark);
 
 /* Single writer only: the record at *MARK in place, and *MARK moved behind it; NULL at
  * the end.  For records not yet seen by ml_lane_copy. */

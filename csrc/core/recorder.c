@@ -12,6 +12,10 @@
 
 #define SOURCE_MAX 8
 
+/* Walks until the ledgers have caught up with threads that allocate meanwhile; the second
+ * is enough but for a thread that was held up for thousands of events. */
+#define BEGIN_ATTEMPTS 16
+
 /* A thread on the cpu source keeps at most this many events: 64 lanes of them are
  * 16 GiB of address space. */
 #define SHARED_LANE_MAXIMUM (UINT64_C(1) << 22)
@@ -218,7 +222,8 @@ typedef struct begin_walk {
     ml_walk base;
     ml_window *window;
     int seeding; /* the device whose segments arrive now; -1: not wanted */
-    bool seed[ML_DEVICE_MAX];
+    bool begun[ML_DEVICE_MAX]; /* the window has its mark on the device's lane */
+    bool seed[ML_DEVICE_MAX];  /* this walk seeds the device's ledger */
     ml_allocator_rules rules[ML_DEVICE_MAX];
 } begin_walk;
 
@@ -235,9 +240,14 @@ begin_arrive(ml_walk *base, int device)
     }
     ml_feed_catch_up(log);
     ml_window *window = walk->window;
+    bool off = atomic_load(&log->state) == ML_LOG_OFF;
+    if (walk->begun[device] && !off) {
+        return;
+    }
+    walk->begun[device] = true;
     window->marks[device] = ml_lane_end(&log->lane);
     window->event_base[device] = atomic_load(&log->events);
-    if (atomic_load(&log->state) == ML_LOG_OFF) {
+    if (off) {
         /* Only now has a writer of an earlier recording surely left the ledger. */
         ml_ledger_clear(log->ledger, &walk->rules[device]);
         walk->seed[device] = true;
@@ -306,6 +316,32 @@ prepare_log(ml_feed *feed, int device, uint64_t capacity, ml_allocator_rules *ru
                       : 0;
 }
 
+/* One walk that marks, and seeds what is off; true in *AGAIN where another has to follow,
+ * because other threads went on allocating meanwhile. */
+static int
+begin_devices(begin_walk *walk, int devices, bool *again)
+{
+    ml_feed *feed = walk->window->feed;
+    ml_walk_visitor visitor = {
+        .context = walk, .segment = begin_segment, .block = begin_block};
+    walk->seeding = -1;
+    memset(walk->seed, 0, sizeof(walk->seed));
+    int result = run_walk(feed, &walk->base, &visitor);
+    *again = false;
+    for (int device = 0; device < devices; device++) {
+        ml_device_log *log = &feed->logs[device];
+        if (walk->seed[device]) {
+            log->window_peak[walk->window->slot] = *ml_ledger_current(log->ledger);
+            ml_ledger_reset_peaks(log->ledger);
+            atomic_store_explicit(&log->state, ML_LOG_SEEDED, memory_order_release);
+            ml_lane_mark end = ml_lane_end(&log->lane);
+            *again |= end.ring != log->seed.ring || end.index != log->seed.index;
+        }
+        *again |= atomic_load(&log->state) == ML_LOG_OFF;
+    }
+    return result;
+}
+
 static int
 begin_ordered(ml_window *window)
 {
@@ -316,8 +352,7 @@ begin_ordered(ml_window *window)
                                 devices, ML_DEVICE_MAX);
     }
     begin_walk walk = {.base = {.arrive = begin_arrive, .silent = true},
-                       .window = window,
-                       .seeding = -1};
+                       .window = window};
     for (int device = 0; device < devices; device++) {
         int result = prepare_log(feed, device, window->options.max_entries,
                                  &walk.rules[device]);
@@ -325,36 +360,20 @@ begin_ordered(ml_window *window)
             return result;
         }
     }
-    ml_walk_visitor visitor = {
-        .context = &walk, .segment = begin_segment, .block = begin_block};
     atomic_store(&feed->enabled, 1);
-    int result = run_walk(feed, &walk.base, &visitor);
-    bool late = false;
-    for (int device = 0; device < devices; device++) {
-        ml_device_log *log = &feed->logs[device];
-        if (walk.seed[device]) {
-            log->window_peak[window->slot] = *ml_ledger_current(log->ledger);
-            ml_ledger_reset_peaks(log->ledger);
-            atomic_store_explicit(&log->state, ML_LOG_SEEDED, memory_order_release);
-            ml_lane_mark end = ml_lane_end(&log->lane);
-            late |= end.ring != log->seed.ring || end.index != log->seed.index;
+    bool again = true;
+    for (int attempt = 0; attempt < BEGIN_ATTEMPTS && again; attempt++) {
+        int result = begin_devices(&walk, devices, &again);
+        if (result < 0) {
+            return result;
         }
     }
-    if (result == 0 && late) {
-        /* Another thread allocated while the ledgers were seeded: come back under the
-         * devices' locks, so that they are up to date before anyone reads them. */
-        ml_walk_visitor nobody = {0};
-        begin_walk again = walk;
-        memset(again.seed, 0, sizeof(again.seed));
-        ml_lane_mark marks[ML_DEVICE_MAX];
-        uint64_t bases[ML_DEVICE_MAX];
-        memcpy(marks, window->marks, sizeof(marks));
-        memcpy(bases, window->event_base, sizeof(bases));
-        result = run_walk(feed, &again.base, &nobody);
-        memcpy(window->marks, marks, sizeof(marks));
-        memcpy(window->event_base, bases, sizeof(bases));
+    if (again) {
+        return ml_recorder_fail(ML_ESTATE,
+                                "other threads allocate faster than their memory can be "
+                                "read; record with more max_entries");
     }
-    return result < 0 ? result : 0;
+    return 0;
 }
 
 static int
