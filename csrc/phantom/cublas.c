@@ -71,9 +71,40 @@ FOR_TYPES(ML_SUCCEED, trmm_v2)
 FOR_TYPES(ML_SUCCEED, trsm_v2)
 FOR_TYPES(ML_SUCCEED, trsmBatched)
 FOR_TYPES(ML_SUCCEED, getrfBatched)
-FOR_TYPES(ML_SUCCEED, getrsBatched)
-FOR_TYPES(ML_SUCCEED, geqrfBatched)
-FOR_TYPES(ML_SUCCEED, gelsBatched)
+/* These report on the host whether their arguments made sense. */
+#define GEQRF_BATCHED(name) \
+    ML_EXPORT(int, name, \
+              (void *handle, int m, int n, void *a, int lda, void *tau, int *info)) \
+    { \
+        (void)handle, (void)m, (void)n, (void)a, (void)lda, (void)tau; \
+        *info = 0; \
+        return 0; \
+    }
+#define GETRS_BATCHED(name) \
+    ML_EXPORT(int, name, \
+              (void *handle, int trans, int n, int nrhs, void *a, int lda, \
+               void *pivots, void *b, int ldb, int *info)) \
+    { \
+        (void)handle, (void)trans, (void)n, (void)nrhs, (void)a, (void)lda; \
+        (void)pivots, (void)b, (void)ldb; \
+        *info = 0; \
+        return 0; \
+    }
+#define GELS_BATCHED(name) \
+    ML_EXPORT(int, name, \
+              (void *handle, int trans, int m, int n, int nrhs, void *a, int lda, \
+               void *c, int ldc, int *info)) \
+    { \
+        (void)handle, (void)trans, (void)m, (void)n, (void)nrhs, (void)a, (void)lda; \
+        (void)c, (void)ldc; \
+        *info = 0; \
+        return 0; \
+    }
+
+FOR_TYPES(GEQRF_BATCHED, geqrfBatched)
+FOR_TYPES(GETRS_BATCHED, getrsBatched)
+FOR_TYPES(GELS_BATCHED, gelsBatched)
+
 ML_SUCCEED(cublasSdot_v2)
 ML_SUCCEED(cublasDdot_v2)
 ML_SUCCEED(cublasCdotu_v2)

@@ -133,23 +133,20 @@ arena_region(arena *grown, size_t bytes, size_t alignment)
         grown->regions = regions;
         grown->capacity = capacity;
     }
-    /* Region i - 1 lies below the gap, region i above it. The first region of all
-     * goes to the arena's upper end; no gap is left above the topmost. */
-    uintptr_t start = 0;
-    size_t i = grown->count;
-    if (grown->count == 0) {
-        start = grown->base + ARENA_BYTES - bytes;
-    }
-    while (start == 0 && --i > 0) {
+    /* Region i - 1 lies below the gap, region i or the arena's end above it. */
+    uintptr_t start = 0, end = grown->base + ARENA_BYTES;
+    size_t i;
+    for (i = grown->count; i > 0; i--) {
         const region *below = &grown->regions[i - 1];
-        uintptr_t bottom = below->start + below->bytes;
 
-        if (grown->regions[i].start - bottom > bytes) {
-            start = grown->regions[i].start - bytes;
+        if (end - (below->start + below->bytes) > bytes) {
+            start = end - bytes;
+            break;
         }
+        end = below->start;
     }
-    if (start == 0 && grown->regions[0].start - grown->base > bytes) {
-        start = grown->regions[0].start - bytes;
+    if (start == 0 && end - grown->base > bytes) {
+        start = end - bytes;
     }
     start = start / alignment * alignment;
     if (start < grown->base ||

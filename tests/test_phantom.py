@@ -1,0 +1,503 @@
+"""The phantom device: programs of a CUDA build of torch run unchanged, without a GPU.
+
+Every program runs on the phantom, on a machine with a GPU too.  What a real H200 said
+is in tests/data/h200_peaks.json and h200_cudamalloc.json.
+"""
+
+import functools
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memlab import phantom
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "tests" / "data"
+PROGRAMS = ROOT / "tests" / "programs"
+MIB = 1 << 20
+
+
+@functools.cache
+def why_not():
+    """Why no program can run on the phantom here, or None."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        return "the phantom device needs Linux on x86-64"
+    if not phantom.available():
+        return f"{phantom.LIBRARY} is not built"
+    return None
+
+
+@functools.cache
+def why_no_torch():
+    """Why torch cannot use the phantom here, or None."""
+    if why_not() or importlib.util.find_spec("torch") is None:
+        return why_not() or "torch is not installed"
+    import torch
+
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is not a CUDA build"
+    return None
+
+
+needs_library = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+needs_torch = pytest.mark.skipif(why_no_torch() is not None, reason=str(why_no_torch()))
+
+
+def run(program, quiet=True, env=None, arguments=(), **options):
+    """Runs Python source, or a file, on the phantom; the CompletedProcess."""
+    variables = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("CUDA_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF", "LD_PRELOAD")
+    }
+    variables.update(phantom.environment(**options))
+    variables["MEMLAB_PHANTOM_QUIET"] = "1" if quiet else "0"
+    variables.update(env or {})
+    source = [str(program)] if isinstance(program, Path) else ["-c", program]
+    return subprocess.run(
+        [sys.executable, *source, *arguments],
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def output(program, **options):
+    """What a program that must succeed prints."""
+    done = run(program, **options)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout.strip()
+
+
+# --- Features of torch ---------------------------------------------------------------
+
+FEATURES = re.findall(r"^@feature\ndef (\w+)", (PROGRAMS / "features.py").read_text(), re.M)
+
+
+@functools.cache
+def feature_errors():
+    lines = output(PROGRAMS / "features.py").splitlines()
+    return dict(json.loads(line) for line in lines)
+
+
+@needs_torch
+@pytest.mark.parametrize("name", FEATURES)
+def test_feature_runs(name):
+    assert feature_errors()[name] is None
+
+
+# --- What a program sees of the device -----------------------------------------------
+
+
+@needs_torch
+@pytest.mark.parametrize("gpu", ["a100-40", "t4"])
+def test_properties_are_those_of_the_table(gpu):
+    known = phantom.gpus()[gpu]
+    name, major, minor, processors, total = output(
+        "import torch; p = torch.cuda.get_device_properties(0);"
+        "print(p.name, p.major, p.minor, p.multi_processor_count,"
+        " torch.cuda.mem_get_info()[1], sep='|')",
+        gpu=gpu,
+    ).split("|")
+    assert name == known.full_name
+    assert f"{major}.{minor}" == known.capability
+    assert int(processors) == known.multiprocessors
+    assert int(total) == known.total_bytes
+
+
+@needs_torch
+def test_out_of_memory_is_torchs_own_error():
+    message = output(
+        """
+import torch
+kept = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+try:
+    torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError as error:
+    print(error)
+torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
+""",
+        memory="2GiB",
+    )
+    assert "Tried to allocate 1024.00 MiB" in message
+    assert "total capacity of 2.00 GiB" in message
+
+
+@needs_torch
+def test_two_devices_are_kept_apart():
+    used = output(
+        """
+import torch
+assert torch.cuda.device_count() == 2
+first = torch.randn(1 << 20, device="cuda:0")
+second = first.to("cuda:1")
+torch.nn.Linear(8, 8).to("cuda:1")(torch.randn(2, 8, device="cuda:1")).sum().backward()
+assert second.device.index == 1 and second.cpu().shape == first.shape
+torch.empty(100 << 20, dtype=torch.uint8, device="cuda:1")
+free = [torch.cuda.mem_get_info(i)[0] for i in (0, 1)]
+reserved = [torch.cuda.memory_reserved(i) for i in (0, 1)]
+print(free[0] - free[1] == reserved[1] - reserved[0] > 0)
+""",
+        devices=2,
+    )
+    assert used == "True"
+
+
+@needs_torch
+@pytest.mark.parametrize("visible, count", [("1", 1), ("0,1", 2), ("", 0), ("1,7,0", 1)])
+def test_cuda_visible_devices(visible, count):
+    program = "import torch; print(torch.cuda.device_count())"
+    env = {"CUDA_VISIBLE_DEVICES": visible}
+    assert output(program, devices=2, env=env) == str(count)
+
+
+@needs_torch
+def test_expandable_segments_grow_in_place():
+    program = """
+import torch
+kept = [torch.empty(30 << 20, dtype=torch.uint8, device="cuda") for _ in range(3)]
+segments = torch.cuda.memory_snapshot()
+assert all(segment["is_expandable"] for segment in segments)
+assert len(segments) == 1
+print(torch.cuda.memory_reserved())
+del kept
+torch.cuda.empty_cache()
+print(torch.cuda.memory_reserved())
+"""
+    env = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    # Three times 30 MiB in granules of 20 MiB, without a gap: 100 MiB.
+    assert output(program, env=env).split() == [str(100 * MIB), "0"]
+
+
+@needs_torch
+def test_cuda_malloc_async_backend():
+    program = """
+import torch
+kept = torch.empty(3000, dtype=torch.uint8, device="cuda")
+print(torch.cuda.memory_allocated())
+try:
+    torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError:
+    print("out of memory")
+"""
+    env = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+    assert output(program, env=env).split("\n")[:2] == ["3072", "out of memory"]
+
+
+@needs_torch
+@pytest.mark.parametrize("backed", [True, False])
+def test_copies_carry_data_where_memory_is_backed(backed):
+    program = """
+import ctypes, torch
+runtime = ctypes.CDLL(None)
+data = torch.arange(5000, dtype=torch.int32)
+device = data.to("cuda")
+again = torch.empty_like(device)
+again.copy_(device)
+there = torch.equal(again.cpu(), data)
+address = ctypes.c_void_p(again.data_ptr())
+assert runtime.cudaMemset(address, 1, ctypes.c_size_t(8)) == 0
+print(there, again.cpu()[:3].tolist())
+"""
+    # Two integers of bytes that are all 1, then the third of the range.
+    expected = "True [16843009, 16843009, 2]" if backed else "False [0, 0, 0]"
+    assert output(program, backed=backed) == expected
+
+
+@needs_torch
+def test_banner_is_shown_once_and_can_be_hushed():
+    program = "import torch; torch.ones(3, device='cuda'); torch.cuda.device_count()"
+    loud = run(program, quiet=False, gpu="l4")
+    assert loud.stderr.count("results are not computed") == 1
+    assert "NVIDIA L4" in loud.stderr
+    assert run(program, quiet=True).stderr == ""
+
+
+# --- Symbols -------------------------------------------------------------------------
+
+
+def exported():
+    table = subprocess.run(
+        ["nm", "-D", "--defined-only", phantom.LIBRARY],
+        check=True, capture_output=True, text=True,
+    ).stdout
+    return {line.split()[-1] for line in table.splitlines()}
+
+
+@needs_library
+def test_every_listed_symbol_is_there():
+    listing = (ROOT / "csrc" / "phantom" / "symbols.def").read_text()
+    listed = set(re.findall(r"^XX\((\w+)\)$", listing, re.M))
+    assert len(listed) > 700
+    assert listed - exported() == set()
+
+
+@needs_torch
+def test_every_symbol_that_this_torch_wants_is_there():
+    torch_folder = Path(importlib.util.find_spec("torch").origin).parent
+    collected = subprocess.run(
+        [sys.executable, ROOT / "csrc" / "phantom" / "collect_symbols.py", torch_folder],
+        check=True, capture_output=True, text=True,
+    ).stdout
+    wanted = set(re.findall(r"^XX\((\w+)\)$", collected, re.M))
+    assert len(wanted) > 500
+    assert wanted - exported() == set()
+
+
+@needs_library
+@pytest.mark.parametrize("symbol", ["ncclAllReduce", "cuMulticastCreate"])
+def test_unanswered_symbol_ends_the_program_with_its_name(symbol):
+    done = run(f"import ctypes; ctypes.CDLL(None).{symbol}()")
+    assert done.returncode == -signal.SIGABRT
+    assert f"{symbol} is not answered by the phantom device" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@needs_torch
+def test_cuda_abi_is_that_of_the_headers(tmp_path):
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    packages = Path(importlib.util.find_spec("torch").origin).parent.parent
+    triton = packages / "triton" / "backends" / "nvidia" / "include"
+    toolkits = [triton, *packages.glob("nvidia/*/include")]
+    toolkits = [folder for folder in toolkits if (folder / "cuda_runtime_api.h").exists()]
+    if not toolkits or not (triton / "crt").exists():
+        pytest.skip("neither triton nor a wheel of NVIDIA's brought CUDA's headers")
+    for toolkit in toolkits:
+        checked = subprocess.run(
+            [compiler, "-std=c11", "-fsyntax-only", f"-I{ROOT / 'csrc' / 'phantom'}",
+             f"-I{toolkit}", f"-I{triton}", ROOT / "tests" / "helpers" / "cuda_abi.c"],
+            capture_output=True, text=True,
+        )
+        assert checked.returncode == 0, f"{toolkit}\n{checked.stderr}"
+
+
+# --- Where cudaMalloc places memory --------------------------------------------------
+
+
+class Placement:
+    """The driver's rule in Python, apart from the C: sizes and addresses in 2 MiB."""
+
+    UNIT = 16  # a region's size is a multiple of 32 MiB
+
+    def __init__(self):
+        self.regions = {}  # start: [size, serial, {address: size}]
+        self.serial = 0
+        self.end = None  # of the highest region that there was
+
+    def holes(self, start):
+        size, _, taken = self.regions[start]
+        end = start
+        for address in sorted(taken):
+            if address > end:
+                yield address - end, end
+            end = address + taken[address]
+        if start + size > end:
+            yield start + size - end, end
+
+    def predict(self, size):
+        """Where `size` goes; None while there is no region to start from."""
+        newest = sorted(self.regions, key=lambda start: -self.regions[start][1])
+        for start in newest:
+            fitting = sorted(hole for hole in self.holes(start) if hole[0] >= size)
+            if fitting:
+                return fitting[0][1]
+        room = -(-size // self.UNIT) * self.UNIT
+        if self.end is None:
+            return None
+        above = self.end
+        for below in sorted(self.regions, reverse=True):
+            if above - (below + self.regions[below][0]) > room:
+                break
+            above = below
+        return above - room
+
+    def take(self, address, size):
+        for start, (room, _, taken) in self.regions.items():
+            if start <= address < start + room:
+                taken[address] = size
+                return
+        self.serial += 1
+        room = -(-size // self.UNIT) * self.UNIT
+        self.regions[address] = [room, self.serial, {address: size}]
+        if self.end is None:
+            self.end = address + room
+
+    def free(self, address):
+        start = max(start for start in self.regions if start <= address)
+        del self.regions[start][2][address]
+        if not self.regions[start][2]:
+            del self.regions[start]
+
+
+def test_placement_rule_is_that_of_an_h200():
+    calls = json.loads((DATA / "h200_cudamalloc.json").read_text())["calls"]
+    rule, addresses, wrong = Placement(), [], []
+    for number, call in enumerate(calls):
+        if len(call) == 1:
+            rule.free(addresses[call[0]])
+            continue
+        address, size = call
+        if rule.predict(size) not in (None, address):
+            wrong.append(number)
+        rule.take(address, size)
+        addresses.append(address)
+    assert len(addresses) > 1500
+    assert wrong == []
+
+
+@needs_library
+def test_library_places_memory_by_the_rule():
+    seed = 20
+    generator = random.Random(seed)
+    script, live = [], 0
+    for _ in range(1500):
+        if live and generator.random() < 0.45:
+            script.append([-1, generator.randrange(live)])
+            live -= 1
+        else:
+            script.append([generator.choice([1, 1, 2, 5, 10, 10, 15, 16, 17, 33, 100]), 0])
+            live += 1
+    program = f"""
+import ctypes, json
+library = ctypes.CDLL({str(phantom.LIBRARY)!r})
+live = []
+for size, which in json.loads({json.dumps(script)!r}):
+    if size < 0:
+        assert library.cudaFree(ctypes.c_void_p(live.pop(which))) == 0
+    else:
+        got = ctypes.c_void_p()
+        assert library.cudaMalloc(ctypes.byref(got), ctypes.c_size_t(size << 21)) == 0
+        live.append(got.value)
+        print(got.value >> 21)
+"""
+    got = iter(int(line) for line in output(program).split())
+    rule, live = Placement(), []
+    for size, which in script:
+        if size < 0:
+            rule.free(live.pop(which))
+            continue
+        address = next(got)
+        expected = rule.predict(size)
+        assert expected in (None, address), f"seed {seed}, after {len(live)} allocations"
+        rule.take(address, size)
+        live.append(address)
+
+
+# --- Peaks against an H200 -----------------------------------------------------------
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    "name, allocated_percent, reserved_percent",
+    # The ResNet's reserved peak depends on cuDNN's workspaces, which a rule estimates.
+    [("gpt2", 0.2, 1.0), ("llama", 0.2, 1.0), ("resnet", 0.2, None)],
+)
+def test_peaks_are_those_of_an_h200(name, allocated_percent, reserved_percent):
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip("transformers is not installed: pip install transformers==5.17.0")
+    version = importlib.metadata.version("transformers")
+    if version != "5.17.0":
+        pytest.skip(f"measured with transformers 5.17.0, not {version}")
+    import torch
+
+    if not torch.__version__.startswith("2.11.0"):
+        pytest.skip(f"measured with torch 2.11.0, not {torch.__version__}")
+    truth = json.loads((DATA / "h200_peaks.json").read_text())["peaks"][name]
+    got = json.loads(output(PROGRAMS / f"{name}.py").splitlines()[-1])
+    for key, percent in (
+        ("allocated_bytes", allocated_percent),
+        ("reserved_bytes", reserved_percent),
+    ):
+        error = 100 * (got[key] - truth[key]) / truth[key]
+        if percent is not None:
+            assert abs(error) <= percent, f"{key}: {error:+.3f} %"
+
+
+# --- The command ---------------------------------------------------------------------
+
+
+def command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "memlab.phantom", *arguments],
+        capture_output=True, text=True, cwd=ROOT, timeout=60,
+    )
+
+
+@needs_library
+def test_command_lists_the_gpus():
+    listed = command("--list")
+    assert listed.returncode == 0
+    names = [line.split()[0] for line in listed.stdout.splitlines()[1:]]
+    assert names == list(phantom.gpus())
+    assert {"h200", "h100", "a100-80", "a100-40", "l40s", "a10g", "l4"} <= set(names)
+    assert {"rtx4090", "rtx3090", "t4", "v100"} <= set(names)
+
+
+@needs_library
+def test_command_starts_the_program_with_its_arguments():
+    show = "import os, sys; print(os.environ['MEMLAB_PHANTOM_MEMORY'], sys.argv[1:])"
+    done = command("--memory", "1.5GiB", sys.executable, "-c", show, "--gpu", "x")
+    assert done.stdout == f"{3 * 512 * MIB} ['--gpu', 'x']\n"
+    failing = command(sys.executable, "-c", "raise SystemExit(7)")
+    assert failing.returncode == 7
+
+
+@needs_library
+@pytest.mark.parametrize(
+    "arguments, status, words",
+    [
+        (["--gpu", "h300", "true"], 2, "unknown GPU 'h300'; known are h200, h100"),
+        (["--memory", "lots", "true"], 2, "'lots' is no memory size"),
+        (["--memory", "0", "true"], 2, "'0' is no memory size"),
+        (["--devices", "99", "true"], 2, "99 devices: from 1 to 16 are possible"),
+        ([], 2, "no program given"),
+        (["/no/such/program"], 127, "/no/such/program: No such file or directory"),
+    ],
+)
+def test_command_refuses_in_one_line(arguments, status, words):
+    done = command(*arguments)
+    assert done.returncode == status
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@needs_library
+@pytest.mark.parametrize(
+    "variable, value",
+    [("GPU", "h300"), ("DEVICES", "none"), ("MEMORY", "24GiB")],
+)
+def test_library_refuses_an_environment_that_makes_no_sense(variable, value):
+    name = f"MEMLAB_PHANTOM_{variable}"
+    count = "import ctypes; ctypes.CDLL(None).cudaGetDeviceCount(ctypes.byref(ctypes.c_int()))"
+    done = run(count, env={name: value})
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"memlab phantom: {name}={value} is ")
+
+
+@needs_library
+def test_environment_keeps_what_is_preloaded(monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", f"/a.so:{phantom.LIBRARY} /b.so")
+    preload = phantom.environment()["LD_PRELOAD"]
+    assert preload == f"{phantom.LIBRARY}:/a.so:/b.so"
+
+
+@pytest.mark.parametrize(
+    "text, size",
+    [("24GiB", 24 << 30), ("24g", 24 << 30), ("512 MiB", 512 << 20), ("1000", 1000),
+     ("0.5T", 1 << 39), ("1KB", 1024)],
+)
+def test_memory_sizes(text, size):
+    assert phantom.parse_memory(text) == size
