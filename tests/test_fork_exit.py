@@ -1,0 +1,44 @@
+"""Children of fork, and every way to end a process, while memlab records."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).resolve().parent / "isolated"
+
+EXITS = {
+    "return": 0,
+    "exit": 3,
+    "exception": 1,
+    "_exit": 5,
+    "terminate": -signal.SIGTERM,
+    "interrupt": -signal.SIGINT,
+    "abort": -signal.SIGABRT,
+    "exec": 7,
+    "daemon_events": 0,
+}
+
+
+@pytest.mark.cuda
+def test_forked_children_work_and_record_nothing(phantom_run):
+    """DataLoader workers before and after CUDA, plain forks, forks beside threads."""
+    phantom_run(PROGRAMS / "forks.py")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kind", EXITS)
+def test_the_exit_status_is_the_programs(phantom_run, kind):
+    done = phantom_run(PROGRAMS / "exits.py", kind, "record", check=False)
+    assert done.returncode == EXITS[kind], done.stderr
+    assert ("ValueError: the program's own" in done.stderr) == (kind == "exception")
+    assert "memlab:" not in done.stderr
+
+
+@pytest.mark.cuda
+def test_daemon_threads_that_allocate_at_exit_end_as_without_memlab(phantom_run):
+    """CPython before 3.14 ends such threads inside torch, which aborts the process."""
+    alone = phantom_run(PROGRAMS / "exits.py", "daemon", check=False)
+    recorded = phantom_run(PROGRAMS / "exits.py", "daemon", "record", check=False)
+    assert recorded.returncode == alone.returncode, recorded.stderr
+    assert recorded.stderr == alone.stderr
