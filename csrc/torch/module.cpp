@@ -30,16 +30,6 @@ after_fork_in_child(void)
 #endif
 }
 
-bool
-interpreter_is_finalizing()
-{
-#if PY_VERSION_HEX >= 0x030D0000
-    return Py_IsFinalizing() != 0;
-#else
-    return _Py_IsFinalizing() != 0;
-#endif
-}
-
 int
 register_one(const ml_api *api, const ml_source *source, PyObject *names)
 {
@@ -128,7 +118,26 @@ cpu_counters(PyObject *, PyObject *)
                          "installed", counters.installed ? Py_True : Py_False);
 }
 
+PyDoc_STRVAR(
+    set_oom_callback_doc,
+    "set_oom_callback($module, callback, /)\n--\n\n"
+    "Call callback(device, alloc_bytes, total_bytes, free_bytes) when CUDA is\n"
+    "out of memory, before torch raises; None calls nothing.\n\n"
+    "All four are int.  An exception in it is written to stderr and dropped.\n"
+    "Does not initialise CUDA.  Raises RuntimeError where torch's current\n"
+    "allocator has no such call, or torch is built without CUDA.");
+
 #ifdef MEMLAB_WITH_CUDA
+
+bool
+interpreter_is_finalizing()
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsFinalizing() != 0;
+#else
+    return _Py_IsFinalizing() != 0;
+#endif
+}
 
 /* Runs the Python callback.  The observer's caller may hold the GIL or not, and may be a
  * thread that Python has never seen. */
@@ -216,15 +225,6 @@ start_oom_observer()
     return -1;
 }
 
-PyDoc_STRVAR(
-    set_oom_callback_doc,
-    "set_oom_callback($module, callback, /)\n--\n\n"
-    "Call callback(device, alloc_bytes, total_bytes, free_bytes) when CUDA is\n"
-    "out of memory, before torch raises; None calls nothing.\n\n"
-    "All four are int.  An exception in it is written to stderr and dropped.\n"
-    "Does not initialise CUDA.  Raises RuntimeError where torch's current\n"
-    "allocator has no such call.");
-
 PyObject *
 set_oom_callback(PyObject *, PyObject *callback)
 {
@@ -242,15 +242,22 @@ set_oom_callback(PyObject *, PyObject *callback)
     Py_RETURN_NONE;
 }
 
+#else
+
+PyObject *
+set_oom_callback(PyObject *, PyObject *)
+{
+    PyErr_SetString(PyExc_RuntimeError, "torch is built without CUDA");
+    return nullptr;
+}
+
 #endif /* MEMLAB_WITH_CUDA */
 
 PyMethodDef methods[] = {
     {"register", register_sources, METH_O, register_doc},
     {"built_for", built_for, METH_NOARGS, built_for_doc},
     {"cpu_counters", cpu_counters, METH_NOARGS, cpu_counters_doc},
-#ifdef MEMLAB_WITH_CUDA
     {"set_oom_callback", set_oom_callback, METH_O, set_oom_callback_doc},
-#endif
     {nullptr, nullptr, 0, nullptr},
 };
 
