@@ -1,0 +1,39 @@
+"""memlab._core.Recording: taken, read from bytes, and turned into a dict."""
+
+import os
+
+import leaks
+
+from memlab import _core
+
+script = _core.Script()
+script.emit("segment_alloc", 1 << 30, 1 << 21)
+snapshot = _core.MemorySnapshot()
+snapshot._begin(
+    "script", max_entries=8, context="all", native=False, events=True, device=-1
+)
+for i in range(5):
+    script.emit("alloc", (1 << 30) + 4096 * i, 1000 + i, metadata=f"text {i}")
+
+path = "leak.pickle"
+snapshot._freeze(31).write_pickle(path, False)
+data = open(path, "rb").read()
+
+
+def damaged():
+    try:
+        _core.Recording.from_bytes(data[:-40])
+    except ValueError:
+        return
+    raise AssertionError("half a snapshot was read")
+
+
+leaks.check(_core.Recording, lambda: snapshot._freeze(31))
+leaks.check(_core.Recording, lambda: snapshot._freeze(31).to_dict(), (1_000, 10_000))
+leaks.check(_core.Recording, lambda: _core.Recording.from_bytes(data), (1_000, 10_000))
+leaks.check(_core.Recording, damaged, (10_000,))
+leaks.check(
+    _core.Recording, lambda: snapshot._freeze(31).write_pickle(path, True), (300,)
+)
+assert os.listdir(".") == [path], "no temporary file stays"
+snapshot._end()
