@@ -64,12 +64,30 @@ def ensure(name: str) -> None:
     if name == "cuda":
         import torch
 
+        _check_allocator(torch.cuda.get_allocator_backend())
         _core.use_native_stacks(bridge._native)
         if not torch.cuda.is_initialized() and "cuda" not in _queued:
             # Runs when the program itself initialises CUDA, never before: a child
             # forked after that could not use CUDA.
             _queued.add("cuda")
             torch.cuda._lazy_call(_cuda_ready)
+
+
+def _check_allocator(backend):
+    """Raises memlab.Error where torch's allocator reports no events, before CUDA is
+    initialised and the recorder would find out."""
+    if backend == "native":
+        return
+    if backend == "cudaMallocAsync":
+        raise Error(
+            "torch runs with PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync, an "
+            "allocator that reports no memory events; remove backend:cudaMallocAsync "
+            "from PYTORCH_CUDA_ALLOC_CONF to record"
+        )
+    raise Error(
+        f"torch runs with the {backend} allocator, which reports no memory events; "
+        "record without torch.cuda.memory.change_current_allocator()"
+    )
 
 
 def _cuda_ready():

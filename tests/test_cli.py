@@ -355,3 +355,14 @@ def test_import_is_quiet_and_without_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.cuda
+def test_an_allocator_without_events(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text("print('RAN')")
+    done = memlab("run", "--phantom=auto", "--out", tmp_path / "out", script,
+                  env={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync",
+                       "MEMLAB_PHANTOM_QUIET": "1"})
+    assert done.returncode == 1 and "RAN" not in done.stdout
+    assert "backend:cudaMallocAsync" in one_line_error(done)
