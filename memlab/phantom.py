@@ -15,7 +15,7 @@ from typing import NamedTuple
 LIBRARY = pathlib.Path(__file__).resolve().parent / "libmemlab_phantom.so"
 MAX_DEVICES = 16
 _TABLE = b"memlab-phantom-gpus 1\n"
-_UNITS = {"": 1, "K": 10, "M": 20, "G": 30, "T": 40}
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 class GPU(NamedTuple):
