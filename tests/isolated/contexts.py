@@ -48,7 +48,10 @@ def check_contexts():
         assert len(both.actions(snapshot)) >= 4, both.actions(snapshot)
         events, memory = names(snapshot)
         assert ("thefree" in events) == (context == "all"), (context, events)
-        assert ("thealloc" in events) == (context in ("alloc", "all")), (context, events)
+        assert ("thealloc" in events) == (context in ("alloc", "all")), (
+            context,
+            events,
+        )
         assert ("thealloc" in memory) == (context is not None), (context, memory)
         assert names(memlab.snapshot()) == (events, memory)
         stop()

@@ -19,7 +19,10 @@ class Numbers(Dataset):
 
 def load(workers):
     loader = DataLoader(
-        Numbers(), batch_size=8, num_workers=workers, multiprocessing_context="fork" if workers else None
+        Numbers(),
+        batch_size=8,
+        num_workers=workers,
+        multiprocessing_context="fork" if workers else None,
     )
     return sum(float(batch.sum()) for batch in loader)
 

@@ -86,7 +86,9 @@ def check_deferred_free():
     both.start()
     del held
     snapshot = memlab.snapshot()
-    mine = [e["action"] for e in snapshot["device_traces"][0] if e.get("addr") == address]
+    mine = [
+        e["action"] for e in snapshot["device_traces"][0] if e.get("addr") == address
+    ]
     states = {
         block["address"]: block["state"]
         for segment in snapshot["segments"]
@@ -98,7 +100,9 @@ def check_deferred_free():
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     snapshot = both.check()
-    mine = [e["action"] for e in snapshot["device_traces"][0] if e.get("addr") == address]
+    mine = [
+        e["action"] for e in snapshot["device_traces"][0] if e.get("addr") == address
+    ]
     assert mine == ["free_requested", "free_completed", "segment_free"], mine
     stop()
 

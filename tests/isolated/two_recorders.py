@@ -24,7 +24,9 @@ def names(recording):
 
 
 def check_entries():
-    recorders = {n: memlab.MemorySnapshot(max_entries=n).start() for n in (10, 100, 1000)}
+    recorders = {
+        n: memlab.MemorySnapshot(max_entries=n).start() for n in (10, 100, 1000)
+    }
     for i in range(100):
         alloc(i + 1)
     last = None
