@@ -106,10 +106,10 @@ def channels_last():
 def convolution_workspace():
     """16 images of 64 channels in float32: both tensors and the filter are turned."""
     x, w = randn(16, 64, 32, 32), randn(64, 64, 3, 3)
-    y = F.conv2d(x, w, padding=1)
+    F.conv2d(x, w, padding=1)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    y = F.conv2d(x, w, padding=1)
+    F.conv2d(x, w, padding=1)
     grown = torch.cuda.max_memory_allocated() - before
     size = 16 * 64 * 32 * 32 * 4
     expected = size + (size + size + 64 * 64 * 9 * 4 + 512)

@@ -1,9 +1,8 @@
 """Trains a GPT-2 in float32 for three steps and prints the allocator's peaks."""
 
+import peaks
 import torch
 import transformers
-
-import peaks
 
 
 def main():
