@@ -62,7 +62,8 @@ def _record(
     name = _source if _history.recording else _sources.default()
     _sources.ensure(name)
     options = {
-        "max_entries": max_entries,
+        # torch keeps one entry where none are asked for.
+        "max_entries": 1 if max_entries == 0 else max_entries,
         "context": context,
         "native": stacks == "all",
         "events": enabled == "all",
