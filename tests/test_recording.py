@@ -316,9 +316,10 @@ def test_ctrl_c_at_any_moment_leaves_the_recorder_usable(script):
             try:
                 signal.setitimer(signal.ITIMER_REAL, microseconds / 1e6)
                 snapshot = recorder(max_entries=1000).start()
-                while True:
+                for _ in range(100_000):
                     pair(script)
                     snapshot.data()
+                pytest.fail("the interrupt was lost")
             except KeyboardInterrupt:
                 caught += 1
             finally:
