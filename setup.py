@@ -208,7 +208,7 @@ class BuildNative(build_ext):
         return self.build_shared(
             ext,
             lambda source: [*common, "-Icsrc/phantom"],
-            ["-pthread", "-Wl,-soname,libcuda.so.1"],
+            ["-pthread", "-Wl,-soname,libcuda.so.1", "-ldl"],
         )
 
     def build_shared(self, ext, flags_of, link_flags):
