@@ -134,6 +134,8 @@ torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
     )
     assert "Tried to allocate 1024.00 MiB" in message
     assert "total capacity of 2.00 GiB" in message
+    # The context's 696 MiB and the 1 GiB that was kept; NVML tells torch.
+    assert "this process has 1.68 GiB memory in use" in message
 
 
 @needs_torch
@@ -162,6 +164,96 @@ def test_cuda_visible_devices(visible, count):
     program = "import torch; print(torch.cuda.device_count())"
     env = {"CUDA_VISIBLE_DEVICES": visible}
     assert output(program, devices=2, env=env) == str(count)
+
+
+@needs_torch
+def test_allocating_makes_the_context():
+    program = """
+import torch
+torch.cuda.init()
+print(torch._C._cuda_hasPrimaryContext(1))
+kept = torch.empty(3, device="cuda:1")
+print(torch._C._cuda_hasPrimaryContext(1))
+"""
+    assert output(program, devices=2).split() == ["False", "True"]
+
+
+@needs_torch
+@pytest.mark.parametrize("visible, count", [(None, 3), ("2", 1), ("2,0", 2), ("", 0)])
+def test_nvml_counts_devices(visible, count):
+    program = """
+import torch
+print(torch.cuda._raw_device_count_nvml(), torch.cuda._device_count_nvml())
+print(torch.cuda.is_available(), torch.cuda.device_count())
+"""
+    env = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    if visible is not None:
+        env["CUDA_VISIBLE_DEVICES"] = visible
+    # NVML itself knows nothing of CUDA_VISIBLE_DEVICES.
+    expected = f"3 {count}\n{count > 0} {count}"
+    assert output(program, devices=3, env=env) == expected
+
+
+@needs_torch
+def test_nvml_and_the_runtime_mean_the_same_device():
+    program = """
+import torch
+print(torch.cuda._raw_device_uuid_nvml())
+print(["GPU-" + str(torch.cuda.get_device_properties(i).uuid) for i in (0, 1)])
+"""
+    env = {"CUDA_VISIBLE_DEVICES": "2,0"}
+    nvml, runtime = map(eval, output(program, devices=3, env=env).splitlines())
+    assert len(set(nvml)) == 3
+    assert runtime == [nvml[2], nvml[0]]
+
+
+NVML_PROCESSES = """
+import ctypes, os, torch
+class Process(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong)]
+class Memory(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+assert nvml.nvmlInit_v2() == 0
+def ask(index):
+    device, memory = ctypes.c_void_p(), Memory()
+    assert nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0
+    assert nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)) == 0
+    count, processes = ctypes.c_uint(4), (Process * 4)()
+    assert nvml.nvmlDeviceGetComputeRunningProcesses(
+        device, ctypes.byref(count), processes) == 0
+    assert memory.total - memory.free == memory.used
+    return memory.used, [(p.pid == os.getpid(), p.used) for p in processes[:count.value]]
+print(ask(0), ask(1), sep="\\n")
+kept = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
+print(ask(0), ask(1), sep="\\n")
+"""
+
+
+@needs_torch
+def test_nvml_says_who_uses_which_device():
+    env = {"CUDA_VISIBLE_DEVICES": "1"}
+    told = [eval(line) for line in output(NVML_PROCESSES, devices=2, env=env).splitlines()]
+    used = (100 + 696) * MIB  # with the context
+    assert told == [(0, []), (0, []), (0, []), (used, [(True, used)])]
+
+
+@needs_torch
+def test_torch_asks_nvml_through_pynvml():
+    if importlib.util.find_spec("pynvml") is None:
+        pytest.skip("pynvml is not installed: pip install nvidia-ml-py")
+    program = """
+import os, torch
+kept = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
+told = torch.cuda.list_gpu_processes().split()
+print(told[0], told[2] == str(os.getpid()), told[4], torch.cuda.utilization())
+import pynvml
+try:
+    torch.cuda.temperature()
+except pynvml.NVMLError_NotSupported:
+    print("no sensor")
+"""
+    assert output(program) == "GPU:0 True 796.000 0\nno sensor"
 
 
 @needs_torch

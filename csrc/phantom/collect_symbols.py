@@ -4,8 +4,8 @@
 
 Each argument is the directory of an installed CUDA build of torch; all the versions
 that the phantom device is to serve belong in one call.  Two kinds of symbols count:
-those its libraries import (`nm -D --undefined-only`), and the names of driver calls
-that they look up while running, which stand in them as strings.
+those its libraries import (`nm -D --undefined-only`), and the names of calls of the
+driver and of NVML that they look up while running, which stand in them as strings.
 
 The result is checked in, so that building memlab needs no torch.
 """
@@ -21,8 +21,8 @@ LIBRARIES = (
 )
 IMPORTED = re.compile(rf"^(?:{LIBRARIES}|cu[A-Z])\w*$")
 LOOKED_UP = re.compile(
-    rb"\0(cu(?:Ctx|Dev|Device|Driver|Func|Get|Green|Init|Launch|Link|Mem|Memset"
-    rb"|Module|Multicast|Occupancy|Pointer|Stream|TensorMap)[A-Z]\w*)(?=\0)"
+    rb"\0(nvml[A-Z]\w*|cu(?:Ctx|Dev|Device|Driver|Func|Get|Green|Init|Launch|Link|Mem"
+    rb"|Memset|Module|Multicast|Occupancy|Pointer|Stream|TensorMap)[A-Z]\w*)(?=\0)"
 )
 
 

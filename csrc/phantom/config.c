@@ -102,32 +102,31 @@ parse_count(const char *text, long low, long high)
     return value;
 }
 
-/* How many of `devices` CUDA_VISIBLE_DEVICES leaves. As the driver does it: the
- * list counts up to the first entry that names no device. */
-static int
-visible_devices(int devices)
+/* Sets the devices that CUDA_VISIBLE_DEVICES leaves of the installed ones. As the
+ * driver does it: the list counts up to the first entry that names no device. */
+static void
+choose_visible(void)
 {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
-    int visible = 0;
 
-    if (list == NULL) {
-        return devices;
+    while (list == NULL && config.devices < config.installed) {
+        config.ordinals[config.devices] = config.devices;
+        config.devices++;
     }
-    while (visible < devices) {
+    while (config.devices < config.installed) {
         char *end;
         long device = strtol(list, &end, 10);
 
-        if (end == list || device < 0 || device >= devices ||
+        if (end == list || device < 0 || device >= config.installed ||
             (*end != ',' && *end != '\0')) {
             break;
         }
-        visible++;
+        config.ordinals[config.devices++] = (int)device;
         if (*end == '\0') {
             break;
         }
         list = end + 1;
     }
-    return visible;
 }
 
 static void
@@ -167,7 +166,8 @@ read_environment(void)
                    ML_PHANTOM_MAX_DEVICES);
         }
     }
-    config.devices = visible_devices((int)count);
+    config.installed = (int)count;
+    choose_visible();
 
     config.total_bytes = config.gpu->total_bytes;
     if (memory != NULL && *memory != '\0') {

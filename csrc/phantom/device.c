@@ -32,6 +32,19 @@ ml_phantom_is_active(int device)
     return device >= 0 && device < ML_PHANTOM_MAX_DEVICES && active[device];
 }
 
+void
+ml_phantom_uuid(unsigned char uuid[16], int installed)
+{
+    memcpy(uuid, "memlab-phantom-", 15);
+    uuid[15] = (unsigned char)('0' + installed);
+}
+
+void
+ml_phantom_activate(int device)
+{
+    active[device] = true;
+}
+
 static bool
 is_device(int device)
 {
@@ -99,7 +112,7 @@ ML_EXPORT(ml_cuda_error, cudaSetDevice, (int device))
         return ml_phantom_error(ML_CUDA_ErrorInvalidDevice);
     }
     current_device = device;
-    active[device] = true;
+    ml_phantom_activate(device);
     return ML_CUDA_Success;
 }
 
@@ -130,8 +143,7 @@ ML_SUCCEED(cudaProfilerStop)
         const ml_phantom_capability *capability = filled->capability; \
         memset((prop), 0, sizeof *(prop)); \
         snprintf((prop)->name, sizeof(prop)->name, "%s", gpu->full_name); \
-        memcpy((prop)->uuid, "memlab-phantom-", 15); \
-        (prop)->uuid[15] = (char)('0' + (device)); \
+        ml_phantom_uuid((unsigned char *)(prop)->uuid, filled->ordinals[device]); \
         (prop)->totalGlobalMem = filled->total_bytes; \
         (prop)->sharedMemPerBlock = 48 << 10; \
         (prop)->regsPerBlock = 65536; \
@@ -151,7 +163,7 @@ ML_SUCCEED(cudaProfilerStop)
         (prop)->canMapHostMemory = 1; \
         (prop)->surfaceAlignment = 512; \
         (prop)->concurrentKernels = 1; \
-        (prop)->pciBusID = (device) + 1; \
+        (prop)->pciBusID = filled->ordinals[device] + 1; \
         (prop)->asyncEngineCount = 3; \
         (prop)->unifiedAddressing = 1; \
         (prop)->memoryBusWidth = gpu->bus_bits; \
@@ -328,7 +340,8 @@ ML_EXPORT(ml_cuda_error, cudaDeviceGetPCIBusId, (char *id, int size, int device)
     if (!is_device(device)) {
         return ml_phantom_error(ML_CUDA_ErrorInvalidDevice);
     }
-    snprintf(id, (size_t)size, "0000:%02X:00.0", (unsigned)device + 1);
+    unsigned int bus = (unsigned int)ml_phantom_configure()->ordinals[device] + 1;
+    snprintf(id, (size_t)size, "0000:%02X:00.0", bus);
     return ML_CUDA_Success;
 }
 

@@ -1,7 +1,7 @@
 /* dlopen: a program that loads a CUDA library by name gets this one.
  *
- * Preloading settles what libraries import. torch also loads NVRTC by name, and the
- * driver's management library, which on a machine with a GPU would be the real ones.
+ * Preloading settles what libraries import. torch also loads NVRTC and NVML by name,
+ * which on a machine with a GPU would be the real ones.
  */
 #define _GNU_SOURCE
 #include "phantom.h"
@@ -39,12 +39,10 @@ dlopen(const char *name, int mode)
         real = (dlopen_function)dlsym(RTLD_NEXT, "dlopen");
     }
     if (name != NULL &&
-        (begins_with(name, "libnvrtc.so") || begins_with(name, "libcuda.so"))) {
+        (begins_with(name, "libnvrtc.so") || begins_with(name, "libcuda.so") ||
+         begins_with(name, "libnvidia-ml.so"))) {
         name = "libcuda.so.1"; /* this library's SONAME */
         mode |= RTLD_NOLOAD;
-    }
-    else if (name != NULL && begins_with(name, "libnvidia-ml.so")) {
-        name = "libnvidia-ml.so (there is none on the phantom device)";
     }
     TAIL_CALL return real(name, mode);
 }

@@ -26,6 +26,7 @@ ml_phantom_charge(size_t bytes, int device)
     size_t total = ml_phantom_configure()->total_bytes;
     bool fits = false;
 
+    ml_phantom_activate(device);
     pthread_mutex_lock(&lock);
     if (total > CONTEXT_BYTES && used[device] <= total - CONTEXT_BYTES &&
         bytes <= total - CONTEXT_BYTES - used[device]) {

@@ -59,9 +59,11 @@ typedef struct {
 typedef struct {
     const ml_phantom_gpu *gpu;
     const ml_phantom_capability *capability;
-    int devices;        /* after CUDA_VISIBLE_DEVICES */
-    size_t total_bytes; /* of each device */
-    bool backed;        /* device memory has pages */
+    int installed; /* devices */
+    int devices;   /* of them, those that CUDA_VISIBLE_DEVICES leaves */
+    int ordinals[ML_PHANTOM_MAX_DEVICES]; /* those devices' numbers among all */
+    size_t total_bytes;                   /* of each device */
+    bool backed;                          /* device memory has pages */
     bool quiet;
 } ml_phantom_config;
 
@@ -87,8 +89,13 @@ size_t ml_phantom_cudnn_version(void);
 /* The calling thread's current device. */
 int ml_phantom_device(void);
 
-/* Whether the program has used a device, by selecting it or allocating on it. */
+/* Whether the program has used a device, by selecting it or allocating on it: a
+ * device that it used has its context. */
 bool ml_phantom_is_active(int device);
+void ml_phantom_activate(int device);
+
+/* Writes the UUID of the `installed`-th device of all. */
+void ml_phantom_uuid(unsigned char uuid[16], int installed);
 
 /* Makes `error` the thread's last error unless it is success, and returns it. */
 ml_cuda_error ml_phantom_error(ml_cuda_error error);

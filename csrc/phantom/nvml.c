@@ -1,0 +1,408 @@
+/* NVML, the driver's management library, which programs load by name (loader.c).
+ *
+ * torch asks it where a process's memory is, which devices are linked, and, without
+ * the runtime, how many there are; pynvml asks more. What is a fact of the phantom is
+ * answered. Sensors, links and fabrics are not there, and a function that is not here
+ * is missing as it is in an older driver: its callers are ready for both.
+ *
+ * NVML counts the devices before CUDA_VISIBLE_DEVICES. It is another process's view:
+ * a device takes memory from when this process uses it.
+ */
+#include "phantom.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    SUCCESS = 0,
+    INVALID_ARGUMENT = 2,
+    NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
+    INSUFFICIENT_SIZE = 7,
+    VERSION_MISMATCH = 25,
+};
+
+/* A structure with versions begins with its own, whose low three bytes are its size. */
+#define VERSION_SIZE(version) ((version)&0xffffffU)
+
+typedef struct {
+    unsigned long long total, free, used; /* bytes */
+} memory_info;
+
+#define MEMORY_INFO_2 0x02000028U
+
+typedef struct {
+    unsigned int version;
+    unsigned long long total, reserved, free, used; /* bytes */
+} memory_info_2;
+
+_Static_assert(sizeof(memory_info_2) == VERSION_SIZE(MEMORY_INFO_2), "nvmlMemory_v2_t");
+
+typedef struct {
+    unsigned int gpu, memory; /* percent */
+} utilization;
+
+typedef struct {
+    unsigned int pid;
+    unsigned long long used; /* bytes */
+} process_info;
+
+typedef struct {
+    unsigned int pid;
+    unsigned long long used; /* bytes */
+    unsigned int gpu_instance, compute_instance;
+} process_info_2;
+
+typedef struct {
+    char legacy_bus_id[16];
+    unsigned int domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+} pci_info;
+
+#define FABRIC_INFO_2 0x02000024U
+#define FABRIC_INFO_3 0x03000028U
+
+/* A handle is the installed device's number and one more. */
+static void *
+handle_of(int device)
+{
+    return (void *)(uintptr_t)(device + 1);
+}
+
+/* The installed device's number, or -1. */
+static int
+device_of(const void *handle)
+{
+    uintptr_t number = (uintptr_t)handle;
+
+    return number >= 1 && number <= (uintptr_t)ml_phantom_configure()->installed
+               ? (int)number - 1
+               : -1;
+}
+
+/* Bytes that this process takes of an installed device. */
+static size_t
+used_bytes(int installed)
+{
+    const ml_phantom_config *config = ml_phantom_configure();
+
+    for (int i = 0; i < config->devices; i++) {
+        if (config->ordinals[i] == installed && ml_phantom_is_active(i)) {
+            return ml_phantom_used(i);
+        }
+    }
+    return 0;
+}
+
+/* --- The library ------------------------------------------------------------------- */
+
+ML_SUCCEED(nvmlInit)
+ML_SUCCEED(nvmlInit_v2)
+ML_SUCCEED(nvmlInitWithFlags)
+ML_SUCCEED(nvmlShutdown)
+
+ML_EXPORT(const char *, nvmlErrorString, (int error))
+{
+    switch (error) {
+    case SUCCESS:
+        return "Success";
+    case INVALID_ARGUMENT:
+        return "Invalid Argument";
+    case NOT_SUPPORTED:
+        return "Not Supported";
+    case NOT_FOUND:
+        return "Not Found";
+    case INSUFFICIENT_SIZE:
+        return "Insufficient Size";
+    case VERSION_MISMATCH:
+        return "Argument Version Mismatch";
+    default:
+        return "Unknown Error";
+    }
+}
+
+ML_EXPORT(int, nvmlSystemGetCudaDriverVersion, (int *version))
+{
+    *version = ml_phantom_cuda_version();
+    return SUCCESS;
+}
+
+ML_EXPORT(int, nvmlSystemGetCudaDriverVersion_v2, (int *version))
+{
+    return nvmlSystemGetCudaDriverVersion(version);
+}
+
+static int
+write_text(char *to, unsigned int size, const char *text)
+{
+    if (strlen(text) >= size) {
+        return INSUFFICIENT_SIZE;
+    }
+    strcpy(to, text);
+    return SUCCESS;
+}
+
+/* The oldest driver that runs the loaded runtime, by CUDA's release notes. */
+#define DRIVER_12 "525.60.13"
+#define DRIVER_13 "580.65.06"
+
+ML_EXPORT(int, nvmlSystemGetDriverVersion, (char *version, unsigned int size))
+{
+    bool is_13 = ml_phantom_cuda_version() >= 13000;
+
+    return write_text(version, size, is_13 ? DRIVER_13 : DRIVER_12);
+}
+
+ML_EXPORT(int, nvmlSystemGetNVMLVersion, (char *version, unsigned int size))
+{
+    bool is_13 = ml_phantom_cuda_version() >= 13000;
+
+    return write_text(version, size, is_13 ? "13." DRIVER_13 : "12." DRIVER_12);
+}
+
+/* --- Which device ------------------------------------------------------------------ */
+
+ML_EXPORT(int, nvmlDeviceGetCount_v2, (unsigned int *count))
+{
+    *count = (unsigned int)ml_phantom_configure()->installed;
+    return SUCCESS;
+}
+
+ML_EXPORT(int, nvmlDeviceGetCount, (unsigned int *count))
+{
+    return nvmlDeviceGetCount_v2(count);
+}
+
+ML_EXPORT(int, nvmlDeviceGetHandleByIndex_v2, (unsigned int index, void **handle))
+{
+    if (index >= (unsigned int)ml_phantom_configure()->installed) {
+        return INVALID_ARGUMENT;
+    }
+    *handle = handle_of((int)index);
+    return SUCCESS;
+}
+
+ML_EXPORT(int, nvmlDeviceGetHandleByIndex, (unsigned int index, void **handle))
+{
+    return nvmlDeviceGetHandleByIndex_v2(index, handle);
+}
+
+/* The id is domain:bus:device.function in hexadecimal, of which only the bus differs
+ * from one phantom device to the next. */
+ML_EXPORT(int, nvmlDeviceGetHandleByPciBusId_v2, (const char *id, void **handle))
+{
+    unsigned int domain, bus, device;
+
+    if (sscanf(id, "%x:%x:%x", &domain, &bus, &device) != 3) {
+        return INVALID_ARGUMENT;
+    }
+    if (domain != 0 || device != 0 || bus < 1 ||
+        bus > (unsigned int)ml_phantom_configure()->installed) {
+        return NOT_FOUND;
+    }
+    *handle = handle_of((int)bus - 1);
+    return SUCCESS;
+}
+
+ML_EXPORT(int, nvmlDeviceGetHandleByPciBusId, (const char *id, void **handle))
+{
+    return nvmlDeviceGetHandleByPciBusId_v2(id, handle);
+}
+
+ML_EXPORT(int, nvmlDeviceGetUUID, (const void *handle, char *text, unsigned int size))
+{
+    unsigned char id[16];
+    char whole[48];
+    int end = snprintf(whole, sizeof whole, "GPU-");
+
+    if (device_of(handle) < 0) {
+        return INVALID_ARGUMENT;
+    }
+    ml_phantom_uuid(id, device_of(handle));
+    for (int i = 0; i < 16; i++) {
+        bool starts_group = i == 4 || i == 6 || i == 8 || i == 10;
+
+        end += snprintf(whole + end, sizeof whole - (size_t)end,
+                        starts_group ? "-%02x" : "%02x", id[i]);
+    }
+    return write_text(text, size, whole);
+}
+
+ML_EXPORT(int, nvmlDeviceGetHandleByUUID, (const char *id, void **handle))
+{
+    for (int i = 0; i < ml_phantom_configure()->installed; i++) {
+        char own[48];
+
+        if (nvmlDeviceGetUUID(handle_of(i), own, sizeof own) == SUCCESS &&
+            strcmp(own, id) == 0) {
+            *handle = handle_of(i);
+            return SUCCESS;
+        }
+    }
+    return NOT_FOUND;
+}
+
+ML_EXPORT(int, nvmlDeviceGetIndex, (const void *handle, unsigned int *index))
+{
+    if (device_of(handle) < 0) {
+        return INVALID_ARGUMENT;
+    }
+    *index = (unsigned int)device_of(handle);
+    return SUCCESS;
+}
+
+ML_EXPORT(int, nvmlDeviceGetName, (const void *handle, char *name, unsigned int size))
+{
+    return device_of(handle) < 0
+               ? INVALID_ARGUMENT
+               : write_text(name, size, ml_phantom_configure()->gpu->full_name);
+}
+
+ML_EXPORT(int, nvmlDeviceGetCudaComputeCapability,
+          (const void *handle, int *major, int *minor))
+{
+    if (device_of(handle) < 0) {
+        return INVALID_ARGUMENT;
+    }
+    *major = ml_phantom_configure()->gpu->major;
+    *minor = ml_phantom_configure()->gpu->minor;
+    return SUCCESS;
+}
+
+ML_EXPORT(int, nvmlDeviceGetPciInfo_v3, (const void *handle, pci_info *info))
+{
+    if (device_of(handle) < 0) {
+        return INVALID_ARGUMENT;
+    }
+    memset(info, 0, sizeof *info);
+    info->bus = (unsigned int)device_of(handle) + 1;
+    snprintf(info->legacy_bus_id, sizeof info->legacy_bus_id, "0000:%02X:00.0",
+             info->bus & 0xff);
+    snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", info->bus & 0xff);
+    return SUCCESS;
+}
+
+/* --- What it does ------------------------------------------------------------------- */
+
+ML_EXPORT(int, nvmlDeviceGetMemoryInfo, (const void *handle, memory_info *info))
+{
+    if (device_of(handle) < 0) {
+        return INVALID_ARGUMENT;
+    }
+    info->total = ml_phantom_configure()->total_bytes;
+    info->used = used_bytes(device_of(handle));
+    info->free = info->total - info->used;
+    return SUCCESS;
+}
+
+ML_EXPORT(int, nvmlDeviceGetMemoryInfo_v2, (const void *handle, memory_info_2 *info))
+{
+    memory_info plain;
+
+    if (info->version != MEMORY_INFO_2) {
+        return VERSION_MISMATCH;
+    }
+    int error = nvmlDeviceGetMemoryInfo(handle, &plain);
+    if (error == SUCCESS) {
+        info->total = plain.total;
+        info->reserved = 0;
+        info->free = plain.free;
+        info->used = plain.used;
+    }
+    return error;
+}
+
+/* Kernels do nothing, so the device is always idle. */
+ML_EXPORT(int, nvmlDeviceGetUtilizationRates, (const void *handle, utilization *rates))
+{
+    if (device_of(handle) < 0) {
+        return INVALID_ARGUMENT;
+    }
+    *rates = (utilization){0, 0};
+    return SUCCESS;
+}
+
+/* Says how many processes there are, one or none; whether there is room for them. */
+static int
+count_processes(const void *handle, unsigned int *count)
+{
+    unsigned int room = *count;
+
+    if (device_of(handle) < 0) {
+        return INVALID_ARGUMENT;
+    }
+    *count = used_bytes(device_of(handle)) > 0;
+    return *count > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+ML_EXPORT(int, nvmlDeviceGetComputeRunningProcesses,
+          (const void *handle, unsigned int *count, process_info *processes))
+{
+    int error = count_processes(handle, count);
+
+    if (error == SUCCESS && *count > 0) {
+        processes[0].pid = (unsigned int)getpid();
+        processes[0].used = used_bytes(device_of(handle));
+    }
+    return error;
+}
+
+ML_EXPORT(int, nvmlDeviceGetComputeRunningProcesses_v2,
+          (const void *handle, unsigned int *count, process_info_2 *processes))
+{
+    int error = count_processes(handle, count);
+
+    if (error == SUCCESS && *count > 0) {
+        processes[0].pid = (unsigned int)getpid();
+        processes[0].used = used_bytes(device_of(handle));
+        /* No instances: the whole GPU. */
+        processes[0].gpu_instance = processes[0].compute_instance = UINT32_MAX;
+    }
+    return error;
+}
+
+ML_EXPORT(int, nvmlDeviceGetComputeRunningProcesses_v3,
+          (const void *handle, unsigned int *count, process_info_2 *processes))
+{
+    return nvmlDeviceGetComputeRunningProcesses_v2(handle, count, processes);
+}
+
+/* As cudaDeviceCanAccessPeer says. */
+ML_EXPORT(int, nvmlDeviceGetP2PStatus,
+          (const void *handle, const void *peer, int capability, int *status))
+{
+    (void)capability;
+    if (device_of(handle) < 0 || device_of(peer) < 0) {
+        return INVALID_ARGUMENT;
+    }
+    *status = 0; /* NVML_P2P_STATUS_OK */
+    return SUCCESS;
+}
+
+/* All zeros is a GPU that is in no fabric. torch 2.13 asserts that this call succeeds. */
+ML_EXPORT(int, nvmlDeviceGetGpuFabricInfoV, (const void *handle, unsigned int *info))
+{
+    if (device_of(handle) < 0) {
+        return INVALID_ARGUMENT;
+    }
+    if (*info != FABRIC_INFO_2 && *info != FABRIC_INFO_3) {
+        return VERSION_MISMATCH;
+    }
+    memset(info + 1, 0, VERSION_SIZE(*info) - sizeof *info);
+    return SUCCESS;
+}
+
+/* --- What the phantom has not -------------------------------------------------------- */
+
+#define ML_NOT_SUPPORTED(name) \
+    ML_EXPORT(int, name, (void)) \
+    { \
+        return NOT_SUPPORTED; \
+    }
+
+ML_NOT_SUPPORTED(nvmlDeviceGetClockInfo)
+ML_NOT_SUPPORTED(nvmlDeviceGetNvLinkRemoteDeviceType)
+ML_NOT_SUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
+ML_NOT_SUPPORTED(nvmlDeviceGetPowerUsage)
+ML_NOT_SUPPORTED(nvmlDeviceGetTemperature)
