@@ -13,12 +13,12 @@ Importing memlab imports no torch, touches no GPU and prints nothing.
 from memlab import _core
 from memlab._bridge import backends
 from memlab._errors import Error, SnapshotError
+from memlab._history import _record_memory_history as _record_memory_history
 from memlab._history import (
     dump_snapshot,
     record_memory_history,
     snapshot,
 )
-from memlab._history import _record_memory_history as _record_memory_history
 from memlab._load import load
 from memlab._memory_snapshot import MemorySnapshot
 from memlab._report import CATEGORIES
