@@ -5,7 +5,11 @@ import json
 import os
 import sys
 
-from memlab._errors import Error, SnapshotError
+from memlab._errors import Error
+
+_DEFAULT_GPU = "h200"
+# Options of `memlab run` whose value is the next argument.
+_RUN_VALUES = ("--out", "--device", "--max-entries", "--stacks")
 
 
 def main(argv=None) -> int:
@@ -16,16 +20,39 @@ def main(argv=None) -> int:
         from memlab import phantom
 
         return phantom.main(argv[1:])
-    options = _parser().parse_args(argv)
+    options = _parser().parse_args(_separate_phantom(argv))
     try:
         return options.function(options)
-    except (Error, SnapshotError, OSError, ValueError) as error:
-        print(f"memlab: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        # `memlab report ... | head`: nobody reads on, nothing is wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        text = str(error)
+        if error.filename is not None and error.strerror is not None:
+            text = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    except (Error, ValueError) as error:
+        text = str(error)
+    _say(f"memlab: {text}", sys.stderr)
+    return 1
+
+
+def _say(text, stream=None):
+    from memlab import _report
+
+    _report.say(text, stream or sys.stdout)
+
+
+def _separate_phantom(argv):
+    """ARGV of `memlab run` with --phantom as --phantom=h200: argparse would take the
+    program after it for the name of a GPU."""
+    separate = list(argv)
+    if argv[:1] != ["run"]:
+        return separate
+    at = 1
+    while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
+        if argv[at] == "--phantom":
+            separate[at] = f"--phantom={_DEFAULT_GPU}"
+        at += 2 if argv[at] in _RUN_VALUES else 1
+    return separate
 
 
 def _parser():
@@ -37,15 +64,20 @@ def _parser():
     parser.add_argument("--version", action="version", version=f"memlab {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run a program and record its memory")
+    run = commands.add_parser(
+        "run", help="run a program and record its memory", allow_abbrev=False,
+        usage="memlab run [options] [-m] program arguments...",
+    )
     run.set_defaults(function=_run)
     run.add_argument("--out", default="memlab_out", metavar="DIR",
                      help="folder for the results (default: %(default)s)")
     run.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto",
                      help="what to record (default: a GPU where there is one)")
-    run.add_argument("--phantom", nargs="?", const="h200", metavar="GPU",
+    run.add_argument("--phantom", metavar="GPU",
                      help="run on the phantom device, a stand-in for a GPU on which "
-                     "results are not computed; 'auto' only where there is no GPU")
+                     f"results are not computed: --phantom for an {_DEFAULT_GPU}, "
+                     "--phantom=GPU for another, --phantom=auto only where there is no "
+                     "GPU; memlab phantom --list names them")
     run.add_argument("--max-entries", type=_count, default=1_000_000, metavar="N",
                      help="newest events kept for each device (default: %(default)s)")
     run.add_argument("--stacks", choices=("python", "all"), default="python",
@@ -53,7 +85,9 @@ def _parser():
     run.add_argument("-m", dest="module", action="store_true",
                      help="the program is the name of a module")
     run.add_argument("program", help="script to run, or module with -m")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    rest = run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    # Or argparse names them among what is missing.
+    rest.required = False
 
     report = commands.add_parser("report", help="what was live at the peak of a file")
     report.set_defaults(function=_report)
@@ -84,10 +118,9 @@ def _parser():
 
 
 def _count(text):
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
 
 
 def _run(options):
@@ -101,11 +134,9 @@ def _report(options):
 
     recording = _load.read_recording(options.file)
     if options.json:
-        json.dump(_report.report(recording, options.file), sys.stdout, indent=1)
-        print()
+        _say(json.dumps(_report.report(recording, options.file), indent=1))
     else:
-        print(_report.text(recording, lines=options.lines), end="")
-    sys.stdout.flush()
+        _say(_report.text(recording, lines=options.lines).removesuffix("\n"))
     return 0
 
 
@@ -115,7 +146,7 @@ def _view(options):
     out = options.out or _beside(options.file, ".html")
     recording = _load.read_recording(options.file)
     _write_page(recording, options.file, out)
-    print(f"Page: {out}")
+    _say(f"Page: {out}")
     return 0
 
 
@@ -133,7 +164,7 @@ def _convert(options):
         _core.write_file(options.out, text.encode())
     else:
         _write_page(recording, options.file, options.out)
-    print(f"Wrote {options.out}")
+    _say(f"Wrote {options.out}")
     return 0
 
 
@@ -142,7 +173,7 @@ def _backends(options):
 
     for name, state in backends().items():
         word = "yes" if state["available"] else "no "
-        print(f"{name:8} {word}  {state['reason']}".rstrip())
+        _say(f"{name:8} {word}  {state['reason']}".rstrip())
     return 0
 
 

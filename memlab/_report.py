@@ -3,6 +3,7 @@
 All figures come from the C core; this file arranges and words them.
 """
 
+import io
 import os
 
 CATEGORIES = (
@@ -68,16 +69,36 @@ def report(recording, file=None) -> dict:
     }
 
 
-def shorten(path: str) -> str:
-    """PATH relative to the current folder where it lies in it."""
-    here = os.getcwd() + os.sep
+def shorten(path: str, start: str | None = None) -> str:
+    """PATH relative to the folder START, or the current one, where it lies in it."""
+    here = os.path.join(start or os.getcwd(), "")
     return path[len(here) :] if path.startswith(here) else path
 
 
-def _place(group) -> str:
+def say(text: str, stream) -> None:
+    """Prints TEXT to STREAM whatever it can encode; nothing where nobody reads it."""
+    if isinstance(stream, io.TextIOWrapper):
+        try:
+            stream.reconfigure(errors="backslashreplace")
+        except ValueError:
+            return
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        # `memlab report ... | head`: nothing is wrong, and nothing may be said at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except (AttributeError, OSError, ValueError):
+        # Closed or replaced by the program.
+        pass
+
+
+def _place(group, start) -> str:
+    backward = group["phase"] == "backward"
     if group["line"] == 0 and not group["file"]:
-        return f"({group['reason']})"
-    return f"{shorten(group['file'])}:{group['line']} {group['function']}"
+        reason = group["reason"]
+        return f"(backward pass: {reason})" if backward else f"({reason})"
+    place = f"{shorten(group['file'], start)}:{group['line']} {group['function']}"
+    return place + " (backward)" if backward else place
 
 
 def _rows(rows, indent="  "):
@@ -87,20 +108,21 @@ def _rows(rows, indent="  "):
         yield (indent + "  ".join([*cells, row[-1]])).rstrip()
 
 
-def text(recording, device=None, lines=15, code=None) -> str:
+def text(recording, device=None, lines=15, code=None, start=None) -> str:
     """The report for people: the peak, what was live at it, the allocator's overhead.
 
     lines: rows of the table by source line.  code: a function (file, line) -> source
     text, for programs of one's own; files of a stranger's snapshot are never opened.
+    start: the folder to which paths are shown relative; None for the current one.
     """
     chosen = devices(recording) if device is None else [device]
     if not chosen:
         return "No memory was allocated while recording.\n"
-    parts = [_device_text(recording, i, lines, code) for i in chosen]
+    parts = [_device_text(recording, i, lines, code, start) for i in chosen]
     return "\n".join(parts)
 
 
-def _device_text(recording, device, lines, code):
+def _device_text(recording, device, lines, code, start):
     answer = recording.peak(device)
     at = answer["peak"]
     name = f"{recording.source or 'cuda'}:{device}"
@@ -122,9 +144,7 @@ def _device_text(recording, device, lines, code):
         groups = answer["by_line"][:lines]
         rows = []
         for group in groups:
-            place = _place(group)
-            if group["phase"] == "backward" and group["line"]:
-                place += " (backward)"
+            place = _place(group, start)
             source = code(group["file"], group["line"]).strip() if code else ""
             rows.append(
                 (

@@ -1,6 +1,8 @@
 """`memlab run`: a program as it would run alone, with its memory recorded."""
 
+import builtins
 import fcntl
+import importlib.machinery
 import linecache
 import os
 import runpy
@@ -8,6 +10,7 @@ import signal
 import sys
 import threading
 import traceback
+import types
 
 from memlab import _core, _page, _report, _sources, phantom
 from memlab._errors import Error
@@ -17,10 +20,10 @@ from memlab._memory_snapshot import MemorySnapshot
 def run(options) -> int:
     """Runs options.program and returns its exit status."""
     if not options.module and not os.path.isfile(options.program):
-        raise Error(f"{options.program}: no such program")
+        raise Error(f"{options.program}: no such program; give the file of a script")
     if options.phantom and not _sources.under_phantom():
         _restart_on_phantom(options.phantom)
-    outputs = _Outputs(options.out)
+    outputs = _Outputs(options)
     source = _source(options)
     snapshot = MemorySnapshot(
         max_entries=options.max_entries, source=source, stacks=options.stacks
@@ -29,34 +32,55 @@ def run(options) -> int:
     if source == "cuda":
         _watch_out_of_memory(snapshot, outputs)
     print(f"memlab: recording {_described(source)}", file=sys.stderr)
+    stdout = sys.stdout
+    _write_when_terminated(snapshot, outputs)
     status, interrupted = _execute(options)
-    _finish(snapshot, outputs, options)
+    try:
+        text = _write(snapshot, outputs)
+    except KeyboardInterrupt:
+        interrupted = True
+        print("memlab: interrupted again: not all results were written", file=sys.stderr)
+    else:
+        _tell(text, outputs, stdout)
     if interrupted:
         # Ends as the program alone would have, so that a shell sees the interrupt.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
+        _die_of(signal.SIGINT)
     return status
 
 
 class _Outputs:
     """The folder of the results, held by one process at a time for each rank."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, options):
+        folder = options.out
+        self.program = os.path.basename(options.program)
+        self.start = os.getcwd()
+        # The program may go to another folder; the results stay where they were asked.
+        self.folder = os.path.abspath(folder)
         self.rank = os.environ.get("RANK", "0")
         if not self.rank.isdigit():
             raise Error(f"RANK={self.rank!r} is no number")
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, f".rank{self.rank}.lock")
-        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+            path = os.path.join(self.folder, f".rank{self.rank}.lock")
+            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise Error(
+                f"cannot write results to {folder!r}: {error.strerror}; choose another "
+                "--out"
+            ) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise Error(
                 f"{folder} is being written by another memlab run; choose another --out"
             ) from None
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(f"{folder}: no permission to write; choose another --out")
+        if not os.access(self.folder, os.W_OK | os.X_OK):
+            raise Error(f"{folder}: no permission to write; choose another --out")
+
+    def shown(self, path):
+        """PATH for people, who stand in the folder where memlab was started."""
+        return _report.shorten(path, self.start)
 
     def path(self, ending):
         return os.path.join(self.folder, f"rank{self.rank}{ending}")
@@ -104,27 +128,44 @@ def _described(source):
 
 def _execute(options):
     """Runs the program in this process: (exit status, whether it was interrupted)."""
-    arguments, path = sys.argv, sys.path[0]
     sys.argv = [options.program, *options.arguments]
+    # The program's module stays __main__ after its end, as it does without memlab: for
+    # its threads and exit handlers, and so that the last look finds what it holds.
+    main = types.ModuleType("__main__")
+    main.__builtins__ = builtins
+    sys.modules["__main__"] = main
+    interrupted = False
     try:
         if options.module:
             sys.path[0] = os.getcwd()
-            runpy.run_module(options.program, run_name="__main__", alter_sys=True)
+            runpy._run_module_as_main(options.program)
         else:
-            sys.path[0] = os.path.dirname(os.path.abspath(options.program))
-            runpy.run_path(options.program, run_name="__main__")
+            _run_script(os.path.abspath(options.program), main)
+        status = 0
     except SystemExit as exit:
-        return _exit_status(exit.code), False
-    except KeyboardInterrupt:
-        _print_traceback()
-        return 130, True
-    except BaseException:
-        _print_traceback()
-        return 1, False
-    finally:
-        sys.argv, sys.path[0] = arguments, path
+        status = _exit_status(exit.code)
+    except KeyboardInterrupt as error:
+        _show(error)
+        status, interrupted = 130, True
+    except BaseException as error:
+        _show(error)
+        status = 1
+    try:
         _wait_for_threads()
-    return 0, False
+    except KeyboardInterrupt:
+        interrupted = True
+    return status, interrupted
+
+
+def _run_script(path, main):
+    """Runs the script at the absolute PATH in the module MAIN, as python PATH does."""
+    main.__file__ = path
+    main.__cached__ = None
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    sys.path[0] = os.path.dirname(path)
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    exec(code, main.__dict__)
 
 
 def _exit_status(code):
@@ -136,13 +177,20 @@ def _exit_status(code):
     return 1
 
 
-def _print_traceback():
-    """The program's own traceback: without the frames that ran it."""
-    kind, error, tb = sys.exc_info()
+def _show(error):
+    """Shows what ended the program as the interpreter does, without the frames that ran
+    it."""
     runners = (__file__, runpy.__file__, "<frozen runpy>")
+    tb = error.__traceback__
     while tb is not None and tb.tb_frame.f_code.co_filename in runners:
         tb = tb.tb_next
-    traceback.print_exception(kind, error, tb)
+    error.__traceback__ = tb
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, tb
+    try:
+        sys.excepthook(type(error), error, tb)
+    except BaseException:
+        traceback.print_exc()
+        traceback.print_exception(type(error), error, tb)
 
 
 def _wait_for_threads():
@@ -162,43 +210,91 @@ def _watch_out_of_memory(snapshot, outputs):
         if written:
             return
         written.append(True)
-        recording = snapshot.data()
-        path = outputs.path("_oom.pickle")
-        recording.write_pickle(path, True)
-        text = (
-            f"cuda:{device} ran out of memory: {_report.size(wanted)} were asked for, "
-            f"{_report.size(free)} of {_report.size(total)} were free.\n\n"
-            + _report.text(recording)
+        path, report = outputs.path("_oom.pickle"), outputs.report_path("_oom.txt")
+        try:
+            recording = snapshot.data()
+            recording.write_pickle(path, True)
+            text = (
+                f"cuda:{device} ran out of memory: {_report.size(wanted)} were asked for, "
+                f"{_report.size(free)} of {_report.size(total)} were free.\n\n"
+                + _text(recording, outputs)
+            )
+            _core.write_file(report, text.encode("utf-8", "backslashreplace"))
+        except (Error, OSError, MemoryError) as error:
+            _say_not_written(error)
+            return
+        _report.say(
+            f"memlab: out of memory; wrote {outputs.shown(path)} and "
+            f"{outputs.shown(report)}",
+            sys.stderr,
         )
-        report = outputs.report_path("_oom.txt")
-        _core.write_file(report, text.encode("utf-8", "backslashreplace"))
-        print(f"memlab: out of memory; wrote {path} and {report}", file=sys.stderr)
 
     _bridge.load().set_oom_callback(on_out_of_memory)
 
 
-def _finish(snapshot, outputs, options):
-    """Writes the results; what cannot be written is said, and the program's status
-    stands."""
+def _write_when_terminated(snapshot, outputs):
+    """Where SIGTERM would end the program, writes the results before it does."""
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+    process = os.getpid()
+
+    def on_terminate(number, frame):
+        signal.signal(number, signal.SIG_DFL)
+        # A forked child has the handler too, and nothing to write.
+        if os.getpid() == process:
+            # Not by print: the signal may have come in the middle of one.
+            os.write(2, b"memlab: terminated; writing the recording\n")
+            _write(snapshot, outputs)
+        _die_of(number)
+
+    signal.signal(signal.SIGTERM, on_terminate)
+
+
+def _die_of(number):
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _text(recording, outputs):
+    return _report.text(recording, code=linecache.getline, start=outputs.start)
+
+
+def _say_not_written(error):
+    _report.say(f"memlab: the recording could not be written: {error}", sys.stderr)
+
+
+def _write(snapshot, outputs):
+    """Writes the results and returns the report; what cannot be written is said, the
+    program's status stands, and the result is None."""
     try:
         snapshot.stop()
         recording = snapshot.data()
-        pickle_path, page_path = outputs.path(".pickle"), outputs.path(".html")
-        recording.write_pickle(pickle_path, True)
-        text = _report.text(recording, code=linecache.getline)
+        recording.write_pickle(outputs.path(".pickle"), True)
+        text = _text(recording, outputs)
         _core.write_file(
             outputs.report_path(), text.encode("utf-8", "backslashreplace")
         )
-        page = _page.assemble(
-            recording.page_data(), title=os.path.basename(options.program)
-        )
-        _core.write_file(page_path, page)
+        page = _page.assemble(recording.page_data(), title=outputs.program)
+        _core.write_file(outputs.path(".html"), page)
     except (Error, OSError, MemoryError) as error:
-        print(f"memlab: the recording could not be written: {error}", file=sys.stderr)
+        _say_not_written(error)
+        return None
+    return text
+
+
+def _tell(text, outputs, stdout):
+    """Shows the report on the program's first stdout, whatever became of that."""
+    if text is None:
         return
-    print()
-    print(text)
-    print(f"Snapshot: {pickle_path}")
-    print(f"Page:     {page_path}")
-    print(f"Report:   {outputs.report_path()}")
-    sys.stdout.flush()
+    if sys.stdout is not stdout:
+        try:
+            sys.stdout.flush()
+        except (AttributeError, OSError, ValueError):
+            pass
+    _report.say(
+        f"\n{text}\n"
+        f"Snapshot: {outputs.shown(outputs.path('.pickle'))}\n"
+        f"Page:     {outputs.shown(outputs.path('.html'))}\n"
+        f"Report:   {outputs.shown(outputs.report_path())}",
+        stdout,
+    )

@@ -222,15 +222,126 @@ def test_out_of_memory_is_written_at_that_moment(tmp_path):
     assert sum(s["allocated_size"] for s in snapshot["segments"]) == 300 << 20
 
 
+def test_a_script_runs_as_it_would_alone(tmp_path, torch):
+    """What a program can see of how it was started, with memlab and without."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "beside.py").write_text("VALUE = 5\n")
+    (tmp_path / "sub" / "program.py").write_text(
+        "import atexit, beside, pickle, sys\n"
+        "class Mine: pass\n"
+        "def look(when):\n"
+        "    main = sys.modules['__main__']\n"
+        "    print(when, sys.argv, sys.path[0], when == 'exit' or __file__, __name__,\n"
+        "          __spec__, __package__, main.__dict__ is globals(), sys.exc_info(),\n"
+        "          type(pickle.loads(pickle.dumps(Mine()))) is Mine)\n"
+        "look('run')\n"
+        "atexit.register(look, 'exit')\n"
+        "sys.excepthook = lambda kind, error, tb: print('HOOK', error, tb.tb_lineno)\n"
+        "raise ValueError('mine')\n"
+    )
+    command = ["sub/program.py", "--epochs", "3"]
+    alone = subprocess.run([sys.executable, *command], cwd=tmp_path, text=True,
+                           capture_output=True)
+    done = memlab("run", "--device", "cpu", *command, cwd=tmp_path)
+    assert alone.returncode == done.returncode == 1
+    ours = [line for line in done.stdout.splitlines() if line in alone.stdout.splitlines()]
+    assert ours == alone.stdout.splitlines(), done.stdout + done.stderr
+    assert len(ours) == 3 and ours[1].startswith("HOOK")
+
+
+def test_results_lie_where_they_were_asked_for(tmp_path, torch):
+    """Though the program goes elsewhere, and leaves nothing to print on."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "program.py").write_text(
+        "import os, sys, torch\nos.chdir('elsewhere')\nx = torch.ones(1000)\n"
+        "sys.stdout.close()\nsys.stdout = None\n"
+    )
+    done = memlab("run", "--device", "cpu", "--out", "out", "program.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "memlab: recording the memory of the CPU\n"
+    report = (tmp_path / "out" / "report.txt").read_text()
+    assert " program.py:3 <module>    x = torch.ones(1000)" in report
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.cuda
+def test_phantom_is_not_taken_for_the_program(tmp_path):
+    """As README has it: memlab run --phantom train.py. The model lives to the end of the
+    program in its globals, so that its parameters are known without an optimizer."""
+    (tmp_path / "train.py").write_text(
+        "import sys, torch\nmodel = torch.nn.Linear(512, 512, bias=False).cuda()\n"
+        "print('ARGS', sys.argv[1:], torch.cuda.get_device_name())\n"
+    )
+    done = memlab("run", "--phantom", "train.py", "--phantom", "x", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "ARGS ['--phantom', 'x'] NVIDIA H200" in done.stdout
+    answer = json.loads(memlab("report", "--json", "memlab_out/rank0.pickle",
+                               cwd=tmp_path).stdout)
+    assert answer["devices"][0]["by_category"]["parameter"] == 512 * 512 * 4
+
+
+def test_a_terminated_run_writes_and_dies_of_the_signal(tmp_path, torch):
+    """A forked child dies of SIGTERM at once and writes nothing."""
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import os, signal, sys, torch\nx = torch.ones(1000)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    signal.pause()\n"
+        "os.kill(child, signal.SIGTERM)\n"
+        "print('CHILD', os.WTERMSIG(os.waitpid(child, 0)[1]), os.listdir(sys.argv[1]))\n"
+        "sys.stdout.flush()\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "finally:\n"
+        "    print('NEVER')\n"
+    )
+    out = tmp_path / "out"
+    done = memlab("run", "--device", "cpu", "--out", out, script, out)
+    assert done.returncode == -15, done.stderr
+    assert "CHILD 15 ['.rank0.lock']" in done.stdout and "NEVER" not in done.stdout
+    assert "terminated; writing" in done.stderr
+    assert "program.py:2" in (out / "report.txt").read_text()
+
+
+def test_an_output_that_cannot_show_everything(demo, tmp_path, torch):
+    """Names outside of the terminal's encoding, and a reader that goes away."""
+    script = tmp_path / "pr\u00f6g.py"
+    script.write_text("import torch\nx = torch.ones(1000)\n", encoding="utf-8")
+    plain = {"PYTHONIOENCODING": "ascii"}
+    done = memlab("run", "--device", "cpu", "--out", tmp_path / "out", script, env=plain)
+    assert done.returncode == 0 and "pr\\xf6g.py:2" in done.stdout, done.stderr
+    done = memlab("report", tmp_path / "out" / "rank0.pickle", env=plain)
+    assert done.returncode == 0 and "pr\\xf6g.py:2" in done.stdout, done.stderr
+    read, write = os.pipe()
+    os.close(read)
+    out, _ = demo
+    done = subprocess.run(
+        [sys.executable, "-m", "memlab", "report", "--json", out / "rank0.pickle"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=write, stderr=subprocess.PIPE,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 # ---- Bad input: one line that names the thing and the remedy ----
 
 
-def test_no_command_and_unknown_arguments(tmp_path):
+def test_no_command_and_unknown_arguments(tmp_path, torch):
     assert memlab().returncode == 2
     done = memlab("report", "--jsn", "x")
     assert done.returncode == 2 and "--jsn" in done.stderr
     done = memlab("run", "--device", "tpu", "x.py")
     assert done.returncode == 2 and "tpu" in done.stderr
+    done = memlab("run", "--max-entries", "few", "x.py")
+    assert done.returncode == 2 and "'few' is no whole number" in done.stderr
+    done = memlab("run")
+    assert done.returncode == 2 and done.stderr.endswith("are required: program\n")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "x.py").write_text("print('RAN')")
+    done = memlab("run", "--device", "cpu", "--out", "file", "x.py", cwd=tmp_path)
+    assert done.returncode == 1 and "RAN" not in done.stdout
+    assert "'file'" in one_line_error(done) and "--out" in done.stderr
 
 
 def test_missing_program(tmp_path, torch):
