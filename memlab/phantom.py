@@ -15,6 +15,12 @@ from typing import NamedTuple
 LIBRARY = pathlib.Path(__file__).resolve().parent / "libmemlab_phantom.so"
 MAX_DEVICES = 16
 _TABLE = b"memlab-phantom-gpus 1\n"
+# Where Triton is to look for the driver.  There is no such folder; Triton's error shows
+# its name, and without it Triton would advise to install a driver.
+_NO_TRITON = (
+    "(Triton does not run on memlab's phantom device: "
+    "for torch.compile set TORCH_COMPILE_DISABLE=1)"
+)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
@@ -104,6 +110,7 @@ def environment(
         "MEMLAB_PHANTOM_DEVICES": str(devices),
         "MEMLAB_PHANTOM_MEMORY": "" if memory is None else str(memory),
         "MEMLAB_PHANTOM_BACKED": "1" if backed else "0",
+        "TRITON_LIBCUDA_PATH": _NO_TRITON,
     }
 
 

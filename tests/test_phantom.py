@@ -318,6 +318,36 @@ def test_banner_is_shown_once_and_can_be_hushed():
     assert run(program, quiet=True).stderr == ""
 
 
+COMPILED = """
+import torch
+step = torch.compile(lambda x: (x * 2 + 1).relu().sum())
+print(step(torch.randn(1000, device="cuda")).item())
+"""
+
+
+@needs_torch
+def test_compiled_program_runs_uncompiled():
+    assert output(COMPILED, env={"TORCH_COMPILE_DISABLE": "1"}) == "0.0"
+
+
+@needs_torch
+@pytest.mark.parametrize("driver", [False, True])
+def test_compiling_is_refused_with_the_remedy(tmp_path, driver):
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("triton is not installed")
+    if not shutil.which("gcc"):
+        pytest.skip("Triton needs gcc")
+    env = {"TRITON_CACHE_DIR": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    if driver:  # as on a machine that has one
+        for name in ("libcuda.so", "libcuda.so.1"):
+            (tmp_path / name).symlink_to(phantom.LIBRARY)
+        env["TRITON_LIBCUDA_PATH"] = str(tmp_path)
+    refused = run(COMPILED, env=env)
+    assert refused.returncode == 1
+    (line,) = [line for line in refused.stderr.splitlines() if "phantom device" in line]
+    assert "Triton" in line and "TORCH_COMPILE_DISABLE=1" in line
+
+
 # --- Symbols -------------------------------------------------------------------------
 
 
