@@ -96,10 +96,26 @@ apply(ml_device_log *log, ml_event *record)
     }
 }
 
-void
-ml_feed_catch_up(ml_device_log *log)
+static void
+restart_forgotten_peaks(ml_device_log *log)
 {
-    if (atomic_load_explicit(&log->state, memory_order_acquire) != ML_LOG_SEEDED) {
+    if (atomic_load_explicit(&log->peaks_forgotten, memory_order_relaxed) == 0) {
+        return;
+    }
+    unsigned forgotten = atomic_exchange(&log->peaks_forgotten, 0);
+    for (; forgotten != 0; forgotten &= forgotten - 1) {
+        log->window_peak[__builtin_ctz(forgotten)] = *ml_ledger_current(log->ledger);
+    }
+}
+
+void
+ml_feed_catch_up(ml_feed *feed, ml_device_log *log)
+{
+    int state = atomic_load_explicit(&log->state, memory_order_acquire);
+    if (state == ML_LOG_LIVE) {
+        restart_forgotten_peaks(log);
+    }
+    if (state != ML_LOG_SEEDED) {
         return;
     }
     if (ml_lane_passed(&log->lane, log->seed)) {
@@ -112,6 +128,7 @@ ml_feed_catch_up(ml_device_log *log)
     ml_lane_mark mark = log->seed;
     while ((record = ml_lane_next(&log->lane, &mark)) != NULL) {
         apply(log, record);
+        raise_window_peaks(feed, log);
     }
     atomic_store_explicit(&log->state, ML_LOG_LIVE, memory_order_release);
 }
@@ -119,7 +136,7 @@ ml_feed_catch_up(ml_device_log *log)
 static void
 record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record)
 {
-    ml_feed_catch_up(log);
+    ml_feed_catch_up(feed, log);
     int state = atomic_load_explicit(&log->state, memory_order_acquire);
     if (state == ML_LOG_OFF) {
         return;
@@ -136,7 +153,7 @@ record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record)
     }
     count_alone(&log->events);
     if (ml_lane_push(&log->lane, record) != 0) {
-        count_alone(&log->dropped);
+        count(&log->dropped);
     }
 }
 
@@ -168,10 +185,14 @@ ml_feed_record(ml_feed *feed, int device, const ml_event *event, const char *met
     if (!atomic_load_explicit(&feed->enabled, memory_order_acquire)) {
         return 0;
     }
+    if (device < 0 || device >= ML_DEVICE_MAX) {
+        count(&feed->dropped);
+        return 0;
+    }
     /* A signal handler or a walker that allocates device memory lands here again, with
      * lane and ledger half updated. */
-    if (self.busy || device < 0 || device >= ML_DEVICE_MAX) {
-        count(&feed->dropped);
+    if (self.busy) {
+        count(feed->logs != NULL ? &feed->logs[device].dropped : &feed->dropped);
         return 0;
     }
     self.busy = 1;

@@ -40,6 +40,7 @@ typedef struct ml_device_log {
     _Atomic int state; /* enum ml_log_state */
     ml_lane_mark seed; /* published by the store of ML_LOG_SEEDED */
     ml_totals window_peak[ML_WINDOW_MAX];
+    _Atomic unsigned peaks_forgotten; /* bit i: window_peak[i] is to start again */
     _Atomic uint64_t events;
     _Atomic uint64_t dropped;
     _Atomic uint64_t lost_stacks;
@@ -57,7 +58,7 @@ typedef struct ml_feed {
     ml_device_log *logs;      /* owned; ML_DEVICE_MAX of an ordered source */
     ml_lane *lanes;           /* owned; ML_FEED_LANES of an unordered source */
     _Atomic uint64_t events;  /* of an unordered source */
-    _Atomic uint64_t dropped; /* events for devices or lanes that do not exist */
+    _Atomic uint64_t dropped; /* of an unordered source, or for no device there is */
     _Atomic uint64_t lost_stacks;
     bool forked; /* in a forked child: recording stays off */
 } ml_feed;
@@ -78,7 +79,7 @@ uint32_t ml_feed_record(ml_feed *feed, int device, const ml_event *event,
                         const char *metadata, size_t metadata_bytes);
 
 /* The lock of the source's device is held, or nobody writes: applies what was recorded
- * since the ledger was seeded. */
-void ml_feed_catch_up(ml_device_log *log);
+ * since the ledger was seeded, and starts forgotten peaks again from there. */
+void ml_feed_catch_up(ml_feed *feed, ml_device_log *log);
 
 #endif

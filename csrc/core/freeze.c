@@ -3,7 +3,8 @@
  *
  * Owns nothing that outlives a call.  The copies are made inside a walk over the
  * source's memory, at the instant at which the source's lock is held and its SNAPSHOT
- * event arrives, so that events, ledger and segments describe the same moment. */
+ * event arrives, so that events, ledger and segments describe the same moment.
+ * A source that no lock orders has no such instant: see freeze_lanes.c. */
 #include <string.h>
 
 #include "base.h"
@@ -76,13 +77,6 @@ static bool
 device_wanted(const ml_window *window, int device)
 {
     return window->options.device < 0 || window->options.device == device;
-}
-
-static uint64_t
-entry_limit(const ml_window *window)
-{
-    /* As torch: a history of state alone keeps one event. */
-    return window->options.keep_events ? window->options.max_entries : 1;
 }
 
 /* ---- Stacks as their window wanted them ----
@@ -176,9 +170,9 @@ static void
 copy_lane_events(freeze_walk *walk, ml_device_trace *trace, const ml_lane *lane,
                  ml_lane_mark mark)
 {
-    uint64_t total;
-    ml_lane_copy(lane, mark, 0, NULL, &total);
-    uint64_t limit = entry_limit(walk->window);
+    ml_lane_mark end = ml_lane_end(lane);
+    uint64_t total = ml_lane_distance(mark, end);
+    uint64_t limit = atomic_load(&walk->window->entry_limit);
     uint64_t room = total < limit ? total : limit;
     if (room == 0) {
         trace->overwritten_events = total;
@@ -189,7 +183,7 @@ copy_lane_events(freeze_walk *walk, ml_device_trace *trace, const ml_lane *lane,
         note_error(walk, ML_ENOMEM);
         return;
     }
-    trace->event_count = ml_lane_copy(lane, mark, room, trace->events, &total);
+    trace->event_count = ml_lane_copy(mark, end, room, trace->events);
     trace->overwritten_events = total - trace->event_count;
 }
 
@@ -206,11 +200,10 @@ freeze_arrive(ml_walk *base, int device)
     if (trace == NULL || log->ledger == NULL || !device_wanted(window, device)) {
         return;
     }
-    ml_feed_catch_up(log);
+    ml_feed_catch_up(window->feed, log);
     copy_lane_events(walk, trace, &log->lane, window->marks[device]);
     walk->first[device] = window->base_forgotten[device] + trace->overwritten_events;
-    trace->dropped_events = atomic_load(&log->dropped);
-    trace->lost_stacks = atomic_load(&log->lost_stacks);
+    ml_window_copy_counts(window, device, trace);
     trace->peak = log->window_peak[window->slot];
     walk->visiting = device;
     walk->begin =
@@ -259,9 +252,9 @@ walk_segment(void *context, int device, const ml_segment *segment)
     if (result == 0) {
         ml_segment *copy = &trace->segments[trace->segment_count++];
         *copy = *segment;
-        copy->stack = walk->window->feed->source->ordered
-                          ? take_live(&walk->segments[device], segment->addr)
-                          : stack_wanted(&walk->wide, segment->stack);
+        if (walk->window->feed->source->ordered) {
+            copy->stack = take_live(&walk->segments[device], segment->addr);
+        }
         copy->first_block = trace->block_count;
         copy->block_count = 0;
     }
@@ -281,10 +274,7 @@ walk_block(void *context, int device, const ml_block *block)
     if (result == 0) {
         ml_block *copy = &trace->blocks[trace->block_count++];
         *copy = *block;
-        if (!walk->window->feed->source->ordered) {
-            copy->stack = stack_wanted(&walk->wide, block->stack);
-        }
-        else {
+        if (walk->window->feed->source->ordered) {
             copy->stack = block->state == ML_BLOCK_INACTIVE
                               ? 0
                               : take_live(&walk->blocks[device], block->addr);
@@ -382,82 +372,22 @@ dress_events(freeze_walk *walk, ml_device_trace *trace, int device)
     }
 }
 
-/* A stable merge sort: the two events of one free carry the same time and keep their
- * order, which qsort does not promise.  0 or ML_ENOMEM. */
 static int
-sort_by_time(ml_event *events, size_t count)
+freeze_unordered(freeze_walk *walk)
 {
-    ml_event *other = ml_alloc_zeroed(count + 1, sizeof(*other));
-    if (other == NULL) {
-        return ML_ENOMEM;
-    }
-    ml_event *from = events, *to = other;
-    for (size_t run = 1; run < count; run *= 2) {
-        for (size_t start = 0; start < count; start += 2 * run) {
-            size_t middle = start + run < count ? start + run : count;
-            size_t end = start + 2 * run < count ? start + 2 * run : count;
-            size_t left = start, right = middle;
-            for (size_t i = start; i < end; i++) {
-                bool take_left = left < middle &&
-                                 (right >= end || from[left].time <= from[right].time);
-                to[i] = take_left ? from[left++] : from[right++];
-            }
-        }
-        ml_event *swap = from;
-        from = to;
-        to = swap;
-    }
-    if (from != events) {
-        memcpy(events, from, count * sizeof(*events));
-    }
-    ml_free(other);
-    return 0;
-}
-
-/* Lanes of threads become one history: by time, of which the newest count. */
-static void
-merge_lanes(freeze_walk *walk)
-{
-    ml_window *window = walk->window;
-    ml_feed *feed = window->feed;
     ml_device_trace *trace = trace_of(walk, 0);
-    if (trace == NULL) {
-        return;
+    int result = trace != NULL ? ml_freeze_lanes(walk->window, trace) : ML_ENOMEM;
+    if (result < 0) {
+        return result;
     }
-    uint64_t limit = entry_limit(window);
-    size_t capacity = 0;
-    uint64_t recorded = 0;
-    for (int i = 0; i < ML_FEED_LANES; i++) {
-        uint64_t total;
-        ml_lane_copy(&feed->lanes[i], window->marks[i], 0, NULL, &total);
-        uint64_t room = total < limit ? total : limit;
-        int result = ml_grow((void **)&trace->events, &capacity,
-                             trace->event_count + (size_t)room, sizeof(ml_event));
-        if (result < 0) {
-            note_error(walk, result);
-            return;
-        }
-        if (room > 0) {
-            trace->event_count +=
-                ml_lane_copy(&feed->lanes[i], window->marks[i], room,
-                             trace->events + trace->event_count, &total);
-        }
-        recorded += total;
+    walk->first[0] = walk->window->base_forgotten[0] + trace->overwritten_events;
+    for (size_t i = 0; i < trace->segment_count; i++) {
+        trace->segments[i].stack = stack_wanted(&walk->wide, trace->segments[i].stack);
     }
-    if (sort_by_time(trace->events, trace->event_count) < 0) {
-        note_error(walk, ML_ENOMEM);
-        return;
+    for (size_t i = 0; i < trace->block_count; i++) {
+        trace->blocks[i].stack = stack_wanted(&walk->wide, trace->blocks[i].stack);
     }
-    if (trace->event_count > limit) {
-        size_t excess = trace->event_count - (size_t)limit;
-        memmove(trace->events, trace->events + excess,
-                (size_t)limit * sizeof(ml_event));
-        trace->event_count = (size_t)limit;
-    }
-    trace->overwritten_events = recorded - trace->event_count;
-    trace->dropped_events = atomic_load(&feed->dropped);
-    trace->lost_stacks = atomic_load(&feed->lost_stacks);
-    walk->first[0] = window->base_forgotten[0] + trace->overwritten_events;
+    return 0;
 }
 
 /* ---- Stacks, strings, tags, times ---- */
@@ -503,10 +433,9 @@ resolve(freeze_walk *walk)
         for (size_t i = 0; i < trace->block_count; i++) {
             want(walk, trace->blocks[i].stack);
         }
-        const ml_window_tags *tags = &walk->window->tags[d];
-        for (size_t i = 0; i < tags->count; i++) {
-            if (tags->items[i].name < walk->string_count) {
-                walk->string_map[tags->items[i].name] = 1;
+        for (size_t i = 0; i < trace->tag_count; i++) {
+            if (trace->tags[i].name < walk->string_count) {
+                walk->string_map[trace->tags[i].name] = 1;
             }
         }
     }
@@ -541,6 +470,10 @@ resolve(freeze_walk *walk)
             trace->blocks[i].stack =
                 mapped(walk->stack_map, walk->stack_count, trace->blocks[i].stack);
         }
+        for (size_t i = 0; i < trace->tag_count; i++) {
+            trace->tags[i].name =
+                mapped(walk->string_map, walk->string_count, trace->tags[i].name);
+        }
     }
     return 0;
 }
@@ -548,14 +481,11 @@ resolve(freeze_walk *walk)
 static int
 copy_tags(freeze_walk *walk, int device, ml_device_trace *trace)
 {
-    const ml_window_tags *tags = &walk->window->tags[device];
+    size_t count;
+    int result = ml_window_copy_tags(walk->window, device, &trace->tags, &count);
     uint64_t first = walk->first[device];
-    trace->tags = ml_alloc_zeroed(tags->count + 1, sizeof(ml_tag));
-    if (trace->tags == NULL) {
-        return ML_ENOMEM;
-    }
-    for (size_t i = 0; i < tags->count; i++) {
-        ml_tag tag = tags->items[i];
+    for (size_t i = 0; i < count; i++) {
+        ml_tag tag = trace->tags[i];
         if (tag.position < first) {
             /* Made when events now overwritten were new: what lies at the address since
              * then is not known. */
@@ -563,12 +493,16 @@ copy_tags(freeze_walk *walk, int device, ml_device_trace *trace)
         }
         tag.position -= first;
         if (tag.position > trace->event_count) {
+            if (walk->window->feed->source->ordered) {
+                /* Made after the instant that the recording shows. */
+                continue;
+            }
+            /* Events count before they are in their lane. */
             tag.position = trace->event_count;
         }
-        tag.name = mapped(walk->string_map, walk->string_count, tag.name);
         trace->tags[trace->tag_count++] = tag;
     }
-    return 0;
+    return result;
 }
 
 static int
@@ -604,10 +538,10 @@ freeze(freeze_walk *walk)
         .setting = walk_setting,
         .annotation = walk_annotation,
     };
-    if (!feed->source->ordered) {
-        merge_lanes(walk);
-    }
     int result = ml_recorder_walk(feed, &walk->base, &visitor);
+    if (result == 0 && walk->error == 0 && !feed->source->ordered) {
+        note_error(walk, freeze_unordered(walk));
+    }
     if (result == 0) {
         result = walk->error;
     }
@@ -617,11 +551,11 @@ freeze(freeze_walk *walk)
     for (size_t d = 0; d < recording->device_count; d++) {
         dress_events(walk, &recording->devices[d], (int)d);
     }
-    if (result == 0) {
-        result = resolve(walk);
-    }
     for (size_t d = 0; d < recording->device_count && result == 0; d++) {
         result = copy_tags(walk, (int)d, &recording->devices[d]);
+    }
+    if (result == 0) {
+        result = resolve(walk);
     }
     if (result == 0) {
         result = convert_times(walk);

@@ -116,7 +116,8 @@ read_record(const slot *from, ml_event *out)
     atomic_store_explicit(&copy.words[WORDS - 1], last, memory_order_relaxed);
     *out = copy.event;
     out->flags &= (uint8_t)~ML_EVENT_COMMITTED;
-    uint64_t again = atomic_load_explicit(&from->words[WORDS - 1], memory_order_relaxed);
+    uint64_t again =
+        atomic_load_explicit(&from->words[WORDS - 1], memory_order_relaxed);
     return (copy.event.flags & ML_EVENT_COMMITTED) && again == last;
 }
 
@@ -153,6 +154,20 @@ ml_lane_end(const ml_lane *lane)
         mark.index = atomic_load(&mark.ring->head);
     }
     return mark;
+}
+
+uint64_t
+ml_lane_distance(ml_lane_mark from, ml_lane_mark to)
+{
+    uint64_t distance = to.index;
+    const ml_ring *ring = to.ring;
+    while (ring != NULL && ring != from.ring) {
+        ring = ring->older;
+        if (ring != NULL) {
+            distance += atomic_load_explicit(&ring->head, memory_order_acquire);
+        }
+    }
+    return ring != NULL ? distance - from.index : distance;
 }
 
 bool
@@ -212,50 +227,36 @@ copy_ring(const ml_ring *ring, uint64_t from, uint64_t to, ml_event *out)
 }
 
 size_t
-ml_lane_copy(const ml_lane *lane, ml_lane_mark start, uint64_t limit, ml_event *out,
-             uint64_t *total)
+ml_lane_copy(ml_lane_mark start, ml_lane_mark end, uint64_t limit, ml_event *out)
 {
     /* Rings from the newest back to the one that holds START; few, since each is at
      * least twice its elder. */
     const ml_ring *rings[64];
     uint64_t from[64], to[64];
     size_t depth = 0;
-    uint64_t sum = 0;
-    for (const ml_ring *ring = atomic_load(&lane->newest); ring != NULL && depth < 64;
+    uint64_t room = limit;
+    for (const ml_ring *ring = end.ring; ring != NULL && depth < 64 && room > 0;
          ring = ring->older) {
         uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
         uint64_t first = ring == start.ring ? start.index : 0;
-        rings[depth] = ring;
-        to[depth] = head;
-        sum += head - first;
-        from[depth] = first;
-        if (head - first > ring->capacity) {
-            from[depth] = head - ring->capacity;
+        if (head > first + ring->capacity) {
+            first = head - ring->capacity;
         }
+        uint64_t last = ring == end.ring ? end.index : head;
+        uint64_t have = last > first ? last - first : 0;
+        have = have < room ? have : room;
+        room -= have;
+        rings[depth] = ring;
+        from[depth] = last - have;
+        to[depth] = last;
         depth++;
         if (ring == start.ring) {
             break;
         }
     }
-    *total = sum;
-    if (out == NULL) {
-        return 0;
-    }
-    /* Keep the newest LIMIT: shorten from the old end. */
-    uint64_t room = limit;
-    size_t oldest = 0;
-    for (size_t i = 0; i < depth && room > 0; i++) {
-        uint64_t have = to[i] - from[i];
-        if (have > room) {
-            from[i] = to[i] - room;
-            have = room;
-        }
-        room -= have;
-        oldest = i + 1;
-    }
     size_t count = 0;
-    for (size_t i = oldest; i-- > 0;) {
-        count += copy_ring(rings[i], from[i], to[i], out + count);
+    while (depth-- > 0) {
+        count += copy_ring(rings[depth], from[depth], to[depth], out + count);
     }
     return count;
 }

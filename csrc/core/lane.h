@@ -39,18 +39,21 @@ int ml_lane_push_shared(ml_lane *lane, const ml_event *event);
 
 ml_lane_mark ml_lane_end(const ml_lane *lane);
 
-/* Single writer only: whether events since MARK have been overwritten. */
+/* Events between two marks, FROM not behind TO. */
+uint64_t ml_lane_distance(ml_lane_mark from, ml_lane_mark to);
+
+/* Whether events since MARK have been overwritten. */
 bool ml_lane_passed(const ml_lane *lane, ml_lane_mark mark);
 
 /* Single writer only: the record at *MARK in place, and *MARK moved behind it; NULL at
  * the end.  For records not yet seen by ml_lane_copy. */
 ml_event *ml_lane_next(ml_lane *lane, ml_lane_mark *mark);
 
-/* Copies the newest LIMIT complete events since START into OUT, oldest first, and says
- * in *TOTAL how many there were since START, kept or not.  OUT of NULL only counts.
- * Returns the number copied; safe beside writers, whose overwriting it detects. */
-size_t ml_lane_copy(const ml_lane *lane, ml_lane_mark start, uint64_t limit,
-                    ml_event *out, uint64_t *total);
+/* Copies of the events from START to END the newest LIMIT into OUT, oldest first, but for
+ * those that are overwritten or not complete.  Returns the number copied; safe beside
+ * writers, whose overwriting it detects. */
+size_t ml_lane_copy(ml_lane_mark start, ml_lane_mark end, uint64_t limit,
+                    ml_event *out);
 
 /* Gives the memory of all rings back to the system; their events are lost.  Only while
  * nobody wants them; a late writer does no harm. */

@@ -24,6 +24,7 @@ static struct {
     pthread_mutex_t lock;
     ml_stacks *stacks; /* owned, for ever: ids live in lanes that callbacks may read */
     ml_stack_walker walker;
+    ml_native_walker native_walker;
     ml_symbolizer symbolizer;
     ml_feed feeds[SOURCE_MAX];
     _Atomic int feed_count; /* grows only; feeds below it are complete */
@@ -54,15 +55,21 @@ source_fail(const ml_feed *feed, int error)
     const ml_source *source = feed->source;
     const char *text = source->error != NULL ? source->error(source->self) : NULL;
     return ml_recorder_fail(error, "%s source: %s", source->name,
-                            text != NULL && text[0] != '\0' ? text : ml_strerror(error));
+                            text != NULL && text[0] != '\0' ? text
+                                                            : ml_strerror(error));
 }
 
 /* A child of fork shares nothing with the parent's recording: it records nothing, and
- * the lock may have been held by a thread that it does not have. */
+ * the locks may have been held by threads that it does not have. */
 static void
 forked(void)
 {
     pthread_mutex_init(&hub.lock, NULL);
+    for (int i = 0; i < ML_WINDOW_MAX; i++) {
+        if (hub.windows[i] != NULL) {
+            pthread_mutex_init(&hub.windows[i]->tags_lock, NULL);
+        }
+    }
     int count = atomic_load(&hub.feed_count);
     for (int i = 0; i < count; i++) {
         atomic_store(&hub.feeds[i].enabled, 0);
@@ -91,6 +98,7 @@ ml_recorder_set_native(ml_native_walker walker, const ml_symbolizer *symbolizer)
 {
     pthread_mutex_lock(&hub.lock);
     hub.symbolizer = *symbolizer;
+    hub.native_walker = walker;
     int count = atomic_load(&hub.feed_count);
     for (int i = 0; i < count; i++) {
         atomic_store(&hub.feeds[i].native_walker, walker);
@@ -154,6 +162,7 @@ ml_recorder_add_source(const ml_source *source)
         feed->source = source;
         feed->stacks = hub.stacks;
         feed->walker = hub.walker;
+        atomic_init(&feed->native_walker, hub.native_walker);
         if (source->ordered) {
             feed->logs = ml_alloc_zeroed(ML_DEVICE_MAX, sizeof(*feed->logs));
         }
@@ -204,7 +213,7 @@ update_feed(ml_feed *feed)
     unsigned capture = 0, windows = 0;
     for (unsigned i = 0; i < ML_WINDOW_MAX; i++) {
         const ml_window *window = hub.windows[i];
-        if (window != NULL && window->feed == feed && window->begun) {
+        if (window != NULL && window->feed == feed && window->listening) {
             capture |= capture_wanted(&window->options);
             windows |= 1u << i;
         }
@@ -212,6 +221,25 @@ update_feed(ml_feed *feed)
     atomic_store(&feed->capture, capture);
     atomic_store(&feed->windows, windows);
     return windows;
+}
+
+/* Nobody may be listening any more: then what is kept is of no use, and a later start
+ * learns the memory afresh. */
+static void
+settle(ml_feed *feed)
+{
+    if (update_feed(feed) != 0) {
+        return;
+    }
+    atomic_store(&feed->enabled, 0);
+    feed->source->enable(feed->source->self, 0);
+    for (int i = 0; feed->logs != NULL && i < ML_DEVICE_MAX; i++) {
+        atomic_store(&feed->logs[i].state, ML_LOG_OFF);
+        ml_lane_discard(&feed->logs[i].lane);
+    }
+    for (int i = 0; feed->lanes != NULL && i < ML_FEED_LANES; i++) {
+        ml_lane_discard(&feed->lanes[i]);
+    }
 }
 
 /* ---- Beginning ---- */
@@ -238,7 +266,7 @@ begin_arrive(ml_walk *base, int device)
     if (log->ledger == NULL) {
         return;
     }
-    ml_feed_catch_up(log);
+    ml_feed_catch_up(walk->window->feed, log);
     ml_window *window = walk->window;
     bool off = atomic_load(&log->state) == ML_LOG_OFF;
     if (walk->begun[device] && !off) {
@@ -247,6 +275,7 @@ begin_arrive(ml_walk *base, int device)
     walk->begun[device] = true;
     window->marks[device] = ml_lane_end(&log->lane);
     window->event_base[device] = atomic_load(&log->events);
+    window->counts[device] = ml_window_counts_now(window->feed, device);
     if (off) {
         /* Only now has a writer of an earlier recording surely left the ledger. */
         ml_ledger_clear(log->ledger, &walk->rules[device]);
@@ -311,9 +340,9 @@ prepare_log(ml_feed *feed, int device, uint64_t capacity, ml_allocator_rules *ru
     if (result == 0) {
         result = ml_lane_reserve(&log->lane, capacity);
     }
-    return result < 0 ? ml_recorder_fail(result, "device %d: %s", device,
-                                         ml_strerror(result))
-                      : 0;
+    return result < 0
+               ? ml_recorder_fail(result, "device %d: %s", device, ml_strerror(result))
+               : 0;
 }
 
 /* One walk that marks, and seeds what is off; true in *AGAIN where another has to follow,
@@ -354,8 +383,8 @@ begin_ordered(ml_window *window)
     begin_walk walk = {.base = {.arrive = begin_arrive, .silent = true},
                        .window = window};
     for (int device = 0; device < devices; device++) {
-        int result = prepare_log(feed, device, window->options.max_entries,
-                                 &walk.rules[device]);
+        int result =
+            prepare_log(feed, device, window->options.max_entries, &walk.rules[device]);
         if (result < 0) {
             return result;
         }
@@ -369,18 +398,16 @@ begin_ordered(ml_window *window)
         }
     }
     if (again) {
-        return ml_recorder_fail(ML_ESTATE,
-                                "other threads allocate faster than their memory can be "
-                                "read; record with more max_entries");
+        return ml_recorder_fail(
+            ML_ESTATE, "other threads allocate faster than their memory can be "
+                       "read; record with more max_entries");
     }
     return 0;
 }
 
 static int
-begin_unordered(ml_window *window)
+reserve_shared(ml_feed *feed, uint64_t capacity)
 {
-    ml_feed *feed = window->feed;
-    uint64_t capacity = window->options.max_entries;
     if (capacity > SHARED_LANE_MAXIMUM) {
         capacity = SHARED_LANE_MAXIMUM;
     }
@@ -389,9 +416,23 @@ begin_unordered(ml_window *window)
         if (result < 0) {
             return ml_recorder_fail(result, "%s", ml_strerror(result));
         }
+    }
+    return 0;
+}
+
+static int
+begin_unordered(ml_window *window)
+{
+    ml_feed *feed = window->feed;
+    int result = reserve_shared(feed, window->options.max_entries);
+    if (result < 0) {
+        return result;
+    }
+    for (int i = 0; i < ML_FEED_LANES; i++) {
         window->marks[i] = ml_lane_end(&feed->lanes[i]);
     }
     window->event_base[0] = atomic_load(&feed->events);
+    window->counts[0] = ml_window_counts_now(feed, 0);
     atomic_store(&feed->enabled, 1);
     return 0;
 }
@@ -405,34 +446,25 @@ begin(ml_window *window)
     if (result < 0) {
         return source_fail(feed, result);
     }
-    window->begun = true;
+    window->listening = true;
     update_feed(feed);
     source->enable(source->self, 1);
     result = source->ordered ? begin_ordered(window) : begin_unordered(window);
     if (result < 0) {
-        window->begun = false;
+        window->listening = false;
+        settle(feed);
+        return result;
     }
-    return result;
+    atomic_store(&window->begun, true);
+    return 0;
 }
 
 static void
 retire(ml_window *window)
 {
-    ml_feed *feed = window->feed;
     hub.windows[window->slot] = NULL;
-    if (update_feed(feed) != 0) {
-        return;
-    }
-    /* Nobody listens any more: what is kept is of no use, and a later start learns the
-     * memory afresh. */
-    atomic_store(&feed->enabled, 0);
-    feed->source->enable(feed->source->self, 0);
-    for (int i = 0; feed->logs != NULL && i < ML_DEVICE_MAX; i++) {
-        atomic_store(&feed->logs[i].state, ML_LOG_OFF);
-        ml_lane_discard(&feed->logs[i].lane);
-    }
-    for (int i = 0; feed->lanes != NULL && i < ML_FEED_LANES; i++) {
-        ml_lane_discard(&feed->lanes[i]);
+    if (window->listening) {
+        settle(window->feed);
     }
 }
 
@@ -442,13 +474,29 @@ window_free(ml_window *window)
     for (int i = 0; i < ML_DEVICE_MAX; i++) {
         ml_free(window->tags[i].items);
     }
+    pthread_mutex_destroy(&window->tags_lock);
     ml_free(window->phases);
     ml_free(window);
+}
+
+static void
+set_options(ml_window *window, const ml_window_options *options)
+{
+    window->options = *options;
+    /* As torch: a history of state alone keeps one event. */
+    atomic_store(&window->entry_limit, options->keep_events ? options->max_entries : 1);
 }
 
 static int
 add_phase(ml_window *window)
 {
+    if (window->phase_count > 0) {
+        const ml_window_phase *last = &window->phases[window->phase_count - 1];
+        if (last->context == window->options.context &&
+            last->native == window->options.native) {
+            return 0;
+        }
+    }
     if (ml_grow((void **)&window->phases, &window->phase_capacity,
                 window->phase_count + 1, sizeof(*window->phases)) < 0) {
         return ml_recorder_fail(ML_ENOMEM, "%s", ml_strerror(ML_ENOMEM));
@@ -480,7 +528,8 @@ ml_window_start(const ml_source *source, const ml_window_options *options,
         return ml_recorder_fail(ML_ENOMEM, "%s", ml_strerror(ML_ENOMEM));
     }
     window->feed = feed;
-    window->options = *options;
+    pthread_mutex_init(&window->tags_lock, NULL);
+    set_options(window, options);
     pthread_mutex_lock(&hub.lock);
     int result = ml_recorder_fail(ML_EFULL, "%d recordings are under way already",
                                   ML_WINDOW_MAX);
@@ -494,15 +543,12 @@ ml_window_start(const ml_source *source, const ml_window_options *options,
     }
     if (result == 0 && source->device_count(source->self) > 0) {
         result = begin(window);
-        if (result < 0) {
-            retire(window);
-        }
     }
     if (result == 0) {
         result = add_phase(window);
-        if (result < 0) {
-            retire(window);
-        }
+    }
+    if (result < 0 && hub.windows[window->slot] == window) {
+        retire(window);
     }
     pthread_mutex_unlock(&hub.lock);
     if (result < 0) {
@@ -524,7 +570,7 @@ ml_recorder_ready(const ml_source *source)
     pthread_mutex_lock(&hub.lock);
     for (unsigned i = 0; i < ML_WINDOW_MAX && result == 0; i++) {
         ml_window *window = hub.windows[i];
-        if (window != NULL && window->feed == feed && !window->begun) {
+        if (window != NULL && window->feed == feed && !window->listening) {
             result = begin(window);
         }
     }
@@ -538,19 +584,23 @@ ml_window_configure(ml_window *window, const ml_window_options *options)
     int result = 0;
     pthread_mutex_lock(&hub.lock);
     ml_feed *feed = window->feed;
-    window->options = *options;
-    if (window->begun) {
-        int devices = feed->logs != NULL ? ML_DEVICE_MAX : 0;
-        for (int i = 0; i < devices && result == 0; i++) {
-            if (feed->logs[i].ledger != NULL) {
-                result = ml_lane_reserve(&feed->logs[i].lane, options->max_entries);
-            }
+    ml_window_options before = window->options;
+    set_options(window, options);
+    if (window->listening && feed->logs == NULL) {
+        result = reserve_shared(feed, options->max_entries);
+    }
+    for (int i = 0; window->listening && feed->logs != NULL && i < ML_DEVICE_MAX; i++) {
+        if (feed->logs[i].ledger != NULL && result == 0) {
+            result = ml_lane_reserve(&feed->logs[i].lane, options->max_entries);
         }
-        update_feed(feed);
     }
     if (result == 0) {
         result = add_phase(window);
     }
+    if (result < 0) {
+        set_options(window, &before);
+    }
+    update_feed(feed);
     pthread_mutex_unlock(&hub.lock);
     return result;
 }
@@ -560,57 +610,20 @@ ml_window_clear(ml_window *window)
 {
     pthread_mutex_lock(&hub.lock);
     ml_feed *feed = window->feed;
-    for (int i = 0; window->begun && i < ML_DEVICE_MAX; i++) {
-        /* Positions of tags and phases count from event_base: make what is forgotten
-         * lie before it. */
-        window->base_forgotten[i] = ml_window_position(window, i);
-        window->marks[i] =
+    for (int i = 0; window->listening && i < ML_DEVICE_MAX; i++) {
+        /* Other threads go on recording: the new mark says how many were before it. */
+        int device = feed->logs != NULL ? i : 0;
+        ml_lane_mark mark =
             ml_lane_end(feed->logs != NULL ? &feed->logs[i].lane : &feed->lanes[i]);
+        window->base_forgotten[device] += ml_lane_distance(window->marks[i], mark);
+        window->marks[i] = mark;
+        window->counts[device] = ml_window_counts_now(feed, device);
+        if (feed->logs != NULL) {
+            /* Only who holds the device's lock may set a peak. */
+            atomic_fetch_or(&feed->logs[i].peaks_forgotten, 1u << window->slot);
+        }
     }
     pthread_mutex_unlock(&hub.lock);
-}
-
-bool
-ml_window_begun(const ml_window *window)
-{
-    return window->begun;
-}
-
-uint64_t
-ml_window_position(const ml_window *window, int device)
-{
-    const ml_feed *feed = window->feed;
-    if (!window->begun) {
-        return 0;
-    }
-    if (feed->logs != NULL) {
-        return atomic_load(&feed->logs[device].events) - window->event_base[device];
-    }
-    return device == 0 ? atomic_load(&feed->events) - window->event_base[0] : 0;
-}
-
-int
-ml_window_tag(ml_window *window, int device, uint64_t addr, enum ml_category category,
-              const char *name, size_t length)
-{
-    if (device < 0 || device >= ML_DEVICE_MAX || category >= ML_CATEGORY_COUNT) {
-        return ml_recorder_fail(ML_EINVALID, "tag of device %d, category %u", device,
-                                (unsigned)category);
-    }
-    pthread_mutex_lock(&hub.lock);
-    ml_window_tags *tags = &window->tags[device];
-    int result = ml_grow((void **)&tags->items, &tags->capacity, tags->count + 1,
-                         sizeof(*tags->items));
-    if (result == 0) {
-        tags->items[tags->count++] = (ml_tag){
-            .addr = addr,
-            .position = ml_window_position(window, device),
-            .name = length > 0 ? ml_stacks_string(hub.stacks, name, length) : 0,
-            .category = (uint8_t)category,
-        };
-    }
-    pthread_mutex_unlock(&hub.lock);
-    return result;
 }
 
 int
@@ -634,13 +647,10 @@ ml_window_stop(ml_window *window)
     window_free(window);
 }
 
-int
-ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out)
+static int
+read_stats(const ml_feed *feed, int device, ml_recorder_stats *out)
 {
-    ml_feed *feed = feed_of(source);
-    if (feed == NULL) {
-        return ml_recorder_fail(ML_EINVALID, "source is not registered");
-    }
+    const ml_source *source = feed->source;
     memset(out, 0, sizeof(*out));
     if (feed->logs == NULL) {
         if (device != 0) {
@@ -654,15 +664,28 @@ ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out
         return result < 0 ? source_fail(feed, result) : 0;
     }
     if (device < 0 || device >= ML_DEVICE_MAX || feed->logs[device].ledger == NULL) {
-        return ml_recorder_fail(ML_EINVALID,
-                                "nothing was recorded on %s:%d; start a recording first",
-                                source->name, device);
+        return ml_recorder_fail(
+            ML_EINVALID, "nothing was recorded on %s:%d; start a recording first",
+            source->name, device);
     }
-    ml_device_log *log = &feed->logs[device];
+    const ml_device_log *log = &feed->logs[device];
     out->events = atomic_load(&log->events);
     out->dropped_events = atomic_load(&log->dropped) + atomic_load(&feed->dropped);
     out->lost_stacks = atomic_load(&log->lost_stacks);
     out->inconsistencies = atomic_load(&log->inconsistencies);
     ml_ledger_read_totals(log->ledger, &out->current, &out->peak);
     return 0;
+}
+
+int
+ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out)
+{
+    const ml_feed *feed = feed_of(source);
+    if (feed == NULL) {
+        return ml_recorder_fail(ML_EINVALID, "source is not registered");
+    }
+    pthread_mutex_lock(&hub.lock);
+    int result = read_stats(feed, device, out);
+    pthread_mutex_unlock(&hub.lock);
+    return result;
 }

@@ -7,8 +7,9 @@
  * or torch; stacks come from a walker that it is given.
  *
  * There is one recorder a process because torch's allocator trackers are for the process
- * and can never be detached.  All functions but ml_recorder_record take the recorder's
- * lock; none may be called from within the callback, and callers release the GIL. */
+ * and can never be detached.  All functions but ml_recorder_record, ml_window_begun and
+ * ml_window_tag take the recorder's lock: callers release the GIL.  But for the first,
+ * none may be called from within the callback. */
 #ifndef ML_RECORDER_H
 #define ML_RECORDER_H
 
@@ -69,13 +70,14 @@ int ml_window_start(const ml_source *source, const ml_window_options *options,
 int ml_recorder_ready(const ml_source *source);
 /* Changes what is captured from here on; what was recorded stays. */
 int ml_window_configure(ml_window *window, const ml_window_options *options);
-/* Forgets the events so far and goes on. */
+/* Forgets the events so far, with what was counted and the peak, and goes on. */
 void ml_window_clear(ml_window *window);
 /* Whether the recording has begun (its source has devices). */
 bool ml_window_begun(const ml_window *window);
-/* States that the block that holds ADDR has an owner now. NAME of LENGTH bytes. */
-int ml_window_tag(ml_window *window, int device, uint64_t addr, enum ml_category category,
-                  const char *name, size_t length);
+/* States that the block that holds ADDR has an owner now. NAME of LENGTH bytes.  Tags
+ * whose events are kept no longer are dropped in time. */
+int ml_window_tag(ml_window *window, int device, uint64_t addr,
+                  enum ml_category category, const char *name, size_t length);
 /* What was recorded so far, as an immutable recording; the window goes on.  KEYS and
  * EVENT_FRAMES as in ml_recording.  Not from the allocator's callback. */
 int ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out);

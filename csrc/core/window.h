@@ -1,7 +1,10 @@
 /* A window: one recording under way.  Shared by recorder.c, which begins and ends
- * windows, and freeze.c, which turns one into a recording; known to nobody else. */
+ * windows, window.c, which tags, and freeze.c with freeze_lanes.c, which turn one into a
+ * recording; known to nobody else. */
 #ifndef ML_WINDOW_H
 #define ML_WINDOW_H
+
+#include <pthread.h>
 
 #include "feed.h"
 #include "recorder.h"
@@ -19,16 +22,29 @@ typedef struct ml_window_phase {
     uint64_t position[ML_DEVICE_MAX];
 } ml_window_phase;
 
-/* Guarded by the recorder's lock.  Per device of an ordered source; of an unordered one
- * marks are per lane, and all else is in place 0. */
+/* What a feed had counted when a window began or was cleared last. */
+typedef struct ml_window_counts {
+    uint64_t dropped;
+    uint64_t lost_stacks;
+} ml_window_counts;
+
+/* Guarded by the recorder's lock, but for the tags.  Per device of an ordered source; of
+ * an unordered one marks are per lane, and all else is in place 0. */
 struct ml_window {
     ml_feed *feed; /* borrowed, for ever */
     ml_window_options options;
-    unsigned slot; /* index of this window's peaks in each device log */
-    bool begun;
+    unsigned slot;      /* index of this window's peaks in each device log */
+    bool listening;     /* what it wants is captured */
+    _Atomic bool begun; /* its marks are set; event_base never changes again */
     ml_lane_mark marks[ML_DEVICE_MAX];
     uint64_t event_base[ML_DEVICE_MAX];     /* the device's event count at the start */
     uint64_t base_forgotten[ML_DEVICE_MAX]; /* events before the last clear */
+    ml_window_counts counts[ML_DEVICE_MAX];
+    /* Guards the tags.  Who tags holds the GIL, which threads that hold the recorder's
+     * lock may have to wait for: so this one is held for moments only, taken after the
+     * recorder's and before no other. */
+    pthread_mutex_t tags_lock;
+    _Atomic uint64_t entry_limit; /* newest events of a device that it keeps */
     ml_window_tags tags[ML_DEVICE_MAX];
     ml_window_phase *phases; /* owned; the first from position 0 */
     size_t phase_count;
@@ -37,8 +53,18 @@ struct ml_window {
 
 _Static_assert(ML_FEED_LANES == ML_DEVICE_MAX, "marks serve devices and lanes alike");
 
-/* Events of DEVICE since the window began. */
+/* Events of DEVICE since the window began; from any thread. */
 uint64_t ml_window_position(const ml_window *window, int device);
+/* What FEED has counted so far on DEVICE. */
+ml_window_counts ml_window_counts_now(const ml_feed *feed, int device);
+/* The tags so far, by position, *COUNT of them; the caller frees *OUT.  0 or ML_ENOMEM. */
+int ml_window_copy_tags(ml_window *window, int device, ml_tag **out, size_t *count);
+/* Into TRACE, what WINDOW counted on DEVICE since it began. */
+void ml_window_copy_counts(const ml_window *window, int device, ml_device_trace *trace);
+/* Fills the events and loss counts of TRACE, the one device of a source that no lock
+ * orders, and makes the memory in it, walked before, that at the end of these events.  0
+ * or ML_E*. */
+int ml_freeze_lanes(const ml_window *window, ml_device_trace *trace);
 int ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out);
 
 int ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor);

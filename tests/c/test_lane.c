@@ -22,10 +22,20 @@ push(ml_lane *lane, uint64_t from, uint64_t to)
     }
 }
 
+/* What the lane keeps of the events from START to now; *TOTAL counts them all. */
+static size_t
+copy(const ml_lane *lane, ml_lane_mark start, uint64_t limit, ml_event *out,
+     uint64_t *total)
+{
+    ml_lane_mark end = ml_lane_end(lane);
+    *total = ml_lane_distance(start, end);
+    return ml_lane_copy(start, end, limit, out);
+}
+
 static void
 test_no_room(void)
 {
-    ml_lane lane = {0};
+    ml_lane lane = {.newest = NULL};
     ml_event event = numbered(1);
     CHECK_INT(ml_lane_push(&lane, &event), -1);
     CHECK_INT(ml_lane_push_shared(&lane, &event), -1);
@@ -36,29 +46,36 @@ static void
 test_newest_are_kept(void)
 {
     static ml_event out[4096];
-    ml_lane lane = {0};
+    ml_lane lane = {.newest = NULL};
     CHECK_INT(ml_lane_reserve(&lane, 1000), 0);
     ml_lane_mark start = ml_lane_end(&lane);
     /* The ring holds 1024, the next power of two: of 5000 the newest 1024 remain. */
     push(&lane, 0, 5000);
     uint64_t total = 0;
-    size_t count = ml_lane_copy(&lane, start, 4096, out, &total);
+    size_t count = copy(&lane, start, 4096, out, &total);
     CHECK_INT(total, 5000);
     CHECK_INT(count, 1024);
     CHECK_INT(out[0].addr, 5000 - 1024);
     CHECK_INT(out[1023].addr, 4999);
     CHECK_INT(out[1023].size, 9998);
     CHECK_INT(out[1023].flags, 0);
-    count = ml_lane_copy(&lane, start, 10, out, &total);
+    count = copy(&lane, start, 10, out, &total);
     CHECK_INT(count, 10);
     CHECK_INT(out[0].addr, 4990);
     /* A mark in the middle sees only what came after it. */
     ml_lane_mark middle = ml_lane_end(&lane);
     push(&lane, 5000, 5003);
-    count = ml_lane_copy(&lane, middle, 4096, out, &total);
+    count = copy(&lane, middle, 4096, out, &total);
     CHECK_INT(total, 3);
     CHECK_INT(count, 3);
     CHECK_INT(out[0].addr, 5000);
+    /* What came after the end is not copied, and what it overwrote is not there. */
+    ml_lane_mark end = ml_lane_end(&lane);
+    push(&lane, 5003, 5005);
+    CHECK_INT(ml_lane_copy(middle, end, 4096, out), 3);
+    CHECK_INT(out[2].addr, 5002);
+    CHECK_INT(ml_lane_copy(start, end, 4096, out), 1022);
+    CHECK_INT(out[0].addr, 5005 - 1024);
     ml_lane_fini(&lane);
 }
 
@@ -66,20 +83,20 @@ static void
 test_growth_keeps_history(void)
 {
     static ml_event out[8192];
-    ml_lane lane = {0};
+    ml_lane lane = {.newest = NULL};
     CHECK_INT(ml_lane_reserve(&lane, 1024), 0);
     ml_lane_mark start = ml_lane_end(&lane);
     push(&lane, 0, 600);
     CHECK_INT(ml_lane_reserve(&lane, 4096), 0);
     push(&lane, 600, 1500);
     uint64_t total = 0;
-    size_t count = ml_lane_copy(&lane, start, 8192, out, &total);
+    size_t count = copy(&lane, start, 8192, out, &total);
     CHECK_INT(total, 1500);
     CHECK_INT(count, 1500);
     for (uint64_t i = 0; i < 1500; i++) {
         CHECK_INT(out[i].addr, i);
     }
-    count = ml_lane_copy(&lane, start, 1000, out, &total);
+    count = copy(&lane, start, 1000, out, &total);
     CHECK_INT(count, 1000);
     CHECK_INT(out[0].addr, 500);
     CHECK_INT(out[999].addr, 1499);
@@ -95,7 +112,7 @@ test_growth_keeps_history(void)
     /* A smaller wish changes nothing. */
     CHECK_INT(ml_lane_reserve(&lane, 10), 0);
     push(&lane, 1500, 1501);
-    ml_lane_copy(&lane, start, 8192, out, &total);
+    copy(&lane, start, 8192, out, &total);
     CHECK_INT(total, 1501);
     ml_lane_fini(&lane);
 }
@@ -129,8 +146,7 @@ test_shared_writers(void)
     uint64_t total = 0;
     /* Beside the writers: whatever is seen is whole. */
     for (int round = 0; round < 20; round++) {
-        size_t count =
-            ml_lane_copy(&shared, start, WRITERS * EVENTS_EACH, out, &total);
+        size_t count = copy(&shared, start, WRITERS * EVENTS_EACH, out, &total);
         size_t torn = 0;
         for (size_t i = 0; i < count; i++) {
             torn += out[i].size != out[i].addr * 2;
@@ -140,7 +156,7 @@ test_shared_writers(void)
     for (int i = 0; i < WRITERS; i++) {
         pthread_join(threads[i], NULL);
     }
-    size_t count = ml_lane_copy(&shared, start, WRITERS * EVENTS_EACH, out, &total);
+    size_t count = copy(&shared, start, WRITERS * EVENTS_EACH, out, &total);
     CHECK_INT(total, WRITERS * EVENTS_EACH);
     CHECK_INT(count, WRITERS * EVENTS_EACH);
     uint64_t sum = 0;

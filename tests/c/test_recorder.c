@@ -2,9 +2,11 @@
  * Figures are worked out by hand from the allocator's rules: blocks are multiples of 512
  * bytes, small segments 2 MiB, large ones of requests up to 10 MiB 20 MiB. */
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base.h"
+#include "budget.h"
 #include "recorder.h"
 #include "script.h"
 #include "test.h"
@@ -12,7 +14,9 @@
 #define MIB (UINT64_C(1) << 20)
 #define SEGMENT UINT64_C(0x700000000000)
 
-static uint32_t next_line; /* what the walker claims to see */
+#define LOST UINT32_MAX
+
+static uint32_t next_line; /* what the walker claims to see; LOST: a full table */
 
 /* One frame per line number, as a walker of a language with one function would. */
 static uint32_t
@@ -20,6 +24,10 @@ walk(void *stacks, uint8_t *flags)
 {
     if (next_line == 0) {
         *flags |= ML_EVENT_NO_PYTHON;
+        return 0;
+    }
+    if (next_line == LOST) {
+        *flags |= ML_EVENT_STACK_LOST;
         return 0;
     }
     ml_frame_key key = {.code = 1, .fingerprint = 1, .offset = next_line};
@@ -57,8 +65,10 @@ script(void)
 static ml_window *
 start(uint64_t max_entries, enum ml_context context)
 {
-    ml_window_options options = {
-        .max_entries = max_entries, .context = context, .keep_events = true, .device = -1};
+    ml_window_options options = {.max_entries = max_entries,
+                                 .context = context,
+                                 .keep_events = true,
+                                 .device = -1};
     ml_window *window = NULL;
     return ml_window_start(script(), &options, &window) == 0 ? window : NULL;
 }
@@ -184,7 +194,8 @@ test_contexts_change_while_recording(void)
     ml_script_reset(NULL);
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
     ml_window *window = start(1000, ML_CONTEXT_ALL);
-    ml_window_options options = {.max_entries = 1000, .keep_events = true, .device = -1};
+    ml_window_options options = {
+        .max_entries = 1000, .keep_events = true, .device = -1};
     emit(ML_ACTION_ALLOC, SEGMENT, 512, 1);
     options.context = ML_CONTEXT_NONE;
     CHECK_INT(ml_window_configure(window, &options), 0);
@@ -216,7 +227,8 @@ test_tags(void)
     CHECK_INT(ml_window_tag(window, 0, SEGMENT, ML_CATEGORY_PARAMETER, "weight", 6), 0);
     emit(ML_ACTION_ALLOC, SEGMENT + 512, 512, 2);
     CHECK_INT(ml_window_tag(window, 0, SEGMENT + 512, ML_CATEGORY_GRADIENT, "", 0), 0);
-    CHECK_INT(ml_window_tag(window, 99, SEGMENT, ML_CATEGORY_BUFFER, "", 0), ML_EINVALID);
+    CHECK_INT(ml_window_tag(window, 99, SEGMENT, ML_CATEGORY_BUFFER, "", 0),
+              ML_EINVALID);
     ml_recording *recording = freeze(window);
     ml_device_trace *trace = &recording->devices[0];
     CHECK_INT(trace->tag_count, 2);
@@ -243,6 +255,138 @@ test_clear_forgets_events_only(void)
     CHECK_INT(recording->devices[0].overwritten_events, 0);
     CHECK_INT(line_of(recording, recording->devices[0].events[0].stack), 6);
     CHECK_INT(line_of(recording, recording->devices[0].blocks[0].stack), 5);
+    ml_recording_free(recording);
+    ml_window_stop(window);
+}
+
+static void
+test_clear_forgets_the_peak(void)
+{
+    ml_script_reset(NULL);
+    emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
+    ml_window *window = start(100, ML_CONTEXT_ALL);
+    emit(ML_ACTION_ALLOC, SEGMENT, 512, 0);
+    emit(ML_ACTION_ALLOC, SEGMENT + 512, 4096, 0);
+    free_block(SEGMENT + 512, 4096, 0);
+    emit(ML_ACTION_ALLOC, SEGMENT + 512, 1024, 0);
+    ml_window_clear(window);
+    free_block(SEGMENT + 512, 1024, 0);
+    ml_recording *recording = freeze(window);
+    CHECK(recording != NULL);
+    /* 512 and 1024 bytes were live when the history was cleared. */
+    CHECK_INT(recording->devices[0].peak.allocated, 1536);
+    ml_recording_free(recording);
+    ml_window_clear(window);
+    recording = freeze(window);
+    CHECK(recording != NULL);
+    CHECK_INT(recording->devices[0].event_count, 0);
+    CHECK_INT(recording->devices[0].peak.allocated, 512);
+    ml_recording_free(recording);
+    ml_window_stop(window);
+}
+
+static void
+test_losses_are_those_of_the_window(void)
+{
+    ml_script_reset(NULL);
+    emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
+    ml_window *first = start(100, ML_CONTEXT_ALL);
+    emit(ML_ACTION_ALLOC, SEGMENT, 512, LOST);
+    emit(ML_ACTION_ALLOC, SEGMENT + 512, 512, LOST);
+    ml_window *second = start(100, ML_CONTEXT_ALL);
+    emit(ML_ACTION_ALLOC, SEGMENT + 1024, 512, LOST);
+    ml_recording *one = freeze(first);
+    ml_recording *two = freeze(second);
+    CHECK(one != NULL && two != NULL);
+    CHECK_INT(one->devices[0].lost_stacks, 3);
+    CHECK_INT(two->devices[0].lost_stacks, 1);
+    CHECK_INT(two->devices[0].dropped_events, 0);
+    ml_recording_free(one);
+    ml_recording_free(two);
+    ml_window_clear(first);
+    one = freeze(first);
+    CHECK(one != NULL);
+    CHECK_INT(one->devices[0].lost_stacks, 0);
+    ml_recording_free(one);
+    ml_window_stop(first);
+    ml_window_stop(second);
+    ml_recorder_stats stats;
+    CHECK_INT(ml_recorder_stats_of(script(), 0, &stats), 0);
+    CHECK(stats.lost_stacks >= 3);
+}
+
+/* The most bytes that the core asked for at once. */
+static size_t largest_request;
+
+static void *
+watch_requests(void *pointer, size_t bytes)
+{
+    largest_request = bytes > largest_request ? bytes : largest_request;
+    if (bytes == 0) {
+        free(pointer);
+        return NULL;
+    }
+    return realloc(pointer, bytes);
+}
+
+static void
+test_tags_do_not_pile_up(void)
+{
+    ml_script_reset(NULL);
+    emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
+    ml_window *window = start(100, ML_CONTEXT_ALL);
+    emit(ML_ACTION_ALLOC, SEGMENT, 512, 0);
+    emit(ML_ACTION_ALLOC, SEGMENT + 512, 512, 0);
+    largest_request = 0;
+    ml_set_realloc(watch_requests);
+    int wrong = 0;
+    /* Steps that allocate, with tags at each event: those of the newest 100 count. */
+    for (int i = 0; i < 5000; i++) {
+        emit(ML_ACTION_ALLOC, SEGMENT + 1024, 512, 0);
+        wrong += ml_window_tag(window, 0, SEGMENT, ML_CATEGORY_PARAMETER, "", 0);
+        free_block(SEGMENT + 1024, 512, 0);
+    }
+    /* Steps that allocate nothing: each says the same again. */
+    for (int i = 0; i < 5000; i++) {
+        wrong += ml_window_tag(window, 0, SEGMENT, ML_CATEGORY_PARAMETER, "", 0);
+        wrong += ml_window_tag(window, 0, SEGMENT + 512, ML_CATEGORY_GRADIENT, "", 0);
+    }
+    ml_set_realloc(NULL);
+    CHECK_INT(wrong, 0);
+    /* One tag in three events of 100, and two more, are at most 36; doubled twice. */
+    CHECK(largest_request > 0 && largest_request <= 36 * 4 * sizeof(ml_tag));
+    ml_recording *recording = freeze(window);
+    CHECK(recording != NULL);
+    CHECK_INT(ml_recording_validate(recording), 0);
+    ml_device_trace *trace = &recording->devices[0];
+    size_t parameters = 0, gradients = 0, earlier = 0;
+    for (size_t i = 0; i < trace->tag_count; i++) {
+        parameters += trace->tags[i].category == ML_CATEGORY_PARAMETER;
+        gradients += trace->tags[i].category == ML_CATEGORY_GRADIENT;
+        earlier += trace->tags[i].position < trace->event_count;
+    }
+    CHECK(parameters > 0 && gradients > 0);
+    /* Before events 1, 4, ... 97 or so of the 100 kept. */
+    CHECK(earlier == 33 || earlier == 34);
+    ml_recording_free(recording);
+    ml_window_stop(window);
+}
+
+static void
+test_failing_to_change_changes_nothing(void)
+{
+    ml_script_reset(NULL);
+    emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
+    ml_window *window = start(1000, ML_CONTEXT_ALL);
+    ml_window_options options = {
+        .max_entries = 1000000, .context = ML_CONTEXT_NONE, .keep_events = true};
+    budget_begin(0);
+    CHECK_INT(ml_window_configure(window, &options), ML_ENOMEM);
+    budget_end();
+    emit(ML_ACTION_ALLOC, SEGMENT, 512, 5);
+    ml_recording *recording = freeze(window);
+    CHECK(recording != NULL);
+    CHECK_INT(line_of(recording, recording->devices[0].events[0].stack), 5);
     ml_recording_free(recording);
     ml_window_stop(window);
 }
@@ -306,6 +450,10 @@ main(void)
     RUN(test_contexts_change_while_recording);
     RUN(test_tags);
     RUN(test_clear_forgets_events_only);
+    RUN(test_clear_forgets_the_peak);
+    RUN(test_losses_are_those_of_the_window);
+    RUN(test_tags_do_not_pile_up);
+    RUN(test_failing_to_change_changes_nothing);
     RUN(test_starting_beside_a_writer);
     return TEST_RESULT();
 }
