@@ -7,8 +7,9 @@
  * Columns: name, the driver's name, capability, multiprocessors, memory bus in
  * bits, clock and memory clock in MHz, L2 cache in KiB, memory in MiB as
  * cudaMemGetInfo reports it (less than nvidia-smi's figure by what the driver
- * keeps and, where ECC is on, by its codes), and the memory's source. The other
- * columns are those of NVIDIA's data sheets and architecture white papers.
+ * keeps and, where ECC is on, by its codes; another driver may report 1 % less or
+ * more), and the memory's source. Published means in a user's log. The other columns
+ * are those of NVIDIA's data sheets and architecture white papers.
  */
 #ifndef ML_PHANTOM_GPUS_H
 #define ML_PHANTOM_GPUS_H
@@ -21,15 +22,17 @@
     XX("a100-80", "NVIDIA A100-SXM4-80GB", 8, 0, 108, 5120, 1410, 1593, 40960, 81152, \
        "torch's out-of-memory message as published: 79.25 GiB") \
     XX("a100-40", "NVIDIA A100-SXM4-40GB", 8, 0, 108, 5120, 1410, 1215, 40960, 40536, \
-       "device properties as published: 40536MB") \
+       "Paddle's documentation of device properties: 40536MB") \
     XX("l40s", "NVIDIA L40S", 8, 9, 142, 384, 2520, 9001, 98304, 45589, \
        "torch's device properties as published: 45589MB") \
     XX("a10g", "NVIDIA A10G", 8, 6, 80, 384, 1710, 6251, 6144, 22587, \
        "torch's device properties as published: 22587MB") \
     XX("l4", "NVIDIA L4", 8, 9, 58, 192, 2040, 6251, 49152, 22563, \
-       "torch's out-of-memory message as published: 22.03 GiB") \
+       "llama.cpp's list of devices as published: 22563 MiB; torch's message: 22.03 " \
+       "GiB") \
     XX("rtx4090", "NVIDIA GeForce RTX 4090", 8, 9, 128, 384, 2520, 10501, 73728, \
-       24207, "torch's out-of-memory message as published: 23.64 GiB") \
+       24207, \
+       "TensorRT's device information as published: 24207 MiB; torch's: 23.64 GiB") \
     XX("rtx3090", "NVIDIA GeForce RTX 3090", 8, 6, 82, 384, 1695, 9751, 6144, 24259, \
        "torch's device properties as published: 24259MB") \
     XX("t4", "Tesla T4", 7, 5, 40, 256, 1590, 5001, 4096, 14930, \

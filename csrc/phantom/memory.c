@@ -13,7 +13,7 @@
 
 /* What the driver takes of a device for a context, torch's kernels and the
  * libraries': measured on an H200 with torch 2.11, 527 MiB for the context alone, 685
- * to 705 MiB in training. Other GPUs are taken to need as much. */
+ * to 705 MiB in training. No other GPU was measured: they are taken to need as much. */
 #define CONTEXT_BYTES (696 * ML_MIB)
 
 static size_t used[ML_PHANTOM_MAX_DEVICES]; /* Guarded by the lock, in bytes. */
