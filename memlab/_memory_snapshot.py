@@ -20,6 +20,8 @@ class MemorySnapshot(_core.MemorySnapshot):
     context: None, "state", "alloc" or "all": the events that get stacks, as in torch.
     device: an index to record one device only; None for all.
 
+    Raises memlab.Error or ValueError for a value that makes no sense.
+
     Recording may begin before the program uses CUDA, and never makes it do so.  Any
     number of recordings, torch's own included, run side by side.
     """
@@ -37,7 +39,8 @@ class MemorySnapshot(_core.MemorySnapshot):
             raise Error("expected stacks to be 'python', or 'all'")
         if context not in (None, "state", "alloc", "all"):
             raise Error("expected context to be 'state', 'alloc', 'all', or None")
-        if isinstance(max_entries, bool) or max_entries < 1:
+        whole = hasattr(max_entries, "__index__") and not isinstance(max_entries, bool)
+        if not whole or max_entries < 1:
             raise ValueError(f"max_entries must be at least 1, not {max_entries!r}")
         self._options = {
             "max_entries": int(max_entries),

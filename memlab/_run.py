@@ -3,6 +3,7 @@
 import builtins
 import fcntl
 import importlib.machinery
+import importlib.util
 import linecache
 import os
 import runpy
@@ -21,6 +22,8 @@ def run(options) -> int:
     """Runs options.program and returns its exit status."""
     if not options.module and not os.path.isfile(options.program):
         raise Error(f"{options.program}: no such program; give the file of a script")
+    if options.module and not _module_exists(options.program):
+        raise Error(f"no module named {options.program}")
     if options.phantom and not _sources.under_phantom():
         _restart_on_phantom(options.phantom)
     outputs = _Outputs(options)
@@ -46,6 +49,17 @@ def run(options) -> int:
         # Ends as the program alone would have, so that a shell sees the interrupt.
         _die_of(signal.SIGINT)
     return status
+
+
+def _module_exists(name):
+    """Whether the package that the module NAME lies in can be found; imports nothing."""
+    sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.util.find_spec(name.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
+    finally:
+        del sys.path[0]
 
 
 class _Outputs:
@@ -92,8 +106,6 @@ class _Outputs:
 
 def _restart_on_phantom(gpu):
     """Replaces this process by one on the phantom device, where that is wanted."""
-    import importlib.util
-
     if gpu == "auto":
         if _sources.gpu_present():
             return

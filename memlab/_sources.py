@@ -122,7 +122,7 @@ def parse_device(device) -> tuple[str, int]:
 
             return "cuda", torch.cuda.current_device()
         return ("cpu", 0) if _core.has_source("cpu") else ("script", 0)
-    if isinstance(device, int) and not isinstance(device, bool):
+    if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
         return "cuda", device
     text = str(device)
     kind, _, index = text.partition(":")

@@ -348,6 +348,8 @@ def test_missing_program(tmp_path, torch):
     done = memlab("run", "--device", "cpu", "--out", tmp_path / "out", tmp_path / "no.py")
     assert done.returncode == 1
     assert "no.py" in one_line_error(done)
+    done = memlab("run", "--device", "cpu", "--out", tmp_path / "out", "-m", "nosuch.part")
+    assert done.returncode == 1 and "nosuch.part" in one_line_error(done)
     assert not (tmp_path / "out").exists()
 
 

@@ -131,6 +131,8 @@ def test_totals_follow_the_script(script):
         ({"max_entries": 0}, ValueError, "max_entries must be at least 1, not 0"),
         ({"max_entries": -5}, ValueError, "max_entries must be at least 1, not -5"),
         ({"max_entries": True}, ValueError, "max_entries must be at least 1, not True"),
+        ({"max_entries": "5"}, ValueError, "max_entries must be at least 1, not '5'"),
+        ({"device": -1}, ValueError, "-1 is no device; write for example"),
         ({"device": "tpu"}, ValueError, "'tpu' is no device; write for example"),
     ],
 )
