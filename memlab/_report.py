@@ -95,7 +95,8 @@ def say(text: str, stream) -> None:
 def _place(group, start) -> str:
     backward = group["phase"] == "backward"
     if group["line"] == 0 and not group["file"]:
-        reason = group["reason"]
+        # Autograd's threads have no Python frames; the reason says so, in brackets.
+        reason = group["reason"].removesuffix(" (backward)")
         return f"(backward pass: {reason})" if backward else f"({reason})"
     place = f"{shorten(group['file'], start)}:{group['line']} {group['function']}"
     return place + " (backward)" if backward else place
@@ -159,6 +160,9 @@ def _device_text(recording, device, lines, code, start):
         if rest:
             bytes_left = sum(group["bytes"] for group in rest)
             out.append(f"  ... and {len(rest)} more lines with {size(bytes_left)}")
+    if recording.source == "cpu":
+        # It reserves nothing beyond what is allocated.
+        return "\n".join(out) + "\n"
     out += ["", "Allocator at the peak"]
     overhead = answer["overhead"]
     rows = [
@@ -178,14 +182,14 @@ def _device_text(recording, device, lines, code, start):
 
 def _caveats(answer):
     if answer["dropped_events"]:
-        yield f"  {answer['dropped_events']} events were dropped: figures are too low"
+        yield f"  Events dropped: {answer['dropped_events']}; figures are too low"
     if answer["peak_before_window"]:
         yield (
             f"  The true peak, {size(answer['whole_peak']['allocated_bytes'])}, was "
             "before the events that were kept: record with more max_entries"
         )
     elif answer["overwritten_events"]:
-        yield f"  {answer['overwritten_events']} older events were overwritten"
+        yield f"  Older events overwritten: {answer['overwritten_events']}"
     if answer["uncertain_bytes"]:
         yield (
             f"  Blocks from before the recording may be up to "
@@ -193,6 +197,6 @@ def _caveats(answer):
         )
     if answer["mismatches"]:
         yield (
-            f"  {answer['mismatches']} events or blocks do not fit the allocator's "
-            "rules: figures are estimates"
+            "  Events or blocks that do not fit the allocator's rules: "
+            f"{answer['mismatches']}; figures are estimates"
         )
