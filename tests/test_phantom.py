@@ -223,7 +223,8 @@ def ask(index):
     assert nvml.nvmlDeviceGetComputeRunningProcesses(
         device, ctypes.byref(count), processes) == 0
     assert memory.total - memory.free == memory.used
-    return memory.used, [(p.pid == os.getpid(), p.used) for p in processes[:count.value]]
+    users = [(p.pid == os.getpid(), p.used) for p in processes[:count.value]]
+    return memory.used, users
 print(ask(0), ask(1), sep="\\n")
 kept = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
 print(ask(0), ask(1), sep="\\n")
@@ -233,7 +234,8 @@ print(ask(0), ask(1), sep="\\n")
 @needs_torch
 def test_nvml_says_who_uses_which_device():
     env = {"CUDA_VISIBLE_DEVICES": "1"}
-    told = [eval(line) for line in output(NVML_PROCESSES, devices=2, env=env).splitlines()]
+    lines = output(NVML_PROCESSES, devices=2, env=env).splitlines()
+    told = [eval(line) for line in lines]
     used = (100 + 696) * MIB  # with the context
     assert told == [(0, []), (0, []), (0, []), (used, [(True, used)])]
 

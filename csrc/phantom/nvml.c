@@ -95,7 +95,7 @@ used_bytes(int installed)
     return 0;
 }
 
-/* --- The library ------------------------------------------------------------------- */
+/* --- The library --------------------------------------------------------- */
 
 ML_SUCCEED(nvmlInit)
 ML_SUCCEED(nvmlInit_v2)
@@ -161,7 +161,7 @@ ML_EXPORT(int, nvmlSystemGetNVMLVersion, (char *version, unsigned int size))
     return write_text(version, size, is_13 ? "13." DRIVER_13 : "12." DRIVER_12);
 }
 
-/* --- Which device ------------------------------------------------------------------ */
+/* --- Which device -------------------------------------------------------- */
 
 ML_EXPORT(int, nvmlDeviceGetCount_v2, (unsigned int *count))
 {
@@ -283,7 +283,7 @@ ML_EXPORT(int, nvmlDeviceGetPciInfo_v3, (const void *handle, pci_info *info))
     return SUCCESS;
 }
 
-/* --- What it does ------------------------------------------------------------------- */
+/* --- What it does -------------------------------------------------------- */
 
 ML_EXPORT(int, nvmlDeviceGetMemoryInfo, (const void *handle, memory_info *info))
 {
@@ -380,7 +380,7 @@ ML_EXPORT(int, nvmlDeviceGetP2PStatus,
     return SUCCESS;
 }
 
-/* All zeros is a GPU that is in no fabric. torch 2.13 asserts that this call succeeds. */
+/* All zeros is a GPU in no fabric. torch 2.13 asserts that this call succeeds. */
 ML_EXPORT(int, nvmlDeviceGetGpuFabricInfoV, (const void *handle, unsigned int *info))
 {
     if (device_of(handle) < 0) {
@@ -393,7 +393,7 @@ ML_EXPORT(int, nvmlDeviceGetGpuFabricInfoV, (const void *handle, unsigned int *i
     return SUCCESS;
 }
 
-/* --- What the phantom has not -------------------------------------------------------- */
+/* --- What the phantom has not -------------------------------------------- */
 
 #define ML_NOT_SUPPORTED(name) \
     ML_EXPORT(int, name, (void)) \
