@@ -1,6 +1,7 @@
 """memlab.MemorySnapshot: records memory events and answers what was live at the peak."""
 
 import os
+import warnings
 
 from memlab import _core, _report, _sources
 from memlab._errors import Error
@@ -52,6 +53,7 @@ class MemorySnapshot(_core.MemorySnapshot):
         self._source = source
         self._owners = Owners(self)
         self._frozen = None
+        self._pid = None
 
     def start(self):
         """Begins to record, forgetting an earlier recording of this object.
@@ -61,6 +63,7 @@ class MemorySnapshot(_core.MemorySnapshot):
         source = self._source or _sources.default()
         _sources.ensure(source)
         self._begin(source, **self._options)
+        self._pid = os.getpid()
         self._frozen = None
         if source != "script":
             try:
@@ -72,8 +75,9 @@ class MemorySnapshot(_core.MemorySnapshot):
         return self
 
     def stop(self):
-        """Ends the recording, whose answers stay; nothing where there is none."""
-        if not self.recording:
+        """Ends the recording, whose answers stay; nothing where there is none, and in a
+        forked child, which has no part in its parent's recording."""
+        if not self.recording or self._pid != os.getpid():
             return self
         self._owners.stop()
         try:
@@ -86,7 +90,11 @@ class MemorySnapshot(_core.MemorySnapshot):
         return self.start()
 
     def __exit__(self, *exception):
-        self.stop()
+        try:
+            self.stop()
+        except (Error, MemoryError) as error:
+            # What the program did inside the block counts for more.
+            warnings.warn(f"memlab: the recording is lost: {error}", RuntimeWarning)
 
     def _read(self):
         self._owners.scan()
@@ -94,6 +102,8 @@ class MemorySnapshot(_core.MemorySnapshot):
 
     def data(self):
         """The recording so far, as an immutable memlab._core.Recording."""
+        if self.recording and self._pid != os.getpid():
+            raise Error("a forked child cannot read its parent's recording")
         if self.recording:
             try:
                 return self._read()

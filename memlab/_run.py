@@ -248,18 +248,28 @@ def _write_when_terminated(snapshot, outputs):
     """Where SIGTERM would end the program, writes the results before it does."""
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
-    process = os.getpid()
 
     def on_terminate(number, frame):
-        signal.signal(number, signal.SIG_DFL)
-        # A forked child has the handler too, and nothing to write.
-        if os.getpid() == process:
-            # Not by print: the signal may have come in the middle of one.
-            os.write(2, b"memlab: terminated; writing the recording\n")
-            _write(snapshot, outputs)
+        # Not by print: the signal may have come in the middle of one.
+        os.write(2, b"memlab: terminated; writing the recording\n")
+        _write(snapshot, outputs)
         _die_of(number)
 
+    def in_child():
+        if signal.getsignal(signal.SIGTERM) is on_terminate:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        let_in()
+
+    def hold():
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+    def let_in():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+
     signal.signal(signal.SIGTERM, on_terminate)
+    # A forked child has nothing to write and dies at once, as it would alone. A signal
+    # that came before the child has its own handler would be lost: it waits that long.
+    os.register_at_fork(before=hold, after_in_child=in_child, after_in_parent=let_in)
 
 
 def _die_of(number):

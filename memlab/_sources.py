@@ -64,6 +64,11 @@ def ensure(name: str) -> None:
     if name == "cuda":
         import torch
 
+        if not torch.cuda.is_initialized() and not gpu_present():
+            raise Error(
+                "no GPU here; run the program with `memlab phantom` for a stand-in, or "
+                "record source='cpu'"
+            )
         _check_allocator(torch.cuda.get_allocator_backend())
         _core.use_native_stacks(bridge._native)
         if not torch.cuda.is_initialized() and "cuda" not in _queued:

@@ -286,8 +286,9 @@ def test_a_terminated_run_writes_and_dies_of_the_signal(tmp_path, torch):
     script.write_text(
         "import os, signal, sys, torch\nx = torch.ones(1000)\n"
         "child = os.fork()\n"
-        "if child == 0:\n"
-        "    signal.pause()\n"
+        # Not signal.pause(): a signal that came just before it would be slept through.
+        "while child == 0:\n"
+        "    pass\n"
         "os.kill(child, signal.SIGTERM)\n"
         "print('CHILD', os.WTERMSIG(os.waitpid(child, 0)[1]), os.listdir(sys.argv[1]))\n"
         "sys.stdout.flush()\n"

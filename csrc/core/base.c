@@ -138,6 +138,34 @@ ml_hash_bytes(const void *bytes, size_t length)
     return ml_hash_u64(hash);
 }
 
+size_t
+ml_utf8_decode(const unsigned char *bytes, size_t left, unsigned *character)
+{
+    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
+    unsigned first = bytes[0];
+    size_t length = first < 0x80   ? 1
+                    : first < 0xc2 ? 0
+                    : first < 0xe0 ? 2
+                    : first < 0xf0 ? 3
+                    : first < 0xf5 ? 4
+                                   : 0;
+    if (length == 0 || length > left) {
+        return 0;
+    }
+    unsigned value = length == 1 ? first : first & (0x7fu >> length);
+    for (size_t i = 1; i < length; i++) {
+        if ((bytes[i] & 0xc0u) != 0x80u) {
+            return 0;
+        }
+        value = value << 6 | (bytes[i] & 0x3fu);
+    }
+    if (value < least[length] || value > 0x10ffff) {
+        return 0;
+    }
+    *character = value;
+    return length;
+}
+
 void
 ml_buffer_fini(ml_buffer *buffer)
 {

@@ -1,4 +1,4 @@
-/* Memory, growth, hashing and error texts for the core.
+/* Memory, growth, hashing, text and error texts for the core.
  *
  * Owns the one allocation hook through which every byte of the core goes, so that tests
  * can make any allocation fail; knows nothing of events. */
@@ -41,6 +41,11 @@ ml_hash_u64(uint64_t value)
 
 uint64_t ml_hash_bytes(const void *bytes, size_t length);
 
+/* The length of the UTF-8 character at the start of the LEFT bytes at BYTES, which
+ * becomes *CHARACTER; 0 where there is none.  Lone surrogates pass, as in Python's
+ * surrogatepass. */
+size_t ml_utf8_decode(const unsigned char *bytes, size_t left, unsigned *character);
+
 /* Growing byte buffer for writers.  A failed append is remembered: check `error` once
  * at the end. */
 typedef struct ml_buffer {
@@ -55,7 +60,7 @@ void ml_buffer_append(ml_buffer *buffer, const void *bytes, size_t length);
 
 /* Maps byte strings or small fixed structs to dense ids; used while building. */
 typedef struct ml_intern {
-    uint32_t *slots; /* id + 1; 0 empty */
+    uint32_t *slots;  /* id + 1; 0 empty */
     uint64_t *hashes; /* by id */
     size_t slot_count;
     size_t count;

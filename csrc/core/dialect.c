@@ -144,17 +144,6 @@ put_segment(ml_builder *to, const ml_recording *recording, size_t device_index,
     to->close(to);
 }
 
-/* A free without a stack of its own carries that of the allocation, as torch's does,
- * unless it is known that there was no Python to see. */
-static uint32_t
-stack_shown(const ml_event *event)
-{
-    bool inherits = event->stack == 0 && (event->flags & ML_EVENT_NO_PYTHON) == 0 &&
-                    (event->action == ML_ACTION_FREE_REQUESTED ||
-                     event->action == ML_ACTION_FREE_COMPLETED);
-    return inherits ? event->origin_stack : event->stack;
-}
-
 static void
 put_event(ml_builder *to, const ml_recording *recording, const ml_event *event)
 {
@@ -175,9 +164,8 @@ put_event(ml_builder *to, const ml_recording *recording, const ml_event *event)
     if ((recording->keys & ML_KEY_POOL_ID) != 0) {
         put_pair(to, ML_WORD_POOL_ID, event->pool[0], event->pool[1]);
     }
-    uint32_t stack = stack_shown(event);
-    if (recording->event_frames || stack != 0) {
-        put_frames(to, recording, stack);
+    if (event->stack != 0 || (event->flags & ML_EVENT_CONTEXT) != 0) {
+        put_frames(to, recording, event->stack);
     }
     to->close(to);
 }

@@ -61,23 +61,23 @@ enum ml_action {
 };
 
 /* Bits of ml_event.flags. */
-#define ML_EVENT_BACKWARD 0x01u  /* an autograd node was running on the thread */
+#define ML_EVENT_BACKWARD 0x01u    /* an autograd node was running on the thread */
 #define ML_EVENT_BLOCK_KNOWN 0x02u /* block_bytes was measured, not inferred */
-#define ML_EVENT_NO_PYTHON 0x04u /* the thread had no Python frames */
-#define ML_EVENT_STACK_LOST 0x08u /* a stack table was full: the stack is missing */
-#define ML_EVENT_POOL_KNOWN 0x10u /* pool holds the id of the memory pool */
+#define ML_EVENT_NO_PYTHON 0x04u   /* the thread had no Python frames */
+#define ML_EVENT_STACK_LOST 0x08u  /* a stack table was full: the stack is missing */
+#define ML_EVENT_POOL_KNOWN 0x10u  /* pool holds the id of the memory pool */
 #define ML_EVENT_CONTEXT 0x20u /* a stack was asked for: "frames" is written, even [] */
 /* The record is complete.  Written last, by the core alone. */
 #define ML_EVENT_COMMITTED 0x80u
 
 /* One memory event, one cache line.  Addresses and sizes in bytes. */
 typedef struct ml_event {
-    uint64_t addr;         /* of the block or segment; for OOM the device's free bytes */
-    uint64_t size;         /* requested bytes; for segments their full bytes */
-    uint64_t time;         /* ticks of the source's clock; unix ns in a recording */
-    uint64_t block_bytes;  /* bytes the block occupies; 0 where not known */
-    uint64_t stream;       /* stream handle */
-    uint32_t stack;        /* stack id at the event; 0: none captured */
+    uint64_t addr;        /* of the block or segment; for OOM the device's free bytes */
+    uint64_t size;        /* requested bytes; for segments their full bytes */
+    uint64_t time;        /* ticks of the source's clock; unix ns in a recording */
+    uint64_t block_bytes; /* bytes the block occupies; 0 where not known */
+    uint64_t stream;      /* stream handle */
+    uint32_t stack;       /* stack id at the event; 0: none captured */
     uint32_t origin_stack; /* stack id of the allocation, for frees; 0: unknown */
     uint32_t pool[2];      /* memory pool id, (0, 0) the default pool */
     uint32_t metadata;     /* string id of the user's metadata; 0: empty */

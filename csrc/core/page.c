@@ -77,36 +77,6 @@ put_escape(ml_buffer *out, unsigned unit)
     ml_buffer_append(out, text, sizeof(text));
 }
 
-/* Decodes the character at BYTES, surrogates included.  Returns its length; 0 where the
- * bytes are not UTF-8. */
-static size_t
-decode(const unsigned char *bytes, size_t left, unsigned *character)
-{
-    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
-    unsigned first = bytes[0];
-    size_t length = first < 0x80   ? 1
-                    : first < 0xc2 ? 0
-                    : first < 0xe0 ? 2
-                    : first < 0xf0 ? 3
-                    : first < 0xf5 ? 4
-                                   : 0;
-    if (length == 0 || length > left) {
-        return 0;
-    }
-    unsigned value = length == 1 ? first : first & (0x7fu >> length);
-    for (size_t i = 1; i < length; i++) {
-        if ((bytes[i] & 0xc0u) != 0x80u) {
-            return 0;
-        }
-        value = value << 6 | (bytes[i] & 0x3fu);
-    }
-    if (value < least[length] || value > 0x10ffff) {
-        return 0;
-    }
-    *character = value;
-    return length;
-}
-
 /* What JSON forbids, what could end the element that holds the data, and what the page's
  * own encoding has no bytes for. */
 static bool
@@ -126,7 +96,7 @@ put_string(ml_buffer *out, const char *text, size_t length)
     put_text(out, "\"");
     for (size_t at = 0; at < length;) {
         unsigned character = 0xfffd;
-        size_t taken = decode(bytes + at, length - at, &character);
+        size_t taken = ml_utf8_decode(bytes + at, length - at, &character);
         if (taken > 0 && !needs_escape(character)) {
             at += taken;
             continue;

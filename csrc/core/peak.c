@@ -292,11 +292,7 @@ no_line_of(const work *w, const ml_peak_block *block)
     if (flags & ML_EVENT_NO_PYTHON) {
         return flags & ML_EVENT_BACKWARD ? ML_NO_LINE_BACKWARD : ML_NO_LINE_NO_PYTHON;
     }
-    /* A foreign snapshot says it for all events at once. */
-    bool asked = (flags & ML_EVENT_CONTEXT) != 0 ||
-                 (w->recording->foreign && !w->recording->source_known &&
-                  w->recording->event_frames);
-    return asked ? ML_NO_LINE_EMPTY : ML_NO_LINE_NOT_RECORDED;
+    return flags & ML_EVENT_CONTEXT ? ML_NO_LINE_EMPTY : ML_NO_LINE_NOT_RECORDED;
 }
 
 static int

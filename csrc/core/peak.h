@@ -74,7 +74,7 @@ typedef struct ml_peak_block {
 
 /* Blocks allocated by one line of the user's code in one phase.  The line is the
  * innermost frame outside Python's library and installed packages; where a stack has no
- * such frame, the innermost frame that is Python. */
+ * such frame, the innermost frame that is Python; a stack without any has no line. */
 typedef struct ml_peak_line {
     ml_string file; /* bytes borrowed from the recording; empty without a line */
     ml_string function;

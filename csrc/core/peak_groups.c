@@ -259,9 +259,14 @@ group_lines(ml_peak *peak, tables *t, keyed *keys)
 {
     const ml_recording *recording = t->recording;
     for (size_t i = 0; i < peak->block_count; i++) {
-        const ml_peak_block *block = &peak->blocks[i];
+        ml_peak_block *block = &peak->blocks[i];
         uint32_t line = 0;
-        if (block->stack != 0) {
+        if (block->stack != 0 && t->standing[block->stack] == PLACE_NATIVE) {
+            /* A place in somebody's library is no line to go to. */
+            block->no_line = block->phase == ML_PHASE_BACKWARD ? ML_NO_LINE_BACKWARD
+                                                               : ML_NO_LINE_NO_PYTHON;
+        }
+        else if (block->stack != 0) {
             int error = line_of(t, t->chosen[block->stack], &line);
             if (error < 0) {
                 return error;

@@ -105,6 +105,25 @@ ml_recording_free(ml_recording *recording)
     ml_free(recording);
 }
 
+/* A name cut in the middle of a character, or a symbol of another encoding, must not make
+ * a file that no reader takes: '?' for each byte that is not part of UTF-8. */
+static void
+copy_text(char *to, const char *bytes, size_t length)
+{
+    unsigned character;
+    for (size_t i = 0; i < length;) {
+        size_t step =
+            ml_utf8_decode((const unsigned char *)bytes + i, length - i, &character);
+        if (step == 0) {
+            to[i++] = '?';
+        }
+        else {
+            memcpy(to + i, bytes + i, step);
+            i += step;
+        }
+    }
+}
+
 int
 ml_recording_add_string(ml_recording *recording, const char *bytes, size_t length,
                         uint32_t *id)
@@ -121,9 +140,7 @@ ml_recording_add_string(ml_recording *recording, const char *bytes, size_t lengt
     if (copy == NULL) {
         return ML_ENOMEM;
     }
-    if (length != 0) {
-        memcpy(copy, bytes, length);
-    }
+    copy_text(copy, bytes, length);
     recording->strings[recording->string_count] =
         (ml_string){.bytes = copy, .length = (uint32_t)length};
     *id = (uint32_t)recording->string_count++;

@@ -116,10 +116,7 @@ typedef struct ml_recording {
     ml_annotation *annotations;
     size_t annotation_count;
     ml_allocator_rules rules;
-    uint32_t keys; /* ML_KEY_* */
-    /* Which events carry a "frames" list even when empty: 1 all, 0 none (no stacks
-     * were captured, as torch writes it with context=None). */
-    uint8_t event_frames;
+    uint32_t keys;        /* ML_KEY_* */
     uint8_t foreign;      /* read from a file that memlab did not write */
     uint8_t source_known; /* 1: source names where events came from */
     char source[13];      /* "cuda", "cpu", "script" */
@@ -132,7 +129,7 @@ int ml_recording_new(ml_recording **out);
 void ml_recording_free(ml_recording *recording);
 
 /* While building: add to a column, growing it; ids are written on success only.
- * String bytes are copied.  These do not deduplicate: keep an ml_intern for that. */
+ * String bytes are copied, with '?' for each that is not UTF-8.  These do not deduplicate: keep an ml_intern for that. */
 int ml_recording_add_string(ml_recording *recording, const char *bytes, size_t length,
                             uint32_t *id);
 int ml_recording_add_frame(ml_recording *recording, ml_frame frame, uint32_t *id);

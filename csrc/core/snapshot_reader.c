@@ -87,7 +87,7 @@ read_event_field(ml_reader *r, unsigned word, ml_value value, ml_event *event,
     case ML_WORD_POOL_ID:
         return read_event_pool(r, value, event);
     case ML_WORD_FRAMES:
-        r->recording->event_frames = 1;
+        event->flags |= ML_EVENT_CONTEXT;
         return ml_reader_stack(r, value, &event->stack);
     default:
         return 0;
@@ -364,16 +364,11 @@ read_traces(ml_reader *r, const ml_array *traces)
         return error;
     }
     r->recording->devices = column;
-    bool any_event = false;
     for (uint32_t i = 0; traces != NULL && i < traces->count; i++) {
         error = read_trace(r, i, traces->items[i]);
         if (error != 0) {
             return error;
         }
-        any_event = any_event || r->recording->devices[i].event_count != 0;
-    }
-    if (!any_event) {
-        r->recording->event_frames = 1;
     }
     ml_reader_leave(r);
     return 0;

@@ -207,29 +207,13 @@ unmark(reader *r, size_t *count)
 static bool
 utf8_holds(const unsigned char *bytes, size_t length)
 {
-    size_t i = 0;
-    while (i < length) {
-        unsigned char lead = bytes[i];
-        if (lead < 0x80) {
-            i++;
-            continue;
-        }
-        size_t more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
-        if (lead < 0xc2 || lead > 0xf4 || length - i <= more) {
+    unsigned character;
+    for (size_t i = 0; i < length;) {
+        size_t step = ml_utf8_decode(bytes + i, length - i, &character);
+        if (step == 0) {
             return false;
         }
-        for (size_t k = 1; k <= more; k++) {
-            if ((bytes[i + k] & 0xc0) != 0x80) {
-                return false;
-            }
-        }
-        /* Overlong forms and what lies past U+10FFFF. */
-        if ((lead == 0xe0 && bytes[i + 1] < 0xa0) ||
-            (lead == 0xf0 && bytes[i + 1] < 0x90) ||
-            (lead == 0xf4 && bytes[i + 1] > 0x8f)) {
-            return false;
-        }
-        i += more + 1;
+        i += step;
     }
     return true;
 }

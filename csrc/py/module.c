@@ -53,10 +53,12 @@ ml_py_set(PyObject *dict, const char *key, PyObject *value)
 
 /* ---- Functions ---- */
 
-PyDoc_STRVAR(load_doc,
-"load($module, data, /)\n--\n\n"
-"The plain data in a pickle, built without importing or calling anything.\n\n"
-"data is a bytes-like object. Raises memlab.SnapshotError for anything but plain data.");
+PyDoc_STRVAR(
+    load_doc,
+    "load($module, data, /)\n--\n\n"
+    "The plain data in a pickle, built without importing or calling anything.\n\n"
+    "data is a bytes-like object. Raises memlab.SnapshotError for anything but plain "
+    "data.");
 
 static PyObject *
 core_load(PyObject *module, PyObject *data)
@@ -77,12 +79,13 @@ source_named(ml_state *state, const char *name)
     return source;
 }
 
-PyDoc_STRVAR(stats_doc,
-"stats($module, source, device, /)\n--\n\n"
-"The recorder's own counters of one device, as a dict of integers.\n\n"
-"Keys: events, dropped_events, lost_stacks, inconsistencies, and in bytes\n"
-"allocated_bytes, active_bytes, requested_bytes, reserved_bytes, each also with\n"
-"_peak since recording began. Raises ValueError where nothing was recorded.");
+PyDoc_STRVAR(
+    stats_doc,
+    "stats($module, source, device, /)\n--\n\n"
+    "The recorder's own counters of one device, as a dict of integers.\n\n"
+    "Keys: events, dropped_events, lost_stacks, inconsistencies, and in bytes\n"
+    "allocated_bytes, active_bytes, requested_bytes, reserved_bytes, each also with\n"
+    "_peak since recording began. Raises ValueError where nothing was recorded.");
 
 static PyObject *
 core_stats(PyObject *module, PyObject *args)
@@ -112,8 +115,8 @@ core_stats(PyObject *module, PyObject *args)
     if (ml_py_set(dict, "events", PyLong_FromUnsignedLongLong(stats.events)) < 0 ||
         ml_py_set(dict, "dropped_events",
                   PyLong_FromUnsignedLongLong(stats.dropped_events)) < 0 ||
-        ml_py_set(dict, "lost_stacks",
-                  PyLong_FromUnsignedLongLong(stats.lost_stacks)) < 0 ||
+        ml_py_set(dict, "lost_stacks", PyLong_FromUnsignedLongLong(stats.lost_stacks)) <
+            0 ||
         ml_py_set(dict, "inconsistencies",
                   PyLong_FromUnsignedLongLong(stats.inconsistencies)) < 0) {
         goto fail;
@@ -133,10 +136,10 @@ fail:
     return NULL;
 }
 
-PyDoc_STRVAR(ready_doc,
-"ready($module, source, /)\n--\n\n"
-"Tells the recorder that the devices of a source exist now, so that recordings which\n"
-"wait for them begin. Raises memlab.Error where they cannot.");
+PyDoc_STRVAR(ready_doc, "ready($module, source, /)\n--\n\n"
+                        "Tells the recorder that the devices of a source exist now, so "
+                        "that recordings which\n"
+                        "wait for them begin. Raises memlab.Error where they cannot.");
 
 static PyObject *
 core_ready(PyObject *module, PyObject *arg)
@@ -157,9 +160,8 @@ core_ready(PyObject *module, PyObject *arg)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(has_source_doc,
-"has_source($module, name, /)\n--\n\n"
-"Whether a source of events of that name is registered.");
+PyDoc_STRVAR(has_source_doc, "has_source($module, name, /)\n--\n\n"
+                             "Whether a source of events of that name is registered.");
 
 static PyObject *
 core_has_source(PyObject *Py_UNUSED(module), PyObject *arg)
@@ -171,10 +173,12 @@ core_has_source(PyObject *Py_UNUSED(module), PyObject *arg)
     return PyBool_FromLong(ml_recorder_source(name) != NULL);
 }
 
-PyDoc_STRVAR(stack_capture_doc,
-"stack_capture($module, /)\n--\n\n"
-"(mode, reason): how Python stacks are captured. mode is 'direct' (without the GIL) or\n"
-"'public' (only by threads that hold the GIL), reason is why not 'direct', or ''.");
+PyDoc_STRVAR(
+    stack_capture_doc,
+    "stack_capture($module, /)\n--\n\n"
+    "(mode, reason): how Python stacks are captured. mode is 'direct' (without the "
+    "GIL) or\n"
+    "'public' (only by threads that hold the GIL), reason is why not 'direct', or ''.");
 
 static PyObject *
 core_stack_capture(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
@@ -245,7 +249,8 @@ core_exec(PyObject *module)
                  ml_recording_type_new(module)) < 0 ||
         add_type(module, "MemorySnapshot", &state->snapshot_type,
                  ml_snapshot_type_new(module)) < 0 ||
-        add_type(module, "Script", &state->script_type, ml_script_type_new(module)) < 0) {
+        add_type(module, "Script", &state->script_type, ml_script_type_new(module)) <
+            0) {
         return -1;
     }
     if (PyModule_AddIntConstant(module, "EVENT_BYTES", sizeof(ml_event)) < 0) {

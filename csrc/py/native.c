@@ -83,9 +83,8 @@ copy_text(names *into, const char *text)
 {
     size_t length = strlen(text);
     char *copy = ml_alloc(length + 1);
-    if (copy == NULL ||
-        ml_grow((void **)&into->owned, &into->capacity, into->count + 1,
-                sizeof(*into->owned)) < 0) {
+    if (copy == NULL || ml_grow((void **)&into->owned, &into->capacity, into->count + 1,
+                                sizeof(*into->owned)) < 0) {
         ml_free(copy);
         return NULL;
     }
@@ -140,9 +139,10 @@ ml_native_use(PyObject *module, PyObject *capsule)
         return NULL;
     }
     if (table->size < sizeof(ml_native) || table->version != ML_ABI_VERSION) {
-        return ml_py_raise(PyModule_GetState(module), ML_ESTATE,
-                           "the torch bridge was built for another memlab; reinstall it "
-                           "with: pip install --no-build-isolation --force-reinstall .");
+        return ml_py_raise(
+            PyModule_GetState(module), ML_ESTATE,
+            "the torch bridge was built for another memlab; reinstall it "
+            "with: pip install --no-build-isolation --force-reinstall .");
     }
     own_code[0].inside = (uintptr_t)&walk_native;
     own_code[1].inside = (uintptr_t)table->capture;

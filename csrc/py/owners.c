@@ -14,6 +14,19 @@ typedef struct tagging {
     long count;               /* tensors tagged */
 } tagging;
 
+/* What a stranger's tensor raises is not the program's concern; an interrupt is, and comes
+ * back at the next bytecode. */
+static void
+swallow(void)
+{
+    bool interrupted =
+        PyErr_Occurred() != NULL && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+    PyErr_Clear();
+    if (interrupted) {
+        PyErr_SetInterrupt();
+    }
+}
+
 static bool
 is_instance(PyObject *object, PyObject *type)
 {
@@ -29,7 +42,7 @@ storage_of(const tagging *to, PyObject *tensor, int *device, uint64_t *addr)
     bool found = false;
     PyObject *is_cuda = PyObject_GetAttrString(tensor, "is_cuda");
     PyObject *index = NULL, *pointer = NULL;
-    if (is_cuda == NULL || PyObject_IsTrue(is_cuda) == (int)to->cpu) {
+    if (is_cuda == NULL || is_cuda == (to->cpu ? Py_True : Py_False)) {
         goto done;
     }
     *device = 0;
@@ -47,7 +60,7 @@ storage_of(const tagging *to, PyObject *tensor, int *device, uint64_t *addr)
     *addr = PyLong_AsUnsignedLongLong(pointer);
     found = !PyErr_Occurred() && *addr != 0;
 done:
-    PyErr_Clear();
+    swallow();
     Py_XDECREF(is_cuda);
     Py_XDECREF(index);
     Py_XDECREF(pointer);
@@ -68,7 +81,7 @@ tag(tagging *to, PyObject *tensor, enum ml_category category, PyObject *name)
                            ? PyUnicode_AsUTF8AndSize(name, &length)
                            : NULL;
     if (text == NULL) {
-        PyErr_Clear();
+        swallow();
         length = 0;
     }
     if (ml_window_tag(to->shared->window, device, addr, category, text,
@@ -82,7 +95,7 @@ tag_gradient(tagging *to, PyObject *parameter, PyObject *name)
 {
     PyObject *gradient = PyObject_GetAttrString(parameter, "grad");
     if (gradient == NULL) {
-        PyErr_Clear();
+        swallow();
         return;
     }
     tag(to, gradient, ML_CATEGORY_GRADIENT, name);
@@ -101,7 +114,7 @@ own_dict(PyObject *object, const char *name)
         Py_XINCREF(value);
     }
     Py_XDECREF(attributes);
-    PyErr_Clear();
+    swallow();
     if (value != NULL && !PyDict_Check(value)) {
         Py_CLEAR(value);
     }
@@ -131,7 +144,7 @@ tag_module(tagging *to, PyObject *object)
     }
     Py_XDECREF(buffers);
     Py_XDECREF(copy);
-    PyErr_Clear();
+    swallow();
 }
 
 static void
@@ -183,7 +196,7 @@ tag_optimizer(tagging *to, PyObject *object)
         }
     }
     Py_XDECREF(groups);
-    PyErr_Clear();
+    swallow();
 }
 
 static bool

@@ -64,7 +64,8 @@ line_dict(const ml_peak_line *line)
             0 ||
         ml_py_set(dict, "bytes", number(line->bytes)) < 0 ||
         ml_py_set(dict, "blocks", number(line->blocks)) < 0 ||
-        ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(line->phase))) < 0 ||
+        ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(line->phase))) <
+            0 ||
         ml_py_set(dict, "reason",
                   PyUnicode_FromString(ml_no_line_text(line->no_line))) < 0) {
         Py_CLEAR(dict);
@@ -76,7 +77,8 @@ static PyObject *
 frames_list(const ml_recording *recording, uint32_t stack)
 {
     PyObject *list = PyList_New(0);
-    for (uint32_t at = stack; list != NULL && at != 0; at = recording->stacks[at].parent) {
+    for (uint32_t at = stack; list != NULL && at != 0;
+         at = recording->stacks[at].parent) {
         const ml_frame *frame = &recording->frames[recording->stacks[at].frame];
         PyObject *dict = PyDict_New();
         if (dict == NULL ||
@@ -101,7 +103,8 @@ stack_dict(const ml_recording *recording, const ml_peak_stack *stack)
     if (ml_py_set(dict, "frames", frames_list(recording, stack->stack)) < 0 ||
         ml_py_set(dict, "bytes", number(stack->bytes)) < 0 ||
         ml_py_set(dict, "blocks", number(stack->blocks)) < 0 ||
-        ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(stack->phase))) < 0 ||
+        ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(stack->phase))) <
+            0 ||
         ml_py_set(dict, "reason",
                   PyUnicode_FromString(ml_no_line_text(stack->no_line))) < 0) {
         Py_CLEAR(dict);
@@ -144,7 +147,8 @@ categories_dict(const ml_peak *peak)
 {
     PyObject *dict = PyDict_New();
     for (unsigned i = 0; dict != NULL && i < ML_CATEGORY_COUNT; i++) {
-        if (ml_py_set(dict, ml_category_text(i), number(peak->categories[i].bytes)) < 0) {
+        if (ml_py_set(dict, ml_category_text(i), number(peak->categories[i].bytes)) <
+            0) {
             Py_CLEAR(dict);
         }
     }
@@ -163,8 +167,8 @@ overhead_dict(const ml_peak_overhead *overhead)
         ml_py_set(dict, "largest_free_bytes", number(overhead->largest_free)) < 0 ||
         ml_py_set(dict, "free_blocks", number(overhead->free_blocks)) < 0 ||
         ml_py_set(dict, "segments", number(overhead->segments)) < 0 ||
-        ml_py_set(dict, "fragmentation",
-                  PyFloat_FromDouble(overhead->fragmentation)) < 0) {
+        ml_py_set(dict, "fragmentation", PyFloat_FromDouble(overhead->fragmentation)) <
+            0) {
         Py_CLEAR(dict);
     }
     return dict;

@@ -43,9 +43,9 @@ ml_recording_wrap(ml_state *state, ml_recording *recording)
 }
 
 PyDoc_STRVAR(from_bytes_doc,
-"from_bytes($type, data, /)\n--\n\n"
-"Reads a snapshot pickle of torch or memlab from a bytes-like object.\n\n"
-"Raises memlab.SnapshotError for anything that is not one.");
+             "from_bytes($type, data, /)\n--\n\n"
+             "Reads a snapshot pickle of torch or memlab from a bytes-like object.\n\n"
+             "Raises memlab.SnapshotError for anything that is not one.");
 
 static PyObject *
 recording_from_bytes(PyObject *type, PyObject *data)
@@ -69,8 +69,8 @@ recording_from_bytes(PyObject *type, PyObject *data)
 }
 
 PyDoc_STRVAR(to_dict_doc,
-"to_dict($self, /)\n--\n\n"
-"The recording as torch.cuda.memory._snapshot() would give it.");
+             "to_dict($self, /)\n--\n\n"
+             "The recording as torch.cuda.memory._snapshot() would give it.");
 
 static PyObject *
 recording_to_dict(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -78,13 +78,7 @@ recording_to_dict(PyObject *op, PyObject *Py_UNUSED(ignored))
     return ml_py_snapshot(recording_of(op));
 }
 
-/* Raises OSError for the step at which writing FILE failed. */
-static PyObject *
-raise_outfile(const ml_outfile_error *error, PyObject *path)
-{
-    errno = error->errnum;
-    return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
-}
+/* ---- Files ---- */
 
 static int
 sink_file(void *context, const void *bytes, size_t length)
@@ -92,21 +86,16 @@ sink_file(void *context, const void *bytes, size_t length)
     return ml_outfile_write(context, bytes, length);
 }
 
-PyDoc_STRVAR(write_pickle_doc,
-"write_pickle($self, path, extras, /)\n--\n\n"
-"Writes a pickle that torch's viewer reads; it appears whole or not at all.\n\n"
-"extras adds what memlab knows beyond torch, under the key 'memlab'. Raises OSError.");
-
+/* Writes the file at PATH through WRITE, whole or not at all.  None, or NULL with OSError
+ * for what the system refused. */
 static PyObject *
-recording_write_pickle(PyObject *op, PyObject *args)
+write_whole(ml_state *state, PyObject *path,
+            int (*write)(void *context, ml_outfile *file), void *context)
 {
-    PyObject *path, *encoded;
-    int extras;
-    if (!PyArg_ParseTuple(args, "Op:write_pickle", &path, &extras) ||
-        !PyUnicode_FSConverter(path, &encoded)) {
+    PyObject *encoded;
+    if (!PyUnicode_FSConverter(path, &encoded)) {
         return NULL;
     }
-    const ml_recording *recording = recording_of(op);
     const char *name = PyBytes_AS_STRING(encoded);
     ml_outfile *file = NULL;
     ml_outfile_error error = {0};
@@ -114,64 +103,89 @@ recording_write_pickle(PyObject *op, PyObject *args)
     Py_BEGIN_ALLOW_THREADS
     result = ml_outfile_open(&file, name, &error);
     if (result == 0) {
-        result = ml_pickle_write(recording, extras ? ML_PICKLE_EXTRAS : 0, sink_file,
-                                 file);
-        result = result == 0 ? ml_outfile_commit(file, &error)
-                             : (ml_outfile_abort(file, &error), result);
+        result = write(context, file);
+        if (result == 0) {
+            result = ml_outfile_commit(file, &error);
+        }
+        else {
+            ml_outfile_abort(file, &error);
+        }
     }
     Py_END_ALLOW_THREADS
     Py_DECREF(encoded);
     if (result == ML_EIO) {
-        return raise_outfile(&error, path);
+        errno = error.errnum;
+        return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
     }
     if (result < 0) {
-        return ml_py_raise(ml_state_of(Py_TYPE(op)), result, ml_strerror(result));
+        return ml_py_raise(state, result, ml_strerror(result));
     }
     Py_RETURN_NONE;
 }
 
-const char ml_write_file_doc[] =
-    "write_file($module, path, data, /)\n--\n\n"
-    "Writes a bytes-like object as the file at path, which appears whole or not at all\n"
-    "and readable by its owner only. Raises OSError.";
+typedef struct pickle_job {
+    const ml_recording *recording;
+    unsigned options;
+} pickle_job;
+
+static int
+write_pickle_job(void *context, ml_outfile *file)
+{
+    const pickle_job *job = context;
+    return ml_pickle_write(job->recording, job->options, sink_file, file);
+}
+
+PyDoc_STRVAR(
+    write_pickle_doc,
+    "write_pickle($self, path, extras, /)\n--\n\n"
+    "Writes a pickle that torch's viewer reads; it appears whole or not at all.\n\n"
+    "extras adds what memlab knows beyond torch, under the key 'memlab'. Raises "
+    "OSError.");
+
+static PyObject *
+recording_write_pickle(PyObject *op, PyObject *args)
+{
+    PyObject *path;
+    int extras;
+    if (!PyArg_ParseTuple(args, "Op:write_pickle", &path, &extras)) {
+        return NULL;
+    }
+    pickle_job job = {recording_of(op), extras ? ML_PICKLE_EXTRAS : 0};
+    return write_whole(ml_state_of(Py_TYPE(op)), path, write_pickle_job, &job);
+}
+
+static int
+write_buffer_job(void *context, ml_outfile *file)
+{
+    const Py_buffer *data = context;
+    return ml_outfile_write(file, data->buf, (size_t)data->len);
+}
+
+const char ml_write_file_doc[] = "write_file($module, path, data, /)\n--\n\n"
+                                 "Writes a bytes-like object as the file at path, "
+                                 "which appears whole or not at all\n"
+                                 "and readable by its owner only. Raises OSError.";
 
 PyObject *
-ml_write_file(PyObject *Py_UNUSED(module), PyObject *args)
+ml_write_file(PyObject *module, PyObject *args)
 {
-    PyObject *path, *encoded;
+    PyObject *path;
     Py_buffer data;
     if (!PyArg_ParseTuple(args, "Oy*:write_file", &path, &data)) {
         return NULL;
     }
-    if (!PyUnicode_FSConverter(path, &encoded)) {
-        PyBuffer_Release(&data);
-        return NULL;
-    }
-    const char *name = PyBytes_AS_STRING(encoded);
-    ml_outfile *file = NULL;
-    ml_outfile_error error = {0};
-    int result;
-    Py_BEGIN_ALLOW_THREADS
-    result = ml_outfile_open(&file, name, &error);
-    if (result == 0) {
-        result = ml_outfile_write(file, data.buf, (size_t)data.len);
-        result = result == 0 ? ml_outfile_commit(file, &error)
-                             : (ml_outfile_abort(file, &error), result);
-    }
-    Py_END_ALLOW_THREADS
-    Py_DECREF(encoded);
+    PyObject *done =
+        write_whole(PyModule_GetState(module), path, write_buffer_job, &data);
     PyBuffer_Release(&data);
-    if (result < 0) {
-        return raise_outfile(&error, path);
-    }
-    Py_RETURN_NONE;
+    return done;
 }
 
-PyDoc_STRVAR(peak_doc,
-"peak($self, device, /)\n--\n\n"
-"What was live on a device when its allocated bytes were at their peak, as a dict.\n\n"
-"Bytes and microseconds; docs/REPORT.md describes each key. Raises IndexError for a\n"
-"device that the recording does not have.");
+PyDoc_STRVAR(peak_doc, "peak($self, device, /)\n--\n\n"
+                       "What was live on a device when its allocated bytes were at "
+                       "their peak, as a dict.\n\n"
+                       "Bytes and microseconds; docs/REPORT.md describes each key. "
+                       "Raises IndexError for a\n"
+                       "device that the recording does not have.");
 
 static PyObject *
 recording_peak(PyObject *op, PyObject *arg)
@@ -188,9 +202,10 @@ recording_peak(PyObject *op, PyObject *arg)
     return ml_py_peak(ml_state_of(Py_TYPE(op)), recording, (int)device);
 }
 
-PyDoc_STRVAR(page_data_doc,
-"page_data($self, /)\n--\n\n"
-"The data of the HTML page, as bytes of JSON that may stand in a script element.");
+PyDoc_STRVAR(
+    page_data_doc,
+    "page_data($self, /)\n--\n\n"
+    "The data of the HTML page, as bytes of JSON that may stand in a script element.");
 
 static PyObject *
 recording_page_data(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -225,10 +240,10 @@ recording_get_source(PyObject *op, void *Py_UNUSED(closure))
     return PyUnicode_FromString(recording->source_known ? recording->source : "");
 }
 
-PyDoc_STRVAR(counts_doc,
-"counts($self, device, /)\n--\n\n"
-"How much of a device the recording holds, as a dict of ints: events, segments, blocks,\n"
-"overwritten_events, dropped_events, lost_stacks.");
+PyDoc_STRVAR(counts_doc, "counts($self, device, /)\n--\n\n"
+                         "How much of a device the recording holds, as a dict of ints: "
+                         "events, segments, blocks,\n"
+                         "overwritten_events, dropped_events, lost_stacks.");
 
 static PyObject *
 recording_counts(PyObject *op, PyObject *arg)
@@ -247,9 +262,9 @@ recording_counts(PyObject *op, PyObject *arg)
                          (Py_ssize_t)trace->event_count, "segments",
                          (Py_ssize_t)trace->segment_count, "blocks",
                          (Py_ssize_t)trace->block_count, "overwritten_events",
-                         (unsigned long long)trace->overwritten_events, "dropped_events",
-                         (unsigned long long)trace->dropped_events, "lost_stacks",
-                         (unsigned long long)trace->lost_stacks);
+                         (unsigned long long)trace->overwritten_events,
+                         "dropped_events", (unsigned long long)trace->dropped_events,
+                         "lost_stacks", (unsigned long long)trace->lost_stacks);
 }
 
 static PyMethodDef recording_methods[] = {
@@ -286,8 +301,8 @@ recording_dealloc(PyObject *op)
     Py_DECREF(type);
 }
 
-PyDoc_STRVAR(recording_doc,
-"A finished recording, immutable. Made by MemorySnapshot or Recording.from_bytes().");
+PyDoc_STRVAR(recording_doc, "A finished recording, immutable. Made by MemorySnapshot "
+                            "or Recording.from_bytes().");
 
 static PyType_Slot recording_slots[] = {
     {Py_tp_doc, (void *)(uintptr_t)recording_doc},

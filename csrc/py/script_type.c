@@ -19,16 +19,18 @@ action_named(const char *name, uint8_t *out)
     return -1;
 }
 
-PyDoc_STRVAR(emit_doc,
-"emit($self, action, addr, size, *, device=0, stream=0, time=0, backward=False,\n"
-"     pool=(0, 0), metadata='')\n--\n\n"
-"Delivers one event as an allocator would. addr and size in bytes, time in unix ns.");
+PyDoc_STRVAR(
+    emit_doc,
+    "emit($self, action, addr, size, *, device=0, stream=0, time=0, backward=False,\n"
+    "     pool=(0, 0), metadata='')\n--\n\n"
+    "Delivers one event as an allocator would. addr and size in bytes, time in unix "
+    "ns.");
 
 static PyObject *
 script_emit(PyObject *Py_UNUSED(self), PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"action",   "addr", "size",     "device", "stream", "time",
-                               "backward", "pool", "metadata", NULL};
+    static char *keywords[] = {"action", "addr",     "size", "device",   "stream",
+                               "time",   "backward", "pool", "metadata", NULL};
     const char *action, *metadata = "";
     Py_ssize_t metadata_length = 0;
     unsigned long long addr, size, stream = 0, time = 0;
@@ -53,9 +55,8 @@ script_emit(PyObject *Py_UNUSED(self), PyObject *args, PyObject *kwargs)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(reset_doc,
-"reset($self, *, max_split=None, expandable=False)\n--\n\n"
-"Forgets all memory. max_split in bytes, None for no limit.");
+PyDoc_STRVAR(reset_doc, "reset($self, *, max_split=None, expandable=False)\n--\n\n"
+                        "Forgets all memory. max_split in bytes, None for no limit.");
 
 static PyObject *
 script_reset(PyObject *Py_UNUSED(self), PyObject *args, PyObject *kwargs)
@@ -119,9 +120,9 @@ static PyMethodDef script_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-PyDoc_STRVAR(script_doc,
-"Script()\n--\n\n"
-"The scripted source of events, for tests: what is emitted arrives as from an allocator.");
+PyDoc_STRVAR(script_doc, "Script()\n--\n\n"
+                         "The scripted source of events, for tests: what is emitted "
+                         "arrives as from an allocator.");
 
 static PyType_Slot script_slots[] = {
     {Py_tp_doc, (void *)(uintptr_t)script_doc},

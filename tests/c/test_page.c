@@ -207,9 +207,9 @@ static const struct {
     {"\xf0\x9f\x98\x80", 4, "\xf0\x9f\x98\x80"},
     {"\xed\xa0\x80", 3, "\\ud800"},
     {"\xed\xbf\xbf!", 4, "\\udfff!"},
-    {"\xff\xc0\x80x\xe2\x82", 6, "\\ufffd\\ufffd\\ufffdx\\ufffd\\ufffd"},
-    {"\xf4\x90\x80\x80", 4, "\\ufffd\\ufffd\\ufffd\\ufffd"},
-    {"\xe0\x80\xbc", 3, "\\ufffd\\ufffd\\ufffd"},
+    {"\xff\xc0\x80x\xe2\x82", 6, "???x??"},
+    {"\xf4\x90\x80\x80", 4, "????"},
+    {"\xe0\x80\xbc", 3, "???"},
 };
 
 static void

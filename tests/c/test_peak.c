@@ -260,17 +260,18 @@ test_foreign(void)
     set_up(&f);
     build_step(&f);
     f.recording->foreign = 1;
-    f.recording->event_frames = 1;
     f.device.tag_count = 0;
     for (size_t i = 0; i < f.device.event_count; i++) {
-        f.events[i].flags = 0;
+        f.events[i].flags = ML_EVENT_CONTEXT;
     }
     CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
     CHECK_UINT(peak->categories[ML_CATEGORY_UNKNOWN].bytes, 16384);
     CHECK_LINE(peak, 1, "", 0, "", 4096, 1, "unknown");
     CHECK_STR(ml_no_line_text(peak->lines[1].no_line), "recorded without frames");
     ml_peak_free(peak);
-    f.recording->event_frames = 0;
+    for (size_t i = 0; i < f.device.event_count; i++) {
+        f.events[i].flags = 0;
+    }
     CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
     CHECK_STR(ml_no_line_text(peak->lines[1].no_line), "stacks not recorded");
     ml_peak_free(peak);
@@ -385,7 +386,7 @@ test_lines(void)
         STACK(&f, "??|0|at::empty", "/src/c10/core/x.cpp|5|alloc",
               "/v/site-packages/torch/nn/a.py|11|call",
               "/v/site-packages/torch/nn/b.py|12|run"),
-        /* No Python at all: the innermost. */
+        /* No Python at all: no line. */
         STACK(&f, "/src/c10/core/x.cpp|5|alloc", "??|0|start"),
     };
     add_event(&f, ML_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB, 0, 0);
@@ -395,18 +396,17 @@ test_lines(void)
     ALLOC(&f, BASE + 5 * 4096, 4096, ML_EVENT_STACK_LOST, 0);
     ALLOC(&f, BASE + 6 * 4096, 2048, ML_EVENT_NO_PYTHON, 0);
     CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
-    CHECK_UINT(peak->line_count, 6);
+    CHECK_UINT(peak->line_count, 5);
     CHECK_LINE(peak, 0, "/home/a/train.py", 7, "step", 8192, 2, "forward");
-    CHECK_LINE(peak, 1, "", 0, "", 4096, 1, "forward");
-    CHECK_STR(ml_no_line_text(peak->lines[1].no_line), "stack table full");
-    CHECK_LINE(peak, 2, "/home/a/train.py", 7, "other", 4096, 1, "forward");
-    CHECK_LINE(peak, 3, "/src/c10/core/x.cpp", 5, "alloc", 4096, 1, "forward");
+    CHECK_LINE(peak, 1, "", 0, "", 4096 + 2048, 2, "forward");
+    CHECK_STR(ml_no_line_text(peak->lines[1].no_line),
+              "no Python frames on the thread");
+    CHECK_LINE(peak, 2, "", 0, "", 4096, 1, "forward");
+    CHECK_STR(ml_no_line_text(peak->lines[2].no_line), "stack table full");
+    CHECK_LINE(peak, 3, "/home/a/train.py", 7, "other", 4096, 1, "forward");
     CHECK_LINE(peak, 4, "/v/site-packages/torch/nn/a.py", 11, "call", 4096, 1,
                "forward");
-    CHECK_LINE(peak, 5, "", 0, "", 2048, 1, "forward");
-    CHECK_STR(ml_no_line_text(peak->lines[5].no_line),
-              "no Python frames on the thread");
-    CHECK_UINT(peak->unattributed, 4096 + 2048);
+    CHECK_UINT(peak->unattributed, 4096 + 4096 + 2048);
     CHECK_UINT(peak->blocks[0].line, 0);
     CHECK_UINT(peak->blocks[1].line, 0);
     CHECK_UINT(peak->blocks[3].line, 4);

@@ -98,7 +98,7 @@ test_optional_keys(void)
                        "'size':5,'stream':0,'time_us':0}]]}");
     ml_free(written);
     recording->keys = ML_KEY_POOL_ID | ML_KEY_HOST;
-    recording->event_frames = 1;
+    recording->devices[0].events[0].flags = ML_EVENT_CONTEXT;
     recording->devices[0].events[0].pool[1] = 9;
     recording->devices[0].events[0].action = ML_ACTION_OTHER;
     written = literal_written(recording, 0);
@@ -130,33 +130,6 @@ test_extras(void)
 }
 
 /* With torch's context="alloc" a free shows the frames of its allocation. */
-static void
-test_frees_without_stack(void)
-{
-    ml_recording *recording = recording_of(
-        "{'segments':[],'device_traces':[["
-        "{'action':'alloc','addr':1,'size':2,'frames':[{'name':'f','line':1}]},"
-        "{'action':'free_requested','addr':1,'size':2},"
-        "{'action':'free_completed','addr':1,'size':2},"
-        "{'action':'free_completed','addr':1,'size':2}]]}");
-    CHECK(recording != NULL);
-    ml_event *events = recording->devices[0].events;
-    for (int i = 1; i < 4; i++) {
-        events[i].origin_stack = events[0].stack;
-    }
-    events[3].flags |= ML_EVENT_NO_PYTHON;
-    char *written = literal_written(recording, 0);
-    const char *at = written;
-    static const char *const ends[] = {"1}]}", "1}]}", "1}]}", "'frames':[]}"};
-    for (int i = 0; i < 4; i++) {
-        at = strstr(at + 1, "'action'");
-        const char *next = strstr(at + 1, "'action'");
-        const char *end = strstr(at, ends[i]);
-        CHECK(end != NULL && (next == NULL || end < next));
-    }
-    ml_free(written);
-    ml_recording_free(recording);
-}
 
 /* Every boundary of an integer's encodings comes back. */
 static void
@@ -388,7 +361,6 @@ main(void)
     RUN(test_torch_layout);
     RUN(test_optional_keys);
     RUN(test_extras);
-    RUN(test_frees_without_stack);
     RUN(test_integers);
     RUN(test_only_what_the_viewer_reads);
     RUN(test_sharing);

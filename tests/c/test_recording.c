@@ -194,9 +194,37 @@ test_texts(void)
     CHECK_STR(ml_category_text(200), "unknown");
 }
 
+static void
+test_strings_are_utf8(void)
+{
+    static const struct {
+        const char *bytes, *kept;
+    } cases[] = {
+        {"plain", "plain"},
+        {"\xc3\xa9t\xc3\xa9", "\xc3\xa9t\xc3\xa9"},
+        {"cut \xe2\x82", "cut ??"},
+        {"latin \xe9.", "latin ?."},
+        {"\xff\xc0\xaf", "???"},
+        {"\xed\xa0\x80", "\xed\xa0\x80"}, /* a lone surrogate passes */
+        {"\xf4\x90\x80\x80", "????"},     /* past the last character */
+    };
+    ml_recording *recording;
+    CHECK_INT(ml_recording_new(&recording), 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint32_t id;
+        CHECK_INT(ml_recording_add_string(recording, cases[i].bytes,
+                                          strlen(cases[i].bytes), &id),
+                  0);
+        CHECK_TEXT(recording->strings[id].bytes, recording->strings[id].length,
+                   cases[i].kept);
+    }
+    ml_recording_free(recording);
+}
+
 int
 main(void)
 {
+    RUN(test_strings_are_utf8);
     RUN(test_new_has_the_first_entries);
     RUN(test_strings_are_copied);
     RUN(test_free_takes_nothing);

@@ -72,7 +72,8 @@ test_events(void)
     CHECK_UINT(events[0].pool[1], 3);
     CHECK_TEXT(recording->strings[events[0].metadata].bytes,
                recording->strings[events[0].metadata].length, "step 1");
-    CHECK_INT(events[0].flags, ML_EVENT_POOL_KNOWN | ML_EVENT_COMMITTED);
+    CHECK_INT(events[0].flags,
+              ML_EVENT_POOL_KNOWN | ML_EVENT_CONTEXT | ML_EVENT_COMMITTED);
     CHECK_INT(events[1].action, ML_ACTION_OTHER);
     CHECK_UINT(events[1].addr, UINT64_MAX - 4095);
     CHECK_UINT(events[1].stream, UINT64_MAX);
@@ -84,7 +85,6 @@ test_events(void)
     CHECK_INT(recording->keys, ML_KEY_COMPILE_CONTEXT | ML_KEY_USER_METADATA |
                                    ML_KEY_POOL_ID | ML_KEY_EXTERNAL_ANNOTATIONS |
                                    ML_KEY_ALLOCATOR_SETTINGS);
-    CHECK_INT(recording->event_frames, 1);
     CHECK_INT(recording->foreign, 1);
     ml_recording_free(recording);
 }
@@ -206,11 +206,14 @@ test_event_frames(void)
     ml_recording *recording = read_literal(
         "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2}]]}");
     CHECK(recording != NULL);
-    CHECK_INT(recording->event_frames, 0);
+    CHECK_INT(recording->devices[0].events[0].flags & ML_EVENT_CONTEXT, 0);
     ml_recording_free(recording);
-    recording = read_literal("{'segments':[],'device_traces':[[]]}");
+    recording =
+        read_literal("{'segments':[],'device_traces':[[{'action':'alloc','addr':1,"
+                     "'size':2,'frames':[]}]]}");
     CHECK(recording != NULL);
-    CHECK_INT(recording->event_frames, 1);
+    CHECK_INT(recording->devices[0].events[0].flags & ML_EVENT_CONTEXT,
+              ML_EVENT_CONTEXT);
     ml_recording_free(recording);
 }
 

@@ -15,7 +15,8 @@ typedef ml_cuda12_device_prop device_prop;
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #theirs)
 #define SAME_FIELD(ours, theirs, field) \
-    _Static_assert(offsetof(ours, field) == offsetof(theirs, field), #theirs "." #field); \
+    _Static_assert(offsetof(ours, field) == offsetof(theirs, field), \
+                   #theirs "." #field); \
     _Static_assert(sizeof(((ours *)0)->field) == sizeof(((theirs *)0)->field), \
                    "size of " #theirs "." #field)
 #define SAME_PROP(field) SAME_FIELD(device_prop, struct cudaDeviceProp, field)
