@@ -87,7 +87,7 @@ live = [work(d) for d in range(torch.cuda.device_count())]
 probe.enable("cuda", False)
 snapshot = torch.cuda.memory._snapshot()
 events = probe.events("cuda")
-assert len(events) > 60
+assert len(events) > 30 * torch.cuda.device_count()
 for device, trace in enumerate(snapshot["device_traces"]):
     ours = [e for e in events if e["device"] == device]
     assert len(ours) == len(trace) > 30
@@ -126,7 +126,7 @@ assert [type(v) for v in settings.values()] == [
     type(v) for v in theirs["allocator_settings"].values()]
 same = "device address total_size allocated_size active_size requested_size".split()
 same += ["stream", "segment_pool_id", "is_expandable"]
-assert len(segments) == len(theirs["segments"]) > 4
+assert len(segments) == len(theirs["segments"]) > 2 * torch.cuda.device_count()
 first = {{}}
 for ours, other in zip(segments, theirs["segments"]):
     assert {{k: ours[k] for k in same}} == {{k: other[k] for k in same}}
