@@ -151,6 +151,29 @@ def test_report_as_text_and_view_and_convert(demo, tmp_path):
         ]
 
 
+def test_the_cpu_is_recorded_as_exactly(tmp_path, torch):
+    done = memlab("run", "--device", "cpu", "--out", tmp_path / "out", EXAMPLE, "--device",
+                  "cpu", "--steps", "2", *SMALL)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(memlab("report", tmp_path / "out" / "rank0.pickle",
+                               "--json").stdout)
+    device = answer["devices"][0]
+    assert answer["source"] == "cpu"
+    assert device["mismatches"] == 0 and device["dropped_events"] == 0
+    at = device["peak"]
+    assert at["reserved_bytes"] == at["allocated_bytes"] == at["requested_bytes"]
+    assert sum(device["by_category"].values()) == at["allocated_bytes"]
+    # The parameters of the example, as on the GPU but without rounding to 512 bytes.
+    dim, layers, block, vocabulary = 48, 2, 32, 256
+    per_layer = 4 * dim + 3 * dim * (dim + 1) + dim * (dim + 1)
+    per_layer += 4 * dim * (dim + 1) + dim * (4 * dim + 1)
+    total = layers * per_layer + (2 * vocabulary + block) * dim + 2 * dim
+    assert device["by_category"]["parameter"] == 4 * total
+    # AdamW keeps two tensors of that size, and a step count of 4 bytes for each.
+    tensors = layers * 12 + 5
+    assert device["by_category"]["optimizer_state"] == 8 * total + 4 * tensors
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [
