@@ -10,7 +10,6 @@
 Importing memlab imports no torch, touches no GPU and prints nothing.
 """
 
-from memlab import _core
 from memlab._bridge import backends
 from memlab._errors import Error, SnapshotError
 from memlab._history import _record_memory_history as _record_memory_history
@@ -42,5 +41,3 @@ __all__ = [
     "snapshot",
     "stats",
 ]
-
-del _core
