@@ -566,6 +566,10 @@ ml_recorder_ready(const ml_source *source)
     if (feed == NULL) {
         return ml_recorder_fail(ML_EINVALID, "source is not registered");
     }
+    if (feed->forked) {
+        /* What waits is the parent's. */
+        return 0;
+    }
     int result = 0;
     pthread_mutex_lock(&hub.lock);
     for (unsigned i = 0; i < ML_WINDOW_MAX && result == 0; i++) {

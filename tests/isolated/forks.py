@@ -45,6 +45,12 @@ def check_workers(recorder):
     assert load(0) == load(2) == 10 * sum(range(64))
     assert not torch.cuda.is_initialized(), "memlab initialised CUDA before the program"
     assert recorder.waiting
+
+    def in_child():
+        torch.zeros(1000, device="cuda")
+        assert recorder.waiting, "a child that uses CUDA first began to record"
+
+    assert child_of(in_child) == 0
     device = torch.zeros(1000, device="cuda")
     assert load(2) == 10 * sum(range(64)), "workers fork off a process that uses CUDA"
     return device
