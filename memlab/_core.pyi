@@ -1,6 +1,5 @@
 """The C core of memlab; csrc/py/module.c, and one file there for each type."""
 
-from collections.abc import Sequence
 from os import PathLike
 from typing import Any, final
 
@@ -16,13 +15,6 @@ def has_source(name: str, /) -> bool: ...
 def stack_capture() -> tuple[str, str]: ...
 def write_file(path: str | bytes | PathLike[str], data: ReadableBuffer, /) -> None: ...
 def use_native_stacks(capsule: object, /) -> None: ...
-def tag_tensors(
-    snapshot: MemorySnapshot,
-    tensor_type: type,
-    category: str,
-    tensors: Sequence[object],
-    /,
-) -> int: ...
 def tag_owners(
     snapshot: MemorySnapshot,
     tensor_type: type,

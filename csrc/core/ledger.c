@@ -454,12 +454,6 @@ ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules)
     publish(ledger, true);
 }
 
-void
-ml_ledger_set_rules(ml_ledger *ledger, const ml_allocator_rules *rules)
-{
-    ledger->rules = *rules;
-}
-
 static int
 seed_span(ml_ledger *ledger, const ml_span *like)
 {

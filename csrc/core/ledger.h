@@ -70,8 +70,6 @@ void ml_ledger_free(ml_ledger *ledger);
 
 /* As new, keeping its room.  RULES of NULL keeps the rules. */
 void ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules);
-/* From the next event on. */
-void ml_ledger_set_rules(ml_ledger *ledger, const ml_allocator_rules *rules);
 
 /* State before the first event.  A seeded segment is free as a whole; blocks of it then
  * follow in address order, of which inactive ones change nothing.  The fields of SEGMENT

@@ -196,8 +196,6 @@ static PyMethodDef functions[] = {
     {"stack_capture", core_stack_capture, METH_NOARGS, stack_capture_doc},
     {"write_file", ml_write_file, METH_VARARGS, ml_write_file_doc},
     {"use_native_stacks", ml_native_use, METH_O, ml_native_use_doc},
-    {"tag_tensors", (PyCFunction)(void (*)(void))ml_owners_tag, METH_VARARGS,
-     ml_owners_tag_doc},
     {"tag_owners", ml_owners_scan, METH_VARARGS, ml_owners_scan_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -2,7 +2,6 @@
 #include "owners.h"
 
 #include <stdbool.h>
-#include <string.h>
 
 #include "../core/recorder.h"
 #include "snapshot_type.h"
@@ -215,44 +214,6 @@ begin_tagging(PyObject *module, PyObject *snapshot, PyObject *tensor_type, taggi
                     .tensor_type = tensor_type,
                     .cpu = ml_snapshot_is_cpu(snapshot)};
     return true;
-}
-
-const char ml_owners_tag_doc[] =
-    "tag_tensors($module, snapshot, tensor_type, category, tensors, /)\n--\n\n"
-    "States that the memory of each tensor has an owner of that category now.\n\n"
-    "category is a name of memlab.CATEGORIES; tensors a list or tuple. Returns the "
-    "number\n"
-    "tagged: tensors elsewhere, or without memory of their own, are passed over.";
-
-PyObject *
-ml_owners_tag(PyObject *module, PyObject *args)
-{
-    PyObject *snapshot, *tensor_type, *tensors;
-    const char *category_name;
-    if (!PyArg_ParseTuple(args, "OOsO:tag_tensors", &snapshot, &tensor_type,
-                          &category_name, &tensors)) {
-        return NULL;
-    }
-    unsigned category = 0;
-    while (category < ML_CATEGORY_COUNT &&
-           strcmp(ml_category_text(category), category_name) != 0) {
-        category++;
-    }
-    if (category == ML_CATEGORY_COUNT) {
-        return PyErr_Format(PyExc_ValueError, "unknown category '%s'", category_name);
-    }
-    PyObject *items = PySequence_Tuple(tensors);
-    tagging to;
-    if (items == NULL || !begin_tagging(module, snapshot, tensor_type, &to)) {
-        Py_XDECREF(items);
-        return NULL;
-    }
-    for (Py_ssize_t i = 0; to.shared != NULL && i < PyTuple_GET_SIZE(items); i++) {
-        tag(&to, PyTuple_GET_ITEM(items, i), (enum ml_category)category, NULL);
-    }
-    ml_shared_window_drop(to.shared);
-    Py_DECREF(items);
-    return PyLong_FromLong(to.count);
 }
 
 static bool

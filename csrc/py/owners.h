@@ -8,8 +8,6 @@
 
 #include "state.h"
 
-extern const char ml_owners_tag_doc[];
-PyObject *ml_owners_tag(PyObject *module, PyObject *args);
 extern const char ml_owners_scan_doc[];
 PyObject *ml_owners_scan(PyObject *module, PyObject *args);
 
