@@ -25,6 +25,7 @@ ALLOWED = {
     "memmove",
     "memset",
     "memcmp",
+    "strlen",
 }
 
 # Entered through pointers, which relocations do not follow.

@@ -5,6 +5,8 @@
  * relocations of the object files. */
 #include "feed.h"
 
+#include <string.h>
+
 /* Initial-exec: the first touch of lazily allocated TLS would call malloc in the
  * callback.  Small, because the static TLS block has little room for late libraries. */
 static __thread struct {
@@ -172,8 +174,8 @@ record_unordered(ml_feed *feed, ml_event *record)
 }
 
 uint32_t
-ml_feed_record(ml_feed *feed, int device, const ml_event *event, const char *metadata,
-               size_t metadata_bytes)
+ml_feed_record(ml_feed *feed, int device, const ml_event *event,
+               const ml_event_text *text)
 {
     if (event->action == ML_ACTION_SNAPSHOT && self.walk != NULL &&
         self.walk->feed == feed) {
@@ -200,9 +202,15 @@ ml_feed_record(ml_feed *feed, int device, const ml_event *event, const char *met
     record.stack = 0;
     record.flags &= (uint8_t)~ML_EVENT_COMMITTED;
     record.thread = (uint16_t)thread_number();
-    record.metadata = metadata_bytes > 0
-                          ? ml_stacks_string(feed->stacks, metadata, metadata_bytes)
-                          : 0;
+    record.metadata = 0;
+    record.node = 0;
+    if (text != NULL && text->metadata_bytes > 0) {
+        record.metadata =
+            ml_stacks_string(feed->stacks, text->metadata, text->metadata_bytes);
+    }
+    if (text != NULL && text->node != NULL) {
+        record.node = ml_stacks_string(feed->stacks, text->node, strlen(text->node));
+    }
     if (feed->source->ordered) {
         record_ordered(feed, &feed->logs[device], &record);
     }

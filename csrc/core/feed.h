@@ -76,7 +76,7 @@ typedef struct ml_walk {
 void ml_feed_set_walk(ml_walk *walk);
 
 uint32_t ml_feed_record(ml_feed *feed, int device, const ml_event *event,
-                        const char *metadata, size_t metadata_bytes);
+                        const ml_event_text *text);
 
 /* The lock of the source's device is held, or nobody writes: applies what was recorded
  * since the ledger was seeded, and starts forgotten peaks again from there. */

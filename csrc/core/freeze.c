@@ -399,6 +399,14 @@ want(freeze_walk *walk, uint32_t stack)
     }
 }
 
+static void
+want_string(freeze_walk *walk, uint32_t string)
+{
+    if (string < walk->string_count) {
+        walk->string_map[string] = 1;
+    }
+}
+
 static uint32_t
 mapped(const uint32_t *map, size_t count, uint32_t id)
 {
@@ -422,9 +430,8 @@ resolve(freeze_walk *walk)
         for (size_t i = 0; i < trace->event_count; i++) {
             want(walk, trace->events[i].stack);
             want(walk, trace->events[i].origin_stack);
-            if (trace->events[i].metadata < walk->string_count) {
-                walk->string_map[trace->events[i].metadata] = 1;
-            }
+            want_string(walk, trace->events[i].metadata);
+            want_string(walk, trace->events[i].node);
         }
         for (size_t i = 0; i < trace->segment_count; i++) {
             want(walk, trace->segments[i].stack);
@@ -433,9 +440,7 @@ resolve(freeze_walk *walk)
             want(walk, trace->blocks[i].stack);
         }
         for (size_t i = 0; i < trace->tag_count; i++) {
-            if (trace->tags[i].name < walk->string_count) {
-                walk->string_map[trace->tags[i].name] = 1;
-            }
+            want_string(walk, trace->tags[i].name);
         }
     }
     walk->stack_map[0] = 0;
@@ -460,6 +465,7 @@ resolve(freeze_walk *walk)
                 mapped(walk->stack_map, walk->stack_count, event->origin_stack);
             event->metadata =
                 mapped(walk->string_map, walk->string_count, event->metadata);
+            event->node = mapped(walk->string_map, walk->string_count, event->node);
         }
         for (size_t i = 0; i < trace->segment_count; i++) {
             trace->segments[i].stack =

@@ -10,7 +10,7 @@
 
 #define WORDS (sizeof(ml_event) / sizeof(uint64_t))
 
-_Static_assert(sizeof(ml_event) == 64 && offsetof(ml_event, flags) == 63,
+_Static_assert(sizeof(ml_event) == 80 && offsetof(ml_event, flags) == 79,
                "the commit bit is in the last word of a record of whole words");
 
 /* A record as its fields, and as the words that writer and reader exchange. */

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
-#define ML_ABI_VERSION 1u
+#define ML_ABI_VERSION 2u
 
 /* name, text.  Functions return 0 or the negative of one of these. */
 #define ML_ERRORS(XX) \
@@ -70,21 +70,38 @@ enum ml_action {
 /* The record is complete.  Written last, by the core alone. */
 #define ML_EVENT_COMMITTED 0x80u
 
-/* One memory event, one cache line.  Addresses and sizes in bytes. */
+/* One memory event.  Addresses and sizes in bytes. */
 typedef struct ml_event {
     uint64_t addr;        /* of the block or segment; for OOM the device's free bytes */
     uint64_t size;        /* requested bytes; for segments their full bytes */
     uint64_t time;        /* ticks of the source's clock; unix ns in a recording */
     uint64_t block_bytes; /* bytes the block occupies; 0 where not known */
     uint64_t stream;      /* stream handle */
-    uint32_t stack;       /* stack id at the event; 0: none captured */
+    /* Autograd's numbers, which count the nodes that a thread makes.  With
+     * ML_EVENT_BACKWARD that of the running node, UINT64_MAX for one that has none
+     * (AccumulateGrad); else the number that the thread's next node will get.  They
+     * belong to autograd_thread. */
+    uint64_t sequence;
+    uint32_t stack;        /* stack id at the event; 0: none captured */
     uint32_t origin_stack; /* stack id of the allocation, for frees; 0: unknown */
     uint32_t pool[2];      /* memory pool id, (0, 0) the default pool */
     uint32_t metadata;     /* string id of the user's metadata; 0: empty */
+    uint32_t node;         /* string id of the running node's C++ type; 0: none */
     uint16_t thread;       /* small per-process number of the thread */
-    uint8_t action;        /* enum ml_action */
-    uint8_t flags;         /* ML_EVENT_* */
+    /* Autograd's own number of the thread that made the running node, without one that
+     * of the calling thread; 0: not known, and then so is sequence. */
+    uint16_t autograd_thread;
+    uint16_t pad;
+    uint8_t action; /* enum ml_action */
+    uint8_t flags;  /* ML_EVENT_* */
 } ml_event;
+
+/* Texts of an event, borrowed for the length of the call. */
+typedef struct ml_event_text {
+    const char *metadata; /* the user's, of metadata_bytes bytes */
+    size_t metadata_bytes;
+    const char *node; /* mangled C++ type of the running node, static; NULL: none */
+} ml_event_text;
 
 #define ML_DEVICE_MAX 64
 
@@ -178,6 +195,8 @@ typedef struct ml_source {
     int (*totals)(void *self, int device, ml_totals *current, ml_totals *peak);
     /* Converts ticks of the source's clock to unix nanoseconds, in place. */
     int (*unix_ns)(void *self, uint64_t *ticks, size_t stride_bytes, size_t count);
+    /* The source's clock now. */
+    uint64_t (*now)(void *self);
     /* A sentence about the last failure of any of the above; static or thread-local. */
     const char *(*error)(void *self);
 } ml_source;
@@ -194,10 +213,10 @@ typedef struct ml_api {
     /* The hot path: takes no lock, memory, GIL or I/O, never fails.  Fields of EVENT
      * that the core fills itself (stack, origin_stack, block_bytes, thread,
      * ML_EVENT_COMMITTED) are ignored on entry, but for SOURCEs that are not ordered:
-     * those give block_bytes and origin_stack.  TEXT of METADATA_BYTES bytes is the
-     * user's metadata, borrowed.  Returns the stack id recorded for the event. */
+     * those give block_bytes and origin_stack.  So are metadata and node, which come from
+     * TEXT (NULL: no texts).  Returns the stack id recorded for the event. */
     uint32_t (*record)(const ml_source *source, int device, const ml_event *event,
-                       const char *metadata, size_t metadata_bytes);
+                       const ml_event_text *text);
     /* 1 while any recording wants events of SOURCE. */
     int (*enabled)(const ml_source *source);
 } ml_api;

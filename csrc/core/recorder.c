@@ -180,13 +180,13 @@ ml_recorder_add_source(const ml_source *source)
 
 uint32_t
 ml_recorder_record(const ml_source *source, int device, const ml_event *event,
-                   const char *metadata, size_t metadata_bytes)
+                   const ml_event_text *text)
 {
     ml_feed *feed = feed_of(source);
     if (feed == NULL) {
         return 0;
     }
-    return ml_feed_record(feed, device, event, metadata, metadata_bytes);
+    return ml_feed_record(feed, device, event, text);
 }
 
 int

@@ -89,7 +89,7 @@ int ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats 
 
 /* The hot path; see ml_api in memlab.h. */
 uint32_t ml_recorder_record(const ml_source *source, int device, const ml_event *event,
-                            const char *metadata, size_t metadata_bytes);
+                            const ml_event_text *text);
 int ml_recorder_enabled(const ml_source *source);
 
 /* A sentence about the last failure on this thread; valid until the next. */

@@ -101,6 +101,7 @@ ml_recording_free(ml_recording *recording)
     ml_free(recording->stacks);
     ml_free(recording->settings);
     ml_free(recording->annotations);
+    ml_free(recording->notes);
     arena_free(recording->arena);
     ml_free(recording);
 }
@@ -185,6 +186,7 @@ tables_hold(const ml_recording *recording)
     if (recording->string_count == 0 || recording->strings[0].length != 0 ||
         recording->frame_count == 0 || recording->stack_count == 0 ||
         recording->stacks[0].parent != 0 || recording->stacks[0].frame != 0 ||
+        recording->stacks[0].module != 0 ||
         memchr(recording->source, '\0', sizeof(recording->source)) == NULL) {
         return false;
     }
@@ -197,13 +199,20 @@ tables_hold(const ml_recording *recording)
     }
     for (size_t i = 1; i < recording->stack_count; i++) {
         const ml_stack *stack = &recording->stacks[i];
-        if (stack->parent >= i || stack->frame >= recording->frame_count) {
+        if (stack->parent >= i || stack->frame >= recording->frame_count ||
+            stack->module >= recording->string_count) {
             return false;
         }
     }
     for (size_t i = 0; i < recording->annotation_count; i++) {
         const ml_annotation *annotation = &recording->annotations[i];
         if (annotation->name >= recording->string_count || annotation->end > 1) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < recording->note_count; i++) {
+        const ml_note *note = &recording->notes[i];
+        if (note->name >= recording->string_count || note->kind >= ML_NOTE_COUNT) {
             return false;
         }
     }
@@ -226,6 +235,7 @@ events_hold(const ml_recording *recording, const ml_device_trace *device)
         if (event->stack >= recording->stack_count ||
             event->origin_stack >= recording->stack_count ||
             event->metadata >= recording->string_count ||
+            event->node >= recording->string_count ||
             event->action >= ML_ACTION_COUNT) {
             return false;
         }
@@ -308,4 +318,15 @@ ml_category_text(unsigned category)
 #undef XX
     };
     return texts[category < ML_CATEGORY_COUNT ? category : ML_CATEGORY_UNKNOWN];
+}
+
+const char *
+ml_note_text(unsigned kind)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_NOTES(XX)
+#undef XX
+    };
+    return kind < ML_NOTE_COUNT ? texts[kind] : "";
 }

@@ -26,6 +26,8 @@ typedef struct ml_frame {
 typedef struct ml_stack {
     uint32_t parent; /* stack id of the callers; 0: none.  Always below the own id. */
     uint32_t frame;  /* frame id */
+    /* String: path of the torch.nn.Module whose call this frame is; 0: of none. */
+    uint32_t module;
 } ml_stack;
 
 /* What owns a block, as far as it is known exactly; names are JSON keys. */
@@ -66,6 +68,36 @@ typedef struct ml_annotation {
     uint8_t end; /* 0: START, 1: END */
     uint8_t pad[7];
 } ml_annotation;
+
+/* What happened beside memory events, on the same clock.  name, then what the values
+ * are, bytes unless said otherwise. */
+#define ML_NOTES(XX) \
+    XX(STEP, "step")               /* a training step ended; its number, from 0 */ \
+    XX(PHASE_BEGIN, "phase_begin") /* a named part of the program, memlab.phase() */ \
+    XX(PHASE_END, "phase_end") \
+    XX(MARK, "mark")                 /* memlab.mark() */ \
+    XX(REGION_BEGIN, "region_begin") /* torch.profiler.record_function() */ \
+    XX(REGION_END, "region_end") \
+    XX(HOST, "host") /* resident set; pinned allocated, pinned reserved */ \
+    XX(GPU, "gpu")   /* used; total; of this process; of other processes */ \
+    XX(OOM, "oom")   /* asked for; free on the device; total; allowed */
+
+enum ml_note_kind {
+#define XX(name, text) ML_NOTE_##name,
+    ML_NOTES(XX)
+#undef XX
+    ML_NOTE_COUNT
+};
+
+typedef struct ml_note {
+    uint64_t time; /* ticks of the source's clock; unix ns in a recording */
+    uint64_t values[4];
+    uint32_t name;   /* string; 0: none */
+    int32_t device;  /* -1: of none in particular */
+    uint16_t thread; /* as in ml_event */
+    uint8_t kind;    /* enum ml_note_kind */
+    uint8_t pad[5];
+} ml_note;
 
 /* One entry of allocator_settings, in torch's order. */
 typedef struct ml_setting {
@@ -115,6 +147,8 @@ typedef struct ml_recording {
     size_t setting_count;
     ml_annotation *annotations;
     size_t annotation_count;
+    ml_note *notes; /* oldest first */
+    size_t note_count;
     ml_allocator_rules rules;
     uint32_t keys;        /* ML_KEY_* */
     uint8_t foreign;      /* read from a file that memlab did not write */
@@ -141,5 +175,6 @@ int ml_recording_validate(const ml_recording *recording);
 
 const char *ml_action_text(unsigned action);     /* "other" for an unknown one */
 const char *ml_category_text(unsigned category); /* "unknown" for an unknown one */
+const char *ml_note_text(unsigned kind);         /* "" for an unknown one */
 
 #endif

@@ -2,6 +2,7 @@
 #include "script.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "ledger.h"
@@ -9,7 +10,8 @@
 static struct {
     ml_source source;
     uint32_t (*record)(const ml_source *source, int device, const ml_event *event,
-                       const char *metadata, size_t metadata_bytes);
+                       const ml_event_text *text);
+    _Atomic uint64_t now;                     /* time of the newest event */
     pthread_mutex_t locks[ML_SCRIPT_DEVICES]; /* each guards its ledger */
     ml_ledger *ledgers[ML_SCRIPT_DEVICES];
     ml_allocator_rules rules;
@@ -77,7 +79,7 @@ script_walk(void *self, const ml_walk_visitor *visitor)
     for (int device = 0; device < ML_SCRIPT_DEVICES && result == 0; device++) {
         pthread_mutex_lock(&script.locks[device]);
         ml_event event = {.action = ML_ACTION_SNAPSHOT};
-        script.record(&script.source, device, &event, NULL, 0);
+        script.record(&script.source, device, &event, NULL);
         relay to = {visitor, device};
         ml_ledger_visitor inner = {&to, relay_segment, relay_block};
         result = ml_ledger_visit(script.ledgers[device], &inner);
@@ -117,6 +119,13 @@ script_unix_ns(void *self, uint64_t *ticks, size_t stride_bytes, size_t count)
     return 0;
 }
 
+static uint64_t
+script_now(void *self)
+{
+    (void)self;
+    return atomic_load(&script.now);
+}
+
 static const char *
 script_error(void *self)
 {
@@ -127,8 +136,7 @@ script_error(void *self)
 int
 ml_script_register(int (*register_source)(const ml_source *source),
                    uint32_t (*record)(const ml_source *source, int device,
-                                      const ml_event *event, const char *metadata,
-                                      size_t metadata_bytes))
+                                      const ml_event *event, const ml_event_text *text))
 {
     if (script.record != NULL) {
         return 0;
@@ -153,6 +161,7 @@ ml_script_register(int (*register_source)(const ml_source *source),
         .rules = script_rules,
         .totals = script_totals,
         .unix_ns = script_unix_ns,
+        .now = script_now,
         .error = script_error,
     };
     script.record = record;
@@ -160,16 +169,16 @@ ml_script_register(int (*register_source)(const ml_source *source),
 }
 
 int
-ml_script_emit(int device, const ml_event *event, const char *metadata,
-               size_t metadata_bytes)
+ml_script_emit(int device, const ml_event *event, const ml_event_text *text)
 {
     if (device < 0 || device >= ML_SCRIPT_DEVICES || script.record == NULL) {
         return ML_EINVALID;
     }
     pthread_mutex_lock(&script.locks[device]);
+    atomic_store(&script.now, event->time);
     ml_event own = *event;
     ml_ledger_apply(script.ledgers[device], &own);
-    script.record(&script.source, device, event, metadata, metadata_bytes);
+    script.record(&script.source, device, event, text);
     pthread_mutex_unlock(&script.locks[device]);
     return 0;
 }

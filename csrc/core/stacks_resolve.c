@@ -67,7 +67,8 @@ stack_equal(const void *context, uint32_t id)
 {
     const lookup *wanted = context;
     const ml_stack *stack = &wanted->recording->stacks[id];
-    return stack->parent == wanted->stack.parent && stack->frame == wanted->stack.frame;
+    return stack->parent == wanted->stack.parent &&
+           stack->frame == wanted->stack.frame && stack->module == wanted->stack.module;
 }
 
 static uint64_t
@@ -80,7 +81,8 @@ frame_hash(ml_frame frame)
 static uint64_t
 stack_hash(ml_stack stack)
 {
-    return ml_hash_u64((uint64_t)stack.parent << 32 | stack.frame);
+    return ml_hash_u64(ml_hash_u64((uint64_t)stack.parent << 32 | stack.frame) +
+                       stack.module);
 }
 
 static int

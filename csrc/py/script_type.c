@@ -22,24 +22,27 @@ action_named(const char *name, uint8_t *out)
 PyDoc_STRVAR(
     emit_doc,
     "emit($self, action, addr, size, *, device=0, stream=0, time=0, backward=False,\n"
-    "     pool=(0, 0), metadata='')\n--\n\n"
+    "     pool=(0, 0), metadata='', sequence=0, autograd_thread=0, node=None)\n--\n\n"
     "Delivers one event as an allocator would. addr and size in bytes, time in unix "
     "ns.");
 
 static PyObject *
 script_emit(PyObject *Py_UNUSED(self), PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"action", "addr",     "size", "device",   "stream",
-                               "time",   "backward", "pool", "metadata", NULL};
-    const char *action, *metadata = "";
+    static char *keywords[] = {
+        "action",   "addr", "size",     "device",   "stream",          "time",
+        "backward", "pool", "metadata", "sequence", "autograd_thread", "node",
+        NULL};
+    const char *action, *metadata = "", *node = NULL;
     Py_ssize_t metadata_length = 0;
-    unsigned long long addr, size, stream = 0, time = 0;
+    unsigned long long addr, size, stream = 0, time = 0, sequence = 0;
+    unsigned short autograd_thread = 0;
     int device = 0, backward = 0;
     ml_event event = {0};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sKK|$iKKp(II)s#:emit", keywords,
-                                     &action, &addr, &size, &device, &stream, &time,
-                                     &backward, &event.pool[0], &event.pool[1],
-                                     &metadata, &metadata_length) ||
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "sKK|$iKKp(II)s#KHz:emit", keywords, &action, &addr, &size,
+            &device, &stream, &time, &backward, &event.pool[0], &event.pool[1],
+            &metadata, &metadata_length, &sequence, &autograd_thread, &node) ||
         action_named(action, &event.action) < 0) {
         return NULL;
     }
@@ -48,7 +51,10 @@ script_emit(PyObject *Py_UNUSED(self), PyObject *args, PyObject *kwargs)
     event.stream = stream;
     event.time = time;
     event.flags = backward ? ML_EVENT_BACKWARD : 0;
-    if (ml_script_emit(device, &event, metadata, (size_t)metadata_length) < 0) {
+    event.sequence = sequence;
+    event.autograd_thread = autograd_thread;
+    ml_event_text text = {metadata, (size_t)metadata_length, node};
+    if (ml_script_emit(device, &event, &text) < 0) {
         return PyErr_Format(PyExc_ValueError, "the script has devices 0 to %d, not %d",
                             ML_SCRIPT_DEVICES - 1, device);
     }

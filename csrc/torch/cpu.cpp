@@ -90,9 +90,9 @@ record_free(const ml_cpu_node *node) noexcept
                                node->size.load(std::memory_order_relaxed));
     event.origin_stack = node->stack.load(std::memory_order_relaxed);
     event.action = ML_ACTION_FREE_REQUESTED;
-    bound_api->record(&source, 0, &event, nullptr, 0);
+    bound_api->record(&source, 0, &event, nullptr);
     event.action = ML_ACTION_FREE_COMPLETED;
-    bound_api->record(&source, 0, &event, nullptr, 0);
+    bound_api->record(&source, 0, &event, nullptr);
 }
 
 /* Ends the life of a node that is out of the table. */
@@ -169,7 +169,7 @@ wrapper::track(c10::DataPtr data, size_t bytes) noexcept
      * allocation at least once. */
     ml_event event = new_event(addr, bytes);
     event.action = ML_ACTION_ALLOC;
-    node->stack.store(bound_api->record(&source, 0, &event, nullptr, 0),
+    node->stack.store(bound_api->record(&source, 0, &event, nullptr),
                       std::memory_order_relaxed);
     const c10::Device device = data.device();
     data.release_context();
@@ -327,6 +327,12 @@ unix_ns(void *, uint64_t *ticks, size_t stride_bytes, size_t count)
     return ml_clock_unix_ns(ticks, stride_bytes, count);
 }
 
+uint64_t
+now(void *)
+{
+    return static_cast<uint64_t>(c10::getApproximateTime());
+}
+
 const char *
 error(void *)
 {
@@ -345,6 +351,7 @@ const ml_source source = {sizeof(ml_source),
                           rules,
                           totals,
                           unix_ns,
+                          now,
                           error};
 
 } // namespace

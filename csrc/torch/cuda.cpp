@@ -444,6 +444,12 @@ unix_ns(void *, uint64_t *ticks, size_t stride_bytes, size_t count)
     return ml_clock_unix_ns(ticks, stride_bytes, count);
 }
 
+uint64_t
+now(void *)
+{
+    return static_cast<uint64_t>(c10::getApproximateTime());
+}
+
 const char *
 error(void *)
 {
@@ -462,6 +468,7 @@ const ml_source source = {sizeof(ml_source),
                           rules,
                           totals,
                           unix_ns,
+                          now,
                           error};
 
 } // namespace

@@ -70,23 +70,18 @@ set_pool(ml_event &, const T &, long) noexcept
 {
 }
 
-struct metadata {
-    const char *text;
-    size_t bytes;
-};
-
 template <class T>
 auto
-metadata_of(const T &entry, int) noexcept -> decltype(entry.user_metadata_, metadata{})
+text_of(const T &entry, int) noexcept -> decltype(entry.user_metadata_, ml_event_text{})
 {
-    return {entry.user_metadata_.data(), entry.user_metadata_.size()};
+    return {entry.user_metadata_.data(), entry.user_metadata_.size(), nullptr};
 }
 
 template <class T>
-metadata
-metadata_of(const T &, long) noexcept
+ml_event_text
+text_of(const T &, long) noexcept
 {
-    return {nullptr, 0};
+    return {nullptr, 0, nullptr};
 }
 
 int
@@ -127,8 +122,8 @@ ml_tracker_call(const TraceEntry &entry) noexcept
     if (torch::autograd::get_current_node()) {
         event.flags |= ML_EVENT_BACKWARD;
     }
-    const metadata user = metadata_of(entry, 0);
-    bound_api->record(bound_source, device_of(entry), &event, user.text, user.bytes);
+    const ml_event_text text = text_of(entry, 0);
+    bound_api->record(bound_source, device_of(entry), &event, &text);
 }
 
 extern "C" {

@@ -38,7 +38,7 @@ record(int place, unsigned action)
                       .block_bytes = 512,
                       .flags = ML_EVENT_BLOCK_KNOWN};
     event.time = atomic_fetch_add(&ticks, 1) + 1;
-    ml_recorder_record(&loose, 0, &event, NULL, 0);
+    ml_recorder_record(&loose, 0, &event, NULL);
 }
 
 /* In the order of torch's CPU allocator as memlab wraps it: the table first. */
@@ -146,7 +146,7 @@ static void
 steady_event(unsigned action, uint64_t addr, uint64_t size)
 {
     ml_event event = {.action = (uint8_t)action, .addr = addr, .size = size};
-    ml_recorder_record(&steady, 0, &event, NULL, 0);
+    ml_recorder_record(&steady, 0, &event, NULL);
 }
 
 static int

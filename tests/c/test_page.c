@@ -145,8 +145,10 @@ test_lines(void)
                         .line = 9};
     CHECK_INT(ml_recording_add_frame(recording, user, &frames[0]), 0);
     CHECK_INT(ml_recording_add_frame(recording, library, &frames[1]), 0);
-    CHECK_INT(ml_recording_add_stack(recording, (ml_stack){0, frames[0]}, &outer), 0);
-    CHECK_INT(ml_recording_add_stack(recording, (ml_stack){outer, frames[1]}, &inner),
+    CHECK_INT(ml_recording_add_stack(recording, (ml_stack){.frame = frames[0]}, &outer),
+              0);
+    CHECK_INT(ml_recording_add_stack(
+                  recording, (ml_stack){.parent = outer, .frame = frames[1]}, &inner),
               0);
     recording->devices[0].events[1].stack = inner;
     char *text = document(recording);

@@ -46,7 +46,7 @@ emit(unsigned action, uint64_t addr, uint64_t size, uint32_t line)
     next_line = line;
     ml_event event = {.action = (uint8_t)action, .addr = addr, .size = size};
     event.time = clock_ns += 1000;
-    ml_script_emit(0, &event, NULL, 0);
+    ml_script_emit(0, &event, NULL);
 }
 
 static void
@@ -399,11 +399,11 @@ keep_allocating(void *context)
     uint64_t addr = SEGMENT + (uint64_t)(uintptr_t)context;
     while (!stop_writing) {
         ml_event event = {.action = ML_ACTION_ALLOC, .addr = addr, .size = 512};
-        ml_script_emit(0, &event, NULL, 0);
+        ml_script_emit(0, &event, NULL);
         event.action = ML_ACTION_FREE_REQUESTED;
-        ml_script_emit(0, &event, NULL, 0);
+        ml_script_emit(0, &event, NULL);
         event.action = ML_ACTION_FREE_COMPLETED;
-        ml_script_emit(0, &event, NULL, 0);
+        ml_script_emit(0, &event, NULL);
     }
     return NULL;
 }

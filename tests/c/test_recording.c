@@ -17,8 +17,9 @@ small_recording(void)
         ml_recording_add_string(recording, "forward", 7, &name) == 0 &&
         ml_recording_add_string(recording, "net.py", 6, &file) == 0 &&
         ml_recording_add_frame(recording, (ml_frame){name, file, 12}, &frame) == 0 &&
-        ml_recording_add_stack(recording, (ml_stack){0, frame}, &outer) == 0 &&
-        ml_recording_add_stack(recording, (ml_stack){outer, frame}, &inner) == 0;
+        ml_recording_add_stack(recording, (ml_stack){.frame = frame}, &outer) == 0 &&
+        ml_recording_add_stack(recording, (ml_stack){.parent = outer, .frame = frame},
+                               &inner) == 0;
     recording->devices = ml_alloc_zeroed(1, sizeof(ml_device_trace));
     recording->settings = ml_alloc_zeroed(1, sizeof(ml_setting));
     recording->annotations = ml_alloc_zeroed(1, sizeof(ml_annotation));

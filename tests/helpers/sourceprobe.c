@@ -43,8 +43,8 @@ register_source(const ml_source *source)
 
 /* The stack id of an event is its number from 1, so that a test can tell which. */
 static uint32_t
-record(const ml_source *source, int device, const ml_event *event, const char *metadata,
-       size_t metadata_bytes)
+record(const ml_source *source, int device, const ml_event *event,
+       const ml_event_text *text)
 {
     size_t index = atomic_fetch_add(&kept_count, 1);
     if (index >= EVENT_CAPACITY) {
@@ -54,11 +54,12 @@ record(const ml_source *source, int device, const ml_event *event, const char *m
     to->source = source;
     to->device = device;
     to->event = *event;
+    size_t metadata_bytes = text != NULL ? text->metadata_bytes : 0;
     if (metadata_bytes > METADATA_CAPACITY - 1) {
         metadata_bytes = METADATA_CAPACITY - 1;
     }
     if (metadata_bytes > 0) {
-        memcpy(to->metadata, metadata, metadata_bytes);
+        memcpy(to->metadata, text->metadata, metadata_bytes);
     }
     to->metadata[metadata_bytes] = '\0';
     return (uint32_t)index + 1;
