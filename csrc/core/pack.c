@@ -1,0 +1,549 @@
+/* The codec of one memory event.  See pack.h; docs/FORMAT.md specifies the bytes.
+ *
+ * A record begins with a tag, the low four bits of its first byte.  A tag up to
+ * ML_ACTION_OTHER is an event of that action: 24 bits of codes, the tag among them, say
+ * how each field was written, and the fields follow, whole bytes, least first.  An event
+ * is stored by whole words that overlap, and its length added up: no field costs a loop
+ * or a branch that a processor cannot foresee.
+ *
+ * What changes with the phase of a program rather than from event to event (thread,
+ * stream, pool, ...) is the context, a record of its own before the event that needs
+ * it. */
+#include "pack.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "fields are stored as words, least byte first");
+_Static_assert(ML_ACTION_COUNT <= 10, "tags from 10 on are not actions");
+
+/* The event before, but completed: only its time differs. */
+#define TAG_COMPLETED 10u
+#define TAG_CONTEXT 11u
+#define TAG_OTHER 15u
+
+/* Places of the codes in the three bytes of an event. */
+#define TIME_AT 4
+#define ADDR_AT 6
+#define SIZE_AT 9
+#define STACK_AT 12
+#define ORIGIN_AT 14
+#define BLOCK_AT 16
+#define SEQUENCE_AT 19
+#define NODE_AT 22
+#define CODES_BYTES 3u
+
+/* Bytes of a field by its code.  Where a second table follows, the value is counted in
+ * units of 2^shift. */
+static const uint8_t time_bytes[4] = {2, 3, 4, 8};
+static const uint8_t completed_time_bytes[4] = {0, 1, 2, 8};
+/* Distance to the address before; 0: none; 7: the address itself. */
+static const uint8_t addr_bytes[8] = {0, 2, 3, 4, 3, 5, 6, 8};
+static const uint8_t addr_shift[8] = {0, 9, 9, 9, 6, 6, 0, 0};
+/* 0: as before. */
+static const uint8_t size_bytes[8] = {0, 1, 2, 1, 2, 4, 3, 8};
+static const uint8_t size_shift[8] = {0, 0, 0, 9, 9, 0, 9, 0};
+/* 0: as in the last event of the class. */
+static const uint8_t stack_bytes[4] = {0, 2, 3, 4};
+/* 0: the size rounded; 1: zero; 2: the size; 7: itself; else what it has over the
+ * rounded size, in units of 512 bytes. */
+static const uint8_t block_bytes[8] = {0, 0, 0, 1, 2, 3, 4, 8};
+/* 0: as before; 1: UINT64_MAX; 5: itself; else the distance. */
+static const uint8_t sequence_bytes[8] = {0, 0, 1, 2, 4, 8, 0, 0};
+/* 0: as before; 1: none. */
+static const uint8_t node_bytes[4] = {0, 0, 2, 4};
+
+/* Bits of the second byte of a context: which fields follow, in this order.  The first
+ * byte has the class of the flags above its tag. */
+#define CONTEXT_FLAGS 0x01u
+#define CONTEXT_THREAD 0x02u
+#define CONTEXT_AUTOGRAD 0x04u
+#define CONTEXT_STREAM 0x08u
+#define CONTEXT_POOL 0x10u
+#define CONTEXT_METADATA 0x20u
+#define CONTEXT_ALL 0x3fu
+
+/* ---- What both sides derive ---- */
+
+static inline unsigned
+class_of(unsigned action)
+{
+    return action == ML_ACTION_FREE_REQUESTED || action == ML_ACTION_FREE_COMPLETED ||
+           action == ML_ACTION_SEGMENT_FREE || action == ML_ACTION_SEGMENT_UNMAP;
+}
+
+/* The block of SIZE requested bytes by the allocator's default rules.  Any function would
+ * do as long as both sides use it. */
+static inline uint64_t
+rounded(uint64_t size)
+{
+    return size < 512 ? 512 : (size + 511) & ~UINT64_C(511);
+}
+
+/* Distances as magnitude and, in the lowest bit, sign: small ones of both are short. */
+static inline uint64_t
+fold_sign(uint64_t distance, unsigned shift)
+{
+    bool negative = distance >> 63 != 0;
+    uint64_t magnitude = negative ? 0 - distance : distance;
+    return (magnitude >> shift) << 1 | negative;
+}
+
+static inline uint64_t
+unfold_sign(uint64_t folded, unsigned shift)
+{
+    uint64_t magnitude = (folded >> 1) << shift;
+    return (folded & 1) != 0 ? 0 - magnitude : magnitude;
+}
+
+/* ---- Writing ---- */
+
+static inline uint8_t *
+put(uint8_t *to, uint64_t value, unsigned bytes)
+{
+    memcpy(to, &value, sizeof(value));
+    return to + bytes;
+}
+
+static inline unsigned
+addr_code(uint64_t distance)
+{
+    if (distance == 0) {
+        return 0;
+    }
+    if ((distance & 511) == 0) {
+        uint64_t units = fold_sign(distance, 9);
+        if (units >> 32 == 0) {
+            return units >> 16 == 0 ? 1 : units >> 24 == 0 ? 2 : 3;
+        }
+    }
+    if ((distance & 63) == 0) {
+        uint64_t units = fold_sign(distance, 6);
+        if (units >> 40 == 0) {
+            return units >> 24 == 0 ? 4 : 5;
+        }
+    }
+    uint64_t magnitude = distance >> 63 != 0 ? 0 - distance : distance;
+    return magnitude >> 47 == 0 ? 6 : 7;
+}
+
+static inline unsigned
+size_code(uint64_t size, uint64_t before)
+{
+    if (size == before) {
+        return 0;
+    }
+    if ((size & 511) == 0 && size >> 33 == 0) {
+        uint64_t units = size >> 9;
+        return units >> 8 == 0 ? 3 : units >> 16 == 0 ? 4 : 6;
+    }
+    return size >> 8 == 0 ? 1 : size >> 16 == 0 ? 2 : size >> 32 == 0 ? 5 : 7;
+}
+
+static inline unsigned
+stack_code(uint32_t stack, uint32_t before)
+{
+    return stack == before ? 0 : stack >> 16 == 0 ? 1 : stack >> 24 == 0 ? 2 : 3;
+}
+
+/* *FIELD becomes what is stored. */
+static inline unsigned
+block_code(uint64_t block, uint64_t size, uint64_t *field)
+{
+    uint64_t over = block - rounded(size);
+    if (over == 0) {
+        return 0;
+    }
+    if (block == 0) {
+        return 1;
+    }
+    if (block == size) {
+        return 2;
+    }
+    *field = over >> 9;
+    if ((over & 511) == 0 && over >> 41 == 0) {
+        return over >> 17 == 0 ? 3 : over >> 25 == 0 ? 4 : over >> 33 == 0 ? 5 : 6;
+    }
+    *field = block;
+    return 7;
+}
+
+static inline unsigned
+sequence_code(uint64_t sequence, uint64_t before, uint64_t *field)
+{
+    if (sequence == before) {
+        return 0;
+    }
+    if (sequence == UINT64_MAX) {
+        return 1;
+    }
+    uint64_t distance = sequence - before;
+    uint64_t magnitude = distance >> 63 != 0 ? 0 - distance : distance;
+    *field = fold_sign(distance, 0);
+    if (magnitude >> 31 == 0) {
+        return magnitude >> 7 == 0 ? 2 : magnitude >> 15 == 0 ? 3 : 4;
+    }
+    *field = sequence;
+    return 5;
+}
+
+static inline bool
+same_context(const ml_pack *state, const ml_event *event, unsigned class, uint8_t flags)
+{
+    return flags == state->flags[class] && event->thread == state->thread &&
+           event->autograd_thread == state->autograd_thread &&
+           event->stream == state->stream && event->pool[0] == state->pool[0] &&
+           event->pool[1] == state->pool[1] && event->metadata == state->metadata;
+}
+
+static uint8_t *
+put_context(ml_pack *state, const ml_event *event, unsigned class, uint8_t flags,
+            uint8_t *to)
+{
+    unsigned mask = 0;
+    uint8_t *head = to;
+    to += 2;
+    if (flags != state->flags[class]) {
+        mask |= CONTEXT_FLAGS;
+        state->flags[class] = flags;
+        *to++ = flags;
+    }
+    if (event->thread != state->thread) {
+        mask |= CONTEXT_THREAD;
+        state->thread = event->thread;
+        to = put(to, event->thread, 2);
+    }
+    if (event->autograd_thread != state->autograd_thread) {
+        mask |= CONTEXT_AUTOGRAD;
+        state->autograd_thread = event->autograd_thread;
+        to = put(to, event->autograd_thread, 2);
+    }
+    if (event->stream != state->stream) {
+        mask |= CONTEXT_STREAM;
+        state->stream = event->stream;
+        to = put(to, event->stream, 8);
+    }
+    if (event->pool[0] != state->pool[0] || event->pool[1] != state->pool[1]) {
+        mask |= CONTEXT_POOL;
+        memcpy(state->pool, event->pool, sizeof(state->pool));
+        memcpy(to, event->pool, sizeof(event->pool));
+        to += 8;
+    }
+    if (event->metadata != state->metadata) {
+        mask |= CONTEXT_METADATA;
+        state->metadata = event->metadata;
+        to = put(to, event->metadata, 4);
+    }
+    head[0] = (uint8_t)(TAG_CONTEXT | class << 4);
+    head[1] = (uint8_t)mask;
+    return to;
+}
+
+/* Whether EVENT is the free that STATE's event requested, completed. */
+static inline bool
+completes(const ml_pack *state, const ml_event *event)
+{
+    uint64_t sequence = state->sequence_max != 0 ? UINT64_MAX : state->sequence;
+    return event->action == ML_ACTION_FREE_COMPLETED &&
+           state->action == ML_ACTION_FREE_REQUESTED && event->addr == state->addr &&
+           event->size == state->size && event->block_bytes == state->block_bytes &&
+           event->stack == state->stack[1] &&
+           event->origin_stack == state->origin_stack[1] &&
+           event->sequence == sequence && event->node == state->node;
+}
+
+static uint8_t *
+put_completed(ml_pack *state, const ml_event *event, uint8_t *to)
+{
+    uint64_t passed = event->time - state->time;
+    unsigned code = passed == 0 ? 0 : passed >> 8 == 0 ? 1 : passed >> 16 == 0 ? 2 : 3;
+    *to = (uint8_t)(TAG_COMPLETED | code << 4);
+    state->time = event->time;
+    state->action = ML_ACTION_FREE_COMPLETED;
+    return put(to + 1, passed, completed_time_bytes[code]);
+}
+
+static uint8_t *
+put_event(ml_pack *state, const ml_event *event, unsigned action, unsigned class,
+          uint8_t *to)
+{
+    uint64_t passed = event->time - state->time;
+    unsigned time = passed >> 16 == 0   ? 0
+                    : passed >> 24 == 0 ? 1
+                    : passed >> 32 == 0 ? 2
+                                        : 3;
+    uint64_t distance = event->addr - state->addr;
+    unsigned addr = addr_code(distance);
+    unsigned size = size_code(event->size, state->size);
+    unsigned stack = stack_code(event->stack, state->stack[class]);
+    unsigned origin = stack_code(event->origin_stack, state->origin_stack[class]);
+    uint64_t block_field = 0, sequence_field = 0;
+    unsigned block = block_code(event->block_bytes, event->size, &block_field);
+    unsigned sequence =
+        sequence_code(event->sequence, state->sequence, &sequence_field);
+    unsigned node = event->node == state->node ? 0
+                    : event->node == 0         ? 1
+                    : event->node >> 16 == 0   ? 2
+                                               : 3;
+    to = put(to,
+             action | time << TIME_AT | addr << ADDR_AT | size << SIZE_AT |
+                 stack << STACK_AT | origin << ORIGIN_AT | block << BLOCK_AT |
+                 sequence << SEQUENCE_AT | node << NODE_AT,
+             CODES_BYTES);
+    to = put(to, passed, time_bytes[time]);
+    to = put(to, addr == 7 ? event->addr : fold_sign(distance, addr_shift[addr]),
+             addr_bytes[addr]);
+    to = put(to, event->size >> size_shift[size], size_bytes[size]);
+    to = put(to, event->stack, stack_bytes[stack]);
+    to = put(to, event->origin_stack, stack_bytes[origin]);
+    to = put(to, block_field, block_bytes[block]);
+    to = put(to, sequence_field, sequence_bytes[sequence]);
+    to = put(to, event->node, node_bytes[node]);
+    state->time = event->time;
+    state->addr = event->addr;
+    state->size = event->size;
+    state->block_bytes = event->block_bytes;
+    state->stack[class] = event->stack;
+    state->origin_stack[class] = event->origin_stack;
+    state->sequence_max = event->sequence == UINT64_MAX && sequence == 1;
+    state->sequence = state->sequence_max != 0 ? state->sequence : event->sequence;
+    state->node = event->node;
+    state->action = (uint8_t)action;
+    return to;
+}
+
+size_t
+ml_pack_event(ml_pack *state, const ml_event *event, uint8_t *to)
+{
+    const uint8_t *start = to;
+    unsigned action =
+        event->action < ML_ACTION_OTHER ? event->action : (unsigned)ML_ACTION_OTHER;
+    unsigned class = class_of(action);
+    uint8_t flags = (uint8_t)(event->flags & ~ML_EVENT_COMMITTED);
+    if (!same_context(state, event, class, flags)) {
+        to = put_context(state, event, class, flags, to);
+    }
+    to = completes(state, event) ? put_completed(state, event, to)
+                                 : put_event(state, event, action, class, to);
+    return (size_t)(to - start);
+}
+
+void
+ml_pack_other(unsigned kind, uint32_t length, uint8_t *to)
+{
+    to[0] = (uint8_t)(TAG_OTHER | kind << 4);
+    memcpy(to + 1, &length, sizeof(length));
+}
+
+/* ---- Reading ---- */
+
+/* A field of BYTES, which are there. */
+static inline uint64_t
+get(const uint8_t **at, const uint8_t *end, unsigned bytes)
+{
+    uint64_t value = 0;
+    if (end - *at >= 8) {
+        memcpy(&value, *at, sizeof(value));
+        value = bytes == 8 ? value : value & ((UINT64_C(1) << 8 * bytes) - 1);
+    }
+    else {
+        memcpy(&value, *at, bytes);
+    }
+    *at += bytes;
+    return value;
+}
+
+static int
+get_context(ml_pack *state, const uint8_t **at, const uint8_t *end)
+{
+    const uint8_t *from = *at;
+    if (end - from < 2 || from[0] >> 4 > 1 || (from[1] & ~CONTEXT_ALL) != 0 ||
+        from[1] == 0) {
+        return ML_EFORMAT;
+    }
+    unsigned class = from[0] >> 4;
+    unsigned mask = from[1];
+    ptrdiff_t bytes = 2 + ((mask & CONTEXT_FLAGS) != 0 ? 1 : 0) +
+                      ((mask & CONTEXT_THREAD) != 0 ? 2 : 0) +
+                      ((mask & CONTEXT_AUTOGRAD) != 0 ? 2 : 0) +
+                      ((mask & CONTEXT_STREAM) != 0 ? 8 : 0) +
+                      ((mask & CONTEXT_POOL) != 0 ? 8 : 0) +
+                      ((mask & CONTEXT_METADATA) != 0 ? 4 : 0);
+    if (end - from < bytes) {
+        return ML_EFORMAT;
+    }
+    from += 2;
+    if ((mask & CONTEXT_FLAGS) != 0) {
+        state->flags[class] = (uint8_t)(get(&from, end, 1) & ~ML_EVENT_COMMITTED);
+    }
+    if ((mask & CONTEXT_THREAD) != 0) {
+        state->thread = (uint16_t)get(&from, end, 2);
+    }
+    if ((mask & CONTEXT_AUTOGRAD) != 0) {
+        state->autograd_thread = (uint16_t)get(&from, end, 2);
+    }
+    if ((mask & CONTEXT_STREAM) != 0) {
+        state->stream = get(&from, end, 8);
+    }
+    if ((mask & CONTEXT_POOL) != 0) {
+        state->pool[0] = (uint32_t)get(&from, end, 4);
+        state->pool[1] = (uint32_t)get(&from, end, 4);
+    }
+    if ((mask & CONTEXT_METADATA) != 0) {
+        state->metadata = (uint32_t)get(&from, end, 4);
+    }
+    *at = from;
+    return 0;
+}
+
+static void
+show_event(const ml_pack *state, ml_event *event)
+{
+    unsigned class = class_of(state->action);
+    *event = (ml_event){
+        .addr = state->addr,
+        .size = state->size,
+        .time = state->time,
+        .block_bytes = state->block_bytes,
+        .stream = state->stream,
+        .sequence = state->sequence_max != 0 ? UINT64_MAX : state->sequence,
+        .stack = state->stack[class],
+        .origin_stack = state->origin_stack[class],
+        .pool = {state->pool[0], state->pool[1]},
+        .metadata = state->metadata,
+        .node = state->node,
+        .thread = state->thread,
+        .autograd_thread = state->autograd_thread,
+        .action = state->action,
+        .flags = state->flags[class],
+    };
+}
+
+static int
+get_completed(ml_pack *state, const uint8_t **at, const uint8_t *end)
+{
+    unsigned code = **at >> 4;
+    if (code > 3 || end - *at < 1 + (ptrdiff_t)completed_time_bytes[code] ||
+        state->action != ML_ACTION_FREE_REQUESTED) {
+        return ML_EFORMAT;
+    }
+    (*at)++;
+    state->time += get(at, end, completed_time_bytes[code]);
+    state->action = ML_ACTION_FREE_COMPLETED;
+    return 0;
+}
+
+static uint64_t
+block_of(unsigned code, uint64_t field, uint64_t size)
+{
+    return code == 0   ? rounded(size)
+           : code == 1 ? 0
+           : code == 2 ? size
+           : code == 7 ? field
+                       : rounded(size) + (field << 9);
+}
+
+static void
+get_sequence(ml_pack *state, unsigned code, uint64_t field)
+{
+    state->sequence_max = code == 1;
+    if (code == 5) {
+        state->sequence = field;
+    }
+    else if (code > 1) {
+        state->sequence += unfold_sign(field, 0);
+    }
+}
+
+static int
+get_event(ml_pack *state, const uint8_t **at, const uint8_t *end)
+{
+    const uint8_t *from = *at;
+    if (end - from < (ptrdiff_t)CODES_BYTES) {
+        return ML_EFORMAT;
+    }
+    unsigned codes = (unsigned)get(&from, end, CODES_BYTES);
+    unsigned action = codes & 15u;
+    unsigned class = class_of(action);
+    unsigned time = codes >> TIME_AT & 3u, addr = codes >> ADDR_AT & 7u;
+    unsigned size = codes >> SIZE_AT & 7u, stack = codes >> STACK_AT & 3u;
+    unsigned origin = codes >> ORIGIN_AT & 3u, block = codes >> BLOCK_AT & 7u;
+    unsigned sequence = codes >> SEQUENCE_AT & 7u, node = codes >> NODE_AT & 3u;
+    ptrdiff_t bytes = time_bytes[time] + addr_bytes[addr] + size_bytes[size] +
+                      stack_bytes[stack] + stack_bytes[origin] + block_bytes[block] +
+                      sequence_bytes[sequence] + node_bytes[node];
+    if (end - from < bytes || sequence > 5) {
+        return ML_EFORMAT;
+    }
+    state->action = (uint8_t)action;
+    state->time += get(&from, end, time_bytes[time]);
+    uint64_t field = get(&from, end, addr_bytes[addr]);
+    state->addr =
+        addr == 7 ? field : state->addr + unfold_sign(field, addr_shift[addr]);
+    field = get(&from, end, size_bytes[size]);
+    state->size = size == 0 ? state->size : field << size_shift[size];
+    field = get(&from, end, stack_bytes[stack]);
+    state->stack[class] = stack == 0 ? state->stack[class] : (uint32_t)field;
+    field = get(&from, end, stack_bytes[origin]);
+    state->origin_stack[class] =
+        origin == 0 ? state->origin_stack[class] : (uint32_t)field;
+    field = get(&from, end, block_bytes[block]);
+    state->block_bytes = block_of(block, field, state->size);
+    field = get(&from, end, sequence_bytes[sequence]);
+    get_sequence(state, sequence, field);
+    field = get(&from, end, node_bytes[node]);
+    state->node = node == 0 ? state->node : (uint32_t)field;
+    *at = from;
+    return 0;
+}
+
+static int
+get_other(const uint8_t **at, const uint8_t *end, ml_packed_other *other)
+{
+    const uint8_t *from = *at;
+    if (end - from < (ptrdiff_t)ML_PACK_OTHER_HEADER) {
+        return ML_EFORMAT;
+    }
+    uint32_t length;
+    memcpy(&length, from + 1, sizeof(length));
+    if ((uint64_t)(end - from) - ML_PACK_OTHER_HEADER < length) {
+        return ML_EFORMAT;
+    }
+    *other = (ml_packed_other){from + ML_PACK_OTHER_HEADER, length, from[0] >> 4};
+    *at = from + ML_PACK_OTHER_HEADER + length;
+    return ML_PACKED_OTHER;
+}
+
+int
+ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *event,
+          ml_packed_other *other)
+{
+    const uint8_t *from = *at;
+    /* A context comes right before its event: what is committed never ends with one. */
+    if (from < end && (*from & 15u) == TAG_CONTEXT &&
+        get_context(state, &from, end) < 0) {
+        return ML_EFORMAT;
+    }
+    bool context = from != *at;
+    if (from >= end) {
+        return context ? ML_EFORMAT : ML_PACKED_END;
+    }
+    unsigned tag = *from & 15u;
+    int result = ML_EFORMAT;
+    if (tag == TAG_OTHER && !context) {
+        return get_other(at, end, other);
+    }
+    if (tag == TAG_COMPLETED) {
+        result = get_completed(state, &from, end);
+    }
+    else if (tag < ML_ACTION_COUNT) {
+        result = get_event(state, &from, end);
+    }
+    if (result < 0) {
+        return ML_EFORMAT;
+    }
+    show_event(state, event);
+    *at = from;
+    return ML_PACKED_EVENT;
+}

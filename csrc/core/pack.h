@@ -1,0 +1,74 @@
+/* The codec of one memory event: an ml_event as a record of some 4 to 20 bytes, and back.
+ *
+ * Owns the layout of records, which is the same in memory and in files; docs/FORMAT.md
+ * is its specification.  Most fields are written relative to the event before, so a
+ * writer and its reader go through the same states; it must not know what holds the
+ * records.  Every field of an event comes back exactly, but for `pad` and
+ * ML_EVENT_COMMITTED, which are not part of one, and actions past ML_ACTION_OTHER, which
+ * become it.
+ *
+ * Reading treats its input as hostile: any bytes give events or ML_EFORMAT. */
+#ifndef ML_PACK_H
+#define ML_PACK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "memlab.h"
+
+/* Most bytes that ml_pack_event writes, of which some lie behind the record: a field is
+ * stored as a whole word. */
+#define ML_PACK_ROOM 96u
+
+/* Bytes before those of a record that is not an event, and how many kinds of them there
+ * are. */
+#define ML_PACK_OTHER_HEADER 5u
+#define ML_PACK_KINDS 16u
+
+/* What the next record is relative to; all zeros before the first.  Fields of two are
+ * for allocations and frees, whose values repeat apart from each other. */
+typedef struct ml_pack {
+    uint64_t time;
+    uint64_t addr;
+    uint64_t size;
+    uint64_t block_bytes;
+    uint64_t stream;
+    uint64_t sequence; /* the last that was not UINT64_MAX */
+    uint32_t stack[2];
+    uint32_t origin_stack[2];
+    uint32_t pool[2];
+    uint32_t metadata;
+    uint32_t node;
+    uint16_t thread;
+    uint16_t autograd_thread;
+    uint8_t flags[2];
+    uint8_t action;       /* of the last event */
+    uint8_t sequence_max; /* its sequence was UINT64_MAX */
+} ml_pack;
+
+/* Hot path.  Writes EVENT to TO, which has ML_PACK_ROOM bytes; the bytes of its record. */
+size_t ml_pack_event(ml_pack *state, const ml_event *event, uint8_t *to);
+
+/* Hot path.  Writes what comes before the LENGTH bytes of a record of KIND, below
+ * ML_PACK_KINDS; ML_PACK_OTHER_HEADER bytes. */
+void ml_pack_other(unsigned kind, uint32_t length, uint8_t *to);
+
+enum ml_packed {
+    ML_PACKED_END,
+    ML_PACKED_EVENT,
+    ML_PACKED_OTHER /* of a kind that the container gives a meaning */
+};
+
+/* A record that is not an event; borrowed from what was read. */
+typedef struct ml_packed_other {
+    const uint8_t *bytes;
+    uint32_t length;
+    uint8_t kind;
+} ml_packed_other;
+
+/* Reads the record at *AT, which moves behind it, and no byte from END on.  Returns enum
+ * ml_packed and fills EVENT or OTHER accordingly; or ML_EFORMAT, with *AT unchanged. */
+int ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *event,
+              ml_packed_other *other);
+
+#endif
