@@ -288,6 +288,110 @@ put_block_bytes(ml_builder *to, const ml_device_trace *device)
     to->close(to);
 }
 
+/* Left out where every event has 0, as in a recording without autograd. */
+#define PUT_EVENT_COLUMN(to, device, key, field, put) \
+    do { \
+        bool any = false; \
+        for (size_t i_ = 0; i_ < (device)->event_count && !any; i_++) { \
+            any = (device)->events[i_].field != 0; \
+        } \
+        if (any) { \
+            put_list(to, key); \
+            for (size_t i_ = 0; i_ < (device)->event_count; i_++) { \
+                put; \
+            } \
+            (to)->close(to); \
+        } \
+    } while (0)
+
+static void
+put_autograd(ml_builder *to, const ml_device_trace *device)
+{
+    const ml_event *events = device->events;
+    PUT_EVENT_COLUMN(to, device, ML_WORD_THREAD, thread,
+                     to->integer(to, events[i_].thread));
+    PUT_EVENT_COLUMN(to, device, ML_WORD_AUTOGRAD_THREAD, autograd_thread,
+                     to->integer(to, events[i_].autograd_thread));
+    PUT_EVENT_COLUMN(to, device, ML_WORD_SEQUENCE, sequence,
+                     to->integer(to, (int64_t)events[i_].sequence));
+    PUT_EVENT_COLUMN(to, device, ML_WORD_NODE, node, to->string(to, events[i_].node));
+}
+
+#undef PUT_EVENT_COLUMN
+
+static bool
+any_module(const ml_recording *recording, uint32_t stack)
+{
+    while (stack != 0 && recording->stacks[stack].module == 0) {
+        stack = recording->stacks[stack].parent;
+    }
+    return stack != 0;
+}
+
+/* Lists of frames that were written above, each with the modules of its frames by their
+ * place in it: a dictionary of torch's has no room for them. */
+static void
+put_modules(ml_builder *to, const ml_recording *recording)
+{
+    size_t named = 0;
+    while (named < recording->stack_count && recording->stacks[named].module == 0) {
+        named++;
+    }
+    if (named == recording->stack_count) {
+        return;
+    }
+    put_list(to, ML_WORD_MODULES);
+    for (size_t i = named; i < recording->stack_count && to->error == 0; i++) {
+        uint32_t stack = (uint32_t)i;
+        if (!any_module(recording, stack) || !to->recall(to, ML_SHARED_FRAMES, stack)) {
+            continue;
+        }
+        to->open(to, ML_VALUE_DICT);
+        for (int64_t place = 0; stack != 0; place++) {
+            if (recording->stacks[stack].module != 0) {
+                to->integer(to, place);
+                to->string(to, recording->stacks[stack].module);
+            }
+            stack = recording->stacks[stack].parent;
+        }
+        to->close(to);
+    }
+    to->close(to);
+}
+
+#define PUT_NOTE_COLUMN(to, recording, key, put) \
+    put_list(to, key); \
+    for (size_t i_ = 0; i_ < (recording)->note_count; i_++) { \
+        const ml_note *note = &(recording)->notes[i_]; \
+        put; \
+    } \
+    (to)->close(to)
+
+static void
+put_notes(ml_builder *to, const ml_recording *recording)
+{
+    if (recording->note_count == 0) {
+        return;
+    }
+    to->word(to, ML_WORD_NOTES);
+    to->open(to, ML_VALUE_DICT);
+    PUT_NOTE_COLUMN(to, recording, ML_WORD_TIME, to->integer(to, (int64_t)note->time));
+    PUT_NOTE_COLUMN(
+        to, recording, ML_WORD_KIND,
+        to->text(to, ml_note_text(note->kind), strlen(ml_note_text(note->kind))));
+    PUT_NOTE_COLUMN(to, recording, ML_WORD_NAME, to->string(to, note->name));
+    PUT_NOTE_COLUMN(to, recording, ML_WORD_DEVICE, to->integer(to, note->device));
+    PUT_NOTE_COLUMN(to, recording, ML_WORD_THREAD, to->integer(to, note->thread));
+    PUT_NOTE_COLUMN(to, recording, ML_WORD_VALUES, {
+        for (unsigned k = 0; k < 4; k++) {
+            to->integer(to, (int64_t)note->values[k]);
+        }
+    });
+    to->close(to);
+}
+
+#undef PUT_NOTE_COLUMN
+
 static void
 put_extras(ml_builder *to, const ml_recording *recording)
 {
@@ -309,9 +413,12 @@ put_extras(ml_builder *to, const ml_recording *recording)
         put_tags(to, device);
         put_flags(to, device);
         put_block_bytes(to, device);
+        put_autograd(to, device);
         to->close(to);
     }
     to->close(to);
+    put_modules(to, recording);
+    put_notes(to, recording);
     to->close(to);
 }
 

@@ -68,6 +68,15 @@
     XX(CATEGORY, "category") \
     XX(FLAGS, "flags") \
     XX(BLOCK_BYTES, "block_bytes") \
+    XX(THREAD, "thread") \
+    XX(AUTOGRAD_THREAD, "autograd_thread") \
+    XX(SEQUENCE, "sequence") \
+    XX(NODE, "node") \
+    XX(MODULES, "modules") \
+    XX(NOTES, "notes") \
+    XX(TIME, "time") \
+    XX(KIND, "kind") \
+    XX(VALUES, "values") \
     /* Only read. */ \
     XX(ACTIVE_AWAITING_FREE, "active_awaiting_free") \
     XX(HISTORY, "history") \

@@ -152,6 +152,72 @@ read_block_bytes(ml_tables *tables, ml_value value, ml_device_trace *device)
     return 0;
 }
 
+/* One value an event, each put where SET puts it. */
+static int
+read_event_column(ml_tables *tables, ml_value value, ml_device_trace *device,
+                  int (*set)(ml_tables *tables, ml_event *event, ml_value item))
+{
+    if (!ml_value_is(value, ML_VALUE_LIST) ||
+        ml_value_as_array(value)->count != device->event_count) {
+        return trouble(tables, "a column is not one value an event");
+    }
+    const ml_array *column = ml_value_as_array(value);
+    int error = 0;
+    for (size_t i = 0; i < device->event_count && error == 0; i++) {
+        error = set(tables, &device->events[i], column->items[i]);
+    }
+    return error;
+}
+
+static int
+read_u16(ml_tables *tables, ml_value value, uint16_t *out)
+{
+    uint64_t count;
+    int error = read_count(tables, value, &count);
+    if (error == 0 && count > UINT16_MAX) {
+        error = trouble(tables, "the number of a thread is too large");
+    }
+    if (error == 0) {
+        *out = (uint16_t)count;
+    }
+    return error;
+}
+
+static int
+set_thread(ml_tables *tables, ml_event *event, ml_value item)
+{
+    return read_u16(tables, item, &event->thread);
+}
+
+static int
+set_autograd_thread(ml_tables *tables, ml_event *event, ml_value item)
+{
+    return read_u16(tables, item, &event->autograd_thread);
+}
+
+/* Signed, as all integers of the dialect leave: -1 is a node without a number. */
+static int
+read_bits(ml_tables *tables, ml_value value, uint64_t *out)
+{
+    if (!ml_value_is(value, ML_VALUE_INT)) {
+        return trouble(tables, "a number is not an integer");
+    }
+    *out = (uint64_t)ml_value_as_int(value);
+    return 0;
+}
+
+static int
+set_sequence(ml_tables *tables, ml_event *event, ml_value item)
+{
+    return read_bits(tables, item, &event->sequence);
+}
+
+static int
+set_node(ml_tables *tables, ml_event *event, ml_value item)
+{
+    return ml_tables_string(tables, item, &event->node);
+}
+
 static int
 read_device(ml_tables *tables, ml_value value, ml_device_trace *device)
 {
@@ -184,6 +250,18 @@ read_device(ml_tables *tables, ml_value value, ml_device_trace *device)
         case ML_WORD_BLOCK_BYTES:
             error = read_block_bytes(tables, item, device);
             break;
+        case ML_WORD_THREAD:
+            error = read_event_column(tables, item, device, set_thread);
+            break;
+        case ML_WORD_AUTOGRAD_THREAD:
+            error = read_event_column(tables, item, device, set_autograd_thread);
+            break;
+        case ML_WORD_SEQUENCE:
+            error = read_event_column(tables, item, device, set_sequence);
+            break;
+        case ML_WORD_NODE:
+            error = read_event_column(tables, item, device, set_node);
+            break;
         default:
             break;
         }
@@ -212,6 +290,102 @@ read_devices(ml_tables *tables, ml_value value)
     return 0;
 }
 
+/* ---- Notes ---- */
+
+static unsigned
+note_kind(ml_value value)
+{
+    unsigned kind = ML_NOTE_COUNT;
+    if (ml_value_is(value, ML_VALUE_STRING)) {
+        const ml_text *text = ml_value_as_text(value);
+        for (kind = 0; kind < ML_NOTE_COUNT; kind++) {
+            const char *name = ml_note_text(kind);
+            if (strlen(name) == text->length &&
+                memcmp(name, text->bytes, text->length) == 0) {
+                break;
+            }
+        }
+    }
+    return kind;
+}
+
+static int
+read_note(ml_tables *tables, const ml_array *const columns[6], uint32_t index,
+          ml_note *note)
+{
+    ml_value device = columns[3]->items[index];
+    if (!ml_value_is(device, ML_VALUE_INT) || ml_value_as_int(device) < -1 ||
+        ml_value_as_int(device) > INT32_MAX) {
+        return trouble(tables, "the device of a note is not one");
+    }
+    note->device = (int32_t)ml_value_as_int(device);
+    int error = read_bits(tables, columns[0]->items[index], &note->time);
+    if (error == 0) {
+        error = ml_tables_string(tables, columns[2]->items[index], &note->name);
+    }
+    if (error == 0) {
+        error = read_u16(tables, columns[4]->items[index], &note->thread);
+    }
+    for (uint32_t k = 0; k < 4 && error == 0; k++) {
+        error = read_bits(tables, columns[5]->items[4 * index + k], &note->values[k]);
+    }
+    return error;
+}
+
+/* Notes of a kind that is not known are passed over. */
+static int
+fill_notes(ml_tables *tables, const ml_array *const columns[6])
+{
+    ml_recording *recording = tables->recording;
+    uint32_t count = columns[0]->count;
+    int error = ml_tree_charge(tables->tree, count * sizeof(ml_note));
+    if (error != 0 || count == 0) {
+        return error;
+    }
+    recording->notes = ml_alloc_zeroed(count, sizeof(ml_note));
+    if (recording->notes == NULL) {
+        return ML_ENOMEM;
+    }
+    for (uint32_t i = 0; i < count && error == 0; i++) {
+        unsigned kind = note_kind(columns[1]->items[i]);
+        if (kind != ML_NOTE_COUNT) {
+            ml_note *note = &recording->notes[recording->note_count++];
+            note->kind = (uint8_t)kind;
+            error = read_note(tables, columns, i, note);
+        }
+    }
+    return error;
+}
+
+static int
+read_notes(ml_tables *tables, ml_value value)
+{
+    if (!ml_value_is(value, ML_VALUE_DICT) || tables->recording->notes != NULL) {
+        return trouble(tables, "notes is not one dictionary");
+    }
+    static const unsigned keys[6] = {ML_WORD_TIME,   ML_WORD_KIND,   ML_WORD_NAME,
+                                     ML_WORD_DEVICE, ML_WORD_THREAD, ML_WORD_VALUES};
+    const ml_array *columns[6] = {NULL, NULL, NULL, NULL, NULL, NULL};
+    const ml_array *dict = ml_value_as_array(value);
+    for (uint32_t i = 0; i < dict->count; i += 2) {
+        unsigned word = ml_tables_word(tables, dict->items[i]);
+        for (unsigned k = 0; k < 6; k++) {
+            if (word == keys[k] && ml_value_is(dict->items[i + 1], ML_VALUE_LIST)) {
+                columns[k] = ml_value_as_array(dict->items[i + 1]);
+            }
+        }
+    }
+    for (unsigned k = 0; k < 6; k++) {
+        if (columns[k] == NULL ||
+            columns[k]->count / (k == 5 ? 4 : 1) != columns[0]->count) {
+            return trouble(tables, "notes are not columns of one length");
+        }
+    }
+    return fill_notes(tables, columns);
+}
+
+/* ---- The whole ---- */
+
 static int
 read_source(ml_tables *tables, ml_value value)
 {
@@ -230,13 +404,9 @@ read_source(ml_tables *tables, ml_value value)
     return 0;
 }
 
-int
-ml_extras_read(ml_tables *tables, ml_value value)
+static int64_t
+version_of(ml_tables *tables, const ml_array *dict)
 {
-    if (!ml_value_is(value, ML_VALUE_DICT)) {
-        return trouble(tables, "memlab is not a dictionary");
-    }
-    const ml_array *dict = ml_value_as_array(value);
     int64_t version = 0;
     for (uint32_t i = 0; i < dict->count; i += 2) {
         if (ml_tables_word(tables, dict->items[i]) == ML_WORD_VERSION &&
@@ -244,6 +414,47 @@ ml_extras_read(ml_tables *tables, ml_value value)
             version = ml_value_as_int(dict->items[i + 1]);
         }
     }
+    return version;
+}
+
+int
+ml_extras_read_modules(ml_tables *tables, ml_value value)
+{
+    if (!ml_value_is(value, ML_VALUE_DICT) ||
+        version_of(tables, ml_value_as_array(value)) != 1) {
+        return 0;
+    }
+    const ml_array *dict = ml_value_as_array(value);
+    for (uint32_t i = 0; i < dict->count; i += 2) {
+        if (ml_tables_word(tables, dict->items[i]) != ML_WORD_MODULES) {
+            continue;
+        }
+        if (!ml_value_is(dict->items[i + 1], ML_VALUE_LIST)) {
+            return trouble(tables, "modules is not a list");
+        }
+        const ml_array *pairs = ml_value_as_array(dict->items[i + 1]);
+        for (uint32_t k = 0; k + 1 < pairs->count; k += 2) {
+            if (!ml_value_is(pairs->items[k + 1], ML_VALUE_DICT)) {
+                return trouble(tables, "the modules of a stack are not a dictionary");
+            }
+            int error = ml_tables_stack_of_modules(
+                tables, pairs->items[k], ml_value_as_array(pairs->items[k + 1]));
+            if (error != 0) {
+                return error;
+            }
+        }
+    }
+    return 0;
+}
+
+int
+ml_extras_read(ml_tables *tables, ml_value value)
+{
+    if (!ml_value_is(value, ML_VALUE_DICT)) {
+        return trouble(tables, "memlab is not a dictionary");
+    }
+    const ml_array *dict = ml_value_as_array(value);
+    int64_t version = version_of(tables, dict);
     for (uint32_t i = 0; version == 1 && i < dict->count; i += 2) {
         ml_value item = dict->items[i + 1];
         int error = 0;
@@ -256,6 +467,9 @@ ml_extras_read(ml_tables *tables, ml_value value)
             break;
         case ML_WORD_DEVICES:
             error = read_devices(tables, item);
+            break;
+        case ML_WORD_NOTES:
+            error = read_notes(tables, item);
             break;
         default:
             break;

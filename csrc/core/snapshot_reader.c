@@ -375,11 +375,30 @@ read_traces(ml_reader *r, const ml_array *traces)
 }
 
 static int
+extras_result(ml_reader *r, int error)
+{
+    if (error == ML_EFORMAT) {
+        return ml_reader_fail(r, error, "memlab: %s", r->tables.trouble);
+    }
+    return error == 0 ? 0 : ml_reader_fail_code(r, error);
+}
+
+static int
+read_modules(ml_reader *r, ml_value extras)
+{
+    return extras_result(r, ml_extras_read_modules(&r->tables, extras));
+}
+
+static int
 read_parts(ml_reader *r, const parts *from)
 {
     const ml_array *segments = NULL;
     const ml_array *traces = NULL;
-    int error = ml_reader_list(r, from->segments, "segments", &segments);
+    /* First, because lists of frames that say the same may differ in their modules. */
+    int error = from->has_extras ? read_modules(r, from->extras) : 0;
+    if (error == 0) {
+        error = ml_reader_list(r, from->segments, "segments", &segments);
+    }
     if (error == 0) {
         error = ml_memory_read_segments(r, segments);
     }
@@ -402,11 +421,7 @@ read_parts(ml_reader *r, const parts *from)
         error = read_annotations(r, from->annotations);
     }
     if (error == 0 && from->has_extras) {
-        error = ml_extras_read(&r->tables, from->extras);
-        if (error == ML_EFORMAT) {
-            return ml_reader_fail(r, error, "memlab: %s", r->tables.trouble);
-        }
-        return error == 0 ? 0 : ml_reader_fail_code(r, error);
+        error = extras_result(r, ml_extras_read(&r->tables, from->extras));
     }
     return error;
 }

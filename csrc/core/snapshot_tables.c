@@ -55,7 +55,8 @@ stack_equals(const void *context, uint32_t id)
 {
     const stack_query *query = context;
     const ml_stack *stack = &query->recording->stacks[id];
-    return stack->parent == query->stack.parent && stack->frame == query->stack.frame;
+    return stack->parent == query->stack.parent && stack->frame == query->stack.frame &&
+           stack->module == query->stack.module;
 }
 
 int
@@ -226,6 +227,50 @@ find_stack(ml_tables *tables, ml_stack stack, uint32_t *id)
     return error == 0 ? ml_intern_add(&tables->stacks, hash) : error;
 }
 
+/* The name that MODULES has for PLACE; entries go from the innermost frame outwards, so
+ * *BEFORE, the number of those not passed yet, only falls. */
+static int
+module_at(ml_tables *tables, const ml_array *modules, uint32_t *before, uint32_t place,
+          uint32_t *name)
+{
+    *name = 0;
+    if (modules == NULL || *before == 0) {
+        return 0;
+    }
+    ml_value key = modules->items[*before - 2];
+    if (!ml_value_is(key, ML_VALUE_INT)) {
+        return trouble(tables, "the place of a module is not an integer");
+    }
+    if (ml_value_as_int(key) != place) {
+        return 0;
+    }
+    *before -= 2;
+    return ml_tables_string(tables, modules->items[*before + 1], name);
+}
+
+static int
+make_stack(ml_tables *tables, const ml_array *list, const ml_array *modules,
+           uint32_t *id)
+{
+    ml_stack stack = {0};
+    uint32_t before = modules != NULL ? modules->count : 0;
+    *id = 0;
+    for (uint32_t i = list->count; i-- != 0;) {
+        int error = find_frame(tables, list->items[i], &stack.frame);
+        if (error == 0) {
+            error = module_at(tables, modules, &before, i, &stack.module);
+        }
+        if (error == 0) {
+            error = find_stack(tables, stack, id);
+        }
+        if (error != 0) {
+            return error;
+        }
+        stack.parent = *id;
+    }
+    return before == 0 ? 0 : trouble(tables, "modules do not fit their frames");
+}
+
 int
 ml_tables_stack(ml_tables *tables, ml_value value, uint32_t *id)
 {
@@ -235,17 +280,31 @@ ml_tables_stack(ml_tables *tables, ml_value value, uint32_t *id)
     const ml_array *list = ml_value_as_array(value);
     uint32_t *made = &tables->made[list->node.id];
     if (*made == 0) {
-        ml_stack stack = {0};
-        uint32_t found = 0;
-        for (uint32_t i = list->count; i-- != 0;) {
-            int error = find_frame(tables, list->items[i], &stack.frame);
-            if (error != 0 || (error = find_stack(tables, stack, &found)) != 0) {
-                return error;
-            }
-            stack.parent = found;
+        uint32_t found;
+        int error = make_stack(tables, list, NULL, &found);
+        if (error != 0) {
+            return error;
         }
         *made = found + 1;
     }
     *id = *made - 1;
     return 0;
+}
+
+int
+ml_tables_stack_of_modules(ml_tables *tables, ml_value value, const ml_array *modules)
+{
+    if (!ml_value_is(value, ML_VALUE_LIST)) {
+        return trouble(tables, "frames is not a list");
+    }
+    const ml_array *list = ml_value_as_array(value);
+    if (tables->made[list->node.id] != 0) {
+        return trouble(tables, "the modules of a stack are given twice");
+    }
+    uint32_t found;
+    int error = make_stack(tables, list, modules, &found);
+    if (error == 0) {
+        tables->made[list->node.id] = found + 1;
+    }
+    return error;
 }

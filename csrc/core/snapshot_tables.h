@@ -32,5 +32,9 @@ unsigned ml_tables_word(ml_tables *tables, ml_value key);
  * 0, ML_EFORMAT, ML_ELIMIT or ML_ENOMEM. */
 int ml_tables_string(ml_tables *tables, ml_value value, uint32_t *id);
 int ml_tables_stack(ml_tables *tables, ml_value value, uint32_t *id);
+/* The same for a list whose frames have MODULES, a dict of names by place in the list.
+ * Afterwards ml_tables_stack knows the list by these; so it must not have seen it. */
+int ml_tables_stack_of_modules(ml_tables *tables, ml_value value,
+                               const ml_array *modules);
 
 #endif

@@ -129,6 +129,77 @@ test_extras(void)
     ml_recording_free(recording);
 }
 
+/* What events say of autograd, the modules of stacks that say the same, and notes. */
+static void
+test_extras_of_autograd(void)
+{
+    static const char literal[] =
+        "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2,'stream':"
+        "0,'time_us':0,'frames':" FRAMES "},{'action':'alloc','addr':3,'size':2,"
+        "'stream':0,'time_us':0,'frames':" FRAMES "}]],'memlab':{'version':1,"
+        "'source':'cpu','has_segments':False,"
+        "'devices':[{'overwritten_events':0,'dropped_events':0,'lost_stacks':0,"
+        "'peak':{'allocated':0,'active':0,'requested':0,'reserved':0},"
+        "'tags':{'position':[],'addr':[],'category':[],'name':[]},'flags':'a`',"
+        "'block_bytes':[0,0],'thread':[1,2],'autograd_thread':[1,1],"
+        "'sequence':[-1,70000],'node':['N','']}],"
+        "'modules':[" FRAMES ",{0:'h.0.mlp',1:'h.0'}," FRAMES ",{1:'h.1'}],"
+        "'notes':{'time':[5,6],'kind':['step','gpu'],'name':['','x'],'device':[-1,0],"
+        "'thread':[1,0],'values':[7,0,0,0,1,2,3,-1]}}}";
+    ml_recording *recording = recording_of(
+        "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2,"
+        "'frames':" FRAMES "},{'action':'alloc','addr':3,'size':2,'frames':" FRAMES
+        "}]],'memlab':{'version':1,'source':'cpu','has_segments':False,'devices':[{"
+        "'flags':'a`'}]}}");
+    CHECK(recording != NULL);
+    ml_event *events = recording->devices[0].events;
+    /* The second stack of the same frames differs from the first in its modules alone. */
+    uint32_t names[4];
+    static const char *const texts[4] = {"h.0.mlp", "h.0", "h.1", "N"};
+    for (size_t i = 0; i < 4; i++) {
+        CHECK_INT(
+            ml_recording_add_string(recording, texts[i], strlen(texts[i]), &names[i]),
+            0);
+    }
+    uint32_t leaf = events[0].stack;
+    ml_stack outer = recording->stacks[recording->stacks[leaf].parent];
+    ml_stack inner = recording->stacks[leaf];
+    for (size_t i = 0; i < 2; i++) {
+        outer.module = names[1 + i];
+        CHECK_INT(ml_recording_add_stack(recording, outer, &inner.parent), 0);
+        inner.module = i == 0 ? names[0] : 0;
+        CHECK_INT(ml_recording_add_stack(recording, inner, &events[i].stack), 0);
+        events[i].thread = (uint16_t)(1 + i);
+        events[i].autograd_thread = 1;
+    }
+    events[0].sequence = UINT64_MAX;
+    events[1].sequence = 70000;
+    events[0].node = names[3];
+    recording->notes = ml_alloc_zeroed(2, sizeof(ml_note));
+    recording->note_count = 2;
+    recording->notes[0] = (ml_note){
+        .time = 5, .values = {7}, .device = -1, .thread = 1, .kind = ML_NOTE_STEP};
+    recording->notes[1] =
+        (ml_note){.time = 6, .values = {1, 2, 3, UINT64_MAX}, .kind = ML_NOTE_GPU};
+    CHECK_INT(ml_recording_add_string(recording, "x", 1, &recording->notes[1].name), 0);
+    char *written = literal_written(recording, ML_PICKLE_EXTRAS);
+    CHECK_STR(written, literal);
+    ml_free(written);
+
+    /* And all of it is read back. */
+    ml_buffer out = {0};
+    CHECK_INT(ml_pickle_write(recording, ML_PICKLE_EXTRAS, sink, &out), 0);
+    ml_recording *read = NULL;
+    CHECK_INT(ml_snapshot_read(out.bytes, out.length, &read, NULL), 0);
+    written = literal_written(read, ML_PICKLE_EXTRAS);
+    CHECK_STR(written, literal);
+    CHECK(read->devices[0].events[0].stack != read->devices[0].events[1].stack);
+    ml_free(written);
+    ml_recording_free(read);
+    ml_buffer_fini(&out);
+    ml_recording_free(recording);
+}
+
 /* With torch's context="alloc" a free shows the frames of its allocation. */
 
 /* Every boundary of an integer's encodings comes back. */
@@ -361,6 +432,7 @@ main(void)
     RUN(test_torch_layout);
     RUN(test_optional_keys);
     RUN(test_extras);
+    RUN(test_extras_of_autograd);
     RUN(test_integers);
     RUN(test_only_what_the_viewer_reads);
     RUN(test_sharing);

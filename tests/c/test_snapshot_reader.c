@@ -389,6 +389,39 @@ test_wrong_extras(void)
                   ML_EFORMAT, "memlab: tags are out of order");
 }
 
+#define MODULES(modules) \
+    "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2,'frames':" \
+    "[]}]],'memlab':{'version':1," modules "}}"
+
+static void
+test_wrong_columns(void)
+{
+    CHECK_REFUSES(EXTRAS("{'sequence':[1]}"), ML_EFORMAT,
+                  "memlab: a column is not one value an event");
+    CHECK_REFUSES(EXTRAS("{'sequence':[1,'x']}"), ML_EFORMAT,
+                  "memlab: a number is not an integer");
+    CHECK_REFUSES(EXTRAS("{'thread':[1,65536]}"), ML_EFORMAT,
+                  "memlab: the number of a thread is too large");
+    CHECK_REFUSES(EXTRAS("{'autograd_thread':[1,-1]}"), ML_EFORMAT,
+                  "memlab: a count is not a positive integer");
+    CHECK_REFUSES(EXTRAS("{'node':['',5]}"), ML_EFORMAT,
+                  "memlab: a name is not a string");
+    CHECK_REFUSES(MODULES("'modules':{}"), ML_EFORMAT, "memlab: modules is not a list");
+    CHECK_REFUSES(MODULES("'modules':[[],5]"), ML_EFORMAT,
+                  "memlab: the modules of a stack are not a dictionary");
+    CHECK_REFUSES(MODULES("'modules':[5,{}]"), ML_EFORMAT,
+                  "memlab: frames is not a list");
+    CHECK_REFUSES(MODULES("'modules':[[],{0:'m'}]"), ML_EFORMAT,
+                  "memlab: modules do not fit their frames");
+    CHECK_REFUSES(MODULES("'notes':[]"), ML_EFORMAT,
+                  "memlab: notes is not one dictionary");
+    CHECK_REFUSES(MODULES("'notes':{'time':[1]}"), ML_EFORMAT,
+                  "memlab: notes are not columns of one length");
+    CHECK_REFUSES(MODULES("'notes':{'time':[1],'kind':['step'],'name':[''],'device':[-2"
+                          "],'thread':[0],'values':[0,0,0,0]}"),
+                  ML_EFORMAT, "memlab: the device of a note is not one");
+}
+
 /* Sixty-four devices that share one list of events: what two bytes each refer to costs
  * its full memory here, so the file is refused rather than multiplied. */
 static void
@@ -465,6 +498,7 @@ main(void)
     RUN(test_missing_keys);
     RUN(test_lies);
     RUN(test_wrong_extras);
+    RUN(test_wrong_columns);
     RUN(test_shared_traces_meet_the_limit);
     RUN(test_without_memory);
     RUN(test_words_are_distinct);
