@@ -26,7 +26,14 @@ from pathlib import Path
 __all__ = ["backends", "build", "bridge_key", "compile_command", "file_name", "load"]
 
 _PACKAGE = Path(__file__).resolve().parent
-_SOURCES = ("clock.cpp", "cpu.cpp", "cpu_table.cpp", "module.cpp", "native.cpp")
+_SOURCES = (
+    "autograd.cpp",
+    "clock.cpp",
+    "cpu.cpp",
+    "cpu_table.cpp",
+    "module.cpp",
+    "native.cpp",
+)
 _CUDA_SOURCES = ("cuda.cpp", "tracker.cpp")
 _HEADERS = ("bridge.h", "cpu_table.h")
 _REINSTALL = "pip install --no-build-isolation --force-reinstall --no-deps ."

@@ -72,6 +72,15 @@ int ml_cuda_observe_oom(void);
 /* A sentence about this thread's last failure in cuda.cpp. */
 const char *ml_cuda_error(void);
 
+/* autograd.cpp: for the callbacks, alone in its object like tracker.cpp.  Fills sequence,
+ * autograd_thread and ML_EVENT_BACKWARD of EVENT; where a node runs, *TYPE becomes the
+ * mangled name of its C++ type (static), else it is left. */
+void ml_autograd_fill(ml_event *event, const char **type)
+#ifdef __cplusplus
+    noexcept
+#endif
+    ;
+
 /* tracker.cpp: the callback itself, alone in its object so that its symbols prove what
  * it can reach. */
 void ml_tracker_bind(const ml_api *api, const ml_source *source);

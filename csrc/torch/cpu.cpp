@@ -15,19 +15,9 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/ApproximateClock.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include "bridge.h"
 #include "cpu_table.h"
-
-namespace torch::autograd {
-#if __has_include(<torch/csrc/autograd/node.h>)
-c10::intrusive_ptr<c10::intrusive_ptr_target> get_current_node();
-#else
-struct Node;
-std::shared_ptr<Node> get_current_node();
-#endif
-} // namespace torch::autograd
 
 namespace {
 
@@ -64,8 +54,9 @@ subtract_bytes(uint64_t bytes) noexcept
     live_count.fetch_sub(1, std::memory_order_relaxed);
 }
 
+/* NODE: where the type of the running autograd node goes. */
 ml_event
-new_event(uint64_t addr, uint64_t size) noexcept
+new_event(uint64_t addr, uint64_t size, const char **node) noexcept
 {
     ml_event event{};
     event.addr = addr;
@@ -73,9 +64,7 @@ new_event(uint64_t addr, uint64_t size) noexcept
     event.block_bytes = size;
     event.flags = ML_EVENT_BLOCK_KNOWN;
     event.time = static_cast<uint64_t>(c10::getApproximateTime());
-    if (torch::autograd::get_current_node()) {
-        event.flags |= ML_EVENT_BACKWARD;
-    }
+    ml_autograd_fill(&event, node);
     return event;
 }
 
@@ -86,13 +75,14 @@ record_free(const ml_cpu_node *node) noexcept
     if (listening.load(std::memory_order_relaxed) == 0) {
         return;
     }
+    ml_event_text text{};
     ml_event event = new_event(node->addr.load(std::memory_order_relaxed),
-                               node->size.load(std::memory_order_relaxed));
+                               node->size.load(std::memory_order_relaxed), &text.node);
     event.origin_stack = node->stack.load(std::memory_order_relaxed);
     event.action = ML_ACTION_FREE_REQUESTED;
-    bound_api->record(&source, 0, &event, nullptr);
+    bound_api->record(&source, 0, &event, &text);
     event.action = ML_ACTION_FREE_COMPLETED;
-    bound_api->record(&source, 0, &event, nullptr);
+    bound_api->record(&source, 0, &event, &text);
 }
 
 /* Ends the life of a node that is out of the table. */
@@ -167,9 +157,10 @@ wrapper::track(c10::DataPtr data, size_t bytes) noexcept
     add_bytes(bytes);
     /* Recorded after the node is in the table: a walk that starts in between sees the
      * allocation at least once. */
-    ml_event event = new_event(addr, bytes);
+    ml_event_text text{};
+    ml_event event = new_event(addr, bytes, &text.node);
     event.action = ML_ACTION_ALLOC;
-    node->stack.store(bound_api->record(&source, 0, &event, nullptr),
+    node->stack.store(bound_api->record(&source, 0, &event, &text),
                       std::memory_order_relaxed);
     const c10::Device device = data.device();
     data.release_context();

@@ -5,25 +5,11 @@
  * object: its undefined symbols are the proof (tests/test_hot_path_symbols.py).  It must
  * not know what becomes of an event. */
 #include <atomic>
-#include <memory>
 #include <type_traits>
 
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include "bridge.h"
-
-/* autograd's headers are heavy and only this function is needed.  Its result is a handle
- * on the running node, set while any backward function runs on the thread; where torch
- * has node.h the handle is an intrusive_ptr, before that a shared_ptr. */
-namespace torch::autograd {
-#if __has_include(<torch/csrc/autograd/node.h>)
-c10::intrusive_ptr<c10::intrusive_ptr_target> get_current_node();
-#else
-struct Node;
-std::shared_ptr<Node> get_current_node();
-#endif
-} // namespace torch::autograd
 
 namespace {
 
@@ -119,10 +105,8 @@ ml_tracker_call(const TraceEntry &entry) noexcept
     event.action = static_cast<uint8_t>(
         action >= 0 && action < ML_ACTION_OTHER ? action : ML_ACTION_OTHER);
     set_pool(event, entry, 0);
-    if (torch::autograd::get_current_node()) {
-        event.flags |= ML_EVENT_BACKWARD;
-    }
-    const ml_event_text text = text_of(entry, 0);
+    ml_event_text text = text_of(entry, 0);
+    ml_autograd_fill(&event, &text.node);
     bound_api->record(bound_source, device_of(entry), &event, &text);
 }
 

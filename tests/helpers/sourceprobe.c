@@ -18,6 +18,7 @@ typedef struct kept_event {
     int device;
     ml_event event;
     char metadata[METADATA_CAPACITY];
+    const char *node;
 } kept_event;
 
 static const ml_source *sources[8];
@@ -62,6 +63,7 @@ record(const ml_source *source, int device, const ml_event *event,
         memcpy(to->metadata, text->metadata, metadata_bytes);
     }
     to->metadata[metadata_bytes] = '\0';
+    to->node = text != NULL ? text->node : NULL;
     return (uint32_t)index + 1;
 }
 
@@ -143,13 +145,15 @@ event_to_dict(size_t index)
     const kept_event *from = &kept[index];
     const ml_event *event = &from->event;
     return Py_BuildValue(
-        "{sssisKsKsKsKsKsIsNs(II)sIss}", "action", action_names[event->action],
+        "{sssisKsKsKsKsKsIsNs(II)sIsssKsHsz}", "action", action_names[event->action],
         "device", from->device, "addr", (unsigned long long)event->addr, "size",
         (unsigned long long)event->size, "ticks", (unsigned long long)event->time,
         "block_bytes", (unsigned long long)event->block_bytes, "stream",
         (unsigned long long)event->stream, "origin_stack", event->origin_stack, "stack",
         PyLong_FromSize_t(index + 1), "pool", event->pool[0], event->pool[1], "flags",
-        (unsigned)event->flags, "metadata", from->metadata);
+        (unsigned)event->flags, "metadata", from->metadata, "sequence",
+        (unsigned long long)event->sequence, "autograd_thread", event->autograd_thread,
+        "node", from->node);
 }
 
 static PyObject *

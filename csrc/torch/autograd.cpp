@@ -1,0 +1,49 @@
+/* Owns what the allocators' callbacks ask autograd: whether a node runs on the calling
+ * thread, and the numbers by which a backward allocation meets its forward.
+ *
+ * Called under the device's lock, with or without the GIL: takes no lock, memory or GIL
+ * and throws nothing.  torch's four functions below only read variables of the thread,
+ * and currentThreadId numbers the thread once, by an atomic addition.  The file is its
+ * own object for that proof (tests/test_hot_path_symbols.py), and because autograd's
+ * headers, the only ones that know a Node's layout, take longer to compile than the rest
+ * of the bridge. */
+#include <cstdint>
+#include <typeinfo>
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
+#if __has_include(<torch/csrc/autograd/node.h>)
+#include <torch/csrc/autograd/node.h>
+#else
+#include <torch/csrc/autograd/function.h>
+#endif
+
+#include "bridge.h"
+
+namespace {
+
+/* The numbers belong to the thread: without it they say nothing. */
+void
+set_numbers(ml_event *event, uint64_t thread, uint64_t sequence) noexcept
+{
+    if (thread <= UINT16_MAX) {
+        event->autograd_thread = static_cast<uint16_t>(thread);
+        event->sequence = sequence;
+    }
+}
+
+} // namespace
+
+extern "C" void
+ml_autograd_fill(ml_event *event, const char **type) noexcept
+{
+    const auto node = torch::autograd::get_current_node();
+    if (node == nullptr) {
+        set_numbers(event, at::RecordFunction::currentThreadId(),
+                    at::sequence_number::peek());
+        return;
+    }
+    event->flags |= ML_EVENT_BACKWARD;
+    *type = typeid(*node).name();
+    set_numbers(event, node->thread_id(), node->sequence_nr());
+}
