@@ -104,6 +104,24 @@ choose_frames(tables *t)
     }
 }
 
+uint32_t
+ml_peak_frame_of(const ml_recording *recording, uint32_t stack)
+{
+    uint32_t library = 0;
+    for (; stack != 0; stack = recording->stacks[stack].parent) {
+        uint32_t frame = recording->stacks[stack].frame;
+        enum place place =
+            place_of(recording->strings[recording->frames[frame].filename]);
+        if (place == PLACE_USER) {
+            return frame;
+        }
+        if (place == PLACE_LIBRARY && library == 0) {
+            library = frame;
+        }
+    }
+    return library;
+}
+
 /* ---- Lines ---- */
 
 static int

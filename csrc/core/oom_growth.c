@@ -1,0 +1,203 @@
+/* Whether memory grew step by step.  See oom_growth.h. */
+#include "oom_growth.h"
+
+#include <string.h>
+
+#include "base.h"
+
+/* Fewer rises in a row could be chance, or optimizer state that the first step makes. */
+#define FEWEST_RISES 3
+/* More than this and what began it is too long ago to matter. */
+#define MOST_STEPS 64
+/* A rise that is a smaller part of what is live did not cause the failure. */
+#define LEAST_PART 20
+
+void
+ml_oom_steps_init(ml_oom_steps *steps, const ml_recording *recording, size_t device)
+{
+    memset(steps, 0, sizeof(*steps));
+    steps->recording = recording;
+    steps->device = device;
+    steps->current.bytes = UINT64_MAX;
+    for (size_t i = 0; i < recording->note_count && !steps->marked; i++) {
+        steps->marked = recording->notes[i].kind == ML_NOTE_STEP;
+    }
+}
+
+void
+ml_oom_steps_fini(ml_oom_steps *steps)
+{
+    ml_free(steps->floors);
+}
+
+static int
+end_step(ml_oom_steps *steps)
+{
+    if (steps->begun && steps->current.bytes != UINT64_MAX) {
+        void *floors = steps->floors;
+        int error =
+            ml_grow(&floors, &steps->capacity, steps->count + 1, sizeof(ml_oom_floor));
+        if (error < 0) {
+            return error;
+        }
+        steps->floors = floors;
+        steps->floors[steps->count++] = steps->current;
+    }
+    steps->begun = true;
+    steps->current.bytes = UINT64_MAX;
+    return 0;
+}
+
+/* Whether a step ended before EVENT. */
+static bool
+step_ended(ml_oom_steps *steps, const ml_event *event)
+{
+    bool ended = false;
+    if (steps->marked) {
+        const ml_recording *recording = steps->recording;
+        for (; steps->next_note < recording->note_count &&
+               recording->notes[steps->next_note].time <= event->time;
+             steps->next_note++) {
+            ended = ended || recording->notes[steps->next_note].kind == ML_NOTE_STEP;
+        }
+    }
+    else if (event->flags & ML_EVENT_BACKWARD) {
+        ended = !steps->inside;
+        steps->inside = true;
+    }
+    else if (event->action == ML_ACTION_ALLOC) {
+        steps->inside = false;
+    }
+    return ended;
+}
+
+int
+ml_oom_steps_add(ml_oom_steps *steps, const ml_event *event, uint64_t position,
+                 uint64_t allocated)
+{
+    if (step_ended(steps, event)) {
+        int error = end_step(steps);
+        if (error < 0) {
+            return error;
+        }
+    }
+    if (allocated < steps->current.bytes) {
+        steps->current = (ml_oom_floor){allocated, position};
+    }
+    return 0;
+}
+
+/* ---- Which lines grew ---- */
+
+static bool
+same_text(ml_string a, ml_string b)
+{
+    return a.length == b.length &&
+           (a.length == 0 || memcmp(a.bytes, b.bytes, a.length) == 0);
+}
+
+static bool
+same_line(const ml_peak_line *a, const ml_peak_line *b)
+{
+    return a->line == b->line && same_text(a->file, b->file) &&
+           same_text(a->function, b->function);
+}
+
+static uint64_t
+bytes_of_line(const ml_peak *peak, const ml_peak_line *line)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < peak->line_count; i++) {
+        bytes += same_line(&peak->lines[i], line) ? peak->lines[i].bytes : 0;
+    }
+    return bytes;
+}
+
+static void
+insert_line(ml_oom_growth *growth, const ml_oom_growing *line)
+{
+    size_t at = growth->line_count;
+    while (at > 0 && growth->lines[at - 1].after - growth->lines[at - 1].before <
+                         line->after - line->before) {
+        at--;
+    }
+    if (at == ML_OOM_HOLES) {
+        return;
+    }
+    size_t kept = growth->line_count < ML_OOM_HOLES ? growth->line_count
+                                                    : (size_t)ML_OOM_HOLES - 1;
+    memmove(&growth->lines[at + 1], &growth->lines[at],
+            (kept - at) * sizeof(growth->lines[0]));
+    growth->lines[at] = *line;
+    growth->line_count = kept + 1;
+}
+
+static void
+compare_lines(const ml_peak *before, const ml_peak *after, ml_oom_growth *growth)
+{
+    for (size_t i = 0; i < after->line_count; i++) {
+        const ml_peak_line *line = &after->lines[i];
+        bool seen = line->no_line != ML_NO_LINE_NONE;
+        for (size_t j = 0; j < i && !seen; j++) {
+            seen = same_line(&after->lines[j], line);
+        }
+        if (seen) {
+            continue;
+        }
+        ml_oom_growing grown = {.file = line->file,
+                                .function = line->function,
+                                .line = line->line,
+                                .before = bytes_of_line(before, line),
+                                .after = bytes_of_line(after, line)};
+        if (grown.after > grown.before) {
+            insert_line(growth, &grown);
+        }
+    }
+}
+
+static int
+find_lines(const ml_oom_steps *steps, const ml_oom_floor *first,
+           const ml_oom_floor *last, ml_oom_growth *growth)
+{
+    ml_peak *before = NULL;
+    ml_peak *after = NULL;
+    int error =
+        ml_peak_new_at(steps->recording, steps->device, first->position, &before);
+    if (error == 0) {
+        error = ml_peak_new_at(steps->recording, steps->device, last->position, &after);
+    }
+    if (error == 0) {
+        compare_lines(before, after, growth);
+    }
+    ml_peak_free(before);
+    ml_peak_free(after);
+    return error;
+}
+
+int
+ml_oom_steps_judge(const ml_oom_steps *steps, uint64_t allocated, ml_oom_growth *out)
+{
+    ml_oom_growth growth = {.marked = steps->marked};
+    size_t last = steps->count;
+    size_t first = last;
+    while (first > 0 && last - first < MOST_STEPS &&
+           (first == last ||
+            steps->floors[first - 1].bytes < steps->floors[first].bytes)) {
+        first--;
+    }
+    int error = 0;
+    if (last - first > FEWEST_RISES) {
+        const ml_oom_floor *low = &steps->floors[first];
+        const ml_oom_floor *high = &steps->floors[last - 1];
+        if (high->bytes - low->bytes >= allocated / LEAST_PART) {
+            growth.steps = last - first - 1;
+            growth.first = low->bytes;
+            growth.last = high->bytes;
+            error = find_lines(steps, low, high, &growth);
+        }
+    }
+    if (error == 0) {
+        *out = growth;
+    }
+    return error;
+}
