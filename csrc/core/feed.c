@@ -37,8 +37,8 @@ count_alone(_Atomic uint64_t *counter)
     atomic_store_explicit(counter, value + 1, memory_order_relaxed);
 }
 
-static uint32_t
-thread_number(void)
+uint32_t
+ml_feed_thread_number(void)
 {
     if (self.number == 0) {
         self.number =
@@ -201,7 +201,7 @@ ml_feed_record(ml_feed *feed, int device, const ml_event *event,
     ml_event record = *event;
     record.stack = 0;
     record.flags &= (uint8_t)~ML_EVENT_COMMITTED;
-    record.thread = (uint16_t)thread_number();
+    record.thread = (uint16_t)ml_feed_thread_number();
     record.metadata = 0;
     record.node = 0;
     if (text != NULL && text->metadata_bytes > 0) {

@@ -75,6 +75,9 @@ typedef struct ml_walk {
 /* Sets the walk of the calling thread; NULL ends it. */
 void ml_feed_set_walk(ml_walk *walk);
 
+/* The small number of the calling thread, from 1, that its events and notes have. */
+uint32_t ml_feed_thread_number(void);
+
 uint32_t ml_feed_record(ml_feed *feed, int device, const ml_event *event,
                         const ml_event_text *text);
 

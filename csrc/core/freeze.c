@@ -595,6 +595,9 @@ ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out)
     walk->recording = recording;
     if (window->begun) {
         result = freeze(walk);
+        if (result == 0) {
+            result = ml_notes_copy(window->feed->source, window->notes, recording);
+        }
     }
     for (int i = 0; i < ML_DEVICE_MAX; i++) {
         ml_free(walk->segments[i].items);

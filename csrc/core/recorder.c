@@ -65,6 +65,7 @@ static void
 forked(void)
 {
     pthread_mutex_init(&hub.lock, NULL);
+    ml_notes_forked();
     for (int i = 0; i < ML_WINDOW_MAX; i++) {
         if (hub.windows[i] != NULL) {
             pthread_mutex_init(&hub.windows[i]->tags_lock, NULL);
@@ -463,6 +464,7 @@ static void
 retire(ml_window *window)
 {
     hub.windows[window->slot] = NULL;
+    ml_notes_end(window->feed->source);
     if (window->listening) {
         settle(window->feed);
     }
@@ -537,6 +539,7 @@ ml_window_start(const ml_source *source, const ml_window_options *options,
         if (hub.windows[i] == NULL) {
             window->slot = i;
             hub.windows[i] = window;
+            window->notes = ml_notes_begin(source);
             result = 0;
             break;
         }
@@ -627,6 +630,7 @@ ml_window_clear(ml_window *window)
             atomic_fetch_or(&feed->logs[i].peaks_forgotten, 1u << window->slot);
         }
     }
+    window->notes = ml_notes_now(feed->source);
     pthread_mutex_unlock(&hub.lock);
 }
 

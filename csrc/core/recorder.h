@@ -7,9 +7,9 @@
  * or torch; stacks come from a walker that it is given.
  *
  * There is one recorder a process because torch's allocator trackers are for the process
- * and can never be detached.  All functions but ml_recorder_record, ml_window_begun and
- * ml_window_tag take the recorder's lock: callers release the GIL.  But for the first,
- * none may be called from within the callback. */
+ * and can never be detached.  All functions but ml_recorder_record, ml_recorder_note,
+ * ml_window_begun and ml_window_tag take the recorder's lock: callers release the GIL.
+ * But for the first, none may be called from within the callback. */
 #ifndef ML_RECORDER_H
 #define ML_RECORDER_H
 
@@ -83,6 +83,16 @@ int ml_window_tag(ml_window *window, int device, uint64_t addr,
 int ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out);
 /* Ends and frees; NULL is nothing. */
 void ml_window_stop(ml_window *window);
+
+/* Notes what happens beside memory events, for every recording of SOURCE that is under
+ * way or waits, and for all of them where it is NULL.  time, thread, name (from NAME of
+ * LENGTH bytes, cut at ML_NOTE_NAME_MAX) and the number of a step are filled in here.  Any
+ * thread, with or without the GIL.  Nobody listening, it does nothing; it never fails:
+ * notes that have to make room are counted. */
+void ml_recorder_note(const ml_source *source, const ml_note *note, const char *name,
+                      size_t length);
+/* Whether anyone would hear of a note. */
+bool ml_recorder_noting(void);
 
 /* 0, or ML_EINVALID for a device without events so far. */
 int ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out);

@@ -69,18 +69,26 @@ typedef struct ml_annotation {
     uint8_t pad[7];
 } ml_annotation;
 
+/* Values of a note, and one that is not known. */
+#define ML_NOTE_VALUES 7
+#define ML_NOTE_UNKNOWN UINT64_MAX
+
 /* What happened beside memory events, on the same clock.  name, then what the values
- * are, bytes unless said otherwise. */
+ * are, bytes unless said otherwise; the values not named are 0. */
 #define ML_NOTES(XX) \
-    XX(STEP, "step")               /* a training step ended; its number, from 0 */ \
-    XX(PHASE_BEGIN, "phase_begin") /* a named part of the program, memlab.phase() */ \
+    XX(STEP, "step") /* a training step ended; its number, from 0 */ \
+    /* A named part of the program, memlab.phase(); a number that its end shares. */ \
+    XX(PHASE_BEGIN, "phase_begin") \
     XX(PHASE_END, "phase_end") \
-    XX(MARK, "mark")                 /* memlab.mark() */ \
-    XX(REGION_BEGIN, "region_begin") /* torch.profiler.record_function() */ \
+    XX(MARK, "mark") /* memlab.mark() */ \
+    /* torch.profiler.record_function(); a number that its end shares. */ \
+    XX(REGION_BEGIN, "region_begin") \
     XX(REGION_END, "region_end") \
-    XX(HOST, "host") /* resident set; pinned allocated, pinned reserved */ \
-    XX(GPU, "gpu")   /* used; total; of this process; of other processes */ \
-    XX(OOM, "oom")   /* asked for; free on the device; total; allowed */
+    XX(HOST, "host") /* resident set; pinned allocated; pinned reserved */ \
+    /* used; total; of this process; of other processes; the driver's own; torch's \
+     * reserved; torch's allocated: all of the whole device, as it says itself */ \
+    XX(GPU, "gpu") \
+    XX(OOM, "oom") /* asked for; free on the device; total; allowed */
 
 enum ml_note_kind {
 #define XX(name, text) ML_NOTE_##name,
@@ -91,11 +99,11 @@ enum ml_note_kind {
 
 typedef struct ml_note {
     uint64_t time; /* ticks of the source's clock; unix ns in a recording */
-    uint64_t values[4];
-    uint32_t name;   /* string; 0: none */
-    int32_t device;  /* -1: of none in particular */
-    uint16_t thread; /* as in ml_event */
-    uint8_t kind;    /* enum ml_note_kind */
+    uint64_t values[ML_NOTE_VALUES]; /* ML_NOTE_UNKNOWN: not known */
+    uint32_t name;                   /* string; 0: none */
+    int32_t device;                  /* -1: of none in particular */
+    uint16_t thread;                 /* as in ml_event */
+    uint8_t kind;                    /* enum ml_note_kind */
     uint8_t pad[5];
 } ml_note;
 
@@ -149,6 +157,7 @@ typedef struct ml_recording {
     size_t annotation_count;
     ml_note *notes; /* oldest first */
     size_t note_count;
+    uint64_t lost_notes; /* older ones, which made room */
     ml_allocator_rules rules;
     uint32_t keys;        /* ML_KEY_* */
     uint8_t foreign;      /* read from a file that memlab did not write */

@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "feed.h"
+#include "notes.h"
 #include "recorder.h"
 
 typedef struct ml_window_tags {
@@ -40,6 +41,7 @@ struct ml_window {
     uint64_t event_base[ML_DEVICE_MAX];     /* the device's event count at the start */
     uint64_t base_forgotten[ML_DEVICE_MAX]; /* events before the last clear */
     ml_window_counts counts[ML_DEVICE_MAX];
+    ml_notes_mark notes; /* since it was started, also while it waits */
     /* Guards the tags.  Who tags holds the GIL, which threads that hold the recorder's
      * lock may have to wait for: so this one is held for moments only, taken after the
      * recorder's and before no other. */
