@@ -10,6 +10,7 @@
 Importing memlab imports no torch, touches no GPU and prints nothing.
 """
 
+from memlab._annotations import mark, phase, step
 from memlab._bridge import backends
 from memlab._errors import Error, SnapshotError
 from memlab._history import _record_memory_history as _record_memory_history
@@ -37,7 +38,10 @@ __all__ = [
     "backends",
     "dump_snapshot",
     "load",
+    "mark",
+    "phase",
     "record_memory_history",
     "snapshot",
     "stats",
+    "step",
 ]

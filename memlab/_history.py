@@ -4,7 +4,7 @@ import inspect
 import os
 import sys
 
-from memlab import _core, _sources
+from memlab import _annotations, _core, _sources
 from memlab._errors import Error
 
 # The one recording behind these functions, as torch has one.
@@ -58,6 +58,7 @@ def _record(
             )
     if enabled is None:
         _history._end()
+        _annotations.stop()
         return
     name = _source if _history.recording else _sources.default()
     _sources.ensure(name)
@@ -72,6 +73,7 @@ def _record(
     if not _history.recording:
         _history._begin(name, **options)
         _source = name
+        _annotations.start()
     else:
         _history._configure(name, **options)
         if clear_history:

@@ -3,7 +3,7 @@
 import os
 import warnings
 
-from memlab import _core, _report, _sources
+from memlab import _annotations, _core, _report, _sources
 from memlab._errors import Error
 from memlab._owners import Owners
 
@@ -68,9 +68,11 @@ class MemorySnapshot(_core.MemorySnapshot):
         if source != "script":
             try:
                 self._owners.start()
+                _annotations.start()
             except BaseException:
                 self._owners.stop()
                 self._end()
+                _annotations.stop()
                 raise
         return self
 
@@ -84,6 +86,7 @@ class MemorySnapshot(_core.MemorySnapshot):
             self._frozen = self.data()
         finally:
             self._end()
+            _annotations.stop()
         return self
 
     def __enter__(self):

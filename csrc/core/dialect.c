@@ -370,11 +370,12 @@ put_modules(ml_builder *to, const ml_recording *recording)
 static void
 put_notes(ml_builder *to, const ml_recording *recording)
 {
-    if (recording->note_count == 0) {
+    if (recording->note_count == 0 && recording->lost_notes == 0) {
         return;
     }
     to->word(to, ML_WORD_NOTES);
     to->open(to, ML_VALUE_DICT);
+    put_number(to, ML_WORD_LOST, recording->lost_notes);
     PUT_NOTE_COLUMN(to, recording, ML_WORD_TIME, to->integer(to, (int64_t)note->time));
     PUT_NOTE_COLUMN(
         to, recording, ML_WORD_KIND,
@@ -383,7 +384,7 @@ put_notes(ml_builder *to, const ml_recording *recording)
     PUT_NOTE_COLUMN(to, recording, ML_WORD_DEVICE, to->integer(to, note->device));
     PUT_NOTE_COLUMN(to, recording, ML_WORD_THREAD, to->integer(to, note->thread));
     PUT_NOTE_COLUMN(to, recording, ML_WORD_VALUES, {
-        for (unsigned k = 0; k < 4; k++) {
+        for (unsigned k = 0; k < ML_NOTE_VALUES; k++) {
             to->integer(to, (int64_t)note->values[k]);
         }
     });

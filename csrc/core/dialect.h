@@ -77,6 +77,7 @@
     XX(TIME, "time") \
     XX(KIND, "kind") \
     XX(VALUES, "values") \
+    XX(LOST, "lost") \
     /* Only read. */ \
     XX(ACTIVE_AWAITING_FREE, "active_awaiting_free") \
     XX(HISTORY, "history") \

@@ -326,8 +326,9 @@ read_note(ml_tables *tables, const ml_array *const columns[6], uint32_t index,
     if (error == 0) {
         error = read_u16(tables, columns[4]->items[index], &note->thread);
     }
-    for (uint32_t k = 0; k < 4 && error == 0; k++) {
-        error = read_bits(tables, columns[5]->items[4 * index + k], &note->values[k]);
+    for (uint32_t k = 0; k < ML_NOTE_VALUES && error == 0; k++) {
+        error = read_bits(tables, columns[5]->items[ML_NOTE_VALUES * index + k],
+                          &note->values[k]);
     }
     return error;
 }
@@ -369,6 +370,12 @@ read_notes(ml_tables *tables, ml_value value)
     const ml_array *dict = ml_value_as_array(value);
     for (uint32_t i = 0; i < dict->count; i += 2) {
         unsigned word = ml_tables_word(tables, dict->items[i]);
+        int error = word == ML_WORD_LOST ? read_count(tables, dict->items[i + 1],
+                                                      &tables->recording->lost_notes)
+                                         : 0;
+        if (error != 0) {
+            return error;
+        }
         for (unsigned k = 0; k < 6; k++) {
             if (word == keys[k] && ml_value_is(dict->items[i + 1], ML_VALUE_LIST)) {
                 columns[k] = ml_value_as_array(dict->items[i + 1]);
@@ -377,7 +384,8 @@ read_notes(ml_tables *tables, ml_value value)
     }
     for (unsigned k = 0; k < 6; k++) {
         if (columns[k] == NULL ||
-            columns[k]->count / (k == 5 ? 4 : 1) != columns[0]->count) {
+            columns[k]->count !=
+                (uint64_t)columns[0]->count * (k == 5 ? ML_NOTE_VALUES : 1)) {
             return trouble(tables, "notes are not columns of one length");
         }
     }

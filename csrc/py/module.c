@@ -6,6 +6,7 @@
 
 #include "../core/recorder.h"
 #include "../core/unpickle.h"
+#include "annotations.h"
 #include "frames.h"
 #include "load.h"
 #include "native.h"
@@ -197,6 +198,12 @@ static PyMethodDef functions[] = {
     {"write_file", ml_write_file, METH_VARARGS, ml_write_file_doc},
     {"use_native_stacks", ml_native_use, METH_O, ml_native_use_doc},
     {"tag_owners", ml_owners_scan, METH_VARARGS, ml_owners_scan_doc},
+    {"noting", ml_py_noting, METH_NOARGS, ml_py_noting_doc},
+    {"begin_phase", ml_py_begin_phase, METH_O, ml_py_begin_phase_doc},
+    {"end_phase", (PyCFunction)(void (*)(void))ml_py_end_phase, METH_FASTCALL,
+     ml_py_end_phase_doc},
+    {"mark", ml_py_mark, METH_O, ml_py_mark_doc},
+    {"note_step", ml_py_note_step, METH_NOARGS, ml_py_note_step_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -14,6 +14,7 @@
 #include "../core/recording.h"
 #include "../core/snapshot_reader.h"
 #include "load.h"
+#include "notes_list.h"
 #include "peak_dict.h"
 #include "snapshot_dict.h"
 
@@ -240,6 +241,25 @@ recording_get_source(PyObject *op, void *Py_UNUSED(closure))
     return PyUnicode_FromString(recording->source_known ? recording->source : "");
 }
 
+PyDoc_STRVAR(
+    notes_doc,
+    "notes($self, /)\n--\n\n"
+    "What happened beside memory events, oldest first: a list of dicts.\n\n"
+    "time_ns (unix nanoseconds), kind, name, device (-1: none), thread, and values, a\n"
+    "list of seven ints whose meaning is the kind's, None for one that is not known.");
+
+static PyObject *
+recording_notes(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ml_py_notes(recording_of(op));
+}
+
+static PyObject *
+recording_get_lost_notes(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(recording_of(op)->lost_notes);
+}
+
 PyDoc_STRVAR(counts_doc, "counts($self, device, /)\n--\n\n"
                          "How much of a device the recording holds, as a dict of ints: "
                          "events, segments, blocks,\n"
@@ -274,10 +294,13 @@ static PyMethodDef recording_methods[] = {
     {"peak", recording_peak, METH_O, peak_doc},
     {"page_data", recording_page_data, METH_NOARGS, page_data_doc},
     {"counts", recording_counts, METH_O, counts_doc},
+    {"notes", recording_notes, METH_NOARGS, notes_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef recording_getset[] = {
+    {"lost_notes", recording_get_lost_notes, NULL,
+     "int: older notes that had to make room", NULL},
     {"device_count", recording_get_device_count, NULL, "int: devices, by index", NULL},
     {"source", recording_get_source, NULL,
      "str: 'cuda', 'cpu', 'script', or '' where the file does not say", NULL},

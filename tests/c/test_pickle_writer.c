@@ -144,8 +144,9 @@ test_extras_of_autograd(void)
         "'block_bytes':[0,0],'thread':[1,2],'autograd_thread':[1,1],"
         "'sequence':[-1,70000],'node':['N','']}],"
         "'modules':[" FRAMES ",{0:'h.0.mlp',1:'h.0'}," FRAMES ",{1:'h.1'}],"
-        "'notes':{'time':[5,6],'kind':['step','gpu'],'name':['','x'],'device':[-1,0],"
-        "'thread':[1,0],'values':[7,0,0,0,1,2,3,-1]}}}";
+        "'notes':{'lost':8,'time':[5,6],'kind':['step','gpu'],'name':['','x'],"
+        "'device':[-1,0],'thread':[1,0],"
+        "'values':[7,0,0,0,0,0,0,1,2,3,-1,0,0,4]}}}";
     ml_recording *recording = recording_of(
         "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2,"
         "'frames':" FRAMES "},{'action':'alloc','addr':3,'size':2,'frames':" FRAMES
@@ -177,10 +178,11 @@ test_extras_of_autograd(void)
     events[0].node = names[3];
     recording->notes = ml_alloc_zeroed(2, sizeof(ml_note));
     recording->note_count = 2;
+    recording->lost_notes = 8;
     recording->notes[0] = (ml_note){
         .time = 5, .values = {7}, .device = -1, .thread = 1, .kind = ML_NOTE_STEP};
-    recording->notes[1] =
-        (ml_note){.time = 6, .values = {1, 2, 3, UINT64_MAX}, .kind = ML_NOTE_GPU};
+    recording->notes[1] = (ml_note){
+        .time = 6, .values = {1, 2, 3, UINT64_MAX, 0, 0, 4}, .kind = ML_NOTE_GPU};
     CHECK_INT(ml_recording_add_string(recording, "x", 1, &recording->notes[1].name), 0);
     char *written = literal_written(recording, ML_PICKLE_EXTRAS);
     CHECK_STR(written, literal);

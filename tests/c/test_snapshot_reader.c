@@ -415,10 +415,15 @@ test_wrong_columns(void)
                   "memlab: modules do not fit their frames");
     CHECK_REFUSES(MODULES("'notes':[]"), ML_EFORMAT,
                   "memlab: notes is not one dictionary");
+    CHECK_REFUSES(MODULES("'notes':{'time':[1],'kind':['step'],'name':[''],'device':[0"
+                          "],'thread':[0],'values':[0,0,0,0]}"),
+                  ML_EFORMAT, "memlab: notes are not columns of one length");
+    CHECK_REFUSES(MODULES("'notes':{'lost':-1}"), ML_EFORMAT,
+                  "memlab: a count is not a positive integer");
     CHECK_REFUSES(MODULES("'notes':{'time':[1]}"), ML_EFORMAT,
                   "memlab: notes are not columns of one length");
     CHECK_REFUSES(MODULES("'notes':{'time':[1],'kind':['step'],'name':[''],'device':[-2"
-                          "],'thread':[0],'values':[0,0,0,0]}"),
+                          "],'thread':[0],'values':[0,0,0,0,0,0,0]}"),
                   ML_EFORMAT, "memlab: the device of a note is not one");
 }
 

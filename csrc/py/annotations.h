@@ -1,0 +1,20 @@
+/* Functions of memlab._core through which Python tells of steps, phases and marks.
+ *
+ * Owns turning Python's names into notes; what becomes of notes is the recorder's. */
+#ifndef ML_PY_ANNOTATIONS_H
+#define ML_PY_ANNOTATIONS_H
+
+#include "state.h"
+
+extern const char ml_py_noting_doc[];
+PyObject *ml_py_noting(PyObject *module, PyObject *ignored);
+extern const char ml_py_begin_phase_doc[];
+PyObject *ml_py_begin_phase(PyObject *module, PyObject *name);
+extern const char ml_py_end_phase_doc[];
+PyObject *ml_py_end_phase(PyObject *module, PyObject *const *args, Py_ssize_t count);
+extern const char ml_py_mark_doc[];
+PyObject *ml_py_mark(PyObject *module, PyObject *name);
+extern const char ml_py_note_step_doc[];
+PyObject *ml_py_note_step(PyObject *module, PyObject *ignored);
+
+#endif
