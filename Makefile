@@ -40,8 +40,8 @@ CLANG_FORMAT ?= $(firstword $(foreach f,clang-format-14 clang-format,$(shell com
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: help setup demo test test-c test-cpu build debug asan tsan valgrind cov format \
-    lint bench wheel clean
+.PHONY: help setup demo test test-c test-cpu test-nightly build debug asan tsan valgrind \
+    cov format lint bench wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,13 @@ test: setup test-c ## Run all tests
 
 test-cpu: setup test-c ## Run the tests that need no CUDA build of torch
 	$(VENV_PYTHON) -m pytest tests -m "not cuda" $(PYTEST_ARGS)
+
+# What the nightly tests do instead of the amounts of `make test`; some hours in all.
+NIGHTLY ?= MEMLAB_KILLS=1000 MEMLAB_FORKS=10000 MEMLAB_EXITS=100 MEMLAB_THREADS=20000 \
+    MEMLAB_SIGNAL_TURNS=500 MEMLAB_EVENTS=10000000 MEMLAB_STEPS=20000
+
+test-nightly: setup ## Run the long tests; prints what they did, with which seeds
+	$(NIGHTLY) $(VENV_PYTHON) -m pytest tests -m nightly -rP --durations=0 $(PYTEST_ARGS)
 
 build: setup ## Build memlab in place
 

@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from amounts import amount
 
 PROGRAMS = Path(__file__).resolve().parent / "isolated"
 
@@ -42,3 +43,15 @@ def test_daemon_threads_that_allocate_at_exit_end_as_without_memlab(phantom_run)
     recorded = phantom_run(PROGRAMS / "exits.py", "daemon", "record", check=False)
     assert recorded.returncode == alone.returncode, recorded.stderr
     assert recorded.stderr == alone.stderr
+
+
+@pytest.mark.cuda
+@pytest.mark.nightly
+def test_every_end_is_the_same_as_without_memlab(phantom_run):
+    """Twenty ways to end a process; status and stderr."""
+    turns = amount("EXITS", 1)
+    environment = {"PYTHONWARNINGS": "ignore"}
+    done = phantom_run(
+        PROGRAMS / "exit_matrix.py", turns, env=environment, timeout=4 * 3600
+    )
+    print(done.stdout)

@@ -4,11 +4,13 @@ import random
 from pathlib import Path
 
 import pytest
+from amounts import amount
 
 PROGRAM = Path(__file__).resolve().parent / "isolated" / "reconcile.py"
 
 
 @pytest.mark.cuda
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "configuration",
     [
@@ -25,4 +27,7 @@ def test_totals_are_torchs_after_every_step(phantom_run, configuration):
         "PYTORCH_CUDA_ALLOC_CONF": configuration,
         "MEMLAB_PHANTOM_DEVICES": "2",
     }
-    phantom_run(PROGRAM, seed, env=environment)
+    done = phantom_run(
+        PROGRAM, seed, amount("STEPS", 150), env=environment, timeout=3600
+    )
+    print(done.stdout)

@@ -227,6 +227,22 @@ add_type(PyObject *module, const char *name, PyObject **slot, PyObject *type)
     return PyModule_AddObjectRef(module, name, type);
 }
 
+/* The slot below makes CPython refuse only interpreters that ask for the check, from 3.12
+ * on; older ones, and those of "legacy" settings, would get a second set of types over the
+ * one recorder. */
+static int
+refuse_subinterpreters(PyObject *module)
+{
+    (void)module;
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError,
+                        "memlab records the whole process and works in its main "
+                        "interpreter only; import it there");
+        return -1;
+    }
+    return 0;
+}
+
 static int
 core_exec(PyObject *module)
 {
@@ -298,6 +314,7 @@ core_free(void *module)
 }
 
 static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, refuse_subinterpreters},
     {Py_mod_exec, core_exec},
 #ifdef Py_mod_multiple_interpreters
     /* The recorder is for the process, as torch's trackers are. */

@@ -12,6 +12,7 @@ import memlab
 # torch measures its clock anew for each snapshot: one event's time differs a little
 # between two of its own snapshots, too.
 CLOCK_TOLERANCE_US = 1000
+NO_LINE = (1 << 64) - 1
 
 
 def start(**options):
@@ -49,6 +50,10 @@ def _same(ours, theirs, path):
             if key == "time_us":
                 off = abs(ours[key] - theirs[key])
                 assert off <= CLOCK_TOLERANCE_US, f"{where}: {off} us off in {theirs}"
+            elif key == "line" and theirs[key] == NO_LINE:
+                # An instruction of no line, such as where a signal's handler was
+                # called; torch keeps CPython's -1 without its sign.
+                assert ours[key] == 0, f"{where}: {ours[key]} is a line"
             elif key == "frames" and "total_size" in theirs and not theirs[key]:
                 # torch forgets where a segment came from once its first block was
                 # split; memlab need not.

@@ -1,6 +1,8 @@
 """memlab's totals against torch.cuda.memory_stats(), to the byte, after every step.
 
 Seeded random allocations, frees, streams and cache clearing; prints the seed.
+
+    reconcile.py SEED [STEPS]
 """
 
 import random
@@ -13,6 +15,7 @@ import torch
 import memlab
 
 MIB = 1 << 20
+MOST_LIVE = 500
 
 
 class Program:
@@ -33,7 +36,7 @@ class Program:
     def step(self):
         device = self.random.randrange(self.devices)
         kind = self.random.random()
-        if kind < 0.52 or not self.live:
+        if not self.live or (kind < 0.52 and len(self.live) < MOST_LIVE):
             stream = self.random.choice(self.streams[device])
             with torch.cuda.device(device), torch.cuda.stream(stream):
                 block = torch.empty(self.size(), dtype=torch.uint8, device="cuda")
@@ -59,12 +62,12 @@ def reset_peaks():
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def check_after_start(program, where):
+def check_after_start(program, where, steps):
     """A recording that begins in the middle knows what is there already."""
     reset_peaks()
     recorder = memlab.MemorySnapshot(max_entries=50).start()
     both.reconcile(f"{where}, just started")
-    program.run(150, where)
+    program.run(steps, where)
     recording = recorder.data()
     segments = [s for s in recording.to_dict()["segments"]]
     for device in range(torch.cuda.device_count()):
@@ -118,17 +121,17 @@ def check_beside_a_thread(seed):
         recorder.stop()
 
 
-def main(seed):
+def main(seed, steps=150):
     print("seed", seed)
     program = Program(seed)
     for _ in range(60):
         program.step()
     for start in range(3):
-        check_after_start(program, f"seed {seed}, recording {start}")
+        check_after_start(program, f"seed {seed}, recording {start}", steps)
         # What happens while nobody records must not be missed by the next recording.
         for _ in range(20):
             program.step()
     check_beside_a_thread(seed)
 
 
-main(int(sys.argv[1]))
+main(*map(int, sys.argv[1:]))
