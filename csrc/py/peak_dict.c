@@ -23,8 +23,8 @@ string(const ml_recording *recording, uint32_t id)
     return text(recording->strings[id].bytes, recording->strings[id].length);
 }
 
-static PyObject *
-totals_dict(const ml_totals *totals)
+PyObject *
+ml_py_totals(const ml_totals *totals)
 {
     PyObject *dict = PyDict_New();
     if (dict == NULL) {
@@ -43,7 +43,7 @@ totals_dict(const ml_totals *totals)
 static PyObject *
 instant_dict(const ml_peak *peak)
 {
-    PyObject *dict = totals_dict(&peak->totals);
+    PyObject *dict = ml_py_totals(&peak->totals);
     if (dict != NULL && (ml_py_set(dict, "time_us", number(peak->time / 1000)) < 0 ||
                          ml_py_set(dict, "event", number(peak->position)) < 0)) {
         Py_CLEAR(dict);
@@ -73,8 +73,8 @@ line_dict(const ml_peak_line *line)
     return dict;
 }
 
-static PyObject *
-frames_list(const ml_recording *recording, uint32_t stack)
+PyObject *
+ml_py_frames(const ml_recording *recording, uint32_t stack)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t at = stack; list != NULL && at != 0;
@@ -100,7 +100,7 @@ stack_dict(const ml_recording *recording, const ml_peak_stack *stack)
     if (dict == NULL) {
         return NULL;
     }
-    if (ml_py_set(dict, "frames", frames_list(recording, stack->stack)) < 0 ||
+    if (ml_py_set(dict, "frames", ml_py_frames(recording, stack->stack)) < 0 ||
         ml_py_set(dict, "bytes", number(stack->bytes)) < 0 ||
         ml_py_set(dict, "blocks", number(stack->blocks)) < 0 ||
         ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(stack->phase))) <
@@ -112,8 +112,8 @@ stack_dict(const ml_recording *recording, const ml_peak_stack *stack)
     return dict;
 }
 
-static PyObject *
-lines_list(const ml_peak *peak)
+PyObject *
+ml_py_peak_lines(const ml_peak *peak)
 {
     PyObject *list = PyList_New((Py_ssize_t)peak->line_count);
     for (size_t i = 0; list != NULL && i < peak->line_count; i++) {
@@ -142,8 +142,8 @@ stacks_list(const ml_recording *recording, const ml_peak *peak)
     return list;
 }
 
-static PyObject *
-categories_dict(const ml_peak *peak)
+PyObject *
+ml_py_peak_categories(const ml_peak *peak)
 {
     PyObject *dict = PyDict_New();
     for (unsigned i = 0; dict != NULL && i < ML_CATEGORY_COUNT; i++) {
@@ -189,11 +189,11 @@ peak_dict(const ml_recording *recording, int device, const ml_peak *peak)
         ml_py_set(dict, "dropped_events", number(trace->dropped_events)) < 0 ||
         ml_py_set(dict, "lost_stacks", number(trace->lost_stacks)) < 0 ||
         ml_py_set(dict, "peak", instant_dict(peak)) < 0 ||
-        ml_py_set(dict, "whole_peak", totals_dict(&peak->known_peaks)) < 0 ||
+        ml_py_set(dict, "whole_peak", ml_py_totals(&peak->known_peaks)) < 0 ||
         ml_py_set(dict, "peak_before_window", PyBool_FromLong(peak->earlier)) < 0 ||
-        ml_py_set(dict, "by_line", lines_list(peak)) < 0 ||
+        ml_py_set(dict, "by_line", ml_py_peak_lines(peak)) < 0 ||
         ml_py_set(dict, "by_stack", stacks_list(recording, peak)) < 0 ||
-        ml_py_set(dict, "by_category", categories_dict(peak)) < 0 ||
+        ml_py_set(dict, "by_category", ml_py_peak_categories(peak)) < 0 ||
         ml_py_set(dict, "by_module", PyList_New(0)) < 0 ||
         ml_py_set(dict, "unattributed_bytes", number(peak->unattributed)) < 0 ||
         ml_py_set(dict, "overhead", overhead_dict(&peak->overhead)) < 0 ||

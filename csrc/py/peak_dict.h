@@ -4,10 +4,17 @@
 #ifndef ML_PY_PEAK_DICT_H
 #define ML_PY_PEAK_DICT_H
 
-#include "../core/recording.h"
+#include "../core/peak.h"
 #include "state.h"
 
 /* New reference, or NULL with MemoryError. DEVICE must exist in RECORDING. */
 PyObject *ml_py_peak(ml_state *state, const ml_recording *recording, int device);
+
+/* Parts of it, for answers about other instants: new references, or NULL with
+ * MemoryError. */
+PyObject *ml_py_totals(const ml_totals *totals);
+PyObject *ml_py_peak_lines(const ml_peak *peak);
+PyObject *ml_py_peak_categories(const ml_peak *peak);
+PyObject *ml_py_frames(const ml_recording *recording, uint32_t stack);
 
 #endif

@@ -15,6 +15,7 @@
 #include "../core/snapshot_reader.h"
 #include "load.h"
 #include "notes_list.h"
+#include "oom_dict.h"
 #include "peak_dict.h"
 #include "snapshot_dict.h"
 
@@ -188,19 +189,47 @@ PyDoc_STRVAR(peak_doc, "peak($self, device, /)\n--\n\n"
                        "Raises IndexError for a\n"
                        "device that the recording does not have.");
 
+/* The device index ARG; -1 with IndexError for one that the recording does not have. */
+static Py_ssize_t
+device_of(const ml_recording *recording, PyObject *arg)
+{
+    Py_ssize_t device = PyNumber_AsSsize_t(arg, PyExc_IndexError);
+    if (device == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (device < 0 || (size_t)device >= recording->device_count) {
+        PyErr_Format(PyExc_IndexError, "the recording has %zu devices, no %zd",
+                     recording->device_count, device);
+        return -1;
+    }
+    return device;
+}
+
 static PyObject *
 recording_peak(PyObject *op, PyObject *arg)
 {
     const ml_recording *recording = recording_of(op);
-    Py_ssize_t device = PyNumber_AsSsize_t(arg, PyExc_IndexError);
-    if (device == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
-    if (device < 0 || (size_t)device >= recording->device_count) {
-        return PyErr_Format(PyExc_IndexError, "the recording has %zu devices, no %zd",
-                            recording->device_count, device);
-    }
-    return ml_py_peak(ml_state_of(Py_TYPE(op)), recording, (int)device);
+    Py_ssize_t device = device_of(recording, arg);
+    return device < 0 ? NULL
+                      : ml_py_peak(ml_state_of(Py_TYPE(op)), recording, (int)device);
+}
+
+PyDoc_STRVAR(oom_doc,
+             "oom($self, device, /)\n--\n\n"
+             "Why the last request of a device that ran out of memory failed, "
+             "as a dict; None where\n"
+             "none did.\n\n"
+             "docs/REPORT.md describes each key. Raises IndexError for a device "
+             "that the recording\n"
+             "does not have.");
+
+static PyObject *
+recording_oom(PyObject *op, PyObject *arg)
+{
+    const ml_recording *recording = recording_of(op);
+    Py_ssize_t device = device_of(recording, arg);
+    return device < 0 ? NULL
+                      : ml_py_oom(ml_state_of(Py_TYPE(op)), recording, (int)device);
 }
 
 PyDoc_STRVAR(
@@ -269,13 +298,9 @@ static PyObject *
 recording_counts(PyObject *op, PyObject *arg)
 {
     const ml_recording *recording = recording_of(op);
-    Py_ssize_t device = PyNumber_AsSsize_t(arg, PyExc_IndexError);
-    if (device == -1 && PyErr_Occurred()) {
+    Py_ssize_t device = device_of(recording, arg);
+    if (device < 0) {
         return NULL;
-    }
-    if (device < 0 || (size_t)device >= recording->device_count) {
-        return PyErr_Format(PyExc_IndexError, "the recording has %zu devices, no %zd",
-                            recording->device_count, device);
     }
     const ml_device_trace *trace = &recording->devices[device];
     return Py_BuildValue("{s:n,s:n,s:n,s:K,s:K,s:K}", "events",
@@ -292,6 +317,7 @@ static PyMethodDef recording_methods[] = {
     {"to_dict", recording_to_dict, METH_NOARGS, to_dict_doc},
     {"write_pickle", recording_write_pickle, METH_VARARGS, write_pickle_doc},
     {"peak", recording_peak, METH_O, peak_doc},
+    {"oom", recording_oom, METH_O, oom_doc},
     {"page_data", recording_page_data, METH_NOARGS, page_data_doc},
     {"counts", recording_counts, METH_O, counts_doc},
     {"notes", recording_notes, METH_NOARGS, notes_doc},
