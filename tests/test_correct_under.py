@@ -67,6 +67,16 @@ def test_forks_beside_threads_that_record(phantom_run):
     print(done.stdout)
 
 
+@pytest.mark.cuda
+@pytest.mark.nightly
+def test_training_of_many_kinds(phantom_run):
+    seconds = amount("TRAINING_SECONDS", 5)
+    done = phantom_run(
+        PROGRAMS / "long_run.py", "--seconds", seconds, env=TWO_DEVICES, timeout=HOURS
+    )
+    print(done.stdout)
+
+
 @pytest.mark.nightly
 def test_long_histories_are_those_of_a_model():
     run_isolated("long_history.py", amount("EVENTS", 100_000), new_seed())
