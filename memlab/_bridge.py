@@ -33,6 +33,7 @@ _SOURCES = (
     "cpu_table.cpp",
     "module.cpp",
     "native.cpp",
+    "tensors.cpp",
 )
 _CUDA_SOURCES = ("cuda.cpp", "tracker.cpp")
 _HEADERS = ("bridge.h", "cpu_table.h")

@@ -31,8 +31,8 @@ class Owners:
 
         self._handles = [
             # Before the step every gradient of it exists, after it all its state.
-            register_optimizer_step_pre_hook(self._on_step),
-            register_optimizer_step_post_hook(self._on_step),
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
         ]
 
     def stop(self) -> None:
@@ -44,19 +44,29 @@ class Owners:
     def scan(self) -> None:
         """Tags what modules and optimizers own at this moment."""
         if "torch" in sys.modules:
-            self._guarded(self._tag, None)
+            self._guarded(self._tag)
 
-    def _on_step(self, optimizer, args, kwargs):
-        self._guarded(self._tag, [optimizer])
+    def _before_step(self, optimizer, args, kwargs):
+        self._guarded(self._tag_step, optimizer, False)
 
-    def _tag(self, objects):
+    def _after_step(self, optimizer, args, kwargs):
+        self._guarded(self._tag_step, optimizer, True)
+
+    def _tag_step(self, optimizer, after):
+        import torch
+
+        snapshot = self._snapshot()
+        if snapshot is not None:
+            _core.tag_step(snapshot, torch.Tensor, optimizer, after)
+
+    def _tag(self):
         import torch
 
         snapshot = self._snapshot()
         if snapshot is None:
             return
         _core.tag_owners(
-            snapshot, torch.Tensor, torch.nn.Module, torch.optim.Optimizer, objects
+            snapshot, torch.Tensor, torch.nn.Module, torch.optim.Optimizer
         )
 
     def _guarded(self, function, *args):

@@ -61,6 +61,7 @@ def ensure(name: str) -> None:
         raise Error(
             f"the {name} source is not available: {_bridge.backends()[name]['reason']}"
         )
+    _core.use_tensors(bridge._tensors)
     if name == "cuda":
         import torch
 

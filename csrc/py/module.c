@@ -197,6 +197,8 @@ static PyMethodDef functions[] = {
     {"stack_capture", core_stack_capture, METH_NOARGS, stack_capture_doc},
     {"write_file", ml_write_file, METH_VARARGS, ml_write_file_doc},
     {"use_native_stacks", ml_native_use, METH_O, ml_native_use_doc},
+    {"use_tensors", ml_owners_use, METH_O, ml_owners_use_doc},
+    {"tag_step", ml_owners_step, METH_VARARGS, ml_owners_step_doc},
     {"tag_owners", ml_owners_scan, METH_VARARGS, ml_owners_scan_doc},
     {"noting", ml_py_noting, METH_NOARGS, ml_py_noting_doc},
     {"begin_phase", ml_py_begin_phase, METH_O, ml_py_begin_phase_doc},

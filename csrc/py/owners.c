@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "../core/recorder.h"
+#include "../torch/bridge.h"
 #include "snapshot_type.h"
 
 typedef struct tagging {
@@ -33,46 +34,14 @@ is_instance(PyObject *object, PyObject *type)
     return PyType_IsSubtype(Py_TYPE(object), (PyTypeObject *)type);
 }
 
-/* A tensor that cannot say where its memory is (meta, fake, functorch, sparse) owns
- * none that could be tagged. */
-static bool
-storage_of(const tagging *to, PyObject *tensor, int *device, uint64_t *addr)
-{
-    bool found = false;
-    PyObject *is_cuda = PyObject_GetAttrString(tensor, "is_cuda");
-    PyObject *index = NULL, *pointer = NULL;
-    if (is_cuda == NULL || is_cuda == (to->cpu ? Py_True : Py_False)) {
-        goto done;
-    }
-    *device = 0;
-    if (!to->cpu) {
-        index = PyObject_CallMethod(tensor, "get_device", NULL);
-        if (index == NULL) {
-            goto done;
-        }
-        *device = (int)PyLong_AsLong(index);
-    }
-    pointer = PyObject_CallMethod(tensor, "data_ptr", NULL);
-    if (pointer == NULL) {
-        goto done;
-    }
-    *addr = PyLong_AsUnsignedLongLong(pointer);
-    found = !PyErr_Occurred() && *addr != 0;
-done:
-    swallow();
-    Py_XDECREF(is_cuda);
-    Py_XDECREF(index);
-    Py_XDECREF(pointer);
-    return found;
-}
+/* Set once; NULL: no torch bridge is loaded, and there are no tensors to look at. */
+static const ml_tensors *tensors;
 
 static void
-tag(tagging *to, PyObject *tensor, enum ml_category category, PyObject *name)
+tag_memory(tagging *to, const ml_tensor *memory, enum ml_category category,
+           PyObject *name)
 {
-    int device;
-    uint64_t addr;
-    if (!is_instance(tensor, to->tensor_type) ||
-        !storage_of(to, tensor, &device, &addr)) {
+    if ((memory->cuda == 0) != to->cpu) {
         return;
     }
     Py_ssize_t length = 0;
@@ -83,22 +52,30 @@ tag(tagging *to, PyObject *tensor, enum ml_category category, PyObject *name)
         swallow();
         length = 0;
     }
-    if (ml_window_tag(to->shared->window, device, addr, category, text,
+    if (ml_window_tag(to->shared->window, memory->device, memory->addr, category, text,
                       (size_t)length) == 0) {
         to->count++;
     }
 }
 
 static void
-tag_gradient(tagging *to, PyObject *parameter, PyObject *name)
+tag(tagging *to, PyObject *tensor, enum ml_category category, PyObject *name)
 {
-    PyObject *gradient = PyObject_GetAttrString(parameter, "grad");
-    if (gradient == NULL) {
-        swallow();
-        return;
+    ml_tensor memory;
+    if (is_instance(tensor, to->tensor_type) && tensors->storage(tensor, &memory)) {
+        tag_memory(to, &memory, category, name);
     }
-    tag(to, gradient, ML_CATEGORY_GRADIENT, name);
-    Py_DECREF(gradient);
+}
+
+static void
+tag_parameter(tagging *to, PyObject *parameter, PyObject *name)
+{
+    ml_tensor gradient;
+    tag(to, parameter, ML_CATEGORY_PARAMETER, name);
+    if (is_instance(parameter, to->tensor_type) &&
+        tensors->gradient(parameter, &gradient)) {
+        tag_memory(to, &gradient, ML_CATEGORY_GRADIENT, name);
+    }
 }
 
 /* The dict behind an attribute that only the object itself holds, without running
@@ -120,81 +97,62 @@ own_dict(PyObject *object, const char *name)
     return value;
 }
 
+/* No Python code runs from here on, so dicts cannot change while they are gone through. */
+
 static void
 tag_module(tagging *to, PyObject *object)
 {
     Py_ssize_t position = 0;
     PyObject *name, *tensor;
     PyObject *parameters = own_dict(object, "_parameters");
-    PyObject *copy = parameters != NULL ? PyDict_Copy(parameters) : NULL;
-    while (copy != NULL && PyDict_Next(copy, &position, &name, &tensor)) {
-        tag(to, tensor, ML_CATEGORY_PARAMETER, name);
-        if (is_instance(tensor, to->tensor_type)) {
-            tag_gradient(to, tensor, name);
-        }
+    while (parameters != NULL && PyDict_Next(parameters, &position, &name, &tensor)) {
+        tag_parameter(to, tensor, name);
     }
     Py_XDECREF(parameters);
-    Py_XDECREF(copy);
     PyObject *buffers = own_dict(object, "_buffers");
-    copy = buffers != NULL ? PyDict_Copy(buffers) : NULL;
     position = 0;
-    while (copy != NULL && PyDict_Next(copy, &position, &name, &tensor)) {
+    while (buffers != NULL && PyDict_Next(buffers, &position, &name, &tensor)) {
         tag(to, tensor, ML_CATEGORY_BUFFER, name);
     }
     Py_XDECREF(buffers);
-    Py_XDECREF(copy);
-    swallow();
 }
 
+/* state: {parameter: {name: tensor}} */
 static void
-tag_optimizer(tagging *to, PyObject *object)
+tag_state(tagging *to, PyObject *optimizer)
 {
-    /* state: {parameter: {name: tensor}} */
-    PyObject *state = own_dict(object, "state");
-    PyObject *copy = state != NULL ? PyDict_Copy(state) : NULL;
+    PyObject *state = own_dict(optimizer, "state");
     Py_ssize_t position = 0;
     PyObject *parameter, *entries;
-    while (copy != NULL && PyDict_Next(copy, &position, &parameter, &entries)) {
-        if (!PyDict_Check(entries)) {
-            continue;
-        }
-        PyObject *inner = PyDict_Copy(entries);
+    while (state != NULL && PyDict_Next(state, &position, &parameter, &entries)) {
         Py_ssize_t at = 0;
         PyObject *name, *value;
-        while (inner != NULL && PyDict_Next(inner, &at, &name, &value)) {
+        while (PyDict_Check(entries) && PyDict_Next(entries, &at, &name, &value)) {
             tag(to, value, ML_CATEGORY_OPTIMIZER_STATE, name);
         }
-        Py_XDECREF(inner);
     }
     Py_XDECREF(state);
-    Py_XDECREF(copy);
-    /* param_groups: [{"params": [tensor, ...]}, ...]: also parameters that no module
-     * holds. */
-    PyObject *attributes = PyObject_GenericGetDict(object, NULL);
+}
+
+/* param_groups: [{"params": [tensor, ...]}, ...]: also parameters that no module holds. */
+static void
+tag_groups(tagging *to, PyObject *optimizer)
+{
+    PyObject *attributes = PyObject_GenericGetDict(optimizer, NULL);
     PyObject *groups =
         attributes != NULL ? PyDict_GetItemString(attributes, "param_groups") : NULL;
-    Py_XINCREF(groups);
-    Py_XDECREF(attributes);
-    if (groups != NULL && PyList_Check(groups)) {
-        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(groups); i++) {
-            PyObject *group = PyList_GET_ITEM(groups, i);
-            PyObject *params =
-                PyDict_Check(group) ? PyDict_GetItemString(group, "params") : NULL;
-            if (params == NULL || !PyList_Check(params)) {
-                continue;
-            }
-            PyObject *fixed = PyList_AsTuple(params);
-            for (Py_ssize_t k = 0; fixed != NULL && k < PyTuple_GET_SIZE(fixed); k++) {
-                PyObject *tensor = PyTuple_GET_ITEM(fixed, k);
-                tag(to, tensor, ML_CATEGORY_PARAMETER, NULL);
-                if (is_instance(tensor, to->tensor_type)) {
-                    tag_gradient(to, tensor, NULL);
-                }
-            }
-            Py_XDECREF(fixed);
+    for (Py_ssize_t i = 0;
+         groups != NULL && PyList_Check(groups) && i < PyList_GET_SIZE(groups); i++) {
+        PyObject *group = PyList_GET_ITEM(groups, i);
+        PyObject *params =
+            PyDict_Check(group) ? PyDict_GetItemString(group, "params") : NULL;
+        for (Py_ssize_t k = 0;
+             params != NULL && PyList_Check(params) && k < PyList_GET_SIZE(params);
+             k++) {
+            tag_parameter(to, PyList_GET_ITEM(params, k), NULL);
         }
     }
-    Py_XDECREF(groups);
+    Py_XDECREF(attributes);
     swallow();
 }
 
@@ -248,22 +206,16 @@ find_owners(PyObject *module_type, PyObject *optimizer_type)
 }
 
 const char ml_owners_scan_doc[] =
-    "tag_owners($module, snapshot, tensor_type, module_type, optimizer_type, objects, "
-    "/)\n"
-    "--\n\n"
-    "Tags what the modules and optimizers among objects own now.\n\n"
-    "objects is a list, or None for all objects of the interpreter. Objects of other "
-    "types\n"
-    "are passed over without running any code of theirs. Returns the number of "
-    "tensors\n"
-    "tagged.";
+    "tag_owners($module, snapshot, tensor_type, module_type, optimizer_type, /)\n--\n\n"
+    "Tags what all modules and optimizers of the interpreter own now, without running\n"
+    "any code of theirs. Returns the number of tensors tagged.";
 
 PyObject *
 ml_owners_scan(PyObject *module, PyObject *args)
 {
-    PyObject *snapshot, *tensor_type, *module_type, *optimizer_type, *objects;
-    if (!PyArg_ParseTuple(args, "OOOOO:tag_owners", &snapshot, &tensor_type,
-                          &module_type, &optimizer_type, &objects)) {
+    PyObject *snapshot, *tensor_type, *module_type, *optimizer_type;
+    if (!PyArg_ParseTuple(args, "OOOO:tag_owners", &snapshot, &tensor_type,
+                          &module_type, &optimizer_type)) {
         return NULL;
     }
     if (!PyType_Check(module_type) || !PyType_Check(optimizer_type)) {
@@ -271,28 +223,74 @@ ml_owners_scan(PyObject *module, PyObject *args)
                         "the module and optimizer types must be types");
         return NULL;
     }
-    PyObject *owners;
-    if (objects == Py_None) {
-        owners = find_owners(module_type, optimizer_type);
-    }
-    else {
-        owners = PySequence_List(objects);
-    }
+    PyObject *owners = find_owners(module_type, optimizer_type);
     tagging to;
     if (owners == NULL || !begin_tagging(module, snapshot, tensor_type, &to)) {
         Py_XDECREF(owners);
         return NULL;
     }
-    for (Py_ssize_t i = 0; to.shared != NULL && i < PyList_GET_SIZE(owners); i++) {
+    bool looking = to.shared != NULL && tensors != NULL;
+    for (Py_ssize_t i = 0; looking && i < PyList_GET_SIZE(owners); i++) {
         PyObject *object = PyList_GET_ITEM(owners, i);
         if (is_instance(object, module_type)) {
             tag_module(&to, object);
         }
         else if (is_instance(object, optimizer_type)) {
-            tag_optimizer(&to, object);
+            tag_groups(&to, object);
+            tag_state(&to, object);
         }
     }
     ml_shared_window_drop(to.shared);
     Py_DECREF(owners);
     return PyLong_FromLong(to.count);
+}
+
+const char ml_owners_step_doc[] =
+    "tag_step($module, snapshot, tensor_type, optimizer, after, /)\n--\n\n"
+    "Tags an optimizer's parameters and their gradients before its step, and its "
+    "state\n"
+    "after it. Returns the number of tensors tagged.";
+
+PyObject *
+ml_owners_step(PyObject *module, PyObject *args)
+{
+    PyObject *snapshot, *tensor_type, *optimizer;
+    int after;
+    tagging to;
+    if (!PyArg_ParseTuple(args, "OOOp:tag_step", &snapshot, &tensor_type, &optimizer,
+                          &after) ||
+        !begin_tagging(module, snapshot, tensor_type, &to)) {
+        return NULL;
+    }
+    if (to.shared != NULL && tensors != NULL) {
+        if (after) {
+            tag_state(&to, optimizer);
+        }
+        else {
+            tag_groups(&to, optimizer);
+        }
+    }
+    ml_shared_window_drop(to.shared);
+    return PyLong_FromLong(to.count);
+}
+
+const char ml_owners_use_doc[] = "use_tensors($module, capsule, /)\n--\n\n"
+                                 "Takes the view of tensors that the torch bridge "
+                                 "offers, by which owners are found.";
+
+PyObject *
+ml_owners_use(PyObject *module, PyObject *capsule)
+{
+    const ml_tensors *table = PyCapsule_GetPointer(capsule, ML_TENSORS_CAPSULE);
+    if (table == NULL) {
+        return NULL;
+    }
+    if (table->size < sizeof(ml_tensors) || table->version != ML_ABI_VERSION) {
+        return ml_py_raise(
+            PyModule_GetState(module), ML_ESTATE,
+            "the torch bridge was built for another memlab; reinstall it "
+            "with: pip install --no-build-isolation --force-reinstall .");
+    }
+    tensors = table;
+    Py_RETURN_NONE;
 }

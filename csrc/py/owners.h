@@ -2,7 +2,7 @@
  * gradients, optimizer state.
  *
  * Owns the rules by which modules and optimizers are read and their tensors' addresses
- * handed to a recording; it runs no code of theirs but the tensors' own data_ptr(). */
+ * handed to a recording; it runs no code of theirs. */
 #ifndef ML_PY_OWNERS_H
 #define ML_PY_OWNERS_H
 
@@ -10,5 +10,11 @@
 
 extern const char ml_owners_scan_doc[];
 PyObject *ml_owners_scan(PyObject *module, PyObject *args);
+
+extern const char ml_owners_step_doc[];
+PyObject *ml_owners_step(PyObject *module, PyObject *args);
+
+extern const char ml_owners_use_doc[];
+PyObject *ml_owners_use(PyObject *module, PyObject *capsule);
 
 #endif

@@ -39,6 +39,26 @@ typedef struct ml_native {
                      void *context);
 } ml_native;
 
+/* The capsule memlab._torch._tensors holds a `const ml_tensors *` of this name. */
+#define ML_TENSORS_CAPSULE "memlab._torch._tensors"
+
+/* Where the storage of a tensor lies. */
+typedef struct ml_tensor {
+    uint64_t addr;  /* never 0 */
+    uint64_t bytes; /* of the whole storage */
+    int device;     /* index; 0 for the CPU */
+    int cuda;       /* 0: on the CPU */
+} ml_tensor;
+
+/* Of TENSOR, a PyObject * that must be a torch.Tensor, with the GIL held: 1, or 0 where
+ * there is none (no gradient; meta, fake and sparse tensors). */
+typedef struct ml_tensors {
+    uint32_t size;    /* of this struct, bytes */
+    uint32_t version; /* ML_ABI_VERSION */
+    int (*storage)(const void *tensor, ml_tensor *out);
+    int (*gradient)(const void *tensor, ml_tensor *out);
+} ml_tensors;
+
 /* Called when the CUDA allocator is out of memory, before torch raises: on the
  * allocating thread, without the allocator's lock, with or without the GIL. */
 typedef void (*ml_oom_hook)(int64_t device, uint64_t alloc_bytes, uint64_t total_bytes,
@@ -46,6 +66,9 @@ typedef void (*ml_oom_hook)(int64_t device, uint64_t alloc_bytes, uint64_t total
 
 /* native.cpp */
 const ml_native *ml_native_table(void);
+
+/* tensors.cpp */
+const ml_tensors *ml_tensors_table(void);
 
 /* clock.cpp: converts c10's approximate ticks to unix nanoseconds, in place. */
 int ml_clock_init(void);

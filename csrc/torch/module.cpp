@@ -262,6 +262,16 @@ PyMethodDef methods[] = {
 };
 
 int
+add_table(PyObject *module, const char *name, const char *capsule_name,
+          const void *table)
+{
+    PyObject *capsule = PyCapsule_New(const_cast<void *>(table), capsule_name, nullptr);
+    const int added = PyModule_AddObjectRef(module, name, capsule);
+    Py_XDECREF(capsule);
+    return added;
+}
+
+int
 exec(PyObject *module)
 {
     static bool loaded;
@@ -275,11 +285,8 @@ exec(PyObject *module)
         PyErr_NoMemory();
         return -1;
     }
-    PyObject *capsule = PyCapsule_New(const_cast<ml_native *>(ml_native_table()),
-                                      ML_NATIVE_CAPSULE, nullptr);
-    const int added = PyModule_AddObjectRef(module, "_native", capsule);
-    Py_XDECREF(capsule);
-    if (added < 0) {
+    if (add_table(module, "_native", ML_NATIVE_CAPSULE, ml_native_table()) < 0 ||
+        add_table(module, "_tensors", ML_TENSORS_CAPSULE, ml_tensors_table()) < 0) {
         return -1;
     }
     if (pthread_atfork(nullptr, nullptr, after_fork_in_child) != 0) {
