@@ -73,14 +73,10 @@ def show_memory(memory):
 
 def record_bytes(figures):
     """Bytes of an event in the recorder's lane, stack tables apart; None of others."""
-    from memlab import _core
-
     stats = figures.get("recorder")
-    if stats is None:
+    if stats is None or not stats["lane_events"]:
         return None
-    if stats.get("lane_events"):
-        return stats["lane_bytes"] / stats["lane_events"]
-    return float(_core.EVENT_BYTES)
+    return stats["lane_bytes"] / stats["lane_events"]
 
 
 def show_snapshot(figures):

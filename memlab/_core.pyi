@@ -6,7 +6,6 @@ from typing import Any, final
 from _typeshed import ReadableBuffer
 
 _api: object
-EVENT_BYTES: int
 
 def load(data: ReadableBuffer, /) -> Any: ...
 def stats(source: str, device: int, /) -> dict[str, int]: ...

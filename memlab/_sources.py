@@ -110,9 +110,11 @@ def stats(device=None) -> dict:
     device: an int, a torch.device, a string such as "cuda:1" or "cpu", or None for the
     current CUDA device (the cpu where that is what memlab records).
 
-    Returns a dict of ints: events, dropped_events, lost_stacks, inconsistencies, and in
-    bytes allocated_bytes, active_bytes, requested_bytes, reserved_bytes, each also with
-    "_peak" since recording began.  Raises ValueError where nothing was recorded there.
+    Returns a dict of ints: events, dropped_events, lost_stacks, inconsistencies,
+    lane_events (in memory now), and in bytes lane_bytes (of the memory that holds them,
+    stacks apart), allocated_bytes, active_bytes, requested_bytes, reserved_bytes, each of
+    these also with "_peak" since recording began.  Raises ValueError where nothing was
+    recorded there.
     """
     source, index = parse_device(device)
     return _core.stats(source, index)

@@ -5,8 +5,8 @@
 
 /* ---- CRC-32C ----
  *
- * The processor's instruction where it has one, which is asked once, before the first
- * chunk is begun: the file is compiled for any processor. */
+ * The processor's instruction where it has one, which is asked once: the
+ * file is compiled for any processor. */
 
 /* Of the reflected polynomial, by half bytes. */
 static const uint32_t crc_table[16] = {
@@ -67,8 +67,8 @@ crc_by_instruction(uint32_t crc, const uint8_t *bytes, size_t length)
 }
 #endif
 
-static void
-choose_crc(void)
+void
+ml_crc32c_choose(void)
 {
     if (atomic_load_explicit(&crc_kind, memory_order_relaxed) == 0) {
 #ifdef CRC_TARGET
@@ -97,9 +97,6 @@ void
 ml_chunk_begin(ml_chunk_writer *writer, void *memory, const ml_chunk *like)
 {
     ml_chunk *chunk = memory;
-    if ((like->flags & ML_CHUNK_CHECKED) != 0) {
-        choose_crc();
-    }
     chunk->version = ML_CHUNK_VERSION;
     chunk->kind = like->kind;
     chunk->flags = like->flags;
@@ -186,7 +183,7 @@ ml_chunk_open(ml_chunk_reader *reader, const void *memory, size_t bytes,
     }
     const uint8_t *payload = (const uint8_t *)(chunk + 1);
     if ((chunk->flags & ML_CHUNK_CHECKED) != 0) {
-        choose_crc();
+        ml_crc32c_choose();
         if (ml_crc32c(0, payload, used) != word >> 32) {
             return ML_EFORMAT;
         }

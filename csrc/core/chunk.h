@@ -83,6 +83,9 @@ int ml_chunk_open(ml_chunk_reader *reader, const void *memory, size_t bytes,
 /* As ml_unpack: enum ml_packed or ML_EFORMAT. */
 int ml_chunk_next(ml_chunk_reader *reader, ml_event *event, ml_packed_other *other);
 
+/* Asks the processor whether it has an instruction for what follows, which is slow until
+ * then.  Not from the callback. */
+void ml_crc32c_choose(void);
 /* CRC-32C of BYTES, going on from CRC (0 to begin with). */
 uint32_t ml_crc32c(uint32_t crc, const void *bytes, size_t length);
 

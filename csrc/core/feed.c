@@ -12,6 +12,7 @@
 static __thread struct {
     ml_walk *walk;
     uint32_t number; /* of this thread, from 1; 0: not numbered yet */
+    uint32_t lane;   /* of an unordered source, that it used last */
     int busy;        /* inside the callback */
 } self __attribute__((tls_model("initial-exec")));
 
@@ -43,6 +44,7 @@ ml_feed_thread_number(void)
     if (self.number == 0) {
         self.number =
             atomic_fetch_add_explicit(&thread_count, 1, memory_order_relaxed) + 1;
+        self.lane = self.number % ML_FEED_LANES;
     }
     return self.number;
 }
@@ -76,6 +78,26 @@ capture(ml_feed *feed, ml_event *record)
     record->flags |= flags;
 }
 
+_Static_assert(ML_NODE_NAMES == 1 << (64 - 58), "a slot is the top bits of a hash");
+
+/* The string id of NAME, static. */
+static uint32_t
+node_id(ml_feed *feed, ml_node_names *names, const char *name)
+{
+    uint64_t slot = ((uint64_t)(uintptr_t)name * UINT64_C(0x9e3779b97f4a7c15)) >> 58;
+    if (names->slots[slot].name != name) {
+        uint32_t id = ml_stacks_string(feed->stacks, name, strlen(name));
+        if (id == ML_STACK_LOST) {
+            return id;
+        }
+        names->slots[slot].name = name;
+        names->slots[slot].id = id;
+    }
+    return names->slots[slot].id;
+}
+
+/* ---- Ordered sources ---- */
+
 static void
 raise_window_peaks(ml_feed *feed, ml_device_log *log)
 {
@@ -90,11 +112,18 @@ raise_window_peaks(ml_feed *feed, ml_device_log *log)
     }
 }
 
+/* The ledger finishes RECORD, and the lane keeps it. */
 static void
-apply(ml_device_log *log, ml_event *record)
+keep(ml_feed *feed, ml_device_log *log, ml_event *record)
 {
     if (ml_ledger_apply(log->ledger, record) != 0) {
         count_alone(&log->inconsistencies);
+    }
+    if (!is_free(record->action)) {
+        raise_window_peaks(feed, log);
+    }
+    if (ml_lane_push(&log->lane, record) != 0) {
+        count(&log->dropped);
     }
 }
 
@@ -120,57 +149,98 @@ ml_feed_catch_up(ml_feed *feed, ml_device_log *log)
     if (state != ML_LOG_SEEDED) {
         return;
     }
-    if (ml_lane_passed(&log->lane, log->seed)) {
-        /* The events that lead from the seed to now are gone: whoever seeds finds the
-         * log off and does it again. */
-        atomic_store_explicit(&log->state, ML_LOG_OFF, memory_order_release);
-        return;
+    ml_event *pending = log->pending_region.base;
+    uint32_t total = atomic_load_explicit(&log->pending, memory_order_relaxed);
+    for (uint32_t i = 0; i < total; i++) {
+        keep(feed, log, &pending[i]);
     }
-    ml_event *record;
-    ml_lane_mark mark = log->seed;
-    while ((record = ml_lane_next(&log->lane, &mark)) != NULL) {
-        apply(log, record);
-        raise_window_peaks(feed, log);
-    }
+    atomic_store_explicit(&log->pending, 0, memory_order_relaxed);
     atomic_store_explicit(&log->state, ML_LOG_LIVE, memory_order_release);
 }
 
+/* Without room for RECORD the events lead no more from the seed to now: whoever seeds
+ * finds the log off and does it again. */
 static void
-record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record)
+put_off(ml_device_log *log, const ml_event *record)
+{
+    uint32_t total = atomic_load_explicit(&log->pending, memory_order_relaxed);
+    if ((total + 1) * sizeof(*record) > log->pending_region.bytes) {
+        atomic_store_explicit(&log->state, ML_LOG_OFF, memory_order_release);
+        return;
+    }
+    ml_event *pending = log->pending_region.base;
+    pending[total] = *record;
+    atomic_store_explicit(&log->pending, total + 1, memory_order_relaxed);
+}
+
+static void
+record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record, const char *node)
 {
     ml_feed_catch_up(feed, log);
     int state = atomic_load_explicit(&log->state, memory_order_acquire);
     if (state == ML_LOG_OFF) {
         return;
     }
+    record->node = node != NULL ? node_id(feed, &log->names, node) : 0;
     /* The events of one free are captured one by one: the second may come much later,
      * from whatever call finds that the other streams are done with the block. */
     capture(feed, record);
-    if (state == ML_LOG_LIVE) {
-        apply(log, record);
-        raise_window_peaks(feed, log);
-    }
     if (record->flags & ML_EVENT_STACK_LOST) {
         count_alone(&log->lost_stacks);
     }
-    count_alone(&log->events);
-    if (ml_lane_push(&log->lane, record) != 0) {
-        count(&log->dropped);
+    if (state == ML_LOG_LIVE) {
+        keep(feed, log, record);
+    }
+    else {
+        put_off(log, record);
     }
 }
 
+/* ---- Unordered sources ---- */
+
+uint64_t
+ml_feed_thread_events(const ml_feed *feed)
+{
+    uint64_t events = 0;
+    for (int i = 0; i < ML_FEED_LANES; i++) {
+        events += ml_lane_end(&feed->threads[i].lane);
+    }
+    return events;
+}
+
+/* A log whose lane is this thread's until released; NULL where all are taken.  A thread
+ * stays with the lane it had last, so that two that met part for good, and the events of
+ * one free follow each other. */
+static ml_thread_log *
+claim_log(ml_feed *feed)
+{
+    for (uint32_t i = 0; i < ML_FEED_LANES; i++) {
+        uint32_t place = (self.lane + i) % ML_FEED_LANES;
+        if (ml_lane_claim(&feed->threads[place].lane)) {
+            self.lane = place;
+            return &feed->threads[place];
+        }
+    }
+    return NULL;
+}
+
 static void
-record_unordered(ml_feed *feed, ml_event *record)
+record_unordered(ml_feed *feed, ml_event *record, const char *node)
 {
     capture(feed, record);
     if (record->flags & ML_EVENT_STACK_LOST) {
         count(&feed->lost_stacks);
     }
-    count(&feed->events);
-    ml_lane *lane = &feed->lanes[record->thread % ML_FEED_LANES];
-    if (ml_lane_push_shared(lane, record) != 0) {
+    ml_thread_log *log = claim_log(feed);
+    if (log == NULL) {
+        count(&feed->dropped);
+        return;
+    }
+    record->node = node != NULL ? node_id(feed, &log->names, node) : 0;
+    if (ml_lane_push(&log->lane, record) != 0) {
         count(&feed->dropped);
     }
+    ml_lane_release(&log->lane);
 }
 
 uint32_t
@@ -208,14 +278,12 @@ ml_feed_record(ml_feed *feed, int device, const ml_event *event,
         record.metadata =
             ml_stacks_string(feed->stacks, text->metadata, text->metadata_bytes);
     }
-    if (text != NULL && text->node != NULL) {
-        record.node = ml_stacks_string(feed->stacks, text->node, strlen(text->node));
-    }
-    if (feed->source->ordered) {
-        record_ordered(feed, &feed->logs[device], &record);
+    const char *node = text != NULL ? text->node : NULL;
+    if (feed->logs != NULL) {
+        record_ordered(feed, &feed->logs[device], &record, node);
     }
     else {
-        record_unordered(feed, &record);
+        record_unordered(feed, &record, node);
     }
     self.busy = 0;
     return record.stack;

@@ -17,8 +17,10 @@
 
 /* Recordings under way at once. */
 #define ML_WINDOW_MAX 16
-/* Lanes of a source that no lock orders; threads beyond share them. */
+/* Lanes of a source that no lock orders: as many threads can record at once. */
 #define ML_FEED_LANES 64
+/* Events kept while a ledger's start is being read. */
+#define ML_FEED_PENDING (UINT32_C(1) << 16)
 
 /* What to capture; bits of ml_feed.capture. */
 #define ML_CAPTURE_ALLOC 1u
@@ -27,10 +29,20 @@
 
 enum ml_log_state {
     ML_LOG_OFF,       /* events are not wanted */
-    ML_LOG_BUFFERING, /* events are kept but the ledger does not know its start yet */
-    ML_LOG_SEEDED,    /* the ledger is at `seed`; the next writer applies the rest */
+    ML_LOG_BUFFERING, /* events wait in `pending`: the ledger's start is being read */
+    ML_LOG_SEEDED,    /* it is known; the next writer records what waits */
     ML_LOG_LIVE       /* the ledger is at the lane's end */
 };
+
+/* String ids of the names of autograd nodes, by their address: the names are static, so
+ * one costs its hash only once. */
+#define ML_NODE_NAMES 64u
+typedef struct ml_node_names {
+    struct {
+        const char *name;
+        uint32_t id;
+    } slots[ML_NODE_NAMES];
+} ml_node_names;
 
 /* One device of an ordered source.  All plain fields are written by whoever holds the
  * source's device lock: the callback, or memlab's own thread inside a walk. */
@@ -38,14 +50,22 @@ typedef struct ml_device_log {
     ml_lane lane;
     ml_ledger *ledger; /* owned; NULL until the device is first recorded */
     _Atomic int state; /* enum ml_log_state */
-    ml_lane_mark seed; /* published by the store of ML_LOG_SEEDED */
+    /* Events that are not in the lane yet, which holds finished ones only. */
+    ml_region pending_region; /* owned */
+    _Atomic uint32_t pending; /* of them */
+    ml_node_names names;
     ml_totals window_peak[ML_WINDOW_MAX];
     _Atomic unsigned peaks_forgotten; /* bit i: window_peak[i] is to start again */
-    _Atomic uint64_t events;
     _Atomic uint64_t dropped;
     _Atomic uint64_t lost_stacks;
     _Atomic uint64_t inconsistencies;
 } ml_device_log;
+
+/* One lane of an unordered source; all else but the lane is its claimant's. */
+typedef struct ml_thread_log {
+    _Alignas(64) ml_lane lane;
+    ml_node_names names;
+} ml_thread_log;
 
 typedef struct ml_feed {
     const ml_source *source; /* borrowed, for ever */
@@ -56,8 +76,7 @@ typedef struct ml_feed {
     _Atomic unsigned capture; /* ML_CAPTURE_* */
     _Atomic unsigned windows; /* bit i: window_peak[i] is in use */
     ml_device_log *logs;      /* owned; ML_DEVICE_MAX of an ordered source */
-    ml_lane *lanes;           /* owned; ML_FEED_LANES of an unordered source */
-    _Atomic uint64_t events;  /* of an unordered source */
+    ml_thread_log *threads;   /* owned; ML_FEED_LANES of an unordered source */
     _Atomic uint64_t dropped; /* of an unordered source, or for no device there is */
     _Atomic uint64_t lost_stacks;
     bool forked; /* in a forked child: recording stays off */
@@ -81,8 +100,11 @@ uint32_t ml_feed_thread_number(void);
 uint32_t ml_feed_record(ml_feed *feed, int device, const ml_event *event,
                         const ml_event_text *text);
 
-/* The lock of the source's device is held, or nobody writes: applies what was recorded
- * since the ledger was seeded, and starts forgotten peaks again from there. */
+/* The lock of the source's device is held, or nobody writes: records what was pending
+ * when the ledger was seeded, and starts forgotten peaks again from there. */
 void ml_feed_catch_up(ml_feed *feed, ml_device_log *log);
+
+/* Events of all lanes of an unordered source. */
+uint64_t ml_feed_thread_events(const ml_feed *feed);
 
 #endif

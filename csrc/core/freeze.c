@@ -167,23 +167,25 @@ visit_block(void *context, const ml_block *block, uint64_t birth)
 }
 
 static void
-copy_lane_events(freeze_walk *walk, ml_device_trace *trace, const ml_lane *lane,
-                 ml_lane_mark mark)
+copy_lane_events(freeze_walk *walk, ml_device_trace *trace, ml_lane *lane,
+                 uint64_t mark)
 {
-    ml_lane_mark end = ml_lane_end(lane);
-    uint64_t total = ml_lane_distance(mark, end);
+    uint64_t end = ml_lane_end(lane);
+    uint64_t total = end - mark;
     uint64_t limit = atomic_load(&walk->window->entry_limit);
+    uint64_t kept = end - ml_lane_oldest(lane);
     uint64_t room = total < limit ? total : limit;
+    room = room < kept ? room : kept;
     if (room == 0) {
         trace->overwritten_events = total;
         return;
     }
-    trace->events = ml_alloc_zeroed((size_t)room, sizeof(ml_event));
+    trace->events = ml_alloc((size_t)room * sizeof(ml_event));
     if (trace->events == NULL) {
         note_error(walk, ML_ENOMEM);
         return;
     }
-    trace->event_count = ml_lane_copy(mark, end, room, trace->events);
+    trace->event_count = ml_lane_copy(lane, mark, end, room, trace->events);
     trace->overwritten_events = total - trace->event_count;
 }
 

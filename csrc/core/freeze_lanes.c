@@ -14,8 +14,19 @@
 
 /* ---- Events ---- */
 
-/* A stable merge sort: the two events of one free carry the same time and keep their
- * order, which qsort does not promise.  0 or ML_ENOMEM. */
+/* The two events of one free carry the same time, and may lie in two lanes. */
+static bool
+comes_before(const ml_event *a, const ml_event *b)
+{
+    if (a->time != b->time || a->addr != b->addr) {
+        return a->time < b->time;
+    }
+    return a->action == ML_ACTION_FREE_REQUESTED &&
+           b->action == ML_ACTION_FREE_COMPLETED;
+}
+
+/* A stable merge sort: events of one lane with the same time keep their order, which
+ * qsort does not promise.  0 or ML_ENOMEM. */
 static int
 sort_by_time(ml_event *events, size_t count)
 {
@@ -30,8 +41,9 @@ sort_by_time(ml_event *events, size_t count)
             size_t end = start + 2 * run < count ? start + 2 * run : count;
             size_t left = start, right = middle;
             for (size_t i = start; i < end; i++) {
-                bool take_left = left < middle &&
-                                 (right >= end || from[left].time <= from[right].time);
+                bool take_left =
+                    left < middle &&
+                    (right >= end || !comes_before(&from[right], &from[left]));
                 to[i] = take_left ? from[left++] : from[right++];
             }
         }
@@ -56,9 +68,12 @@ merge_lanes(const ml_window *window, ml_device_trace *trace)
     uint64_t recorded = 0;
     uint64_t whole_from = 0; /* time from which on no lane lacks an event */
     for (int i = 0; i < ML_FEED_LANES; i++) {
-        ml_lane_mark end = ml_lane_end(&feed->lanes[i]);
-        uint64_t total = ml_lane_distance(window->marks[i], end);
+        ml_lane *lane = &feed->threads[i].lane;
+        uint64_t end = ml_lane_end(lane);
+        uint64_t total = end - window->marks[i];
+        uint64_t kept = end - ml_lane_oldest(lane);
         uint64_t room = total < limit ? total : limit;
+        room = room < kept ? room : kept;
         int result = ml_grow((void **)&trace->events, &capacity,
                              trace->event_count + (size_t)room, sizeof(ml_event));
         if (result < 0) {
@@ -66,15 +81,12 @@ merge_lanes(const ml_window *window, ml_device_trace *trace)
         }
         if (room > 0) {
             ml_event *copy = trace->events + trace->event_count;
-            size_t count = ml_lane_copy(window->marks[i], end, room, copy);
-            bool lost =
-                room < total || ml_lane_passed(&feed->lanes[i], window->marks[i]);
-            if (lost && count > 0 && copy[0].time > whole_from) {
+            size_t count = ml_lane_copy(lane, window->marks[i], end, room, copy);
+            if (count < total && count > 0 && copy[0].time > whole_from) {
                 whole_from = copy[0].time;
             }
             trace->event_count += count;
-            /* Else what is missing is not overwritten: its writers are still at it. */
-            recorded += lost ? total : count;
+            recorded += total;
         }
     }
     if (sort_by_time(trace->events, trace->event_count) < 0) {

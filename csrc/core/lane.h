@@ -1,62 +1,67 @@
-/* A lane: the ring of the newest events of one device or one thread.
+/* A lane: the newest events of one device or one thread, packed.
  *
- * Owns the event records and their order within the lane; must not know what they mean.
- * Writers touch plain memory only.  A lane never shrinks and never moves a record that a
- * writer could still touch: when a longer history is wanted, a larger ring is put in
- * front and the old one stays readable behind it. */
+ * Owns the order of the events and the chunks that hold them; it must not know what
+ * events mean.  Places in a lane are ordinals: the number of events that were pushed
+ * before.  Chunks are taken from reserved address space as events come, and the oldest is
+ * used again once the others hold as many events as are wanted, so the memory in use
+ * follows what is kept.
+ *
+ * One writer at a time, who touches plain memory only; a reader may run beside it. */
 #ifndef ML_LANE_H
 #define ML_LANE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "chunk.h"
 #include "memlab.h"
 #include "region.h"
 
 typedef struct ml_ring ml_ring;
 
+/* All zeros to begin with. */
 typedef struct ml_lane {
     _Atomic(ml_ring *) newest; /* owned, with all behind it; NULL: no room yet */
+    _Atomic uint64_t head;     /* events pushed ever */
+    _Atomic uint64_t wanted;   /* newest events to keep */
+    /* Readers at work: meanwhile no chunk is used again. */
+    _Atomic uint32_t readers;
+    _Atomic bool stale; /* all chunks so far were discarded */
+    _Atomic bool claimed;
+    /* The writer's own. */
+    uint64_t chunks; /* begun ever */
+    ml_chunk_writer writer;
 } ml_lane;
-
-/* A place between two events of a lane. */
-typedef struct ml_lane_mark {
-    ml_ring *ring; /* borrowed from the lane; NULL: before everything */
-    uint64_t index;
-} ml_lane_mark;
 
 void ml_lane_fini(ml_lane *lane);
 
 /* Makes the lane keep at least the newest CAPACITY events from now on, as far as address
- * space can be had (a request is met in part rather than refused).  Callers hold the
- * recorder's lock.  0 or ML_ENOMEM. */
+ * space can be had (a request is met in part rather than refused), beside a writer or
+ * not.  Callers hold the recorder's lock.  0 or ML_ENOMEM. */
 int ml_lane_reserve(ml_lane *lane, uint64_t capacity);
 
-/* Hot path.  _push: one writer at a time (a lock of the source orders them);
- * _push_shared: any number of writers.  0, or -1 where the lane has no ring. */
+/* Hot path.  Makes the caller the one writer, unless there is one: never waits. */
+bool ml_lane_claim(ml_lane *lane);
+void ml_lane_release(ml_lane *lane);
+
+/* Hot path, for the one writer: the lane's claimant, or whoever holds the lock that
+ * orders the source's events.  0; -1 where there is no room, with nothing changed. */
 int ml_lane_push(ml_lane *lane, const ml_event *event);
-int ml_lane_push_shared(ml_lane *lane, const ml_event *event);
 
-ml_lane_mark ml_lane_end(const ml_lane *lane);
+/* The ordinal of the next event. */
+uint64_t ml_lane_end(const ml_lane *lane);
+/* That of the oldest event that is kept, at most ml_lane_end. */
+uint64_t ml_lane_oldest(ml_lane *lane);
+/* Bytes of memory that hold events. */
+uint64_t ml_lane_bytes(ml_lane *lane);
 
-/* Events between two marks, FROM not behind TO. */
-uint64_t ml_lane_distance(ml_lane_mark from, ml_lane_mark to);
-
-/* Whether events since MARK have been overwritten. */
-bool ml_lane_passed(const ml_lane *lane, ml_lane_mark mark);
-
-/* Single writer only: the record at *MARK in place, and *MARK moved behind it; NULL at
- * the end.  For records not yet seen by ml_lane_copy. */
-ml_event *ml_lane_next(ml_lane *lane, ml_lane_mark *mark);
-
-/* Copies of the events from START to END the newest LIMIT into OUT, oldest first, but for
- * those that are overwritten or not complete.  Returns the number copied; safe beside
- * writers, whose overwriting it detects. */
-size_t ml_lane_copy(ml_lane_mark start, ml_lane_mark end, uint64_t limit,
+/* Copies of the events from ordinal START up to END, the newest LIMIT of them that are
+ * kept, into OUT, oldest first.  Returns the number copied; safe beside the writer. */
+size_t ml_lane_copy(ml_lane *lane, uint64_t start, uint64_t end, uint64_t limit,
                     ml_event *out);
 
-/* Gives the memory of all rings back to the system; their events are lost.  Only while
- * nobody wants them; a late writer does no harm. */
+/* Gives the memory back to the system; the events are lost, and none are wanted.  Only
+ * while nobody reads; a late writer does no harm. */
 void ml_lane_discard(ml_lane *lane);
 
 #endif

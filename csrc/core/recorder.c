@@ -82,6 +82,7 @@ int
 ml_recorder_init(ml_stack_walker walker)
 {
     int result = 0;
+    ml_crc32c_choose();
     pthread_mutex_lock(&hub.lock);
     if (hub.stacks == NULL) {
         result = ml_stacks_new(&hub.stacks, NULL);
@@ -168,9 +169,9 @@ ml_recorder_add_source(const ml_source *source)
             feed->logs = ml_alloc_zeroed(ML_DEVICE_MAX, sizeof(*feed->logs));
         }
         else {
-            feed->lanes = ml_alloc_zeroed(ML_FEED_LANES, sizeof(*feed->lanes));
+            feed->threads = ml_alloc_zeroed(ML_FEED_LANES, sizeof(*feed->threads));
         }
-        result = feed->logs != NULL || feed->lanes != NULL ? 0 : ML_ENOMEM;
+        result = feed->logs != NULL || feed->threads != NULL ? 0 : ML_ENOMEM;
     }
     if (result == 0) {
         atomic_store(&hub.feed_count, count + 1);
@@ -237,9 +238,10 @@ settle(ml_feed *feed)
     for (int i = 0; feed->logs != NULL && i < ML_DEVICE_MAX; i++) {
         atomic_store(&feed->logs[i].state, ML_LOG_OFF);
         ml_lane_discard(&feed->logs[i].lane);
+        ml_region_discard(&feed->logs[i].pending_region);
     }
-    for (int i = 0; feed->lanes != NULL && i < ML_FEED_LANES; i++) {
-        ml_lane_discard(&feed->lanes[i]);
+    for (int i = 0; feed->threads != NULL && i < ML_FEED_LANES; i++) {
+        ml_lane_discard(&feed->threads[i].lane);
     }
 }
 
@@ -275,13 +277,13 @@ begin_arrive(ml_walk *base, int device)
     }
     walk->begun[device] = true;
     window->marks[device] = ml_lane_end(&log->lane);
-    window->event_base[device] = atomic_load(&log->events);
+    window->event_base[device] = window->marks[device];
     window->counts[device] = ml_window_counts_now(window->feed, device);
     if (off) {
         /* Only now has a writer of an earlier recording surely left the ledger. */
         ml_ledger_clear(log->ledger, &walk->rules[device]);
         walk->seed[device] = true;
-        log->seed = window->marks[device];
+        atomic_store(&log->pending, 0);
         atomic_store_explicit(&log->state, ML_LOG_BUFFERING, memory_order_release);
     }
     else {
@@ -338,6 +340,10 @@ prepare_log(ml_feed *feed, int device, uint64_t capacity, ml_allocator_rules *ru
     if (log->ledger == NULL) {
         result = ml_ledger_new(&log->ledger, rules, 0);
     }
+    if (result == 0 && log->pending_region.base == NULL) {
+        result = ml_region_init(&log->pending_region,
+                                ML_FEED_PENDING * sizeof(ml_event), sizeof(ml_event));
+    }
     if (result == 0) {
         result = ml_lane_reserve(&log->lane, capacity);
     }
@@ -363,9 +369,9 @@ begin_devices(begin_walk *walk, int devices, bool *again)
         if (walk->seed[device]) {
             log->window_peak[walk->window->slot] = *ml_ledger_current(log->ledger);
             ml_ledger_reset_peaks(log->ledger);
-            atomic_store_explicit(&log->state, ML_LOG_SEEDED, memory_order_release);
-            ml_lane_mark end = ml_lane_end(&log->lane);
-            *again |= end.ring != log->seed.ring || end.index != log->seed.index;
+            int state = ML_LOG_BUFFERING;
+            atomic_compare_exchange_strong(&log->state, &state, ML_LOG_SEEDED);
+            *again |= atomic_load(&log->pending) != 0;
         }
         *again |= atomic_load(&log->state) == ML_LOG_OFF;
     }
@@ -401,7 +407,7 @@ begin_ordered(ml_window *window)
     if (again) {
         return ml_recorder_fail(
             ML_ESTATE, "other threads allocate faster than their memory can be "
-                       "read; record with more max_entries");
+                       "read");
     }
     return 0;
 }
@@ -413,7 +419,7 @@ reserve_shared(ml_feed *feed, uint64_t capacity)
         capacity = SHARED_LANE_MAXIMUM;
     }
     for (int i = 0; i < ML_FEED_LANES; i++) {
-        int result = ml_lane_reserve(&feed->lanes[i], capacity);
+        int result = ml_lane_reserve(&feed->threads[i].lane, capacity);
         if (result < 0) {
             return ml_recorder_fail(result, "%s", ml_strerror(result));
         }
@@ -430,9 +436,9 @@ begin_unordered(ml_window *window)
         return result;
     }
     for (int i = 0; i < ML_FEED_LANES; i++) {
-        window->marks[i] = ml_lane_end(&feed->lanes[i]);
+        window->marks[i] = ml_lane_end(&feed->threads[i].lane);
     }
-    window->event_base[0] = atomic_load(&feed->events);
+    window->event_base[0] = ml_feed_thread_events(feed);
     window->counts[0] = ml_window_counts_now(feed, 0);
     atomic_store(&feed->enabled, 1);
     return 0;
@@ -620,9 +626,9 @@ ml_window_clear(ml_window *window)
     for (int i = 0; window->listening && i < ML_DEVICE_MAX; i++) {
         /* Other threads go on recording: the new mark says how many were before it. */
         int device = feed->logs != NULL ? i : 0;
-        ml_lane_mark mark =
-            ml_lane_end(feed->logs != NULL ? &feed->logs[i].lane : &feed->lanes[i]);
-        window->base_forgotten[device] += ml_lane_distance(window->marks[i], mark);
+        uint64_t mark = ml_lane_end(feed->logs != NULL ? &feed->logs[i].lane
+                                                       : &feed->threads[i].lane);
+        window->base_forgotten[device] += mark - window->marks[i];
         window->marks[i] = mark;
         window->counts[device] = ml_window_counts_now(feed, device);
         if (feed->logs != NULL) {
@@ -655,8 +661,18 @@ ml_window_stop(ml_window *window)
     window_free(window);
 }
 
+static void
+read_lane(ml_lane *lane, ml_recorder_stats *out)
+{
+    uint64_t end = ml_lane_end(lane);
+    uint64_t oldest = ml_lane_oldest(lane);
+    out->events += end;
+    out->lane_events += end > oldest ? end - oldest : 0;
+    out->lane_bytes += ml_lane_bytes(lane);
+}
+
 static int
-read_stats(const ml_feed *feed, int device, ml_recorder_stats *out)
+read_stats(ml_feed *feed, int device, ml_recorder_stats *out)
 {
     const ml_source *source = feed->source;
     memset(out, 0, sizeof(*out));
@@ -665,7 +681,9 @@ read_stats(const ml_feed *feed, int device, ml_recorder_stats *out)
             return ml_recorder_fail(ML_EINVALID, "%s has device 0 only, not %d",
                                     source->name, device);
         }
-        out->events = atomic_load(&feed->events);
+        for (int i = 0; i < ML_FEED_LANES; i++) {
+            read_lane(&feed->threads[i].lane, out);
+        }
         out->dropped_events = atomic_load(&feed->dropped);
         out->lost_stacks = atomic_load(&feed->lost_stacks);
         int result = source->totals(source->self, 0, &out->current, &out->peak);
@@ -676,8 +694,8 @@ read_stats(const ml_feed *feed, int device, ml_recorder_stats *out)
             ML_EINVALID, "nothing was recorded on %s:%d; start a recording first",
             source->name, device);
     }
-    const ml_device_log *log = &feed->logs[device];
-    out->events = atomic_load(&log->events);
+    ml_device_log *log = &feed->logs[device];
+    read_lane(&log->lane, out);
     out->dropped_events = atomic_load(&log->dropped) + atomic_load(&feed->dropped);
     out->lost_stacks = atomic_load(&log->lost_stacks);
     out->inconsistencies = atomic_load(&log->inconsistencies);
@@ -688,7 +706,7 @@ read_stats(const ml_feed *feed, int device, ml_recorder_stats *out)
 int
 ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out)
 {
-    const ml_feed *feed = feed_of(source);
+    ml_feed *feed = feed_of(source);
     if (feed == NULL) {
         return ml_recorder_fail(ML_EINVALID, "source is not registered");
     }

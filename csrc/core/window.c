@@ -21,9 +21,9 @@ ml_window_position(const ml_window *window, int device)
         return 0;
     }
     if (feed->logs != NULL) {
-        return atomic_load(&feed->logs[device].events) - window->event_base[device];
+        return ml_lane_end(&feed->logs[device].lane) - window->event_base[device];
     }
-    return device == 0 ? atomic_load(&feed->events) - window->event_base[0] : 0;
+    return device == 0 ? ml_feed_thread_events(feed) - window->event_base[0] : 0;
 }
 
 ml_window_counts

@@ -37,7 +37,7 @@ struct ml_window {
     unsigned slot;      /* index of this window's peaks in each device log */
     bool listening;     /* what it wants is captured */
     _Atomic bool begun; /* its marks are set; event_base never changes again */
-    ml_lane_mark marks[ML_DEVICE_MAX];
+    uint64_t marks[ML_DEVICE_MAX]; /* ordinals; where the window starts in each lane */
     uint64_t event_base[ML_DEVICE_MAX];     /* the device's event count at the start */
     uint64_t base_forgotten[ML_DEVICE_MAX]; /* events before the last clear */
     ml_window_counts counts[ML_DEVICE_MAX];

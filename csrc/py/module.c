@@ -84,9 +84,12 @@ PyDoc_STRVAR(
     stats_doc,
     "stats($module, source, device, /)\n--\n\n"
     "The recorder's own counters of one device, as a dict of integers.\n\n"
-    "Keys: events, dropped_events, lost_stacks, inconsistencies, and in bytes\n"
-    "allocated_bytes, active_bytes, requested_bytes, reserved_bytes, each also with\n"
-    "_peak since recording began. Raises ValueError where nothing was recorded.");
+    "Keys: events, dropped_events, lost_stacks, inconsistencies, lane_events (in "
+    "memory\n"
+    "now), and in bytes lane_bytes (of the memory that holds them, stacks apart),\n"
+    "allocated_bytes, active_bytes, requested_bytes, reserved_bytes, each of these "
+    "also\n"
+    "with _peak since recording began. Raises ValueError where nothing was recorded.");
 
 static PyObject *
 core_stats(PyObject *module, PyObject *args)
@@ -119,7 +122,11 @@ core_stats(PyObject *module, PyObject *args)
         ml_py_set(dict, "lost_stacks", PyLong_FromUnsignedLongLong(stats.lost_stacks)) <
             0 ||
         ml_py_set(dict, "inconsistencies",
-                  PyLong_FromUnsignedLongLong(stats.inconsistencies)) < 0) {
+                  PyLong_FromUnsignedLongLong(stats.inconsistencies)) < 0 ||
+        ml_py_set(dict, "lane_events", PyLong_FromUnsignedLongLong(stats.lane_events)) <
+            0 ||
+        ml_py_set(dict, "lane_bytes", PyLong_FromUnsignedLongLong(stats.lane_bytes)) <
+            0) {
         goto fail;
     }
 #define XX(name) \
@@ -274,9 +281,6 @@ core_exec(PyObject *module)
                  ml_snapshot_type_new(module)) < 0 ||
         add_type(module, "Script", &state->script_type, ml_script_type_new(module)) <
             0) {
-        return -1;
-    }
-    if (PyModule_AddIntConstant(module, "EVENT_BYTES", sizeof(ml_event)) < 0) {
         return -1;
     }
     /* The table is constant data behind a capsule, which has no const. */

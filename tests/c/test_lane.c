@@ -1,36 +1,72 @@
-/* Lanes: order, overwriting with exact counts, growth, and writers beside a reader. */
+/* Lanes: order, exactly the newest events, growth, memory that follows what is kept, and
+ * a reader beside writers. */
 #include <pthread.h>
-#include <string.h>
+#include <stdlib.h>
 
-#include "base.h"
+#include "budget.h"
 #include "lane.h"
 #include "test.h"
 
 static ml_event
 numbered(uint64_t number)
 {
-    ml_event event = {.addr = number, .size = number * 2, .action = ML_ACTION_ALLOC};
+    ml_event event = {.addr = number * 512,
+                      .size = number * 2,
+                      .time = number * 1000,
+                      .action = ML_ACTION_ALLOC};
     return event;
 }
 
-static void
+/* Values that take the longest records there are. */
+static ml_event
+long_event(uint64_t number)
+{
+    uint64_t wide = number * UINT64_C(0x9e3779b97f4a7c15);
+    ml_event event = {.addr = wide,
+                      .size = ~wide,
+                      .time = wide,
+                      .block_bytes = wide * 3,
+                      .stream = wide * 5,
+                      .sequence = wide * 7,
+                      .stack = (uint32_t)number | 0x80000000,
+                      .origin_stack = (uint32_t)~number,
+                      .pool = {(uint32_t)number, 1},
+                      .metadata = (uint32_t)number + 1,
+                      .node = (uint32_t)number | 0x40000000,
+                      .thread = (uint16_t)number,
+                      .autograd_thread = (uint16_t)~number,
+                      .flags = (uint8_t)(number & 0x7f)};
+    return event;
+}
+
+/* Pushes the events from FROM up to TO; false where one was not taken. */
+static int
 push(ml_lane *lane, uint64_t from, uint64_t to)
 {
     for (uint64_t i = from; i < to; i++) {
         ml_event event = numbered(i);
-        CHECK_INT(ml_lane_push(lane, &event), 0);
+        if (ml_lane_push(lane, &event) != 0) {
+            return 0;
+        }
     }
+    return 1;
 }
 
-/* What the lane keeps of the events from START to now; *TOTAL counts them all. */
-static size_t
-copy(const ml_lane *lane, ml_lane_mark start, uint64_t limit, ml_event *out,
-     uint64_t *total)
+/* Whether OUT holds the events from FROM on, COUNT of them. */
+static int
+are_numbered(const ml_event *out, size_t count, uint64_t from)
 {
-    ml_lane_mark end = ml_lane_end(lane);
-    *total = ml_lane_distance(start, end);
-    return ml_lane_copy(start, end, limit, out);
+    for (size_t i = 0; i < count; i++) {
+        ml_event wanted = numbered(from + i);
+        if (out[i].addr != wanted.addr || out[i].size != wanted.size ||
+            out[i].time != wanted.time || out[i].flags != 0) {
+            return 0;
+        }
+    }
+    return 1;
 }
+
+static ml_event out[1 << 18];
 
 static void
 test_no_room(void)
@@ -38,134 +74,202 @@ test_no_room(void)
     ml_lane lane = {.newest = NULL};
     ml_event event = numbered(1);
     CHECK_INT(ml_lane_push(&lane, &event), -1);
-    CHECK_INT(ml_lane_push_shared(&lane, &event), -1);
+    CHECK_INT(ml_lane_end(&lane), 0);
+    CHECK_INT(ml_lane_oldest(&lane), 0);
+    CHECK_INT(ml_lane_bytes(&lane), 0);
+    CHECK_INT(ml_lane_copy(&lane, 0, 0, 10, out), 0);
+    ml_lane_discard(&lane);
+    CHECK_INT(ml_lane_push(&lane, &event), -1);
     ml_lane_fini(&lane);
 }
 
 static void
-test_newest_are_kept(void)
+test_out_of_memory(void)
 {
-    static ml_event out[4096];
     ml_lane lane = {.newest = NULL};
+    ml_set_realloc(budget_realloc);
+    budget_left = 0;
+    CHECK_INT(ml_lane_reserve(&lane, 1000), ML_ENOMEM);
+    CHECK_INT(budget_alive, 0);
+    budget_left = 1;
     CHECK_INT(ml_lane_reserve(&lane, 1000), 0);
-    ml_lane_mark start = ml_lane_end(&lane);
-    /* The ring holds 1024, the next power of two: of 5000 the newest 1024 remain. */
-    push(&lane, 0, 5000);
-    uint64_t total = 0;
-    size_t count = copy(&lane, start, 4096, out, &total);
-    CHECK_INT(total, 5000);
-    CHECK_INT(count, 1024);
-    CHECK_INT(out[0].addr, 5000 - 1024);
-    CHECK_INT(out[1023].addr, 4999);
-    CHECK_INT(out[1023].size, 9998);
-    CHECK_INT(out[1023].flags, 0);
-    count = copy(&lane, start, 10, out, &total);
-    CHECK_INT(count, 10);
-    CHECK_INT(out[0].addr, 4990);
-    /* A mark in the middle sees only what came after it. */
-    ml_lane_mark middle = ml_lane_end(&lane);
-    push(&lane, 5000, 5003);
-    count = copy(&lane, middle, 4096, out, &total);
-    CHECK_INT(total, 3);
-    CHECK_INT(count, 3);
-    CHECK_INT(out[0].addr, 5000);
-    /* What came after the end is not copied, and what it overwrote is not there. */
-    ml_lane_mark end = ml_lane_end(&lane);
-    push(&lane, 5003, 5005);
-    CHECK_INT(ml_lane_copy(middle, end, 4096, out), 3);
-    CHECK_INT(out[2].addr, 5002);
-    CHECK_INT(ml_lane_copy(start, end, 4096, out), 1022);
-    CHECK_INT(out[0].addr, 5005 - 1024);
+    CHECK(push(&lane, 0, 10));
+    CHECK_INT(ml_lane_reserve(&lane, 100000), ML_ENOMEM);
+    CHECK(push(&lane, 10, 20));
+    CHECK_INT(ml_lane_copy(&lane, 0, 20, 20, out), 20);
+    CHECK(are_numbered(out, 20, 0));
+    ml_lane_fini(&lane);
+    CHECK_INT(budget_alive, 0);
+    ml_set_realloc(NULL);
+}
+
+/* At every length of the history, and so at every boundary of a chunk, and after as many
+ * events as go round several times: the newest are all there. */
+static void
+test_exactly_the_newest(void)
+{
+    enum {
+        WANTED = 3000
+    };
+    ml_lane lane = {.newest = NULL};
+    CHECK_INT(ml_lane_reserve(&lane, WANTED), 0);
+    for (uint64_t end = 1; end <= 40000; end++) {
+        CHECK(push(&lane, end - 1, end));
+        CHECK_INT(ml_lane_end(&lane), end);
+        uint64_t oldest = ml_lane_oldest(&lane);
+        CHECK(end - oldest >= (end < WANTED ? end : WANTED));
+        if (end % 61 != 0 && end > 9000) {
+            continue;
+        }
+        size_t count = ml_lane_copy(&lane, 0, end, WANTED, out);
+        CHECK_INT(count, end < WANTED ? end : WANTED);
+        CHECK(are_numbered(out, count, end - count));
+    }
+    /* From a place between, up to one; and more than is wanted, as far as it is kept. */
+    CHECK_INT(ml_lane_copy(&lane, 38000, 39500, 10, out), 10);
+    CHECK(are_numbered(out, 10, 39490));
+    CHECK_INT(ml_lane_copy(&lane, 38000, 38001, 10, out), 1);
+    CHECK(are_numbered(out, 1, 38000));
+    CHECK_INT(ml_lane_copy(&lane, 38000, 38000, 10, out), 0);
+    CHECK_INT(ml_lane_copy(&lane, 39000, 40000, 0, out), 0);
+    uint64_t oldest = ml_lane_oldest(&lane);
+    size_t kept = ml_lane_copy(&lane, 0, 40000, 40000, out);
+    CHECK_INT(kept, 40000 - oldest);
+    CHECK(are_numbered(out, kept, oldest));
+    /* Memory for those alone: of the wanted ones and a part of one chunk. */
+    CHECK(ml_lane_bytes(&lane) <= WANTED * 16 + (16 << 10));
+    ml_lane_fini(&lane);
+}
+
+static void
+test_longest_records_are_kept_as_well(void)
+{
+    enum {
+        WANTED = 5000
+    };
+    ml_lane lane = {.newest = NULL};
+    CHECK_INT(ml_lane_reserve(&lane, WANTED), 0);
+    for (uint64_t i = 0; i < 60000; i++) {
+        ml_event event = long_event(i);
+        CHECK_INT(ml_lane_push(&lane, &event), 0);
+    }
+    size_t count = ml_lane_copy(&lane, 0, 60000, WANTED, out);
+    CHECK_INT(count, WANTED);
+    for (size_t i = 0; i < count; i++) {
+        ml_event wanted = long_event(60000 - WANTED + i);
+        CHECK_INT(memcmp(&out[i], &wanted, sizeof(wanted)), 0);
+    }
     ml_lane_fini(&lane);
 }
 
 static void
 test_growth_keeps_history(void)
 {
-    static ml_event out[8192];
     ml_lane lane = {.newest = NULL};
     CHECK_INT(ml_lane_reserve(&lane, 1024), 0);
-    ml_lane_mark start = ml_lane_end(&lane);
-    push(&lane, 0, 600);
+    CHECK(push(&lane, 0, 5000));
+    uint64_t oldest = ml_lane_oldest(&lane);
+    CHECK(oldest > 0);
+    /* Twice, of which the first is never used. */
     CHECK_INT(ml_lane_reserve(&lane, 4096), 0);
-    push(&lane, 600, 1500);
-    uint64_t total = 0;
-    size_t count = copy(&lane, start, 8192, out, &total);
-    CHECK_INT(total, 1500);
-    CHECK_INT(count, 1500);
-    for (uint64_t i = 0; i < 1500; i++) {
-        CHECK_INT(out[i].addr, i);
-    }
-    count = copy(&lane, start, 1000, out, &total);
-    CHECK_INT(count, 1000);
-    CHECK_INT(out[0].addr, 500);
-    CHECK_INT(out[999].addr, 1499);
-    /* Walking in place crosses from the old ring into the new one. */
-    ml_lane_mark mark = start;
-    uint64_t seen = 0;
-    ml_event *record;
-    while ((record = ml_lane_next(&lane, &mark)) != NULL) {
-        CHECK_INT(record->addr, seen);
-        seen++;
-    }
-    CHECK_INT(seen, 1500);
+    CHECK_INT(ml_lane_reserve(&lane, 100000), 0);
+    CHECK(push(&lane, 5000, 50000));
+    CHECK_INT(ml_lane_oldest(&lane), oldest);
+    size_t count = ml_lane_copy(&lane, 0, 50000, 100000, out);
+    CHECK_INT(count, 50000 - oldest);
+    CHECK(are_numbered(out, count, oldest));
     /* A smaller wish changes nothing. */
     CHECK_INT(ml_lane_reserve(&lane, 10), 0);
-    push(&lane, 1500, 1501);
-    copy(&lane, start, 8192, out, &total);
-    CHECK_INT(total, 1501);
+    CHECK(push(&lane, 50000, 300000));
+    count = ml_lane_copy(&lane, 0, 300000, 100000, out);
+    CHECK_INT(count, 100000);
+    CHECK(are_numbered(out, count, 200000));
+    /* What is left in the old ring does not follow on: it is no longer kept. */
+    CHECK(ml_lane_oldest(&lane) > 50000);
     ml_lane_fini(&lane);
 }
 
-#define WRITERS 4
-#define EVENTS_EACH 50000
+static void
+test_discard(void)
+{
+    ml_lane lane = {.newest = NULL};
+    CHECK_INT(ml_lane_reserve(&lane, 1024), 0);
+    CHECK_INT(ml_lane_reserve(&lane, 5000), 0);
+    for (uint64_t round = 0; round < 5; round++) {
+        CHECK(push(&lane, round * 20000, (round + 1) * 20000 - 100));
+        ml_lane_discard(&lane);
+        uint64_t end = (round + 1) * 20000 - 100;
+        CHECK_INT(ml_lane_end(&lane), end);
+        CHECK_INT(ml_lane_oldest(&lane), end);
+        CHECK_INT(ml_lane_bytes(&lane), 0);
+        CHECK_INT(ml_lane_copy(&lane, 0, end, end, out), 0);
+        CHECK_INT(ml_lane_reserve(&lane, 5000), 0);
+        CHECK(push(&lane, end, end + 100));
+        CHECK_INT(ml_lane_oldest(&lane), end);
+        CHECK_INT(ml_lane_copy(&lane, 0, end + 100, 5000, out), 100);
+        CHECK(are_numbered(out, 100, end));
+    }
+    ml_lane_fini(&lane);
+}
+
+/* ---- Threads ---- */
+
+enum {
+    WRITERS = 4,
+    EVENTS_EACH = 50000
+};
 
 static ml_lane shared;
+static _Atomic uint64_t lost;
 
 static void *
-write_shared(void *context)
+write_claimed(void *context)
 {
     uint64_t base = (uint64_t)(uintptr_t)context * EVENTS_EACH;
+    uint64_t failed = 0;
     for (uint64_t i = 0; i < EVENTS_EACH; i++) {
-        ml_event event = numbered(base + i);
-        ml_lane_push_shared(&shared, &event);
+        if (ml_lane_claim(&shared)) {
+            ml_event event = {.addr = base + i, .size = (base + i) * 2};
+            failed += ml_lane_push(&shared, &event) != 0;
+            ml_lane_release(&shared);
+        }
+        else {
+            failed++;
+        }
     }
+    atomic_fetch_add(&lost, failed);
     return NULL;
 }
 
+/* Chunks go round many times beside the reader, who sees whole events in their order. */
 static void
-test_shared_writers(void)
+test_reader_beside_writers(void)
 {
-    CHECK_INT(ml_lane_reserve(&shared, WRITERS * EVENTS_EACH), 0);
-    ml_lane_mark start = ml_lane_end(&shared);
+    CHECK_INT(ml_lane_reserve(&shared, 2000), 0);
     pthread_t threads[WRITERS];
     for (uintptr_t i = 0; i < WRITERS; i++) {
-        CHECK_INT(pthread_create(&threads[i], NULL, write_shared, (void *)i), 0);
+        CHECK_INT(pthread_create(&threads[i], NULL, write_claimed, (void *)i), 0);
     }
-    ml_event *out = ml_alloc_zeroed(WRITERS * EVENTS_EACH, sizeof(*out));
-    uint64_t total = 0;
-    /* Beside the writers: whatever is seen is whole. */
-    for (int round = 0; round < 20; round++) {
-        size_t count = copy(&shared, start, WRITERS * EVENTS_EACH, out, &total);
-        size_t torn = 0;
+    uint64_t torn = 0, missing = 0;
+    for (int round = 0; round < 200; round++) {
+        uint64_t end = ml_lane_end(&shared);
+        size_t count = ml_lane_copy(&shared, 0, end, 2000, out);
         for (size_t i = 0; i < count; i++) {
             torn += out[i].size != out[i].addr * 2;
         }
-        CHECK_INT(torn, 0);
+        uint64_t kept = end - ml_lane_oldest(&shared);
+        missing += count < end && count < 1000 && kept > 2000;
+        if (round == 100) {
+            CHECK_INT(ml_lane_reserve(&shared, 4000), 0);
+        }
     }
     for (int i = 0; i < WRITERS; i++) {
         pthread_join(threads[i], NULL);
     }
-    size_t count = copy(&shared, start, WRITERS * EVENTS_EACH, out, &total);
-    CHECK_INT(total, WRITERS * EVENTS_EACH);
-    CHECK_INT(count, WRITERS * EVENTS_EACH);
-    uint64_t sum = 0;
-    for (size_t i = 0; i < count; i++) {
-        sum += out[i].addr;
-    }
-    uint64_t n = WRITERS * EVENTS_EACH;
-    CHECK_INT(sum, n * (n - 1) / 2);
-    ml_free(out);
+    CHECK_INT(torn, 0);
+    CHECK_INT(missing, 0);
+    /* Every event was stored, or its thread knows that it was not. */
+    CHECK_INT(ml_lane_end(&shared) + atomic_load(&lost), WRITERS * EVENTS_EACH);
     ml_lane_fini(&shared);
 }
 
@@ -173,8 +277,11 @@ int
 main(void)
 {
     RUN(test_no_room);
-    RUN(test_newest_are_kept);
+    RUN(test_out_of_memory);
+    RUN(test_exactly_the_newest);
+    RUN(test_longest_records_are_kept_as_well);
     RUN(test_growth_keeps_history);
-    RUN(test_shared_writers);
+    RUN(test_discard);
+    RUN(test_reader_beside_writers);
     return TEST_RESULT();
 }
