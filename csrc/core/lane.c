@@ -334,11 +334,10 @@ copy_chunk(const ml_chunk *chunk, uint64_t start, uint64_t end, ml_event *out)
         return 0;
     }
     size_t count = 0;
-    ml_event event;
     ml_packed_other other;
     for (uint64_t ordinal = header.first; ordinal < end; ordinal++) {
-        ml_event *to = ordinal >= start ? &out[count] : &event;
-        if (ml_chunk_next(&reader, to, &other) != ML_PACKED_EVENT) {
+        /* What comes before START is overwritten by the next. */
+        if (ml_chunk_next(&reader, &out[count], &other) != ML_PACKED_EVENT) {
             break;
         }
         count += ordinal >= start;
