@@ -40,10 +40,10 @@ def main():
         result = run_part(part)
         results["machine"] = result.pop("machine", None) or results.get("machine")
         results["parts"][part] = result
+        write(options.json, results)  # a run that is cut short leaves what it has
     import table
 
     table.show(results)
-    write(options.json, results)
     print(f"\nFigures: {options.json}")
 
 

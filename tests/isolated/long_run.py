@@ -11,6 +11,7 @@ any.
 
 import argparse
 import collections
+import functools
 import gc
 import itertools
 import json
@@ -73,10 +74,10 @@ def resnet():
     )
 
 
-# ---- Jobs: generators that yield after each step ----
+# ---- Jobs: generators that yield after each step; `check` compares amid one ----
 
 
-def train_text(order):
+def train_text(order, check):
     """A GPT on batches of changing size, with accumulation, autocast and now and then
     checkpointing."""
     model = train_gpt.GPT(512, 8, 8, 512).to("cuda")
@@ -101,7 +102,7 @@ def train_text(order):
         yield
 
 
-def train_images(order):
+def train_images(order, check):
     """A network with convolutions on data of forked workers, a new set each epoch."""
     model = resnet().to("cuda")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -123,7 +124,7 @@ def train_images(order):
             yield
 
 
-def capture_graphs(order):
+def capture_graphs(order, check):
     """Graphs captured, replayed and dropped, in pools of their own and in shared ones."""
     while True:
         width = order.choice((256, 512, 1024))
@@ -137,10 +138,12 @@ def capture_graphs(order):
         torch.cuda.current_stream().wait_stream(side)
         model.zero_grad(set_to_none=True)
         graphs = [torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()]
-        with torch.cuda.graph(graphs[0]):
+        # A loader's thread may use CUDA at the same time.
+        mode = {"capture_error_mode": "thread_local"}
+        with torch.cuda.graph(graphs[0], **mode):
             model(static).square().mean().backward()
         yield
-        with torch.cuda.graph(graphs[1], pool=graphs[0].pool()):
+        with torch.cuda.graph(graphs[1], pool=graphs[0].pool(), **mode):
             kept = model(static) * 2
         yield
         for _ in range(order.randint(1, 5)):
@@ -150,7 +153,7 @@ def capture_graphs(order):
         yield
 
 
-def share_streams(order):
+def share_streams(order, check):
     """Blocks used on streams other than their own, from threads that come and go."""
 
     def work(seed):
@@ -177,7 +180,7 @@ def share_streams(order):
             yield
 
 
-def run_out_of_memory(order):
+def run_out_of_memory(order, check):
     """The device filled to the last block, and a request that no device can meet."""
     while True:
         held = []
@@ -185,14 +188,15 @@ def run_out_of_memory(order):
             for _ in range(1 << 20):
                 held.append(torch.empty(4 * GIB, dtype=torch.uint8, device="cuda"))
         except torch.OutOfMemoryError:
-            yield
+            check("full")
         held = held[order.randrange(2) :: 2]
-        yield
+        check("half full")
         held.clear()
         try:
             torch.empty(1 << 44, dtype=torch.uint8, device="cuda")
         except torch.OutOfMemoryError:
-            yield
+            check("too much")
+        # The other jobs use libraries that need memory of their own.
         torch.cuda.empty_cache()
         yield
 
@@ -209,6 +213,20 @@ JOBS = {  # and how often each has its turn
 # ---- Checks ----
 
 
+def without_collections(check):
+    """A collection between two readings would make them differ."""
+
+    @functools.wraps(check)
+    def wrapped(*args):
+        gc.disable()
+        try:
+            return check(*args)
+        finally:
+            gc.enable()
+
+    return wrapped
+
+
 class Checker:
     def __init__(self, recorders):
         self.recorders = recorders
@@ -222,6 +240,7 @@ class Checker:
             if self.mismatches <= SHOWN:
                 print(f"MISMATCH {where}: memlab {found}, torch {expected}", flush=True)
 
+    @without_collections
     def totals(self, where):
         for device in range(torch.cuda.device_count()):
             theirs = torch.cuda.memory_stats(device)
@@ -236,6 +255,7 @@ class Checker:
             for name in ("dropped_events", "lost_stacks", "inconsistencies"):
                 self.expect(f"{where}: cuda:{device} {name}", ours[name], 0)
 
+    @without_collections
     def blocks(self, where):
         """Every block of every segment, from each recorder."""
         expected = collections.Counter(blocks(torch.cuda.memory_snapshot()))
@@ -263,7 +283,7 @@ def main():
     recorders = {"ring": memlab.MemorySnapshot(max_entries=100_000).start()}
     checker = Checker(recorders)
     torch.cuda.init()
-    jobs = {job.__name__: job(order) for job in JOBS}
+    jobs = {job.__name__: job(order, checker.totals) for job in JOBS}
     steps = collections.Counter()
     begin = reported = time.monotonic()
     for number in itertools.count():
@@ -273,12 +293,9 @@ def main():
         (name,) = order.choices(list(jobs), JOBS.values())
         next(jobs[name])
         steps[name] += 1
-        # A collection between two readings would make them differ.
-        gc.disable()
         checker.totals(f"step {number}, {name}")
         if number % 100 == 0:
             checker.blocks(f"step {number}, {name}")
-        gc.enable()
         if now - reported >= 30:
             reported = now
             print(f"{now - begin:.0f} s: {number} steps, {memlab.stats(0)['events']:,} "
