@@ -194,6 +194,7 @@ record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record, const char *
     else {
         put_off(log, record);
     }
+    ml_journal_port_record(&feed->port, (unsigned)(log - feed->logs), record);
 }
 
 /* ---- Unordered sources ---- */
@@ -240,6 +241,7 @@ record_unordered(ml_feed *feed, ml_event *record, const char *node)
     if (ml_lane_push(&log->lane, record) != 0) {
         count(&feed->dropped);
     }
+    ml_journal_port_record(&feed->port, (unsigned)(log - feed->threads), record);
     ml_lane_release(&log->lane);
 }
 

@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "journal.h"
 #include "lane.h"
 #include "ledger.h"
 #include "memlab.h"
@@ -79,7 +80,8 @@ typedef struct ml_feed {
     ml_thread_log *threads;   /* owned; ML_FEED_LANES of an unordered source */
     _Atomic uint64_t dropped; /* of an unordered source, or for no device there is */
     _Atomic uint64_t lost_stacks;
-    bool forked; /* in a forked child: recording stays off */
+    ml_journal_port port; /* the files that its events go to as well */
+    bool forked;          /* in a forked child: recording stays off */
 } ml_feed;
 
 /* A walk over a source's memory by memlab itself.  The source's SNAPSHOT event arrives

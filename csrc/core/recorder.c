@@ -69,11 +69,13 @@ forked(void)
     for (int i = 0; i < ML_WINDOW_MAX; i++) {
         if (hub.windows[i] != NULL) {
             pthread_mutex_init(&hub.windows[i]->tags_lock, NULL);
+            ml_journal_forked(hub.windows[i]->journal);
         }
     }
     int count = atomic_load(&hub.feed_count);
     for (int i = 0; i < count; i++) {
         atomic_store(&hub.feeds[i].enabled, 0);
+        pthread_mutex_init(&hub.feeds[i].port.control, NULL);
         hub.feeds[i].forked = true;
     }
 }
@@ -164,6 +166,7 @@ ml_recorder_add_source(const ml_source *source)
         feed->source = source;
         feed->stacks = hub.stacks;
         feed->walker = hub.walker;
+        pthread_mutex_init(&feed->port.control, NULL);
         atomic_init(&feed->native_walker, hub.native_walker);
         if (source->ordered) {
             feed->logs = ml_alloc_zeroed(ML_DEVICE_MAX, sizeof(*feed->logs));
@@ -254,9 +257,17 @@ typedef struct begin_walk {
     ml_window *window;
     int seeding; /* the device whose segments arrive now; -1: not wanted */
     bool begun[ML_DEVICE_MAX]; /* the window has its mark on the device's lane */
-    bool seed[ML_DEVICE_MAX];  /* this walk seeds the device's ledger */
+    bool store[ML_DEVICE_MAX]; /* this walk begins the device in the window's file */
+    int storing;              /* the device of which the file has the rules; -1: none */
+    bool seed[ML_DEVICE_MAX]; /* this walk seeds the device's ledger */
     ml_allocator_rules rules[ML_DEVICE_MAX];
 } begin_walk;
+
+static bool
+device_wanted(const ml_window *window, int device)
+{
+    return window->options.device < 0 || window->options.device == device;
+}
 
 static void
 begin_arrive(ml_walk *base, int device)
@@ -276,6 +287,10 @@ begin_arrive(ml_walk *base, int device)
         return;
     }
     walk->begun[device] = true;
+    if (window->journal != NULL && device_wanted(window, device)) {
+        ml_journal_begin_lane(window->journal, (unsigned)device);
+        walk->store[device] = true;
+    }
     window->marks[device] = ml_lane_end(&log->lane);
     window->event_base[device] = window->marks[device];
     window->counts[device] = ml_window_counts_now(window->feed, device);
@@ -291,11 +306,29 @@ begin_arrive(ml_walk *base, int device)
     }
 }
 
+/* What the walk shows of DEVICE from here on goes to the window's file. */
+static bool
+begin_storing(begin_walk *walk, int device)
+{
+    if (walk->window->journal == NULL || device < 0 || device >= ML_DEVICE_MAX ||
+        !walk->store[device]) {
+        return false;
+    }
+    if (walk->storing != device) {
+        ml_journal_start(walk->window->journal, device, &walk->rules[device]);
+        walk->storing = device;
+    }
+    return true;
+}
+
 static int
 begin_segment(void *context, int device, const ml_segment *segment)
 {
     begin_walk *walk = context;
     walk->seeding = -1;
+    if (begin_storing(walk, device)) {
+        ml_journal_start_segment(walk->window->journal, device, segment);
+    }
     if (device < 0 || device >= ML_DEVICE_MAX || !walk->seed[device]) {
         return 0;
     }
@@ -307,10 +340,36 @@ static int
 begin_block(void *context, int device, const ml_block *block)
 {
     begin_walk *walk = context;
+    if (begin_storing(walk, device)) {
+        ml_journal_start_block(walk->window->journal, device, block);
+    }
     if (walk->seeding != device || device < 0) {
         return 0;
     }
     return ml_ledger_seed_block(walk->window->feed->logs[device].ledger, block);
+}
+
+static int
+begin_setting(void *context, const char *key, char kind, int64_t integer, double real,
+              const char *text, const uint64_t *divisions)
+{
+    const begin_walk *walk = context;
+    if (walk->window->journal != NULL) {
+        ml_journal_setting(walk->window->journal, key, kind, integer, real, text,
+                           divisions);
+    }
+    return 0;
+}
+
+/* The start of every device in the file is complete. */
+static void
+end_storing(begin_walk *walk, int devices)
+{
+    for (int device = 0; device < devices; device++) {
+        if (begin_storing(walk, device)) {
+            ml_journal_started(walk->window->journal, device);
+        }
+    }
 }
 
 static int
@@ -358,11 +417,16 @@ static int
 begin_devices(begin_walk *walk, int devices, bool *again)
 {
     ml_feed *feed = walk->window->feed;
-    ml_walk_visitor visitor = {
-        .context = walk, .segment = begin_segment, .block = begin_block};
+    ml_walk_visitor visitor = {.context = walk,
+                               .segment = begin_segment,
+                               .block = begin_block,
+                               .setting = begin_setting};
     walk->seeding = -1;
+    walk->storing = -1;
     memset(walk->seed, 0, sizeof(walk->seed));
+    memset(walk->store, 0, sizeof(walk->store));
     int result = run_walk(feed, &walk->base, &visitor);
+    end_storing(walk, devices);
     *again = false;
     for (int device = 0; device < devices; device++) {
         ml_device_log *log = &feed->logs[device];
@@ -427,6 +491,27 @@ reserve_shared(ml_feed *feed, uint64_t capacity)
     return 0;
 }
 
+/* What lies in memory already goes to the window's file.  It is walked while events are
+ * recorded: the reader takes it for what no event tells of. */
+static int
+store_memory(ml_window *window)
+{
+    ml_feed *feed = window->feed;
+    begin_walk walk = {.base = {.silent = true}, .window = window, .storing = -1};
+    int result = feed->source->rules(feed->source->self, 0, &walk.rules[0]);
+    if (result < 0) {
+        return source_fail(feed, result);
+    }
+    walk.store[0] = true;
+    ml_walk_visitor visitor = {.context = &walk,
+                               .segment = begin_segment,
+                               .block = begin_block,
+                               .setting = begin_setting};
+    result = run_walk(feed, &walk.base, &visitor);
+    end_storing(&walk, 1);
+    return result;
+}
+
 static int
 begin_unordered(ml_window *window)
 {
@@ -440,8 +525,11 @@ begin_unordered(ml_window *window)
     }
     window->event_base[0] = ml_feed_thread_events(feed);
     window->counts[0] = ml_window_counts_now(feed, 0);
+    for (unsigned i = 0; i < ML_FEED_LANES && window->journal != NULL; i++) {
+        ml_journal_begin_lane(window->journal, i);
+    }
     atomic_store(&feed->enabled, 1);
-    return 0;
+    return window->journal != NULL ? store_memory(window) : 0;
 }
 
 static int
@@ -453,6 +541,13 @@ begin(ml_window *window)
     if (result < 0) {
         return source_fail(feed, result);
     }
+    if (window->journal != NULL) {
+        result = ml_journal_attach(&feed->port, window->journal);
+        if (result < 0) {
+            return ml_recorder_fail(result, "%d files are recorded already",
+                                    ML_PORT_JOURNALS);
+        }
+    }
     window->listening = true;
     update_feed(feed);
     source->enable(source->self, 1);
@@ -460,6 +555,9 @@ begin(ml_window *window)
     if (result < 0) {
         window->listening = false;
         settle(feed);
+        if (window->journal != NULL) {
+            ml_journal_detach(&feed->port, window->journal);
+        }
         return result;
     }
     atomic_store(&window->begun, true);
@@ -471,6 +569,9 @@ retire(ml_window *window)
 {
     hub.windows[window->slot] = NULL;
     ml_notes_end(window->feed->source);
+    if (window->journal != NULL) {
+        ml_journal_detach(&window->feed->port, window->journal);
+    }
     if (window->listening) {
         settle(window->feed);
     }
@@ -482,6 +583,7 @@ window_free(ml_window *window)
     for (int i = 0; i < ML_DEVICE_MAX; i++) {
         ml_free(window->tags[i].items);
     }
+    ml_journal_close(window->journal);
     pthread_mutex_destroy(&window->tags_lock);
     ml_free(window->phases);
     ml_free(window);
@@ -491,6 +593,7 @@ static void
 set_options(ml_window *window, const ml_window_options *options)
 {
     window->options = *options;
+    window->options.file = NULL;
     /* As torch: a history of state alone keeps one event. */
     atomic_store(&window->entry_limit, options->keep_events ? options->max_entries : 1);
 }
@@ -519,6 +622,25 @@ add_phase(ml_window *window)
     return 0;
 }
 
+static int
+open_file(ml_window *window, const ml_window_options *options)
+{
+    if (options->file == NULL) {
+        return 0;
+    }
+    ml_journal_options how = {
+        .path = options->file,
+        .limit_bytes = options->file_bytes,
+        .device = options->device,
+        .keys = options->keys,
+        .warn = options->warn,
+    };
+    char text[sizeof(error_text)];
+    int result = ml_journal_open(&window->journal, window->feed->source, hub.stacks,
+                                 &how, text, sizeof(text));
+    return result < 0 ? ml_recorder_fail(result, "%s", text) : 0;
+}
+
 int
 ml_window_start(const ml_source *source, const ml_window_options *options,
                 ml_window **out)
@@ -538,9 +660,14 @@ ml_window_start(const ml_source *source, const ml_window_options *options,
     window->feed = feed;
     pthread_mutex_init(&window->tags_lock, NULL);
     set_options(window, options);
+    int result = open_file(window, options);
+    if (result < 0) {
+        window_free(window);
+        return result;
+    }
     pthread_mutex_lock(&hub.lock);
-    int result = ml_recorder_fail(ML_EFULL, "%d recordings are under way already",
-                                  ML_WINDOW_MAX);
+    result = ml_recorder_fail(ML_EFULL, "%d recordings are under way already",
+                              ML_WINDOW_MAX);
     for (unsigned i = 0; i < ML_WINDOW_MAX; i++) {
         if (hub.windows[i] == NULL) {
             window->slot = i;

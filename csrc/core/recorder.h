@@ -35,6 +35,11 @@ typedef struct ml_window_options {
     bool native;      /* C++ frames too: takes locks and memory in the callback */
     bool keep_events; /* false: only the state of live memory ("state") */
     int device;       /* -1: all */
+    /* The recording goes to this .mlab file as well, all of it; NULL: to none. */
+    const char *file;               /* borrowed for the call */
+    uint64_t file_bytes;            /* that it may have; UINT64_MAX: any */
+    uint32_t keys;                  /* ML_KEY_* of the running torch, for the file */
+    void (*warn)(const char *text); /* says one sentence to people; from any thread */
 } ml_window_options;
 
 /* Counters of one device since its source was last enabled. */

@@ -123,6 +123,10 @@ ml_window_tag(ml_window *window, int device, uint64_t addr, enum ml_category cat
         result = 0;
     }
     pthread_mutex_unlock(&window->tags_lock);
+    if (window->journal != NULL) {
+        ml_journal_tag(&window->feed->port, window->journal, device, &tag, name,
+                       length);
+    }
     return result < 0 ? ml_recorder_fail(result, "%s", ml_strerror(result)) : 0;
 }
 

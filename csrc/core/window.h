@@ -51,6 +51,7 @@ struct ml_window {
     ml_window_phase *phases; /* owned; the first from position 0 */
     size_t phase_count;
     size_t phase_capacity;
+    ml_journal *journal; /* owned; NULL: no file */
 };
 
 _Static_assert(ML_FEED_LANES == ML_DEVICE_MAX, "marks serve devices and lanes alike");

@@ -1,0 +1,280 @@
+/* A journal's control lane: the memory at the start, settings, owners, notes, the clock.
+ * See journal.h.
+ *
+ * Off the hot path: these may wait for a chunk where that is said. */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
+
+#include <string.h>
+#include <time.h>
+
+#include "journal_parts.h"
+
+#define ANCHOR_SECONDS 1
+/* Ticks from the first anchor to the second, which the clock's own rate puts there. */
+#define ANCHOR_TICKS (UINT64_C(1) << 30)
+#define ROOM_ROUNDS 3
+
+/* A record and the text behind it, of which the last part may be cut. */
+typedef struct message {
+    uint32_t length;
+    uint8_t bytes[256 + ML_JOURNAL_TEXT_BYTES];
+} message;
+
+static void
+put(message *to, const void *bytes, size_t length)
+{
+    size_t room = sizeof(to->bytes) - to->length;
+    length = length < room ? length : room;
+    if (length > 0) {
+        memcpy(to->bytes + to->length, bytes, length);
+    }
+    to->length += (uint32_t)length;
+}
+
+/* The port's control lock is held, or the journal nobody else's yet. */
+static void
+append(ml_journal *journal, unsigned kind, const message *record)
+{
+    ml_journal_lane *lane = &journal->lanes[ML_MLAB_LANES];
+    ml_mlab_lane *shown = &journal->header->lanes[ML_MLAB_LANES];
+    uint64_t count = atomic_load(&lane->events) + 1;
+    bool stored = (lane->pending == 0 || ml_journal_turn(journal, lane)) &&
+                  ml_journal_append(journal, lane, kind, record->bytes, record->length);
+    if (!stored) {
+        lane->pending++;
+        atomic_store(&shown->dropped, ++lane->dropped);
+    }
+    atomic_store(&lane->events, count);
+    atomic_store(&shown->events, count);
+}
+
+/* ---- The start ---- */
+
+/* Waits for room: a start with a hole is no start. */
+static void
+append_start(ml_journal *journal, unsigned kind, const void *bytes, size_t length)
+{
+    message record = {0};
+    put(&record, bytes, length);
+    pthread_mutex_lock(&journal->port->control);
+    ml_journal_lane *lane = &journal->lanes[ML_MLAB_LANES];
+    for (int round = 0; round < ROOM_ROUNDS; round++) {
+        uint32_t needed = record.length + ML_PACK_OTHER_HEADER;
+        bool fits = lane->slot != 0 &&
+                    ml_chunk_used(&lane->writer) + needed + sizeof(ml_chunk) <=
+                        journal->file.chunk_bytes;
+        if (fits || ml_journal_turn(journal, lane)) {
+            break;
+        }
+        ml_journal_await_room(journal);
+    }
+    append(journal, kind, &record);
+    pthread_mutex_unlock(&journal->port->control);
+}
+
+void
+ml_journal_start(ml_journal *journal, int device, const ml_allocator_rules *rules)
+{
+    ml_mlab_start start = {
+        .events = atomic_load(&journal->lanes[device].start),
+        .max_split_bytes = rules->max_split_bytes,
+        .device = (uint32_t)device,
+        .expandable_segments = rules->expandable_segments,
+        .has_segments = rules->has_segments,
+    };
+    memcpy(start.roundup_divisions, rules->roundup_divisions,
+           sizeof(start.roundup_divisions));
+    append_start(journal, ML_MLAB_START, &start, sizeof(start));
+}
+
+void
+ml_journal_start_segment(ml_journal *journal, int device, const ml_segment *segment)
+{
+    ml_mlab_segment record = {
+        .addr = segment->addr,
+        .total = segment->total,
+        .stream = segment->stream,
+        .pool = {segment->pool[0], segment->pool[1]},
+        .device = (uint32_t)device,
+        .small = segment->small,
+        .expandable = segment->expandable,
+    };
+    append_start(journal, ML_MLAB_SEGMENT, &record, sizeof(record));
+}
+
+void
+ml_journal_start_block(ml_journal *journal, int device, const ml_block *block)
+{
+    if (block->state == ML_BLOCK_INACTIVE) {
+        return;
+    }
+    ml_mlab_block record = {
+        .addr = block->addr,
+        .size = block->size,
+        .requested = block->requested,
+        .device = (uint32_t)device,
+        .state = block->state,
+    };
+    append_start(journal, ML_MLAB_BLOCK, &record, sizeof(record));
+}
+
+void
+ml_journal_started(ml_journal *journal, int device)
+{
+    ml_mlab_device record = {.device = (uint64_t)device};
+    append_start(journal, ML_MLAB_STARTED, &record, sizeof(record));
+}
+
+void
+ml_journal_setting(ml_journal *journal, const char *key, char kind, int64_t integer,
+                   double real, const char *text, const uint64_t *divisions)
+{
+    ml_mlab_setting setting = {
+        .integer = integer,
+        .real = real,
+        .key_bytes = (uint32_t)strlen(key),
+        .kind = kind,
+    };
+    if (divisions != NULL && kind == 'd') {
+        memcpy(setting.divisions, divisions, sizeof(setting.divisions));
+    }
+    message record = {0};
+    put(&record, &setting, sizeof(setting));
+    put(&record, key, setting.key_bytes);
+    if (text != NULL) {
+        put(&record, text, strlen(text));
+    }
+    pthread_mutex_lock(&journal->port->control);
+    append(journal, ML_MLAB_SETTING, &record);
+    pthread_mutex_unlock(&journal->port->control);
+}
+
+/* ---- While it is recorded ---- */
+
+static void
+append_clock(ml_journal *journal, const uint64_t *ticks, size_t count)
+{
+    uint64_t times[2];
+    memcpy(times, ticks, count * sizeof(*ticks));
+    const ml_source *source = journal->source;
+    if (source->unix_ns(source->self, times, sizeof(*times), count) < 0) {
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        ml_mlab_clock clock = {ticks[i], times[i]};
+        message record = {0};
+        put(&record, &clock, sizeof(clock));
+        append(journal, ML_MLAB_CLOCK, &record);
+    }
+}
+
+static int64_t
+monotonic_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec;
+}
+
+void
+ml_journal_control_begin(ml_journal *journal)
+{
+    uint64_t now = journal->source->now(journal->source->self);
+    uint64_t ticks[2] = {now, now + ANCHOR_TICKS};
+    append_clock(journal, ticks, 2);
+    journal->clock_seconds = monotonic_seconds();
+}
+
+/* With every record the clock now and then: its rate is known the better the longer it
+ * was watched. */
+static void
+append_anchor(ml_journal *journal, int64_t seconds)
+{
+    if (seconds - journal->clock_seconds >= ANCHOR_SECONDS) {
+        uint64_t now = journal->source->now(journal->source->self);
+        journal->clock_seconds = seconds;
+        append_clock(journal, &now, 1);
+    }
+}
+
+static void
+append_to_all(ml_journal_port *port, unsigned kind, const message *record)
+{
+    int64_t seconds = monotonic_seconds();
+    pthread_mutex_lock(&port->control);
+    for (int i = 0; i < ML_PORT_JOURNALS; i++) {
+        ml_journal *journal = atomic_load(&port->journals[i]);
+        if (journal != NULL) {
+            append_anchor(journal, seconds);
+            append(journal, kind, record);
+        }
+    }
+    pthread_mutex_unlock(&port->control);
+}
+
+static bool
+is_attached(const ml_journal_port *port, const ml_journal *journal)
+{
+    bool found = false;
+    for (int i = 0; i < ML_PORT_JOURNALS; i++) {
+        found |= atomic_load(&port->journals[i]) == journal;
+    }
+    return found;
+}
+
+void
+ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
+               const ml_tag *tag, const char *name, size_t length)
+{
+    int64_t seconds = monotonic_seconds();
+    pthread_mutex_lock(&port->control);
+    if (is_attached(port, journal) && atomic_load(&journal->lanes[device].begun)) {
+        append_anchor(journal, seconds);
+        ml_mlab_tag place = {
+            .addr = tag->addr,
+            .position = atomic_load(&journal->lanes[device].events),
+            .time = journal->source->now(journal->source->self),
+            .device = (uint32_t)device,
+            .category = tag->category,
+        };
+        message record = {0};
+        put(&record, &place, sizeof(place));
+        put(&record, name, length);
+        append(journal, ML_MLAB_TAG, &record);
+    }
+    pthread_mutex_unlock(&port->control);
+}
+
+void
+ml_journal_port_note(ml_journal_port *port, const ml_note *note, const char *name,
+                     size_t length)
+{
+    if (atomic_load(&port->count) == 0) {
+        return;
+    }
+    ml_mlab_note what = {
+        .time = note->time,
+        .device = note->device,
+        .thread = note->thread,
+        .kind = note->kind,
+    };
+    memcpy(what.values, note->values, sizeof(what.values));
+    message record = {0};
+    put(&record, &what, sizeof(what));
+    put(&record, name, length);
+    append_to_all(port, ML_MLAB_NOTE, &record);
+}
+
+void
+ml_journal_port_object(ml_journal_port *port, uint64_t object, const char *name,
+                       size_t length)
+{
+    if (atomic_load(&port->count) == 0) {
+        return;
+    }
+    ml_mlab_object which = {.object = object};
+    message record = {0};
+    put(&record, &which, sizeof(which));
+    put(&record, name, length);
+    append_to_all(port, ML_MLAB_OBJECT, &record);
+}

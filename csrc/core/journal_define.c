@@ -1,0 +1,154 @@
+/* Definitions in a journal: the stacks, code objects and strings that events refer to,
+ * written into a lane before their first use there.  See journal.h.
+ *
+ * Owns, for each lane, a bit an id.  All on the hot path but for the first function. */
+#include <string.h>
+
+#include "journal_parts.h"
+#include "stacks_records.h"
+
+/* Ancestors looked at together; longer stacks take several rounds. */
+#define CHAIN 128u
+
+static size_t
+words_of(const ml_stack_table *table)
+{
+    return table->limit / 64 + 1;
+}
+
+int
+ml_journal_define_init(ml_journal *journal)
+{
+    const ml_stacks *stacks = journal->stacks;
+    size_t nodes = words_of(&stacks->nodes);
+    size_t codes = words_of(&stacks->codes);
+    size_t strings = words_of(&stacks->strings);
+    size_t bytes = (nodes + codes + strings) * sizeof(uint64_t) * ML_MLAB_LANES;
+    int result = ml_region_init(&journal->defined, bytes, bytes);
+    uint64_t *at = journal->defined.base;
+    for (unsigned i = 0; i < ML_MLAB_LANES && result == 0; i++) {
+        journal->lanes[i].nodes = at;
+        journal->lanes[i].codes = at + nodes;
+        journal->lanes[i].strings = at + nodes + codes;
+        at += nodes + codes + strings;
+    }
+    return result;
+}
+
+static bool
+has(const uint64_t *bits, uint32_t id)
+{
+    return (bits[id / 64] >> (id % 64) & 1) != 0;
+}
+
+static void
+add(uint64_t *bits, uint32_t id)
+{
+    bits[id / 64] |= UINT64_C(1) << (id % 64);
+}
+
+static bool
+define_string(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
+{
+    const ml_stacks *stacks = journal->stacks;
+    if (id == 0 || id >= stacks->strings.limit || has(lane->strings, id)) {
+        return true;
+    }
+    const ml_stack_string *string = string_at(stacks, id);
+    const char *text = (const char *)stacks->text.base + string->start;
+    struct {
+        ml_mlab_string head;
+        char text[ML_JOURNAL_TEXT_BYTES];
+    } part = {.head = {.id = id, .total = string->length}};
+    for (uint32_t start = 0; start < string->length; start += ML_JOURNAL_TEXT_BYTES) {
+        uint32_t length = string->length - start;
+        length = length < ML_JOURNAL_TEXT_BYTES ? length : ML_JOURNAL_TEXT_BYTES;
+        part.head.start = start;
+        memcpy(part.text, text + start, length);
+        if (!ml_journal_append(journal, lane, ML_MLAB_STRING, &part,
+                               (uint32_t)sizeof(part.head) + length)) {
+            return false;
+        }
+    }
+    add(lane->strings, id);
+    return true;
+}
+
+static bool
+define_code(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
+{
+    const ml_stacks *stacks = journal->stacks;
+    if (id == 0 || id >= stacks->codes.limit || has(lane->codes, id)) {
+        return true;
+    }
+    const ml_stack_code *code = code_at(stacks, id);
+    ml_mlab_code record = {
+        .id = id,
+        .name = code->name,
+        .filename = code->filename,
+        .linetable = code->linetable,
+        .firstlineno = code->firstlineno,
+        .python_minor = code->python_minor,
+    };
+    if (!define_string(journal, lane, code->name) ||
+        !define_string(journal, lane, code->filename) ||
+        !define_string(journal, lane, code->linetable) ||
+        !ml_journal_append(journal, lane, ML_MLAB_CODE, &record, sizeof(record))) {
+        return false;
+    }
+    add(lane->codes, id);
+    return true;
+}
+
+static bool
+define_node(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
+{
+    const ml_stack_node *node = node_at(journal->stacks, id);
+    ml_mlab_node record = {
+        .id = id,
+        .parent = node->parent,
+        .code = node->code_id,
+        .offset = node->offset,
+        .counter = node->code_id == 0 ? node->fingerprint : 0,
+    };
+    if (!define_code(journal, lane, node->code_id) ||
+        !ml_journal_append(journal, lane, ML_MLAB_NODE, &record, sizeof(record))) {
+        return false;
+    }
+    add(lane->nodes, id);
+    return true;
+}
+
+/* Callers first, so that what is defined is whole wherever room ends. */
+static bool
+define_stack(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
+{
+    const ml_stacks *stacks = journal->stacks;
+    if (id == 0 || id >= stacks->nodes.limit) {
+        return true;
+    }
+    while (!has(lane->nodes, id)) {
+        uint32_t chain[CHAIN];
+        uint32_t length = 0;
+        for (uint32_t at = id; at != 0 && !has(lane->nodes, at);
+             at = node_at(stacks, at)->parent) {
+            chain[length++ % CHAIN] = at;
+        }
+        uint32_t outer = length < CHAIN ? length : CHAIN;
+        for (uint32_t i = 0; i < outer; i++) {
+            if (!define_node(journal, lane, chain[(length - 1 - i) % CHAIN])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+bool
+ml_journal_define(ml_journal *journal, ml_journal_lane *lane, const ml_event *event)
+{
+    return define_stack(journal, lane, event->stack) &&
+           define_stack(journal, lane, event->origin_stack) &&
+           define_string(journal, lane, event->metadata) &&
+           define_string(journal, lane, event->node);
+}

@@ -1,0 +1,343 @@
+/* The file under a recording that is written while it is made.  See journal_file.h. */
+#define _GNU_SOURCE /* flock, MADV_POPULATE_WRITE, O_CLOEXEC */
+
+#include "journal_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "mlab_format.h"
+
+#define ATTEMPTS 16
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+/* ---- The handler ----
+ *
+ * Writing to a mapped page that the file no longer has raises SIGBUS on the writer, who
+ * is in the allocator's callback.  The list is of atomics alone, for a handler may run at
+ * any moment. */
+
+typedef struct guard {
+    _Atomic uintptr_t begin; /* 0: unused */
+    _Atomic uint32_t chunk_bytes;
+    _Atomic bool cut; /* a page was missing */
+} guard;
+
+static guard guards[ML_JOURNAL_FILES];
+static int guard_count; /* in use */
+static struct sigaction previous;
+/* Guards taking a place in the list, and `previous`. */
+static pthread_mutex_t guard_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Puts memory at ADDRESS where it lies in a file of ours. */
+static bool
+mend(uintptr_t address)
+{
+    for (int i = 0; i < ML_JOURNAL_FILES; i++) {
+        uintptr_t begin = atomic_load(&guards[i].begin);
+        size_t bytes = atomic_load(&guards[i].chunk_bytes);
+        if (begin == 0 || address < begin ||
+            address - begin >= bytes * ML_JOURNAL_SLOTS) {
+            continue;
+        }
+        uintptr_t chunk = address - (address - begin) % bytes;
+        atomic_store(&guards[i].cut, true);
+        return mmap((void *)chunk, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+    }
+    return false;
+}
+
+/* Who prints a traceback at SIGBUS (faulthandler) raises it again without the address:
+ * then all that the files lack is put in their place. */
+static bool
+mend_all(void)
+{
+    bool found = false;
+    for (int i = 0; i < ML_JOURNAL_FILES; i++) {
+        uintptr_t begin = atomic_load(&guards[i].begin);
+        size_t bytes = atomic_load(&guards[i].chunk_bytes);
+        for (unsigned slot = 0; begin != 0 && slot < ML_JOURNAL_SLOTS; slot++) {
+            /* EFAULT says that touching the memory would raise SIGBUS. */
+            uintptr_t at = begin + slot * bytes;
+            if (madvise((void *)at, bytes, MADV_POPULATE_WRITE) != 0 &&
+                errno == EFAULT) {
+                found |= mend(at);
+            }
+        }
+    }
+    return found;
+}
+
+static void
+on_bus_error(int number, siginfo_t *info, void *context)
+{
+    int saved = errno;
+    bool ours = info->si_code > 0 ? mend((uintptr_t)info->si_addr) : mend_all();
+    errno = saved;
+    if (ours) {
+        return;
+    }
+    if ((previous.sa_flags & SA_SIGINFO) != 0) {
+        previous.sa_sigaction(number, info, context);
+    }
+    else if (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN) {
+        /* A fault comes again at once, and then ends the process. */
+        signal(number, SIG_DFL);
+        if (info->si_code <= 0) {
+            raise(number);
+        }
+    }
+    else {
+        previous.sa_handler(number);
+    }
+}
+
+static bool
+is_ours(const struct sigaction *action)
+{
+    return (action->sa_flags & SA_SIGINFO) != 0 && action->sa_sigaction == on_bus_error;
+}
+
+static void
+guard_begin(ml_journal_file *file)
+{
+    struct sigaction now;
+    pthread_mutex_lock(&guard_lock);
+    sigaction(SIGBUS, NULL, &now);
+    if (!is_ours(&now)) {
+        previous = now;
+        struct sigaction action = {.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+        action.sa_sigaction = on_bus_error;
+        sigemptyset(&action.sa_mask);
+        sigaction(SIGBUS, &action, NULL);
+    }
+    for (int i = 0; i < ML_JOURNAL_FILES && file->guard < 0; i++) {
+        if (atomic_load(&guards[i].begin) == 0) {
+            file->guard = i;
+            atomic_store(&guards[i].chunk_bytes, file->chunk_bytes);
+            atomic_store(&guards[i].cut, false);
+            atomic_store(&guards[i].begin, (uintptr_t)file->slots);
+            guard_count++;
+        }
+    }
+    pthread_mutex_unlock(&guard_lock);
+}
+
+static void
+guard_end(ml_journal_file *file)
+{
+    if (file->guard < 0) {
+        return;
+    }
+    struct sigaction now;
+    pthread_mutex_lock(&guard_lock);
+    atomic_store(&guards[file->guard].begin, 0);
+    file->guard = -1;
+    /* A handler set since then may call ours, which then passes everything on. */
+    if (--guard_count == 0 && sigaction(SIGBUS, NULL, &now) == 0 && is_ours(&now)) {
+        sigaction(SIGBUS, &previous, NULL);
+    }
+    pthread_mutex_unlock(&guard_lock);
+}
+
+/* ---- Opening ---- */
+
+__attribute__((format(printf, 4, 5))) static int
+fail(char *text, size_t text_bytes, int error, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, text_bytes, format, arguments);
+    va_end(arguments);
+    return error;
+}
+
+/* Whether an old recording is at the open file; nothing else is replaced. */
+static bool
+is_recording(int descriptor)
+{
+    char magic[8];
+    return pread(descriptor, magic, sizeof(magic), 0) == (ssize_t)sizeof(magic) &&
+           memcmp(magic, ML_MLAB_MAGIC, sizeof(magic)) == 0;
+}
+
+/* One attempt: *DESCRIPTOR is of an empty locked file at PATH, or -1 to try again.  The
+ * old file is removed, not emptied: who reads it keeps it whole. */
+static int
+try_open(const char *path, int *descriptor, char *text, size_t text_bytes)
+{
+    *descriptor = -1;
+    int file;
+    do {
+        file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+    } while (file < 0 && errno == EINTR);
+    if (file < 0) {
+        const char *reason = errno == ELOOP ? "it is a symbolic link" : strerror(errno);
+        return fail(text, text_bytes, ML_EIO, "cannot record to %s: %s", path, reason);
+    }
+    struct stat mine, there;
+    int result = 0;
+    if (fstat(file, &mine) != 0 || !S_ISREG(mine.st_mode)) {
+        result = fail(text, text_bytes, ML_EIO, "cannot record to %s: no regular file",
+                      path);
+    }
+    else if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        result = fail(text, text_bytes, ML_ESTATE,
+                      "%s is being recorded already; choose another file", path);
+    }
+    else if (stat(path, &there) != 0 || mine.st_dev != there.st_dev ||
+             mine.st_ino != there.st_ino) {
+        /* Another writer took its place meanwhile. */
+    }
+    else if (mine.st_size == 0 && fchmod(file, 0600) == 0) {
+        *descriptor = file;
+        return 0;
+    }
+    else if (!is_recording(file)) {
+        result = fail(text, text_bytes, ML_EIO,
+                      "%s exists and is no recording of memlab; choose another file or "
+                      "remove it",
+                      path);
+    }
+    else if (unlink(path) != 0) {
+        result = fail(text, text_bytes, ML_EIO, "cannot replace %s: %s", path,
+                      strerror(errno));
+    }
+    close(file);
+    return result;
+}
+
+int
+ml_journal_file_open(ml_journal_file *file, const char *path, uint32_t chunk_bytes,
+                     uint64_t limit, char *text, size_t text_bytes)
+{
+    *file = (ml_journal_file){
+        .descriptor = -1, .guard = -1, .chunk_bytes = chunk_bytes, .limit = limit};
+    for (int i = 0; i < ATTEMPTS && file->descriptor < 0; i++) {
+        int result = try_open(path, &file->descriptor, text, text_bytes);
+        if (result < 0) {
+            return result;
+        }
+    }
+    if (file->descriptor < 0) {
+        return fail(text, text_bytes, ML_ESTATE,
+                    "%s is being replaced by others; choose another file", path);
+    }
+    void *slots = mmap(NULL, (size_t)ML_JOURNAL_SLOTS * chunk_bytes, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (slots == MAP_FAILED) {
+        return fail(text, text_bytes, ML_ENOMEM, "cannot record to %s: %s", path,
+                    strerror(errno));
+    }
+    file->slots = slots;
+    guard_begin(file);
+    if (file->guard < 0) {
+        return fail(text, text_bytes, ML_EFULL, "%d files are being recorded already",
+                    ML_JOURNAL_FILES);
+    }
+    return 0;
+}
+
+void
+ml_journal_file_close(ml_journal_file *file, uint64_t keep)
+{
+    guard_end(file);
+    if (file->slots != NULL) {
+        munmap(file->slots, (size_t)ML_JOURNAL_SLOTS * file->chunk_bytes);
+        file->slots = NULL;
+    }
+    if (file->descriptor >= 0) {
+        struct stat status;
+        int done = fstat(file->descriptor, &status);
+        if (done == 0 && (uint64_t)status.st_size > keep) {
+            done = ftruncate(file->descriptor, (off_t)keep);
+        }
+        /* What is left over is zeros, which say nothing. */
+        (void)done;
+        close(file->descriptor);
+        file->descriptor = -1;
+    }
+}
+
+void
+ml_journal_file_forked(ml_journal_file *file)
+{
+    if (file->guard >= 0) {
+        atomic_store(&guards[file->guard].begin, 0);
+        file->guard = -1;
+    }
+    if (file->descriptor >= 0) {
+        close(file->descriptor);
+        file->descriptor = -1;
+    }
+    file->slots = NULL;
+}
+
+/* ---- Growing ---- */
+
+/* Every page is made memory now, so that the callback meets no fault. */
+static void
+populate(uint8_t *at, size_t bytes)
+{
+    if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0) {
+        return;
+    }
+    for (size_t i = 0; i < bytes; i += 4096) {
+        *(volatile uint8_t *)(at + i) = 0;
+    }
+}
+
+int
+ml_journal_file_map(ml_journal_file *file, unsigned slot)
+{
+    size_t bytes = file->chunk_bytes;
+    if (file->bytes + bytes > file->limit) {
+        return ML_ELIMIT;
+    }
+    int error;
+    do {
+        error = posix_fallocate(file->descriptor, (off_t)file->bytes, (off_t)bytes);
+    } while (error == EINTR);
+    if (error != 0) {
+        errno = error;
+        return ML_EIO;
+    }
+    void *at = ml_journal_file_at(file, slot);
+    if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+             file->descriptor, (off_t)file->bytes) == MAP_FAILED) {
+        return ML_EIO;
+    }
+    madvise(at, bytes, MADV_DONTFORK);
+    populate(at, bytes);
+    file->bytes += bytes;
+    return 0;
+}
+
+void
+ml_journal_file_unmap(ml_journal_file *file, unsigned slot)
+{
+    mmap(ml_journal_file_at(file, slot), file->chunk_bytes, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+bool
+ml_journal_file_whole(const ml_journal_file *file)
+{
+    struct stat status;
+    return !atomic_load(&guards[file->guard].cut) &&
+           fstat(file->descriptor, &status) == 0 &&
+           (uint64_t)status.st_size >= file->bytes;
+}

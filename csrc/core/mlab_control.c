@@ -1,0 +1,448 @@
+/* The control lane of a .mlab file: memory at the start, settings, owners, notes, clock.
+ * See mlab_reader.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "mlab_parts.h"
+
+__extension__ typedef unsigned __int128 wide;
+
+/* ---- Names ---- */
+
+typedef struct lookup {
+    const ml_recording *recording;
+    const char *bytes;
+    size_t length;
+} lookup;
+
+static bool
+is_string(const void *context, uint32_t id)
+{
+    const lookup *wanted = context;
+    const ml_string *string = &wanted->recording->strings[id];
+    return string->length == wanted->length &&
+           memcmp(string->bytes, wanted->bytes, wanted->length) == 0;
+}
+
+/* The recording holds no strings yet but those added here. */
+static int
+add_name(mlab_reader *reader, const uint8_t *bytes, size_t length, uint32_t *id)
+{
+    lookup wanted = {reader->recording, (const char *)bytes, length};
+    *id = 0;
+    if (length == 0) {
+        return 0;
+    }
+    if (reader->strings.count == 0 && ml_intern_add(&reader->strings, 0) < 0) {
+        return ML_ENOMEM;
+    }
+    uint64_t hash = ml_hash_bytes(bytes, length);
+    if (ml_intern_find(&reader->strings, hash, is_string, &wanted, id)) {
+        return 0;
+    }
+    int result = ml_recording_add_string(reader->recording, wanted.bytes, length, id);
+    return result == 0 ? ml_intern_add(&reader->strings, hash) : result;
+}
+
+/* ---- Records ---- */
+
+/* The fixed part of RECORD; what follows it is *REST, *LEFT bytes.  False: too short. */
+static bool
+take(const ml_packed_other *record, void *out, size_t bytes, const uint8_t **rest,
+     size_t *left)
+{
+    if (record->length < bytes) {
+        return false;
+    }
+    memcpy(out, record->bytes, bytes);
+    *rest = record->bytes + bytes;
+    *left = record->length - bytes;
+    return true;
+}
+
+static void
+take_start(mlab_reader *reader, const ml_mlab_start *head)
+{
+    if (head->device >= ML_DEVICE_MAX) {
+        return;
+    }
+    mlab_start *start = &reader->starts[head->device];
+    start->head = *head;
+    start->known = true;
+    start->complete = false;
+    start->segment_count = 0;
+    start->block_count = 0;
+}
+
+static int
+take_segment(mlab_reader *reader, const ml_mlab_segment *record)
+{
+    mlab_start *start = &reader->starts[record->device % ML_DEVICE_MAX];
+    if (record->device >= ML_DEVICE_MAX || !start->known) {
+        return 0;
+    }
+    if (ml_grow((void **)&start->segments, &start->segment_capacity,
+                start->segment_count + 1, sizeof(*start->segments)) < 0) {
+        return ML_ENOMEM;
+    }
+    start->segments[start->segment_count++] = (ml_segment){
+        .addr = record->addr,
+        .total = record->total,
+        .stream = record->stream,
+        .pool = {record->pool[0], record->pool[1]},
+        .small = record->small != 0,
+        .expandable = record->expandable != 0,
+        .first_block = start->block_count,
+    };
+    return 0;
+}
+
+static int
+take_block(mlab_reader *reader, const ml_mlab_block *record)
+{
+    mlab_start *start = &reader->starts[record->device % ML_DEVICE_MAX];
+    if (record->device >= ML_DEVICE_MAX || start->segment_count == 0 ||
+        record->state > ML_BLOCK_PENDING_FREE) {
+        return 0;
+    }
+    if (ml_grow((void **)&start->blocks, &start->block_capacity, start->block_count + 1,
+                sizeof(*start->blocks)) < 0) {
+        return ML_ENOMEM;
+    }
+    start->blocks[start->block_count++] = (ml_block){
+        .addr = record->addr,
+        .size = record->size,
+        .requested = record->requested,
+        .state = record->state,
+    };
+    start->segments[start->segment_count - 1].block_count++;
+    return 0;
+}
+
+static int
+take_setting(mlab_reader *reader, const ml_mlab_setting *record, const uint8_t *text,
+             size_t length)
+{
+    ml_recording *recording = reader->recording;
+    size_t key_bytes = record->key_bytes < length ? record->key_bytes : length;
+    ml_setting setting = {
+        .kind = record->kind, .integer = record->integer, .real = record->real};
+    memcpy(setting.divisions, record->divisions, sizeof(setting.divisions));
+    if (setting.kind == '\0' || strchr("bifsd", setting.kind) == NULL) {
+        return 0;
+    }
+    int result = add_name(reader, text, key_bytes, &setting.key);
+    if (result == 0) {
+        result = add_name(reader, text + key_bytes, length - key_bytes, &setting.text);
+    }
+    for (size_t i = 0; i < recording->setting_count && result == 0; i++) {
+        if (recording->settings[i].key == setting.key) {
+            /* The memory was walked more than once. */
+            recording->settings[i] = setting;
+            return 0;
+        }
+    }
+    if (result == 0) {
+        result = ml_grow((void **)&recording->settings, &reader->setting_capacity,
+                         recording->setting_count + 1, sizeof(setting));
+    }
+    if (result == 0) {
+        recording->settings[recording->setting_count++] = setting;
+    }
+    return result;
+}
+
+static int
+take_tag(mlab_reader *reader, const ml_mlab_tag *record, const uint8_t *name,
+         size_t length)
+{
+    if (record->device >= ML_DEVICE_MAX || record->category >= ML_CATEGORY_COUNT) {
+        return 0;
+    }
+    mlab_tag tag = {.tag = *record};
+    int result = add_name(reader, name, length, &tag.name);
+    if (result == 0) {
+        result = ml_grow((void **)&reader->tags, &reader->tag_capacity,
+                         reader->tag_count + 1, sizeof(tag));
+    }
+    if (result == 0) {
+        reader->tags[reader->tag_count++] = tag;
+    }
+    return result;
+}
+
+static int
+take_note(mlab_reader *reader, const ml_mlab_note *record, const uint8_t *name,
+          size_t length)
+{
+    ml_recording *recording = reader->recording;
+    if (record->kind >= ML_NOTE_COUNT) {
+        return 0;
+    }
+    ml_note note = {
+        .time = record->time,
+        .device = record->device,
+        .thread = record->thread,
+        .kind = record->kind,
+    };
+    memcpy(note.values, record->values, sizeof(note.values));
+    int result = add_name(reader, name, length, &note.name);
+    if (result == 0) {
+        result = ml_grow((void **)&recording->notes, &reader->note_capacity,
+                         recording->note_count + 1, sizeof(note));
+    }
+    if (result == 0) {
+        recording->notes[recording->note_count++] = note;
+    }
+    return result;
+}
+
+static int
+take_clock(mlab_reader *reader, const ml_mlab_clock *clock)
+{
+    if (ml_grow((void **)&reader->clocks, &reader->clock_capacity,
+                reader->clock_count + 1, sizeof(*clock)) < 0) {
+        return ML_ENOMEM;
+    }
+    reader->clocks[reader->clock_count++] = *clock;
+    return 0;
+}
+
+int
+mlab_control(mlab_reader *reader, const ml_packed_other *record)
+{
+    union {
+        ml_mlab_clock clock;
+        ml_mlab_start start;
+        ml_mlab_segment segment;
+        ml_mlab_block block;
+        ml_mlab_device device;
+        ml_mlab_setting setting;
+        ml_mlab_tag tag;
+        ml_mlab_note note;
+    } fixed;
+    const uint8_t *rest;
+    size_t left;
+    switch (record->kind) {
+    case ML_MLAB_CLOCK:
+        return take(record, &fixed, sizeof(fixed.clock), &rest, &left)
+                   ? take_clock(reader, &fixed.clock)
+                   : 0;
+    case ML_MLAB_START:
+        if (take(record, &fixed, sizeof(fixed.start), &rest, &left)) {
+            take_start(reader, &fixed.start);
+        }
+        return 0;
+    case ML_MLAB_SEGMENT:
+        return take(record, &fixed, sizeof(fixed.segment), &rest, &left)
+                   ? take_segment(reader, &fixed.segment)
+                   : 0;
+    case ML_MLAB_BLOCK:
+        return take(record, &fixed, sizeof(fixed.block), &rest, &left)
+                   ? take_block(reader, &fixed.block)
+                   : 0;
+    case ML_MLAB_STARTED:
+        if (take(record, &fixed, sizeof(fixed.device), &rest, &left) &&
+            fixed.device.device < ML_DEVICE_MAX) {
+            reader->starts[fixed.device.device].complete = true;
+        }
+        return 0;
+    case ML_MLAB_SETTING:
+        return take(record, &fixed, sizeof(fixed.setting), &rest, &left)
+                   ? take_setting(reader, &fixed.setting, rest, left)
+                   : 0;
+    case ML_MLAB_TAG:
+        return take(record, &fixed, sizeof(fixed.tag), &rest, &left)
+                   ? take_tag(reader, &fixed.tag, rest, left)
+                   : 0;
+    case ML_MLAB_NOTE:
+        return take(record, &fixed, sizeof(fixed.note), &rest, &left)
+                   ? take_note(reader, &fixed.note, rest, left)
+                   : 0;
+    default:
+        return 0;
+    }
+}
+
+/* ---- Times ---- */
+
+static int
+compare_clocks(const void *a, const void *b)
+{
+    uint64_t left = ((const ml_mlab_clock *)a)->ticks;
+    uint64_t right = ((const ml_mlab_clock *)b)->ticks;
+    return (left > right) - (left < right);
+}
+
+/* By ticks, each once, and time never runs backwards. */
+static void
+sort_clocks(mlab_reader *reader)
+{
+    if (reader->clock_count == 0) {
+        return;
+    }
+    qsort(reader->clocks, reader->clock_count, sizeof(*reader->clocks), compare_clocks);
+    size_t count = 0;
+    for (size_t i = 0; i < reader->clock_count; i++) {
+        const ml_mlab_clock *clock = &reader->clocks[i];
+        const ml_mlab_clock *last = count > 0 ? &reader->clocks[count - 1] : NULL;
+        if (last == NULL ||
+            (clock->ticks > last->ticks && clock->unix_ns >= last->unix_ns)) {
+            reader->clocks[count++] = *clock;
+        }
+    }
+    reader->clock_count = count;
+}
+
+/* On the line through the anchors beside it; *NEAR is where the last one was found. */
+static uint64_t
+unix_ns(const mlab_reader *reader, uint64_t ticks, size_t *near)
+{
+    size_t count = reader->clock_count;
+    if (count < 2) {
+        return count == 0 ? ticks
+                          : reader->clocks[0].unix_ns + ticks - reader->clocks[0].ticks;
+    }
+    size_t at = *near < count - 1 ? *near : count - 2;
+    while (at > 0 && reader->clocks[at].ticks > ticks) {
+        at--;
+    }
+    while (at + 2 < count && reader->clocks[at + 1].ticks <= ticks) {
+        at++;
+    }
+    *near = at;
+    const ml_mlab_clock *low = &reader->clocks[at];
+    const ml_mlab_clock *high = &reader->clocks[at + 1];
+    bool before = ticks < low->ticks;
+    uint64_t since = before ? low->ticks - ticks : ticks - low->ticks;
+    uint64_t rise = (uint64_t)((wide)(high->unix_ns - low->unix_ns) * since /
+                               (high->ticks - low->ticks));
+    return before ? low->unix_ns - rise : low->unix_ns + rise;
+}
+
+static void
+convert_times(mlab_reader *reader)
+{
+    ml_recording *recording = reader->recording;
+    size_t near = 0;
+    for (size_t d = 0; d < recording->device_count; d++) {
+        ml_device_trace *trace = &recording->devices[d];
+        for (size_t i = 0; i < trace->event_count; i++) {
+            trace->events[i].time = unix_ns(reader, trace->events[i].time, &near);
+        }
+    }
+    for (size_t i = 0; i < recording->note_count; i++) {
+        recording->notes[i].time = unix_ns(reader, recording->notes[i].time, &near);
+    }
+    for (size_t i = 0; i < reader->tag_count; i++) {
+        reader->tags[i].tag.time = unix_ns(reader, reader->tags[i].tag.time, &near);
+    }
+}
+
+/* ---- Tags ---- */
+
+/* The events of DEVICE in front of ORDINAL. */
+static uint64_t
+index_of_ordinal(const mlab_reader *reader, unsigned device, uint64_t ordinal)
+{
+    const mlab_place *places = reader->places[device];
+    size_t low = 0;
+    size_t high = reader->place_count[device];
+    uint64_t events = reader->recording->devices[device].event_count;
+    uint64_t next = events;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (places[middle].ordinal <= ordinal) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    if (low < reader->place_count[device]) {
+        next = places[low].index;
+    }
+    if (low == 0) {
+        return 0;
+    }
+    /* The first chunks may hold events from before the start. */
+    uint64_t start = reader->starts[device].head.events;
+    uint64_t from = places[low - 1].ordinal;
+    from = from < start ? start : from;
+    uint64_t since = ordinal > from ? ordinal - from : 0;
+    uint64_t index = places[low - 1].index + since;
+    return index < next ? index : next;
+}
+
+/* The events of DEVICE up to TIME; they lie by time. */
+static uint64_t
+index_of_time(const ml_device_trace *trace, uint64_t time)
+{
+    size_t low = 0;
+    size_t high = trace->event_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (trace->events[middle].time <= time) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* A stable order by position: of tags at one place the last counts. */
+static int
+add_tag(ml_device_trace *trace, size_t *capacity, const ml_tag *tag)
+{
+    int result =
+        ml_grow((void **)&trace->tags, capacity, trace->tag_count + 1, sizeof(*tag));
+    if (result < 0) {
+        return result;
+    }
+    size_t at = trace->tag_count++;
+    while (at > 0 && trace->tags[at - 1].position > tag->position) {
+        at--;
+    }
+    memmove(&trace->tags[at + 1], &trace->tags[at],
+            (trace->tag_count - 1 - at) * sizeof(*tag));
+    trace->tags[at] = *tag;
+    return 0;
+}
+
+static int
+place_tags(mlab_reader *reader)
+{
+    size_t capacity[ML_DEVICE_MAX] = {0};
+    int result = 0;
+    for (size_t i = 0; i < reader->tag_count && result == 0; i++) {
+        const ml_mlab_tag *from = &reader->tags[i].tag;
+        ml_device_trace *trace = mlab_trace(reader, from->device);
+        if (trace == NULL) {
+            return ML_ENOMEM;
+        }
+        uint64_t start = reader->starts[from->device].head.events;
+        if (reader->ordered && from->position < start) {
+            continue;
+        }
+        ml_tag tag = {
+            .addr = from->addr,
+            .position = reader->ordered
+                            ? index_of_ordinal(reader, from->device, from->position)
+                            : index_of_time(trace, from->time),
+            .name = reader->tags[i].name,
+            .category = from->category,
+        };
+        result = add_tag(trace, &capacity[from->device], &tag);
+    }
+    return result;
+}
+
+int
+mlab_finish_control(mlab_reader *reader)
+{
+    sort_clocks(reader);
+    convert_times(reader);
+    return place_tags(reader);
+}

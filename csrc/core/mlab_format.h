@@ -1,0 +1,222 @@
+/* The layout of a .mlab file: its header and the records in its chunks.
+ *
+ * Owns numbers and structs that journal.c writes and mlab_reader.c reads, nothing else;
+ * docs/FORMAT.md is the specification in words.  All integers have the byte order of the
+ * machine that wrote them, which the header tells. */
+#ifndef ML_MLAB_FORMAT_H
+#define ML_MLAB_FORMAT_H
+
+#include "chunk.h"
+#include "memlab.h"
+
+#define ML_MLAB_MAGIC "\x89MLAB\r\n\x1a"
+#define ML_MLAB_VERSION 1u
+#define ML_MLAB_BYTE_ORDER UINT32_C(0x01020304)
+/* Bits of required: a reader that does not know one refuses the file.  Of optional: one
+ * that does not know them loses nothing but what they stand for.  None exist yet. */
+#define ML_MLAB_REQUIRED UINT64_C(0)
+/* What a reader takes as the size of chunks: a power of two between these. */
+#define ML_MLAB_CHUNK_LEAST (UINT32_C(1) << 12)
+#define ML_MLAB_CHUNK_MOST (UINT32_C(1) << 24)
+
+/* Lanes of events: one a device, or of a source that no lock orders one a thread.  The
+ * control lane is the one after them. */
+#define ML_MLAB_LANES 64u
+
+enum ml_mlab_state {
+    ML_MLAB_OPEN = 1, /* being written, or its process died */
+    ML_MLAB_ENDED
+};
+
+/* Why nothing more was stored, although events came; name, text. */
+#define ML_MLAB_STOPS(XX) \
+    XX(LIMIT, "the limit of the file's size was reached") \
+    XX(DISK, "the file could not grow") \
+    XX(CUT, "another process cut the file")
+
+enum ml_mlab_stop {
+    ML_MLAB_STORES,
+#define XX(name, text) ML_MLAB_STOP_##name,
+    ML_MLAB_STOPS(XX)
+#undef XX
+    ML_MLAB_STOP_COUNT
+};
+
+/* One cache line each: lanes are written by different threads. */
+typedef struct ml_mlab_lane {
+    _Atomic uint64_t events;  /* that came: stored or dropped; records in the last */
+    _Atomic uint64_t dropped; /* of these, not stored */
+    uint64_t reserved[6];
+} ml_mlab_lane;
+
+/* The start of the file.  It takes the place of one chunk; the rest of that is zeros. */
+typedef struct ml_mlab_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t byte_order;
+    uint64_t required;
+    uint64_t optional;
+    uint32_t chunk_bytes;
+    uint32_t keys;       /* ML_KEY_* of the snapshots of that torch */
+    uint64_t start_time; /* unix ns */
+    uint64_t pid;
+    char source[16]; /* name of the source, NUL-terminated, as the next */
+    char host[64];
+    uint8_t ordered; /* a lane a device; else all lanes are of device 0 */
+    uint8_t reserved[3];
+    uint32_t checksum; /* CRC-32C of all before */
+    /* From here on it changes while the file is written. */
+    _Atomic uint32_t state;      /* enum ml_mlab_state */
+    _Atomic uint32_t stop;       /* enum ml_mlab_stop */
+    _Atomic uint32_t stop_errno; /* of ML_MLAB_STOP_DISK */
+    uint32_t padding[9];
+    ml_mlab_lane lanes[ML_MLAB_LANES + 1];
+} ml_mlab_header;
+
+_Static_assert(offsetof(ml_mlab_header, checksum) == 140 &&
+                   offsetof(ml_mlab_header, lanes) == 192 &&
+                   sizeof(ml_mlab_header) == 192 + 65 * 64,
+               "the header is part of the file format");
+
+/* kind of a chunk */
+enum ml_mlab_chunk {
+    ML_MLAB_EVENTS, /* events, and what they refer to before it is first used */
+    ML_MLAB_CONTROL
+};
+
+/* ---- Records in chunks of events ----
+ *
+ * Ids are those of the process that recorded, the same in all lanes. */
+
+enum ml_mlab_definition {
+    ML_MLAB_STRING,
+    ML_MLAB_CODE,
+    ML_MLAB_NODE
+};
+
+/* A part of a string; its bytes follow.  A long one has several, one after the other. */
+typedef struct ml_mlab_string {
+    uint32_t id;
+    uint32_t total; /* bytes of the whole */
+    uint32_t start; /* of this part in it */
+} ml_mlab_string;
+
+typedef struct ml_mlab_code {
+    uint32_t id;
+    uint32_t name; /* string ids */
+    uint32_t filename;
+    uint32_t linetable;
+    int32_t firstlineno;
+    int32_t python_minor; /* 0: the offsets of its frames are lines */
+} ml_mlab_code;
+
+typedef struct ml_mlab_node {
+    uint32_t id;
+    uint32_t parent;
+    uint32_t code; /* 0: a C++ frame */
+    uint32_t offset;
+    uint64_t counter; /* program counter of a C++ frame */
+    uint64_t object;  /* address of the module whose call the frame is; 0: of none */
+} ml_mlab_node;
+
+/* ---- Records in chunks of control ---- */
+
+enum ml_mlab_control {
+    ML_MLAB_CLOCK,
+    ML_MLAB_START,   /* a device's memory from here to ML_MLAB_STARTED */
+    ML_MLAB_SEGMENT, /* ml_mlab_segment, then its blocks */
+    ML_MLAB_BLOCK,
+    ML_MLAB_STARTED, /* ml_mlab_device */
+    ML_MLAB_SETTING,
+    ML_MLAB_TAG,
+    ML_MLAB_NOTE,
+    ML_MLAB_OBJECT,
+    ML_MLAB_NATIVE
+};
+
+/* Ticks of the source's clock and what time that was. */
+typedef struct ml_mlab_clock {
+    uint64_t ticks;
+    uint64_t unix_ns;
+} ml_mlab_clock;
+
+/* A device's memory at an instant: after EVENTS of its lane.  A later one for the same
+ * device takes the place of the earlier, with all events in between. */
+typedef struct ml_mlab_start {
+    uint64_t events;
+    uint64_t max_split_bytes; /* ml_allocator_rules */
+    uint32_t roundup_divisions[16];
+    uint32_t device;
+    uint8_t expandable_segments;
+    uint8_t has_segments;
+    uint8_t reserved[2];
+} ml_mlab_start;
+
+typedef struct ml_mlab_segment {
+    uint64_t addr;
+    uint64_t total;
+    uint64_t stream;
+    uint64_t pool[2];
+    uint32_t device;
+    uint8_t small;
+    uint8_t expandable;
+    uint8_t reserved[2];
+} ml_mlab_segment;
+
+typedef struct ml_mlab_block {
+    uint64_t addr;
+    uint64_t size;
+    uint64_t requested;
+    uint32_t device;
+    uint8_t state; /* enum ml_block_state */
+    uint8_t reserved[3];
+} ml_mlab_block;
+
+typedef struct ml_mlab_device {
+    uint64_t device;
+} ml_mlab_device;
+
+/* An entry of allocator_settings; the key follows, then the text. */
+typedef struct ml_mlab_setting {
+    int64_t integer;
+    double real;
+    uint64_t divisions[16];
+    uint32_t key_bytes;
+    char kind;
+    uint8_t reserved[3];
+} ml_mlab_setting;
+
+/* ml_tag; the name follows. */
+typedef struct ml_mlab_tag {
+    uint64_t addr;
+    uint64_t position; /* events of the device before it; of an ordered source */
+    uint64_t time;     /* ticks */
+    uint32_t device;
+    uint8_t category;
+    uint8_t reserved[3];
+} ml_mlab_tag;
+
+/* ml_note; the name follows. */
+typedef struct ml_mlab_note {
+    uint64_t time; /* ticks */
+    uint64_t values[4];
+    int32_t device;
+    uint16_t thread;
+    uint8_t kind; /* enum ml_note_kind */
+    uint8_t reserved;
+} ml_mlab_note;
+
+/* The name of the module at an address; it follows. */
+typedef struct ml_mlab_object {
+    uint64_t object;
+} ml_mlab_object;
+
+/* The name of a C++ frame; it follows, then the file name. */
+typedef struct ml_mlab_native {
+    uint64_t counter;
+    int64_t line;
+    uint32_t name_bytes;
+    uint32_t reserved;
+} ml_mlab_native;
+
+#endif

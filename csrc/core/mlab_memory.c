@@ -1,0 +1,146 @@
+/* The memory at the end of a .mlab file: what was there at the start, carried forward by
+ * the events.  See mlab_reader.h. */
+#include <string.h>
+
+#include "ledger.h"
+#include "mlab_parts.h"
+
+typedef struct memory {
+    ml_device_trace *trace;
+    size_t segment_capacity;
+    size_t block_capacity;
+} memory;
+
+static int
+keep_segment(void *context, const ml_segment *segment)
+{
+    memory *to = context;
+    ml_device_trace *trace = to->trace;
+    if (ml_grow((void **)&trace->segments, &to->segment_capacity,
+                trace->segment_count + 1, sizeof(*segment)) < 0) {
+        return ML_ENOMEM;
+    }
+    ml_segment *copy = &trace->segments[trace->segment_count++];
+    *copy = *segment;
+    copy->first_block = trace->block_count;
+    copy->block_count = 0;
+    return 0;
+}
+
+static int
+keep_block(void *context, const ml_block *block, uint64_t birth)
+{
+    memory *to = context;
+    ml_device_trace *trace = to->trace;
+    (void)birth;
+    if (ml_grow((void **)&trace->blocks, &to->block_capacity, trace->block_count + 1,
+                sizeof(*block)) < 0) {
+        return ML_ENOMEM;
+    }
+    ml_block *copy = &trace->blocks[trace->block_count++];
+    *copy = *block;
+    if (block->state == ML_BLOCK_INACTIVE) {
+        copy->stack = 0;
+    }
+    trace->segments[trace->segment_count - 1].block_count++;
+    return 0;
+}
+
+static int
+seed(ml_ledger *ledger, const mlab_start *start)
+{
+    for (size_t i = 0; i < start->segment_count; i++) {
+        const ml_segment *segment = &start->segments[i];
+        int result = ml_ledger_seed_segment(ledger, segment);
+        if (result == ML_EFULL) {
+            return ML_ENOMEM;
+        }
+        for (size_t b = 0; b < segment->block_count && result == 0; b++) {
+            const ml_block *block = &start->blocks[segment->first_block + b];
+            if (ml_ledger_seed_block(ledger, block) == ML_EFULL) {
+                return ML_ENOMEM;
+            }
+        }
+    }
+    return 0;
+}
+
+/* An event from before the ledger followed its device lacks what the ledger knows. */
+static void
+complete(ml_event *event, const ml_event *followed)
+{
+    if (event->block_bytes == 0 && (followed->flags & ML_EVENT_BLOCK_KNOWN) != 0) {
+        event->block_bytes = followed->block_bytes;
+        event->flags |= ML_EVENT_BLOCK_KNOWN;
+    }
+    if (event->origin_stack == 0) {
+        event->origin_stack = followed->origin_stack;
+    }
+}
+
+static int
+follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules *rules)
+{
+    ml_ledger *ledger;
+    int result = ml_ledger_new(
+        &ledger, rules,
+        2 * (start->segment_count + start->block_count + trace->event_count) + 1);
+    if (result < 0) {
+        return result;
+    }
+    result = seed(ledger, start);
+    ml_ledger_reset_peaks(ledger);
+    trace->peak = *ml_ledger_current(ledger);
+    for (size_t i = 0; i < trace->event_count && result == 0; i++) {
+        ml_event event = trace->events[i];
+        ml_ledger_apply(ledger, &event);
+        complete(&trace->events[i], &event);
+        const ml_totals *now = ml_ledger_current(ledger);
+#define XX(name) \
+    trace->peak.name = now->name > trace->peak.name ? now->name : trace->peak.name;
+        ML_TOTALS(XX)
+#undef XX
+    }
+    if (result == 0) {
+        memory to = {.trace = trace};
+        ml_ledger_visitor visitor = {&to, keep_segment, keep_block};
+        result = ml_ledger_visit(ledger, &visitor);
+    }
+    ml_ledger_free(ledger);
+    return result;
+}
+
+static ml_allocator_rules
+rules_of(const mlab_start *start)
+{
+    ml_allocator_rules rules = {.max_split_bytes = UINT64_MAX, .has_segments = 1};
+    if (start->known) {
+        rules.max_split_bytes = start->head.max_split_bytes;
+        memcpy(rules.roundup_divisions, start->head.roundup_divisions,
+               sizeof(rules.roundup_divisions));
+        rules.expandable_segments = start->head.expandable_segments;
+        rules.has_segments = start->head.has_segments;
+    }
+    return rules;
+}
+
+int
+mlab_finish_memory(mlab_reader *reader)
+{
+    ml_recording *recording = reader->recording;
+    int result = 0;
+    for (unsigned d = 0; d < ML_DEVICE_MAX && result == 0; d++) {
+        const mlab_start *start = &reader->starts[d];
+        if (start->known && mlab_trace(reader, d) == NULL) {
+            return ML_ENOMEM;
+        }
+    }
+    recording->rules = rules_of(&reader->starts[0]);
+    for (size_t d = 0; d < recording->device_count && result == 0; d++) {
+        const mlab_start *start = &reader->starts[d];
+        ml_allocator_rules rules = rules_of(start);
+        reader->info->unknown_starts += !start->complete;
+        result = follow(&recording->devices[d], start, &rules);
+    }
+    return result;
+}

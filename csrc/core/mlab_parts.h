@@ -1,0 +1,78 @@
+/* The inside of the reader of .mlab files, shared by mlab_reader.c (file and chunks),
+ * mlab_stacks.c (definitions), mlab_control.c (the control lane) and mlab_memory.c (the
+ * memory at the end).  For no one else. */
+#ifndef ML_MLAB_PARTS_H
+#define ML_MLAB_PARTS_H
+
+#include "base.h"
+#include "mlab_format.h"
+#include "mlab_reader.h"
+#include "stacks.h"
+
+/* Segments and blocks at the start of a device, as they came. */
+typedef struct mlab_start {
+    ml_mlab_start head;
+    bool known;           /* the start came, and what follows belongs to it */
+    bool complete;        /* to its end */
+    ml_segment *segments; /* owned; first_block and block_count are set */
+    size_t segment_count;
+    size_t segment_capacity;
+    ml_block *blocks; /* owned */
+    size_t block_count;
+    size_t block_capacity;
+} mlab_start;
+
+/* A tag as the file has it. */
+typedef struct mlab_tag {
+    ml_mlab_tag tag;
+    uint32_t name; /* string of the recording */
+} mlab_tag;
+
+/* Where in a lane a chunk's events begin, to find events by their ordinal. */
+typedef struct mlab_place {
+    uint64_t ordinal;
+    uint64_t index; /* in the device's events */
+} mlab_place;
+
+typedef struct mlab_reader {
+    ml_recording *recording; /* under construction; owned */
+    ml_mlab_info *info;
+    bool ordered;
+    ml_stacks *stacks; /* owned: with the ids of the file */
+    ml_intern strings; /* the recording's own, for names */
+
+    ml_mlab_clock *clocks; /* owned; by ticks once read */
+    size_t clock_count;
+    size_t clock_capacity;
+    mlab_start starts[ML_DEVICE_MAX];
+    mlab_tag *tags; /* owned */
+    size_t tag_count;
+    size_t tag_capacity;
+    size_t note_capacity;
+    size_t setting_capacity;
+    size_t gap_capacity;
+    size_t event_capacity[ML_DEVICE_MAX];
+    mlab_place *places[ML_DEVICE_MAX]; /* owned; of ordered sources */
+    size_t place_count[ML_DEVICE_MAX];
+    size_t place_capacity[ML_DEVICE_MAX];
+} mlab_reader;
+
+/* The trace of DEVICE, which then exists; NULL without memory. */
+ml_device_trace *mlab_trace(mlab_reader *reader, unsigned device);
+
+/* A record of a chunk of events that is not an event.  What makes no sense is ignored.
+ * 0 or ML_ENOMEM. */
+int mlab_define(mlab_reader *reader, const ml_packed_other *record);
+int mlab_stacks_new(mlab_reader *reader);
+/* The recording's events refer to its own tables from here on. */
+int mlab_resolve(mlab_reader *reader);
+
+/* A record of the control lane.  0 or ML_ENOMEM. */
+int mlab_control(mlab_reader *reader, const ml_packed_other *record);
+/* When all records were read: times become unix ns, tags find their places. */
+int mlab_finish_control(mlab_reader *reader);
+
+/* Events are completed, and the memory at their end is worked out.  0 or ML_ENOMEM. */
+int mlab_finish_memory(mlab_reader *reader);
+
+#endif

@@ -1,0 +1,532 @@
+/* From a .mlab file to a recording: the header, the chunks, the lanes.  See
+ * mlab_reader.h. */
+#define _POSIX_C_SOURCE 200809L /* pread */
+
+#include "mlab_reader.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "mlab_parts.h"
+
+/* A chunk that was begun, as its header had it at the first look. */
+typedef struct listed {
+    uint64_t offset;
+    ml_chunk header;
+    unsigned lane; /* of the file */
+} listed;
+
+typedef struct listing {
+    listed *items; /* owned */
+    size_t count;
+    size_t capacity;
+} listing;
+
+void
+ml_mlab_info_fini(ml_mlab_info *info)
+{
+    ml_free(info->gaps);
+    info->gaps = NULL;
+    info->gap_count = 0;
+}
+
+bool
+ml_mlab_is(const void *bytes, size_t length)
+{
+    return length >= 8 && memcmp(bytes, ML_MLAB_MAGIC, 8) == 0;
+}
+
+static int
+read_descriptor(void *context, uint64_t offset, void *to, size_t length)
+{
+    const int *descriptor = context;
+    char *at = to;
+    while (length > 0) {
+        ssize_t got = pread(*descriptor, at, length, (off_t)offset);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return ML_EIO;
+        }
+        at += got;
+        offset += (uint64_t)got;
+        length -= (size_t)got;
+    }
+    return 0;
+}
+
+int
+ml_mlab_input_of(ml_mlab_input *input, const int *descriptor)
+{
+    struct stat status;
+    if (fstat(*descriptor, &status) != 0) {
+        return ML_EIO;
+    }
+    *input = (ml_mlab_input){.context = (void *)(uintptr_t)descriptor,
+                             .bytes = (uint64_t)status.st_size,
+                             .read = read_descriptor};
+    return 0;
+}
+
+ml_device_trace *
+mlab_trace(mlab_reader *reader, unsigned device)
+{
+    ml_recording *recording = reader->recording;
+    size_t needed = (size_t)device + 1;
+    if (needed > recording->device_count) {
+        void *items =
+            ml_realloc(recording->devices, needed * sizeof(*recording->devices));
+        if (items == NULL) {
+            return NULL;
+        }
+        recording->devices = items;
+        memset(&recording->devices[recording->device_count], 0,
+               (needed - recording->device_count) * sizeof(*recording->devices));
+        recording->device_count = needed;
+    }
+    return &recording->devices[device];
+}
+
+/* ---- The header ---- */
+
+static int
+read_header(const ml_mlab_input *input, ml_mlab_header *header, ml_read_error *error)
+{
+    if (input->bytes < sizeof(*header) ||
+        input->read(input->context, 0, header, sizeof(*header)) < 0) {
+        return ml_read_fail(error, ML_EFORMAT, 0,
+                            "the file ends within its header: nothing was recorded, or "
+                            "it was cut");
+    }
+    if (!ml_mlab_is(header->magic, sizeof(header->magic))) {
+        return ml_read_fail(error, ML_EFORMAT, 0, "no .mlab file");
+    }
+    if (header->byte_order != ML_MLAB_BYTE_ORDER) {
+        return ml_read_fail(error, ML_EFORMAT, offsetof(ml_mlab_header, byte_order),
+                            "the file was written on a machine of another byte order, "
+                            "or is damaged");
+    }
+    if (header->checksum != ml_crc32c(0, header, offsetof(ml_mlab_header, checksum))) {
+        return ml_read_fail(error, ML_EFORMAT, 0, "the header is damaged");
+    }
+    if (header->version > ML_MLAB_VERSION || header->required & ~ML_MLAB_REQUIRED) {
+        return ml_read_fail(
+            error, ML_EFORMAT, offsetof(ml_mlab_header, version),
+            "the file has version %u of the format%s, this memlab reads version %u; "
+            "read it with a newer memlab",
+            header->version,
+            header->required & ~ML_MLAB_REQUIRED ? " and features unknown here" : "",
+            ML_MLAB_VERSION);
+    }
+    uint32_t bytes = header->chunk_bytes;
+    if (bytes < ML_MLAB_CHUNK_LEAST || bytes > ML_MLAB_CHUNK_MOST ||
+        (bytes & (bytes - 1)) != 0 ||
+        memchr(header->source, '\0', sizeof(header->source)) == NULL ||
+        strlen(header->source) >= sizeof(((ml_recording *)0)->source) ||
+        memchr(header->host, '\0', sizeof(header->host)) == NULL) {
+        return ml_read_fail(error, ML_EFORMAT, 0, "the header makes no sense");
+    }
+    return 0;
+}
+
+static void
+take_header(mlab_reader *reader, const ml_mlab_header *header, uint64_t bytes)
+{
+    ml_recording *recording = reader->recording;
+    memcpy(recording->source, header->source, sizeof(recording->source));
+    recording->source_known = 1;
+    recording->keys = header->keys;
+    reader->ordered = header->ordered != 0;
+    ml_mlab_info *info = reader->info;
+    info->ended = atomic_load(&header->state) == ML_MLAB_ENDED;
+    uint32_t stop = atomic_load(&header->stop);
+    info->stop = stop < ML_MLAB_STOP_COUNT ? (int)stop : ML_MLAB_STORES;
+    info->stop_errno = (int)(atomic_load(&header->stop_errno) & 0xffff);
+    info->pid = header->pid;
+    memcpy(info->host, header->host, sizeof(info->host));
+    info->start_time = header->start_time;
+    info->bytes = bytes;
+}
+
+/* ---- The chunks ---- */
+
+static bool
+all_zero(const void *bytes, size_t length)
+{
+    const uint8_t *at = bytes;
+    uint8_t any = 0;
+    for (size_t i = 0; i < length; i++) {
+        any |= at[i];
+    }
+    return any == 0;
+}
+
+/* The lane of the file that a chunk says it belongs to; ML_MLAB_LANES + 1 for none. */
+static unsigned
+lane_of(const mlab_reader *reader, const ml_chunk *chunk)
+{
+    if (chunk->kind == ML_MLAB_CONTROL) {
+        return ML_MLAB_LANES;
+    }
+    unsigned number = reader->ordered ? chunk->device : chunk->lane;
+    unsigned other = reader->ordered ? chunk->lane : chunk->device;
+    return chunk->kind == ML_MLAB_EVENTS && number < ML_MLAB_LANES && other == 0
+               ? number
+               : ML_MLAB_LANES + 1;
+}
+
+static int
+compare_listed(const void *a, const void *b)
+{
+    const listed *left = a;
+    const listed *right = b;
+    if (left->lane != right->lane) {
+        return left->lane < right->lane ? -1 : 1;
+    }
+    if (left->header.index != right->header.index) {
+        return left->header.index < right->header.index ? -1 : 1;
+    }
+    return (left->offset > right->offset) - (left->offset < right->offset);
+}
+
+/* All chunks that were begun, by lane and order. */
+static int
+list_chunks(mlab_reader *reader, const ml_mlab_input *input, uint32_t chunk_bytes,
+            listing *list)
+{
+    for (uint64_t offset = chunk_bytes; offset + sizeof(ml_chunk) <= input->bytes;
+         offset += chunk_bytes) {
+        listed item = {.offset = offset};
+        if (input->read(input->context, offset, &item.header, sizeof(item.header)) <
+            0) {
+            reader->info->damaged_chunks++;
+            continue;
+        }
+        uint64_t used = atomic_load(&item.header.commit) & UINT32_MAX;
+        if (used == 0 && (item.header.magic == ML_CHUNK_MAGIC ||
+                          all_zero(&item.header, sizeof(item.header)))) {
+            /* Ready for a lane that never came, or just begun. */
+            continue;
+        }
+        item.lane = lane_of(reader, &item.header);
+        if (item.header.magic != ML_CHUNK_MAGIC ||
+            item.header.version != ML_CHUNK_VERSION ||
+            item.header.bytes != chunk_bytes || item.lane > ML_MLAB_LANES ||
+            !(item.header.flags & ML_CHUNK_CHECKED) ||
+            used > chunk_bytes - sizeof(ml_chunk)) {
+            reader->info->damaged_chunks++;
+            continue;
+        }
+        if (ml_grow((void **)&list->items, &list->capacity, list->count + 1,
+                    sizeof(item)) < 0) {
+            return ML_ENOMEM;
+        }
+        list->items[list->count++] = item;
+    }
+    if (list->count > 0) {
+        qsort(list->items, list->count, sizeof(*list->items), compare_listed);
+    }
+    return 0;
+}
+
+/* Reads the chunk ITEM into BUFFER and opens it there, as it was when it was listed. */
+static bool
+open_chunk(const ml_mlab_input *input, const listed *item, void *buffer,
+           ml_chunk_reader *chunk)
+{
+    uint64_t used = atomic_load(&item->header.commit) & UINT32_MAX;
+    uint8_t *payload = (uint8_t *)buffer + sizeof(ml_chunk);
+    if (item->offset + sizeof(ml_chunk) + used > input->bytes ||
+        input->read(input->context, item->offset + sizeof(ml_chunk), payload,
+                    (size_t)used) < 0) {
+        return false;
+    }
+    memcpy(buffer, &item->header, sizeof(ml_chunk));
+    ml_chunk header;
+    return ml_chunk_open(chunk, buffer, item->header.bytes, &header) == 0;
+}
+
+/* ---- The lanes ---- */
+
+static int
+add_gap(mlab_reader *reader, unsigned device, uint64_t position, uint64_t dropped,
+        uint64_t lost)
+{
+    ml_mlab_info *info = reader->info;
+    if (dropped == 0 && lost == 0) {
+        return 0;
+    }
+    if (ml_grow((void **)&info->gaps, &reader->gap_capacity, info->gap_count + 1,
+                sizeof(*info->gaps)) < 0) {
+        return ML_ENOMEM;
+    }
+    info->gaps[info->gap_count++] = (ml_mlab_gap){
+        .position = position, .dropped = dropped, .lost = lost, .device = device};
+    return 0;
+}
+
+/* How far a lane has been read. */
+typedef struct lane_state {
+    unsigned number;
+    unsigned device;
+    uint64_t ordinal; /* events of the lane so far, in the file or not */
+    uint64_t dropped; /* of these, not stored */
+} lane_state;
+
+static int
+add_place(mlab_reader *reader, unsigned device, uint64_t ordinal, uint64_t index)
+{
+    if (ml_grow((void **)&reader->places[device], &reader->place_capacity[device],
+                reader->place_count[device] + 1, sizeof(mlab_place)) < 0) {
+        return ML_ENOMEM;
+    }
+    reader->places[device][reader->place_count[device]++] =
+        (mlab_place){ordinal, index};
+    return 0;
+}
+
+/* The events missing between what was read and the chunk HEADER. */
+static int
+skip_gap(mlab_reader *reader, ml_device_trace *trace, lane_state *lane,
+         const ml_chunk *header)
+{
+    uint64_t missing =
+        header->first > lane->ordinal ? header->first - lane->ordinal : 0;
+    uint64_t dropped = header->dropped < missing ? header->dropped : missing;
+    lane->dropped += dropped;
+    lane->ordinal += missing;
+    int result =
+        add_gap(reader, lane->device, trace->event_count, dropped, missing - dropped);
+    if (result == 0 && reader->ordered) {
+        result = add_place(reader, lane->device, lane->ordinal, trace->event_count);
+    }
+    return result;
+}
+
+static int
+add_event(mlab_reader *reader, ml_device_trace *trace, lane_state *lane,
+          const ml_event *event)
+{
+    uint64_t start = reader->starts[lane->device].head.events;
+    if (reader->ordered && lane->ordinal++ < start) {
+        /* From before the memory was read for good. */
+        return 0;
+    }
+    if (ml_grow((void **)&trace->events, &reader->event_capacity[lane->device],
+                trace->event_count + 1, sizeof(*event)) < 0) {
+        return ML_ENOMEM;
+    }
+    trace->events[trace->event_count++] = *event;
+    return 0;
+}
+
+static int
+read_events(mlab_reader *reader, lane_state *lane, const ml_chunk *header,
+            ml_chunk_reader *chunk)
+{
+    ml_device_trace *trace = mlab_trace(reader, lane->device);
+    int result = trace != NULL ? skip_gap(reader, trace, lane, header) : ML_ENOMEM;
+    const uint8_t *before = chunk->at;
+    while (result == 0) {
+        ml_event event;
+        ml_packed_other other;
+        int found = ml_chunk_next(chunk, &event, &other);
+        uint64_t bytes = (uint64_t)(chunk->at - before);
+        before = chunk->at;
+        if (found == ML_PACKED_EVENT) {
+            reader->info->event_bytes += bytes;
+            result = add_event(reader, trace, lane, &event);
+            lane->ordinal += !reader->ordered;
+        }
+        else if (found == ML_PACKED_OTHER) {
+            reader->info->definition_bytes += bytes;
+            result = mlab_define(reader, &other);
+        }
+        else {
+            /* Committed and with the right sum, yet no record: whatever wrote this. */
+            reader->info->damaged_chunks += found < 0;
+            break;
+        }
+    }
+    return result;
+}
+
+static int
+read_control(mlab_reader *reader, ml_chunk_reader *chunk)
+{
+    ml_event event;
+    ml_packed_other other;
+    int found;
+    int result = 0;
+    const uint8_t *before = chunk->at;
+    while (result == 0 && (found = ml_chunk_next(chunk, &event, &other)) > 0) {
+        if (found == ML_PACKED_OTHER) {
+            result = mlab_control(reader, &other);
+        }
+    }
+    reader->info->control_bytes += (uint64_t)(chunk->at - before);
+    return result;
+}
+
+/* What the lane counted beyond its last chunk that can be read. */
+static int
+end_lane(mlab_reader *reader, lane_state *lane, const ml_mlab_lane *counted)
+{
+    uint64_t events = atomic_load(&counted->events);
+    uint64_t dropped = atomic_load(&counted->dropped);
+    if (events <= lane->ordinal) {
+        return 0;
+    }
+    uint64_t missing = events - lane->ordinal;
+    dropped = dropped > lane->dropped ? dropped - lane->dropped : 0;
+    dropped = dropped < missing ? dropped : missing;
+    ml_device_trace *trace = mlab_trace(reader, lane->device);
+    return trace != NULL ? add_gap(reader, lane->device, trace->event_count, dropped,
+                                   missing - dropped)
+                         : ML_ENOMEM;
+}
+
+static int
+read_lanes(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
+           const ml_mlab_header *header, void *buffer)
+{
+    size_t next = 0;
+    int result = 0;
+    for (unsigned number = 0; number < ML_MLAB_LANES && result == 0; number++) {
+        lane_state lane = {.number = number, .device = reader->ordered ? number : 0};
+        for (; next < list->count && list->items[next].lane == number && result == 0;
+             next++) {
+            ml_chunk_reader chunk;
+            const listed *item = &list->items[next];
+            if (open_chunk(input, item, buffer, &chunk)) {
+                result = read_events(reader, &lane, &item->header, &chunk);
+            }
+            else {
+                reader->info->damaged_chunks++;
+            }
+        }
+        if (result == 0) {
+            result = end_lane(reader, &lane, &header->lanes[number]);
+        }
+    }
+    return result;
+}
+
+/* Before the lanes: it says from where on they count. */
+static int
+read_control_lane(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
+                  void *buffer)
+{
+    int result = 0;
+    for (size_t i = 0; i < list->count && result == 0; i++) {
+        ml_chunk_reader chunk;
+        const listed *item = &list->items[i];
+        if (item->lane != ML_MLAB_LANES) {
+            continue;
+        }
+        if (open_chunk(input, item, buffer, &chunk)) {
+            result = read_control(reader, &chunk);
+        }
+        else {
+            reader->info->damaged_chunks++;
+        }
+    }
+    return result;
+}
+
+static void
+count_losses(mlab_reader *reader)
+{
+    ml_recording *recording = reader->recording;
+    for (size_t i = 0; i < reader->info->gap_count; i++) {
+        const ml_mlab_gap *gap = &reader->info->gaps[i];
+        recording->devices[gap->device].dropped_events += gap->dropped + gap->lost;
+    }
+    for (size_t d = 0; d < recording->device_count; d++) {
+        ml_device_trace *trace = &recording->devices[d];
+        for (size_t i = 0; i < trace->event_count; i++) {
+            trace->lost_stacks += (trace->events[i].flags & ML_EVENT_STACK_LOST) != 0;
+        }
+    }
+}
+
+static int
+read_all(mlab_reader *reader, const ml_mlab_input *input, const ml_mlab_header *header)
+{
+    listing list = {0};
+    void *buffer = ml_alloc(header->chunk_bytes);
+    int result = buffer != NULL ? mlab_stacks_new(reader) : ML_ENOMEM;
+    if (result == 0) {
+        result = list_chunks(reader, input, header->chunk_bytes, &list);
+    }
+    if (result == 0) {
+        result = read_control_lane(reader, input, &list, buffer);
+    }
+    if (result == 0) {
+        result = read_lanes(reader, input, &list, header, buffer);
+    }
+    ml_free(list.items);
+    ml_free(buffer);
+    if (result == 0) {
+        count_losses(reader);
+        result = mlab_finish_control(reader);
+    }
+    if (result == 0) {
+        result = mlab_finish_memory(reader);
+    }
+    return result == 0 ? mlab_resolve(reader) : result;
+}
+
+static void
+reader_fini(mlab_reader *reader)
+{
+    ml_recording_free(reader->recording);
+    ml_stacks_free(reader->stacks);
+    ml_intern_fini(&reader->strings);
+    ml_free(reader->clocks);
+    ml_free(reader->tags);
+    for (int i = 0; i < ML_DEVICE_MAX; i++) {
+        ml_free(reader->starts[i].segments);
+        ml_free(reader->starts[i].blocks);
+        ml_free(reader->places[i]);
+    }
+    ml_free(reader);
+}
+
+int
+ml_mlab_read(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
+             ml_read_error *error)
+{
+    ml_mlab_header header;
+    int result = read_header(input, &header, error);
+    if (result < 0) {
+        return result;
+    }
+    ml_mlab_info about = {0};
+    mlab_reader *reader = ml_alloc_zeroed(1, sizeof(*reader));
+    if (reader == NULL || ml_recording_new(&reader->recording) < 0) {
+        ml_free(reader);
+        return ml_read_fail(error, ML_ENOMEM, 0, "%s", ml_strerror(ML_ENOMEM));
+    }
+    reader->info = &about;
+    take_header(reader, &header, input->bytes);
+    result = read_all(reader, input, &header);
+    if (result == 0) {
+        result = ml_recording_validate(reader->recording);
+    }
+    if (result == 0) {
+        *out = reader->recording;
+        *info = about;
+        reader->recording = NULL;
+    }
+    else {
+        ml_mlab_info_fini(&about);
+        ml_read_fail(error, result, 0, "%s", ml_strerror(result));
+    }
+    reader_fini(reader);
+    return result;
+}

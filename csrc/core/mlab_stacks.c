@@ -1,0 +1,230 @@
+/* Definitions of a .mlab file: the stacks, code objects and strings that its events refer
+ * to, put back into a table under their own ids.  See mlab_reader.h.
+ *
+ * Nothing is looked up by content here, so the table's slots stay empty.  A record whose
+ * id lies outside the table, or which refers to what comes after it, is ignored: what
+ * refers to it then has no stack or the empty string. */
+#include <string.h>
+
+#include "mlab_parts.h"
+#include "stacks_records.h"
+
+int
+mlab_stacks_new(mlab_reader *reader)
+{
+    return ml_stacks_new(&reader->stacks, NULL);
+}
+
+/* Ids below are given out. */
+static void
+raise_count(ml_stack_table *table, uint32_t id)
+{
+    if (atomic_load(&table->count) <= id) {
+        atomic_store(&table->count, id + 1);
+    }
+}
+
+/* A part of a string continues it in place, or begins it anew: the parts of one lie
+ * together in their lane. */
+static void
+define_string(ml_stacks *stacks, const ml_packed_other *record)
+{
+    ml_mlab_string part;
+    if (record->length <= sizeof(part)) {
+        return;
+    }
+    memcpy(&part, record->bytes, sizeof(part));
+    uint32_t length = record->length - (uint32_t)sizeof(part);
+    if (part.id == 0 || part.id >= stacks->strings.limit || part.start > part.total ||
+        length > part.total - part.start) {
+        return;
+    }
+    ml_stack_string *string = string_at(stacks, part.id);
+    size_t used = atomic_load(&stacks->text_used);
+    if (string->length == part.total || length > stacks->text.bytes - used) {
+        return;
+    }
+    if (part.start == 0) {
+        *string = (ml_stack_string){.start = (uint32_t)used};
+    }
+    else if (string->length != part.start || string->start + part.start != used) {
+        return;
+    }
+    memcpy((char *)stacks->text.base + used, record->bytes + sizeof(part), length);
+    string->length += length;
+    atomic_store(&stacks->text_used, used + length);
+    raise_count(&stacks->strings, part.id);
+}
+
+static uint32_t
+known(const ml_stack_table *table, uint32_t id)
+{
+    return id < atomic_load(&table->count) ? id : 0;
+}
+
+static void
+define_code(ml_stacks *stacks, const ml_packed_other *record)
+{
+    ml_mlab_code code;
+    if (record->length < sizeof(code)) {
+        return;
+    }
+    memcpy(&code, record->bytes, sizeof(code));
+    if (code.id == 0 || code.id >= stacks->codes.limit ||
+        code_at(stacks, code.id)->code != 0) {
+        return;
+    }
+    *code_at(stacks, code.id) = (ml_stack_code){
+        .code = code.id,
+        .name = known(&stacks->strings, code.name),
+        .filename = known(&stacks->strings, code.filename),
+        .linetable = known(&stacks->strings, code.linetable),
+        .firstlineno = code.firstlineno,
+        .python_minor = code.python_minor,
+    };
+    raise_count(&stacks->codes, code.id);
+}
+
+static bool
+is_defined(const ml_stacks *stacks, uint32_t id)
+{
+    const ml_stack_node *node = node_at(stacks, id);
+    return node->code != 0 || node->fingerprint != 0;
+}
+
+/* C++ frames lie on top of Python's, whatever the file says. */
+static void
+define_node(ml_stacks *stacks, const ml_packed_other *record)
+{
+    ml_mlab_node node;
+    if (record->length < sizeof(node)) {
+        return;
+    }
+    memcpy(&node, record->bytes, sizeof(node));
+    if (node.id == 0 || node.id >= stacks->nodes.limit || node.parent >= node.id ||
+        is_defined(stacks, node.id)) {
+        return;
+    }
+    uint32_t code = known(&stacks->codes, node.code);
+    if (node.parent != 0 && (!is_defined(stacks, node.parent) ||
+                             (code != 0 && node_at(stacks, node.parent)->code == 0))) {
+        return;
+    }
+    *node_at(stacks, node.id) = (ml_stack_node){
+        .code = code,
+        .fingerprint = code == 0 ? node.counter : 0,
+        .offset = node.offset,
+        .parent = node.parent,
+        .code_id = code,
+    };
+    raise_count(&stacks->nodes, node.id);
+}
+
+int
+mlab_define(mlab_reader *reader, const ml_packed_other *record)
+{
+    switch (record->kind) {
+    case ML_MLAB_STRING:
+        define_string(reader->stacks, record);
+        break;
+    case ML_MLAB_CODE:
+        define_code(reader->stacks, record);
+        break;
+    case ML_MLAB_NODE:
+        define_node(reader->stacks, record);
+        break;
+    default:
+        break;
+    }
+    return 0;
+}
+
+/* ---- Into the recording ---- */
+
+typedef struct id_map {
+    uint32_t *ids; /* owned */
+    size_t count;
+} id_map;
+
+static void
+want(id_map *map, uint32_t id)
+{
+    if (id < map->count) {
+        map->ids[id] = 1;
+    }
+}
+
+static void
+want_stack(const ml_stacks *stacks, id_map *map, uint32_t id)
+{
+    if (id < map->count && is_defined(stacks, id)) {
+        map->ids[id] = 1;
+    }
+}
+
+static void
+apply(const id_map *map, uint32_t *id)
+{
+    *id = *id < map->count ? map->ids[*id] : 0;
+}
+
+static int
+resolve(mlab_reader *reader, id_map *stacks, id_map *strings)
+{
+    ml_recording *recording = reader->recording;
+    for (size_t d = 0; d < recording->device_count; d++) {
+        const ml_device_trace *trace = &recording->devices[d];
+        for (size_t i = 0; i < trace->event_count; i++) {
+            want_stack(reader->stacks, stacks, trace->events[i].stack);
+            want_stack(reader->stacks, stacks, trace->events[i].origin_stack);
+            want(strings, trace->events[i].metadata);
+            want(strings, trace->events[i].node);
+        }
+        for (size_t i = 0; i < trace->segment_count; i++) {
+            want_stack(reader->stacks, stacks, trace->segments[i].stack);
+        }
+        for (size_t i = 0; i < trace->block_count; i++) {
+            want_stack(reader->stacks, stacks, trace->blocks[i].stack);
+        }
+    }
+    stacks->ids[0] = 0;
+    strings->ids[0] = 0;
+    int result =
+        ml_stacks_resolve(reader->stacks, recording, stacks->ids, stacks->count, NULL);
+    if (result == 0) {
+        result = ml_stacks_resolve_strings(reader->stacks, recording, strings->ids,
+                                           strings->count);
+    }
+    for (size_t d = 0; d < recording->device_count && result == 0; d++) {
+        ml_device_trace *trace = &recording->devices[d];
+        for (size_t i = 0; i < trace->event_count; i++) {
+            ml_event *event = &trace->events[i];
+            apply(stacks, &event->stack);
+            apply(stacks, &event->origin_stack);
+            apply(strings, &event->metadata);
+            apply(strings, &event->node);
+        }
+        for (size_t i = 0; i < trace->segment_count; i++) {
+            apply(stacks, &trace->segments[i].stack);
+        }
+        for (size_t i = 0; i < trace->block_count; i++) {
+            apply(stacks, &trace->blocks[i].stack);
+        }
+    }
+    return result;
+}
+
+int
+mlab_resolve(mlab_reader *reader)
+{
+    id_map stacks = {.count = ml_stacks_count(reader->stacks)};
+    id_map strings = {.count = ml_stacks_string_count(reader->stacks)};
+    stacks.ids = ml_alloc_zeroed(stacks.count, sizeof(uint32_t));
+    strings.ids = ml_alloc_zeroed(strings.count, sizeof(uint32_t));
+    int result = stacks.ids != NULL && strings.ids != NULL
+                     ? resolve(reader, &stacks, &strings)
+                     : ML_ENOMEM;
+    ml_free(stacks.ids);
+    ml_free(strings.ids);
+    return result;
+}
