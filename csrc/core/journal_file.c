@@ -1,5 +1,5 @@
 /* The file under a recording that is written while it is made.  See journal_file.h. */
-#define _GNU_SOURCE /* flock, MADV_POPULATE_WRITE, O_CLOEXEC */
+#define _GNU_SOURCE 1 /* flock, MADV_POPULATE_WRITE, O_CLOEXEC */
 
 #include "journal_file.h"
 

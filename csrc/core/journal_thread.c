@@ -3,7 +3,7 @@
  *
  * The callback can wake nobody, so the thread looks at its chunks at short intervals and
  * keeps more of them ready the faster they are taken. */
-#define _GNU_SOURCE /* gethostname */
+#define _GNU_SOURCE 1 /* gethostname */
 
 #include <errno.h>
 #include <limits.h>

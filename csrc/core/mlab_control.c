@@ -331,7 +331,16 @@ convert_times(mlab_reader *reader)
             trace->events[i].time = unix_ns(reader, trace->events[i].time, &near);
         }
     }
+    bool stepped = false;
+    uint64_t first_step = 0;
     for (size_t i = 0; i < recording->note_count; i++) {
+        ml_note *note = &recording->notes[i];
+        if (note->kind == ML_NOTE_STEP) {
+            first_step = stepped ? first_step : note->values[0];
+            stepped = true;
+            /* Numbered by the process; a recording's begin with 0. */
+            note->values[0] -= first_step;
+        }
         recording->notes[i].time = unix_ns(reader, recording->notes[i].time, &near);
     }
     for (size_t i = 0; i < reader->tag_count; i++) {

@@ -9,6 +9,7 @@
 #include "feed.h"
 #include "recorder.h"
 #include "region.h"
+#include "window.h"
 
 /* As many as the recorder takes. */
 #define SOURCE_MAX 8
@@ -124,6 +125,7 @@ keep(note_ring *ring, const ml_note *note, const char *name, uint32_t length)
     }
     ring->end += bytes;
     ring->kept++;
+    ml_journal_port_note(ml_recorder_port(source), &record->note, name, length);
 }
 
 /* LENGTH, or as much of it as is kept, without the half of a character. */

@@ -134,6 +134,12 @@ feed_of(const ml_source *source)
     return NULL;
 }
 
+ml_journal_port *
+ml_recorder_port(const ml_source *source)
+{
+    return &feed_of(source)->port;
+}
+
 const ml_source *
 ml_recorder_source(const char *name)
 {

@@ -72,6 +72,8 @@ int ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out
 
 int ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor);
 ml_stacks *ml_recorder_stacks(void);
+/* Where the events of SOURCE, which is registered, leave for files. */
+ml_journal_port *ml_recorder_port(const ml_source *source);
 const ml_symbolizer *ml_recorder_symbolizer(void);
 /* Sets the thread's error sentence; returns ERROR. */
 int ml_recorder_fail(int error, const char *format, ...)

@@ -39,6 +39,8 @@ test_what_was_recorded_is_read_back(void)
     sample_free(0, SEGMENT, 2 * MIB, 13);
     ml_window_tag(window, 0, SEGMENT + 2 * MIB, ML_CATEGORY_PARAMETER, "weight", 6);
     sample_emit(0, ML_ACTION_ALLOC, SEGMENT, 600, 12);
+    ml_note mark = {.kind = ML_NOTE_MARK, .device = -1};
+    ml_recorder_note(ml_recorder_source("script"), &mark, "halfway", 7);
     ml_window_stop(window);
     ml_recording *recording = sample_read(path, &info);
     CHECK(recording != NULL);
@@ -66,6 +68,11 @@ test_what_was_recorded_is_read_back(void)
     CHECK_UINT(trace->tags[0].category, ML_CATEGORY_PARAMETER);
     CHECK_TEXT(recording->strings[trace->tags[0].name].bytes,
                recording->strings[trace->tags[0].name].length, "weight");
+    CHECK_UINT(recording->note_count, 1);
+    CHECK_UINT(recording->notes[0].kind, ML_NOTE_MARK);
+    CHECK_UINT(recording->notes[0].time, trace->events[3].time);
+    CHECK_TEXT(recording->strings[recording->notes[0].name].bytes,
+               recording->strings[recording->notes[0].name].length, "halfway");
     /* 600 bytes take 1024, the parameter 3 MiB; the peak was before the free. */
     CHECK_UINT(trace->peak.allocated, 5 * MIB);
     CHECK_UINT(trace->segment_count, 1);
