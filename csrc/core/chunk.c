@@ -133,10 +133,11 @@ commit(ml_chunk_writer *writer, uint8_t *to)
 int
 ml_chunk_push(ml_chunk_writer *writer, const ml_event *event)
 {
-    if (writer->end - writer->at < (ptrdiff_t)ML_PACK_ROOM) {
+    uint8_t *at = writer->at;
+    if (writer->end - at < (ptrdiff_t)ML_PACK_ROOM) {
         return ML_EFULL;
     }
-    commit(writer, writer->at + ml_pack_event(&writer->state, event, writer->at));
+    commit(writer, at + ml_pack_event(&writer->state, event, at));
     return 0;
 }
 

@@ -52,8 +52,10 @@ ml_feed_thread_number(void)
 static bool
 is_free(uint8_t action)
 {
-    return action == ML_ACTION_FREE_REQUESTED || action == ML_ACTION_FREE_COMPLETED ||
-           action == ML_ACTION_SEGMENT_FREE || action == ML_ACTION_SEGMENT_UNMAP;
+    const unsigned frees = 1u << ML_ACTION_FREE_REQUESTED |
+                           1u << ML_ACTION_FREE_COMPLETED |
+                           1u << ML_ACTION_SEGMENT_FREE | 1u << ML_ACTION_SEGMENT_UNMAP;
+    return action < ML_ACTION_COUNT && (frees >> action & 1u) != 0;
 }
 
 /* Fills stack and the flags that say what became of it. */
@@ -176,10 +178,14 @@ put_off(ml_device_log *log, const ml_event *record)
 static void
 record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record, const char *node)
 {
-    ml_feed_catch_up(feed, log);
     int state = atomic_load_explicit(&log->state, memory_order_acquire);
-    if (state == ML_LOG_OFF) {
-        return;
+    if (state != ML_LOG_LIVE ||
+        atomic_load_explicit(&log->peaks_forgotten, memory_order_relaxed) != 0) {
+        ml_feed_catch_up(feed, log);
+        state = atomic_load_explicit(&log->state, memory_order_acquire);
+        if (state == ML_LOG_OFF) {
+            return;
+        }
     }
     record->node = node != NULL ? node_id(feed, &log->names, node) : 0;
     /* The events of one free are captured one by one: the second may come much later,

@@ -23,6 +23,7 @@ struct ml_ledger {
     uint64_t inconsistencies;
     uint64_t full;
     uint32_t seed_rest; /* free block that holds what is yet to seed of a segment */
+    uint32_t requested; /* block whose free was requested last */
 
     /* What other threads read.  Written by the one writer between two increments of
      * `sequence`; `reset` is set by any thread and cleared by the writer. */
@@ -258,8 +259,15 @@ apply_free(ml_ledger *ledger, ml_event *event)
 {
     ml_blocks *blocks = &ledger->blocks;
     bool completed = event->action == ML_ACTION_FREE_COMPLETED;
-    uint32_t index = ml_blocks_find(blocks, event->addr);
+    /* A free is mostly completed at once. */
+    uint32_t index = ledger->requested;
     ml_block_node *node = &blocks->nodes[index];
+    if (!completed || node->addr != event->addr ||
+        node->state != ML_BLOCK_PENDING_FREE) {
+        index = ml_blocks_find(blocks, event->addr);
+        node = &blocks->nodes[index];
+    }
+    ledger->requested = index;
     if (index == 0 || node->state == ML_BLOCK_INACTIVE ||
         (node->state == ML_BLOCK_PENDING_FREE && !completed)) {
         return ML_LEDGER_FREE_UNKNOWN;
@@ -398,7 +406,10 @@ ml_ledger_apply(ml_ledger *ledger, ml_event *event)
 {
     bool reset = take_reset(ledger);
     int problem = apply_action(ledger, event);
-    raise_peaks(ledger);
+    if (event->action != ML_ACTION_FREE_REQUESTED &&
+        event->action != ML_ACTION_FREE_COMPLETED) {
+        raise_peaks(ledger); /* which no free does */
+    }
     ledger->events++;
     if (problem != ML_LEDGER_FITS) {
         ledger->inconsistencies++;
@@ -447,6 +458,7 @@ ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules)
     ledger->inconsistencies = 0;
     ledger->full = 0;
     ledger->seed_rest = 0;
+    ledger->requested = 0;
     if (rules != NULL) {
         ledger->rules = *rules;
     }

@@ -2,9 +2,8 @@
  *
  * A record begins with a tag, the low four bits of its first byte.  A tag up to
  * ML_ACTION_OTHER is an event of that action: 24 bits of codes, the tag among them, say
- * how each field was written, and the fields follow, whole bytes, least first.  An event
- * is stored by whole words that overlap, and its length added up: no field costs a loop
- * or a branch that a processor cannot foresee.
+ * how each field was written, and the fields follow, whole bytes, least first.  A field
+ * is stored as a whole word, which the next one overlaps, and not by a loop over bytes.
  *
  * What changes with the phase of a program rather than from event to event (thread,
  * stream, pool, ...) is the context, a record of its own before the event that needs
@@ -62,15 +61,19 @@ static const uint8_t node_bytes[4] = {0, 0, 2, 4};
 #define CONTEXT_STREAM 0x08u
 #define CONTEXT_POOL 0x10u
 #define CONTEXT_METADATA 0x20u
-#define CONTEXT_ALL 0x3fu
+/* The stream before the last change is back: two that take turns cost little. */
+#define CONTEXT_STREAM_BACK 0x40u
+#define CONTEXT_ALL 0x7fu
 
 /* ---- What both sides derive ---- */
 
 static inline unsigned
 class_of(unsigned action)
 {
-    return action == ML_ACTION_FREE_REQUESTED || action == ML_ACTION_FREE_COMPLETED ||
-           action == ML_ACTION_SEGMENT_FREE || action == ML_ACTION_SEGMENT_UNMAP;
+    const unsigned frees = 1u << ML_ACTION_FREE_REQUESTED |
+                           1u << ML_ACTION_FREE_COMPLETED |
+                           1u << ML_ACTION_SEGMENT_FREE | 1u << ML_ACTION_SEGMENT_UNMAP;
+    return frees >> action & 1u;
 }
 
 /* The block of SIZE requested bytes by the allocator's default rules.  Any function would
@@ -106,86 +109,82 @@ put(uint8_t *to, uint64_t value, unsigned bytes)
     return to + bytes;
 }
 
-static inline unsigned
-addr_code(uint64_t distance)
+/* Each of these writes a field that is not as its code 0 says, and returns its code where
+ * it belongs among the codes. */
+
+static inline uint32_t
+put_addr(uint8_t **to, uint64_t addr, uint64_t before)
 {
-    if (distance == 0) {
-        return 0;
+    uint64_t distance = addr - before;
+    unsigned code = 7;
+    uint64_t field = addr;
+    uint64_t units = fold_sign(distance, 9);
+    if ((distance & 511) == 0 && units >> 32 == 0) {
+        code = 1u + (units >> 16 != 0) + (units >> 24 != 0);
+        field = units;
     }
-    if ((distance & 511) == 0) {
-        uint64_t units = fold_sign(distance, 9);
-        if (units >> 32 == 0) {
-            return units >> 16 == 0 ? 1 : units >> 24 == 0 ? 2 : 3;
-        }
+    else if ((distance & 63) == 0 && fold_sign(distance, 6) >> 40 == 0) {
+        field = fold_sign(distance, 6);
+        code = 4u + (field >> 24 != 0);
     }
-    if ((distance & 63) == 0) {
-        uint64_t units = fold_sign(distance, 6);
-        if (units >> 40 == 0) {
-            return units >> 24 == 0 ? 4 : 5;
-        }
+    else if (fold_sign(distance, 0) >> 48 == 0 && units >> 39 == 0) {
+        field = fold_sign(distance, 0);
+        code = 6;
     }
-    uint64_t magnitude = distance >> 63 != 0 ? 0 - distance : distance;
-    return magnitude >> 47 == 0 ? 6 : 7;
+    *to = put(*to, field, addr_bytes[code]);
+    return code << ADDR_AT;
 }
 
-static inline unsigned
-size_code(uint64_t size, uint64_t before)
+static inline uint32_t
+put_size(uint8_t **to, uint64_t size)
 {
-    if (size == before) {
-        return 0;
-    }
+    unsigned code;
     if ((size & 511) == 0 && size >> 33 == 0) {
-        uint64_t units = size >> 9;
-        return units >> 8 == 0 ? 3 : units >> 16 == 0 ? 4 : 6;
+        code = size >> 17 == 0 ? 3 : size >> 25 == 0 ? 4 : 6;
     }
-    return size >> 8 == 0 ? 1 : size >> 16 == 0 ? 2 : size >> 32 == 0 ? 5 : 7;
+    else {
+        code = size >> 8 == 0 ? 1 : size >> 16 == 0 ? 2 : size >> 32 == 0 ? 5 : 7;
+    }
+    *to = put(*to, size >> size_shift[code], size_bytes[code]);
+    return code << SIZE_AT;
 }
 
-static inline unsigned
-stack_code(uint32_t stack, uint32_t before)
+static inline uint32_t
+put_stack(uint8_t **to, uint32_t stack, unsigned place)
 {
-    return stack == before ? 0 : stack >> 16 == 0 ? 1 : stack >> 24 == 0 ? 2 : 3;
+    unsigned code = 1u + (stack >> 16 != 0) + (stack >> 24 != 0);
+    *to = put(*to, stack, code + 1);
+    return code << place;
 }
 
-/* *FIELD becomes what is stored. */
-static inline unsigned
-block_code(uint64_t block, uint64_t size, uint64_t *field)
+static inline uint32_t
+put_block(uint8_t **to, uint64_t block, uint64_t size)
 {
     uint64_t over = block - rounded(size);
-    if (over == 0) {
-        return 0;
+    uint64_t field = over >> 9;
+    unsigned code = block == 0 ? 1 : block == size ? 2 : 7;
+    if (code == 7 && (over & 511) == 0 && field >> 32 == 0) {
+        code = 3u + (field >> 8 != 0) + (field >> 16 != 0) + (field >> 24 != 0);
     }
-    if (block == 0) {
-        return 1;
-    }
-    if (block == size) {
-        return 2;
-    }
-    *field = over >> 9;
-    if ((over & 511) == 0 && over >> 41 == 0) {
-        return over >> 17 == 0 ? 3 : over >> 25 == 0 ? 4 : over >> 33 == 0 ? 5 : 6;
-    }
-    *field = block;
-    return 7;
+    *to = put(*to, code == 7 ? block : field, block_bytes[code]);
+    return code << BLOCK_AT;
 }
 
-static inline unsigned
-sequence_code(uint64_t sequence, uint64_t before, uint64_t *field)
+static inline uint32_t
+put_sequence(uint8_t **to, uint64_t sequence, uint64_t before)
 {
-    if (sequence == before) {
-        return 0;
-    }
     if (sequence == UINT64_MAX) {
-        return 1;
+        return 1u << SEQUENCE_AT;
     }
-    uint64_t distance = sequence - before;
-    uint64_t magnitude = distance >> 63 != 0 ? 0 - distance : distance;
-    *field = fold_sign(distance, 0);
-    if (magnitude >> 31 == 0) {
-        return magnitude >> 7 == 0 ? 2 : magnitude >> 15 == 0 ? 3 : 4;
+    uint64_t field = fold_sign(sequence - before, 0);
+    unsigned code = 2u + (field >> 8 != 0) + (field >> 16 != 0);
+    /* A distance of 2^63 loses its highest bit. */
+    if (field >> 32 != 0 || sequence - before == UINT64_C(1) << 63) {
+        field = sequence;
+        code = 5;
     }
-    *field = sequence;
-    return 5;
+    *to = put(*to, field, sequence_bytes[code]);
+    return code << SEQUENCE_AT;
 }
 
 static inline bool
@@ -220,9 +219,11 @@ put_context(ml_pack *state, const ml_event *event, unsigned class, uint8_t flags
         to = put(to, event->autograd_thread, 2);
     }
     if (event->stream != state->stream) {
-        mask |= CONTEXT_STREAM;
+        bool back = event->stream == state->stream_before;
+        mask |= back ? CONTEXT_STREAM_BACK : CONTEXT_STREAM;
+        to = put(to, event->stream, back ? 0 : 8);
+        state->stream_before = state->stream;
         state->stream = event->stream;
-        to = put(to, event->stream, 8);
     }
     if (event->pool[0] != state->pool[0] || event->pool[1] != state->pool[1]) {
         mask |= CONTEXT_POOL;
@@ -264,52 +265,53 @@ put_completed(ml_pack *state, const ml_event *event, uint8_t *to)
     return put(to + 1, passed, completed_time_bytes[code]);
 }
 
-static uint8_t *
+static inline uint8_t *
 put_event(ml_pack *state, const ml_event *event, unsigned action, unsigned class,
           uint8_t *to)
 {
+    uint8_t *head = to;
+    uint32_t codes = action;
+    to += CODES_BYTES;
     uint64_t passed = event->time - state->time;
-    unsigned time = passed >> 16 == 0   ? 0
-                    : passed >> 24 == 0 ? 1
-                    : passed >> 32 == 0 ? 2
-                                        : 3;
-    uint64_t distance = event->addr - state->addr;
-    unsigned addr = addr_code(distance);
-    unsigned size = size_code(event->size, state->size);
-    unsigned stack = stack_code(event->stack, state->stack[class]);
-    unsigned origin = stack_code(event->origin_stack, state->origin_stack[class]);
-    uint64_t block_field = 0, sequence_field = 0;
-    unsigned block = block_code(event->block_bytes, event->size, &block_field);
-    unsigned sequence =
-        sequence_code(event->sequence, state->sequence, &sequence_field);
-    unsigned node = event->node == state->node ? 0
-                    : event->node == 0         ? 1
-                    : event->node >> 16 == 0   ? 2
-                                               : 3;
-    to = put(to,
-             action | time << TIME_AT | addr << ADDR_AT | size << SIZE_AT |
-                 stack << STACK_AT | origin << ORIGIN_AT | block << BLOCK_AT |
-                 sequence << SEQUENCE_AT | node << NODE_AT,
-             CODES_BYTES);
+    unsigned time =
+        (unsigned)(passed >> 16 != 0) + (passed >> 24 != 0) + (passed >> 32 != 0);
+    codes |= time << TIME_AT;
     to = put(to, passed, time_bytes[time]);
-    to = put(to, addr == 7 ? event->addr : fold_sign(distance, addr_shift[addr]),
-             addr_bytes[addr]);
-    to = put(to, event->size >> size_shift[size], size_bytes[size]);
-    to = put(to, event->stack, stack_bytes[stack]);
-    to = put(to, event->origin_stack, stack_bytes[origin]);
-    to = put(to, block_field, block_bytes[block]);
-    to = put(to, sequence_field, sequence_bytes[sequence]);
-    to = put(to, event->node, node_bytes[node]);
     state->time = event->time;
-    state->addr = event->addr;
-    state->size = event->size;
+    if (event->addr != state->addr) {
+        codes |= put_addr(&to, event->addr, state->addr);
+        state->addr = event->addr;
+    }
+    if (event->size != state->size) {
+        codes |= put_size(&to, event->size);
+        state->size = event->size;
+    }
+    if (event->stack != state->stack[class]) {
+        codes |= put_stack(&to, event->stack, STACK_AT);
+        state->stack[class] = event->stack;
+    }
+    if (event->origin_stack != state->origin_stack[class]) {
+        codes |= put_stack(&to, event->origin_stack, ORIGIN_AT);
+        state->origin_stack[class] = event->origin_stack;
+    }
+    if (event->block_bytes != rounded(event->size)) {
+        codes |= put_block(&to, event->block_bytes, event->size);
+    }
     state->block_bytes = event->block_bytes;
-    state->stack[class] = event->stack;
-    state->origin_stack[class] = event->origin_stack;
-    state->sequence_max = event->sequence == UINT64_MAX && sequence == 1;
-    state->sequence = state->sequence_max != 0 ? state->sequence : event->sequence;
-    state->node = event->node;
+    state->sequence_max = 0;
+    if (event->sequence != state->sequence) {
+        codes |= put_sequence(&to, event->sequence, state->sequence);
+        state->sequence_max = event->sequence == UINT64_MAX;
+        state->sequence = state->sequence_max ? state->sequence : event->sequence;
+    }
+    if (event->node != state->node) {
+        unsigned node = event->node == 0 ? 1 : event->node >> 16 == 0 ? 2 : 3;
+        codes |= node << NODE_AT;
+        to = put(to, event->node, node_bytes[node]);
+        state->node = event->node;
+    }
     state->action = (uint8_t)action;
+    memcpy(head, &codes, CODES_BYTES);
     return to;
 }
 
@@ -354,12 +356,14 @@ get(const uint8_t **at, const uint8_t *end, unsigned bytes)
     return value;
 }
 
+#define STREAMS (CONTEXT_STREAM | CONTEXT_STREAM_BACK)
+
 static int
 get_context(ml_pack *state, const uint8_t **at, const uint8_t *end)
 {
     const uint8_t *from = *at;
     if (end - from < 2 || from[0] >> 4 > 1 || (from[1] & ~CONTEXT_ALL) != 0 ||
-        from[1] == 0) {
+        from[1] == 0 || (from[1] & STREAMS) == STREAMS) {
         return ML_EFORMAT;
     }
     unsigned class = from[0] >> 4;
@@ -383,8 +387,11 @@ get_context(ml_pack *state, const uint8_t **at, const uint8_t *end)
     if ((mask & CONTEXT_AUTOGRAD) != 0) {
         state->autograd_thread = (uint16_t)get(&from, end, 2);
     }
-    if ((mask & CONTEXT_STREAM) != 0) {
-        state->stream = get(&from, end, 8);
+    if ((mask & STREAMS) != 0) {
+        uint64_t stream = (mask & CONTEXT_STREAM_BACK) != 0 ? state->stream_before
+                                                            : get(&from, end, 8);
+        state->stream_before = state->stream;
+        state->stream = stream;
     }
     if ((mask & CONTEXT_POOL) != 0) {
         state->pool[0] = (uint32_t)get(&from, end, 4);

@@ -33,7 +33,8 @@ typedef struct ml_pack {
     uint64_t size;
     uint64_t block_bytes;
     uint64_t stream;
-    uint64_t sequence; /* the last that was not UINT64_MAX */
+    uint64_t stream_before; /* the last change */
+    uint64_t sequence;      /* the last that was not UINT64_MAX */
     uint32_t stack[2];
     uint32_t origin_stack[2];
     uint32_t pool[2];
