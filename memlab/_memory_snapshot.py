@@ -3,7 +3,7 @@
 import os
 import warnings
 
-from memlab import _annotations, _core, _report, _sources
+from memlab import _annotations, _core, _oom, _report, _sources
 from memlab._errors import Error
 from memlab._owners import Owners
 
@@ -20,6 +20,10 @@ class MemorySnapshot(_core.MemorySnapshot):
     stacks: "python", or "all" for C++ frames too, which costs microseconds an event.
     context: None, "state", "alloc" or "all": the events that get stacks, as in torch.
     device: an index to record one device only; None for all.
+    on_oom: a folder; when CUDA is out of memory, the recording is written there before
+        torch raises, as rank{rank}_oom.pickle with a report in words beside it, of the
+        first time and, with _last in the name, of the last.  Or the path of that pickle,
+        in which {rank} stands for the rank.  None writes nothing.
 
     Raises memlab.Error or ValueError for a value that makes no sense.
 
@@ -35,6 +39,7 @@ class MemorySnapshot(_core.MemorySnapshot):
         stacks="python",
         context="all",
         device=None,
+        on_oom=None,
     ):
         if stacks not in ("python", "all"):
             raise Error("expected stacks to be 'python', or 'all'")
@@ -51,6 +56,8 @@ class MemorySnapshot(_core.MemorySnapshot):
             "device": -1 if device is None else _sources.parse_device(device)[1],
         }
         self._source = source
+        self._oom_paths = None if on_oom is None else _oom.Paths(on_oom)
+        self._watch = None
         self._owners = Owners(self)
         self._frozen = None
         self._pid = None
@@ -67,12 +74,16 @@ class MemorySnapshot(_core.MemorySnapshot):
         self._frozen = None
         if source != "script":
             try:
+                if self._oom_paths is not None and source == "cuda":
+                    self._watch = _oom.Watch(self, self._oom_paths)
+                    self._watch.begin()
                 self._owners.start()
                 _annotations.start()
             except BaseException:
                 self._owners.stop()
                 self._end()
                 _annotations.stop()
+                self._end_watch()
                 raise
         return self
 
@@ -87,7 +98,13 @@ class MemorySnapshot(_core.MemorySnapshot):
         finally:
             self._end()
             _annotations.stop()
+            self._end_watch()
         return self
+
+    def _end_watch(self):
+        if self._watch is not None:
+            self._watch.end(self._frozen)
+            self._watch = None
 
     def __enter__(self):
         return self.start()

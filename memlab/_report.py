@@ -66,6 +66,9 @@ def report(recording, file=None) -> dict:
         "file": file,
         "source": recording.source,
         "devices": [recording.peak(i) for i in devices(recording)],
+        "oom": [
+            answer for i in devices(recording) if (answer := recording.oom(i)) is not None
+        ],
     }
 
 
@@ -109,8 +112,9 @@ def _rows(rows, indent="  "):
         yield (indent + "  ".join([*cells, row[-1]])).rstrip()
 
 
-def text(recording, device=None, lines=15, code=None, start=None) -> str:
-    """The report for people: the peak, what was live at it, the allocator's overhead.
+def text(recording, device=None, lines=15, code=None, start=None, oom=True) -> str:
+    """The report for people: the peak, what was live at it, the allocator's overhead,
+    and, where OOM asks for it, the last out of memory.
 
     lines: rows of the table by source line.  code: a function (file, line) -> source
     text, for programs of one's own; files of a stranger's snapshot are never opened.
@@ -120,6 +124,10 @@ def text(recording, device=None, lines=15, code=None, start=None) -> str:
     if not chosen:
         return "No memory was allocated while recording.\n"
     parts = [_device_text(recording, i, lines, code, start) for i in chosen]
+    if oom:
+        from memlab import _oom
+
+        parts += filter(None, (_oom.text(recording, i, start) for i in chosen))
     return "\n".join(parts)
 
 

@@ -13,7 +13,7 @@ import threading
 import traceback
 import types
 
-from memlab import _core, _page, _report, _sources, phantom
+from memlab import _core, _oom, _page, _report, _sources, phantom
 from memlab._errors import Error
 from memlab._memory_snapshot import MemorySnapshot
 
@@ -32,14 +32,16 @@ def run(options) -> int:
         max_entries=options.max_entries, source=source, stacks=options.stacks
     )
     snapshot.start()
+    watch = None
     if source == "cuda":
-        _watch_out_of_memory(snapshot, outputs)
+        watch = _oom.Watch(snapshot, outputs.oom_paths, linecache.getline, outputs.start)
+        watch.begin()
     print(f"memlab: recording {_described(source)}", file=sys.stderr)
     stdout = sys.stdout
-    _write_when_terminated(snapshot, outputs)
+    _write_when_terminated(snapshot, outputs, watch)
     status, interrupted = _execute(options)
     try:
-        text = _write(snapshot, outputs)
+        text = _write(snapshot, outputs, watch)
     except KeyboardInterrupt:
         interrupted = True
         print("memlab: interrupted again: not all results were written", file=sys.stderr)
@@ -102,6 +104,10 @@ class _Outputs:
     def report_path(self, ending=".txt"):
         name = "report" if self.rank == "0" else f"report_rank{self.rank}"
         return os.path.join(self.folder, name + ending)
+
+    def oom_paths(self, last):
+        ending = "_oom_last" if last else "_oom"
+        return self.path(ending + ".pickle"), self.report_path(ending + ".txt")
 
 
 def _restart_on_phantom(gpu):
@@ -212,39 +218,7 @@ def _wait_for_threads():
             thread.join()
 
 
-def _watch_out_of_memory(snapshot, outputs):
-    """At the first CUDA out of memory, writes what led to it, before torch raises."""
-    from memlab import _bridge
-
-    written = []
-
-    def on_out_of_memory(device, wanted, total, free):
-        if written:
-            return
-        written.append(True)
-        path, report = outputs.path("_oom.pickle"), outputs.report_path("_oom.txt")
-        try:
-            recording = snapshot.data()
-            recording.write_pickle(path, True)
-            text = (
-                f"cuda:{device} ran out of memory: {_report.size(wanted)} were asked for, "
-                f"{_report.size(free)} of {_report.size(total)} were free.\n\n"
-                + _text(recording, outputs)
-            )
-            _core.write_file(report, text.encode("utf-8", "backslashreplace"))
-        except (Error, OSError, MemoryError) as error:
-            _say_not_written(error)
-            return
-        _report.say(
-            f"memlab: out of memory; wrote {outputs.shown(path)} and "
-            f"{outputs.shown(report)}",
-            sys.stderr,
-        )
-
-    _bridge.load().set_oom_callback(on_out_of_memory)
-
-
-def _write_when_terminated(snapshot, outputs):
+def _write_when_terminated(snapshot, outputs, watch):
     """Where SIGTERM would end the program, writes the results before it does."""
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
@@ -252,7 +226,7 @@ def _write_when_terminated(snapshot, outputs):
     def on_terminate(number, frame):
         # Not by print: the signal may have come in the middle of one.
         os.write(2, b"memlab: terminated; writing the recording\n")
-        _write(snapshot, outputs)
+        _write(snapshot, outputs, watch)
         _die_of(number)
 
     def in_child():
@@ -285,12 +259,14 @@ def _say_not_written(error):
     _report.say(f"memlab: the recording could not be written: {error}", sys.stderr)
 
 
-def _write(snapshot, outputs):
+def _write(snapshot, outputs, watch):
     """Writes the results and returns the report; what cannot be written is said, the
     program's status stands, and the result is None."""
     try:
         snapshot.stop()
         recording = snapshot.data()
+        if watch is not None:
+            watch.end(recording)
         recording.write_pickle(outputs.path(".pickle"), True)
         text = _text(recording, outputs)
         _core.write_file(

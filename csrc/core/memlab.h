@@ -219,6 +219,11 @@ typedef struct ml_api {
                        const ml_event_text *text);
     /* 1 while any recording wants events of SOURCE. */
     int (*enabled)(const ml_source *source);
+    /* SOURCE had no memory left on DEVICE; ASKED of the driver, FREE and TOTAL on the
+     * device, ALLOWED to the process: bytes, UINT64_MAX where not known.  Takes a lock,
+     * never the GIL: not from the allocator's callback. */
+    void (*out_of_memory)(const ml_source *source, int device, uint64_t asked,
+                          uint64_t free, uint64_t total, uint64_t allowed);
 } ml_api;
 
 #ifdef __cplusplus

@@ -98,6 +98,9 @@ void ml_window_stop(ml_window *window);
  * notes that have to make room are counted. */
 void ml_recorder_note(const ml_source *source, const ml_note *note, const char *name,
                       size_t length);
+/* The note of an OOM; see ml_api. */
+void ml_recorder_note_oom(const ml_source *source, int device, uint64_t asked,
+                          uint64_t free, uint64_t total, uint64_t allowed);
 /* Whether anyone would hear of a note. */
 bool ml_recorder_noting(void);
 

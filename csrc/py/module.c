@@ -224,6 +224,7 @@ static const ml_api api = {
     .register_source = ml_recorder_add_source,
     .record = ml_recorder_record,
     .enabled = ml_recorder_enabled,
+    .out_of_memory = ml_recorder_note_oom,
 };
 
 static int

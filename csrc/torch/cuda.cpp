@@ -2,6 +2,7 @@
  * segments, settings and totals.  The callback itself is in tracker.cpp.  Translates,
  * decides nothing, and never initialises CUDA. */
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <limits>
@@ -32,6 +33,9 @@ constexpr size_t division_count = 16;
 std::atomic<bool> tracking{false};
 std::atomic<bool> observing{false};
 std::atomic<ml_oom_hook> oom_hook{nullptr};
+/* Written before anything is attached, never after. */
+const ml_api *bound_api;
+extern const ml_source source;
 /* This thread's last failure: a static text or failure_text. */
 thread_local const char *failure = "";
 thread_local char failure_text[512];
@@ -98,10 +102,33 @@ initialized()
     return caching::get()->initialized();
 }
 
+/* c10 says what the process is allowed, which without a limit is the device's total.  The
+ * fraction is their quotient: so the total comes back to the byte. */
+void
+note_out_of_memory(int64_t device, uint64_t asked, uint64_t most, uint64_t free) noexcept
+{
+    uint64_t total = most;
+    uint64_t allowed = UINT64_MAX;
+    guarded([&] {
+        const double fraction =
+            caching::getMemoryFraction(static_cast<c10::DeviceIndex>(device));
+        if (fraction > 0.0 && fraction < 1.0) {
+            allowed = most;
+            total = static_cast<uint64_t>(
+                std::llround(static_cast<double>(most) / fraction));
+        }
+        return 0;
+    });
+    bound_api->out_of_memory(&source, static_cast<int>(device), asked, free, total,
+                             allowed);
+}
+
+/* c10 holds no lock around it; the caller may hold the GIL. */
 void
 on_out_of_memory(int64_t device, size_t alloc_bytes, size_t total_bytes,
                  size_t free_bytes) noexcept
 {
+    note_out_of_memory(device, alloc_bytes, total_bytes, free_bytes);
     const ml_oom_hook hook = oom_hook.load(std::memory_order_acquire);
     if (hook != nullptr) {
         hook(device, alloc_bytes, total_bytes, free_bytes);
@@ -139,6 +166,14 @@ attach_once(std::atomic<bool> &done, Once &&once)
     });
 }
 
+void
+observe()
+{
+    if (!observing.exchange(true)) {
+        caching::attachOutOfMemoryObserver(on_out_of_memory);
+    }
+}
+
 /* Before CUDA is initialised there is nothing to attach to and device_count() is 0: the
  * recorder attaches again when it is told that there are devices. */
 int
@@ -147,6 +182,7 @@ attach(void *)
     const int result = attach_once(tracking, [] {
         ml_tracker_set_devices(c10::cuda::device_count());
         caching::attachAllocatorTraceTracker(ml_tracker_call);
+        observe();
     });
     return result == ML_ESTATE ? 0 : result;
 }
@@ -456,7 +492,7 @@ error(void *)
     return failure;
 }
 
-const ml_source source = {sizeof(ml_source),
+extern const ml_source source = {sizeof(ml_source),
                           ML_ABI_VERSION,
                           "cuda",
                           nullptr,
@@ -484,6 +520,7 @@ ml_cuda_error(void)
 const ml_source *
 ml_cuda_source(const ml_api *api)
 {
+    bound_api = api;
     ml_tracker_bind(api, &source);
     return &source;
 }
@@ -492,6 +529,8 @@ void
 ml_cuda_forked(void)
 {
     ml_tracker_listen(0);
+    /* What is to be written is the parent's. */
+    oom_hook.store(nullptr, std::memory_order_release);
 }
 
 void
@@ -503,8 +542,8 @@ ml_cuda_set_oom_hook(ml_oom_hook hook)
 int
 ml_cuda_observe_oom(void)
 {
-    return attach_once(observing,
-                       [] { caching::attachOutOfMemoryObserver(on_out_of_memory); });
+    static std::atomic<bool> checked{false};
+    return attach_once(checked, observe);
 }
 
 } /* extern "C" */

@@ -161,7 +161,12 @@ run_oom_callback(int64_t device, uint64_t alloc_bytes, uint64_t total_bytes,
                                   static_cast<unsigned long long>(alloc_bytes),
                                   static_cast<unsigned long long>(total_bytes),
                                   static_cast<unsigned long long>(free_bytes));
-        if (result == nullptr) {
+        if (result == nullptr && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+            /* The program's, which comes back to it. */
+            PyErr_Clear();
+            PyErr_SetInterrupt();
+        }
+        else if (result == nullptr) {
             /* torch is about to raise its own error, which must not be replaced. */
             PyErr_WriteUnraisable(callback);
         }

@@ -74,8 +74,24 @@ enabled(const ml_source *source)
     return 1;
 }
 
-static const ml_api api = {sizeof(ml_api), ML_ABI_VERSION, register_source, record,
-                           enabled};
+static void
+out_of_memory(const ml_source *source, int device, uint64_t asked, uint64_t free_bytes,
+              uint64_t total, uint64_t allowed)
+{
+    (void)source;
+    (void)device;
+    (void)asked;
+    (void)free_bytes;
+    (void)total;
+    (void)allowed;
+}
+
+static const ml_api api = {.size = sizeof(ml_api),
+                           .version = ML_ABI_VERSION,
+                           .register_source = register_source,
+                           .record = record,
+                           .enabled = enabled,
+                           .out_of_memory = out_of_memory};
 
 static const ml_source *
 find(PyObject *name)
