@@ -237,7 +237,7 @@ def test_out_of_memory_is_written_at_that_moment(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "CAUGHT OutOfMemoryError" in done.stdout
     text = (tmp_path / "out" / "report_oom.txt").read_text()
-    assert "4.00 TiB were asked for" in text and "program.py:2" in text
+    assert "asked for 4.00 TiB" in text and "program.py:2" in text
     with open(tmp_path / "out" / "rank0_oom.pickle", "rb") as file:
         snapshot = pickle.load(file)
     last = snapshot["device_traces"][0][-1]

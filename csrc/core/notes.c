@@ -170,9 +170,8 @@ void
 ml_recorder_note_oom(const ml_source *source, int device, uint64_t asked, uint64_t free,
                      uint64_t total, uint64_t allowed)
 {
-    ml_note note = {.kind = ML_NOTE_OOM,
-                    .device = device,
-                    .values = {asked, free, total, allowed}};
+    ml_note note = {
+        .kind = ML_NOTE_OOM, .device = device, .values = {asked, free, total, allowed}};
     ml_recorder_note(source, &note, NULL, 0);
 }
 

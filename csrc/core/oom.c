@@ -7,7 +7,8 @@
 #include "oom_growth.h"
 #include "peak_groups.h"
 
-/* What the allocator asks the driver for, where no note says it: torch's own constants. */
+/* What the allocator asks the driver for, where no note says it: torch's own constants.
+ * Expandable segments grow by pages as large as its smallest segments. */
 #define LARGE_SEGMENT (UINT64_C(20) << 20)
 #define LEAST_ALONE (UINT64_C(10) << 20)
 #define ROUND_ALONE (UINT64_C(2) << 20)
@@ -23,6 +24,12 @@ typedef struct work {
 /* ---- What was asked, and what there was to give ---- */
 
 static uint64_t
+round_up(uint64_t bytes, uint64_t unit)
+{
+    return bytes > UINT64_MAX - unit ? bytes : (bytes + unit - 1) / unit * unit;
+}
+
+static uint64_t
 driver_request(uint64_t requested)
 {
     if (requested <= ML_SMALL_BLOCK_BYTES) {
@@ -31,9 +38,7 @@ driver_request(uint64_t requested)
     if (requested < LEAST_ALONE) {
         return LARGE_SEGMENT;
     }
-    return requested > UINT64_MAX - ROUND_ALONE
-               ? requested
-               : (requested + ROUND_ALONE - 1) / ROUND_ALONE * ROUND_ALONE;
+    return round_up(requested, ROUND_ALONE);
 }
 
 /* The note that was made of this OOM; NULL in a recording that has none. */
@@ -146,6 +151,10 @@ describe_request(work *w)
         oom->driver_request = known_or(note->values[0], oom->driver_request);
         oom->total = known_or(note->values[2], ML_OOM_UNKNOWN);
         oom->allowed = known_or(note->values[3], ML_OOM_UNKNOWN);
+    }
+    if (oom->expandable) {
+        oom->driver_request = round_up(
+            oom->requested, oom->small ? ML_SMALL_SEGMENT_BYTES : LARGE_SEGMENT);
     }
     oom->released = released_before(w);
     count_ooms(w);

@@ -105,7 +105,8 @@ initialized()
 /* c10 says what the process is allowed, which without a limit is the device's total.  The
  * fraction is their quotient: so the total comes back to the byte. */
 void
-note_out_of_memory(int64_t device, uint64_t asked, uint64_t most, uint64_t free) noexcept
+note_out_of_memory(int64_t device, uint64_t asked, uint64_t most,
+                   uint64_t free) noexcept
 {
     uint64_t total = most;
     uint64_t allowed = UINT64_MAX;
@@ -493,19 +494,19 @@ error(void *)
 }
 
 extern const ml_source source = {sizeof(ml_source),
-                          ML_ABI_VERSION,
-                          "cuda",
-                          nullptr,
-                          1,
-                          device_count,
-                          attach,
-                          enable,
-                          walk,
-                          rules,
-                          totals,
-                          unix_ns,
-                          now,
-                          error};
+                                 ML_ABI_VERSION,
+                                 "cuda",
+                                 nullptr,
+                                 1,
+                                 device_count,
+                                 attach,
+                                 enable,
+                                 walk,
+                                 rules,
+                                 totals,
+                                 unix_ns,
+                                 now,
+                                 error};
 
 } // namespace
 

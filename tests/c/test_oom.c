@@ -488,6 +488,7 @@ test_expandable_segments(void)
     ANSWER(&f);
     CHECK_VERDICT(&f, "fragmented");
     CHECK(f.oom->expandable);
+    CHECK_UINT(f.oom->driver_request, 20 * MIB);
     CHECK_UNUSED(&f, ELIGIBLE, 15 * MIB, 2, 10 * MIB);
     CHECK_UINT(f.oom->holes[0].segment_bytes, 40 * MIB);
     CHECK_STR(advice_text(f.oom), "");
