@@ -85,6 +85,7 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
                                "events", "device",      NULL};
     PyObject *max_entries, *context;
     int native, events;
+    *options = (ml_window_options){0};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, keywords, source,
                                      &max_entries, &context, &native, &events,
                                      &options->device)) {
