@@ -120,7 +120,7 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
     snapshot_object *self = (snapshot_object *)op;
     ml_state *state = ml_state_of(Py_TYPE(op));
     const char *name;
-    ml_window_options options;
+    ml_window_options options = {0};
     if (parse_options(args, kwargs, "sOOppi:_begin", &name, &options) < 0) {
         return NULL;
     }
@@ -166,7 +166,7 @@ static PyObject *
 snapshot_configure(PyObject *op, PyObject *args, PyObject *kwargs)
 {
     const char *name;
-    ml_window_options options;
+    ml_window_options options = {0};
     if (parse_options(args, kwargs, "sOOppi:_configure", &name, &options) < 0) {
         return NULL;
     }
