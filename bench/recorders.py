@@ -1,14 +1,19 @@
 """The recorders that are compared: each is a context in which the same work runs."""
 
 import contextlib
+import inspect
+import os
+import tempfile
 
 OFF = "off"
+FILE = "memlab file"
 ENTRIES = 1_000_000  # more than one repeat of any work makes
 
 
 @contextlib.contextmanager
 def recorder(name, max_entries=ENTRIES):
-    """Records as NAME says; gives memlab's MemorySnapshot, or None."""
+    """Records as NAME says; gives memlab's MemorySnapshot, the path of the file that is
+    written, or None."""
     import torch
 
     import memlab
@@ -26,6 +31,11 @@ def recorder(name, max_entries=ENTRIES):
             yield None
         finally:
             torch.cuda.memory._record_memory_history(None)
+    elif name == FILE:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "recording.mlab")
+            with memlab.MemorySnapshot(file=path):
+                yield path
     else:
         assert name in ("memlab", "memlab no stacks"), name
         context = None if name == "memlab no stacks" else "all"
@@ -35,4 +45,9 @@ def recorder(name, max_entries=ENTRIES):
 
 def names(*others):
     """`off` and memlab's recorders, then OTHERS."""
-    return [OFF, "memlab no stacks", "memlab", *others]
+    import memlab
+
+    mine = [OFF, "memlab no stacks", "memlab"]
+    if "file" in inspect.signature(memlab.MemorySnapshot).parameters:
+        mine.append(FILE)
+    return [*mine, *others]

@@ -19,18 +19,25 @@ def bench_memory(options, name):
     work.extra = DEPTH - 9
     work.run()
     result = {"events": work.pairs * EVENTS}
-    with recorders.recorder(name, max_entries=2 * result["events"]):
+    with recorders.recorder(name, max_entries=2 * result["events"]) as recorder:
         before = resident_bytes()
         work.run()
         result["resident_bytes"] = resident_bytes() - before
         if name.startswith("memlab"):
             result["recorder"] = memlab.stats(0)
+        if name == recorders.FILE:
+            result["file_bytes"] = allocated_bytes(recorder)
     return result
 
 
 def resident_bytes():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def allocated_bytes(path):
+    """Of the disk: the chunks mapped ahead are holes, or may be."""
+    return os.stat(path).st_blocks * 512
 
 
 def bench_snapshot(options, events):

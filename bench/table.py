@@ -62,13 +62,17 @@ def show_event(figures):
 
 
 def show_memory(memory):
+    """The rows of all recorders; bytes an event."""
     print("\nMemory of recorded events, each recorder in a process of its own")
-    print(f"  {'':17} {'events':>10} {'bytes an event':>15} {'of the process':>15}")
+    print(f"  {'':17} {'events':>10} {'bytes an event':>15} {'of the process':>15} "
+          f"{'on disk':>9}")
     for name, figures in memory.items():
         own = record_bytes(figures)
         print(f"  {name:17} {figures['events']:10,} "
               f"{'' if own is None else f'{own:.1f}':>15} "
-              f"{figures['resident_bytes'] / figures['events']:15.1f}")
+              f"{figures['resident_bytes'] / figures['events']:15.1f}"
+              + (f" {figures['file_bytes'] / figures['events']:9.1f}"
+                 if "file_bytes" in figures else ""))
 
 
 def record_bytes(figures):

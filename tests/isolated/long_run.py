@@ -13,10 +13,12 @@ import argparse
 import collections
 import functools
 import gc
+import inspect
 import itertools
 import json
 import random
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -281,6 +283,10 @@ def main():
     torch.manual_seed(options.seed)
 
     recorders = {"ring": memlab.MemorySnapshot(max_entries=100_000).start()}
+    folder = tempfile.TemporaryDirectory()
+    if "file" in inspect.signature(memlab.MemorySnapshot).parameters:
+        path = Path(folder.name, "run.mlab")
+        recorders["file"] = memlab.MemorySnapshot(file=path).start()
     checker = Checker(recorders)
     torch.cuda.init()
     jobs = {job.__name__: job(order, checker.totals) for job in JOBS}
@@ -307,6 +313,7 @@ def main():
         "torch": torch.__version__,
         "seconds": round(time.monotonic() - begin),
         "seed": options.seed,
+        "recorders": list(recorders),
         "steps": dict(steps),
         "events": stats["events"],
         "ooms": torch.cuda.memory_stats()["num_ooms"],
