@@ -33,9 +33,10 @@ _SOURCES = (
     "cpu_table.cpp",
     "module.cpp",
     "native.cpp",
+    "regions.cpp",
     "tensors.cpp",
 )
-_CUDA_SOURCES = ("cuda.cpp", "tracker.cpp")
+_CUDA_SOURCES = ("cuda.cpp", "host.cpp", "tracker.cpp")
 _HEADERS = ("bridge.h", "cpu_table.h")
 _REINSTALL = "pip install --no-build-isolation --force-reinstall --no-deps ."
 

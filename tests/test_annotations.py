@@ -6,8 +6,10 @@ here.
 
 import asyncio
 import gc
+import json
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -339,3 +341,122 @@ def test_a_forgotten_recording_leaves_steps_unharmed(torch):
     with memlab.MemorySnapshot(source="cpu") as again:
         optimizer.step()
     assert steps(again) == [0]
+
+
+# ---- Regions of torch.profiler.record_function, and torch's own annotations ----
+
+
+def regions(snapshot):
+    kinds = {"region_begin": "+", "region_end": "-"}
+    return [
+        kinds[n["kind"]] + n["name"]
+        for n in snapshot.data().notes()
+        if n["kind"] in kinds
+    ]
+
+
+def test_regions_and_nothing_of_operators(torch, cpu_snapshot):
+    with torch.profiler.record_function("outer"):
+        with pytest.raises(KeyError), torch.profiler.record_function("inner"):
+            torch.ones(3) + 1
+            raise KeyError
+    assert regions(cpu_snapshot) == ["+outer", "+inner", "-inner", "-outer"]
+
+
+def test_regions_under_torchs_profiler(torch, cpu_snapshot):
+    with torch.profiler.record_function("outer"):
+        with torch.autograd.profiler.profile() as profile:
+            with torch.profiler.record_function("inner"):
+                torch.ones(3)
+    assert regions(cpu_snapshot) == ["+outer", "+inner", "-inner", "-outer"]
+    assert "inner" in {event.name for event in profile.function_events}
+
+
+def test_regions_of_threads_pair_by_their_numbers(torch, cpu_snapshot):
+    inside = threading.Barrier(2)
+
+    def work():
+        with torch.profiler.record_function("same"):
+            inside.wait()
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    got = [n for n in notes(cpu_snapshot) if n["name"] == "same"]
+    by_number = {}
+    for note in got:
+        by_number.setdefault(note["values"][0], []).append(
+            (note["kind"], note["thread"])
+        )
+    assert len(by_number) == 2
+    for begin, end in by_number.values():
+        assert (begin[0], end[0]) == ("region_begin", "region_end")
+        assert begin[1] == end[1]
+
+
+def test_no_region_outside_a_recording(torch):
+    with torch.profiler.record_function("before"):
+        snapshot = memlab.MemorySnapshot(source="cpu").start()
+    with torch.profiler.record_function("across"):
+        with memlab.MemorySnapshot(source="cpu") as second:
+            snapshot.stop()
+    second.stop()
+    with torch.profiler.record_function("after"):
+        pass
+    assert regions(snapshot) == ["+across"]
+    assert regions(second) == []
+
+
+def test_annotations_of_a_snapshot(script, snapshot):
+    set_clock(script, 1_000_000)
+    with memlab.phase("eval"):
+        set_clock(script, 2_000_999)
+        memlab.mark("half")
+        set_clock(script, 3_000_000)
+        memlab.step()
+    assert snapshot.data().to_dict()["external_annotations"] == [
+        {"stage": "START", "name": "eval", "device": 0, "time_us": 1000},
+        {"stage": "START", "name": "half", "device": 0, "time_us": 2000},
+        {"stage": "END", "name": "half", "device": 0, "time_us": 2000},
+        {"stage": "END", "name": "eval", "device": 0, "time_us": 3000},
+    ]
+
+
+def test_annotations_survive_a_file(script, snapshot, tmp_path):
+    with memlab.phase("eval"):
+        memlab.mark("half")
+    first, second = tmp_path / "first", tmp_path / "second"
+    snapshot.save(first)
+    _core.Recording.from_bytes(first.read_bytes()).write_pickle(second, True)
+    assert memlab.load(first) == memlab.load(second)
+    assert len(memlab.load(second)["external_annotations"]) == 4
+
+
+@pytest.mark.cuda
+def test_annotations_beside_torchs_own(phantom_run):
+    program = Path(__file__).parent / "isolated" / "annotations.py"
+    said = json.loads(phantom_run(program).stdout)
+
+    def flat(annotations):
+        sign = {"START": "+", "END": "-"}
+        return [sign[a["stage"]] + a["name"] for a in annotations]
+
+    step = "Optimizer.step#SGD.step"
+    train = ["+train", "+forward", "+" + step, "-" + step, "-forward", "-train"]
+    assert flat(said["alone"]) == train
+    # Where torch records as well, each region stands there once, as torch has it.
+    assert flat(said["theirs"]) == ["+forward", "+" + step, "-" + step, "-forward"]
+    assert flat(said["ours"]) == train + train
+    assert [a for a in said["ours"] if a in said["theirs"]] == said["theirs"]
+    assert flat(said["last"])[-2:] == ["+of a thread", "-of a thread"]
+    assert "after" not in json.dumps(said)
+    for annotation in said["ours"]:
+        assert set(annotation) == set(said["theirs"][0])
+    times = [a["time_us"] for a in said["ours"]]
+    assert times == sorted(times)
+    assert said["child"] == 0
+    assert said["our_metadata"] == said["their_metadata"]
+    if said["their_metadata"]:
+        assert ["alloc", 4 << 20, "batch 7"] in said["our_metadata"]

@@ -199,6 +199,9 @@ typedef struct ml_source {
     uint64_t (*now)(void *self);
     /* A sentence about the last failure of any of the above; static or thread-local. */
     const char *(*error)(void *self);
+    /* Host memory that the source has pinned for its devices, bytes: in use, and held with
+     * what is cached.  0 or ML_E*.  NULL: it pins none. */
+    int (*pinned)(void *self, uint64_t *in_use, uint64_t *held);
 } ml_source;
 
 /* What memlab._core offers a source, handed over in the capsule named ML_API_CAPSULE. */
@@ -224,6 +227,9 @@ typedef struct ml_api {
      * never the GIL: not from the allocator's callback. */
     void (*out_of_memory)(const ml_source *source, int device, uint64_t asked,
                           uint64_t free, uint64_t total, uint64_t allowed);
+    /* A region of the program that has NAME of LENGTH bytes begins, or ends (END): both
+     * with one NUMBER.  Takes a lock, never the GIL: not from the allocator's callback. */
+    void (*region)(int end, uint64_t number, const char *name, size_t length);
 } ml_api;
 
 #ifdef __cplusplus

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "annotations.h"
 #include "base.h"
 #include "feed.h"
 #include "recorder.h"
@@ -36,6 +37,7 @@ typedef struct note_ring {
     uint64_t kept;  /* notes from oldest to end */
     uint64_t count; /* notes so far */
     uint64_t steps; /* ML_NOTE_STEP so far */
+    uint64_t time;  /* of the newest note */
 } note_ring;
 
 static struct {
@@ -115,7 +117,10 @@ keep(note_ring *ring, const ml_note *note, const char *name, uint32_t length)
     record->name_length = length;
     record->note = *note;
     record->note.name = 0;
-    record->note.time = source->now(source->self);
+    /* Clocks of two processors may differ a little: the order is that of the lock. */
+    uint64_t now = source->now(source->self);
+    ring->time = now > ring->time ? now : ring->time;
+    record->note.time = ring->time;
     record->note.thread = (uint16_t)ml_feed_thread_number();
     if (note->kind == ML_NOTE_STEP) {
         record->note.values[0] = ring->steps - 1;
@@ -173,6 +178,15 @@ ml_recorder_note_oom(const ml_source *source, int device, uint64_t asked, uint64
     ml_note note = {
         .kind = ML_NOTE_OOM, .device = device, .values = {asked, free, total, allowed}};
     ml_recorder_note(source, &note, NULL, 0);
+}
+
+void
+ml_recorder_region(int end, uint64_t number, const char *name, size_t length)
+{
+    ml_note note = {.kind = end ? ML_NOTE_REGION_END : ML_NOTE_REGION_BEGIN,
+                    .device = -1,
+                    .values = {number}};
+    ml_recorder_note(NULL, &note, name, length);
 }
 
 /* ---- Listening ---- */
@@ -354,5 +368,5 @@ ml_notes_copy(const ml_source *source, ml_notes_mark mark, ml_recording *recordi
         result = source->unix_ns(source->self, &recording->notes[0].time,
                                  sizeof(ml_note), recording->note_count);
     }
-    return result;
+    return result < 0 ? result : ml_annotations_add_notes(recording);
 }

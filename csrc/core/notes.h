@@ -29,7 +29,8 @@ ml_notes_mark ml_notes_begin(const ml_source *source);
 void ml_notes_end(const ml_source *source);
 ml_notes_mark ml_notes_now(const ml_source *source);
 /* Into RECORDING, the notes of SOURCE since MARK: in order, in unix nanoseconds, steps
- * numbered from 0.  How many are missing goes to lost_notes.  0 or ML_E*. */
+ * numbered from 0, and among its annotations.  How many are missing goes to lost_notes.
+ * 0 or ML_E*. */
 int ml_notes_copy(const ml_source *source, ml_notes_mark mark, ml_recording *recording);
 /* In a forked child, before any other thread: nobody listens. */
 void ml_notes_forked(void);

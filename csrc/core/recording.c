@@ -212,7 +212,8 @@ tables_hold(const ml_recording *recording)
     }
     for (size_t i = 0; i < recording->note_count; i++) {
         const ml_note *note = &recording->notes[i];
-        if (note->name >= recording->string_count || note->kind >= ML_NOTE_COUNT) {
+        if (note->name >= recording->string_count || note->kind >= ML_NOTE_COUNT ||
+            (i > 0 && note->time < note[-1].time)) {
             return false;
         }
     }

@@ -225,6 +225,7 @@ static const ml_api api = {
     .record = ml_recorder_record,
     .enabled = ml_recorder_enabled,
     .out_of_memory = ml_recorder_note_oom,
+    .region = ml_recorder_region,
 };
 
 static int

@@ -85,6 +85,9 @@ typedef struct ml_cpu_counters {
 } ml_cpu_counters;
 void ml_cpu_count(ml_cpu_counters *out);
 
+/* host.cpp: as ml_source.pinned. */
+int ml_host_memory(uint64_t *in_use, uint64_t *held);
+
 /* cuda.cpp, only where torch is built for CUDA. */
 const ml_source *ml_cuda_source(const ml_api *api);
 void ml_cuda_forked(void);
@@ -112,6 +115,15 @@ void ml_tracker_set_devices(int count);
 /* Between these two, SNAPSHOT events of this thread number the devices from 0. */
 void ml_tracker_walk_begin(void);
 void ml_tracker_walk_end(void);
+
+/* regions.cpp.  SOURCE is a bit; called by one thread at a time, as the recorder enables
+ * sources. */
+#define ML_REGIONS_CPU 1u
+#define ML_REGIONS_CUDA 2u
+void ml_regions_bind(const ml_api *api);
+void ml_regions_listen(unsigned source, int enabled);
+/* In a forked child: tell nothing, for ever. */
+void ml_regions_forked(void);
 
 #ifdef __cplusplus
 }

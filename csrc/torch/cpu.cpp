@@ -252,6 +252,7 @@ enable(void *, int enabled)
         listening.store(0, std::memory_order_relaxed);
         uninstall();
     }
+    ml_regions_listen(ML_REGIONS_CPU, enabled);
 }
 
 int
@@ -343,7 +344,8 @@ const ml_source source = {sizeof(ml_source),
                           totals,
                           unix_ns,
                           now,
-                          error};
+                          error,
+                          nullptr};
 
 } // namespace
 

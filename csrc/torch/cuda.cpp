@@ -192,6 +192,7 @@ void
 enable(void *, int enabled)
 {
     ml_tracker_listen(enabled);
+    ml_regions_listen(ML_REGIONS_CUDA, enabled);
 }
 
 /* c10's snapshot.  Copying torch's own trace is the slow part of it, and brings the
@@ -493,6 +494,12 @@ error(void *)
     return failure;
 }
 
+int
+pinned(void *, uint64_t *in_use, uint64_t *held)
+{
+    return ml_host_memory(in_use, held);
+}
+
 extern const ml_source source = {sizeof(ml_source),
                                  ML_ABI_VERSION,
                                  "cuda",
@@ -506,7 +513,8 @@ extern const ml_source source = {sizeof(ml_source),
                                  totals,
                                  unix_ns,
                                  now,
-                                 error};
+                                 error,
+                                 pinned};
 
 } // namespace
 

@@ -24,6 +24,7 @@ bool oom_observer_queued;
 void
 after_fork_in_child(void)
 {
+    ml_regions_forked();
     ml_cpu_forked();
 #ifdef MEMLAB_WITH_CUDA
     ml_cuda_forked();
@@ -79,6 +80,7 @@ register_sources(PyObject *, PyObject *capsule)
         return nullptr;
     }
     registered = true;
+    ml_regions_bind(api);
 #ifdef MEMLAB_WITH_CUDA
     if (register_one(api, ml_cuda_source(api), names) < 0) {
         Py_DECREF(names);

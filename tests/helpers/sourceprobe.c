@@ -75,6 +75,15 @@ enabled(const ml_source *source)
 }
 
 static void
+region(int end, uint64_t number, const char *name, size_t length)
+{
+    (void)end;
+    (void)number;
+    (void)name;
+    (void)length;
+}
+
+static void
 out_of_memory(const ml_source *source, int device, uint64_t asked, uint64_t free_bytes,
               uint64_t total, uint64_t allowed)
 {
@@ -91,7 +100,8 @@ static const ml_api api = {.size = sizeof(ml_api),
                            .register_source = register_source,
                            .record = record,
                            .enabled = enabled,
-                           .out_of_memory = out_of_memory};
+                           .out_of_memory = out_of_memory,
+                           .region = region};
 
 static const ml_source *
 find(PyObject *name)

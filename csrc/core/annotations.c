@@ -1,0 +1,130 @@
+/* The annotations of a recording, out of its notes.  See annotations.h. */
+#include "annotations.h"
+
+#include <string.h>
+
+#include "base.h"
+
+/* torch's callback and ours run one after the other at the same instant of a region, and
+ * clocks are converted to microseconds and back: what lies this close is the same. */
+#define SAME_NS UINT64_C(1000000)
+
+/* Stages that a note shows as; a mark is an instant: both. */
+static unsigned
+stages(const ml_note *note, uint8_t ends[2])
+{
+    switch (note->kind) {
+    case ML_NOTE_PHASE_BEGIN:
+    case ML_NOTE_REGION_BEGIN:
+        ends[0] = 0;
+        return 1;
+    case ML_NOTE_PHASE_END:
+    case ML_NOTE_REGION_END:
+        ends[0] = 1;
+        return 1;
+    case ML_NOTE_MARK:
+        ends[0] = 0;
+        ends[1] = 1;
+        return 2;
+    default:
+        return 0;
+    }
+}
+
+static uint64_t
+apart(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+static bool
+same_region(const ml_recording *recording, const ml_note *note,
+            const ml_annotation *torchs)
+{
+    uint8_t kind = torchs->end ? ML_NOTE_REGION_END : ML_NOTE_REGION_BEGIN;
+    const ml_string *a = &recording->strings[note->name];
+    const ml_string *b = &recording->strings[torchs->name];
+    return note->kind == kind && a->length == b->length &&
+           memcmp(a->bytes, b->bytes, a->length) == 0 &&
+           apart(note->time, torchs->time) <= SAME_NS;
+}
+
+/* Marks in TAKEN, one byte a note, those that torch noted too: for each annotation of
+ * torch's the nearest note that is left. */
+static void
+find_torchs(const ml_recording *recording, char *taken)
+{
+    size_t from = 0;
+    for (size_t i = 0; i < recording->annotation_count; i++) {
+        const ml_annotation *torchs = &recording->annotations[i];
+        while (from < recording->note_count &&
+               recording->notes[from].time + SAME_NS < torchs->time) {
+            from++;
+        }
+        size_t nearest = recording->note_count;
+        for (size_t k = from; k < recording->note_count &&
+                              recording->notes[k].time <= torchs->time + SAME_NS;
+             k++) {
+            const ml_note *note = &recording->notes[k];
+            if (!taken[k] && same_region(recording, note, torchs) &&
+                (nearest == recording->note_count ||
+                 apart(note->time, torchs->time) <
+                     apart(recording->notes[nearest].time, torchs->time))) {
+                nearest = k;
+            }
+        }
+        if (nearest < recording->note_count) {
+            taken[nearest] = 1;
+        }
+    }
+}
+
+/* Both lists are in the order of time; at the same time torch's come first. */
+static size_t
+merge(const ml_recording *recording, const char *taken, ml_annotation *out)
+{
+    size_t count = 0, torchs = 0;
+    for (size_t i = 0; i < recording->note_count; i++) {
+        const ml_note *note = &recording->notes[i];
+        uint8_t ends[2];
+        unsigned shown = taken[i] ? 0 : stages(note, ends);
+        for (unsigned k = 0; k < shown; k++) {
+            while (torchs < recording->annotation_count &&
+                   recording->annotations[torchs].time <= note->time) {
+                out[count++] = recording->annotations[torchs++];
+            }
+            /* torch's dialect knows no annotation without a device. */
+            out[count++] =
+                (ml_annotation){.time = note->time,
+                                .name = note->name,
+                                .device = note->device < 0 ? 0 : note->device,
+                                .end = ends[k]};
+        }
+    }
+    while (torchs < recording->annotation_count) {
+        out[count++] = recording->annotations[torchs++];
+    }
+    return count;
+}
+
+int
+ml_annotations_add_notes(ml_recording *recording)
+{
+    if (recording->note_count == 0) {
+        return 0;
+    }
+    char *taken = ml_alloc_zeroed(recording->note_count, 1);
+    ml_annotation *merged = ml_alloc_zeroed(
+        recording->annotation_count + 2 * recording->note_count, sizeof(*merged));
+    if (taken == NULL || merged == NULL) {
+        ml_free(taken);
+        ml_free(merged);
+        return ML_ENOMEM;
+    }
+    find_torchs(recording, taken);
+    recording->annotation_count = merge(recording, taken, merged);
+    ml_free(recording->annotations);
+    recording->annotations = merged;
+    ml_free(taken);
+    return 0;
+}

@@ -1,0 +1,97 @@
+/* Owns the callback by which torch tells of torch.profiler.record_function() regions,
+ * those of torch's own optimizers and data loaders among them.
+ *
+ * It is there while a source records, and for the scope of users' regions only: torch
+ * runs nothing for an operator because of it.  Telling takes a lock, so nothing here may
+ * be reached from the allocator's callback.  It must not know what becomes of what it
+ * tells. */
+#include <atomic>
+#include <cstring>
+#include <memory>
+
+#include <ATen/record_function.h>
+
+#include "bridge.h"
+
+namespace {
+
+const ml_api *bound_api;
+/* Bits of the sources that record.  Changed under the recorder's lock only. */
+unsigned listeners;
+at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
+std::atomic<bool> forked{false};
+std::atomic<uint64_t> last_number{0};
+
+/* Pairs a region's end, which may come on another thread, with its begin. */
+struct region : at::ObserverContext {
+    uint64_t number = 0;
+};
+
+void
+tell(int end, const at::RecordFunction &function, uint64_t number)
+{
+    const char *name = function.name();
+    bound_api->region(end, number, name, name != nullptr ? std::strlen(name) : 0);
+}
+
+std::unique_ptr<at::ObserverContext>
+on_begin(const at::RecordFunction &function)
+{
+    if (forked.load(std::memory_order_relaxed)) {
+        return nullptr;
+    }
+    auto begun = std::make_unique<region>();
+    begun->number = last_number.fetch_add(1, std::memory_order_relaxed) + 1;
+    tell(0, function, begun->number);
+    return begun;
+}
+
+void
+on_end(const at::RecordFunction &function, at::ObserverContext *context)
+{
+    if (context != nullptr && !forked.load(std::memory_order_relaxed)) {
+        tell(1, function, static_cast<region *>(context)->number);
+    }
+}
+
+} // namespace
+
+extern "C" {
+
+void
+ml_regions_bind(const ml_api *api)
+{
+    bound_api = api;
+}
+
+void
+ml_regions_listen(unsigned source, int enabled)
+{
+    /* In a forked child torch's own lock may be held by a thread that is not there. */
+    if (forked.load(std::memory_order_relaxed)) {
+        return;
+    }
+    const unsigned before = listeners;
+    listeners = enabled ? listeners | source : listeners & ~source;
+    try {
+        if (before == 0 && listeners != 0) {
+            handle = at::addGlobalCallback(at::RecordFunctionCallback(on_begin, on_end)
+                                               .scopes({at::RecordScope::USER_SCOPE}));
+        }
+        else if (before != 0 && listeners == 0) {
+            at::removeCallback(handle);
+        }
+    }
+    catch (...) {
+        /* No memory for it: the recording has no regions. */
+        listeners = 0;
+    }
+}
+
+void
+ml_regions_forked(void)
+{
+    forked.store(true, std::memory_order_relaxed);
+}
+
+} /* extern "C" */
