@@ -65,25 +65,51 @@ def _parser():
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     run = commands.add_parser(
-        "run", help="run a program and record its memory", allow_abbrev=False,
+        "run",
+        help="run a program and record its memory",
+        allow_abbrev=False,
         usage="memlab run [options] [-m] program arguments...",
     )
     run.set_defaults(function=_run)
-    run.add_argument("--out", default="memlab_out", metavar="DIR",
-                     help="folder for the results (default: %(default)s)")
-    run.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto",
-                     help="what to record (default: a GPU where there is one)")
-    run.add_argument("--phantom", metavar="GPU",
-                     help="run on the phantom device, a stand-in for a GPU on which "
-                     f"results are not computed: --phantom for an {_DEFAULT_GPU}, "
-                     "--phantom=GPU for another, --phantom=auto only where there is no "
-                     "GPU; memlab phantom --list names them")
-    run.add_argument("--max-entries", type=_count, default=1_000_000, metavar="N",
-                     help="newest events kept for each device (default: %(default)s)")
-    run.add_argument("--stacks", choices=("python", "all"), default="python",
-                     help="'all' adds C++ frames, at microseconds an event")
-    run.add_argument("-m", dest="module", action="store_true",
-                     help="the program is the name of a module")
+    run.add_argument(
+        "--out",
+        default="memlab_out",
+        metavar="DIR",
+        help="folder for the results (default: %(default)s)",
+    )
+    run.add_argument(
+        "--device",
+        choices=("auto", "cuda", "cpu"),
+        default="auto",
+        help="what to record (default: a GPU where there is one)",
+    )
+    run.add_argument(
+        "--phantom",
+        metavar="GPU",
+        help="run on the phantom device, a stand-in for a GPU on which "
+        f"results are not computed: --phantom for an {_DEFAULT_GPU}, "
+        "--phantom=GPU for another, --phantom=auto only where there is no "
+        "GPU; memlab phantom --list names them",
+    )
+    run.add_argument(
+        "--max-entries",
+        type=_count,
+        default=1_000_000,
+        metavar="N",
+        help="newest events kept for each device (default: %(default)s)",
+    )
+    run.add_argument(
+        "--stacks",
+        choices=("python", "all"),
+        default="python",
+        help="'all' adds C++ frames, at microseconds an event",
+    )
+    run.add_argument(
+        "-m",
+        dest="module",
+        action="store_true",
+        help="the program is the name of a module",
+    )
     run.add_argument("program", help="script to run, or module with -m")
     rest = run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     # Or argparse names them among what is missing.
@@ -93,23 +119,33 @@ def _parser():
     report.set_defaults(function=_report)
     report.add_argument("file", help="a snapshot pickle of memlab or torch, gzip too")
     report.add_argument("--json", action="store_true", help="for machines")
-    report.add_argument("--lines", type=_count, default=15, metavar="N",
-                        help="rows of the table by line (default: %(default)s)")
+    report.add_argument(
+        "--lines",
+        type=_count,
+        default=15,
+        metavar="N",
+        help="rows of the table by line (default: %(default)s)",
+    )
 
     view = commands.add_parser("view", help="make an HTML page of a file")
     view.set_defaults(function=_view)
     view.add_argument("file", help="a snapshot pickle of memlab or torch, gzip too")
-    view.add_argument("--out", metavar="FILE",
-                      help="page to write (default: beside the file, ending in .html)")
+    view.add_argument(
+        "--out",
+        metavar="FILE",
+        help="page to write (default: beside the file, ending in .html)",
+    )
 
     convert = commands.add_parser("convert", help="write a snapshot in another format")
     convert.set_defaults(function=_convert)
     convert.add_argument("file", help="a snapshot pickle of memlab or torch, gzip too")
-    convert.add_argument("out", help="file to write: .pickle (torch's viewer reads it), "
-                         ".json or .html")
+    convert.add_argument(
+        "out", help="file to write: .pickle (torch's viewer reads it), .json or .html"
+    )
 
     commands.add_parser(
-        "phantom", help="run a program on the phantom device, without recording",
+        "phantom",
+        help="run a program on the phantom device, without recording",
         add_help=False,
     )
     backends = commands.add_parser("backends", help="say what can be recorded here")
@@ -155,7 +191,9 @@ def _convert(options):
 
     kind = os.path.splitext(options.out)[1]
     if kind not in (".pickle", ".json", ".html"):
-        raise Error(f"{options.out}: expected a name that ends in .pickle, .json or .html")
+        raise Error(
+            f"{options.out}: expected a name that ends in .pickle, .json or .html"
+        )
     recording = _load.read_recording(options.file)
     if kind == ".pickle":
         recording.write_pickle(options.out, True)

@@ -65,9 +65,7 @@ class Owners:
         snapshot = self._snapshot()
         if snapshot is None:
             return
-        _core.tag_owners(
-            snapshot, torch.Tensor, torch.nn.Module, torch.optim.Optimizer
-        )
+        _core.tag_owners(snapshot, torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
 
     def _guarded(self, function, *args):
         if self._snapshot is None:

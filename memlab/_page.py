@@ -11,8 +11,16 @@ from pathlib import Path
 _ASSETS = Path(__file__).with_name("viewer")
 
 # In the order in which each may use those before it.
-_SCRIPTS = ("model.js", "query.js", "bands.js", "colors.js", "timeline.js", "state.js",
-            "describe.js", "viewer.js")
+_SCRIPTS = (
+    "model.js",
+    "query.js",
+    "bands.js",
+    "colors.js",
+    "timeline.js",
+    "state.js",
+    "describe.js",
+    "viewer.js",
+)
 
 
 def _escaped(text: str) -> str:
@@ -41,11 +49,19 @@ def assemble(data: bytes, *, title: str = "", notes: Iterable[str] = ()) -> byte
     script = "\n".join((_ASSETS / name).read_text("utf-8") for name in _SCRIPTS)
     style = (_ASSETS / "viewer.css").read_text("utf-8")
     about = _escaped(json.dumps({"title": title, "notes": list(notes)}))
-    policy = (f"default-src 'none'; script-src {_source_hash(script)}; "
-              f"style-src {_source_hash(style)}; base-uri 'none'; form-action 'none'")
+    policy = (
+        f"default-src 'none'; script-src {_source_hash(script)}; "
+        f"style-src {_source_hash(style)}; base-uri 'none'; form-action 'none'"
+    )
     template = (_ASSETS / "page.html").read_text("utf-8")
-    parts = {"CSP": policy.encode(), "CSS": style.encode(), "ABOUT": about.encode(),
-             "DATA": data, "JS": script.encode()}
+    parts = {
+        "CSP": policy.encode(),
+        "CSS": style.encode(),
+        "ABOUT": about.encode(),
+        "DATA": data,
+        "JS": script.encode(),
+    }
     pieces = template.split("@")
-    return b"".join(parts[piece] if i % 2 else piece.encode()
-                    for i, piece in enumerate(pieces))
+    return b"".join(
+        parts[piece] if i % 2 else piece.encode() for i, piece in enumerate(pieces)
+    )

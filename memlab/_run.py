@@ -44,7 +44,9 @@ def run(options) -> int:
         text = _write(snapshot, outputs, watch)
     except KeyboardInterrupt:
         interrupted = True
-        print("memlab: interrupted again: not all results were written", file=sys.stderr)
+        print(
+            "memlab: interrupted again: not all results were written", file=sys.stderr
+        )
     else:
         _tell(text, outputs, stdout)
     if interrupted:

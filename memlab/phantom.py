@@ -142,7 +142,9 @@ def main(argv=None) -> int:
         description="Run a program of a CUDA build of torch on a phantom GPU: the real "
         "caching allocator, no kernels, no results.",
     )
-    parser.add_argument("--gpu", default="h200", help="the GPU to stand for (see --list)")
+    parser.add_argument(
+        "--gpu", default="h200", help="the GPU to stand for (see --list)"
+    )
     parser.add_argument("--devices", type=int, default=1, help="how many GPUs")
     parser.add_argument("--memory", help="memory of each GPU, for example 24GiB")
     parser.add_argument(
