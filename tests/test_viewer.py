@@ -380,11 +380,11 @@ def test_pure_functions_under_node():
         [node, "--test", str(ROOT / "tests" / "viewer")], capture_output=True, text=True
     )
     assert result.returncode == 0, result.stdout
-    assert int(re.search(r"^# pass (\d+)", result.stdout, re.M)[1]) >= 31
+    assert int(re.search(r"^# pass (\d+)", result.stdout, re.M)[1]) >= 27
 
 
 def test_categories_of_the_page_and_of_the_core_agree(page_json):
-    """The timeline colours every allocation by the rules of the core's peak."""
+    """The timeline colours every allocation as the core's peak counts it."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")

@@ -137,10 +137,10 @@ advise_line(ml_oom *oom)
     }
     for (size_t i = 0; i < state->block_count; i++) {
         const ml_peak_block *block = &state->blocks[i];
-        bool kept = block->category == ML_CATEGORY_PARAMETER ||
-                    block->category == ML_CATEGORY_BUFFER ||
-                    block->category == ML_CATEGORY_GRADIENT ||
-                    block->category == ML_CATEGORY_OPTIMIZER_STATE;
+        bool kept = block->verdict.category == ML_CATEGORY_PARAMETER ||
+                    block->verdict.category == ML_CATEGORY_BUFFER ||
+                    block->verdict.category == ML_CATEGORY_GRADIENT ||
+                    block->verdict.category == ML_CATEGORY_OPTIMIZER_STATE;
         if (!kept && state->lines[block->line].no_line == ML_NO_LINE_NONE) {
             bytes[block->line] += block->size;
         }

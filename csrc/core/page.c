@@ -197,11 +197,21 @@ find_lines(const ml_recording *recording, ml_peak **out)
         return ML_ENOMEM;
     }
     every->block_count = recording->stack_count;
-    for (size_t i = 0; i < every->block_count; i++) {
-        every->blocks[i].stack = (uint32_t)i;
-        every->blocks[i].no_line = i == 0 ? ML_NO_LINE_EMPTY : ML_NO_LINE_NONE;
+    ml_stack_facts facts;
+    int code = ml_stack_facts_init(&facts, recording);
+    for (size_t i = 0; code == 0 && i < every->block_count; i++) {
+        ml_standing line = ml_stack_facts_line(&facts, (uint32_t)i);
+        bool known = line.place < ML_PLACE_NATIVE;
+        every->blocks[i].cause =
+            (ml_cause){.stack = (uint32_t)i,
+                       .frame = known ? line.frame : 0,
+                       .how = known ? ML_HOW_FRAMES : ML_HOW_NONE,
+                       .no_line = known ? ML_NO_LINE_NONE : ML_NO_LINE_EMPTY};
     }
-    int code = ml_peak_group(every, recording);
+    if (code == 0) {
+        code = ml_peak_group(every, recording);
+        ml_stack_facts_fini(&facts);
+    }
     if (code != 0) {
         ml_peak_free(every);
         return code;
@@ -258,6 +268,72 @@ complete_events(const ml_recording *recording, size_t device, completed **out)
     ml_replay_free(replay);
     *out = items;
     return 0;
+}
+
+/* ---- what each allocation is for ---- */
+
+typedef struct owners {
+    ml_lives lives;
+    ml_verdict *events; /* owned */
+    ml_verdict *before; /* owned; of lives.before */
+} owners;
+
+static void
+free_owners(owners *of)
+{
+    ml_lives_fini(&of->lives);
+    ml_free(of->events);
+    ml_free(of->before);
+}
+
+static int
+judge_all(owners *of, const ml_recording *recording, size_t device,
+          const ml_causes *causes)
+{
+    const ml_device_trace *trace = &recording->devices[device];
+    ml_categories *categories;
+    int code = ml_categories_new(causes, recording, device, &categories);
+    if (code != 0) {
+        return code;
+    }
+    for (size_t i = 0; i < trace->event_count; i++) {
+        ml_cause cause = {.phase = ML_PHASE_UNKNOWN};
+        of->events[i].category = ML_CATEGORY_UNKNOWN;
+        if (trace->events[i].action == ML_ACTION_ALLOC) {
+            cause = ml_causes_of(causes, device, i);
+            of->events[i] =
+                ml_categories_judge(categories, &of->lives.of_event[i], &cause);
+        }
+    }
+    for (size_t i = 0; i < of->lives.before_count; i++) {
+        ml_cause cause = {.phase = ML_PHASE_BEFORE_RECORDING};
+        of->before[i] = ml_categories_judge(categories, &of->lives.before[i], &cause);
+    }
+    ml_categories_free(categories);
+    return 0;
+}
+
+/* To be freed with free_owners, after an error too. */
+static int
+find_owners(owners *of, const ml_recording *recording, size_t device)
+{
+    *of = (owners){0};
+    int code = ml_lives_init(&of->lives, recording, device);
+    if (code != 0) {
+        return code;
+    }
+    of->events = ml_alloc_zeroed(of->lives.event_count + 1, sizeof(ml_verdict));
+    of->before = ml_alloc_zeroed(of->lives.before_count + 1, sizeof(ml_verdict));
+    if (of->events == NULL || of->before == NULL) {
+        return ML_ENOMEM;
+    }
+    ml_causes *causes;
+    code = ml_causes_new(recording, &causes);
+    if (code == 0) {
+        code = judge_all(of, recording, device, causes);
+        ml_causes_free(causes);
+    }
+    return code;
 }
 
 /* ---- one device ---- */
@@ -336,17 +412,22 @@ put_memory(ml_buffer *out, const ml_device_trace *device)
     put_text(out, "}");
 }
 
+/* What each allocation is for: of events that allocate, and of the blocks that were
+ * there before them. */
 static void
-put_tags(ml_buffer *out, const ml_device_trace *device)
+put_owners(ml_buffer *out, const owners *of, size_t count)
 {
-    const ml_tag *tags = device->tags;
-    size_t count = device->tag_count;
-    put_key(out, "tags");
+    const ml_lives *lives = &of->lives;
+    put_key(out, "owners");
     put_text(out, "{");
-    PUT_COLUMN(out, "addr", i, count, put_unsigned(out, tags[i].addr));
-    PUT_COLUMN(out, "position", i, count, put_unsigned(out, tags[i].position));
-    PUT_COLUMN(out, "category", i, count, put_unsigned(out, tags[i].category));
-    PUT_COLUMN(out, "name", i, count, put_unsigned(out, tags[i].name));
+    PUT_COLUMN(out, "category", i, count, put_unsigned(out, of->events[i].category));
+    PUT_COLUMN(out, "name", i, count, put_unsigned(out, lives->of_event[i].name));
+    PUT_COLUMN(out, "before_addr", i, lives->before_count,
+               put_unsigned(out, lives->before_addr[i]));
+    PUT_COLUMN(out, "before_category", i, lives->before_count,
+               put_unsigned(out, of->before[i].category));
+    PUT_COLUMN(out, "before_name", i, lives->before_count,
+               put_unsigned(out, lives->before[i].name));
     put_text(out, "}");
 }
 
@@ -379,7 +460,7 @@ sample_stacks(const ml_peak *peak, uint32_t **out)
         return ML_ENOMEM;
     }
     for (size_t i = 0; i < peak->block_count; i++) {
-        stacks[peak->blocks[i].line] = peak->blocks[i].stack;
+        stacks[peak->blocks[i].line] = peak->blocks[i].cause.stack;
     }
     *out = stacks;
     return 0;
@@ -407,7 +488,7 @@ static void
 put_peak(ml_buffer *out, const ml_peak *peak, const uint32_t *stacks,
          const ml_peak *every)
 {
-    const ml_peak_category *categories = peak->categories;
+    const ml_peak_sum *categories = peak->categories;
     const ml_peak_overhead *overhead = &peak->overhead;
     put_key(out, "peak");
     put_text(out, "{");
@@ -448,7 +529,11 @@ put_device(ml_buffer *out, const ml_recording *recording, size_t index,
     completed *items = NULL;
     ml_peak *peak = NULL;
     uint32_t *stacks = NULL;
-    int code = complete_events(recording, index, &items);
+    owners of;
+    int code = find_owners(&of, recording, index);
+    if (code == 0) {
+        code = complete_events(recording, index, &items);
+    }
     if (code == 0) {
         code = ml_peak_new(recording, index, &peak);
     }
@@ -462,12 +547,13 @@ put_device(ml_buffer *out, const ml_recording *recording, size_t index,
         put_totals(out, items, device->event_count);
         put_peak(out, peak, stacks, every);
         put_memory(out, device);
-        put_tags(out, device);
+        put_owners(out, &of, device->event_count);
         put_losses(out, device);
         put_text(out, "}");
     }
     ml_free(items);
     ml_free(stacks);
+    free_owners(&of);
     ml_peak_free(peak);
     return code;
 }

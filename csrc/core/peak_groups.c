@@ -10,116 +10,19 @@
 
 #include "base.h"
 
-/* ---- Which frame stands for a stack ---- */
-
-enum place {
-    PLACE_USER,
-    PLACE_LIBRARY, /* of Python, or an installed package */
-    PLACE_NATIVE   /* not Python */
-};
-
-static bool
-holds(ml_string text, const char *part)
-{
-    size_t length = strlen(part);
-    for (size_t i = 0; i + length <= text.length; i++) {
-        if (memcmp(text.bytes + i, part, length) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool
-ends(ml_string text, const char *part)
-{
-    size_t length = strlen(part);
-    return text.length >= length &&
-           memcmp(text.bytes + text.length - length, part, length) == 0;
-}
-
-static enum place
-place_of(ml_string file)
-{
-    static const char *const native[] = {".c",  ".cc",  ".cpp", ".cxx", ".cu", ".h",
-                                         ".hh", ".hpp", ".cuh", ".S",   ".so", "??"};
-    static const char *const library[] = {"site-packages/", "dist-packages/",
-                                          "lib/python3.", "<frozen "};
-    for (size_t i = 0; i < sizeof(native) / sizeof(native[0]); i++) {
-        if (ends(file, native[i])) {
-            return PLACE_NATIVE;
-        }
-    }
-    for (size_t i = 0; i < sizeof(library) / sizeof(library[0]); i++) {
-        if (holds(file, library[i])) {
-            return PLACE_LIBRARY;
-        }
-    }
-    /* Torch's own tools shorten paths to this. */
-    if (file.length >= 6 && memcmp(file.bytes, "torch/", 6) == 0) {
-        return PLACE_LIBRARY;
-    }
-    return file.length == 0 ? PLACE_NATIVE : PLACE_USER;
-}
-
 typedef struct tables {
     const ml_recording *recording;
-    uint8_t *places;   /* of each string as a file name, plus 1; 0 not looked at yet */
-    uint32_t *chosen;  /* frame that stands for each stack */
-    uint8_t *standing; /* its enum place */
-    uint32_t *lines;   /* of each frame, the first frame that says the same, plus 1 */
+    uint32_t *lines; /* of each frame, the first frame that says the same, plus 1 */
     ml_intern interned;
     uint32_t *first; /* frame of each interned line */
     size_t first_capacity;
 } tables;
 
-static enum place
-frame_place(tables *t, uint32_t frame)
-{
-    uint32_t file = t->recording->frames[frame].filename;
-    if (t->places[file] == 0) {
-        t->places[file] = (uint8_t)(place_of(t->recording->strings[file]) + 1);
-    }
-    return (enum place)(t->places[file] - 1);
-}
-
-/* The callers' stack has the lower id, so it has been chosen for already. */
-static void
-choose_frames(tables *t)
-{
-    const ml_recording *recording = t->recording;
-    for (size_t i = 1; i < recording->stack_count; i++) {
-        ml_stack stack = recording->stacks[i];
-        enum place own = frame_place(t, stack.frame);
-        /* The nearest user frame wins over a library's further in, Python over native
-         * frames; among equals the innermost. */
-        if (stack.parent != 0 && t->standing[stack.parent] < (uint8_t)own) {
-            t->chosen[i] = t->chosen[stack.parent];
-            t->standing[i] = t->standing[stack.parent];
-        }
-        else {
-            t->chosen[i] = stack.frame;
-            t->standing[i] = (uint8_t)own;
-        }
-    }
-}
-
 uint32_t
 ml_peak_frame_of(const ml_recording *recording, uint32_t stack)
 {
-    uint32_t library = 0;
-    for (; stack != 0; stack = recording->stacks[stack].parent) {
-        uint32_t frame = recording->stacks[stack].frame;
-        enum place place =
-            place_of(recording->strings[recording->frames[frame].filename]);
-        if (place == PLACE_USER) {
-            return frame;
-        }
-        if (place == PLACE_LIBRARY && library == 0) {
-            library = frame;
-        }
-    }
-    return library;
+    ml_standing line = ml_stack_standing(recording, stack);
+    return line.place < ML_PLACE_NATIVE ? line.frame : 0;
 }
 
 /* ---- Lines ---- */
@@ -207,11 +110,12 @@ compare_keyed(const void *a, const void *b)
     return x->block < y->block ? -1 : x->block > y->block;
 }
 
-/* What stands in the upper half tells groups apart, and so do phase and reason. */
+/* What stands in the upper half tells groups apart, and so do phase, way and reason. */
 static uint64_t
-make_key(uint32_t id, const ml_peak_block *block)
+make_key(uint32_t id, const ml_cause *cause)
 {
-    return (uint64_t)id << 32 | (uint64_t)block->phase << 8 | block->no_line;
+    return (uint64_t)id << 32 | (uint64_t)cause->how << 16 |
+           (uint64_t)cause->phase << 8 | cause->no_line;
 }
 
 static size_t
@@ -246,6 +150,9 @@ compare_lines(const void *a, const void *b)
     if (x->phase != y->phase) {
         return x->phase < y->phase ? -1 : 1;
     }
+    if (x->how != y->how) {
+        return x->how < y->how ? -1 : 1;
+    }
     return x->no_line < y->no_line ? -1 : x->no_line > y->no_line;
 }
 
@@ -263,6 +170,9 @@ compare_stacks(const void *a, const void *b)
     if (x->phase != y->phase) {
         return x->phase < y->phase ? -1 : 1;
     }
+    if (x->how != y->how) {
+        return x->how < y->how ? -1 : 1;
+    }
     return x->no_line < y->no_line ? -1 : x->no_line > y->no_line;
 }
 
@@ -273,24 +183,117 @@ typedef struct line_sum {
 } line_sum;
 
 static int
+key_lines(const ml_peak *peak, tables *t, keyed *keys)
+{
+    for (size_t i = 0; i < peak->block_count; i++) {
+        const ml_cause *cause = &peak->blocks[i].cause;
+        uint32_t line = 0;
+        int error = 0;
+        if (cause->how != ML_HOW_NONE) {
+            error = line_of(t, cause->frame, &line);
+        }
+        if (error < 0) {
+            return error;
+        }
+        keys[i] = (keyed){make_key(line, cause), i};
+    }
+    return 0;
+}
+
+static line_sum
+new_line(const ml_recording *recording, const keyed *keys, size_t first,
+         const ml_cause *cause)
+{
+    line_sum sum = {.first_key = first,
+                    .line = {.file.bytes = "",
+                             .function.bytes = "",
+                             .phase = cause->phase,
+                             .how = cause->how,
+                             .no_line = cause->no_line}};
+    if (cause->how != ML_HOW_NONE) {
+        ml_frame frame = recording->frames[keys[first].key >> 32];
+        sum.line.file = recording->strings[frame.filename];
+        sum.line.function = recording->strings[frame.name];
+        sum.line.line = frame.line;
+    }
+    return sum;
+}
+
+/* Makes of PATTERN one that fits NAME too: "*" for each part that differs, and for all
+ * that follows where one has more parts. */
+static void
+widen(char *pattern, ml_string name)
+{
+    const char *end = name.bytes + name.length;
+    const char *from = name.bytes;
+    char *to = pattern; /* never passes what is read of the pattern */
+    const char *old = pattern;
+    for (;;) {
+        size_t had = strcspn(old, ".");
+        const char *dot = memchr(from, '.', (size_t)(end - from));
+        size_t has = (size_t)((dot != NULL ? dot : end) - from);
+        bool last = old[had] == '\0';
+        bool differs = had != has || memcmp(old, from, had) != 0;
+        if (differs || last != (dot == NULL)) {
+            if (!differs) {
+                memmove(to, old, had);
+                to += had;
+                *to++ = '.';
+            }
+            *to++ = '*';
+            /* A part of no characters has no room for a "*" of its own. */
+            if (last || dot == NULL || had == 0) {
+                break;
+            }
+        }
+        else {
+            memmove(to, old, had);
+            to += had;
+            if (last) {
+                break;
+            }
+        }
+        *to++ = '.';
+        old += had + 1;
+        from = dot + 1;
+    }
+    *to = '\0';
+}
+
+/* The modules of LINE's blocks, which KEYS list, as one name. */
+static int
+name_modules(const ml_peak *peak, const ml_recording *recording, const keyed *keys,
+             ml_peak_line *line)
+{
+    uint32_t last = 0;
+    for (uint64_t i = 0; i < line->blocks; i++) {
+        uint32_t module = peak->blocks[keys[i].block].cause.module;
+        if (module == 0 || module == last) {
+            continue;
+        }
+        last = module;
+        ml_string name = recording->strings[module];
+        if (line->module != NULL) {
+            widen(line->module, name);
+            continue;
+        }
+        /* Room for ".*" behind. */
+        line->module = ml_alloc_zeroed(name.length + 3, 1);
+        if (line->module == NULL) {
+            return ML_ENOMEM;
+        }
+        memcpy(line->module, name.bytes, name.length);
+    }
+    return 0;
+}
+
+static int
 group_lines(ml_peak *peak, tables *t, keyed *keys)
 {
     const ml_recording *recording = t->recording;
-    for (size_t i = 0; i < peak->block_count; i++) {
-        ml_peak_block *block = &peak->blocks[i];
-        uint32_t line = 0;
-        if (block->stack != 0 && t->standing[block->stack] == PLACE_NATIVE) {
-            /* A place in somebody's library is no line to go to. */
-            block->no_line = block->phase == ML_PHASE_BACKWARD ? ML_NO_LINE_BACKWARD
-                                                               : ML_NO_LINE_NO_PYTHON;
-        }
-        else if (block->stack != 0) {
-            int error = line_of(t, t->chosen[block->stack], &line);
-            if (error < 0) {
-                return error;
-            }
-        }
-        keys[i] = (keyed){make_key(line, block), i};
+    int error = key_lines(peak, t, keys);
+    if (error < 0) {
+        return error;
     }
     qsort(keys, peak->block_count, sizeof(keyed), compare_keyed);
     size_t count = count_groups(keys, peak->block_count);
@@ -304,21 +307,12 @@ group_lines(ml_peak *peak, tables *t, keyed *keys)
     for (size_t i = 0; i < peak->block_count; i++) {
         const ml_peak_block *block = &peak->blocks[keys[i].block];
         if (i == 0 || keys[i].key != keys[i - 1].key) {
-            line_sum *sum = &sums[next++];
-            sum->first_key = i;
-            sum->line.file.bytes = "";
-            sum->line.function.bytes = "";
-            sum->line.phase = block->phase;
-            sum->line.no_line = block->no_line;
-            if (block->no_line == ML_NO_LINE_NONE) {
-                ml_frame frame = recording->frames[keys[i].key >> 32];
-                sum->line.file = recording->strings[frame.filename];
-                sum->line.function = recording->strings[frame.name];
-                sum->line.line = frame.line;
-            }
+            sums[next++] = new_line(recording, keys, i, &block->cause);
         }
-        sums[next - 1].line.bytes += block->size;
-        sums[next - 1].line.blocks++;
+        ml_peak_line *line = &sums[next - 1].line;
+        line->bytes += block->size;
+        line->blocks++;
+        line->categories[block->verdict.category] += block->size;
     }
     qsort(sums, count, sizeof(line_sum), compare_lines);
     for (size_t i = 0; i < count; i++) {
@@ -328,17 +322,22 @@ group_lines(ml_peak *peak, tables *t, keyed *keys)
         for (uint64_t j = 0; j < sums[i].line.blocks; j++) {
             peak->blocks[keys[sums[i].first_key + j].block].line = (uint32_t)i;
         }
+        peak->line_count = i + 1;
+        if (error == 0) {
+            error = name_modules(peak, recording, &keys[sums[i].first_key],
+                                 &peak->lines[i]);
+        }
     }
-    peak->line_count = count;
     ml_free(sums);
-    return 0;
+    return error;
 }
 
 static int
 group_stacks(ml_peak *peak, keyed *keys)
 {
     for (size_t i = 0; i < peak->block_count; i++) {
-        keys[i] = (keyed){make_key(peak->blocks[i].stack, &peak->blocks[i]), i};
+        const ml_cause *cause = &peak->blocks[i].cause;
+        keys[i] = (keyed){make_key(cause->stack, cause), i};
     }
     qsort(keys, peak->block_count, sizeof(keyed), compare_keyed);
     size_t count = count_groups(keys, peak->block_count);
@@ -350,9 +349,10 @@ group_stacks(ml_peak *peak, keyed *keys)
         const ml_peak_block *block = &peak->blocks[keys[i].block];
         if (i == 0 || keys[i].key != keys[i - 1].key) {
             peak->stacks[peak->stack_count++] =
-                (ml_peak_stack){.stack = block->stack,
-                                .phase = block->phase,
-                                .no_line = block->no_line};
+                (ml_peak_stack){.stack = block->cause.stack,
+                                .phase = block->cause.phase,
+                                .how = block->cause.how,
+                                .no_line = block->cause.no_line};
         }
         peak->stacks[peak->stack_count - 1].bytes += block->size;
         peak->stacks[peak->stack_count - 1].blocks++;
@@ -361,13 +361,59 @@ group_stacks(ml_peak *peak, keyed *keys)
     return 0;
 }
 
-static void
-group_categories(ml_peak *peak)
+static int
+compare_modules(const void *a, const void *b)
+{
+    const ml_peak_module *x = a;
+    const ml_peak_module *y = b;
+    if (x->bytes != y->bytes) {
+        return x->bytes > y->bytes ? -1 : 1;
+    }
+    return x->module < y->module ? -1 : x->module > y->module;
+}
+
+static int
+group_modules(ml_peak *peak, keyed *keys)
 {
     for (size_t i = 0; i < peak->block_count; i++) {
-        ml_peak_category *category = &peak->categories[peak->blocks[i].category];
-        category->bytes += peak->blocks[i].size;
-        category->blocks++;
+        keys[i] = (keyed){peak->blocks[i].cause.module, i};
+    }
+    qsort(keys, peak->block_count, sizeof(keyed), compare_keyed);
+    size_t count = count_groups(keys, peak->block_count);
+    peak->modules = ml_alloc_zeroed(count + 1, sizeof(ml_peak_module));
+    if (peak->modules == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < peak->block_count; i++) {
+        if (i == 0 || keys[i].key != keys[i - 1].key) {
+            peak->modules[peak->module_count++].module = (uint32_t)keys[i].key;
+        }
+        peak->modules[peak->module_count - 1].bytes += peak->blocks[keys[i].block].size;
+        peak->modules[peak->module_count - 1].blocks++;
+    }
+    qsort(peak->modules, peak->module_count, sizeof(ml_peak_module), compare_modules);
+    return 0;
+}
+
+static void
+add_up(ml_peak_sum *sum, const ml_peak_block *block)
+{
+    sum->bytes += block->size;
+    sum->blocks++;
+}
+
+static void
+group_kinds(ml_peak *peak)
+{
+    for (size_t i = 0; i < peak->block_count; i++) {
+        const ml_peak_block *block = &peak->blocks[i];
+        add_up(&peak->categories[block->verdict.category], block);
+        add_up(&peak->phases[block->cause.phase], block);
+        add_up(&peak->hows[block->cause.how], block);
+        if (block->verdict.category == ML_CATEGORY_UNKNOWN) {
+            add_up(&peak->whys[block->verdict.why], block);
+        }
+        peak->inexact += block->verdict.exact ? 0 : block->size;
     }
 }
 
@@ -375,27 +421,22 @@ int
 ml_peak_group(ml_peak *peak, const ml_recording *recording)
 {
     tables t = {.recording = recording,
-                .places = ml_alloc_zeroed(recording->string_count, 1),
-                .chosen = ml_alloc_zeroed(recording->stack_count, sizeof(uint32_t)),
-                .standing = ml_alloc_zeroed(recording->stack_count, 1),
                 .lines = ml_alloc_zeroed(recording->frame_count, sizeof(uint32_t))};
     keyed *keys = ml_alloc_zeroed(peak->block_count, sizeof(keyed));
-    int error = ML_ENOMEM;
-    if (t.places != NULL && t.chosen != NULL && t.standing != NULL && t.lines != NULL &&
-        keys != NULL) {
-        choose_frames(&t);
+    int error = t.lines == NULL || keys == NULL ? ML_ENOMEM : 0;
+    if (error == 0) {
         error = group_lines(peak, &t, keys);
     }
     if (error == 0) {
         error = group_stacks(peak, keys);
     }
     if (error == 0) {
-        group_categories(peak);
+        error = group_modules(peak, keys);
+    }
+    if (error == 0) {
+        group_kinds(peak);
     }
     ml_free(keys);
-    ml_free(t.places);
-    ml_free(t.chosen);
-    ml_free(t.standing);
     ml_free(t.lines);
     ml_free(t.first);
     ml_intern_fini(&t.interned);

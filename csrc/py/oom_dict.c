@@ -135,9 +135,9 @@ block_dict(const ml_oom *oom, const ml_oom_block *block)
         ml_py_set(dict, "event", PyLong_FromLongLong(block->event)) < 0 ||
         ml_py_set(dict, "pending_free", PyBool_FromLong(known_block == NULL)) < 0 ||
         ml_py_set(dict, "category",
-                  word(ml_category_text(known_block == NULL ? ML_CATEGORY_UNKNOWN
-                                                            : known_block->category))) <
-            0 ||
+                  word(ml_category_text(known_block == NULL
+                                            ? ML_CATEGORY_UNKNOWN
+                                            : known_block->verdict.category))) < 0 ||
         set_line(dict, known_block == NULL
                            ? &pending
                            : &oom->state->lines[known_block->line]) < 0) {

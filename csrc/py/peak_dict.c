@@ -1,6 +1,8 @@
 /* The answer to "what was live at the peak" as a Python dict.  See peak_dict.h. */
 #include "peak_dict.h"
 
+#include <string.h>
+
 #include "../core/base.h"
 #include "../core/peak.h"
 
@@ -51,9 +53,36 @@ instant_dict(const ml_peak *peak)
     return dict;
 }
 
+/* Bytes by name, of those that are not 0. */
+static PyObject *
+bytes_dict(const uint64_t *bytes, unsigned count, const char *(*name)(unsigned))
+{
+    PyObject *dict = PyDict_New();
+    for (unsigned i = 0; dict != NULL && i < count; i++) {
+        if (bytes[i] != 0 && ml_py_set(dict, name(i), number(bytes[i])) < 0) {
+            Py_CLEAR(dict);
+        }
+    }
+    return dict;
+}
+
+static PyObject *
+sums_dict(const ml_peak_sum *sums, unsigned count, const char *(*name)(unsigned))
+{
+    PyObject *dict = PyDict_New();
+    for (unsigned i = 0; dict != NULL && i < count; i++) {
+        if (sums[i].blocks != 0 && name(i)[0] != 0 &&
+            ml_py_set(dict, name(i), number(sums[i].bytes)) < 0) {
+            Py_CLEAR(dict);
+        }
+    }
+    return dict;
+}
+
 static PyObject *
 line_dict(const ml_peak_line *line)
 {
+    const char *module = line->module != NULL ? line->module : "";
     PyObject *dict = PyDict_New();
     if (dict == NULL) {
         return NULL;
@@ -67,7 +96,14 @@ line_dict(const ml_peak_line *line)
         ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(line->phase))) <
             0 ||
         ml_py_set(dict, "reason",
-                  PyUnicode_FromString(ml_no_line_text(line->no_line))) < 0) {
+                  PyUnicode_FromString(ml_no_line_text(line->no_line))) < 0 ||
+        ml_py_set(dict, "backward", PyBool_FromLong(line->phase == ML_PHASE_BACKWARD)) <
+            0 ||
+        ml_py_set(dict, "how", PyUnicode_FromString(ml_how_text(line->how))) < 0 ||
+        ml_py_set(dict, "module", text(module, strlen(module))) < 0 ||
+        ml_py_set(dict, "by_category",
+                  bytes_dict(line->categories, ML_CATEGORY_COUNT, ml_category_text)) <
+            0) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -106,7 +142,8 @@ stack_dict(const ml_recording *recording, const ml_peak_stack *stack)
         ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(stack->phase))) <
             0 ||
         ml_py_set(dict, "reason",
-                  PyUnicode_FromString(ml_no_line_text(stack->no_line))) < 0) {
+                  PyUnicode_FromString(ml_no_line_text(stack->no_line))) < 0 ||
+        ml_py_set(dict, "how", PyUnicode_FromString(ml_how_text(stack->how))) < 0) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -133,6 +170,34 @@ stacks_list(const ml_recording *recording, const ml_peak *peak)
     PyObject *list = PyList_New((Py_ssize_t)peak->stack_count);
     for (size_t i = 0; list != NULL && i < peak->stack_count; i++) {
         PyObject *item = stack_dict(recording, &peak->stacks[i]);
+        if (item == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    return list;
+}
+
+static PyObject *
+module_dict(const ml_recording *recording, const ml_peak_module *module)
+{
+    PyObject *dict = PyDict_New();
+    if (dict != NULL &&
+        (ml_py_set(dict, "module", string(recording, module->module)) < 0 ||
+         ml_py_set(dict, "bytes", number(module->bytes)) < 0 ||
+         ml_py_set(dict, "blocks", number(module->blocks)) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+modules_list(const ml_recording *recording, const ml_peak *peak)
+{
+    PyObject *list = PyList_New((Py_ssize_t)peak->module_count);
+    for (size_t i = 0; list != NULL && i < peak->module_count; i++) {
+        PyObject *item = module_dict(recording, &peak->modules[i]);
         if (item == NULL) {
             Py_CLEAR(list);
             break;
@@ -194,7 +259,15 @@ peak_dict(const ml_recording *recording, int device, const ml_peak *peak)
         ml_py_set(dict, "by_line", ml_py_peak_lines(peak)) < 0 ||
         ml_py_set(dict, "by_stack", stacks_list(recording, peak)) < 0 ||
         ml_py_set(dict, "by_category", ml_py_peak_categories(peak)) < 0 ||
-        ml_py_set(dict, "by_module", PyList_New(0)) < 0 ||
+        ml_py_set(dict, "by_module", modules_list(recording, peak)) < 0 ||
+        ml_py_set(dict, "by_phase",
+                  sums_dict(peak->phases, ML_PHASE_COUNT, ml_phase_text)) < 0 ||
+        ml_py_set(dict, "by_how", sums_dict(peak->hows, ML_HOW_COUNT, ml_how_text)) <
+            0 ||
+        ml_py_set(dict, "unknown_because",
+                  sums_dict(peak->whys, ML_WHY_COUNT, ml_why_text)) < 0 ||
+        ml_py_set(dict, "inexact_category_bytes", number(peak->inexact)) < 0 ||
+        ml_py_set(dict, "step", number(peak->step)) < 0 ||
         ml_py_set(dict, "unattributed_bytes", number(peak->unattributed)) < 0 ||
         ml_py_set(dict, "overhead", overhead_dict(&peak->overhead)) < 0 ||
         ml_py_set(dict, "mismatches",

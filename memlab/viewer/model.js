@@ -117,10 +117,6 @@ const memlabModel = (() => {
       },
       devices: [],
     };
-    /* Of memlab's own recordings, and where any event says so, it is known which events
-     * a backward pass made. */
-    model.phasesKnown = data.foreign === 0 || data.source !== null
-      || data.devices.some((device) => device.events.backward.includes(1));
     model.devices = data.devices.map((device) => buildDevice(model, device));
     return model;
   }
@@ -153,7 +149,7 @@ const memlabModel = (() => {
       final: { segments: raw.segments, blocks: raw.blocks },
     };
     device.allocs = followAllocations(device, raw);
-    categorise(model, device, raw.tags);
+    takeCategories(model, device.allocs, raw.owners);
     device.pieces = followSegments(device, raw);
     device.ooms = [];
     for (let e = 0; e < events.count; e++) {
@@ -281,102 +277,19 @@ const memlabModel = (() => {
     return `b${hex(allocs.addr[id])}_${allocs.ordinal[id]}`;
   }
 
-  /* ---- categories: the rules of the core's peak, for every allocation ---- */
+  /* ---- categories: as the core found them ---- */
 
-  /* Per event, how many backward passes began before it; one more entry for the end.  A
-   * pass is a run of backward events, ended by an allocation outside of it. */
-  function countPasses({ events, code }) {
-    const ALLOC = code.get("alloc");
-    const passes = new Int32Array(events.count + 1);
-    let inside = false;
-    for (let e = 0; e < events.count; e++) {
-      passes[e + 1] = passes[e];
-      if (events.backward[e] === 1) {
-        passes[e + 1] += Number(!inside);
-        inside = true;
-      }
-      else if (events.action[e] === ALLOC) {
-        inside = false;
-      }
+  function takeCategories(model, allocs, owners) {
+    const before = new Map(owners.before_addr.map((addr, i) => [wide(addr), i]));
+    const unknown = model.categories.indexOf("unknown");
+    for (let id = 0; id < allocs.count; id++) {
+      const start = allocs.start[id];
+      const i = start >= 0 ? start : before.get(allocs.addr[id]);
+      const [category, name] = start >= 0 ? [owners.category, owners.name]
+        : [owners.before_category, owners.before_name];
+      allocs.category[id] = category[i] ?? unknown;
+      allocs.name[id] = name[i] ?? 0;
     }
-    return passes;
-  }
-
-  /* The allocation that holds ADDR before the event at POSITION; -1 for none. */
-  function holderAt(allocs, byAddr, addrs, addr, position) {
-    let lo = 0;
-    let hi = addrs.length;
-    while (lo < hi) {
-      const mid = (lo + hi) >>> 1;
-      if (addrs[mid] <= addr) {
-        lo = mid + 1;
-      }
-      else {
-        hi = mid;
-      }
-    }
-    for (let k = lo - 1; k >= 0; k--) {
-      const id = byAddr.get(addrs[k]).find(
-        (i) => allocs.start[i] < position && allocs.requestedAt[i] >= position);
-      if (id !== undefined) {
-        return distance(addrs[k], addr) < allocs.bytes[id] ? id : -1;
-      }
-    }
-    return -1;
-  }
-
-  function categorise(model, device, tags) {
-    const { allocs, events } = device;
-    const code = new Map(model.categories.map((name, i) => [name, i]));
-    const PARAMETER = code.get("parameter");
-    const passes = countPasses(device);
-    const byAddr = new Map();
-    for (let i = 0; i < allocs.count; i++) {
-      const ids = byAddr.get(allocs.addr[i]);
-      if (ids === undefined) {
-        byAddr.set(allocs.addr[i], [i]);
-      }
-      else {
-        ids.push(i);
-      }
-    }
-    const addrs = tags.addr.length === 0 ? []
-      : [...byAddr.keys()].sort((a, b) => (a < b ? -1 : 1));
-    for (let t = 0; t < tags.addr.length; t++) {
-      const id = holderAt(allocs, byAddr, addrs, wide(tags.addr[t]), tags.position[t]);
-      if (id >= 0 && allocs.category[id] !== PARAMETER) {
-        allocs.category[id] = tags.category[t];
-        allocs.name[id] = tags.name[t];
-      }
-    }
-    const ownersKnown = tags.category.includes(PARAMETER);
-    for (let i = 0; i < allocs.count; i++) {
-      if (allocs.category[i] < 0) {
-        allocs.category[i] = code.get(untagged(
-          allocs, events, passes, i, model.phasesKnown, ownersKnown));
-      }
-    }
-  }
-
-  function untagged(allocs, events, passes, id, phasesKnown, ownersKnown) {
-    const start = allocs.start[id];
-    const end = allocs.requestedAt[id];
-    if (start < 0) {
-      return "before_recording";
-    }
-    if (!phasesKnown) {
-      return "unknown";
-    }
-    const freed = end < events.count;
-    const freedByPass = freed && events.backward[end] === 1;
-    const between = passes[freed ? end + 1 : end] - passes[start + 1];
-    if (events.backward[start] === 1) {
-      return freedByPass && between === 0 ? "temporary" : "unknown";
-    }
-    if (freedByPass || (between === 1 && ownersKnown)) {
-      return "activation";
-    }
-    return freed && between === 0 ? "temporary" : "unknown";
   }
 
   /* Device memory as pieces with a life like an allocation's.  Found backwards from the

@@ -113,7 +113,7 @@ test_peak(void)
     CHECK(text != NULL);
     CHECK_HAS(text, "\"peak\":{\"event\":2,\"allocated\":2048,\"active\":2048,"
                     "\"requested\":1600,\"reserved\":2097152,");
-    CHECK_HAS(text, "\"by_line\":{\"line\":[0],\"phase\":[\"forward\"],"
+    CHECK_HAS(text, "\"by_line\":{\"line\":[0],\"phase\":[\"unknown\"],"
                     "\"why_no_line\":[\"stacks not recorded\"],"
                     "\"bytes\":[2048],\"blocks\":[2]}");
     CHECK_HAS(text, "\"overhead\":{\"inactive\":2095104,\"slack\":448,"

@@ -88,6 +88,11 @@ add_event(fixture *f, enum ml_action action, uint64_t addr, uint64_t size,
                         .stack = stack,
                         .action = (uint8_t)action,
                         .flags = flags};
+    /* As if every allocation outside of a backward pass were an operation's. */
+    if (!(flags & ML_EVENT_BACKWARD) && action != ML_ACTION_OOM) {
+        event->autograd_thread = 1;
+        event->sequence = f->device.event_count;
+    }
     return event;
 }
 
@@ -195,9 +200,10 @@ test_step(void)
     CHECK_UINT(peak->blocks[0].addr, BASE);
     CHECK_INT(peak->blocks[0].event, 1);
     CHECK_UINT(peak->blocks[0].requested, 4000);
-    CHECK_STR(ml_category_text(peak->blocks[0].category), "parameter");
-    CHECK_STR(ml_category_text(peak->blocks[1].category), "activation");
-    CHECK_STR(ml_category_text(peak->blocks[2].category), "unknown");
+    CHECK_STR(ml_category_text(peak->blocks[0].verdict.category), "parameter");
+    CHECK_STR(ml_category_text(peak->blocks[1].verdict.category), "activation");
+    CHECK_STR(ml_category_text(peak->blocks[2].verdict.category), "gradient");
+    CHECK(!peak->blocks[2].verdict.exact);
     CHECK_INT(peak->blocks[2].event, 6);
     CHECK_INT(peak->blocks[2].line, 1);
 
@@ -212,7 +218,8 @@ test_step(void)
     CHECK_UINT(peak->stacks[0].bytes, 8192);
     CHECK_UINT(peak->categories[ML_CATEGORY_PARAMETER].bytes, 4096);
     CHECK_UINT(peak->categories[ML_CATEGORY_ACTIVATION].bytes, 8192);
-    CHECK_UINT(peak->categories[ML_CATEGORY_UNKNOWN].blocks, 1);
+    CHECK_UINT(peak->categories[ML_CATEGORY_GRADIENT].blocks, 1);
+    CHECK_UINT(peak->inexact, 4096);
 
     CHECK_UINT(peak->overhead.inactive, 2 * MIB - 16384);
     CHECK_UINT(peak->overhead.slack, 96);
@@ -228,7 +235,7 @@ test_step(void)
     CHECK_UINT(peak->totals.allocated, 12800);
     CHECK_UINT(peak->window_peaks.allocated, 16384);
     CHECK_UINT(peak->block_count, 3);
-    CHECK_STR(ml_category_text(peak->blocks[2].category), "temporary");
+    CHECK_STR(ml_category_text(peak->blocks[2].verdict.category), "temporary");
     CHECK_LINE(peak, 0, "model.py", 20, "forward", 8704, 2, "forward");
     ml_peak_free(peak);
 
@@ -263,6 +270,7 @@ test_foreign(void)
     f.device.tag_count = 0;
     for (size_t i = 0; i < f.device.event_count; i++) {
         f.events[i].flags = ML_EVENT_CONTEXT;
+        f.events[i].autograd_thread = 0;
     }
     CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
     CHECK_UINT(peak->categories[ML_CATEGORY_UNKNOWN].bytes, 16384);
@@ -328,10 +336,10 @@ test_categories(void)
     CHECK_UINT(peak->block_count, 8);
     static const char *const want[] = {
         "unknown",   "activation", "activation", "buffer",
-        "parameter", "temporary",  "unknown",    "unknown",
+        "parameter", "temporary",  "gradient",   "gradient",
     };
     for (size_t i = 0; i < 8; i++) {
-        CHECK_STR(ml_category_text(peak->blocks[i].category), want[i]);
+        CHECK_STR(ml_category_text(peak->blocks[i].verdict.category), want[i]);
     }
     CHECK_UINT(peak->categories[ML_CATEGORY_ACTIVATION].bytes, 1024);
     ml_peak_free(peak);
@@ -339,8 +347,11 @@ test_categories(void)
     /* Without tagged parameters, what outlived the pass could be one. */
     f.device.tag_count = 0;
     CHECK_INT(ml_peak_new_at(f.recording, 0, instant, &peak), 0);
-    CHECK_STR(ml_category_text(peak->blocks[1].category), "activation");
-    CHECK_STR(ml_category_text(peak->blocks[2].category), "unknown");
+    CHECK_STR(ml_category_text(peak->blocks[1].verdict.category), "activation");
+    CHECK_STR(ml_category_text(peak->blocks[2].verdict.category), "unknown");
+    CHECK_STR(ml_category_text(peak->blocks[6].verdict.category), "unknown");
+    CHECK_STR(ml_why_text(peak->blocks[6].verdict.why),
+              "made by a backward pass that it outlives");
     ml_peak_free(peak);
     tear_down(&f);
 }
@@ -363,7 +374,7 @@ test_activation_at_the_end(void)
     add_event(&f, ML_ACTION_OOM, 0, 512, BACK, 0);
     CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
     CHECK_UINT(peak->categories[ML_CATEGORY_ACTIVATION].blocks, 1);
-    CHECK_UINT(peak->categories[ML_CATEGORY_UNKNOWN].blocks, 1);
+    CHECK_UINT(peak->categories[ML_CATEGORY_GRADIENT].blocks, 1);
     ml_peak_free(peak);
     tear_down(&f);
 }

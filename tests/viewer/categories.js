@@ -1,5 +1,5 @@
-/* Reads page data on stdin; prints the bytes by category at the peak as the viewer's own
- * rules have them: { category: bytes }. */
+/* Reads page data on stdin; prints the bytes by category at the peak as the viewer shows
+ * them: { category: bytes }. */
 "use strict";
 
 const { readFileSync } = require("node:fs");

@@ -22,7 +22,7 @@ const CATEGORIES = ["parameter", "gradient", "activation", "temporary",
 
 /* Page data of one device: EVENTS are [action, addr, size, block, backward], SEGMENTS
  * [addr, total, expandable], BLOCKS [addr, size, state] of the first segment. */
-function recording({ events = [], segments = [], blocks = [], tags = [], deltas = [],
+function recording({ events = [], segments = [], blocks = [], before = [], deltas = [],
                      strings = [""], frames = [[0, 0, 0]], stacks = [[0, 0]],
                      stack = 0, peak = -1 } = {}) {
   const column = (rows, k) => rows.map((row) => row[k]);
@@ -55,9 +55,10 @@ function recording({ events = [], segments = [], blocks = [], tags = [], deltas 
       blocks: { addr: column(blocks, 0), size: column(blocks, 1),
                 requested: column(blocks, 1), state: column(blocks, 2),
                 stack: zeros(blocks.length) },
-      tags: { addr: column(tags, 0), position: column(tags, 1),
-              category: column(tags, 2).map((name) => CATEGORIES.indexOf(name)),
-              name: zeros(tags.length) },
+      owners: { category: events.map((row) => CATEGORIES.indexOf(row[5] ?? "unknown")),
+                name: zeros(events.length), before_addr: column(before, 0),
+                before_category: column(before, 1).map((name) => CATEGORIES.indexOf(name)),
+                before_name: zeros(before.length) },
       losses: { overwritten_events: 0, dropped_events: 0, lost_stacks: 0 },
       peak: { event: peak, allocated: 0, active: 0, reserved: 0 },
     }],
@@ -213,7 +214,7 @@ test("no sequence of events, however absurd, stops the page", () => {
       events, deltas: events.map(() => [512 * (random(9) - 4), 512 * (random(9) - 4)]),
       segments: [[0, 1024, 0], [1024, 1024, 1], [2048, 512, 1]],
       blocks: [[0, 512, 1], [512, 512, 2]],
-      tags: [[512 * random(8), random(events.length + 1), "parameter"]],
+      before: [[512 * random(8), "parameter"]],
     }));
     for (let e = 0; e < events.length; e++) {
       for (const segment of memlabModel.stateAt(device, e)) {
@@ -234,62 +235,21 @@ test("no sequence of events, however absurd, stops the page", () => {
   }
 });
 
-test("a tag holds for the allocation live at its position, the last one wins", () => {
-  const { device, model } = little({
-    tags: [[0x1000, 2, "gradient"], [0x1000, 6, "gradient"], [0x1000, 8, "parameter"],
-           [0x9000, 0, "parameter"], [0x7777, 1, "parameter"]],
-  });
+test("an allocation has the category that the core gave its event or its block", () => {
+  const events = LITTLE.events.map((row) => [...row]);
+  events[2][5] = "gradient";
+  events[5][5] = "activation";
+  const { device, model } = little({ events, before: [[0x9000, "parameter"]] });
   const names = Array.from(device.allocs.category, (code) => model.categories[code]);
-  assert.deepEqual(names, ["parameter", "gradient", "unknown", "parameter"]);
-});
-
-test("a parameter stays one, and a tag may point inside its block", () => {
-  const { device, model } = little({
-    tags: [[0x1210, 4, "parameter"], [0x1200, 5, "gradient"], [0x1600, 5, "gradient"]],
-  });
-  assert.equal(model.categories[device.allocs.category[2]], "parameter");
-  assert.equal(model.categories[device.allocs.category[1]], "temporary");
-});
-
-test("what a backward pass frees was an activation, what ends before temporary", () => {
-  const events = [
-    ["alloc", 1, 1, 1], // freed by the pass
-    ["alloc", 2, 1, 1], // freed before it
-    ["free_requested", 2, 1, 1],
-    ["alloc", 3, 1, 1], // lives on
-    ["alloc", 4, 1, 1, 1], // made and freed by the pass
-    ["free_requested", 4, 1, 1, 1],
-    ["alloc", 5, 1, 1, 1], // made by the pass, lives on
-    ["free_requested", 1, 1, 1, 1],
-  ];
-  const deltas = events.map(() => [0, 0]);
-  const names = (more) => {
-    const model = memlabModel.build({ ...recording({ events, deltas, ...more }) });
-    return Array.from(model.devices[0].allocs.category, (code) => model.categories[code]);
-  };
-  assert.deepEqual(names({}),
-                   ["activation", "temporary", "unknown", "temporary", "unknown"]);
-  // With tagged parameters, what one pass began after is an activation too.
-  assert.deepEqual(names({ tags: [[5, 8, "parameter"]] }),
-                   ["activation", "temporary", "activation", "temporary", "parameter"]);
-});
-
-test("without word of backward passes nothing is guessed", () => {
-  const data = recording({ ...LITTLE });
-  const model = memlabModel.build({ ...data, foreign: 1, source: null });
-  const names = Array.from(model.devices[0].allocs.category, (c) => model.categories[c]);
-  assert.deepEqual(names, ["before_recording", "unknown", "unknown", "unknown"]);
-});
-
-test("an untagged allocation from before the recording says so", () => {
-  const { device, model } = little();
-  assert.equal(model.categories[device.allocs.category[0]], "before_recording");
+  assert.deepEqual(Array.from(device.allocs.start), [-1, 1, 2, 5]);
+  assert.deepEqual(names, ["parameter", "unknown", "gradient", "activation"]);
 });
 
 test("search by function, file:line, address, size, and all words together", () => {
   const { model, device } = little({
     strings: ["", "Forward", "/home/u/net.py"], frames: [[0, 0, 0], [1, 2, 7]],
     stacks: [[0, 0], [0, 1]], stack: 1,
+    before: [[0x9000, "before_recording"]],
   });
   const hits = (text) => Array.from(
     memlabQuery.searchAllocations(model, device, text).hits);

@@ -1,0 +1,61 @@
+/* The category of an allocation: what its memory is for.
+ *
+ * Owns the rules; it must not know who asks, or for which instant.  First the tags of
+ * the recording, which are exact; all other rules follow from the events:
+ *
+ *   before the first event    BEFORE_RECORDING
+ *   in torch.distributed      COMMUNICATION
+ *   in an optimizer's step    TEMPORARY, freed before anything else allocates; else
+ *                             OPTIMIZER_STATE (not exact)
+ *   in a backward pass        TEMPORARY, freed by the same; of these ACTIVATION, what
+ *                             the module calls of a checkpoint made and the pass itself
+ *                             freed; GRADIENT, what outlives the pass where parameters
+ *                             are known (not exact)
+ *   elsewhere                 INPUT, made outside any forward and alive when one begins;
+ *                             ACTIVATION, freed by a pass, or alive when exactly one
+ *                             pass began before its free, where parameters are known;
+ *                             TEMPORARY, freed before the next pass began
+ *
+ * All else is UNKNOWN, and says why.  A backward pass is a run of events made while an
+ * autograd node ran; it ends at the next allocation made without one. */
+#ifndef ML_CATEGORY_H
+#define ML_CATEGORY_H
+
+#include "cause.h"
+#include "lives.h"
+
+/* Why a category is not known. */
+#define ML_WHYS(XX) \
+    XX(KNOWN, "") \
+    XX(PASSES, "the recording does not say what a backward pass made") \
+    XX(NO_PASS, "no backward pass followed") \
+    XX(SEVERAL, "kept over several backward passes") \
+    XX(OWNERS, "kept over a backward pass, and parameters are not known") \
+    XX(OUTLIVES, "made by a backward pass that it outlives")
+
+enum ml_why {
+#define XX(name, text) ML_WHY_##name,
+    ML_WHYS(XX)
+#undef XX
+    ML_WHY_COUNT
+};
+
+typedef struct ml_verdict {
+    uint8_t category; /* enum ml_category */
+    uint8_t why;      /* enum ml_why */
+    bool exact;       /* false: by a rule that other programs could break */
+} ml_verdict;
+
+typedef struct ml_categories ml_categories;
+
+/* CAUSES is borrowed and outlives the answer.  0 or ML_ENOMEM. */
+int ml_categories_new(const ml_causes *causes, const ml_recording *recording,
+                      size_t device, ml_categories **out);
+void ml_categories_free(ml_categories *categories); /* takes NULL */
+
+ml_verdict ml_categories_judge(const ml_categories *categories, const ml_life *life,
+                               const ml_cause *cause);
+
+const char *ml_why_text(unsigned why); /* "" for an unknown one */
+
+#endif

@@ -1,0 +1,189 @@
+/* What a stack says by its frames.  See stack_facts.h.
+ *
+ * Callers have lower ids, so that one pass over the stacks in their order, each from its
+ * caller's facts, tells all. */
+#include "stack_facts.h"
+
+#include <string.h>
+
+#include "base.h"
+
+static bool
+holds(ml_string text, const char *part)
+{
+    size_t length = strlen(part);
+    for (size_t i = 0; i + length <= text.length; i++) {
+        if (memcmp(text.bytes + i, part, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+ends(ml_string text, const char *part)
+{
+    size_t length = strlen(part);
+    return text.length >= length &&
+           memcmp(text.bytes + text.length - length, part, length) == 0;
+}
+
+static bool
+is(ml_string text, const char *other)
+{
+    return text.length == strlen(other) && ends(text, other);
+}
+
+/* What a file is, and which of torch's own it is: looked at once for each name. */
+enum {
+    FILE_PLACE = 0x07,         /* enum ml_frame_place, plus 1; 0: not looked at yet */
+    FILE_MODULE = 0x08,        /* torch/nn/modules/module.py */
+    FILE_OPTIMIZER = 0x10,     /* in torch/optim/ */
+    FILE_ENGINE = 0x20,        /* torch/autograd/graph.py or __init__.py */
+    FILE_COMMUNICATION = 0x40, /* in torch/distributed/ or torch/nn/parallel/ */
+};
+
+static enum ml_frame_place
+place_of(ml_string file)
+{
+    static const char *const native[] = {".c",  ".cc",  ".cpp", ".cxx", ".cu", ".h",
+                                         ".hh", ".hpp", ".cuh", ".S",   ".so", "??"};
+    for (size_t i = 0; i < sizeof(native) / sizeof(native[0]); i++) {
+        if (ends(file, native[i])) {
+            return ML_PLACE_NATIVE;
+        }
+    }
+    if (holds(file, "site-packages/") || holds(file, "dist-packages/")) {
+        return holds(file, "-packages/torch/") ? ML_PLACE_LIBRARY : ML_PLACE_PACKAGE;
+    }
+    /* Torch's own tools shorten paths to the last of these. */
+    if (holds(file, "lib/python3.") || holds(file, "<frozen ") ||
+        (file.length >= 6 && memcmp(file.bytes, "torch/", 6) == 0)) {
+        return ML_PLACE_LIBRARY;
+    }
+    return file.length == 0 ? ML_PLACE_NATIVE : ML_PLACE_USER;
+}
+
+static uint8_t
+look_at_file(ml_string file)
+{
+    unsigned found = (unsigned)place_of(file) + 1;
+    if (ends(file, "torch/nn/modules/module.py")) {
+        found |= FILE_MODULE;
+    }
+    if (holds(file, "torch/optim/")) {
+        found |= FILE_OPTIMIZER;
+    }
+    if (ends(file, "torch/autograd/graph.py") ||
+        ends(file, "torch/autograd/__init__.py")) {
+        found |= FILE_ENGINE;
+    }
+    if (holds(file, "torch/distributed/") || holds(file, "torch/nn/parallel/")) {
+        found |= FILE_COMMUNICATION;
+    }
+    return (uint8_t)found;
+}
+
+static ml_standing
+better(ml_standing outer, ml_standing own)
+{
+    return outer.place < own.place ? outer : own;
+}
+
+static ml_stack_fact
+extend(const ml_recording *recording, uint8_t file, ml_stack stack,
+       const ml_stack_fact *caller)
+{
+    ml_string name = recording->strings[recording->frames[stack.frame].name];
+    ml_standing own = {stack.frame, (uint8_t)((file & FILE_PLACE) - 1)};
+    ml_stack_fact fact = *caller;
+    fact.whole = better(caller->whole, own);
+    if ((file & FILE_ENGINE) && is(name, "_engine_run_backward")) {
+        return (ml_stack_fact){
+            .whole = fact.whole, .inner.place = ML_PLACE_NONE, .engine = true};
+    }
+    fact.inner = better(caller->inner, own);
+    if (stack.module != 0) {
+        fact.module = stack.module;
+        fact.outer_module =
+            caller->outer_module != 0 ? caller->outer_module : stack.module;
+    }
+    if (stack.module != 0 || ((file & FILE_MODULE) && (is(name, "_wrapped_call_impl") ||
+                                                       is(name, "_call_impl")))) {
+        fact.scope = ML_SCOPE_MODULE;
+        fact.communication = false;
+    }
+    /* The wrapper of every optimizer's step, the user's own too. */
+    if ((file & FILE_OPTIMIZER) && (is(name, "wrapper") || is(name, "step"))) {
+        fact.scope = ML_SCOPE_OPTIMIZER;
+    }
+    if (file & FILE_COMMUNICATION) {
+        fact.communication = true;
+    }
+    return fact;
+}
+
+int
+ml_stack_facts_init(ml_stack_facts *facts, const ml_recording *recording)
+{
+    size_t count = recording->stack_count;
+    uint8_t *files = ml_alloc_zeroed(recording->string_count, 1);
+    *facts = (ml_stack_facts){
+        .of = ml_alloc_zeroed(count, sizeof(ml_stack_fact)),
+        .callers = ml_alloc_zeroed(recording->string_count, sizeof(uint32_t))};
+    if (files == NULL || facts->of == NULL || facts->callers == NULL) {
+        ml_free(files);
+        ml_stack_facts_fini(facts);
+        return ML_ENOMEM;
+    }
+    facts->of[0].whole.place = ML_PLACE_NONE;
+    facts->of[0].inner.place = ML_PLACE_NONE;
+    for (size_t i = 1; i < count; i++) {
+        ml_stack stack = recording->stacks[i];
+        const ml_stack_fact *caller = &facts->of[stack.parent];
+        uint32_t file = recording->frames[stack.frame].filename;
+        if (files[file] == 0) {
+            files[file] = look_at_file(recording->strings[file]);
+        }
+        facts->of[i] = extend(recording, files[file], stack, caller);
+        if (stack.module != 0 && caller->inner.place == ML_PLACE_USER) {
+            facts->callers[stack.module] = caller->inner.frame;
+        }
+    }
+    ml_free(files);
+    return 0;
+}
+
+void
+ml_stack_facts_fini(ml_stack_facts *facts)
+{
+    ml_free(facts->of);
+    ml_free(facts->callers);
+    *facts = (ml_stack_facts){0};
+}
+
+ml_standing
+ml_stack_facts_line(const ml_stack_facts *facts, uint32_t stack)
+{
+    const ml_stack_fact *fact = &facts->of[stack];
+    if (fact->inner.place == ML_PLACE_USER) {
+        return fact->inner;
+    }
+    if (fact->outer_module != 0 && facts->callers[fact->outer_module] != 0) {
+        return (ml_standing){facts->callers[fact->outer_module], ML_PLACE_USER};
+    }
+    return fact->inner.place != ML_PLACE_NONE ? fact->inner : fact->whole;
+}
+
+ml_standing
+ml_stack_standing(const ml_recording *recording, uint32_t stack)
+{
+    ml_standing best = {0, ML_PLACE_NONE};
+    for (; stack != 0; stack = recording->stacks[stack].parent) {
+        uint32_t frame = recording->stacks[stack].frame;
+        ml_string file = recording->strings[recording->frames[frame].filename];
+        ml_standing outer = {frame, (uint8_t)place_of(file)};
+        best = better(outer, best);
+    }
+    return best;
+}
