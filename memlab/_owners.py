@@ -19,11 +19,14 @@ class Owners:
         # because of them.
         self._snapshot = weakref.ref(snapshot, lambda _: self.stop())
         self._handles = []
+        self._steps_named = False
 
     def start(self) -> None:
-        """Hooks optimizer steps; nothing where torch is not imported."""
+        """Names the modules there are and hooks optimizer steps; nothing where torch is
+        not imported."""
         if "torch" not in sys.modules:
             return
+        self._guarded(self._name)
         from torch.optim.optimizer import (
             register_optimizer_step_post_hook,
             register_optimizer_step_pre_hook,
@@ -47,6 +50,10 @@ class Owners:
             self._guarded(self._tag)
 
     def _before_step(self, optimizer, args, kwargs):
+        # By the first step the model is there, whenever the recording began.
+        if not self._steps_named:
+            self._steps_named = True
+            self._guarded(self._name)
         self._guarded(self._tag_step, optimizer, False)
 
     def _after_step(self, optimizer, args, kwargs):
@@ -58,6 +65,11 @@ class Owners:
         snapshot = self._snapshot()
         if snapshot is not None:
             _core.tag_step(snapshot, torch.Tensor, optimizer, after)
+
+    def _name(self):
+        import torch
+
+        _core.name_modules(torch.nn.Module)
 
     def _tag(self):
         import torch

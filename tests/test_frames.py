@@ -17,6 +17,7 @@ import sysconfig
 import threading
 import traceback
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -33,7 +34,7 @@ def build(folder, name, *flags):
     include = sysconfig.get_path("include")
     if not Path(include, "Python.h").exists():
         pytest.skip(f"no headers of this Python in {include}")
-    core = "stacks stacks_resolve linetable region base recording".split()
+    core = "recall stacks stacks_objects stacks_resolve linetable region base recording".split()
     library = folder / f"{name}.so"
     subprocess.run(
         [
@@ -467,6 +468,173 @@ def test_nothing_is_kept_alive(probe):
 def test_full_tables_are_told(probe):
     stack, flags, lost = probe.capture_full()
     assert (stack, flags, lost) == (0, STACK_LOST, 1)
+
+
+# ---- the last walk remembered ----
+
+
+def churn_tree(random, probe, results, depth):
+    """Calls on at random, with code that dies and comes back at the same address."""
+    for _ in range(random.randrange(1, 4)):
+        kind = random.randrange(6)
+        if depth == 0 or kind == 0:
+            results.append((probe.capture_both(), expected()))
+        elif kind == 1:
+            churn_tree(random, probe, results, depth - 1)
+        elif kind == 2:
+            list(churn_tree(random, probe, results, depth - 1) for _ in "ab")
+        elif kind == 3:
+            Called(random.randrange(3))(
+                lambda: churn_tree(random, probe, results, depth - 1)
+            )
+        else:
+            name = random.choice("fg")
+            lines = random.randrange(3)
+            space = {}
+            source = f"def {name}(c):\n" + "\n" * lines + "  return c()\n"
+            exec(compile(source, random.choice(["<a>", "<b>"]), "exec"), space)
+            space[name](lambda: churn_tree(random, probe, results, depth - 1))
+
+
+class Called:
+    def __init__(self, number):
+        self.number = number
+
+    def __call__(self, function):
+        return function()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_remembered_walk_gives_the_stack_that_a_fresh_one_gives(probe, seed):
+    assert probe.follow(Called.__call__.__code__)
+    results = []
+    random = Random(seed)
+    for _ in range(30):
+        churn_tree(random, probe, results, 6)
+    assert len(results) > 300
+    assert len({recalled for (recalled, _, _), _ in results}) > 100
+    for (recalled, fresh, flags), _ in results:
+        assert recalled == fresh != 0 and flags == 0
+    if sys.version_info >= (3, 12):  # before, a code has no version
+        for (recalled, _, _), want in results[:: len(results) // 50]:
+            assert probe.resolve(recalled) == want
+
+
+def test_threads_beyond_those_with_a_place_of_their_own(probe):
+    """More at once than there are places, each comparing with its own last walk."""
+    barrier = threading.Barrier(200)
+    wrong = []
+
+    def run(number):
+        barrier.wait()
+        for depth in range(5):
+            recalled, fresh, flags = recurse(number % 7 + depth, probe.capture_both)
+            names = [name for name, _, _ in probe.resolve(recalled)]
+            if recalled != fresh or names.count("recurse") != number % 7 + depth + 1:
+                wrong.append((number, names))
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(200)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# ---- the object that a frame works on ----
+
+
+class Layer:
+    def __call__(self, function):
+        return self.forward(function)
+
+    def forward(self, function):
+        return function()
+
+
+def modules_of(probe, captured):
+    return [module for _, module in probe.modules(captured[0]) if module]
+
+
+def test_a_followed_frame_carries_its_object(probe):
+    assert probe.follow(Layer.__call__.__code__)
+    outer, inner = Layer(), Layer()
+    captured = outer(lambda: inner(probe.capture))
+    assert modules_of(probe, captured) == ["<Layer>", "<Layer>"]
+    named = [name for name, module in probe.modules(captured[0]) if module]
+    assert named == ["__call__", "__call__"]
+    assert probe.name(outer, "block") == probe.name(inner, "block.0") == 0
+    # Names reach stacks seen before, and the latest wins.
+    assert modules_of(probe, captured) == ["block.0", "block"]
+    assert probe.name(inner, "block.0.fc") == 0
+    assert modules_of(probe, captured) == ["block.0.fc", "block"]
+    again = outer(lambda: inner(probe.capture_released))
+    assert modules_of(probe, again) == ["block.0.fc", "block"]
+    # The object tells stacks apart that are equal otherwise.
+    first, second = [layer(probe.capture) for layer in (outer, inner)]
+    assert first[0] != second[0]
+
+
+def test_an_object_at_the_address_of_a_forgotten_one_is_another(probe):
+    assert probe.follow(Layer.__call__.__code__)
+    layer = Layer()
+
+    def call():
+        return layer(probe.capture)
+
+    before = call()
+    probe.name(layer, "first")
+    probe.forget(layer)
+    after = call()
+    probe.name(layer, "second")
+    assert modules_of(probe, before) == ["first"]
+    assert modules_of(probe, after) == ["second"]
+    assert modules_of(probe, call()) == ["second"]
+
+
+def test_an_object_that_changes_its_class_is_another(probe):
+    class Other(Layer):
+        pass
+
+    assert probe.follow(Layer.__call__.__code__)
+    layer = Layer()
+    seen = []
+    for kind in (Layer, Other):
+        layer.__class__ = kind
+        seen.append(modules_of(probe, layer(probe.capture)))
+    assert seen == [["<Layer>"], ["<Other>"]]
+
+
+def test_generators_and_coroutines_carry_their_object(probe):
+    class Stream:
+        def __call__(self):
+            yield probe.capture()
+
+    assert probe.follow(Stream.__call__.__code__)
+    stream = Stream()
+    captured = list(stream())
+    assert modules_of(probe, captured[0]) == ["<Stream>"]
+
+
+def test_a_first_argument_that_is_not_in_the_frame_is_not_followed(probe):
+    def cell(self):
+        return lambda: self
+
+    def nothing():
+        pass
+
+    def rest(*args):
+        pass
+
+    for function in (cell, nothing, rest):
+        assert not probe.follow(function.__code__)
+
+    def gone(self):
+        del self
+        return probe.capture()
+
+    assert probe.follow(gone.__code__)
+    assert modules_of(probe, gone(Layer())) == []
 
 
 # ---- the public way ----

@@ -1,6 +1,6 @@
 /* Call stacks as small numbers; see stacks.h.
  *
- * Three insert-only hash tables of one shape (nodes, codes, strings): an array of
+ * Four insert-only hash tables of one shape (nodes, codes, strings, objects): an array of
  * records, and an array of slots that hold record ids, at least twice as many so that a
  * probe always ends.  A record is written first and then published by a compare and
  * swap of its slot, so a reader that sees an id sees the record too.  Two threads that
@@ -10,7 +10,7 @@
  * A node's parent is published before the node takes its own number, hence parent <
  * child everywhere.
  *
- * A fourth array remembers whole stacks: for the hash of all frames the leaf's id.  Such
+ * Another array remembers whole stacks: for the hash of all frames the leaf's id.  Such
  * a hint is always verified against the nodes, from the leaf to the root, so that it may
  * be wrong, and losing one to a collision only costs time.  It makes the common case, a
  * stack seen before, one pass over neighbouring nodes instead of a probe a frame. */
@@ -39,6 +39,7 @@ static const ml_stacks_limits default_limits = {
     .nodes = (size_t)1 << 20,
     .codes = (size_t)1 << 18,
     .strings = (size_t)1 << 19,
+    .objects = (size_t)1 << 18,
     .text_bytes = (size_t)1 << 27,
 };
 
@@ -74,34 +75,6 @@ table_init(ml_stack_table *table, size_t limit, size_t record_bytes)
     table->shift = shift;
     atomic_init(&table->count, 1);
     return error;
-}
-
-/* A record of one's own, or 0 when there is none left. */
-static uint32_t
-table_take(ml_stack_table *table)
-{
-    /* Looking first keeps the count from running on once the table is full. */
-    if (atomic_load_explicit(&table->count, memory_order_relaxed) >= table->limit) {
-        return 0;
-    }
-    uint32_t id = atomic_fetch_add_explicit(&table->count, 1, memory_order_relaxed);
-    return id < table->limit ? id : 0;
-}
-
-/* Publishes record ID in *SLOT.  True, or false with the id found there instead. */
-static bool
-slot_publish(ml_stack_slot *slot, uint32_t id, uint32_t *found)
-{
-    *found = 0;
-    return atomic_compare_exchange_strong_explicit(
-        slot, found, id, memory_order_acq_rel, memory_order_acquire);
-}
-
-static uint32_t
-lost(ml_stacks *stacks)
-{
-    atomic_fetch_add_explicit(&stacks->lost, 1, memory_order_relaxed);
-    return ML_STACK_LOST;
 }
 
 /* ---- strings ---- */
@@ -216,8 +189,8 @@ code_intern(ml_stacks *stacks, const ml_frame_key *key, const ml_code_text *text
 static inline uint64_t
 key_hash(const ml_frame_key *key)
 {
-    uint64_t hash =
-        key->code * MIX_CODE + (key->fingerprint ^ key->offset) * MIX_FINGERPRINT;
+    uint64_t place = (uint64_t)key->object << 32 | key->offset;
+    uint64_t hash = key->code * MIX_CODE + (key->fingerprint ^ place) * MIX_FINGERPRINT;
     return (hash ^ (hash >> 29)) * MIX_CODE;
 }
 
@@ -225,7 +198,7 @@ static inline bool
 node_is(const ml_stack_node *node, const ml_frame_key *key)
 {
     return node->code == key->code && node->fingerprint == key->fingerprint &&
-           node->offset == key->offset;
+           node->offset == key->offset && node->object == key->object;
 }
 
 /* Finds (0: not there) and leaves in *AT the slot where the node is or would go. */
@@ -269,7 +242,7 @@ node_intern(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
         if (mine == 0) {
             mine = table_take(&stacks->nodes);
             if (mine == 0) {
-                return lost(stacks);
+                return stacks_lost(stacks);
             }
             *node_at(stacks, mine) = (ml_stack_node){
                 .code = key->code,
@@ -277,6 +250,7 @@ node_intern(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
                 .offset = key->offset,
                 .parent = parent,
                 .code_id = code_id,
+                .object = key->object,
             };
         }
         if (slot_publish(table_slot(&stacks->nodes, at), mine, &id)) {
@@ -351,7 +325,7 @@ ml_stacks_add(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
         return 0;
     }
     if (code_id == ML_STACK_LOST) {
-        return lost(stacks);
+        return stacks_lost(stacks);
     }
     return node_intern(stacks, parent, key, code_id);
 }
@@ -367,10 +341,25 @@ uint32_t
 ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length)
 {
     uint32_t id = string_intern(stacks, bytes, length);
-    return id == ML_STACK_LOST ? lost(stacks) : id;
+    return id == ML_STACK_LOST ? stacks_lost(stacks) : id;
 }
 
 /* ---- life and numbers ---- */
+
+void
+stacks_new_epoch(ml_stacks *stacks)
+{
+    static _Atomic uint64_t epochs;
+
+    uint64_t epoch = atomic_fetch_add_explicit(&epochs, 1, memory_order_relaxed) + 1;
+    atomic_store_explicit(&stacks->epoch, epoch, memory_order_release);
+}
+
+uint64_t
+ml_stacks_epoch(const ml_stacks *stacks)
+{
+    return atomic_load_explicit(&stacks->epoch, memory_order_acquire);
+}
 
 static void
 regions_fini(ml_stacks *stacks)
@@ -378,6 +367,7 @@ regions_fini(ml_stacks *stacks)
     table_fini(&stacks->nodes);
     table_fini(&stacks->codes);
     table_fini(&stacks->strings);
+    table_fini(&stacks->objects);
     ml_region_fini(&stacks->text);
     ml_region_fini(&stacks->paths);
 }
@@ -393,6 +383,9 @@ regions_init(ml_stacks *stacks, const ml_stacks_limits *limits)
     }
     if (error == 0) {
         error = table_init(&stacks->strings, limits->strings, sizeof(ml_stack_string));
+    }
+    if (error == 0) {
+        error = table_init(&stacks->objects, limits->objects, sizeof(ml_stack_object));
     }
     if (error == 0) {
         error = ml_region_init(&stacks->text, limits->text_bytes, limits->text_bytes);
@@ -412,7 +405,8 @@ limits_valid(const ml_stacks_limits *limits)
     const size_t most = (size_t)1 << 30;
     return limits->nodes >= 1 && limits->nodes <= most && limits->codes >= 1 &&
            limits->codes <= most && limits->strings >= 1 && limits->strings <= most &&
-           limits->text_bytes >= 1 && limits->text_bytes <= UINT32_MAX;
+           limits->objects >= 1 && limits->objects <= most && limits->text_bytes >= 1 &&
+           limits->text_bytes <= UINT32_MAX;
 }
 
 int
@@ -431,10 +425,11 @@ ml_stacks_new(ml_stacks **out, const ml_stacks_limits *limits)
      * is full. */
     int error = regions_init(stacks, &now);
     while (error != 0 && now.nodes / 2 >= LEAST_NODES && now.codes > 1 &&
-           now.strings > 1 && now.text_bytes > 1) {
+           now.strings > 1 && now.objects > 1 && now.text_bytes > 1) {
         now.nodes /= 2;
         now.codes /= 2;
         now.strings /= 2;
+        now.objects /= 2;
         now.text_bytes /= 2;
         error = regions_init(stacks, &now);
     }
@@ -442,6 +437,7 @@ ml_stacks_new(ml_stacks **out, const ml_stacks_limits *limits)
         ml_free(stacks);
         return error;
     }
+    stacks_new_epoch(stacks);
     *out = stacks;
     return 0;
 }
@@ -479,9 +475,10 @@ size_t
 ml_stacks_bytes(const ml_stacks *stacks)
 {
     const ml_region *regions[] = {
-        &stacks->nodes.records, &stacks->nodes.slots,     &stacks->codes.records,
-        &stacks->codes.slots,   &stacks->strings.records, &stacks->strings.slots,
-        &stacks->text,          &stacks->paths,
+        &stacks->nodes.records,   &stacks->nodes.slots,     &stacks->codes.records,
+        &stacks->codes.slots,     &stacks->strings.records, &stacks->strings.slots,
+        &stacks->objects.records, &stacks->objects.slots,   &stacks->text,
+        &stacks->paths,
     };
     size_t bytes = sizeof(*stacks);
 

@@ -1,7 +1,7 @@
 /* Call stacks as small numbers: a trie that many threads extend at once.
  *
  * Owns the frames, the copied text of code objects and the strings that events refer to
- * by id while a recording runs.  The functions marked HOT are for the allocator
+ * by id while a recording runs, and the names of the objects that frames work on.  The functions marked HOT are for the allocator
  * callback: no lock, no allocation, no I/O, and what they return stays valid until
  * ml_stacks_free.  Knows nothing of Python's memory: a code object is a number and the
  * text that came with it. */
@@ -21,6 +21,7 @@ typedef struct ml_stacks_limits {
     size_t nodes;      /* distinct (caller, frame) pairs */
     size_t codes;      /* code objects */
     size_t strings;    /* distinct names, file names, line tables and metadata */
+    size_t objects;    /* objects that frames work on */
     size_t text_bytes; /* their bytes together, below 4 GiB */
 } ml_stacks_limits;
 
@@ -30,8 +31,15 @@ typedef struct ml_frame_key {
     uint64_t code; /* address of the code object, never 0 */
     uint64_t fingerprint;
     uint32_t offset; /* of the instruction, bytes */
-    uint32_t pad;    /* 0 */
+    uint32_t object; /* id of the object that the frame works on; 0: of none */
 } ml_frame_key;
+
+/* The object of a frame: the torch.nn.Module whose call it is.  Another may have the
+ * address once it has died, see ml_stacks_forget_object. */
+typedef struct ml_object_key {
+    uint64_t address;
+    uint64_t type; /* address of its type */
+} ml_object_key;
 
 typedef struct ml_slice {
     const char *bytes; /* borrowed; UTF-8, surrogates passed through */
@@ -81,9 +89,28 @@ uint32_t ml_stacks_native(ml_stacks *stacks, uint32_t parent, uint64_t pc);
  * when full. */
 uint32_t ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length);
 
-/* All stack ids are below this, all string ids below the other. */
+/* HOT.  The id of an object, found or added.  TYPE_NAME may be NULL: then 0 where the
+ * object is seen for the first time.  ML_STACK_LOST when full. */
+uint32_t ml_stacks_object(ml_stacks *stacks, ml_object_key key,
+                          const ml_slice *type_name);
+
+/* Names the object ID, in stacks seen before and later; the latest name wins, and until
+ * there is one it is "<type name>".  Any thread.  0, ML_EINVALID or ML_EFULL. */
+int ml_stacks_name_object(ml_stacks *stacks, uint32_t id, const char *name,
+                          size_t length);
+
+/* Whatever lives at ADDRESS is dying: what is found there later is another object with a
+ * name of its own.  Any thread, before the memory can be given out again. */
+void ml_stacks_forget_object(ml_stacks *stacks, uint64_t address);
+
+/* HOT.  Changes whenever an object is forgotten, and is never that of another ml_stacks:
+ * ids that a caller remembers hold while it stays. */
+uint64_t ml_stacks_epoch(const ml_stacks *stacks);
+
+/* All ids of stacks, strings and objects are below these. */
 uint32_t ml_stacks_count(const ml_stacks *stacks);
 uint32_t ml_stacks_string_count(const ml_stacks *stacks);
+uint32_t ml_stacks_object_count(const ml_stacks *stacks);
 /* How often a function above returned ML_STACK_LOST. */
 uint64_t ml_stacks_lost(const ml_stacks *stacks);
 /* Bytes of memory in use, as far as touched. */

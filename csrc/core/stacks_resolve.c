@@ -29,7 +29,7 @@ typedef struct resolver {
     uint64_t *pcs;           /* distinct and ascending */
     ml_native_text *natives; /* by index into pcs */
     size_t pc_count;
-    uint32_t *spliced; /* frames of one stack, innermost first */
+    ml_stack *spliced; /* frames of one stack, innermost first; parents unused */
     size_t spliced_capacity;
 } resolver;
 
@@ -183,25 +183,49 @@ node_line(const ml_stacks *stacks, const ml_stack_node *node, const ml_stack_cod
     return line > 0 ? line : 0;
 }
 
+/* The name of the object that the frame works on, else that of its type.  Names may be
+ * younger than `string_ids`. */
+static int
+resolve_object(resolver *r, uint32_t object_id, uint32_t *id)
+{
+    const ml_stack_object *object = object_in(&r->stacks->objects, object_id);
+    const char *text = r->stacks->text.base;
+    char unnamed[256];
+
+    *id = 0;
+    if (object_id == 0) {
+        return 0;
+    }
+    uint32_t name = atomic_load_explicit(&object->name, memory_order_acquire);
+    if (name != 0) {
+        const ml_stack_string *string = string_at(r->stacks, name);
+        return add_string(r, text + string->start, string->length, id);
+    }
+    const ml_stack_string *type = string_at(r->stacks, object->type_name);
+    int length = snprintf(unnamed, sizeof(unnamed), "<%.*s>", (int)type->length,
+                          text + type->start);
+    bool whole = (size_t)length < sizeof(unnamed);
+    return add_string(r, unnamed, whole ? (size_t)length : sizeof(unnamed) - 1, id);
+}
+
 static int
 resolve_python(resolver *r, const ml_stack_node *node, uint32_t *id)
 {
     const ml_stack_code *code = code_at(r->stacks, node->code_id);
     ml_frame frame = {.line = node_line(r->stacks, node, code)};
-    uint32_t frame_id = 0;
+    ml_stack stack = {.parent = node->parent == 0 ? 0 : r->resolved[node->parent]};
 
     int error = resolve_string(r, code->name, &frame.name);
     if (error == 0) {
         error = resolve_string(r, code->filename, &frame.filename);
     }
     if (error == 0) {
-        error = add_frame(r, frame, &frame_id);
+        error = add_frame(r, frame, &stack.frame);
     }
     if (error == 0) {
-        uint32_t parent = node->parent == 0 ? 0 : r->resolved[node->parent];
-        error = add_stack(r, (ml_stack){.parent = parent, .frame = frame_id}, id);
+        error = resolve_object(r, node->object, &stack.module);
     }
-    return error;
+    return error != 0 ? error : add_stack(r, stack, id);
 }
 
 /* ---- native frames ---- */
@@ -278,7 +302,7 @@ resolve_native(resolver *r, uint64_t pc, uint32_t *frame_id)
 }
 
 static int
-splice_push(resolver *r, size_t *count, uint32_t frame)
+splice_push(resolver *r, size_t *count, ml_stack frame)
 {
     int error = ml_grow((void **)&r->spliced, &r->spliced_capacity, *count + 1,
                         sizeof(*r->spliced));
@@ -294,7 +318,7 @@ splice_python(resolver *r, size_t *count, uint32_t *python)
 {
     ml_stack stack = r->recording->stacks[*python];
     *python = stack.parent;
-    return splice_push(r, count, stack.frame);
+    return splice_push(r, count, stack);
 }
 
 /* Each C++ frame that runs the interpreter comes with the Python frame that it ran, put
@@ -313,17 +337,17 @@ resolve_spliced(resolver *r, uint32_t id, uint32_t *result)
     }
     uint32_t python = leaf == 0 ? 0 : r->resolved[leaf];
     for (; id != leaf && error == 0; id = node->parent) {
-        uint32_t frame = 0;
+        ml_stack native = {.module = 0};
         node = node_at(r->stacks, id);
         const char *name = native_text(r, node->fingerprint)->name;
         if (python != 0 && name != NULL && strstr(name, "PyEval_EvalFrame") != NULL) {
             error = splice_python(r, &count, &python);
         }
         if (error == 0) {
-            error = resolve_native(r, node->fingerprint, &frame);
+            error = resolve_native(r, node->fingerprint, &native.frame);
         }
         if (error == 0) {
-            error = splice_push(r, &count, frame);
+            error = splice_push(r, &count, native);
         }
     }
     while (python != 0 && error == 0) {
@@ -332,8 +356,8 @@ resolve_spliced(resolver *r, uint32_t id, uint32_t *result)
     uint32_t stack = 0;
     while (count > 0 && error == 0) {
         count--;
-        error = add_stack(r, (ml_stack){.parent = stack, .frame = r->spliced[count]},
-                          &stack);
+        r->spliced[count].parent = stack;
+        error = add_stack(r, r->spliced[count], &stack);
     }
     if (error == 0) {
         *result = stack;

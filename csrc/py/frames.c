@@ -27,6 +27,9 @@
 #elif PY_VERSION_HEX >= 0x030b0000
 #include <internal/pycore_frame.h>
 #endif
+#if PY_VERSION_HEX >= 0x030b0000
+#include <internal/pycore_code.h>
+#endif
 #undef Py_BUILD_CORE
 #pragma GCC diagnostic pop
 
@@ -37,6 +40,7 @@
 #include <string.h>
 
 #include "../core/linetable.h"
+#include "../core/recall.h"
 #include "../core/stacks.h"
 
 /* A name that is not ASCII is transcoded here; longer ones are cut. */
@@ -54,6 +58,9 @@ enum capture_mode {
 /* One for the process, like the layout that it is about; set by the self-check. */
 static _Atomic int capture_mode = CAPTURE_OFF;
 static const char *_Atomic capture_reason = "the self-check has not run";
+
+/* Whose frames carry an object; kept alive for ever, for a walk may be reading it. */
+static PyCodeObject *_Atomic followed;
 
 /* ---- code objects ---- */
 
@@ -201,16 +208,34 @@ walk_next(const walk_frame *frame)
     return frame->f_back;
 }
 
+/* NULL for frames that Python itself never shows: the interpreter's own. */
 static inline const PyCodeObject *
-walk_code(const walk_frame *frame, uint32_t *offset)
+walk_code(const walk_frame *frame, uint64_t *position)
 {
-    *offset = (uint32_t)(frame->f_lasti * CODE_UNIT_BYTES);
+    *position = (uint64_t)frame->f_lasti;
     return frame->f_code;
+}
+
+static inline PyObject *
+walk_first_local(const walk_frame *frame)
+{
+    return frame->f_localsplus[0];
+}
+
+/* False for a frame that Python does not show yet. */
+static inline bool
+offset_of(const PyCodeObject *Py_UNUSED(code), uint64_t position, uint32_t *offset)
+{
+    *offset = (uint32_t)position * CODE_UNIT_BYTES;
+    return true;
 }
 
 #else
 
 typedef struct _PyInterpreterFrame walk_frame;
+
+/* Instructions are at even addresses. */
+#define POSITION_IN_GENERATOR 1u
 
 static inline walk_frame *
 walk_first(const PyThreadState *thread)
@@ -228,10 +253,9 @@ walk_next(const walk_frame *frame)
     return frame->previous;
 }
 
-/* NULL for frames that Python itself does not show: the interpreter's own, and those
- * that have not reached their first traceable instruction. */
+/* NULL for frames that Python itself never shows: the interpreter's own. */
 static inline const PyCodeObject *
-walk_code(const walk_frame *frame, uint32_t *offset)
+walk_code(const walk_frame *frame, uint64_t *position)
 {
 #if PY_VERSION_HEX >= 0x030c0000
     /* From 3 on they belong to the interpreter: its entry from C. */
@@ -243,53 +267,99 @@ walk_code(const walk_frame *frame, uint32_t *offset)
     /* The two low bits of a stack reference are tags. */
     const PyCodeObject *code =
         (const PyCodeObject *)(frame->f_executable.bits & ~(uintptr_t)3);
-    const char *at = (const char *)frame->instr_ptr;
+    *position = (uintptr_t)frame->instr_ptr;
 #elif PY_VERSION_HEX >= 0x030d0000
     const PyCodeObject *code = (const PyCodeObject *)frame->f_executable;
-    const char *at = (const char *)frame->instr_ptr;
+    *position = (uintptr_t)frame->instr_ptr;
 #else
     const PyCodeObject *code = frame->f_code;
-    const char *at = (const char *)frame->prev_instr;
+    *position = (uintptr_t)frame->prev_instr;
 #endif
-    ptrdiff_t position = at - code->co_code_adaptive;
-    if (frame->owner != FRAME_OWNED_BY_GENERATOR &&
-        position < code->_co_firsttraceable * CODE_UNIT_BYTES) {
-        return NULL;
+    if (frame->owner == FRAME_OWNED_BY_GENERATOR) {
+        *position |= POSITION_IN_GENERATOR;
     }
-    *offset = (uint32_t)position;
     return code;
+}
+
+static inline PyObject *
+walk_first_local(const walk_frame *frame)
+{
+#if PY_VERSION_HEX >= 0x030e0000
+    return (PyObject *)(frame->localsplus[0].bits & ~(uintptr_t)3);
+#else
+    return frame->localsplus[0];
+#endif
+}
+
+/* False for a frame that has not reached its first traceable instruction: Python does
+ * not show it yet. */
+static inline bool
+offset_of(const PyCodeObject *code, uint64_t position, uint32_t *offset)
+{
+    bool generator = (position & POSITION_IN_GENERATOR) != 0;
+    int64_t at = (int64_t)(position & ~(uint64_t)POSITION_IN_GENERATOR) -
+                 (int64_t)(uintptr_t)code->co_code_adaptive;
+
+    *offset = (uint32_t)at;
+    return generator || at >= code->_co_firsttraceable * CODE_UNIT_BYTES;
 }
 
 #endif
 
-/* Fills KEYS, innermost first, with at most ML_FRAMES_MAX frames.  *MORE: there were. */
-static inline size_t
-walk(const PyThreadState *thread, ml_frame_key *keys, bool *more)
+/* Fills NOW with the words from which all else follows, so that equal words are an equal
+ * frame; a frame's own address is none of them, for the next call takes it over.  True if
+ * this is BEFORE again: the comparison costs nothing while the walk waits for memory. */
+static inline bool
+walk(const PyThreadState *thread, ml_walked *now, const ml_walked *before)
 {
+    const PyCodeObject *const module_call =
+        atomic_load_explicit(&followed, memory_order_acquire);
+    uint64_t changed = 0;
     size_t count = 0;
 
-    *more = false;
-    if (thread == NULL) {
-        return 0;
-    }
-    for (const walk_frame *frame = walk_first(thread); frame != NULL;
-         frame = walk_next(frame)) {
-        uint32_t offset;
-        const PyCodeObject *code = walk_code(frame, &offset);
+    now->more = false;
+    for (const walk_frame *frame = thread != NULL ? walk_first(thread) : NULL;
+         frame != NULL; frame = walk_next(frame)) {
+        uint64_t position;
+        const PyCodeObject *code = walk_code(frame, &position);
         if (code == NULL) {
             continue;
         }
         if (count == ML_FRAMES_MAX) {
-            *more = true;
+            now->more = true;
             break;
         }
-        keys[count].code = (uintptr_t)code;
-        keys[count].fingerprint = fingerprint(code);
-        keys[count].offset = offset;
-        keys[count].pad = 0;
-        count++;
+        ml_seen_frame seen = {.code = (uintptr_t)code, .position = position};
+        const PyObject *object =
+            code == module_call ? walk_first_local(frame) : (PyObject *)NULL;
+        if (object != NULL) {
+            /* The one code that lives for ever needs no fingerprint. */
+            seen.object = (uintptr_t)object;
+            seen.print = (uintptr_t)Py_TYPE(object);
+        }
+        else {
+            seen.print = fingerprint(code);
+        }
+        const ml_seen_frame *old = &before->frames[count];
+        changed |= (seen.code ^ old->code) | (seen.position ^ old->position) |
+                   (seen.print ^ old->print) | (seen.object ^ old->object);
+        now->frames[count++] = seen;
     }
-    return count;
+    now->count = count;
+    return changed == 0 && count == before->count && now->more == before->more;
+}
+
+/* All of *KEY but its object.  False for a frame that Python does not show yet. */
+static bool
+key_of(const ml_seen_frame *seen, ml_frame_key *key)
+{
+    const PyCodeObject *code = (const PyCodeObject *)(uintptr_t)seen->code;
+
+    *key = (ml_frame_key){.code = seen->code, .fingerprint = seen->print};
+    if (seen->object != 0) {
+        key->fingerprint = fingerprint(code);
+    }
+    return offset_of(code, seen->position, &key->offset);
 }
 
 #endif
@@ -309,7 +379,7 @@ holds_gil(void)
 #endif
 }
 
-/* Like walk(), with the GIL, but a key's offset is the line. */
+/* With the GIL; a key's offset is the line, and no frame has an object. */
 static size_t
 public_walk(ml_frame_key *keys, bool *more)
 {
@@ -332,7 +402,7 @@ public_walk(ml_frame_key *keys, bool *more)
         keys[count].code = (uintptr_t)code;
         keys[count].fingerprint = fingerprint(code);
         keys[count].offset = line > 0 ? (uint32_t)line : 0;
-        keys[count].pad = 0;
+        keys[count].object = 0;
         count++;
         Py_DECREF(code);
         PyFrameObject *back = PyFrame_GetBack(frame);
@@ -369,45 +439,188 @@ add_new_code(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
     return ml_stacks_add(stacks, parent, key, &text);
 }
 
+static uint32_t
+add_frame(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key, bool with_lines)
+{
+    uint32_t id = ml_stacks_add(stacks, parent, key, NULL);
+    return id != 0 ? id : add_new_code(stacks, parent, key, with_lines);
+}
+
+static const ml_frame_key truncated_key = {.code = (uintptr_t)truncated};
+
+static uint32_t
+public_capture(ml_stacks *stacks)
+{
+    ml_frame_key keys[ML_FRAMES_MAX + 1];
+    bool more;
+    size_t count = public_walk(keys, &more);
+    uint32_t id = 0;
+
+    if (more) {
+        keys[count++] = truncated_key;
+    }
+    while (count > 0 && id != ML_STACK_LOST) {
+        id = add_frame(stacks, id, &keys[--count], false);
+    }
+    return id;
+}
+
+#ifndef WALK_UNKNOWN
+
+/* The last part of a dotted name, as in Linear, of a type that the object keeps alive. */
+static ml_slice
+type_name(const PyTypeObject *type)
+{
+    const char *name = type->tp_name;
+    size_t length = 0;
+
+    for (const char *at = name; *at != '\0' && length < TEXT_BYTES; at++) {
+        length++;
+        if (*at == '.') {
+            name = at + 1;
+            length = 0;
+        }
+    }
+    return (ml_slice){.bytes = name, .length = length};
+}
+
+/* Without room for the object the stack is kept without it. */
+static uint32_t
+object_id(ml_stacks *stacks, const ml_seen_frame *seen)
+{
+    ml_object_key key = {.address = seen->object, .type = seen->print};
+    uint32_t id = ml_stacks_object(stacks, key, NULL);
+
+    if (id == 0) {
+        ml_slice name = type_name((const PyTypeObject *)(uintptr_t)seen->print);
+        id = ml_stacks_object(stacks, key, &name);
+    }
+    return id != ML_STACK_LOST ? id : 0;
+}
+
+static uint32_t
+extend(ml_stacks *stacks, uint32_t parent, const ml_seen_frame *seen)
+{
+    ml_frame_key key;
+
+    if (!key_of(seen, &key)) {
+        return parent;
+    }
+    if (seen->object != 0) {
+        key.object = object_id(stacks, seen);
+    }
+    return add_frame(stacks, parent, &key, true);
+}
+
+/* Fills NOW's ids, the outermost COMMON of them as in BEFORE; returns the innermost. */
+static uint32_t
+intern(ml_stacks *stacks, ml_walked *now, const ml_walked *before, size_t common)
+{
+    size_t left = now->count - common;
+    uint32_t id = 0;
+
+    if (common > 0) {
+        memcpy(&now->ids[left], &before->ids[before->count - common],
+               common * sizeof(now->ids[0]));
+        id = now->ids[left];
+    }
+    else if (now->more) {
+        id = add_frame(stacks, 0, &truncated_key, true);
+    }
+    while (left > 0 && id != ML_STACK_LOST) {
+        id = extend(stacks, id, &now->frames[--left]);
+        now->ids[left] = id;
+    }
+    return id;
+}
+
+static uint32_t
+recalled_capture(ml_stacks *stacks, ml_recall *recall)
+{
+    ml_walked *before = &recall->walks[recall->last];
+    ml_walked *now = &recall->walks[!recall->last];
+    uint64_t epoch = ml_stacks_epoch(stacks);
+
+    if (recall->epoch != epoch) {
+        before->count = 0;
+        recall->epoch = epoch;
+    }
+    if (walk(PyGILState_GetThisThreadState(), now, before)) {
+        return now->count > 0 ? before->ids[0] : 0;
+    }
+    uint32_t id = intern(stacks, now, before, ml_walked_common(now, before));
+    if (id == ML_STACK_LOST) {
+        now->count = 0;
+    }
+    recall->last = !recall->last;
+    return id;
+}
+
+/* For a thread that has no memory of its last walk at hand. */
+static __attribute__((noinline)) uint32_t
+fresh_capture(ml_stacks *stacks)
+{
+    static const ml_walked nothing;
+    ml_walked now;
+
+    walk(PyGILState_GetThisThreadState(), &now, &nothing);
+    return intern(stacks, &now, &nothing, 0);
+}
+
+static uint32_t
+walk_capture(ml_stacks *stacks)
+{
+    ml_recall *recall = ml_recall_take();
+
+    if (recall == NULL) {
+        return fresh_capture(stacks);
+    }
+    uint32_t id = recalled_capture(stacks, recall);
+    ml_recall_give_back(recall);
+    return id;
+}
+
+#endif
+
 uint32_t
 ml_frames_capture(void *context, uint8_t *flags)
 {
-    ml_stacks *stacks = context;
-    ml_frame_key keys[ML_FRAMES_MAX + 1];
-    size_t count = 0;
-    bool more = false;
     int mode = atomic_load_explicit(&capture_mode, memory_order_relaxed);
+    uint32_t id = 0;
 
 #ifndef WALK_UNKNOWN
     if (mode == CAPTURE_WALK) {
-        count = walk(PyGILState_GetThisThreadState(), keys, &more);
+        id = walk_capture(context);
     }
 #endif
     if (mode == CAPTURE_PUBLIC && holds_gil()) {
-        count = public_walk(keys, &more);
+        id = public_capture(context);
     }
-    if (count == 0) {
+    if (id == 0) {
         *flags |= ML_EVENT_NO_PYTHON;
-        return 0;
     }
-    if (more) {
-        keys[count++] = (ml_frame_key){.code = (uintptr_t)truncated};
-    }
-    size_t known;
-    uint32_t id = ml_stacks_find_path(stacks, keys, count, &known);
-    for (size_t left = count - known; left > 0; left--) {
-        const ml_frame_key *key = &keys[left - 1];
-        uint32_t child = ml_stacks_add(stacks, id, key, NULL);
-        if (child == 0) {
-            child = add_new_code(stacks, id, key, mode == CAPTURE_WALK);
-        }
-        if (child == ML_STACK_LOST) {
-            *flags |= ML_EVENT_STACK_LOST;
-            return 0;
-        }
-        id = child;
+    if (id == ML_STACK_LOST) {
+        *flags |= ML_EVENT_STACK_LOST;
+        id = 0;
     }
     return id;
+}
+
+bool
+ml_frames_follow(PyCodeObject *code)
+{
+    bool in_place = code->co_argcount >= 1;
+#if PY_VERSION_HEX >= 0x030b0000
+    in_place = in_place && code->co_nlocalsplus >= 1 &&
+               (PyBytes_AS_STRING(code->co_localspluskinds)[0] & CO_FAST_CELL) == 0;
+#else
+    in_place = in_place && code->co_cell2arg == NULL;
+#endif
+    if (in_place && atomic_load(&followed) != code) {
+        Py_INCREF(code);
+        atomic_store(&followed, code);
+    }
+    return in_place;
 }
 
 /* ---- the self-check ---- */
@@ -426,50 +639,67 @@ text_equal(PyObject *string, ml_slice text)
     return different == 0;
 }
 
-/* Frame for frame the same code, and by its copied text the same names and line. */
+/* The first argument of the function that is followed during the check. */
+static PyObject *check_argument;
+
 static bool
-keys_agree(const ml_frame_key *walked, const ml_frame_key *expected, size_t count)
+frame_agrees(const ml_seen_frame *seen, const ml_frame_key *walked,
+             const ml_frame_key *expected)
 {
+    const PyCodeObject *code = (const PyCodeObject *)(uintptr_t)walked->code;
     text_buffers buffers;
 
-    for (size_t i = 0; i < count; i++) {
-        if (walked[i].code != expected[i].code) {
-            return false;
-        }
-        const PyCodeObject *code = (const PyCodeObject *)(uintptr_t)walked[i].code;
-        ml_code_text text = code_text(code, &buffers, true);
-        int64_t line = ml_linetable_line((const uint8_t *)text.linetable.bytes,
-                                         text.linetable.length, text.firstlineno,
-                                         text.python_minor, (int32_t)walked[i].offset);
-        if ((line > 0 ? line : 0) != expected[i].offset ||
-            !text_equal(code->co_name, text.name) ||
-            !text_equal(code->co_filename, text.filename)) {
-            return false;
-        }
+    if (walked->code != expected->code ||
+        (code == atomic_load(&followed) && seen->object != (uintptr_t)check_argument)) {
+        return false;
     }
-    return true;
+    ml_code_text text = code_text(code, &buffers, true);
+    int64_t line =
+        ml_linetable_line((const uint8_t *)text.linetable.bytes, text.linetable.length,
+                          text.firstlineno, text.python_minor, (int32_t)walked->offset);
+    return (line > 0 ? line : 0) == expected->offset &&
+           text_equal(code->co_name, text.name) &&
+           text_equal(code->co_filename, text.filename);
+}
+
+/* Frame for frame the same code, and by its copied text the same names and line. */
+static bool
+walk_agrees(const ml_walked *walked, const ml_frame_key *expected, size_t count,
+            bool more)
+{
+    size_t shown = 0;
+
+    for (size_t i = 0; i < walked->count; i++) {
+        ml_frame_key key;
+        if (!key_of(&walked->frames[i], &key)) {
+            continue;
+        }
+        if (shown == count ||
+            !frame_agrees(&walked->frames[i], &key, &expected[shown])) {
+            return false;
+        }
+        shown++;
+    }
+    return shown == count && walked->more == more;
 }
 
 /* Called from the Python code below: does the walk see what Python sees? */
 static PyObject *
 probe(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
 {
+    static const ml_walked nothing;
     ml_frame_key expected[ML_FRAMES_MAX];
-    ml_frame_key held[ML_FRAMES_MAX];
-    ml_frame_key released[ML_FRAMES_MAX];
-    bool expected_more, held_more, released_more;
+    ml_walked held, released;
+    bool more;
 
-    size_t count = public_walk(expected, &expected_more);
-    size_t held_count = walk(PyGILState_GetThisThreadState(), held, &held_more);
-    size_t released_count;
+    size_t count = public_walk(expected, &more);
+    walk(PyGILState_GetThisThreadState(), &held, &nothing);
     Py_BEGIN_ALLOW_THREADS
-    released_count = walk(PyGILState_GetThisThreadState(), released, &released_more);
+    walk(PyGILState_GetThisThreadState(), &released, &nothing);
     Py_END_ALLOW_THREADS
 
-    return PyBool_FromLong(
-        count >= 2 && held_count == count && released_count == count &&
-        held_more == expected_more && released_more == expected_more &&
-        keys_agree(held, expected, count) && keys_agree(released, expected, count));
+    return PyBool_FromLong(count >= 2 && walk_agrees(&held, expected, count, more) &&
+                           walk_agrees(&released, expected, count, more));
 }
 
 static const char check_source[] = "def call(probe):\n"
@@ -502,10 +732,13 @@ run_check(void)
         PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0) {
         ran = PyRun_String(check_source, Py_file_input, globals, globals);
     }
-    if (ran != NULL) {
-        PyObject *check = PyDict_GetItemString(globals, "check");
-        result =
-            check != NULL ? PyObject_CallFunctionObjArgs(check, function, NULL) : NULL;
+    PyObject *check = ran != NULL ? PyDict_GetItemString(globals, "check") : NULL;
+    PyObject *call = ran != NULL ? PyDict_GetItemString(globals, "call") : NULL;
+    if (check != NULL && call != NULL) {
+        check_argument = function;
+        atomic_store(&followed, (PyCodeObject *)PyFunction_GET_CODE(call));
+        result = PyObject_CallFunctionObjArgs(check, function, NULL);
+        atomic_store(&followed, NULL);
     }
     bool agrees = result == Py_True;
     Py_XDECREF(result);
@@ -521,6 +754,7 @@ run_check(void)
 int
 ml_frames_self_check(void)
 {
+    ml_recall_init();
 #ifdef WALK_UNKNOWN
     atomic_store(&capture_reason, WALK_UNKNOWN);
     atomic_store(&capture_mode, CAPTURE_PUBLIC);

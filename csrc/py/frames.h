@@ -6,14 +6,13 @@
 #ifndef ML_FRAMES_H
 #define ML_FRAMES_H
 
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Innermost frames kept of a deeper stack; a frame named <truncated> stands for the
- * rest. */
-#define ML_FRAMES_MAX 256
-
-/* For the allocator callback: no lock, no allocation, no I/O, no reference count.  CONTEXT
+/* For the allocator callback, never twice at once on a thread: no lock, no allocation, no I/O, no reference count.  CONTEXT
  * is the ml_stacks to intern in.  Returns the id of the calling thread's Python stack,
  * or 0 with ML_EVENT_NO_PYTHON or ML_EVENT_STACK_LOST added to *FLAGS. */
 uint32_t ml_frames_capture(void *context, uint8_t *flags);
@@ -22,6 +21,11 @@ uint32_t ml_frames_capture(void *context, uint8_t *flags);
  * are captured from now on; once that is the walk, later calls do nothing.  With the
  * GIL, before the first capture; Python's error indicator is left clear.  1 if the walk may be used, else 0. */
 int ml_frames_self_check(void);
+
+/* From now on frames of CODE, which is kept for ever, carry the object that is their first
+ * argument; no longer those of an earlier one.  With the GIL.  False, and nothing
+ * changes, where the first argument is not to be found in the frame at all times. */
+bool ml_frames_follow(PyCodeObject *code);
 
 /* Whether stacks are captured without the GIL; if not, *REASON (static) says why. */
 bool ml_frames_supported(const char **reason);

@@ -181,32 +181,17 @@ core_has_source(PyObject *Py_UNUSED(module), PyObject *arg)
     return PyBool_FromLong(ml_recorder_source(name) != NULL);
 }
 
-PyDoc_STRVAR(
-    stack_capture_doc,
-    "stack_capture($module, /)\n--\n\n"
-    "(mode, reason): how Python stacks are captured. mode is 'direct' (without the "
-    "GIL) or\n"
-    "'public' (only by threads that hold the GIL), reason is why not 'direct', or ''.");
-
-static PyObject *
-core_stack_capture(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
-{
-    const char *reason = "";
-    bool direct = ml_frames_supported(&reason);
-    return Py_BuildValue("ss", direct ? "direct" : "public", direct ? "" : reason);
-}
-
 static PyMethodDef functions[] = {
     {"load", core_load, METH_O, load_doc},
     {"stats", core_stats, METH_VARARGS, stats_doc},
     {"ready", core_ready, METH_O, ready_doc},
     {"has_source", core_has_source, METH_O, has_source_doc},
-    {"stack_capture", core_stack_capture, METH_NOARGS, stack_capture_doc},
     {"write_file", ml_write_file, METH_VARARGS, ml_write_file_doc},
     {"use_native_stacks", ml_native_use, METH_O, ml_native_use_doc},
     {"use_tensors", ml_owners_use, METH_O, ml_owners_use_doc},
     {"tag_step", ml_owners_step, METH_VARARGS, ml_owners_step_doc},
     {"tag_owners", ml_owners_scan, METH_VARARGS, ml_owners_scan_doc},
+    {"name_modules", ml_owners_name_modules, METH_O, ml_owners_name_modules_doc},
     {"noting", ml_py_noting, METH_NOARGS, ml_py_noting_doc},
     {"begin_phase", ml_py_begin_phase, METH_O, ml_py_begin_phase_doc},
     {"end_phase", (PyCFunction)(void (*)(void))ml_py_end_phase, METH_FASTCALL,
@@ -265,7 +250,9 @@ core_exec(PyObject *module)
     state->error = PyObject_GetAttrString(errors, "Error");
     state->snapshot_error = PyObject_GetAttrString(errors, "SnapshotError");
     Py_DECREF(errors);
-    if (state->error == NULL || state->snapshot_error == NULL) {
+    state->watched_modules = PyDict_New();
+    if (state->error == NULL || state->snapshot_error == NULL ||
+        state->watched_modules == NULL) {
         return -1;
     }
     if (ml_recorder_init(ml_frames_capture) < 0) {

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "../core/recorder.h"
+#include "modules.h"
 #include "../torch/bridge.h"
 #include "snapshot_type.h"
 
@@ -207,8 +208,9 @@ find_owners(PyObject *module_type, PyObject *optimizer_type)
 
 const char ml_owners_scan_doc[] =
     "tag_owners($module, snapshot, tensor_type, module_type, optimizer_type, /)\n--\n\n"
-    "Tags what all modules and optimizers of the interpreter own now, without running\n"
-    "any code of theirs. Returns the number of tensors tagged.";
+    "Tags what all modules and optimizers of the interpreter own now, and names the\n"
+    "modules, without running any code of theirs. Returns the number of tensors "
+    "tagged.";
 
 PyObject *
 ml_owners_scan(PyObject *module, PyObject *args)
@@ -224,6 +226,9 @@ ml_owners_scan(PyObject *module, PyObject *args)
         return NULL;
     }
     PyObject *owners = find_owners(module_type, optimizer_type);
+    if (owners != NULL && ml_modules_name(module, owners, module_type) < 0) {
+        Py_CLEAR(owners);
+    }
     tagging to;
     if (owners == NULL || !begin_tagging(module, snapshot, tensor_type, &to)) {
         Py_XDECREF(owners);
@@ -292,5 +297,28 @@ ml_owners_use(PyObject *module, PyObject *capsule)
             "with: pip install --no-build-isolation --force-reinstall .");
     }
     tensors = table;
+    Py_RETURN_NONE;
+}
+
+const char ml_owners_name_modules_doc[] =
+    "name_modules($module, module_type, /)\n--\n\n"
+    "Gives every module of the program its path, for the stacks recorded in its calls.";
+
+PyObject *
+ml_owners_name_modules(PyObject *module, PyObject *module_type)
+{
+    if (!PyType_Check(module_type)) {
+        PyErr_SetString(PyExc_TypeError, "the module type must be a type");
+        return NULL;
+    }
+    PyObject *modules = find_owners(module_type, module_type);
+    if (modules == NULL) {
+        return NULL;
+    }
+    int result = ml_modules_name(module, modules, module_type);
+    Py_DECREF(modules);
+    if (result < 0) {
+        return NULL;
+    }
     Py_RETURN_NONE;
 }

@@ -10,6 +10,8 @@
 
 extern const char ml_owners_scan_doc[];
 PyObject *ml_owners_scan(PyObject *module, PyObject *args);
+extern const char ml_owners_name_modules_doc[];
+PyObject *ml_owners_name_modules(PyObject *module, PyObject *module_type);
 
 extern const char ml_owners_step_doc[];
 PyObject *ml_owners_step(PyObject *module, PyObject *args);

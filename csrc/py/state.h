@@ -19,7 +19,8 @@
     XX(snapshot_error) /* memlab.SnapshotError */ \
     XX(recording_type) \
     XX(snapshot_type) \
-    XX(script_type)
+    XX(script_type) \
+    XX(watched_modules) /* dict of named modules: address, weak reference */
 
 typedef struct ml_state {
 #define XX(name) PyObject *name;

@@ -111,8 +111,11 @@ test_keys_that_meet_in_a_slot(void)
     enum {
         COUNT = 500
     };
-    ml_stacks_limits limits = {
-        .nodes = 4 * COUNT, .codes = 2 * COUNT, .strings = 9, .text_bytes = 999};
+    ml_stacks_limits limits = {.nodes = 4 * COUNT,
+                               .codes = 2 * COUNT,
+                               .strings = 9,
+                               .objects = 9,
+                               .text_bytes = 999};
     ml_code_text words = code_text("f", "f.py", 1);
     ml_stacks *stacks;
     CHECK_INT(ml_stacks_new(&stacks, &limits), 0);
@@ -186,7 +189,8 @@ test_strings_are_one_id_each(void)
 static void
 test_full_tables_lose_and_count(void)
 {
-    ml_stacks_limits limits = {.nodes = 3, .codes = 2, .strings = 8, .text_bytes = 100};
+    ml_stacks_limits limits = {
+        .nodes = 3, .codes = 2, .strings = 8, .objects = 9, .text_bytes = 100};
     ml_stacks *stacks;
 
     CHECK_INT(ml_stacks_new(&stacks, &limits), 0);
@@ -208,7 +212,8 @@ test_full_tables_lose_and_count(void)
 static void
 test_full_text_loses_and_counts(void)
 {
-    ml_stacks_limits limits = {.nodes = 9, .codes = 9, .strings = 2, .text_bytes = 10};
+    ml_stacks_limits limits = {
+        .nodes = 9, .codes = 9, .strings = 2, .objects = 9, .text_bytes = 10};
     ml_stacks *stacks;
 
     CHECK_INT(ml_stacks_new(&stacks, &limits), 0);
@@ -227,12 +232,16 @@ static void
 test_senseless_limits_are_refused(void)
 {
     const ml_stacks_limits wrong[] = {
-        {.nodes = 0, .codes = 1, .strings = 1, .text_bytes = 1},
-        {.nodes = 1, .codes = 0, .strings = 1, .text_bytes = 1},
-        {.nodes = 1, .codes = 1, .strings = 0, .text_bytes = 1},
-        {.nodes = 1, .codes = 1, .strings = 1, .text_bytes = 0},
-        {.nodes = SIZE_MAX, .codes = 1, .strings = 1, .text_bytes = 1},
-        {.nodes = 1, .codes = 1, .strings = 1, .text_bytes = (size_t)1 << 32},
+        {.nodes = 0, .codes = 1, .strings = 1, .objects = 9, .text_bytes = 1},
+        {.nodes = 1, .codes = 0, .strings = 1, .objects = 9, .text_bytes = 1},
+        {.nodes = 1, .codes = 1, .strings = 0, .objects = 9, .text_bytes = 1},
+        {.nodes = 1, .codes = 1, .strings = 1, .objects = 9, .text_bytes = 0},
+        {.nodes = SIZE_MAX, .codes = 1, .strings = 1, .objects = 9, .text_bytes = 1},
+        {.nodes = 1,
+         .codes = 1,
+         .strings = 1,
+         .objects = 9,
+         .text_bytes = (size_t)1 << 32},
     };
     for (size_t i = 0; i < LENGTH(wrong); i++) {
         ml_stacks *stacks = NULL;

@@ -35,6 +35,44 @@ probe_capture_released(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
     return Py_BuildValue("Ii", id, (int)flags);
 }
 
+/* Twice from one place: by what the thread remembers of its last walk, then without. */
+static PyObject *
+probe_capture_both(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
+{
+    uint8_t flags = 0;
+    uint32_t recalled = ml_frames_capture(stacks, &flags);
+    ml_stacks_forget_object(stacks, 0);
+    uint32_t fresh = ml_frames_capture(stacks, &flags);
+    return Py_BuildValue("III", recalled, fresh, (unsigned)flags);
+}
+
+static PyObject *
+probe_follow(PyObject *Py_UNUSED(self), PyObject *code)
+{
+    return PyBool_FromLong(ml_frames_follow((PyCodeObject *)code));
+}
+
+static PyObject *
+probe_name(PyObject *Py_UNUSED(self), PyObject *args)
+{
+    PyObject *object;
+    const char *name;
+    if (!PyArg_ParseTuple(args, "Os", &object, &name)) {
+        return NULL;
+    }
+    ml_object_key key = {(uintptr_t)object, (uintptr_t)Py_TYPE(object)};
+    ml_slice type = {.bytes = "unused", .length = 6};
+    uint32_t id = ml_stacks_object(stacks, key, &type);
+    return PyLong_FromLong(ml_stacks_name_object(stacks, id, name, strlen(name)));
+}
+
+static PyObject *
+probe_forget(PyObject *Py_UNUSED(self), PyObject *object)
+{
+    ml_stacks_forget_object(stacks, (uintptr_t)object);
+    Py_RETURN_NONE;
+}
+
 /* Nanoseconds of one capture, the best of several rounds. */
 static PyObject *
 probe_time(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
@@ -95,7 +133,7 @@ static PyObject *
 probe_capture_full(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
 {
     ml_stacks_limits limits = {
-        .nodes = 1, .codes = 9, .strings = 99, .text_bytes = 9999};
+        .nodes = 1, .codes = 9, .strings = 99, .objects = 9, .text_bytes = 9999};
     ml_stacks *tiny;
     uint8_t flags = 0;
     if (ml_stacks_new(&tiny, &limits) < 0) {
@@ -124,9 +162,9 @@ text_object(const ml_recording *recording, uint32_t id)
                                 "surrogatepass");
 }
 
-/* resolve(id) -> [(name, filename, line)], innermost first. */
+/* [(name, filename, line)], innermost first; with MODULES [(name, module)]. */
 static PyObject *
-probe_resolve(PyObject *Py_UNUSED(self), PyObject *arg)
+resolve_to(PyObject *arg, int modules)
 {
     unsigned long id = PyLong_AsUnsignedLong(arg);
     size_t count = ml_stacks_count(stacks);
@@ -154,9 +192,13 @@ probe_resolve(PyObject *Py_UNUSED(self), PyObject *arg)
     for (uint32_t at = map[id]; at != 0 && list != NULL;
          at = recording->stacks[at].parent) {
         const ml_frame *frame = &recording->frames[recording->stacks[at].frame];
-        PyObject *entry = Py_BuildValue("NNL", text_object(recording, frame->name),
-                                        text_object(recording, frame->filename),
-                                        (long long)frame->line);
+        uint32_t module = recording->stacks[at].module;
+        PyObject *entry =
+            modules ? Py_BuildValue("NN", text_object(recording, frame->name),
+                                    text_object(recording, module))
+                    : Py_BuildValue("NNL", text_object(recording, frame->name),
+                                    text_object(recording, frame->filename),
+                                    (long long)frame->line);
         if (entry == NULL || PyList_Append(list, entry) < 0) {
             Py_CLEAR(list);
         }
@@ -169,6 +211,18 @@ done:
         PyErr_NoMemory();
     }
     return list;
+}
+
+static PyObject *
+probe_resolve(PyObject *Py_UNUSED(self), PyObject *arg)
+{
+    return resolve_to(arg, 0);
+}
+
+static PyObject *
+probe_modules(PyObject *Py_UNUSED(self), PyObject *arg)
+{
+    return resolve_to(arg, 1);
 }
 
 /* The names are the program counters: indexes into a list. */
@@ -291,7 +345,12 @@ static PyMethodDef methods[] = {
     {"capture_released", probe_capture_released, METH_NOARGS, "without the GIL"},
     {"capture_foreign", probe_capture_foreign, METH_NOARGS, "on a C thread"},
     {"capture_full", probe_capture_full, METH_NOARGS, "-> (id, flags, lost)"},
+    {"capture_both", probe_capture_both, METH_NOARGS, "-> (id, id, flags)"},
+    {"follow", probe_follow, METH_O, "follow(code) -> bool"},
+    {"name", probe_name, METH_VARARGS, "name(object, name) -> error"},
+    {"forget", probe_forget, METH_O, "forget(object)"},
     {"resolve", probe_resolve, METH_O, "resolve(id) -> [(name, filename, line)]"},
+    {"modules", probe_modules, METH_O, "modules(id) -> [(name, module)]"},
     {"splice", probe_splice, METH_VARARGS, "splice(python, native) -> names"},
     {"line", probe_line, METH_VARARGS, "line(table, firstlineno, minor, offset)"},
     {"python_line", probe_python_line, METH_VARARGS, "python_line(code, offset)"},

@@ -1,0 +1,52 @@
+/* What each thread saw at its last walk over its frames, so that the next one interns
+ * only what changed.
+ *
+ * Owns the memory for it, reserved beforehand: the functions marked HOT are for the
+ * allocator callback.  Must not know what a frame's words mean; equal words are an equal
+ * frame. */
+#ifndef ML_RECALL_H
+#define ML_RECALL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Innermost frames kept of a deeper stack. */
+#define ML_FRAMES_MAX 256
+
+typedef struct ml_seen_frame {
+    uint64_t code;
+    uint64_t position;
+    uint64_t print;
+    uint64_t object;
+} ml_seen_frame;
+
+/* One walk, innermost frame first. */
+typedef struct ml_walked {
+    size_t count;
+    bool more; /* there were further callers */
+    ml_seen_frame frames[ML_FRAMES_MAX];
+    uint32_t ids[ML_FRAMES_MAX]; /* of the stack from each frame outwards */
+} ml_walked;
+
+typedef struct ml_recall {
+    ml_walked walks[2];
+    unsigned last;  /* index of the walk to compare with; the other is to be written */
+    uint64_t epoch; /* ml_stacks_epoch for which the ids of the last walk hold */
+    _Atomic int busy;
+} ml_recall;
+
+/* Reserves the memory; without it every walk is a thread's first.  Once; 0 or ML_E*. */
+int ml_recall_init(void);
+
+/* HOT.  The memory of the calling thread, for it alone until it is given back.  NULL
+ * where there is none: a late thread whose place another is using.  No thread takes it
+ * twice at once. */
+ml_recall *ml_recall_take(void);
+void ml_recall_give_back(ml_recall *recall);
+
+/* HOT.  The number of outermost frames that two walks have in common. */
+size_t ml_walked_common(const ml_walked *a, const ml_walked *b);
+
+#endif

@@ -1,0 +1,352 @@
+/* The names of the program's torch.nn.Modules; see modules.h.
+ *
+ * A module is named by its path as in named_modules() of the module that no other holds,
+ * such a root by its class.  A program with several roots that hold modules, a GAN say,
+ * has the root's class in front of each path; a second root of one class is Class#2, in
+ * the order in which they were first seen.
+ *
+ * The watch on a named module is a weak reference: when it dies, and before its memory is
+ * given out again, its address is forgotten, so that a later module there is another one.
+ * A module that was never alive at a look for names is not watched.  Its frames say its
+ * class only, unless one of the same type took its address and was named: then that. */
+#include "modules.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../core/base.h"
+#include "../core/window.h"
+#include "frames.h"
+
+#define PATH_BYTES 1024
+#define DEPTH_MAX 128
+
+/* What wraps a module without being a level of it to its author. */
+static const char *const wrappers[] = {"_orig_mod", "_fsdp_wrapped_module",
+                                       "_checkpoint_wrapped_module"};
+
+typedef struct root {
+    PyObject *module; /* borrowed from the list */
+    uint32_t id;
+    bool holds_modules;
+} root;
+
+typedef struct naming {
+    PyTypeObject *type;
+    PyObject *key; /* "_modules" */
+    ml_stacks *stacks;
+    PyObject **seen; /* hash set of borrowed pointers */
+    size_t mask;
+    char path[PATH_BYTES];
+} naming;
+
+/* ---- a set of modules ---- */
+
+/* True if MODULE was not in the set yet. */
+static bool
+see(naming *names, PyObject *module)
+{
+    size_t at = ml_hash_u64((uintptr_t)module) & names->mask;
+
+    while (names->seen[at] != NULL) {
+        if (names->seen[at] == module) {
+            return false;
+        }
+        at = (at + 1) & names->mask;
+    }
+    names->seen[at] = module;
+    return true;
+}
+
+/* Room for COUNT modules, none in it. */
+static int
+forget_seen(naming *names, size_t count)
+{
+    size_t slots = 16;
+
+    while (slots < 2 * count) {
+        slots *= 2;
+    }
+    ml_free(names->seen);
+    names->seen = ml_alloc_zeroed(slots, sizeof(PyObject *));
+    names->mask = slots - 1;
+    return names->seen != NULL ? 0 : -1;
+}
+
+/* ---- reading modules ---- */
+
+static bool
+is_module(const naming *names, PyObject *object)
+{
+    return PyType_IsSubtype(Py_TYPE(object), names->type);
+}
+
+/* The dict of MODULE's children, borrowed from it; NULL: none. */
+static PyObject *
+children_of(const naming *names, PyObject *module)
+{
+    PyObject *attributes = PyObject_GenericGetDict(module, NULL);
+    PyObject *children = attributes != NULL && PyDict_Check(attributes)
+                             ? PyDict_GetItemWithError(attributes, names->key)
+                             : NULL;
+
+    Py_XDECREF(attributes);
+    PyErr_Clear();
+    return children != NULL && PyDict_Check(children) ? children : NULL;
+}
+
+static ml_slice
+class_name(PyObject *object)
+{
+    const char *name = Py_TYPE(object)->tp_name;
+    const char *dot = strrchr(name, '.');
+
+    name = dot != NULL ? dot + 1 : name;
+    return (ml_slice){.bytes = name, .length = strlen(name)};
+}
+
+static uint32_t
+id_of(const naming *names, PyObject *module)
+{
+    ml_slice type = class_name(module);
+    ml_object_key key = {.address = (uintptr_t)module,
+                         .type = (uintptr_t)Py_TYPE(module)};
+    return ml_stacks_object(names->stacks, key, &type);
+}
+
+/* ---- naming ---- */
+
+/* Appends TEXT to the path of LENGTH bytes; the new length, cut where it is too long. */
+static size_t
+append(naming *names, size_t length, const char *text, size_t bytes)
+{
+    if (bytes > PATH_BYTES - length) {
+        bytes = PATH_BYTES - length;
+    }
+    memcpy(names->path + length, text, bytes);
+    return length + bytes;
+}
+
+static size_t
+append_child(naming *names, size_t length, PyObject *key)
+{
+    Py_ssize_t bytes = 0;
+    const char *text =
+        PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &bytes) : NULL;
+
+    if (text == NULL) {
+        PyErr_Clear();
+        text = "?";
+        bytes = 1;
+    }
+    for (size_t i = 0; i < sizeof(wrappers) / sizeof(wrappers[0]); i++) {
+        if (strcmp(text, wrappers[i]) == 0) {
+            return length;
+        }
+    }
+    length = length > 0 ? append(names, length, ".", 1) : 0;
+    return append(names, length, text, (size_t)bytes);
+}
+
+/* No Python object is made while dicts are read: a collection would run finalizers, and
+ * they could change them. */
+static void
+name_below(naming *names, PyObject *module, size_t length, int depth)
+{
+    ml_slice name = {.bytes = names->path, .length = length};
+    PyObject *children = children_of(names, module);
+    PyObject *key, *child;
+    Py_ssize_t position = 0;
+
+    if (length == 0) {
+        name = class_name(module);
+    }
+    ml_stacks_name_object(names->stacks, id_of(names, module), name.bytes, name.length);
+    while (children != NULL && depth < DEPTH_MAX &&
+           PyDict_Next(children, &position, &key, &child)) {
+        if (is_module(names, child) && see(names, child)) {
+            name_below(names, child, append_child(names, length, key), depth + 1);
+        }
+    }
+}
+
+static int
+compare_roots(const void *a, const void *b)
+{
+    uint32_t left = ((const root *)a)->id;
+    uint32_t right = ((const root *)b)->id;
+    return (left > right) - (left < right);
+}
+
+/* The length of "Class" or "Class#2" in the path. */
+static size_t
+prefix_of(naming *names, const root *roots, size_t index)
+{
+    ml_slice name = class_name(roots[index].module);
+    unsigned number = 1;
+    char text[16];
+
+    for (size_t i = 0; i < index; i++) {
+        number += roots[i].holds_modules &&
+                  strcmp(class_name(roots[i].module).bytes, name.bytes) == 0;
+    }
+    size_t length = append(names, 0, name.bytes, name.length);
+    if (number > 1) {
+        int bytes = PyOS_snprintf(text, sizeof(text), "#%u", number);
+        length = append(names, length, text, (size_t)bytes);
+    }
+    return length;
+}
+
+/* Fills ROOTS, in the order in which they were first seen; returns their number. */
+static size_t
+find_roots(naming *names, PyObject *objects, root *roots)
+{
+    size_t count = 0;
+
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects); i++) {
+        PyObject *module = PyList_GET_ITEM(objects, i);
+        PyObject *children =
+            is_module(names, module) ? children_of(names, module) : NULL;
+        PyObject *key, *child;
+        Py_ssize_t position = 0;
+        while (children != NULL && PyDict_Next(children, &position, &key, &child)) {
+            if (is_module(names, child)) {
+                see(names, child);
+            }
+        }
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects); i++) {
+        PyObject *module = PyList_GET_ITEM(objects, i);
+        if (is_module(names, module) && see(names, module)) {
+            PyObject *children = children_of(names, module);
+            roots[count++] = (root){
+                .module = module,
+                .id = id_of(names, module),
+                .holds_modules = children != NULL && PyDict_GET_SIZE(children) > 0,
+            };
+        }
+    }
+    qsort(roots, count, sizeof(*roots), compare_roots);
+    return count;
+}
+
+static int
+name_all(naming *names, PyObject *objects)
+{
+    size_t most = (size_t)PyList_GET_SIZE(objects);
+    /* A child that the list lacks may be met, once for each dict that has it. */
+    size_t room = most;
+
+    for (size_t i = 0; i < most; i++) {
+        PyObject *module = PyList_GET_ITEM(objects, (Py_ssize_t)i);
+        PyObject *children =
+            is_module(names, module) ? children_of(names, module) : NULL;
+        room += children != NULL ? (size_t)PyDict_GET_SIZE(children) : 0;
+    }
+    root *roots = ml_alloc_zeroed(most + 1, sizeof(*roots));
+    if (roots == NULL || forget_seen(names, room) < 0) {
+        ml_free(roots);
+        return -1;
+    }
+    size_t count = find_roots(names, objects, roots);
+    size_t holders = 0;
+    for (size_t i = 0; i < count; i++) {
+        holders += roots[i].holds_modules;
+    }
+    int result = forget_seen(names, room);
+    for (size_t i = 0; i < count && result == 0; i++) {
+        bool prefixed = holders > 1 && roots[i].holds_modules;
+        see(names, roots[i].module);
+        name_below(names, roots[i].module, prefixed ? prefix_of(names, roots, i) : 0,
+                   0);
+    }
+    ml_free(roots);
+    return result;
+}
+
+/* ---- watching for their end ---- */
+
+/* SELF is (dict of watched modules, address). */
+static PyObject *
+module_died(PyObject *self, PyObject *Py_UNUSED(reference))
+{
+    PyObject *address = PyTuple_GET_ITEM(self, 1);
+
+    ml_stacks_forget_object(ml_recorder_stacks(),
+                            (uint64_t)(uintptr_t)PyLong_AsVoidPtr(address));
+    if (PyDict_DelItem(PyTuple_GET_ITEM(self, 0), address) < 0) {
+        PyErr_Clear();
+    }
+    Py_RETURN_NONE;
+}
+
+static int
+watch(PyObject *watched, PyObject *module)
+{
+    static PyMethodDef died = {"module_died", module_died, METH_O, NULL};
+    PyObject *self = NULL, *callback = NULL, *reference = NULL;
+    PyObject *address = PyLong_FromVoidPtr(module);
+    int result = address != NULL ? PyDict_Contains(watched, address) : -1;
+
+    if (result == 0) {
+        self = PyTuple_Pack(2, watched, address);
+        callback = self != NULL ? PyCFunction_New(&died, self) : NULL;
+        reference = callback != NULL ? PyWeakref_NewRef(module, callback) : NULL;
+        result = reference != NULL ? PyDict_SetItem(watched, address, reference) : -1;
+    }
+    Py_XDECREF(reference);
+    Py_XDECREF(callback);
+    Py_XDECREF(self);
+    Py_XDECREF(address);
+    return result < 0 ? -1 : 0;
+}
+
+/* ---- entries ---- */
+
+/* Of what runs a module's call; where it is replaced, the newest is followed. */
+static void
+follow_calls(PyObject *module_type)
+{
+    PyObject *function = PyObject_GetAttrString(module_type, "_wrapped_call_impl");
+
+    if (function != NULL && PyFunction_Check(function)) {
+        ml_frames_follow((PyCodeObject *)PyFunction_GET_CODE(function));
+    }
+    PyErr_Clear();
+    Py_XDECREF(function);
+}
+
+int
+ml_modules_name(PyObject *module, PyObject *objects, PyObject *module_type)
+{
+    ml_state *state = PyModule_GetState(module);
+    naming *names = ml_alloc_zeroed(1, sizeof(*names));
+    int result = -1;
+
+    if (names == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    follow_calls(module_type);
+    names->type = (PyTypeObject *)module_type;
+    names->stacks = ml_recorder_stacks();
+    names->key = PyUnicode_InternFromString("_modules");
+    if (names->key != NULL) {
+        result = name_all(names, objects);
+        if (result < 0) {
+            PyErr_NoMemory();
+        }
+    }
+    for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(objects); i++) {
+        PyObject *object = PyList_GET_ITEM(objects, i);
+        if (is_module(names, object)) {
+            result = watch(state->watched_modules, object);
+        }
+    }
+    Py_XDECREF(names->key);
+    ml_free(names->seen);
+    ml_free(names);
+    return result;
+}

@@ -1,0 +1,14 @@
+/* The names of the program's torch.nn.Modules, for the stacks that ran in them.
+ *
+ * Owns the rule by which a module is named and the watch on its death; the modules are
+ * read without running any code of theirs. */
+#ifndef ML_PY_MODULES_H
+#define ML_PY_MODULES_H
+
+#include "state.h"
+
+/* Names the modules among OBJECTS, a list that keeps them alive, and follows calls
+ * through MODULE_TYPE.  0, or -1 with an exception. */
+int ml_modules_name(PyObject *module, PyObject *objects, PyObject *module_type);
+
+#endif

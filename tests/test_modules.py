@@ -1,0 +1,256 @@
+"""Which torch.nn.Module an allocation was made in, by the paths of named_modules(), on
+real nets and torch's CPU allocator."""
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("torch")
+
+PREAMBLE = """
+import gc, pickle
+import torch
+from torch import nn
+import memlab
+
+OUT = {out!r}
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.act = nn.Sigmoid()
+    def forward(self, x):
+        return self.act(self.fc(x))
+
+class Net(nn.Module):
+    def __init__(self, depth=2):
+        super().__init__()
+        self.h = nn.ModuleList(Block() for _ in range(depth))
+        self.head = nn.Linear(8, 3)
+    def forward(self, x):
+        for block in self.h:
+            x = block(x)
+        return self.head(x)
+
+x = torch.randn(4, 8)
+
+def paths(model):
+    "The paths of modules that are called, as torch has them."
+    return [p or type(m).__name__ for p, m in model.named_modules()
+            if not isinstance(m, nn.ModuleList)]
+snapshot = memlab.MemorySnapshot(device="cpu")
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a program that ends with a call of done(), and returns what it gave done()
+    and the chains of modules of the recorded stacks, innermost first."""
+
+    def run(body):
+        out = str(tmp_path / "out")
+        end = """
+def done(*answers):
+    snapshot.stop()
+    snapshot.save(OUT + ".pickle")
+    pickle.dump(answers, open(OUT, "wb"))
+"""
+        program = PREAMBLE.format(out=out) + end + body
+        done = subprocess.run(
+            [sys.executable, "-W", "error:memlab", "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        with open(out, "rb") as file:
+            answers = pickle.load(file)
+        with open(out + ".pickle", "rb") as file:
+            saved = pickle.load(file)
+        places = saved["memlab"].get("modules", [])[1::2]
+        chains = {tuple(p for _, p in sorted(place.items())) for place in places}
+        return answers, chains
+
+    return run
+
+
+def names(chains):
+    return {name for chain in chains for name in chain}
+
+
+def test_paths_are_those_of_named_modules(run):
+    (want,), chains = run("""
+snapshot.start()
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+model(x).sum().backward()
+optimizer.step()
+done(paths(model))
+""")
+    assert names(chains) == set(want)
+    assert ("h.1.fc", "h.1", "Net") in chains
+    assert ("head", "Net") in chains
+
+
+def test_a_model_made_before_and_one_deleted_before_it_is_read(run):
+    _, chains = run("""
+model = Net(1)
+snapshot.start()
+model(x)
+del model
+gc.collect()
+done()
+""")
+    # Named at the start.
+    assert names(chains) == {"Net", "h.0", "h.0.fc", "h.0.act", "head"}
+
+
+def test_addresses_given_out_again_do_not_rename(run):
+    (addresses,), chains = run("""
+class First(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Linear(8, 8)
+    def forward(self, x):
+        return self.one(x)
+
+class Second(First):
+    def __init__(self):
+        nn.Module.__init__(self)
+        self.two = nn.Linear(8, 8)
+    def forward(self, x):
+        return self.two(x)
+
+snapshot.start()
+addresses = []
+for kind in (First, Second) * 20:
+    model = kind()
+    addresses.append(id(next(model.children())))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    from memlab import _core
+    _core.name_modules(nn.Module)
+    model(x)
+    del model, optimizer
+    gc.collect()
+done(addresses)
+""")
+    assert len(set(addresses)) < len(addresses), "no address came back"
+    assert chains == {("one", "First"), ("two", "Second")}
+
+
+def test_modules_that_nobody_could_name_say_their_class(run):
+    _, chains = run("""
+snapshot.start()
+def once():
+    return nn.Sigmoid()(x)
+once()
+gc.collect()
+done()
+""")
+    assert chains == {("<Sigmoid>",)}
+
+
+def test_several_models_are_told_apart(run):
+    _, chains = run("""
+class Generator(Net): pass
+class Discriminator(Net): pass
+first, second, critic = Generator(1), Generator(1), Discriminator(1)
+loss = nn.MSELoss()
+snapshot.start()
+loss(critic(x), first(x) + second(x))
+done()
+""")
+    assert {chain[-1] for chain in chains} == {
+        "Generator",
+        "Generator#2",
+        "Discriminator",
+        "MSELoss",
+    }
+    assert ("Generator#2.h.0.fc", "Generator#2.h.0", "Generator#2") in chains
+
+
+def test_a_loss_beside_the_model_changes_no_path(run):
+    _, chains = run("""
+model, loss = Net(1), nn.MSELoss()
+snapshot.start()
+loss(model(x), torch.zeros(4, 3))
+done()
+""")
+    assert names(chains) == {"Net", "h.0", "h.0.fc", "h.0.act", "head", "MSELoss"}
+
+
+def test_shared_and_nested_calls(run):
+    (want,), chains = run("""
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+        self.b = self.a
+    def forward(self, x):
+        return self.b(self.a(x))
+model = Twice()
+snapshot.start()
+model(x)
+done(paths(model))
+""")
+    assert names(chains) == set(want) == {"Twice", "a"}
+
+
+def test_checkpointing_and_data_parallel(run):
+    _, chains = run("""
+from torch.utils.checkpoint import checkpoint
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Block()
+    def forward(self, x):
+        return checkpoint(self.inner, x, use_reentrant=False)
+model = nn.DataParallel(Outer())
+snapshot.start()
+model(x).sum().backward()
+done()
+""")
+    inner = ("module.inner.fc", "module.inner")
+    # In the forward below the whole model; recomputed in the backward, below none.
+    assert (*inner, "module", "DataParallel") in chains
+    assert inner in chains
+
+
+def test_a_wrapper_is_not_a_level(run):
+    _, chains = run("""
+model = torch.compile(Net(1), backend="eager", disable=True)
+wrapped = torch._dynamo.eval_frame.OptimizedModule(model, lambda f: f)
+snapshot.start()
+wrapped(x)
+done()
+""")
+    assert "h.0.fc" in names(chains)
+    assert not any("_orig_mod" in name for name in names(chains))
+
+
+def test_no_code_of_a_module_runs(run):
+    _, chains = run("""
+class Hostile(Net):
+    def __getattr__(self, name):
+        if armed and name != "_compiled_call_impl":
+            raise SystemExit(name)
+        return super().__getattr__(name)
+    def __eq__(self, other): raise SystemExit("eq")
+    __hash__ = None
+    def named_modules(self, *args): raise SystemExit("named_modules")
+    @property
+    def __class__(self): return Net
+armed = False
+model = Hostile(1)
+armed = True
+from memlab import _core
+_core.name_modules(nn.Module)
+armed = False
+snapshot.start()
+model(x)
+done()
+""")
+    assert ("h.0.fc", "h.0", "Hostile") in chains
