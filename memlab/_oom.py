@@ -50,7 +50,9 @@ class Paths:
         if not isinstance(where, str) or not where:
             raise ValueError(f"on_oom must be a path, not {where!r}")
         is_file = where.endswith((".pickle", ".pkl"))
-        self._template = where if is_file else os.path.join(where, "rank{rank}_oom.pickle")
+        self._template = (
+            where if is_file else os.path.join(where, "rank{rank}_oom.pickle")
+        )
         # The program may go to another folder.
         self._template = os.path.abspath(self._template)
         folder = os.path.dirname(self._template)
@@ -213,8 +215,14 @@ def text(recording, device, start=None) -> str:
 def _wrapped(line, first="", rest=""):
     import textwrap
 
-    return textwrap.wrap(line, 88, initial_indent=first, subsequent_indent=rest,
-                         break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        line,
+        88,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 _size = _report.size
@@ -352,7 +360,9 @@ def _full(answer):
 
 def _too_big(answer):
     device, at = answer["on_device"], answer["at"]
-    known = [n for n in (device["total_bytes"], device["allowed_bytes"]) if n is not None]
+    known = [
+        n for n in (device["total_bytes"], device["allowed_bytes"]) if n is not None
+    ]
     if known:
         most = f"{_size(min(known))}, all that this process may ever have"
     else:

@@ -67,7 +67,9 @@ def report(recording, file=None) -> dict:
         "source": recording.source,
         "devices": [recording.peak(i) for i in devices(recording)],
         "oom": [
-            answer for i in devices(recording) if (answer := recording.oom(i)) is not None
+            answer
+            for i in devices(recording)
+            if (answer := recording.oom(i)) is not None
         ],
     }
 
@@ -137,6 +139,7 @@ def _device_text(recording, device, lines, code, start):
     name = f"{recording.source or 'cuda'}:{device}"
     whole = at["allocated_bytes"]
     out = [f"Peak on {name}: {size(whole)} allocated ({whole} bytes)"]
+    out += _moment(answer["moment"])
     out += _caveats(answer)
     if answer["by_category"]:
         out += ["", "By category"]
@@ -186,6 +189,14 @@ def _device_text(recording, device, lines, code, start):
     ]
     out += _rows(rows)
     return "\n".join(out) + "\n"
+
+
+def _moment(moment):
+    said = [] if moment["step"] is None else [f"step {moment['step']}"]
+    if moment["phase"] is not None:
+        said.append(f"phase {escape(moment['phase'])}")
+    if said:
+        yield "  At the peak: " + ", ".join(said)
 
 
 def _caveats(answer):

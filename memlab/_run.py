@@ -34,7 +34,9 @@ def run(options) -> int:
     snapshot.start()
     watch = None
     if source == "cuda":
-        watch = _oom.Watch(snapshot, outputs.oom_paths, linecache.getline, outputs.start)
+        watch = _oom.Watch(
+            snapshot, outputs.oom_paths, linecache.getline, outputs.start
+        )
         watch.begin()
     print(f"memlab: recording {_described(source)}", file=sys.stderr)
     stdout = sys.stdout

@@ -459,3 +459,18 @@ def test_annotations_beside_torchs_own(phantom_run):
     assert said["our_metadata"] == said["their_metadata"]
     if said["their_metadata"]:
         assert ["alloc", 4 << 20, "batch 7"] in said["our_metadata"]
+
+
+def test_the_report_says_step_and_phase_at_the_peak(script, snapshot):
+    """The third of four phases has the peak, in the step after the first that ended."""
+    segment = 0x700000000000
+    script.emit("segment_alloc", segment, 20 << 20, time=1_000)
+    for number, size in enumerate([1 << 20, 2 << 20, 9 << 20, 3 << 20]):
+        with memlab.phase(f"part\x1b{number}"):
+            script.emit("alloc", segment, size, time=10_000 * number + 2_000)
+            script.emit("free_requested", segment, size, time=10_000 * number + 3_000)
+            script.emit("free_completed", segment, size, time=10_000 * number + 4_000)
+        if number == 1:
+            memlab.step()
+    assert snapshot.peak()["moment"] == {"step": 1, "phase": "part\x1b2"}
+    assert "At the peak: step 1, phase part\\x1b2\n" in snapshot.summary()

@@ -5,6 +5,7 @@
 
 #include "../core/base.h"
 #include "../core/peak.h"
+#include "../core/timeline.h"
 
 static PyObject *
 number(uint64_t value)
@@ -278,6 +279,26 @@ peak_dict(const ml_recording *recording, int device, const ml_peak *peak)
     return dict;
 }
 
+/* Where the program was: {"step", "phase"}, None for what it did not tell. */
+static PyObject *
+moment_dict(const ml_recording *recording, const ml_moment *moment)
+{
+    const ml_string *phase = &recording->strings[moment->phase];
+    PyObject *dict = PyDict_New();
+    if (dict != NULL &&
+        (ml_py_set(dict, "step",
+                   moment->has_steps ? PyLong_FromUnsignedLongLong(moment->step)
+                                     : Py_NewRef(Py_None)) < 0 ||
+         ml_py_set(dict, "phase",
+                   moment->in_phase
+                       ? PyUnicode_DecodeUTF8(phase->bytes, (Py_ssize_t)phase->length,
+                                              "surrogatepass")
+                       : Py_NewRef(Py_None)) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
 PyObject *
 ml_py_peak(ml_state *state, const ml_recording *recording, int device)
 {
@@ -289,7 +310,14 @@ ml_py_peak(ml_state *state, const ml_recording *recording, int device)
     if (result < 0) {
         return ml_py_raise(state, result, ml_strerror(result));
     }
-    PyObject *dict = peak_dict(recording, device, peak);
+    ml_moment moment;
+    result = ml_notes_at(recording, peak->time, &moment);
+    PyObject *dict = result < 0 ? ml_py_raise(state, result, ml_strerror(result))
+                                : peak_dict(recording, device, peak);
     ml_peak_free(peak);
+    if (dict != NULL &&
+        ml_py_set(dict, "moment", moment_dict(recording, &moment)) < 0) {
+        Py_CLEAR(dict);
+    }
     return dict;
 }
