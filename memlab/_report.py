@@ -104,7 +104,24 @@ def _place(group, start) -> str:
         reason = group["reason"].removesuffix(" (backward)")
         return f"(backward pass: {reason})" if backward else f"({reason})"
     place = f"{shorten(group['file'], start)}:{group['line']} {group['function']}"
-    return place + " (backward)" if backward else place
+    if group["module"]:
+        place += f" [{group['module']}]"
+    if group["how"] == "near":
+        place += " (backward, near this line)"
+    elif group["how"] == "backward_call":
+        place += " (backward, called here)"
+    elif backward:
+        place += " (backward)"
+    return place
+
+
+def _kind(group) -> str:
+    """The category of most of the bytes of a line, and whether there are others."""
+    kinds = sorted(group["by_category"].items(), key=lambda item: -item[1])
+    if not kinds:
+        return ""
+    more = f" +{len(kinds) - 1}" if len(kinds) > 1 else ""
+    return kinds[0][0].replace("_", " ") + more
 
 
 def _rows(rows, indent="  "):
@@ -151,6 +168,12 @@ def _device_text(recording, device, lines, code, start):
             if count
         ]
         out += _rows(rows) if rows else []
+    if answer["by_phase"]:
+        rows = sorted(answer["by_phase"].items(), key=lambda item: -item[1])
+        out += ["", f"By phase, in step {answer['step']}"]
+        out += _rows(
+            [(size(n), share(n, whole), name.replace("_", " ")) for name, n in rows]
+        )
     if answer["by_line"]:
         out += ["", "By line"]
         groups = answer["by_line"][:lines]
@@ -163,6 +186,7 @@ def _device_text(recording, device, lines, code, start):
                     size(group["bytes"]),
                     share(group["bytes"], whole),
                     f"{group['blocks']} blocks" if group["blocks"] != 1 else "1 block",
+                    _kind(group),
                     escape(place) + (f"    {escape(source)[:60]}" if source else ""),
                 )
             )

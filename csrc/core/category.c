@@ -112,6 +112,15 @@ freed_by_pass(const ml_categories *c, const ml_life *life)
            (c->trace->events[life->end].flags & ML_EVENT_BACKWARD) != 0;
 }
 
+/* torch keeps one of these for each cuBLAS handle and stream, for the whole run: 8 MiB and
+ * 128 KiB, on an H100 or later 32 MiB. */
+static bool
+like_workspace(const ml_categories *c, const ml_life *life)
+{
+    uint64_t size = c->trace->events[life->birth].size;
+    return life->end == ML_NEVER && (size == 8519680 || size == 33554432);
+}
+
 static ml_verdict
 judge_backward(const ml_categories *c, const ml_life *life, const ml_cause *cause,
                tally in)
@@ -122,6 +131,9 @@ judge_backward(const ml_categories *c, const ml_life *life, const ml_cause *caus
         bool kept = cause->recomputed &&
                     ml_causes_facts(c->causes)->of[stack].scope != ML_SCOPE_MODULE;
         return exact(kept ? ML_CATEGORY_ACTIVATION : ML_CATEGORY_TEMPORARY);
+    }
+    if (like_workspace(c, life)) {
+        return likely(ML_CATEGORY_WORKSPACE);
     }
     return c->owners_known ? likely(ML_CATEGORY_GRADIENT) : unknown(ML_WHY_OUTLIVES);
 }
@@ -139,6 +151,9 @@ judge_forward(const ml_categories *c, const ml_life *life, const ml_cause *cause
     if (in.passes == 0) {
         return life->end != ML_NEVER ? exact(ML_CATEGORY_TEMPORARY)
                                      : unknown(ML_WHY_NO_PASS);
+    }
+    if (in.passes > 1 && like_workspace(c, life)) {
+        return likely(ML_CATEGORY_WORKSPACE);
     }
     return unknown(in.passes == 1 ? ML_WHY_OWNERS : ML_WHY_SEVERAL);
 }

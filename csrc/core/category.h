@@ -16,6 +16,9 @@
  *                             pass began before its free, where parameters are known;
  *                             TEMPORARY, freed before the next pass began
  *
+ *   what would be GRADIENT or UNKNOWN, has the size that torch gives to the work space
+ *   of a cuBLAS handle and is never freed: WORKSPACE (not exact)
+ *
  * All else is UNKNOWN, and says why.  A backward pass is a run of events made while an
  * autograd node ran; it ends at the next allocation made without one. */
 #ifndef ML_CATEGORY_H

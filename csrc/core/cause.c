@@ -111,8 +111,7 @@ frees_tell(const ml_device_trace *trace, bool *out)
 static bool
 is_sample(const ml_event *event, bool frees)
 {
-    return event->autograd_thread != 0 && event->stack != 0 &&
-           (!is_backward(event) || (event->flags & ML_EVENT_NEXT_NODE) != 0) &&
+    return event->autograd_thread != 0 && event->stack != 0 && !is_backward(event) &&
            (event->action == ML_ACTION_ALLOC || (frees && is_free(event)));
 }
 
@@ -448,8 +447,7 @@ find_line(const ml_causes *causes, const ml_event *event, ml_cause *cause)
     enum ml_how how = ML_HOW_NONE;
     bool frames = own->inner.place < ML_PLACE_NATIVE;
     uint32_t forward = 0;
-    if (is_backward(event) && own->inner.place != ML_PLACE_USER &&
-        (event->flags & ML_EVENT_NEXT_NODE) == 0) {
+    if (is_backward(event) && own->inner.place != ML_PLACE_USER) {
         forward = find_forward(causes, event->autograd_thread, event->sequence, &how);
     }
     if (frames) {

@@ -67,9 +67,6 @@ enum ml_action {
 #define ML_EVENT_STACK_LOST 0x08u  /* a stack table was full: the stack is missing */
 #define ML_EVENT_POOL_KNOWN 0x10u  /* pool holds the id of the memory pool */
 #define ML_EVENT_CONTEXT 0x20u /* a stack was asked for: "frames" is written, even [] */
-/* With BACKWARD: sequence and autograd_thread are those of the next node that the thread
- * makes all the same, since Python code runs the forward of something again. */
-#define ML_EVENT_NEXT_NODE 0x40u
 /* The record is complete.  Written last, by the core alone. */
 #define ML_EVENT_COMMITTED 0x80u
 
