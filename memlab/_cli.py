@@ -9,7 +9,7 @@ from memlab._errors import Error
 
 _DEFAULT_GPU = "h200"
 # Options of `memlab run` whose value is the next argument.
-_RUN_VALUES = ("--out", "--device", "--max-entries", "--stacks")
+_RUN_VALUES = ("--out", "--device", "--max-entries", "--max-file-bytes", "--stacks")
 
 
 def main(argv=None) -> int:
@@ -99,6 +99,14 @@ def _parser():
         help="newest events kept for each device (default: %(default)s)",
     )
     run.add_argument(
+        "--max-file-bytes",
+        type=_count,
+        default=16 << 30,
+        metavar="N",
+        help="most bytes of the .mlab file, which keeps every event "
+        "(default: %(default)s)",
+    )
+    run.add_argument(
         "--stacks",
         choices=("python", "all"),
         default="python",
@@ -117,7 +125,7 @@ def _parser():
 
     report = commands.add_parser("report", help="what was live at the peak of a file")
     report.set_defaults(function=_report)
-    report.add_argument("file", help="a snapshot pickle of memlab or torch, gzip too")
+    report.add_argument("file", help="a .mlab file, or a snapshot pickle of memlab or torch, gzip too")
     report.add_argument("--json", action="store_true", help="for machines")
     report.add_argument(
         "--lines",
@@ -129,7 +137,7 @@ def _parser():
 
     view = commands.add_parser("view", help="make an HTML page of a file")
     view.set_defaults(function=_view)
-    view.add_argument("file", help="a snapshot pickle of memlab or torch, gzip too")
+    view.add_argument("file", help="a .mlab file, or a snapshot pickle of memlab or torch, gzip too")
     view.add_argument(
         "--out",
         metavar="FILE",
@@ -138,7 +146,7 @@ def _parser():
 
     convert = commands.add_parser("convert", help="write a snapshot in another format")
     convert.set_defaults(function=_convert)
-    convert.add_argument("file", help="a snapshot pickle of memlab or torch, gzip too")
+    convert.add_argument("file", help="a .mlab file, or a snapshot pickle of memlab or torch, gzip too")
     convert.add_argument(
         "out", help="file to write: .pickle (torch's viewer reads it), .json or .html"
     )
@@ -223,6 +231,6 @@ def _write_page(recording, source, out):
 
 
 def _beside(path, ending):
-    for known in (".gz", ".pickle", ".pkl"):
+    for known in (".gz", ".pickle", ".pkl", ".mlab"):
         path = path.removesuffix(known)
     return path + ending

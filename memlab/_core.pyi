@@ -35,6 +35,8 @@ def note_step() -> None: ...
 class Recording:
     @classmethod
     def from_bytes(cls, data: ReadableBuffer, /) -> Recording: ...
+    @classmethod
+    def from_file(cls, path: str | bytes | PathLike[str], /) -> Recording: ...
     def to_dict(self) -> dict[str, Any]: ...
     def write_pickle(
         self, path: str | bytes | PathLike[str], extras: bool, /
@@ -50,6 +52,8 @@ class Recording:
     def device_count(self) -> int: ...
     @property
     def source(self) -> str: ...
+    @property
+    def file(self) -> dict[str, Any] | None: ...
 
 class MemorySnapshot:
     @property
@@ -64,6 +68,9 @@ class MemorySnapshot:
         native: bool,
         events: bool,
         device: int,
+        file: str | bytes | PathLike[str] | None = None,
+        max_file_bytes: int | None = None,
+        keys: int = 0,
     ) -> None: ...
     def _configure(
         self,

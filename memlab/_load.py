@@ -11,6 +11,7 @@ from memlab._errors import SnapshotError
 __all__ = ["load", "read_recording"]
 
 _GZIP = b"\x1f\x8b"
+_MLAB = b"\x89MLAB\r\n\x1a"
 _CHUNK = 1 << 20
 # Snapshots pack to between a tenth and a fiftieth.  What unpacks to far more than that
 # was made to fill the memory.
@@ -86,20 +87,36 @@ def _read(path, make):
     raise SnapshotError(f"{os.fsdecode(path)}: {text}; {_REMEDY}")
 
 
+def _is_mlab(path):
+    with open(path, "rb") as file:
+        return file.read(len(_MLAB)) == _MLAB
+
+
+def _read_mlab(path):
+    try:
+        return _core.Recording.from_file(path)
+    except SnapshotError as error:
+        raise SnapshotError(f"{os.fsdecode(path)}: {error}") from None
+
+
 def load(path):
     """The snapshot in the file at PATH, as pickle.load would give it, but safely.
 
     PATH is a str, bytes or os.PathLike of a pickle by torch or memlab, plain or packed
-    by gzip. The result is the dict of torch.cuda.memory._snapshot(), or the list of
+    by gzip, or of a .mlab file. The result is the dict of torch.cuda.memory._snapshot(), or the list of
     torch.cuda.memory_snapshot(): sizes in bytes, times in microseconds. Nothing in the
     file is imported or called, whatever it asks for.
 
     Raises SnapshotError for a file that is damaged or holds more than plain data, and
     OSError for one that cannot be read.
     """
+    if _is_mlab(path):
+        return _read_mlab(path).to_dict()
     return _read(path, _core.load)
 
 
 def read_recording(path):
     """The Recording in the file at PATH; takes and raises what load does."""
+    if _is_mlab(path):
+        return _read_mlab(path)
     return _read(path, _core.Recording.from_bytes)

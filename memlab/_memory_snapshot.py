@@ -1,11 +1,25 @@
 """memlab.MemorySnapshot: records memory events and answers what was live at the peak."""
 
+import atexit
 import os
 import warnings
+import weakref
 
 from memlab import _annotations, _core, _oom, _report, _sources
 from memlab._errors import Error
 from memlab._owners import Owners
+
+
+def _end_at_exit(snapshot):
+    """A program that ends without stop() leaves a file that says it was ended."""
+    reference = weakref.ref(snapshot)
+
+    def end():
+        snapshot = reference()
+        if snapshot is not None and snapshot._pid == os.getpid():
+            snapshot._end()
+
+    atexit.register(end)
 
 
 class MemorySnapshot(_core.MemorySnapshot):
@@ -24,6 +38,10 @@ class MemorySnapshot(_core.MemorySnapshot):
         torch raises, as rank{rank}_oom.pickle with a report in words beside it, of the
         first time and, with _last in the name, of the last.  Or the path of that pickle,
         in which {rank} stands for the rank.  None writes nothing.
+    file: a .mlab file to which every event goes as it happens, so that it outlives the
+        process however that ends; memlab report, view, convert and load read it, even
+        while it is written.  A file there is replaced if it is a finished recording.
+    max_file_bytes: most bytes that it may have; later events are counted only.
 
     Raises memlab.Error or ValueError for a value that makes no sense.
 
@@ -40,6 +58,8 @@ class MemorySnapshot(_core.MemorySnapshot):
         context="all",
         device=None,
         on_oom=None,
+        file=None,
+        max_file_bytes=None,
     ):
         if stacks not in ("python", "all"):
             raise Error("expected stacks to be 'python', or 'all'")
@@ -54,6 +74,8 @@ class MemorySnapshot(_core.MemorySnapshot):
             "native": stacks == "all",
             "events": True,
             "device": -1 if device is None else _sources.parse_device(device)[1],
+            "file": None if file is None else os.fspath(file),
+            "max_file_bytes": max_file_bytes,
         }
         self._source = source
         self._oom_paths = None if on_oom is None else _oom.Paths(on_oom)
@@ -69,7 +91,9 @@ class MemorySnapshot(_core.MemorySnapshot):
         """
         source = self._source or _sources.default()
         _sources.ensure(source)
-        self._begin(source, **self._options)
+        self._begin(source, keys=_sources.dialect_keys(), **self._options)
+        if self._options["file"] is not None:
+            _end_at_exit(self)
         self._pid = os.getpid()
         self._frozen = None
         if source != "script":

@@ -21,6 +21,9 @@ CATEGORIES = (
 )
 
 
+_GAPS_SHOWN = 5
+
+
 def size(count: int) -> str:
     """COUNT bytes for people: 1536 -> '1.50 KiB'."""
     value = float(count)
@@ -64,6 +67,7 @@ def report(recording, file=None) -> dict:
     """The answers for all devices, as `memlab report --json` prints them."""
     return {
         "file": file,
+        "recording": recording.file,
         "source": recording.source,
         "devices": [recording.peak(i) for i in devices(recording)],
         "oom": [
@@ -140,14 +144,42 @@ def text(recording, device=None, lines=15, code=None, start=None, oom=True) -> s
     start: the folder to which paths are shown relative; None for the current one.
     """
     chosen = devices(recording) if device is None else [device]
+    notes = "".join(line + "\n" for line in _file_notes(recording.file))
     if not chosen:
-        return "No memory was allocated while recording.\n"
+        return notes + "No memory was allocated while recording.\n"
     parts = [_device_text(recording, i, lines, code, start) for i in chosen]
     if oom:
         from memlab import _oom
 
         parts += filter(None, (_oom.text(recording, i, start) for i in chosen))
-    return "\n".join(parts)
+    return notes + "\n".join(parts)
+
+
+def _file_notes(file):
+    """Sentences about a recording's file that is not whole."""
+    if file is None:
+        return
+    if file["state"] == "recording":
+        yield f"Still being recorded by process {file['pid']}: the state so far."
+    elif file["state"] == "cut off":
+        yield "The recording was not ended: its process was killed or is lost."
+    if file["stopped"]:
+        reason = f" ({os.strerror(file['errno'])})" if file["errno"] else ""
+        yield f"Not everything was stored: {file['stopped']}{reason}."
+    if file["damaged_chunks"]:
+        yield f"Damaged parts of the file that were left out: {file['damaged_chunks']}."
+    if file["unknown_starts"]:
+        yield "What was in memory when the recording began is not known."
+    for gap in file["gaps"][:_GAPS_SHOWN]:
+        missing = gap["dropped"] + gap["lost"]
+        word = "events were" if missing != 1 else "event was"
+        kind = "not stored" if gap["dropped"] else "lost"
+        yield (
+            f"{missing} {word} {kind} after event {gap['position']} of device "
+            f"{gap['device']}."
+        )
+    if len(file["gaps"]) > _GAPS_SHOWN:
+        yield f"... and {len(file['gaps']) - _GAPS_SHOWN} more gaps."
 
 
 def _device_text(recording, device, lines, code, start):

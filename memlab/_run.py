@@ -28,10 +28,7 @@ def run(options) -> int:
         _restart_on_phantom(options.phantom)
     outputs = _Outputs(options)
     source = _source(options)
-    snapshot = MemorySnapshot(
-        max_entries=options.max_entries, source=source, stacks=options.stacks
-    )
-    snapshot.start()
+    snapshot = _start(options, source, outputs)
     watch = None
     if source == "cuda":
         watch = _oom.Watch(
@@ -55,6 +52,20 @@ def run(options) -> int:
         # Ends as the program alone would have, so that a shell sees the interrupt.
         _die_of(signal.SIGINT)
     return status
+
+
+def _start(options, source, outputs):
+    """A recording under way; without its file where that cannot be had."""
+    how = {"max_entries": options.max_entries, "source": source, "stacks": options.stacks}
+    path = outputs.path(".mlab")
+    try:
+        return MemorySnapshot(
+            **how, file=path, max_file_bytes=options.max_file_bytes
+        ).start()
+    except (Error, ValueError) as error:
+        snapshot = MemorySnapshot(**how).start()
+        _report.say(f"memlab: recording without {path}: {error}", sys.stderr)
+        return snapshot
 
 
 def _module_exists(name):

@@ -18,7 +18,10 @@ take_slot(ml_journal *journal)
     if (atomic_load_explicit(&journal->stopped, memory_order_relaxed)) {
         return 0;
     }
-    for (unsigned i = 1; i < ML_JOURNAL_SLOTS; i++) {
+    /* In the order in which they were mapped, as long as one lane is at it. */
+    uint64_t first = atomic_load_explicit(&journal->taken, memory_order_relaxed);
+    for (unsigned n = 0; n < ML_JOURNAL_SLOTS - 1; n++) {
+        unsigned i = ml_journal_slot_at(first + n);
         _Atomic int *slot = &journal->slots[i];
         int wanted = ML_SLOT_READY;
         if (atomic_load_explicit(slot, memory_order_relaxed) == ML_SLOT_READY &&

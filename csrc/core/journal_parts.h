@@ -56,7 +56,8 @@ struct ml_journal {
     int64_t clock_seconds; /* when the clock was written last, on the monotonic one */
 
     _Atomic int slots[ML_JOURNAL_SLOTS]; /* enum ml_journal_slot */
-    uint64_t offsets[ML_JOURNAL_SLOTS];  /* in the file; the thread's */
+    uint64_t offsets[ML_JOURNAL_SLOTS];  /* in the file; the thread's, as the next */
+    uint64_t mapped;                     /* chunks, ever */
     _Atomic uint64_t taken;              /* chunks, ever */
     _Atomic bool stopped;                /* nothing more is stored */
 
@@ -69,6 +70,13 @@ struct ml_journal {
     int error; /* of opening: ML_E*, with errnum */
     int errnum;
 };
+
+/* Slots go round; the first is the header's. */
+static inline unsigned
+ml_journal_slot_at(uint64_t number)
+{
+    return 1 + (unsigned)(number % (ML_JOURNAL_SLOTS - 1));
+}
 
 /* Hot path.  A new chunk for LANE; false where none is ready. */
 bool ml_journal_turn(ml_journal *journal, ml_journal_lane *lane);

@@ -63,14 +63,12 @@ static int
 refill(ml_journal *journal, unsigned wanted)
 {
     unsigned ready = 0;
-    unsigned first_empty = 0;
-    for (unsigned i = ML_JOURNAL_SLOTS; i-- > 1;) {
-        int state = atomic_load(&journal->slots[i]);
-        ready += state == ML_SLOT_READY;
-        first_empty = state == ML_SLOT_EMPTY ? i : first_empty;
+    for (unsigned i = 1; i < ML_JOURNAL_SLOTS; i++) {
+        ready += atomic_load(&journal->slots[i]) == ML_SLOT_READY;
     }
-    for (unsigned i = first_empty; i != 0 && i < ML_JOURNAL_SLOTS && ready < wanted;
-         i++) {
+    uint64_t first = journal->mapped;
+    for (unsigned n = 0; n < ML_JOURNAL_SLOTS - 1 && ready < wanted; n++) {
+        unsigned i = ml_journal_slot_at(first + n);
         if (atomic_load(&journal->slots[i]) != ML_SLOT_EMPTY) {
             continue;
         }
@@ -80,6 +78,7 @@ refill(ml_journal *journal, unsigned wanted)
             return result;
         }
         journal->offsets[i] = offset;
+        journal->mapped++;
         atomic_store_explicit(&journal->slots[i], ML_SLOT_READY, memory_order_release);
         ready++;
     }

@@ -4,6 +4,8 @@
 
 #include "ledger.h"
 #include "mlab_parts.h"
+#include "replay.h"
+#include "settle.h"
 
 typedef struct memory {
     ml_device_trace *trace;
@@ -78,6 +80,15 @@ complete(ml_event *event, const ml_event *followed)
     }
 }
 
+static void
+add_to_peak(ml_device_trace *trace, const ml_totals *now)
+{
+#define XX(name) \
+    trace->peak.name = now->name > trace->peak.name ? now->name : trace->peak.name;
+    ML_TOTALS(XX)
+#undef XX
+}
+
 static int
 follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules *rules)
 {
@@ -95,11 +106,7 @@ follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules
         ml_event event = trace->events[i];
         ml_ledger_apply(ledger, &event);
         complete(&trace->events[i], &event);
-        const ml_totals *now = ml_ledger_current(ledger);
-#define XX(name) \
-    trace->peak.name = now->name > trace->peak.name ? now->name : trace->peak.name;
-        ML_TOTALS(XX)
-#undef XX
+        add_to_peak(trace, ml_ledger_current(ledger));
     }
     if (result == 0) {
         memory to = {.trace = trace};
@@ -107,6 +114,39 @@ follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules
         result = ml_ledger_visit(ledger, &visitor);
     }
     ml_ledger_free(ledger);
+    return result;
+}
+
+/* Nobody knew the memory at an instant: the walk at the start and the events say together
+ * what there is at the end, and undoing them what there was. */
+static int
+settle(mlab_reader *reader, ml_device_trace *trace, mlab_start *start)
+{
+    for (size_t i = 0; i < start->segment_count; i++) {
+        ml_segment *segment = &start->segments[i];
+        const ml_block *block = &start->blocks[segment->first_block];
+        bool held = segment->block_count > 0;
+        segment->requested = held ? block->requested : segment->total;
+        segment->active = segment->total;
+        segment->allocated =
+            held && block->state != ML_BLOCK_ALLOCATED ? 0 : segment->total;
+    }
+    trace->segments = start->segments;
+    trace->segment_count = start->segment_count;
+    start->segments = NULL;
+    start->segment_count = 0;
+    int result = ml_settle_memory(trace);
+    ml_replay *replay = NULL;
+    if (result == 0) {
+        result = ml_replay_new(reader->recording, 0, &replay);
+    }
+    while (result == 0) {
+        add_to_peak(trace, ml_replay_totals(replay));
+        if (ml_replay_next(replay) == NULL) {
+            break;
+        }
+    }
+    ml_replay_free(replay);
     return result;
 }
 
@@ -137,10 +177,12 @@ mlab_finish_memory(mlab_reader *reader)
     }
     recording->rules = rules_of(&reader->starts[0]);
     for (size_t d = 0; d < recording->device_count && result == 0; d++) {
-        const mlab_start *start = &reader->starts[d];
+        mlab_start *start = &reader->starts[d];
         ml_allocator_rules rules = rules_of(start);
+        ml_device_trace *trace = &recording->devices[d];
         reader->info->unknown_starts += !start->complete;
-        result = follow(&recording->devices[d], start, &rules);
+        result = reader->ordered ? follow(trace, start, &rules)
+                                 : settle(reader, trace, start);
     }
     return result;
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "mlab_parts.h"
+#include "settle.h"
 
 /* A chunk that was begun, as its header had it at the first look. */
 typedef struct listed {
@@ -471,6 +472,10 @@ read_all(mlab_reader *reader, const ml_mlab_input *input, const ml_mlab_header *
     }
     ml_free(list.items);
     ml_free(buffer);
+    if (result == 0 && !reader->ordered && reader->recording->device_count > 0) {
+        ml_device_trace *trace = &reader->recording->devices[0];
+        result = ml_settle_events(trace->events, trace->event_count);
+    }
     if (result == 0) {
         count_losses(reader);
         result = mlab_finish_control(reader);

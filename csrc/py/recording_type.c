@@ -14,6 +14,7 @@
 #include "../core/recording.h"
 #include "../core/snapshot_reader.h"
 #include "load.h"
+#include "mlab_file.h"
 #include "notes_list.h"
 #include "oom_dict.h"
 #include "peak_dict.h"
@@ -22,6 +23,7 @@
 typedef struct recording_object {
     PyObject_HEAD
     ml_recording *recording; /* owned */
+    PyObject *file;          /* dict of what its file tells; NULL: not such a file */
 } recording_object;
 
 static const ml_recording *
@@ -68,6 +70,40 @@ recording_from_bytes(PyObject *type, PyObject *data)
         return ml_py_raise_read(&error, state->snapshot_error);
     }
     return ml_recording_wrap(state, recording);
+}
+
+PyDoc_STRVAR(from_file_doc,
+             "from_file($type, path, /)\n--\n\n"
+             "Reads a .mlab file, which may be written meanwhile.\n\n"
+             "Raises memlab.SnapshotError for one that makes no sense, and OSError.");
+
+static PyObject *
+recording_from_file(PyObject *type, PyObject *path)
+{
+    ml_state *state = ml_state_of((PyTypeObject *)type);
+    PyObject *encoded, *about;
+    if (!PyUnicode_FSConverter(path, &encoded)) {
+        return NULL;
+    }
+    ml_recording *recording = ml_py_read_mlab(state, encoded, &about);
+    Py_DECREF(encoded);
+    if (recording == NULL) {
+        return NULL;
+    }
+    PyObject *wrapped = ml_recording_wrap(state, recording);
+    if (wrapped == NULL) {
+        Py_DECREF(about);
+        return NULL;
+    }
+    ((recording_object *)wrapped)->file = about;
+    return wrapped;
+}
+
+static PyObject *
+recording_get_file(PyObject *op, void *Py_UNUSED(closure))
+{
+    PyObject *file = ((recording_object *)op)->file;
+    return Py_NewRef(file != NULL ? file : Py_None);
 }
 
 PyDoc_STRVAR(to_dict_doc,
@@ -314,6 +350,7 @@ recording_counts(PyObject *op, PyObject *arg)
 
 static PyMethodDef recording_methods[] = {
     {"from_bytes", recording_from_bytes, METH_O | METH_CLASS, from_bytes_doc},
+    {"from_file", recording_from_file, METH_O | METH_CLASS, from_file_doc},
     {"to_dict", recording_to_dict, METH_NOARGS, to_dict_doc},
     {"write_pickle", recording_write_pickle, METH_VARARGS, write_pickle_doc},
     {"peak", recording_peak, METH_O, peak_doc},
@@ -325,6 +362,8 @@ static PyMethodDef recording_methods[] = {
 };
 
 static PyGetSetDef recording_getset[] = {
+    {"file", recording_get_file, NULL,
+     "dict | None: of a .mlab file what it tells of its making", NULL},
     {"lost_notes", recording_get_lost_notes, NULL,
      "int: older notes that had to make room", NULL},
     {"device_count", recording_get_device_count, NULL, "int: devices, by index", NULL},
@@ -337,6 +376,7 @@ static int
 recording_traverse(PyObject *op, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(op));
+    Py_VISIT(((recording_object *)op)->file);
     return 0;
 }
 
@@ -346,6 +386,7 @@ recording_dealloc(PyObject *op)
     PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     ml_recording_free(((recording_object *)op)->recording);
+    Py_XDECREF(((recording_object *)op)->file);
     type->tp_free(op);
     Py_DECREF(type);
 }

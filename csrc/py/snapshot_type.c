@@ -1,7 +1,9 @@
 /* memlab._core.MemorySnapshot: a recording under way.  See snapshot_type.h. */
 #include "snapshot_type.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../core/base.h"
 
@@ -77,20 +79,60 @@ parse_context(PyObject *value, enum ml_context *out)
     return -1;
 }
 
-static int
-parse_options(PyObject *args, PyObject *kwargs, const char *format, const char **source,
-              ml_window_options *options)
+/* One line on stderr, from any thread: no Python, and no stdio, whose locks a thread of
+ * the program may hold. */
+static void
+warn(const char *text)
 {
-    static char *keywords[] = {"source", "max_entries", "context", "native",
-                               "events", "device",      NULL};
-    PyObject *max_entries, *context;
-    int native, events;
-    *options = (ml_window_options){0};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, keywords, source,
-                                     &max_entries, &context, &native, &events,
-                                     &options->device)) {
+    char line[4600];
+    int length = snprintf(line, sizeof(line), "%s\n", text);
+    ssize_t written = write(2, line, (size_t)length);
+    (void)written;
+}
+
+/* FILE is None or a path, which becomes a bytes object that the caller owns. */
+static int
+parse_file(PyObject *file, PyObject *max_bytes, PyObject **path,
+           ml_window_options *options)
+{
+    if (file == Py_None) {
+        return 0;
+    }
+    options->warn = warn;
+    options->file_bytes = UINT64_MAX;
+    if (max_bytes != Py_None) {
+        options->file_bytes = PyLong_AsUnsignedLongLong(max_bytes);
+        if (PyErr_Occurred()) {
+            return -1;
+        }
+    }
+    if (!PyUnicode_FSConverter(file, path)) {
         return -1;
     }
+    options->file = PyBytes_AS_STRING(*path);
+    return 0;
+}
+
+/* *PATH is owned by the caller, who lets go of it when OPTIONS are used. */
+static int
+parse_options(PyObject *args, PyObject *kwargs, const char *format, const char **source,
+              ml_window_options *options, PyObject **path)
+{
+    static char *keywords[] = {"source", "max_entries", "context", "native",
+                               "events", "device",      "file",    "max_file_bytes",
+                               "keys",   NULL};
+    PyObject *max_entries, *context, *file = Py_None, *max_file_bytes = Py_None;
+    int native, events;
+    unsigned int keys = 0;
+    *options = (ml_window_options){0};
+    *path = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, keywords, source,
+                                     &max_entries, &context, &native, &events,
+                                     &options->device, &file, &max_file_bytes, &keys) ||
+        parse_file(file, max_file_bytes, path, options) < 0) {
+        return -1;
+    }
+    options->keys = keys;
     int overflow;
     long long entries = PyLong_AsLongLongAndOverflow(max_entries, &overflow);
     if (entries == -1 && PyErr_Occurred()) {
@@ -109,10 +151,12 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
 
 PyDoc_STRVAR(
     begin_doc,
-    "_begin($self, source, max_entries, context, native, events, device)\n--\n\n"
+    "_begin($self, source, max_entries, context, native, events, device, file=None,\n"
+    "       max_file_bytes=None, keys=0)\n--\n\n"
     "Begins to record. device is an index, or -1 for all; max_entries counts events a\n"
-    "device; context None, 'state', 'alloc' or 'all'. Raises memlab.Error naming the "
-    "cause.");
+    "device; context None, 'state', 'alloc' or 'all'. file is written meanwhile. "
+    "Raises\n"
+    "memlab.Error naming the cause.");
 
 static PyObject *
 snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
@@ -120,12 +164,15 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
     snapshot_object *self = (snapshot_object *)op;
     ml_state *state = ml_state_of(Py_TYPE(op));
     const char *name;
-    ml_window_options options = {0};
-    if (parse_options(args, kwargs, "sOOppi:_begin", &name, &options) < 0) {
+    ml_window_options options;
+    PyObject *path;
+    if (parse_options(args, kwargs, "sOOppi|OOI:_begin", &name, &options, &path) < 0) {
+        Py_XDECREF(path);
         return NULL;
     }
     const ml_source *source = ml_recorder_source(name);
     if (source == NULL) {
+        Py_XDECREF(path);
         return PyErr_Format(state->error,
                             "no source of events named '%s' here; memlab.backends() "
                             "says why",
@@ -136,6 +183,7 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
     if (self->shared == NULL) {
         shared = ml_alloc_zeroed(1, sizeof(*shared));
         if (shared == NULL) {
+            Py_XDECREF(path);
             return PyErr_NoMemory();
         }
         shared->users = 1;
@@ -144,9 +192,11 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
         Py_END_ALLOW_THREADS
         if (result < 0) {
             ml_free(shared);
+            Py_XDECREF(path);
             return ml_py_raise(state, result, NULL);
         }
     }
+    Py_XDECREF(path);
     if (self->shared != NULL) {
         /* Since before, or another thread began while the GIL was free. */
         ml_shared_window_drop(shared);
@@ -166,8 +216,9 @@ static PyObject *
 snapshot_configure(PyObject *op, PyObject *args, PyObject *kwargs)
 {
     const char *name;
-    ml_window_options options = {0};
-    if (parse_options(args, kwargs, "sOOppi:_configure", &name, &options) < 0) {
+    ml_window_options options;
+    PyObject *path;
+    if (parse_options(args, kwargs, "sOOppi:_configure", &name, &options, &path) < 0) {
         return NULL;
     }
     ml_shared_window *shared = share_or_raise(op);
