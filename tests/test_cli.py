@@ -52,7 +52,7 @@ def demo(tmp_path_factory):
 def test_run_leaves_its_results(demo):
     out, done = demo
     assert {p.name for p in out.iterdir() if not p.name.startswith(".")} == {
-        "rank0.pickle", "rank0.html", "report.txt"
+        "rank0.mlab", "rank0.pickle", "rank0.html", "report.txt"
     }
     assert "step 2/2" in done.stdout
     assert "Peak on cuda:0" in done.stdout

@@ -218,9 +218,14 @@ snapshot_configure(PyObject *op, PyObject *args, PyObject *kwargs)
     const char *name;
     ml_window_options options;
     PyObject *path;
-    if (parse_options(args, kwargs, "sOOppi:_configure", &name, &options, &path) < 0) {
+    if (parse_options(args, kwargs, "sOOppi|OOI:_configure", &name, &options, &path) <
+        0) {
+        Py_XDECREF(path);
         return NULL;
     }
+    /* A file is for a whole recording. */
+    Py_XDECREF(path);
+    options.file = NULL;
     ml_shared_window *shared = share_or_raise(op);
     if (shared == NULL) {
         return NULL;

@@ -1,0 +1,263 @@
+"""Recordings to .mlab files: they outlive their process, and read back as what it was."""
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import memlab
+from memlab import _core
+from memlab._load import read_recording
+
+HERE = Path(__file__).resolve().parent
+KILLS = os.environ.get("MEMLAB_KILLS", "50")
+
+# 1 MiB allocated and freed LOOPS times in a segment of 20 MiB, then 3 MiB.
+PROGRAM = """
+import os, signal, sys, threading
+import memlab
+from memlab import _core
+
+script = _core.Script()
+script.emit("segment_alloc", 1 << 40, 20 << 20)
+snapshot = memlab.MemorySnapshot(source="script", file=sys.argv[1], **OPTIONS)
+snapshot.start()
+
+def loop(times):
+    for i in range(times):
+        script.emit("alloc", 1 << 40, 1 << 20, time=i)
+        script.emit("free_requested", 1 << 40, 1 << 20, time=i)
+        script.emit("free_completed", 1 << 40, 1 << 20, time=i)
+
+loop(LOOPS)
+script.emit("alloc", 1 << 40, 3 << 20, time=1 << 40)
+"""
+
+
+@pytest.fixture
+def record(tmp_path):
+    """record(ending, loops=100, options={}, prelude=""): runs the lines PRELUDE, PROGRAM
+    and the lines ENDING."""
+
+    def run(ending="", loops=100, options=None, prelude=""):
+        program = tmp_path / "program.py"
+        text = PROGRAM.replace("LOOPS", str(loops))
+        text = text.replace("OPTIONS", repr(options or {}))
+        program.write_text(prelude + text + ending)
+        path = tmp_path / "run.mlab"
+        done = subprocess.run(
+            [sys.executable, str(program), str(path)],
+            capture_output=True, text=True, timeout=120,
+        )
+        return path, done
+
+    return run
+
+
+def memlab_command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "memlab", *map(str, arguments)],
+        capture_output=True, text=True, timeout=120,
+    )
+
+
+def test_kills_lose_nothing():
+    done = subprocess.run(
+        [sys.executable, str(HERE / "isolated" / "kills.py"), KILLS],
+        capture_output=True, text=True, timeout=60 + 10 * int(KILLS),
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(rf"{KILLS} kills: \d+ events read, 0 lost, 0 corrupt", done.stdout)
+
+
+@pytest.mark.parametrize(
+    "ending, status",
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+        ("os._exit(3)", 3),
+        ("os.abort()", -signal.SIGABRT),
+    ],
+)
+def test_an_end_without_notice(record, ending, status):
+    path, done = record(ending)
+    assert done.returncode == status
+    recording = read_recording(path)
+    assert recording.file["state"] == "cut off"
+    assert recording.counts(0)["events"] == 301
+    assert recording.peak(0)["peak"]["allocated_bytes"] == 3 << 20
+    text = memlab_command("report", path).stdout
+    assert "was not ended" in text
+    assert "Peak on script:0: 3.00 MiB" in text
+
+
+@pytest.mark.parametrize("ending", ["snapshot.stop()", "", "sys.exit(0)", "1 / 0"])
+def test_an_end_in_order(record, ending):
+    path, _ = record(ending)
+    assert read_recording(path).file["state"] == "ended"
+    assert "ended" not in memlab_command("report", path).stdout
+
+
+def test_it_reads_as_the_pickle_does(record, tmp_path):
+    path, _ = record(f"snapshot.save({str(tmp_path / 'run.pickle')!r})")
+    from_file = memlab.load(path)
+    from_pickle = memlab.load(tmp_path / "run.pickle")
+    # To save is to look at the memory, which is an event of its own.
+    assert [trace.pop()["action"] for trace in from_file["device_traces"]] == [
+        "snapshot"
+    ] * 4
+    assert from_file["device_traces"] == from_pickle["device_traces"]
+    assert from_file["segments"] == from_pickle["segments"]
+    assert memlab_command("convert", path, tmp_path / "b.pickle").returncode == 0
+    again = memlab.load(tmp_path / "b.pickle")
+    for trace in again["device_traces"]:
+        trace.pop()
+    assert again["device_traces"] == from_pickle["device_traces"]
+    answers = [
+        json.loads(memlab_command("report", file, "--json").stdout)["devices"]
+        for file in (path, tmp_path / "run.pickle", tmp_path / "b.pickle")
+    ]
+    assert answers[0] == answers[2]
+    assert answers[0][0]["peak"] == answers[1][0]["peak"]
+    assert answers[0][0]["by_line"] == answers[1][0]["by_line"]
+    assert memlab_command("view", path).returncode == 0
+    assert (tmp_path / "run.html").exists()
+
+
+def test_a_live_file_is_read(tmp_path):
+    script = _core.Script()
+    path = tmp_path / "run.mlab"
+    with memlab.MemorySnapshot(source="script", file=path):
+        for i in range(300):
+            before = read_recording(path)
+            assert before.file["state"] == "recording"
+            assert before.counts(0)["events"] == i
+            script.emit("alloc", (1 << 40) + 512 * i, 512)
+    # To stop is to look at the memory, which is an event of its own.
+    assert read_recording(path).counts(0)["events"] == 300 + 1
+    script.reset()
+
+
+def test_the_limit_of_the_file(record):
+    """Room for 16 chunks of 64 KiB: more than 100,000 events are not."""
+    limit = 17 << 16
+    path, done = record(loops=60_000, options={"max_file_bytes": limit})
+    assert done.returncode == 0
+    assert done.stderr.count("memlab:") == 1
+    assert "the limit of the file's size was reached" in done.stderr
+    assert path.stat().st_size <= limit
+    recording = read_recording(path)
+    kept = recording.counts(0)["events"]
+    assert 60_000 < kept < 180_001
+    (gap,) = recording.file["gaps"]
+    assert gap == {"device": 0, "position": kept, "dropped": 180_001 - kept, "lost": 0}
+    assert recording.counts(0)["dropped_events"] == 180_001 - kept
+    assert "Not everything was stored" in memlab_command("report", path).stdout
+
+
+def test_a_file_too_large_for_the_process(record):
+    """RLIMIT_FSIZE, whose signal would end the process."""
+    prelude = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
+    prelude += "resource.setrlimit(resource.RLIMIT_FSIZE, (24 << 16, 24 << 16))\n"
+    path, done = record(loops=120_000, prelude=prelude)
+    assert done.returncode == 0, done.stderr
+    assert "File too large" in done.stderr
+    recording = read_recording(path)
+    kept = recording.counts(0)["events"]
+    (gap,) = recording.file["gaps"]
+    assert kept + gap["dropped"] == 360_001
+    assert gap["position"] == kept
+
+
+def test_another_process_cuts_the_file(record):
+    ending = """
+os.truncate(sys.argv[1], 2 << 16)
+loop(50_000)
+snapshot.stop()
+print("alive")
+"""
+    path, done = record(ending)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+    assert "another process cut the file" in done.stderr
+    recording = read_recording(path)
+    lost = sum(gap["dropped"] + gap["lost"] for gap in recording.file["gaps"])
+    # With the look at the end at each of the script's four devices.
+    assert recording.counts(0)["events"] + lost == 301 + 150_000 + 4
+
+
+def test_two_recordings_of_one_file(tmp_path):
+    path = tmp_path / "run.mlab"
+    _core.Script()
+    with memlab.MemorySnapshot(source="script", file=path):
+        with pytest.raises(memlab.Error, match="is being recorded already"):
+            memlab.MemorySnapshot(source="script", file=path).start()
+    memlab.MemorySnapshot(source="script", file=path).start().stop()
+
+
+def test_only_recordings_are_replaced(tmp_path):
+    _core.Script()
+    path = tmp_path / "model.pt"
+    path.write_text("weights")
+    with pytest.raises(memlab.Error, match="is no recording of memlab"):
+        memlab.MemorySnapshot(source="script", file=path).start()
+    assert path.read_text() == "weights"
+    with pytest.raises(memlab.Error, match="No such file or directory"):
+        memlab.MemorySnapshot(source="script", file=tmp_path / "no" / "a.mlab").start()
+
+
+def test_a_forked_child_writes_nothing(record):
+    ending = """
+if os.fork() == 0:
+    loop(1000)
+    snapshot.stop()
+    os._exit(0)
+os.wait()
+snapshot.stop()
+"""
+    path, done = record(ending)
+    assert done.returncode == 0, done.stderr
+    recording = read_recording(path)
+    assert recording.counts(0)["events"] == 301 + 1
+    assert recording.file["state"] == "ended"
+
+
+def test_a_newer_file_is_refused(record, tmp_path):
+    path, _ = record()
+    data = bytearray(path.read_bytes())
+    data[16] = 1
+    path.write_bytes(data)
+    with pytest.raises(memlab.SnapshotError, match="header is damaged"):
+        memlab.load(path)
+    data = data[:1000]
+    path.write_bytes(data)
+    with pytest.raises(memlab.SnapshotError, match=r"run\.mlab.*within its header"):
+        memlab.load(path)
+
+
+def test_damage_is_counted_and_left_out(record):
+    path, _ = record(loops=30_000)
+    data = bytearray(path.read_bytes())
+    chunk = 1 << 16
+    lanes = [
+        at
+        for at in range(chunk, len(data), chunk)
+        if data[at : at + 4] == b"MLCK" and data[at + 6] == 0
+    ]
+    # The second chunk of the lane, in the middle of its records.
+    (second,) = [at for at in lanes if struct.unpack_from("<Q", data, at + 16) == (1,)]
+    data[second + 1000] ^= 0x40
+    path.write_bytes(data)
+    recording = read_recording(path)
+    assert recording.file["damaged_chunks"] == 1
+    (gap,) = recording.file["gaps"]
+    (third,) = [at for at in lanes if struct.unpack_from("<Q", data, at + 16) == (2,)]
+    first_of = [struct.unpack_from("<Q", data, at + 24)[0] for at in (second, third)]
+    assert gap["position"] == first_of[0]
+    assert gap["lost"] == first_of[1] - first_of[0]
+    assert recording.counts(0)["events"] == 90_001 - gap["lost"]
