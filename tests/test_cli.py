@@ -313,7 +313,8 @@ def test_a_terminated_run_writes_and_dies_of_the_signal(tmp_path, torch):
         "while child == 0:\n"
         "    pass\n"
         "os.kill(child, signal.SIGTERM)\n"
-        "print('CHILD', os.WTERMSIG(os.waitpid(child, 0)[1]), os.listdir(sys.argv[1]))\n"
+        "print('CHILD', os.WTERMSIG(os.waitpid(child, 0)[1]), "
+        "sorted(os.listdir(sys.argv[1])))\n"
         "sys.stdout.flush()\n"
         "try:\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -323,7 +324,7 @@ def test_a_terminated_run_writes_and_dies_of_the_signal(tmp_path, torch):
     out = tmp_path / "out"
     done = memlab("run", "--device", "cpu", "--out", out, script, out)
     assert done.returncode == -15, done.stderr
-    assert "CHILD 15 ['.rank0.lock']" in done.stdout and "NEVER" not in done.stdout
+    assert "CHILD 15 ['.rank0.lock', 'rank0.mlab']" in done.stdout and "NEVER" not in done.stdout
     assert "terminated; writing" in done.stderr
     assert "program.py:2" in (out / "report.txt").read_text()
 
