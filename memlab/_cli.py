@@ -8,6 +8,7 @@ import sys
 from memlab._errors import Error
 
 _DEFAULT_GPU = "h200"
+_FILE = "a .mlab file, or a snapshot pickle of memlab or torch, gzip too"
 # Options of `memlab run` whose value is the next argument.
 _RUN_VALUES = ("--out", "--device", "--max-entries", "--max-file-bytes", "--stacks")
 
@@ -125,7 +126,7 @@ def _parser():
 
     report = commands.add_parser("report", help="what was live at the peak of a file")
     report.set_defaults(function=_report)
-    report.add_argument("file", help="a .mlab file, or a snapshot pickle of memlab or torch, gzip too")
+    report.add_argument("file", help=_FILE)
     report.add_argument("--json", action="store_true", help="for machines")
     report.add_argument(
         "--lines",
@@ -137,7 +138,7 @@ def _parser():
 
     view = commands.add_parser("view", help="make an HTML page of a file")
     view.set_defaults(function=_view)
-    view.add_argument("file", help="a .mlab file, or a snapshot pickle of memlab or torch, gzip too")
+    view.add_argument("file", help=_FILE)
     view.add_argument(
         "--out",
         metavar="FILE",
@@ -146,7 +147,7 @@ def _parser():
 
     convert = commands.add_parser("convert", help="write a snapshot in another format")
     convert.set_defaults(function=_convert)
-    convert.add_argument("file", help="a .mlab file, or a snapshot pickle of memlab or torch, gzip too")
+    convert.add_argument("file", help=_FILE)
     convert.add_argument(
         "out", help="file to write: .pickle (torch's viewer reads it), .json or .html"
     )
