@@ -92,8 +92,8 @@ void ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
 /* To all journals of PORT. */
 void ml_journal_port_note(ml_journal_port *port, const ml_note *note, const char *name,
                           size_t length);
-/* OBJECT, as in the nodes of stacks, is the module called NAME. */
-void ml_journal_port_object(ml_journal_port *port, uint64_t object, const char *name,
-                            size_t length);
+/* OBJECT, an id of the stacks, is the module called NAME. */
+void ml_journal_port_name(ml_journal_port *port, uint32_t object, const char *name,
+                          size_t length);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base.h"
 #include "journal_parts.h"
 
 #define ANCHOR_SECONDS 1
@@ -266,15 +267,26 @@ ml_journal_port_note(ml_journal_port *port, const ml_note *note, const char *nam
 }
 
 void
-ml_journal_port_object(ml_journal_port *port, uint64_t object, const char *name,
-                       size_t length)
+ml_journal_port_name(ml_journal_port *port, uint32_t object, const char *name,
+                     size_t length)
 {
     if (atomic_load(&port->count) == 0) {
         return;
     }
-    ml_mlab_object which = {.object = object};
+    uint32_t hash = (uint32_t)ml_hash_bytes(name, length) | 1;
+    ml_mlab_name which = {.object = object};
     message record = {0};
     put(&record, &which, sizeof(which));
     put(&record, name, length);
-    append_to_all(port, ML_MLAB_OBJECT, &record);
+    pthread_mutex_lock(&port->control);
+    for (int i = 0; i < ML_PORT_JOURNALS; i++) {
+        ml_journal *journal = atomic_load(&port->journals[i]);
+        if (journal != NULL && object < ml_stacks_object_count(journal->stacks) &&
+            journal->named[object] != hash) {
+            /* Told again at every look at the program. */
+            journal->named[object] = hash;
+            append(journal, ML_MLAB_NAME, &record);
+        }
+    }
+    pthread_mutex_unlock(&port->control);
 }

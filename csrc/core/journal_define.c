@@ -23,15 +23,20 @@ ml_journal_define_init(ml_journal *journal)
     size_t nodes = words_of(&stacks->nodes);
     size_t codes = words_of(&stacks->codes);
     size_t strings = words_of(&stacks->strings);
-    size_t bytes = (nodes + codes + strings) * sizeof(uint64_t) * ML_MLAB_LANES;
+    size_t objects = words_of(&stacks->objects);
+    size_t words = nodes + codes + strings + objects;
+    size_t bytes = words * sizeof(uint64_t) * ML_MLAB_LANES +
+                   stacks->objects.limit * sizeof(uint32_t);
     int result = ml_region_init(&journal->defined, bytes, bytes);
     uint64_t *at = journal->defined.base;
     for (unsigned i = 0; i < ML_MLAB_LANES && result == 0; i++) {
         journal->lanes[i].nodes = at;
         journal->lanes[i].codes = at + nodes;
         journal->lanes[i].strings = at + nodes + codes;
-        at += nodes + codes + strings;
+        journal->lanes[i].objects = at + nodes + codes + strings;
+        at += words;
     }
+    journal->named = (uint32_t *)at;
     return result;
 }
 
@@ -101,6 +106,23 @@ define_code(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
 }
 
 static bool
+define_object(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
+{
+    const ml_stacks *stacks = journal->stacks;
+    if (id == 0 || id >= stacks->objects.limit || has(lane->objects, id)) {
+        return true;
+    }
+    ml_mlab_object record = {.id = id,
+                             .type_name = object_in(&stacks->objects, id)->type_name};
+    if (!define_string(journal, lane, record.type_name) ||
+        !ml_journal_append(journal, lane, ML_MLAB_OBJECT, &record, sizeof(record))) {
+        return false;
+    }
+    add(lane->objects, id);
+    return true;
+}
+
+static bool
 define_node(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
 {
     const ml_stack_node *node = node_at(journal->stacks, id);
@@ -110,8 +132,10 @@ define_node(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
         .code = node->code_id,
         .offset = node->offset,
         .counter = node->code_id == 0 ? node->fingerprint : 0,
+        .object = node->object,
     };
-    if (!define_code(journal, lane, node->code_id) ||
+    if (!define_object(journal, lane, node->object) ||
+        !define_code(journal, lane, node->code_id) ||
         !ml_journal_append(journal, lane, ML_MLAB_NODE, &record, sizeof(record))) {
         return false;
     }

@@ -38,6 +38,7 @@ typedef struct ml_journal_lane {
     uint64_t *nodes; /* bits: what is defined in this lane; in the journal's region */
     uint64_t *codes;
     uint64_t *strings;
+    uint64_t *objects;
 } ml_journal_lane;
 
 struct ml_journal {
@@ -51,6 +52,7 @@ struct ml_journal {
     char *path; /* owned */
     bool forked;
     ml_region defined; /* owned */
+    uint32_t *named;   /* by object: hash of the name in the file; port->control */
     ml_journal_lane lanes[ML_MLAB_LANES + 1];
     /* Guarded by port->control. */
     int64_t clock_seconds; /* when the clock was written last, on the monotonic one */

@@ -198,6 +198,22 @@ take_note(mlab_reader *reader, const ml_mlab_note *record, const uint8_t *name,
 }
 
 static int
+take_name(mlab_reader *reader, const ml_mlab_name *record, const uint8_t *text,
+          size_t length)
+{
+    mlab_name name = {.object = (uint32_t)record->object};
+    int result = add_name(reader, text, length, &name.name);
+    if (result == 0) {
+        result = ml_grow((void **)&reader->names, &reader->name_capacity,
+                         reader->name_count + 1, sizeof(name));
+    }
+    if (result == 0) {
+        reader->names[reader->name_count++] = name;
+    }
+    return result;
+}
+
+static int
 take_clock(mlab_reader *reader, const ml_mlab_clock *clock)
 {
     if (ml_grow((void **)&reader->clocks, &reader->clock_capacity,
@@ -220,6 +236,7 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
         ml_mlab_setting setting;
         ml_mlab_tag tag;
         ml_mlab_note note;
+        ml_mlab_name name;
     } fixed;
     const uint8_t *rest;
     size_t left;
@@ -258,6 +275,10 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
     case ML_MLAB_NOTE:
         return take(record, &fixed, sizeof(fixed.note), &rest, &left)
                    ? take_note(reader, &fixed.note, rest, left)
+                   : 0;
+    case ML_MLAB_NAME:
+        return take(record, &fixed, sizeof(fixed.name), &rest, &left)
+                   ? take_name(reader, &fixed.name, rest, left)
                    : 0;
     default:
         return 0;

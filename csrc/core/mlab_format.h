@@ -91,7 +91,8 @@ enum ml_mlab_chunk {
 enum ml_mlab_definition {
     ML_MLAB_STRING,
     ML_MLAB_CODE,
-    ML_MLAB_NODE
+    ML_MLAB_NODE,
+    ML_MLAB_OBJECT
 };
 
 /* A part of a string; its bytes follow.  A long one has several, one after the other. */
@@ -116,8 +117,14 @@ typedef struct ml_mlab_node {
     uint32_t code; /* 0: a C++ frame */
     uint32_t offset;
     uint64_t counter; /* program counter of a C++ frame */
-    uint64_t object;  /* address of the module whose call the frame is; 0: of none */
+    uint32_t object;  /* id of the module whose call the frame is; 0: of none */
+    uint32_t reserved;
 } ml_mlab_node;
+
+typedef struct ml_mlab_object {
+    uint32_t id;
+    uint32_t type_name; /* string id; its own name is in the control lane */
+} ml_mlab_object;
 
 /* ---- Records in chunks of control ---- */
 
@@ -130,8 +137,7 @@ enum ml_mlab_control {
     ML_MLAB_SETTING,
     ML_MLAB_TAG,
     ML_MLAB_NOTE,
-    ML_MLAB_OBJECT,
-    ML_MLAB_NATIVE
+    ML_MLAB_NAME
 };
 
 /* Ticks of the source's clock and what time that was. */
@@ -206,17 +212,9 @@ typedef struct ml_mlab_note {
     uint8_t reserved;
 } ml_mlab_note;
 
-/* The name of the module at an address; it follows. */
-typedef struct ml_mlab_object {
+/* The name of an object; it follows.  The latest counts. */
+typedef struct ml_mlab_name {
     uint64_t object;
-} ml_mlab_object;
-
-/* The name of a C++ frame; it follows, then the file name. */
-typedef struct ml_mlab_native {
-    uint64_t counter;
-    int64_t line;
-    uint32_t name_bytes;
-    uint32_t reserved;
-} ml_mlab_native;
+} ml_mlab_name;
 
 #endif

@@ -34,6 +34,11 @@ typedef struct mlab_place {
     uint64_t index; /* in the device's events */
 } mlab_place;
 
+typedef struct mlab_name {
+    uint32_t object;
+    uint32_t name; /* string of the recording */
+} mlab_name;
+
 typedef struct mlab_reader {
     ml_recording *recording; /* under construction; owned */
     ml_mlab_info *info;
@@ -48,6 +53,9 @@ typedef struct mlab_reader {
     mlab_tag *tags; /* owned */
     size_t tag_count;
     size_t tag_capacity;
+    mlab_name *names; /* owned */
+    size_t name_count;
+    size_t name_capacity;
     size_t note_capacity;
     size_t setting_capacity;
     size_t gap_capacity;

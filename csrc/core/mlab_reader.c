@@ -494,6 +494,7 @@ reader_fini(mlab_reader *reader)
     ml_intern_fini(&reader->strings);
     ml_free(reader->clocks);
     ml_free(reader->tags);
+    ml_free(reader->names);
     for (int i = 0; i < ML_DEVICE_MAX; i++) {
         ml_free(reader->starts[i].segments);
         ml_free(reader->starts[i].blocks);

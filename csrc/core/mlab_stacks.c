@@ -85,6 +85,45 @@ define_code(ml_stacks *stacks, const ml_packed_other *record)
     raise_count(&stacks->codes, code.id);
 }
 
+static void
+define_object(ml_stacks *stacks, const ml_packed_other *record)
+{
+    ml_mlab_object object;
+    if (record->length < sizeof(object)) {
+        return;
+    }
+    memcpy(&object, record->bytes, sizeof(object));
+    if (object.id == 0 || object.id >= stacks->objects.limit) {
+        return;
+    }
+    object_in(&stacks->objects, object.id)->type_name =
+        known(&stacks->strings, object.type_name);
+    raise_count(&stacks->objects, object.id);
+}
+
+/* Names get string ids behind those of the file. */
+static void
+name_objects(mlab_reader *reader)
+{
+    ml_stacks *stacks = reader->stacks;
+    for (size_t i = 0; i < reader->name_count; i++) {
+        const ml_string *name = &reader->recording->strings[reader->names[i].name];
+        uint32_t object = known(&stacks->objects, reader->names[i].object);
+        uint32_t id = ml_stacks_string_count(stacks);
+        size_t used = atomic_load(&stacks->text_used);
+        if (object == 0 || id >= stacks->strings.limit ||
+            name->length > stacks->text.bytes - used) {
+            continue;
+        }
+        memcpy((char *)stacks->text.base + used, name->bytes, name->length);
+        *string_at(stacks, id) =
+            (ml_stack_string){.start = (uint32_t)used, .length = name->length};
+        atomic_store(&stacks->text_used, used + name->length);
+        raise_count(&stacks->strings, id);
+        atomic_store(&object_in(&stacks->objects, object)->name, id);
+    }
+}
+
 static bool
 is_defined(const ml_stacks *stacks, uint32_t id)
 {
@@ -116,6 +155,7 @@ define_node(ml_stacks *stacks, const ml_packed_other *record)
         .offset = node.offset,
         .parent = node.parent,
         .code_id = code,
+        .object = known(&stacks->objects, node.object),
     };
     raise_count(&stacks->nodes, node.id);
 }
@@ -132,6 +172,9 @@ mlab_define(mlab_reader *reader, const ml_packed_other *record)
         break;
     case ML_MLAB_NODE:
         define_node(reader->stacks, record);
+        break;
+    case ML_MLAB_OBJECT:
+        define_object(reader->stacks, record);
         break;
     default:
         break;
@@ -217,6 +260,7 @@ resolve(mlab_reader *reader, id_map *stacks, id_map *strings)
 int
 mlab_resolve(mlab_reader *reader)
 {
+    name_objects(reader);
     id_map stacks = {.count = ml_stacks_count(reader->stacks)};
     id_map strings = {.count = ml_stacks_string_count(reader->stacks)};
     stacks.ids = ml_alloc_zeroed(stacks.count, sizeof(uint32_t));

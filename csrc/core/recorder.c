@@ -134,6 +134,16 @@ feed_of(const ml_source *source)
     return NULL;
 }
 
+void
+ml_recorder_name_object(uint32_t id, const char *name, size_t length)
+{
+    ml_stacks_name_object(hub.stacks, id, name, length);
+    int count = atomic_load(&hub.feed_count);
+    for (int i = 0; i < count; i++) {
+        ml_journal_port_name(&hub.feeds[i].port, id, name, length);
+    }
+}
+
 ml_journal_port *
 ml_recorder_port(const ml_source *source)
 {

@@ -103,6 +103,8 @@ void ml_recorder_note_oom(const ml_source *source, int device, uint64_t asked,
                           uint64_t free, uint64_t total, uint64_t allowed);
 /* As ml_api.region in memlab.h. */
 void ml_recorder_region(int end, uint64_t number, const char *name, size_t length);
+/* Names the object ID in the stacks of all recordings; see ml_stacks_name_object. */
+void ml_recorder_name_object(uint32_t id, const char *name, size_t length);
 /* Whether anyone would hear of a note. */
 bool ml_recorder_noting(void);
 

@@ -162,7 +162,7 @@ name_below(naming *names, PyObject *module, size_t length, int depth)
     if (length == 0) {
         name = class_name(module);
     }
-    ml_stacks_name_object(names->stacks, id_of(names, module), name.bytes, name.length);
+    ml_recorder_name_object(id_of(names, module), name.bytes, name.length);
     while (children != NULL && depth < DEPTH_MAX &&
            PyDict_Next(children, &position, &key, &child)) {
         if (is_module(names, child) && see(names, child)) {
