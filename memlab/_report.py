@@ -170,6 +170,11 @@ def _file_notes(file):
         yield f"Damaged parts of the file that were left out: {file['damaged_chunks']}."
     if file["unknown_starts"]:
         yield "What was in memory when the recording began is not known."
+    if file["lost_records"]:
+        yield (
+            f"Owners, steps, names or settings that are lost: {file['lost_records']}; "
+            "categories and phases may miss them."
+        )
     for gap in file["gaps"][:_GAPS_SHOWN]:
         missing = gap["dropped"] + gap["lost"]
         word = "events were" if missing != 1 else "event was"

@@ -53,7 +53,9 @@ def record(tmp_path):
         path = tmp_path / "run.mlab"
         done = subprocess.run(
             [sys.executable, str(program), str(path)],
-            capture_output=True, text=True, timeout=120,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         return path, done
 
@@ -63,14 +65,18 @@ def record(tmp_path):
 def memlab_command(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "memlab", *map(str, arguments)],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
 def test_kills_lose_nothing():
     done = subprocess.run(
         [sys.executable, str(HERE / "isolated" / "kills.py"), KILLS],
-        capture_output=True, text=True, timeout=60 + 10 * int(KILLS),
+        capture_output=True,
+        text=True,
+        timeout=60 + 10 * int(KILLS),
     )
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -261,3 +267,86 @@ def test_damage_is_counted_and_left_out(record):
     assert gap["position"] == first_of[0]
     assert gap["lost"] == first_of[1] - first_of[0]
     assert recording.counts(0)["events"] == 90_001 - gap["lost"]
+
+
+def test_lost_owners_and_notes_are_counted(record):
+    """The only chunk of the control lane is damaged: all of its records are lost."""
+    path, _ = record("memlab.mark('here')\nsnapshot.stop()\n")
+    whole = read_recording(path)
+    assert whole.file["lost_records"] == 0
+    assert "are lost" not in memlab_command("report", path).stdout
+    data = bytearray(path.read_bytes())
+    chunk = 1 << 16
+    (control,) = [
+        at
+        for at in range(chunk, len(data), chunk)
+        if data[at : at + 4] == b"MLCK" and data[at + 6] == 1
+    ]
+    data[control + 64 + 10] ^= 1
+    path.write_bytes(data)
+    # In the header the control lane is the last of 65, of 64 bytes each.
+    (written,) = struct.unpack_from("<Q", data, 192 + 64 * 64)
+    about = read_recording(path).file
+    assert about["lost_records"] == written > 0
+    assert about["damaged_chunks"] == 1
+    assert f"settings that are lost: {written}" in memlab_command("report", path).stdout
+
+
+@pytest.mark.cuda
+def test_a_training_run_answers_as_its_pickle_does(tmp_path, device_environment):
+    """The same modules, lines, categories, phases and totals, of a model made before
+    the recording and of one made within it."""
+    program = tmp_path / "train.py"
+    program.write_text("""
+import sys, torch, memlab
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(256, 512)
+        self.down = nn.Linear(512, 256)
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+def train(model):
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(3):
+        with memlab.phase("loss"):
+            loss = model(torch.randn(64, 256, device="cuda")).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+early = nn.Sequential(Block(), Block()).cuda()
+snapshot = memlab.MemorySnapshot(file=sys.argv[1])
+snapshot.start()
+train(early)
+train(nn.Sequential(Block(), nn.LayerNorm(256), Block()).cuda())
+snapshot.save(sys.argv[2])
+""")
+    paths = [tmp_path / "run.mlab", tmp_path / "run.pickle"]
+    done = subprocess.run(
+        [sys.executable, program, *paths],
+        env=device_environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (from_file,), (from_pickle,) = [
+        json.loads(memlab_command("report", path, "--json").stdout)["devices"]
+        for path in paths
+    ]
+    # To save is to look at the memory, which is an event of its own.
+    assert from_file.pop("events") == from_pickle.pop("events") + 1
+    for answer in (from_file, from_pickle):
+        # Rows of one size come in any order.
+        for key in [key for key, value in answer.items() if isinstance(value, list)]:
+            answer[key].sort(key=json.dumps)
+    assert from_file == from_pickle
+    modules = {row["module"] for row in from_file["by_module"]}
+    assert any(name.endswith("0.up") for name in modules), modules
+    categories = from_file["by_category"]
+    assert {"parameter", "gradient", "optimizer_state", "activation"} <= {
+        name for name, size in categories.items() if size
+    }, categories

@@ -356,19 +356,27 @@ read_events(mlab_reader *reader, lane_state *lane, const ml_chunk *header,
     return result;
 }
 
+/* *ORDINAL counts the records of the control lane, in the file or not. */
 static int
-read_control(mlab_reader *reader, ml_chunk_reader *chunk)
+read_control(mlab_reader *reader, const ml_chunk *header, ml_chunk_reader *chunk,
+             uint64_t *ordinal)
 {
     ml_event event;
     ml_packed_other other;
-    int found;
+    int found = ML_PACKED_END;
     int result = 0;
     const uint8_t *before = chunk->at;
+    if (header->first > *ordinal) {
+        reader->info->lost_records += header->first - *ordinal;
+        *ordinal = header->first;
+    }
     while (result == 0 && (found = ml_chunk_next(chunk, &event, &other)) > 0) {
         if (found == ML_PACKED_OTHER) {
             result = mlab_control(reader, &other);
+            ++*ordinal;
         }
     }
+    reader->info->damaged_chunks += found < 0;
     reader->info->control_bytes += (uint64_t)(chunk->at - before);
     return result;
 }
@@ -420,8 +428,9 @@ read_lanes(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
 /* Before the lanes: it says from where on they count. */
 static int
 read_control_lane(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
-                  void *buffer)
+                  const ml_mlab_header *header, void *buffer)
 {
+    uint64_t ordinal = 0;
     int result = 0;
     for (size_t i = 0; i < list->count && result == 0; i++) {
         ml_chunk_reader chunk;
@@ -430,12 +439,14 @@ read_control_lane(mlab_reader *reader, const ml_mlab_input *input, const listing
             continue;
         }
         if (open_chunk(input, item, buffer, &chunk)) {
-            result = read_control(reader, &chunk);
+            result = read_control(reader, &item->header, &chunk, &ordinal);
         }
         else {
             reader->info->damaged_chunks++;
         }
     }
+    uint64_t counted = atomic_load(&header->lanes[ML_MLAB_LANES].events);
+    reader->info->lost_records += counted > ordinal ? counted - ordinal : 0;
     return result;
 }
 
@@ -465,7 +476,7 @@ read_all(mlab_reader *reader, const ml_mlab_input *input, const ml_mlab_header *
         result = list_chunks(reader, input, header->chunk_bytes, &list);
     }
     if (result == 0) {
-        result = read_control_lane(reader, input, &list, buffer);
+        result = read_control_lane(reader, input, &list, header, buffer);
     }
     if (result == 0) {
         result = read_lanes(reader, input, &list, header, buffer);
