@@ -119,7 +119,7 @@ $(CTEST_DIR)/core/%.o: csrc/core/%.c $(CTEST_DIR)/flags
 $(CTEST_DIR)/%: tests/c/%.c $(CORE_OBJECTS) $(CTEST_DIR)/flags
 	@mkdir -p $(@D)
 	@echo "cc $< ($(VARIANT))"
-	@$(CC) $(C_FLAGS) -MMD -MP -MF $@.d $< $(CORE_OBJECTS) -o $@
+	@$(CC) $(C_FLAGS) -MMD -MP -MF $@.d $< $(CORE_OBJECTS) -ldl -o $@
 
 # Changes only when the compiler or its flags do.
 $(CTEST_DIR)/flags: FORCE tools/warnings.flags tools/warnings-core.flags

@@ -201,7 +201,7 @@ class BuildNative(build_ext):
             of_core = source.startswith("csrc/core/")
             return [*common, *(["@tools/warnings-core.flags"] if of_core else [])]
 
-        return self.build_shared(ext, flags_of, ["-pthread", *instrument_flags()])
+        return self.build_shared(ext, flags_of, ["-pthread", "-ldl", *instrument_flags()])
 
     def build_phantom(self, ext):
         common = ["-fvisibility=hidden", "@tools/warnings.flags", *mode_flags()]

@@ -22,7 +22,7 @@ from memlab._history import (
 from memlab._load import load
 from memlab._memory_snapshot import MemorySnapshot
 from memlab._report import CATEGORIES
-from memlab._sources import stats
+from memlab._sources import ledger, stats
 
 # torch's own names, so that a script changes one import.
 _snapshot = snapshot
@@ -37,6 +37,7 @@ __all__ = [
     "SnapshotError",
     "backends",
     "dump_snapshot",
+    "ledger",
     "load",
     "mark",
     "phase",

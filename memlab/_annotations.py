@@ -144,7 +144,8 @@ _steps = _Steps()
 
 
 def start() -> None:
-    """A recording has begun: the program's steps are counted."""
+    """A recording has begun: the program's steps are counted, and memory is sampled."""
+    _core.sample(True)
     _steps.start()
 
 

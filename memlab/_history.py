@@ -123,6 +123,7 @@ _record_memory_history.__signature__ = inspect.signature(_record).replace(
 def _recording():
     """The recording behind snapshot(); without one, the memory as it is now."""
     if _history.recording:
+        _core.sample(False)
         return _history._freeze(_sources.dialect_keys())
     name = _sources.default()
     _sources.ensure(name)

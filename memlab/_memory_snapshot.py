@@ -142,6 +142,7 @@ class MemorySnapshot(_core.MemorySnapshot):
 
     def _read(self):
         self._owners.scan()
+        _core.sample(False)
         return self._freeze(_sources.dialect_keys())
 
     def data(self):

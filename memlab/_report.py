@@ -249,7 +249,56 @@ def _device_text(recording, device, lines, code, start):
         ),
     ]
     out += _rows(rows)
+    out += _whole_gpu(answer)
     return "\n".join(out) + "\n"
+
+
+# A line of the account of the whole GPU, in its order, and what people call it.
+_GPU_LINES = (
+    ("torch_allocated_bytes", "torch: allocated"),
+    ("torch_pending_free_bytes", "torch: freed, waiting for another stream"),
+    ("torch_cached_bytes", "torch: reserved but not in use"),
+    ("outside_at_start_bytes", "this process outside torch, there at the start"),
+    ("outside_first_step_bytes", "this process outside torch, came in the first step"),
+    ("outside_later_bytes", "this process outside torch, came later"),
+    ("other_processes_bytes", "other processes"),
+    ("driver_bytes", "of no process (driver)"),
+    ("unknown_bytes", "unknown"),
+)
+
+
+def _whole_gpu(answer):
+    """The account of the device at the peak, and the host's memory then."""
+    account, host = answer["gpu"], answer["host"]
+    if account is None and answer["gpu_reason"]:
+        yield from ("", f"The whole GPU was not sampled: {answer['gpu_reason']}")
+    if account is not None:
+        used = account["used_bytes"]
+        yield from ("", f"The whole GPU at the peak: {size(used)} used ({used} bytes)")
+        lines = account["lines"]
+        yield from _rows(
+            [
+                (size(lines[key]), share(lines[key], used), words)
+                for key, words in _GPU_LINES
+                if lines[key]
+            ]
+        )
+        unsaid = [words for key, words in _GPU_LINES if lines[key] is None]
+        if unsaid:
+            yield "  Not told by the driver, so in unknown: " + "; ".join(unsaid)
+        yield "  Outside torch as sampled " + _apart(account["after_us"])
+    if host is not None and account is not None:
+        yield from ("", "The host, as sampled " + _apart(host["after_us"]))
+        rows = (
+            (host["rss_bytes"], "resident"),
+            (host["pinned_allocated_bytes"], "pinned by torch, in use"),
+            (host["pinned_reserved_bytes"], "pinned by torch, with its cache"),
+        )
+        yield from _rows([(size(n), words) for n, words in rows if n is not None])
+
+
+def _apart(after_us):
+    return f"{abs(after_us)} us {'after' if after_us >= 0 else 'before'} the peak"
 
 
 def _moment(moment):

@@ -100,6 +100,7 @@ def _cuda_ready():
     # Inside torch's own initialisation: whatever goes wrong here must not reach it.
     try:
         _core.ready("cuda")
+        _core.sample(True)
     except Exception as error:
         print(f"memlab: recording could not begin: {error}", file=sys.stderr)
 
@@ -118,6 +119,36 @@ def stats(device=None) -> dict:
     """
     source, index = parse_device(device)
     return _core.stats(source, index)
+
+
+def ledger(device=None) -> dict:
+    """What a whole GPU holds now: lines that add up to what the device says is used.
+
+    device: an int, a torch.device, a string such as "cuda:1", or None for the current
+    CUDA device.
+
+    Returns a dict, bytes all: device (the index), used_bytes, total_bytes,
+    driver_reserve_bytes (in the total, not in what is used), lines, and host, a dict of
+    rss_bytes, pinned_allocated_bytes and pinned_reserved_bytes.  The lines, described in
+    docs/REPORT.md, are torch_allocated_bytes, torch_pending_free_bytes,
+    torch_cached_bytes, outside_at_start_bytes, outside_first_step_bytes,
+    outside_later_bytes, other_processes_bytes, driver_bytes and unknown_bytes: ints, or
+    None for what the driver does not tell, which is then in unknown_bytes.
+
+    Asks the driver, some 50 microseconds; no recording is needed, but with one the lines
+    outside torch tell what came when.  Raises memlab.Error where CUDA is not initialised
+    or the driver's management library NVML is not there, ValueError for no such device.
+    """
+    source, index = "cuda", None
+    if device is not None:
+        source, index = parse_device(device)
+    if source != "cuda":
+        raise ValueError(f"{device!r} is no GPU; write for example 'cuda:0'")
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        raise Error("CUDA is not initialised in this process; use the GPU first")
+    ensure("cuda")
+    return _core.ledger("cuda", torch.cuda.current_device() if index is None else index)
 
 
 def parse_device(device) -> tuple[str, int]:

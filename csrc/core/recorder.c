@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base.h"
+#include "sampler.h"
 #include "window.h"
 
 #define SOURCE_MAX 8
@@ -66,6 +67,7 @@ forked(void)
 {
     pthread_mutex_init(&hub.lock, NULL);
     ml_notes_forked();
+    ml_sampler_forked();
     for (int i = 0; i < ML_WINDOW_MAX; i++) {
         if (hub.windows[i] != NULL) {
             pthread_mutex_init(&hub.windows[i]->tags_lock, NULL);

@@ -85,8 +85,9 @@ typedef struct ml_annotation {
     XX(REGION_BEGIN, "region_begin") \
     XX(REGION_END, "region_end") \
     XX(HOST, "host") /* resident set; pinned allocated; pinned reserved */ \
-    /* used; total; of this process; of other processes; the driver's own; torch's \
-     * reserved; torch's allocated: all of the whole device, as it says itself */ \
+    /* Of the whole device, as it says itself: used; total; of this process; of other \
+     * processes; the driver's reserve, in total but not in used.  Then torch's reserved; \
+     * torch's allocated.  All unknown: it could not be read, and the name says why. */ \
     XX(GPU, "gpu") \
     XX(OOM, "oom") /* asked for; free on the device; total; allowed */
 

@@ -131,6 +131,20 @@ ML_EXPORT(int, cuDeviceTotalMem_v2, (size_t * bytes))
     return ML_CU_SUCCESS;
 }
 
+ML_EXPORT(int, cuDeviceGetUuid, (unsigned char *uuid, int device))
+{
+    if (device < 0 || device >= ml_phantom_configure()->devices) {
+        return ML_CU_INVALID_DEVICE;
+    }
+    ml_phantom_uuid(uuid, ml_phantom_configure()->ordinals[device]);
+    return ML_CU_SUCCESS;
+}
+
+ML_EXPORT(int, cuDeviceGetUuid_v2, (unsigned char *uuid, int device))
+{
+    return cuDeviceGetUuid(uuid, device);
+}
+
 ML_EXPORT(int, cuDevicePrimaryCtxGetState,
           (int device, unsigned int *flags, int *active))
 {

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 
 #include "../core/recorder.h"
+#include "gpu_dict.h"
 
 /* The last number given to a phase. */
 static _Atomic uint64_t phase_number;
@@ -110,13 +111,15 @@ ml_py_mark(PyObject *Py_UNUSED(module), PyObject *name)
     Py_RETURN_NONE;
 }
 
-const char ml_py_note_step_doc[] = "note_step($module, /)\n--\n\n"
-                                   "Notes that a training step ended.";
+const char ml_py_note_step_doc[] =
+    "note_step($module, /)\n--\n\n"
+    "Notes that a training step ended, and samples the memory where that is due.";
 
 PyObject *
 ml_py_note_step(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     ml_note note = {.kind = ML_NOTE_STEP, .device = -1};
     ml_recorder_note(NULL, &note, NULL, 0);
+    ml_py_sample_step();
     Py_RETURN_NONE;
 }

@@ -8,6 +8,7 @@
 #include "../core/unpickle.h"
 #include "annotations.h"
 #include "frames.h"
+#include "gpu_dict.h"
 #include "load.h"
 #include "native.h"
 #include "owners.h"
@@ -198,6 +199,8 @@ static PyMethodDef functions[] = {
      ml_py_end_phase_doc},
     {"mark", ml_py_mark, METH_O, ml_py_mark_doc},
     {"note_step", ml_py_note_step, METH_NOARGS, ml_py_note_step_doc},
+    {"sample", ml_py_sample, METH_O, ml_py_sample_doc},
+    {"ledger", ml_py_ledger, METH_VARARGS, ml_py_ledger_doc},
     {NULL, NULL, 0, NULL},
 };
 

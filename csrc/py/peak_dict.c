@@ -1,6 +1,8 @@
 /* The answer to "what was live at the peak" as a Python dict.  See peak_dict.h. */
 #include "peak_dict.h"
 
+#include "gpu_dict.h"
+
 #include <string.h>
 
 #include "../core/base.h"
@@ -314,10 +316,11 @@ ml_py_peak(ml_state *state, const ml_recording *recording, int device)
     result = ml_notes_at(recording, peak->time, &moment);
     PyObject *dict = result < 0 ? ml_py_raise(state, result, ml_strerror(result))
                                 : peak_dict(recording, device, peak);
-    ml_peak_free(peak);
     if (dict != NULL &&
-        ml_py_set(dict, "moment", moment_dict(recording, &moment)) < 0) {
+        (ml_py_set(dict, "moment", moment_dict(recording, &moment)) < 0 ||
+         ml_py_set_gpu(dict, recording, device, peak->time, &peak->totals) < 0)) {
         Py_CLEAR(dict);
     }
+    ml_peak_free(peak);
     return dict;
 }

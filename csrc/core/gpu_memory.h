@@ -1,0 +1,34 @@
+/* What a whole GPU holds, as the driver's management library NVML says.
+ *
+ * Owns finding NVML and the NVML device of a CUDA device.  It must not know torch, and
+ * never initialises CUDA or makes a context.  Some 20 microseconds a reading, with the
+ * driver's locks: not from the allocator's callback.  Any thread. */
+#ifndef ML_GPU_MEMORY_H
+#define ML_GPU_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A figure that the driver does not give. */
+#define ML_GPU_UNKNOWN UINT64_MAX
+
+/* Bytes. */
+typedef struct ml_gpu_memory {
+    uint64_t used;    /* by processes and, for them, by the driver */
+    uint64_t total;   /* used, free and the reserve */
+    uint64_t reserve; /* that the driver keeps from everybody; UNKNOWN on old drivers */
+    /* Of this process: 0 where it has no context on the device, UNKNOWN where the driver
+     * does not tell, or does not list it (another namespace of process ids). */
+    uint64_t own;
+    uint64_t
+        others; /* UNKNOWN where the driver does not tell it of all of them, or this
+                        process may be one of them */
+} ml_gpu_memory;
+
+/* Of the CUDA device of that index, whatever CUDA_VISIBLE_DEVICES made of the order.  0
+ * or ML_E*, with a sentence in *REASON, static. */
+int ml_gpu_memory_read(int device, ml_gpu_memory *out, const char **reason);
+/* Whether this process has a primary context on the CUDA device of that index. */
+bool ml_gpu_memory_has_context(int device);
+
+#endif
