@@ -211,6 +211,8 @@ def test_no_management_library(phantom_run, made):
     assert said["peak"]["gpu"] is None
     assert "libnvidia-ml.so.1" in said["peak"]["gpu_reason"]
     assert "The whole GPU was not sampled" in said["text"]
+    # Said once, not after every step.
+    assert len([n for n in said["notes"] if n["kind"] == "gpu"]) == 1
 
 
 def test_devices_by_identity(phantom_run):

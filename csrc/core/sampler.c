@@ -18,6 +18,7 @@ typedef struct sampled_device {
     ml_note start, step, context;
     ml_account_marks marks;
     uint64_t peak; /* torch's allocated bytes at their highest, by the last look */
+    bool failed;   /* since a recording began: its reason is noted, and that is all */
 } sampled_device;
 
 static struct {
@@ -126,6 +127,7 @@ note_device(const ml_source *source, int device)
     ml_totals torch;
     const char *reason = NULL;
     if (sample_device(source, device, &note, &torch, &reason) < 0) {
+        sampler.devices[device].failed = true;
         ml_recorder_note(source, &note, reason, reason != NULL ? strlen(reason) : 0);
         return;
     }
@@ -142,7 +144,7 @@ sample(const ml_source *source, bool all)
     ml_recorder_note(source, &host, NULL, 0);
     int count = has_gpus(source) ? source->device_count(source->self) : 0;
     for (int i = 0; i < count && i < ML_DEVICE_MAX; i++) {
-        if (all || ml_gpu_memory_has_context(i)) {
+        if (!sampler.devices[i].failed && (all || ml_gpu_memory_has_context(i))) {
             note_device(source, i);
         }
     }
@@ -174,6 +176,9 @@ ml_sampler_begin(const ml_source *source)
 {
     pthread_mutex_lock(&sampler.lock);
     sampler.steps = 0;
+    for (int i = 0; i < ML_DEVICE_MAX; i++) {
+        sampler.devices[i].failed = false;
+    }
     sample(source, true);
     pthread_mutex_unlock(&sampler.lock);
 }
@@ -188,8 +193,9 @@ ml_sampler_step(const ml_source *source)
     uint64_t passed = now_ns() - sampler.last_ns;
     sampler.steps++;
     bool peak = has_gpus(source) && has_new_peak(source);
-    if (sampler.steps <= ML_SAMPLER_STEPS ||
-        passed >= ML_SAMPLER_REST * sampler.cost_ns ||
+    bool rested =
+        passed >= ML_SAMPLER_REST * sampler.cost_ns && passed >= ML_SAMPLER_REST_NS;
+    if (sampler.steps <= ML_SAMPLER_STEPS || rested ||
         (peak && passed >= ML_SAMPLER_PEAK_REST * sampler.cost_ns)) {
         sample(source, false);
     }

@@ -10,13 +10,16 @@
 #include "account.h"
 #include "memlab.h"
 
-/* A recording of SOURCE begins: every device is sampled, and steps count anew. */
+/* A recording of SOURCE begins: every device is sampled, and steps count anew.  A device
+ * that cannot be read is noted once, with the reason, and left alone from then on. */
 void ml_sampler_begin(const ml_source *source);
 /* A step ended: samples SOURCE after each of the first ML_SAMPLER_STEPS steps, then when
- * ML_SAMPLER_REST times what a sample costs have passed since the last, and, where torch's
- * allocated bytes have a new peak, ML_SAMPLER_PEAK_REST times. */
+ * ML_SAMPLER_REST times what a sample costs have passed since the last, and a quarter of a
+ * second, so that a day of notes is kept; where torch's allocated bytes have a new peak,
+ * ML_SAMPLER_PEAK_REST times the cost is enough. */
 #define ML_SAMPLER_STEPS 4
 #define ML_SAMPLER_REST 1000
+#define ML_SAMPLER_REST_NS UINT64_C(250000000)
 #define ML_SAMPLER_PEAK_REST 100
 void ml_sampler_step(const ml_source *source);
 /* A recording of SOURCE is read. */
