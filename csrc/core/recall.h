@@ -34,6 +34,7 @@ typedef struct ml_recall {
     ml_walked walks[2];
     unsigned last;  /* index of the walk to compare with; the other is to be written */
     uint64_t epoch; /* ml_stacks_epoch for which the ids of the last walk hold */
+    uint64_t codes; /* the caller's: since when an equal position is an equal frame */
     _Atomic int busy;
 } ml_recall;
 

@@ -89,8 +89,8 @@ uint32_t ml_stacks_native(ml_stacks *stacks, uint32_t parent, uint64_t pc);
  * when full. */
 uint32_t ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length);
 
-/* HOT.  The id of an object, found or added.  TYPE_NAME may be NULL: then 0 where the
- * object is seen for the first time.  ML_STACK_LOST when full. */
+/* HOT.  The id of an object whose type has that name, found or added.  TYPE_NAME may be
+ * NULL: then of any type name, and 0 where the object is seen for the first time.  ML_STACK_LOST when full. */
 uint32_t ml_stacks_object(ml_stacks *stacks, ml_object_key key,
                           const ml_slice *type_name);
 

@@ -12,11 +12,23 @@
 #include "stacks.h"
 #include "stacks_records.h"
 
+/* A type that died may have left its address to another, and its object too. */
+static bool
+is_named(const ml_stacks *stacks, const ml_stack_object *object, const ml_slice *name)
+{
+    const ml_stack_string *string = string_at(stacks, object->type_name);
+    return name == NULL || (string->length == name->length &&
+                            memcmp((const char *)stacks->text.base + string->start,
+                                   name->bytes, name->length) == 0);
+}
+
 /* The slot of the record for KEY that is not gone, or of the free one where it would
  * go; *ID is 0 then. */
 static uint32_t
-find(const ml_stack_table *table, ml_object_key key, uint32_t *id)
+find(const ml_stacks *stacks, ml_object_key key, const ml_slice *type_name,
+     uint32_t *id)
 {
+    const ml_stack_table *table = &stacks->objects;
     uint32_t at = (uint32_t)(ml_hash_u64(key.address) >> table->shift);
 
     for (;; at = (at + 1) & table->mask) {
@@ -26,7 +38,8 @@ find(const ml_stack_table *table, ml_object_key key, uint32_t *id)
         }
         const ml_stack_object *object = object_in(table, *id);
         if (object->address == key.address && object->type == key.type &&
-            !atomic_load_explicit(&object->gone, memory_order_relaxed)) {
+            !atomic_load_explicit(&object->gone, memory_order_relaxed) &&
+            is_named(stacks, object, type_name)) {
             return at;
         }
     }
@@ -40,7 +53,7 @@ ml_stacks_object(ml_stacks *stacks, ml_object_key key, const ml_slice *type_name
 
     for (;;) {
         uint32_t id;
-        uint32_t at = find(table, key, &id);
+        uint32_t at = find(stacks, key, type_name, &id);
         if (id != 0 || type_name == NULL) {
             return id;
         }

@@ -253,6 +253,16 @@ walk_next(const walk_frame *frame)
     return frame->previous;
 }
 
+static inline uint64_t
+walk_at(const walk_frame *frame)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return (uintptr_t)frame->instr_ptr;
+#else
+    return (uintptr_t)frame->prev_instr;
+#endif
+}
+
 /* NULL for frames that Python itself never shows: the interpreter's own. */
 static inline const PyCodeObject *
 walk_code(const walk_frame *frame, uint64_t *position)
@@ -267,14 +277,12 @@ walk_code(const walk_frame *frame, uint64_t *position)
     /* The two low bits of a stack reference are tags. */
     const PyCodeObject *code =
         (const PyCodeObject *)(frame->f_executable.bits & ~(uintptr_t)3);
-    *position = (uintptr_t)frame->instr_ptr;
 #elif PY_VERSION_HEX >= 0x030d0000
     const PyCodeObject *code = (const PyCodeObject *)frame->f_executable;
-    *position = (uintptr_t)frame->instr_ptr;
 #else
     const PyCodeObject *code = frame->f_code;
-    *position = (uintptr_t)frame->prev_instr;
 #endif
+    *position = walk_at(frame);
     if (frame->owner == FRAME_OWNED_BY_GENERATOR) {
         *position |= POSITION_IN_GENERATOR;
     }
@@ -304,6 +312,63 @@ offset_of(const PyCodeObject *code, uint64_t position, uint32_t *offset)
     return generator || at >= code->_co_firsttraceable * CODE_UNIT_BYTES;
 }
 
+#endif
+
+/* From 3.12 on Python tells when a code object dies.  Until one does an instruction's
+ * address stands for its code, and a stack is compared by these alone. */
+#if PY_VERSION_HEX >= 0x030c0000
+#define CODES_WATCHED 1
+static _Atomic uint64_t codes_died = 1;
+static _Atomic bool codes_watched;
+
+static int
+on_code_event(PyCodeEvent event, PyCodeObject *Py_UNUSED(code))
+{
+    if (event == PY_CODE_EVENT_DESTROY) {
+        atomic_fetch_add_explicit(&codes_died, 1, memory_order_relaxed);
+    }
+    return 0;
+}
+
+/* With the GIL; without room for a watcher every comparison reads the code objects. */
+static void
+watch_codes(void)
+{
+    if (!atomic_load(&codes_watched)) {
+        atomic_store(&codes_watched, PyCode_AddWatcher(on_code_event) >= 0);
+        PyErr_Clear();
+    }
+}
+
+/* Whether the thread stands where it stood at the walk BEFORE. */
+static inline bool
+stands(const PyThreadState *thread, const ml_walked *before)
+{
+    const ml_seen_frame *old = before->frames;
+    const ml_seen_frame *const end = old + before->count;
+    const walk_frame *frame = thread != NULL ? walk_first(thread) : NULL;
+
+    for (; frame != NULL; frame = walk_next(frame)) {
+        /* An instruction is of a generator or not, whatever frame runs it. */
+        if (old == end ||
+            (old->position & ~(uint64_t)POSITION_IN_GENERATOR) != walk_at(frame)) {
+            uint64_t position;
+            if (walk_code(frame, &position) == NULL) {
+                continue;
+            }
+            return old == end && before->more;
+        }
+        if (old->object != 0) {
+            const PyObject *object = walk_first_local(frame);
+            if (old->object != (uintptr_t)object ||
+                old->print != (uintptr_t)Py_TYPE(object)) {
+                return false;
+            }
+        }
+        old++;
+    }
+    return old == end && !before->more;
+}
 #endif
 
 /* Fills NOW with the words from which all else follows, so that equal words are an equal
@@ -489,12 +554,9 @@ static uint32_t
 object_id(ml_stacks *stacks, const ml_seen_frame *seen)
 {
     ml_object_key key = {.address = seen->object, .type = seen->print};
-    uint32_t id = ml_stacks_object(stacks, key, NULL);
+    ml_slice name = type_name((const PyTypeObject *)(uintptr_t)seen->print);
+    uint32_t id = ml_stacks_object(stacks, key, &name);
 
-    if (id == 0) {
-        ml_slice name = type_name((const PyTypeObject *)(uintptr_t)seen->print);
-        id = ml_stacks_object(stacks, key, &name);
-    }
     return id != ML_STACK_LOST ? id : 0;
 }
 
@@ -545,7 +607,17 @@ recalled_capture(ml_stacks *stacks, ml_recall *recall)
         before->count = 0;
         recall->epoch = epoch;
     }
-    if (walk(PyGILState_GetThisThreadState(), now, before)) {
+    const PyThreadState *thread = PyGILState_GetThisThreadState();
+#ifdef CODES_WATCHED
+    if (atomic_load_explicit(&codes_watched, memory_order_relaxed)) {
+        uint64_t died = atomic_load_explicit(&codes_died, memory_order_relaxed);
+        if (recall->codes == died && before->count > 0 && stands(thread, before)) {
+            return before->ids[0];
+        }
+        recall->codes = died;
+    }
+#endif
+    if (walk(thread, now, before)) {
         return now->count > 0 ? before->ids[0] : 0;
     }
     uint32_t id = intern(stacks, now, before, ml_walked_common(now, before));
@@ -619,6 +691,10 @@ ml_frames_follow(PyCodeObject *code)
     if (in_place && atomic_load(&followed) != code) {
         Py_INCREF(code);
         atomic_store(&followed, code);
+#ifdef CODES_WATCHED
+        /* Walks so far did not look for its objects. */
+        atomic_fetch_add(&codes_died, 1);
+#endif
     }
     return in_place;
 }
@@ -771,6 +847,9 @@ ml_frames_self_check(void)
         atomic_store(&capture_mode, CAPTURE_PUBLIC);
         return 0;
     }
+#ifdef CODES_WATCHED
+    watch_codes();
+#endif
     atomic_store(&capture_reason, NULL);
     atomic_store(&capture_mode, CAPTURE_WALK);
     return 1;

@@ -61,7 +61,9 @@ probe_name(PyObject *Py_UNUSED(self), PyObject *args)
         return NULL;
     }
     ml_object_key key = {(uintptr_t)object, (uintptr_t)Py_TYPE(object)};
-    ml_slice type = {.bytes = "unused", .length = 6};
+    /* Of classes that a test defines: no module before their name. */
+    const char *class_name = Py_TYPE(object)->tp_name;
+    ml_slice type = {.bytes = class_name, .length = strlen(class_name)};
     uint32_t id = ml_stacks_object(stacks, key, &type);
     return PyLong_FromLong(ml_stacks_name_object(stacks, id, name, strlen(name)));
 }
