@@ -109,6 +109,7 @@ record(ml_journal *journal, unsigned number, const ml_event *event)
     uint64_t events = atomic_load_explicit(&lane->events, memory_order_relaxed) + 1;
     atomic_store_explicit(&lane->events, events, memory_order_relaxed);
     atomic_store_explicit(&shown->events, events, memory_order_relaxed);
+    ml_marks_event(&lane->marks, event);
 }
 
 void
@@ -175,6 +176,9 @@ ml_journal_begin_lane(ml_journal *journal, unsigned lane)
 {
     bool wanted = !journal->source->ordered || journal->device < 0 ||
                   journal->device == (int)lane;
+    if (atomic_load(&journal->lanes[lane].begun)) {
+        ml_marks_reset(&journal->lanes[lane].marks);
+    }
     atomic_store(&journal->lanes[lane].start,
                  atomic_load(&journal->lanes[lane].events));
     atomic_store(&journal->lanes[lane].begun, wanted);

@@ -32,8 +32,23 @@ put(message *to, const void *bytes, size_t length)
     to->length += (uint32_t)length;
 }
 
-/* The port's control lock is held, or the journal nobody else's yet. */
+/* Seven bits a byte, the lowest first; the highest bit is set but in the last. */
 static void
+put_number(message *to, uint64_t number)
+{
+    uint8_t bytes[10];
+    size_t length = 0;
+    do {
+        bytes[length++] = (uint8_t)(number | 0x80);
+        number >>= 7;
+    } while (number != 0);
+    bytes[length - 1] &= 0x7f;
+    put(to, bytes, length);
+}
+
+/* The port's control lock is held, or the journal nobody else's yet.  False where there
+ * was no room, which is counted. */
+static bool
 append(ml_journal *journal, unsigned kind, const message *record)
 {
     ml_journal_lane *lane = &journal->lanes[ML_MLAB_LANES];
@@ -47,6 +62,7 @@ append(ml_journal *journal, unsigned kind, const message *record)
     }
     atomic_store(&lane->events, count);
     atomic_store(&shown->events, count);
+    return stored;
 }
 
 /* ---- The start ---- */
@@ -117,6 +133,9 @@ ml_journal_start_block(ml_journal *journal, int device, const ml_block *block)
         .state = block->state,
     };
     append_start(journal, ML_MLAB_BLOCK, &record, sizeof(record));
+    if (block->state == ML_BLOCK_ALLOCATED) {
+        ml_marks_start(&journal->lanes[device].marks, block->addr);
+    }
 }
 
 void
@@ -223,6 +242,32 @@ is_attached(const ml_journal_port *port, const ml_journal *journal)
     return found;
 }
 
+/* Where the tag is, is asked for last: a block that is claimed was there by then. */
+static void
+append_tag(ml_journal *journal, int device, const ml_tag *tag, const char *name,
+           size_t length)
+{
+    const ml_journal_lane *lane = &journal->lanes[device];
+    uint64_t owner = ml_hash_bytes(name, length) ^ ml_hash_u64(tag->category + 1u);
+    if (ml_marks_knows(&lane->marks, tag->addr, owner)) {
+        return;
+    }
+    bool claimed = ml_marks_claim(&lane->marks, tag->addr);
+    const ml_source *source = journal->source;
+    uint64_t place =
+        source->ordered ? atomic_load(&lane->events) : source->now(source->self);
+    uint8_t head[2] = {tag->category, (uint8_t)device};
+    message record;
+    record.length = 0;
+    put(&record, head, sizeof(head));
+    put_number(&record, tag->addr);
+    put_number(&record, place);
+    put(&record, name, length);
+    if (append(journal, ML_MLAB_TAG, &record) && claimed) {
+        ml_marks_tell(&lane->marks, tag->addr, owner);
+    }
+}
+
 void
 ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
                const ml_tag *tag, const char *name, size_t length)
@@ -231,17 +276,7 @@ ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
     pthread_mutex_lock(&port->control);
     if (is_attached(port, journal) && atomic_load(&journal->lanes[device].begun)) {
         append_anchor(journal, seconds);
-        ml_mlab_tag place = {
-            .addr = tag->addr,
-            .position = atomic_load(&journal->lanes[device].events),
-            .time = journal->source->now(journal->source->self),
-            .device = (uint32_t)device,
-            .category = tag->category,
-        };
-        message record = {0};
-        put(&record, &place, sizeof(place));
-        put(&record, name, length);
-        append(journal, ML_MLAB_TAG, &record);
+        append_tag(journal, device, tag, name, length);
     }
     pthread_mutex_unlock(&port->control);
 }

@@ -7,6 +7,7 @@
 #include "chunk.h"
 #include "journal.h"
 #include "journal_file.h"
+#include "journal_marks.h"
 #include "mlab_format.h"
 #include "region.h"
 
@@ -39,6 +40,7 @@ typedef struct ml_journal_lane {
     uint64_t *codes;
     uint64_t *strings;
     uint64_t *objects;
+    ml_journal_marks marks;
 } ml_journal_lane;
 
 struct ml_journal {
@@ -52,6 +54,7 @@ struct ml_journal {
     char *path; /* owned */
     bool forked;
     ml_region defined; /* owned */
+    ml_region marks;   /* owned; of sources whose lanes are devices */
     uint32_t *named;   /* by object: hash of the name in the file; port->control */
     ml_journal_lane lanes[ML_MLAB_LANES + 1];
     /* Guarded by port->control. */

@@ -254,11 +254,31 @@ static void
 discard(ml_journal *journal)
 {
     ml_region_fini(&journal->defined);
+    ml_region_fini(&journal->marks);
     pthread_cond_destroy(&journal->wake);
     pthread_cond_destroy(&journal->refilled);
     pthread_mutex_destroy(&journal->mutex);
     ml_free(journal->path);
     ml_free(journal);
+}
+
+/* Where lanes are threads, a block's end may come on another lane than its begin. */
+static int
+marks_init(ml_journal *journal)
+{
+    if (!journal->source->ordered) {
+        return 0;
+    }
+    size_t bytes = ML_MLAB_LANES * ML_MARK_BYTES;
+    int result = ml_region_init(&journal->marks, bytes, bytes);
+    for (size_t i = 0; i < ML_MLAB_LANES && result == 0; i++) {
+        uint64_t *at = (uint64_t *)journal->marks.base + (i << (ML_MARK_BITS + 1));
+        journal->lanes[i].marks = (ml_journal_marks){
+            .blocks = (_Atomic uint64_t *)at,
+            .owners = at + (UINT64_C(1) << ML_MARK_BITS),
+        };
+    }
+    return result;
 }
 
 static ml_journal *
@@ -286,7 +306,7 @@ make(const ml_source *source, const ml_stacks *stacks,
     pthread_cond_init(&journal->refilled, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&journal->mutex, NULL);
-    if (ml_journal_define_init(journal) < 0) {
+    if (ml_journal_define_init(journal) < 0 || marks_init(journal) < 0) {
         discard(journal);
         return NULL;
     }

@@ -152,20 +152,42 @@ take_setting(mlab_reader *reader, const ml_mlab_setting *record, const uint8_t *
     return result;
 }
 
-static int
-take_tag(mlab_reader *reader, const ml_mlab_tag *record, const uint8_t *name,
-         size_t length)
+/* False where the bytes end within the number, or it has more than 64 bits. */
+static bool
+take_number(const uint8_t **at, const uint8_t *end, uint64_t *number)
 {
-    if (record->device >= ML_DEVICE_MAX || record->category >= ML_CATEGORY_COUNT) {
+    *number = 0;
+    for (unsigned shift = 0; shift < 64 && *at < end; shift += 7) {
+        uint8_t byte = *(*at)++;
+        *number |= (uint64_t)(byte & 0x7f) << shift;
+        if ((byte & 0x80) == 0) {
+            return shift < 63 || byte <= 1;
+        }
+    }
+    return false;
+}
+
+static int
+take_tag(mlab_reader *reader, const ml_packed_other *record)
+{
+    const uint8_t *at = record->bytes;
+    const uint8_t *end = at + record->length;
+    if (record->length < 2) {
         return 0;
     }
-    mlab_tag tag = {.tag = *record};
-    int result = add_name(reader, name, length, &tag.name);
+    mlab_tag tag = {.category = at[0], .device = at[1]};
+    at += 2;
+    if (!take_number(&at, end, &tag.addr) || !take_number(&at, end, &tag.place) ||
+        tag.device >= ML_DEVICE_MAX || tag.category >= ML_CATEGORY_COUNT) {
+        return 0;
+    }
+    int result = add_name(reader, at, (size_t)(end - at), &tag.name);
     if (result == 0) {
         result = ml_grow((void **)&reader->tags, &reader->tag_capacity,
                          reader->tag_count + 1, sizeof(tag));
     }
     if (result == 0) {
+        tag.order = reader->tag_count;
         reader->tags[reader->tag_count++] = tag;
     }
     return result;
@@ -234,7 +256,6 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
         ml_mlab_block block;
         ml_mlab_device device;
         ml_mlab_setting setting;
-        ml_mlab_tag tag;
         ml_mlab_note note;
         ml_mlab_name name;
     } fixed;
@@ -269,9 +290,7 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
                    ? take_setting(reader, &fixed.setting, rest, left)
                    : 0;
     case ML_MLAB_TAG:
-        return take(record, &fixed, sizeof(fixed.tag), &rest, &left)
-                   ? take_tag(reader, &fixed.tag, rest, left)
-                   : 0;
+        return take_tag(reader, record);
     case ML_MLAB_NOTE:
         return take(record, &fixed, sizeof(fixed.note), &rest, &left)
                    ? take_note(reader, &fixed.note, rest, left)
@@ -315,7 +334,32 @@ sort_clocks(mlab_reader *reader)
     reader->clock_count = count;
 }
 
-/* On the line through the anchors beside it; *NEAR is where the last one was found. */
+/* The last anchor but one that is not above TICKS, or the first; *NEAR is where that was
+ * for the time before. */
+static size_t
+anchor_below(const mlab_reader *reader, uint64_t ticks, size_t *near)
+{
+    const ml_mlab_clock *clocks = reader->clocks;
+    size_t low = 0;
+    size_t high = reader->clock_count - 1;
+    if (*near < high && clocks[*near].ticks <= ticks) {
+        low = *near;
+        high = ticks < clocks[low + 1].ticks ? low + 1 : high;
+    }
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (clocks[middle].ticks <= ticks) {
+            low = middle;
+        }
+        else {
+            high = middle;
+        }
+    }
+    *near = low;
+    return low;
+}
+
+/* On the line through the anchors beside it. */
 static uint64_t
 unix_ns(const mlab_reader *reader, uint64_t ticks, size_t *near)
 {
@@ -324,14 +368,7 @@ unix_ns(const mlab_reader *reader, uint64_t ticks, size_t *near)
         return count == 0 ? ticks
                           : reader->clocks[0].unix_ns + ticks - reader->clocks[0].ticks;
     }
-    size_t at = *near < count - 1 ? *near : count - 2;
-    while (at > 0 && reader->clocks[at].ticks > ticks) {
-        at--;
-    }
-    while (at + 2 < count && reader->clocks[at + 1].ticks <= ticks) {
-        at++;
-    }
-    *near = at;
+    size_t at = anchor_below(reader, ticks, near);
     const ml_mlab_clock *low = &reader->clocks[at];
     const ml_mlab_clock *high = &reader->clocks[at + 1];
     bool before = ticks < low->ticks;
@@ -364,8 +401,8 @@ convert_times(mlab_reader *reader)
         }
         recording->notes[i].time = unix_ns(reader, recording->notes[i].time, &near);
     }
-    for (size_t i = 0; i < reader->tag_count; i++) {
-        reader->tags[i].tag.time = unix_ns(reader, reader->tags[i].tag.time, &near);
+    for (size_t i = 0; i < reader->tag_count && !reader->ordered; i++) {
+        reader->tags[i].place = unix_ns(reader, reader->tags[i].place, &near);
     }
 }
 
@@ -422,22 +459,29 @@ index_of_time(const ml_device_trace *trace, uint64_t time)
     return low;
 }
 
-/* A stable order by position: of tags at one place the last counts. */
+/* By place; of tags at one place the last counts. */
 static int
-add_tag(ml_device_trace *trace, size_t *capacity, const ml_tag *tag)
+compare_tags(const void *a, const void *b)
 {
-    int result =
-        ml_grow((void **)&trace->tags, capacity, trace->tag_count + 1, sizeof(*tag));
-    if (result < 0) {
-        return result;
+    const mlab_tag *left = a;
+    const mlab_tag *right = b;
+    if (left->place != right->place) {
+        return left->place < right->place ? -1 : 1;
     }
-    size_t at = trace->tag_count++;
-    while (at > 0 && trace->tags[at - 1].position > tag->position) {
-        at--;
+    return (left->order > right->order) - (left->order < right->order);
+}
+
+static int
+add_tag(ml_device_trace *trace, size_t *capacity, const mlab_tag *from)
+{
+    if (ml_grow((void **)&trace->tags, capacity, trace->tag_count + 1, sizeof(ml_tag)) <
+        0) {
+        return ML_ENOMEM;
     }
-    memmove(&trace->tags[at + 1], &trace->tags[at],
-            (trace->tag_count - 1 - at) * sizeof(*tag));
-    trace->tags[at] = *tag;
+    trace->tags[trace->tag_count++] = (ml_tag){.addr = from->addr,
+                                               .position = from->place,
+                                               .name = from->name,
+                                               .category = from->category};
     return 0;
 }
 
@@ -445,26 +489,28 @@ static int
 place_tags(mlab_reader *reader)
 {
     size_t capacity[ML_DEVICE_MAX] = {0};
-    int result = 0;
-    for (size_t i = 0; i < reader->tag_count && result == 0; i++) {
-        const ml_mlab_tag *from = &reader->tags[i].tag;
-        ml_device_trace *trace = mlab_trace(reader, from->device);
+    size_t count = 0;
+    for (size_t i = 0; i < reader->tag_count; i++) {
+        mlab_tag tag = reader->tags[i];
+        const ml_device_trace *trace = mlab_trace(reader, tag.device);
         if (trace == NULL) {
             return ML_ENOMEM;
         }
-        uint64_t start = reader->starts[from->device].head.events;
-        if (reader->ordered && from->position < start) {
+        if (reader->ordered && tag.place < reader->starts[tag.device].head.events) {
             continue;
         }
-        ml_tag tag = {
-            .addr = from->addr,
-            .position = reader->ordered
-                            ? index_of_ordinal(reader, from->device, from->position)
-                            : index_of_time(trace, from->time),
-            .name = reader->tags[i].name,
-            .category = from->category,
-        };
-        result = add_tag(trace, &capacity[from->device], &tag);
+        tag.place = reader->ordered ? index_of_ordinal(reader, tag.device, tag.place)
+                                    : index_of_time(trace, tag.place);
+        reader->tags[count++] = tag;
+    }
+    if (count > 0) {
+        qsort(reader->tags, count, sizeof(*reader->tags), compare_tags);
+    }
+    int result = 0;
+    for (size_t i = 0; i < count && result == 0; i++) {
+        unsigned device = reader->tags[i].device;
+        result = add_tag(&reader->recording->devices[device], &capacity[device],
+                         &reader->tags[i]);
     }
     return result;
 }

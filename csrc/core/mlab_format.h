@@ -192,15 +192,9 @@ typedef struct ml_mlab_setting {
     uint8_t reserved[3];
 } ml_mlab_setting;
 
-/* ml_tag; the name follows. */
-typedef struct ml_mlab_tag {
-    uint64_t addr;
-    uint64_t position; /* events of the device before it; of an ordered source */
-    uint64_t time;     /* ticks */
-    uint32_t device;
-    uint8_t category;
-    uint8_t reserved[3];
-} ml_mlab_tag;
+/* ML_MLAB_TAG has no struct, for there are many: a byte of category, one of device, two
+ * numbers of seven bits a byte (the address; of an ordered source the events of the device
+ * before it, else ticks), the name. */
 
 /* ml_note; the name follows. */
 typedef struct ml_mlab_note {

@@ -24,8 +24,12 @@ typedef struct mlab_start {
 
 /* A tag as the file has it. */
 typedef struct mlab_tag {
-    ml_mlab_tag tag;
-    uint32_t name; /* string of the recording */
+    uint64_t addr;
+    uint64_t place; /* events of the device before it, or time */
+    size_t order;   /* among the tags of the file */
+    uint32_t name;  /* string of the recording */
+    uint8_t device;
+    uint8_t category;
 } mlab_tag;
 
 /* Where in a lane a chunk's events begin, to find events by their ordinal. */
