@@ -199,7 +199,7 @@ typedef struct ml_mlab_setting {
 /* ml_note; the name follows. */
 typedef struct ml_mlab_note {
     uint64_t time; /* ticks */
-    uint64_t values[4];
+    uint64_t values[7];
     int32_t device;
     uint16_t thread;
     uint8_t kind; /* enum ml_note_kind */
