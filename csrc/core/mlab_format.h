@@ -15,8 +15,9 @@
 /* Bits of required: a reader that does not know one refuses the file.  Of optional: one
  * that does not know them loses nothing but what they stand for.  None exist yet. */
 #define ML_MLAB_REQUIRED UINT64_C(0)
-/* What a reader takes as the size of chunks: a power of two between these. */
-#define ML_MLAB_CHUNK_LEAST (UINT32_C(1) << 12)
+/* What a reader takes as the size of chunks: a power of two between these; the header
+ * lies within one. */
+#define ML_MLAB_CHUNK_LEAST (UINT32_C(1) << 13)
 #define ML_MLAB_CHUNK_MOST (UINT32_C(1) << 24)
 
 /* Lanes of events: one a device, or of a source that no lock orders one a thread.  The

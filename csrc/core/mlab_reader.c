@@ -411,7 +411,9 @@ read_lanes(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
              next++) {
             ml_chunk_reader chunk;
             const listed *item = &list->items[next];
-            if (open_chunk(input, item, buffer, &chunk)) {
+            /* One that begins within what was read is there twice. */
+            if (item->header.first >= lane.ordinal &&
+                open_chunk(input, item, buffer, &chunk)) {
                 result = read_events(reader, &lane, &item->header, &chunk);
             }
             else {
@@ -438,7 +440,7 @@ read_control_lane(mlab_reader *reader, const ml_mlab_input *input, const listing
         if (item->lane != ML_MLAB_LANES) {
             continue;
         }
-        if (open_chunk(input, item, buffer, &chunk)) {
+        if (item->header.first >= ordinal && open_chunk(input, item, buffer, &chunk)) {
             result = read_control(reader, &item->header, &chunk, &ordinal);
         }
         else {

@@ -1,0 +1,406 @@
+/* Files of recordings built by hand, whole and hostile: what is damaged is left out and
+ * counted, what cannot be read at all is refused in words. */
+#include "mlab_reader.h"
+
+#include <stdlib.h>
+
+#include "base.h"
+#include "budget.h"
+#include "chunk.h"
+#include "mlab_format.h"
+#include "test.h"
+
+#define CHUNK 8192u
+#define CHUNKS 8u
+
+/* A file in memory: the header, then chunks. */
+typedef struct sample {
+    _Alignas(64) uint8_t bytes[CHUNK * CHUNKS];
+    size_t length;
+} sample;
+
+static sample file;
+static ml_recording *recording;
+static ml_mlab_info info;
+static ml_read_error failure;
+
+static ml_mlab_header *
+header_of(sample *of)
+{
+    return (ml_mlab_header *)of->bytes;
+}
+
+static ml_chunk *
+chunk_at(sample *of, unsigned number)
+{
+    return (ml_chunk *)(of->bytes + (size_t)number * CHUNK);
+}
+
+static void
+seal_header(sample *of)
+{
+    ml_mlab_header *header = header_of(of);
+    header->checksum = ml_crc32c(0, header, offsetof(ml_mlab_header, checksum));
+}
+
+static void
+begin(sample *of)
+{
+    memset(of, 0, sizeof(*of));
+    ml_mlab_header *header = header_of(of);
+    memcpy(header->magic, ML_MLAB_MAGIC, 8);
+    header->version = ML_MLAB_VERSION;
+    header->byte_order = ML_MLAB_BYTE_ORDER;
+    header->chunk_bytes = CHUNK;
+    memcpy(header->source, "cuda", 5);
+    header->ordered = 1;
+    atomic_store(&header->state, ML_MLAB_ENDED);
+    seal_header(of);
+    of->length = CHUNK;
+}
+
+static ml_chunk_writer
+add_chunk(sample *of, unsigned kind, unsigned device, uint64_t index, uint64_t first)
+{
+    ml_chunk like = {.kind = (uint8_t)kind,
+                     .flags = ML_CHUNK_CHECKED,
+                     .bytes = CHUNK,
+                     .device = (uint16_t)device,
+                     .index = index,
+                     .first = first};
+    ml_chunk_writer writer;
+    ml_chunk_begin(&writer, of->bytes + of->length, &like);
+    of->length += CHUNK;
+    return writer;
+}
+
+static void
+add_event(ml_chunk_writer *writer, uint64_t number)
+{
+    ml_event event = {.action = ML_ACTION_ALLOC,
+                      .addr = (UINT64_C(1) << 40) + (number << 20),
+                      .size = 1 << 20,
+                      .time = number,
+                      .stack = 2};
+    ml_chunk_push(writer, &event);
+}
+
+static void
+add_node(ml_chunk_writer *writer, uint32_t id, uint32_t parent, uint64_t counter)
+{
+    ml_mlab_node node = {.id = id, .parent = parent, .counter = counter};
+    ml_chunk_append(writer, ML_MLAB_NODE, &node, sizeof(node));
+}
+
+static void
+add_start(ml_chunk_writer *writer, uint32_t device)
+{
+    ml_mlab_start start = {.max_split_bytes = UINT64_MAX, .device = device};
+    ml_mlab_device whole = {.device = device};
+    start.has_segments = 1;
+    ml_mlab_segment segment = {
+        .addr = UINT64_C(1) << 40, .total = 64 << 20, .device = device};
+    ml_chunk_append(writer, ML_MLAB_START, &start, sizeof(start));
+    ml_chunk_append(writer, ML_MLAB_SEGMENT, &segment, sizeof(segment));
+    ml_chunk_append(writer, ML_MLAB_STARTED, &whole, sizeof(whole));
+}
+
+/* Two devices; on device 0 two chunks of three events each, on device 1 one of two. */
+static void
+build(sample *of)
+{
+    begin(of);
+    ml_chunk_writer control = add_chunk(of, ML_MLAB_CONTROL, 0, 0, 0);
+    add_start(&control, 0);
+    add_start(&control, 1);
+    static const uint8_t owner[] = {ML_CATEGORY_BUFFER, 0, 1, 3, 'm', 'a', 's', 'k'};
+    ml_chunk_append(&control, ML_MLAB_TAG, owner, sizeof(owner));
+    for (unsigned part = 0; part < 2; part++) {
+        ml_chunk_writer events = add_chunk(of, ML_MLAB_EVENTS, 0, part, part * 3u);
+        add_node(&events, 1, 0, 100);
+        add_node(&events, 2, 1, 200);
+        for (unsigned i = 0; i < 3; i++) {
+            add_event(&events, part * 3 + i);
+        }
+    }
+    ml_chunk_writer other = add_chunk(of, ML_MLAB_EVENTS, 1, 0, 0);
+    add_event(&other, 0);
+    add_event(&other, 1);
+    ml_mlab_header *header = header_of(of);
+    atomic_store(&header->lanes[0].events, 6);
+    atomic_store(&header->lanes[1].events, 2);
+    atomic_store(&header->lanes[ML_MLAB_LANES].events, 7);
+}
+
+static int
+read_bytes(void *context, uint64_t offset, void *to, size_t length)
+{
+    const sample *from = context;
+    if (offset > from->length || length > from->length - offset) {
+        return ML_EIO;
+    }
+    memcpy(to, from->bytes + offset, length);
+    return 0;
+}
+
+static void
+forget(void)
+{
+    ml_recording_free(recording);
+    ml_mlab_info_fini(&info);
+    recording = NULL;
+}
+
+static int
+read_sample(sample *of)
+{
+    forget();
+    failure = (ml_read_error){0};
+    ml_mlab_input input = {.context = of, .bytes = of->length, .read = read_bytes};
+    return ml_mlab_read(&input, &recording, &info, &failure);
+}
+
+static size_t
+events_of(size_t device)
+{
+    return device < recording->device_count ? recording->devices[device].event_count
+                                            : 0;
+}
+
+static void
+test_a_whole_file(void)
+{
+    build(&file);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK(info.ended);
+    CHECK_UINT(recording->device_count, 2);
+    CHECK_UINT(events_of(0), 6);
+    CHECK_UINT(events_of(1), 2);
+    CHECK_UINT(info.damaged_chunks, 0);
+    CHECK_UINT(info.gap_count, 0);
+    CHECK_UINT(info.lost_records, 0);
+    CHECK_UINT(info.unknown_starts, 0);
+    CHECK_UINT(recording->devices[0].peak.allocated, 6 << 20);
+    CHECK_UINT(recording->devices[0].tag_count, 1);
+    CHECK_UINT(recording->devices[0].tags[0].position, 3);
+    CHECK_UINT(recording->devices[0].tags[0].addr, 1);
+}
+
+static void
+refused(const char *text)
+{
+    CHECK_INT(read_sample(&file), ML_EFORMAT);
+    CHECK(recording == NULL);
+    if (strstr(failure.text, text) == NULL) {
+        CHECK_STR(failure.text, text);
+    }
+}
+
+static void
+test_headers_that_are_refused(void)
+{
+    build(&file);
+    file.length = sizeof(ml_mlab_header) - 1;
+    refused("ends within its header");
+    build(&file);
+    file.bytes[0] = 'M';
+    refused("no .mlab file");
+    build(&file);
+    header_of(&file)->byte_order = 0x04030201;
+    refused("another byte order");
+    build(&file);
+    file.bytes[40] ^= 1;
+    refused("the header is damaged");
+    build(&file);
+    header_of(&file)->version = ML_MLAB_VERSION + 1;
+    seal_header(&file);
+    refused("version 2 of the format, this memlab reads version 1");
+    build(&file);
+    header_of(&file)->required = UINT64_C(1) << 63;
+    seal_header(&file);
+    refused("version 1 of the format and features unknown here");
+    static const uint32_t sizes[] = {
+        0, 1, CHUNK - 1, CHUNK + 1, CHUNK / 2, ML_MLAB_CHUNK_MOST * 2, UINT32_MAX};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        build(&file);
+        header_of(&file)->chunk_bytes = sizes[i];
+        seal_header(&file);
+        refused("the header makes no sense");
+    }
+    build(&file);
+    memset(header_of(&file)->host, 'x', sizeof(header_of(&file)->host));
+    seal_header(&file);
+    refused("the header makes no sense");
+}
+
+/* An optional feature is nothing to who does not know it. */
+static void
+test_optional_features_are_passed_over(void)
+{
+    build(&file);
+    header_of(&file)->optional = UINT64_MAX;
+    seal_header(&file);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(events_of(0), 6);
+}
+
+/* The second chunk of device 0 is left out, and its three events are missed. */
+static void
+second_is_damaged(void)
+{
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.damaged_chunks, 1);
+    CHECK_UINT(events_of(0), 3);
+    CHECK_UINT(events_of(1), 2);
+    CHECK_UINT(info.gap_count, 1);
+    CHECK_UINT(info.gaps[0].position, 3);
+    CHECK_UINT(info.gaps[0].lost, 3);
+    CHECK_UINT(recording->devices[0].dropped_events, 3);
+}
+
+static void
+test_chunks_that_are_left_out(void)
+{
+    ml_chunk *second = chunk_at(&file, 3);
+    build(&file);
+    second->magic ^= 1;
+    second_is_damaged();
+    build(&file);
+    second->version = 9;
+    second_is_damaged();
+    build(&file);
+    second->kind = 7;
+    second_is_damaged();
+    build(&file);
+    second->device = ML_MLAB_LANES;
+    second_is_damaged();
+    build(&file);
+    second->lane = 1;
+    second_is_damaged();
+    build(&file);
+    second->bytes = 0;
+    second_is_damaged();
+    build(&file);
+    second->bytes = UINT32_MAX;
+    second_is_damaged();
+    build(&file);
+    second->flags = 0;
+    second_is_damaged();
+    build(&file);
+    atomic_fetch_add(&second->commit, CHUNK);
+    second_is_damaged();
+    build(&file);
+    atomic_fetch_xor(&second->commit, UINT64_C(1) << 40);
+    second_is_damaged();
+    /* It begins within the first one. */
+    build(&file);
+    second->index = 0;
+    second->first = 0;
+    second_is_damaged();
+}
+
+static void
+test_a_missing_chunk_is_a_gap(void)
+{
+    build(&file);
+    memset(chunk_at(&file, 2), 0, CHUNK);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.damaged_chunks, 0);
+    CHECK_UINT(events_of(0), 3);
+    CHECK_UINT(info.gap_count, 1);
+    CHECK_UINT(info.gaps[0].position, 0);
+    CHECK_UINT(info.gaps[0].lost, 3);
+    /* The file ends within device 1. */
+    build(&file);
+    file.length -= CHUNK;
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.gap_count, 1);
+    CHECK_UINT(info.gaps[0].device, 1);
+    CHECK_UINT(info.gaps[0].lost, 2);
+}
+
+static void
+test_lost_control_records(void)
+{
+    build(&file);
+    chunk_at(&file, 1)->flags = 0;
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.lost_records, 7);
+    CHECK_UINT(info.unknown_starts, 2);
+    CHECK_UINT(events_of(0), 6);
+}
+
+/* Ids of no use: of themselves, of later ones, of none, beyond the table. */
+static void
+test_definitions_without_sense(void)
+{
+    static const uint32_t ids[] = {0, 1, 2, 3, 1u << 20, UINT32_MAX};
+    for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+        for (size_t k = 0; k < sizeof(ids) / sizeof(ids[0]); k++) {
+            begin(&file);
+            ml_chunk_writer events = add_chunk(&file, ML_MLAB_EVENTS, 0, 0, 0);
+            ml_mlab_code code = {ids[i], ids[k], ids[k], ids[k], -5, (int32_t)ids[i]};
+            ml_mlab_node node = {.id = ids[i],
+                                 .parent = ids[k],
+                                 .code = ids[k],
+                                 .offset = UINT32_MAX,
+                                 .object = ids[k]};
+            ml_mlab_object object = {ids[i], ids[k]};
+            struct {
+                ml_mlab_string head;
+                char text[8];
+            } part = {{ids[i], ids[k], ids[k]}, "text"};
+            ml_chunk_append(&events, ML_MLAB_STRING, &part, sizeof(part));
+            ml_chunk_append(&events, ML_MLAB_OBJECT, &object, sizeof(object));
+            ml_chunk_append(&events, ML_MLAB_CODE, &code, sizeof(code));
+            ml_chunk_append(&events, ML_MLAB_NODE, &node, sizeof(node));
+            for (unsigned kind = 0; kind < 15; kind++) {
+                ml_chunk_append(&events, kind, "\xff\xff\xff", 3);
+            }
+            add_event(&events, 0);
+            ml_chunk_writer control = add_chunk(&file, ML_MLAB_CONTROL, 0, 0, 0);
+            for (unsigned kind = 0; kind < 15; kind++) {
+                uint8_t ones[200];
+                memset(ones, 0xff, sizeof(ones));
+                ml_chunk_append(&control, kind, ones, sizeof(ones));
+                ml_chunk_append(&control, kind, ones, 3);
+            }
+            CHECK_INT(read_sample(&file), 0);
+            CHECK_UINT(events_of(0), 1);
+        }
+    }
+}
+
+static void
+test_running_out_of_memory(void)
+{
+    build(&file);
+    int result = ML_ENOMEM;
+    long budget = 0;
+    for (; result == ML_ENOMEM && budget < 1000; budget++) {
+        forget();
+        budget_begin(budget);
+        result = read_sample(&file);
+        forget();
+        CHECK_INT(budget_alive, 0);
+        budget_end();
+        CHECK(result == 0 || failure.code == ML_ENOMEM);
+    }
+    CHECK_INT(result, 0);
+    CHECK(budget > 10);
+}
+
+int
+main(void)
+{
+    RUN(test_a_whole_file);
+    RUN(test_headers_that_are_refused);
+    RUN(test_optional_features_are_passed_over);
+    RUN(test_chunks_that_are_left_out);
+    RUN(test_a_missing_chunk_is_a_gap);
+    RUN(test_lost_control_records);
+    RUN(test_definitions_without_sense);
+    RUN(test_running_out_of_memory);
+    forget();
+    return TEST_RESULT();
+}
