@@ -124,8 +124,8 @@ settle(mlab_reader *reader, ml_device_trace *trace, mlab_start *start)
 {
     for (size_t i = 0; i < start->segment_count; i++) {
         ml_segment *segment = &start->segments[i];
-        const ml_block *block = &start->blocks[segment->first_block];
         bool held = segment->block_count > 0;
+        const ml_block *block = held ? &start->blocks[segment->first_block] : NULL;
         segment->requested = held ? block->requested : segment->total;
         segment->active = segment->total;
         segment->allocated =
