@@ -197,24 +197,6 @@ ml_blocks_drop(ml_blocks *blocks, uint32_t index)
     blocks->node_count--;
 }
 
-void
-ml_blocks_count(ml_blocks *blocks, const ml_block_node *node)
-{
-    blocks->totals.allocated += node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
-    blocks->totals.active += node->size;
-    blocks->totals.requested += node->requested;
-    blocks->in_use++;
-}
-
-void
-ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node)
-{
-    blocks->totals.allocated -= node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
-    blocks->totals.active -= node->size;
-    blocks->totals.requested -= node->requested;
-    blocks->in_use--;
-}
-
 ml_block
 ml_blocks_show(const ml_block_node *node)
 {

@@ -131,8 +131,23 @@ uint32_t ml_blocks_add(ml_blocks *blocks, uint64_t addr, uint64_t size,
 void ml_blocks_drop(ml_blocks *blocks, uint32_t index);
 
 /* The sums over blocks in use: before a block's state or size changes and after. */
-void ml_blocks_count(ml_blocks *blocks, const ml_block_node *node);
-void ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node);
+static inline void
+ml_blocks_count(ml_blocks *blocks, const ml_block_node *node)
+{
+    blocks->totals.allocated += node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
+    blocks->totals.active += node->size;
+    blocks->totals.requested += node->requested;
+    blocks->in_use++;
+}
+
+static inline void
+ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node)
+{
+    blocks->totals.allocated -= node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
+    blocks->totals.active -= node->size;
+    blocks->totals.requested -= node->requested;
+    blocks->in_use--;
+}
 
 /* What the outside is shown of a block. */
 ml_block ml_blocks_show(const ml_block_node *node);

@@ -117,28 +117,14 @@ ml_chunk_begin(ml_chunk_writer *writer, void *memory, const ml_chunk *like)
     writer->checked = (like->flags & ML_CHUNK_CHECKED) != 0;
 }
 
-/* The bytes up to TO are whole. */
-static inline void
-commit(ml_chunk_writer *writer, uint8_t *to)
+void
+ml_chunk_commit_checked(ml_chunk_writer *writer, uint8_t *to)
 {
-    uint64_t word = (uint64_t)(to - (uint8_t *)(writer->chunk + 1));
-    if (writer->checked) {
-        writer->crc = ml_crc32c(writer->crc, writer->at, (size_t)(to - writer->at));
-        word |= (uint64_t)writer->crc << 32;
-    }
+    writer->crc = ml_crc32c(writer->crc, writer->at, (size_t)(to - writer->at));
     writer->at = to;
-    atomic_store_explicit(&writer->chunk->commit, word, memory_order_release);
-}
-
-int
-ml_chunk_push(ml_chunk_writer *writer, const ml_event *event)
-{
-    uint8_t *at = writer->at;
-    if (writer->end - at < (ptrdiff_t)ML_PACK_ROOM) {
-        return ML_EFULL;
-    }
-    commit(writer, at + ml_pack_event(&writer->state, event, at));
-    return 0;
+    uint64_t bytes = (uint64_t)(to - (uint8_t *)(writer->chunk + 1));
+    atomic_store_explicit(&writer->chunk->commit, bytes | (uint64_t)writer->crc << 32,
+                          memory_order_release);
 }
 
 int
@@ -153,7 +139,7 @@ ml_chunk_append(ml_chunk_writer *writer, unsigned kind, const void *bytes,
     if (length > 0) {
         memcpy(writer->at + ML_PACK_OTHER_HEADER, bytes, length);
     }
-    commit(writer, writer->at + ML_PACK_OTHER_HEADER + length);
+    ml_chunk_commit(writer, writer->at + ML_PACK_OTHER_HEADER + length);
     return 0;
 }
 

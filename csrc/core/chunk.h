@@ -59,8 +59,33 @@ typedef struct ml_chunk_writer {
  * else but magic, version and commit as in LIKE; WRITER goes on there. */
 void ml_chunk_begin(ml_chunk_writer *writer, void *memory, const ml_chunk *like);
 
+/* The bytes up to TO are whole. */
+void ml_chunk_commit_checked(ml_chunk_writer *writer, uint8_t *to);
+
+static inline void
+ml_chunk_commit(ml_chunk_writer *writer, uint8_t *to)
+{
+    if (writer->checked) {
+        ml_chunk_commit_checked(writer, to);
+        return;
+    }
+    writer->at = to;
+    uint64_t bytes = (uint64_t)(to - (uint8_t *)(writer->chunk + 1));
+    atomic_store_explicit(&writer->chunk->commit, bytes, memory_order_release);
+}
+
 /* Hot path.  Appends and commits.  0, or ML_EFULL with nothing changed. */
-int ml_chunk_push(ml_chunk_writer *writer, const ml_event *event);
+static inline int
+ml_chunk_push(ml_chunk_writer *writer, const ml_event *event)
+{
+    uint8_t *at = writer->at;
+    if (writer->end - at < (ptrdiff_t)ML_PACK_ROOM) {
+        return ML_EFULL;
+    }
+    ml_chunk_commit(writer, at + ml_pack_event(&writer->state, event, at));
+    return 0;
+}
+
 /* A record of the container's own KIND, below ML_PACK_KINDS. */
 int ml_chunk_append(ml_chunk_writer *writer, unsigned kind, const void *bytes,
                     uint32_t length);

@@ -59,10 +59,13 @@ is_free(uint8_t action)
 }
 
 /* Fills stack and the flags that say what became of it. */
-static void
+static inline void
 capture(ml_feed *feed, ml_event *record)
 {
     unsigned wanted = atomic_load_explicit(&feed->capture, memory_order_relaxed);
+    if (wanted == 0) {
+        return;
+    }
     unsigned kind = is_free(record->action) ? ML_CAPTURE_FREE : ML_CAPTURE_ALLOC;
     if (!(wanted & kind) || record->action == ML_ACTION_SNAPSHOT) {
         return;
@@ -98,6 +101,21 @@ node_id(ml_feed *feed, ml_node_names *names, const char *name)
     return names->slots[slot].id;
 }
 
+/* What every event has from here on, whatever it came with. */
+static inline void
+begin_record(ml_feed *feed, ml_event *record, const ml_event_text *text)
+{
+    record->stack = 0;
+    record->flags &= (uint8_t)~ML_EVENT_COMMITTED;
+    record->thread = (uint16_t)ml_feed_thread_number();
+    record->metadata = 0;
+    record->node = 0;
+    if (text != NULL && text->metadata_bytes > 0) {
+        record->metadata =
+            ml_stacks_string(feed->stacks, text->metadata, text->metadata_bytes);
+    }
+}
+
 /* ---- Ordered sources ---- */
 
 static void
@@ -108,14 +126,18 @@ raise_window_peaks(ml_feed *feed, ml_device_log *log)
     while (windows != 0) {
         ml_totals *peak = &log->window_peak[__builtin_ctz(windows)];
         windows &= windows - 1;
-#define XX(name) peak->name = now->name > peak->name ? now->name : peak->name;
+        /* A store only where it is one: peaks are rare. */
+#define XX(name) \
+    if (now->name > peak->name) { \
+        peak->name = now->name; \
+    }
         ML_TOTALS(XX)
 #undef XX
     }
 }
 
 /* The ledger finishes RECORD, and the lane keeps it. */
-static void
+static inline void
 keep(ml_feed *feed, ml_device_log *log, ml_event *record)
 {
     if (ml_ledger_apply(log->ledger, record) != 0) {
@@ -175,19 +197,23 @@ put_off(ml_device_log *log, const ml_event *record)
     atomic_store_explicit(&log->pending, total + 1, memory_order_relaxed);
 }
 
-static void
-record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record, const char *node)
+static inline uint32_t
+record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record,
+               const ml_event_text *text)
 {
+    begin_record(feed, record, text);
     int state = atomic_load_explicit(&log->state, memory_order_acquire);
     if (state != ML_LOG_LIVE ||
         atomic_load_explicit(&log->peaks_forgotten, memory_order_relaxed) != 0) {
         ml_feed_catch_up(feed, log);
         state = atomic_load_explicit(&log->state, memory_order_acquire);
         if (state == ML_LOG_OFF) {
-            return;
+            return 0;
         }
     }
-    record->node = node != NULL ? node_id(feed, &log->names, node) : 0;
+    if (text != NULL && text->node != NULL) {
+        record->node = node_id(feed, &log->names, text->node);
+    }
     /* The events of one free are captured one by one: the second may come much later,
      * from whatever call finds that the other streams are done with the block. */
     capture(feed, record);
@@ -201,6 +227,7 @@ record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record, const char *
         put_off(log, record);
     }
     ml_journal_port_record(&feed->port, (unsigned)(log - feed->logs), record);
+    return record->stack;
 }
 
 /* ---- Unordered sources ---- */
@@ -231,9 +258,13 @@ claim_log(ml_feed *feed)
     return NULL;
 }
 
-static void
-record_unordered(ml_feed *feed, ml_event *record, const char *node)
+static uint32_t
+record_unordered(ml_feed *feed, const ml_event *event, const ml_event_text *text)
 {
+    ml_event own = *event;
+    ml_event *record = &own;
+    const char *node = text != NULL ? text->node : NULL;
+    begin_record(feed, record, text);
     capture(feed, record);
     if (record->flags & ML_EVENT_STACK_LOST) {
         count(&feed->lost_stacks);
@@ -241,19 +272,21 @@ record_unordered(ml_feed *feed, ml_event *record, const char *node)
     ml_thread_log *log = claim_log(feed);
     if (log == NULL) {
         count(&feed->dropped);
-        return;
+        return record->stack;
     }
-    record->node = node != NULL ? node_id(feed, &log->names, node) : 0;
+    if (node != NULL) {
+        record->node = node_id(feed, &log->names, node);
+    }
     if (ml_lane_push(&log->lane, record) != 0) {
         count(&feed->dropped);
     }
     ml_journal_port_record(&feed->port, (unsigned)(log - feed->threads), record);
     ml_lane_release(&log->lane);
+    return record->stack;
 }
 
 uint32_t
-ml_feed_record(ml_feed *feed, int device, const ml_event *event,
-               const ml_event_text *text)
+ml_feed_record(ml_feed *feed, int device, ml_event *event, const ml_event_text *text)
 {
     if (event->action == ML_ACTION_SNAPSHOT && self.walk != NULL &&
         self.walk->feed == feed) {
@@ -276,23 +309,9 @@ ml_feed_record(ml_feed *feed, int device, const ml_event *event,
         return 0;
     }
     self.busy = 1;
-    ml_event record = *event;
-    record.stack = 0;
-    record.flags &= (uint8_t)~ML_EVENT_COMMITTED;
-    record.thread = (uint16_t)ml_feed_thread_number();
-    record.metadata = 0;
-    record.node = 0;
-    if (text != NULL && text->metadata_bytes > 0) {
-        record.metadata =
-            ml_stacks_string(feed->stacks, text->metadata, text->metadata_bytes);
-    }
-    const char *node = text != NULL ? text->node : NULL;
-    if (feed->logs != NULL) {
-        record_ordered(feed, &feed->logs[device], &record, node);
-    }
-    else {
-        record_unordered(feed, &record, node);
-    }
+    uint32_t stack = feed->logs != NULL
+                         ? record_ordered(feed, &feed->logs[device], event, text)
+                         : record_unordered(feed, event, text);
     self.busy = 0;
-    return record.stack;
+    return stack;
 }

@@ -52,14 +52,14 @@ typedef struct ml_device_log {
     ml_ledger *ledger; /* owned; NULL until the device is first recorded */
     _Atomic int state; /* enum ml_log_state */
     /* Events that are not in the lane yet, which holds finished ones only. */
-    ml_region pending_region; /* owned */
-    _Atomic uint32_t pending; /* of them */
-    ml_node_names names;
-    ml_totals window_peak[ML_WINDOW_MAX];
+    ml_region pending_region;         /* owned */
+    _Atomic uint32_t pending;         /* of them */
     _Atomic unsigned peaks_forgotten; /* bit i: window_peak[i] is to start again */
+    ml_totals window_peak[ML_WINDOW_MAX];
     _Atomic uint64_t dropped;
     _Atomic uint64_t lost_stacks;
     _Atomic uint64_t inconsistencies;
+    ml_node_names names;
 } ml_device_log;
 
 /* One lane of an unordered source; all else but the lane is its claimant's. */
@@ -99,7 +99,8 @@ void ml_feed_set_walk(ml_walk *walk);
 /* The small number of the calling thread, from 1, that its events and notes have. */
 uint32_t ml_feed_thread_number(void);
 
-uint32_t ml_feed_record(ml_feed *feed, int device, const ml_event *event,
+/* As ml_api.record in memlab.h. */
+uint32_t ml_feed_record(ml_feed *feed, int device, ml_event *event,
                         const ml_event_text *text);
 
 /* The lock of the source's device is held, or nobody writes: records what was pending

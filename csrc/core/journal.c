@@ -113,11 +113,8 @@ record(ml_journal *journal, unsigned number, const ml_event *event)
 }
 
 void
-ml_journal_port_record(ml_journal_port *port, unsigned lane, const ml_event *event)
+ml_journal_port_write(ml_journal_port *port, unsigned lane, const ml_event *event)
 {
-    if (atomic_load_explicit(&port->count, memory_order_relaxed) == 0) {
-        return;
-    }
     /* Either who detaches sees this, or the loads below see that it has detached. */
     atomic_exchange(&port->writing[lane], 1);
     for (int i = 0; i < ML_PORT_JOURNALS; i++) {

@@ -80,8 +80,15 @@ void ml_journal_setting(ml_journal *journal, const char *key, char kind,
                         const uint64_t *divisions);
 
 /* Hot path.  EVENT, complete but for what the ledger knows, came on LANE. */
-void ml_journal_port_record(ml_journal_port *port, unsigned lane,
-                            const ml_event *event);
+void ml_journal_port_write(ml_journal_port *port, unsigned lane, const ml_event *event);
+
+static inline void
+ml_journal_port_record(ml_journal_port *port, unsigned lane, const ml_event *event)
+{
+    if (atomic_load_explicit(&port->count, memory_order_relaxed) != 0) {
+        ml_journal_port_write(port, lane, event);
+    }
+}
 
 /* The following from any thread but within the callback.  What finds no room is counted.
  *

@@ -18,6 +18,7 @@ typedef struct shared_totals {
 struct ml_ledger {
     ml_blocks blocks; /* owned; holds the current totals */
     ml_allocator_rules rules;
+    bool plain; /* rounds up to whole minimal blocks, no divisions set */
     ml_totals peak;
     uint64_t events;
     uint64_t inconsistencies;
@@ -65,6 +66,27 @@ ml_allocator_round(const ml_allocator_rules *rules, uint64_t requested)
     return (requested + MINIMUM_BLOCK_BYTES - 1) & ~(uint64_t)(MINIMUM_BLOCK_BYTES - 1);
 }
 
+static bool
+rounds_plainly(const ml_allocator_rules *rules)
+{
+    uint32_t most = 0;
+    for (size_t i = 0; i < 16; i++) {
+        most |= rules->roundup_divisions[i];
+    }
+    return rules->has_segments && most <= 1;
+}
+
+/* As ml_allocator_round by LEDGER's rules. */
+static inline uint64_t
+round_size(const ml_ledger *ledger, uint64_t requested)
+{
+    const uint64_t rest = MINIMUM_BLOCK_BYTES - 1;
+    if (ledger->plain && requested - 1 < UINT64_MAX / 4) {
+        return (requested + rest) & ~rest;
+    }
+    return ml_allocator_round(&ledger->rules, requested);
+}
+
 static uint64_t
 round_by(const void *rules, uint64_t requested)
 {
@@ -91,7 +113,18 @@ splits(const ml_allocator_rules *rules, const ml_block_node *node, uint64_t byte
 /* ---- Totals ---- */
 
 static void
-publish(ml_ledger *ledger, bool reset_taken)
+publish_peaks(ml_ledger *ledger)
+{
+#define XX(name) \
+    atomic_store_explicit(&ledger->shared_peak.name, ledger->peak.name, \
+                          memory_order_relaxed);
+    ML_TOTALS(XX)
+#undef XX
+}
+
+/* PEAKS: these changed too. */
+static inline void
+publish(ml_ledger *ledger, bool peaks, bool reset_taken)
 {
     const ml_totals *current = &ledger->blocks.totals;
     uint32_t sequence = atomic_load_explicit(&ledger->sequence, memory_order_relaxed);
@@ -99,11 +132,12 @@ publish(ml_ledger *ledger, bool reset_taken)
     atomic_thread_fence(memory_order_release);
 #define XX(name) \
     atomic_store_explicit(&ledger->shared_current.name, current->name, \
-                          memory_order_relaxed); \
-    atomic_store_explicit(&ledger->shared_peak.name, ledger->peak.name, \
                           memory_order_relaxed);
     ML_TOTALS(XX)
 #undef XX
+    if (peaks) {
+        publish_peaks(ledger);
+    }
     if (reset_taken) {
         atomic_store_explicit(&ledger->reset, false, memory_order_relaxed);
     }
@@ -120,16 +154,20 @@ take_reset(ml_ledger *ledger)
     return reset;
 }
 
-static void
+/* Whether one was raised. */
+static inline bool
 raise_peaks(ml_ledger *ledger)
 {
+    bool raised = false;
     const ml_totals *current = &ledger->blocks.totals;
 #define XX(name) \
     if (ledger->peak.name < current->name) { \
         ledger->peak.name = current->name; \
+        raised = true; \
     }
     ML_TOTALS(XX)
 #undef XX
+    return raised;
 }
 
 /* ---- Events ---- */
@@ -221,8 +259,7 @@ apply_alloc(ml_ledger *ledger, ml_event *event)
 {
     ml_blocks *blocks = &ledger->blocks;
     bool known = (event->flags & ML_EVENT_BLOCK_KNOWN) != 0 && event->block_bytes != 0;
-    uint64_t bytes =
-        known ? event->block_bytes : ml_allocator_round(&ledger->rules, event->size);
+    uint64_t bytes = known ? event->block_bytes : round_size(ledger, event->size);
     if (bytes == 0 || event->addr > UINT64_MAX - bytes) {
         return ML_LEDGER_ALLOC_UNKNOWN;
     }
@@ -379,6 +416,7 @@ apply_segment_gone(ml_ledger *ledger, ml_event *event)
                                                 : ML_LEDGER_SEGMENT_UNKNOWN;
 }
 
+/* All but frees. */
 static int
 apply_action(ml_ledger *ledger, ml_event *event)
 {
@@ -387,9 +425,6 @@ apply_action(ml_ledger *ledger, ml_event *event)
     case ML_ACTION_ALLOC:
         return has_segments ? apply_alloc(ledger, event)
                             : apply_alloc_bare(ledger, event);
-    case ML_ACTION_FREE_REQUESTED:
-    case ML_ACTION_FREE_COMPLETED:
-        return apply_free(ledger, event);
     case ML_ACTION_SEGMENT_ALLOC:
     case ML_ACTION_SEGMENT_MAP:
         return has_segments ? apply_segment_new(ledger, event) : ML_LEDGER_FITS;
@@ -405,10 +440,15 @@ int
 ml_ledger_apply(ml_ledger *ledger, ml_event *event)
 {
     bool reset = take_reset(ledger);
-    int problem = apply_action(ledger, event);
-    if (event->action != ML_ACTION_FREE_REQUESTED &&
-        event->action != ML_ACTION_FREE_COMPLETED) {
-        raise_peaks(ledger); /* which no free does */
+    bool peaks = reset;
+    int problem;
+    if (event->action == ML_ACTION_FREE_REQUESTED ||
+        event->action == ML_ACTION_FREE_COMPLETED) {
+        problem = apply_free(ledger, event); /* which raises no peak */
+    }
+    else {
+        problem = apply_action(ledger, event);
+        peaks |= raise_peaks(ledger);
     }
     ledger->events++;
     if (problem != ML_LEDGER_FITS) {
@@ -417,7 +457,7 @@ ml_ledger_apply(ml_ledger *ledger, ml_event *event)
         atomic_store_explicit(&ledger->shared_inconsistencies, ledger->inconsistencies,
                               memory_order_relaxed);
     }
-    publish(ledger, reset);
+    publish(ledger, peaks, reset);
     return problem;
 }
 
@@ -436,6 +476,7 @@ ml_ledger_new(ml_ledger **out, const ml_allocator_rules *rules, size_t block_lim
         return error;
     }
     ledger->rules = rules == NULL ? default_rules : *rules;
+    ledger->plain = rounds_plainly(&ledger->rules);
     *out = ledger;
     return 0;
 }
@@ -461,9 +502,10 @@ ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules)
     ledger->requested = 0;
     if (rules != NULL) {
         ledger->rules = *rules;
+        ledger->plain = rounds_plainly(rules);
     }
     atomic_store_explicit(&ledger->shared_inconsistencies, 0, memory_order_relaxed);
-    publish(ledger, true);
+    publish(ledger, true, true);
 }
 
 static int
@@ -486,7 +528,7 @@ seed_span(ml_ledger *ledger, const ml_span *like)
     }
     ledger->seed_rest = blocks->spans[index].head;
     raise_peaks(ledger);
-    publish(ledger, false);
+    publish(ledger, true, false);
     return 0;
 }
 
@@ -578,7 +620,7 @@ ml_ledger_seed_block(ml_ledger *ledger, const ml_block *seed)
         blocks->totals.reserved = blocks->totals.allocated;
     }
     raise_peaks(ledger);
-    publish(ledger, false);
+    publish(ledger, true, false);
     return 0;
 }
 

@@ -217,8 +217,9 @@ typedef struct ml_api {
      * that the core fills itself (stack, origin_stack, block_bytes, thread,
      * ML_EVENT_COMMITTED) are ignored on entry, but for SOURCEs that are not ordered:
      * those give block_bytes and origin_stack.  So are metadata and node, which come from
-     * TEXT (NULL: no texts).  Returns the stack id recorded for the event. */
-    uint32_t (*record)(const ml_source *source, int device, const ml_event *event,
+     * TEXT (NULL: no texts).  EVENT of an ordered source is filled in where it is, that of
+     * another left alone.  Returns the stack id recorded for the event. */
+    uint32_t (*record)(const ml_source *source, int device, ml_event *event,
                        const ml_event_text *text);
     /* 1 while any recording wants events of SOURCE. */
     int (*enabled)(const ml_source *source);

@@ -245,10 +245,13 @@ put_context(ml_pack *state, const ml_event *event, unsigned class, uint8_t flags
 static inline bool
 completes(const ml_pack *state, const ml_event *event)
 {
+    if (event->action != ML_ACTION_FREE_COMPLETED ||
+        state->action != ML_ACTION_FREE_REQUESTED) {
+        return false;
+    }
     uint64_t sequence = state->sequence_max != 0 ? UINT64_MAX : state->sequence;
-    return event->action == ML_ACTION_FREE_COMPLETED &&
-           state->action == ML_ACTION_FREE_REQUESTED && event->addr == state->addr &&
-           event->size == state->size && event->block_bytes == state->block_bytes &&
+    return event->addr == state->addr && event->size == state->size &&
+           event->block_bytes == state->block_bytes &&
            event->stack == state->stack[1] &&
            event->origin_stack == state->origin_stack[1] &&
            event->sequence == sequence && event->node == state->node;
@@ -274,7 +277,7 @@ put_event(ml_pack *state, const ml_event *event, unsigned action, unsigned class
     to += CODES_BYTES;
     uint64_t passed = event->time - state->time;
     unsigned time =
-        (unsigned)(passed >> 16 != 0) + (passed >> 24 != 0) + (passed >> 32 != 0);
+        passed >> 16 == 0 ? 0 : 1u + (passed >> 24 != 0) + (passed >> 32 != 0);
     codes |= time << TIME_AT;
     to = put(to, passed, time_bytes[time]);
     state->time = event->time;

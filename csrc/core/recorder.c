@@ -202,7 +202,7 @@ ml_recorder_add_source(const ml_source *source)
 }
 
 uint32_t
-ml_recorder_record(const ml_source *source, int device, const ml_event *event,
+ml_recorder_record(const ml_source *source, int device, ml_event *event,
                    const ml_event_text *text)
 {
     ml_feed *feed = feed_of(source);

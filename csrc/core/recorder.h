@@ -112,7 +112,7 @@ bool ml_recorder_noting(void);
 int ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out);
 
 /* The hot path; see ml_api in memlab.h. */
-uint32_t ml_recorder_record(const ml_source *source, int device, const ml_event *event,
+uint32_t ml_recorder_record(const ml_source *source, int device, ml_event *event,
                             const ml_event_text *text);
 int ml_recorder_enabled(const ml_source *source);
 

@@ -9,7 +9,7 @@
 
 static struct {
     ml_source source;
-    uint32_t (*record)(const ml_source *source, int device, const ml_event *event,
+    uint32_t (*record)(const ml_source *source, int device, ml_event *event,
                        const ml_event_text *text);
     _Atomic uint64_t now;                     /* time of the newest event */
     pthread_mutex_t locks[ML_SCRIPT_DEVICES]; /* each guards its ledger */
@@ -136,7 +136,7 @@ script_error(void *self)
 int
 ml_script_register(int (*register_source)(const ml_source *source),
                    uint32_t (*record)(const ml_source *source, int device,
-                                      const ml_event *event, const ml_event_text *text))
+                                      ml_event *event, const ml_event_text *text))
 {
     if (script.record != NULL) {
         return 0;
@@ -178,7 +178,8 @@ ml_script_emit(int device, const ml_event *event, const ml_event_text *text)
     atomic_store(&script.now, event->time);
     ml_event own = *event;
     ml_ledger_apply(script.ledgers[device], &own);
-    script.record(&script.source, device, event, text);
+    own = *event;
+    script.record(&script.source, device, &own, text);
     pthread_mutex_unlock(&script.locks[device]);
     return 0;
 }

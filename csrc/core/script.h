@@ -14,8 +14,7 @@
  * RECORD.  0 or ML_E*. */
 int ml_script_register(int (*register_source)(const ml_source *source),
                        uint32_t (*record)(const ml_source *source, int device,
-                                          const ml_event *event,
-                                          const ml_event_text *text));
+                                          ml_event *event, const ml_event_text *text));
 /* Delivers one event, with its device's lock held.  A problem of the script itself (a
  * free of what was never allocated) is delivered all the same.  0 or ML_EINVALID. */
 int ml_script_emit(int device, const ml_event *event, const ml_event_text *text);

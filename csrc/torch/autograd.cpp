@@ -26,10 +26,21 @@ namespace {
 void
 set_numbers(ml_event *event, uint64_t thread, uint64_t sequence) noexcept
 {
-    if (thread <= UINT16_MAX) {
-        event->autograd_thread = static_cast<uint16_t>(thread);
-        event->sequence = sequence;
+    const bool known = thread <= UINT16_MAX;
+    event->autograd_thread = known ? static_cast<uint16_t>(thread) : 0;
+    event->sequence = known ? sequence : 0;
+}
+
+/* torch numbers a thread once and for all.  Initial-exec: no lazy allocation. */
+__thread uint64_t own_number __attribute__((tls_model("initial-exec"))) = 0;
+
+uint64_t
+own_thread() noexcept
+{
+    if (own_number == 0) {
+        own_number = at::RecordFunction::currentThreadId();
     }
+    return own_number;
 }
 
 } // namespace
@@ -39,8 +50,7 @@ ml_autograd_fill(ml_event *event, const char **type) noexcept
 {
     const auto node = torch::autograd::get_current_node();
     if (node == nullptr) {
-        set_numbers(event, at::RecordFunction::currentThreadId(),
-                    at::sequence_number::peek());
+        set_numbers(event, own_thread(), at::sequence_number::peek());
         return;
     }
     event->flags |= ML_EVENT_BACKWARD;

@@ -47,13 +47,16 @@ set_pool(ml_event &event, const T &entry, int) noexcept
 {
     event.pool[0] = static_cast<uint32_t>(entry.mempool_.first);
     event.pool[1] = static_cast<uint32_t>(entry.mempool_.second);
-    event.flags |= ML_EVENT_POOL_KNOWN;
+    event.flags = ML_EVENT_POOL_KNOWN;
 }
 
 template <class T>
 void
-set_pool(ml_event &, const T &, long) noexcept
+set_pool(ml_event &event, const T &, long) noexcept
 {
+    event.pool[0] = 0;
+    event.pool[1] = 0;
+    event.flags = 0;
 }
 
 template <class T>
@@ -96,11 +99,20 @@ ml_tracker_call(const TraceEntry &entry) noexcept
         }
         return;
     }
-    ml_event event{};
+    /* Each field once, in no wider or narrower pieces than it is read: what is stored in
+     * one width and loaded in another right after waits for the store. */
+    ml_event event;
     event.addr = static_cast<uint64_t>(entry.addr_);
     event.size = static_cast<uint64_t>(entry.size_);
     event.time = static_cast<uint64_t>(entry.time_.approx_t_);
     event.stream = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(entry.stream_));
+    event.block_bytes = 0;
+    event.stack = 0;
+    event.origin_stack = 0;
+    event.metadata = 0;
+    event.node = 0;
+    event.thread = 0;
+    event.pad = 0;
     const int action = static_cast<int>(entry.action_);
     event.action = static_cast<uint8_t>(
         action >= 0 && action < ML_ACTION_OTHER ? action : ML_ACTION_OTHER);

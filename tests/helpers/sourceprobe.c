@@ -44,8 +44,7 @@ register_source(const ml_source *source)
 
 /* The stack id of an event is its number from 1, so that a test can tell which. */
 static uint32_t
-record(const ml_source *source, int device, const ml_event *event,
-       const ml_event_text *text)
+record(const ml_source *source, int device, ml_event *event, const ml_event_text *text)
 {
     size_t index = atomic_fetch_add(&kept_count, 1);
     if (index >= EVENT_CAPACITY) {
