@@ -1,5 +1,5 @@
 """At the peak of whole training runs at least 99 % of the bytes name a line of the
-program, a category and a phase."""
+program, a module, a category and a phase."""
 
 import importlib.util
 import json
@@ -81,10 +81,16 @@ def test_99_per_cent_of_the_peak_have_a_cause(name, tmp_path, device_environment
     assert done.returncode == 0, done.stderr
     peak = json.loads(done.stdout.splitlines()[-1])
     total = peak["peak"]["allocated_bytes"]
+    modules = sum(row["bytes"] for row in peak["by_module"] if row["module"])
+    assert modules + peak["outside_modules_bytes"] + peak["unknown_module_bytes"] == total
     known = {
         "line": sum(r["bytes"] for r in peak["by_line"] if r["file"] == str(program)),
+        "module": modules + peak["outside_modules_bytes"],
         "category": total - peak["by_category"]["unknown"],
         "phase": total - peak["by_phase"].get("unknown", 0),
     }
-    print(name, total, {k: f"{100 * v / total:.2f} %" for k, v in known.items()})
+    shown = {**known, "of it outside": peak["outside_modules_bytes"]}
+    print(name, total, {k: f"{100 * v / total:.2f} %" for k, v in shown.items()})
+    reasons = [row for row in peak["by_module"] if not row["module"]]
+    print({row["reason"]: f"{100 * row['bytes'] / total:.2f} %" for row in reasons})
     assert min(known.values()) >= 0.99 * total, known

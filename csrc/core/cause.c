@@ -440,6 +440,21 @@ name_line(const ml_causes *causes, ml_cause *cause, uint32_t stack, enum ml_how 
     }
 }
 
+/* Takes the module from STACK, or why there is none. */
+static void
+name_module(const ml_causes *causes, ml_cause *cause, uint32_t stack)
+{
+    const ml_stack_fact *fact = &causes->facts.of[stack];
+    cause->module = fact->module;
+    cause->no_module = ML_NO_MODULE_NONE;
+    if (fact->module == 0) {
+        cause->no_module = stack == 0                          ? ML_NO_MODULE_STACK
+                           : fact->scope == ML_SCOPE_OPTIMIZER ? ML_NO_MODULE_OPTIMIZER
+                           : fact->scope == ML_SCOPE_MODULE    ? ML_NO_MODULE_UNNAMED
+                                                               : ML_NO_MODULE_CALL;
+    }
+}
+
 static void
 find_line(const ml_causes *causes, const ml_event *event, ml_cause *cause)
 {
@@ -447,12 +462,16 @@ find_line(const ml_causes *causes, const ml_event *event, ml_cause *cause)
     enum ml_how how = ML_HOW_NONE;
     bool frames = own->inner.place < ML_PLACE_NATIVE;
     uint32_t forward = 0;
-    if (is_backward(event) && own->inner.place != ML_PLACE_USER) {
+    if (is_backward(event) && (own->inner.place != ML_PLACE_USER || own->module == 0)) {
         forward = find_forward(causes, event->autograd_thread, event->sequence, &how);
     }
     if (frames) {
         name_line(causes, cause, event->stack, ML_HOW_FRAMES);
-        cause->module = own->module;
+        name_module(causes, cause, event->stack);
+        if (forward != 0 && own->module == 0) {
+            /* A custom function's backward runs outside the module of its forward. */
+            name_module(causes, cause, forward);
+        }
         /* Only a package's frames: the user's line is that of the forward. */
         ml_standing line = ml_stack_facts_line(&causes->facts, event->stack);
         if (line.place != ML_PLACE_USER && forward != 0) {
@@ -461,12 +480,14 @@ find_line(const ml_causes *causes, const ml_event *event, ml_cause *cause)
     }
     else if (forward != 0) {
         name_line(causes, cause, forward, how);
-        cause->module = causes->facts.of[forward].module;
+        name_module(causes, cause, forward);
     }
     else if (event->stack != 0) {
         name_line(causes, cause, event->stack,
                   own->engine ? ML_HOW_CALL : ML_HOW_FRAMES);
-        cause->module = own->module;
+        if (!own->engine) {
+            name_module(causes, cause, event->stack);
+        }
     }
     if (cause->how == ML_HOW_NONE) {
         cause->no_line = (uint8_t)no_line_of(event);
@@ -481,7 +502,8 @@ ml_causes_of(const ml_causes *causes, size_t device, size_t index)
     ml_cause cause = {.phase = causes->devices[device].phases[index],
                       .step = causes->devices[device].steps[index],
                       .recomputed = is_backward(event) && own->scope == ML_SCOPE_MODULE,
-                      .communication = own->communication};
+                      .communication = own->communication,
+                      .no_module = ML_NO_MODULE_STACK};
     find_line(causes, event, &cause);
     return cause;
 }
@@ -489,8 +511,8 @@ ml_causes_of(const ml_causes *causes, size_t device, size_t index)
 ml_cause
 ml_causes_before(const ml_causes *causes, uint32_t stack)
 {
-    ml_cause cause = {.phase = ML_PHASE_BEFORE_RECORDING,
-                      .module = causes->facts.of[stack].module};
+    ml_cause cause = {.phase = ML_PHASE_BEFORE_RECORDING};
+    name_module(causes, &cause, stack);
     if (stack != 0) {
         name_line(causes, &cause, stack, ML_HOW_FRAMES);
     }
@@ -555,4 +577,15 @@ ml_no_line_text(unsigned no_line)
 #undef XX
     };
     return text_of(texts, ML_NO_LINE_COUNT, no_line, ML_NO_LINE_NONE);
+}
+
+const char *
+ml_no_module_text(unsigned no_module)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_NO_MODULES(XX)
+#undef XX
+    };
+    return text_of(texts, ML_NO_MODULE_COUNT, no_module, ML_NO_MODULE_NONE);
 }

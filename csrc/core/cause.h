@@ -67,15 +67,36 @@ enum ml_no_line {
     ML_NO_LINE_COUNT
 };
 
+/* Why a block has no module.  Those first in the list are outside any module, which is
+ * an answer; of the others it is not known. */
+#define ML_NO_MODULES(XX) \
+    XX(NONE, "") /* it has one */ \
+    XX(CALL, "outside any module's call") \
+    XX(OPTIMIZER, "in an optimizer's step") \
+    XX(OWNER, "its owner is in no module") \
+    XX(LIBRARY, "work space of a library") \
+    XX(UNNAMED, "the module has no name in the recording") \
+    XX(STACK, "no stack that tells")
+
+#define ML_NO_MODULE_OUTSIDE_LAST ML_NO_MODULE_LIBRARY
+
+enum ml_no_module {
+#define XX(name, text) ML_NO_MODULE_##name,
+    ML_NO_MODULES(XX)
+#undef XX
+    ML_NO_MODULE_COUNT
+};
+
 typedef struct ml_cause {
-    uint32_t stack;  /* that names the line; 0: none */
-    uint32_t frame;  /* frame id of the line; 0: none */
-    uint32_t module; /* string: path of the innermost module; 0: none */
-    uint32_t step;   /* number of the training step */
-    uint8_t phase;   /* enum ml_phase */
-    uint8_t how;     /* enum ml_how */
-    uint8_t no_line; /* enum ml_no_line */
-    bool recomputed; /* by a module's call inside a backward pass */
+    uint32_t stack;    /* that names the line; 0: none */
+    uint32_t frame;    /* frame id of the line; 0: none */
+    uint32_t module;   /* string: path of the innermost module; 0: none */
+    uint32_t step;     /* number of the training step */
+    uint8_t no_module; /* enum ml_no_module */
+    uint8_t phase;     /* enum ml_phase */
+    uint8_t how;       /* enum ml_how */
+    uint8_t no_line;   /* enum ml_no_line */
+    bool recomputed;   /* by a module's call inside a backward pass */
     bool communication;
 } ml_cause;
 
@@ -95,8 +116,9 @@ enum ml_phase ml_causes_phase(const ml_causes *causes, size_t device, size_t ind
 bool ml_causes_know_passes(const ml_causes *causes);
 const ml_stack_facts *ml_causes_facts(const ml_causes *causes); /* borrowed */
 
-const char *ml_phase_text(unsigned phase);     /* "unknown" for an unknown one */
-const char *ml_how_text(unsigned how);         /* "" for an unknown one */
-const char *ml_no_line_text(unsigned no_line); /* "" for an unknown one */
+const char *ml_phase_text(unsigned phase);         /* "unknown" for an unknown one */
+const char *ml_how_text(unsigned how);             /* "" for an unknown one */
+const char *ml_no_line_text(unsigned no_line);     /* "" for an unknown one */
+const char *ml_no_module_text(unsigned no_module); /* "" for an unknown one */
 
 #endif

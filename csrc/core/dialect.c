@@ -258,6 +258,11 @@ put_tags(ml_builder *to, const ml_device_trace *device)
         to->string(to, device->tags[i].name);
     }
     to->close(to);
+    put_list(to, ML_WORD_MODULE);
+    for (size_t i = 0; i < device->tag_count; i++) {
+        to->string(to, device->tags[i].module);
+    }
+    to->close(to);
     to->close(to);
 }
 

@@ -73,6 +73,7 @@
     XX(SEQUENCE, "sequence") \
     XX(NODE, "node") \
     XX(MODULES, "modules") \
+    XX(MODULE, "module") \
     XX(NOTES, "notes") \
     XX(TIME, "time") \
     XX(KIND, "kind") \

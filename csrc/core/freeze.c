@@ -443,6 +443,7 @@ resolve(freeze_walk *walk)
         }
         for (size_t i = 0; i < trace->tag_count; i++) {
             want_string(walk, trace->tags[i].name);
+            want_string(walk, trace->tags[i].module);
         }
     }
     walk->stack_map[0] = 0;
@@ -480,6 +481,8 @@ resolve(freeze_walk *walk)
         for (size_t i = 0; i < trace->tag_count; i++) {
             trace->tags[i].name =
                 mapped(walk->string_map, walk->string_count, trace->tags[i].name);
+            trace->tags[i].module =
+                mapped(walk->string_map, walk->string_count, trace->tags[i].module);
         }
     }
     return 0;

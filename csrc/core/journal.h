@@ -95,7 +95,7 @@ ml_journal_port_record(ml_journal_port *port, unsigned lane, const ml_event *eve
  * To JOURNAL, where it is attached to PORT.  TAG's name and position are not used: the
  * name is given, the place is now. */
 void ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
-                    const ml_tag *tag, const char *name, size_t length);
+                    const ml_tag *tag, ml_slice module, ml_slice name);
 /* To all journals of PORT. */
 void ml_journal_port_note(ml_journal_port *port, const ml_note *note, const char *name,
                           size_t length);

@@ -244,11 +244,13 @@ is_attached(const ml_journal_port *port, const ml_journal *journal)
 
 /* Where the tag is, is asked for last: a block that is claimed was there by then. */
 static void
-append_tag(ml_journal *journal, int device, const ml_tag *tag, const char *name,
-           size_t length)
+append_tag(ml_journal *journal, int device, const ml_tag *tag, ml_slice module,
+           ml_slice name)
 {
     const ml_journal_lane *lane = &journal->lanes[device];
-    uint64_t owner = ml_hash_bytes(name, length) ^ ml_hash_u64(tag->category + 1u);
+    uint64_t owner = ml_hash_bytes(name.bytes, name.length) ^
+                     ml_hash_u64(tag->category + 1u) ^
+                     3 * ml_hash_bytes(module.bytes, module.length);
     if (ml_marks_knows(&lane->marks, tag->addr, owner)) {
         return;
     }
@@ -262,7 +264,9 @@ append_tag(ml_journal *journal, int device, const ml_tag *tag, const char *name,
     put(&record, head, sizeof(head));
     put_number(&record, tag->addr);
     put_number(&record, place);
-    put(&record, name, length);
+    put_number(&record, module.length);
+    put(&record, module.bytes, module.length);
+    put(&record, name.bytes, name.length);
     if (append(journal, ML_MLAB_TAG, &record) && claimed) {
         ml_marks_tell(&lane->marks, tag->addr, owner);
     }
@@ -270,13 +274,13 @@ append_tag(ml_journal *journal, int device, const ml_tag *tag, const char *name,
 
 void
 ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
-               const ml_tag *tag, const char *name, size_t length)
+               const ml_tag *tag, ml_slice module, ml_slice name)
 {
     int64_t seconds = monotonic_seconds();
     pthread_mutex_lock(&port->control);
     if (is_attached(port, journal) && atomic_load(&journal->lanes[device].begun)) {
         append_anchor(journal, seconds);
-        append_tag(journal, device, tag, name, length);
+        append_tag(journal, device, tag, module, name);
     }
     pthread_mutex_unlock(&port->control);
 }

@@ -40,9 +40,13 @@ apply_tag(const ml_lives *lives, const ml_replay *replay, const ml_tag *tag)
 {
     ml_life *life = life_at(lives, replay, tag->addr);
     /* What waits to be freed is nobody's any more. */
-    if (life != NULL && life->end == ML_NEVER && life->tag != ML_CATEGORY_PARAMETER) {
+    if (life == NULL || life->end != ML_NEVER) {
+        return;
+    }
+    if (life->tag != ML_CATEGORY_PARAMETER || tag->category == ML_CATEGORY_PARAMETER) {
         life->tag = tag->category;
         life->name = tag->name;
+        life->module = tag->module;
     }
 }
 

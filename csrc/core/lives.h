@@ -12,10 +12,11 @@
 #define ML_NEVER UINT64_MAX
 
 typedef struct ml_life {
-    uint64_t birth; /* index of its allocation, or ML_NEVER: before the first event */
-    uint64_t end;   /* index of its free, or ML_NEVER */
-    uint32_t name;  /* string: of its tag; 0: none */
-    uint8_t tag;    /* enum ml_category, or ML_CATEGORY_COUNT for none */
+    uint64_t birth;  /* index of its allocation, or ML_NEVER: before the first event */
+    uint64_t end;    /* index of its free, or ML_NEVER */
+    uint32_t name;   /* string: of its tag; 0: none */
+    uint32_t module; /* string: likewise */
+    uint8_t tag;     /* enum ml_category, or ML_CATEGORY_COUNT for none */
 } ml_life;
 
 typedef struct ml_lives {

@@ -175,13 +175,19 @@ take_tag(mlab_reader *reader, const ml_packed_other *record)
     if (record->length < 2) {
         return 0;
     }
+    uint64_t module_bytes;
     mlab_tag tag = {.category = at[0], .device = at[1]};
     at += 2;
     if (!take_number(&at, end, &tag.addr) || !take_number(&at, end, &tag.place) ||
+        !take_number(&at, end, &module_bytes) || module_bytes > (size_t)(end - at) ||
         tag.device >= ML_DEVICE_MAX || tag.category >= ML_CATEGORY_COUNT) {
         return 0;
     }
-    int result = add_name(reader, at, (size_t)(end - at), &tag.name);
+    int result = add_name(reader, at, (size_t)module_bytes, &tag.module);
+    at += module_bytes;
+    if (result == 0) {
+        result = add_name(reader, at, (size_t)(end - at), &tag.name);
+    }
     if (result == 0) {
         result = ml_grow((void **)&reader->tags, &reader->tag_capacity,
                          reader->tag_count + 1, sizeof(tag));
@@ -481,6 +487,7 @@ add_tag(ml_device_trace *trace, size_t *capacity, const mlab_tag *from)
     trace->tags[trace->tag_count++] = (ml_tag){.addr = from->addr,
                                                .position = from->place,
                                                .name = from->name,
+                                               .module = from->module,
                                                .category = from->category};
     return 0;
 }

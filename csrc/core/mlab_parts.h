@@ -25,9 +25,10 @@ typedef struct mlab_start {
 /* A tag as the file has it. */
 typedef struct mlab_tag {
     uint64_t addr;
-    uint64_t place; /* events of the device before it, or time */
-    size_t order;   /* among the tags of the file */
-    uint32_t name;  /* string of the recording */
+    uint64_t place;  /* events of the device before it, or time */
+    size_t order;    /* among the tags of the file */
+    uint32_t name;   /* string of the recording */
+    uint32_t module; /* the same */
     uint8_t device;
     uint8_t category;
 } mlab_tag;

@@ -44,7 +44,8 @@ typedef struct ml_peak_line {
 } ml_peak_line;
 
 typedef struct ml_peak_module {
-    uint32_t module; /* string: path of the innermost module; 0: in none */
+    uint32_t module;   /* string: path of the innermost module; 0: none */
+    uint8_t no_module; /* enum ml_no_module: why there is none */
     uint64_t bytes;
     uint64_t blocks; /* items */
 } ml_peak_module;
@@ -97,6 +98,7 @@ typedef struct ml_peak {
     ml_peak_sum categories[ML_CATEGORY_COUNT];
     ml_peak_sum phases[ML_PHASE_COUNT];
     ml_peak_sum hows[ML_HOW_COUNT];
+    ml_peak_sum no_modules[ML_NO_MODULE_COUNT];
     ml_peak_sum whys[ML_WHY_COUNT]; /* of blocks of the category UNKNOWN */
     uint64_t inexact;               /* bytes of blocks whose category is not exact */
     uint32_t step;                  /* number of the training step at the instant */

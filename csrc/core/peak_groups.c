@@ -369,14 +369,18 @@ compare_modules(const void *a, const void *b)
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
-    return x->module < y->module ? -1 : x->module > y->module;
+    if (x->module != y->module) {
+        return x->module < y->module ? -1 : 1;
+    }
+    return x->no_module < y->no_module ? -1 : x->no_module > y->no_module;
 }
 
 static int
 group_modules(ml_peak *peak, keyed *keys)
 {
     for (size_t i = 0; i < peak->block_count; i++) {
-        keys[i] = (keyed){peak->blocks[i].cause.module, i};
+        const ml_cause *cause = &peak->blocks[i].cause;
+        keys[i] = (keyed){(uint64_t)cause->module << 8 | cause->no_module, i};
     }
     qsort(keys, peak->block_count, sizeof(keyed), compare_keyed);
     size_t count = count_groups(keys, peak->block_count);
@@ -386,7 +390,9 @@ group_modules(ml_peak *peak, keyed *keys)
     }
     for (size_t i = 0; i < peak->block_count; i++) {
         if (i == 0 || keys[i].key != keys[i - 1].key) {
-            peak->modules[peak->module_count++].module = (uint32_t)keys[i].key;
+            peak->modules[peak->module_count++] =
+                (ml_peak_module){.module = (uint32_t)(keys[i].key >> 8),
+                                 .no_module = (uint8_t)keys[i].key};
         }
         peak->modules[peak->module_count - 1].bytes += peak->blocks[keys[i].block].size;
         peak->modules[peak->module_count - 1].blocks++;
@@ -410,6 +416,7 @@ group_kinds(ml_peak *peak)
         add_up(&peak->categories[block->verdict.category], block);
         add_up(&peak->phases[block->cause.phase], block);
         add_up(&peak->hows[block->cause.how], block);
+        add_up(&peak->no_modules[block->cause.no_module], block);
         if (block->verdict.category == ML_CATEGORY_UNKNOWN) {
             add_up(&peak->whys[block->verdict.why], block);
         }

@@ -81,10 +81,16 @@ int ml_window_configure(ml_window *window, const ml_window_options *options);
 void ml_window_clear(ml_window *window);
 /* Whether the recording has begun (its source has devices). */
 bool ml_window_begun(const ml_window *window);
-/* States that the block that holds ADDR has an owner now. NAME of LENGTH bytes.  Tags
- * whose events are kept no longer are dropped in time. */
-int ml_window_tag(ml_window *window, int device, uint64_t addr,
-                  enum ml_category category, const char *name, size_t length);
+/* An owner of memory.  Strings are ids of the recorder's stack table; 0: none. */
+typedef struct ml_owner {
+    enum ml_category category;
+    uint32_t module; /* string: path of the module that has it */
+    uint32_t name;   /* string: what that calls it */
+} ml_owner;
+
+/* States that the block that holds ADDR is OWNER's now.  Tags whose events are kept no
+ * longer are dropped in time. */
+int ml_window_tag(ml_window *window, int device, uint64_t addr, const ml_owner *owner);
 /* What was recorded so far, as an immutable recording; the window goes on.  KEYS and
  * EVENT_FRAMES as in ml_recording.  Not from the allocator's callback. */
 int ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out);

@@ -246,6 +246,7 @@ events_hold(const ml_recording *recording, const ml_device_trace *device)
         const ml_tag *tag = &device->tags[i];
         if (tag->position < position || tag->position > device->event_count ||
             tag->name >= recording->string_count ||
+            tag->module >= recording->string_count ||
             tag->category >= ML_CATEGORY_COUNT) {
             return false;
         }

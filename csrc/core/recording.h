@@ -57,8 +57,9 @@ typedef struct ml_tag {
     uint64_t addr;
     uint64_t position; /* index into the device's events, 0..event_count */
     uint32_t name;     /* string: "weight" or the like; 0: none */
+    uint32_t module;   /* string: path of the module that has the owner; 0: none */
     uint8_t category;  /* enum ml_category */
-    uint8_t pad[3];
+    uint8_t pad[7];
 } ml_tag;
 
 typedef struct ml_annotation {

@@ -47,8 +47,14 @@ read_peak(ml_tables *tables, ml_value value, ml_totals *peak)
     return 0;
 }
 
+/* The last, of modules, is newer than the others. */
+enum {
+    TAG_COLUMNS_REQUIRED = 4,
+    TAG_COLUMNS
+};
+
 static int
-read_tag(ml_tables *tables, const ml_array *const columns[4], uint32_t index,
+read_tag(ml_tables *tables, const ml_array *const columns[TAG_COLUMNS], uint32_t index,
          const ml_device_trace *device, ml_tag *tag)
 {
     int error = read_count(tables, columns[0]->items[index], &tag->position);
@@ -68,7 +74,11 @@ read_tag(ml_tables *tables, const ml_array *const columns[4], uint32_t index,
     bool known = word >= ML_WORD_CATEGORIES && word < ML_WORD_COUNT;
     tag->category =
         (uint8_t)(known ? word - ML_WORD_CATEGORIES : (unsigned)ML_CATEGORY_UNKNOWN);
-    return ml_tables_string(tables, columns[3]->items[index], &tag->name);
+    error = ml_tables_string(tables, columns[3]->items[index], &tag->name);
+    if (error == 0 && columns[4] != NULL) {
+        error = ml_tables_string(tables, columns[4]->items[index], &tag->module);
+    }
+    return error;
 }
 
 static int
@@ -77,21 +87,23 @@ read_tags(ml_tables *tables, ml_value value, ml_device_trace *device)
     if (!ml_value_is(value, ML_VALUE_DICT) || device->tags != NULL) {
         return trouble(tables, "tags is not one dictionary");
     }
-    static const unsigned keys[4] = {ML_WORD_POSITION, ML_WORD_ADDR, ML_WORD_CATEGORY,
-                                     ML_WORD_NAME};
-    const ml_array *columns[4] = {NULL, NULL, NULL, NULL};
+    static const unsigned keys[TAG_COLUMNS] = {
+        ML_WORD_POSITION, ML_WORD_ADDR, ML_WORD_CATEGORY, ML_WORD_NAME, ML_WORD_MODULE};
+    const ml_array *columns[TAG_COLUMNS] = {NULL};
     const ml_array *dict = ml_value_as_array(value);
     for (uint32_t i = 0; i < dict->count; i += 2) {
         unsigned word = ml_tables_word(tables, dict->items[i]);
-        for (unsigned k = 0; k < 4; k++) {
+        for (unsigned k = 0; k < TAG_COLUMNS; k++) {
             if (word == keys[k] && ml_value_is(dict->items[i + 1], ML_VALUE_LIST)) {
                 columns[k] = ml_value_as_array(dict->items[i + 1]);
             }
         }
     }
-    for (unsigned k = 0; k < 4; k++) {
-        if (columns[k] == NULL || columns[k]->count != columns[0]->count) {
-            return trouble(tables, "tags are not four columns of one length");
+    for (unsigned k = 0; k < TAG_COLUMNS; k++) {
+        bool missing = columns[k] == NULL;
+        if (missing ? k < TAG_COLUMNS_REQUIRED
+                    : columns[0] == NULL || columns[k]->count != columns[0]->count) {
+            return trouble(tables, "tags are not columns of one length");
         }
     }
     uint32_t count = columns[0]->count;

@@ -337,6 +337,17 @@ ml_stacks_native(ml_stacks *stacks, uint32_t parent, uint64_t pc)
     return node_intern(stacks, parent, &key, 0);
 }
 
+ml_slice
+ml_stacks_text(const ml_stacks *stacks, uint32_t id)
+{
+    if (id == 0 || id >= ml_stacks_string_count(stacks)) {
+        return (ml_slice){.bytes = "", .length = 0};
+    }
+    const ml_stack_string *string = string_at(stacks, id);
+    return (ml_slice){.bytes = (const char *)stacks->text.base + string->start,
+                      .length = string->length};
+}
+
 uint32_t
 ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length)
 {

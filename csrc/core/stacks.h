@@ -89,6 +89,13 @@ uint32_t ml_stacks_native(ml_stacks *stacks, uint32_t parent, uint64_t pc);
  * when full. */
 uint32_t ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length);
 
+/* The string ID, which ml_stacks_string gave; it lives as long as STACKS.  Empty for 0 and
+ * for one that did not fit. */
+ml_slice ml_stacks_text(const ml_stacks *stacks, uint32_t id);
+
+/* The path or name by which the object ID is known now; 0: it has none.  A string id. */
+uint32_t ml_stacks_object_name(const ml_stacks *stacks, uint32_t id);
+
 /* HOT.  The id of an object whose type has that name, found or added.  TYPE_NAME may be
  * NULL: then of any type name, and 0 where the object is seen for the first time.  ML_STACK_LOST when full. */
 uint32_t ml_stacks_object(ml_stacks *stacks, ml_object_key key,

@@ -93,6 +93,15 @@ ml_stacks_name_object(ml_stacks *stacks, uint32_t id, const char *name, size_t l
     return 0;
 }
 
+uint32_t
+ml_stacks_object_name(const ml_stacks *stacks, uint32_t id)
+{
+    return id != 0 && id < ml_stacks_object_count(stacks)
+               ? atomic_load_explicit(&object_in(&stacks->objects, id)->name,
+                                      memory_order_acquire)
+               : 0;
+}
+
 void
 ml_stacks_forget_object(ml_stacks *stacks, uint64_t address)
 {

@@ -60,7 +60,8 @@ is_wanted(const void *context, uint32_t id)
     const kept_tags *kept = context;
     const ml_tag *tag = kept->end - 1 - id;
     return tag->addr == kept->wanted->addr && tag->position == kept->wanted->position &&
-           tag->name == kept->wanted->name && tag->category == kept->wanted->category;
+           tag->name == kept->wanted->name && tag->module == kept->wanted->module &&
+           tag->category == kept->wanted->category;
 }
 
 /* Drops what says nothing new: tags of events that are kept no longer, and repetitions
@@ -92,17 +93,17 @@ prune_tags(ml_window_tags *tags, uint64_t position, uint64_t entry_limit)
 }
 
 int
-ml_window_tag(ml_window *window, int device, uint64_t addr, enum ml_category category,
-              const char *name, size_t length)
+ml_window_tag(ml_window *window, int device, uint64_t addr, const ml_owner *owner)
 {
-    if (device < 0 || device >= ML_DEVICE_MAX || category >= ML_CATEGORY_COUNT) {
+    if (device < 0 || device >= ML_DEVICE_MAX || owner->category >= ML_CATEGORY_COUNT) {
         return ml_recorder_fail(ML_EINVALID, "tag of device %d, category %u", device,
-                                (unsigned)category);
+                                (unsigned)owner->category);
     }
     ml_tag tag = {
         .addr = addr,
-        .name = length > 0 ? ml_stacks_string(ml_recorder_stacks(), name, length) : 0,
-        .category = (uint8_t)category,
+        .name = owner->name,
+        .module = owner->module,
+        .category = (uint8_t)owner->category,
     };
     pthread_mutex_lock(&window->tags_lock);
     ml_window_tags *tags = &window->tags[device];
@@ -124,8 +125,10 @@ ml_window_tag(ml_window *window, int device, uint64_t addr, enum ml_category cat
     }
     pthread_mutex_unlock(&window->tags_lock);
     if (window->journal != NULL) {
-        ml_journal_tag(&window->feed->port, window->journal, device, &tag, name,
-                       length);
+        const ml_stacks *stacks = ml_recorder_stacks();
+        ml_journal_tag(&window->feed->port, window->journal, device, &tag,
+                       ml_stacks_text(stacks, tag.module),
+                       ml_stacks_text(stacks, tag.name));
     }
     return result < 0 ? ml_recorder_fail(result, "%s", ml_strerror(result)) : 0;
 }

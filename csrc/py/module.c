@@ -12,6 +12,7 @@
 #include "load.h"
 #include "native.h"
 #include "owners.h"
+#include "paths.h"
 
 PyMODINIT_FUNC PyInit__core(void);
 
@@ -309,6 +310,9 @@ static void
 core_free(void *module)
 {
     core_clear(module);
+    ml_state *state = PyModule_GetState(module);
+    ml_paths_free(state->paths);
+    state->paths = NULL;
 }
 
 static PyModuleDef_Slot slots[] = {

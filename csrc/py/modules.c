@@ -18,6 +18,7 @@
 #include "../core/base.h"
 #include "../core/window.h"
 #include "frames.h"
+#include "paths.h"
 
 #define PATH_BYTES 1024
 #define DEPTH_MAX 128
@@ -34,8 +35,10 @@ typedef struct root {
 
 typedef struct naming {
     PyTypeObject *type;
-    PyObject *key; /* "_modules" */
+    PyObject *key;     /* "_modules" */
+    PyObject *owns[2]; /* "_parameters", "_buffers" */
     ml_stacks *stacks;
+    ml_paths *paths; /* to be filled */
     PyObject **seen; /* hash set of borrowed pointers */
     size_t mask;
     char path[PATH_BYTES];
@@ -82,18 +85,24 @@ is_module(const naming *names, PyObject *object)
     return PyType_IsSubtype(Py_TYPE(object), names->type);
 }
 
-/* The dict of MODULE's children, borrowed from it; NULL: none. */
+/* The dict that MODULE has as KEY, borrowed from it; NULL: none. */
 static PyObject *
-children_of(const naming *names, PyObject *module)
+dict_of(PyObject *module, PyObject *key)
 {
     PyObject *attributes = PyObject_GenericGetDict(module, NULL);
-    PyObject *children = attributes != NULL && PyDict_Check(attributes)
-                             ? PyDict_GetItemWithError(attributes, names->key)
-                             : NULL;
+    PyObject *dict = attributes != NULL && PyDict_Check(attributes)
+                         ? PyDict_GetItemWithError(attributes, key)
+                         : NULL;
 
     Py_XDECREF(attributes);
     PyErr_Clear();
-    return children != NULL && PyDict_Check(children) ? children : NULL;
+    return dict != NULL && PyDict_Check(dict) ? dict : NULL;
+}
+
+static PyObject *
+children_of(const naming *names, PyObject *module)
+{
+    return dict_of(module, names->key);
 }
 
 static ml_slice
@@ -149,8 +158,23 @@ append_child(naming *names, size_t length, PyObject *key)
     return append(names, length, text, (size_t)bytes);
 }
 
-/* No Python object is made while dicts are read: a collection would run finalizers, and
- * they could change them. */
+static void
+name_owned(naming *names, PyObject *module, uint32_t path)
+{
+    for (size_t i = 0; i < 2; i++) {
+        PyObject *owned = dict_of(module, names->owns[i]);
+        PyObject *key, *tensor;
+        Py_ssize_t position = 0;
+        while (owned != NULL && PyDict_Next(owned, &position, &key, &tensor)) {
+            if (tensor != Py_None) {
+                ml_paths_add(names->paths, tensor, path, key);
+            }
+        }
+    }
+}
+
+/* No collection may run while dicts are read: it would run finalizers, and they could
+ * change them. */
 static void
 name_below(naming *names, PyObject *module, size_t length, int depth)
 {
@@ -162,7 +186,9 @@ name_below(naming *names, PyObject *module, size_t length, int depth)
     if (length == 0) {
         name = class_name(module);
     }
-    ml_recorder_name_object(id_of(names, module), name.bytes, name.length);
+    uint32_t id = id_of(names, module);
+    ml_recorder_name_object(id, name.bytes, name.length);
+    name_owned(names, module, ml_stacks_object_name(names->stacks, id));
     while (children != NULL && depth < DEPTH_MAX &&
            PyDict_Next(children, &position, &key, &child)) {
         if (is_module(names, child) && see(names, child)) {
@@ -333,12 +359,20 @@ ml_modules_name(PyObject *module, PyObject *objects, PyObject *module_type)
     names->type = (PyTypeObject *)module_type;
     names->stacks = ml_recorder_stacks();
     names->key = PyUnicode_InternFromString("_modules");
-    if (names->key != NULL) {
-        result = name_all(names, objects);
+    names->owns[0] = PyUnicode_InternFromString("_parameters");
+    names->owns[1] = PyUnicode_InternFromString("_buffers");
+    names->paths = ml_paths_begin(module_type);
+    if (names->key != NULL && names->owns[0] != NULL && names->owns[1] != NULL) {
+        int collecting = PyGC_Disable();
+        result = names->paths != NULL ? name_all(names, objects) : -1;
         if (result < 0) {
             PyErr_NoMemory();
         }
+        if (collecting) {
+            PyGC_Enable();
+        }
     }
+    ml_paths_end(state, names->paths, result == 0);
     for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(objects); i++) {
         PyObject *object = PyList_GET_ITEM(objects, i);
         if (is_module(names, object)) {
@@ -346,6 +380,8 @@ ml_modules_name(PyObject *module, PyObject *objects, PyObject *module_type)
         }
     }
     Py_XDECREF(names->key);
+    Py_XDECREF(names->owns[0]);
+    Py_XDECREF(names->owns[1]);
     ml_free(names->seen);
     ml_free(names);
     return result;

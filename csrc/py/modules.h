@@ -7,8 +7,8 @@
 
 #include "state.h"
 
-/* Names the modules among OBJECTS, a list that keeps them alive, and follows calls
- * through MODULE_TYPE.  0, or -1 with an exception. */
+/* Names the modules among OBJECTS, a list that keeps them alive, and their parameters
+ * and buffers (paths.h); follows calls through MODULE_TYPE.  0, or -1 with an exception. */
 int ml_modules_name(PyObject *module, PyObject *objects, PyObject *module_type);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "../core/recorder.h"
 #include "modules.h"
+#include "paths.h"
 #include "../torch/bridge.h"
 #include "snapshot_type.h"
 
@@ -12,7 +13,9 @@ typedef struct tagging {
     ml_shared_window *shared; /* to be dropped; NULL: not recording */
     PyObject *tensor_type;    /* borrowed */
     bool cpu;                 /* tensors of the host are wanted, else those of CUDA */
+    ml_paths *paths;          /* borrowed; NULL: no module is known */
     long count;               /* tensors tagged */
+    long strangers;           /* parameters that no look at modules has met */
 } tagging;
 
 /* What a stranger's tensor raises is not the program's concern; an interrupt is, and comes
@@ -39,43 +42,42 @@ is_instance(PyObject *object, PyObject *type)
 static const ml_tensors *tensors;
 
 static void
-tag_memory(tagging *to, const ml_tensor *memory, enum ml_category category,
-           PyObject *name)
+tag_memory(tagging *to, const ml_tensor *memory, const ml_owner *owner)
 {
-    if ((memory->cuda == 0) != to->cpu) {
-        return;
-    }
-    Py_ssize_t length = 0;
-    const char *text = name != NULL && PyUnicode_Check(name)
-                           ? PyUnicode_AsUTF8AndSize(name, &length)
-                           : NULL;
-    if (text == NULL) {
-        swallow();
-        length = 0;
-    }
-    if (ml_window_tag(to->shared->window, memory->device, memory->addr, category, text,
-                      (size_t)length) == 0) {
+    if ((memory->cuda == 0) == to->cpu &&
+        ml_window_tag(to->shared->window, memory->device, memory->addr, owner) == 0) {
         to->count++;
     }
 }
 
 static void
-tag(tagging *to, PyObject *tensor, enum ml_category category, PyObject *name)
+tag(tagging *to, PyObject *tensor, const ml_owner *owner)
 {
     ml_tensor memory;
     if (is_instance(tensor, to->tensor_type) && tensors->storage(tensor, &memory)) {
-        tag_memory(to, &memory, category, name);
+        tag_memory(to, &memory, owner);
     }
 }
 
 static void
-tag_parameter(tagging *to, PyObject *parameter, PyObject *name)
+tag_buffer(tagging *to, PyObject *buffer)
+{
+    ml_path path;
+    ml_paths_find(to->paths, buffer, &path);
+    tag(to, buffer, &(ml_owner){ML_CATEGORY_BUFFER, path.module, path.name});
+}
+
+static void
+tag_parameter(tagging *to, PyObject *parameter)
 {
     ml_tensor gradient;
-    tag(to, parameter, ML_CATEGORY_PARAMETER, name);
+    ml_path path;
+    ml_paths_find(to->paths, parameter, &path);
+    tag(to, parameter, &(ml_owner){ML_CATEGORY_PARAMETER, path.module, path.name});
     if (is_instance(parameter, to->tensor_type) &&
         tensors->gradient(parameter, &gradient)) {
-        tag_memory(to, &gradient, ML_CATEGORY_GRADIENT, name);
+        tag_memory(to, &gradient,
+                   &(ml_owner){ML_CATEGORY_GRADIENT, path.module, path.name});
     }
 }
 
@@ -107,13 +109,13 @@ tag_module(tagging *to, PyObject *object)
     PyObject *name, *tensor;
     PyObject *parameters = own_dict(object, "_parameters");
     while (parameters != NULL && PyDict_Next(parameters, &position, &name, &tensor)) {
-        tag_parameter(to, tensor, name);
+        tag_parameter(to, tensor);
     }
     Py_XDECREF(parameters);
     PyObject *buffers = own_dict(object, "_buffers");
     position = 0;
     while (buffers != NULL && PyDict_Next(buffers, &position, &name, &tensor)) {
-        tag(to, tensor, ML_CATEGORY_BUFFER, name);
+        tag_buffer(to, tensor);
     }
     Py_XDECREF(buffers);
 }
@@ -128,8 +130,14 @@ tag_state(tagging *to, PyObject *optimizer)
     while (state != NULL && PyDict_Next(state, &position, &parameter, &entries)) {
         Py_ssize_t at = 0;
         PyObject *name, *value;
+        ml_path path;
+        ml_paths_find(to->paths, parameter, &path);
         while (PyDict_Check(entries) && PyDict_Next(entries, &at, &name, &value)) {
-            tag(to, value, ML_CATEGORY_OPTIMIZER_STATE, name);
+            if (is_instance(value, to->tensor_type)) {
+                uint32_t text = ml_paths_state(to->paths, &path, name);
+                tag(to, value,
+                    &(ml_owner){ML_CATEGORY_OPTIMIZER_STATE, path.module, text});
+            }
         }
     }
     Py_XDECREF(state);
@@ -137,7 +145,8 @@ tag_state(tagging *to, PyObject *optimizer)
 
 /* param_groups: [{"params": [tensor, ...]}, ...]: also parameters that no module holds. */
 static void
-tag_groups(tagging *to, PyObject *optimizer)
+visit_groups(tagging *to, PyObject *optimizer,
+             void (*visit)(tagging *to, PyObject *parameter))
 {
     PyObject *attributes = PyObject_GenericGetDict(optimizer, NULL);
     PyObject *groups =
@@ -150,11 +159,25 @@ tag_groups(tagging *to, PyObject *optimizer)
         for (Py_ssize_t k = 0;
              params != NULL && PyList_Check(params) && k < PyList_GET_SIZE(params);
              k++) {
-            tag_parameter(to, PyList_GET_ITEM(params, k), NULL);
+            visit(to, PyList_GET_ITEM(params, k));
         }
     }
     Py_XDECREF(attributes);
     swallow();
+}
+
+static void
+count_stranger(tagging *to, PyObject *parameter)
+{
+    ml_path path;
+    to->strangers += !ml_paths_find(to->paths, parameter, &path);
+}
+
+/* What modules were not found to have, none has. */
+static void
+add_stranger(tagging *to, PyObject *parameter)
+{
+    ml_paths_add(to->paths, parameter, 0, NULL);
 }
 
 static bool
@@ -171,7 +194,8 @@ begin_tagging(PyObject *module, PyObject *snapshot, PyObject *tensor_type, taggi
     }
     *to = (tagging){.shared = ml_snapshot_share(snapshot),
                     .tensor_type = tensor_type,
-                    .cpu = ml_snapshot_is_cpu(snapshot)};
+                    .cpu = ml_snapshot_is_cpu(snapshot),
+                    .paths = state->paths};
     return true;
 }
 
@@ -204,6 +228,30 @@ find_owners(PyObject *module_type, PyObject *optimizer_type)
         Py_CLEAR(found);
     }
     return found;
+}
+
+/* Looks at all modules again where OPTIMIZER has parameters that were not met: of a
+ * model made since.  0, or -1 with an exception. */
+static int
+meet_strangers(PyObject *module, tagging *to, PyObject *optimizer)
+{
+    PyObject *type = ml_paths_module_type(to->paths);
+    visit_groups(to, optimizer, count_stranger);
+    if (to->strangers == 0 || type == NULL) {
+        return 0;
+    }
+    PyObject *modules = find_owners(type, type);
+    int result = modules != NULL ? ml_modules_name(module, modules, type) : -1;
+    Py_XDECREF(modules);
+    to->paths = ((ml_state *)PyModule_GetState(module))->paths;
+    if (result == 0) {
+        int collecting = PyGC_Disable();
+        visit_groups(to, optimizer, add_stranger);
+        if (collecting) {
+            PyGC_Enable();
+        }
+    }
+    return result;
 }
 
 const char ml_owners_scan_doc[] =
@@ -241,7 +289,7 @@ ml_owners_scan(PyObject *module, PyObject *args)
             tag_module(&to, object);
         }
         else if (is_instance(object, optimizer_type)) {
-            tag_groups(&to, object);
+            visit_groups(&to, object, tag_parameter);
             tag_state(&to, object);
         }
     }
@@ -260,7 +308,7 @@ PyObject *
 ml_owners_step(PyObject *module, PyObject *args)
 {
     PyObject *snapshot, *tensor_type, *optimizer;
-    int after;
+    int after, result = 0;
     tagging to;
     if (!PyArg_ParseTuple(args, "OOOp:tag_step", &snapshot, &tensor_type, &optimizer,
                           &after) ||
@@ -272,11 +320,12 @@ ml_owners_step(PyObject *module, PyObject *args)
             tag_state(&to, optimizer);
         }
         else {
-            tag_groups(&to, optimizer);
+            result = meet_strangers(module, &to, optimizer);
+            visit_groups(&to, optimizer, tag_parameter);
         }
     }
     ml_shared_window_drop(to.shared);
-    return PyLong_FromLong(to.count);
+    return result < 0 ? NULL : PyLong_FromLong(to.count);
 }
 
 const char ml_owners_use_doc[] = "use_tensors($module, capsule, /)\n--\n\n"

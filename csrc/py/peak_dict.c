@@ -188,11 +188,35 @@ module_dict(const ml_recording *recording, const ml_peak_module *module)
     PyObject *dict = PyDict_New();
     if (dict != NULL &&
         (ml_py_set(dict, "module", string(recording, module->module)) < 0 ||
+         ml_py_set(dict, "reason",
+                   PyUnicode_FromString(ml_no_module_text(module->no_module))) < 0 ||
          ml_py_set(dict, "bytes", number(module->bytes)) < 0 ||
          ml_py_set(dict, "blocks", number(module->blocks)) < 0)) {
         Py_CLEAR(dict);
     }
     return dict;
+}
+
+static uint64_t
+sum_no_modules(const ml_peak *peak, unsigned first, unsigned end)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = first; i < end; i++) {
+        bytes += peak->no_modules[i].bytes;
+    }
+    return bytes;
+}
+
+static uint64_t
+outside_modules(const ml_peak *peak)
+{
+    return sum_no_modules(peak, ML_NO_MODULE_NONE + 1, ML_NO_MODULE_OUTSIDE_LAST + 1);
+}
+
+static uint64_t
+unknown_module(const ml_peak *peak)
+{
+    return sum_no_modules(peak, ML_NO_MODULE_OUTSIDE_LAST + 1, ML_NO_MODULE_COUNT);
 }
 
 static PyObject *
@@ -263,6 +287,8 @@ peak_dict(const ml_recording *recording, int device, const ml_peak *peak)
         ml_py_set(dict, "by_stack", stacks_list(recording, peak)) < 0 ||
         ml_py_set(dict, "by_category", ml_py_peak_categories(peak)) < 0 ||
         ml_py_set(dict, "by_module", modules_list(recording, peak)) < 0 ||
+        ml_py_set(dict, "outside_modules_bytes", number(outside_modules(peak))) < 0 ||
+        ml_py_set(dict, "unknown_module_bytes", number(unknown_module(peak))) < 0 ||
         ml_py_set(dict, "by_phase",
                   sums_dict(peak->phases, ML_PHASE_COUNT, ml_phase_text)) < 0 ||
         ml_py_set(dict, "by_how", sums_dict(peak->hows, ML_HOW_COUNT, ml_how_text)) <

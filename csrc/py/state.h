@@ -26,6 +26,7 @@ typedef struct ml_state {
 #define XX(name) PyObject *name;
     ML_STATE_OBJECTS(XX)
 #undef XX
+    struct ml_paths *paths; /* owned; NULL before the first look for names */
 } ml_state;
 
 extern struct PyModuleDef ml_core_module;

@@ -8,6 +8,7 @@
 #include "budget.h"
 #include "recorder.h"
 #include "test.h"
+#include "window.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define SEGMENT UINT64_C(0x700000000000)
@@ -322,7 +323,11 @@ test_every_allocation_may_fail(void)
         take(place);
     }
     give(5);
-    CHECK_INT(ml_window_tag(window, 0, address(4), ML_CATEGORY_BUFFER, "x", 1), 0);
+    CHECK_INT(ml_window_tag(window, 0, address(4),
+                            &(ml_owner){ML_CATEGORY_BUFFER, 0,
+                                        ml_stacks_string(ml_recorder_stacks(), "x",
+                                                         sizeof("x") - 1)}),
+              0);
     ml_recording *recording = NULL;
     int failures = 0;
     for (long budget = 0; recording == NULL; budget++) {

@@ -13,6 +13,7 @@
 #include "journal_samples.h"
 #include "lives.h"
 #include "test.h"
+#include "window.h"
 
 static ml_mlab_info info;
 
@@ -38,7 +39,11 @@ test_what_was_recorded_is_read_back(void)
     CHECK(window != NULL);
     sample_emit(0, ML_ACTION_ALLOC, SEGMENT + 2 * MIB, 3 * MIB - 100, 12);
     sample_free(0, SEGMENT, 2 * MIB, 13);
-    ml_window_tag(window, 0, SEGMENT + 2 * MIB, ML_CATEGORY_PARAMETER, "weight", 6);
+    ml_window_tag(window, 0, SEGMENT + 2 * MIB,
+                  &(ml_owner){ML_CATEGORY_PARAMETER,
+                              ml_stacks_string(ml_recorder_stacks(), "h.0", 3),
+                              ml_stacks_string(ml_recorder_stacks(), "weight",
+                                               sizeof("weight") - 1)});
     sample_emit(0, ML_ACTION_ALLOC, SEGMENT, 600, 12);
     ml_note mark = {.kind = ML_NOTE_MARK, .device = -1};
     ml_recorder_note(ml_recorder_source("script"), &mark, "halfway", 7);
@@ -69,6 +74,8 @@ test_what_was_recorded_is_read_back(void)
     CHECK_UINT(trace->tags[0].category, ML_CATEGORY_PARAMETER);
     CHECK_TEXT(recording->strings[trace->tags[0].name].bytes,
                recording->strings[trace->tags[0].name].length, "weight");
+    CHECK_TEXT(recording->strings[trace->tags[0].module].bytes,
+               recording->strings[trace->tags[0].module].length, "h.0");
     CHECK_UINT(recording->note_count, 1);
     CHECK_UINT(recording->notes[0].kind, ML_NOTE_MARK);
     CHECK_UINT(recording->notes[0].time, trace->events[3].time);
@@ -150,9 +157,10 @@ tag_blocks(chance *of, ml_window *window)
         /* Now and then by an address in its middle, where one began before. */
         uint64_t addr = SEGMENT + i * MIB;
         addr += draw(of, 5) == 0 ? (of->taken[i] - 1) * MIB : 0;
-        ml_window_tag(window, 0, addr,
-                      of->owner[i] < 3 ? ML_CATEGORY_GRADIENT : ML_CATEGORY_BUFFER,
-                      name, strlen(name));
+        ml_window_tag(
+            window, 0, addr,
+            &(ml_owner){of->owner[i] < 3 ? ML_CATEGORY_GRADIENT : ML_CATEGORY_BUFFER, 0,
+                        ml_stacks_string(ml_recorder_stacks(), name, strlen(name))});
         of->told++;
     }
 }

@@ -120,7 +120,7 @@ test_extras(void)
         "'peak':{'allocated':4,'active':5,'requested':6,'reserved':7},"
         "'tags':{'position':[0,1],'addr':[9,-9],'category':['parameter','before_"
         "recording'],"
-        "'name':['w','']},'flags':'C','block_bytes':[512]}]}}";
+        "'name':['w',''],'module':['h.0','']},'flags':'C','block_bytes':[512]}]}}";
     ml_recording *recording = recording_of(literal);
     CHECK(recording != NULL);
     char *written = literal_written(recording, ML_PICKLE_EXTRAS);
@@ -140,7 +140,8 @@ test_extras_of_autograd(void)
         "'source':'cpu','has_segments':False,"
         "'devices':[{'overwritten_events':0,'dropped_events':0,'lost_stacks':0,"
         "'peak':{'allocated':0,'active':0,'requested':0,'reserved':0},"
-        "'tags':{'position':[],'addr':[],'category':[],'name':[]},'flags':'a`',"
+        "'tags':{'position':[],'addr':[],'category':[],'name':[],'module':[]},"
+        "'flags':'a`',"
         "'block_bytes':[0,0],'thread':[1,2],'autograd_thread':[1,1],"
         "'sequence':[-1,70000],'node':['N','']}],"
         "'modules':[" FRAMES ",{0:'h.0.mlp',1:'h.0'}," FRAMES ",{1:'h.1'}],"

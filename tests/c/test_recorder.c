@@ -10,6 +10,7 @@
 #include "recorder.h"
 #include "script.h"
 #include "test.h"
+#include "window.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define SEGMENT UINT64_C(0x700000000000)
@@ -224,11 +225,18 @@ test_tags(void)
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
     ml_window *window = start(4, ML_CONTEXT_ALL);
     emit(ML_ACTION_ALLOC, SEGMENT, 512, 1);
-    CHECK_INT(ml_window_tag(window, 0, SEGMENT, ML_CATEGORY_PARAMETER, "weight", 6), 0);
+    CHECK_INT(ml_window_tag(window, 0, SEGMENT,
+                            &(ml_owner){ML_CATEGORY_PARAMETER, 0,
+                                        ml_stacks_string(ml_recorder_stacks(), "weight",
+                                                         sizeof("weight") - 1)}),
+              0);
     emit(ML_ACTION_ALLOC, SEGMENT + 512, 512, 2);
-    CHECK_INT(ml_window_tag(window, 0, SEGMENT + 512, ML_CATEGORY_GRADIENT, "", 0), 0);
-    CHECK_INT(ml_window_tag(window, 99, SEGMENT, ML_CATEGORY_BUFFER, "", 0),
-              ML_EINVALID);
+    CHECK_INT(ml_window_tag(window, 0, SEGMENT + 512,
+                            &(ml_owner){.category = ML_CATEGORY_GRADIENT}),
+              0);
+    CHECK_INT(
+        ml_window_tag(window, 99, SEGMENT, &(ml_owner){.category = ML_CATEGORY_BUFFER}),
+        ML_EINVALID);
     ml_recording *recording = freeze(window);
     ml_device_trace *trace = &recording->devices[0];
     CHECK_INT(trace->tag_count, 2);
@@ -343,13 +351,16 @@ test_tags_do_not_pile_up(void)
     /* Steps that allocate, with tags at each event: those of the newest 100 count. */
     for (int i = 0; i < 5000; i++) {
         emit(ML_ACTION_ALLOC, SEGMENT + 1024, 512, 0);
-        wrong += ml_window_tag(window, 0, SEGMENT, ML_CATEGORY_PARAMETER, "", 0);
+        wrong += ml_window_tag(window, 0, SEGMENT,
+                               &(ml_owner){.category = ML_CATEGORY_PARAMETER});
         free_block(SEGMENT + 1024, 512, 0);
     }
     /* Steps that allocate nothing: each says the same again. */
     for (int i = 0; i < 5000; i++) {
-        wrong += ml_window_tag(window, 0, SEGMENT, ML_CATEGORY_PARAMETER, "", 0);
-        wrong += ml_window_tag(window, 0, SEGMENT + 512, ML_CATEGORY_GRADIENT, "", 0);
+        wrong += ml_window_tag(window, 0, SEGMENT,
+                               &(ml_owner){.category = ML_CATEGORY_PARAMETER});
+        wrong += ml_window_tag(window, 0, SEGMENT + 512,
+                               &(ml_owner){.category = ML_CATEGORY_GRADIENT});
     }
     ml_set_realloc(NULL);
     CHECK_INT(wrong, 0);

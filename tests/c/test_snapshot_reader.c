@@ -380,7 +380,7 @@ test_wrong_extras(void)
     CHECK_REFUSES(EXTRAS("{'block_bytes':[1,-1]}"), ML_EFORMAT,
                   "memlab: a count is not a positive integer");
     CHECK_REFUSES(EXTRAS("{'tags':{'position':[0]}}"), ML_EFORMAT,
-                  "memlab: tags are not four columns of one length");
+                  "memlab: tags are not columns of one length");
     CHECK_REFUSES(EXTRAS("{'tags':{'position':[1,0],'addr':[0,0],'name':['',''],"
                          "'category':['','']}}"),
                   ML_EFORMAT, "memlab: tags are out of order");

@@ -1,0 +1,213 @@
+/* The map from tensors to their modules.  See paths.h. */
+#include "paths.h"
+
+#include <string.h>
+
+#include "../core/base.h"
+#include "../core/window.h"
+
+/* Names of states whose strings are remembered: an optimizer has a few. */
+#define STATES 8
+#define NAME_BYTES 256
+#define NO_SLOT UINT32_MAX
+
+typedef struct entry {
+    PyObject *tensor;    /* its address; borrowed, and maybe dead */
+    PyObject *reference; /* weak; owned */
+    uint32_t module;
+    uint32_t name;
+    uint32_t states[STATES]; /* strings; 0: not made yet */
+} entry;
+
+struct ml_paths {
+    PyObject *module_type;    /* owned */
+    PyObject *states[STATES]; /* owned: keys of optimizers' states, as objects */
+    entry *entries;           /* owned; hashed by address */
+    size_t mask;
+    size_t count;
+};
+
+ml_paths *
+ml_paths_begin(PyObject *module_type)
+{
+    ml_paths *paths = ml_alloc_zeroed(1, sizeof(*paths));
+    if (paths == NULL) {
+        return NULL;
+    }
+    paths->mask = 63;
+    paths->entries = ml_alloc_zeroed(paths->mask + 1, sizeof(entry));
+    if (paths->entries == NULL) {
+        ml_free(paths);
+        return NULL;
+    }
+    paths->module_type = Py_NewRef(module_type);
+    return paths;
+}
+
+void
+ml_paths_free(ml_paths *paths)
+{
+    if (paths == NULL) {
+        return;
+    }
+    for (size_t i = 0; i <= paths->mask; i++) {
+        Py_XDECREF(paths->entries[i].reference);
+    }
+    for (size_t i = 0; i < STATES; i++) {
+        Py_XDECREF(paths->states[i]);
+    }
+    Py_DECREF(paths->module_type);
+    ml_free(paths->entries);
+    ml_free(paths);
+}
+
+void
+ml_paths_end(ml_state *state, ml_paths *paths, bool done)
+{
+    ml_paths *old = paths;
+    if (done) {
+        old = state->paths;
+        state->paths = paths;
+    }
+    ml_paths_free(old);
+}
+
+PyObject *
+ml_paths_module_type(const ml_paths *paths)
+{
+    return paths != NULL ? paths->module_type : NULL;
+}
+
+/* The entry at the address of TENSOR, or the free one where it would go. */
+static entry *
+slot_of(const ml_paths *paths, const PyObject *tensor)
+{
+    size_t at = ml_hash_u64((uintptr_t)tensor) & paths->mask;
+    while (paths->entries[at].tensor != NULL && paths->entries[at].tensor != tensor) {
+        at = (at + 1) & paths->mask;
+    }
+    return &paths->entries[at];
+}
+
+/* Whether what was at its address when it was added is there still. */
+static bool
+is_alive(const entry *e)
+{
+    return e->tensor != NULL && PyWeakref_GET_OBJECT(e->reference) == e->tensor;
+}
+
+/* False where there is no memory. */
+static bool
+make_room(ml_paths *paths)
+{
+    if (2 * (paths->count + 1) <= paths->mask) {
+        return true;
+    }
+    ml_paths larger = *paths;
+    larger.mask = 2 * paths->mask + 1;
+    larger.entries = ml_alloc_zeroed(larger.mask + 1, sizeof(entry));
+    if (larger.entries == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i <= paths->mask; i++) {
+        if (paths->entries[i].tensor != NULL) {
+            *slot_of(&larger, paths->entries[i].tensor) = paths->entries[i];
+        }
+    }
+    ml_free(paths->entries);
+    *paths = larger;
+    return true;
+}
+
+static uint32_t
+string_of(const char *text, size_t length)
+{
+    uint32_t id = ml_stacks_string(ml_recorder_stacks(), text, length);
+    return id != ML_STACK_LOST ? id : 0;
+}
+
+/* The bytes of KEY, or none where it is no text; no exception. */
+static ml_slice
+text_of(PyObject *key)
+{
+    Py_ssize_t length = 0;
+    const char *text = key != NULL && PyUnicode_Check(key)
+                           ? PyUnicode_AsUTF8AndSize(key, &length)
+                           : NULL;
+    if (text == NULL) {
+        PyErr_Clear();
+        return (ml_slice){.bytes = "", .length = 0};
+    }
+    return (ml_slice){.bytes = text, .length = (size_t)length};
+}
+
+void
+ml_paths_add(ml_paths *paths, PyObject *tensor, uint32_t module, PyObject *name)
+{
+    entry *e = slot_of(paths, tensor);
+    if (is_alive(e) || !make_room(paths)) {
+        return;
+    }
+    PyObject *reference = PyWeakref_NewRef(tensor, NULL);
+    if (reference == NULL) {
+        /* Not a tensor. */
+        PyErr_Clear();
+        return;
+    }
+    ml_slice text = text_of(name);
+    e = slot_of(paths, tensor);
+    paths->count += e->tensor == NULL;
+    Py_XDECREF(e->reference);
+    *e = (entry){.tensor = tensor,
+                 .reference = reference,
+                 .module = module,
+                 .name = string_of(text.bytes, text.length)};
+}
+
+bool
+ml_paths_find(const ml_paths *paths, PyObject *tensor, ml_path *out)
+{
+    *out = (ml_path){.slot = NO_SLOT};
+    if (paths == NULL) {
+        return false;
+    }
+    const entry *e = slot_of(paths, tensor);
+    if (!is_alive(e)) {
+        return false;
+    }
+    *out = (ml_path){
+        .module = e->module, .name = e->name, .slot = (uint32_t)(e - paths->entries)};
+    return true;
+}
+
+/* "weight.exp_avg", or what there is of it. */
+static uint32_t
+join(uint32_t name, PyObject *key)
+{
+    char text[NAME_BYTES];
+    ml_slice first = ml_stacks_text(ml_recorder_stacks(), name);
+    ml_slice last = text_of(key);
+    if (first.length == 0 || first.length + 1 + last.length > sizeof(text)) {
+        return string_of(last.bytes, last.length);
+    }
+    memcpy(text, first.bytes, first.length);
+    text[first.length] = '.';
+    memcpy(text + first.length + 1, last.bytes, last.length);
+    return string_of(text, first.length + 1 + last.length);
+}
+
+uint32_t
+ml_paths_state(ml_paths *paths, const ml_path *path, PyObject *key)
+{
+    for (size_t i = 0; path->slot != NO_SLOT && i < STATES; i++) {
+        if (paths->states[i] == NULL) {
+            paths->states[i] = Py_NewRef(key);
+        }
+        if (paths->states[i] == key) {
+            uint32_t *known = &paths->entries[path->slot].states[i];
+            *known = *known != 0 ? *known : join(path->name, key);
+            return *known;
+        }
+    }
+    return join(path->name, key);
+}
