@@ -4,6 +4,7 @@
 #define ML_TEST_JOURNAL_SAMPLES_H
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,7 @@ sample_emit(int device, unsigned action, uint64_t addr, uint64_t size, uint32_t 
     static _Atomic uint64_t clock_ns = 1000;
     next_line = line;
     ml_event event = {.action = (uint8_t)action, .addr = addr, .size = size};
-    event.time = clock_ns += 1000;
+    event.time = atomic_fetch_add(&clock_ns, 1000) + 1000;
     ml_script_emit(device, &event, NULL);
 }
 

@@ -58,7 +58,8 @@ test_an_object_has_one_id(void)
     uint32_t first = object(stacks, 0x10, 0x20, "Linear");
     CHECK(first != 0 && first != ML_STACK_LOST);
     CHECK_UINT(object(stacks, 0x10, 0x20, "Linear"), first);
-    CHECK(object(stacks, 0x10, 0x20, "Conv2d") != first); /* at the addresses of dead ones */
+    CHECK(object(stacks, 0x10, 0x20, "Conv2d") !=
+          first); /* at the addresses of dead ones */
     CHECK_UINT(ml_stacks_object(stacks, unknown, NULL), first);
     CHECK(object(stacks, 0x11, 0x20, "Linear") != first);
     CHECK(object(stacks, 0x10, 0x21, "Other") != first);
