@@ -113,7 +113,8 @@ build(sample *of)
     ml_chunk_writer control = add_chunk(of, ML_MLAB_CONTROL, 0, 0, 0);
     add_start(&control, 0);
     add_start(&control, 1);
-    static const uint8_t owner[] = {ML_CATEGORY_BUFFER, 0, 1, 3, 'm', 'a', 's', 'k'};
+    static const uint8_t owner[] = {
+        ML_CATEGORY_BUFFER, 0, 1, 3, 1, 'h', 'm', 'a', 's', 'k'};
     ml_chunk_append(&control, ML_MLAB_TAG, owner, sizeof(owner));
     for (unsigned part = 0; part < 2; part++) {
         ml_chunk_writer events = add_chunk(of, ML_MLAB_EVENTS, 0, part, part * 3u);
