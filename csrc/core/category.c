@@ -143,10 +143,13 @@ judge_forward(const ml_categories *c, const ml_life *life, const ml_cause *cause
               tally in)
 {
     if (cause->phase == ML_PHASE_OTHER && in.forwards != 0) {
-        return exact(ML_CATEGORY_INPUT);
+        return likely(ML_CATEGORY_INPUT);
     }
-    if (freed_by_pass(c, life) || (in.passes == 1 && c->owners_known)) {
+    if (freed_by_pass(c, life)) {
         return exact(ML_CATEGORY_ACTIVATION);
+    }
+    if (in.passes == 1 && c->owners_known) {
+        return likely(ML_CATEGORY_ACTIVATION);
     }
     if (in.passes == 0) {
         return life->end != ML_NEVER ? exact(ML_CATEGORY_TEMPORARY)

@@ -193,9 +193,9 @@ typedef struct ml_mlab_setting {
     uint8_t reserved[3];
 } ml_mlab_setting;
 
-/* ML_MLAB_TAG has no struct, for there are many: a byte of category, one of device, two
+/* ML_MLAB_TAG has no struct, for there are many: a byte of category, one of device, three
  * numbers of seven bits a byte (the address; of an ordered source the events of the device
- * before it, else ticks), the name. */
+ * before it, else ticks; the bytes of the module's path), the path, the name. */
 
 /* ml_note; the name follows. */
 typedef struct ml_mlab_note {

@@ -5,7 +5,7 @@
  * clock.  It must not know windows: a window keeps a mark.  Nothing here is reached from
  * the allocator's callback.  recorder.h has what tells of notes: ml_recorder_note.
  *
- * One lock of its own, held for moments and never while waiting for another, guards all
+ * One lock of its own, held for moments, taken before none but a file's control lane, guards all
  * of it: who notes may hold the GIL, who begins and ends holds the recorder's lock. */
 #ifndef ML_NOTES_H
 #define ML_NOTES_H
