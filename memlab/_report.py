@@ -22,6 +22,7 @@ CATEGORIES = (
 
 
 _GAPS_SHOWN = 5
+_MODULES_SHOWN = 8
 
 
 def size(count: int) -> str:
@@ -211,6 +212,23 @@ def _device_text(recording, device, lines, code, start):
         out += _rows(
             [(size(n), share(n, whole), name.replace("_", " ")) for name, n in rows]
         )
+    if any(group["module"] for group in answer["by_module"]):
+        out += ["", "By module"]
+        groups = answer["by_module"][:_MODULES_SHOWN]
+        out += _rows(
+            [
+                (
+                    size(group["bytes"]),
+                    share(group["bytes"], whole),
+                    escape(group["module"] or f"({group['reason']})"),
+                )
+                for group in groups
+            ]
+        )
+        rest = answer["by_module"][_MODULES_SHOWN:]
+        if rest:
+            left = size(sum(group["bytes"] for group in rest))
+            out.append(f"  ... and {len(rest)} more modules with {left}")
     if answer["by_line"]:
         out += ["", "By line"]
         groups = answer["by_line"][:lines]
