@@ -61,6 +61,10 @@ place_of(ml_string file)
         (file.length >= 6 && memcmp(file.bytes, "torch/", 6) == 0)) {
         return ML_PLACE_LIBRARY;
     }
+    /* Code that torch.compile wrote: the user's is what called it. */
+    if (holds(file, "/torchinductor_") || holds(file, "<eval_with_key>")) {
+        return ML_PLACE_LIBRARY;
+    }
     return file.length == 0 ? ML_PLACE_NATIVE : ML_PLACE_USER;
 }
 

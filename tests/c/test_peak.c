@@ -389,7 +389,8 @@ test_lines(void)
     uint32_t stacks[] = {
         STACK(&f, "/usr/lib/python3.11/contextlib.py|1|inner",
               "/home/a/train.py|7|step", "/home/a/train.py|9|main"),
-        STACK(&f, "<frozen importlib._bootstrap>|2|load",
+        STACK(&f, "/tmp/torchinductor_a/x4/cx4.py|8|call",
+              "<eval_with_key>.1|5|forward", "<frozen importlib._bootstrap>|2|load",
               "/opt/lib/python3/dist-packages/numpy/core.py|3|dot",
               "/home/a/train.py|7|step"),
         STACK(&f, "/home/a/train.py|7|other"),
