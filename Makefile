@@ -6,12 +6,14 @@ PYTHON ?= python3
 MEMLAB_VENV ?= .venv
 # What pip installs as torch.  The tests are held to this version.
 TORCH ?= torch==2.11.0
+# How many processes run the Python tests, each a file at a time.
+JOBS ?= $(shell nproc)
 # Further words for pytest, as in `make test PYTEST_ARGS='-k ledger -x'`.
 PYTEST_ARGS ?=
 
 VENV := $(MEMLAB_VENV)
 VENV_PYTHON := $(VENV)/bin/python
-VENV_PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check
+PYTEST := $(VENV_PYTHON) -m pytest tests -n $(JOBS) --dist loadfile
 
 CFLAGS ?=
 CTEST_SOURCES := $(wildcard tests/c/test_*.c)
@@ -55,10 +57,10 @@ demo: setup ## Train a small GPT and show where its memory went
 	$(VENV)/bin/memlab run --phantom=auto --out memlab_demo examples/train_gpt.py
 
 test: setup test-c ## Run all tests
-	$(VENV_PYTHON) -m pytest tests $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 test-cpu: setup test-c ## Run the tests that need no CUDA build of torch
-	$(VENV_PYTHON) -m pytest tests -m "not cuda" $(PYTEST_ARGS)
+	$(PYTEST) -m "not cuda" $(PYTEST_ARGS)
 
 # What the nightly tests do instead of the amounts of `make test`; some hours in all.
 NIGHTLY ?= MEMLAB_KILLS=1000 MEMLAB_FORKS=10000 MEMLAB_EXITS=100 MEMLAB_THREADS=20000 \

@@ -9,6 +9,7 @@ import functools
 import importlib.util
 import os
 import platform
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,11 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
+
+# A shell that starts its job in the background has it ignore Ctrl-C, and so would every
+# program that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @functools.cache
