@@ -111,11 +111,13 @@ def stats(device=None) -> dict:
     device: an int, a torch.device, a string such as "cuda:1" or "cpu", or None for the
     current CUDA device (the cpu where that is what memlab records).
 
-    Returns a dict of ints: events, dropped_events, lost_stacks, inconsistencies,
-    lane_events (in memory now), and in bytes lane_bytes (of the memory that holds them,
-    stacks apart), allocated_bytes, active_bytes, requested_bytes, reserved_bytes, each of
-    these also with "_peak" since recording began.  Raises ValueError where nothing was
-    recorded there.
+    Returns a dict of ints.  Counted since the process began, over all recordings: events,
+    dropped_events, lost_stacks, inconsistencies (events that did not fit the memory known
+    before them).  Now: lane_events (in memory), lane_bytes (of the memory that holds them,
+    stacks apart), and in bytes allocated_bytes, active_bytes, requested_bytes,
+    reserved_bytes.  Each of these four also with "_peak": of a GPU since recording, after
+    no recording was under way, last began, of the cpu since the process began.  What one
+    recording lost is in its counts().  Raises ValueError where nothing was recorded there.
     """
     source, index = parse_device(device)
     return _core.stats(source, index)

@@ -138,6 +138,7 @@ def test_it_reads_as_the_pickle_does(record, tmp_path):
 
 def test_a_live_file_is_read(tmp_path):
     script = _core.Script()
+    script.emit("segment_alloc", 1 << 40, 2 << 20)
     path = tmp_path / "run.mlab"
     with memlab.MemorySnapshot(source="script", file=path):
         for i in range(300):

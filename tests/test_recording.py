@@ -109,6 +109,8 @@ def test_devices_are_recorded_apart_and_device_chooses_one(script):
 def test_totals_follow_the_script(script):
     script.emit("alloc", SEGMENT, 1000)
     with recorder():
+        # Counters go on from recording to recording.
+        before = memlab.stats("script:0")
         script.emit("alloc", SEGMENT + 1024, 3 * MIB)
         script.emit("free_requested", SEGMENT + 1024, 3 * MIB)
         pending = memlab.stats("script:0")
@@ -120,7 +122,23 @@ def test_totals_follow_the_script(script):
     assert done["active_bytes"] == done["allocated_bytes"] == 1024
     assert done["allocated_bytes_peak"] == 1024 + 3 * MIB
     assert done["reserved_bytes"] == done["reserved_bytes_peak"] == 20 * MIB
-    assert done["inconsistencies"] == done["dropped_events"] == 0
+    counted = {key: done[key] - before[key] for key in before}
+    assert counted["events"] == 3
+    assert counted["inconsistencies"] == counted["dropped_events"] == 0
+
+
+def test_events_that_do_not_fit_are_counted_for_the_process(script):
+    def count():
+        return memlab.stats("script:0")["inconsistencies"]
+
+    with recorder():
+        before = count()
+        script.emit("alloc", SEGMENT + 20 * MIB, 512)  # behind the only segment
+        script.emit("free_requested", SEGMENT, 512)  # of nothing
+        assert count() == before + 2
+    with recorder():
+        pair(script)
+        assert count() == before + 2, "the first recording's still count"
 
 
 @pytest.mark.parametrize(

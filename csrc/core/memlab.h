@@ -106,7 +106,7 @@ typedef struct ml_event_text {
 #define ML_DEVICE_MAX 64
 
 /* name in memlab.stats(), meaning follows torch's memory_stats(): bytes unless it says
- * otherwise; each has a current value and a peak since the recorder started. */
+ * otherwise; each has a current value and a peak. */
 #define ML_TOTALS(XX) \
     XX(allocated) \
     XX(active) \

@@ -42,7 +42,8 @@ typedef struct ml_window_options {
     void (*warn)(const char *text); /* says one sentence to people; from any thread */
 } ml_window_options;
 
-/* Counters of one device since its source was last enabled. */
+/* Counters of one device: since the process began, over all recordings; those of one
+ * recording are in its trace. */
 typedef struct ml_recorder_stats {
     uint64_t events;
     uint64_t dropped_events;
@@ -51,7 +52,8 @@ typedef struct ml_recorder_stats {
     uint64_t lane_events;     /* that are in memory now */
     uint64_t lane_bytes;      /* of the memory that holds them */
     ml_totals current;
-    ml_totals peak;
+    ml_totals peak; /* since recording, after none was under way, last began; where no
+                       lock orders the source, since the process began */
 } ml_recorder_stats;
 
 /* Captures the calling thread's stack into STACKS; 0 for none; sets ML_EVENT_* bits in

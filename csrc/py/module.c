@@ -86,12 +86,16 @@ PyDoc_STRVAR(
     stats_doc,
     "stats($module, source, device, /)\n--\n\n"
     "The recorder's own counters of one device, as a dict of integers.\n\n"
-    "Keys: events, dropped_events, lost_stacks, inconsistencies, lane_events (in "
-    "memory\n"
-    "now), and in bytes lane_bytes (of the memory that holds them, stacks apart),\n"
-    "allocated_bytes, active_bytes, requested_bytes, reserved_bytes, each of these "
-    "also\n"
-    "with _peak since recording began. Raises ValueError where nothing was recorded.");
+    "Keys: events, dropped_events, lost_stacks and inconsistencies, counted since the\n"
+    "process began, over all recordings (what one lost is in its counts());\n"
+    "lane_events (in memory now); and in bytes lane_bytes (of the memory that holds "
+    "them,\n"
+    "stacks apart), allocated_bytes, active_bytes, requested_bytes, reserved_bytes, "
+    "each\n"
+    "of these also with _peak: of GPUs since recording, after none was under way, "
+    "last\n"
+    "began, of the cpu since the process began. Raises ValueError where nothing was\n"
+    "recorded.");
 
 static PyObject *
 core_stats(PyObject *module, PyObject *args)
