@@ -1,7 +1,6 @@
 """Recordings to .mlab files: they outlive their process, and read back as what it was."""
 
 import json
-import os
 import re
 import signal
 import struct
@@ -10,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from amounts import amount
 
 import memlab
 from memlab import _core
 from memlab._load import read_recording
 
 HERE = Path(__file__).resolve().parent
-KILLS = os.environ.get("MEMLAB_KILLS", "50")
 
 # 1 MiB allocated and freed LOOPS times in a segment of 20 MiB, then 3 MiB.
 PROGRAM = """
@@ -71,16 +70,29 @@ def memlab_command(*arguments):
     )
 
 
+@pytest.mark.nightly
 def test_kills_lose_nothing():
+    kills = amount("KILLS", 50)
     done = subprocess.run(
-        [sys.executable, str(HERE / "isolated" / "kills.py"), KILLS],
+        [sys.executable, str(HERE / "isolated" / "kills.py"), str(kills)],
         capture_output=True,
         text=True,
-        timeout=60 + 10 * int(KILLS),
+        timeout=60 + 10 * kills,
     )
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(rf"{KILLS} kills: \d+ events read, 0 lost, 0 corrupt", done.stdout)
+    assert re.search(rf"{kills} kills: \d+ events read, 0 lost, 0 corrupt", done.stdout)
+
+
+@pytest.mark.cuda
+@pytest.mark.nightly
+def test_kills_of_training_lose_nothing(phantom_run):
+    """By torch's own statistics after each step."""
+    kills = amount("TRAINING_KILLS", 4)
+    program = HERE / "isolated" / "training_kills.py"
+    done = phantom_run(program, kills, timeout=60 + 30 * kills)
+    print(done.stdout)
+    assert f"{kills} kills: " in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import mmap
 import os
 import random
 import signal
-import struct
 import sys
 import tempfile
 import threading
@@ -50,7 +49,7 @@ def record(script, lane, seed, counts):
         for action in ("alloc", "free_requested", "free_completed"):
             emit(script, lane, action, base, size)
             count += 1
-            struct.pack_into("<Q", counts, 8 * lane, count)
+            counts[lane] = count
 
 
 def recorder(path, seed, counts):
@@ -64,7 +63,7 @@ def recorder(path, seed, counts):
     ]
     for thread in threads:
         thread.start()
-    struct.pack_into("<Q", counts, 8 * LANES, 1)
+    counts[LANES] = 1
     for thread in threads:
         thread.join()
     assert snapshot.recording
@@ -80,7 +79,7 @@ def check(path, seed, counts):
     traces = recording.to_dict()["device_traces"]
     total = 0
     for lane in range(LANES):
-        wanted = struct.unpack_from("<Q", counts, 8 * lane)[0]
+        wanted = counts[lane]
         events = traces[lane] if lane < len(traces) else []
         # One event may be stored and not counted yet.
         assert wanted <= len(events) <= wanted + 1, (lane, wanted, len(events))
@@ -104,7 +103,8 @@ def check(path, seed, counts):
 
 def kill_one(path, seed):
     """One recorder, killed; events that its file has."""
-    counts = mmap.mmap(-1, 4096)
+    # A store of one word: what a kill finds is the old count or the new one.
+    counts = memoryview(mmap.mmap(-1, 4096)).cast("Q")
     # Seldom during the start, mostly while events come.
     at = random.Random(seed).randrange(MOST)
     child = os.fork()
@@ -114,15 +114,14 @@ def kill_one(path, seed):
         finally:
             os._exit(1)
     lane = seed % LANES
-    while struct.unpack_from("<Q", counts, 8 * lane)[0] < at:
+    while counts[lane] < at:
         done, status = os.waitpid(child, os.WNOHANG)
         assert done == 0, f"seed {seed}: the recorder ended with {status}"
         time.sleep(0)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     try:
-        started = struct.unpack_from("<Q", counts, 8 * LANES)[0]
-        return check(path, seed, counts) if started else 0
+        return check(path, seed, counts) if counts[LANES] else 0
     except AssertionError as error:
         raise AssertionError(f"seed {seed}: {error}") from None
 
