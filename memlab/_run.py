@@ -59,9 +59,11 @@ def _start(options, source, outputs):
     how = {"max_entries": options.max_entries, "source": source, "stacks": options.stacks}
     path = outputs.path(".mlab")
     try:
-        return MemorySnapshot(
+        snapshot = MemorySnapshot(
             **how, file=path, max_file_bytes=options.max_file_bytes
         ).start()
+        outputs.events = path
+        return snapshot
     except (Error, ValueError) as error:
         snapshot = MemorySnapshot(**how).start()
         _report.say(f"memlab: recording without {path}: {error}", sys.stderr)
@@ -86,6 +88,7 @@ class _Outputs:
         folder = options.out
         self.program = os.path.basename(options.program)
         self.start = os.getcwd()
+        self.events = None  # path of the file of all events, where there is one
         # The program may go to another folder; the results stay where they were asked.
         self.folder = os.path.abspath(folder)
         self.rank = os.environ.get("RANK", "0")
@@ -304,10 +307,12 @@ def _tell(text, outputs, stdout):
             sys.stdout.flush()
         except (AttributeError, OSError, ValueError):
             pass
-    _report.say(
-        f"\n{text}\n"
-        f"Snapshot: {outputs.shown(outputs.path('.pickle'))}\n"
-        f"Page:     {outputs.shown(outputs.path('.html'))}\n"
+    lines = [
+        f"\n{text}",
+        f"Snapshot: {outputs.shown(outputs.path('.pickle'))}",
+        f"Page:     {outputs.shown(outputs.path('.html'))}",
         f"Report:   {outputs.shown(outputs.report_path())}",
-        stdout,
-    )
+    ]
+    if outputs.events is not None:
+        lines.append(f"Events:   {outputs.shown(outputs.events)}")
+    _report.say("\n".join(lines), stdout)

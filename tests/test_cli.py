@@ -57,7 +57,8 @@ def test_run_leaves_its_results(demo):
     assert "step 2/2" in done.stdout
     assert "Peak on cuda:0" in done.stdout
     assert "By category" in done.stdout and "By line" in done.stdout
-    assert "rank0.pickle" in done.stdout and "rank0.html" in done.stdout
+    for name in ("rank0.mlab", "rank0.pickle", "rank0.html", "report.txt"):
+        assert os.path.join("out", name) in done.stdout
     assert (out / "report.txt").read_text() in done.stdout
     for path in out.iterdir():
         assert path.stat().st_mode & 0o077 == 0, path
