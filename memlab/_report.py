@@ -176,6 +176,11 @@ def _file_notes(file):
             f"Owners, steps, names or settings that are lost: {file['lost_records']}; "
             "categories and phases may miss them."
         )
+    if file["unread_records"]:
+        yield (
+            f"Records of the file that this memlab cannot read: "
+            f"{file['unread_records']}; a newer one may."
+        )
     for gap in file["gaps"][:_GAPS_SHOWN]:
         missing = gap["dropped"] + gap["lost"]
         word = "events were" if missing != 1 else "event was"

@@ -1,7 +1,11 @@
 """Recordings to .mlab files: they outlive their process, and read back as what it was."""
 
+import errno
 import json
+import os
 import re
+import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -41,15 +45,15 @@ script.emit("alloc", 1 << 40, 3 << 20, time=1 << 40)
 
 @pytest.fixture
 def record(tmp_path):
-    """record(ending, loops=100, options={}, prelude=""): runs the lines PRELUDE, PROGRAM
-    and the lines ENDING."""
+    """record(ending, loops=100, options={}, prelude="", path=None): runs the lines
+    PRELUDE, PROGRAM and the lines ENDING."""
 
-    def run(ending="", loops=100, options=None, prelude=""):
+    def run(ending="", loops=100, options=None, prelude="", path=None):
         program = tmp_path / "program.py"
         text = PROGRAM.replace("LOOPS", str(loops))
         text = text.replace("OPTIONS", repr(options or {}))
         program.write_text(prelude + text + ending)
-        path = tmp_path / "run.mlab"
+        path = path or tmp_path / "run.mlab"
         done = subprocess.run(
             [sys.executable, str(program), str(path)],
             capture_output=True,
@@ -194,6 +198,85 @@ def test_a_file_too_large_for_the_process(record):
     assert gap["position"] == kept
 
 
+@pytest.fixture
+def small_disk(tmp_path):
+    """The folder of a file system with room for 2 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "memlab-test", str(folder)]
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root can mount a small file system")
+    done = subprocess.run(mount, capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"no small file system can be mounted: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk(record, small_disk):
+    path, done = record("print('alive')", loops=120_000, path=small_disk / "run.mlab")
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+    assert "the file could not grow (No space left on device)" in done.stderr
+    recording = read_recording(path)
+    kept = recording.counts(0)["events"]
+    (gap,) = recording.file["gaps"]
+    assert gap == {"device": 0, "position": kept, "dropped": 360_001 - kept, "lost": 0}
+    assert kept > 0
+    report = memlab_command("report", path).stdout
+    assert f"{360_001 - kept} events were not stored after event {kept}" in report
+
+
+def test_a_disk_that_is_full_already(record, small_disk):
+    (small_disk / "weights").write_bytes(bytes(2 << 20))
+    path, done = record(path=small_disk / "run.mlab")
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith("No space left on device")
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("error", [errno.ENODEV, errno.EINVAL])
+def test_a_file_system_that_maps_no_files(tmp_path, torch, error):
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no C compiler: {compiler[0]} not found")
+    library = tmp_path / "no_shared_mmap.so"
+    source = HERE / "helpers" / "no_shared_mmap.c"
+    subprocess.run(
+        [*compiler, "-shared", "-fPIC", f"-DERRNUM={error}", source, "-o", library],
+        check=True,
+    )
+    (tmp_path / "program.py").write_text("import torch\nx = torch.ones(1000)\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "memlab", "run", "--device", "cpu", "program.py"],
+        env={**os.environ, "LD_PRELOAD": str(library)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "recording without" in done.stderr
+    assert "cannot map files into memory; choose a file on another" in done.stderr
+    assert "rank0.mlab" not in done.stdout
+    out = tmp_path / "memlab_out"
+    assert not (out / "rank0.mlab").exists()
+    report = memlab_command("report", out / "rank0.pickle").stdout
+    assert "program.py:2 <module>" in report
+
+
+def test_another_process_removes_the_file(record):
+    ending = """
+os.unlink(sys.argv[1])
+loop(50_000)
+snapshot.stop()
+print("alive")
+"""
+    path, done = record(ending)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+    assert "another process cut or removed the file" in done.stderr
+    assert not path.exists()
+
+
 def test_another_process_cuts_the_file(record):
     ending = """
 os.truncate(sys.argv[1], 2 << 16)
@@ -203,7 +286,7 @@ print("alive")
 """
     path, done = record(ending)
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
-    assert "another process cut the file" in done.stderr
+    assert "another process cut or removed the file" in done.stderr
     recording = read_recording(path)
     lost = sum(gap["dropped"] + gap["lost"] for gap in recording.file["gaps"])
     # With the look at the end at each of the script's four devices.
@@ -303,6 +386,41 @@ def test_lost_owners_and_notes_are_counted(record):
     assert about["lost_records"] == written > 0
     assert about["damaged_chunks"] == 1
     assert f"settings that are lost: {written}" in memlab_command("report", path).stdout
+
+
+def test_records_that_cannot_be_read_are_counted(record, tmp_path):
+    """The kind of the last record is turned into one that nobody knows."""
+    path, _ = record("memlab.mark('here')\nsnapshot.stop()\n")
+    data = bytearray(path.read_bytes())
+    chunk = 1 << 16
+    (control,) = [
+        at
+        for at in range(chunk, len(data), chunk)
+        if data[at : at + 4] == b"MLCK" and data[at + 6] == 1
+    ]
+    begin, at = control + 64, control + 64
+    (used,) = struct.unpack_from("<I", data, control + 40)
+    while at < begin + used:
+        last = at
+        at += 5 + struct.unpack_from("<I", data, at + 1)[0]
+    data[last] |= 0xF0
+    checksum = crc32c(data[begin : begin + used])
+    struct.pack_into("<I", data, control + 44, checksum)
+    path.write_bytes(data)
+    about = read_recording(path).file
+    assert (about["unread_records"], about["damaged_chunks"]) == (1, 0)
+    report = memlab_command("report", path).stdout
+    assert "Records of the file that this memlab cannot read: 1;" in report
+
+
+def crc32c(data):
+    """As RFC 3720 defines it, bit by bit."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
 
 
 @pytest.mark.cuda

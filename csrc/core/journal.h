@@ -68,8 +68,9 @@ void ml_journal_detach(ml_journal_port *port, ml_journal *journal);
  * the lane meanwhile: its device's lock is held, or the journal is not attached yet. */
 void ml_journal_begin_lane(ml_journal *journal, unsigned lane);
 /* JOURNAL is attached.  The memory of DEVICE at the instant at which its lane was begun:
- * RULES, then segments each followed by its blocks.  They wait for room; a start for
- * which there is none is one that _started does not end. */
+ * RULES, then segments each followed by its blocks.  They wait for room, on
+ * a disk that takes nothing some seconds in all; a start for which there is none is one
+ * that _started does not end. */
 void ml_journal_start(ml_journal *journal, int device, const ml_allocator_rules *rules);
 void ml_journal_start_segment(ml_journal *journal, int device,
                               const ml_segment *segment);

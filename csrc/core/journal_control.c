@@ -13,7 +13,6 @@
 #define ANCHOR_SECONDS 1
 /* Ticks from the first anchor to the second, which the clock's own rate puts there. */
 #define ANCHOR_TICKS (UINT64_C(1) << 30)
-#define ROOM_ROUNDS 3
 
 /* A record and the text behind it, of which the last part may be cut. */
 typedef struct message {
@@ -67,23 +66,32 @@ append(ml_journal *journal, unsigned kind, const message *record)
 
 /* ---- The start ---- */
 
-/* Waits for room: a start with a hole is no start. */
+static bool
+has_room(ml_journal *journal, ml_journal_lane *lane, uint32_t length)
+{
+    uint32_t needed = length + ML_PACK_OTHER_HEADER;
+    bool fits =
+        lane->slot != 0 && ml_chunk_used(&lane->writer) + needed + sizeof(ml_chunk) <=
+                               journal->file.chunk_bytes;
+    return fits || ml_journal_turn(journal, lane);
+}
+
+/* Waits for room, for a start with a hole is no start; without the lock, which programs
+ * take for phases and marks. */
 static void
 append_start(ml_journal *journal, unsigned kind, const void *bytes, size_t length)
 {
     message record = {0};
     put(&record, bytes, length);
-    pthread_mutex_lock(&journal->port->control);
     ml_journal_lane *lane = &journal->lanes[ML_MLAB_LANES];
-    for (int round = 0; round < ROOM_ROUNDS; round++) {
-        uint32_t needed = record.length + ML_PACK_OTHER_HEADER;
-        bool fits = lane->slot != 0 &&
-                    ml_chunk_used(&lane->writer) + needed + sizeof(ml_chunk) <=
-                        journal->file.chunk_bytes;
-        if (fits || ml_journal_turn(journal, lane)) {
+    pthread_mutex_lock(&journal->port->control);
+    while (!has_room(journal, lane, record.length)) {
+        pthread_mutex_unlock(&journal->port->control);
+        bool waited = ml_journal_await_room(journal);
+        pthread_mutex_lock(&journal->port->control);
+        if (!waited) {
             break;
         }
-        ml_journal_await_room(journal);
     }
     append(journal, kind, &record);
     pthread_mutex_unlock(&journal->port->control);

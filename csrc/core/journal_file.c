@@ -236,6 +236,8 @@ ml_journal_file_open(ml_journal_file *file, const char *path, uint32_t chunk_byt
         return fail(text, text_bytes, ML_ESTATE,
                     "%s is being replaced by others; choose another file", path);
     }
+    struct stat status;
+    file->named = fstat(file->descriptor, &status) == 0 && status.st_nlink > 0;
     void *slots = mmap(NULL, (size_t)ML_JOURNAL_SLOTS * chunk_bytes, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (slots == MAP_FAILED) {
@@ -339,5 +341,6 @@ ml_journal_file_whole(const ml_journal_file *file)
     struct stat status;
     return !atomic_load(&guards[file->guard].cut) &&
            fstat(file->descriptor, &status) == 0 &&
-           (uint64_t)status.st_size >= file->bytes;
+           (uint64_t)status.st_size >= file->bytes &&
+           (status.st_nlink > 0 || !file->named);
 }

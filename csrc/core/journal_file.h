@@ -26,6 +26,7 @@ typedef struct ml_journal_file {
     uint8_t *slots; /* owned address space, ML_JOURNAL_SLOTS chunks */
     uint64_t bytes; /* of the file */
     uint64_t limit; /* bytes it may have */
+    bool named;     /* at first; some file systems count no names */
 } ml_journal_file;
 
 /* Makes the file at PATH, or takes the place of a recording that nobody writes any more.
@@ -50,7 +51,7 @@ ml_journal_file_at(const ml_journal_file *file, unsigned slot)
     return file->slots + (size_t)slot * file->chunk_bytes;
 }
 
-/* Whether what was mapped is still the file: nobody cut it. */
+/* Whether what was mapped is still the file: nobody cut or removed it. */
 bool ml_journal_file_whole(const ml_journal_file *file);
 
 #endif

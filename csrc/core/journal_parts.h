@@ -16,6 +16,8 @@
 #define ML_JOURNAL_CHUNK_BYTES (UINT32_C(1) << 16)
 /* Longest text in one record. */
 #define ML_JOURNAL_TEXT_BYTES 2048u
+/* How long a start may wait, in all, for a disk that takes nothing. */
+#define ML_JOURNAL_PATIENCE_NS INT64_C(2000000000)
 
 /* Life of a slot: the thread maps a chunk there, a lane takes it, fills it and leaves it,
  * the thread unmaps it. */
@@ -70,7 +72,8 @@ struct ml_journal {
     pthread_mutex_t mutex; /* guards what follows; taken after port->control */
     pthread_cond_t wake;
     pthread_cond_t refilled;
-    bool opened; /* or failed to */
+    int64_t waited_ns; /* for room, by the start */
+    bool opened;       /* or failed to */
     bool closing;
     int error; /* of opening: ML_E*, with errnum */
     int errnum;
@@ -97,7 +100,8 @@ bool ml_journal_define(ml_journal *journal, ml_journal_lane *lane,
 /* The clock's anchors at the start; the control lane is nobody else's yet. */
 void ml_journal_control_begin(ml_journal *journal);
 
-/* Waits until the thread has had a round, a second at most. */
-void ml_journal_await_room(ml_journal *journal);
+/* Waits until the thread has had a round.  False where that is no use: nothing more is
+ * stored, or this journal's start has waited ML_JOURNAL_PATIENCE_NS in all. */
+bool ml_journal_await_room(ml_journal *journal);
 
 #endif

@@ -168,14 +168,20 @@ open_parts(ml_journal *journal)
     return result == 0 ? refill(journal, READY_LEAST) : result;
 }
 
-static void
-await(ml_journal *journal, pthread_cond_t *condition, long ns)
+static int64_t
+monotonic_ns(void)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += ns;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static void
+await(ml_journal *journal, pthread_cond_t *condition, int64_t ns)
+{
+    int64_t end = monotonic_ns() + ns;
+    struct timespec until = {.tv_sec = (time_t)(end / 1000000000),
+                             .tv_nsec = (long)(end % 1000000000)};
     pthread_cond_timedwait(condition, &journal->mutex, &until);
 }
 
@@ -195,7 +201,7 @@ run(void *context)
     pthread_cond_broadcast(&journal->refilled);
     while (!journal->closing && result == 0) {
         pthread_mutex_unlock(&journal->mutex);
-        long ns = tend(journal, &taken, &wanted);
+        int64_t ns = tend(journal, &taken, &wanted);
         pthread_mutex_lock(&journal->mutex);
         pthread_cond_broadcast(&journal->refilled);
         if (!journal->closing) {
@@ -239,13 +245,20 @@ stop_thread(ml_journal *journal)
     pthread_join(journal->thread, NULL);
 }
 
-void
+bool
 ml_journal_await_room(ml_journal *journal)
 {
     pthread_mutex_lock(&journal->mutex);
-    pthread_cond_signal(&journal->wake);
-    await(journal, &journal->refilled, 1000000000 - 1);
+    bool useful = atomic_load(&journal->header->stop) == ML_MLAB_STORES &&
+                  journal->waited_ns < ML_JOURNAL_PATIENCE_NS;
+    if (useful) {
+        int64_t begin = monotonic_ns();
+        pthread_cond_signal(&journal->wake);
+        await(journal, &journal->refilled, ML_JOURNAL_PATIENCE_NS - journal->waited_ns);
+        journal->waited_ns += monotonic_ns() - begin;
+    }
     pthread_mutex_unlock(&journal->mutex);
+    return useful;
 }
 
 /* ---- Opening and closing ---- */
@@ -313,6 +326,13 @@ make(const ml_source *source, const ml_stacks *stacks,
     return journal;
 }
 
+/* File systems answer differently to what they do not support. */
+static bool
+maps_no_files(int errnum)
+{
+    return errnum == ENODEV || errnum == EINVAL || errnum == EOPNOTSUPP;
+}
+
 /* The file is there and empty: the thread fills it. */
 static int
 begin(ml_journal *journal, const ml_journal_options *options, char *text,
@@ -340,10 +360,11 @@ begin(ml_journal *journal, const ml_journal_options *options, char *text,
                      (READY_LEAST + 1) * journal->file.chunk_bytes);
             return ML_EINVALID;
         }
-        const char *reason = journal->errnum == ENODEV
-                                 ? "its file system cannot map files into memory"
-                                 : strerror(journal->errnum);
-        snprintf(text, text_bytes, "cannot record to %s: %s", journal->path, reason);
+        snprintf(text, text_bytes, "cannot record to %s: %s", journal->path,
+                 maps_no_files(journal->errnum)
+                     ? "its file system cannot map files into memory; choose a file on "
+                       "another, such as a local disk"
+                     : strerror(journal->errnum));
         return result;
     }
     return 0;

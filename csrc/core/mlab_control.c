@@ -60,11 +60,18 @@ take(const ml_packed_other *record, void *out, size_t bytes, const uint8_t **res
     return true;
 }
 
-static void
+static int
+leave_out(mlab_reader *reader)
+{
+    reader->info->unread_records++;
+    return 0;
+}
+
+static int
 take_start(mlab_reader *reader, const ml_mlab_start *head)
 {
     if (head->device >= ML_DEVICE_MAX) {
-        return;
+        return leave_out(reader);
     }
     mlab_start *start = &reader->starts[head->device];
     start->head = *head;
@@ -72,6 +79,17 @@ take_start(mlab_reader *reader, const ml_mlab_start *head)
     start->complete = false;
     start->segment_count = 0;
     start->block_count = 0;
+    return 0;
+}
+
+static int
+take_started(mlab_reader *reader, const ml_mlab_device *record)
+{
+    if (record->device >= ML_DEVICE_MAX) {
+        return leave_out(reader);
+    }
+    reader->starts[record->device].complete = true;
+    return 0;
 }
 
 static int
@@ -79,7 +97,7 @@ take_segment(mlab_reader *reader, const ml_mlab_segment *record)
 {
     mlab_start *start = &reader->starts[record->device % ML_DEVICE_MAX];
     if (record->device >= ML_DEVICE_MAX || !start->known) {
-        return 0;
+        return leave_out(reader);
     }
     if (ml_grow((void **)&start->segments, &start->segment_capacity,
                 start->segment_count + 1, sizeof(*start->segments)) < 0) {
@@ -103,7 +121,7 @@ take_block(mlab_reader *reader, const ml_mlab_block *record)
     mlab_start *start = &reader->starts[record->device % ML_DEVICE_MAX];
     if (record->device >= ML_DEVICE_MAX || start->segment_count == 0 ||
         record->state > ML_BLOCK_PENDING_FREE) {
-        return 0;
+        return leave_out(reader);
     }
     if (ml_grow((void **)&start->blocks, &start->block_capacity, start->block_count + 1,
                 sizeof(*start->blocks)) < 0) {
@@ -129,7 +147,7 @@ take_setting(mlab_reader *reader, const ml_mlab_setting *record, const uint8_t *
         .kind = record->kind, .integer = record->integer, .real = record->real};
     memcpy(setting.divisions, record->divisions, sizeof(setting.divisions));
     if (setting.kind == '\0' || strchr("bifsd", setting.kind) == NULL) {
-        return 0;
+        return leave_out(reader);
     }
     int result = add_name(reader, text, key_bytes, &setting.key);
     if (result == 0) {
@@ -173,7 +191,7 @@ take_tag(mlab_reader *reader, const ml_packed_other *record)
     const uint8_t *at = record->bytes;
     const uint8_t *end = at + record->length;
     if (record->length < 2) {
-        return 0;
+        return leave_out(reader);
     }
     uint64_t module_bytes;
     mlab_tag tag = {.category = at[0], .device = at[1]};
@@ -181,7 +199,7 @@ take_tag(mlab_reader *reader, const ml_packed_other *record)
     if (!take_number(&at, end, &tag.addr) || !take_number(&at, end, &tag.place) ||
         !take_number(&at, end, &module_bytes) || module_bytes > (size_t)(end - at) ||
         tag.device >= ML_DEVICE_MAX || tag.category >= ML_CATEGORY_COUNT) {
-        return 0;
+        return leave_out(reader);
     }
     int result = add_name(reader, at, (size_t)module_bytes, &tag.module);
     at += module_bytes;
@@ -205,7 +223,7 @@ take_note(mlab_reader *reader, const ml_mlab_note *record, const uint8_t *name,
 {
     ml_recording *recording = reader->recording;
     if (record->kind >= ML_NOTE_COUNT) {
-        return 0;
+        return leave_out(reader);
     }
     ml_note note = {
         .time = record->time,
@@ -271,42 +289,39 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
     case ML_MLAB_CLOCK:
         return take(record, &fixed, sizeof(fixed.clock), &rest, &left)
                    ? take_clock(reader, &fixed.clock)
-                   : 0;
+                   : leave_out(reader);
     case ML_MLAB_START:
-        if (take(record, &fixed, sizeof(fixed.start), &rest, &left)) {
-            take_start(reader, &fixed.start);
-        }
-        return 0;
+        return take(record, &fixed, sizeof(fixed.start), &rest, &left)
+                   ? take_start(reader, &fixed.start)
+                   : leave_out(reader);
     case ML_MLAB_SEGMENT:
         return take(record, &fixed, sizeof(fixed.segment), &rest, &left)
                    ? take_segment(reader, &fixed.segment)
-                   : 0;
+                   : leave_out(reader);
     case ML_MLAB_BLOCK:
         return take(record, &fixed, sizeof(fixed.block), &rest, &left)
                    ? take_block(reader, &fixed.block)
-                   : 0;
+                   : leave_out(reader);
     case ML_MLAB_STARTED:
-        if (take(record, &fixed, sizeof(fixed.device), &rest, &left) &&
-            fixed.device.device < ML_DEVICE_MAX) {
-            reader->starts[fixed.device.device].complete = true;
-        }
-        return 0;
+        return take(record, &fixed, sizeof(fixed.device), &rest, &left)
+                   ? take_started(reader, &fixed.device)
+                   : leave_out(reader);
     case ML_MLAB_SETTING:
         return take(record, &fixed, sizeof(fixed.setting), &rest, &left)
                    ? take_setting(reader, &fixed.setting, rest, left)
-                   : 0;
+                   : leave_out(reader);
     case ML_MLAB_TAG:
         return take_tag(reader, record);
     case ML_MLAB_NOTE:
         return take(record, &fixed, sizeof(fixed.note), &rest, &left)
                    ? take_note(reader, &fixed.note, rest, left)
-                   : 0;
+                   : leave_out(reader);
     case ML_MLAB_NAME:
         return take(record, &fixed, sizeof(fixed.name), &rest, &left)
                    ? take_name(reader, &fixed.name, rest, left)
-                   : 0;
+                   : leave_out(reader);
     default:
-        return 0;
+        return leave_out(reader);
     }
 }
 

@@ -33,7 +33,7 @@ enum ml_mlab_state {
 #define ML_MLAB_STOPS(XX) \
     XX(LIMIT, "the limit of the file's size was reached") \
     XX(DISK, "the file could not grow") \
-    XX(CUT, "another process cut the file")
+    XX(CUT, "another process cut or removed the file")
 
 enum ml_mlab_stop {
     ML_MLAB_STORES,

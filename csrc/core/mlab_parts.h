@@ -73,14 +73,15 @@ typedef struct mlab_reader {
 /* The trace of DEVICE, which then exists; NULL without memory. */
 ml_device_trace *mlab_trace(mlab_reader *reader, unsigned device);
 
-/* A record of a chunk of events that is not an event.  What makes no sense is ignored.
- * 0 or ML_ENOMEM. */
-int mlab_define(mlab_reader *reader, const ml_packed_other *record);
+/* A record of a chunk of events that is not an event.  What makes no sense is counted and
+ * ignored. */
+void mlab_define(mlab_reader *reader, const ml_packed_other *record);
 int mlab_stacks_new(mlab_reader *reader);
 /* The recording's events refer to its own tables from here on. */
 int mlab_resolve(mlab_reader *reader);
 
-/* A record of the control lane.  0 or ML_ENOMEM. */
+/* A record of the control lane.  What makes no sense is counted and ignored.  0 or
+ * ML_ENOMEM. */
 int mlab_control(mlab_reader *reader, const ml_packed_other *record);
 /* When all records were read: times become unix ns, tags find their places. */
 int mlab_finish_control(mlab_reader *reader);

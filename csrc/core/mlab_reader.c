@@ -345,7 +345,7 @@ read_events(mlab_reader *reader, lane_state *lane, const ml_chunk *header,
         }
         else if (found == ML_PACKED_OTHER) {
             reader->info->definition_bytes += bytes;
-            result = mlab_define(reader, &other);
+            mlab_define(reader, &other);
         }
         else {
             /* Committed and with the right sum, yet no record: whatever wrote this. */

@@ -25,35 +25,40 @@ raise_count(ml_stack_table *table, uint32_t id)
 }
 
 /* A part of a string continues it in place, or begins it anew: the parts of one lie
- * together in their lane. */
-static void
+ * together in their lane.  What is defined already, for another lane, stays.  False, as
+ * of the next: the record makes no sense. */
+static bool
 define_string(ml_stacks *stacks, const ml_packed_other *record)
 {
     ml_mlab_string part;
     if (record->length <= sizeof(part)) {
-        return;
+        return false;
     }
     memcpy(&part, record->bytes, sizeof(part));
     uint32_t length = record->length - (uint32_t)sizeof(part);
     if (part.id == 0 || part.id >= stacks->strings.limit || part.start > part.total ||
         length > part.total - part.start) {
-        return;
+        return false;
     }
     ml_stack_string *string = string_at(stacks, part.id);
+    if (string->length == part.total) {
+        return true;
+    }
     size_t used = atomic_load(&stacks->text_used);
-    if (string->length == part.total || length > stacks->text.bytes - used) {
-        return;
+    if (length > stacks->text.bytes - used) {
+        return false;
     }
     if (part.start == 0) {
         *string = (ml_stack_string){.start = (uint32_t)used};
     }
     else if (string->length != part.start || string->start + part.start != used) {
-        return;
+        return false;
     }
     memcpy((char *)stacks->text.base + used, record->bytes + sizeof(part), length);
     string->length += length;
     atomic_store(&stacks->text_used, used + length);
     raise_count(&stacks->strings, part.id);
+    return true;
 }
 
 static uint32_t
@@ -62,17 +67,19 @@ known(const ml_stack_table *table, uint32_t id)
     return id < atomic_load(&table->count) ? id : 0;
 }
 
-static void
+static bool
 define_code(ml_stacks *stacks, const ml_packed_other *record)
 {
     ml_mlab_code code;
     if (record->length < sizeof(code)) {
-        return;
+        return false;
     }
     memcpy(&code, record->bytes, sizeof(code));
-    if (code.id == 0 || code.id >= stacks->codes.limit ||
-        code_at(stacks, code.id)->code != 0) {
-        return;
+    if (code.id == 0 || code.id >= stacks->codes.limit) {
+        return false;
+    }
+    if (code_at(stacks, code.id)->code != 0) {
+        return true;
     }
     *code_at(stacks, code.id) = (ml_stack_code){
         .code = code.id,
@@ -83,22 +90,24 @@ define_code(ml_stacks *stacks, const ml_packed_other *record)
         .python_minor = code.python_minor,
     };
     raise_count(&stacks->codes, code.id);
+    return true;
 }
 
-static void
+static bool
 define_object(ml_stacks *stacks, const ml_packed_other *record)
 {
     ml_mlab_object object;
     if (record->length < sizeof(object)) {
-        return;
+        return false;
     }
     memcpy(&object, record->bytes, sizeof(object));
     if (object.id == 0 || object.id >= stacks->objects.limit) {
-        return;
+        return false;
     }
     object_in(&stacks->objects, object.id)->type_name =
         known(&stacks->strings, object.type_name);
     raise_count(&stacks->objects, object.id);
+    return true;
 }
 
 /* Names get string ids behind those of the file. */
@@ -132,22 +141,24 @@ is_defined(const ml_stacks *stacks, uint32_t id)
 }
 
 /* C++ frames lie on top of Python's, whatever the file says. */
-static void
+static bool
 define_node(ml_stacks *stacks, const ml_packed_other *record)
 {
     ml_mlab_node node;
     if (record->length < sizeof(node)) {
-        return;
+        return false;
     }
     memcpy(&node, record->bytes, sizeof(node));
-    if (node.id == 0 || node.id >= stacks->nodes.limit || node.parent >= node.id ||
-        is_defined(stacks, node.id)) {
-        return;
+    if (node.id == 0 || node.id >= stacks->nodes.limit || node.parent >= node.id) {
+        return false;
+    }
+    if (is_defined(stacks, node.id)) {
+        return true;
     }
     uint32_t code = known(&stacks->codes, node.code);
     if (node.parent != 0 && (!is_defined(stacks, node.parent) ||
                              (code != 0 && node_at(stacks, node.parent)->code == 0))) {
-        return;
+        return false;
     }
     *node_at(stacks, node.id) = (ml_stack_node){
         .code = code,
@@ -158,28 +169,30 @@ define_node(ml_stacks *stacks, const ml_packed_other *record)
         .object = known(&stacks->objects, node.object),
     };
     raise_count(&stacks->nodes, node.id);
+    return true;
 }
 
-int
-mlab_define(mlab_reader *reader, const ml_packed_other *record)
+static bool
+define(ml_stacks *stacks, const ml_packed_other *record)
 {
     switch (record->kind) {
     case ML_MLAB_STRING:
-        define_string(reader->stacks, record);
-        break;
+        return define_string(stacks, record);
     case ML_MLAB_CODE:
-        define_code(reader->stacks, record);
-        break;
+        return define_code(stacks, record);
     case ML_MLAB_NODE:
-        define_node(reader->stacks, record);
-        break;
+        return define_node(stacks, record);
     case ML_MLAB_OBJECT:
-        define_object(reader->stacks, record);
-        break;
+        return define_object(stacks, record);
     default:
-        break;
+        return false;
     }
-    return 0;
+}
+
+void
+mlab_define(mlab_reader *reader, const ml_packed_other *record)
+{
+    reader->info->unread_records += !define(reader->stacks, record);
 }
 
 /* ---- Into the recording ---- */

@@ -70,6 +70,7 @@ about_file(const ml_mlab_info *info, bool locked)
         {"control_bytes", info->control_bytes},
         {"damaged_chunks", info->damaged_chunks},
         {"lost_records", info->lost_records},
+        {"unread_records", info->unread_records},
         {"unknown_starts", info->unknown_starts},
     };
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {

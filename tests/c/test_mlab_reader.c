@@ -180,6 +180,7 @@ test_a_whole_file(void)
     CHECK_UINT(info.damaged_chunks, 0);
     CHECK_UINT(info.gap_count, 0);
     CHECK_UINT(info.lost_records, 0);
+    CHECK_UINT(info.unread_records, 0);
     CHECK_UINT(info.unknown_starts, 0);
     CHECK_UINT(recording->devices[0].peak.allocated, 6 << 20);
     CHECK_UINT(recording->devices[0].tag_count, 1);
@@ -368,8 +369,35 @@ test_definitions_without_sense(void)
             }
             CHECK_INT(read_sample(&file), 0);
             CHECK_UINT(events_of(0), 1);
+            /* Of control, clocks and names may be all ones. */
+            CHECK(info.unread_records >= 15 + 30 - 2);
+            CHECK(info.unread_records <= 4 + 15 + 30 - 2);
         }
     }
+}
+
+/* Whole records that a newer memlab may have written; what else there is counts. */
+static void
+test_records_that_cannot_be_read(void)
+{
+    build(&file);
+    ml_mlab_note note = {.kind = ML_NOTE_COUNT, .device = -1};
+    ml_mlab_note mark = {.kind = ML_NOTE_MARK, .device = -1};
+    ml_chunk_writer more = add_chunk(&file, ML_MLAB_CONTROL, 0, 1, 7);
+    ml_chunk_append(&more, ML_MLAB_NAME + 1, "?", 1);
+    ml_chunk_append(&more, ML_MLAB_NOTE, &note, sizeof(note));
+    ml_chunk_append(&more, ML_MLAB_NOTE, &mark, sizeof(mark));
+    ml_chunk_append(&more, ML_MLAB_NOTE, &mark, sizeof(mark) - 1);
+    ml_chunk_writer events = add_chunk(&file, ML_MLAB_EVENTS, 1, 1, 2);
+    ml_chunk_append(&events, ML_MLAB_OBJECT + 1, "?", 1);
+    add_event(&events, 2);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.unread_records, 4);
+    CHECK_UINT(info.lost_records, 0);
+    CHECK_UINT(info.damaged_chunks, 0);
+    CHECK_UINT(recording->note_count, 1);
+    CHECK_UINT(events_of(0), 6);
+    CHECK_UINT(events_of(1), 3);
 }
 
 static void
@@ -401,6 +429,7 @@ main(void)
     RUN(test_a_missing_chunk_is_a_gap);
     RUN(test_lost_control_records);
     RUN(test_definitions_without_sense);
+    RUN(test_records_that_cannot_be_read);
     RUN(test_running_out_of_memory);
     forget();
     return TEST_RESULT();
