@@ -59,25 +59,3 @@ ml_recall_give_back(ml_recall *recall)
 {
     atomic_store_explicit(&recall->busy, 0, memory_order_release);
 }
-
-size_t
-ml_walked_common(const ml_walked *a, const ml_walked *b)
-{
-    size_t least = a->count < b->count ? a->count : b->count;
-    const ml_seen_frame *left = a->frames + a->count;
-    const ml_seen_frame *right = b->frames + b->count;
-    size_t common = 0;
-
-    if (a->more != b->more) {
-        return 0;
-    }
-    for (; common < least; common++) {
-        left--;
-        right--;
-        if (((left->code ^ right->code) | (left->position ^ right->position) |
-             (left->print ^ right->print) | (left->object ^ right->object)) != 0) {
-            break;
-        }
-    }
-    return common;
-}

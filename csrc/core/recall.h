@@ -22,19 +22,19 @@ typedef struct ml_seen_frame {
     uint64_t object;
 } ml_seen_frame;
 
-/* One walk, innermost frame first. */
+/* One walk, outermost frame first, so that what is called and returns is at the end. */
 typedef struct ml_walked {
     size_t count;
     bool more; /* there were further callers */
     ml_seen_frame frames[ML_FRAMES_MAX];
-    uint32_t ids[ML_FRAMES_MAX]; /* of the stack from each frame outwards */
+    uint32_t ids[ML_FRAMES_MAX]; /* of the stack from the outermost to each frame */
 } ml_walked;
 
 typedef struct ml_recall {
-    ml_walked walks[2];
-    unsigned last;  /* index of the walk to compare with; the other is to be written */
-    uint64_t epoch; /* ml_stacks_epoch for which the ids of the last walk hold */
+    ml_walked walked;
+    uint64_t epoch; /* ml_stacks_epoch for which the ids hold */
     uint64_t codes; /* the caller's: since when an equal position is an equal frame */
+    int64_t room;   /* the caller's: for how many frames more there was room then */
     _Atomic int busy;
 } ml_recall;
 
@@ -46,8 +46,5 @@ int ml_recall_init(void);
  * twice at once. */
 ml_recall *ml_recall_take(void);
 void ml_recall_give_back(ml_recall *recall);
-
-/* HOT.  The number of outermost frames that two walks have in common. */
-size_t ml_walked_common(const ml_walked *a, const ml_walked *b);
 
 #endif

@@ -196,6 +196,9 @@ code_text(const PyCodeObject *code, text_buffers *buffers, bool with_lines)
 
 typedef PyFrameObject walk_frame;
 
+/* Positions are indices here: equal ones say nothing about their codes. */
+#define POSITION_IN_GENERATOR ((uint64_t)0)
+
 static inline walk_frame *
 walk_first(const PyThreadState *thread)
 {
@@ -208,11 +211,17 @@ walk_next(const walk_frame *frame)
     return frame->f_back;
 }
 
+static inline uint64_t
+walk_at(const walk_frame *frame)
+{
+    return (uint64_t)frame->f_lasti;
+}
+
 /* NULL for frames that Python itself never shows: the interpreter's own. */
 static inline const PyCodeObject *
 walk_code(const walk_frame *frame, uint64_t *position)
 {
-    *position = (uint64_t)frame->f_lasti;
+    *position = walk_at(frame);
     return frame->f_code;
 }
 
@@ -235,7 +244,7 @@ offset_of(const PyCodeObject *Py_UNUSED(code), uint64_t position, uint32_t *offs
 typedef struct _PyInterpreterFrame walk_frame;
 
 /* Instructions are at even addresses. */
-#define POSITION_IN_GENERATOR 1u
+#define POSITION_IN_GENERATOR ((uint64_t)1)
 
 static inline walk_frame *
 walk_first(const PyThreadState *thread)
@@ -305,7 +314,7 @@ static inline bool
 offset_of(const PyCodeObject *code, uint64_t position, uint32_t *offset)
 {
     bool generator = (position & POSITION_IN_GENERATOR) != 0;
-    int64_t at = (int64_t)(position & ~(uint64_t)POSITION_IN_GENERATOR) -
+    int64_t at = (int64_t)(position & ~POSITION_IN_GENERATOR) -
                  (int64_t)(uintptr_t)code->co_code_adaptive;
 
     *offset = (uint32_t)at;
@@ -339,79 +348,128 @@ watch_codes(void)
         PyErr_Clear();
     }
 }
-
-/* Whether the thread stands where it stood at the walk BEFORE. */
-static inline bool
-stands(const PyThreadState *thread, const ml_walked *before)
-{
-    const ml_seen_frame *old = before->frames;
-    const ml_seen_frame *const end = old + before->count;
-    const walk_frame *frame = thread != NULL ? walk_first(thread) : NULL;
-
-    for (; frame != NULL; frame = walk_next(frame)) {
-        /* An instruction is of a generator or not, whatever frame runs it. */
-        if (old == end ||
-            (old->position & ~(uint64_t)POSITION_IN_GENERATOR) != walk_at(frame)) {
-            uint64_t position;
-            if (walk_code(frame, &position) == NULL) {
-                continue;
-            }
-            return old == end && before->more;
-        }
-        if (old->object != 0) {
-            const PyObject *object = walk_first_local(frame);
-            if (old->object != (uintptr_t)object ||
-                old->print != (uintptr_t)Py_TYPE(object)) {
-                return false;
-            }
-        }
-        old++;
-    }
-    return old == end && !before->more;
-}
 #endif
 
-/* Fills NOW with the words from which all else follows, so that equal words are an equal
- * frame; a frame's own address is none of them, for the next call takes it over.  True if
- * this is BEFORE again: the comparison costs nothing while the walk waits for memory. */
-static inline bool
-walk(const PyThreadState *thread, ml_walked *now, const ml_walked *before)
+/* The words from which all else about a frame follows, so that equal words are an equal
+ * frame; its own address is none of them, for the next call takes it over. */
+static inline ml_seen_frame
+see(const walk_frame *frame, const PyCodeObject *code, uint64_t position)
 {
-    const PyCodeObject *const module_call =
+    const PyCodeObject *module_call =
         atomic_load_explicit(&followed, memory_order_acquire);
-    uint64_t changed = 0;
+    const PyObject *object =
+        code == module_call ? walk_first_local(frame) : (PyObject *)NULL;
+
+    if (object == NULL) {
+        return (ml_seen_frame){
+            .code = (uintptr_t)code, .position = position, .print = fingerprint(code)};
+    }
+    /* The one code that lives for ever needs no fingerprint. */
+    return (ml_seen_frame){.code = (uintptr_t)code,
+                           .position = position,
+                           .print = (uintptr_t)Py_TYPE(object),
+                           .object = (uintptr_t)object};
+}
+
+static inline bool
+equal(const ml_seen_frame *a, const ml_seen_frame *b)
+{
+    return ((a->code ^ b->code) | (a->position ^ b->position) | (a->print ^ b->print) |
+            (a->object ^ b->object)) == 0;
+}
+
+/* Whether FRAME is OLD again, as far as instructions stand for their codes. */
+static inline bool
+stands(const walk_frame *frame, const ml_seen_frame *old)
+{
+    /* An instruction is of a generator or not, whatever frame runs it. */
+    if ((old->position & ~POSITION_IN_GENERATOR) != walk_at(frame)) {
+        return false;
+    }
+    if (old->object == 0) {
+        return true;
+    }
+    const PyObject *object = walk_first_local(frame);
+    return old->object == (uintptr_t)object && old->print == (uintptr_t)Py_TYPE(object);
+}
+
+/* The number of frames that Python would show, at most ML_FRAMES_MAX. */
+static size_t
+count_frames(const PyThreadState *thread, bool *more)
+{
+    uint64_t position;
     size_t count = 0;
 
-    now->more = false;
+    *more = false;
     for (const walk_frame *frame = thread != NULL ? walk_first(thread) : NULL;
          frame != NULL; frame = walk_next(frame)) {
+        if (walk_code(frame, &position) == NULL) {
+            continue;
+        }
+        if (count == ML_FRAMES_MAX) {
+            *more = true;
+            break;
+        }
+        count++;
+    }
+    return count;
+}
+
+/* Brings WALKED, of the same thread, to its COUNT innermost frames of now, where the
+ * outermost is the first of all unless there are MORE.  *STANDING of them are as they
+ * were.  False where COUNT and MORE are wrong, and then WALKED is nothing.  Always inlined,
+ * so that the frames that stand cost a loop without BY_POSITION in it. */
+static inline __attribute__((always_inline)) bool
+walk(const PyThreadState *thread, ml_walked *walked, size_t count, bool more,
+     bool by_position, size_t *standing)
+{
+    ml_seen_frame *const first = walked->frames;
+    ml_seen_frame *at = first + count; /* those inside of it have been seen */
+    size_t before = walked->more == more ? walked->count : 0;
+    size_t same = count < before ? count : before;
+    bool beyond = false;
+
+    for (; before < count; before++) {
+        first[before].position = 0; /* of no frame */
+    }
+    for (const walk_frame *frame = thread != NULL ? walk_first(thread) : NULL;
+         frame != NULL; frame = walk_next(frame)) {
+        if (by_position && at != first && stands(frame, at - 1)) {
+            at--;
+            continue;
+        }
         uint64_t position;
         const PyCodeObject *code = walk_code(frame, &position);
         if (code == NULL) {
             continue;
         }
-        if (count == ML_FRAMES_MAX) {
-            now->more = true;
+        if (at == first) {
+            beyond = true;
             break;
         }
-        ml_seen_frame seen = {.code = (uintptr_t)code, .position = position};
-        const PyObject *object =
-            code == module_call ? walk_first_local(frame) : (PyObject *)NULL;
-        if (object != NULL) {
-            /* The one code that lives for ever needs no fingerprint. */
-            seen.object = (uintptr_t)object;
-            seen.print = (uintptr_t)Py_TYPE(object);
+        at--;
+        ml_seen_frame seen = see(frame, code, position);
+        if (!equal(&seen, at)) {
+            *at = seen;
+            same = (size_t)(at - first) < same ? (size_t)(at - first) : same;
         }
-        else {
-            seen.print = fingerprint(code);
-        }
-        const ml_seen_frame *old = &before->frames[count];
-        changed |= (seen.code ^ old->code) | (seen.position ^ old->position) |
-                   (seen.print ^ old->print) | (seen.object ^ old->object);
-        now->frames[count++] = seen;
     }
-    now->count = count;
-    return changed == 0 && count == before->count && now->more == before->more;
+    bool right = at == first && beyond == more;
+    walked->count = right ? count : 0;
+    walked->more = more;
+    *standing = same;
+    return right;
+}
+
+static void
+walk_afresh(const PyThreadState *thread, ml_walked *walked)
+{
+    bool more;
+    size_t standing;
+
+    walked->count = 0;
+    size_t count = count_frames(thread, &more);
+    walk(thread, walked, count, more, false, &standing);
 }
 
 /* All of *KEY but its object.  False for a frame that Python does not show yet. */
@@ -574,69 +632,84 @@ extend(ml_stacks *stacks, uint32_t parent, const ml_seen_frame *seen)
     return add_frame(stacks, parent, &key, true);
 }
 
-/* Fills NOW's ids, the outermost COMMON of them as in BEFORE; returns the innermost. */
+/* Gives WALKED's frames their ids, but for the outermost STANDING, which have them;
+ * returns the innermost. */
 static uint32_t
-intern(ml_stacks *stacks, ml_walked *now, const ml_walked *before, size_t common)
+intern(ml_stacks *stacks, ml_walked *walked, size_t standing)
 {
-    size_t left = now->count - common;
     uint32_t id = 0;
 
-    if (common > 0) {
-        memcpy(&now->ids[left], &before->ids[before->count - common],
-               common * sizeof(now->ids[0]));
-        id = now->ids[left];
+    if (standing > 0) {
+        id = walked->ids[standing - 1];
     }
-    else if (now->more) {
+    else if (walked->more) {
         id = add_frame(stacks, 0, &truncated_key, true);
     }
-    while (left > 0 && id != ML_STACK_LOST) {
-        id = extend(stacks, id, &now->frames[--left]);
-        now->ids[left] = id;
+    for (size_t i = standing; i < walked->count && id != ML_STACK_LOST; i++) {
+        id = extend(stacks, id, &walked->frames[i]);
+        walked->ids[i] = id;
+    }
+    if (id == ML_STACK_LOST) {
+        walked->count = 0;
     }
     return id;
 }
 
+#ifdef CODES_WATCHED
+/* Walks by instruction addresses alone, to as many frames as the interpreter's count of
+ * calls says; false where this cannot be. */
+static inline bool
+walk_quickly(const PyThreadState *thread, ml_recall *recall, size_t *standing)
+{
+    ml_walked *walked = &recall->walked;
+    uint64_t died = atomic_load_explicit(&codes_died, memory_order_relaxed);
+    bool held = recall->codes == died &&
+                atomic_load_explicit(&codes_watched, memory_order_relaxed);
+
+    recall->codes = died;
+    if (!held || thread == NULL || walked->count == 0 || walked->more) {
+        return false;
+    }
+    int64_t count =
+        (int64_t)walked->count + recall->room - thread->py_recursion_remaining;
+    return count > 0 && count <= ML_FRAMES_MAX &&
+           walk(thread, walked, (size_t)count, false, true, standing);
+}
+#endif
+
 static uint32_t
 recalled_capture(ml_stacks *stacks, ml_recall *recall)
 {
-    ml_walked *before = &recall->walks[recall->last];
-    ml_walked *now = &recall->walks[!recall->last];
+    const PyThreadState *thread = PyGILState_GetThisThreadState();
+    ml_walked *walked = &recall->walked;
     uint64_t epoch = ml_stacks_epoch(stacks);
+    size_t standing;
+    bool quick = false;
 
     if (recall->epoch != epoch) {
-        before->count = 0;
+        walked->count = 0;
         recall->epoch = epoch;
     }
-    const PyThreadState *thread = PyGILState_GetThisThreadState();
 #ifdef CODES_WATCHED
-    if (atomic_load_explicit(&codes_watched, memory_order_relaxed)) {
-        uint64_t died = atomic_load_explicit(&codes_died, memory_order_relaxed);
-        if (recall->codes == died && before->count > 0 && stands(thread, before)) {
-            return before->ids[0];
-        }
-        recall->codes = died;
-    }
+    quick = walk_quickly(thread, recall, &standing);
+    recall->room = thread != NULL ? thread->py_recursion_remaining : 0;
 #endif
-    if (walk(thread, now, before)) {
-        return now->count > 0 ? before->ids[0] : 0;
+    if (!quick) {
+        bool more;
+        size_t count = count_frames(thread, &more);
+        walk(thread, walked, count, more, false, &standing);
     }
-    uint32_t id = intern(stacks, now, before, ml_walked_common(now, before));
-    if (id == ML_STACK_LOST) {
-        now->count = 0;
-    }
-    recall->last = !recall->last;
-    return id;
+    return intern(stacks, walked, standing);
 }
 
 /* For a thread that has no memory of its last walk at hand. */
 static __attribute__((noinline)) uint32_t
 fresh_capture(ml_stacks *stacks)
 {
-    static const ml_walked nothing;
-    ml_walked now;
+    ml_walked walked;
 
-    walk(PyGILState_GetThisThreadState(), &now, &nothing);
-    return intern(stacks, &now, &nothing, 0);
+    walk_afresh(PyGILState_GetThisThreadState(), &walked);
+    return intern(stacks, &walked, 0);
 }
 
 static uint32_t
@@ -745,7 +818,7 @@ walk_agrees(const ml_walked *walked, const ml_frame_key *expected, size_t count,
 {
     size_t shown = 0;
 
-    for (size_t i = 0; i < walked->count; i++) {
+    for (size_t i = walked->count; i-- > 0;) {
         ml_frame_key key;
         if (!key_of(&walked->frames[i], &key)) {
             continue;
@@ -763,15 +836,14 @@ walk_agrees(const ml_walked *walked, const ml_frame_key *expected, size_t count,
 static PyObject *
 probe(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
 {
-    static const ml_walked nothing;
     ml_frame_key expected[ML_FRAMES_MAX];
     ml_walked held, released;
     bool more;
 
     size_t count = public_walk(expected, &more);
-    walk(PyGILState_GetThisThreadState(), &held, &nothing);
+    walk_afresh(PyGILState_GetThisThreadState(), &held);
     Py_BEGIN_ALLOW_THREADS
-    walk(PyGILState_GetThisThreadState(), &released, &nothing);
+    walk_afresh(PyGILState_GetThisThreadState(), &released);
     Py_END_ALLOW_THREADS
 
     return PyBool_FromLong(count >= 2 && walk_agrees(&held, expected, count, more) &&
