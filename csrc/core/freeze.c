@@ -73,12 +73,6 @@ trace_of(freeze_walk *walk, int device)
     return &recording->devices[device];
 }
 
-static bool
-device_wanted(const ml_window *window, int device)
-{
-    return window->options.device < 0 || window->options.device == device;
-}
-
 /* ---- Stacks as their window wanted them ----
  *
  * What is captured is what all windows together want: another one may have had more. */
@@ -199,7 +193,7 @@ freeze_arrive(ml_walk *base, int device)
     }
     ml_device_log *log = &window->feed->logs[device];
     ml_device_trace *trace = trace_of(walk, device);
-    if (trace == NULL || log->ledger == NULL || !device_wanted(window, device)) {
+    if (trace == NULL || log->ledger == NULL || !ml_window_wants(window, device)) {
         return;
     }
     ml_feed_catch_up(window->feed, log);

@@ -1,5 +1,5 @@
-/* The recorder: where recordings begin and end.  See recorder.h; freeze.c turns a window
- * into a recording. */
+/* The recorder: where recordings begin and end.  See recorder.h; start.c learns the memory
+ * there is when one begins, freeze.c turns a window into a recording. */
 #include "recorder.h"
 
 #include <pthread.h>
@@ -9,17 +9,10 @@
 
 #include "base.h"
 #include "sampler.h"
+#include "start.h"
 #include "window.h"
 
 #define SOURCE_MAX 8
-
-/* Walks until the ledgers have caught up with threads that allocate meanwhile; the second
- * is enough but for a thread that was held up for thousands of events. */
-#define BEGIN_ATTEMPTS 16
-
-/* A thread on the cpu source keeps at most this many events: 64 lanes of them are
- * 16 GiB of address space. */
-#define SHARED_LANE_MAXIMUM (UINT64_C(1) << 22)
 
 static struct {
     pthread_mutex_t lock;
@@ -50,8 +43,8 @@ ml_recorder_fail(int error, const char *format, ...)
     return error;
 }
 
-static int
-source_fail(const ml_feed *feed, int error)
+int
+ml_recorder_fail_source(const ml_feed *feed, int error)
 {
     const ml_source *source = feed->source;
     const char *text = source->error != NULL ? source->error(source->self) : NULL;
@@ -219,6 +212,16 @@ ml_recorder_enabled(const ml_source *source)
     return feed != NULL && atomic_load_explicit(&feed->enabled, memory_order_relaxed);
 }
 
+int
+ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor)
+{
+    walk->feed = feed;
+    ml_feed_set_walk(walk);
+    int result = feed->source->walk(feed->source->self, visitor);
+    ml_feed_set_walk(NULL);
+    return result < 0 ? ml_recorder_fail_source(feed, result) : result;
+}
+
 /* ---- What all windows of a feed want together ---- */
 
 static unsigned
@@ -266,289 +269,7 @@ settle(ml_feed *feed)
     }
 }
 
-/* ---- Beginning ---- */
-
-/* The walk with which a window begins: marks its place on every lane, and learns the
- * memory of devices that were not recorded until now. */
-typedef struct begin_walk {
-    ml_walk base;
-    ml_window *window;
-    int seeding; /* the device whose segments arrive now; -1: not wanted */
-    bool begun[ML_DEVICE_MAX]; /* the window has its mark on the device's lane */
-    bool store[ML_DEVICE_MAX]; /* this walk begins the device in the window's file */
-    int storing;              /* the device of which the file has the rules; -1: none */
-    bool seed[ML_DEVICE_MAX]; /* this walk seeds the device's ledger */
-    ml_allocator_rules rules[ML_DEVICE_MAX];
-} begin_walk;
-
-static bool
-device_wanted(const ml_window *window, int device)
-{
-    return window->options.device < 0 || window->options.device == device;
-}
-
-static void
-begin_arrive(ml_walk *base, int device)
-{
-    begin_walk *walk = (begin_walk *)base;
-    if (device < 0 || device >= ML_DEVICE_MAX) {
-        return;
-    }
-    ml_device_log *log = &walk->window->feed->logs[device];
-    if (log->ledger == NULL) {
-        return;
-    }
-    ml_feed_catch_up(walk->window->feed, log);
-    ml_window *window = walk->window;
-    bool off = atomic_load(&log->state) == ML_LOG_OFF;
-    if (walk->begun[device] && !off) {
-        return;
-    }
-    walk->begun[device] = true;
-    if (window->journal != NULL && device_wanted(window, device)) {
-        ml_journal_begin_lane(window->journal, (unsigned)device);
-        walk->store[device] = true;
-    }
-    window->marks[device] = ml_lane_end(&log->lane);
-    window->event_base[device] = window->marks[device];
-    window->counts[device] = ml_window_counts_now(window->feed, device);
-    if (off) {
-        /* Only now has a writer of an earlier recording surely left the ledger. */
-        ml_ledger_clear(log->ledger, &walk->rules[device]);
-        walk->seed[device] = true;
-        atomic_store(&log->pending, 0);
-        atomic_store_explicit(&log->state, ML_LOG_BUFFERING, memory_order_release);
-    }
-    else {
-        log->window_peak[window->slot] = *ml_ledger_current(log->ledger);
-    }
-}
-
-/* What the walk shows of DEVICE from here on goes to the window's file. */
-static bool
-begin_storing(begin_walk *walk, int device)
-{
-    if (walk->window->journal == NULL || device < 0 || device >= ML_DEVICE_MAX ||
-        !walk->store[device]) {
-        return false;
-    }
-    if (walk->storing != device) {
-        ml_journal_start(walk->window->journal, device, &walk->rules[device]);
-        walk->storing = device;
-    }
-    return true;
-}
-
-static int
-begin_segment(void *context, int device, const ml_segment *segment)
-{
-    begin_walk *walk = context;
-    walk->seeding = -1;
-    if (begin_storing(walk, device)) {
-        ml_journal_start_segment(walk->window->journal, device, segment);
-    }
-    if (device < 0 || device >= ML_DEVICE_MAX || !walk->seed[device]) {
-        return 0;
-    }
-    walk->seeding = device;
-    return ml_ledger_seed_segment(walk->window->feed->logs[device].ledger, segment);
-}
-
-static int
-begin_block(void *context, int device, const ml_block *block)
-{
-    begin_walk *walk = context;
-    if (begin_storing(walk, device)) {
-        ml_journal_start_block(walk->window->journal, device, block);
-    }
-    if (walk->seeding != device || device < 0) {
-        return 0;
-    }
-    return ml_ledger_seed_block(walk->window->feed->logs[device].ledger, block);
-}
-
-static int
-begin_setting(void *context, const char *key, char kind, int64_t integer, double real,
-              const char *text, const uint64_t *divisions)
-{
-    const begin_walk *walk = context;
-    if (walk->window->journal != NULL) {
-        ml_journal_setting(walk->window->journal, key, kind, integer, real, text,
-                           divisions);
-    }
-    return 0;
-}
-
-/* The start of every device in the file is complete. */
-static void
-end_storing(begin_walk *walk, int devices)
-{
-    for (int device = 0; device < devices; device++) {
-        if (begin_storing(walk, device)) {
-            ml_journal_started(walk->window->journal, device);
-        }
-    }
-}
-
-static int
-run_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor)
-{
-    walk->feed = feed;
-    ml_feed_set_walk(walk);
-    int result = feed->source->walk(feed->source->self, visitor);
-    ml_feed_set_walk(NULL);
-    return result < 0 ? source_fail(feed, result) : result;
-}
-
-int
-ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor)
-{
-    return run_walk(feed, walk, visitor);
-}
-
-static int
-prepare_log(ml_feed *feed, int device, uint64_t capacity, ml_allocator_rules *rules)
-{
-    ml_device_log *log = &feed->logs[device];
-    int result = feed->source->rules(feed->source->self, device, rules);
-    if (result < 0) {
-        return source_fail(feed, result);
-    }
-    if (log->ledger == NULL) {
-        result = ml_ledger_new(&log->ledger, rules, 0);
-    }
-    if (result == 0 && log->pending_region.base == NULL) {
-        result = ml_region_init(&log->pending_region,
-                                ML_FEED_PENDING * sizeof(ml_event), sizeof(ml_event));
-    }
-    if (result == 0) {
-        result = ml_lane_reserve(&log->lane, capacity);
-    }
-    return result < 0
-               ? ml_recorder_fail(result, "device %d: %s", device, ml_strerror(result))
-               : 0;
-}
-
-/* One walk that marks, and seeds what is off; true in *AGAIN where another has to follow,
- * because other threads went on allocating meanwhile. */
-static int
-begin_devices(begin_walk *walk, int devices, bool *again)
-{
-    ml_feed *feed = walk->window->feed;
-    ml_walk_visitor visitor = {.context = walk,
-                               .segment = begin_segment,
-                               .block = begin_block,
-                               .setting = begin_setting};
-    walk->seeding = -1;
-    walk->storing = -1;
-    memset(walk->seed, 0, sizeof(walk->seed));
-    memset(walk->store, 0, sizeof(walk->store));
-    int result = run_walk(feed, &walk->base, &visitor);
-    end_storing(walk, devices);
-    *again = false;
-    for (int device = 0; device < devices; device++) {
-        ml_device_log *log = &feed->logs[device];
-        if (walk->seed[device]) {
-            log->window_peak[walk->window->slot] = *ml_ledger_current(log->ledger);
-            ml_ledger_reset_peaks(log->ledger);
-            int state = ML_LOG_BUFFERING;
-            atomic_compare_exchange_strong(&log->state, &state, ML_LOG_SEEDED);
-            *again |= atomic_load(&log->pending) != 0;
-        }
-        *again |= atomic_load(&log->state) == ML_LOG_OFF;
-    }
-    return result;
-}
-
-static int
-begin_ordered(ml_window *window)
-{
-    ml_feed *feed = window->feed;
-    int devices = feed->source->device_count(feed->source->self);
-    if (devices > ML_DEVICE_MAX) {
-        return ml_recorder_fail(ML_EUNSUPPORTED, "%d devices; memlab records up to %d",
-                                devices, ML_DEVICE_MAX);
-    }
-    begin_walk walk = {.base = {.arrive = begin_arrive, .silent = true},
-                       .window = window};
-    for (int device = 0; device < devices; device++) {
-        int result =
-            prepare_log(feed, device, window->options.max_entries, &walk.rules[device]);
-        if (result < 0) {
-            return result;
-        }
-    }
-    atomic_store(&feed->enabled, 1);
-    bool again = true;
-    for (int attempt = 0; attempt < BEGIN_ATTEMPTS && again; attempt++) {
-        int result = begin_devices(&walk, devices, &again);
-        if (result < 0) {
-            return result;
-        }
-    }
-    if (again) {
-        return ml_recorder_fail(
-            ML_ESTATE, "other threads allocate faster than their memory can be "
-                       "read");
-    }
-    return 0;
-}
-
-static int
-reserve_shared(ml_feed *feed, uint64_t capacity)
-{
-    if (capacity > SHARED_LANE_MAXIMUM) {
-        capacity = SHARED_LANE_MAXIMUM;
-    }
-    for (int i = 0; i < ML_FEED_LANES; i++) {
-        int result = ml_lane_reserve(&feed->threads[i].lane, capacity);
-        if (result < 0) {
-            return ml_recorder_fail(result, "%s", ml_strerror(result));
-        }
-    }
-    return 0;
-}
-
-/* What lies in memory already goes to the window's file.  It is walked while events are
- * recorded: the reader takes it for what no event tells of. */
-static int
-store_memory(ml_window *window)
-{
-    ml_feed *feed = window->feed;
-    begin_walk walk = {.base = {.silent = true}, .window = window, .storing = -1};
-    int result = feed->source->rules(feed->source->self, 0, &walk.rules[0]);
-    if (result < 0) {
-        return source_fail(feed, result);
-    }
-    walk.store[0] = true;
-    ml_walk_visitor visitor = {.context = &walk,
-                               .segment = begin_segment,
-                               .block = begin_block,
-                               .setting = begin_setting};
-    result = run_walk(feed, &walk.base, &visitor);
-    end_storing(&walk, 1);
-    return result;
-}
-
-static int
-begin_unordered(ml_window *window)
-{
-    ml_feed *feed = window->feed;
-    int result = reserve_shared(feed, window->options.max_entries);
-    if (result < 0) {
-        return result;
-    }
-    for (int i = 0; i < ML_FEED_LANES; i++) {
-        window->marks[i] = ml_lane_end(&feed->threads[i].lane);
-    }
-    window->event_base[0] = ml_feed_thread_events(feed);
-    window->counts[0] = ml_window_counts_now(feed, 0);
-    for (unsigned i = 0; i < ML_FEED_LANES && window->journal != NULL; i++) {
-        ml_journal_begin_lane(window->journal, i);
-    }
-    atomic_store(&feed->enabled, 1);
-    return window->journal != NULL ? store_memory(window) : 0;
-}
+/* ---- Windows ---- */
 
 static int
 begin(ml_window *window)
@@ -557,7 +278,7 @@ begin(ml_window *window)
     const ml_source *source = feed->source;
     int result = source->attach(source->self);
     if (result < 0) {
-        return source_fail(feed, result);
+        return ml_recorder_fail_source(feed, result);
     }
     if (window->journal != NULL) {
         result = ml_journal_attach(&feed->port, window->journal);
@@ -569,7 +290,7 @@ begin(ml_window *window)
     window->listening = true;
     update_feed(feed);
     source->enable(source->self, 1);
-    result = source->ordered ? begin_ordered(window) : begin_unordered(window);
+    result = ml_start_take(window);
     if (result < 0) {
         window->listening = false;
         settle(feed);
@@ -744,13 +465,8 @@ ml_window_configure(ml_window *window, const ml_window_options *options)
     ml_feed *feed = window->feed;
     ml_window_options before = window->options;
     set_options(window, options);
-    if (window->listening && feed->logs == NULL) {
-        result = reserve_shared(feed, options->max_entries);
-    }
-    for (int i = 0; window->listening && feed->logs != NULL && i < ML_DEVICE_MAX; i++) {
-        if (feed->logs[i].ledger != NULL && result == 0) {
-            result = ml_lane_reserve(&feed->logs[i].lane, options->max_entries);
-        }
+    if (window->listening) {
+        result = ml_start_reserve(feed, options->max_entries);
     }
     if (result == 0) {
         result = add_phase(window);
@@ -832,7 +548,7 @@ read_stats(ml_feed *feed, int device, ml_recorder_stats *out)
         out->dropped_events = atomic_load(&feed->dropped);
         out->lost_stacks = atomic_load(&feed->lost_stacks);
         int result = source->totals(source->self, 0, &out->current, &out->peak);
-        return result < 0 ? source_fail(feed, result) : 0;
+        return result < 0 ? ml_recorder_fail_source(feed, result) : 0;
     }
     if (device < 0 || device >= ML_DEVICE_MAX || feed->logs[device].ledger == NULL) {
         return ml_recorder_fail(

@@ -13,6 +13,12 @@ ml_window_begun(const ml_window *window)
     return atomic_load(&window->begun);
 }
 
+bool
+ml_window_wants(const ml_window *window, int device)
+{
+    return window->options.device < 0 || window->options.device == device;
+}
+
 uint64_t
 ml_window_position(const ml_window *window, int device)
 {

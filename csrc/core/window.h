@@ -1,6 +1,7 @@
 /* A window: one recording under way.  Shared by recorder.c, which begins and ends
- * windows, window.c, which tags, and freeze.c with freeze_lanes.c, which turn one into a
- * recording; known to nobody else. */
+ * windows, start.c, which learns the memory at the start of one, window.c, which tags,
+ * and freeze.c with freeze_lanes.c, which turn one into a recording; known to nobody
+ * else. */
 #ifndef ML_WINDOW_H
 #define ML_WINDOW_H
 
@@ -56,6 +57,8 @@ struct ml_window {
 
 _Static_assert(ML_FEED_LANES == ML_DEVICE_MAX, "marks serve devices and lanes alike");
 
+/* Whether the window is of DEVICE. */
+bool ml_window_wants(const ml_window *window, int device);
 /* Events of DEVICE since the window began; from any thread. */
 uint64_t ml_window_position(const ml_window *window, int device);
 /* What FEED has counted so far on DEVICE. */
@@ -70,6 +73,7 @@ void ml_window_copy_counts(const ml_window *window, int device, ml_device_trace 
 int ml_freeze_lanes(const ml_window *window, ml_device_trace *trace);
 int ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out);
 
+/* Walks over the memory of FEED's source as WALK.  0 or ML_E*, with the reason. */
 int ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor);
 ml_stacks *ml_recorder_stacks(void);
 /* Where the events of SOURCE, which is registered, leave for files. */
@@ -78,5 +82,7 @@ const ml_symbolizer *ml_recorder_symbolizer(void);
 /* Sets the thread's error sentence; returns ERROR. */
 int ml_recorder_fail(int error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The same with what FEED's source says of its last failure. */
+int ml_recorder_fail_source(const ml_feed *feed, int error);
 
 #endif
