@@ -26,7 +26,6 @@ ALLOWED = {
     "memset",
     "memcmp",
     "strlen",
-    "__cpu_model",  # data of libgcc: what the processor can do
 }
 
 # Entered through pointers, which relocations do not follow.

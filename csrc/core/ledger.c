@@ -32,7 +32,6 @@ struct ml_ledger {
     _Atomic bool reset;
     shared_totals shared_current;
     shared_totals shared_peak;
-    _Atomic uint64_t shared_inconsistencies;
 };
 
 /* ---- Rules ---- */
@@ -454,8 +453,6 @@ ml_ledger_apply(ml_ledger *ledger, ml_event *event)
     if (problem != ML_LEDGER_FITS) {
         ledger->inconsistencies++;
         ledger->full += problem == ML_LEDGER_TABLE_FULL;
-        atomic_store_explicit(&ledger->shared_inconsistencies, ledger->inconsistencies,
-                              memory_order_relaxed);
     }
     publish(ledger, peaks, reset);
     return problem;
@@ -504,7 +501,6 @@ ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules)
         ledger->rules = *rules;
         ledger->plain = rounds_plainly(rules);
     }
-    atomic_store_explicit(&ledger->shared_inconsistencies, 0, memory_order_relaxed);
     publish(ledger, true, true);
 }
 
@@ -674,12 +670,6 @@ ml_ledger_reset_peaks(ml_ledger *ledger)
     atomic_store_explicit(&ledger->reset, true, memory_order_relaxed);
 }
 
-uint64_t
-ml_ledger_inconsistencies(const ml_ledger *ledger)
-{
-    return atomic_load_explicit(&ledger->shared_inconsistencies, memory_order_relaxed);
-}
-
 bool
 ml_ledger_locate(const ml_ledger *ledger, uint64_t addr, ml_ledger_place *out)
 {
@@ -718,18 +708,4 @@ ml_ledger_validate(const ml_ledger *ledger)
     ML_TOTALS(XX)
 #undef XX
     return ml_blocks_validate(&ledger->blocks, ledger->rules.has_segments != 0);
-}
-
-const char *
-ml_ledger_problem_text(int problem)
-{
-    switch (problem) {
-#define XX(name, text) \
-    case ML_LEDGER_##name: \
-        return text;
-        ML_LEDGER_PROBLEMS(XX)
-#undef XX
-    default:
-        return "fits";
-    }
 }

@@ -24,22 +24,17 @@ typedef struct ml_ledger ml_ledger;
 
 /* What an event did not agree with.  The ledger then does the nearest thing that leaves
  * it whole, and counts. */
-#define ML_LEDGER_PROBLEMS(XX) \
-    XX(ALLOC_UNKNOWN, "allocation outside every known segment") \
-    XX(ALLOC_TAKEN, "allocation in memory that is not a free block") \
-    XX(ALLOC_SMALL, "allocation larger than the free block at its address") \
-    XX(FREE_UNKNOWN, "free of a block that is not known or not in use") \
-    XX(FREE_UNREQUESTED, "free completed that was not requested") \
-    XX(SEGMENT_TAKEN, "segment over one that is there already") \
-    XX(SEGMENT_UNKNOWN, "release of a segment that is not known") \
-    XX(SEGMENT_IN_USE, "release of a segment that holds blocks in use") \
-    XX(TABLE_FULL, "more blocks than the ledger has room for")
-
 enum ml_ledger_problem {
     ML_LEDGER_FITS = 0,
-#define XX(name, text) ML_LEDGER_##name,
-    ML_LEDGER_PROBLEMS(XX)
-#undef XX
+    ML_LEDGER_ALLOC_UNKNOWN,    /* allocation outside every known segment */
+    ML_LEDGER_ALLOC_TAKEN,      /* allocation in memory that is not a free block */
+    ML_LEDGER_ALLOC_SMALL,      /* allocation larger than the free block there */
+    ML_LEDGER_FREE_UNKNOWN,     /* free of a block that is not known or not in use */
+    ML_LEDGER_FREE_UNREQUESTED, /* free completed that was not requested */
+    ML_LEDGER_SEGMENT_TAKEN,    /* segment over one that is there already */
+    ML_LEDGER_SEGMENT_UNKNOWN,  /* release of a segment that is not known */
+    ML_LEDGER_SEGMENT_IN_USE,   /* release of a segment that holds blocks in use */
+    ML_LEDGER_TABLE_FULL        /* more blocks than the ledger has room for */
 };
 
 /* Totals in bytes, counts in items. */
@@ -102,9 +97,6 @@ void ml_ledger_read_totals(const ml_ledger *ledger, ml_totals *current,
                            ml_totals *peak);
 /* For any thread: peaks start again from the current totals. */
 void ml_ledger_reset_peaks(ml_ledger *ledger);
-/* For any thread, may lag: events that did not fit so far. */
-uint64_t ml_ledger_inconsistencies(const ml_ledger *ledger);
-
 /* A block and the one before it in its segment. */
 typedef struct ml_ledger_place {
     ml_block block;
@@ -124,8 +116,5 @@ int ml_ledger_visit(const ml_ledger *ledger, const ml_ledger_visitor *visitor);
 
 /* A full check of every link, order and total; for tests.  NULL, or what is wrong. */
 const char *ml_ledger_validate(const ml_ledger *ledger);
-
-/* The text of an enum ml_ledger_problem. */
-const char *ml_ledger_problem_text(int problem);
 
 #endif

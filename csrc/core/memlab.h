@@ -67,8 +67,6 @@ enum ml_action {
 #define ML_EVENT_STACK_LOST 0x08u  /* a stack table was full: the stack is missing */
 #define ML_EVENT_POOL_KNOWN 0x10u  /* pool holds the id of the memory pool */
 #define ML_EVENT_CONTEXT 0x20u /* a stack was asked for: "frames" is written, even [] */
-/* The record is complete.  Written last, by the core alone. */
-#define ML_EVENT_COMMITTED 0x80u
 
 /* One memory event.  Addresses and sizes in bytes. */
 typedef struct ml_event {
@@ -214,11 +212,11 @@ typedef struct ml_api {
      * same name is an error. */
     int (*register_source)(const ml_source *source);
     /* The hot path: takes no lock, memory, GIL or I/O, never fails.  Fields of EVENT
-     * that the core fills itself (stack, origin_stack, block_bytes, thread,
-     * ML_EVENT_COMMITTED) are ignored on entry, but for SOURCEs that are not ordered:
-     * those give block_bytes and origin_stack.  So are metadata and node, which come from
-     * TEXT (NULL: no texts).  EVENT of an ordered source is filled in where it is, that of
-     * another left alone.  Returns the stack id recorded for the event. */
+     * that the core fills itself (stack, origin_stack, block_bytes, thread) are ignored on
+     * entry, but for SOURCEs that are not ordered: those give block_bytes and
+     * origin_stack.  So are metadata and node, which come from TEXT (NULL: no texts).
+     * EVENT of an ordered source is filled in where it is, that of another left alone.
+     * Returns the stack id recorded for the event. */
     uint32_t (*record)(const ml_source *source, int device, ml_event *event,
                        const ml_event_text *text);
     /* 1 while any recording wants events of SOURCE. */

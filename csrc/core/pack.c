@@ -188,25 +188,24 @@ put_sequence(uint8_t **to, uint64_t sequence, uint64_t before)
 }
 
 static inline bool
-same_context(const ml_pack *state, const ml_event *event, unsigned class, uint8_t flags)
+same_context(const ml_pack *state, const ml_event *event, unsigned class)
 {
-    return flags == state->flags[class] && event->thread == state->thread &&
+    return event->flags == state->flags[class] && event->thread == state->thread &&
            event->autograd_thread == state->autograd_thread &&
            event->stream == state->stream && event->pool[0] == state->pool[0] &&
            event->pool[1] == state->pool[1] && event->metadata == state->metadata;
 }
 
 static uint8_t *
-put_context(ml_pack *state, const ml_event *event, unsigned class, uint8_t flags,
-            uint8_t *to)
+put_context(ml_pack *state, const ml_event *event, unsigned class, uint8_t *to)
 {
     unsigned mask = 0;
     uint8_t *head = to;
     to += 2;
-    if (flags != state->flags[class]) {
+    if (event->flags != state->flags[class]) {
         mask |= CONTEXT_FLAGS;
-        state->flags[class] = flags;
-        *to++ = flags;
+        state->flags[class] = event->flags;
+        *to++ = event->flags;
     }
     if (event->thread != state->thread) {
         mask |= CONTEXT_THREAD;
@@ -325,9 +324,8 @@ ml_pack_event(ml_pack *state, const ml_event *event, uint8_t *to)
     unsigned action =
         event->action < ML_ACTION_OTHER ? event->action : (unsigned)ML_ACTION_OTHER;
     unsigned class = class_of(action);
-    uint8_t flags = (uint8_t)(event->flags & ~ML_EVENT_COMMITTED);
-    if (!same_context(state, event, class, flags)) {
-        to = put_context(state, event, class, flags, to);
+    if (!same_context(state, event, class)) {
+        to = put_context(state, event, class, to);
     }
     to = completes(state, event) ? put_completed(state, event, to)
                                  : put_event(state, event, action, class, to);
@@ -382,7 +380,7 @@ get_context(ml_pack *state, const uint8_t **at, const uint8_t *end)
     }
     from += 2;
     if ((mask & CONTEXT_FLAGS) != 0) {
-        state->flags[class] = (uint8_t)(get(&from, end, 1) & ~ML_EVENT_COMMITTED);
+        state->flags[class] = (uint8_t)get(&from, end, 1);
     }
     if ((mask & CONTEXT_THREAD) != 0) {
         state->thread = (uint16_t)get(&from, end, 2);

@@ -3,7 +3,7 @@
  * Built on anonymous private mappings, which survive fork() by copy on write, so that a
  * child's tables are its own. */
 
-/* MAP_ANONYMOUS, madvise and mincore are not part of C11 or POSIX. */
+/* MAP_ANONYMOUS and madvise are not part of C11 or POSIX. */
 #define _DEFAULT_SOURCE 1
 
 #include "region.h"
@@ -11,7 +11,6 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "memlab.h"
 
@@ -50,26 +49,4 @@ ml_region_discard(ml_region *region)
     if (region->base != NULL && madvise(region->base, region->bytes, MADV_DONTNEED)) {
         memset(region->base, 0, region->bytes);
     }
-}
-
-size_t
-ml_region_resident(const ml_region *region)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    unsigned char pages[1024];
-    size_t resident = 0;
-
-    for (size_t at = 0; at < region->bytes; at += page * sizeof(pages)) {
-        size_t length = region->bytes - at;
-        if (length > page * sizeof(pages)) {
-            length = page * sizeof(pages);
-        }
-        if (mincore((unsigned char *)region->base + at, length, pages) != 0) {
-            return region->bytes;
-        }
-        for (size_t i = 0; i * page < length; i++) {
-            resident += (pages[i] & 1u) != 0 ? page : 0;
-        }
-    }
-    return resident;
 }

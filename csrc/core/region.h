@@ -25,7 +25,4 @@ void ml_region_fini(ml_region *region);
  * other thread may be using it. */
 void ml_region_discard(ml_region *region);
 
-/* Bytes that are memory now; the whole region where the system does not tell. */
-size_t ml_region_resident(const ml_region *region);
-
 #endif

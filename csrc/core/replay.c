@@ -23,7 +23,6 @@ struct ml_replay {
     ml_ledger *ledger; /* owned */
     size_t position;
     ml_event event;
-    int problem;
     uint64_t misfits;
     uint64_t mismatched_addresses;
 
@@ -364,7 +363,6 @@ ml_replay_rewind(ml_replay *replay)
 {
     ml_ledger_clear(replay->ledger, &replay->rules);
     replay->position = 0;
-    replay->problem = ML_LEDGER_FITS;
     replay->misfits = 0;
     replay->mismatched_addresses = 0;
     size_t next = 0;
@@ -453,8 +451,7 @@ ml_replay_next(ml_replay *replay)
         return NULL;
     }
     replay->event = replay->trace->events[replay->position++];
-    replay->problem = ml_ledger_apply(replay->ledger, &replay->event);
-    if (replay->problem != ML_LEDGER_FITS) {
+    if (ml_ledger_apply(replay->ledger, &replay->event) != ML_LEDGER_FITS) {
         replay->misfits++;
         replay->mismatched_addresses += replay->event.action == ML_ACTION_ALLOC;
     }
@@ -477,12 +474,6 @@ size_t
 ml_replay_position(const ml_replay *replay)
 {
     return replay->position;
-}
-
-int
-ml_replay_problem(const ml_replay *replay)
-{
-    return replay->problem;
 }
 
 const ml_block *

@@ -44,8 +44,6 @@ const ml_ledger *ml_replay_ledger(const ml_replay *replay);
 const ml_totals *ml_replay_totals(const ml_replay *replay);
 /* Events applied so far. */
 size_t ml_replay_position(const ml_replay *replay);
-/* What the ledger said of the last event: enum ml_ledger_problem. */
-int ml_replay_problem(const ml_replay *replay);
 
 /* The blocks in use before the first event, by address; borrowed. */
 const ml_block *ml_replay_initial(const ml_replay *replay, size_t *count);

@@ -117,7 +117,6 @@ read_event(ml_reader *r, ml_value value, ml_event *event)
         return ml_reader_fail(r, ML_EFORMAT,
                               "addr and size reach past the last address");
     }
-    event->flags |= ML_EVENT_COMMITTED;
     return 0;
 }
 

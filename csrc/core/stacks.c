@@ -8,12 +8,7 @@
  * ever changed or removed, which is why no lock is needed.
  *
  * A node's parent is published before the node takes its own number, hence parent <
- * child everywhere.
- *
- * Another array remembers whole stacks: for the hash of all frames the leaf's id.  Such
- * a hint is always verified against the nodes, from the leaf to the root, so that it may
- * be wrong, and losing one to a collision only costs time.  It makes the common case, a
- * stack seen before, one pass over neighbouring nodes instead of a probe a frame. */
+ * child everywhere. */
 
 #include "stacks.h"
 
@@ -29,8 +24,6 @@
 #define MIX_CODE 0x9e3779b97f4a7c15u
 #define MIX_FINGERPRINT 0xc2b2ae3d27d4eb4fu
 #define MIX_PARENT 0xd6e8feb86659fd93u
-
-#define PATH_SLOTS 65536u
 
 /* Below this a table is of no use, and its absence had better be known. */
 #define LEAST_NODES 1024u
@@ -95,8 +88,8 @@ text_take(ml_stacks *stacks, size_t length)
     return used;
 }
 
-static uint32_t
-string_intern(ml_stacks *stacks, const char *bytes, size_t length)
+uint32_t
+ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length)
 {
     ml_stack_table *table = &stacks->strings;
 
@@ -152,11 +145,11 @@ code_intern(ml_stacks *stacks, const ml_frame_key *key, const ml_code_text *text
             }
             if (mine == 0) {
                 uint32_t name =
-                    string_intern(stacks, text->name.bytes, text->name.length);
-                uint32_t filename =
-                    string_intern(stacks, text->filename.bytes, text->filename.length);
-                uint32_t linetable = string_intern(stacks, text->linetable.bytes,
-                                                   text->linetable.length);
+                    ml_stacks_string(stacks, text->name.bytes, text->name.length);
+                uint32_t filename = ml_stacks_string(stacks, text->filename.bytes,
+                                                     text->filename.length);
+                uint32_t linetable = ml_stacks_string(stacks, text->linetable.bytes,
+                                                      text->linetable.length);
                 if (name == ML_STACK_LOST || filename == ML_STACK_LOST ||
                     linetable == ML_STACK_LOST || (mine = table_take(table)) == 0) {
                     return ML_STACK_LOST;
@@ -242,7 +235,7 @@ node_intern(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
         if (mine == 0) {
             mine = table_take(&stacks->nodes);
             if (mine == 0) {
-                return stacks_lost(stacks);
+                return ML_STACK_LOST;
             }
             *node_at(stacks, mine) = (ml_stack_node){
                 .code = key->code,
@@ -266,52 +259,6 @@ ml_stacks_find(const ml_stacks *stacks, uint32_t parent, const ml_frame_key *key
     return node_find(stacks, parent, key, &at);
 }
 
-/* True if ID is exactly the stack of KEYS.  Node 0, past the root, equals no key. */
-static bool
-path_is(const ml_stacks *stacks, uint32_t id, const ml_frame_key *keys, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        const ml_stack_node *node = node_at(stacks, id);
-        if (!node_is(node, &keys[i])) {
-            return false;
-        }
-        id = node->parent;
-    }
-    return id == 0;
-}
-
-uint32_t
-ml_stacks_find_path(ml_stacks *stacks, const ml_frame_key *keys, size_t count,
-                    size_t *known)
-{
-    uint64_t hash = count;
-
-    /* Fingerprints are left to the verification: they seldom differ alone. */
-    for (size_t i = 0; i < count; i++) {
-        uint64_t term = (keys[i].code + keys[i].offset * MIX_FINGERPRINT) * MIX_CODE;
-        hash = (hash << 11 | hash >> 53) + term;
-    }
-    ml_stack_slot *path =
-        (ml_stack_slot *)stacks->paths.base + ml_hash_u64(hash) % PATH_SLOTS;
-    uint32_t id = atomic_load_explicit(path, memory_order_acquire);
-    if (id != 0 && path_is(stacks, id, keys, count)) {
-        *known = count;
-        return id;
-    }
-    id = 0;
-    for (size_t left = count; left > 0; left--) {
-        uint32_t child = ml_stacks_find(stacks, id, &keys[left - 1]);
-        if (child == 0) {
-            *known = count - left;
-            return id;
-        }
-        id = child;
-    }
-    atomic_store_explicit(path, id, memory_order_release);
-    *known = count;
-    return id;
-}
-
 uint32_t
 ml_stacks_add(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
               const ml_code_text *text)
@@ -325,7 +272,7 @@ ml_stacks_add(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
         return 0;
     }
     if (code_id == ML_STACK_LOST) {
-        return stacks_lost(stacks);
+        return ML_STACK_LOST;
     }
     return node_intern(stacks, parent, key, code_id);
 }
@@ -346,13 +293,6 @@ ml_stacks_text(const ml_stacks *stacks, uint32_t id)
     const ml_stack_string *string = string_at(stacks, id);
     return (ml_slice){.bytes = (const char *)stacks->text.base + string->start,
                       .length = string->length};
-}
-
-uint32_t
-ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length)
-{
-    uint32_t id = string_intern(stacks, bytes, length);
-    return id == ML_STACK_LOST ? stacks_lost(stacks) : id;
 }
 
 /* ---- life and numbers ---- */
@@ -380,13 +320,11 @@ regions_fini(ml_stacks *stacks)
     table_fini(&stacks->strings);
     table_fini(&stacks->objects);
     ml_region_fini(&stacks->text);
-    ml_region_fini(&stacks->paths);
 }
 
 static int
 regions_init(ml_stacks *stacks, const ml_stacks_limits *limits)
 {
-    size_t paths = PATH_SLOTS * sizeof(ml_stack_slot);
     int error = table_init(&stacks->nodes, limits->nodes, sizeof(ml_stack_node));
 
     if (error == 0) {
@@ -400,9 +338,6 @@ regions_init(ml_stacks *stacks, const ml_stacks_limits *limits)
     }
     if (error == 0) {
         error = ml_region_init(&stacks->text, limits->text_bytes, limits->text_bytes);
-    }
-    if (error == 0) {
-        error = ml_region_init(&stacks->paths, paths, paths);
     }
     if (error != 0) {
         regions_fini(stacks);
@@ -474,27 +409,4 @@ ml_stacks_string_count(const ml_stacks *stacks)
 {
     uint32_t count = atomic_load_explicit(&stacks->strings.count, memory_order_acquire);
     return count < stacks->strings.limit ? count : stacks->strings.limit;
-}
-
-uint64_t
-ml_stacks_lost(const ml_stacks *stacks)
-{
-    return atomic_load_explicit(&stacks->lost, memory_order_relaxed);
-}
-
-size_t
-ml_stacks_bytes(const ml_stacks *stacks)
-{
-    const ml_region *regions[] = {
-        &stacks->nodes.records,   &stacks->nodes.slots,     &stacks->codes.records,
-        &stacks->codes.slots,     &stacks->strings.records, &stacks->strings.slots,
-        &stacks->objects.records, &stacks->objects.slots,   &stacks->text,
-        &stacks->paths,
-    };
-    size_t bytes = sizeof(*stacks);
-
-    for (size_t i = 0; i < sizeof(regions) / sizeof(regions[0]); i++) {
-        bytes += ml_region_resident(regions[i]);
-    }
-    return bytes;
 }

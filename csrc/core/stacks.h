@@ -70,11 +70,6 @@ void ml_stacks_free(ml_stacks *stacks);
 uint32_t ml_stacks_find(const ml_stacks *stacks, uint32_t parent,
                         const ml_frame_key *key);
 
-/* HOT.  The same for a whole stack of COUNT frames, KEYS[0] innermost.  Returns the id
- * of its known part, the KNOWN outermost frames. */
-uint32_t ml_stacks_find_path(ml_stacks *stacks, const ml_frame_key *keys, size_t count,
-                             size_t *known);
-
 /* HOT.  Finds or adds.  TEXT may be NULL: then 0 where the code object is seen for the
  * first time and its text is needed.  ML_STACK_LOST where a table is full. PARENT is 0
  * or the id of a stack without native frames. */
@@ -118,10 +113,6 @@ uint64_t ml_stacks_epoch(const ml_stacks *stacks);
 uint32_t ml_stacks_count(const ml_stacks *stacks);
 uint32_t ml_stacks_string_count(const ml_stacks *stacks);
 uint32_t ml_stacks_object_count(const ml_stacks *stacks);
-/* How often a function above returned ML_STACK_LOST. */
-uint64_t ml_stacks_lost(const ml_stacks *stacks);
-/* Bytes of memory in use, as far as touched. */
-size_t ml_stacks_bytes(const ml_stacks *stacks);
 
 /* Names native frames. */
 typedef struct ml_native_text {

@@ -65,7 +65,7 @@ ml_stacks_object(ml_stacks *stacks, ml_object_key key, const ml_slice *type_name
             }
             mine = table_take(table);
             if (mine == 0) {
-                return stacks_lost(stacks);
+                return ML_STACK_LOST;
             }
             ml_stack_object *object = object_in(table, mine);
             object->address = key.address;

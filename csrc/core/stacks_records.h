@@ -63,9 +63,7 @@ struct ml_stacks {
     ml_stack_table strings;
     ml_stack_table objects;
     ml_region text;
-    ml_region paths; /* ml_stack_slot: leaf of a whole stack, or 0 */
     _Atomic size_t text_used;
-    _Atomic uint64_t lost;
     _Atomic uint64_t epoch; /* of no other ml_stacks, now or before */
 };
 
@@ -118,13 +116,6 @@ slot_publish(ml_stack_slot *slot, uint32_t id, uint32_t *found)
     *found = 0;
     return atomic_compare_exchange_strong_explicit(
         slot, found, id, memory_order_acq_rel, memory_order_acquire);
-}
-
-static inline uint32_t
-stacks_lost(ml_stacks *stacks)
-{
-    atomic_fetch_add_explicit(&stacks->lost, 1, memory_order_relaxed);
-    return ML_STACK_LOST;
 }
 
 /* stacks.c */

@@ -72,8 +72,7 @@ test_events(void)
     CHECK_UINT(events[0].pool[1], 3);
     CHECK_TEXT(recording->strings[events[0].metadata].bytes,
                recording->strings[events[0].metadata].length, "step 1");
-    CHECK_INT(events[0].flags,
-              ML_EVENT_POOL_KNOWN | ML_EVENT_CONTEXT | ML_EVENT_COMMITTED);
+    CHECK_INT(events[0].flags, ML_EVENT_POOL_KNOWN | ML_EVENT_CONTEXT);
     CHECK_INT(events[1].action, ML_ACTION_OTHER);
     CHECK_UINT(events[1].addr, UINT64_MAX - 4095);
     CHECK_UINT(events[1].stream, UINT64_MAX);
@@ -246,8 +245,8 @@ test_extras(void)
     CHECK_INT(device->tags[0].category, ML_CATEGORY_GRADIENT);
     CHECK_INT(device->tags[1].category, ML_CATEGORY_UNKNOWN);
     CHECK_UINT(device->tags[1].addr, UINT64_MAX);
-    CHECK_INT(device->events[0].flags, ML_EVENT_BACKWARD | ML_EVENT_COMMITTED);
-    CHECK_INT(device->events[1].flags, ML_EVENT_BLOCK_KNOWN | ML_EVENT_COMMITTED);
+    CHECK_INT(device->events[0].flags, ML_EVENT_BACKWARD);
+    CHECK_INT(device->events[1].flags, ML_EVENT_BLOCK_KNOWN);
     CHECK_UINT(device->events[0].block_bytes, 512);
     ml_recording_free(recording);
 

@@ -142,9 +142,8 @@ probe_capture_full(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
         return PyErr_NoMemory();
     }
     uint32_t id = ml_frames_capture(tiny, &flags);
-    uint64_t lost = ml_stacks_lost(tiny);
     ml_stacks_free(tiny);
-    return Py_BuildValue("IiK", id, (int)flags, (unsigned long long)lost);
+    return Py_BuildValue("Ii", id, (int)flags);
 }
 
 #ifdef PROBE_HIDES_FRAMES
@@ -346,7 +345,7 @@ static PyMethodDef methods[] = {
     {"capture", probe_capture, METH_NOARGS, "capture() -> (id, flags)"},
     {"capture_released", probe_capture_released, METH_NOARGS, "without the GIL"},
     {"capture_foreign", probe_capture_foreign, METH_NOARGS, "on a C thread"},
-    {"capture_full", probe_capture_full, METH_NOARGS, "-> (id, flags, lost)"},
+    {"capture_full", probe_capture_full, METH_NOARGS, "-> (id, flags)"},
     {"capture_both", probe_capture_both, METH_NOARGS, "-> (id, id, flags)"},
     {"follow", probe_follow, METH_O, "follow(code) -> bool"},
     {"name", probe_name, METH_VARARGS, "name(object, name) -> error"},
