@@ -329,6 +329,60 @@ snapshot.stop()
     assert recording.file["state"] == "ended"
 
 
+def test_a_forked_child_ends_as_any_other(record):
+    """Its interpreter lets go of the parent's recording, whose thread it has not."""
+    ending = """
+if os.fork() == 0:
+    signal.alarm(60)
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+snapshot.stop()
+"""
+    path, done = record(ending)
+    assert done.returncode == 0, done.stderr
+    assert read_recording(path).file["state"] == "ended"
+
+
+@pytest.mark.usefixtures("torch")
+def test_a_forked_child_can_train(tmp_path):
+    program = """
+import os, signal, sys
+import torch
+import memlab
+
+torch.set_num_threads(1)
+
+def train():
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+
+snapshot = memlab.MemorySnapshot(source="cpu", file=sys.argv[1]).start()
+train()
+if os.fork() == 0:
+    signal.alarm(60)
+    with memlab.phase("child"):
+        memlab.mark("child")
+        train()
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+train()
+snapshot.stop()
+"""
+    path = tmp_path / "run.mlab"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    recording = read_recording(path)
+    kinds = [note["kind"] for note in recording.notes()]
+    assert "step" in kinds and "mark" not in kinds and "phase_begin" not in kinds
+
+
 def test_a_newer_file_is_refused(record, tmp_path):
     path, _ = record()
     data = bytearray(path.read_bytes())

@@ -169,6 +169,16 @@ ml_journal_detach(ml_journal_port *port, ml_journal *journal)
 }
 
 void
+ml_journal_port_forked(ml_journal_port *port)
+{
+    pthread_mutex_init(&port->control, NULL);
+    atomic_store(&port->count, 0);
+    for (int i = 0; i < ML_PORT_JOURNALS; i++) {
+        atomic_store(&port->journals[i], NULL);
+    }
+}
+
+void
 ml_journal_begin_lane(ml_journal *journal, unsigned lane)
 {
     bool wanted = !journal->source->ordered || journal->device < 0 ||

@@ -63,6 +63,9 @@ void ml_journal_forked(ml_journal *journal);
  * where there are too many. */
 int ml_journal_attach(ml_journal_port *port, ml_journal *journal);
 void ml_journal_detach(ml_journal_port *port, ml_journal *journal);
+/* In a forked child, before any other thread: PORT has no journals, for what they wrote
+ * to is not mapped there. */
+void ml_journal_port_forked(ml_journal_port *port);
 
 /* LANE is stored from here on, and what it had before counts no more.  Nobody writes to
  * the lane meanwhile: its device's lock is held, or the journal is not attached yet. */

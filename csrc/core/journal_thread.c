@@ -440,5 +440,9 @@ ml_journal_forked(ml_journal *journal)
         return;
     }
     journal->forked = true;
+    /* The thread that waits there is the parent's: to destroy them would wait for it. */
+    pthread_cond_init(&journal->wake, NULL);
+    pthread_cond_init(&journal->refilled, NULL);
+    pthread_mutex_init(&journal->mutex, NULL);
     ml_journal_file_forked(&journal->file);
 }

@@ -70,7 +70,7 @@ forked(void)
     int count = atomic_load(&hub.feed_count);
     for (int i = 0; i < count; i++) {
         atomic_store(&hub.feeds[i].enabled, 0);
-        pthread_mutex_init(&hub.feeds[i].port.control, NULL);
+        ml_journal_port_forked(&hub.feeds[i].port);
         hub.feeds[i].forked = true;
     }
 }

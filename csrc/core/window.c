@@ -105,6 +105,10 @@ ml_window_tag(ml_window *window, int device, uint64_t addr, const ml_owner *owne
         return ml_recorder_fail(ML_EINVALID, "tag of device %d, category %u", device,
                                 (unsigned)owner->category);
     }
+    if (window->feed->forked) {
+        /* The child's memory is none of the parent's. */
+        return 0;
+    }
     ml_tag tag = {
         .addr = addr,
         .name = owner->name,
