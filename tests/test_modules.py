@@ -231,6 +231,19 @@ done()
     assert not any("_orig_mod" in name for name in names(chains))
 
 
+def test_modules_that_the_collector_does_not_list(run):
+    """Those before gc.freeze() are met through what holds them."""
+    _, chains = run("""
+model = nn.Sequential(*(Net(3) for _ in range(400)))
+gc.freeze()
+model = nn.ModuleDict({"all": model})
+snapshot.start()
+model["all"][399](x)
+done()
+""")
+    assert ("all.399.h.2.fc", "all.399.h.2", "all.399") in chains
+
+
 def test_no_code_of_a_module_runs(run):
     _, chains = run("""
 class Hostile(Net):

@@ -39,42 +39,73 @@ typedef struct naming {
     PyObject *owns[2]; /* "_parameters", "_buffers" */
     ml_stacks *stacks;
     ml_paths *paths; /* to be filled */
-    PyObject **seen; /* hash set of borrowed pointers */
+    PyObject **seen; /* hash set of borrowed pointers; owned */
     size_t mask;
+    size_t seen_count;
+    bool no_memory; /* for the set: what is missing from it was not looked at */
     char path[PATH_BYTES];
 } naming;
 
 /* ---- a set of modules ---- */
 
-/* True if MODULE was not in the set yet. */
-static bool
-see(naming *names, PyObject *module)
+/* The place of MODULE, or the free one where it would go. */
+static PyObject **
+place_of(PyObject **seen, size_t mask, PyObject *module)
 {
-    size_t at = ml_hash_u64((uintptr_t)module) & names->mask;
+    size_t at = ml_hash_u64((uintptr_t)module) & mask;
 
-    while (names->seen[at] != NULL) {
-        if (names->seen[at] == module) {
-            return false;
-        }
-        at = (at + 1) & names->mask;
+    while (seen[at] != NULL && seen[at] != module) {
+        at = (at + 1) & mask;
     }
-    names->seen[at] = module;
+    return &seen[at];
+}
+
+/* Room for twice as many modules, and for the first; false without memory. */
+static bool
+grow_seen(naming *names)
+{
+    size_t mask = names->seen != NULL ? 2 * names->mask + 1 : 1023;
+    PyObject **seen = ml_alloc_zeroed(mask + 1, sizeof(PyObject *));
+
+    if (seen == NULL) {
+        return false;
+    }
+    for (size_t i = 0; names->seen != NULL && i <= names->mask; i++) {
+        if (names->seen[i] != NULL) {
+            *place_of(seen, mask, names->seen[i]) = names->seen[i];
+        }
+    }
+    ml_free(names->seen);
+    names->seen = seen;
+    names->mask = mask;
     return true;
 }
 
-/* Room for COUNT modules, none in it. */
-static int
-forget_seen(naming *names, size_t count)
+/* True if MODULE was not in the set yet.  How many there are is not known beforehand: a
+ * module may hold others that are not among the objects that the collector lists, those
+ * before gc.freeze() say. */
+static bool
+see(naming *names, PyObject *module)
 {
-    size_t slots = 16;
-
-    while (slots < 2 * count) {
-        slots *= 2;
+    if (names->seen == NULL || 2 * (names->seen_count + 1) > names->mask) {
+        names->no_memory = names->no_memory || !grow_seen(names);
     }
+    if (names->no_memory) {
+        return false;
+    }
+    PyObject **place = place_of(names->seen, names->mask, module);
+    bool is_new = *place == NULL;
+    *place = module;
+    names->seen_count += is_new;
+    return is_new;
+}
+
+static void
+forget_seen(naming *names)
+{
     ml_free(names->seen);
-    names->seen = ml_alloc_zeroed(slots, sizeof(PyObject *));
-    names->mask = slots - 1;
-    return names->seen != NULL ? 0 : -1;
+    names->seen = NULL;
+    names->seen_count = 0;
 }
 
 /* ---- reading modules ---- */
@@ -261,19 +292,8 @@ find_roots(naming *names, PyObject *objects, root *roots)
 static int
 name_all(naming *names, PyObject *objects)
 {
-    size_t most = (size_t)PyList_GET_SIZE(objects);
-    /* A child that the list lacks may be met, once for each dict that has it. */
-    size_t room = most;
-
-    for (size_t i = 0; i < most; i++) {
-        PyObject *module = PyList_GET_ITEM(objects, (Py_ssize_t)i);
-        PyObject *children =
-            is_module(names, module) ? children_of(names, module) : NULL;
-        room += children != NULL ? (size_t)PyDict_GET_SIZE(children) : 0;
-    }
-    root *roots = ml_alloc_zeroed(most + 1, sizeof(*roots));
-    if (roots == NULL || forget_seen(names, room) < 0) {
-        ml_free(roots);
+    root *roots = ml_alloc_zeroed((size_t)PyList_GET_SIZE(objects) + 1, sizeof(*roots));
+    if (roots == NULL) {
         return -1;
     }
     size_t count = find_roots(names, objects, roots);
@@ -281,15 +301,15 @@ name_all(naming *names, PyObject *objects)
     for (size_t i = 0; i < count; i++) {
         holders += roots[i].holds_modules;
     }
-    int result = forget_seen(names, room);
-    for (size_t i = 0; i < count && result == 0; i++) {
+    forget_seen(names);
+    for (size_t i = 0; i < count; i++) {
         bool prefixed = holders > 1 && roots[i].holds_modules;
         see(names, roots[i].module);
         name_below(names, roots[i].module, prefixed ? prefix_of(names, roots, i) : 0,
                    0);
     }
     ml_free(roots);
-    return result;
+    return names->no_memory ? -1 : 0;
 }
 
 /* ---- watching for their end ---- */
