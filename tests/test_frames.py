@@ -43,6 +43,7 @@ def build(folder, name, *flags):
             *("-fvisibility=hidden", "-I", include, "-o", str(library)),
             *(f'-DPROBE_NAME="{name}"', f"-DPROBE_INIT=PyInit_{name}", *flags),
             str(ROOT / "tests/helpers/stackprobe.c"),
+            str(ROOT / "csrc/py/codes.c"),
             str(ROOT / "csrc/py/frames.c"),
             *(str(ROOT / f"csrc/core/{part}.c") for part in core),
         ],

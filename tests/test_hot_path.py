@@ -45,7 +45,7 @@ def objects(tmp_path_factory):
     folder = tmp_path_factory.mktemp("objects")
     include = sysconfig.get_path("include")
     files = sorted((ROOT / "csrc" / "core").glob("*.c"))
-    files.append(ROOT / "csrc" / "py" / "frames.c")
+    files += [ROOT / "csrc" / "py" / "codes.c", ROOT / "csrc" / "py" / "frames.c"]
     for file in files:
         subprocess.run(
             [compiler, "-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-fno-inline",

@@ -5,33 +5,9 @@
  * line table do not change after it started to run.  So everything read lives and stands
  * still for the length of the walk, GIL or not, and nothing is written.
  *
- * A code object may die later and another may take its address, hence fingerprints and
- * the copies of names that ml_stacks keeps.
- *
  * The thread state comes from PyGILState_GetThisThreadState: the "current" state that
  * CPython keeps elsewhere belongs to whoever holds the GIL. */
-#define PY_SSIZE_T_CLEAN
-#define Py_BUILD_CORE 1
-/* CPython's internal headers are not clean under our warnings. */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wconversion"
-#include <Python.h>
-#include <frameobject.h>
-
-#if PY_VERSION_HEX < 0x030a0000 || PY_VERSION_HEX >= 0x030f0000
-#define WALK_UNKNOWN "the layout of this CPython's frames is not known to memlab"
-#elif defined(Py_GIL_DISABLED)
-#define WALK_UNKNOWN "free-threaded CPython keeps its bytecode per thread"
-#elif PY_VERSION_HEX >= 0x030e0000
-#include <internal/pycore_interpframe_structs.h>
-#elif PY_VERSION_HEX >= 0x030b0000
-#include <internal/pycore_frame.h>
-#endif
-#if PY_VERSION_HEX >= 0x030b0000
-#include <internal/pycore_code.h>
-#endif
-#undef Py_BUILD_CORE
-#pragma GCC diagnostic pop
+#include "frame_layout.h"
 
 #include "frames.h"
 
@@ -42,12 +18,7 @@
 #include "../core/linetable.h"
 #include "../core/recall.h"
 #include "../core/stacks.h"
-
-/* A name that is not ASCII is transcoded here; longer ones are cut. */
-#define TEXT_BYTES 4096
-
-/* Positions count instructions of this size. */
-#define CODE_UNIT_BYTES 2
+#include "codes.h"
 
 enum capture_mode {
     CAPTURE_OFF,    /* not checked yet, or nothing safe is known */
@@ -62,293 +33,9 @@ static const char *_Atomic capture_reason = "the self-check has not run";
 /* Whose frames carry an object; kept alive for ever, for a walk may be reading it. */
 static PyCodeObject *_Atomic followed;
 
-/* ---- code objects ---- */
-
-/* The 8 bytes before END, where texts that differ mostly differ.  Of a shorter text some
- * belong to the header of its object, which is always longer than that. */
-static inline uint64_t
-last_word(const char *end)
-{
-    uint64_t word;
-
-    memcpy(&word, end - sizeof(word), sizeof(word));
-    return word;
-}
-
-/* The hash, which Python keeps once it has computed it; else address, length and end. */
-static inline uint64_t
-unicode_print(PyObject *string)
-{
-    const PyASCIIObject *ascii = (const PyASCIIObject *)string;
-    uint64_t print = (uint64_t)ascii->hash;
-
-    if (ascii->hash == -1) {
-        print = (uintptr_t)string + ((uint64_t)ascii->length << 32);
-        if (PyUnicode_IS_COMPACT_ASCII(string)) {
-            print ^= last_word((const char *)(ascii + 1) + ascii->length);
-        }
-    }
-    return print;
-}
-
-/* Tells apart code objects that lived at the same address. */
-static inline uint64_t
-fingerprint(const PyCodeObject *code)
-{
-#if PY_VERSION_HEX >= 0x030c0000
-    /* Never given twice; 0 once the interpreter has run out of numbers. */
-    if (code->co_version != 0) {
-        return code->co_version;
-    }
-#endif
-    /* When a code object dies its names and table often die with it, and those of the
-     * next take their addresses in the same order: addresses alone say nothing.  What
-     * this does not tell apart has the same name, file and first line, and differs in
-     * the middle of its body only: then a line inside that function may be wrong. */
-    PyObject *lines = code->co_linetable;
-    uint64_t table = (uintptr_t)lines + (uint64_t)(uint32_t)code->co_firstlineno;
-    table ^= last_word(PyBytes_AS_STRING(lines) + PyBytes_GET_SIZE(lines));
-    uint64_t hash = unicode_print(code->co_name) +
-                    unicode_print(code->co_filename) * 0x9e3779b97f4a7c15u +
-                    table * 0xc2b2ae3d27d4eb4fu;
-    return hash | (uint64_t)1 << 63;
-}
-
-/* UTF-8 with lone surrogates encoded as they are, like every string of a recording. */
-static size_t
-utf8_put(char *out, Py_UCS4 c)
-{
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 0x3f));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xe0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (c & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (c >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (c & 0x3f));
-    return 4;
-}
-
-/* The text of a str, in place where it is ASCII, else in BUFFER of TEXT_BYTES.  Not by
- * PyUnicode_AsUTF8, which allocates and keeps a copy in the object. */
-static ml_slice
-unicode_text(PyObject *string, char *buffer)
-{
-#if PY_VERSION_HEX < 0x030c0000
-    if (!PyUnicode_IS_READY(string)) {
-        return (ml_slice){.bytes = "", .length = 0};
-    }
-#endif
-    size_t length = (size_t)PyUnicode_GET_LENGTH(string);
-    const void *data = PyUnicode_DATA(string);
-    if (PyUnicode_IS_ASCII(string)) {
-        return (ml_slice){.bytes = data, .length = length};
-    }
-    int kind = (int)PyUnicode_KIND(string);
-    size_t used = 0;
-    for (size_t i = 0; i < length && used + 4 <= TEXT_BYTES; i++) {
-        Py_UCS4 c = kind == 1   ? ((const Py_UCS1 *)data)[i]
-                    : kind == 2 ? ((const Py_UCS2 *)data)[i]
-                                : ((const Py_UCS4 *)data)[i];
-        used += utf8_put(buffer + used, c);
-    }
-    return (ml_slice){.bytes = buffer, .length = used};
-}
-
-typedef struct text_buffers {
-    char name[TEXT_BYTES];
-    char filename[TEXT_BYTES];
-} text_buffers;
-
-/* torch shows a frame by co_name, so memlab does. */
-static ml_code_text
-code_text(const PyCodeObject *code, text_buffers *buffers, bool with_lines)
-{
-    ml_code_text text = {
-        .name = unicode_text(code->co_name, buffers->name),
-        .filename = unicode_text(code->co_filename, buffers->filename),
-        .firstlineno = code->co_firstlineno,
-    };
-    if (with_lines) {
-        text.linetable.bytes = PyBytes_AS_STRING(code->co_linetable);
-        text.linetable.length = (size_t)PyBytes_GET_SIZE(code->co_linetable);
-        text.python_minor = PY_MINOR_VERSION;
-    }
-    return text;
-}
-
 /* ---- the walk ---- */
 
 #ifndef WALK_UNKNOWN
-
-#if PY_VERSION_HEX < 0x030b0000
-
-typedef PyFrameObject walk_frame;
-
-/* Positions are indices here: equal ones say nothing about their codes. */
-#define POSITION_IN_GENERATOR ((uint64_t)0)
-
-static inline walk_frame *
-walk_first(const PyThreadState *thread)
-{
-    return thread->frame;
-}
-
-static inline walk_frame *
-walk_next(const walk_frame *frame)
-{
-    return frame->f_back;
-}
-
-static inline uint64_t
-walk_at(const walk_frame *frame)
-{
-    return (uint64_t)frame->f_lasti;
-}
-
-/* NULL for frames that Python itself never shows: the interpreter's own. */
-static inline const PyCodeObject *
-walk_code(const walk_frame *frame, uint64_t *position)
-{
-    *position = walk_at(frame);
-    return frame->f_code;
-}
-
-static inline PyObject *
-walk_first_local(const walk_frame *frame)
-{
-    return frame->f_localsplus[0];
-}
-
-/* False for a frame that Python does not show yet. */
-static inline bool
-offset_of(const PyCodeObject *Py_UNUSED(code), uint64_t position, uint32_t *offset)
-{
-    *offset = (uint32_t)position * CODE_UNIT_BYTES;
-    return true;
-}
-
-#else
-
-typedef struct _PyInterpreterFrame walk_frame;
-
-/* Instructions are at even addresses. */
-#define POSITION_IN_GENERATOR ((uint64_t)1)
-
-static inline walk_frame *
-walk_first(const PyThreadState *thread)
-{
-#if PY_VERSION_HEX >= 0x030d0000
-    return thread->current_frame;
-#else
-    return thread->cframe != NULL ? thread->cframe->current_frame : NULL;
-#endif
-}
-
-static inline walk_frame *
-walk_next(const walk_frame *frame)
-{
-    return frame->previous;
-}
-
-static inline uint64_t
-walk_at(const walk_frame *frame)
-{
-#if PY_VERSION_HEX >= 0x030d0000
-    return (uintptr_t)frame->instr_ptr;
-#else
-    return (uintptr_t)frame->prev_instr;
-#endif
-}
-
-/* NULL for frames that Python itself never shows: the interpreter's own. */
-static inline const PyCodeObject *
-walk_code(const walk_frame *frame, uint64_t *position)
-{
-#if PY_VERSION_HEX >= 0x030c0000
-    /* From 3 on they belong to the interpreter: its entry from C. */
-    if (frame->owner >= 3) {
-        return NULL;
-    }
-#endif
-#if PY_VERSION_HEX >= 0x030e0000
-    /* The two low bits of a stack reference are tags. */
-    const PyCodeObject *code =
-        (const PyCodeObject *)(frame->f_executable.bits & ~(uintptr_t)3);
-#elif PY_VERSION_HEX >= 0x030d0000
-    const PyCodeObject *code = (const PyCodeObject *)frame->f_executable;
-#else
-    const PyCodeObject *code = frame->f_code;
-#endif
-    *position = walk_at(frame);
-    if (frame->owner == FRAME_OWNED_BY_GENERATOR) {
-        *position |= POSITION_IN_GENERATOR;
-    }
-    return code;
-}
-
-static inline PyObject *
-walk_first_local(const walk_frame *frame)
-{
-#if PY_VERSION_HEX >= 0x030e0000
-    return (PyObject *)(frame->localsplus[0].bits & ~(uintptr_t)3);
-#else
-    return frame->localsplus[0];
-#endif
-}
-
-/* False for a frame that has not reached its first traceable instruction: Python does
- * not show it yet. */
-static inline bool
-offset_of(const PyCodeObject *code, uint64_t position, uint32_t *offset)
-{
-    bool generator = (position & POSITION_IN_GENERATOR) != 0;
-    int64_t at = (int64_t)(position & ~POSITION_IN_GENERATOR) -
-                 (int64_t)(uintptr_t)code->co_code_adaptive;
-
-    *offset = (uint32_t)at;
-    return generator || at >= code->_co_firsttraceable * CODE_UNIT_BYTES;
-}
-
-#endif
-
-/* From 3.12 on Python tells when a code object dies.  Until one does an instruction's
- * address stands for its code, and a stack is compared by these alone. */
-#if PY_VERSION_HEX >= 0x030c0000
-#define CODES_WATCHED 1
-static _Atomic uint64_t codes_died = 1;
-static _Atomic bool codes_watched;
-
-static int
-on_code_event(PyCodeEvent event, PyCodeObject *Py_UNUSED(code))
-{
-    if (event == PY_CODE_EVENT_DESTROY) {
-        atomic_fetch_add_explicit(&codes_died, 1, memory_order_relaxed);
-    }
-    return 0;
-}
-
-/* With the GIL; without room for a watcher every comparison reads the code objects. */
-static void
-watch_codes(void)
-{
-    if (!atomic_load(&codes_watched)) {
-        atomic_store(&codes_watched, PyCode_AddWatcher(on_code_event) >= 0);
-        PyErr_Clear();
-    }
-}
-#endif
 
 /* The words from which all else about a frame follows, so that equal words are an equal
  * frame; its own address is none of them, for the next call takes it over. */
@@ -361,8 +48,9 @@ see(const walk_frame *frame, const PyCodeObject *code, uint64_t position)
         code == module_call ? walk_first_local(frame) : (PyObject *)NULL;
 
     if (object == NULL) {
-        return (ml_seen_frame){
-            .code = (uintptr_t)code, .position = position, .print = fingerprint(code)};
+        return (ml_seen_frame){.code = (uintptr_t)code,
+                               .position = position,
+                               .print = ml_codes_print(code)};
     }
     /* The one code that lives for ever needs no fingerprint. */
     return (ml_seen_frame){.code = (uintptr_t)code,
@@ -480,7 +168,7 @@ key_of(const ml_seen_frame *seen, ml_frame_key *key)
 
     *key = (ml_frame_key){.code = seen->code, .fingerprint = seen->print};
     if (seen->object != 0) {
-        key->fingerprint = fingerprint(code);
+        key->fingerprint = ml_codes_print(code);
     }
     return offset_of(code, seen->position, &key->offset);
 }
@@ -523,7 +211,7 @@ public_walk(ml_frame_key *keys, bool *more)
         PyCodeObject *code = PyFrame_GetCode(frame);
         int line = PyFrame_GetLineNumber(frame);
         keys[count].code = (uintptr_t)code;
-        keys[count].fingerprint = fingerprint(code);
+        keys[count].fingerprint = ml_codes_print(code);
         keys[count].offset = line > 0 ? (uint32_t)line : 0;
         keys[count].object = 0;
         count++;
@@ -548,7 +236,7 @@ static __attribute__((noinline)) uint32_t
 add_new_code(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
              bool with_lines)
 {
-    text_buffers buffers;
+    ml_codes_buffers buffers;
     ml_code_text text;
 
     if (key->code == (uintptr_t)truncated) {
@@ -556,8 +244,8 @@ add_new_code(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
             .name = {.bytes = truncated, .length = sizeof(truncated) - 1}};
     }
     else {
-        text =
-            code_text((const PyCodeObject *)(uintptr_t)key->code, &buffers, with_lines);
+        text = ml_codes_text((const PyCodeObject *)(uintptr_t)key->code, &buffers,
+                             with_lines);
     }
     return ml_stacks_add(stacks, parent, key, &text);
 }
@@ -597,7 +285,7 @@ type_name(const PyTypeObject *type)
     const char *name = type->tp_name;
     size_t length = 0;
 
-    for (const char *at = name; *at != '\0' && length < TEXT_BYTES; at++) {
+    for (const char *at = name; *at != '\0' && length < ML_CODES_TEXT_BYTES; at++) {
         length++;
         if (*at == '.') {
             name = at + 1;
@@ -655,16 +343,16 @@ intern(ml_stacks *stacks, ml_walked *walked, size_t standing)
     return id;
 }
 
-#ifdef CODES_WATCHED
+#ifdef ML_CODES_WATCHED
 /* Walks by instruction addresses alone, to as many frames as the interpreter's count of
  * calls says; false where this cannot be. */
 static inline bool
 walk_quickly(const PyThreadState *thread, ml_recall *recall, size_t *standing)
 {
     ml_walked *walked = &recall->walked;
-    uint64_t died = atomic_load_explicit(&codes_died, memory_order_relaxed);
+    uint64_t died = atomic_load_explicit(&ml_codes_died, memory_order_relaxed);
     bool held = recall->codes == died &&
-                atomic_load_explicit(&codes_watched, memory_order_relaxed);
+                atomic_load_explicit(&ml_codes_watched, memory_order_relaxed);
 
     recall->codes = died;
     if (!held || thread == NULL || walked->count == 0 || walked->more) {
@@ -683,14 +371,14 @@ recalled_capture(ml_stacks *stacks, ml_recall *recall)
     const PyThreadState *thread = PyGILState_GetThisThreadState();
     ml_walked *walked = &recall->walked;
     uint64_t epoch = ml_stacks_epoch(stacks);
-    size_t standing;
+    size_t standing = 0;
     bool quick = false;
 
     if (recall->epoch != epoch) {
         walked->count = 0;
         recall->epoch = epoch;
     }
-#ifdef CODES_WATCHED
+#ifdef ML_CODES_WATCHED
     quick = walk_quickly(thread, recall, &standing);
     recall->room = thread != NULL ? thread->py_recursion_remaining : 0;
 #endif
@@ -764,9 +452,9 @@ ml_frames_follow(PyCodeObject *code)
     if (in_place && atomic_load(&followed) != code) {
         Py_INCREF(code);
         atomic_store(&followed, code);
-#ifdef CODES_WATCHED
+#ifdef ML_CODES_WATCHED
         /* Walks so far did not look for its objects. */
-        atomic_fetch_add(&codes_died, 1);
+        atomic_fetch_add(&ml_codes_died, 1);
 #endif
     }
     return in_place;
@@ -796,13 +484,13 @@ frame_agrees(const ml_seen_frame *seen, const ml_frame_key *walked,
              const ml_frame_key *expected)
 {
     const PyCodeObject *code = (const PyCodeObject *)(uintptr_t)walked->code;
-    text_buffers buffers;
+    ml_codes_buffers buffers;
 
     if (walked->code != expected->code ||
         (code == atomic_load(&followed) && seen->object != (uintptr_t)check_argument)) {
         return false;
     }
-    ml_code_text text = code_text(code, &buffers, true);
+    ml_code_text text = ml_codes_text(code, &buffers, true);
     int64_t line =
         ml_linetable_line((const uint8_t *)text.linetable.bytes, text.linetable.length,
                           text.firstlineno, text.python_minor, (int32_t)walked->offset);
@@ -919,8 +607,8 @@ ml_frames_self_check(void)
         atomic_store(&capture_mode, CAPTURE_PUBLIC);
         return 0;
     }
-#ifdef CODES_WATCHED
-    watch_codes();
+#ifdef ML_CODES_WATCHED
+    ml_codes_watch();
 #endif
     atomic_store(&capture_reason, NULL);
     atomic_store(&capture_mode, CAPTURE_WALK);

@@ -1,8 +1,9 @@
 /* The calling thread's Python stack, as a stack id, without the GIL.
  *
- * Owns the walk over CPython's frames; frames.c is the only file that reads CPython's
- * internals.  Where they are not known it captures through the public API instead, and
- * then only on threads that hold the GIL already: no function here ever waits for it. */
+ * Owns the walk over CPython's frames; frame_layout.h knows how they lie in memory, and
+ * codes.h what a code object says.  Where the layout is not known it captures through the
+ * public API instead, and then only on threads that hold the GIL already: no function
+ * here ever waits for it. */
 #ifndef ML_FRAMES_H
 #define ML_FRAMES_H
 
@@ -12,14 +13,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* For the allocator callback, never twice at once on a thread: no lock, no allocation, no I/O, no reference count.  CONTEXT
- * is the ml_stacks to intern in.  Returns the id of the calling thread's Python stack,
- * or 0 with ML_EVENT_NO_PYTHON or ML_EVENT_STACK_LOST added to *FLAGS. */
+/* For the allocator callback, never twice at once on a thread: no lock, no allocation, no
+ * I/O, no reference count.  CONTEXT is the ml_stacks to intern in.  Returns the id of the
+ * calling thread's Python stack, or 0 with ML_EVENT_NO_PYTHON or ML_EVENT_STACK_LOST added
+ * to *FLAGS. */
 uint32_t ml_frames_capture(void *context, uint8_t *flags);
 
 /* Compares the walk with what Python's public API says and decides by that how stacks
  * are captured from now on; once that is the walk, later calls do nothing.  With the
- * GIL, before the first capture; Python's error indicator is left clear.  1 if the walk may be used, else 0. */
+ * GIL, before the first capture; Python's error indicator is left clear.  1 if the walk may
+ * be used, else 0. */
 int ml_frames_self_check(void);
 
 /* From now on frames of CODE, which is kept for ever, carry the object that is their first
