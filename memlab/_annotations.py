@@ -4,7 +4,7 @@ import functools
 import inspect
 import sys
 
-from memlab import _core
+from memlab import _core, _optimizers
 
 
 class phase:
@@ -113,22 +113,22 @@ class _Steps:
 
     def __init__(self):
         self._since = set()
-        self._handle = None
+        self._watching = False
 
     def start(self):
-        if self._handle is not None or "torch" not in sys.modules:
-            return
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
-        self._since = set()
-        self._handle = register_optimizer_step_post_hook(self._on_step)
+        if not self._watching and "torch" in sys.modules:
+            self._watching = True
+            _optimizers.watch(self)
 
     def stop(self):
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            handle.remove()
+        self._watching = False
+        self._since = set()
+        _optimizers.forget(self)
 
-    def _on_step(self, optimizer, args, kwargs):
+    def before_step(self, optimizer):
+        """A step is told of by its end."""
+
+    def after_step(self, optimizer):
         if _core.noting():
             self.stepped(id(optimizer))
 

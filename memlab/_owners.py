@@ -5,7 +5,7 @@ import sys
 import warnings
 import weakref
 
-from memlab import _core
+from memlab import _core, _optimizers
 
 
 class Owners:
@@ -15,48 +15,37 @@ class Owners:
     """
 
     def __init__(self, snapshot):
-        # torch keeps the hooks: a recording that the program forgot must not live on
-        # because of them.
+        # A recording that the program forgot must not live on because it watches.
         self._snapshot = weakref.ref(snapshot, lambda _: self.stop())
-        self._handles = []
         self._steps_named = False
 
     def start(self) -> None:
-        """Names the modules there are and hooks optimizer steps; nothing where torch is
-        not imported."""
+        """Names the modules there are and follows optimizers' steps; nothing where torch
+        is not imported."""
         if "torch" not in sys.modules:
             return
         self._guarded(self._name)
-        from torch.optim.optimizer import (
-            register_optimizer_step_post_hook,
-            register_optimizer_step_pre_hook,
-        )
-
-        self._handles = [
-            # Before the step every gradient of it exists, after it all its state.
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
-        ]
+        _optimizers.watch(self)
 
     def stop(self) -> None:
-        """Removes the hooks."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        """Follows no more steps."""
+        _optimizers.forget(self)
 
     def scan(self) -> None:
         """Tags what modules and optimizers own at this moment."""
         if "torch" in sys.modules:
             self._guarded(self._tag)
 
-    def _before_step(self, optimizer, args, kwargs):
+    def before_step(self, optimizer) -> None:
+        """Before the step every gradient of it exists."""
         # By the first step the model is there, whenever the recording began.
         if not self._steps_named:
             self._steps_named = True
             self._guarded(self._name)
         self._guarded(self._tag_step, optimizer, False)
 
-    def _after_step(self, optimizer, args, kwargs):
+    def after_step(self, optimizer) -> None:
+        """After the step all its state exists."""
         self._guarded(self._tag_step, optimizer, True)
 
     def _tag_step(self, optimizer, after):

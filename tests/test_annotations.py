@@ -342,6 +342,41 @@ def test_a_forgotten_recording_leaves_steps_unharmed(torch):
     assert steps(again) == [0]
 
 
+def test_recordings_begin_and_end_in_hooks_of_a_step(torch):
+    """torch goes through its hooks meanwhile, and raises where they change."""
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
+
+    (optimizer,) = optimizers(torch, 1)
+    first = memlab.MemorySnapshot(source="cpu")
+    forgotten = [memlab.MemorySnapshot(source="cpu")]
+    second = memlab.MemorySnapshot(source="cpu")
+
+    def before(*_):
+        first.stop()
+        forgotten.clear()
+        gc.collect()
+
+    handles = [
+        register_optimizer_step_pre_hook(before),
+        register_optimizer_step_post_hook(lambda *_: second.start()),
+    ]
+    first.start()
+    forgotten[0].start()
+    try:
+        optimizer.step()
+    finally:
+        for handle in handles:
+            handle.remove()
+    optimizer.step()
+    second.stop()
+    assert steps(first) == []
+    # It began before the first of these ended.
+    assert steps(second) == [0, 1]
+
+
 # ---- Regions of torch.profiler.record_function, and torch's own annotations ----
 
 
