@@ -176,6 +176,11 @@ def _file_notes(file):
             f"Owners, steps, names or settings that are lost: {file['lost_records']}; "
             "categories and phases may miss them."
         )
+    if file["native_frames"]:
+        yield (
+            "C++ frames are shown as addresses: their names are in the snapshot that the "
+            "process itself saved, not in this file."
+        )
     if file["unread_records"]:
         yield (
             f"Records of the file that this memlab cannot read: "

@@ -264,6 +264,26 @@ def test_a_file_system_that_maps_no_files(tmp_path, torch, error):
     assert "program.py:2 <module>" in report
 
 
+@pytest.mark.cuda
+def test_native_frames_are_said_to_be_addresses(tmp_path):
+    program = "import torch\nx = torch.ones(1000, device='cuda')\n"
+    (tmp_path / "program.py").write_text(program)
+    run = "run", "--phantom=auto", "--stacks", "all", "--out", tmp_path
+    done = memlab_command(*run, tmp_path / "program.py")
+    assert done.returncode == 0, done.stderr
+    sentence = "C++ frames are shown as addresses"
+    assert sentence in memlab_command("report", tmp_path / "rank0.mlab").stdout
+    assert sentence not in memlab_command("report", tmp_path / "rank0.pickle").stdout
+    (event,) = [
+        event
+        for event in memlab.load(tmp_path / "rank0.mlab")["device_traces"][0]
+        if event["action"] == "alloc" and event["size"] == 4000
+    ]
+    names = [frame["name"] for frame in event["frames"]]
+    native = sum(name.startswith("0x") for name in names)
+    assert native > 0 and names[native] == "<module>", names
+
+
 def test_another_process_removes_the_file(record):
     ending = """
 os.unlink(sys.argv[1])

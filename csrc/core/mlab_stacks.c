@@ -270,10 +270,21 @@ resolve(mlab_reader *reader, id_map *stacks, id_map *strings)
     return result;
 }
 
+static uint64_t
+count_native(const ml_stacks *stacks)
+{
+    uint64_t count = 0;
+    for (uint32_t id = 1; id < ml_stacks_count(stacks); id++) {
+        count += is_defined(stacks, id) && node_at(stacks, id)->code == 0;
+    }
+    return count;
+}
+
 int
 mlab_resolve(mlab_reader *reader)
 {
     name_objects(reader);
+    reader->info->native_frames = count_native(reader->stacks);
     id_map stacks = {.count = ml_stacks_count(reader->stacks)};
     id_map strings = {.count = ml_stacks_string_count(reader->stacks)};
     stacks.ids = ml_alloc_zeroed(stacks.count, sizeof(uint32_t));

@@ -72,6 +72,7 @@ about_file(const ml_mlab_info *info, bool locked)
         {"lost_records", info->lost_records},
         {"unread_records", info->unread_records},
         {"unknown_starts", info->unknown_starts},
+        {"native_frames", info->native_frames},
     };
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         if (ml_py_set(dict, numbers[i].name,

@@ -181,6 +181,7 @@ test_a_whole_file(void)
     CHECK_UINT(info.gap_count, 0);
     CHECK_UINT(info.lost_records, 0);
     CHECK_UINT(info.unread_records, 0);
+    CHECK_UINT(info.native_frames, 2);
     CHECK_UINT(info.unknown_starts, 0);
     CHECK_UINT(recording->devices[0].peak.allocated, 6 << 20);
     CHECK_UINT(recording->devices[0].tag_count, 1);
