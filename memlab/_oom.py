@@ -200,7 +200,9 @@ def text(recording, device, start=None) -> str:
         return ""
     name = f"{recording.source or 'cuda'}:{device}"
     out = [_headline(answer, name, start)]
-    out += ["  " + line for line in _state(answer)]
+    if answer["request"]["caller"]:
+        out.append(f"  Called from {_place(answer['request']['caller'], start)}.")
+    out += [part for line in _state(answer) for part in _wrapped(line, "  ", "  ")]
     out += ["", *_wrapped(_VERDICTS[answer["verdict"]](answer))]
     out += _holes(answer, start)
     out += _live(answer, start)
@@ -238,11 +240,22 @@ def _place(item, start):
     return _report.escape(place)
 
 
+def _near(item):
+    """What is not exact about the line of a block or request."""
+    return _report.HOW_WORDS.get(item["how"], "")
+
+
+def _circumstances(*words):
+    """Those of WORDS that say something, in brackets."""
+    said = [word for word in words if word not in ("", "unknown", "other")]
+    return f" ({', '.join(map(_report.escape, said))})" if said else ""
+
+
 def _headline(answer, name, start):
     request = answer["request"]
-    where = [request["phase"]] if request["phase"] != "unknown" else []
-    where += [_report.escape(request["module"])] if request["module"] else []
-    brackets = f" ({', '.join(where)})" if where else ""
+    brackets = _circumstances(
+        request["phase"], _near(request), request["module"]
+    )
     which = ""
     if answer["count"] > 1:
         which = f", the {answer['number']}. of {answer['count']} that were kept"
@@ -323,7 +336,7 @@ _NOT_ELIGIBLE = {
 }
 
 
-def _fragmented(answer):
+def _enough_in_one_piece(answer):
     eligible, device = answer["unused"]["eligible"], answer["on_device"]
     request = answer["request"]
     if eligible["bytes"] >= request["bytes"]:
@@ -331,12 +344,29 @@ def _fragmented(answer):
     else:
         enough = (
             f"The unused {_size(eligible['bytes'])} with the {_size(device['headroom_bytes'])} "
-            "that the driver had left would have been enough"
+            "that could still be had would have been enough"
         )
     return (
-        f"Fragmentation. {enough} in one piece, but it is in "
+        f"{enough} in one piece, but it is in "
         f"{_pieces(eligible['pieces'])}, the largest {_size(eligible['largest_bytes'])}."
     )
+
+
+def _fragmented(answer):
+    return f"Fragmentation. {_enough_in_one_piece(answer)}"
+
+
+def _limit(answer):
+    device = answer["on_device"]
+    line = (
+        f"The limit of this process: the device had {_size(device['free_bytes'])} free, "
+        "but set_per_process_memory_fraction left it only "
+        f"{_size(device['headroom_bytes'])}."
+    )
+    # What advises so has seen that the cache suffices.
+    if any(item["kind"] == "expandable_segments" for item in answer["advice"]):
+        line += f" Fragmentation besides: {_enough_in_one_piece(answer)}"
+    return line
 
 
 def _not_eligible(answer):
@@ -383,12 +413,7 @@ _VERDICTS = {
         "have served by the allocator's rules. The recording does not say why it was not "
         "used; a MemPool with rules of its own can be the reason."
     ),
-    "limit": lambda answer: (
-        "The limit of this process: the device had "
-        f"{_size(answer['on_device']['free_bytes'])} free, but "
-        "set_per_process_memory_fraction left it only "
-        f"{_size(answer['on_device']['headroom_bytes'])}."
-    ),
+    "limit": _limit,
     "driver": lambda answer: (
         f"The driver refused {_size(answer['request']['driver_bytes'])} although it said "
         f"that {_size(answer['on_device']['free_bytes'])} were free; another process or "
@@ -409,13 +434,16 @@ def _block(block, start):
     if block["pending_free"]:
         return f"{_size(block['bytes'])} that wait for another stream"
     kind = block["category"].replace("_", " ")
-    words = [word for word in (kind, block["phase"]) if word not in ("unknown", "")]
-    brackets = f" ({', '.join(words)})" if words else ""
-    return f"{_size(block['bytes'])} of {_place(block, start)}{brackets}"
+    caller = block["caller"]
+    return (
+        f"{_size(block['bytes'])} of {_place(block, start)}"
+        + _circumstances(kind, block["phase"], _near(block), block["module"])
+        + (f", called from {_place(caller, start)}" if caller else "")
+    )
 
 
 def _holes(answer, start):
-    if not answer["holes"] or answer["verdict"] in ("too_big", "limit", "driver"):
+    if not answer["holes"] or answer["verdict"] in ("too_big", "driver"):
         return
     hole = answer["holes"][0]
     yield ""
@@ -444,14 +472,7 @@ def _live(answer, start, lines=10):
         return
     yield ""
     yield f"What was allocated then, {_size(whole)}"
-    categories = sorted(answer["by_category"].items(), key=lambda item: -item[1])
-    yield from _report._rows(
-        [
-            (_size(count), _report.share(count, whole), category.replace("_", " "))
-            for category, count in categories
-            if count
-        ]
-    )
+    yield from _report._rows(_report.category_rows(answer, whole))
     groups = answer["by_line"]
     yield "  by line"
     yield from _report._rows(

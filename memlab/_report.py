@@ -21,6 +21,9 @@ CATEGORIES = (
 )
 
 
+# Of a line of the backward pass that is not exactly the one.
+HOW_WORDS = {"near": "near this line", "backward_call": "called here"}
+
 _GAPS_SHOWN = 5
 _MODULES_SHOWN = 8
 
@@ -38,6 +41,13 @@ def size(count: int) -> str:
 def share(part: int, whole: int) -> str:
     """PART of WHOLE in per cent."""
     return f"{100 * part / whole:5.1f} %" if whole else "    - "
+
+
+def duration(count: int) -> str:
+    """COUNT microseconds for people: 1500 -> '1.5 ms'."""
+    if count < 1000:
+        return f"{count} us"
+    return f"{count / 1e3:.1f} ms" if count < 1_000_000 else f"{count / 1e6:.1f} s"
 
 
 def escape(text: str) -> str:
@@ -111,10 +121,8 @@ def _place(group, start) -> str:
     place = f"{shorten(group['file'], start)}:{group['line']} {group['function']}"
     if group["module"]:
         place += f" [{group['module']}]"
-    if group["how"] == "near":
-        place += " (backward, near this line)"
-    elif group["how"] == "backward_call":
-        place += " (backward, called here)"
+    if group["how"] in HOW_WORDS:
+        place += f" (backward, {HOW_WORDS[group['how']]})"
     elif backward:
         place += " (backward)"
     return place
@@ -127,6 +135,21 @@ def _kind(group) -> str:
         return ""
     more = f" +{len(kinds) - 1}" if len(kinds) > 1 else ""
     return kinds[0][0].replace("_", " ") + more
+
+
+def category_rows(answer, whole):
+    """The categories of ANSWER, largest first; what is unknown by the reasons why."""
+    parts = [
+        (count, category.replace("_", " "))
+        for category, count in answer["by_category"].items()
+        if category != "unknown"
+    ]
+    whys = answer["unknown_because"].items()
+    parts += [(count, f"unknown: {why}" if why else "unknown") for why, count in whys]
+    unsaid = answer["by_category"]["unknown"] - sum(count for _, count in whys)
+    parts.append((unsaid, "unknown"))
+    parts.sort(key=lambda part: -part[0])
+    return [(size(count), share(count, whole), name) for count, name in parts if count]
 
 
 def _rows(rows, indent="  "):
@@ -208,14 +231,13 @@ def _device_text(recording, device, lines, code, start):
     out += _caveats(answer)
     if answer["by_category"]:
         out += ["", "By category"]
-        rows = [
-            (size(count), share(count, whole), category.replace("_", " "))
-            for category, count in sorted(
-                answer["by_category"].items(), key=lambda item: -item[1]
-            )
-            if count
-        ]
+        rows = category_rows(answer, whole)
         out += _rows(rows) if rows else []
+        if answer["inexact_category_bytes"]:
+            out.append(
+                f"  {size(answer['inexact_category_bytes'])} of these by rules that a "
+                "program can break; all else is exact"
+            )
     if answer["by_phase"]:
         rows = sorted(answer["by_phase"].items(), key=lambda item: -item[1])
         out += ["", f"By phase, in step {answer['step']}"]
@@ -326,7 +348,7 @@ def _whole_gpu(answer):
 
 
 def _apart(after_us):
-    return f"{abs(after_us)} us {'after' if after_us >= 0 else 'before'} the peak"
+    return f"{duration(abs(after_us))} {'after' if after_us >= 0 else 'before'} the peak"
 
 
 def _moment(moment):

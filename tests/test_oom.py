@@ -131,12 +131,76 @@ def test_fragmentation(run):
     assert fit["blocks"][0]["line"] == kept
 
     text = (out / "report_oom.txt").read_text()
-    assert text.startswith("CUDA out of memory on cuda:0 in program.py:5 take (forward)")
+    assert text.startswith("CUDA out of memory on cuda:0 in program.py:5 take: asked for")
     for words in ("asked for 100.00 MiB", "in 40 pieces, the largest 5.00 MiB",
                   "Fragmentation. The unused 200.00 MiB would have been enough",
                   f"program.py:{kept}", "expandable_segments:True"):
         assert words in " ".join(text.split()), words
     assert "without 1 block of 5.00 MiB" in (out / "report_oom_last.txt").read_text()
+
+
+# One segment of 128 MiB: 30 of the linear layer's result, which is freed; 32 of cuBLAS's
+# work space; 50 that are freed; 16 never used. What comes later lies in segments of its
+# own: 30 of relu's result, and 7.5 of the input in the 20 of a smaller request.
+HOLE = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(1024, 4096, bias=False, device="cuda")
+    def forward(self, x):
+        left = self.fc(x)
+        gap = take(50 * MIB)
+        return left.relu()
+
+torch.cuda.set_per_process_memory_fraction(0.125)
+net = Net()
+x = torch.zeros(1920, 1024, device="cuda")
+whole = take(128 * MIB)
+del whole
+out = net(x)
+def ask():
+    return fail(110 * MIB)
+ask()
+"""
+
+
+def test_the_largest_hole_and_its_neighbours(run):
+    """Below a limit, which is no reason to hide that the cache is in pieces."""
+    _, out = run(HOLE)
+    answer = answer_of(out / "rank0_oom.pickle")
+    assert answer["verdict"] == "limit" and answer["mismatches"] == 0
+    assert answer["at"]["reserved_bytes"] == (16 + 20 + 128 + 30) * MIB
+    # Fractions of what the device has, the limit is 256 MiB.
+    assert answer["on_device"]["headroom_bytes"] == (256 - 194) * MIB
+    assert answer["unused"]["eligible"] == {
+        "bytes": 30 * MIB + 66 * MIB + 12 * MIB + MIB // 2,
+        "pieces": 3, "largest_bytes": 66 * MIB,
+    }
+    hole = answer["holes"][0]
+    assert (hole["bytes"], hole["segment_bytes"]) == (66 * MIB, 128 * MIB)
+    assert hole["after"] is None
+    before = hole["before"]
+    assert (before["bytes"], before["module"]) == (32 * MIB, "fc")
+    assert before["line"] == line_of("left = self.fc(x)", HOLE)
+    assert before["caller"]["line"] == line_of("out = net(x)", HOLE)
+    fit = answer["nearest_fit"]
+    assert (fit["bytes"], fit["used_bytes"], fit["used_blocks"]) == (
+        128 * MIB, 32 * MIB, 1)
+    assert answer["request"]["caller"]["function"] == "fail"
+    assert [item["kind"] for item in answer["advice"]][:2] == [
+        "raise_limit", "expandable_segments"]
+    # A module's line was recorded, and no backward pass to tell what it saved.
+    assert sum(answer["unknown_because"].values()) == answer["by_category"]["unknown"]
+    text = " ".join((out / "report_oom.txt").read_text().split())
+    for words in (
+        "Called from program.py:8 fail.",
+        "The unused 108.50 MiB with the 62.00 MiB that could still be had would have "
+        "been enough in one piece, but it is in 3 pieces, the largest 66.00 MiB.",
+        f"before 32.00 MiB of program.py:{before['line']} forward (forward, fc), "
+        f"called from program.py:{before['caller']['line']} <module>",
+        "after the segment ends",
+    ):
+        assert words in text, words
 
 
 def test_expandable_segments_need_no_such_advice(run):
@@ -216,6 +280,9 @@ except torch.cuda.OutOfMemoryError:
     answer = answer_of(out / "rank0_oom.pickle")
     assert answer["request"]["phase"] == "backward"
     assert answer["request"]["bytes"] == 800 * MIB
+    # The thread has no frames: the line is that of the slice, or one beside it.
+    assert answer["request"]["file"].endswith("program.py")
+    assert answer["request"]["how"] in ("node", "near")
     assert "backward" in (out / "report_oom.txt").read_text().splitlines()[0]
 
 

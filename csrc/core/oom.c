@@ -5,7 +5,6 @@
 #include "oom_advice.h"
 #include "oom_cache.h"
 #include "oom_growth.h"
-#include "peak_groups.h"
 
 /* What the allocator asks the driver for, where no note says it: torch's own constants.
  * Expandable segments grow by pages as large as its smallest segments. */
@@ -96,37 +95,17 @@ count_ooms(work *w)
     }
 }
 
-static void
+/* By the rules for all events: a backward pass asks for its forward line. */
+static int
 describe_place(work *w)
 {
-    ml_oom *oom = w->oom;
-    const ml_event *event = w->event;
-    bool backward = (event->flags & ML_EVENT_BACKWARD) != 0;
-    oom->stack = event->stack;
-    oom->frame = ml_peak_frame_of(w->recording, event->stack);
-    for (uint32_t at = event->stack; at != 0 && oom->module == 0;
-         at = w->recording->stacks[at].parent) {
-        oom->module = w->recording->stacks[at].module;
+    ml_causes *causes;
+    int error = ml_causes_new(w->recording, &causes);
+    if (error == 0) {
+        w->oom->cause = ml_causes_of(causes, w->device, (size_t)w->oom->event);
+        ml_causes_free(causes);
     }
-    bool known = event->stack != 0 || !w->recording->foreign;
-    oom->phase =
-        backward ? ML_PHASE_BACKWARD : (known ? ML_PHASE_FORWARD : ML_PHASE_UNKNOWN);
-    if (oom->frame != 0) {
-        oom->no_line = ML_NO_LINE_NONE;
-    }
-    else if (event->flags & ML_EVENT_STACK_LOST) {
-        oom->no_line = ML_NO_LINE_LOST;
-    }
-    else if (backward) {
-        oom->no_line = ML_NO_LINE_BACKWARD;
-    }
-    else if (event->stack != 0 || (event->flags & ML_EVENT_NO_PYTHON)) {
-        oom->no_line = ML_NO_LINE_NO_PYTHON;
-    }
-    else {
-        oom->no_line = event->flags & ML_EVENT_CONTEXT ? ML_NO_LINE_EMPTY
-                                                       : ML_NO_LINE_NOT_RECORDED;
-    }
+    return error;
 }
 
 static void
@@ -158,7 +137,6 @@ describe_request(work *w)
     }
     oom->released = released_before(w);
     count_ooms(w);
-    describe_place(w);
 }
 
 static void
@@ -204,6 +182,9 @@ fill(work *w)
 {
     ml_oom *oom = w->oom;
     int error = ml_peak_new_at(w->recording, w->device, oom->event, &oom->state);
+    if (error == 0) {
+        error = describe_place(w);
+    }
     if (error < 0) {
         return error;
     }

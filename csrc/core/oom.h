@@ -153,11 +153,7 @@ typedef struct ml_oom {
     bool pool_known;
     bool small;      /* of the pool for blocks up to 1 MiB */
     bool expandable; /* the setting was on */
-    uint32_t stack;  /* id, of the request */
-    uint32_t frame;  /* that stands for it; 0: no line */
-    uint32_t module; /* string */
-    uint8_t phase;   /* enum ml_phase */
-    uint8_t no_line; /* enum ml_no_line */
+    ml_cause cause;  /* of the request */
 
     uint64_t device_free; /* what the driver had left */
     uint64_t total;       /* of the device; ML_OOM_UNKNOWN */

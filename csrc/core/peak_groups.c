@@ -18,13 +18,6 @@ typedef struct tables {
     size_t first_capacity;
 } tables;
 
-uint32_t
-ml_peak_frame_of(const ml_recording *recording, uint32_t stack)
-{
-    ml_standing line = ml_stack_standing(recording, stack);
-    return line.place < ML_PLACE_NATIVE ? line.frame : 0;
-}
-
 /* ---- Lines ---- */
 
 static int

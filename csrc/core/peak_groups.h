@@ -9,7 +9,4 @@
  * line.  0 or ML_ENOMEM. */
 int ml_peak_group(ml_peak *peak, const ml_recording *recording);
 
-/* The frame that stands for STACK in such sums; 0 where it has none but native ones. */
-uint32_t ml_peak_frame_of(const ml_recording *recording, uint32_t stack);
-
 #endif

@@ -61,6 +61,11 @@ place_of(ml_string file)
         (file.length >= 6 && memcmp(file.bytes, "torch/", 6) == 0)) {
         return ML_PLACE_LIBRARY;
     }
+    /* Of memlab where it is not installed: it ran the program. */
+    if (ends(file, "/memlab/_run.py") || ends(file, "/memlab/_cli.py") ||
+        ends(file, "/memlab/__main__.py")) {
+        return ML_PLACE_PACKAGE;
+    }
     /* Code that torch.compile wrote: the user's is what called it. */
     if (holds(file, "/torchinductor_") || holds(file, "<eval_with_key>")) {
         return ML_PLACE_LIBRARY;
@@ -190,4 +195,17 @@ ml_stack_standing(const ml_recording *recording, uint32_t stack)
         best = better(outer, best);
     }
     return best;
+}
+
+uint32_t
+ml_stack_caller(const ml_recording *recording, uint32_t stack, uint32_t frame)
+{
+    while (stack != 0 && recording->stacks[stack].frame != frame) {
+        stack = recording->stacks[stack].parent;
+    }
+    if (stack == 0) {
+        return 0;
+    }
+    ml_standing caller = ml_stack_standing(recording, recording->stacks[stack].parent);
+    return caller.place == ML_PLACE_USER ? caller.frame : 0;
 }

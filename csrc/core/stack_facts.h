@@ -63,4 +63,8 @@ ml_standing ml_stack_facts_line(const ml_stack_facts *facts, uint32_t stack);
 /* What stands for the whole of one STACK, without the facts of all others. */
 ml_standing ml_stack_standing(const ml_recording *recording, uint32_t stack);
 
+/* The frame id of the user's line that called FRAME, which is in STACK: the innermost of
+ * the user's frames outside it; 0 where there is none. */
+uint32_t ml_stack_caller(const ml_recording *recording, uint32_t stack, uint32_t frame);
+
 #endif

@@ -43,6 +43,22 @@ set_frame(PyObject *dict, const ml_recording *recording, uint32_t frame)
     return ml_py_set(dict, "function", text(recording->strings[f->name]));
 }
 
+/* The frame that called the line of CAUSE; None for none. */
+static PyObject *
+caller_dict(const ml_recording *recording, const ml_cause *cause)
+{
+    uint32_t frame =
+        cause->frame == 0 ? 0 : ml_stack_caller(recording, cause->stack, cause->frame);
+    if (frame == 0) {
+        Py_RETURN_NONE;
+    }
+    PyObject *dict = PyDict_New();
+    if (dict != NULL && set_frame(dict, recording, frame) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
 static int
 set_line(PyObject *dict, const ml_peak_line *line)
 {
@@ -58,6 +74,7 @@ set_line(PyObject *dict, const ml_peak_line *line)
 static PyObject *
 request_dict(const ml_recording *recording, const ml_oom *oom)
 {
+    const ml_cause *cause = &oom->cause;
     PyObject *dict = PyDict_New();
     if (dict == NULL) {
         return NULL;
@@ -67,15 +84,17 @@ request_dict(const ml_recording *recording, const ml_oom *oom)
                                          (unsigned long long)oom->pool[1])
                          : Py_NewRef(Py_None);
     if (ml_py_set(dict, "pool", pool) < 0 ||
-        set_frame(dict, recording, oom->frame) < 0 ||
-        ml_py_set(dict, "module", text(recording->strings[oom->module])) < 0 ||
-        ml_py_set(dict, "phase", word(ml_phase_text(oom->phase))) < 0 ||
-        ml_py_set(dict, "reason", word(ml_no_line_text(oom->no_line))) < 0 ||
+        set_frame(dict, recording, cause->frame) < 0 ||
+        ml_py_set(dict, "caller", caller_dict(recording, cause)) < 0 ||
+        ml_py_set(dict, "how", word(ml_how_text(cause->how))) < 0 ||
+        ml_py_set(dict, "module", text(recording->strings[cause->module])) < 0 ||
+        ml_py_set(dict, "phase", word(ml_phase_text(cause->phase))) < 0 ||
+        ml_py_set(dict, "reason", word(ml_no_line_text(cause->no_line))) < 0 ||
         ml_py_set(dict, "bytes", number(oom->requested)) < 0 ||
         ml_py_set(dict, "driver_bytes", number(oom->driver_request)) < 0 ||
         ml_py_set(dict, "stream", number(oom->stream)) < 0 ||
         ml_py_set(dict, "small_pool", PyBool_FromLong(oom->small)) < 0 ||
-        ml_py_set(dict, "frames", ml_py_frames(recording, oom->stack)) < 0) {
+        ml_py_set(dict, "frames", ml_py_frames(recording, cause->stack)) < 0) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -117,15 +136,16 @@ unused_dict(const ml_oom *oom)
 
 /* None for no block. */
 static PyObject *
-block_dict(const ml_oom *oom, const ml_oom_block *block)
+block_dict(const ml_recording *recording, const ml_oom *oom, const ml_oom_block *block)
 {
     if (block->size == 0) {
         Py_RETURN_NONE;
     }
-    static const ml_peak_line pending = {
-        .file = {.bytes = ""}, .function = {.bytes = ""}, .phase = ML_PHASE_UNKNOWN};
+    static const ml_peak_block pending = {.verdict = {.category = ML_CATEGORY_UNKNOWN},
+                                          .cause = {.phase = ML_PHASE_UNKNOWN}};
     const ml_peak_block *known_block =
-        block->place < 0 ? NULL : &oom->state->blocks[block->place];
+        block->place < 0 ? &pending : &oom->state->blocks[block->place];
+    const ml_cause *cause = &known_block->cause;
     PyObject *dict = PyDict_New();
     if (dict == NULL) {
         return NULL;
@@ -133,14 +153,15 @@ block_dict(const ml_oom *oom, const ml_oom_block *block)
     if (ml_py_set(dict, "bytes", number(block->size)) < 0 ||
         ml_py_set(dict, "address", number(block->addr)) < 0 ||
         ml_py_set(dict, "event", PyLong_FromLongLong(block->event)) < 0 ||
-        ml_py_set(dict, "pending_free", PyBool_FromLong(known_block == NULL)) < 0 ||
+        ml_py_set(dict, "pending_free", PyBool_FromLong(block->place < 0)) < 0 ||
         ml_py_set(dict, "category",
-                  word(ml_category_text(known_block == NULL
-                                            ? ML_CATEGORY_UNKNOWN
-                                            : known_block->verdict.category))) < 0 ||
-        set_line(dict, known_block == NULL
-                           ? &pending
-                           : &oom->state->lines[known_block->line]) < 0) {
+                  word(ml_category_text(known_block->verdict.category))) < 0 ||
+        set_frame(dict, recording, cause->frame) < 0 ||
+        ml_py_set(dict, "caller", caller_dict(recording, cause)) < 0 ||
+        ml_py_set(dict, "how", word(ml_how_text(cause->how))) < 0 ||
+        ml_py_set(dict, "module", text(recording->strings[cause->module])) < 0 ||
+        ml_py_set(dict, "phase", word(ml_phase_text(cause->phase))) < 0 ||
+        ml_py_set(dict, "reason", word(ml_no_line_text(cause->no_line))) < 0) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -156,7 +177,7 @@ append(PyObject *list, PyObject *value)
 }
 
 static PyObject *
-hole_dict(const ml_oom *oom, const ml_oom_hole *hole)
+hole_dict(const ml_recording *recording, const ml_oom *oom, const ml_oom_hole *hole)
 {
     PyObject *dict = PyDict_New();
     if (dict == NULL) {
@@ -165,19 +186,19 @@ hole_dict(const ml_oom *oom, const ml_oom_hole *hole)
     if (ml_py_set(dict, "bytes", number(hole->size)) < 0 ||
         ml_py_set(dict, "address", number(hole->addr)) < 0 ||
         ml_py_set(dict, "segment_bytes", number(hole->segment_bytes)) < 0 ||
-        ml_py_set(dict, "before", block_dict(oom, &hole->before)) < 0 ||
-        ml_py_set(dict, "after", block_dict(oom, &hole->after)) < 0) {
+        ml_py_set(dict, "before", block_dict(recording, oom, &hole->before)) < 0 ||
+        ml_py_set(dict, "after", block_dict(recording, oom, &hole->after)) < 0) {
         Py_CLEAR(dict);
     }
     return dict;
 }
 
 static PyObject *
-holes_list(const ml_oom *oom)
+holes_list(const ml_recording *recording, const ml_oom *oom)
 {
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list != NULL && i < oom->hole_count; i++) {
-        if (!append(list, hole_dict(oom, &oom->holes[i]))) {
+        if (!append(list, hole_dict(recording, oom, &oom->holes[i]))) {
             Py_CLEAR(list);
         }
     }
@@ -186,7 +207,7 @@ holes_list(const ml_oom *oom)
 
 /* None where nothing fits. */
 static PyObject *
-fit_dict(const ml_oom *oom)
+fit_dict(const ml_recording *recording, const ml_oom *oom)
 {
     const ml_oom_fit *fit = &oom->fit;
     if (fit->size == 0) {
@@ -195,7 +216,7 @@ fit_dict(const ml_oom *oom)
     PyObject *blocks = PyList_New(0);
     for (size_t i = 0; blocks != NULL && i < ML_OOM_HOLES && fit->largest[i].size != 0;
          i++) {
-        if (!append(blocks, block_dict(oom, &fit->largest[i]))) {
+        if (!append(blocks, block_dict(recording, oom, &fit->largest[i]))) {
             Py_CLEAR(blocks);
         }
     }
@@ -301,12 +322,13 @@ oom_dict(const ml_recording *recording, int device, const ml_oom *oom)
         ml_py_set(dict, "pending_bytes", number(oom->pending)) < 0 ||
         ml_py_set(dict, "released_bytes", number(oom->released)) < 0 ||
         ml_py_set(dict, "expandable_segments", PyBool_FromLong(oom->expandable)) < 0 ||
-        ml_py_set(dict, "holes", holes_list(oom)) < 0 ||
-        ml_py_set(dict, "nearest_fit", fit_dict(oom)) < 0 ||
+        ml_py_set(dict, "holes", holes_list(recording, oom)) < 0 ||
+        ml_py_set(dict, "nearest_fit", fit_dict(recording, oom)) < 0 ||
         ml_py_set(dict, "growth", growth_dict(oom)) < 0 ||
         ml_py_set(dict, "advice", advice_list(oom)) < 0 ||
         ml_py_set(dict, "by_line", ml_py_peak_lines(oom->state)) < 0 ||
         ml_py_set(dict, "by_category", ml_py_peak_categories(oom->state)) < 0 ||
+        ml_py_set(dict, "unknown_because", ml_py_peak_whys(oom->state)) < 0 ||
         ml_py_set(dict, "mismatches",
                   number(replay->misfits + replay->mismatched_blocks)) < 0 ||
         ml_py_set(dict, "uncertain_bytes", number(replay->uncertain_bytes)) < 0) {

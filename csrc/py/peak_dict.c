@@ -235,6 +235,12 @@ modules_list(const ml_recording *recording, const ml_peak *peak)
 }
 
 PyObject *
+ml_py_peak_whys(const ml_peak *peak)
+{
+    return sums_dict(peak->whys, ML_WHY_COUNT, ml_why_text);
+}
+
+PyObject *
 ml_py_peak_categories(const ml_peak *peak)
 {
     PyObject *dict = PyDict_New();
@@ -293,8 +299,7 @@ peak_dict(const ml_recording *recording, int device, const ml_peak *peak)
                   sums_dict(peak->phases, ML_PHASE_COUNT, ml_phase_text)) < 0 ||
         ml_py_set(dict, "by_how", sums_dict(peak->hows, ML_HOW_COUNT, ml_how_text)) <
             0 ||
-        ml_py_set(dict, "unknown_because",
-                  sums_dict(peak->whys, ML_WHY_COUNT, ml_why_text)) < 0 ||
+        ml_py_set(dict, "unknown_because", ml_py_peak_whys(peak)) < 0 ||
         ml_py_set(dict, "inexact_category_bytes", number(peak->inexact)) < 0 ||
         ml_py_set(dict, "step", number(peak->step)) < 0 ||
         ml_py_set(dict, "unattributed_bytes", number(peak->unattributed)) < 0 ||

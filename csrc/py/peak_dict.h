@@ -15,6 +15,8 @@ PyObject *ml_py_peak(ml_state *state, const ml_recording *recording, int device)
 PyObject *ml_py_totals(const ml_totals *totals);
 PyObject *ml_py_peak_lines(const ml_peak *peak);
 PyObject *ml_py_peak_categories(const ml_peak *peak);
+/* Bytes of the category unknown by reason. */
+PyObject *ml_py_peak_whys(const ml_peak *peak);
 PyObject *ml_py_frames(const ml_recording *recording, uint32_t stack);
 
 #endif

@@ -260,8 +260,9 @@ test_fragmented(void)
     CHECK_UINT(oom->fit.largest[1].size, 0);
     CHECK_STR(advice_text(oom), "expandable_segments:12 one_line:4");
     CHECK_INT(oom->state->lines[oom->line].line, 2);
-    CHECK_INT(f.recording->frames[oom->frame].line, 9);
-    CHECK_STR(ml_phase_text(oom->phase), "forward");
+    CHECK_INT(f.recording->frames[oom->cause.frame].line, 9);
+    /* Autograd took note of nothing, and no module was called. */
+    CHECK_STR(ml_phase_text(oom->cause.phase), "unknown");
     tear_down(&f);
 }
 
@@ -331,7 +332,8 @@ test_limit(void)
     CHECK_UINT(f.oom->allowed, 50 * MIB);
     CHECK_UINT(f.oom->headroom, 30 * MIB);
     CHECK_UINT(f.oom->outside, 10 * MIB);
-    CHECK_STR(advice_text(f.oom), "raise_limit:30 outside:10 one_line:4");
+    CHECK_STR(advice_text(f.oom),
+              "raise_limit:30 expandable_segments:12 outside:10 one_line:4");
     tear_down(&f);
 
     set_up(&f);
@@ -561,8 +563,8 @@ test_where_it_was_asked(void)
                       2, "cross_entropy", NULL);
     OOM(&f, 0, 8 * MIB)->stack = stack;
     ANSWER(&f);
-    CHECK_INT(f.recording->frames[f.oom->frame].line, 41);
-    ml_string module = f.recording->strings[f.oom->module];
+    CHECK_INT(f.recording->frames[f.oom->cause.frame].line, 41);
+    ml_string module = f.recording->strings[f.oom->cause.module];
     CHECK_TEXT(module.bytes, module.length, "model.h.3.mlp");
     CHECK_VERDICT(&f, "too_big");
     tear_down(&f);
@@ -583,9 +585,9 @@ test_where_it_was_asked(void)
     event->flags |= ML_EVENT_BACKWARD | ML_EVENT_NO_PYTHON;
     event->node = add_string(&f, "N5torch8autograd9generated19LogSoftmaxBackward0E");
     ANSWER(&f);
-    CHECK_STR(ml_phase_text(f.oom->phase), "backward");
-    CHECK_UINT(f.oom->frame, 0);
-    CHECK_INT(f.oom->no_line, ML_NO_LINE_BACKWARD);
+    CHECK_STR(ml_phase_text(f.oom->cause.phase), "backward");
+    CHECK_UINT(f.oom->cause.frame, 0);
+    CHECK_INT(f.oom->cause.no_line, ML_NO_LINE_BACKWARD);
     CHECK_STR(advice_text(f.oom), "logits:18 one_line:4");
     tear_down(&f);
 }
