@@ -373,8 +373,8 @@ def test_recordings_begin_and_end_in_hooks_of_a_step(torch):
     optimizer.step()
     second.stop()
     assert steps(first) == []
-    # It began before the first of these ended.
-    assert steps(second) == [0, 1]
+    # Whether the step in which it began is one of its own is torch's order of hooks.
+    assert steps(second) in ([0], [0, 1])
 
 
 # ---- Regions of torch.profiler.record_function, and torch's own annotations ----
