@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from report_keys import undocumented
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "train_gpt.py"
@@ -62,6 +63,15 @@ def test_run_leaves_its_results(demo):
     assert (out / "report.txt").read_text() in done.stdout
     for path in out.iterdir():
         assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_the_document_names_each_key_of_the_report(demo):
+    out, _ = demo
+    answer = json.loads(memlab("report", out / "rank0.mlab", "--json").stdout)
+    assert answer["recording"]["state"] == "ended"
+    device = answer["devices"][0]
+    assert device["gpu"]["lines"] and device["host"] and device["by_stack"][0]["frames"]
+    assert undocumented(answer) == set()
 
 
 def test_the_report_says_what_is_in_the_snapshot(demo):

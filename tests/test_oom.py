@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from report_keys import undocumented
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
@@ -176,6 +177,7 @@ def test_the_largest_hole_and_its_neighbours(run):
         "bytes": 30 * MIB + 66 * MIB + 12 * MIB + MIB // 2,
         "pieces": 3, "largest_bytes": 66 * MIB,
     }
+    assert undocumented(answer) == set()
     hole = answer["holes"][0]
     assert (hole["bytes"], hole["segment_bytes"]) == (66 * MIB, 128 * MIB)
     assert hole["after"] is None
@@ -305,6 +307,7 @@ except torch.cuda.OutOfMemoryError:
     _, out = run(source)
     answer = answer_of(out / "rank0_oom.pickle")
     growth = answer["growth"]
+    assert undocumented(answer) == set()
     steps = growth["steps"]
     assert steps >= 10 and growth["last_bytes"] - growth["first_bytes"] == steps * 40 * MIB
     assert growth["by_line"][0]["line"] == 5  # of take()
