@@ -58,20 +58,47 @@ compare_samples(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-typedef struct address {
-    uint64_t addr;
-    size_t index;
-} address;
+/* By id of its addresses: the stack of the last allocation at each. */
+typedef struct births {
+    ml_intern addresses;
+    uint64_t *addr; /* owned, as the next */
+    uint32_t *stack;
+    size_t addr_capacity;
+    size_t stack_capacity;
+    uint64_t wanted;
+} births;
+
+static bool
+is_wanted(const void *context, uint32_t id)
+{
+    const births *of = context;
+    return of->addr[id] == of->wanted;
+}
+
+static bool
+find_birth(births *of, uint64_t addr, uint32_t *id)
+{
+    of->wanted = addr;
+    return ml_intern_find(&of->addresses, ml_hash_u64(addr), is_wanted, of, id) != 0;
+}
 
 static int
-compare_addresses(const void *a, const void *b)
+keep_birth(births *of, const ml_event *event)
 {
-    const address *x = a;
-    const address *y = b;
-    if (x->addr != y->addr) {
-        return x->addr < y->addr ? -1 : 1;
+    uint32_t id;
+    if (!find_birth(of, event->addr, &id)) {
+        id = (uint32_t)of->addresses.count;
+        if (ml_grow((void **)&of->addr, &of->addr_capacity, (size_t)id + 1,
+                    sizeof(*of->addr)) < 0 ||
+            ml_grow((void **)&of->stack, &of->stack_capacity, (size_t)id + 1,
+                    sizeof(*of->stack)) < 0 ||
+            ml_intern_add(&of->addresses, ml_hash_u64(event->addr)) < 0) {
+            return ML_ENOMEM;
+        }
+        of->addr[id] = event->addr;
     }
-    return x->index < y->index ? -1 : x->index > y->index;
+    of->stack[id] = event->stack;
+    return 0;
 }
 
 /* Whether frees have stacks of their own.  Recorded with the context of allocations
@@ -80,32 +107,23 @@ static int
 frees_tell(const ml_device_trace *trace, bool *out)
 {
     *out = false;
-    address *list = ml_alloc_zeroed(trace->event_count + 1, sizeof(address));
-    if (list == NULL) {
-        return ML_ENOMEM;
-    }
-    size_t count = 0;
-    for (size_t i = 0; i < trace->event_count; i++) {
-        if (trace->events[i].action <= ML_ACTION_FREE_COMPLETED) {
-            list[count++] = (address){trace->events[i].addr, i};
-        }
-    }
-    qsort(list, count, sizeof(address), compare_addresses);
-    uint32_t born = 0;
-    for (size_t i = 0; i < count && !*out; i++) {
-        const ml_event *event = &trace->events[list[i].index];
-        if (i == 0 || list[i].addr != list[i - 1].addr) {
-            born = 0;
-        }
+    births of = {0};
+    int result = 0;
+    for (size_t i = 0; i < trace->event_count && result == 0 && !*out; i++) {
+        const ml_event *event = &trace->events[i];
+        uint32_t id;
         if (event->action == ML_ACTION_ALLOC) {
-            born = event->stack;
+            result = keep_birth(&of, event);
         }
-        else {
-            *out = event->stack != 0 && born != 0 && event->stack != born;
+        else if (is_free(event) && event->stack != 0 &&
+                 find_birth(&of, event->addr, &id)) {
+            *out = of.stack[id] != 0 && of.stack[id] != event->stack;
         }
     }
-    ml_free(list);
-    return 0;
+    ml_intern_fini(&of.addresses);
+    ml_free(of.addr);
+    ml_free(of.stack);
+    return result;
 }
 
 static bool
