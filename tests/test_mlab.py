@@ -363,6 +363,20 @@ snapshot.stop()
     assert read_recording(path).file["state"] == "ended"
 
 
+def test_a_bus_error_of_the_program_ends_it_as_ever(record):
+    """Where faulthandler was set between two files: each is the other's predecessor."""
+    ending = """
+import faulthandler
+faulthandler.enable()
+snapshot.stop()
+snapshot.start()
+os.kill(os.getpid(), signal.SIGBUS)
+"""
+    _, done = record(ending)
+    assert done.returncode == -signal.SIGBUS, done.stderr
+    assert done.stderr.count("Fatal Python error: Bus error") == 1
+
+
 @pytest.mark.usefixtures("torch")
 def test_a_forked_child_can_train(tmp_path):
     program = """

@@ -81,27 +81,40 @@ mend_all(void)
     return found;
 }
 
+/* To the handler before ours.  One that was set over ours, and found again when the next
+ * file was begun, has ours for its own predecessor: it passes on to us what we pass to it,
+ * and that is where it ends. */
 static void
-on_bus_error(int number, siginfo_t *info, void *context)
+pass_on(int number, siginfo_t *info, void *context)
 {
-    int saved = errno;
-    bool ours = info->si_code > 0 ? mend((uintptr_t)info->si_addr) : mend_all();
-    errno = saved;
-    if (ours) {
-        return;
-    }
-    if ((previous.sa_flags & SA_SIGINFO) != 0) {
-        previous.sa_sigaction(number, info, context);
-    }
-    else if (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN) {
+    static __thread volatile bool passing __attribute__((tls_model("initial-exec")));
+    bool again = passing;
+    passing = true;
+    if (again || ((previous.sa_flags & SA_SIGINFO) == 0 &&
+                  (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN))) {
         /* A fault comes again at once, and then ends the process. */
         signal(number, SIG_DFL);
         if (info->si_code <= 0) {
             raise(number);
         }
     }
+    else if ((previous.sa_flags & SA_SIGINFO) != 0) {
+        previous.sa_sigaction(number, info, context);
+    }
     else {
         previous.sa_handler(number);
+    }
+    passing = again;
+}
+
+static void
+on_bus_error(int number, siginfo_t *info, void *context)
+{
+    int saved = errno;
+    bool ours = info->si_code > 0 ? mend((uintptr_t)info->si_addr) : mend_all();
+    errno = saved;
+    if (!ours) {
+        pass_on(number, info, context);
     }
 }
 
