@@ -256,6 +256,18 @@ def test_a_forked_child_tells_nothing(snapshot):
     assert told(snapshot) == [("phase_begin", "parent"), ("phase_end", "parent")]
 
 
+def test_a_forked_child_reads_nothing(snapshot):
+    """The source's locks may be held by threads that it does not have."""
+    child = os.fork()
+    if child == 0:
+        try:
+            snapshot._freeze(0)
+        except memlab.Error as error:
+            os._exit(0 if "forked child" in str(error) else 2)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_recordings_see_what_came_since_they_began(script, snapshot):
     memlab.step()
     with memlab.phase("shared"):

@@ -504,6 +504,12 @@ ml_window_clear(ml_window *window)
 int
 ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out)
 {
+    if (window->feed->forked) {
+        /* To look at the source's memory it would take locks that the parent's threads
+         * held. */
+        return ml_recorder_fail(ML_ESTATE, "a forked child cannot read its parent's "
+                                           "recording");
+    }
     pthread_mutex_lock(&hub.lock);
     int result = ml_window_freeze_locked(window, keys, out);
     pthread_mutex_unlock(&hub.lock);

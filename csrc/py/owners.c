@@ -321,7 +321,10 @@ ml_owners_step(PyObject *module, PyObject *args)
         }
         else {
             result = meet_strangers(module, &to, optimizer);
-            visit_groups(&to, optimizer, tag_parameter);
+            /* Which would drop the exception. */
+            if (result == 0) {
+                visit_groups(&to, optimizer, tag_parameter);
+            }
         }
     }
     ml_shared_window_drop(to.shared);
