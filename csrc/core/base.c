@@ -44,6 +44,10 @@ ml_alloc_zeroed(size_t count, size_t size)
         return NULL;
     }
     size_t bytes = count * size;
+    if (realloc_hook == libc_realloc) {
+        /* Pages fresh from the system are zeros: who writes few of them takes few. */
+        return calloc(1, bytes != 0 ? bytes : 1);
+    }
     void *pointer = ml_alloc(bytes);
     if (pointer != NULL) {
         memset(pointer, 0, bytes);
