@@ -1,45 +1,160 @@
 /* The category of an allocation.  See category.h. */
 #include "category.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 #include "base.h"
 
-/* Before each event, and in all. */
-typedef struct tally {
-    uint32_t passes;   /* backward passes begun */
-    uint32_t forwards; /* allocations of a forward */
-    uint32_t others;   /* allocations outside any optimizer's step */
-} tally;
+/* Something that a thread began, by its number of autograd's. */
+typedef struct moment {
+    uint64_t at; /* index of the event */
+    uint16_t thread;
+} moment;
+
+typedef struct moments {
+    moment *list; /* owned; by thread, then time */
+    size_t count;
+} moments;
 
 struct ml_categories {
     const ml_causes *causes;      /* borrowed */
     const ml_device_trace *trace; /* borrowed */
-    tally *tallies;               /* owned */
-    bool owners_known;            /* it has tagged parameters */
+    moments passes;               /* backward passes, of the thread of their forward */
+    moments forwards;             /* allocations of a forward */
+    moments others;               /* allocations outside any optimizer's step */
+    uint32_t *any_forwards; /* owned; of all threads, before each event and in all */
+    uint8_t *threads;       /* owned; HAS_*, by number */
+    bool owners_known;      /* it has tagged parameters */
 };
 
-static void
-count_up(ml_categories *c, size_t device)
+/* What a thread has of its own in the recording. */
+enum {
+    HAS_ALLOCATIONS = 1,
+    HAS_FORWARDS = 2,
+    HAS_PASS = 4
+};
+
+/* Number of threads whose number is not known, and of all that only run nodes, as
+ * autograd's own do: a checkpoint makes nodes there. */
+#define UNNUMBERED 0
+#define ENGINE UINT16_MAX
+
+static uint16_t
+thread_of(const ml_categories *c, const ml_event *event)
 {
-    bool inside = false;
-    for (size_t i = 0; i < c->trace->event_count; i++) {
-        const ml_event *event = &c->trace->events[i];
-        tally *next = &c->tallies[i + 1];
-        *next = c->tallies[i];
-        if (event->flags & ML_EVENT_BACKWARD) {
-            next->passes += !inside;
-            inside = true;
+    uint16_t thread = event->autograd_thread;
+    return thread == UNNUMBERED || c->threads[thread] & HAS_ALLOCATIONS ? thread
+                                                                        : ENGINE;
+}
+
+static bool
+is_backward(const ml_event *event)
+{
+    return (event->flags & ML_EVENT_BACKWARD) != 0;
+}
+
+static void
+add_moment(moments *m, size_t at, uint16_t thread)
+{
+    m->list[m->count++] = (moment){at, thread};
+}
+
+static int
+compare_moments(const void *a, const void *b)
+{
+    const moment *x = a;
+    const moment *y = b;
+    if (x->thread != y->thread) {
+        return x->thread < y->thread ? -1 : 1;
+    }
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Of THREAD, before event AT. */
+static size_t
+rank(const moments *m, uint16_t thread, uint64_t at)
+{
+    moment sought = {at, thread};
+    size_t low = 0;
+    size_t high = m->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_moments(&m->list[middle], &sought) < 0) {
+            low = middle + 1;
         }
-        else if (event->action == ML_ACTION_ALLOC) {
-            inside = false;
-        }
-        if (event->action == ML_ACTION_ALLOC) {
-            enum ml_phase phase = ml_causes_phase(c->causes, device, i);
-            next->forwards += phase == ML_PHASE_FORWARD;
-            next->others += phase != ML_PHASE_OPTIMIZER;
+        else {
+            high = middle;
         }
     }
+    return low;
+}
+
+static void
+note_allocation(ml_categories *c, size_t index, enum ml_phase phase)
+{
+    uint16_t thread = thread_of(c, &c->trace->events[index]);
+    if (phase == ML_PHASE_FORWARD) {
+        c->threads[thread] |= HAS_FORWARDS;
+        add_moment(&c->forwards, index, thread);
+        c->any_forwards[index + 1]++;
+    }
+    if (phase != ML_PHASE_OPTIMIZER) {
+        add_moment(&c->others, index, thread);
+    }
+}
+
+static void
+note_pass(ml_categories *c, size_t index)
+{
+    const ml_event *event = &c->trace->events[index];
+    uint16_t thread = thread_of(c, event);
+    if (is_backward(event)) {
+        if (!(c->threads[thread] & HAS_PASS)) {
+            add_moment(&c->passes, index, thread);
+        }
+        c->threads[thread] |= HAS_PASS;
+    }
+    else if (event->action == ML_ACTION_ALLOC) {
+        c->threads[thread] &= (uint8_t)~HAS_PASS;
+        c->threads[UNNUMBERED] &= (uint8_t)~HAS_PASS;
+        c->threads[ENGINE] &= (uint8_t)~HAS_PASS;
+    }
+}
+
+static void
+take_moments(ml_categories *c, size_t device)
+{
+    const ml_device_trace *trace = c->trace;
+    for (size_t i = 0; i < trace->event_count; i++) {
+        const ml_event *event = &trace->events[i];
+        if (event->action == ML_ACTION_ALLOC && !is_backward(event)) {
+            c->threads[event->autograd_thread] |= HAS_ALLOCATIONS;
+        }
+    }
+    for (size_t i = 0; i < trace->event_count; i++) {
+        c->any_forwards[i + 1] = c->any_forwards[i];
+        note_pass(c, i);
+        if (trace->events[i].action == ML_ACTION_ALLOC) {
+            note_allocation(c, i, ml_causes_phase(c->causes, device, i));
+        }
+    }
+    moments *all[] = {&c->passes, &c->forwards, &c->others};
+    for (size_t i = 0; i < 3; i++) {
+        qsort(all[i]->list, all[i]->count, sizeof(moment), compare_moments);
+    }
+}
+
+static bool
+make_room(ml_categories *c)
+{
+    size_t count = c->trace->event_count + 1;
+    c->passes.list = ml_alloc_zeroed(count, sizeof(moment));
+    c->forwards.list = ml_alloc_zeroed(count, sizeof(moment));
+    c->others.list = ml_alloc_zeroed(count, sizeof(moment));
+    c->any_forwards = ml_alloc_zeroed(count, sizeof(uint32_t));
+    c->threads = ml_alloc_zeroed((size_t)UINT16_MAX + 1, 1);
+    return c->passes.list != NULL && c->forwards.list != NULL &&
+           c->others.list != NULL && c->any_forwards != NULL && c->threads != NULL;
 }
 
 int
@@ -52,12 +167,11 @@ ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t
     }
     c->causes = causes;
     c->trace = &recording->devices[device];
-    c->tallies = ml_alloc_zeroed(c->trace->event_count + 1, sizeof(tally));
-    if (c->tallies == NULL) {
-        ml_free(c);
+    if (!make_room(c)) {
+        ml_categories_free(c);
         return ML_ENOMEM;
     }
-    count_up(c, device);
+    take_moments(c, device);
     for (size_t i = 0; i < c->trace->tag_count; i++) {
         c->owners_known =
             c->owners_known || c->trace->tags[i].category == ML_CATEGORY_PARAMETER;
@@ -70,7 +184,11 @@ void
 ml_categories_free(ml_categories *categories)
 {
     if (categories != NULL) {
-        ml_free(categories->tallies);
+        ml_free(categories->passes.list);
+        ml_free(categories->forwards.list);
+        ml_free(categories->others.list);
+        ml_free(categories->any_forwards);
+        ml_free(categories->threads);
         ml_free(categories);
     }
 }
@@ -93,23 +211,37 @@ unknown(enum ml_why why)
     return (ml_verdict){ML_CATEGORY_UNKNOWN, (uint8_t)why, true};
 }
 
-/* What happened from just after the allocation up to the free and with it. */
+/* What happened from just after an allocation up to the free and with it, on its thread. */
+typedef struct tally {
+    size_t passes;   /* those of threads without a number are anyone's */
+    size_t forwards; /* of all threads, where its own has none at all */
+    size_t others;
+} tally;
+
 static tally
 during(const ml_categories *c, const ml_life *life)
 {
-    size_t last = life->end == ML_NEVER ? c->trace->event_count : (size_t)life->end + 1;
-    const tally *from = &c->tallies[life->birth + 1];
-    const tally *to = &c->tallies[last];
-    return (tally){.passes = to->passes - from->passes,
-                   .forwards = to->forwards - from->forwards,
-                   .others = to->others - from->others};
+    uint64_t from = life->birth + 1;
+    uint64_t to = life->end == ML_NEVER ? c->trace->event_count : life->end + 1;
+    uint16_t thread = thread_of(c, &c->trace->events[life->birth]);
+    tally in = {
+        .passes = rank(&c->passes, thread, to) - rank(&c->passes, thread, from),
+        .forwards = rank(&c->forwards, thread, to) - rank(&c->forwards, thread, from),
+        .others = rank(&c->others, thread, to) - rank(&c->others, thread, from)};
+    if (thread != UNNUMBERED) {
+        in.passes +=
+            rank(&c->passes, UNNUMBERED, to) - rank(&c->passes, UNNUMBERED, from);
+    }
+    if (!(c->threads[thread] & HAS_FORWARDS)) {
+        in.forwards = c->any_forwards[to] - c->any_forwards[from];
+    }
+    return in;
 }
 
 static bool
 freed_by_pass(const ml_categories *c, const ml_life *life)
 {
-    return life->end != ML_NEVER &&
-           (c->trace->events[life->end].flags & ML_EVENT_BACKWARD) != 0;
+    return life->end != ML_NEVER && is_backward(&c->trace->events[life->end]);
 }
 
 /* torch keeps one of these for each cuBLAS handle and stream, for the whole run: 8 MiB and
@@ -119,6 +251,17 @@ like_workspace(const ml_categories *c, const ml_life *life)
 {
     uint64_t size = c->trace->events[life->birth].size;
     return life->end == ML_NEVER && (size == 8519680 || size == 33554432);
+}
+
+/* Of all threads, which it serves alike. */
+static bool
+outlives_passes(const ml_categories *c, const ml_life *life)
+{
+    size_t passes = 0;
+    for (size_t i = 0; i < c->passes.count; i++) {
+        passes += c->passes.list[i].at > life->birth;
+    }
+    return passes > 1;
 }
 
 static ml_verdict
@@ -148,15 +291,15 @@ judge_forward(const ml_categories *c, const ml_life *life, const ml_cause *cause
     if (freed_by_pass(c, life)) {
         return exact(ML_CATEGORY_ACTIVATION);
     }
+    if (like_workspace(c, life) && outlives_passes(c, life)) {
+        return likely(ML_CATEGORY_WORKSPACE);
+    }
     if (in.passes == 1 && c->owners_known) {
         return likely(ML_CATEGORY_ACTIVATION);
     }
     if (in.passes == 0) {
         return life->end != ML_NEVER ? exact(ML_CATEGORY_TEMPORARY)
                                      : unknown(ML_WHY_NO_PASS);
-    }
-    if (in.passes > 1 && like_workspace(c, life)) {
-        return likely(ML_CATEGORY_WORKSPACE);
     }
     return unknown(in.passes == 1 ? ML_WHY_OWNERS : ML_WHY_SEVERAL);
 }
@@ -183,7 +326,7 @@ ml_categories_judge(const ml_categories *c, const ml_life *life, const ml_cause 
         return unknown(ML_WHY_PASSES);
     }
     /* Not by the phase: the flag is what passes are counted by. */
-    if (c->trace->events[life->birth].flags & ML_EVENT_BACKWARD) {
+    if (is_backward(&c->trace->events[life->birth])) {
         return judge_backward(c, life, cause, in);
     }
     return judge_forward(c, life, cause, in);

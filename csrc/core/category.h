@@ -19,8 +19,9 @@
  *   what would be GRADIENT or UNKNOWN, has the size that torch gives to the work space
  *   of a cuBLAS handle and is never freed: WORKSPACE (not exact)
  *
- * All else is UNKNOWN, and says why.  A backward pass is a run of events made while an
- * autograd node ran; it ends at the next allocation made without one. */
+ * All else is UNKNOWN, and says why.  A backward pass is a run of events made while nodes
+ * ran that one thread's forward had made; it ends at that thread's next allocation without
+ * one.  What counts for a block is what its own thread did: others train beside it. */
 #ifndef ML_CATEGORY_H
 #define ML_CATEGORY_H
 
