@@ -285,14 +285,14 @@ static ml_verdict
 judge_forward(const ml_categories *c, const ml_life *life, const ml_cause *cause,
               tally in)
 {
+    if (like_workspace(c, life) && outlives_passes(c, life)) {
+        return likely(ML_CATEGORY_WORKSPACE);
+    }
     if (cause->phase == ML_PHASE_OTHER && in.forwards != 0) {
         return likely(ML_CATEGORY_INPUT);
     }
     if (freed_by_pass(c, life)) {
         return exact(ML_CATEGORY_ACTIVATION);
-    }
-    if (like_workspace(c, life) && outlives_passes(c, life)) {
-        return likely(ML_CATEGORY_WORKSPACE);
     }
     if (in.passes == 1 && c->owners_known) {
         return likely(ML_CATEGORY_ACTIVATION);

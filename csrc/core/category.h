@@ -16,8 +16,9 @@
  *                             pass began before its free, where parameters are known;
  *                             TEMPORARY, freed before the next pass began
  *
- *   what would be GRADIENT or UNKNOWN, has the size that torch gives to the work space
- *   of a cuBLAS handle and is never freed: WORKSPACE (not exact)
+ *   what has the size that torch gives to the work space of a cuBLAS handle, is never
+ *   freed, and would be GRADIENT or else saw more than one pass, of whatever thread:
+ *   WORKSPACE (not exact)
  *
  * All else is UNKNOWN, and says why.  A backward pass is a run of events made while nodes
  * ran that one thread's forward had made; it ends at that thread's next allocation without

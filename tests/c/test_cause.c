@@ -1,0 +1,302 @@
+/* Causes and categories of recordings worked out by hand: several threads, numbers of
+ * nodes, steps. */
+#include "cause.h"
+
+#include <stdlib.h>
+
+#include "base.h"
+#include "category.h"
+#include "lives.h"
+#include "test.h"
+
+#define BASE UINT64_C(0x7f0000000000)
+#define MAIN 1 /* numbers of threads, autograd's */
+#define SECOND 2
+#define ENGINE 3 /* autograd's own */
+
+typedef struct fixture {
+    ml_recording *recording;
+    ml_event events[32];
+    ml_tag tags[4];
+    ml_note notes[4];
+    ml_device_trace device;
+} fixture;
+
+static void
+set_up(fixture *f)
+{
+    memset(f, 0, sizeof(*f));
+    ml_recording_new(&f->recording);
+    f->recording->rules.max_split_bytes = UINT64_MAX;
+    f->recording->devices = &f->device;
+    f->recording->device_count = 1;
+    f->device.events = f->events;
+    f->device.tags = f->tags;
+}
+
+static void
+tear_down(fixture *f)
+{
+    f->recording->devices = NULL;
+    f->recording->device_count = 0;
+    f->recording->notes = NULL;
+    f->recording->note_count = 0;
+    ml_recording_free(f->recording);
+}
+
+static uint32_t
+add_string(fixture *f, const char *text)
+{
+    uint32_t id = 0;
+    ml_recording_add_string(f->recording, text, strlen(text), &id);
+    return id;
+}
+
+/* One frame of FILE further in than CALLER. */
+static uint32_t
+add_stack(fixture *f, uint32_t caller, const char *file, int64_t line, const char *name)
+{
+    ml_frame frame = {
+        .name = add_string(f, name), .filename = add_string(f, file), .line = line};
+    ml_stack stack = {.parent = caller};
+    uint32_t id = 0;
+    ml_recording_add_frame(f->recording, frame, &stack.frame);
+    ml_recording_add_stack(f->recording, stack, &id);
+    return id;
+}
+
+static ml_event *
+add(fixture *f, enum ml_action action, unsigned block, uint16_t thread,
+    uint64_t sequence, uint32_t stack)
+{
+    ml_event *event = &f->events[f->device.event_count++];
+    *event = (ml_event){.addr = BASE + block * UINT64_C(4096),
+                        .size = 4096,
+                        .block_bytes = 4096,
+                        .time = f->device.event_count * UINT64_C(1000),
+                        .sequence = sequence,
+                        .stack = stack,
+                        .autograd_thread = thread,
+                        .action = (uint8_t)action};
+    return event;
+}
+
+static void
+alloc(fixture *f, unsigned block, uint16_t thread, uint64_t next, uint32_t stack)
+{
+    add(f, ML_ACTION_ALLOC, block, thread, next, stack);
+}
+
+/* By node NUMBER that THREAD made. */
+static void
+alloc_back(fixture *f, unsigned block, uint16_t thread, uint64_t number)
+{
+    add(f, ML_ACTION_ALLOC, block, thread, number, 0)->flags =
+        ML_EVENT_BACKWARD | ML_EVENT_NO_PYTHON;
+}
+
+static void
+free_block(fixture *f, unsigned block, uint16_t thread, uint8_t flags)
+{
+    add(f, ML_ACTION_FREE_REQUESTED, block, thread, 0, 0)->flags = flags;
+    add(f, ML_ACTION_FREE_COMPLETED, block, thread, 0, 0)->flags = flags;
+}
+
+static int64_t
+line_of(const fixture *f, ml_cause cause)
+{
+    return f->recording->frames[cause.frame].line;
+}
+
+/* A node's number is one less than what the first event of its operation saw; and the
+ * numbers of another thread say nothing. */
+static void
+test_lines_of_nodes(void)
+{
+    static fixture f;
+    ml_causes *causes;
+    set_up(&f);
+    uint32_t ten = add_stack(&f, 0, "a.py", 10, "f");
+    uint32_t twenty = add_stack(&f, 0, "a.py", 20, "f");
+    uint32_t thirty = add_stack(&f, 0, "a.py", 30, "f");
+    uint32_t fifty = add_stack(&f, 0, "b.py", 50, "g");
+    alloc(&f, 0, MAIN, 1, ten);     /* node 0 */
+    alloc(&f, 1, MAIN, 2, twenty);  /* node 1, and a second block of it: */
+    alloc(&f, 2, MAIN, 2, thirty);  /* not the first event, and without a node */
+    alloc(&f, 3, SECOND, 2, fifty); /* node 1 of the other thread */
+    alloc(&f, 4, MAIN, 6, thirty);  /* node 5; nodes 2 to 4 left no event */
+    alloc_back(&f, 5, MAIN, 5);
+    alloc_back(&f, 6, MAIN, 2);
+    alloc_back(&f, 7, MAIN, 1);
+    alloc_back(&f, 8, SECOND, 1);
+    alloc_back(&f, 9, SECOND, 7); /* made after all that was recorded of its thread */
+    alloc_back(&f, 10, MAIN, UINT64_MAX);
+    CHECK_INT(ml_recording_validate(f.recording), 0);
+    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    static const struct {
+        size_t event;
+        int64_t line;
+        const char *how;
+        const char *reason;
+    } want[] = {
+        {0, 10, "frames", ""},
+        {5, 30, "node", ""},
+        {6, 30, "near", ""},
+        {7, 20, "node", ""},
+        {8, 50, "node", ""},
+        {9, 0, "", "its forward was not recorded (backward)"},
+        {10, 0, "", "autograd's own sum of gradients (backward)"},
+    };
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        ml_cause cause = ml_causes_of(causes, 0, want[i].event);
+        CHECK_INT(line_of(&f, cause), want[i].line);
+        CHECK_STR(ml_how_text(cause.how), want[i].how);
+        CHECK_STR(ml_no_line_text(cause.no_line), want[i].reason);
+    }
+    ml_causes_free(causes);
+    ml_causes_free(NULL);
+    tear_down(&f);
+}
+
+static void
+test_phases_and_steps(void)
+{
+    static fixture f;
+    ml_causes *causes;
+    set_up(&f);
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    uint32_t optimizer = add_stack(&f, line, "torch/optim/sgd.py", 1, "step");
+    alloc(&f, 0, MAIN, 0, line); /* nothing before it tells of a node */
+    alloc(&f, 1, MAIN, 1, line); /* made a node */
+    alloc(&f, 2, MAIN, 1, line); /* made none */
+    alloc_back(&f, 3, MAIN, 0);
+    alloc(&f, 4, MAIN, 1, optimizer);
+    alloc(&f, 5, MAIN, 2, line); /* the next step */
+    static const char *const phases[] = {"other",    "forward",   "other",
+                                         "backward", "optimizer", "forward"};
+    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    for (size_t i = 0; i < 6; i++) {
+        CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, i)), phases[i]);
+        CHECK_INT(ml_causes_of(causes, 0, i).step, i == 5);
+    }
+    ml_causes_free(causes);
+
+    /* Marks say more: step 7 ended after the second event. */
+    f.notes[0] = (ml_note){.time = 2500, .values = {7}, .kind = ML_NOTE_STEP};
+    f.recording->notes = f.notes;
+    f.recording->note_count = 1;
+    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    for (size_t i = 0; i < 6; i++) {
+        CHECK_INT(ml_causes_of(causes, 0, i).step, i < 2 ? 7 : 8);
+    }
+    ml_causes_free(causes);
+    tear_down(&f);
+}
+
+/* The category of the block that event INDEX allocated. */
+static const char *
+category(const fixture *f, size_t index)
+{
+    ml_causes *causes;
+    ml_categories *categories;
+    ml_lives lives;
+    ml_causes_new(f->recording, &causes);
+    ml_categories_new(causes, f->recording, 0, &categories);
+    ml_lives_init(&lives, f->recording, 0);
+    ml_cause cause = ml_causes_of(causes, 0, index);
+    ml_verdict verdict =
+        ml_categories_judge(categories, &lives.of_event[index], &cause);
+    ml_lives_fini(&lives);
+    ml_categories_free(categories);
+    ml_causes_free(causes);
+    return ml_category_text(verdict.category);
+}
+
+/* What another thread does meanwhile changes nothing. */
+static void
+test_threads_beside(void)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    f.tags[f.device.tag_count++] =
+        (ml_tag){.addr = 1, .category = ML_CATEGORY_PARAMETER};
+    alloc(&f, 8, SECOND, 0, line);
+    alloc(&f, 0, MAIN, 0, line);   /* 1: input */
+    alloc(&f, 1, SECOND, 1, line); /* 2: a temporary of the second's forward */
+    alloc(&f, 2, MAIN, 1, line);   /* 3: activation */
+    alloc_back(&f, 3, MAIN, 0);    /* 4: temporary of the pass */
+    alloc(&f, 4, SECOND, 2, line); /* 5: the second goes on, and ends no pass */
+    free_block(&f, 1, SECOND, 0);
+    free_block(&f, 2, MAIN, ML_EVENT_BACKWARD);
+    alloc_back(&f, 5, MAIN, 0); /* 10: gradient */
+    free_block(&f, 3, MAIN, ML_EVENT_BACKWARD);
+    CHECK_INT(ml_recording_validate(f.recording), 0);
+    CHECK_STR(category(&f, 1), "input");
+    CHECK_STR(category(&f, 2), "temporary");
+    CHECK_STR(category(&f, 3), "activation");
+    CHECK_STR(category(&f, 4), "temporary");
+    CHECK_STR(category(&f, 5), "unknown"); /* no pass of its own yet */
+    CHECK_STR(category(&f, 10), "gradient");
+    alloc_back(&f, 7, SECOND, 1);
+    CHECK_STR(category(&f, 5), "activation");
+    tear_down(&f);
+}
+
+/* Nodes that a checkpoint makes on autograd's own thread, which does nothing else. */
+static void
+test_the_thread_of_the_engine(void)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    alloc(&f, 0, MAIN, 1, line);
+    alloc_back(&f, 1, MAIN, 0);
+    alloc_back(&f, 2, ENGINE, 0);
+    free_block(&f, 2, ENGINE, ML_EVENT_BACKWARD);
+    alloc_back(&f, 3, ENGINE, 1); /* 5: outlives its pass */
+    alloc(&f, 4, MAIN, 2, line);
+    alloc_back(&f, 5, ENGINE, 2);
+    free_block(&f, 3, ENGINE, ML_EVENT_BACKWARD);
+    CHECK_STR(category(&f, 2), "temporary");
+    CHECK_STR(category(&f, 5), "unknown"); /* no owners */
+    tear_down(&f);
+}
+
+/* A tag names the block that is there then; a parameter stays one. */
+static void
+test_lives(void)
+{
+    static fixture f;
+    ml_lives lives;
+    set_up(&f);
+    alloc(&f, 0, MAIN, 0, 0);
+    f.tags[0] =
+        (ml_tag){.addr = BASE, .position = 1, .category = ML_CATEGORY_PARAMETER};
+    f.tags[1] = (ml_tag){.addr = BASE, .position = 1, .category = ML_CATEGORY_GRADIENT};
+    free_block(&f, 0, MAIN, 0);
+    alloc(&f, 0, MAIN, 0, 0);
+    f.tags[2] = (ml_tag){.addr = BASE, .position = 4, .category = ML_CATEGORY_BUFFER};
+    f.device.tag_count = 3;
+    CHECK_INT(ml_recording_validate(f.recording), 0);
+    CHECK_INT(ml_lives_init(&lives, f.recording, 0), 0);
+    CHECK_UINT(lives.of_event[0].birth, 0);
+    CHECK_UINT(lives.of_event[0].end, 1);
+    CHECK_INT(lives.of_event[0].tag, ML_CATEGORY_PARAMETER);
+    CHECK_UINT(lives.of_event[3].end, ML_NEVER);
+    CHECK_INT(lives.of_event[3].tag, ML_CATEGORY_BUFFER);
+    CHECK_PTR(ml_lives_before(&lives, BASE), NULL);
+    ml_lives_fini(&lives);
+    tear_down(&f);
+}
+
+int
+main(void)
+{
+    RUN(test_lines_of_nodes);
+    RUN(test_phases_and_steps);
+    RUN(test_threads_beside);
+    RUN(test_the_thread_of_the_engine);
+    RUN(test_lives);
+    return TEST_RESULT();
+}
