@@ -43,6 +43,29 @@ enum {
     FILE_COMMUNICATION = 0x40, /* in torch/distributed/ or torch/nn/parallel/ */
 };
 
+/* A file of torch.compile's cache, wherever that is: DIR/xy/cxy....py, where 51 digits
+ * of base 32 follow the c. */
+static bool
+is_hashed(ml_string file)
+{
+    enum {
+        DIGITS = 51,
+        TAIL = sizeof("/xy/c") - 1 + DIGITS + sizeof(".py") - 1
+    };
+    if (file.length < TAIL || !ends(file, ".py")) {
+        return false;
+    }
+    const char *tail = file.bytes + file.length - TAIL;
+    for (size_t i = 0; i < DIGITS; i++) {
+        char digit = tail[5 + i];
+        if (!(digit >= 'a' && digit <= 'z') && !(digit >= '2' && digit <= '7')) {
+            return false;
+        }
+    }
+    return tail[0] == '/' && tail[3] == '/' && tail[4] == 'c' &&
+           memcmp(tail + 1, tail + 5, 2) == 0;
+}
+
 static enum ml_frame_place
 place_of(ml_string file)
 {
@@ -67,7 +90,8 @@ place_of(ml_string file)
         return ML_PLACE_PACKAGE;
     }
     /* Code that torch.compile wrote: the user's is what called it. */
-    if (holds(file, "/torchinductor_") || holds(file, "<eval_with_key>")) {
+    if (holds(file, "/torchinductor_") || holds(file, "<eval_with_key>") ||
+        is_hashed(file)) {
         return ML_PLACE_LIBRARY;
     }
     return file.length == 0 ? ML_PLACE_NATIVE : ML_PLACE_USER;
