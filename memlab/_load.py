@@ -19,8 +19,8 @@ _MAX_RATIO = 200
 _MAX_SMALL = 64 << 20
 _MAX_BYTES = 16 << 30
 _REMEDY = (
-    "memlab reads what torch.cuda.memory._dump_snapshot and memlab.dump_snapshot write, "
-    "plain or packed by gzip"
+    "memlab reads .mlab files, and what torch.cuda.memory._dump_snapshot and "
+    "memlab.dump_snapshot write, plain or packed by gzip"
 )
 
 
@@ -103,9 +103,9 @@ def load(path):
     """The snapshot in the file at PATH, as pickle.load would give it, but safely.
 
     PATH is a str, bytes or os.PathLike of a pickle by torch or memlab, plain or packed
-    by gzip, or of a .mlab file. The result is the dict of torch.cuda.memory._snapshot(), or the list of
-    torch.cuda.memory_snapshot(): sizes in bytes, times in microseconds. Nothing in the
-    file is imported or called, whatever it asks for.
+    by gzip, or of a .mlab file. The result is the dict of torch.cuda.memory._snapshot(),
+    or the list of torch.cuda.memory_snapshot(): sizes in bytes, times in microseconds.
+    Nothing in the file is imported or called, whatever it asks for.
 
     Raises SnapshotError for a file that is damaged or holds more than plain data, and
     OSError for one that cannot be read.

@@ -253,9 +253,7 @@ def _circumstances(*words):
 
 def _headline(answer, name, start):
     request = answer["request"]
-    brackets = _circumstances(
-        request["phase"], _near(request), request["module"]
-    )
+    brackets = _circumstances(request["phase"], _near(request), request["module"])
     which = ""
     if answer["count"] > 1:
         which = f", the {answer['number']}. of {answer['count']} that were kept"

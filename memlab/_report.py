@@ -348,7 +348,9 @@ def _whole_gpu(answer):
 
 
 def _apart(after_us):
-    return f"{duration(abs(after_us))} {'after' if after_us >= 0 else 'before'} the peak"
+    return (
+        f"{duration(abs(after_us))} {'after' if after_us >= 0 else 'before'} the peak"
+    )
 
 
 def _moment(moment):
