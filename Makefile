@@ -65,7 +65,7 @@ test-cpu: setup test-c ## Run the tests that need no CUDA build of torch
 # What the nightly tests do instead of the amounts of `make test`; some hours in all.
 NIGHTLY ?= MEMLAB_KILLS=1000 MEMLAB_FORKS=10000 MEMLAB_EXITS=100 MEMLAB_THREADS=20000 \
     MEMLAB_SIGNAL_TURNS=500 MEMLAB_EVENTS=10000000 MEMLAB_STEPS=20000 \
-    MEMLAB_TRAINING_SECONDS=600
+    MEMLAB_TRAINING_SECONDS=600 MEMLAB_TRAINING_KILLS=150
 
 test-nightly: setup ## Run the long tests; prints what they did, with which seeds
 	$(NIGHTLY) $(VENV_PYTHON) -m pytest tests -m nightly -rP --durations=0 $(PYTEST_ARGS)

@@ -92,7 +92,7 @@ class MemorySnapshot(_core.MemorySnapshot):
         source = self._source or _sources.default()
         _sources.ensure(source)
         self._begin(source, keys=_sources.dialect_keys(), **self._options)
-        if self._options["file"] is not None:
+        if self._options["file"] is not None and self._pid is None:
             _end_at_exit(self)
         self._pid = os.getpid()
         self._frozen = None

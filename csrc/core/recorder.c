@@ -447,10 +447,12 @@ ml_recorder_ready(const ml_source *source)
     }
     int result = 0;
     pthread_mutex_lock(&hub.lock);
-    for (unsigned i = 0; i < ML_WINDOW_MAX && result == 0; i++) {
+    for (unsigned i = 0; i < ML_WINDOW_MAX; i++) {
         ml_window *window = hub.windows[i];
         if (window != NULL && window->feed == feed && !window->listening) {
-            result = begin(window);
+            /* One that cannot begin keeps no other from it. */
+            int error = begin(window);
+            result = result == 0 ? error : result;
         }
     }
     pthread_mutex_unlock(&hub.lock);
