@@ -480,6 +480,16 @@ def test_annotations_survive_a_file(script, snapshot, tmp_path):
     assert len(memlab.load(second)["external_annotations"]) == 4
 
 
+def test_annotations_survive_a_file_of_all_events(script, tmp_path):
+    path = tmp_path / "run.mlab"
+    with memlab.MemorySnapshot(source="script", file=path) as snapshot:
+        with memlab.phase("eval"):
+            memlab.mark("half")
+    annotations = snapshot.data().to_dict()["external_annotations"]
+    assert [note["name"] for note in annotations] == ["eval", "half", "half", "eval"]
+    assert memlab.load(path)["external_annotations"] == annotations
+
+
 @pytest.mark.cuda
 def test_annotations_beside_torchs_own(phantom_run):
     program = Path(__file__).parent / "isolated" / "annotations.py"

@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "../core/annotations.h"
 #include "../core/mlab_format.h"
 #include "../core/mlab_reader.h"
 #include "load.h"
@@ -110,6 +111,11 @@ ml_py_read_mlab(ml_state *state, PyObject *path, PyObject **about)
     if (descriptor >= 0 && ml_mlab_input_of(&input, &descriptor) == 0) {
         result = ml_mlab_read(&input, &recording, &info, &error);
         locked = result == 0 && !info.ended && is_locked(descriptor);
+        if (result == 0 && ml_annotations_add_notes(recording) < 0) {
+            ml_mlab_info_fini(&info);
+            ml_recording_free(recording);
+            result = error.code = ML_ENOMEM;
+        }
     }
     errnum = errno;
     if (descriptor >= 0) {
