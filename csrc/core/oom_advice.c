@@ -90,18 +90,6 @@ advise(ml_oom *oom, enum ml_oom_advice_kind kind, uint64_t bytes)
     oom->advice[oom->advice_count++] = (ml_oom_advice){(uint8_t)kind, bytes};
 }
 
-static bool
-holds(ml_string text, const char *part)
-{
-    size_t length = strlen(part);
-    for (size_t i = 0; i + length <= text.length; i++) {
-        if (memcmp(text.bytes + i, part, length) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Whether a loss over classes asked, or the autograd node of one. */
 static bool
 asked_by_loss(const ml_recording *recording, const ml_event *event)
@@ -110,7 +98,7 @@ asked_by_loss(const ml_recording *recording, const ml_event *event)
     static const char *const nodes[] = {"LogSoftmaxBackward", "NllLoss",
                                         "CrossEntropyLossBackward"};
     for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
-        if (holds(recording->strings[event->node], nodes[i])) {
+        if (ml_string_holds(recording->strings[event->node], nodes[i])) {
             return true;
         }
     }
@@ -118,7 +106,7 @@ asked_by_loss(const ml_recording *recording, const ml_event *event)
         ml_string name =
             recording->strings[recording->frames[recording->stacks[at].frame].name];
         for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
-            if (holds(name, functions[i])) {
+            if (ml_string_holds(name, functions[i])) {
                 return true;
             }
         }

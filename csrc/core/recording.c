@@ -24,6 +24,18 @@ typedef struct arena {
     size_t stack_capacity;
 } arena;
 
+bool
+ml_string_holds(ml_string text, const char *part)
+{
+    size_t length = strlen(part);
+    for (size_t i = 0; i + length <= text.length; i++) {
+        if (memcmp(text.bytes + i, part, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static char *
 arena_take(arena *store, size_t bytes)
 {

@@ -6,6 +6,8 @@
 #ifndef ML_RECORDING_H
 #define ML_RECORDING_H
 
+#include <stdbool.h>
+
 #include "memlab.h"
 
 /* Strings, frames and stacks are referred to by index; index 0 of each is the empty
@@ -15,6 +17,8 @@ typedef struct ml_string {
                           by the recording's arena */
     uint32_t length;   /* bytes */
 } ml_string;
+
+bool ml_string_holds(ml_string text, const char *part);
 
 typedef struct ml_frame {
     uint32_t name;     /* string: function */

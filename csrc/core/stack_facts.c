@@ -9,18 +9,6 @@
 #include "base.h"
 
 static bool
-holds(ml_string text, const char *part)
-{
-    size_t length = strlen(part);
-    for (size_t i = 0; i + length <= text.length; i++) {
-        if (memcmp(text.bytes + i, part, length) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool
 ends(ml_string text, const char *part)
 {
     size_t length = strlen(part);
@@ -76,11 +64,13 @@ place_of(ml_string file)
             return ML_PLACE_NATIVE;
         }
     }
-    if (holds(file, "site-packages/") || holds(file, "dist-packages/")) {
-        return holds(file, "-packages/torch/") ? ML_PLACE_LIBRARY : ML_PLACE_PACKAGE;
+    if (ml_string_holds(file, "site-packages/") ||
+        ml_string_holds(file, "dist-packages/")) {
+        return ml_string_holds(file, "-packages/torch/") ? ML_PLACE_LIBRARY
+                                                         : ML_PLACE_PACKAGE;
     }
     /* Torch's own tools shorten paths to the last of these. */
-    if (holds(file, "lib/python3.") || holds(file, "<frozen ") ||
+    if (ml_string_holds(file, "lib/python3.") || ml_string_holds(file, "<frozen ") ||
         (file.length >= 6 && memcmp(file.bytes, "torch/", 6) == 0)) {
         return ML_PLACE_LIBRARY;
     }
@@ -90,8 +80,8 @@ place_of(ml_string file)
         return ML_PLACE_PACKAGE;
     }
     /* Code that torch.compile wrote: the user's is what called it. */
-    if (holds(file, "/torchinductor_") || holds(file, "<eval_with_key>") ||
-        is_hashed(file)) {
+    if (ml_string_holds(file, "/torchinductor_") ||
+        ml_string_holds(file, "<eval_with_key>") || is_hashed(file)) {
         return ML_PLACE_LIBRARY;
     }
     return file.length == 0 ? ML_PLACE_NATIVE : ML_PLACE_USER;
@@ -104,14 +94,15 @@ look_at_file(ml_string file)
     if (ends(file, "torch/nn/modules/module.py")) {
         found |= FILE_MODULE;
     }
-    if (holds(file, "torch/optim/")) {
+    if (ml_string_holds(file, "torch/optim/")) {
         found |= FILE_OPTIMIZER;
     }
     if (ends(file, "torch/autograd/graph.py") ||
         ends(file, "torch/autograd/__init__.py")) {
         found |= FILE_ENGINE;
     }
-    if (holds(file, "torch/distributed/") || holds(file, "torch/nn/parallel/")) {
+    if (ml_string_holds(file, "torch/distributed/") ||
+        ml_string_holds(file, "torch/nn/parallel/")) {
         found |= FILE_COMMUNICATION;
     }
     return (uint8_t)found;
