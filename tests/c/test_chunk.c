@@ -176,7 +176,7 @@ main(void)
     RUN(test_crc); /* first: before anything asks the processor */
     RUN(test_is_read_alone);
     RUN(test_other_records_keep_their_place);
-    RUN(test_broken_chunks_are_refused);
+    RUN_LONG_IN_ONE_THREAD(test_broken_chunks_are_refused);
     RUN(test_reader_beside_the_writer);
     return TEST_RESULT();
 }

@@ -281,8 +281,8 @@ main(void)
 {
     RUN(test_no_room);
     RUN(test_out_of_memory);
-    RUN(test_exactly_the_newest);
-    RUN(test_longest_records_are_kept_as_well);
+    RUN_LONG_IN_ONE_THREAD(test_exactly_the_newest);
+    RUN_LONG_IN_ONE_THREAD(test_longest_records_are_kept_as_well);
     RUN(test_growth_keeps_history);
     RUN(test_discard);
     RUN(test_reader_beside_writers);

@@ -731,7 +731,7 @@ main(void)
     RUN(test_no_memory);
     RUN(test_peaks);
     RUN(test_readers);
-    RUN(test_model);
-    RUN(test_nonsense);
+    RUN_LONG_IN_ONE_THREAD(test_model);
+    RUN_LONG_IN_ONE_THREAD(test_nonsense);
     return TEST_RESULT();
 }

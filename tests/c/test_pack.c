@@ -353,11 +353,11 @@ test_a_training_step_is_small(void)
 int
 main(void)
 {
-    RUN(test_every_event_comes_back);
+    RUN_LONG_IN_ONE_THREAD(test_every_event_comes_back);
     RUN(test_limits_by_name);
     RUN(test_what_is_not_kept);
-    RUN(test_cut_and_broken_bytes_are_refused);
+    RUN_LONG_IN_ONE_THREAD(test_cut_and_broken_bytes_are_refused);
     RUN(test_other_records);
-    RUN(test_a_training_step_is_small);
+    RUN_LONG_IN_ONE_THREAD(test_a_training_step_is_small);
     return TEST_RESULT();
 }
