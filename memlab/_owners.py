@@ -16,7 +16,7 @@ class Owners:
 
     def __init__(self, snapshot):
         # A recording that the program forgot must not live on because it watches.
-        self._snapshot = weakref.ref(snapshot, lambda _: self.stop())
+        self._snapshot = weakref.ref(snapshot)
         self._steps_named = False
 
     def start(self) -> None:
