@@ -531,6 +531,20 @@ def test_totals_of_every_event_are_the_toys(show):
     assert f"({peak:,} B)" in page.text_content("#view-peak h2")
 
 
+def test_an_address_that_a_saved_state_replaces_is_still_followed(show):
+    """The page saves its state into the address a moment after each change."""
+    page = show(dumped(toy_steps().snapshot()))
+    page.evaluate(
+        """address => {
+            const before = location.hash;
+            location.hash = address;
+            history.replaceState(null, "", before || "#{}");
+        }""",
+        json.dumps({"view": "state", "event": 7}),
+    )
+    page.locator("#state-summary", has_text="After event 7:").wait_for()
+
+
 # Peaks of allocated and reserved bytes that torch's memory_stats() gave on the machine
 # where the snapshot was recorded.
 RECORDED = [

@@ -482,16 +482,18 @@
   }
 
   /* A link into this page, or an edit of its address. */
-  function openAddress(about) {
+  function openAddress(about, hash) {
     clearTimeout(hashTimer);
-    state = memlabQuery.parseState(location.hash);
+    state = memlabQuery.parseState(hash);
     applyTheme();
     showDevice(state.device, about);
     restoreState();
   }
 
   function wire(about) {
-    window.addEventListener("hashchange", () => openAddress(about));
+    // Not location.hash: a state that was about to be saved may have replaced it since.
+    window.addEventListener("hashchange",
+                            (change) => openAddress(about, new URL(change.newURL).hash));
     for (const view of VIEWS) {
       byId(`tab-${view}`).addEventListener("click", () => showView(view));
     }
@@ -572,7 +574,7 @@
     segments = memlabState.createSegments(byId("segments"), {
       hover: hoverSegments, pick: pickSegment });
     wire(about);
-    openAddress(about);
+    openAddress(about, location.hash);
     timeline.draw();
     performance.mark("memlab-ready");
     document.documentElement.dataset.ready = "1";
