@@ -1,36 +1,65 @@
 """The steps of the process's optimizers, from torch's hooks to whoever watches.
 
 Owns the two hooks, which stay in torch once they are there.  torch goes through its hooks
-while it runs them: a step during which one is taken away, by another thread, by a hook of
-the program or by the garbage collector, raises.
+while it runs them: a step during which one is added or taken away, by another thread, by
+a hook of the program or by the garbage collector, raises.
 """
 
+import sys
 import threading
 import weakref
+
+from memlab import _core
 
 # References to the watchers, by insertion, as dicts keep it; added to and taken from in one
 # operation each.  The references have no callback, which would run while the interpreter is
 # torn down: one whose watcher is gone is dropped at the next step.
 _watchers = {}
 _hooking = threading.Lock()
-_hooked = False
+
+
+class _Hook:
+    """A hook of ours on all steps: in a place of its own among torch's, or, from a moment
+    at which a step goes through them, behind the last of them."""
+
+    __slots__ = ("_key", "_name", "_run", "_settled", "first")
+
+    def __init__(self, name, run):
+        self._name = name
+        self._run = run
+        self._key = None
+        self._settled = False
+        self.first = None
+
+    def settle(self):
+        """Takes a place of its own as soon as one can be had.  torch.optim is imported."""
+        # Whoever has the lock settles it, or the next step does.
+        if self._settled or not _hooking.acquire(blocking=False):
+            return
+        try:
+            hooks = vars(sys.modules["torch.optim.optimizer"])
+            if self._key is None:
+                from torch.utils.hooks import RemovableHandle
+
+                self._key = RemovableHandle(hooks[self._name]).id
+            self._settled = _core.put_step_hook(
+                hooks, self._name, self._key, self._run, self
+            )
+        finally:
+            _hooking.release()
+
+    def __call__(self, optimizer, args, kwargs):
+        result = self.first(optimizer, args, kwargs)
+        self._run(optimizer, args, kwargs)
+        return result
 
 
 def watch(watcher) -> None:
     """Calls watcher.before_step(optimizer) and watcher.after_step(optimizer) from now on,
     which must not raise, for as long as it lives.  torch is imported."""
-    global _hooked
-    from torch.optim.optimizer import (
-        register_optimizer_step_post_hook,
-        register_optimizer_step_pre_hook,
-    )
-
-    with _hooking:
-        if not _hooked:
-            register_optimizer_step_pre_hook(_before_step)
-            register_optimizer_step_post_hook(_after_step)
-            _hooked = True
     _watchers[weakref.ref(watcher)] = True
+    _before.settle()
+    _after.settle()
 
 
 def forget(watcher) -> None:
@@ -47,11 +76,28 @@ def _watching():
             yield watcher
 
 
+# Each settles the other: a step goes through one kind of hooks at a time.
+
+
 def _before_step(optimizer, args, kwargs):
+    _settle(_after)
     for watcher in _watching():
         watcher.before_step(optimizer)
 
 
 def _after_step(optimizer, args, kwargs):
+    _settle(_before)
     for watcher in _watching():
         watcher.after_step(optimizer)
+
+
+def _settle(hook):
+    try:
+        hook.settle()
+    except MemoryError:
+        # The next step tries again.
+        pass
+
+
+_before = _Hook("_global_optimizer_pre_hooks", _before_step)
+_after = _Hook("_global_optimizer_post_hooks", _after_step)

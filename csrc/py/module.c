@@ -13,6 +13,7 @@
 #include "native.h"
 #include "owners.h"
 #include "paths.h"
+#include "step_hooks.h"
 
 PyMODINIT_FUNC PyInit__core(void);
 
@@ -198,6 +199,7 @@ static PyMethodDef functions[] = {
     {"tag_step", ml_owners_step, METH_VARARGS, ml_owners_step_doc},
     {"tag_owners", ml_owners_scan, METH_VARARGS, ml_owners_scan_doc},
     {"name_modules", ml_owners_name_modules, METH_O, ml_owners_name_modules_doc},
+    {"put_step_hook", ml_step_hooks_put, METH_VARARGS, ml_step_hooks_put_doc},
     {"noting", ml_py_noting, METH_NOARGS, ml_py_noting_doc},
     {"begin_phase", ml_py_begin_phase, METH_O, ml_py_begin_phase_doc},
     {"end_phase", (PyCFunction)(void (*)(void))ml_py_end_phase, METH_FASTCALL,

@@ -1,0 +1,14 @@
+/* One more hook among torch's hooks on optimizer steps, at any moment.
+ *
+ * Owns the rule by which a dict of hooks takes a hook while a step goes through it.  What
+ * hooks do it must not know. */
+#ifndef ML_PY_STEP_HOOKS_H
+#define ML_PY_STEP_HOOKS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+extern const char ml_step_hooks_put_doc[];
+PyObject *ml_step_hooks_put(PyObject *module, PyObject *args);
+
+#endif

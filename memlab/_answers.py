@@ -1,0 +1,414 @@
+"""The shapes of what memlab answers, for type checkers and readers.
+
+docs/REPORT.md says what each key means.  Keys that end in _bytes are bytes, _us
+microseconds, _ns nanoseconds; a *_us or *_ns without "after" is unix time.  Nothing
+imports this while a program runs.
+"""
+
+from typing import TypedDict
+
+
+class Totals(TypedDict):
+    """Bytes of one device at one instant."""
+
+    allocated_bytes: int
+    active_bytes: int
+    requested_bytes: int
+    reserved_bytes: int
+
+
+class Instant(Totals):
+    """Totals, and when: event is an index into the events kept."""
+
+    time_us: int
+    event: int
+
+
+class Moment(TypedDict):
+    """Where the program was; None for what it did not tell."""
+
+    step: int | None
+    phase: str | None
+
+
+class Frame(TypedDict):
+    """One frame of a stack."""
+
+    name: str
+    filename: str
+    line: int
+
+
+class Line(TypedDict):
+    """Live bytes of one line of the program; file "" and line 0 where reason says why
+    there is none."""
+
+    file: str
+    line: int
+    function: str
+    bytes: int
+    blocks: int
+    phase: str
+    backward: bool
+    how: str
+    module: str
+    by_category: dict[str, int]
+    reason: str
+
+
+class Stack(TypedDict):
+    """Live bytes of one stack, innermost frame first."""
+
+    frames: list[Frame]
+    bytes: int
+    blocks: int
+    phase: str
+    how: str
+    reason: str
+
+
+class ModulePart(TypedDict):
+    """Live bytes of one module; module "" where reason says why there is none."""
+
+    module: str
+    reason: str
+    bytes: int
+    blocks: int
+
+
+class Overhead(TypedDict):
+    """What the allocator held beyond what was allocated; fragmentation from 0 to 1,
+    free_blocks and segments are numbers of them."""
+
+    inactive_bytes: int
+    slack_bytes: int
+    largest_free_bytes: int
+    free_blocks: int
+    segments: int
+    fragmentation: float
+
+
+class GpuLines(TypedDict):
+    """Signed bytes that add up to what the device says is used; None: not told."""
+
+    torch_allocated_bytes: int | None
+    torch_pending_free_bytes: int | None
+    torch_cached_bytes: int | None
+    outside_at_start_bytes: int | None
+    outside_first_step_bytes: int | None
+    outside_later_bytes: int | None
+    other_processes_bytes: int | None
+    driver_bytes: int | None
+    unknown_bytes: int | None
+
+
+class Gpu(TypedDict):
+    """The account of a whole GPU."""
+
+    used_bytes: int
+    total_bytes: int | None
+    driver_reserve_bytes: int | None
+    lines: GpuLines
+
+
+class GpuSample(Gpu):
+    """The same of the sample nearest to the peak."""
+
+    moved_bytes: int
+    time_us: int
+    after_us: int
+
+
+class Host(TypedDict):
+    """The host's memory; None where torch does not tell."""
+
+    rss_bytes: int | None
+    pinned_allocated_bytes: int | None
+    pinned_reserved_bytes: int | None
+
+
+class HostSample(Host):
+    """The same of the sample nearest to the peak."""
+
+    time_us: int
+    after_us: int
+
+
+class Ledger(Gpu):
+    """What memlab.ledger() answers."""
+
+    device: int
+    host: Host
+
+
+class Peak(TypedDict):
+    """What was live on one device when its allocated bytes were at their peak."""
+
+    device: int
+    events: int
+    overwritten_events: int
+    dropped_events: int
+    lost_stacks: int
+    peak: Instant
+    moment: Moment
+    whole_peak: Totals
+    peak_before_window: bool
+    by_line: list[Line]
+    by_stack: list[Stack]
+    by_category: dict[str, int]
+    by_module: list[ModulePart]
+    outside_modules_bytes: int
+    unknown_module_bytes: int
+    by_phase: dict[str, int]
+    by_how: dict[str, int]
+    unknown_because: dict[str, int]
+    inexact_category_bytes: int
+    step: int
+    unattributed_bytes: int
+    overhead: Overhead
+    gpu: GpuSample | None
+    gpu_reason: str
+    host: HostSample | None
+    uncertain_bytes: int
+    mismatches: int
+
+
+class Place(TypedDict):
+    """A line of the program."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Cause(Place):
+    """Who allocated, or asked to."""
+
+    caller: Place | None
+    how: str
+    module: str
+    phase: str
+    reason: str
+
+
+class OomRequest(Cause):
+    """What could not be had; pool None: not recorded."""
+
+    bytes: int
+    driver_bytes: int
+    stream: int
+    pool: list[int] | None
+    small_pool: bool
+    frames: list[Frame]
+
+
+class OomDevice(TypedDict):
+    """The device then; None: not recorded."""
+
+    free_bytes: int
+    total_bytes: int | None
+    allowed_bytes: int | None
+    headroom_bytes: int
+    outside_bytes: int | None
+
+
+class OomPart(TypedDict):
+    """Reserved bytes that nothing used."""
+
+    bytes: int
+    pieces: int
+    largest_bytes: int
+
+
+class OomUnused(TypedDict):
+    """These by why they served or did not."""
+
+    eligible: OomPart
+    other_pool: OomPart
+    other_size: OomPart
+    other_stream: OomPart
+    oversize: OomPart
+
+
+class OomBlock(Cause):
+    """A block in use; event -1: from before the recording."""
+
+    bytes: int
+    address: int
+    event: int
+    pending_free: bool
+    category: str
+
+
+class OomHole(TypedDict):
+    """A free block that could serve; None: the segment's edge."""
+
+    bytes: int
+    address: int
+    segment_bytes: int
+    before: OomBlock | None
+    after: OomBlock | None
+
+
+class OomFit(TypedDict):
+    """The stretch that is long enough and has the fewest bytes in use."""
+
+    bytes: int
+    address: int
+    used_bytes: int
+    used_blocks: int
+    blocks: list[OomBlock]
+
+
+class OomGrowing(Place):
+    """A line that holds more from step to step."""
+
+    before_bytes: int
+    after_bytes: int
+
+
+class OomGrowth(TypedDict):
+    """How the lowest allocated bytes of each step rose."""
+
+    steps: int
+    marked_steps: bool
+    first_bytes: int
+    last_bytes: int
+    by_line: list[OomGrowing]
+
+
+class _AdvicePlace(TypedDict, total=False):
+    file: str
+    line: int
+    function: str
+    phase: str
+    reason: str
+
+
+class OomAdvice(_AdvicePlace):
+    """What to try; the kind one_line names its line."""
+
+    kind: str
+    bytes: int
+
+
+class Oom(TypedDict):
+    """Why the last request of a device that ran out of memory failed."""
+
+    device: int
+    event: int
+    number: int
+    count: int
+    time_us: int
+    verdict: str
+    request: OomRequest
+    on_device: OomDevice
+    at: Totals
+    unused: OomUnused
+    pending_bytes: int
+    released_bytes: int
+    expandable_segments: bool
+    holes: list[OomHole]
+    nearest_fit: OomFit | None
+    growth: OomGrowth | None
+    advice: list[OomAdvice]
+    by_line: list[Line]
+    by_category: dict[str, int]
+    unknown_because: dict[str, int]
+    mismatches: int
+    uncertain_bytes: int
+
+
+class Note(TypedDict):
+    """What happened beside memory events; device -1: of none.  What values are, None for
+    one that is not known, is the kind's."""
+
+    time_ns: int
+    kind: str
+    name: str
+    device: int
+    thread: int
+    values: list[int | None]
+
+
+class Counts(TypedDict):
+    """How much of a device a recording holds: numbers, not bytes."""
+
+    events: int
+    segments: int
+    blocks: int
+    overwritten_events: int
+    dropped_events: int
+    lost_stacks: int
+
+
+class Gap(TypedDict):
+    """Where events of a device are missing, after so many of it."""
+
+    device: int
+    position: int
+    dropped: int
+    lost: int
+
+
+class File(TypedDict):
+    """What a .mlab file tells of its making; errno is the system's, 0: no error.  bytes is
+    its length."""
+
+    state: str
+    stopped: str
+    errno: int
+    pid: int
+    host: str
+    gaps: list[Gap]
+    start_time_us: int
+    bytes: int
+    event_bytes: int
+    definition_bytes: int
+    control_bytes: int
+    damaged_chunks: int
+    lost_records: int
+    unread_records: int
+    unknown_starts: int
+    native_frames: int
+
+
+class Stats(TypedDict):
+    """The recorder's own counters of one device."""
+
+    events: int
+    dropped_events: int
+    lost_stacks: int
+    inconsistencies: int
+    lane_events: int
+    lane_bytes: int
+    allocated_bytes: int
+    active_bytes: int
+    requested_bytes: int
+    reserved_bytes: int
+    allocated_bytes_peak: int
+    active_bytes_peak: int
+    requested_bytes_peak: int
+    reserved_bytes_peak: int
+
+
+class Report(TypedDict):
+    """What `memlab report --json` prints; file is the path that was read."""
+
+    file: str | None
+    recording: File | None
+    source: str
+    devices: list[Peak]
+    oom: list[Oom]
+
+
+class _BackendTorch(TypedDict, total=False):
+    torch: str | None
+
+
+class Backend(_BackendTorch):
+    """Whether a source of events can be recorded, and how or why not; torch, of "cuda"
+    and "cpu" only, is its version."""
+
+    available: bool
+    reason: str
