@@ -244,6 +244,89 @@ done()
     assert ("all.399.h.2.fc", "all.399.h.2", "all.399") in chains
 
 
+@pytest.mark.parametrize("begun", ["before", "after"])
+def test_a_frozen_model_that_nothing_newer_holds(run, begun):
+    """gc.freeze() hides it from gc.get_objects(); it stays as it was."""
+    (frozen,), chains = run(f"""
+begun = {begun!r}
+if begun == "before":
+    snapshot.start()
+model = Net()
+gc.freeze()
+frozen = gc.get_freeze_count()
+assert not any(isinstance(o, nn.Module) for o in gc.get_objects())
+if begun == "after":
+    snapshot.start()
+model(x)
+from memlab import _core
+_core.name_modules(nn.Module)
+snapshot.data()
+done(frozen - gc.get_freeze_count())
+""")
+    # Some few of what was frozen has died since, and nothing was let go.
+    assert 0 <= frozen < 1000
+    assert ("h.1.fc", "h.1", "Net") in chains
+    assert names(chains) == {"Net", "h.0", "h.0.fc", "h.0.act", "h.1", "h.1.fc",
+                             "h.1.act", "head"}
+
+
+def test_modules_of_every_age_and_a_look_from_inside_a_collection(run):
+    (looks,), chains = run("""
+from memlab import _core
+
+def make(name):
+    return type(name, (Net,), {})(1)
+
+models = [make("Frozen")]
+gc.collect()
+gc.freeze()
+models.append(make("Old"))
+gc.collect()
+models.append(make("Middle"))
+gc.collect(0)
+gc.disable()
+models.append(make("Young"))
+snapshot.start()
+for model in models:
+    model(x)
+
+looks = []
+class Final:
+    def __del__(self):
+        models.append(make("Inside"))
+        looks.append(_core.name_modules(nn.Module))
+final = Final()
+final.itself = final
+del final
+gc.collect()
+models[-1](x)
+done(len(looks))
+""")
+    assert looks == 1
+    for name in ("Frozen", "Old", "Middle", "Young", "Inside"):
+        assert (f"{name}.h.0.fc", f"{name}.h.0", name) in chains
+
+
+def test_the_parameters_of_a_frozen_model_are_known(run):
+    (answer,), _ = run("""
+snapshot.start()
+model = Net()
+optimizer = torch.optim.Adam(model.parameters())
+model(x).sum().backward()
+optimizer.step()
+gc.freeze()
+peak = memlab.MemorySnapshot(device="cpu").start()
+kept = torch.zeros(1000)
+peak.stop()
+by_category = peak.peak()["by_category"]
+done((by_category["parameter"], by_category["optimizer_state"],
+      sum(p.nbytes for p in model.parameters())))
+""")
+    parameters, state, size = answer
+    assert parameters >= size
+    assert state >= 2 * size
+
+
 def test_no_code_of_a_module_runs(run):
     _, chains = run("""
 class Hostile(Net):

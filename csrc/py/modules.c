@@ -82,8 +82,8 @@ grow_seen(naming *names)
 }
 
 /* True if MODULE was not in the set yet.  How many there are is not known beforehand: a
- * module may hold others that are not among the objects that the collector lists, those
- * before gc.freeze() say. */
+ * module may hold others that are not among the objects, those before gc.freeze() where
+ * the collector's lists cannot be walked. */
 static bool
 see(naming *names, PyObject *module)
 {

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "../core/recorder.h"
+#include "collector.h"
 #include "modules.h"
 #include "paths.h"
 #include "../torch/bridge.h"
@@ -199,35 +200,20 @@ begin_tagging(PyObject *module, PyObject *snapshot, PyObject *tensor_type, taggi
     return true;
 }
 
-static bool
-is_owner(PyObject *object, PyObject *module_type, PyObject *optimizer_type)
-{
-    return is_instance(object, module_type) || is_instance(object, optimizer_type);
-}
-
-/* The modules and optimizers among all objects of the interpreter; a new list.
- *
- * The list of all objects must be gone before any Python code runs: it refers to tuples
- * that other threads are still filling, and CPython raises SystemError in a thread whose
- * unfinished tuple someone else refers to. */
+/* The modules and optimizers of the interpreter; a new list. */
 static PyObject *
 find_owners(PyObject *module_type, PyObject *optimizer_type)
 {
-    PyObject *found = PyList_New(0);
-    PyObject *gc = PyImport_ImportModule("gc");
-    PyObject *all = gc != NULL ? PyObject_CallMethod(gc, "get_objects", NULL) : NULL;
-    bool failed = found == NULL || all == NULL || !PyList_Check(all);
-    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(all); i++) {
-        PyObject *object = PyList_GET_ITEM(all, i);
-        failed = is_owner(object, module_type, optimizer_type) &&
-                 PyList_Append(found, object) < 0;
-    }
-    Py_XDECREF(all);
-    Py_XDECREF(gc);
-    if (failed) {
-        Py_CLEAR(found);
-    }
-    return found;
+    PyTypeObject *types[] = {(PyTypeObject *)module_type,
+                             (PyTypeObject *)optimizer_type};
+    return ml_collector_find(types, 2);
+}
+
+static PyObject *
+find_modules(PyObject *module_type)
+{
+    PyTypeObject *type = (PyTypeObject *)module_type;
+    return ml_collector_find(&type, 1);
 }
 
 /* Looks at all modules again where OPTIMIZER has parameters that were not met: of a
@@ -240,7 +226,7 @@ meet_strangers(PyObject *module, tagging *to, PyObject *optimizer)
     if (to->strangers == 0 || type == NULL) {
         return 0;
     }
-    PyObject *modules = find_owners(type, type);
+    PyObject *modules = find_modules(type);
     int result = modules != NULL ? ml_modules_name(module, modules, type) : -1;
     Py_XDECREF(modules);
     to->paths = ((ml_state *)PyModule_GetState(module))->paths;
@@ -363,7 +349,7 @@ ml_owners_name_modules(PyObject *module, PyObject *module_type)
         PyErr_SetString(PyExc_TypeError, "the module type must be a type");
         return NULL;
     }
-    PyObject *modules = find_owners(module_type, module_type);
+    PyObject *modules = find_modules(module_type);
     if (modules == NULL) {
         return NULL;
     }

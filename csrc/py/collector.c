@@ -1,0 +1,266 @@
+/* The objects that Python's garbage collector knows; see collector.h.
+ *
+ * gc.get_objects() makes a list of them all, which costs tens of milliseconds once torch
+ * is imported: most of it for references that are taken and dropped again.  The walk here
+ * reads two words of each object, and waits for memory less, since it follows a list from
+ * many places at once.  Nothing can change a list meanwhile: the GIL is held and no object
+ * is made. */
+#define PY_SSIZE_T_CLEAN
+#define Py_BUILD_CORE 1
+/* CPython's internal headers are not clean under our warnings. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wundef"
+#include <Python.h>
+
+/* How the lists are reached; COLLECTOR_LISTED: by gc.get_objects(). */
+#ifdef Py_GIL_DISABLED
+#define COLLECTOR_LISTED
+#elif PY_VERSION_HEX >= 0x030e0000
+#define COLLECTOR_VISITED
+#else
+#include <internal/pycore_interp.h>
+#endif
+#undef Py_BUILD_CORE
+#pragma GCC diagnostic pop
+
+#include "collector.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Types whose verdict is at hand; a process with torch has some thousand, a few of which
+ * have most objects. */
+#define KNOWN 1024
+
+typedef struct search {
+    PyTypeObject *const *types; /* borrowed */
+    size_t count;
+    PyObject *found; /* owned: a list */
+    bool failed;     /* with an exception */
+    const PyTypeObject *known[KNOWN];
+    bool wanted[KNOWN];
+} search;
+
+static bool
+derives(const search *s, PyTypeObject *type)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        /* Not isinstance(): that would run __class__ of whatever lies on the heap. */
+        if (PyType_IsSubtype(type, s->types[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static inline void
+look(search *s, PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    size_t at = ((uintptr_t)type >> 4 ^ (uintptr_t)type >> 14) % KNOWN;
+
+    if (s->known[at] != type) {
+        s->known[at] = type;
+        s->wanted[at] = derives(s, type);
+    }
+    if (s->wanted[at]) {
+        s->failed = s->failed || PyList_Append(s->found, object) < 0;
+    }
+}
+
+/* The list of all objects must be gone before any Python code runs: it refers to tuples
+ * that other threads are still filling, and CPython raises SystemError in a thread whose
+ * unfinished tuple someone else refers to. */
+static void
+look_at_listed(search *s)
+{
+    PyObject *gc = PyImport_ImportModule("gc");
+    PyObject *all = gc != NULL ? PyObject_CallMethod(gc, "get_objects", NULL) : NULL;
+
+    s->failed = all == NULL || !PyList_Check(all);
+    for (Py_ssize_t i = 0; !s->failed && i < PyList_GET_SIZE(all); i++) {
+        look(s, PyList_GET_ITEM(all, i));
+    }
+    Py_XDECREF(all);
+    Py_XDECREF(gc);
+}
+
+#if defined(COLLECTOR_LISTED)
+
+static void
+look_at_all(search *s)
+{
+    look_at_listed(s);
+}
+
+#elif defined(COLLECTOR_VISITED)
+
+static int
+visit(PyObject *object, void *s)
+{
+    look(s, object);
+    return 1;
+}
+
+static void
+look_at_all(search *s)
+{
+    PyUnstable_GC_VisitObjects(visit, s);
+    (void)look_at_listed;
+}
+
+#else
+
+/* Where walks begin, and where the walk that comes there ends: the heads of the lists, and
+ * objects in them that can be had otherwise. */
+#define STARTS 256
+#define PLACES (4 * STARTS)
+#define WALKS 16
+
+typedef struct starts {
+    const PyGC_Head *at[STARTS];
+    size_t count;
+    size_t heads; /* the first so many are heads: no objects */
+    size_t begun;
+    const PyGC_Head *places[PLACES]; /* a hash set of them */
+} starts;
+
+/* The two low bits are the collector's. */
+static inline const PyGC_Head *
+next_of(const PyGC_Head *at)
+{
+    return (const PyGC_Head *)(at->_gc_next & ~(uintptr_t)3);
+}
+
+static inline size_t
+place_of(const starts *all, const PyGC_Head *at)
+{
+    size_t place = ((uintptr_t)at >> 4 ^ (uintptr_t)at >> 13) % PLACES;
+
+    while (all->places[place] != NULL && all->places[place] != at) {
+        place = (place + 1) % PLACES;
+    }
+    return place;
+}
+
+static inline bool
+is_start(const starts *all, const PyGC_Head *at)
+{
+    return all->places[place_of(all, at)] != NULL;
+}
+
+static void
+add_start(starts *all, const PyGC_Head *at)
+{
+    if (all->count < STARTS && !is_start(all, at)) {
+        all->places[place_of(all, at)] = at;
+        all->at[all->count++] = at;
+    }
+}
+
+/* Modules of Python came with the objects that importing them made. */
+static void
+add_python_modules(starts *all)
+{
+    PyObject *modules = PyImport_GetModuleDict();
+    PyObject *name, *module;
+    Py_ssize_t position = 0;
+
+    if (modules == NULL || !PyDict_Check(modules)) {
+        return;
+    }
+    Py_ssize_t stride = PyDict_GET_SIZE(modules) / STARTS + 1;
+    for (Py_ssize_t i = 0; PyDict_Next(modules, &position, &name, &module); i++) {
+        if (i % stride == 0 && PyModule_CheckExact(module) &&
+            PyObject_GC_IsTracked(module)) {
+            add_start(all, (const PyGC_Head *)(uintptr_t)module - 1);
+        }
+    }
+}
+
+/* The first object of the next walk; false where there is none. */
+static bool
+begin_walk(starts *all, const PyGC_Head **at)
+{
+    while (all->begun < all->count) {
+        size_t i = all->begun++;
+        *at = i < all->heads ? next_of(all->at[i]) : all->at[i];
+        if (i >= all->heads || !is_start(all, *at)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+look_from(search *s, starts *all)
+{
+    const PyGC_Head *walks[WALKS];
+    size_t count = 0;
+
+    while (count < WALKS && begin_walk(all, &walks[count])) {
+        count++;
+    }
+    while (count > 0) {
+        for (size_t i = 0; i < count;) {
+            const PyGC_Head *next = next_of(walks[i]);
+            look(s, (PyObject *)(uintptr_t)(walks[i] + 1));
+            if (!is_start(all, next)) {
+                /* By its next turn it is here. */
+                __builtin_prefetch(next);
+                __builtin_prefetch(next + 1);
+                walks[i++] = next;
+            }
+            else if (begin_walk(all, &walks[i])) {
+                i++;
+            }
+            else {
+                walks[i] = walks[--count];
+            }
+        }
+    }
+}
+
+static void
+look_at_all(search *s)
+{
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    const struct _gc_runtime_state *gc = &interpreter->gc;
+    starts all = {.count = 0};
+
+    /* Where the headers are those of another build of Python, this word is not that. */
+    if (gc->generation0 != &gc->generations[0].head) {
+        look_at_listed(s);
+        return;
+    }
+    for (size_t i = 0; i < NUM_GENERATIONS; i++) {
+        add_start(&all, &gc->generations[i].head);
+    }
+    add_start(&all, &gc->permanent_generation.head);
+    all.heads = all.count;
+    /* In a collection, of which this may be a finalizer, an object may be in a list that
+     * only the collector knows. */
+    if (!gc->collecting) {
+        add_python_modules(&all);
+    }
+    look_from(s, &all);
+}
+
+#endif
+
+PyObject *
+ml_collector_find(PyTypeObject *const *types, size_t count)
+{
+    search s = {.types = types, .count = count, .found = PyList_New(0)};
+
+    if (s.found == NULL) {
+        return NULL;
+    }
+    look_at_all(&s);
+    if (s.failed) {
+        Py_CLEAR(s.found);
+    }
+    return s.found;
+}
