@@ -7,7 +7,6 @@ import sys
 
 from memlab._errors import Error
 
-_DEFAULT_GPU = "h200"
 _FILE = "a .mlab file, or a snapshot pickle of memlab or torch, gzip too"
 # Options of `memlab run` whose value is the next argument.
 _RUN_VALUES = ("--out", "--device", "--max-entries", "--max-file-bytes", "--stacks")
@@ -37,21 +36,27 @@ def main(argv=None) -> int:
 
 
 def _say(text, stream=None):
-    from memlab import _report
+    from memlab import _terminal
 
-    _report.say(text, stream or sys.stdout)
+    _terminal.say(text, stream or sys.stdout)
+
+
+def _show(text):
+    from memlab import _terminal
+
+    _terminal.show(text, sys.stdout)
 
 
 def _separate_phantom(argv):
-    """ARGV of `memlab run` with --phantom as --phantom=h200: argparse would take the
-    program after it for the name of a GPU."""
+    """ARGV of `memlab run` with --phantom as --phantom=, which names no GPU: argparse would
+    take the program after it for the name of one."""
     separate = list(argv)
     if argv[:1] != ["run"]:
         return separate
     at = 1
     while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
         if argv[at] == "--phantom":
-            separate[at] = f"--phantom={_DEFAULT_GPU}"
+            separate[at] = "--phantom="
         at += 2 if argv[at] in _RUN_VALUES else 1
     return separate
 
@@ -88,9 +93,11 @@ def _parser():
         "--phantom",
         metavar="GPU",
         help="run on the phantom device, a stand-in for a GPU on which "
-        f"results are not computed: --phantom for an {_DEFAULT_GPU}, "
-        "--phantom=GPU for another, --phantom=auto only where there is no "
-        "GPU; memlab phantom --list names them",
+        "results are not computed: --phantom for the GPU that MEMLAB_PHANTOM_GPU "
+        "names, else an h200, --phantom=GPU for another, --phantom=auto only where "
+        "there is no GPU; memlab phantom --list names them. "
+        "MEMLAB_PHANTOM_MEMORY, for example 24GiB, is the memory of each, "
+        "MEMLAB_PHANTOM_DEVICES how many there are",
     )
     run.add_argument(
         "--max-entries",
@@ -181,7 +188,7 @@ def _report(options):
     if options.json:
         _say(json.dumps(_report.report(recording, options.file), indent=1))
     else:
-        _say(_report.text(recording, lines=options.lines).removesuffix("\n"))
+        _show(_report.text(recording, lines=options.lines).removesuffix("\n"))
     return 0
 
 
@@ -220,7 +227,7 @@ def _backends(options):
 
     for name, state in backends().items():
         word = "yes" if state["available"] else "no "
-        _say(f"{name:8} {word}  {state['reason']}".rstrip())
+        _show(f"{name:8} {word}  {state['reason']}".rstrip())
     return 0
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import weakref
 
-from memlab import _bridge, _core, _report
+from memlab import _bridge, _core, _report, _terminal
 from memlab._errors import Error
 
 # A program that catches the error and tries again may do so hundreds of times. So many
@@ -171,7 +171,7 @@ class Watch:
     @staticmethod
     def _say(text):
         try:
-            _report.say(text, sys.stderr)
+            _terminal.say(text, sys.stderr)
         except Exception:
             # A stderr of the program's own that refuses.
             pass

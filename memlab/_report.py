@@ -3,7 +3,6 @@
 All figures come from the C core; this file arranges and words them.
 """
 
-import io
 import os
 
 CATEGORIES = (
@@ -25,6 +24,7 @@ CATEGORIES = (
 HOW_WORDS = {"near": "near this line", "backward_call": "called here"}
 
 _GAPS_SHOWN = 5
+_SOURCE_SHOWN = 60
 _MODULES_SHOWN = 8
 
 
@@ -95,23 +95,6 @@ def shorten(path: str, start: str | None = None) -> str:
     return path[len(here) :] if path.startswith(here) else path
 
 
-def say(text: str, stream) -> None:
-    """Prints TEXT to STREAM whatever it can encode; nothing where nobody reads it."""
-    if isinstance(stream, io.TextIOWrapper):
-        try:
-            stream.reconfigure(errors="backslashreplace")
-        except ValueError:
-            return
-    try:
-        print(text, file=stream, flush=True)
-    except BrokenPipeError:
-        # `memlab report ... | head`: nothing is wrong, and nothing may be said at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    except (AttributeError, OSError, ValueError):
-        # Closed or replaced by the program.
-        pass
-
-
 def _place(group, start) -> str:
     backward = group["phase"] == "backward"
     if group["line"] == 0 and not group["file"]:
@@ -126,6 +109,10 @@ def _place(group, start) -> str:
     elif backward:
         place += " (backward)"
     return place
+
+
+def _cut(source) -> str:
+    return source if len(source) <= _SOURCE_SHOWN else source[:_SOURCE_SHOWN] + " ..."
 
 
 def _kind(group) -> str:
@@ -274,7 +261,7 @@ def _device_text(recording, device, lines, code, start):
                     share(group["bytes"], whole),
                     f"{group['blocks']} blocks" if group["blocks"] != 1 else "1 block",
                     _kind(group),
-                    escape(place) + (f"    {escape(source)[:60]}" if source else ""),
+                    escape(place) + (f"    {_cut(escape(source))}" if source else ""),
                 )
             )
         out += _rows(rows)

@@ -13,7 +13,7 @@ import threading
 import traceback
 import types
 
-from memlab import _core, _oom, _page, _report, _sources, phantom
+from memlab import _core, _oom, _page, _report, _sources, _terminal, phantom
 from memlab._errors import Error
 from memlab._memory_snapshot import MemorySnapshot
 
@@ -24,7 +24,7 @@ def run(options) -> int:
         raise Error(f"{options.program}: no such program; give the file of a script")
     if options.module and not _module_exists(options.program):
         raise Error(f"no module named {options.program}")
-    if options.phantom and not _sources.under_phantom():
+    if options.phantom is not None and not _sources.under_phantom():
         _restart_on_phantom(options.phantom)
     outputs = _Outputs(options)
     source = _source(options)
@@ -66,7 +66,7 @@ def _start(options, source, outputs):
         return snapshot
     except (Error, ValueError) as error:
         snapshot = MemorySnapshot(**how).start()
-        _report.say(f"memlab: recording without {path}: {error}", sys.stderr)
+        _terminal.say(f"memlab: recording without {path}: {error}", sys.stderr)
         return snapshot
 
 
@@ -129,11 +129,12 @@ class _Outputs:
 
 
 def _restart_on_phantom(gpu):
-    """Replaces this process by one on the phantom device, where that is wanted."""
+    """Replaces this process by one on the phantom device, where that is wanted; GPU ""
+    names none."""
     if gpu == "auto":
         if _sources.gpu_present():
             return
-        gpu = "h200"
+        gpu = ""
     if importlib.util.find_spec("torch") is None:
         raise Error("--phantom needs a CUDA build of torch; pip install torch")
     environment = {**os.environ, **phantom.environment(gpu)}
@@ -274,7 +275,7 @@ def _text(recording, outputs):
 
 
 def _say_not_written(error):
-    _report.say(f"memlab: the recording could not be written: {error}", sys.stderr)
+    _terminal.say(f"memlab: the recording could not be written: {error}", sys.stderr)
 
 
 def _write(snapshot, outputs, watch):
@@ -315,4 +316,4 @@ def _tell(text, outputs, stdout):
     ]
     if outputs.events is not None:
         lines.append(f"Events:   {outputs.shown(outputs.events)}")
-    _report.say("\n".join(lines), stdout)
+    _terminal.show("\n".join(lines), stdout)

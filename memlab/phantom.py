@@ -12,6 +12,7 @@ import re
 import sys
 from typing import NamedTuple
 
+DEFAULT_GPU = "h200"
 LIBRARY = pathlib.Path(__file__).resolve().parent / "libmemlab_phantom.so"
 MAX_DEVICES = 16
 _TABLE = b"memlab-phantom-gpus 1\n"
@@ -75,29 +76,42 @@ def parse_memory(text: str) -> int:
 
 
 def environment(
-    gpu: str = "h200",
-    devices: int = 1,
+    gpu: str | None = None,
+    devices: int | None = None,
     memory: int | str | None = None,
-    backed: bool = False,
+    backed: bool | None = None,
 ) -> dict[str, str]:
     """The environment variables that put a program on the phantom device.
 
     gpu: one of gpus().  devices: how many of them.  memory: bytes of each device, or
-    a size such as "24GiB"; None for what the GPU has.  backed: device memory has
-    pages, so that copies, fills and memsets carry data.
+    a size such as "24GiB".  backed: device memory has pages, so that copies, fills and
+    memsets carry data.  What is None is what MEMLAB_PHANTOM_GPU, _DEVICES, _MEMORY or
+    _BACKED says in the environment of this process, else: an h200, one of it, as much
+    memory as the GPU has, no pages.
 
     The value of LD_PRELOAD keeps what this process preloads.  Raises ValueError for
-    arguments that make no sense, FileNotFoundError where the library is not built.
+    arguments and variables that make no sense, FileNotFoundError where the library is
+    not built.
     """
     known = gpus()
+    gpu = gpu or _variable("GPU") or DEFAULT_GPU
     if gpu not in known:
         raise ValueError(f"unknown GPU {gpu!r}; known are {', '.join(known)}")
+    if devices is None:
+        devices = _variable("DEVICES") or "1"
+        if not devices.isdecimal():
+            raise ValueError(f"MEMLAB_PHANTOM_DEVICES={devices} is no number")
+        devices = int(devices)
     if not 1 <= devices <= MAX_DEVICES:
         raise ValueError(f"{devices} devices: from 1 to {MAX_DEVICES} are possible")
+    if memory is None:
+        memory = _variable("MEMORY") or None
     if isinstance(memory, str):
         memory = parse_memory(memory)
     if memory is not None and memory <= 0:
         raise ValueError(f"{memory} bytes of memory: it must be more than 0")
+    if backed is None:
+        backed = _variable("BACKED") == "1"
     preload = [str(LIBRARY)]
     preload += [
         other
@@ -112,6 +126,10 @@ def environment(
         "MEMLAB_PHANTOM_BACKED": "1" if backed else "0",
         "TRITON_LIBCUDA_PATH": _NO_TRITON,
     }
+
+
+def _variable(name: str) -> str:
+    return os.environ.get(f"MEMLAB_PHANTOM_{name}", "")
 
 
 def _missing() -> str:
@@ -141,15 +159,21 @@ def main(argv=None) -> int:
         usage="memlab phantom [options] program arguments...",
         description="Run a program of a CUDA build of torch on a phantom GPU: the real "
         "caching allocator, no kernels, no results.",
+        epilog="An option that is not given is what the environment variable "
+        "MEMLAB_PHANTOM_GPU, _DEVICES, _MEMORY or _BACKED says, where it is set.",
     )
     parser.add_argument(
-        "--gpu", default="h200", help="the GPU to stand for (see --list)"
+        "--gpu", help=f"the GPU to stand for, see --list (default: {DEFAULT_GPU})"
     )
-    parser.add_argument("--devices", type=int, default=1, help="how many GPUs")
-    parser.add_argument("--memory", help="memory of each GPU, for example 24GiB")
+    parser.add_argument("--devices", type=int, help="how many GPUs (default: 1)")
+    parser.add_argument(
+        "--memory",
+        help="memory of each GPU, for example 24GiB (default: what the GPU has)",
+    )
     parser.add_argument(
         "--backed",
         action="store_true",
+        default=None,
         help="give device memory pages, so that copies and memsets carry data",
     )
     parser.add_argument("--list", action="store_true", help="list the known GPUs")

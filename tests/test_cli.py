@@ -299,6 +299,36 @@ def test_results_lie_where_they_were_asked_for(tmp_path, torch):
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize(
+    "option, variables, seen",
+    [
+        ("--phantom", {"MEMORY": "3GiB"}, "NVIDIA H200 3.0 GiB"),
+        ("--phantom", {"GPU": "l4", "MEMORY": str(3 << 30)}, "NVIDIA L4 3.0 GiB"),
+        ("--phantom=t4", {"GPU": "l4", "MEMORY": "3GiB"}, "Tesla T4 3.0 GiB"),
+        ("--phantom=auto", {"GPU": "l4", "MEMORY": "3GiB"}, "NVIDIA L4 3.0 GiB"),
+    ],
+)
+def test_what_the_user_said_of_the_phantom_stands(
+    tmp_path, monkeypatch, option, variables, seen
+):
+    from conftest import has_gpu
+
+    if option == "--phantom=auto" and has_gpu():
+        pytest.skip("--phantom=auto uses the GPU that is here")
+    (tmp_path / "train.py").write_text(
+        "import torch\nprint(torch.cuda.get_device_name(),\n"
+        "      torch.cuda.mem_get_info()[1] / 2**30, 'GiB')\n"
+    )
+    for name in ("GPU", "DEVICES", "MEMORY", "BACKED"):
+        monkeypatch.delenv(f"MEMLAB_PHANTOM_{name}", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(f"MEMLAB_PHANTOM_{name}", value)
+    done = memlab("run", option, "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert seen in done.stdout
+
+
+@pytest.mark.cuda
 def test_phantom_is_not_taken_for_the_program(tmp_path):
     """As README has it: memlab run --phantom train.py. The model lives to the end of the
     program in its globals, so that its parameters are known without an optimizer."""

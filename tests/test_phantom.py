@@ -579,6 +579,56 @@ def test_command_starts_the_program_with_its_arguments():
     assert failing.returncode == 7
 
 
+OF_THE_DEVICE = """
+import os
+print(*(os.environ[f"MEMLAB_PHANTOM_{name}"]
+        for name in ("GPU", "DEVICES", "MEMORY", "BACKED")))
+"""
+VARIABLES = {"GPU": "l4", "DEVICES": "3", "MEMORY": "1.5GiB", "BACKED": "1"}
+
+
+@needs_library
+@pytest.mark.parametrize(
+    "options, variables, seen",
+    [
+        ([], {}, ["h200", "1", "0"]),
+        ([], VARIABLES, ["l4", "3", str(3 * 512 * MIB), "1"]),
+        (["--gpu", "t4", "--memory", "2GiB"], VARIABLES,
+         ["t4", "3", str(2048 * MIB), "1"]),
+        (["--devices", "2"], {"DEVICES": "", "MEMORY": str(MIB)},
+         ["h200", "2", str(MIB), "0"]),
+    ],
+)
+def test_an_option_before_a_variable_before_the_default(
+    options, variables, seen, monkeypatch
+):
+    for name in VARIABLES:
+        monkeypatch.delenv(f"MEMLAB_PHANTOM_{name}", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(f"MEMLAB_PHANTOM_{name}", value)
+    done = command(*options, sys.executable, "-c", OF_THE_DEVICE)
+    assert done.stdout.split() == seen, done.stderr
+
+
+@needs_library
+@pytest.mark.parametrize(
+    "variable, value, words",
+    [
+        ("GPU", "h300", "unknown GPU 'h300'; known are h200, h100"),
+        ("MEMORY", "lots", "'lots' is no memory size"),
+        ("DEVICES", "many", "MEMLAB_PHANTOM_DEVICES=many is no number"),
+    ],
+)
+def test_command_refuses_variables_that_make_no_sense(
+    variable, value, words, monkeypatch
+):
+    monkeypatch.setenv(f"MEMLAB_PHANTOM_{variable}", value)
+    done = command("true")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 @needs_library
 @pytest.mark.parametrize(
     "arguments, status, words",

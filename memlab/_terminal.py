@@ -1,0 +1,101 @@
+"""Text for people on a stream: what it can encode, in lines that its terminal can show.
+
+Owns where lines are broken; nothing is left out for want of room.
+"""
+
+import io
+import os
+import re
+import unicodedata
+
+# Below this a broken line is no easier to read than what the terminal makes of it.
+_NARROWEST = 20
+_COLUMN_BORDER = re.compile(r" {2,}")
+# After one of these a word that is too long may go on in the next line.
+_WORD_BORDERS = "/.:_-,]"
+
+
+def say(text: str, stream) -> None:
+    """Prints TEXT to STREAM whatever it can encode; nothing where nobody reads it."""
+    if isinstance(stream, io.TextIOWrapper):
+        try:
+            stream.reconfigure(errors="backslashreplace")
+        except ValueError:
+            return
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        # `memlab report ... | head`: nothing is wrong, and nothing may be said at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except (AttributeError, OSError, ValueError):
+        # Closed or replaced by the program.
+        pass
+
+
+def show(text: str, stream) -> None:
+    """Prints TEXT to STREAM, in lines as wide as it is where it is a terminal."""
+    say(fit(text, _columns(stream)), stream)
+
+
+def _columns(stream) -> int:
+    """How many columns STREAM has; 0: no terminal, or one that does not say."""
+    try:
+        if not stream.isatty():
+            return 0
+        said = os.environ.get("COLUMNS", "")
+        if said.isdecimal() and int(said) > 0:
+            return int(said)
+        return os.get_terminal_size(stream.fileno()).columns
+    except (AttributeError, OSError, ValueError):
+        return 0
+
+
+def fit(text: str, columns: int) -> str:
+    """TEXT with the lines that are longer than COLUMNS broken, between columns of a table
+    or words where that can be; all of it stays.  0 COLUMNS: as it is."""
+    if columns < _NARROWEST:
+        return text
+    return "\n".join(
+        part for line in text.split("\n") for part in _broken(line, columns)
+    )
+
+
+def _broken(line, columns):
+    indent = len(line) - len(line.lstrip(" "))
+    # Not by the indentation alone: numbers are aligned at the right.
+    hanging = " " * (6 if indent else 4)
+    start = indent
+    while (room := _fitting(line, columns)) < len(line):
+        at = _break(line, start, room)
+        yield line[:at].rstrip(" ")
+        line = hanging + line[at:].lstrip(" ")
+        start = len(hanging)
+    yield line
+
+
+def _fitting(line, columns):
+    """How many characters of LINE are within COLUMNS."""
+    if line.isascii():
+        return min(len(line), columns)
+    for at, character in enumerate(line):
+        columns -= 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        if columns < 0:
+            return at
+    return len(line)
+
+
+def _break(line, start, room):
+    """Where to break LINE, of which ROOM characters have room and those from START on are
+    not its indentation."""
+    # A table's last column goes to the next line as a whole, unless the others leave most
+    # of the line to it.
+    border = 0
+    for match in _COLUMN_BORDER.finditer(line, start, room + 1):
+        border = match.start()
+    if border >= room // 2:
+        return border
+    space = line.rfind(" ", start, room + 1)
+    if space > start:
+        return space
+    word = max(line.rfind(c, start, room) for c in _WORD_BORDERS)
+    return word + 1 if word > start else max(room, start + 1)
