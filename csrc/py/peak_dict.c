@@ -7,7 +7,7 @@
 
 #include "../core/base.h"
 #include "../core/peak.h"
-#include "../core/timeline.h"
+#include "../core/moment.h"
 
 static PyObject *
 number(uint64_t value)
@@ -344,7 +344,7 @@ ml_py_peak(ml_state *state, const ml_recording *recording, int device)
         return ml_py_raise(state, result, ml_strerror(result));
     }
     ml_moment moment;
-    result = ml_notes_at(recording, peak->time, &moment);
+    result = ml_moment_at(recording, peak->time, &moment);
     PyObject *dict = result < 0 ? ml_py_raise(state, result, ml_strerror(result))
                                 : peak_dict(recording, device, peak);
     if (dict != NULL &&

@@ -1,8 +1,8 @@
 /* Where a recording's program was at a time: its step and its phase, from the notes.
  *
  * Owns what steps and phases mean; a function of a recording. */
-#ifndef ML_TIMELINE_H
-#define ML_TIMELINE_H
+#ifndef ML_MOMENT_H
+#define ML_MOMENT_H
 
 #include <stdbool.h>
 
@@ -18,16 +18,7 @@ typedef struct ml_moment {
     uint32_t phase; /* string: name; 0 is the empty name, too */
 } ml_moment;
 
-typedef struct ml_timeline ml_timeline;
-
-/* Of RECORDING, which must outlive it.  0 or ML_ENOMEM. */
-int ml_timeline_new(const ml_recording *recording, ml_timeline **out);
-void ml_timeline_free(ml_timeline *timeline);
-/* The moment TIME (unix ns), at which notes of that time have happened.  Times never
- * fall from call to call. */
-ml_moment ml_timeline_at(ml_timeline *timeline, uint64_t time);
-
-/* One moment alone: 0 or ML_ENOMEM. */
-int ml_notes_at(const ml_recording *recording, uint64_t time, ml_moment *out);
+/* At TIME (unix ns), when the notes of that time have happened.  0 or ML_ENOMEM. */
+int ml_moment_at(const ml_recording *recording, uint64_t time, ml_moment *out);
 
 #endif
