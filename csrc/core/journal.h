@@ -48,12 +48,16 @@ typedef struct ml_journal_options {
     void (*warn)(const char *text);
 } ml_journal_options;
 
-/* Makes the file and starts the thread.  STACKS is what ids refer to.  0 or ML_E*, with a
- * sentence in TEXT. */
+/* Makes the file and starts the thread.  STACKS is what ids refer to.  What lies at the
+ * path already stays there until the journal is kept.  0 or ML_E*, with a sentence in
+ * TEXT. */
 int ml_journal_open(ml_journal **out, const ml_source *source, const ml_stacks *stacks,
                     const ml_journal_options *options, char *text, size_t text_bytes);
-/* Ends the file, which nothing may write to any more: ml_journal_detach first.  NULL is
- * nothing. */
+/* The file takes its place, for good: nothing can keep the recording from being made any
+ * more.  0 or ML_E*, with a sentence in TEXT. */
+int ml_journal_keep(ml_journal *journal, char *text, size_t text_bytes);
+/* Ends the file, which nothing may write to any more: ml_journal_detach first.  One that
+ * was not kept is removed.  NULL is nothing. */
 void ml_journal_close(ml_journal *journal);
 /* In a forked child: the file is the parent's.  What remains is to close.  NULL is
  * nothing. */

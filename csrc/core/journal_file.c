@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h> /* mkostemp */
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -16,6 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base.h"
 #include "mlab_format.h"
 
 #define ATTEMPTS 16
@@ -190,10 +192,20 @@ is_recording(int descriptor)
            memcmp(magic, ML_MLAB_MAGIC, sizeof(magic)) == 0;
 }
 
-/* One attempt: *DESCRIPTOR is of an empty locked file at PATH, or -1 to try again.  The
- * old file is removed, not emptied: who reads it keeps it whole. */
+/* Whether the open file DESCRIPTOR is what PATH names. */
+static bool
+lies_at(const char *path, int descriptor)
+{
+    struct stat mine, there;
+    return fstat(descriptor, &mine) == 0 && stat(path, &there) == 0 &&
+           mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
+/* One attempt at the file itself, or at the recording whose place it takes: *DESCRIPTOR is
+ * of the locked file at PATH, with its *BYTES, or -1 to try again. */
 static int
-try_open(const char *path, int *descriptor, char *text, size_t text_bytes)
+try_open(const char *path, int *descriptor, uint64_t *bytes, char *text,
+         size_t text_bytes)
 {
     *descriptor = -1;
     int file;
@@ -204,56 +216,94 @@ try_open(const char *path, int *descriptor, char *text, size_t text_bytes)
         const char *reason = errno == ELOOP ? "it is a symbolic link" : strerror(errno);
         return fail(text, text_bytes, ML_EIO, "cannot record to %s: %s", path, reason);
     }
-    struct stat mine, there;
+    struct stat mine;
     int result = 0;
     if (fstat(file, &mine) != 0 || !S_ISREG(mine.st_mode)) {
-        result = fail(text, text_bytes, ML_EIO, "cannot record to %s: no regular file",
-                      path);
+        result = fail(text, text_bytes, ML_EIO,
+                      "cannot record to %s: it is no regular file", path);
     }
     else if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         result = fail(text, text_bytes, ML_ESTATE,
                       "%s is being recorded already; choose another file", path);
     }
-    else if (stat(path, &there) != 0 || mine.st_dev != there.st_dev ||
-             mine.st_ino != there.st_ino) {
+    else if (!lies_at(path, file)) {
         /* Another writer took its place meanwhile. */
     }
-    else if (mine.st_size == 0 && fchmod(file, 0600) == 0) {
+    else if ((mine.st_size == 0 && fchmod(file, 0600) == 0) || is_recording(file)) {
         *descriptor = file;
+        *bytes = (uint64_t)mine.st_size;
         return 0;
     }
-    else if (!is_recording(file)) {
+    else {
         result = fail(text, text_bytes, ML_EIO,
                       "%s exists and is no recording of memlab; choose another file or "
                       "remove it",
                       path);
     }
-    else if (unlink(path) != 0) {
-        result = fail(text, text_bytes, ML_EIO, "cannot replace %s: %s", path,
-                      strerror(errno));
-    }
     close(file);
     return result;
+}
+
+/* The file is made beside the recording that it will replace: who reads that keeps it
+ * whole, and a start that fails leaves it. */
+static int
+make_apart(ml_journal_file *file, char *text, size_t text_bytes)
+{
+    static const char name[] = ".memlab-XXXXXX";
+    const char *slash = strrchr(file->path, '/');
+    size_t folder = slash != NULL ? (size_t)(slash - file->path) + 1 : 0;
+    file->apart = ml_alloc(folder + sizeof(name));
+    if (file->apart == NULL) {
+        return fail(text, text_bytes, ML_ENOMEM, "%s", ml_strerror(ML_ENOMEM));
+    }
+    memcpy(file->apart, file->path, folder);
+    memcpy(file->apart + folder, name, sizeof(name));
+    file->descriptor = mkostemp(file->apart, O_CLOEXEC);
+    if (file->descriptor < 0) {
+        int error = errno;
+        ml_free(file->apart);
+        file->apart = NULL;
+        return fail(text, text_bytes, ML_EIO,
+                    "cannot record to %s: no file can be made beside it: %s",
+                    file->path, strerror(error));
+    }
+    flock(file->descriptor, LOCK_EX | LOCK_NB);
+    return 0;
+}
+
+static int
+open_file(ml_journal_file *file, char *text, size_t text_bytes)
+{
+    int descriptor = -1;
+    uint64_t bytes = 0;
+    for (int i = 0; i < ATTEMPTS && descriptor < 0; i++) {
+        int result = try_open(file->path, &descriptor, &bytes, text, text_bytes);
+        if (result < 0) {
+            return result;
+        }
+    }
+    if (descriptor < 0) {
+        return fail(text, text_bytes, ML_ESTATE,
+                    "%s is being replaced by others; choose another file", file->path);
+    }
+    if (bytes > 0) {
+        file->replaced = descriptor;
+        return make_apart(file, text, text_bytes);
+    }
+    file->descriptor = descriptor;
+    return 0;
 }
 
 int
 ml_journal_file_open(ml_journal_file *file, const char *path, uint32_t chunk_bytes,
                      uint64_t limit, char *text, size_t text_bytes)
 {
-    *file = (ml_journal_file){
-        .descriptor = -1, .guard = -1, .chunk_bytes = chunk_bytes, .limit = limit};
-    for (int i = 0; i < ATTEMPTS && file->descriptor < 0; i++) {
-        int result = try_open(path, &file->descriptor, text, text_bytes);
-        if (result < 0) {
-            return result;
-        }
-    }
-    if (file->descriptor < 0) {
-        return fail(text, text_bytes, ML_ESTATE,
-                    "%s is being replaced by others; choose another file", path);
-    }
-    struct stat status;
-    file->named = fstat(file->descriptor, &status) == 0 && status.st_nlink > 0;
+    *file = (ml_journal_file){.path = path,
+                              .descriptor = -1,
+                              .replaced = -1,
+                              .guard = -1,
+                              .chunk_bytes = chunk_bytes,
+                              .limit = limit};
     void *slots = mmap(NULL, (size_t)ML_JOURNAL_SLOTS * chunk_bytes, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (slots == MAP_FAILED) {
@@ -263,14 +313,67 @@ ml_journal_file_open(ml_journal_file *file, const char *path, uint32_t chunk_byt
     file->slots = slots;
     guard_begin(file);
     if (file->guard < 0) {
-        return fail(text, text_bytes, ML_EFULL, "%d files are being recorded already",
+        return fail(text, text_bytes, ML_EFULL,
+                    "%d files are being recorded already; stop one of these recordings "
+                    "first",
                     ML_JOURNAL_FILES);
     }
+    int result = open_file(file, text, text_bytes);
+    struct stat status;
+    file->named =
+        result == 0 && fstat(file->descriptor, &status) == 0 && status.st_nlink > 0;
+    return result;
+}
+
+int
+ml_journal_file_keep(ml_journal_file *file, char *text, size_t text_bytes)
+{
+    bool taken = file->apart != NULL && !lies_at(file->path, file->replaced) &&
+                 access(file->path, F_OK) == 0;
+    if (taken) {
+        return fail(text, text_bytes, ML_ESTATE,
+                    "%s is being replaced by others; choose another file", file->path);
+    }
+    if (file->apart != NULL && rename(file->apart, file->path) != 0) {
+        return fail(text, text_bytes, ML_EIO, "cannot replace %s: %s", file->path,
+                    strerror(errno));
+    }
+    file->kept = true;
+    if (file->replaced >= 0) {
+        close(file->replaced);
+        file->replaced = -1;
+    }
+    ml_free(file->apart);
+    file->apart = NULL;
     return 0;
 }
 
+static void
+cut_file(int descriptor, uint64_t bytes)
+{
+    struct stat status;
+    int done = fstat(descriptor, &status);
+    if (done == 0 && (uint64_t)status.st_size > bytes) {
+        done = ftruncate(descriptor, (off_t)bytes);
+    }
+    /* What is left over is zeros, which say nothing. */
+    (void)done;
+}
+
+/* A child that was forked just now may still have the descriptor: the lock goes for it,
+ * too. */
+static void
+unlock_and_close(int *descriptor)
+{
+    if (*descriptor >= 0) {
+        flock(*descriptor, LOCK_UN);
+        close(*descriptor);
+        *descriptor = -1;
+    }
+}
+
 void
-ml_journal_file_close(ml_journal_file *file, uint64_t keep)
+ml_journal_file_close(ml_journal_file *file, uint64_t bytes)
 {
     guard_end(file);
     if (file->slots != NULL) {
@@ -278,16 +381,18 @@ ml_journal_file_close(ml_journal_file *file, uint64_t keep)
         file->slots = NULL;
     }
     if (file->descriptor >= 0) {
-        struct stat status;
-        int done = fstat(file->descriptor, &status);
-        if (done == 0 && (uint64_t)status.st_size > keep) {
-            done = ftruncate(file->descriptor, (off_t)keep);
+        const char *at = file->apart != NULL ? file->apart : file->path;
+        if (file->kept) {
+            cut_file(file->descriptor, bytes);
         }
-        /* What is left over is zeros, which say nothing. */
-        (void)done;
-        close(file->descriptor);
-        file->descriptor = -1;
+        else if (lies_at(at, file->descriptor)) {
+            unlink(at);
+        }
     }
+    unlock_and_close(&file->descriptor);
+    unlock_and_close(&file->replaced);
+    ml_free(file->apart);
+    file->apart = NULL;
 }
 
 void
@@ -300,6 +405,10 @@ ml_journal_file_forked(ml_journal_file *file)
     if (file->descriptor >= 0) {
         close(file->descriptor);
         file->descriptor = -1;
+    }
+    if (file->replaced >= 0) {
+        close(file->replaced);
+        file->replaced = -1;
     }
     file->slots = NULL;
 }

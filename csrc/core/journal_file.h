@@ -20,7 +20,11 @@
 #define ML_JOURNAL_SLOTS 256u
 
 typedef struct ml_journal_file {
+    const char *path; /* borrowed */
+    char *apart;      /* owned: where it lies until it is kept; NULL: at its path */
     int descriptor;
+    int replaced; /* the recording at the path until then, locked; -1: none */
+    bool kept;
     int guard; /* its place in the handler's list */
     uint32_t chunk_bytes;
     uint8_t *slots; /* owned address space, ML_JOURNAL_SLOTS chunks */
@@ -29,14 +33,18 @@ typedef struct ml_journal_file {
     bool named;     /* at first; some file systems count no names */
 } ml_journal_file;
 
-/* Makes the file at PATH, or takes the place of a recording that nobody writes any more.
- * The file is locked, empty, and readable by its owner only.  0 or ML_E*, with a sentence
- * in TEXT. */
+/* Makes a file for PATH, which must outlive it: locked, empty, and readable by its owner
+ * only.  Where a recording lies there that nobody writes any more, that stays until the
+ * file is kept.  0 or ML_E*, with a sentence in TEXT. */
 int ml_journal_file_open(ml_journal_file *file, const char *path, uint32_t chunk_bytes,
                          uint64_t limit, char *text, size_t text_bytes);
-/* The file becomes KEEP bytes long, and all mappings end.  For half-open files too. */
-void ml_journal_file_close(ml_journal_file *file, uint64_t keep);
-/* In a forked child: gives up the descriptor, and with it the parent's lock.  Nothing is
+/* The file lies at its path from here on, and what was there is gone.  0 or ML_EIO, with a
+ * sentence in TEXT. */
+int ml_journal_file_keep(ml_journal_file *file, char *text, size_t text_bytes);
+/* The file becomes BYTES long, or was never there where it is not kept; all mappings end.
+ * For half-open files too. */
+void ml_journal_file_close(ml_journal_file *file, uint64_t bytes);
+/* In a forked child: gives up the descriptors, and with them the parent's locks.  Nothing is
  * mapped there. */
 void ml_journal_file_forked(ml_journal_file *file);
 

@@ -335,8 +335,7 @@ maps_no_files(int errnum)
 
 /* The file is there and empty: the thread fills it. */
 static int
-begin(ml_journal *journal, const ml_journal_options *options, char *text,
-      size_t text_bytes)
+begin(ml_journal *journal, char *text, size_t text_bytes)
 {
     int result = start_thread(journal);
     if (result < 0) {
@@ -352,14 +351,6 @@ begin(ml_journal *journal, const ml_journal_options *options, char *text,
     pthread_mutex_unlock(&journal->mutex);
     if (result < 0) {
         stop_thread(journal);
-        if (result == ML_ELIMIT) {
-            snprintf(text, text_bytes,
-                     "a file of %llu bytes is too small to record to; allow at least "
-                     "%u",
-                     (unsigned long long)options->limit_bytes,
-                     (READY_LEAST + 1) * journal->file.chunk_bytes);
-            return ML_EINVALID;
-        }
         snprintf(text, text_bytes, "cannot record to %s: %s", journal->path,
                  maps_no_files(journal->errnum)
                      ? "its file system cannot map files into memory; choose a file on "
@@ -374,24 +365,26 @@ int
 ml_journal_open(ml_journal **out, const ml_source *source, const ml_stacks *stacks,
                 const ml_journal_options *options, char *text, size_t text_bytes)
 {
+    const uint64_t least = (READY_LEAST + 1) * ML_JOURNAL_CHUNK_BYTES;
+    if (options->limit_bytes < least) {
+        snprintf(text, text_bytes,
+                 "a file of %llu bytes is too small to record to; allow at least %llu",
+                 (unsigned long long)options->limit_bytes, (unsigned long long)least);
+        return ML_EINVALID;
+    }
     ml_journal *journal = make(source, stacks, options);
     if (journal == NULL) {
         snprintf(text, text_bytes, "%s", ml_strerror(ML_ENOMEM));
         return ML_ENOMEM;
     }
     int result =
-        ml_journal_file_open(&journal->file, options->path, ML_JOURNAL_CHUNK_BYTES,
+        ml_journal_file_open(&journal->file, journal->path, ML_JOURNAL_CHUNK_BYTES,
                              options->limit_bytes, text, text_bytes);
-    bool made = result == 0;
     if (result == 0) {
         journal->header = ml_journal_file_at(&journal->file, 0);
-        result = begin(journal, options, text, text_bytes);
+        result = begin(journal, text, text_bytes);
     }
     if (result < 0) {
-        if (made) {
-            /* Ours, and still locked. */
-            unlink(options->path);
-        }
         ml_journal_file_close(&journal->file, 0);
         discard(journal);
         return result;
@@ -400,6 +393,12 @@ ml_journal_open(ml_journal **out, const ml_source *source, const ml_stacks *stac
     ml_journal_control_begin(journal);
     *out = journal;
     return 0;
+}
+
+int
+ml_journal_keep(ml_journal *journal, char *text, size_t text_bytes)
+{
+    return ml_journal_file_keep(&journal->file, text, text_bytes);
 }
 
 /* The bytes of the file less the chunks at its end that nobody took. */

@@ -272,6 +272,15 @@ settle(ml_feed *feed)
 /* ---- Windows ---- */
 
 static int
+fail_files(const ml_source *source)
+{
+    return ml_recorder_fail(ML_EFULL,
+                            "%d recordings of %s go to files already; stop one of them "
+                            "first, or record without a file",
+                            ML_PORT_JOURNALS, source->name);
+}
+
+static int
 begin(ml_window *window)
 {
     ml_feed *feed = window->feed;
@@ -283,8 +292,7 @@ begin(ml_window *window)
     if (window->journal != NULL) {
         result = ml_journal_attach(&feed->port, window->journal);
         if (result < 0) {
-            return ml_recorder_fail(result, "%d files are recorded already",
-                                    ML_PORT_JOURNALS);
+            return fail_files(source);
         }
     }
     window->listening = true;
@@ -380,6 +388,44 @@ open_file(ml_window *window, const ml_window_options *options)
     return result < 0 ? ml_recorder_fail(result, "%s", text) : 0;
 }
 
+/* Nothing can refuse the recording any more: only now an older one may go. */
+static int
+keep_file(ml_window *window)
+{
+    char text[sizeof(error_text)];
+    int result = window->journal != NULL
+                     ? ml_journal_keep(window->journal, text, sizeof(text))
+                     : 0;
+    return result < 0 ? ml_recorder_fail(result, "%s", text) : 0;
+}
+
+/* A place among the windows, and for one that waits among the source's files as well. */
+static int
+take_slot(ml_window *window)
+{
+    const ml_source *source = window->feed->source;
+    unsigned files = 0;
+    unsigned slot = ML_WINDOW_MAX;
+    for (unsigned i = ML_WINDOW_MAX; i-- > 0;) {
+        const ml_window *other = hub.windows[i];
+        files += other != NULL && other->feed == window->feed && other->journal != NULL;
+        slot = other == NULL ? i : slot;
+    }
+    if (slot == ML_WINDOW_MAX) {
+        return ml_recorder_fail(ML_EFULL,
+                                "%d recordings are under way already; stop one of them "
+                                "first",
+                                ML_WINDOW_MAX);
+    }
+    if (window->journal != NULL && files == ML_PORT_JOURNALS) {
+        return fail_files(source);
+    }
+    window->slot = slot;
+    hub.windows[slot] = window;
+    window->notes = ml_notes_begin(source);
+    return 0;
+}
+
 int
 ml_window_start(const ml_source *source, const ml_window_options *options,
                 ml_window **out)
@@ -405,17 +451,7 @@ ml_window_start(const ml_source *source, const ml_window_options *options,
         return result;
     }
     pthread_mutex_lock(&hub.lock);
-    result = ml_recorder_fail(ML_EFULL, "%d recordings are under way already",
-                              ML_WINDOW_MAX);
-    for (unsigned i = 0; i < ML_WINDOW_MAX; i++) {
-        if (hub.windows[i] == NULL) {
-            window->slot = i;
-            hub.windows[i] = window;
-            window->notes = ml_notes_begin(source);
-            result = 0;
-            break;
-        }
-    }
+    result = take_slot(window);
     if (result == 0 && source->device_count(source->self) > 0) {
         result = begin(window);
     }
@@ -428,6 +464,11 @@ ml_window_start(const ml_source *source, const ml_window_options *options,
     pthread_mutex_unlock(&hub.lock);
     if (result < 0) {
         window_free(window);
+        return result;
+    }
+    result = keep_file(window);
+    if (result < 0) {
+        ml_window_stop(window);
         return result;
     }
     *out = window;
