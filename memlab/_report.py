@@ -351,6 +351,10 @@ def _moment(moment):
 def _caveats(answer):
     if answer["dropped_events"]:
         yield f"  Events dropped: {answer['dropped_events']}; figures are too low"
+    if answer["lost_stacks"]:
+        yield f"  Events whose stack was lost: {answer['lost_stacks']}"
+    if answer["lost_names"]:
+        yield f"  Names that were lost, shown as <lost>: {answer['lost_names']}"
     if answer["peak_before_window"]:
         yield (
             f"  The true peak, {size(answer['whole_peak']['allocated_bytes'])}, was "

@@ -112,8 +112,9 @@ def stats(device=None) -> dict:
     current CUDA device (the cpu where that is what memlab records).
 
     Returns a dict of ints.  Counted since the process began, over all recordings: events,
-    dropped_events, lost_stacks, inconsistencies (events that did not fit the memory known
-    before them).  Now: lane_events (in memory), lane_bytes (of the memory that holds them,
+    dropped_events, lost_stacks, lost_names (of all devices: how often the name of an owner,
+    a module, an autograd node or the user's metadata found no room), inconsistencies
+    (events that did not fit the memory known before them).  Now: lane_events (in memory), lane_bytes (of the memory that holds them,
     stacks apart), and in bytes allocated_bytes, active_bytes, requested_bytes,
     reserved_bytes.  Each of these four also with "_peak": of a GPU since recording, after
     no recording was under way, last began, of the cpu since the process began.  What one

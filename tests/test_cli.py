@@ -110,6 +110,23 @@ def test_the_report_says_what_is_in_the_snapshot(demo):
     assert reserved == at["reserved_bytes"]
 
 
+def test_the_report_says_what_was_lost(demo, tmp_path):
+    out, _ = demo
+    with open(out / "rank0.pickle", "rb") as file:
+        snapshot = pickle.load(file)
+    device = snapshot["memlab"]["devices"][0]
+    assert device["lost_stacks"] == device["lost_names"] == 0
+    assert "was lost" not in memlab("report", out / "rank0.pickle").stdout
+    device["lost_stacks"], device["lost_names"] = 3, 4
+    path = tmp_path / "lost.pickle"
+    path.write_bytes(pickle.dumps(snapshot, protocol=4))
+    text = memlab("report", path).stdout
+    assert "  Events whose stack was lost: 3\n" in text
+    assert "  Names that were lost, shown as <lost>: 4\n" in text
+    (answer,) = json.loads(memlab("report", path, "--json").stdout)["devices"]
+    assert (answer["lost_stacks"], answer["lost_names"]) == (3, 4)
+
+
 def test_categories_of_the_example_are_exact(demo):
     """Worked out by hand from the model's shapes: every tensor rounds up to 512 bytes."""
     out, _ = demo

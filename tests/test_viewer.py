@@ -645,7 +645,12 @@ def test_a_list_of_events_holds_only_the_rows_in_sight(show):
 def test_losses_and_notes_stand_above_the_views(show):
     toy = toy_steps()
     toy.event("oom", 5 * MIB, 7 * MIB)
-    lost = {"overwritten_events": 1234, "dropped_events": 2, "lost_stacks": 1}
+    lost = {
+        "overwritten_events": 1234,
+        "dropped_events": 2,
+        "lost_stacks": 1,
+        "lost_names": 3,
+    }
     extras = {"version": 1, "source": "cuda", "devices": [lost]}
     snapshot = {**toy.snapshot(), "memlab": extras}
     page = show(dumped(snapshot), notes=["Run on the phantom device."])
@@ -654,6 +659,7 @@ def test_losses_and_notes_stand_above_the_views(show):
         "2 events never recorded: totals may be wrong from there on.",
         "1,234 older events overwritten by newer ones: the page starts after them.",
         "1 event without its stack: the table of stacks was full.",
+        "3 names lost, shown as <lost>: the table of names was full.",
         "The device ran out of memory: 1 time.",
     ]
 

@@ -415,6 +415,7 @@ put_extras(ml_builder *to, const ml_recording *recording)
         put_number(to, ML_WORD_OVERWRITTEN_EVENTS, device->overwritten_events);
         put_number(to, ML_WORD_DROPPED_EVENTS, device->dropped_events);
         put_number(to, ML_WORD_LOST_STACKS, device->lost_stacks);
+        put_number(to, ML_WORD_LOST_NAMES, device->lost_names);
         put_peak(to, &device->peak);
         put_tags(to, device);
         put_flags(to, device);

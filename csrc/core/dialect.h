@@ -62,6 +62,7 @@
     XX(OVERWRITTEN_EVENTS, "overwritten_events") \
     XX(DROPPED_EVENTS, "dropped_events") \
     XX(LOST_STACKS, "lost_stacks") \
+    XX(LOST_NAMES, "lost_names") \
     XX(PEAK, "peak") \
     XX(TAGS, "tags") \
     XX(POSITION, "position") \

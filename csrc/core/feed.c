@@ -106,7 +106,7 @@ static inline void
 begin_record(ml_feed *feed, ml_event *record, const ml_event_text *text)
 {
     record->stack = 0;
-    record->thread = (uint16_t)ml_feed_thread_number();
+    record->thread = ml_feed_thread_number();
     record->metadata = 0;
     record->node = 0;
     if (text != NULL && text->metadata_bytes > 0) {

@@ -7,6 +7,7 @@
  * A source that no lock orders has no such instant: see freeze_lanes.c. */
 #include <string.h>
 
+#include "adopt.h"
 #include "base.h"
 #include "stacks_records.h"
 #include "window.h"
@@ -27,10 +28,6 @@ typedef struct freeze_walk {
     ml_walk base;
     ml_window *window;
     ml_recording *recording; /* under construction; one trace a device */
-    uint32_t *stack_map;     /* by stack id of the recorder */
-    size_t stack_count;
-    uint32_t *string_map;
-    size_t string_count;
     live_stacks segments[ML_DEVICE_MAX];
     live_stacks blocks[ML_DEVICE_MAX];
     uint64_t first[ML_DEVICE_MAX]; /* position of the first kept event */
@@ -385,102 +382,7 @@ freeze_unordered(freeze_walk *walk)
     return 0;
 }
 
-/* ---- Stacks, strings, tags, times ---- */
-
-static void
-want(freeze_walk *walk, uint32_t stack)
-{
-    if (stack < walk->stack_count) {
-        walk->stack_map[stack] = 1;
-    }
-}
-
-static void
-want_string(freeze_walk *walk, uint32_t string)
-{
-    if (string < walk->string_count) {
-        walk->string_map[string] = 1;
-    }
-}
-
-static uint32_t
-mapped(const uint32_t *map, size_t count, uint32_t id)
-{
-    return id < count ? map[id] : 0;
-}
-
-static int
-resolve(freeze_walk *walk)
-{
-    ml_stacks *stacks = ml_recorder_stacks();
-    ml_recording *recording = walk->recording;
-    walk->stack_count = ml_stacks_count(stacks);
-    walk->string_count = ml_stacks_string_count(stacks);
-    walk->stack_map = ml_alloc_zeroed(walk->stack_count + 1, sizeof(uint32_t));
-    walk->string_map = ml_alloc_zeroed(walk->string_count + 1, sizeof(uint32_t));
-    if (walk->stack_map == NULL || walk->string_map == NULL) {
-        return ML_ENOMEM;
-    }
-    for (size_t d = 0; d < recording->device_count; d++) {
-        ml_device_trace *trace = &recording->devices[d];
-        for (size_t i = 0; i < trace->event_count; i++) {
-            want(walk, trace->events[i].stack);
-            want(walk, trace->events[i].origin_stack);
-            want_string(walk, trace->events[i].metadata);
-            want_string(walk, trace->events[i].node);
-        }
-        for (size_t i = 0; i < trace->segment_count; i++) {
-            want(walk, trace->segments[i].stack);
-        }
-        for (size_t i = 0; i < trace->block_count; i++) {
-            want(walk, trace->blocks[i].stack);
-        }
-        for (size_t i = 0; i < trace->tag_count; i++) {
-            want_string(walk, trace->tags[i].name);
-            want_string(walk, trace->tags[i].module);
-        }
-    }
-    walk->stack_map[0] = 0;
-    walk->string_map[0] = 0;
-    const ml_symbolizer *symbolizer = ml_recorder_symbolizer();
-    int result =
-        ml_stacks_resolve(stacks, recording, walk->stack_map, walk->stack_count,
-                          symbolizer->symbolize != NULL ? symbolizer : NULL);
-    if (result == 0) {
-        result = ml_stacks_resolve_strings(stacks, recording, walk->string_map,
-                                           walk->string_count);
-    }
-    if (result < 0) {
-        return result;
-    }
-    for (size_t d = 0; d < recording->device_count; d++) {
-        ml_device_trace *trace = &recording->devices[d];
-        for (size_t i = 0; i < trace->event_count; i++) {
-            ml_event *event = &trace->events[i];
-            event->stack = mapped(walk->stack_map, walk->stack_count, event->stack);
-            event->origin_stack =
-                mapped(walk->stack_map, walk->stack_count, event->origin_stack);
-            event->metadata =
-                mapped(walk->string_map, walk->string_count, event->metadata);
-            event->node = mapped(walk->string_map, walk->string_count, event->node);
-        }
-        for (size_t i = 0; i < trace->segment_count; i++) {
-            trace->segments[i].stack =
-                mapped(walk->stack_map, walk->stack_count, trace->segments[i].stack);
-        }
-        for (size_t i = 0; i < trace->block_count; i++) {
-            trace->blocks[i].stack =
-                mapped(walk->stack_map, walk->stack_count, trace->blocks[i].stack);
-        }
-        for (size_t i = 0; i < trace->tag_count; i++) {
-            trace->tags[i].name =
-                mapped(walk->string_map, walk->string_count, trace->tags[i].name);
-            trace->tags[i].module =
-                mapped(walk->string_map, walk->string_count, trace->tags[i].module);
-        }
-    }
-    return 0;
-}
+/* ---- Tags, times ---- */
 
 static int
 copy_tags(freeze_walk *walk, int device, ml_device_trace *trace)
@@ -559,7 +461,9 @@ freeze(freeze_walk *walk)
         result = copy_tags(walk, (int)d, &recording->devices[d]);
     }
     if (result == 0) {
-        result = resolve(walk);
+        const ml_symbolizer *symbolizer = ml_recorder_symbolizer();
+        result = ml_adopt(recording, ml_recorder_stacks(),
+                          symbolizer->symbolize != NULL ? symbolizer : NULL, true);
     }
     if (result == 0) {
         result = convert_times(walk);
@@ -602,8 +506,6 @@ ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out)
         ml_free(walk->segments[i].items);
         ml_free(walk->blocks[i].items);
     }
-    ml_free(walk->stack_map);
-    ml_free(walk->string_map);
     ml_free(walk);
     if (result < 0) {
         ml_recording_free(recording);

@@ -53,8 +53,8 @@ typedef struct ml_journal_options {
  * TEXT. */
 int ml_journal_open(ml_journal **out, const ml_source *source, const ml_stacks *stacks,
                     const ml_journal_options *options, char *text, size_t text_bytes);
-/* The file takes its place, for good: nothing can keep the recording from being made any
- * more.  0 or ML_E*, with a sentence in TEXT. */
+/* The file takes its place at the path: the start has succeeded.  0 or ML_E*, with a
+ * sentence in TEXT. */
 int ml_journal_keep(ml_journal *journal, char *text, size_t text_bytes);
 /* Ends the file, which nothing may write to any more: ml_journal_detach first.  One that
  * was not kept is removed.  NULL is nothing. */
@@ -100,8 +100,8 @@ ml_journal_port_record(ml_journal_port *port, unsigned lane, const ml_event *eve
 
 /* The following from any thread but within the callback.  What finds no room is counted.
  *
- * To JOURNAL, where it is attached to PORT.  TAG's name and position are not used: the
- * name is given, the place is now. */
+ * To JOURNAL, where it is attached to PORT.  TAG's position is not used: the place is now.
+ * Of its names only whether they are lost: MODULE and NAME are given. */
 void ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
                     const ml_tag *tag, ml_slice module, ml_slice name);
 /* To all journals of PORT. */

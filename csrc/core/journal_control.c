@@ -14,21 +14,21 @@
 /* Ticks from the first anchor to the second, which the clock's own rate puts there. */
 #define ANCHOR_TICKS (UINT64_C(1) << 30)
 
-/* A record and the text behind it, of which the last part may be cut. */
+/* A record and the text behind it. */
 typedef struct message {
     uint32_t length;
+    bool cut; /* it did not fit: not to be stored */
     uint8_t bytes[256 + ML_JOURNAL_TEXT_BYTES];
 } message;
 
 static void
 put(message *to, const void *bytes, size_t length)
 {
-    size_t room = sizeof(to->bytes) - to->length;
-    length = length < room ? length : room;
-    if (length > 0) {
+    to->cut |= length > sizeof(to->bytes) - to->length;
+    if (length > 0 && !to->cut) {
         memcpy(to->bytes + to->length, bytes, length);
+        to->length += (uint32_t)length;
     }
-    to->length += (uint32_t)length;
 }
 
 /* Seven bits a byte, the lowest first; the highest bit is set but in the last. */
@@ -53,7 +53,8 @@ append(ml_journal *journal, unsigned kind, const message *record)
     ml_journal_lane *lane = &journal->lanes[ML_MLAB_LANES];
     ml_mlab_lane *shown = &journal->header->lanes[ML_MLAB_LANES];
     uint64_t count = atomic_load(&lane->events) + 1;
-    bool stored = (lane->pending == 0 || ml_journal_turn(journal, lane)) &&
+    bool stored = !record->cut &&
+                  (lane->pending == 0 || ml_journal_turn(journal, lane)) &&
                   ml_journal_append(journal, lane, kind, record->bytes, record->length);
     if (!stored) {
         lane->pending++;
@@ -266,9 +267,12 @@ append_tag(ml_journal *journal, int device, const ml_tag *tag, ml_slice module,
     const ml_source *source = journal->source;
     uint64_t place =
         source->ordered ? atomic_load(&lane->events) : source->now(source->self);
-    uint8_t head[2] = {tag->category, (uint8_t)device};
+    unsigned lost = (tag->name == ML_STACK_LOST ? ML_MLAB_NAME_LOST : 0) |
+                    (tag->module == ML_STACK_LOST ? ML_MLAB_MODULE_LOST : 0);
+    uint8_t head[2] = {(uint8_t)(tag->category | lost), (uint8_t)device};
     message record;
     record.length = 0;
+    record.cut = false;
     put(&record, head, sizeof(head));
     put_number(&record, tag->addr);
     put_number(&record, place);
@@ -300,11 +304,13 @@ ml_journal_port_note(ml_journal_port *port, const ml_note *note, const char *nam
     if (atomic_load(&port->count) == 0) {
         return;
     }
+    uint32_t thread = note->thread >> 24 == 0 ? note->thread : 0;
     ml_mlab_note what = {
         .time = note->time,
         .device = note->device,
-        .thread = note->thread,
+        .thread = (uint16_t)thread,
         .kind = note->kind,
+        .thread_high = (uint8_t)(thread >> 16),
     };
     memcpy(what.values, note->values, sizeof(what.values));
     message record = {0};
@@ -329,10 +335,9 @@ ml_journal_port_name(ml_journal_port *port, uint32_t object, const char *name,
     for (int i = 0; i < ML_PORT_JOURNALS; i++) {
         ml_journal *journal = atomic_load(&port->journals[i]);
         if (journal != NULL && object < ml_stacks_object_count(journal->stacks) &&
-            journal->named[object] != hash) {
+            journal->named[object] != hash && append(journal, ML_MLAB_NAME, &record)) {
             /* Told again at every look at the program. */
             journal->named[object] = hash;
-            append(journal, ML_MLAB_NAME, &record);
         }
     }
     pthread_mutex_unlock(&port->control);

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
-#define ML_ABI_VERSION 2u
+#define ML_ABI_VERSION 3u
 
 /* name, text.  Functions return 0 or the negative of one of these. */
 #define ML_ERRORS(XX) \
@@ -65,7 +65,7 @@ enum ml_action {
 #define ML_EVENT_BLOCK_KNOWN 0x02u /* block_bytes was measured, not inferred */
 #define ML_EVENT_NO_PYTHON 0x04u   /* the thread had no Python frames */
 #define ML_EVENT_STACK_LOST 0x08u  /* a stack table was full: the stack is missing */
-#define ML_EVENT_POOL_KNOWN 0x10u  /* pool holds the id of the memory pool */
+#define ML_EVENT_POOL_KNOWN 0x10u  /* pool is the id of the memory pool, whole */
 #define ML_EVENT_CONTEXT 0x20u /* a stack was asked for: "frames" is written, even [] */
 
 /* One memory event.  Addresses and sizes in bytes. */
@@ -85,11 +85,10 @@ typedef struct ml_event {
     uint32_t pool[2];      /* memory pool id, (0, 0) the default pool */
     uint32_t metadata;     /* string id of the user's metadata; 0: empty */
     uint32_t node;         /* string id of the running node's C++ type; 0: none */
-    uint16_t thread;       /* small per-process number of the thread */
+    uint32_t thread;       /* small per-process number of the thread */
     /* Autograd's own number of the thread that made the running node, without one that
-     * of the calling thread; 0: not known, and then so is sequence. */
+     * of the calling thread; 0: not known or above 16 bits, and then so is sequence. */
     uint16_t autograd_thread;
-    uint16_t pad;
     uint8_t action; /* enum ml_action */
     uint8_t flags;  /* ML_EVENT_* */
 } ml_event;

@@ -7,6 +7,9 @@
 
 __extension__ typedef unsigned __int128 wide;
 
+/* Settings of different keys, which are searched one by one; torch has some twenty. */
+#define SETTINGS_MOST 1000u
+
 /* ---- Names ---- */
 
 typedef struct lookup {
@@ -42,6 +45,12 @@ add_name(mlab_reader *reader, const uint8_t *bytes, size_t length, uint32_t *id)
     }
     int result = ml_recording_add_string(reader->recording, wanted.bytes, length, id);
     return result == 0 ? ml_intern_add(&reader->strings, hash) : result;
+}
+
+static int
+add_lost_name(mlab_reader *reader, uint32_t *id)
+{
+    return add_name(reader, (const uint8_t *)ML_NAME_LOST, strlen(ML_NAME_LOST), id);
 }
 
 /* ---- Records ---- */
@@ -160,6 +169,9 @@ take_setting(mlab_reader *reader, const ml_mlab_setting *record, const uint8_t *
             return 0;
         }
     }
+    if (result == 0 && recording->setting_count >= SETTINGS_MOST) {
+        return leave_out(reader);
+    }
     if (result == 0) {
         result = ml_grow((void **)&recording->settings, &reader->setting_capacity,
                          recording->setting_count + 1, sizeof(setting));
@@ -194,17 +206,24 @@ take_tag(mlab_reader *reader, const ml_packed_other *record)
         return leave_out(reader);
     }
     uint64_t module_bytes;
-    mlab_tag tag = {.category = at[0], .device = at[1]};
+    uint8_t name_lost = at[0] & ML_MLAB_NAME_LOST;
+    uint8_t module_lost = at[0] & ML_MLAB_MODULE_LOST;
+    mlab_tag tag = {.category = (uint8_t)(at[0] ^ name_lost ^ module_lost),
+                    .device = at[1],
+                    .lost = (uint8_t)((name_lost != 0) + (module_lost != 0))};
     at += 2;
     if (!take_number(&at, end, &tag.addr) || !take_number(&at, end, &tag.place) ||
         !take_number(&at, end, &module_bytes) || module_bytes > (size_t)(end - at) ||
         tag.device >= ML_DEVICE_MAX || tag.category >= ML_CATEGORY_COUNT) {
         return leave_out(reader);
     }
-    int result = add_name(reader, at, (size_t)module_bytes, &tag.module);
+    int result = module_lost != 0
+                     ? add_lost_name(reader, &tag.module)
+                     : add_name(reader, at, (size_t)module_bytes, &tag.module);
     at += module_bytes;
     if (result == 0) {
-        result = add_name(reader, at, (size_t)(end - at), &tag.name);
+        result = name_lost != 0 ? add_lost_name(reader, &tag.name)
+                                : add_name(reader, at, (size_t)(end - at), &tag.name);
     }
     if (result == 0) {
         result = ml_grow((void **)&reader->tags, &reader->tag_capacity,
@@ -228,7 +247,7 @@ take_note(mlab_reader *reader, const ml_mlab_note *record, const uint8_t *name,
     ml_note note = {
         .time = record->time,
         .device = record->device,
-        .thread = record->thread,
+        .thread = record->thread | (uint32_t)record->thread_high << 16,
         .kind = record->kind,
     };
     memcpy(note.values, record->values, sizeof(note.values));
@@ -247,6 +266,9 @@ static int
 take_name(mlab_reader *reader, const ml_mlab_name *record, const uint8_t *text,
           size_t length)
 {
+    if (record->object > UINT32_MAX) {
+        return leave_out(reader);
+    }
     mlab_name name = {.object = (uint32_t)record->object};
     int result = add_name(reader, text, length, &name.name);
     if (result == 0) {
@@ -412,16 +434,24 @@ convert_times(mlab_reader *reader)
     }
     bool stepped = false;
     uint64_t first_step = 0;
+    size_t kept = 0;
     for (size_t i = 0; i < recording->note_count; i++) {
-        ml_note *note = &recording->notes[i];
-        if (note->kind == ML_NOTE_STEP) {
-            first_step = stepped ? first_step : note->values[0];
+        ml_note note = recording->notes[i];
+        note.time = unix_ns(reader, note.time, &near);
+        if (kept > 0 && note.time < recording->notes[kept - 1].time) {
+            /* memlab writes them in order. */
+            reader->info->unread_records++;
+            continue;
+        }
+        if (note.kind == ML_NOTE_STEP) {
+            first_step = stepped ? first_step : note.values[0];
             stepped = true;
             /* Numbered by the process; a recording's begin with 0. */
-            note->values[0] -= first_step;
+            note.values[0] -= first_step;
         }
-        recording->notes[i].time = unix_ns(reader, recording->notes[i].time, &near);
+        recording->notes[kept++] = note;
     }
+    recording->note_count = kept;
     for (size_t i = 0; i < reader->tag_count && !reader->ordered; i++) {
         reader->tags[i].place = unix_ns(reader, reader->tags[i].place, &near);
     }
@@ -499,6 +529,7 @@ add_tag(ml_device_trace *trace, size_t *capacity, const mlab_tag *from)
         0) {
         return ML_ENOMEM;
     }
+    trace->lost_names += from->lost;
     trace->tags[trace->tag_count++] = (ml_tag){.addr = from->addr,
                                                .position = from->place,
                                                .name = from->name,

@@ -193,6 +193,10 @@ typedef struct ml_mlab_setting {
     uint8_t reserved[3];
 } ml_mlab_setting;
 
+/* Of a tag's category: its name, its module's path did not fit the tables. */
+#define ML_MLAB_NAME_LOST 0x80u
+#define ML_MLAB_MODULE_LOST 0x40u
+
 /* ML_MLAB_TAG has no struct, for there are many: a byte of category, one of device, three
  * numbers of seven bits a byte (the address; of an ordered source the events of the device
  * before it, else ticks; the bytes of the module's path), the path, the name. */
@@ -202,9 +206,9 @@ typedef struct ml_mlab_note {
     uint64_t time; /* ticks */
     uint64_t values[7];
     int32_t device;
-    uint16_t thread;
-    uint8_t kind; /* enum ml_note_kind */
-    uint8_t reserved;
+    uint16_t thread;     /* its low bits; 0 with thread_high 0: not known */
+    uint8_t kind;        /* enum ml_note_kind */
+    uint8_t thread_high; /* bits 16 to 23 */
 } ml_mlab_note;
 
 /* The name of an object; it follows.  The latest counts. */

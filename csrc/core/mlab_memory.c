@@ -48,8 +48,9 @@ keep_block(void *context, const ml_block *block, uint64_t birth)
     return 0;
 }
 
+/* What overlaps, or lies nowhere, is left out and counted in *MISFITS. */
 static int
-seed(ml_ledger *ledger, const mlab_start *start)
+seed(ml_ledger *ledger, const mlab_start *start, uint64_t *misfits)
 {
     for (size_t i = 0; i < start->segment_count; i++) {
         const ml_segment *segment = &start->segments[i];
@@ -57,11 +58,14 @@ seed(ml_ledger *ledger, const mlab_start *start)
         if (result == ML_EFULL) {
             return ML_ENOMEM;
         }
+        *misfits += result < 0;
         for (size_t b = 0; b < segment->block_count && result == 0; b++) {
             const ml_block *block = &start->blocks[segment->first_block + b];
-            if (ml_ledger_seed_block(ledger, block) == ML_EFULL) {
+            int seeded = ml_ledger_seed_block(ledger, block);
+            if (seeded == ML_EFULL) {
                 return ML_ENOMEM;
             }
+            *misfits += seeded < 0;
         }
     }
     return 0;
@@ -90,7 +94,8 @@ add_to_peak(ml_device_trace *trace, const ml_totals *now)
 }
 
 static int
-follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules *rules)
+follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules *rules,
+       uint64_t *misfits)
 {
     ml_ledger *ledger;
     int result = ml_ledger_new(
@@ -99,7 +104,7 @@ follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules
     if (result < 0) {
         return result;
     }
-    result = seed(ledger, start);
+    result = seed(ledger, start, misfits);
     ml_ledger_reset_peaks(ledger);
     trace->peak = *ml_ledger_current(ledger);
     for (size_t i = 0; i < trace->event_count && result == 0; i++) {
@@ -175,14 +180,22 @@ mlab_finish_memory(mlab_reader *reader)
             return ML_ENOMEM;
         }
     }
-    recording->rules = rules_of(&reader->starts[0]);
+    /* All devices have the same; of those that are not recorded they are not known. */
+    size_t told = 0;
+    while (told + 1 < recording->device_count && !reader->starts[told].known) {
+        told++;
+    }
+    recording->rules = rules_of(&reader->starts[told]);
     for (size_t d = 0; d < recording->device_count && result == 0; d++) {
         mlab_start *start = &reader->starts[d];
         ml_allocator_rules rules = rules_of(start);
         ml_device_trace *trace = &recording->devices[d];
-        reader->info->unknown_starts += !start->complete;
-        result = reader->ordered ? follow(trace, start, &rules)
-                                 : settle(reader, trace, start);
+        bool recorded =
+            start->known || trace->event_count > 0 || trace->dropped_events > 0;
+        reader->info->unknown_starts += recorded && !start->complete;
+        result = reader->ordered
+                     ? follow(trace, start, &rules, &reader->info->unread_records)
+                     : settle(reader, trace, start);
     }
     return result;
 }

@@ -31,6 +31,7 @@ typedef struct mlab_tag {
     uint32_t module; /* the same */
     uint8_t device;
     uint8_t category;
+    uint8_t lost; /* of its names */
 } mlab_tag;
 
 /* Where in a lane a chunk's events begin, to find events by their ordinal. */

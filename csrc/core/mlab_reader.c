@@ -453,18 +453,12 @@ read_control_lane(mlab_reader *reader, const ml_mlab_input *input, const listing
 }
 
 static void
-count_losses(mlab_reader *reader)
+count_dropped(mlab_reader *reader)
 {
     ml_recording *recording = reader->recording;
     for (size_t i = 0; i < reader->info->gap_count; i++) {
         const ml_mlab_gap *gap = &reader->info->gaps[i];
         recording->devices[gap->device].dropped_events += gap->dropped + gap->lost;
-    }
-    for (size_t d = 0; d < recording->device_count; d++) {
-        ml_device_trace *trace = &recording->devices[d];
-        for (size_t i = 0; i < trace->event_count; i++) {
-            trace->lost_stacks += (trace->events[i].flags & ML_EVENT_STACK_LOST) != 0;
-        }
     }
 }
 
@@ -490,7 +484,7 @@ read_all(mlab_reader *reader, const ml_mlab_input *input, const ml_mlab_header *
         result = ml_settle_events(trace->events, trace->event_count);
     }
     if (result == 0) {
-        count_losses(reader);
+        count_dropped(reader);
         result = mlab_finish_control(reader);
     }
     if (result == 0) {
@@ -544,7 +538,12 @@ ml_mlab_read(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
     }
     else {
         ml_mlab_info_fini(&about);
-        ml_read_fail(error, result, 0, "%s", ml_strerror(result));
+        ml_read_fail(
+            error, result, 0, "%s",
+            result == ML_EFORMAT
+                ? "the file contradicts itself, though its checksums are right: "
+                  "it is not as memlab writes them"
+                : ml_strerror(result));
     }
     reader_fini(reader);
     return result;

@@ -3,9 +3,10 @@
  *
  * Nothing is looked up by content here, so the table's slots stay empty.  A record whose
  * id lies outside the table, or which refers to what comes after it, is ignored: what
- * refers to it then has no stack or the empty string. */
+ * refers to it then has lost its stack or its name. */
 #include <string.h>
 
+#include "adopt.h"
 #include "mlab_parts.h"
 #include "stacks_records.h"
 
@@ -120,8 +121,12 @@ name_objects(mlab_reader *reader)
         uint32_t object = known(&stacks->objects, reader->names[i].object);
         uint32_t id = ml_stacks_string_count(stacks);
         size_t used = atomic_load(&stacks->text_used);
-        if (object == 0 || id >= stacks->strings.limit ||
-            name->length > stacks->text.bytes - used) {
+        if (object == 0) {
+            /* No stack that is here has it. */
+            continue;
+        }
+        if (id >= stacks->strings.limit || name->length > stacks->text.bytes - used) {
+            reader->info->unread_records++;
             continue;
         }
         memcpy((char *)stacks->text.base + used, name->bytes, name->length);
@@ -156,17 +161,23 @@ define_node(ml_stacks *stacks, const ml_packed_other *record)
         return true;
     }
     uint32_t code = known(&stacks->codes, node.code);
+    if (node.code != 0 && (code == 0 || code_at(stacks, code)->code == 0)) {
+        return false;
+    }
     if (node.parent != 0 && (!is_defined(stacks, node.parent) ||
                              (code != 0 && node_at(stacks, node.parent)->code == 0))) {
         return false;
     }
+    /* The module of a call that nobody can name is not none. */
+    uint32_t object = known(&stacks->objects, node.object);
+    object = node.object != 0 && object == 0 ? ML_STACK_LOST : object;
     *node_at(stacks, node.id) = (ml_stack_node){
         .code = code,
         .fingerprint = code == 0 ? node.counter : 0,
         .offset = node.offset,
         .parent = node.parent,
         .code_id = code,
-        .object = known(&stacks->objects, node.object),
+        .object = object,
     };
     raise_count(&stacks->nodes, node.id);
     return true;
@@ -197,79 +208,6 @@ mlab_define(mlab_reader *reader, const ml_packed_other *record)
 
 /* ---- Into the recording ---- */
 
-typedef struct id_map {
-    uint32_t *ids; /* owned */
-    size_t count;
-} id_map;
-
-static void
-want(id_map *map, uint32_t id)
-{
-    if (id < map->count) {
-        map->ids[id] = 1;
-    }
-}
-
-static void
-want_stack(const ml_stacks *stacks, id_map *map, uint32_t id)
-{
-    if (id < map->count && is_defined(stacks, id)) {
-        map->ids[id] = 1;
-    }
-}
-
-static void
-apply(const id_map *map, uint32_t *id)
-{
-    *id = *id < map->count ? map->ids[*id] : 0;
-}
-
-static int
-resolve(mlab_reader *reader, id_map *stacks, id_map *strings)
-{
-    ml_recording *recording = reader->recording;
-    for (size_t d = 0; d < recording->device_count; d++) {
-        const ml_device_trace *trace = &recording->devices[d];
-        for (size_t i = 0; i < trace->event_count; i++) {
-            want_stack(reader->stacks, stacks, trace->events[i].stack);
-            want_stack(reader->stacks, stacks, trace->events[i].origin_stack);
-            want(strings, trace->events[i].metadata);
-            want(strings, trace->events[i].node);
-        }
-        for (size_t i = 0; i < trace->segment_count; i++) {
-            want_stack(reader->stacks, stacks, trace->segments[i].stack);
-        }
-        for (size_t i = 0; i < trace->block_count; i++) {
-            want_stack(reader->stacks, stacks, trace->blocks[i].stack);
-        }
-    }
-    stacks->ids[0] = 0;
-    strings->ids[0] = 0;
-    int result =
-        ml_stacks_resolve(reader->stacks, recording, stacks->ids, stacks->count, NULL);
-    if (result == 0) {
-        result = ml_stacks_resolve_strings(reader->stacks, recording, strings->ids,
-                                           strings->count);
-    }
-    for (size_t d = 0; d < recording->device_count && result == 0; d++) {
-        ml_device_trace *trace = &recording->devices[d];
-        for (size_t i = 0; i < trace->event_count; i++) {
-            ml_event *event = &trace->events[i];
-            apply(stacks, &event->stack);
-            apply(stacks, &event->origin_stack);
-            apply(strings, &event->metadata);
-            apply(strings, &event->node);
-        }
-        for (size_t i = 0; i < trace->segment_count; i++) {
-            apply(stacks, &trace->segments[i].stack);
-        }
-        for (size_t i = 0; i < trace->block_count; i++) {
-            apply(stacks, &trace->blocks[i].stack);
-        }
-    }
-    return result;
-}
-
 static uint64_t
 count_native(const ml_stacks *stacks)
 {
@@ -280,19 +218,25 @@ count_native(const ml_stacks *stacks)
     return count;
 }
 
+/* Of events the stack is lost, too, where its definition is. */
+static void
+count_lost_stacks(ml_recording *recording)
+{
+    for (size_t d = 0; d < recording->device_count; d++) {
+        ml_device_trace *trace = &recording->devices[d];
+        for (size_t i = 0; i < trace->event_count; i++) {
+            trace->lost_stacks += (trace->events[i].flags & ML_EVENT_STACK_LOST) != 0;
+        }
+    }
+}
+
 int
 mlab_resolve(mlab_reader *reader)
 {
     name_objects(reader);
     reader->info->native_frames = count_native(reader->stacks);
-    id_map stacks = {.count = ml_stacks_count(reader->stacks)};
-    id_map strings = {.count = ml_stacks_string_count(reader->stacks)};
-    stacks.ids = ml_alloc_zeroed(stacks.count, sizeof(uint32_t));
-    strings.ids = ml_alloc_zeroed(strings.count, sizeof(uint32_t));
-    int result = stacks.ids != NULL && strings.ids != NULL
-                     ? resolve(reader, &stacks, &strings)
-                     : ML_ENOMEM;
-    ml_free(stacks.ids);
-    ml_free(strings.ids);
+    /* Tags have their names from the control lane. */
+    int result = ml_adopt(reader->recording, reader->stacks, NULL, false);
+    count_lost_stacks(reader->recording);
     return result;
 }

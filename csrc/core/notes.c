@@ -121,7 +121,7 @@ keep(note_ring *ring, const ml_note *note, const char *name, uint32_t length)
     uint64_t now = source->now(source->self);
     ring->time = now > ring->time ? now : ring->time;
     record->note.time = ring->time;
-    record->note.thread = (uint16_t)ml_feed_thread_number();
+    record->note.thread = ml_feed_thread_number();
     if (note->kind == ML_NOTE_STEP) {
         record->note.values[0] = ring->steps - 1;
     }

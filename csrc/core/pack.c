@@ -63,7 +63,8 @@ static const uint8_t node_bytes[4] = {0, 0, 2, 4};
 #define CONTEXT_METADATA 0x20u
 /* The stream before the last change is back: two that take turns cost little. */
 #define CONTEXT_STREAM_BACK 0x40u
-#define CONTEXT_ALL 0x7fu
+/* As CONTEXT_THREAD, in four bytes: programs that start threads without end get there. */
+#define CONTEXT_THREAD_WIDE 0x80u
 
 /* ---- What both sides derive ---- */
 
@@ -208,9 +209,10 @@ put_context(ml_pack *state, const ml_event *event, unsigned class, uint8_t *to)
         *to++ = event->flags;
     }
     if (event->thread != state->thread) {
-        mask |= CONTEXT_THREAD;
+        bool wide = event->thread >> 16 != 0;
+        mask |= wide ? CONTEXT_THREAD_WIDE : CONTEXT_THREAD;
         state->thread = event->thread;
-        to = put(to, event->thread, 2);
+        to = put(to, event->thread, wide ? 4 : 2);
     }
     if (event->autograd_thread != state->autograd_thread) {
         mask |= CONTEXT_AUTOGRAD;
@@ -358,19 +360,21 @@ get(const uint8_t **at, const uint8_t *end, unsigned bytes)
 }
 
 #define STREAMS (CONTEXT_STREAM | CONTEXT_STREAM_BACK)
+#define THREADS (CONTEXT_THREAD | CONTEXT_THREAD_WIDE)
 
 static int
 get_context(ml_pack *state, const uint8_t **at, const uint8_t *end)
 {
     const uint8_t *from = *at;
-    if (end - from < 2 || from[0] >> 4 > 1 || (from[1] & ~CONTEXT_ALL) != 0 ||
-        from[1] == 0 || (from[1] & STREAMS) == STREAMS) {
+    if (end - from < 2 || from[0] >> 4 > 1 || from[1] == 0 ||
+        (from[1] & STREAMS) == STREAMS || (from[1] & THREADS) == THREADS) {
         return ML_EFORMAT;
     }
     unsigned class = from[0] >> 4;
     unsigned mask = from[1];
     ptrdiff_t bytes = 2 + ((mask & CONTEXT_FLAGS) != 0 ? 1 : 0) +
                       ((mask & CONTEXT_THREAD) != 0 ? 2 : 0) +
+                      ((mask & CONTEXT_THREAD_WIDE) != 0 ? 4 : 0) +
                       ((mask & CONTEXT_AUTOGRAD) != 0 ? 2 : 0) +
                       ((mask & CONTEXT_STREAM) != 0 ? 8 : 0) +
                       ((mask & CONTEXT_POOL) != 0 ? 8 : 0) +
@@ -382,8 +386,9 @@ get_context(ml_pack *state, const uint8_t **at, const uint8_t *end)
     if ((mask & CONTEXT_FLAGS) != 0) {
         state->flags[class] = (uint8_t)get(&from, end, 1);
     }
-    if ((mask & CONTEXT_THREAD) != 0) {
-        state->thread = (uint16_t)get(&from, end, 2);
+    if ((mask & THREADS) != 0) {
+        state->thread =
+            (uint32_t)get(&from, end, (mask & CONTEXT_THREAD_WIDE) != 0 ? 4 : 2);
     }
     if ((mask & CONTEXT_AUTOGRAD) != 0) {
         state->autograd_thread = (uint16_t)get(&from, end, 2);

@@ -3,8 +3,8 @@
  * Owns the layout of records, which is the same in memory and in files; docs/FORMAT.md
  * is its specification.  Most fields are written relative to the event before, so a
  * writer and its reader go through the same states; it must not know what holds the
- * records.  Every field of an event comes back exactly, but for `pad`,
- * which is not part of one, and actions past ML_ACTION_OTHER, which become it.
+ * records.  Every field of an event comes back exactly, but
+ * for actions past ML_ACTION_OTHER, which become it.
  *
  * Reading treats its input as hostile: any bytes give events or ML_EFORMAT. */
 #ifndef ML_PACK_H
@@ -39,7 +39,7 @@ typedef struct ml_pack {
     uint32_t pool[2];
     uint32_t metadata;
     uint32_t node;
-    uint16_t thread;
+    uint32_t thread;
     uint16_t autograd_thread;
     uint8_t flags[2];
     uint8_t action;       /* of the last event */

@@ -439,6 +439,7 @@ put_losses(ml_buffer *out, const ml_device_trace *device)
     put_key_unsigned(out, "overwritten_events", device->overwritten_events);
     put_key_unsigned(out, "dropped_events", device->dropped_events);
     put_key_unsigned(out, "lost_stacks", device->lost_stacks);
+    put_key_unsigned(out, "lost_names", device->lost_names);
     put_text(out, "}");
 }
 

@@ -586,6 +586,7 @@ read_stats(ml_feed *feed, int device, ml_recorder_stats *out)
 {
     const ml_source *source = feed->source;
     memset(out, 0, sizeof(*out));
+    out->lost_names = ml_stacks_lost_names(hub.stacks);
     if (feed->logs == NULL) {
         if (device != 0) {
             return ml_recorder_fail(ML_EINVALID, "%s has device 0 only, not %d",

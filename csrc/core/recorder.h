@@ -48,6 +48,7 @@ typedef struct ml_recorder_stats {
     uint64_t events;
     uint64_t dropped_events;
     uint64_t lost_stacks;
+    uint64_t lost_names;      /* of all devices; see ml_stacks_lost_names */
     uint64_t inconsistencies; /* events that did not fit the ledger */
     uint64_t lane_events;     /* that are in memory now */
     uint64_t lane_bytes;      /* of the memory that holds them */

@@ -108,9 +108,9 @@ typedef struct ml_note {
     uint64_t values[ML_NOTE_VALUES]; /* ML_NOTE_UNKNOWN: not known */
     uint32_t name;                   /* string; 0: none */
     int32_t device;                  /* -1: of none in particular */
-    uint16_t thread;                 /* as in ml_event */
+    uint32_t thread;                 /* as in ml_event */
     uint8_t kind;                    /* enum ml_note_kind */
-    uint8_t pad[5];
+    uint8_t pad[3];
 } ml_note;
 
 /* One entry of allocator_settings, in torch's order. */
@@ -135,6 +135,9 @@ typedef struct ml_device_trace {
     uint64_t overwritten_events; /* recorded, then overwritten by newer ones */
     uint64_t dropped_events;     /* never recorded */
     uint64_t lost_stacks;        /* events whose stack did not fit the tables */
+    /* Names in it that did not fit the tables (metadata, autograd nodes, owners); they read
+     * "<lost>". */
+    uint64_t lost_names;
     /* While the window was recorded, including events since overwritten; 0 where the
      * recording does not know (a foreign snapshot). */
     ml_totals peak;

@@ -100,6 +100,10 @@ settle(settled *all, uint64_t addr)
 static int
 add_segment(settled *all, const ml_segment *segment)
 {
+    if (segment->total > UINT64_MAX - segment->addr) {
+        /* No memory ends there: a file may say anything. */
+        return 0;
+    }
     int result = ml_grow((void **)&all->segments, &all->segment_capacity,
                          all->segment_count + 1, sizeof(*segment));
     if (result == 0) {

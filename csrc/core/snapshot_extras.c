@@ -181,16 +181,17 @@ read_event_column(ml_tables *tables, ml_value value, ml_device_trace *device,
     return error;
 }
 
+/* The number of a thread, MOST at most. */
 static int
-read_u16(ml_tables *tables, ml_value value, uint16_t *out)
+read_thread(ml_tables *tables, ml_value value, uint64_t most, uint32_t *out)
 {
     uint64_t count;
     int error = read_count(tables, value, &count);
-    if (error == 0 && count > UINT16_MAX) {
+    if (error == 0 && count > most) {
         error = trouble(tables, "the number of a thread is too large");
     }
     if (error == 0) {
-        *out = (uint16_t)count;
+        *out = (uint32_t)count;
     }
     return error;
 }
@@ -198,13 +199,16 @@ read_u16(ml_tables *tables, ml_value value, uint16_t *out)
 static int
 set_thread(ml_tables *tables, ml_event *event, ml_value item)
 {
-    return read_u16(tables, item, &event->thread);
+    return read_thread(tables, item, UINT32_MAX, &event->thread);
 }
 
 static int
 set_autograd_thread(ml_tables *tables, ml_event *event, ml_value item)
 {
-    return read_u16(tables, item, &event->autograd_thread);
+    uint32_t number = 0;
+    int error = read_thread(tables, item, UINT16_MAX, &number);
+    event->autograd_thread = (uint16_t)number;
+    return error;
 }
 
 /* Signed, as all integers of the dialect leave: -1 is a node without a number. */
@@ -249,6 +253,9 @@ read_device(ml_tables *tables, ml_value value, ml_device_trace *device)
             break;
         case ML_WORD_LOST_STACKS:
             error = read_count(tables, item, &device->lost_stacks);
+            break;
+        case ML_WORD_LOST_NAMES:
+            error = read_count(tables, item, &device->lost_names);
             break;
         case ML_WORD_PEAK:
             error = read_peak(tables, item, &device->peak);
@@ -336,7 +343,8 @@ read_note(ml_tables *tables, const ml_array *const columns[6], uint32_t index,
         error = ml_tables_string(tables, columns[2]->items[index], &note->name);
     }
     if (error == 0) {
-        error = read_u16(tables, columns[4]->items[index], &note->thread);
+        error =
+            read_thread(tables, columns[4]->items[index], UINT32_MAX, &note->thread);
     }
     for (uint32_t k = 0; k < ML_NOTE_VALUES && error == 0; k++) {
         error = read_bits(tables, columns[5]->items[ML_NOTE_VALUES * index + k],

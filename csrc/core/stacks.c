@@ -88,8 +88,8 @@ text_take(ml_stacks *stacks, size_t length)
     return used;
 }
 
-uint32_t
-ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length)
+static uint32_t
+string_intern(ml_stacks *stacks, const char *bytes, size_t length)
 {
     ml_stack_table *table = &stacks->strings;
 
@@ -125,6 +125,13 @@ ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length)
     }
 }
 
+uint32_t
+ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length)
+{
+    uint32_t id = string_intern(stacks, bytes, length);
+    return id != ML_STACK_LOST ? id : lose_name(stacks);
+}
+
 /* ---- codes ---- */
 
 /* The id of a code object; 0 where it is not known and TEXT is NULL. */
@@ -145,11 +152,11 @@ code_intern(ml_stacks *stacks, const ml_frame_key *key, const ml_code_text *text
             }
             if (mine == 0) {
                 uint32_t name =
-                    ml_stacks_string(stacks, text->name.bytes, text->name.length);
-                uint32_t filename = ml_stacks_string(stacks, text->filename.bytes,
-                                                     text->filename.length);
-                uint32_t linetable = ml_stacks_string(stacks, text->linetable.bytes,
-                                                      text->linetable.length);
+                    string_intern(stacks, text->name.bytes, text->name.length);
+                uint32_t filename =
+                    string_intern(stacks, text->filename.bytes, text->filename.length);
+                uint32_t linetable = string_intern(stacks, text->linetable.bytes,
+                                                   text->linetable.length);
                 if (name == ML_STACK_LOST || filename == ML_STACK_LOST ||
                     linetable == ML_STACK_LOST || (mine = table_take(table)) == 0) {
                     return ML_STACK_LOST;
@@ -395,6 +402,12 @@ ml_stacks_free(ml_stacks *stacks)
         regions_fini(stacks);
         ml_free(stacks);
     }
+}
+
+uint64_t
+ml_stacks_lost_names(const ml_stacks *stacks)
+{
+    return atomic_load_explicit(&stacks->lost_names, memory_order_relaxed);
 }
 
 uint32_t

@@ -31,7 +31,9 @@ typedef struct ml_frame_key {
     uint64_t code; /* address of the code object, never 0 */
     uint64_t fingerprint;
     uint32_t offset; /* of the instruction, bytes */
-    uint32_t object; /* id of the object that the frame works on; 0: of none */
+    /* Id of the object that the frame works on; 0: of none; ML_STACK_LOST: of one that did
+     * not fit. */
+    uint32_t object;
 } ml_frame_key;
 
 /* The object of a frame: the torch.nn.Module whose call it is.  Another may have the
@@ -59,6 +61,8 @@ typedef struct ml_code_text {
 
 /* In place of an id: did not fit. */
 #define ML_STACK_LOST UINT32_MAX
+/* What a name that did not fit reads as, in a recording. */
+#define ML_NAME_LOST "<lost>"
 
 /* LIMITS NULL takes the defaults.  0, ML_EINVALID or ML_ENOMEM. */
 int ml_stacks_new(ml_stacks **out, const ml_stacks_limits *limits);
@@ -81,7 +85,7 @@ uint32_t ml_stacks_add(ml_stacks *stacks, uint32_t parent, const ml_frame_key *k
 uint32_t ml_stacks_native(ml_stacks *stacks, uint32_t parent, uint64_t pc);
 
 /* HOT.  The id of a byte string, found or added; 0 is the empty one.  ML_STACK_LOST
- * when full. */
+ * when full, which is counted. */
 uint32_t ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length);
 
 /* The string ID, which ml_stacks_string gave; it lives as long as STACKS.  Empty for 0 and
@@ -108,6 +112,10 @@ void ml_stacks_forget_object(ml_stacks *stacks, uint64_t address);
 /* HOT.  Changes whenever an object is forgotten, and is never that of another ml_stacks:
  * ids that a caller remembers hold while it stays. */
 uint64_t ml_stacks_epoch(const ml_stacks *stacks);
+
+/* How often a string or an object found no room, those of code objects apart: their stacks
+ * are lost. */
+uint64_t ml_stacks_lost_names(const ml_stacks *stacks);
 
 /* All ids of stacks, strings and objects are below these. */
 uint32_t ml_stacks_count(const ml_stacks *stacks);

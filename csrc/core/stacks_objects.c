@@ -65,7 +65,7 @@ ml_stacks_object(ml_stacks *stacks, ml_object_key key, const ml_slice *type_name
             }
             mine = table_take(table);
             if (mine == 0) {
-                return ML_STACK_LOST;
+                return lose_name(stacks);
             }
             ml_stack_object *object = object_in(table, mine);
             object->address = key.address;

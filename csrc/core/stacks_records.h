@@ -64,6 +64,7 @@ struct ml_stacks {
     ml_stack_table objects;
     ml_region text;
     _Atomic size_t text_used;
+    _Atomic uint64_t lost_names;
     _Atomic uint64_t epoch; /* of no other ml_stacks, now or before */
 };
 
@@ -116,6 +117,14 @@ slot_publish(ml_stack_slot *slot, uint32_t id, uint32_t *found)
     *found = 0;
     return atomic_compare_exchange_strong_explicit(
         slot, found, id, memory_order_acq_rel, memory_order_acquire);
+}
+
+/* Counts a name that found no room. */
+static inline uint32_t
+lose_name(ml_stacks *stacks)
+{
+    atomic_fetch_add_explicit(&stacks->lost_names, 1, memory_order_relaxed);
+    return ML_STACK_LOST;
 }
 
 /* stacks.c */

@@ -188,7 +188,6 @@ node_line(const ml_stacks *stacks, const ml_stack_node *node, const ml_stack_cod
 static int
 resolve_object(resolver *r, uint32_t object_id, uint32_t *id)
 {
-    const ml_stack_object *object = object_in(&r->stacks->objects, object_id);
     const char *text = r->stacks->text.base;
     char unnamed[256];
 
@@ -196,6 +195,10 @@ resolve_object(resolver *r, uint32_t object_id, uint32_t *id)
     if (object_id == 0) {
         return 0;
     }
+    if (object_id == ML_STACK_LOST) {
+        return add_string(r, ML_NAME_LOST, strlen(ML_NAME_LOST), id);
+    }
+    const ml_stack_object *object = object_in(&r->stacks->objects, object_id);
     uint32_t name = atomic_load_explicit(&object->name, memory_order_acquire);
     if (name != 0) {
         const ml_stack_string *string = string_at(r->stacks, name);

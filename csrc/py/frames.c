@@ -295,15 +295,12 @@ type_name(const PyTypeObject *type)
     return (ml_slice){.bytes = name, .length = length};
 }
 
-/* Without room for the object the stack is kept without it. */
 static uint32_t
 object_id(ml_stacks *stacks, const ml_seen_frame *seen)
 {
     ml_object_key key = {.address = seen->object, .type = seen->print};
     ml_slice name = type_name((const PyTypeObject *)(uintptr_t)seen->print);
-    uint32_t id = ml_stacks_object(stacks, key, &name);
-
-    return id != ML_STACK_LOST ? id : 0;
+    return ml_stacks_object(stacks, key, &name);
 }
 
 static uint32_t

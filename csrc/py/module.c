@@ -87,8 +87,9 @@ PyDoc_STRVAR(
     stats_doc,
     "stats($module, source, device, /)\n--\n\n"
     "The recorder's own counters of one device, as a dict of integers.\n\n"
-    "Keys: events, dropped_events, lost_stacks and inconsistencies, counted since the\n"
-    "process began, over all recordings (what one lost is in its counts());\n"
+    "Keys: events, dropped_events, lost_stacks, lost_names (of all devices) and\n"
+    "inconsistencies, counted since the process began, over all recordings (what one\n"
+    "lost is in its counts());\n"
     "lane_events (in memory now); and in bytes lane_bytes (of the memory that holds "
     "them,\n"
     "stacks apart), allocated_bytes, active_bytes, requested_bytes, reserved_bytes, "
@@ -127,6 +128,8 @@ core_stats(PyObject *module, PyObject *args)
         ml_py_set(dict, "dropped_events",
                   PyLong_FromUnsignedLongLong(stats.dropped_events)) < 0 ||
         ml_py_set(dict, "lost_stacks", PyLong_FromUnsignedLongLong(stats.lost_stacks)) <
+            0 ||
+        ml_py_set(dict, "lost_names", PyLong_FromUnsignedLongLong(stats.lost_names)) <
             0 ||
         ml_py_set(dict, "inconsistencies",
                   PyLong_FromUnsignedLongLong(stats.inconsistencies)) < 0 ||

@@ -219,7 +219,8 @@ name_below(naming *names, PyObject *module, size_t length, int depth)
     }
     uint32_t id = id_of(names, module);
     ml_recorder_name_object(id, name.bytes, name.length);
-    name_owned(names, module, ml_stacks_object_name(names->stacks, id));
+    uint32_t path = ml_stacks_object_name(names->stacks, id);
+    name_owned(names, module, path != 0 ? path : ML_STACK_LOST);
     while (children != NULL && depth < DEPTH_MAX &&
            PyDict_Next(children, &position, &key, &child)) {
         if (is_module(names, child) && see(names, child)) {

@@ -34,7 +34,7 @@ note_dict(const ml_recording *recording, const ml_note *note)
                   PyUnicode_DecodeUTF8(name->bytes, (Py_ssize_t)name->length,
                                        "surrogatepass")) < 0 ||
         ml_py_set(dict, "device", PyLong_FromLong(note->device)) < 0 ||
-        ml_py_set(dict, "thread", PyLong_FromLong(note->thread)) < 0 ||
+        ml_py_set(dict, "thread", PyLong_FromUnsignedLong(note->thread)) < 0 ||
         ml_py_set(dict, "values", values_list(note)) < 0) {
         Py_DECREF(dict);
         return NULL;

@@ -122,8 +122,7 @@ make_room(ml_paths *paths)
 static uint32_t
 string_of(const char *text, size_t length)
 {
-    uint32_t id = ml_stacks_string(ml_recorder_stacks(), text, length);
-    return id != ML_STACK_LOST ? id : 0;
+    return ml_stacks_string(ml_recorder_stacks(), text, length);
 }
 
 /* The bytes of KEY, or none where it is no text; no exception. */
@@ -187,6 +186,9 @@ join(uint32_t name, PyObject *key)
     char text[NAME_BYTES];
     ml_slice first = ml_stacks_text(ml_recorder_stacks(), name);
     ml_slice last = text_of(key);
+    if (name == ML_STACK_LOST) {
+        return name;
+    }
     if (first.length == 0 || first.length + 1 + last.length > sizeof(text)) {
         return string_of(last.bytes, last.length);
     }

@@ -286,6 +286,7 @@ peak_dict(const ml_recording *recording, int device, const ml_peak *peak)
         ml_py_set(dict, "overwritten_events", number(trace->overwritten_events)) < 0 ||
         ml_py_set(dict, "dropped_events", number(trace->dropped_events)) < 0 ||
         ml_py_set(dict, "lost_stacks", number(trace->lost_stacks)) < 0 ||
+        ml_py_set(dict, "lost_names", number(trace->lost_names)) < 0 ||
         ml_py_set(dict, "peak", instant_dict(peak)) < 0 ||
         ml_py_set(dict, "whole_peak", ml_py_totals(&peak->known_peaks)) < 0 ||
         ml_py_set(dict, "peak_before_window", PyBool_FromLong(peak->earlier)) < 0 ||

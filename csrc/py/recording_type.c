@@ -325,10 +325,11 @@ recording_get_lost_notes(PyObject *op, void *Py_UNUSED(closure))
     return PyLong_FromUnsignedLongLong(recording_of(op)->lost_notes);
 }
 
-PyDoc_STRVAR(counts_doc, "counts($self, device, /)\n--\n\n"
-                         "How much of a device the recording holds, as a dict of ints: "
-                         "events, segments, blocks,\n"
-                         "overwritten_events, dropped_events, lost_stacks.");
+PyDoc_STRVAR(counts_doc,
+             "counts($self, device, /)\n--\n\n"
+             "How much of a device the recording holds, as a dict of ints: "
+             "events, segments, blocks,\n"
+             "overwritten_events, dropped_events, lost_stacks, lost_names.");
 
 static PyObject *
 recording_counts(PyObject *op, PyObject *arg)
@@ -339,13 +340,14 @@ recording_counts(PyObject *op, PyObject *arg)
         return NULL;
     }
     const ml_device_trace *trace = &recording->devices[device];
-    return Py_BuildValue("{s:n,s:n,s:n,s:K,s:K,s:K}", "events",
+    return Py_BuildValue("{s:n,s:n,s:n,s:K,s:K,s:K,s:K}", "events",
                          (Py_ssize_t)trace->event_count, "segments",
                          (Py_ssize_t)trace->segment_count, "blocks",
                          (Py_ssize_t)trace->block_count, "overwritten_events",
                          (unsigned long long)trace->overwritten_events,
                          "dropped_events", (unsigned long long)trace->dropped_events,
-                         "lost_stacks", (unsigned long long)trace->lost_stacks);
+                         "lost_stacks", (unsigned long long)trace->lost_stacks,
+                         "lost_names", (unsigned long long)trace->lost_names);
 }
 
 static PyMethodDef recording_methods[] = {

@@ -45,9 +45,13 @@ auto
 set_pool(ml_event &event, const T &entry, int) noexcept
     -> decltype(entry.mempool_, void())
 {
-    event.pool[0] = static_cast<uint32_t>(entry.mempool_.first);
-    event.pool[1] = static_cast<uint32_t>(entry.mempool_.second);
-    event.flags = ML_EVENT_POOL_KNOWN;
+    const uint64_t first = entry.mempool_.first;
+    const uint64_t second = entry.mempool_.second;
+    /* Half of an id would be another pool's. */
+    const bool whole = ((first | second) >> 32) == 0;
+    event.pool[0] = whole ? static_cast<uint32_t>(first) : 0;
+    event.pool[1] = whole ? static_cast<uint32_t>(second) : 0;
+    event.flags = whole ? ML_EVENT_POOL_KNOWN : 0;
 }
 
 template <class T>
@@ -112,7 +116,6 @@ ml_tracker_call(const TraceEntry &entry) noexcept
     event.metadata = 0;
     event.node = 0;
     event.thread = 0;
-    event.pad = 0;
     const int action = static_cast<int>(entry.action_);
     event.action = static_cast<uint8_t>(
         action >= 0 && action < ML_ACTION_OTHER ? action : ML_ACTION_OTHER);

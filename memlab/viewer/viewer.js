@@ -148,6 +148,10 @@
       lines.push(`${plural(losses.lost_stacks, "event")} without its stack: the table of `
         + "stacks was full.");
     }
+    if (losses.lost_names > 0) {
+      lines.push(`${plural(losses.lost_names, "name")} lost, shown as <lost>: the table of `
+        + "names was full.");
+    }
     if (device.peak.earlier === 1) {
       lines.push("The recording had a higher peak before the events that are kept.");
     }

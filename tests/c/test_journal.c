@@ -230,6 +230,121 @@ test_owners_told_once_are_those_told_at_every_step(void)
     }
 }
 
+/* ---- Threads ---- */
+
+static void *
+number_thread(void *context)
+{
+    uint32_t number = ml_feed_thread_number();
+    *(uint32_t *)context = number;
+    return NULL;
+}
+
+static void *
+emit_and_note(void *context)
+{
+    ml_note mark = {.kind = ML_NOTE_MARK, .device = -1};
+    *(uint32_t *)context = ml_feed_thread_number();
+    sample_emit(0, ML_ACTION_ALLOC, SEGMENT + MIB, MIB, 0);
+    ml_recorder_note(ml_recorder_source("script"), &mark, "theirs", 6);
+    return NULL;
+}
+
+/* After 65,536 threads more the low half of the number is the first one's again. */
+static void
+test_threads_without_end_are_told_apart(void)
+{
+    const char *path = sample_path("threads.mlab");
+    uint32_t mine = ml_feed_thread_number(), theirs = 0;
+    pthread_t thread;
+    ml_script_reset(NULL);
+    sample_emit(0, ML_ACTION_SEGMENT_ALLOC, SEGMENT, 20 * MIB, 0);
+    while (theirs < mine + 65535) {
+        CHECK_INT(pthread_create(&thread, NULL, number_thread, &theirs), 0);
+        CHECK_INT(pthread_join(thread, NULL), 0);
+    }
+    ml_window *window = sample_start(path);
+    CHECK(window != NULL);
+    sample_emit(0, ML_ACTION_ALLOC, SEGMENT, MIB, 0);
+    CHECK_INT(pthread_create(&thread, NULL, emit_and_note, &theirs), 0);
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    CHECK_UINT(theirs, mine + 65536);
+    ml_recording *recording = NULL;
+    CHECK_INT(ml_window_freeze(window, 0, &recording), 0);
+    ml_window_stop(window);
+    for (int turn = 0; turn < 2; turn++) {
+        CHECK(recording != NULL);
+        CHECK_UINT(recording->devices[0].events[0].thread, mine);
+        CHECK_UINT(recording->devices[0].events[1].thread, theirs);
+        CHECK_UINT(recording->note_count, 1);
+        CHECK_UINT(recording->notes[0].thread, theirs);
+        ml_recording_free(recording);
+        recording = turn == 0 ? sample_read(path, &info) : NULL;
+    }
+    ml_mlab_info_fini(&info);
+    unlink(path);
+}
+
+/* Only one device is recorded: of the others nothing is missing, and its rules hold. */
+static void
+test_a_file_of_one_device(void)
+{
+    const char *path = sample_path("one.mlab");
+    ml_allocator_rules rules = {
+        .max_split_bytes = 64 * MIB, .expandable_segments = 1, .has_segments = 1};
+    ml_script_reset(&rules);
+    sample_emit(1, ML_ACTION_SEGMENT_ALLOC, SEGMENT, 20 * MIB, 0);
+    ml_window *window = NULL;
+    ml_window_options options = {.max_entries = 1000,
+                                 .keep_events = true,
+                                 .device = 1,
+                                 .file = path,
+                                 .file_bytes = UINT64_MAX};
+    CHECK_INT(ml_window_start(ml_recorder_source("script"), &options, &window), 0);
+    sample_emit(0, ML_ACTION_SEGMENT_ALLOC, SEGMENT, 20 * MIB, 0);
+    sample_emit(1, ML_ACTION_ALLOC, SEGMENT, MIB, 0);
+    ml_window_stop(window);
+    ml_recording *recording = sample_read(path, &info);
+    CHECK(recording != NULL);
+    CHECK_UINT(recording->devices[0].event_count, 0);
+    CHECK_UINT(recording->devices[1].event_count, 1);
+    CHECK_UINT(info.unknown_starts, 0);
+    CHECK_UINT(recording->rules.max_split_bytes, 64 * MIB);
+    CHECK_UINT(recording->rules.expandable_segments, 1);
+    ml_recording_free(recording);
+    ml_mlab_info_fini(&info);
+    unlink(path);
+}
+
+/* What is too long for a record is not stored in part: it counts as lost. */
+static void
+test_names_too_long_for_a_record(void)
+{
+    const char *path = sample_path("long.mlab");
+    static char text[5000];
+    memset(text, 'x', sizeof(text));
+    ml_script_reset(NULL);
+    sample_emit(0, ML_ACTION_SEGMENT_ALLOC, SEGMENT, 20 * MIB, 0);
+    ml_window *window = sample_start(path);
+    CHECK(window != NULL);
+    sample_emit(0, ML_ACTION_ALLOC, SEGMENT, MIB, 0);
+    ml_owner owner = {ML_CATEGORY_PARAMETER, 0,
+                      ml_stacks_string(ml_recorder_stacks(), text, sizeof(text))};
+    CHECK_INT(ml_window_tag(window, 0, SEGMENT, &owner), 0);
+    owner.name = ml_stacks_string(ml_recorder_stacks(), text, 2000);
+    CHECK_INT(ml_window_tag(window, 0, SEGMENT, &owner), 0);
+    ml_window_stop(window);
+    ml_recording *recording = sample_read(path, &info);
+    CHECK(recording != NULL);
+    CHECK_UINT(info.lost_records, 1);
+    CHECK_UINT(info.unread_records, 0);
+    CHECK_UINT(recording->devices[0].tag_count, 1);
+    CHECK_UINT(recording->strings[recording->devices[0].tags[0].name].length, 2000);
+    ml_recording_free(recording);
+    ml_mlab_info_fini(&info);
+    unlink(path);
+}
+
 int
 main(void)
 {
@@ -239,6 +354,9 @@ main(void)
     }
     RUN(test_what_was_recorded_is_read_back);
     RUN(test_owners_told_once_are_those_told_at_every_step);
+    RUN(test_threads_without_end_are_told_apart);
+    RUN(test_a_file_of_one_device);
+    RUN(test_names_too_long_for_a_record);
     sample_remove_folder();
     return TEST_RESULT();
 }

@@ -33,7 +33,7 @@ long_event(uint64_t number)
                       .pool = {(uint32_t)number, 1},
                       .metadata = (uint32_t)number + 1,
                       .node = (uint32_t)number | 0x40000000,
-                      .thread = (uint16_t)number,
+                      .thread = (uint32_t)number,
                       .autograd_thread = (uint16_t)~number,
                       .flags = (uint8_t)(number & 0x7f)};
     return event;

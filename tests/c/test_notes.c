@@ -243,7 +243,7 @@ test_threads(void)
     CHECK(recording != NULL);
     CHECK_INT(recording->note_count, THREADS * NOTES_EACH);
     int next[THREADS] = {0};
-    uint16_t number[THREADS] = {0};
+    uint32_t number[THREADS] = {0};
     for (size_t i = 0; i < recording->note_count; i++) {
         int who = name_of(recording, i)->bytes[0] - 'a';
         CHECK_INT(recording->notes[i].device, next[who]);

@@ -117,6 +117,7 @@ test_extras(void)
         "0,"
         "'time_us':0}]],'memlab':{'version':1,'source':'cpu','has_segments':False,"
         "'devices':[{'overwritten_events':1,'dropped_events':2,'lost_stacks':3,"
+        "'lost_names':8,"
         "'peak':{'allocated':4,'active':5,'requested':6,'reserved':7},"
         "'tags':{'position':[0,1],'addr':[9,-9],'category':['parameter','before_"
         "recording'],"
@@ -139,6 +140,7 @@ test_extras_of_autograd(void)
         "'stream':0,'time_us':0,'frames':" FRAMES "}]],'memlab':{'version':1,"
         "'source':'cpu','has_segments':False,"
         "'devices':[{'overwritten_events':0,'dropped_events':0,'lost_stacks':0,"
+        "'lost_names':0,"
         "'peak':{'allocated':0,'active':0,'requested':0,'reserved':0},"
         "'tags':{'position':[],'addr':[],'category':[],'name':[],'module':[]},"
         "'flags':'a`',"
@@ -171,7 +173,7 @@ test_extras_of_autograd(void)
         CHECK_INT(ml_recording_add_stack(recording, outer, &inner.parent), 0);
         inner.module = i == 0 ? names[0] : 0;
         CHECK_INT(ml_recording_add_stack(recording, inner, &events[i].stack), 0);
-        events[i].thread = (uint16_t)(1 + i);
+        events[i].thread = (uint32_t)(1 + i);
         events[i].autograd_thread = 1;
     }
     events[0].sequence = UINT64_MAX;

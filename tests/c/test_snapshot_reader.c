@@ -227,6 +227,7 @@ test_extras(void)
 {
     ml_recording *recording = read_literal(
         EXTRAS("{'overwritten_events':5,'dropped_events':6,'lost_stacks':7,"
+               "'lost_names':8,'thread':[65537,4294967295],"
                "'peak':{'allocated':1,'active':2,'requested':3,'reserved':4,'other':5},"
                "'tags':{'position':[0,2],'addr':[1,-1],'category':['gradient','odd'],"
                "'name':['w','']},'flags':'AB','block_bytes':[512,0]}"));
@@ -239,6 +240,9 @@ test_extras(void)
     CHECK_UINT(device->overwritten_events, 5);
     CHECK_UINT(device->dropped_events, 6);
     CHECK_UINT(device->lost_stacks, 7);
+    CHECK_UINT(device->lost_names, 8);
+    CHECK_UINT(device->events[0].thread, 65537);
+    CHECK_UINT(device->events[1].thread, UINT32_MAX);
     CHECK_UINT(device->peak.allocated, 1);
     CHECK_UINT(device->peak.reserved, 4);
     CHECK_UINT(device->tag_count, 2);
@@ -399,7 +403,7 @@ test_wrong_columns(void)
                   "memlab: a column is not one value an event");
     CHECK_REFUSES(EXTRAS("{'sequence':[1,'x']}"), ML_EFORMAT,
                   "memlab: a number is not an integer");
-    CHECK_REFUSES(EXTRAS("{'thread':[1,65536]}"), ML_EFORMAT,
+    CHECK_REFUSES(EXTRAS("{'thread':[1,4294967296]}"), ML_EFORMAT,
                   "memlab: the number of a thread is too large");
     CHECK_REFUSES(EXTRAS("{'autograd_thread':[1,-1]}"), ML_EFORMAT,
                   "memlab: a count is not a positive integer");

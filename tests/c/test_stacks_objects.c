@@ -112,6 +112,26 @@ test_a_forgotten_object_keeps_its_name_and_gives_its_address_up(void)
     ml_stacks_free(stacks);
 }
 
+/* A call's module that did not fit is not known: it is not its caller's, nor none. */
+static void
+test_an_object_that_does_not_fit(void)
+{
+    ml_stacks_limits limits = {
+        .nodes = 9, .codes = 9, .strings = 9, .objects = 1, .text_bytes = 99};
+    ml_stacks *stacks;
+    CHECK_INT(ml_stacks_new(&stacks, &limits), 0);
+    uint32_t first = object(stacks, 0x10, 0x20, "Linear");
+    CHECK_UINT(ml_stacks_lost_names(stacks), 0);
+    uint32_t lost = object(stacks, 0x11, 0x20, "Linear");
+    CHECK_UINT(lost, ML_STACK_LOST);
+    CHECK_UINT(ml_stacks_lost_names(stacks), 1);
+    uint32_t stack = stack_on(stacks, lost);
+    CHECK(stack != stack_on(stacks, first) && stack != stack_on(stacks, 0));
+    CHECK_STR(module_of(stacks, stack), "<lost>");
+    CHECK_INT(ml_stacks_name_object(stacks, lost, "h.0", 3), ML_EINVALID);
+    ml_stacks_free(stacks);
+}
+
 static void
 test_long_type_names_are_cut(void)
 {
@@ -203,6 +223,7 @@ main(void)
     RUN(test_an_object_has_one_id);
     RUN(test_names_reach_stacks_seen_before);
     RUN(test_a_forgotten_object_keeps_its_name_and_gives_its_address_up);
+    RUN(test_an_object_that_does_not_fit);
     RUN(test_long_type_names_are_cut);
     RUN(test_a_full_table_says_so);
     RUN(test_naming_while_others_walk);

@@ -59,7 +59,7 @@ function recording({ events = [], segments = [], blocks = [], before = [], delta
                 name: zeros(events.length), before_addr: column(before, 0),
                 before_category: column(before, 1).map((name) => CATEGORIES.indexOf(name)),
                 before_name: zeros(before.length) },
-      losses: { overwritten_events: 0, dropped_events: 0, lost_stacks: 0 },
+      losses: { overwritten_events: 0, dropped_events: 0, lost_stacks: 0, lost_names: 0 },
       peak: { event: peak, allocated: 0, active: 0, reserved: 0 },
     }],
   };
