@@ -1,10 +1,19 @@
 """What the program tells of itself while it is recorded: phases, marks and steps."""
 
+from __future__ import annotations
+
 import functools
 import inspect
 import sys
 
 from memlab import _core, _optimizers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class phase:
@@ -25,20 +34,20 @@ class phase:
 
     __slots__ = ("_name", "_open")
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, not {type(name).__name__}")
         self._name = name
         self._open = []
 
-    def __enter__(self):
+    def __enter__(self) -> phase:
         self._open.append(_core.begin_phase(self._name))
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         _core.end_phase(self._name, self._open.pop())
 
-    def __call__(self, function):
+    def __call__(self, function: _Function) -> _Function:
         # Each call has a phase of its own: calls may overlap.
         name = self._name
         if inspect.isasyncgenfunction(function):
@@ -85,7 +94,7 @@ def _in_phase(name, generator):
             resume, value = generator.throw, error
 
 
-def mark(name) -> None:
+def mark(name: str) -> None:
     """Marks this instant in every recording under way, as in memlab.mark("epoch 3").
 
     name: a str, of which 1024 bytes are kept.  Raises TypeError for anything else.
@@ -98,7 +107,8 @@ def step() -> None:
     """Tells every recording under way that a training step ends here.
 
     Only for a loop that steps no torch.optim.Optimizer: their steps are counted anyway,
-    and this counts with them as one more optimizer would, once an iteration.
+    and this counts with them as one more optimizer would, once an iteration.  Where
+    nothing is recorded, and in a forked child, it does nothing.
     """
     if _core.noting():
         _steps.stepped("memlab.step")

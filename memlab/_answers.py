@@ -149,6 +149,7 @@ class Peak(TypedDict):
     overwritten_events: int
     dropped_events: int
     lost_stacks: int
+    lost_names: int
     peak: Instant
     moment: Moment
     whole_peak: Totals
@@ -340,6 +341,7 @@ class Counts(TypedDict):
     overwritten_events: int
     dropped_events: int
     lost_stacks: int
+    lost_names: int
 
 
 class Gap(TypedDict):
@@ -379,6 +381,7 @@ class Stats(TypedDict):
     events: int
     dropped_events: int
     lost_stacks: int
+    lost_names: int
     inconsistencies: int
     lane_events: int
     lane_bytes: int

@@ -23,6 +23,10 @@ import tempfile
 import threading
 from pathlib import Path
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab._answers import Backend
+
 __all__ = ["backends", "build", "bridge_key", "compile_command", "file_name", "load"]
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -500,7 +504,7 @@ def _bridge_state(torch_build):
     return True, f"bridge for torch {torch_build.version} is built at first use"
 
 
-def backends():
+def backends() -> dict[str, Backend]:
     """Which sources of memory events there are, and why the others are not.
 
     Returns a dict of "cuda", "cpu", "script" and "phantom", each a dict with

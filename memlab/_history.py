@@ -1,5 +1,7 @@
 """torch.cuda.memory's recording functions on memlab's recorder: one import to change."""
 
+from __future__ import annotations
+
 import inspect
 import os
 import sys
@@ -7,12 +9,20 @@ import sys
 from memlab import _annotations, _core, _sources
 from memlab._errors import Error
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from memlab._core import _Path
+
 # The one recording behind these functions, as torch has one.
 _history = _core.MemorySnapshot()
 _source = None
 
 
-def record_memory_history(enabled="all", *args, **kwargs):
+def record_memory_history(
+    enabled: Literal["state", "all"] | bool | None = "all", *args: Any, **kwargs: Any
+) -> None:
     """Starts, changes or stops (enabled=None) the recording that snapshot() reads.
 
     Arguments as those of torch.cuda.memory._record_memory_history, its older signature
@@ -30,16 +40,16 @@ def record_memory_history(enabled="all", *args, **kwargs):
 
 
 def _record(
-    enabled="all",
-    context="all",
-    stacks="python",
-    max_entries=sys.maxsize,
-    device=None,
-    clear_history=False,
-    compile_context=False,
-    global_record_annotations=False,
-    skip_actions=None,
-):
+    enabled: Literal["state", "all"] | None = "all",
+    context: Literal["state", "alloc", "all"] | None = "all",
+    stacks: Literal["python", "all"] = "python",
+    max_entries: int = sys.maxsize,
+    device: object = None,
+    clear_history: bool = False,
+    compile_context: bool = False,
+    global_record_annotations: bool = False,
+    skip_actions: object = None,
+) -> None:
     global _source
     if enabled not in (None, "state", "all"):
         raise Error("expected state to be 'state', 'all', or None")
@@ -137,11 +147,13 @@ def _recording():
         once._end()
 
 
-def snapshot(device=None) -> dict:
+def snapshot(device: object = None) -> dict[str, Any]:
     """The memory now and the events recorded, as torch.cuda.memory._snapshot() gives it.
 
-    device: an index keeps the memory and events of that device only.  Without a
-    recording the events are empty.  Raises memlab.Error where the memory cannot be read.
+    Sizes in bytes, times in microseconds.  device: an index, or another of torch's ways
+    to name a device, keeps the memory and events of that one only.  Without a recording
+    the events are empty.  Raises memlab.Error where the memory cannot be read, ValueError
+    for what is no device.
     """
     only = -1 if device is None else _sources.parse_device(device)[1]
     taken = _recording().to_dict()
@@ -152,7 +164,7 @@ def snapshot(device=None) -> dict:
     return taken
 
 
-def dump_snapshot(filename="dump_snapshot.pickle") -> None:
+def dump_snapshot(filename: _Path = "dump_snapshot.pickle") -> None:
     """Writes snapshot() as a pickle that torch's tools and viewer read.
 
     The file appears whole or not at all.  Raises memlab.Error or OSError.

@@ -8,6 +8,12 @@ import zlib
 from memlab import _core
 from memlab._errors import SnapshotError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from memlab._core import _Path
+
 __all__ = ["load", "read_recording"]
 
 _GZIP = b"\x1f\x8b"
@@ -99,7 +105,7 @@ def _read_mlab(path):
         raise SnapshotError(f"{os.fsdecode(path)}: {error}") from None
 
 
-def load(path):
+def load(path: _Path) -> dict[str, Any] | list[dict[str, Any]]:
     """The snapshot in the file at PATH, as pickle.load would give it, but safely.
 
     PATH is a str, bytes or os.PathLike of a pickle by torch or memlab, plain or packed
@@ -115,7 +121,7 @@ def load(path):
     return _read(path, _core.load)
 
 
-def read_recording(path):
+def read_recording(path: _Path) -> _core.Recording:
     """The Recording in the file at PATH; takes and raises what load does."""
     if _is_mlab(path):
         return _read_mlab(path)

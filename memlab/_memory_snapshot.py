@@ -1,5 +1,7 @@
 """memlab.MemorySnapshot: records memory events and answers what was live at the peak."""
 
+from __future__ import annotations
+
 import atexit
 import os
 import warnings
@@ -8,6 +10,13 @@ import weakref
 from memlab import _annotations, _core, _oom, _report, _sources
 from memlab._errors import Error
 from memlab._owners import Owners
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from memlab._answers import Peak
+    from memlab._core import _Path
 
 
 def _end_at_exit(snapshot):
@@ -29,7 +38,7 @@ class MemorySnapshot(_core.MemorySnapshot):
             train()
         print(snapshot.summary())
 
-    max_entries: newest events kept for each device; older ones are counted.
+    max_entries: newest events kept for each device, at least 1; older ones are counted.
     source: "cuda", "cpu", or None for the GPU where there is one.
     stacks: "python", or "all" for C++ frames too, which costs microseconds an event.
     context: None, "state", "alloc" or "all": the events that get stacks, as in torch.
@@ -41,9 +50,10 @@ class MemorySnapshot(_core.MemorySnapshot):
     file: a .mlab file to which every event goes as it happens, so that it outlives the
         process however that ends; memlab report, view, convert and load read it, even
         while it is written.  A file there is replaced if it is a finished recording.
-    max_file_bytes: most bytes that it may have; later events are counted only.
+    max_file_bytes: most bytes that it may have; later events are counted only.  None for
+        no limit.
 
-    Raises memlab.Error or ValueError for a value that makes no sense.
+    Raises memlab.Error, ValueError or TypeError for a value that makes no sense.
 
     Recording may begin before the program uses CUDA, and never makes it do so.  Any
     number of recordings, torch's own included, run side by side.
@@ -52,15 +62,15 @@ class MemorySnapshot(_core.MemorySnapshot):
     def __init__(
         self,
         *,
-        max_entries=100_000,
-        source=None,
-        stacks="python",
-        context="all",
-        device=None,
-        on_oom=None,
-        file=None,
-        max_file_bytes=None,
-    ):
+        max_entries: int = 100_000,
+        source: Literal["cuda", "cpu", "script"] | None = None,
+        stacks: Literal["python", "all"] = "python",
+        context: Literal["state", "alloc", "all"] | None = "all",
+        device: object = None,
+        on_oom: _Path | None = None,
+        file: _Path | None = None,
+        max_file_bytes: int | None = None,
+    ) -> None:
         if stacks not in ("python", "all"):
             raise Error("expected stacks to be 'python', or 'all'")
         if context not in (None, "state", "alloc", "all"):
@@ -84,10 +94,12 @@ class MemorySnapshot(_core.MemorySnapshot):
         self._frozen = None
         self._pid = None
 
-    def start(self):
-        """Begins to record, forgetting an earlier recording of this object.
+    def start(self) -> MemorySnapshot:
+        """Begins to record, forgetting an earlier recording of this object; returns it.
 
-        Raises memlab.Error where there is nothing to record, with the remedy.
+        Some milliseconds once torch is imported.  Raises memlab.Error where there is
+        nothing to record, or the file cannot be had, with the remedy; ValueError for a
+        size that makes no sense.
         """
         source = self._source or _sources.default()
         _sources.ensure(source)
@@ -111,9 +123,13 @@ class MemorySnapshot(_core.MemorySnapshot):
                 raise
         return self
 
-    def stop(self):
-        """Ends the recording, whose answers stay; nothing where there is none, and in a
-        forked child, which has no part in its parent's recording."""
+    def stop(self) -> MemorySnapshot:
+        """Ends the recording, whose answers stay; returns this object.
+
+        Nothing where there is none, and in a forked child, which has no part in its
+        parent's recording.  Raises memlab.Error where memory cannot be read, and
+        MemoryError: the recording has ended then, without answers.
+        """
         if not self.recording or self._pid != os.getpid():
             return self
         self._owners.stop()
@@ -130,10 +146,10 @@ class MemorySnapshot(_core.MemorySnapshot):
             self._watch.end(self._frozen)
             self._watch = None
 
-    def __enter__(self):
+    def __enter__(self) -> MemorySnapshot:
         return self.start()
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         try:
             self.stop()
         except (Error, MemoryError) as error:
@@ -145,8 +161,13 @@ class MemorySnapshot(_core.MemorySnapshot):
         _core.sample(False)
         return self._freeze(_sources.dialect_keys())
 
-    def data(self):
-        """The recording so far, as an immutable memlab._core.Recording."""
+    def data(self) -> _core.Recording:
+        """The recording so far, as an immutable memlab._core.Recording.
+
+        While recording, each call reads anew.  Raises memlab.Error where nothing was
+        recorded, where memory cannot be read, and in a forked child for its parent's
+        recording; MemoryError.
+        """
         if self.recording and self._pid != os.getpid():
             raise Error("a forked child cannot read its parent's recording")
         if self.recording:
@@ -160,27 +181,36 @@ class MemorySnapshot(_core.MemorySnapshot):
             raise Error("nothing was recorded; call start() first")
         return self._frozen
 
-    def save(self, path):
+    def save(self, path: _Path) -> None:
         """Writes the recording to PATH as a pickle that torch's viewer reads too.
 
-        The file appears whole or not at all, readable by its owner only.  Raises OSError.
+        The file appears whole or not at all, readable by its owner only.  Raises OSError,
+        and what data() raises.
         """
         self.data().write_pickle(os.fspath(path), True)
 
     def html(self) -> str:
-        """The recording as one self-contained HTML page that needs no network."""
+        """The recording as one self-contained HTML page that needs no network.
+
+        Raises what data() raises.
+        """
         from memlab import _page
 
         return _page.assemble(self.data().page_data()).decode()
 
-    def peak(self, device=None) -> dict:
+    def peak(self, device: int | None = None) -> Peak:
         """What was live when allocated bytes were at their peak.
 
         device: an index; None for the device with the largest peak.  Returns a dict,
-        described in docs/REPORT.md; bytes and microseconds, all ints.
+        described in docs/REPORT.md; bytes and microseconds are ints.  Raises IndexError
+        for a device that the recording does not have, and what data() raises.
         """
         return _report.peak(self.data(), device)
 
-    def summary(self, device=None) -> str:
-        """The answer of peak() as text for people."""
+    def summary(self, device: int | None = None) -> str:
+        """The answer of peak() as text for people, sizes in binary units.
+
+        device: an index; None for all that have events or memory.  Raises what peak()
+        raises.
+        """
         return _report.text(self.data(), device)

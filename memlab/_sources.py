@@ -1,10 +1,16 @@
 """Which source of memory events to record, and making sure that it is there."""
 
+from __future__ import annotations
+
 import os
 import sys
 
 from memlab import _bridge, _core
 from memlab._errors import Error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab._answers import Ledger, Stats
 
 # Bits of ml_recording.keys: optional keys of the snapshot dialect, by torch version.
 _KEY_COMPILE_CONTEXT = 0x01
@@ -105,7 +111,7 @@ def _cuda_ready():
         print(f"memlab: recording could not begin: {error}", file=sys.stderr)
 
 
-def stats(device=None) -> dict:
+def stats(device: object = None) -> Stats:
     """The recorder's own counters of one device.
 
     device: an int, a torch.device, a string such as "cuda:1" or "cpu", or None for the
@@ -124,7 +130,7 @@ def stats(device=None) -> dict:
     return _core.stats(source, index)
 
 
-def ledger(device=None) -> dict:
+def ledger(device: object = None) -> Ledger:
     """What a whole GPU holds now: lines that add up to what the device says is used.
 
     device: an int, a torch.device, a string such as "cuda:1", or None for the current

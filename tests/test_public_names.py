@@ -32,6 +32,20 @@ def test_all_is_what_there_is():
 
 
 @pytest.mark.parametrize(("name", "thing"), list(public_callables()))
+def test_public_names_are_typed(name, thing):
+    if inspect.isclass(thing) and issubclass(thing, BaseException):
+        return
+    signature = inspect.signature(thing)
+    bare = [
+        p.name
+        for p in signature.parameters.values()
+        if p.annotation is p.empty and p.name != "self"
+    ]
+    assert bare == []
+    assert inspect.isclass(thing) or signature.return_annotation is not signature.empty
+
+
+@pytest.mark.parametrize(("name", "thing"), list(public_callables()))
 def test_public_names_are_documented(name, thing):
     assert inspect.getdoc(thing), name
     if not (inspect.isclass(thing) and issubclass(thing, BaseException)):

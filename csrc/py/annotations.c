@@ -56,7 +56,8 @@ ml_py_noting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 
 const char ml_py_begin_phase_doc[] =
     "begin_phase($module, name, /)\n--\n\n"
-    "Notes that a phase begins; the number that ends it, or 0 where nobody records.";
+    "Notes that a phase begins; the number that ends it, or 0 where nobody records.\n\n"
+    "Raises TypeError where name is no str.";
 
 PyObject *
 ml_py_begin_phase(PyObject *Py_UNUSED(module), PyObject *name)
@@ -97,7 +98,8 @@ ml_py_end_phase(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t c
 }
 
 const char ml_py_mark_doc[] = "mark($module, name, /)\n--\n\n"
-                              "Notes an instant of that name.";
+                              "Notes an instant of that name.\n\n"
+                              "Raises TypeError where name is no str.";
 
 PyObject *
 ml_py_mark(PyObject *Py_UNUSED(module), PyObject *name)

@@ -150,7 +150,9 @@ ml_py_sample(PyObject *Py_UNUSED(module), PyObject *begin)
 
 const char ml_py_ledger_doc[] =
     "ledger($module, source, device, /)\n--\n\n"
-    "The account of a whole GPU and of the host's memory now, as a dict.";
+    "The account of a whole GPU and of the host's memory now, as a dict: all bytes.\n\n"
+    "device is an index. Raises ValueError for no such device, memlab.Error where the\n"
+    "driver's management library does not tell.";
 
 PyObject *
 ml_py_ledger(PyObject *module, PyObject *args)

@@ -62,7 +62,8 @@ PyDoc_STRVAR(
     "load($module, data, /)\n--\n\n"
     "The plain data in a pickle, built without importing or calling anything.\n\n"
     "data is a bytes-like object. Raises memlab.SnapshotError for anything but plain "
-    "data.");
+    "data,\n"
+    "TypeError for what has no bytes, MemoryError.");
 
 static PyObject *
 core_load(PyObject *module, PyObject *data)
@@ -96,8 +97,8 @@ PyDoc_STRVAR(
     "each\n"
     "of these also with _peak: of GPUs since recording, after none was under way, "
     "last\n"
-    "began, of the cpu since the process began. Raises ValueError where nothing was\n"
-    "recorded.");
+    "began, of the cpu since the process began. device is an index. Raises ValueError\n"
+    "where nothing was recorded, memlab.Error where there is no such source.");
 
 static PyObject *
 core_stats(PyObject *module, PyObject *args)
@@ -178,8 +179,10 @@ core_ready(PyObject *module, PyObject *arg)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(has_source_doc, "has_source($module, name, /)\n--\n\n"
-                             "Whether a source of events of that name is registered.");
+PyDoc_STRVAR(has_source_doc,
+             "has_source($module, name, /)\n--\n\n"
+             "Whether a source of events of that name is registered, as "
+             "a bool.");
 
 static PyObject *
 core_has_source(PyObject *Py_UNUSED(module), PyObject *arg)

@@ -49,7 +49,9 @@ ml_recording_wrap(ml_state *state, ml_recording *recording)
 PyDoc_STRVAR(from_bytes_doc,
              "from_bytes($type, data, /)\n--\n\n"
              "Reads a snapshot pickle of torch or memlab from a bytes-like object.\n\n"
-             "Raises memlab.SnapshotError for anything that is not one.");
+             "Raises memlab.SnapshotError for anything that is not one, TypeError for "
+             "what has no\n"
+             "bytes, MemoryError.");
 
 static PyObject *
 recording_from_bytes(PyObject *type, PyObject *data)
@@ -75,7 +77,9 @@ recording_from_bytes(PyObject *type, PyObject *data)
 PyDoc_STRVAR(from_file_doc,
              "from_file($type, path, /)\n--\n\n"
              "Reads a .mlab file, which may be written meanwhile.\n\n"
-             "Raises memlab.SnapshotError for one that makes no sense, and OSError.");
+             "path is a str, bytes or os.PathLike. Raises memlab.SnapshotError for one "
+             "that makes\n"
+             "no sense, OSError, MemoryError.");
 
 static PyObject *
 recording_from_file(PyObject *type, PyObject *path)
@@ -108,7 +112,8 @@ recording_get_file(PyObject *op, void *Py_UNUSED(closure))
 
 PyDoc_STRVAR(to_dict_doc,
              "to_dict($self, /)\n--\n\n"
-             "The recording as torch.cuda.memory._snapshot() would give it.");
+             "The recording as torch.cuda.memory._snapshot() would give it, a dict.\n\n"
+             "Sizes in bytes, times in unix microseconds. Raises MemoryError.");
 
 static PyObject *
 recording_to_dict(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -177,8 +182,9 @@ PyDoc_STRVAR(
     write_pickle_doc,
     "write_pickle($self, path, extras, /)\n--\n\n"
     "Writes a pickle that torch's viewer reads; it appears whole or not at all.\n\n"
-    "extras adds what memlab knows beyond torch, under the key 'memlab'. Raises "
-    "OSError.");
+    "path is a str, bytes or os.PathLike; extras, a bool, adds what memlab knows "
+    "beyond\n"
+    "torch, under the key 'memlab'. Raises OSError, MemoryError.");
 
 static PyObject *
 recording_write_pickle(PyObject *op, PyObject *args)
@@ -223,7 +229,7 @@ PyDoc_STRVAR(peak_doc, "peak($self, device, /)\n--\n\n"
                        "their peak, as a dict.\n\n"
                        "Bytes and microseconds; docs/REPORT.md describes each key. "
                        "Raises IndexError for a\n"
-                       "device that the recording does not have.");
+                       "device that the recording does not have, MemoryError.");
 
 /* The device index ARG; -1 with IndexError for one that the recording does not have. */
 static Py_ssize_t
@@ -268,10 +274,11 @@ recording_oom(PyObject *op, PyObject *arg)
                       : ml_py_oom(ml_state_of(Py_TYPE(op)), recording, (int)device);
 }
 
-PyDoc_STRVAR(
-    page_data_doc,
-    "page_data($self, /)\n--\n\n"
-    "The data of the HTML page, as bytes of JSON that may stand in a script element.");
+PyDoc_STRVAR(page_data_doc,
+             "page_data($self, /)\n--\n\n"
+             "The data of the HTML page, as bytes of JSON that may stand in a script "
+             "element.\n\n"
+             "Sizes in bytes, times in microseconds. Raises MemoryError.");
 
 static PyObject *
 recording_page_data(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -329,7 +336,9 @@ PyDoc_STRVAR(counts_doc,
              "counts($self, device, /)\n--\n\n"
              "How much of a device the recording holds, as a dict of ints: "
              "events, segments, blocks,\n"
-             "overwritten_events, dropped_events, lost_stacks, lost_names.");
+             "overwritten_events, dropped_events, lost_stacks, lost_names. Raises "
+             "IndexError for a\n"
+             "device that the recording does not have.");
 
 static PyObject *
 recording_counts(PyObject *op, PyObject *arg)

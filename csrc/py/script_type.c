@@ -24,7 +24,8 @@ PyDoc_STRVAR(
     "emit($self, action, addr, size, *, device=0, stream=0, time=0, backward=False,\n"
     "     pool=(0, 0), metadata='', sequence=0, autograd_thread=0, node=None)\n--\n\n"
     "Delivers one event as an allocator would. addr and size in bytes, time in unix "
-    "ns.");
+    "ns.\n"
+    "Raises ValueError for an action or device that there is not.");
 
 static PyObject *
 script_emit(PyObject *Py_UNUSED(self), PyObject *args, PyObject *kwargs)

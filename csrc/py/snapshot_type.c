@@ -154,9 +154,10 @@ PyDoc_STRVAR(
     "_begin($self, source, max_entries, context, native, events, device, file=None,\n"
     "       max_file_bytes=None, keys=0)\n--\n\n"
     "Begins to record. device is an index, or -1 for all; max_entries counts events a\n"
-    "device; context None, 'state', 'alloc' or 'all'. file is written meanwhile. "
-    "Raises\n"
-    "memlab.Error naming the cause.");
+    "device; context None, 'state', 'alloc' or 'all'. file is a path that is written\n"
+    "meanwhile, up to max_file_bytes. Raises memlab.Error naming the cause, "
+    "RuntimeError\n"
+    "for a context, ValueError for a number that makes no sense, MemoryError.");
 
 static PyObject *
 snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
@@ -210,7 +211,8 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
 PyDoc_STRVAR(
     configure_doc,
     "_configure($self, source, max_entries, context, native, events, device)\n--\n\n"
-    "Changes what is recorded from here on; what was recorded stays.");
+    "Changes what is recorded from here on; what was recorded stays. Raises as _begin "
+    "does.");
 
 static PyObject *
 snapshot_configure(PyObject *op, PyObject *args, PyObject *kwargs)
@@ -245,7 +247,9 @@ PyDoc_STRVAR(
     freeze_doc,
     "_freeze($self, keys, /)\n--\n\n"
     "What was recorded so far, as an immutable Recording; recording goes on.\n\n"
-    "keys is the set of optional keys of the running torch's dialect, as a bit mask.");
+    "keys is the set of optional keys of the running torch's dialect, as a bit mask.\n"
+    "Raises memlab.Error where nothing is recorded or memory cannot be read, "
+    "MemoryError.");
 
 static PyObject *
 snapshot_freeze(PyObject *op, PyObject *arg)
