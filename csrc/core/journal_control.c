@@ -2,16 +2,13 @@
  * See journal.h.
  *
  * Off the hot path: these may wait for a chunk where that is said. */
-#define _POSIX_C_SOURCE 200809L /* clock_gettime */
-
 #include <string.h>
-#include <time.h>
 
 #include "base.h"
 #include "journal_parts.h"
 
-#define ANCHOR_SECONDS 1
-/* Ticks from the first anchor to the second, which the clock's own rate puts there. */
+/* Ticks from one anchor to the next, at least: between two that lie close, what each is off
+ * by would make another rate of the clock. */
 #define ANCHOR_TICKS (UINT64_C(1) << 30)
 
 /* A record and the text behind it. */
@@ -197,31 +194,24 @@ append_clock(ml_journal *journal, const uint64_t *ticks, size_t count)
     }
 }
 
-static int64_t
-monotonic_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec;
-}
-
 void
 ml_journal_control_begin(ml_journal *journal)
 {
     uint64_t now = journal->source->now(journal->source->self);
+    /* The second is where the clock's own rate puts it. */
     uint64_t ticks[2] = {now, now + ANCHOR_TICKS};
     append_clock(journal, ticks, 2);
-    journal->clock_seconds = monotonic_seconds();
+    journal->clock_ticks = ticks[1];
 }
 
 /* With every record the clock now and then: its rate is known the better the longer it
  * was watched. */
 static void
-append_anchor(ml_journal *journal, int64_t seconds)
+append_anchor(ml_journal *journal)
 {
-    if (seconds - journal->clock_seconds >= ANCHOR_SECONDS) {
-        uint64_t now = journal->source->now(journal->source->self);
-        journal->clock_seconds = seconds;
+    uint64_t now = journal->source->now(journal->source->self);
+    if (now > journal->clock_ticks && now - journal->clock_ticks >= ANCHOR_TICKS) {
+        journal->clock_ticks = now;
         append_clock(journal, &now, 1);
     }
 }
@@ -229,12 +219,11 @@ append_anchor(ml_journal *journal, int64_t seconds)
 static void
 append_to_all(ml_journal_port *port, unsigned kind, const message *record)
 {
-    int64_t seconds = monotonic_seconds();
     pthread_mutex_lock(&port->control);
     for (int i = 0; i < ML_PORT_JOURNALS; i++) {
         ml_journal *journal = atomic_load(&port->journals[i]);
         if (journal != NULL) {
-            append_anchor(journal, seconds);
+            append_anchor(journal);
             append(journal, kind, record);
         }
     }
@@ -288,10 +277,9 @@ void
 ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
                const ml_tag *tag, ml_slice module, ml_slice name)
 {
-    int64_t seconds = monotonic_seconds();
     pthread_mutex_lock(&port->control);
     if (is_attached(port, journal) && atomic_load(&journal->lanes[device].begun)) {
-        append_anchor(journal, seconds);
+        append_anchor(journal);
         append_tag(journal, device, tag, module, name);
     }
     pthread_mutex_unlock(&port->control);

@@ -60,7 +60,7 @@ struct ml_journal {
     uint32_t *named;   /* by object: hash of the name in the file; port->control */
     ml_journal_lane lanes[ML_MLAB_LANES + 1];
     /* Guarded by port->control. */
-    int64_t clock_seconds; /* when the clock was written last, on the monotonic one */
+    uint64_t clock_ticks; /* of the last anchor */
 
     _Atomic int slots[ML_JOURNAL_SLOTS]; /* enum ml_journal_slot */
     uint64_t offsets[ML_JOURNAL_SLOTS];  /* in the file; the thread's, as the next */

@@ -290,18 +290,33 @@ add_place(mlab_reader *reader, unsigned device, uint64_t ordinal, uint64_t index
     return 0;
 }
 
+/* The events between what was read of LANE and ORDINAL are missing, DROPPED of them at most
+ * never stored.  Those before the memory was read for good count no more. */
+static int
+skip_to(mlab_reader *reader, lane_state *lane, uint64_t ordinal, uint64_t dropped)
+{
+    ml_device_trace *trace = mlab_trace(reader, lane->device);
+    if (trace == NULL) {
+        return ML_ENOMEM;
+    }
+    uint64_t missing = ordinal > lane->ordinal ? ordinal - lane->ordinal : 0;
+    dropped = dropped < missing ? dropped : missing;
+    lane->dropped += dropped;
+    uint64_t start = reader->ordered ? reader->starts[lane->device].head.events : 0;
+    uint64_t before = start > lane->ordinal ? start - lane->ordinal : 0;
+    lane->ordinal += missing;
+    missing = missing > before ? missing - before : 0;
+    dropped = dropped < missing ? dropped : missing;
+    return add_gap(reader, lane->device, trace->event_count, dropped,
+                   missing - dropped);
+}
+
 /* The events missing between what was read and the chunk HEADER. */
 static int
-skip_gap(mlab_reader *reader, ml_device_trace *trace, lane_state *lane,
+skip_gap(mlab_reader *reader, const ml_device_trace *trace, lane_state *lane,
          const ml_chunk *header)
 {
-    uint64_t missing =
-        header->first > lane->ordinal ? header->first - lane->ordinal : 0;
-    uint64_t dropped = header->dropped < missing ? header->dropped : missing;
-    lane->dropped += dropped;
-    lane->ordinal += missing;
-    int result =
-        add_gap(reader, lane->device, trace->event_count, dropped, missing - dropped);
+    int result = skip_to(reader, lane, header->first, header->dropped);
     if (result == 0 && reader->ordered) {
         result = add_place(reader, lane->device, lane->ordinal, trace->event_count);
     }
@@ -390,13 +405,8 @@ end_lane(mlab_reader *reader, lane_state *lane, const ml_mlab_lane *counted)
     if (events <= lane->ordinal) {
         return 0;
     }
-    uint64_t missing = events - lane->ordinal;
-    dropped = dropped > lane->dropped ? dropped - lane->dropped : 0;
-    dropped = dropped < missing ? dropped : missing;
-    ml_device_trace *trace = mlab_trace(reader, lane->device);
-    return trace != NULL ? add_gap(reader, lane->device, trace->event_count, dropped,
-                                   missing - dropped)
-                         : ML_ENOMEM;
+    return skip_to(reader, lane, events,
+                   dropped > lane->dropped ? dropped - lane->dropped : 0);
 }
 
 static int

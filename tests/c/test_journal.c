@@ -354,7 +354,7 @@ main(void)
     }
     RUN(test_what_was_recorded_is_read_back);
     RUN(test_owners_told_once_are_those_told_at_every_step);
-    RUN(test_threads_without_end_are_told_apart);
+    RUN_LONG_IN_ONE_THREAD(test_threads_without_end_are_told_apart);
     RUN(test_a_file_of_one_device);
     RUN(test_names_too_long_for_a_record);
     sample_remove_folder();

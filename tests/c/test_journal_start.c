@@ -150,13 +150,17 @@ give_rules(void *self, int device, ml_allocator_rules *out)
     return rules_result;
 }
 
+static uint64_t clock_ticks = 5; /* a tick is a nanosecond, */
+static int64_t clock_error;      /* and this is what the clock is off by */
+
 static int
-keep_ticks(void *self, uint64_t *ticks, size_t stride, size_t count)
+unix_of(void *self, uint64_t *ticks, size_t stride, size_t count)
 {
     (void)self;
-    (void)ticks;
-    (void)stride;
-    (void)count;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t *at = (uint64_t *)((char *)ticks + i * stride);
+        *at += (uint64_t)clock_error;
+    }
     return 0;
 }
 
@@ -164,7 +168,7 @@ static uint64_t
 now(void *self)
 {
     (void)self;
-    return 5;
+    return clock_ticks;
 }
 
 static const ml_source waiting = {.size = sizeof(ml_source),
@@ -175,7 +179,7 @@ static const ml_source waiting = {.size = sizeof(ml_source),
                                   .enable = enable,
                                   .walk = walk_nothing,
                                   .rules = give_rules,
-                                  .unix_ns = keep_ticks,
+                                  .unix_ns = unix_of,
                                   .now = now};
 
 static int
@@ -254,6 +258,43 @@ test_running_out_of_memory(void)
     }
     CHECK(failures > 3);
     unlink(path);
+}
+
+/* The clock is converted in the file by what it was seen to be now and then, each time a
+ * little off: however the looks at it fall, hours later it is no more off than that much. */
+static void
+test_the_clock_of_a_file(void)
+{
+    devices = 1;
+    for (uint64_t first = 1; first < UINT64_C(1) << 34; first *= 2) {
+        ml_window *window = NULL;
+        clock_ticks = 1000;
+        clock_error = 0;
+        CHECK_INT(start_waiting(path, &window), 0);
+        ml_note mark = {.kind = ML_NOTE_MARK, .device = -1};
+        const uint64_t times[] = {first, first + 100, (UINT64_C(1) << 30) + 10,
+                                  (UINT64_C(1) << 31) + 20,
+                                  (UINT64_C(1) << 35) + first};
+        for (size_t i = 0; i < 5; i++) {
+            clock_ticks = 1000 + times[i] > clock_ticks ? 1000 + times[i] : clock_ticks;
+            clock_error = i % 2 == 0 ? 300 : -300;
+            ml_recorder_note(&waiting, &mark, "x", 1);
+        }
+        /* No look at the clock can help the last ones. */
+        uint64_t last = clock_ticks + (UINT64_C(1) << 29);
+        clock_ticks = last;
+        ml_recorder_note(&waiting, &mark, "x", 1);
+        ml_window_stop(window);
+        ml_recording *recording = sample_read(path, &info);
+        CHECK(recording != NULL);
+        CHECK_UINT(recording->note_count, 6);
+        uint64_t read = recording->notes[5].time;
+        CHECK((read > last ? read - last : last - read) <= 900);
+        ml_recording_free(recording);
+        ml_mlab_info_fini(&info);
+        unlink(path);
+    }
+    clock_error = 0;
 }
 
 /* Nobody may make a file beside the old one. */
@@ -356,6 +397,7 @@ main(void)
     RUN(test_the_source_refuses);
     RUN(test_recordings_that_wait_have_their_places);
     RUN(test_running_out_of_memory);
+    RUN(test_the_clock_of_a_file);
     RUN(test_a_folder_that_takes_no_file);
     RUN(test_what_others_put_there_stays);
     RUN(test_a_child_keeps_no_lock);

@@ -322,6 +322,31 @@ test_a_missing_chunk_is_a_gap(void)
     CHECK_UINT(info.gaps[0].lost, 2);
 }
 
+/* The memory was read once more after events had come: what is missing of those before is
+ * of no use, and nothing is missing. */
+static void
+test_a_gap_before_the_start(void)
+{
+    for (uint64_t start = 0; start <= 6; start++) {
+        build(&file);
+        memset(chunk_at(&file, 1), 0, CHUNK);
+        file.length -= CHUNK; /* device 1 */
+        memset(chunk_at(&file, 2), 0, CHUNK);
+        atomic_store(&header_of(&file)->lanes[1].events, 0);
+        ml_chunk like = {
+            .kind = ML_MLAB_CONTROL, .flags = ML_CHUNK_CHECKED, .bytes = CHUNK};
+        ml_chunk_writer control;
+        ml_chunk_begin(&control, chunk_at(&file, 1), &like);
+        ml_mlab_start at = {
+            .events = start, .max_split_bytes = UINT64_MAX, .has_segments = 1};
+        ml_chunk_append(&control, ML_MLAB_START, &at, sizeof(at));
+        CHECK_INT(read_sample(&file), 0);
+        CHECK_UINT(events_of(0), start <= 3 ? 3 : 6 - start);
+        CHECK_UINT(info.gap_count, start < 3);
+        CHECK_UINT(recording->devices[0].dropped_events, start < 3 ? 3 - start : 0);
+    }
+}
+
 static void
 test_lost_control_records(void)
 {
@@ -536,6 +561,7 @@ main(void)
     RUN(test_optional_features_are_passed_over);
     RUN(test_chunks_that_are_left_out);
     RUN(test_a_missing_chunk_is_a_gap);
+    RUN(test_a_gap_before_the_start);
     RUN(test_lost_control_records);
     RUN(test_definitions_without_sense);
     RUN(test_records_that_cannot_be_read);
