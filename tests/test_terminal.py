@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab import _terminal
+from memlab import _load, _report, _terminal
 
 REPORT = """\
 Peak on cuda:0: 4.50 GiB allocated (4831838208 bytes)
@@ -137,6 +137,15 @@ def test_the_report_fits_the_terminal(recorded, width):
     assert "".join(shown.split()) == "".join(piped.split())
     # COLUMNS is the user's own word about the width.
     assert in_a_terminal(200, "report", recorded, env={"COLUMNS": str(width)}) == shown
+
+
+@pytest.mark.parametrize("length", [60, 61])
+def test_a_long_line_of_the_program_is_cut_and_says_so(recorded, length):
+    shown = _report.text(
+        _load.read_recording(recorded), code=lambda file, line: "x" * length
+    )
+    (line,) = [line for line in shown.splitlines() if "xx" in line]
+    assert line.endswith("    " + "x" * 60 + (" ..." if length > 60 else ""))
 
 
 def test_json_is_as_it_is_in_any_terminal(recorded):
