@@ -145,6 +145,10 @@ is_defined(const ml_stacks *stacks, uint32_t id)
     return node->code != 0 || node->fingerprint != 0;
 }
 
+/* Native frames on top of each other, at most: a stack of them is named frame by frame, each
+ * for itself.  memlab records half as many. */
+#define NATIVE_MOST 1024u
+
 /* C++ frames lie on top of Python's, whatever the file says. */
 static bool
 define_node(ml_stacks *stacks, const ml_packed_other *record)
@@ -168,13 +172,22 @@ define_node(ml_stacks *stacks, const ml_packed_other *record)
                              (code != 0 && node_at(stacks, node.parent)->code == 0))) {
         return false;
     }
+    /* A native frame has no offset: here it is how many lie upon each other. */
+    uint32_t offset = node.offset;
+    if (code == 0) {
+        const ml_stack_node *parent = node_at(stacks, node.parent);
+        offset = node.parent != 0 && parent->code == 0 ? parent->offset + 1 : 1;
+    }
+    if (code == 0 && offset > NATIVE_MOST) {
+        return false;
+    }
     /* The module of a call that nobody can name is not none. */
     uint32_t object = known(&stacks->objects, node.object);
     object = node.object != 0 && object == 0 ? ML_STACK_LOST : object;
     *node_at(stacks, node.id) = (ml_stack_node){
         .code = code,
         .fingerprint = code == 0 ? node.counter : 0,
-        .offset = node.offset,
+        .offset = offset,
         .parent = node.parent,
         .code_id = code,
         .object = object,

@@ -481,6 +481,37 @@ test_definitions_in_a_damaged_chunk(void)
     }
 }
 
+/* A tower of C++ frames ends at some height: each of its stacks is named frame by frame. */
+static void
+test_a_tower_of_native_frames(void)
+{
+    enum {
+        EACH = 160, /* for which a chunk has room */
+        HEIGHT = EACH * (CHUNKS - 1)
+    };
+    uint32_t id = 0;
+    begin(&file);
+    for (unsigned chunk = 0; chunk < CHUNKS - 1; chunk++) {
+        ml_chunk_writer events = add_chunk(&file, ML_MLAB_EVENTS, 0, chunk, id);
+        for (unsigned i = 0; i < EACH; i++, id++) {
+            add_node(&events, id + 1, id, id + 1);
+            ml_event event = {.action = ML_ACTION_OOM, .stack = id + 1};
+            CHECK_INT(ml_chunk_push(&events, &event), 0);
+        }
+    }
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(events_of(0), HEIGHT);
+    CHECK_UINT(info.native_frames, 1024);
+    CHECK_UINT(info.unread_records, HEIGHT - 1024);
+    CHECK_UINT(recording->devices[0].lost_stacks, HEIGHT - 1024);
+    uint32_t frames = 0;
+    for (uint32_t at = recording->devices[0].events[1023].stack; at != 0;
+         at = recording->stacks[at].parent) {
+        frames++;
+    }
+    CHECK_UINT(frames, 1024);
+}
+
 /* Notes that go back in time, owners whose names are lost, a name for an object with more
  * than 32 bits, blocks that overlap, settings without end. */
 static void
@@ -567,6 +598,7 @@ main(void)
     RUN(test_records_that_cannot_be_read);
     RUN(test_definitions_in_a_damaged_chunk);
     RUN(test_control_records_without_sense);
+    RUN(test_a_tower_of_native_frames);
     RUN(test_running_out_of_memory);
     forget();
     return TEST_RESULT();
