@@ -46,7 +46,8 @@ class MemorySnapshot(_core.MemorySnapshot):
     on_oom: a folder; when CUDA is out of memory, the recording is written there before
         torch raises, as rank{rank}_oom.pickle with a report in words beside it, of the
         first time and, with _last in the name, of the last.  Or the path of that pickle,
-        in which {rank} stands for the rank.  None writes nothing.
+        in which {rank} stands for the rank; without it the names of ranks but 0 end in
+        _rankN.  None writes nothing.
     file: a .mlab file to which every event goes as it happens, so that it outlives the
         process however that ends; memlab report, view, convert and load read it, even
         while it is written.  A file there is replaced if it is a finished recording.

@@ -62,8 +62,12 @@ class Paths:
             raise Error(f"cannot write to {folder!r}: {error.strerror}") from None
 
     def __call__(self, last):
-        path = self._template.replace("{rank}", rank())
+        number = rank()
+        path = self._template.replace("{rank}", number)
         stem, ending = os.path.splitext(path)
+        if "{rank}" not in self._template and number != "0":
+            # One path for all: the others must not write over the first one's.
+            stem += f"_rank{number}"
         stem += "_last" if last else ""
         return stem + ending, stem + ".txt"
 
@@ -149,6 +153,7 @@ class Watch:
             text = report_text(recording, number, self._code, self._start)
             _core.write_file(report, text.encode("utf-8", "backslashreplace"))
         except Exception as error:
+            self._last_written = False
             self._failed(error)
             return
         self._last_written = last
@@ -256,7 +261,7 @@ def _headline(answer, name, start):
     brackets = _circumstances(request["phase"], _near(request), request["module"])
     which = ""
     if answer["count"] > 1:
-        which = f", the {answer['number']}. of {answer['count']} that were kept"
+        which = f", number {answer['number']} of the {answer['count']} that were kept"
     return (
         f"CUDA out of memory on {name} in {_place(request, start)}{brackets}: asked for "
         f"{_size(request['bytes'])} ({request['bytes']} bytes){which}"

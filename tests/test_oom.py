@@ -536,3 +536,39 @@ def test_a_place_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(memlab.Error, match="file"):
         memlab.MemorySnapshot(on_oom=tmp_path / "file" / "folder")
+
+
+def test_ranks_do_not_write_over_each_other(tmp_path, monkeypatch):
+    from memlab import _oom
+
+    paths = _oom.Paths(tmp_path / "oom.pickle")
+    monkeypatch.setenv("RANK", "0")
+    assert paths(False) == (f"{tmp_path}/oom.pickle", f"{tmp_path}/oom.txt")
+    monkeypatch.setenv("RANK", "3")
+    assert paths(False)[0] == f"{tmp_path}/oom_rank3.pickle"
+    assert paths(True)[0] == f"{tmp_path}/oom_rank3_last.pickle"
+    assert _oom.Paths(tmp_path / "r{rank}.pkl")(False)[0] == f"{tmp_path}/r3.pkl"
+
+
+def test_the_last_that_could_not_be_written_is_not_claimed(
+    tmp_path, capsys, monkeypatch
+):
+    from memlab import _oom
+
+    class Recording:
+        full = False
+
+        def write_pickle(self, path, extras):
+            if self.full:
+                raise OSError(28, "No space left on device")
+
+    recording = Recording()
+    watch = _oom.Watch(recording, _oom.Paths(tmp_path))
+    monkeypatch.setattr(_oom, "report_text", lambda *args: "")
+    watch._count = 3
+    watch._write(recording, 2)
+    recording.full = True
+    watch._write(recording, 3)
+    watch.end()
+    said = capsys.readouterr().err
+    assert "3 times out of memory; 1 not written" in said, said

@@ -22,13 +22,13 @@ ml_lives_before(const ml_lives *lives, uint64_t addr)
     return found ? &lives->before[low] : NULL;
 }
 
-/* Of the block in use that holds ADDR now. */
+/* Of the block in use that holds ADDR now, or where START, begins there. */
 static ml_life *
-life_at(const ml_lives *lives, const ml_replay *replay, uint64_t addr)
+life_at(const ml_lives *lives, const ml_replay *replay, uint64_t addr, bool start)
 {
     ml_ledger_place place;
     if (!ml_ledger_locate(ml_replay_ledger(replay), addr, &place) ||
-        place.block.state == ML_BLOCK_INACTIVE) {
+        place.block.state == ML_BLOCK_INACTIVE || (start && place.block.addr != addr)) {
         return NULL;
     }
     return place.birth == ML_BEFORE_EVENTS ? ml_lives_before(lives, place.block.addr)
@@ -38,7 +38,7 @@ life_at(const ml_lives *lives, const ml_replay *replay, uint64_t addr)
 static void
 apply_tag(const ml_lives *lives, const ml_replay *replay, const ml_tag *tag)
 {
-    ml_life *life = life_at(lives, replay, tag->addr);
+    ml_life *life = life_at(lives, replay, tag->addr, false);
     /* What waits to be freed is nobody's any more. */
     if (life == NULL || life->end != ML_NEVER) {
         return;
@@ -57,7 +57,8 @@ note_end(const ml_lives *lives, const ml_replay *replay, const ml_event *event,
 {
     /* An allocation ends a block whose free is missing. */
     if (event->action <= ML_ACTION_FREE_COMPLETED) {
-        ml_life *life = life_at(lives, replay, event->addr);
+        bool is_free = event->action != ML_ACTION_ALLOC;
+        ml_life *life = life_at(lives, replay, event->addr, is_free);
         if (life != NULL && life->end == ML_NEVER) {
             life->end = index;
         }

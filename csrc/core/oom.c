@@ -40,14 +40,16 @@ driver_request(uint64_t requested)
     return round_up(requested, ROUND_ALONE);
 }
 
-/* The note that was made of this OOM; NULL in a recording that has none. */
+/* The note that was made of this OOM; NULL in a recording that has none.  Its thread made
+ * it right after the event, but others may be out of memory at the same time. */
 static const ml_note *
 find_note(const work *w)
 {
     for (size_t i = 0; i < w->recording->note_count; i++) {
         const ml_note *note = &w->recording->notes[i];
         if (note->kind == ML_NOTE_OOM && note->device == (int32_t)w->device &&
-            note->time >= w->event->time && note->values[1] == w->event->addr) {
+            note->thread == w->event->thread && note->time >= w->event->time &&
+            note->values[1] == w->event->addr) {
             return note;
         }
     }

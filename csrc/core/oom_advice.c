@@ -106,7 +106,9 @@ asked_by_loss(const ml_recording *recording, const ml_event *event)
         ml_string name =
             recording->strings[recording->frames[recording->stacks[at].frame].name];
         for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
-            if (ml_string_holds(name, functions[i])) {
+            /* Not a function of the program that has the word in its name. */
+            if (name.length == strlen(functions[i]) &&
+                ml_string_holds(name, functions[i])) {
                 return true;
             }
         }

@@ -35,13 +35,21 @@ settle_segment(const memory *m, ml_segment *segment)
     if (m->oom->pool_known) {
         return;
     }
-    for (size_t i = 0; i < m->trace->segment_count; i++) {
-        const ml_segment *end = &m->trace->segments[i];
-        if (end->addr <= segment->addr && segment->addr - end->addr < end->total) {
-            segment->pool[0] = end->pool[0];
-            segment->pool[1] = end->pool[1];
-            return;
+    size_t low = 0; /* the segments below it that begin at or before this one */
+    size_t high = m->trace->segment_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (m->trace->segments[middle].addr <= segment->addr) {
+            low = middle + 1;
         }
+        else {
+            high = middle;
+        }
+    }
+    const ml_segment *end = low > 0 ? &m->trace->segments[low - 1] : NULL;
+    if (end != NULL && segment->addr - end->addr < end->total) {
+        segment->pool[0] = end->pool[0];
+        segment->pool[1] = end->pool[1];
     }
 }
 
@@ -247,7 +255,8 @@ static void
 find_fit(memory *m)
 {
     stretch best = {0};
-    for (size_t i = 0; i < m->piece_count;) {
+    /* A file may say that nothing was asked for: that fits anywhere. */
+    for (size_t i = 0; i < m->piece_count && m->oom->requested != 0;) {
         size_t segment = m->pieces[i].segment;
         size_t end = i;
         while (end < m->piece_count && m->pieces[end].segment == segment) {

@@ -1,6 +1,7 @@
 /* Whether memory grew step by step.  See oom_growth.h. */
 #include "oom_growth.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base.h"
@@ -89,26 +90,65 @@ ml_oom_steps_add(ml_oom_steps *steps, const ml_event *event, uint64_t position,
 
 /* ---- Which lines grew ---- */
 
-static bool
-same_text(ml_string a, ml_string b)
+static int
+compare_texts(ml_string a, ml_string b)
 {
-    return a.length == b.length &&
-           (a.length == 0 || memcmp(a.bytes, b.bytes, a.length) == 0);
+    size_t shared = a.length < b.length ? a.length : b.length;
+    int order = shared == 0 ? 0 : memcmp(a.bytes, b.bytes, shared);
+    return order != 0 ? order : (a.length > b.length) - (a.length < b.length);
 }
 
-static bool
-same_line(const ml_peak_line *a, const ml_peak_line *b)
+static int
+compare_places(const ml_peak_line *a, const ml_peak_line *b)
 {
-    return a->line == b->line && same_text(a->file, b->file) &&
-           same_text(a->function, b->function);
+    if (a->line != b->line) {
+        return a->line < b->line ? -1 : 1;
+    }
+    int order = compare_texts(a->file, b->file);
+    return order != 0 ? order : compare_texts(a->function, b->function);
 }
 
+static int
+compare_pointers(const void *a, const void *b)
+{
+    const ml_peak_line *const *x = a;
+    const ml_peak_line *const *y = b;
+    return compare_places(*x, *y);
+}
+
+/* The lines of a moment by place: one place may be in several, of different phases. */
+typedef struct places {
+    const ml_peak_line **lines; /* owned */
+    size_t count;
+    size_t at; /* of the next one to be looked at */
+} places;
+
+static int
+sort_places(const ml_peak *peak, places *out)
+{
+    out->lines = ml_alloc_zeroed(peak->line_count + 1, sizeof(*out->lines));
+    if (out->lines == NULL) {
+        return ML_ENOMEM;
+    }
+    out->count = peak->line_count;
+    for (size_t i = 0; i < out->count; i++) {
+        out->lines[i] = &peak->lines[i];
+    }
+    qsort(out->lines, out->count, sizeof(*out->lines), compare_pointers);
+    return 0;
+}
+
+/* The bytes of PLACE, where none of OF before it will be asked for any more. */
 static uint64_t
-bytes_of_line(const ml_peak *peak, const ml_peak_line *line)
+take_place(places *of, const ml_peak_line *place)
 {
     uint64_t bytes = 0;
-    for (size_t i = 0; i < peak->line_count; i++) {
-        bytes += same_line(&peak->lines[i], line) ? peak->lines[i].bytes : 0;
+    for (; of->at < of->count; of->at++) {
+        int order = compare_places(of->lines[of->at], place);
+        if (order > 0) {
+            break;
+        }
+        bytes += order == 0 ? of->lines[of->at]->bytes : 0;
     }
     return bytes;
 }
@@ -133,23 +173,16 @@ insert_line(ml_oom_growth *growth, const ml_oom_growing *line)
 }
 
 static void
-compare_lines(const ml_peak *before, const ml_peak *after, ml_oom_growth *growth)
+compare_lines(places *before, places *after, ml_oom_growth *growth)
 {
-    for (size_t i = 0; i < after->line_count; i++) {
-        const ml_peak_line *line = &after->lines[i];
-        bool seen = line->no_line != ML_NO_LINE_NONE;
-        for (size_t j = 0; j < i && !seen; j++) {
-            seen = same_line(&after->lines[j], line);
-        }
-        if (seen) {
-            continue;
-        }
+    while (after->at < after->count) {
+        const ml_peak_line *line = after->lines[after->at];
         ml_oom_growing grown = {.file = line->file,
                                 .function = line->function,
                                 .line = line->line,
-                                .before = bytes_of_line(before, line),
-                                .after = bytes_of_line(after, line)};
-        if (grown.after > grown.before) {
+                                .before = take_place(before, line),
+                                .after = take_place(after, line)};
+        if (line->no_line == ML_NO_LINE_NONE && grown.after > grown.before) {
             insert_line(growth, &grown);
         }
     }
@@ -161,14 +194,24 @@ find_lines(const ml_oom_steps *steps, const ml_oom_floor *first,
 {
     ml_peak *before = NULL;
     ml_peak *after = NULL;
+    places old = {0};
+    places now = {0};
     int error =
         ml_peak_new_at(steps->recording, steps->device, first->position, &before);
     if (error == 0) {
         error = ml_peak_new_at(steps->recording, steps->device, last->position, &after);
     }
     if (error == 0) {
-        compare_lines(before, after, growth);
+        error = sort_places(before, &old);
     }
+    if (error == 0) {
+        error = sort_places(after, &now);
+    }
+    if (error == 0) {
+        compare_lines(&old, &now, growth);
+    }
+    ml_free(old.lines);
+    ml_free(now.lines);
     ml_peak_free(before);
     ml_peak_free(after);
     return error;

@@ -111,9 +111,11 @@ fill_overhead(ml_peak *peak)
     const ml_totals *totals = &peak->totals;
     if (totals->reserved > totals->active) {
         overhead->inactive = totals->reserved - totals->active;
-        overhead->fragmentation =
-            (double)(overhead->inactive - overhead->largest_free) /
-            (double)overhead->inactive;
+        /* Where events do not fit the allocator's rules, neither may these. */
+        uint64_t rest = overhead->inactive > overhead->largest_free
+                            ? overhead->inactive - overhead->largest_free
+                            : 0;
+        overhead->fragmentation = (double)rest / (double)overhead->inactive;
     }
     if (totals->active > totals->requested) {
         overhead->slack = totals->active - totals->requested;

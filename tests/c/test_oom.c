@@ -592,6 +592,34 @@ test_where_it_was_asked(void)
     tear_down(&f);
 }
 
+/* A function of the program may have the word in its name. */
+static void
+test_no_loss_asked(void)
+{
+    fixture f;
+    set_up(&f);
+    add_fragments(&f);
+    OOM(&f, 0, 18 * MIB)->stack =
+        add_frame(&f, 0, "train.py", 3, "train_with_cross_entropy", NULL);
+    ANSWER(&f);
+    CHECK_STR(advice_text(f.oom), "one_line:4");
+    tear_down(&f);
+}
+
+/* As a file may say: nothing was asked for, and less than nothing is left. */
+static void
+test_a_request_of_nothing(void)
+{
+    fixture f;
+    set_up(&f);
+    add_fragments(&f);
+    OOM(&f, 0, 0);
+    ANSWER(&f);
+    CHECK_UINT(f.oom->requested, 0);
+    CHECK_UINT(f.oom->fit.size, 0);
+    tear_down(&f);
+}
+
 /* Parameters 12, optimizer state 12, gradients 4, the rest 2 MiB of line 8. */
 static void
 test_what_takes_the_memory(void)
@@ -799,6 +827,8 @@ main(void)
     RUN(test_pending_neighbour);
     RUN(test_the_instant);
     RUN(test_where_it_was_asked);
+    RUN(test_no_loss_asked);
+    RUN(test_a_request_of_nothing);
     RUN(test_what_takes_the_memory);
     RUN(test_growth);
     RUN(test_no_growth);
