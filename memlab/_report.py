@@ -21,7 +21,11 @@ CATEGORIES = (
 
 
 # Of a line of the backward pass that is not exactly the one.
-HOW_WORDS = {"near": "near this line", "backward_call": "called here"}
+HOW_WORDS = {
+    "likely": "likely",
+    "near": "near this line",
+    "backward_call": "called here",
+}
 
 _GAPS_SHOWN = 5
 _SOURCE_SHOWN = 60
@@ -101,10 +105,14 @@ def _place(group, start) -> str:
         # Autograd's threads have no Python frames; the reason says so, in brackets.
         reason = group["reason"].removesuffix(" (backward)")
         return f"(backward pass: {reason})" if backward else f"({reason})"
-    place = f"{shorten(group['file'], start)}:{group['line']} {group['function']}"
+    first, last = group["line"], group["until_line"]
+    lines = first if first == last else f"{first}-{last}"
+    place = f"{shorten(group['file'], start)}:{lines} {group['function']}"
     if group["module"]:
         place += f" [{group['module']}]"
-    if group["how"] in HOW_WORDS:
+    if first != last:
+        place += " (backward, of one of these lines)"
+    elif group["how"] in HOW_WORDS:
         place += f" (backward, {HOW_WORDS[group['how']]})"
     elif backward:
         place += " (backward)"
@@ -254,7 +262,8 @@ def _device_text(recording, device, lines, code, start):
         rows = []
         for group in groups:
             place = _place(group, start)
-            source = code(group["file"], group["line"]).strip() if code else ""
+            one = group["line"] == group["until_line"]
+            source = code(group["file"], group["line"]).strip() if code and one else ""
             rows.append(
                 (
                     size(group["bytes"]),

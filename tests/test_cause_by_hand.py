@@ -168,7 +168,7 @@ def test_casts_of_autocast(check, device):
     check(device, "forward", AMP, start + forward)
     # The gradient of the copy became one of the weight; `sin` waits for the other.
     backward = """
-        pass         other      frames  -     activation       scalar
+        pass         backward   frames  -     temporary        scalar
         down         backward   node    down  gradient         4
         down         backward   node    down  temporary        0.5
     """
@@ -207,7 +207,7 @@ def test_a_weight_that_two_modules_share(check, device):
         step         optimizer  frames  up    optimizer_state  4
         input        other      frames  -     input            1
         sum          forward    frames  -     activation       scalar
-        pass         other      frames  -     activation       scalar
+        pass         backward   frames  -     temporary        scalar
     """
     # The first use's share of the gradient waits, and has the second added in place.
     between = """
@@ -276,9 +276,9 @@ def test_a_function_with_a_backward_of_its_own(check, device):
     """
     check(device, "forward", CUSTOM, start + saved)
     # y * y has two shares of a gradient, one added to the other in place.
-    start += "pass other frames - activation scalar"
+    start += "pass backward frames - temporary scalar"
     backward = """
-        loss       backward  node    -    temporary  1
+        loss       backward  likely  -    temporary  1
         slope      backward  frames  act  temporary  1
     """
     check(device, "backward", CUSTOM, start + saved + backward)
@@ -340,13 +340,13 @@ def test_checkpoints(check, device, reentrant):
     check(device, "forward", body, start)
     # Recomputed: what mm and exp keep, and the gradient of exp where that came after.
     start += """
-        pass         other     frames  -         activation  scalar
+        pass         backward  frames  -         temporary   scalar
         sin          backward  frames  block     activation  1
     """
     if reentrant:
         check(device, "result", body, start + "exp backward frames block activation 1")
     else:
-        exp = "exp backward node block temporary 1"
+        exp = "exp backward likely block temporary 1"
         check(device, "inside", body, start + exp)
 
 
@@ -399,8 +399,8 @@ def test_modules_in_modules(check, device):
     """
     exp = "exp forward frames Outer activation 1"
     check(device, "forward", NESTED, start + forward + exp)
-    start += "pass other frames - activation scalar\n"
-    exp = "exp backward node Outer temporary 1"
+    start += "pass backward frames - temporary scalar\n"
+    exp = "exp backward likely Outer temporary 1"
     check(device, "backward", NESTED, start + forward + exp)
     end = """
         body       forward   frames  inner.body.0  activation  1
@@ -488,19 +488,19 @@ def test_two_threads_that_train(check, device):
     # The first's backward has come to the gradient of sigmoid.
     between = """
         first_sin       forward   frames  First        activation  1
-        first_sigmoid   backward  node    First        temporary   1
+        first_sigmoid   backward  likely  First        temporary   1
         first_loss      forward   frames  -            activation  scalar
-        first_loss      other     frames  -            activation  scalar
+        first_loss      backward  frames  -            temporary   scalar
         second_exp      forward   frames  Second       activation  1
         second_sigmoid  forward   frames  Second       activation  1
     """
     check(device, "between", THREADS, start + between)
     end = """
-        first_sin       backward  node    First        gradient    1
+        first_sin       backward  likely  First        gradient    1
         up              backward  node    First.up     gradient    4
-        second_exp      backward  node    Second       gradient    1
+        second_exp      backward  likely  Second       gradient    1
         down            backward  node    Second.down  gradient    4
-        pass            other     frames  -            activation  scalar
+        pass            backward  frames  -            temporary   scalar
     """
     check(device, "end", THREADS, start + end)
 
@@ -553,7 +553,7 @@ def test_compiled_modules(check, tmp_path, backend, module):
     check("cpu", "forward", body, start + forward, env)
     # Its backward is one node.
     backward = """
-        pass         other     frames  -  activation  scalar
+        pass         backward  frames  -  temporary   scalar
         compiled     backward  node    *  gradient    8
     """
     check("cpu", "backward", body, start + backward, env)

@@ -9,13 +9,14 @@ import pytest
 pytestmark = pytest.mark.cuda
 
 # What each object of the callback may call of torch, and what the compiler itself needs.
-# The three functions of torch read variables of the thread; bound_api leads to memlab.
+# The functions of torch read variables of the thread; bound_api leads to memlab.
 CALLED = {
     "tracker.cpp": {"ml_autograd_fill"},
     "autograd.cpp": {
         "torch::autograd::get_current_node()",
         "at::sequence_number::peek()",
         "at::RecordFunction::currentThreadId()",
+        "c10::GradMode::is_enabled()",
     },
 }
 COMPILER = {

@@ -245,12 +245,15 @@ freed_by_pass(const ml_categories *c, const ml_life *life)
 }
 
 /* torch keeps one of these for each cuBLAS handle and stream, for the whole run: 8 MiB and
- * 128 KiB, on an H100 or later 32 MiB. */
+ * 128 KiB, which hardly a tensor has, on an H100 or later 32 MiB. */
+#define ODD_WORKSPACE 8519680
+#define EVEN_WORKSPACE 33554432
+
 static bool
 like_workspace(const ml_categories *c, const ml_life *life)
 {
     uint64_t size = c->trace->events[life->birth].size;
-    return life->end == ML_NEVER && (size == 8519680 || size == 33554432);
+    return life->end == ML_NEVER && (size == ODD_WORKSPACE || size == EVEN_WORKSPACE);
 }
 
 /* Of all threads, which it serves alike. */
@@ -281,11 +284,21 @@ judge_backward(const ml_categories *c, const ml_life *life, const ml_cause *caus
     return c->owners_known ? likely(ML_CATEGORY_GRADIENT) : unknown(ML_WHY_OUTLIVES);
 }
 
+/* backward() holds it until it returns. */
+static ml_verdict
+judge_seed(const ml_life *life, tally in)
+{
+    return life->end != ML_NEVER && in.forwards == 0 ? exact(ML_CATEGORY_TEMPORARY)
+                                                     : likely(ML_CATEGORY_GRADIENT);
+}
+
 static ml_verdict
 judge_forward(const ml_categories *c, const ml_life *life, const ml_cause *cause,
               tally in)
 {
-    if (like_workspace(c, life) && outlives_passes(c, life)) {
+    if (like_workspace(c, life) &&
+        (c->trace->events[life->birth].size == ODD_WORKSPACE ||
+         outlives_passes(c, life))) {
         return likely(ML_CATEGORY_WORKSPACE);
     }
     if (cause->phase == ML_PHASE_OTHER && in.forwards != 0) {
@@ -328,6 +341,9 @@ ml_categories_judge(const ml_categories *c, const ml_life *life, const ml_cause 
     /* Not by the phase: the flag is what passes are counted by. */
     if (is_backward(&c->trace->events[life->birth])) {
         return judge_backward(c, life, cause, in);
+    }
+    if (cause->seed) {
+        return judge_seed(life, in);
     }
     return judge_forward(c, life, cause, in);
 }

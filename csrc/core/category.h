@@ -11,14 +11,16 @@
  *                             the module calls of a checkpoint made and the pass itself
  *                             freed; GRADIENT, what outlives the pass where parameters
  *                             are known (not exact)
+ *   by backward() before it   TEMPORARY, the gradient that it begins with, freed before the
+ *                             next forward; else GRADIENT (not exact)
  *   elsewhere                 INPUT, made outside any forward and alive when one begins;
  *                             ACTIVATION, freed by a pass, or alive when exactly one
  *                             pass began before its free, where parameters are known;
  *                             TEMPORARY, freed before the next pass began
  *
  *   what has the size that torch gives to the work space of a cuBLAS handle, is never
- *   freed, and would be GRADIENT or else saw more than one pass, of whatever thread:
- *   WORKSPACE (not exact)
+ *   freed, and would be GRADIENT, or saw more than one pass, of whatever thread, or has
+ *   a size that hardly a tensor has: WORKSPACE (not exact)
  *
  * All else is UNKNOWN, and says why.  A backward pass is a run of events made while nodes
  * ran that one thread's forward had made; it ends at that thread's next allocation without

@@ -5,15 +5,7 @@
 #include <string.h>
 
 #include "base.h"
-
-/* What a thread was doing when its next node would get number NEXT: the first event
- * that saw that number, and the last. */
-typedef struct sample {
-    uint64_t next;
-    uint64_t order; /* of the event, in time */
-    uint32_t stack;
-    uint16_t autograd_thread;
-} sample;
+#include "forward.h"
 
 typedef struct timeline {
     uint8_t *phases; /* owned; of each event */
@@ -23,8 +15,7 @@ typedef struct timeline {
 struct ml_causes {
     const ml_recording *recording; /* borrowed */
     ml_stack_facts facts;
-    sample *samples; /* owned; by thread, number and time */
-    size_t sample_count;
+    ml_forwards forwards;
     timeline *devices; /* owned */
     bool passes_known; /* the recording says which events a backward pass made */
 };
@@ -33,232 +24,6 @@ static bool
 is_backward(const ml_event *event)
 {
     return (event->flags & ML_EVENT_BACKWARD) != 0;
-}
-
-static bool
-is_free(const ml_event *event)
-{
-    return event->action == ML_ACTION_FREE_REQUESTED ||
-           event->action == ML_ACTION_FREE_COMPLETED;
-}
-
-/* ---- Samples ---- */
-
-static int
-compare_samples(const void *a, const void *b)
-{
-    const sample *x = a;
-    const sample *y = b;
-    if (x->autograd_thread != y->autograd_thread) {
-        return x->autograd_thread < y->autograd_thread ? -1 : 1;
-    }
-    if (x->next != y->next) {
-        return x->next < y->next ? -1 : 1;
-    }
-    return x->order < y->order ? -1 : x->order > y->order;
-}
-
-/* By id of its addresses: the stack of the last allocation at each. */
-typedef struct births {
-    ml_intern addresses;
-    uint64_t *addr; /* owned, as the next */
-    uint32_t *stack;
-    size_t addr_capacity;
-    size_t stack_capacity;
-    uint64_t wanted;
-} births;
-
-static bool
-is_wanted(const void *context, uint32_t id)
-{
-    const births *of = context;
-    return of->addr[id] == of->wanted;
-}
-
-static bool
-find_birth(births *of, uint64_t addr, uint32_t *id)
-{
-    of->wanted = addr;
-    return ml_intern_find(&of->addresses, ml_hash_u64(addr), is_wanted, of, id) != 0;
-}
-
-static int
-keep_birth(births *of, const ml_event *event)
-{
-    uint32_t id;
-    if (!find_birth(of, event->addr, &id)) {
-        id = (uint32_t)of->addresses.count;
-        if (ml_grow((void **)&of->addr, &of->addr_capacity, (size_t)id + 1,
-                    sizeof(*of->addr)) < 0 ||
-            ml_grow((void **)&of->stack, &of->stack_capacity, (size_t)id + 1,
-                    sizeof(*of->stack)) < 0 ||
-            ml_intern_add(&of->addresses, ml_hash_u64(event->addr)) < 0) {
-            return ML_ENOMEM;
-        }
-        of->addr[id] = event->addr;
-    }
-    of->stack[id] = event->stack;
-    return 0;
-}
-
-/* Whether frees have stacks of their own.  Recorded with the context of allocations
- * alone, every free shows that of its allocation, which says nothing of the moment. */
-static int
-frees_tell(const ml_device_trace *trace, bool *out)
-{
-    *out = false;
-    births of = {0};
-    int result = 0;
-    for (size_t i = 0; i < trace->event_count && result == 0 && !*out; i++) {
-        const ml_event *event = &trace->events[i];
-        uint32_t id;
-        if (event->action == ML_ACTION_ALLOC) {
-            result = keep_birth(&of, event);
-        }
-        else if (is_free(event) && event->stack != 0 &&
-                 find_birth(&of, event->addr, &id)) {
-            *out = of.stack[id] != 0 && of.stack[id] != event->stack;
-        }
-    }
-    ml_intern_fini(&of.addresses);
-    ml_free(of.addr);
-    ml_free(of.stack);
-    return result;
-}
-
-static bool
-is_sample(const ml_event *event, bool frees)
-{
-    return event->autograd_thread != 0 && event->stack != 0 && !is_backward(event) &&
-           (event->action == ML_ACTION_ALLOC || (frees && is_free(event)));
-}
-
-static int
-take_samples(ml_causes *causes)
-{
-    const ml_recording *recording = causes->recording;
-    size_t total = 0;
-    for (size_t d = 0; d < recording->device_count; d++) {
-        total += recording->devices[d].event_count;
-    }
-    causes->samples = ml_alloc_zeroed(total + 1, sizeof(sample));
-    if (causes->samples == NULL) {
-        return ML_ENOMEM;
-    }
-    for (size_t d = 0; d < recording->device_count; d++) {
-        const ml_device_trace *trace = &recording->devices[d];
-        bool frees;
-        int error = frees_tell(trace, &frees);
-        if (error < 0) {
-            return error;
-        }
-        for (size_t i = 0; i < trace->event_count; i++) {
-            const ml_event *event = &trace->events[i];
-            if (is_sample(event, frees)) {
-                /* Within a device the order is known better than by time. */
-                causes->samples[causes->sample_count++] = (sample){
-                    event->sequence, recording->device_count == 1 ? i : event->time,
-                    event->stack, event->autograd_thread};
-            }
-        }
-    }
-    qsort(causes->samples, causes->sample_count, sizeof(sample), compare_samples);
-    return 0;
-}
-
-/* The first sample of THREAD that saw NEXT or more; sample_count or one of another
- * thread where there is none. */
-static size_t
-find_sample(const ml_causes *causes, uint16_t thread, uint64_t next)
-{
-    size_t low = 0;
-    size_t high = causes->sample_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const sample *s = &causes->samples[middle];
-        if (s->autograd_thread < thread ||
-            (s->autograd_thread == thread && s->next < next)) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-/* ---- The forward operation of a node ---- */
-
-static size_t
-depth_of(const ml_recording *recording, uint32_t stack)
-{
-    size_t depth = 0;
-    for (; stack != 0; stack = recording->stacks[stack].parent) {
-        depth++;
-    }
-    return depth;
-}
-
-/* The frame of BEFORE's stack in the innermost function that both stacks are in: where
- * that function had come to.  Operations between them are on that line or a later one
- * of that function, or in functions that it called. */
-static uint32_t
-shared_part(const ml_recording *recording, uint32_t before, uint32_t after)
-{
-    size_t deep = depth_of(recording, before);
-    size_t other = depth_of(recording, after);
-    uint32_t below = 0; /* one further in than BEFORE */
-    uint32_t after_below = 0;
-    for (; deep > other; deep--) {
-        below = before;
-        before = recording->stacks[before].parent;
-    }
-    for (; other > deep; other--) {
-        after_below = after;
-        after = recording->stacks[after].parent;
-    }
-    while (before != after) {
-        below = before;
-        after_below = after;
-        before = recording->stacks[before].parent;
-        after = recording->stacks[after].parent;
-    }
-    if (below != 0 && after_below != 0) {
-        ml_frame a = recording->frames[recording->stacks[below].frame];
-        ml_frame b = recording->frames[recording->stacks[after_below].frame];
-        if (a.name == b.name && a.filename == b.filename) {
-            return below;
-        }
-    }
-    return before;
-}
-
-/* The stack of the operation that made node SEQUENCE of THREAD; 0: not known. */
-static uint32_t
-find_forward(const ml_causes *causes, uint16_t thread, uint64_t sequence,
-             enum ml_how *how)
-{
-    if (thread == 0 || sequence == UINT64_MAX) {
-        return 0;
-    }
-    size_t at = find_sample(causes, thread, sequence + 1);
-    const sample *after = at < causes->sample_count ? &causes->samples[at] : NULL;
-    const sample *before = at > 0 ? &causes->samples[at - 1] : NULL;
-    if (after == NULL || after->autograd_thread != thread) {
-        return 0;
-    }
-    if (after->next == sequence + 1) {
-        *how = ML_HOW_NODE;
-        return after->stack;
-    }
-    if (before == NULL || before->autograd_thread != thread) {
-        /* Made before the first event that we have, at a place nobody saw. */
-        return 0;
-    }
-    *how = ML_HOW_NEAR;
-    return sequence + 1 - before->next > after->next - (sequence + 1)
-               ? after->stack
-               : shared_part(causes->recording, before->stack, after->stack);
 }
 
 /* ---- Phases ---- */
@@ -285,7 +50,7 @@ phase_of(const ml_causes *causes, const ml_event *event, bool advanced)
     if (fact->scope == ML_SCOPE_OPTIMIZER) {
         return ML_PHASE_OPTIMIZER;
     }
-    if (is_backward(event) || fact->engine) {
+    if (is_backward(event) || fact->engine || fact->seed) {
         return ML_PHASE_BACKWARD;
     }
     if (fact->scope == ML_SCOPE_MODULE || advanced) {
@@ -396,7 +161,7 @@ ml_causes_new(const ml_recording *recording, ml_causes **out)
     causes->recording = recording;
     int error = ml_stack_facts_init(&causes->facts, recording);
     if (error == 0) {
-        error = take_samples(causes);
+        error = ml_forwards_init(&causes->forwards, recording, &causes->facts);
     }
     if (error == 0) {
         error = make_timelines(causes);
@@ -423,7 +188,7 @@ ml_causes_free(ml_causes *causes)
         ml_free(causes->devices[d].steps);
     }
     ml_free(causes->devices);
-    ml_free(causes->samples);
+    ml_forwards_fini(&causes->forwards);
     ml_stack_facts_fini(&causes->facts);
     ml_free(causes);
 }
@@ -473,32 +238,47 @@ name_module(const ml_causes *causes, ml_cause *cause, uint32_t stack)
     }
 }
 
+/* Takes the line from the operation that made a node. */
 static void
-find_line(const ml_causes *causes, const ml_event *event, ml_cause *cause)
+name_forward(const ml_causes *causes, ml_cause *cause, ml_forward forward)
 {
+    static const enum ml_how hows[] = {[ML_FORWARD_EXACT] = ML_HOW_NODE,
+                                       [ML_FORWARD_LIKELY] = ML_HOW_LIKELY,
+                                       [ML_FORWARD_BETWEEN] = ML_HOW_NEAR};
+    name_line(causes, cause, forward.stack, hows[forward.way]);
+    if (cause->how == ML_HOW_NEAR) {
+        uint32_t last = ml_stack_facts_line(&causes->facts, forward.until).frame;
+        bool same = ml_frame_same_function(causes->recording, cause->frame, last);
+        cause->until = same ? last : cause->frame;
+    }
+}
+
+static void
+find_line(const ml_causes *causes, size_t device, size_t index, ml_cause *cause)
+{
+    const ml_event *event = &causes->recording->devices[device].events[index];
     const ml_stack_fact *own = &causes->facts.of[event->stack];
-    enum ml_how how = ML_HOW_NONE;
     bool frames = own->inner.place < ML_PLACE_NATIVE;
-    uint32_t forward = 0;
+    ml_forward forward = {0};
     if (is_backward(event) && (own->inner.place != ML_PLACE_USER || own->module == 0)) {
-        forward = find_forward(causes, event->autograd_thread, event->sequence, &how);
+        forward = ml_forwards_find(&causes->forwards, device, index);
     }
     if (frames) {
         name_line(causes, cause, event->stack, ML_HOW_FRAMES);
         name_module(causes, cause, event->stack);
-        if (forward != 0 && own->module == 0) {
+        if (forward.stack != 0 && own->module == 0) {
             /* A custom function's backward runs outside the module of its forward. */
-            name_module(causes, cause, forward);
+            name_module(causes, cause, forward.stack);
         }
         /* Only a package's frames: the user's line is that of the forward. */
         ml_standing line = ml_stack_facts_line(&causes->facts, event->stack);
-        if (line.place != ML_PLACE_USER && forward != 0) {
-            name_line(causes, cause, forward, how);
+        if (line.place != ML_PLACE_USER && forward.stack != 0) {
+            name_forward(causes, cause, forward);
         }
     }
-    else if (forward != 0) {
-        name_line(causes, cause, forward, how);
-        name_module(causes, cause, forward);
+    else if (forward.stack != 0) {
+        name_forward(causes, cause, forward);
+        name_module(causes, cause, forward.stack);
     }
     else if (event->stack != 0) {
         name_line(causes, cause, event->stack,
@@ -520,9 +300,10 @@ ml_causes_of(const ml_causes *causes, size_t device, size_t index)
     ml_cause cause = {.phase = causes->devices[device].phases[index],
                       .step = causes->devices[device].steps[index],
                       .recomputed = is_backward(event) && own->scope == ML_SCOPE_MODULE,
+                      .seed = own->seed,
                       .communication = own->communication,
                       .no_module = ML_NO_MODULE_STACK};
-    find_line(causes, event, &cause);
+    find_line(causes, device, index, &cause);
     return cause;
 }
 

@@ -3,12 +3,8 @@
  * Owns what follows from stacks and from autograd's numbers over a whole recording; it
  * must not know what is asked about it.
  *
- * Autograd's threads have no Python frames.  Each node has a number, which it takes from
- * a counter of the thread that makes it, before its operation runs: so the first event
- * of that thread that saw the next number belongs to the operation, and the stack of that
- * event is the forward line of whatever the node allocates in a backward pass.  An
- * operation without any event, as a view, lies between two events of its thread; the
- * line is then the nearer of theirs, and said to be near.
+ * Autograd's threads have no Python frames: what a node allocates in a backward pass has
+ * the line of the forward operation that made the node, as forward.h finds it.
  *
  * Frames win: what Python code does in a backward pass, as a custom function or the
  * recomputation of a checkpoint, has frames and lines of its own. */
@@ -38,7 +34,8 @@ enum ml_phase {
     XX(NONE, "") /* it is not */ \
     XX(FRAMES, "frames") \
     XX(NODE, "node")          /* of the autograd node's forward operation */ \
-    XX(NEAR, "near")          /* near that operation: it left no event of its own */ \
+    XX(LIKELY, "likely")      /* of it, unless it worked in place */ \
+    XX(NEAR, "near")          /* of it too, between two lines: it left no event */ \
     XX(CALL, "backward_call") /* only the line that called backward() */
 
 enum ml_how {
@@ -90,6 +87,7 @@ enum ml_no_module {
 typedef struct ml_cause {
     uint32_t stack;    /* that names the line; 0: none */
     uint32_t frame;    /* frame id of the line; 0: none */
+    uint32_t until;    /* frame id; with ML_HOW_NEAR the last line that it could be */
     uint32_t module;   /* string: path of the innermost module; 0: none */
     uint32_t step;     /* number of the training step */
     uint8_t no_module; /* enum ml_no_module */
@@ -97,6 +95,7 @@ typedef struct ml_cause {
     uint8_t how;       /* enum ml_how */
     uint8_t no_line;   /* enum ml_no_line */
     bool recomputed;   /* by a module's call inside a backward pass */
+    bool seed;         /* by backward() itself: the gradient that it begins with */
     bool communication;
 } ml_cause;
 

@@ -319,6 +319,10 @@ put_autograd(ml_builder *to, const ml_device_trace *device)
                      to->integer(to, events[i_].autograd_thread));
     PUT_EVENT_COLUMN(to, device, ML_WORD_SEQUENCE, sequence,
                      to->integer(to, (int64_t)events[i_].sequence));
+    PUT_EVENT_COLUMN(to, device, ML_WORD_NEXT, next,
+                     to->integer(to, (int64_t)events[i_].next));
+    PUT_EVENT_COLUMN(to, device, ML_WORD_NEXT_THREAD, next_thread,
+                     to->integer(to, events[i_].next_thread));
     PUT_EVENT_COLUMN(to, device, ML_WORD_NODE, node, to->string(to, events[i_].node));
 }
 

@@ -72,6 +72,8 @@
     XX(THREAD, "thread") \
     XX(AUTOGRAD_THREAD, "autograd_thread") \
     XX(SEQUENCE, "sequence") \
+    XX(NEXT, "next") \
+    XX(NEXT_THREAD, "next_thread") \
     XX(NODE, "node") \
     XX(MODULES, "modules") \
     XX(MODULE, "module") \

@@ -80,6 +80,9 @@ typedef struct ml_event {
      * (AccumulateGrad); else the number that the thread's next node will get.  They
      * belong to autograd_thread. */
     uint64_t sequence;
+    /* Where a running node makes nodes itself, as a recomputation does, the number that
+     * the calling thread's next one will get.  It belongs to next_thread. */
+    uint64_t next;
     uint32_t stack;        /* stack id at the event; 0: none captured */
     uint32_t origin_stack; /* stack id of the allocation, for frees; 0: unknown */
     uint32_t pool[2];      /* memory pool id, (0, 0) the default pool */
@@ -89,8 +92,9 @@ typedef struct ml_event {
     /* Autograd's own number of the thread that made the running node, without one that
      * of the calling thread; 0: not known or above 16 bits, and then so is sequence. */
     uint16_t autograd_thread;
-    uint8_t action; /* enum ml_action */
-    uint8_t flags;  /* ML_EVENT_* */
+    uint16_t next_thread; /* as autograd_thread; 0: next says nothing and is 0 */
+    uint8_t action;       /* enum ml_action */
+    uint8_t flags;        /* ML_EVENT_* */
 } ml_event;
 
 /* Texts of an event, borrowed for the length of the call. */

@@ -7,7 +7,8 @@
  *
  * What changes with the phase of a program rather than from event to event (thread,
  * stream, pool, ...) is the context, a record of its own before the event that needs
- * it. */
+ * it.  So is what few events have: the number of the node that is made next where one
+ * runs. */
 #include "pack.h"
 
 #include <stdbool.h>
@@ -20,6 +21,7 @@ _Static_assert(ML_ACTION_COUNT <= 10, "tags from 10 on are not actions");
 /* The event before, but completed: only its time differs. */
 #define TAG_COMPLETED 10u
 #define TAG_CONTEXT 11u
+#define TAG_NEXT 12u
 #define TAG_OTHER 15u
 
 /* Places of the codes in the three bytes of an event. */
@@ -50,6 +52,11 @@ static const uint8_t stack_bytes[4] = {0, 2, 3, 4};
 static const uint8_t block_bytes[8] = {0, 0, 0, 1, 2, 3, 4, 8};
 /* 0: as before; 1: UINT64_MAX; 5: itself; else the distance. */
 static const uint8_t sequence_bytes[8] = {0, 0, 1, 2, 4, 8, 0, 0};
+/* Distance to the number before; 3: the number itself. */
+static const uint8_t next_bytes[4] = {0, 1, 2, 8};
+#define NEXT_CODE_AT 4
+#define NEXT_THREAD 0x40u /* another thread than before follows the number */
+#define NEXT_ALL 0x7fu
 /* 0: as before; 1: none. */
 static const uint8_t node_bytes[4] = {0, 0, 2, 4};
 
@@ -242,6 +249,26 @@ put_context(ml_pack *state, const ml_event *event, unsigned class, uint8_t *to)
     return to;
 }
 
+static uint8_t *
+put_next(ml_pack *state, const ml_event *event, uint8_t *to)
+{
+    uint8_t *head = to++;
+    uint64_t field = fold_sign(event->next - state->next, 0);
+    unsigned code = field == 0 ? 0 : field >> 8 == 0 ? 1 : field >> 16 == 0 ? 2 : 3;
+    if (event->next - state->next == UINT64_C(1) << 63) {
+        code = 3; /* the distance loses its highest bit */
+    }
+    to = put(to, code == 3 ? event->next : field, next_bytes[code]);
+    state->next = event->next;
+    *head = (uint8_t)(TAG_NEXT | code << NEXT_CODE_AT);
+    if (event->next_thread != state->next_thread) {
+        *head |= NEXT_THREAD;
+        state->next_thread = event->next_thread;
+        to = put(to, event->next_thread, 2);
+    }
+    return to;
+}
+
 /* Whether EVENT is the free that STATE's event requested, completed. */
 static inline bool
 completes(const ml_pack *state, const ml_event *event)
@@ -329,6 +356,9 @@ ml_pack_event(ml_pack *state, const ml_event *event, uint8_t *to)
     if (!same_context(state, event, class)) {
         to = put_context(state, event, class, to);
     }
+    if (event->next_thread != 0 || event->next != 0) {
+        to = put_next(state, event, to);
+    }
     to = completes(state, event) ? put_completed(state, event, to)
                                  : put_event(state, event, action, class, to);
     return (size_t)(to - start);
@@ -405,6 +435,26 @@ get_context(ml_pack *state, const uint8_t **at, const uint8_t *end)
     }
     if ((mask & CONTEXT_METADATA) != 0) {
         state->metadata = (uint32_t)get(&from, end, 4);
+    }
+    *at = from;
+    return 0;
+}
+
+static int
+get_next(ml_pack *state, const uint8_t **at, const uint8_t *end)
+{
+    const uint8_t *from = *at;
+    unsigned code = from[0] >> NEXT_CODE_AT & 3u;
+    bool thread = (from[0] & NEXT_THREAD) != 0;
+    if ((from[0] & ~NEXT_ALL) != 0 ||
+        end - from < 1 + (ptrdiff_t)next_bytes[code] + (thread ? 2 : 0)) {
+        return ML_EFORMAT;
+    }
+    from++;
+    uint64_t field = get(&from, end, next_bytes[code]);
+    state->next = code == 3 ? field : state->next + unfold_sign(field, 0);
+    if (thread) {
+        state->next_thread = (uint16_t)get(&from, end, 2);
     }
     *at = from;
     return 0;
@@ -533,18 +583,22 @@ ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *even
           ml_packed_other *other)
 {
     const uint8_t *from = *at;
-    /* A context comes right before its event: what is committed never ends with one. */
+    /* These come right before their event: what is committed never ends with one. */
     if (from < end && (*from & 15u) == TAG_CONTEXT &&
         get_context(state, &from, end) < 0) {
         return ML_EFORMAT;
     }
-    bool context = from != *at;
+    bool next = from < end && (*from & 15u) == TAG_NEXT;
+    if (next && get_next(state, &from, end) < 0) {
+        return ML_EFORMAT;
+    }
+    bool begun = from != *at;
     if (from >= end) {
-        return context ? ML_EFORMAT : ML_PACKED_END;
+        return begun ? ML_EFORMAT : ML_PACKED_END;
     }
     unsigned tag = *from & 15u;
     int result = ML_EFORMAT;
-    if (tag == TAG_OTHER && !context) {
+    if (tag == TAG_OTHER && !begun) {
         return get_other(at, end, other);
     }
     if (tag == TAG_COMPLETED) {
@@ -557,6 +611,10 @@ ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *even
         return ML_EFORMAT;
     }
     show_event(state, event);
+    if (next) {
+        event->next = state->next;
+        event->next_thread = state->next_thread;
+    }
     *at = from;
     return ML_PACKED_EVENT;
 }

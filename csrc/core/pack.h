@@ -3,8 +3,8 @@
  * Owns the layout of records, which is the same in memory and in files; docs/FORMAT.md
  * is its specification.  Most fields are written relative to the event before, so a
  * writer and its reader go through the same states; it must not know what holds the
- * records.  Every field of an event comes back exactly, but
- * for actions past ML_ACTION_OTHER, which become it.
+ * records.  Every field of an event comes back exactly, but for actions past
+ * ML_ACTION_OTHER, which become it.
  *
  * Reading treats its input as hostile: any bytes give events or ML_EFORMAT. */
 #ifndef ML_PACK_H
@@ -17,7 +17,7 @@
 
 /* Most bytes that ml_pack_event writes, of which some lie behind the record: a field is
  * stored as a whole word. */
-#define ML_PACK_ROOM 96u
+#define ML_PACK_ROOM 112u
 
 /* Bytes before those of a record that is not an event, and how many kinds of them there
  * are. */
@@ -34,6 +34,7 @@ typedef struct ml_pack {
     uint64_t stream;
     uint64_t stream_before; /* the last change */
     uint64_t sequence;      /* the last that was not UINT64_MAX */
+    uint64_t next;          /* the last that was written, as next_thread */
     uint32_t stack[2];
     uint32_t origin_stack[2];
     uint32_t pool[2];
@@ -41,6 +42,7 @@ typedef struct ml_pack {
     uint32_t node;
     uint32_t thread;
     uint16_t autograd_thread;
+    uint16_t next_thread;
     uint8_t flags[2];
     uint8_t action;       /* of the last event */
     uint8_t sequence_max; /* its sequence was UINT64_MAX */

@@ -31,7 +31,10 @@ typedef struct ml_peak_block {
 typedef struct ml_peak_line {
     ml_string file; /* bytes borrowed from the recording; empty without a line */
     ml_string function;
-    int64_t line;    /* 0: none */
+    int64_t line; /* 0: none */
+    /* With ML_HOW_NEAR the last that it could be: between the two, or, where it is above
+     * LINE, in a loop that begins again.  0: it is LINE. */
+    int64_t until;
     uint64_t bytes;  /* that the blocks occupy */
     uint64_t blocks; /* items */
     uint8_t phase;   /* enum ml_phase */
@@ -93,7 +96,7 @@ typedef struct ml_peak {
     size_t line_count;
     ml_peak_stack *stacks; /* owned; most bytes first, then by stack and phase */
     size_t stack_count;
-    ml_peak_module *modules; /* owned; most bytes first, then by name */
+    ml_peak_module *modules; /* owned; most bytes first */
     size_t module_count;
     ml_peak_sum categories[ML_CATEGORY_COUNT];
     ml_peak_sum phases[ML_PHASE_COUNT];

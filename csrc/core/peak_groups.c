@@ -212,6 +212,17 @@ new_line(const ml_recording *recording, const keyed *keys, size_t first,
     return sum;
 }
 
+/* Of all blocks of LINE: one that goes round a loop goes past all that do not. */
+static void
+widen_until(ml_peak_line *line, int64_t until)
+{
+    bool round = until < line->line;
+    if (line->until == 0 || (round && line->until >= line->line) ||
+        (round == (line->until < line->line) && until > line->until)) {
+        line->until = until;
+    }
+}
+
 /* Makes of PATTERN one that fits NAME too: "*" for each part that differs, and for all
  * that follows where one has more parts. */
 static void
@@ -306,6 +317,9 @@ group_lines(ml_peak *peak, tables *t, keyed *keys)
         line->bytes += block->size;
         line->blocks++;
         line->categories[block->verdict.category] += block->size;
+        if (block->cause.until != 0) {
+            widen_until(line, recording->frames[block->cause.until].line);
+        }
     }
     qsort(sums, count, sizeof(line_sum), compare_lines);
     for (size_t i = 0; i < count; i++) {

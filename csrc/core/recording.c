@@ -24,6 +24,13 @@ typedef struct arena {
     size_t stack_capacity;
 } arena;
 
+static bool
+same_text(ml_string a, ml_string b)
+{
+    return a.length == b.length &&
+           (a.length == 0 || memcmp(a.bytes, b.bytes, a.length) == 0);
+}
+
 bool
 ml_string_holds(ml_string text, const char *part)
 {
@@ -34,6 +41,15 @@ ml_string_holds(ml_string text, const char *part)
         }
     }
     return false;
+}
+
+bool
+ml_frame_same_function(const ml_recording *recording, uint32_t a, uint32_t b)
+{
+    ml_frame x = recording->frames[a];
+    ml_frame y = recording->frames[b];
+    return same_text(recording->strings[x.name], recording->strings[y.name]) &&
+           same_text(recording->strings[x.filename], recording->strings[y.filename]);
 }
 
 static char *

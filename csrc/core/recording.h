@@ -175,6 +175,9 @@ typedef struct ml_recording {
     void *arena;          /* owned: string bytes */
 } ml_recording;
 
+/* Whether two frames, by id, are of functions of one name and file. */
+bool ml_frame_same_function(const ml_recording *recording, uint32_t a, uint32_t b);
+
 /* A recording with index 0 of strings, frames and stacks set up and nothing else. */
 int ml_recording_new(ml_recording **out);
 /* Takes NULL and half-built recordings. */

@@ -229,6 +229,21 @@ set_sequence(ml_tables *tables, ml_event *event, ml_value item)
 }
 
 static int
+set_next(ml_tables *tables, ml_event *event, ml_value item)
+{
+    return read_bits(tables, item, &event->next);
+}
+
+static int
+set_next_thread(ml_tables *tables, ml_event *event, ml_value item)
+{
+    uint32_t number = 0;
+    int error = read_thread(tables, item, UINT16_MAX, &number);
+    event->next_thread = (uint16_t)number;
+    return error;
+}
+
+static int
 set_node(ml_tables *tables, ml_event *event, ml_value item)
 {
     return ml_tables_string(tables, item, &event->node);
@@ -277,6 +292,12 @@ read_device(ml_tables *tables, ml_value value, ml_device_trace *device)
             break;
         case ML_WORD_SEQUENCE:
             error = read_event_column(tables, item, device, set_sequence);
+            break;
+        case ML_WORD_NEXT:
+            error = read_event_column(tables, item, device, set_next);
+            break;
+        case ML_WORD_NEXT_THREAD:
+            error = read_event_column(tables, item, device, set_next_thread);
             break;
         case ML_WORD_NODE:
             error = read_event_column(tables, item, device, set_node);

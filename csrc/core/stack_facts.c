@@ -29,6 +29,7 @@ enum {
     FILE_OPTIMIZER = 0x10,     /* in torch/optim/ */
     FILE_ENGINE = 0x20,        /* torch/autograd/graph.py or __init__.py */
     FILE_COMMUNICATION = 0x40, /* in torch/distributed/ or torch/nn/parallel/ */
+    FILE_FUNCTION = 0x80,      /* torch/autograd/function.py */
 };
 
 /* A file of torch.compile's cache, wherever that is: DIR/xy/cxy....py, where 51 digits
@@ -101,6 +102,9 @@ look_at_file(ml_string file)
         ends(file, "torch/autograd/__init__.py")) {
         found |= FILE_ENGINE;
     }
+    if (ends(file, "torch/autograd/function.py")) {
+        found |= FILE_FUNCTION;
+    }
     if (ml_string_holds(file, "torch/distributed/") ||
         ml_string_holds(file, "torch/nn/parallel/")) {
         found |= FILE_COMMUNICATION;
@@ -143,6 +147,12 @@ extend(const ml_recording *recording, uint8_t file, ml_stack stack,
     }
     if (file & FILE_COMMUNICATION) {
         fact.communication = true;
+    }
+    if ((file & FILE_ENGINE) && is(name, "_make_grads")) {
+        fact.seed = true;
+    }
+    if ((file & FILE_FUNCTION) && is(name, "apply")) {
+        fact.function = true;
     }
     return fact;
 }

@@ -42,6 +42,8 @@ typedef struct ml_stack_fact {
     uint32_t outer_module; /* string: of the outermost */
     uint8_t scope;         /* enum ml_scope, of these */
     bool engine;           /* the engine runs, below these */
+    bool seed;             /* of these: backward() makes the gradient it begins with */
+    bool function;         /* of these: in the forward of a torch.autograd.Function */
     bool communication; /* of these: in torch.distributed, outside any module in it */
 } ml_stack_fact;
 

@@ -92,6 +92,9 @@ line_dict(const ml_peak_line *line)
     }
     if (ml_py_set(dict, "file", text(line->file.bytes, line->file.length)) < 0 ||
         ml_py_set(dict, "line", PyLong_FromLongLong(line->line)) < 0 ||
+        ml_py_set(dict, "until_line",
+                  PyLong_FromLongLong(line->until != 0 ? line->until : line->line)) <
+            0 ||
         ml_py_set(dict, "function", text(line->function.bytes, line->function.length)) <
             0 ||
         ml_py_set(dict, "bytes", number(line->bytes)) < 0 ||

@@ -2,7 +2,7 @@
  * thread, and the numbers by which a backward allocation meets its forward.
  *
  * Called under the device's lock, with or without the GIL: takes no lock, memory or GIL
- * and throws nothing.  torch's four functions below only read variables of the thread,
+ * and throws nothing.  torch's functions below only read variables of the thread,
  * and currentThreadId numbers the thread once, by an atomic addition.  The file is its
  * own object for that proof (tests/test_hot_path_symbols.py), and because autograd's
  * headers, the only ones that know a Node's layout, take longer to compile than the rest
@@ -12,6 +12,7 @@
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
 #if __has_include(<torch/csrc/autograd/node.h>)
 #include <torch/csrc/autograd/node.h>
 #else
@@ -56,4 +57,13 @@ ml_autograd_fill(ml_event *event, const char **type) noexcept
     event->flags |= ML_EVENT_BACKWARD;
     *type = typeid(*node).name();
     set_numbers(event, node->thread_id(), node->sequence_nr());
+    /* Off in most backward passes: a checkpoint's recomputation, and a pass that is to be
+     * differentiated again, have it on. */
+    if (event->action == ML_ACTION_ALLOC && c10::GradMode::is_enabled()) {
+        const uint64_t own = own_thread();
+        if (own <= UINT16_MAX) {
+            event->next_thread = static_cast<uint16_t>(own);
+            event->next = at::sequence_number::peek();
+        }
+    }
 }

@@ -99,7 +99,8 @@ int ml_cuda_observe_oom(void);
 const char *ml_cuda_error(void);
 
 /* autograd.cpp: for the callbacks, alone in its object like tracker.cpp.  Fills sequence,
- * autograd_thread and ML_EVENT_BACKWARD of EVENT; where a node runs, *TYPE becomes the
+ * autograd_thread, ML_EVENT_BACKWARD and, for an allocation, next and next_thread of
+ * EVENT, whose action is set and whose next and next_thread are 0; where a node runs, *TYPE becomes the
  * mangled name of its C++ type (static), else it is left. */
 void ml_autograd_fill(ml_event *event, const char **type)
 #ifdef __cplusplus

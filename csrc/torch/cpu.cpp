@@ -56,9 +56,10 @@ subtract_bytes(uint64_t bytes) noexcept
 
 /* NODE: where the type of the running autograd node goes. */
 ml_event
-new_event(uint64_t addr, uint64_t size, const char **node) noexcept
+new_event(ml_action action, uint64_t addr, uint64_t size, const char **node) noexcept
 {
     ml_event event{};
+    event.action = static_cast<uint8_t>(action);
     event.addr = addr;
     event.size = size;
     event.block_bytes = size;
@@ -76,10 +77,10 @@ record_free(const ml_cpu_node *node) noexcept
         return;
     }
     ml_event_text text{};
-    ml_event event = new_event(node->addr.load(std::memory_order_relaxed),
-                               node->size.load(std::memory_order_relaxed), &text.node);
+    ml_event event =
+        new_event(ML_ACTION_FREE_REQUESTED, node->addr.load(std::memory_order_relaxed),
+                  node->size.load(std::memory_order_relaxed), &text.node);
     event.origin_stack = node->stack.load(std::memory_order_relaxed);
-    event.action = ML_ACTION_FREE_REQUESTED;
     bound_api->record(&source, 0, &event, &text);
     event.action = ML_ACTION_FREE_COMPLETED;
     bound_api->record(&source, 0, &event, &text);
@@ -158,8 +159,7 @@ wrapper::track(c10::DataPtr data, size_t bytes) noexcept
     /* Recorded after the node is in the table: a walk that starts in between sees the
      * allocation at least once. */
     ml_event_text text{};
-    ml_event event = new_event(addr, bytes, &text.node);
-    event.action = ML_ACTION_ALLOC;
+    ml_event event = new_event(ML_ACTION_ALLOC, addr, bytes, &text.node);
     node->stack.store(bound_api->record(&source, 0, &event, &text),
                       std::memory_order_relaxed);
     const c10::Device device = data.device();

@@ -116,6 +116,8 @@ ml_tracker_call(const TraceEntry &entry) noexcept
     event.metadata = 0;
     event.node = 0;
     event.thread = 0;
+    event.next = 0;
+    event.next_thread = 0;
     const int action = static_cast<int>(entry.action_);
     event.action = static_cast<uint8_t>(
         action >= 0 && action < ML_ACTION_OTHER ? action : ML_ACTION_OTHER);

@@ -20,6 +20,7 @@ typedef struct fixture {
     ml_tag tags[4];
     ml_note notes[4];
     ml_device_trace device;
+    uint32_t type; /* string: of the nodes to come */
 } fixture;
 
 static void
@@ -91,8 +92,21 @@ alloc(fixture *f, unsigned block, uint16_t thread, uint64_t next, uint32_t stack
 static void
 alloc_back(fixture *f, unsigned block, uint16_t thread, uint64_t number)
 {
-    add(f, ML_ACTION_ALLOC, block, thread, number, 0)->flags =
-        ML_EVENT_BACKWARD | ML_EVENT_NO_PYTHON;
+    ml_event *event = add(f, ML_ACTION_ALLOC, block, thread, number, 0);
+    event->flags = ML_EVENT_BACKWARD | ML_EVENT_NO_PYTHON;
+    event->node = f->type;
+}
+
+/* Likewise, where THREAD would give its next node the number NEXT. */
+static void
+alloc_in_node(fixture *f, unsigned block, uint64_t number, uint16_t thread,
+              uint64_t next, uint32_t stack)
+{
+    ml_event *event = add(f, ML_ACTION_ALLOC, block, MAIN, number, stack);
+    event->flags = ML_EVENT_BACKWARD;
+    event->node = f->type;
+    event->next = next;
+    event->next_thread = thread;
 }
 
 static void
@@ -116,6 +130,7 @@ test_lines_of_nodes(void)
     static fixture f;
     ml_causes *causes;
     set_up(&f);
+    f.type = add_string(&f, "N5torch8autograd9generated14AddmmBackward0E");
     uint32_t ten = add_stack(&f, 0, "a.py", 10, "f");
     uint32_t twenty = add_stack(&f, 0, "a.py", 20, "f");
     uint32_t thirty = add_stack(&f, 0, "a.py", 30, "f");
@@ -153,8 +168,137 @@ test_lines_of_nodes(void)
         CHECK_STR(ml_how_text(cause.how), want[i].how);
         CHECK_STR(ml_no_line_text(cause.no_line), want[i].reason);
     }
+    ml_cause near = ml_causes_of(causes, 0, 6);
+    CHECK_INT(f.recording->frames[near.until].line, 30);
     ml_causes_free(causes);
     ml_causes_free(NULL);
+    tear_down(&f);
+}
+
+/* What the type of a node says of the first event that saw the next number. */
+static void
+test_types_of_nodes(void)
+{
+    static const struct {
+        const char *type;
+        int64_t line;
+        const char *how;
+    } want[] = {
+        {"N5torch8autograd9generated11MmBackward0E", 20, "node"},
+        {"N5torch8autograd9generated12SumBackward1E", 20, "node"},
+        {"N5torch8autograd9generated12MulBackward0E", 20, "likely"},
+        {"N5torch8autograd9generated13TanhBackward0E", 20, "likely"},
+        {"N5torch8autograd9generated13ViewBackward0E", 10, "near"},
+        {"N5torch8autograd9generated10TBackward0E", 10, "near"},
+        {"N5torch8autograd10CopySlicesE", 10, "near"},
+        {"N5torch8autograd6PyNodeE", 10, "near"}, /* not in its forward */
+        {"13OtherBackward", 20, "likely"},
+        {"N5torch8autograd9generated99999999999999999999MmBackward0E", 20, "likely"},
+        {"N5torch8autograd9generated8BackwardE", 20, "likely"},
+        {"N5torch8autograd9generated", 20, "likely"},
+        {"", 20, "likely"},
+    };
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        static fixture f;
+        ml_causes *causes;
+        set_up(&f);
+        f.type = add_string(&f, want[i].type);
+        alloc(&f, 0, MAIN, 1, add_stack(&f, 0, "a.py", 10, "f"));
+        alloc(&f, 1, MAIN, 2, add_stack(&f, 0, "a.py", 20, "f"));
+        alloc_back(&f, 2, MAIN, 1);
+        CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+        ml_cause cause = ml_causes_of(causes, 0, 2);
+        CHECK_STR(ml_how_text(cause.how), want[i].how);
+        CHECK_INT(line_of(&f, cause), want[i].line);
+        ml_causes_free(causes);
+        tear_down(&f);
+    }
+}
+
+static void
+test_a_function_of_the_program(void)
+{
+    static fixture f;
+    ml_causes *causes;
+    set_up(&f);
+    f.type = add_string(&f, "N5torch8autograd6PyNodeE");
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    uint32_t apply = add_stack(&f, line, "torch/autograd/function.py", 1, "apply");
+    alloc(&f, 0, MAIN, 1, line);
+    alloc(&f, 1, MAIN, 2, add_stack(&f, apply, "a.py", 20, "forward"));
+    alloc_back(&f, 2, MAIN, 1);
+    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    CHECK_STR(ml_how_text(ml_causes_of(causes, 0, 2).how), "node");
+    CHECK_INT(line_of(&f, ml_causes_of(causes, 0, 2)), 20);
+    ml_causes_free(causes);
+    tear_down(&f);
+}
+
+/* A free tells when, but not of what; what was seen after a node ran is no bound. */
+static void
+test_bounds(void)
+{
+    static fixture f;
+    ml_causes *causes;
+    set_up(&f);
+    f.type = add_string(&f, "N5torch8autograd9generated11MmBackward0E");
+    uint32_t caller = add_stack(&f, 0, "a.py", 5, "main");
+    uint32_t other = add_stack(&f, 0, "a.py", 6, "main");
+    alloc(&f, 0, MAIN, 1, add_stack(&f, caller, "a.py", 30, "f"));
+    add(&f, ML_ACTION_FREE_REQUESTED, 0, MAIN, 2,
+        add_stack(&f, caller, "a.py", 20, "f"));
+    alloc(&f, 1, MAIN, 3, add_stack(&f, other, "a.py", 40, "g"));
+    alloc_back(&f, 2, MAIN, 1); /* around a loop, from line 30 of f to its line 20 */
+    alloc_back(&f, 3, MAIN, 3);
+    alloc(&f, 4, MAIN, 4, other);
+    alloc_back(&f, 5, MAIN, 3);
+    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    ml_cause cause = ml_causes_of(causes, 0, 3);
+    CHECK_STR(ml_how_text(cause.how), "near");
+    CHECK_INT(line_of(&f, cause), 30);
+    CHECK_INT(f.recording->frames[cause.until].line, 20);
+    CHECK_STR(ml_how_text(ml_causes_of(causes, 0, 4).how), "");
+    CHECK_STR(ml_how_text(ml_causes_of(causes, 0, 6).how), "node");
+    CHECK_INT(line_of(&f, ml_causes_of(causes, 0, 6)), 6);
+    ml_causes_free(causes);
+    tear_down(&f);
+}
+
+/* What a backward pass makes nodes for: by Python code, as a recomputation, it has lines
+ * of its own; without, it has that of the node that ran. */
+static void
+test_nodes_that_nodes_make(void)
+{
+    static fixture f;
+    ml_causes *causes;
+    set_up(&f);
+    f.type = add_string(&f, "N5torch8autograd9generated11MmBackward0E");
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    uint32_t engine =
+        add_stack(&f, line, "torch/autograd/graph.py", 1, "_engine_run_backward");
+    alloc(&f, 0, MAIN, 1, line);           /* node 0 */
+    alloc_in_node(&f, 1, 0, ENGINE, 7, 0); /* its node 6, without Python */
+    alloc_in_node(&f, 2, 0, ENGINE, 8, add_stack(&f, engine, "a.py", 20, "g"));
+    alloc_in_node(&f, 3, 0, ENGINE, 9, engine); /* its node 8 */
+    for (unsigned i = 0; i < 3; i++) {
+        alloc_back(&f, 4 + i, ENGINE, 6 + i);
+    }
+    static const int64_t lines[] = {10, 20, 10};
+    CHECK_INT(ml_recording_validate(f.recording), 0);
+    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    for (size_t i = 0; i < 3; i++) {
+        ml_cause cause = ml_causes_of(causes, 0, 4 + i);
+        CHECK_STR(ml_how_text(cause.how), "node");
+        CHECK_INT(line_of(&f, cause), lines[i]);
+    }
+    ml_causes_free(causes);
+
+    /* A file may say that a node made itself. */
+    f.events[1].sequence = 6;
+    f.events[1].autograd_thread = ENGINE;
+    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    CHECK_STR(ml_how_text(ml_causes_of(causes, 0, 4).how), "");
+    ml_causes_free(causes);
     tear_down(&f);
 }
 
@@ -288,15 +432,87 @@ test_lives(void)
     CHECK_PTR(ml_lives_before(&lives, BASE), NULL);
     ml_lives_fini(&lives);
     tear_down(&f);
+
+    /* A free inside a block, as a file may say, frees nothing. */
+    set_up(&f);
+    alloc(&f, 0, MAIN, 0, 0);
+    add(&f, ML_ACTION_FREE_REQUESTED, 0, MAIN, 0, 0)->addr += 512;
+    CHECK_INT(ml_lives_init(&lives, f.recording, 0), 0);
+    CHECK_UINT(lives.of_event[0].end, ML_NEVER);
+    ml_lives_fini(&lives);
+    tear_down(&f);
+}
+
+/* backward() makes the gradient that it begins with before any node runs. */
+static void
+test_the_first_gradient(void)
+{
+    static fixture f;
+    ml_causes *causes;
+    set_up(&f);
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    uint32_t seed = add_stack(&f, line, "torch/autograd/__init__.py", 1, "_make_grads");
+    uint32_t user = add_stack(&f, line, "a.py", 1, "_make_grads");
+    alloc(&f, 0, MAIN, 1, line);
+    alloc(&f, 1, MAIN, 1, seed);
+    alloc(&f, 2, MAIN, 1, user);
+    alloc_back(&f, 3, MAIN, 0);
+    free_block(&f, 1, MAIN, 0);
+    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 1)), "backward");
+    CHECK_INT(line_of(&f, ml_causes_of(causes, 0, 1)), 10);
+    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 2)), "other");
+    ml_causes_free(causes);
+    CHECK_STR(category(&f, 1), "temporary");
+    tear_down(&f);
+
+    /* loss.retain_grad() */
+    set_up(&f);
+    line = add_stack(&f, 0, "a.py", 10, "f");
+    seed = add_stack(&f, line, "torch/autograd/__init__.py", 1, "_make_grads");
+    alloc(&f, 1, MAIN, 1, seed);
+    alloc_back(&f, 3, MAIN, 0);
+    CHECK_STR(category(&f, 0), "gradient");
+    tear_down(&f);
+}
+
+/* One pass tells a work space of a size that no tensor has. */
+static void
+test_workspaces(void)
+{
+    static const struct {
+        uint64_t bytes;
+        const char *category;
+    } want[] = {
+        {8519680, "workspace"}, {33554432, "activation"}, {33554433, "activation"}};
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        static fixture f;
+        set_up(&f);
+        uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+        f.tags[f.device.tag_count++] =
+            (ml_tag){.addr = 1, .category = ML_CATEGORY_PARAMETER};
+        alloc(&f, 0, MAIN, 1, line);
+        ml_event *event = add(&f, ML_ACTION_ALLOC, 1, MAIN, 2, line);
+        event->size = event->block_bytes = want[i].bytes;
+        alloc_back(&f, 100000, MAIN, 0);
+        CHECK_STR(category(&f, 1), want[i].category);
+        tear_down(&f);
+    }
 }
 
 int
 main(void)
 {
     RUN(test_lines_of_nodes);
+    RUN(test_types_of_nodes);
+    RUN(test_a_function_of_the_program);
+    RUN(test_bounds);
+    RUN(test_nodes_that_nodes_make);
     RUN(test_phases_and_steps);
     RUN(test_threads_beside);
     RUN(test_the_thread_of_the_engine);
     RUN(test_lives);
+    RUN(test_the_first_gradient);
+    RUN(test_workspaces);
     return TEST_RESULT();
 }

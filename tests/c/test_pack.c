@@ -57,7 +57,8 @@ same_event(const ml_event *a, const ml_event *b)
            a->origin_stack == b->origin_stack && a->pool[0] == b->pool[0] &&
            a->pool[1] == b->pool[1] && a->metadata == b->metadata &&
            a->node == b->node && a->thread == b->thread &&
-           a->autograd_thread == b->autograd_thread && a->action == b->action &&
+           a->autograd_thread == b->autograd_thread && a->next == b->next &&
+           a->next_thread == b->next_thread && a->action == b->action &&
            a->flags == b->flags;
 }
 
@@ -91,6 +92,12 @@ hostile_event(const ml_event *before)
     CHANGE(12, thread, uint32_t)
     CHANGE(13, autograd_thread, uint16_t)
     CHANGE(14, flags, uint8_t)
+    CHANGE(15, next, uint64_t)
+    CHANGE(16, next_thread, uint16_t)
+    if ((changed >> 17 & 1) != 0) {
+        event.next = 0;
+        event.next_thread = 0;
+    }
 #undef CHANGE
     event.action = (uint8_t)random_below(ML_ACTION_COUNT);
     if (random_below(4) == 0) {

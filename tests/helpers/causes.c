@@ -1,0 +1,154 @@
+/* Prints the cause of every allocation of a snapshot, and its marks: causes FILE.pickle
+ *
+ *   M time thread name
+ *   A device index time thread bytes backward node how reason phase category module
+ *     frame until stack own_stack
+ *
+ * Fields are parted by tabs.  A frame is file|line|function, a stack its frames,
+ * innermost first, with a bell between; the stack is that which names the line. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base.h"
+#include "category.h"
+#include "cause.h"
+#include "lives.h"
+#include "snapshot_reader.h"
+
+static char *
+read_whole(const char *path, size_t *length)
+{
+    FILE *file = fopen(path, "rb");
+    if (file == NULL || fseek(file, 0, SEEK_END) != 0) {
+        return NULL;
+    }
+    long end = ftell(file);
+    rewind(file);
+    char *bytes = end < 0 ? NULL : malloc((size_t)end + 1);
+    if (bytes != NULL) {
+        *length = fread(bytes, 1, (size_t)end, file);
+    }
+    fclose(file);
+    return bytes;
+}
+
+static void
+put_string(const ml_recording *recording, uint32_t id)
+{
+    ml_string text = recording->strings[id];
+    fwrite(text.bytes, 1, text.length, stdout);
+}
+
+static void
+put_frame(const ml_recording *recording, uint32_t id)
+{
+    if (id != 0) {
+        put_string(recording, recording->frames[id].filename);
+        printf("|%" PRId64 "|", recording->frames[id].line);
+        put_string(recording, recording->frames[id].name);
+    }
+}
+
+static void
+put_stack(const ml_recording *recording, uint32_t stack)
+{
+    for (; stack != 0; stack = recording->stacks[stack].parent) {
+        put_frame(recording, recording->stacks[stack].frame);
+        putchar('\a');
+    }
+}
+
+static void
+put_allocation(const ml_recording *recording, size_t device, size_t index,
+               const ml_cause *cause, const ml_verdict *verdict)
+{
+    const ml_event *event = &recording->devices[device].events[index];
+    printf("A\t%zu\t%zu\t%" PRIu64 "\t%u\t%" PRIu64 "\t%d\t", device, index,
+           event->time, event->thread, event->size,
+           (event->flags & ML_EVENT_BACKWARD) != 0);
+    put_string(recording, event->node);
+    printf("\t%s\t%s\t%s\t%s\t", ml_how_text(cause->how),
+           ml_no_line_text(cause->no_line), ml_phase_text(cause->phase),
+           ml_category_text(verdict->category));
+    put_string(recording, cause->module);
+    putchar('\t');
+    put_frame(recording, cause->frame);
+    putchar('\t');
+    put_frame(recording, cause->until);
+    putchar('\t');
+    put_stack(recording, cause->stack);
+    putchar('\t');
+    put_stack(recording, event->stack);
+    putchar('\n');
+}
+
+static int
+put_device(const ml_recording *recording, const ml_causes *causes, size_t device)
+{
+    ml_lives lives;
+    int error = ml_lives_init(&lives, recording, device);
+    if (error < 0) {
+        return error;
+    }
+    ml_categories *categories = NULL;
+    error = ml_categories_new(causes, recording, device, &categories);
+    for (size_t i = 0; error == 0 && i < lives.event_count; i++) {
+        if (recording->devices[device].events[i].action == ML_ACTION_ALLOC) {
+            ml_cause cause = ml_causes_of(causes, device, i);
+            ml_verdict verdict =
+                ml_categories_judge(categories, &lives.of_event[i], &cause);
+            put_allocation(recording, device, i, &cause, &verdict);
+        }
+    }
+    ml_categories_free(categories);
+    ml_lives_fini(&lives);
+    return error;
+}
+
+static int
+put_all(const ml_recording *recording)
+{
+    for (size_t i = 0; i < recording->note_count; i++) {
+        const ml_note *note = &recording->notes[i];
+        if (note->kind == ML_NOTE_MARK) {
+            printf("M\t%" PRIu64 "\t%u\t", note->time, note->thread);
+            put_string(recording, note->name);
+            putchar('\n');
+        }
+    }
+    ml_causes *causes;
+    int error = ml_causes_new(recording, &causes);
+    if (error < 0) {
+        return error;
+    }
+    for (size_t d = 0; error == 0 && d < recording->device_count; d++) {
+        error = put_device(recording, causes, d);
+    }
+    ml_causes_free(causes);
+    return error;
+}
+
+int
+main(int argc, char **argv)
+{
+    size_t length = 0;
+    char *bytes = argc == 2 ? read_whole(argv[1], &length) : NULL;
+    if (bytes == NULL) {
+        fprintf(stderr, "usage: causes FILE\n");
+        return 2;
+    }
+    ml_recording *recording = NULL;
+    ml_read_error error = {0};
+    if (ml_snapshot_read(bytes, length, &recording, &error) != 0) {
+        fprintf(stderr, "%s: %s\n", argv[1], error.text);
+        return 1;
+    }
+    int code = recording->lost_notes != 0 ? ML_EFULL : put_all(recording);
+    if (code != 0) {
+        fprintf(stderr, "%s\n", ml_strerror(code));
+    }
+    ml_recording_free(recording);
+    free(bytes);
+    return code != 0;
+}
