@@ -45,6 +45,7 @@ class Line(TypedDict):
 
     file: str
     line: int
+    until_line: int
     function: str
     bytes: int
     blocks: int
