@@ -29,9 +29,9 @@ def damaged():
 
 
 leaks.check(_core.Recording, lambda: snapshot._freeze(31))
-leaks.check(_core.Recording, lambda: snapshot._freeze(31).to_dict(), (1_000, 10_000))
-leaks.check(_core.Recording, lambda: _core.Recording.from_bytes(data), (1_000, 10_000))
-leaks.check(_core.Recording, damaged, (10_000,))
+leaks.check(_core.Recording, lambda: snapshot._freeze(31).to_dict(), (1_000, 4_000))
+leaks.check(_core.Recording, lambda: _core.Recording.from_bytes(data), (1_000, 4_000))
+leaks.check(_core.Recording, damaged, (4_000,))
 leaks.check(
     _core.Recording, lambda: snapshot._freeze(31).write_pickle(path, True), (300,)
 )
