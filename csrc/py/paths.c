@@ -93,7 +93,17 @@ slot_of(const ml_paths *paths, const PyObject *tensor)
 static bool
 is_alive(const entry *e)
 {
-    return e->tensor != NULL && PyWeakref_GET_OBJECT(e->reference) == e->tensor;
+    if (e->tensor == NULL) {
+        return false;
+    }
+#if PY_VERSION_HEX >= 0x030d0000
+    PyObject *tensor = NULL;
+    bool alive = PyWeakref_GetRef(e->reference, &tensor) > 0 && tensor == e->tensor;
+    Py_XDECREF(tensor);
+    return alive;
+#else
+    return PyWeakref_GET_OBJECT(e->reference) == e->tensor;
+#endif
 }
 
 /* False where there is no memory. */
