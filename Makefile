@@ -13,7 +13,9 @@ PYTEST_ARGS ?=
 
 VENV := $(MEMLAB_VENV)
 VENV_PYTHON := $(VENV)/bin/python
-PYTEST := $(VENV_PYTHON) -m pytest tests -n $(JOBS) --dist loadfile
+# Files by name, and not those of most tests first: those of few take the longest.
+PYTEST := $(VENV_PYTHON) -m pytest tests -n $(JOBS) --dist loadfile \
+    --no-loadscope-reorder
 
 CFLAGS ?=
 CTEST_SOURCES := $(wildcard tests/c/test_*.c)

@@ -3,6 +3,7 @@ training that make memory elsewhere than where their lines stand."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,12 +14,25 @@ pytestmark = pytest.mark.usefixtures("torch")
 
 # Rows of 1024 floats: an activation of 256 rows has 1 MiB, a weight 4 MiB.
 PREAMBLE = """
-import json, sys
+import json, os, sys
 import torch
 from torch import nn
+import torch._dynamo  # the first optimizer would
+
+# One process for each instant, which all spare these imports.
+DEVICE = sys.argv[1]
+for AT in sys.argv[2:]:
+    child = os.fork()
+    if child == 0:
+        break
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status != 0:
+        sys.exit(f"at {AT}: {status}")
+else:
+    sys.exit()
+
 import memlab
 
-DEVICE, AT = sys.argv[1:]
 if DEVICE == "cuda":
     torch.cuda.init()
 snapshot = memlab.MemorySnapshot(device=DEVICE)
@@ -52,7 +66,7 @@ snapshot.start()
 
 END = """
 snapshot.stop()
-print(json.dumps(snapshot.peak()))
+print(AT, json.dumps(snapshot.peak()), flush=True)
 """
 
 MIB = 1 << 20
@@ -92,21 +106,30 @@ def table(peak, source, program):
 def check(request, tmp_path):
     """check(device, instant, body, rows): runs a program up to its end and compares the
     rows of what was live when it called probe(instant)."""
+    peaks = {}
 
-    def check(device, instant, body, rows, env=None):
+    def run(device, body, env):
+        """The peak at each instant that BODY names."""
+        instants = dict.fromkeys(re.findall(r'\b(?:probe|at)\("(\w+)"\)', body))
         environment = os.environ
         if device == "cuda":
             environment = request.getfixturevalue("device_environment")
-        source = PREAMBLE + body + END
-        program = tmp_path / f"{device}_{instant}.py"
-        program.write_text(source)
+        program = tmp_path / f"{device}_{len(peaks)}.py"
+        program.write_text(PREAMBLE + body + END)
         done = subprocess.run(
-            [sys.executable, program, device, instant],
+            [sys.executable, program, device, *instants],
             env={**environment, **(env or {})},
             text=True, capture_output=True, timeout=600,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
-        peak = json.loads(done.stdout.splitlines()[-1])
+        lines = [line.partition(" ") for line in done.stdout.splitlines()]
+        return program, {at: json.loads(peak) for at, _, peak in lines if at in instants}
+
+    def check(device, instant, body, rows, env=None):
+        if (device, body) not in peaks:
+            peaks[device, body] = run(device, body, env)
+        program, found = peaks[device, body]
+        source, peak = program.read_text(), found[instant]
         wanted = {" ".join(row.split()) for row in rows.splitlines() if row.strip()}
         found = table(peak, source, program)
         if device == "cuda":
