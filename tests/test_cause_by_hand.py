@@ -123,7 +123,9 @@ def check(request, tmp_path):
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         lines = [line.partition(" ") for line in done.stdout.splitlines()]
-        return program, {at: json.loads(peak) for at, _, peak in lines if at in instants}
+        return program, {
+            at: json.loads(peak) for at, _, peak in lines if at in instants
+        }
 
     def check(device, instant, body, rows, env=None):
         if (device, body) not in peaks:
