@@ -83,8 +83,9 @@ test-c: $(CTESTS) ## Build and run the C tests
 asan: ## Run the C tests under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory test-c VARIANT=asan
 
-tsan: ## Run the C tests under the thread sanitizer
-	@$(MAKE) --no-print-directory test-c VARIANT=tsan
+tsan: ## Run the C tests that start threads, or write files, under the thread sanitizer
+	@$(MAKE) --no-print-directory test-c VARIANT=tsan \
+	    CTEST_SOURCES="$$(grep -lE 'pthread_create|journal' $(CTEST_SOURCES) | xargs)"
 
 valgrind: ## Run the C tests under valgrind
 	@$(call need,valgrind,valgrind)
