@@ -19,6 +19,7 @@ from memlab._history import (
     record_memory_history,
     snapshot,
 )
+from memlab._lines import LineProfiler
 from memlab._load import load
 from memlab._memory_snapshot import MemorySnapshot
 from memlab._report import CATEGORIES
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CATEGORIES",
     "Error",
+    "LineProfiler",
     "MemorySnapshot",
     "SnapshotError",
     "backends",

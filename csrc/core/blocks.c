@@ -60,6 +60,7 @@ ml_blocks_clear(ml_blocks *blocks)
     blocks->bucket_mask = FIRST_BUCKETS - 1;
     memset(blocks->buckets, 0, FIRST_BUCKETS * sizeof(blocks->buckets[0]));
     memset(&blocks->totals, 0, sizeof(blocks->totals));
+    memset(&blocks->counts, 0, sizeof(blocks->counts));
     blocks->in_use = 0;
     blocks->segments = 0;
 }
@@ -163,8 +164,9 @@ ml_blocks_holding(const ml_blocks *blocks, uint64_t addr)
 
 /* ---- Nodes and sums ---- */
 
-uint32_t
-ml_blocks_add(ml_blocks *blocks, uint64_t addr, uint64_t size, uint8_t expandable)
+static uint32_t
+add_node(ml_blocks *blocks, uint64_t addr, uint64_t size, uint8_t expandable,
+         uint8_t pool)
 {
     uint32_t index = blocks->node_unused;
     if (index != 0) {
@@ -182,9 +184,16 @@ ml_blocks_add(ml_blocks *blocks, uint64_t addr, uint64_t size, uint8_t expandabl
                             .size = size,
                             .birth = ML_BEFORE_EVENTS,
                             .state = ML_BLOCK_INACTIVE,
-                            .expandable = expandable};
+                            .expandable = expandable,
+                            .pool = pool};
     hash_block(blocks, index);
     return index;
+}
+
+uint32_t
+ml_blocks_add(ml_blocks *blocks, uint64_t addr, uint64_t size)
+{
+    return add_node(blocks, addr, size, 0, ML_POOL_LARGE);
 }
 
 void
@@ -291,10 +300,30 @@ drop_slot(ml_blocks *blocks, uint32_t index)
     blocks->segments--;
 }
 
+/* torch counts an expandable segment's bytes, but not the segment. */
+static void
+count_span(ml_blocks *blocks, const ml_span *span)
+{
+    uint64_t *counts = blocks->counts.of[span->small ? ML_POOL_SMALL : ML_POOL_LARGE];
+    blocks->totals.reserved += span->total;
+    counts[ML_COUNT_reserved_bytes] += span->total;
+    counts[ML_COUNT_segment] += !span->expandable;
+}
+
+static void
+uncount_span(ml_blocks *blocks, const ml_span *span)
+{
+    uint64_t *counts = blocks->counts.of[span->small ? ML_POOL_SMALL : ML_POOL_LARGE];
+    blocks->totals.reserved -= span->total;
+    counts[ML_COUNT_reserved_bytes] -= span->total;
+    counts[ML_COUNT_segment] -= !span->expandable;
+}
+
 uint32_t
 ml_blocks_add_span(ml_blocks *blocks, const ml_span *like)
 {
-    uint32_t head = ml_blocks_add(blocks, like->addr, like->total, like->expandable);
+    uint32_t head = add_node(blocks, like->addr, like->total, like->expandable,
+                             like->small ? ML_POOL_SMALL : ML_POOL_LARGE);
     if (head == 0) {
         return 0;
     }
@@ -306,7 +335,7 @@ ml_blocks_add_span(ml_blocks *blocks, const ml_span *like)
     span->used = 1;
     link_span(blocks, index);
     blocks->nodes[head].segment = index;
-    blocks->totals.reserved += span->total;
+    count_span(blocks, span);
     return index;
 }
 
@@ -322,9 +351,10 @@ ml_blocks_drop_span(ml_blocks *blocks, uint32_t index)
             ml_blocks_uncount(blocks, node);
             in_use++;
         }
+        ml_blocks_uncount_rest(blocks, node);
         ml_blocks_drop(blocks, i);
     }
-    blocks->totals.reserved -= blocks->spans[index].total;
+    uncount_span(blocks, &blocks->spans[index]);
     drop_slot(blocks, index);
     return in_use;
 }
@@ -335,12 +365,13 @@ uint32_t
 ml_blocks_split(ml_blocks *blocks, uint32_t index, uint64_t bytes)
 {
     ml_block_node *left = &blocks->nodes[index];
-    uint32_t added =
-        ml_blocks_add(blocks, left->addr + bytes, left->size - bytes, left->expandable);
+    uint32_t added = add_node(blocks, left->addr + bytes, left->size - bytes,
+                              left->expandable, left->pool);
     if (added == 0) {
         return 0;
     }
     ml_block_node *right = &blocks->nodes[added];
+    ml_blocks_uncount_rest(blocks, left);
     left->size = bytes;
     right->prev = index;
     right->next = left->next;
@@ -352,6 +383,8 @@ ml_blocks_split(ml_blocks *blocks, uint32_t index, uint64_t bytes)
         right->segment = left->segment;
         blocks->spans[left->segment].tail = added;
     }
+    ml_blocks_count_rest(blocks, left);
+    ml_blocks_count_rest(blocks, right);
     return added;
 }
 
@@ -361,6 +394,8 @@ join_blocks(ml_blocks *blocks, uint32_t left_index, uint32_t right_index)
 {
     ml_block_node *left = &blocks->nodes[left_index];
     ml_block_node *right = &blocks->nodes[right_index];
+    ml_blocks_uncount_rest(blocks, left);
+    ml_blocks_uncount_rest(blocks, right);
     left->size += right->size;
     left->next = right->next;
     if (right->next != 0) {
@@ -370,6 +405,7 @@ join_blocks(ml_blocks *blocks, uint32_t left_index, uint32_t right_index)
         left->segment = right->segment;
         blocks->spans[right->segment].tail = left_index;
     }
+    ml_blocks_count_rest(blocks, left);
     ml_blocks_drop(blocks, right_index);
 }
 
@@ -394,6 +430,7 @@ ml_blocks_release(ml_blocks *blocks, uint32_t index)
     ml_block_node *node = &blocks->nodes[index];
     ml_blocks_uncount(blocks, node);
     node->state = ML_BLOCK_INACTIVE;
+    ml_blocks_count_rest(blocks, node);
     if (node->prev == 0 && node->next == 0 && blocks->spans[node->segment].made_up) {
         ml_blocks_drop_span(blocks, node->segment);
         return 0;
@@ -491,6 +528,7 @@ remove_block(ml_blocks *blocks, uint32_t span_index, uint32_t index)
     uint64_t gone_end = gone.addr + gone.size;
     ml_blocks_drop(blocks, index);
     blocks->totals.reserved -= gone.size;
+    blocks->counts.of[gone.pool][ML_COUNT_reserved_bytes] -= gone.size;
     if (gone.prev == 0 && gone.next == 0) {
         drop_slot(blocks, span_index);
         return;

@@ -22,6 +22,7 @@
 
 #include <stdbool.h>
 
+#include "counts.h"
 #include "memlab.h"
 #include "region.h"
 
@@ -43,6 +44,7 @@ typedef struct ml_block_node {
     uint32_t stack;
     uint8_t state; /* enum ml_block_state, or ML_BLOCK_UNUSED */
     uint8_t expandable;
+    uint8_t pool; /* enum ml_pool */
 } ml_block_node;
 
 typedef struct ml_span {
@@ -85,6 +87,8 @@ typedef struct ml_blocks {
     ml_totals totals;     /* bytes */
     uint64_t in_use;      /* blocks allocated or waiting for their free */
     uint64_t segments;    /* items */
+    /* torch's own counts; without meaning where there are no segments. */
+    ml_pool_counts counts;
 } ml_blocks;
 
 /* LIMIT as block_limit of ml_ledger_new.  0 or ML_ENOMEM. */
@@ -125,8 +129,7 @@ uint32_t ml_blocks_span_holding(const ml_blocks *blocks, uint64_t addr);
 uint32_t ml_blocks_holding(const ml_blocks *blocks, uint64_t addr);
 
 /* A free block outside every segment; 0 when the table is full. */
-uint32_t ml_blocks_add(ml_blocks *blocks, uint64_t addr, uint64_t size,
-                       uint8_t expandable);
+uint32_t ml_blocks_add(ml_blocks *blocks, uint64_t addr, uint64_t size);
 /* The node of a block outside every segment goes back. */
 void ml_blocks_drop(ml_blocks *blocks, uint32_t index);
 
@@ -138,6 +141,13 @@ ml_blocks_count(ml_blocks *blocks, const ml_block_node *node)
     blocks->totals.active += node->size;
     blocks->totals.requested += node->requested;
     blocks->in_use++;
+    uint64_t *counts = blocks->counts.of[node->pool];
+    counts[ML_COUNT_allocation] += node->state == ML_BLOCK_ALLOCATED;
+    counts[ML_COUNT_allocated_bytes] +=
+        node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
+    counts[ML_COUNT_active]++;
+    counts[ML_COUNT_active_bytes] += node->size;
+    counts[ML_COUNT_requested_bytes] += node->requested;
 }
 
 static inline void
@@ -147,6 +157,59 @@ ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node)
     blocks->totals.active -= node->size;
     blocks->totals.requested -= node->requested;
     blocks->in_use--;
+    uint64_t *counts = blocks->counts.of[node->pool];
+    counts[ML_COUNT_allocation] -= node->state == ML_BLOCK_ALLOCATED;
+    counts[ML_COUNT_allocated_bytes] -=
+        node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
+    counts[ML_COUNT_active]--;
+    counts[ML_COUNT_active_bytes] -= node->size;
+    counts[ML_COUNT_requested_bytes] -= node->requested;
+}
+
+/* A free block is the rest of a split where its segment has other blocks; torch leaves
+ * expandable segments out of that. */
+static inline bool
+ml_blocks_is_rest(const ml_block_node *node)
+{
+    return node->state == ML_BLOCK_INACTIVE && !node->expandable &&
+           (node->prev | node->next) != 0;
+}
+
+static inline void
+ml_blocks_count_rest(ml_blocks *blocks, const ml_block_node *node)
+{
+    if (ml_blocks_is_rest(node)) {
+        blocks->counts.of[node->pool][ML_COUNT_inactive_split]++;
+        blocks->counts.of[node->pool][ML_COUNT_inactive_split_bytes] += node->size;
+    }
+}
+
+static inline void
+ml_blocks_uncount_rest(ml_blocks *blocks, const ml_block_node *node)
+{
+    if (ml_blocks_is_rest(node)) {
+        blocks->counts.of[node->pool][ML_COUNT_inactive_split]--;
+        blocks->counts.of[node->pool][ML_COUNT_inactive_split_bytes] -= node->size;
+    }
+}
+
+/* Free block NODE, of which all but its state is set, is in use from now on. */
+static inline void
+ml_blocks_use(ml_blocks *blocks, ml_block_node *node, uint8_t state)
+{
+    ml_blocks_uncount_rest(blocks, node);
+    node->state = state;
+    ml_blocks_count(blocks, node);
+}
+
+/* The free of allocated block NODE was requested. */
+static inline void
+ml_blocks_pend(ml_blocks *blocks, ml_block_node *node)
+{
+    blocks->totals.allocated -= node->size;
+    blocks->counts.of[node->pool][ML_COUNT_allocation]--;
+    blocks->counts.of[node->pool][ML_COUNT_allocated_bytes] -= node->size;
+    node->state = ML_BLOCK_PENDING_FREE;
 }
 
 /* What the outside is shown of a block. */

@@ -2,6 +2,8 @@
  * promise that blocks.h makes. */
 #include "blocks.h"
 
+#include <string.h>
+
 /* ---- Sorting: a heap sort, in place, and no worse on sorted input ---- */
 
 static void
@@ -141,6 +143,7 @@ ml_blocks_visit(const ml_blocks *blocks, bool has_segments,
 
 typedef struct sums {
     ml_totals totals;
+    ml_pool_counts counts;
     uint64_t in_use;
     uint64_t nodes;
 } sums;
@@ -152,12 +155,19 @@ check_node(const ml_blocks *blocks, uint32_t index, sums *total)
     if (ml_blocks_find(blocks, node->addr) != index) {
         return "a block is not found by its address";
     }
+    uint64_t *counts = total->counts.of[node->pool];
     total->nodes++;
     switch (node->state) {
     case ML_BLOCK_INACTIVE:
+        if (ml_blocks_is_rest(node)) {
+            counts[ML_COUNT_inactive_split]++;
+            counts[ML_COUNT_inactive_split_bytes] += node->size;
+        }
         return NULL;
     case ML_BLOCK_ALLOCATED:
         total->totals.allocated += node->size;
+        counts[ML_COUNT_allocation]++;
+        counts[ML_COUNT_allocated_bytes] += node->size;
         break;
     case ML_BLOCK_PENDING_FREE:
         break;
@@ -167,6 +177,9 @@ check_node(const ml_blocks *blocks, uint32_t index, sums *total)
     total->totals.active += node->size;
     total->totals.requested += node->requested;
     total->in_use++;
+    counts[ML_COUNT_active]++;
+    counts[ML_COUNT_active_bytes] += node->size;
+    counts[ML_COUNT_requested_bytes] += node->requested;
     return NULL;
 }
 
@@ -190,7 +203,8 @@ check_span(const ml_blocks *blocks, uint32_t index, sums *total)
         if (node->prev != prev || node->addr != addr || node->size == 0) {
             return "the blocks of a segment do not follow on one another";
         }
-        if (node->expandable != span->expandable) {
+        if (node->expandable != span->expandable ||
+            node->pool != (span->small ? ML_POOL_SMALL : ML_POOL_LARGE)) {
             return "a block and its segment differ in kind";
         }
         if (prev != 0 && node->state == ML_BLOCK_INACTIVE &&
@@ -208,6 +222,8 @@ check_span(const ml_blocks *blocks, uint32_t index, sums *total)
         return "the blocks of a segment do not fill it";
     }
     total->totals.reserved += span->total;
+    total->counts.of[head->pool][ML_COUNT_reserved_bytes] += span->total;
+    total->counts.of[head->pool][ML_COUNT_segment] += !span->expandable;
     return NULL;
 }
 
@@ -253,7 +269,8 @@ check_unused(const ml_blocks *blocks)
 const char *
 ml_blocks_validate(const ml_blocks *blocks, bool has_segments)
 {
-    sums total = {{0, 0, 0, 0}, 0, 0};
+    sums total;
+    memset(&total, 0, sizeof(total));
     uint64_t end = 0;
     uint32_t count = has_segments ? order_spans(blocks) : order_nodes(blocks);
     for (uint32_t i = 0; i < count; i++) {
@@ -281,6 +298,10 @@ ml_blocks_validate(const ml_blocks *blocks, bool has_segments)
     }
     ML_TOTALS(XX)
 #undef XX
+    if (has_segments &&
+        memcmp(&total.counts, &blocks->counts, sizeof(total.counts)) != 0) {
+        return "torch's counts of a pool are wrong";
+    }
     const char *wrong = check_hash(blocks);
     return wrong != NULL ? wrong : check_unused(blocks);
 }

@@ -135,6 +135,15 @@ raise_window_peaks(ml_feed *feed, ml_device_log *log)
     }
 }
 
+static void
+follow(ml_device_log *log)
+{
+    ml_meter *meter = atomic_load_explicit(&log->meter, memory_order_acquire);
+    if (meter != NULL) {
+        ml_meter_follow(meter, ml_ledger_counts(log->ledger));
+    }
+}
+
 /* The ledger finishes RECORD, and the lane keeps it. */
 static inline void
 keep(ml_feed *feed, ml_device_log *log, ml_event *record)
@@ -144,6 +153,9 @@ keep(ml_feed *feed, ml_device_log *log, ml_event *record)
     }
     if (!is_free(record->action)) {
         raise_window_peaks(feed, log);
+    }
+    if (atomic_load_explicit(&feed->metering, memory_order_relaxed)) {
+        follow(log);
     }
     if (ml_lane_push(&log->lane, record) != 0) {
         count(&log->dropped);
@@ -257,6 +269,19 @@ claim_log(ml_feed *feed)
     return NULL;
 }
 
+/* A block's free is one event or two, of which the last takes it away. */
+static void
+meter_block(const ml_feed *feed, const ml_event *event)
+{
+    ml_meter *meter = atomic_load_explicit(&feed->meter, memory_order_acquire);
+    if (meter == NULL) {
+        return;
+    }
+    if (event->action == ML_ACTION_ALLOC || event->action == ML_ACTION_FREE_COMPLETED) {
+        ml_meter_add(meter, event->block_bytes, event->action != ML_ACTION_ALLOC);
+    }
+}
+
 static uint32_t
 record_unordered(ml_feed *feed, const ml_event *event, const ml_event_text *text)
 {
@@ -267,6 +292,9 @@ record_unordered(ml_feed *feed, const ml_event *event, const ml_event_text *text
     capture(feed, record);
     if (record->flags & ML_EVENT_STACK_LOST) {
         count(&feed->lost_stacks);
+    }
+    if (atomic_load_explicit(&feed->metering, memory_order_relaxed)) {
+        meter_block(feed, record);
     }
     ml_thread_log *log = claim_log(feed);
     if (log == NULL) {

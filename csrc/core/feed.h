@@ -13,6 +13,7 @@
 #include "lane.h"
 #include "ledger.h"
 #include "memlab.h"
+#include "meter.h"
 #include "recorder.h"
 #include "stacks.h"
 
@@ -54,6 +55,7 @@ typedef struct ml_device_log {
     /* Events that are not in the lane yet, which holds finished ones only. */
     ml_region pending_region;         /* owned */
     _Atomic uint32_t pending;         /* of them */
+    _Atomic(ml_meter *) meter;        /* owned; NULL until a window wants it */
     _Atomic unsigned peaks_forgotten; /* bit i: window_peak[i] is to start again */
     ml_totals window_peak[ML_WINDOW_MAX];
     _Atomic uint64_t dropped;
@@ -74,11 +76,13 @@ typedef struct ml_feed {
     ml_stack_walker walker;
     _Atomic(ml_native_walker) native_walker;
     _Atomic int enabled;
-    _Atomic unsigned capture; /* ML_CAPTURE_* */
-    _Atomic unsigned windows; /* bit i: window_peak[i] is in use */
-    ml_device_log *logs;      /* owned; ML_DEVICE_MAX of an ordered source */
-    ml_thread_log *threads;   /* owned; ML_FEED_LANES of an unordered source */
-    _Atomic uint64_t dropped; /* of an unordered source, or for no device there is */
+    _Atomic unsigned capture;  /* ML_CAPTURE_* */
+    _Atomic unsigned windows;  /* bit i: window_peak[i] is in use */
+    _Atomic bool metering;     /* the meters follow the events */
+    ml_device_log *logs;       /* owned; ML_DEVICE_MAX of an ordered source */
+    ml_thread_log *threads;    /* owned; ML_FEED_LANES of an unordered source */
+    _Atomic(ml_meter *) meter; /* of an unordered source; owned; NULL until wanted */
+    _Atomic uint64_t dropped;  /* of an unordered source, or for no device there is */
     _Atomic uint64_t lost_stacks;
     ml_journal_port port; /* the files that its events go to as well */
     bool forked;          /* in a forked child: recording stays off */

@@ -182,11 +182,10 @@ static void
 use_block(ml_ledger *ledger, uint32_t index, ml_event *event)
 {
     ml_block_node *node = &ledger->blocks.nodes[index];
-    node->state = ML_BLOCK_ALLOCATED;
     node->requested = event->size;
     node->birth = ledger->events;
     node->stack = event->stack;
-    ml_blocks_count(&ledger->blocks, node);
+    ml_blocks_use(&ledger->blocks, node, ML_BLOCK_ALLOCATED);
     report_block(event, node);
 }
 
@@ -211,7 +210,7 @@ apply_alloc_bare(ml_ledger *ledger, ml_event *event)
         problem = ML_LEDGER_ALLOC_TAKEN;
     }
     index =
-        ml_blocks_add(blocks, event->addr, known ? event->block_bytes : event->size, 0);
+        ml_blocks_add(blocks, event->addr, known ? event->block_bytes : event->size);
     if (index == 0) {
         return ML_LEDGER_TABLE_FULL;
     }
@@ -312,8 +311,7 @@ apply_free(ml_ledger *ledger, ml_event *event)
     event->origin_stack = node->stack;
     int problem = ML_LEDGER_FITS;
     if (node->state == ML_BLOCK_ALLOCATED) {
-        blocks->totals.allocated -= node->size;
-        node->state = ML_BLOCK_PENDING_FREE;
+        ml_blocks_pend(blocks, node);
         problem = completed ? ML_LEDGER_FREE_UNREQUESTED : ML_LEDGER_FITS;
     }
     if (!ledger->rules.has_segments) {
@@ -602,16 +600,15 @@ ml_ledger_seed_block(ml_ledger *ledger, const ml_block *seed)
         if (ml_blocks_find(blocks, seed->addr) != 0) {
             return ML_EINVALID;
         }
-        index = ml_blocks_add(blocks, seed->addr, seed->size, 0);
+        index = ml_blocks_add(blocks, seed->addr, seed->size);
         if (index == 0) {
             return ML_EFULL;
         }
     }
     ml_block_node *node = &blocks->nodes[index];
-    node->state = seed->state;
     node->requested = seed->requested;
     node->stack = seed->stack;
-    ml_blocks_count(blocks, node);
+    ml_blocks_use(blocks, node, seed->state);
     if (!ledger->rules.has_segments) {
         blocks->totals.reserved = blocks->totals.allocated;
     }
@@ -626,6 +623,12 @@ const ml_totals *
 ml_ledger_current(const ml_ledger *ledger)
 {
     return &ledger->blocks.totals;
+}
+
+const ml_pool_counts *
+ml_ledger_counts(const ml_ledger *ledger)
+{
+    return &ledger->blocks.counts;
 }
 
 ml_ledger_totals

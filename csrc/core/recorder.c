@@ -237,14 +237,17 @@ static unsigned
 update_feed(ml_feed *feed)
 {
     unsigned capture = 0, windows = 0;
+    bool metering = false;
     for (unsigned i = 0; i < ML_WINDOW_MAX; i++) {
         const ml_window *window = hub.windows[i];
         if (window != NULL && window->feed == feed && window->listening) {
             capture |= capture_wanted(&window->options);
             windows |= 1u << i;
+            metering = metering || window->options.meter;
         }
     }
     atomic_store(&feed->capture, capture);
+    atomic_store(&feed->metering, metering);
     atomic_store(&feed->windows, windows);
     return windows;
 }
@@ -612,6 +615,27 @@ read_stats(ml_feed *feed, int device, ml_recorder_stats *out)
     out->inconsistencies = atomic_load(&log->inconsistencies);
     ml_ledger_read_totals(log->ledger, &out->current, &out->peak);
     return 0;
+}
+
+ml_meter *
+ml_recorder_meter(const ml_source *source, int device)
+{
+    ml_feed *feed = feed_of(source);
+    if (feed == NULL || device < 0 ||
+        device >= (feed->logs != NULL ? ML_DEVICE_MAX : 1)) {
+        return NULL;
+    }
+    _Atomic(ml_meter *) *slot =
+        feed->logs != NULL ? &feed->logs[device].meter : &feed->meter;
+    ml_meter *meter = atomic_load(slot);
+    if (meter == NULL) {
+        ml_meter *made = ml_alloc_zeroed(1, sizeof(*made));
+        if (made == NULL || atomic_compare_exchange_strong(slot, &meter, made)) {
+            return made;
+        }
+        ml_free(made);
+    }
+    return meter;
 }
 
 int

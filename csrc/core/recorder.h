@@ -16,6 +16,7 @@
 #include <stdbool.h>
 
 #include "memlab.h"
+#include "meter.h"
 #include "recording.h"
 #include "stacks.h"
 
@@ -34,6 +35,7 @@ typedef struct ml_window_options {
     enum ml_context context;
     bool native;      /* C++ frames too: takes locks and memory in the callback */
     bool keep_events; /* false: only the state of live memory ("state") */
+    bool meter;       /* the devices' meters follow the events: ml_recorder_meter */
     int device;       /* -1: all */
     /* The recording goes to this .mlab file as well, all of it; NULL: to none. */
     const char *file;               /* borrowed for the call */
@@ -116,6 +118,10 @@ void ml_recorder_region(int end, uint64_t number, const char *name, size_t lengt
 void ml_recorder_name_object(uint32_t id, const char *name, size_t length);
 /* Whether anyone would hear of a note. */
 bool ml_recorder_noting(void);
+
+/* The meter of DEVICE of SOURCE, which moves while a window with `meter` has begun, and is
+ * never freed.  NULL where there is no such device or no memory.  Takes no lock. */
+ml_meter *ml_recorder_meter(const ml_source *source, int device);
 
 /* 0, or ML_EINVALID for a device without events so far. */
 int ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out);

@@ -66,8 +66,7 @@ static int
 revive(ml_blocks *live, const ml_event *event, uint8_t state)
 {
     bool known = (event->flags & ML_EVENT_BLOCK_KNOWN) != 0;
-    uint32_t index =
-        ml_blocks_add(live, event->addr, known ? event->block_bytes : 0, 0);
+    uint32_t index = ml_blocks_add(live, event->addr, known ? event->block_bytes : 0);
     if (index == 0) {
         return ML_ENOMEM;
     }
@@ -138,7 +137,7 @@ load_end(const ml_replay *replay, ml_ledger *past, ml_blocks *live)
             ml_blocks_find(live, block->addr) != 0) {
             continue;
         }
-        uint32_t index = ml_blocks_add(live, block->addr, block->size, 0);
+        uint32_t index = ml_blocks_add(live, block->addr, block->size);
         if (index == 0) {
             return ML_ENOMEM;
         }

@@ -26,6 +26,16 @@ typedef struct start_walk {
     ml_allocator_rules rules[ML_DEVICE_MAX];
 } start_walk;
 
+/* The ledger is at the lane's end, or seeded, and nobody changes it now. */
+static void
+set_meter(ml_device_log *log)
+{
+    ml_meter *meter = atomic_load(&log->meter);
+    if (meter != NULL) {
+        ml_meter_set(meter, ml_ledger_counts(log->ledger));
+    }
+}
+
 static void
 arrive(ml_walk *base, int device)
 {
@@ -60,6 +70,7 @@ arrive(ml_walk *base, int device)
     }
     else {
         log->window_peak[window->slot] = *ml_ledger_current(log->ledger);
+        set_meter(log);
     }
 }
 
@@ -190,6 +201,7 @@ take_devices(start_walk *walk, int devices, bool *again)
         if (walk->seed[device]) {
             log->window_peak[walk->window->slot] = *ml_ledger_current(log->ledger);
             ml_ledger_reset_peaks(log->ledger);
+            set_meter(log);
             int state = ML_LOG_BUFFERING;
             atomic_compare_exchange_strong(&log->state, &state, ML_LOG_SEEDED);
             *again |= atomic_load(&log->pending) != 0;
@@ -212,6 +224,10 @@ take_ordered(ml_window *window)
     for (int device = 0; device < devices; device++) {
         int result =
             prepare_log(feed, device, window->options.max_entries, &walk.rules[device]);
+        if (result == 0 && window->options.meter &&
+            ml_recorder_meter(feed->source, device) == NULL) {
+            result = ml_recorder_fail(ML_ENOMEM, "%s", ml_strerror(ML_ENOMEM));
+        }
         if (result < 0) {
             return result;
         }
@@ -266,6 +282,41 @@ store_memory(ml_window *window)
 }
 
 static int
+count_block(void *context, int device, const ml_block *block)
+{
+    ml_pool_counts *counts = context;
+    (void)device;
+    uint64_t *of = counts->of[ML_POOL_LARGE];
+    of[ML_COUNT_allocation]++;
+    of[ML_COUNT_segment]++;
+    of[ML_COUNT_active]++;
+    of[ML_COUNT_allocated_bytes] += block->size;
+    of[ML_COUNT_reserved_bytes] += block->size;
+    of[ML_COUNT_active_bytes] += block->size;
+    of[ML_COUNT_requested_bytes] += block->size;
+    return 0;
+}
+
+/* Of what other threads allocate during the walk some counts twice or not at all, for as
+ * long as it lives: no lock orders them. */
+static int
+start_meter(ml_feed *feed)
+{
+    ml_pool_counts counts = {{{0}}};
+    ml_walk walk = {.silent = true};
+    ml_walk_visitor visitor = {.context = &counts, .block = count_block};
+    ml_meter *meter = ml_recorder_meter(feed->source, 0);
+    if (meter == NULL) {
+        return ml_recorder_fail(ML_ENOMEM, "%s", ml_strerror(ML_ENOMEM));
+    }
+    int result = ml_recorder_walk(feed, &walk, &visitor);
+    if (result == 0) {
+        ml_meter_set(meter, &counts);
+    }
+    return result;
+}
+
+static int
 take_unordered(ml_window *window)
 {
     ml_feed *feed = window->feed;
@@ -282,7 +333,10 @@ take_unordered(ml_window *window)
         ml_journal_begin_lane(window->journal, i);
     }
     atomic_store(&feed->enabled, 1);
-    return window->journal != NULL ? store_memory(window) : 0;
+    if (window->options.meter) {
+        result = start_meter(feed);
+    }
+    return result == 0 && window->journal != NULL ? store_memory(window) : result;
 }
 
 /* ---- Either ---- */

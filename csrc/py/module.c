@@ -285,9 +285,17 @@ core_exec(PyObject *module)
         add_type(module, "MemorySnapshot", &state->snapshot_type,
                  ml_snapshot_type_new(module)) < 0 ||
         add_type(module, "Script", &state->script_type, ml_script_type_new(module)) <
-            0) {
+            0 ||
+        add_type(module, "LineProfiler", &state->line_profiler_type,
+                 ml_line_profiler_type_new(module)) < 0) {
         return -1;
     }
+    PyObject *counts = ml_line_profiler_counts();
+    if (counts == NULL || PyModule_AddObjectRef(module, "COUNTS", counts) < 0) {
+        Py_XDECREF(counts);
+        return -1;
+    }
+    Py_DECREF(counts);
     /* The table is constant data behind a capsule, which has no const. */
     PyObject *capsule = PyCapsule_New((void *)(uintptr_t)&api, ML_API_CAPSULE, NULL);
     if (capsule == NULL) {

@@ -20,6 +20,7 @@
     XX(recording_type) \
     XX(snapshot_type) \
     XX(script_type) \
+    XX(line_profiler_type) \
     XX(watched_modules) /* dict of named modules: address, weak reference */
 
 typedef struct ml_state {
@@ -42,6 +43,9 @@ PyObject *ml_py_raise(ml_state *state, int error, const char *text);
 PyObject *ml_recording_type_new(PyObject *module);
 PyObject *ml_snapshot_type_new(PyObject *module);
 PyObject *ml_script_type_new(PyObject *module);
+PyObject *ml_line_profiler_type_new(PyObject *module);
+/* The names of what a meter counts, a tuple of str; NULL with an exception. */
+PyObject *ml_line_profiler_counts(void);
 
 struct ml_recording;
 /* Wraps RECORDING, which the object then owns (it is freed on failure too). */

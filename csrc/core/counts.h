@@ -1,0 +1,40 @@
+/* What the allocator counts of a device: the figures of torch.cuda.memory_stats() that have
+ * a current value, a peak, and sums of what was added and taken.
+ *
+ * Owns their names and order.  It must not know who counts. */
+#ifndef ML_COUNTS_H
+#define ML_COUNTS_H
+
+#include <stdint.h>
+
+/* Bytes where the name says so, else items; torch's names, in torch's order. */
+#define ML_COUNTS(XX) \
+    XX(allocation) \
+    XX(segment) \
+    XX(active) \
+    XX(inactive_split) \
+    XX(allocated_bytes) \
+    XX(reserved_bytes) \
+    XX(active_bytes) \
+    XX(inactive_split_bytes) \
+    XX(requested_bytes)
+
+enum ml_count {
+#define XX(name) ML_COUNT_##name,
+    ML_COUNTS(XX)
+#undef XX
+    ML_COUNT_MAX
+};
+
+/* The pools that torch counts apart. */
+enum ml_pool {
+    ML_POOL_LARGE,
+    ML_POOL_SMALL, /* blocks up to 1 MiB */
+    ML_POOL_MAX
+};
+
+typedef struct ml_pool_counts {
+    uint64_t of[ML_POOL_MAX][ML_COUNT_MAX];
+} ml_pool_counts;
+
+#endif

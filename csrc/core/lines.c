@@ -1,0 +1,451 @@
+/* Line tables; see lines.h. */
+#include "lines.h"
+
+#include <string.h>
+
+#include "base.h"
+#include "recorder.h"
+
+struct ml_lines_function {
+    ml_lines_function *next;
+    uint32_t first_line;
+    ml_line_row **rows; /* owned, each by itself; by line */
+    size_t row_count;
+    size_t row_capacity;
+};
+
+/* A call under way. */
+typedef struct call {
+    ml_lines_function *function;
+    ml_line_row *row; /* the line that runs; NULL: what it does is not kept */
+    int64_t start;    /* allocated bytes when it began */
+    /* What calls of profiled functions did, of this line and of the whole call. */
+    ml_figures inner, whole;
+    bool has_inner, has_whole;
+} call;
+
+typedef struct thread_calls {
+    uint64_t thread;
+    call *calls; /* owned */
+    size_t depth;
+    size_t capacity;
+    /* The lap of this thread; NULL between calls and where there is no device. */
+    ml_meter *meter;
+    int lap;
+    ml_figures now; /* of the lap that ended last */
+} thread_calls;
+
+struct ml_lines {
+    ml_lines_function *functions; /* owned */
+    thread_calls **threads;       /* owned, each by itself */
+    size_t thread_count;
+    size_t thread_capacity;
+    thread_calls *last; /* the thread of the event before */
+    const ml_source *source;
+    int device;
+    uint64_t lost;
+};
+
+/* ---- Figures ---- */
+
+enum {
+    FIGURES = ML_FIGURE_COUNT
+};
+
+static uint64_t
+larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Adds LATER to SUM: one after the other they are one run. */
+static void
+append(ml_figures *sum, bool *has_sum, const ml_figures *later)
+{
+    if (!*has_sum) {
+        *sum = *later;
+        *has_sum = true;
+        return;
+    }
+    for (int i = 0; i < ML_FIGURE_COUNT; i++) {
+        sum->peak[i] = larger(sum->peak[i], later->peak[i]);
+        sum->allocated[i] += later->allocated[i];
+        sum->freed[i] += later->freed[i];
+    }
+    memcpy(sum->current, later->current, sizeof(sum->current));
+}
+
+static void
+raise_row(ml_line_row *row, const ml_figures *run)
+{
+    ml_figures *most = &row->most;
+    for (int i = 0; i < ML_FIGURE_COUNT; i++) {
+        most->current[i] = larger(most->current[i], run->current[i]);
+        most->peak[i] = larger(most->peak[i], run->peak[i]);
+        most->allocated[i] = larger(most->allocated[i], run->allocated[i]);
+        most->freed[i] = larger(most->freed[i], run->freed[i]);
+    }
+}
+
+/* ---- Rows ---- */
+
+/* The place of LINE among the rows, which is where it would be put. */
+static size_t
+place_of(const ml_lines_function *function, uint32_t line)
+{
+    size_t low = 0, high = function->row_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (function->rows[middle]->line < line) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static ml_line_row *
+row_of(ml_lines_function *function, uint32_t line)
+{
+    size_t place = place_of(function, line);
+    if (place < function->row_count && function->rows[place]->line == line) {
+        return function->rows[place];
+    }
+    ml_line_row *row = ml_alloc_zeroed(1, sizeof(*row));
+    if (row == NULL || ml_grow((void **)&function->rows, &function->row_capacity,
+                               function->row_count + 1, sizeof(*function->rows)) < 0) {
+        ml_free(row);
+        return NULL;
+    }
+    row->line = line;
+    row->seen = UINT64_MAX;
+    memmove(&function->rows[place + 1], &function->rows[place],
+            (function->row_count - place) * sizeof(*function->rows));
+    function->rows[place] = row;
+    function->row_count++;
+    return row;
+}
+
+static ml_line_row *
+run_line(ml_lines *lines, ml_lines_function *function, uint32_t line)
+{
+    ml_line_row *row = row_of(function, line);
+    lines->lost += row == NULL;
+    return row;
+}
+
+/* ---- Laps ---- */
+
+static void
+end_lap(thread_calls *calls)
+{
+    if (calls->meter != NULL) {
+        ml_meter_end_lap(calls->meter, calls->lap);
+        calls->meter = NULL;
+    }
+}
+
+/* What the target has now, and nothing that happened. */
+static void
+start_lap(ml_lines *lines, thread_calls *calls)
+{
+    end_lap(calls);
+    memset(&calls->now, 0, sizeof(calls->now));
+    ml_meter *meter =
+        lines->source != NULL ? ml_recorder_meter(lines->source, lines->device) : NULL;
+    if (meter == NULL) {
+        return;
+    }
+    calls->lap = ml_meter_begin_lap(meter);
+    if (calls->lap < 0) {
+        lines->lost++;
+        return;
+    }
+    calls->meter = meter;
+    ml_meter_next_lap(meter, calls->lap, &calls->now);
+}
+
+/* Whether anything happened since the last time; the figures are in calls->now. */
+static bool
+next_lap(ml_lines *lines, thread_calls *calls)
+{
+    if (calls->meter == NULL) {
+        start_lap(lines, calls);
+        return calls->meter != NULL;
+    }
+    if (!ml_meter_lap_moved(calls->meter, calls->lap)) {
+        return false;
+    }
+    ml_meter_next_lap(calls->meter, calls->lap, &calls->now);
+    return true;
+}
+
+static int64_t
+allocated_now(const thread_calls *calls)
+{
+    return (int64_t)
+        calls->now.current[ml_figure(ML_FIGURE_ALL, ML_COUNT_allocated_bytes)];
+}
+
+/* ---- Calls ---- */
+
+static thread_calls *
+calls_of(ml_lines *lines, uint64_t thread)
+{
+    if (lines->last != NULL && lines->last->thread == thread) {
+        return lines->last;
+    }
+    for (size_t i = 0; i < lines->thread_count; i++) {
+        if (lines->threads[i]->thread == thread) {
+            lines->last = lines->threads[i];
+            return lines->last;
+        }
+    }
+    thread_calls *calls = ml_alloc_zeroed(1, sizeof(*calls));
+    if (calls == NULL ||
+        ml_grow((void **)&lines->threads, &lines->thread_capacity,
+                lines->thread_count + 1, sizeof(*lines->threads)) < 0) {
+        ml_free(calls);
+        return NULL;
+    }
+    calls->thread = thread;
+    lines->threads[lines->thread_count++] = calls;
+    lines->last = calls;
+    return calls;
+}
+
+/* Once nothing happens the figures of the last lap are those of the moment: what was added
+ * and taken has been told. */
+static void
+settle(thread_calls *calls)
+{
+    memcpy(calls->now.peak, calls->now.current, sizeof(calls->now.peak));
+    memset(calls->now.allocated, 0, sizeof(calls->now.allocated));
+    memset(calls->now.freed, 0, sizeof(calls->now.freed));
+}
+
+/* The line of the call on top ends here. */
+static void
+end_line(ml_lines *lines, thread_calls *calls)
+{
+    call *top = &calls->calls[calls->depth - 1];
+    bool moved = next_lap(lines, calls);
+    ml_line_row *row = top->row;
+    uint64_t events = calls->meter != NULL ? calls->meter->laps[calls->lap].events : 0;
+    if (row != NULL && (moved || top->has_inner || row->seen != events)) {
+        if (top->has_inner) {
+            append(&top->inner, &top->has_inner, &calls->now);
+        }
+        raise_row(row, top->has_inner ? &top->inner : &calls->now);
+        row->delta += allocated_now(calls) - top->start;
+        row->seen = events;
+    }
+    if (moved) {
+        append(&top->whole, &top->has_whole, &calls->now);
+        settle(calls);
+    }
+    top->has_inner = false;
+    top->start = allocated_now(calls);
+}
+
+void
+ml_lines_enter(ml_lines *lines, ml_lines_function *function, uint64_t thread,
+               bool resumed, uint32_t line)
+{
+    thread_calls *calls = calls_of(lines, thread);
+    if (calls == NULL || ml_grow((void **)&calls->calls, &calls->capacity,
+                                 calls->depth + 1, sizeof(*calls->calls)) < 0) {
+        lines->lost++;
+        return;
+    }
+    if (calls->depth == 0) {
+        start_lap(lines, calls);
+        settle(calls);
+    }
+    else if (next_lap(lines, calls)) {
+        /* Up to here it was the caller's line. */
+        call *caller = &calls->calls[calls->depth - 1];
+        append(&caller->inner, &caller->has_inner, &calls->now);
+        append(&caller->whole, &caller->has_whole, &calls->now);
+        settle(calls);
+    }
+    call *top = &calls->calls[calls->depth++];
+    top->function = function;
+    top->row = run_line(lines, function, resumed ? line : function->first_line);
+    top->start = allocated_now(calls);
+    top->has_inner = false;
+    top->has_whole = false;
+    if (top->row != NULL && !resumed) {
+        top->row->calls++;
+    }
+}
+
+void
+ml_lines_reach(ml_lines *lines, ml_lines_function *function, uint64_t thread,
+               uint32_t line)
+{
+    thread_calls *calls = calls_of(lines, thread);
+    if (calls == NULL) {
+        lines->lost++;
+        return;
+    }
+    if (calls->depth == 0 || calls->calls[calls->depth - 1].function != function) {
+        /* It began before it was watched. */
+        ml_lines_enter(lines, function, thread, true, line);
+        if (calls->depth == 0) {
+            return;
+        }
+    }
+    else {
+        end_line(lines, calls);
+    }
+    call *top = &calls->calls[calls->depth - 1];
+    if (top->row == NULL || top->row->line != line) {
+        top->row = run_line(lines, function, line);
+    }
+    if (top->row != NULL) {
+        top->row->calls++;
+    }
+}
+
+void
+ml_lines_leave(ml_lines *lines, const ml_lines_function *function, uint64_t thread)
+{
+    thread_calls *calls = calls_of(lines, thread);
+    if (calls == NULL || calls->depth == 0 ||
+        calls->calls[calls->depth - 1].function != function) {
+        return;
+    }
+    end_line(lines, calls);
+    const call *ended = &calls->calls[--calls->depth];
+    if (calls->depth == 0) {
+        end_lap(calls);
+    }
+    else if (ended->has_whole) {
+        call *caller = &calls->calls[calls->depth - 1];
+        append(&caller->inner, &caller->has_inner, &ended->whole);
+        append(&caller->whole, &caller->has_whole, &ended->whole);
+    }
+}
+
+void
+ml_lines_close(ml_lines *lines)
+{
+    for (size_t i = 0; i < lines->thread_count; i++) {
+        thread_calls *calls = lines->threads[i];
+        while (calls->depth > 0) {
+            ml_lines_leave(lines, calls->calls[calls->depth - 1].function,
+                           calls->thread);
+        }
+    }
+}
+
+/* ---- Life ---- */
+
+static void
+drop_rows(ml_lines_function *function)
+{
+    for (size_t i = 0; i < function->row_count; i++) {
+        ml_free(function->rows[i]);
+    }
+    function->row_count = 0;
+}
+
+void
+ml_lines_clear(ml_lines *lines)
+{
+    for (ml_lines_function *function = lines->functions; function != NULL;
+         function = function->next) {
+        drop_rows(function);
+    }
+    for (size_t i = 0; i < lines->thread_count; i++) {
+        for (size_t j = 0; j < lines->threads[i]->depth; j++) {
+            lines->threads[i]->calls[j].row = NULL;
+        }
+    }
+    lines->lost = 0;
+}
+
+ml_lines *
+ml_lines_new(void)
+{
+    return ml_alloc_zeroed(1, sizeof(ml_lines));
+}
+
+void
+ml_lines_free(ml_lines *lines)
+{
+    if (lines == NULL) {
+        return;
+    }
+    ml_lines_close(lines);
+    for (size_t i = 0; i < lines->thread_count; i++) {
+        ml_free(lines->threads[i]->calls);
+        ml_free(lines->threads[i]);
+    }
+    while (lines->functions != NULL) {
+        ml_lines_function *function = lines->functions;
+        lines->functions = function->next;
+        drop_rows(function);
+        ml_free(function->rows);
+        ml_free(function);
+    }
+    ml_free(lines->threads);
+    ml_free(lines);
+}
+
+void
+ml_lines_target(ml_lines *lines, const ml_source *source, int device)
+{
+    if (lines->source == source && lines->device == device) {
+        return;
+    }
+    lines->source = source;
+    lines->device = device;
+    for (ml_lines_function *function = lines->functions; function != NULL;
+         function = function->next) {
+        for (size_t i = 0; i < function->row_count; i++) {
+            function->rows[i]->seen = UINT64_MAX;
+        }
+    }
+    for (size_t i = 0; i < lines->thread_count; i++) {
+        thread_calls *calls = lines->threads[i];
+        if (calls->depth == 0) {
+            continue;
+        }
+        start_lap(lines, calls);
+        settle(calls);
+        for (size_t j = 0; j < calls->depth; j++) {
+            calls->calls[j].has_inner = false;
+            calls->calls[j].has_whole = false;
+            calls->calls[j].start = allocated_now(calls);
+        }
+    }
+}
+
+ml_lines_function *
+ml_lines_add(ml_lines *lines, uint32_t first_line)
+{
+    ml_lines_function *function = ml_alloc_zeroed(1, sizeof(*function));
+    if (function != NULL) {
+        function->first_line = first_line;
+        function->next = lines->functions;
+        lines->functions = function;
+    }
+    return function;
+}
+
+ml_line_row *const *
+ml_lines_rows(const ml_lines_function *function, size_t *count)
+{
+    *count = function->row_count;
+    return function->rows;
+}
+
+uint64_t
+ml_lines_lost(const ml_lines *lines)
+{
+    return lines->lost;
+}

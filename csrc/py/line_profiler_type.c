@@ -1,0 +1,466 @@
+/* memlab._core.LineProfiler: line tables of some functions, as a Python object.
+ *
+ * Owns the tables, the functions they are of, and the window that keeps the meters moving
+ * while lines are profiled.  Names, text and HTML are Python's business. */
+#include "state.h"
+
+#include <string.h>
+
+#include "../core/base.h"
+#include "../core/lines.h"
+#include "../core/recorder.h"
+#include "line_events.h"
+
+typedef struct profiled {
+    PyObject *code; /* owned */
+    ml_lines_function *function;
+} profiled;
+
+typedef struct profiler_object {
+    PyObject_HEAD
+    ml_lines *lines;     /* owned; made with the first function */
+    profiled *functions; /* owned */
+    size_t count;
+    size_t capacity;
+    ml_window *window; /* owned; NULL: not enabled */
+    bool changing;     /* another thread enables or disables */
+} profiler_object;
+
+/* The source NAME for the tables; NULL with an exception. */
+static const ml_source *
+source_of(PyObject *op, const char *name)
+{
+    const ml_source *source = ml_recorder_source(name);
+    if (source == NULL) {
+        PyErr_Format(ml_state_of(Py_TYPE(op))->error,
+                     "no source of events named '%s' here; memlab.backends() says why",
+                     name);
+    }
+    return source;
+}
+
+static ml_lines *
+lines_of(profiler_object *self)
+{
+    if (self->lines == NULL) {
+        self->lines = ml_lines_new();
+        if (self->lines == NULL) {
+            PyErr_NoMemory();
+        }
+    }
+    return self->lines;
+}
+
+PyDoc_STRVAR(add_doc,
+             "_add($self, code, /)\n--\n\n"
+             "Registers a code object; its number, that of earlier where it is "
+             "registered already.");
+
+static PyObject *
+profiler_add(PyObject *op, PyObject *code)
+{
+    profiler_object *self = (profiler_object *)op;
+    if (!PyCode_Check(code)) {
+        PyErr_Format(PyExc_TypeError, "expected a code object, not %.200s",
+                     Py_TYPE(code)->tp_name);
+        return NULL;
+    }
+    for (size_t i = 0; i < self->count; i++) {
+        if (self->functions[i].code == code) {
+            return PyLong_FromSize_t(i);
+        }
+    }
+    ml_lines *lines = lines_of(self);
+    if (lines == NULL) {
+        return NULL;
+    }
+    ml_lines_function *function =
+        ml_lines_add(lines, (uint32_t)((PyCodeObject *)code)->co_firstlineno);
+    if (function == NULL || ml_grow((void **)&self->functions, &self->capacity,
+                                    self->count + 1, sizeof(*self->functions)) < 0) {
+        return PyErr_NoMemory();
+    }
+    if (self->window != NULL && ml_line_events_watch(code, lines, function) < 0) {
+        return NULL;
+    }
+    self->functions[self->count] =
+        (profiled){.code = Py_NewRef(code), .function = function};
+    return PyLong_FromSize_t(self->count++);
+}
+
+/* Nothing is profiled from here on; the GIL is released on the way. */
+static void
+disable(profiler_object *self)
+{
+    ml_window *window = self->window;
+    if (window == NULL) {
+        return;
+    }
+    self->window = NULL;
+    ml_line_events_forget(self->lines);
+    ml_lines_close(self->lines);
+    Py_BEGIN_ALLOW_THREADS
+    ml_window_stop(window);
+    Py_END_ALLOW_THREADS
+}
+
+static int
+watch_all(profiler_object *self)
+{
+    for (size_t i = 0; i < self->count; i++) {
+        if (ml_line_events_watch(self->functions[i].code, self->lines,
+                                 self->functions[i].function) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(enable_doc,
+             "_enable($self, source, device, /)\n--\n\n"
+             "Profiles the lines of the registered functions from here on.");
+
+static PyObject *
+profiler_enable(PyObject *op, PyObject *args)
+{
+    profiler_object *self = (profiler_object *)op;
+    const char *name;
+    int device;
+    if (!PyArg_ParseTuple(args, "si:_enable", &name, &device)) {
+        return NULL;
+    }
+    const ml_source *source = source_of(op, name);
+    ml_lines *lines = source != NULL ? lines_of(self) : NULL;
+    if (lines == NULL) {
+        return NULL;
+    }
+    if (self->window != NULL || self->changing) {
+        Py_RETURN_NONE;
+    }
+    ml_window_options options = {
+        .max_entries = 1, .context = ML_CONTEXT_NONE, .meter = true, .device = -1};
+    ml_window *window = NULL;
+    int result;
+    self->changing = true;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_window_start(source, &options, &window);
+    Py_END_ALLOW_THREADS
+    self->changing = false;
+    if (result < 0) {
+        return ml_py_raise(ml_state_of(Py_TYPE(op)), result, NULL);
+    }
+    self->window = window;
+    ml_lines_target(lines, source, device);
+    if (watch_all(self) < 0) {
+        disable(self);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(disable_doc, "_disable($self, /)\n--\n\n"
+                          "Profiles no more; what was seen stays.");
+
+static PyObject *
+profiler_disable(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    disable((profiler_object *)op);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(target_doc, "_target($self, source, device, /)\n--\n\n"
+                         "The memory of that device is what counts from here on.");
+
+static PyObject *
+profiler_target(PyObject *op, PyObject *args)
+{
+    profiler_object *self = (profiler_object *)op;
+    const char *name;
+    int device;
+    if (!PyArg_ParseTuple(args, "si:_target", &name, &device)) {
+        return NULL;
+    }
+    const ml_source *source = source_of(op, name);
+    ml_lines *lines = source != NULL ? lines_of(self) : NULL;
+    if (lines == NULL) {
+        return NULL;
+    }
+    ml_lines_target(lines, source, device);
+    Py_RETURN_NONE;
+}
+
+static void
+drop_functions(profiler_object *self)
+{
+    for (size_t i = 0; i < self->count; i++) {
+        Py_CLEAR(self->functions[i].code);
+    }
+    self->count = 0;
+}
+
+PyDoc_STRVAR(clear_doc, "_clear($self, functions, /)\n--\n\n"
+                        "Forgets what was seen and, where functions is true, what is "
+                        "registered.");
+
+static PyObject *
+profiler_clear_tables(PyObject *op, PyObject *arg)
+{
+    profiler_object *self = (profiler_object *)op;
+    int forget = PyObject_IsTrue(arg);
+    if (forget < 0 || self->lines == NULL) {
+        return forget < 0 ? NULL : Py_NewRef(Py_None);
+    }
+    ml_lines_clear(self->lines);
+    if (forget) {
+        ml_line_events_forget(self->lines);
+        ml_lines_close(self->lines);
+        drop_functions(self);
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---- Rows ---- */
+
+static const char *const counts[ML_COUNT_MAX] = {
+#define XX(name) #name,
+    ML_COUNTS(XX)
+#undef XX
+};
+
+PyObject *
+ml_line_profiler_counts(void)
+{
+    PyObject *names = PyTuple_New(ML_COUNT_MAX);
+    for (int i = 0; i < ML_COUNT_MAX && names != NULL; i++) {
+        PyObject *name = PyUnicode_FromString(counts[i]);
+        if (name == NULL) {
+            Py_CLEAR(names);
+            break;
+        }
+        PyTuple_SET_ITEM(names, i, name);
+    }
+    return names;
+}
+
+enum metric {
+    CURRENT,
+    PEAK,
+    ALLOCATED,
+    FREED
+};
+
+/* One column: a figure by its name in torch.cuda.memory_stats(). */
+typedef struct column {
+    int figure;
+    enum metric metric;
+} column;
+
+static int
+name_at(const char *text, size_t length, const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (strlen(names[i]) == length && memcmp(names[i], text, length) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* "active_bytes.all.peak" and the like.  False for anything else. */
+static bool
+parse_column(const char *text, column *out)
+{
+    static const char *const pools[] = {"large_pool", "small_pool", "all"};
+    static const char *const metrics[] = {"current", "peak", "allocated", "freed"};
+    _Static_assert(ML_POOL_LARGE == 0 && ML_POOL_SMALL == 1 && ML_FIGURE_ALL == 2,
+                   "the names of the pools are in their order");
+    const char *first = strchr(text, '.');
+    const char *second = first != NULL ? strchr(first + 1, '.') : NULL;
+    if (second == NULL) {
+        return false;
+    }
+    int count = name_at(text, (size_t)(first - text), counts, ML_COUNT_MAX);
+    int pool = name_at(first + 1, (size_t)(second - first - 1), pools, 3);
+    int metric = name_at(second + 1, strlen(second + 1), metrics, 4);
+    if (count < 0 || pool < 0 || metric < 0) {
+        return false;
+    }
+    *out = (column){.figure = ml_figure(pool, count), .metric = (enum metric)metric};
+    return true;
+}
+
+static uint64_t
+figure_of(const ml_line_row *row, const column *wanted)
+{
+    const uint64_t *figures[] = {row->most.current, row->most.peak, row->most.allocated,
+                                 row->most.freed};
+    return figures[wanted->metric][wanted->figure];
+}
+
+static PyObject *
+row_tuple(const ml_line_row *row, const column *columns, Py_ssize_t count)
+{
+    PyObject *values = PyTuple_New(count);
+    if (values == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *value = PyLong_FromUnsignedLongLong(figure_of(row, &columns[i]));
+        if (value == NULL) {
+            Py_DECREF(values);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(values, i, value);
+    }
+    return Py_BuildValue("(IKLN)", row->line, (unsigned long long)row->calls,
+                         (long long)row->delta, values);
+}
+
+/* The columns of NAMES, a tuple of str, to be freed; NULL with an exception. */
+static column *
+parse_columns(PyObject *names)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(names);
+    column *columns = ml_alloc_zeroed((size_t)count + 1, sizeof(*columns));
+    if (columns == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const char *text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, i));
+        if (text != NULL && parse_column(text, &columns[i])) {
+            continue;
+        }
+        if (text != NULL) {
+            PyErr_Format(PyExc_ValueError, "'%s' is no figure of a line", text);
+        }
+        ml_free(columns);
+        return NULL;
+    }
+    return columns;
+}
+
+PyDoc_STRVAR(
+    rows_doc,
+    "_rows($self, number, columns, /)\n--\n\n"
+    "The lines of a function that ran, by line: (line, calls, delta, values).\n\n"
+    "columns is a tuple of names of torch.cuda.memory_stats(), values one of ints: of "
+    "each the\n"
+    "most that a run of the line had. delta is the bytes that the line left "
+    "allocated,\n"
+    "summed over its runs.");
+
+static PyObject *
+profiler_rows(PyObject *op, PyObject *args)
+{
+    profiler_object *self = (profiler_object *)op;
+    Py_ssize_t number;
+    PyObject *names;
+    if (!PyArg_ParseTuple(args, "nO!:_rows", &number, &PyTuple_Type, &names)) {
+        return NULL;
+    }
+    if (number < 0 || (size_t)number >= self->count) {
+        PyErr_SetString(PyExc_IndexError, "no function has that number");
+        return NULL;
+    }
+    column *columns = parse_columns(names);
+    PyObject *list = columns != NULL ? PyList_New(0) : NULL;
+    size_t count;
+    ml_line_row *const *rows = ml_lines_rows(self->functions[number].function, &count);
+    for (size_t i = 0; i < count && list != NULL; i++) {
+        PyObject *row = row_tuple(rows[i], columns, PyTuple_GET_SIZE(names));
+        if (row == NULL || PyList_Append(list, row) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(row);
+    }
+    ml_free(columns);
+    return list;
+}
+
+/* ---- The type ---- */
+
+static PyObject *
+profiler_get_enabled(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(((profiler_object *)op)->window != NULL);
+}
+
+static PyObject *
+profiler_get_lost(PyObject *op, void *Py_UNUSED(closure))
+{
+    const ml_lines *lines = ((profiler_object *)op)->lines;
+    return PyLong_FromUnsignedLongLong(lines != NULL ? ml_lines_lost(lines) : 0);
+}
+
+static PyMethodDef profiler_methods[] = {
+    {"_add", profiler_add, METH_O, add_doc},
+    {"_enable", profiler_enable, METH_VARARGS, enable_doc},
+    {"_disable", profiler_disable, METH_NOARGS, disable_doc},
+    {"_target", profiler_target, METH_VARARGS, target_doc},
+    {"_clear", profiler_clear_tables, METH_O, clear_doc},
+    {"_rows", profiler_rows, METH_VARARGS, rows_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef profiler_getset[] = {
+    {"enabled", profiler_get_enabled, NULL, "bool: whether lines are profiled now",
+     NULL},
+    {"lost_lines", profiler_get_lost, NULL,
+     "int: runs of lines that have no figures, since more threads than memlab has room "
+     "for ran\nprofiled functions at once, or memory was short",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static int
+profiler_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    profiler_object *self = (profiler_object *)op;
+    Py_VISIT(Py_TYPE(op));
+    for (size_t i = 0; i < self->count; i++) {
+        Py_VISIT(self->functions[i].code);
+    }
+    return 0;
+}
+
+static void
+profiler_dealloc(PyObject *op)
+{
+    PyTypeObject *type = Py_TYPE(op);
+    profiler_object *self = (profiler_object *)op;
+    PyObject_GC_UnTrack(op);
+    disable(self);
+    drop_functions(self);
+    ml_lines_free(self->lines);
+    ml_free(self->functions);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+PyDoc_STRVAR(profiler_doc,
+             "LineProfiler()\n--\n\n"
+             "The C half of memlab.LineProfiler: what memory did while each line ran.");
+
+static PyType_Slot profiler_slots[] = {
+    {Py_tp_doc, (void *)(uintptr_t)profiler_doc},
+    {Py_tp_methods, profiler_methods},
+    {Py_tp_getset, profiler_getset},
+    {Py_tp_traverse, profiler_traverse},
+    {Py_tp_dealloc, profiler_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec profiler_spec = {
+    .name = "memlab._core.LineProfiler",
+    .basicsize = sizeof(profiler_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = profiler_slots,
+};
+
+PyObject *
+ml_line_profiler_type_new(PyObject *module)
+{
+    return PyType_FromModuleAndSpec(module, &profiler_spec, NULL);
+}

@@ -1,0 +1,175 @@
+"""memlab.LineProfiler: what memory did while each line of some functions ran."""
+
+import sys
+import types
+import warnings
+
+from memlab import _core, _line_text, _sources
+
+_OWN = {"delta", "calls"}
+_COLUMNS = _OWN | {
+    f"{count}.{pool}.{metric}"
+    for count in _core.COUNTS
+    for pool in ("all", "large_pool", "small_pool")
+    for metric in ("current", "peak", "allocated", "freed")
+}
+DEFAULT_COLUMNS = ("active_bytes.all.peak", "reserved_bytes.all.peak")
+
+
+def code_of(function):
+    """The code object of what FUNCTION runs in the end: below decorators that say whom they
+    wrap, methods, partials and properties; None where there is none."""
+    while True:
+        if isinstance(function, types.CodeType):
+            return function
+        for name in ("__wrapped__", "__func__", "fget", "func"):
+            inner = getattr(function, name, None)
+            if inner is not None and inner is not function:
+                function = inner
+                break
+        else:
+            return getattr(function, "__code__", None)
+
+
+def name_of(code, function) -> str:
+    """What a table of CODE, registered as FUNCTION, is called."""
+    name = getattr(code, "co_qualname", None)
+    return name or getattr(function, "__qualname__", code.co_name)
+
+
+def _check_target(device):
+    _sources.parse_device(device)
+
+
+def _check_columns(columns):
+    columns = (columns,) if isinstance(columns, str) else tuple(columns)
+    for name in columns:
+        if name not in _COLUMNS:
+            raise ValueError(
+                f"{name!r} is no column; there are 'delta', 'calls' and these fields of "
+                "torch.cuda.memory_stats(): " + ", ".join(sorted(_COLUMNS - _OWN))
+            )
+    return columns
+
+
+class LineProfiler(_core.LineProfiler):
+    """Shows the GPU memory of each line of some functions.
+
+        with memlab.LineProfiler(train, Net.forward) as profiler:
+            train()
+        profiler.print_stats()
+
+    functions: Python functions, methods, or what decorators made of them.
+    target_gpu: the device whose memory counts: an index, a torch.device, or a string such
+        as "cuda:1"; "cuda" is the current device and "cpu" torch's allocator of host memory.
+
+    Lines of all threads count, generators and coroutines for the time that they run.  The
+    program's memory, its statistics and its cache are left alone.  Raises ValueError for a
+    target_gpu that is no device; warns where a function has no Python code.
+    """
+
+    def __init__(self, *functions, target_gpu=0):
+        self._functions = []  # (function, code)
+        self._target_gpu = target_gpu
+        if target_gpu is not None:
+            _check_target(target_gpu)
+        for function in functions:
+            self.add_function(function)
+
+    @property
+    def target_gpu(self):
+        """The device whose memory counts; set it at any time, also in profiled code."""
+        return self._target_gpu
+
+    @target_gpu.setter
+    def target_gpu(self, device):
+        _check_target(device)
+        self._target_gpu = device
+        if self.enabled:
+            self._target(*self._device())
+
+    def _device(self):
+        """(source, index) of the target."""
+        source, index = _sources.parse_device(self._target_gpu)
+        if source == "cuda" and _sources.default() == "cpu":
+            return "cpu", 0
+        return source, index
+
+    def add_function(self, function) -> None:
+        """Profiles FUNCTION too; nothing where it is profiled already."""
+        code = code_of(function)
+        if not isinstance(code, types.CodeType):
+            warnings.warn(
+                f"Could not extract a code object for the object {function!r}",
+                stacklevel=2,
+            )
+            return
+        if self._add(code) == len(self._functions):
+            self._functions.append((function, code))
+
+    def enable(self) -> None:
+        """Profiles from here on; nothing where it does already.
+
+        Raises memlab.Error where there is no memory to follow, with the remedy.
+        """
+        source, index = self._device()
+        _sources.ensure(source)
+        self._enable(source, index)
+
+    def disable(self) -> None:
+        """Profiles no more; what was seen stays."""
+        self._disable()
+
+    def clear(self) -> None:
+        """Forgets what was seen and which functions are profiled."""
+        self._clear(True)
+        self._functions.clear()
+
+    def __enter__(self):
+        self.enable()
+        return self
+
+    def __exit__(self, *exception):
+        self.disable()
+
+    def _chosen(self, function):
+        """Numbers of the functions that FUNCTION, as in display(), means."""
+        if function is None:
+            return range(len(self._functions))
+        chosen = []
+        for wanted in function if isinstance(function, (list, tuple)) else [function]:
+            code = None if isinstance(wanted, str) else code_of(wanted)
+            found = [
+                number
+                for number, (known, registered) in enumerate(self._functions)
+                if registered is code or wanted in (known, name_of(registered, known))
+            ]
+            if not found:
+                known = ", ".join(name_of(c, f) for f, c in self._functions) or "none"
+                raise ValueError(f"{wanted!r} is not profiled; these are: {known}")
+            chosen += found
+        return list(dict.fromkeys(chosen))
+
+    def display(self, func=None, columns=DEFAULT_COLUMNS):
+        """What was seen, as an object that shows itself as text and, in notebooks, HTML.
+
+        func: a function, its qualified name, or a list of either; None for all.
+        columns: names of torch.cuda.memory_stats(), each over the time from one line to
+            the next; of several runs of a line the largest counts.  Also "delta", the bytes
+            that a line left allocated, summed over its runs, and "calls", how often it ran.
+
+        Raises ValueError for a function that is not profiled or a column there is not.
+        """
+        columns = _check_columns(columns)
+        figures = tuple(name for name in columns if name not in ("delta", "calls"))
+        tables = []
+        for number in self._chosen(func):
+            function, code = self._functions[number]
+            rows = self._rows(number, figures)
+            if rows:
+                tables.append(_line_text.Table(name_of(code, function), code, rows, columns))
+        return _line_text.Tables(tables, columns, self.lost_lines)
+
+    def print_stats(self, func=None, columns=DEFAULT_COLUMNS, stream=None) -> None:
+        """Writes display(func, columns) as text to STREAM, sys.stdout where it is None."""
+        _line_text.write(self.display(func, columns), stream or sys.stdout)
