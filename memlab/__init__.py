@@ -22,6 +22,12 @@ from memlab._history import (
 from memlab._lines import LineProfiler
 from memlab._load import load
 from memlab._memory_snapshot import MemorySnapshot
+from memlab._profile import (
+    clear_global_line_profiler,
+    profile,
+    profile_every,
+    set_target_gpu,
+)
 from memlab._report import CATEGORIES
 from memlab._sources import ledger, stats
 
@@ -38,12 +44,16 @@ __all__ = [
     "MemorySnapshot",
     "SnapshotError",
     "backends",
+    "clear_global_line_profiler",
     "dump_snapshot",
     "ledger",
     "load",
     "mark",
     "phase",
+    "profile",
+    "profile_every",
     "record_memory_history",
+    "set_target_gpu",
     "snapshot",
     "stats",
     "step",

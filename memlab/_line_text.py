@@ -66,6 +66,9 @@ class Tables:
         self._columns = columns
         self._lost = lost
 
+    def __bool__(self):
+        return bool(self._tables)
+
     def __repr__(self):
         if not self._tables:
             return "No data collected\n"

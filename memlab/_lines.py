@@ -31,7 +31,7 @@ def code_of(function):
             return getattr(function, "__code__", None)
 
 
-def name_of(code, function) -> str:
+def _name_of(code, function) -> str:
     """What a table of CODE, registered as FUNCTION, is called."""
     name = getattr(code, "co_qualname", None)
     return name or getattr(function, "__qualname__", code.co_name)
@@ -69,7 +69,7 @@ class LineProfiler(_core.LineProfiler):
     """
 
     def __init__(self, *functions, target_gpu=0):
-        self._functions = []  # (function, code)
+        self._functions = []  # (name, code)
         self._target_gpu = target_gpu
         if target_gpu is not None:
             _check_target(target_gpu)
@@ -105,7 +105,7 @@ class LineProfiler(_core.LineProfiler):
             )
             return
         if self._add(code) == len(self._functions):
-            self._functions.append((function, code))
+            self._functions.append((_name_of(code, function), code))
 
     def enable(self) -> None:
         """Profiles from here on; nothing where it does already.
@@ -119,6 +119,10 @@ class LineProfiler(_core.LineProfiler):
     def disable(self) -> None:
         """Profiles no more; what was seen stays."""
         self._disable()
+
+    def forget(self) -> None:
+        """Forgets what was seen; the functions are profiled on."""
+        self._clear(False)
 
     def clear(self) -> None:
         """Forgets what was seen and which functions are profiled."""
@@ -141,11 +145,11 @@ class LineProfiler(_core.LineProfiler):
             code = None if isinstance(wanted, str) else code_of(wanted)
             found = [
                 number
-                for number, (known, registered) in enumerate(self._functions)
-                if registered is code or wanted in (known, name_of(registered, known))
+                for number, (name, registered) in enumerate(self._functions)
+                if registered is code or name == wanted
             ]
             if not found:
-                known = ", ".join(name_of(c, f) for f, c in self._functions) or "none"
+                known = ", ".join(name for name, _ in self._functions) or "none"
                 raise ValueError(f"{wanted!r} is not profiled; these are: {known}")
             chosen += found
         return list(dict.fromkeys(chosen))
@@ -164,10 +168,10 @@ class LineProfiler(_core.LineProfiler):
         figures = tuple(name for name in columns if name not in ("delta", "calls"))
         tables = []
         for number in self._chosen(func):
-            function, code = self._functions[number]
+            name, code = self._functions[number]
             rows = self._rows(number, figures)
             if rows:
-                tables.append(_line_text.Table(name_of(code, function), code, rows, columns))
+                tables.append(_line_text.Table(name, code, rows, columns))
         return _line_text.Tables(tables, columns, self.lost_lines)
 
     def print_stats(self, func=None, columns=DEFAULT_COLUMNS, stream=None) -> None:
