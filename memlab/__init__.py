@@ -35,6 +35,14 @@ from memlab._sources import ledger, stats
 _snapshot = snapshot
 _dump_snapshot = dump_snapshot
 
+
+def load_ipython_extension(ipython) -> None:
+    """What `%load_ext memlab` calls: adds %mlrun and %%mlrun."""
+    from memlab._ipython import MemlabMagics
+
+    ipython.register_magics(MemlabMagics)
+
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -48,6 +56,7 @@ __all__ = [
     "dump_snapshot",
     "ledger",
     "load",
+    "load_ipython_extension",
     "mark",
     "phase",
     "profile",

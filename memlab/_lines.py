@@ -1,5 +1,6 @@
 """memlab.LineProfiler: what memory did while each line of some functions ran."""
 
+import inspect
 import sys
 import types
 import warnings
@@ -29,6 +30,24 @@ def code_of(function):
                 break
         else:
             return getattr(function, "__code__", None)
+
+
+def codes_named(code, name) -> list:
+    """The code objects of functions within CODE whose qualified name is NAME."""
+    found = []
+
+    def look(outer, path):
+        for inner in outer.co_consts:
+            if isinstance(inner, types.CodeType):
+                qualified = [*path, inner.co_name]
+                if ".".join(qualified) == name:
+                    found.append(inner)
+                # Functions within functions have this in their names, classes do not.
+                local = ["<locals>"] if inner.co_flags & inspect.CO_NEWLOCALS else []
+                look(inner, qualified + local)
+
+    look(code, [])
+    return found
 
 
 def _name_of(code, function) -> str:
