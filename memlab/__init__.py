@@ -36,7 +36,7 @@ _snapshot = snapshot
 _dump_snapshot = dump_snapshot
 
 
-def load_ipython_extension(ipython) -> None:
+def load_ipython_extension(ipython: object) -> None:
     """What `%load_ext memlab` calls: adds %mlrun and %%mlrun."""
     from memlab._ipython import MemlabMagics
 

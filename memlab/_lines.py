@@ -1,11 +1,20 @@
 """memlab.LineProfiler: what memory did while each line of some functions ran."""
 
+from __future__ import annotations
+
 import inspect
 import sys
 import types
 import warnings
 
 from memlab import _core, _line_text, _sources
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, TextIO, TypeAlias
+
+    _Function: TypeAlias = "Callable[..., Any] | str"
 
 _OWN = {"delta", "calls"}
 _COLUMNS = _OWN | {
@@ -87,7 +96,7 @@ class LineProfiler(_core.LineProfiler):
     target_gpu that is no device; warns where a function has no Python code.
     """
 
-    def __init__(self, *functions, target_gpu=0):
+    def __init__(self, *functions: object, target_gpu: object = 0) -> None:
         self._functions = []  # (name, code)
         self._target_gpu = target_gpu
         if target_gpu is not None:
@@ -96,12 +105,12 @@ class LineProfiler(_core.LineProfiler):
             self.add_function(function)
 
     @property
-    def target_gpu(self):
+    def target_gpu(self) -> object:
         """The device whose memory counts; set it at any time, also in profiled code."""
         return self._target_gpu
 
     @target_gpu.setter
-    def target_gpu(self, device):
+    def target_gpu(self, device: object) -> None:
         _check_target(device)
         self._target_gpu = device
         if self.enabled:
@@ -114,7 +123,7 @@ class LineProfiler(_core.LineProfiler):
             return "cpu", 0
         return source, index
 
-    def add_function(self, function) -> None:
+    def add_function(self, function: object) -> None:
         """Profiles FUNCTION too; nothing where it is profiled already."""
         code = code_of(function)
         if not isinstance(code, types.CodeType):
@@ -148,11 +157,11 @@ class LineProfiler(_core.LineProfiler):
         self._clear(True)
         self._functions.clear()
 
-    def __enter__(self):
+    def __enter__(self) -> LineProfiler:
         self.enable()
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.disable()
 
     def _chosen(self, function):
@@ -173,7 +182,11 @@ class LineProfiler(_core.LineProfiler):
             chosen += found
         return list(dict.fromkeys(chosen))
 
-    def display(self, func=None, columns=DEFAULT_COLUMNS):
+    def display(
+        self,
+        func: _Function | Sequence[_Function] | None = None,
+        columns: str | Sequence[str] = DEFAULT_COLUMNS,
+    ) -> _line_text.Tables:
         """What was seen, as an object that shows itself as text and, in notebooks, HTML.
 
         func: a function, its qualified name, or a list of either; None for all.
@@ -193,6 +206,11 @@ class LineProfiler(_core.LineProfiler):
                 tables.append(_line_text.Table(name, code, rows, columns))
         return _line_text.Tables(tables, columns, self.lost_lines)
 
-    def print_stats(self, func=None, columns=DEFAULT_COLUMNS, stream=None) -> None:
+    def print_stats(
+        self,
+        func: _Function | Sequence[_Function] | None = None,
+        columns: str | Sequence[str] = DEFAULT_COLUMNS,
+        stream: TextIO | None = None,
+    ) -> None:
         """Writes display(func, columns) as text to STREAM, sys.stdout where it is None."""
         _line_text.write(self.display(func, columns), stream or sys.stdout)

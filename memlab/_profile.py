@@ -1,12 +1,22 @@
 """@profile and @profile_every: line tables without a line of set-up."""
 
+from __future__ import annotations
+
 import atexit
 import functools
 import inspect
 import warnings
+from typing import overload
 
 from memlab._errors import Error
 from memlab._lines import DEFAULT_COLUMNS, LineProfiler, code_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, TypeVar
+
+    _F = TypeVar("_F", bound=Callable[..., Any])
 
 # All that this file made, of which set_target_gpu() sets the target.
 _profilers = []
@@ -48,7 +58,16 @@ def _print_at_exit():
             print(tables)
 
 
-def profile(func=None, columns=DEFAULT_COLUMNS):
+@overload
+def profile(func: _F, columns: str | Sequence[str] = ...) -> _F: ...
+@overload
+def profile(
+    func: None = None, columns: str | Sequence[str] = ...
+) -> Callable[[_F], _F]: ...
+def profile(
+    func: Callable[..., Any] | None = None,
+    columns: str | Sequence[str] = DEFAULT_COLUMNS,
+) -> Any:
     """Shows the GPU memory of each line of FUNC when the program ends, however it ends.
 
         @memlab.profile
@@ -68,7 +87,11 @@ def profile(func=None, columns=DEFAULT_COLUMNS):
     return func
 
 
-def profile_every(output_interval=1, enable=True, columns=DEFAULT_COLUMNS):
+def profile_every(
+    output_interval: int = 1,
+    enable: bool = True,
+    columns: str | Sequence[str] = DEFAULT_COLUMNS,
+) -> Callable[[_F], _F]:
     """Prints the GPU memory of each line of a function after every OUTPUT_INTERVAL calls,
     of these calls alone.
 
@@ -116,7 +139,7 @@ def profile_every(output_interval=1, enable=True, columns=DEFAULT_COLUMNS):
     return decorate
 
 
-def set_target_gpu(gpu_id) -> None:
+def set_target_gpu(gpu_id: object) -> None:
     """The device whose memory @profile and @profile_every show from here on, also when it
     is called in profiled code: an index, a torch.device, or a string such as "cuda:1"."""
     _global_profiler()

@@ -11,6 +11,7 @@ from memlab import _core
 PROGRAMS = Path(__file__).resolve().parent / "isolated"
 
 TESTS = {
+    "LineProfiler": "leak_line_profiler.py",
     "MemorySnapshot": "leak_memory_snapshot.py",
     "Recording": "leak_recording.py",
     "Script": "leak_script.py",
