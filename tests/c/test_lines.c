@@ -189,7 +189,13 @@ test_a_caller_has_the_peak_of_what_it_calls(void)
 #define STEPS 4000
 #define FUNCTIONS 3
 
-enum { ALLOCATED, ACTIVE, REQUESTED, BLOCKS, KINDS };
+enum {
+    ALLOCATED,
+    ACTIVE,
+    REQUESTED,
+    BLOCKS,
+    KINDS
+};
 static const int counts[KINDS] = {ML_COUNT_allocated_bytes, ML_COUNT_active_bytes,
                                   ML_COUNT_requested_bytes, ML_COUNT_active};
 
