@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from warm import end as end_parents
+from warm import run as run_warm
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -61,6 +63,10 @@ def why_no_cuda():
     return None
 
 
+def pytest_sessionfinish():
+    end_parents()
+
+
 def pytest_runtest_setup(item):
     if item.get_closest_marker("cuda") and why_no_cuda():
         pytest.skip(why_no_cuda())
@@ -88,29 +94,39 @@ def device_environment():
     return {**os.environ, **phantom.environment()}
 
 
+def run_cold(program, *args, env, cwd, timeout):
+    """Runs the file PROGRAM in a new process."""
+    return subprocess.run(
+        [sys.executable, str(program), *map(str, args)],
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
 @pytest.fixture
 def phantom_run(device_environment, tmp_path):
     """A function that runs Python source or a script file on a CUDA device.
 
-    phantom_run(source_or_path, *args, check=True, env={}, timeout=300) returns the
-    subprocess.CompletedProcess with text output; with CHECK a non-zero exit status
-    fails the test and shows what the program printed.
+    phantom_run(source_or_path, *args, check=True, env={}, timeout=300, warm=None)
+    returns the subprocess.CompletedProcess with text output; with CHECK a non-zero exit
+    status fails the test and shows what the program printed.
+
+    The program is forked of a process that has imported torch (warm.py says what that
+    changes), unless WARM is false or it needs an environment of its own.
     """
 
-    def run(program, *args, check=True, env=None, timeout=300):
+    def run(program, *args, check=True, env=None, timeout=300, warm=None):
         script = program
         if not isinstance(program, Path):
             script = tmp_path / "program.py"
             script.write_text(program)
-        done = subprocess.run(
-            [sys.executable, str(script), *map(str, args)],
-            env={**device_environment, **(env or {})},
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        start = run_warm if warm or (warm is None and not env) else run_cold
+        environment = {**device_environment, **(env or {})}
+        done = start(script, *args, env=environment, cwd=tmp_path, timeout=timeout)
         if check and done.returncode != 0:
             pytest.fail(
                 f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}",
