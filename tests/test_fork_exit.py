@@ -1,4 +1,5 @@
-"""Children of fork, and every way to end a process, while memlab records."""
+"""Children of fork, and every way to end a process, while memlab records: of processes
+that were not forked themselves, where that may count."""
 
 import signal
 from pathlib import Path
@@ -24,13 +25,13 @@ EXITS = {
 @pytest.mark.cuda
 def test_forked_children_work_and_record_nothing(phantom_run):
     """DataLoader workers before and after CUDA, plain forks, forks beside threads."""
-    phantom_run(PROGRAMS / "forks.py")
+    phantom_run(PROGRAMS / "forks.py", warm=False)
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("kind", EXITS)
 def test_the_exit_status_is_the_programs(phantom_run, kind):
-    done = phantom_run(PROGRAMS / "exits.py", kind, "record", check=False)
+    done = phantom_run(PROGRAMS / "exits.py", kind, "record", check=False, warm=False)
     assert done.returncode == EXITS[kind], done.stderr
     assert ("ValueError: the program's own" in done.stderr) == (kind == "exception")
     assert "memlab:" not in done.stderr
@@ -39,8 +40,10 @@ def test_the_exit_status_is_the_programs(phantom_run, kind):
 @pytest.mark.cuda
 def test_daemon_threads_that_allocate_at_exit_end_as_without_memlab(phantom_run):
     """CPython before 3.14 ends such threads inside torch, which aborts the process."""
-    alone = phantom_run(PROGRAMS / "exits.py", "daemon", check=False)
-    recorded = phantom_run(PROGRAMS / "exits.py", "daemon", "record", check=False)
+    alone = phantom_run(PROGRAMS / "exits.py", "daemon", check=False, warm=False)
+    recorded = phantom_run(
+        PROGRAMS / "exits.py", "daemon", "record", check=False, warm=False
+    )
     assert recorded.returncode == alone.returncode, recorded.stderr
     assert recorded.stderr == alone.stderr
 
