@@ -175,6 +175,34 @@ class Peak(TypedDict):
     mismatches: int
 
 
+class LineFigures(TypedDict):
+    """What memory did while one line ran: bytes, but for line and allocations."""
+
+    line: int
+    at_peak_bytes: int
+    backward_bytes: int
+    peak_bytes: int
+    allocated_bytes: int
+    left_bytes: int
+    allocations: int
+
+
+class FunctionLines(TypedDict):
+    """Those of the functions of one name in one file; user: the file is no package's."""
+
+    file: str
+    function: str
+    user: bool
+    lines: list[LineFigures]
+
+
+class Lines(TypedDict):
+    """Those of all lines of a recording's stacks."""
+
+    start_time_us: int
+    functions: list[FunctionLines]
+
+
 class Place(TypedDict):
     """A line of the program."""
 

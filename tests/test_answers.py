@@ -87,6 +87,8 @@ def test_of_a_recording(tmp_path):
     recording = snapshot.data()
     check(snapshot.peak(), _answers.Peak)
     check(recording.peak(0), _answers.Peak)
+    check(recording.lines(0), _answers.Lines)
+    assert recording.lines(0)["functions"], "no line was checked"
     check(recording.counts(0), _answers.Counts)
     check(recording.notes(), list[_answers.Note])
     assert recording.notes(), "no note was checked"
@@ -144,7 +146,7 @@ print(json.dumps([snapshot.peak(), snapshot.data().oom(0), snapshot.data().notes
 
 
 def test_every_shape_is_used_and_says_what_it_is():
-    used = {"Report", "Ledger", "Note", "Counts", "Stats", "Backend"}
+    used = {"Report", "Lines", "Ledger", "Note", "Counts", "Stats", "Backend"}
     tree = ast.parse((PACKAGE / "_answers.py").read_text())
     shapes = {n.name: n for n in tree.body if isinstance(n, ast.ClassDef)}
     seen = set()

@@ -91,21 +91,13 @@ ml_oom_steps_add(ml_oom_steps *steps, const ml_event *event, uint64_t position,
 /* ---- Which lines grew ---- */
 
 static int
-compare_texts(ml_string a, ml_string b)
-{
-    size_t shared = a.length < b.length ? a.length : b.length;
-    int order = shared == 0 ? 0 : memcmp(a.bytes, b.bytes, shared);
-    return order != 0 ? order : (a.length > b.length) - (a.length < b.length);
-}
-
-static int
 compare_places(const ml_peak_line *a, const ml_peak_line *b)
 {
     if (a->line != b->line) {
         return a->line < b->line ? -1 : 1;
     }
-    int order = compare_texts(a->file, b->file);
-    return order != 0 ? order : compare_texts(a->function, b->function);
+    int order = ml_string_compare(a->file, b->file);
+    return order != 0 ? order : ml_string_compare(a->function, b->function);
 }
 
 static int

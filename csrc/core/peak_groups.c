@@ -1,89 +1,14 @@
 /* The sums of a peak by line, by stack and by category.
  *
  * Blocks are sorted by a 64-bit key that equal groups share, summed in one pass, and the
- * sums sorted by size.  Frames are compared by what they say, not by id: a recording may
- * hold equal ones twice. */
+ * sums sorted by size. */
 #include "peak_groups.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base.h"
-
-typedef struct tables {
-    const ml_recording *recording;
-    uint32_t *lines; /* of each frame, the first frame that says the same, plus 1 */
-    ml_intern interned;
-    uint32_t *first; /* frame of each interned line */
-    size_t first_capacity;
-} tables;
-
-/* ---- Lines ---- */
-
-static int
-compare_strings(ml_string a, ml_string b)
-{
-    size_t shared = a.length < b.length ? a.length : b.length;
-    int order = shared == 0 ? 0 : memcmp(a.bytes, b.bytes, shared);
-    if (order != 0) {
-        return order;
-    }
-    return a.length < b.length ? -1 : a.length > b.length;
-}
-
-typedef struct sought {
-    const tables *t;
-    uint32_t frame;
-} sought;
-
-static bool
-same_line(const void *context, uint32_t id)
-{
-    const sought *s = context;
-    const ml_recording *recording = s->t->recording;
-    ml_frame a = recording->frames[s->frame];
-    ml_frame b = recording->frames[s->t->first[id]];
-    return a.line == b.line &&
-           compare_strings(recording->strings[a.filename],
-                           recording->strings[b.filename]) == 0 &&
-           compare_strings(recording->strings[a.name], recording->strings[b.name]) == 0;
-}
-
-/* The first frame that says what FRAME says. */
-static int
-line_of(tables *t, uint32_t frame, uint32_t *out)
-{
-    if (t->lines[frame] != 0) {
-        *out = t->lines[frame] - 1;
-        return 0;
-    }
-    ml_frame f = t->recording->frames[frame];
-    ml_string file = t->recording->strings[f.filename];
-    ml_string name = t->recording->strings[f.name];
-    uint64_t hash = ml_hash_bytes(file.bytes, file.length) * 3 +
-                    ml_hash_bytes(name.bytes, name.length) * 5 +
-                    ml_hash_u64((uint64_t)f.line);
-    sought s = {t, frame};
-    uint32_t id;
-    if (!ml_intern_find(&t->interned, hash, same_line, &s, &id)) {
-        id = (uint32_t)t->interned.count;
-        void *first = t->first;
-        int error =
-            ml_grow(&first, &t->first_capacity, (size_t)id + 1, sizeof(uint32_t));
-        if (error < 0) {
-            return error;
-        }
-        t->first = first;
-        t->first[id] = frame;
-        error = ml_intern_add(&t->interned, hash);
-        if (error < 0) {
-            return error;
-        }
-    }
-    t->lines[frame] = t->first[id] + 1;
-    *out = t->first[id];
-    return 0;
-}
+#include "frame_lines.h"
 
 /* ---- Sorting and summing ---- */
 
@@ -129,14 +54,14 @@ compare_lines(const void *a, const void *b)
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
-    int order = compare_strings(x->file, y->file);
+    int order = ml_string_compare(x->file, y->file);
     if (order != 0) {
         return order;
     }
     if (x->line != y->line) {
         return x->line < y->line ? -1 : 1;
     }
-    order = compare_strings(x->function, y->function);
+    order = ml_string_compare(x->function, y->function);
     if (order != 0) {
         return order;
     }
@@ -176,14 +101,14 @@ typedef struct line_sum {
 } line_sum;
 
 static int
-key_lines(const ml_peak *peak, tables *t, keyed *keys)
+key_lines(const ml_peak *peak, ml_frame_lines *lines, keyed *keys)
 {
     for (size_t i = 0; i < peak->block_count; i++) {
         const ml_cause *cause = &peak->blocks[i].cause;
         uint32_t line = 0;
         int error = 0;
         if (cause->how != ML_HOW_NONE) {
-            error = line_of(t, cause->frame, &line);
+            error = ml_frame_lines_first(lines, cause->frame, &line);
         }
         if (error < 0) {
             return error;
@@ -292,10 +217,10 @@ name_modules(const ml_peak *peak, const ml_recording *recording, const keyed *ke
 }
 
 static int
-group_lines(ml_peak *peak, tables *t, keyed *keys)
+group_lines(ml_peak *peak, ml_frame_lines *lines, keyed *keys)
 {
-    const ml_recording *recording = t->recording;
-    int error = key_lines(peak, t, keys);
+    const ml_recording *recording = lines->recording;
+    int error = key_lines(peak, lines, keys);
     if (error < 0) {
         return error;
     }
@@ -434,12 +359,15 @@ group_kinds(ml_peak *peak)
 int
 ml_peak_group(ml_peak *peak, const ml_recording *recording)
 {
-    tables t = {.recording = recording,
-                .lines = ml_alloc_zeroed(recording->frame_count, sizeof(uint32_t))};
+    ml_frame_lines lines;
+    int error = ml_frame_lines_init(&lines, recording);
+    if (error < 0) {
+        return error;
+    }
     keyed *keys = ml_alloc_zeroed(peak->block_count, sizeof(keyed));
-    int error = t.lines == NULL || keys == NULL ? ML_ENOMEM : 0;
+    error = keys == NULL ? ML_ENOMEM : 0;
     if (error == 0) {
-        error = group_lines(peak, &t, keys);
+        error = group_lines(peak, &lines, keys);
     }
     if (error == 0) {
         error = group_stacks(peak, keys);
@@ -451,8 +379,6 @@ ml_peak_group(ml_peak *peak, const ml_recording *recording)
         group_kinds(peak);
     }
     ml_free(keys);
-    ml_free(t.lines);
-    ml_free(t.first);
-    ml_intern_fini(&t.interned);
+    ml_frame_lines_fini(&lines);
     return error;
 }

@@ -43,6 +43,14 @@ ml_string_holds(ml_string text, const char *part)
     return false;
 }
 
+int
+ml_string_compare(ml_string a, ml_string b)
+{
+    size_t shared = a.length < b.length ? a.length : b.length;
+    int order = shared == 0 ? 0 : memcmp(a.bytes, b.bytes, shared);
+    return order != 0 ? order : (a.length > b.length) - (a.length < b.length);
+}
+
 bool
 ml_frame_same_function(const ml_recording *recording, uint32_t a, uint32_t b)
 {

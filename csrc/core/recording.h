@@ -19,6 +19,8 @@ typedef struct ml_string {
 } ml_string;
 
 bool ml_string_holds(ml_string text, const char *part);
+/* The order of their bytes, as memcmp tells it. */
+int ml_string_compare(ml_string a, ml_string b);
 
 typedef struct ml_frame {
     uint32_t name;     /* string: function */

@@ -209,14 +209,19 @@ ml_stack_facts_line(const ml_stack_facts *facts, uint32_t stack)
     return fact->inner.place != ML_PLACE_NONE ? fact->inner : fact->whole;
 }
 
+enum ml_frame_place
+ml_frame_place_of(const ml_recording *recording, uint32_t frame)
+{
+    return place_of(recording->strings[recording->frames[frame].filename]);
+}
+
 ml_standing
 ml_stack_standing(const ml_recording *recording, uint32_t stack)
 {
     ml_standing best = {0, ML_PLACE_NONE};
     for (; stack != 0; stack = recording->stacks[stack].parent) {
         uint32_t frame = recording->stacks[stack].frame;
-        ml_string file = recording->strings[recording->frames[frame].filename];
-        ml_standing outer = {frame, (uint8_t)place_of(file)};
+        ml_standing outer = {frame, (uint8_t)ml_frame_place_of(recording, frame)};
         best = better(outer, best);
     }
     return best;

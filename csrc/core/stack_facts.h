@@ -62,6 +62,8 @@ void ml_stack_facts_fini(ml_stack_facts *facts);
  * outermost of its modules is called in other stacks, else the best there is. */
 ml_standing ml_stack_facts_line(const ml_stack_facts *facts, uint32_t stack);
 
+enum ml_frame_place ml_frame_place_of(const ml_recording *recording, uint32_t frame);
+
 /* What stands for the whole of one STACK, without the facts of all others. */
 ml_standing ml_stack_standing(const ml_recording *recording, uint32_t stack);
 

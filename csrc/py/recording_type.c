@@ -13,6 +13,7 @@
 #include "../core/pickle_writer.h"
 #include "../core/recording.h"
 #include "../core/snapshot_reader.h"
+#include "lines_list.h"
 #include "load.h"
 #include "mlab_file.h"
 #include "notes_list.h"
@@ -256,6 +257,25 @@ recording_peak(PyObject *op, PyObject *arg)
                       : ml_py_peak(ml_state_of(Py_TYPE(op)), recording, (int)device);
 }
 
+PyDoc_STRVAR(lines_doc,
+             "lines($self, device, /)\n--\n\n"
+             "What memory did on a device while each line of the program ran, as a "
+             "dict.\n\n"
+             "start_time_us is the time of the first event; functions are those of all "
+             "files, torch's\n"
+             "too, each with its lines; docs/REPORT.md describes the figures. Raises "
+             "IndexError for a\n"
+             "device that the recording does not have, MemoryError.");
+
+static PyObject *
+recording_lines(PyObject *op, PyObject *arg)
+{
+    const ml_recording *recording = recording_of(op);
+    Py_ssize_t device = device_of(recording, arg);
+    return device < 0 ? NULL
+                      : ml_py_lines(ml_state_of(Py_TYPE(op)), recording, (int)device);
+}
+
 PyDoc_STRVAR(oom_doc,
              "oom($self, device, /)\n--\n\n"
              "Why the last request of a device that ran out of memory failed, "
@@ -365,6 +385,7 @@ static PyMethodDef recording_methods[] = {
     {"to_dict", recording_to_dict, METH_NOARGS, to_dict_doc},
     {"write_pickle", recording_write_pickle, METH_VARARGS, write_pickle_doc},
     {"peak", recording_peak, METH_O, peak_doc},
+    {"lines", recording_lines, METH_O, lines_doc},
     {"oom", recording_oom, METH_O, oom_doc},
     {"page_data", recording_page_data, METH_NOARGS, page_data_doc},
     {"counts", recording_counts, METH_O, counts_doc},

@@ -1,0 +1,118 @@
+/* The answer to "what did memory do while each line ran" as a Python dict.  See
+ * lines_list.h. */
+#include "lines_list.h"
+
+#include "../core/base.h"
+#include "../core/line_tables.h"
+
+static PyObject *
+number(uint64_t value)
+{
+    return PyLong_FromUnsignedLongLong(value);
+}
+
+static PyObject *
+text(ml_string string)
+{
+    /* Names from files may hold what is no UTF-8: shown, never refused. */
+    return PyUnicode_DecodeUTF8(string.bytes, (Py_ssize_t)string.length,
+                                "backslashreplace");
+}
+
+static PyObject *
+line_dict(const ml_table_line *line)
+{
+    PyObject *dict = PyDict_New();
+    if (dict == NULL) {
+        return NULL;
+    }
+#define XX(name, key) ml_py_set(dict, key, number(line->figures.name)) < 0 ||
+    if (ML_LINE_SUMS(XX)
+                ml_py_set(dict, "peak_bytes", number(line->figures.peak)) < 0 ||
+        ml_py_set(dict, "line", PyLong_FromLongLong(line->line)) < 0) {
+        Py_CLEAR(dict);
+    }
+#undef XX
+    return dict;
+}
+
+/* The function of COUNT lines, which come one after the other. */
+static PyObject *
+function_dict(const ml_table_line *lines, size_t count)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        PyObject *item = line_dict(&lines[i]);
+        if (item == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    PyObject *dict = PyDict_New();
+    if (dict == NULL) {
+        Py_XDECREF(list);
+        return NULL;
+    }
+    if (ml_py_set(dict, "lines", list) < 0 ||
+        ml_py_set(dict, "file", text(lines->file)) < 0 ||
+        ml_py_set(dict, "function", text(lines->function)) < 0 ||
+        ml_py_set(dict, "user", PyBool_FromLong(lines->place == ML_PLACE_USER)) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static bool
+same_function(const ml_table_line *a, const ml_table_line *b)
+{
+    return ml_string_compare(a->file, b->file) == 0 &&
+           ml_string_compare(a->function, b->function) == 0;
+}
+
+static PyObject *
+functions_list(const ml_line_tables *tables)
+{
+    PyObject *list = PyList_New(0);
+    size_t end;
+    for (size_t i = 0; list != NULL && i < tables->count; i = end) {
+        end = i + 1;
+        while (end < tables->count &&
+               same_function(&tables->lines[i], &tables->lines[end])) {
+            end++;
+        }
+        PyObject *item = function_dict(&tables->lines[i], end - i);
+        if (item == NULL || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
+PyObject *
+ml_py_lines(ml_state *state, const ml_recording *recording, int device)
+{
+    ml_peak *peak = NULL;
+    ml_line_tables tables = {0};
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_peak_new(recording, (size_t)device, &peak);
+    if (result == 0) {
+        result = ml_line_tables_init(&tables, recording, (size_t)device, peak);
+    }
+    ml_peak_free(peak);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        return ml_py_raise(state, result, ml_strerror(result));
+    }
+    const ml_device_trace *trace = &recording->devices[device];
+    uint64_t start = trace->event_count != 0 ? trace->events[0].time / 1000 : 0;
+    PyObject *dict = PyDict_New();
+    if (dict != NULL && (ml_py_set(dict, "start_time_us", number(start)) < 0 ||
+                         ml_py_set(dict, "functions", functions_list(&tables)) < 0)) {
+        Py_CLEAR(dict);
+    }
+    ml_line_tables_fini(&tables);
+    return dict;
+}
