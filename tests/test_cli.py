@@ -219,7 +219,7 @@ def test_run_keeps_the_exit_status(tmp_path, torch, body, status):
     assert (tmp_path / "out" / "rank0.pickle").exists()
     if "mine" in body:
         assert "ValueError: mine" in done.stderr
-        assert "_run.py" not in done.stderr and "runpy" not in done.stderr
+        assert "_program.py" not in done.stderr and "runpy" not in done.stderr
     if "gone" in body:
         assert "gone" in done.stderr
 
