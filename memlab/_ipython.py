@@ -1,11 +1,41 @@
-"""%mlrun and %%mlrun: line tables of a statement or cell in IPython and Jupyter."""
+"""%mlrun and %%mlrun: line tables of a statement or cell in IPython and Jupyter.
 
-import sys
+Owns the magics' options and how the code is run; it must not know how tables look.
+"""
+
+import ast
+import contextlib
+import difflib
+import getopt
+import inspect
+import pkgutil
+import re
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope
+from IPython.core.magic import (
+    Magics,
+    line_cell_magic,
+    magics_class,
+    needs_local_scope,
+    no_var_expand,
+)
+from IPython.display import display
+from IPython.utils.text import DollarFormatter
 
+from memlab import _lines
 from memlab._lines import DEFAULT_COLUMNS, LineProfiler, codes_named
+
+# Long options and the letter that each is kept under.
+_OPTIONS = {
+    "function=": "f:",
+    "column=": "c:",
+    "no_default_columns": "D",
+    "return-profiler": "r",
+    "gpu=": "g:",
+    "quiet": "q",
+    "dump-profile=": "T:",
+}
+_WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 
 
 @magics_class
@@ -14,123 +44,185 @@ class MemlabMagics(Magics):
 
     @line_cell_magic
     @needs_local_scope
+    @no_var_expand
     def mlrun(self, line="", cell=None, local_ns=None):
         """Runs a statement or cell and shows the GPU memory of each line of functions.
 
-            %mlrun [-f FUNC]... [options] statement
-            %%mlrun [-f FUNC]... [options]
-            code, which may define FUNC
+            %mlrun [options] statement
 
-        Names that the code binds stay bound.
+            %%mlrun [options]
+            code, which may define what -f names
 
-          -f, --function FUNC       profile this function, method or class.method; may be
-                                    repeated
+        Names that the code binds stay bound.  The result is the tables, which the
+        notebook shows; where the code raises, those of what ran are shown all the same.
+
+          -f, --function FUNC       profile this function, method or module.function; may
+                                    be repeated
           -c, --column COLUMN       show this field of torch.cuda.memory_stats() too, or
                                     "delta" or "calls"; may be repeated
           -D, --no_default_columns  leave out active_bytes.all.peak and
                                     reserved_bytes.all.peak
-          -g, --gpu GPU_ID          the device whose memory counts (default: 0)
-          -r, --return-profiler     return the LineProfiler instead of its tables
+          -g, --gpu GPU_ID          the device whose memory counts, "cpu" for torch's host
+                                    memory (default: 0)
+          -r, --return-profiler     give the LineProfiler instead of its tables
           -q, --quiet               show nothing
           -T, --dump-profile OUTPUT write the tables to this file as well
+
+        Options stand before the statement; names in braces within them, as in
+        -T lines_{n}.txt, stand for their values.
         """
-        options, statement = self.parse_options(
-            line,
-            "f:c:Drg:qT:",
-            "function=",
-            "column=",
-            "no_default_columns",
-            "return-profiler",
-            "gpu=",
-            "quiet",
-            "dump-profile=",
-            posix=False,
-            strict=False,
-            list_all=True,
-            preserve_non_opts=True,
-        )
-        return _Run(self.shell, options, statement, cell, local_ns).run()
+        __tracebackhide__ = True
+        return _Run(self.shell, line, cell, local_ns).run()
 
 
 class _Run:
     """One use of the magic."""
 
-    def __init__(self, shell, options, statement, cell, local_ns):
+    def __init__(self, shell, line, cell, local_ns):
         self._shell = shell
-        self._local_ns = local_ns
-        self._options = options
-        self._columns = tuple(self._values("c", "column"))
-        if not self._flag("D", "no_default_columns"):
+        self._local_ns = shell.user_ns if local_ns is None else local_ns
+        self._options, statement = _parse(line)
+        self._columns = tuple(self._values("c"))
+        if "D" not in self._options:
             self._columns = DEFAULT_COLUMNS + self._columns
-        text = statement if cell is None else cell
-        if cell is not None and statement.strip():
-            text = statement + "\n" + cell
-        self._code = self._compile(text)
+        _check_columns(self._columns)
+        self._quiet = "q" in self._options
+        self._code = self._compile(
+            "\n".join(filter(str.strip, [statement, cell or ""]))
+        )
 
-    def _values(self, *names):
-        return [_unquoted(value) for name in names for value in self._options.get(name, [])]
-
-    def _flag(self, *names):
-        return any(name in self._options for name in names)
+    def _values(self, letter):
+        """The values of an option, with the user's names in braces filled in."""
+        names = {**self._shell.user_ns, **self._local_ns}
+        for value in self._options.get(letter, []):
+            try:
+                yield DollarFormatter().vformat(value, [], names)
+            except Exception:
+                # As IPython has it with the lines of other magics.
+                yield value
 
     def _compile(self, text):
         """TEXT as code whose lines can be shown afterwards."""
+        __tracebackhide__ = True
         compiler = self._shell.compile
         source = self._shell.transform_cell(text)
-        name = compiler.cache(source, self._shell.execution_count, raw_code=text)
-        return compile(source, name, "exec", flags=compiler.flags, dont_inherit=True)
+        number = self._shell.displayhook.prompt_count
+        name = compiler.cache(source, number, raw_code=text)
+        tree = self._shell.transform_ast(compiler.ast_parse(source, filename=name))
+        try:
+            return compiler(tree, name, "exec")
+        except SyntaxError:
+            if not _awaits(tree):
+                raise
+        raise UsageError(
+            "%mlrun cannot await; in a cell of its own, do:\n"
+            "    with memlab.LineProfiler(function) as profiler:\n"
+            "        await function()\n"
+            "    profiler.display()"
+        )
 
     def _functions(self):
         """What -f names: of the code that is about to run, and what there is already."""
-        for name in self._values("f", "function"):
+        for name in self._values("f"):
             found = codes_named(self._code, name)
             try:
-                found.append(eval(name, self._shell.user_ns, self._local_ns))
+                found.append(self._named(name))
             except Exception as error:
                 if not found:
-                    raise UsageError(f"Could not find function {name!r}: {error}") from None
+                    raise UsageError(
+                        f"Could not find function {name!r}: {error}"
+                    ) from None
             yield from found
 
-    def run(self):
-        target = (self._values("g", "gpu") or ["0"])[-1]
+    def _named(self, name):
         try:
-            profiler = LineProfiler(
-                *self._functions(), target_gpu=int(target) if target.isdigit() else target
+            return eval(name, self._shell.user_ns, self._local_ns)
+        except NameError:
+            if "." not in name:
+                raise
+        # The code may be about to import its module.
+        return pkgutil.resolve_name(name)
+
+    def _profiler(self):
+        target = ([*self._values("g")] or ["0"])[-1]
+        try:
+            return LineProfiler(
+                *self._functions(),
+                target_gpu=int(target) if target.isdigit() else target,
             )
-            profiler.display(columns=self._columns)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        try:
-            with profiler:
-                self._execute()
-        except BaseException:
-            # What led to it is what the user wants to see.
-            if not self._flag("q", "quiet"):
-                print(profiler.display(columns=self._columns), file=sys.stderr)
-            raise
-        finally:
-            self._dump(profiler)
-        if self._flag("r", "return-profiler"):
+
+    def run(self):
+        __tracebackhide__ = True
+        profiler = self._profiler()
+        with self._output() as output:
+            try:
+                with profiler:
+                    exec(self._code, self._shell.user_ns, self._local_ns)
+            except BaseException:
+                # What led to it is what the user wants to see.
+                if not self._quiet and (
+                    tables := profiler.display(columns=self._columns)
+                ):
+                    display(tables)
+                raise
+            finally:
+                if output is not None:
+                    profiler.print_stats(columns=self._columns, stream=output)
+        if "r" in self._options:
             return profiler
-        if self._flag("q", "quiet"):
-            return None
-        return profiler.display(columns=self._columns)
+        return None if self._quiet else profiler.display(columns=self._columns)
 
-    def _execute(self):
-        namespace = self._shell.user_ns
-        if self._local_ns is None or self._local_ns is namespace:
-            exec(self._code, namespace)
-        else:
-            exec(self._code, namespace, self._local_ns)
+    def _output(self):
+        """The file of -T, opened before anything runs for a path that cannot be."""
+        paths = [*self._values("T")]
+        if not paths:
+            return contextlib.nullcontext()
+        try:
+            return open(paths[-1], "w", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"Could not write {paths[-1]!r}: {error}") from None
 
-    def _dump(self, profiler):
-        for path in self._values("T", "dump-profile")[-1:]:
-            with open(path, "w", encoding="utf-8") as stream:
-                profiler.print_stats(columns=self._columns, stream=stream)
+
+def _parse(line):
+    """({letter: values of the option}, the statement after them as it was written)."""
+    words = list(_WORD.finditer(line))
+    try:
+        options, rest = getopt.getopt(
+            [word[0] for word in words], "".join(_OPTIONS.values()), list(_OPTIONS)
+        )
+    except getopt.GetoptError as error:
+        raise UsageError(f"{error.msg}; %mlrun? shows the options") from None
+    letters = {f"--{long}".rstrip("="): short[0] for long, short in _OPTIONS.items()}
+    values = {}
+    for option, value in options:
+        letter = letters.get(option, option[1:])
+        values.setdefault(letter, []).append(_unquoted(value))
+    return values, line[words[-len(rest)].start() :] if rest else ""
 
 
 def _unquoted(text):
-    text = text.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1]
     return text
+
+
+def _check_columns(names):
+    for name in names:
+        if name not in _lines._COLUMNS:
+            near = difflib.get_close_matches(name, sorted(_lines._COLUMNS), cutoff=0.5)
+            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise UsageError(
+                f"{name!r} is no column: there are 'delta', 'calls' and fields of "
+                f"torch.cuda.memory_stats(){meant}"
+            )
+
+
+def _awaits(tree):
+    """Whether TREE is right but for an `await` outside of functions."""
+    try:
+        code = compile(tree, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except SyntaxError:
+        return False
+    return bool(code.co_flags & inspect.CO_COROUTINE)

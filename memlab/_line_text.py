@@ -1,16 +1,26 @@
-"""Tables of lines as text and HTML, in the form that pytorch_memlab gave them."""
+"""Tables of lines as text and HTML, in the form that pytorch_memlab gave them.
 
+Owns how tables look; it must not know how their figures were had.
+"""
+
+import ast
+import collections
 import html
 import inspect
+import os
 
 # Seaborn's muted colours, one a column.
 _COLORS = (
     "#4878d0 #ee854a #6acc64 #d65f5f #956cb4 #8c613c #dc7ec0 #797979 #d5bb67 #82c6e2"
 ).split()
+# What rich makes of a figure that is at least this part of the most in its column.
+_HEAT = ((0.9, "bold red"), (0.5, "yellow"), (0, "green"))
 
 
 def readable_size(count) -> str:
     """COUNT bytes with two decimals in the largest unit of which there is one: 1.00K."""
+    if count != count:  # NaN
+        return ""
     unit, size = "B", float(count)
     for larger in "KMGTP":
         if abs(size) < 1024:
@@ -19,27 +29,53 @@ def readable_size(count) -> str:
     return f"{size:.2f}{unit}"
 
 
+def _lines_above_def(source) -> int:
+    """How many lines of decorators SOURCE has above its `def`."""
+    indented = source[:1] != [line.lstrip() for line in source[:1]]
+    try:
+        body = ast.parse("if 1:\n" * indented + "".join(source)).body
+    except (SyntaxError, ValueError):
+        return 0
+    function = body[0].body[0] if indented else body[0]
+    return max(0, function.lineno - 1 - indented)
+
+
 class Table:
     """The lines of one function: its source, and values where a line ran."""
 
     def __init__(self, name, code, rows, columns):
         self.name = name
+        self.place = f"{code.co_filename}:{code.co_firstlineno}"
         try:
             source, first = inspect.getsourcelines(code)
-        except (OSError, TypeError, IndexError):
+        except Exception:
+            # Code that never was in a file, or a file that has become anything since.
             source, first = [], code.co_firstlineno
-        self.source = source
         self.values = {}
-        for line, calls, delta, figures in rows:
+        for line, calls, delta, figures in _with_def(rows, source, first):
             figures = iter(figures)
             own = {"calls": calls, "delta": delta}
             self.values[line] = [
                 own[name] if name in own else next(figures) for name in columns
             ]
         last = max(self.values, default=first)
-        # A file that changed since, or code that was never in one.
         missing = max(0, last - first + 1 - len(source))
         self.lines = list(enumerate(source + ["\n"] * missing, first))
+
+
+def _with_def(rows, source, first):
+    """ROWS with a call's beginning in the line of `def`: Python has it in that of the
+    first decorator."""
+    above = _lines_above_def(source) if source else 0
+    if not above or not rows or rows[0][0] != first:
+        return rows
+    (_, calls, delta, figures), *rest = rows
+    if rest and rest[0][0] == first + above:
+        # The body is in that line as well.
+        (_, inner_calls, inner_delta, inner), *rest = rest
+        calls, delta = max(calls, inner_calls), delta + inner_delta
+        figures = tuple(map(max, figures, inner))
+    return [(first + above, calls, delta, figures), *rest]
 
 
 def _is_bytes(column):
@@ -65,17 +101,35 @@ class Tables:
         self._tables = tables
         self._columns = columns
         self._lost = lost
+        # Of each column the most that any table has, which is a full bar.
+        self._most = [
+            max(values[i] for table in tables for values in table.values.values())
+            for i in range(len(columns) if tables else 0)
+        ]
+        named = collections.Counter(table.name for table in tables)
+        self._titles = [
+            table.name if named[table.name] == 1 else f"{table.name} ({table.place})"
+            for table in tables
+        ]
 
     def __bool__(self):
         return bool(self._tables)
 
     def __repr__(self):
+        return "".join(text for text, _ in self.pieces())
+
+    def pieces(self):
+        """The text in pieces, each with its style in words of rich: (text, style)."""
         if not self._tables:
-            return "No data collected\n"
-        text = "\n\n".join(
-            f"## {table.name}\n\n{self._text(table)}\n" for table in self._tables
-        )
-        return text + (f"\n{self._lost_text()}\n" if self._lost else "")
+            yield "No data collected\n", ""
+            return
+        for number, (title, table) in enumerate(zip(self._titles, self._tables)):
+            yield ("\n\n" if number else "") + "## ", "dim"
+            yield title, "bold"
+            yield "\n\n", ""
+            yield from self._text(table)
+        if self._lost:
+            yield f"\n{self._lost_text()}\n", "bold"
 
     def _lost_text(self):
         return (
@@ -83,69 +137,117 @@ class Tables:
             "functions at once, or memory was short"
         )
 
-    def _cells(self, table):
-        """A row of texts for each line, code last."""
+    def _rows(self, table):
+        """Of each line its values, their texts, its number as text and its code."""
+        nothing = [None] * len(self._columns)
         for line, code in table.lines:
-            values = table.values.get(line, [None] * len(self._columns))
-            cells = [_cell(*pair) for pair in zip(self._columns, values, strict=True)]
-            yield [*cells, str(line), code.rstrip("\r\n")]
+            values = table.values.get(line, nothing)
+            texts = [_cell(*pair) for pair in zip(self._columns, values, strict=True)]
+            yield values, texts, str(line), code.rstrip("\r\n")
 
     def _text(self, table):
-        headers, rows = _headers(self._columns), list(self._cells(table))
-        widths = [max(map(len, column)) for column in zip(*headers, *rows, strict=True)]
-        widths[-1] = max(len("code"), *(len(code) for _, code in table.lines))
-        lines = []
-        for cells in [*headers, *rows]:
-            right = [text.rjust(width) for text, width in zip(cells, widths, strict=True)]
-            lines.append(" ".join([*right[:-1], " " + cells[-1].ljust(widths[-1])]))
-        return "\n".join(lines)
+        headers, rows = _headers(self._columns), list(self._rows(table))
+        cells = [[*texts, line] for _, texts, line, _ in rows]
+        widths = [
+            max(map(len, column))
+            for column in zip(*(header[:-1] for header in headers), *cells, strict=True)
+        ]
+        # With its newline, as pytorch_memlab counted it: hence the blank at the end.
+        code_width = max(len(code) for code in ["code", *(c for _, c in table.lines)])
+
+        def row(texts, styles, code):
+            for text, width, style in zip(texts, widths, styles, strict=True):
+                yield text.rjust(width), style
+                yield " ", ""
+            yield " " + code.ljust(code_width) + "\n", ""
+
+        for *texts, code in headers:
+            yield from row(texts, ["dim"] * len(widths), code)
+        for values, texts, line, code in rows:
+            styles = [_heat(*pair) for pair in zip(values, self._most, strict=True)]
+            yield from row([*texts, line], [*styles, "dim"], code)
 
     def _repr_html_(self):
         if not self._tables:
             return "<p>No data collected</p>"
-        most = [
-            max(values[i] for table in self._tables for values in table.values.values())
-            for i in range(len(self._columns))
-        ]
-        parts = [self._html(table, most) for table in self._tables]
+        parts = list(map(self._html, self._titles, self._tables))
         if self._lost:
             parts.append(f"<p>{html.escape(self._lost_text())}</p>")
         return "\n".join(parts)
 
-    def _html(self, table, most):
-        rows = []
+    def _html(self, title, table):
+        head = []
         for headers in _headers(self._columns):
-            cells = (f'<th style="text-align: left">{html.escape(h)}</th>' for h in headers)
-            rows.append(f"<tr>{''.join(cells)}</tr>")
+            cells = (
+                f'<th style="text-align: left">{html.escape(h)}</th>' for h in headers
+            )
+            head.append(f"<tr>{''.join(cells)}</tr>")
         body = []
-        for (line, code), cells in zip(table.lines, self._cells(table), strict=True):
-            values = table.values.get(line, [None] * len(self._columns))
-            shown = [
-                f"<td{_bar(i, value, most[i])}>{html.escape(cells[i])}</td>"
-                for i, value in enumerate(values)
+        for values, texts, line, code in self._rows(table):
+            cells = [
+                f'<td style="width: 10em{_bar(i, value, self._most[i])}">{text}</td>'
+                for i, (value, text) in enumerate(zip(values, texts, strict=True))
             ]
             style = "text-align: left; white-space: pre; font-family: monospace"
-            shown.append(f"<td>{line}</td>")
-            shown.append(f'<td style="{style}">{html.escape(code.rstrip())}</td>')
-            body.append(f"<tr>{''.join(shown)}</tr>")
+            cells.append(f"<td>{line}</td>")
+            cells.append(f'<td style="{style}">{html.escape(code)}</td>')
+            body.append(f"<tr>{''.join(cells)}</tr>")
         return (
-            f'<h3><span style="font-family: monospace">{html.escape(table.name)}</span></h3>'
-            f"<div><table><thead>{''.join(rows)}</thead>"
+            f'<h3><span style="font-family: monospace">{html.escape(title)}</span></h3>'
+            f'<div style="overflow-x: auto"><table><thead>{"".join(head)}</thead>'
             f"<tbody>{''.join(body)}</tbody></table></div>"
         )
 
 
+def _heat(value, most):
+    """The style of a cell with VALUE in a column that goes up to MOST."""
+    if value is None or value <= 0:
+        return "dim"
+    return next(style for part, style in _HEAT if value >= part * most)
+
+
 def _bar(column, value, most):
-    """The style of a cell whose bar fills what part VALUE is of MOST."""
-    if value is None or value <= 0 or most <= 0:
+    """What draws a bar as long as VALUE is of MOST, below the text: a notebook's theme
+    may give the text any colour."""
+    if value is None or value <= 0:
         return ""
     color, part = _COLORS[column % len(_COLORS)], f"{99 * value / most:.1f}%"
     return (
-        ' style="width: 10em; height: 80%; background: linear-gradient(90deg, '
-        f'{color} {part}, transparent {part})"'
+        f"; background: linear-gradient(90deg, {color} {part}, transparent {part})"
+        " 0 100% / 100% 4px no-repeat"
     )
 
 
 def write(tables, stream) -> None:
-    """Writes TABLES as text."""
-    stream.write(repr(tables))
+    """Writes TABLES as text, in colour to a terminal where rich is installed."""
+    text = _coloured(tables, stream) or repr(tables)
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:
+        # Source may have letters that the stream has not.
+        known = text.encode(stream.encoding, "backslashreplace")
+        stream.write(known.decode(stream.encoding))
+
+
+def _coloured(tables, stream):
+    """The text with the terminal's codes; None where there are to be none."""
+    if os.environ.get("NO_COLOR"):
+        return None
+    try:
+        if not stream.isatty():
+            return None
+        from rich.console import Console
+        from rich.segment import Segment, Segments
+        from rich.style import Style
+
+        console = Console(file=stream)
+        pieces = [
+            Segment(text, Style.parse(style) if style else None)
+            for text, style in tables.pieces()
+        ]
+        with console.capture() as captured:
+            console.print(Segments(pieces), end="", soft_wrap=True)
+        return captured.get()
+    except Exception:
+        # Colour is no reason to fail: rich may be missing, of another age, or broken.
+        return None

@@ -24,3 +24,9 @@ __all__ = [
     "profile_every",
     "set_target_gpu",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("Courtesy", "MemReporter"):
+        raise ImportError(f"memlab has no {name} yet; pytorch_memlab's own still works")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
