@@ -25,7 +25,7 @@ _Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
 _Context: TypeAlias = Literal["state", "alloc", "all"] | None
 
 _api: object
-COUNTS: tuple[str, ...]
+COLUMNS: tuple[str, ...]
 
 def load(data: ReadableBuffer, /) -> Any: ...
 def stats(source: str, device: int, /) -> Stats: ...
@@ -121,7 +121,7 @@ class LineProfiler:
     def _clear(self, functions: bool, /) -> None: ...
     def _rows(
         self, number: int, columns: tuple[str, ...], /
-    ) -> list[tuple[int, int, int, tuple[int, ...]]]: ...
+    ) -> list[tuple[int, int, int, tuple[int | None, ...]]]: ...
 
 @final
 class Script:

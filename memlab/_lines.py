@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import sys
 import types
@@ -16,13 +17,8 @@ if TYPE_CHECKING:
 
     _Function: TypeAlias = "Callable[..., Any] | str"
 
-_OWN = {"delta", "calls"}
-_COLUMNS = _OWN | {
-    f"{count}.{pool}.{metric}"
-    for count in _core.COUNTS
-    for pool in ("all", "large_pool", "small_pool")
-    for metric in ("current", "peak", "allocated", "freed")
-}
+# Columns that are memlab's and not torch's.
+_OWN = ("delta", "calls")
 DEFAULT_COLUMNS = ("active_bytes.all.peak", "reserved_bytes.all.peak")
 
 
@@ -72,11 +68,15 @@ def _check_target(device):
 def _check_columns(columns):
     columns = (columns,) if isinstance(columns, str) else tuple(columns)
     for name in columns:
-        if name not in _COLUMNS:
-            raise ValueError(
-                f"{name!r} is no column; there are 'delta', 'calls' and these fields of "
-                "torch.cuda.memory_stats(): " + ", ".join(sorted(_COLUMNS - _OWN))
-            )
+        if name in _OWN or name in _core.COLUMNS:
+            continue
+        known = [*_OWN, *_core.COLUMNS]
+        near = difflib.get_close_matches(str(name), known, 3, 0.4)
+        raise ValueError(
+            f"{name!r} is no column; near it are {', '.join(near) or 'none'}. There are "
+            f"delta, calls, and any field of torch.cuda.memory_stats(), as "
+            f"{', '.join(_core.COLUMNS[8:12])}"
+        )
     return columns
 
 
@@ -191,13 +191,14 @@ class LineProfiler(_core.LineProfiler):
 
         func: a function, its qualified name, or a list of either; None for all.
         columns: names of torch.cuda.memory_stats(), each over the time from one line to
-            the next; of several runs of a line the largest counts.  Also "delta", the bytes
-            that a line left allocated, summed over its runs, and "calls", how often it ran.
+            the next; of several runs of a line the largest counts.  Counters such as
+            num_ooms say by how much they rose.  Also "delta", the bytes that a line left
+            allocated, summed over its runs, and "calls", how often it ran.
 
         Raises ValueError for a function that is not profiled or a column there is not.
         """
         columns = _check_columns(columns)
-        figures = tuple(name for name in columns if name not in ("delta", "calls"))
+        figures = tuple(name for name in columns if name not in _OWN)
         tables = []
         for number in self._chosen(func):
             name, code = self._functions[number]

@@ -37,6 +37,7 @@ ml_blocks_init(ml_blocks *blocks, size_t limit)
     base += sizeof(ml_place) * (limit + 1);
     blocks->buckets = (uint32_t *)(void *)base;
     blocks->limit = (uint32_t)limit;
+    blocks->oversize = UINT64_MAX;
     ml_blocks_clear(blocks);
     return 0;
 }
@@ -308,6 +309,7 @@ count_span(ml_blocks *blocks, const ml_span *span)
     blocks->totals.reserved += span->total;
     counts[ML_COUNT_reserved_bytes] += span->total;
     counts[ML_COUNT_segment] += !span->expandable;
+    counts[ML_COUNT_oversize_segments] += ml_blocks_is_oversize(blocks, span);
 }
 
 static void
@@ -317,6 +319,7 @@ uncount_span(ml_blocks *blocks, const ml_span *span)
     blocks->totals.reserved -= span->total;
     counts[ML_COUNT_reserved_bytes] -= span->total;
     counts[ML_COUNT_segment] -= !span->expandable;
+    counts[ML_COUNT_oversize_segments] -= ml_blocks_is_oversize(blocks, span);
 }
 
 uint32_t

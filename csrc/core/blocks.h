@@ -87,6 +87,7 @@ typedef struct ml_blocks {
     ml_totals totals;     /* bytes */
     uint64_t in_use;      /* blocks allocated or waiting for their free */
     uint64_t segments;    /* items */
+    uint64_t oversize;    /* bytes from which on torch calls a block or segment so */
     /* torch's own counts; without meaning where there are no segments. */
     ml_pool_counts counts;
 } ml_blocks;
@@ -142,9 +143,11 @@ ml_blocks_count(ml_blocks *blocks, const ml_block_node *node)
     blocks->totals.requested += node->requested;
     blocks->in_use++;
     uint64_t *counts = blocks->counts.of[node->pool];
-    counts[ML_COUNT_allocation] += node->state == ML_BLOCK_ALLOCATED;
-    counts[ML_COUNT_allocated_bytes] +=
-        node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
+    bool allocated = node->state == ML_BLOCK_ALLOCATED;
+    counts[ML_COUNT_allocation] += allocated;
+    counts[ML_COUNT_allocated_bytes] += allocated ? node->size : 0;
+    counts[ML_COUNT_oversize_allocations] +=
+        allocated && node->size >= blocks->oversize;
     counts[ML_COUNT_active]++;
     counts[ML_COUNT_active_bytes] += node->size;
     counts[ML_COUNT_requested_bytes] += node->requested;
@@ -158,9 +161,11 @@ ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node)
     blocks->totals.requested -= node->requested;
     blocks->in_use--;
     uint64_t *counts = blocks->counts.of[node->pool];
-    counts[ML_COUNT_allocation] -= node->state == ML_BLOCK_ALLOCATED;
-    counts[ML_COUNT_allocated_bytes] -=
-        node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
+    bool allocated = node->state == ML_BLOCK_ALLOCATED;
+    counts[ML_COUNT_allocation] -= allocated;
+    counts[ML_COUNT_allocated_bytes] -= allocated ? node->size : 0;
+    counts[ML_COUNT_oversize_allocations] -=
+        allocated && node->size >= blocks->oversize;
     counts[ML_COUNT_active]--;
     counts[ML_COUNT_active_bytes] -= node->size;
     counts[ML_COUNT_requested_bytes] -= node->requested;
@@ -206,10 +211,19 @@ ml_blocks_use(ml_blocks *blocks, ml_block_node *node, uint8_t state)
 static inline void
 ml_blocks_pend(ml_blocks *blocks, ml_block_node *node)
 {
+    uint64_t *counts = blocks->counts.of[node->pool];
     blocks->totals.allocated -= node->size;
-    blocks->counts.of[node->pool][ML_COUNT_allocation]--;
-    blocks->counts.of[node->pool][ML_COUNT_allocated_bytes] -= node->size;
+    counts[ML_COUNT_allocation]--;
+    counts[ML_COUNT_allocated_bytes] -= node->size;
+    counts[ML_COUNT_oversize_allocations] -= node->size >= blocks->oversize;
     node->state = ML_BLOCK_PENDING_FREE;
+}
+
+/* torch counts no expandable segment as one. */
+static inline bool
+ml_blocks_is_oversize(const ml_blocks *blocks, const ml_span *span)
+{
+    return !span->expandable && span->total >= blocks->oversize;
 }
 
 /* What the outside is shown of a block. */

@@ -168,6 +168,7 @@ check_node(const ml_blocks *blocks, uint32_t index, sums *total)
         total->totals.allocated += node->size;
         counts[ML_COUNT_allocation]++;
         counts[ML_COUNT_allocated_bytes] += node->size;
+        counts[ML_COUNT_oversize_allocations] += node->size >= blocks->oversize;
         break;
     case ML_BLOCK_PENDING_FREE:
         break;
@@ -222,8 +223,10 @@ check_span(const ml_blocks *blocks, uint32_t index, sums *total)
         return "the blocks of a segment do not fill it";
     }
     total->totals.reserved += span->total;
-    total->counts.of[head->pool][ML_COUNT_reserved_bytes] += span->total;
-    total->counts.of[head->pool][ML_COUNT_segment] += !span->expandable;
+    uint64_t *counts = total->counts.of[head->pool];
+    counts[ML_COUNT_reserved_bytes] += span->total;
+    counts[ML_COUNT_segment] += !span->expandable;
+    counts[ML_COUNT_oversize_segments] += ml_blocks_is_oversize(blocks, span);
     return NULL;
 }
 

@@ -7,7 +7,9 @@
 
 #include <stdint.h>
 
-/* Bytes where the name says so, else items; torch's names, in torch's order. */
+/* Bytes where the name says so, else items; torch's names, in torch's order.  The last two
+ * are of blocks and segments of max_split_size and more, which torch does not count by
+ * pool. */
 #define ML_COUNTS(XX) \
     XX(allocation) \
     XX(segment) \
@@ -17,7 +19,9 @@
     XX(reserved_bytes) \
     XX(active_bytes) \
     XX(inactive_split_bytes) \
-    XX(requested_bytes)
+    XX(requested_bytes) \
+    XX(oversize_allocations) \
+    XX(oversize_segments)
 
 enum ml_count {
 #define XX(name) ML_COUNT_##name,

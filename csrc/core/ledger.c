@@ -458,6 +458,14 @@ ml_ledger_apply(ml_ledger *ledger, ml_event *event)
 
 /* ---- Life ---- */
 
+static void
+set_rules(ml_ledger *ledger, const ml_allocator_rules *rules)
+{
+    ledger->rules = *rules;
+    ledger->plain = rounds_plainly(rules);
+    ledger->blocks.oversize = rules->max_split_bytes;
+}
+
 int
 ml_ledger_new(ml_ledger **out, const ml_allocator_rules *rules, size_t block_limit)
 {
@@ -470,8 +478,7 @@ ml_ledger_new(ml_ledger **out, const ml_allocator_rules *rules, size_t block_lim
         ml_free(ledger);
         return error;
     }
-    ledger->rules = rules == NULL ? default_rules : *rules;
-    ledger->plain = rounds_plainly(&ledger->rules);
+    set_rules(ledger, rules == NULL ? &default_rules : rules);
     *out = ledger;
     return 0;
 }
@@ -496,8 +503,7 @@ ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules)
     ledger->seed_rest = 0;
     ledger->requested = 0;
     if (rules != NULL) {
-        ledger->rules = *rules;
-        ledger->plain = rounds_plainly(rules);
+        set_rules(ledger, rules);
     }
     publish(ledger, true, true);
 }

@@ -32,7 +32,8 @@ typedef struct thread_calls {
     /* The lap of this thread; NULL between calls and where there is no device. */
     ml_meter *meter;
     int lap;
-    ml_figures now; /* of the lap that ended last */
+    ml_figures now;       /* of the lap that ended last */
+    ml_counters counters; /* at its end */
 } thread_calls;
 
 struct ml_lines {
@@ -72,6 +73,9 @@ append(ml_figures *sum, bool *has_sum, const ml_figures *later)
         sum->allocated[i] += later->allocated[i];
         sum->freed[i] += later->freed[i];
     }
+    for (int i = 0; i < ML_COUNTER_MAX; i++) {
+        sum->counted[i] += later->counted[i];
+    }
     memcpy(sum->current, later->current, sizeof(sum->current));
 }
 
@@ -84,6 +88,9 @@ raise_row(ml_line_row *row, const ml_figures *run)
         most->peak[i] = larger(most->peak[i], run->peak[i]);
         most->allocated[i] = larger(most->allocated[i], run->allocated[i]);
         most->freed[i] = larger(most->freed[i], run->freed[i]);
+    }
+    for (int i = 0; i < ML_COUNTER_MAX; i++) {
+        most->counted[i] = larger(most->counted[i], run->counted[i]);
     }
 }
 
@@ -147,6 +154,30 @@ end_lap(thread_calls *calls)
     }
 }
 
+/* What the allocator's own counters rose by since the last time is in calls->now; whether
+ * any did.  Where there is no device yet they are 0. */
+static bool
+take_counters(const ml_lines *lines, thread_calls *calls)
+{
+    const ml_source *source = lines->source;
+    if (source->counters == NULL) {
+        return false;
+    }
+    ml_counters now;
+    if (source->counters(source->self, lines->device, &now) < 0) {
+        memset(&now, 0, sizeof(now));
+    }
+    uint64_t rose = 0;
+    for (int i = 0; i < ML_COUNTER_MAX; i++) {
+        uint64_t before = calls->counters.of[i];
+        /* The program may have reset them since. */
+        calls->now.counted[i] = now.of[i] < before ? now.of[i] : now.of[i] - before;
+        rose |= calls->now.counted[i];
+    }
+    calls->counters = now;
+    return rose != 0;
+}
+
 /* What the target has now, and nothing that happened. */
 static void
 start_lap(ml_lines *lines, thread_calls *calls)
@@ -165,6 +196,7 @@ start_lap(ml_lines *lines, thread_calls *calls)
     }
     calls->meter = meter;
     ml_meter_next_lap(meter, calls->lap, &calls->now);
+    take_counters(lines, calls);
 }
 
 /* Whether anything happened since the last time; the figures are in calls->now. */
@@ -175,8 +207,9 @@ next_lap(ml_lines *lines, thread_calls *calls)
         start_lap(lines, calls);
         return calls->meter != NULL;
     }
+    bool counted = take_counters(lines, calls);
     if (!ml_meter_lap_moved(calls->meter, calls->lap)) {
-        return false;
+        return counted;
     }
     ml_meter_next_lap(calls->meter, calls->lap, &calls->now);
     return true;
@@ -224,6 +257,7 @@ settle(thread_calls *calls)
     memcpy(calls->now.peak, calls->now.current, sizeof(calls->now.peak));
     memset(calls->now.allocated, 0, sizeof(calls->now.allocated));
     memset(calls->now.freed, 0, sizeof(calls->now.freed));
+    memset(calls->now.counted, 0, sizeof(calls->now.counted));
 }
 
 /* The line of the call on top ends here. */
@@ -442,6 +476,19 @@ ml_lines_rows(const ml_lines_function *function, size_t *count)
 {
     *count = function->row_count;
     return function->rows;
+}
+
+bool
+ml_lines_counting(const ml_lines *lines, uint64_t *max_split_bytes)
+{
+    const ml_source *source = lines->source;
+    ml_allocator_rules rules;
+    if (source == NULL || source->counters == NULL ||
+        source->rules(source->self, lines->device, &rules) < 0) {
+        return false;
+    }
+    *max_split_bytes = rules.max_split_bytes;
+    return true;
 }
 
 uint64_t

@@ -55,6 +55,9 @@ void ml_lines_close(ml_lines *lines);
 /* Forgets all rows and what was lost; the functions and the calls under way stay. */
 void ml_lines_clear(ml_lines *lines);
 
+/* Whether the target's allocator has counters of its own, for ml_figures.counted; then
+ * *MAX_SPLIT_BYTES is its setting. */
+bool ml_lines_counting(const ml_lines *lines, uint64_t *max_split_bytes);
 /* Line ends without figures, since too many threads ran profiled functions at once or
  * memory was short. */
 uint64_t ml_lines_lost(const ml_lines *lines);

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
-#define ML_ABI_VERSION 3u
+#define ML_ABI_VERSION 4u
 
 /* name, text.  Functions return 0 or the negative of one of these. */
 #define ML_ERRORS(XX) \
@@ -175,6 +175,26 @@ typedef struct ml_walk_visitor {
 } ml_walk_visitor;
 
 /* A source of events.  All functions may be called without the GIL unless said. */
+/* What an allocator counts of a device since the program began, or last reset it, and its
+ * events do not tell; torch's names. */
+#define ML_COUNTERS(XX) \
+    XX(num_alloc_retries) \
+    XX(num_ooms) \
+    XX(num_sync_all_streams) \
+    XX(num_device_alloc) \
+    XX(num_device_free)
+
+enum ml_counter {
+#define XX(name) ML_COUNTER_##name,
+    ML_COUNTERS(XX)
+#undef XX
+    ML_COUNTER_MAX
+};
+
+typedef struct ml_counters {
+    uint64_t of[ML_COUNTER_MAX];
+} ml_counters;
+
 typedef struct ml_source {
     uint32_t size;    /* of this struct, bytes */
     uint32_t version; /* ML_ABI_VERSION */
@@ -203,6 +223,8 @@ typedef struct ml_source {
     /* Host memory that the source has pinned for its devices, bytes: in use, and held with
      * what is cached.  0 or ML_E*.  NULL: it pins none. */
     int (*pinned)(void *self, uint64_t *in_use, uint64_t *held);
+    /* The allocator's own counters.  0 or ML_E*.  NULL: it keeps none. */
+    int (*counters)(void *self, int device, ml_counters *out);
 } ml_source;
 
 /* What memlab._core offers a source, handed over in the capsule named ML_API_CAPSULE. */

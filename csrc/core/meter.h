@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "counts.h"
+#include "memlab.h"
 
 /* Laps under way at once. */
 #define ML_LAP_MAX 16
@@ -32,6 +33,8 @@ typedef struct ml_figures {
     uint64_t peak[ML_FIGURE_COUNT];
     uint64_t allocated[ML_FIGURE_COUNT]; /* sum of what was added */
     uint64_t freed[ML_FIGURE_COUNT];     /* sum of what was taken */
+    /* What the allocator's own counters rose by; not the meter's, which leaves it alone. */
+    uint64_t counted[ML_COUNTER_MAX];
 } ml_figures;
 
 /* POOL: enum ml_pool, or ML_FIGURE_ALL. */

@@ -221,91 +221,138 @@ profiler_clear_tables(PyObject *op, PyObject *arg)
 
 /* ---- Rows ---- */
 
-static const char *const counts[ML_COUNT_MAX] = {
-#define XX(name) #name,
-    ML_COUNTS(XX)
-#undef XX
-};
-
-PyObject *
-ml_line_profiler_counts(void)
-{
-    PyObject *names = PyTuple_New(ML_COUNT_MAX);
-    for (int i = 0; i < ML_COUNT_MAX && names != NULL; i++) {
-        PyObject *name = PyUnicode_FromString(counts[i]);
-        if (name == NULL) {
-            Py_CLEAR(names);
-            break;
-        }
-        PyTuple_SET_ITEM(names, i, name);
-    }
-    return names;
-}
-
 enum metric {
     CURRENT,
     PEAK,
     ALLOCATED,
-    FREED
+    FREED,
+    COUNTED, /* of the allocator's own counters */
+    MAX_SPLIT
 };
 
-/* One column: a figure by its name in torch.cuda.memory_stats(). */
+/* A figure under its name in torch.cuda.memory_stats(). */
 typedef struct column {
-    int figure;
+    char name[48];
     enum metric metric;
+    int figure; /* ml_figure(); enum ml_counter for COUNTED; 0 for MAX_SPLIT */
 } column;
 
-static int
-name_at(const char *text, size_t length, const char *const *names, int count)
-{
-    for (int i = 0; i < count; i++) {
-        if (strlen(names[i]) == length && memcmp(names[i], text, length) == 0) {
-            return i;
-        }
-    }
-    return -1;
-}
+enum {
+    COLUMNS = ML_FIGURE_COUNT * COUNTED + ML_COUNTER_MAX + 1
+};
 
-/* "active_bytes.all.peak" and the like.  False for anything else. */
-static bool
-parse_column(const char *text, column *out)
+/* One column for each metric of COUNT in POOL. */
+static column *
+list_figures(column *next, const char *count_name, int count, int pool)
 {
-    static const char *const pools[] = {"large_pool", "small_pool", "all"};
+    static const char *const pools[] = {".large_pool", ".small_pool", ".all"};
     static const char *const metrics[] = {"current", "peak", "allocated", "freed"};
     _Static_assert(ML_POOL_LARGE == 0 && ML_POOL_SMALL == 1 && ML_FIGURE_ALL == 2,
                    "the names of the pools are in their order");
-    const char *first = strchr(text, '.');
-    const char *second = first != NULL ? strchr(first + 1, '.') : NULL;
-    if (second == NULL) {
-        return false;
+    bool pooled = count < ML_COUNT_oversize_allocations;
+    for (int metric = 0; metric < COUNTED && (pooled || pool == ML_FIGURE_ALL);
+         metric++) {
+        PyOS_snprintf(next->name, sizeof(next->name), "%s%s.%s", count_name,
+                      pooled ? pools[pool] : "", metrics[metric]);
+        next->metric = (enum metric)metric;
+        next->figure = ml_figure(pool, count);
+        next++;
     }
-    int count = name_at(text, (size_t)(first - text), counts, ML_COUNT_MAX);
-    int pool = name_at(first + 1, (size_t)(second - first - 1), pools, 3);
-    int metric = name_at(second + 1, strlen(second + 1), metrics, 4);
-    if (count < 0 || pool < 0 || metric < 0) {
-        return false;
-    }
-    *out = (column){.figure = ml_figure(pool, count), .metric = (enum metric)metric};
-    return true;
+    return next;
 }
 
-static uint64_t
-figure_of(const ml_line_row *row, const column *wanted)
+/* All columns there are; their number. */
+static size_t
+list_columns(column out[COLUMNS])
+{
+    static const char *const counts[ML_COUNT_MAX] = {
+#define XX(name) #name,
+        ML_COUNTS(XX)
+#undef XX
+    };
+    static const char *const counters[ML_COUNTER_MAX] = {
+#define XX(name) #name,
+        ML_COUNTERS(XX)
+#undef XX
+    };
+    column *next = out;
+    for (int count = 0; count < ML_COUNT_MAX; count++) {
+        for (int pool = 0; pool < ML_FIGURE_POOLS; pool++) {
+            next = list_figures(next, counts[count], count, pool);
+        }
+    }
+    for (int counter = 0; counter < ML_COUNTER_MAX; counter++) {
+        PyOS_snprintf(next->name, sizeof(next->name), "%s", counters[counter]);
+        next->metric = COUNTED;
+        next->figure = counter;
+        next++;
+    }
+    *next++ = (column){.name = "max_split_size", .metric = MAX_SPLIT};
+    return (size_t)(next - out);
+}
+
+PyObject *
+ml_line_profiler_columns(void)
+{
+    column columns[COLUMNS];
+    size_t count = list_columns(columns);
+    PyObject *names = PyTuple_New((Py_ssize_t)count);
+    for (size_t i = 0; i < count && names != NULL; i++) {
+        PyObject *name = PyUnicode_FromString(columns[i].name);
+        if (name == NULL) {
+            Py_CLEAR(names);
+            break;
+        }
+        PyTuple_SET_ITEM(names, (Py_ssize_t)i, name);
+    }
+    return names;
+}
+
+static bool
+find_column(const char *name, column *out)
+{
+    column columns[COLUMNS];
+    size_t count = list_columns(columns);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(columns[i].name, name) == 0) {
+            *out = columns[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What the target's allocator tells of itself. */
+typedef struct allocator_facts {
+    bool counting;
+    uint64_t max_split_bytes;
+} allocator_facts;
+
+static PyObject *
+figure_of(const ml_line_row *row, const column *wanted, const allocator_facts *facts)
 {
     const uint64_t *figures[] = {row->most.current, row->most.peak, row->most.allocated,
-                                 row->most.freed};
-    return figures[wanted->metric][wanted->figure];
+                                 row->most.freed, row->most.counted};
+    if (wanted->metric >= COUNTED && !facts->counting) {
+        return Py_NewRef(Py_None);
+    }
+    if (wanted->metric == MAX_SPLIT) {
+        /* As torch gives it: -1 for unlimited. */
+        return PyLong_FromLongLong((long long)facts->max_split_bytes);
+    }
+    return PyLong_FromUnsignedLongLong(figures[wanted->metric][wanted->figure]);
 }
 
 static PyObject *
-row_tuple(const ml_line_row *row, const column *columns, Py_ssize_t count)
+row_tuple(const ml_line_row *row, const column *columns, Py_ssize_t count,
+          const allocator_facts *facts)
 {
     PyObject *values = PyTuple_New(count);
     if (values == NULL) {
         return NULL;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *value = PyLong_FromUnsignedLongLong(figure_of(row, &columns[i]));
+        PyObject *value = figure_of(row, &columns[i], facts);
         if (value == NULL) {
             Py_DECREF(values);
             return NULL;
@@ -328,7 +375,7 @@ parse_columns(PyObject *names)
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         const char *text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, i));
-        if (text != NULL && parse_column(text, &columns[i])) {
+        if (text != NULL && find_column(text, &columns[i])) {
             continue;
         }
         if (text != NULL) {
@@ -344,11 +391,11 @@ PyDoc_STRVAR(
     rows_doc,
     "_rows($self, number, columns, /)\n--\n\n"
     "The lines of a function that ran, by line: (line, calls, delta, values).\n\n"
-    "columns is a tuple of names of torch.cuda.memory_stats(), values one of ints: of "
-    "each the\n"
-    "most that a run of the line had. delta is the bytes that the line left "
-    "allocated,\n"
-    "summed over its runs.");
+    "columns is a tuple of names of COLUMNS, values one of ints: of each the most that "
+    "a\n"
+    "run of the line had; None where the target's allocator does not count it. delta "
+    "is\n"
+    "the bytes that the line left allocated, summed over its runs.");
 
 static PyObject *
 profiler_rows(PyObject *op, PyObject *args)
@@ -367,8 +414,10 @@ profiler_rows(PyObject *op, PyObject *args)
     PyObject *list = columns != NULL ? PyList_New(0) : NULL;
     size_t count;
     ml_line_row *const *rows = ml_lines_rows(self->functions[number].function, &count);
+    allocator_facts facts = {0};
+    facts.counting = ml_lines_counting(self->lines, &facts.max_split_bytes);
     for (size_t i = 0; i < count && list != NULL; i++) {
-        PyObject *row = row_tuple(rows[i], columns, PyTuple_GET_SIZE(names));
+        PyObject *row = row_tuple(rows[i], columns, PyTuple_GET_SIZE(names), &facts);
         if (row == NULL || PyList_Append(list, row) < 0) {
             Py_CLEAR(list);
         }

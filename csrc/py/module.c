@@ -290,12 +290,12 @@ core_exec(PyObject *module)
                  ml_line_profiler_type_new(module)) < 0) {
         return -1;
     }
-    PyObject *counts = ml_line_profiler_counts();
-    if (counts == NULL || PyModule_AddObjectRef(module, "COUNTS", counts) < 0) {
-        Py_XDECREF(counts);
+    PyObject *columns = ml_line_profiler_columns();
+    if (columns == NULL || PyModule_AddObjectRef(module, "COLUMNS", columns) < 0) {
+        Py_XDECREF(columns);
         return -1;
     }
-    Py_DECREF(counts);
+    Py_DECREF(columns);
     /* The table is constant data behind a capsule, which has no const. */
     PyObject *capsule = PyCapsule_New((void *)(uintptr_t)&api, ML_API_CAPSULE, NULL);
     if (capsule == NULL) {

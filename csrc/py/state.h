@@ -44,8 +44,8 @@ PyObject *ml_recording_type_new(PyObject *module);
 PyObject *ml_snapshot_type_new(PyObject *module);
 PyObject *ml_script_type_new(PyObject *module);
 PyObject *ml_line_profiler_type_new(PyObject *module);
-/* The names of what a meter counts, a tuple of str; NULL with an exception. */
-PyObject *ml_line_profiler_counts(void);
+/* The names of the figures of a line, a tuple of str; NULL with an exception. */
+PyObject *ml_line_profiler_columns(void);
 
 struct ml_recording;
 /* Wraps RECORDING, which the object then owns (it is freed on failure too). */

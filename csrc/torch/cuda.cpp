@@ -455,8 +455,10 @@ rules(void *, int, ml_allocator_rules *out)
 }
 #pragma GCC diagnostic pop
 
+/* Hands torch's statistics of DEVICE to USE. */
+template <class Use>
 int
-totals(void *, int device, ml_totals *current, ml_totals *peak)
+with_stats(int device, Use use)
 {
     return guarded([&] {
         if (!initialized()) {
@@ -465,14 +467,30 @@ totals(void *, int device, ml_totals *current, ml_totals *peak)
         if (device < 0 || device >= c10::cuda::device_count()) {
             return fail(ML_EINVALID, "no such CUDA device");
         }
-        const auto stats =
-            caching::getDeviceStats(static_cast<c10::DeviceIndex>(device));
+        use(caching::getDeviceStats(static_cast<c10::DeviceIndex>(device)));
+        return 0;
+    });
+}
+
+int
+totals(void *, int device, ml_totals *current, ml_totals *peak)
+{
+    return with_stats(device, [&](const auto &stats) {
 #define XX(name) \
     current->name = static_cast<uint64_t>(stats.name##_bytes[0].current); \
     peak->name = static_cast<uint64_t>(stats.name##_bytes[0].peak);
         ML_TOTALS(XX)
 #undef XX
-        return 0;
+    });
+}
+
+int
+counters(void *, int device, ml_counters *out)
+{
+    return with_stats(device, [&](const auto &stats) {
+#define XX(name) out->of[ML_COUNTER_##name] = static_cast<uint64_t>(stats.name);
+        ML_COUNTERS(XX)
+#undef XX
     });
 }
 
@@ -514,7 +532,8 @@ extern const ml_source source = {sizeof(ml_source),
                                  unix_ns,
                                  now,
                                  error,
-                                 pinned};
+                                 pinned,
+                                 counters};
 
 } // namespace
 
