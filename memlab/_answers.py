@@ -203,6 +203,24 @@ class Lines(TypedDict):
     functions: list[FunctionLines]
 
 
+class TableLine(LineFigures):
+    """A line as tables of functions have it; code None: its source is not here."""
+
+    code: str | None
+
+
+class LineTable(TypedDict):
+    """The lines of one function; source is "read", "newer", "differs" or "missing"."""
+
+    file: str
+    function: str
+    first_line: int
+    last_line: int
+    source: str
+    own_bytes: int
+    lines: list[TableLine]
+
+
 class Place(TypedDict):
     """A line of the program."""
 
@@ -424,13 +442,19 @@ class Stats(TypedDict):
     reserved_bytes_peak: int
 
 
+class DeviceReport(Peak):
+    """One device in a report."""
+
+    lines: list[LineTable]
+
+
 class Report(TypedDict):
     """What `memlab report --json` prints; file is the path that was read."""
 
     file: str | None
     recording: File | None
     source: str
-    devices: list[Peak]
+    devices: list[DeviceReport]
     oom: list[Oom]
 
 

@@ -142,6 +142,16 @@ def _parser():
         metavar="N",
         help="rows of the table by line (default: %(default)s)",
     )
+    report.add_argument(
+        "-f",
+        "--function",
+        dest="functions",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a function to show line by line: its name, Class.method, module:name or "
+        "file.py:name; more than one by more -f (default: those whose lines hold most)",
+    )
 
     view = commands.add_parser("view", help="make an HTML page of a file")
     view.set_defaults(function=_view)
@@ -186,9 +196,13 @@ def _report(options):
 
     recording = _load.read_recording(options.file)
     if options.json:
-        _say(json.dumps(_report.report(recording, options.file), indent=1))
+        answer = _report.report(recording, options.file, options.functions)
+        _say(json.dumps(answer, indent=1))
     else:
-        _show(_report.text(recording, lines=options.lines).removesuffix("\n"))
+        text = _report.text(
+            recording, lines=options.lines, functions=options.functions
+        )
+        _show(text.removesuffix("\n"))
     return 0
 
 

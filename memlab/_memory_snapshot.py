@@ -13,9 +13,10 @@ from memlab._owners import Owners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Literal
 
-    from memlab._answers import Peak
+    from memlab._answers import LineTable, Peak
     from memlab._core import _Path
 
 
@@ -207,6 +208,19 @@ class MemorySnapshot(_core.MemorySnapshot):
         for a device that the recording does not have, and what data() raises.
         """
         return _report.peak(self.data(), device)
+
+    def lines(
+        self, device: int | None = None, functions: Iterable[str] = ()
+    ) -> list[LineTable]:
+        """What memory did while each line of some functions ran.
+
+        device: an index; None for the device with the largest peak.  functions: their
+        names, as `memlab report -f` takes them; without any, the three of your files
+        whose own lines hold most at the peak.  Returns one dict a function, described in
+        docs/REPORT.md.  Raises memlab.Error for a name that the recording does not have,
+        and what peak() raises.
+        """
+        return _report.lines(self.data(), device, tuple(functions))
 
     def summary(self, device: int | None = None) -> str:
         """The answer of peak() as text for people, sizes in binary units.

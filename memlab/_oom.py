@@ -194,7 +194,10 @@ def report_text(recording, number=1, code=None, start=None) -> str:
     if number > 1:
         parts.append(f"Out of memory number {number} of this run.\n")
     parts += [text(recording, i, start) for i in _report.devices(recording)]
-    parts.append(_report.text(recording, code=code, start=start, oom=False))
+    # Neither files nor a second look at all events: the thread that failed waits.
+    parts.append(
+        _report.text(recording, code=code, start=start, oom=False, functions=None)
+    )
     return "\n".join(part for part in parts if part)
 
 

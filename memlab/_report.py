@@ -5,6 +5,8 @@ All figures come from the C core; this file arranges and words them.
 
 import os
 
+from memlab import _stack_lines
+
 CATEGORIES = (
     "parameter",
     "buffer",
@@ -78,13 +80,26 @@ def peak(recording, device=None) -> dict:
     return max(answers, key=lambda answer: answer["peak"]["allocated_bytes"])
 
 
-def report(recording, file=None) -> dict:
+def lines(recording, device=None, functions=()) -> list[dict]:
+    """The tables of the lines of FUNCTIONS, or of those that hold most, for one device."""
+    answer = peak(recording, device)
+    device = answer["device"]
+    tables = _stack_lines.tables(recording, {device: answer}, functions)
+    return [table.answer() for table in tables[device]]
+
+
+def report(recording, file=None, functions=()) -> dict:
     """The answers for all devices, as `memlab report --json` prints them."""
+    peaks = {i: recording.peak(i) for i in devices(recording)}
+    tables = _stack_lines.tables(recording, peaks, functions)
     return {
         "file": file,
         "recording": recording.file,
         "source": recording.source,
-        "devices": [recording.peak(i) for i in devices(recording)],
+        "devices": [
+            {**answer, "lines": [table.answer() for table in tables[i]]}
+            for i, answer in peaks.items()
+        ],
         "oom": [
             answer
             for i in devices(recording)
@@ -154,19 +169,34 @@ def _rows(rows, indent="  "):
         yield (indent + "  ".join([*cells, row[-1]])).rstrip()
 
 
-def text(recording, device=None, lines=15, code=None, start=None, oom=True) -> str:
-    """The report for people: the peak, what was live at it, the allocator's overhead,
-    and, where OOM asks for it, the last out of memory.
+def text(
+    recording, device=None, lines=15, code=None, start=None, oom=True, functions=()
+) -> str:
+    """The report for people: the peak, what was live at it, the lines of the functions
+    that made it, the allocator's overhead, and, where OOM asks for it, the last out of
+    memory.
 
     lines: rows of the table by source line.  code: a function (file, line) -> source
-    text, for programs of one's own; files of a stranger's snapshot are never opened.
-    start: the folder to which paths are shown relative; None for the current one.
+    text for that table.  start: the folder to which paths are shown relative; None for
+    the current one.  functions: names of those to show line by line; without any, those
+    that hold most; None for no such tables.
     """
     chosen = devices(recording) if device is None else [device]
     notes = "".join(line + "\n" for line in _file_notes(recording.file))
     if not chosen:
         return notes + "No memory was allocated while recording.\n"
-    parts = [_device_text(recording, i, lines, code, start) for i in chosen]
+    peaks = {i: recording.peak(i) for i in chosen}
+    tables = {}
+    if functions is not None:
+        tables = _stack_lines.tables(recording, peaks, functions)
+    parts = []
+    for i, answer in peaks.items():
+        whole = answer["peak"]["allocated_bytes"]
+        shown = tables.get(i, [])
+        line_by_line = _stack_lines.text(shown, whole, bool(functions), start)
+        parts.append(
+            _device_text(recording, i, answer, lines, code, start, line_by_line)
+        )
     if oom:
         from memlab import _oom
 
@@ -216,8 +246,7 @@ def _file_notes(file):
         yield f"... and {len(file['gaps']) - _GAPS_SHOWN} more gaps."
 
 
-def _device_text(recording, device, lines, code, start):
-    answer = recording.peak(device)
+def _device_text(recording, device, answer, lines, code, start, line_by_line):
     at = answer["peak"]
     name = f"{recording.source or 'cuda'}:{device}"
     whole = at["allocated_bytes"]
@@ -278,6 +307,7 @@ def _device_text(recording, device, lines, code, start):
         if rest:
             bytes_left = sum(group["bytes"] for group in rest)
             out.append(f"  ... and {len(rest)} more lines with {size(bytes_left)}")
+    out += line_by_line
     if recording.source == "cpu":
         # It reserves nothing beyond what is allocated.
         return "\n".join(out) + "\n"

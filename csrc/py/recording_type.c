@@ -13,7 +13,7 @@
 #include "../core/pickle_writer.h"
 #include "../core/recording.h"
 #include "../core/snapshot_reader.h"
-#include "lines_list.h"
+#include "stack_lines_dict.h"
 #include "load.h"
 #include "mlab_file.h"
 #include "notes_list.h"

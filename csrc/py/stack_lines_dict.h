@@ -1,8 +1,8 @@
 /* The answer to "what did memory do while each line ran" as a Python dict.
  *
- * Owns the keys of docs/REPORT.md; all figures are line_tables.h's. */
-#ifndef ML_PY_LINES_LIST_H
-#define ML_PY_LINES_LIST_H
+ * Owns the keys of docs/REPORT.md; all figures are stack_lines.h's. */
+#ifndef ML_PY_STACK_LINES_DICT_H
+#define ML_PY_STACK_LINES_DICT_H
 
 #include "../core/recording.h"
 #include "state.h"

@@ -1,10 +1,10 @@
-/* Line tables.  See line_tables.h.
+/* The lines of a recording's stacks.  See stack_lines.h.
  *
  * One replay sums up the events of each stack.  As a stack is its innermost frame and
  * its caller's stack, the sums of callers are had by adding each stack to its caller, and
  * a line has those of its outermost frames in the trie: one walk over the trie, whatever
  * the depth of the stacks. */
-#include "line_tables.h"
+#include "stack_lines.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +20,12 @@ typedef struct work {
     const ml_recording *recording;
     const ml_peak *peak;
     size_t device;
-    ml_line_figures *stacks; /* of each stack */
-    ml_line_figures *lines;  /* of each line, by the frame that stands for it */
-    uint32_t *line_of;       /* of each frame */
-    uint32_t *running;       /* of each line: how often the walk is inside it */
-    uint32_t *first_callee;  /* of each stack; 0: none */
-    uint32_t *next_callee;   /* of each stack: the next one of its caller; 0: none */
+    ml_stack_line_figures *stacks; /* of each stack */
+    ml_stack_line_figures *lines;  /* of each line, by the frame that stands for it */
+    uint32_t *line_of;             /* of each frame */
+    uint32_t *running;             /* of each line: how often the walk is inside it */
+    uint32_t *first_callee;        /* of each stack; 0: none */
+    uint32_t *next_callee; /* of each stack: the next one of its caller; 0: none */
     /* Of each stack the first of the peak's blocks that a backward pass made and whose
      * line follows from it, and of each block the next of its stack. */
     size_t *first_block;
@@ -33,10 +33,10 @@ typedef struct work {
 } work;
 
 static void
-add(ml_line_figures *to, const ml_line_figures *from)
+add(ml_stack_line_figures *to, const ml_stack_line_figures *from)
 {
 #define XX(name, key) to->name += from->name;
-    ML_LINE_SUMS(XX)
+    ML_STACK_LINE_SUMS(XX)
 #undef XX
     to->peak = to->peak < from->peak ? from->peak : to->peak;
 }
@@ -75,11 +75,11 @@ add_events(work *w)
         if (event->action != ML_ACTION_ALLOC) {
             continue;
         }
-        ml_line_figures own = {.allocated = (event->flags & ML_EVENT_BLOCK_KNOWN) != 0
-                                                ? event->block_bytes
-                                                : 0,
-                               .allocations = 1,
-                               .peak = ml_replay_totals(replay)->allocated};
+        ml_stack_line_figures own = {
+            .allocated =
+                (event->flags & ML_EVENT_BLOCK_KNOWN) != 0 ? event->block_bytes : 0,
+            .allocations = 1,
+            .peak = ml_replay_totals(replay)->allocated};
         add(&w->stacks[event->stack], &own);
     }
     ml_ledger_visitor visitor = {w, skip_segment, add_left};
@@ -194,8 +194,8 @@ number_lines(work *w)
 static int
 compare_lines(const void *a, const void *b)
 {
-    const ml_table_line *x = a;
-    const ml_table_line *y = b;
+    const ml_stack_line *x = a;
+    const ml_stack_line *y = b;
     int order = ml_string_compare(x->file, y->file);
     if (order == 0) {
         order = ml_string_compare(x->function, y->function);
@@ -204,21 +204,21 @@ compare_lines(const void *a, const void *b)
 }
 
 static bool
-any_figure(const ml_line_figures *figures)
+any_figure(const ml_stack_line_figures *figures)
 {
     return figures->allocations != 0 || figures->at_peak != 0 || figures->backward != 0;
 }
 
 static int
-collect(const work *w, ml_line_tables *tables)
+collect(const work *w, ml_stack_lines *all)
 {
     const ml_recording *recording = w->recording;
     size_t count = 0;
     for (size_t i = 0; i < recording->frame_count; i++) {
         count += any_figure(&w->lines[i]);
     }
-    tables->lines = ml_alloc_zeroed(count + 1, sizeof(ml_table_line));
-    if (tables->lines == NULL) {
+    all->lines = ml_alloc_zeroed(count + 1, sizeof(ml_stack_line));
+    if (all->lines == NULL) {
         return ML_ENOMEM;
     }
     for (size_t i = 0; i < recording->frame_count; i++) {
@@ -228,15 +228,15 @@ collect(const work *w, ml_line_tables *tables)
         enum ml_frame_place place = ml_frame_place_of(recording, (uint32_t)i);
         if (place < ML_PLACE_NATIVE) {
             ml_frame frame = recording->frames[i];
-            tables->lines[tables->count++] =
-                (ml_table_line){.file = recording->strings[frame.filename],
+            all->lines[all->count++] =
+                (ml_stack_line){.file = recording->strings[frame.filename],
                                 .function = recording->strings[frame.name],
                                 .line = frame.line,
                                 .place = (uint8_t)place,
                                 .figures = w->lines[i]};
         }
     }
-    qsort(tables->lines, tables->count, sizeof(ml_table_line), compare_lines);
+    qsort(all->lines, all->count, sizeof(ml_stack_line), compare_lines);
     return 0;
 }
 
@@ -246,8 +246,8 @@ make_room(work *w)
     size_t stacks = w->recording->stack_count;
     size_t frames = w->recording->frame_count;
     size_t blocks = w->peak->block_count;
-    w->stacks = ml_alloc_zeroed(stacks, sizeof(ml_line_figures));
-    w->lines = ml_alloc_zeroed(frames, sizeof(ml_line_figures));
+    w->stacks = ml_alloc_zeroed(stacks, sizeof(ml_stack_line_figures));
+    w->lines = ml_alloc_zeroed(frames, sizeof(ml_stack_line_figures));
     w->line_of = ml_alloc_zeroed(frames, sizeof(uint32_t));
     w->running = ml_alloc_zeroed(frames, sizeof(uint32_t));
     w->first_callee = ml_alloc_zeroed(stacks, sizeof(uint32_t));
@@ -279,10 +279,10 @@ clean_up(work *w)
 }
 
 int
-ml_line_tables_init(ml_line_tables *tables, const ml_recording *recording,
-                    size_t device, const ml_peak *peak)
+ml_stack_lines_init(ml_stack_lines *all, const ml_recording *recording, size_t device,
+                    const ml_peak *peak)
 {
-    *tables = (ml_line_tables){0};
+    *all = (ml_stack_lines){0};
     work w = {.recording = recording, .peak = peak, .device = device};
     int error = make_room(&w);
     if (error == 0) {
@@ -295,15 +295,15 @@ ml_line_tables_init(ml_line_tables *tables, const ml_recording *recording,
         add_blocks(&w);
         add_to_callers(&w);
         walk(&w);
-        error = collect(&w, tables);
+        error = collect(&w, all);
     }
     clean_up(&w);
     return error;
 }
 
 void
-ml_line_tables_fini(ml_line_tables *tables)
+ml_stack_lines_fini(ml_stack_lines *all)
 {
-    ml_free(tables->lines);
-    *tables = (ml_line_tables){0};
+    ml_free(all->lines);
+    *all = (ml_stack_lines){0};
 }

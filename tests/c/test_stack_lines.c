@@ -1,5 +1,5 @@
-/* Line tables of recordings worked out by hand. */
-#include "line_tables.h"
+/* The lines of stacks, of recordings worked out by hand. */
+#include "stack_lines.h"
 
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@ typedef struct fixture {
     ml_block blocks[4];
     ml_device_trace device;
     ml_peak *peak;
-    ml_line_tables tables;
+    ml_stack_lines all;
 } fixture;
 
 /* Without segments: a block has the bytes that were asked for. */
@@ -37,7 +37,7 @@ set_up(fixture *f)
 static void
 forget(fixture *f)
 {
-    ml_line_tables_fini(&f->tables);
+    ml_stack_lines_fini(&f->all);
     ml_peak_free(f->peak);
     f->peak = NULL;
 }
@@ -120,7 +120,7 @@ work_out(fixture *f)
     forget(f);
     CHECK_INT(ml_recording_validate(f->recording), 0);
     CHECK_INT(ml_peak_new(f->recording, 0, &f->peak), 0);
-    CHECK_INT(ml_line_tables_init(&f->tables, f->recording, 0, f->peak), 0);
+    CHECK_INT(ml_stack_lines_init(&f->all, f->recording, 0, f->peak), 0);
 }
 
 /* "file:line function at_peak+backward peak allocated left allocations" of all lines. */
@@ -130,9 +130,9 @@ told(const fixture *f)
     static char text[2048];
     size_t used = 0;
     text[0] = '\0';
-    for (size_t i = 0; i < f->tables.count; i++) {
-        const ml_table_line *l = &f->tables.lines[i];
-        const ml_line_figures *n = &l->figures;
+    for (size_t i = 0; i < f->all.count; i++) {
+        const ml_stack_line *l = &f->all.lines[i];
+        const ml_stack_line_figures *n = &l->figures;
         int length = snprintf(
             text + used, sizeof(text) - used, "%.*s:%d %.*s %d+%d %d %d %d %d\n",
             (int)l->file.length, l->file.bytes, (int)l->line, (int)l->function.length,
@@ -174,7 +174,7 @@ test_lines_and_what_they_call(void)
                         "train.py:10 main 3500+0 3500 4500 2200 5\n"
                         "train.py:20 step 1500+0 3500 1500 1500 2\n"
                         "train.py:21 step 2000+0 3000 3000 700 3\n");
-    CHECK_INT(f.tables.lines[0].place, ML_PLACE_USER);
+    CHECK_INT(f.all.lines[0].place, ML_PLACE_USER);
     tear_down(&f);
 }
 
@@ -231,11 +231,11 @@ test_whose_lines(void)
     uint32_t library = call(&f, package, TORCH "nn/functional.py", 3, "relu");
     alloc(&f, 0, 8, call(&f, library, "/src/c10/alloc.cpp", 4, "malloc"));
     work_out(&f);
-    CHECK_UINT(f.tables.count, 3);
-    CHECK_INT(f.tables.lines[0].place, ML_PLACE_LIBRARY);
-    CHECK_INT(f.tables.lines[1].place, ML_PLACE_PACKAGE);
-    CHECK_INT(f.tables.lines[2].place, ML_PLACE_USER);
-    CHECK_UINT(f.tables.lines[2].figures.allocated, 8);
+    CHECK_UINT(f.all.count, 3);
+    CHECK_INT(f.all.lines[0].place, ML_PLACE_LIBRARY);
+    CHECK_INT(f.all.lines[1].place, ML_PLACE_PACKAGE);
+    CHECK_INT(f.all.lines[2].place, ML_PLACE_USER);
+    CHECK_UINT(f.all.lines[2].figures.allocated, 8);
     tear_down(&f);
 }
 
@@ -246,14 +246,14 @@ test_events_without_stacks(void)
     static fixture f;
     set_up(&f);
     work_out(&f);
-    CHECK_UINT(f.tables.count, 0);
+    CHECK_UINT(f.all.count, 0);
     alloc(&f, 0, 1000, 0);
     work_out(&f);
-    CHECK_UINT(f.tables.count, 0);
+    CHECK_UINT(f.all.count, 0);
     uint32_t main = call(&f, 0, "train.py", 1, "main");
     free_block(&f, 0, 1000, main);
     work_out(&f);
-    CHECK_UINT(f.tables.count, 0); /* a free is no line's */
+    CHECK_UINT(f.all.count, 0); /* a free is no line's */
     alloc(&f, 0, 1000, 0);
     alloc(&f, 1, 10, main);
     work_out(&f);
@@ -421,8 +421,7 @@ test_nonsense(void)
             with_stack +=
                 block->event >= 0 || block->cause.stack != 0 ? block->size : 0;
         }
-        CHECK_UINT(f.tables.count != 0 ? f.tables.lines[0].figures.at_peak : 0,
-                   with_stack);
+        CHECK_UINT(f.all.count != 0 ? f.all.lines[0].figures.at_peak : 0, with_stack);
         tear_down(&f);
     }
 }
@@ -435,15 +434,15 @@ test_no_memory(void)
     uint32_t main = call(&f, 0, "train.py", 1, "main");
     alloc(&f, 0, 1000, call(&f, main, "model.py", 2, "forward"));
     work_out(&f);
-    ml_line_tables_fini(&f.tables);
+    ml_stack_lines_fini(&f.all);
     int result = ML_ENOMEM;
     long tries = 0;
     for (; result == ML_ENOMEM && tries < 99; tries++) {
         budget_begin(tries);
-        result = ml_line_tables_init(&f.tables, f.recording, 0, f.peak);
+        result = ml_stack_lines_init(&f.all, f.recording, 0, f.peak);
         if (result == 0) {
-            CHECK_UINT(f.tables.count, 2);
-            ml_line_tables_fini(&f.tables);
+            CHECK_UINT(f.all.count, 2);
+            ml_stack_lines_fini(&f.all);
         }
         CHECK_INT(budget_alive, 0);
         budget_end();

@@ -1,9 +1,9 @@
 /* The answer to "what did memory do while each line ran" as a Python dict.  See
- * lines_list.h. */
-#include "lines_list.h"
+ * stack_lines_dict.h. */
+#include "stack_lines_dict.h"
 
 #include "../core/base.h"
-#include "../core/line_tables.h"
+#include "../core/stack_lines.h"
 
 static PyObject *
 number(uint64_t value)
@@ -20,14 +20,14 @@ text(ml_string string)
 }
 
 static PyObject *
-line_dict(const ml_table_line *line)
+line_dict(const ml_stack_line *line)
 {
     PyObject *dict = PyDict_New();
     if (dict == NULL) {
         return NULL;
     }
 #define XX(name, key) ml_py_set(dict, key, number(line->figures.name)) < 0 ||
-    if (ML_LINE_SUMS(XX)
+    if (ML_STACK_LINE_SUMS(XX)
                 ml_py_set(dict, "peak_bytes", number(line->figures.peak)) < 0 ||
         ml_py_set(dict, "line", PyLong_FromLongLong(line->line)) < 0) {
         Py_CLEAR(dict);
@@ -38,7 +38,7 @@ line_dict(const ml_table_line *line)
 
 /* The function of COUNT lines, which come one after the other. */
 static PyObject *
-function_dict(const ml_table_line *lines, size_t count)
+function_dict(const ml_stack_line *lines, size_t count)
 {
     PyObject *list = PyList_New((Py_ssize_t)count);
     for (size_t i = 0; list != NULL && i < count; i++) {
@@ -64,24 +64,23 @@ function_dict(const ml_table_line *lines, size_t count)
 }
 
 static bool
-same_function(const ml_table_line *a, const ml_table_line *b)
+same_function(const ml_stack_line *a, const ml_stack_line *b)
 {
     return ml_string_compare(a->file, b->file) == 0 &&
            ml_string_compare(a->function, b->function) == 0;
 }
 
 static PyObject *
-functions_list(const ml_line_tables *tables)
+functions_list(const ml_stack_lines *all)
 {
     PyObject *list = PyList_New(0);
     size_t end;
-    for (size_t i = 0; list != NULL && i < tables->count; i = end) {
+    for (size_t i = 0; list != NULL && i < all->count; i = end) {
         end = i + 1;
-        while (end < tables->count &&
-               same_function(&tables->lines[i], &tables->lines[end])) {
+        while (end < all->count && same_function(&all->lines[i], &all->lines[end])) {
             end++;
         }
-        PyObject *item = function_dict(&tables->lines[i], end - i);
+        PyObject *item = function_dict(&all->lines[i], end - i);
         if (item == NULL || PyList_Append(list, item) < 0) {
             Py_CLEAR(list);
         }
@@ -94,12 +93,12 @@ PyObject *
 ml_py_lines(ml_state *state, const ml_recording *recording, int device)
 {
     ml_peak *peak = NULL;
-    ml_line_tables tables = {0};
+    ml_stack_lines all = {0};
     int result;
     Py_BEGIN_ALLOW_THREADS
     result = ml_peak_new(recording, (size_t)device, &peak);
     if (result == 0) {
-        result = ml_line_tables_init(&tables, recording, (size_t)device, peak);
+        result = ml_stack_lines_init(&all, recording, (size_t)device, peak);
     }
     ml_peak_free(peak);
     Py_END_ALLOW_THREADS
@@ -110,9 +109,9 @@ ml_py_lines(ml_state *state, const ml_recording *recording, int device)
     uint64_t start = trace->event_count != 0 ? trace->events[0].time / 1000 : 0;
     PyObject *dict = PyDict_New();
     if (dict != NULL && (ml_py_set(dict, "start_time_us", number(start)) < 0 ||
-                         ml_py_set(dict, "functions", functions_list(&tables)) < 0)) {
+                         ml_py_set(dict, "functions", functions_list(&all)) < 0)) {
         Py_CLEAR(dict);
     }
-    ml_line_tables_fini(&tables);
+    ml_stack_lines_fini(&all);
     return dict;
 }
