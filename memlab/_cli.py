@@ -1,4 +1,4 @@
-"""The command line: memlab run, report, view, convert, phantom, backends."""
+"""The command line: memlab run, lines, report, view, convert, phantom, backends."""
 
 import argparse
 import json
@@ -8,8 +8,11 @@ import sys
 from memlab._errors import Error
 
 _FILE = "a .mlab file, or a snapshot pickle of memlab or torch, gzip too"
-# Options of `memlab run` whose value is the next argument.
-_RUN_VALUES = ("--out", "--device", "--max-entries", "--max-file-bytes", "--stacks")
+# Options whose value is the next argument, of the commands that run a program.
+_VALUES = {
+    "run": ("--out", "--device", "--max-entries", "--max-file-bytes", "--stacks"),
+    "lines": ("--out", "--device", "-f", "--function", "-c", "--column", "-g", "--gpu"),
+}
 
 
 def main(argv=None) -> int:
@@ -48,16 +51,17 @@ def _show(text):
 
 
 def _separate_phantom(argv):
-    """ARGV of `memlab run` with --phantom as --phantom=, which names no GPU: argparse would
-    take the program after it for the name of one."""
+    """ARGV of `memlab run` or `lines` with --phantom as --phantom=, which names no GPU:
+    argparse would take the program after it for the name of one."""
     separate = list(argv)
-    if argv[:1] != ["run"]:
+    values = _VALUES.get(argv[0]) if argv else None
+    if values is None:
         return separate
     at = 1
     while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
         if argv[at] == "--phantom":
             separate[at] = "--phantom="
-        at += 2 if argv[at] in _RUN_VALUES else 1
+        at += 2 if argv[at] in values else 1
     return separate
 
 
@@ -83,22 +87,7 @@ def _parser():
         metavar="DIR",
         help="folder for the results (default: %(default)s)",
     )
-    run.add_argument(
-        "--device",
-        choices=("auto", "cuda", "cpu"),
-        default="auto",
-        help="what to record (default: a GPU where there is one)",
-    )
-    run.add_argument(
-        "--phantom",
-        metavar="GPU",
-        help="run on the phantom device, a stand-in for a GPU on which "
-        "results are not computed: --phantom for the GPU that MEMLAB_PHANTOM_GPU "
-        "names, else an h200, --phantom=GPU for another, --phantom=auto only where "
-        "there is no GPU; memlab phantom --list names them. "
-        "MEMLAB_PHANTOM_MEMORY, for example 24GiB, is the memory of each, "
-        "MEMLAB_PHANTOM_DEVICES how many there are",
-    )
+    _add_device(run)
     run.add_argument(
         "--max-entries",
         type=_count,
@@ -120,16 +109,60 @@ def _parser():
         default="python",
         help="'all' adds C++ frames, at microseconds an event",
     )
-    run.add_argument(
-        "-m",
-        dest="module",
-        action="store_true",
-        help="the program is the name of a module",
+    _add_program(run)
+
+    lines = commands.add_parser(
+        "lines",
+        help="run a program and show the memory of each line of some functions",
+        allow_abbrev=False,
+        usage="memlab lines -f function [options] [-m] program arguments...",
+        description="Runs a program and, when it ends, however it ends, writes a table of "
+        "the lines of each function to its stdout, after what the program wrote there.",
     )
-    run.add_argument("program", help="script to run, or module with -m")
-    rest = run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    # Or argparse names them among what is missing.
-    rest.required = False
+    lines.set_defaults(function=_lines)
+    lines.add_argument(
+        "-f",
+        "--function",
+        dest="function_names",
+        action="append",
+        required=True,
+        metavar="FUNCTION",
+        help="profile this function: module:function, module:Class.method, "
+        "module:outer.<locals>.inner, or without a module one of the program itself; may "
+        "be repeated",
+    )
+    lines.add_argument(
+        "-c",
+        "--column",
+        type=_column,
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="show this field of torch.cuda.memory_stats() too, over the time from one "
+        "line to the next, or 'delta', the bytes that a line left allocated, or 'calls', "
+        "how often it ran; may be repeated",
+    )
+    lines.add_argument(
+        "-D",
+        "--no-default-columns",
+        action="store_true",
+        help="leave out active_bytes.all.peak and reserved_bytes.all.peak",
+    )
+    lines.add_argument(
+        "-g",
+        "--gpu",
+        type=_index,
+        metavar="N",
+        help="the GPU whose memory counts (default: what LOCAL_RANK says, else 0)",
+    )
+    lines.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write the tables to this file as well; where RANK is set, each rank but 0 "
+        "has its own, ending in _rankN",
+    )
+    _add_device(lines)
+    _add_program(lines)
 
     report = commands.add_parser("report", help="what was live at the peak of a file")
     report.set_defaults(function=_report)
@@ -179,16 +212,70 @@ def _parser():
     return parser
 
 
+def _add_device(command):
+    command.add_argument(
+        "--device",
+        choices=("auto", "cuda", "cpu"),
+        default="auto",
+        help="whose memory (default: a GPU where there is one)",
+    )
+    command.add_argument(
+        "--phantom",
+        metavar="GPU",
+        help="run on the phantom device, a stand-in for a GPU on which "
+        "results are not computed: --phantom for the GPU that MEMLAB_PHANTOM_GPU "
+        "names, else an h200, --phantom=GPU for another, --phantom=auto only where "
+        "there is no GPU; memlab phantom --list names them. "
+        "MEMLAB_PHANTOM_MEMORY, for example 24GiB, is the memory of each, "
+        "MEMLAB_PHANTOM_DEVICES how many there are",
+    )
+
+
+def _add_program(command):
+    command.add_argument(
+        "-m",
+        dest="module",
+        action="store_true",
+        help="the program is the name of a module",
+    )
+    command.add_argument("program", help="script to run, or module with -m")
+    rest = command.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    # Or argparse names them among what is missing.
+    rest.required = False
+
+
 def _count(text):
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)
 
 
+def _index(text):
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no index of a GPU: 0, 1, ...")
+    return int(text)
+
+
+def _column(text):
+    from memlab import _lines
+
+    try:
+        _lines._check_columns(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
 def _run(options):
     from memlab import _run
 
     return _run.run(options)
+
+
+def _lines(options):
+    from memlab import _run_lines
+
+    return _run_lines.run(options)
 
 
 def _report(options):

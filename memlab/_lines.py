@@ -45,10 +45,12 @@ def codes_named(code, name) -> list:
         for inner in outer.co_consts:
             if isinstance(inner, types.CodeType):
                 qualified = [*path, inner.co_name]
-                if ".".join(qualified) == name:
+                # The bodies of classes are code too, which runs once.
+                is_function = inner.co_flags & inspect.CO_NEWLOCALS
+                if is_function and ".".join(qualified) == name:
                     found.append(inner)
                 # Functions within functions have this in their names, classes do not.
-                local = ["<locals>"] if inner.co_flags & inspect.CO_NEWLOCALS else []
+                local = ["<locals>"] if is_function else []
                 look(inner, qualified + local)
 
     look(code, [])
@@ -132,8 +134,19 @@ class LineProfiler(_core.LineProfiler):
                 stacklevel=2,
             )
             return
+        self._register(code, _name_of(code, function))
+
+    def _register(self, code, name):
+        """Profiles CODE too, as the function NAME."""
         if self._add(code) == len(self._functions):
-            self._functions.append((_name_of(code, function), code))
+            self._functions.append((name, code))
+
+    def _ran_as(self, code):
+        """The name of the profiled CODE where a line of it ran, else None."""
+        for number, (name, registered) in enumerate(self._functions):
+            if registered is code and self._rows(number, ()):
+                return name
+        return None
 
     def enable(self) -> None:
         """Profiles from here on; nothing where it does already.

@@ -189,8 +189,10 @@ def when_terminated(write, what) -> None:
     def on_terminate(number, frame):
         # Not by print: the signal may have come in the middle of one.
         os.write(2, f"memlab: terminated; writing {what}\n".encode())
-        write()
-        _die_of(number)
+        try:
+            write()
+        finally:
+            _die_of(number)
 
     def in_child():
         if signal.getsignal(signal.SIGTERM) is on_terminate:

@@ -17,13 +17,19 @@ _WORD_BORDERS = "/.:_-,]"
 
 def say(text: str, stream) -> None:
     """Prints TEXT to STREAM whatever it can encode; nothing where nobody reads it."""
+    tolerate(lambda: print(text, file=stream, flush=True), stream)
+
+
+def tolerate(write, stream) -> None:
+    """Calls WRITE(), which writes to STREAM: whatever that can encode; nothing more where
+    nobody reads it."""
     if isinstance(stream, io.TextIOWrapper):
         try:
             stream.reconfigure(errors="backslashreplace")
         except ValueError:
             return
     try:
-        print(text, file=stream, flush=True)
+        write()
     except BrokenPipeError:
         # `memlab report ... | head`: nothing is wrong, and nothing may be said at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
