@@ -3,12 +3,10 @@ training that make memory elsewhere than where their lines stand."""
 
 import json
 import os
-import re
 import shutil
-import subprocess
-import sys
 
 import pytest
+import warm
 
 pytestmark = pytest.mark.usefixtures("torch")
 
@@ -17,22 +15,9 @@ PREAMBLE = """
 import json, os, sys
 import torch
 from torch import nn
-import torch._dynamo  # the first optimizer would
-
-# One process for each instant, which all spare these imports.
-DEVICE = sys.argv[1]
-for AT in sys.argv[2:]:
-    child = os.fork()
-    if child == 0:
-        break
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status != 0:
-        sys.exit(f"at {AT}: {status}")
-else:
-    sys.exit()
-
 import memlab
 
+DEVICE, AT = sys.argv[1:]
 if DEVICE == "cuda":
     torch.cuda.init()
 snapshot = memlab.MemorySnapshot(device=DEVICE)
@@ -66,7 +51,7 @@ snapshot.start()
 
 END = """
 snapshot.stop()
-print(AT, json.dumps(snapshot.peak()), flush=True)
+print(json.dumps(snapshot.peak()))
 """
 
 MIB = 1 << 20
@@ -106,32 +91,15 @@ def table(peak, source, program):
 def check(request, tmp_path):
     """check(device, instant, body, rows): runs a program up to its end and compares the
     rows of what was live when it called probe(instant)."""
-    peaks = {}
-
-    def run(device, body, env):
-        """The peak at each instant that BODY names."""
-        instants = dict.fromkeys(re.findall(r'\b(?:probe|at)\("(\w+)"\)', body))
-        environment = os.environ
+    def check(device, instant, body, rows):
+        environment = None
         if device == "cuda":
             environment = request.getfixturevalue("device_environment")
-        program = tmp_path / f"{device}_{len(peaks)}.py"
+        program = tmp_path / "program.py"
         program.write_text(PREAMBLE + body + END)
-        done = subprocess.run(
-            [sys.executable, program, device, *instants],
-            env={**environment, **(env or {})},
-            text=True, capture_output=True, timeout=600,
-        )  # fmt: skip
+        done = warm.run(program, device, instant, env=environment, timeout=600)
         assert done.returncode == 0, done.stdout + done.stderr
-        lines = [line.partition(" ") for line in done.stdout.splitlines()]
-        return program, {
-            at: json.loads(peak) for at, _, peak in lines if at in instants
-        }
-
-    def check(device, instant, body, rows, env=None):
-        if (device, body) not in peaks:
-            peaks[device, body] = run(device, body, env)
-        program, found = peaks[device, body]
-        source, peak = program.read_text(), found[instant]
+        source, peak = program.read_text(), json.loads(done.stdout.splitlines()[-1])
         wanted = {" ".join(row.split()) for row in rows.splitlines() if row.strip()}
         found = table(peak, source, program)
         if device == "cuda":
@@ -530,6 +498,13 @@ def test_two_threads_that_train(check, device):
     check(device, "end", THREADS, start + end)
 
 
+# Spares trials of what the processor can do, each with an import of torch, and processes
+# that stand by to compile.
+QUICK = """
+import torch._inductor.config
+torch._inductor.config.cpp.vec_isa_ok = False
+torch._inductor.config.compile_threads = 1
+"""
 COMPILE = """
 class Net(nn.Module):
     def __init__(self):
@@ -565,8 +540,11 @@ def test_compiled_modules(check, tmp_path, backend, module):
         compiler = os.environ.get("CXX") or "c++"
         if shutil.which(compiler) is None:
             pytest.skip(f"torch.compile needs a C++ compiler: {compiler} not found")
-    body = f"BACKEND = {backend!r}\n{COMPILE}"
-    env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    cache = str(tmp_path / "cache")
+    body = f"os.environ['TORCHINDUCTOR_CACHE_DIR'] = {cache!r}\n"
+    if backend == "inductor":
+        body += QUICK
+    body += f"BACKEND = {backend!r}\n{COMPILE}"
     start = """
         up_weight    other    frames  up    parameter   4
         down_weight  other    frames  down  parameter   4
@@ -575,10 +553,10 @@ def test_compiled_modules(check, tmp_path, backend, module):
     """
     # What sin and `down` were given; one graph has one line, that of its function.
     forward = f"compiled forward frames {module} activation 2"
-    check("cpu", "forward", body, start + forward, env)
+    check("cpu", "forward", body, start + forward)
     # Its backward is one node.
     backward = """
         pass         backward  frames  -  temporary   scalar
         compiled     backward  node    *  gradient    8
     """
-    check("cpu", "backward", body, start + backward, env)
+    check("cpu", "backward", body, start + backward)
