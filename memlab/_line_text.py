@@ -185,7 +185,7 @@ class Tables:
         body = []
         for values, texts, line, code in self._rows(table):
             cells = [
-                f'<td style="width: 10em{_bar(i, value, self._most[i])}">{text}</td>'
+                f'<td style="{_bar(i, value, self._most[i])}">{text}</td>'
                 for i, (value, text) in enumerate(zip(values, texts, strict=True))
             ]
             style = "text-align: left; white-space: pre; font-family: monospace"
@@ -207,13 +207,14 @@ def _heat(value, most):
 
 
 def _bar(column, value, most):
-    """What draws a bar as long as VALUE is of MOST, below the text: a notebook's theme
-    may give the text any colour."""
+    """The style of a cell with a bar as long as VALUE is of MOST.  It is below the text,
+    which may be of any colour: that is the notebook's theme's business."""
+    style = "width: 10em; padding-bottom: 6px"
     if value is None or value <= 0:
-        return ""
+        return style
     color, part = _COLORS[column % len(_COLORS)], f"{99 * value / most:.1f}%"
     return (
-        f"; background: linear-gradient(90deg, {color} {part}, transparent {part})"
+        f"{style}; background: linear-gradient(90deg, {color} {part}, transparent {part})"
         " 0 100% / 100% 4px no-repeat"
     )
 
