@@ -5,7 +5,6 @@ Owns the magics' options and how the code is run; it must not know how tables lo
 
 import ast
 import contextlib
-import difflib
 import getopt
 import inspect
 import pkgutil
@@ -22,8 +21,8 @@ from IPython.core.magic import (
 from IPython.display import display
 from IPython.utils.text import DollarFormatter
 
-from memlab import _lines
 from memlab._lines import DEFAULT_COLUMNS, LineProfiler, codes_named
+from memlab._lines import _check_columns as check_columns
 
 # Long options and the letter that each is kept under.
 _OPTIONS = {
@@ -85,7 +84,10 @@ class _Run:
         self._columns = tuple(self._values("c"))
         if "D" not in self._options:
             self._columns = DEFAULT_COLUMNS + self._columns
-        _check_columns(self._columns)
+        try:
+            check_columns(self._columns)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
         self._quiet = "q" in self._options
         self._code = self._compile(
             "\n".join(filter(str.strip, [statement, cell or ""]))
@@ -206,17 +208,6 @@ def _unquoted(text):
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1]
     return text
-
-
-def _check_columns(names):
-    for name in names:
-        if name not in _lines._COLUMNS:
-            near = difflib.get_close_matches(name, sorted(_lines._COLUMNS), cutoff=0.5)
-            meant = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise UsageError(
-                f"{name!r} is no column: there are 'delta', 'calls' and fields of "
-                f"torch.cuda.memory_stats(){meant}"
-            )
 
 
 def _awaits(tree):

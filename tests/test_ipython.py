@@ -313,7 +313,7 @@ def test_what_is_not_there_is_named(kernel):
         ("-f nowhere ran = True", "Could not find function 'nowhere'"),
         ("-f torch.nowhere ran = True", "Could not find function 'torch.nowhere'"),
         ("-f no.where ran = True", "Could not find function 'no.where'"),
-        ("-c active_bytes.peak ran = True", "did you mean active_bytes.all.peak"),
+        ("-c active_bytes.peak ran = True", "near it are active_bytes.all.peak"),
         ("-c nothing ran = True", "'nothing' is no column"),
         ("-x ran = True", "option -x not recognized; %mlrun? shows the options"),
         ("-f", "option -f requires argument"),
