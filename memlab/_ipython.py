@@ -89,8 +89,9 @@ class _Run:
         except ValueError as error:
             raise UsageError(str(error)) from None
         self._quiet = "q" in self._options
+        # The magic's own line is the first: lines are numbered as the cell shows them.
         self._code = self._compile(
-            "\n".join(filter(str.strip, [statement, cell or ""]))
+            statement if cell is None else f"{statement}\n{cell}"
         )
 
     def _values(self, letter):
@@ -106,8 +107,10 @@ class _Run:
     def _compile(self, text):
         """TEXT as code whose lines can be shown afterwards."""
         __tracebackhide__ = True
-        compiler = self._shell.compile
-        source = self._shell.transform_cell(text)
+        compiler, lines = self._shell.compile, text.split("\n")
+        # IPython takes away the empty lines at the beginning.
+        first = next((i for i, line in enumerate(lines) if line.strip()), 0)
+        source = "\n" * first + self._shell.transform_cell(text)
         number = self._shell.displayhook.prompt_count
         name = compiler.cache(source, number, raw_code=text)
         tree = self._shell.transform_ast(compiler.ast_parse(source, filename=name))

@@ -128,13 +128,19 @@ def squeezed(text):
     return re.sub(" +", " ", re.sub("(?m)^ +| +$", "", text)).rstrip("\n")
 
 
-# 100 * 100 * 4 is 40,000 bytes, in blocks of 512: 40,448; with the bias' 512: 40 KiB.
-LINEAR_TABLE = table(
-    "linear",
-    "0.00B 0.00B 1 def linear(inputs=100):",
-    "40.00K 2.00M 2 layer = torch.nn.Linear(inputs, 100).cuda()",
-    "40.00K 2.00M 3 return layer",
-)
+def linear_table(first):
+    """That of LINEAR in a kernel with an empty cache, from line FIRST on.
+
+    100 * 100 * 4 is 40,000 bytes, in blocks of 512: 40,448; with the bias' 512: 40 KiB."""
+    return table(
+        "linear",
+        f"0.00B 0.00B {first} def linear(inputs=100):",
+        f"40.00K 2.00M {first + 1} layer = torch.nn.Linear(inputs, 100).cuda()",
+        f"40.00K 2.00M {first + 2} return layer",
+    )
+
+
+LINEAR_TABLE = linear_table(1)
 
 
 def test_a_statement_shows_the_table_of_a_function(kernel):
@@ -146,8 +152,12 @@ def test_a_statement_shows_the_table_of_a_function(kernel):
 
 
 def test_a_function_defined_in_the_cell_itself(kernel):
+    """Its lines are numbered as the cell shows them, that of the magic first."""
     shown = kernel.run(f"%%mlrun -f linear\n{LINEAR}\nlinear()")
-    assert squeezed(text(shown)) == LINEAR_TABLE
+    assert squeezed(text(shown)) == linear_table(2)
+    ran(kernel.run("torch.cuda.empty_cache()"))
+    shown = kernel.run(f"%%mlrun -f linear\n\n  \n{LINEAR}\nlinear()")
+    assert squeezed(text(shown)) == linear_table(4)
 
 
 def test_statements_keep_their_blanks_quotes_and_signs(kernel):
@@ -199,7 +209,7 @@ def test_a_function_defined_anew_is_the_one_that_counts(kernel):
     shown = kernel.run(
         "%%mlrun -f f -D -c calls\nold()\nf()\ndef f():\n    return 3\nf()\nold()"
     )
-    titles = re.findall(r"(?m)^## f \((.+):1\)$|^## f \((.+):3\)$", text(shown))
+    titles = re.findall(r"(?m)^## f \((.+):1\)$|^## f \((.+):4\)$", text(shown))
     assert len(titles) == 2 and titles[0] != titles[1], text(shown)
 
 
@@ -223,7 +233,7 @@ _ = textwrap.dedent("a")
     shown = kernel.run(cell)
     titles = re.findall("(?m)^## (.+)$", text(shown))
     assert titles == ["f", "Net.forward", "dedent", "outer.<locals>.inner"]
-    assert "1    5      def forward(self):" in text(shown)
+    assert "1    6      def forward(self):" in text(shown)
 
 
 def test_columns_and_no_default_columns(kernel):
@@ -329,12 +339,12 @@ def test_an_exception_shows_what_ran_and_its_own_traceback(kernel):
     shown = kernel.run(cell)
     assert shown.error == ("RuntimeError", "here")
     [tables] = shown.displays
-    assert squeezed(tables["text/plain"]) == LINEAR_TABLE
+    assert squeezed(tables["text/plain"]) == linear_table(2)
     assert "text/html" in tables
-    assert squeezed((kernel.folder / "lines.txt").read_text()) == LINEAR_TABLE
+    assert squeezed((kernel.folder / "lines.txt").read_text()) == linear_table(2)
     # Of the frames between the cell and its code none is shown.
     assert "_ipython.py" not in shown.traceback
-    assert "----> 5 raise RuntimeError('here')" in shown.traceback
+    assert "----> 6 raise RuntimeError('here')" in shown.traceback
     # Nothing goes on.
     shown = kernel.run("%mlrun -f linear 1")
     assert text(shown) == "No data collected"
@@ -360,7 +370,7 @@ def test_magics_and_commands_within_a_cell(kernel):
         f"%%mlrun -f linear\n{LINEAR}!echo from the shell\n%time layer = linear()\n"
         "words = !echo one two"
     )
-    assert squeezed(text(shown)) == LINEAR_TABLE
+    assert squeezed(text(shown)) == linear_table(2)
     assert "from the shell" in shown.out and "Wall time" in shown.out
     assert text(kernel.run("words, layer.in_features")) == "(['one two'], 100)"
 
@@ -435,10 +445,10 @@ for cell in (
     first, second = done.stdout.split("## f\n")[1:]
     assert squeezed(first).startswith(
         "\nactive_bytes reserved_bytes line code\nall all\npeak peak\n"
-        "0.00B 0.00B 1 def f():\n"
-        "4.00K 2.00M 2 return torch.empty(1000, device='cuda')"
+        "0.00B 0.00B 2 def f():\n"
+        "4.00K 2.00M 3 return torch.empty(1000, device='cuda')"
     )
     assert squeezed(second).startswith(
-        "\ncalls line code\n\n\n1 1 def f():\n1 2 return"
+        "\ncalls line code\n\n\n1 2 def f():\n1 3 return"
     )
     assert "KeyError: 'here'" in done.stdout
