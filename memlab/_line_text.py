@@ -201,7 +201,9 @@ class Tables:
 
 def _heat(value, most):
     """The style of a cell with VALUE in a column that goes up to MOST."""
-    if value is None or value <= 0:
+    if value is None:
+        return ""
+    if value <= 0:
         return "dim"
     return next(style for part, style in _HEAT if value >= part * most)
 

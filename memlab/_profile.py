@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import functools
 import inspect
+import sys
 import warnings
 from typing import overload
 
+from memlab import _line_text
 from memlab._errors import Error
 from memlab._lines import DEFAULT_COLUMNS, LineProfiler, code_of
 
@@ -55,7 +57,8 @@ def _print_at_exit():
     for function, columns in _at_exit:
         tables = _global.display(function, columns)
         if tables:
-            print(tables)
+            _line_text.write(tables, sys.stdout)
+            print()
 
 
 @overload

@@ -393,13 +393,12 @@ else:
 """
 
 
-def on_a_terminal(tmp_path, *arguments, **env):
-    """What PROGRAM writes to a terminal."""
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
+def on_a_terminal(program, *arguments, **env):
+    """What PROGRAM, a path, writes to a terminal."""
     environment = {**os.environ, "TERM": "xterm-256color", "PYTHONUTF8": "1", **env}
-    for name in [name for name, value in environment.items() if value is None]:
-        del environment[name]
+    environment = {
+        name: value for name, value in environment.items() if value is not None
+    }
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, str(program), *arguments], stdout=theirs, env=environment
@@ -416,8 +415,15 @@ def on_a_terminal(tmp_path, *arguments, **env):
             break
         written += part
     os.close(ours)
-    assert process.wait() == 0
+    assert process.wait() == 0, written.decode()
     return written.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
 
 
 def without_colour(text):
@@ -425,13 +431,13 @@ def without_colour(text):
 
 
 @pytest.fixture
-def plain(tmp_path):
-    return on_a_terminal(tmp_path, "plain")
+def plain(program):
+    return on_a_terminal(program, "plain")
 
 
-def test_colour_on_a_terminal_and_nothing_else_changes(tmp_path, plain):
+def test_colour_on_a_terminal_and_nothing_else_changes(program, plain):
     pytest.importorskip("rich", reason="rich is not installed")
-    written = on_a_terminal(tmp_path, NO_COLOR=None, COLUMNS="20")
+    written = on_a_terminal(program, NO_COLOR=None, COLUMNS="20")
     assert without_colour(written) == plain
     assert "\x1b[1;31m       1.00K\x1b[0m" in written  # the most of its column
     assert "\x1b[2m       0.00B\x1b[0m" in written
@@ -439,8 +445,8 @@ def test_colour_on_a_terminal_and_nothing_else_changes(tmp_path, plain):
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"NO_COLOR": None, "TERM": "dumb"}])
-def test_no_colour_where_the_user_wants_none(tmp_path, plain, env):
-    assert on_a_terminal(tmp_path, **env) == plain
+def test_no_colour_where_the_user_wants_none(program, plain, env):
+    assert on_a_terminal(program, **env) == plain
 
 
 @pytest.mark.parametrize(
@@ -452,18 +458,16 @@ def test_no_colour_where_the_user_wants_none(tmp_path, plain, env):
         "class Console:\n    def __init__(self, file): pass\n    capture = None",
     ],
 )
-def test_another_rich_is_no_reason_to_fail(tmp_path, plain, rich):
-    package = tmp_path / "rich"
+def test_another_rich_is_no_reason_to_fail(program, plain, rich):
+    package = program.parent / "rich"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "console.py").write_text(rich)
     # The folder of the program comes first in sys.path.
-    assert on_a_terminal(tmp_path, NO_COLOR=None) == plain
+    assert on_a_terminal(program, NO_COLOR=None) == plain
 
 
-def test_a_pipe_gets_the_text_alone(tmp_path, plain):
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
+def test_a_pipe_gets_the_text_alone(program, plain):
     done = subprocess.run(
         [sys.executable, program],
         env={**os.environ, "FORCE_COLOR": "1", "PYTHONUTF8": "1"},
@@ -473,11 +477,32 @@ def test_a_pipe_gets_the_text_alone(tmp_path, plain):
     assert done.stdout.decode() == plain
 
 
-def test_letters_that_a_stream_has_not(tmp_path, plain):
+def test_letters_that_a_stream_has_not(program, plain):
     written = on_a_terminal(
-        tmp_path, PYTHONUTF8="0", PYTHONIOENCODING="ascii", NO_COLOR="1"
+        program, PYTHONUTF8="0", PYTHONIOENCODING="ascii", NO_COLOR="1"
     )
     assert written == plain.replace("ü", "\\xfc").replace("ï", "\\xef")
+
+
+@pytest.mark.cuda
+def test_colour_of_decorated_functions(device_environment, tmp_path):
+    """What @profile_every and @profile show is in colour as well."""
+    pytest.importorskip("rich", reason="rich is not installed")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import memlab, torch\n"
+        "@memlab.profile_every(2, columns='delta')\n"
+        "def g(): return torch.empty(1000, device='cuda')\n"
+        "@memlab.profile\n"
+        "def f(): return torch.empty(1000, device='cuda')\n"
+        "g(), g(), f()\n"
+    )
+    written = on_a_terminal(program, **{**device_environment, "NO_COLOR": None})
+    for title in "g", "f":
+        assert f"\x1b[2m## \x1b[0m\x1b[1m{title}\x1b[0m" in written
+    # 4,000 bytes are 8 blocks of 512: twice in g(), and the tuple keeps all three.
+    assert "\x1b[1;31m8.00K\x1b[0m" in written
+    assert "\x1b[1;31m      12.00K\x1b[0m" in written
 
 
 # ---- In a browser ----
