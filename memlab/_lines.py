@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import sys
 import types
@@ -22,19 +23,40 @@ _OWN = ("delta", "calls")
 DEFAULT_COLUMNS = ("active_bytes.all.peak", "reserved_bytes.all.peak")
 
 
+_WRAPPERS = (functools.partial, functools.partialmethod, functools.cached_property)
+
+
+def _own(thing, name):
+    """The attribute NAME that THING really has: mocks and proxies make up any."""
+    if inspect.getattr_static(thing, name, None) is None:
+        return None
+    return getattr(thing, name, None)
+
+
+def _beneath(function):
+    """What FUNCTION says that it runs; None where it does not say."""
+    if isinstance(function, property):
+        return function.fget
+    if isinstance(function, _WRAPPERS):
+        return function.func
+    inner = _own(function, "__wrapped__")
+    return _own(function, "__func__") if inner is None else inner
+
+
 def code_of(function):
     """The code object of what FUNCTION runs in the end: below decorators that say whom they
     wrap, methods, partials and properties; None where there is none."""
-    while True:
-        if isinstance(function, types.CodeType):
-            return function
-        for name in ("__wrapped__", "__func__", "fget", "func"):
-            inner = getattr(function, name, None)
-            if inner is not None and inner is not function:
-                function = inner
-                break
-        else:
-            return getattr(function, "__code__", None)
+    seen = []
+    try:
+        while not isinstance(function, types.CodeType):
+            if any(function is other for other in seen):
+                return None
+            seen.append(function)
+            inner = _beneath(function)
+            function = _own(function, "__code__") if inner is None else inner
+    except Exception:  # of an attribute of the program's
+        return None
+    return function
 
 
 def codes_named(code, name) -> list:
@@ -63,8 +85,14 @@ def _name_of(code, function) -> str:
     return name or getattr(function, "__qualname__", code.co_name)
 
 
-def _check_target(device):
-    _sources.parse_device(device)
+def _parse_target(device):
+    """(source, index).  "cuda" is the current device, which is the first until CUDA is
+    initialised: to ask would do that."""
+    if str(device) != "cuda":
+        return _sources.parse_device(device)
+    torch = sys.modules.get("torch")
+    begun = torch is not None and torch.cuda.is_initialized()
+    return "cuda", torch.cuda.current_device() if begun else 0
 
 
 def _check_columns(columns):
@@ -102,7 +130,7 @@ class LineProfiler(_core.LineProfiler):
         self._functions = []  # (name, code)
         self._target_gpu = target_gpu
         if target_gpu is not None:
-            _check_target(target_gpu)
+            _parse_target(target_gpu)
         for function in functions:
             self.add_function(function)
 
@@ -113,14 +141,14 @@ class LineProfiler(_core.LineProfiler):
 
     @target_gpu.setter
     def target_gpu(self, device: object) -> None:
-        _check_target(device)
+        _parse_target(device)
         self._target_gpu = device
         if self.enabled:
             self._target(*self._device())
 
     def _device(self):
         """(source, index) of the target."""
-        source, index = _sources.parse_device(self._target_gpu)
+        source, index = _parse_target(self._target_gpu)
         if source == "cuda" and _sources.default() == "cpu":
             return "cpu", 0
         return source, index

@@ -22,6 +22,7 @@ typedef struct call {
     /* What calls of profiled functions did, of this line and of the whole call. */
     ml_figures inner, whole;
     bool has_inner, has_whole;
+    bool begins; /* no line of it has been reached */
 } call;
 
 typedef struct thread_calls {
@@ -236,6 +237,14 @@ calls_of(ml_lines *lines, uint64_t thread)
             return lines->last;
         }
     }
+    /* That of a thread which runs nothing here, and may have ended, keeps nothing. */
+    for (size_t i = 0; i < lines->thread_count; i++) {
+        if (lines->threads[i]->depth == 0) {
+            lines->last = lines->threads[i];
+            lines->last->thread = thread;
+            return lines->last;
+        }
+    }
     thread_calls *calls = ml_alloc_zeroed(1, sizeof(*calls));
     if (calls == NULL ||
         ml_grow((void **)&lines->threads, &lines->thread_capacity,
@@ -308,6 +317,7 @@ ml_lines_enter(ml_lines *lines, ml_lines_function *function, uint64_t thread,
     call *top = &calls->calls[calls->depth++];
     top->function = function;
     top->row = run_line(lines, function, resumed ? line : function->first_line);
+    top->begins = !resumed;
     top->start = allocated_now(calls);
     top->has_inner = false;
     top->has_whole = false;
@@ -338,10 +348,13 @@ ml_lines_reach(ml_lines *lines, ml_lines_function *function, uint64_t thread,
     call *top = &calls->calls[calls->depth - 1];
     if (top->row == NULL || top->row->line != line) {
         top->row = run_line(lines, function, line);
+        top->begins = false;
     }
-    if (top->row != NULL) {
+    /* A body on the line of its `def` began with the call. */
+    if (top->row != NULL && !top->begins) {
         top->row->calls++;
     }
+    top->begins = false;
 }
 
 void

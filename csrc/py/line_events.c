@@ -1,43 +1,78 @@
 /* The watched code objects; see line_events.h. */
 #include "line_events.h"
 
-#include <string.h>
-
 #include "../core/base.h"
 
 typedef struct watch {
-    PyObject *code; /* owned */
+    struct watch *next; /* in its bucket */
+    PyObject *code;     /* owned */
     ml_lines *lines;
     ml_lines_function *function;
 } watch;
 
-/* Few, and the one asked for is mostly the one that was asked for last. */
+/* By the address of the code: twins are equal, and yet two. */
 static struct {
-    watch *items; /* owned */
+    watch **buckets;     /* owned, each with its list */
+    size_t bucket_count; /* a power of 2, or 0 */
     size_t count;
-    size_t capacity;
-    size_t last;
 } watches;
 
-static size_t
-find(const PyObject *code)
+static watch **
+bucket_of(const PyObject *code)
 {
-    if (watches.last < watches.count && watches.items[watches.last].code == code) {
-        return watches.last;
+    uint64_t hash = (uint64_t)(uintptr_t)code * UINT64_C(0x9e3779b97f4a7c15);
+    return &watches.buckets[(hash >> 32) & (watches.bucket_count - 1)];
+}
+
+/* The first watch of CODE from LIST on; NULL where there is none. */
+static watch *
+next_of(watch *list, const PyObject *code)
+{
+    while (list != NULL && list->code != code) {
+        list = list->next;
     }
-    for (size_t i = 0; i < watches.count; i++) {
-        if (watches.items[i].code == code) {
-            watches.last = i;
-            return i;
-        }
-    }
-    return watches.count;
+    return list;
+}
+
+static watch *
+first_of(const PyObject *code)
+{
+    return watches.count != 0 ? next_of(*bucket_of(code), code) : NULL;
 }
 
 bool
 ml_line_events_watched(const PyObject *code)
 {
-    return find(code) < watches.count;
+    return first_of(code) != NULL;
+}
+
+/* Room for one watch more.  0 or -1. */
+static int
+grow_buckets(void)
+{
+    if (watches.count < watches.bucket_count) {
+        return 0;
+    }
+    size_t old_count = watches.bucket_count;
+    watch **old = watches.buckets;
+    size_t count = old_count != 0 ? 2 * old_count : 16;
+    watch **buckets = ml_alloc_zeroed(count, sizeof(*buckets));
+    if (buckets == NULL) {
+        return -1;
+    }
+    watches.buckets = buckets;
+    watches.bucket_count = count;
+    for (size_t i = 0; i < old_count; i++) {
+        while (old[i] != NULL) {
+            watch *moved = old[i];
+            old[i] = moved->next;
+            watch **bucket = bucket_of(moved->code);
+            moved->next = *bucket;
+            *bucket = moved;
+        }
+    }
+    ml_free(old);
+    return 0;
 }
 
 static void
@@ -62,63 +97,106 @@ tell(const watch *watcher, enum ml_line_event event, uint64_t thread, uint32_t l
 void
 ml_line_events_tell(const PyObject *code, enum ml_line_event event, int line)
 {
-    uint64_t thread = PyThread_get_thread_ident();
-    size_t first = find(code);
-    if (first == watches.count) {
+    const watch *watcher = first_of(code);
+    if (watcher == NULL) {
         return;
     }
-    /* Those of one code object lie side by side. */
-    while (first > 0 && watches.items[first - 1].code == code) {
-        first--;
-    }
-    for (size_t i = first; i < watches.count && watches.items[i].code == code; i++) {
-        tell(&watches.items[i], event, thread, (uint32_t)line);
+    uint64_t thread = PyThread_get_thread_ident();
+    for (; watcher != NULL; watcher = next_of(watcher->next, code)) {
+        tell(watcher, event, thread, (uint32_t)line);
     }
 }
 
-int
-ml_line_events_watch(PyObject *code, ml_lines *lines, ml_lines_function *function)
+/* Takes ADDED out of its list, if nobody did.  Whether it was there. */
+static bool
+unlink_watch(const watch *added, const PyObject *code)
 {
-    size_t place = find(code);
-    bool known = place < watches.count;
-    for (size_t i = 0; i < watches.count; i++) {
-        if (watches.items[i].code == code && watches.items[i].lines == lines) {
+    for (watch **link = bucket_of(code); *link != NULL; link = &(*link)->next) {
+        if (*link == added) {
+            *link = added->next;
+            watches.count--;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+release(watch *taken)
+{
+    if (first_of(taken->code) == NULL) {
+        ml_line_monitor_remove(taken->code);
+    }
+    Py_DECREF(taken->code);
+    ml_free(taken);
+}
+
+int
+ml_line_events_watch(PyObject *code, ml_lines *lines, ml_lines_function *function,
+                     PyObject *error)
+{
+    for (watch *other = first_of(code); other != NULL;
+         other = next_of(other->next, code)) {
+        if (other->lines == lines) {
             return 0;
         }
     }
-    if (ml_grow((void **)&watches.items, &watches.capacity, watches.count + 1,
-                sizeof(*watches.items)) < 0) {
+    watch *added = grow_buckets() == 0 ? ml_alloc_zeroed(1, sizeof(*added)) : NULL;
+    if (added == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    if (!known && ml_line_monitor_add(code, watches.count == 0) < 0) {
-        return -1;
-    }
-    memmove(&watches.items[place + 1], &watches.items[place],
-            (watches.count - place) * sizeof(*watches.items));
-    watches.items[place] =
-        (watch){.code = Py_NewRef(code), .lines = lines, .function = function};
+    watch **bucket = bucket_of(code);
+    *added = (watch){
+        .next = *bucket, .code = Py_NewRef(code), .lines = lines, .function = function};
+    *bucket = added;
     watches.count++;
-    return 0;
+    /* It counts already: while CPython is asked another thread may forget its own, which
+     * are not the last then. */
+    if (ml_line_monitor_add(code, error) == 0) {
+        return 0;
+    }
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (unlink_watch(added, code)) {
+        release(added);
+    }
+    if (watches.count == 0) {
+        ml_line_monitor_end();
+    }
+    PyErr_Restore(type, value, traceback);
+    return -1;
 }
 
 void
 ml_line_events_forget(const ml_lines *lines)
 {
+    watch *taken = NULL;
+    for (size_t i = 0; i < watches.bucket_count; i++) {
+        for (watch **link = &watches.buckets[i]; *link != NULL;) {
+            watch *watcher = *link;
+            if (watcher->lines != lines) {
+                link = &watcher->next;
+                continue;
+            }
+            *link = watcher->next;
+            watcher->next = taken;
+            taken = watcher;
+            watches.count--;
+        }
+    }
+    if (taken == NULL) {
+        return;
+    }
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    for (size_t i = watches.count; i-- > 0;) {
-        if (watches.items[i].lines != lines) {
-            continue;
-        }
-        PyObject *code = watches.items[i].code;
-        watches.count--;
-        memmove(&watches.items[i], &watches.items[i + 1],
-                (watches.count - i) * sizeof(*watches.items));
-        if (!ml_line_events_watched(code)) {
-            ml_line_monitor_remove(code, watches.count == 0);
-        }
-        Py_DECREF(code);
+    while (taken != NULL) {
+        watch *next = taken->next;
+        release(taken);
+        taken = next;
+    }
+    if (watches.count == 0) {
+        ml_line_monitor_end();
     }
     PyErr_Restore(type, value, traceback);
 }

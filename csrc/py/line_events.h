@@ -15,8 +15,10 @@
 #include "../core/lines.h"
 
 /* From now on LINES is told what calls of CODE do, as FUNCTION.  CODE is kept until then;
- * watching it twice is one watch.  0, or -1 with an exception. */
-int ml_line_events_watch(PyObject *code, ml_lines *lines, ml_lines_function *function);
+ * watching it twice is one watch.  0, or -1 with an exception, of type ERROR where
+ * CPython has no room for memlab. */
+int ml_line_events_watch(PyObject *code, ml_lines *lines, ml_lines_function *function,
+                         PyObject *error);
 /* No longer any code.  Python's error indicator is left as it was. */
 void ml_line_events_forget(const ml_lines *lines);
 
@@ -34,10 +36,11 @@ bool ml_line_events_watched(const PyObject *code);
 /* Something happened to CODE on the calling thread. */
 void ml_line_events_tell(const PyObject *code, enum ml_line_event event, int line);
 
-/* Asks CPython for the events of CODE, the first that is watched if FIRST.  0, or -1 with
- * an exception. */
-int ml_line_monitor_add(PyObject *code, bool first);
-/* Not for those of CODE any more; of none at all if LAST.  Clears exceptions. */
-void ml_line_monitor_remove(PyObject *code, bool last);
+/* Asks CPython for the events of CODE.  0, or -1 with an exception; see watch. */
+int ml_line_monitor_add(PyObject *code, PyObject *error);
+/* Not for those of CODE any more.  Clears exceptions. */
+void ml_line_monitor_remove(PyObject *code);
+/* Nothing is watched: CPython is as it was.  Clears exceptions. */
+void ml_line_monitor_end(void);
 
 #endif

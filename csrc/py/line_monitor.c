@@ -104,11 +104,12 @@ event_number(const char *event)
     return value;
 }
 
-/* A tool id that nobody has, that of profilers first.  0 or -1. */
+/* A tool id that nobody has; first those that are nobody's by name, since cProfile and
+ * coverage fail where they find theirs taken.  0 or -1. */
 static int
-claim_tool(void)
+claim_tool(PyObject *error)
 {
-    static const int ids[] = {2, 3, 4, 1, 0, 5};
+    static const int ids[] = {3, 4, 5, 2, 1, 0};
     for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
         PyObject *name = call("get_tool", "(i)", ids[i]);
         if (name == NULL) {
@@ -117,13 +118,16 @@ claim_tool(void)
         bool taken = name != Py_None;
         Py_DECREF(name);
         if (!taken) {
+            if (ask(call("use_tool_id", "(is)", ids[i], "memlab")) < 0) {
+                return -1;
+            }
             tool = ids[i];
-            return ask(call("use_tool_id", "(is)", tool, "memlab"));
+            return 0;
         }
     }
-    PyErr_SetString(PyExc_RuntimeError,
-                    "all six tool ids of sys.monitoring are taken: end a debugger, "
-                    "profiler or coverage tool before lines can be profiled");
+    PyErr_SetString(error, "all six tool ids of sys.monitoring are taken: end a "
+                           "debugger, profiler or coverage tool before lines can be "
+                           "profiled");
     return -1;
 }
 
@@ -146,9 +150,34 @@ register_callbacks(void)
     return ask(call("set_events", "(ii)", tool, global_events));
 }
 
-/* The tool id goes back, with what was registered for it.  Clears exceptions. */
-static void
-release_tool(void)
+int
+ml_line_monitor_add(PyObject *code, PyObject *error)
+{
+    if (monitoring == NULL) {
+        monitoring = PySys_GetObject("monitoring");
+        if (monitoring == NULL) {
+            PyErr_SetString(error, "sys.monitoring is gone");
+            return -1;
+        }
+        Py_INCREF(monitoring);
+    }
+    if (tool < 0 && (claim_tool(error) < 0 || register_callbacks() < 0)) {
+        return -1;
+    }
+    return ask(call("set_local_events", "(iOi)", tool, code, local_events));
+}
+
+void
+ml_line_monitor_remove(PyObject *code)
+{
+    if (tool >= 0) {
+        ask(call("set_local_events", "(iOi)", tool, code, 0));
+    }
+    PyErr_Clear();
+}
+
+void
+ml_line_monitor_end(void)
 {
     if (tool >= 0) {
         ask(call("set_events", "(ii)", tool, 0));
@@ -165,44 +194,6 @@ release_tool(void)
     Py_CLEAR(monitoring);
 }
 
-int
-ml_line_monitor_add(PyObject *code, bool first)
-{
-    if (first) {
-        monitoring = PySys_GetObject("monitoring");
-        if (monitoring == NULL) {
-            PyErr_SetString(PyExc_RuntimeError, "sys.monitoring is gone");
-            return -1;
-        }
-        Py_INCREF(monitoring);
-        if (claim_tool() < 0 || register_callbacks() < 0) {
-            PyObject *error = PyErr_GetRaisedException();
-            release_tool();
-            PyErr_SetRaisedException(error);
-            return -1;
-        }
-    }
-    if (ask(call("set_local_events", "(iOi)", tool, code, local_events)) == 0) {
-        return 0;
-    }
-    if (first) {
-        PyObject *error = PyErr_GetRaisedException();
-        release_tool();
-        PyErr_SetRaisedException(error);
-    }
-    return -1;
-}
-
-void
-ml_line_monitor_remove(PyObject *code, bool last)
-{
-    ask(call("set_local_events", "(iOi)", tool, code, 0));
-    PyErr_Clear();
-    if (last) {
-        release_tool();
-    }
-}
-
 #else
 
 /* ---- A trace function ---- */
@@ -212,10 +203,10 @@ ml_line_monitor_remove(PyObject *code, bool last)
 
 #include "../core/base.h"
 
-/* The trace function that a thread had before ours, to which everything is passed on.  Its
+/* What a thread had before our trace function, to which everything is passed on.  Its
  * object stays where it was, so that sys.gettrace() answers as ever. */
 typedef struct traced_thread {
-    PyThreadState *state;
+    uint64_t id;         /* of its state: those of dead threads do not come again */
     Py_tracefunc before; /* NULL: none */
 } traced_thread;
 
@@ -224,14 +215,17 @@ static struct {
     size_t count;
     size_t capacity;
 } threads;
-static PyObject *hook;        /* what starts on new threads; owned */
-static PyObject *hook_before; /* that of the program, which it passes on to; owned */
+/* The head of the interpreter's list of threads when it was looked at last. */
+static const PyThreadState *newest;
+/* What starts on new threads, and after which the program's, its self, is called.  Owned;
+ * NULL: nothing is watched. */
+static PyObject *hook;
 
 static traced_thread *
 thread_of(const PyThreadState *state)
 {
     for (size_t i = 0; i < threads.count; i++) {
-        if (threads.items[i].state == state) {
+        if (threads.items[i].id == state->id) {
             return &threads.items[i];
         }
     }
@@ -240,23 +234,20 @@ thread_of(const PyThreadState *state)
 
 /* A new call, or one that was suspended at the frame's line? */
 static bool
-is_resumed(PyFrameObject *frame, PyCodeObject *code)
+is_resumed(PyFrameObject *frame, const PyCodeObject *code)
 {
     if ((code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0) {
         return false;
     }
 #if PY_VERSION_HEX >= 0x030b0000
-    /* A generator begins with a RESUME of 0; the others follow a yield. */
-    bool resumed = false;
-    PyObject *bytes = PyCode_GetCode(code);
+    /* A generator begins with a RESUME of 0; the others follow a yield.  Without a RESUME
+     * an exception is thrown into it. */
     int at = PyFrame_GetLasti(frame);
-    if (bytes != NULL && at >= 0 && at + 1 < PyBytes_GET_SIZE(bytes)) {
-        const unsigned char *text = (const unsigned char *)PyBytes_AS_STRING(bytes);
-        resumed = text[at] != RESUME || text[at + 1] != 0;
+    if (at < 0) {
+        return false;
     }
-    Py_XDECREF(bytes);
-    PyErr_Clear();
-    return resumed;
+    const unsigned char *next = (const unsigned char *)code->co_code_adaptive + at;
+    return (next[0] != RESUME && next[0] != RESUME_QUICK) || next[1] != 0;
 #else
     return frame->f_lasti >= 0;
 #endif
@@ -312,152 +303,179 @@ install(PyThreadState *state)
             return -1;
         }
         thread = &threads.items[threads.count++];
-        thread->state = state;
+        thread->id = state->id;
     }
     thread->before = state->c_tracefunc;
     return exchange(state, trace);
+}
+
+static PyThreadState *
+first_thread(void)
+{
+    return PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+}
+
+static void
+forget_dead_threads(void)
+{
+    size_t alive = 0;
+    for (PyThreadState *state = first_thread(); state != NULL;
+         state = PyThreadState_Next(state)) {
+        traced_thread *thread = thread_of(state);
+        if (thread != NULL) {
+            traced_thread kept = *thread;
+            *thread = threads.items[alive];
+            threads.items[alive++] = kept;
+        }
+    }
+    threads.count = alive;
+}
+
+/* On threads that are new.  0, or -1 with an exception. */
+static int
+install_on_new_threads(void)
+{
+    forget_dead_threads();
+    newest = first_thread();
+    for (PyThreadState *state = first_thread(); state != NULL;
+         state = PyThreadState_Next(state)) {
+        if (thread_of(state) == NULL && install(state) < 0) {
+            return -1;
+        }
+    }
+    return 0;
 }
 
 static int
 trace(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
 {
     PyThreadState *state = PyThreadState_Get();
-    const traced_thread *thread = thread_of(state);
+    if (first_thread() != newest) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        install_on_new_threads();
+        PyErr_Restore(type, value, traceback);
+    }
     tell(frame, what);
+    const traced_thread *thread = thread_of(state);
     if (thread == NULL || thread->before == NULL) {
         return 0;
     }
     int result = thread->before(self, frame, what, arg);
     /* It may have put another in its place, or have left. */
-    if (state->c_tracefunc != trace && threads.count > 0) {
+    if (state->c_tracefunc != trace && hook != NULL) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
-        if (install(state) < 0) {
-            PyErr_Clear();
-        }
+        install(state);
         PyErr_Restore(type, value, traceback);
     }
     return result;
 }
 
-/* What threading calls on a new thread instead of the program's hook. */
+/* What threading calls on a new thread instead of the program's hook, BEFORE. */
 static PyObject *
-start_thread(PyObject *Py_UNUSED(self), PyObject *args)
+start_thread(PyObject *before, PyObject *args)
 {
     PyObject *frame, *event, *arg;
     if (!PyArg_ParseTuple(args, "OOO", &frame, &event, &arg)) {
         return NULL;
     }
-    PyObject *before = hook_before != NULL ? hook_before : Py_None;
-    Py_INCREF(before);
+    PyThreadState *state = PyThreadState_Get();
+    bool told = state->c_tracefunc == trace;
     PyObject *settrace = PySys_GetObject("settrace");
     PyObject *result =
         settrace != NULL ? PyObject_CallFunctionObjArgs(settrace, before, NULL) : NULL;
-    if (result == NULL || install(PyThreadState_Get()) < 0) {
+    if (result == NULL || (hook != NULL && install(state) < 0)) {
         PyErr_Clear();
     }
     Py_XDECREF(result);
-    if (PyFrame_Check(frame)) {
+    if (!told && PyFrame_Check(frame)) {
         tell((PyFrameObject *)frame, PyTrace_CALL);
     }
-    result = before == Py_None ? Py_NewRef(Py_None) : PyObject_Call(before, args, NULL);
-    Py_DECREF(before);
-    return result;
+    return before == Py_None ? Py_NewRef(Py_None) : PyObject_Call(before, args, NULL);
 }
 
 static PyMethodDef start_thread_def = {"start_thread", start_thread, METH_VARARGS,
                                        NULL};
 
-/* threading.METHOD(ARGUMENT), or without one where it is NULL. */
-static PyObject *
-call_threading(const char *method, PyObject *argument)
-{
-    PyObject *module = PyImport_ImportModule("threading");
-    PyObject *function = module != NULL ? PyObject_GetAttrString(module, method) : NULL;
-    PyObject *result = function != NULL
-                           ? PyObject_CallFunctionObjArgs(function, argument, NULL)
-                           : NULL;
-    Py_XDECREF(function);
-    Py_XDECREF(module);
-    return result;
-}
+/* threading's variable behind its settrace() and gettrace(), which are Python functions:
+ * other threads would run between the one and the other. */
+static const char hook_name[] = "_trace_hook";
 
 static int
 hook_new_threads(void)
 {
-    hook = PyCFunction_New(&start_thread_def, NULL);
-    PyObject *before = hook != NULL ? call_threading("gettrace", NULL) : NULL;
-    if (before == NULL) {
-        Py_CLEAR(hook);
+    PyObject *module = PyImport_ImportModule("threading");
+    if (module == NULL) {
         return -1;
     }
-    if (before != Py_None) {
-        hook_before = Py_NewRef(before);
+    int result = 0;
+    if (hook == NULL) {
+        PyObject *before = PyObject_GetAttrString(module, hook_name);
+        hook = before != NULL ? PyCFunction_New(&start_thread_def, before) : NULL;
+        Py_XDECREF(before);
+        result = hook != NULL ? PyObject_SetAttrString(module, hook_name, hook) : -1;
     }
-    Py_DECREF(before);
-    PyObject *result = call_threading("settrace", hook);
-    Py_XDECREF(result);
-    return result != NULL ? 0 : -1;
+    Py_DECREF(module);
+    return result;
 }
 
 static void
 unhook_new_threads(void)
 {
-    if (hook == NULL) {
-        return;
-    }
-    PyObject *now = call_threading("gettrace", NULL);
-    if (now == hook) {
-        PyObject *before = hook_before != NULL ? hook_before : Py_None;
-        Py_XDECREF(call_threading("settrace", before));
+    PyObject *ours = hook;
+    hook = NULL;
+    PyObject *name = PyUnicode_FromString("threading");
+    PyObject *module = name != NULL ? PyImport_GetModule(name) : NULL;
+    PyObject *now = module != NULL ? PyObject_GetAttrString(module, hook_name) : NULL;
+    if (ours != NULL && now == ours) {
+        PyObject_SetAttrString(module, hook_name, PyCFunction_GET_SELF(ours));
     }
     PyErr_Clear();
     Py_XDECREF(now);
-    Py_CLEAR(hook);
-    Py_CLEAR(hook_before);
+    Py_XDECREF(module);
+    Py_XDECREF(name);
+    Py_XDECREF(ours);
 }
 
-static void
-uninstall_all(void)
+int
+ml_line_monitor_add(PyObject *Py_UNUSED(code), PyObject *Py_UNUSED(error))
 {
-    PyThreadState *state = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
-    for (; state != NULL; state = PyThreadState_Next(state)) {
+    if (hook != NULL) {
+        return 0;
+    }
+    return hook_new_threads() < 0 ? -1 : install_on_new_threads();
+}
+
+void
+ml_line_monitor_remove(PyObject *Py_UNUSED(code))
+{
+}
+
+void
+ml_line_monitor_end(void)
+{
+    size_t replaced = 0;
+    unhook_new_threads();
+    for (PyThreadState *state = first_thread(); state != NULL;
+         state = PyThreadState_Next(state)) {
         const traced_thread *thread = thread_of(state);
-        if (thread != NULL && state->c_tracefunc == trace &&
-            exchange(state, thread->before) < 0) {
+        if (thread != NULL && state->c_tracefunc != trace) {
+            replaced++;
+        }
+        else if (thread != NULL && exchange(state, thread->before) < 0) {
             PyErr_Clear();
         }
     }
     threads.count = 0;
-}
-
-int
-ml_line_monitor_add(PyObject *Py_UNUSED(code), bool first)
-{
-    if (!first) {
-        return 0;
-    }
-    PyThreadState *state = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
-    int result = hook_new_threads();
-    for (; state != NULL && result == 0; state = PyThreadState_Next(state)) {
-        result = install(state);
-    }
-    if (result < 0) {
-        PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback);
-        unhook_new_threads();
-        uninstall_all();
-        PyErr_Restore(type, value, traceback);
-    }
-    return result;
-}
-
-void
-ml_line_monitor_remove(PyObject *Py_UNUSED(code), bool last)
-{
-    if (last) {
-        unhook_new_threads();
-        uninstall_all();
+    newest = NULL;
+    if (replaced > 0 &&
+        PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
+                         "sys.settrace() was called while lines were profiled: on %zu "
+                         "thread(s) those that ran after it were not seen (on CPython "
+                         "3.12 and later they are)",
+                         replaced) < 0) {
+        PyErr_Clear();
     }
 }
 

@@ -80,7 +80,9 @@ profiler_add(PyObject *op, PyObject *code)
                                     self->count + 1, sizeof(*self->functions)) < 0) {
         return PyErr_NoMemory();
     }
-    if (self->window != NULL && ml_line_events_watch(code, lines, function) < 0) {
+    PyObject *error = ml_state_of(Py_TYPE(op))->error;
+    if (self->window != NULL &&
+        ml_line_events_watch(code, lines, function, error) < 0) {
         return NULL;
     }
     self->functions[self->count] =
@@ -107,9 +109,10 @@ disable(profiler_object *self)
 static int
 watch_all(profiler_object *self)
 {
+    PyObject *error = ml_state_of(Py_TYPE(self))->error;
     for (size_t i = 0; i < self->count; i++) {
         if (ml_line_events_watch(self->functions[i].code, self->lines,
-                                 self->functions[i].function) < 0) {
+                                 self->functions[i].function, error) < 0) {
             return -1;
         }
     }
