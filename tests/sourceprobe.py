@@ -5,12 +5,12 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tempfile
 from pathlib import Path
 
 import pytest
+import warm
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -65,14 +65,8 @@ def program(body):
 
 def run(body, *, check=True, env=None, timeout=300):
     """Runs program(body) in a process of its own, without a GPU."""
-    done = subprocess.run(
-        [sys.executable, "-c", program(body)],
-        env={**os.environ, **(env or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+    env = {**os.environ, **(env or {})}
+    done = warm.run(program(body), env=env, timeout=timeout)
     if check and done.returncode != 0:
         pytest.fail(
             f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}",

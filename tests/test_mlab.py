@@ -512,7 +512,7 @@ def crc32c(data):
 
 
 @pytest.mark.cuda
-def test_a_training_run_answers_as_its_pickle_does(tmp_path, device_environment):
+def test_a_training_run_answers_as_its_pickle_does(tmp_path, phantom_run):
     """The same modules, lines, categories, phases and totals, of a model made before
     the recording and of one made within it."""
     program = tmp_path / "train.py"
@@ -545,13 +545,7 @@ train(nn.Sequential(Block(), nn.LayerNorm(256), Block()).cuda())
 snapshot.save(sys.argv[2])
 """)
     paths = [tmp_path / "run.mlab", tmp_path / "run.pickle"]
-    done = subprocess.run(
-        [sys.executable, program, *paths],
-        env=device_environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    phantom_run(program, *paths)
     (from_file,), (from_pickle,) = [
         json.loads(memlab_command("report", path, "--json").stdout)["devices"]
         for path in paths

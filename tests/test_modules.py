@@ -2,10 +2,9 @@
 real nets and torch's CPU allocator."""
 
 import pickle
-import subprocess
-import sys
 
 import pytest
+import warm
 
 pytestmark = pytest.mark.usefixtures("torch")
 
@@ -59,12 +58,7 @@ def done(*answers):
     pickle.dump(answers, open(OUT, "wb"))
 """
         program = PREAMBLE.format(out=out) + end + body
-        done = subprocess.run(
-            [sys.executable, "-W", "error:memlab", "-c", program],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        done = warm.run(program, options=("-W", "error:memlab"))
         assert done.returncode == 0, done.stdout + done.stderr
         with open(out, "rb") as file:
             answers = pickle.load(file)

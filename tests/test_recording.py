@@ -6,13 +6,12 @@ read off the test itself.
 
 import gc
 import signal
-import subprocess
-import sys
 import threading
 import weakref
 from pathlib import Path
 
 import pytest
+import warm
 
 import memlab
 from memlab import _core
@@ -359,7 +358,5 @@ def test_ctrl_c_at_any_moment_leaves_the_recorder_usable(script):
 def test_a_training_on_the_cpu(torch):
     """Events in order, live blocks exact, results unchanged, threads, late frees."""
     program = Path(__file__).resolve().parent / "isolated" / "cpu.py"
-    done = subprocess.run(
-        [sys.executable, str(program)], capture_output=True, text=True, timeout=300
-    )
+    done = warm.run(program)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,10 +1,8 @@
 """memlab's hooks on optimizer steps, from whatever moment a recording begins: torch raises
 where a hook is added while a step goes through them."""
 
-import subprocess
-import sys
-
 import pytest
+import warm
 
 pytestmark = pytest.mark.usefixtures("torch")
 
@@ -51,10 +49,7 @@ sgd = optimizer()
 
 def run(body):
     """Runs a program of its own: only the first recording of a process adds hooks."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error:memlab", "-c", PREAMBLE + body],
-        capture_output=True, text=True, timeout=300,
-    )
+    done = warm.run(PREAMBLE + body, options=("-W", "error:memlab"))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
