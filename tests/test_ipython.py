@@ -7,6 +7,7 @@ from 1 to 10 MiB.
 
 import re
 import textwrap
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -423,6 +424,40 @@ def test_the_extension_loads_by_both_names_and_again(kernel):
         assert (shown.out, shown.err) == ("", "")
         ran(kernel.run(LINEAR))
         assert "## linear" in text(kernel.run("%mlrun -f linear linear()"))
+
+
+def test_the_cells_of_pytorch_memlabs_notebook(kernel):
+    """Its tables to the byte, but for three things: memlab leaves the cache alone, so only
+    the first table begins with nothing reserved; -q shows nothing; and what stands after
+    the options of a cell is run, as %%prun does."""
+
+    def golden(name):
+        folder = Path(__file__).parent / "data" / "pytorch_memlab"
+        return (folder / name).read_text()
+
+    def reserved(table):
+        return table.replace("0.00B          0.00B", "0.00B          2.00M")
+
+    ran(kernel.run("%load_ext memlab.compat.pytorch_memlab"))
+    ran(
+        kernel.run(
+            "import torch\n\n"
+            "def x():\n    torch.nn.Linear(100, 100).cuda()\n    \n"
+            "def y(gpu=0):\n    torch.nn.Linear(1000, 100).cuda(device=gpu)"
+        )
+    )
+    assert text(kernel.run("%%mlrun -f x -f y\n\nx()\ny()")) == golden("demo_xy.txt")
+    z = "def z():\n    torch.nn.Linear(100, 100).cuda()\n%mlrun -f z z()"
+    assert text(kernel.run(z)) == reserved(golden("demo_z.txt"))
+    shown = kernel.run("%%mlrun -f x -f y -g 0 y\n\nx()\ny(gpu=0)")
+    assert text(shown) == reserved(golden("demo_xy.txt"))
+    shown = kernel.run("profiler = %mlrun -q -r -f x x()\nprofiler.display()")
+    assert text(shown) == reserved(golden("demo_x.txt"))
+    shown = ran(kernel.run("%mlrun -q -T profile.log -f x x()"))
+    assert (shown.out, shown.result) == ("", None)
+    shown = ran(kernel.run("!head profile.log"))
+    written = reserved(golden("demo_x.txt"))
+    assert shown.out.replace("\r\n", "\n").rstrip("\n") == written
 
 
 def test_in_a_terminal(phantom_run):
