@@ -1,12 +1,11 @@
 /* libFuzzer target: any bytes as a snapshot file.
  *
- * What is read must be valid, and what is written of it must read back to the same
- * bytes.  Build and run, with a few pickles of snapshots in CORPUS:
+ * What is read must be valid, what is written of it must read back to the same bytes, and
+ * no line may have more than there was.  Build and run, with a few pickles of snapshots in
+ * CORPUS:
  *
- *   clang -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
- *       -Icsrc/core tests/fuzz/fuzz_snapshot.c csrc/core/{base,recording,value}.c \
- *       csrc/core/{unpickle,dialect,pickle_writer}.c csrc/core/snapshot_*.c \
- *       -o /tmp/fuzz_snapshot
+ *   clang -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -pthread \
+ *       -Icsrc/core tests/fuzz/fuzz_snapshot.c csrc/core/?*.c -o /tmp/fuzz_snapshot
  *   /tmp/fuzz_snapshot -max_len=4096 -timeout=1 -rss_limit_mb=512 CORPUS
  */
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include "base.h"
 #include "pickle_writer.h"
 #include "snapshot_reader.h"
+#include "stack_lines.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -34,6 +34,24 @@ demand(int condition)
     }
 }
 
+static void
+look_at_lines(const ml_recording *recording, size_t device)
+{
+    ml_peak *peak;
+    ml_stack_lines all;
+    demand(ml_peak_new(recording, device, &peak) == 0);
+    demand(ml_stack_lines_init(&all, recording, device, peak) == 0);
+    for (size_t i = 0; i < all.count; i++) {
+        const ml_stack_line_figures *figures = &all.lines[i].figures;
+        demand(figures->at_peak <= peak->totals.allocated);
+        demand(figures->backward <= peak->totals.allocated);
+        demand(figures->peak <= peak->window_peaks.allocated);
+        demand(figures->allocations <= recording->devices[device].event_count);
+    }
+    ml_stack_lines_fini(&all);
+    ml_peak_free(peak);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -45,6 +63,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     demand(ml_recording_validate(recording) == 0);
+    for (size_t d = 0; d < recording->device_count; d++) {
+        look_at_lines(recording, d);
+    }
     ml_buffer first = {0};
     ml_buffer second = {0};
     demand(ml_pickle_write(recording, ML_PICKLE_EXTRAS, sink, &first) == 0);

@@ -30,6 +30,7 @@ def damaged():
 
 leaks.check(_core.Recording, lambda: snapshot._freeze(31), (1_000, 20_000))
 leaks.check(_core.Recording, lambda: snapshot._freeze(31).to_dict(), (1_000, 2_000))
+leaks.check(_core.Recording, lambda: snapshot._freeze(31).lines(0), (1_000, 2_000))
 leaks.check(_core.Recording, lambda: _core.Recording.from_bytes(data), (1_000, 2_000))
 leaks.check(_core.Recording, damaged, (2_000,))
 leaks.check(
