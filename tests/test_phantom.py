@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from memlab import phantom
 
@@ -54,8 +55,9 @@ needs_library = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 needs_torch = pytest.mark.skipif(why_no_torch() is not None, reason=str(why_no_torch()))
 
 
-def run(program, quiet=True, env=None, arguments=(), **options):
-    """Runs Python source, or a file, on the phantom; the CompletedProcess."""
+def run(program, quiet=True, env=None, arguments=(), forked=False, **options):
+    """Runs Python source, or a file, on the phantom; the CompletedProcess.  FORKED: of a
+    process on the phantom that has imported torch."""
     variables = {
         key: value
         for key, value in os.environ.items()
@@ -64,6 +66,8 @@ def run(program, quiet=True, env=None, arguments=(), **options):
     variables.update(phantom.environment(**options))
     variables["MEMLAB_PHANTOM_QUIET"] = "1" if quiet else "0"
     variables.update(env or {})
+    if forked:
+        return warm.run(program, *arguments, env=variables)
     source = [str(program)] if isinstance(program, Path) else ["-c", program]
     return subprocess.run(
         [sys.executable, *source, *arguments],
@@ -89,7 +93,7 @@ FEATURES = re.findall(r"^@feature\ndef (\w+)", (PROGRAMS / "features.py").read_t
 
 @functools.cache
 def feature_errors():
-    lines = output(PROGRAMS / "features.py").splitlines()
+    lines = output(PROGRAMS / "features.py", forked=True).splitlines()
     return dict(json.loads(line) for line in lines)
 
 
@@ -339,7 +343,11 @@ def test_compiling_is_refused_with_the_remedy(tmp_path, driver):
         pytest.skip("triton is not installed")
     if not shutil.which("gcc"):
         pytest.skip("Triton needs gcc")
-    env = {"TRITON_CACHE_DIR": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    env = {
+        "TRITON_CACHE_DIR": str(tmp_path),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no processes that stand by
+    }
     if driver:  # as on a machine that has one
         for name in ("libcuda.so", "libcuda.so.1"):
             (tmp_path / name).symlink_to(phantom.LIBRARY)
@@ -540,7 +548,8 @@ def test_peaks_are_those_of_an_h200(name, allocated_percent, reserved_percent):
     if not torch.__version__.startswith("2.11.0"):
         pytest.skip(f"measured with torch 2.11.0, not {torch.__version__}")
     truth = json.loads((DATA / "h200_peaks.json").read_text())["peaks"][name]
-    got = json.loads(output(PROGRAMS / f"{name}.py").splitlines()[-1])
+    said = output(PROGRAMS / f"{name}.py", forked=True)
+    got = json.loads(said.splitlines()[-1])
     for key, percent in (
         ("allocated_bytes", allocated_percent),
         ("reserved_bytes", reserved_percent),

@@ -11,6 +11,7 @@ import os
 import traceback
 
 import torch
+import torch._dynamo  # the first optimizer would, in each process
 import torch.nn.functional as F
 from torch import nn
 
