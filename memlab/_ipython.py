@@ -126,19 +126,6 @@ class _Run:
             "    profiler.display()"
         )
 
-    def _functions(self):
-        """What -f names: of the code that is about to run, and what there is already."""
-        for name in self._values("f"):
-            found = codes_named(self._code, name)
-            try:
-                found.append(self._named(name))
-            except Exception as error:
-                if not found:
-                    raise UsageError(
-                        f"Could not find function {name!r}: {error}"
-                    ) from None
-            yield from found
-
     def _named(self, name):
         try:
             return eval(name, self._shell.user_ns, self._local_ns)
@@ -149,14 +136,25 @@ class _Run:
         return pkgutil.resolve_name(name)
 
     def _profiler(self):
+        """One of what -f names: of the code that is about to run, and of what there is."""
         target = ([*self._values("g")] or ["0"])[-1]
         try:
-            return LineProfiler(
-                *self._functions(),
-                target_gpu=int(target) if target.isdigit() else target,
+            profiler = LineProfiler(
+                target_gpu=int(target) if target.isdigit() else target
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
+        for name in self._values("f"):
+            codes = codes_named(self._code, name)
+            for code in codes:
+                profiler._register(code, name)
+            try:
+                profiler.add_function(self._named(name))
+            except Exception as error:
+                if not codes:
+                    said = f"Could not find function {name!r}: {error}"
+                    raise UsageError(said) from None
+        return profiler
 
     def run(self):
         __tracebackhide__ = True

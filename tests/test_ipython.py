@@ -69,13 +69,15 @@ class Kernel:
 @pytest.fixture(scope="module")
 def one_kernel(device_environment, tmp_path_factory):
     folder = tmp_path_factory.mktemp("kernel")
-    # Only this interpreter's kernel, whatever else the user has installed as python3.
+    # Not the user's settings of IPython, nor another kernel installed as python3.
     environment = {
         **device_environment,
         "MEMLAB_PHANTOM_QUIET": "1",
         "IPYTHONDIR": str(folder / "ipython"),
     }
-    kernel = Kernel(environment, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_DATA_DIR", str(folder / "jupyter"))
+        kernel = Kernel(environment, folder)
     kernel.folder = folder
     yield kernel
     kernel.end()

@@ -277,6 +277,72 @@ def test_code_that_was_never_in_a_file():
     )
 
 
+@pytest.mark.cuda
+def test_what_is_asked_for_is_what_is_shown(phantom_run):
+    """Functions by themselves, by name and in lists, columns by name, and the stream that
+    is sys.stdout when print_stats() is called."""
+    phantom_run(
+        """\
+import contextlib, io, re
+import pytest, torch
+from memlab import LineProfiler
+
+class Net:
+    @torch.no_grad()
+    def forward(self):
+        return torch.empty(1000, device="cuda")
+
+def f():
+    return torch.empty(2000, device="cuda")
+
+def never():
+    pass
+
+net = Net()
+with LineProfiler(f, net.forward, never) as profiler:
+    f(), net.forward()
+
+def titles(func=None, **columns):
+    return re.findall("(?m)^## (.*)$", str(profiler.display(func, **columns)))
+
+assert titles() == titles([f, "never", Net.forward]) == ["f", "Net.forward"]
+assert titles(f) == titles("f") == titles(["f"]) == titles((f, "f")) == ["f"]
+assert titles(Net.forward) == titles(net.forward) == titles("Net.forward") == ["Net.forward"]
+assert titles(["Net.forward", f]) == ["Net.forward", "f"]
+# Registered and not run: there is nothing to say; not registered: a mistake.
+assert str(profiler.display(never)) == str(profiler.display("never")) == "No data collected\\n"
+assert profiler.display("never")._repr_html_() == "<p>No data collected</p>"
+for unknown in "g", print, ["f", "g"]:
+    with pytest.raises(ValueError, match="is not profiled; these are: f, Net.forward, never"):
+        profiler.display(unknown)
+for unknown in "active_bytes", "active_bytes.all", "active_bytes.all.pique", "line":
+    with pytest.raises(ValueError, match="is no column"):
+        profiler.display(columns=(unknown,))
+
+for columns in ("allocated_bytes.all.current",), "allocated_bytes.all.current":
+    shown = str(profiler.display("f", columns=columns))
+    # 8,000 bytes in 16 blocks of 512.
+    assert shown.split("\\n")[2:5] == [
+        line.ljust(len(shown.split("\\n")[2]))
+        for line in ("allocated_bytes line  code", " " * 12 + "all", "        current")
+    ]
+    assert "          8.00K   11      return torch" in shown
+torch.cuda.memory_stats()
+for column in torch.cuda.memory_stats():
+    assert titles(f, columns=column) == ["f"], column
+
+for stream in io.StringIO(), io.StringIO():
+    with contextlib.redirect_stdout(stream):
+        profiler.print_stats()
+    assert stream.getvalue() == str(profiler.display())
+own = io.StringIO()
+with contextlib.redirect_stdout(stream):
+    profiler.print_stats("f", "delta", own)
+assert own.getvalue() == str(profiler.display("f", "delta"))
+"""
+    )
+
+
 # ---- HTML ----
 
 
