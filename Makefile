@@ -101,7 +101,8 @@ format: ## Lay out the C and C++ files with clang-format 14
 lint: ## Check layout, warnings of gcc and clang, cppcheck and ruff
 	@tools/lint.sh $(C_FILES)
 
-bench: setup ## Measure memlab against torch's own recorder
+bench: setup ## Measure memlab against torch's own recorder and pytorch_memlab
+	$(VENV_PYTHON) -m pip install -q -r bench/requirements.txt
 	$(VENV_PYTHON) bench/run.py
 
 wheel: setup ## Build a source archive and a wheel into dist/

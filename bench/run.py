@@ -1,4 +1,5 @@
-"""Measures memlab against torch's own recorder, in one run, on the same work.
+"""Measures memlab against torch's own recorder and pytorch_memlab's line profiler, each in
+one run, on the same work.
 
     make bench                             a table, and build/bench.json
     python bench/run.py --json FILE        every repeat's value, as FILE
@@ -21,7 +22,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
-KINDS = ("step", "event", "memory", "snapshot")
+KINDS = ("step", "event", "lines", "memory", "snapshot")
 STEPS = ("hf-gpt2:8x512:bfloat16", "hf-gpt2:8x512:float32", "hf-gpt2:1x128:bfloat16",
          "example:8x512:bfloat16")
 
@@ -81,6 +82,7 @@ def parts(options):
     names = {
         "step": options.step,
         "event": ["cached"],
+        "lines": ["loop"],
         "memory": recorders.names("torch no stacks", "torch python")[1:],
         "snapshot": sizes,
     }
@@ -104,6 +106,7 @@ def run_part(part):
 
 def measure(options, part):
     import events
+    import lines
     import space
     import steps
 
@@ -112,6 +115,8 @@ def measure(options, part):
         result = steps.bench_step(options, name)
     elif kind == "event":
         result = events.bench_event(options)
+    elif kind == "lines":
+        result = lines.bench_lines(options)
     elif kind == "memory":
         result = space.bench_memory(options, name)
     else:

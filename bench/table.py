@@ -21,8 +21,8 @@ def show(results):
         elif kind == "memory":
             memory[name] = figures
         else:
-            {"step": show_step, "event": show_event, "snapshot": show_snapshot}[kind](
-                figures)
+            {"step": show_step, "event": show_event, "lines": show_lines,
+             "snapshot": show_snapshot}[kind](figures)
     if memory:
         show_memory(memory)
 
@@ -58,6 +58,24 @@ def show_event(figures):
                 added = row["event_ns_over_off"]
                 line += (f" {added['median']:22.0f}  "
                          f"{pair(added['interval_95'], 0, '[]'):>14}")
+            print(line)
+
+
+def show_lines(figures):
+    print("\nLine profilers, by what the traced line does")
+    if "without" in figures:
+        print(f"  {figures['without']}")
+    for kind in ("idle", "allocating", "beside"):
+        print(f"  {figures[kind]['title']}")
+        rows = figures[kind]["rows"]
+        print(f"  {'':17} {'ns':>10} {'(quartiles)':>20} {'ns a line over off':>20}  "
+              f"{'[95 %]':>20}")
+        for name, row in rows.items():
+            ns, added = row["line_ns"], row["line_ns_over_off"]
+            line = f"  {name:17} {ns['median']:10.0f} {pair(ns['quartiles'], 0, '()'):>20}"
+            if name != "off":
+                line += (f" {added['median']:20.0f}  "
+                         f"{pair(added['interval_95'], 0, '[]'):>20}")
             print(line)
 
 
