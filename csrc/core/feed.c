@@ -140,7 +140,7 @@ follow(ml_device_log *log)
 {
     ml_meter *meter = atomic_load_explicit(&log->meter, memory_order_acquire);
     if (meter != NULL) {
-        ml_meter_follow(meter, ml_ledger_counts(log->ledger));
+        ml_meter_follow(meter, ml_feed_thread_number(), ml_ledger_counts(log->ledger));
     }
 }
 
@@ -278,7 +278,8 @@ meter_block(const ml_feed *feed, const ml_event *event)
         return;
     }
     if (event->action == ML_ACTION_ALLOC || event->action == ML_ACTION_FREE_COMPLETED) {
-        ml_meter_add(meter, event->block_bytes, event->action != ML_ACTION_ALLOC);
+        ml_meter_add(meter, event->thread, event->block_bytes,
+                     event->action != ML_ACTION_ALLOC);
     }
 }
 

@@ -14,14 +14,21 @@ struct ml_lines_function {
     size_t row_capacity;
 };
 
+/* What happened from one moment to another. */
+typedef struct run {
+    ml_figures figures;
+    ml_figure_set moved;
+    bool any;
+} run;
+
 /* A call under way. */
 typedef struct call {
     ml_lines_function *function;
     ml_line_row *row; /* the line that runs; NULL: what it does is not kept */
     int64_t start;    /* allocated bytes when it began */
-    /* What calls of profiled functions did, of this line and of the whole call. */
-    ml_figures inner, whole;
-    bool has_inner, has_whole;
+    /* What calls of profiled functions did, of this line, and all that this call did
+     * where a profiled one made it. */
+    run inner, whole;
     bool begins; /* no line of it has been reached */
 } call;
 
@@ -33,7 +40,7 @@ typedef struct thread_calls {
     /* The lap of this thread; NULL between calls and where there is no device. */
     ml_meter *meter;
     int lap;
-    ml_figures now;       /* of the lap that ended last */
+    run now;              /* the lap that ended last; settled once it has been told */
     ml_counters counters; /* at its end */
 } thread_calls;
 
@@ -50,10 +57,6 @@ struct ml_lines {
 
 /* ---- Figures ---- */
 
-enum {
-    FIGURES = ML_FIGURE_COUNT
-};
-
 static uint64_t
 larger(uint64_t a, uint64_t b)
 {
@@ -62,36 +65,42 @@ larger(uint64_t a, uint64_t b)
 
 /* Adds LATER to SUM: one after the other they are one run. */
 static void
-append(ml_figures *sum, bool *has_sum, const ml_figures *later)
+append(run *sum, const run *later)
 {
-    if (!*has_sum) {
+    if (!sum->any) {
         *sum = *later;
-        *has_sum = true;
+        sum->any = true;
         return;
     }
-    for (int i = 0; i < ML_FIGURE_COUNT; i++) {
-        sum->peak[i] = larger(sum->peak[i], later->peak[i]);
-        sum->allocated[i] += later->allocated[i];
-        sum->freed[i] += later->freed[i];
+    for (ml_figure_set rest = later->moved; rest != 0; rest &= rest - 1) {
+        int i = __builtin_ctzll(rest);
+        sum->figures.current[i] = later->figures.current[i];
+        sum->figures.peak[i] = larger(sum->figures.peak[i], later->figures.peak[i]);
+        sum->figures.allocated[i] += later->figures.allocated[i];
+        sum->figures.freed[i] += later->figures.freed[i];
     }
     for (int i = 0; i < ML_COUNTER_MAX; i++) {
-        sum->counted[i] += later->counted[i];
+        sum->figures.counted[i] += later->figures.counted[i];
     }
-    memcpy(sum->current, later->current, sizeof(sum->current));
+    sum->moved |= later->moved;
 }
 
 static void
-raise_row(ml_line_row *row, const ml_figures *run)
+raise_row(ml_line_row *row, const run *seen)
 {
+    const ml_figures *figures = &seen->figures;
     ml_figures *most = &row->most;
     for (int i = 0; i < ML_FIGURE_COUNT; i++) {
-        most->current[i] = larger(most->current[i], run->current[i]);
-        most->peak[i] = larger(most->peak[i], run->peak[i]);
-        most->allocated[i] = larger(most->allocated[i], run->allocated[i]);
-        most->freed[i] = larger(most->freed[i], run->freed[i]);
+        most->current[i] = larger(most->current[i], figures->current[i]);
+        most->peak[i] = larger(most->peak[i], figures->peak[i]);
+    }
+    for (ml_figure_set rest = seen->moved; rest != 0; rest &= rest - 1) {
+        int i = __builtin_ctzll(rest);
+        most->allocated[i] = larger(most->allocated[i], figures->allocated[i]);
+        most->freed[i] = larger(most->freed[i], figures->freed[i]);
     }
     for (int i = 0; i < ML_COUNTER_MAX; i++) {
-        most->counted[i] = larger(most->counted[i], run->counted[i]);
+        most->counted[i] = larger(most->counted[i], figures->counted[i]);
     }
 }
 
@@ -172,8 +181,9 @@ take_counters(const ml_lines *lines, thread_calls *calls)
     for (int i = 0; i < ML_COUNTER_MAX; i++) {
         uint64_t before = calls->counters.of[i];
         /* The program may have reset them since. */
-        calls->now.counted[i] = now.of[i] < before ? now.of[i] : now.of[i] - before;
-        rose |= calls->now.counted[i];
+        uint64_t by = now.of[i] < before ? now.of[i] : now.of[i] - before;
+        calls->now.figures.counted[i] = by;
+        rose |= by;
     }
     calls->counters = now;
     return rose != 0;
@@ -190,17 +200,17 @@ start_lap(ml_lines *lines, thread_calls *calls)
     if (meter == NULL) {
         return;
     }
-    calls->lap = ml_meter_begin_lap(meter);
+    calls->lap = ml_meter_begin_lap(meter, ml_recorder_thread(), &calls->now.figures);
     if (calls->lap < 0) {
         lines->lost++;
         return;
     }
     calls->meter = meter;
-    ml_meter_next_lap(meter, calls->lap, &calls->now);
     take_counters(lines, calls);
+    memset(calls->now.figures.counted, 0, sizeof(calls->now.figures.counted));
 }
 
-/* Whether anything happened since the last time; the figures are in calls->now. */
+/* Whether anything happened since the last time; what did is in calls->now. */
 static bool
 next_lap(ml_lines *lines, thread_calls *calls)
 {
@@ -209,18 +219,24 @@ next_lap(ml_lines *lines, thread_calls *calls)
         return calls->meter != NULL;
     }
     bool counted = take_counters(lines, calls);
-    if (!ml_meter_lap_moved(calls->meter, calls->lap)) {
-        return counted;
-    }
-    ml_meter_next_lap(calls->meter, calls->lap, &calls->now);
-    return true;
+    calls->now.moved = ml_meter_next_lap(calls->meter, calls->lap, &calls->now.figures);
+    return counted || calls->now.moved != 0;
+}
+
+/* What happened has been told. */
+static void
+settle(thread_calls *calls)
+{
+    ml_figures_settle(&calls->now.figures, calls->now.moved);
+    memset(calls->now.figures.counted, 0, sizeof(calls->now.figures.counted));
+    calls->now.moved = 0;
 }
 
 static int64_t
 allocated_now(const thread_calls *calls)
 {
     return (int64_t)
-        calls->now.current[ml_figure(ML_FIGURE_ALL, ML_COUNT_allocated_bytes)];
+        calls->now.figures.current[ml_figure(ML_FIGURE_ALL, ML_COUNT_allocated_bytes)];
 }
 
 /* ---- Calls ---- */
@@ -258,15 +274,15 @@ calls_of(ml_lines *lines, uint64_t thread)
     return calls;
 }
 
-/* Once nothing happens the figures of the last lap are those of the moment: what was added
- * and taken has been told. */
+/* PART happened in a profiled function that the call on top called. */
 static void
-settle(thread_calls *calls)
+append_to_caller(thread_calls *calls, const run *part)
 {
-    memcpy(calls->now.peak, calls->now.current, sizeof(calls->now.peak));
-    memset(calls->now.allocated, 0, sizeof(calls->now.allocated));
-    memset(calls->now.freed, 0, sizeof(calls->now.freed));
-    memset(calls->now.counted, 0, sizeof(calls->now.counted));
+    call *top = &calls->calls[calls->depth - 1];
+    append(&top->inner, part);
+    if (calls->depth > 1) {
+        append(&top->whole, part);
+    }
 }
 
 /* The line of the call on top ends here. */
@@ -276,20 +292,22 @@ end_line(ml_lines *lines, thread_calls *calls)
     call *top = &calls->calls[calls->depth - 1];
     bool moved = next_lap(lines, calls);
     ml_line_row *row = top->row;
-    uint64_t events = calls->meter != NULL ? calls->meter->laps[calls->lap].events : 0;
-    if (row != NULL && (moved || top->has_inner || row->seen != events)) {
-        if (top->has_inner) {
-            append(&top->inner, &top->has_inner, &calls->now);
+    uint64_t events = calls->meter != NULL ? ml_meter_events(calls->meter) : 0;
+    if (row != NULL && (moved || top->inner.any || row->seen != events)) {
+        if (top->inner.any) {
+            append(&top->inner, &calls->now);
         }
-        raise_row(row, top->has_inner ? &top->inner : &calls->now);
+        raise_row(row, top->inner.any ? &top->inner : &calls->now);
         row->delta += allocated_now(calls) - top->start;
         row->seen = events;
     }
     if (moved) {
-        append(&top->whole, &top->has_whole, &calls->now);
+        if (calls->depth > 1) {
+            append(&top->whole, &calls->now);
+        }
         settle(calls);
     }
-    top->has_inner = false;
+    top->inner.any = false;
     top->start = allocated_now(calls);
 }
 
@@ -305,13 +323,10 @@ ml_lines_enter(ml_lines *lines, ml_lines_function *function, uint64_t thread,
     }
     if (calls->depth == 0) {
         start_lap(lines, calls);
-        settle(calls);
     }
     else if (next_lap(lines, calls)) {
         /* Up to here it was the caller's line. */
-        call *caller = &calls->calls[calls->depth - 1];
-        append(&caller->inner, &caller->has_inner, &calls->now);
-        append(&caller->whole, &caller->has_whole, &calls->now);
+        append_to_caller(calls, &calls->now);
         settle(calls);
     }
     call *top = &calls->calls[calls->depth++];
@@ -319,8 +334,8 @@ ml_lines_enter(ml_lines *lines, ml_lines_function *function, uint64_t thread,
     top->row = run_line(lines, function, resumed ? line : function->first_line);
     top->begins = !resumed;
     top->start = allocated_now(calls);
-    top->has_inner = false;
-    top->has_whole = false;
+    top->inner.any = false;
+    top->whole.any = false;
     if (top->row != NULL && !resumed) {
         top->row->calls++;
     }
@@ -370,10 +385,8 @@ ml_lines_leave(ml_lines *lines, const ml_lines_function *function, uint64_t thre
     if (calls->depth == 0) {
         end_lap(calls);
     }
-    else if (ended->has_whole) {
-        call *caller = &calls->calls[calls->depth - 1];
-        append(&caller->inner, &caller->has_inner, &ended->whole);
-        append(&caller->whole, &caller->has_whole, &ended->whole);
+    else if (ended->whole.any) {
+        append_to_caller(calls, &ended->whole);
     }
 }
 
@@ -463,10 +476,9 @@ ml_lines_target(ml_lines *lines, const ml_source *source, int device)
             continue;
         }
         start_lap(lines, calls);
-        settle(calls);
         for (size_t j = 0; j < calls->depth; j++) {
-            calls->calls[j].has_inner = false;
-            calls->calls[j].has_whole = false;
+            calls->calls[j].inner.any = false;
+            calls->calls[j].whole.any = false;
             calls->calls[j].start = allocated_now(calls);
         }
     }

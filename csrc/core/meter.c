@@ -1,165 +1,20 @@
 /* A meter and its laps; see meter.h. */
 #include "meter.h"
 
-#include <stddef.h>
+#include <string.h>
 
 #define RELAXED memory_order_relaxed
 
-static void
-raise_peak(_Atomic uint64_t *peak, uint64_t value)
+static uint64_t
+load(const _Atomic uint64_t *value)
 {
-    uint64_t seen = atomic_load_explicit(peak, RELAXED);
-    while (seen < value && !atomic_compare_exchange_weak_explicit(peak, &seen, value,
-                                                                  RELAXED, RELAXED)) {
-    }
+    return atomic_load_explicit(value, RELAXED);
 }
 
-/* A reader takes the peaks first and the counts then, here it is the other way round: so
- * that what rises now is in the peak of one lap or in the counts that the next starts at. */
-static void
-raise_laps(ml_meter *meter, int pool, int count)
+static ml_figure_set
+bit(int figure)
 {
-    uint32_t laps = atomic_load_explicit(&meter->taken, RELAXED);
-    if (laps == 0) {
-        return;
-    }
-    uint64_t value = atomic_load_explicit(&meter->current[pool][count], RELAXED);
-    uint64_t all = 0;
-    for (int i = 0; i < ML_POOL_MAX; i++) {
-        all += atomic_load_explicit(&meter->current[i][count], RELAXED);
-    }
-    for (; laps != 0; laps &= laps - 1) {
-        ml_meter_lap *lap = &meter->laps[__builtin_ctz(laps)];
-        raise_peak(&lap->peak[ml_figure(pool, count)], value);
-        raise_peak(&lap->peak[ml_figure(ML_FIGURE_ALL, count)], all);
-    }
-}
-
-static void
-finish_event(ml_meter *meter)
-{
-    atomic_fetch_add_explicit(&meter->events, 1, memory_order_release);
-}
-
-void
-ml_meter_set(ml_meter *meter, const ml_pool_counts *counts)
-{
-    for (int pool = 0; pool < ML_POOL_MAX; pool++) {
-        for (int count = 0; count < ML_COUNT_MAX; count++) {
-            atomic_store_explicit(&meter->current[pool][count], counts->of[pool][count],
-                                  RELAXED);
-        }
-    }
-    finish_event(meter);
-}
-
-void
-ml_meter_follow(ml_meter *meter, const ml_pool_counts *counts)
-{
-    for (int pool = 0; pool < ML_POOL_MAX; pool++) {
-        for (int count = 0; count < ML_COUNT_MAX; count++) {
-            uint64_t before =
-                atomic_load_explicit(&meter->current[pool][count], RELAXED);
-            uint64_t now = counts->of[pool][count];
-            if (now == before) {
-                continue;
-            }
-            bool rises = now > before;
-            _Atomic uint64_t *sum =
-                rises ? &meter->allocated[pool][count] : &meter->freed[pool][count];
-            uint64_t moved = rises ? now - before : before - now;
-            atomic_store_explicit(sum, atomic_load_explicit(sum, RELAXED) + moved,
-                                  RELAXED);
-            atomic_store_explicit(&meter->current[pool][count], now, RELAXED);
-            if (rises) {
-                raise_laps(meter, pool, count);
-            }
-        }
-    }
-    finish_event(meter);
-}
-
-void
-ml_meter_add(ml_meter *meter, uint64_t bytes, bool freed)
-{
-    static const struct {
-        int count;
-        bool bytes;
-    } moved[] = {{ML_COUNT_allocation, false},    {ML_COUNT_active, false},
-                 {ML_COUNT_segment, false},       {ML_COUNT_allocated_bytes, true},
-                 {ML_COUNT_reserved_bytes, true}, {ML_COUNT_active_bytes, true},
-                 {ML_COUNT_requested_bytes, true}};
-    for (size_t i = 0; i < sizeof(moved) / sizeof(moved[0]); i++) {
-        int count = moved[i].count;
-        uint64_t amount = moved[i].bytes ? bytes : 1;
-        _Atomic uint64_t *current = &meter->current[ML_POOL_LARGE][count];
-        if (freed) {
-            atomic_fetch_sub_explicit(current, amount, RELAXED);
-            atomic_fetch_add_explicit(&meter->freed[ML_POOL_LARGE][count], amount,
-                                      RELAXED);
-        }
-        else {
-            atomic_fetch_add_explicit(current, amount, RELAXED);
-            atomic_fetch_add_explicit(&meter->allocated[ML_POOL_LARGE][count], amount,
-                                      RELAXED);
-            raise_laps(meter, ML_POOL_LARGE, count);
-        }
-    }
-    finish_event(meter);
-}
-
-/* ---- Laps ---- */
-
-/* LAP starts with the counts and sums of now. */
-static void
-start_lap(const ml_meter *meter, ml_meter_lap *lap)
-{
-    lap->events = atomic_load_explicit(&meter->events, memory_order_acquire);
-    for (int count = 0; count < ML_COUNT_MAX; count++) {
-        uint64_t all = 0;
-        for (int pool = 0; pool < ML_POOL_MAX; pool++) {
-            uint64_t value =
-                atomic_load_explicit(&meter->current[pool][count], RELAXED);
-            lap->start[ml_figure(pool, count)] = value;
-            all += value;
-            lap->allocated[pool][count] =
-                atomic_load_explicit(&meter->allocated[pool][count], RELAXED);
-            lap->freed[pool][count] =
-                atomic_load_explicit(&meter->freed[pool][count], RELAXED);
-        }
-        lap->start[ml_figure(ML_FIGURE_ALL, count)] = all;
-    }
-}
-
-int
-ml_meter_begin_lap(ml_meter *meter)
-{
-    uint32_t taken = atomic_load_explicit(&meter->taken, RELAXED);
-    unsigned lap;
-    do {
-        lap = (unsigned)__builtin_ctz(~taken);
-        if (lap >= ML_LAP_MAX) {
-            return -1;
-        }
-    } while (!atomic_compare_exchange_weak(&meter->taken, &taken, taken | 1u << lap));
-    for (int i = 0; i < ML_FIGURE_COUNT; i++) {
-        atomic_store_explicit(&meter->laps[lap].peak[i], 0, RELAXED);
-    }
-    start_lap(meter, &meter->laps[lap]);
-    return (int)lap;
-}
-
-void
-ml_meter_end_lap(ml_meter *meter, int lap)
-{
-    atomic_fetch_and(&meter->taken, ~(1u << lap));
-}
-
-bool
-ml_meter_lap_moved(const ml_meter *meter, int lap)
-{
-    return atomic_load_explicit(&meter->events, memory_order_acquire) !=
-           meter->laps[lap].events;
+    return (ml_figure_set)1 << figure;
 }
 
 static uint64_t
@@ -168,47 +23,271 @@ larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* ---- Events ---- */
+
+static void
+raise_peak(_Atomic uint64_t *peak, uint64_t value)
+{
+    uint64_t seen = load(peak);
+    while (seen < value && !atomic_compare_exchange_weak_explicit(peak, &seen, value,
+                                                                  RELAXED, RELAXED)) {
+    }
+}
+
+/* The lap's own thread is here, so that nobody reads it now. */
+static void
+move_own(const ml_meter *meter, ml_meter_lap *lap, ml_figure_set moved,
+         ml_figure_set rose)
+{
+    ml_figure_set first = moved & ~lap->moved;
+    for (; first != 0; first &= first - 1) {
+        lap->peak[__builtin_ctzll(first)] = 0;
+    }
+    lap->moved |= moved;
+    for (; rose != 0; rose &= rose - 1) {
+        int figure = __builtin_ctzll(rose);
+        lap->peak[figure] = larger(lap->peak[figure], load(&meter->current[figure]));
+    }
+}
+
+/* The lap's thread reads peaks after what moved, and counts last: so what rises now is
+ * in the peak of one lap, or in the counts that the next starts at. */
+static void
+move_other(const ml_meter *meter, ml_meter_lap *lap, ml_figure_set moved,
+           ml_figure_set rose)
+{
+    for (; rose != 0; rose &= rose - 1) {
+        int figure = __builtin_ctzll(rose);
+        raise_peak(&lap->others_peak[figure], load(&meter->current[figure]));
+    }
+    atomic_fetch_or_explicit(&lap->others_moved, moved, memory_order_release);
+}
+
+/* THREAD has changed the figures MOVED, of which some ROSE. */
+static void
+move_laps(ml_meter *meter, uint32_t thread, ml_figure_set moved, ml_figure_set rose)
+{
+    uint32_t laps = atomic_load_explicit(&meter->taken, memory_order_acquire);
+    for (; laps != 0; laps &= laps - 1) {
+        ml_meter_lap *lap = &meter->laps[__builtin_ctz(laps)];
+        if (atomic_load_explicit(&lap->thread, RELAXED) == thread) {
+            move_own(meter, lap, moved, rose);
+        }
+        else {
+            move_other(meter, lap, moved, rose);
+        }
+    }
+}
+
+static void
+set_figure(ml_meter *meter, int figure, uint64_t value)
+{
+    uint64_t sums = load(&meter->allocated[figure]) - load(&meter->freed[figure]);
+    atomic_store_explicit(&meter->base[figure], value - sums, RELAXED);
+    atomic_store_explicit(&meter->current[figure], value, RELAXED);
+}
+
 void
-ml_meter_next_lap(ml_meter *meter, int number, ml_figures *out)
+ml_meter_set(ml_meter *meter, const ml_pool_counts *counts)
+{
+    meter->followed = *counts;
+    for (int count = 0; count < ML_COUNT_MAX; count++) {
+        uint64_t all = 0;
+        for (int pool = 0; pool < ML_POOL_MAX; pool++) {
+            set_figure(meter, ml_figure(pool, count), counts->of[pool][count]);
+            all += counts->of[pool][count];
+        }
+        set_figure(meter, ml_figure(ML_FIGURE_ALL, count), all);
+    }
+    atomic_fetch_add_explicit(&meter->events, 1, RELAXED);
+    /* No thread has the number 0. */
+    move_laps(meter, 0, bit(ML_FIGURE_COUNT) - 1, 0);
+}
+
+/* FIGURE, which one thread changes at a time, goes from BEFORE to NOW. */
+static void
+change(ml_meter *meter, int figure, uint64_t before, uint64_t now)
+{
+    _Atomic uint64_t *sum =
+        now > before ? &meter->allocated[figure] : &meter->freed[figure];
+    uint64_t amount = now > before ? now - before : before - now;
+    atomic_store_explicit(sum, load(sum) + amount, RELAXED);
+    atomic_store_explicit(&meter->current[figure],
+                          load(&meter->current[figure]) + (now - before), RELAXED);
+}
+
+void
+ml_meter_follow(ml_meter *meter, uint32_t thread, const ml_pool_counts *counts)
+{
+    ml_figure_set moved = 0, rose = 0;
+    for (int pool = 0; pool < ML_POOL_MAX; pool++) {
+        uint64_t *followed = meter->followed.of[pool];
+        const uint64_t *of = counts->of[pool];
+        if (memcmp(followed, of, sizeof(meter->followed.of[pool])) == 0) {
+            continue;
+        }
+        for (int count = 0; count < ML_COUNT_MAX; count++) {
+            if (of[count] == followed[count]) {
+                continue;
+            }
+            int figure = ml_figure(pool, count);
+            int all = ml_figure(ML_FIGURE_ALL, count);
+            change(meter, figure, followed[count], of[count]);
+            change(meter, all, followed[count], of[count]);
+            moved |= bit(figure) | bit(all);
+            rose |= of[count] > followed[count] ? bit(figure) | bit(all) : 0;
+            followed[count] = of[count];
+        }
+    }
+    atomic_store_explicit(&meter->events, load(&meter->events) + 1, RELAXED);
+    move_laps(meter, thread, moved, rose);
+}
+
+void
+ml_meter_add(ml_meter *meter, uint32_t thread, uint64_t bytes, bool freed)
+{
+    static const struct {
+        int count;
+        bool bytes;
+    } counts[] = {{ML_COUNT_allocation, false},    {ML_COUNT_active, false},
+                  {ML_COUNT_segment, false},       {ML_COUNT_allocated_bytes, true},
+                  {ML_COUNT_reserved_bytes, true}, {ML_COUNT_active_bytes, true},
+                  {ML_COUNT_requested_bytes, true}};
+    static const int pools[] = {ML_POOL_LARGE, ML_FIGURE_ALL};
+    ml_figure_set moved = 0;
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        uint64_t amount = counts[i].bytes ? bytes : 1;
+        for (size_t j = 0; j < sizeof(pools) / sizeof(pools[0]); j++) {
+            int figure = ml_figure(pools[j], counts[i].count);
+            atomic_fetch_add_explicit(&meter->current[figure], freed ? -amount : amount,
+                                      RELAXED);
+            atomic_fetch_add_explicit(freed ? &meter->freed[figure]
+                                            : &meter->allocated[figure],
+                                      amount, RELAXED);
+            moved |= bit(figure);
+        }
+    }
+    atomic_fetch_add_explicit(&meter->events, 1, RELAXED);
+    move_laps(meter, thread, moved, freed ? 0 : moved);
+}
+
+/* ---- Laps ---- */
+
+/* The lap starts with FIGURE as it is now.  Where another thread is at it the sums are read
+ * again until they belong together; one that was stopped amid a change has told its sum,
+ * and the rest follows. */
+static void
+start_figure(const ml_meter *meter, ml_meter_lap *lap, int figure)
+{
+    for (int tries = 0; tries < 100; tries++) {
+        uint64_t now = load(&meter->current[figure]);
+        lap->allocated[figure] = load(&meter->allocated[figure]);
+        lap->freed[figure] = load(&meter->freed[figure]);
+        lap->start[figure] =
+            load(&meter->base[figure]) + lap->allocated[figure] - lap->freed[figure];
+        if (lap->start[figure] == now) {
+            return;
+        }
+    }
+}
+
+/* A lap that nobody has; -1 where there is none. */
+static int
+claim_lap(ml_meter *meter)
+{
+    uint32_t claimed = atomic_load_explicit(&meter->claimed, RELAXED);
+    int lap;
+    do {
+        lap = __builtin_ctz(~claimed);
+        if (lap >= ML_LAP_MAX) {
+            return -1;
+        }
+    } while (
+        !atomic_compare_exchange_weak(&meter->claimed, &claimed, claimed | 1u << lap));
+    return lap;
+}
+
+int
+ml_meter_begin_lap(ml_meter *meter, uint32_t thread, ml_figures *now)
+{
+    int number = claim_lap(meter);
+    if (number < 0) {
+        return -1;
+    }
+    ml_meter_lap *lap = &meter->laps[number];
+    memset(now, 0, sizeof(*now));
+    atomic_store_explicit(&lap->thread, thread, RELAXED);
+    lap->moved = 0;
+    atomic_store_explicit(&lap->others_moved, 0, RELAXED);
+    for (int figure = 0; figure < ML_FIGURE_COUNT; figure++) {
+        atomic_store_explicit(&lap->others_peak[figure], 0, RELAXED);
+    }
+    atomic_fetch_or(&meter->taken, 1u << number);
+    for (int figure = 0; figure < ML_FIGURE_COUNT; figure++) {
+        start_figure(meter, lap, figure);
+        now->current[figure] = now->peak[figure] = lap->start[figure];
+    }
+    return number;
+}
+
+void
+ml_meter_end_lap(ml_meter *meter, int lap)
+{
+    atomic_fetch_and(&meter->taken, ~(1u << lap));
+    atomic_fetch_and(&meter->claimed, ~(1u << lap));
+}
+
+/* The most that FIGURE had in LAP, but for what it has now. */
+static uint64_t
+take_peak(ml_meter_lap *lap, int figure, ml_figure_set others)
+{
+    uint64_t peak = lap->start[figure];
+    if (lap->moved & bit(figure)) {
+        peak = larger(peak, lap->peak[figure]);
+    }
+    if (others & bit(figure)) {
+        peak = larger(peak,
+                      atomic_exchange_explicit(&lap->others_peak[figure], 0, RELAXED));
+    }
+    return peak;
+}
+
+ml_figure_set
+ml_meter_next_lap(ml_meter *meter, int number, ml_figures *figures)
 {
     ml_meter_lap *lap = &meter->laps[number];
-    for (int pool = 0; pool < ML_FIGURE_POOLS; pool++) {
-        for (int count = 0; count < ML_COUNT_MAX; count++) {
-            /* Few have risen, and taking one costs more than a look. */
-            _Atomic uint64_t *peak = &lap->peak[ml_figure(pool, count)];
-            out->peak[ml_figure(pool, count)] = lap->start[ml_figure(pool, count)];
-            if (atomic_load_explicit(peak, RELAXED) != 0) {
-                out->peak[ml_figure(pool, count)] =
-                    larger(out->peak[ml_figure(pool, count)],
-                           atomic_exchange_explicit(peak, 0, RELAXED));
-            }
-            out->allocated[ml_figure(ML_FIGURE_ALL, count)] = 0;
-            out->freed[ml_figure(ML_FIGURE_ALL, count)] = 0;
-        }
+    ml_figure_set others = atomic_load_explicit(&lap->others_moved, RELAXED);
+    if (others != 0) {
+        others = atomic_exchange_explicit(&lap->others_moved, 0, memory_order_acquire);
     }
-    for (int pool = 0; pool < ML_POOL_MAX; pool++) {
-        for (int count = 0; count < ML_COUNT_MAX; count++) {
-            out->allocated[ml_figure(pool, count)] = lap->allocated[pool][count];
-            out->freed[ml_figure(pool, count)] = lap->freed[pool][count];
-        }
+    ml_figure_set moved = lap->moved | others;
+    for (ml_figure_set rest = moved; rest != 0; rest &= rest - 1) {
+        int i = __builtin_ctzll(rest);
+        uint64_t peak = take_peak(lap, i, others);
+        uint64_t allocated = lap->allocated[i], freed = lap->freed[i];
+        start_figure(meter, lap, i);
+        figures->current[i] = lap->start[i];
+        figures->peak[i] = larger(peak, lap->start[i]);
+        figures->allocated[i] = lap->allocated[i] - allocated;
+        figures->freed[i] = lap->freed[i] - freed;
     }
-    start_lap(meter, lap);
-    for (int count = 0; count < ML_COUNT_MAX; count++) {
-        for (int pool = 0; pool < ML_POOL_MAX; pool++) {
-            uint64_t allocated =
-                lap->allocated[pool][count] - out->allocated[ml_figure(pool, count)];
-            uint64_t freed =
-                lap->freed[pool][count] - out->freed[ml_figure(pool, count)];
-            out->allocated[ml_figure(pool, count)] = allocated;
-            out->freed[ml_figure(pool, count)] = freed;
-            out->allocated[ml_figure(ML_FIGURE_ALL, count)] += allocated;
-            out->freed[ml_figure(ML_FIGURE_ALL, count)] += freed;
-        }
-        for (int pool = 0; pool < ML_FIGURE_POOLS; pool++) {
-            uint64_t now = lap->start[ml_figure(pool, count)];
-            out->current[ml_figure(pool, count)] = now;
-            out->peak[ml_figure(pool, count)] =
-                larger(out->peak[ml_figure(pool, count)], now);
-        }
+    lap->moved = 0;
+    return moved;
+}
+
+void
+ml_figures_settle(ml_figures *figures, ml_figure_set moved)
+{
+    for (; moved != 0; moved &= moved - 1) {
+        int i = __builtin_ctzll(moved);
+        figures->peak[i] = figures->current[i];
+        figures->allocated[i] = 0;
+        figures->freed[i] = 0;
     }
+}
+
+uint64_t
+ml_meter_events(const ml_meter *meter)
+{
+    return load(&meter->events);
 }

@@ -44,38 +44,58 @@ ml_figure(int pool, int count)
     return pool * (int)ML_COUNT_MAX + count;
 }
 
+/* A set of figures: bit ml_figure() each. */
+typedef uint64_t ml_figure_set;
+_Static_assert(ML_FIGURE_COUNT <= 64, "a set has a bit for each figure");
+
 typedef struct ml_meter_lap {
-    /* Of the lap so far; 0 where nothing has risen. */
-    _Atomic uint64_t peak[ML_FIGURE_COUNT];
-    uint64_t events; /* of the meter, that earlier laps have seen */
+    _Atomic uint32_t thread; /* whose lap it is; what it does itself needs no atomics */
+    ml_figure_set moved;
+    uint64_t peak[ML_FIGURE_COUNT]; /* of those that moved; 0 where none rose */
+    /* The same of what other threads did meanwhile. */
+    _Atomic ml_figure_set others_moved;
+    _Atomic uint64_t others_peak[ML_FIGURE_COUNT];
+    /* The meter's at its start. */
     uint64_t start[ML_FIGURE_COUNT];
-    uint64_t allocated[ML_POOL_MAX][ML_COUNT_MAX]; /* the meter's sums at its start */
-    uint64_t freed[ML_POOL_MAX][ML_COUNT_MAX];
+    uint64_t allocated[ML_FIGURE_COUNT];
+    uint64_t freed[ML_FIGURE_COUNT];
 } ml_meter_lap;
 
 typedef struct ml_meter {
-    _Atomic uint64_t events; /* raised last: what it counts is in the figures */
-    _Atomic uint64_t current[ML_POOL_MAX][ML_COUNT_MAX];
-    _Atomic uint64_t allocated[ML_POOL_MAX][ML_COUNT_MAX];
-    _Atomic uint64_t freed[ML_POOL_MAX][ML_COUNT_MAX];
-    _Atomic uint32_t taken; /* bit i: laps[i] is under way */
+    _Atomic uint64_t events;
+    /* Where nobody is amid a change, current is base and what was added less what was
+     * taken. */
+    _Atomic uint64_t base[ML_FIGURE_COUNT];
+    _Atomic uint64_t current[ML_FIGURE_COUNT];
+    _Atomic uint64_t allocated[ML_FIGURE_COUNT];
+    _Atomic uint64_t freed[ML_FIGURE_COUNT];
+    ml_pool_counts followed;  /* what ml_meter_follow was told last */
+    _Atomic uint32_t claimed; /* bit i: laps[i] has an owner */
+    _Atomic uint32_t taken;   /* bit i: laps[i] is under way */
     ml_meter_lap laps[ML_LAP_MAX];
 } ml_meter;
 
 /* The counts are COUNTS now, whatever they were: nothing was added or taken. */
 void ml_meter_set(ml_meter *meter, const ml_pool_counts *counts);
-/* The same by the events of the one thread that follows the device at a time. */
-void ml_meter_follow(ml_meter *meter, const ml_pool_counts *counts);
+/* The same by the events of the one thread that follows the device at a time, now THREAD,
+ * a number as in ml_event. */
+void ml_meter_follow(ml_meter *meter, uint32_t thread, const ml_pool_counts *counts);
 /* BYTES more in one more block of memory that has neither pools nor segments; FREED: fewer,
  * in one fewer. */
-void ml_meter_add(ml_meter *meter, uint64_t bytes, bool freed);
+void ml_meter_add(ml_meter *meter, uint32_t thread, uint64_t bytes, bool freed);
 
-/* Begins a lap; its number, or -1 where ML_LAP_MAX are under way. */
-int ml_meter_begin_lap(ml_meter *meter);
+/* Begins a lap of the calling thread, which is THREAD; its number, or -1 where ML_LAP_MAX
+ * are under way.  NOW becomes what there is, of which nothing happened. */
+int ml_meter_begin_lap(ml_meter *meter, uint32_t thread, ml_figures *now);
 void ml_meter_end_lap(ml_meter *meter, int lap);
-/* Whether anything happened in LAP, which one thread reads at a time. */
-bool ml_meter_lap_moved(const ml_meter *meter, int lap);
-/* What happened in LAP; the next lap begins. */
-void ml_meter_next_lap(ml_meter *meter, int lap, ml_figures *out);
+/* The next lap begins; what moved in LAP, which is put into FIGURES.  These are of a lap
+ * before, settled since.  By the thread of the lap alone. */
+ml_figure_set ml_meter_next_lap(ml_meter *meter, int lap, ml_figures *figures);
+
+/* How many events it has had. */
+uint64_t ml_meter_events(const ml_meter *meter);
+
+/* Of MOVED nothing happens any more: what was added and taken has been told. */
+void ml_figures_settle(ml_figures *figures, ml_figure_set moved);
 
 #endif

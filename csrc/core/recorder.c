@@ -638,6 +638,12 @@ ml_recorder_meter(const ml_source *source, int device)
     return meter;
 }
 
+uint32_t
+ml_recorder_thread(void)
+{
+    return ml_feed_thread_number();
+}
+
 int
 ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out)
 {

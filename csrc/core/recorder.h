@@ -123,6 +123,9 @@ bool ml_recorder_noting(void);
  * never freed.  NULL where there is no such device or no memory.  Takes no lock. */
 ml_meter *ml_recorder_meter(const ml_source *source, int device);
 
+/* The number that events of the calling thread have. */
+uint32_t ml_recorder_thread(void);
+
 /* 0, or ML_EINVALID for a device without events so far. */
 int ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out);
 

@@ -2,6 +2,7 @@
  * programs against a model that keeps every event and looks at all of them for each line. */
 #include "lines.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,13 +78,13 @@ test_every_count_of_a_split_block(void)
     ml_window *window = start();
     ml_meter *meter = ml_recorder_meter(script(), 0);
     CHECK(meter != NULL);
-    int lap = ml_meter_begin_lap(meter);
+    ml_figures seen;
+    int lap = ml_meter_begin_lap(meter, ml_recorder_thread(), &seen);
     CHECK_INT(lap, 0);
     emit(ML_ACTION_ALLOC, LARGE + 2 * MIB, 3 * MIB - 100);
-    CHECK(ml_meter_lap_moved(meter, lap));
-    ml_figures seen;
-    ml_meter_next_lap(meter, lap, &seen);
-    CHECK(!ml_meter_lap_moved(meter, lap));
+    ml_figure_set moved = ml_meter_next_lap(meter, lap, &seen);
+    CHECK(moved != 0);
+    CHECK(ml_meter_next_lap(meter, lap, &seen) == 0);
     CHECK_UINT(figure(seen.current, ML_COUNT_allocation), 2);
     CHECK_UINT(figure(seen.allocated, ML_COUNT_allocation), 1);
     CHECK_UINT(figure(seen.current, ML_COUNT_segment), 1);
@@ -101,7 +102,8 @@ test_every_count_of_a_split_block(void)
     CHECK_UINT(seen.current[ml_figure(ML_POOL_SMALL, ML_COUNT_allocation)], 0);
     /* Asked for but not done yet: allocated falls, active stays. */
     emit(ML_ACTION_FREE_REQUESTED, LARGE, 2 * MIB);
-    ml_meter_next_lap(meter, lap, &seen);
+    ml_figures_settle(&seen, moved);
+    moved = ml_meter_next_lap(meter, lap, &seen);
     CHECK_UINT(figure(seen.current, ML_COUNT_allocation), 1);
     CHECK_UINT(figure(seen.current, ML_COUNT_active), 2);
     CHECK_UINT(figure(seen.peak, ML_COUNT_allocated_bytes), 5 * MIB);
@@ -111,13 +113,15 @@ test_every_count_of_a_split_block(void)
     emit(ML_ACTION_FREE_COMPLETED, LARGE, 2 * MIB);
     emit(ML_ACTION_FREE_REQUESTED, LARGE + 2 * MIB, 3 * MIB - 100);
     emit(ML_ACTION_FREE_COMPLETED, LARGE + 2 * MIB, 3 * MIB - 100);
-    ml_meter_next_lap(meter, lap, &seen);
+    ml_figures_settle(&seen, moved);
+    moved = ml_meter_next_lap(meter, lap, &seen);
     CHECK_UINT(figure(seen.current, ML_COUNT_active), 0);
     CHECK_UINT(figure(seen.current, ML_COUNT_inactive_split), 0);
     CHECK_UINT(figure(seen.peak, ML_COUNT_inactive_split), 2);
     CHECK_UINT(figure(seen.peak, ML_COUNT_inactive_split_bytes), 17 * MIB);
     emit(ML_ACTION_SEGMENT_FREE, LARGE, 20 * MIB);
-    ml_meter_next_lap(meter, lap, &seen);
+    ml_figures_settle(&seen, moved);
+    moved = ml_meter_next_lap(meter, lap, &seen);
     CHECK_UINT(figure(seen.current, ML_COUNT_reserved_bytes), 0);
     CHECK_UINT(figure(seen.freed, ML_COUNT_segment), 1);
     ml_meter_end_lap(meter, lap);
@@ -130,12 +134,13 @@ test_laps_run_out_and_come_back(void)
     ml_script_reset(NULL);
     ml_window *window = start();
     ml_meter *meter = ml_recorder_meter(script(), 0);
+    ml_figures now;
     for (int i = 0; i < ML_LAP_MAX; i++) {
-        CHECK_INT(ml_meter_begin_lap(meter), i);
+        CHECK_INT(ml_meter_begin_lap(meter, 1, &now), i);
     }
-    CHECK_INT(ml_meter_begin_lap(meter), -1);
+    CHECK_INT(ml_meter_begin_lap(meter, 1, &now), -1);
     ml_meter_end_lap(meter, 3);
-    CHECK_INT(ml_meter_begin_lap(meter), 3);
+    CHECK_INT(ml_meter_begin_lap(meter, 1, &now), 3);
     for (int i = 0; i < ML_LAP_MAX; i++) {
         ml_meter_end_lap(meter, i);
     }
@@ -422,6 +427,78 @@ test_random_programs_against_a_model(void)
     }
 }
 
+/* ---- Another thread ---- */
+
+enum {
+    OTHERS_EVENTS = 30000
+};
+
+static _Atomic bool others_done;
+
+/* Up to eight blocks of 1 MiB, whose number rises and falls. */
+static void *
+allocate_elsewhere(void *arg)
+{
+    unsigned seed = 1, live = 0;
+    (void)arg;
+    for (int i = 0; i < OTHERS_EVENTS; i++) {
+        uint64_t addr = LARGE + live * MIB;
+        if (live == 0 || (live < LARGE_SLOTS && rand_r(&seed) % 2 != 0)) {
+            emit(ML_ACTION_ALLOC, addr, MIB);
+            live++;
+        }
+        else {
+            emit(ML_ACTION_FREE_REQUESTED, addr - MIB, MIB);
+            emit(ML_ACTION_FREE_COMPLETED, addr - MIB, MIB);
+            live--;
+        }
+    }
+    atomic_store(&others_done, true);
+    return NULL;
+}
+
+/* The laps of this thread, taken while another allocates, leave nothing out and tell
+ * nothing twice: each starts where the last ended. */
+static void
+test_laps_add_up_while_another_thread_allocates(void)
+{
+    ml_script_reset(NULL);
+    emit(ML_ACTION_SEGMENT_ALLOC, LARGE, 20 * MIB);
+    ml_window *window = start();
+    ml_meter *meter = ml_recorder_meter(script(), 0);
+    ml_figures seen;
+    int lap = ml_meter_begin_lap(meter, ml_recorder_thread(), &seen);
+    int bytes = ml_figure(ML_FIGURE_ALL, ML_COUNT_allocated_bytes);
+    uint64_t allocated = 0, freed = 0, peak = 0;
+    uint64_t allocated_before = atomic_load(&meter->allocated[bytes]);
+    int wrong = 0;
+    pthread_t thread;
+    CHECK_INT(pthread_create(&thread, NULL, allocate_elsewhere, NULL), 0);
+    for (bool last = false; !last;) {
+        last = atomic_load(&others_done);
+        uint64_t before = seen.current[bytes];
+        ml_figure_set moved = ml_meter_next_lap(meter, lap, &seen);
+        wrong +=
+            before + seen.allocated[bytes] - seen.freed[bytes] != seen.current[bytes];
+        wrong += seen.peak[bytes] < before || seen.peak[bytes] < seen.current[bytes];
+        wrong += seen.peak[bytes] > LARGE_SLOTS * MIB;
+        allocated += seen.allocated[bytes];
+        freed += seen.freed[bytes];
+        peak = seen.peak[bytes] > peak ? seen.peak[bytes] : peak;
+        ml_figures_settle(&seen, moved);
+    }
+    pthread_join(thread, NULL);
+    ml_meter_next_lap(meter, lap, &seen);
+    allocated += seen.allocated[bytes];
+    freed += seen.freed[bytes];
+    CHECK_INT(wrong, 0);
+    CHECK_UINT(allocated - freed, seen.current[bytes]);
+    CHECK_UINT(peak, LARGE_SLOTS * MIB);
+    CHECK_UINT(allocated, atomic_load(&meter->allocated[bytes]) - allocated_before);
+    ml_meter_end_lap(meter, lap);
+    ml_window_stop(window);
+}
+
 int
 main(void)
 {
@@ -431,5 +508,6 @@ main(void)
     RUN(test_laps_run_out_and_come_back);
     RUN(test_a_caller_has_the_peak_of_what_it_calls);
     RUN(test_random_programs_against_a_model);
+    RUN(test_laps_add_up_while_another_thread_allocates);
     return TEST_RESULT();
 }
