@@ -14,7 +14,12 @@ import pytest
 from warm import run as run_warm
 
 ROOT = Path(__file__).resolve().parent.parent
-MEMLAB = "import sys\nfrom memlab._cli import main\nsys.exit(main(sys.argv[1:]))\n"
+MEMLAB = """\
+import os, sys
+from memlab._cli import main
+os.environ.update({variables!r})
+sys.exit(main(sys.argv[1:]))
+"""
 DEFAULT = ("active_bytes.all.peak", "reserved_bytes.all.peak")
 
 TRAIN = """\
@@ -77,11 +82,13 @@ def write(tmp_path):
 
 @pytest.fixture
 def lines(tmp_path, torch):
-    """A function that runs `memlab lines` in the program's folder."""
+    """A function that runs `memlab lines` in the program's folder; VARIABLES are those of
+    the environment that matter to memlab itself."""
 
-    def run(*args, env=None, **how):
+    def run(*args, env=None, **variables):
         env = {**os.environ, **(env or {})}
-        return run_warm(MEMLAB, "lines", *args, env=env, cwd=tmp_path, **how)
+        program = MEMLAB.format(variables=variables)
+        return run_warm(program, "lines", *args, env=env, cwd=tmp_path)
 
     return run
 
@@ -582,7 +589,7 @@ def test_which_gpu(options, variables, most, says, lines, write, device_environm
           "    return [torch.empty(256, device='cuda:0'), torch.empty(512, device='cuda:1')]\n"
           "work()\n")
     done = lines("-f", "work", "-D", "-c", "active_bytes.all.peak", *options, "program.py",
-                 env={**device_environment, "MEMLAB_PHANTOM_DEVICES": "2", **variables})
+                 env={**device_environment, "MEMLAB_PHANTOM_DEVICES": "2"}, **variables)
     assert done.returncode == 0 and told(done) == says
     assert list(tables(done.stdout)["work"].values())[-1] == [most]
 
@@ -592,7 +599,7 @@ def test_ranks_have_files_of_their_own(lines, write, tmp_path):
     write(program=SMALL + "os.chdir('/')\nwork()\n")
     for rank, name in ("0", "tables.txt"), ("1", "tables_rank1.txt"):
         done = lines("-f", "work", *ONE, "--out", "sub/tables.txt", "program.py",
-                     env={"RANK": rank})
+                     RANK=rank)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"\nRank {rank}:\n\n## work\n")
         assert (tmp_path / "sub" / name).read_text() in done.stdout
