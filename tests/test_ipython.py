@@ -303,6 +303,8 @@ def test_a_device(kernel):
         shown = kernel.run(cell.format(device))
         assert tuple(re.findall(r"(?m)^ *(\S+)    \d", text(shown))) == figures
     assert "neptune" in usage_error(kernel.run("%mlrun -g neptune 1"))
+    said = usage_error(kernel.run("%mlrun -g 77 1"))
+    assert said.startswith("there is no cuda:77, torch sees ")
 
 
 def test_the_table_in_a_file_has_the_same_columns(kernel):
