@@ -128,6 +128,7 @@ class LineProfiler(_core.LineProfiler):
 
     def __init__(self, *functions: object, target_gpu: object = 0) -> None:
         self._functions = []  # (name, code)
+        self._source = None  # when enabled
         self._target_gpu = target_gpu
         if target_gpu is not None:
             _parse_target(target_gpu)
@@ -143,8 +144,15 @@ class LineProfiler(_core.LineProfiler):
     def target_gpu(self, device: object) -> None:
         _parse_target(device)
         self._target_gpu = device
-        if self.enabled:
-            self._target(*self._device())
+        if not self.enabled:
+            return
+        source, index = self._device()
+        if source == self._source:
+            self._target(source, index)
+        else:
+            # Each source has a window of its own.
+            self.disable()
+            self.enable()
 
     def _device(self):
         """(source, index) of the target."""
@@ -183,6 +191,7 @@ class LineProfiler(_core.LineProfiler):
         """
         source, index = self._device()
         _sources.ensure(source)
+        self._source = source
         self._enable(source, index)
 
     def disable(self) -> None:
