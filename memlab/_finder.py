@@ -175,7 +175,11 @@ class Finder:
 
         def get_code(self, fullname):
             code = original(self, fullname)
-            loading(self, fullname, code)
+            try:
+                loading(self, fullname, code)
+            except Exception:
+                # The import is the program's: it must not fail of what is wanted here.
+                pass
             return code
 
         loading = self._loading
