@@ -439,11 +439,12 @@ static _Atomic bool others_done;
 static void *
 allocate_elsewhere(void *arg)
 {
-    unsigned seed = 1, live = 0;
+    unsigned number = 1, live = 0;
     (void)arg;
     for (int i = 0; i < OTHERS_EVENTS; i++) {
         uint64_t addr = LARGE + live * MIB;
-        if (live == 0 || (live < LARGE_SLOTS && rand_r(&seed) % 2 != 0)) {
+        number = number * 1103515245u + 12345u;
+        if (live == 0 || (live < LARGE_SLOTS && number >> 31 != 0)) {
             emit(ML_ACTION_ALLOC, addr, MIB);
             live++;
         }
