@@ -50,24 +50,29 @@ layout()
     return $status
 }
 
-# warnings CC: every C file compiled with -Werror, nothing kept.
+# compile CC INCLUDE FILE: compiles FILE with -Werror, keeps nothing.
+compile()
+{
+    local cc=$1 include=$2 file=$3 flags
+    flags=(-O2 -fPIC @tools/warnings.flags -Werror -isystem "$include" -Icsrc/core)
+    case $file in
+    csrc/core/*) flags+=(@tools/warnings-core.flags) ;;
+    csrc/py/*) flags+=(-Icsrc/py) ;;
+    csrc/phantom/*) flags+=(-Icsrc/phantom) ;;
+    tests/c/*) flags+=(-Itests/c) ;;
+    esac
+    "$cc" "${flags[@]}" -c "$file" -o /dev/null
+}
+export -f compile
+
+# warnings CC: every C file compiled, as many at a time as there are processors.
 warnings()
 {
-    local cc=$1 include file flags status=0
+    local cc=$1 include
     include=$("${PYTHON:-python3}" -c \
         'import sysconfig; print(sysconfig.get_path("include"))')
-    for file in csrc/core/*.c csrc/py/*.c csrc/phantom/*.c tests/c/*.c; do
-        [ -f "$file" ] || continue
-        flags=(-O2 -fPIC @tools/warnings.flags -Werror -isystem "$include" -Icsrc/core)
-        case $file in
-        csrc/core/*) flags+=(@tools/warnings-core.flags) ;;
-        csrc/py/*) flags+=(-Icsrc/py) ;;
-        csrc/phantom/*) flags+=(-Icsrc/phantom) ;;
-        tests/c/*) flags+=(-Itests/c) ;;
-        esac
-        "$cc" "${flags[@]}" -c "$file" -o /dev/null || status=1
-    done
-    return $status
+    printf '%s\0' csrc/core/*.c csrc/py/*.c csrc/phantom/*.c tests/c/*.c |
+        xargs -0 -P "$(nproc)" -n 1 bash -c 'compile "$@"' compile "$cc" "$include"
 }
 
 if tool=$(find_tool "Debian: apt-get install clang-format-14" clang-format-14); then

@@ -1,17 +1,24 @@
 #!/usr/bin/env bash
-# Runs every C test, each under RUNNER if that is not empty, and adds up their counts.
+# Runs every C test, each under RUNNER if that is not empty and one beside the other, and
+# adds up their counts.
 #
 #   tools/run_c_tests.sh RUNNER TEST...
 set -euo pipefail
 
-runner=$1
+export runner=$1
 shift
+results=$(mktemp -d)
+export results
+trap 'rm -rf "$results"' EXIT
+printf '%s\0' "$@" | xargs -0 -P "$(nproc)" -n 1 bash -c '
+    status=0
+    $runner "$1" >"$results/${1##*/}" || status=$?
+    echo "$status" >"$results/${1##*/}.status"' run_test
 passed=0
 failed=0
 for test in "$@"; do
-    status=0
-    # shellcheck disable=SC2086
-    output=$($runner "$test") || status=$?
+    status=$(<"$results/${test##*/}.status")
+    output=$(<"$results/${test##*/}")
     last=${output##*$'\n'}
     printf '%-40s %s\n' "$test" "$last"
     if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
