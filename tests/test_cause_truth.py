@@ -6,10 +6,10 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "tests" / "programs" / "forward_lines.py"
@@ -169,17 +169,14 @@ FOLLOWED = {"AddBackward0", "MulBackward0", "NegBackward0", "ReluBackward0", "Si
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def folder(request, tmp_path_factory):
-    environment = os.environ
+    environment = None
     if request.param == "cuda":
         environment = request.getfixturevalue("device_environment")
     folder = tmp_path_factory.mktemp(request.param)
     programs = PROGRAMS
     if importlib.util.find_spec("transformers") is None:
         programs = PROGRAMS[:-1]
-    done = subprocess.run(
-        [sys.executable, PROGRAM, request.param, folder, *programs],
-        env=environment, text=True, capture_output=True,
-    )  # fmt: skip
+    done = warm.run(PROGRAM, request.param, folder, *programs, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
