@@ -1,6 +1,7 @@
 """Children of fork, and every way to end a process, while memlab records: of processes
 that were not forked themselves, where that may count."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -45,7 +46,13 @@ def test_daemon_threads_that_allocate_at_exit_end_as_without_memlab(phantom_run)
         PROGRAMS / "exits.py", "daemon", "record", check=False, warm=False
     )
     assert recorded.returncode == alone.returncode, recorded.stderr
-    assert recorded.stderr == alone.stderr
+    # Which of the threads C++ speaks of, and how, is a race that both have.
+    assert told(recorded.stderr) == told(alone.stderr)
+
+
+def told(stderr):
+    """STDERR without C++'s last words."""
+    return re.sub(r"(?s)terminate called .*", "terminate called", stderr)
 
 
 @pytest.mark.cuda
