@@ -7,6 +7,7 @@
 #include "base.h"
 #include "category.h"
 #include "lives.h"
+#include "recording_samples.h"
 #include "test.h"
 
 #define BASE UINT64_C(0x7f0000000000)
@@ -45,25 +46,11 @@ tear_down(fixture *f)
     ml_recording_free(f->recording);
 }
 
-static uint32_t
-add_string(fixture *f, const char *text)
-{
-    uint32_t id = 0;
-    ml_recording_add_string(f->recording, text, strlen(text), &id);
-    return id;
-}
-
 /* One frame of FILE further in than CALLER. */
 static uint32_t
 add_stack(fixture *f, uint32_t caller, const char *file, int64_t line, const char *name)
 {
-    ml_frame frame = {
-        .name = add_string(f, name), .filename = add_string(f, file), .line = line};
-    ml_stack stack = {.parent = caller};
-    uint32_t id = 0;
-    ml_recording_add_frame(f->recording, frame, &stack.frame);
-    ml_recording_add_stack(f->recording, stack, &id);
-    return id;
+    return sample_call(f->recording, caller, file, line, name, NULL);
 }
 
 static ml_event *
@@ -130,7 +117,7 @@ test_lines_of_nodes(void)
     static fixture f;
     ml_causes *causes;
     set_up(&f);
-    f.type = add_string(&f, "N5torch8autograd9generated14AddmmBackward0E");
+    f.type = sample_string(f.recording, "N5torch8autograd9generated14AddmmBackward0E");
     uint32_t ten = add_stack(&f, 0, "a.py", 10, "f");
     uint32_t twenty = add_stack(&f, 0, "a.py", 20, "f");
     uint32_t thirty = add_stack(&f, 0, "a.py", 30, "f");
@@ -202,7 +189,7 @@ test_types_of_nodes(void)
         static fixture f;
         ml_causes *causes;
         set_up(&f);
-        f.type = add_string(&f, want[i].type);
+        f.type = sample_string(f.recording, want[i].type);
         alloc(&f, 0, MAIN, 1, add_stack(&f, 0, "a.py", 10, "f"));
         alloc(&f, 1, MAIN, 2, add_stack(&f, 0, "a.py", 20, "f"));
         alloc_back(&f, 2, MAIN, 1);
@@ -221,7 +208,7 @@ test_a_function_of_the_program(void)
     static fixture f;
     ml_causes *causes;
     set_up(&f);
-    f.type = add_string(&f, "N5torch8autograd6PyNodeE");
+    f.type = sample_string(f.recording, "N5torch8autograd6PyNodeE");
     uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
     uint32_t apply = add_stack(&f, line, "torch/autograd/function.py", 1, "apply");
     alloc(&f, 0, MAIN, 1, line);
@@ -241,7 +228,7 @@ test_bounds(void)
     static fixture f;
     ml_causes *causes;
     set_up(&f);
-    f.type = add_string(&f, "N5torch8autograd9generated11MmBackward0E");
+    f.type = sample_string(f.recording, "N5torch8autograd9generated11MmBackward0E");
     uint32_t caller = add_stack(&f, 0, "a.py", 5, "main");
     uint32_t other = add_stack(&f, 0, "a.py", 6, "main");
     alloc(&f, 0, MAIN, 1, add_stack(&f, caller, "a.py", 30, "f"));
@@ -272,7 +259,7 @@ test_nodes_that_nodes_make(void)
     static fixture f;
     ml_causes *causes;
     set_up(&f);
-    f.type = add_string(&f, "N5torch8autograd9generated11MmBackward0E");
+    f.type = sample_string(f.recording, "N5torch8autograd9generated11MmBackward0E");
     uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
     uint32_t engine =
         add_stack(&f, line, "torch/autograd/graph.py", 1, "_engine_run_backward");

@@ -5,6 +5,7 @@
 
 #include "base.h"
 #include "budget.h"
+#include "recording_samples.h"
 #include "test.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -58,25 +59,10 @@ tear_down(fixture *f)
 }
 
 static uint32_t
-add_string(fixture *f, const char *text)
-{
-    uint32_t id = 0;
-    ml_recording_add_string(f->recording, text, strlen(text), &id);
-    return id;
-}
-
-static uint32_t
 add_frame(fixture *f, uint32_t parent, const char *file, int line, const char *name,
           const char *module)
 {
-    ml_frame frame = {
-        .name = add_string(f, name), .filename = add_string(f, file), .line = line};
-    ml_stack stack = {.parent = parent,
-                      .module = module == NULL ? 0 : add_string(f, module)};
-    uint32_t id = 0;
-    ml_recording_add_frame(f->recording, frame, &stack.frame);
-    ml_recording_add_stack(f->recording, stack, &id);
-    return id;
+    return sample_call(f->recording, parent, file, line, name, module);
 }
 
 static uint32_t
@@ -583,7 +569,8 @@ test_where_it_was_asked(void)
     add_fragments(&f);
     ml_event *event = OOM(&f, 0, 18 * MIB);
     event->flags |= ML_EVENT_BACKWARD | ML_EVENT_NO_PYTHON;
-    event->node = add_string(&f, "N5torch8autograd9generated19LogSoftmaxBackward0E");
+    event->node =
+        sample_string(f.recording, "N5torch8autograd9generated19LogSoftmaxBackward0E");
     ANSWER(&f);
     CHECK_STR(ml_phase_text(f.oom->cause.phase), "backward");
     CHECK_UINT(f.oom->cause.frame, 0);

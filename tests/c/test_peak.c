@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base.h"
+#include "recording_samples.h"
 #include "test.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -22,14 +23,6 @@ typedef struct fixture {
     ml_device_trace device;
 } fixture;
 
-static uint32_t
-add_string(fixture *f, const char *text)
-{
-    uint32_t id = 0;
-    ml_recording_add_string(f->recording, text, strlen(text), &id);
-    return id;
-}
-
 /* FRAMES are "file|line|function", innermost first. */
 static uint32_t
 add_stack(fixture *f, const char *const *frames, size_t count)
@@ -41,8 +34,8 @@ add_stack(fixture *f, const char *const *frames, size_t count)
         char *line = strchr(text, '|');
         char *name = strchr(line + 1, '|');
         *line++ = *name++ = '\0';
-        ml_frame frame = {.name = add_string(f, name),
-                          .filename = add_string(f, text),
+        ml_frame frame = {.name = sample_string(f->recording, name),
+                          .filename = sample_string(f->recording, text),
                           .line = atoi(line)};
         ml_stack stack = {.parent = parent};
         ml_recording_add_frame(f->recording, frame, &stack.frame);

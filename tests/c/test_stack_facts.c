@@ -4,26 +4,20 @@
 #include <stdlib.h>
 
 #include "base.h"
+#include "recording_samples.h"
 #include "test.h"
 
 #define TORCH "/v/site-packages/torch/"
 #define ENGINE TORCH "autograd/graph.py", 9, "_engine_run_backward"
-
-static uint32_t
-add_string(ml_recording *r, const char *text)
-{
-    uint32_t id = 0;
-    ml_recording_add_string(r, text, strlen(text), &id);
-    return id;
-}
 
 /* One frame further in than CALLER; MODULE 0: of none. */
 static uint32_t
 add(ml_recording *r, uint32_t caller, const char *file, int64_t line, const char *name,
     uint32_t module)
 {
-    ml_frame frame = {
-        .name = add_string(r, name), .filename = add_string(r, file), .line = line};
+    ml_frame frame = {.name = sample_string(r, name),
+                      .filename = sample_string(r, file),
+                      .line = line};
     ml_stack stack = {.parent = caller, .module = module};
     uint32_t id = 0;
     ml_recording_add_frame(r, frame, &stack.frame);
@@ -84,8 +78,8 @@ test_modules_and_scopes(void)
 {
     ml_recording *r;
     CHECK_INT(ml_recording_new(&r), 0);
-    uint32_t net = add_string(r, "Net");
-    uint32_t fc = add_string(r, "h.0.fc");
+    uint32_t net = sample_string(r, "Net");
+    uint32_t fc = sample_string(r, "h.0.fc");
     uint32_t main = add(r, 0, "train.py", 10, "main", 0);
     uint32_t call = add(r, main, TORCH "nn/modules/module.py", 1, "_wrapped_call", net);
     uint32_t body = add(r, call, "model.py", 20, "forward", 0);
@@ -122,7 +116,7 @@ test_the_engine_ends_what_callers_say(void)
 {
     ml_recording *r;
     CHECK_INT(ml_recording_new(&r), 0);
-    uint32_t net = add_string(r, "Net");
+    uint32_t net = sample_string(r, "Net");
     uint32_t main = add(r, 0, "train.py", 10, "main", 0);
     uint32_t call = add(r, main, TORCH "nn/modules/module.py", 1, "_call_impl", net);
     uint32_t engine = add(r, call, ENGINE, 0);
@@ -152,7 +146,7 @@ test_the_caller_of_a_module(void)
     ml_recording *r;
     CHECK_INT(ml_recording_new(&r), 0);
     const char *package = "/v/site-packages/transformers/llama.py";
-    uint32_t layer = add_string(r, "layers.0");
+    uint32_t layer = sample_string(r, "layers.0");
     uint32_t main = add(r, 0, "train.py", 10, "main", 0);
     add(r, main, TORCH "nn/modules/module.py", 1, "_call_impl", layer);
     uint32_t engine = add(r, main, ENGINE, 0);

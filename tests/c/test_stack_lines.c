@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "budget.h"
+#include "recording_samples.h"
 #include "test.h"
 
 #define BASE UINT64_C(0x7f0000000000)
@@ -52,24 +53,9 @@ tear_down(fixture *f)
 }
 
 static uint32_t
-add_string(fixture *f, const char *text)
-{
-    uint32_t id = 0;
-    ml_recording_add_string(f->recording, text, strlen(text), &id);
-    return id;
-}
-
-/* One frame further in than CALLER; a frame and strings of its own each time. */
-static uint32_t
 call(fixture *f, uint32_t caller, const char *file, int64_t line, const char *name)
 {
-    ml_frame frame = {
-        .name = add_string(f, name), .filename = add_string(f, file), .line = line};
-    ml_stack stack = {.parent = caller};
-    uint32_t id = 0;
-    ml_recording_add_frame(f->recording, frame, &stack.frame);
-    ml_recording_add_stack(f->recording, stack, &id);
-    return id;
+    return sample_call(f->recording, caller, file, line, name, NULL);
 }
 
 static ml_event *
@@ -303,7 +289,8 @@ test_backward(void)
 {
     static fixture f;
     set_up(&f);
-    uint32_t type = add_string(&f, "N5torch8autograd9generated11MmBackward0E");
+    uint32_t type =
+        sample_string(f.recording, "N5torch8autograd9generated11MmBackward0E");
     uint32_t main = call(&f, 0, "train.py", 10, "main");
     uint32_t forward = call(&f, main, "model.py", 5, "forward");
     add_of_thread(&f, 0, 1000, forward, 1, 0); /* node 0 */
@@ -335,7 +322,7 @@ test_a_module_that_is_run_again(void)
 {
     static fixture f;
     set_up(&f);
-    uint32_t layer = add_string(&f, "layers.0");
+    uint32_t layer = sample_string(f.recording, "layers.0");
     uint32_t main = call(&f, 0, "train.py", 10, "main");
     uint32_t module = call(&f, main, TORCH "nn/modules/module.py", 1, "_call_impl");
     uint32_t again = call(&f, 0, TORCH "nn/modules/module.py", 1, "_call_impl");
@@ -366,7 +353,8 @@ test_a_tower_of_calls(void)
     ml_event *events = calloc(DEPTH, sizeof(ml_event));
     f.device.events = events;
     f.device.event_count = DEPTH;
-    uint32_t strings[2] = {add_string(&f, "walk"), add_string(&f, "tower.py")};
+    uint32_t strings[2] = {sample_string(f.recording, "walk"),
+                           sample_string(f.recording, "tower.py")};
     ml_stack stack = {0};
     for (size_t i = 0; i < DEPTH; i++) {
         ml_frame frame = {
