@@ -13,7 +13,7 @@ import sys
 import types
 
 from memlab._errors import Error
-from memlab._lines import code_of, codes_named
+from memlab._lines import code_of, codes_named, functions_in
 
 
 class Wanted:
@@ -48,7 +48,8 @@ class Wanted:
         found = codes_named(code, self.name)
         self.codes += found
         if not found:
-            self._seen += _names_in(code)
+            names = (name for name, _ in functions_in(code))
+            self._seen += [n for n in names if not n.endswith(">")]
         return found
 
     def look_up(self, module):
@@ -77,9 +78,13 @@ class Wanted:
         home = _home(modules[0], self.name)
         if self.of_program and home:
             return f"it is of another module than the program{_or([f'{home}:{self.name}'])}"
+        # Code has the name that it was written under, not that which it was bound to.
+        held = _held(modules[0], self.name)
+        near = [getattr(code, "co_qualname", code.co_name) for code in held]
+        near = [name for name in near if name != self.name]
         names = self._seen + [name for module in modules for name in _names_of(module)]
-        names = list(dict.fromkeys(names))
-        near = [name for name in names if name.startswith(self.name + ".")][:3]
+        names = [name for name in dict.fromkeys(names) if name != self.name]
+        near = near or [name for name in names if name.startswith(self.name + ".")][:3]
         near = near or difflib.get_close_matches(self.name, names)
         return f"no such function in {where}" + _or(prefix + name for name in near)
 
@@ -110,24 +115,6 @@ def _held(module, name):
 def _or(names):
     names = list(names)
     return f"; is it {' or '.join(names)}?" if names else ""
-
-
-def _names_in(code):
-    """The qualified names of the functions in CODE."""
-    names = []
-
-    def look(outer, path):
-        for inner in outer.co_consts:
-            if isinstance(inner, types.CodeType) and not inner.co_name.startswith("<"):
-                name = ".".join([*path, inner.co_name])
-                if inner.co_flags & inspect.CO_NEWLOCALS:
-                    names.append(name)
-                    look(inner, [name, "<locals>"])
-                else:
-                    look(inner, [name])
-
-    look(code, [])
-    return names
 
 
 def _names_of(module):

@@ -59,24 +59,27 @@ def code_of(function):
     return function
 
 
+def functions_in(code, path=()):
+    """(qualified name, code object) of each function within CODE."""
+    for inner in code.co_consts:
+        if not isinstance(inner, types.CodeType):
+            continue
+        if inner.co_name.startswith("<generic parameters of "):
+            # A scope around `def f[T]()` and `class C[T]`, which no name tells of.
+            yield from functions_in(inner, path)
+            continue
+        qualified = (*path, inner.co_name)
+        # The bodies of classes are code too, which runs once.
+        if inner.co_flags & inspect.CO_NEWLOCALS:
+            yield ".".join(qualified), inner
+            # Functions within functions have this in their names, classes do not.
+            qualified += ("<locals>",)
+        yield from functions_in(inner, qualified)
+
+
 def codes_named(code, name) -> list:
     """The code objects of functions within CODE whose qualified name is NAME."""
-    found = []
-
-    def look(outer, path):
-        for inner in outer.co_consts:
-            if isinstance(inner, types.CodeType):
-                qualified = [*path, inner.co_name]
-                # The bodies of classes are code too, which runs once.
-                is_function = inner.co_flags & inspect.CO_NEWLOCALS
-                if is_function and ".".join(qualified) == name:
-                    found.append(inner)
-                # Functions within functions have this in their names, classes do not.
-                local = ["<locals>"] if is_function else []
-                look(inner, qualified + local)
-
-    look(code, [])
-    return found
+    return [inner for known, inner in functions_in(code) if known == name]
 
 
 def _name_of(code, function) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import sys
 
 import pytest
 from scripted_lines import (
@@ -12,6 +13,8 @@ from scripted_lines import (
     run_in_thread,
     table,
 )
+
+from memlab._lines import codes_named
 
 
 @pytest.fixture
@@ -663,6 +666,30 @@ def test_stacked_decorators_and_all_that_wraps_a_function(m):
     peaks = [table(profiler, f)["spike"] for f in (plain, Class.method, *functions)]
     assert peaks == [1, 2, 3, 4, 5, 6]
     assert "Class.method" in str(profiler.display(Class.method))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="PEP 695 is of Python 3.12")
+def test_names_of_what_is_generic():
+    code = compile(
+        "def f[T: int](x: T):\n"
+        "    def inner[S](y: S): pass\n"
+        "class C[T]:\n"
+        "    def plain(self): pass\n"
+        "    def method[S](self):\n"
+        "        class D: \n"
+        "            def deep(self): pass\n",
+        "<generic>",
+        "exec",
+    )
+    for name in (
+        "f",
+        "f.<locals>.inner",
+        "C.plain",
+        "C.method",
+        "C.method.<locals>.D.deep",
+    ):
+        [found] = codes_named(code, name)
+        assert found.co_qualname == name
 
 
 class Awkward:

@@ -354,12 +354,15 @@ def test_names_that_are_wrong(lines, write):
         {"pkg/__init__": "", "pkg/layers": LAYERS},
         program="import sys\nfrom pkg.layers import Block, widen\n"
         "def train():\n    pass\ndef unused():\n    pass\nclass Net:\n"
-        "    def forward(self):\n        pass\ntrain()\nsys.exit(5)\n",
+        "    def forward(self):\n        pass\n"
+        "double = lambda x: 2 * x\ntrain()\nsys.exit(5)\n",
     )
     wrong = {
         "trian": "no such function in the program; is it train?",
         "Net": "no such function in the program; is it Net.forward?",
         "unused": "it never ran",
+        # Code bears the name that it was written under.
+        "double": "no such function in the program; is it <lambda>?",
         "widen": "it is of another module than the program; is it pkg.layers:widen?",
         "pkg.layers:Block.foward":
             "no such function in module pkg.layers; is it pkg.layers:Block.forward?",
