@@ -119,7 +119,7 @@ def _parser():
         description="Runs a program and, when it ends, however it ends, writes a table of "
         "the lines of each function to its stdout, after what the program wrote there.",
     )
-    lines.set_defaults(function=_lines)
+    lines.set_defaults(function=_lines, wrong_usage=lines.error)
     lines.add_argument(
         "-f",
         "--function",
@@ -275,6 +275,8 @@ def _run(options):
 def _lines(options):
     from memlab import _run_lines
 
+    if options.no_default_columns and not options.column:
+        options.wrong_usage("-D/--no-default-columns leaves no column: add one with -c")
     return _run_lines.run(options)
 
 

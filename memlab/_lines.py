@@ -100,16 +100,18 @@ def _parse_target(device):
 
 def _check_columns(columns):
     columns = (columns,) if isinstance(columns, str) else tuple(columns)
+    there_are = (
+        "There are delta, calls, and any field of torch.cuda.memory_stats(), as "
+        f"{', '.join(_core.COLUMNS[8:12])}"
+    )
+    if not columns:
+        raise ValueError(f"no column to show. {there_are}")
     for name in columns:
         if name in _OWN or name in _core.COLUMNS:
             continue
         known = [*_OWN, *_core.COLUMNS]
-        near = difflib.get_close_matches(str(name), known, 3, 0.4)
-        raise ValueError(
-            f"{name!r} is no column; near it are {', '.join(near) or 'none'}. There are "
-            f"delta, calls, and any field of torch.cuda.memory_stats(), as "
-            f"{', '.join(_core.COLUMNS[8:12])}"
-        )
+        near = ", ".join(difflib.get_close_matches(str(name), known, 3, 0.4)) or "none"
+        raise ValueError(f"{name!r} is no column; near it are {near}. {there_are}")
     return columns
 
 

@@ -14,8 +14,6 @@ def run(options) -> int:
     columns = (() if options.no_default_columns else DEFAULT_COLUMNS) + tuple(
         options.column
     )
-    if not columns:
-        raise Error("--no-default-columns leaves no column; add one with --column")
     wanted = [Wanted(text, options) for text in dict.fromkeys(options.function_names)]
     source = _program.prepare(options)
     gpu = _gpu(options, source)

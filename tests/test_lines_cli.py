@@ -621,7 +621,7 @@ def test_wrong_usage(lines, write, tmp_path):
         (["-f", "f"], 2, "required: program"),
         (["-f", "f", "-c", "bytes", "program.py"], 2, "'bytes' is no column"),
         (["-f", "f", "-g", "one", "program.py"], 2, "'one' is no index of a GPU"),
-        (["-f", "f", "-D", "program.py"], 1, "leaves no column"),
+        (["-f", "f", "-D", "program.py"], 2, "leaves no column: add one with -c"),
         (["-f", "program:", "program.py"], 1, "'program:' names no function"),
         (["-f", "other.py:f", "program.py"], 1, "other.py is not the program; write f"),
         (["-f", "f", "no.py"], 1, "no.py: no such program"),

@@ -257,6 +257,8 @@ def test_columns_that_there_are_not():
         memlab.profile(columns=("nonsense",))(len)
     with pytest.raises(ValueError, match="no column"):
         memlab.profile_every(1, columns="nonsense")
+    with pytest.raises(ValueError, match="no column to show. There are delta, calls"):
+        memlab.profile(columns=())(len)
 
 
 def test_inner_calls_count_and_the_table_waits_for_the_outer_one(run):
