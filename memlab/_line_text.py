@@ -43,14 +43,11 @@ def _lines_above_def(source) -> int:
 class Table:
     """The lines of one function: its source, and values where a line ran."""
 
-    def __init__(self, name, code, rows, columns):
+    def __init__(self, name, code, rows, columns, lines=()):
+        """LINES: those of its file, where they are known."""
         self.name = name
         self.place = f"{code.co_filename}:{code.co_firstlineno}"
-        try:
-            source, first = inspect.getsourcelines(code)
-        except Exception:
-            # Code that never was in a file, or a file that has become anything since.
-            source, first = [], code.co_firstlineno
+        source, first = _source(code, lines)
         self.values = {}
         for line, calls, delta, figures in _with_def(rows, source, first):
             figures = iter(figures)
@@ -61,6 +58,21 @@ class Table:
         last = max(self.values, default=first)
         missing = max(0, last - first + 1 - len(source))
         self.lines = list(enumerate(source + ["\n"] * missing, first))
+
+
+def _source(code, lines):
+    """(the lines of CODE, the number of the first), of the LINES of its file."""
+    first = code.co_firstlineno
+    try:
+        if not lines:
+            # In an archive, for one, where only the loader can read it.
+            return inspect.getsourcelines(code)
+        if code.co_name == "<module>":
+            return lines, 1
+        return inspect.getblock(lines[first - 1 :]), first
+    except Exception:
+        # Code that never was in a file, or a file that has become anything since.
+        return [], first
 
 
 def _with_def(rows, source, first):

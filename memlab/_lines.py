@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import linecache
 import sys
 import types
 import warnings
@@ -132,7 +133,7 @@ class LineProfiler(_core.LineProfiler):
     """
 
     def __init__(self, *functions: object, target_gpu: object = 0) -> None:
-        self._functions = []  # (name, code)
+        self._functions = []  # (name, code, lines of its file)
         self._source = None  # when enabled
         self._target_gpu = target_gpu
         if target_gpu is not None:
@@ -179,12 +180,15 @@ class LineProfiler(_core.LineProfiler):
 
     def _register(self, code, name):
         """Profiles CODE too, as the function NAME."""
+        # Now: the file may be edited before the program ends.
+        linecache.checkcache(code.co_filename)
+        lines = linecache.getlines(code.co_filename)
         if self._add(code) == len(self._functions):
-            self._functions.append((name, code))
+            self._functions.append((name, code, lines))
 
     def _ran_as(self, code):
         """The name of the profiled CODE where a line of it ran, else None."""
-        for number, (name, registered) in enumerate(self._functions):
+        for number, (name, registered, _) in enumerate(self._functions):
             if registered is code and self._rows(number, ()):
                 return name
         return None
@@ -228,11 +232,11 @@ class LineProfiler(_core.LineProfiler):
             code = None if isinstance(wanted, str) else code_of(wanted)
             found = [
                 number
-                for number, (name, registered) in enumerate(self._functions)
+                for number, (name, registered, _) in enumerate(self._functions)
                 if registered is code or name == wanted
             ]
             if not found:
-                known = ", ".join(name for name, _ in self._functions) or "none"
+                known = ", ".join(name for name, *_ in self._functions) or "none"
                 raise ValueError(f"{wanted!r} is not profiled; these are: {known}")
             chosen += found
         return list(dict.fromkeys(chosen))
@@ -256,10 +260,10 @@ class LineProfiler(_core.LineProfiler):
         figures = tuple(name for name in columns if name not in _OWN)
         tables = []
         for number in self._chosen(func):
-            name, code = self._functions[number]
+            name, code, lines = self._functions[number]
             rows = self._rows(number, figures)
             if rows:
-                tables.append(_line_text.Table(name, code, rows, columns))
+                tables.append(_line_text.Table(name, code, rows, columns, lines))
         return _line_text.Tables(tables, columns, self.lost_lines)
 
     def print_stats(

@@ -118,7 +118,7 @@ def _print_tables():
             _print(_global, tables)
             print()
         else:
-            idle += [name for name, known in _global._functions if known is code]
+            idle += [name for name, known, _ in _global._functions if known is code]
     if idle and was_enabled and not _is_started():
         print(f"memlab: profiled but never called: {', '.join(dict.fromkeys(idle))}")
 

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from scripted_lines import profiler_of
 
 from memlab._line_text import Table, Tables, readable_size
 
@@ -267,6 +268,38 @@ def test_a_file_that_changed_does_not_fail(tmp_path, now):
     shown = tables(made)
     assert "1.00K          1.00M    5" in repr(shown)
     assert "1.00K" in shown._repr_html_()
+
+
+def test_the_source_is_that_which_ran(tmp_path):
+    """Though its file is edited while the program runs."""
+    path = tmp_path / "edited.py"
+    space = {}
+    path.write_text("x = 1\n\ndef f():\n    return 'mine'\n")
+    exec(compile(path.read_text(), str(path), "exec"), space)
+    profiler = profiler_of(space["f"])
+    path.write_text("# A line more, and\n# another.\ndef g():\n    return 'other'\n")
+    with profiler:
+        space["f"]()
+    shown = repr(profiler.display(columns="calls"))
+    assert shown.startswith("## f\n") and "other" not in shown
+    assert re.findall("(?m)^ *1 +([34].*?) *$", shown) == [
+        "3  def f():", "4      return 'mine'"
+    ]  # fmt: skip
+    # What is registered anew, after a reload for one, is the new text.
+    exec(compile(path.read_text(), str(path), "exec"), space)
+    with profiler_of(space["g"]) as profiler:
+        space["g"]()
+    assert "return 'other'" in repr(profiler.display(columns="calls"))
+
+
+def test_the_lines_of_a_module_are_numbered_from_one(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text("x = 1\n\ny = 2\n")
+    code = compile(path.read_text(), str(path), "exec")
+    with profiler_of(code) as profiler:
+        exec(code, {})
+    shown = repr(profiler.display(columns="calls"))
+    assert re.findall("(?m)^ *1 +([123].*?) *$", shown) == ["1  x = 1", "3  y = 2"]
 
 
 def test_code_that_was_never_in_a_file():
