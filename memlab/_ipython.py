@@ -9,7 +9,6 @@ import getopt
 import inspect
 import pkgutil
 import re
-import sys
 
 from IPython.core.error import UsageError
 from IPython.core.magic import (
@@ -160,7 +159,6 @@ class _Run:
     def run(self):
         __tracebackhide__ = True
         profiler = self._profiler()
-        _check_device(profiler)
         with self._output() as output:
             try:
                 with profiler:
@@ -175,7 +173,6 @@ class _Run:
             finally:
                 if output is not None:
                     profiler.print_stats(columns=self._columns, stream=output)
-        _check_device(profiler)
         if "r" in self._options:
             return profiler
         return None if self._quiet else profiler.display(columns=self._columns)
@@ -212,16 +209,6 @@ def _unquoted(text):
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1]
     return text
-
-
-def _check_device(profiler):
-    """There is such a GPU, as far as is known: before CUDA begins nobody asks for it."""
-    source, index = profiler._device()
-    torch = sys.modules.get("torch")
-    if source != "cuda" or torch is None or not torch.cuda.is_initialized():
-        return
-    if index >= (count := torch.cuda.device_count()):
-        raise UsageError(f"there is no cuda:{index}, torch sees {count}")
 
 
 def _awaits(tree):

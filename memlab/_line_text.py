@@ -109,10 +109,11 @@ def _headers(columns):
 class Tables:
     """What display() gives: text by print() and repr(), HTML in a notebook."""
 
-    def __init__(self, tables, columns, lost):
+    def __init__(self, tables, columns, notes=()):
+        """NOTES: sentences about the figures, to stand below."""
         self._tables = tables
         self._columns = columns
-        self._lost = lost
+        self._notes = notes
         # Of each column the most that any table has, which is a full bar.
         self._most = [
             max(values[i] for table in tables for values in table.values.values())
@@ -140,14 +141,8 @@ class Tables:
             yield title, "bold"
             yield "\n\n", ""
             yield from self._text(table)
-        if self._lost:
-            yield f"\n{self._lost_text()}\n", "bold"
-
-    def _lost_text(self):
-        return (
-            f"{self._lost} runs of lines have no figures: too many threads ran profiled "
-            "functions at once, or memory was short"
-        )
+        for note in self._notes:
+            yield f"\n{note}\n", "bold"
 
     def _rows(self, table):
         """Of each line its values, their texts, its number as text and its code."""
@@ -183,8 +178,7 @@ class Tables:
         if not self._tables:
             return "<p>No data collected</p>"
         parts = list(map(self._html, self._titles, self._tables))
-        if self._lost:
-            parts.append(f"<p>{html.escape(self._lost_text())}</p>")
+        parts += [f"<p>{html.escape(note)}</p>" for note in self._notes]
         return "\n".join(parts)
 
     def _html(self, title, table):

@@ -91,12 +91,18 @@ def _name_of(code, function) -> str:
 
 def _parse_target(device):
     """(source, index).  "cuda" is the current device, which is the first until CUDA is
-    initialised: to ask would do that."""
-    if str(device) != "cuda":
-        return _sources.parse_device(device)
+    initialised: to ask would do that.
+
+    Raises ValueError for what is no device, and for a GPU that is not there: before CUDA
+    is initialised nobody asks for that either."""
     torch = sys.modules.get("torch")
     begun = torch is not None and torch.cuda.is_initialized()
-    return "cuda", torch.cuda.current_device() if begun else 0
+    if device is None or str(device) == "cuda":
+        return "cuda", torch.cuda.current_device() if begun else 0
+    source, index = _sources.parse_device(device)
+    if source == "cuda" and begun and index >= (count := torch.cuda.device_count()):
+        raise ValueError(f"there is no cuda:{index}, torch sees {count}")
+    return source, index
 
 
 def _check_columns(columns):
@@ -125,19 +131,20 @@ class LineProfiler(_core.LineProfiler):
 
     functions: Python functions, methods, or what decorators made of them.
     target_gpu: the device whose memory counts: an index, a torch.device, or a string such
-        as "cuda:1"; "cuda" is the current device and "cpu" torch's allocator of host memory.
+        as "cuda:1".  "cuda" or None is the device that is current as profiling begins, the
+        first where CUDA is not initialised yet.  "cpu" is torch's allocator of host memory,
+        which also stands in where there is no GPU: the tables say so.
 
     Lines of all threads count, generators and coroutines for the time that they run.  The
     program's memory, its statistics and its cache are left alone.  Raises ValueError for a
-    target_gpu that is no device; warns where a function has no Python code.
+    target_gpu that is no device or not there; warns where a function has no Python code.
     """
 
     def __init__(self, *functions: object, target_gpu: object = 0) -> None:
         self._functions = []  # (name, code, lines of its file)
         self._source = None  # when enabled
         self._target_gpu = target_gpu
-        if target_gpu is not None:
-            _parse_target(target_gpu)
+        _parse_target(target_gpu)
         for function in functions:
             self.add_function(function)
 
@@ -172,7 +179,8 @@ class LineProfiler(_core.LineProfiler):
         code = code_of(function)
         if not isinstance(code, types.CodeType):
             warnings.warn(
-                f"Could not extract a code object for the object {function!r}",
+                f"Could not extract a code object for the object {function!r}; give a "
+                "function or method that is written in Python, such as Net.forward",
                 stacklevel=2,
             )
             return
@@ -196,7 +204,8 @@ class LineProfiler(_core.LineProfiler):
     def enable(self) -> None:
         """Profiles from here on; nothing where it does already.
 
-        Raises memlab.Error where there is no memory to follow, with the remedy.
+        Raises memlab.Error where there is no memory to follow, with the remedy, and
+        ValueError where target_gpu is not there.
         """
         source, index = self._device()
         _sources.ensure(source)
@@ -264,7 +273,21 @@ class LineProfiler(_core.LineProfiler):
             rows = self._rows(number, figures)
             if rows:
                 tables.append(_line_text.Table(name, code, rows, columns, lines))
-        return _line_text.Tables(tables, columns, self.lost_lines)
+        return _line_text.Tables(tables, columns, list(self._notes()))
+
+    def _notes(self):
+        """What is to be known of the figures."""
+        try:
+            wanted, _ = _parse_target(self._target_gpu)
+            if wanted == "cuda" and self._source == "cpu":
+                yield "no GPU here: these are bytes of torch's host memory"
+        except ValueError as error:
+            yield f"{error}: these figures show no memory"
+        if self.lost_lines:
+            yield (
+                f"{self.lost_lines} runs of lines have no figures: too many threads ran "
+                "profiled functions at once, or memory was short"
+            )
 
     def print_stats(
         self,
@@ -273,4 +296,5 @@ class LineProfiler(_core.LineProfiler):
         stream: TextIO | None = None,
     ) -> None:
         """Writes display(func, columns) as text to STREAM, sys.stdout where it is None."""
-        _line_text.write(self.display(func, columns), stream or sys.stdout)
+        stream = sys.stdout if stream is None else stream
+        _line_text.write(self.display(func, columns), stream)

@@ -41,7 +41,9 @@ _said = set()
 
 
 def _made():
-    profiler = LineProfiler(target_gpu=_target_gpu)
+    profiler = LineProfiler()
+    # Past the check: a GPU that is not there is for _enable() to say.
+    profiler._target_gpu = _target_gpu
     _profilers.add(profiler)
     return profiler
 
@@ -54,13 +56,6 @@ def _global_profiler():
     return _global
 
 
-def _once(text):
-    """Whether TEXT has not been said."""
-    new = text not in _said
-    _said.add(text)
-    return new
-
-
 def _enable(profiler):
     """A decorator must not keep the program from running."""
     if profiler.enabled:
@@ -69,7 +64,8 @@ def _enable(profiler):
         profiler.enable()
     except Exception as error:
         text = f"memlab: lines are not profiled: {error}"
-        if _once(text):
+        if text not in _said:
+            _said.add(text)
             warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
@@ -83,15 +79,6 @@ def _is_started():
     """Whether multiprocessing started this process."""
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None
-
-
-def _print(profiler, tables):
-    stands_in = _parse_target(profiler.target_gpu)[0] == "cuda"
-    if stands_in and profiler._device()[0] == "cpu":
-        text = "memlab: no GPU here: these are bytes of torch's host memory"
-        if _once(text):
-            print(text, end="\n\n")
-    _line_text.write(tables, sys.stdout)
 
 
 def _printing(show):
@@ -115,7 +102,7 @@ def _print_tables():
     for code, columns in _at_exit:
         tables = _global.display(code, columns)
         if tables:
-            _print(_global, tables)
+            _line_text.write(tables, sys.stdout)
             print()
         else:
             idle += [name for name, known, _ in _global._functions if known is code]
@@ -220,7 +207,7 @@ class _Calls:
                 _printing(self._show)
 
     def _show(self):
-        _print(self._profiler, self._profiler.display(columns=self._columns))
+        self._profiler.print_stats(columns=self._columns)
         self._profiler.forget()
 
 
@@ -282,7 +269,11 @@ def _wrapped(func, calls):
 
 def set_target_gpu(gpu_id: object) -> None:
     """The device whose memory @profile and @profile_every show from here on, also when it
-    is called in profiled code: an index, a torch.device, or a string such as "cuda:1"."""
+    is called in profiled code: an index, a torch.device, or a string such as "cuda:1".
+
+    The first GPU until then.  A process of several, each with a GPU of its own, gives its
+    local rank: "cuda" is the device that is current now, not one that is set later.
+    """
     global _target_gpu
     _parse_target(gpu_id)
     _target_gpu = gpu_id

@@ -48,8 +48,8 @@ def table(code, rows, columns=DEFAULT, name=None):
     return Table(name or code.co_name, code, rows, columns)
 
 
-def tables(*these, columns=DEFAULT, lost=0):
-    return Tables(list(these), columns, lost)
+def tables(*these, columns=DEFAULT, notes=()):
+    return Tables(list(these), columns, notes)
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_counts_are_whole_numbers_and_blank_where_a_line_did_not_run():
 def test_delta_and_calls_with_their_sign():
     code = codes("def f(x):\n    del x\n", "f.py")["f"]
     rows = [(1, 2, 0, ()), (2, 2, -4096, ())]
-    shown = Tables([Table("f", code, rows, ("delta", "calls"))], ("delta", "calls"), 0)
+    shown = Tables([Table("f", code, rows, ("delta", "calls"))], ("delta", "calls"))
     assert repr(shown) == (
         "## f\n\n"
         " delta calls line  code      \n"
@@ -198,12 +198,10 @@ def test_delta_and_calls_with_their_sign():
     assert "-4.00K" in shown._repr_html_()
 
 
-def test_runs_without_figures_are_told(demo):
-    assert "runs of lines" not in repr(demo)
-    shown = tables(*demo._tables, lost=3)
-    said = "3 runs of lines have no figures: too many threads ran profiled functions"
-    assert repr(shown).startswith(repr(demo) + "\n" + said)
-    assert f"<p>{said}" in shown._repr_html_()
+def test_notes_stand_below(demo):
+    shown = tables(*demo._tables, notes=["one < two", "three"])
+    assert repr(shown) == repr(demo) + "\none < two\n\nthree\n"
+    assert shown._repr_html_().endswith("<p>one &lt; two</p>\n<p>three</p>")
 
 
 def test_twins_are_told_apart_and_others_have_their_name_alone():
@@ -484,7 +482,7 @@ def f(x):
 
 rows = [(4, 1, 0, (0,)), (5, 1, 0, (1024,))]
 columns = ("active_bytes.all.peak",)
-tables = _line_text.Tables([_line_text.Table("f", f.__code__, rows, columns)], columns, 0)
+tables = _line_text.Tables([_line_text.Table("f", f.__code__, rows, columns)], columns)
 if sys.argv[1:] == ["plain"]:
     sys.stdout.write(repr(tables))
 else:

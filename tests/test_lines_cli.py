@@ -594,7 +594,10 @@ def test_which_gpu(options, variables, most, says, lines, write, device_environm
     done = lines("-f", "work", "-D", "-c", "active_bytes.all.peak", *options, "program.py",
                  env={**device_environment, "MEMLAB_PHANTOM_DEVICES": "2"}, **variables)
     assert done.returncode == 0 and told(done) == says
-    assert list(tables(done.stdout)["work"].values())[-1] == [most]
+    shown, _, below = done.stdout.removesuffix("\n").partition(" \n\n")
+    assert list(tables(shown)["work"].values())[-1] == [most]
+    # What was told when CUDA began stands below the table too.
+    assert ("there is no cuda:7" in below) == bool(says) == bool(below)
 
 
 def test_ranks_have_files_of_their_own(lines, write, tmp_path):

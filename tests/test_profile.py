@@ -507,8 +507,8 @@ work()
 """,
         prelude=TORCH,
     )
-    note = "memlab: no GPU here: these are bytes of torch's host memory\n"
-    assert out.startswith(note) and out.count(note) == 1
+    # With the table of each decorator.
+    assert out.count("\nno GPU here: these are bytes of torch's host memory\n") == 2
     assert err == ""
     calls = [rows(text, "work") for text in ("##" + t for t in out.split("##")[1:])]
     assert len(calls) == 2
@@ -563,7 +563,6 @@ class Net(torch.nn.Module):
 memlab.set_target_gpu(torch.device("cuda"))
 assert not torch.cuda.is_initialized()
 work()
-before = torch.cuda.memory_stats()
 memlab.set_target_gpu(torch.device("cuda:0"))
 Net()(torch.empty(1 << 18, device="cuda"))
 torch.cuda.reset_peak_memory_stats()
@@ -584,6 +583,79 @@ assert torch.cuda.max_memory_allocated() == peak + (3 << 20)
 def own(stderr):
     """What the program said: not the phantom device's notice."""
     return re.sub(r"memlab phantom: .*\n", "", stderr)
+
+
+@pytest.mark.cuda
+def test_torchs_statistics_and_cache_are_as_without(phantom_run):
+    """Every field of memory_stats(): nothing is reset, counted twice, given back or taken."""
+    program = """
+import json, torch, memlab
+def work():
+    a = torch.empty(1 << 20, device="cuda")
+    b = torch.empty(1 << 23, device="cuda")
+    del a, b
+    return torch.empty(300, device="cuda")
+work()
+profiler = memlab.LineProfiler(work)
+{before}
+for _ in range(3):
+    kept = work()
+{after}
+print(json.dumps(torch.cuda.memory_stats()))
+"""
+    alone = phantom_run(program.format(before="", after="")).stdout
+    assert '"reserved_bytes.all.current": 0' not in alone
+    beside = program.format(
+        before="profiler.enable()",
+        after="profiler.disable(); assert 'torch.empty(300' in str(profiler.display())",
+    )
+    assert phantom_run(beside).stdout == alone
+
+
+@pytest.mark.cuda
+def test_a_gpu_that_is_not_there(phantom_run, torch):
+    """An error where it is known; before CUDA begins nobody asks, and the table says it."""
+    absent = 77
+    done = phantom_run(
+        TORCH
+        + f"""
+memlab.set_target_gpu({absent})
+
+@memlab.profile(columns="calls")
+def work():
+    torch.empty(512, device="cuda")
+
+early = memlab.LineProfiler(work, target_gpu={absent})
+with early:
+    work()
+early.print_stats(columns=columns)
+wrong = [
+    lambda: memlab.LineProfiler(work, target_gpu={absent}),
+    lambda: early.enable(),
+    lambda: setattr(early, "target_gpu", torch.device("cuda:{absent}")),
+    lambda: memlab.set_target_gpu("cuda:{absent}"),
+]
+for call in wrong:
+    try:
+        call()
+        print("NO ERROR")
+    except ValueError as error:
+        print("ERROR", error)
+
+@memlab.profile_every(1)
+def often():
+    print("RAN")
+often()
+"""
+    )
+    said = f"there is no cuda:{absent}, torch sees "
+    early, late = done.stdout.split("ERROR", 1)
+    assert rows(early, "work")['torch.empty(512, device="cuda")'] == ["0.00B", "1"]
+    assert re.search(rf"\n\n{said}\d+: these figures show no memory\n", early)
+    assert done.stdout.count(f"ERROR {said}") == 4 and "NO ERROR" not in late
+    # A decorator does not keep the program from running.
+    assert "RAN\n" in late and "## often" not in late
+    assert f"RuntimeWarning: memlab: lines are not profiled: {said}" in done.stderr
 
 
 @pytest.mark.cuda
