@@ -116,8 +116,9 @@ def _parser():
         help="run a program and show the memory of each line of some functions",
         allow_abbrev=False,
         usage="memlab lines -f function [options] [-m] program arguments...",
-        description="Runs a program and, when it ends, however it ends, writes a table of "
-        "the lines of each function to its stdout, after what the program wrote there.",
+        description="Runs a program and, when it ends, by an error, Ctrl-C or SIGTERM too, "
+        "writes a table of the lines of each function to its stdout, after what the program "
+        "wrote there.",
     )
     lines.set_defaults(function=_lines, wrong_usage=lines.error)
     lines.add_argument(

@@ -120,13 +120,14 @@ def profile(
     func: Callable[..., Any] | None = None,
     columns: str | Sequence[str] = DEFAULT_COLUMNS,
 ) -> Any:
-    """Shows the GPU memory of each line of FUNC when the program ends, however it ends.
+    """Shows the GPU memory of each line of FUNC when the program ends.
 
         @memlab.profile
         def train(): ...
 
     columns: as in LineProfiler.display(), also as @profile(columns=...).  Of several calls
-    the largest figure of each line counts.  FUNC itself is returned, unchanged.
+    the largest figure of each line counts.  FUNC itself is returned, unchanged.  An error
+    or Ctrl-C may end the program, but not what ends it at once, as SIGTERM and os._exit().
     """
     if func is None:
         return functools.partial(profile, columns=columns)
