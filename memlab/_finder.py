@@ -138,12 +138,13 @@ def _home(main, name):
 
 class Finder:
     """Tells FOUND(code, name) of functions as soon as their code is there, which is before
-    they can run."""
+    they can run, and MISSED(wanted) of those that the program's own code does not have."""
 
-    def __init__(self, wanted, options, found):
+    def __init__(self, wanted, options, found, missed):
         self._wanted = wanted
         self._module = options.program if options.module else None
         self._found = found
+        self._missed = missed
 
     def begin(self):
         """Looks among what is loaded already, and from here on at every import."""
@@ -193,11 +194,13 @@ class Finder:
 
         importlib._bootstrap._verbose_message = verbose_message
 
-    def script(self, code):
-        """The program is a script, and this its code."""
+    def program(self, code):
+        """The program is about to run, and this its code."""
         for wanted in self._wanted:
             if wanted.of_program:
                 self._tell(wanted, wanted.look_in(code))
+                if not wanted.codes:
+                    self._missed(wanted)
 
     def _loading(self, loader, fullname, code):
         """The module FULLNAME is about to be run."""
@@ -207,8 +210,10 @@ class Finder:
         program = fullname == f"{self._module}.__main__" or (
             fullname == self._module and not loader.is_package(fullname)
         )
+        if program:
+            self.program(code)
         for wanted in self._wanted:
-            if wanted.module == fullname or (program and wanted.of_program):
+            if wanted.module == fullname and not (program and wanted.of_program):
                 self._tell(wanted, wanted.look_in(code))
 
     def _look_up(self, wanted):

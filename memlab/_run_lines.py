@@ -22,13 +22,18 @@ def run(options) -> int:
     profiler.enable()
     if source == "cuda":
         _check_later(profiler, gpu, options.gpu is not None)
-    finder = Finder(wanted, options, profiler._register)
+    finder = Finder(wanted, options, profiler._register, _say_missed)
     finder.begin()
     print(
         f"memlab: profiling lines by {_program.described(source)}", file=sys.stderr
     )
     _program.when_terminated(tables.write_at_once, "the tables")
-    return _program.run(options, tables.show, finder.script)
+    return _program.run(options, tables.show, finder.program)
+
+
+def _say_missed(wanted):
+    """Now, not hours later when the program has ended."""
+    _terminal.show(f"memlab: {wanted.text}: {wanted.why_not()}", sys.stderr)
 
 
 def _gpu(options, source):

@@ -375,7 +375,14 @@ def test_names_that_are_wrong(lines, write):
     named = [part for name in wrong for part in ("-f", name)]
     done = lines(*named, "-f", "train", *ONE, "program.py")
     assert done.returncode == 5
-    assert told(done) == [f"memlab: no lines of {n}: {why}" for n, why in wrong.items()]
+    # What the program's own code does not have is said before it runs, all at its end.
+    assert told(done) == [
+        "memlab: trian: no such function in the program; is it train?",
+        "memlab: Net: no such function in the program; is it Net.forward?",
+        "memlab: double: no such function in the program",
+        "memlab: widen: no such function in the program",
+        *(f"memlab: no lines of {name}: {why}" for name, why in wrong.items()),
+    ]
     assert list(tables(done.stdout)) == ["train"]
     done = lines("-f", "trian", *ONE, "program.py")
     assert done.returncode == 5 and done.stdout == ""
