@@ -37,6 +37,7 @@ typedef struct thread_calls {
     call *calls; /* owned */
     size_t depth;
     size_t capacity;
+    uint32_t number; /* that of the thread's events */
     /* The lap of this thread; NULL between calls and where there is no device. */
     ml_meter *meter;
     int lap;
@@ -200,7 +201,7 @@ start_lap(ml_lines *lines, thread_calls *calls)
     if (meter == NULL) {
         return;
     }
-    calls->lap = ml_meter_begin_lap(meter, ml_recorder_thread(), &calls->now.figures);
+    calls->lap = ml_meter_begin_lap(meter, calls->number, &calls->now.figures);
     if (calls->lap < 0) {
         lines->lost++;
         return;
@@ -210,13 +211,32 @@ start_lap(ml_lines *lines, thread_calls *calls)
     memset(calls->now.figures.counted, 0, sizeof(calls->now.figures.counted));
 }
 
+static int64_t
+allocated_now(const thread_calls *calls)
+{
+    return (int64_t)
+        calls->now.figures.current[ml_figure(ML_FIGURE_ALL, ML_COUNT_allocated_bytes)];
+}
+
+/* A lap begins amid calls: of what their lines did before nothing counts. */
+static void
+start_lap_amid(ml_lines *lines, thread_calls *calls)
+{
+    start_lap(lines, calls);
+    for (size_t i = 0; i < calls->depth; i++) {
+        calls->calls[i].inner.any = false;
+        calls->calls[i].whole.any = false;
+        calls->calls[i].start = allocated_now(calls);
+    }
+}
+
 /* Whether anything happened since the last time; what did is in calls->now. */
 static bool
 next_lap(ml_lines *lines, thread_calls *calls)
 {
     if (calls->meter == NULL) {
-        start_lap(lines, calls);
-        return calls->meter != NULL;
+        start_lap_amid(lines, calls);
+        return false;
     }
     bool counted = take_counters(lines, calls);
     calls->now.moved = ml_meter_next_lap(calls->meter, calls->lap, &calls->now.figures);
@@ -230,13 +250,6 @@ settle(thread_calls *calls)
     ml_figures_settle(&calls->now.figures, calls->now.moved);
     memset(calls->now.figures.counted, 0, sizeof(calls->now.figures.counted));
     calls->now.moved = 0;
-}
-
-static int64_t
-allocated_now(const thread_calls *calls)
-{
-    return (int64_t)
-        calls->now.figures.current[ml_figure(ML_FIGURE_ALL, ML_COUNT_allocated_bytes)];
 }
 
 /* ---- Calls ---- */
@@ -290,9 +303,10 @@ static void
 end_line(ml_lines *lines, thread_calls *calls)
 {
     call *top = &calls->calls[calls->depth - 1];
-    bool moved = next_lap(lines, calls);
     ml_line_row *row = top->row;
+    /* Before the lap ends: of what happens meanwhile the row may not have heard. */
     uint64_t events = calls->meter != NULL ? ml_meter_events(calls->meter) : 0;
+    bool moved = next_lap(lines, calls);
     if (row != NULL && (moved || top->inner.any || row->seen != events)) {
         if (top->inner.any) {
             append(&top->inner, &calls->now);
@@ -311,6 +325,35 @@ end_line(ml_lines *lines, thread_calls *calls)
     top->start = allocated_now(calls);
 }
 
+/* The call on top is over, or suspended. */
+static void
+end_call(ml_lines *lines, thread_calls *calls)
+{
+    end_line(lines, calls);
+    const call *ended = &calls->calls[--calls->depth];
+    if (calls->depth == 0) {
+        end_lap(calls);
+    }
+    else if (ended->whole.any) {
+        append_to_caller(calls, &ended->whole);
+    }
+}
+
+/* Whether a call of FUNCTION is under way, which is on top then: those above it were left
+ * and nobody told, as where a greenlet is switched in the midst of them. */
+static bool
+find_call(ml_lines *lines, thread_calls *calls, const ml_lines_function *function)
+{
+    size_t place = calls->depth;
+    while (place > 0 && calls->calls[place - 1].function != function) {
+        place--;
+    }
+    while (place > 0 && calls->depth > place) {
+        end_call(lines, calls);
+    }
+    return place > 0;
+}
+
 void
 ml_lines_enter(ml_lines *lines, ml_lines_function *function, uint64_t thread,
                bool resumed, uint32_t line)
@@ -322,6 +365,7 @@ ml_lines_enter(ml_lines *lines, ml_lines_function *function, uint64_t thread,
         return;
     }
     if (calls->depth == 0) {
+        calls->number = ml_recorder_thread();
         start_lap(lines, calls);
     }
     else if (next_lap(lines, calls)) {
@@ -350,7 +394,7 @@ ml_lines_reach(ml_lines *lines, ml_lines_function *function, uint64_t thread,
         lines->lost++;
         return;
     }
-    if (calls->depth == 0 || calls->calls[calls->depth - 1].function != function) {
+    if (!find_call(lines, calls, function)) {
         /* It began before it was watched. */
         ml_lines_enter(lines, function, thread, true, line);
         if (calls->depth == 0) {
@@ -376,17 +420,8 @@ void
 ml_lines_leave(ml_lines *lines, const ml_lines_function *function, uint64_t thread)
 {
     thread_calls *calls = calls_of(lines, thread);
-    if (calls == NULL || calls->depth == 0 ||
-        calls->calls[calls->depth - 1].function != function) {
-        return;
-    }
-    end_line(lines, calls);
-    const call *ended = &calls->calls[--calls->depth];
-    if (calls->depth == 0) {
-        end_lap(calls);
-    }
-    else if (ended->whole.any) {
-        append_to_caller(calls, &ended->whole);
+    if (calls != NULL && find_call(lines, calls, function)) {
+        end_call(lines, calls);
     }
 }
 
@@ -396,8 +431,7 @@ ml_lines_close(ml_lines *lines)
     for (size_t i = 0; i < lines->thread_count; i++) {
         thread_calls *calls = lines->threads[i];
         while (calls->depth > 0) {
-            ml_lines_leave(lines, calls->calls[calls->depth - 1].function,
-                           calls->thread);
+            end_call(lines, calls);
         }
     }
 }
@@ -411,6 +445,14 @@ drop_rows(ml_lines_function *function)
         ml_free(function->rows[i]);
     }
     function->row_count = 0;
+}
+
+static void
+function_free(ml_lines_function *function)
+{
+    drop_rows(function);
+    ml_free(function->rows);
+    ml_free(function);
 }
 
 void
@@ -448,9 +490,7 @@ ml_lines_free(ml_lines *lines)
     while (lines->functions != NULL) {
         ml_lines_function *function = lines->functions;
         lines->functions = function->next;
-        drop_rows(function);
-        ml_free(function->rows);
-        ml_free(function);
+        function_free(function);
     }
     ml_free(lines->threads);
     ml_free(lines);
@@ -472,14 +512,8 @@ ml_lines_target(ml_lines *lines, const ml_source *source, int device)
     }
     for (size_t i = 0; i < lines->thread_count; i++) {
         thread_calls *calls = lines->threads[i];
-        if (calls->depth == 0) {
-            continue;
-        }
-        start_lap(lines, calls);
-        for (size_t j = 0; j < calls->depth; j++) {
-            calls->calls[j].inner.any = false;
-            calls->calls[j].whole.any = false;
-            calls->calls[j].start = allocated_now(calls);
+        if (calls->depth != 0) {
+            start_lap_amid(lines, calls);
         }
     }
 }
@@ -494,6 +528,17 @@ ml_lines_add(ml_lines *lines, uint32_t first_line)
         lines->functions = function;
     }
     return function;
+}
+
+void
+ml_lines_remove(ml_lines *lines, ml_lines_function *function)
+{
+    ml_lines_function **link = &lines->functions;
+    while (*link != function) {
+        link = &(*link)->next;
+    }
+    *link = function->next;
+    function_free(function);
 }
 
 ml_line_row *const *

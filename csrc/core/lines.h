@@ -35,6 +35,9 @@ void ml_lines_target(ml_lines *lines, const ml_source *source, int device);
 
 /* A function whose `def` is at FIRST_LINE; NULL where there is no memory. */
 ml_lines_function *ml_lines_add(ml_lines *lines, uint32_t first_line);
+/* FUNCTION, of which no call is under way, goes with its rows: at once where it was added
+ * last. */
+void ml_lines_remove(ml_lines *lines, ml_lines_function *function);
 /* Its rows by line, *COUNT of them, until the next event. */
 ml_line_row *const *ml_lines_rows(const ml_lines_function *function, size_t *count);
 

@@ -174,7 +174,6 @@ typedef struct ml_walk_visitor {
                       uint64_t ticks);
 } ml_walk_visitor;
 
-/* A source of events.  All functions may be called without the GIL unless said. */
 /* What an allocator counts of a device since the program began, or last reset it, and its
  * events do not tell; torch's names. */
 #define ML_COUNTERS(XX) \
@@ -195,6 +194,7 @@ typedef struct ml_counters {
     uint64_t of[ML_COUNTER_MAX];
 } ml_counters;
 
+/* A source of events.  All functions may be called without the GIL unless said. */
 typedef struct ml_source {
     uint32_t size;    /* of this struct, bytes */
     uint32_t version; /* ML_ABI_VERSION */

@@ -11,6 +11,12 @@ load(const _Atomic uint64_t *value)
     return atomic_load_explicit(value, RELAXED);
 }
 
+static void
+store(_Atomic uint64_t *value, uint64_t now)
+{
+    atomic_store_explicit(value, now, RELAXED);
+}
+
 static ml_figure_set
 bit(int figure)
 {
@@ -34,19 +40,20 @@ raise_peak(_Atomic uint64_t *peak, uint64_t value)
     }
 }
 
-/* The lap's own thread is here, so that nobody reads it now. */
+/* The lap's own thread is here, so that nobody begins the next lap now. */
 static void
 move_own(const ml_meter *meter, ml_meter_lap *lap, ml_figure_set moved,
          ml_figure_set rose)
 {
-    ml_figure_set first = moved & ~lap->moved;
-    for (; first != 0; first &= first - 1) {
-        lap->peak[__builtin_ctzll(first)] = 0;
+    ml_figure_set before = load(&lap->moved);
+    for (ml_figure_set first = moved & ~before; first != 0; first &= first - 1) {
+        store(&lap->peak[__builtin_ctzll(first)], 0);
     }
-    lap->moved |= moved;
+    store(&lap->moved, before | moved);
     for (; rose != 0; rose &= rose - 1) {
         int figure = __builtin_ctzll(rose);
-        lap->peak[figure] = larger(lap->peak[figure], load(&meter->current[figure]));
+        store(&lap->peak[figure],
+              larger(load(&lap->peak[figure]), load(&meter->current[figure])));
     }
 }
 
@@ -83,8 +90,8 @@ static void
 set_figure(ml_meter *meter, int figure, uint64_t value)
 {
     uint64_t sums = load(&meter->allocated[figure]) - load(&meter->freed[figure]);
-    atomic_store_explicit(&meter->base[figure], value - sums, RELAXED);
-    atomic_store_explicit(&meter->current[figure], value, RELAXED);
+    store(&meter->base[figure], value - sums);
+    store(&meter->current[figure], value);
 }
 
 void
@@ -99,9 +106,9 @@ ml_meter_set(ml_meter *meter, const ml_pool_counts *counts)
         }
         set_figure(meter, ml_figure(ML_FIGURE_ALL, count), all);
     }
-    atomic_fetch_add_explicit(&meter->events, 1, RELAXED);
     /* No thread has the number 0. */
     move_laps(meter, 0, bit(ML_FIGURE_COUNT) - 1, 0);
+    atomic_fetch_add_explicit(&meter->events, 1, memory_order_release);
 }
 
 /* FIGURE, which one thread changes at a time, goes from BEFORE to NOW. */
@@ -111,9 +118,8 @@ change(ml_meter *meter, int figure, uint64_t before, uint64_t now)
     _Atomic uint64_t *sum =
         now > before ? &meter->allocated[figure] : &meter->freed[figure];
     uint64_t amount = now > before ? now - before : before - now;
-    atomic_store_explicit(sum, load(sum) + amount, RELAXED);
-    atomic_store_explicit(&meter->current[figure],
-                          load(&meter->current[figure]) + (now - before), RELAXED);
+    store(sum, load(sum) + amount);
+    store(&meter->current[figure], load(&meter->current[figure]) + (now - before));
 }
 
 void
@@ -139,8 +145,9 @@ ml_meter_follow(ml_meter *meter, uint32_t thread, const ml_pool_counts *counts)
             followed[count] = of[count];
         }
     }
-    atomic_store_explicit(&meter->events, load(&meter->events) + 1, RELAXED);
     move_laps(meter, thread, moved, rose);
+    atomic_store_explicit(&meter->events, load(&meter->events) + 1,
+                          memory_order_release);
 }
 
 void
@@ -167,8 +174,8 @@ ml_meter_add(ml_meter *meter, uint32_t thread, uint64_t bytes, bool freed)
             moved |= bit(figure);
         }
     }
-    atomic_fetch_add_explicit(&meter->events, 1, RELAXED);
     move_laps(meter, thread, moved, freed ? 0 : moved);
+    atomic_fetch_add_explicit(&meter->events, 1, memory_order_release);
 }
 
 /* ---- Laps ---- */
@@ -217,10 +224,10 @@ ml_meter_begin_lap(ml_meter *meter, uint32_t thread, ml_figures *now)
     ml_meter_lap *lap = &meter->laps[number];
     memset(now, 0, sizeof(*now));
     atomic_store_explicit(&lap->thread, thread, RELAXED);
-    lap->moved = 0;
-    atomic_store_explicit(&lap->others_moved, 0, RELAXED);
+    store(&lap->moved, 0);
+    store(&lap->others_moved, 0);
     for (int figure = 0; figure < ML_FIGURE_COUNT; figure++) {
-        atomic_store_explicit(&lap->others_peak[figure], 0, RELAXED);
+        store(&lap->others_peak[figure], 0);
     }
     atomic_fetch_or(&meter->taken, 1u << number);
     for (int figure = 0; figure < ML_FIGURE_COUNT; figure++) {
@@ -239,11 +246,11 @@ ml_meter_end_lap(ml_meter *meter, int lap)
 
 /* The most that FIGURE had in LAP, but for what it has now. */
 static uint64_t
-take_peak(ml_meter_lap *lap, int figure, ml_figure_set others)
+take_peak(ml_meter_lap *lap, int figure, ml_figure_set own, ml_figure_set others)
 {
     uint64_t peak = lap->start[figure];
-    if (lap->moved & bit(figure)) {
-        peak = larger(peak, lap->peak[figure]);
+    if (own & bit(figure)) {
+        peak = larger(peak, load(&lap->peak[figure]));
     }
     if (others & bit(figure)) {
         peak = larger(peak,
@@ -260,10 +267,11 @@ ml_meter_next_lap(ml_meter *meter, int number, ml_figures *figures)
     if (others != 0) {
         others = atomic_exchange_explicit(&lap->others_moved, 0, memory_order_acquire);
     }
-    ml_figure_set moved = lap->moved | others;
+    ml_figure_set own = load(&lap->moved);
+    ml_figure_set moved = own | others;
     for (ml_figure_set rest = moved; rest != 0; rest &= rest - 1) {
         int i = __builtin_ctzll(rest);
-        uint64_t peak = take_peak(lap, i, others);
+        uint64_t peak = take_peak(lap, i, own, others);
         uint64_t allocated = lap->allocated[i], freed = lap->freed[i];
         start_figure(meter, lap, i);
         figures->current[i] = lap->start[i];
@@ -271,7 +279,7 @@ ml_meter_next_lap(ml_meter *meter, int number, ml_figures *figures)
         figures->allocated[i] = lap->allocated[i] - allocated;
         figures->freed[i] = lap->freed[i] - freed;
     }
-    lap->moved = 0;
+    store(&lap->moved, 0);
     return moved;
 }
 
@@ -289,5 +297,5 @@ ml_figures_settle(ml_figures *figures, ml_figure_set moved)
 uint64_t
 ml_meter_events(const ml_meter *meter)
 {
-    return load(&meter->events);
+    return atomic_load_explicit(&meter->events, memory_order_acquire);
 }

@@ -49,9 +49,11 @@ typedef uint64_t ml_figure_set;
 _Static_assert(ML_FIGURE_COUNT <= 64, "a set has a bit for each figure");
 
 typedef struct ml_meter_lap {
-    _Atomic uint32_t thread; /* whose lap it is; what it does itself needs no atomics */
-    ml_figure_set moved;
-    uint64_t peak[ML_FIGURE_COUNT]; /* of those that moved; 0 where none rose */
+    /* Whose lap it is.  It alone changes these two, so that loads and stores are enough;
+     * another thread may end its lap meanwhile. */
+    _Atomic uint32_t thread;
+    _Atomic ml_figure_set moved;
+    _Atomic uint64_t peak[ML_FIGURE_COUNT]; /* of those that moved; 0 where none rose */
     /* The same of what other threads did meanwhile. */
     _Atomic ml_figure_set others_moved;
     _Atomic uint64_t others_peak[ML_FIGURE_COUNT];
@@ -84,15 +86,16 @@ void ml_meter_follow(ml_meter *meter, uint32_t thread, const ml_pool_counts *cou
  * in one fewer. */
 void ml_meter_add(ml_meter *meter, uint32_t thread, uint64_t bytes, bool freed);
 
-/* Begins a lap of the calling thread, which is THREAD; its number, or -1 where ML_LAP_MAX
+/* Begins a lap of THREAD, which need not be the caller; its number, or -1 where ML_LAP_MAX
  * are under way.  NOW becomes what there is, of which nothing happened. */
 int ml_meter_begin_lap(ml_meter *meter, uint32_t thread, ml_figures *now);
 void ml_meter_end_lap(ml_meter *meter, int lap);
 /* The next lap begins; what moved in LAP, which is put into FIGURES.  These are of a lap
- * before, settled since.  By the thread of the lap alone. */
+ * before, settled since.  By the thread of the lap, or one that ends it next. */
 ml_figure_set ml_meter_next_lap(ml_meter *meter, int lap, ml_figures *figures);
 
-/* How many events it has had. */
+/* How many events it has had: what they changed shows in every lap that ends from now
+ * on. */
 uint64_t ml_meter_events(const ml_meter *meter);
 
 /* Of MOVED nothing happens any more: what was added and taken has been told. */

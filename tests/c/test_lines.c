@@ -187,6 +187,109 @@ test_a_caller_has_the_peak_of_what_it_calls(void)
     ml_window_stop(window);
 }
 
+/* How many laps there is room for on METER. */
+static int
+free_laps(ml_meter *meter)
+{
+    ml_figures now;
+    int laps = 0;
+    int taken[ML_LAP_MAX];
+    while (laps < ML_LAP_MAX &&
+           (taken[laps] = ml_meter_begin_lap(meter, 1, &now)) >= 0) {
+        laps++;
+    }
+    for (int i = 0; i < laps; i++) {
+        ml_meter_end_lap(meter, taken[i]);
+    }
+    return laps;
+}
+
+/* All laps are taken until the second line: what there was already is nobody's growth. */
+static void
+test_a_lap_that_begins_amid_a_call(void)
+{
+    ml_script_reset(NULL);
+    emit(ML_ACTION_SEGMENT_ALLOC, LARGE, 20 * MIB);
+    emit(ML_ACTION_ALLOC, LARGE, 4 * MIB);
+    ml_window *window = start();
+    ml_meter *meter = ml_recorder_meter(script(), 0);
+    ml_figures now;
+    for (int i = 0; i < ML_LAP_MAX; i++) {
+        ml_meter_begin_lap(meter, 1, &now);
+    }
+    ml_lines *lines = ml_lines_new();
+    ml_lines_target(lines, script(), 0);
+    ml_lines_function *outer = ml_lines_add(lines, 1);
+    ml_lines_function *inner = ml_lines_add(lines, 10);
+    ml_lines_enter(lines, outer, 7, false, 0);
+    ml_lines_reach(lines, outer, 7, 2);
+    ml_lines_enter(lines, inner, 7, false, 0);
+    ml_meter_end_lap(meter, 3);
+    ml_lines_reach(lines, inner, 7, 11);
+    emit(ML_ACTION_ALLOC, LARGE + 4 * MIB, 2 * MIB);
+    ml_lines_leave(lines, inner, 7);
+    ml_lines_leave(lines, outer, 7);
+    CHECK_INT(row_at(inner, 10)->delta, 0);
+    CHECK_INT(row_at(inner, 11)->delta, 2 * MIB);
+    CHECK_INT(row_at(outer, 2)->delta, 2 * MIB);
+    CHECK_UINT(figure(row_at(outer, 2)->most.peak, ML_COUNT_allocated_bytes), 6 * MIB);
+    CHECK_UINT(figure(row_at(outer, 2)->most.allocated, ML_COUNT_allocated_bytes),
+               2 * MIB);
+    CHECK(ml_lines_lost(lines) > 0);
+    for (int i = 0; i < ML_LAP_MAX; i++) {
+        ml_meter_end_lap(meter, i);
+    }
+    ml_lines_free(lines);
+    ml_window_stop(window);
+}
+
+/* As two greenlets that take turns: what is left amid a line has no end that is told. */
+static void
+test_calls_of_whose_end_nobody_tells(void)
+{
+    ml_script_reset(NULL);
+    emit(ML_ACTION_SEGMENT_ALLOC, LARGE, 20 * MIB);
+    ml_window *window = start();
+    ml_meter *meter = ml_recorder_meter(script(), 0);
+    ml_lines *lines = ml_lines_new();
+    ml_lines_target(lines, script(), 0);
+    ml_lines_function *one = ml_lines_add(lines, 1);
+    ml_lines_function *other = ml_lines_add(lines, 10);
+    ml_lines_enter(lines, one, 7, false, 0);
+    ml_lines_enter(lines, other, 7, false, 0);
+    for (int i = 0; i < 100; i++) {
+        ml_lines_reach(lines, one, 7, 2);
+        emit(ML_ACTION_ALLOC, LARGE, 2 * MIB);
+        ml_lines_reach(lines, other, 7, 11);
+        emit(ML_ACTION_FREE_REQUESTED, LARGE, 2 * MIB);
+        emit(ML_ACTION_FREE_COMPLETED, LARGE, 2 * MIB);
+    }
+    ml_lines_leave(lines, one, 7);
+    CHECK_UINT(row_at(one, 2)->calls, 100);
+    CHECK_UINT(row_at(other, 11)->calls, 100);
+    CHECK_INT(row_at(other, 11)->delta, -200 * (int64_t)MIB);
+    CHECK_INT(free_laps(meter), ML_LAP_MAX);
+    ml_lines_free(lines);
+    ml_window_stop(window);
+}
+
+static void
+test_a_function_that_is_removed(void)
+{
+    ml_lines *lines = ml_lines_new();
+    ml_lines_function *functions[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        functions[i] = ml_lines_add(lines, 10 * i);
+        ml_lines_enter(lines, functions[i], 7, false, 0);
+        ml_lines_leave(lines, functions[i], 7);
+    }
+    ml_lines_remove(lines, functions[1]);
+    ml_lines_remove(lines, functions[2]);
+    CHECK_UINT(row_at(functions[0], 0)->calls, 1);
+    ml_lines_remove(lines, functions[0]);
+    ml_lines_free(lines);
+}
+
 /* ---- Random programs ---- */
 
 #define LINES 5
@@ -500,6 +603,53 @@ test_laps_add_up_while_another_thread_allocates(void)
     ml_window_stop(window);
 }
 
+static struct {
+    ml_lines *lines;
+    ml_lines_function *function;
+    uint32_t number;
+    _Atomic bool entered;
+} elsewhere;
+
+static void *
+run_elsewhere(void *arg)
+{
+    (void)arg;
+    elsewhere.number = ml_recorder_thread();
+    ml_lines_enter(elsewhere.lines, elsewhere.function, 8, false, 0);
+    atomic_store(&elsewhere.entered, true);
+    return allocate_elsewhere(NULL);
+}
+
+/* It allocates meanwhile, as a thread does that has let go of the GIL. */
+static void
+test_laps_begun_and_ended_for_another_thread(void)
+{
+    ml_script_reset(NULL);
+    emit(ML_ACTION_SEGMENT_ALLOC, LARGE, 20 * MIB);
+    ml_window *window = start();
+    ml_meter *meter = ml_recorder_meter(script(), 0);
+    ml_lines *lines = ml_lines_new();
+    ml_lines_target(lines, script(), 0);
+    elsewhere.lines = lines;
+    elsewhere.function = ml_lines_add(lines, 1);
+    pthread_t thread;
+    CHECK_INT(pthread_create(&thread, NULL, run_elsewhere, NULL), 0);
+    while (!atomic_load(&elsewhere.entered)) {
+    }
+    for (int i = 0; i < 1000; i++) {
+        ml_lines_target(lines, script(), 1);
+        ml_lines_target(lines, script(), 0);
+    }
+    CHECK_UINT(atomic_load(&meter->laps[0].thread), elsewhere.number);
+    ml_lines_close(lines);
+    pthread_join(thread, NULL);
+    const ml_line_row *row = row_at(elsewhere.function, 1);
+    CHECK(figure(row->most.peak, ML_COUNT_allocated_bytes) <= LARGE_SLOTS * MIB);
+    CHECK_INT(free_laps(meter), ML_LAP_MAX);
+    ml_lines_free(lines);
+    ml_window_stop(window);
+}
+
 int
 main(void)
 {
@@ -508,7 +658,11 @@ main(void)
     RUN(test_every_count_of_a_split_block);
     RUN(test_laps_run_out_and_come_back);
     RUN(test_a_caller_has_the_peak_of_what_it_calls);
+    RUN(test_a_lap_that_begins_amid_a_call);
+    RUN(test_calls_of_whose_end_nobody_tells);
+    RUN(test_a_function_that_is_removed);
     RUN(test_random_programs_against_a_model);
     RUN(test_laps_add_up_while_another_thread_allocates);
+    RUN(test_laps_begun_and_ended_for_another_thread);
     return TEST_RESULT();
 }
