@@ -30,6 +30,11 @@ def test_forked_children_work_and_record_nothing(phantom_run):
 
 
 @pytest.mark.cuda
+def test_children_run_profiled_functions_whoever_had_the_allocators_lock(phantom_run):
+    phantom_run(PROGRAMS / "line_forks.py", warm=False)
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize("kind", EXITS)
 def test_the_exit_status_is_the_programs(phantom_run, kind):
     done = phantom_run(PROGRAMS / "exits.py", kind, "record", check=False, warm=False)

@@ -33,6 +33,7 @@ constexpr size_t division_count = 16;
 std::atomic<bool> tracking{false};
 std::atomic<bool> observing{false};
 std::atomic<ml_oom_hook> oom_hook{nullptr};
+std::atomic<bool> forked{false};
 /* Written before anything is attached, never after. */
 const ml_api *bound_api;
 extern const ml_source source;
@@ -461,6 +462,10 @@ int
 with_stats(int device, Use use)
 {
     return guarded([&] {
+        /* The device's lock may be held by a thread that is not there. */
+        if (forked.load(std::memory_order_relaxed)) {
+            return fail(ML_ESTATE, "a forked child cannot read its parent's figures");
+        }
         if (!initialized()) {
             return fail(ML_ESTATE, "CUDA is not initialised yet");
         }
@@ -556,6 +561,7 @@ ml_cuda_source(const ml_api *api)
 void
 ml_cuda_forked(void)
 {
+    forked.store(true, std::memory_order_relaxed);
     ml_tracker_listen(0);
     /* What is to be written is the parent's. */
     oom_hook.store(nullptr, std::memory_order_release);
