@@ -80,14 +80,19 @@ profiler_add(PyObject *op, PyObject *code)
                                     self->count + 1, sizeof(*self->functions)) < 0) {
         return PyErr_NoMemory();
     }
+    /* Registered before it is watched, during which other Python code may run. */
+    size_t number = self->count++;
+    self->functions[number] = (profiled){.code = Py_NewRef(code), .function = function};
     PyObject *error = ml_state_of(Py_TYPE(op))->error;
     if (self->window != NULL &&
         ml_line_events_watch(code, lines, function, error) < 0) {
+        if (self->count == number + 1 && self->functions[number].code == code) {
+            self->count = number;
+            Py_DECREF(code);
+        }
         return NULL;
     }
-    self->functions[self->count] =
-        (profiled){.code = Py_NewRef(code), .function = function};
-    return PyLong_FromSize_t(self->count++);
+    return PyLong_FromSize_t(number);
 }
 
 /* Nothing is profiled from here on; the GIL is released on the way. */
@@ -106,11 +111,12 @@ disable(profiler_object *self)
     Py_END_ALLOW_THREADS
 }
 
+/* Other Python code may run on the way, and disable or clear. */
 static int
 watch_all(profiler_object *self)
 {
     PyObject *error = ml_state_of(Py_TYPE(self))->error;
-    for (size_t i = 0; i < self->count; i++) {
+    for (size_t i = 0; i < self->count && self->window != NULL; i++) {
         if (ml_line_events_watch(self->functions[i].code, self->lines,
                                  self->functions[i].function, error) < 0) {
             return -1;
@@ -192,13 +198,26 @@ profiler_target(PyObject *op, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Nothing is registered any more.  What other Python code registers meanwhile stays. */
 static void
 drop_functions(profiler_object *self)
 {
-    for (size_t i = 0; i < self->count; i++) {
-        Py_CLEAR(self->functions[i].code);
+    if (self->lines == NULL) {
+        return;
     }
-    self->count = 0;
+    profiled *dropped = self->functions;
+    size_t count = self->count;
+    self->functions = NULL;
+    self->count = self->capacity = 0;
+    ml_line_events_forget(self->lines);
+    ml_lines_close(self->lines);
+    for (size_t i = count; i-- > 0;) {
+        ml_lines_remove(self->lines, dropped[i].function);
+    }
+    for (size_t i = 0; i < count; i++) {
+        Py_DECREF(dropped[i].code);
+    }
+    ml_free(dropped);
 }
 
 PyDoc_STRVAR(clear_doc, "_clear($self, functions, /)\n--\n\n"
@@ -213,12 +232,10 @@ profiler_clear_tables(PyObject *op, PyObject *arg)
     if (forget < 0 || self->lines == NULL) {
         return forget < 0 ? NULL : Py_NewRef(Py_None);
     }
-    ml_lines_clear(self->lines);
     if (forget) {
-        ml_line_events_forget(self->lines);
-        ml_lines_close(self->lines);
         drop_functions(self);
     }
+    ml_lines_clear(self->lines);
     Py_RETURN_NONE;
 }
 
@@ -366,6 +383,22 @@ row_tuple(const ml_line_row *row, const column *columns, Py_ssize_t count,
                          (long long)row->delta, values);
 }
 
+/* Copies of the rows of FUNCTION, *COUNT of them, to be freed; NULL with an exception.
+ * Where Python objects are made other Python code may run, profiled functions among it. */
+static ml_line_row *
+copy_rows(const ml_lines_function *function, size_t *count)
+{
+    ml_line_row *const *rows = ml_lines_rows(function, count);
+    ml_line_row *copies = ml_alloc_zeroed(*count + 1, sizeof(*copies));
+    for (size_t i = 0; i < *count && copies != NULL; i++) {
+        copies[i] = *rows[i];
+    }
+    if (copies == NULL) {
+        PyErr_NoMemory();
+    }
+    return copies;
+}
+
 /* The columns of NAMES, a tuple of str, to be freed; NULL with an exception. */
 static column *
 parse_columns(PyObject *names)
@@ -413,20 +446,21 @@ profiler_rows(PyObject *op, PyObject *args)
         PyErr_SetString(PyExc_IndexError, "no function has that number");
         return NULL;
     }
-    column *columns = parse_columns(names);
-    PyObject *list = columns != NULL ? PyList_New(0) : NULL;
     size_t count;
-    ml_line_row *const *rows = ml_lines_rows(self->functions[number].function, &count);
+    ml_line_row *rows = copy_rows(self->functions[number].function, &count);
     allocator_facts facts = {0};
     facts.counting = ml_lines_counting(self->lines, &facts.max_split_bytes);
+    column *columns = rows != NULL ? parse_columns(names) : NULL;
+    PyObject *list = columns != NULL ? PyList_New(0) : NULL;
     for (size_t i = 0; i < count && list != NULL; i++) {
-        PyObject *row = row_tuple(rows[i], columns, PyTuple_GET_SIZE(names), &facts);
+        PyObject *row = row_tuple(&rows[i], columns, PyTuple_GET_SIZE(names), &facts);
         if (row == NULL || PyList_Append(list, row) < 0) {
             Py_CLEAR(list);
         }
         Py_XDECREF(row);
     }
     ml_free(columns);
+    ml_free(rows);
     return list;
 }
 
@@ -485,7 +519,6 @@ profiler_dealloc(PyObject *op)
     disable(self);
     drop_functions(self);
     ml_lines_free(self->lines);
-    ml_free(self->functions);
     type->tp_free(op);
     Py_DECREF(type);
 }

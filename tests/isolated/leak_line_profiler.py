@@ -16,6 +16,7 @@ def work(addr):
 script.emit("segment_alloc", 1 << 30, 20 << 20)
 kept = _core.LineProfiler()
 kept._add(work.__code__)
+kept_empty = _core.LineProfiler()
 
 
 def switched():
@@ -41,6 +42,11 @@ def cleared():
     profiler._clear(True)
 
 
+def registered_again():
+    kept_empty._add(work.__code__)
+    kept_empty._clear(True)
+
+
 def refused():
     for method, arguments in (
         (kept._add, (work,)),
@@ -61,4 +67,5 @@ assert kept._rows(0, ())[0][1] > 6_000
 leaks.check(_core.LineProfiler, dropped_while_enabled, (1_000, 5_000))
 leaks.check(_core.LineProfiler, read, (10_000,))
 leaks.check(_core.LineProfiler, cleared, (10_000,))
+leaks.check(_core.LineProfiler, registered_again)
 leaks.check(_core.LineProfiler, refused, (5_000,))

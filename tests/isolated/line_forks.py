@@ -26,7 +26,7 @@ def read_all_blocks():
 
 
 profiler = memlab.LineProfiler(work)
-reader = threading.Thread(target=read_all_blocks)
+reader = threading.Thread(target=read_all_blocks, daemon=True)
 with profiler:
     work()
     reader.start()
