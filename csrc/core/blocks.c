@@ -61,7 +61,7 @@ ml_blocks_clear(ml_blocks *blocks)
     blocks->bucket_mask = FIRST_BUCKETS - 1;
     memset(blocks->buckets, 0, FIRST_BUCKETS * sizeof(blocks->buckets[0]));
     memset(&blocks->totals, 0, sizeof(blocks->totals));
-    memset(&blocks->counts, 0, sizeof(blocks->counts));
+    blocks->counting = false;
     blocks->in_use = 0;
     blocks->segments = 0;
 }
@@ -301,22 +301,23 @@ drop_slot(ml_blocks *blocks, uint32_t index)
     blocks->segments--;
 }
 
-/* torch counts an expandable segment's bytes, but not the segment. */
 static void
 count_span(ml_blocks *blocks, const ml_span *span)
 {
-    uint64_t *counts = blocks->counts.of[span->small ? ML_POOL_SMALL : ML_POOL_LARGE];
     blocks->totals.reserved += span->total;
-    counts[ML_COUNT_reserved_bytes] += span->total;
-    counts[ML_COUNT_segment] += !span->expandable;
-    counts[ML_COUNT_oversize_segments] += ml_blocks_is_oversize(blocks, span);
+    if (blocks->counting) {
+        ml_blocks_count_span(blocks, span);
+    }
 }
 
 static void
 uncount_span(ml_blocks *blocks, const ml_span *span)
 {
-    uint64_t *counts = blocks->counts.of[span->small ? ML_POOL_SMALL : ML_POOL_LARGE];
     blocks->totals.reserved -= span->total;
+    if (!blocks->counting) {
+        return;
+    }
+    uint64_t *counts = blocks->counts.of[span->small ? ML_POOL_SMALL : ML_POOL_LARGE];
     counts[ML_COUNT_reserved_bytes] -= span->total;
     counts[ML_COUNT_segment] -= !span->expandable;
     counts[ML_COUNT_oversize_segments] -= ml_blocks_is_oversize(blocks, span);
@@ -531,7 +532,9 @@ remove_block(ml_blocks *blocks, uint32_t span_index, uint32_t index)
     uint64_t gone_end = gone.addr + gone.size;
     ml_blocks_drop(blocks, index);
     blocks->totals.reserved -= gone.size;
-    blocks->counts.of[gone.pool][ML_COUNT_reserved_bytes] -= gone.size;
+    if (blocks->counting) {
+        blocks->counts.of[gone.pool][ML_COUNT_reserved_bytes] -= gone.size;
+    }
     if (gone.prev == 0 && gone.next == 0) {
         drop_slot(blocks, span_index);
         return;

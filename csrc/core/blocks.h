@@ -88,7 +88,9 @@ typedef struct ml_blocks {
     uint64_t in_use;      /* blocks allocated or waiting for their free */
     uint64_t segments;    /* items */
     uint64_t oversize;    /* bytes from which on torch calls a block or segment so */
-    /* torch's own counts; without meaning where there are no segments. */
+    /* torch's own counts, kept while somebody wants them; without meaning where there are
+     * no segments. */
+    bool counting;
     ml_pool_counts counts;
 } ml_blocks;
 
@@ -134,14 +136,9 @@ uint32_t ml_blocks_add(ml_blocks *blocks, uint64_t addr, uint64_t size);
 /* The node of a block outside every segment goes back. */
 void ml_blocks_drop(ml_blocks *blocks, uint32_t index);
 
-/* The sums over blocks in use: before a block's state or size changes and after. */
 static inline void
-ml_blocks_count(ml_blocks *blocks, const ml_block_node *node)
+ml_blocks_count_in_pool(ml_blocks *blocks, const ml_block_node *node)
 {
-    blocks->totals.allocated += node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
-    blocks->totals.active += node->size;
-    blocks->totals.requested += node->requested;
-    blocks->in_use++;
     uint64_t *counts = blocks->counts.of[node->pool];
     bool allocated = node->state == ML_BLOCK_ALLOCATED;
     counts[ML_COUNT_allocation] += allocated;
@@ -154,12 +151,8 @@ ml_blocks_count(ml_blocks *blocks, const ml_block_node *node)
 }
 
 static inline void
-ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node)
+ml_blocks_uncount_in_pool(ml_blocks *blocks, const ml_block_node *node)
 {
-    blocks->totals.allocated -= node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
-    blocks->totals.active -= node->size;
-    blocks->totals.requested -= node->requested;
-    blocks->in_use--;
     uint64_t *counts = blocks->counts.of[node->pool];
     bool allocated = node->state == ML_BLOCK_ALLOCATED;
     counts[ML_COUNT_allocation] -= allocated;
@@ -169,6 +162,31 @@ ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node)
     counts[ML_COUNT_active]--;
     counts[ML_COUNT_active_bytes] -= node->size;
     counts[ML_COUNT_requested_bytes] -= node->requested;
+}
+
+/* The sums over blocks in use: before a block's state or size changes and after. */
+static inline void
+ml_blocks_count(ml_blocks *blocks, const ml_block_node *node)
+{
+    blocks->totals.allocated += node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
+    blocks->totals.active += node->size;
+    blocks->totals.requested += node->requested;
+    blocks->in_use++;
+    if (blocks->counting) {
+        ml_blocks_count_in_pool(blocks, node);
+    }
+}
+
+static inline void
+ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node)
+{
+    blocks->totals.allocated -= node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
+    blocks->totals.active -= node->size;
+    blocks->totals.requested -= node->requested;
+    blocks->in_use--;
+    if (blocks->counting) {
+        ml_blocks_uncount_in_pool(blocks, node);
+    }
 }
 
 /* A free block is the rest of a split where its segment has other blocks; torch leaves
@@ -183,7 +201,7 @@ ml_blocks_is_rest(const ml_block_node *node)
 static inline void
 ml_blocks_count_rest(ml_blocks *blocks, const ml_block_node *node)
 {
-    if (ml_blocks_is_rest(node)) {
+    if (blocks->counting && ml_blocks_is_rest(node)) {
         blocks->counts.of[node->pool][ML_COUNT_inactive_split]++;
         blocks->counts.of[node->pool][ML_COUNT_inactive_split_bytes] += node->size;
     }
@@ -192,7 +210,7 @@ ml_blocks_count_rest(ml_blocks *blocks, const ml_block_node *node)
 static inline void
 ml_blocks_uncount_rest(ml_blocks *blocks, const ml_block_node *node)
 {
-    if (ml_blocks_is_rest(node)) {
+    if (blocks->counting && ml_blocks_is_rest(node)) {
         blocks->counts.of[node->pool][ML_COUNT_inactive_split]--;
         blocks->counts.of[node->pool][ML_COUNT_inactive_split_bytes] -= node->size;
     }
@@ -211,19 +229,30 @@ ml_blocks_use(ml_blocks *blocks, ml_block_node *node, uint8_t state)
 static inline void
 ml_blocks_pend(ml_blocks *blocks, ml_block_node *node)
 {
-    uint64_t *counts = blocks->counts.of[node->pool];
     blocks->totals.allocated -= node->size;
-    counts[ML_COUNT_allocation]--;
-    counts[ML_COUNT_allocated_bytes] -= node->size;
-    counts[ML_COUNT_oversize_allocations] -= node->size >= blocks->oversize;
     node->state = ML_BLOCK_PENDING_FREE;
+    if (blocks->counting) {
+        uint64_t *counts = blocks->counts.of[node->pool];
+        counts[ML_COUNT_allocation]--;
+        counts[ML_COUNT_allocated_bytes] -= node->size;
+        counts[ML_COUNT_oversize_allocations] -= node->size >= blocks->oversize;
+    }
 }
 
-/* torch counts no expandable segment as one. */
 static inline bool
 ml_blocks_is_oversize(const ml_blocks *blocks, const ml_span *span)
 {
     return !span->expandable && span->total >= blocks->oversize;
+}
+
+/* torch counts an expandable segment's bytes, but not the segment. */
+static inline void
+ml_blocks_count_span(ml_blocks *blocks, const ml_span *span)
+{
+    uint64_t *counts = blocks->counts.of[span->small ? ML_POOL_SMALL : ML_POOL_LARGE];
+    counts[ML_COUNT_reserved_bytes] += span->total;
+    counts[ML_COUNT_segment] += !span->expandable;
+    counts[ML_COUNT_oversize_segments] += ml_blocks_is_oversize(blocks, span);
 }
 
 /* What the outside is shown of a block. */
@@ -273,6 +302,9 @@ typedef struct ml_ledger_visitor {
     int (*segment)(void *context, const ml_segment *segment);
     int (*block)(void *context, const ml_block *block, uint64_t birth);
 } ml_ledger_visitor;
+
+/* In blocks_walk.c: keeps the counts from here on, as they are now. */
+void ml_blocks_start_counting(ml_blocks *blocks);
 
 /* These two are in blocks_walk.c and use the scratch `order`: one at a time.  Without
  * segments each block is announced as one of its own. */

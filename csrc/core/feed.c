@@ -139,8 +139,9 @@ static void
 follow(ml_device_log *log)
 {
     ml_meter *meter = atomic_load_explicit(&log->meter, memory_order_acquire);
-    if (meter != NULL) {
-        ml_meter_follow(meter, ml_feed_thread_number(), ml_ledger_counts(log->ledger));
+    const ml_pool_counts *counts = ml_ledger_counts(log->ledger);
+    if (meter != NULL && counts != NULL) {
+        ml_meter_follow(meter, ml_feed_thread_number(), counts);
     }
 }
 
@@ -156,6 +157,9 @@ keep(ml_feed *feed, ml_device_log *log, ml_event *record)
     }
     if (atomic_load_explicit(&feed->metering, memory_order_relaxed)) {
         follow(log);
+    }
+    else {
+        ml_ledger_stop_counting(log->ledger);
     }
     if (ml_lane_push(&log->lane, record) != 0) {
         count(&log->dropped);

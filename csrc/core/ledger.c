@@ -634,7 +634,21 @@ ml_ledger_current(const ml_ledger *ledger)
 const ml_pool_counts *
 ml_ledger_counts(const ml_ledger *ledger)
 {
-    return &ledger->blocks.counts;
+    return ledger->blocks.counting ? &ledger->blocks.counts : NULL;
+}
+
+void
+ml_ledger_start_counting(ml_ledger *ledger)
+{
+    if (!ledger->blocks.counting) {
+        ml_blocks_start_counting(&ledger->blocks);
+    }
+}
+
+void
+ml_ledger_stop_counting(ml_ledger *ledger)
+{
+    ledger->blocks.counting = false;
 }
 
 ml_ledger_totals

@@ -91,8 +91,11 @@ int ml_ledger_apply(ml_ledger *ledger, ml_event *event);
 
 /* For the thread that applies events.  _current is borrowed and follows the ledger. */
 const ml_totals *ml_ledger_current(const ml_ledger *ledger);
-/* torch's own counts of each pool, by enum ml_pool and enum ml_count; likewise. */
+/* torch's own counts of each pool, by enum ml_pool and enum ml_count; likewise.  NULL while
+ * they are not kept, which spares every event some work. */
 const ml_pool_counts *ml_ledger_counts(const ml_ledger *ledger);
+void ml_ledger_start_counting(ml_ledger *ledger);
+void ml_ledger_stop_counting(ml_ledger *ledger);
 ml_ledger_totals ml_ledger_get_totals(const ml_ledger *ledger);
 /* For any thread: totals of one instant, never of halves of two. */
 void ml_ledger_read_totals(const ml_ledger *ledger, ml_totals *current,

@@ -28,10 +28,12 @@ typedef struct start_walk {
 
 /* The ledger is at the lane's end, or seeded, and nobody changes it now. */
 static void
-set_meter(ml_device_log *log)
+set_meter(const ml_feed *feed, ml_device_log *log)
 {
     ml_meter *meter = atomic_load(&log->meter);
-    if (meter != NULL) {
+    if (meter != NULL && atomic_load(&feed->metering) &&
+        ml_ledger_counts(log->ledger) == NULL) {
+        ml_ledger_start_counting(log->ledger);
         ml_meter_set(meter, ml_ledger_counts(log->ledger));
     }
 }
@@ -70,7 +72,7 @@ arrive(ml_walk *base, int device)
     }
     else {
         log->window_peak[window->slot] = *ml_ledger_current(log->ledger);
-        set_meter(log);
+        set_meter(window->feed, log);
     }
 }
 
@@ -201,7 +203,7 @@ take_devices(start_walk *walk, int devices, bool *again)
         if (walk->seed[device]) {
             log->window_peak[walk->window->slot] = *ml_ledger_current(log->ledger);
             ml_ledger_reset_peaks(log->ledger);
-            set_meter(log);
+            set_meter(feed, log);
             int state = ML_LOG_BUFFERING;
             atomic_compare_exchange_strong(&log->state, &state, ML_LOG_SEEDED);
             *again |= atomic_load(&log->pending) != 0;

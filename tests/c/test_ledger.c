@@ -637,6 +637,13 @@ run_model(uint64_t seed, bool expandable)
     ml_ledger *ledger;
     CHECK_INT(ml_ledger_new(&ledger, &rules, 0), 0);
     for (int i = 0; i < 3000; i++) {
+        /* The counts are checked by ml_ledger_validate, from wherever they begin. */
+        if (i % 1000 == 500) {
+            ml_ledger_start_counting(ledger);
+        }
+        else if (i % 1000 == 0) {
+            ml_ledger_stop_counting(ledger);
+        }
         ml_event event = model_step(&m);
         int problem = ml_ledger_apply(ledger, &event);
         if (problem != 0) {
@@ -700,6 +707,9 @@ test_nonsense(void)
             event.stream = next_random(&m) % 2;
             event.flags = next_random(&m) % 8 == 0 ? ML_EVENT_BLOCK_KNOWN : 0;
             event.block_bytes = next_random(&m) % 4096;
+            if (i == 100) {
+                ml_ledger_start_counting(ledger);
+            }
             ml_ledger_apply(ledger, &event);
             const char *wrong = ml_ledger_validate(ledger);
             if (wrong != NULL) {
