@@ -183,7 +183,9 @@ class Finder:
         it holds, and those that no code of its own defines."""
         # There is no call for this. To import what nobody asked for, to put a finder into
         # sys.meta_path or a frame on the stack of the module, the program might see.
-        original = importlib._bootstrap._verbose_message
+        original = getattr(importlib._bootstrap, "_verbose_message", None)
+        if original is None:
+            return
 
         def verbose_message(message, *args, verbosity=1):
             original(message, *args, verbosity=verbosity)

@@ -497,12 +497,16 @@ for stop in (True, False):
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
+        other = memlab.LineProfiler(work, target_gpu="script")
         if stop:
             profiler.disable()
-            try:
-                profiler.enable()
-            except memlab.Error as error:
-                assert "a forked child" in str(error)
+            other = profiler
+        try:
+            other.enable()
+        except memlab.Error as error:
+            assert "a forked child" in str(error)
+        else:
+            sys.exit("enabled")
         print("child", flush=True)
         sys.exit(0)
     assert os.waitpid(child, 0)[1] == 0

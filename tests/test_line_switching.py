@@ -1,5 +1,6 @@
 """Line profilers enabled, disabled, cleared, aimed and dropped at any moment, and threads."""
 
+import contextlib
 import gc
 import threading
 import weakref
@@ -14,6 +15,8 @@ from scripted_lines import (
     script,
     table,
 )
+
+import memlab
 
 
 @pytest.fixture
@@ -55,6 +58,24 @@ def test_two_profilers_of_one_function(m):
     assert table(first, work) == {"def": 0, "spike": 3}
     assert table(second, work) == {"def": 0, "spike": 2}
     assert table(second, work, "calls") == {"def": 2, "spike": 2}
+
+
+def test_more_profilers_than_there_may_be_recordings(m):
+    profilers = []
+    for size in range(1, 41):
+        space = {"m": m}
+        exec(f"def work():\n    m.spike({size})\n", space)
+        profilers.append((profiler_of(space["work"]), space["work"]))
+    snapshot = memlab.MemorySnapshot(source="script")
+    with contextlib.ExitStack() as enabled:
+        for profiler, _ in profilers:
+            enabled.enter_context(profiler)
+        enabled.enter_context(snapshot)
+        for _, work in profilers:
+            work()
+    peaks = [rows_of(profiler)[1][3][0] for profiler, _ in profilers]
+    assert peaks == [size * MIB for size in range(1, 41)]
+    assert sum(profiler.lost_lines for profiler, _ in profilers) == 0
 
 
 def test_enabled_and_disabled_within_the_function(m):

@@ -35,8 +35,11 @@ on_resume(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     if (count >= 2 && ml_line_events_watched(args[0])) {
         int offset = (int)PyLong_AsLong(args[1]);
-        int line = PyCode_Addr2Line((PyCodeObject *)args[0], offset);
-        ml_line_events_tell(args[0], ML_LINE_RESUME, line);
+        PyCodeObject *code = (PyCodeObject *)args[0];
+        int line = PyCode_Addr2Line(code, offset);
+        /* An instruction may be of no line. */
+        ml_line_events_tell(args[0], ML_LINE_RESUME,
+                            line > 0 ? line : code->co_firstlineno);
     }
     Py_RETURN_NONE;
 }

@@ -1,7 +1,7 @@
 /* memlab._core.LineProfiler: line tables of some functions, as a Python object.
  *
- * Owns the tables, the functions they are of, and the window that keeps the meters moving
- * while lines are profiled.  Names, text and HTML are Python's business. */
+ * Owns the tables and the functions they are of; the meters move while it is enabled
+ * (metering.h).  Names, text and HTML are Python's business. */
 #include "state.h"
 
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "../core/lines.h"
 #include "../core/recorder.h"
 #include "line_events.h"
+#include "metering.h"
 
 typedef struct profiled {
     PyObject *code; /* owned */
@@ -22,8 +23,8 @@ typedef struct profiler_object {
     profiled *functions; /* owned */
     size_t count;
     size_t capacity;
-    ml_window *window; /* owned; NULL: not enabled */
-    bool changing;     /* another thread enables or disables */
+    const ml_source *metered; /* whose meters it keeps moving; NULL: not enabled */
+    bool changing;            /* another thread enables it */
 } profiler_object;
 
 /* The source NAME for the tables; NULL with an exception. */
@@ -84,7 +85,7 @@ profiler_add(PyObject *op, PyObject *code)
     size_t number = self->count++;
     self->functions[number] = (profiled){.code = Py_NewRef(code), .function = function};
     PyObject *error = ml_state_of(Py_TYPE(op))->error;
-    if (self->window != NULL &&
+    if (self->metered != NULL &&
         ml_line_events_watch(code, lines, function, error) < 0) {
         if (self->count == number + 1 && self->functions[number].code == code) {
             self->count = number;
@@ -99,16 +100,14 @@ profiler_add(PyObject *op, PyObject *code)
 static void
 disable(profiler_object *self)
 {
-    ml_window *window = self->window;
-    if (window == NULL) {
+    const ml_source *metered = self->metered;
+    if (metered == NULL) {
         return;
     }
-    self->window = NULL;
+    self->metered = NULL;
     ml_line_events_forget(self->lines);
     ml_lines_close(self->lines);
-    Py_BEGIN_ALLOW_THREADS
-    ml_window_stop(window);
-    Py_END_ALLOW_THREADS
+    ml_metering_end(metered);
 }
 
 /* Other Python code may run on the way, and disable or clear. */
@@ -116,7 +115,7 @@ static int
 watch_all(profiler_object *self)
 {
     PyObject *error = ml_state_of(Py_TYPE(self))->error;
-    for (size_t i = 0; i < self->count && self->window != NULL; i++) {
+    for (size_t i = 0; i < self->count && self->metered != NULL; i++) {
         if (ml_line_events_watch(self->functions[i].code, self->lines,
                                  self->functions[i].function, error) < 0) {
             return -1;
@@ -143,22 +142,16 @@ profiler_enable(PyObject *op, PyObject *args)
     if (lines == NULL) {
         return NULL;
     }
-    if (self->window != NULL || self->changing) {
+    if (self->metered != NULL || self->changing) {
         Py_RETURN_NONE;
     }
-    ml_window_options options = {
-        .max_entries = 1, .context = ML_CONTEXT_NONE, .meter = true, .device = -1};
-    ml_window *window = NULL;
-    int result;
     self->changing = true;
-    Py_BEGIN_ALLOW_THREADS
-    result = ml_window_start(source, &options, &window);
-    Py_END_ALLOW_THREADS
+    int result = ml_metering_begin(source);
     self->changing = false;
     if (result < 0) {
         return ml_py_raise(ml_state_of(Py_TYPE(op)), result, NULL);
     }
-    self->window = window;
+    self->metered = source;
     ml_lines_target(lines, source, device);
     if (watch_all(self) < 0) {
         disable(self);
@@ -469,7 +462,7 @@ profiler_rows(PyObject *op, PyObject *args)
 static PyObject *
 profiler_get_enabled(PyObject *op, void *Py_UNUSED(closure))
 {
-    return PyBool_FromLong(((profiler_object *)op)->window != NULL);
+    return PyBool_FromLong(((profiler_object *)op)->metered != NULL);
 }
 
 static PyObject *
