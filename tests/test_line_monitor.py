@@ -180,6 +180,35 @@ def test_a_program_that_takes_the_trace_function_away_is_told(m):
     assert sys.gettrace() is None
 
 
+@traces
+def test_a_profiler_that_comes_after_a_debugger_sees_lines(m):
+    """One that is enabled already, as by @profile, was left without its trace function."""
+
+    def work():  # def
+        m.spike(1)  # one
+
+    def later():  # def
+        m.spike(2)  # two
+
+    first, second = profiler_of(work), profiler_of(later)
+    first.enable()
+    debugger = Tracer(later)
+    sys.settrace(debugger)
+    try:
+        work()
+        with second:
+            later()
+            work()
+            assert sys.gettrace() is debugger
+    finally:
+        sys.settrace(None)
+    with pytest.warns(RuntimeWarning, match=r"sys.settrace\(\) was called"):
+        first.disable()
+    assert table(second, later) == {"def": 0, "two": 2}
+    assert table(first, work) == {"def": 0, "one": 1}
+    assert debugger.seen == [("call", 0), ("line", 1), ("return", 1)]
+
+
 @on_monitoring
 def test_a_program_may_take_its_trace_function_away(m):
     def work():  # def

@@ -291,6 +291,10 @@ exchange(PyThreadState *state, Py_tracefunc function)
 
 static int trace(PyObject *self, PyFrameObject *frame, int what, PyObject *arg);
 
+/* How often the program replaced our trace function and one more function to be watched
+ * brought it back: lines in between were not seen. */
+static size_t threads_replaced;
+
 /* Sets our trace function over that of STATE.  0, or -1 with an exception. */
 static int
 install(PyThreadState *state)
@@ -444,10 +448,12 @@ unhook_new_threads(void)
 int
 ml_line_monitor_add(PyObject *Py_UNUSED(code), PyObject *Py_UNUSED(error))
 {
-    if (hook != NULL) {
-        return 0;
+    if (hook == NULL) {
+        return hook_new_threads() < 0 ? -1 : install_on_new_threads();
     }
-    return hook_new_threads() < 0 ? -1 : install_on_new_threads();
+    PyThreadState *state = PyThreadState_Get();
+    threads_replaced += thread_of(state) != NULL && state->c_tracefunc != trace;
+    return install(state);
 }
 
 void
@@ -458,7 +464,8 @@ ml_line_monitor_remove(PyObject *Py_UNUSED(code))
 void
 ml_line_monitor_end(void)
 {
-    size_t replaced = 0;
+    size_t replaced = threads_replaced;
+    threads_replaced = 0;
     unhook_new_threads();
     for (PyThreadState *state = first_thread(); state != NULL;
          state = PyThreadState_Next(state)) {
