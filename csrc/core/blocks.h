@@ -296,7 +296,7 @@ ml_cleared ml_blocks_clear_range(ml_blocks *blocks, uint64_t low, uint64_t high)
 
 /* Receives segments by address, each followed by its blocks by address, free ones
  * included.  BIRTH is without meaning for those.  A non-zero return stops the walk and
- * becomes its result. */
+ * becomes its result.  Either may be NULL. */
 typedef struct ml_ledger_visitor {
     void *context;
     int (*segment)(void *context, const ml_segment *segment);

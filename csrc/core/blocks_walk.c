@@ -81,6 +81,18 @@ add_to_segment(ml_segment *segment, const ml_block_node *node)
 }
 
 static int
+show_segment(const ml_ledger_visitor *visitor, const ml_segment *segment)
+{
+    return visitor->segment == NULL ? 0 : visitor->segment(visitor->context, segment);
+}
+
+static int
+show_block(const ml_ledger_visitor *visitor, const ml_block *block, uint64_t birth)
+{
+    return visitor->block == NULL ? 0 : visitor->block(visitor->context, block, birth);
+}
+
+static int
 visit_bare(const ml_blocks *blocks, const ml_ledger_visitor *visitor)
 {
     uint32_t count = order_nodes(blocks);
@@ -92,9 +104,9 @@ visit_bare(const ml_blocks *blocks, const ml_ledger_visitor *visitor)
                               .stack = node->stack,
                               .first_block = i};
         add_to_segment(&segment, node);
-        int result = visitor->segment(visitor->context, &segment);
+        int result = show_segment(visitor, &segment);
         if (result == 0) {
-            result = visitor->block(visitor->context, &block, node->birth);
+            result = show_block(visitor, &block, node->birth);
         }
         if (result != 0) {
             return result;
@@ -126,11 +138,11 @@ ml_blocks_visit(const ml_blocks *blocks, bool has_segments,
             add_to_segment(&segment, &blocks->nodes[j]);
         }
         first_block += segment.block_count;
-        int result = visitor->segment(visitor->context, &segment);
+        int result = show_segment(visitor, &segment);
         for (uint32_t j = span->head; j != 0 && result == 0;
              j = blocks->nodes[j].next) {
             ml_block block = ml_blocks_show(&blocks->nodes[j]);
-            result = visitor->block(visitor->context, &block, blocks->nodes[j].birth);
+            result = show_block(visitor, &block, blocks->nodes[j].birth);
         }
         if (result != 0) {
             return result;

@@ -164,23 +164,6 @@ keep_segment(void *context, const ml_segment *segment)
 }
 
 static int
-skip_segment(void *context, const ml_segment *segment)
-{
-    (void)context;
-    (void)segment;
-    return 0;
-}
-
-static int
-skip_block(void *context, const ml_block *block, uint64_t birth)
-{
-    (void)context;
-    (void)block;
-    (void)birth;
-    return 0;
-}
-
-static int
 keep_block(void *context, const ml_block *block, uint64_t birth)
 {
     ml_replay *replay = context;
@@ -324,11 +307,11 @@ undo_all(ml_replay *replay, ml_ledger *past, ml_blocks *live)
         error = undo_event(past, live, &trace->events[i - 1]);
     }
     if (error == 0) {
-        ml_ledger_visitor visitor = {replay, keep_segment, skip_block};
+        ml_ledger_visitor visitor = {.context = replay, .segment = keep_segment};
         error = ml_ledger_visit(past, &visitor);
     }
     if (error == 0) {
-        ml_ledger_visitor visitor = {replay, skip_segment, keep_block};
+        ml_ledger_visitor visitor = {.context = replay, .block = keep_block};
         error = ml_blocks_visit(live, false, &visitor);
     }
     return error == 0 ? infer_sizes(replay) : error;

@@ -44,14 +44,6 @@ add(ml_stack_line_figures *to, const ml_stack_line_figures *from)
 /* ---- By stack ---- */
 
 static int
-skip_segment(void *context, const ml_segment *segment)
-{
-    (void)context;
-    (void)segment;
-    return 0;
-}
-
-static int
 add_left(void *context, const ml_block *block, uint64_t birth)
 {
     work *w = context;
@@ -82,7 +74,7 @@ add_events(work *w)
             .peak = ml_replay_totals(replay)->allocated};
         add(&w->stacks[event->stack], &own);
     }
-    ml_ledger_visitor visitor = {w, skip_segment, add_left};
+    ml_ledger_visitor visitor = {.context = w, .block = add_left};
     error = ml_ledger_visit(ml_replay_ledger(replay), &visitor);
     ml_replay_free(replay);
     return error;
