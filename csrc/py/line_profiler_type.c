@@ -52,6 +52,18 @@ lines_of(profiler_object *self)
     return self->lines;
 }
 
+/* The source and *DEVICE that ARGS name, with the tables there; NULL with an exception. */
+static const ml_source *
+parse_target(PyObject *op, PyObject *args, const char *format, int *device)
+{
+    const char *name;
+    if (!PyArg_ParseTuple(args, format, &name, device)) {
+        return NULL;
+    }
+    const ml_source *source = source_of(op, name);
+    return source != NULL && lines_of((profiler_object *)op) != NULL ? source : NULL;
+}
+
 PyDoc_STRVAR(add_doc,
              "_add($self, code, /)\n--\n\n"
              "Registers a code object; its number, that of earlier where it is "
@@ -132,14 +144,9 @@ static PyObject *
 profiler_enable(PyObject *op, PyObject *args)
 {
     profiler_object *self = (profiler_object *)op;
-    const char *name;
     int device;
-    if (!PyArg_ParseTuple(args, "si:_enable", &name, &device)) {
-        return NULL;
-    }
-    const ml_source *source = source_of(op, name);
-    ml_lines *lines = source != NULL ? lines_of(self) : NULL;
-    if (lines == NULL) {
+    const ml_source *source = parse_target(op, args, "si:_enable", &device);
+    if (source == NULL) {
         return NULL;
     }
     if (self->metered != NULL || self->changing) {
@@ -152,7 +159,7 @@ profiler_enable(PyObject *op, PyObject *args)
         return ml_py_raise(ml_state_of(Py_TYPE(op)), result, NULL);
     }
     self->metered = source;
-    ml_lines_target(lines, source, device);
+    ml_lines_target(self->lines, source, device);
     if (watch_all(self) < 0) {
         disable(self);
         return NULL;
@@ -177,17 +184,12 @@ static PyObject *
 profiler_target(PyObject *op, PyObject *args)
 {
     profiler_object *self = (profiler_object *)op;
-    const char *name;
     int device;
-    if (!PyArg_ParseTuple(args, "si:_target", &name, &device)) {
+    const ml_source *source = parse_target(op, args, "si:_target", &device);
+    if (source == NULL) {
         return NULL;
     }
-    const ml_source *source = source_of(op, name);
-    ml_lines *lines = source != NULL ? lines_of(self) : NULL;
-    if (lines == NULL) {
-        return NULL;
-    }
-    ml_lines_target(lines, source, device);
+    ml_lines_target(self->lines, source, device);
     Py_RETURN_NONE;
 }
 
