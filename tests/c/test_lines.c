@@ -49,6 +49,18 @@ start(void)
     return ml_window_start(script(), &options, &window) == 0 ? window : NULL;
 }
 
+/* The same on one segment of 20 MiB, whose first IN_USE bytes are a block already. */
+static ml_window *
+start_with(uint64_t in_use)
+{
+    ml_script_reset(NULL);
+    emit(ML_ACTION_SEGMENT_ALLOC, LARGE, 20 * MIB);
+    if (in_use != 0) {
+        emit(ML_ACTION_ALLOC, LARGE, in_use);
+    }
+    return start();
+}
+
 static uint64_t
 figure(const uint64_t *figures, int count)
 {
@@ -72,10 +84,7 @@ row_at(const ml_lines_function *function, uint32_t line)
 static void
 test_every_count_of_a_split_block(void)
 {
-    ml_script_reset(NULL);
-    emit(ML_ACTION_SEGMENT_ALLOC, LARGE, 20 * MIB);
-    emit(ML_ACTION_ALLOC, LARGE, 2 * MIB);
-    ml_window *window = start();
+    ml_window *window = start_with(2 * MIB);
     ml_meter *meter = ml_recorder_meter(script(), 0);
     CHECK(meter != NULL);
     ml_figures seen;
@@ -150,9 +159,7 @@ test_laps_run_out_and_come_back(void)
 static void
 test_a_caller_has_the_peak_of_what_it_calls(void)
 {
-    ml_script_reset(NULL);
-    emit(ML_ACTION_SEGMENT_ALLOC, LARGE, 20 * MIB);
-    ml_window *window = start();
+    ml_window *window = start_with(0);
     ml_lines *lines = ml_lines_new();
     ml_lines_target(lines, script(), 0);
     ml_lines_function *outer = ml_lines_add(lines, 1);
@@ -208,10 +215,7 @@ free_laps(ml_meter *meter)
 static void
 test_a_lap_that_begins_amid_a_call(void)
 {
-    ml_script_reset(NULL);
-    emit(ML_ACTION_SEGMENT_ALLOC, LARGE, 20 * MIB);
-    emit(ML_ACTION_ALLOC, LARGE, 4 * MIB);
-    ml_window *window = start();
+    ml_window *window = start_with(4 * MIB);
     ml_meter *meter = ml_recorder_meter(script(), 0);
     ml_figures now;
     for (int i = 0; i < ML_LAP_MAX; i++) {
@@ -247,9 +251,7 @@ test_a_lap_that_begins_amid_a_call(void)
 static void
 test_calls_of_whose_end_nobody_tells(void)
 {
-    ml_script_reset(NULL);
-    emit(ML_ACTION_SEGMENT_ALLOC, LARGE, 20 * MIB);
-    ml_window *window = start();
+    ml_window *window = start_with(0);
     ml_meter *meter = ml_recorder_meter(script(), 0);
     ml_lines *lines = ml_lines_new();
     ml_lines_target(lines, script(), 0);
@@ -566,9 +568,7 @@ allocate_elsewhere(void *arg)
 static void
 test_laps_add_up_while_another_thread_allocates(void)
 {
-    ml_script_reset(NULL);
-    emit(ML_ACTION_SEGMENT_ALLOC, LARGE, 20 * MIB);
-    ml_window *window = start();
+    ml_window *window = start_with(0);
     ml_meter *meter = ml_recorder_meter(script(), 0);
     ml_figures seen;
     int lap = ml_meter_begin_lap(meter, ml_recorder_thread(), &seen);
@@ -624,9 +624,7 @@ run_elsewhere(void *arg)
 static void
 test_laps_begun_and_ended_for_another_thread(void)
 {
-    ml_script_reset(NULL);
-    emit(ML_ACTION_SEGMENT_ALLOC, LARGE, 20 * MIB);
-    ml_window *window = start();
+    ml_window *window = start_with(0);
     ml_meter *meter = ml_recorder_meter(script(), 0);
     ml_lines *lines = ml_lines_new();
     ml_lines_target(lines, script(), 0);
