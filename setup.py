@@ -13,6 +13,7 @@ MEMLAB_COVERAGE=1            instrument for gcov
 CC, CFLAGS, LDFLAGS          as everywhere
 """
 
+import fcntl
 import functools
 import glob
 import hashlib
@@ -137,10 +138,21 @@ class BuildNative(build_ext):
     ones, and only what changed since the last time."""
 
     def run(self):
-        self.check_tools()
+        compiler = self.find_tools()
+        # What is up to date is judged here: setuptools goes by whole seconds, and would
+        # neither link again nor copy what was made in the same one.
+        self.force = True
         self.objects_dir = Path(
-            "build", f"native-{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+            "build",
+            f"native-{sysconfig.get_platform()}-{sys.implementation.cache_tag}-{compiler}",
         )
+        self.objects_dir.mkdir(parents=True, exist_ok=True)
+        with open(self.objects_dir / "lock", "w") as lock:
+            # Another build may be under way: its objects are not to be linked half made.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.run_alone()
+
+    def run_alone(self):
         bridges = [ext for ext in self.extensions if ext.name == TORCH]
         for ext in bridges:
             try:
@@ -154,7 +166,8 @@ class BuildNative(build_ext):
         if bridges and (self.inplace or getattr(self, "editable_mode", False)):
             self.remove_old_bridges()
 
-    def check_tools(self):
+    def find_tools(self):
+        """The name of the C compiler, which is there and so are Python's headers."""
         command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC"))
         if shutil.which(command[0]) is None:
             raise SystemExit(
@@ -167,6 +180,7 @@ class BuildNative(build_ext):
                 f"memlab: Python.h not found in {include}; install Python's headers "
                 "(Debian: apt-get install python3-dev)"
             )
+        return Path(command[0]).name
 
     def get_ext_filename(self, fullname):
         # Without the package's name where setuptools asks for files in the checkout.
@@ -234,12 +248,13 @@ class BuildNative(build_ext):
                     [source], output_dir=str(folder), extra_postargs=flags
                 )
                 key.write_text(wanted)
-            return made
+            return made, wanted
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = list(pool.map(compile_one, ext.sources))
+            compiled = list(pool.map(compile_one, ext.sources))
+        objects = [made for made, _ in compiled]
         key = folder / "link.flags"
-        wanted = digest(self.compiler.linker_so, [*link_flags, *objects])
+        wanted = digest(self.compiler.linker_so, [*link_flags, *compiled])
         if read(key) != wanted or not is_newer(
             product, max(map(os.path.getmtime, objects))
         ):

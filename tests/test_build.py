@@ -1,7 +1,10 @@
 """The build: what it exports, what it compiles again, and what it says on trouble."""
 
+import os
 import re
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -51,7 +54,9 @@ PyMODINIT_FUNC
 PyInit__core(void)
 {
     ml_free(NULL);
-    return PyModule_Create(&definition);
+    PyObject *module = PyModule_Create(&definition);
+    PyModule_AddIntConstant(module, "debug", ML_DEBUG);
+    return module;
 }
 """
 
@@ -78,6 +83,11 @@ def objects(checkout):
     return {f"{o.parent.name}/{o.stem}.c": o.stat().st_mtime_ns for o in made}
 
 
+def debug_of(folder):
+    """The ML_DEBUG that the core in FOLDER was compiled with."""
+    return int(run_python("-c", "import _core; print(_core.debug)", cwd=folder).stdout)
+
+
 def test_only_what_changed_is_compiled_again(built):
     before = objects(built)
     assert set(before) == {"core/base.c", "py/module.c"}
@@ -98,6 +108,29 @@ def test_other_flags_compile_everything_again(built):
     after = objects(built)
     assert before.keys() == after.keys()
     assert all(after[s] != before[s] for s in after)
+
+
+@pytest.mark.parametrize("made", ["build/native-*/memlab._core", "memlab"])
+def test_other_flags_give_another_core_whatever_the_clock_says(built, made):
+    (core,) = built.glob(f"{made}/_core*.so")
+    later = time.time() + 1000
+    os.utime(core, (later, later))
+    run_python(*BUILD, cwd=built, MEMLAB_TORCH=0, MEMLAB_DEBUG=1)
+    assert debug_of(built / "memlab") == 3
+
+
+def test_builds_side_by_side_do_not_mix(built):
+    command = [sys.executable, "-W", "ignore", "setup.py", "-q", "build_ext"]
+    builds = []
+    for i in range(4):
+        flags = {"MEMLAB_TORCH": "0", "MEMLAB_DEBUG": str(i % 2)}
+        place = ["--build-lib", str(built / f"made{i}")]
+        builds.append(
+            subprocess.Popen([*command, *place], cwd=built, env={**os.environ, **flags})
+        )
+    assert [build.wait() for build in builds] == [0] * 4
+    for i in range(4):
+        assert debug_of(built / f"made{i}" / "memlab") == (3 if i % 2 else 0)
 
 
 def test_warnings_are_errors_when_asked(built):
