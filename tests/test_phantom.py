@@ -565,7 +565,7 @@ def test_peaks_are_those_of_an_h200(name, allocated_percent, reserved_percent):
 def command(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "memlab.phantom", *arguments],
-        capture_output=True, text=True, cwd=ROOT, timeout=60,
+        capture_output=True, text=True, cwd=ROOT, timeout=300,
     )
 
 

@@ -102,6 +102,26 @@ parse_count(const char *text, long low, long high)
     return value;
 }
 
+/* The first drivers of each CUDA, by CUDA's release notes. */
+static const struct {
+    int branch, cuda;
+} drivers[] = {
+    {580, 13000}, {575, 12090}, {570, 12080}, {565, 12070}, {560, 12060}, {555, 12050},
+    {550, 12040}, {545, 12030}, {535, 12020}, {530, 12010}, {525, 12000},
+};
+
+/* The CUDA that a driver of that version knows; 0 for what is no version, or too old. */
+static int
+cuda_of_driver(const char *version)
+{
+    for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++) {
+        if (atoi(version) >= drivers[i].branch) {
+            return drivers[i].cuda;
+        }
+    }
+    return 0;
+}
+
 /* Sets the devices that CUDA_VISIBLE_DEVICES leaves of the installed ones. As the
  * driver does it: the list counts up to the first entry that names no device. */
 static void
@@ -137,6 +157,7 @@ read_environment(void)
     const char *memory = getenv("MEMLAB_PHANTOM_MEMORY");
     const char *backed = getenv("MEMLAB_PHANTOM_BACKED");
     const char *quiet = getenv("MEMLAB_PHANTOM_QUIET");
+    const char *driver = getenv("MEMLAB_PHANTOM_DRIVER");
 
     if (name == NULL || *name == '\0') {
         name = gpus[0].name;
@@ -179,6 +200,14 @@ read_environment(void)
     }
     config.backed = backed != NULL && strcmp(backed, "1") == 0;
     config.quiet = quiet != NULL && strcmp(quiet, "1") == 0;
+    if (driver != NULL && *driver != '\0') {
+        if (cuda_of_driver(driver) == 0) {
+            refuse("MEMLAB_PHANTOM_DRIVER=%s is no version from 525 on, such as "
+                   "570.86.10",
+                   driver);
+        }
+        config.driver = driver;
+    }
 
     if (!config.quiet && config.devices > 0) {
         fprintf(stderr,
@@ -281,6 +310,14 @@ ml_phantom_cuda_version(void)
         version = number > 0 ? (int)number : runtime_major() * 1000;
     }
     return version;
+}
+
+int
+ml_phantom_driver_cuda(void)
+{
+    const char *driver = ml_phantom_configure()->driver;
+
+    return driver != NULL ? cuda_of_driver(driver) : ml_phantom_cuda_version();
 }
 
 size_t

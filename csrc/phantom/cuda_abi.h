@@ -266,6 +266,8 @@ typedef enum {
     ML_CU_OUT_OF_MEMORY = 2,
     ML_CU_INVALID_DEVICE = 101,
     ML_CU_NOT_FOUND = 500,
+    ML_CU_ILLEGAL_STATE = 401,
+    ML_CU_NOT_READY = 600,
     ML_CU_NOT_SUPPORTED = 801,
 } ml_cu_result;
 

@@ -42,7 +42,10 @@ ml_phantom_uuid(unsigned char uuid[16], int installed)
 void
 ml_phantom_activate(int device)
 {
-    active[device] = true;
+    if (!active[device]) {
+        active[device] = true;
+        ml_phantom_post(device);
+    }
 }
 
 static bool
@@ -118,7 +121,7 @@ ML_EXPORT(ml_cuda_error, cudaSetDevice, (int device))
 
 ML_EXPORT(ml_cuda_error, cudaDriverGetVersion, (int *version))
 {
-    *version = ml_phantom_cuda_version();
+    *version = ml_phantom_driver_cuda();
     return ML_CUDA_Success;
 }
 
@@ -128,8 +131,8 @@ ML_EXPORT(ml_cuda_error, cudaRuntimeGetVersion, (int *version))
     return ML_CUDA_Success;
 }
 
-ML_SUCCEED(cudaDeviceSynchronize)
-ML_SUCCEED(cudaDeviceReset)
+ML_SUCCEED_UNLOCKED(cudaDeviceSynchronize)
+ML_SUCCEED_UNLOCKED(cudaDeviceReset)
 ML_SUCCEED(cudaSetDeviceFlags)
 ML_SUCCEED(cudaProfilerStart)
 ML_SUCCEED(cudaProfilerStop)

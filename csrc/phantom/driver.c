@@ -90,7 +90,7 @@ ML_SUCCEED(cuInit)
 
 ML_EXPORT(int, cuDriverGetVersion, (int *version))
 {
-    *version = ml_phantom_cuda_version();
+    *version = ml_phantom_driver_cuda();
     return ML_CU_SUCCESS;
 }
 
@@ -183,7 +183,7 @@ ML_EXPORT(int, cuCtxPopCurrent, (void **context))
 ML_SUCCEED(cuCtxPushCurrent)
 ML_SUCCEED(cuDevicePrimaryCtxRelease_v2)
 ML_SUCCEED(cuCtxSetCurrent)
-ML_SUCCEED(cuCtxSynchronize)
+ML_SUCCEED_UNLOCKED(cuCtxSynchronize)
 
 ML_EXPORT(int, cuGetErrorString, (int result, const char **text))
 {
@@ -233,6 +233,7 @@ ML_EXPORT(int, cuMemCreate,
 {
     int device = prop->location.id;
 
+    ml_phantom_wait();
     if (device < 0 || device >= ml_phantom_configure()->devices) {
         return ML_CU_INVALID_DEVICE;
     }
@@ -248,12 +249,13 @@ ML_EXPORT(int, cuMemCreate,
 
 ML_EXPORT(int, cuMemRelease, (physical * handle))
 {
+    ml_phantom_wait();
     ml_phantom_discharge(handle->bytes, handle->device);
     free(handle);
     return ML_CU_SUCCESS;
 }
 
-ML_SUCCEED(cuMemMap)
+ML_SUCCEED_UNLOCKED(cuMemMap)
 
 ML_EXPORT(int, cuMemSetAccess, (uintptr_t address, size_t bytes))
 {
@@ -328,6 +330,6 @@ ML_EXPORT(int, cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks))
 
 ML_SUCCEED(cuModuleUnload)
 ML_SUCCEED(cuFuncSetAttribute)
-ML_SUCCEED(cuLaunchKernel)
-ML_SUCCEED(cuLaunchCooperativeKernel)
+ML_SUCCEED_UNLOCKED(cuLaunchKernel)
+ML_SUCCEED_UNLOCKED(cuLaunchCooperativeKernel)
 ML_SUCCEED(cuTensorMapEncodeTiled)

@@ -58,10 +58,10 @@ ML_EXPORT(ml_cuda_error, __cudaGetKernel, (const void **kernel, const void *func
     return ML_CUDA_Success;
 }
 
-ML_SUCCEED(cudaLaunchKernel)
-ML_SUCCEED(__cudaLaunchKernel)
-ML_SUCCEED(cudaLaunchCooperativeKernel)
-ML_SUCCEED(cudaLaunchKernelExC)
+ML_SUCCEED_UNLOCKED(cudaLaunchKernel)
+ML_SUCCEED_UNLOCKED(__cudaLaunchKernel)
+ML_SUCCEED_UNLOCKED(cudaLaunchCooperativeKernel)
+ML_SUCCEED_UNLOCKED(cudaLaunchKernelExC)
 
 /* --- Questions -------------------------------------------------------------------- */
 

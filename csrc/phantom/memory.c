@@ -18,15 +18,18 @@
 
 static size_t used[ML_PHANTOM_MAX_DEVICES]; /* Guarded by the lock, in bytes. */
 static ml_spans pinned;                     /* Guarded by the lock. */
+static ml_spans managed;                    /* Likewise. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 bool
 ml_phantom_charge(size_t bytes, int device)
 {
     size_t total = ml_phantom_configure()->total_bytes;
+    size_t taken = ml_shared_used(ml_phantom_configure()->ordinals[device]);
     bool fits = false;
 
     ml_phantom_activate(device);
+    total -= taken < total ? taken : total;
     pthread_mutex_lock(&lock);
     if (total > CONTEXT_BYTES && used[device] <= total - CONTEXT_BYTES &&
         bytes <= total - CONTEXT_BYTES - used[device]) {
@@ -34,6 +37,7 @@ ml_phantom_charge(size_t bytes, int device)
         fits = true;
     }
     pthread_mutex_unlock(&lock);
+    ml_phantom_post(device);
     return fits;
 }
 
@@ -43,6 +47,15 @@ ml_phantom_discharge(size_t bytes, int device)
     pthread_mutex_lock(&lock);
     used[device] -= bytes;
     pthread_mutex_unlock(&lock);
+    ml_phantom_post(device);
+}
+
+void
+ml_phantom_post(int device)
+{
+    size_t bytes = ml_phantom_is_checkpointed() ? 0 : ml_phantom_used(device);
+
+    ml_shared_post(ml_phantom_configure()->ordinals[device], bytes);
 }
 
 size_t
@@ -77,6 +90,7 @@ ml_phantom_unback(uintptr_t start, size_t bytes)
 ml_cuda_error
 ml_phantom_malloc(void **pointer, size_t bytes, int device)
 {
+    ml_phantom_wait();
     if (bytes > SIZE_MAX - ML_PHANTOM_GRANULE) {
         return ML_CUDA_ErrorMemoryAllocation;
     }
@@ -110,9 +124,13 @@ ml_phantom_free(void *pointer)
     uintptr_t start = (uintptr_t)pointer;
     ml_span span;
 
+    ml_phantom_wait();
     if (!ml_space_find(start, &span) || span.start != start) {
         return ML_CUDA_ErrorInvalidValue;
     }
+    pthread_mutex_lock(&lock);
+    ml_spans_remove(&managed, start);
+    pthread_mutex_unlock(&lock);
     ml_phantom_unback(start, span.bytes);
     ml_space_release(start);
     ml_phantom_discharge(span.bytes, ml_space_device(start));
@@ -124,9 +142,29 @@ ML_EXPORT(ml_cuda_error, cudaMalloc, (void **pointer, size_t bytes))
     return ml_phantom_error(ml_phantom_malloc(pointer, bytes, ml_phantom_device()));
 }
 
+bool
+ml_phantom_has_managed(void)
+{
+    pthread_mutex_lock(&lock);
+    bool found = managed.count > 0;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
 ML_EXPORT(ml_cuda_error, cudaMallocManaged, (void **pointer, size_t bytes))
 {
-    return ml_phantom_error(ml_phantom_malloc(pointer, bytes, ml_phantom_device()));
+    ml_cuda_error error = ml_phantom_malloc(pointer, bytes, ml_phantom_device());
+
+    if (error == ML_CUDA_Success && *pointer != NULL) {
+        pthread_mutex_lock(&lock);
+        bool kept = ml_spans_insert(&managed, (uintptr_t)*pointer, bytes);
+        pthread_mutex_unlock(&lock);
+        if (!kept) {
+            ml_phantom_free(*pointer);
+            error = ML_CUDA_ErrorMemoryAllocation;
+        }
+    }
+    return ml_phantom_error(error);
 }
 
 ML_EXPORT(ml_cuda_error, cudaFree, (void *pointer))
@@ -136,8 +174,12 @@ ML_EXPORT(ml_cuda_error, cudaFree, (void *pointer))
 
 ML_EXPORT(ml_cuda_error, cudaMemGetInfo, (size_t * available, size_t *total))
 {
+    ml_phantom_wait();
     *total = ml_phantom_configure()->total_bytes;
-    *available = *total - ml_phantom_used(ml_phantom_device());
+    size_t taken =
+        ml_phantom_used(ml_phantom_device()) +
+        ml_shared_used(ml_phantom_configure()->ordinals[ml_phantom_device()]);
+    *available = taken < *total ? *total - taken : 0;
     return ML_CUDA_Success;
 }
 
@@ -174,6 +216,7 @@ static ml_cuda_error
 host_alloc(void **pointer, size_t bytes)
 {
     size_t room = (bytes + 4095) / 4096 * 4096;
+    ml_phantom_wait();
     void *memory = bytes > SIZE_MAX - 4096 ? NULL : aligned_alloc(4096, room);
 
     *pointer = NULL;
@@ -260,6 +303,7 @@ ml_phantom_copy(void *to, const void *from, size_t bytes)
     bool to_device = ml_space_device((uintptr_t)to) >= 0;
     bool from_device = ml_space_device((uintptr_t)from) >= 0;
 
+    ml_phantom_wait();
     if (bytes == 0 || (to_device && !backed)) {
         return ML_CUDA_Success;
     }
@@ -275,6 +319,7 @@ ml_phantom_copy(void *to, const void *from, size_t bytes)
 void
 ml_phantom_fill(void *to, int byte, size_t bytes)
 {
+    ml_phantom_wait();
     if (ml_space_device((uintptr_t)to) < 0 || ml_phantom_configure()->backed) {
         memset(to, byte, bytes);
     }

@@ -6,7 +6,8 @@
  * is missing as it is in an older driver: its callers are ready for both.
  *
  * NVML counts the devices before CUDA_VISIBLE_DEVICES. It is another process's view:
- * a device takes memory from when this process uses it.
+ * a device takes memory from when this process uses it. As was seen with driver 580, it
+ * makes the locked process itself wait (checkpoint.c).
  */
 #include "phantom.h"
 
@@ -76,6 +77,7 @@ device_of(const void *handle)
 {
     uintptr_t number = (uintptr_t)handle;
 
+    ml_phantom_wait();
     return number >= 1 && number <= (uintptr_t)ml_phantom_configure()->installed
                ? (int)number - 1
                : -1;
@@ -88,7 +90,8 @@ used_bytes(int installed)
     const ml_phantom_config *config = ml_phantom_configure();
 
     for (int i = 0; i < config->devices; i++) {
-        if (config->ordinals[i] == installed && ml_phantom_is_active(i)) {
+        if (config->ordinals[i] == installed && ml_phantom_is_active(i) &&
+            !ml_phantom_is_checkpointed()) {
             return ml_phantom_used(i);
         }
     }
@@ -97,10 +100,10 @@ used_bytes(int installed)
 
 /* --- The library --------------------------------------------------------- */
 
-ML_SUCCEED(nvmlInit)
-ML_SUCCEED(nvmlInit_v2)
-ML_SUCCEED(nvmlInitWithFlags)
-ML_SUCCEED(nvmlShutdown)
+ML_SUCCEED_UNLOCKED(nvmlInit)
+ML_SUCCEED_UNLOCKED(nvmlInit_v2)
+ML_SUCCEED_UNLOCKED(nvmlInitWithFlags)
+ML_SUCCEED_UNLOCKED(nvmlShutdown)
 
 ML_EXPORT(const char *, nvmlErrorString, (int error))
 {
@@ -124,7 +127,7 @@ ML_EXPORT(const char *, nvmlErrorString, (int error))
 
 ML_EXPORT(int, nvmlSystemGetCudaDriverVersion, (int *version))
 {
-    *version = ml_phantom_cuda_version();
+    *version = ml_phantom_driver_cuda();
     return SUCCESS;
 }
 
@@ -147,18 +150,29 @@ write_text(char *to, unsigned int size, const char *text)
 #define DRIVER_12 "525.60.13"
 #define DRIVER_13 "580.65.06"
 
+static const char *
+driver_version(void)
+{
+    ml_phantom_wait();
+    const char *named = ml_phantom_configure()->driver;
+
+    return named != NULL                        ? named
+           : ml_phantom_cuda_version() >= 13000 ? DRIVER_13
+                                                : DRIVER_12;
+}
+
 ML_EXPORT(int, nvmlSystemGetDriverVersion, (char *version, unsigned int size))
 {
-    bool is_13 = ml_phantom_cuda_version() >= 13000;
-
-    return write_text(version, size, is_13 ? DRIVER_13 : DRIVER_12);
+    return write_text(version, size, driver_version());
 }
 
 ML_EXPORT(int, nvmlSystemGetNVMLVersion, (char *version, unsigned int size))
 {
-    bool is_13 = ml_phantom_cuda_version() >= 13000;
+    char whole[80];
 
-    return write_text(version, size, is_13 ? "13." DRIVER_13 : "12." DRIVER_12);
+    snprintf(whole, sizeof whole, "%d.%s", ml_phantom_driver_cuda() / 1000,
+             driver_version());
+    return write_text(version, size, whole);
 }
 
 /* --- Which device -------------------------------------------------------- */
@@ -291,8 +305,8 @@ ML_EXPORT(int, nvmlDeviceGetMemoryInfo, (const void *handle, memory_info *info))
         return INVALID_ARGUMENT;
     }
     info->total = ml_phantom_configure()->total_bytes;
-    info->used = used_bytes(device_of(handle));
-    info->free = info->total - info->used;
+    info->used = used_bytes(device_of(handle)) + ml_shared_used(device_of(handle));
+    info->free = info->total > info->used ? info->total - info->used : 0;
     return SUCCESS;
 }
 
@@ -323,27 +337,34 @@ ML_EXPORT(int, nvmlDeviceGetUtilizationRates, (const void *handle, utilization *
     return SUCCESS;
 }
 
-/* Says how many processes there are, one or none; whether there is room for them. */
+#define MAX_USERS 65
+
+/* Those that take memory of a device: this process, if it does, and the others. Says how
+ * many there are; whether there is room for them. */
 static int
-count_processes(const void *handle, unsigned int *count)
+list_users(const void *handle, unsigned int *count, ml_phantom_user users[MAX_USERS])
 {
     unsigned int room = *count;
+    int device = device_of(handle);
 
-    if (device_of(handle) < 0) {
+    if (device < 0) {
         return INVALID_ARGUMENT;
     }
-    *count = used_bytes(device_of(handle)) > 0;
+    users[0] = (ml_phantom_user){(unsigned int)getpid(), used_bytes(device)};
+    unsigned int self = users[0].bytes > 0;
+    *count = self + ml_shared_others(device, users + self, MAX_USERS - self);
     return *count > room ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
 ML_EXPORT(int, nvmlDeviceGetComputeRunningProcesses,
           (const void *handle, unsigned int *count, process_info *processes))
 {
-    int error = count_processes(handle, count);
+    ml_phantom_user users[MAX_USERS];
+    int error = list_users(handle, count, users);
 
-    if (error == SUCCESS && *count > 0) {
-        processes[0].pid = (unsigned int)getpid();
-        processes[0].used = used_bytes(device_of(handle));
+    for (unsigned int i = 0; error == SUCCESS && i < *count; i++) {
+        processes[i].pid = users[i].pid;
+        processes[i].used = users[i].bytes;
     }
     return error;
 }
@@ -351,13 +372,13 @@ ML_EXPORT(int, nvmlDeviceGetComputeRunningProcesses,
 ML_EXPORT(int, nvmlDeviceGetComputeRunningProcesses_v2,
           (const void *handle, unsigned int *count, process_info_2 *processes))
 {
-    int error = count_processes(handle, count);
+    ml_phantom_user users[MAX_USERS];
+    int error = list_users(handle, count, users);
 
-    if (error == SUCCESS && *count > 0) {
-        processes[0].pid = (unsigned int)getpid();
-        processes[0].used = used_bytes(device_of(handle));
+    for (unsigned int i = 0; error == SUCCESS && i < *count; i++) {
         /* No instances: the whole GPU. */
-        processes[0].gpu_instance = processes[0].compute_instance = UINT32_MAX;
+        processes[i] =
+            (process_info_2){users[i].pid, users[i].bytes, UINT32_MAX, UINT32_MAX};
     }
     return error;
 }

@@ -35,6 +35,14 @@
         return 0; \
     }
 
+/* The same for one that waits while the process is locked. */
+#define ML_SUCCEED_UNLOCKED(name) \
+    ML_EXPORT(int, name, (void)) \
+    { \
+        ml_phantom_wait(); \
+        return 0; \
+    }
+
 typedef struct {
     const char *name;      /* as given to --gpu */
     const char *full_name; /* as the driver reports it */
@@ -64,6 +72,7 @@ typedef struct {
     int ordinals[ML_PHANTOM_MAX_DEVICES]; /* those devices' numbers among all */
     size_t total_bytes;                   /* of each device */
     bool backed;                          /* device memory has pages */
+    const char *driver; /* its version, NULL for the oldest that serves the runtime */
     bool quiet;
 } ml_phantom_config;
 
@@ -80,6 +89,10 @@ void *ml_phantom_handle(void);
 /* CUDA's version as 1000 * major + 10 * minor: that of the runtime library that
  * the process has loaded. */
 int ml_phantom_cuda_version(void);
+
+/* The newest CUDA that the driver knows: the runtime library's version where the
+ * configuration names no driver. */
+int ml_phantom_driver_cuda(void);
 
 /* cuDNN's version as that library's header gives it. */
 size_t ml_phantom_cudnn_version(void);
@@ -125,6 +138,39 @@ void ml_phantom_unback(uintptr_t start, size_t bytes);
 /* Copies and fills by the addresses' own kinds. */
 ml_cuda_error ml_phantom_copy(void *to, const void *from, size_t bytes);
 void ml_phantom_fill(void *to, int byte, size_t bytes);
+
+/* Whether there is managed memory (cudaMallocManaged). */
+bool ml_phantom_has_managed(void);
+
+/* Says to the other processes that share the devices what this one takes. */
+void ml_phantom_post(int device);
+
+/* --- shared.c ---------------------------------------------------------- */
+
+typedef struct {
+    unsigned int pid;
+    size_t bytes;
+} ml_phantom_user;
+
+/* Says what this process takes of the `installed`-th device of all. */
+void ml_shared_post(int installed, size_t bytes);
+
+/* Writes up to `room` other processes that take memory of it; returns how many. */
+unsigned int ml_shared_others(int installed, ml_phantom_user *users, unsigned int room);
+
+/* The bytes that they take together. */
+size_t ml_shared_used(int installed);
+
+/* --- checkpoint.c ------------------------------------------------------ */
+
+/* Waits while the process is locked, as every call does that works on a device. */
+void ml_phantom_wait(void);
+
+/* Runs a function that the program gave CUDA to run: Lock waits for its end. */
+void ml_phantom_run_callback(void (*call)(void *data), void *data);
+
+/* Whether the process has given its contexts back. */
+bool ml_phantom_is_checkpointed(void);
 
 /* --- spans.c ----------------------------------------------------------- */
 

@@ -27,6 +27,7 @@ pool_malloc(void **pointer, size_t bytes, int device)
     pool *from = &pools[device];
     uintptr_t start;
 
+    ml_phantom_wait();
     *pointer = NULL;
     if (bytes == 0) {
         return ML_CUDA_Success;
@@ -73,6 +74,7 @@ ML_EXPORT(ml_cuda_error, cudaFreeAsync, (void *pointer))
     int device = ml_space_device(start);
     ml_span span;
 
+    ml_phantom_wait();
     if (pointer == NULL) {
         return ML_CUDA_Success;
     }
@@ -142,4 +144,4 @@ ML_EXPORT(ml_cuda_error, cudaMemPoolSetAttribute,
 }
 
 ML_SUCCEED(cudaMemPoolSetAccess)
-ML_SUCCEED(cudaMemPoolTrimTo)
+ML_SUCCEED_UNLOCKED(cudaMemPoolTrimTo)

@@ -46,6 +46,7 @@ as_stream(const void *handle)
 static ml_cuda_error
 stream_new(void **handle, int priority)
 {
+    ml_phantom_wait();
     stream *made = calloc(1, sizeof *made);
 
     if (made == NULL) {
@@ -82,6 +83,7 @@ ML_EXPORT(ml_cuda_error, cudaStreamDestroy, (void *handle))
 {
     stream *ended = as_stream(handle);
 
+    ml_phantom_wait();
     if (ended == NULL) {
         return ml_phantom_error(ML_CUDA_ErrorInvalidResourceHandle);
     }
@@ -114,8 +116,8 @@ ML_EXPORT(ml_cuda_error, cudaStreamGetDevice, (const void *handle, int *device))
     return ML_CUDA_Success;
 }
 
-ML_SUCCEED(cudaStreamQuery)
-ML_SUCCEED(cudaStreamSynchronize)
+ML_SUCCEED_UNLOCKED(cudaStreamQuery)
+ML_SUCCEED_UNLOCKED(cudaStreamSynchronize)
 
 typedef void (*host_function)(void *data);
 typedef void (*stream_callback)(void *stream, int status, void *data);
@@ -126,7 +128,7 @@ ML_EXPORT(ml_cuda_error, cudaLaunchHostFunc,
     const stream *used = as_stream(handle);
 
     if (used == NULL || used->capture == NULL) {
-        call(data);
+        ml_phantom_run_callback(call, data);
     }
     return ML_CUDA_Success;
 }
@@ -143,6 +145,7 @@ ML_EXPORT(ml_cuda_error, cudaStreamAddCallback,
 static ml_cuda_error
 event_new(void **handle)
 {
+    ml_phantom_wait();
     *handle = calloc(1, sizeof(event));
     return *handle ? ML_CUDA_Success : ml_phantom_error(ML_CUDA_ErrorMemoryAllocation);
 }
@@ -152,6 +155,7 @@ event_record(event *recorded, const void *handle)
 {
     const stream *used = as_stream(handle);
 
+    ml_phantom_wait();
     clock_gettime(CLOCK_MONOTONIC, &recorded->recorded);
     recorded->capture = used ? used->capture : NULL;
     return ML_CUDA_Success;
@@ -179,6 +183,7 @@ ML_EXPORT(ml_cuda_error, cudaEventCreateWithFlags, (void **handle))
 
 ML_EXPORT(ml_cuda_error, cudaEventDestroy, (void *handle))
 {
+    ml_phantom_wait();
     free(handle);
     return ML_CUDA_Success;
 }
@@ -205,8 +210,8 @@ ML_EXPORT(ml_cuda_error, cudaEventElapsedTime_v2,
     return event_elapsed(milliseconds, from, to);
 }
 
-ML_SUCCEED(cudaEventQuery)
-ML_SUCCEED(cudaEventSynchronize)
+ML_SUCCEED_UNLOCKED(cudaEventQuery)
+ML_SUCCEED_UNLOCKED(cudaEventSynchronize)
 
 ML_EXPORT(ml_cuda_error, cudaStreamWaitEvent, (void *handle, const event *awaited))
 {
@@ -357,6 +362,6 @@ ML_EXPORT(ml_cuda_error, cudaGraphDestroy, (graph * ended))
     return ML_CUDA_Success;
 }
 
-ML_SUCCEED(cudaGraphLaunch)
+ML_SUCCEED_UNLOCKED(cudaGraphLaunch)
 ML_SUCCEED(cudaGraphUpload)
 ML_SUCCEED(cudaGraphExecDestroy)
