@@ -1,4 +1,4 @@
-"""Measures memlab against torch's own recorder and pytorch_memlab's line profiler, each in
+"""Measures memlab against torch's own recorder and pytorch_memlab's line profiler and reporter, each in
 one run, on the same work.
 
     make bench                             a table, and build/bench.json
@@ -22,7 +22,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
-KINDS = ("step", "event", "lines", "memory", "snapshot")
+KINDS = ("step", "event", "lines", "reporter", "memory", "snapshot")
 STEPS = ("hf-gpt2:8x512:bfloat16", "hf-gpt2:8x512:float32", "hf-gpt2:1x128:bfloat16",
          "example:8x512:bfloat16")
 
@@ -83,6 +83,7 @@ def parts(options):
         "step": options.step,
         "event": ["cached"],
         "lines": ["loop"],
+        "reporter": ["tensors"],
         "memory": recorders.names("torch no stacks", "torch python")[1:],
         "snapshot": sizes,
     }
@@ -107,6 +108,7 @@ def run_part(part):
 def measure(options, part):
     import events
     import lines
+    import reporter
     import space
     import steps
 
@@ -117,6 +119,8 @@ def measure(options, part):
         result = events.bench_event(options)
     elif kind == "lines":
         result = lines.bench_lines(options)
+    elif kind == "reporter":
+        result = reporter.bench_reporter(options)
     elif kind == "memory":
         result = space.bench_memory(options, name)
     else:

@@ -22,6 +22,7 @@ def show(results):
             memory[name] = figures
         else:
             {"step": show_step, "event": show_event, "lines": show_lines,
+             "reporter": show_reporter,
              "snapshot": show_snapshot}[kind](figures)
     if memory:
         show_memory(memory)
@@ -76,6 +77,23 @@ def show_lines(figures):
             if name != "off":
                 line += (f" {added['median']:20.0f}  "
                          f"{pair(added['interval_95'], 0, '[]'):>20}")
+            print(line)
+
+
+def show_reporter(figures):
+    print(f"\nReporters, {figures['tensors']:,} tensors among {figures['objects']:,} "
+          "objects")
+    if "without" in figures:
+        print(f"  {figures['without']}")
+    for kind in ("collect", "report"):
+        rows = dict(figures[kind])
+        ratio = rows.pop("ratio", None)
+        print(f"  {kind:17} {'ms':>8} {'(quartiles)':>18} {'times memlab':>14}")
+        for name, row in rows.items():
+            ms = row["ms"]
+            line = f"  {name:17} {ms['median']:8.2f} {pair(ms['quartiles'], 2, '()'):>18}"
+            if ratio and name != "memlab":
+                line += f" {ratio['median']:14.1f}"
             print(line)
 
 

@@ -12,6 +12,7 @@ Importing memlab imports no torch, touches no GPU and prints nothing.
 
 from memlab._annotations import mark, phase, step
 from memlab._bridge import backends
+from memlab._courtesy import Courtesy
 from memlab._errors import Error, SnapshotError
 from memlab._history import _record_memory_history as _record_memory_history
 from memlab._history import (
@@ -19,8 +20,11 @@ from memlab._history import (
     record_memory_history,
     snapshot,
 )
+from memlab._holders import Holder, holders
+from memlab._leaks import leaks
 from memlab._lines import LineProfiler
 from memlab._load import load
+from memlab._mem_reporter import MemReporter
 from memlab._memory_snapshot import MemorySnapshot
 from memlab._profile import (
     clear_global_line_profiler,
@@ -37,7 +41,7 @@ _dump_snapshot = dump_snapshot
 
 
 def load_ipython_extension(ipython: object) -> None:
-    """What `%load_ext memlab` calls: adds %mlrun and %%mlrun."""
+    """What `%load_ext memlab` calls: adds %mlrun, %%mlrun and %memlab."""
     from memlab._ipython import MemlabMagics
 
     ipython.register_magics(MemlabMagics)
@@ -47,13 +51,18 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CATEGORIES",
+    "Courtesy",
     "Error",
+    "Holder",
     "LineProfiler",
+    "MemReporter",
     "MemorySnapshot",
     "SnapshotError",
     "backends",
     "clear_global_line_profiler",
     "dump_snapshot",
+    "holders",
+    "leaks",
     "ledger",
     "load",
     "load_ipython_extension",

@@ -35,13 +35,34 @@ _SOURCES = (
     "clock.cpp",
     "cpu.cpp",
     "cpu_table.cpp",
+    "graph.cpp",
     "module.cpp",
     "native.cpp",
+    "objects.cpp",
     "regions.cpp",
     "tensors.cpp",
 )
-_CUDA_SOURCES = ("cuda.cpp", "host.cpp", "tracker.cpp")
-_HEADERS = ("bridge.h", "cpu_table.h")
+_CUDA_SOURCES = (
+    "cuda.cpp",
+    "host.cpp",
+    "host_room.cpp",
+    "reach.cpp",
+    "saved.cpp",
+    "storages.cpp",
+    "tracker.cpp",
+    "transfer.cpp",
+)
+_HEADERS = (
+    "bridge.h",
+    "cpu_table.h",
+    "graph.h",
+    "host_room.h",
+    "objects.h",
+    "reach.h",
+    "saved.h",
+    "tensor_fields.h",
+    "transfer.h",
+)
 _REINSTALL = "pip install --no-build-isolation --force-reinstall --no-deps ."
 
 _loading = threading.Lock()
@@ -215,6 +236,9 @@ def compile_command(sources, output, torch):
         f'-DMEMLAB_BUILT_FOR="{build.version}"',
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
     ]
+    if (include / "ATen" / "ops").is_dir():
+        # Else torch's headers include those of all its operators, seconds a file.
+        defines.append("-DAT_PER_OPERATOR_HEADERS")
     if build.cuda:
         cuda = cuda_include_dirs(build.root)
         if not cuda:
@@ -354,7 +378,7 @@ def _build_in_cache(key, torch):
             if not path.exists():
                 print(
                     f"memlab: building its bridge to torch {torch.__version__} in "
-                    f"{folder} (once, some ten seconds)",
+                    f"{folder} (once, up to two minutes)",
                     file=sys.stderr,
                     flush=True,
                 )

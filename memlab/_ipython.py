@@ -1,6 +1,7 @@
-"""%mlrun and %%mlrun: line tables of a statement or cell in IPython and Jupyter.
+"""%mlrun, %%mlrun and %memlab in IPython and Jupyter.
 
-Owns the magics' options and how the code is run; it must not know how tables look.
+Owns the magics' options and how code is run; it must not know how tables look, nor what
+%memlab free drops.
 """
 
 import ast
@@ -14,6 +15,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import (
     Magics,
     line_cell_magic,
+    line_magic,
     magics_class,
     needs_local_scope,
     no_var_expand,
@@ -21,6 +23,7 @@ from IPython.core.magic import (
 from IPython.display import display
 from IPython.utils.text import DollarFormatter
 
+from memlab._ipython_free import free
 from memlab._lines import DEFAULT_COLUMNS, LineProfiler, codes_named
 from memlab._lines import _check_columns as check_columns
 
@@ -72,6 +75,24 @@ class MemlabMagics(Magics):
         """
         __tracebackhide__ = True
         return _Run(self.shell, line, cell, local_ns).run()
+
+    @line_magic
+    def memlab(self, line=""):
+        """Frees the memory that IPython itself keeps.
+
+            %memlab free
+
+        drops the last exception with the values that its frames hold, and the results in
+        Out, _, __, ___ and _1, _2 and so on; collects garbage; and gives the memory that
+        torch has cached back to the GPUs.  It prints a line with what that freed.  What
+        you have named stays, and so does In; %debug has nothing to look at afterwards.
+        """
+        if line.split() != ["free"]:
+            raise UsageError(
+                "%memlab free drops the results and the last error that IPython keeps, "
+                "and frees their memory; there is no other use of %memlab"
+            )
+        print(free(self.shell))
 
 
 class _Run:

@@ -420,6 +420,11 @@ CHURN = {
         f"<cell {i}>",
         ("f", f"<cell {i}>", 1),
     ),
+    "folders": lambda i: (
+        "def f(c): return c()\n",
+        f"/run {i:05}/as/long/as/any/other/model.py",
+        ("f", f"/run {i:05}/as/long/as/any/other/model.py", 1),
+    ),
     "bodies": lambda i: (
         "def f(c):\n" + "\n" * (i % 97) + "  return c()\n",
         "<a>",
@@ -430,11 +435,6 @@ CHURN = {
 
 @pytest.mark.parametrize("kind", CHURN)
 def test_code_objects_recycled_at_the_same_address(probe, kind):
-    if kind == "bodies" and sys.version_info < (3, 12):
-        pytest.skip(
-            "before 3.12 code has no version: a new body under the same name, file and "
-            "first line can be taken for the old one"
-        )
     row = CHURN[kind]
     captured = []
     addresses = set()

@@ -321,6 +321,57 @@ done((by_category["parameter"], by_category["optimizer_state"],
     assert state >= 2 * size
 
 
+@pytest.mark.cuda
+def test_parameters_and_buffers_can_still_be_swapped(phantom_run):
+    """torch swaps them in place unless somebody has weak references, by which nobody may
+    know them: neither recordings nor line profilers, nor reporters.  What was swapped is
+    known as before."""
+    phantom_run("""
+import gc
+import memlab, torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(512, 1024), nn.BatchNorm1d(1024)).cuda()
+optimizer = torch.optim.SGD(model.parameters())
+reporter = memlab.MemReporter(model)
+
+def step():
+    x = torch.ones(2, 512, device="cuda", dtype=model[0].weight.dtype)
+    model(x).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+def known():
+    rows = {r["name"]: r["used_bytes"] for r in reporter.stats("cuda")[0]["rows"]}
+    peak = snapshot.peak()
+    modules = {m["module"]: m["bytes"] for m in peak["by_module"]}
+    return rows["0.weight"], rows["1.running_mean"], modules, peak["by_category"]
+
+snapshot = memlab.MemorySnapshot().start()
+profiler = memlab.LineProfiler(step)
+with profiler:
+    step()
+assert known()[:2] == (2 << 20, 4096), known()
+before = [id(t) for t in (*model.parameters(), *model.buffers())]
+gc.collect()  # of the autograd graph, which refers to parameters
+torch.__future__.set_swap_module_params_on_conversion(True)
+model.double()
+model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()})
+torch.__future__.set_swap_module_params_on_conversion(False)
+after = [id(t) for t in (*model.parameters(), *model.buffers())]
+assert after[:4] == before[:4] and model[0].weight.dtype == torch.float64
+snapshot.stop()
+snapshot = memlab.MemorySnapshot().start()
+step()
+weight, mean, modules, categories = known()
+assert (weight, mean) == (4 << 20, 8192), (weight, mean)
+# Weight and bias, and their gradients; the norm's weight and bias, and theirs.
+assert categories["parameter"] == (4 << 20) + 3 * 8192, categories
+assert categories["gradient"] == categories["parameter"], categories
+assert modules["0"] >= 2 * ((4 << 20) + 8192), modules
+""", warm=True)
+
+
 def test_no_code_of_a_module_runs(run):
     _, chains = run("""
 class Hostile(Net):

@@ -480,7 +480,7 @@ def test_a_subprocess_after_an_interrupt_from_outside(tmp_path):
     )
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert rows(out, "work")["m.spike(size)"] == ["3.00M", "1"]
     assert "KeyboardInterrupt" in err
 

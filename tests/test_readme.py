@@ -30,11 +30,17 @@ def without_trailing_blanks(text):
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
+def shown_by(block):
+    """What README shows as printed by BLOCK, or None."""
+    after = README.split(f"```python\n{block}```\n\n", 1)[1]
+    shown = re.match(r"```text\n(.*?)```", after, re.S)
+    return shown and shown[1]
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("block", blocks("python"))
 def test_python_examples_run(block, phantom_run, tmp_path):
-    if "LineProfiler" in block:
-        (shown,) = (text for text in blocks("text") if text.startswith("## outer"))
+    if shown := shown_by(block):
         printed = phantom_run(block).stdout
         assert without_trailing_blanks(printed) == without_trailing_blanks(shown)
         return
@@ -44,6 +50,7 @@ def test_python_examples_run(block, phantom_run, tmp_path):
 
 def test_there_are_examples():
     assert len(blocks("python")) >= 2
+    assert any(map(shown_by, blocks("python")))
 
 
 def test_commands_are_known():

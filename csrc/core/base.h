@@ -1,4 +1,4 @@
-/* Memory, growth, hashing, text and error texts for the core.
+/* Memory, growth, hashing, searching, text and error texts for the core.
  *
  * Owns the one allocation hook through which every byte of the core goes, so that tests
  * can make any allocation fail; knows nothing of events. */
@@ -40,6 +40,25 @@ ml_hash_u64(uint64_t value)
 }
 
 uint64_t ml_hash_bytes(const void *bytes, size_t length);
+
+/* The index of the first of COUNT ITEMS whose address is ADDR or above; COUNT: none.  Each
+ * has SIZE bytes and begins with its uint64_t address, by which they are sorted. */
+static inline size_t
+ml_find_address(const void *items, size_t size, size_t count, uint64_t addr)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const void *item = (const char *)items + middle * size;
+        if (*(const uint64_t *)item < addr) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low;
+}
 
 /* The length of the UTF-8 character at the start of the LEFT bytes at BYTES, which
  * becomes *CHARACTER; 0 where there is none.  Lone surrogates pass, as in Python's

@@ -26,11 +26,12 @@ typedef struct live_stacks {
 
 typedef struct freeze_walk {
     ml_walk base;
-    ml_window *window;
+    ml_window *window;       /* NULL: of the memory alone */
     ml_recording *recording; /* under construction; one trace a device */
     live_stacks segments[ML_DEVICE_MAX];
     live_stacks blocks[ML_DEVICE_MAX];
     uint64_t first[ML_DEVICE_MAX]; /* position of the first kept event */
+    uint64_t *ends;                /* borrowed; NULL: not asked for */
     int visiting;                  /* the device whose ledger is visited */
     uint64_t begin;                /* births from here on lie in the window */
     ml_window_phase wide;          /* widest_phase */
@@ -194,6 +195,9 @@ freeze_arrive(ml_walk *base, int device)
         return;
     }
     ml_feed_catch_up(window->feed, log);
+    if (walk->ends != NULL) {
+        walk->ends[device] = ml_lane_end(&log->lane);
+    }
     copy_lane_events(walk, trace, &log->lane, window->marks[device]);
     walk->first[device] = window->base_forgotten[device] + trace->overwritten_events;
     ml_window_copy_counts(window, device, trace);
@@ -210,18 +214,8 @@ freeze_arrive(ml_walk *base, int device)
 static uint32_t
 take_live(const live_stacks *list, uint64_t addr)
 {
-    size_t low = 0, high = list->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (list->items[middle].addr < addr) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
-    return low < list->count && list->items[low].addr == addr ? list->items[low].stack
-                                                              : 0;
+    size_t at = ml_find_address(list->items, sizeof(*list->items), list->count, addr);
+    return at < list->count && list->items[at].addr == addr ? list->items[at].stack : 0;
 }
 
 static int
@@ -245,7 +239,7 @@ walk_segment(void *context, int device, const ml_segment *segment)
     if (result == 0) {
         ml_segment *copy = &trace->segments[trace->segment_count++];
         *copy = *segment;
-        if (walk->window->feed->source->ordered) {
+        if (walk->base.feed->source->ordered) {
             copy->stack = take_live(&walk->segments[device], segment->addr);
         }
         copy->first_block = trace->block_count;
@@ -267,7 +261,7 @@ walk_block(void *context, int device, const ml_block *block)
     if (result == 0) {
         ml_block *copy = &trace->blocks[trace->block_count++];
         *copy = *block;
-        if (walk->window->feed->source->ordered) {
+        if (walk->base.feed->source->ordered) {
             copy->stack = block->state == ML_BLOCK_INACTIVE
                               ? 0
                               : take_live(&walk->blocks[device], block->addr);
@@ -471,46 +465,95 @@ freeze(freeze_walk *walk)
     return result;
 }
 
-int
-ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out)
+/* A recording without devices so far, and a walk that fills it. */
+static int
+prepare(const ml_feed *feed, uint32_t keys, freeze_walk **walk)
 {
-    ml_recording *recording;
-    int result = ml_recording_new(&recording);
+    freeze_walk *made = ml_alloc_zeroed(1, sizeof(*made));
+    int result = made != NULL ? ml_recording_new(&made->recording) : ML_ENOMEM;
     if (result < 0) {
+        ml_free(made);
         return ml_recorder_fail(result, "%s", ml_strerror(result));
     }
+    ml_recording *recording = made->recording;
     recording->keys = keys;
     recording->source_known = 1;
-    const char *name = window->feed->source->name;
+    const char *name = feed->source->name;
     size_t length = strlen(name);
     if (length >= sizeof(recording->source)) {
         length = sizeof(recording->source) - 1;
     }
     memcpy(recording->source, name, length);
-    freeze_walk *walk = ml_alloc_zeroed(1, sizeof(*walk));
-    if (walk == NULL) {
-        ml_recording_free(recording);
-        return ml_recorder_fail(ML_ENOMEM, "%s", ml_strerror(ML_ENOMEM));
-    }
-    walk->base.arrive = freeze_arrive;
-    walk->window = window;
-    walk->wide = widest_phase(window);
-    walk->recording = recording;
-    if (window->begun) {
-        result = freeze(walk);
-        if (result == 0) {
-            result = ml_notes_copy(window->feed->source, window->notes, recording);
-        }
-    }
+    *walk = made;
+    return 0;
+}
+
+/* Hands the recording over where RESULT is none of an error. */
+static int
+conclude(freeze_walk *walk, int result, ml_recording **out)
+{
     for (int i = 0; i < ML_DEVICE_MAX; i++) {
         ml_free(walk->segments[i].items);
         ml_free(walk->blocks[i].items);
     }
-    ml_free(walk);
     if (result < 0) {
-        ml_recording_free(recording);
+        ml_recording_free(walk->recording);
+    }
+    else {
+        *out = walk->recording;
+    }
+    ml_free(walk);
+    return result;
+}
+
+int
+ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out,
+                        uint64_t *ends)
+{
+    freeze_walk *walk;
+    int result = prepare(window->feed, keys, &walk);
+    if (result < 0) {
         return result;
     }
-    *out = recording;
-    return 0;
+    walk->base.arrive = freeze_arrive;
+    walk->window = window;
+    walk->wide = widest_phase(window);
+    walk->ends = ends;
+    if (window->begun) {
+        result = freeze(walk);
+        if (result == 0) {
+            result =
+                ml_notes_copy(window->feed->source, window->notes, walk->recording);
+        }
+    }
+    return conclude(walk, result, out);
+}
+
+static void
+pass_by(ml_walk *base, int device)
+{
+    (void)base;
+    (void)device;
+}
+
+int
+ml_freeze_bare_locked(ml_feed *feed, ml_recording **out)
+{
+    freeze_walk *walk;
+    int result = prepare(feed, 0, &walk);
+    if (result < 0) {
+        return result;
+    }
+    walk->base = (ml_walk){.arrive = pass_by, .silent = true};
+    ml_walk_visitor visitor = {
+        .context = walk, .segment = walk_segment, .block = walk_block};
+    result = ml_recorder_walk(feed, &walk->base, &visitor);
+    if (result == 0) {
+        result = feed->source->rules(feed->source->self, 0, &walk->recording->rules);
+    }
+    if (result == 0) {
+        /* Blocks of the cpu remember the stacks of recordings that have ended. */
+        result = ml_adopt(walk->recording, ml_recorder_stacks(), NULL, false);
+    }
+    return conclude(walk, result, out);
 }

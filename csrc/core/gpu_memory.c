@@ -1,5 +1,4 @@
 /* What a whole GPU holds.  See gpu_memory.h. */
-#define _GNU_SOURCE /* for RTLD_NOLOAD */
 #include "gpu_memory.h"
 
 #include <dlfcn.h>
@@ -10,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "driver.h"
 #include "memlab.h"
 
 /* ---- NVML's and the driver's own types, as far as they are used ---- */
@@ -38,8 +38,6 @@ typedef struct cuda_uuid {
     unsigned char bytes[16];
 } cuda_uuid;
 
-#define UUID_TEXT 48
-
 typedef int (*process_list)(void *device, unsigned *count, nvml_process *out);
 
 /* Written once, by load(). */
@@ -49,21 +47,13 @@ static struct {
     int (*memory)(void *device, nvml_memory *out);
     int (*memory_2)(void *device, nvml_memory_2 *out); /* NULL: an old driver */
     int (*by_uuid)(const char *uuid, void **device);
+    int (*version)(char *text, unsigned size);
     process_list compute;  /* NULL: an old driver */
     process_list graphics; /* likewise */
 } nvml = {.once = PTHREAD_ONCE_INIT};
 
 /* NVML's devices by index of CUDA's, as they are found; they live as long as NVML. */
 static _Atomic(void *) handles[ML_DEVICE_MAX];
-
-/* ISO C has no conversion from an object pointer to a function's. */
-static bool
-look_up(void *library, const char *name, void *function)
-{
-    void *found = dlsym(library, name);
-    memcpy(function, &found, sizeof(found));
-    return found != NULL;
-}
 
 static void
 load(void)
@@ -74,9 +64,9 @@ load(void)
         nvml.reason = "libnvidia-ml.so.1, a part of NVIDIA's driver, is not here";
         return;
     }
-    if (!look_up(library, "nvmlInit_v2", &init) ||
-        !look_up(library, "nvmlDeviceGetMemoryInfo", &nvml.memory) ||
-        !look_up(library, "nvmlDeviceGetHandleByUUID", &nvml.by_uuid)) {
+    if (!ml_driver_function(library, "nvmlInit_v2", &init) ||
+        !ml_driver_function(library, "nvmlDeviceGetMemoryInfo", &nvml.memory) ||
+        !ml_driver_function(library, "nvmlDeviceGetHandleByUUID", &nvml.by_uuid)) {
         nvml.reason = "libnvidia-ml.so.1 lacks functions that are needed";
         return;
     }
@@ -84,23 +74,21 @@ load(void)
         nvml.reason = "libnvidia-ml.so.1 could not be initialised";
         return;
     }
-    look_up(library, "nvmlDeviceGetMemoryInfo_v2", &nvml.memory_2);
-    if (!look_up(library, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml.compute)) {
-        look_up(library, "nvmlDeviceGetComputeRunningProcesses_v2", &nvml.compute);
+    ml_driver_function(library, "nvmlDeviceGetMemoryInfo_v2", &nvml.memory_2);
+    ml_driver_function(library, "nvmlSystemGetDriverVersion", &nvml.version);
+    if (!ml_driver_function(library, "nvmlDeviceGetComputeRunningProcesses_v3",
+                            &nvml.compute)) {
+        ml_driver_function(library, "nvmlDeviceGetComputeRunningProcesses_v2",
+                           &nvml.compute);
     }
-    if (!look_up(library, "nvmlDeviceGetGraphicsRunningProcesses_v3", &nvml.graphics)) {
-        look_up(library, "nvmlDeviceGetGraphicsRunningProcesses_v2", &nvml.graphics);
+    if (!ml_driver_function(library, "nvmlDeviceGetGraphicsRunningProcesses_v3",
+                            &nvml.graphics)) {
+        ml_driver_function(library, "nvmlDeviceGetGraphicsRunningProcesses_v2",
+                           &nvml.graphics);
     }
 }
 
 /* ---- Which device ---- */
-
-/* The driver that the process has loaded, if it has; never loads one. */
-static void *
-loaded_driver(void)
-{
-    return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-}
 
 /* The identity of a CUDA device as NVML writes it.  In MIG mode it is the instance's,
  * which is what the process can use. */
@@ -109,11 +97,12 @@ uuid_of(int device, cuda_uuid *out)
 {
     int (*get_device)(int *device, int ordinal) = NULL;
     int (*get_uuid)(cuda_uuid * out, int device) = NULL;
-    void *driver = loaded_driver();
+    void *driver = ml_driver_loaded();
     int number;
-    bool found = driver != NULL && look_up(driver, "cuDeviceGet", &get_device) &&
-                 (look_up(driver, "cuDeviceGetUuid_v2", &get_uuid) ||
-                  look_up(driver, "cuDeviceGetUuid", &get_uuid)) &&
+    bool found = driver != NULL &&
+                 ml_driver_function(driver, "cuDeviceGet", &get_device) &&
+                 (ml_driver_function(driver, "cuDeviceGetUuid_v2", &get_uuid) ||
+                  ml_driver_function(driver, "cuDeviceGetUuid", &get_uuid)) &&
                  get_device(&number, device) == 0 && get_uuid(out, number) == 0;
     if (driver != NULL) {
         dlclose(driver);
@@ -122,14 +111,33 @@ uuid_of(int device, cuda_uuid *out)
 }
 
 static void
-write_uuid(const cuda_uuid *uuid, const char *prefix, char text[UUID_TEXT])
+write_uuid(const cuda_uuid *uuid, const char *prefix, char text[ML_GPU_NAME])
 {
-    int end = snprintf(text, UUID_TEXT, "%s", prefix);
+    int end = snprintf(text, ML_GPU_NAME, "%s", prefix);
     for (int i = 0; i < 16; i++) {
         bool dash = i == 4 || i == 6 || i == 8 || i == 10;
-        end += snprintf(text + end, (size_t)(UUID_TEXT - end), dash ? "-%02x" : "%02x",
-                        uuid->bytes[i]);
+        end += snprintf(text + end, (size_t)(ML_GPU_NAME - end),
+                        dash ? "-%02x" : "%02x", uuid->bytes[i]);
     }
+}
+
+/* NVML's device for a CUDA device, and its NAME; NULL where NVML does not know it. */
+static void *
+find_handle(int device, char name[ML_GPU_NAME])
+{
+    static const char *const prefixes[] = {"GPU-", "MIG-"};
+    cuda_uuid uuid;
+    void *handle;
+    if (!uuid_of(device, &uuid)) {
+        return NULL;
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        write_uuid(&uuid, prefixes[i], name);
+        if (nvml.by_uuid(name, &handle) == 0) {
+            return handle;
+        }
+    }
+    return NULL;
 }
 
 static void *
@@ -139,38 +147,40 @@ handle_of(int device)
         return NULL;
     }
     void *handle = atomic_load_explicit(&handles[device], memory_order_acquire);
-    cuda_uuid uuid;
-    if (handle != NULL || !uuid_of(device, &uuid)) {
-        return handle;
+    char name[ML_GPU_NAME];
+    if (handle == NULL && (handle = find_handle(device, name)) != NULL) {
+        atomic_store_explicit(&handles[device], handle, memory_order_release);
     }
-    static const char *const prefixes[] = {"GPU-", "MIG-"};
-    for (unsigned i = 0; i < 2; i++) {
-        char text[UUID_TEXT];
-        write_uuid(&uuid, prefixes[i], text);
-        if (nvml.by_uuid(text, &handle) == 0) {
-            atomic_store_explicit(&handles[device], handle, memory_order_release);
-            return handle;
-        }
+    return handle;
+}
+
+static bool
+has_context(int device)
+{
+    int (*get_device)(int *device, int ordinal) = NULL;
+    int (*get_state)(int device, unsigned *flags, int *active) = NULL;
+    void *driver = ml_driver_loaded();
+    unsigned flags;
+    int number, active = 0;
+    bool told =
+        driver != NULL && ml_driver_function(driver, "cuDeviceGet", &get_device) &&
+        ml_driver_function(driver, "cuDevicePrimaryCtxGetState", &get_state) &&
+        get_device(&number, device) == 0 && get_state(number, &flags, &active) == 0;
+    if (driver != NULL) {
+        dlclose(driver);
     }
-    return NULL;
+    return told && active;
 }
 
 bool
 ml_gpu_memory_has_context(int device)
 {
-    int (*get_device)(int *device, int ordinal) = NULL;
-    int (*get_state)(int device, unsigned *flags, int *active) = NULL;
-    void *driver = loaded_driver();
-    unsigned flags;
-    int number, active = 0;
-    bool told = driver != NULL && look_up(driver, "cuDeviceGet", &get_device) &&
-                look_up(driver, "cuDevicePrimaryCtxGetState", &get_state) &&
-                get_device(&number, device) == 0 &&
-                get_state(number, &flags, &active) == 0;
-    if (driver != NULL) {
-        dlclose(driver);
+    if (!ml_driver_enter()) {
+        return false;
     }
-    return told && active;
+    bool has = has_context(device);
+    ml_driver_leave();
+    return has;
 }
 
 /* ---- What it holds ---- */
@@ -238,46 +248,116 @@ list_processes(void *handle, nvml_process processes[PROCESS_MAX], unsigned *coun
     return true;
 }
 
+/* Of the process PID; where it is not listed, but THERE, it is under an id of another
+ * namespace. */
 static void
-read_processes(void *handle, int device, ml_gpu_memory *out)
+read_processes(void *handle, unsigned pid, bool there, ml_gpu_memory *out)
 {
     nvml_process processes[PROCESS_MAX];
-    unsigned count, self = (unsigned)getpid();
+    unsigned count;
     out->own = out->others = ML_GPU_UNKNOWN;
-    if (!list_processes(handle, processes, &count)) {
-        return;
-    }
-    bool listed = is_listed(processes, count, self);
-    if (!listed && ml_gpu_memory_has_context(device)) {
-        /* It is there under an id of another namespace. */
+    if (!list_processes(handle, processes, &count) ||
+        (there && !is_listed(processes, count, pid))) {
         return;
     }
     out->own = out->others = 0;
     for (unsigned i = 0; i < count; i++) {
-        add_known(processes[i].pid == self ? &out->own : &out->others,
+        add_known(processes[i].pid == pid ? &out->own : &out->others,
                   processes[i].used);
     }
+}
+
+static int
+read_handle(void *handle, ml_gpu_memory *out, const char **reason)
+{
+    if (handle == NULL) {
+        *reason = "the driver's management library does not know the device";
+        return ML_EUNSUPPORTED;
+    }
+    if (read_whole(handle, out) < 0) {
+        *reason = "the driver's management library does not tell the device's memory";
+        return ML_ESOURCE;
+    }
+    return 0;
+}
+
+/* Whether NVML can be asked, and then ml_driver_leave. */
+static int
+enter(const char **reason)
+{
+    if (!ml_driver_enter()) {
+        *reason = ML_DRIVER_CLOSED;
+        return ML_ESTATE;
+    }
+    pthread_once(&nvml.once, load);
+    if (nvml.reason != NULL) {
+        *reason = nvml.reason;
+        ml_driver_leave();
+        return ML_EUNSUPPORTED;
+    }
+    return 0;
 }
 
 int
 ml_gpu_memory_read(int device, ml_gpu_memory *out, const char **reason)
 {
-    pthread_once(&nvml.once, load);
-    *reason = nvml.reason;
-    if (nvml.reason != NULL) {
-        return ML_EUNSUPPORTED;
+    int result = enter(reason);
+    if (result < 0) {
+        return result;
     }
     void *handle = handle_of(device);
-    if (handle == NULL) {
-        *reason = "the driver's management library does not know the device";
-        return ML_EUNSUPPORTED;
-    }
     ml_gpu_memory found;
-    if (read_whole(handle, &found) < 0) {
-        *reason = "the driver's management library does not tell the device's memory";
-        return ML_ESOURCE;
+    result = read_handle(handle, &found, reason);
+    if (result == 0) {
+        read_processes(handle, (unsigned)getpid(), has_context(device), &found);
+        *out = found;
     }
-    read_processes(handle, device, &found);
-    *out = found;
-    return 0;
+    ml_driver_leave();
+    return result;
+}
+
+int
+ml_gpu_memory_read_named(const char *name, int pid, ml_gpu_memory *out,
+                         const char **reason)
+{
+    int result = enter(reason);
+    if (result < 0) {
+        return result;
+    }
+    void *handle = NULL;
+    ml_gpu_memory found;
+    if (nvml.by_uuid(name, &handle) != 0) {
+        handle = NULL;
+    }
+    result = read_handle(handle, &found, reason);
+    if (result == 0) {
+        read_processes(handle, (unsigned)pid, false, &found);
+        *out = found;
+    }
+    ml_driver_leave();
+    return result;
+}
+
+bool
+ml_gpu_memory_name(int device, char name[ML_GPU_NAME])
+{
+    const char *reason;
+    if (enter(&reason) < 0) {
+        return false;
+    }
+    bool found = find_handle(device, name) != NULL;
+    ml_driver_leave();
+    return found;
+}
+
+bool
+ml_gpu_memory_driver(char text[ML_DRIVER_VERSION])
+{
+    const char *reason;
+    if (enter(&reason) < 0) {
+        return false;
+    }
+    bool told = nvml.version != NULL && nvml.version(text, ML_DRIVER_VERSION) == 0;
+    ml_driver_leave();
+    return told;
 }

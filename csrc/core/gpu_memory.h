@@ -26,9 +26,26 @@ typedef struct ml_gpu_memory {
 } ml_gpu_memory;
 
 /* Of the CUDA device of that index, whatever CUDA_VISIBLE_DEVICES made of the order.  0
- * or ML_E*, with a sentence in *REASON, static. */
+ * or ML_E*, with a sentence in *REASON, static; ML_ESTATE while this process's contexts
+ * are away (checkpoint.h), when NVML would not answer. */
 int ml_gpu_memory_read(int device, ml_gpu_memory *out, const char **reason);
-/* Whether this process has a primary context on the CUDA device of that index. */
+
+#define ML_GPU_NAME 48
+
+/* Writes the name that NVML has for a CUDA device in any process.  False where it has
+ * none, or cannot be asked. */
+bool ml_gpu_memory_name(int device, char name[ML_GPU_NAME]);
+/* The same as ml_gpu_memory_read for the device of that name, where own is the memory of
+ * the process PID, 0 where NVML does not list it.  Needs no CUDA. */
+int ml_gpu_memory_read_named(const char *name, int pid, ml_gpu_memory *out,
+                             const char **reason);
+/* Whether this process has a primary context on the CUDA device of that index; false
+ * while its contexts are away (checkpoint.h). */
 bool ml_gpu_memory_has_context(int device);
+
+#define ML_DRIVER_VERSION 80
+
+/* Writes the version of the driver, as in "580.65.06".  False where NVML does not tell. */
+bool ml_gpu_memory_driver(char text[ML_DRIVER_VERSION]);
 
 #endif

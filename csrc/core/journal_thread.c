@@ -2,7 +2,12 @@
  * journal.h.
  *
  * The callback can wake nobody, so the thread looks at its chunks at short intervals and
- * keeps more of them ready the faster they are taken. */
+ * keeps more of them ready the faster they are taken.  It blocks every signal but faults.
+ * A forked child has no such thread, and lets the file go; that there is one may make
+ * CPython 3.12 and later warn at os.fork.
+ *
+ * A start waits ML_JOURNAL_PATIENCE_NS at most for a disk that takes nothing; the memory at
+ * the start is then unknown, and said to be. */
 #define _GNU_SOURCE 1 /* gethostname */
 
 #include <errno.h>

@@ -7,19 +7,9 @@
 ml_life *
 ml_lives_before(const ml_lives *lives, uint64_t addr)
 {
-    size_t low = 0;
-    size_t high = lives->before_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (lives->before_addr[middle] < addr) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
-    bool found = low < lives->before_count && lives->before_addr[low] == addr;
-    return found ? &lives->before[low] : NULL;
+    size_t count = lives->before_count;
+    size_t at = ml_find_address(lives->before_addr, sizeof(uint64_t), count, addr);
+    return at < count && lives->before_addr[at] == addr ? &lives->before[at] : NULL;
 }
 
 /* Of the block in use that holds ADDR now, or where START, begins there. */

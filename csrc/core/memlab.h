@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
-#define ML_ABI_VERSION 4u
+#define ML_ABI_VERSION 6u
 
 /* name, text.  Functions return 0 or the negative of one of these. */
 #define ML_ERRORS(XX) \
@@ -225,6 +225,9 @@ typedef struct ml_source {
     int (*pinned)(void *self, uint64_t *in_use, uint64_t *held);
     /* The allocator's own counters.  0 or ML_E*.  NULL: it keeps none. */
     int (*counters)(void *self, int device, ml_counters *out);
+    /* A number that grows whenever memory of DEVICE comes, goes or waits to, until the
+     * program resets the allocator's counters.  0 or ML_E*.  NULL: it keeps none. */
+    int (*changes)(void *self, int device, uint64_t *out);
 } ml_source;
 
 /* What memlab._core offers a source, handed over in the capsule named ML_API_CAPSULE. */

@@ -117,8 +117,26 @@ ml_recorder_symbolizer(void)
     return &hub.symbolizer;
 }
 
-static ml_feed *
-feed_of(const ml_source *source)
+void
+ml_recorder_lock(void)
+{
+    pthread_mutex_lock(&hub.lock);
+}
+
+void
+ml_recorder_unlock(void)
+{
+    pthread_mutex_unlock(&hub.lock);
+}
+
+ml_window *
+ml_recorder_window(unsigned slot)
+{
+    return hub.windows[slot];
+}
+
+ml_feed *
+ml_recorder_feed(const ml_source *source)
 {
     int count = atomic_load_explicit(&hub.feed_count, memory_order_acquire);
     for (int i = 0; i < count; i++) {
@@ -142,7 +160,7 @@ ml_recorder_name_object(uint32_t id, const char *name, size_t length)
 ml_journal_port *
 ml_recorder_port(const ml_source *source)
 {
-    return &feed_of(source)->port;
+    return &ml_recorder_feed(source)->port;
 }
 
 const ml_source *
@@ -198,7 +216,7 @@ uint32_t
 ml_recorder_record(const ml_source *source, int device, ml_event *event,
                    const ml_event_text *text)
 {
-    ml_feed *feed = feed_of(source);
+    ml_feed *feed = ml_recorder_feed(source);
     if (feed == NULL) {
         return 0;
     }
@@ -208,7 +226,7 @@ ml_recorder_record(const ml_source *source, int device, ml_event *event,
 int
 ml_recorder_enabled(const ml_source *source)
 {
-    ml_feed *feed = feed_of(source);
+    ml_feed *feed = ml_recorder_feed(source);
     return feed != NULL && atomic_load_explicit(&feed->enabled, memory_order_relaxed);
 }
 
@@ -433,7 +451,7 @@ int
 ml_window_start(const ml_source *source, const ml_window_options *options,
                 ml_window **out)
 {
-    ml_feed *feed = feed_of(source);
+    ml_feed *feed = ml_recorder_feed(source);
     if (feed == NULL) {
         return ml_recorder_fail(ML_EINVALID, "source is not registered");
     }
@@ -481,7 +499,7 @@ ml_window_start(const ml_source *source, const ml_window_options *options,
 int
 ml_recorder_ready(const ml_source *source)
 {
-    ml_feed *feed = feed_of(source);
+    ml_feed *feed = ml_recorder_feed(source);
     if (feed == NULL) {
         return ml_recorder_fail(ML_EINVALID, "source is not registered");
     }
@@ -557,7 +575,7 @@ ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out)
                                            "recording");
     }
     pthread_mutex_lock(&hub.lock);
-    int result = ml_window_freeze_locked(window, keys, out);
+    int result = ml_window_freeze_locked(window, keys, out, NULL);
     pthread_mutex_unlock(&hub.lock);
     return result;
 }
@@ -620,7 +638,7 @@ read_stats(ml_feed *feed, int device, ml_recorder_stats *out)
 ml_meter *
 ml_recorder_meter(const ml_source *source, int device)
 {
-    ml_feed *feed = feed_of(source);
+    ml_feed *feed = ml_recorder_feed(source);
     if (feed == NULL || device < 0 ||
         device >= (feed->logs != NULL ? ML_DEVICE_MAX : 1)) {
         return NULL;
@@ -647,7 +665,7 @@ ml_recorder_thread(void)
 int
 ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out)
 {
-    ml_feed *feed = feed_of(source);
+    ml_feed *feed = ml_recorder_feed(source);
     if (feed == NULL) {
         return ml_recorder_fail(ML_EINVALID, "source is not registered");
     }

@@ -233,24 +233,6 @@ infer_sizes(ml_replay *replay)
     return 0;
 }
 
-/* The initial block at ADDR. */
-static size_t
-find_initial(const ml_replay *replay, uint64_t addr)
-{
-    size_t low = 0;
-    size_t high = replay->block_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (replay->blocks[middle].addr < addr) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 /* An allocation at ADDR follows: the block in use before it ends there. */
 static void
 settle_size(ml_replay *replay, uint64_t addr)
@@ -266,7 +248,8 @@ settle_size(ml_replay *replay, uint64_t addr)
         birth != ML_BEFORE_EVENTS || before->addr >= addr) {
         return;
     }
-    size_t i = find_initial(replay, before->addr);
+    size_t i = ml_find_address(replay->blocks, sizeof(*replay->blocks),
+                               replay->block_count, before->addr);
     uint64_t size = addr - before->addr;
     if (replay->doubts[i] != 0 && size >= before->requested) {
         replay->blocks[i].size = size;

@@ -126,7 +126,12 @@ note_device(const ml_source *source, int device)
     ml_note note;
     ml_totals torch;
     const char *reason = NULL;
-    if (sample_device(source, device, &note, &torch, &reason) < 0) {
+    int result = sample_device(source, device, &note, &torch, &reason);
+    if (result == ML_ESTATE) {
+        /* The context is given back for a while; then there is something to tell. */
+        return;
+    }
+    if (result < 0) {
         sampler.devices[device].failed = true;
         ml_recorder_note(source, &note, reason, reason != NULL ? strlen(reason) : 0);
         return;

@@ -1,7 +1,7 @@
 /* A window: one recording under way.  Shared by recorder.c, which begins and ends
  * windows, start.c, which learns the memory at the start of one, window.c, which tags,
- * and freeze.c with freeze_lanes.c, which turn one into a recording; known to nobody
- * else. */
+ * freeze.c with freeze_lanes.c, which turn one into a recording, memory_now.c, which
+ * chooses one of them, and survivors.c, which follows one; known to nobody else. */
 #ifndef ML_WINDOW_H
 #define ML_WINDOW_H
 
@@ -71,10 +71,22 @@ void ml_window_copy_counts(const ml_window *window, int device, ml_device_trace 
  * orders, and makes the memory in it, walked before, that at the end of these events.  0
  * or ML_E*. */
 int ml_freeze_lanes(const ml_window *window, ml_device_trace *trace);
-int ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out);
+/* ENDS, of ML_DEVICE_MAX or NULL, takes where each device's lane ended at its instant. */
+int ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out,
+                            uint64_t *ends);
+/* The memory of FEED alone, of which no window tells anything.  0 or ML_E*, with the
+ * reason. */
+int ml_freeze_bare_locked(ml_feed *feed, ml_recording **out);
 
 /* Walks over the memory of FEED's source as WALK.  0 or ML_E*, with the reason. */
 int ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor);
+/* The recorder's lock, under which the windows are looked at. */
+void ml_recorder_lock(void);
+void ml_recorder_unlock(void);
+/* The window in place SLOT, below ML_WINDOW_MAX; NULL: there is none. */
+ml_window *ml_recorder_window(unsigned slot);
+/* NULL where SOURCE is not registered. */
+ml_feed *ml_recorder_feed(const ml_source *source);
 ml_stacks *ml_recorder_stacks(void);
 /* Where the events of SOURCE, which is registered, leave for files. */
 ml_journal_port *ml_recorder_port(const ml_source *source);

@@ -69,6 +69,38 @@ ml_codes_text(const PyCodeObject *code, ml_codes_buffers *buffers, bool with_lin
     return text;
 }
 
+#if PY_VERSION_HEX >= 0x030e0000
+#define hash_bytes Py_HashBuffer
+#else
+/* A pure function of the bytes, exported by every version but not always declared. */
+extern Py_hash_t _Py_HashBytes(const void *bytes, Py_ssize_t length);
+#define hash_bytes _Py_HashBytes
+#endif
+
+uint64_t
+ml_codes_hash_now(PyObject *text)
+{
+    /* By PyObject_Hash a subclass's own method would run. */
+    if (PyBytes_Check(text)) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+        Py_hash_t *kept = &((PyBytesObject *)text)->ob_shash;
+#pragma GCC diagnostic pop
+        Py_hash_t hash = hash_bytes(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text));
+        __atomic_store_n(kept, hash, __ATOMIC_RELAXED);
+        return (uint64_t)hash;
+    }
+#if PY_VERSION_HEX < 0x030c0000
+    if (!PyUnicode_IS_READY(text)) {
+        return (uintptr_t)text;
+    }
+#endif
+    Py_hash_t hash = hash_bytes(PyUnicode_DATA(text),
+                                PyUnicode_GET_LENGTH(text) * (int)PyUnicode_KIND(text));
+    __atomic_store_n(&((PyASCIIObject *)text)->hash, hash, __ATOMIC_RELAXED);
+    return (uint64_t)hash;
+}
+
 #ifdef ML_CODES_WATCHED
 
 _Atomic uint64_t ml_codes_died = 1;

@@ -43,34 +43,19 @@ extern _Atomic bool ml_codes_watched;
 void ml_codes_watch(void);
 #endif
 
-/* The 8 bytes before END, where texts that differ mostly differ.  Of a shorter text some
- * belong to the header of its object, which is always longer than that. */
-static inline uint64_t
-ml_codes_last_word(const char *end)
-{
-    uint64_t word;
+/* Python's own hash of the content of TEXT, a str or bytes, which is then kept where Python
+ * keeps it: whoever computes it stores the same word, GIL or not. */
+uint64_t ml_codes_hash_now(PyObject *text);
 
-    memcpy(&word, end - sizeof(word), sizeof(word));
-    return word;
+static inline uint64_t
+ml_codes_hash_of(PyObject *text, Py_hash_t kept)
+{
+    return __builtin_expect(kept != -1, 1) ? (uint64_t)kept : ml_codes_hash_now(text);
 }
 
-/* The hash, which Python keeps once it has computed it; else address, length and end. */
-static inline uint64_t
-ml_codes_name_print(PyObject *string)
-{
-    const PyASCIIObject *ascii = (const PyASCIIObject *)string;
-    uint64_t print = (uint64_t)ascii->hash;
-
-    if (ascii->hash == -1) {
-        print = (uintptr_t)string + ((uint64_t)ascii->length << 32);
-        if (PyUnicode_IS_COMPACT_ASCII(string)) {
-            print ^= ml_codes_last_word((const char *)(ascii + 1) + ascii->length);
-        }
-    }
-    return print;
-}
-
-/* Tells apart code objects that lived at the same address. */
+/* Tells apart code objects that lived at the same address.  When one dies its texts often
+ * die with it, and those of the next take their addresses in the same order: nothing but
+ * what they say will do. */
 static inline uint64_t
 ml_codes_print(const PyCodeObject *code)
 {
@@ -80,16 +65,17 @@ ml_codes_print(const PyCodeObject *code)
         return code->co_version;
     }
 #endif
-    /* When a code object dies its names and table often die with it, and those of the
-     * next take their addresses in the same order: addresses alone say nothing.  What
-     * this does not tell apart has the same name, file and first line, and differs in
-     * the middle of its body only: then a line inside that function may be wrong. */
+    PyObject *name = code->co_name;
+    PyObject *file = code->co_filename;
     PyObject *lines = code->co_linetable;
-    uint64_t table = (uintptr_t)lines + (uint64_t)(uint32_t)code->co_firstlineno;
-    table ^= ml_codes_last_word(PyBytes_AS_STRING(lines) + PyBytes_GET_SIZE(lines));
-    uint64_t hash = ml_codes_name_print(code->co_name) +
-                    ml_codes_name_print(code->co_filename) * 0x9e3779b97f4a7c15u +
-                    table * 0xc2b2ae3d27d4eb4fu;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    uint64_t table = ml_codes_hash_of(lines, ((PyBytesObject *)lines)->ob_shash);
+#pragma GCC diagnostic pop
+    uint64_t hash =
+        ml_codes_hash_of(name, ((PyASCIIObject *)name)->hash) +
+        ml_codes_hash_of(file, ((PyASCIIObject *)file)->hash) * 0x9e3779b97f4a7c15u +
+        (table + (uint64_t)(uint32_t)code->co_firstlineno) * 0xc2b2ae3d27d4eb4fu;
     return hash | (uint64_t)1 << 63;
 }
 

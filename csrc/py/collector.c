@@ -30,17 +30,27 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Types whose verdict is at hand; a process with torch has some thousand, a few of which
- * have most objects. */
+#include "../core/base.h"
+
+/* Types whose verdict is at hand, each in a place of its own or another's; a process with
+ * torch has some thousand, a few of which have most objects. */
 #define KNOWN 1024
+
+typedef struct finding {
+    PyObject *object; /* owned */
+    size_t walk;      /* that came upon it */
+} finding;
 
 typedef struct search {
     PyTypeObject *const *types; /* borrowed */
     size_t count;
-    PyObject *found; /* owned: a list */
-    bool failed;     /* with an exception */
-    const PyTypeObject *known[KNOWN];
-    bool wanted[KNOWN];
+    finding *found; /* owned.  No list of Python's: none may be made meanwhile */
+    size_t found_count;
+    size_t capacity;
+    size_t walk; /* that looks now */
+    bool failed; /* for want of memory, or with an exception */
+    const PyTypeObject *unwanted[KNOWN];
+    const PyTypeObject *wanted[KNOWN];
 } search;
 
 static bool
@@ -55,18 +65,33 @@ derives(const search *s, PyTypeObject *type)
     return false;
 }
 
+static void
+add(search *s, PyObject *object)
+{
+    if (ml_grow((void **)&s->found, &s->capacity, s->found_count + 1,
+                sizeof(*s->found)) < 0) {
+        s->failed = true;
+        return;
+    }
+    s->found[s->found_count++] = (finding){Py_NewRef(object), s->walk};
+}
+
 static inline void
 look(search *s, PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     size_t at = ((uintptr_t)type >> 4 ^ (uintptr_t)type >> 14) % KNOWN;
 
-    if (s->known[at] != type) {
-        s->known[at] = type;
-        s->wanted[at] = derives(s, type);
+    /* Most objects end here. */
+    if (s->unwanted[at] == type) {
+        return;
     }
-    if (s->wanted[at]) {
-        s->failed = s->failed || PyList_Append(s->found, object) < 0;
+    if (s->wanted[at] == type || derives(s, type)) {
+        s->wanted[at] = type;
+        add(s, object);
+    }
+    else {
+        s->unwanted[at] = type;
     }
 }
 
@@ -117,6 +142,7 @@ look_at_all(search *s)
  * objects in them that can be had otherwise. */
 #define STARTS 256
 #define PLACES (4 * STARTS)
+#define MARKS (64 * STARTS)
 #define WALKS 16
 
 typedef struct starts {
@@ -125,6 +151,8 @@ typedef struct starts {
     size_t heads; /* the first so many are heads: no objects */
     size_t begun;
     const PyGC_Head *places[PLACES]; /* a hash set of them */
+    uint64_t marks[MARKS / 64];      /* of their hashes: few other objects have one */
+    const PyGC_Head *ends[STARTS];   /* the start that the walk from each came to */
 } starts;
 
 /* The two low bits are the collector's. */
@@ -135,9 +163,15 @@ next_of(const PyGC_Head *at)
 }
 
 static inline size_t
+hash_of(const PyGC_Head *at)
+{
+    return (uintptr_t)at >> 4 ^ (uintptr_t)at >> 13;
+}
+
+static size_t
 place_of(const starts *all, const PyGC_Head *at)
 {
-    size_t place = ((uintptr_t)at >> 4 ^ (uintptr_t)at >> 13) % PLACES;
+    size_t place = hash_of(at) % PLACES;
 
     while (all->places[place] != NULL && all->places[place] != at) {
         place = (place + 1) % PLACES;
@@ -148,13 +182,18 @@ place_of(const starts *all, const PyGC_Head *at)
 static inline bool
 is_start(const starts *all, const PyGC_Head *at)
 {
-    return all->places[place_of(all, at)] != NULL;
+    size_t mark = hash_of(at) % MARKS;
+
+    return (all->marks[mark / 64] >> mark % 64 & 1) != 0 &&
+           all->places[place_of(all, at)] != NULL;
 }
 
 static void
 add_start(starts *all, const PyGC_Head *at)
 {
     if (all->count < STARTS && !is_start(all, at)) {
+        size_t mark = hash_of(at) % MARKS;
+        all->marks[mark / 64] |= UINT64_C(1) << mark % 64;
         all->places[place_of(all, at)] = at;
         all->at[all->count++] = at;
     }
@@ -180,16 +219,23 @@ add_python_modules(starts *all)
     }
 }
 
+typedef struct walk {
+    const PyGC_Head *at;
+    size_t start; /* where it began */
+} walk;
+
 /* The first object of the next walk; false where there is none. */
 static bool
-begin_walk(starts *all, const PyGC_Head **at)
+begin_walk(starts *all, walk *w)
 {
     while (all->begun < all->count) {
         size_t i = all->begun++;
-        *at = i < all->heads ? next_of(all->at[i]) : all->at[i];
-        if (i >= all->heads || !is_start(all, *at)) {
+        const PyGC_Head *at = i < all->heads ? next_of(all->at[i]) : all->at[i];
+        if (i >= all->heads || !is_start(all, at)) {
+            *w = (walk){.at = at, .start = i};
             return true;
         }
+        all->ends[i] = at;
     }
     return false;
 }
@@ -197,7 +243,7 @@ begin_walk(starts *all, const PyGC_Head **at)
 static void
 look_from(search *s, starts *all)
 {
-    const PyGC_Head *walks[WALKS];
+    walk walks[WALKS];
     size_t count = 0;
 
     while (count < WALKS && begin_walk(all, &walks[count])) {
@@ -205,15 +251,18 @@ look_from(search *s, starts *all)
     }
     while (count > 0) {
         for (size_t i = 0; i < count;) {
-            const PyGC_Head *next = next_of(walks[i]);
-            look(s, (PyObject *)(uintptr_t)(walks[i] + 1));
+            const PyGC_Head *next = next_of(walks[i].at);
+            s->walk = walks[i].start;
+            look(s, (PyObject *)(uintptr_t)(walks[i].at + 1));
             if (!is_start(all, next)) {
                 /* By its next turn it is here. */
                 __builtin_prefetch(next);
                 __builtin_prefetch(next + 1);
-                walks[i++] = next;
+                walks[i++].at = next;
+                continue;
             }
-            else if (begin_walk(all, &walks[i])) {
+            all->ends[walks[i].start] = next;
+            if (begin_walk(all, &walks[i])) {
                 i++;
             }
             else {
@@ -221,6 +270,59 @@ look_from(search *s, starts *all)
             }
         }
     }
+}
+
+static size_t
+start_at(const starts *all, const PyGC_Head *at)
+{
+    size_t i = 0;
+
+    while (all->at[i] != at) {
+        i++;
+    }
+    return i;
+}
+
+/* Numbers the walks by where they were in the lists: each went on where the next began.
+ * The oldest generation comes first, after what gc.freeze() set aside. */
+static void
+order_walks(const starts *all, size_t rank[STARTS])
+{
+    size_t count = 0;
+
+    for (size_t head = all->heads; head-- > 0;) {
+        size_t at = head;
+        do {
+            rank[at] = count++;
+            at = start_at(all, all->ends[at]);
+        } while (at >= all->heads);
+    }
+}
+
+/* The findings one walk after the other. */
+static void
+sort_found(search *s, const starts *all)
+{
+    size_t rank[STARTS] = {0}, from[STARTS + 1] = {0};
+    finding *sorted = ml_alloc((s->found_count + 1) * sizeof(*sorted));
+
+    if (sorted == NULL) {
+        s->failed = true;
+        return;
+    }
+    order_walks(all, rank);
+    for (size_t i = 0; i < s->found_count; i++) {
+        from[rank[s->found[i].walk] + 1]++;
+    }
+    for (size_t i = 0; i < all->count; i++) {
+        from[i + 1] += from[i];
+    }
+    for (size_t i = 0; i < s->found_count; i++) {
+        sorted[from[rank[s->found[i].walk]]++] = s->found[i];
+    }
+    ml_free(s->found);
+    s->found = sorted;
+    s->capacity = s->found_count + 1;
 }
 
 static void
@@ -246,21 +348,38 @@ look_at_all(search *s)
         add_python_modules(&all);
     }
     look_from(s, &all);
+    sort_found(s, &all);
 }
 
 #endif
 
+/* A list of what was found, which takes the references. */
+static PyObject *
+list_of(search *s)
+{
+    PyObject *list = s->failed ? NULL : PyList_New((Py_ssize_t)s->found_count);
+
+    for (size_t i = 0; i < s->found_count; i++) {
+        if (list != NULL) {
+            PyList_SET_ITEM(list, (Py_ssize_t)i, s->found[i].object);
+        }
+        else {
+            Py_DECREF(s->found[i].object);
+        }
+    }
+    ml_free(s->found);
+    return list;
+}
+
 PyObject *
 ml_collector_find(PyTypeObject *const *types, size_t count)
 {
-    search s = {.types = types, .count = count, .found = PyList_New(0)};
+    search s = {.types = types, .count = count};
 
-    if (s.found == NULL) {
-        return NULL;
-    }
     look_at_all(&s);
-    if (s.failed) {
-        Py_CLEAR(s.found);
+    PyObject *list = list_of(&s);
+    if (list == NULL && !PyErr_Occurred()) {
+        PyErr_NoMemory();
     }
-    return s.found;
+    return list;
 }

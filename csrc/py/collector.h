@@ -10,7 +10,9 @@
 #include <Python.h>
 
 /* The objects whose type is one of the COUNT TYPES, or derives from one; a new list that
- * keeps them alive, or NULL with an exception.  With the GIL. */
+ * keeps them alive, or NULL with an exception.  In the collector's order: the oldest
+ * generation first where its lists can be walked, within each as far as collections left
+ * objects as they were made.  With the GIL. */
 PyObject *ml_collector_find(PyTypeObject *const *types, size_t count);
 
 #endif

@@ -3,7 +3,8 @@
  * Why plain reads are enough: only the owning thread pushes and pops its frames, and it
  * is here; a frame keeps its code object alive, and a code object's name, file name and
  * line table do not change after it started to run.  So everything read lives and stands
- * still for the length of the walk, GIL or not, and nothing is written.
+ * still for the length of the walk, GIL or not, and nothing is written but the hashes of
+ * its texts, which are the same whoever computes them.
  *
  * The thread state comes from PyGILState_GetThisThreadState: the "current" state that
  * CPython keeps elsewhere belongs to whoever holds the GIL. */

@@ -7,13 +7,17 @@
 #include "../core/recorder.h"
 #include "../core/unpickle.h"
 #include "annotations.h"
+#include "context.h"
+#include "courtesy.h"
 #include "frames.h"
 #include "gpu_dict.h"
+#include "holders.h"
 #include "load.h"
 #include "native.h"
 #include "owners.h"
 #include "paths.h"
 #include "step_hooks.h"
+#include "unheld_dict.h"
 
 PyMODINIT_FUNC PyInit__core(void);
 
@@ -201,6 +205,9 @@ static PyMethodDef functions[] = {
     {"has_source", core_has_source, METH_O, has_source_doc},
     {"write_file", ml_write_file, METH_VARARGS, ml_write_file_doc},
     {"use_native_stacks", ml_native_use, METH_O, ml_native_use_doc},
+    {"use_storages", ml_courtesy_use, METH_O, ml_courtesy_use_doc},
+    {"use_graph", ml_holders_use, METH_O, ml_holders_use_doc},
+    {"find_holders", ml_holders_find, METH_VARARGS, ml_holders_find_doc},
     {"use_tensors", ml_owners_use, METH_O, ml_owners_use_doc},
     {"tag_step", ml_owners_step, METH_VARARGS, ml_owners_step_doc},
     {"tag_owners", ml_owners_scan, METH_VARARGS, ml_owners_scan_doc},
@@ -214,6 +221,13 @@ static PyMethodDef functions[] = {
     {"note_step", ml_py_note_step, METH_NOARGS, ml_py_note_step_doc},
     {"sample", ml_py_sample, METH_O, ml_py_sample_doc},
     {"ledger", ml_py_ledger, METH_VARARGS, ml_py_ledger_doc},
+    {"unheld", ml_py_unheld_now, METH_VARARGS, ml_py_unheld_now_doc},
+    {"context_check", ml_py_context_check, METH_NOARGS, ml_py_context_check_doc},
+    {"context_give", ml_py_context_give, METH_O, ml_py_context_give_doc},
+    {"context_take", ml_py_context_take, METH_NOARGS, ml_py_context_take_doc},
+    {"context_away", ml_py_context_away, METH_NOARGS, ml_py_context_away_doc},
+    {"gpu_memory", ml_py_gpu_memory, METH_VARARGS, ml_py_gpu_memory_doc},
+    {"gpu_name", ml_py_gpu_name, METH_O, ml_py_gpu_name_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -280,14 +294,19 @@ core_exec(PyObject *module)
     if (PyErr_Occurred()) {
         return -1;
     }
-    if (add_type(module, "Recording", &state->recording_type,
+    if (add_type(module, "Courtesy", &state->courtesy_type,
+                 ml_courtesy_type_new(module)) < 0 ||
+        add_type(module, "Recording", &state->recording_type,
                  ml_recording_type_new(module)) < 0 ||
         add_type(module, "MemorySnapshot", &state->snapshot_type,
                  ml_snapshot_type_new(module)) < 0 ||
         add_type(module, "Script", &state->script_type, ml_script_type_new(module)) <
             0 ||
+        add_type(module, "Leaks", &state->leaks_type, ml_leaks_type_new(module)) < 0 ||
         add_type(module, "LineProfiler", &state->line_profiler_type,
-                 ml_line_profiler_type_new(module)) < 0) {
+                 ml_line_profiler_type_new(module)) < 0 ||
+        add_type(module, "MemReporter", &state->mem_reporter_type,
+                 ml_mem_reporter_type_new(module)) < 0) {
         return -1;
     }
     PyObject *columns = ml_line_profiler_columns();

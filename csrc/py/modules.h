@@ -1,7 +1,8 @@
 /* The names of the program's torch.nn.Modules, for the stacks that ran in them.
  *
  * Owns the rule by which a module is named and the watch on its death; the modules are
- * read without running any code of theirs. */
+ * read without running any code of theirs.  Names are given when a recording begins, before
+ * its first optimizer step, and when it is read. */
 #ifndef ML_PY_MODULES_H
 #define ML_PY_MODULES_H
 

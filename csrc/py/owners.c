@@ -82,10 +82,8 @@ tag_parameter(tagging *to, PyObject *parameter)
     }
 }
 
-/* The dict behind an attribute that only the object itself holds, without running
- * __getattr__ of a stranger's class. New reference, or NULL without an exception. */
-static PyObject *
-own_dict(PyObject *object, const char *name)
+PyObject *
+ml_own_dict(PyObject *object, const char *name)
 {
     PyObject *attributes = PyObject_GenericGetDict(object, NULL);
     PyObject *value = NULL;
@@ -108,12 +106,12 @@ tag_module(tagging *to, PyObject *object)
 {
     Py_ssize_t position = 0;
     PyObject *name, *tensor;
-    PyObject *parameters = own_dict(object, "_parameters");
+    PyObject *parameters = ml_own_dict(object, "_parameters");
     while (parameters != NULL && PyDict_Next(parameters, &position, &name, &tensor)) {
         tag_parameter(to, tensor);
     }
     Py_XDECREF(parameters);
-    PyObject *buffers = own_dict(object, "_buffers");
+    PyObject *buffers = ml_own_dict(object, "_buffers");
     position = 0;
     while (buffers != NULL && PyDict_Next(buffers, &position, &name, &tensor)) {
         tag_buffer(to, tensor);
@@ -125,7 +123,7 @@ tag_module(tagging *to, PyObject *object)
 static void
 tag_state(tagging *to, PyObject *optimizer)
 {
-    PyObject *state = own_dict(optimizer, "state");
+    PyObject *state = ml_own_dict(optimizer, "state");
     Py_ssize_t position = 0;
     PyObject *parameter, *entries;
     while (state != NULL && PyDict_Next(state, &position, &parameter, &entries)) {
@@ -320,6 +318,12 @@ ml_owners_step(PyObject *module, PyObject *args)
 const char ml_owners_use_doc[] = "use_tensors($module, capsule, /)\n--\n\n"
                                  "Takes the view of tensors that the torch bridge "
                                  "offers, by which owners are found.";
+
+const ml_tensors *
+ml_owners_tensors(void)
+{
+    return tensors;
+}
 
 PyObject *
 ml_owners_use(PyObject *module, PyObject *capsule)

@@ -7,6 +7,7 @@
 #define ML_PY_OWNERS_H
 
 #include "state.h"
+#include "../torch/bridge.h"
 
 extern const char ml_owners_scan_doc[];
 PyObject *ml_owners_scan(PyObject *module, PyObject *args);
@@ -16,6 +17,12 @@ PyObject *ml_owners_name_modules(PyObject *module, PyObject *module_type);
 extern const char ml_owners_step_doc[];
 PyObject *ml_owners_step(PyObject *module, PyObject *args);
 
+/* The dict behind an attribute that only the object itself holds, without running
+ * __getattr__ of a stranger's class. New reference, or NULL without an exception. */
+PyObject *ml_own_dict(PyObject *object, const char *name);
+
+/* The view of tensors that ml_owners_use took; NULL: none yet. */
+const ml_tensors *ml_owners_tensors(void);
 extern const char ml_owners_use_doc[];
 PyObject *ml_owners_use(PyObject *module, PyObject *capsule);
 

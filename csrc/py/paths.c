@@ -5,6 +5,7 @@
 
 #include "../core/base.h"
 #include "../core/window.h"
+#include "owners.h"
 
 /* Names of states whose strings are remembered: an optimizer has a few. */
 #define STATES 8
@@ -13,16 +14,18 @@
 
 typedef struct entry {
     PyObject *tensor;    /* its address; borrowed, and maybe dead */
-    PyObject *reference; /* weak; owned */
+    PyObject *reference; /* weak; owned; NULL where there is a mark */
+    void *mark;          /* owned */
     uint32_t module;
     uint32_t name;
     uint32_t states[STATES]; /* strings; 0: not made yet */
 } entry;
 
 struct ml_paths {
-    PyObject *module_type;    /* owned */
-    PyObject *states[STATES]; /* owned: keys of optimizers' states, as objects */
-    entry *entries;           /* owned; hashed by address */
+    const ml_tensors *tensors; /* NULL: there is no bridge, nor are there tensors */
+    PyObject *module_type;     /* owned */
+    PyObject *states[STATES];  /* owned: keys of optimizers' states, as objects */
+    entry *entries;            /* owned; hashed by address */
     size_t mask;
     size_t count;
 };
@@ -40,8 +43,18 @@ ml_paths_begin(PyObject *module_type)
         ml_free(paths);
         return NULL;
     }
+    paths->tensors = ml_owners_tensors();
     paths->module_type = Py_NewRef(module_type);
     return paths;
+}
+
+static void
+drop(const ml_paths *paths, const entry *e)
+{
+    if (e->mark != NULL) {
+        paths->tensors->release(e->mark);
+    }
+    Py_XDECREF(e->reference);
 }
 
 void
@@ -51,7 +64,7 @@ ml_paths_free(ml_paths *paths)
         return;
     }
     for (size_t i = 0; i <= paths->mask; i++) {
-        Py_XDECREF(paths->entries[i].reference);
+        drop(paths, &paths->entries[i]);
     }
     for (size_t i = 0; i < STATES; i++) {
         Py_XDECREF(paths->states[i]);
@@ -91,10 +104,13 @@ slot_of(const ml_paths *paths, const PyObject *tensor)
 
 /* Whether what was at its address when it was added is there still. */
 static bool
-is_alive(const entry *e)
+is_alive(const ml_paths *paths, const entry *e)
 {
     if (e->tensor == NULL) {
         return false;
+    }
+    if (e->mark != NULL) {
+        return paths->tensors->marked(e->tensor, e->mark);
     }
 #if PY_VERSION_HEX >= 0x030d0000
     PyObject *tensor = NULL;
@@ -150,25 +166,37 @@ text_of(PyObject *key)
     return (ml_slice){.bytes = text, .length = (size_t)length};
 }
 
+/* Gives E what tells its tensor from another at its address.  A weak reference would keep
+ * torch from swapping a module's parameters and buffers.  False: it is no tensor. */
+static bool
+know(const ml_paths *paths, entry *e)
+{
+    e->mark = paths->tensors != NULL ? paths->tensors->mark(e->tensor) : NULL;
+    if (e->mark == NULL) {
+        e->reference = PyWeakref_NewRef(e->tensor, NULL);
+    }
+    PyErr_Clear();
+    return e->mark != NULL || e->reference != NULL;
+}
+
 void
 ml_paths_add(ml_paths *paths, PyObject *tensor, uint32_t module, PyObject *name)
 {
     entry *e = slot_of(paths, tensor);
-    if (is_alive(e) || !make_room(paths)) {
+    if (is_alive(paths, e) || !make_room(paths)) {
         return;
     }
-    PyObject *reference = PyWeakref_NewRef(tensor, NULL);
-    if (reference == NULL) {
-        /* Not a tensor. */
-        PyErr_Clear();
+    entry made = {.tensor = tensor};
+    if (!know(paths, &made)) {
         return;
     }
     ml_slice text = text_of(name);
     e = slot_of(paths, tensor);
     paths->count += e->tensor == NULL;
-    Py_XDECREF(e->reference);
+    drop(paths, e);
     *e = (entry){.tensor = tensor,
-                 .reference = reference,
+                 .reference = made.reference,
+                 .mark = made.mark,
                  .module = module,
                  .name = string_of(text.bytes, text.length)};
 }
@@ -181,7 +209,7 @@ ml_paths_find(const ml_paths *paths, PyObject *tensor, ml_path *out)
         return false;
     }
     const entry *e = slot_of(paths, tensor);
-    if (!is_alive(e)) {
+    if (!is_alive(paths, e)) {
         return false;
     }
     *out = (ml_path){

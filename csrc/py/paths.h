@@ -2,7 +2,8 @@
  *
  * Owns the map from tensors to paths, made anew whenever modules are named, by which
  * optimizers, that hold tensors without names, are read.  It keeps no tensor alive: each
- * is known by a weak reference, so that another one at its address is not taken for it.
+ * is known by a mark (torch/bridge.h), so that another one at its address is not taken for
+ * it; what can have no mark, by a weak reference.
  * It must not know what a path is asked for. */
 #ifndef ML_PY_PATHS_H
 #define ML_PY_PATHS_H

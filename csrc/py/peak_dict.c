@@ -82,8 +82,8 @@ sums_dict(const ml_peak_sum *sums, unsigned count, const char *(*name)(unsigned)
     return dict;
 }
 
-static PyObject *
-line_dict(const ml_peak_line *line)
+PyObject *
+ml_py_peak_line(const ml_peak_line *line)
 {
     const char *module = line->module != NULL ? line->module : "";
     PyObject *dict = PyDict_New();
@@ -160,7 +160,7 @@ ml_py_peak_lines(const ml_peak *peak)
 {
     PyObject *list = PyList_New((Py_ssize_t)peak->line_count);
     for (size_t i = 0; list != NULL && i < peak->line_count; i++) {
-        PyObject *item = line_dict(&peak->lines[i]);
+        PyObject *item = ml_py_peak_line(&peak->lines[i]);
         if (item == NULL) {
             Py_CLEAR(list);
             break;

@@ -13,6 +13,7 @@ PyObject *ml_py_peak(ml_state *state, const ml_recording *recording, int device)
 /* Parts of it, for answers about other instants: new references, or NULL with
  * MemoryError. */
 PyObject *ml_py_totals(const ml_totals *totals);
+PyObject *ml_py_peak_line(const ml_peak_line *line);
 PyObject *ml_py_peak_lines(const ml_peak *peak);
 PyObject *ml_py_peak_categories(const ml_peak *peak);
 /* Bytes of the category unknown by reason. */

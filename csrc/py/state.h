@@ -17,10 +17,13 @@
 #define ML_STATE_OBJECTS(XX) \
     XX(error)          /* memlab.Error */ \
     XX(snapshot_error) /* memlab.SnapshotError */ \
+    XX(courtesy_type) \
     XX(recording_type) \
     XX(snapshot_type) \
     XX(script_type) \
+    XX(leaks_type) \
     XX(line_profiler_type) \
+    XX(mem_reporter_type) \
     XX(watched_modules) /* dict of named modules: address, weak reference */
 
 typedef struct ml_state {
@@ -43,7 +46,9 @@ PyObject *ml_py_raise(ml_state *state, int error, const char *text);
 PyObject *ml_recording_type_new(PyObject *module);
 PyObject *ml_snapshot_type_new(PyObject *module);
 PyObject *ml_script_type_new(PyObject *module);
+PyObject *ml_leaks_type_new(PyObject *module);
 PyObject *ml_line_profiler_type_new(PyObject *module);
+PyObject *ml_mem_reporter_type_new(PyObject *module);
 /* The names of the figures of a line, a tuple of str; NULL with an exception. */
 PyObject *ml_line_profiler_columns(void);
 

@@ -44,20 +44,174 @@ typedef struct ml_native {
 
 /* Where the storage of a tensor lies. */
 typedef struct ml_tensor {
-    uint64_t addr;  /* never 0 */
-    uint64_t bytes; /* of the whole storage */
-    int device;     /* index; 0 for the CPU */
-    int cuda;       /* 0: on the CPU */
+    uint64_t addr;    /* of its memory; never 0 */
+    uint64_t bytes;   /* of the whole storage */
+    uint64_t storage; /* address of torch's StorageImpl, which views share */
+    int device;       /* index; 0 for the CPU */
+    int cuda;         /* 0: on the CPU */
 } ml_tensor;
 
-/* Of TENSOR, a PyObject * that must be a torch.Tensor, with the GIL held: 1, or 0 where
- * there is none (no gradient; meta, fake and sparse tensors). */
+/* Bits of ml_tensor_part.flags: it requires a gradient, and no operation made it; it is a
+ * Python subclass whose memory is that of its attributes. */
+#define ML_TENSOR_LEAF 0x1u
+#define ML_TENSOR_WRAPPER 0x2u
+
+/* A tensor with memory of its own, or none, on a device of any kind: a Python tensor, its
+ * gradient, or what a sparse, nested or quantised one consists of.  Everything is borrowed
+ * for the length of the call that hands it out. */
+typedef struct ml_tensor_part {
+    const char *suffix; /* how it is reached: "", ".grad", ".grad._values" */
+    const void *object; /* PyObject * of a wrapper and of the tensor asked about */
+    uint64_t impl;      /* address of torch's TensorImpl, which tells tensors apart */
+    uint64_t whole;     /* that of the tensor whose component it is, or its own */
+    uint64_t storage;   /* address of torch's StorageImpl; 0: it has none */
+    uint64_t addr;      /* of the storage's memory; 0: it has none, as meta and fake */
+    uint64_t bytes;     /* of that memory */
+    uint64_t numel;     /* elements */
+    const int64_t *sizes; /* DIMS of them; of a nested one of its buffer */
+    size_t dims;
+    const char *device_type; /* "cuda", "cpu", "meta" */
+    int device_number;       /* torch's number of that type: CPU 0, CUDA 1 */
+    int device;              /* index; 0 where there is one only */
+    uint32_t flags;
+} ml_tensor_part;
+
+/* Receives one part of a tensor.  A non-zero return stops. */
+typedef int (*ml_tensor_visitor)(void *context, const ml_tensor_part *part);
+
+/* Of TENSOR, a PyObject * that must be a torch.Tensor, with the GIL held. */
 typedef struct ml_tensors {
     uint32_t size;    /* of this struct, bytes */
     uint32_t version; /* ML_ABI_VERSION */
+    /* 1, or 0 where there is none (no gradient; meta, fake and sparse tensors). */
     int (*storage)(const void *tensor, ml_tensor *out);
     int (*gradient)(const void *tensor, ml_tensor *out);
+    /* Every part of TENSOR, its gradient's last; those of a wrapper's attributes are the
+     * caller's to ask for.  Returns what VISIT stopped with, else 0; a tensor that refuses
+     * to answer has no parts. */
+    int (*parts)(const void *tensor, ml_tensor_visitor visit, void *context);
+    /* A mark of TENSOR, to be released, by which it is told from another at its address
+     * once it is dead; NULL where it can have none (inference tensors, and what is no
+     * tensor).  Unlike a weak reference it does not hinder torch.utils.swap_tensors, by
+     * which modules replace parameters; views of one tensor share a mark. */
+    void *(*mark)(const void *tensor);
+    int (*marked)(const void *tensor, const void *mark);
+    void (*release)(void *mark); /* takes NULL */
 } ml_tensors;
+
+/* The capsule memlab._torch._storages holds a `const ml_storages *` of this name, where
+ * torch is built for CUDA. */
+#define ML_STORAGES_CAPSULE "memlab._torch._storages"
+
+/* Why memory stays on the GPUs:
+ * private_pool  of a pool of CUDA graphs or a MemPool, which hold raw addresses
+ * shared        more than one storage has it: with other processes, by DLPack, by a slice
+ * external      not of torch's allocator
+ * unreached     of torch's allocator, and no tensor or storage of Python leads to it */
+#define ML_LEFT(XX) \
+    XX(private_pool) \
+    XX(shared) \
+    XX(external) \
+    XX(unreached)
+
+typedef struct ml_left {
+#define XX(name) uint64_t name; /* bytes */
+    ML_LEFT(XX)
+#undef XX
+} ml_left;
+
+/* PyObject *s that must be torch.Tensors and torch.UntypedStorages; borrowed. */
+typedef struct ml_objects {
+    const void *const *tensors;
+    size_t tensor_count;
+    const void *const *storages;
+    size_t storage_count;
+} ml_objects;
+
+/* Tensors whose memory is on the host for a while.  It keeps none of them alive. */
+typedef struct ml_yielded ml_yielded;
+
+/* All return 0 or ML_E*. */
+typedef struct ml_storages {
+    uint32_t size;    /* of this struct, bytes */
+    uint32_t version; /* ML_ABI_VERSION */
+    /* Waits for all work of the devices that torch has memory of, without the GIL. */
+    int (*synchronize)(void);
+    /* With the GIL: copies the memory of OBJECTS and of what belongs to them, gradients,
+     * what autograd saved and the like, to the host and makes CPU tensors of them.  *OUT
+     * is the caller's, to be freed; *BYTES is what torch's allocator has got back.  On
+     * failure all is as before. */
+    int (*yield)(const ml_objects *objects, ml_yielded **out, uint64_t *bytes,
+                 ml_left *left);
+    /* Gives what torch's allocator keeps unused to the driver, without the GIL. */
+    int (*empty_cache)(void);
+    /* With the GIL: undoes yield() for the tensors that are left, with the contents that
+     * they have by now.  Does nothing a second time.  On failure all is as before, and it
+     * can be called again. */
+    int (*restore)(ml_yielded *yielded);
+    /* With the GIL; NULL is taken.  What was not restored stays on the CPU. */
+    void (*free)(ml_yielded *yielded);
+    /* A sentence about this thread's last failure; NULL: out of memory. */
+    const char *(*error)(void);
+} ml_storages;
+
+/* The capsule memlab._torch._graph holds a `const ml_graph *` of this name. */
+#define ML_GRAPH_CAPSULE "memlab._torch._graph"
+
+/* What a thing of a walk is: a PyObject, an autograd node, a C++ tensor. */
+enum {
+    ML_GRAPH_OBJECT,
+    ML_GRAPH_NODE,
+    ML_GRAPH_TENSOR
+};
+
+/* What instances of a Python type are to torch. */
+enum {
+    ML_GRAPH_IS_NOTHING,
+    ML_GRAPH_IS_TENSOR,
+    ML_GRAPH_IS_FUNCTION, /* the context of a torch.autograd.Function */
+    ML_GRAPH_IS_NODE,     /* the Python face of a C++ node */
+    ML_GRAPH_IS_STORAGE,
+};
+
+/* One reference: to what, and as what. */
+typedef struct ml_graph_edge {
+    int kind;            /* of TO */
+    const void *to;      /* borrowed: stands until the walk ends */
+    const void *storage; /* of a tensor: its identity; NULL where it has none */
+    int64_t uses;        /* of a tensor: references to it, the walk's own not counted */
+    const char *name;    /* static; NULL: TO is the C++ side of the same thing */
+    int64_t index;       /* among several of that name; -1: the only one */
+} ml_graph_edge;
+
+/* A non-zero return stops. */
+typedef int (*ml_graph_visitor)(void *context, const ml_graph_edge *edge);
+
+typedef struct ml_graph_identity {
+    const void *tensor;   /* NULL for a storage */
+    int64_t tensor_uses;  /* references to the C++ tensor */
+    const void *storage;  /* NULL where the tensor has none */
+    int64_t storage_uses; /* references to the storage */
+    int64_t kept;         /* references of C++ to the Python object */
+} ml_graph_identity;
+
+/* A walk along torch's own references, with the GIL held from begin to end.  It runs no
+ * Python code and nothing changes but for references that the walk holds. */
+typedef struct ml_graph {
+    uint32_t size;        /* of this struct, bytes */
+    uint32_t version;     /* ML_ABI_VERSION */
+    void *(*begin)(void); /* NULL: no memory */
+    void (*end)(void *walk);
+    int (*classify)(const void *walk, const void *type);
+    /* Visits what THING refers to in C++: a PyObject of a type that is WHAT (else
+     * unused), or a node or tensor that this walk has visited.  0, 1 where VISIT
+     * stopped, or a negative error. */
+    int (*references)(void *walk, int kind, int what, const void *thing,
+                      ml_graph_visitor visit, void *context);
+    void (*name)(const void *walk, const void *node, char *text, size_t capacity);
+    /* Of OBJECT, whose type is WHAT: 1, or 0 where it has no identity. */
+    int (*identity)(const void *object, int what, ml_graph_identity *out);
+} ml_graph;
 
 /* Called when the CUDA allocator is out of memory, before torch raises: on the
  * allocating thread, without the allocator's lock, with or without the GIL. */
@@ -69,6 +223,12 @@ const ml_native *ml_native_table(void);
 
 /* tensors.cpp */
 const ml_tensors *ml_tensors_table(void);
+
+/* storages.cpp, only where torch is built for CUDA. */
+const ml_storages *ml_storages_table(void);
+
+/* graph.cpp */
+const ml_graph *ml_graph_table(void);
 
 /* clock.cpp: converts c10's approximate ticks to unix nanoseconds, in place. */
 int ml_clock_init(void);
@@ -95,6 +255,8 @@ void ml_cuda_forked(void);
 void ml_cuda_set_oom_hook(ml_oom_hook hook);
 /* Has torch call the hook from now on.  ML_ESTATE: CUDA is not initialised yet. */
 int ml_cuda_observe_oom(void);
+/* As ml_source.walk. */
+int ml_cuda_walk(const ml_walk_visitor *visitor);
 /* A sentence about this thread's last failure in cuda.cpp. */
 const char *ml_cuda_error(void);
 

@@ -345,6 +345,8 @@ const ml_source source = {sizeof(ml_source),
                           unix_ns,
                           now,
                           error,
+                          nullptr,
+                          nullptr,
                           nullptr};
 
 } // namespace

@@ -500,6 +500,19 @@ counters(void *, int device, ml_counters *out)
 }
 
 int
+changes(void *, int device, uint64_t *out)
+{
+    return with_stats(device, [&](const auto &stats) {
+        *out = 0;
+        /* Blocks; blocks with those that wait for a stream; what segments have grown by. */
+        for (const auto &stat :
+             {stats.allocation[0], stats.active[0], stats.reserved_bytes[0]}) {
+            *out += static_cast<uint64_t>(stat.allocated + stat.freed);
+        }
+    });
+}
+
+int
 unix_ns(void *, uint64_t *ticks, size_t stride_bytes, size_t count)
 {
     return ml_clock_unix_ns(ticks, stride_bytes, count);
@@ -538,7 +551,8 @@ extern const ml_source source = {sizeof(ml_source),
                                  now,
                                  error,
                                  pinned,
-                                 counters};
+                                 counters,
+                                 changes};
 
 } // namespace
 
@@ -548,6 +562,12 @@ const char *
 ml_cuda_error(void)
 {
     return error(nullptr);
+}
+
+int
+ml_cuda_walk(const ml_walk_visitor *visitor)
+{
+    return walk(nullptr, visitor);
 }
 
 const ml_source *

@@ -1,6 +1,5 @@
 /* Owns the Python module memlab._torch: hands memlab._core the sources, the native stack
- * functions and the out-of-memory hook.  The only file of csrc/torch that knows Python;
- * it must not know torch's types. */
+ * functions and the out-of-memory hook.  It must not know torch's types. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -292,10 +291,16 @@ exec(PyObject *module)
         PyErr_NoMemory();
         return -1;
     }
-    if (add_table(module, "_native", ML_NATIVE_CAPSULE, ml_native_table()) < 0 ||
+    if (add_table(module, "_graph", ML_GRAPH_CAPSULE, ml_graph_table()) < 0 ||
+        add_table(module, "_native", ML_NATIVE_CAPSULE, ml_native_table()) < 0 ||
         add_table(module, "_tensors", ML_TENSORS_CAPSULE, ml_tensors_table()) < 0) {
         return -1;
     }
+#ifdef MEMLAB_WITH_CUDA
+    if (add_table(module, "_storages", ML_STORAGES_CAPSULE, ml_storages_table()) < 0) {
+        return -1;
+    }
+#endif
     if (pthread_atfork(nullptr, nullptr, after_fork_in_child) != 0) {
         PyErr_NoMemory();
         return -1;

@@ -8,7 +8,9 @@ and ``%load_ext pytorch_memlab`` becomes ``%load_ext memlab``.
 """
 
 from memlab import (
+    Courtesy,
     LineProfiler,
+    MemReporter,
     clear_global_line_profiler,
     load_ipython_extension,
     profile,
@@ -17,16 +19,12 @@ from memlab import (
 )
 
 __all__ = [
+    "Courtesy",
     "LineProfiler",
+    "MemReporter",
     "clear_global_line_profiler",
     "load_ipython_extension",
     "profile",
     "profile_every",
     "set_target_gpu",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name in ("Courtesy", "MemReporter"):
-        raise ImportError(f"memlab has no {name} yet; pytorch_memlab's own still works")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,56 +16,41 @@
 #define ENGINE 3 /* autograd's own */
 
 typedef struct fixture {
-    ml_recording *recording;
-    ml_event events[32];
-    ml_tag tags[4];
-    ml_note notes[4];
-    ml_device_trace device;
+    sample made;
     uint32_t type; /* string: of the nodes to come */
 } fixture;
 
+/* Without segments: a block has the bytes that its event says. */
 static void
 set_up(fixture *f)
 {
     memset(f, 0, sizeof(*f));
-    ml_recording_new(&f->recording);
-    f->recording->rules.max_split_bytes = UINT64_MAX;
-    f->recording->devices = &f->device;
-    f->recording->device_count = 1;
-    f->device.events = f->events;
-    f->device.tags = f->tags;
+    sample_begin(&f->made);
+    f->made.recording->rules.has_segments = 0;
 }
 
 static void
 tear_down(fixture *f)
 {
-    f->recording->devices = NULL;
-    f->recording->device_count = 0;
-    f->recording->notes = NULL;
-    f->recording->note_count = 0;
-    ml_recording_free(f->recording);
+    sample_end(&f->made);
 }
 
 /* One frame of FILE further in than CALLER. */
 static uint32_t
 add_stack(fixture *f, uint32_t caller, const char *file, int64_t line, const char *name)
 {
-    return sample_call(f->recording, caller, file, line, name, NULL);
+    return sample_call(f->made.recording, caller, file, line, name, NULL);
 }
 
 static ml_event *
 add(fixture *f, enum ml_action action, unsigned block, uint16_t thread,
     uint64_t sequence, uint32_t stack)
 {
-    ml_event *event = &f->events[f->device.event_count++];
-    *event = (ml_event){.addr = BASE + block * UINT64_C(4096),
-                        .size = 4096,
-                        .block_bytes = 4096,
-                        .time = f->device.event_count * UINT64_C(1000),
-                        .sequence = sequence,
-                        .stack = stack,
-                        .autograd_thread = thread,
-                        .action = (uint8_t)action};
+    ml_event *event =
+        sample_event(&f->made, action, BASE + block * UINT64_C(4096), 4096, stack);
+    event->block_bytes = event->size;
+    event->sequence = sequence;
+    event->autograd_thread = thread;
     return event;
 }
 
@@ -106,7 +91,7 @@ free_block(fixture *f, unsigned block, uint16_t thread, uint8_t flags)
 static int64_t
 line_of(const fixture *f, ml_cause cause)
 {
-    return f->recording->frames[cause.frame].line;
+    return f->made.recording->frames[cause.frame].line;
 }
 
 /* A node's number is one less than what the first event of its operation saw; and the
@@ -117,7 +102,8 @@ test_lines_of_nodes(void)
     static fixture f;
     ml_causes *causes;
     set_up(&f);
-    f.type = sample_string(f.recording, "N5torch8autograd9generated14AddmmBackward0E");
+    f.type =
+        sample_string(f.made.recording, "N5torch8autograd9generated14AddmmBackward0E");
     uint32_t ten = add_stack(&f, 0, "a.py", 10, "f");
     uint32_t twenty = add_stack(&f, 0, "a.py", 20, "f");
     uint32_t thirty = add_stack(&f, 0, "a.py", 30, "f");
@@ -133,8 +119,8 @@ test_lines_of_nodes(void)
     alloc_back(&f, 8, SECOND, 1);
     alloc_back(&f, 9, SECOND, 7); /* made after all that was recorded of its thread */
     alloc_back(&f, 10, MAIN, UINT64_MAX);
-    CHECK_INT(ml_recording_validate(f.recording), 0);
-    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    CHECK_INT(ml_recording_validate(f.made.recording), 0);
+    CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
     static const struct {
         size_t event;
         int64_t line;
@@ -156,7 +142,7 @@ test_lines_of_nodes(void)
         CHECK_STR(ml_no_line_text(cause.no_line), want[i].reason);
     }
     ml_cause near = ml_causes_of(causes, 0, 6);
-    CHECK_INT(f.recording->frames[near.until].line, 30);
+    CHECK_INT(f.made.recording->frames[near.until].line, 30);
     ml_causes_free(causes);
     ml_causes_free(NULL);
     tear_down(&f);
@@ -189,11 +175,11 @@ test_types_of_nodes(void)
         static fixture f;
         ml_causes *causes;
         set_up(&f);
-        f.type = sample_string(f.recording, want[i].type);
+        f.type = sample_string(f.made.recording, want[i].type);
         alloc(&f, 0, MAIN, 1, add_stack(&f, 0, "a.py", 10, "f"));
         alloc(&f, 1, MAIN, 2, add_stack(&f, 0, "a.py", 20, "f"));
         alloc_back(&f, 2, MAIN, 1);
-        CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+        CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
         ml_cause cause = ml_causes_of(causes, 0, 2);
         CHECK_STR(ml_how_text(cause.how), want[i].how);
         CHECK_INT(line_of(&f, cause), want[i].line);
@@ -208,13 +194,13 @@ test_a_function_of_the_program(void)
     static fixture f;
     ml_causes *causes;
     set_up(&f);
-    f.type = sample_string(f.recording, "N5torch8autograd6PyNodeE");
+    f.type = sample_string(f.made.recording, "N5torch8autograd6PyNodeE");
     uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
     uint32_t apply = add_stack(&f, line, "torch/autograd/function.py", 1, "apply");
     alloc(&f, 0, MAIN, 1, line);
     alloc(&f, 1, MAIN, 2, add_stack(&f, apply, "a.py", 20, "forward"));
     alloc_back(&f, 2, MAIN, 1);
-    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
     CHECK_STR(ml_how_text(ml_causes_of(causes, 0, 2).how), "node");
     CHECK_INT(line_of(&f, ml_causes_of(causes, 0, 2)), 20);
     ml_causes_free(causes);
@@ -228,7 +214,8 @@ test_bounds(void)
     static fixture f;
     ml_causes *causes;
     set_up(&f);
-    f.type = sample_string(f.recording, "N5torch8autograd9generated11MmBackward0E");
+    f.type =
+        sample_string(f.made.recording, "N5torch8autograd9generated11MmBackward0E");
     uint32_t caller = add_stack(&f, 0, "a.py", 5, "main");
     uint32_t other = add_stack(&f, 0, "a.py", 6, "main");
     alloc(&f, 0, MAIN, 1, add_stack(&f, caller, "a.py", 30, "f"));
@@ -239,11 +226,11 @@ test_bounds(void)
     alloc_back(&f, 3, MAIN, 3);
     alloc(&f, 4, MAIN, 4, other);
     alloc_back(&f, 5, MAIN, 3);
-    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
     ml_cause cause = ml_causes_of(causes, 0, 3);
     CHECK_STR(ml_how_text(cause.how), "near");
     CHECK_INT(line_of(&f, cause), 30);
-    CHECK_INT(f.recording->frames[cause.until].line, 20);
+    CHECK_INT(f.made.recording->frames[cause.until].line, 20);
     CHECK_STR(ml_how_text(ml_causes_of(causes, 0, 4).how), "");
     CHECK_STR(ml_how_text(ml_causes_of(causes, 0, 6).how), "node");
     CHECK_INT(line_of(&f, ml_causes_of(causes, 0, 6)), 6);
@@ -259,7 +246,8 @@ test_nodes_that_nodes_make(void)
     static fixture f;
     ml_causes *causes;
     set_up(&f);
-    f.type = sample_string(f.recording, "N5torch8autograd9generated11MmBackward0E");
+    f.type =
+        sample_string(f.made.recording, "N5torch8autograd9generated11MmBackward0E");
     uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
     uint32_t engine =
         add_stack(&f, line, "torch/autograd/graph.py", 1, "_engine_run_backward");
@@ -271,8 +259,8 @@ test_nodes_that_nodes_make(void)
         alloc_back(&f, 4 + i, ENGINE, 6 + i);
     }
     static const int64_t lines[] = {10, 20, 10};
-    CHECK_INT(ml_recording_validate(f.recording), 0);
-    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    CHECK_INT(ml_recording_validate(f.made.recording), 0);
+    CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
     for (size_t i = 0; i < 3; i++) {
         ml_cause cause = ml_causes_of(causes, 0, 4 + i);
         CHECK_STR(ml_how_text(cause.how), "node");
@@ -281,9 +269,9 @@ test_nodes_that_nodes_make(void)
     ml_causes_free(causes);
 
     /* A file may say that a node made itself. */
-    f.events[1].sequence = 6;
-    f.events[1].autograd_thread = ENGINE;
-    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    f.made.events[1].sequence = 6;
+    f.made.events[1].autograd_thread = ENGINE;
+    CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
     CHECK_STR(ml_how_text(ml_causes_of(causes, 0, 4).how), "");
     ml_causes_free(causes);
     tear_down(&f);
@@ -305,7 +293,7 @@ test_phases_and_steps(void)
     alloc(&f, 5, MAIN, 2, line); /* the next step */
     static const char *const phases[] = {"other",    "forward",   "other",
                                          "backward", "optimizer", "forward"};
-    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
     for (size_t i = 0; i < 6; i++) {
         CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, i)), phases[i]);
         CHECK_INT(ml_causes_of(causes, 0, i).step, i == 5);
@@ -313,10 +301,9 @@ test_phases_and_steps(void)
     ml_causes_free(causes);
 
     /* Marks say more: step 7 ended after the second event. */
-    f.notes[0] = (ml_note){.time = 2500, .values = {7}, .kind = ML_NOTE_STEP};
-    f.recording->notes = f.notes;
-    f.recording->note_count = 1;
-    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    f.made.notes[0] = (ml_note){.time = 2500000, .values = {7}, .kind = ML_NOTE_STEP};
+    f.made.recording->note_count = 1;
+    CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
     for (size_t i = 0; i < 6; i++) {
         CHECK_INT(ml_causes_of(causes, 0, i).step, i < 2 ? 7 : 8);
     }
@@ -331,9 +318,9 @@ category(const fixture *f, size_t index)
     ml_causes *causes;
     ml_categories *categories;
     ml_lives lives;
-    ml_causes_new(f->recording, &causes);
-    ml_categories_new(causes, f->recording, 0, &categories);
-    ml_lives_init(&lives, f->recording, 0);
+    ml_causes_new(f->made.recording, &causes);
+    ml_categories_new(causes, f->made.recording, 0, &categories);
+    ml_lives_init(&lives, f->made.recording, 0);
     ml_cause cause = ml_causes_of(causes, 0, index);
     ml_verdict verdict =
         ml_categories_judge(categories, &lives.of_event[index], &cause);
@@ -350,8 +337,7 @@ test_threads_beside(void)
     static fixture f;
     set_up(&f);
     uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
-    f.tags[f.device.tag_count++] =
-        (ml_tag){.addr = 1, .category = ML_CATEGORY_PARAMETER};
+    sample_tag(&f.made, 1, ML_CATEGORY_PARAMETER);
     alloc(&f, 8, SECOND, 0, line);
     alloc(&f, 0, MAIN, 0, line);   /* 1: input */
     alloc(&f, 1, SECOND, 1, line); /* 2: a temporary of the second's forward */
@@ -362,7 +348,7 @@ test_threads_beside(void)
     free_block(&f, 2, MAIN, ML_EVENT_BACKWARD);
     alloc_back(&f, 5, MAIN, 0); /* 10: gradient */
     free_block(&f, 3, MAIN, ML_EVENT_BACKWARD);
-    CHECK_INT(ml_recording_validate(f.recording), 0);
+    CHECK_INT(ml_recording_validate(f.made.recording), 0);
     CHECK_STR(category(&f, 1), "input");
     CHECK_STR(category(&f, 2), "temporary");
     CHECK_STR(category(&f, 3), "activation");
@@ -402,15 +388,13 @@ test_lives(void)
     ml_lives lives;
     set_up(&f);
     alloc(&f, 0, MAIN, 0, 0);
-    f.tags[0] =
-        (ml_tag){.addr = BASE, .position = 1, .category = ML_CATEGORY_PARAMETER};
-    f.tags[1] = (ml_tag){.addr = BASE, .position = 1, .category = ML_CATEGORY_GRADIENT};
+    sample_tag(&f.made, BASE, ML_CATEGORY_PARAMETER);
+    sample_tag(&f.made, BASE, ML_CATEGORY_GRADIENT);
     free_block(&f, 0, MAIN, 0);
     alloc(&f, 0, MAIN, 0, 0);
-    f.tags[2] = (ml_tag){.addr = BASE, .position = 4, .category = ML_CATEGORY_BUFFER};
-    f.device.tag_count = 3;
-    CHECK_INT(ml_recording_validate(f.recording), 0);
-    CHECK_INT(ml_lives_init(&lives, f.recording, 0), 0);
+    sample_tag(&f.made, BASE, ML_CATEGORY_BUFFER);
+    CHECK_INT(ml_recording_validate(f.made.recording), 0);
+    CHECK_INT(ml_lives_init(&lives, f.made.recording, 0), 0);
     CHECK_UINT(lives.of_event[0].birth, 0);
     CHECK_UINT(lives.of_event[0].end, 1);
     CHECK_INT(lives.of_event[0].tag, ML_CATEGORY_PARAMETER);
@@ -424,7 +408,7 @@ test_lives(void)
     set_up(&f);
     alloc(&f, 0, MAIN, 0, 0);
     add(&f, ML_ACTION_FREE_REQUESTED, 0, MAIN, 0, 0)->addr += 512;
-    CHECK_INT(ml_lives_init(&lives, f.recording, 0), 0);
+    CHECK_INT(ml_lives_init(&lives, f.made.recording, 0), 0);
     CHECK_UINT(lives.of_event[0].end, ML_NEVER);
     ml_lives_fini(&lives);
     tear_down(&f);
@@ -445,7 +429,7 @@ test_the_first_gradient(void)
     alloc(&f, 2, MAIN, 1, user);
     alloc_back(&f, 3, MAIN, 0);
     free_block(&f, 1, MAIN, 0);
-    CHECK_INT(ml_causes_new(f.recording, &causes), 0);
+    CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
     CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 1)), "backward");
     CHECK_INT(line_of(&f, ml_causes_of(causes, 0, 1)), 10);
     CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 2)), "other");
@@ -476,8 +460,7 @@ test_workspaces(void)
         static fixture f;
         set_up(&f);
         uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
-        f.tags[f.device.tag_count++] =
-            (ml_tag){.addr = 1, .category = ML_CATEGORY_PARAMETER};
+        sample_tag(&f.made, 1, ML_CATEGORY_PARAMETER);
         alloc(&f, 0, MAIN, 1, line);
         ml_event *event = add(&f, ML_ACTION_ALLOC, 1, MAIN, 2, line);
         event->size = event->block_bytes = want[i].bytes;

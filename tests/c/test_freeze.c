@@ -7,6 +7,7 @@
 
 #include "budget.h"
 #include "recorder.h"
+#include "source_samples.h"
 #include "test.h"
 #include "window.h"
 
@@ -90,27 +91,6 @@ loose_walk(void *self, const ml_walk_visitor *visitor)
 }
 
 static int
-one_device(void *self)
-{
-    (void)self;
-    return 1;
-}
-
-static int
-attach(void *self)
-{
-    (void)self;
-    return 0;
-}
-
-static void
-enable(void *self, int enabled)
-{
-    (void)self;
-    (void)enabled;
-}
-
-static int
 loose_rules(void *self, int device, ml_allocator_rules *out)
 {
     (void)self;
@@ -119,25 +99,8 @@ loose_rules(void *self, int device, ml_allocator_rules *out)
     return 0;
 }
 
-static int
-unix_ns(void *self, uint64_t *times, size_t stride_bytes, size_t count)
-{
-    (void)self;
-    (void)times;
-    (void)stride_bytes;
-    (void)count;
-    return 0;
-}
-
-static const ml_source loose = {.size = sizeof(ml_source),
-                                .version = ML_ABI_VERSION,
-                                .name = "loose",
-                                .device_count = one_device,
-                                .attach = attach,
-                                .enable = enable,
-                                .walk = loose_walk,
-                                .rules = loose_rules,
-                                .unix_ns = unix_ns};
+static const ml_source loose = {SOURCE_SAMPLE, .name = "loose", .walk = loose_walk,
+                                .rules = loose_rules, .unix_ns = source_unix_ns};
 
 /* ---- An ordered source of one segment, whose first walk another thread disturbs ---- */
 
@@ -167,25 +130,9 @@ steady_walk(void *self, const ml_walk_visitor *visitor)
     return result;
 }
 
-static int
-steady_rules(void *self, int device, ml_allocator_rules *out)
-{
-    (void)self;
-    (void)device;
-    *out = (ml_allocator_rules){.max_split_bytes = UINT64_MAX, .has_segments = 1};
-    return 0;
-}
-
-static const ml_source steady = {.size = sizeof(ml_source),
-                                 .version = ML_ABI_VERSION,
-                                 .name = "steady",
-                                 .ordered = 1,
-                                 .device_count = one_device,
-                                 .attach = attach,
-                                 .enable = enable,
-                                 .walk = steady_walk,
-                                 .rules = steady_rules,
-                                 .unix_ns = unix_ns};
+static const ml_source steady = {SOURCE_SAMPLE,         .name = "steady",
+                                 .ordered = 1,          .walk = steady_walk,
+                                 .rules = source_rules, .unix_ns = source_unix_ns};
 
 /* ---- Helpers ---- */
 

@@ -9,6 +9,7 @@
 #include "budget.h"
 #include "journal_samples.h"
 #include "mlab_format.h"
+#include "source_samples.h"
 #include "test.h"
 #include "window.h"
 
@@ -126,13 +127,6 @@ attach(void *self)
     return attach_result;
 }
 
-static void
-enable(void *self, int enabled)
-{
-    (void)self;
-    (void)enabled;
-}
-
 static int
 walk_nothing(void *self, const ml_walk_visitor *visitor)
 {
@@ -176,7 +170,7 @@ static const ml_source waiting = {.size = sizeof(ml_source),
                                   .name = "waiting",
                                   .device_count = count_devices,
                                   .attach = attach,
-                                  .enable = enable,
+                                  .enable = source_enable,
                                   .walk = walk_nothing,
                                   .rules = give_rules,
                                   .unix_ns = unix_of,

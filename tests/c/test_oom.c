@@ -13,19 +13,9 @@
 #define BASE UINT64_C(0x7f0000000000)
 #define NEXT (BASE + GIB)
 
-#define EVENTS 256
-#define NOTES 32
-#define MAPPED 64
-
-/* A recording under way; stream and pool are those of the events to come. */
+/* Stream, pool and flags are those of the events to come. */
 typedef struct fixture {
-    ml_recording *recording;
-    ml_device_trace device;
-    ml_event events[EVENTS];
-    ml_note notes[NOTES];
-    ml_tag tags[EVENTS];
-    ml_segment segments[MAPPED];
-    ml_block blocks[MAPPED];
+    sample made;
     uint64_t stream;
     uint32_t pool;
     uint8_t flags;
@@ -36,14 +26,7 @@ static void
 set_up(fixture *f)
 {
     memset(f, 0, sizeof(*f));
-    ml_recording_new(&f->recording);
-    f->recording->rules.max_split_bytes = UINT64_MAX;
-    f->recording->rules.has_segments = 1;
-    f->recording->devices = &f->device;
-    f->recording->device_count = 1;
-    f->recording->notes = f->notes;
-    f->device.events = f->events;
-    f->device.tags = f->tags;
+    sample_begin(&f->made);
     f->flags = ML_EVENT_POOL_KNOWN;
 }
 
@@ -51,18 +34,14 @@ static void
 tear_down(fixture *f)
 {
     ml_oom_free(f->oom);
-    f->recording->devices = NULL;
-    f->recording->device_count = 0;
-    f->recording->notes = NULL;
-    f->recording->note_count = 0;
-    ml_recording_free(f->recording);
+    sample_end(&f->made);
 }
 
 static uint32_t
 add_frame(fixture *f, uint32_t parent, const char *file, int line, const char *name,
           const char *module)
 {
-    return sample_call(f->recording, parent, file, line, name, module);
+    return sample_call(f->made.recording, parent, file, line, name, module);
 }
 
 static uint32_t
@@ -74,14 +53,10 @@ user_line(fixture *f, int line)
 static ml_event *
 add(fixture *f, enum ml_action action, uint64_t addr, uint64_t size)
 {
-    ml_event *event = &f->events[f->device.event_count++];
-    *event = (ml_event){.addr = addr,
-                        .size = size,
-                        .time = UINT64_C(1000000) * f->device.event_count,
-                        .stream = f->stream,
-                        .pool = {f->pool, f->pool},
-                        .action = (uint8_t)action,
-                        .flags = f->flags};
+    ml_event *event = sample_event(&f->made, action, addr, size, 0);
+    event->stream = f->stream;
+    event->pool[0] = event->pool[1] = f->pool;
+    event->flags = f->flags;
     return event;
 }
 
@@ -99,17 +74,10 @@ add_free(fixture *f, uint64_t addr, uint64_t size)
 }
 
 static void
-add_tag(fixture *f, uint64_t addr, enum ml_category category)
-{
-    f->tags[f->device.tag_count++] = (ml_tag){
-        .addr = addr, .position = f->device.event_count, .category = (uint8_t)category};
-}
-
-static void
 add_note(fixture *f, enum ml_note_kind kind, uint64_t time, uint64_t a, uint64_t b,
          uint64_t c, uint64_t d)
 {
-    ml_note *note = &f->notes[f->recording->note_count++];
+    ml_note *note = &f->made.notes[f->made.recording->note_count++];
     *note = (ml_note){.time = time, .kind = (uint8_t)kind};
     note->values[0] = a;
     note->values[1] = b;
@@ -122,7 +90,7 @@ static int
 end_segment(void *context, const ml_segment *segment)
 {
     fixture *f = context;
-    f->segments[f->device.segment_count++] = *segment;
+    f->made.segments[f->made.device.segment_count++] = *segment;
     return 0;
 }
 
@@ -131,7 +99,7 @@ end_block(void *context, const ml_block *block, uint64_t birth)
 {
     fixture *f = context;
     (void)birth;
-    f->blocks[f->device.block_count++] = *block;
+    f->made.blocks[f->made.device.block_count++] = *block;
     return 0;
 }
 
@@ -139,26 +107,24 @@ static void
 finish(fixture *f)
 {
     ml_ledger *ledger;
-    ml_ledger_new(&ledger, &f->recording->rules, 1024);
-    for (size_t i = 0; i < f->device.event_count; i++) {
-        ml_event event = f->events[i];
+    ml_ledger_new(&ledger, &f->made.recording->rules, 1024);
+    for (size_t i = 0; i < f->made.device.event_count; i++) {
+        ml_event event = f->made.events[i];
         ml_ledger_apply(ledger, &event);
     }
     ml_ledger_visitor visitor = {f, end_segment, end_block};
     ml_ledger_visit(ledger, &visitor);
     ml_ledger_free(ledger);
-    f->device.segments = f->segments;
-    f->device.blocks = f->blocks;
 }
 
 /* The answer for the last OOM event, which the replay must fit. */
 #define ANSWER(f) \
     do { \
         finish(f); \
-        CHECK_INT(ml_recording_validate((f)->recording), 0); \
-        int64_t last_ = ml_oom_last((f)->recording, 0); \
+        CHECK_INT(ml_recording_validate((f)->made.recording), 0); \
+        int64_t last_ = ml_oom_last((f)->made.recording, 0); \
         CHECK(last_ >= 0); \
-        CHECK_INT(ml_oom_new((f)->recording, 0, (uint64_t)last_, &(f)->oom), 0); \
+        CHECK_INT(ml_oom_new((f)->made.recording, 0, (uint64_t)last_, &(f)->oom), 0); \
         CHECK_UINT((f)->oom->state->replay.misfits, 0); \
         CHECK_UINT((f)->oom->state->replay.mismatched_blocks, 0); \
     } while (0)
@@ -246,7 +212,7 @@ test_fragmented(void)
     CHECK_UINT(oom->fit.largest[1].size, 0);
     CHECK_STR(advice_text(oom), "expandable_segments:12 one_line:4");
     CHECK_INT(oom->state->lines[oom->line].line, 2);
-    CHECK_INT(f.recording->frames[oom->cause.frame].line, 9);
+    CHECK_INT(f.made.recording->frames[oom->cause.frame].line, 9);
     /* Autograd took note of nothing, and no module was called. */
     CHECK_STR(ml_phase_text(oom->cause.phase), "unknown");
     tear_down(&f);
@@ -293,8 +259,7 @@ test_too_big(void)
     set_up(&f);
     add_fragments(&f);
     OOM(&f, 40 * MIB, 70 * MIB);
-    add_note(&f, ML_NOTE_OOM, UINT64_C(1000000) * f.device.event_count, 70 * MIB,
-             40 * MIB, 101 * MIB, 0);
+    add_note(&f, ML_NOTE_OOM, SAMPLE_TIME(&f.made), 70 * MIB, 40 * MIB, 101 * MIB, 0);
     ANSWER(&f);
     /* Of 101 MiB 20 are reserved, 40 free and 41 somebody else's: 81 would do. */
     CHECK_VERDICT(&f, "outside");
@@ -311,8 +276,8 @@ test_limit(void)
     set_up(&f);
     add_fragments(&f);
     OOM(&f, 60 * MIB, 40 * MIB);
-    add_note(&f, ML_NOTE_OOM, UINT64_C(1000000) * f.device.event_count, 40 * MIB,
-             60 * MIB, 90 * MIB, 50 * MIB);
+    add_note(&f, ML_NOTE_OOM, SAMPLE_TIME(&f.made), 40 * MIB, 60 * MIB, 90 * MIB,
+             50 * MIB);
     ANSWER(&f);
     CHECK_VERDICT(&f, "limit");
     CHECK_UINT(f.oom->allowed, 50 * MIB);
@@ -338,12 +303,12 @@ test_only_its_own_note(void)
     fixture f;
     set_up(&f);
     add_fragments(&f);
-    uint64_t time = UINT64_C(1000000) * (f.device.event_count + 1);
+    uint64_t time = SAMPLE_TIME(&f.made) + 1000000;
     OOM(&f, 60 * MIB, 40 * MIB);
     add_note(&f, ML_NOTE_OOM, time - 1, 1, 60 * MIB, 2, 3);
     add_note(&f, ML_NOTE_OOM, time, 1, 61 * MIB, 2, 3);
     add_note(&f, ML_NOTE_OOM, time, 1, 60 * MIB, 2, 3);
-    f.notes[2].device = 1;
+    f.made.notes[2].device = 1;
     add_note(&f, ML_NOTE_GPU, time, 1, 60 * MIB, 2, 3);
     ANSWER(&f);
     CHECK_UINT(f.oom->total, ML_OOM_UNKNOWN);
@@ -411,8 +376,8 @@ test_pool_of_the_end(void)
     add_fragments(&f);
     OOM(&f, 0, 8 * MIB);
     finish(&f);
-    f.segments[0].pool[0] = f.segments[0].pool[1] = 3;
-    CHECK_INT(ml_oom_new(f.recording, 0, 9, &f.oom), 0);
+    f.made.segments[0].pool[0] = f.made.segments[0].pool[1] = 3;
+    CHECK_INT(ml_oom_new(f.made.recording, 0, 9, &f.oom), 0);
     CHECK(!f.oom->pool_known);
     CHECK_UNUSED(&f, OTHER_POOL, 12 * MIB, 2, 6 * MIB);
     tear_down(&f);
@@ -424,7 +389,7 @@ test_oversize(void)
 {
     fixture f;
     set_up(&f);
-    f.recording->rules.max_split_bytes = 30 * MIB;
+    f.made.recording->rules.max_split_bytes = 30 * MIB;
     add(&f, ML_ACTION_SEGMENT_ALLOC, BASE, 64 * MIB);
     add_alloc(&f, BASE, 64 * MIB, 0);
     add_free(&f, BASE, 64 * MIB);
@@ -436,7 +401,7 @@ test_oversize(void)
     tear_down(&f);
 
     set_up(&f);
-    f.recording->rules.max_split_bytes = 30 * MIB;
+    f.made.recording->rules.max_split_bytes = 30 * MIB;
     add(&f, ML_ACTION_SEGMENT_ALLOC, BASE, 64 * MIB);
     add_alloc(&f, BASE, 64 * MIB, 0);
     add_free(&f, BASE, 64 * MIB);
@@ -465,7 +430,7 @@ test_expandable_segments(void)
 {
     fixture f;
     set_up(&f);
-    f.recording->rules.expandable_segments = 1;
+    f.made.recording->rules.expandable_segments = 1;
     add(&f, ML_ACTION_SEGMENT_MAP, BASE, 20 * MIB);
     add(&f, ML_ACTION_SEGMENT_MAP, BASE + 20 * MIB, 20 * MIB);
     add_alloc(&f, BASE, 15 * MIB, 0);
@@ -529,7 +494,7 @@ test_the_instant(void)
     CHECK_UNUSED(&f, ELIGIBLE, 12 * MIB, 2, 6 * MIB);
     ml_oom_free(f.oom);
     f.oom = NULL;
-    CHECK_INT(ml_oom_new(f.recording, 0, 9, &f.oom), 0);
+    CHECK_INT(ml_oom_new(f.made.recording, 0, 9, &f.oom), 0);
     CHECK_UINT(f.oom->number, 1);
     CHECK_UINT(f.oom->released, 0);
     CHECK_VERDICT(&f, "unexplained");
@@ -549,8 +514,8 @@ test_where_it_was_asked(void)
                       2, "cross_entropy", NULL);
     OOM(&f, 0, 8 * MIB)->stack = stack;
     ANSWER(&f);
-    CHECK_INT(f.recording->frames[f.oom->cause.frame].line, 41);
-    ml_string module = f.recording->strings[f.oom->cause.module];
+    CHECK_INT(f.made.recording->frames[f.oom->cause.frame].line, 41);
+    ml_string module = f.made.recording->strings[f.oom->cause.module];
     CHECK_TEXT(module.bytes, module.length, "model.h.3.mlp");
     CHECK_VERDICT(&f, "too_big");
     tear_down(&f);
@@ -569,8 +534,8 @@ test_where_it_was_asked(void)
     add_fragments(&f);
     ml_event *event = OOM(&f, 0, 18 * MIB);
     event->flags |= ML_EVENT_BACKWARD | ML_EVENT_NO_PYTHON;
-    event->node =
-        sample_string(f.recording, "N5torch8autograd9generated19LogSoftmaxBackward0E");
+    event->node = sample_string(f.made.recording,
+                                "N5torch8autograd9generated19LogSoftmaxBackward0E");
     ANSWER(&f);
     CHECK_STR(ml_phase_text(f.oom->cause.phase), "backward");
     CHECK_UINT(f.oom->cause.frame, 0);
@@ -615,11 +580,11 @@ test_what_takes_the_memory(void)
     set_up(&f);
     add(&f, ML_ACTION_SEGMENT_ALLOC, BASE, 30 * MIB);
     add_alloc(&f, BASE, 12 * MIB, user_line(&f, 1));
-    add_tag(&f, BASE, ML_CATEGORY_PARAMETER);
+    sample_tag(&f.made, BASE, ML_CATEGORY_PARAMETER);
     add_alloc(&f, BASE + 12 * MIB, 12 * MIB, user_line(&f, 2));
-    add_tag(&f, BASE + 12 * MIB, ML_CATEGORY_OPTIMIZER_STATE);
+    sample_tag(&f.made, BASE + 12 * MIB, ML_CATEGORY_OPTIMIZER_STATE);
     add_alloc(&f, BASE + 24 * MIB, 4 * MIB, user_line(&f, 3));
-    add_tag(&f, BASE + 24 * MIB, ML_CATEGORY_GRADIENT);
+    sample_tag(&f.made, BASE + 24 * MIB, ML_CATEGORY_GRADIENT);
     add_alloc(&f, BASE + 28 * MIB, 2 * MIB, user_line(&f, 8));
     OOM(&f, 0, 12 * MIB);
     ANSWER(&f);
@@ -646,8 +611,7 @@ add_steps(fixture *f, int steps, bool backward, bool marked)
         add_free(f, at + 2 * MIB, size);
         f->flags &= (uint8_t)~ML_EVENT_BACKWARD;
         if (marked) {
-            add_note(f, ML_NOTE_STEP, UINT64_C(1000000) * f->device.event_count,
-                     (uint64_t)i, 0, 0, 0);
+            add_note(f, ML_NOTE_STEP, SAMPLE_TIME(&f->made), (uint64_t)i, 0, 0, 0);
         }
     }
 }
@@ -709,15 +673,15 @@ test_no_such_event(void)
 {
     fixture f;
     set_up(&f);
-    CHECK_INT(ml_oom_last(f.recording, 0), -1);
-    CHECK_INT(ml_oom_last(f.recording, 1), -1);
+    CHECK_INT(ml_oom_last(f.made.recording, 0), -1);
+    CHECK_INT(ml_oom_last(f.made.recording, 1), -1);
     add_fragments(&f);
-    CHECK_INT(ml_oom_last(f.recording, 0), -1);
+    CHECK_INT(ml_oom_last(f.made.recording, 0), -1);
     OOM(&f, 0, 8 * MIB);
-    CHECK_INT(ml_oom_last(f.recording, 0), 9);
-    CHECK_INT(ml_oom_new(f.recording, 0, 8, &f.oom), ML_EINVALID);
-    CHECK_INT(ml_oom_new(f.recording, 0, 10, &f.oom), ML_EINVALID);
-    CHECK_INT(ml_oom_new(f.recording, 1, 9, &f.oom), ML_EINVALID);
+    CHECK_INT(ml_oom_last(f.made.recording, 0), 9);
+    CHECK_INT(ml_oom_new(f.made.recording, 0, 8, &f.oom), ML_EINVALID);
+    CHECK_INT(ml_oom_new(f.made.recording, 0, 10, &f.oom), ML_EINVALID);
+    CHECK_INT(ml_oom_new(f.made.recording, 1, 9, &f.oom), ML_EINVALID);
     tear_down(&f);
 }
 
@@ -727,7 +691,7 @@ test_without_segments(void)
 {
     fixture f;
     set_up(&f);
-    f.recording->rules.has_segments = 0;
+    f.made.recording->rules.has_segments = 0;
     add_alloc(&f, BASE, 100, 0);
     OOM(&f, 0, 8 * MIB);
     ANSWER(&f);
@@ -778,11 +742,11 @@ test_out_of_memory(void)
     add_steps(&f, 6, true, false);
     OOM(&f, 0, 50 * MIB);
     finish(&f);
-    size_t last = f.device.event_count - 1;
+    size_t last = f.made.device.event_count - 1;
     int result = ML_ENOMEM;
     for (long budget = 0; result == ML_ENOMEM; budget++) {
         budget_begin(budget);
-        result = ml_oom_new(f.recording, 0, last, &f.oom);
+        result = ml_oom_new(f.made.recording, 0, last, &f.oom);
         bool clean = result == 0 || budget_alive == 0;
         if (result == 0) {
             ml_oom_free(f.oom);

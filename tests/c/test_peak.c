@@ -3,29 +3,16 @@
 
 #include <stdlib.h>
 
-#include "base.h"
+#include "budget.h"
 #include "recording_samples.h"
 #include "test.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define BASE UINT64_C(0x7f0000000000)
 
-#define EVENTS 64
-#define BLOCKS 32
-
-/* A recording under way: one small segment at BASE and as many events as are added. */
-typedef struct fixture {
-    ml_recording *recording;
-    ml_event events[EVENTS];
-    ml_tag tags[EVENTS];
-    ml_segment segment;
-    ml_block blocks[BLOCKS];
-    ml_device_trace device;
-} fixture;
-
 /* FRAMES are "file|line|function", innermost first. */
 static uint32_t
-add_stack(fixture *f, const char *const *frames, size_t count)
+add_stack(sample *f, const char *const *frames, size_t count)
 {
     uint32_t parent = 0;
     for (size_t i = count; i-- > 0;) {
@@ -48,39 +35,12 @@ add_stack(fixture *f, const char *const *frames, size_t count)
     add_stack(f, (const char *const[]){__VA_ARGS__}, \
               sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
 
-static void
-set_up(fixture *f)
-{
-    memset(f, 0, sizeof(*f));
-    ml_recording_new(&f->recording);
-    f->recording->rules.max_split_bytes = UINT64_MAX;
-    f->recording->rules.has_segments = 1;
-    f->recording->devices = &f->device;
-    f->recording->device_count = 1;
-    f->device.events = f->events;
-    f->device.tags = f->tags;
-}
-
-static void
-tear_down(fixture *f)
-{
-    f->recording->devices = NULL;
-    f->recording->device_count = 0;
-    ml_recording_free(f->recording);
-}
-
 static ml_event *
-add_event(fixture *f, enum ml_action action, uint64_t addr, uint64_t size,
-          uint8_t flags, uint32_t stack)
+add_event(sample *f, enum ml_action action, uint64_t addr, uint64_t size, uint8_t flags,
+          uint32_t stack)
 {
-    ml_event *event = &f->events[f->device.event_count];
-    f->device.event_count++;
-    *event = (ml_event){.addr = addr,
-                        .size = size,
-                        .time = UINT64_C(1000000) * f->device.event_count,
-                        .stack = stack,
-                        .action = (uint8_t)action,
-                        .flags = flags};
+    ml_event *event = sample_event(f, action, addr, size, stack);
+    event->flags = flags;
     /* As if every allocation outside of a backward pass were an operation's. */
     if (!(flags & ML_EVENT_BACKWARD) && action != ML_ACTION_OOM) {
         event->autograd_thread = 1;
@@ -90,24 +50,17 @@ add_event(fixture *f, enum ml_action action, uint64_t addr, uint64_t size,
 }
 
 static void
-add_free(fixture *f, uint64_t addr, uint64_t size, uint8_t flags)
+add_free(sample *f, uint64_t addr, uint64_t size, uint8_t flags)
 {
     add_event(f, ML_ACTION_FREE_REQUESTED, addr, size, flags, 0);
     add_event(f, ML_ACTION_FREE_COMPLETED, addr, size, flags, 0);
 }
 
-static void
-add_tag(fixture *f, uint64_t addr, enum ml_category category)
-{
-    f->tags[f->device.tag_count++] = (ml_tag){
-        .addr = addr, .position = f->device.event_count, .category = (uint8_t)category};
-}
-
 /* A last tag, so that the recording has a parameter and owners are known. */
 static void
-add_parameter_elsewhere(fixture *f)
+add_parameter_elsewhere(sample *f)
 {
-    add_tag(f, 1, ML_CATEGORY_PARAMETER);
+    sample_tag(f, 1, ML_CATEGORY_PARAMETER);
 }
 
 #define ALLOC(f, addr, size, flags, stack) \
@@ -138,7 +91,7 @@ add_parameter_elsewhere(fixture *f)
  *   7,8 A freed by backward          8192
  */
 static void
-build_step(fixture *f)
+build_step(sample *f)
 {
     uint32_t init =
         STACK(f, "/venv/lib/python3.11/site-packages/torch/nn/linear.py|5|f",
@@ -147,13 +100,13 @@ build_step(fixture *f)
                           "train.py|30|main");
     add_event(f, ML_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB, 0, init);
     ALLOC(f, BASE, 4000, 0, init);
-    add_tag(f, BASE + 100, ML_CATEGORY_PARAMETER);
+    sample_tag(f, BASE + 100, ML_CATEGORY_PARAMETER);
     ALLOC(f, BASE + 4096, 8192, 0, step);
     ALLOC(f, BASE + 12288, 512, 0, step);
     add_free(f, BASE + 12288, 512, 0);
     ALLOC(f, BASE + 12288, 4096, BACK_BARE, 0);
     add_free(f, BASE + 4096, 8192, BACK);
-    f->segment =
+    f->segments[0] =
         (ml_segment){.addr = BASE, .total = 2 * MIB, .small = 1, .block_count = 4};
     f->blocks[0] = (ml_block){
         .addr = BASE, .size = 4096, .requested = 4000, .state = ML_BLOCK_ALLOCATED};
@@ -163,18 +116,16 @@ build_step(fixture *f)
                               .requested = 4096,
                               .state = ML_BLOCK_ALLOCATED};
     f->blocks[3] = (ml_block){.addr = BASE + 16384, .size = 2 * MIB - 16384};
-    f->device.segments = &f->segment;
     f->device.segment_count = 1;
-    f->device.blocks = f->blocks;
     f->device.block_count = 4;
 }
 
 static void
 test_step(void)
 {
-    static fixture f;
+    static sample f;
     ml_peak *peak;
-    set_up(&f);
+    sample_begin(&f);
     build_step(&f);
     CHECK_INT(ml_recording_validate(f.recording), 0);
     CHECK_INT(ml_peak_new(f.recording, 1, &peak), ML_EINVALID);
@@ -248,16 +199,16 @@ test_step(void)
     CHECK_UINT(peak->known_peaks.allocated, 20000);
     CHECK_UINT(peak->totals.allocated, 16384);
     ml_peak_free(peak);
-    tear_down(&f);
+    sample_end(&f);
 }
 
 /* A foreign snapshot says nothing of backward passes: nothing is guessed. */
 static void
 test_foreign(void)
 {
-    static fixture f;
+    static sample f;
     ml_peak *peak;
-    set_up(&f);
+    sample_begin(&f);
     build_step(&f);
     f.recording->foreign = 1;
     f.device.tag_count = 0;
@@ -288,16 +239,16 @@ test_foreign(void)
     CHECK_STR(ml_no_line_text(peak->lines[0].no_line), "before recording");
     CHECK_INT(peak->blocks[0].event, -1);
     ml_peak_free(peak);
-    tear_down(&f);
+    sample_end(&f);
 }
 
 /* Every rule of the header, a block each.  Two backward passes. */
 static void
 test_categories(void)
 {
-    static fixture f;
+    static sample f;
     ml_peak *peak;
-    set_up(&f);
+    sample_begin(&f);
     uint64_t at[10];
     for (size_t i = 0; i < 10; i++) {
         at[i] = BASE + i * 512;
@@ -308,8 +259,8 @@ test_categories(void)
     ALLOC(&f, at[2], 512, 0, 0); /* freed after the first pass */
     ALLOC(&f, at[3], 512, 0, 0); /* tagged as input, then as buffer */
     ALLOC(&f, at[4], 512, 0, 0); /* tagged as parameter, then as input */
-    add_tag(&f, at[3], ML_CATEGORY_INPUT);
-    add_tag(&f, at[4] + 511, ML_CATEGORY_PARAMETER);
+    sample_tag(&f, at[3], ML_CATEGORY_INPUT);
+    sample_tag(&f, at[4] + 511, ML_CATEGORY_PARAMETER);
     ALLOC(&f, at[5], 512, BACK, 0); /* freed by the same pass */
     ALLOC(&f, at[6], 512, BACK, 0); /* freed by the next pass */
     ALLOC(&f, at[7], 512, BACK, 0); /* freed after it */
@@ -318,11 +269,11 @@ test_categories(void)
     add_free(&f, at[1], 512, BACK);
     add_free(&f, at[2], 512, 0);
     add_free(&f, at[7], 512, 0);
-    add_tag(&f, at[3], ML_CATEGORY_BUFFER);
-    add_tag(&f, at[4], ML_CATEGORY_INPUT);
+    sample_tag(&f, at[3], ML_CATEGORY_BUFFER);
+    sample_tag(&f, at[4], ML_CATEGORY_INPUT);
     /* A later block at the address of a dead one: its tag is not the dead one's. */
     ALLOC(&f, at[1], 512, 0, 0);
-    add_tag(&f, at[1], ML_CATEGORY_WORKSPACE);
+    sample_tag(&f, at[1], ML_CATEGORY_WORKSPACE);
     ALLOC(&f, at[2], 512, BACK, 0);
     add_free(&f, at[6], 512, BACK);
     CHECK_INT(ml_peak_new_at(f.recording, 0, instant, &peak), 0);
@@ -346,16 +297,16 @@ test_categories(void)
     CHECK_STR(ml_why_text(peak->blocks[6].verdict.why),
               "made by a backward pass that it outlives");
     ml_peak_free(peak);
-    tear_down(&f);
+    sample_end(&f);
 }
 
 /* Out of memory in the middle of a backward pass: activations are still there. */
 static void
 test_activation_at_the_end(void)
 {
-    static fixture f;
+    static sample f;
     ml_peak *peak;
-    set_up(&f);
+    sample_begin(&f);
     add_event(&f, ML_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB, 0, 0);
     ALLOC(&f, BASE, 512, 0, 0);
     CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
@@ -369,16 +320,16 @@ test_activation_at_the_end(void)
     CHECK_UINT(peak->categories[ML_CATEGORY_ACTIVATION].blocks, 1);
     CHECK_UINT(peak->categories[ML_CATEGORY_GRADIENT].blocks, 1);
     ml_peak_free(peak);
-    tear_down(&f);
+    sample_end(&f);
 }
 
 /* Which frame of a stack is shown, and that equal lines under two ids are one group. */
 static void
 test_lines(void)
 {
-    static fixture f;
+    static sample f;
     ml_peak *peak;
-    set_up(&f);
+    sample_begin(&f);
     uint32_t stacks[] = {
         STACK(&f, "/usr/lib/python3.11/contextlib.py|1|inner",
               "/home/a/train.py|7|step", "/home/a/train.py|9|main"),
@@ -417,16 +368,16 @@ test_lines(void)
     CHECK_UINT(peak->blocks[3].line, 4);
     CHECK_UINT(peak->stack_count, 7);
     ml_peak_free(peak);
-    tear_down(&f);
+    sample_end(&f);
 }
 
 /* The most may be there before the first event; and a recording may be empty. */
 static void
 test_peak_at_the_start(void)
 {
-    static fixture f;
+    static sample f;
     ml_peak *peak;
-    set_up(&f);
+    sample_begin(&f);
     add_free(&f, BASE, 512, 0);
     CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
     CHECK_UINT(peak->position, 0);
@@ -442,17 +393,17 @@ test_peak_at_the_start(void)
     CHECK_UINT(peak->time, 0);
     ml_peak_free(peak);
     ml_peak_free(NULL);
-    tear_down(&f);
+    sample_end(&f);
 }
 
 /* Events, tags and memory without sense: the sums still are those of the blocks. */
 static void
 test_nonsense(void)
 {
-    static fixture f;
+    static sample f;
     uint64_t random = 1;
     for (int round = 0; round < 300; round++) {
-        set_up(&f);
+        sample_begin(&f);
         uint32_t stack = STACK(&f, "a.py|1|f", "b.py|2|g");
         f.recording->rules.has_segments = round % 5 != 0;
         f.recording->foreign = round % 3 == 0;
@@ -469,14 +420,12 @@ test_nonsense(void)
                           (uint8_t)numbers[4], numbers[5] % 2 ? stack : 0);
             event->block_bytes = numbers[5] % 3 ? event->size : UINT64_MAX - numbers[1];
             if (numbers[2] % 4 == 0) {
-                add_tag(&f, BASE + numbers[1] % 9000,
-                        (enum ml_category)(numbers[5] % ML_CATEGORY_COUNT));
+                sample_tag(&f, BASE + numbers[1] % 9000,
+                           (enum ml_category)(numbers[5] % ML_CATEGORY_COUNT));
             }
         }
-        f.segment = (ml_segment){.addr = BASE, .total = 2 * MIB, .block_count = 1};
+        f.segments[0] = (ml_segment){.addr = BASE, .total = 2 * MIB, .block_count = 1};
         f.blocks[0] = (ml_block){.addr = BASE + 512, .size = 1024, .state = 1};
-        f.device.segments = &f.segment;
-        f.device.blocks = f.blocks;
         f.device.segment_count = f.device.block_count = (size_t)round % 2;
         CHECK_INT(ml_recording_validate(f.recording), 0);
         ml_peak *peak;
@@ -500,49 +449,29 @@ test_nonsense(void)
         CHECK_UINT(stacks, blocks);
         CHECK_UINT(categories, blocks);
         ml_peak_free(peak);
-        tear_down(&f);
+        sample_end(&f);
     }
-}
-
-static long budget; /* allocations that still succeed */
-static long live;
-
-static void *
-counting_realloc(void *pointer, size_t bytes)
-{
-    if (bytes == 0) {
-        live -= pointer != NULL;
-        free(pointer);
-        return NULL;
-    }
-    if (budget == 0) {
-        return NULL;
-    }
-    budget--;
-    live += pointer == NULL;
-    return realloc(pointer, bytes);
 }
 
 static void
 test_no_memory(void)
 {
-    static fixture f;
-    set_up(&f);
+    static sample f;
+    sample_begin(&f);
     build_step(&f);
-    ml_set_realloc(counting_realloc);
     int result = ML_ENOMEM;
     long tries = 0;
-    for (; result == ML_ENOMEM && live == 0 && tries < 200; tries++) {
+    for (; result == ML_ENOMEM && budget_alive == 0 && tries < 200; tries++) {
         ml_peak *peak = NULL;
-        budget = tries;
+        budget_begin(tries);
         result = ml_peak_new(f.recording, 0, &peak);
         ml_peak_free(peak);
+        budget_end();
     }
-    ml_set_realloc(NULL);
-    CHECK_INT(live, 0);
+    CHECK_INT(budget_alive, 0);
     CHECK_INT(result, 0);
     CHECK(tries > 10);
-    tear_down(&f);
+    sample_end(&f);
 }
 
 int

@@ -8,15 +8,10 @@
 #include "test.h"
 
 #define BASE UINT64_C(0x7f0000000000)
-#define EVENTS 64
 #define TORCH "/v/site-packages/torch/"
 
 typedef struct fixture {
-    ml_recording *recording;
-    ml_event events[EVENTS];
-    ml_segment segments[4];
-    ml_block blocks[4];
-    ml_device_trace device;
+    sample made;
     ml_peak *peak;
     ml_stack_lines all;
 } fixture;
@@ -26,13 +21,8 @@ static void
 set_up(fixture *f)
 {
     memset(f, 0, sizeof(*f));
-    ml_recording_new(&f->recording);
-    f->recording->rules.max_split_bytes = UINT64_MAX;
-    f->recording->devices = &f->device;
-    f->recording->device_count = 1;
-    f->device.events = f->events;
-    f->device.segments = f->segments;
-    f->device.blocks = f->blocks;
+    sample_begin(&f->made);
+    f->made.recording->rules.has_segments = 0;
 }
 
 static void
@@ -47,27 +37,19 @@ static void
 tear_down(fixture *f)
 {
     forget(f);
-    f->recording->devices = NULL;
-    f->recording->device_count = 0;
-    ml_recording_free(f->recording);
+    sample_end(&f->made);
 }
 
 static uint32_t
 call(fixture *f, uint32_t caller, const char *file, int64_t line, const char *name)
 {
-    return sample_call(f->recording, caller, file, line, name, NULL);
+    return sample_call(f->made.recording, caller, file, line, name, NULL);
 }
 
 static ml_event *
 add(fixture *f, enum ml_action action, unsigned block, uint64_t size, uint32_t stack)
 {
-    ml_event *event = &f->events[f->device.event_count++];
-    *event = (ml_event){.addr = BASE + block * UINT64_C(65536),
-                        .size = size,
-                        .time = UINT64_C(1000) * f->device.event_count,
-                        .stack = stack,
-                        .action = (uint8_t)action};
-    return event;
+    return sample_event(&f->made, action, BASE + block * UINT64_C(65536), size, stack);
 }
 
 static void
@@ -87,26 +69,26 @@ free_block(fixture *f, unsigned block, uint64_t size, uint32_t stack)
 static void
 leave(fixture *f, unsigned block, uint64_t size, uint32_t stack)
 {
-    size_t at = f->device.block_count;
-    f->segments[at] = (ml_segment){.addr = BASE + block * UINT64_C(65536),
-                                   .total = size,
-                                   .first_block = at,
-                                   .block_count = 1};
-    f->blocks[at] = (ml_block){.addr = f->segments[at].addr,
-                               .size = size,
-                               .requested = size,
-                               .stack = stack,
-                               .state = ML_BLOCK_ALLOCATED};
-    f->device.block_count = f->device.segment_count = at + 1;
+    size_t at = f->made.device.block_count;
+    f->made.segments[at] = (ml_segment){.addr = BASE + block * UINT64_C(65536),
+                                        .total = size,
+                                        .first_block = at,
+                                        .block_count = 1};
+    f->made.blocks[at] = (ml_block){.addr = f->made.segments[at].addr,
+                                    .size = size,
+                                    .requested = size,
+                                    .stack = stack,
+                                    .state = ML_BLOCK_ALLOCATED};
+    f->made.device.block_count = f->made.device.segment_count = at + 1;
 }
 
 static void
 work_out(fixture *f)
 {
     forget(f);
-    CHECK_INT(ml_recording_validate(f->recording), 0);
-    CHECK_INT(ml_peak_new(f->recording, 0, &f->peak), 0);
-    CHECK_INT(ml_stack_lines_init(&f->all, f->recording, 0, f->peak), 0);
+    CHECK_INT(ml_recording_validate(f->made.recording), 0);
+    CHECK_INT(ml_peak_new(f->made.recording, 0, &f->peak), 0);
+    CHECK_INT(ml_stack_lines_init(&f->all, f->made.recording, 0, f->peak), 0);
 }
 
 /* "file:line function at_peak+backward peak allocated left allocations" of all lines. */
@@ -260,9 +242,9 @@ test_memory_from_before_the_events(void)
     free_block(&f, 1, 300, step);
     leave(&f, 0, 4000, load);
     leave(&f, 2, 50, step);
-    f.events[1].origin_stack = load;
-    f.events[2].origin_stack = load;
-    f.device.overwritten_events = 2;
+    f.made.events[1].origin_stack = load;
+    f.made.events[2].origin_stack = load;
+    f.made.device.overwritten_events = 2;
     work_out(&f);
     CHECK_UINT(f.peak->totals.allocated, 4350);
     CHECK_STR(told(&f), "train.py:1 load 4300+0 0 0 0 0\n"
@@ -290,7 +272,7 @@ test_backward(void)
     static fixture f;
     set_up(&f);
     uint32_t type =
-        sample_string(f.recording, "N5torch8autograd9generated11MmBackward0E");
+        sample_string(f.made.recording, "N5torch8autograd9generated11MmBackward0E");
     uint32_t main = call(&f, 0, "train.py", 10, "main");
     uint32_t forward = call(&f, main, "model.py", 5, "forward");
     add_of_thread(&f, 0, 1000, forward, 1, 0); /* node 0 */
@@ -304,8 +286,8 @@ test_backward(void)
     uint32_t loss = call(&f, main, "train.py", 30, "train");
     uint32_t engine =
         call(&f, loss, TORCH "autograd/graph.py", 1, "_engine_run_backward");
-    f.events[1].flags = BACKWARD;
-    f.events[1].stack = engine;
+    f.made.events[1].flags = BACKWARD;
+    f.made.events[1].stack = engine;
     work_out(&f);
     CHECK_STR(told(&f),
               TORCH "autograd/graph.py:1 _engine_run_backward 200+0 1200 200 200 1\n"
@@ -322,12 +304,12 @@ test_a_module_that_is_run_again(void)
 {
     static fixture f;
     set_up(&f);
-    uint32_t layer = sample_string(f.recording, "layers.0");
+    uint32_t layer = sample_string(f.made.recording, "layers.0");
     uint32_t main = call(&f, 0, "train.py", 10, "main");
     uint32_t module = call(&f, main, TORCH "nn/modules/module.py", 1, "_call_impl");
     uint32_t again = call(&f, 0, TORCH "nn/modules/module.py", 1, "_call_impl");
-    f.recording->stacks[module].module = layer;
-    f.recording->stacks[again].module = layer;
+    f.made.recording->stacks[module].module = layer;
+    f.made.recording->stacks[again].module = layer;
     const char *package = "/v/site-packages/transformers/llama.py";
     alloc(&f, 0, 1000, call(&f, module, package, 7, "forward"));
     add(&f, ML_ACTION_ALLOC, 1, 200, call(&f, again, package, 7, "forward"))->flags =
@@ -351,16 +333,16 @@ test_a_tower_of_calls(void)
     static fixture f;
     set_up(&f);
     ml_event *events = calloc(DEPTH, sizeof(ml_event));
-    f.device.events = events;
-    f.device.event_count = DEPTH;
-    uint32_t strings[2] = {sample_string(f.recording, "walk"),
-                           sample_string(f.recording, "tower.py")};
+    f.made.device.events = events;
+    f.made.device.event_count = DEPTH;
+    uint32_t strings[2] = {sample_string(f.made.recording, "walk"),
+                           sample_string(f.made.recording, "tower.py")};
     ml_stack stack = {0};
     for (size_t i = 0; i < DEPTH; i++) {
         ml_frame frame = {
             .name = strings[0], .filename = strings[1], .line = (int64_t)(i % 2)};
-        ml_recording_add_frame(f.recording, frame, &stack.frame);
-        ml_recording_add_stack(f.recording, stack, &stack.parent);
+        ml_recording_add_frame(f.made.recording, frame, &stack.frame);
+        ml_recording_add_stack(f.made.recording, stack, &stack.parent);
         events[i] = (ml_event){.addr = BASE + i * 512,
                                .size = 1,
                                .stack = stack.parent,
@@ -390,7 +372,7 @@ test_nonsense(void)
     uint64_t random = 1;
     for (int round = 0; round < 300; round++) {
         set_up(&f);
-        f.recording->rules.has_segments = round % 5 != 0;
+        f.made.recording->rules.has_segments = round % 5 != 0;
         uint32_t main = call(&f, 0, "a.py", 1, "main");
         uint32_t stacks[3] = {main, call(&f, main, "b.py", 2, "g"),
                               call(&f, main, "a.py", 1, "main")};
@@ -427,7 +409,7 @@ test_no_memory(void)
     long tries = 0;
     for (; result == ML_ENOMEM && tries < 99; tries++) {
         budget_begin(tries);
-        result = ml_stack_lines_init(&f.all, f.recording, 0, f.peak);
+        result = ml_stack_lines_init(&f.all, f.made.recording, 0, f.peak);
         if (result == 0) {
             CHECK_UINT(f.all.count, 2);
             ml_stack_lines_fini(&f.all);

@@ -8,12 +8,13 @@
  * innermost first, with a bell between; the stack is that which names the line. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base.h"
 #include "category.h"
 #include "cause.h"
 #include "lives.h"
-#include "snapshot_file.h"
+#include "snapshot_reader.h"
 
 static void
 put_string(const ml_recording *recording, uint32_t id)
@@ -114,8 +115,43 @@ put_all(const ml_recording *recording)
     return error;
 }
 
+static char *
+read_whole(const char *path, size_t *length)
+{
+    FILE *file = fopen(path, "rb");
+    if (file == NULL || fseek(file, 0, SEEK_END) != 0) {
+        return NULL;
+    }
+    long end = ftell(file);
+    rewind(file);
+    char *bytes = end < 0 ? NULL : malloc((size_t)end + 1);
+    if (bytes != NULL) {
+        *length = fread(bytes, 1, (size_t)end, file);
+    }
+    fclose(file);
+    return bytes;
+}
+
 int
 main(int argc, char **argv)
 {
-    return run_on_snapshot(argc, argv, put_all);
+    size_t length = 0;
+    char *bytes = argc == 2 ? read_whole(argv[1], &length) : NULL;
+    if (bytes == NULL) {
+        fprintf(stderr, "usage: %s FILE\n", argv[0]);
+        return 2;
+    }
+    ml_recording *recording = NULL;
+    ml_read_error error = {0};
+    if (ml_snapshot_read(bytes, length, &recording, &error) != 0) {
+        fprintf(stderr, "%s: %s\n", argv[1], error.text);
+        return 1;
+    }
+    int code = put_all(recording);
+    if (code != 0) {
+        fprintf(stderr, "%s\n", ml_strerror(code));
+    }
+    ml_recording_free(recording);
+    free(bytes);
+    return code != 0;
 }

@@ -1,0 +1,46 @@
+/* Giving this process's CUDA contexts, and all that they hold, back to the GPUs for a
+ * while, by the driver's checkpoint of its own process (drivers from 570 on).
+ *
+ * Owns the order of the driver's calls, what is done where one fails, and the words for
+ * it.  It must not know torch or Python, and never loads the driver or initialises CUDA.
+ *
+ * While the contexts are away every CUDA call of any thread waits in the driver until they
+ * are back; memlab makes none (driver.h).  Seconds of work: no caller holds a lock or the
+ * GIL.  Any thread; two at once are refused. */
+#ifndef ML_CHECKPOINT_H
+#define ML_CHECKPOINT_H
+
+#include <stdbool.h>
+
+/* The driver's calls, with its own signatures; results are its CUresult. */
+typedef struct ml_checkpoint_calls {
+    int (*get_state)(int pid, int *state);
+    int (*lock)(int pid, void *arguments);
+    int (*checkpoint)(int pid, void *arguments);
+    int (*restore)(int pid, void *arguments);
+    int (*unlock)(int pid, void *arguments);
+} ml_checkpoint_calls;
+
+/* For tests: these instead of the loaded driver's, which NULL brings back. */
+void ml_checkpoint_use(const ml_checkpoint_calls *calls);
+
+/* Room for what a failed function says: what failed, why, and what to do. */
+#define ML_CHECKPOINT_TEXT 1024
+
+/* Whether there is a context that the driver can give back.  1, 0 where there is none to
+ * give, or ML_E*; TEXT says why for the latter two.  Changes nothing. */
+int ml_checkpoint_check(char text[ML_CHECKPOINT_TEXT]);
+
+/* Gives the contexts back.  A thread that is inside CUDA is waited for, LIMIT_MS
+ * milliseconds at most.  0, or ML_E* with TEXT; the contexts are then where they were,
+ * unless ml_checkpoint_is_away. */
+int ml_checkpoint_give(unsigned limit_ms, char text[ML_CHECKPOINT_TEXT]);
+
+/* Takes them back, from whatever state the driver says the process is in.  0, or ML_E*
+ * with TEXT; it can then be tried again. */
+int ml_checkpoint_take(char text[ML_CHECKPOINT_TEXT]);
+
+/* Whether the contexts were given and not taken back. */
+bool ml_checkpoint_is_away(void);
+
+#endif

@@ -1,0 +1,36 @@
+/* The CUDA driver that this process has loaded, and whether it may be asked now.
+ *
+ * Owns finding libcuda.so.1 among what is loaded, and the gate before the driver and its
+ * management library NVML: while the process's CUDA context is away (checkpoint.h) they
+ * hold whoever asks until it is back, so memlab then asks neither.  It must not know what
+ * their functions do, and never loads the driver or initialises CUDA.  Any thread; no
+ * lock. */
+#ifndef ML_DRIVER_H
+#define ML_DRIVER_H
+
+#include <stdbool.h>
+
+/* What whoever finds the gate closed says. */
+#define ML_DRIVER_CLOSED \
+    "the CUDA context of this process is given back, and the driver is not asked " \
+    "until it " \
+    "is taken again"
+
+/* To be called before the driver or NVML is; not twice by one thread.  False, and then
+ * nothing to leave, where the gate is closed. */
+bool ml_driver_enter(void);
+void ml_driver_leave(void);
+
+/* The loaded driver, for dlsym and dlclose; NULL where none is loaded. */
+void *ml_driver_loaded(void);
+
+/* Writes the address of NAME to *FUNCTION, a pointer to a pointer to a function; NULL and
+ * false where the library, any of dlopen's, lacks it. */
+bool ml_driver_function(void *library, const char *name, void *function);
+
+/* Closes the gate and waits until nobody is inside.  False where somebody still is after
+ * LIMIT_MS milliseconds: the gate is then open again. */
+bool ml_driver_close(unsigned limit_ms);
+void ml_driver_open(void);
+
+#endif

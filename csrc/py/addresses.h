@@ -1,0 +1,32 @@
+/* A map from addresses to small numbers.
+ *
+ * Owns a hash table; it must not know what lies at the addresses. */
+#ifndef ML_PY_ADDRESSES_H
+#define ML_PY_ADDRESSES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct ml_address {
+    uint64_t address; /* 0: a free place */
+    size_t number;
+} ml_address;
+
+/* Zeroed, it is empty. */
+typedef struct ml_addresses {
+    ml_address *places; /* owned */
+    size_t mask;
+    size_t count;
+} ml_addresses;
+
+void ml_addresses_fini(ml_addresses *map);
+/* Has room for COUNT addresses from now on.  0 or ML_ENOMEM. */
+int ml_addresses_reserve(ml_addresses *map, size_t count);
+/* The number of ADDRESS, which is not 0; NULL: it has none. */
+size_t *ml_addresses_find(const ml_addresses *map, uint64_t address);
+/* Gives ADDRESS, which is not 0, the NUMBER unless it has one.  1 where it had none, 0, or
+ * ML_ENOMEM. */
+int ml_addresses_add(ml_addresses *map, uint64_t address, size_t number);
+
+#endif

@@ -1,0 +1,46 @@
+/* Frames as holders of objects: those that threads run, which from CPython 3.11 on are no
+ * objects, and those of frame objects and generators.
+ *
+ * Owns what such a frame refers to and by what names; makes no frame object, runs no
+ * Python code, takes no reference.  It must not know what is searched for.  With the GIL
+ * throughout; pointers stand as long as it is held. */
+#ifndef ML_PY_HOLDERS_FRAMES_H
+#define ML_PY_HOLDERS_FRAMES_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The interpreter's own structure; every use of one is in holders_frames.c. */
+typedef struct ml_frame ml_frame;
+
+/* The innermost frame of THREAD, and the one that called FRAME; NULL: none. */
+const ml_frame *ml_frame_first(const PyThreadState *thread);
+const ml_frame *ml_frame_next(const ml_frame *frame);
+
+/* The frame within OBJECT, a frame object, generator or coroutine; NULL for others. */
+const ml_frame *ml_frame_within(PyObject *object);
+
+/* Visits locals, cells, the function, and locals that are not in the frame; not what is
+ * on a running frame's stack, whose height is known to nobody. */
+int ml_frame_visit(const ml_frame *frame, visitproc visit, void *arg);
+
+/* Tells what may be on the stack of running FRAME: also what was there before, so that
+ * a pointer may lead nowhere and is good for comparison only. */
+void ml_frame_visit_stack(const ml_frame *frame,
+                          void (*visit)(const void *address, void *arg), void *arg);
+
+PyCodeObject *ml_frame_code(const ml_frame *frame);
+PyObject *ml_frame_globals(const ml_frame *frame);
+/* The dict of a class body or of exec(); NULL where locals are in the frame. */
+PyObject *ml_frame_locals(const ml_frame *frame);
+/* DICT has FRAME's locals by name: that same one, or what f_locals has made once. */
+bool ml_frame_shows(const ml_frame *frame, const PyObject *dict);
+int ml_frame_line(const ml_frame *frame);
+/* The name of the local or cell that is OBJECT, the last one where NTH, from 0, is beyond
+ * it; borrowed, NULL where none is. */
+PyObject *ml_frame_name_of(const ml_frame *frame, const PyObject *object, uint32_t nth);
+
+#endif

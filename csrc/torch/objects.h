@@ -1,0 +1,37 @@
+/* Which of Python's objects are torch's, and who they are.
+ *
+ * Owns the Python types of torch and the identity of their objects; what these hold it must
+ * not know.  Runs no Python code; the GIL is held.  C++. */
+#ifndef ML_OBJECTS_H
+#define ML_OBJECTS_H
+
+#include <Python.h>
+
+#include <ATen/core/TensorBase.h>
+
+#include "bridge.h"
+
+/* Borrowed of torch._C, which is there for ever; NULL: this torch has none. */
+struct ml_types {
+    PyObject *tensor;
+    PyObject *storage;
+    PyObject *function;
+    PyObject *nodes;       /* a dict: types of C++ nodes by name */
+    traverseproc traverse; /* of the types of C++ nodes */
+};
+
+ml_types ml_types_find() noexcept;
+
+/* ML_GRAPH_IS_*: what instances of TYPE, a PyTypeObject *, are. */
+int ml_classify(const ml_types &types, const void *type) noexcept;
+
+/* The type of the C++ nodes of NAME, or NULL. */
+PyTypeObject *ml_type_of_node(const ml_types &types, const char *name) noexcept;
+
+/* As ml_graph.identity. */
+int ml_identity(const void *object, int what, ml_graph_identity *out) noexcept;
+
+/* What ml_graph_identity calls the storage of TENSOR; NULL: it has none. */
+const void *ml_storage_identity(const at::TensorBase &tensor);
+
+#endif
