@@ -5,9 +5,11 @@
 
 #include "base.h"
 
-/* torch's callback and ours run one after the other at the same instant of a region, and
- * clocks are converted to microseconds and back: what lies this close is the same. */
-#define SAME_NS UINT64_C(1000000)
+/* torch's callback and ours run one after the other at the same instant of a region; what
+ * lies between is that a thread may have to wait there for a processor, and that each
+ * reading of the clock's scale is off by as much.  Only its own sequence tells a region
+ * from the next one of its name, which may well be nearer. */
+#define SAME_NS UINT64_C(100000000)
 
 /* Stages that a note shows as; a mark is an instant: both. */
 static unsigned
@@ -31,12 +33,6 @@ stages(const ml_note *note, uint8_t ends[2])
     }
 }
 
-static uint64_t
-apart(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : b - a;
-}
-
 static bool
 same_region(const ml_recording *recording, const ml_note *note,
             const ml_annotation *torchs)
@@ -45,36 +41,30 @@ same_region(const ml_recording *recording, const ml_note *note,
     const ml_string *a = &recording->strings[note->name];
     const ml_string *b = &recording->strings[torchs->name];
     return note->kind == kind && a->length == b->length &&
-           memcmp(a->bytes, b->bytes, a->length) == 0 &&
-           apart(note->time, torchs->time) <= SAME_NS;
+           memcmp(a->bytes, b->bytes, a->length) == 0;
 }
 
-/* Marks in TAKEN, one byte a note, those that torch noted too: for each annotation of
- * torch's the nearest note that is left. */
+/* Marks in TAKEN, one byte a note, those that torch noted too.  Each recorder may have
+ * begun before the other, so regions of a name are paired from the last one on. */
 static void
 find_torchs(const ml_recording *recording, char *taken)
 {
-    size_t from = 0;
-    for (size_t i = 0; i < recording->annotation_count; i++) {
+    size_t last = recording->note_count;
+    for (size_t i = recording->annotation_count; i-- > 0;) {
         const ml_annotation *torchs = &recording->annotations[i];
-        while (from < recording->note_count &&
-               recording->notes[from].time + SAME_NS < torchs->time) {
-            from++;
+        while (last > 0 && (taken[last - 1] ||
+                            recording->notes[last - 1].time > torchs->time + SAME_NS)) {
+            last--;
         }
-        size_t nearest = recording->note_count;
-        for (size_t k = from; k < recording->note_count &&
-                              recording->notes[k].time <= torchs->time + SAME_NS;
-             k++) {
-            const ml_note *note = &recording->notes[k];
-            if (!taken[k] && same_region(recording, note, torchs) &&
-                (nearest == recording->note_count ||
-                 apart(note->time, torchs->time) <
-                     apart(recording->notes[nearest].time, torchs->time))) {
-                nearest = k;
+        for (size_t k = last; k > 0; k--) {
+            const ml_note *note = &recording->notes[k - 1];
+            if (note->time + SAME_NS < torchs->time) {
+                break;
             }
-        }
-        if (nearest < recording->note_count) {
-            taken[nearest] = 1;
+            if (!taken[k - 1] && same_region(recording, note, torchs)) {
+                taken[k - 1] = 1;
+                break;
+            }
         }
     }
 }

@@ -221,24 +221,47 @@ test_annotations_in_order(void)
     ml_recording_free(recording);
 }
 
-/* torch noted the regions too, but the first of each name: 3 microseconds later, as its
- * callback comes second.  All lie within what is the same, so that the nearest counts. */
+#define MS 1000000ull
+
+/* torch noted the regions too, but the first of each name, which came before it began. */
 static void
 test_regions_that_torch_noted_too(void)
 {
-    static const ml_note notes[] = {ENTER(100000), LEAVE(200000), MARK(250000),
-                                    ENTER(300000), LEAVE(400000), ENTER(9000000)};
+    static const ml_note notes[] = {ENTER(100), LEAVE(200), MARK(250),
+                                    ENTER(300), LEAVE(400), ENTER(200 * MS)};
     ml_recording *recording = recording_of(notes, "rrmrrs", COUNT(notes));
     CHECK(recording != NULL);
-    CHECK_INT(add_torchs(recording, 150000, 'x', 0), 0);
-    CHECK_INT(add_torchs(recording, 303000, 'r', 0), 0);
-    CHECK_INT(add_torchs(recording, 403000, 'r', 1), 0);
+    CHECK_INT(add_torchs(recording, 150, 'x', 0), 0);
+    CHECK_INT(add_torchs(recording, 303, 'r', 0), 0);
+    CHECK_INT(add_torchs(recording, 403, 'r', 1), 0);
     /* Too far from ours to be the same. */
-    CHECK_INT(add_torchs(recording, 7000000, 's', 0), 0);
+    CHECK_INT(add_torchs(recording, 99 * MS, 's', 0), 0);
     CHECK_INT(ml_annotations_add_notes(recording), 0);
     CHECK_STR(annotations(recording),
-              "(r0 100000, (x1 150000, )r0 200000, (m0 250000, )m0 250000, "
-              "(r1 303000, )r1 403000, (s1 7000000, (s0 9000000");
+              "(r0 100, (x1 150, )r0 200, (m0 250, )m0 250, (r1 303, )r1 403, "
+              "(s1 99000000, (s0 200000000");
+    ml_recording_free(recording);
+}
+
+/* The thread waited for a processor between torch's callback and ours, and torch measured
+ * its clock 25 ms off: regions of 10 ms whose nearest is another one's, each there once. */
+static void
+test_regions_nearer_to_another_than_to_their_own(void)
+{
+    static const ml_note notes[] = {ENTER(100 * MS), LEAVE(110 * MS), ENTER(110 * MS),
+                                    LEAVE(120 * MS), ENTER(134 * MS), LEAVE(136 * MS)};
+    ml_recording *recording = recording_of(notes, "rrrrrr", COUNT(notes));
+    CHECK(recording != NULL);
+    CHECK_INT(add_torchs(recording, 75 * MS, 'r', 0), 0);
+    CHECK_INT(add_torchs(recording, 85 * MS, 'r', 1), 0);
+    CHECK_INT(add_torchs(recording, 85 * MS, 'r', 0), 0);
+    CHECK_INT(add_torchs(recording, 95 * MS, 'r', 1), 0);
+    CHECK_INT(add_torchs(recording, 95 * MS, 'r', 0), 0);
+    CHECK_INT(add_torchs(recording, 105 * MS, 'r', 1), 0);
+    CHECK_INT(ml_annotations_add_notes(recording), 0);
+    CHECK_STR(annotations(recording),
+              "(r1 75000000, )r1 85000000, (r1 85000000, )r1 95000000, (r1 95000000, "
+              ")r1 105000000");
     ml_recording_free(recording);
 }
 
@@ -279,6 +302,7 @@ main(void)
     RUN(test_phases_without_end_and_ends_without_phase);
     RUN(test_annotations_in_order);
     RUN(test_regions_that_torch_noted_too);
+    RUN(test_regions_nearer_to_another_than_to_their_own);
     RUN(test_every_allocation_may_fail);
     return TEST_RESULT();
 }
