@@ -310,9 +310,12 @@ put_block_bytes(ml_builder *to, const ml_device_trace *device)
     } while (0)
 
 static void
-put_autograd(ml_builder *to, const ml_device_trace *device)
+put_details(ml_builder *to, const ml_device_trace *device)
 {
     const ml_event *events = device->events;
+    /* torch's dialect has whole microseconds only, and notes lie between events. */
+    PUT_EVENT_COLUMN(to, device, ML_WORD_TIME, time % 1000,
+                     to->integer(to, (int64_t)(events[i_].time % 1000)));
     PUT_EVENT_COLUMN(to, device, ML_WORD_THREAD, thread,
                      to->integer(to, events[i_].thread));
     PUT_EVENT_COLUMN(to, device, ML_WORD_AUTOGRAD_THREAD, autograd_thread,
@@ -424,7 +427,7 @@ put_extras(ml_builder *to, const ml_recording *recording)
         put_tags(to, device);
         put_flags(to, device);
         put_block_bytes(to, device);
-        put_autograd(to, device);
+        put_details(to, device);
         to->close(to);
     }
     to->close(to);

@@ -181,6 +181,21 @@ read_event_column(ml_tables *tables, ml_value value, ml_device_trace *device,
     return error;
 }
 
+/* What torch's dialect has no room for: nanoseconds beyond whole microseconds. */
+static int
+set_time(ml_tables *tables, ml_event *event, ml_value item)
+{
+    uint64_t rest;
+    int error = read_count(tables, item, &rest);
+    if (error == 0 && rest > 999) {
+        error = trouble(tables, "time is not below a microsecond");
+    }
+    if (error == 0) {
+        event->time += rest;
+    }
+    return error;
+}
+
 /* The number of a thread, MOST at most. */
 static int
 read_thread(ml_tables *tables, ml_value value, uint64_t most, uint32_t *out)
@@ -283,6 +298,9 @@ read_device(ml_tables *tables, ml_value value, ml_device_trace *device)
             break;
         case ML_WORD_BLOCK_BYTES:
             error = read_block_bytes(tables, item, device);
+            break;
+        case ML_WORD_TIME:
+            error = read_event_column(tables, item, device, set_time);
             break;
         case ML_WORD_THREAD:
             error = read_event_column(tables, item, device, set_thread);

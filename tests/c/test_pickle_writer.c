@@ -130,21 +130,21 @@ test_extras(void)
     ml_recording_free(recording);
 }
 
-/* What events say of autograd, the modules of stacks that say the same, and notes. */
+/* What events say of autograd and of time, the modules of stacks that say the same, and notes. */
 static void
-test_extras_of_autograd(void)
+test_extras_of_events(void)
 {
     static const char literal[] =
         "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2,'stream':"
         "0,'time_us':0,'frames':" FRAMES "},{'action':'alloc','addr':3,'size':2,"
-        "'stream':0,'time_us':0,'frames':" FRAMES "}]],'memlab':{'version':1,"
+        "'stream':0,'time_us':5,'frames':" FRAMES "}]],'memlab':{'version':1,"
         "'source':'cpu','has_segments':False,"
         "'devices':[{'overwritten_events':0,'dropped_events':0,'lost_stacks':0,"
         "'lost_names':0,"
         "'peak':{'allocated':0,'active':0,'requested':0,'reserved':0},"
         "'tags':{'position':[],'addr':[],'category':[],'name':[],'module':[]},"
         "'flags':'a`',"
-        "'block_bytes':[0,0],'thread':[1,2],'autograd_thread':[1,1],"
+        "'block_bytes':[0,0],'time':[0,999],'thread':[1,2],'autograd_thread':[1,1],"
         "'sequence':[-1,70000],'node':['N','']}],"
         "'modules':[" FRAMES ",{0:'h.0.mlp',1:'h.0'}," FRAMES ",{1:'h.1'}],"
         "'notes':{'lost':8,'time':[5,6],'kind':['step','gpu'],'name':['','x'],"
@@ -176,6 +176,7 @@ test_extras_of_autograd(void)
         events[i].thread = (uint32_t)(1 + i);
         events[i].autograd_thread = 1;
     }
+    events[1].time = 5999;
     events[0].sequence = UINT64_MAX;
     events[1].sequence = 70000;
     events[0].node = names[3];
@@ -198,6 +199,7 @@ test_extras_of_autograd(void)
     CHECK_INT(ml_snapshot_read(out.bytes, out.length, &read, NULL), 0);
     written = literal_written(read, ML_PICKLE_EXTRAS);
     CHECK_STR(written, literal);
+    CHECK_UINT(read->devices[0].events[1].time, 5999);
     CHECK(read->devices[0].events[0].stack != read->devices[0].events[1].stack);
     ml_free(written);
     ml_recording_free(read);
@@ -437,7 +439,7 @@ main(void)
     RUN(test_torch_layout);
     RUN(test_optional_keys);
     RUN(test_extras);
-    RUN(test_extras_of_autograd);
+    RUN(test_extras_of_events);
     RUN(test_integers);
     RUN(test_only_what_the_viewer_reads);
     RUN(test_sharing);

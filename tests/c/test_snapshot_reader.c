@@ -403,6 +403,8 @@ test_wrong_columns(void)
                   "memlab: a column is not one value an event");
     CHECK_REFUSES(EXTRAS("{'sequence':[1,'x']}"), ML_EFORMAT,
                   "memlab: a number is not an integer");
+    CHECK_REFUSES(EXTRAS("{'time':[0,1000]}"), ML_EFORMAT,
+                  "memlab: time is not below a microsecond");
     CHECK_REFUSES(EXTRAS("{'thread':[1,4294967296]}"), ML_EFORMAT,
                   "memlab: the number of a thread is too large");
     CHECK_REFUSES(EXTRAS("{'autograd_thread':[1,-1]}"), ML_EFORMAT,
