@@ -1,14 +1,20 @@
 """Children of fork, and every way to end a process, while memlab records: of processes
 that were not forked themselves, where that may count."""
 
+import os
 import re
+import shlex
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from amounts import amount
 
-PROGRAMS = Path(__file__).resolve().parent / "isolated"
+HERE = Path(__file__).resolve().parent
+PROGRAMS = HERE / "isolated"
 
 EXITS = {
     "return": 0,
@@ -32,6 +38,25 @@ def test_forked_children_work_and_record_nothing(phantom_run):
 @pytest.mark.cuda
 def test_children_run_profiled_functions_whoever_had_the_allocators_lock(phantom_run):
     phantom_run(PROGRAMS / "line_forks.py", warm=False)
+
+
+def test_a_child_waits_for_no_lock_that_recording_made_another_thread_take(
+    tmp_path, torch
+):
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no C compiler: {compiler[0]} not found")
+    library = tmp_path / "held_lock.so"
+    source = HERE / "helpers" / "held_lock.c"
+    subprocess.run([*compiler, "-shared", "-fPIC", source, "-o", library], check=True)
+    done = subprocess.run(
+        [sys.executable, PROGRAMS / "fork_beside_operator.py"],
+        env={**os.environ, "LD_PRELOAD": str(library)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "the child's status: 0\n", done.stderr
 
 
 @pytest.mark.cuda

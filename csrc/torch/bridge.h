@@ -285,6 +285,8 @@ void ml_tracker_walk_end(void);
 #define ML_REGIONS_CUDA 2u
 void ml_regions_bind(const ml_api *api);
 void ml_regions_listen(unsigned source, int enabled);
+/* On the thread that is about to fork: so that its child can run operators. */
+void ml_regions_before_fork(void);
 /* In a forked child: tell nothing, for ever. */
 void ml_regions_forked(void);
 

@@ -301,7 +301,7 @@ exec(PyObject *module)
         return -1;
     }
 #endif
-    if (pthread_atfork(nullptr, nullptr, after_fork_in_child) != 0) {
+    if (pthread_atfork(ml_regions_before_fork, nullptr, after_fork_in_child) != 0) {
         PyErr_NoMemory();
         return -1;
     }

@@ -19,6 +19,8 @@ const ml_api *bound_api;
 /* Bits of the sources that record.  Changed under the recorder's lock only. */
 unsigned listeners;
 at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
+/* Whether this has ever changed torch's list of callbacks. */
+std::atomic<bool> changed{false};
 std::atomic<bool> forked{false};
 std::atomic<uint64_t> last_number{0};
 
@@ -74,6 +76,7 @@ ml_regions_listen(unsigned source, int enabled)
     const unsigned before = listeners;
     listeners = enabled ? listeners | source : listeners & ~source;
     try {
+        changed.store(true, std::memory_order_relaxed);
         if (before == 0 && listeners != 0) {
             handle = at::addGlobalCallback(at::RecordFunctionCallback(on_begin, on_end)
                                                .scopes({at::RecordScope::USER_SCOPE}));
@@ -85,6 +88,23 @@ ml_regions_listen(unsigned source, int enabled)
     catch (...) {
         /* No memory for it: the recording has no regions. */
         listeners = 0;
+    }
+}
+
+/* After a change of torch's list of callbacks each thread copies it, under torch's lock, in
+ * its next operator.  In a child that could be too late: the lock may be held by another
+ * thread, which is not there, and the child would wait for it for ever. */
+void
+ml_regions_before_fork(void)
+{
+    if (changed.load(std::memory_order_relaxed)) {
+        try {
+            static_cast<void>(
+                at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE));
+        }
+        catch (...) {
+            /* No memory for it: the child copies the list itself. */
+        }
     }
 }
 
