@@ -191,7 +191,7 @@ set_time(ml_tables *tables, ml_event *event, ml_value item)
         error = trouble(tables, "time is not below a microsecond");
     }
     if (error == 0) {
-        event->time += rest;
+        event->time = event->time / 1000 * 1000 + rest;
     }
     return error;
 }

@@ -97,7 +97,8 @@ ml_regions_listen(unsigned source, int enabled)
 void
 ml_regions_before_fork(void)
 {
-    if (changed.load(std::memory_order_relaxed)) {
+    if (changed.load(std::memory_order_relaxed) &&
+        !forked.load(std::memory_order_relaxed)) {
         try {
             static_cast<void>(
                 at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE));
