@@ -3,8 +3,6 @@ that were not forked themselves, where that may count."""
 
 import os
 import re
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from amounts import amount
+from preload import shared_library
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "isolated"
@@ -43,12 +42,7 @@ def test_children_run_profiled_functions_whoever_had_the_allocators_lock(phantom
 def test_a_child_waits_for_no_lock_that_recording_made_another_thread_take(
     tmp_path, torch
 ):
-    compiler = shlex.split(os.environ.get("CC") or "cc")
-    if shutil.which(compiler[0]) is None:
-        pytest.skip(f"no C compiler: {compiler[0]} not found")
-    library = tmp_path / "held_lock.so"
-    source = HERE / "helpers" / "held_lock.c"
-    subprocess.run([*compiler, "-shared", "-fPIC", source, "-o", library], check=True)
+    library = shared_library(HERE / "helpers" / "held_lock.c", tmp_path / "held_lock.so")
     done = subprocess.run(
         [sys.executable, PROGRAMS / "fork_beside_operator.py"],
         env={**os.environ, "LD_PRELOAD": str(library)},

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import struct
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from amounts import amount
+from preload import shared_library
 
 import memlab
 from memlab import _core
@@ -236,15 +236,8 @@ def test_a_disk_that_is_full_already(record, small_disk):
 
 @pytest.mark.parametrize("error", [errno.ENODEV, errno.EINVAL])
 def test_a_file_system_that_maps_no_files(tmp_path, torch, error):
-    compiler = shlex.split(os.environ.get("CC") or "cc")
-    if shutil.which(compiler[0]) is None:
-        pytest.skip(f"no C compiler: {compiler[0]} not found")
-    library = tmp_path / "no_shared_mmap.so"
     source = HERE / "helpers" / "no_shared_mmap.c"
-    subprocess.run(
-        [*compiler, "-shared", "-fPIC", f"-DERRNUM={error}", source, "-o", library],
-        check=True,
-    )
+    library = shared_library(source, tmp_path / "no_mmap.so", f"-DERRNUM={error}")
     (tmp_path / "program.py").write_text("import torch\nx = torch.ones(1000)\n")
     done = subprocess.run(
         [sys.executable, "-m", "memlab", "run", "--device", "cpu", "program.py"],

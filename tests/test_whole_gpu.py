@@ -2,9 +2,9 @@
 
 import json
 import resource
-import subprocess
 
 import pytest
+from preload import shared_library
 
 import memlab
 
@@ -116,11 +116,9 @@ def total(lines):
 @pytest.fixture
 def made(tmp_path, device_environment):
     """The environment of a program whose driver says what MADE does."""
-    source, library = tmp_path / "fake.c", tmp_path / "fake.so"
+    source = tmp_path / "fake.c"
     source.write_text(FAKE)
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True
-    )
+    library = shared_library(source, tmp_path / "fake.so")
     preload = f"{library}:{device_environment.get('LD_PRELOAD', '')}"
     figures = {f"MADE_{name}": value for name, value in MADE.items()}
     return {"LD_PRELOAD": preload, "MADE_PATH": library, **figures}
