@@ -6,6 +6,8 @@ PYTHON ?= python3
 MEMLAB_VENV ?= .venv
 # What pip installs as torch.  The tests are held to this version.
 TORCH ?= torch==2.11.0
+# Where `make test-composer` makes its virtual environment.
+COMPOSER_VENV ?= .venv-composer
 # How many processes run the Python tests, each a file at a time.
 JOBS ?= $(shell nproc)
 # Further words for pytest, as in `make test PYTEST_ARGS='-k ledger -x'`.
@@ -44,11 +46,11 @@ CLANG_FORMAT ?= $(firstword $(foreach f,clang-format-14 clang-format,$(shell com
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: help setup demo test test-c test-cpu test-nightly build debug asan tsan valgrind \
-    cov format lint bench wheel clean
+.PHONY: help setup demo test test-c test-cpu test-composer test-nightly build debug asan \
+    tsan valgrind cov format lint bench wheel clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "Variables: PYTHON=$(PYTHON)  MEMLAB_VENV=$(VENV)  TORCH=$(TORCH)"
 
@@ -68,6 +70,10 @@ test-cpu: setup test-c ## Run the tests that need no CUDA build of torch
 NIGHTLY ?= MEMLAB_KILLS=1000 MEMLAB_FORKS=10000 MEMLAB_EXITS=100 MEMLAB_THREADS=20000 \
     MEMLAB_SIGNAL_TURNS=500 MEMLAB_EVENTS=10000000 MEMLAB_STEPS=20000 \
     MEMLAB_TRAINING_SECONDS=600 MEMLAB_TRAINING_KILLS=150
+
+test-composer: ## Run the callbacks in Composer itself; its torch is another, 5.4 GB
+	@PYTHON='$(PYTHON)' tools/setup_composer.sh '$(COMPOSER_VENV)'
+	$(COMPOSER_VENV)/bin/python -m pytest tests/composer $(PYTEST_ARGS)
 
 test-nightly: setup ## Run the long tests; prints what they did, with which seeds
 	$(NIGHTLY) $(VENV_PYTHON) -m pytest tests -m nightly -rP --durations=0 $(PYTEST_ARGS)

@@ -1,0 +1,1 @@
+"""What trainers call: a module for each framework, which is imported with that module."""
