@@ -1,4 +1,8 @@
-"""memlab.MemorySnapshot: records memory events and answers what was live at the peak."""
+"""memlab.MemorySnapshot: records memory events and answers what was live at the peak.
+
+It is also a callback of Composer's Trainer: _composer_hooks.py has what that calls, and
+_window.py when it records then.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,16 @@ import os
 import warnings
 import weakref
 
-from memlab import _annotations, _core, _oom, _report, _sources
+from memlab import _annotations, _core, _names, _oom, _report, _sources, _times
+from memlab._composer_hooks import ComposerHooks
 from memlab._errors import Error
 from memlab._owners import Owners
+from memlab._window import Window
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Literal
+    from typing import Any, Literal
 
     from memlab._answers import LineTable, Peak
     from memlab._core import _Path
@@ -32,12 +38,38 @@ def _end_at_exit(snapshot):
     atexit.register(end)
 
 
-class MemorySnapshot(_core.MemorySnapshot):
+def _check_count(value, least, name):
+    whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not whole or value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value!r}")
+
+
+class MemorySnapshot(ComposerHooks, _core.MemorySnapshot):
     """Records the memory of a program, at a cost low enough to leave on.
 
         with memlab.MemorySnapshot() as snapshot:
             train()
         print(snapshot.summary())
+
+        trainer = composer.Trainer(..., callbacks=[memlab.MemorySnapshot()])
+
+    As a callback it records once a run, and writes and sends the recording then:
+
+    skip_batches: batches before it records, at least 0.
+    interval: for how long: an int of batches, or a string: "3ba" batches, "1ep" epochs,
+        "2iter" iterations, "100sp" samples, "3e4tok" tokens, "0.1dur" a share of the
+        training, "90sec" or "1h20m40s"; or Composer's Time.  Recording ends with the
+        first batch after which so much has passed, or with the training.
+    folder, filename: format strings of where the recording is written, with .pickle and
+        .html behind; fields are run_name, rank, local_rank, world_size, local_world_size,
+        node_rank, and of filename also epoch, batch, batch_in_epoch, sample,
+        sample_in_epoch, token, token_in_epoch (ints), total_wct, epoch_wct, batch_wct
+        (seconds).
+    remote_file_name: as filename: the name under which both are uploaded, which may be a
+        URI.  A folder where its last part has no field but run_name.  None for no upload.
+    overwrite: whether the folder may have files, and uploads replace what is there.
+
+    And in any case:
 
     max_entries: newest events kept for each device, at least 1; older ones are counted.
     source: "cuda", "cpu", or None for the GPU where there is one.
@@ -63,8 +95,16 @@ class MemorySnapshot(_core.MemorySnapshot):
 
     def __init__(
         self,
-        *,
+        skip_batches: int = 1,
+        interval: int | str | Any = "3ba",
         max_entries: int = 100_000,
+        folder: str = "{run_name}/torch_traces",
+        filename: str = "rank{rank}.{batch}.memory_snapshot",
+        remote_file_name: str | None = (
+            "{run_name}/torch_memory_traces/rank{rank}.{batch}.memory_snapshot"
+        ),
+        overwrite: bool = False,
+        *,
         source: Literal["cuda", "cpu", "script"] | None = None,
         stacks: Literal["python", "all"] = "python",
         context: Literal["state", "alloc", "all"] | None = "all",
@@ -77,9 +117,21 @@ class MemorySnapshot(_core.MemorySnapshot):
             raise Error("expected stacks to be 'python', or 'all'")
         if context not in (None, "state", "alloc", "all"):
             raise Error("expected context to be 'state', 'alloc', 'all', or None")
-        whole = hasattr(max_entries, "__index__") and not isinstance(max_entries, bool)
-        if not whole or max_entries < 1:
-            raise ValueError(f"max_entries must be at least 1, not {max_entries!r}")
+        _check_count(max_entries, 1, "max_entries")
+        _check_count(skip_batches, 0, "skip_batches")
+        _names.check_template(folder, "folder")
+        _names.check_template(filename, "filename")
+        if remote_file_name is not None:
+            _names.check_template(remote_file_name, "remote_file_name")
+        self._window = Window(
+            self,
+            skip_batches=int(skip_batches),
+            interval=_times.parse(interval),
+            folder=folder,
+            filename=filename,
+            remote_file_name=remote_file_name,
+            overwrite=bool(overwrite),
+        )
         self._options = {
             "max_entries": int(max_entries),
             "context": context,
@@ -95,6 +147,11 @@ class MemorySnapshot(_core.MemorySnapshot):
         self._owners = Owners(self)
         self._frozen = None
         self._pid = None
+
+    def _name_file(self, **variables):
+        """Fills in the name of the file, which several ranks and runs may share."""
+        if self._options["file"] is not None:
+            self._options["file"] = _names.fill(self._options["file"], **variables)
 
     def start(self) -> MemorySnapshot:
         """Begins to record, forgetting an earlier recording of this object; returns it.

@@ -1,0 +1,174 @@
+"""What Composer's engine calls of a callback, for memlab.MemorySnapshot.
+
+Owns the way from Composer's events and timestamps to a window of recording.  Imports
+nothing of Composer, whose objects are known by their attributes.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from memlab import _names
+from memlab._times import Progress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from memlab._window import Window
+
+_COUNTERS = (
+    "epoch",
+    "batch",
+    "batch_in_epoch",
+    "sample",
+    "sample_in_epoch",
+    "token",
+    "token_in_epoch",
+    "iteration",
+)
+_CLOCKS = ("total_wct", "epoch_wct", "batch_wct")
+
+
+def progress(state: Any) -> Progress:
+    """How far Composer's STATE says the training has come."""
+    timestamp = state.timestamp
+    found = Progress()
+    for name in _COUNTERS:
+        setattr(found, name, int(getattr(timestamp, name, 0)))
+    for name in _CLOCKS:
+        clock = getattr(timestamp, name, None)
+        seconds = getattr(clock, "total_seconds", None)
+        setattr(found, name, float(seconds() if seconds else clock or 0.0))
+    found.fraction = _fraction(state)
+    return found
+
+
+def _fraction(state):
+    try:
+        elapsed = state.get_elapsed_duration()
+    except (AttributeError, ArithmeticError):
+        # Not asked for how long, or for nothing.
+        return None
+    elapsed = getattr(elapsed, "value", elapsed)
+    return None if elapsed is None else float(elapsed)
+
+
+def sender(logger: Any) -> Any:
+    """A function that sends a file as Composer does: to all loggers that take files, under
+    the path of its name; and where that is a URI whose bucket none of them has, there."""
+
+    def send(path: str, name: str, overwrite: bool) -> None:
+        try:
+            logger.upload_file(
+                remote_file_name=_names.remote_key(name),
+                file_path=path,
+                overwrite=overwrite,
+            )
+        finally:
+            if _names.is_uri(name) and not _has_bucket(logger, name):
+                from memlab import _upload
+
+                _upload.send(path, name, overwrite)
+
+    return send
+
+
+def _has_bucket(logger, uri):
+    """Whether a logger of Composer's has the bucket of URI; true for one that does not
+    tell where it sends to."""
+    destinations = getattr(logger, "destinations", None)
+    if destinations is None:
+        return True
+    scheme, _, rest = uri.partition("://")
+    bucket = rest.partition("/")[0].partition("@")[0]
+    return any(
+        getattr(d, "remote_backend_name", None) == scheme
+        and getattr(d, "remote_bucket_name", None) == bucket
+        for d in destinations
+    )
+
+
+class ComposerHooks:
+    """The events of Composer's engine; a callback needs no base class of Composer's."""
+
+    _window: Window
+    _source: str | None
+
+    def run_event(self, event: Any, state: Any, logger: Any) -> None:
+        """Calls the method named as EVENT, if there is one."""
+        hook = getattr(self, event.value, None)
+        if hook is not None:
+            hook(state, logger)
+
+    def init(self, state: Any, logger: Any) -> None:
+        """Makes the folder.  Warns, and records nothing, where the model is on no GPU and
+        no source was given.
+
+        Raises FileExistsError for a folder that has files, ValueError for a name that
+        leads out of it, OSError.
+        """
+        device = _device(getattr(state, "model", None))
+        if self._source in (None, "cuda") and device not in (None, "cuda", "meta"):
+            warnings.warn(
+                "The memory snapshot only works on CUDA devices, but the model is on "
+                f"{device}. source='cpu' records the CPU's memory.",
+                UserWarning,
+                stacklevel=2,
+            )
+            return
+        self._window.send = sender(logger)
+        self._window.open(run_name=state.run_name)
+
+    def batch_start(self, state: Any, logger: Any) -> None:
+        """Begins to record where skip_batches have passed."""
+        self._tell("batch_start", state)
+
+    def batch_end(self, state: Any, logger: Any) -> None:
+        """Ends the recording, and writes and sends it, where interval has passed."""
+        self._tell("batch_end", state)
+
+    def epoch_end(self, state: Any, logger: Any) -> None:
+        """As batch_end(): epochs are counted after the last of their batches."""
+        self._tell("advance", state)
+
+    def iteration_end(self, state: Any, logger: Any) -> None:
+        """As batch_end(): iterations are counted after their epochs."""
+        self._tell("advance", state)
+
+    def fit_end(self, state: Any, logger: Any) -> None:
+        """Writes what was recorded of an interval that has not passed."""
+        self._tell("close", state)
+
+    def close(self, state: Any = None, logger: Any = None) -> None:
+        """Writes what was recorded of an interval that has not passed."""
+        if state is None:
+            self._window.close()
+        else:
+            self._tell("close", state)
+
+    def post_close(self) -> None:
+        """Nothing: close() has written all."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: a resumed run is another process, whose memory is recorded anew."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing, as state_dict() says."""
+
+    def _tell(self, what, state):
+        window = self._window
+        if window.over:
+            return
+        try:
+            getattr(window, what)(progress(state))
+        except Exception as error:
+            window.fail("the recording of memory was given up", error)
+
+
+def _device(model):
+    """The type of the device of MODEL's first parameter, None where it has none."""
+    parameters = getattr(model, "parameters", None)
+    first = None if parameters is None else next(iter(parameters()), None)
+    return None if first is None else first.device.type

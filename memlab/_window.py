@@ -1,0 +1,271 @@
+"""A window of recording over the progress of a training, and the files it leaves.
+
+Owns when a trainer's callback begins and ends to record, once a run, and what is written
+and sent then.  Knows no trainer: adapters for trainers say how far the training has come,
+and how to send a file.  Once open, nothing here raises into the training: what fails is
+counted and told once, in a warning, and the window is over.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import warnings
+import weakref
+
+from memlab import _core, _names, _page, _times
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memlab._memory_snapshot import MemorySnapshot
+    from memlab._times import Interval, Progress
+
+log = logging.getLogger("memlab")
+
+# Counters are compared as they are, shares and seconds as binary fractions allow.
+_TOLERANCE = 1e-9
+
+
+def tell(text: str) -> None:
+    """Warns of what went wrong beside the training, which never sees an exception of it,
+    also where warnings are errors."""
+    try:
+        warnings.warn(f"memlab: {text}", RuntimeWarning, stacklevel=3)
+    except Exception:
+        log.warning("%s", text)
+
+
+class Window:
+    """Records from the end of SKIP_BATCHES on for INTERVAL, and leaves the recording.
+
+    recording: the memlab.MemorySnapshot that owns this window.  skip_batches: an int.
+    interval: an Interval.  folder, filename, remote_file_name: format strings, the last
+    may be None.  overwrite: whether the folder may have files, and files sent replace
+    others.  send: a function of a path, a name (or URI) to send it under, and OVERWRITE;
+    None sends nothing.
+
+    Recording begins with the first batch that starts after SKIP_BATCHES have ended, and
+    ends where INTERVAL has passed since, in its own unit; or earlier, with close().
+    """
+
+    def __init__(
+        self,
+        recording: MemorySnapshot,
+        *,
+        skip_batches: int,
+        interval: Interval,
+        folder: str,
+        filename: str,
+        remote_file_name: str | None,
+        overwrite: bool,
+        send: Callable[[str, str, bool], None] | None = None,
+    ) -> None:
+        # It owns this window: a reference would keep both alive.
+        self._recording = weakref.ref(recording)
+        self._skip = skip_batches
+        self._interval = interval
+        self._templates = folder, filename, remote_file_name
+        self._overwrite = overwrite
+        self.send = send
+        self.files: list[str] = []  # that were written
+        self.failures = 0
+        self._variables = {}
+        self._folder = None
+        self._skipped = 0
+        self._state = "closed"
+        self._begun = None  # how far the training was then
+        self._latest = None
+        self._pid = None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will be recorded; adapters need say nothing more then."""
+        return self._state in ("closed", "done")
+
+    def open(self, **variables: object) -> None:
+        """Makes the folder, in whose name and files' VARIABLES are known, as run_name.
+
+        Raises FileExistsError where it has files and overwrite is not set, OSError where
+        it cannot be made, ValueError for a name that is none.
+        """
+        recording = self._recording()
+        folder, filename, remote = self._templates
+        folder = _names.fill(folder, **variables)
+        _names.inside(folder, _names.fill(filename, _times.Progress(), **variables))
+        if remote is not None:
+            _names.fill(remote, _times.Progress(), **variables)
+        recording._name_file(**variables)
+        os.makedirs(folder, exist_ok=True)
+        if not self._overwrite:
+            _names.require_empty(folder)
+        # The program may go to another folder.
+        self._folder = os.path.abspath(folder)
+        self._variables = variables
+        self._skipped = 0
+        self._state = "waiting"
+
+    def batch_start(self, progress: Progress) -> None:
+        """A batch begins, PROGRESS counts those before it."""
+        if self._state == "waiting" and self._skipped >= self._skip:
+            self._latest = progress
+            self._begin(progress)
+
+    def batch_end(self, progress: Progress) -> None:
+        """A batch has ended, and is counted in PROGRESS."""
+        if self._state == "waiting":
+            self._skipped += 1
+        self.advance(progress)
+
+    def advance(self, progress: Progress) -> None:
+        """Something else was counted in PROGRESS: an epoch, which ends after its batches."""
+        if self._state != "recording":
+            return
+        self._latest = progress
+        now = progress.in_unit(self._interval.unit)
+        if now is None:
+            return
+        if self._begun is None:
+            self._begun = now
+        if now - self._begun >= self._interval.value - _TOLERANCE:
+            self._finish(progress)
+
+    def close(self, progress: Progress | None = None) -> None:
+        """The training ends, or goes no further: within the window, what was recorded is
+        written.  Before it, nothing; it may still begin."""
+        if self._state == "recording" and self._pid == os.getpid():
+            self._finish(progress or self._latest)
+
+    def fail(self, what: str, error: BaseException) -> None:
+        """Tells that WHAT went wrong, and gives up; the training goes on."""
+        recording = self._recording()
+        if self._state == "recording" and recording is not None:
+            try:
+                recording.stop()
+            except Exception:
+                # What went wrong first is told.
+                pass
+        self._over()
+        self._complain(f"{what}: {_said(error)}; the training goes on without it")
+
+    def _complain(self, text):
+        self.failures += 1
+        if self.failures == 1:
+            tell(text)
+        else:
+            log.warning("%s", text)
+
+    def _over(self):
+        self._state = "done"
+        atexit.unregister(self._at_exit)
+
+    def _begin(self, progress):
+        try:
+            log.info("recording of memory begins, for %s", self._interval)
+            self._recording().start()
+        except Exception as error:
+            self.fail("recording of memory could not begin", error)
+            return
+        self._state = "recording"
+        self._begun = progress.in_unit(self._interval.unit)
+        self._pid = os.getpid()
+        # An exception may end the training, and the program, with no word to us.
+        self._at_exit = _closer(self)
+        atexit.register(self._at_exit)
+
+    _at_exit = None
+
+    def _finish(self, progress):
+        try:
+            data = self._recording().stop().data()
+        except Exception as error:
+            self.fail("the recording of memory is lost", error)
+            return
+        self._over()
+        if not any(_has_events(data, i) for i in range(data.device_count)):
+            log.info("no memory event was recorded: nothing is written")
+            return
+        try:
+            prefix = self._prefix(progress)
+            os.makedirs(os.path.dirname(prefix), exist_ok=True)
+        except Exception as error:
+            self._complain(f"the recording of memory could not be written: {_said(error)}")
+            return
+        for path, write in (
+            (f"{prefix}.pickle", lambda path: data.write_pickle(path, True)),
+            (f"{prefix}.html", lambda path: _write_page(path, data)),
+        ):
+            try:
+                write(path)
+            except Exception as error:
+                self._complain(f"{path!r} could not be written: {_said(error)}")
+            else:
+                self.files.append(path)
+                log.info("wrote %s", path)
+        for path in self.files:
+            self._send(path, progress)
+
+    def _prefix(self, progress):
+        filename = _names.fill(self._templates[1], progress, **self._variables)
+        return _names.inside(self._folder, filename)
+
+    def _send(self, path, progress):
+        template = self._templates[2]
+        if template is None or self.send is None:
+            return
+        name = _names.fill(template, progress, **self._variables)
+        if is_folder(template, self._templates[1]):
+            name = f"{name.rstrip('/')}/{os.path.basename(path)}"
+        else:
+            name += os.path.splitext(path)[1]
+        try:
+            self.send(path, name, self._overwrite)
+        except FileExistsError as error:
+            self._complain(
+                f"{path!r} was not sent: {_said(error)}; overwrite=True replaces what is "
+                "there"
+            )
+        except Exception as error:
+            self._complain(f"{path!r} was not sent: {_said(error)}; the file is kept here")
+
+
+def is_folder(remote: str, filename: str) -> bool:
+    """Whether REMOTE, a format string, names a folder for files, not the files themselves.
+
+    The files themselves are named by its last part if that has a field that tells files
+    apart, as {rank} and {batch}, or is that of FILENAME.
+    """
+    last = remote.rpartition("/")[2]
+    if not last:
+        return True
+    if last == filename.rpartition("/")[2]:
+        return False
+    return _names.fields(last) <= {"run_name"}
+
+
+def _closer(window):
+    """What ends WINDOW at exit, and does not keep it alive until then."""
+    reference = weakref.ref(window)
+
+    def close():
+        window = reference()
+        if window is not None:
+            window.close()
+
+    return close
+
+
+def _has_events(data, device):
+    counts = data.counts(device)
+    return counts["events"] or counts["dropped_events"]
+
+
+def _write_page(path, data):
+    page = _page.assemble(data.page_data(), title=os.path.basename(path))
+    _core.write_file(path, page)
+
+
+def _said(error):
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
