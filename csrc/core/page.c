@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "peak_groups.h"
+#include "purposes.h"
 #include "replay.h"
 
 /* Grows when the page has to read something else. */
@@ -270,72 +271,6 @@ complete_events(const ml_recording *recording, size_t device, completed **out)
     return 0;
 }
 
-/* ---- what each allocation is for ---- */
-
-typedef struct owners {
-    ml_lives lives;
-    ml_verdict *events; /* owned */
-    ml_verdict *before; /* owned; of lives.before */
-} owners;
-
-static void
-free_owners(owners *of)
-{
-    ml_lives_fini(&of->lives);
-    ml_free(of->events);
-    ml_free(of->before);
-}
-
-static int
-judge_all(owners *of, const ml_recording *recording, size_t device,
-          const ml_causes *causes)
-{
-    const ml_device_trace *trace = &recording->devices[device];
-    ml_categories *categories;
-    int code = ml_categories_new(causes, recording, device, &categories);
-    if (code != 0) {
-        return code;
-    }
-    for (size_t i = 0; i < trace->event_count; i++) {
-        ml_cause cause = {.phase = ML_PHASE_UNKNOWN};
-        of->events[i].category = ML_CATEGORY_UNKNOWN;
-        if (trace->events[i].action == ML_ACTION_ALLOC) {
-            cause = ml_causes_of(causes, device, i);
-            of->events[i] =
-                ml_categories_judge(categories, &of->lives.of_event[i], &cause);
-        }
-    }
-    for (size_t i = 0; i < of->lives.before_count; i++) {
-        ml_cause cause = {.phase = ML_PHASE_BEFORE_RECORDING};
-        of->before[i] = ml_categories_judge(categories, &of->lives.before[i], &cause);
-    }
-    ml_categories_free(categories);
-    return 0;
-}
-
-/* To be freed with free_owners, after an error too. */
-static int
-find_owners(owners *of, const ml_recording *recording, size_t device)
-{
-    *of = (owners){0};
-    int code = ml_lives_init(&of->lives, recording, device);
-    if (code != 0) {
-        return code;
-    }
-    of->events = ml_alloc_zeroed(of->lives.event_count + 1, sizeof(ml_verdict));
-    of->before = ml_alloc_zeroed(of->lives.before_count + 1, sizeof(ml_verdict));
-    if (of->events == NULL || of->before == NULL) {
-        return ML_ENOMEM;
-    }
-    ml_causes *causes;
-    code = ml_causes_new(recording, &causes);
-    if (code == 0) {
-        code = judge_all(of, recording, device, causes);
-        ml_causes_free(causes);
-    }
-    return code;
-}
-
 /* ---- one device ---- */
 
 static uint64_t
@@ -415,7 +350,7 @@ put_memory(ml_buffer *out, const ml_device_trace *device)
 /* What each allocation is for: of events that allocate, and of the blocks that were
  * there before them. */
 static void
-put_owners(ml_buffer *out, const owners *of, size_t count)
+put_owners(ml_buffer *out, const ml_purposes *of, size_t count)
 {
     const ml_lives *lives = &of->lives;
     put_key(out, "owners");
@@ -530,8 +465,8 @@ put_device(ml_buffer *out, const ml_recording *recording, size_t index,
     completed *items = NULL;
     ml_peak *peak = NULL;
     uint32_t *stacks = NULL;
-    owners of;
-    int code = find_owners(&of, recording, index);
+    ml_purposes of;
+    int code = ml_purposes_init(&of, recording, index);
     if (code == 0) {
         code = complete_events(recording, index, &items);
     }
@@ -554,7 +489,7 @@ put_device(ml_buffer *out, const ml_recording *recording, size_t index,
     }
     ml_free(items);
     ml_free(stacks);
-    free_owners(&of);
+    ml_purposes_fini(&of);
     ml_peak_free(peak);
     return code;
 }

@@ -19,6 +19,7 @@
 #include "notes_list.h"
 #include "oom_dict.h"
 #include "peak_dict.h"
+#include "pictures.h"
 #include "snapshot_dict.h"
 
 typedef struct recording_object {
@@ -320,6 +321,39 @@ recording_page_data(PyObject *op, PyObject *Py_UNUSED(ignored))
     return bytes;
 }
 
+PyDoc_STRVAR(
+    flame_svg_doc,
+    "flame_svg($self, what, device=None)\n--\n\n"
+    "The memory at the end of the recording by the stacks that hold it: a flame "
+    "graph,\n"
+    "as bytes of an SVG file that needs nothing else.\n\n"
+    "what is 'segments', each for itself, or 'memory', those of a stream as one. "
+    "device "
+    "None\n"
+    "is all. Raises ValueError, IndexError for a device that the recording does not "
+    "have,\n"
+    "MemoryError.");
+
+static PyObject *
+recording_flame_svg(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ml_py_flame(ml_state_of(Py_TYPE(op)), recording_of(op), false, args, kwargs);
+}
+
+PyDoc_STRVAR(flame_folded_doc,
+             "flame_folded($self, what, device=None)\n--\n\n"
+             "The same as bytes of text, a line for each block: names from the "
+             "outermost on, with\n"
+             "';' between, and bytes, as torch.cuda._memory_viz gives them to "
+             "flamegraph.pl.\n\n"
+             "Arguments and errors are those of flame_svg().");
+
+static PyObject *
+recording_flame_folded(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ml_py_flame(ml_state_of(Py_TYPE(op)), recording_of(op), true, args, kwargs);
+}
+
 static PyObject *
 recording_get_device_count(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -388,6 +422,10 @@ static PyMethodDef recording_methods[] = {
     {"lines", recording_lines, METH_O, lines_doc},
     {"oom", recording_oom, METH_O, oom_doc},
     {"page_data", recording_page_data, METH_NOARGS, page_data_doc},
+    {"flame_svg", (PyCFunction)(void (*)(void))recording_flame_svg,
+     METH_VARARGS | METH_KEYWORDS, flame_svg_doc},
+    {"flame_folded", (PyCFunction)(void (*)(void))recording_flame_folded,
+     METH_VARARGS | METH_KEYWORDS, flame_folded_doc},
     {"counts", recording_counts, METH_O, counts_doc},
     {"notes", recording_notes, METH_NOARGS, notes_doc},
     {NULL, NULL, 0, NULL},

@@ -1,0 +1,866 @@
+/* Flame graphs.  See flame.h.
+ *
+ * A node of the tree is found by its parent and what it stands for; which node a stack
+ * leads to is remembered, so that each stack is walked once a segment.  A node has a
+ * higher number than its parent: sums go down the numbers, places up.
+ *
+ * What a picture cannot show is not drawn: of boxes side by side those narrower than
+ * half a pixel become one, named as what it is. */
+#include "flame.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "frame_lines.h"
+#include "markup.h"
+#include "stack_facts.h"
+
+/* Of the outermost frames of a stack, and of nodes, in all: a file may say anything. */
+#define DEEPEST 512u
+#define MOST_NODES (UINT32_C(1) << 22)
+
+enum kind {
+    KIND_ROOT,
+    KIND_DEVICE,  /* value: index */
+    KIND_STREAM,  /* value: handle */
+    KIND_SEGMENT, /* value: index of the device's segment */
+    KIND_STATE,   /* value: enum ml_block_state */
+    KIND_FRAME,   /* value: frame id */
+    KIND_NO_STACK,
+    KIND_ROUNDING, /* block bytes that nobody asked for */
+    KIND_STACK     /* not a node: where stack VALUE leads below PARENT */
+};
+
+typedef struct key {
+    uint64_t value;
+    uint32_t parent;
+    uint32_t kind;
+} key;
+
+typedef struct node {
+    key is;
+    uint32_t device;
+    uint32_t depth;
+    uint64_t bytes;  /* with all below it */
+    uint64_t blocks; /* likewise */
+    uint64_t x;      /* hundredths of a pixel */
+    uint64_t width;
+    size_t first_child; /* index into children */
+    size_t child_count;
+} node;
+
+typedef struct tree {
+    const ml_recording *recording; /* borrowed */
+    enum ml_flame_what what;
+    ml_frame_lines lines;
+    ml_intern nodes_by_key;
+    node *nodes; /* owned */
+    size_t node_capacity;
+    ml_intern stacks_by_key;
+    key *stack_keys; /* owned; by id of stacks_by_key */
+    size_t stack_key_capacity;
+    uint32_t *stack_nodes; /* owned; likewise */
+    size_t stack_node_capacity;
+    uint32_t *cut;      /* owned; of each stack its outermost DEEPEST frames */
+    uint32_t *path;     /* owned; DEEPEST */
+    uint8_t *noise;     /* owned; see is_noise */
+    uint32_t *children; /* owned; nodes by parent, then the largest first */
+    bool full;          /* frames were left out */
+} tree;
+
+/* ---- Frames that say nothing ---- */
+
+/* The interpreter and torch's dispatcher, between frames that tell; those that torch's own
+ * pictures leave out. */
+static const char *const noisy_names[] = {
+    "unwind::unwind",    "CapturedTraceback::gather",
+    "gather_with_cpp",   "_start",
+    "__libc_start_main", "PyEval_",
+    "PyObject_",         "PyFunction_"};
+static const char *const noisy_files[] = {"core/boxing",
+                                          "/Register",
+                                          "/Redispatch",
+                                          "pythonrun.c",
+                                          "Modules/main.c",
+                                          "Objects/call.c",
+                                          "Objects/methodobject.c",
+                                          "pycore_ceval.h",
+                                          "ceval.c",
+                                          "cpython/abstract.h"};
+
+static bool
+looks_noisy(const ml_recording *recording, uint32_t frame)
+{
+    ml_string name = recording->strings[recording->frames[frame].name];
+    ml_string file = recording->strings[recording->frames[frame].filename];
+    for (size_t i = 0; i < sizeof(noisy_names) / sizeof(noisy_names[0]); i++) {
+        if (ml_string_holds(name, noisy_names[i])) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof(noisy_files) / sizeof(noisy_files[0]); i++) {
+        if (ml_string_holds(file, noisy_files[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether FRAME is; NOISE has a place for the answer about each. */
+static bool
+is_noise(const ml_recording *recording, uint8_t *noise, uint32_t frame)
+{
+    enum {
+        UNASKED,
+        TELLS,
+        NOISY
+    };
+    if (noise[frame] == UNASKED) {
+        noise[frame] = looks_noisy(recording, frame) ? NOISY : TELLS;
+    }
+    return noise[frame] == NOISY;
+}
+
+/* ---- The tree ---- */
+
+typedef struct wanted {
+    const tree *t;
+    key is;
+} wanted;
+
+static bool
+same_key(key a, key b)
+{
+    return a.value == b.value && a.parent == b.parent && a.kind == b.kind;
+}
+
+static bool
+node_is(const void *context, uint32_t id)
+{
+    const wanted *w = context;
+    return same_key(w->t->nodes[id].is, w->is);
+}
+
+static bool
+stack_is(const void *context, uint32_t id)
+{
+    const wanted *w = context;
+    return same_key(w->t->stack_keys[id], w->is);
+}
+
+static uint64_t
+hash_key(key is)
+{
+    return ml_hash_u64(is.value ^ ml_hash_u64((uint64_t)is.parent << 8 | is.kind));
+}
+
+/* The child of PARENT that stands for VALUE; PARENT itself where there is no room. */
+static int
+child_of(tree *t, uint32_t parent, enum kind kind, uint64_t value, uint32_t *out)
+{
+    wanted w = {t, {.value = value, .parent = parent, .kind = kind}};
+    uint64_t hash = hash_key(w.is);
+    if (ml_intern_find(&t->nodes_by_key, hash, node_is, &w, out)) {
+        return 0;
+    }
+    uint32_t id = (uint32_t)t->nodes_by_key.count;
+    if (id >= MOST_NODES) {
+        t->full = true;
+        *out = parent;
+        return 0;
+    }
+    if (ml_grow((void **)&t->nodes, &t->node_capacity, (size_t)id + 1, sizeof(node)) <
+        0) {
+        return ML_ENOMEM;
+    }
+    const node *above = &t->nodes[parent];
+    uint32_t depth = kind == KIND_ROOT ? 0 : above->depth + 1;
+    uint32_t device = kind == KIND_ROOT     ? 0
+                      : kind == KIND_DEVICE ? (uint32_t)value
+                                            : above->device;
+    t->nodes[id] = (node){.is = w.is, .device = device, .depth = depth};
+    *out = id;
+    return ml_intern_add(&t->nodes_by_key, hash);
+}
+
+static int
+remember_stack(tree *t, key is, uint32_t leads_to)
+{
+    size_t count = t->stacks_by_key.count + 1;
+    if (ml_grow((void **)&t->stack_keys, &t->stack_key_capacity, count, sizeof(key)) <
+            0 ||
+        ml_grow((void **)&t->stack_nodes, &t->stack_node_capacity, count,
+                sizeof(uint32_t)) < 0) {
+        return ML_ENOMEM;
+    }
+    t->stack_keys[count - 1] = is;
+    t->stack_nodes[count - 1] = leads_to;
+    return ml_intern_add(&t->stacks_by_key, hash_key(is));
+}
+
+/* The node *AT, or below it that of FRAME where it tells something. */
+static int
+go_to_frame(tree *t, uint32_t frame, uint32_t *at)
+{
+    uint32_t first;
+    if (is_noise(t->recording, t->noise, frame)) {
+        return 0;
+    }
+    int error = ml_frame_lines_first(&t->lines, frame, &first);
+    return error < 0 ? error : child_of(t, *at, KIND_FRAME, first, at);
+}
+
+/* The node of STACK below GROUP. */
+static int
+stack_node(tree *t, uint32_t group, uint32_t stack, uint32_t *out)
+{
+    if (stack != t->cut[stack]) {
+        stack = t->cut[stack];
+        t->full = true;
+    }
+    size_t length = 0;
+    uint32_t at = group;
+    for (; stack != 0; stack = t->recording->stacks[stack].parent) {
+        wanted w = {t, {.value = stack, .parent = group, .kind = KIND_STACK}};
+        uint32_t known;
+        if (ml_intern_find(&t->stacks_by_key, hash_key(w.is), stack_is, &w, &known)) {
+            at = t->stack_nodes[known];
+            break;
+        }
+        t->path[length++] = stack;
+    }
+    int error = 0;
+    while (length-- > 0 && error == 0) {
+        key is = {.value = t->path[length], .parent = group, .kind = KIND_STACK};
+        error = go_to_frame(t, t->recording->stacks[t->path[length]].frame, &at);
+        if (error == 0) {
+            error = remember_stack(t, is, at);
+        }
+    }
+    if (error == 0 && at == group) {
+        error = child_of(t, group, KIND_NO_STACK, 0, &at);
+    }
+    *out = at;
+    return error;
+}
+
+/* What BLOCK was asked for.  Files of older torch do not say; then all of it. */
+static uint64_t
+asked_for(const ml_block *block)
+{
+    return block->requested == 0 || block->requested > block->size ? block->size
+                                                                   : block->requested;
+}
+
+static int
+add_block(tree *t, uint32_t above, const ml_block *block)
+{
+    uint32_t state;
+    int error = child_of(t, above, KIND_STATE, block->state, &state);
+    if (error < 0) {
+        return error;
+    }
+    uint64_t bytes = block->size;
+    uint32_t at = state;
+    if (block->state != ML_BLOCK_INACTIVE) {
+        bytes = asked_for(block);
+        error = stack_node(t, state, block->stack, &at);
+    }
+    if (error == 0) {
+        t->nodes[at].bytes = ml_markup_add(t->nodes[at].bytes, bytes);
+        t->nodes[at].blocks++;
+    }
+    if (error == 0 && bytes < block->size) {
+        error = child_of(t, state, KIND_ROUNDING, 0, &at);
+        if (error == 0) {
+            t->nodes[at].bytes = ml_markup_add(t->nodes[at].bytes, block->size - bytes);
+        }
+    }
+    return error;
+}
+
+static int
+add_device(tree *t, size_t device, bool several)
+{
+    const ml_device_trace *trace = &t->recording->devices[device];
+    uint32_t above = 0;
+    int error = several ? child_of(t, 0, KIND_DEVICE, device, &above) : 0;
+    t->nodes[0].device = several ? 0 : (uint32_t)device;
+    for (size_t i = 0; i < trace->segment_count && error == 0; i++) {
+        const ml_segment *segment = &trace->segments[i];
+        uint32_t at;
+        error = child_of(t, above, KIND_STREAM, segment->stream, &at);
+        if (error == 0 && t->what == ML_FLAME_SEGMENTS) {
+            error = child_of(t, at, KIND_SEGMENT, i, &at);
+        }
+        for (size_t b = 0; b < segment->block_count && error == 0; b++) {
+            error = add_block(t, at, &trace->blocks[segment->first_block + b]);
+        }
+    }
+    return error;
+}
+
+static void
+tree_fini(tree *t)
+{
+    ml_frame_lines_fini(&t->lines);
+    ml_intern_fini(&t->nodes_by_key);
+    ml_intern_fini(&t->stacks_by_key);
+    ml_free(t->nodes);
+    ml_free(t->stack_keys);
+    ml_free(t->stack_nodes);
+    ml_free(t->cut);
+    ml_free(t->path);
+    ml_free(t->noise);
+    ml_free(t->children);
+}
+
+static void
+cut_stacks(tree *t, uint32_t *depths)
+{
+    for (uint32_t i = 1; i < t->recording->stack_count; i++) {
+        uint32_t parent = t->recording->stacks[i].parent;
+        depths[i] = depths[parent] < DEEPEST ? depths[parent] + 1 : DEEPEST;
+        t->cut[i] = depths[parent] < DEEPEST ? i : t->cut[parent];
+    }
+}
+
+static int
+tree_init(tree *t, const ml_recording *recording, enum ml_flame_what what)
+{
+    *t = (tree){.recording = recording, .what = what};
+    uint32_t *depths = ml_alloc_zeroed(recording->stack_count, sizeof(uint32_t));
+    uint32_t root;
+    int error = ml_frame_lines_init(&t->lines, recording);
+    t->cut = ml_alloc_zeroed(recording->stack_count, sizeof(uint32_t));
+    t->path = ml_alloc_zeroed(DEEPEST, sizeof(uint32_t));
+    t->noise = ml_alloc_zeroed(recording->frame_count, 1);
+    if (depths == NULL || t->cut == NULL || t->path == NULL || t->noise == NULL) {
+        error = ML_ENOMEM;
+    }
+    if (error == 0) {
+        cut_stacks(t, depths);
+        error = child_of(t, 0, KIND_ROOT, 0, &root);
+    }
+    ml_free(depths);
+    return error;
+}
+
+static size_t
+count_devices(const ml_recording *recording, size_t device)
+{
+    size_t count = 0;
+    for (size_t d = 0; d < recording->device_count; d++) {
+        count += (device == ML_ALL_DEVICES || device == d) &&
+                 recording->devices[d].segment_count > 0;
+    }
+    return count;
+}
+
+/* ---- Places ---- */
+
+/* Set for the sort below, which knows no context. */
+typedef struct ranked {
+    uint32_t parent;
+    uint32_t id;
+    uint64_t bytes;
+} ranked;
+
+static int
+compare_ranked(const void *left, const void *right)
+{
+    const ranked *a = left;
+    const ranked *b = right;
+    if (a->parent != b->parent) {
+        return a->parent < b->parent ? -1 : 1;
+    }
+    if (a->bytes != b->bytes) {
+        return a->bytes > b->bytes ? -1 : 1;
+    }
+    return a->id < b->id ? -1 : a->id > b->id;
+}
+
+/* Sums up and sorts the children of each node, the largest first. */
+static int
+arrange(tree *t)
+{
+    size_t count = t->nodes_by_key.count;
+    ranked *all = ml_alloc_zeroed(count, sizeof(*all));
+    t->children = ml_alloc_zeroed(count, sizeof(uint32_t));
+    if (all == NULL || t->children == NULL) {
+        ml_free(all);
+        return ML_ENOMEM;
+    }
+    for (size_t i = count - 1; i > 0; i--) {
+        const node *n = &t->nodes[i];
+        node *parent = &t->nodes[n->is.parent];
+        parent->bytes = ml_markup_add(parent->bytes, n->bytes);
+        parent->blocks += n->blocks;
+        all[i - 1] = (ranked){n->is.parent, (uint32_t)i, n->bytes};
+    }
+    qsort(all, count - 1, sizeof(*all), compare_ranked);
+    for (size_t i = 0; i < count - 1; i++) {
+        node *parent = &t->nodes[all[i].parent];
+        t->children[i] = all[i].id;
+        if (parent->child_count++ == 0) {
+            parent->first_child = i;
+        }
+    }
+    ml_free(all);
+    return 0;
+}
+
+/* ---- The picture ---- */
+
+/* In hundredths of a pixel, but for ROW and LETTER. */
+#define WIDTH 120000u
+#define MARGIN 1000u
+#define NARROWEST 50u
+#define ROW 17u
+#define TOP 58u
+#define LETTER 662u /* of the monospaced letter at 11 pixels */
+
+static const char *const state_names[] = {
+    [ML_BLOCK_INACTIVE] = "free, kept by the allocator",
+    [ML_BLOCK_ALLOCATED] = "allocated",
+    [ML_BLOCK_PENDING_FREE] = "freed, awaiting its streams"};
+
+static const char style[] =
+    "text{font:11px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;"
+    "fill:#1b1f27}.back{fill:#ffffff}.said{fill:#1b1f27}.head{font-size:15px}"
+    "rect{stroke:#ffffff;stroke-width:.5}.back{stroke:none}"
+    ".u{fill:#f0b94d}.p{fill:#8cc8e8}.l{fill:#c3ccd9}.n{fill:#d9cbb5}.a{fill:#c9b8e2}"
+    ".f{fill:#e6e9ee}g:hover rect{stroke:#000000;stroke-width:1.5}"
+    "@media(prefers-color-scheme:dark){.back{fill:#14171c}.said{fill:#e7eaf0}"
+    "rect{stroke:#14171c}g:hover rect{stroke:#ffffff}}";
+
+/* The colour: whose code it is. */
+static const char *
+class_of(const tree *t, const node *n)
+{
+    if (n->is.kind != KIND_FRAME) {
+        bool free = n->is.kind == KIND_ROUNDING || n->is.kind == KIND_NO_STACK ||
+                    (n->is.kind == KIND_STATE && n->is.value == ML_BLOCK_INACTIVE);
+        return free ? "f" : "a";
+    }
+    switch (ml_frame_place_of(t->recording, (uint32_t)n->is.value)) {
+    case ML_PLACE_USER:
+        return "u";
+    case ML_PLACE_PACKAGE:
+        return "p";
+    case ML_PLACE_LIBRARY:
+        return "l";
+    default:
+        return "n";
+    }
+}
+
+static void
+put_segment_name(ml_buffer *out, const ml_segment *segment)
+{
+    ml_markup(out, "segment ");
+    ml_markup_address(out, segment->addr);
+    ml_markup(out, " of ");
+    ml_markup_size(out, segment->total);
+}
+
+/* Unescaped; WHOLE: with the path of a frame's file. */
+static void
+put_name(const tree *t, const node *n, bool whole, ml_buffer *out)
+{
+    switch ((enum kind)n->is.kind) {
+    case KIND_ROOT:
+        ml_markup(out, "all memory");
+        break;
+    case KIND_DEVICE:
+        ml_markup(out, "device ");
+        ml_markup_unsigned(out, n->is.value);
+        break;
+    case KIND_STREAM:
+        ml_markup(out, "stream ");
+        ml_markup_unsigned(out, n->is.value);
+        break;
+    case KIND_SEGMENT:
+        put_segment_name(out, &t->recording->devices[n->device].segments[n->is.value]);
+        break;
+    case KIND_STATE:
+        ml_markup(out, state_names[n->is.value]);
+        break;
+    case KIND_FRAME:
+        ml_markup_frame(out, t->recording, (uint32_t)n->is.value, whole);
+        break;
+    case KIND_ROUNDING:
+        ml_markup(out, "lost to rounding");
+        break;
+    default:
+        ml_markup(out, "no stack recorded");
+        break;
+    }
+}
+
+static void
+put_bytes(const tree *t, uint64_t bytes, ml_buffer *out)
+{
+    ml_markup_exact_size(out, bytes);
+    ml_markup(out, ", ");
+    ml_markup_share(out, bytes, t->nodes[0].bytes);
+}
+
+static void
+begin_box(ml_buffer *out)
+{
+    ml_markup(out, "<g><title>");
+}
+
+/* The box itself, after its title; NAME is cut to what has room. */
+static void
+end_box(ml_buffer *out, const char *class, uint64_t x, uint64_t width, uint32_t depth,
+        const ml_buffer *name)
+{
+    uint64_t top = TOP + (uint64_t)ROW * depth;
+    ml_markup(out, "</title><rect class=\"");
+    ml_markup(out, class);
+    ml_markup(out, "\" x=\"");
+    ml_markup_fixed(out, MARGIN + x);
+    ml_markup(out, "\" y=\"");
+    ml_markup_unsigned(out, top);
+    ml_markup(out, "\" width=\"");
+    ml_markup_fixed(out, width);
+    ml_markup(out, "\" height=\"16\" rx=\"1\"/>");
+    size_t columns = width > 800 ? (width - 600) / LETTER : 0;
+    if (columns >= 3) {
+        ml_markup(out, "<text x=\"");
+        ml_markup_fixed(out, MARGIN + x + 300);
+        ml_markup(out, "\" y=\"");
+        ml_markup_unsigned(out, top + 12);
+        ml_markup(out, "\">");
+        ml_markup_cut(out, name->bytes, name->length, columns);
+        ml_markup(out, "</text>");
+    }
+    ml_markup(out, "</g>\n");
+}
+
+static void
+draw(const tree *t, const node *n, ml_buffer *name, ml_buffer *out)
+{
+    begin_box(out);
+    name->length = 0;
+    put_name(t, n, true, name);
+    ml_markup_text(out, name->bytes, name->length);
+    ml_markup(out, "\n");
+    put_bytes(t, n->bytes, out);
+    if (n->blocks > 0) {
+        ml_markup(out, n->blocks == 1 ? ", 1 block" : ", ");
+        if (n->blocks > 1) {
+            ml_markup_count(out, n->blocks);
+            ml_markup(out, " blocks");
+        }
+    }
+    name->length = 0;
+    put_name(t, n, false, name);
+    end_box(out, class_of(t, n), n->x, n->width, n->depth, name);
+}
+
+/* COUNT nodes side by side that are too narrow one by one. */
+static void
+draw_rest(const tree *t, const node *above, uint64_t x, size_t count, uint64_t bytes,
+          ml_buffer *name, ml_buffer *out)
+{
+    uint64_t width = ml_markup_scale(bytes, t->nodes[0].bytes, WIDTH);
+    if (width < NARROWEST) {
+        return;
+    }
+    begin_box(out);
+    name->length = 0;
+    ml_markup_count(name, count);
+    ml_markup(name, " smaller");
+    ml_buffer_append(out, name->bytes, name->length);
+    ml_markup(out, "\n");
+    put_bytes(t, bytes, out);
+    end_box(out, "f", x, width, above->depth + 1, name);
+}
+
+/* Places the children of a node that is drawn, and draws what stands for the others. */
+static void
+place_children(tree *t, const node *above, ml_buffer *name, ml_buffer *out)
+{
+    uint64_t before = 0;
+    uint64_t total = t->nodes[0].bytes;
+    for (size_t i = 0; i < above->child_count; i++) {
+        node *n = &t->nodes[t->children[above->first_child + i]];
+        uint64_t x = above->x + ml_markup_scale(before, total, WIDTH);
+        n->x = x;
+        n->width = ml_markup_scale(n->bytes, total, WIDTH);
+        if (n->width < NARROWEST) {
+            uint64_t rest = 0;
+            for (size_t j = i; j < above->child_count; j++) {
+                node *small = &t->nodes[t->children[above->first_child + j]];
+                small->width = 0;
+                rest = ml_markup_add(rest, small->bytes);
+            }
+            draw_rest(t, above, x, above->child_count - i, rest, name, out);
+            return;
+        }
+        before = ml_markup_add(before, n->bytes);
+    }
+}
+
+static void
+put_legend(ml_buffer *out)
+{
+    static const struct {
+        const char *class, *text;
+    } items[] = {{"u", "your code"},        {"p", "packages"},
+                 {"l", "torch and Python"}, {"n", "native"},
+                 {"a", "allocator"},        {"f", "not in use, or without a stack"}};
+    unsigned x = 10;
+    for (size_t i = 0; i < sizeof(items) / sizeof(items[0]); i++) {
+        ml_markup(out, "<rect class=\"");
+        ml_markup(out, items[i].class);
+        ml_markup(out, "\" x=\"");
+        ml_markup_unsigned(out, x);
+        ml_markup(out,
+                  "\" y=\"36\" width=\"12\" height=\"12\"/><text class=\"said\" x=\"");
+        ml_markup_unsigned(out, x + 17);
+        ml_markup(out, "\" y=\"46\">");
+        ml_markup(out, items[i].text);
+        ml_markup(out, "</text>\n");
+        x += 36 + 7 * (unsigned)strlen(items[i].text);
+    }
+}
+
+static void
+put_head(const tree *t, size_t device, uint32_t deepest, ml_buffer *out)
+{
+    uint64_t height = TOP + (uint64_t)ROW * (deepest + 1) + 10 + (t->full ? ROW : 0);
+    ml_markup(out,
+              "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1220\" height=\"");
+    ml_markup_unsigned(out, height);
+    ml_markup(out, "\" viewBox=\"0 0 1220 ");
+    ml_markup_unsigned(out, height);
+    ml_markup(out, "\">\n<style>");
+    ml_markup(out, style);
+    ml_markup(out, "</style>\n<rect class=\"back\" width=\"100%\" height=\"100%\"/>\n"
+                   "<text class=\"said head\" x=\"10\" y=\"22\">");
+    ml_markup(out, t->what == ML_FLAME_SEGMENTS ? "Memory by segment and stack"
+                                                : "Memory by stack");
+    if (device != ML_ALL_DEVICES) {
+        ml_markup(out, ", device ");
+        ml_markup_unsigned(out, device);
+    }
+    ml_markup(out, ": ");
+    ml_markup_exact_size(out, t->nodes[0].bytes);
+    ml_markup(out, " reserved at the end of the recording</text>\n");
+    put_legend(out);
+    if (t->full) {
+        ml_markup(out, "<text class=\"said\" x=\"10\" y=\"");
+        ml_markup_unsigned(out, height - 8);
+        ml_markup(out, "\">Not all frames are shown: stacks are very deep, or very "
+                       "many.</text>\n");
+    }
+}
+
+/* Where each node is, first its parents; the boxes into BOXES. */
+static uint32_t
+draw_all(tree *t, ml_buffer *name, ml_buffer *boxes)
+{
+    uint32_t deepest = 0;
+    t->nodes[0].width = t->nodes[0].bytes > 0 ? WIDTH : 0;
+    for (size_t i = 0; i < t->nodes_by_key.count; i++) {
+        const node *n = &t->nodes[i];
+        if (n->width != 0) {
+            deepest = n->depth > deepest ? n->depth : deepest;
+            draw(t, n, name, boxes);
+            place_children(t, n, name, boxes);
+        }
+    }
+    return deepest;
+}
+
+static int
+take_error(ml_buffer *out, const ml_buffer *part)
+{
+    if (out->error == 0) {
+        out->error = part->error;
+    }
+    return out->error;
+}
+
+int
+ml_flame_svg(const ml_recording *recording, size_t device, enum ml_flame_what what,
+             ml_buffer *out)
+{
+    tree t;
+    ml_buffer name = {0};
+    ml_buffer boxes = {0};
+    bool several = count_devices(recording, device) > 1;
+    int error = tree_init(&t, recording, what);
+    for (size_t d = 0; d < recording->device_count && error == 0; d++) {
+        if ((device == ML_ALL_DEVICES || device == d) &&
+            recording->devices[d].segment_count > 0) {
+            error = add_device(&t, d, several);
+        }
+    }
+    if (error == 0) {
+        error = arrange(&t);
+    }
+    if (error == 0) {
+        uint32_t deepest = draw_all(&t, &name, &boxes);
+        put_head(&t, device, deepest, out);
+        ml_buffer_append(out, boxes.bytes, boxes.length);
+        ml_markup(out, "</svg>\n");
+        error = take_error(out, &boxes) != 0 ? out->error : take_error(out, &name);
+    }
+    tree_fini(&t);
+    ml_buffer_fini(&name);
+    ml_buffer_fini(&boxes);
+    return error;
+}
+
+/* ---- Folded lines ---- */
+
+typedef struct folding {
+    const ml_recording *recording; /* borrowed */
+    ml_buffer *out;
+    ml_buffer prefix;
+    uint32_t *path; /* owned; frames of one stack */
+    size_t path_capacity;
+    uint8_t *noise;      /* owned; see is_noise */
+    uint32_t last_stack; /* whose text FRAMES is */
+    ml_buffer frames;
+} folding;
+
+static void
+put_signed(ml_buffer *out, uint64_t value)
+{
+    int64_t number = (int64_t)value;
+    if (number < 0) {
+        ml_markup(out, "-");
+        value = 0 - value;
+    }
+    ml_markup_unsigned(out, value);
+}
+
+/* torch's order and its base names: "file:line:function". */
+static void
+put_folded_frame(ml_buffer *out, const ml_recording *recording, uint32_t frame)
+{
+    const ml_frame *f = &recording->frames[frame];
+    ml_string file = recording->strings[f->filename];
+    ml_string name = recording->strings[f->name];
+    uint32_t start = file.length;
+    while (start > 0 && file.bytes[start - 1] != '/') {
+        start--;
+    }
+    ml_buffer_append(out, file.bytes + start, file.length - start);
+    ml_markup(out, ":");
+    put_signed(out, (uint64_t)f->line);
+    ml_markup(out, ":");
+    ml_buffer_append(out, name.bytes, name.length);
+}
+
+static int
+fold_frames(folding *f, uint32_t stack)
+{
+    const ml_stack *stacks = f->recording->stacks;
+    size_t length = 0;
+    f->frames.length = 0;
+    if (stack == 0) {
+        ml_markup(&f->frames, "<non-python>");
+        return 0;
+    }
+    for (; stack != 0; stack = stacks[stack].parent) {
+        if (ml_grow((void **)&f->path, &f->path_capacity, length + 1,
+                    sizeof(*f->path)) < 0) {
+            return ML_ENOMEM;
+        }
+        f->path[length++] = stacks[stack].frame;
+    }
+    bool first = true;
+    while (length-- > 0) {
+        if (!is_noise(f->recording, f->noise, f->path[length])) {
+            ml_markup(&f->frames, first ? "" : ";");
+            put_folded_frame(&f->frames, f->recording, f->path[length]);
+            first = false;
+        }
+    }
+    return 0;
+}
+
+static void
+put_line(folding *f, const char *state, const ml_buffer *frames, uint64_t bytes)
+{
+    ml_buffer_append(f->out, f->prefix.bytes, f->prefix.length);
+    ml_markup(f->out, ";");
+    ml_markup(f->out, state);
+    ml_markup(f->out, ";");
+    if (frames != NULL) {
+        ml_buffer_append(f->out, frames->bytes, frames->length);
+    }
+    else {
+        ml_markup(f->out, "<gaps>");
+    }
+    ml_markup(f->out, " ");
+    put_signed(f->out, bytes);
+    ml_markup(f->out, "\n");
+}
+
+static int
+fold_segment(folding *f, const ml_device_trace *trace, const ml_segment *segment,
+             enum ml_flame_what what)
+{
+    static const char *const states[] = {[ML_BLOCK_INACTIVE] = "inactive",
+                                         [ML_BLOCK_ALLOCATED] = "active_allocated",
+                                         [ML_BLOCK_PENDING_FREE] =
+                                             "active_pending_free"};
+    f->prefix.length = 0;
+    ml_markup(&f->prefix, "stream_");
+    put_signed(&f->prefix, segment->stream);
+    if (what == ML_FLAME_SEGMENTS) {
+        ml_markup(&f->prefix, ";seg_");
+        put_signed(&f->prefix, segment->addr);
+    }
+    for (size_t b = 0; b < segment->block_count; b++) {
+        const ml_block *block = &trace->blocks[segment->first_block + b];
+        if (block->stack != f->last_stack || f->frames.length == 0) {
+            int error = fold_frames(f, block->stack);
+            if (error < 0) {
+                return error;
+            }
+            f->last_stack = block->stack;
+        }
+        put_line(f, states[block->state], &f->frames, block->requested);
+        if (block->size != block->requested) {
+            put_line(f, states[block->state], NULL, block->size - block->requested);
+        }
+    }
+    return 0;
+}
+
+int
+ml_flame_folded(const ml_recording *recording, size_t device, enum ml_flame_what what,
+                ml_buffer *out)
+{
+    folding f = {.recording = recording,
+                 .out = out,
+                 .noise = ml_alloc_zeroed(recording->frame_count, 1)};
+    int error = f.noise == NULL ? ML_ENOMEM : 0;
+    for (size_t d = 0; d < recording->device_count && error == 0; d++) {
+        const ml_device_trace *trace = &recording->devices[d];
+        bool wanted_device = device == ML_ALL_DEVICES || device == d;
+        for (size_t i = 0; wanted_device && i < trace->segment_count && error == 0;
+             i++) {
+            error = fold_segment(&f, trace, &trace->segments[i], what);
+        }
+    }
+    if (error == 0) {
+        error =
+            take_error(out, &f.prefix) != 0 ? out->error : take_error(out, &f.frames);
+    }
+    ml_buffer_fini(&f.prefix);
+    ml_buffer_fini(&f.frames);
+    ml_free(f.path);
+    ml_free(f.noise);
+    return error;
+}

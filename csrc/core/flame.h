@@ -1,0 +1,32 @@
+/* Flame graphs: the memory at the end of a recording by the stacks that hold it.
+ *
+ * Owns the tree of a device's, or all devices', memory by stream, segment, state and
+ * frame, its picture as SVG, and the folded lines that torch.cuda._memory_viz writes of
+ * it.  Must not know why the memory is held.  Bytes of the tree add up to what is
+ * reserved. */
+#ifndef ML_FLAME_H
+#define ML_FLAME_H
+
+#include "base.h"
+#include "recording.h"
+
+enum ml_flame_what {
+    ML_FLAME_SEGMENTS, /* each segment for itself */
+    ML_FLAME_MEMORY    /* the segments of a stream as one */
+};
+
+/* For a device: all of them. */
+#define ML_ALL_DEVICES SIZE_MAX
+
+/* Appends the picture: a file of its own, valid XML, that loads nothing.  DEVICE exists or
+ * is ML_ALL_DEVICES.  0 or a negative ML_E*, after which what OUT holds is of no use. */
+int ml_flame_svg(const ml_recording *recording, size_t device, enum ml_flame_what what,
+                 ml_buffer *out);
+
+/* Appends a line for each block, and for each that is larger than what was asked for:
+ * "stream_S;seg_A;state;frame;frame bytes", the frames from the outermost on.  Byte for
+ * byte as torch's segments() and memory() hand them to format_flamegraph.  Likewise. */
+int ml_flame_folded(const ml_recording *recording, size_t device,
+                    enum ml_flame_what what, ml_buffer *out);
+
+#endif

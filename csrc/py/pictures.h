@@ -1,0 +1,15 @@
+/* Pictures of a recording, as bytes of SVG and HTML: methods of memlab._core.Recording.
+ *
+ * Owns their arguments; what they show is flame.h's, segments_page.h's and
+ * timeline_page.h's. */
+#ifndef ML_PY_PICTURES_H
+#define ML_PY_PICTURES_H
+
+#include "../core/recording.h"
+#include "state.h"
+
+/* New bytes, or NULL with ValueError, IndexError, TypeError or MemoryError. */
+PyObject *ml_py_flame(ml_state *state, const ml_recording *recording, bool folded,
+                      PyObject *args, PyObject *kwargs);
+
+#endif
