@@ -85,15 +85,17 @@ class Window:
         """Whether nothing more will be recorded; adapters need say nothing more then."""
         return self._state in ("closed", "done")
 
-    def open(self, **variables: object) -> None:
+    def open(self, root: str = "", /, **variables: object) -> None:
         """Makes the folder, in whose name and files' VARIABLES are known, as run_name.
+
+        root: the folder that it is relative to, the working directory if empty.
 
         Raises FileExistsError where it has files and overwrite is not set, OSError where
         it cannot be made, ValueError for a name that is none.
         """
         recording = self._recording()
         folder, filename, remote = self._templates
-        folder = _names.fill(folder, **variables)
+        folder = os.path.join(root, _names.fill(folder, **variables))
         _names.inside(folder, _names.fill(filename, _times.Progress(), **variables))
         if remote is not None:
             _names.fill(remote, _times.Progress(), **variables)

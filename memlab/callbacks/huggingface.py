@@ -1,0 +1,315 @@
+"""Callbacks for the Trainer of Hugging Face Transformers.
+
+Owns what TrainerState and TrainingArguments mean in the words of memlab's window of
+recording and metrics; both are made elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+import warnings
+
+from transformers import TrainerCallback
+
+from memlab import _names, _times, _window
+from memlab._memory_snapshot import MemorySnapshot
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+
+class _Count:
+    """How far a Trainer has come, by its TrainerState and the clock."""
+
+    def __init__(self):
+        now = time.monotonic()
+        self._begun = self._epoch_begun = self._step_begun = now
+        self._epoch_step = self._epoch_tokens = 0
+        self._resumed = 0
+
+    def train_begins(self, args, state):
+        """The first epoch may begin within, where a checkpoint was resumed."""
+        self._resumed = 0
+        if state.epoch and state.epoch % 1 and not args.ignore_data_skip:
+            steps_per_epoch = state.global_step / state.epoch
+            self._resumed = round(state.epoch % 1 * steps_per_epoch)
+
+    def epoch_begins(self, state):
+        self._epoch_begun = time.monotonic()
+        self._epoch_step = state.global_step - self._resumed
+        self._epoch_tokens = state.num_input_tokens_seen
+        self._resumed = 0
+
+    def step_begins(self):
+        self._step_begun = time.monotonic()
+
+    def progress(self, args, state, loader):
+        now = time.monotonic()
+        step, tokens = state.global_step, state.num_input_tokens_seen
+        samples = args.gradient_accumulation_steps * _samples_of_batch(args, state, loader)
+        return _times.Progress(
+            epoch=int(state.epoch or 0),
+            batch=step,
+            batch_in_epoch=step - self._epoch_step,
+            sample=step * samples,
+            sample_in_epoch=(step - self._epoch_step) * samples,
+            token=tokens,
+            token_in_epoch=tokens - self._epoch_tokens,
+            total_wct=now - self._begun,
+            epoch_wct=now - self._epoch_begun,
+            batch_wct=now - self._step_begun,
+            fraction=step / state.max_steps if state.max_steps > 0 else None,
+        )
+
+
+def _samples_of_batch(args, state, loader):
+    """Samples that all ranks together take for one forward pass."""
+    try:
+        # accelerate's loader knows which ranks share their samples.
+        return loader.total_batch_size
+    except (AttributeError, TypeError):
+        return (state.train_batch_size or args.train_batch_size) * args.world_size
+
+
+def _run_name(args):
+    folder = args.output_dir
+    # It may be the folder's path, for which loggers take the last part too.
+    if args.run_name and args.run_name != folder:
+        return args.run_name
+    return os.path.basename(os.path.abspath(folder))
+
+
+def _send(path, name, overwrite):
+    """Uploads to a URI; a Trainer has no loggers that would take a file under a name."""
+    if _names.is_uri(name):
+        from memlab import _upload
+
+        _upload.send(path, name, overwrite)
+
+
+class MemorySnapshotCallback(TrainerCallback):
+    """Records the memory of some training steps, and writes what a memlab report needs.
+
+        Trainer(..., callbacks=[MemorySnapshotCallback()]).train()
+
+    Takes the arguments of memlab.MemorySnapshot, which mean here: a batch is a training
+    step of the Trainer, an optimizer step with all that it accumulates; samples are
+    those of all ranks, in full batches; tokens are num_input_tokens_seen, for which
+    TrainingArguments needs include_num_input_tokens_seen; the fraction of the training is
+    that of max_steps.  A Trainer counts no iterations.  run_name is TrainingArguments'
+    run_name, or else the last part of output_dir.  folder is relative to output_dir.  The
+    files are uploaded where remote_file_name is a URI.
+
+    Every rank writes its own files.  An exception that ends the program, and the end of
+    the training, end the recording too, and write it.  It records once, however often
+    train() is called.  snapshot is the memlab.MemorySnapshot, whose answers stay.
+
+    Raises ValueError, TypeError or memlab.Error for arguments that make no sense; when
+    training begins FileExistsError where the folder has files and overwrite is not set,
+    but for a resumed training, which then goes on without a recording.
+    """
+
+    @functools.wraps(MemorySnapshot.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.snapshot = MemorySnapshot(*args, **kwargs)
+        self._arguments = args, kwargs
+        self._count = None
+
+    def __reduce__(self):
+        # The search for hyperparameters copies callbacks; a copy has recorded nothing.
+        args, kwargs = self._arguments
+        return functools.partial(type(self), *args, **kwargs), ()
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Makes the folder, the first time."""
+        if self._count is None:
+            self._count = _Count()
+            self._open(args, state)
+        self._count.train_begins(args, state)
+
+    def _open(self, args, state):
+        snapshot, window = self.snapshot, self.snapshot._window
+        if snapshot._source in (None, "cuda") and args.device.type != "cuda":
+            warnings.warn(
+                "The memory snapshot only works on CUDA devices, but the model is on "
+                f"{args.device.type}. source='cpu' records the CPU's memory.",
+                UserWarning,
+                stacklevel=2,
+            )
+            return
+        unit = window._interval.unit
+        if unit == "iter":
+            raise ValueError(
+                "interval: a Trainer counts no iterations; give steps, '3ba', or epochs, "
+                "'1ep'"
+            )
+        # A bool in older versions.
+        if unit == "tok" and args.include_num_input_tokens_seen in ("no", False):
+            raise ValueError(
+                "interval: the Trainer counts tokens only with "
+                "TrainingArguments(include_num_input_tokens_seen='all')"
+            )
+        window.send = _send
+        try:
+            window.open(args.output_dir, run_name=_run_name(args))
+        except FileExistsError as error:
+            if not state.global_step:
+                raise
+            # What was recorded before the checkpoint is there, and this is the same run.
+            _window.tell(f"the resumed training is not recorded: {error}")
+
+    def on_epoch_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Counts steps and tokens of the epoch from here."""
+        if self._count is not None:
+            self._count.epoch_begins(state)
+
+    def on_step_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Begins to record where skip_batches have passed."""
+        if self._count is not None:
+            self._count.step_begins()
+            self._tell("batch_start", args, state, **kwargs)
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Ends the recording, and writes and sends it, where interval has passed."""
+        self._tell("batch_end", args, state, **kwargs)
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Writes what was recorded of an interval that has not passed."""
+        self._tell("close", args, state, **kwargs)
+
+    def _tell(self, what, args, state, train_dataloader=None, **kwargs):
+        window = self.snapshot._window
+        if window.over or self._count is None:
+            return
+        try:
+            getattr(window, what)(self._count.progress(args, state, train_dataloader))
+        except Exception as error:
+            window.fail("the recording of memory was given up", error)
+
+
+def _callbacks_of_the_caller(callback):
+    """The list of the Trainer's callbacks, in which CALLBACK is, while the Trainer calls
+    one of its methods; None where something else than transformers' handler does."""
+    frame = sys._getframe(2)
+    for _ in range(3):
+        callbacks = getattr(frame.f_locals.get("self"), "callbacks", None)
+        if isinstance(callbacks, list) and callback in callbacks:
+            return callbacks
+        frame = frame.f_back
+        if frame is None:
+            break
+    return None
+
+
+class MemoryMonitorCallback(TrainerCallback):
+    """Adds memlab.metrics() to what the Trainer logs of its training.
+
+        Trainer(..., callbacks=[MemoryMonitorCallback()])
+
+    They are in every row with the training's loss, so every logger of the Trainer gets
+    them, as TensorBoard, Weights & Biases and the console, and TrainerState.log_history
+    too.  Each rank adds its own; the Trainer's loggers show those of rank 0.
+
+    tensorboard: a folder for TensorBoard events of memlab's own, of every rank, or a
+    SummaryWriter.  prometheus: a port, or a path of a text file.  Both as for memlab's
+    metrics elsewhere.
+    """
+
+    def __init__(
+        self,
+        *,
+        tensorboard: Any = None,
+        prometheus: Any = None,
+    ) -> None:
+        from memlab import _metrics
+
+        self._metrics = _metrics.metrics
+        self._sinks = _metrics.Sinks(tensorboard=tensorboard, prometheus=prometheus)
+        self._failed = False
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Moves this callback before the loggers, which the Trainer puts before those
+        that it is given, and which read a row in their turn."""
+        # The Trainer does not say where its list is; that it calls us of it can be seen.
+        callbacks = _callbacks_of_the_caller(self)
+        if callbacks is not None:
+            # It is walked at this moment: those before this callback move up by one, so
+            # that none is left out and none called twice.
+            callbacks.remove(self)
+            callbacks.insert(0, self)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Adds the metrics to LOGS, a row of the training."""
+        # Rows of evaluations, and of the whole training, are given to the program too.
+        if self._failed or not logs or "loss" not in logs:
+            return
+        try:
+            found = self._metrics()
+            self._sinks.write(found, state.global_step)
+        except Exception as error:
+            self._failed = True
+            _window.tell(f"no memory metrics are logged: {error}")
+            return
+        logs.update(found)
+        # The row was kept before it was shown.
+        if state.log_history and state.log_history[-1].get("step") == state.global_step:
+            state.log_history[-1].update(found)
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Writes what is still to be written."""
+        self._sinks.close()

@@ -1,0 +1,301 @@
+"""torchtitan: its memory snapshots by memlab, and memlab's metrics in its loggers.
+
+Owns what stands in for torchtitan's own parts: maybe_enable_memory_snapshot() of
+torchtitan 0.2, the Profiler component of those after it, and the metrics of both.  It
+imports nothing of torchtitan but the classes that it extends, and those where they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+import warnings
+
+from memlab import _core, _memory_snapshot, _names, _oom, _sources
+from memlab._errors import Error
+
+try:
+    from torchtitan.components import metrics as _titan_metrics
+except ImportError:
+    _titan_metrics = None
+try:
+    from torchtitan.tools import profiler as _titan_profiler
+except ImportError:
+    # torchtitan 0.2 and before have tools.profiling.
+    _titan_profiler = None
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+# Events kept where the configuration says nothing, as in torchtitan 0.2.
+_MAX_ENTRIES = 100_000
+
+# The folder of a step, that of an out of memory, and the file, as torchtitan 0.2 names
+# them; those after it have constants.
+_STEP_FOLDER = getattr(_titan_profiler, "MEMORY_STEP_DIR", "iteration_{step}")
+_EXIT_FOLDER = getattr(_titan_profiler, "MEMORY_EXIT_DIR", "iteration_{step}_exit")
+_FILE = getattr(_titan_profiler, "MEMORY_FILE", "rank{rank}_memory_snapshot.pickle")
+
+
+def _warn(text):
+    warnings.warn(f"memlab: {text}", RuntimeWarning, stacklevel=3)
+
+
+class MemoryProfiler:
+    """Records memory, and writes a snapshot every few steps, as torchtitan's does.
+
+    step_num: the step after which training starts.  freq: steps from one snapshot to the
+    next.  snapshot_dir: the folder of the snapshots; each goes to a folder of its step,
+    in LEAF_FOLDER there.  max_entries: newest events kept for each device.  stacks:
+    "python", or "all" for C++ frames too.
+
+    torchtitan makes it by Profiler or maybe_enable_memory_snapshot() below.  Raises
+    ValueError for a size that makes no sense, OSError where the folder cannot be made,
+    memlab.Error where there is nothing to record.
+    """
+
+    def __init__(
+        self,
+        step_num: int,
+        freq: int,
+        snapshot_dir: str,
+        leaf_folder: str,
+        rank: int,
+        max_entries: int,
+    ) -> None:
+        if freq <= 0:
+            raise ValueError(
+                f"a memory snapshot every {freq} steps is not possible; set "
+                "memory_snapshot_freq or profile_freq to 1 or more"
+            )
+        os.makedirs(snapshot_dir, exist_ok=True)
+        self.step_num = step_num
+        self.freq = freq
+        # The program may go to another folder.
+        self._folder = os.path.abspath(snapshot_dir)
+        self._leaf_folder = leaf_folder
+        self._rank = rank
+        self._failed = False
+        self._snapshot = _memory_snapshot.MemorySnapshot(
+            source="cuda", max_entries=max_entries
+        ).start()
+
+    def step(self, exit_ctx: bool = False) -> None:
+        """Ends a training step: writes a snapshot where it is the turn of one.
+
+        exit_ctx: whether training ends by an out of memory within the step, of which an
+        account in words is written too.  Raises nothing: the first failure to write is
+        warned of, and the next turn tries again.
+        """
+        self.step_num += 1
+        if not exit_ctx and self.step_num % self.freq != 0:
+            return
+        try:
+            if exit_ctx:
+                self._write(self.step_num - 1, _EXIT_FOLDER, account=True)
+            else:
+                self._write(self.step_num, _STEP_FOLDER)
+        except Exception as error:
+            if not self._failed:
+                self._failed = True
+                _warn(f"the memory snapshot could not be written to {self._folder!r}: "
+                      f"{error}; training goes on")
+
+    def _write(self, step, folder, account=False):
+        folder = os.path.join(self._folder, folder.format(step=step), self._leaf_folder)
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, _FILE.format(rank=self._rank, step=step))
+        recording = self._snapshot.data()
+        recording.write_pickle(path, True)
+        if account:
+            text = _oom.report_text(recording).encode("utf-8", "backslashreplace")
+            _core.write_file(os.path.splitext(path)[0] + ".txt", text)
+
+    def stop(self) -> None:
+        """Ends the recording; other recordings, torch's included, go on.
+
+        Raises nothing.
+        """
+        try:
+            self._snapshot.stop()
+        except (Error, MemoryError):
+            # What there was to write is written.
+            pass
+
+
+def _build(config, global_step, base_folder, leaf_folder):
+    """The MemoryProfiler that CONFIG, torchtitan's, asks for; None for none."""
+    if not config.enable_memory_snapshot:
+        return None
+    if _sources.default() != "cuda":
+        _warn("memory snapshots need a CUDA device, and there is none; none are written")
+        return None
+    freq = getattr(config, "memory_snapshot_freq", None)
+    try:
+        return MemoryProfiler(
+            global_step,
+            config.profile_freq if freq is None else freq,
+            os.path.join(base_folder, config.save_memory_snapshot_folder),
+            leaf_folder,
+            _names.ranks()["rank"],
+            getattr(config, "memory_snapshot_max_entries", _MAX_ENTRIES),
+        )
+    except Error as error:
+        _warn(f"no memory snapshots are written: {error}")
+        return None
+
+
+@contextlib.contextmanager
+def maybe_enable_memory_snapshot(
+    profiling_config: Any,
+    *,
+    global_step: int = 0,
+    base_folder: str = "",
+    leaf_folder: str = "",
+) -> Iterator[MemoryProfiler | None]:
+    """In place of torchtitan 0.2's function of this name in tools.profiling.
+
+        from memlab.callbacks.torchtitan import maybe_enable_memory_snapshot
+
+    profiling_config: the [profiling] part of the job's configuration, whose
+    enable_memory_snapshot, save_memory_snapshot_folder and profile_freq hold.
+    global_step: the step after which training starts.  base_folder: the job's folder.
+    leaf_folder: a folder in that of each step.
+
+    Gives the MemoryProfiler, whose step() ends each training step; None where the
+    configuration asks for none, and, with a warning, where there is no CUDA device.  An
+    out of memory is written as iteration_X_exit, with an account in words, and passes
+    on.  Raises ValueError for a profile_freq below 1, and OSError where the folder
+    cannot be made.
+    """
+    profiler = _build(profiling_config, global_step, base_folder, leaf_folder)
+    if profiler is None:
+        yield None
+        return
+    try:
+        yield profiler
+    except sys.modules["torch"].cuda.OutOfMemoryError:
+        profiler.step(exit_ctx=True)
+        raise
+    finally:
+        profiler.stop()
+
+
+if _titan_profiler is not None:
+
+    class Profiler(_titan_profiler.Profiler):
+        """In place of torchtitan's Profiler, later than 0.2: memlab writes the snapshots.
+
+            config.profiler = Profiler.Config(enable_memory_snapshot=True)
+
+        in a function of a config_registry; the options of the command line stay.  Traces
+        are torchtitan's own, unchanged.
+        """
+
+        @dataclasses.dataclass(kw_only=True, slots=True)
+        class Config(_titan_profiler.Profiler.Config):
+            """The fields of torchtitan's Profiler.Config, with the same meaning."""
+
+        def build_memory_profiler(
+            self, *, global_step: int, base_folder: str, leaf_folder: str
+        ) -> MemoryProfiler | None:
+            """The MemoryProfiler that the configuration asks for, as _build() says."""
+            return _build(self._config, global_step, base_folder, leaf_folder)
+
+        def __exit__(self, *exception: Any) -> bool:
+            """Ends the recording, which torchtitan lets go on for ever."""
+            profiler = self.memory_profiler
+            try:
+                return super().__exit__(*exception)
+            finally:
+                if profiler is not None:
+                    profiler.stop()
+
+
+def _memory():
+    """memlab.metrics(), or nothing: a row of metrics is the program's own."""
+    from memlab import _metrics
+
+    try:
+        return _metrics.metrics()
+    except Exception as error:
+        global _complained
+        if not _complained:
+            _complained = True
+            _warn(f"no memory metrics: {error}")
+        return {}
+
+
+_complained = False
+
+
+class _Logger:
+    """One of torchtitan's loggers, with memlab's metrics in each row."""
+
+    def __init__(self, logger):
+        self._logger = logger
+
+    def log(self, metrics, step):
+        self._logger.log({**_memory(), **metrics}, step)
+
+    def __getattr__(self, name):
+        return getattr(self._logger, name)
+
+
+def add_memory_metrics(metrics_processor: Any) -> Any:
+    """Adds memlab.metrics() to each row that a MetricsProcessor of torchtitan logs.
+
+    They go to the loggers that it has, TensorBoard and Weights & Biases, beside
+    torchtitan's own.  Where it logs nowhere, as on ranks without loggers, nothing
+    changes.  Returns METRICS_PROCESSOR.  Of torchtitan's MetricsProcessor, its logger
+    alone is used, whose log(metrics, step) takes a dict.
+    """
+    logger = metrics_processor.logger
+    if _titan_metrics is None or type(logger) is not _titan_metrics.BaseLogger:
+        metrics_processor.logger = _Logger(logger)
+    return metrics_processor
+
+
+if _titan_profiler is not None:
+
+    class MetricsProcessor(_titan_metrics.MetricsProcessor):
+        """In place of torchtitan's MetricsProcessor, later than 0.2: add_memory_metrics().
+
+            config.metrics = MetricsProcessor.Config(log_freq=1, enable_tensorboard=True)
+
+        in a function of a config_registry.
+        """
+
+        @dataclasses.dataclass(kw_only=True, slots=True)
+        class Config(_titan_metrics.MetricsProcessor.Config):
+            """The fields of torchtitan's MetricsProcessor.Config, same meaning."""
+
+        def __init__(self, config: Config, **runtime: Any) -> None:
+            super().__init__(config, **runtime)
+            add_memory_metrics(self)
+
+
+def build_metrics_processor(*args: Any, **kwargs: Any) -> Any:
+    """In place of torchtitan 0.2's function of this name in components.metrics.
+
+        TrainSpec(..., build_metrics_processor_fn=build_metrics_processor)
+
+    Takes what that takes, and returns what that returns with add_memory_metrics().
+    """
+    from torchtitan.components.metrics import build_metrics_processor as build
+
+    return add_memory_metrics(build(*args, **kwargs))
+
+
+def __getattr__(name):
+    if name in ("Profiler", "MetricsProcessor"):
+        raise AttributeError(
+            f"memlab.callbacks.torchtitan.{name} extends a component of torchtitan later "
+            "than 0.2, which is not installed; with 0.2, use "
+            "maybe_enable_memory_snapshot and build_metrics_processor"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
