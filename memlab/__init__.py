@@ -26,6 +26,7 @@ from memlab._lines import LineProfiler
 from memlab._load import load
 from memlab._mem_reporter import MemReporter
 from memlab._memory_snapshot import MemorySnapshot
+from memlab._metrics import MemoryMonitor, metrics
 from memlab._profile import (
     clear_global_line_profiler,
     profile,
@@ -56,6 +57,7 @@ __all__ = [
     "Holder",
     "LineProfiler",
     "MemReporter",
+    "MemoryMonitor",
     "MemorySnapshot",
     "SnapshotError",
     "backends",
@@ -67,6 +69,7 @@ __all__ = [
     "load",
     "load_ipython_extension",
     "mark",
+    "metrics",
     "phase",
     "profile",
     "profile_every",

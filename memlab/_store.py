@@ -1,0 +1,239 @@
+"""One file to one key of a store that fsspec knows, whole or not at all.
+
+Owns how a key comes to be, which failures are worth another attempt, and what may be said
+of them: a message has no word of the store's, whose texts quote URLs and headers with
+credentials in them.  It knows no queue and no time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+
+# Stores in which an object appears when its upload is complete, and only then.  They need
+# no second name, which would ask for the right to delete and for a copy of all bytes.
+_WHOLE = frozenset(
+    "s3 s3a gs gcs abfs abfss az oss oci ocilake r2 hf http https".split()
+)
+_HTTP = frozenset(("http", "https"))
+
+_PERMANENT = (
+    AttributeError,
+    FileExistsError,
+    FileNotFoundError,
+    ImportError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    PermissionError,
+    TypeError,
+    ValueError,
+)
+_PERMANENT_NUMBERS = frozenset(
+    (errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+)
+# Of the client's errors, those that pass: timeout, too early, too many requests.
+_PASSING = frozenset((408, 425, 429))
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+class Refused(Exception):
+    """An upload failed; the text, which is memlab's own, says why and what helps.
+
+    passing: whether another attempt may succeed.
+    """
+
+    def __init__(self, text, passing=False):
+        super().__init__(text)
+        self.passing = passing
+
+
+def shown(uri: str) -> str:
+    """URI for people: without user, password, query and fragment."""
+    scheme, separator, rest = uri.rpartition("://")
+    rest = re.split(r"[?#]", rest, maxsplit=1)[0]
+    host, slash, key = rest.partition("/")
+    _, colon, port = host.rpartition(":")
+    if colon and not port.isdigit() and "@" not in host:
+        # Not a port: a password with a slash in it, which has no business there.
+        host, slash, key = "", "", rest.rpartition("@")[2]
+    scheme = scheme.rpartition("::")[2] or scheme
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{key}"
+
+
+def scheme_of(uri: str) -> str:
+    """The scheme of URI.  Raises Refused where it has none."""
+    match = _SCHEME.match(uri)
+    if match is None:
+        raise Refused("it has no scheme; write for example s3://bucket/name")
+    return match[1].lower()
+
+
+def described(error: BaseException) -> str:
+    """What ERROR is, in words that hold nothing secret."""
+    if isinstance(error, Refused):
+        return str(error)
+    text = type(error).__name__
+    status, code = _status(error), _code(error)
+    if status is not None:
+        text += f" {status}"
+    if code is not None:
+        text += f" {code}"
+    elif status is None and isinstance(error, OSError) and error.errno:
+        text += f" ({os.strerror(error.errno)})"
+    if isinstance(error, PermissionError) or status in (401, 403):
+        text += "; check the credentials that fsspec finds for this store"
+    elif isinstance(error, FileNotFoundError) or status == 404:
+        text += "; check that the bucket or folder is there"
+    return text
+
+
+def passes(error: BaseException) -> bool:
+    """Whether another attempt may succeed after ERROR."""
+    if isinstance(error, Refused):
+        return error.passing
+    status = _status(error)
+    if status is not None and 400 <= status < 500:
+        return status in _PASSING
+    if isinstance(error, OSError) and error.errno in _PERMANENT_NUMBERS:
+        return False
+    return isinstance(error, Exception) and not isinstance(error, _PERMANENT)
+
+
+def _status(error):
+    """The HTTP status that ERROR tells, in the ways of aiohttp, requests and botocore."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        metadata = response.get("ResponseMetadata")
+        told = metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None
+    else:
+        told = getattr(error, "status", None) or getattr(error, "status_code", None)
+        told = told or getattr(response, "status_code", None)
+    return told if isinstance(told, int) and 100 <= told < 600 else None
+
+
+def _code(error):
+    """botocore's name of an error, as AccessDenied."""
+    response = getattr(error, "response", None)
+    told = response.get("Error") if isinstance(response, dict) else None
+    code = told.get("Code") if isinstance(told, dict) else None
+    return code if isinstance(code, str) and re.fullmatch("[A-Za-z]{1,40}", code) else None
+
+
+class Upload:
+    """The upload of what DESCRIPTOR, opened of PATH, has, to URI.
+
+    Without overwrite a key that is there is left as it is.
+    """
+
+    def __init__(self, descriptor, path, uri, overwrite):
+        self._descriptor = descriptor
+        self._path = path
+        self._uri = uri
+        # What an earlier attempt of ours left may be replaced.
+        self._free = overwrite
+
+    def attempt(self) -> None:
+        """Uploads it.  Raises whatever the store raises, and Refused."""
+        scheme, store, key = self._find()
+        before = os.fstat(self._descriptor)
+        if scheme in _WHOLE:
+            self._look(store, key)
+            how = {"method": "put", "allow_redirects": False} if scheme in _HTTP else {}
+            store.put_file(self._source(before), key, **how)
+            if scheme in _HTTP:
+                # fsspec takes a redirect for success.
+                _check_size(store, key, before.st_size)
+            self._check_unchanged(before, store, key)
+        else:
+            self._look(store, key, folders=True)
+            self._by_temporary(scheme, store, key, before)
+
+    def _find(self):
+        scheme = scheme_of(self._uri)
+        try:
+            import fsspec
+        except ImportError:
+            raise Refused(
+                'fsspec is not installed: pip install "memlab[remote]"'
+            ) from None
+        try:
+            fsspec.get_filesystem_class(scheme)
+        except ImportError:
+            from fsspec.registry import known_implementations
+
+            remedy = known_implementations.get(scheme, {}).get("err")
+            raise Refused(f"{scheme}:// needs a package: {remedy}") from None
+        except ValueError:
+            raise Refused(f"fsspec knows no {scheme}://") from None
+        return scheme, *fsspec.core.url_to_fs(self._uri)
+
+    def _look(self, store, key, folders=False):
+        """Raises Refused where KEY is taken."""
+        if self._free and not folders:
+            return
+        try:
+            info = store.info(key)
+        except FileNotFoundError as error:
+            # fsspec says the same of HTTP servers that did not answer.
+            cause = error.__cause__
+            absent = cause is None or isinstance(cause, FileNotFoundError)
+            if not absent and _status(cause) not in (404, 410):
+                raise cause from None
+        else:
+            if folders and info.get("type") == "directory":
+                raise Refused("there is a folder of that name")
+            if not self._free:
+                raise Refused("it is there already; overwrite=True replaces it")
+        self._free = True
+
+    def _source(self, before):
+        """A path of the file.  Its own while that has it, by whose ending stores tell the
+        type of its contents."""
+        with contextlib.suppress(OSError):
+            now = os.stat(self._path)
+            if (now.st_dev, now.st_ino) == (before.st_dev, before.st_ino):
+                return self._path
+        return f"/proc/self/fd/{self._descriptor}"
+
+    def _check_unchanged(self, before, store, key):
+        now = os.fstat(self._descriptor)
+        if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            _remove(store, key)
+            raise Refused("it changed while it was read", passing=True)
+
+    def _by_temporary(self, scheme, store, key, before):
+        """Under a name of its own first, which takes the key's when all is there."""
+        temporary = f"{key}.memlab-{secrets.token_hex(6)}.tmp"
+        store.makedirs(store._parent(key), exist_ok=True)
+        try:
+            if scheme in ("file", "local"):
+                # fsspec leaves it as readable as the umask says; memlab's are private.
+                how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                os.close(os.open(temporary, how, 0o600))
+            store.put_file(self._source(before), temporary)
+            _check_size(store, temporary, before.st_size)
+            self._check_unchanged(before, store, temporary)
+            if scheme in ("file", "local"):
+                os.replace(temporary, key)
+            else:
+                store.mv(temporary, key)
+        except BaseException:
+            _remove(store, temporary)
+            raise
+
+
+def _check_size(store, key, size):
+    there = store.info(key).get("size")
+    if there != size:
+        raise Refused(f"the store has {there} of its {size} bytes", passing=True)
+
+
+def _remove(store, key):
+    # It may never have come to be, or the store has gone.
+    with contextlib.suppress(Exception):
+        store.rm_file(key)
