@@ -5,7 +5,7 @@ can use them without importing one another.  So does what is said where nothing 
 raised.
 """
 
-import sys
+import logging
 import warnings
 
 __all__ = ["Error", "SnapshotError"]
@@ -24,14 +24,10 @@ Error.__module__ = "memlab"
 SnapshotError.__module__ = "memlab"
 
 
-def warn(text: str) -> None:
-    """Says TEXT, "memlab: ..." with the remedy, as a RuntimeWarning that never becomes an
-    exception: for what goes wrong while the program trains."""
+def tell(text: str) -> None:
+    """Warns of what went wrong beside the training, which never sees an exception of it,
+    also where warnings are errors."""
     try:
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
-    except RuntimeWarning:
-        # Under -W error, which is about the program's own warnings.
-        print(text, file=sys.stderr)
+        warnings.warn(f"memlab: {text}", RuntimeWarning, stacklevel=3)
     except Exception:
-        # A hook of warnings, or a stream, that the program has broken.
-        pass
+        logging.getLogger("memlab").warning("%s", text)

@@ -12,7 +12,7 @@ import sys
 import time
 
 from memlab import _core, _sources
-from memlab._errors import Error, warn
+from memlab._errors import Error, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class MemoryMonitor:
             figures = metrics(self._device)
         except Exception as error:
             self._works = False
-            warn(f"memlab: the GPU's memory is no longer monitored: {error}")
+            tell(f"the GPU's memory is no longer monitored: {error}")
             return {}
         self._sinks.write(figures, number if step is None else step)
         return figures
@@ -232,7 +232,7 @@ class Sinks:
                 act(part)
             except Exception as error:
                 self._parts.remove(part)
-                warn(f"memlab: metrics can no longer be {what} {part.name}: {error}")
+                tell(f"metrics can no longer be {what} {part.name}: {error}")
 
 
 class _TensorBoard:

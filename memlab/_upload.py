@@ -16,7 +16,7 @@ import threading
 import time
 
 from memlab import _store
-from memlab._errors import warn
+from memlab._errors import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Queue:
         self._lost = []  # paths that are not uploaded and were not named
         self._said = set()
         self._pid = None
-        self._deadline = None
+        self._patience = _EXIT_SECONDS
 
     def send(self, path: _Path, uri: str, overwrite: bool = False) -> None:
         """As the function of the same name."""
@@ -68,11 +68,10 @@ class Queue:
             path = os.path.abspath(os.fspath(path))
             if self._pid is None:
                 self._pid = os.getpid()
-                _before_the_end(self.end)
             if self._pid != os.getpid():
                 # Its locks may be held by threads that are not here.
-                warn(
-                    f"memlab: {path} was not uploaded: a forked child of a process that "
+                tell(
+                    f"{path} was not uploaded: a forked child of a process that "
                     "uploads does not"
                 )
                 return
@@ -115,15 +114,14 @@ class Queue:
             return self._changed.wait_for(lambda: self._thread is None, timeout)
 
     def end(self) -> None:
-        """The program ends: waits until the deadline, and names what is not uploaded."""
+        """The program ends: waits as long as it may, and names what is not uploaded."""
         if self._pid != os.getpid():
             return
-        now = time.monotonic()
-        if self._deadline is None:
-            self._deadline = now + _EXIT_SECONDS
         # Another attempt comes now or never.
         self._ending.set()
-        self.flush(max(0.0, self._deadline - now))
+        began = time.monotonic()
+        self.flush(max(0.0, self._patience))
+        self._patience -= time.monotonic() - began
         with self._changed:
             left = [path for _, _, path, _ in self._waiting]
             if self._under_way is not None:
@@ -133,8 +131,8 @@ class Queue:
         if left:
             names = ", ".join(left[:_NAMED])
             more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
-            warn(
-                "memlab: not uploaded when the program ended, and still on this machine: "
+            tell(
+                "not uploaded when the program ended, and still on this machine: "
                 f"{names}{more}"
             )
 
@@ -174,29 +172,53 @@ class Queue:
                 self._lost.append(path)
                 return
             self._said.add(why)
-        warn(
-            f"memlab: {path} was not uploaded to {_store.shown(uri)}: {why}; the file "
+        tell(
+            f"{path} was not uploaded to {_store.shown(uri)}: {why}; the file "
             "stays where it is"
         )
 
 
-def _before_the_end(function):
-    """Has FUNCTION called when the program ends, before the thread pools by which stores
-    find their hosts are closed, and in children of multiprocessing; and once more at
-    exit, for what is sent meanwhile."""
-    import concurrent.futures.thread  # noqa: F401  its own hook then comes after ours
+_queue = Queue()
+_at_end = []  # functions, the last of which is called first
+_hooked = False
 
-    atexit.register(function)
+
+def at_end(function: Callable[[], object]) -> None:
+    """Has FUNCTION called when the program ends, while what it sends can still be uploaded.
+
+    atexit is too late: the thread pools by which stores find their hosts are closed then,
+    and from Python 3.12 on no thread begins any more.  In children of multiprocessing,
+    too, which know no atexit.
+    """
+    _at_end.append(function)
+    _hook()
+
+
+def _hook():
+    global _hooked
+    if _hooked:
+        return
+    _hooked = True
+    import concurrent.futures.thread  # noqa: F401  whose own hook comes after ours
+
+    # For what atexit's functions still send.
+    atexit.register(_end)
     register = getattr(threading, "_register_atexit", None)
     if register is not None:
         try:
-            register(function)
+            register(_end)
         except RuntimeError:
             # The program ends already.
             pass
 
 
-_queue = Queue()
+def _end():
+    while _at_end:
+        try:
+            _at_end.pop()()
+        except Exception as error:
+            tell(f"what was left to do at the end was not done: {error}")
+    _queue.end()
 
 
 def send(path: _Path, uri: str, overwrite: bool = False) -> None:
@@ -208,6 +230,7 @@ def send(path: _Path, uri: str, overwrite: bool = False) -> None:
     uploaded, after some attempts where another may help, is said once for each reason and
     stays where it is.
     """
+    _hook()
     _queue.send(path, uri, overwrite)
 
 

@@ -8,13 +8,12 @@ counted and told once, in a warning, and the window is over.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import warnings
 import weakref
 
-from memlab import _core, _names, _page, _times
+from memlab import _core, _names, _page, _times, _upload
+from memlab._errors import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,15 +26,6 @@ log = logging.getLogger("memlab")
 
 # Counters are compared as they are, shares and seconds as binary fractions allow.
 _TOLERANCE = 1e-9
-
-
-def tell(text: str) -> None:
-    """Warns of what went wrong beside the training, which never sees an exception of it,
-    also where warnings are errors."""
-    try:
-        warnings.warn(f"memlab: {text}", RuntimeWarning, stacklevel=3)
-    except Exception:
-        log.warning("%s", text)
 
 
 class Window:
@@ -161,7 +151,6 @@ class Window:
 
     def _over(self):
         self._state = "done"
-        atexit.unregister(self._at_exit)
 
     def _begin(self, progress):
         try:
@@ -174,10 +163,7 @@ class Window:
         self._begun = progress.in_unit(self._interval.unit)
         self._pid = os.getpid()
         # An exception may end the training, and the program, with no word to us.
-        self._at_exit = _closer(self)
-        atexit.register(self._at_exit)
-
-    _at_exit = None
+        _upload.at_end(_closer(self))
 
     def _finish(self, progress):
         try:
