@@ -75,6 +75,8 @@ class Paths:
 class Watch:
     """Writes the first and the last out of memory of one recording.
 
+    A subclass may write other files.
+
     snapshot: a memlab.MemorySnapshot, which may be forgotten.  paths: a function that
     takes whether it is the last, not the first, and returns the paths of the recording
     and of its report.  code, start: as in _report.text.
@@ -148,20 +150,23 @@ class Watch:
     def _write(self, recording, number):
         last = number > 1
         try:
-            path, report = self._paths(last)
-            recording.write_pickle(path, True)
-            text = report_text(recording, number, self._code, self._start)
-            _core.write_file(report, text.encode("utf-8", "backslashreplace"))
+            written = self._write_files(recording, number, last)
         except Exception as error:
             self._last_written = False
             self._failed(error)
             return
         self._last_written = last
         if number == 1:
-            self._say(
-                f"memlab: out of memory; wrote {self._shown(path)} and "
-                f"{self._shown(report)}"
-            )
+            paths = " and ".join(map(self._shown, written))
+            self._say(f"memlab: out of memory; wrote {paths}")
+
+    def _write_files(self, recording, number, last):
+        """Writes what is kept of out of memory NUMBER; returns the paths to tell."""
+        path, report = self._paths(last)
+        recording.write_pickle(path, True)
+        text = report_text(recording, number, self._code, self._start)
+        _core.write_file(report, text.encode("utf-8", "backslashreplace"))
+        return path, report
 
     def _failed(self, error):
         self._failures += 1

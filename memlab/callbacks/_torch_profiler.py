@@ -1,0 +1,399 @@
+"""memlab.callbacks.composer.TorchProfiler: torch's profiler over batches of a schedule.
+
+Owns the files that it writes, and how many of them stay.  The timeline of memory is of
+memlab's own recording of the same batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import pathlib
+import tempfile
+
+from memlab import _core, _names
+from memlab._composer_hooks import progress
+from memlab._memory_snapshot import MemorySnapshot
+from memlab.callbacks._composer_callback import Callback, model_device, prepare_folder
+from memlab.callbacks._composer_profiler import (
+    ProfilerAction,
+    action_of,
+    check_count,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+log = logging.getLogger("memlab.callbacks.composer")
+
+# Newest events of the recorded batches that a timeline is drawn of, for each device.
+_MAX_ENTRIES = 1_000_000
+
+_ROWS = 20
+
+
+class _NotHtml(AssertionError, ValueError):
+    """Composer raises an AssertionError for it."""
+
+
+def _check_html(name, value):
+    if value is not None and not value.endswith(".html"):
+        raise _NotHtml(f"{name} must end with .html, got {value}")
+
+
+def torch_action(action: object) -> Any:
+    """torch's ProfilerAction for one of a schedule, ours or Composer's.
+
+    Raises ValueError for anything else.
+    """
+    from torch.profiler import ProfilerAction as Torch
+
+    return {
+        ProfilerAction.SKIP: Torch.NONE,
+        ProfilerAction.WARMUP: Torch.WARMUP,
+        ProfilerAction.ACTIVE: Torch.RECORD,
+        ProfilerAction.ACTIVE_AND_SAVE: Torch.RECORD_AND_SAVE,
+    }[action_of(action)]
+
+
+def _records(profiler):
+    return profiler.current_action.name in ("RECORD", "RECORD_AND_SAVE")
+
+
+class _AtNextEpoch:
+    """A state of Composer's, seen at the first batch of the next epoch."""
+
+    def __init__(self, state):
+        self._state = state
+        self.timestamp = state.timestamp.to_next_epoch()
+
+    def __getattr__(self, name):
+        return getattr(self._state, name)
+
+
+def _upcoming(state):
+    """STATE at the next batch, given after a batch: Composer still counts that in its
+    epoch when it was the last."""
+    batches = state.dataloader_len
+    if batches is None or int(state.timestamp.batch_in_epoch) < int(batches):
+        return state
+    return _AtNextEpoch(state)
+
+
+class TorchProfiler(Callback):
+    """Records batches with torch.profiler, as the schedule of the Trainer's profiler says.
+
+        from memlab.callbacks.composer import Profiler, TorchProfiler, cyclic_schedule
+
+        nothing = dict.fromkeys(
+            ["torch_prof_profile_memory", "torch_prof_with_flops"], False
+        )
+        trainer = Trainer(
+            ...,
+            profiler=Profiler(cyclic_schedule(), **nothing),
+            callbacks=[TorchProfiler(memory_filename="rank{rank}.{batch}.html")],
+        )
+
+    Profiler makes one of its torch_prof_ arguments, which is enough for most; so one
+    among the callbacks goes with a Profiler, ours or Composer's, that makes none.
+
+    folder: of the files of this rank, a format string with {run_name}, {rank},
+        {local_rank}, {world_size}, {local_world_size} and {node_rank}.
+    filename: of the trace of a window, below folder, a format string with these and
+        {epoch}, {batch}, {batch_in_epoch}, {sample}, {sample_in_epoch}, {token},
+        {token_in_epoch}, {total_wct}, {epoch_wct} and {batch_wct}, the last three in
+        seconds.  Written after the batch that the schedule calls ACTIVE_AND_SAVE, and
+        when the trainer is closed in a window.
+    remote_file_name: name under which the loggers upload it, with the same variables;
+        None uploads nothing.
+    memory_filename: of a page that shows memory by category over the window, with the
+        same variables; it ends in .html.  It is of memlab's own recording, for which none
+        of record_shapes, profile_memory and with_stack is needed, nor matplotlib.  None
+        writes none.
+    memory_remote_file_name: as remote_file_name, for that page.
+    overwrite: whether files may be replaced; if not, the folder has to be empty at the
+        start, but for names that begin with a dot.
+    use_gzip: compress traces, whose names then end in .gz.
+    record_shapes, profile_memory, with_stack, with_flops: as in torch.profiler.profile.
+    num_traces_to_keep: most windows whose files stay in the folder; with each more, after
+        it was saved and given to the loggers, those of the oldest go, its memory page
+        included.  0 keeps none, -1 all.  What was uploaded stays, as does a window that
+        could not be.
+
+    saved_traces: a list of (timestamp, paths), the newest last: of each window whose
+        files are there, Composer's timestamp and the trace's path on each rank by rank.
+        A path is good on that rank's node.
+
+    Raises TypeError or ValueError for arguments that make no sense; at the start of the
+    training, on all ranks, FileExistsError for a folder that is not empty, and
+    RuntimeError where the trainer has no profiler.
+    """
+
+    def __init__(
+        self,
+        folder: str = "{run_name}/torch_traces",
+        filename: str = "rank{rank}.{batch}.pt.trace.json",
+        remote_file_name: str | None = (
+            "{run_name}/torch_traces/rank{rank}.{batch}.pt.trace.json"
+        ),
+        memory_filename: str | None = None,
+        memory_remote_file_name: str | None = (
+            "{run_name}/torch_memory_traces/rank{rank}.{batch}.pt.trace.memory.html"
+        ),
+        overwrite: bool = False,
+        use_gzip: bool = False,
+        record_shapes: bool = False,
+        profile_memory: bool = True,
+        with_stack: bool = False,
+        with_flops: bool = True,
+        num_traces_to_keep: int = -1,
+    ) -> None:
+        check_count("num_traces_to_keep", num_traces_to_keep, -1)
+        for name, template in (
+            ("folder", folder),
+            ("filename", filename),
+            ("remote_file_name", remote_file_name),
+            ("memory_filename", memory_filename),
+            ("memory_remote_file_name", memory_remote_file_name),
+        ):
+            if template is not None or name in ("folder", "filename"):
+                _names.check_template(template, name)
+        _check_html("memory_filename", memory_filename)
+        _check_html("memory_remote_file_name", memory_remote_file_name)
+        if use_gzip and not filename.endswith(".gz"):
+            filename += ".gz"
+        if use_gzip and remote_file_name and not remote_file_name.endswith(".gz"):
+            remote_file_name += ".gz"
+        self.folder = folder
+        self.filename = filename
+        self.remote_file_name = remote_file_name
+        self.memory_filename = memory_filename
+        self.memory_remote_file_name = memory_remote_file_name
+        self.overwrite = overwrite
+        self.record_shapes = record_shapes
+        self.profile_memory = profile_memory
+        self.with_stack = with_stack
+        self.with_flops = with_flops
+        self.num_traces_to_keep = num_traces_to_keep
+        self.saved_traces: list[tuple[Any, list[pathlib.Path]]] = []
+        self._files = []  # of saved_traces, those of this rank
+        self._state = self._logger = None
+        self._profiler = self._action = self._snapshot = None
+        self._began = False
+        self._timeline = memory_filename is not None
+        self._batches = 0  # that ended in the window under way
+
+    # ---- The engine's events ----
+
+    def init(self, state: Any, logger: Any) -> None:
+        """Makes the folder.  Raises as the class says."""
+        if state.profiler is None:
+            raise RuntimeError(
+                "The Composer Profiler was not enabled, which is required to use the "
+                f"{type(self).__name__}. To enable, set the `profiler` argument of the "
+                "Trainer."
+            )
+        torch_action(state.profiler.schedule(state))
+        self._ranks = prepare_folder(self.folder, state.run_name, self.overwrite)
+        # The program may go to another folder.
+        self._start = os.getcwd()
+        self._state, self._logger = state, logger
+        self._began = False
+
+    def batch_start(self, state: Any, logger: Any) -> None:
+        """Begins before the first batch; logs what the profiler does in this one."""
+        if not self._began:
+            self._began = True
+            try:
+                self._begin(state)
+            except Exception as error:
+                self._give_up(error)
+        if self._profiler is not None:
+            with self._guard("the profiler's state was not logged"):
+                logger.log_traces({"profiler/state": self._profiler.current_action.name})
+
+    def batch_end(self, state: Any, logger: Any) -> None:
+        """Goes on to the next batch; saves the window that ended with this one."""
+        if self._profiler is None:
+            return
+        try:
+            self._step(state)
+        except Exception as error:
+            self._give_up(error)
+
+    def close(self, state: Any, logger: Any) -> None:
+        """Ends the profiler, saves the window under way, and logs tables of the last."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
+        with self._guard("the last window was not saved"):
+            if not self._batches:
+                # Nothing of a batch is in it, and its name may be that of the last one.
+                profiler.on_trace_ready = None
+            profiler.__exit__(None, None, None)
+        with self._guard("no tables were logged"):
+            self._log_tables(profiler)
+        self._drop_snapshot()
+        self._state = self._logger = None
+
+    # ---- torch's profiler ----
+
+    def _begin(self, state):
+        import torch.profiler
+
+        self._action = torch_action(state.profiler.schedule(state))
+        profiler = torch.profiler.profile(
+            schedule=lambda step: self._action,
+            on_trace_ready=self._save,
+            record_shapes=self.record_shapes,
+            profile_memory=self.profile_memory,
+            with_stack=self.with_stack,
+            with_flops=self.with_flops,
+        )
+        profiler.preset_metadata_json("global_rank", json.dumps(_names.ranks()["rank"]))
+        profiler.__enter__()
+        self._profiler = profiler
+        self._follow()
+
+    def _step(self, state):
+        profiler = self._profiler
+        recorded = _records(profiler)
+        self._batches += recorded
+        self._action = torch_action(state.profiler.schedule(_upcoming(state)))
+        if recorded and self._action.name in ("NONE", "WARMUP"):
+            # Also where an epoch of unknown length ended within a window, which torch
+            # would throw away.
+            profiler.current_action = type(self._action).RECORD_AND_SAVE
+        profiler.step()
+        self._follow()
+
+    def _give_up(self, error):
+        self._complain("torch's profiler failed, and is off for the rest of the run", error)
+        profiler, self._profiler = self._profiler, None
+        self._drop_snapshot()
+        if profiler is not None:
+            with contextlib.suppress(Exception):
+                profiler.on_trace_ready = None
+                profiler.__exit__(None, None, None)
+
+    def _log_tables(self, profiler):
+        if profiler.profiler is None or not log.isEnabledFor(logging.INFO):
+            return
+        keys = ["cpu_time_total", "self_cpu_memory_usage"]
+        if "CUDA" in {activity.name for activity in profiler.activities}:
+            keys += ["device_time_total", "self_device_memory_usage"]
+        averages = profiler.key_averages()
+        for key in keys:
+            if self.profile_memory or not key.endswith("memory_usage"):
+                log.info("%s", averages.table(sort_by=key, row_limit=_ROWS))
+
+    # ---- memlab's recording of the same batches ----
+
+    def _follow(self):
+        """Records while torch's profiler does."""
+        if not self._timeline or _records(self._profiler) == (self._snapshot is not None):
+            return
+        if self._snapshot is not None:
+            self._drop_snapshot()
+            return
+        try:
+            device = model_device(self._state.model)
+            on_cpu = device is not None and device.type == "cpu"
+            snapshot = MemorySnapshot(
+                max_entries=_MAX_ENTRIES, source="cpu" if on_cpu else "cuda"
+            )
+            self._snapshot = snapshot.start()
+        except Exception as error:
+            self._timeline = False
+            self._complain("no memory timelines are written", error)
+
+    def _drop_snapshot(self):
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            with contextlib.suppress(Exception):
+                snapshot.stop()
+
+    # ---- Files ----
+
+    def _save(self, profiler):
+        """Called by torch at the end of a window, where nothing may be raised."""
+        self._batches = 0
+        snapshot, self._snapshot = self._snapshot, None
+        recording = None
+        if snapshot is not None:
+            with self._guard("the memory of a window was not read"):
+                recording = snapshot.stop().data()
+        with self._guard("a window was not saved"):
+            self._save_files(profiler, recording)
+
+    def _save_files(self, profiler, recording):
+        state, reached = self._state, progress(self._state)
+        files, sent = [], True
+        with self._guard("a trace was not written"):
+            path = self._path(self.filename, reached)
+            _export(profiler, path)
+            files.append(path)
+            with self._guard("a trace handler failed"):
+                state.profiler.record_chrome_json_trace_file(path)
+            sent &= self._upload(path, self.remote_file_name, reached)
+        if recording is not None:
+            with self._guard("a memory timeline was not written"):
+                path = self._path(self.memory_filename, reached)
+                self._write_timeline(recording, path, reached)
+                files.append(path)
+                sent &= self._upload(path, self.memory_remote_file_name, reached)
+        if files:
+            paths = [self._path(self.filename, reached, ranks) for ranks in self._ranks]
+            self.saved_traces.append((state.timestamp, [pathlib.Path(p) for p in paths]))
+            # What is nowhere else stays.
+            self._files.append(files if sent else [])
+        self._remove_oldest()
+
+    def _path(self, template, reached, ranks=None):
+        variables = {"run_name": self._state.run_name, **(ranks or {})}
+        folder = os.path.join(self._start, _names.fill(self.folder, **variables))
+        return _names.inside(folder, _names.fill(template, reached, **variables))
+
+    def _upload(self, path, template, reached):
+        run_name = self._state.run_name
+        name = template and _names.fill(template, reached, run_name=run_name)
+        return self._send(self._logger, path, name or None, self.overwrite)
+
+    def _write_timeline(self, recording, path, reached):
+        device = model_device(self._state.model)
+        index = None if device is None else device.index
+        title = f"{self._state.run_name}, batch {reached.batch}"
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        _core.write_file(path, recording.timeline_page(index, title))
+
+    def _remove_oldest(self):
+        if self.num_traces_to_keep < 0:
+            return
+        while len(self.saved_traces) > self.num_traces_to_keep:
+            self.saved_traces.pop(0)
+            files = self._files.pop(0)
+            # A later window may have been saved under the same name.
+            later = {path for paths in self._files for path in paths}
+            for path in files:
+                if path not in later:
+                    with self._guard("an old trace was not removed"):
+                        os.remove(path)
+
+
+def _export(profiler, path):
+    """Writes the trace to PATH, whole or not at all, readable by its owner only."""
+    folder, name = os.path.split(path)
+    os.makedirs(folder, exist_ok=True)
+    # torch compresses by the name.
+    ending = ".json.gz" if name.endswith(".gz") else ".json"
+    handle, temporary = tempfile.mkstemp(ending, f".{name}.", folder)
+    os.close(handle)
+    try:
+        profiler.export_chrome_trace(temporary)
+        os.rename(temporary, path)
+    except BaseException:
+        os.remove(temporary)
+        raise

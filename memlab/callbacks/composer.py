@@ -1,0 +1,315 @@
+"""Callbacks for Composer (mosaicml): `from memlab.callbacks.composer import ...`.
+
+Each takes the place of Composer's callback of that name.  Composer itself is not
+imported: its engine calls what has the methods of a callback.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+
+from memlab import _core, _names, _oom, _page
+from memlab._composer_hooks import progress
+from memlab._memory_snapshot import MemorySnapshot
+from memlab._window import is_folder
+from memlab.callbacks._composer_callback import (
+    Callback,
+    group,
+    model_device,
+    on_cpu,
+    prepare_folder,
+)
+from memlab.callbacks._composer_profiler import (
+    Profiler,
+    ProfilerAction,
+    check_count,
+    cyclic_schedule,
+)
+from memlab.callbacks._torch_profiler import TorchProfiler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from memlab._core import Recording
+
+__all__ = [
+    "MemoryMonitor",
+    "MemorySnapshot",
+    "OOMObserver",
+    "Profiler",
+    "ProfilerAction",
+    "TorchProfiler",
+    "cyclic_schedule",
+]
+
+
+# ---- Out of memory ----
+
+_OOM_FILES = {
+    "_snapshot.pickle": None,
+    "_trace_plot.html": lambda recording: _page.assemble(recording.page_data()),
+    "_segment_plot.html": lambda recording: recording.segments_page(None),
+    "_segment_flamegraph.svg": lambda recording: recording.flame_svg("segments", None),
+    "_memory_flamegraph.svg": lambda recording: recording.flame_svg("memory", None),
+}
+
+
+class _OomWatch(_oom.Watch):
+    """Writes the five files of an OOMObserver."""
+
+    def __init__(self, observer):
+        super().__init__(observer._snapshot, lambda last: (self._prefix + "_*",))
+        self._observer = observer
+        self._prefix = ""
+
+    def _write_files(self, recording, number, last):
+        self._prefix = self._observer._write_files(recording, last)
+        return self._paths(last)
+
+
+class OOMObserver(Callback):
+    """Writes what CUDA's memory was used for when it runs out, before torch raises.
+
+        trainer = Trainer(..., callbacks=[OOMObserver()])
+
+    max_entries: newest events that are kept of each device.
+    folder: of this rank's files, a format string with {run_name}, {rank}, {local_rank},
+        {world_size}, {local_world_size} and {node_rank}.
+    filename: prefix of the files' names, a format string with these and {epoch}, {batch},
+        {sample} and so on, as TorchProfiler's.
+    remote_file_name: prefix under which the loggers upload each; None uploads none.
+    overwrite: whether files may be replaced; if not, the folder has to be empty at the
+        start, but for names that begin with a dot.
+
+    The files: PREFIX_snapshot.pickle, the recording, for torch's viewer and `memlab
+    report`; PREFIX_trace_plot.html, memory over time; PREFIX_segment_plot.html, where
+    each block lay; PREFIX_segment_flamegraph.svg and PREFIX_memory_flamegraph.svg, which
+    calls held it.  They are of the first time in a run, and, with _last in the prefix, of
+    the last.  torch's error is what it would have been, and the run goes on where the
+    program catches it.
+
+    Raises, at the start of the training, FileExistsError for a folder that is not empty.
+    A model on the CPU switches it off, with a warning.
+    """
+
+    def __init__(
+        self,
+        max_entries: int = 100_000,
+        folder: str = "{run_name}/torch_traces",
+        filename: str = "rank{rank}_oom",
+        remote_file_name: str | None = "{run_name}/oom_traces/rank{rank}_oom",
+        overwrite: bool = False,
+    ) -> None:
+        _names.check_template(folder, "folder")
+        _names.check_template(filename, "filename")
+        if remote_file_name is not None:
+            _names.check_template(remote_file_name, "remote_file_name")
+        self.max_entries = max_entries
+        self.folder = folder
+        self.filename = filename
+        self.remote_file_name = remote_file_name
+        self.overwrite = overwrite
+        # Made here, so that arguments that make no sense are told here.
+        self._snapshot = MemorySnapshot(max_entries=max_entries, source="cuda")
+        self._watch = self._state = self._logger = None
+
+    def init(self, state: Any, logger: Any) -> None:
+        """Makes the folder and begins to record.  Raises as the class says."""
+        if on_cpu(state, "OOMObserver only works on CUDA devices"):
+            return
+        prepare_folder(self.folder, state.run_name, self.overwrite)
+        # The program may go to another folder.
+        self._folder = os.path.abspath(
+            _names.fill(self.folder, run_name=state.run_name)
+        )
+        self._state, self._logger = state, logger
+        self._sent = set()
+        with self._guard("it is off for this run"):
+            self._snapshot.start()
+            self._watch = _OomWatch(self)
+            self._watch.begin()
+
+    def close(self, state: Any, logger: Any) -> None:
+        """Ends the recording."""
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return
+        with self._guard("its recording did not end well"):
+            self._snapshot.stop()
+            watch.end(self._snapshot.data())
+        self._state = self._logger = None
+
+    def _write_files(self, recording, last):
+        """Writes and uploads the files; returns the prefix of their paths."""
+        reached, run_name = progress(self._state), self._state.run_name
+        ending = "_last" if last else ""
+        filename = _names.fill(self.filename, reached, run_name=run_name) + ending
+        prefix = _names.inside(self._folder, filename)
+        os.makedirs(os.path.dirname(prefix), exist_ok=True)
+        remote = self.remote_file_name
+        if remote is not None:
+            folder = is_folder(remote, self.filename)
+            remote = _names.fill(remote, reached, run_name=run_name)
+            remote = f"{remote.rstrip('/')}/{filename}" if folder else remote + ending
+        for kind, page in _OOM_FILES.items():
+            with self._guard(f"{kind} was not written"):
+                if page is None:
+                    recording.write_pickle(prefix + kind, True)
+                else:
+                    _core.write_file(prefix + kind, page(recording))
+                self._upload(prefix + kind, remote and remote + kind)
+        return prefix
+
+    def _upload(self, path, name):
+        # The last replaces what was the last before.
+        overwrite = self.overwrite or name in self._sent
+        if name and self._send(self._logger, path, name, overwrite):
+            self._sent.add(name)
+
+
+# ---- Figures of every batch ----
+
+# What torch counts, and Composer's names for it.
+_MEMORY_KEYS = {
+    "allocated_bytes.all.current": "current_allocated_mem",
+    "active_bytes.all.current": "current_active_mem",
+    "inactive_split_bytes.all.current": "current_inactive_mem",
+    "reserved_bytes.all.current": "current_reserved_mem",
+    "allocated_bytes.all.peak": "peak_allocated_mem",
+    "active_bytes.all.peak": "peak_active_mem",
+    "inactive_split_bytes.all.peak": "peak_inactive_mem",
+    "reserved_bytes.all.peak": "peak_reserved_mem",
+    "num_alloc_retries": "alloc_retries",
+}
+
+# Of memlab.metrics(), what Composer's figures do not say, under its own names.
+_FURTHER = ("fragmentation", "ooms", "unexplained_bytes")
+
+
+def _gigabytes(count):
+    """COUNT bytes in GB (1e9), to five significant digits."""
+    if not count or math.isnan(count):
+        return count
+    gigabytes = count / 1e9
+    return round(gigabytes, 4 - math.floor(math.log10(abs(gigabytes))))
+
+
+class MemoryMonitor(Callback):
+    """Logs how much of the GPU's memory is in use, after every batch.
+
+        trainer = Trainer(..., callbacks=[MemoryMonitor()])
+
+    memory_keys: {name in torch.cuda.memory_stats(): name to log}; None for the table
+        below.  What is counted in bytes is logged in GB (1e9 bytes), rounded to five
+        significant digits, "bytes" in its name as "gigabytes".
+    dist_aggregate_batch_interval: every so many batches also the figures' mean, least and
+        greatest over all ranks, under names that end in _avg, _min and _max.  It takes a
+        collective operation of all ranks.  None for never.
+    tensorboard, prometheus: where the figures of memlab.metrics() go as well; as in
+        memlab's other monitors.
+
+    Logged under memory/: current_ and peak_ of allocated_mem, active_mem, inactive_mem
+    and reserved_mem; alloc_retries; and, in the units of memlab.metrics(), fragmentation,
+    ooms and unexplained_bytes.
+
+    Raises TypeError or ValueError for arguments that make no sense.  Nothing is logged
+    while the model is not on a GPU.
+    """
+
+    def __init__(
+        self,
+        memory_keys: dict[str, str] | None = None,
+        dist_aggregate_batch_interval: int | None = None,
+        *,
+        tensorboard: Any = None,
+        prometheus: Any = None,
+    ) -> None:
+        if memory_keys is not None and not isinstance(memory_keys, dict):
+            raise TypeError(f"memory_keys must be a dict or None, not {memory_keys!r}")
+        if dist_aggregate_batch_interval is not None:
+            check_count("dist_aggregate_batch_interval", dist_aggregate_batch_interval, 1)
+        self.memory_keys = memory_keys
+        self.dist_aggregate_batch_interval = dist_aggregate_batch_interval
+        # By the names that are logged, what torch calls them.
+        self._keys = {
+            name.replace("bytes", "gigabytes") if "bytes" in key else name: key
+            for key, name in (memory_keys or _MEMORY_KEYS).items()
+        }
+        self._further = () if memory_keys else _FURTHER
+        from memlab import _metrics
+
+        self._sinks = _metrics.Sinks(tensorboard=tensorboard, prometheus=prometheus)
+
+    def init(self, state: Any, logger: Any) -> None:
+        """Warns where the model is on the CPU."""
+        on_cpu(state, "The memory monitor only works on CUDA devices")
+
+    def after_train_batch(self, state: Any, logger: Any) -> None:
+        """Logs the figures."""
+        device = model_device(state.model)
+        if device is None or device.type != "cuda":
+            return
+        batch = int(state.timestamp.batch)
+        figures = self._figures(device, batch)
+        report = {name: self._shown(name, value) for name, value in figures.items()}
+        every = self.dist_aggregate_batch_interval
+        if every is not None and batch % every == 0:
+            # Also where a figure is missing here: the other ranks wait for this one.
+            with self._guard("figures of all ranks could not be had"):
+                for ending, values in _over_ranks(figures.values(), device).items():
+                    for name, value in zip(figures, values, strict=True):
+                        report[name + ending] = self._shown(name, value)
+        with self._guard("figures were not logged"):
+            logger.log_metrics(
+                {
+                    f"memory/{name}": value
+                    for name, value in report.items()
+                    if not math.isnan(value)
+                }
+            )
+
+    def _figures(self, device, batch):
+        """What is counted, under the same names on every rank; NaN where not known."""
+        figures = dict.fromkeys((*self._keys, *self._further), math.nan)
+        with self._guard("figures could not be read"):
+            import torch
+
+            counts = torch.cuda.memory_stats(device)
+            for name, key in self._keys.items():
+                figures[name] = counts.get(key, math.nan)
+            from memlab import _metrics
+
+            metrics = _metrics.metrics(device)
+            for name in self._further:
+                figures[name] = metrics.get(f"memory/{name}", math.nan)
+            self._sinks.write(metrics, batch)
+        return figures
+
+    def _shown(self, name, value):
+        return _gigabytes(value) if "bytes" in self._keys.get(name, "") else value
+
+    def close(self, state: Any, logger: Any) -> None:
+        """Closes what the figures go to."""
+        with self._guard("its outputs did not close"):
+            self._sinks.close()
+
+
+def _over_ranks(figures, device):
+    """{"_avg": the means of FIGURES over all ranks, in their order, "_min": ...}."""
+    import torch
+
+    distributed = group()
+    values = torch.tensor([float(value) for value in figures], dtype=torch.float64)
+    if distributed is None:
+        return dict.fromkeys(("_avg", "_min", "_max"), values.tolist())
+    # On the CPU where that can be, to leave the GPU's memory as it is.
+    if "cpu:" not in str(distributed.get_backend_config()):
+        values = values.to(device)
+    sums, ends = values.clone(), torch.cat([values, -values])
+    distributed.all_reduce(sums, op=distributed.ReduceOp.SUM)
+    distributed.all_reduce(ends, op=distributed.ReduceOp.MAX)
+    greatest, least = ends.tolist()[: len(values)], ends.neg().tolist()[len(values) :]
+    means = (sums / distributed.get_world_size()).tolist()
+    return {"_avg": means, "_min": least, "_max": greatest}
