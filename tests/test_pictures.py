@@ -3,7 +3,11 @@
 What torch writes of the same snapshot, and models written here, say what must be in them.
 """
 
+import base64
+import hashlib
+import html.parser
 import pickle
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -156,3 +160,79 @@ def test_wrong_arguments():
         data.flame_svg("memory", 1)
     with pytest.raises(TypeError):
         data.flame_svg("memory", "0")
+
+
+# ---- pages ----
+
+
+class Page(html.parser.HTMLParser):
+    """What an HTML page has: its elements with their attributes, and their text."""
+
+    def __init__(self, data):
+        super().__init__()
+        self.open = []
+        self.elements = []  # [tag, attributes, text]
+        self.feed(data.decode())
+        self.close()
+        assert self.open == [], "elements that are not closed"
+
+    def handle_starttag(self, tag, attrs):
+        element = [tag, dict(attrs), ""]
+        self.elements.append(element)
+        if tag != "meta":
+            self.open.append(element)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append([tag, dict(attrs), ""])
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        if self.open:
+            self.open[-1][2] += data
+
+    def texts(self, tag):
+        return [text for name, _, text in self.elements if name == tag]
+
+    def table(self):
+        """Rows of the tables: [header, cell, ...]."""
+        rows = []
+        for name, _, text in self.elements:
+            if name == "tr":
+                rows.append([])
+            elif name in ("th", "td"):
+                rows[-1].append(text)
+        return rows
+
+
+def exact_bytes(text):
+    """The bytes that "1.50 KiB (1,536 bytes)" or "12 B" says."""
+    found = re.search(r"\(([\d,]+) bytes\)|\b(\d+) B\b", text)
+    return int((found[1] or found[2]).replace(",", ""))
+
+
+def pages(data):
+    return [data.segments_page(), data.timeline_page(None, "a run")]
+
+
+def test_pages_load_nothing():
+    for page in pages(recording(snapshot(two_segments()))):
+        parsed = Page(page)
+        style = parsed.texts("style")[0]
+        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+        policy = next(
+            a["content"]
+            for _, a, _ in parsed.elements
+            if a.get("http-equiv") == "Content-Security-Policy"
+        )
+        assert policy == (
+            f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; "
+            "form-action 'none'"
+        )
+        assert {tag for tag, _, _ in parsed.elements}.isdisjoint(
+            {"script", "link", "img", "iframe", "a", "object", "use", "image"}
+        )
+        for _, attributes, _ in parsed.elements:
+            assert not any(n.startswith("on") or n == "style" for n in attributes)
+            assert {"href", "src", "xlink:href"}.isdisjoint(attributes)

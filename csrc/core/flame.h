@@ -7,16 +7,12 @@
 #ifndef ML_FLAME_H
 #define ML_FLAME_H
 
-#include "base.h"
-#include "recording.h"
+#include "markup.h"
 
 enum ml_flame_what {
     ML_FLAME_SEGMENTS, /* each segment for itself */
     ML_FLAME_MEMORY    /* the segments of a stream as one */
 };
-
-/* For a device: all of them. */
-#define ML_ALL_DEVICES SIZE_MAX
 
 /* Appends the picture: a file of its own, valid XML, that loads nothing.  DEVICE exists or
  * is ML_ALL_DEVICES.  0 or a negative ML_E*, after which what OUT holds is of no use. */

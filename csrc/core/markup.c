@@ -261,7 +261,15 @@ ml_markup_fixed(ml_buffer *out, uint64_t hundredths)
     }
 }
 
-/* ---- Frames ---- */
+/* ---- Names ---- */
+
+void
+ml_markup_category(ml_buffer *out, unsigned category)
+{
+    for (const char *at = ml_category_text(category); *at != '\0'; at++) {
+        ml_buffer_append(out, *at == '_' ? " " : at, 1);
+    }
+}
 
 static ml_string
 base_name(ml_string path)
@@ -321,7 +329,7 @@ ml_markup_stack(ml_buffer *out, const ml_recording *recording, uint32_t stack,
 /* ---- Pages ---- */
 
 /* tests/test_pictures.py says what the hash must be when the style changes. */
-#define STYLE_HASH "sha256-@"
+#define STYLE_HASH "sha256-thKNqvhahHfaVcxAoOkxeKFnQoxKlDM4clIaH+Qvl+Q="
 
 static const char style[] =
     ":root{color-scheme:light dark;--page:#f6f7f9;--text:#1b1f27;--quiet:#5a6372;"
@@ -334,7 +342,8 @@ static const char style[] =
     "table{border-collapse:collapse;margin:6px 0}th{text-align:left;font-weight:normal;"
     "color:var(--quiet)}td{text-align:right;font-variant-numeric:tabular-nums}"
     "th,td{padding:1px 14px 1px 0}\n"
-    "svg{display:block;max-width:100%;height:auto}text{fill:var(--text);font-size:11px}"
+    "svg{display:block;max-width:100%;height:auto}.key{display:inline-block;"
+    "margin-right:6px;vertical-align:-2px}text{fill:var(--text);font-size:11px}"
     ".quiet{fill:var(--quiet);color:var(--quiet)}.grid{stroke:var(--grid)}"
     ".axis{stroke:var(--quiet)}.free{fill:var(--free)}.edge{stroke:var(--edge);"
     "stroke-width:.5}.line{fill:none;stroke:var(--text)}.hit{fill:transparent}"

@@ -9,6 +9,9 @@
 #include "base.h"
 #include "recording.h"
 
+/* For the device of a picture: all of them. */
+#define ML_ALL_DEVICES SIZE_MAX
+
 /* TEXT is ours and may hold markup. */
 void ml_markup(ml_buffer *out, const char *text);
 
@@ -32,6 +35,9 @@ void ml_markup_exact_size(ml_buffer *out, uint64_t bytes);
 void ml_markup_share(ml_buffer *out, uint64_t part, uint64_t whole);
 /* A coordinate, in hundredths: 1250 as "12.5". */
 void ml_markup_fixed(ml_buffer *out, uint64_t hundredths);
+
+/* An enum ml_category, as in "optimizer state". */
+void ml_markup_category(ml_buffer *out, unsigned category);
 
 /* "function file:line", not escaped: the file's name alone, or where WHOLE its path. */
 void ml_markup_frame(ml_buffer *out, const ml_recording *recording, uint32_t frame,

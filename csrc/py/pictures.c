@@ -5,6 +5,8 @@
 
 #include "../core/base.h"
 #include "../core/flame.h"
+#include "../core/segments_page.h"
+#include "../core/timeline_page.h"
 
 /* The device index ARG, or ML_ALL_DEVICES for None.  0, or -1 with an exception. */
 static int
@@ -79,5 +81,55 @@ ml_py_flame(ml_state *state, const ml_recording *recording, bool folded, PyObjec
     result = folded ? ml_flame_folded(recording, device, what, &buffer)
                     : ml_flame_svg(recording, device, what, &buffer);
     Py_END_ALLOW_THREADS
+    return give(state, result, &buffer);
+}
+
+PyObject *
+ml_py_segments_page(ml_state *state, const ml_recording *recording, PyObject *args,
+                    PyObject *kwargs)
+{
+    static char *keywords[] = {"device", NULL};
+    PyObject *arg = Py_None;
+    size_t device;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:segments_page", keywords,
+                                     &arg) ||
+        device_of(recording, arg, &device) < 0) {
+        return NULL;
+    }
+    ml_buffer buffer = {0};
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_segments_page_write(recording, device, &buffer);
+    Py_END_ALLOW_THREADS
+    return give(state, result, &buffer);
+}
+
+PyObject *
+ml_py_timeline_page(ml_state *state, const ml_recording *recording, PyObject *args,
+                    PyObject *kwargs)
+{
+    static char *keywords[] = {"device", "title", NULL};
+    PyObject *arg = Py_None;
+    PyObject *title = NULL;
+    size_t device;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OU:timeline_page", keywords, &arg,
+                                     &title) ||
+        device_of(recording, arg, &device) < 0) {
+        return NULL;
+    }
+    PyObject *text = title != NULL
+                         ? PyUnicode_AsEncodedString(title, "utf-8", "surrogatepass")
+                         : PyBytes_FromString("Memory by category");
+    if (text == NULL) {
+        return NULL;
+    }
+    ml_buffer buffer = {0};
+    const char *bytes = PyBytes_AS_STRING(text);
+    size_t length = (size_t)PyBytes_GET_SIZE(text);
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_timeline_page_write(recording, device, bytes, length, &buffer);
+    Py_END_ALLOW_THREADS
+    Py_DECREF(text);
     return give(state, result, &buffer);
 }

@@ -11,5 +11,9 @@
 /* New bytes, or NULL with ValueError, IndexError, TypeError or MemoryError. */
 PyObject *ml_py_flame(ml_state *state, const ml_recording *recording, bool folded,
                       PyObject *args, PyObject *kwargs);
+PyObject *ml_py_segments_page(ml_state *state, const ml_recording *recording,
+                              PyObject *args, PyObject *kwargs);
+PyObject *ml_py_timeline_page(ml_state *state, const ml_recording *recording,
+                              PyObject *args, PyObject *kwargs);
 
 #endif

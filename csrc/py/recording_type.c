@@ -354,6 +354,38 @@ recording_flame_folded(PyObject *op, PyObject *args, PyObject *kwargs)
     return ml_py_flame(ml_state_of(Py_TYPE(op)), recording_of(op), true, args, kwargs);
 }
 
+PyDoc_STRVAR(segments_page_doc,
+             "segments_page($self, device=None)\n--\n\n"
+             "The segments at the end of the recording with their blocks in place, as "
+             "bytes of an\n"
+             "HTML file that needs nothing else.\n\n"
+             "device None is all. Raises IndexError for a device that the recording "
+             "does not have,\n"
+             "MemoryError.");
+
+static PyObject *
+recording_segments_page(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ml_py_segments_page(ml_state_of(Py_TYPE(op)), recording_of(op), args,
+                               kwargs);
+}
+
+PyDoc_STRVAR(timeline_page_doc,
+             "timeline_page($self, device=None, title='Memory by category')\n--\n\n"
+             "The allocated bytes by category over time, as bytes of an HTML file that "
+             "needs nothing\n"
+             "else; of any number of events the peaks are exact.\n\n"
+             "device None is all. Raises IndexError for a device that the recording "
+             "does not have,\n"
+             "MemoryError.");
+
+static PyObject *
+recording_timeline_page(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ml_py_timeline_page(ml_state_of(Py_TYPE(op)), recording_of(op), args,
+                               kwargs);
+}
+
 static PyObject *
 recording_get_device_count(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -426,6 +458,10 @@ static PyMethodDef recording_methods[] = {
      METH_VARARGS | METH_KEYWORDS, flame_svg_doc},
     {"flame_folded", (PyCFunction)(void (*)(void))recording_flame_folded,
      METH_VARARGS | METH_KEYWORDS, flame_folded_doc},
+    {"segments_page", (PyCFunction)(void (*)(void))recording_segments_page,
+     METH_VARARGS | METH_KEYWORDS, segments_page_doc},
+    {"timeline_page", (PyCFunction)(void (*)(void))recording_timeline_page,
+     METH_VARARGS | METH_KEYWORDS, timeline_page_doc},
     {"counts", recording_counts, METH_O, counts_doc},
     {"notes", recording_notes, METH_NOARGS, notes_doc},
     {NULL, NULL, 0, NULL},
