@@ -12,7 +12,7 @@ import warnings
 
 from memlab import _names
 from memlab._composer_hooks import sender
-from memlab._window import tell
+from memlab._errors import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -116,7 +116,7 @@ class Marker:
         self._profiler = profiler
         self._actions = actions
         self._on_start, self._on_finish = on_start, on_finish
-        self._started = self._recorded = False
+        self._recorded = False
         self.name, self.categories = name, categories
 
     def _recording(self):
@@ -138,10 +138,7 @@ class Marker:
             )
 
     def start(self) -> None:
-        """Begins a stretch.  Raises RuntimeError where it has begun already."""
-        if self._started:
-            raise RuntimeError(f"the profiler's marker {self.name!r} has started already")
-        self._started = True
+        """Begins a stretch; one under way, which an exception left, is forgotten."""
         self._recorded = self._recording()
         if self._recorded:
             self._tell("duration", is_start=True)
@@ -149,11 +146,9 @@ class Marker:
                 self._tell("instant")
 
     def finish(self) -> None:
-        """Ends the stretch.  Raises RuntimeError where none has begun."""
-        if not self._started:
-            raise RuntimeError(f"the profiler's marker {self.name!r} has not started")
-        self._started = False
-        if self._recorded:
+        """Ends the stretch, where its beginning was told."""
+        recorded, self._recorded = self._recorded, False
+        if recorded:
             self._tell("duration", is_start=False)
             if self._on_finish:
                 self._tell("instant")

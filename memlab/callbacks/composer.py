@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 
-from memlab import _core, _names, _oom, _page
+from memlab import _core, _metrics, _names, _oom, _page
 from memlab._composer_hooks import progress
 from memlab._memory_snapshot import MemorySnapshot
 from memlab._window import is_folder
@@ -32,7 +32,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from memlab._core import Recording
 
 __all__ = [
     "MemoryMonitor",
@@ -207,8 +206,8 @@ class MemoryMonitor(Callback):
     dist_aggregate_batch_interval: every so many batches also the figures' mean, least and
         greatest over all ranks, under names that end in _avg, _min and _max.  It takes a
         collective operation of all ranks.  None for never.
-    tensorboard, prometheus: where the figures of memlab.metrics() go as well; as in
-        memlab's other monitors.
+    tensorboard, prometheus: where the figures of memlab.metrics() go as well, as in
+        memlab.MemoryMonitor.
 
     Logged under memory/: current_ and peak_ of allocated_mem, active_mem, inactive_mem
     and reserved_mem; alloc_retries; and, in the units of memlab.metrics(), fragmentation,
@@ -238,9 +237,12 @@ class MemoryMonitor(Callback):
             for key, name in (memory_keys or _MEMORY_KEYS).items()
         }
         self._further = () if memory_keys else _FURTHER
-        from memlab import _metrics
-
         self._sinks = _metrics.Sinks(tensorboard=tensorboard, prometheus=prometheus)
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port for Prometheus; None without it, and before the first batch."""
+        return self._sinks.address
 
     def init(self, state: Any, logger: Any) -> None:
         """Warns where the model is on the CPU."""
@@ -279,8 +281,6 @@ class MemoryMonitor(Callback):
             counts = torch.cuda.memory_stats(device)
             for name, key in self._keys.items():
                 figures[name] = counts.get(key, math.nan)
-            from memlab import _metrics
-
             metrics = _metrics.metrics(device)
             for name in self._further:
                 figures[name] = metrics.get(f"memory/{name}", math.nan)
@@ -302,7 +302,7 @@ def _over_ranks(figures, device):
 
     distributed = group()
     values = torch.tensor([float(value) for value in figures], dtype=torch.float64)
-    if distributed is None:
+    if distributed is None or distributed.get_world_size() == 1:
         return dict.fromkeys(("_avg", "_min", "_max"), values.tolist())
     # On the CPU where that can be, to leave the GPU's memory as it is.
     if "cpu:" not in str(distributed.get_backend_config()):
