@@ -16,7 +16,7 @@ import secrets
 # Stores in which an object appears when its upload is complete, and only then.  They need
 # no second name, which would ask for the right to delete and for a copy of all bytes.
 _WHOLE = frozenset(
-    "s3 s3a gs gcs abfs abfss az oss oci ocilake r2 hf http https".split()
+    "s3 s3a gs gcs abfs abfss az oss oci ocilake hf http https".split()
 )
 _HTTP = frozenset(("http", "https"))
 
@@ -54,14 +54,13 @@ class Refused(Exception):
 
 def shown(uri: str) -> str:
     """URI for people: without user, password, query and fragment."""
-    scheme, separator, rest = uri.rpartition("://")
+    scheme, separator, rest = uri.partition("://")
     rest = re.split(r"[?#]", rest, maxsplit=1)[0]
     host, slash, key = rest.partition("/")
     _, colon, port = host.rpartition(":")
     if colon and not port.isdigit() and "@" not in host:
         # Not a port: a password with a slash in it, which has no business there.
-        host, slash, key = "", "", rest.rpartition("@")[2]
-    scheme = scheme.rpartition("::")[2] or scheme
+        return scheme + separator + (rest.rpartition("@")[2] if "@" in rest else "")
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{key}"
 
 
@@ -228,7 +227,10 @@ class Upload:
 
 
 def _check_size(store, key, size):
-    there = store.info(key).get("size")
+    try:
+        there = store.info(key).get("size")
+    except FileNotFoundError:
+        raise Refused("the store took it and does not show it") from None
     if there != size:
         raise Refused(f"the store has {there} of its {size} bytes", passing=True)
 
