@@ -14,7 +14,8 @@ import warnings
 
 from transformers import TrainerCallback
 
-from memlab import _names, _times, _window
+from memlab import _metrics, _names, _times, _upload
+from memlab._errors import tell
 from memlab._memory_snapshot import MemorySnapshot
 
 TYPE_CHECKING = False
@@ -28,23 +29,26 @@ class _Count:
     """How far a Trainer has come, by its TrainerState and the clock."""
 
     def __init__(self):
-        now = time.monotonic()
-        self._begun = self._epoch_begun = self._step_begun = now
-        self._epoch_step = self._epoch_tokens = 0
-        self._resumed = 0
+        self._begun = self._epoch_begun = self._step_begun = time.monotonic()
+        self._epoch = self._epoch_step = self._epoch_tokens = 0
 
     def train_begins(self, args, state):
-        """The first epoch may begin within, where a checkpoint was resumed."""
-        self._resumed = 0
-        if state.epoch and state.epoch % 1 and not args.ignore_data_skip:
-            steps_per_epoch = state.global_step / state.epoch
-            self._resumed = round(state.epoch % 1 * steps_per_epoch)
-
-    def epoch_begins(self, state):
-        self._epoch_begun = time.monotonic()
-        self._epoch_step = state.global_step - self._resumed
+        """Maybe within an epoch, where a checkpoint is resumed."""
+        self._epoch = int(state.epoch or 0)
+        self._epoch_step = state.global_step
         self._epoch_tokens = state.num_input_tokens_seen
-        self._resumed = 0
+        if state.epoch and not args.ignore_data_skip:
+            steps_per_epoch = state.global_step / state.epoch
+            self._epoch_step -= round(state.epoch % 1 * steps_per_epoch)
+
+    def epoch_begins(self):
+        self._epoch_begun = time.monotonic()
+
+    def epoch_ends(self, state):
+        self._epoch += 1
+        self._epoch_step = state.global_step
+        self._epoch_tokens = state.num_input_tokens_seen
+        self._epoch_begun = time.monotonic()
 
     def step_begins(self):
         self._step_begun = time.monotonic()
@@ -54,7 +58,7 @@ class _Count:
         step, tokens = state.global_step, state.num_input_tokens_seen
         samples = args.gradient_accumulation_steps * _samples_of_batch(args, state, loader)
         return _times.Progress(
-            epoch=int(state.epoch or 0),
+            epoch=self._epoch,
             batch=step,
             batch_in_epoch=step - self._epoch_step,
             sample=step * samples,
@@ -88,8 +92,6 @@ def _run_name(args):
 def _send(path, name, overwrite):
     """Uploads to a URI; a Trainer has no loggers that would take a file under a name."""
     if _names.is_uri(name):
-        from memlab import _upload
-
         _upload.send(path, name, overwrite)
 
 
@@ -118,6 +120,11 @@ class MemorySnapshotCallback(TrainerCallback):
     @functools.wraps(MemorySnapshot.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.snapshot = MemorySnapshot(*args, **kwargs)
+        if self.snapshot._window._interval.unit == "iter":
+            raise ValueError(
+                "interval: a Trainer counts no iterations; give steps, '3ba', or epochs, "
+                "'1ep'"
+            )
         self._arguments = args, kwargs
         self._count = None
 
@@ -149,14 +156,9 @@ class MemorySnapshotCallback(TrainerCallback):
                 stacklevel=2,
             )
             return
-        unit = window._interval.unit
-        if unit == "iter":
-            raise ValueError(
-                "interval: a Trainer counts no iterations; give steps, '3ba', or epochs, "
-                "'1ep'"
-            )
         # A bool in older versions.
-        if unit == "tok" and args.include_num_input_tokens_seen in ("no", False):
+        tokens = window._interval.unit == "tok"
+        if tokens and args.include_num_input_tokens_seen in ("no", False):
             raise ValueError(
                 "interval: the Trainer counts tokens only with "
                 "TrainingArguments(include_num_input_tokens_seen='all')"
@@ -168,7 +170,7 @@ class MemorySnapshotCallback(TrainerCallback):
             if not state.global_step:
                 raise
             # What was recorded before the checkpoint is there, and this is the same run.
-            _window.tell(f"the resumed training is not recorded: {error}")
+            tell(f"the resumed training is not recorded: {error}")
 
     def on_epoch_begin(
         self,
@@ -177,9 +179,21 @@ class MemorySnapshotCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Counts steps and tokens of the epoch from here."""
+        """Takes the time."""
         if self._count is not None:
-            self._count.epoch_begins(state)
+            self._count.epoch_begins()
+
+    def on_epoch_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """As on_step_end(): an epoch is counted after the last of its steps."""
+        if self._count is not None:
+            self._count.epoch_ends(state)
+            self._tell("advance", args, state, **kwargs)
 
     def on_step_begin(
         self,
@@ -246,22 +260,30 @@ class MemoryMonitorCallback(TrainerCallback):
     them, as TensorBoard, Weights & Biases and the console, and TrainerState.log_history
     too.  Each rank adds its own; the Trainer's loggers show those of rank 0.
 
-    tensorboard: a folder for TensorBoard events of memlab's own, of every rank, or a
-    SummaryWriter.  prometheus: a port, or a path of a text file.  Both as for memlab's
-    metrics elsewhere.
+    tensorboard, prometheus: as in memlab.MemoryMonitor; every rank writes to them.
+
+    Raises ValueError, TypeError or memlab.Error for an option that makes no sense.
     """
 
     def __init__(
         self,
         *,
         tensorboard: Any = None,
-        prometheus: Any = None,
+        prometheus: int | str | None = None,
     ) -> None:
-        from memlab import _metrics
+        self._options = {"tensorboard": tensorboard, "prometheus": prometheus}
+        self._sinks = _metrics.Sinks(**self._options)
+        self._works = True
 
-        self._metrics = _metrics.metrics
-        self._sinks = _metrics.Sinks(tensorboard=tensorboard, prometheus=prometheus)
-        self._failed = False
+    def __reduce__(self):
+        # What writes for one process is no use to another.
+        return functools.partial(type(self), **self._options), ()
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port of the endpoint for Prometheus; None without one, and before the
+        first figures."""
+        return self._sinks.address
 
     def on_train_begin(
         self,
@@ -290,19 +312,19 @@ class MemoryMonitorCallback(TrainerCallback):
     ) -> None:
         """Adds the metrics to LOGS, a row of the training."""
         # Rows of evaluations, and of the whole training, are given to the program too.
-        if self._failed or not logs or "loss" not in logs:
+        if not self._works or not logs or "loss" not in logs:
             return
         try:
-            found = self._metrics()
-            self._sinks.write(found, state.global_step)
+            figures = _metrics.metrics()
         except Exception as error:
-            self._failed = True
-            _window.tell(f"no memory metrics are logged: {error}")
+            self._works = False
+            tell(f"the GPU's memory is no longer logged: {error}")
             return
-        logs.update(found)
-        # The row was kept before it was shown.
+        self._sinks.write(figures, state.global_step)
+        logs.update(figures)
+        # The Trainer keeps a copy of the row, made before this.
         if state.log_history and state.log_history[-1].get("step") == state.global_step:
-            state.log_history[-1].update(found)
+            state.log_history[-1].update(figures)
 
     def on_train_end(
         self,
@@ -311,5 +333,7 @@ class MemoryMonitorCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Writes what is still to be written."""
+        """Writes what TensorBoard has not yet, and ends the endpoint."""
         self._sinks.close()
+        # There may be another training.
+        self._sinks = _metrics.Sinks(**self._options)

@@ -11,19 +11,16 @@ import contextlib
 import dataclasses
 import os
 import sys
-import warnings
 
-from memlab import _core, _memory_snapshot, _names, _oom, _sources
-from memlab._errors import Error
+from memlab import _core, _memory_snapshot, _metrics, _names, _oom, _sources
+from memlab._errors import Error, tell
 
 try:
-    from torchtitan.components import metrics as _titan_metrics
-except ImportError:
-    _titan_metrics = None
-try:
-    from torchtitan.tools import profiler as _titan_profiler
-except ImportError:
+    import torchtitan.tools.profiler as _titan_profiler
+except ModuleNotFoundError as error:
     # torchtitan 0.2 and before have tools.profiling.
+    if error.name not in ("torchtitan", "torchtitan.tools.profiler"):
+        raise
     _titan_profiler = None
 
 TYPE_CHECKING = False
@@ -39,10 +36,6 @@ _MAX_ENTRIES = 100_000
 _STEP_FOLDER = getattr(_titan_profiler, "MEMORY_STEP_DIR", "iteration_{step}")
 _EXIT_FOLDER = getattr(_titan_profiler, "MEMORY_EXIT_DIR", "iteration_{step}_exit")
 _FILE = getattr(_titan_profiler, "MEMORY_FILE", "rank{rank}_memory_snapshot.pickle")
-
-
-def _warn(text):
-    warnings.warn(f"memlab: {text}", RuntimeWarning, stacklevel=3)
 
 
 class MemoryProfiler:
@@ -102,7 +95,7 @@ class MemoryProfiler:
         except Exception as error:
             if not self._failed:
                 self._failed = True
-                _warn(f"the memory snapshot could not be written to {self._folder!r}: "
+                tell(f"the memory snapshot could not be written to {self._folder!r}: "
                       f"{error}; training goes on")
 
     def _write(self, step, folder, account=False):
@@ -132,7 +125,7 @@ def _build(config, global_step, base_folder, leaf_folder):
     if not config.enable_memory_snapshot:
         return None
     if _sources.default() != "cuda":
-        _warn("memory snapshots need a CUDA device, and there is none; none are written")
+        tell("memory snapshots need a CUDA device, and there is none; none are written")
         return None
     freq = getattr(config, "memory_snapshot_freq", None)
     try:
@@ -145,7 +138,7 @@ def _build(config, global_step, base_folder, leaf_folder):
             getattr(config, "memory_snapshot_max_entries", _MAX_ENTRIES),
         )
     except Error as error:
-        _warn(f"no memory snapshots are written: {error}")
+        tell(f"no memory snapshots are written: {error}")
         return None
 
 
@@ -216,51 +209,55 @@ if _titan_profiler is not None:
                     profiler.stop()
 
 
-def _memory():
-    """memlab.metrics(), or nothing: a row of metrics is the program's own."""
-    from memlab import _metrics
-
-    try:
-        return _metrics.metrics()
-    except Exception as error:
-        global _complained
-        if not _complained:
-            _complained = True
-            _warn(f"no memory metrics: {error}")
-        return {}
-
-
-_complained = False
-
-
 class _Logger:
     """One of torchtitan's loggers, with memlab's metrics in each row."""
 
-    def __init__(self, logger):
+    def __init__(self, logger, prometheus):
         self._logger = logger
+        self._sinks = _metrics.Sinks(prometheus=prometheus)
+        self._works = True
 
     def log(self, metrics, step):
-        self._logger.log({**_memory(), **metrics}, step)
+        self._logger.log({**self._memory(step), **metrics}, step)
+
+    def _memory(self, step):
+        if not self._works:
+            return {}
+        try:
+            figures = _metrics.metrics()
+        except Exception as error:
+            self._works = False
+            tell(f"the GPU's memory is no longer logged: {error}")
+            return {}
+        self._sinks.write(figures, step)
+        return figures
+
+    def close(self):
+        self._sinks.close()
+        self._logger.close()
 
     def __getattr__(self, name):
         return getattr(self._logger, name)
 
 
-def add_memory_metrics(metrics_processor: Any) -> Any:
+def add_memory_metrics(
+    metrics_processor: Any, *, prometheus: int | str | None = None
+) -> Any:
     """Adds memlab.metrics() to each row that a MetricsProcessor of torchtitan logs.
 
     They go to the loggers that it has, TensorBoard and Weights & Biases, beside
-    torchtitan's own.  Where it logs nowhere, as on ranks without loggers, nothing
-    changes.  Returns METRICS_PROCESSOR.  Of torchtitan's MetricsProcessor, its logger
-    alone is used, whose log(metrics, step) takes a dict.
+    torchtitan's own figures.  prometheus: as in memlab.MemoryMonitor; every rank has an
+    endpoint, those without loggers too.  Returns METRICS_PROCESSOR, of which the logger
+    alone is used: an object with log(metrics, step), of a dict and an int, and close().
+
+    Raises what MemoryMonitor raises for prometheus.
     """
-    logger = metrics_processor.logger
-    if _titan_metrics is None or type(logger) is not _titan_metrics.BaseLogger:
-        metrics_processor.logger = _Logger(logger)
+    metrics_processor.logger = _Logger(metrics_processor.logger, prometheus)
     return metrics_processor
 
 
 if _titan_profiler is not None:
+    import torchtitan.components.metrics as _titan_metrics
 
     class MetricsProcessor(_titan_metrics.MetricsProcessor):
         """In place of torchtitan's MetricsProcessor, later than 0.2: add_memory_metrics().
@@ -272,11 +269,17 @@ if _titan_profiler is not None:
 
         @dataclasses.dataclass(kw_only=True, slots=True)
         class Config(_titan_metrics.MetricsProcessor.Config):
-            """The fields of torchtitan's MetricsProcessor.Config, same meaning."""
+            """Beside the fields of torchtitan's MetricsProcessor.Config:
+
+            prometheus: as in memlab.MemoryMonitor.
+            """
+
+            prometheus: int | str | None = None
+            """Port, or HOST:PORT, at which Prometheus finds the memory's figures."""
 
         def __init__(self, config: Config, **runtime: Any) -> None:
             super().__init__(config, **runtime)
-            add_memory_metrics(self)
+            add_memory_metrics(self, prometheus=config.prometheus)
 
 
 def build_metrics_processor(*args: Any, **kwargs: Any) -> Any:
