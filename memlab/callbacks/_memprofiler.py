@@ -1,0 +1,900 @@
+"""MemProfiler: figures of memory at the start and the end of chosen calls of functions.
+
+Owns the count of calls, what is collected of which, and the files.  Each call has a state
+of its own, so that calls may be interleaved, nested, recursive and in several threads.
+Knows of the trainer only its folder and its optimizers, by their attributes.
+
+What fails in the midst of a training is told once, in a warning, and left out from then
+on; it never raises into the training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import pickle
+import re
+import sys
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from memlab import _core
+from memlab._errors import tell
+from memlab.callbacks import _fsdp_memory, _memprofiler_config, npp_hooks
+from memlab.callbacks._memprofiler_config import misconfiguration, resolve
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, ParamSpec, TypeVar
+
+    import torch
+
+    from memlab._memory_snapshot import MemorySnapshot
+    from memlab.callbacks._memprofiler_config import MemProfilerCfg, MemProfilerSchedule
+
+    _P = ParamSpec("_P")
+    _R = TypeVar("_R")
+    # rank, name of the function, number of the call, "start" or "end"
+    SnapKey = tuple[int, str, int, str]
+
+_CONTEXTS = "start", "end"
+
+
+class _Call:
+    """One call of a profiled function."""
+
+    def __init__(self, name, managed):
+        self.name = name
+        self.managed = managed  # a context says when it ends
+        self.begun = set()  # of _CONTEXTS
+        self.number = None  # None where it is not counted any more
+        self.collecting = False
+        self.count = None  # what its hooks count, from its start to its end
+
+
+@dataclass
+class _MemProfInternalState:
+    """What MemProfiler keeps of the calls so far."""
+
+    # By (name of the function, "start" or "end"): whether calls are still counted, and
+    # how many were.
+    can_collect: dict[tuple[str, str], bool] = field(default_factory=dict)
+    snap_indices: dict[tuple[str, str], int] = field(default_factory=dict)
+    curr_pid: int | None = None
+    configured_hooks: dict[str, list[Callable]] = field(default_factory=dict)
+    hook_handles: dict[Callable, list[Any]] = field(default_factory=dict)
+    done_prof_funcs: list[str] = field(default_factory=list)
+    base_collect_func_set: set[str] | None = None
+    # Modules with the attributes that they have because of us.
+    attributes: list[tuple[Any, list[str]]] = field(default_factory=list)
+    collecting: int = 0  # calls between their start and their end
+
+
+class MemProfiler:
+    """Collects figures of memory at the start and the end of calls of chosen functions.
+
+        class Model(ProfilerHooksMixin, LightningModule):
+            @MemProfiler.memprofilable
+            def training_step(self, batch, batch_idx): ...
+
+        Model(memprofiler_cfg=MemProfilerCfg(enabled=True))
+
+    Arguments are ignored.
+
+    memory_stats: by key, as "0.training_step.2.end" (rank, function, number of the call
+        from 1, start or end), a dict of ints: rss and vms, the host memory of the process;
+        the fields of torch.cuda.memory_stats() of the current device, and with "cuda:1."
+        and the like before them of the others in use; the attributes that hooks set on
+        the profiled module, and with "modules.NAME." before them those of its submodules
+        that are not 0.  Bytes, where torch says so too.
+    fsdp_memory_stats: by (function, number of the call), what FSDP2's tracker saw: its
+        peak by device and kind of memory, and the same by module and state, in bytes.
+    rank: of this process.  module: what is profiled.  memprof_log_dir: where files go.
+    fsdp_mem_tracker: torch's tracker.  saved_tensors_funcs: the two functions under which
+    collected calls run.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.memory_stats: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+        self.fsdp_memory_stats: dict[tuple[str, int], dict[str, Any]] = {}
+        self.rank: int = _memprofiler_config.rank()
+        self.module: Any = None
+        self.memprof_log_dir: Path | None = None
+        self.fsdp_mem_tracker: Any = None
+        self.saved_tensors_funcs: list[Callable] = []
+        self._state = _MemProfInternalState()
+        self._history: MemorySnapshot | None = None
+        self._calls = threading.local()
+        self._lock = threading.RLock()
+        self._tracking = threading.Lock()
+        self._failed: set[str] = set()
+        self._dumped = 0  # figures, at the last dump
+
+    # A copy of a model, and a model in another process, have a profiler that begins anew.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "module": self.module,
+            "saved_tensors_funcs": self.saved_tensors_funcs,
+            "functions": self._state.base_collect_func_set,
+            "hooks": self._state.configured_hooks,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()
+        self.module = state["module"]
+        self.saved_tensors_funcs = state["saved_tensors_funcs"]
+        self._state.curr_pid = os.getpid()
+        self._state.base_collect_func_set = state["functions"]
+        self._state.configured_hooks = state["hooks"]
+
+    @property
+    def memprofiler_cfg(self) -> MemProfilerCfg:
+        """The configuration, that of the profiled module."""
+        return self.module.memprofiler_cfg
+
+    @property
+    def schedule(self) -> MemProfilerSchedule:
+        """Which calls are collected."""
+        return self.memprofiler_cfg.schedule
+
+    def connect(self, obj_ref: Any) -> None:
+        """Profiles OBJ_REF, a torch.nn.Module with a memprofiler_cfg, whose functions are
+        resolved here; begins to record, where cuda_allocator_history asks for it.
+
+        Raises MisconfigurationException for a function that there is not.
+        """
+        self.module = obj_ref
+        cfg = self.memprofiler_cfg
+        if cfg.enabled and cfg.schedule.max_iter is None:
+            # Enabled after it was made.
+            cfg._settle()
+        if cfg.enable_saved_tensors_hooks:
+            self.saved_tensors_funcs = [resolve(f) for f in cfg.saved_tensors_funcs]
+            if len(self.saved_tensors_funcs) != 2:
+                raise misconfiguration(
+                    "saved_tensors_funcs must be two functions, the one that packs and the "
+                    f"one that unpacks, not {cfg.saved_tensors_funcs!r}"
+                )
+        hooks = cfg.memory_hooks
+        funcs = cfg.collect_funcs
+        self._state.curr_pid = os.getpid()
+        self._state.configured_hooks = {
+            each.name: [resolve(f) for f in getattr(hooks, each.name)]
+            for each in fields(hooks)
+        }
+        self._state.base_collect_func_set = {
+            *funcs.cuda_allocator_history,
+            *funcs.cuda,
+            *funcs.cpu,
+        }
+        self._start_history()
+
+    # What goes wrong beside the training.
+
+    @contextlib.contextmanager
+    def _part(self, name, remedy):
+        """What is left out from then on where it fails; yields whether it is not yet."""
+        try:
+            yield name not in self._failed
+        except Exception as error:
+            if name not in self._failed:
+                self._failed.add(name)
+                tell(
+                    f"MemProfiler goes on without {name}: {type(error).__name__}: {error}; "
+                    f"{remedy}"
+                )
+
+    # Hooks.
+
+    def add_memprofiler_hooks(self) -> None:
+        """Registers memory_hooks on the module and its submodules, and resets what they
+        set; nothing where they are registered.
+
+        Compiled submodules get none within them, where they would break the graph.
+        """
+        state = self._state
+        if state.hook_handles:
+            return
+        modules = list(_outside_compiled(self.module))
+        names = self.memprofiler_cfg.save_hook_attrs
+        for module in modules:
+            state.attributes.append((module, [n for n in names if n not in vars(module)]))
+        for kind, method in (
+            ("pre_forward_hooks", "register_forward_pre_hook"),
+            ("post_forward_hooks", "register_forward_hook"),
+        ):
+            for hook in state.configured_hooks.get(kind, ()):
+                handles = state.hook_handles.setdefault(hook, [])
+                handles.extend(getattr(module, method)(hook) for module in modules)
+        self.exec_reset_state_hooks()
+
+    def remove_memprofiler_hooks(self) -> None:
+        """Removes the hooks, and the attributes that modules have because of them."""
+        state = self._state
+        for handles in state.hook_handles.values():
+            for handle in handles:
+                handle.remove()
+        state.hook_handles.clear()
+        for module, names in state.attributes:
+            for name in names:
+                vars(module).pop(name, None)
+        state.attributes.clear()
+
+    def exec_reset_state_hooks(self) -> None:
+        """Calls the reset_state_hooks with the module and save_hook_attrs."""
+        for hook in self._state.configured_hooks.get("reset_state_hooks", ()):
+            hook(self.module, self.memprofiler_cfg.save_hook_attrs)
+
+    # FSDP2.
+
+    @property
+    def fsdp_mem_tracker_root_module(self) -> torch.nn.Module | None:
+        """The module that FSDP2's memory is tracked of; None without track_fsdp_mem.
+
+        Raises MisconfigurationException where the configured one is not there, and
+        AssertionError where fully_shard was not applied to it.
+        """
+        cfg = self.memprofiler_cfg
+        if not cfg.track_fsdp_mem:
+            return None
+        name = cfg.fsdp_mem_tracker_root_module
+        try:
+            root = self.module.get_submodule(name)
+        except AttributeError:
+            raise misconfiguration(
+                f"Could not find the specified ``fsdp_mem_tracker_root_module``: {name}. "
+                "MemProfiler needs to attach to a module that has ``fully_shard`` applied "
+                "for FSDP2 memory tracking."
+            ) from None
+        from torch.distributed.fsdp import FSDPModule
+
+        if not isinstance(root, FSDPModule):
+            raise AssertionError(
+                "MemProfiler requires the root FSDP module to have ``fully_shard`` applied "
+                f"for FSDP2 memory tracking; {name or 'the profiled module'!r} has not. "
+                "fsdp_mem_tracker_root_module names another."
+            )
+        return root
+
+    def maybe_init_fsdp_mem_tracker(self) -> None:
+        """Makes the tracker of FSDP2's memory, where track_fsdp_mem asks for one.
+
+        Raises what fsdp_mem_tracker_root_module raises.
+        """
+        root = self.fsdp_mem_tracker_root_module
+        if root is None:
+            return
+        with self._part("FSDP memory", "it needs torch 2.6 or newer"):
+            optimizers = list(getattr(self.module.trainer, "optimizers", None) or ())
+            self.fsdp_mem_tracker = _fsdp_memory.new_tracker(
+                root, optimizers[0] if optimizers else None, self._fsdp_failed
+            )
+
+    def _fsdp_failed(self, error):
+        with self._part("FSDP memory", "the figures of this call are not complete"):
+            raise error
+
+    # Recordings.
+
+    def _history_funcs(self):
+        cfg = self.memprofiler_cfg
+        return cfg.collect_funcs.cuda_allocator_history if cfg.cuda_allocator_history else set()
+
+    def _start_history(self):
+        """Begins to record, unless it does already or nothing would be written any more."""
+        if self._history is not None:
+            return
+        if self._history_funcs().issubset(self._state.done_prof_funcs):
+            return
+        with self._part("recordings", "cuda_allocator_history=False leaves them out"):
+            from memlab._memory_snapshot import MemorySnapshot
+
+            self._history = MemorySnapshot(source="cuda").start()
+
+    def _stop_history(self):
+        history, self._history = self._history, None
+        if history is not None:
+            with self._part("recordings", "those of earlier calls are written"):
+                history.stop()
+
+    def cuda_allocator_history_snap(self, snap_key: tuple | str) -> None:
+        """Writes what was recorded to cuda_alloc_rank_<key>.pickle, a pickle that torch's
+        viewer reads, too.
+
+        snap_key: as gen_snap_keys() gives it, or joined by dots.  Raises OSError, and
+        memlab.Error where memory cannot be read.
+        """
+        path = self._folder() / f"cuda_alloc_rank_{_joined(snap_key)}.pickle"
+        if self._history is None:
+            from memlab._history import dump_snapshot
+
+            dump_snapshot(str(path))
+        else:
+            self._history.save(path)
+
+    # Calls.
+
+    def done(self, iter_idx: int) -> bool:
+        """Whether the call ITER_IDX is past those that are collected."""
+        last = self.schedule.max_iter
+        return last is not None and iter_idx > last
+
+    def _own_calls(self):
+        try:
+            return self._calls.open
+        except AttributeError:
+            self._calls.open = []
+            return self._calls.open
+
+    def _call(self, name):
+        """The innermost call of NAME in this thread, or None."""
+        return next((c for c in reversed(self._own_calls()) if c.name == name), None)
+
+    def gen_snap_keys(
+        self, fn_name: str, iter_ctx: str, iter_idx: int | None = None
+    ) -> tuple[int, SnapKey]:
+        """The number of a call of FN_NAME and its key (rank, FN_NAME, number, ITER_CTX).
+
+        iter_idx: the number; None for that of the call under way in this thread, or else
+        of the latest.
+        """
+        if iter_idx is None:
+            call = self._call(fn_name)
+            if call is not None and call.number is not None:
+                iter_idx = call.number
+            else:
+                iter_idx = self._state.snap_indices.get((fn_name, iter_ctx), 0)
+        return iter_idx, (self.rank, fn_name, iter_idx, iter_ctx)
+
+    def update_collect_state(
+        self, fn_name: str, iter_ctx: str, iter_idx: int | None = None
+    ) -> None:
+        """Counts the call of FN_NAME under way, once for each ITER_CTX, "start" and "end".
+
+        iter_idx: its number; None for one more than the last.  Without a context, a start
+        after an end begins another call.
+        """
+        self._begin(self._call(fn_name), fn_name, iter_ctx, iter_idx)
+
+    def _begin(self, call, name, context, number=None):
+        """The call of NAME that CONTEXT is of, which is CALL where that goes on."""
+        anew = call is None or (not call.managed and "end" in call.begun and context == "start")
+        if anew:
+            calls = self._own_calls()
+            if call is not None:
+                calls.remove(call)
+                self._end_count(call)
+            call = _Call(name, managed=False)
+            calls.append(call)
+        if context in call.begun:
+            return call
+        call.begun.add(context)
+        key = (name, context)
+        state = self._state
+        with self._lock:
+            for each in _CONTEXTS:
+                state.can_collect.setdefault((name, each), True)
+                state.snap_indices.setdefault((name, each), 0)
+            if state.can_collect[key]:
+                state.snap_indices[key] += 1
+                # An end's number is that of its start, unless there was none.
+                if number is not None:
+                    call.number = number
+                elif context == "start" or "start" not in call.begun:
+                    call.number = state.snap_indices[key]
+        return call
+
+    def snap(self, fn_name: str, iter_ctx: str, reset_mem_hooks: bool = False) -> None:
+        """Collects figures of the call of FN_NAME under way, if it is one of those that are
+        collected; a call past these ends the profiling of FN_NAME.
+
+        iter_ctx: "start" or "end".  reset_mem_hooks: whether the hooks are reset then.
+        """
+        call = self._call(fn_name)
+        if call is not None:
+            self._snap(call, iter_ctx, reset_mem_hooks)
+
+    def _snap(self, call, context, reset):
+        if call.number is None:
+            self._end_count(call)
+            return
+        if context == "start" and self._in_range(call):
+            self._begin_count(call)
+        if call.collecting or self._in_range(call):
+            self._collect(call, context, reset)
+        elif self.done(call.number):
+            self.teardown_prof(call.name, context)
+        if context == "end":
+            self._end_count(call)
+
+    def _in_range(self, call):
+        return (
+            call is not None
+            and call.number is not None
+            and call.number > self.schedule.warmup_iters
+            and not self.done(call.number)
+        )
+
+    def _begin_count(self, call):
+        if call.collecting:
+            return
+        call.collecting = True
+        with self._lock:
+            self._state.collecting += 1
+        with self._part("memory hooks", "enable_memory_hooks=False leaves them out") as on:
+            if on and self.memprofiler_cfg.enable_memory_hooks:
+                self.add_memprofiler_hooks()
+            if on:
+                call.count = npp_hooks.Count(self.module)
+                npp_hooks.begin(call.count)
+
+    def _end_count(self, call):
+        if call.count is not None:
+            npp_hooks.end(call.count)
+            call.count = None
+        if call.collecting:
+            call.collecting = False
+            with self._lock:
+                self._state.collecting -= 1
+        if self._history is not None and not self._state.collecting:
+            # Nothing may be left to write.
+            if self._history_funcs().issubset(self._state.done_prof_funcs):
+                self._stop_history()
+
+    def _collect(self, call, context, reset):
+        cfg = self.memprofiler_cfg
+        funcs = cfg.collect_funcs
+        key = _joined((self.rank, call.name, call.number, context))
+        stats = {}
+        with self._part("memory hooks", "enable_memory_hooks=False leaves them out") as on:
+            if on and cfg.enable_memory_hooks:
+                stats.update(self._hook_figures(call, context))
+        with self._part("host memory", "collect_funcs.cpu without it leaves it out") as on:
+            if on and call.name in funcs.cpu:
+                stats["rss"], stats["vms"] = npp_hooks.host_memory()
+        with self._part("statistics of CUDA", "collect_funcs.cuda leaves them out") as on:
+            if on and call.name in funcs.cuda:
+                stats.update(_cuda_figures())
+        with self._lock:
+            self.memory_stats[key].update(stats)
+        with self._part("recordings", "look at save_dir, or cuda_allocator_history") as on:
+            if on and call.name in self._history_funcs():
+                self.cuda_allocator_history_snap(key)
+        with self._part("memory hooks", "enable_memory_hooks=False leaves them out") as on:
+            if on and reset and cfg.enable_memory_hooks:
+                self.exec_reset_state_hooks()
+
+    def _hook_figures(self, call, context):
+        """The attributes that hooks set: of the module, and of its submodules those that
+        are not 0; while another call is around this one, those of this one's hooks."""
+        names = self.memprofiler_cfg.save_hook_attrs
+        figures = {name: getattr(self.module, name, None) for name in names}
+        ours = call.count.whole() if call.count is not None else {}
+        if context == "start":
+            ours = dict.fromkeys(ours, 0)
+            own = {}
+        else:
+            own = call.count.figures if call.count is not None else {}
+        if npp_hooks._hook_npp_post_forward in self._state.hook_handles:
+            # A trainer's step calls the submodules, not the module itself.
+            root = own.get(self.module, ours)
+            figures.update((name, root[name]) for name in names if name in root)
+        for name, module in getattr(self.module, "named_modules", tuple)():
+            if name and context == "end":
+                for attribute in names:
+                    value = own.get(module, {}).get(attribute)
+                    if value is None and attribute not in ours:
+                        value = vars(module).get(attribute)
+                    if value:
+                        figures[f"modules.{name}.{attribute}"] = value
+        return figures
+
+    def teardown_prof(self, fn_name: str, iter_ctx: str) -> None:
+        """Ends the profiling of FN_NAME at ITER_CTX; at both, it is done.
+
+        Once those of retain_hooks_for_funcs that are collected are done, the hooks are
+        removed and disabled.
+        """
+        state = self._state
+        with self._lock:
+            state.can_collect[(fn_name, iter_ctx)] = False
+            if any(state.can_collect.get((fn_name, each), True) for each in _CONTEXTS):
+                return
+            if fn_name in state.done_prof_funcs:
+                return
+            state.done_prof_funcs.append(fn_name)
+        profiled = state.base_collect_func_set or set()
+        wait_for = self.memprofiler_cfg.retain_hooks_for_funcs & profiled or profiled
+        if wait_for.issubset(state.done_prof_funcs):
+            with self._part("removing its hooks", "they do nothing any more"):
+                self.remove_memprofiler_hooks()
+            self.memprofiler_cfg.enable_memory_hooks = False
+        if profiled.issubset(state.done_prof_funcs):
+            # The training may end in a way in which nobody tells us.
+            self._dump_quietly()
+
+    # Contexts.
+
+    @contextlib.contextmanager
+    def memprofile_meta_ctx(self, fn_name: str) -> Iterator[None]:
+        """One call of FN_NAME, whatever contexts are within it."""
+        call = _Call(fn_name, managed=True)
+        calls = self._own_calls()
+        calls.append(call)
+        try:
+            yield
+        finally:
+            if call in calls:
+                calls.remove(call)
+            with self._part("figures of calls", "enabled=False leaves them all out"):
+                self._end_count(call)
+
+    @contextlib.contextmanager
+    def memprofile_fsdp_ctx(
+        self, fn_name: str, track_inputs_target: tuple | None = None
+    ) -> Iterator[None]:
+        """Tracks FSDP2's memory, where there is a tracker and the call of FN_NAME is
+        collected.
+
+        track_inputs_target: whose tensors count as inputs.  Of calls within one another
+        the outermost is tracked.
+        """
+        call = tracked = None
+        with contextlib.ExitStack() as stack:
+            with self._part("FSDP memory", "track_fsdp_mem=False leaves it out") as on:
+                call = self._begin(self._call(fn_name), fn_name, "start")
+                tracked = on and self._enter_tracker(stack, call, track_inputs_target)
+            try:
+                yield
+            finally:
+                with self._part("FSDP memory", "what it saw before is written"):
+                    stack.close()
+                    self._leave_tracker(fn_name, call, tracked)
+
+    def _enter_tracker(self, stack, call, inputs):
+        funcs = self.memprofiler_cfg.collect_funcs.fsdp
+        if self.fsdp_mem_tracker is None or call.name not in funcs:
+            return False
+        if not self._in_range(call) or not self._tracking.acquire(blocking=False):
+            return False
+        stack.callback(self._tracking.release)
+        if inputs is not None:
+            self.fsdp_mem_tracker.track_inputs(inputs)
+        stack.enter_context(self.fsdp_mem_tracker)
+        return True
+
+    def _leave_tracker(self, name, call, tracked):
+        self._begin(call, name, "end")
+        if tracked:
+            self.fsdp_memory_stats[(name, call.number)] = self.fsdp_mem_tracker.figures()
+            self.fsdp_mem_tracker.reset_mod_stats()
+        elif call.number is not None and self.done(call.number):
+            if name not in (self._state.base_collect_func_set or ()):
+                for context in _CONTEXTS:
+                    self.teardown_prof(name, context)
+
+    @contextlib.contextmanager
+    def memprofile_snap_ctx(self, fn_name: str) -> Iterator[None]:
+        """Collects figures at the start and the end of the call of FN_NAME, and runs it
+        under saved_tensors_funcs, where it is one of those that are collected."""
+        if fn_name not in (self._state.base_collect_func_set or ()):
+            # Of FSDP only, or of nothing.
+            yield
+            return
+        call = None
+        raised = True
+        with self._part("figures of calls", "enabled=False leaves them all out"):
+            call = self._begin(self._call(fn_name), fn_name, "start")
+            self._snap(call, "start", False)
+        try:
+            with contextlib.ExitStack() as stack:
+                self._enter_saved_tensors(stack, call)
+                yield
+            raised = False
+        finally:
+            with self._part("figures of calls", "enabled=False leaves them all out"):
+                self._begin(call, fn_name, "end")
+                collected = call.collecting
+                self._snap(call, "end", True)
+                if raised and collected:
+                    # The training may end by it.
+                    self._dump_quietly()
+
+    def _enter_saved_tensors(self, stack, call):
+        if call is None or not call.collecting:
+            return
+        if not self.memprofiler_cfg.enable_saved_tensors_hooks:
+            return
+        with self._part(
+            "hooks of saved tensors", "enable_saved_tensors_hooks=False leaves them out"
+        ) as on:
+            if on:
+                graph = sys.modules["torch"].autograd.graph
+                pack, unpack = self.saved_tensors_funcs
+                if pack is npp_hooks._npp_hook:
+                    pack = self._packer(npp_hooks.counts())
+                stack.enter_context(graph.saved_tensors_hooks(pack, unpack))
+
+    def _packer(self, counts):
+        """_npp_hook for the calls of COUNTS, in whichever thread autograd saves."""
+        counts = tuple(counts)
+        part = "the bytes that autograd saves", "enable_saved_tensors_hooks=False"
+
+        def pack(tensor):
+            try:
+                for count in counts:
+                    count.add(tensor)
+            except Exception as error:
+                with self._part(*part):
+                    raise error
+            return tensor
+
+        return pack
+
+    @contextlib.contextmanager
+    def memprofile_ctx(
+        self, fn_name: str, track_inputs_target: tuple | None = None
+    ) -> Iterator[None]:
+        """Profiles what runs in it as one call of FN_NAME: memprofile_meta_ctx(), and in
+        it memprofile_fsdp_ctx() and memprofile_snap_ctx().
+
+        track_inputs_target: as memprofile_fsdp_ctx() takes it.
+        """
+        with (
+            self.memprofile_meta_ctx(fn_name),
+            self.memprofile_fsdp_ctx(fn_name, track_inputs_target),
+            self.memprofile_snap_ctx(fn_name),
+        ):
+            yield
+
+    @staticmethod
+    def memprofilable(func: Callable[_P, _R]) -> Callable[_P, _R]:
+        """Decorates a method whose calls are profiled where its object has a memprofiler
+        that is enabled; the tensors among its arguments are FSDP's inputs."""
+        name = func.__name__
+
+        @functools.wraps(func)
+        def profiled(self, *args, **kwargs):
+            profiler = getattr(self, "memprofiler", None)
+            if not profiler or not profiler._wants(name):
+                return func(self, *args, **kwargs)
+            with profiler.memprofile_ctx(name, (args, kwargs)):
+                return func(self, *args, **kwargs)
+
+        return profiled
+
+    def _wants(self, name):
+        return (
+            self.module is not None
+            and self.memprofiler_cfg.enabled
+            and name not in self._state.done_prof_funcs
+        )
+
+    # Files.
+
+    def init_memprof_log_dir(self) -> None:
+        """Makes the folder of the files: save_dir, or else memprofiler in the trainer's
+        log_dir, or in its default_root_dir.
+
+        Called in all ranks, once ranks are known.  Raises OSError.
+        """
+        folder = self.memprofiler_cfg.save_dir
+        if not folder:
+            trainer = getattr(self.module, "_trainer", None)
+            base = getattr(trainer, "log_dir", None)
+            base = base or getattr(trainer, "default_root_dir", None) or os.getcwd()
+            folder = Path(base) / "memprofiler"
+        self.rank = _memprofiler_config.rank()
+        # The program may go to another folder.
+        self.memprof_log_dir = Path(os.path.abspath(folder))
+        self.memprof_log_dir.mkdir(exist_ok=True, parents=True)
+
+    def _folder(self):
+        if self.memprof_log_dir is None:
+            self.init_memprof_log_dir()
+        return self.memprof_log_dir
+
+    def _write(self, name, data):
+        _core.write_file(os.fspath(self._folder() / name), data)
+
+    def dump_memory_stats(self) -> None:
+        """Writes what was collected, if anything was: memory_stats to
+        rank_<rank>_memory_stats.yaml and .pickle, as dump_memorystats_yaml and _pickle
+        ask, and fsdp_memory_stats to rank_<rank>_fsdp_memory_stats.yaml and reports.
+
+        Raises OSError.
+        """
+        cfg = self.memprofiler_cfg
+        with self._lock:
+            stats = {key: dict(figures) for key, figures in self.memory_stats.items()}
+        if stats and cfg.dump_memorystats_pickle:
+            self._write(f"rank_{self.rank}_memory_stats.pickle", pickle.dumps(stats))
+        if stats and cfg.dump_memorystats_yaml:
+            self._write(f"rank_{self.rank}_memory_stats.yaml", _yaml(stats))
+        if self.fsdp_memory_stats:
+            by_call = {f"{n}.{i}": s for (n, i), s in self.fsdp_memory_stats.items()}
+            self._write(f"rank_{self.rank}_fsdp_memory_stats.yaml", _yaml(by_call))
+            self.save_fsdp_mem_reports()
+        self._dumped = len(stats) + len(self.fsdp_memory_stats)
+
+    def _dump_quietly(self):
+        """Writes what was collected since the last time."""
+        with self._part("its files", "look at save_dir"):
+            if len(self.memory_stats) + len(self.fsdp_memory_stats) > self._dumped:
+                self.dump_memory_stats()
+
+    def save_fsdp_mem_reports(self) -> None:
+        """Writes a report in words of each call of which FSDP2's memory was tracked, to
+        fsdp_mem_rank_<rank>_<function>_<number>.log.
+
+        Raises OSError.
+        """
+        cfg = self.memprofiler_cfg
+        for (name, number), figures in self.fsdp_memory_stats.items():
+            text = _fsdp_memory.report(
+                figures,
+                name,
+                number,
+                depth=cfg.fsdp_mem_track_module_depth,
+                units=cfg.fsdp_mem_tracker_units,
+                tabulate=cfg.fsdp_mem_tracker_tabulate,
+            )
+            self._write(f"fsdp_mem_rank_{self.rank}_{name}_{number}.log", text.encode())
+
+    def _finish(self):
+        """Writes the files and leaves nothing behind on modules, nor recording."""
+        self._dump_quietly()
+        with self._part("removing its hooks", "they do nothing any more"):
+            self.remove_memprofiler_hooks()
+        self._stop_history()
+
+
+def _joined(key):
+    return key if isinstance(key, str) else ".".join(map(str, key))
+
+
+def _outside_compiled(module):
+    """MODULE and its submodules, but those that run in a compiled graph."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    compiled = () if dynamo is None else dynamo.OptimizedModule
+    seen = set()
+    waiting = [module] if hasattr(module, "register_forward_hook") else []
+    while waiting:
+        module = waiting.pop()
+        if module not in seen:
+            seen.add(module)
+            yield module
+            if not isinstance(module, compiled):
+                waiting.extend(module.children())
+
+
+def _cuda_figures():
+    """torch's statistics of the current device, and of the others that hold memory."""
+    cuda = sys.modules["torch"].cuda
+    if not cuda.is_initialized():
+        return {}
+    current = cuda.current_device()
+    figures = dict(cuda.memory_stats(current))
+    for device in range(cuda.device_count()):
+        if device != current:
+            stats = cuda.memory_stats(device)
+            if stats.get("reserved_bytes.all.peak"):
+                figures.update((f"cuda:{device}.{k}", v) for k, v in stats.items())
+    return figures
+
+
+# Without quotes in YAML, as long as it is no word or number there.
+_PLAIN = re.compile(r"(?:[0-9]+\.)?[A-Za-z_][A-Za-z0-9_.]*")
+_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+
+
+def _yaml(data):
+    """DATA, dicts of dicts down to numbers, texts and None, as YAML."""
+    return "".join(f"{line}\n" for line in _yaml_lines(data, "")).encode()
+
+
+def _yaml_lines(data, indent):
+    for key in sorted(data) if all(isinstance(k, str) for k in data) else data:
+        text = str(key)
+        if not _PLAIN.fullmatch(text) or text.lower() in _WORDS:
+            text = json.dumps(text)
+        value = data[key]
+        if isinstance(value, dict):
+            yield f"{indent}{text}:" if value else f"{indent}{text}: {{}}"
+            yield from _yaml_lines(value, f"{indent}  ")
+        else:
+            yield f"{indent}{text}: {_yaml_scalar(value)}"
+
+
+def _yaml_scalar(value):
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float) and value - value == 0:
+        # YAML 1.1 asks for a dot before an exponent.
+        text = repr(value)
+        return text if "." in text else text.replace("e", ".0e")
+    return json.dumps(str(value))
+
+
+class ProfilerHooksMixin:
+    """What makes a LightningModule profile itself, before it among the bases.
+
+        class Model(ProfilerHooksMixin, LightningModule): ...
+
+    memprofiler_cfg: the configuration; None, or one that is not enabled, profiles nothing.
+    Further arguments are those of the next base.  Hooks of Trainer that Model overrides
+    must call super()'s.  Raises what MemProfiler.connect() raises.
+    """
+
+    def __init__(
+        self, memprofiler_cfg: MemProfilerCfg | None = None, *args: Any, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.memprofiler = None
+        self.memprofiler_cfg = memprofiler_cfg
+        if memprofiler_cfg and memprofiler_cfg.enabled:
+            profiler = MemProfiler()
+            profiler.connect(self)
+            self.memprofiler = profiler
+
+    def setup(self, stage: str) -> None:
+        """Makes the folder of the files."""
+        _next(super(), "setup", stage)
+        if self.memprofiler:
+            self.memprofiler.init_memprof_log_dir()
+            self.memprofiler._start_history()
+
+    def on_train_start(self) -> None:
+        """Makes the tracker of FSDP2's memory."""
+        if self.memprofiler:
+            self.memprofiler.maybe_init_fsdp_mem_tracker()
+        _next(super(), "on_train_start")
+
+    def on_train_end(self) -> None:
+        """Writes the files, and ends the recording."""
+        if self.memprofiler:
+            self.memprofiler._finish()
+        _next(super(), "on_train_end")
+
+    def teardown(self, stage: str) -> None:
+        """Writes what came after the training, as of validation_step."""
+        if self.memprofiler:
+            self.memprofiler._finish()
+        _next(super(), "teardown", stage)
+
+    @property
+    def cuda_allocator_history(self) -> bool:
+        """Whether recordings are written."""
+        return bool(self.memprofiler and self.memprofiler_cfg.cuda_allocator_history)
+
+    @property
+    def memprofiler(self) -> MemProfiler | None:
+        """The profiler; None where nothing is profiled.  Once set, it stays."""
+        return getattr(self, "_memprofiler", None)
+
+    @memprofiler.setter
+    def memprofiler(self, memprofiler: MemProfiler | None) -> None:
+        if not getattr(self, "_memprofiler", None):
+            self._memprofiler = memprofiler
+
+
+def _next(bases, name, *args):
+    """Calls the hook NAME of the next base, if that has it."""
+    hook = getattr(bases, name, None)
+    if hook is not None:
+        hook(*args)
+
+
+def memprofilable(func: Callable[_P, _R]) -> Callable[_P, _R]:
+    """MemProfiler.memprofilable."""
+    return MemProfiler.memprofilable(func)

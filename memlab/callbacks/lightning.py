@@ -1,0 +1,336 @@
+"""memlab in Lightning's Trainer, `lightning` or `pytorch_lightning`.
+
+    from memlab.callbacks.lightning import MemorySnapshot, MemoryMonitor
+
+    Trainer(callbacks=[MemorySnapshot(), MemoryMonitor()])
+
+MemorySnapshot records a window of the training, MemoryMonitor logs figures, MemProfiler
+collects figures at the start and the end of chosen functions.  Owns the way from
+Lightning's hooks to these.  The callbacks derive from the Callback of whichever Lightning
+the program has imported; the Trainer of the other takes them too.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+import time
+import warnings
+
+from memlab import _memory_snapshot, _metrics, _names, _times
+from memlab._errors import tell
+from memlab.callbacks._memprofiler import MemProfiler, ProfilerHooksMixin, memprofilable
+from memlab.callbacks._memprofiler_config import (
+    MemProfilerCfg,
+    MemProfilerFuncs,
+    MemProfilerHooks,
+    MemProfilerSchedule,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = [
+    "MemProfiler",
+    "MemProfilerCfg",
+    "MemProfilerFuncs",
+    "MemProfilerHooks",
+    "MemProfilerSchedule",
+    "MemoryMonitor",
+    "MemorySnapshot",
+    "ProfilerHooksMixin",
+    "memprofilable",
+]
+
+_LIGHTNINGS = "lightning.pytorch", "pytorch_lightning"
+
+
+def _callbacks():
+    """The Callback of each Lightning that the program has imported, or else of the one
+    that there is."""
+    found = [sys.modules[name].Callback for name in _LIGHTNINGS if name in sys.modules]
+    for name in _LIGHTNINGS:
+        if found:
+            break
+        try:
+            found.append(importlib.import_module(name).Callback)
+        except ModuleNotFoundError as error:
+            if error.name not in (name, name.partition(".")[0]):
+                raise
+    if not found:
+        raise ModuleNotFoundError(
+            "memlab.callbacks.lightning needs lightning or pytorch_lightning: "
+            "pip install lightning",
+            name="lightning",
+        )
+    return tuple(found)
+
+
+class _Callback(*_callbacks()):
+    """What Lightning's Trainer takes."""
+
+
+def _place(trainer):
+    """A folder and the name of the run, as NAME/VERSION, that log_dir is of: log_dir is
+    either that name in the folder, or, of loggers without one for each run, the folder.
+    The same in all ranks, which all must call."""
+    folder = os.path.abspath(trainer.log_dir or trainer.default_root_dir)
+    if trainer.loggers:
+        logger = trainer.loggers[0]
+        version = logger.version
+        if isinstance(version, int):
+            version = f"version_{version}"
+        name = "/".join(str(part).strip("/") for part in (logger.name, version) if part)
+    else:
+        name = os.path.basename(folder)
+    if folder.endswith(f"/{name}"):
+        folder = folder[: -len(name)]
+    # Loggers of other ranks may have seen another version to be free.
+    return trainer.strategy.broadcast((folder, name))
+
+
+def _first_tensor(batch):
+    """The first tensor in BATCH, a tensor or collections of them; None without one."""
+    if hasattr(batch, "shape") and hasattr(batch, "numel"):
+        return batch
+    if hasattr(batch, "values") and callable(batch.values):
+        batch = batch.values()
+    elif not isinstance(batch, list | tuple):
+        return None
+    return next((t for t in map(_first_tensor, batch) if t is not None), None)
+
+
+def _tokens(batch):
+    if not hasattr(batch, "keys") or "input_ids" not in batch:
+        return 0
+    return batch["input_ids"].numel()
+
+
+class _Count:
+    """How far a Trainer has come, by its loops, its batches, and the clock."""
+
+    def __init__(self):
+        self._begun = self._epoch_begun = self._batch_begun = time.monotonic()
+        self._epoch = 0
+        self._samples = self._epoch_samples = 0
+        self._tokens = self._epoch_tokens = 0
+
+    def epoch_begins(self, trainer):
+        self._epoch = trainer.current_epoch
+        self._epoch_begun = time.monotonic()
+        self._epoch_samples, self._epoch_tokens = self._samples, self._tokens
+
+    def epoch_ends(self):
+        self._epoch += 1
+
+    def batch_begins(self):
+        self._batch_begun = time.monotonic()
+
+    def batch_ends(self, trainer, batch):
+        first = _first_tensor(batch)
+        size = first.shape[0] if first is not None and len(first.shape) else 1
+        # Ranks take batches of one size, as far as one of them can know.
+        self._samples += size * trainer.world_size
+        self._tokens += _tokens(batch) * trainer.world_size
+
+    def progress(self, trainer, ended):
+        """ENDED: 1 where the batch that the loop counts has ended, else 0."""
+        now = time.monotonic()
+        loop = trainer.fit_loop.epoch_loop
+        batch = loop.total_batch_idx + ended
+        return _times.Progress(
+            epoch=self._epoch,
+            batch=batch,
+            batch_in_epoch=loop.batch_idx + ended,
+            sample=self._samples,
+            sample_in_epoch=self._samples - self._epoch_samples,
+            token=self._tokens,
+            token_in_epoch=self._tokens - self._epoch_tokens,
+            total_wct=now - self._begun,
+            epoch_wct=now - self._epoch_begun,
+            batch_wct=now - self._batch_begun,
+            fraction=_fraction(trainer, batch),
+        )
+
+
+def _fraction(trainer, batch):
+    """The share of the training that is done after BATCH; None where it has no end that
+    is known."""
+    shares = []
+    if trainer.max_steps > 0:
+        shares.append(trainer.global_step / trainer.max_steps)
+    batches = (trainer.max_epochs or 0) * trainer.num_training_batches
+    if 0 < batches < float("inf"):
+        shares.append(batch / batches)
+    return min(max(shares), 1.0) if shares else None
+
+
+def _send(path, name, overwrite):
+    """Uploads to a URI; Lightning's loggers take no file under a name."""
+    if _names.is_uri(name):
+        from memlab import _upload
+
+        _upload.send(path, name, overwrite)
+
+
+class MemorySnapshot(_Callback):
+    """Records the memory of some batches of a training, and writes the recording.
+
+        Trainer(callbacks=[MemorySnapshot()])
+
+    Takes the arguments of memlab.MemorySnapshot, which mean here: a batch is one of the
+    training loop; samples are those of all ranks, as the first tensor of each batch tells
+    by its first dimension; tokens are the elements of input_ids, where batches have that;
+    the fraction of the training is that of max_steps or max_epochs.  Lightning counts no
+    iterations.  run_name is the logger's name and version, and folder is relative to the
+    folder in which the logger has these, so that what is written by default is in
+    torch_traces in log_dir.  The files are uploaded where remote_file_name is a URI.
+
+    Every rank writes its own files.  The end of the training and an exception end the
+    recording too, and write it.  It records once, however often fit() is called.
+    snapshot is the memlab.MemorySnapshot, whose answers stay.
+
+    Raises ValueError, TypeError or memlab.Error for arguments that make no sense; as fit()
+    begins FileExistsError where the folder has files and overwrite is not set, but for a
+    training from a checkpoint, which then goes on without a recording.
+    """
+
+    @functools.wraps(_memory_snapshot.MemorySnapshot.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        self.snapshot = _memory_snapshot.MemorySnapshot(*args, **kwargs)
+        self._arguments = args, kwargs
+        self._count = None
+        if self.snapshot._window._interval.unit == "iter":
+            raise ValueError(
+                "interval: Lightning counts no iterations; give batches, '3ba', or epochs, "
+                "'1ep'"
+            )
+
+    def __reduce__(self):
+        # Strategies that spawn copy callbacks; a copy has recorded nothing.
+        args, kwargs = self._arguments
+        return functools.partial(type(self), *args, **kwargs), ()
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Makes the folder, as the first training begins."""
+        if stage != "fit" or self._count is not None:
+            return
+        self._count = _Count()
+        snapshot, window = self.snapshot, self.snapshot._window
+        folder, run_name = _place(trainer)
+        device = trainer.strategy.root_device.type
+        if snapshot._source in (None, "cuda") and device != "cuda":
+            warnings.warn(
+                "The memory snapshot only works on CUDA devices, but the model is on "
+                f"{device}. source='cpu' records the CPU's memory.",
+                UserWarning,
+                stacklevel=2,
+            )
+            return
+        window.send = _send
+        try:
+            window.open(folder, run_name=run_name)
+        except FileExistsError as error:
+            if not trainer.ckpt_path:
+                raise
+            # What was recorded before the checkpoint is there, and this is the same run.
+            tell(f"the resumed training is not recorded: {error}")
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Counts the epoch."""
+        self._tell(trainer, None, lambda count: count.epoch_begins(trainer))
+
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Begins to record where skip_batches have passed."""
+        self._tell(trainer, "batch_start", lambda count: count.batch_begins(), ended=0)
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Ends the recording, and writes and sends it, where interval has passed."""
+        self._tell(trainer, "batch_end", lambda count: count.batch_ends(trainer, batch))
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """As on_train_batch_end(): epochs are counted after the last of their batches."""
+        self._tell(trainer, "advance", lambda count: count.epoch_ends())
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Writes what was recorded of an interval that has not passed."""
+        self._tell(trainer, "close", lambda count: None)
+
+    def on_exception(
+        self, trainer: Any, pl_module: Any, exception: BaseException
+    ) -> None:
+        """As on_train_end(), whatever ended the training."""
+        self.snapshot._window.close()
+
+    def _tell(self, trainer, what, count, ended=1):
+        window = self.snapshot._window
+        if window.over or self._count is None:
+            return
+        try:
+            count(self._count)
+            if what is not None:
+                getattr(window, what)(self._count.progress(trainer, ended))
+        except Exception as error:
+            window.fail("the recording of memory was given up", error)
+
+
+class MemoryMonitor(_Callback):
+    """Logs memlab.metrics() with the Trainer's loggers, every log_every_n_steps.
+
+        Trainer(callbacks=[MemoryMonitor()], logger=CSVLogger("logs"))
+
+    Lightning's loggers show the figures of rank 0.
+
+    tensorboard: a folder for TensorBoard's events of every rank, or a SummaryWriter;
+    prometheus: a port at which Prometheus finds the last figures; both as in
+    memlab.MemoryMonitor, and both may be had without a logger.
+
+    Raises ValueError, TypeError or memlab.Error for arguments that make no sense.  Nothing
+    is logged while the model is not on a GPU.
+    """
+
+    def __init__(
+        self, *, tensorboard: Any = None, prometheus: int | str | None = None
+    ) -> None:
+        super().__init__()
+        self._sinks = _metrics.Sinks(tensorboard, prometheus)
+        self._failed = False
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Logs the figures, where other metrics of this step are logged too."""
+        if self._failed:
+            return
+        try:
+            if not trainer._logger_connector.should_update_logs:
+                return
+            device = trainer.strategy.root_device
+            if device.type != "cuda":
+                return
+            found = _metrics.metrics(device)
+            step = trainer.fit_loop.epoch_loop._batches_that_stepped
+            for logger in trainer.loggers if found else ():
+                logger.log_metrics(found, step=step)
+            self._sinks.write(found, step)
+        except Exception as error:
+            self._failed = True
+            tell(f"no memory metrics are logged: {type(error).__name__}: {error}")
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Writes what the sinks have not yet."""
+        self._sinks.close()
+
+    def on_exception(
+        self, trainer: Any, pl_module: Any, exception: BaseException
+    ) -> None:
+        """As on_train_end()."""
+        self._sinks.close()

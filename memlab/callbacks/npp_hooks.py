@@ -1,0 +1,202 @@
+"""The hooks that MemProfiler puts on modules, by default: host memory before and after
+each forward pass, and npp, the bytes of what is no parameter that autograd saved by then.
+
+Owns what is counted during one profiled call, and which calls are under way in which
+thread.  The functions are looked up by their dotted names, take what torch gives hooks,
+and hold nothing, so that a model that has them can be copied and pickled.  Without a
+profiled call under way they do nothing, as on a copy of the model that outlives it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    import torch
+
+_PAGE = os.sysconf("SC_PAGESIZE")
+
+_local = threading.local()
+# Calls under way in all threads, for the threads in which autograd runs.
+_under_way = []
+
+
+def host_memory() -> tuple[int, int]:
+    """This process's resident and its virtual memory, in bytes, as psutil's rss, vms."""
+    with open("/proc/self/statm", "rb") as file:
+        size, resident = file.read().split()[:2]
+    return int(resident) * _PAGE, int(size) * _PAGE
+
+
+def _storages(tensor) -> Iterator[Any]:
+    """The storages of the plain tensors that TENSOR is made of."""
+    import torch
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    if is_traceable_wrapper_subclass(tensor):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from _storages(getattr(tensor, name))
+    elif tensor.layout is torch.sparse_coo:
+        yield from _storages(tensor._indices())
+        yield from _storages(tensor._values())
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        yield from map(torch.Tensor.untyped_storage, (
+            tensor.crow_indices(), tensor.col_indices(), tensor.values()
+        ))  # fmt: skip
+    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        yield from map(torch.Tensor.untyped_storage, (
+            tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+        ))  # fmt: skip
+    else:
+        yield tensor.untyped_storage()
+
+
+class Count:
+    """What one profiled call of a function of MODULE saves for its backward pass.
+
+    bytes: of the storages saved so far, each counted once and whole, as it is kept
+    alive whole; those of parameters, also where a view of one is saved, are not.
+    figures: of each module that ran, the attributes that the hooks set.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        parameters = getattr(module, "parameters", tuple)()
+        self._skipped = {s._cdata for p in parameters for s in _storages(p)}
+        # A weak reference keeps a storage's address from being another's, not its memory.
+        self._seen = {}
+        self._lock = threading.RLock()
+        self.bytes = 0
+        self.figures = {}
+        self.rss = host_memory()[0]
+        self.beside = ()  # the list of the calls under way in its thread
+
+    def add(self, tensor: torch.Tensor) -> None:
+        """Counts what TENSOR, which is saved, keeps alive."""
+        from torch.multiprocessing.reductions import StorageWeakRef
+        from torch.nn import Parameter
+
+        if isinstance(tensor, Parameter) or isinstance(tensor._base, Parameter):
+            return
+        for storage in _storages(tensor):
+            with self._lock:
+                if storage._cdata in self._skipped or storage._cdata in self._seen:
+                    continue
+                self._seen[storage._cdata] = StorageWeakRef(storage)
+                self.bytes += storage.nbytes()
+
+    def reset(self) -> None:
+        """Forgets what was counted."""
+        with self._lock:
+            self._seen.clear()
+            self.bytes = 0
+            self.figures.clear()
+
+    def whole(self) -> dict[str, int]:
+        """The figures of the call as if it were one forward pass."""
+        rss = host_memory()[0]
+        return {
+            "npp_pre_forward": 0,
+            "npp_post_forward": self.bytes,
+            "npp_diff": self.bytes,
+            "rss_pre_forward": self.rss,
+            "rss_post_forward": rss,
+            "rss_diff": rss - self.rss,
+        }
+
+
+def begin(count: Count) -> None:
+    """COUNT's call begins in this thread, within those that are under way in it."""
+    if not hasattr(_local, "counts"):
+        _local.counts = []
+    count.beside = _local.counts
+    count.beside.append(count)
+    _under_way.append(count)
+
+
+def end(count: Count) -> None:
+    """COUNT's call ends, wherever it began; nothing where it has ended."""
+    for counts in (_under_way, count.beside):
+        if count in counts:
+            counts.remove(count)
+
+
+def counts() -> list[Count]:
+    """Those of the calls under way in this thread, the innermost last.
+
+    In a thread in which autograd runs, where a checkpoint's forward pass is repeated, that
+    of the call that began last.
+    """
+    own = getattr(_local, "counts", None)
+    if own:
+        return own
+    in_backward = _under_way and sys.modules["torch"]._C._current_graph_task_id() != -1
+    return _under_way[-1:] if in_backward else []
+
+
+def _set(module, figures):
+    # torch.nn.Module's own way is for parameters, buffers and modules.
+    module.__dict__.update(figures)
+
+
+def _hook_npp_pre_forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+    """Sets npp_pre_forward and rss_pre_forward of MODULE, in bytes."""
+    import torch
+
+    if torch.compiler.is_compiling():
+        return None
+    rss = None
+    for count in counts():
+        rss = host_memory()[0] if rss is None else rss
+        figures = count.figures.setdefault(module, {})
+        figures.update(npp_pre_forward=count.bytes, rss_pre_forward=rss)
+        _set(module, figures)
+    return None
+
+
+def _hook_npp_post_forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+    """Sets npp_post_forward, npp_diff, rss_post_forward and rss_diff of MODULE, in bytes.
+
+    rss_diff is the sum over the forward passes since the last reset, npp_diff that of the
+    last one.
+    """
+    import torch
+
+    if torch.compiler.is_compiling():
+        return None
+    rss = None
+    for count in counts():
+        rss = host_memory()[0] if rss is None else rss
+        figures = count.figures.get(module)
+        if figures is None:
+            # Its forward pass began before the call.
+            continue
+        figures.update(
+            npp_post_forward=count.bytes,
+            npp_diff=count.bytes - figures["npp_pre_forward"],
+            rss_post_forward=rss,
+            rss_diff=rss - figures["rss_pre_forward"] + figures.get("rss_diff", 0),
+        )
+        _set(module, figures)
+    return None
+
+
+def _reset_memory_hooks_state(model: torch.nn.Module, reset_attrs: list[str]) -> None:
+    """Sets RESET_ATTRS of all modules of MODEL to 0, and what the innermost call counted."""
+    for count in counts()[-1:]:
+        count.reset()
+    zeros = dict.fromkeys(reset_attrs, 0)
+    for module in getattr(model, "modules", tuple)():
+        _set(module, zeros)
+
+
+def _npp_hook(x: torch.Tensor) -> torch.Tensor:
+    """Counts X, which autograd saves, in all calls under way in this thread; returns it."""
+    for count in counts():
+        count.add(x)
+    return x
