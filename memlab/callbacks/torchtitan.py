@@ -19,7 +19,7 @@ try:
     import torchtitan.tools.profiler as _titan_profiler
 except ModuleNotFoundError as error:
     # torchtitan 0.2 and before have tools.profiling.
-    if error.name not in ("torchtitan", "torchtitan.tools.profiler"):
+    if error.name not in ("torchtitan", "torchtitan.tools", "torchtitan.tools.profiler"):
         raise
     _titan_profiler = None
 
