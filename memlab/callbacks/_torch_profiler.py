@@ -286,6 +286,8 @@ class TorchProfiler(Callback):
         if "CUDA" in {activity.name for activity in profiler.activities}:
             keys += ["device_time_total", "self_device_memory_usage"]
         averages = profiler.key_averages()
+        if not averages:
+            return
         for key in keys:
             if self.profile_memory or not key.endswith("memory_usage"):
                 log.info("%s", averages.table(sort_by=key, row_limit=_ROWS))
@@ -365,6 +367,8 @@ class TorchProfiler(Callback):
     def _write_timeline(self, recording, path, reached):
         device = model_device(self._state.model)
         index = None if device is None else device.index
+        if index is not None and index >= recording.device_count:
+            index = None
         title = f"{self._state.run_name}, batch {reached.batch}"
         os.makedirs(os.path.dirname(path), exist_ok=True)
         _core.write_file(path, recording.timeline_page(index, title))
@@ -393,6 +397,8 @@ def _export(profiler, path):
     os.close(handle)
     try:
         profiler.export_chrome_trace(temporary)
+        # torch may have replaced it.
+        os.chmod(temporary, 0o600)
         os.rename(temporary, path)
     except BaseException:
         os.remove(temporary)
