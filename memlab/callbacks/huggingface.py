@@ -1,7 +1,11 @@
-"""Callbacks for the Trainer of Hugging Face Transformers.
+"""memlab in the Trainer of Hugging Face Transformers, and in Trainers that derive from it.
 
-Owns what TrainerState and TrainingArguments mean in the words of memlab's window of
-recording and metrics; both are made elsewhere.
+    from memlab.callbacks.huggingface import MemoryMonitorCallback, MemorySnapshotCallback
+
+    Trainer(..., callbacks=[MemorySnapshotCallback(), MemoryMonitorCallback()])
+
+MemorySnapshotCallback records a window of the training, MemoryMonitorCallback logs
+figures.  Owns the way from the Trainer's events, arguments and state to these.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import time
 import warnings
 
 from transformers import TrainerCallback
+from transformers.trainer_callback import CallbackHandler
 
 from memlab import _metrics, _names, _times, _upload
 from memlab._errors import tell
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from transformers import TrainerControl, TrainerState, TrainingArguments
+
+__all__ = ["MemoryMonitorCallback", "MemorySnapshotCallback"]
 
 
 class _Count:
@@ -96,7 +103,7 @@ def _send(path, name, overwrite):
 
 
 class MemorySnapshotCallback(TrainerCallback):
-    """Records the memory of some training steps, and writes what a memlab report needs.
+    """Records the memory of some training steps, and writes the recording.
 
         Trainer(..., callbacks=[MemorySnapshotCallback()]).train()
 
@@ -108,9 +115,9 @@ class MemorySnapshotCallback(TrainerCallback):
     run_name, or else the last part of output_dir.  folder is relative to output_dir.  The
     files are uploaded where remote_file_name is a URI.
 
-    Every rank writes its own files.  An exception that ends the program, and the end of
-    the training, end the recording too, and write it.  It records once, however often
-    train() is called.  snapshot is the memlab.MemorySnapshot, whose answers stay.
+    Every rank writes its own files.  The end of the training and of the program end the
+    recording too, and write it.  It records once, however often train() is called.
+    snapshot is the memlab.MemorySnapshot, whose answers stay.
 
     Raises ValueError, TypeError or memlab.Error for arguments that make no sense; when
     training begins FileExistsError where the folder has files and overwrite is not set,
@@ -227,6 +234,11 @@ class MemorySnapshotCallback(TrainerCallback):
         """Writes what was recorded of an interval that has not passed."""
         self._tell("close", args, state, **kwargs)
 
+    def close(self) -> None:
+        """Writes what was recorded of an interval that has not passed: for a program that
+        goes on after an exception in train(), of which a Trainer tells no callback."""
+        self.snapshot._window.close()
+
     def _tell(self, what, args, state, train_dataloader=None, **kwargs):
         window = self.snapshot._window
         if window.over or self._count is None:
@@ -237,18 +249,23 @@ class MemorySnapshotCallback(TrainerCallback):
             window.fail("the recording of memory was given up", error)
 
 
-def _callbacks_of_the_caller(callback):
-    """The list of the Trainer's callbacks, in which CALLBACK is, while the Trainer calls
-    one of its methods; None where something else than transformers' handler does."""
-    frame = sys._getframe(2)
-    for _ in range(3):
-        callbacks = getattr(frame.f_locals.get("self"), "callbacks", None)
-        if isinstance(callbacks, list) and callback in callbacks:
-            return callbacks
+def _go_first(callback):
+    """Moves CALLBACK before the others of the Trainer that calls it at this moment.
+
+    A Trainer puts its loggers before the callbacks that it is given, and says nowhere
+    where its list is; but its handler is what calls.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        handler = frame.f_locals.get("self")
+        if isinstance(handler, CallbackHandler):
+            others = [other for other in handler.callbacks if other is not callback]
+            if len(others) < len(handler.callbacks):
+                # It walks this list: those before CALLBACK move up by one, so that none
+                # is left out and none called twice.
+                handler.callbacks[:] = [callback, *others]
+            return
         frame = frame.f_back
-        if frame is None:
-            break
-    return None
 
 
 class MemoryMonitorCallback(TrainerCallback):
@@ -292,15 +309,8 @@ class MemoryMonitorCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Moves this callback before the loggers, which the Trainer puts before those
-        that it is given, and which read a row in their turn."""
-        # The Trainer does not say where its list is; that it calls us of it can be seen.
-        callbacks = _callbacks_of_the_caller(self)
-        if callbacks is not None:
-            # It is walked at this moment: those before this callback move up by one, so
-            # that none is left out and none called twice.
-            callbacks.remove(self)
-            callbacks.insert(0, self)
+        """Moves this callback before the loggers, which read a row in their turn."""
+        _go_first(self)
 
     def on_log(
         self,

@@ -1,8 +1,13 @@
-"""torchtitan: its memory snapshots by memlab, and memlab's metrics in its loggers.
+"""memlab in torchtitan: memory snapshots by memlab, and memlab's metrics in its loggers.
 
-Owns what stands in for torchtitan's own parts: maybe_enable_memory_snapshot() of
-torchtitan 0.2, the Profiler component of those after it, and the metrics of both.  It
-imports nothing of torchtitan but the classes that it extends, and those where they are.
+    from memlab.callbacks.torchtitan import MetricsProcessor, Profiler
+
+    config.profiler = Profiler.Config(enable_memory_snapshot=True)
+    config.metrics = MetricsProcessor.Config(enable_tensorboard=True)
+
+Owns what takes the place of torchtitan's own parts: the components Profiler and
+MetricsProcessor, which came after torchtitan 0.2, and for 0.2
+maybe_enable_memory_snapshot() and build_metrics_processor().
 """
 
 from __future__ import annotations
@@ -28,6 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+__all__ = [
+    "MemoryProfiler",
+    "add_memory_metrics",
+    "build_metrics_processor",
+    "maybe_enable_memory_snapshot",
+]
+
 # Events kept where the configuration says nothing, as in torchtitan 0.2.
 _MAX_ENTRIES = 100_000
 
@@ -43,8 +55,8 @@ class MemoryProfiler:
 
     step_num: the step after which training starts.  freq: steps from one snapshot to the
     next.  snapshot_dir: the folder of the snapshots; each goes to a folder of its step,
-    in LEAF_FOLDER there.  max_entries: newest events kept for each device.  stacks:
-    "python", or "all" for C++ frames too.
+    in LEAF_FOLDER there.  rank: for the names of the files.  max_entries: newest events
+    kept for each device.
 
     torchtitan makes it by Profiler or maybe_enable_memory_snapshot() below.  Raises
     ValueError for a size that makes no sense, OSError where the folder cannot be made,
@@ -95,8 +107,10 @@ class MemoryProfiler:
         except Exception as error:
             if not self._failed:
                 self._failed = True
-                tell(f"the memory snapshot could not be written to {self._folder!r}: "
-                      f"{error}; training goes on")
+                tell(
+                    f"the memory snapshot could not be written to {self._folder!r}: "
+                    f"{error}; the training goes on"
+                )
 
     def _write(self, step, folder, account=False):
         folder = os.path.join(self._folder, folder.format(step=step), self._leaf_folder)
@@ -115,7 +129,7 @@ class MemoryProfiler:
         """
         try:
             self._snapshot.stop()
-        except (Error, MemoryError):
+        except Exception:
             # What there was to write is written.
             pass
 
@@ -179,6 +193,7 @@ def maybe_enable_memory_snapshot(
 
 
 if _titan_profiler is not None:
+    __all__ += ["MetricsProcessor", "Profiler"]
 
     class Profiler(_titan_profiler.Profiler):
         """In place of torchtitan's Profiler, later than 0.2: memlab writes the snapshots.
@@ -196,7 +211,10 @@ if _titan_profiler is not None:
         def build_memory_profiler(
             self, *, global_step: int, base_folder: str, leaf_folder: str
         ) -> MemoryProfiler | None:
-            """The MemoryProfiler that the configuration asks for, as _build() says."""
+            """The MemoryProfiler that the configuration asks for, or None.
+
+            Raises as maybe_enable_memory_snapshot().
+            """
             return _build(self._config, global_step, base_folder, leaf_folder)
 
         def __exit__(self, *exception: Any) -> bool:
