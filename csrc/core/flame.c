@@ -5,7 +5,7 @@
  * higher number than its parent: sums go down the numbers, places up.
  *
  * What a picture cannot show is not drawn: of boxes side by side those narrower than
- * half a pixel become one, named as what it is. */
+ * a tenth of a pixel become one, named as what it is. */
 #include "flame.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 /* Of the outermost frames of a stack, and of nodes, in all: a file may say anything. */
 #define DEEPEST 512u
-#define MOST_NODES (UINT32_C(1) << 22)
+#define MOST_NODES (UINT32_C(1) << 20)
 
 enum kind {
     KIND_ROOT,
@@ -359,11 +359,12 @@ count_devices(const ml_recording *recording, size_t device)
 
 /* ---- Places ---- */
 
-/* Set for the sort below, which knows no context. */
+/* A child for the sort below, which knows no context. */
 typedef struct ranked {
     uint32_t parent;
     uint32_t id;
     uint64_t bytes;
+    bool last; /* whatever it has: what nobody uses comes behind the rest */
 } ranked;
 
 static int
@@ -374,10 +375,20 @@ compare_ranked(const void *left, const void *right)
     if (a->parent != b->parent) {
         return a->parent < b->parent ? -1 : 1;
     }
+    if (a->last != b->last) {
+        return a->last ? 1 : -1;
+    }
     if (a->bytes != b->bytes) {
         return a->bytes > b->bytes ? -1 : 1;
     }
     return a->id < b->id ? -1 : a->id > b->id;
+}
+
+static bool
+is_unused(const node *n)
+{
+    return n->is.kind == KIND_ROUNDING ||
+           (n->is.kind == KIND_STATE && n->is.value == ML_BLOCK_INACTIVE);
 }
 
 /* Sums up and sorts the children of each node, the largest first. */
@@ -396,7 +407,7 @@ arrange(tree *t)
         node *parent = &t->nodes[n->is.parent];
         parent->bytes = ml_markup_add(parent->bytes, n->bytes);
         parent->blocks += n->blocks;
-        all[i - 1] = (ranked){n->is.parent, (uint32_t)i, n->bytes};
+        all[i - 1] = (ranked){n->is.parent, (uint32_t)i, n->bytes, is_unused(n)};
     }
     qsort(all, count - 1, sizeof(*all), compare_ranked);
     for (size_t i = 0; i < count - 1; i++) {
@@ -415,7 +426,7 @@ arrange(tree *t)
 /* In hundredths of a pixel, but for ROW and LETTER. */
 #define WIDTH 120000u
 #define MARGIN 1000u
-#define NARROWEST 50u
+#define NARROWEST 10u
 #define ROW 17u
 #define TOP 58u
 #define LETTER 662u /* of the monospaced letter at 11 pixels */
@@ -428,20 +439,77 @@ static const char *const state_names[] = {
 static const char style[] =
     "text{font:11px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;"
     "fill:#1b1f27}.back{fill:#ffffff}.said{fill:#1b1f27}.head{font-size:15px}"
-    "rect{stroke:#ffffff;stroke-width:.5}.back{stroke:none}"
+    "g{cursor:pointer}g rect{stroke:#ffffff;stroke-width:.4;stroke-opacity:.5}"
     ".u{fill:#f0b94d}.p{fill:#8cc8e8}.l{fill:#c3ccd9}.n{fill:#d9cbb5}.a{fill:#c9b8e2}"
     ".f{fill:#e6e9ee}g:hover rect{stroke:#000000;stroke-width:1.5}"
-    "@media(prefers-color-scheme:dark){.back{fill:#14171c}.said{fill:#e7eaf0}"
-    "rect{stroke:#14171c}g:hover rect{stroke:#ffffff}}";
+    "@media(prefers-color-scheme:dark){.f{fill:#8d96a5}.back{fill:#14171c}.said{fill:#"
+    "e7eaf0}"
+    "g rect{stroke:#14171c}g:hover rect{stroke:#ffffff}}";
+
+/* A click makes a box as wide as the picture, Escape the first one.  It reads what is drawn
+ * and sets texts and numbers alone. */
+static const char zoom[] =
+    "(() => {\n"
+    "  \"use strict\";\n"
+    "  const svg = document.currentScript.ownerSVGElement;\n"
+    "  const LEFT = 10, WIDTH = 1200, LETTER = 6.62, SLACK = 0.015;\n"
+    "  const boxes = [...svg.querySelectorAll(\"g\")].map((group) => {\n"
+    "    const rect = group.querySelector(\"rect\");\n"
+    "    const [x, y, width] = [\"x\", \"y\", \"width\"].map((name) => "
+    "Number(rect.getAttribute(name)));\n"
+    "    const name = group.querySelector(\"title\").textContent.split(\"\\n\")[0];\n"
+    "    const path = /[upln]/.test(rect.getAttribute(\"class\"));\n"
+    "    return { group, rect, x, y, end: x + width,\n"
+    "             label: path ? name.replace(/ [^ ]*\\//, \" \") : name,\n"
+    "             text: group.querySelector(\"text\") };\n"
+    "  });\n"
+    "  function write(box, x, width) {\n"
+    "    const room = Math.floor((width - 6) / LETTER);\n"
+    "    if (box.text === null && room >= 3) {\n"
+    "      box.text = document.createElementNS(svg.namespaceURI, \"text\");\n"
+    "      box.text.setAttribute(\"y\", box.y + 12);\n"
+    "      box.group.append(box.text);\n"
+    "    }\n"
+    "    if (box.text !== null) {\n"
+    "      box.text.setAttribute(\"x\", x + 3);\n"
+    "      box.text.textContent = room < 3 ? \"\"\n"
+    "        : box.label.length <= room ? box.label : box.label.slice(0, room - 1) + "
+    "\"\\u2026\";\n"
+    "    }\n"
+    "  }\n"
+    "  function zoom(to) {\n"
+    "    const scale = WIDTH / (to.end - to.x);\n"
+    "    for (const box of boxes) {\n"
+    "      const above = box.y < to.y && box.x <= to.x + SLACK && box.end >= to.end - "
+    "SLACK;\n"
+    "      const inside = box.y >= to.y && box.x >= to.x - SLACK && box.end <= to.end "
+    "+ SLACK;\n"
+    "      box.group.setAttribute(\"display\", above || inside ? \"inline\" : "
+    "\"none\");\n"
+    "      box.group.setAttribute(\"opacity\", above ? 0.5 : 1);\n"
+    "      const x = above ? LEFT : LEFT + (box.x - to.x) * scale;\n"
+    "      const width = above ? WIDTH : (box.end - box.x) * scale;\n"
+    "      box.rect.setAttribute(\"x\", x);\n"
+    "      box.rect.setAttribute(\"width\", width);\n"
+    "      write(box, x, width);\n"
+    "    }\n"
+    "  }\n"
+    "  for (const box of boxes) {\n"
+    "    box.group.addEventListener(\"click\", () => zoom(box));\n"
+    "  }\n"
+    "  document.addEventListener(\"keydown\", (event) => {\n"
+    "    if (event.key === \"Escape\" && boxes.length > 0) {\n"
+    "      zoom(boxes[0]);\n"
+    "    }\n"
+    "  });\n"
+    "})();\n";
 
 /* The colour: whose code it is. */
 static const char *
 class_of(const tree *t, const node *n)
 {
     if (n->is.kind != KIND_FRAME) {
-        bool free = n->is.kind == KIND_ROUNDING || n->is.kind == KIND_NO_STACK ||
-                    (n->is.kind == KIND_STATE && n->is.value == ML_BLOCK_INACTIVE);
-        return free ? "f" : "a";
+        return is_unused(n) || n->is.kind == KIND_NO_STACK ? "f" : "a";
     }
     switch (ml_frame_place_of(t->recording, (uint32_t)n->is.value)) {
     case ML_PLACE_USER:
@@ -561,9 +629,9 @@ draw(const tree *t, const node *n, ml_buffer *name, ml_buffer *out)
     end_box(out, class_of(t, n), n->x, n->width, n->depth, name);
 }
 
-/* COUNT nodes side by side that are too narrow one by one. */
+/* COUNT nodes side by side, up to END, that are too narrow one by one. */
 static void
-draw_rest(const tree *t, const node *above, uint64_t x, size_t count, uint64_t bytes,
+draw_rest(const tree *t, const node *above, uint64_t end, size_t count, uint64_t bytes,
           ml_buffer *name, ml_buffer *out)
 {
     uint64_t width = ml_markup_scale(bytes, t->nodes[0].bytes, WIDTH);
@@ -577,31 +645,38 @@ draw_rest(const tree *t, const node *above, uint64_t x, size_t count, uint64_t b
     ml_buffer_append(out, name->bytes, name->length);
     ml_markup(out, "\n");
     put_bytes(t, bytes, out);
-    end_box(out, "f", x, width, above->depth + 1, name);
+    end_box(out, "f", end - width, width, above->depth + 1, name);
 }
 
-/* Places the children of a node that is drawn, and draws what stands for the others. */
+/* Places the children of a node that is drawn, and draws what stands for those that are
+ * too narrow. */
 static void
 place_children(tree *t, const node *above, ml_buffer *name, ml_buffer *out)
 {
-    uint64_t before = 0;
     uint64_t total = t->nodes[0].bytes;
-    for (size_t i = 0; i < above->child_count; i++) {
-        node *n = &t->nodes[t->children[above->first_child + i]];
+    uint64_t before = 0;
+    uint64_t small_bytes = 0; /* of the last SMALL children before */
+    size_t small = 0;
+    for (size_t i = 0; i <= above->child_count; i++) {
         uint64_t x = above->x + ml_markup_scale(before, total, WIDTH);
-        n->x = x;
-        n->width = ml_markup_scale(n->bytes, total, WIDTH);
-        if (n->width < NARROWEST) {
-            uint64_t rest = 0;
-            for (size_t j = i; j < above->child_count; j++) {
-                node *small = &t->nodes[t->children[above->first_child + j]];
-                small->width = 0;
-                rest = ml_markup_add(rest, small->bytes);
-            }
-            draw_rest(t, above, x, above->child_count - i, rest, name, out);
-            return;
+        node *n = i == above->child_count
+                      ? NULL
+                      : &t->nodes[t->children[above->first_child + i]];
+        uint64_t width = n == NULL ? 0 : ml_markup_scale(n->bytes, total, WIDTH);
+        if (n != NULL && width < NARROWEST) {
+            small++;
+            small_bytes = ml_markup_add(small_bytes, n->bytes);
         }
-        before = ml_markup_add(before, n->bytes);
+        else {
+            draw_rest(t, above, x, small, small_bytes, name, out);
+            small = 0;
+            small_bytes = 0;
+        }
+        if (n != NULL) {
+            n->x = x;
+            n->width = width < NARROWEST ? 0 : width;
+            before = ml_markup_add(before, n->bytes);
+        }
     }
 }
 
@@ -709,7 +784,9 @@ ml_flame_svg(const ml_recording *recording, size_t device, enum ml_flame_what wh
         uint32_t deepest = draw_all(&t, &name, &boxes);
         put_head(&t, device, deepest, out);
         ml_buffer_append(out, boxes.bytes, boxes.length);
-        ml_markup(out, "</svg>\n");
+        ml_markup(out, "<script><![CDATA[\n");
+        ml_markup(out, zoom);
+        ml_markup(out, "]]></script>\n</svg>\n");
         error = take_error(out, &boxes) != 0 ? out->error : take_error(out, &name);
     }
     tree_fini(&t);
