@@ -385,13 +385,14 @@ put_table(const ml_timeline *t, ml_buffer *out)
 }
 
 static void
-put_sentence(ml_buffer *out, uint64_t count, const char *text)
+put_loss(ml_buffer *out, const char *what, uint64_t count)
 {
     if (count > 0) {
         ml_markup(out, "<p>");
+        ml_markup(out, what);
+        ml_markup(out, ": ");
         ml_markup_count(out, count);
-        ml_markup(out, text);
-        ml_markup(out, "</p>\n");
+        ml_markup(out, ".</p>\n");
     }
 }
 
@@ -416,11 +417,11 @@ put_device(const ml_recording *recording, size_t device, ml_buffer *out)
         ml_markup_exact_size(out, trace->peak.allocated);
         ml_markup(out, " were allocated.</p>\n");
     }
-    put_sentence(out, trace->overwritten_events,
-                 " older events made room for newer ones and are not drawn.");
-    put_sentence(out, trace->dropped_events,
-                 " events were lost: the figures are too low.");
-    put_sentence(out, t->misfits, " events do not fit the memory that there was.");
+    put_loss(out, "Older events that made room for newer ones, and are not drawn",
+             trace->overwritten_events);
+    put_loss(out, "Events that were lost, so that the figures are too low",
+             trace->dropped_events);
+    put_loss(out, "Events that do not fit the memory that there was", t->misfits);
     put_chart(t, out);
     put_table(t, out);
     ml_markup(out,

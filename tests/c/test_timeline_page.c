@@ -110,9 +110,9 @@ test_what_is_missing_is_said(void)
     char *text = sample_document(&f, write_all);
     CHECK(text != NULL);
     CHECK_HAS(text, "Before the first event that was kept, 5.00 MiB");
-    CHECK_HAS(text, "<p>1,234 older events made room");
-    CHECK_HAS(text, "<p>5 events were lost");
-    CHECK_HAS(text, "<p>1 events do not fit");
+    CHECK_HAS(text, "and are not drawn: 1,234.</p>");
+    CHECK_HAS(text, "the figures are too low: 5.</p>");
+    CHECK_HAS(text, "<p>Events that do not fit the memory that there was: 1.</p>");
     ml_free(text);
     sample_end(&f);
 }
