@@ -79,7 +79,8 @@ class Trainer:
                  run_name="r", model=None, timestamp=Timestamp()):
         self.model = model or torch.nn.Sequential(
             torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).to(device)
-        self.optimizer = torch.optim.Adam(self.model.parameters())
+        parameters = list(self.model.parameters()) or [torch.zeros(1)]
+        self.optimizer = torch.optim.Adam(parameters)
         self.device, self.epochs, self.batches = device, epochs, batches
         self.logger = Logger()
         self.state = types.SimpleNamespace(
@@ -139,7 +140,8 @@ def program(device_environment, tmp_path_factory):
         folder = tmp_path_factory.mktemp("run")
         tell = "\ntell = lambda **what: print('TOLD', json.dumps(what, default=str))\n"
         done = run_warm(PRELUDE + tell + source, env=device_environment, cwd=folder)
-        assert done.returncode == 0, done.stdout + done.stderr
+        if done.returncode:
+            pytest.fail(done.stdout + done.stderr, pytrace=False)
         told = {}
         for line in done.stdout.splitlines():
             if line.startswith("TOLD "):
@@ -732,3 +734,419 @@ def test_profiling_says_nothing(profiled):
     """No warning of memlab's, nor of a call that torch has deprecated."""
     assert "memlab: " not in profiled.err
     assert "eprecat" not in profiled.err
+
+
+# ---- What goes wrong in a run ----
+
+FAILURES = """
+import pathlib, shutil
+
+def run(name, break_it=lambda trainer: None, schedule=None, refuses=None, **options):
+    torch_profiler = TorchProfiler(
+        folder=name, filename="{batch}.json", memory_filename="{batch}.html", **options)
+    profiler = Profiler(schedule or cyclic_schedule(active=1, repeat=0), **NOTHING)
+    trainer = Trainer(torch_profiler, profiler=profiler, batches=5)
+    trainer.logger.refuses = refuses
+    def at_batch_end(trainer):
+        if trainer.state.timestamp.batch == 2:
+            break_it(trainer)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        trainer.fit(at_batch_end).close()
+    said = [str(w.message) for w in said if str(w.message).startswith("memlab: ")]
+    return dict(files=files(name), saved=len(torch_profiler.saved_traces), said=said)
+
+def no_folder(trainer):
+    shutil.rmtree("away")
+    pathlib.Path("away").write_text("in the way")
+
+def schedule(state):
+    if state.timestamp.batch == 3:
+        raise KeyError("of the program")
+    return ProfilerAction.ACTIVE_AND_SAVE
+
+tell(away=run("away", no_folder),
+     schedule=run("schedule", schedule=schedule),
+     exists=run("exists", refuses=FileExistsError("is there"), num_traces_to_keep=0),
+     refused=run("refused", refuses=OSError("no network"), num_traces_to_keep=1))
+
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:
+    tell(other=run("other"))
+tell(theirs=len(theirs.events()))
+
+# What warnings become errors in.
+warnings.simplefilter("error")
+trainer = Trainer(OOMObserver(folder="errors"))
+trainer.logger.refuses = OSError("no network")
+try:
+    torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
+except torch.cuda.OutOfMemoryError:
+    tell(errors=len(files("errors")))
+trainer.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def failed(program):
+    return program(FAILURES)
+
+
+@pytest.mark.cuda
+def test_the_training_goes_on_where_files_cannot_be_written(failed):
+    away = failed.away
+    assert (away["files"], away["saved"]) == ([], 1)
+    trace, page = away["said"]
+    assert "a trace was not written" in trace and "away" in trace
+    assert "a memory timeline was not written" in page
+
+
+@pytest.mark.cuda
+def test_the_training_goes_on_where_the_schedule_fails(failed):
+    assert failed.schedule["files"] == ["1.html", "1.json", "2.html", "2.json"]
+    (said,) = failed.schedule["said"]
+    assert "KeyError: 'of the program'" in said and "off for the rest" in said
+
+
+@pytest.mark.cuda
+def test_what_was_not_uploaded_is_not_removed(failed):
+    for run, remedy, saved in ((failed.exists, "overwrite=True", 0),
+                               (failed.refused, "no network", 1)):  # fmt: skip
+        assert run["files"] == ["2.html", "2.json", "4.html", "4.json"]
+        assert run["saved"] == saved
+        (said,) = run["said"]
+        assert remedy in said
+
+
+@pytest.mark.cuda
+def test_another_torch_profiler_keeps_its_trace(failed):
+    assert failed.other["files"] == []
+    assert "another torch profiler" in failed.other["said"][0]
+    assert failed.theirs > 100
+
+
+@pytest.mark.cuda
+def test_warnings_that_are_errors_do_not_reach_the_training(failed):
+    assert failed.errors == 5
+
+
+# ---- Out of memory ----
+
+OOM = """
+def fail(size=1 << 42):
+    try:
+        torch.empty(size, dtype=torch.uint8, device="cuda")
+    except torch.cuda.OutOfMemoryError as error:
+        return str(error)
+
+torch.cuda.memory._record_memory_history()
+torch.ones(1, device="cuda")
+before = fail()
+def theirs():
+    return len(torch.cuda.memory._snapshot()["device_traces"][0])
+history = theirs()
+
+observer = OOMObserver(filename="deep/rank{rank}.{batch}_oom")
+snapshot = MemorySnapshot(folder="window", interval="2ba", remote_file_name=None)
+trainer = Trainer(observer, snapshot, batches=5).fit()
+begun = files("r")
+after = fail()
+first = trainer.logger.uploads[:]
+marks = {name: os.stat(f"r/torch_traces/deep/{name}").st_mtime_ns
+         for name in files("r/torch_traces/deep")}
+x = torch.ones(1024, device="cuda")
+fail(), fail()
+same = all(os.stat(f"r/torch_traces/deep/{name}").st_mtime_ns == m
+           for name, m in marks.items())
+last = trainer.logger.uploads[5:]
+trainer.close()
+closed = fail()
+tell(before=before, after=after, begun=begun, first=first, same=same, last=last,
+     uploads=len(trainer.logger.uploads), files=files("r"), window=files("window"),
+     theirs=theirs() - history, closed=closed)
+
+# Another run, in a folder for uploads, which may replace what is there.
+trainer = Trainer(OOMObserver(remote_file_name="s3://bucket@space/ooms/{run_name}",
+                              overwrite=True, folder="{run_name}/torch_traces"))
+trainer.logger.destinations = [types.SimpleNamespace(
+    remote_backend_name="s3", remote_bucket_name="bucket")]
+fail()
+tell(again=trainer.logger.uploads)
+trainer.close()
+none = Trainer(OOMObserver(remote_file_name=None, folder="none"))
+fail()
+none.close()
+tell(none=[files("none"), none.logger.uploads])
+
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    cpu = Trainer(OOMObserver(folder="cpu"), MemoryMonitor(), device="cpu", batches=1)
+    cpu.fit().close()
+fail()
+tell(cpu=[[str(w.message) for w in said if w.category is UserWarning],
+          os.path.exists("cpu"), cpu.logger.metrics])
+bare = Trainer(OOMObserver(folder="bare"), MemoryMonitor(), batches=0,
+               model=torch.nn.ReLU())
+fail()
+bare.close()
+tell(bare=len(files("bare")))
+"""
+
+OOM_FILES = [
+    "_memory_flamegraph.svg",
+    "_segment_flamegraph.svg",
+    "_segment_plot.html",
+    "_snapshot.pickle",
+    "_trace_plot.html",
+]
+
+
+@pytest.fixture(scope="module")
+def failing(program):
+    return program(OOM)
+
+
+@pytest.mark.cuda
+def test_five_files_at_an_out_of_memory(failing):
+    prefix = "torch_traces/deep/rank0.5_oom"
+    assert failing.begun == []
+    assert sorted(remote for remote, _, _, _ in failing.first) == [
+        f"r/oom_traces/rank0_oom{ending}" for ending in OOM_FILES
+    ]
+    for remote, path, overwrite, size in failing.first:
+        ending = remote.removeprefix("r/oom_traces/rank0_oom")
+        assert path == str(failing.folder / "r" / f"{prefix}{ending}")
+        assert not overwrite and size > 1000
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    folder = failing.folder / "r" / "torch_traces" / "deep"
+    with open(folder / "rank0.5_oom_snapshot.pickle", "rb") as file:
+        snapshot = pickle.load(file)
+    actions = [event["action"] for event in snapshot["device_traces"][0]]
+    assert actions.count("oom") == 1 and "alloc" in actions
+    for ending in OOM_FILES:
+        if not ending.endswith("pickle"):
+            text = (folder / f"rank0.5_oom{ending}").read_text()
+            assert text.startswith("<") and "http://" not in text.replace(
+                "http://www.w3.org/", ""
+            )
+
+
+@pytest.mark.cuda
+def test_torchs_error_and_history_are_as_without_us(failing):
+    def words(text):
+        return re.sub(r"[\d.]+ (bytes|[KMG]iB)", "_", text)
+
+    assert words(failing.before) == words(failing.after) == words(failing.closed)
+    # All four failures, and what came between, are in torch's own history.
+    assert failing.theirs > 4
+
+
+@pytest.mark.cuda
+def test_the_first_and_the_last_out_of_memory_stay(failing):
+    assert failing.same
+    names = [f"torch_traces/deep/rank0.5_oom{last}{ending}"
+             for last in ("", "_last") for ending in OOM_FILES]  # fmt: skip
+    assert failing.files == sorted(names)
+    # The second, which is new there, and the third in its place.
+    assert [remote for remote, _, _, _ in failing.last[:5]] == [
+        remote for remote, _, _, _ in failing.last[5:]
+    ]
+    assert failing.last[0][0].startswith("r/oom_traces/rank0_oom_last_")
+    assert [overwrite for _, _, overwrite, _ in failing.last] == [False] * 5 + [True] * 5
+    # None after the trainer closed.
+    assert failing.uploads == 15
+    assert "3 times out of memory; the last is in " in failing.err
+
+
+@pytest.mark.cuda
+def test_a_window_beside_it_ends_without_ending_it(failing):
+    assert failing.window == [f"rank0.3.memory_snapshot{e}" for e in (".html", ".pickle")]
+
+
+@pytest.mark.cuda
+def test_uploads_of_an_out_of_memory_go_where_they_are_told(failing):
+    assert sorted((remote, overwrite) for remote, _, overwrite, _ in failing.again) == [
+        (f"ooms/r/rank0_oom{ending}", True) for ending in OOM_FILES
+    ]
+    files, uploads = failing.none
+    assert (len(files), uploads) == (5, [])
+
+
+@pytest.mark.cuda
+def test_a_model_on_the_cpu_is_told_and_left_alone(failing):
+    said, folder, metrics = failing.cpu
+    assert said == [
+        "OOMObserver only works on CUDA devices, but the model is on cpu.",
+        "The memory monitor only works on CUDA devices, but the model is on cpu.",
+    ]
+    assert not folder and metrics == []
+
+
+@pytest.mark.cuda
+def test_a_model_without_parameters_is_no_reason_to_fail(failing):
+    assert failing.bare == 5
+
+
+# ---- Figures of every batch ----
+
+MONITOR = """
+class Writer:
+    def __init__(self):
+        self.told = []
+    def add_scalar(self, key, value, step):
+        self.told.append([key, value, step])
+    def flush(self):
+        pass
+
+writer = Writer()
+stats = []
+trainer = Trainer(MemoryMonitor(tensorboard=writer), MemoryMonitor({
+    "reserved_bytes.all.current": "now_bytes", "num_ooms": "ooms", "nothing": "x"}),
+    MemoryMonitor({"num_ooms": "n", "allocated_bytes.all.peak": "p"}, 2), batches=3)
+# Between the batch and the callbacks nothing is allocated.
+trainer.fit(lambda trainer: stats.append(torch.cuda.memory_stats())).close()
+tell(stats=stats, metrics=trainer.logger.metrics, told=writer.told)
+class Refuses(Logger):
+    def log_metrics(self, metrics, step=None):
+        raise OSError("no network")
+trainer = Trainer(MemoryMonitor(), batches=3)
+trainer.logger = Refuses()
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    trainer.fit().close()
+tell(said=[str(w.message) for w in said])
+"""
+
+
+@pytest.fixture(scope="module")
+def monitored(program):
+    return program(MONITOR)
+
+
+COMPOSERS = {
+    f"memory/{when}_{what}_mem": f"{field}.all.{when}"
+    for when in ("current", "peak")
+    for what, field in (
+        ("allocated", "allocated_bytes"),
+        ("active", "active_bytes"),
+        ("inactive", "inactive_split_bytes"),
+        ("reserved", "reserved_bytes"),
+    )
+}
+
+
+@pytest.mark.cuda
+def test_a_batch_logs_composers_figures(monitored):
+    every = monitored.metrics[0::3]
+    assert len(every) == 3
+    for logged, stats in zip(every, monitored.stats, strict=True):
+        assert set(logged) == {
+            *COMPOSERS, "memory/alloc_retries",
+            "memory/fragmentation", "memory/ooms", "memory/unexplained_bytes",
+        }  # fmt: skip
+        for name, field in COMPOSERS.items():
+            # To five significant digits, by printf's own rounding.
+            assert logged[name] == float(f"{stats[field] / 1e9:.4e}"), name
+        assert logged["memory/alloc_retries"] == stats["num_alloc_retries"] == 0
+        reserved = stats["reserved_bytes.all.current"]
+        inactive = stats["inactive_split_bytes.all.current"]
+        assert logged["memory/fragmentation"] == inactive / reserved
+    assert every[2]["memory/peak_allocated_mem"] > 0
+
+
+def test_gigabytes_have_five_digits():
+    shown = {123456789: 0.12346, 0: 0, 1: 1e-9, 999999: 0.001, 150e9: 150.0,
+             123454999: 0.12345, 98765432109: 98.765}  # fmt: skip
+    assert {count: composer._gigabytes(count) for count in shown} == shown
+
+
+@pytest.mark.cuda
+def test_figures_of_ones_own_choice(monitored):
+    stats = monitored.stats[1]
+    own, ranks = monitored.metrics[4], monitored.metrics[2::3]
+    assert own == {
+        "memory/now_gigabytes": float(f"{stats['reserved_bytes.all.current'] / 1e9:.4e}"),
+        "memory/ooms": 0,
+    }
+    # Alone, in batches 0 and 2.
+    assert set(ranks[1]) == {"memory/n", "memory/p"}
+    for logged in ranks[0::2]:
+        assert set(logged) == {
+            f"memory/{name}{end}" for name in "np" for end in ("", "_avg", "_min", "_max")
+        }
+        for end in ("_avg", "_min", "_max"):
+            assert logged[f"memory/p{end}"] == logged["memory/p"]
+
+
+@pytest.mark.cuda
+def test_sinks_get_memlabs_figures(monitored):
+    told = {(key, step): value for key, value, step in monitored.told}
+    for step, stats in enumerate(monitored.stats):
+        peak = stats["allocated_bytes.all.peak"]
+        assert told["memory/peak_allocated_bytes", step] == peak
+    assert {step for _, step in told} == {0, 1, 2}
+
+
+@pytest.mark.cuda
+def test_a_logger_that_fails_is_told_once(monitored):
+    (said,) = monitored.said
+    assert "figures were not logged: OSError: no network" in said
+
+
+# ---- Ranks ----
+
+RANKS = """
+rank = 0 if os.fork() else 1
+os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2",
+                  LOCAL_WORLD_SIZE="2", NODE_RANK="0")
+from torch import distributed
+distributed.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meet",
+                               rank=rank, world_size=2)
+torch_profiler = TorchProfiler(folder="{run_name}/{rank}", num_traces_to_keep=1,
+                               filename="rank{rank}.{batch}.json")
+trainer = Trainer(torch_profiler, MemoryMonitor(dist_aggregate_batch_interval=2),
+                  profiler=Profiler(cyclic_schedule(active=1, repeat=2), **NOTHING),
+                  batches=5)
+more = torch.ones(rank << 20, dtype=torch.uint8, device="cuda")
+trainer.fit().close()
+found = dict(
+    saved=[[t.batch, [os.path.relpath(p) for p in paths]]
+           for t, paths in torch_profiler.saved_traces],
+    metrics=[m for m in trainer.logger.metrics if "memory/ooms_avg" in m])
+# One rank has a file in its way: none goes on.
+if rank == 1:
+    os.makedirs("refused/1")
+    open("refused/1/a.txt", "w").close()
+try:
+    OOMObserver(folder="refused/{rank}").init(trainer.state, trainer.logger)
+except FileExistsError as error:
+    found["refused"] = str(error)
+if rank == 1:
+    with open("found.json", "w") as file:
+        json.dump(found, file)
+    os._exit(0)
+os.wait()
+with open("found.json") as file:
+    tell(ranks=[found, json.load(file)], files=files("r"))
+"""
+
+
+@pytest.mark.cuda
+def test_two_ranks(program):
+    told = program(RANKS)
+    assert told.files == ["0/rank0.4.json", "1/rank1.4.json"]
+    for rank in told.ranks:
+        assert rank["saved"] == [[4, ["r/0/rank0.4.json", "r/1/rank1.4.json"]]]
+        assert "refused/1/a.txt exists" in rank["refused"]
+    name = "memory/current_allocated_mem"
+    for figures, others in zip(*(rank["metrics"] for rank in told.ranks), strict=True):
+        for end in ("_avg", "_min", "_max"):
+            assert figures[name + end] == others[name + end]
+        assert {figures[name], others[name]} == {
+            figures[name + "_min"], figures[name + "_max"],
+        }  # fmt: skip
+        # The second rank has a MiB more.
+        least, most = figures[name + "_min"], figures[name + "_max"]
+        assert most - least == pytest.approx(0.001048576, abs=2e-6)
+        assert figures[name + "_avg"] == pytest.approx((least + most) / 2, abs=2e-6)
+    # Of batches 0, 2 and 4.
+    assert len(told.ranks[0]["metrics"]) == 3

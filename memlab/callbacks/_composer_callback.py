@@ -71,12 +71,12 @@ class Callback:
             sender(logger)(path, name, overwrite)
         except FileExistsError as error:
             self._complain(
-                f"{os.path.basename(path)!r} was not uploaded; give overwrite=True to "
-                "replace what is there",
+                "a file was not uploaded and stays here; overwrite=True would replace "
+                "what is there",
                 error,
             )
         except Exception as error:
-            self._complain("files were not uploaded, and stay here", error)
+            self._complain("a file was not uploaded and stays here", error)
         else:
             return True
         return False

@@ -244,7 +244,7 @@ class TorchProfiler(Callback):
     def _begin(self, state):
         import torch.profiler
 
-        self._action = torch_action(state.profiler.schedule(state))
+        self._action = self._next(state)
         profiler = torch.profiler.profile(
             schedule=lambda step: self._action,
             on_trace_ready=self._save,
@@ -262,13 +262,28 @@ class TorchProfiler(Callback):
         profiler = self._profiler
         recorded = _records(profiler)
         self._batches += recorded
-        self._action = torch_action(state.profiler.schedule(_upcoming(state)))
+        self._action = self._next(_upcoming(state))
         if recorded and self._action.name in ("NONE", "WARMUP"):
             # Also where an epoch of unknown length ended within a window, which torch
             # would throw away.
             profiler.current_action = type(self._action).RECORD_AND_SAVE
         profiler.step()
         self._follow()
+
+    def _next(self, state):
+        """What to do in the batch of STATE."""
+        import torch
+
+        action = torch_action(state.profiler.schedule(state))
+        idle = self._profiler is None or self._profiler.current_action.name == "NONE"
+        if idle and action.name != "NONE" and torch.autograd._profiler_enabled():
+            # torch has one at a time, and would take it from whoever began it.
+            self._complain(
+                "batches are not recorded",
+                RuntimeError("another torch profiler is at work"),
+            )
+            return type(action).NONE
+        return action
 
     def _give_up(self, error):
         self._complain("torch's profiler failed, and is off for the rest of the run", error)
