@@ -471,13 +471,14 @@ class Oom(TypedDict):
 
 
 class Note(TypedDict):
-    """What happened beside memory events; device -1: of none.  What values are, None for
+    """What happened beside memory events; device and rank -1: of none.  What values are, None for
     one that is not known, is the kind's."""
 
     time_ns: int
     kind: str
     name: str
     device: int
+    rank: int
     thread: int
     values: list[int | None]
 
@@ -545,9 +546,107 @@ class Stats(TypedDict):
     reserved_bytes_peak: int
 
 
+class RankDevice(TypedDict):
+    """A device of a rank: its index in the recording, and its number in the process."""
+
+    device: int
+    number: int
+
+
+class RankClock(TypedDict):
+    """How the clock of a rank was set to that of the first; bound_ns None: not known."""
+
+    method: str
+    offset_ns: int
+    bound_ns: int | None
+    common_steps: int
+
+
+class Rank(TypedDict):
+    """A process of a recording; None for what it does not say."""
+
+    rank: int | None
+    local_rank: int | None
+    world_size: int | None
+    file: str
+    host: str
+    boot_id: str
+    pid: int | None
+    state: str
+    devices: list[RankDevice]
+    clock: RankClock
+
+
+class Two(TypedDict):
+    """Live bytes, and blocks, at two peaks."""
+
+    before_bytes: int
+    after_bytes: int
+    difference_bytes: int
+    before_blocks: int
+    after_blocks: int
+
+
+class DifferenceLine(Two):
+    """What is of one category, line and phase at both."""
+
+    file: str
+    line: int
+    function: str
+    module: str
+    category: str
+    phase: str
+    reason: str
+
+
+class DifferenceModule(Two):
+    """What is of one module at both; module "" where reason says why there is none."""
+
+    module: str
+    reason: str
+
+
+class Difference(Two):
+    """Why one peak is higher than another: each grouping adds up to difference_bytes."""
+
+    by_line: list[DifferenceLine]
+    by_module: list[DifferenceModule]
+    by_category: dict[str, int]
+
+
+class RankDifference(Difference):
+    """The same against the rank of this number, or where it has none of this file."""
+
+    rank: int | None
+    file: str
+
+
+class RankPeak(Rank):
+    """A rank with the peak of its fullest device, which None says that it has none."""
+
+    device: int | None
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    peak_time_us: int | None
+    peak_step: int | None
+    dropped_events: int
+    peak_before_window: bool
+
+
+class MergedRanks(TypedDict):
+    """What `memlab merge --json` prints: ranks by peak, and why the highest is higher."""
+
+    ranks: list[RankPeak]
+    world_size: int | None
+    missing_ranks: list[int]
+    worst: int | None
+    compared_to: RankDifference | None
+
+
 class DeviceReport(Peak):
     """One device in a report."""
 
+    name: str
     lines: list[LineTable]
 
 
@@ -557,6 +656,7 @@ class Report(TypedDict):
     file: str | None
     recording: File | None
     source: str
+    ranks: list[Rank]
     devices: list[DeviceReport]
     oom: list[Oom]
 

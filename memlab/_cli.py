@@ -1,4 +1,4 @@
-"""The command line: memlab run, lines, report, view, convert, phantom, backends."""
+"""The command line: memlab run, lines, report, merge, view, convert, phantom, backends."""
 
 import argparse
 import json
@@ -187,6 +187,29 @@ def _parser():
         "file.py:name; more than one by more -f (default: those whose lines hold most)",
     )
 
+    merge = commands.add_parser(
+        "merge",
+        help="say which rank of several peaks highest and why, and make one file of theirs",
+        description="Brings the recordings of the ranks of one run together, with their "
+        "clocks aligned, and says which peaks highest and why.",
+    )
+    merge.set_defaults(function=_merge)
+    merge.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help=_FILE + ", one of each rank, or a folder that has them as rank0.mlab or "
+        "rank0.pickle",
+    )
+    merge.add_argument(
+        "-o",
+        "--out",
+        metavar="FILE",
+        help="write all of them as one recording, a pickle, which report, view and torch's "
+        "viewer read",
+    )
+    merge.add_argument("--json", action="store_true", help="for machines")
+
     view = commands.add_parser("view", help="make an HTML page of a file")
     view.set_defaults(function=_view)
     view.add_argument("file", help=_FILE)
@@ -293,6 +316,24 @@ def _report(options):
             recording, lines=options.lines, functions=options.functions
         )
         _show(text.removesuffix("\n"))
+    return 0
+
+
+def _merge(options):
+    from memlab import _merge
+
+    if options.out is not None and os.path.splitext(options.out)[1] != ".pickle":
+        raise Error(f"{options.out}: expected a name that ends in .pickle")
+    recording = _merge.merge(options.files)
+    answer = _merge.ranks(recording)
+    if options.out is not None:
+        recording.write_pickle(options.out, True)
+    if options.json:
+        _say(json.dumps(answer, indent=1))
+        return 0
+    _show(_merge.text(recording, answer).removesuffix("\n"))
+    if options.out is not None:
+        _say(f"\nWrote {options.out}")
     return 0
 
 

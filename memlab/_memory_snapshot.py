@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from memlab._core import _Path
 
 
+def _place():
+    """This process's place in a run of several: (world_size, rank, local_rank), or None."""
+    known = _names.ranks()
+    if known["world_size"] < 2:
+        # Alone, or of several that cannot be known to be: each would be rank 0.
+        return None
+    return known["world_size"], known["rank"], known["local_rank"]
+
+
 def _end_at_exit(snapshot):
     """A program that ends without stop() leaves a file that says it was ended."""
     reference = weakref.ref(snapshot)
@@ -162,7 +171,7 @@ class MemorySnapshot(ComposerHooks, _core.MemorySnapshot):
         """
         source = self._source or _sources.default()
         _sources.ensure(source)
-        self._begin(source, keys=_sources.dialect_keys(), **self._options)
+        self._begin(source, keys=_sources.dialect_keys(), place=_place(), **self._options)
         if self._options["file"] is not None and self._pid is None:
             _end_at_exit(self)
         self._pid = os.getpid()
@@ -218,7 +227,7 @@ class MemorySnapshot(ComposerHooks, _core.MemorySnapshot):
     def _read(self):
         self._owners.scan()
         _core.sample(False)
-        return self._freeze(_sources.dialect_keys())
+        return self._freeze(_sources.dialect_keys(), _place())
 
     def data(self) -> _core.Recording:
         """The recording so far, as an immutable memlab._core.Recording.

@@ -211,7 +211,7 @@ def text(recording, device, start=None) -> str:
     answer = recording.oom(device)
     if answer is None:
         return ""
-    name = f"{recording.source or 'cuda'}:{device}"
+    name = _report.escape(recording.device_name(device))
     out = [_headline(answer, name, start)]
     if answer["request"]["caller"]:
         out.append(f"  Called from {_place(answer['request']['caller'], start)}.")

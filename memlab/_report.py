@@ -96,8 +96,9 @@ def report(recording, file=None, functions=()) -> dict:
         "file": file,
         "recording": recording.file,
         "source": recording.source,
+        "ranks": recording.ranks(),
         "devices": [
-            {**answer, "lines": [table.answer() for table in tables[i]]}
+            {**answer, "name": recording.device_name(i), "lines": [table.answer() for table in tables[i]]}
             for i, answer in peaks.items()
         ],
         "oom": [
@@ -248,7 +249,7 @@ def _file_notes(file):
 
 def _device_text(recording, device, answer, lines, code, start, line_by_line):
     at = answer["peak"]
-    name = f"{recording.source or 'cuda'}:{device}"
+    name = escape(recording.device_name(device))
     whole = at["allocated_bytes"]
     out = [f"Peak on {name}: {size(whole)} allocated ({whole} bytes)"]
     out += _moment(answer["moment"])

@@ -406,6 +406,73 @@ put_notes(ml_builder *to, const ml_recording *recording)
 #undef PUT_NOTE_COLUMN
 
 static void
+put_c_text(ml_builder *to, enum ml_word key, const char *text)
+{
+    to->word(to, key);
+    to->text(to, text, strlen(text));
+}
+
+static void
+put_string(ml_builder *to, enum ml_word key, uint32_t string)
+{
+    to->word(to, key);
+    to->string(to, string);
+}
+
+/* Of a rank of a merged recording: what the whole has only once. */
+static void
+put_part(ml_builder *to, const ml_recording *recording, const ml_rank *rank)
+{
+    const ml_allocator_rules *rules = &rank->part->rules;
+    put_string(to, ML_WORD_FILE, rank->file);
+    put_c_text(to, ML_WORD_ALIGNMENT, ml_alignment_text(rank->alignment));
+    put_number(to, ML_WORD_OFFSET_NS, (uint64_t)rank->offset);
+    put_number(to, ML_WORD_BOUND_NS, rank->bound);
+    put_number(to, ML_WORD_COMMON_STEPS, rank->common_steps);
+    put_list(to, ML_WORD_NUMBERS);
+    for (size_t i = 0; i < rank->device_count; i++) {
+        to->integer(to, recording->devices[rank->first_device + i].number);
+    }
+    to->close(to);
+    put_list(to, ML_WORD_RULES);
+    to->integer(to, rules->has_segments != 0);
+    to->integer(to, rules->expandable_segments != 0);
+    to->integer(to, (int64_t)rules->max_split_bytes);
+    for (unsigned i = 0; i < 16; i++) {
+        to->integer(to, rules->roundup_divisions[i]);
+    }
+    to->close(to);
+    put_notes(to, rank->part);
+}
+
+static void
+put_ranks(ml_builder *to, const ml_recording *recording)
+{
+    if (recording->rank_count == 0) {
+        return;
+    }
+    put_list(to, ML_WORD_RANKS);
+    for (size_t i = 0; i < recording->rank_count; i++) {
+        const ml_rank *rank = &recording->ranks[i];
+        to->open(to, ML_VALUE_DICT);
+        put_number(to, ML_WORD_RANK, (uint64_t)(int64_t)rank->rank);
+        put_number(to, ML_WORD_LOCAL_RANK, (uint64_t)(int64_t)rank->local_rank);
+        put_number(to, ML_WORD_WORLD_SIZE, rank->world_size);
+        put_string(to, ML_WORD_HOST, rank->host);
+        put_string(to, ML_WORD_BOOT_ID, rank->boot);
+        put_number(to, ML_WORD_PID, rank->pid);
+        put_c_text(to, ML_WORD_STATE, ml_rank_state_text(rank->state));
+        put_number(to, ML_WORD_ANCHOR_UNIX_NS, rank->anchor_time);
+        put_number(to, ML_WORD_ANCHOR_BOOT_NS, rank->anchor_boot);
+        if (rank->part != NULL) {
+            put_part(to, recording, rank);
+        }
+        to->close(to);
+    }
+    to->close(to);
+}
+
+static void
 put_extras(ml_builder *to, const ml_recording *recording)
 {
     to->word(to, ML_WORD_MEMLAB);
@@ -433,6 +500,7 @@ put_extras(ml_builder *to, const ml_recording *recording)
     to->close(to);
     put_modules(to, recording);
     put_notes(to, recording);
+    put_ranks(to, recording);
     to->close(to);
 }
 

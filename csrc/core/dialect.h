@@ -82,6 +82,22 @@
     XX(KIND, "kind") \
     XX(VALUES, "values") \
     XX(LOST, "lost") \
+    XX(RANKS, "ranks") \
+    XX(RANK, "rank") \
+    XX(LOCAL_RANK, "local_rank") \
+    XX(WORLD_SIZE, "world_size") \
+    XX(FILE, "file") \
+    XX(HOST, "host") \
+    XX(BOOT_ID, "boot_id") \
+    XX(PID, "pid") \
+    XX(ANCHOR_UNIX_NS, "anchor_unix_ns") \
+    XX(ANCHOR_BOOT_NS, "anchor_boot_ns") \
+    XX(ALIGNMENT, "alignment") \
+    XX(OFFSET_NS, "offset_ns") \
+    XX(BOUND_NS, "bound_ns") \
+    XX(COMMON_STEPS, "common_steps") \
+    XX(NUMBERS, "numbers") \
+    XX(RULES, "rules") \
     /* Only read. */ \
     XX(ACTIVE_AWAITING_FREE, "active_awaiting_free") \
     XX(HISTORY, "history") \

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 
 #include "memlab.h"
+#include "process.h"
 #include "recording.h"
 #include "stacks.h"
 
@@ -44,6 +45,7 @@ typedef struct ml_journal_options {
     uint64_t limit_bytes; /* of the file; UINT64_MAX: none */
     int device;           /* -1: all */
     uint32_t keys;        /* ML_KEY_* of the running torch */
+    ml_process_place place;
     /* Says one sentence to people, from the journal's thread; NULL: nobody. */
     void (*warn)(const char *text);
 } ml_journal_options;
@@ -56,6 +58,8 @@ int ml_journal_open(ml_journal **out, const ml_source *source, const ml_stacks *
 /* The file takes its place at the path: the start has succeeded.  0 or ML_E*, with a
  * sentence in TEXT. */
 int ml_journal_keep(ml_journal *journal, char *text, size_t text_bytes);
+/* The process has PLACE, which was not known before or was another. */
+void ml_journal_place(ml_journal *journal, ml_process_place place);
 /* Ends the file, which nothing may write to any more: ml_journal_detach first.  One that
  * was not kept is removed.  NULL is nothing. */
 void ml_journal_close(ml_journal *journal);

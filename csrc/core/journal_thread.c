@@ -8,7 +8,8 @@
  *
  * A start waits ML_JOURNAL_PATIENCE_NS at most for a disk that takes nothing; the memory at
  * the start is then unknown, and said to be. */
-#define _GNU_SOURCE 1 /* gethostname */
+
+#define _GNU_SOURCE 1 /* pthread_condattr_setclock, PATH_MAX */
 
 #include <errno.h>
 #include <limits.h>
@@ -144,25 +145,37 @@ tend(ml_journal *journal, uint64_t *taken, unsigned *wanted)
     return rate > 0 ? BUSY_NS : IDLE_NS;
 }
 
-static void
-write_header(ml_journal *journal, uint32_t keys)
+void
+ml_journal_place(ml_journal *journal, ml_process_place place)
 {
     ml_mlab_header *header = journal->header;
+    atomic_store(&header->rank, place.rank);
+    atomic_store(&header->local_rank, place.local_rank);
+    /* Last, so that who reads it reads the others. */
+    atomic_store(&header->world_size, place.world_size);
+}
+
+static void
+write_header(ml_journal *journal, const ml_journal_options *options)
+{
+    ml_mlab_header *header = journal->header;
+    ml_process process;
+    ml_process_here(&process, options->place);
     memcpy(header->magic, ML_MLAB_MAGIC, sizeof(header->magic));
     header->version = ML_MLAB_VERSION;
     header->byte_order = ML_MLAB_BYTE_ORDER;
     header->required = ML_MLAB_REQUIRED;
     header->chunk_bytes = journal->file.chunk_bytes;
-    header->keys = keys;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    header->start_time =
-        (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-    header->pid = (uint64_t)getpid();
+    header->keys = options->keys;
+    header->start_time = process.unix_ns;
+    header->pid = process.pid;
     strncpy(header->source, journal->source->name, sizeof(header->source) - 1);
-    gethostname(header->host, sizeof(header->host) - 1);
+    memcpy(header->host, process.host, sizeof(header->host));
     header->ordered = journal->source->ordered != 0;
     header->checksum = ml_crc32c(0, header, offsetof(ml_mlab_header, checksum));
+    header->boot_ns = process.boot_ns;
+    memcpy(header->boot, process.boot, sizeof(header->boot));
+    ml_journal_place(journal, process.place);
     atomic_store(&header->state, ML_MLAB_OPEN);
 }
 
@@ -394,7 +407,7 @@ ml_journal_open(ml_journal **out, const ml_source *source, const ml_stacks *stac
         discard(journal);
         return result;
     }
-    write_header(journal, options->keys);
+    write_header(journal, options);
     ml_journal_control_begin(journal);
     *out = journal;
     return 0;

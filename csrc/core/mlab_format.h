@@ -70,11 +70,18 @@ typedef struct ml_mlab_header {
     _Atomic uint32_t state;      /* enum ml_mlab_state */
     _Atomic uint32_t stop;       /* enum ml_mlab_stop */
     _Atomic uint32_t stop_errno; /* of ML_MLAB_STOP_DISK */
-    uint32_t padding[9];
+    /* The process's place in a run of several, as far as it is known so far; world_size 0:
+     * it is not. */
+    _Atomic uint32_t local_rank;
+    uint64_t boot_ns;       /* at start_time, since boot; 0: not known */
+    unsigned char boot[16]; /* id of the kernel's boot; zeros: not known */
+    _Atomic uint32_t rank;
+    _Atomic uint32_t world_size;
     ml_mlab_lane lanes[ML_MLAB_LANES + 1];
 } ml_mlab_header;
 
 _Static_assert(offsetof(ml_mlab_header, checksum) == 140 &&
+                   offsetof(ml_mlab_header, boot_ns) == 160 &&
                    offsetof(ml_mlab_header, lanes) == 192 &&
                    sizeof(ml_mlab_header) == 192 + 65 * 64,
                "the header is part of the file format");

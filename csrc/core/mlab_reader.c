@@ -4,6 +4,8 @@
 
 #include "mlab_reader.h"
 
+#include "process.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,6 +153,27 @@ take_header(mlab_reader *reader, const ml_mlab_header *header, uint64_t bytes)
     memcpy(info->host, header->host, sizeof(info->host));
     info->start_time = header->start_time;
     info->bytes = bytes;
+}
+
+/* A place that makes no sense is none. */
+static int
+take_process(ml_recording *recording, const ml_mlab_header *header)
+{
+    ml_process process = {.place = {.world_size = atomic_load(&header->world_size),
+                                    .rank = atomic_load(&header->rank),
+                                    .local_rank = atomic_load(&header->local_rank)},
+                          .pid = header->pid,
+                          .unix_ns = header->start_time,
+                          .boot_ns = header->boot_ns};
+    if (process.place.rank > INT32_MAX || process.place.local_rank > INT32_MAX ||
+        process.place.world_size > INT32_MAX) {
+        process.place = (ml_process_place){0};
+    }
+    memcpy(process.host, header->host, sizeof(process.host));
+    memcpy(process.boot, header->boot, sizeof(process.boot));
+    uint8_t state =
+        atomic_load(&header->state) == ML_MLAB_ENDED ? ML_RANK_ENDED : ML_RANK_CUT_OFF;
+    return ml_process_tell(&process, state, recording);
 }
 
 /* ---- The chunks ---- */
@@ -538,6 +561,10 @@ ml_mlab_read(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
     reader->info = &about;
     take_header(reader, &header, input->bytes);
     result = read_all(reader, input, &header);
+    if (result == 0) {
+        /* Last: while the tables are made, their ids are those of the interned. */
+        result = take_process(reader->recording, &header);
+    }
     if (result == 0) {
         result = ml_recording_validate(reader->recording);
     }

@@ -462,16 +462,18 @@ put_device(ml_buffer *out, const ml_recording *recording, size_t index,
            const ml_peak *every, uint64_t base_us)
 {
     const ml_device_trace *device = &recording->devices[index];
+    size_t own = index;
+    const ml_recording *part = ml_recording_part(recording, &own);
     completed *items = NULL;
     ml_peak *peak = NULL;
     uint32_t *stacks = NULL;
     ml_purposes of;
-    int code = ml_purposes_init(&of, recording, index);
+    int code = ml_purposes_init(&of, part, own);
     if (code == 0) {
-        code = complete_events(recording, index, &items);
+        code = complete_events(part, own, &items);
     }
     if (code == 0) {
-        code = ml_peak_new(recording, index, &peak);
+        code = ml_peak_new(part, own, &peak);
     }
     if (code == 0) {
         code = sample_stacks(peak, &stacks);
@@ -479,6 +481,12 @@ put_device(ml_buffer *out, const ml_recording *recording, size_t index,
     if (code == 0) {
         put_text(out, "{");
         put_key_unsigned(out, "index", index);
+        if (part != recording) {
+            char name[200];
+            ml_recording_device_name(recording, index, name, sizeof(name));
+            put_key(out, "name");
+            put_string(out, name, strlen(name));
+        }
         put_events(out, device, items, base_us);
         put_totals(out, items, device->event_count);
         put_peak(out, peak, stacks, every);

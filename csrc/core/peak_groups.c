@@ -148,10 +148,8 @@ widen_until(ml_peak_line *line, int64_t until)
     }
 }
 
-/* Makes of PATTERN one that fits NAME too: "*" for each part that differs, and for all
- * that follows where one has more parts. */
-static void
-widen(char *pattern, ml_string name)
+void
+ml_module_widen(char *pattern, ml_string name)
 {
     const char *end = name.bytes + name.length;
     const char *from = name.bytes;
@@ -203,7 +201,7 @@ name_modules(const ml_peak *peak, const ml_recording *recording, const keyed *ke
         last = module;
         ml_string name = recording->strings[module];
         if (line->module != NULL) {
-            widen(line->module, name);
+            ml_module_widen(line->module, name);
             continue;
         }
         /* Room for ".*" behind. */

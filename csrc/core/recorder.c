@@ -401,6 +401,7 @@ open_file(ml_window *window, const ml_window_options *options)
         .limit_bytes = options->file_bytes,
         .device = options->device,
         .keys = options->keys,
+        .place = options->place,
         .warn = options->warn,
     };
     char text[sizeof(error_text)];
@@ -578,6 +579,16 @@ ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out)
     int result = ml_window_freeze_locked(window, keys, out, NULL);
     pthread_mutex_unlock(&hub.lock);
     return result;
+}
+
+void
+ml_window_place(ml_window *window, ml_process_place place)
+{
+    pthread_mutex_lock(&hub.lock);
+    if (window->journal != NULL && !window->feed->forked) {
+        ml_journal_place(window->journal, place);
+    }
+    pthread_mutex_unlock(&hub.lock);
 }
 
 void

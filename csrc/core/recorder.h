@@ -17,6 +17,7 @@
 
 #include "memlab.h"
 #include "meter.h"
+#include "process.h"
 #include "recording.h"
 #include "stacks.h"
 
@@ -42,6 +43,7 @@ typedef struct ml_window_options {
     uint64_t file_bytes;            /* that it may have; UINT64_MAX: any */
     uint32_t keys;                  /* ML_KEY_* of the running torch, for the file */
     void (*warn)(const char *text); /* says one sentence to people; from any thread */
+    ml_process_place place;         /* for the file */
 } ml_window_options;
 
 /* Counters of one device: since the process began, over all recordings; those of one
@@ -99,6 +101,8 @@ int ml_window_tag(ml_window *window, int device, uint64_t addr, const ml_owner *
 /* What was recorded so far, as an immutable recording; the window goes on.  KEYS and
  * EVENT_FRAMES as in ml_recording.  Not from the allocator's callback. */
 int ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out);
+/* The process has PLACE, which was not known before or was another: told to WINDOW's file. */
+void ml_window_place(ml_window *window, ml_process_place place);
 /* Ends and frees; NULL is nothing. */
 void ml_window_stop(ml_window *window);
 

@@ -3,6 +3,7 @@
  * Owns the arena behind the strings; knows neither sources nor files. */
 #include "recording.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base.h"
@@ -138,6 +139,15 @@ ml_recording_free(ml_recording *recording)
     ml_free(recording->settings);
     ml_free(recording->annotations);
     ml_free(recording->notes);
+    for (size_t i = 0; recording->ranks != NULL && i < recording->rank_count; i++) {
+        ml_recording *part = recording->ranks[i].part;
+        if (part != NULL) {
+            /* All else is the whole's. */
+            ml_free(part->notes);
+            ml_free(part);
+        }
+    }
+    ml_free(recording->ranks);
     arena_free(recording->arena);
     ml_free(recording);
 }
@@ -216,6 +226,133 @@ ml_recording_add_stack(ml_recording *recording, ml_stack stack, uint32_t *id)
     return 0;
 }
 
+bool
+ml_recording_is_merged(const ml_recording *recording)
+{
+    return recording->rank_count > 0 && recording->ranks[0].part != NULL;
+}
+
+void
+ml_recording_seal(ml_recording *recording)
+{
+    for (size_t i = 0; i < recording->rank_count; i++) {
+        const ml_rank *rank = &recording->ranks[i];
+        ml_recording *part = rank->part;
+        part->strings = recording->strings;
+        part->string_count = recording->string_count;
+        part->frames = recording->frames;
+        part->frame_count = recording->frame_count;
+        part->stacks = recording->stacks;
+        part->stack_count = recording->stack_count;
+        part->devices = recording->devices + rank->first_device;
+        part->device_count = rank->device_count;
+        part->keys = recording->keys;
+        part->foreign = recording->foreign;
+        part->source_known = recording->source_known;
+        memcpy(part->source, recording->source, sizeof(part->source));
+    }
+}
+
+const ml_recording *
+ml_recording_part(const ml_recording *recording, size_t *device)
+{
+    if (!ml_recording_is_merged(recording)) {
+        return recording;
+    }
+    size_t low = 0, high = recording->rank_count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (recording->ranks[middle].first_device <= *device) {
+            low = middle;
+        }
+        else {
+            high = middle;
+        }
+    }
+    *device -= recording->ranks[low].first_device;
+    return recording->ranks[low].part;
+}
+
+static bool
+on_one_host(const ml_recording *recording)
+{
+    for (size_t i = 1; i < recording->rank_count; i++) {
+        if (recording->ranks[i].host != recording->ranks[0].host) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void
+ml_recording_device_name(const ml_recording *recording, size_t device, char *out,
+                         size_t bytes)
+{
+    const char *source = recording->source_known ? recording->source : "cuda";
+    size_t own = device;
+    const ml_recording *part = ml_recording_part(recording, &own);
+    if (part == recording) {
+        snprintf(out, bytes, "%s:%zu", source, device);
+        return;
+    }
+    const ml_rank *rank = recording->ranks;
+    while (rank->part != part) {
+        rank++;
+    }
+    char who[64];
+    ml_string file = recording->strings[rank->file];
+    if (rank->rank >= 0) {
+        snprintf(who, sizeof(who), "rank %d", (int)rank->rank);
+    }
+    else {
+        snprintf(who, sizeof(who), "%.*s", (int)(file.length < 63 ? file.length : 63),
+                 file.bytes);
+    }
+    ml_string host = recording->strings[rank->host];
+    bool told = host.length > 0 && !on_one_host(recording);
+    snprintf(out, bytes, "%s (%s:%u%s%.*s)", who, source, part->devices[own].number,
+             told ? " on " : "", told ? (int)(host.length < 64 ? host.length : 64) : 0,
+             host.bytes);
+}
+
+static bool
+notes_hold(const ml_recording *recording, const ml_note *notes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const ml_note *note = &notes[i];
+        if (note->name >= recording->string_count || note->kind >= ML_NOTE_COUNT ||
+            (i > 0 && note->time < note[-1].time)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* One that is not merged has at most one rank, and no parts. */
+static bool
+ranks_hold(const ml_recording *recording)
+{
+    bool merged = ml_recording_is_merged(recording);
+    size_t next = 0;
+    for (size_t i = 0; i < recording->rank_count; i++) {
+        const ml_rank *rank = &recording->ranks[i];
+        if (rank->file >= recording->string_count ||
+            rank->host >= recording->string_count ||
+            rank->boot >= recording->string_count || rank->rank < -1 ||
+            rank->alignment >= ML_ALIGNMENT_COUNT ||
+            rank->state >= ML_RANK_STATE_COUNT || (rank->part != NULL) != merged ||
+            (merged &&
+             (rank->first_device != next ||
+              rank->device_count > recording->device_count - next ||
+              !notes_hold(recording, rank->part->notes, rank->part->note_count)))) {
+            return false;
+        }
+        next += rank->device_count;
+    }
+    return merged ? next == recording->device_count && recording->note_count == 0
+                  : recording->rank_count <= 1;
+}
+
 static bool
 tables_hold(const ml_recording *recording)
 {
@@ -246,12 +383,9 @@ tables_hold(const ml_recording *recording)
             return false;
         }
     }
-    for (size_t i = 0; i < recording->note_count; i++) {
-        const ml_note *note = &recording->notes[i];
-        if (note->name >= recording->string_count || note->kind >= ML_NOTE_COUNT ||
-            (i > 0 && note->time < note[-1].time)) {
-            return false;
-        }
+    if (!notes_hold(recording, recording->notes, recording->note_count) ||
+        !ranks_hold(recording)) {
+        return false;
     }
     for (size_t i = 0; i < recording->setting_count; i++) {
         const ml_setting *setting = &recording->settings[i];
@@ -367,4 +501,26 @@ ml_note_text(unsigned kind)
 #undef XX
     };
     return kind < ML_NOTE_COUNT ? texts[kind] : "";
+}
+
+const char *
+ml_alignment_text(unsigned alignment)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_ALIGNMENTS(XX)
+#undef XX
+    };
+    return alignment < ML_ALIGNMENT_COUNT ? texts[alignment] : "";
+}
+
+const char *
+ml_rank_state_text(unsigned state)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_RANK_STATES(XX)
+#undef XX
+    };
+    return state < ML_RANK_STATE_COUNT ? texts[state] : "";
 }

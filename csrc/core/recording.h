@@ -143,7 +143,69 @@ typedef struct ml_device_trace {
     /* While the window was recorded, including events since overwritten; 0 where the
      * recording does not know (a foreign snapshot). */
     ml_totals peak;
+    uint32_t number; /* in its process; the others' say it only in a merged recording */
 } ml_device_trace;
+
+/* How the clock of a rank was set to that of the first; JSON keys. */
+#define ML_ALIGNMENTS(XX) \
+    XX(NONE, "")               /* it was not: a recording of one process */ \
+    XX(REFERENCE, "reference") /* it is what the others were set to */ \
+    XX(HOST, "same_host")      /* both have the clock of one kernel */ \
+    XX(STEPS, "steps")         /* by the ends of the steps that both recorded */ \
+    XX(WALL, "wall_clock")     /* as the two hosts had it */
+
+enum ml_alignment {
+#define XX(name, text) ML_ALIGNMENT_##name,
+    ML_ALIGNMENTS(XX)
+#undef XX
+    ML_ALIGNMENT_COUNT
+};
+
+/* What became of the process, as its .mlab file tells; JSON keys. */
+#define ML_RANK_STATES(XX) \
+    XX(UNKNOWN, "") \
+    XX(ENDED, "ended") \
+    XX(RECORDING, "recording") /* it went on when the file was read */ \
+    XX(CUT_OFF, "cut off")     /* it was killed, or is lost */
+
+enum ml_rank_state {
+#define XX(name, text) ML_RANK_##name,
+    ML_RANK_STATES(XX)
+#undef XX
+    ML_RANK_STATE_COUNT
+};
+
+/* A process of a recording.  Of one that is not merged there is one or none, and what it
+ * does not know of itself is as in all zeros, but for rank and local_rank. */
+typedef struct ml_rank {
+    int32_t rank;        /* -1: not known */
+    int32_t local_rank;  /* -1: not known */
+    uint32_t world_size; /* 0: not known */
+    uint32_t file;       /* string: name of the file that it was merged from */
+    uint32_t host;       /* string: name of its machine */
+    uint32_t boot;       /* string: id of the machine's boot; 0: not known */
+    uint64_t pid;        /* 0: not known */
+    /* One moment on its own clock (unix ns) and the kernel's since boot (ns); 0: not
+     * known. */
+    uint64_t anchor_time;
+    uint64_t anchor_boot;
+    /* Of a merged recording.  offset was taken from all its times; within bound (ns,
+     * ML_NOTE_UNKNOWN: not known) they then agree, as alignment can tell. */
+    int64_t offset;
+    uint64_t bound;
+    uint32_t common_steps; /* of ML_ALIGNMENT_STEPS: ends that were compared */
+    uint8_t alignment;     /* enum ml_alignment */
+    uint8_t state;         /* enum ml_rank_state */
+    uint8_t pad[2];
+    size_t first_device; /* of the merged recording */
+    size_t device_count;
+    /* The rank alone, as a recording that has all tables of the whole; owned.  NULL where
+     * the recording is not merged. */
+    struct ml_recording *part;
+} ml_rank;
+
+/* Devices that one recording may have. */
+#define ML_RECORDING_DEVICES_MAX 4096
 
 /* Bits of ml_recording.known: which optional keys the dialect of the snapshot has. */
 #define ML_KEY_COMPILE_CONTEXT 0x01u
@@ -169,6 +231,11 @@ typedef struct ml_recording {
     ml_note *notes; /* oldest first */
     size_t note_count;
     uint64_t lost_notes; /* older ones, which made room */
+    /* Of processes that were merged, by rank; each has its devices, one behind the other,
+     * and its notes in its part: the whole has none, as their threads, steps and phases are
+     * of one process. */
+    ml_rank *ranks;
+    size_t rank_count;
     ml_allocator_rules rules;
     uint32_t keys;        /* ML_KEY_* */
     uint8_t foreign;      /* read from a file that memlab did not write */
@@ -192,12 +259,28 @@ int ml_recording_add_string(ml_recording *recording, const char *bytes, size_t l
 int ml_recording_add_frame(ml_recording *recording, ml_frame frame, uint32_t *id);
 int ml_recording_add_stack(ml_recording *recording, ml_stack stack, uint32_t *id);
 
+/* Whether RECORDING was merged of ranks. */
+bool ml_recording_is_merged(const ml_recording *recording);
+/* Gives every rank of a merged RECORDING its part: its tables, source and devices; the
+ * part's notes, settings and rules stay.  Parts exist, and nothing is added after this. */
+void ml_recording_seal(ml_recording *recording);
+/* The recording whose analyses are right for device *DEVICE, which exists, and its index
+ * there: RECORDING itself, or the part of the rank. */
+const ml_recording *ml_recording_part(const ml_recording *recording, size_t *device);
+
+/* Writes what people call DEVICE to OUT of BYTES, cut where that is too short: cuda:0, or
+ * of a merged recording rank 1 (cuda:1), with the host where there are several. */
+void ml_recording_device_name(const ml_recording *recording, size_t device, char *out,
+                              size_t bytes);
+
 /* Checks every index and every order that the comments above promise; 0 or ML_EFORMAT.
  * Everything that reads a recording may rely on them. */
 int ml_recording_validate(const ml_recording *recording);
 
-const char *ml_action_text(unsigned action);     /* "other" for an unknown one */
-const char *ml_category_text(unsigned category); /* "unknown" for an unknown one */
-const char *ml_note_text(unsigned kind);         /* "" for an unknown one */
+const char *ml_action_text(unsigned action);       /* "other" for an unknown one */
+const char *ml_category_text(unsigned category);   /* "unknown" for an unknown one */
+const char *ml_note_text(unsigned kind);           /* "" for an unknown one */
+const char *ml_rank_state_text(unsigned state);    /* "" for an unknown one */
+const char *ml_alignment_text(unsigned alignment); /* "" for an unknown one */
 
 #endif

@@ -394,9 +394,8 @@ read_note(ml_tables *tables, const ml_array *const columns[6], uint32_t index,
 
 /* Notes of a kind that is not known are passed over. */
 static int
-fill_notes(ml_tables *tables, const ml_array *const columns[6])
+fill_notes(ml_tables *tables, const ml_array *const columns[6], ml_recording *recording)
 {
-    ml_recording *recording = tables->recording;
     uint32_t count = columns[0]->count;
     int error = ml_tree_charge(tables->tree, count * sizeof(ml_note));
     if (error != 0 || count == 0) {
@@ -417,10 +416,11 @@ fill_notes(ml_tables *tables, const ml_array *const columns[6])
     return error;
 }
 
+/* Of RECORDING, the whole or the part of a rank. */
 static int
-read_notes(ml_tables *tables, ml_value value)
+read_notes(ml_tables *tables, ml_value value, ml_recording *recording)
 {
-    if (!ml_value_is(value, ML_VALUE_DICT) || tables->recording->notes != NULL) {
+    if (!ml_value_is(value, ML_VALUE_DICT) || recording->notes != NULL) {
         return trouble(tables, "notes is not one dictionary");
     }
     static const unsigned keys[6] = {ML_WORD_TIME,   ML_WORD_KIND,   ML_WORD_NAME,
@@ -429,9 +429,9 @@ read_notes(ml_tables *tables, ml_value value)
     const ml_array *dict = ml_value_as_array(value);
     for (uint32_t i = 0; i < dict->count; i += 2) {
         unsigned word = ml_tables_word(tables, dict->items[i]);
-        int error = word == ML_WORD_LOST ? read_count(tables, dict->items[i + 1],
-                                                      &tables->recording->lost_notes)
-                                         : 0;
+        int error = word == ML_WORD_LOST
+                        ? read_count(tables, dict->items[i + 1], &recording->lost_notes)
+                        : 0;
         if (error != 0) {
             return error;
         }
@@ -448,7 +448,189 @@ read_notes(ml_tables *tables, ml_value value)
             return trouble(tables, "notes are not columns of one length");
         }
     }
-    return fill_notes(tables, columns);
+    return fill_notes(tables, columns, recording);
+}
+
+/* ---- Ranks ---- */
+
+/* The place of TEXT among what TEXT_OF names, of COUNT; 0 where it is not there. */
+static uint8_t
+read_choice(ml_value value, const char *(*text_of)(unsigned), unsigned count)
+{
+    if (ml_value_is(value, ML_VALUE_STRING)) {
+        const ml_text *text = ml_value_as_text(value);
+        for (unsigned i = 0; i < count; i++) {
+            const char *name = text_of(i);
+            if (strlen(name) == text->length &&
+                memcmp(name, text->bytes, text->length) == 0) {
+                return (uint8_t)i;
+            }
+        }
+    }
+    return 0;
+}
+
+/* A rank, or -1. */
+static int
+read_rank_number(ml_tables *tables, ml_value value, int32_t *out)
+{
+    if (!ml_value_is(value, ML_VALUE_INT) || ml_value_as_int(value) < -1 ||
+        ml_value_as_int(value) > INT32_MAX) {
+        return trouble(tables, "a rank is not a number");
+    }
+    *out = (int32_t)ml_value_as_int(value);
+    return 0;
+}
+
+/* The part that RANK has, or a new one. */
+static int
+need_part(ml_tables *tables, ml_rank *rank)
+{
+    int error = 0;
+    if (rank->part == NULL) {
+        error = ml_tree_charge(tables->tree, sizeof(ml_recording));
+        rank->part = error == 0 ? ml_alloc_zeroed(1, sizeof(ml_recording)) : NULL;
+        error = error == 0 && rank->part == NULL ? ML_ENOMEM : error;
+    }
+    return error;
+}
+
+/* The devices of RANK, by their numbers in its process: those behind the ranks before. */
+static int
+read_numbers(ml_tables *tables, ml_value value, ml_rank *rank)
+{
+    const ml_recording *recording = tables->recording;
+    int error = need_part(tables, rank);
+    if (error != 0) {
+        return error;
+    }
+    if (!ml_value_is(value, ML_VALUE_LIST) ||
+        ml_value_as_array(value)->count >
+            recording->device_count - rank->first_device) {
+        return trouble(tables, "the devices of a rank are not there");
+    }
+    const ml_array *list = ml_value_as_array(value);
+    for (uint32_t i = 0; i < list->count && error == 0; i++) {
+        error = read_thread(tables, list->items[i], UINT32_MAX,
+                            &recording->devices[rank->first_device + i].number);
+    }
+    rank->device_count = list->count;
+    return error;
+}
+
+static int
+read_rules(ml_tables *tables, ml_value value, ml_rank *rank)
+{
+    int error = need_part(tables, rank);
+    if (error != 0) {
+        return error;
+    }
+    if (!ml_value_is(value, ML_VALUE_LIST) || ml_value_as_array(value)->count != 19) {
+        return trouble(tables, "the rules of a rank are not a list of 19");
+    }
+    const ml_array *list = ml_value_as_array(value);
+    ml_allocator_rules *rules = &rank->part->rules;
+    for (uint32_t i = 0; i < 19 && error == 0; i++) {
+        uint64_t number = 0;
+        error = read_bits(tables, list->items[i], &number);
+        if (i == 0) {
+            rules->has_segments = number != 0;
+        }
+        else if (i == 1) {
+            rules->expandable_segments = number != 0;
+        }
+        else if (i == 2) {
+            rules->max_split_bytes = number;
+        }
+        else {
+            rules->roundup_divisions[i - 3] =
+                number <= UINT32_MAX ? (uint32_t)number : 0;
+        }
+    }
+    return error;
+}
+
+static int
+read_rank_field(ml_tables *tables, unsigned word, ml_value item, ml_rank *rank)
+{
+    uint64_t offset = 0;
+    int error;
+    switch (word) {
+    case ML_WORD_RANK:
+        return read_rank_number(tables, item, &rank->rank);
+    case ML_WORD_LOCAL_RANK:
+        return read_rank_number(tables, item, &rank->local_rank);
+    case ML_WORD_WORLD_SIZE:
+        return read_thread(tables, item, INT32_MAX, &rank->world_size);
+    case ML_WORD_FILE:
+        return ml_tables_string(tables, item, &rank->file);
+    case ML_WORD_HOST:
+        return ml_tables_string(tables, item, &rank->host);
+    case ML_WORD_BOOT_ID:
+        return ml_tables_string(tables, item, &rank->boot);
+    case ML_WORD_PID:
+        return read_count(tables, item, &rank->pid);
+    case ML_WORD_STATE:
+        rank->state = read_choice(item, ml_rank_state_text, ML_RANK_STATE_COUNT);
+        return 0;
+    case ML_WORD_ANCHOR_UNIX_NS:
+        return read_count(tables, item, &rank->anchor_time);
+    case ML_WORD_ANCHOR_BOOT_NS:
+        return read_count(tables, item, &rank->anchor_boot);
+    case ML_WORD_ALIGNMENT:
+        rank->alignment = read_choice(item, ml_alignment_text, ML_ALIGNMENT_COUNT);
+        return 0;
+    case ML_WORD_OFFSET_NS:
+        error = read_bits(tables, item, &offset);
+        rank->offset = (int64_t)offset;
+        return error;
+    case ML_WORD_BOUND_NS:
+        return read_bits(tables, item, &rank->bound);
+    case ML_WORD_COMMON_STEPS:
+        return read_thread(tables, item, UINT32_MAX, &rank->common_steps);
+    case ML_WORD_NUMBERS:
+        return read_numbers(tables, item, rank);
+    case ML_WORD_RULES:
+        return read_rules(tables, item, rank);
+    case ML_WORD_NOTES:
+        error = need_part(tables, rank);
+        return error != 0 ? error : read_notes(tables, item, rank->part);
+    default:
+        return 0;
+    }
+}
+
+static int
+read_ranks(ml_tables *tables, ml_value value)
+{
+    ml_recording *recording = tables->recording;
+    if (!ml_value_is(value, ML_VALUE_LIST) || recording->ranks != NULL) {
+        return trouble(tables, "ranks is not one list");
+    }
+    const ml_array *list = ml_value_as_array(value);
+    int error = ml_tree_charge(tables->tree, list->count * sizeof(ml_rank));
+    if (error != 0 || list->count == 0) {
+        return error;
+    }
+    recording->ranks = ml_alloc_zeroed(list->count, sizeof(ml_rank));
+    if (recording->ranks == NULL) {
+        return ML_ENOMEM;
+    }
+    size_t next = 0;
+    for (uint32_t i = 0; i < list->count && error == 0; i++) {
+        ml_rank *rank = &recording->ranks[recording->rank_count++];
+        *rank = (ml_rank){.rank = -1, .local_rank = -1, .first_device = next};
+        if (!ml_value_is(list->items[i], ML_VALUE_DICT)) {
+            return trouble(tables, "a rank is not a dictionary");
+        }
+        const ml_array *dict = ml_value_as_array(list->items[i]);
+        for (uint32_t k = 0; k < dict->count && error == 0; k += 2) {
+            error = read_rank_field(tables, ml_tables_word(tables, dict->items[k]),
+                                    dict->items[k + 1], rank);
+        }
+        next += rank->device_count;
+    }
+    return error;
 }
 
 /* ---- The whole ---- */
@@ -536,7 +718,10 @@ ml_extras_read(ml_tables *tables, ml_value value)
             error = read_devices(tables, item);
             break;
         case ML_WORD_NOTES:
-            error = read_notes(tables, item);
+            error = read_notes(tables, item, tables->recording);
+            break;
+        case ML_WORD_RANKS:
+            error = read_ranks(tables, item);
             break;
         default:
             break;

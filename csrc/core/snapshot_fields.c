@@ -166,8 +166,9 @@ ml_reader_pool(ml_reader *r, ml_value value, const char *key, uint64_t pool[2])
 int
 ml_reader_need_devices(ml_reader *r, size_t count)
 {
-    if (count > ML_DEVICE_MAX) {
-        return ml_reader_fail(r, ML_ELIMIT, "more than %d devices", ML_DEVICE_MAX);
+    if (count > ML_RECORDING_DEVICES_MAX) {
+        return ml_reader_fail(r, ML_ELIMIT, "more than %d devices",
+                              ML_RECORDING_DEVICES_MAX);
     }
     r->recording->device_count =
         count > r->recording->device_count ? count : r->recording->device_count;

@@ -447,6 +447,9 @@ read_root(ml_reader *r, const ml_tree *tree)
     if (error == 0 && ml_recording_validate(r->recording) != 0) {
         return ml_reader_fail(r, ML_EFORMAT, "the snapshot contradicts itself");
     }
+    if (error == 0 && ml_recording_is_merged(r->recording)) {
+        ml_recording_seal(r->recording);
+    }
     return error;
 }
 

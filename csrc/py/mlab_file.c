@@ -111,6 +111,9 @@ ml_py_read_mlab(ml_state *state, PyObject *path, PyObject **about)
     if (descriptor >= 0 && ml_mlab_input_of(&input, &descriptor) == 0) {
         result = ml_mlab_read(&input, &recording, &info, &error);
         locked = result == 0 && !info.ended && is_locked(descriptor);
+        if (locked) {
+            recording->ranks[0].state = ML_RANK_RECORDING;
+        }
         if (result == 0 && ml_annotations_add_notes(recording) < 0) {
             ml_mlab_info_fini(&info);
             ml_recording_free(recording);

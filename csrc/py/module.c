@@ -13,6 +13,7 @@
 #include "gpu_dict.h"
 #include "holders.h"
 #include "load.h"
+#include "merge_dict.h"
 #include "native.h"
 #include "owners.h"
 #include "paths.h"
@@ -204,6 +205,7 @@ static PyMethodDef functions[] = {
     {"ready", core_ready, METH_O, ready_doc},
     {"has_source", core_has_source, METH_O, has_source_doc},
     {"write_file", ml_write_file, METH_VARARGS, ml_write_file_doc},
+    {"merge", ml_py_merge, METH_O, ml_py_merge_doc},
     {"use_native_stacks", ml_native_use, METH_O, ml_native_use_doc},
     {"use_storages", ml_courtesy_use, METH_O, ml_courtesy_use_doc},
     {"use_graph", ml_holders_use, METH_O, ml_holders_use_doc},

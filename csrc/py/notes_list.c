@@ -20,9 +20,13 @@ values_list(const ml_note *note)
     return values;
 }
 
+/* RANK is whose it is, or NULL. */
 static PyObject *
-note_dict(const ml_recording *recording, const ml_note *note)
+note_dict(const ml_recording *recording, const ml_rank *rank, const ml_note *note)
 {
+    bool merged = rank != NULL && rank->part != NULL;
+    long device =
+        note->device + (merged && note->device >= 0 ? (long)rank->first_device : 0);
     PyObject *dict = PyDict_New();
     if (dict == NULL) {
         return NULL;
@@ -33,7 +37,8 @@ note_dict(const ml_recording *recording, const ml_note *note)
         ml_py_set(dict, "name",
                   PyUnicode_DecodeUTF8(name->bytes, (Py_ssize_t)name->length,
                                        "surrogatepass")) < 0 ||
-        ml_py_set(dict, "device", PyLong_FromLong(note->device)) < 0 ||
+        ml_py_set(dict, "device", PyLong_FromLong(device)) < 0 ||
+        ml_py_set(dict, "rank", PyLong_FromLong(rank != NULL ? rank->rank : -1)) < 0 ||
         ml_py_set(dict, "thread", PyLong_FromUnsignedLong(note->thread)) < 0 ||
         ml_py_set(dict, "values", values_list(note)) < 0) {
         Py_DECREF(dict);
@@ -42,12 +47,14 @@ note_dict(const ml_recording *recording, const ml_note *note)
     return dict;
 }
 
-PyObject *
-ml_py_notes(const ml_recording *recording)
+/* A list of NOTES, of COUNT. */
+static PyObject *
+notes_of(const ml_recording *recording, const ml_rank *rank, const ml_note *notes,
+         size_t count)
 {
-    PyObject *list = PyList_New((Py_ssize_t)recording->note_count);
-    for (size_t i = 0; list != NULL && i < recording->note_count; i++) {
-        PyObject *dict = note_dict(recording, &recording->notes[i]);
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        PyObject *dict = note_dict(recording, rank, &notes[i]);
         if (dict == NULL) {
             Py_CLEAR(list);
             break;
@@ -55,4 +62,31 @@ ml_py_notes(const ml_recording *recording)
         PyList_SET_ITEM(list, (Py_ssize_t)i, dict);
     }
     return list;
+}
+
+/* Of all ranks, one behind the other. */
+static PyObject *
+notes_by_rank(const ml_recording *recording)
+{
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < recording->rank_count; i++) {
+        const ml_rank *rank = &recording->ranks[i];
+        PyObject *more =
+            notes_of(recording, rank, rank->part->notes, rank->part->note_count);
+        Py_ssize_t end = PyList_Size(list);
+        if (more == NULL || PyList_SetSlice(list, end, end, more) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(more);
+    }
+    return list;
+}
+
+PyObject *
+ml_py_notes(const ml_recording *recording)
+{
+    return ml_recording_is_merged(recording)
+               ? notes_by_rank(recording)
+               : notes_of(recording, recording->ranks, recording->notes,
+                          recording->note_count);
 }

@@ -7,7 +7,8 @@
 
 #include "../core/recording.h"
 
-/* A new list of dicts, oldest first, or NULL with an exception. */
+/* A new list of dicts, oldest first, of a merged recording rank by rank; or NULL with an
+ * exception. */
 PyObject *ml_py_notes(const ml_recording *recording);
 
 #endif

@@ -15,6 +15,7 @@
 #include "../core/snapshot_reader.h"
 #include "stack_lines_dict.h"
 #include "load.h"
+#include "merge_dict.h"
 #include "mlab_file.h"
 #include "notes_list.h"
 #include "oom_dict.h"
@@ -249,13 +250,32 @@ device_of(const ml_recording *recording, PyObject *arg)
     return device;
 }
 
+/* What ANSWER says of the device ARG, by its own rank alone in a merged recording. */
 static PyObject *
-recording_peak(PyObject *op, PyObject *arg)
+answer_of(PyObject *op, PyObject *arg,
+          PyObject *(*answer)(ml_state *state, const ml_recording *recording,
+                              int device))
 {
     const ml_recording *recording = recording_of(op);
     Py_ssize_t device = device_of(recording, arg);
-    return device < 0 ? NULL
-                      : ml_py_peak(ml_state_of(Py_TYPE(op)), recording, (int)device);
+    if (device < 0) {
+        return NULL;
+    }
+    size_t own = (size_t)device;
+    const ml_recording *part = ml_recording_part(recording, &own);
+    PyObject *dict = answer(ml_state_of(Py_TYPE(op)), part, (int)own);
+    if (dict != NULL && part != recording && PyDict_Check(dict) &&
+        PyDict_GetItemString(dict, "device") != NULL &&
+        ml_py_set(dict, "device", PyLong_FromSsize_t(device)) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+recording_peak(PyObject *op, PyObject *arg)
+{
+    return answer_of(op, arg, ml_py_peak);
 }
 
 PyDoc_STRVAR(lines_doc,
@@ -271,10 +291,7 @@ PyDoc_STRVAR(lines_doc,
 static PyObject *
 recording_lines(PyObject *op, PyObject *arg)
 {
-    const ml_recording *recording = recording_of(op);
-    Py_ssize_t device = device_of(recording, arg);
-    return device < 0 ? NULL
-                      : ml_py_lines(ml_state_of(Py_TYPE(op)), recording, (int)device);
+    return answer_of(op, arg, ml_py_lines);
 }
 
 PyDoc_STRVAR(oom_doc,
@@ -289,10 +306,7 @@ PyDoc_STRVAR(oom_doc,
 static PyObject *
 recording_oom(PyObject *op, PyObject *arg)
 {
-    const ml_recording *recording = recording_of(op);
-    Py_ssize_t device = device_of(recording, arg);
-    return device < 0 ? NULL
-                      : ml_py_oom(ml_state_of(Py_TYPE(op)), recording, (int)device);
+    return answer_of(op, arg, ml_py_oom);
 }
 
 PyDoc_STRVAR(page_data_doc,
@@ -412,6 +426,71 @@ recording_notes(PyObject *op, PyObject *Py_UNUSED(ignored))
     return ml_py_notes(recording_of(op));
 }
 
+PyDoc_STRVAR(ranks_doc,
+             "ranks($self, /)\n--\n\n"
+             "The processes of which the recording is, by rank: a list of dicts.\n\n"
+             "docs/REPORT.md describes each key. Empty where the file does not say.");
+
+static PyObject *
+recording_ranks(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ml_py_ranks(recording_of(op));
+}
+
+PyDoc_STRVAR(device_name_doc,
+             "device_name($self, device, /)\n--\n\n"
+             "What people call a device, as cuda:0, or rank 1 (cuda:1) in a merged "
+             "recording.\n\n"
+             "Raises IndexError for a device that the recording does not have.");
+
+static PyObject *
+recording_device_name(PyObject *op, PyObject *arg)
+{
+    const ml_recording *recording = recording_of(op);
+    Py_ssize_t device = device_of(recording, arg);
+    if (device < 0) {
+        return NULL;
+    }
+    char name[200];
+    ml_recording_device_name(recording, (size_t)device, name, sizeof(name));
+    return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
+}
+
+PyDoc_STRVAR(difference_doc, "difference($self, device, after, after_device, /)\n--\n\n"
+                             "Why the peak of a device of the recording after is "
+                             "higher than the one here, as a\n"
+                             "dict.\n\n"
+                             "Bytes; docs/REPORT.md describes each key. Raises "
+                             "IndexError for a device that its\n"
+                             "recording does not have, TypeError, MemoryError.");
+
+static PyObject *
+recording_difference(PyObject *op, PyObject *args)
+{
+    ml_state *state = ml_state_of(Py_TYPE(op));
+    PyObject *device, *after, *after_device;
+    if (!PyArg_ParseTuple(args, "OO!O:difference", &device,
+                          (PyTypeObject *)state->recording_type, &after,
+                          &after_device)) {
+        return NULL;
+    }
+    Py_ssize_t first = device_of(recording_of(op), device);
+    Py_ssize_t second = first < 0 ? -1 : device_of(recording_of(after), after_device);
+    if (second < 0) {
+        return NULL;
+    }
+    return ml_py_difference(state, recording_of(op), (size_t)first, recording_of(after),
+                            (size_t)second);
+}
+
+const ml_recording *
+ml_recording_behind(ml_state *state, PyObject *op)
+{
+    return PyObject_TypeCheck(op, (PyTypeObject *)state->recording_type)
+               ? recording_of(op)
+               : NULL;
+}
+
 static PyObject *
 recording_get_lost_notes(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -464,6 +543,9 @@ static PyMethodDef recording_methods[] = {
      METH_VARARGS | METH_KEYWORDS, timeline_page_doc},
     {"counts", recording_counts, METH_O, counts_doc},
     {"notes", recording_notes, METH_NOARGS, notes_doc},
+    {"ranks", recording_ranks, METH_NOARGS, ranks_doc},
+    {"device_name", recording_device_name, METH_O, device_name_doc},
+    {"difference", recording_difference, METH_VARARGS, difference_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -113,6 +113,30 @@ parse_file(PyObject *file, PyObject *max_bytes, PyObject **path,
     return 0;
 }
 
+/* PLACE is None or (world_size, rank, local_rank). */
+static int
+parse_place(PyObject *place, ml_process_place *out)
+{
+    int world_size, rank, local_rank;
+    *out = (ml_process_place){0};
+    if (place == Py_None) {
+        return 0;
+    }
+    if (!PyTuple_Check(place)) {
+        PyErr_SetString(PyExc_TypeError, "expected place to be a tuple, or None");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(place, "iii;place is (world_size, rank, local_rank)",
+                          &world_size, &rank, &local_rank)) {
+        return -1;
+    }
+    if (world_size > 0 && rank >= 0 && local_rank >= 0) {
+        *out = (ml_process_place){(uint32_t)world_size, (uint32_t)rank,
+                                  (uint32_t)local_rank};
+    }
+    return 0;
+}
+
 /* *PATH is owned by the caller, who lets go of it when OPTIONS are used. */
 static int
 parse_options(PyObject *args, PyObject *kwargs, const char *format, const char **source,
@@ -120,15 +144,17 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
 {
     static char *keywords[] = {"source", "max_entries", "context", "native",
                                "events", "device",      "file",    "max_file_bytes",
-                               "keys",   NULL};
+                               "keys",   "place",       NULL};
     PyObject *max_entries, *context, *file = Py_None, *max_file_bytes = Py_None;
+    PyObject *place = Py_None;
     int native, events;
     unsigned int keys = 0;
     *options = (ml_window_options){0};
     *path = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, keywords, source,
-                                     &max_entries, &context, &native, &events,
-                                     &options->device, &file, &max_file_bytes, &keys) ||
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, format, keywords, source, &max_entries, &context, &native,
+            &events, &options->device, &file, &max_file_bytes, &keys, &place) ||
+        parse_place(place, &options->place) < 0 ||
         parse_file(file, max_file_bytes, path, options) < 0) {
         return -1;
     }
@@ -152,10 +178,11 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
 PyDoc_STRVAR(
     begin_doc,
     "_begin($self, source, max_entries, context, native, events, device, file=None,\n"
-    "       max_file_bytes=None, keys=0)\n--\n\n"
+    "       max_file_bytes=None, keys=0, place=None)\n--\n\n"
     "Begins to record. device is an index, or -1 for all; max_entries counts events a\n"
     "device; context None, 'state', 'alloc' or 'all'. file is a path that is written\n"
-    "meanwhile, up to max_file_bytes. Raises memlab.Error naming the cause, "
+    "meanwhile, up to max_file_bytes; place (world_size, rank, local_rank). Raises "
+    "memlab.Error naming the cause, "
     "RuntimeError\n"
     "for a context, ValueError for a number that makes no sense, MemoryError.");
 
@@ -167,7 +194,7 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
     const char *name;
     ml_window_options options;
     PyObject *path;
-    if (parse_options(args, kwargs, "sOOppi|OOI:_begin", &name, &options, &path) < 0) {
+    if (parse_options(args, kwargs, "sOOppi|OOIO:_begin", &name, &options, &path) < 0) {
         Py_XDECREF(path);
         return NULL;
     }
@@ -220,7 +247,7 @@ snapshot_configure(PyObject *op, PyObject *args, PyObject *kwargs)
     const char *name;
     ml_window_options options;
     PyObject *path;
-    if (parse_options(args, kwargs, "sOOppi|OOI:_configure", &name, &options, &path) <
+    if (parse_options(args, kwargs, "sOOppi|OOIO:_configure", &name, &options, &path) <
         0) {
         Py_XDECREF(path);
         return NULL;
@@ -245,18 +272,37 @@ snapshot_configure(PyObject *op, PyObject *args, PyObject *kwargs)
 
 PyDoc_STRVAR(
     freeze_doc,
-    "_freeze($self, keys, /)\n--\n\n"
+    "_freeze($self, keys, place=None, /)\n--\n\n"
     "What was recorded so far, as an immutable Recording; recording goes on.\n\n"
     "keys is the set of optional keys of the running torch's dialect, as a bit mask.\n"
+    "place is (world_size, rank, local_rank), or None where that is not known.\n"
     "Raises memlab.Error where nothing is recorded or memory cannot be read, "
     "MemoryError.");
 
+/* RECORDING is of this process, whose moment is on the clock of the source called NAME:
+ * that is how its events' times are told. */
+static int
+tell_process(const char *name, ml_process_place place, ml_recording *recording)
+{
+    const ml_source *source = ml_recorder_source(name);
+    ml_process process;
+    ml_process_here(&process, place);
+    uint64_t now = source->now(source->self);
+    if (source->unix_ns(source->self, &now, sizeof(now), 1) == 0) {
+        process.unix_ns = now;
+    }
+    return ml_process_tell(&process, ML_RANK_UNKNOWN, recording);
+}
+
 static PyObject *
-snapshot_freeze(PyObject *op, PyObject *arg)
+snapshot_freeze(PyObject *op, PyObject *args)
 {
     ml_state *state = ml_state_of(Py_TYPE(op));
-    unsigned long keys = PyLong_AsUnsignedLong(arg);
-    if (PyErr_Occurred()) {
+    unsigned int keys;
+    PyObject *given = Py_None;
+    ml_process_place place;
+    if (!PyArg_ParseTuple(args, "I|O:_freeze", &keys, &given) ||
+        parse_place(given, &place) < 0) {
         return NULL;
     }
     ml_shared_window *shared = share_or_raise(op);
@@ -266,10 +312,22 @@ snapshot_freeze(PyObject *op, PyObject *arg)
     ml_recording *recording = NULL;
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_window_freeze(shared->window, (uint32_t)keys, &recording);
+    result = ml_window_freeze(shared->window, keys, &recording);
+    if (result == 0) {
+        result = tell_process(((snapshot_object *)op)->source, place, recording);
+    }
+    if (result == 0) {
+        ml_window_place(shared->window, place);
+    }
     Py_END_ALLOW_THREADS
-    PyObject *frozen = result < 0 ? ml_py_raise(state, result, NULL)
-                                  : ml_recording_wrap(state, recording);
+    PyObject *frozen = NULL;
+    if (result < 0) {
+        ml_recording_free(recording);
+        ml_py_raise(state, result, NULL);
+    }
+    else {
+        frozen = ml_recording_wrap(state, recording);
+    }
     ml_shared_window_drop(shared);
     return frozen;
 }
@@ -323,7 +381,7 @@ static PyMethodDef snapshot_methods[] = {
      METH_VARARGS | METH_KEYWORDS, begin_doc},
     {"_configure", (PyCFunction)(void (*)(void))snapshot_configure,
      METH_VARARGS | METH_KEYWORDS, configure_doc},
-    {"_freeze", snapshot_freeze, METH_O, freeze_doc},
+    {"_freeze", snapshot_freeze, METH_VARARGS, freeze_doc},
     {"_end", snapshot_end, METH_NOARGS, end_doc},
     {"_clear", snapshot_clear, METH_NOARGS, clear_doc},
     {NULL, NULL, 0, NULL},

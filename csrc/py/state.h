@@ -56,6 +56,9 @@ struct ml_recording;
 /* Wraps RECORDING, which the object then owns (it is freed on failure too). */
 PyObject *ml_recording_wrap(ml_state *state, struct ml_recording *recording);
 
+/* The recording behind OP, borrowed; NULL, without an exception, where it is none. */
+const struct ml_recording *ml_recording_behind(ml_state *state, PyObject *op);
+
 /* The module's function write_file. */
 extern const char ml_write_file_doc[];
 PyObject *ml_write_file(PyObject *module, PyObject *args);

@@ -137,6 +137,7 @@ const memlabModel = (() => {
     const code = new Map(model.actions.map((name, i) => [name, i]));
     const device = {
       index: raw.index,
+      name: raw.name,
       events,
       code,
       totals: {

@@ -112,7 +112,7 @@
     const select = byId("device");
     select.replaceChildren(...model.devices.map((d, i) => make(
       "option", { value: String(i) },
-      `${model.source ?? "device"} ${d.index}`)));
+      d.name ?? `${model.source ?? "device"} ${d.index}`)));
     byId("device-label").hidden = model.devices.length < 2;
   }
 

@@ -347,10 +347,10 @@ test_lies(void)
         ML_EFORMAT, "segments[1]: overlaps another segment");
     CHECK_REFUSES("[{'address':4096,'total_size':0},{'address':4096,'total_size':0}]",
                   ML_EFORMAT, "segments[1]: overlaps another segment");
-    CHECK_REFUSES("[{'device':64,'address':0}]", ML_ELIMIT,
-                  "segments[0]: more than 64 devices");
+    CHECK_REFUSES("[{'device':4096,'address':0}]", ML_ELIMIT,
+                  "segments[0]: more than 4096 devices");
     CHECK_REFUSES("[{'device':18446744073709551615,'address':0}]", ML_ELIMIT,
-                  "segments[0]: more than 64 devices");
+                  "segments[0]: more than 4096 devices");
     CHECK_REFUSES(BLOCKS("{'address':4096,'size':512,'state':'inactive'},"
                          "{'address':4607,'size':1,'state':'inactive'}"),
                   ML_EFORMAT, "segments[0].blocks[1]: overlaps the block before it");
