@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from memlab import _core, _sources
+from memlab import _bridge, _core, _sources
 from memlab._errors import Error, tell
 
 TYPE_CHECKING = False
@@ -29,6 +29,9 @@ _BYTES = {
     "inactive_split": "inactive_split_bytes",
     "reserved": "reserved_bytes",
 }
+
+# Where the driver cannot be asked, that counts as having taken so long.
+_REFUSED_SECONDS = 0.01
 
 _accounts = {}  # index of a GPU -> (when to ask again, unexplained bytes or None)
 
@@ -51,7 +54,8 @@ def metrics(device: object = None) -> dict[str, float]:
     - memory/alloc_retries, memory/ooms: how often torch gave its cache back to allocate
       at all, and how often that did not help.
     - memory/unexplained_bytes: what is used of the whole GPU and memlab.ledger() cannot
-      explain.  Missing where the driver does not tell.  The driver is asked for it in a
+      explain.  Missing where the driver does not tell, or memlab's bridge to this torch
+      is still to be built, as the first recording does.  The driver is asked for it in a
       thousandth of the time at most: between, this figure is the one before.
 
     Exact also while nothing is recorded.  Empty before the program uses CUDA, which
@@ -98,16 +102,25 @@ def _unexplained(index):
     again, value = _accounts.get(index, (0.0, None))
     if time.monotonic() < again:
         return value
+    began, value = time.monotonic(), None
     try:
-        _sources.ensure("cuda")
-        began = time.monotonic()
-        value = _core.ledger("cuda", index)["lines"]["unknown_bytes"]
+        if _has_bridge():
+            _sources.ensure("cuda")
+            began = time.monotonic()
+            value = _core.ledger("cuda", index)["lines"]["unknown_bytes"]
     except (Error, ValueError):
         # No management library, an allocator that cannot be asked: nor later, mostly.
-        began, value = time.monotonic() - 0.01, None
+        began -= _REFUSED_SECONDS
     ended = time.monotonic()
     _accounts[index] = ended + _REST * (ended - began), value
     return value
+
+
+def _has_bridge():
+    """Whether the bridge is there; to build it takes a minute, which is for who records."""
+    if _core.has_source("cuda"):
+        return True
+    return any(path.exists() for path in _bridge._built_paths(_bridge.bridge_key()))
 
 
 class MemoryMonitor:

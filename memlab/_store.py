@@ -82,7 +82,7 @@ def described(error: BaseException) -> str:
         text += f" {status}"
     if code is not None:
         text += f" {code}"
-    elif status is None and isinstance(error, OSError) and error.errno:
+    elif status is None and getattr(error, "errno", None) in errno.errorcode:
         text += f" ({os.strerror(error.errno)})"
     if isinstance(error, PermissionError) or status in (401, 403):
         text += "; check the credentials that fsspec finds for this store"

@@ -33,6 +33,8 @@ _EXIT_SECONDS = 5.0
 _ATTEMPTS = 5
 _FIRST_DELAY = 1.0
 _LONGEST_DELAY = 30.0
+# Once the program ends, no delay is longer.
+_LAST_DELAY = 0.5
 # So many files are named in a message.
 _NAMED = 8
 
@@ -51,13 +53,14 @@ class Queue:
     ) -> None:
         self._chance = chance
         self._ending = threading.Event()
-        self._wait = wait or self._ending.wait
+        self._wait = wait or self._rest
         self._changed = threading.Condition()
         # Guarded by `changed`.
         self._waiting = collections.deque()  # (upload, descriptor, path, uri)
         self._under_way = None  # path
         self._thread = None
         self._lost = []  # paths that are not uploaded and were not named
+        self._left = []  # paths that were named at the end
         self._said = set()
         self._pid = None
         self._patience = _EXIT_SECONDS
@@ -96,11 +99,12 @@ class Queue:
                     thread = threading.Thread(
                         target=self._work, name="memlab-upload", daemon=True
                     )
+                    self._thread = thread
                     try:
                         thread.start()
                     except RuntimeError:
+                        self._thread = None
                         raise _store.Refused("the program ends already") from None
-                    self._thread = thread
                 self._waiting.append((upload, descriptor, path, uri))
         except BaseException:
             os.close(descriptor)
@@ -117,7 +121,6 @@ class Queue:
         """The program ends: waits as long as it may, and names what is not uploaded."""
         if self._pid != os.getpid():
             return
-        # Another attempt comes now or never.
         self._ending.set()
         began = time.monotonic()
         self.flush(max(0.0, self._patience))
@@ -127,8 +130,9 @@ class Queue:
             if self._under_way is not None:
                 left.insert(0, self._under_way)
             left = self._lost + left
-            self._lost = []
-        if left:
+            is_news = left != self._left
+            self._lost, self._left = [], left
+        if left and is_news:
             names = ", ".join(left[:_NAMED])
             more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
             tell(
@@ -147,6 +151,9 @@ class Queue:
                 self._under_way = path
             try:
                 self._upload(upload, path, uri)
+            except BaseException as error:
+                # An error of the store's that cannot even be looked at.
+                self._lose(path, uri, type(error).__name__)
             finally:
                 os.close(descriptor)
                 with self._changed:
@@ -163,6 +170,10 @@ class Queue:
                     return self._lose(path, uri, _store.described(error) + tried)
             longest = min(_LONGEST_DELAY, _FIRST_DELAY * 2**attempt)
             self._wait(self._chance() * longest)
+
+    def _rest(self, seconds):
+        if self._ending.wait(seconds):
+            time.sleep(min(seconds, _LAST_DELAY))
 
     def _lose(self, path, uri, why):
         """PATH is not uploaded: says the first of each kind, and keeps the others' names

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 import memlab
-from memlab import _core, _metrics, _prometheus, _sources
+from memlab import _bridge, _core, _metrics, _prometheus, _sources
 
 MIB = 1 << 20
 
@@ -165,6 +165,7 @@ def test_the_driver_is_asked_in_a_thousandth_of_the_time(monkeypatch):
 
     monkeypatch.setattr(_metrics.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(_metrics, "_accounts", {})
+    monkeypatch.setattr(_metrics, "_has_bridge", lambda: True)
     monkeypatch.setattr(_sources, "ensure", lambda source: None)
     monkeypatch.setattr(_core, "ledger", ledger)
     answers = []
@@ -186,10 +187,23 @@ def test_what_the_driver_does_not_tell_is_left_out_and_asked_for_seldom(monkeypa
         raise memlab.Error("there is no management library")
 
     monkeypatch.setattr(_metrics, "_accounts", {})
+    monkeypatch.setattr(_metrics, "_has_bridge", lambda: True)
     monkeypatch.setattr(_sources, "ensure", lambda source: None)
     monkeypatch.setattr(_core, "ledger", ledger)
     assert [_metrics._unexplained(0) for _ in range(3)] == [None] * 3
     assert asked == [0]
+
+
+def test_no_bridge_is_built_for_a_figure(monkeypatch, tmp_path):
+    def fail(*arguments):
+        raise AssertionError
+
+    monkeypatch.setattr(_metrics, "_accounts", {})
+    monkeypatch.setattr(_core, "has_source", lambda name: False)
+    monkeypatch.setattr(_bridge, "bridge_key", lambda: "none")
+    monkeypatch.setenv("MEMLAB_CACHE", str(tmp_path))
+    monkeypatch.setattr(_sources, "ensure", fail)
+    assert _metrics._unexplained(0) is None
 
 
 @pytest.mark.parametrize(
