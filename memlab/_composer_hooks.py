@@ -45,13 +45,17 @@ def progress(state: Any) -> Progress:
 
 
 def _fraction(state):
+    """The share of the training that is done; None where its length is not known."""
     try:
-        elapsed = state.get_elapsed_duration()
-    except (AttributeError, ArithmeticError):
-        # Not asked for how long, or for nothing.
+        whole, timestamp = state.max_duration, state.timestamp
+        unit = getattr(whole.unit, "value", whole.unit)
+        if unit == "ep" and state.dataloader_len is not None:
+            # Epochs are counted at their end; shares go on within them.
+            batches = int(timestamp.batch_in_epoch) / int(state.dataloader_len)
+            return (int(timestamp.epoch) + batches) / int(whole.value)
+        return float(state.get_elapsed_duration())
+    except (AttributeError, TypeError, ArithmeticError):
         return None
-    elapsed = getattr(elapsed, "value", elapsed)
-    return None if elapsed is None else float(elapsed)
 
 
 def sender(logger: Any) -> Any:
@@ -80,13 +84,13 @@ def _has_bucket(logger, uri):
     destinations = getattr(logger, "destinations", None)
     if destinations is None:
         return True
-    scheme, _, rest = uri.partition("://")
-    bucket = rest.partition("/")[0].partition("@")[0]
-    return any(
-        getattr(d, "remote_backend_name", None) == scheme
-        and getattr(d, "remote_bucket_name", None) == bucket
-        for d in destinations
+    # Some backends are called otherwise than their scheme; of dbfs:/path there is one.
+    scheme, _, rest = uri.partition(":")
+    bucket = rest.removeprefix("//").partition("/")[0].partition("@")[0]
+    name, wanted = (
+        ("remote_bucket_name", bucket) if bucket else ("remote_backend_name", scheme)
     )
+    return any(getattr(d, name, None) == wanted for d in destinations)
 
 
 class ComposerHooks:

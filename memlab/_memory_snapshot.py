@@ -150,6 +150,7 @@ class MemorySnapshot(ComposerHooks, _core.MemorySnapshot):
             "file": None if file is None else os.fspath(file),
             "max_file_bytes": max_file_bytes,
         }
+        self._file = self._options["file"]
         self._source = source
         self._oom_paths = None if on_oom is None else _oom.Paths(on_oom)
         self._watch = None
@@ -158,9 +159,15 @@ class MemorySnapshot(ComposerHooks, _core.MemorySnapshot):
         self._pid = None
 
     def _name_file(self, **variables):
-        """Fills in the name of the file, which several ranks and runs may share."""
-        if self._options["file"] is not None:
-            self._options["file"] = _names.fill(self._options["file"], **variables)
+        """Fills in the name of the file for this run and rank, and makes its folder."""
+        template = self._file
+        if not isinstance(template, str):
+            return
+        _names.check_template(template, "file")
+        stem, ending = os.path.splitext(_names.fill(template, **variables))
+        path = os.path.abspath(stem + _names.apart(template) + ending)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._options["file"] = path
 
     def start(self) -> MemorySnapshot:
         """Begins to record, forgetting an earlier recording of this object; returns it.

@@ -126,6 +126,16 @@ def _format(template, known):
     return "".join(out)
 
 
+def apart(*templates: str) -> str:
+    """What a name of TEMPLATES needs behind it so that no two ranks have the same: for a
+    rank but 0, "_rank" and its number, unless a field tells ranks apart."""
+    known = set().union(*map(fields, templates))
+    if "rank" in known or {"node_rank", "local_rank"} <= known:
+        return ""
+    number = ranks()["rank"]
+    return f"_rank{number}" if number else ""
+
+
 def inside(folder: str, name: str) -> str:
     """The path of NAME, which may be in a folder of its own, in FOLDER.
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import weakref
 
-from memlab import _bridge, _core, _report, _terminal
+from memlab import _bridge, _core, _names, _report, _terminal
 from memlab._errors import Error
 
 # A program that catches the error and tries again may do so hundreds of times. So many
@@ -28,18 +28,7 @@ def _on_out_of_memory(device, wanted, total, free):
 
 def rank() -> str:
     """The number of this process among those of a distributed run, "0" where alone."""
-    text = os.environ.get("RANK", "")
-    if text.isdigit():
-        return text
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None:
-        try:
-            if distributed.is_available() and distributed.is_initialized():
-                return str(distributed.get_rank())
-        except Exception:
-            # Half set up: as if alone.
-            pass
-    return "0"
+    return str(_names.ranks()["rank"])
 
 
 class Paths:

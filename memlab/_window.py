@@ -12,7 +12,7 @@ import logging
 import os
 import weakref
 
-from memlab import _core, _names, _page, _times, _upload
+from memlab import _core, _names, _page, _store, _times, _upload
 from memlab._errors import tell
 
 TYPE_CHECKING = False
@@ -96,6 +96,8 @@ class Window:
         # The program may go to another folder.
         self._folder = os.path.abspath(folder)
         self._variables = variables
+        self.files = []
+        self.failures = 0
         self._skipped = 0
         self._state = "waiting"
 
@@ -196,8 +198,9 @@ class Window:
             self._send(path, progress)
 
     def _prefix(self, progress):
-        filename = _names.fill(self._templates[1], progress, **self._variables)
-        return _names.inside(self._folder, filename)
+        folder, filename, _ = self._templates
+        name = _names.fill(filename, progress, **self._variables)
+        return _names.inside(self._folder, name + _names.apart(folder, filename))
 
     def _send(self, path, progress):
         template = self._templates[2]
@@ -207,16 +210,19 @@ class Window:
         if is_folder(template, self._templates[1]):
             name = f"{name.rstrip('/')}/{os.path.basename(path)}"
         else:
-            name += os.path.splitext(path)[1]
+            name += _names.apart(template) + os.path.splitext(path)[1]
         try:
             self.send(path, name, self._overwrite)
         except FileExistsError as error:
+            # Of errors of stores only what can hold no credentials is told.
             self._complain(
-                f"{path!r} was not sent: {_said(error)}; overwrite=True replaces what is "
-                "there"
+                f"{path!r} was not sent: {_store.described(error)}; overwrite=True "
+                "replaces what is there"
             )
         except Exception as error:
-            self._complain(f"{path!r} was not sent: {_said(error)}; the file is kept here")
+            self._complain(
+                f"{path!r} was not sent: {_store.described(error)}; it is kept here"
+            )
 
 
 def is_folder(remote: str, filename: str) -> bool:
