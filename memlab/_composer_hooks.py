@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _COUNTERS = (
     "epoch",
-    "batch",
     "batch_in_epoch",
     "sample",
     "sample_in_epoch",
@@ -33,7 +32,7 @@ _CLOCKS = ("total_wct", "epoch_wct", "batch_wct")
 def progress(state: Any) -> Progress:
     """How far Composer's STATE says the training has come."""
     timestamp = state.timestamp
-    found = Progress()
+    found = Progress(batch=int(timestamp.batch))
     for name in _COUNTERS:
         setattr(found, name, int(getattr(timestamp, name, 0)))
     for name in _CLOCKS:
