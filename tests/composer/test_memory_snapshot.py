@@ -1,0 +1,198 @@
+"""memlab.MemorySnapshot in Composer's own Trainer, on the phantom device."""
+
+import json
+
+WINDOWS = """
+import glob, json, os, warnings
+import memlab
+from composer.core import Time, TimeUnit
+from composer.loggers import LoggerDestination
+from small_trainer import FailingModel, trainer
+
+class Store(LoggerDestination):
+    def __init__(self):
+        self.uploads, self.error = [], None
+
+    def can_upload_files(self):
+        return True
+
+    def upload_file(self, state, remote_file_name, file_path, *, overwrite):
+        self.uploads.append([remote_file_name, os.path.relpath(file_path), overwrite])
+        if self.error:
+            raise self.error
+
+def files():
+    return sorted(glob.glob("*/**/*.*", recursive=True))
+
+def batches(path):
+    # Copies of a batch's two inputs, of 4 x 64 floats.
+    events = memlab.load(path)["device_traces"][0]
+    return sum(
+        event["action"] == "alloc" and bool(event["frames"])
+        and event["frames"][0]["name"] == "tensor_to_device"
+        and event["size"] == 1024
+        for event in events
+    ) / 2
+
+answers = {}
+
+def fit(name, *arguments, epochs=1, fails=None, **options):
+    store = Store()
+    callback = memlab.MemorySnapshot(*arguments, **options)
+    model = FailingModel(fails) if fails else None
+    run = trainer(
+        callback, run_name=name, max_duration=f"{epochs}ep", loggers=[store], model=model
+    )
+    try:
+        run.fit()
+    except KeyError as error:
+        answers[f"{name} raised"] = str(error)
+    run.close()
+    assert not callback.recording
+    found = [path for path in files() if path.startswith(f"{name}/")]
+    answers[name] = found, [batches(path) for path in found if path.endswith("pickle")]
+    answers[f"{name} uploads"] = store.uploads
+    return callback
+
+first = fit("defaults", epochs=2)
+assert "layer" in first.summary() and first.peak()["step"] in (0, 1, 2)
+fit("samples", interval="17sp")
+fit("epoch", interval=Time(1, TimeUnit.EPOCH), epochs=2, remote_file_name=None)
+fit("share", interval="0.2dur", epochs=2)
+fit("seconds", interval="1h")
+fit("early", 8, remote_file_name="s3://bucket/traces/{run_name}")
+fit("fails", fails=2)
+fit("file", file="{run_name}/events{rank}.mlab", interval=1)
+answers["events"] = os.path.exists("file/events0.mlab")
+
+# Refused before the training; Composer then has no trainer.
+try:
+    trainer(memlab.MemorySnapshot(), run_name="defaults")
+except FileExistsError as error:
+    answers["refused"] = str(error)
+
+# What a store refuses is told, and the training ends as ever.
+store = Store()
+store.error = FileExistsError("there")
+again = trainer(
+    memlab.MemorySnapshot(overwrite=True), run_name="again", loggers=[store]
+)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    again.fit()
+answers["told"] = [str(w.message) for w in caught if "memlab" in str(w.message)]
+again.close()
+
+# A checkpoint is loaded with and without the callback that it was saved with.
+saver = trainer(
+    memlab.MemorySnapshot(), run_name="saves", save_folder="kept", max_duration="5ba"
+)
+saver.fit()
+saver.close()
+resumed = trainer(
+    memlab.MemorySnapshot(interval=1), run_name="resumed",
+    load_path="kept/latest-rank0.pt", max_duration="10ba",
+)
+resumed.fit()
+resumed.close()
+answers["resumed"] = [path for path in files() if path.startswith("resumed/")]
+
+# A model on the CPU.
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    on_cpu = trainer(memlab.MemorySnapshot(), run_name="cpu", device="cpu")
+answers["cpu"] = [str(w.message) for w in caught if "memory snapshot" in str(w.message)]
+on_cpu.close()
+answers["cpu folder"] = os.path.exists("cpu")
+print("ANSWERS" + json.dumps(answers))
+"""
+
+
+def test_windows_in_the_real_trainer(composer_run):
+    done = composer_run(WINDOWS)
+    answers = json.loads(done.stdout.partition("ANSWERS")[2])
+
+    def two(name, batch, count):
+        stem = f"{name}/torch_traces/rank0.{batch}.memory_snapshot"
+        assert answers[name] == [[f"{stem}.html", f"{stem}.pickle"], [count]]
+
+    two("defaults", 4, 3)
+    stem = "rank0.4.memory_snapshot"
+    assert answers["defaults uploads"] == [
+        [
+            f"defaults/torch_memory_traces/{stem}{ending}",
+            f"defaults/torch_traces/{stem}{ending}",
+            False,
+        ]
+        for ending in (".pickle", ".html")
+    ]
+    two("samples", 6, 5)  # 17 samples of 4 a batch, from the second batch on
+    two("epoch", 10, 9)
+    assert answers["epoch uploads"] == []
+    two("share", 5, 4)  # a fifth of twenty batches
+    two("seconds", 10, 9)
+    two("early", 10, 2)
+    assert answers["early uploads"][0][0] == "traces/early/rank0.10.memory_snapshot.pickle"
+    two("fails", 2, 2)  # the third batch raised: its input was there
+    assert "data are wrong" in answers["fails raised"]
+    assert answers["events"]
+    assert answers["refused"].startswith("defaults/torch_traces is not empty; ")
+    (told,) = answers["told"]
+    assert "overwrite=True" in told
+    assert answers["resumed"] == [
+        f"resumed/torch_traces/rank0.7.memory_snapshot{ending}"
+        for ending in (".html", ".pickle")
+    ]
+    assert answers["cpu"] and "the model is on cpu" in answers["cpu"][0]
+    assert not answers["cpu folder"]
+
+
+def test_time_strings_are_composers_own():
+    """What both accept means the same."""
+    from composer.core import Time
+
+    from memlab import _times
+
+    for text in (
+        "3ba", "1ep", "2iter", "100sp", "3e4tok", "4_000tok", "0.25dur", "30sec",
+        "3e2ba", "2.0ba", "3BA", "1h20m40s", "1h", "45m", "10s", "1m30s",
+    ):  # fmt: skip
+        theirs = Time.from_timestring(text)
+        assert _times.parse(theirs) == _times.parse(text), text
+        assert _times.parse(text) == (theirs.value, theirs.unit.value), text
+
+
+def test_names_are_composers_own(monkeypatch):
+    from composer.core import Timestamp
+    from composer.utils import format_name_with_dist_and_time, parse_uri
+
+    from memlab import _composer_hooks, _names
+
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    state = type("State", (), {"timestamp": Timestamp(epoch=1, batch=12, token=5)})
+    progress = _composer_hooks.progress(state)
+    template = "{run_name}/{rank}-{world_size}/ep{epoch}.ba{batch:04d}.{token}.{x}{}{{}}"
+    assert _names.fill(template, progress, run_name="r") == (
+        format_name_with_dist_and_time(template, "r", state.timestamp)
+    )
+    for uri in ("s3://b/a/x", "s3://b@n/a", "gs://b", "dbfs:/Volumes/a", "a/b", "/a/b"):
+        assert _names.remote_key(uri) == parse_uri(uri)[2].lstrip("/")
+
+
+def test_composer_asks_for_no_base_class():
+    """An engine and a state take what has the methods of a callback."""
+    from composer.core import Callback, Event
+
+    import memlab
+
+    theirs = {event.value for event in Event} | {"run_event", "close", "post_close"}
+    mine = memlab.MemorySnapshot
+    assert not issubclass(mine, Callback)
+    assert {name for name in theirs if hasattr(mine, name)} >= {
+        "run_event", "init", "batch_start", "batch_end", "epoch_end", "iteration_end",
+        "fit_end", "close", "post_close",
+    }  # fmt: skip
+    # Nothing of memlab's own is taken for an event.
+    own = {"start", "stop", "data", "save", "html", "peak", "lines", "summary"}
+    assert not own & theirs
