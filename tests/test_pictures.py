@@ -14,6 +14,7 @@ import random
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,7 @@ from memlab import _core
 SVG = "{http://www.w3.org/2000/svg}"
 BASE = 0x7F0000000000
 MIB = 1 << 20
+VIEWER = Path(memlab.__file__).parent / "viewer"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 # A machine may be busy: only a page that never comes is wrong.
 PATIENCE_MS = 120_000
@@ -404,6 +406,10 @@ def test_categories_at_the_peak_are_the_peaks(phantom_run):
     categories = {k.replace("_", " "): v for k, v in said["by_category"].items() if v}
     assert {name: size for name, size in rows.items() if size} == categories
     assert {"parameter", "gradient", "optimizer state"} <= set(categories)
+    colors = dict(re.findall(r'\["(\w+)", "(#\w+)"\]', (VIEWER / "colors.js").read_text()))
+    keys = re.findall(r'fill="(#\w+)"/></svg>([a-z ]+)</th>', said["timeline"])
+    assert len(keys) == len(rows)
+    assert all(colors[name.replace(" ", "_")] == color for color, name in keys)
 
     segments = {row[0]: row for row in Page(said["segments"].encode()).table()}
     assert exact_bytes(f"({segments['reserved'][2]})") == said["reserved"]

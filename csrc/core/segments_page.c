@@ -1,8 +1,9 @@
 /* The segments as a page.  See segments_page.h.
  *
  * A row is as wide as any other, so that holes show in small segments too; the bar below
- * it has the scale that all rows share.  Blocks narrower than a pixel are drawn together
- * with their neighbours, in the colour of what most of their bytes are. */
+ * it has the scale that all rows share.  A segment of many blocks, as expandable ones are,
+ * goes on in further lines.  Blocks narrower than a pixel, of very many a few, are drawn
+ * together with their neighbours, in the colour of what most of their bytes are. */
 #include "segments_page.h"
 
 #include <stdlib.h>
@@ -11,15 +12,18 @@
 #include "purposes.h"
 #include "replay.h"
 
-/* Rows drawn of a device, the largest segments first. */
-#define MOST_ROWS 2000u
+/* Lines drawn of a device, the largest segments first, and of one segment. */
+#define MOST_LINES 2000u
+#define MOST_OF_SEGMENT 40u
+#define BLOCKS_A_LINE 250u
+/* From this many blocks on boxes are no narrower than two pixels, and so on. */
+#define MANY_BLOCKS 50000u
 /* Frames told of a block. */
 #define MOST_FRAMES 12u
-/* Hundredths of a pixel, but for ROW. */
+/* Hundredths of a pixel, but for LINE. */
 #define BAR_LEFT 30000u
 #define BAR_WIDTH 90000u
-#define NARROWEST 100u
-#define ROW 24u
+#define LINE 24u
 
 #define STATE_COUNT (ML_BLOCK_PENDING_FREE + 1)
 
@@ -43,7 +47,8 @@ typedef struct work {
     born *births; /* owned; of the blocks in use at the end, by address */
     size_t birth_count;
     size_t birth_capacity;
-    uint64_t largest; /* segment, bytes */
+    uint64_t largest;   /* segment, bytes */
+    uint64_t narrowest; /* box, hundredths of a pixel */
     ml_buffer *out;
 } work;
 
@@ -97,10 +102,11 @@ typedef struct sums {
     uint64_t blocks[STATE_COUNT];
 } sums;
 
+/* BYTES of a block. */
 static void
-sum_block(sums *s, const ml_block *block)
+sum_block(sums *s, const ml_block *block, uint64_t bytes)
 {
-    s->bytes[block->state] = ml_markup_add(s->bytes[block->state], block->size);
+    s->bytes[block->state] = ml_markup_add(s->bytes[block->state], bytes);
     s->blocks[block->state]++;
 }
 
@@ -140,7 +146,7 @@ put_sums(const work *w)
     sums s = {0};
     uint64_t reserved = 0;
     for (size_t i = 0; i < w->trace->block_count; i++) {
-        sum_block(&s, &w->trace->blocks[i]);
+        sum_block(&s, &w->trace->blocks[i], w->trace->blocks[i].size);
     }
     for (size_t i = 0; i < w->trace->segment_count; i++) {
         reserved = ml_markup_add(reserved, w->trace->segments[i].total);
@@ -225,24 +231,48 @@ put_run(const work *w, const run *r, uint64_t top)
     ml_markup(w->out, "</title></rect>\n");
 }
 
+/* A line of a segment: its bytes from LOW on, of which LENGTH would fill it. */
+typedef struct line {
+    const ml_segment *segment;
+    uint64_t low;
+    uint64_t length;
+    uint64_t top; /* pixels */
+} line;
+
 static uint64_t
-place_of(const ml_segment *segment, uint64_t addr)
+end_of(const line *l)
 {
-    return ml_markup_scale(addr - segment->addr, segment->total, BAR_WIDTH);
+    uint64_t rest = l->segment->total - l->low;
+    return l->low + (rest < l->length ? rest : l->length);
 }
 
-/* A block begins a run of its own unless both it and the run are too narrow. */
-static void
-put_row_blocks(const work *w, const ml_segment *segment, uint64_t top)
+static uint64_t
+place_on(const line *l, uint64_t offset)
 {
+    return ml_markup_scale(offset - l->low, l->length, BAR_WIDTH);
+}
+
+/* The blocks that lie on L, the first of which is *NEXT; there it ends.  A block begins a
+ * run of its own unless both it and the run are too narrow. */
+static void
+put_line_blocks(const work *w, const line *l, size_t *next)
+{
+    const ml_segment *segment = l->segment;
     const ml_block *blocks = &w->trace->blocks[segment->first_block];
+    uint64_t end = end_of(l);
     run r = {0};
-    for (size_t i = 0; i < segment->block_count; i++) {
-        uint64_t left = place_of(segment, blocks[i].addr);
-        uint64_t right = place_of(segment, blocks[i].addr + blocks[i].size);
+    for (size_t i = *next; i < segment->block_count; i++) {
+        uint64_t from = blocks[i].addr - segment->addr;
+        uint64_t to = from + blocks[i].size;
+        if (from >= end) {
+            break;
+        }
+        from = from > l->low ? from : l->low;
+        uint64_t right = place_on(l, to < end ? to : end);
+        uint64_t left = place_on(l, from);
         if (r.first != NULL &&
-            (right - left >= NARROWEST || right - r.left > NARROWEST)) {
-            put_run(w, &r, top);
+            (right - left >= w->narrowest || right - r.left > w->narrowest)) {
+            put_run(w, &r, l->top);
             r = (run){0};
         }
         if (r.first == NULL) {
@@ -250,19 +280,48 @@ put_row_blocks(const work *w, const ml_segment *segment, uint64_t top)
             r.left = left;
         }
         r.right = right;
-        sum_block(&r.s, &blocks[i]);
+        sum_block(&r.s, &blocks[i], (to < end ? to : end) - from);
+        *next = to > end ? i : i + 1;
     }
     if (r.first != NULL) {
-        put_run(w, &r, top);
+        put_run(w, &r, l->top);
     }
 }
 
 /* ---- Rows ---- */
 
-static void
-put_row(const work *w, const ml_segment *segment, size_t row)
+static size_t
+lines_of(const ml_segment *segment)
 {
-    uint64_t top = (uint64_t)row * ROW;
+    size_t lines = 1 + segment->block_count / BLOCKS_A_LINE;
+    return lines < MOST_OF_SEGMENT ? lines : MOST_OF_SEGMENT;
+}
+
+/* The lines of SEGMENT, the first of which is the page's line number FIRST. */
+static void
+put_lines(const work *w, const ml_segment *segment, size_t first)
+{
+    uint64_t length = (segment->total - 1) / lines_of(segment) + 1;
+    size_t next = 0;
+    line l = {segment, 0, length, (uint64_t)first * LINE};
+    while (l.low < segment->total) {
+        if (l.low > 0) {
+            ml_markup(w->out, "<text class=\"quiet\" x=\"20\" y=\"");
+            ml_markup_unsigned(w->out, l.top + 12);
+            ml_markup(w->out, "\">from ");
+            ml_markup_size(w->out, l.low);
+            ml_markup(w->out, " on</text>\n");
+        }
+        put_line_blocks(w, &l, &next);
+        l.top += LINE;
+        l.low = end_of(&l);
+    }
+}
+
+static void
+put_row(const work *w, const ml_segment *segment, size_t first)
+{
+    uint64_t top = (uint64_t)first * LINE;
     ml_markup(w->out, "<text x=\"0\" y=\"");
     ml_markup_unsigned(w->out, top + 12);
     ml_markup(w->out, "\">");
@@ -287,7 +346,7 @@ put_row(const work *w, const ml_segment *segment, size_t row)
     ml_markup(w->out, " allocated");
     ml_markup_stack(w->out, w->recording, segment->stack, MOST_FRAMES);
     ml_markup(w->out, "</title></text>\n");
-    put_row_blocks(w, segment, top);
+    put_lines(w, segment, first);
     ml_markup(w->out, "<rect fill=\"#7c8799\" x=\"300\" y=\"");
     ml_markup_unsigned(w->out, top + 16);
     ml_markup(w->out, "\" width=\"");
@@ -319,15 +378,22 @@ put_rows(work *w)
     }
     qsort(rows, count, sizeof(*rows), compare_segments);
     w->largest = rows[0]->total > 0 ? rows[0]->total : 1;
-    size_t drawn = count < MOST_ROWS ? count : MOST_ROWS;
-    uint64_t height = (uint64_t)drawn * ROW;
+    w->narrowest = 100 * (1 + w->trace->block_count / MANY_BLOCKS);
+    size_t drawn = 0;
+    size_t lines = 0;
+    while (drawn < count && rows[drawn]->total > 0 && lines < MOST_LINES) {
+        lines += lines_of(rows[drawn++]);
+    }
+    uint64_t height = (uint64_t)lines * LINE;
     ml_markup(w->out, "<svg width=\"1200\" height=\"");
     ml_markup_unsigned(w->out, height);
     ml_markup(w->out, "\" viewBox=\"0 0 1200 ");
     ml_markup_unsigned(w->out, height);
     ml_markup(w->out, "\">\n");
-    for (size_t i = 0; i < drawn && rows[i]->total > 0; i++) {
-        put_row(w, rows[i], i);
+    lines = 0;
+    for (size_t i = 0; i < drawn; i++) {
+        put_row(w, rows[i], lines);
+        lines += lines_of(rows[i]);
     }
     ml_markup(w->out, "</svg>\n");
     if (drawn < count) {

@@ -121,6 +121,44 @@ test_narrow_blocks_are_drawn_together(void)
     sample_end(&f);
 }
 
+/* 502 blocks are more than two lines hold: three of 1000 KiB, the last block on two. */
+static void
+test_many_blocks_take_several_lines(void)
+{
+    enum {
+        COUNT = 502
+    };
+    sample f;
+    sample_begin(&f);
+    ml_segment *segment = sample_segment(&f, BASE, 0);
+    f.device.blocks = ml_alloc_zeroed(COUNT, sizeof(ml_block));
+    CHECK(f.device.blocks != NULL);
+    f.device.block_count = segment->block_count = COUNT;
+    for (size_t i = 0; i < COUNT; i++) {
+        uint64_t size = (i == 0 ? 500 : i == COUNT - 1 ? 1500 : 2) * KIB;
+        f.device.blocks[i] = (ml_block){.addr = BASE + segment->total,
+                                        .size = size,
+                                        .requested = size,
+                                        .state = ML_BLOCK_ALLOCATED};
+        segment->total += size;
+    }
+    char *text = sample_document(&f, write_all);
+    CHECK(text != NULL);
+    CHECK_INT(count_of(text, "y=\"0\" width"), 251);
+    CHECK_INT(count_of(text, "y=\"24\" width"), 251);
+    CHECK_INT(count_of(text, "y=\"48\" width"), 1);
+    CHECK(strstr(text, "x=\"300\" y=\"0\" width=\"450\"") != NULL);
+    CHECK(strstr(text, "x=\"750\" y=\"0\" width=\"1.8\"") != NULL);
+    CHECK(strstr(text, "x=\"300\" y=\"24\" width=\"1.8\"") != NULL);
+    CHECK(strstr(text, "x=\"750\" y=\"24\" width=\"450\"") != NULL);
+    CHECK(strstr(text, "x=\"300\" y=\"48\" width=\"900\"") != NULL);
+    CHECK(strstr(text, "y=\"60\">from 1.95 MiB on</text>") != NULL);
+    CHECK_INT(count_of(text, "<title>1.46 MiB (1,536,000 bytes) allocated"), 2);
+    ml_free(text);
+    ml_free(f.device.blocks);
+    sample_end(&f);
+}
+
 static void
 test_of_very_many_segments_the_largest_are_drawn(void)
 {
@@ -208,6 +246,7 @@ main(void)
     RUN(test_one_segment);
     RUN(test_rows);
     RUN(test_narrow_blocks_are_drawn_together);
+    RUN(test_many_blocks_take_several_lines);
     RUN(test_of_very_many_segments_the_largest_are_drawn);
     RUN(test_odd_segments);
     RUN(test_devices);
