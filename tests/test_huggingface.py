@@ -127,6 +127,12 @@ real, huggingface._Count.progress = huggingface._Count.progress, lambda *_: 1 / 
 it = train("ours")
 huggingface._Count.progress = real
 said["ours"]["steps"] = it.state.global_step
+caught = MemorySnapshotCallback()
+try:
+    trainer("caught", caught, model=Net(lambda net, x: net.batches > 3)).train()
+except torch.OutOfMemoryError:
+    caught.close()
+said["caught"] = [caught.snapshot.recording, os.listdir("out/caught/caught/torch_traces")]
 twice = MemorySnapshotCallback(interval=1)
 it = trainer("twice", twice)
 it.train()
@@ -356,6 +362,13 @@ def test_an_exception_leaves_what_was_recorded(ran):
     folder = ran.out / "crashed/crashed/torch_traces"
     assert files(folder) == pair("rank0.3.memory_snapshot")
     assert batches(folder / "rank0.3.memory_snapshot.pickle") == {3, 4, 5}
+
+
+def test_a_program_that_goes_on_after_an_exception_can_close_the_window(ran):
+    """Batch 4 fails, in step 2, which has only begun."""
+    recording, there = ran.said["caught"]
+    assert not recording
+    assert sorted(there) == pair("rank0.1.memory_snapshot")
 
 
 def test_files_are_sent_to_uris(ran):
