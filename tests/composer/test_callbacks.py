@@ -1,10 +1,15 @@
 """memlab.callbacks.composer in Composer itself, beside the callbacks whose places it takes."""
 
 import json
+import re
+import subprocess
+import sys
 import types
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 pytestmark = pytest.mark.cuda
 
@@ -131,9 +136,6 @@ tell(resumed=[[name for name in log.files if "pt.trace" in name]
 
 @pytest.fixture(scope="module")
 def told(device_environment, tmp_path_factory):
-    import subprocess
-    import sys
-
     folder = tmp_path_factory.mktemp("run")
     program = folder / "program.py"
     program.write_text(PROGRAM)
@@ -221,3 +223,19 @@ def test_nothing_is_told_but_the_out_of_memory(told):
     said = [line for line in told.err.splitlines() if line.startswith("memlab: ")]
     assert said == ["memlab: out of memory; wrote r/torch_traces/rank0_oom_*"]
     assert "RuntimeWarning" not in told.err and "eprecat" not in told.err
+
+
+def test_the_guides_example_runs(device_environment, tmp_path):
+    guide = (ROOT / "docs" / "TRAINERS.md").read_text()
+    section = guide.split("### Out of memory, figures, torch's profiler")[1]
+    example = tmp_path / "example.py"
+    example.write_text(re.search(r"```python\n(.*?)```", section, re.S)[1])
+    done = subprocess.run(
+        # The trainer divides by a number that went over the GPU.
+        [sys.executable, example], env={**device_environment, "MEMLAB_PHANTOM_BACKED": "1"},
+        cwd=tmp_path, text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "memlab: " not in done.stderr, done.stderr
+    found = sorted(path.name for path in (tmp_path / "run" / "torch_traces").iterdir())
+    assert found == ["rank0.6.html", "rank0.6.pt.trace.json"]
