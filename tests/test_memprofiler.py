@@ -8,6 +8,7 @@ import pickle
 import random
 import sys
 import types
+import typing
 import warnings
 from pathlib import Path
 
@@ -64,6 +65,8 @@ def test_hooks_are_there_in_the_collected_call_only(found):
     # Five modules, before and after the forward pass of each.
     assert seen["handles"] == [0, 10, 0, 0]
     assert seen["clean"] and not seen["enabled"]
+    # Between the calls the attributes are there, and reset.
+    assert seen["reset"] == [None, *ATTRIBUTES, None, None]
 
 
 def test_saved_bytes_are_those_of_storages_that_are_no_parameters(found):
@@ -223,6 +226,10 @@ def test_fields_and_defaults():
         "retain_hooks_for_funcs": {"training_step"},
     }
     assert pickle.loads(pickle.dumps(cfg)) == cfg
+    # Command lines are made of these.
+    assert typing.get_type_hints(MemProfilerCfg)["collect_funcs"] is MemProfilerFuncs
+    typing.get_type_hints(MemProfilerHooks)
+    assert "memprofiler_cfg" in typing.get_type_hints(_memprofiler.ProfilerHooksMixin.__init__)
 
 
 def test_enabled_completes_it(torch, monkeypatch):

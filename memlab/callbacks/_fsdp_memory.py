@@ -1,5 +1,5 @@
-"""torch's tracker of FSDP2's memory, so that nothing of it raises into the training, and
-its figures as plain data and as text.
+"""torch's tracker of FSDP2's memory, so that nothing of it raises into the training and
+no memory is counted that is not there, and its figures as plain data and as text.
 
 Owns the guards around the tracker, which reaches into FSDP's hooks and may meet what it
 was not made for, and the layout of the reports, which is the tracker's own.
@@ -48,6 +48,7 @@ def new_tracker(module: torch.nn.Module, optimizer: Any, failed: Callable) -> An
 
 @functools.cache
 def _tracker_type():
+    from torch._subclasses.fake_tensor import FakeTensor
     from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 
     class Tracker(FSDPMemTracker):
@@ -142,8 +143,10 @@ def _tracker_type():
         def _update_peak_stats(self, *args, **kwargs):
             return self._quiet(super()._update_peak_stats, *args, **kwargs)
 
-        def _track(self, *args, **kwargs):
-            return self._quiet(super()._track, *args, **kwargs)
+        def _track(self, kind, tensor):
+            # With those DTensor works out shapes; they have no memory.
+            if not isinstance(tensor, FakeTensor):
+                self._quiet(super()._track, kind, tensor)
 
         def _track_optimizer_states(self, *args, **kwargs):
             return self._quiet(super()._track_optimizer_states, *args, **kwargs)

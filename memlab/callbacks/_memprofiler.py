@@ -21,21 +21,26 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from memlab import _core
 from memlab._errors import tell
 from memlab.callbacks import _fsdp_memory, _memprofiler_config, npp_hooks
-from memlab.callbacks._memprofiler_config import misconfiguration, resolve
+from memlab.callbacks._memprofiler_config import (
+    MemProfilerCfg,
+    misconfiguration,
+    resolve,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any, ParamSpec, TypeVar
+    from typing import ParamSpec, TypeVar
 
     import torch
 
     from memlab._memory_snapshot import MemorySnapshot
-    from memlab.callbacks._memprofiler_config import MemProfilerCfg, MemProfilerSchedule
+    from memlab.callbacks._memprofiler_config import MemProfilerSchedule
 
     _P = ParamSpec("_P")
     _R = TypeVar("_R")

@@ -1,7 +1,8 @@
 """What MemProfiler is told: the dataclasses of its configuration, their defaults and
 checks.
 
-Knows no trainer.  Whoever reads them from YAML may leave lists for sets, and dicts for the
+Their annotations can be evaluated, for tools that make command lines of them.  Knows no
+trainer.  Whoever reads them from YAML may leave lists for sets, and dicts for the
 dataclasses within.
 """
 
@@ -12,14 +13,11 @@ import importlib
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from memlab import _names
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 

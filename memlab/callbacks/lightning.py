@@ -21,7 +21,8 @@ import warnings
 
 from memlab import _memory_snapshot, _metrics, _names, _times
 from memlab._errors import tell
-from memlab.callbacks._memprofiler import MemProfiler, ProfilerHooksMixin, memprofilable
+from memlab.callbacks import _memprofiler
+from memlab.callbacks._memprofiler import MemProfiler, memprofilable
 from memlab.callbacks._memprofiler_config import (
     MemProfilerCfg,
     MemProfilerFuncs,
@@ -51,7 +52,8 @@ _LIGHTNINGS = "lightning.pytorch", "pytorch_lightning"
 def _callbacks():
     """The Callback of each Lightning that the program has imported, or else of the one
     that there is."""
-    found = [sys.modules[name].Callback for name in _LIGHTNINGS if name in sys.modules]
+    imported = map(sys.modules.get, _LIGHTNINGS)
+    found = [package.Callback for package in imported if package is not None]
     for name in _LIGHTNINGS:
         if found:
             break
@@ -71,6 +73,30 @@ def _callbacks():
 
 class _Callback(*_callbacks()):
     """What Lightning's Trainer takes."""
+
+
+class _AtException(_Callback):
+    """Has a profiler write its files, and end what it began, where an exception or Ctrl-C
+    ends the training; Lightning calls no hook of the module's then."""
+
+    def __init__(self, profiler):
+        super().__init__()
+        self._profiler = profiler
+
+    def on_exception(self, trainer, pl_module, exception):
+        self._profiler._finish()
+
+
+class ProfilerHooksMixin(_memprofiler.ProfilerHooksMixin):
+    __doc__ = _memprofiler.ProfilerHooksMixin.__doc__
+
+    def configure_callbacks(self) -> list[Any]:
+        """Those of the next base, and one that writes the files after an exception."""
+        found = super().configure_callbacks()
+        found = list(found) if isinstance(found, list | tuple) else [found]
+        if self.memprofiler:
+            found.append(_AtException(self.memprofiler))
+        return found
 
 
 def _place(trainer):

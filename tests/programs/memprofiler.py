@@ -17,7 +17,6 @@ from torch import nn
 from memlab.callbacks._memprofiler import MemProfiler, ProfilerHooksMixin
 from memlab.callbacks._memprofiler_config import (
     MemProfilerCfg,
-    MemProfilerFuncs,
     MemProfilerSchedule,
 )
 
@@ -90,10 +89,13 @@ def files(folder):
 # Four calls by default.
 net = model("defaults")
 before = marks(net)
-seen = found["defaults"] = {"handles": []}
+seen = found["defaults"] = {"handles": [], "reset": []}
 for _ in range(4):
     net.training_step(batch()).backward()
     seen["handles"].append(handles(net))
+    here = [{n: v for n, v in vars(m).items() if n[:4] in ("npp_", "rss_")} for m in net.modules()]
+    same = all(each == here[0] and not any(each.values()) for each in here)
+    seen["reset"] += (list(here[0]) or [None]) if same else [here]
 seen["keys"] = keys(net)
 seen["clean"] = marks(net) == before
 seen["enabled"] = net.memprofiler_cfg.enable_memory_hooks
