@@ -1,7 +1,7 @@
 """memlab.MemorySnapshot: records memory events and answers what was live at the peak.
 
-It is also a callback of Composer's Trainer: _composer_hooks.py has what that calls, and
-_window.py when it records then.
+It is also a callback of Composer's Trainer: _composer_hooks.py has what that calls,
+_own_loop.py what loops without a trainer do, and _window.py when it records then.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import weakref
 from memlab import _annotations, _core, _names, _oom, _report, _sources, _times
 from memlab._composer_hooks import ComposerHooks
 from memlab._errors import Error
+from memlab._own_loop import OwnLoop
 from memlab._owners import Owners
 from memlab._window import Window
 
@@ -53,7 +54,7 @@ def _check_count(value, least, name):
         raise ValueError(f"{name} must be at least {least}, not {value!r}")
 
 
-class MemorySnapshot(ComposerHooks, _core.MemorySnapshot):
+class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
     """Records the memory of a program, at a cost low enough to leave on.
 
         with memlab.MemorySnapshot() as snapshot:
@@ -62,7 +63,7 @@ class MemorySnapshot(ComposerHooks, _core.MemorySnapshot):
 
         trainer = composer.Trainer(..., callbacks=[memlab.MemorySnapshot()])
 
-    As a callback it records once a run, and writes and sends the recording then:
+    As a callback, or where a loop calls step(), it records once, and writes and uploads that:
 
     skip_batches: batches before it records, at least 0.
     interval: for how long: an int of batches, or a string: "3ba" batches, "1ep" epochs,

@@ -35,7 +35,7 @@ class Window:
     interval: an Interval.  folder, filename, remote_file_name: format strings, the last
     may be None.  overwrite: whether the folder may have files, and files sent replace
     others.  send: a function of a path, a name (or URI) to send it under, and OVERWRITE;
-    None sends nothing.
+    None uploads to what is a URI.
 
     Recording begins with the first batch that starts after SKIP_BATCHES have ended, and
     ends where INTERVAL has passed since, in its own unit; or earlier, with close().
@@ -56,10 +56,10 @@ class Window:
         # It owns this window: a reference would keep both alive.
         self._recording = weakref.ref(recording)
         self._skip = skip_batches
-        self._interval = interval
+        self.interval = interval
         self._templates = folder, filename, remote_file_name
         self._overwrite = overwrite
-        self.send = send
+        self.send = send or _upload_to_uri
         self.files: list[str] = []  # that were written
         self.failures = 0
         self._variables = {}
@@ -118,12 +118,12 @@ class Window:
         if self._state != "recording":
             return
         self._latest = progress
-        now = progress.in_unit(self._interval.unit)
+        now = progress.in_unit(self.interval.unit)
         if now is None:
             return
         if self._begun is None:
             self._begun = now
-        if now - self._begun >= self._interval.value - _TOLERANCE:
+        if now - self._begun >= self.interval.value - _TOLERANCE:
             self._finish(progress)
 
     def close(self, progress: Progress | None = None) -> None:
@@ -156,13 +156,13 @@ class Window:
 
     def _begin(self, progress):
         try:
-            log.info("recording of memory begins, for %s", self._interval)
+            log.info("recording of memory begins, for %s", self.interval)
             self._recording().start()
         except Exception as error:
             self.fail("recording of memory could not begin", error)
             return
         self._state = "recording"
-        self._begun = progress.in_unit(self._interval.unit)
+        self._begun = progress.in_unit(self.interval.unit)
         self._pid = os.getpid()
         # An exception may end the training, and the program, with no word to us.
         _upload.at_end(_closer(self))
@@ -204,7 +204,7 @@ class Window:
 
     def _send(self, path, progress):
         template = self._templates[2]
-        if template is None or self.send is None:
+        if template is None:
             return
         name = _names.fill(template, progress, **self._variables)
         if is_folder(template, self._templates[1]):
@@ -223,6 +223,11 @@ class Window:
             self._complain(
                 f"{path!r} was not sent: {_store.described(error)}; it is kept here"
             )
+
+
+def _upload_to_uri(path, name, overwrite):
+    if _names.is_uri(name):
+        _upload.send(path, name, overwrite)
 
 
 def is_folder(remote: str, filename: str) -> bool:

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import random
+import re
 import stat
 import types
 import warnings
@@ -621,3 +622,54 @@ def test_on_a_gpu_and_at_the_end_of_a_program(phantom_run, tmp_path):
         "torch_traces/rank0.2.memory_snapshot.html",
         "torch_traces/rank0.2.memory_snapshot.pickle",
     ]
+
+
+def test_a_loop_without_a_trainer(work, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/somewhere/train.py"])
+    recorder = snapshot(interval=2)
+    for step in range(6):
+        recorder.step()
+        assert recorder.recording == (step in (1, 2))
+        work(step)
+    recorder.close()
+    stem = "train/torch_traces/rank0.3.memory_snapshot"
+    assert files() == [f"{stem}.html", f"{stem}.pickle"]
+    assert batches(f"{stem}.pickle") == [1, 2]
+    with pytest.raises(FileExistsError, match="train/torch_traces is not empty"):
+        snapshot().step()
+    with pytest.raises(ValueError, match="interval is in ep, which step"):
+        snapshot(interval="1ep").step()
+
+    # Seconds of a clock that the test turns; a loop that ends within the window; upload.
+    now, sent = [100.0], []
+    monkeypatch.setattr("memlab._own_loop.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(_window._upload, "send", lambda *args: sent.append(args[1:]))
+    for name, steps, expected in ("s", 5, [0, 1]), ("t", 1, [0]):
+        timed = snapshot(0, "2s", folder=name, filename="f", remote_file_name=f"s3://b/{name}")
+        for step in range(steps):
+            timed.step()
+            work(step)
+            now[0] += 1
+        timed.close()
+        assert batches(f"{name}/f.pickle") == expected
+        assert sent.pop(0) == (f"s3://b/{name}/f.pickle", False)
+        assert sent.pop(0) == (f"s3://b/{name}/f.html", False)
+
+
+def section(name):
+    text = (Path(__file__).parent.parent / "docs" / "TRAINERS.md").read_text()
+    return text.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.cuda
+def test_the_documented_loop(phantom_run, tmp_path):
+    (block,) = re.findall(r"```python\n(.*?)```", section("Your own loop"), re.S)
+    done = phantom_run(block)
+    assert done.stdout.startswith("Peak on cuda:0")
+    assert files(tmp_path / "traces") == [
+        "rank0.5.memory_snapshot.html",
+        "rank0.5.memory_snapshot.pickle",
+    ]
+    events = memlab.load(str(tmp_path / "traces/rank0.5.memory_snapshot.pickle"))
+    inputs = [e for e in events["device_traces"][0] if e["size"] == 2048]
+    assert sum(event["action"] == "alloc" for event in inputs) >= 3

@@ -127,7 +127,7 @@ class MemorySnapshotCallback(TrainerCallback):
     @functools.wraps(MemorySnapshot.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.snapshot = MemorySnapshot(*args, **kwargs)
-        if self.snapshot._window._interval.unit == "iter":
+        if self.snapshot._window.interval.unit == "iter":
             raise ValueError(
                 "interval: a Trainer counts no iterations; give steps, '3ba', or epochs, "
                 "'1ep'"

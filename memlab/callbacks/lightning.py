@@ -230,7 +230,7 @@ class MemorySnapshot(_Callback):
         self.snapshot = _memory_snapshot.MemorySnapshot(*args, **kwargs)
         self._arguments = args, kwargs
         self._count = None
-        if self.snapshot._window._interval.unit == "iter":
+        if self.snapshot._window.interval.unit == "iter":
             raise ValueError(
                 "interval: Lightning counts no iterations; give batches, '3ba', or epochs, "
                 "'1ep'"

@@ -1,6 +1,8 @@
 """memlab.MemorySnapshot in Composer's own Trainer, on the phantom device."""
 
 import json
+import re
+from pathlib import Path
 
 WINDOWS = """
 import glob, json, os, warnings
@@ -196,3 +198,26 @@ def test_composer_asks_for_no_base_class():
     # Nothing of memlab's own is taken for an event.
     own = {"start", "stop", "data", "save", "html", "peak", "lines", "summary"}
     assert not own & theirs
+
+
+def test_the_documented_callback(composer_run, tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "TRAINERS.md").read_text()
+    section = text.partition("\n## Composer\n")[2].partition("\n## ")[0]
+    block = re.search(r"```python\n(.*?)```", section, re.S)[1]
+    program = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from small_trainer import CountsOnCPU, Model, OneRank
+import composer
+composer.Trainer = lambda **arguments: OneRank(**arguments, device=CountsOnCPU())
+model = Model()
+samples = torch.zeros(40, 64)
+loader = DataLoader(TensorDataset(samples, samples), batch_size=4)
+optimizer = torch.optim.Adam(model.parameters())
+"""
+    assert composer_run(program + block).stdout.startswith("Peak on cuda:0")
+    names = sorted(path.name for path in (tmp_path / "r/torch_traces").iterdir())
+    assert names == [
+        "rank0.4.memory_snapshot.html",
+        "rank0.4.memory_snapshot.pickle",
+    ]
