@@ -182,8 +182,7 @@ class TorchProfiler(Callback):
         self._files = []  # of saved_traces, those of this rank
         self._state = self._logger = None
         self._profiler = self._action = self._snapshot = None
-        self._began = False
-        self._timeline = memory_filename is not None
+        self._began = self._timeline = False
         self._batches = 0  # that ended in the window under way
 
     # ---- The engine's events ----
@@ -202,6 +201,7 @@ class TorchProfiler(Callback):
         self._start = os.getcwd()
         self._state, self._logger = state, logger
         self._began = False
+        self._timeline = self.memory_filename is not None
 
     def batch_start(self, state: Any, logger: Any) -> None:
         """Begins before the first batch; logs what the profiler does in this one."""
@@ -227,15 +227,14 @@ class TorchProfiler(Callback):
     def close(self, state: Any, logger: Any) -> None:
         """Ends the profiler, saves the window under way, and logs tables of the last."""
         profiler, self._profiler = self._profiler, None
-        if profiler is None:
-            return
-        with self._guard("the last window was not saved"):
-            if not self._batches:
-                # Nothing of a batch is in it, and its name may be that of the last one.
-                profiler.on_trace_ready = None
-            profiler.__exit__(None, None, None)
-        with self._guard("no tables were logged"):
-            self._log_tables(profiler)
+        if profiler is not None:
+            with self._guard("the last window was not saved"):
+                if not self._batches:
+                    # Of no batch, and its name may be that of the window before.
+                    profiler.on_trace_ready = None
+                profiler.__exit__(None, None, None)
+            with self._guard("no tables were logged"):
+                self._log_tables(profiler)
         self._drop_snapshot()
         self._state = self._logger = None
 
@@ -254,8 +253,8 @@ class TorchProfiler(Callback):
             with_flops=self.with_flops,
         )
         profiler.preset_metadata_json("global_rank", json.dumps(_names.ranks()["rank"]))
-        profiler.__enter__()
         self._profiler = profiler
+        profiler.__enter__()
         self._follow()
 
     def _step(self, state):

@@ -32,7 +32,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-
 __all__ = [
     "MemoryMonitor",
     "MemorySnapshot",
@@ -46,8 +45,7 @@ __all__ = [
 
 # ---- Out of memory ----
 
-_OOM_FILES = {
-    "_snapshot.pickle": None,
+_OOM_PAGES = {
     "_trace_plot.html": lambda recording: _page.assemble(recording.page_data()),
     "_segment_plot.html": lambda recording: recording.segments_page(None),
     "_segment_flamegraph.svg": lambda recording: recording.flame_svg("segments", None),
@@ -152,19 +150,22 @@ class OOMObserver(Callback):
             folder = is_folder(remote, self.filename)
             remote = _names.fill(remote, reached, run_name=run_name)
             remote = f"{remote.rstrip('/')}/{filename}" if folder else remote + ending
-        for kind, page in _OOM_FILES.items():
+        # Where not even this can be written, the watch says so.
+        recording.write_pickle(prefix + "_snapshot.pickle", True)
+        self._upload(prefix, remote, "_snapshot.pickle")
+        for kind, page in _OOM_PAGES.items():
             with self._guard(f"{kind} was not written"):
-                if page is None:
-                    recording.write_pickle(prefix + kind, True)
-                else:
-                    _core.write_file(prefix + kind, page(recording))
-                self._upload(prefix + kind, remote and remote + kind)
+                _core.write_file(prefix + kind, page(recording))
+                self._upload(prefix, remote, kind)
         return prefix
 
-    def _upload(self, path, name):
+    def _upload(self, prefix, remote, kind):
+        if remote is None:
+            return
         # The last replaces what was the last before.
+        name = remote + kind
         overwrite = self.overwrite or name in self._sent
-        if name and self._send(self._logger, path, name, overwrite):
+        if self._send(self._logger, prefix + kind, name, overwrite):
             self._sent.add(name)
 
 
@@ -237,7 +238,8 @@ class MemoryMonitor(Callback):
             for key, name in (memory_keys or _MEMORY_KEYS).items()
         }
         self._further = () if memory_keys else _FURTHER
-        self._sinks = _metrics.Sinks(tensorboard=tensorboard, prometheus=prometheus)
+        self._targets = tensorboard, prometheus
+        self._sinks = _metrics.Sinks(*self._targets)
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -247,6 +249,8 @@ class MemoryMonitor(Callback):
     def init(self, state: Any, logger: Any) -> None:
         """Warns where the model is on the CPU."""
         on_cpu(state, "The memory monitor only works on CUDA devices")
+        # A trainer before this one has closed its.
+        self._sinks = _metrics.Sinks(*self._targets)
 
     def after_train_batch(self, state: Any, logger: Any) -> None:
         """Logs the figures."""
