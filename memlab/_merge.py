@@ -27,6 +27,7 @@ _RANK = re.compile(r"rank[_-]?(\d{1,9})(?!\d)")
 # What of a difference is told: until the rest is this share of it, and no more than so many.
 _REST = 0.1
 _MOST = 5
+_MISSING = 8
 
 
 def _rank_in(name):
@@ -282,6 +283,7 @@ def _why(answer):
 
 
 _METHODS = {
+    "": "{who}: its clock was not set",
     "reference": "{who}: the clock that the others are set to",
     "same_host": "{who}: the same kernel's clock{bound}",
     "steps": "{who}: set by {steps} ends of steps, moved by {offset}{bound}",
@@ -318,7 +320,9 @@ def text(recording: Recording, answer: MergedRanks | None = None) -> str:
     rows: list[Any] = answer["ranks"]
     out = [f"Ranks by peak: {len(rows)}"]
     if answer["missing_ranks"]:
-        missing = ", ".join(map(str, answer["missing_ranks"]))
+        missing = ", ".join(map(str, answer["missing_ranks"][:_MISSING]))
+        if answer["missing_ranks"][_MISSING:]:
+            missing += f" and {len(answer['missing_ranks']) - _MISSING} more"
         out[0] += f" of {answer['world_size']}, missing: {missing}"
     out += _columns(_table(answer, recording))
     if answer["compared_to"] is not None:

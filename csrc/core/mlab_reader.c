@@ -166,7 +166,7 @@ take_process(ml_recording *recording, const ml_mlab_header *header)
                           .unix_ns = header->start_time,
                           .boot_ns = header->boot_ns};
     if (process.place.rank > INT32_MAX || process.place.local_rank > INT32_MAX ||
-        process.place.world_size > INT32_MAX) {
+        process.place.world_size > ML_WORLD_MAX) {
         process.place = (ml_process_place){0};
     }
     memcpy(process.host, header->host, sizeof(process.host));

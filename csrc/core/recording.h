@@ -204,8 +204,9 @@ typedef struct ml_rank {
     struct ml_recording *part;
 } ml_rank;
 
-/* Devices that one recording may have. */
+/* Devices that one recording may have, and ranks of a run that can be told. */
 #define ML_RECORDING_DEVICES_MAX 4096
+#define ML_WORLD_MAX (1 << 20)
 
 /* Bits of ml_recording.known: which optional keys the dialect of the snapshot has. */
 #define ML_KEY_COMPILE_CONTEXT 0x01u

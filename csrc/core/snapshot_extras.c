@@ -561,7 +561,7 @@ read_rank_field(ml_tables *tables, unsigned word, ml_value item, ml_rank *rank)
     case ML_WORD_LOCAL_RANK:
         return read_rank_number(tables, item, &rank->local_rank);
     case ML_WORD_WORLD_SIZE:
-        return read_thread(tables, item, INT32_MAX, &rank->world_size);
+        return read_thread(tables, item, ML_WORLD_MAX, &rank->world_size);
     case ML_WORD_FILE:
         return ml_tables_string(tables, item, &rank->file);
     case ML_WORD_HOST:

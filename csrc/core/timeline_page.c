@@ -400,8 +400,10 @@ static int
 put_device(const ml_recording *recording, size_t device, ml_buffer *out)
 {
     const ml_device_trace *trace = &recording->devices[device];
+    size_t own = device;
+    const ml_recording *part = ml_recording_part(recording, &own);
     ml_timeline *t;
-    int error = ml_timeline_new(recording, device, COLUMNS, &t);
+    int error = ml_timeline_new(part, own, COLUMNS, &t);
     if (error < 0) {
         return error;
     }

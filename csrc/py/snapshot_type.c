@@ -130,7 +130,7 @@ parse_place(PyObject *place, ml_process_place *out)
                           &world_size, &rank, &local_rank)) {
         return -1;
     }
-    if (world_size > 0 && rank >= 0 && local_rank >= 0) {
+    if (world_size > 0 && world_size <= ML_WORLD_MAX && rank >= 0 && local_rank >= 0) {
         *out = (ml_process_place){(uint32_t)world_size, (uint32_t)rank,
                                   (uint32_t)local_rank};
     }

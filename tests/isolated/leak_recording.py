@@ -29,10 +29,18 @@ def damaged():
 
 
 leaks.check(_core.Recording, lambda: snapshot._freeze(31), (1_000, 5_000))
+# Names that a dict has and nobody else are interned and forgotten with it: at some number
+# of them Python makes its table of names anew, larger, once.
+for _ in range(2_000):
+    snapshot._freeze(31).to_dict()
 leaks.check(_core.Recording, lambda: snapshot._freeze(31).to_dict(), (1_000,))
 leaks.check(_core.Recording, lambda: snapshot._freeze(31).lines(0), (1_000,))
 leaks.check(_core.Recording, lambda: _core.Recording.from_bytes(data), (1_000,))
 leaks.check(_core.Recording, damaged, (2_000,))
+merged = _core.merge([(snapshot._freeze(31), "a", 0), (snapshot._freeze(31), "b", 1)])
+leaks.check(_core.Recording, lambda: _core.merge([(merged, "both", -1)]), (1_000,))
+leaks.check(_core.Recording, lambda: merged.difference(0, merged, 1), (1_000,))
+leaks.check(_core.Recording, lambda: merged.ranks() + merged.notes(), (1_000,))
 leaks.check(
     _core.Recording, lambda: snapshot._freeze(31).write_pickle(path, True), (300,)
 )
