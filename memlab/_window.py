@@ -12,7 +12,7 @@ import logging
 import os
 import weakref
 
-from memlab import _core, _names, _page, _store, _times, _upload
+from memlab import _core, _names, _store, _times, _upload
 from memlab._errors import tell
 
 TYPE_CHECKING = False
@@ -115,7 +115,7 @@ class Window:
 
     def advance(self, progress: Progress) -> None:
         """Something else was counted in PROGRESS: an epoch, which ends after its batches."""
-        if self._state != "recording":
+        if not self._is_recording():
             return
         self._latest = progress
         now = progress.in_unit(self.interval.unit)
@@ -129,7 +129,7 @@ class Window:
     def close(self, progress: Progress | None = None) -> None:
         """The training ends, or goes no further: within the window, what was recorded is
         written.  Before it, nothing; it may still begin."""
-        if self._state == "recording" and self._pid == os.getpid():
+        if self._is_recording():
             self._finish(progress or self._latest)
 
     def fail(self, what: str, error: BaseException) -> None:
@@ -144,12 +144,16 @@ class Window:
         self._over()
         self._complain(f"{what}: {_said(error)}; the training goes on without it")
 
+    def _is_recording(self):
+        """A forked child has no part in its parent's recording."""
+        return self._state == "recording" and self._pid == os.getpid()
+
     def _complain(self, text):
         self.failures += 1
         if self.failures == 1:
             tell(text)
         else:
-            log.warning("%s", text)
+            log.info("%s", text)
 
     def _over(self):
         self._state = "done"
@@ -262,6 +266,8 @@ def _has_events(data, device):
 
 
 def _write_page(path, data):
+    from memlab import _page
+
     page = _page.assemble(data.page_data(), title=os.path.basename(path))
     _core.write_file(path, page)
 
