@@ -58,6 +58,13 @@ def test_it_records_once(found):
     assert found["again"] == []
 
 
+def test_a_run_without_a_logger(found):
+    assert found["fast"] == [
+        "torch_traces/rank0.3.memory_snapshot.html",
+        "torch_traces/rank0.3.memory_snapshot.pickle",
+    ]
+
+
 def test_an_exception_ends_the_recording_and_writes_it(found):
     assert found["exception"] == "of the program"
     pair = [f"torch_traces/rank0.2.memory_snapshot.{ending}" for ending in ("html", "pickle")]
@@ -97,7 +104,8 @@ def test_a_module_profiles_itself(found):
     ]
     assert found["keys"] == [f"0.{call}" for call in calls]
     # A batch of 8 x 16 floats, and 8 x 32 of which two modules save the same storage.
-    assert found["saved"] == 8 * 16 * 4 + 8 * 32 * 4
+    # Nothing is saved where nothing is trained.
+    assert found["saved"] == [8 * 16 * 4 + 8 * 32 * 4, 0]
     assert found["profiler_files"] == [
         *(f"cuda_alloc_rank_0.{call}.pickle" for call in calls),
         "rank_0_memory_stats.yaml",

@@ -369,19 +369,25 @@ def test_done_and_keys(torch):
     assert profiler.gen_snap_keys("training_step", "end", 7) == key
 
 
-def test_hooks_stay_for_the_functions_that_are_to_keep_them(torch):
-    profiler = connected(
-        torch,
-        collect_funcs={"default": {"a", "b"}},
-        retain_hooks_for_funcs={"b", "never"},
-    )
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({}, [2, 2, 0]),
+        ({"retain_hooks_for_funcs": {"training_step", "never"}}, [0, 0, 0]),
+        ({"retain_hooks_for_funcs": {"b", "never"}}, [2, 2, 0]),
+        ({"retain_hooks_for_funcs": {"never"}}, [2, 2, 0]),
+    ],
+)
+def test_hooks_stay_for_the_functions_that_are_to_keep_them(torch, given, left):
+    funcs = {"default": {"training_step", "b"}}
+    profiler = connected(torch, collect_funcs=funcs, **given)
     profiler.memprof_log_dir = Path("unused")
     profiler.add_memprofiler_hooks()
-    for name, left in (("a", 2), ("a", 2), ("b", 0)):
+    for name, left in zip(("training_step", "training_step", "b"), left):
         for context in ("start", "end"):
             profiler.teardown_prof(name, context)
         assert sum(map(len, profiler._state.hook_handles.values())) == left
-    assert profiler._state.done_prof_funcs == ["a", "b"]
+    assert profiler._state.done_prof_funcs == ["training_step", "b"]
     assert profiler.memprofiler_cfg.enable_memory_hooks is False
 
 

@@ -515,11 +515,13 @@ class MemProfiler:
                 return
             state.done_prof_funcs.append(fn_name)
         profiled = state.base_collect_func_set or set()
-        wait_for = self.memprofiler_cfg.retain_hooks_for_funcs & profiled or profiled
+        cfg = self.memprofiler_cfg
+        wait_for = cfg.retain_hooks_for_funcs & profiled if cfg._retain_given else profiled
+        wait_for = wait_for or profiled
         if wait_for.issubset(state.done_prof_funcs):
             with self._part("removing its hooks", "they do nothing any more"):
                 self.remove_memprofiler_hooks()
-            self.memprofiler_cfg.enable_memory_hooks = False
+            cfg.enable_memory_hooks = False
         if profiled.issubset(state.done_prof_funcs):
             # The training may end in a way in which nobody tells us.
             self._dump_quietly()

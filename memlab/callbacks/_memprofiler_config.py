@@ -122,6 +122,10 @@ def _check_int(value, least, name):
         raise ValueError(f"{name} must be at least {least}, not {value!r}")
 
 
+class _NotGiven(set):
+    """A default that another one stands behind."""
+
+
 @dataclass
 class MemProfilerHooks:
     """The functions that MemProfiler calls beside forward passes, each a callable or the
@@ -210,7 +214,8 @@ class MemProfilerCfg:
     saved_tensors_funcs: callables, dotted paths, or "identity_lambda".
     save_hook_attrs: attributes that the hooks set on modules, and that are collected.
     retain_hooks_for_funcs: the hooks go once the functions among these that are collected
-        are past max_iter; where none of these is, once all are.
+        are past max_iter; where none is given, or none of these is collected, once all
+        that are collected are.
 
     Dicts, as YAML gives them, do for the dataclasses within.  Raises ValueError or
     TypeError for a value that makes no sense.
@@ -244,7 +249,9 @@ class MemProfilerCfg:
             "npp_diff",
         ]
     )
-    retain_hooks_for_funcs: set[str] = field(default_factory=lambda: {"training_step"})
+    retain_hooks_for_funcs: set[str] = field(
+        default_factory=lambda: _NotGiven({"training_step"})
+    )
 
     def __post_init__(self) -> None:
         self.collect_funcs = _as(MemProfilerFuncs, self.collect_funcs, "collect_funcs")
@@ -252,6 +259,7 @@ class MemProfilerCfg:
         self.memory_hooks = _as(MemProfilerHooks, self.memory_hooks, "memory_hooks")
         self.saved_tensors_funcs = _as_list(self.saved_tensors_funcs)
         self.save_hook_attrs = _as_list(self.save_hook_attrs)
+        self._retain_given = not isinstance(self.retain_hooks_for_funcs, _NotGiven)
         self.retain_hooks_for_funcs = _as_set(
             self.retain_hooks_for_funcs, "retain_hooks_for_funcs"
         )

@@ -111,7 +111,9 @@ def _place(trainer):
             version = f"version_{version}"
         name = "/".join(str(part).strip("/") for part in (logger.name, version) if part)
     else:
-        name = os.path.basename(folder)
+        name = ""
+    # Names of some loggers are empty, as in a fast_dev_run.
+    name = name or os.path.basename(folder) or "run"
     if folder.endswith(f"/{name}"):
         folder = folder[: -len(name)]
     # Loggers of other ranks may have seen another version to be free.
@@ -158,9 +160,10 @@ class _Count:
     def batch_ends(self, trainer, batch):
         first = _first_tensor(batch)
         size = first.shape[0] if first is not None and len(first.shape) else 1
-        # Ranks take batches of one size, as far as one of them can know.
-        self._samples += size * trainer.world_size
-        self._tokens += _tokens(batch) * trainer.world_size
+        # Of those ranks that take batches of their own; of one size, as far as one knows.
+        ranks = (trainer.distributed_sampler_kwargs or {}).get("num_replicas", 1)
+        self._samples += size * ranks
+        self._tokens += _tokens(batch) * ranks
 
     def progress(self, trainer, ended):
         """ENDED: 1 where the batch that the loop counts has ended, else 0."""

@@ -207,6 +207,7 @@ def main(rank, folder):
     trainer = train(model, folder, callback)
     equal("rank", trainer.global_rank, rank)
     equal("failures", callback.snapshot._window.failures, 0)
+    equal("samples of both ranks", callback._count._samples, 512)
     check_fsdp(model.memprofiler, rank)
     check_files(model, rank, callback.snapshot)
     sabotaged, bare = Model(configuration()), Model()

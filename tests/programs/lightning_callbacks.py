@@ -155,7 +155,10 @@ found["windows"] = {
 found["failures"] = [c.snapshot._window.failures for c in windows.values()]
 found["peak"] = default.snapshot.peak()["by_category"] != {}
 found["keys"] = sorted(net.memprofiler.memory_stats)
-found["saved"] = net.memprofiler.memory_stats["0.training_step.2.end"]["npp_diff"]
+found["saved"] = [
+    net.memprofiler.memory_stats[f"0.{name}_step.2.end"]["npp_diff"]
+    for name in ("training", "validation")
+]
 found["recording"] = net.memprofiler._history is not None
 found["profiler_files"] = files("logs/lightning_logs/version_0/memprofiler")
 with open("logs/lightning_logs/version_0/metrics.csv") as file:
@@ -221,6 +224,10 @@ told.clear()
 monitor = callbacks.MemoryMonitor()
 trainer_of(lightning.pytorch, monitor, logger=Logger("refuse"), max_epochs=1).fit(Model(), rows)
 found["refused"] = [text for text in told if "memlab" in text]
+
+fast = callbacks.MemorySnapshot(), callbacks.MemoryMonitor()
+trainer_of(lightning.pytorch, *fast, fast_dev_run=3, default_root_dir="fast").fit(Model(), rows)
+found["fast"] = files("fast")
 
 # The Trainer of the other package.
 Model = model_of(pytorch_lightning)
