@@ -126,13 +126,14 @@ def _format(template, known):
     return "".join(out)
 
 
-def apart(*templates: str) -> str:
+def apart(*templates: str, rank: int | None = None) -> str:
     """What a name of TEMPLATES needs behind it so that no two ranks have the same: for a
-    rank but 0, "_rank" and its number, unless a field tells ranks apart."""
+    RANK but 0, "_rank" and its number, unless a field tells ranks apart.  None for the
+    rank of this process."""
     known = set().union(*map(fields, templates))
     if "rank" in known or {"node_rank", "local_rank"} <= known:
         return ""
-    number = ranks()["rank"]
+    number = ranks()["rank"] if rank is None else rank
     return f"_rank{number}" if number else ""
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 
-from memlab import _names
+from memlab import _names, _store
 from memlab._composer_hooks import sender
 from memlab._errors import tell
 
@@ -53,30 +53,29 @@ class Callback:
         try:
             yield
         except Exception as error:
-            self._complain(what, error)
+            self._complain(what, f"{type(error).__name__}: {error}")
 
-    def _complain(self, what, error):
+    def _complain(self, what, reason):
         """Warns that WHAT, once for each."""
         if what not in self._told:
             self._told |= {what}
-            reason = f"{type(error).__name__}: {error}"
             tell(f"{type(self).__name__}: {what}: {reason}; the training goes on")
 
     def _send(self, logger, path, name, overwrite):
-        """Uploads the file at PATH by LOGGER as NAME, where that is not None; returns
-        whether nothing is left to upload."""
-        if name is None:
-            return True
+        """Uploads the file at PATH by LOGGER as NAME; returns whether that was done."""
         try:
             sender(logger)(path, name, overwrite)
         except FileExistsError as error:
             self._complain(
                 "a file was not uploaded and stays here; overwrite=True would replace "
                 "what is there",
-                error,
+                _store.described(error),
             )
         except Exception as error:
-            self._complain("a file was not uploaded and stays here", error)
+            # Its text may have credentials in it.
+            self._complain(
+                "a file was not uploaded and stays here", _store.described(error)
+            )
         else:
             return True
         return False

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import pathlib
+import re
 import tempfile
 
 from memlab import _core, _names
@@ -33,6 +34,9 @@ log = logging.getLogger("memlab.callbacks.composer")
 _MAX_ENTRIES = 1_000_000
 
 _ROWS = 20
+
+# Of the names of files; what tells ranks apart comes before.
+_ENDING = re.compile(r"(\.pt)?(\.trace)?(\.memory|\.memory_trace)?(\.json|\.html)?(\.gz)?$")
 
 
 class _NotHtml(AssertionError, ValueError):
@@ -277,15 +281,15 @@ class TorchProfiler(Callback):
         idle = self._profiler is None or self._profiler.current_action.name == "NONE"
         if idle and action.name != "NONE" and torch.autograd._profiler_enabled():
             # torch has one at a time, and would take it from whoever began it.
-            self._complain(
-                "batches are not recorded",
-                RuntimeError("another torch profiler is at work"),
-            )
+            self._complain("batches are not recorded", "another torch profiler is at work")
             return type(action).NONE
         return action
 
     def _give_up(self, error):
-        self._complain("torch's profiler failed, and is off for the rest of the run", error)
+        self._complain(
+            "torch's profiler failed, and is off for the rest of the run",
+            f"{type(error).__name__}: {error}",
+        )
         profiler, self._profiler = self._profiler, None
         self._drop_snapshot()
         if profiler is not None:
@@ -315,16 +319,15 @@ class TorchProfiler(Callback):
         if self._snapshot is not None:
             self._drop_snapshot()
             return
-        try:
+        self._timeline = False
+        with self._guard("no memory timelines are written"):
             device = model_device(self._state.model)
             on_cpu = device is not None and device.type == "cpu"
             snapshot = MemorySnapshot(
                 max_entries=_MAX_ENTRIES, source="cpu" if on_cpu else "cuda"
             )
             self._snapshot = snapshot.start()
-        except Exception as error:
-            self._timeline = False
-            self._complain("no memory timelines are written", error)
+            self._timeline = True
 
     def _drop_snapshot(self):
         snapshot, self._snapshot = self._snapshot, None
@@ -369,14 +372,20 @@ class TorchProfiler(Callback):
         self._remove_oldest()
 
     def _path(self, template, reached, ranks=None):
-        variables = {"run_name": self._state.run_name, **(ranks or {})}
+        """The path of this rank's file, or of that of the rank with these RANKS."""
+        ranks = ranks or _names.ranks()
+        variables = {"run_name": self._state.run_name, **ranks}
         folder = os.path.join(self._start, _names.fill(self.folder, **variables))
-        return _names.inside(folder, _names.fill(template, reached, **variables))
+        name = _names.fill(template, reached, **variables)
+        apart = _names.apart(self.folder, template, rank=ranks["rank"])
+        return _names.inside(folder, _ENDING.sub(rf"{apart}\g<0>", name, count=1))
 
     def _upload(self, path, template, reached):
-        run_name = self._state.run_name
-        name = template and _names.fill(template, reached, run_name=run_name)
-        return self._send(self._logger, path, name or None, self.overwrite)
+        if template is None:
+            return True
+        name = _names.fill(template, reached, run_name=self._state.run_name)
+        name = _ENDING.sub(rf"{_names.apart(template)}\g<0>", name, count=1)
+        return self._send(self._logger, path, name, self.overwrite)
 
     def _write_timeline(self, recording, path, reached):
         device = model_device(self._state.model)

@@ -142,14 +142,18 @@ class OOMObserver(Callback):
         """Writes and uploads the files; returns the prefix of their paths."""
         reached, run_name = progress(self._state), self._state.run_name
         ending = "_last" if last else ""
-        filename = _names.fill(self.filename, reached, run_name=run_name) + ending
+        filename = _names.fill(self.filename, reached, run_name=run_name)
+        filename += _names.apart(self.folder, self.filename) + ending
         prefix = _names.inside(self._folder, filename)
         os.makedirs(os.path.dirname(prefix), exist_ok=True)
         remote = self.remote_file_name
         if remote is not None:
-            folder = is_folder(remote, self.filename)
+            folder, apart = is_folder(remote, self.filename), _names.apart(remote)
             remote = _names.fill(remote, reached, run_name=run_name)
-            remote = f"{remote.rstrip('/')}/{filename}" if folder else remote + ending
+            if folder:
+                remote = f"{remote.rstrip('/')}/{filename}"
+            else:
+                remote += apart + ending
         # Where not even this can be written, the watch says so.
         recording.write_pickle(prefix + "_snapshot.pickle", True)
         self._upload(prefix, remote, "_snapshot.pickle")
