@@ -3,8 +3,11 @@
 import http.client
 import json
 import math
+import re
 import socket
+import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -385,3 +388,22 @@ def test_a_folder_of_tensorboard(monkeypatch, said, tmp_path, torch):
         tag = "memory/reserved_bytes"
         assert scalars == [(tag, 10, rank + 10), (tag, 20, rank + 20)]
     assert not said
+
+
+# ---- The documentation ----
+
+TRAINERS = Path(__file__).resolve().parent.parent / "docs" / "TRAINERS.md"
+
+
+@pytest.mark.cuda
+def test_the_examples_of_uploads_and_metrics_run(phantom_run, tmp_path):
+    pytest.importorskip("tensorboard")
+    text = TRAINERS.read_text()
+    text = text[text.index("## Uploads") : text.index("## Several ranks")]
+    code = "".join(re.findall(r"```python\n(.*?)```", text, re.S))
+    # A port that no other test can have.
+    done = phantom_run(code.replace("prometheus=9400", "prometheus=0"))
+    assert int(done.stdout) > 0 and "Warning" not in done.stderr
+    assert len(list((tmp_path / "runs" / "1").iterdir())) == 1
+    for key in re.findall("memory/[a-z_]+[a-z]", text):
+        assert key in _prometheus._KNOWN or key == "memory/peak", key
