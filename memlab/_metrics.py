@@ -232,11 +232,14 @@ class Sinks:
         """Gives METRICS, by their names, to every sink.  Raises nothing: a sink that
         fails is told once and left out from then on."""
         if metrics:
-            self._each(lambda part: part.write(metrics, step, self._index), "written to")
+            self._each(
+                lambda part: part.write(metrics, step, self._index),
+                "metrics are no longer written to",
+            )
 
     def close(self) -> None:
         """Ends every sink.  Raises nothing."""
-        self._each(lambda part: part.close(), "closed for")
+        self._each(lambda part: part.close(), "the last metrics may be missing in")
         self._parts = []
 
     def _each(self, act, what):
@@ -245,7 +248,7 @@ class Sinks:
                 act(part)
             except Exception as error:
                 self._parts.remove(part)
-                tell(f"metrics can no longer be {what} {part.name}: {error}")
+                tell(f"{what} {part.name}: {error}")
 
 
 class _TensorBoard:
@@ -308,9 +311,13 @@ class _Prometheus:
         ranks = _names.ranks()
         if self._endpoint is None:
             host, port = self._where
-            self._endpoint = _prometheus.Endpoint(
-                host, port + ranks["local_rank"] if port else 0
-            )
+            port += ranks["local_rank"] if port else 0
+            try:
+                self._endpoint = _prometheus.Endpoint(host, port)
+            except (OSError, OverflowError) as error:
+                raise Error(
+                    f"{host}:{port} cannot be had ({error}): give prometheus= another port"
+                ) from None
         if index is None:
             index = sys.modules["torch"].cuda.current_device()
         labels = {"rank": str(ranks["rank"]), "device": str(index)}

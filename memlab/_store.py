@@ -58,8 +58,8 @@ def shown(uri: str) -> str:
     rest = re.split(r"[?#]", rest, maxsplit=1)[0]
     host, slash, key = rest.partition("/")
     _, colon, port = host.rpartition(":")
-    if colon and not port.isdigit() and "@" not in host:
-        # Not a port: a password with a slash in it, which has no business there.
+    if colon and "@" not in host and ("@" in key or not port.isdigit()):
+        # Not a port, or perhaps not: a password may have a slash in it.
         return scheme + separator + (rest.rpartition("@")[2] if "@" in rest else "")
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{key}"
 

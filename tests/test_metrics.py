@@ -149,7 +149,7 @@ def test_a_monitor_reads_at_every_third_call_and_serves_the_last(told):
 def test_what_fails_is_said_once_and_the_figures_go_on(told):
     assert told["broken_device"] == [{}, {}]
     assert told["broken_sink"] == [True, True]
-    assert told["stderr"].count("no longer be written to TensorBoard: the disk is") == 1
+    assert told["stderr"].count("no longer written to TensorBoard: the disk is") == 1
     assert told["stderr"].count("no longer monitored: there is no cuda:9 here") == 1
 
 
@@ -283,7 +283,8 @@ def test_addresses(where, address):
 
 
 def get(address, path="/metrics"):
-    with urllib.request.urlopen("http://{}:{}{}".format(*address, path), timeout=20) as page:
+    host, port = address
+    with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=20) as page:
         return page.read()
 
 
@@ -295,7 +296,8 @@ def test_an_endpoint_serves_what_was_published_last():
         for step in (1, 2):
             endpoint.publish({"step": step}, {"rank": "3"})
             expected = _prometheus.exposition({"step": step}, {"rank": "3"})
-            assert get(endpoint.address) == get(endpoint.address, "/metrics?a=b") == expected
+            for path in ("/metrics", "/metrics?a=b"):
+                assert get(endpoint.address, path) == expected
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(endpoint.address, "/")
         connection = http.client.HTTPConnection(*endpoint.address, timeout=20)
@@ -329,7 +331,8 @@ def test_each_rank_of_a_machine_has_a_port_of_its_own(monkeypatch, said):
         sinks.write({"memory/ooms": 1}, 4)
         assert sinks.address is None
         (text,) = said
-        assert "metrics can no longer be written to Prometheus" in text
+        assert f"no longer written to Prometheus: 127.0.0.1:{port} cannot be had" in text
+        assert text.endswith("give prometheus= another port")
     sinks = _metrics.Sinks(prometheus=port - 1, device=2)
     sinks.write({"memory/ooms": 1}, 3)
     assert sinks.address == ("127.0.0.1", port)
