@@ -441,6 +441,9 @@ trainer = Trainer(torch_profiler, MemoryMonitor(dist_aggregate_batch_interval=2)
                   batches=5)
 more = torch.ones(rank << 20, dtype=torch.uint8, device="cuda")
 trainer.fit().close()
+if rank == 0:
+    # On one rank only: nothing waits for the other.
+    Trainer(OOMObserver(folder="alone")).close()
 observed = Trainer(OOMObserver(folder="oom", filename="a", remote_file_name="b"))
 try:
     torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
@@ -457,7 +460,7 @@ if rank == 1:
     os.makedirs("refused/1")
     open("refused/1/a.txt", "w").close()
 try:
-    OOMObserver(folder="refused/{rank}").init(trainer.state, trainer.logger)
+    TorchProfiler(folder="refused/{rank}").init(trainer.state, trainer.logger)
 except FileExistsError as error:
     found["refused"] = str(error)
 if rank == 1:

@@ -105,29 +105,15 @@ def on_cpu(state: Any, what: str) -> bool:
     return True
 
 
-def prepare_folder(template: str, run_name: str, overwrite: bool) -> list[dict[str, int]]:
-    """Makes the folder of this rank, and returns the ranks() of every rank.
+def prepare_folder(template: str, run_name: str, overwrite: bool) -> str:
+    """Makes the folder of this rank, and returns its path, which the program's going to
+    another folder leaves as it is.
 
-    All ranks return, or raise, together: none writes before another has looked.  Raises
-    FileExistsError on all where OVERWRITE is false and one has a file in its way, OSError
-    where a folder cannot be made, ValueError for a name that leads out of it.
+    Raises FileExistsError where OVERWRITE is false and it has files, OSError where it
+    cannot be made, ValueError for a name that leads out of it.
     """
-    mine = _names.ranks()
-    problem = None
-    try:
-        folder = _names.fill(template, run_name=run_name)
-        os.makedirs(folder, exist_ok=True)
-        if not overwrite:
-            _names.require_empty(folder)
-    except (OSError, ValueError) as error:
-        problem = error
-    everyone = [(mine, problem)]
-    distributed = group()
-    if distributed is not None:
-        everyone = [None] * distributed.get_world_size()
-        distributed.all_gather_object(everyone, (mine, problem))
-    # This rank's own first: it names its folder.
-    for problem in (problem, *(theirs for _, theirs in everyone)):
-        if problem is not None:
-            raise problem
-    return [ranks for ranks, _ in everyone]
+    folder = os.path.abspath(_names.fill(template, run_name=run_name))
+    os.makedirs(folder, exist_ok=True)
+    if not overwrite:
+        _names.require_empty(folder)
+    return folder

@@ -17,7 +17,12 @@ import tempfile
 from memlab import _core, _names
 from memlab._composer_hooks import progress
 from memlab._memory_snapshot import MemorySnapshot
-from memlab.callbacks._composer_callback import Callback, model_device, prepare_folder
+from memlab.callbacks._composer_callback import (
+    Callback,
+    group,
+    model_device,
+    prepare_folder,
+)
 from memlab.callbacks._composer_profiler import (
     ProfilerAction,
     action_of,
@@ -200,7 +205,12 @@ class TorchProfiler(Callback):
                 "Trainer."
             )
         torch_action(state.profiler.schedule(state))
-        self._ranks = prepare_folder(self.folder, state.run_name, self.overwrite)
+        problem = None
+        try:
+            prepare_folder(self.folder, state.run_name, self.overwrite)
+        except (OSError, ValueError) as error:
+            problem = error
+        self._ranks = _ranks_of_all(problem)
         # The program may go to another folder.
         self._start = os.getcwd()
         self._state, self._logger = state, logger
@@ -408,6 +418,21 @@ class TorchProfiler(Callback):
                 if path not in later:
                     with self._guard("an old trace was not removed"):
                         os.remove(path)
+
+
+def _ranks_of_all(problem):
+    """The ranks() of every rank, by rank.  Raises PROBLEM, or that of another rank, on all:
+    so none writes before another has looked for files."""
+    everyone = [(_names.ranks(), problem)]
+    distributed = group()
+    if distributed is not None:
+        mine, everyone = everyone[0], [None] * distributed.get_world_size()
+        distributed.all_gather_object(everyone, mine)
+    # This rank's own first: it names its folder.
+    for found in (problem, *(theirs for _, theirs in everyone)):
+        if found is not None:
+            raise found
+    return [ranks for ranks, _ in everyone]
 
 
 def _export(profiler, path):

@@ -116,11 +116,7 @@ class OOMObserver(Callback):
         """Makes the folder and begins to record.  Raises as the class says."""
         if on_cpu(state, "OOMObserver only works on CUDA devices"):
             return
-        prepare_folder(self.folder, state.run_name, self.overwrite)
-        # The program may go to another folder.
-        self._folder = os.path.abspath(
-            _names.fill(self.folder, run_name=state.run_name)
-        )
+        self._folder = prepare_folder(self.folder, state.run_name, self.overwrite)
         self._state, self._logger = state, logger
         self._sent = set()
         with self._guard("it is off for this run"):
