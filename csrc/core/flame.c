@@ -524,9 +524,10 @@ class_of(const tree *t, const node *n)
 }
 
 static void
-put_segment_name(ml_buffer *out, const ml_segment *segment)
+put_segment_name(const tree *t, const ml_segment *segment, ml_buffer *out)
 {
-    ml_markup(out, "segment ");
+    /* Without segments, each block stands for one. */
+    ml_markup(out, t->recording->rules.has_segments ? "segment " : "block ");
     ml_markup_address(out, segment->addr);
     ml_markup(out, " of ");
     ml_markup_size(out, segment->total);
@@ -549,7 +550,8 @@ put_name(const tree *t, const node *n, bool whole, ml_buffer *out)
         ml_markup_unsigned(out, n->is.value);
         break;
     case KIND_SEGMENT:
-        put_segment_name(out, &t->recording->devices[n->device].segments[n->is.value]);
+        put_segment_name(t, &t->recording->devices[n->device].segments[n->is.value],
+                         out);
         break;
     case KIND_STATE:
         ml_markup(out, state_names[n->is.value]);

@@ -319,6 +319,22 @@ put_lines(const work *w, const ml_segment *segment, size_t first)
 }
 
 static void
+put_pool(ml_buffer *out, const ml_segment *segment)
+{
+    ml_markup(out, segment->small ? ", small pool" : ", large pool");
+    if (segment->pool[0] != 0 || segment->pool[1] != 0) {
+        ml_markup(out, " (");
+        ml_markup_unsigned(out, segment->pool[0]);
+        ml_markup(out, ", ");
+        ml_markup_unsigned(out, segment->pool[1]);
+        ml_markup(out, ")");
+    }
+    ml_markup(out, segment->expandable ? ", expandable" : "");
+    ml_markup(out, ", stream ");
+    ml_markup_unsigned(out, segment->stream);
+}
+
+static void
 put_row(const work *w, const ml_segment *segment, size_t first)
 {
     uint64_t top = (uint64_t)first * LINE;
@@ -326,18 +342,10 @@ put_row(const work *w, const ml_segment *segment, size_t first)
     ml_markup_unsigned(w->out, top + 12);
     ml_markup(w->out, "\">");
     ml_markup_size(w->out, segment->total);
-    ml_markup(w->out, segment->small ? ", small pool" : ", large pool");
-    if (segment->pool[0] != 0 || segment->pool[1] != 0) {
-        ml_markup(w->out, " (");
-        ml_markup_unsigned(w->out, segment->pool[0]);
-        ml_markup(w->out, ", ");
-        ml_markup_unsigned(w->out, segment->pool[1]);
-        ml_markup(w->out, ")");
+    if (w->recording->rules.has_segments) {
+        put_pool(w->out, segment);
     }
-    ml_markup(w->out, segment->expandable ? ", expandable" : "");
-    ml_markup(w->out, ", stream ");
-    ml_markup_unsigned(w->out, segment->stream);
-    ml_markup(w->out, "<title>segment at ");
+    ml_markup(w->out, "<title>at ");
     ml_markup_address(w->out, segment->addr);
     ml_markup(w->out, ": ");
     ml_markup_exact_size(w->out, segment->total);
@@ -419,7 +427,9 @@ put_device(const ml_recording *recording, size_t device, ml_buffer *out)
     ml_markup_unsigned(out, device);
     ml_markup(out, ": ");
     ml_markup_count(out, w.trace->segment_count);
-    ml_markup(out, w.trace->segment_count == 1 ? " segment" : " segments");
+    /* Without segments, each block stands for one. */
+    ml_markup(out, recording->rules.has_segments ? " segment" : " block");
+    ml_markup(out, w.trace->segment_count == 1 ? "" : "s");
     ml_markup(out, " at the end of the recording</h2>\n");
     put_sums(&w);
     int error = 0;

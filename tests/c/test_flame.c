@@ -86,6 +86,12 @@ test_boxes(void)
     CHECK_HAS(text, "<title>segment 0x7f0000800000 of 1.00 MiB\n");
     CHECK_INT(count_of(text, "<g>"), 15);
     ml_free(text);
+    /* Of the CPU. */
+    f.recording->rules.has_segments = 0;
+    text = sample_document(&f, write_segments);
+    CHECK(text != NULL);
+    CHECK_HAS(text, "<title>block 0x7f0000000000 of 1.00 MiB\n");
+    ml_free(text);
     sample_end(&f);
 }
 

@@ -55,7 +55,7 @@ test_one_segment(void)
                     "<td>12.5 %</td><td>1 block</td>");
     CHECK_HAS(text, "</svg>inactive</th><td>2.50 MiB</td><td>2,621,440 bytes</td>"
                     "<td>62.5 %</td><td>2 blocks</td>");
-    CHECK_HAS(text, "4.00 MiB, large pool, stream 3<title>segment at 0x7f0000000000: "
+    CHECK_HAS(text, "4.00 MiB, large pool, stream 3<title>at 0x7f0000000000: "
                     "4.00 MiB (4,194,304 bytes), 1.00 MiB (1,048,576 bytes) allocated\n"
                     "main /u/train.py:12</title>");
     /* A quarter of the row's 900 pixels each MiB. */
@@ -231,6 +231,23 @@ test_devices(void)
     sample_end(&f);
 }
 
+/* Of the CPU, whose blocks are in no segment. */
+static void
+test_without_segments(void)
+{
+    sample f;
+    sample_begin(&f);
+    f.recording->rules.has_segments = 0;
+    sample_segment(&f, BASE, 0)->small = 1;
+    sample_block(&f, 4000, 4000, ML_BLOCK_ALLOCATED, 0);
+    char *text = sample_document(&f, write_all);
+    CHECK(text != NULL);
+    CHECK_HAS(text, "<h2>Device 0: 1 block at the end of the recording</h2>");
+    CHECK_HAS(text, "y=\"12\">3.91 KiB<title>at 0x7f0000000000: ");
+    ml_free(text);
+    sample_end(&f);
+}
+
 static void
 test_memory_failures(void)
 {
@@ -250,6 +267,7 @@ main(void)
     RUN(test_of_very_many_segments_the_largest_are_drawn);
     RUN(test_odd_segments);
     RUN(test_devices);
+    RUN(test_without_segments);
     RUN(test_memory_failures);
     return TEST_RESULT();
 }
