@@ -46,11 +46,11 @@ def progress(state: Any) -> Progress:
 def _fraction(state):
     """The share of the training that is done; None where its length is not known."""
     try:
-        whole, timestamp = state.max_duration, state.timestamp
+        whole, timestamp, length = state.max_duration, state.timestamp, state.dataloader_len
         unit = getattr(whole.unit, "value", whole.unit)
-        if unit == "ep" and state.dataloader_len is not None:
+        if unit == "ep" and length is not None and int(length) > 0:
             # Epochs are counted at their end; shares go on within them.
-            batches = int(timestamp.batch_in_epoch) / int(state.dataloader_len)
+            batches = int(timestamp.batch_in_epoch) / int(length)
             return (int(timestamp.epoch) + batches) / int(whole.value)
         return float(state.get_elapsed_duration())
     except (AttributeError, TypeError, ArithmeticError):

@@ -207,26 +207,24 @@ class Window:
         return _names.inside(self._folder, name + _names.apart(folder, filename))
 
     def _send(self, path, progress):
-        template = self._templates[2]
-        if template is None:
+        if self._templates[2] is None:
             return
-        name = _names.fill(template, progress, **self._variables)
-        if is_folder(template, self._templates[1]):
-            name = f"{name.rstrip('/')}/{os.path.basename(path)}"
-        else:
-            name += _names.apart(template) + os.path.splitext(path)[1]
         try:
-            self.send(path, name, self._overwrite)
-        except FileExistsError as error:
-            # Of errors of stores only what can hold no credentials is told.
-            self._complain(
-                f"{path!r} was not sent: {_store.described(error)}; overwrite=True "
-                "replaces what is there"
-            )
+            self.send(path, self._remote_name(path, progress), self._overwrite)
         except Exception as error:
-            self._complain(
-                f"{path!r} was not sent: {_store.described(error)}; it is kept here"
-            )
+            remedy = "it is kept here"
+            if isinstance(error, FileExistsError):
+                remedy = "overwrite=True replaces what is there"
+            # Of errors of stores only what can hold no credentials is told.
+            reason = _store.described(error)
+            self._complain(f"{path!r} was not sent: {reason}; {remedy}")
+
+    def _remote_name(self, path, progress):
+        _, filename, remote = self._templates
+        name = _names.fill(remote, progress, **self._variables)
+        if is_folder(remote, filename):
+            return f"{name.rstrip('/')}/{os.path.basename(path)}"
+        return name + _names.apart(remote) + os.path.splitext(path)[1]
 
 
 def _upload_to_uri(path, name, overwrite):
