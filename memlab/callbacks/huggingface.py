@@ -164,7 +164,7 @@ class MemorySnapshotCallback(TrainerCallback):
             )
             return
         # A bool in older versions.
-        tokens = window._interval.unit == "tok"
+        tokens = window.interval.unit == "tok"
         if tokens and args.include_num_input_tokens_seen in ("no", False):
             raise ValueError(
                 "interval: the Trainer counts tokens only with "
