@@ -274,6 +274,22 @@ def test_what_makes_the_difference_is_told_until_little_is_left(tmp_path):
     assert rows[start + 4].endswith("in 5 more lines")
 
 
+def test_many_events_alike_are_read_again(tmp_path):
+    """As dense as a file gets, 52 bytes an event: no more than any is it refused."""
+    script, saved = _core.Script(), _core.MemorySnapshot()
+    saved._begin("script", 10**6, "all", False, True, -1)
+    for i in range(200_000):
+        script.emit("alloc", (1 << 30) + 4096 * (i % 64), 1000)
+        script.emit("free_requested", (1 << 30) + 4096 * (i % 64), 1000)
+        script.emit("free_completed", (1 << 30) + 4096 * (i % 64), 1000)
+    recording = saved._freeze(31, (2, 1, 1))
+    saved._end()
+    _core.merge([(recording, "a", -1)]).write_pickle(tmp_path / "merged.pickle", True)
+    again = _load.read_recording(tmp_path / "merged.pickle")
+    assert again.counts(0)["events"] == recording.counts(0)["events"] >= 600_000
+    assert [row["rank"] for row in again.ranks()] == [1]
+
+
 # ---- Clocks ----
 
 

@@ -29,6 +29,8 @@
 #define READY_MOST (ML_JOURNAL_SLOTS - 2 * (ML_MLAB_LANES + 1))
 #define BUSY_NS 2000000
 #define IDLE_NS 20000000
+/* No clock of events is farther from the kernel's. */
+#define SANE_NS 1000000000u
 #define STACK_BYTES ((size_t)1 << 19)
 
 /* ---- The thread ---- */
@@ -155,12 +157,24 @@ ml_journal_place(ml_journal *journal, ml_process_place place)
     atomic_store(&header->world_size, place.world_size);
 }
 
+/* When the clock of SOURCE's events said START, by the kernel's since boot; 0: one that is
+ * no clock, as a script's. */
+static uint64_t
+boot_of_start(const ml_source *source, uint64_t start)
+{
+    ml_process process;
+    ml_process_here(&process, (ml_process_place){0}, source);
+    uint64_t since = process.unix_ns - start;
+    bool sane = process.unix_ns >= start ? since < SANE_NS : 0 - since < SANE_NS;
+    return sane ? process.boot_ns - since : 0;
+}
+
 static void
 write_header(ml_journal *journal, const ml_journal_options *options)
 {
     ml_mlab_header *header = journal->header;
     ml_process process;
-    ml_process_here(&process, options->place);
+    ml_process_here(&process, options->place, NULL);
     memcpy(header->magic, ML_MLAB_MAGIC, sizeof(header->magic));
     header->version = ML_MLAB_VERSION;
     header->byte_order = ML_MLAB_BYTE_ORDER;
@@ -173,7 +187,7 @@ write_header(ml_journal *journal, const ml_journal_options *options)
     memcpy(header->host, process.host, sizeof(header->host));
     header->ordered = journal->source->ordered != 0;
     header->checksum = ml_crc32c(0, header, offsetof(ml_mlab_header, checksum));
-    header->boot_ns = process.boot_ns;
+    header->boot_ns = boot_of_start(journal->source, process.unix_ns);
     memcpy(header->boot, process.boot, sizeof(header->boot));
     ml_journal_place(journal, process.place);
     atomic_store(&header->state, ML_MLAB_OPEN);

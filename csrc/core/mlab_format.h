@@ -73,7 +73,8 @@ typedef struct ml_mlab_header {
     /* The process's place in a run of several, as far as it is known so far; world_size 0:
      * it is not. */
     _Atomic uint32_t local_rank;
-    uint64_t boot_ns;       /* at start_time, since boot; 0: not known */
+    /* Since boot, when the clock of the events said start_time; 0: not known. */
+    uint64_t boot_ns;
     unsigned char boot[16]; /* id of the kernel's boot; zeros: not known */
     _Atomic uint32_t rank;
     _Atomic uint32_t world_size;

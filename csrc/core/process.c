@@ -54,13 +54,17 @@ read_boot(unsigned char boot[ML_BOOT_BYTES])
 }
 
 void
-ml_process_here(ml_process *out, ml_process_place place)
+ml_process_here(ml_process *out, ml_process_place place, const ml_source *source)
 {
     *out = (ml_process){.place = place, .pid = (uint64_t)getpid()};
     gethostname(out->host, sizeof(out->host) - 1);
     read_boot(out->boot);
     out->unix_ns = read_clock(CLOCK_REALTIME);
     out->boot_ns = read_clock(CLOCK_BOOTTIME);
+    uint64_t now = source != NULL ? source->now(source->self) : 0;
+    if (source != NULL && source->unix_ns(source->self, &now, sizeof(now), 1) == 0) {
+        out->unix_ns = now;
+    }
 }
 
 /* As the kernel writes it; empty where it is not known. */

@@ -26,8 +26,9 @@ typedef struct ml_process {
     unsigned char boot[ML_BOOT_BYTES]; /* id of the boot; zeros: not known */
 } ml_process;
 
-/* This one, now. */
-void ml_process_here(ml_process *out, ml_process_place place);
+/* This one, now.  With SOURCE the moment is on the clock of its events, which may be off
+ * from the kernel's by what each process measures of it; NULL: on the kernel's. */
+void ml_process_here(ml_process *out, ml_process_place place, const ml_source *source);
 
 /* Makes PROCESS the one rank of RECORDING, which has none yet; what became of it is STATE,
  * an enum ml_rank_state.  0 or ML_ENOMEM. */

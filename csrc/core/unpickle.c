@@ -588,7 +588,10 @@ int
 ml_unpickle(const void *bytes, size_t length, ml_tree *tree, ml_read_error *error)
 {
     const size_t slack = (size_t)8 << 20;
-    ml_tree_init(tree, length < (SIZE_MAX - slack) / 6 ? 6 * length + slack : SIZE_MAX);
+    /* The densest snapshots, of events that all look alike, take six and a half times. */
+    const size_t most = 8;
+    ml_tree_init(tree,
+                 length < (SIZE_MAX - slack) / most ? most * length + slack : SIZE_MAX);
     reader r = {.bytes = bytes, .length = length, .tree = tree, .error = error};
     int result = read_all(&r);
     ml_free(r.stack);

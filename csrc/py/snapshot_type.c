@@ -279,18 +279,12 @@ PyDoc_STRVAR(
     "Raises memlab.Error where nothing is recorded or memory cannot be read, "
     "MemoryError.");
 
-/* RECORDING is of this process, whose moment is on the clock of the source called NAME:
- * that is how its events' times are told. */
+/* RECORDING, of events of the source called NAME, is of this process. */
 static int
 tell_process(const char *name, ml_process_place place, ml_recording *recording)
 {
-    const ml_source *source = ml_recorder_source(name);
     ml_process process;
-    ml_process_here(&process, place);
-    uint64_t now = source->now(source->self);
-    if (source->unix_ns(source->self, &now, sizeof(now), 1) == 0) {
-        process.unix_ns = now;
-    }
+    ml_process_here(&process, place, ml_recorder_source(name));
     return ml_process_tell(&process, ML_RANK_UNKNOWN, recording);
 }
 

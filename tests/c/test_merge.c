@@ -341,7 +341,7 @@ test_no_memory_for_a_process(void)
     int result = ML_ENOMEM;
     long tries = 0;
     ml_process process;
-    ml_process_here(&process, (ml_process_place){0});
+    ml_process_here(&process, (ml_process_place){0}, NULL);
     CHECK(process.pid != 0 && process.unix_ns != 0 && process.boot_ns != 0);
     for (; result == ML_ENOMEM && budget_alive == 0 && tries < 30; tries++) {
         ml_recording *recording;
@@ -363,7 +363,7 @@ test_this_process(void)
 {
     ml_process process;
     ml_recording *recording;
-    ml_process_here(&process, (ml_process_place){.rank = 3});
+    ml_process_here(&process, (ml_process_place){.rank = 3}, NULL);
     CHECK_INT(ml_recording_new(&recording), 0);
     CHECK_INT(ml_process_tell(&process, ML_RANK_UNKNOWN, recording), 0);
     CHECK_INT(ml_recording_validate(recording), 0);
