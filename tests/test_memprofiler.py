@@ -14,7 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from memlab.callbacks import _fsdp_memory, _memprofiler, npp_hooks
+from memlab.callbacks import (
+    _fsdp_memory,
+    _memprofiler,
+    _profiler_hooks,
+    _yaml,
+    npp_hooks,
+)
 from memlab.callbacks._memprofiler_config import (
     MemProfilerCfg,
     MemProfilerFuncs,
@@ -70,12 +76,16 @@ def test_hooks_are_there_in_the_collected_call_only(found):
 
 
 def test_saved_bytes_are_those_of_storages_that_are_no_parameters(found):
-    start, end = (found["defaults"]["stats"][f"0.training_step.2.{c}"] for c in ("start", "end"))
+    start, end = (
+        found["defaults"]["stats"][f"0.training_step.2.{c}"] for c in ("start", "end")
+    )
     assert [start[name] for name in ATTRIBUTES] == [0] * 6
     assert [end[name] for name in ATTRIBUTES[3:]] == [0, INPUT + HIDDEN, INPUT + HIDDEN]
     assert end["rss_diff"] == end["rss_post_forward"] - end["rss_pre_forward"]
     by_module = {
-        name.split(".npp_diff")[0]: size for name, size in end.items() if ".npp_diff" in name
+        name.split(".npp_diff")[0]: size
+        for name, size in end.items()
+        if ".npp_diff" in name
     }
     # The last module saves what the one before it has saved, and a view of its weight.
     assert by_module == {
@@ -229,7 +239,9 @@ def test_fields_and_defaults():
     # Command lines are made of these.
     assert typing.get_type_hints(MemProfilerCfg)["collect_funcs"] is MemProfilerFuncs
     typing.get_type_hints(MemProfilerHooks)
-    assert "memprofiler_cfg" in typing.get_type_hints(_memprofiler.ProfilerHooksMixin.__init__)
+    assert "memprofiler_cfg" in typing.get_type_hints(
+        _profiler_hooks.ProfilerHooksMixin.__init__
+    )
 
 
 def test_enabled_completes_it(torch, monkeypatch):
@@ -256,7 +268,9 @@ def test_without_a_gpu_what_is_of_cuda_is_left_out(torch, monkeypatch, options, 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         cfg = MemProfilerCfg(enabled=True, **options)
-    said = "Disabling CUDA memory profiling functionality since no CUDA device detected."
+    said = (
+        "Disabling CUDA memory profiling functionality since no CUDA device detected."
+    )
     assert [str(w.message) for w in caught] == [said] * asks
     assert not cfg.cuda_allocator_history
     assert cfg.collect_funcs.cuda == cfg.collect_funcs.cuda_allocator_history == set()
@@ -271,9 +285,17 @@ def test_no_hooks_are_warned_of(torch):
 @pytest.mark.parametrize(
     ("make", "error", "named"),
     [
-        (lambda: MemProfilerCfg(fsdp_mem_tracker_units="MB"), ValueError, "B, KiB, MiB, GiB"),
+        (
+            lambda: MemProfilerCfg(fsdp_mem_tracker_units="MB"),
+            ValueError,
+            "B, KiB, MiB, GiB",
+        ),
         (lambda: MemProfilerCfg(fsdp_mem_track_module_depth=0), ValueError, "_depth"),
-        (lambda: MemProfilerCfg(schedule={"warmup": 1}), ValueError, "schedule has no warmup"),
+        (
+            lambda: MemProfilerCfg(schedule={"warmup": 1}),
+            ValueError,
+            "schedule has no warmup",
+        ),
         (lambda: MemProfilerCfg(collect_funcs=3), TypeError, "collect_funcs"),
         (lambda: MemProfilerFuncs(cpu=[1]), TypeError, "cpu"),
         (lambda: MemProfilerSchedule(-1), ValueError, "warmup_iters"),
@@ -291,9 +313,13 @@ def test_functions_by_name():
     assert resolve("memlab.callbacks.npp_hooks._npp_hook") is npp_hooks._npp_hook
     assert resolve("fts_examples.profiling.npp_hooks._npp_hook") is npp_hooks._npp_hook
     for name in ("memlab.callbacks.npp_hooks.none", "no_module_here.f", "f", ""):
-        with pytest.raises(ValueError, match="Unable to import and resolve specified function"):
+        with pytest.raises(
+            ValueError, match="Unable to import and resolve specified function"
+        ):
             resolve(name)
-    with pytest.raises(ValueError, match="Custom function version from module sys is not call"):
+    with pytest.raises(
+        ValueError, match="Custom function version from module sys is not call"
+    ):
         resolve("sys.version")
 
 
@@ -302,7 +328,9 @@ def test_misconfiguration_is_that_of_every_lightning(monkeypatch):
     fakes = []
     for package in "lightning.fabric", "lightning_fabric":
         fake = types.ModuleType(package)
-        fake.MisconfigurationException = type("MisconfigurationException", (Exception,), {})
+        fake.MisconfigurationException = type(
+            "MisconfigurationException", (Exception,), {}
+        )
         fakes.append(fake.MisconfigurationException)
         monkeypatch.setitem(sys.modules, f"{package}.utilities.exceptions", fake)
     error = misconfiguration("what helps")
@@ -404,13 +432,15 @@ def test_a_method_of_an_object_without_profiler_is_called():
 
 
 def test_any_object_can_be_profiled(torch, tmp_path):
-    class Loop(_memprofiler.ProfilerHooksMixin):
+    class Loop(_profiler_hooks.ProfilerHooksMixin):
         @_memprofiler.memprofilable
         def training_step(self):
             return 1
 
     assert Loop().cuda_allocator_history is False
-    loop = Loop(MemProfilerCfg(enabled=True, save_dir=tmp_path, dump_memorystats_pickle=True))
+    loop = Loop(
+        MemProfilerCfg(enabled=True, save_dir=tmp_path, dump_memorystats_pickle=True)
+    )
     loop.setup("fit")
     loop.on_train_start()
     assert [loop.training_step() for _ in range(2)] == [1, 1]
@@ -419,6 +449,120 @@ def test_any_object_can_be_profiled(torch, tmp_path):
     with open(tmp_path / "rank_0_memory_stats.pickle", "rb") as file:
         stats = pickle.load(file)
     assert type(stats) is dict and sorted(stats) == CALL
+
+
+def test_each_storage_is_counted_once_and_no_parameter(torch):
+    module = torch.nn.Linear(50, 10)
+    count = npp_hooks.Count(module)
+
+    def add(tensor):
+        before = count.bytes
+        count.add(tensor)
+        return count.bytes - before
+
+    weight = module.weight
+    gathered = torch.nn.Parameter(torch.ones(10, 10))  # as FSDP's, of another storage
+    views = [weight, weight.t(), weight.detach()[2:], gathered, gathered.t()]
+    assert [add(view) for view in views] == [0] * 5
+    whole = torch.ones(100, 10)
+    # A slice keeps the whole alive; what is expanded has one row.
+    assert [add(whole[:2]), add(whole[50:].t()), add(whole)] == [4000, 0, 0]
+    assert add(torch.ones(10).expand(1000, 10)) == 40
+    # Each in its turn at the address of the one before.
+    assert [add(torch.ones(1000)) for _ in range(5)] == [4000] * 5
+    # Two indices of 8 bytes for each value of 4; bounds, indices and values.
+    ones = torch.ones(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of beta state
+        coo = torch.sparse_coo_tensor([[0, 1, 2], [0, 1, 2]], ones * 1)
+        assert add(coo) == 3 * (16 + 4)
+        for make in torch.sparse_csr_tensor, torch.sparse_csc_tensor:
+            assert add(make([0, 1, 2, 3], [0, 1, 2], ones * 1)) == 4 * 8 + 3 * 8 + 3 * 4
+    count.reset()
+    assert add(whole) == 4000
+
+
+class Tracker:
+    """Stands for torch's, of which it has what is used."""
+
+    def __init__(self):
+        self.windows, self.inputs, self.open = 0, [], 0
+
+    def __enter__(self):
+        assert not self.open
+        self.open = 1
+        self.windows += 1
+
+    def __exit__(self, *exception):
+        self.open = 0
+
+    def track_inputs(self, inputs):
+        self.inputs.append(inputs)
+
+    def figures(self):
+        return {
+            "peak": {"cuda:0": {"Inputs": 0, "Total": self.windows * MIB}},
+            "modules": {},
+        }
+
+    def reset_mod_stats(self):
+        pass
+
+
+def test_fsdp_memory_of_each_call(torch, tmp_path):
+    profiler = connected(
+        torch,
+        collect_funcs={"default": [], "fsdp": ["step", "inner"]},
+        schedule={"warmup_iters": 1, "max_iter": 3},
+        fsdp_mem_tracker_units="KiB",
+        save_dir=tmp_path,
+    )
+    # Without a tracker nothing is asked of one.
+    with profiler.memprofile_fsdp_ctx("other", track_inputs_target=(1,)):
+        pass
+    tracker = profiler.fsdp_mem_tracker = Tracker()
+    for number in range(1, 6):
+        with profiler.memprofile_ctx("step", track_inputs_target=(number,)):
+            with profiler.memprofile_ctx("inner"):
+                pass
+    with profiler.memprofile_ctx("inner"):
+        pass
+    assert profiler.memory_stats == {}
+    assert tracker.inputs == [(2,), (3,)]
+    # The inner calls were within windows of the outer.
+    assert set(profiler.fsdp_memory_stats) == {("step", 2), ("step", 3)}
+    assert profiler._state.done_prof_funcs == ["inner", "step"]
+    profiler.dump_memory_stats()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "fsdp_mem_rank_0_step_2.log",
+        "fsdp_mem_rank_0_step_3.log",
+        "rank_0_fsdp_memory_stats.yaml",
+    ]
+    for number, peak in ((2, "1024.0"), (3, "2048.0")):
+        report = (tmp_path / f"fsdp_mem_rank_0_step_{number}.log").read_text()
+        assert f"Iteration {number} step Peak FSDP memory stats:\n" in report
+        assert f"Device: cuda:0\n\tInputs: 0.0 KiB\n\tTotal: {peak} KiB\n" in report
+
+
+def test_a_tracker_that_fails_is_left_out(torch):
+    class Broken(Tracker):
+        def __exit__(self, *exception):
+            raise KeyError("no such module")
+
+    profiler = connected(
+        torch,
+        collect_funcs={"default": [], "fsdp": "step"},
+        schedule={"warmup_iters": 0, "max_iter": 2},
+    )
+    profiler.fsdp_mem_tracker = Broken()
+    with pytest.warns(RuntimeWarning, match="without FSDP memory: KeyError") as told:
+        for _ in range(2):
+            with profiler.memprofile_ctx("step"):
+                pass
+    assert len(told) == 1
+    with pytest.raises(ArithmeticError):
+        with profiler.memprofile_ctx("step"):
+            raise ArithmeticError
 
 
 def test_fsdp_root_module(torch):
@@ -440,24 +584,49 @@ def test_fsdp_root_module(torch):
 def test_yaml_is_what_was_written():
     yaml = pytest.importorskip("yaml")
     draw = random.Random(7)
-    texts = ["0.training_step.2.end", "active.all.peak", "cuda:1.x", "yes", "N", "null", "~"]
-    texts += ["0x1F", "1e5", "1_000", ".inf", "1:30", "- a", "a: b", "#", "", " ", "é", '"', "\n"]
+    texts = [
+        "0.training_step.2.end",
+        "active.all.peak",
+        "cuda:1.x",
+        "yes",
+        "N",
+        "null",
+        "~",
+    ]
+    texts += [
+        "0x1F",
+        "1e5",
+        "1_000",
+        ".inf",
+        "1:30",
+        "- a",
+        "a: b",
+        "#",
+        "",
+        " ",
+        "é",
+        '"',
+        "\n",
+    ]
     values = [0, -1, 2**63, True, None, 1.5, 1e16, 1e-7, -0.0, "yes", "a: b"]
     for _ in range(50):
         data = {
             draw.choice(texts): {t: draw.choice(values) for t in draw.sample(texts, 5)}
             for _ in range(3)
         }
-        written = _memprofiler._yaml(data).decode()
+        written = _yaml.to_yaml(data).decode()
         assert yaml.safe_load(written) == data, written
-    assert _memprofiler._yaml({"0.f.1.end": {"rss": 1, "a": math.inf}, "b": {}}).decode() == (
-        '0.f.1.end:\n  a: "inf"\n  rss: 1\nb: {}\n'
-    )
+    assert _yaml.to_yaml(
+        {"0.f.1.end": {"rss": 1, "a": math.inf}, "b": {}}
+    ).decode() == ('0.f.1.end:\n  a: "inf"\n  rss: 1\nb: {}\n')
 
 
 MIB = 1 << 20
 FIGURES = {
-    "peak": {"cuda:0": {"Sharded Param": MIB, "Total": 3 * MIB // 2}, "cpu": {"Total": 4}},
+    "peak": {
+        "cuda:0": {"Sharded Param": MIB, "Total": 3 * MIB // 2},
+        "cpu": {"Total": 4},
+    },
     "modules": {
         "Net.10": {"Before Pre-Forward # 1": {"cuda:0": {"Inputs": MIB, "Total": MIB}}},
         "Net.9": {
@@ -501,7 +670,9 @@ def test_report_in_lines():
     ]
     nothing = {"peak": {}, "modules": {}}
     for tabulate in (False, True):
-        text = _fsdp_memory.report(nothing, "f", 1, depth=1, units="B", tabulate=tabulate)
+        text = _fsdp_memory.report(
+            nothing, "f", 1, depth=1, units="B", tabulate=tabulate
+        )
         assert text.splitlines()[2] == "No memory tracked."
 
 
@@ -513,7 +684,9 @@ def test_reports_are_worded_as_torchs(torch, capsys, units):
 
     def snapshot():
         return {
-            torch.device(d): {k: draw.choice((0, 700, MIB, 123456789)) for k in kinds[:2]}
+            torch.device(d): {
+                k: draw.choice((0, 700, MIB, 123456789)) for k in kinds[:2]
+            }
             | {"Total": draw.choice((0, 5, 3 * MIB))}
             for d in ("cuda:0", "cpu")
         }
@@ -528,7 +701,10 @@ def test_reports_are_worded_as_torchs(torch, capsys, units):
         for i, each in enumerate(snapshots)
     }
     tracker._print_state_snapshots(states, units)
-    assert [*_fsdp_memory._lines(ours, units), ""] == capsys.readouterr().out.splitlines()
+    assert [
+        *_fsdp_memory._lines(ours, units),
+        "",
+    ] == capsys.readouterr().out.splitlines()
     pytest.importorskip("tabulate")
     tracker._print_state_snapshots_tabular(states, units)
     assert [*_fsdp_memory._table(ours, units)] == capsys.readouterr().out.splitlines()

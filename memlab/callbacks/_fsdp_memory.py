@@ -30,7 +30,9 @@ _RULE = "-" * 80
 def plain(snapshot: dict) -> Snapshot:
     """SNAPSHOT of torch's tracker, with names for its enumerations and devices."""
     return {
-        str(device): {getattr(kind, "value", kind): size for kind, size in kinds.items()}
+        str(device): {
+            getattr(kind, "value", kind): size for kind, size in kinds.items()
+        }
         for device, kinds in snapshot.items()
     }
 
@@ -117,10 +119,14 @@ def _tracker_type():
             return self._guarded(super()._fsdp_state_post_forward, module, original)
 
         def _fsdp_param_group_pre_backward(self, module, original):
-            return self._guarded(super()._fsdp_param_group_pre_backward, module, original)
+            return self._guarded(
+                super()._fsdp_param_group_pre_backward, module, original
+            )
 
         def _fsdp_param_group_post_backward(self, module, original):
-            return self._guarded(super()._fsdp_param_group_post_backward, module, original)
+            return self._guarded(
+                super()._fsdp_param_group_post_backward, module, original
+            )
 
         # All else that the tracker does within the program's own operations.
 

@@ -1,7 +1,7 @@
 """MemProfiler: figures of memory at the start and the end of chosen calls of functions.
 
-Owns the count of calls, what is collected of which, and the files.  Each call has a state
-of its own, so that calls may be interleaved, nested, recursive and in several threads.
+Owns the count of calls, what is collected of which, and the files.  Each call has a
+state of its own: calls may be interleaved, nested, recursive and in several threads.
 Knows of the trainer only its folder and its optimizers, by their attributes.
 
 What fails in the midst of a training is told once, in a warning, and left out from then
@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import pickle
-import re
 import sys
 import threading
 from collections import defaultdict
@@ -26,11 +24,8 @@ from typing import Any
 from memlab import _core
 from memlab._errors import tell
 from memlab.callbacks import _fsdp_memory, _memprofiler_config, npp_hooks
-from memlab.callbacks._memprofiler_config import (
-    MemProfilerCfg,
-    misconfiguration,
-    resolve,
-)
+from memlab.callbacks._memprofiler_config import misconfiguration, resolve
+from memlab.callbacks._yaml import to_yaml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +35,10 @@ if TYPE_CHECKING:
     import torch
 
     from memlab._memory_snapshot import MemorySnapshot
-    from memlab.callbacks._memprofiler_config import MemProfilerSchedule
+    from memlab.callbacks._memprofiler_config import (
+        MemProfilerCfg,
+        MemProfilerSchedule,
+    )
 
     _P = ParamSpec("_P")
     _R = TypeVar("_R")
@@ -209,7 +207,8 @@ class MemProfiler:
         modules = list(_outside_compiled(self.module))
         names = self.memprofiler_cfg.save_hook_attrs
         for module in modules:
-            state.attributes.append((module, [n for n in names if n not in vars(module)]))
+            new = [name for name in names if name not in vars(module)]
+            state.attributes.append((module, new))
         for kind, method in (
             ("pre_forward_hooks", "register_forward_pre_hook"),
             ("post_forward_hooks", "register_forward_hook"),
@@ -289,7 +288,8 @@ class MemProfiler:
 
     def _history_funcs(self):
         cfg = self.memprofiler_cfg
-        return cfg.collect_funcs.cuda_allocator_history if cfg.cuda_allocator_history else set()
+        wanted = cfg.cuda_allocator_history
+        return cfg.collect_funcs.cuda_allocator_history if wanted else set()
 
     def _start_history(self):
         """Begins to record, unless it does already or nothing would be written any more."""
@@ -369,7 +369,9 @@ class MemProfiler:
 
     def _begin(self, call, name, context, number=None):
         """The call of NAME that CONTEXT is of, which is CALL where that goes on."""
-        anew = call is None or (not call.managed and "end" in call.begun and context == "start")
+        anew = call is None or (
+            not call.managed and "end" in call.begun and context == "start"
+        )
         if anew:
             calls = self._own_calls()
             if call is not None:
@@ -432,7 +434,9 @@ class MemProfiler:
         call.collecting = True
         with self._lock:
             self._state.collecting += 1
-        with self._part("memory hooks", "enable_memory_hooks=False leaves them out") as on:
+        with self._part(
+            "memory hooks", "enable_memory_hooks=False leaves them out"
+        ) as on:
             if on and self.memprofiler_cfg.enable_memory_hooks:
                 self.add_memprofiler_hooks()
             if on:
@@ -457,21 +461,31 @@ class MemProfiler:
         funcs = cfg.collect_funcs
         key = _joined((self.rank, call.name, call.number, context))
         stats = {}
-        with self._part("memory hooks", "enable_memory_hooks=False leaves them out") as on:
+        with self._part(
+            "memory hooks", "enable_memory_hooks=False leaves them out"
+        ) as on:
             if on and cfg.enable_memory_hooks:
                 stats.update(self._hook_figures(call, context))
-        with self._part("host memory", "collect_funcs.cpu without it leaves it out") as on:
+        with self._part(
+            "host memory", "collect_funcs.cpu without it leaves it out"
+        ) as on:
             if on and call.name in funcs.cpu:
                 stats["rss"], stats["vms"] = npp_hooks.host_memory()
-        with self._part("statistics of CUDA", "collect_funcs.cuda leaves them out") as on:
+        with self._part(
+            "statistics of CUDA", "collect_funcs.cuda leaves them out"
+        ) as on:
             if on and call.name in funcs.cuda:
                 stats.update(_cuda_figures())
         with self._lock:
             self.memory_stats[key].update(stats)
-        with self._part("recordings", "look at save_dir, or cuda_allocator_history") as on:
+        with self._part(
+            "recordings", "look at save_dir, or cuda_allocator_history"
+        ) as on:
             if on and call.name in self._history_funcs():
                 self.cuda_allocator_history_snap(key)
-        with self._part("memory hooks", "enable_memory_hooks=False leaves them out") as on:
+        with self._part(
+            "memory hooks", "enable_memory_hooks=False leaves them out"
+        ) as on:
             if on and reset and cfg.enable_memory_hooks:
                 self.exec_reset_state_hooks()
 
@@ -516,7 +530,9 @@ class MemProfiler:
             state.done_prof_funcs.append(fn_name)
         profiled = state.base_collect_func_set or set()
         cfg = self.memprofiler_cfg
-        wait_for = cfg.retain_hooks_for_funcs & profiled if cfg._retain_given else profiled
+        wait_for = (
+            cfg.retain_hooks_for_funcs & profiled if cfg._retain_given else profiled
+        )
         wait_for = wait_for or profiled
         if wait_for.issubset(state.done_prof_funcs):
             with self._part("removing its hooks", "they do nothing any more"):
@@ -579,7 +595,9 @@ class MemProfiler:
     def _leave_tracker(self, name, call, tracked):
         self._begin(call, name, "end")
         if tracked:
-            self.fsdp_memory_stats[(name, call.number)] = self.fsdp_mem_tracker.figures()
+            self.fsdp_memory_stats[(name, call.number)] = (
+                self.fsdp_mem_tracker.figures()
+            )
             self.fsdp_mem_tracker.reset_mod_stats()
         elif call.number is not None and self.done(call.number):
             if name not in (self._state.base_collect_func_set or ()):
@@ -723,10 +741,10 @@ class MemProfiler:
         if stats and cfg.dump_memorystats_pickle:
             self._write(f"rank_{self.rank}_memory_stats.pickle", pickle.dumps(stats))
         if stats and cfg.dump_memorystats_yaml:
-            self._write(f"rank_{self.rank}_memory_stats.yaml", _yaml(stats))
+            self._write(f"rank_{self.rank}_memory_stats.yaml", to_yaml(stats))
         if self.fsdp_memory_stats:
             by_call = {f"{n}.{i}": s for (n, i), s in self.fsdp_memory_stats.items()}
-            self._write(f"rank_{self.rank}_fsdp_memory_stats.yaml", _yaml(by_call))
+            self._write(f"rank_{self.rank}_fsdp_memory_stats.yaml", to_yaml(by_call))
             self.save_fsdp_mem_reports()
         self._dumped = len(stats) + len(self.fsdp_memory_stats)
 
@@ -794,112 +812,6 @@ def _cuda_figures():
             if stats.get("reserved_bytes.all.peak"):
                 figures.update((f"cuda:{device}.{k}", v) for k, v in stats.items())
     return figures
-
-
-# Without quotes in YAML, as long as it is no word or number there.
-_PLAIN = re.compile(r"(?:[0-9]+\.)?[A-Za-z_][A-Za-z0-9_.]*")
-_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
-
-
-def _yaml(data):
-    """DATA, dicts of dicts down to numbers, texts and None, as YAML."""
-    return "".join(f"{line}\n" for line in _yaml_lines(data, "")).encode()
-
-
-def _yaml_lines(data, indent):
-    for key in sorted(data) if all(isinstance(k, str) for k in data) else data:
-        text = str(key)
-        if not _PLAIN.fullmatch(text) or text.lower() in _WORDS:
-            text = json.dumps(text)
-        value = data[key]
-        if isinstance(value, dict):
-            yield f"{indent}{text}:" if value else f"{indent}{text}: {{}}"
-            yield from _yaml_lines(value, f"{indent}  ")
-        else:
-            yield f"{indent}{text}: {_yaml_scalar(value)}"
-
-
-def _yaml_scalar(value):
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return str(int(value))
-    if isinstance(value, float) and value - value == 0:
-        # YAML 1.1 asks for a dot before an exponent.
-        text = repr(value)
-        return text if "." in text else text.replace("e", ".0e")
-    return json.dumps(str(value))
-
-
-class ProfilerHooksMixin:
-    """What makes a LightningModule profile itself, before it among the bases.
-
-        class Model(ProfilerHooksMixin, LightningModule): ...
-
-    memprofiler_cfg: the configuration; None, or one that is not enabled, profiles nothing.
-    Further arguments are those of the next base.  Hooks of Trainer that Model overrides
-    must call super()'s.  Raises what MemProfiler.connect() raises.
-    """
-
-    def __init__(
-        self, memprofiler_cfg: MemProfilerCfg | None = None, *args: Any, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self.memprofiler = None
-        self.memprofiler_cfg = memprofiler_cfg
-        if memprofiler_cfg and memprofiler_cfg.enabled:
-            profiler = MemProfiler()
-            profiler.connect(self)
-            self.memprofiler = profiler
-
-    def setup(self, stage: str) -> None:
-        """Makes the folder of the files."""
-        _next(super(), "setup", stage)
-        if self.memprofiler:
-            self.memprofiler.init_memprof_log_dir()
-            self.memprofiler._start_history()
-
-    def on_train_start(self) -> None:
-        """Makes the tracker of FSDP2's memory."""
-        if self.memprofiler:
-            self.memprofiler.maybe_init_fsdp_mem_tracker()
-        _next(super(), "on_train_start")
-
-    def on_train_end(self) -> None:
-        """Writes the files, and ends the recording."""
-        if self.memprofiler:
-            self.memprofiler._finish()
-        _next(super(), "on_train_end")
-
-    def teardown(self, stage: str) -> None:
-        """Writes what came after the training, as of validation_step."""
-        if self.memprofiler:
-            self.memprofiler._finish()
-        _next(super(), "teardown", stage)
-
-    @property
-    def cuda_allocator_history(self) -> bool:
-        """Whether recordings are written."""
-        return bool(self.memprofiler and self.memprofiler_cfg.cuda_allocator_history)
-
-    @property
-    def memprofiler(self) -> MemProfiler | None:
-        """The profiler; None where nothing is profiled.  Once set, it stays."""
-        return getattr(self, "_memprofiler", None)
-
-    @memprofiler.setter
-    def memprofiler(self, memprofiler: MemProfiler | None) -> None:
-        if not getattr(self, "_memprofiler", None):
-            self._memprofiler = memprofiler
-
-
-def _next(bases, name, *args):
-    """Calls the hook NAME of the next base, if that has it."""
-    hook = getattr(bases, name, None)
-    if hook is not None:
-        hook(*args)
 
 
 def memprofilable(func: Callable[_P, _R]) -> Callable[_P, _R]:

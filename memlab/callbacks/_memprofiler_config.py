@@ -28,15 +28,22 @@ _THEIRS = "fts_examples.profiling.npp_hooks."
 
 @functools.cache
 def _misconfiguration(bases):
-    return type("MisconfigurationException", (*bases, ValueError), {"__module__": "memlab"})
+    return type(
+        "MisconfigurationException", (*bases, ValueError), {"__module__": "memlab"}
+    )
 
 
 def misconfiguration(text: str) -> Exception:
     """An exception of TEXT that is a ValueError, and the MisconfigurationException of each
     Lightning that the program has imported."""
-    modules = "lightning.fabric.utilities.exceptions", "lightning_fabric.utilities.exceptions"
+    modules = (
+        "lightning.fabric.utilities.exceptions",
+        "lightning_fabric.utilities.exceptions",
+    )
     bases = tuple(
-        sys.modules[name].MisconfigurationException for name in modules if name in sys.modules
+        sys.modules[name].MisconfigurationException
+        for name in modules
+        if name in sys.modules
     )
     return _misconfiguration(bases)(text)
 
@@ -278,7 +285,9 @@ class MemProfilerCfg:
         funcs = self.collect_funcs
         if self.schedule.max_iter is None:
             self.schedule.max_iter = self.schedule.warmup_iters + 1
-        asked = funcs.cuda or funcs.cuda_allocator_history or self.cuda_allocator_history
+        asked = (
+            funcs.cuda or funcs.cuda_allocator_history or self.cuda_allocator_history
+        )
         for each in fields(funcs):
             setattr(funcs, each.name, getattr(funcs, each.name) | funcs.default)
         if not torch.cuda.is_available():

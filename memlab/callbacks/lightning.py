@@ -21,7 +21,7 @@ import warnings
 
 from memlab import _memory_snapshot, _metrics, _names, _times
 from memlab._errors import tell
-from memlab.callbacks import _memprofiler
+from memlab.callbacks import _profiler_hooks
 from memlab.callbacks._memprofiler import MemProfiler, memprofilable
 from memlab.callbacks._memprofiler_config import (
     MemProfilerCfg,
@@ -87,8 +87,8 @@ class _AtException(_Callback):
         self._profiler._finish()
 
 
-class ProfilerHooksMixin(_memprofiler.ProfilerHooksMixin):
-    __doc__ = _memprofiler.ProfilerHooksMixin.__doc__
+class ProfilerHooksMixin(_profiler_hooks.ProfilerHooksMixin):
+    __doc__ = _profiler_hooks.ProfilerHooksMixin.__doc__
 
     def configure_callbacks(self) -> list[Any]:
         """Those of the next base, and one that writes the files after an exception."""

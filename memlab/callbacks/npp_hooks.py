@@ -42,19 +42,24 @@ def _storages(tensor) -> Iterator[Any]:
     if is_traceable_wrapper_subclass(tensor):
         for name in tensor.__tensor_flatten__()[0]:
             yield from _storages(getattr(tensor, name))
-    elif tensor.layout is torch.sparse_coo:
-        yield from _storages(tensor._indices())
-        yield from _storages(tensor._values())
-    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        yield from map(torch.Tensor.untyped_storage, (
-            tensor.crow_indices(), tensor.col_indices(), tensor.values()
-        ))  # fmt: skip
-    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        yield from map(torch.Tensor.untyped_storage, (
-            tensor.ccol_indices(), tensor.row_indices(), tensor.values()
-        ))  # fmt: skip
+    elif tensor.layout in (parts := _parts(torch)):
+        for name in parts[tensor.layout]:
+            yield from _storages(getattr(tensor, name)())
     else:
         yield tensor.untyped_storage()
+
+
+def _parts(torch):
+    """The methods that give the dense tensors of which those of sparse layouts consist."""
+    rows = "crow_indices", "col_indices", "values"
+    columns = "ccol_indices", "row_indices", "values"
+    return {
+        torch.sparse_coo: ("_indices", "_values"),
+        torch.sparse_csr: rows,
+        torch.sparse_bsr: rows,
+        torch.sparse_csc: columns,
+        torch.sparse_bsc: columns,
+    }
 
 
 class Count:

@@ -162,12 +162,17 @@ def check_files(model, rank, snapshot):
                 for name in ("training_step", "validation_step")
                 for context in ("end", "start")
             ),
-            *(f"fsdp_mem_rank_{rank}_{n}_2.log" for n in ("training_step", "validation_step")),
+            *(
+                f"fsdp_mem_rank_{rank}_{n}_2.log"
+                for n in ("training_step", "validation_step")
+            ),
             f"rank_{rank}_fsdp_memory_stats.yaml",
             f"rank_{rank}_memory_stats.yaml",
         ],
     )
-    lines = (folder / f"fsdp_mem_rank_{rank}_training_step_2.log").read_text().splitlines()
+    lines = (
+        (folder / f"fsdp_mem_rank_{rank}_training_step_2.log").read_text().splitlines()
+    )
     equal("header", lines[0], "Iteration 2 training_step Peak FSDP memory stats:")
     peak = [line.split() for line in lines[2:8] if f"cuda:{rank}" in line]
     equal("report", peak[0][:3], [f"cuda:{rank}", str(SHARD / KIB), "KiB"])
@@ -178,10 +183,14 @@ def check_files(model, rank, snapshot):
             break
         equal(name, bool(yaml.safe_load((folder / name).read_text())), True)
     pair = [f"rank{rank}.4.memory_snapshot.{ending}" for ending in ("pickle", "html")]
-    equal("recording", [os.path.basename(path) for path in snapshot._window.files], pair)
+    equal(
+        "recording", [os.path.basename(path) for path in snapshot._window.files], pair
+    )
     with open(snapshot._window.files[0], "rb") as file:
         equal("events", len(pickle.load(file)["device_traces"][rank]) > 0, True)
-    left = [n for m in model.modules() for n in vars(m) if n.startswith(("npp_", "rss_"))]
+    left = [
+        n for m in model.modules() for n in vars(m) if n.startswith(("npp_", "rss_"))
+    ]
     equal("left on modules", left, [])
     equal("left of the recording", profiler._history, None)
 
@@ -249,7 +258,10 @@ if __name__ == "__main__":
     if "RANK" in os.environ:
         main(int(os.environ["RANK"]), sys.argv[1] if len(sys.argv) > 1 else "fsdp_out")
     else:
-        with tempfile.TemporaryDirectory() as folder, socket.create_server(("", 0)) as server:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            socket.create_server(("", 0)) as server,
+        ):
             port = server.getsockname()[1]
             server.close()
             # To fork is cheap, and right only where no driver was touched.

@@ -125,9 +125,10 @@ warnings.simplefilter("always")
 # Everything at once, in lightning.
 Model = model_of(lightning.pytorch)
 funcs = {"default": ["training_step", "validation_step"]}
-net = Model(callbacks.MemProfilerCfg(
+cfg = callbacks.MemProfilerCfg(
     enabled=True, cuda_allocator_history=True, collect_funcs=funcs
-))  # fmt: skip
+)
+net = Model(cfg)
 windows = {
     name: snapshot(name, interval=interval)
     for name, interval in {
@@ -149,7 +150,10 @@ trainer = trainer_of(
 )
 trainer.fit(net, rows, rows)
 found["windows"] = {
-    name: [os.path.relpath(p, "logs/lightning_logs/version_0") for p in c.snapshot._window.files]
+    name: [
+        os.path.relpath(p, "logs/lightning_logs/version_0")
+        for p in c.snapshot._window.files
+    ]
     for name, c in {**windows, "default": default}.items()
 }
 found["failures"] = [c.snapshot._window.failures for c in windows.values()]
@@ -170,12 +174,16 @@ found["told"] = [text for text in told if "memlab" in text]
 # A second training begins no other recording, and an exception ends one.
 before = files("logs")
 trainer_of(lightning.pytorch, default, logger=CSVLogger("logs")).fit(Model(), rows)
-found["again"] = [name for name in files("logs") if name not in before and "rank0" in name]
+found["again"] = [
+    name for name in files("logs") if name not in before and "rank0" in name
+]
 net = Model()
 net.fails_at = 2
 ended = callbacks.MemorySnapshot(interval="1ep")
 try:
-    trainer_of(lightning.pytorch, ended, logger=False, default_root_dir="root").fit(net, rows)
+    trainer_of(lightning.pytorch, ended, logger=False, default_root_dir="root").fit(
+        net, rows
+    )
 except ArithmeticError as error:
     found["exception"] = str(error)
 found["ended"] = files("root")
@@ -217,23 +225,29 @@ fake.strategy.root_device = torch.device("cpu")
 callbacks.MemorySnapshot().setup(fake, net, "fit")
 found["setups"] = list(told)
 copy = pickle.loads(pickle.dumps(callbacks.MemorySnapshot(2, interval="5ba")))
-found["copy"] = [copy.snapshot._window._skip, str(copy.snapshot._window._interval)]
+found["copy"] = [copy.snapshot._window._skip, str(copy.snapshot._window.interval)]
 
 # What loggers do not take is told once.
 told.clear()
 monitor = callbacks.MemoryMonitor()
-trainer_of(lightning.pytorch, monitor, logger=Logger("refuse"), max_epochs=1).fit(Model(), rows)
+trainer_of(lightning.pytorch, monitor, logger=Logger("refuse"), max_epochs=1).fit(
+    Model(), rows
+)
 found["refused"] = [text for text in told if "memlab" in text]
 
 fast = callbacks.MemorySnapshot(), callbacks.MemoryMonitor()
-trainer_of(lightning.pytorch, *fast, fast_dev_run=3, default_root_dir="fast").fit(Model(), rows)
+trainer_of(lightning.pytorch, *fast, fast_dev_run=3, default_root_dir="fast").fit(
+    Model(), rows
+)
 found["fast"] = files("fast")
 
 # The Trainer of the other package.
 Model = model_of(pytorch_lightning)
 net = Model(callbacks.MemProfilerCfg(enabled=True))
 other = callbacks.MemorySnapshot(), callbacks.MemoryMonitor()
-trainer_of(pytorch_lightning, *other, default_root_dir="other", logger=False).fit(net, rows)
+trainer_of(pytorch_lightning, *other, default_root_dir="other", logger=False).fit(
+    net, rows
+)
 found["other"] = [files("other"), sorted(net.memprofiler.memory_stats)]
 
 print(json.dumps(found))

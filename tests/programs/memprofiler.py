@@ -14,11 +14,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from memlab.callbacks._memprofiler import MemProfiler, ProfilerHooksMixin
+from memlab.callbacks._memprofiler import MemProfiler
 from memlab.callbacks._memprofiler_config import (
     MemProfilerCfg,
     MemProfilerSchedule,
 )
+from memlab.callbacks._profiler_hooks import ProfilerHooksMixin
 
 found = {}
 device = sys.argv[1]
@@ -93,7 +94,10 @@ seen = found["defaults"] = {"handles": [], "reset": []}
 for _ in range(4):
     net.training_step(batch()).backward()
     seen["handles"].append(handles(net))
-    here = [{n: v for n, v in vars(m).items() if n[:4] in ("npp_", "rss_")} for m in net.modules()]
+    here = [
+        {n: v for n, v in vars(m).items() if n[:4] in ("npp_", "rss_")}
+        for m in net.modules()
+    ]
     same = all(each == here[0] and not any(each.values()) for each in here)
     seen["reset"] += (list(here[0]) or [None]) if same else [here]
 seen["keys"] = keys(net)
@@ -127,10 +131,15 @@ for _ in range(3):
     net.training_step(batch())
 found["copies"] = {
     "equal": [
-        all(torch.equal(a.cpu(), b.cpu()) for a, b in zip(net.parameters(), c.parameters()))
+        all(
+            torch.equal(a.cpu(), b.cpu())
+            for a, b in zip(net.parameters(), c.parameters())
+        )
         for c in copies
     ],
-    "profiles": [c.memprofiler.module is c and not c.memprofiler.memory_stats for c in copies],
+    "profiles": [
+        c.memprofiler.module is c and not c.memprofiler.memory_stats for c in copies
+    ],
 }
 for c in copies:
     c.net(batch())  # with hooks of a call that has ended
@@ -161,7 +170,9 @@ found["under_way"] = [net.memprofiler._state.collecting]
 net = model("threads", schedule=MemProfilerSchedule(warmup_iters=0, max_iter=4))
 together = threading.Barrier(4)
 net.inside = together.wait
-threads = [threading.Thread(target=net.training_step, args=(batch(),)) for _ in range(4)]
+threads = [
+    threading.Thread(target=net.training_step, args=(batch(),)) for _ in range(4)
+]
 [t.start() for t in threads]
 [t.join() for t in threads]
 found["threads"] = {k: v["npp_diff"] for k, v in net.memprofiler.memory_stats.items()}
@@ -195,6 +206,7 @@ for _ in range(3):
         net.memprofiler.snap("training_step", context, reset_mem_hooks=context == "end")
 found["direct"] = keys(net)
 
+
 # What was saved in the repeated forward pass of a checkpoint, in autograd's thread.
 class Checkpointed(Model):
     @MemProfiler.memprofilable
@@ -216,6 +228,7 @@ for _ in range(4):
     net.training_step(batch()).backward()
 found["compiled"] = net.memprofiler.memory_stats["0.training_step.2.end"]["npp_diff"]
 
+
 # What fails is told once, and never raised.
 def broken(module, attributes):
     raise OSError("no reset")
@@ -224,7 +237,9 @@ def broken(module, attributes):
 hooks = {"reset_state_hooks": [broken]}
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    net = model("broken", memory_hooks=hooks, schedule={"warmup_iters": 0, "max_iter": 3})
+    net = model(
+        "broken", memory_hooks=hooks, schedule={"warmup_iters": 0, "max_iter": 3}
+    )
     for _ in range(4):
         net.training_step(batch()).backward()
     os.rename("broken", "away")
@@ -234,6 +249,7 @@ with warnings.catch_warnings(record=True) as caught:
     net.teardown("fit")
 found["broken"] = {"warnings": [str(w.message) for w in caught], "keys": keys(net)}
 
+
 # A hook of the program's own, and one that its configuration names.
 def own(module, args):
     module.calls = getattr(module, "calls", 0) + 1
@@ -241,7 +257,11 @@ def own(module, args):
 
 net = model(
     "own",
-    memory_hooks={"pre_forward_hooks": own, "post_forward_hooks": [], "reset_state_hooks": []},
+    memory_hooks={
+        "pre_forward_hooks": own,
+        "post_forward_hooks": [],
+        "reset_state_hooks": [],
+    },
     save_hook_attrs=["calls"],
 )
 for _ in range(3):

@@ -1,0 +1,50 @@
+"""Dicts of dicts down to numbers and texts as YAML that any reader takes, without one."""
+
+from __future__ import annotations
+
+import json
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+# Without quotes in YAML, as long as it is no word or number there.
+_PLAIN = re.compile(r"(?:[0-9]+\.)?[A-Za-z_][A-Za-z0-9_.]*")
+_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+
+
+def to_yaml(data: Mapping[str, Any]) -> bytes:
+    """DATA, dicts of dicts down to numbers, texts and None, as YAML, sorted by keys.
+
+    What is neither is written as its text, and so are numbers that are not finite.
+    """
+    return "".join(f"{line}\n" for line in _lines(data, "")).encode()
+
+
+def _lines(data, indent):
+    for key in sorted(data) if all(isinstance(k, str) for k in data) else data:
+        text = str(key)
+        if not _PLAIN.fullmatch(text) or text.lower() in _WORDS:
+            text = json.dumps(text)
+        value = data[key]
+        if isinstance(value, dict):
+            yield f"{indent}{text}:" if value else f"{indent}{text}: {{}}"
+            yield from _lines(value, f"{indent}  ")
+        else:
+            yield f"{indent}{text}: {_scalar(value)}"
+
+
+def _scalar(value):
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float) and value - value == 0:
+        # YAML 1.1 asks for a dot before an exponent.
+        text = repr(value)
+        return text if "." in text else text.replace("e", ".0e")
+    return json.dumps(str(value))
