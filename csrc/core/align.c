@@ -44,7 +44,7 @@ same_clock(const ml_rank *a, const ml_rank *b)
 
 /* How far apart A and B tell one moment: each said when the kernel began to count. */
 static uint64_t
-apart(const ml_rank *a, const ml_rank *b)
+clocks_apart(const ml_rank *a, const ml_rank *b)
 {
     if (a->boot == 0 || b->boot == 0 || a->anchor_boot == 0 || b->anchor_boot == 0) {
         return ML_NOTE_UNKNOWN;
@@ -216,7 +216,7 @@ ml_align(ml_rank *ranks, size_t count)
         }
         else if (same_clock(&ranks[0], &ranks[i])) {
             ranks[i].alignment = ML_ALIGNMENT_HOST;
-            ranks[i].bound = apart(&ranks[0], &ranks[i]);
+            ranks[i].bound = clocks_apart(&ranks[0], &ranks[i]);
         }
     }
     step_ends reference = {0};
