@@ -8,9 +8,19 @@ from pathlib import Path
 import pytest
 from conftest import has_gpu
 
+from memlab.callbacks._memprofiler_config import MemProfilerCfg
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 pytestmark = pytest.mark.cuda
+
+DOCUMENT = PROGRAMS.parent.parent / "docs" / "TRAINERS.md"
+
+
+def shown(language):
+    """What users are shown in LANGUAGE."""
+    section = DOCUMENT.read_text().split("\n## Lightning\n")[1].split("\n## ")[0]
+    return re.findall(rf"```{language}\n(.*?)```", section, re.S)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +34,8 @@ def found(outcome, phantom_run):
     pytest.importorskip("pytorch_lightning")
     if not outcome:
         # Once, also where it fails.
-        outcome["done"] = phantom_run(PROGRAMS / "lightning_callbacks.py", check=False)
+        program = PROGRAMS / "lightning_callbacks.py"
+        outcome["done"] = phantom_run(program, *shown("python"), check=False)
     done = outcome["done"]
     if done.returncode:
         pytest.fail(done.stderr, pytrace=False)
@@ -132,6 +143,24 @@ def test_an_exception_ends_profiling_and_leaves_its_files(found):
         "memprofiler/cuda_alloc_rank_0.training_step.2.start.pickle",
         "memprofiler/rank_0_memory_stats.yaml",
     ]
+
+
+@pytest.mark.filterwarnings("ignore:Disabling CUDA")
+def test_what_users_are_shown(found):
+    left = [name for name in found["shown"] if not name.startswith("checkpoints")]
+    assert left == [
+        "memprofiler/cuda_alloc_rank_0.training_step.2.end.pickle",
+        "memprofiler/cuda_alloc_rank_0.training_step.2.start.pickle",
+        "memprofiler/rank_0_memory_stats.yaml",
+        "metrics.csv",
+        "torch_traces/rank0.4.memory_snapshot.html",
+        "torch_traces/rank0.4.memory_snapshot.pickle",
+    ]
+    yaml = pytest.importorskip("yaml")
+    (text,) = shown("yaml")
+    cfg = MemProfilerCfg(**yaml.safe_load(text)["memprofiler_cfg"])
+    assert cfg.schedule.max_iter == 4
+    assert "validation_step" in cfg.collect_funcs.cuda or not cfg.collect_funcs.cuda
 
 
 def test_the_other_trainer_takes_them_too(found):

@@ -16,6 +16,9 @@ import sys
 import tempfile
 import warnings
 
+# Else cuBLAS may add in another order where streams take turns.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import CSVLogger
