@@ -445,6 +445,7 @@ if rank == 0:
     # On one rank only: nothing waits for the other.
     Trainer(OOMObserver(folder="alone")).close()
 observed = Trainer(OOMObserver(folder="oom", filename="a", remote_file_name="b"))
+distributed.barrier()  # as training's own: both have looked whether the folder is empty
 try:
     torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
 except torch.cuda.OutOfMemoryError:
