@@ -79,8 +79,8 @@ write_boot(const unsigned char boot[ML_BOOT_BYTES], char text[2 * ML_BOOT_BYTES 
     }
     for (unsigned i = 0; i < ML_BOOT_BYTES; i++) {
         bool hyphen = i == 4 || i == 6 || i == 8 || i == 10;
-        length += (size_t)snprintf(text + length, 4, "%s%02x", hyphen ? "-" : "",
-                                   (unsigned)boot[i]);
+        length += (size_t)snprintf(text + length, 2 * ML_BOOT_BYTES + 5 - length,
+                                   "%s%02x", hyphen ? "-" : "", (unsigned)boot[i]);
     }
     return length;
 }
