@@ -45,7 +45,7 @@ def test_python_examples_run(block, phantom_run, tmp_path):
         assert without_trailing_blanks(printed) == without_trailing_blanks(shown)
         return
     done = phantom_run(TRAIN + block)
-    assert list(tmp_path.glob("*.pickle")), done.stdout
+    assert list(tmp_path.rglob("*.pickle")), done.stdout
 
 
 def test_there_are_examples():
