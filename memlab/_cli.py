@@ -198,8 +198,8 @@ def _parser():
         "files",
         nargs="+",
         metavar="FILE",
-        help=_FILE + ", one of each rank, or a folder that has them as rank0.mlab or "
-        "rank0.pickle",
+        help=_FILE + ", one of each rank, or a folder that has one of each, with the rank in "
+        "its name as rank0.mlab",
     )
     merge.add_argument(
         "-o",

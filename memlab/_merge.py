@@ -37,19 +37,37 @@ def _rank_in(name):
 
 
 def _in_folder(folder):
-    """The recordings of the ranks in FOLDER, one a rank."""
-    chosen = {}
-    for ending in _ENDINGS:
-        for name in sorted(os.listdir(folder)):
-            rank = _rank_in(name)
-            if name.endswith(ending) and re.fullmatch(r"rank\d+", name[: -len(ending)]):
-                chosen.setdefault(rank, os.path.join(folder, name))
-    if not chosen:
+    """The recordings of the ranks in FOLDER, one a rank.
+
+    A name that is no more than the rank's comes first; else there is one, as trainers'
+    callbacks leave it.  The same name with several endings is one recording.
+    """
+    found = {}
+    for name in sorted(os.listdir(folder)):
+        ending = next((e for e in _ENDINGS if name.endswith(e)), None)
+        rank = _rank_in(name)
+        if ending is not None and rank >= 0 and not name.startswith("."):
+            stems = found.setdefault(rank, {})
+            stems.setdefault(name[: -len(ending)], set()).add(ending)
+    if not found:
         raise Error(
-            f"{folder}: no recording of a rank here, whose name is rank0.mlab or "
-            "rank0.pickle: name the files themselves"
+            f"{folder}: no recording of a rank here, whose name is as rank0.mlab, "
+            "rank0.pickle or rank0.4.memory_snapshot.pickle: name the files themselves"
         )
-    return [chosen[rank] for rank in sorted(chosen)]
+    return [
+        os.path.join(folder, _one_of(folder, rank, found[rank])) for rank in sorted(found)
+    ]
+
+
+def _one_of(folder, rank, stems):
+    """The name of RANK's recording among STEMS, each with its endings."""
+    named = [stem for stem in stems if re.fullmatch(r"rank\d+", stem)] or list(stems)
+    if len(named) > 1:
+        raise Error(
+            f"{folder}: of rank {rank} there are {len(named)} recordings, {named[0]} and "
+            f"{named[1]} among them: name the files themselves, one a rank"
+        )
+    return named[0] + next(e for e in _ENDINGS if e in stems[named[0]])
 
 
 def _paths(arguments):
@@ -68,12 +86,12 @@ class _Seen:
         self.files = {}
 
     def check(self, rank, path):
-        first = self.files.setdefault(rank, path)
-        if first != path:
+        if rank in self.files:
             raise Error(
-                f"rank {rank} is in {first} and in {path}: merge one file a rank, of one "
-                "run"
+                f"rank {rank} is in {self.files[rank]} and in {path}: merge one file a "
+                "rank, of one run"
             )
+        self.files[rank] = path
 
 
 def _each(paths):
@@ -87,17 +105,19 @@ def _each(paths):
             rank = named if rank is None and len(known) == 1 else rank
             if rank is not None and rank >= 0:
                 seen.check(rank, path)
-        yield recording, path, named
+        # Names of files may be any bytes; the core takes texts.
+        yield recording, path.encode("utf-8", "backslashreplace").decode(), named
+        del recording  # or it would be there beside the next
 
 
 def merge(paths: Sequence[_Path]) -> Recording:
     """One recording of the files of several ranks, or of the folders that hold them.
 
-    PATHS are those of .mlab files, snapshot pickles, or folders in which they are called
-    rank0.mlab or rank0.pickle.  Every device of every rank becomes a device, clocks are
-    aligned; docs/TRAINERS.md says how.  One file is read at a time.  Raises memlab.Error
-    for two files of one rank, SnapshotError for what is no recording, OSError, ValueError
-    for recordings of different sources.
+    PATHS are those of .mlab files, snapshot pickles, or folders in which each rank has one
+    whose name tells its number, as rank0.mlab does.  Every device of every rank becomes a
+    device, clocks are aligned; docs/TRAINERS.md says how.  One file is read at a time.
+    Raises memlab.Error for two files of one rank, SnapshotError for what is no recording,
+    OSError, ValueError for recordings of different sources.
     """
     return _core.merge(_each(list(_paths(paths))))
 

@@ -1,6 +1,7 @@
 """memlab merge: recordings of several ranks as one, which peaks highest, and why."""
 
 import json
+import os
 import pickle
 import random
 import shutil
@@ -194,6 +195,10 @@ def test_two_files_of_one_rank_are_refused(tmp_path):
     )
     with pytest.raises(Error, match="rank 0 is in "):
         _merge.merge([*paths[:1], both])
+    with pytest.raises(Error, match="rank 0 is in "):
+        _merge.merge([both, both])
+    with pytest.raises(Error, match=r"rank 0 is in .*a\.pickle and in .*a\.pickle: "):
+        _merge.merge(paths[:1] * 2)
 
 
 def test_a_folder_has_one_file_a_rank(tmp_path, capsys):
@@ -209,6 +214,32 @@ def test_a_folder_has_one_file_a_rank(tmp_path, capsys):
     assert _cli.main(["merge", str(tmp_path), "-o", str(tmp_path / "m.html")]) == 1
     assert "expected a name that ends in .pickle" in capsys.readouterr().err
     assert not (tmp_path / "m.html").exists()
+
+
+def test_a_folder_as_trainers_callbacks_leave_it(tmp_path):
+    """Names with a batch in them, of which one a rank is taken, and several are refused."""
+    window = {
+        f"rank{rank}.4.memory_snapshot": snapshot(rank, sizes=[512 << rank])
+        for rank in range(3)
+    }
+    write(tmp_path, **window, merged=snapshot(7, sizes=[512]))
+    (tmp_path / "rank0.4.memory_snapshot.html").write_text("a page")
+    answer = _merge.ranks(_merge.merge([tmp_path]))
+    assert [row["peak_allocated_bytes"] for row in answer["ranks"]] == [2048, 1024, 512]
+    write(tmp_path, **{"rank1.8.memory_snapshot": snapshot(1, sizes=[512])})
+    with pytest.raises(Error, match=r"of rank 1 there are 2 recordings, rank1\.4\.\S+ and "
+                       r"rank1\.8\.\S+ among them: name the files themselves"):
+        _merge.merge([tmp_path])
+    write(tmp_path, rank1=snapshot(1, sizes=[4096]))
+    assert _merge.ranks(_merge.merge([tmp_path]))["worst"] == 1
+
+
+def test_a_file_whose_name_is_no_text(tmp_path):
+    (made,) = write(tmp_path, made=snapshot(0, sizes=[512]))
+    path = os.path.join(os.fsencode(tmp_path), b"r\xff.pickle")
+    os.rename(made, path)
+    (row,) = _merge.merge([path]).ranks()
+    assert row["file"] == os.path.join(str(tmp_path), "r\\udcff.pickle")
 
 
 def test_snapshots_of_torch_and_of_another_source(tmp_path):
