@@ -397,6 +397,44 @@ def test_what_each_way_is_called(tmp_path):
     ]
 
 
+# ---- Pictures ----
+
+
+@pytest.mark.cuda
+def test_pictures_of_a_merged_recording_are_those_of_each_rank(trained):
+    """All but what the device is called."""
+    folder, _ = trained
+    merged = _merge.merge([folder])
+    for rank in (0, 1):
+        alone = _load.read_recording(folder / f"rank{rank}.mlab")
+        name = merged.device_name(rank)
+        assert name == f"rank {rank} (cuda:{rank})"
+        for kind in ("segments_page", "timeline_page"):
+            own = getattr(alone, kind)(rank).decode()
+            assert f"<h2>Device {rank}: " in own
+            expected = own.replace(f"<h2>Device {rank}: ", f"<h2>{name}: ")
+            assert getattr(merged, kind)(rank).decode() == expected
+        own = alone.flame_svg("memory", rank).decode()
+        expected = own.replace(f"stack, device {rank}: ", f"stack, {name}: ")
+        assert merged.flame_svg("memory", rank).decode() == expected != own
+    everything = merged.flame_svg("segments").decode()
+    assert "<title>rank 0 (cuda:0)\n" in everything
+    assert "<title>rank 1 (cuda:1)\n" in everything
+
+
+def test_a_host_that_is_markup(tmp_path):
+    paths = write(
+        tmp_path,
+        a=snapshot(0, sizes=[512], host="<script>&\x01"),
+        b=snapshot(1, sizes=[512], host="b"),
+    )
+    merged = _merge.merge(paths)
+    page = merged.timeline_page(0).decode()
+    assert "<h2>rank 0 (cuda:0 on &lt;script&gt;&amp;\u2401): max allocated" in page
+    head = merged.flame_svg("memory", 0).decode()
+    assert "rank 0 (cuda:0 on &lt;script&gt;&amp;\u2401): " in head
+
+
 # ---- Hostile files ----
 
 

@@ -537,13 +537,14 @@ put_segment_name(const tree *t, const ml_segment *segment, ml_buffer *out)
 static void
 put_name(const tree *t, const node *n, bool whole, ml_buffer *out)
 {
+    char label[ML_DEVICE_LABEL];
     switch ((enum kind)n->is.kind) {
     case KIND_ROOT:
         ml_markup(out, "all memory");
         break;
     case KIND_DEVICE:
-        ml_markup(out, "device ");
-        ml_markup_unsigned(out, n->is.value);
+        ml_device_label(t->recording, n->is.value, "device", label);
+        ml_markup(out, label);
         break;
     case KIND_STREAM:
         ml_markup(out, "stream ");
@@ -723,8 +724,10 @@ put_head(const tree *t, size_t device, uint32_t deepest, ml_buffer *out)
     ml_markup(out, t->what == ML_FLAME_SEGMENTS ? "Memory by segment and stack"
                                                 : "Memory by stack");
     if (device != ML_ALL_DEVICES) {
-        ml_markup(out, ", device ");
-        ml_markup_unsigned(out, device);
+        char label[ML_DEVICE_LABEL];
+        ml_device_label(t->recording, device, "device", label);
+        ml_markup(out, ", ");
+        ml_markup_text(out, label, strlen(label));
     }
     ml_markup(out, ": ");
     ml_markup_exact_size(out, t->nodes[0].bytes);

@@ -4,6 +4,7 @@
  * locale has it. */
 #include "markup.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define REPLACEMENT 0xfffdu
@@ -268,6 +269,18 @@ ml_markup_category(ml_buffer *out, unsigned category)
 {
     for (const char *at = ml_category_text(category); *at != '\0'; at++) {
         ml_buffer_append(out, *at == '_' ? " " : at, 1);
+    }
+}
+
+void
+ml_device_label(const ml_recording *recording, size_t device, const char *word,
+                char out[ML_DEVICE_LABEL])
+{
+    if (ml_recording_is_merged(recording)) {
+        ml_recording_device_name(recording, device, out, ML_DEVICE_LABEL);
+    }
+    else {
+        snprintf(out, ML_DEVICE_LABEL, "%s %zu", word, device);
     }
 }
 

@@ -36,6 +36,13 @@ void ml_markup_share(ml_buffer *out, uint64_t part, uint64_t whole);
 /* A coordinate, in hundredths: 1250 as "12.5". */
 void ml_markup_fixed(ml_buffer *out, uint64_t hundredths);
 
+#define ML_DEVICE_LABEL 200
+
+/* What people call DEVICE, unescaped: WORD and its number, of a merged recording the rank
+ * too. */
+void ml_device_label(const ml_recording *recording, size_t device, const char *word,
+                     char out[ML_DEVICE_LABEL]);
+
 /* An enum ml_category, as in "optimizer state". */
 void ml_markup_category(ml_buffer *out, unsigned category);
 

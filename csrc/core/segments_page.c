@@ -7,6 +7,7 @@
 #include "segments_page.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "blocks.h"
 #include "purposes.h"
@@ -422,19 +423,23 @@ put_rows(work *w)
 static int
 put_device(const ml_recording *recording, size_t device, ml_buffer *out)
 {
-    work w = {.recording = recording, .trace = &recording->devices[device], .out = out};
-    ml_markup(out, "<h2>Device ");
-    ml_markup_unsigned(out, device);
+    size_t own = device;
+    const ml_recording *part = ml_recording_part(recording, &own);
+    work w = {.recording = part, .trace = &part->devices[own], .out = out};
+    char label[ML_DEVICE_LABEL];
+    ml_device_label(recording, device, "Device", label);
+    ml_markup(out, "<h2>");
+    ml_markup_text(out, label, strlen(label));
     ml_markup(out, ": ");
     ml_markup_count(out, w.trace->segment_count);
     /* Without segments, each block stands for one. */
-    ml_markup(out, recording->rules.has_segments ? " segment" : " block");
+    ml_markup(out, part->rules.has_segments ? " segment" : " block");
     ml_markup(out, w.trace->segment_count == 1 ? "" : "s");
     ml_markup(out, " at the end of the recording</h2>\n");
     put_sums(&w);
     int error = 0;
     if (w.trace->segment_count > 0) {
-        error = find_births(&w, device);
+        error = find_births(&w, own);
         error = error < 0 ? error : put_rows(&w);
     }
     ml_purposes_fini(&w.purposes);

@@ -1,6 +1,8 @@
 /* The timeline as a page.  See timeline_page.h. */
 #include "timeline_page.h"
 
+#include <string.h>
+
 #include "markup.h"
 #include "timeline.h"
 
@@ -407,8 +409,10 @@ put_device(const ml_recording *recording, size_t device, ml_buffer *out)
     if (error < 0) {
         return error;
     }
-    ml_markup(out, "<h2>Device ");
-    ml_markup_unsigned(out, device);
+    char label[ML_DEVICE_LABEL];
+    ml_device_label(recording, device, "Device", label);
+    ml_markup(out, "<h2>");
+    ml_markup_text(out, label, strlen(label));
     ml_markup(out, ": max allocated ");
     ml_markup_exact_size(out, t->columns[t->peak].allocated);
     ml_markup(out, ", max reserved ");
