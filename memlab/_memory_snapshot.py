@@ -158,6 +158,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         self._owners = Owners(self)
         self._frozen = None
         self._pid = None
+        self._place = None
 
     def _name_file(self, **variables):
         """Fills in the name of the file for this run and rank, and makes its folder."""
@@ -179,7 +180,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         """
         source = self._source or _sources.default()
         _sources.ensure(source)
-        self._begin(source, keys=_sources.dialect_keys(), place=_place(), **self._options)
+        self._begin(source, keys=_sources.dialect_keys(), place=self._rank(), **self._options)
         if self._options["file"] is not None and self._pid is None:
             _end_at_exit(self)
         self._pid = os.getpid()
@@ -235,7 +236,13 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
     def _read(self):
         self._owners.scan()
         _core.sample(False)
-        return self._freeze(_sources.dialect_keys(), _place())
+        return self._freeze(_sources.dialect_keys(), self._rank())
+
+    def _rank(self):
+        """As _place(), or as it was: a group is often taken down before its files are
+        written."""
+        self._place = _place() or self._place
+        return self._place
 
     def data(self) -> _core.Recording:
         """The recording so far, as an immutable memlab._core.Recording.

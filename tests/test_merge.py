@@ -13,7 +13,7 @@ from report_keys import undocumented
 from test_answers import check
 
 import memlab
-from memlab import _answers, _cli, _core, _load, _merge
+from memlab import _answers, _cli, _core, _load, _merge, _names
 from memlab._errors import Error, SnapshotError
 
 PROGRAM = Path(__file__).resolve().parent / "programs" / "two_ranks.py"
@@ -395,6 +395,22 @@ def test_what_each_way_is_called(tmp_path):
         "within 0.0 us",
         "  rank 3: by its own wall clock; how far that is off is not known",
     ]
+
+
+def test_a_group_that_is_taken_down_before_files_are_written(tmp_path, monkeypatch):
+    """The rank that was known while there was a group is that of the file, too."""
+    alone = {**_names.ranks(), "rank": 0, "local_rank": 0, "world_size": 1}
+    monkeypatch.setattr(_names, "ranks", lambda: alone)
+    with memlab.MemorySnapshot(source="script", file=tmp_path / "a.mlab") as recording:
+        assert [row["rank"] for row in recording.data().ranks()] == [None]
+        monkeypatch.setattr(
+            _names, "ranks", lambda: {**alone, "rank": 2, "local_rank": 1, "world_size": 3}
+        )
+        recording.data()
+        monkeypatch.setattr(_names, "ranks", lambda: alone)
+    for of in (recording.data(), _load.read_recording(tmp_path / "a.mlab")):
+        (row,) = of.ranks()
+        assert (row["rank"], row["local_rank"], row["world_size"]) == (2, 1, 3)
 
 
 # ---- Pictures ----
