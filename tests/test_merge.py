@@ -373,6 +373,27 @@ def test_hosts_are_aligned_by_steps(tmp_path, seed):
     assert times(recording, 0) == times(_load.read_recording(tmp_path / "zero.pickle"), 0)
 
 
+def test_clocks_of_a_merged_file_are_set_anew(tmp_path):
+    """Rank 2 of a host that is 3 s ahead was merged before; rank 3 of it comes now."""
+    late = {"ahead": 3 * SECOND, "boot_id": "b", "host": "b"}
+    ends = [SECOND + k * SECOND // 10 for k in range(5)]
+    paths = write(
+        tmp_path,
+        a=snapshot(0, sizes=[512], ends=ends, boot_id="a", host="a"),
+        c=snapshot(2, sizes=[512, 1024], ends=ends, **late),
+        d=snapshot(3, sizes=[512], ends=ends[:2], **late),
+    )
+    both = str(tmp_path / "both.pickle")
+    _merge.merge(paths[:2]).write_pickle(both, True)
+    again = _merge.merge([both, paths[2]])
+    once = _merge.merge(paths)
+    assert [row["clock"] for row in again.ranks()] == [row["clock"] for row in once.ranks()]
+    assert [row["clock"]["offset_ns"] for row in again.ranks()] == [0, 3 * SECOND, 3 * SECOND]
+    for device in range(3):
+        assert times(again, device) == times(once, device)
+    assert again.notes() == once.notes()
+
+
 def test_what_each_way_is_called(tmp_path):
     ends = [10**12 + k * SECOND for k in range(5)]
     late = [end + 2 * SECOND for end in ends]
@@ -508,6 +529,26 @@ def test_hostile_ranks_are_read_or_refused(tmp_path):
             recording.notes()
             _merge.text(recording, _merge.ranks(recording))
     assert read > 100 and refused > 100
+
+
+def test_hostile_ranks_that_are_too_many(tmp_path):
+    """Each would be a host of its own."""
+    made = snapshot(0, sizes=[512])
+    made["memlab"]["ranks"] = [{"rank": r, "numbers": [0] * (r == 0)} for r in range(4097)]
+    with pytest.raises(SnapshotError, match="too many ranks"):
+        _core.Recording.from_bytes(pickle.dumps(made, protocol=4))
+
+
+@pytest.mark.cuda
+def test_a_process_number_that_is_none_is_written_and_read(trained, tmp_path):
+    """The header of a .mlab file may say anything."""
+    folder, _ = trained
+    data = bytearray((folder / "rank0.mlab").read_bytes())
+    data[160:168] = b"\xff" * 8  # since boot
+    (tmp_path / "rank0.mlab").write_bytes(data)
+    recording = _load.read_recording(tmp_path / "rank0.mlab")
+    recording.write_pickle(tmp_path / "rank0.pickle", True)
+    assert _load.read_recording(tmp_path / "rank0.pickle").ranks() == recording.ranks()
 
 
 def test_merge_takes_recordings():

@@ -339,11 +339,43 @@ add_annotations(ml_merge *merge, const ml_recording *from, const ml_rank *of,
     return 0;
 }
 
+/* All times of RANK, but for annotations, from a clock that is OFFSET ahead. */
+static void
+move_times(const ml_rank *rank, ml_recording *merged, int64_t offset)
+{
+    for (size_t d = 0; d < rank->device_count; d++) {
+        ml_device_trace *device = &merged->devices[rank->first_device + d];
+        for (size_t i = 0; i < device->event_count; i++) {
+            device->events[i].time = ml_align_time(device->events[i].time, offset);
+        }
+    }
+    for (size_t i = 0; i < rank->part->note_count; i++) {
+        ml_note *note = &rank->part->notes[i];
+        note->time = ml_align_time(note->time, offset);
+    }
+}
+
+/* Sets the clock of a rank that was merged before back to its own. */
+static void
+move_back(const arrival *of, ml_recording *merged)
+{
+    int64_t moved = of->rank.offset;
+    int64_t back = moved == INT64_MIN ? INT64_MAX : -moved;
+    move_times(&of->rank, merged, back);
+    for (size_t i = 0; i < of->annotation_count; i++) {
+        ml_annotation *annotation = &merged->annotations[of->first_annotation + i];
+        annotation->time = ml_align_time(annotation->time, back);
+    }
+}
+
 /* What FROM, which is WHOLE or a part of it, holds; KNOWN is what is known of the rank. */
 static int
 add_rank(ml_merge *merge, const ml_recording *whole, const ml_recording *from,
          const ml_rank *known, ml_string file, int number)
 {
+    if (merge->arrival_count >= ML_RECORDING_DEVICES_MAX) {
+        return ML_EFULL;
+    }
     int result = ml_grow((void **)&merge->arrivals, &merge->arrival_capacity,
                          merge->arrival_count + 1, sizeof(arrival));
     if (result < 0) {
@@ -373,8 +405,13 @@ add_rank(ml_merge *merge, const ml_recording *whole, const ml_recording *from,
     if (result == 0) {
         result = add_notes(merge, from, part);
     }
-    return result < 0 ? result
-                      : add_annotations(merge, whole, from != whole ? known : NULL, to);
+    if (result == 0) {
+        result = add_annotations(merge, whole, from != whole ? known : NULL, to);
+    }
+    if (result == 0 && from != whole) {
+        move_back(to, merge->merged);
+    }
+    return result;
 }
 
 /* What there is once: the first recording's. */
@@ -498,22 +535,6 @@ compare_arrivals(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-static void
-move_times(const ml_rank *rank, ml_recording *merged)
-{
-    for (size_t d = 0; d < rank->device_count; d++) {
-        ml_device_trace *device = &merged->devices[rank->first_device + d];
-        for (size_t i = 0; i < device->event_count; i++) {
-            device->events[i].time =
-                ml_align_time(device->events[i].time, rank->offset);
-        }
-    }
-    for (size_t i = 0; i < rank->part->note_count; i++) {
-        ml_note *note = &rank->part->notes[i];
-        note->time = ml_align_time(note->time, rank->offset);
-    }
-}
-
 typedef struct placed {
     ml_annotation annotation;
     size_t order;
@@ -596,7 +617,7 @@ place_ranks(ml_merge *merge)
     int result = ml_align(ranks, count);
     for (size_t i = 0; i < count && result == 0; i++) {
         merge->arrivals[i].rank = ranks[i];
-        move_times(&ranks[i], merged);
+        move_times(&ranks[i], merged, ranks[i].offset);
     }
     return result < 0 ? result : place_annotations(merge, count);
 }

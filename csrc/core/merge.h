@@ -19,8 +19,8 @@ void ml_merge_free(ml_merge *merge);
 /* Adds what RECORDING holds; all is copied.  FILE is its name for people, RANK its rank
  * where the recording does not say (-1: none).  One that was merged itself adds all of its
  * ranks, whose clocks are set anew.  Linear in its size.  0, ML_EINVALID where its source
- * is another than that of those before, ML_EFULL for more devices than a recording may
- * have, or ML_ENOMEM; MERGE can only be freed after an error. */
+ * is another than that of those before, ML_EFULL for more devices or ranks than a recording
+ * may have, or ML_ENOMEM; MERGE can only be freed after an error. */
 int ml_merge_add(ml_merge *merge, const ml_recording *recording, const char *file,
                  int rank);
 

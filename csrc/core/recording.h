@@ -204,7 +204,8 @@ typedef struct ml_rank {
     struct ml_recording *part;
 } ml_rank;
 
-/* Devices that one recording may have, and ranks of a run that can be told. */
+/* Devices that one recording may have, and as many ranks, some of which may have none; and
+ * the ranks of a run that can be told. */
 #define ML_RECORDING_DEVICES_MAX 4096
 #define ML_WORLD_MAX (1 << 20)
 

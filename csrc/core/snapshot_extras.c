@@ -569,14 +569,14 @@ read_rank_field(ml_tables *tables, unsigned word, ml_value item, ml_rank *rank)
     case ML_WORD_BOOT_ID:
         return ml_tables_string(tables, item, &rank->boot);
     case ML_WORD_PID:
-        return read_count(tables, item, &rank->pid);
+        return read_bits(tables, item, &rank->pid);
     case ML_WORD_STATE:
         rank->state = read_choice(item, ml_rank_state_text, ML_RANK_STATE_COUNT);
         return 0;
     case ML_WORD_ANCHOR_UNIX_NS:
-        return read_count(tables, item, &rank->anchor_time);
+        return read_bits(tables, item, &rank->anchor_time);
     case ML_WORD_ANCHOR_BOOT_NS:
-        return read_count(tables, item, &rank->anchor_boot);
+        return read_bits(tables, item, &rank->anchor_boot);
     case ML_WORD_ALIGNMENT:
         rank->alignment = read_choice(item, ml_alignment_text, ML_ALIGNMENT_COUNT);
         return 0;
@@ -608,6 +608,9 @@ read_ranks(ml_tables *tables, ml_value value)
         return trouble(tables, "ranks is not one list");
     }
     const ml_array *list = ml_value_as_array(value);
+    if (list->count > ML_RECORDING_DEVICES_MAX) {
+        return trouble(tables, "there are too many ranks");
+    }
     int error = ml_tree_charge(tables->tree, list->count * sizeof(ml_rank));
     if (error != 0 || list->count == 0) {
         return error;

@@ -63,10 +63,11 @@ add_item(ml_state *state, ml_merge *merge, PyObject *item)
                      file, recording->source);
     }
     else if (result == ML_EFULL) {
-        PyErr_Format(PyExc_ValueError,
-                     "%s: with it there would be more than %d devices, or more stacks "
-                     "than a recording can have: merge fewer",
-                     file, ML_RECORDING_DEVICES_MAX);
+        PyErr_Format(
+            PyExc_ValueError,
+            "%s: with it there would be more than %d devices or ranks, or more stacks "
+            "than a recording can have: merge fewer",
+            file, ML_RECORDING_DEVICES_MAX);
     }
     else if (result < 0) {
         ml_py_raise(state, result, ml_strerror(result));

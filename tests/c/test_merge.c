@@ -274,6 +274,19 @@ test_what_cannot_be_merged(void)
     CHECK_INT(ml_merge_add(merge, zero.recording, "zero", -1), 0);
     CHECK_INT(ml_merge_add(merge, one.recording, "one", -1), ML_EINVALID);
     ml_merge_free(merge);
+    /* Ranks are bounded as devices are: setting clocks takes time for each two hosts. */
+    ml_recording *empty;
+    CHECK_INT(ml_recording_new(&empty), 0);
+    CHECK_INT(ml_merge_new(&merge), 0);
+    int result = 0;
+    int ranks = 0;
+    while (result == 0 && ranks < 5000) {
+        result = ml_merge_add(merge, empty, "empty", ranks++);
+    }
+    CHECK_INT(result, ML_EFULL);
+    CHECK_INT(ranks, 4096 + 1);
+    ml_merge_free(merge);
+    ml_recording_free(empty);
     sample_end(&zero);
     sample_end(&one);
     ml_merge_free(NULL);
