@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import atexit
 import os
-import warnings
 import weakref
 
 from memlab import _annotations, _core, _names, _oom, _report, _sources, _times
 from memlab._composer_hooks import ComposerHooks
-from memlab._errors import Error
+from memlab._errors import Error, tell
 from memlab._own_loop import OwnLoop
 from memlab._owners import Owners
 from memlab._window import Window
@@ -127,6 +126,8 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
             raise Error("expected stacks to be 'python', or 'all'")
         if context not in (None, "state", "alloc", "all"):
             raise Error("expected context to be 'state', 'alloc', 'all', or None")
+        if source is not None:
+            _sources.check(source)
         _check_count(max_entries, 1, "max_entries")
         _check_count(skip_batches, 0, "skip_batches")
         _names.check_template(folder, "folder")
@@ -231,7 +232,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
             self.stop()
         except (Error, MemoryError) as error:
             # What the program did inside the block counts for more.
-            warnings.warn(f"memlab: the recording is lost: {error}", RuntimeWarning)
+            tell(f"the recording is lost: {error}")
 
     def _read(self):
         self._owners.scan()

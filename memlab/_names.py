@@ -137,6 +137,35 @@ def apart(*templates: str, rank: int | None = None) -> str:
     return f"_rank{number}" if number else ""
 
 
+def remote(
+    template: str, filename: str, progress: Progress, **variables: object
+) -> str:
+    """What a file of FILENAME, without its ending, is called where it is sent to by TEMPLATE:
+    a name that no other rank's file has.  Both are format strings, filled as by fill().
+    """
+    name = fill(template, progress, **variables)
+    if not _is_folder(template, filename):
+        return name + apart(template)
+    # A rank's folder here is none there.
+    base = filename.rpartition("/")[2]
+    name = f"{name.rstrip('/')}/{fill(base, progress, **variables)}"
+    return name + apart(template, base)
+
+
+def _is_folder(remote, filename):
+    """Whether REMOTE, a format string, names a folder for files, not the files themselves.
+
+    The files themselves are named by its last part if that has a field that tells files
+    apart, as {rank} and {batch}, or is that of FILENAME.
+    """
+    last = remote.rpartition("/")[2]
+    if not last:
+        return True
+    if last == filename.rpartition("/")[2]:
+        return False
+    return fields(last) <= {"run_name"}
+
+
 def inside(folder: str, name: str) -> str:
     """The path of NAME, which may be in a folder of its own, in FOLDER.
 

@@ -2,10 +2,10 @@
 the program's modules and optimizers whenever a recording is read."""
 
 import sys
-import warnings
 import weakref
 
 from memlab import _core, _optimizers
+from memlab._errors import tell
 
 
 class Owners:
@@ -75,8 +75,4 @@ class Owners:
             function(*args)
         except Exception as error:
             self._snapshot = None
-            warnings.warn(
-                f"memlab: owners of memory are no longer followed: {error!r}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            tell(f"owners of memory are no longer followed: {error!r}")

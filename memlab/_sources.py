@@ -51,6 +51,12 @@ def default() -> str:
     return "cuda" if torch.cuda.is_initialized() or gpu_present() else "cpu"
 
 
+def check(name: object) -> None:
+    """Raises memlab.Error where NAME is no source."""
+    if name not in ("cuda", "cpu", "script"):
+        raise Error(f"unknown source {name!r}: expected 'cuda', 'cpu' or 'script'")
+
+
 def ensure(name: str) -> None:
     """Makes the source NAME ready to record.
 
@@ -60,8 +66,7 @@ def ensure(name: str) -> None:
         if not _core.has_source("script"):
             _core.Script()
         return
-    if name not in ("cuda", "cpu"):
-        raise Error(f"unknown source {name!r}: expected 'cuda', 'cpu' or 'script'")
+    check(name)
     bridge = _bridge.load()
     if not _core.has_source(name):
         raise Error(

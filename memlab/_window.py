@@ -83,6 +83,8 @@ class Window:
         Raises FileExistsError where it has files and overwrite is not set, OSError where
         it cannot be made, ValueError for a name that is none.
         """
+        # Of a training that an exception ended, and whose trainer nobody closed.
+        self.close()
         recording = self._recording()
         folder, filename, remote = self._templates
         folder = os.path.join(root, _names.fill(folder, **variables))
@@ -221,29 +223,13 @@ class Window:
 
     def _remote_name(self, path, progress):
         _, filename, remote = self._templates
-        name = _names.fill(remote, progress, **self._variables)
-        if is_folder(remote, filename):
-            return f"{name.rstrip('/')}/{os.path.basename(path)}"
-        return name + _names.apart(remote) + os.path.splitext(path)[1]
+        ending = os.path.splitext(path)[1]
+        return _names.remote(remote, filename, progress, **self._variables) + ending
 
 
 def _upload_to_uri(path, name, overwrite):
     if _names.is_uri(name):
         _upload.send(path, name, overwrite)
-
-
-def is_folder(remote: str, filename: str) -> bool:
-    """Whether REMOTE, a format string, names a folder for files, not the files themselves.
-
-    The files themselves are named by its last part if that has a field that tells files
-    apart, as {rank} and {batch}, or is that of FILENAME.
-    """
-    last = remote.rpartition("/")[2]
-    if not last:
-        return True
-    if last == filename.rpartition("/")[2]:
-        return False
-    return _names.fields(last) <= {"run_name"}
 
 
 def _closer(window):

@@ -7,6 +7,7 @@ read off the test itself.
 import gc
 import signal
 import threading
+import warnings
 import weakref
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 import warm
 
 import memlab
-from memlab import _core
+from memlab import _core, _owners
 
 MIB = 1 << 20
 SEGMENT = 0x7F0000000000
@@ -360,3 +361,17 @@ def test_a_training_on_the_cpu(torch):
     program = Path(__file__).resolve().parent / "isolated" / "cpu.py"
     done = warm.run(program)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_failure_to_follow_owners_never_reaches_an_optimizers_step(
+    torch, monkeypatch, caplog
+):
+    """Also where warnings are errors."""
+    owner = memlab.MemorySnapshot()
+    owners = _owners.Owners(owner)
+    monkeypatch.setattr(_core, "tag_step", lambda *args: 1 / 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        owners.before_step(None)
+        owners.after_step(None)
+    assert caplog.text.count("owners of memory are no longer followed") == 1

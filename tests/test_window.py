@@ -243,6 +243,24 @@ def test_a_second_fit_may_begin_the_window_and_a_second_trainer_another(work):
     assert batches("s/torch_traces/rank0.4.memory_snapshot.pickle") == [3]
 
 
+def test_a_trainer_after_one_that_failed_within_the_window(work):
+    """Nobody closed the first, whose recording would go on for ever."""
+
+    def fails(batch):
+        work(batch)
+        assert batch < 2
+
+    callback = snapshot()
+    with pytest.raises(AssertionError):
+        Trainer(callback, work=fails).fit()
+    assert callback.recording
+    trainer = Trainer(callback, work=work, run_name="s")
+    assert not callback.recording
+    assert batches("r/torch_traces/rank0.2.memory_snapshot.pickle") == [1, 2]
+    assert warned(trainer.fit) == []
+    assert batches("s/torch_traces/rank0.4.memory_snapshot.pickle") == [1, 2, 3]
+
+
 def test_nothing_is_written_where_nothing_was_recorded(work, caplog):
     caplog.set_level(logging.INFO, "memlab")
     trainer = Trainer(snapshot(), work=lambda batch: None)
@@ -295,6 +313,12 @@ def test_ranks_write_files_of_their_own(work, monkeypatch):
         "b/bare_rank3.pickle",
     ]
     assert trainer.logger.uploads[0][0] == "c/bare_rank3.pickle"
+    # Nor is a rank's folder here one where it is sent to.
+    for folder, filename in (("d{rank}", "bare"), ("e", "{rank}/bare")):
+        own = snapshot(folder=folder, filename=filename, remote_file_name="c")
+        trainer = Trainer(own, work=work)
+        trainer.fit()
+        assert trainer.logger.uploads[0][0] == "c/bare_rank3.pickle"
 
 
 @pytest.mark.parametrize(
@@ -305,6 +329,7 @@ def test_ranks_write_files_of_their_own(work, monkeypatch):
         ("/x/{epoch}", "x/0.pickle"),
         ("s3://b@ns/x/{run_name}-{rank}", "x/r-0.pickle"),
         ("x/sub", "x/sub.pickle"),
+        ("x/name", "x/name/sub.pickle"),
         # ... and folders for them.
         ("{run_name}/traces", "r/traces/sub.pickle"),
         ("traces/{run_name}", "traces/r/sub.pickle"),
@@ -450,6 +475,7 @@ def test_a_model_on_no_gpu(work):
         ({"interval": "3"}, ValueError, "interval"),
         ({"interval": None}, TypeError, "interval must be"),
         ({"max_entries": 0}, ValueError, "max_entries must be"),
+        ({"source": "gpu"}, memlab.Error, "unknown source 'gpu'"),
         ({"folder": None}, TypeError, "folder must be a str"),
         ({"folder": "{"}, ValueError, "folder is no format string"),
         ({"filename": ""}, ValueError, "filename must be"),
@@ -562,11 +588,7 @@ def test_a_forked_child_leaves_the_window_to_its_parent(work):
     assert batches("r/torch_traces/rank0.4.memory_snapshot.pickle") == [1, 2, 3]
 
 
-def test_shapes_of_remote_names():
-    assert _window.is_folder("{run_name}/torch_memory_traces", "rank{rank}")
-    assert not _window.is_folder("a/rank{rank}.{batch}", "rank{rank}")
-    assert not _window.is_folder("a/name", "b/name")
-    assert _window.is_folder("a/{batch}/", "{batch}")
+def test_a_name_of_nothing_in_a_bucket():
     assert _names.remote_key("") == ""
 
 

@@ -12,7 +12,6 @@ import os
 from memlab import _core, _metrics, _names, _oom, _page
 from memlab._composer_hooks import progress
 from memlab._memory_snapshot import MemorySnapshot
-from memlab._window import is_folder
 from memlab.callbacks._composer_callback import (
     Callback,
     group,
@@ -144,12 +143,8 @@ class OOMObserver(Callback):
         os.makedirs(os.path.dirname(prefix), exist_ok=True)
         remote = self.remote_file_name
         if remote is not None:
-            folder, apart = is_folder(remote, self.filename), _names.apart(remote)
-            remote = _names.fill(remote, reached, run_name=run_name)
-            if folder:
-                remote = f"{remote.rstrip('/')}/{filename}"
-            else:
-                remote += apart + ending
+            remote = _names.remote(remote, self.filename, reached, run_name=run_name)
+            remote += ending
         # Where not even this can be written, the watch says so.
         recording.write_pickle(prefix + "_snapshot.pickle", True)
         self._upload(prefix, remote, "_snapshot.pickle")
