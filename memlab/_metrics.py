@@ -217,6 +217,7 @@ class Sinks:
         self._index = _index(device)
         self._parts = []
         self._prometheus = None
+        self._pid = os.getpid()
         if tensorboard is not None:
             self._parts.append(_TensorBoard(tensorboard))
         if prometheus is not None:
@@ -243,6 +244,10 @@ class Sinks:
         self._parts = []
 
     def _each(self, act, what):
+        if os.getpid() != self._pid:
+            # A forked child has neither TensorBoard's thread, for which it would wait, nor
+            # a socket of its own.
+            return
         for part in list(self._parts):
             try:
                 act(part)

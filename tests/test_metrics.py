@@ -3,7 +3,9 @@
 import http.client
 import json
 import math
+import os
 import re
+import signal
 import socket
 import urllib.error
 import urllib.request
@@ -339,6 +341,24 @@ def test_each_rank_of_a_machine_has_a_port_of_its_own(monkeypatch, said):
     assert b'\nmemlab_memory_ooms_total{rank="5",device="2"} 1\n' in get(sinks.address)
     sinks.close()
     assert len(said) == 1
+
+
+def test_a_forked_child_leaves_the_sinks_to_its_parent(said, tmp_path, torch):
+    """TensorBoard's thread is not there, and would be waited for; the socket is shared."""
+    pytest.importorskip("tensorboard")
+    sinks = _metrics.Sinks(tmp_path, 0, device=0)
+    sinks.write({"memory/ooms": 1}, 1)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        for step in range(100):
+            sinks.write({"memory/ooms": 2}, step)
+        sinks.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert b"\nmemlab_memory_ooms_total{rank=\"0\",device=\"0\"} 1\n" in get(sinks.address)
+    sinks.close()
+    assert not said
 
 
 # ---- TensorBoard ----
