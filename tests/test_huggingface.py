@@ -87,8 +87,8 @@ counts = {"use_cpu": True, "include_num_input_tokens_seen": "all"}
 
 # ---- The window ----
 train("default")
-train("named", options={"run_name": "a run"})
-train("path", options={"run_name": "out/path"})
+train("named", folder="{run_name}/torch_traces", options={"run_name": "a run"})
+train("path", folder="{run_name}/torch_traces", options={"run_name": "out/path"})
 train("epoch", 0, "1ep")
 train("samples", 0, "10sp")
 train("tokens", 0, "300tok", source="cpu", options=counts)
@@ -107,10 +107,10 @@ train("ranks", file="out/ranks/rank{rank}.mlab")
 del os.environ["RANK"]
 
 # ---- Folders, and a training that is resumed ----
-os.makedirs("out/full/full/torch_traces")
-open("out/full/full/torch_traces/of_the_user", "w").close()
+os.makedirs("out/full/torch_traces")
+open("out/full/torch_traces/of_the_user", "w").close()
 train("full")
-train("full_but", overwrite=True, folder="../full/full/torch_traces")
+train("full_but", overwrite=True, folder="../full/torch_traces")
 train("begun", options={"save_strategy": "steps", "save_steps": 2, "max_steps": 4})
 it = train("begun", resume=True)
 said["begun"]["steps"] = it.state.global_step
@@ -132,7 +132,7 @@ try:
     trainer("caught", caught, model=Net(lambda net, x: net.batches > 3)).train()
 except torch.OutOfMemoryError:
     caught.close()
-said["caught"] = [caught.snapshot.recording, os.listdir("out/caught/caught/torch_traces")]
+said["caught"] = [caught.snapshot.recording, os.listdir("out/caught/torch_traces")]
 twice = MemorySnapshotCallback(interval=1)
 it = trainer("twice", twice)
 it.train()
@@ -156,7 +156,9 @@ for name, callback in zip(("sent", "pickled", "copied"), copies):
 _upload.flush(60)
 said["summary"] = copies[2].snapshot.summary()
 said["signature"] = [
-    inspect.signature(MemorySnapshotCallback) == inspect.signature(memlab.MemorySnapshot),
+    str(inspect.signature(MemorySnapshotCallback)) == str(
+        inspect.signature(memlab.MemorySnapshot)
+    ).replace("{run_name}/torch_traces", "torch_traces"),
     issubclass(MemorySnapshotCallback, TrainerCallback),
     issubclass(MemoryMonitorCallback, TrainerCallback),
 ]
@@ -230,9 +232,9 @@ def batches(path):
 
 
 def test_the_default_window_is_three_steps_after_the_first(ran):
-    traces = ran.out / "default/default/torch_traces"
+    traces = ran.out / "default/torch_traces"
     assert files(ran.out / "default") == [
-        f"default/torch_traces/{name}" for name in pair("rank0.4.memory_snapshot")
+        f"torch_traces/{name}" for name in pair("rank0.4.memory_snapshot")
     ]
     # Step 1 had batches 1 and 2, the third only the fifth, the fourth 6 and 7.
     assert batches(traces / "rank0.4.memory_snapshot.pickle") == {3, 4, 5, 6, 7}
@@ -243,24 +245,24 @@ def test_the_default_window_is_three_steps_after_the_first(ran):
 
 
 @pytest.mark.parametrize(
-    ("folder", "name", "step"),
+    ("folder", "run", "step"),
     [
-        ("named", "a run", 4),
+        ("named", "a run/", 4),
         # As older versions name runs that have no name.
-        ("path", "path", 4),
+        ("path", "path/", 4),
         # Three steps are an epoch, and of four samples each.
-        ("epoch", "epoch", 3),
-        ("samples", "samples", 3),
+        ("epoch", "", 3),
+        ("samples", "", 3),
         # 64 numbers a sample: 256 a step.
-        ("tokens", "tokens", 2),
+        ("tokens", "", 2),
         # From 1/5 on.
-        ("share", "share", 3),
+        ("share", "", 3),
         # Not before the end of the training.
-        ("long", "long", 5),
+        ("long", "", 5),
     ],
 )
-def test_intervals_and_names(ran, folder, name, step):
-    expected = [f"{name}/torch_traces/{n}" for n in pair(f"rank0.{step}.memory_snapshot")]
+def test_intervals_and_names(ran, folder, run, step):
+    expected = [f"{run}torch_traces/{n}" for n in pair(f"rank0.{step}.memory_snapshot")]
     assert files(ran.out / folder) == expected
     assert ran.said[folder] == {"error": None, "warned": []}
 
@@ -281,31 +283,29 @@ def test_arguments_that_make_no_sense(ran, folder, error):
 def test_fields_of_file_names(ran):
     """Step 4 is the first of the second epoch; its batches are 6 and 7, of 128 tokens."""
     name = "1_4_1_16_4_896_256_1_{nothing}"
-    assert files(ran.out / "fields/fields") == [f"torch_traces/{n}" for n in pair(name)]
+    assert files(ran.out / "fields") == [f"torch_traces/{n}" for n in pair(name)]
     # An epoch ends after its last step.
     name = "1_3_0_12_0_0_0_1_{nothing}"
-    folder = ran.out / "fields_of_an_epoch/fields_of_an_epoch"
+    folder = ran.out / "fields_of_an_epoch"
     assert files(folder) == [f"torch_traces/{n}" for n in pair(name)]
 
 
 def test_each_rank_has_its_files(ran):
     assert files(ran.out / "ranks") == [
         "rank3.mlab",
-        *[f"ranks/torch_traces/{n}" for n in pair("rank3.4.memory_snapshot")],
+        *[f"torch_traces/{n}" for n in pair("rank3.4.memory_snapshot")],
     ]
 
 
 def test_overwrite_keeps_what_is_there(ran):
-    assert files(ran.out / "full/full") == [
+    assert files(ran.out / "full") == [
         "torch_traces/of_the_user",
         *[f"torch_traces/{n}" for n in pair("rank0.4.memory_snapshot")],
     ]
 
 
 def test_a_resumed_training_goes_on_without_a_second_recording(ran):
-    assert files(ran.out / "begun/begun") == [
-        f"torch_traces/{n}" for n in pair("rank0.4.memory_snapshot")
-    ]
+    assert files(ran.out / "begun/torch_traces") == pair("rank0.4.memory_snapshot")
     assert ran.said["begun"]["error"] is None
     assert ran.said["begun"]["steps"] == 5
     [warning] = ran.said["begun"]["warned"]
@@ -316,13 +316,13 @@ def test_a_resumed_training_goes_on_without_a_second_recording(ran):
 def test_a_training_that_was_stopped_before_its_window_is_recorded_when_resumed(ran):
     """It goes on with step 3, the last of the first epoch: two were before."""
     name = "0_3_3_12_12_0_0_1_{nothing}"
-    assert files(ran.out / "stopped/stopped") == [f"torch_traces/{n}" for n in pair(name)]
+    assert files(ran.out / "stopped/torch_traces") == pair(name)
 
 
 def test_the_recording_spans_an_out_of_memory_after_which_less_is_tried(ran):
     """Batch 2, the second step, fails; the next attempt counts its steps anew."""
     assert ran.said["smaller"] == {"error": None, "warned": []}
-    folder = ran.out / "smaller/smaller/torch_traces"
+    folder = ran.out / "smaller/torch_traces"
     assert files(folder) == pair("rank0.4.memory_snapshot")
     path = folder / "rank0.4.memory_snapshot.pickle"
     assert batches(path) == {3, 4, 5, 6}
@@ -339,7 +339,7 @@ def test_a_failure_of_memlab_ends_the_recording_not_the_training(ran):
 
 
 def test_one_callback_records_once(ran):
-    assert files(ran.out / "twice/twice/torch_traces") == pair("rank0.2.memory_snapshot")
+    assert files(ran.out / "twice/torch_traces") == pair("rank0.2.memory_snapshot")
 
 
 def test_without_a_gpu_it_warns_and_does_nothing(ran):
@@ -349,9 +349,7 @@ def test_without_a_gpu_it_warns_and_does_nothing(ran):
 
 
 def test_numbers_are_as_without_it(ran):
-    assert files(ran.out / "cpu") == [
-        f"cpu/torch_traces/{n}" for n in pair("rank0.4.memory_snapshot")
-    ]
+    assert files(ran.out / "cpu/torch_traces") == pair("rank0.4.memory_snapshot")
     off, cpu, alone = ran.said["losses"]
     assert len(alone) == 5 and len(set(alone)) == 5
     assert off == cpu == alone
@@ -359,7 +357,7 @@ def test_numbers_are_as_without_it(ran):
 
 def test_an_exception_leaves_what_was_recorded(ran):
     """Batch 6 fails, in step 4: step 3 ended as the last."""
-    folder = ran.out / "crashed/crashed/torch_traces"
+    folder = ran.out / "crashed/torch_traces"
     assert files(folder) == pair("rank0.3.memory_snapshot")
     assert batches(folder / "rank0.3.memory_snapshot.pickle") == {3, 4, 5}
 
@@ -374,7 +372,7 @@ def test_a_program_that_goes_on_after_an_exception_can_close_the_window(ran):
 def test_files_are_sent_to_uris(ran):
     for name in ("sent", "pickled", "copied"):
         assert files(ran.out / name) == [
-            f"{name}/torch_traces/{n}" for n in pair("rank0.2.memory_snapshot")
+            f"torch_traces/{n}" for n in pair("rank0.2.memory_snapshot")
         ]
     assert files(ran.out / "there") == sorted(
         f"{name}/{n}" for name in ("sent", "pickled", "copied") for n in pair("rank0.2")

@@ -217,9 +217,9 @@ metrics = config.build(parallel_dims="dims", dump_folder="x")
 inner = metrics.logger._logger
 metrics.log(1, 0.5, 0.6, 0.7, extra_metrics={"lr": 0.1})
 metrics.log_validation(0.4, 2)
-url = "http://%s:%d/metrics" % metrics.logger._sinks.address
+url = "http://%s:%d/metrics" % metrics.logger._monitor.address
 said["endpoint"] = urllib.request.urlopen(url, timeout=60).read().decode()
-real, titan._metrics.metrics = titan._metrics.metrics, lambda: 1 / 0
+real, titan._metrics.metrics = titan._metrics.metrics, lambda *_: 1 / 0
 said["failed"] = tell(lambda: [metrics.log(n, 0.5, 0.6, 0.7) for n in (3, 4)])
 titan._metrics.metrics = real
 metrics.close()
@@ -390,7 +390,7 @@ def test_metrics_are_in_every_row(today):
 
 def test_rows_are_logged_where_metrics_fail(today):
     error, [warning] = today.said["failed"]
-    assert error is None and "no longer logged: division by zero" in warning
+    assert error is None and "no longer monitored: division by zero" in warning
     assert [row["step"] for row in today.said["rows"]] == [1, 2, 3, 4]
     assert today.said["silent"] == [None, []]
 

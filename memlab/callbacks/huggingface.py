@@ -11,6 +11,7 @@ figures.  Owns the way from the Trainer's events, arguments and state to these.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 import time
@@ -19,7 +20,7 @@ import warnings
 from transformers import TrainerCallback
 from transformers.trainer_callback import CallbackHandler
 
-from memlab import _metrics, _names, _times, _upload
+from memlab import _metrics, _times
 from memlab._errors import tell
 from memlab._memory_snapshot import MemorySnapshot
 
@@ -96,10 +97,14 @@ def _run_name(args):
     return os.path.basename(os.path.abspath(folder))
 
 
-def _send(path, name, overwrite):
-    """Uploads to a URI; a Trainer has no loggers that would take a file under a name."""
-    if _names.is_uri(name):
-        _upload.send(path, name, overwrite)
+# run_name is mostly part of output_dir already.
+_SIGNATURE = inspect.signature(MemorySnapshot.__init__)
+_SIGNATURE = _SIGNATURE.replace(
+    parameters=[
+        p.replace(default="torch_traces") if p.name == "folder" else p
+        for p in _SIGNATURE.parameters.values()
+    ]
+)
 
 
 class MemorySnapshotCallback(TrainerCallback):
@@ -112,8 +117,8 @@ class MemorySnapshotCallback(TrainerCallback):
     those of all ranks, in full batches; tokens are num_input_tokens_seen, for which
     TrainingArguments needs include_num_input_tokens_seen; the fraction of the training is
     that of max_steps.  A Trainer counts no iterations.  run_name is TrainingArguments'
-    run_name, or else the last part of output_dir.  folder is relative to output_dir.  The
-    files are uploaded where remote_file_name is a URI.
+    run_name, or else the last part of output_dir.  folder is relative to output_dir, and
+    by default torch_traces.  The files are uploaded where remote_file_name is a URI.
 
     Every rank writes its own files.  The end of the training and of the program end the
     recording too, and write it.  It records once, however often train() is called.
@@ -126,6 +131,10 @@ class MemorySnapshotCallback(TrainerCallback):
 
     @functools.wraps(MemorySnapshot.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        given = _SIGNATURE.bind(self, *args, **kwargs)
+        given.apply_defaults()
+        _, *args = given.args
+        kwargs = given.kwargs
         self.snapshot = MemorySnapshot(*args, **kwargs)
         if self.snapshot._window.interval.unit == "iter":
             raise ValueError(
@@ -134,6 +143,8 @@ class MemorySnapshotCallback(TrainerCallback):
             )
         self._arguments = args, kwargs
         self._count = None
+
+    __init__.__signature__ = _SIGNATURE
 
     def __reduce__(self):
         # The search for hyperparameters copies callbacks; a copy has recorded nothing.
@@ -170,7 +181,6 @@ class MemorySnapshotCallback(TrainerCallback):
                 "interval: the Trainer counts tokens only with "
                 "TrainingArguments(include_num_input_tokens_seen='all')"
             )
-        window.send = _send
         try:
             window.open(args.output_dir, run_name=_run_name(args))
         except FileExistsError as error:
@@ -289,8 +299,7 @@ class MemoryMonitorCallback(TrainerCallback):
         prometheus: int | str | None = None,
     ) -> None:
         self._options = {"tensorboard": tensorboard, "prometheus": prometheus}
-        self._sinks = _metrics.Sinks(**self._options)
-        self._works = True
+        self._monitor = _metrics.MemoryMonitor(**self._options)
 
     def __reduce__(self):
         # What writes for one process is no use to another.
@@ -300,7 +309,7 @@ class MemoryMonitorCallback(TrainerCallback):
     def address(self) -> tuple[str, int] | None:
         """Host and port of the endpoint for Prometheus; None without one, and before the
         first figures."""
-        return self._sinks.address
+        return self._monitor.address
 
     def on_train_begin(
         self,
@@ -322,15 +331,9 @@ class MemoryMonitorCallback(TrainerCallback):
     ) -> None:
         """Adds the metrics to LOGS, a row of the training."""
         # Rows of evaluations, and of the whole training, are given to the program too.
-        if not self._works or not logs or "loss" not in logs:
+        if not logs or "loss" not in logs:
             return
-        try:
-            figures = _metrics.metrics()
-        except Exception as error:
-            self._works = False
-            tell(f"the GPU's memory is no longer logged: {error}")
-            return
-        self._sinks.write(figures, state.global_step)
+        figures = self._monitor.step(state.global_step)
         logs.update(figures)
         # The Trainer keeps a copy of the row, made before this.
         if state.log_history and state.log_history[-1].get("step") == state.global_step:
@@ -344,6 +347,6 @@ class MemoryMonitorCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Writes what TensorBoard has not yet, and ends the endpoint."""
-        self._sinks.close()
+        self._monitor.close()
         # There may be another training.
-        self._sinks = _metrics.Sinks(**self._options)
+        self._monitor = _metrics.MemoryMonitor(**self._options)

@@ -19,7 +19,7 @@ import sys
 import time
 import warnings
 
-from memlab import _memory_snapshot, _metrics, _names, _times
+from memlab import _memory_snapshot, _metrics, _times
 from memlab._errors import tell
 from memlab.callbacks import _profiler_hooks
 from memlab.callbacks._memprofiler import MemProfiler, memprofilable
@@ -197,14 +197,6 @@ def _fraction(trainer, batch):
     return min(max(shares), 1.0) if shares else None
 
 
-def _send(path, name, overwrite):
-    """Uploads to a URI; Lightning's loggers take no file under a name."""
-    if _names.is_uri(name):
-        from memlab import _upload
-
-        _upload.send(path, name, overwrite)
-
-
 class MemorySnapshot(_Callback):
     """Records the memory of some batches of a training, and writes the recording.
 
@@ -260,7 +252,6 @@ class MemorySnapshot(_Callback):
                 stacklevel=2,
             )
             return
-        window.send = _send
         try:
             window.open(folder, run_name=run_name)
         except FileExistsError as error:

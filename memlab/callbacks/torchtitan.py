@@ -232,26 +232,13 @@ class _Logger:
 
     def __init__(self, logger, prometheus):
         self._logger = logger
-        self._sinks = _metrics.Sinks(prometheus=prometheus)
-        self._works = True
+        self._monitor = _metrics.MemoryMonitor(prometheus=prometheus)
 
     def log(self, metrics, step):
-        self._logger.log({**self._memory(step), **metrics}, step)
-
-    def _memory(self, step):
-        if not self._works:
-            return {}
-        try:
-            figures = _metrics.metrics()
-        except Exception as error:
-            self._works = False
-            tell(f"the GPU's memory is no longer logged: {error}")
-            return {}
-        self._sinks.write(figures, step)
-        return figures
+        self._logger.log({**self._monitor.step(step), **metrics}, step)
 
     def close(self):
-        self._sinks.close()
+        self._monitor.close()
         self._logger.close()
 
     def __getattr__(self, name):
