@@ -1,425 +1,13 @@
 /* Flame graphs.  See flame.h.
  *
- * A node of the tree is found by its parent and what it stands for; which node a stack
- * leads to is remembered, so that each stack is walked once a segment.  A node has a
- * higher number than its parent: sums go down the numbers, places up.
- *
  * What a picture cannot show is not drawn: of boxes side by side those narrower than
  * a tenth of a pixel become one, named as what it is. */
 #include "flame.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "frame_lines.h"
-#include "markup.h"
+#include "flame_tree.h"
 #include "stack_facts.h"
-
-/* Of the outermost frames of a stack, and of nodes, in all: a file may say anything. */
-#define DEEPEST 512u
-#define MOST_NODES (UINT32_C(1) << 20)
-
-enum kind {
-    KIND_ROOT,
-    KIND_DEVICE,  /* value: index */
-    KIND_STREAM,  /* value: handle */
-    KIND_SEGMENT, /* value: index of the device's segment */
-    KIND_STATE,   /* value: enum ml_block_state */
-    KIND_FRAME,   /* value: frame id */
-    KIND_NO_STACK,
-    KIND_ROUNDING, /* block bytes that nobody asked for */
-    KIND_STACK     /* not a node: where stack VALUE leads below PARENT */
-};
-
-typedef struct key {
-    uint64_t value;
-    uint32_t parent;
-    uint32_t kind;
-} key;
-
-typedef struct node {
-    key is;
-    uint32_t device;
-    uint32_t depth;
-    uint64_t bytes;  /* with all below it */
-    uint64_t blocks; /* likewise */
-    uint64_t x;      /* hundredths of a pixel */
-    uint64_t width;
-    size_t first_child; /* index into children */
-    size_t child_count;
-} node;
-
-typedef struct tree {
-    const ml_recording *recording; /* borrowed */
-    enum ml_flame_what what;
-    ml_frame_lines lines;
-    ml_intern nodes_by_key;
-    node *nodes; /* owned */
-    size_t node_capacity;
-    ml_intern stacks_by_key;
-    key *stack_keys; /* owned; by id of stacks_by_key */
-    size_t stack_key_capacity;
-    uint32_t *stack_nodes; /* owned; likewise */
-    size_t stack_node_capacity;
-    uint32_t *cut;      /* owned; of each stack its outermost DEEPEST frames */
-    uint32_t *path;     /* owned; DEEPEST */
-    uint8_t *noise;     /* owned; see is_noise */
-    uint32_t *children; /* owned; nodes by parent, then the largest first */
-    bool full;          /* frames were left out */
-} tree;
-
-/* ---- Frames that say nothing ---- */
-
-/* The interpreter and torch's dispatcher, between frames that tell; those that torch's own
- * pictures leave out. */
-static const char *const noisy_names[] = {
-    "unwind::unwind",    "CapturedTraceback::gather",
-    "gather_with_cpp",   "_start",
-    "__libc_start_main", "PyEval_",
-    "PyObject_",         "PyFunction_"};
-static const char *const noisy_files[] = {"core/boxing",
-                                          "/Register",
-                                          "/Redispatch",
-                                          "pythonrun.c",
-                                          "Modules/main.c",
-                                          "Objects/call.c",
-                                          "Objects/methodobject.c",
-                                          "pycore_ceval.h",
-                                          "ceval.c",
-                                          "cpython/abstract.h"};
-
-static bool
-looks_noisy(const ml_recording *recording, uint32_t frame)
-{
-    ml_string name = recording->strings[recording->frames[frame].name];
-    ml_string file = recording->strings[recording->frames[frame].filename];
-    for (size_t i = 0; i < sizeof(noisy_names) / sizeof(noisy_names[0]); i++) {
-        if (ml_string_holds(name, noisy_names[i])) {
-            return true;
-        }
-    }
-    for (size_t i = 0; i < sizeof(noisy_files) / sizeof(noisy_files[0]); i++) {
-        if (ml_string_holds(file, noisy_files[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Whether FRAME is; NOISE has a place for the answer about each. */
-static bool
-is_noise(const ml_recording *recording, uint8_t *noise, uint32_t frame)
-{
-    enum {
-        UNASKED,
-        TELLS,
-        NOISY
-    };
-    if (noise[frame] == UNASKED) {
-        noise[frame] = looks_noisy(recording, frame) ? NOISY : TELLS;
-    }
-    return noise[frame] == NOISY;
-}
-
-/* ---- The tree ---- */
-
-typedef struct wanted {
-    const tree *t;
-    key is;
-} wanted;
-
-static bool
-same_key(key a, key b)
-{
-    return a.value == b.value && a.parent == b.parent && a.kind == b.kind;
-}
-
-static bool
-node_is(const void *context, uint32_t id)
-{
-    const wanted *w = context;
-    return same_key(w->t->nodes[id].is, w->is);
-}
-
-static bool
-stack_is(const void *context, uint32_t id)
-{
-    const wanted *w = context;
-    return same_key(w->t->stack_keys[id], w->is);
-}
-
-static uint64_t
-hash_key(key is)
-{
-    return ml_hash_u64(is.value ^ ml_hash_u64((uint64_t)is.parent << 8 | is.kind));
-}
-
-/* The child of PARENT that stands for VALUE; PARENT itself where there is no room. */
-static int
-child_of(tree *t, uint32_t parent, enum kind kind, uint64_t value, uint32_t *out)
-{
-    wanted w = {t, {.value = value, .parent = parent, .kind = kind}};
-    uint64_t hash = hash_key(w.is);
-    if (ml_intern_find(&t->nodes_by_key, hash, node_is, &w, out)) {
-        return 0;
-    }
-    uint32_t id = (uint32_t)t->nodes_by_key.count;
-    if (id >= MOST_NODES) {
-        t->full = true;
-        *out = parent;
-        return 0;
-    }
-    if (ml_grow((void **)&t->nodes, &t->node_capacity, (size_t)id + 1, sizeof(node)) <
-        0) {
-        return ML_ENOMEM;
-    }
-    const node *above = &t->nodes[parent];
-    uint32_t depth = kind == KIND_ROOT ? 0 : above->depth + 1;
-    uint32_t device = kind == KIND_ROOT     ? 0
-                      : kind == KIND_DEVICE ? (uint32_t)value
-                                            : above->device;
-    t->nodes[id] = (node){.is = w.is, .device = device, .depth = depth};
-    *out = id;
-    return ml_intern_add(&t->nodes_by_key, hash);
-}
-
-static int
-remember_stack(tree *t, key is, uint32_t leads_to)
-{
-    size_t count = t->stacks_by_key.count + 1;
-    if (ml_grow((void **)&t->stack_keys, &t->stack_key_capacity, count, sizeof(key)) <
-            0 ||
-        ml_grow((void **)&t->stack_nodes, &t->stack_node_capacity, count,
-                sizeof(uint32_t)) < 0) {
-        return ML_ENOMEM;
-    }
-    t->stack_keys[count - 1] = is;
-    t->stack_nodes[count - 1] = leads_to;
-    return ml_intern_add(&t->stacks_by_key, hash_key(is));
-}
-
-/* The node *AT, or below it that of FRAME where it tells something. */
-static int
-go_to_frame(tree *t, uint32_t frame, uint32_t *at)
-{
-    uint32_t first;
-    if (is_noise(t->recording, t->noise, frame)) {
-        return 0;
-    }
-    int error = ml_frame_lines_first(&t->lines, frame, &first);
-    return error < 0 ? error : child_of(t, *at, KIND_FRAME, first, at);
-}
-
-/* The node of STACK below GROUP. */
-static int
-stack_node(tree *t, uint32_t group, uint32_t stack, uint32_t *out)
-{
-    if (stack != t->cut[stack]) {
-        stack = t->cut[stack];
-        t->full = true;
-    }
-    size_t length = 0;
-    uint32_t at = group;
-    for (; stack != 0; stack = t->recording->stacks[stack].parent) {
-        wanted w = {t, {.value = stack, .parent = group, .kind = KIND_STACK}};
-        uint32_t known;
-        if (ml_intern_find(&t->stacks_by_key, hash_key(w.is), stack_is, &w, &known)) {
-            at = t->stack_nodes[known];
-            break;
-        }
-        t->path[length++] = stack;
-    }
-    int error = 0;
-    while (length-- > 0 && error == 0) {
-        key is = {.value = t->path[length], .parent = group, .kind = KIND_STACK};
-        error = go_to_frame(t, t->recording->stacks[t->path[length]].frame, &at);
-        if (error == 0) {
-            error = remember_stack(t, is, at);
-        }
-    }
-    if (error == 0 && at == group) {
-        error = child_of(t, group, KIND_NO_STACK, 0, &at);
-    }
-    *out = at;
-    return error;
-}
-
-/* What BLOCK was asked for.  Files of older torch do not say; then all of it. */
-static uint64_t
-asked_for(const ml_block *block)
-{
-    return block->requested == 0 || block->requested > block->size ? block->size
-                                                                   : block->requested;
-}
-
-static int
-add_block(tree *t, uint32_t above, const ml_block *block)
-{
-    uint32_t state;
-    int error = child_of(t, above, KIND_STATE, block->state, &state);
-    if (error < 0) {
-        return error;
-    }
-    uint64_t bytes = block->size;
-    uint32_t at = state;
-    if (block->state != ML_BLOCK_INACTIVE) {
-        bytes = asked_for(block);
-        error = stack_node(t, state, block->stack, &at);
-    }
-    if (error == 0) {
-        t->nodes[at].bytes = ml_markup_add(t->nodes[at].bytes, bytes);
-        t->nodes[at].blocks++;
-    }
-    if (error == 0 && bytes < block->size) {
-        error = child_of(t, state, KIND_ROUNDING, 0, &at);
-        if (error == 0) {
-            t->nodes[at].bytes = ml_markup_add(t->nodes[at].bytes, block->size - bytes);
-        }
-    }
-    return error;
-}
-
-static int
-add_device(tree *t, size_t device, bool several)
-{
-    const ml_device_trace *trace = &t->recording->devices[device];
-    uint32_t above = 0;
-    int error = several ? child_of(t, 0, KIND_DEVICE, device, &above) : 0;
-    t->nodes[0].device = several ? 0 : (uint32_t)device;
-    for (size_t i = 0; i < trace->segment_count && error == 0; i++) {
-        const ml_segment *segment = &trace->segments[i];
-        uint32_t at;
-        error = child_of(t, above, KIND_STREAM, segment->stream, &at);
-        if (error == 0 && t->what == ML_FLAME_SEGMENTS) {
-            error = child_of(t, at, KIND_SEGMENT, i, &at);
-        }
-        for (size_t b = 0; b < segment->block_count && error == 0; b++) {
-            error = add_block(t, at, &trace->blocks[segment->first_block + b]);
-        }
-    }
-    return error;
-}
-
-static void
-tree_fini(tree *t)
-{
-    ml_frame_lines_fini(&t->lines);
-    ml_intern_fini(&t->nodes_by_key);
-    ml_intern_fini(&t->stacks_by_key);
-    ml_free(t->nodes);
-    ml_free(t->stack_keys);
-    ml_free(t->stack_nodes);
-    ml_free(t->cut);
-    ml_free(t->path);
-    ml_free(t->noise);
-    ml_free(t->children);
-}
-
-static void
-cut_stacks(tree *t, uint32_t *depths)
-{
-    for (uint32_t i = 1; i < t->recording->stack_count; i++) {
-        uint32_t parent = t->recording->stacks[i].parent;
-        depths[i] = depths[parent] < DEEPEST ? depths[parent] + 1 : DEEPEST;
-        t->cut[i] = depths[parent] < DEEPEST ? i : t->cut[parent];
-    }
-}
-
-static int
-tree_init(tree *t, const ml_recording *recording, enum ml_flame_what what)
-{
-    *t = (tree){.recording = recording, .what = what};
-    uint32_t *depths = ml_alloc_zeroed(recording->stack_count, sizeof(uint32_t));
-    uint32_t root;
-    int error = ml_frame_lines_init(&t->lines, recording);
-    t->cut = ml_alloc_zeroed(recording->stack_count, sizeof(uint32_t));
-    t->path = ml_alloc_zeroed(DEEPEST, sizeof(uint32_t));
-    t->noise = ml_alloc_zeroed(recording->frame_count, 1);
-    if (depths == NULL || t->cut == NULL || t->path == NULL || t->noise == NULL) {
-        error = ML_ENOMEM;
-    }
-    if (error == 0) {
-        cut_stacks(t, depths);
-        error = child_of(t, 0, KIND_ROOT, 0, &root);
-    }
-    ml_free(depths);
-    return error;
-}
-
-static size_t
-count_devices(const ml_recording *recording, size_t device)
-{
-    size_t count = 0;
-    for (size_t d = 0; d < recording->device_count; d++) {
-        count += (device == ML_ALL_DEVICES || device == d) &&
-                 recording->devices[d].segment_count > 0;
-    }
-    return count;
-}
-
-/* ---- Places ---- */
-
-/* A child for the sort below, which knows no context. */
-typedef struct ranked {
-    uint32_t parent;
-    uint32_t id;
-    uint64_t bytes;
-    bool last; /* whatever it has: what nobody uses comes behind the rest */
-} ranked;
-
-static int
-compare_ranked(const void *left, const void *right)
-{
-    const ranked *a = left;
-    const ranked *b = right;
-    if (a->parent != b->parent) {
-        return a->parent < b->parent ? -1 : 1;
-    }
-    if (a->last != b->last) {
-        return a->last ? 1 : -1;
-    }
-    if (a->bytes != b->bytes) {
-        return a->bytes > b->bytes ? -1 : 1;
-    }
-    return a->id < b->id ? -1 : a->id > b->id;
-}
-
-static bool
-is_unused(const node *n)
-{
-    return n->is.kind == KIND_ROUNDING ||
-           (n->is.kind == KIND_STATE && n->is.value == ML_BLOCK_INACTIVE);
-}
-
-/* Sums up and sorts the children of each node, the largest first. */
-static int
-arrange(tree *t)
-{
-    size_t count = t->nodes_by_key.count;
-    ranked *all = ml_alloc_zeroed(count, sizeof(*all));
-    t->children = ml_alloc_zeroed(count, sizeof(uint32_t));
-    if (all == NULL || t->children == NULL) {
-        ml_free(all);
-        return ML_ENOMEM;
-    }
-    for (size_t i = count - 1; i > 0; i--) {
-        const node *n = &t->nodes[i];
-        node *parent = &t->nodes[n->is.parent];
-        parent->bytes = ml_markup_add(parent->bytes, n->bytes);
-        parent->blocks += n->blocks;
-        all[i - 1] = (ranked){n->is.parent, (uint32_t)i, n->bytes, is_unused(n)};
-    }
-    qsort(all, count - 1, sizeof(*all), compare_ranked);
-    for (size_t i = 0; i < count - 1; i++) {
-        node *parent = &t->nodes[all[i].parent];
-        t->children[i] = all[i].id;
-        if (parent->child_count++ == 0) {
-            parent->first_child = i;
-        }
-    }
-    ml_free(all);
-    return 0;
-}
 
 /* ---- The picture ---- */
 
@@ -506,10 +94,11 @@ static const char zoom[] =
 
 /* The colour: whose code it is. */
 static const char *
-class_of(const tree *t, const node *n)
+class_of(const ml_flame_tree *t, const ml_flame_node *n)
 {
-    if (n->is.kind != KIND_FRAME) {
-        return is_unused(n) || n->is.kind == KIND_NO_STACK ? "f" : "a";
+    if (n->is.kind != ML_FLAME_KIND_FRAME) {
+        return ml_flame_is_unused(n) || n->is.kind == ML_FLAME_KIND_NO_STACK ? "f"
+                                                                             : "a";
     }
     switch (ml_frame_place_of(t->recording, (uint32_t)n->is.value)) {
     case ML_PLACE_USER:
@@ -524,7 +113,7 @@ class_of(const tree *t, const node *n)
 }
 
 static void
-put_segment_name(const tree *t, const ml_segment *segment, ml_buffer *out)
+put_segment_name(const ml_flame_tree *t, const ml_segment *segment, ml_buffer *out)
 {
     /* Without segments, each block stands for one. */
     ml_markup(out, t->recording->rules.has_segments ? "segment " : "block ");
@@ -535,32 +124,32 @@ put_segment_name(const tree *t, const ml_segment *segment, ml_buffer *out)
 
 /* Unescaped; WHOLE: with the path of a frame's file. */
 static void
-put_name(const tree *t, const node *n, bool whole, ml_buffer *out)
+put_name(const ml_flame_tree *t, const ml_flame_node *n, bool whole, ml_buffer *out)
 {
     char label[ML_DEVICE_LABEL];
-    switch ((enum kind)n->is.kind) {
-    case KIND_ROOT:
+    switch ((enum ml_flame_kind)n->is.kind) {
+    case ML_FLAME_KIND_ROOT:
         ml_markup(out, "all memory");
         break;
-    case KIND_DEVICE:
+    case ML_FLAME_KIND_DEVICE:
         ml_device_label(t->recording, n->is.value, "device", label);
         ml_markup(out, label);
         break;
-    case KIND_STREAM:
+    case ML_FLAME_KIND_STREAM:
         ml_markup(out, "stream ");
         ml_markup_unsigned(out, n->is.value);
         break;
-    case KIND_SEGMENT:
+    case ML_FLAME_KIND_SEGMENT:
         put_segment_name(t, &t->recording->devices[n->device].segments[n->is.value],
                          out);
         break;
-    case KIND_STATE:
+    case ML_FLAME_KIND_STATE:
         ml_markup(out, state_names[n->is.value]);
         break;
-    case KIND_FRAME:
+    case ML_FLAME_KIND_FRAME:
         ml_markup_frame(out, t->recording, (uint32_t)n->is.value, whole);
         break;
-    case KIND_ROUNDING:
+    case ML_FLAME_KIND_ROUNDING:
         ml_markup(out, "lost to rounding");
         break;
     default:
@@ -570,7 +159,7 @@ put_name(const tree *t, const node *n, bool whole, ml_buffer *out)
 }
 
 static void
-put_bytes(const tree *t, uint64_t bytes, ml_buffer *out)
+put_bytes(const ml_flame_tree *t, uint64_t bytes, ml_buffer *out)
 {
     ml_markup_exact_size(out, bytes);
     ml_markup(out, ", ");
@@ -612,7 +201,7 @@ end_box(ml_buffer *out, const char *class, uint64_t x, uint64_t width, uint32_t 
 }
 
 static void
-draw(const tree *t, const node *n, ml_buffer *name, ml_buffer *out)
+draw(const ml_flame_tree *t, const ml_flame_node *n, ml_buffer *name, ml_buffer *out)
 {
     begin_box(out);
     name->length = 0;
@@ -634,8 +223,8 @@ draw(const tree *t, const node *n, ml_buffer *name, ml_buffer *out)
 
 /* COUNT nodes side by side, up to END, that are too narrow one by one. */
 static void
-draw_rest(const tree *t, const node *above, uint64_t end, size_t count, uint64_t bytes,
-          ml_buffer *name, ml_buffer *out)
+draw_rest(const ml_flame_tree *t, const ml_flame_node *above, uint64_t end,
+          size_t count, uint64_t bytes, ml_buffer *name, ml_buffer *out)
 {
     uint64_t width = ml_markup_scale(bytes, t->nodes[0].bytes, WIDTH);
     if (width < NARROWEST) {
@@ -654,7 +243,8 @@ draw_rest(const tree *t, const node *above, uint64_t end, size_t count, uint64_t
 /* Places the children of a node that is drawn, and draws what stands for those that are
  * too narrow. */
 static void
-place_children(tree *t, const node *above, ml_buffer *name, ml_buffer *out)
+place_children(ml_flame_tree *t, const ml_flame_node *above, ml_buffer *name,
+               ml_buffer *out)
 {
     uint64_t total = t->nodes[0].bytes;
     uint64_t before = 0;
@@ -662,9 +252,9 @@ place_children(tree *t, const node *above, ml_buffer *name, ml_buffer *out)
     size_t small = 0;
     for (size_t i = 0; i <= above->child_count; i++) {
         uint64_t x = above->x + ml_markup_scale(before, total, WIDTH);
-        node *n = i == above->child_count
-                      ? NULL
-                      : &t->nodes[t->children[above->first_child + i]];
+        ml_flame_node *n = i == above->child_count
+                               ? NULL
+                               : &t->nodes[t->children[above->first_child + i]];
         uint64_t width = n == NULL ? 0 : ml_markup_scale(n->bytes, total, WIDTH);
         if (n != NULL && width < NARROWEST) {
             small++;
@@ -708,7 +298,7 @@ put_legend(ml_buffer *out)
 }
 
 static void
-put_head(const tree *t, size_t device, uint32_t deepest, ml_buffer *out)
+put_head(const ml_flame_tree *t, size_t device, uint32_t deepest, ml_buffer *out)
 {
     uint64_t height = TOP + (uint64_t)ROW * (deepest + 1) + 10 + (t->full ? ROW : 0);
     ml_markup(out,
@@ -721,8 +311,7 @@ put_head(const tree *t, size_t device, uint32_t deepest, ml_buffer *out)
     ml_markup(out, style);
     ml_markup(out, "</style>\n<rect class=\"back\" width=\"100%\" height=\"100%\"/>\n"
                    "<text class=\"said head\" x=\"10\" y=\"22\">");
-    ml_markup(out, t->what == ML_FLAME_SEGMENTS ? "Memory by segment and stack"
-                                                : "Memory by stack");
+    ml_markup(out, t->by_segment ? "Memory by segment and stack" : "Memory by stack");
     if (device != ML_ALL_DEVICES) {
         char label[ML_DEVICE_LABEL];
         ml_device_label(t->recording, device, "device", label);
@@ -743,12 +332,12 @@ put_head(const tree *t, size_t device, uint32_t deepest, ml_buffer *out)
 
 /* Where each node is, first its parents; the boxes into BOXES. */
 static uint32_t
-draw_all(tree *t, ml_buffer *name, ml_buffer *boxes)
+draw_all(ml_flame_tree *t, ml_buffer *name, ml_buffer *boxes)
 {
     uint32_t deepest = 0;
     t->nodes[0].width = t->nodes[0].bytes > 0 ? WIDTH : 0;
     for (size_t i = 0; i < t->nodes_by_key.count; i++) {
-        const node *n = &t->nodes[i];
+        const ml_flame_node *n = &t->nodes[i];
         if (n->width != 0) {
             deepest = n->depth > deepest ? n->depth : deepest;
             draw(t, n, name, boxes);
@@ -771,20 +360,10 @@ int
 ml_flame_svg(const ml_recording *recording, size_t device, enum ml_flame_what what,
              ml_buffer *out)
 {
-    tree t;
+    ml_flame_tree t;
     ml_buffer name = {0};
     ml_buffer boxes = {0};
-    bool several = count_devices(recording, device) > 1;
-    int error = tree_init(&t, recording, what);
-    for (size_t d = 0; d < recording->device_count && error == 0; d++) {
-        if ((device == ML_ALL_DEVICES || device == d) &&
-            recording->devices[d].segment_count > 0) {
-            error = add_device(&t, d, several);
-        }
-    }
-    if (error == 0) {
-        error = arrange(&t);
-    }
+    int error = ml_flame_tree_init(&t, recording, device, what == ML_FLAME_SEGMENTS);
     if (error == 0) {
         uint32_t deepest = draw_all(&t, &name, &boxes);
         put_head(&t, device, deepest, out);
@@ -794,7 +373,7 @@ ml_flame_svg(const ml_recording *recording, size_t device, enum ml_flame_what wh
         ml_markup(out, "]]></script>\n</svg>\n");
         error = take_error(out, &boxes) != 0 ? out->error : take_error(out, &name);
     }
-    tree_fini(&t);
+    ml_flame_tree_fini(&t);
     ml_buffer_fini(&name);
     ml_buffer_fini(&boxes);
     return error;
@@ -808,7 +387,7 @@ typedef struct folding {
     ml_buffer prefix;
     uint32_t *path; /* owned; frames of one stack */
     size_t path_capacity;
-    uint8_t *noise;      /* owned; see is_noise */
+    uint8_t *noise;      /* owned; see ml_flame_is_noise */
     uint32_t last_stack; /* whose text FRAMES is */
     ml_buffer frames;
 } folding;
@@ -861,7 +440,7 @@ fold_frames(folding *f, uint32_t stack)
     }
     bool first = true;
     while (length-- > 0) {
-        if (!is_noise(f->recording, f->noise, f->path[length])) {
+        if (!ml_flame_is_noise(f->recording, f->noise, f->path[length])) {
             ml_markup(&f->frames, first ? "" : ";");
             put_folded_frame(&f->frames, f->recording, f->path[length]);
             first = false;
