@@ -133,6 +133,8 @@ def test_a_module_profiles_itself(found):
         "rank_0_memory_stats.yaml",
     ]
     assert found["recording"] is False
+    # In another fit() of the same Trainer no callback takes the place of another.
+    assert found["callbacks"] == 0
 
 
 def test_an_exception_ends_profiling_and_leaves_its_files(found):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from memlab import _sources
 from memlab.callbacks import (
     _fsdp_memory,
     _memprofiler,
@@ -53,7 +54,12 @@ def outcomes():
 @pytest.fixture(params=[pytest.param("cuda", marks=pytest.mark.cuda), "cpu"])
 def found(request, outcomes, phantom_run, torch):
     if request.param not in outcomes:
-        outcomes[request.param] = json.loads(phantom_run(PROGRAM, request.param).stdout)
+        # Once, also where it fails.
+        outcomes[request.param] = None
+        done = phantom_run(PROGRAM, request.param)
+        outcomes[request.param] = json.loads(done.stdout)
+    if outcomes[request.param] is None:
+        pytest.fail("the program failed, as the first of these tests shows")
     return outcomes[request.param]
 
 
@@ -164,6 +170,33 @@ def test_checkpoints_and_compiled_modules(found):
     assert found["compiled"] == INPUT + HIDDEN
 
 
+def test_what_is_compiled_in_a_collected_call(found):
+    # In place, with a hook that no graph takes; no module within has hooks.
+    assert found["compiled_in_place"] == [INPUT + HIDDEN, 0]
+
+
+def test_a_function_compiled_in_one_graph_is_left_out(found):
+    keys, told = found["one_graph"]
+    assert keys == [] and len(told) == 1
+    assert "leaves out a function that is compiled with fullgraph=True" in told[0]
+
+
+def test_what_super_calls_is_part_of_the_call(found):
+    assert found["super"] == {
+        f"0.training_step.{number}.end": INPUT + HIDDEN for number in (1, 2)
+    }
+
+
+def test_hooks_that_fail_raise_nothing_into_the_model(found):
+    keys, told = found["hooks_fail"]
+    assert keys == CALL and len(told) == 1
+    assert "without memory hooks: OSError: too many open files" in told[0]
+
+
+def test_children_can_still_be_forked_for_cuda(found):
+    assert found["bad_fork"] is False
+
+
 def test_what_fails_is_told_once_and_never_raised(found):
     seen = found["broken"]
     assert len(seen["keys"]) == 6
@@ -245,7 +278,7 @@ def test_fields_and_defaults():
 
 
 def test_enabled_completes_it(torch, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(_sources, "default", lambda: "cuda")
     funcs = MemProfilerFuncs(default={"a"}, cpu=["b"])
     cfg = MemProfilerCfg(enabled=True, collect_funcs=funcs)
     assert cfg.schedule.max_iter == 2
@@ -264,7 +297,7 @@ def test_enabled_completes_it(torch, monkeypatch):
     ],
 )
 def test_without_a_gpu_what_is_of_cuda_is_left_out(torch, monkeypatch, options, asks):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(_sources, "default", lambda: "cpu")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         cfg = MemProfilerCfg(enabled=True, **options)
@@ -401,6 +434,8 @@ def test_done_and_keys(torch):
     ("given", "left"),
     [
         ({}, [2, 2, 0]),
+        # What a command line gives where nothing is chosen.
+        ({"retain_hooks_for_funcs": {"training_step"}}, [2, 2, 0]),
         ({"retain_hooks_for_funcs": {"training_step", "never"}}, [0, 0, 0]),
         ({"retain_hooks_for_funcs": {"b", "never"}}, [2, 2, 0]),
         ({"retain_hooks_for_funcs": {"never"}}, [2, 2, 0]),
@@ -449,6 +484,39 @@ def test_any_object_can_be_profiled(torch, tmp_path):
     with open(tmp_path / "rank_0_memory_stats.pickle", "rb") as file:
         stats = pickle.load(file)
     assert type(stats) is dict and sorted(stats) == CALL
+
+
+def test_the_trainers_folder_is_asked_of_all_ranks_or_none(torch, tmp_path):
+    class Trainer:
+        world_size = 2
+        default_root_dir = tmp_path / "root"
+        asked = 0
+
+        @property
+        def log_dir(self):
+            self.asked += 1
+            return tmp_path / "log"
+
+    class Loop(_profiler_hooks.ProfilerHooksMixin):
+        _trainer = Trainer()
+
+        def setup(self, stage):
+            """Does not call super()'s."""
+
+        @_memprofiler.memprofilable
+        def training_step(self):
+            raise ArithmeticError
+
+    for begins, folder in ((True, "log"), (False, "root")):
+        loop = Loop(MemProfilerCfg(enabled=True, schedule={"warmup_iters": 0}))
+        loop.setup("fit")
+        if begins:
+            loop.on_train_start()
+        # As in one of the ranks: others would not answer.
+        with pytest.raises(ArithmeticError):
+            loop.training_step()
+        assert loop.memprofiler.memprof_log_dir == tmp_path / folder / "memprofiler"
+    assert Loop._trainer.asked == 1
 
 
 def test_each_storage_is_counted_once_and_no_parameter(torch):

@@ -54,6 +54,7 @@ class _Call:
     def __init__(self, name, managed):
         self.name = name
         self.managed = managed  # a context says when it ends
+        self.function = None  # that memprofilable decorates, where that began it
         self.begun = set()  # of _CONTEXTS
         self.number = None  # None where it is not counted any more
         self.collecting = False
@@ -492,6 +493,8 @@ class MemProfiler:
     def _hook_figures(self, call, context):
         """The attributes that hooks set: of the module, and of its submodules those that
         are not 0; while another call is around this one, those of this one's hooks."""
+        if call.count is not None and call.count.error is not None:
+            raise call.count.error
         names = self.memprofiler_cfg.save_hook_attrs
         figures = {name: getattr(self.module, name, None) for name in names}
         ours = call.count.whole() if call.count is not None else {}
@@ -530,11 +533,7 @@ class MemProfiler:
             state.done_prof_funcs.append(fn_name)
         profiled = state.base_collect_func_set or set()
         cfg = self.memprofiler_cfg
-        wait_for = (
-            cfg.retain_hooks_for_funcs & profiled if cfg._retain_given else profiled
-        )
-        wait_for = wait_for or profiled
-        if wait_for.issubset(state.done_prof_funcs):
+        if cfg._hooks_wait_for(profiled).issubset(state.done_prof_funcs):
             with self._part("removing its hooks", "they do nothing any more"):
                 self.remove_memprofiler_hooks()
             cfg.enable_memory_hooks = False
@@ -644,12 +643,19 @@ class MemProfiler:
                 pack, unpack = self.saved_tensors_funcs
                 if pack is npp_hooks._npp_hook:
                     pack = self._packer(npp_hooks.counts())
+                dynamo = sys.modules.get("torch._dynamo")
+                if dynamo is not None:
+                    # Code that is compiled calls it, and would have it compiled, too.
+                    pack = dynamo.disable(pack)
                 stack.enter_context(graph.saved_tensors_hooks(pack, unpack))
 
     def _packer(self, counts):
         """_npp_hook for the calls of COUNTS, in whichever thread autograd saves."""
         counts = tuple(counts)
-        part = "the bytes that autograd saves", "enable_saved_tensors_hooks=False"
+        part = (
+            "the bytes that autograd saves",
+            "enable_saved_tensors_hooks=False leaves them out",
+        )
 
         def pack(tensor):
             try:
@@ -681,7 +687,8 @@ class MemProfiler:
     @staticmethod
     def memprofilable(func: Callable[_P, _R]) -> Callable[_P, _R]:
         """Decorates a method whose calls are profiled where its object has a memprofiler
-        that is enabled; the tensors among its arguments are FSDP's inputs."""
+        that is enabled; the tensors among its arguments are FSDP's inputs.  What it
+        calls by super() is part of its call."""
         name = func.__name__
 
         @functools.wraps(func)
@@ -689,7 +696,12 @@ class MemProfiler:
             profiler = getattr(self, "memprofiler", None)
             if not profiler or not profiler._wants(name):
                 return func(self, *args, **kwargs)
+            call = profiler._call(name)
+            if call is not None and call.function not in (None, func):
+                # Of super(), and in the call already.
+                return func(self, *args, **kwargs)
             with profiler.memprofile_ctx(name, (args, kwargs)):
+                profiler._call(name).function = func
                 return func(self, *args, **kwargs)
 
         return profiled
@@ -699,6 +711,7 @@ class MemProfiler:
             self.module is not None
             and self.memprofiler_cfg.enabled
             and name not in self._state.done_prof_funcs
+            and not _in_one_graph()
         )
 
     # Files.
@@ -709,10 +722,17 @@ class MemProfiler:
 
         Called in all ranks, once ranks are known.  Raises OSError.
         """
+        self._make_folder(together=True)
+
+    def _make_folder(self, together):
+        """TOGETHER: whether all ranks do."""
         folder = self.memprofiler_cfg.save_dir
         if not folder:
             trainer = getattr(self.module, "_trainer", None)
-            base = getattr(trainer, "log_dir", None)
+            base = None
+            if together or getattr(trainer, "world_size", 1) == 1:
+                # Lightning's Trainer asks rank 0, and waits for all.
+                base = getattr(trainer, "log_dir", None)
             base = base or getattr(trainer, "default_root_dir", None) or os.getcwd()
             folder = Path(base) / "memprofiler"
         self.rank = _memprofiler_config.rank()
@@ -722,7 +742,7 @@ class MemProfiler:
 
     def _folder(self):
         if self.memprof_log_dir is None:
-            self.init_memprof_log_dir()
+            self._make_folder(together=False)
         return self.memprof_log_dir
 
     def _write(self, name, data):
@@ -785,7 +805,8 @@ def _joined(key):
 
 
 def _outside_compiled(module):
-    """MODULE and its submodules, but those that run in a compiled graph."""
+    """MODULE and its submodules, but those that run in a compiled graph, as those of
+    torch.compile(module) do, and after module.compile() the module itself."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     compiled = () if dynamo is None else dynamo.OptimizedModule
     seen = set()
@@ -794,9 +815,31 @@ def _outside_compiled(module):
         module = waiting.pop()
         if module not in seen:
             seen.add(module)
+            if getattr(module, "_compiled_call_impl", None) is not None:
+                continue
             yield module
             if not isinstance(module, compiled):
                 waiting.extend(module.children())
+
+
+def _in_one_graph():
+    """Whether the caller is being compiled with fullgraph=True: a graph has no place for
+    what we do, and would raise.  The compiler calls this itself, as it compiles."""
+    convert = sys.modules.get("torch._dynamo.symbolic_convert")
+    if convert is None:
+        return False
+    compiling = getattr(convert.tls, "current_tx", None)
+    if compiling is None or not getattr(compiling, "one_graph", True):
+        return False
+    tell(
+        "MemProfiler leaves out a function that is compiled with fullgraph=True; "
+        "compile the modules that it calls"
+    )
+    return True
+
+
+# As torch._dynamo.assume_constant_result() does, without its import.
+_in_one_graph._dynamo_marked_constant = True
 
 
 def _cuda_figures():

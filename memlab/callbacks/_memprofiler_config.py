@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from memlab import _names
+from memlab import _names, _sources
 
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -129,8 +129,8 @@ def _check_int(value, least, name):
         raise ValueError(f"{name} must be at least {least}, not {value!r}")
 
 
-class _NotGiven(set):
-    """A default that another one stands behind."""
+def _retained():
+    return {"training_step"}
 
 
 @dataclass
@@ -221,7 +221,7 @@ class MemProfilerCfg:
     saved_tensors_funcs: callables, dotted paths, or "identity_lambda".
     save_hook_attrs: attributes that the hooks set on modules, and that are collected.
     retain_hooks_for_funcs: the hooks go once the functions among these that are collected
-        are past max_iter; where none is given, or none of these is collected, once all
+        are past max_iter; with the default, or where none of these is collected, once all
         that are collected are.
 
     Dicts, as YAML gives them, do for the dataclasses within.  Raises ValueError or
@@ -256,9 +256,7 @@ class MemProfilerCfg:
             "npp_diff",
         ]
     )
-    retain_hooks_for_funcs: set[str] = field(
-        default_factory=lambda: _NotGiven({"training_step"})
-    )
+    retain_hooks_for_funcs: set[str] = field(default_factory=_retained)
 
     def __post_init__(self) -> None:
         self.collect_funcs = _as(MemProfilerFuncs, self.collect_funcs, "collect_funcs")
@@ -266,7 +264,6 @@ class MemProfilerCfg:
         self.memory_hooks = _as(MemProfilerHooks, self.memory_hooks, "memory_hooks")
         self.saved_tensors_funcs = _as_list(self.saved_tensors_funcs)
         self.save_hook_attrs = _as_list(self.save_hook_attrs)
-        self._retain_given = not isinstance(self.retain_hooks_for_funcs, _NotGiven)
         self.retain_hooks_for_funcs = _as_set(
             self.retain_hooks_for_funcs, "retain_hooks_for_funcs"
         )
@@ -279,9 +276,13 @@ class MemProfilerCfg:
         if self.enabled:
             self._settle()
 
-    def _settle(self):
-        import torch
+    def _hooks_wait_for(self, collected):
+        """Those of COLLECTED, names of functions, whose ends end the hooks."""
+        # Command lines give all defaults, too, so that these tell nothing.
+        chosen = self.retain_hooks_for_funcs
+        return (chosen & collected if chosen != _retained() else None) or collected
 
+    def _settle(self):
         funcs = self.collect_funcs
         if self.schedule.max_iter is None:
             self.schedule.max_iter = self.schedule.warmup_iters + 1
@@ -290,7 +291,8 @@ class MemProfilerCfg:
         )
         for each in fields(funcs):
             setattr(funcs, each.name, getattr(funcs, each.name) | funcs.default)
-        if not torch.cuda.is_available():
+        # After torch.cuda.is_available() no child could be forked for CUDA.
+        if _sources.default() != "cuda":
             funcs.cuda, funcs.cuda_allocator_history = set(), set()
             self.cuda_allocator_history = False
             if asked and rank() == 0:

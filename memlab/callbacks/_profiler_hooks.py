@@ -41,8 +41,10 @@ class ProfilerHooksMixin:
             self.memprofiler._start_history()
 
     def on_train_start(self) -> None:
-        """Makes the tracker of FSDP2's memory."""
+        """Makes the tracker of FSDP2's memory, and the folder where setup() did not."""
         if self.memprofiler:
+            if self.memprofiler.memprof_log_dir is None:
+                self.memprofiler.init_memprof_log_dir()
             self.memprofiler.maybe_init_fsdp_mem_tracker()
         _next(super(), "on_train_start")
 

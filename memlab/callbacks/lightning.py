@@ -94,9 +94,15 @@ class ProfilerHooksMixin(_profiler_hooks.ProfilerHooksMixin):
         """Those of the next base, and one that writes the files after an exception."""
         found = super().configure_callbacks()
         found = list(found) if isinstance(found, list | tuple) else [found]
-        if self.memprofiler:
+        there = getattr(self._trainer, "callbacks", ())
+        if self.memprofiler and not any(map(self._is_ours, there)):
             found.append(_AtException(self.memprofiler))
         return found
+
+    def _is_ours(self, callback):
+        """Of an earlier fit(): that would be told of where another took its place."""
+        ours = isinstance(callback, _AtException)
+        return ours and callback._profiler is self.memprofiler
 
 
 def _place(trainer):

@@ -9,6 +9,7 @@ profiled call under way they do nothing, as on a copy of the model that outlives
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -80,6 +81,7 @@ class Count:
         self.figures = {}
         self.rss = host_memory()[0]
         self.beside = ()  # the list of the calls under way in its thread
+        self.error = None  # of a hook, for whoever collects the figures
 
     def add(self, tensor: torch.Tensor) -> None:
         """Counts what TENSOR, which is saved, keeps alive."""
@@ -149,21 +151,36 @@ def _set(module, figures):
     module.__dict__.update(figures)
 
 
+def _quiet(hook):
+    """HOOK, which raises nothing into the forward pass that it is called beside."""
+
+    @functools.wraps(hook)
+    def quiet(module, *args, **kwargs):
+        try:
+            hook(module)
+        except Exception as error:
+            for count in tuple(_under_way):
+                count.error = error
+
+    return quiet
+
+
+@_quiet
 def _hook_npp_pre_forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
     """Sets npp_pre_forward and rss_pre_forward of MODULE, in bytes."""
     import torch
 
     if torch.compiler.is_compiling():
-        return None
+        return
     rss = None
     for count in counts():
         rss = host_memory()[0] if rss is None else rss
         figures = count.figures.setdefault(module, {})
         figures.update(npp_pre_forward=count.bytes, rss_pre_forward=rss)
         _set(module, figures)
-    return None
 
 
+@_quiet
 def _hook_npp_post_forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
     """Sets npp_post_forward, npp_diff, rss_post_forward and rss_diff of MODULE, in bytes.
 
@@ -173,7 +190,7 @@ def _hook_npp_post_forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -
     import torch
 
     if torch.compiler.is_compiling():
-        return None
+        return
     rss = None
     for count in counts():
         rss = host_memory()[0] if rss is None else rss
@@ -188,7 +205,6 @@ def _hook_npp_post_forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -
             rss_diff=rss - figures["rss_pre_forward"] + figures.get("rss_diff", 0),
         )
         _set(module, figures)
-    return None
 
 
 def _reset_memory_hooks_state(model: torch.nn.Module, reset_attrs: list[str]) -> None:

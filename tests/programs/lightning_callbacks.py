@@ -163,6 +163,8 @@ found["saved"] = [
     net.memprofiler.memory_stats[f"0.{name}_step.2.end"]["npp_diff"]
     for name in ("training", "validation")
 ]
+# What fit() would tell if it were called again.
+found["callbacks"] = len(net.configure_callbacks())
 found["recording"] = net.memprofiler._history is not None
 found["profiler_files"] = files("logs/lightning_logs/version_0/memprofiler")
 with open("logs/lightning_logs/version_0/metrics.csv") as file:

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from memlab.callbacks import npp_hooks
 from memlab.callbacks._memprofiler import MemProfiler
 from memlab.callbacks._memprofiler_config import (
     MemProfilerCfg,
@@ -23,6 +24,13 @@ from memlab.callbacks._profiler_hooks import ProfilerHooksMixin
 
 found = {}
 device = sys.argv[1]
+
+# The ranks of a run may be forked after it is configured.
+MemProfilerCfg(enabled=True)
+child = os.fork()
+if child == 0:
+    os._exit(torch.cuda._is_in_bad_fork())
+found["bad_fork"] = bool(os.waitpid(child, 0)[1])
 
 
 class Model(ProfilerHooksMixin, nn.Module):
@@ -227,6 +235,83 @@ net.net = torch.compile(net.net, backend="eager", fullgraph=True)
 for _ in range(4):
     net.training_step(batch()).backward()
 found["compiled"] = net.memprofiler.memory_stats["0.training_step.2.end"]["npp_diff"]
+
+
+
+# In place, and first in the collected call, with a hook that no graph takes.
+def untraceable(module, args):
+    untraceable.calls += isinstance(module, nn.Sequential | nn.Linear)
+    os.getpid()
+
+
+untraceable.calls = 0
+torch._dynamo.reset()
+net = model(
+    "compiled_in_place",
+    schedule={"warmup_iters": 0},
+    memory_hooks={"pre_forward_hooks": [untraceable]},
+)
+net.net.compile(backend="eager", fullgraph=True)
+net.training_step(batch()).backward()
+found["compiled_in_place"] = [
+    net.memprofiler.memory_stats["0.training_step.1.end"]["npp_diff"],
+    untraceable.calls,
+]
+
+# The function itself, where nothing may be left out of its graph.
+torch._dynamo.reset()
+net = model("one_graph", schedule={"warmup_iters": 0})
+step = torch.compile(lambda x: net.training_step(x), backend="eager", fullgraph=True)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    step(batch()).backward()
+told = [str(w.message) for w in caught if "memlab" in str(w.message)]
+found["one_graph"] = [keys(net), told]
+
+
+class Derived(Model):
+    @MemProfiler.memprofilable
+    def training_step(self, x):
+        return super().training_step(x)
+
+
+net = Derived(
+    MemProfilerCfg(
+        enabled=True, save_dir="super", schedule={"warmup_iters": 0, "max_iter": 9}
+    )
+)
+net.setup("fit")
+for _ in range(2):
+    net.training_step(batch()).backward()
+found["super"] = {
+    k: v["npp_diff"] for k, v in net.memprofiler.memory_stats.items() if "end" in k
+}
+
+# Hooks that fail in the midst of a forward pass.
+net = model("hooks_fail")
+host_memory = npp_hooks.host_memory
+
+
+def fail():
+    raise OSError("too many open files")
+
+
+def begin_to_fail():
+    if net.memprofiler._state.collecting:
+        npp_hooks.host_memory = fail
+
+
+def works_again(module, args, output):
+    npp_hooks.host_memory = host_memory
+
+
+net.inside = begin_to_fail
+net.net.register_forward_hook(works_again)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(3):
+        net.training_step(batch()).backward()
+found["hooks_fail"] = [keys(net), [str(w.message) for w in caught]]
 
 
 # What fails is told once, and never raised.
