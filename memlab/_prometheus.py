@@ -13,6 +13,8 @@ import socket
 import socketserver
 import threading
 
+_PAUSE_SECONDS = 1.0
+
 # Others are gauges under their own name.
 _KNOWN = {
     "memory/allocated_bytes": "Bytes of tensors in torch's allocator.",
@@ -87,7 +89,6 @@ class Endpoint:
     def __init__(self, host: str, port: int) -> None:
         self._server = _Server((host, port), _Handler)
         self._server.published = {}, {}
-        self._closed = False
         thread = threading.Thread(
             target=self._serve, name="memlab-prometheus", daemon=True
         )
@@ -95,7 +96,7 @@ class Endpoint:
 
     def _serve(self):
         # serve_forever() would wake twice a second to see whether it is to end.
-        while not self._closed:
+        while not self._server.closed.is_set():
             self._server.handle_request()
         self._server.server_close()
 
@@ -110,7 +111,7 @@ class Endpoint:
 
     def close(self) -> None:
         """Ends it."""
-        self._closed = True
+        self._server.closed.set()
         self._server.socket.shutdown(socket.SHUT_RDWR)
 
 
@@ -119,6 +120,21 @@ class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
+
+    def __init__(self, address, handler):
+        self.closed = threading.Event()
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, handler)
+
+    def get_request(self):
+        try:
+            return super().get_request()
+        except OSError:
+            # Where the program has no descriptor left the reader still waits: asking for
+            # it again and again would take the time of a core.
+            self.closed.wait(_PAUSE_SECONDS)
+            raise
 
     def handle_error(self, request, client_address):
         # A reader that went away.

@@ -1,5 +1,6 @@
 """memlab.metrics() against figures worked out by hand, and where it is logged."""
 
+import errno
 import http.client
 import json
 import math
@@ -7,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import socketserver
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -309,6 +311,39 @@ def test_an_endpoint_serves_what_was_published_last():
     endpoint.close()
     with pytest.raises(OSError):
         get(endpoint.address)
+
+
+def test_an_endpoint_at_an_address_of_ipv6():
+    try:
+        endpoint = _prometheus.Endpoint(*_prometheus.parse_address("[::1]:0"))
+    except OSError as error:
+        pytest.skip(f"this machine has no ::1: {error}")
+    endpoint.publish({"step": 7}, {})
+    assert b"\nmemlab_step{} 7\n" in get((f"[{endpoint.address[0]}]", endpoint.address[1]))
+    endpoint.close()
+
+
+def test_an_endpoint_without_descriptors_rests(monkeypatch):
+    """A reader that cannot be accepted stays in the queue."""
+    refusals, rests = iter(range(3)), []
+
+    class Server(_prometheus._Server):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.closed.wait = rests.append
+
+    def accept(server):
+        if next(refusals, None) is not None:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return server.socket.accept()
+
+    monkeypatch.setattr(socketserver.TCPServer, "get_request", accept)
+    monkeypatch.setattr(_prometheus, "_Server", Server)
+    endpoint = _prometheus.Endpoint("127.0.0.1", 0)
+    endpoint.publish({"step": 7}, {})
+    assert b"\nmemlab_step{} 7\n" in get(endpoint.address)
+    assert rests == [_prometheus._PAUSE_SECONDS] * 3
+    endpoint.close()
 
 
 @pytest.fixture
