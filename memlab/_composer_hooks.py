@@ -1,7 +1,7 @@
-"""What Composer's engine calls of a callback, for memlab.MemorySnapshot.
+"""What Composer's engine calls of a callback, and what callbacks read of its objects.
 
-Owns the way from Composer's events and timestamps to a window of recording.  Imports
-nothing of Composer, whose objects are known by their attributes.
+Owns the way from Composer's events and timestamps to memlab.MemorySnapshot's window of
+recording.  Imports nothing of Composer, whose objects are known by their attributes.
 """
 
 from __future__ import annotations
@@ -92,17 +92,54 @@ def _has_bucket(logger, uri):
     return any(getattr(d, name, None) == wanted for d in destinations)
 
 
-class ComposerHooks:
-    """The events of Composer's engine; a callback needs no base class of Composer's."""
+def model_device(model: Any) -> Any:
+    """The torch.device of MODEL's first parameter; None where it has none."""
+    parameters = getattr(model, "parameters", None)
+    first = None if parameters is None else next(iter(parameters()), None)
+    return None if first is None else first.device
 
-    _window: Window
-    _source: str | None
+
+def on_cpu(state: Any, what: str, remedy: str = "") -> bool:
+    """Whether the model is on another device than a GPU; warns then that WHAT."""
+    device = model_device(getattr(state, "model", None))
+    if device is None or device.type in ("cuda", "meta"):
+        return False
+    text = f"{what}, but the model is on {device.type}.{remedy}"
+    warnings.warn(text, UserWarning, stacklevel=3)
+    return True
+
+
+class Callback:
+    """What Composer's engine asks of a callback, which needs no base class of Composer's.
+
+    Of the engine's events those arrive that a subclass has a method for.
+    """
 
     def run_event(self, event: Any, state: Any, logger: Any) -> None:
         """Calls the method named as EVENT, if there is one."""
-        hook = getattr(self, event.value, None)
-        if hook is not None:
-            hook(state, logger)
+        method = getattr(self, event.value, None)
+        if method is not None:
+            method(state, logger)
+
+    def close(self, state: Any, logger: Any) -> None:
+        """The trainer ends."""
+
+    def post_close(self) -> None:
+        """After every callback's close(), which has written all: nothing."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: a resumed run is another process, whose memory is recorded anew."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing, as state_dict() says."""
+
+
+class ComposerHooks(Callback):
+    """The events of Composer's engine, for the window of memlab.MemorySnapshot."""
+
+    _window: Window
+    _source: str | None
 
     def init(self, state: Any, logger: Any) -> None:
         """Makes the folder.  Warns, and records nothing, where the model is on no GPU and
@@ -111,14 +148,11 @@ class ComposerHooks:
         Raises FileExistsError for a folder that has files, ValueError for a name that
         leads out of it, OSError.
         """
-        device = _device(getattr(state, "model", None))
-        if self._source in (None, "cuda") and device not in (None, "cuda", "meta"):
-            warnings.warn(
-                "The memory snapshot only works on CUDA devices, but the model is on "
-                f"{device}. source='cpu' records the CPU's memory.",
-                UserWarning,
-                stacklevel=2,
-            )
+        if self._source in (None, "cuda") and on_cpu(
+            state,
+            "The memory snapshot only works on CUDA devices",
+            " source='cpu' records the CPU's memory.",
+        ):
             return
         self._window.send = sender(logger)
         self._window.open(run_name=state.run_name)
@@ -150,16 +184,6 @@ class ComposerHooks:
         else:
             self._tell("close", state)
 
-    def post_close(self) -> None:
-        """Nothing: close() has written all."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing: a resumed run is another process, whose memory is recorded anew."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing, as state_dict() says."""
-
     def _tell(self, what, state):
         window = self._window
         if window.over:
@@ -168,10 +192,3 @@ class ComposerHooks:
             getattr(window, what)(progress(state))
         except Exception as error:
             window.fail("the recording of memory was given up", error)
-
-
-def _device(model):
-    """The type of the device of MODEL's first parameter, None where it has none."""
-    parameters = getattr(model, "parameters", None)
-    first = None if parameters is None else next(iter(parameters()), None)
-    return None if first is None else first.device.type

@@ -1,4 +1,4 @@
-"""What memlab's callbacks for Composer share: the calls of its engine, and what they read.
+"""What memlab's callbacks for Composer share: a guard for the training, uploads, folders.
 
 Knows of Composer's objects only what they are called with, and imports none of them.
 """
@@ -8,10 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import warnings
 
-from memlab import _names, _store
-from memlab._composer_hooks import sender
+from memlab import _composer_hooks, _names, _store
 from memlab._errors import tell
 
 TYPE_CHECKING = False
@@ -20,32 +18,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Callback:
-    """What Composer's engine asks of a callback, and a guard for the training run.
-
-    Of the engine's events those arrive that a subclass has a method for.
-    """
+class Callback(_composer_hooks.Callback):
+    """A callback with a guard for the training run."""
 
     _told = frozenset()
-
-    def run_event(self, event: Any, state: Any, logger: Any) -> None:
-        """Calls the method named as EVENT, where there is one."""
-        method = getattr(self, event.value, None)
-        if method is not None:
-            method(state, logger)
-
-    def close(self, state: Any, logger: Any) -> None:
-        """The trainer ends."""
-
-    def post_close(self) -> None:
-        """After every callback's close()."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing: a checkpoint keeps nothing of this callback."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing."""
 
     @contextlib.contextmanager
     def _guard(self, what: str) -> Iterator[None]:
@@ -64,7 +40,7 @@ class Callback:
     def _send(self, logger, path, name, overwrite):
         """Uploads the file at PATH by LOGGER as NAME; returns whether that was done."""
         try:
-            sender(logger)(path, name, overwrite)
+            _composer_hooks.sender(logger)(path, name, overwrite)
         except FileExistsError as error:
             self._complain(
                 "a file was not uploaded and stays here; overwrite=True would replace "
@@ -81,28 +57,12 @@ class Callback:
         return False
 
 
-def model_device(model: Any) -> Any:
-    """The torch.device of MODEL's first parameter; None where it has none."""
-    return next((parameter.device for parameter in model.parameters()), None)
-
-
 def group() -> Any:
     """torch.distributed, where this process is one of a group; else None."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available():
         return None
     return distributed if distributed.is_initialized() else None
-
-
-def on_cpu(state: Any, what: str) -> bool:
-    """Whether the model is on another device than a GPU; warns then that WHAT."""
-    device = model_device(state.model)
-    if device is None or device.type in ("cuda", "meta"):
-        return False
-    warnings.warn(
-        f"{what}, but the model is on {device.type}.", UserWarning, stacklevel=3
-    )
-    return True
 
 
 def prepare_folder(template: str, run_name: str, overwrite: bool) -> str:

@@ -15,12 +15,11 @@ import re
 import tempfile
 
 from memlab import _core, _names
-from memlab._composer_hooks import progress
+from memlab._composer_hooks import model_device, progress
 from memlab._memory_snapshot import MemorySnapshot
 from memlab.callbacks._composer_callback import (
     Callback,
     group,
-    model_device,
     prepare_folder,
 )
 from memlab.callbacks._composer_profiler import (

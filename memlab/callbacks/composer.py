@@ -10,13 +10,11 @@ import math
 import os
 
 from memlab import _core, _metrics, _names, _oom, _page
-from memlab._composer_hooks import progress
+from memlab._composer_hooks import model_device, on_cpu, progress
 from memlab._memory_snapshot import MemorySnapshot
 from memlab.callbacks._composer_callback import (
     Callback,
     group,
-    model_device,
-    on_cpu,
     prepare_folder,
 )
 from memlab.callbacks._composer_profiler import (
