@@ -279,7 +279,14 @@ def _why(answer):
     whole = difference["difference_bytes"]
     peak = _report.size(worst["peak_allocated_bytes"])
     if not whole and not difference["by_line"]:
-        yield f"All ranks peak at {peak}, and with the same memory."
+        ranks = sum(row["device"] is not None for row in answer["ranks"])
+        if ranks == 2:
+            yield f"All ranks peak at {peak}, and with the same memory."
+        else:
+            yield (
+                f"{_name(worst)} peaks at {peak}, and with the same memory as "
+                f"{_name(other)}, the one in the middle."
+            )
         return
     if whole:
         yield (

@@ -289,6 +289,30 @@ def test_ranks_alike(tmp_path):
     )
 
 
+def test_three_ranks_of_which_two_are_alike(tmp_path):
+    sizes = {"a": [MIB, 512], "b": [MIB, 512], "c": [512]}
+    paths = write(
+        tmp_path,
+        **{name: snapshot(i, sizes=s) for i, (name, s) in enumerate(sizes.items())},
+    )
+    text = _merge.text(_merge.merge(paths))
+    assert "rank 0 peaks at 1.00 MiB, and with the same memory as rank 1, the one" in text
+    assert "All ranks" not in text
+
+
+def test_differences_of_sizes_that_no_memory_has(tmp_path):
+    made = snapshot(0, sizes=[2**63 - 8, 2**63 - 8])
+    for i, event in enumerate(made["device_traces"][0]):
+        event["addr"] = i << 63
+    merged = _merge.merge(write(tmp_path, a=made, b=snapshot(1, sizes=[512])))
+    more = 2**64 - 16 - 512
+    for first, second, sign in ((1, 0, 1), (0, 1, -1)):
+        found = merged.difference(first, merged, second)
+        assert found["difference_bytes"] == sign * more
+        assert found["by_category"] == {"unknown": sign * more}
+        assert sum(line["difference_bytes"] for line in found["by_line"]) == sign * more
+
+
 def test_what_makes_the_difference_is_told_until_little_is_left(tmp_path):
     """100 + 50 + 20 + 10 + 5 + 2 + 1 of 188 units more, and 8 less: told is the least that
     leaves a tenth."""

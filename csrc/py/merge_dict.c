@@ -209,13 +209,25 @@ ml_py_ranks(const ml_recording *recording)
 
 /* ---- Differences ---- */
 
+/* Of sizes as a file may say them, which no 64 bits with a sign hold. */
+static PyObject *
+difference_of(const ml_two *two)
+{
+    if (two->bytes[1] >= two->bytes[0]) {
+        return number(two->bytes[1] - two->bytes[0]);
+    }
+    PyObject *less = number(two->bytes[0] - two->bytes[1]);
+    PyObject *difference = less != NULL ? PyNumber_Negative(less) : NULL;
+    Py_XDECREF(less);
+    return difference;
+}
+
 static int
 set_two(PyObject *dict, const ml_two *two)
 {
     if (ml_py_set(dict, "before_bytes", number(two->bytes[0])) < 0 ||
         ml_py_set(dict, "after_bytes", number(two->bytes[1])) < 0 ||
-        ml_py_set(dict, "difference_bytes",
-                  PyLong_FromLongLong((int64_t)(two->bytes[1] - two->bytes[0]))) < 0 ||
+        ml_py_set(dict, "difference_bytes", difference_of(two)) < 0 ||
         ml_py_set(dict, "before_blocks", number(two->blocks[0])) < 0 ||
         ml_py_set(dict, "after_blocks", number(two->blocks[1])) < 0) {
         return -1;
@@ -266,9 +278,7 @@ categories_dict(const ml_difference *difference)
     for (unsigned i = 0; dict != NULL && i < ML_CATEGORY_COUNT; i++) {
         const ml_two *two = &difference->categories[i];
         if (two->bytes[0] != two->bytes[1] &&
-            ml_py_set(dict, ml_category_text(i),
-                      PyLong_FromLongLong((int64_t)(two->bytes[1] - two->bytes[0]))) <
-                0) {
+            ml_py_set(dict, ml_category_text(i), difference_of(two)) < 0) {
             Py_CLEAR(dict);
         }
     }
