@@ -244,7 +244,8 @@ ml_recording_seal(ml_recording *recording)
         part->frame_count = recording->frame_count;
         part->stacks = recording->stacks;
         part->stack_count = recording->stack_count;
-        part->devices = recording->devices + rank->first_device;
+        part->devices =
+            rank->device_count > 0 ? &recording->devices[rank->first_device] : NULL;
         part->device_count = rank->device_count;
         part->keys = recording->keys;
         part->foreign = recording->foreign;

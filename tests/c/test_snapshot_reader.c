@@ -56,6 +56,20 @@ static const char whole[] =
     "{'stage':'END','name':'x','device':1,'time_us':20}],"
     "'something_new':[1,2,{'x':None}]}";
 
+/* Under the sanitizers: nothing is reckoned with the devices that are not there. */
+static void
+test_merged_ranks_without_a_device(void)
+{
+    ml_recording *recording =
+        read_literal("{'segments':[],'device_traces':[],'memlab':{'version':1,"
+                     "'ranks':[{'rank':0,'numbers':[]},{'rank':1,'numbers':[]}]}}");
+    CHECK(recording != NULL);
+    CHECK_UINT(recording->device_count, 0);
+    CHECK_UINT(recording->rank_count, 2);
+    CHECK(ml_recording_is_merged(recording));
+    ml_recording_free(recording);
+}
+
 static void
 test_events(void)
 {
@@ -498,6 +512,7 @@ int
 main(void)
 {
     RUN(test_events);
+    RUN(test_merged_ranks_without_a_device);
     RUN(test_stacks_are_shared_by_value);
     RUN(test_memory);
     RUN(test_settings_and_annotations);
