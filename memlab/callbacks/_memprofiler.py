@@ -1,6 +1,7 @@
 """MemProfiler: figures of memory at the start and the end of chosen calls of functions.
 
-Owns the count of calls, what is collected of which, and the files.  Each call has a
+Owns the count of calls, and what is collected of which; _memprofiler_hooks.py,
+_memprofiler_fsdp.py and _memprofiler_files.py have what these names say.  Each call has a
 state of its own: calls may be interleaved, nested, recursive and in several threads.
 Knows of the trainer only its folder and its optimizers, by their attributes.
 
@@ -13,26 +14,24 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import pickle
 import sys
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
-from memlab import _core
 from memlab._errors import tell
-from memlab.callbacks import _fsdp_memory, _memprofiler_config, npp_hooks
+from memlab.callbacks import _memprofiler_config, npp_hooks
 from memlab.callbacks._memprofiler_config import misconfiguration, resolve
-from memlab.callbacks._yaml import to_yaml
+from memlab.callbacks._memprofiler_files import Files
+from memlab.callbacks._memprofiler_fsdp import FsdpMemory
+from memlab.callbacks._memprofiler_hooks import Hooks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from typing import ParamSpec, TypeVar
-
-    import torch
 
     from memlab._memory_snapshot import MemorySnapshot
     from memlab.callbacks._memprofiler_config import (
@@ -79,7 +78,7 @@ class _MemProfInternalState:
     collecting: int = 0  # calls between their start and their end
 
 
-class MemProfiler:
+class MemProfiler(Hooks, FsdpMemory, Files):
     """Collects figures of memory at the start and the end of calls of chosen functions.
 
         class Model(ProfilerHooksMixin, LightningModule):
@@ -193,97 +192,6 @@ class MemProfiler:
                     f"MemProfiler goes on without {name}: {type(error).__name__}: {error}; "
                     f"{remedy}"
                 )
-
-    # Hooks.
-
-    def add_memprofiler_hooks(self) -> None:
-        """Registers memory_hooks on the module and its submodules, and resets what they
-        set; nothing where they are registered.
-
-        Compiled submodules get none within them, where they would break the graph.
-        """
-        state = self._state
-        if state.hook_handles:
-            return
-        modules = list(_outside_compiled(self.module))
-        names = self.memprofiler_cfg.save_hook_attrs
-        for module in modules:
-            new = [name for name in names if name not in vars(module)]
-            state.attributes.append((module, new))
-        for kind, method in (
-            ("pre_forward_hooks", "register_forward_pre_hook"),
-            ("post_forward_hooks", "register_forward_hook"),
-        ):
-            for hook in state.configured_hooks.get(kind, ()):
-                handles = state.hook_handles.setdefault(hook, [])
-                handles.extend(getattr(module, method)(hook) for module in modules)
-        self.exec_reset_state_hooks()
-
-    def remove_memprofiler_hooks(self) -> None:
-        """Removes the hooks, and the attributes that modules have because of them."""
-        state = self._state
-        for handles in state.hook_handles.values():
-            for handle in handles:
-                handle.remove()
-        state.hook_handles.clear()
-        for module, names in state.attributes:
-            for name in names:
-                vars(module).pop(name, None)
-        state.attributes.clear()
-
-    def exec_reset_state_hooks(self) -> None:
-        """Calls the reset_state_hooks with the module and save_hook_attrs."""
-        for hook in self._state.configured_hooks.get("reset_state_hooks", ()):
-            hook(self.module, self.memprofiler_cfg.save_hook_attrs)
-
-    # FSDP2.
-
-    @property
-    def fsdp_mem_tracker_root_module(self) -> torch.nn.Module | None:
-        """The module that FSDP2's memory is tracked of; None without track_fsdp_mem.
-
-        Raises MisconfigurationException where the configured one is not there, and
-        AssertionError where fully_shard was not applied to it.
-        """
-        cfg = self.memprofiler_cfg
-        if not cfg.track_fsdp_mem:
-            return None
-        name = cfg.fsdp_mem_tracker_root_module
-        try:
-            root = self.module.get_submodule(name)
-        except AttributeError:
-            raise misconfiguration(
-                f"Could not find the specified ``fsdp_mem_tracker_root_module``: {name}. "
-                "MemProfiler needs to attach to a module that has ``fully_shard`` applied "
-                "for FSDP2 memory tracking."
-            ) from None
-        from torch.distributed.fsdp import FSDPModule
-
-        if not isinstance(root, FSDPModule):
-            raise AssertionError(
-                "MemProfiler requires the root FSDP module to have ``fully_shard`` applied "
-                f"for FSDP2 memory tracking; {name or 'the profiled module'!r} has not. "
-                "fsdp_mem_tracker_root_module names another."
-            )
-        return root
-
-    def maybe_init_fsdp_mem_tracker(self) -> None:
-        """Makes the tracker of FSDP2's memory, where track_fsdp_mem asks for one.
-
-        Raises what fsdp_mem_tracker_root_module raises.
-        """
-        root = self.fsdp_mem_tracker_root_module
-        if root is None:
-            return
-        with self._part("FSDP memory", "it needs torch 2.6 or newer"):
-            optimizers = list(getattr(self.module.trainer, "optimizers", None) or ())
-            self.fsdp_mem_tracker = _fsdp_memory.new_tracker(
-                root, optimizers[0] if optimizers else None, self._fsdp_failed
-            )
-
-    def _fsdp_failed(self, error):
-        with self._part("FSDP memory", "the figures of this call are not complete"):
-            raise error
 
     # Recordings.
 
@@ -558,52 +466,6 @@ class MemProfiler:
                 self._end_count(call)
 
     @contextlib.contextmanager
-    def memprofile_fsdp_ctx(
-        self, fn_name: str, track_inputs_target: tuple | None = None
-    ) -> Iterator[None]:
-        """Tracks FSDP2's memory, where there is a tracker and the call of FN_NAME is
-        collected.
-
-        track_inputs_target: whose tensors count as inputs.  Of calls within one another
-        the outermost is tracked.
-        """
-        call = tracked = None
-        with contextlib.ExitStack() as stack:
-            with self._part("FSDP memory", "track_fsdp_mem=False leaves it out") as on:
-                call = self._begin(self._call(fn_name), fn_name, "start")
-                tracked = on and self._enter_tracker(stack, call, track_inputs_target)
-            try:
-                yield
-            finally:
-                with self._part("FSDP memory", "what it saw before is written"):
-                    stack.close()
-                    self._leave_tracker(fn_name, call, tracked)
-
-    def _enter_tracker(self, stack, call, inputs):
-        funcs = self.memprofiler_cfg.collect_funcs.fsdp
-        if self.fsdp_mem_tracker is None or call.name not in funcs:
-            return False
-        if not self._in_range(call) or not self._tracking.acquire(blocking=False):
-            return False
-        stack.callback(self._tracking.release)
-        if inputs is not None:
-            self.fsdp_mem_tracker.track_inputs(inputs)
-        stack.enter_context(self.fsdp_mem_tracker)
-        return True
-
-    def _leave_tracker(self, name, call, tracked):
-        self._begin(call, name, "end")
-        if tracked:
-            self.fsdp_memory_stats[(name, call.number)] = (
-                self.fsdp_mem_tracker.figures()
-            )
-            self.fsdp_mem_tracker.reset_mod_stats()
-        elif call.number is not None and self.done(call.number):
-            if name not in (self._state.base_collect_func_set or ()):
-                for context in _CONTEXTS:
-                    self.teardown_prof(name, context)
-
-    @contextlib.contextmanager
     def memprofile_snap_ctx(self, fn_name: str) -> Iterator[None]:
         """Collects figures at the start and the end of the call of FN_NAME, and runs it
         under saved_tensors_funcs, where it is one of those that are collected."""
@@ -629,44 +491,6 @@ class MemProfiler:
                 if raised and collected:
                     # The training may end by it.
                     self._dump_quietly()
-
-    def _enter_saved_tensors(self, stack, call):
-        if call is None or not call.collecting:
-            return
-        if not self.memprofiler_cfg.enable_saved_tensors_hooks:
-            return
-        with self._part(
-            "hooks of saved tensors", "enable_saved_tensors_hooks=False leaves them out"
-        ) as on:
-            if on:
-                graph = sys.modules["torch"].autograd.graph
-                pack, unpack = self.saved_tensors_funcs
-                if pack is npp_hooks._npp_hook:
-                    pack = self._packer(npp_hooks.counts())
-                dynamo = sys.modules.get("torch._dynamo")
-                if dynamo is not None:
-                    # Code that is compiled calls it, and would have it compiled, too.
-                    pack = dynamo.disable(pack)
-                stack.enter_context(graph.saved_tensors_hooks(pack, unpack))
-
-    def _packer(self, counts):
-        """_npp_hook for the calls of COUNTS, in whichever thread autograd saves."""
-        counts = tuple(counts)
-        part = (
-            "the bytes that autograd saves",
-            "enable_saved_tensors_hooks=False leaves them out",
-        )
-
-        def pack(tensor):
-            try:
-                for count in counts:
-                    count.add(tensor)
-            except Exception as error:
-                with self._part(*part):
-                    raise error
-            return tensor
-
-        return pack
 
     @contextlib.contextmanager
     def memprofile_ctx(
@@ -714,83 +538,7 @@ class MemProfiler:
             and not _in_one_graph()
         )
 
-    # Files.
-
-    def init_memprof_log_dir(self) -> None:
-        """Makes the folder of the files: save_dir, or else memprofiler in the trainer's
-        log_dir, or in its default_root_dir.
-
-        Called in all ranks, once ranks are known.  Raises OSError.
-        """
-        self._make_folder(together=True)
-
-    def _make_folder(self, together):
-        """TOGETHER: whether all ranks do."""
-        folder = self.memprofiler_cfg.save_dir
-        if not folder:
-            trainer = getattr(self.module, "_trainer", None)
-            base = None
-            if together or getattr(trainer, "world_size", 1) == 1:
-                # Lightning's Trainer asks rank 0, and waits for all.
-                base = getattr(trainer, "log_dir", None)
-            base = base or getattr(trainer, "default_root_dir", None) or os.getcwd()
-            folder = Path(base) / "memprofiler"
-        self.rank = _memprofiler_config.rank()
-        # The program may go to another folder.
-        self.memprof_log_dir = Path(os.path.abspath(folder))
-        self.memprof_log_dir.mkdir(exist_ok=True, parents=True)
-
-    def _folder(self):
-        if self.memprof_log_dir is None:
-            self._make_folder(together=False)
-        return self.memprof_log_dir
-
-    def _write(self, name, data):
-        _core.write_file(os.fspath(self._folder() / name), data)
-
-    def dump_memory_stats(self) -> None:
-        """Writes what was collected, if anything was: memory_stats to
-        rank_<rank>_memory_stats.yaml and .pickle, as dump_memorystats_yaml and _pickle
-        ask, and fsdp_memory_stats to rank_<rank>_fsdp_memory_stats.yaml and reports.
-
-        Raises OSError.
-        """
-        cfg = self.memprofiler_cfg
-        with self._lock:
-            stats = {key: dict(figures) for key, figures in self.memory_stats.items()}
-        if stats and cfg.dump_memorystats_pickle:
-            self._write(f"rank_{self.rank}_memory_stats.pickle", pickle.dumps(stats))
-        if stats and cfg.dump_memorystats_yaml:
-            self._write(f"rank_{self.rank}_memory_stats.yaml", to_yaml(stats))
-        if self.fsdp_memory_stats:
-            by_call = {f"{n}.{i}": s for (n, i), s in self.fsdp_memory_stats.items()}
-            self._write(f"rank_{self.rank}_fsdp_memory_stats.yaml", to_yaml(by_call))
-            self.save_fsdp_mem_reports()
-        self._dumped = len(stats) + len(self.fsdp_memory_stats)
-
-    def _dump_quietly(self):
-        """Writes what was collected since the last time."""
-        with self._part("its files", "look at save_dir"):
-            if len(self.memory_stats) + len(self.fsdp_memory_stats) > self._dumped:
-                self.dump_memory_stats()
-
-    def save_fsdp_mem_reports(self) -> None:
-        """Writes a report in words of each call of which FSDP2's memory was tracked, to
-        fsdp_mem_rank_<rank>_<function>_<number>.log.
-
-        Raises OSError.
-        """
-        cfg = self.memprofiler_cfg
-        for (name, number), figures in self.fsdp_memory_stats.items():
-            text = _fsdp_memory.report(
-                figures,
-                name,
-                number,
-                depth=cfg.fsdp_mem_track_module_depth,
-                units=cfg.fsdp_mem_tracker_units,
-                tabulate=cfg.fsdp_mem_tracker_tabulate,
-            )
-            self._write(f"fsdp_mem_rank_{self.rank}_{name}_{number}.log", text.encode())
+    # The end.
 
     def _finish(self):
         """Writes the files and leaves nothing behind on modules, nor recording."""
@@ -802,24 +550,6 @@ class MemProfiler:
 
 def _joined(key):
     return key if isinstance(key, str) else ".".join(map(str, key))
-
-
-def _outside_compiled(module):
-    """MODULE and its submodules, but those that run in a compiled graph, as those of
-    torch.compile(module) do, and after module.compile() the module itself."""
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    compiled = () if dynamo is None else dynamo.OptimizedModule
-    seen = set()
-    waiting = [module] if hasattr(module, "register_forward_hook") else []
-    while waiting:
-        module = waiting.pop()
-        if module not in seen:
-            seen.add(module)
-            if getattr(module, "_compiled_call_impl", None) is not None:
-                continue
-            yield module
-            if not isinstance(module, compiled):
-                waiting.extend(module.children())
 
 
 def _in_one_graph():
