@@ -1,5 +1,5 @@
-"""memlab's callbacks in the real Trainers of Lightning, and MemProfiler under FSDP2 on two
-ranks."""
+"""memlab's callbacks in the real Trainers of Lightning, and MemProfiler under FSDP2 on
+two ranks."""
 
 import json
 import re

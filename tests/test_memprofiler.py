@@ -1,5 +1,5 @@
-"""MemProfiler without a trainer: its configuration, which calls it collects, the figures,
-and the files; all that a module has of it is gone afterwards."""
+"""MemProfiler without a trainer: its configuration, which calls it collects, the
+figures, and the files; all that a module has of it is gone afterwards."""
 
 import dataclasses
 import json

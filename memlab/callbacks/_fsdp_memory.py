@@ -38,8 +38,8 @@ def plain(snapshot: dict) -> Snapshot:
 
 
 def new_tracker(module: torch.nn.Module, optimizer: Any, failed: Callable) -> Any:
-    """A torch FSDPMemTracker of MODULE and OPTIMIZER (or None) whose failures are told to
-    FAILED, with the exception, and end its tracking only.
+    """A torch FSDPMemTracker of MODULE and OPTIMIZER (or None) whose failures are told
+    to FAILED, with the exception, and end its tracking only.
 
     Raises ImportError where torch has none.
     """
@@ -88,8 +88,8 @@ def _tracker_type():
                 self.failed(error)
 
         def _guarded(self, make, module, original):
-            """What MAKE makes of ORIGINAL, a step of FSDP's on MODULE, which is taken once
-            whatever the tracker does around it."""
+            """What MAKE makes of ORIGINAL, a step of FSDP's on MODULE, which is taken
+            once whatever the tracker does around it."""
 
             def step(*args, **kwargs):
                 if self.gave_up:

@@ -1,8 +1,8 @@
 """MemProfiler: figures of memory at the start and the end of chosen calls of functions.
 
 Owns the count of calls, and what is collected of which; _memprofiler_hooks.py,
-_memprofiler_fsdp.py and _memprofiler_files.py have what these names say.  Each call has a
-state of its own: calls may be interleaved, nested, recursive and in several threads.
+_memprofiler_fsdp.py and _memprofiler_files.py have what these names say.  Each call has
+a state of its own: calls may be interleaved, nested, recursive and in several threads.
 Knows of the trainer only its folder and its optimizers, by their attributes.
 
 What fails in the midst of a training is told once, in a warning, and left out from then
@@ -90,16 +90,16 @@ class MemProfiler(Hooks, FsdpMemory, Files):
     Arguments are ignored.
 
     memory_stats: by key, as "0.training_step.2.end" (rank, function, number of the call
-        from 1, start or end), a dict of ints: rss and vms, the host memory of the process;
-        the fields of torch.cuda.memory_stats() of the current device, and with "cuda:1."
-        and the like before them of the others in use; the attributes that hooks set on
-        the profiled module, and with "modules.NAME." before them those of its submodules
-        that are not 0.  Bytes, where torch says so too.
+        from 1, start or end), a dict of ints: rss and vms, the host memory of the
+        process; the fields of torch.cuda.memory_stats() of the current device, and with
+        "cuda:1." and the like before them of the others in use; the attributes that
+        hooks set on the profiled module, and with "modules.NAME." before them those of
+        its submodules that are not 0.  Bytes, where torch says so too.
     fsdp_memory_stats: by (function, number of the call), what FSDP2's tracker saw: its
         peak by device and kind of memory, and the same by module and state, in bytes.
     rank: of this process.  module: what is profiled.  memprof_log_dir: where files go.
-    fsdp_mem_tracker: torch's tracker.  saved_tensors_funcs: the two functions under which
-    collected calls run.
+    fsdp_mem_tracker: torch's tracker.  saved_tensors_funcs: the two functions under
+    which collected calls run.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -118,7 +118,7 @@ class MemProfiler(Hooks, FsdpMemory, Files):
         self._failed: set[str] = set()
         self._dumped = 0  # figures, at the last dump
 
-    # A copy of a model, and a model in another process, have a profiler that begins anew.
+    # The profiler of a copied model, or of one in another process, begins anew.
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -147,8 +147,8 @@ class MemProfiler(Hooks, FsdpMemory, Files):
         return self.memprofiler_cfg.schedule
 
     def connect(self, obj_ref: Any) -> None:
-        """Profiles OBJ_REF, a torch.nn.Module with a memprofiler_cfg, whose functions are
-        resolved here; begins to record, where cuda_allocator_history asks for it.
+        """Profiles OBJ_REF, a torch.nn.Module with a memprofiler_cfg, whose functions
+        are resolved here; begins to record, where cuda_allocator_history asks for it.
 
         Raises MisconfigurationException for a function that there is not.
         """
@@ -161,8 +161,8 @@ class MemProfiler(Hooks, FsdpMemory, Files):
             self.saved_tensors_funcs = [resolve(f) for f in cfg.saved_tensors_funcs]
             if len(self.saved_tensors_funcs) != 2:
                 raise misconfiguration(
-                    "saved_tensors_funcs must be two functions, the one that packs and the "
-                    f"one that unpacks, not {cfg.saved_tensors_funcs!r}"
+                    "saved_tensors_funcs must be two functions, the one that packs and "
+                    f"the one that unpacks, not {cfg.saved_tensors_funcs!r}"
                 )
         hooks = cfg.memory_hooks
         funcs = cfg.collect_funcs
@@ -182,15 +182,15 @@ class MemProfiler(Hooks, FsdpMemory, Files):
 
     @contextlib.contextmanager
     def _part(self, name, remedy):
-        """What is left out from then on where it fails; yields whether it is not yet."""
+        """What is left out once it has failed; yields whether it has not yet."""
         try:
             yield name not in self._failed
         except Exception as error:
             if name not in self._failed:
                 self._failed.add(name)
                 tell(
-                    f"MemProfiler goes on without {name}: {type(error).__name__}: {error}; "
-                    f"{remedy}"
+                    f"MemProfiler goes on without {name}: {type(error).__name__}: "
+                    f"{error}; {remedy}"
                 )
 
     # Recordings.
@@ -201,7 +201,7 @@ class MemProfiler(Hooks, FsdpMemory, Files):
         return cfg.collect_funcs.cuda_allocator_history if wanted else set()
 
     def _start_history(self):
-        """Begins to record, unless it does already or nothing would be written any more."""
+        """Begins to record, unless it does or nothing would be written any more."""
         if self._history is not None:
             return
         if self._history_funcs().issubset(self._state.done_prof_funcs):
@@ -218,8 +218,8 @@ class MemProfiler(Hooks, FsdpMemory, Files):
                 history.stop()
 
     def cuda_allocator_history_snap(self, snap_key: tuple | str) -> None:
-        """Writes what was recorded to cuda_alloc_rank_<key>.pickle, a pickle that torch's
-        viewer reads, too.
+        """Writes what was recorded to cuda_alloc_rank_<key>.pickle, a pickle that
+        torch's viewer reads, too.
 
         snap_key: as gen_snap_keys() gives it, or joined by dots.  Raises OSError, and
         memlab.Error where memory cannot be read.
@@ -253,10 +253,10 @@ class MemProfiler(Hooks, FsdpMemory, Files):
     def gen_snap_keys(
         self, fn_name: str, iter_ctx: str, iter_idx: int | None = None
     ) -> tuple[int, SnapKey]:
-        """The number of a call of FN_NAME and its key (rank, FN_NAME, number, ITER_CTX).
+        """The number of a call of FN_NAME, and its key (rank, name, number, context).
 
-        iter_idx: the number; None for that of the call under way in this thread, or else
-        of the latest.
+        iter_idx: the number; None for that of the call under way in this thread, or
+        else of the latest.
         """
         if iter_idx is None:
             call = self._call(fn_name)
@@ -269,10 +269,10 @@ class MemProfiler(Hooks, FsdpMemory, Files):
     def update_collect_state(
         self, fn_name: str, iter_ctx: str, iter_idx: int | None = None
     ) -> None:
-        """Counts the call of FN_NAME under way, once for each ITER_CTX, "start" and "end".
+        """Counts the call of FN_NAME under way, once for ITER_CTX "start" and "end".
 
-        iter_idx: its number; None for one more than the last.  Without a context, a start
-        after an end begins another call.
+        iter_idx: its number; None for one more than the last.  Without a context, a
+        start after an end begins another call.
         """
         self._begin(self._call(fn_name), fn_name, iter_ctx, iter_idx)
 
@@ -307,8 +307,8 @@ class MemProfiler(Hooks, FsdpMemory, Files):
         return call
 
     def snap(self, fn_name: str, iter_ctx: str, reset_mem_hooks: bool = False) -> None:
-        """Collects figures of the call of FN_NAME under way, if it is one of those that are
-        collected; a call past these ends the profiling of FN_NAME.
+        """Collects figures of the call of FN_NAME under way, if it is one of those that
+        are collected; a call past these ends the profiling of FN_NAME.
 
         iter_ctx: "start" or "end".  reset_mem_hooks: whether the hooks are reset then.
         """
@@ -399,8 +399,9 @@ class MemProfiler(Hooks, FsdpMemory, Files):
                 self.exec_reset_state_hooks()
 
     def _hook_figures(self, call, context):
-        """The attributes that hooks set: of the module, and of its submodules those that
-        are not 0; while another call is around this one, those of this one's hooks."""
+        """The attributes that hooks set: of the module, and of its submodules those
+        that are not 0; while another call is around this one, those of this one's
+        hooks."""
         if call.count is not None and call.count.error is not None:
             raise call.count.error
         names = self.memprofiler_cfg.save_hook_attrs
@@ -496,8 +497,8 @@ class MemProfiler(Hooks, FsdpMemory, Files):
     def memprofile_ctx(
         self, fn_name: str, track_inputs_target: tuple | None = None
     ) -> Iterator[None]:
-        """Profiles what runs in it as one call of FN_NAME: memprofile_meta_ctx(), and in
-        it memprofile_fsdp_ctx() and memprofile_snap_ctx().
+        """Profiles what runs in it as one call of FN_NAME: memprofile_meta_ctx(), and
+        in it memprofile_fsdp_ctx() and memprofile_snap_ctx().
 
         track_inputs_target: as memprofile_fsdp_ctx() takes it.
         """
@@ -510,9 +511,9 @@ class MemProfiler(Hooks, FsdpMemory, Files):
 
     @staticmethod
     def memprofilable(func: Callable[_P, _R]) -> Callable[_P, _R]:
-        """Decorates a method whose calls are profiled where its object has a memprofiler
-        that is enabled; the tensors among its arguments are FSDP's inputs.  What it
-        calls by super() is part of its call."""
+        """Decorates a method whose calls are profiled where its object has a
+        memprofiler that is enabled; the tensors among its arguments are FSDP's inputs.
+        What it calls by super() is part of its call."""
         name = func.__name__
 
         @functools.wraps(func)
@@ -553,8 +554,8 @@ def _joined(key):
 
 
 def _in_one_graph():
-    """Whether the caller is being compiled with fullgraph=True: a graph has no place for
-    what we do, and would raise.  The compiler calls this itself, as it compiles."""
+    """Whether the caller is being compiled with fullgraph=True: a graph has no place
+    for what we do, and would raise.  The compiler calls this itself, as it compiles."""
     convert = sys.modules.get("torch._dynamo.symbolic_convert")
     if convert is None:
         return False

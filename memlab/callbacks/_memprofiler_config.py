@@ -34,8 +34,8 @@ def _misconfiguration(bases):
 
 
 def misconfiguration(text: str) -> Exception:
-    """An exception of TEXT that is a ValueError, and the MisconfigurationException of each
-    Lightning that the program has imported."""
+    """An exception of TEXT that is a ValueError, and the MisconfigurationException of
+    each Lightning that the program has imported."""
     modules = (
         "lightning.fabric.utilities.exceptions",
         "lightning_fabric.utilities.exceptions",
@@ -135,12 +135,12 @@ def _retained():
 
 @dataclass
 class MemProfilerHooks:
-    """The functions that MemProfiler calls beside forward passes, each a callable or the
-    dotted path of one.
+    """The functions that MemProfiler calls beside forward passes, each a callable or
+    the dotted path of one.
 
-    pre_forward_hooks, post_forward_hooks: registered on every module, as torch's forward
-    pre-hooks and forward hooks.  reset_state_hooks: called with the profiled module and
-    save_hook_attrs before the first profiled call, and after each.
+    pre_forward_hooks, post_forward_hooks: registered on every module, as torch's
+    forward pre-hooks and forward hooks.  reset_state_hooks: called with the profiled
+    module and save_hook_attrs before the first profiled call, and after each.
     """
 
     pre_forward_hooks: list[str | Callable] = field(
@@ -183,8 +183,8 @@ class MemProfilerSchedule:
     """The calls of each function of which figures are collected, counted from 1: those
     above warmup_iters, up to max_iter.
 
-    warmup_iters: at least 0.  max_iter: None for one call.  Raises TypeError or ValueError
-    for anything else.
+    warmup_iters: at least 0.  max_iter: None for one call.  Raises TypeError or
+    ValueError for anything else.
     """
 
     warmup_iters: int = 1
@@ -202,27 +202,27 @@ class MemProfilerCfg:
 
     enabled: whether anything is collected.
     collect_funcs: the functions, by kind of figures.
-    cuda_allocator_history: whether memlab records, and leaves a recording at the start and
-        the end of each collected call.
+    cuda_allocator_history: whether memlab records, and leaves a recording at the start
+        and the end of each collected call.
     track_fsdp_mem: whether torch's tracker of FSDP2's memory runs in collected calls.
     fsdp_mem_track_module_depth: levels of modules in its reports, at least 1.
     fsdp_mem_tracker_tabulate: whether these are tables.
     fsdp_mem_tracker_units: their unit: "B", "KiB", "MiB" or "GiB".
     fsdp_mem_tracker_root_module: the name of the submodule that it tracks, to which
         fully_shard was applied; "" for the profiled module itself.
-    dump_memorystats_pickle, dump_memorystats_yaml: the files that figures are written to.
+    dump_memorystats_pickle, dump_memorystats_yaml: which files have the figures.
     schedule: the calls that are collected.
     save_dir: the folder of all files; None for memprofiler in the trainer's log_dir.
     enable_memory_hooks: whether memory_hooks are called.
-    enable_saved_tensors_hooks: whether collected calls run under saved_tensors_funcs, the
-        two functions that torch.autograd.graph.saved_tensors_hooks takes.  Functions that
-        refuse such hooks, as torch.func's, need False.
+    enable_saved_tensors_hooks: whether collected calls run under saved_tensors_funcs,
+        the two functions that torch.autograd.graph.saved_tensors_hooks takes.
+        Functions that refuse such hooks, as torch.func's, need False.
     memory_hooks: functions to call beside forward passes.
     saved_tensors_funcs: callables, dotted paths, or "identity_lambda".
     save_hook_attrs: attributes that the hooks set on modules, and that are collected.
-    retain_hooks_for_funcs: the hooks go once the functions among these that are collected
-        are past max_iter; with the default, or where none of these is collected, once all
-        that are collected are.
+    retain_hooks_for_funcs: the hooks go once the functions among these that are
+        collected are past max_iter; with the default, or where none of these is
+        collected, once all that are collected are.
 
     Dicts, as YAML gives them, do for the dataclasses within.  Raises ValueError or
     TypeError for a value that makes no sense.
@@ -297,8 +297,8 @@ class MemProfilerCfg:
             self.cuda_allocator_history = False
             if asked and rank() == 0:
                 warnings.warn(
-                    "Disabling CUDA memory profiling functionality since no CUDA device "
-                    "detected.",
+                    "Disabling CUDA memory profiling functionality since no CUDA "
+                    "device detected.",
                     stacklevel=4,
                 )
         hooks = self.memory_hooks

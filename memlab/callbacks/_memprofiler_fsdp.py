@@ -46,17 +46,17 @@ class FsdpMemory:
             root = self.module.get_submodule(name)
         except AttributeError:
             raise misconfiguration(
-                f"Could not find the specified ``fsdp_mem_tracker_root_module``: {name}. "
-                "MemProfiler needs to attach to a module that has ``fully_shard`` applied "
-                "for FSDP2 memory tracking."
+                f"Could not find the specified ``fsdp_mem_tracker_root_module``: "
+                f"{name}. MemProfiler needs to attach to a module that has "
+                "``fully_shard`` applied for FSDP2 memory tracking."
             ) from None
         from torch.distributed.fsdp import FSDPModule
 
         if not isinstance(root, FSDPModule):
             raise AssertionError(
-                "MemProfiler requires the root FSDP module to have ``fully_shard`` applied "
-                f"for FSDP2 memory tracking; {name or 'the profiled module'!r} has not. "
-                "fsdp_mem_tracker_root_module names another."
+                "MemProfiler requires the root FSDP module to have ``fully_shard`` "
+                f"applied for FSDP2 memory tracking; {name or 'the profiled module'!r} "
+                "has not. fsdp_mem_tracker_root_module names another."
             )
         return root
 

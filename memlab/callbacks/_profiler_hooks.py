@@ -1,7 +1,7 @@
 """ProfilerHooksMixin: how a module in a Trainer comes to profile itself.
 
-Owns the way from the Trainer's hooks of modules to a MemProfiler.  Imports no trainer: the
-next base may have these hooks or not.
+Owns the way from the Trainer's hooks of modules to a MemProfiler.  Imports no trainer:
+the next base may have these hooks or not.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class ProfilerHooksMixin:
 
         class Model(ProfilerHooksMixin, LightningModule): ...
 
-    memprofiler_cfg: the configuration; None, or one that is not enabled, profiles nothing.
-    Further arguments are those of the next base.  Hooks of Trainer that Model overrides
-    must call super()'s.  Raises what MemProfiler.connect() raises.
+    memprofiler_cfg: the configuration; None, or one that is not enabled, profiles
+    nothing.  Further arguments are those of the next base.  Hooks of Trainer that Model
+    overrides must call super()'s.  Raises what MemProfiler.connect() raises.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Dicts of dicts down to numbers and texts as YAML that any reader takes, without one."""
+"""Dicts of dicts down to numbers and texts, as YAML that any reader takes."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
 
 MemorySnapshot records a window of the training, MemoryMonitor logs figures, MemProfiler
 collects figures at the start and the end of chosen functions.  Owns the way from
-Lightning's hooks to these.  The callbacks derive from the Callback of whichever Lightning
-the program has imported; the Trainer of the other takes them too.
+Lightning's hooks to these.  The callbacks derive from the Callback of whichever
+Lightning the program has imported; the Trainer of the other takes them too.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class _Callback(*_callbacks()):
 
 
 class _AtException(_Callback):
-    """Has a profiler write its files, and end what it began, where an exception or Ctrl-C
-    ends the training; Lightning calls no hook of the module's then."""
+    """Has a profiler write its files, and end what it began, where an exception or
+    Ctrl-C ends the training; Lightning calls no hook of the module's then."""
 
     def __init__(self, profiler):
         super().__init__()
@@ -166,7 +166,7 @@ class _Count:
     def batch_ends(self, trainer, batch):
         first = _first_tensor(batch)
         size = first.shape[0] if first is not None and len(first.shape) else 1
-        # Of those ranks that take batches of their own; of one size, as far as one knows.
+        # Of those ranks that take batches of their own; all of one size, one hopes.
         ranks = (trainer.distributed_sampler_kwargs or {}).get("num_replicas", 1)
         self._samples += size * ranks
         self._tokens += _tokens(batch) * ranks
@@ -209,20 +209,21 @@ class MemorySnapshot(_Callback):
         Trainer(callbacks=[MemorySnapshot()])
 
     Takes the arguments of memlab.MemorySnapshot, which mean here: a batch is one of the
-    training loop; samples are those of all ranks, as the first tensor of each batch tells
-    by its first dimension; tokens are the elements of input_ids, where batches have that;
-    the fraction of the training is that of max_steps or max_epochs.  Lightning counts no
-    iterations.  run_name is the logger's name and version, and folder is relative to the
-    folder in which the logger has these, so that what is written by default is in
-    torch_traces in log_dir.  The files are uploaded where remote_file_name is a URI.
+    training loop; samples are those of all ranks, as the first tensor of each batch
+    tells by its first dimension; tokens are the elements of input_ids, where batches
+    have that; the fraction of the training is that of max_steps or max_epochs.
+    Lightning counts no iterations.  run_name is the logger's name and version, and
+    folder is relative to the folder in which the logger has these, so that what is
+    written by default is in torch_traces in log_dir.  The files are uploaded where
+    remote_file_name is a URI.
 
     Every rank writes its own files.  The end of the training and an exception end the
     recording too, and write it.  It records once, however often fit() is called.
     snapshot is the memlab.MemorySnapshot, whose answers stay.
 
-    Raises ValueError, TypeError or memlab.Error for arguments that make no sense; as fit()
-    begins FileExistsError where the folder has files and overwrite is not set, but for a
-    training from a checkpoint, which then goes on without a recording.
+    Raises ValueError, TypeError or memlab.Error for arguments that make no sense; as
+    fit() begins FileExistsError where the folder has files and overwrite is not set,
+    but for a training from a checkpoint, which then goes on without a recording.
     """
 
     @functools.wraps(_memory_snapshot.MemorySnapshot.__init__)
@@ -233,8 +234,8 @@ class MemorySnapshot(_Callback):
         self._count = None
         if self.snapshot._window.interval.unit == "iter":
             raise ValueError(
-                "interval: Lightning counts no iterations; give batches, '3ba', or epochs, "
-                "'1ep'"
+                "interval: Lightning counts no iterations; give batches, '3ba', or "
+                "epochs, '1ep'"
             )
 
     def __reduce__(self):
@@ -263,7 +264,7 @@ class MemorySnapshot(_Callback):
         except FileExistsError as error:
             if not trainer.ckpt_path:
                 raise
-            # What was recorded before the checkpoint is there, and this is the same run.
+            # This is the same run, and what it recorded before is there.
             tell(f"the resumed training is not recorded: {error}")
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -283,7 +284,7 @@ class MemorySnapshot(_Callback):
         self._tell(trainer, "batch_end", lambda count: count.batch_ends(trainer, batch))
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """As on_train_batch_end(): epochs are counted after the last of their batches."""
+        """As on_train_batch_end(): epochs are counted after their last batch."""
         self._tell(trainer, "advance", lambda count: count.epoch_ends())
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -319,8 +320,8 @@ class MemoryMonitor(_Callback):
     prometheus: a port at which Prometheus finds the last figures; both as in
     memlab.MemoryMonitor, and both may be had without a logger.
 
-    Raises ValueError, TypeError or memlab.Error for arguments that make no sense.  Nothing
-    is logged while the model is not on a GPU.
+    Raises ValueError, TypeError or memlab.Error for arguments that make no sense.
+    Nothing is logged while the model is not on a GPU.
     """
 
     def __init__(

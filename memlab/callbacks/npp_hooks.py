@@ -1,5 +1,5 @@
 """The hooks that MemProfiler puts on modules, by default: host memory before and after
-each forward pass, and npp, the bytes of what is no parameter that autograd saved by then.
+each forward pass, and npp, the bytes that autograd saved by then of no parameter.
 
 Owns what is counted during one profiled call, and which calls are under way in which
 thread.  The functions are looked up by their dotted names, take what torch gives hooks,
@@ -29,7 +29,7 @@ _under_way = []
 
 
 def host_memory() -> tuple[int, int]:
-    """This process's resident and its virtual memory, in bytes, as psutil's rss, vms."""
+    """This process's resident and virtual memory in bytes, psutil's rss and vms."""
     with open("/proc/self/statm", "rb") as file:
         size, resident = file.read().split()[:2]
     return int(resident) * _PAGE, int(size) * _PAGE
@@ -51,7 +51,7 @@ def _storages(tensor) -> Iterator[Any]:
 
 
 def _parts(torch):
-    """The methods that give the dense tensors of which those of sparse layouts consist."""
+    """The methods that give the dense tensors that sparse ones consist of, by layout."""
     rows = "crow_indices", "col_indices", "values"
     columns = "ccol_indices", "row_indices", "values"
     return {
@@ -74,7 +74,7 @@ class Count:
     def __init__(self, module: torch.nn.Module) -> None:
         parameters = getattr(module, "parameters", tuple)()
         self._skipped = {s._cdata for p in parameters for s in _storages(p)}
-        # A weak reference keeps a storage's address from being another's, not its memory.
+        # A weak reference keeps a storage's address its own, and not its memory.
         self._seen = {}
         self._lock = threading.RLock()
         self.bytes = 0
@@ -136,8 +136,8 @@ def end(count: Count) -> None:
 def counts() -> list[Count]:
     """Those of the calls under way in this thread, the innermost last.
 
-    In a thread in which autograd runs, where a checkpoint's forward pass is repeated, that
-    of the call that began last.
+    In a thread in which autograd runs, where a checkpoint's forward pass is repeated,
+    that of the call that began last.
     """
     own = getattr(_local, "counts", None)
     if own:
@@ -182,10 +182,10 @@ def _hook_npp_pre_forward(module: torch.nn.Module, *args: Any, **kwargs: Any) ->
 
 @_quiet
 def _hook_npp_post_forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
-    """Sets npp_post_forward, npp_diff, rss_post_forward and rss_diff of MODULE, in bytes.
+    """Sets npp_post_forward, npp_diff, rss_post_forward, rss_diff of MODULE, in bytes.
 
-    rss_diff is the sum over the forward passes since the last reset, npp_diff that of the
-    last one.
+    rss_diff is the sum over the forward passes since the last reset, npp_diff that of
+    the last one.
     """
     import torch
 
@@ -208,7 +208,7 @@ def _hook_npp_post_forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -
 
 
 def _reset_memory_hooks_state(model: torch.nn.Module, reset_attrs: list[str]) -> None:
-    """Sets RESET_ATTRS of all modules of MODEL to 0, and what the innermost call counted."""
+    """Sets RESET_ATTRS of MODEL's modules to 0, and what the innermost call counted."""
     for count in counts()[-1:]:
         count.reset()
     zeros = dict.fromkeys(reset_attrs, 0)
@@ -217,7 +217,7 @@ def _reset_memory_hooks_state(model: torch.nn.Module, reset_attrs: list[str]) ->
 
 
 def _npp_hook(x: torch.Tensor) -> torch.Tensor:
-    """Counts X, which autograd saves, in all calls under way in this thread; returns it."""
+    """Counts X, which autograd saves, in this thread's calls under way; returns X."""
     for count in counts():
         count.add(x)
     return x

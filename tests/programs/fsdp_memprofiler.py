@@ -4,9 +4,9 @@ GPUs, with the figures worked out by hand.
     python fsdp_memprofiler.py                       # starts its two ranks
     torchrun --nproc-per-node 2 fsdp_memprofiler.py
 
-It trains again with a tracker that fails, and without memlab: on real GPUs, with NCCL, to
-the same weights, bit for bit; on the phantom device gloo moves what is no number.  Prints
-OK for each rank.
+It trains again with a tracker that fails, and without memlab: on real GPUs, with NCCL,
+to the same weights, bit for bit; on the phantom device gloo moves what is no number.
+Prints OK for each rank.
 """
 
 import os
@@ -125,7 +125,7 @@ def check_fsdp(profiler, rank):
     equal("sharded parameters", peak["Sharded Param"], SHARD)
     equal("optimizer state", peak["OptState"], 2 * SHARD)
     equal("inputs", peak["Inputs"], NARROW)
-    # Adam's counts of steps; nothing of the tensors with which DTensor works out shapes.
+    # Adam's counts of steps; nothing of what DTensor works out shapes with.
     equal("on the host", stats["training_step", 2]["peak"]["cpu"]["Total"], 3 * 4)
     limit = torch.cuda.memory_stats()["allocated_bytes.all.peak"]
     equal("the peak is at most torch's", 0 < peak["Total"] <= limit, True)
@@ -212,7 +212,7 @@ def configuration():
 
 def main(rank, folder):
     if _sources.under_phantom():
-        # Not bound to a device, as Lightning's would be: gloo cannot split such a group.
+        # Bound to a device, as Lightning's would be, gloo could not split it.
         torch.distributed.init_process_group("gloo")
     other = torch.ones(1000, device=f"cuda:{1 - rank}")
     model, callback = Model(configuration()), MemorySnapshot()
@@ -234,7 +234,8 @@ def main(rank, folder):
         for other_model in sabotaged, bare:
             for one, another in zip(model.parameters(), other_model.parameters()):
                 # The root's own stay gathered after a forward pass.
-                parts = [getattr(p, "to_local", lambda p=p: p)() for p in (one, another)]
+                both = one, another
+                parts = [getattr(p, "to_local", lambda p=p: p)() for p in both]
                 equal("the same weights", torch.equal(*parts), True)
     del other
     # In one piece: both ranks write to the same stream.
