@@ -42,13 +42,18 @@ def _in_folder(folder):
     A name that is no more than the rank's comes first; else there is one, as trainers'
     callbacks leave it.  The same name with several endings is one recording.
     """
-    found = {}
+    stems = {}
     for name in sorted(os.listdir(folder)):
         ending = next((e for e in _ENDINGS if name.endswith(e)), None)
-        rank = _rank_in(name)
-        if ending is not None and rank >= 0 and not name.startswith("."):
-            stems = found.setdefault(rank, {})
+        if ending is not None and not name.startswith("."):
             stems.setdefault(name[: -len(ending)], set()).add(ending)
+    # What other ranks' names add "_rank1" to is rank 0's, as _names.apart() has it.
+    first = {stem.rpartition("_rank")[0] for stem in stems if re.search(r"_rank\d+$", stem)}
+    found = {}
+    for stem, endings in stems.items():
+        rank = 0 if stem in first else _rank_in(stem)
+        if rank >= 0:
+            found.setdefault(rank, {})[stem] = endings
     if not found:
         raise Error(
             f"{folder}: no recording of a rank here, whose name is as rank0.mlab, "

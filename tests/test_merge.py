@@ -234,6 +234,13 @@ def test_a_folder_as_trainers_callbacks_leave_it(tmp_path):
     assert _merge.ranks(_merge.merge([tmp_path]))["worst"] == 1
 
 
+def test_a_folder_of_names_that_tell_ranks_apart_at_their_end(tmp_path):
+    """A name that has no rank in it is rank 0's, and other ranks' has one behind."""
+    names = {"run": 0, "run_rank1": 1, "run_rank2": 2, "other": 5}
+    write(tmp_path, **{name: snapshot(r, sizes=[512]) for name, r in names.items()})
+    assert [row["rank"] for row in _merge.merge([tmp_path]).ranks()] == [0, 1, 2]
+
+
 def test_a_file_whose_name_is_no_text(tmp_path):
     (made,) = write(tmp_path, made=snapshot(0, sizes=[512]))
     path = os.path.join(os.fsencode(tmp_path), b"r\xff.pickle")
