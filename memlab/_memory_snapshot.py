@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from memlab._core import _Path
 
 
+_MOST_BYTES = 2**64 - 1
+
+
 def _place():
     """This process's place in a run of several: (world_size, rank, local_rank), or None."""
     known = _names.ranks()
@@ -130,6 +133,10 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
             _sources.check(source)
         _check_count(max_entries, 1, "max_entries")
         _check_count(skip_batches, 0, "skip_batches")
+        if max_file_bytes is not None:
+            _check_count(max_file_bytes, 1, "max_file_bytes")
+            # More is no limit.
+            max_file_bytes = min(int(max_file_bytes), _MOST_BYTES)
         _names.check_template(folder, "folder")
         _names.check_template(filename, "filename")
         if remote_file_name is not None:

@@ -475,6 +475,8 @@ def test_a_model_on_no_gpu(work):
         ({"interval": "3"}, ValueError, "interval"),
         ({"interval": None}, TypeError, "interval must be"),
         ({"max_entries": 0}, ValueError, "max_entries must be"),
+        ({"max_file_bytes": -1}, ValueError, "max_file_bytes must be at least 1, not -1"),
+        ({"max_file_bytes": "1G"}, ValueError, "max_file_bytes must be"),
         ({"source": "gpu"}, memlab.Error, "unknown source 'gpu'"),
         ({"folder": None}, TypeError, "folder must be a str"),
         ({"folder": "{"}, ValueError, "folder is no format string"),
