@@ -220,6 +220,14 @@ bare = Trainer(OOMObserver(folder="bare"), MemoryMonitor(), batches=0,
 fail()
 bare.close()
 tell(bare=len(files("bare")))
+
+# A trainer that nobody closed, and the next with the same observer.
+observer = OOMObserver()
+Trainer(observer, run_name="unclosed")
+trainer = Trainer(observer, run_name="next")
+fail()
+trainer.close()
+tell(next=[len(files("unclosed")), len(files("next"))])
 """
 
 OOM_FILES = [
@@ -291,6 +299,11 @@ def test_the_first_and_the_last_out_of_memory_stay(failing):
 @pytest.mark.cuda
 def test_a_window_beside_it_ends_without_ending_it(failing):
     assert failing.window == [f"rank0.3.memory_snapshot{e}" for e in (".html", ".pickle")]
+
+
+@pytest.mark.cuda
+def test_an_observer_goes_on_in_the_next_trainer(failing):
+    assert failing.next == [0, 5]
 
 
 @pytest.mark.cuda

@@ -519,6 +519,24 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as
     tell(other=run("other"))
 tell(theirs=len(theirs.events()))
 
+# torch crashes where what it could not prepare is begun.
+whole = torch.autograd.profiler.profile
+real, whole._prepare_trace = whole._prepare_trace, lambda self: 1 / 0
+tell(unprepared=run("unprepared"))
+whole._prepare_trace = real
+
+# A trainer that nobody closed, and the next with the same callback.
+torch_profiler = TorchProfiler(filename="{batch}.json")
+for name in "unclosed", "next":
+    profiler = Profiler(cyclic_schedule(warmup=0, active=4), **NOTHING)
+    trainer = Trainer(torch_profiler, profiler=profiler, run_name=name)
+    try:
+        trainer.fit(lambda trainer: 1 / (trainer.state.timestamp.batch - 2))
+    except ZeroDivisionError:
+        pass
+trainer.close()
+tell(unclosed=[files("unclosed"), files("next")])
+
 # What warnings become errors in.
 warnings.simplefilter("error")
 trainer = Trainer(OOMObserver(folder="errors"))
@@ -572,3 +590,15 @@ def test_another_torch_profiler_keeps_its_trace(failed):
 @pytest.mark.cuda
 def test_warnings_that_are_errors_do_not_reach_the_training(failed):
     assert failed.errors == 5
+
+
+@pytest.mark.cuda
+def test_a_profiler_that_cannot_be_prepared_is_off(failed):
+    assert failed.unprepared["files"] == []
+    (said,) = failed.unprepared["said"]
+    assert "ZeroDivisionError" in said and "off for the rest" in said
+
+
+@pytest.mark.cuda
+def test_the_next_trainer_has_the_window_of_an_unclosed_one_saved(failed):
+    assert failed.unclosed == [["torch_traces/2.json"], ["torch_traces/2.json"]]

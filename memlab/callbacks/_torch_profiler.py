@@ -197,6 +197,8 @@ class TorchProfiler(Callback):
 
     def init(self, state: Any, logger: Any) -> None:
         """Makes the folder.  Raises as the class says."""
+        # A trainer before this one may not have been closed.
+        self.close(state, logger)
         if state.profiler is None:
             raise RuntimeError(
                 "The Composer Profiler was not enabled, which is required to use the "
@@ -303,6 +305,11 @@ class TorchProfiler(Callback):
         self._drop_snapshot()
         if profiler is not None:
             with contextlib.suppress(Exception):
+                import torch
+
+                if not torch.autograd._profiler_enabled():
+                    # torch would first begin what it may not have prepared, and crash.
+                    profiler.current_action = type(profiler.current_action).NONE
                 profiler.on_trace_ready = None
                 profiler.__exit__(None, None, None)
 

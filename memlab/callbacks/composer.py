@@ -111,6 +111,8 @@ class OOMObserver(Callback):
 
     def init(self, state: Any, logger: Any) -> None:
         """Makes the folder and begins to record.  Raises as the class says."""
+        # A trainer before this one may not have been closed.
+        self.close(state, logger)
         if on_cpu(state, "OOMObserver only works on CUDA devices"):
             return
         self._folder = prepare_folder(self.folder, state.run_name, self.overwrite)
@@ -242,7 +244,8 @@ class MemoryMonitor(Callback):
     def init(self, state: Any, logger: Any) -> None:
         """Warns where the model is on the CPU."""
         on_cpu(state, "The memory monitor only works on CUDA devices")
-        # A trainer before this one has closed its.
+        # A trainer before this one may not have been closed.
+        self.close(state, logger)
         self._sinks = _metrics.Sinks(*self._targets)
 
     def after_train_batch(self, state: Any, logger: Any) -> None:
