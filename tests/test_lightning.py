@@ -118,6 +118,10 @@ def test_what_a_logger_refuses_is_told_once(found):
     ]
 
 
+def test_another_training_has_the_endpoint_too(found):
+    assert found["endpoints"] == []
+
+
 def test_a_module_profiles_itself(found):
     calls = [
         f"{name}.2.{context}"

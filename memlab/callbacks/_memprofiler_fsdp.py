@@ -68,7 +68,7 @@ class FsdpMemory:
         root = self.fsdp_mem_tracker_root_module
         if root is None:
             return
-        with self._part("FSDP memory", "it needs torch 2.6 or newer"):
+        with self._part("FSDP memory", "torch's tracker is in 2.6 and newer"):
             optimizers = list(getattr(self.module.trainer, "optimizers", None) or ())
             self.fsdp_mem_tracker = _fsdp_memory.new_tracker(
                 root, optimizers[0] if optimizers else None, self._fsdp_failed

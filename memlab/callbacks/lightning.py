@@ -328,8 +328,14 @@ class MemoryMonitor(_Callback):
         self, *, tensorboard: Any = None, prometheus: int | str | None = None
     ) -> None:
         super().__init__()
-        self._sinks = _metrics.Sinks(tensorboard, prometheus)
+        self._places = tensorboard, prometheus
+        self._sinks = _metrics.Sinks(*self._places)
         self._failed = False
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Begins anew: another training ended the sinks, or this process was forked."""
+        if stage == "fit":
+            self._sinks = _metrics.Sinks(*self._places)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int

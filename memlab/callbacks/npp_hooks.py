@@ -51,7 +51,7 @@ def _storages(tensor) -> Iterator[Any]:
 
 
 def _parts(torch):
-    """The methods that give the dense tensors that sparse ones consist of, by layout."""
+    """The methods that give the dense tensors that sparse ones consist of."""
     rows = "crow_indices", "col_indices", "values"
     columns = "ccol_indices", "row_indices", "values"
     return {

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pickle
+import socket
 import sys
 import types
 import warnings
@@ -236,6 +237,15 @@ trainer_of(lightning.pytorch, monitor, logger=Logger("refuse"), max_epochs=1).fi
     Model(), rows
 )
 found["refused"] = [text for text in told if "memlab" in text]
+
+# A second training finds the endpoint, too.
+monitor = callbacks.MemoryMonitor(prometheus=0)
+for _ in range(2):
+    monitor.setup(trainer, net, "fit")
+    monitor._sinks.write({"memory/ooms": 0}, 1)
+    socket.create_connection(monitor._sinks.address).close()
+    monitor.on_train_end(trainer, net)
+found["endpoints"] = [text for text in told if "Prometheus" in text]
 
 fast = callbacks.MemorySnapshot(), callbacks.MemoryMonitor()
 trainer_of(lightning.pytorch, *fast, fast_dev_run=3, default_root_dir="fast").fit(
