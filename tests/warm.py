@@ -17,6 +17,7 @@ collector passes over the objects of the import, and all children have one addre
 and one seed of hashes.  Where that matters to a test it starts a new process.
 """
 
+import atexit
 import gc
 import json
 import os
@@ -102,6 +103,9 @@ def serve(door):
     import torch
     import torch._dynamo
 
+    # With tabulate installed its table, at exit, has the interpreter forget that Ctrl-C
+    # ended the program.
+    atexit.unregister(torch._dynamo.utils.dump_compile_times)
     for name in set(os.environ) - before:  # the folder for what is compiled
         del os.environ[name]
     assert not torch.cuda.is_initialized() and "memlab" not in sys.modules
