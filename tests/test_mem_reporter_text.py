@@ -21,6 +21,7 @@ HEAD = (
 
 PROGRAM = """
 import gc, io, os, contextlib
+gc.disable()  # a collection in the midst of .cuda() would change the order of parameters
 os.environ["CUBLAS_WORKSPACE_CONFIG"], os.environ["CUBLASLT_WORKSPACE_SIZE"] = ":0:0", "0"
 import torch
 from memlab.compat.pytorch_memlab import MemReporter
