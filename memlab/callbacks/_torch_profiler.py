@@ -243,13 +243,16 @@ class TorchProfiler(Callback):
         """Ends the profiler, saves the window under way, and logs tables of the last."""
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
+            # A warm-up's events are of no window.
+            warming = profiler.current_action.name == "WARMUP"
             with self._guard("the last window was not saved"):
                 if not self._batches:
                     # Of no batch, and its name may be that of the window before.
                     profiler.on_trace_ready = None
                 profiler.__exit__(None, None, None)
-            with self._guard("no tables were logged"):
-                self._log_tables(profiler)
+            if not warming:
+                with self._guard("no tables were logged"):
+                    self._log_tables(profiler)
         self._drop_snapshot()
         self._state = self._logger = None
 
