@@ -137,8 +137,8 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
             _check_count(max_file_bytes, 1, "max_file_bytes")
             # More is no limit.
             max_file_bytes = min(int(max_file_bytes), _MOST_BYTES)
-        _names.check_template(folder, "folder")
-        _names.check_template(filename, "filename")
+        folder = _names.check_template(folder, "folder")
+        filename = _names.check_template(filename, "filename")
         if remote_file_name is not None:
             _names.check_template(remote_file_name, "remote_file_name")
         self._window = Window(

@@ -48,8 +48,9 @@ def ranks() -> dict[str, int]:
     found = {}
     for name, (variable, default) in _RANKS.items():
         text = os.environ.get(variable, "").strip()
-        # "²" is a digit, but no number.
-        found[name] = int(text) if text.isascii() and text.isdigit() else default
+        # "²" is a digit, but no number; and no run has a billion ranks.
+        known = text.isascii() and text.isdigit() and len(text) < 10
+        found[name] = int(text) if known else default
     distributed = sys.modules.get("torch.distributed")
     try:
         if distributed and distributed.is_available() and distributed.is_initialized():
@@ -61,8 +62,13 @@ def ranks() -> dict[str, int]:
     return found
 
 
-def check_template(template: str, name: str) -> None:
-    """Raises TypeError or ValueError, which call it NAME, where fill() could not take it."""
+def check_template(template: object, name: str) -> str:
+    """TEMPLATE, a str or a path, as fill() takes it.
+
+    Raises TypeError or ValueError, which call it NAME, where that could not.
+    """
+    if isinstance(template, os.PathLike):
+        template = os.fspath(template)
     if not isinstance(template, str):
         raise TypeError(f"{name} must be a str, not {template!r}")
     if not template or "\0" in template:
@@ -75,6 +81,7 @@ def check_template(template: str, name: str) -> None:
             f"{name} is no format string: {error} in {template!r}; write {{{{ and }}}} "
             "for braces"
         ) from None
+    return template
 
 
 def fill(template: str, progress: Progress | None = None, **variables: object) -> str:

@@ -1,6 +1,7 @@
 """Names of files: fields, ranks, folders, and names in a bucket."""
 
 import os
+import pathlib
 import subprocess
 import sys
 import types
@@ -30,7 +31,7 @@ def test_ranks_of_the_environment(monkeypatch):
     for number, name in enumerate(VARIABLES, 3):
         monkeypatch.setenv(name, str(number))
     assert list(_names.ranks().values()) == [3, 4, 5, 6, 7]
-    for wrong in ("", "three", "-1", "²"):
+    for wrong in ("", "three", "-1", "²", "9" * 10):
         monkeypatch.setenv("RANK", wrong)
         assert _names.ranks()["rank"] == 0
 
@@ -117,7 +118,11 @@ def test_other_fields_stay(template, name):
 def test_templates_that_are_none(template, error):
     with pytest.raises(error, match="^filename "):
         _names.check_template(template, "filename")
-    _names.check_template("{run_name:>9}/{batch:05d}.{total_wct:.0f}.{x:q}", "filename")
+    taken = "{run_name:>9}/{batch:05d}.{total_wct:.0f}.{x:q}"
+    assert _names.check_template(taken, "filename") == taken
+    assert _names.check_template(pathlib.Path("{run_name}") / "a", "folder") == (
+        "{run_name}/a"
+    )
 
 
 @pytest.mark.parametrize("run", ["../up", "a/../../b", "/etc", "..", "a\0b"])

@@ -160,14 +160,14 @@ class TorchProfiler(Callback):
         num_traces_to_keep: int = -1,
     ) -> None:
         check_count("num_traces_to_keep", num_traces_to_keep, -1)
+        folder = _names.check_template(folder, "folder")
+        filename = _names.check_template(filename, "filename")
         for name, template in (
-            ("folder", folder),
-            ("filename", filename),
             ("remote_file_name", remote_file_name),
             ("memory_filename", memory_filename),
             ("memory_remote_file_name", memory_remote_file_name),
         ):
-            if template is not None or name in ("folder", "filename"):
+            if template is not None:
                 _names.check_template(template, name)
         _check_html("memory_filename", memory_filename)
         _check_html("memory_remote_file_name", memory_remote_file_name)

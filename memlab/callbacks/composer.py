@@ -96,8 +96,8 @@ class OOMObserver(Callback):
         remote_file_name: str | None = "{run_name}/oom_traces/rank{rank}_oom",
         overwrite: bool = False,
     ) -> None:
-        _names.check_template(folder, "folder")
-        _names.check_template(filename, "filename")
+        folder = _names.check_template(folder, "folder")
+        filename = _names.check_template(filename, "filename")
         if remote_file_name is not None:
             _names.check_template(remote_file_name, "remote_file_name")
         self.max_entries = max_entries
