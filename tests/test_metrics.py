@@ -333,7 +333,8 @@ def test_an_endpoint_without_descriptors_rests(monkeypatch):
             self.closed.wait = rests.append
 
     def accept(server):
-        if next(refusals, None) is not None:
+        # That of a test before may still be ending.
+        if isinstance(server, Server) and next(refusals, None) is not None:
             raise OSError(errno.EMFILE, "Too many open files")
         return server.socket.accept()
 
