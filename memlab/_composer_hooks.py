@@ -99,12 +99,12 @@ def model_device(model: Any) -> Any:
     return None if first is None else first.device
 
 
-def on_cpu(state: Any, what: str, remedy: str = "") -> bool:
+def on_cpu(state: Any, what: str) -> bool:
     """Whether the model is on another device than a GPU; warns then that WHAT."""
     device = model_device(getattr(state, "model", None))
     if device is None or device.type in ("cuda", "meta"):
         return False
-    text = f"{what}, but the model is on {device.type}.{remedy}"
+    text = f"{what}, but the model is on {device.type}."
     warnings.warn(text, UserWarning, stacklevel=3)
     return True
 
@@ -139,7 +139,6 @@ class ComposerHooks(Callback):
     """The events of Composer's engine, for the window of memlab.MemorySnapshot."""
 
     _window: Window
-    _source: str | None
 
     def init(self, state: Any, logger: Any) -> None:
         """Makes the folder.  Warns, and records nothing, where the model is on no GPU and
@@ -148,11 +147,10 @@ class ComposerHooks(Callback):
         Raises FileExistsError for a folder that has files, ValueError for a name that
         leads out of it, OSError.
         """
-        if self._source in (None, "cuda") and on_cpu(
-            state,
-            "The memory snapshot only works on CUDA devices",
-            " source='cpu' records the CPU's memory.",
-        ):
+        device = model_device(getattr(state, "model", None))
+        # One on meta goes to the GPU later.
+        on = "cuda" if device is None or device.type == "meta" else device.type
+        if self._window.lacks_gpu(on):
             return
         self._window.send = sender(logger)
         self._window.open(run_name=state.run_name)

@@ -1,8 +1,8 @@
 """memlab's exceptions; `except memlab.Error` catches every failure that is ours.
 
 They live apart from all else so that memlab._core and the modules that it is built for
-can use them without importing one another.  So does what is said where nothing may be
-raised.
+can use them without importing one another.  So do a check of arguments that several
+have, and what is said where nothing may be raised.
 """
 
 import logging
@@ -22,6 +22,14 @@ class SnapshotError(Error, ValueError):
 # Tracebacks name what users catch: memlab.Error, not memlab._errors.Error.
 Error.__module__ = "memlab"
 SnapshotError.__module__ = "memlab"
+
+
+def check_count(value: object, least: int, name: str) -> None:
+    """Raises ValueError, which calls it NAME, where VALUE is no whole number of at least
+    LEAST."""
+    whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not whole or value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value!r}")
 
 
 def tell(text: str) -> None:

@@ -12,7 +12,7 @@ import weakref
 
 from memlab import _annotations, _core, _names, _oom, _report, _sources, _times
 from memlab._composer_hooks import ComposerHooks
-from memlab._errors import Error, tell
+from memlab._errors import Error, check_count, tell
 from memlab._own_loop import OwnLoop
 from memlab._owners import Owners
 from memlab._window import Window
@@ -48,12 +48,6 @@ def _end_at_exit(snapshot):
             snapshot._end()
 
     atexit.register(end)
-
-
-def _check_count(value, least, name):
-    whole = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not whole or value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value!r}")
 
 
 class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
@@ -131,10 +125,10 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
             raise Error("expected context to be 'state', 'alloc', 'all', or None")
         if source is not None:
             _sources.check(source)
-        _check_count(max_entries, 1, "max_entries")
-        _check_count(skip_batches, 0, "skip_batches")
+        check_count(max_entries, 1, "max_entries")
+        check_count(skip_batches, 0, "skip_batches")
         if max_file_bytes is not None:
-            _check_count(max_file_bytes, 1, "max_file_bytes")
+            check_count(max_file_bytes, 1, "max_file_bytes")
             # More is no limit.
             max_file_bytes = min(int(max_file_bytes), _MOST_BYTES)
         folder = _names.check_template(folder, "folder")

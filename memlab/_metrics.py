@@ -12,7 +12,7 @@ import sys
 import time
 
 from memlab import _bridge, _core, _sources
-from memlab._errors import Error, tell
+from memlab._errors import Error, check_count, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -152,8 +152,7 @@ class MemoryMonitor:
         tensorboard: Any = None,
         prometheus: int | str | None = None,
     ) -> None:
-        if not hasattr(every, "__index__") or isinstance(every, bool) or every < 1:
-            raise ValueError(f"every must be at least 1, not {every!r}")
+        check_count(every, 1, "every")
         self._every = operator.index(every)
         self._device = device
         self._calls = 0

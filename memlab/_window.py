@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 import weakref
 
 from memlab import _core, _names, _store, _times, _upload
@@ -74,6 +75,19 @@ class Window:
     def over(self) -> bool:
         """Whether nothing more will be recorded; adapters need say nothing more then."""
         return self._state in ("closed", "done")
+
+    def lacks_gpu(self, device: str) -> bool:
+        """Whether there is nothing to record of a model on DEVICE, a type of devices;
+        warns then.  Where the program said what to record there always is."""
+        if device == "cuda" or self._recording()._source not in (None, "cuda"):
+            return False
+        warnings.warn(
+            "The memory snapshot only works on CUDA devices, but the model is on "
+            f"{device}. source='cpu' records the CPU's memory.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return True
 
     def open(self, root: str = "", /, **variables: object) -> None:
         """Makes the folder, in whose name and files' VARIABLES are known, as run_name.

@@ -15,7 +15,6 @@ import inspect
 import os
 import sys
 import time
-import warnings
 
 from transformers import TrainerCallback
 from transformers.trainer_callback import CallbackHandler
@@ -165,14 +164,8 @@ class MemorySnapshotCallback(TrainerCallback):
         self._count.train_begins(args, state)
 
     def _open(self, args, state):
-        snapshot, window = self.snapshot, self.snapshot._window
-        if snapshot._source in (None, "cuda") and args.device.type != "cuda":
-            warnings.warn(
-                "The memory snapshot only works on CUDA devices, but the model is on "
-                f"{args.device.type}. source='cpu' records the CPU's memory.",
-                UserWarning,
-                stacklevel=2,
-            )
+        window = self.snapshot._window
+        if window.lacks_gpu(args.device.type):
             return
         # A bool in older versions.
         tokens = window.interval.unit == "tok"

@@ -17,7 +17,6 @@ import importlib
 import os
 import sys
 import time
-import warnings
 
 from memlab import _memory_snapshot, _metrics, _times
 from memlab._errors import tell
@@ -248,16 +247,9 @@ class MemorySnapshot(_Callback):
         if stage != "fit" or self._count is not None:
             return
         self._count = _Count()
-        snapshot, window = self.snapshot, self.snapshot._window
+        window = self.snapshot._window
         folder, run_name = _place(trainer)
-        device = trainer.strategy.root_device.type
-        if snapshot._source in (None, "cuda") and device != "cuda":
-            warnings.warn(
-                "The memory snapshot only works on CUDA devices, but the model is on "
-                f"{device}. source='cpu' records the CPU's memory.",
-                UserWarning,
-                stacklevel=2,
-            )
+        if window.lacks_gpu(trainer.strategy.root_device.type):
             return
         try:
             window.open(folder, run_name=run_name)
