@@ -79,6 +79,14 @@ class ModulePart(TypedDict):
     blocks: int
 
 
+class SizePart(TypedDict):
+    """Live bytes of blocks of least_bytes up to below four times that."""
+
+    least_bytes: int
+    bytes: int
+    blocks: int
+
+
 class Overhead(TypedDict):
     """What the allocator held beyond what was allocated; fragmentation from 0 to 1,
     free_blocks and segments are numbers of them."""
@@ -161,6 +169,7 @@ class Peak(TypedDict):
     by_stack: list[Stack]
     by_category: dict[str, int]
     by_module: list[ModulePart]
+    by_size: list[SizePart]
     outside_modules_bytes: int
     unknown_module_bytes: int
     by_phase: dict[str, int]

@@ -62,6 +62,10 @@ typedef struct ml_peak_stack {
     uint8_t how;
 } ml_peak_stack;
 
+/* Groups of blocks by size: 0 is of blocks of no bytes, group K of those of 4^(K-1) bytes
+ * up to below 4^K. */
+#define ML_PEAK_SIZE_COUNT 33
+
 /* Of one category, phase, or the like. */
 typedef struct ml_peak_sum {
     uint64_t bytes;
@@ -103,9 +107,10 @@ typedef struct ml_peak {
     ml_peak_sum hows[ML_HOW_COUNT];
     ml_peak_sum no_modules[ML_NO_MODULE_COUNT];
     ml_peak_sum whys[ML_WHY_COUNT]; /* of blocks of the category UNKNOWN */
-    uint64_t inexact;               /* bytes of blocks whose category is not exact */
-    uint32_t step;                  /* number of the training step at the instant */
-    uint64_t unattributed;          /* bytes of lines without a line */
+    ml_peak_sum sizes[ML_PEAK_SIZE_COUNT];
+    uint64_t inexact;      /* bytes of blocks whose category is not exact */
+    uint32_t step;         /* number of the training step at the instant */
+    uint64_t unattributed; /* bytes of lines without a line */
     ml_peak_overhead overhead;
 } ml_peak;
 
@@ -116,5 +121,9 @@ int ml_peak_new(const ml_recording *recording, size_t device, ml_peak **out);
 int ml_peak_new_at(const ml_recording *recording, size_t device, uint64_t position,
                    ml_peak **out);
 void ml_peak_free(ml_peak *peak);
+
+/* The group of blocks of SIZE bytes, and the least size (bytes) of GROUP. */
+unsigned ml_peak_size_group(uint64_t size);
+uint64_t ml_peak_size_least(unsigned group);
 
 #endif

@@ -331,6 +331,18 @@ group_modules(ml_peak *peak, keyed *keys)
     return 0;
 }
 
+unsigned
+ml_peak_size_group(uint64_t size)
+{
+    return size == 0 ? 0 : (unsigned)(63 - __builtin_clzll(size)) / 2 + 1;
+}
+
+uint64_t
+ml_peak_size_least(unsigned group)
+{
+    return group == 0 ? 0 : UINT64_C(1) << 2 * (group - 1);
+}
+
 static void
 add_up(ml_peak_sum *sum, const ml_peak_block *block)
 {
@@ -347,6 +359,7 @@ group_kinds(ml_peak *peak)
         add_up(&peak->phases[block->cause.phase], block);
         add_up(&peak->hows[block->cause.how], block);
         add_up(&peak->no_modules[block->cause.no_module], block);
+        add_up(&peak->sizes[ml_peak_size_group(block->size)], block);
         if (block->verdict.category == ML_CATEGORY_UNKNOWN) {
             add_up(&peak->whys[block->verdict.why], block);
         }

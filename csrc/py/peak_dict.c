@@ -237,6 +237,37 @@ modules_list(const ml_recording *recording, const ml_peak *peak)
     return list;
 }
 
+static PyObject *
+size_dict(unsigned group, const ml_peak_sum *sum)
+{
+    PyObject *dict = PyDict_New();
+    if (dict != NULL &&
+        (ml_py_set(dict, "least_bytes", number(ml_peak_size_least(group))) < 0 ||
+         ml_py_set(dict, "bytes", number(sum->bytes)) < 0 ||
+         ml_py_set(dict, "blocks", number(sum->blocks)) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+/* The groups that have blocks, the largest sizes first. */
+static PyObject *
+sizes_list(const ml_peak *peak)
+{
+    PyObject *list = PyList_New(0);
+    for (unsigned i = ML_PEAK_SIZE_COUNT; list != NULL && i-- > 0;) {
+        if (peak->sizes[i].blocks == 0) {
+            continue;
+        }
+        PyObject *item = size_dict(i, &peak->sizes[i]);
+        if (item == NULL || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
 PyObject *
 ml_py_peak_whys(const ml_peak *peak)
 {
@@ -297,6 +328,7 @@ peak_dict(const ml_recording *recording, int device, const ml_peak *peak)
         ml_py_set(dict, "by_stack", stacks_list(recording, peak)) < 0 ||
         ml_py_set(dict, "by_category", ml_py_peak_categories(peak)) < 0 ||
         ml_py_set(dict, "by_module", modules_list(recording, peak)) < 0 ||
+        ml_py_set(dict, "by_size", sizes_list(peak)) < 0 ||
         ml_py_set(dict, "outside_modules_bytes", number(outside_modules(peak))) < 0 ||
         ml_py_set(dict, "unknown_module_bytes", number(unknown_module(peak))) < 0 ||
         ml_py_set(dict, "by_phase",
@@ -337,12 +369,15 @@ moment_dict(const ml_recording *recording, const ml_moment *moment)
 }
 
 PyObject *
-ml_py_peak(ml_state *state, const ml_recording *recording, int device)
+ml_py_peak(ml_state *state, const ml_recording *recording, int device,
+           const uint64_t *position)
 {
     ml_peak *peak = NULL;
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_peak_new(recording, (size_t)device, &peak);
+    result = position == NULL
+                 ? ml_peak_new(recording, (size_t)device, &peak)
+                 : ml_peak_new_at(recording, (size_t)device, *position, &peak);
     Py_END_ALLOW_THREADS
     if (result < 0) {
         return ml_py_raise(state, result, ml_strerror(result));

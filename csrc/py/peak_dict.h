@@ -7,8 +7,10 @@
 #include "../core/peak.h"
 #include "state.h"
 
-/* New reference, or NULL with MemoryError. DEVICE must exist in RECORDING. */
-PyObject *ml_py_peak(ml_state *state, const ml_recording *recording, int device);
+/* After *POSITION events, or at the peak where POSITION is NULL: new reference, or NULL
+ * with MemoryError.  DEVICE must exist in RECORDING and have as many events. */
+PyObject *ml_py_peak(ml_state *state, const ml_recording *recording, int device,
+                     const uint64_t *position);
 
 /* Parts of it, for answers about other instants: new references, or NULL with
  * MemoryError. */

@@ -227,13 +227,6 @@ ml_write_file(PyObject *module, PyObject *args)
     return done;
 }
 
-PyDoc_STRVAR(peak_doc, "peak($self, device, /)\n--\n\n"
-                       "What was live on a device when its allocated bytes were at "
-                       "their peak, as a dict.\n\n"
-                       "Bytes and microseconds; docs/REPORT.md describes each key. "
-                       "Raises IndexError for a\n"
-                       "device that the recording does not have, MemoryError.");
-
 /* The device index ARG; -1 with IndexError for one that the recording does not have. */
 static Py_ssize_t
 device_of(const ml_recording *recording, PyObject *arg)
@@ -250,6 +243,19 @@ device_of(const ml_recording *recording, PyObject *arg)
     return device;
 }
 
+/* DICT, or NULL, said of a part of the RECORDING: with the index that DEVICE has in the
+ * whole. */
+static PyObject *
+name_device(PyObject *dict, Py_ssize_t device)
+{
+    if (dict != NULL && PyDict_Check(dict) &&
+        PyDict_GetItemString(dict, "device") != NULL &&
+        ml_py_set(dict, "device", PyLong_FromSsize_t(device)) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
 /* What ANSWER says of the device ARG, by its own rank alone in a merged recording. */
 static PyObject *
 answer_of(PyObject *op, PyObject *arg,
@@ -263,19 +269,52 @@ answer_of(PyObject *op, PyObject *arg,
     }
     size_t own = (size_t)device;
     const ml_recording *part = ml_recording_part(recording, &own);
-    PyObject *dict = answer(ml_state_of(Py_TYPE(op)), part, (int)own);
-    if (dict != NULL && part != recording && PyDict_Check(dict) &&
-        PyDict_GetItemString(dict, "device") != NULL &&
-        ml_py_set(dict, "device", PyLong_FromSsize_t(device)) < 0) {
-        Py_CLEAR(dict);
-    }
-    return dict;
+    return name_device(answer(ml_state_of(Py_TYPE(op)), part, (int)own), device);
 }
 
+PyDoc_STRVAR(
+    peak_doc,
+    "peak($self, device, event=None)\n--\n\n"
+    "What was live on a device when its allocated bytes were at their peak, as a "
+    "dict.\n\n"
+    "event: an index, for what was live after that event instead; -1 for before "
+    "the first.\n"
+    "Bytes and microseconds; docs/REPORT.md describes each key. Raises "
+    "IndexError for a\n"
+    "device or an event that the recording does not have, MemoryError.");
+
 static PyObject *
-recording_peak(PyObject *op, PyObject *arg)
+recording_peak(PyObject *op, PyObject *args, PyObject *kwargs)
 {
-    return answer_of(op, arg, ml_py_peak);
+    static char *keywords[] = {"device", "event", NULL};
+    const ml_recording *recording = recording_of(op);
+    PyObject *arg, *event = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:peak", keywords, &arg,
+                                     &event)) {
+        return NULL;
+    }
+    Py_ssize_t device = device_of(recording, arg);
+    if (device < 0) {
+        return NULL;
+    }
+    Py_ssize_t index = -1;
+    if (event != Py_None) {
+        index = PyNumber_AsSsize_t(event, PyExc_IndexError);
+        if (index == -1 && PyErr_Occurred()) {
+            return NULL;
+        }
+    }
+    size_t own = (size_t)device;
+    const ml_recording *part = ml_recording_part(recording, &own);
+    size_t count = part->devices[own].event_count;
+    if (index < -1 || (index >= 0 && (size_t)index >= count)) {
+        return PyErr_Format(PyExc_IndexError, "the device has %zu events, no %zd",
+                            count, index);
+    }
+    uint64_t position = (uint64_t)(index + 1);
+    PyObject *dict = ml_py_peak(ml_state_of(Py_TYPE(op)), part, (int)own,
+                                event != Py_None ? &position : NULL);
+    return name_device(dict, device);
 }
 
 PyDoc_STRVAR(lines_doc,
@@ -529,7 +568,8 @@ static PyMethodDef recording_methods[] = {
     {"from_file", recording_from_file, METH_O | METH_CLASS, from_file_doc},
     {"to_dict", recording_to_dict, METH_NOARGS, to_dict_doc},
     {"write_pickle", recording_write_pickle, METH_VARARGS, write_pickle_doc},
-    {"peak", recording_peak, METH_O, peak_doc},
+    {"peak", (PyCFunction)(void (*)(void))recording_peak, METH_VARARGS | METH_KEYWORDS,
+     peak_doc},
     {"lines", recording_lines, METH_O, lines_doc},
     {"oom", recording_oom, METH_O, oom_doc},
     {"page_data", recording_page_data, METH_NOARGS, page_data_doc},
