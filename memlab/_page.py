@@ -12,6 +12,7 @@ _ASSETS = Path(__file__).with_name("viewer")
 
 # In the order in which each may use those before it.
 _SCRIPTS = (
+    "names.js",
     "model.js",
     "query.js",
     "bands.js",
