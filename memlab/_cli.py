@@ -379,8 +379,7 @@ def _backends(options):
 def _write_page(recording, source, out):
     from memlab import _core, _page
 
-    page = _page.assemble(recording.page_data(), title=os.path.basename(source))
-    _core.write_file(out, page)
+    _core.write_file(out, _page.of(recording, title=os.path.basename(source)))
 
 
 def _beside(path, ending):

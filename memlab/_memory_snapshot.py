@@ -281,7 +281,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         """
         from memlab import _page
 
-        return _page.assemble(self.data().page_data()).decode()
+        return b"".join(_page.of(self.data())).decode()
 
     def peak(self, device: int | None = None) -> Peak:
         """What was live when allocated bytes were at their peak.

@@ -1,12 +1,21 @@
-"""Assembles the viewer: one HTML file that needs nothing else and fetches nothing."""
+"""Assembles the viewer: one HTML file that needs nothing else and fetches nothing.
+
+Owns what stands where in it, and its content security policy.  What the head and the
+blobs say is the core's (docs/FORMAT.md), how they look the viewer's.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab._core import Recording
 
 _ASSETS = Path(__file__).with_name("viewer")
 
@@ -22,6 +31,9 @@ _SCRIPTS = (
     "describe.js",
     "viewer.js",
 )
+# Runs the core on a file that is dropped onto the empty page.
+_DROP_SCRIPT = "drop.js"
+_CORE = "core.wasm"
 
 
 def _escaped(text: str) -> str:
@@ -36,33 +48,113 @@ def _source_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def assemble(data: bytes, *, title: str = "", notes: Iterable[str] = ()) -> bytes:
-    """Return the page that shows DATA, as UTF-8 bytes.
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text("utf-8")
 
-    data: the page's JSON as the core writes it, safe to sit inside a script element.
-    title: shown beside the name, usually the file's name.
-    notes: sentences about the recording to show above it.
 
-    Raises ValueError if DATA holds a byte that could end its element.
-    """
-    if b"<" in data:
+def _pieces(
+    about: dict[str, object],
+    head: bytes,
+    blobs: Iterable[bytes],
+    *,
+    scripts: Sequence[str] = _SCRIPTS,
+    also_scripts: str = "",
+    also: str = "",
+) -> Iterator[bytes]:
+    """The page, a piece at a time; BLOBS are the elements behind its scripts."""
+    if b"<" in head:
         raise ValueError("page data must have its '<' escaped: write it with the core")
-    script = "\n".join((_ASSETS / name).read_text("utf-8") for name in _SCRIPTS)
-    style = (_ASSETS / "viewer.css").read_text("utf-8")
-    about = _escaped(json.dumps({"title": title, "notes": list(notes)}))
+    script = "\n".join(map(_asset, scripts))
+    style = _asset("viewer.css")
     policy = (
-        f"default-src 'none'; script-src {_source_hash(script)}; "
-        f"style-src {_source_hash(style)}; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {_source_hash(script)}{also_scripts}; "
+        f"style-src {_source_hash(style)}; base-uri 'none'; form-action 'none'{also}"
     )
-    template = (_ASSETS / "page.html").read_text("utf-8")
-    parts = {
-        "CSP": policy.encode(),
-        "CSS": style.encode(),
-        "ABOUT": about.encode(),
-        "DATA": data,
-        "JS": script.encode(),
+    parts: dict[str, Iterable[bytes]] = {
+        "CSP": [policy.encode()],
+        "CSS": [style.encode()],
+        "ABOUT": [_escaped(json.dumps(about)).encode()],
+        "DATA": [head],
+        "JS": [script.encode()],
+        "BLOBS": blobs,
     }
-    pieces = template.split("@")
+    for i, piece in enumerate(_asset("page.html").split("@")):
+        if i % 2:
+            yield from parts[piece]
+        else:
+            yield piece.encode()
+
+
+def _element(name: str, kind: str, data: bytes) -> bytes:
+    """DATA in an element that the page's scripts may read."""
+    start = f'<script type="{kind}" id="{name}">'.encode()
+    return b"".join((start, base64.b64encode(data), b"</script>\n"))
+
+
+def _deflated(data: bytes) -> bytes:
+    """DATA as a browser's DecompressionStream("deflate-raw") takes it."""
+    packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+    return packer.compress(data) + packer.flush()
+
+
+def _elements(blobs: Iterable[bytes]) -> Iterator[bytes]:
+    for number, blob in enumerate(blobs):
+        yield _element(f"b{number}", "application/octet-stream", _deflated(blob))
+
+
+def _about(title: str, notes: Iterable[str]) -> dict[str, object]:
+    return {"title": title, "notes": list(notes), "serve": None}
+
+
+def _data(recording: Recording) -> tuple[bytes, Sequence[bytes]]:
+    data = recording.page_data()
+    return data if isinstance(data, tuple) else (data, ())
+
+
+def of(
+    recording: Recording, *, title: str = "", notes: Iterable[str] = ()
+) -> Iterator[bytes]:
+    """The page that shows RECORDING, piece by piece; arguments as in assemble()."""
+    head, blobs = _data(recording)
+    return _pieces(_about(title, notes), head, _elements(blobs))
+
+
+def assemble(
+    head: bytes,
+    blobs: Iterable[bytes] = (),
+    *,
+    title: str = "",
+    notes: Iterable[str] = (),
+) -> bytes:
+    """The page that shows HEAD and BLOBS, as UTF-8 bytes.
+
+    head, blobs: as Recording.page_data() gives them.  title: shown beside the name,
+    usually the file's name.  notes: sentences about the recording to show above it.
+
+    Raises ValueError if HEAD holds a byte that could end its element.
+    """
+    return b"".join(_pieces(_about(title, notes), head, _elements(blobs)))
+
+
+def assemble_empty() -> bytes:
+    """The page onto which a recording's file can be dropped, as UTF-8 bytes: it reads the
+    file itself, with the core as WebAssembly, and sends it nowhere."""
+    core = (_ASSETS / _CORE).read_bytes()
     return b"".join(
-        parts[piece] if i % 2 else piece.encode() for i, piece in enumerate(pieces)
+        _pieces(
+            {**_about("", ()), "empty": True},
+            b"null",
+            [_element("core", "application/wasm", core)],
+            scripts=(*_SCRIPTS, _DROP_SCRIPT),
+            also_scripts=" 'wasm-unsafe-eval'",
+        )
     )
+
+
+def served(
+    head: bytes, offsets: Sequence[int], *, title: str = "", notes: Iterable[str] = ()
+) -> bytes:
+    """The same page as assemble()'s without the blobs, which it asks its server for: blob
+    N is bytes OFFSETS[N] up to before OFFSETS[N + 1] of `blobs`, beside it."""
+    about = {**_about(title, notes), "serve": {"offsets": list(offsets)}}
+    return b"".join(_pieces(about, head, (), also="; connect-src 'self'"))

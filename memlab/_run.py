@@ -113,7 +113,7 @@ def _write(snapshot, outputs, watch):
         _core.write_file(
             outputs.report_path(), text.encode("utf-8", "backslashreplace")
         )
-        page = _page.assemble(recording.page_data(), title=outputs.program)
+        page = _page.of(recording, title=outputs.program)
         _core.write_file(outputs.path(".html"), page)
     except (Error, OSError, MemoryError) as error:
         _say_not_written(error)

@@ -266,8 +266,7 @@ def _has_events(data, device):
 def _write_page(path, data):
     from memlab import _page
 
-    page = _page.assemble(data.page_data(), title=os.path.basename(path))
-    _core.write_file(path, page)
+    _core.write_file(path, _page.of(data, title=os.path.basename(path)))
 
 
 def _said(error):

@@ -19,6 +19,7 @@
 #include "paths.h"
 #include "step_hooks.h"
 #include "unheld_dict.h"
+#include "whole_file.h"
 
 PyMODINIT_FUNC PyInit__core(void);
 

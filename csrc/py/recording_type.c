@@ -4,11 +4,9 @@
  * they may run side by side and without the GIL. */
 #include "state.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "../core/base.h"
-#include "../core/outfile.h"
 #include "../core/page.h"
 #include "../core/pickle_writer.h"
 #include "../core/recording.h"
@@ -22,6 +20,7 @@
 #include "peak_dict.h"
 #include "pictures.h"
 #include "snapshot_dict.h"
+#include "whole_file.h"
 
 typedef struct recording_object {
     PyObject_HEAD
@@ -132,43 +131,6 @@ sink_file(void *context, const void *bytes, size_t length)
     return ml_outfile_write(context, bytes, length);
 }
 
-/* Writes the file at PATH through WRITE, whole or not at all.  None, or NULL with OSError
- * for what the system refused. */
-static PyObject *
-write_whole(ml_state *state, PyObject *path,
-            int (*write)(void *context, ml_outfile *file), void *context)
-{
-    PyObject *encoded;
-    if (!PyUnicode_FSConverter(path, &encoded)) {
-        return NULL;
-    }
-    const char *name = PyBytes_AS_STRING(encoded);
-    ml_outfile *file = NULL;
-    ml_outfile_error error = {0};
-    int result;
-    Py_BEGIN_ALLOW_THREADS
-    result = ml_outfile_open(&file, name, &error);
-    if (result == 0) {
-        result = write(context, file);
-        if (result == 0) {
-            result = ml_outfile_commit(file, &error);
-        }
-        else {
-            ml_outfile_abort(file, &error);
-        }
-    }
-    Py_END_ALLOW_THREADS
-    Py_DECREF(encoded);
-    if (result == ML_EIO) {
-        errno = error.errnum;
-        return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
-    }
-    if (result < 0) {
-        return ml_py_raise(state, result, ml_strerror(result));
-    }
-    Py_RETURN_NONE;
-}
-
 typedef struct pickle_job {
     const ml_recording *recording;
     unsigned options;
@@ -198,33 +160,7 @@ recording_write_pickle(PyObject *op, PyObject *args)
         return NULL;
     }
     pickle_job job = {recording_of(op), extras ? ML_PICKLE_EXTRAS : 0};
-    return write_whole(ml_state_of(Py_TYPE(op)), path, write_pickle_job, &job);
-}
-
-static int
-write_buffer_job(void *context, ml_outfile *file)
-{
-    const Py_buffer *data = context;
-    return ml_outfile_write(file, data->buf, (size_t)data->len);
-}
-
-const char ml_write_file_doc[] = "write_file($module, path, data, /)\n--\n\n"
-                                 "Writes a bytes-like object as the file at path, "
-                                 "which appears whole or not at all\n"
-                                 "and readable by its owner only. Raises OSError.";
-
-PyObject *
-ml_write_file(PyObject *module, PyObject *args)
-{
-    PyObject *path;
-    Py_buffer data;
-    if (!PyArg_ParseTuple(args, "Oy*:write_file", &path, &data)) {
-        return NULL;
-    }
-    PyObject *done =
-        write_whole(PyModule_GetState(module), path, write_buffer_job, &data);
-    PyBuffer_Release(&data);
-    return done;
+    return ml_py_write_whole(ml_state_of(Py_TYPE(op)), path, write_pickle_job, &job);
 }
 
 /* The device index ARG; -1 with IndexError for one that the recording does not have. */

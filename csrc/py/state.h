@@ -59,10 +59,6 @@ PyObject *ml_recording_wrap(ml_state *state, struct ml_recording *recording);
 /* The recording behind OP, borrowed; NULL, without an exception, where it is none. */
 const struct ml_recording *ml_recording_behind(ml_state *state, PyObject *op);
 
-/* The module's function write_file. */
-extern const char ml_write_file_doc[];
-PyObject *ml_write_file(PyObject *module, PyObject *args);
-
 /* Sets DICT[KEY] to VALUE, whose reference is taken even on failure; NULL passes an
  * exception on.  0 or -1. */
 int ml_py_set(PyObject *dict, const char *key, PyObject *value);

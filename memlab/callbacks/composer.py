@@ -43,7 +43,7 @@ __all__ = [
 # ---- Out of memory ----
 
 _OOM_PAGES = {
-    "_trace_plot.html": lambda recording: _page.assemble(recording.page_data()),
+    "_trace_plot.html": _page.of,
     "_segment_plot.html": lambda recording: recording.segments_page(None),
     "_segment_flamegraph.svg": lambda recording: recording.flame_svg("segments", None),
     "_memory_flamegraph.svg": lambda recording: recording.flame_svg("memory", None),
