@@ -1,0 +1,467 @@
+/* Trees of memory: by stack, by module path, by category, module and line; where their
+ * boxes lie; and how the keys move in them.
+ *
+ * Owns which kinds are of one node, which frames say nothing, the order of what lies side
+ * by side, and both layouts.  Pure functions: no document, so that they run under node
+ * too.  A node has a higher number than its parent: sums go down the numbers. */
+"use strict";
+
+const memlabTree = (() => {
+  const { linesOf, lineText, frameText } = memlabBreakdown;
+
+  /* What a node stands for. */
+  const ROOT = 0;
+  const CATEGORY = 1; /* index; those of "unknown" are one */
+  const MODULE = 2; /* string, the whole path */
+  const PART = 3; /* of a module's path; index into the tree's parts */
+  const NO_MODULE = 4; /* the reason's index */
+  const FRAME = 5; /* frame, the first of the same text */
+  const LINE = 6; /* index into the tree's places */
+
+  /* ---- frames that say nothing ---- */
+
+  /* The interpreter and torch's dispatcher, as csrc/core/flame_tree.c leaves them out. */
+  const NOISY_NAMES = ["unwind::unwind", "CapturedTraceback::gather", "gather_with_cpp",
+                       "_start", "__libc_start_main", "PyEval_", "PyObject_",
+                       "PyFunction_"];
+  const NOISY_FILES = ["core/boxing", "/Register", "/Redispatch", "pythonrun.c",
+                       "Modules/main.c", "Objects/call.c", "Objects/methodobject.c",
+                       "pycore_ceval.h", "ceval.c", "cpython/abstract.h"];
+  const facts = new WeakMap();
+
+  /* Of each frame whether it says nothing, and the first frame of the same text. */
+  function factsOf(model) {
+    if (!facts.has(model)) {
+      const { name, file, line } = model.frames;
+      const has = (texts) => model.strings.map(
+        (string) => texts.some((text) => string.includes(text)));
+      const noisyName = has(NOISY_NAMES);
+      const noisyFile = has(NOISY_FILES);
+      const seen = new Map();
+      const first = Int32Array.from(name, (n, i) => {
+        const key = `${n},${file[i]},${line[i]}`;
+        seen.set(key, seen.get(key) ?? i);
+        return seen.get(key);
+      });
+      facts.set(model, {
+        first, noise: Uint8Array.from(
+          name, (n, i) => Number(noisyName[n] || noisyFile[file[i]])) });
+    }
+    return facts.get(model);
+  }
+
+  /* ---- building ---- */
+
+  function empty() {
+    return { tag: [ROOT], value: [0], parent: [-1], depth: [0], children: [new Map()],
+             own: [0], ownBlocks: [0], ownOther: [0], parts: [], places: [] };
+  }
+
+  function child(tree, parent, tag, value) {
+    const key = value * 8 + tag;
+    let node = tree.children[parent].get(key);
+    if (node === undefined) {
+      node = tree.tag.length;
+      tree.children[parent].set(key, node);
+      tree.tag.push(tag);
+      tree.value.push(value);
+      tree.parent.push(parent);
+      tree.depth.push(tree.depth[parent] + 1);
+      tree.children.push(new Map());
+      tree.own.push(0);
+      tree.ownBlocks.push(0);
+      tree.ownOther.push(0);
+    }
+    return node;
+  }
+
+  /* A number for TEXT among those of LIST. */
+  function numberOf(list, known, text) {
+    if (!known.has(text)) {
+      known.set(text, list.length);
+      list.push(text);
+    }
+    return known.get(text);
+  }
+
+  /* Puts kinds into TREE: each path's elements are nodes below one another. */
+  function planter(model, tree, { rows, category, noise }) {
+    const { kinds } = model;
+    const { first, noise: noisy } = factsOf(model);
+    const lines = linesOf(model);
+    const parts = new Map();
+    const places = new Map();
+    const leads = new Map();
+
+    function lineLeaf(node, kind) {
+      const place = { line: lines[kinds.line[kind]], until: 0, module: "",
+                      phase: model.phases[kinds.phase[kind]],
+                      how: model.hows[kinds.how[kind]],
+                      reason: model.no_lines[model.lines.no_line[kinds.line[kind]]] };
+      const text = `${place.line},${kinds.phase[kind]},${kinds.how[kind]}`;
+      if (!places.has(text)) {
+        places.set(text, tree.places.length);
+        tree.places.push(place);
+      }
+      return child(tree, node, LINE, places.get(text));
+    }
+
+    /* The node to which STACK leads below BASE. */
+    function stackNode(base, stack) {
+      const known = leads.get(base) ?? new Map();
+      leads.set(base, known);
+      const path = [];
+      let id = stack;
+      while (id > 0 && !known.has(id)) {
+        path.push(id);
+        const parent = model.stacks.parent[id];
+        id = parent < id ? parent : 0;
+      }
+      let node = id > 0 ? known.get(id) : base;
+      for (const each of path.reverse()) {
+        const frame = model.stacks.frame[each];
+        if (noise || noisy[frame] === 0) {
+          node = child(tree, node, FRAME, first[frame]);
+        }
+        known.set(each, node);
+      }
+      return node;
+    }
+
+    function moduleNode(base, kind) {
+      const module = kinds.module[kind];
+      if (module === 0) {
+        return child(tree, base, NO_MODULE, kinds.no_module[kind]);
+      }
+      if (rows === "line") {
+        return child(tree, base, MODULE, module);
+      }
+      return model.strings[module].split(".").reduce(
+        (node, part) => child(tree, node, PART, numberOf(tree.parts, parts, part)), base);
+    }
+
+    return (kind) => {
+      const base = category || rows === "line"
+        ? child(tree, 0, CATEGORY, kinds.category[kind]) : 0;
+      if (rows !== "stack") {
+        return lineLeaf(moduleNode(base, kind), kind);
+      }
+      const node = stackNode(base, kinds.stack[kind]);
+      /* The backward pass has no frames of its own, but a line whose gradient it makes. */
+      return node === base || model.hows[kinds.how[kind]] !== "frames"
+        ? lineLeaf(node, kind) : node;
+    };
+  }
+
+  /* ROWS: "stack" (outermost frames first), "module" (parts of its path, then the line) or
+   * "line" (category, module, line).  CATEGORY: below the categories.  NOISE: with frames
+   * that say nothing.  OTHER: weights of an earlier instant, whose sums stand beside. */
+  function build(model, weights, { rows = "stack", category = false, noise = false,
+                                   other = null } = {}) {
+    const tree = empty();
+    const plant = planter(model, tree, { rows, category, noise });
+    for (let kind = 0; kind < weights.bytes.length; kind++) {
+      const bytes = weights.bytes[kind];
+      const blocks = weights.blocks === null ? 0 : weights.blocks[kind];
+      const before = other === null ? 0 : other.bytes[kind];
+      if (bytes !== 0 || blocks !== 0 || before !== 0) {
+        const node = plant(kind);
+        tree.own[node] += bytes;
+        tree.ownBlocks[node] += blocks;
+        tree.ownOther[node] += before;
+        tree.kindNodes ??= new Int32Array(weights.bytes.length).fill(-1);
+        tree.kindNodes[kind] = node;
+      }
+    }
+    return finish(tree);
+  }
+
+  /* Sums up; sorts the children of each node, the largest first. */
+  function finish(tree) {
+    const count = tree.tag.length;
+    const bytes = Float64Array.from(tree.own);
+    const blocks = Float64Array.from(tree.ownBlocks);
+    const other = Float64Array.from(tree.ownOther);
+    for (let node = count - 1; node > 0; node--) {
+      bytes[tree.parent[node]] += bytes[node];
+      blocks[tree.parent[node]] += blocks[node];
+      other[tree.parent[node]] += other[node];
+    }
+    const width = (node) => Math.max(bytes[node], other[node]);
+    const children = tree.children.map((map) => Int32Array.from(map.values()).sort(
+      (a, b) => bytes[b] - bytes[a] || width(b) - width(a) || a - b));
+    return { tag: Uint8Array.from(tree.tag), value: Float64Array.from(tree.value),
+             parent: Int32Array.from(tree.parent), depth: Int32Array.from(tree.depth),
+             parts: tree.parts, places: tree.places, count, bytes, blocks, other,
+             children, kindNodes: tree.kindNodes ?? new Int32Array(0) };
+  }
+
+  /* By node and group of a scheme the bytes, so that a node has the colour of most of
+   * its own: the group, by node. */
+  function groupsOf(tree, groupOfKind, groupCount, weights) {
+    const sums = new Float64Array(tree.count * groupCount);
+    tree.kindNodes.forEach((node, kind) => {
+      if (node >= 0) {
+        sums[node * groupCount + groupOfKind[kind]] += weights.bytes[kind];
+      }
+    });
+    const out = new Int32Array(tree.count);
+    for (let node = tree.count - 1; node >= 0; node--) {
+      const from = node * groupCount;
+      let best = 0;
+      for (let g = 0; g < groupCount; g++) {
+        best = sums[from + g] > sums[from + best] ? g : best;
+        if (node > 0) {
+          sums[tree.parent[node] * groupCount + g] += sums[from + g];
+        }
+      }
+      out[node] = best;
+    }
+    return out;
+  }
+
+  /* ---- words ---- */
+
+  function text(model, tree, node, whole = false) {
+    const value = tree.value[node];
+    switch (tree.tag[node]) {
+    case ROOT:
+      return "all memory";
+    case CATEGORY:
+      return model.categories[value].replace(/_/g, " ");
+    case MODULE:
+      return model.strings[value];
+    case PART:
+      return tree.parts[value];
+    case NO_MODULE:
+      return `(${model.no_modules[value] || "no module"})`;
+    case FRAME:
+      return frameText(model, value, whole);
+    default:
+      return placeText(model, tree.places[value], whole);
+    }
+  }
+
+  function placeText(model, place, whole) {
+    const said = lineText(model, place, whole);
+    return place.reason === "" && place.phase === "backward" && place.how !== "frames"
+      ? `backward of ${said.replace(/ \(backward\)$/, "").replace("(backward, ", "(")}`
+      : said;
+  }
+
+  /* From the root down to NODE. */
+  function pathTo(tree, node) {
+    const out = [];
+    for (let at = node; at >= 0; at = tree.parent[at]) {
+      out.push(at);
+    }
+    return out.reverse();
+  }
+
+  /* NODE in words that name it in another tree of the same recording too. */
+  function keysTo(model, tree, node) {
+    return pathTo(tree, node).slice(1).map(
+      (at) => `${tree.tag[at]} ${text(model, tree, at, true)}`);
+  }
+
+  /* The node of KEYS, or as far as there is one. */
+  function follow(model, tree, keys) {
+    let node = 0;
+    for (const key of keys) {
+      const next = tree.children[node].find(
+        (at) => `${tree.tag[at]} ${text(model, tree, at, true)}` === key);
+      if (next === undefined) {
+        break;
+      }
+      node = next;
+    }
+    return node;
+  }
+
+  /* ---- search ---- */
+
+  /* Nodes whose text, with the whole path of a file, has all words of SEARCH, and the
+   * bytes of those below ROOT, each once.  null without words. */
+  function matches(model, tree, search, root = 0) {
+    const words = search.toLowerCase().split(/\s+/).filter((word) => word !== ""
+      && !/^[<>=]/.test(word));
+    if (words.length === 0) {
+      return null;
+    }
+    const hit = new Uint8Array(tree.count);
+    const within = new Uint8Array(tree.count);
+    let bytes = 0;
+    for (let node = 0; node < tree.count; node++) {
+      const said = text(model, tree, node, true).toLowerCase();
+      hit[node] = Number(tree.tag[node] !== ROOT
+        && words.every((word) => said.includes(word)));
+      const parent = tree.parent[node];
+      const above = node === root || parent < 0 ? 0 : within[parent];
+      within[node] = hit[node] | above;
+      if (hit[node] === 1 && above === 0 && isBelow(tree, node, root)) {
+        bytes += tree.bytes[node];
+      }
+    }
+    return { hit, within, bytes };
+  }
+
+  function isBelow(tree, node, root) {
+    let at = node;
+    while (tree.depth[at] > tree.depth[root]) {
+      at = tree.parent[at];
+    }
+    return at === root;
+  }
+
+  /* ---- layouts ---- */
+
+  /* The boxes of an icicle of WIDTH: { node, x, width, row }, from ROOT in row 0 down.
+   * Children that are narrower than LEAST are one box with node -1, PARENT whose they are,
+   * their number SMALLER and their BYTES. */
+  function icicle(tree, root, width, least = 1) {
+    const boxes = [{ node: root, x: 0, width, row: 0 }];
+    const scale = tree.bytes[root] > 0 ? width / tree.bytes[root] : 0;
+    for (let i = 0; i < boxes.length; i++) {
+      const { node, x, row } = boxes[i];
+      if (node < 0) {
+        continue;
+      }
+      let right = x;
+      let done = 0;
+      const children = tree.children[node];
+      for (; done < children.length; done++) {
+        const wide = tree.bytes[children[done]] * scale;
+        if (wide < least) {
+          break;
+        }
+        boxes.push({ node: children[done], x: right, width: wide, row: row + 1 });
+        right += wide;
+      }
+      const rest = restOf(tree, children, done);
+      if (rest.bytes * scale >= least) {
+        boxes.push({ node: -1, parent: node, x: right, width: rest.bytes * scale,
+                     row: row + 1, ...rest });
+      }
+    }
+    return boxes;
+  }
+
+  function restOf(tree, children, from) {
+    let bytes = 0;
+    for (let i = from; i < children.length; i++) {
+      bytes += tree.bytes[children[i]];
+    }
+    return { smaller: children.length - from, bytes };
+  }
+
+  const PAD = 3;
+  const HEAD = 17;
+
+  /* The boxes of a tree map in WIDTH x HEIGHT: { node, x, y, width, height, level }, those
+   * inside one after it, LEVELS deep.  What would be smaller than LEAST pixels is one box
+   * with node -1, as in an icicle. */
+  function squares(tree, root, width, height, { levels = 3, least = 12 } = {}) {
+    const boxes = [{ node: root, x: 0, y: 0, width, height, level: 0 }];
+    for (let i = 0; i < boxes.length; i++) {
+      const box = boxes[i];
+      const inside = box.level === 0 ? { x: 0, y: 0, width, height } : within(box);
+      if (box.node >= 0 && box.level < levels && inside.width > 2 && inside.height > 2
+          && tree.children[box.node].length > 0) {
+        boxes.push(...divide(tree, box.node, inside, least).map(
+          (part) => ({ ...part, level: box.level + 1 })));
+      }
+    }
+    return boxes;
+  }
+
+  function within({ x, y, width, height }) {
+    const head = height > HEAD + 2 * PAD + 8 && width > 36 ? HEAD : PAD;
+    return { x: x + PAD, y: y + head, width: width - 2 * PAD, height: height - head - PAD };
+  }
+
+  /* Squarified: rows along the shorter side, each filled while its boxes get squarer. */
+  function divide(tree, node, { x, y, width, height }, least) {
+    const children = tree.children[node];
+    const total = tree.bytes[node];
+    const scale = total > 0 ? width * height / total : 0;
+    const items = [];
+    let done = 0;
+    for (; done < children.length && tree.bytes[children[done]] * scale >= least; done++) {
+      items.push({ node: children[done], area: tree.bytes[children[done]] * scale });
+    }
+    const rest = restOf(tree, children, done);
+    if (rest.bytes * scale >= 1) {
+      items.push({ node: -1, parent: node, area: rest.bytes * scale, ...rest });
+    }
+    const out = [];
+    const room = { x, y, width, height };
+    for (let i = 0; i < items.length;) {
+      const side = Math.min(room.width, room.height);
+      let count = 1;
+      let area = items[i].area;
+      while (i + count < items.length) {
+        const more = area + items[i + count].area;
+        if (worst(items[i].area, items[i + count].area, more, side)
+            > worst(items[i].area, items[i + count - 1].area, area, side)) {
+          break;
+        }
+        area = more;
+        count += 1;
+      }
+      place(items.slice(i, i + count), area, room, out);
+      i += count;
+    }
+    return out;
+  }
+
+  /* The worst shape, as long by wide, in a row of AREA along SIDE whose largest and
+   * smallest boxes are these. */
+  function worst(largest, smallest, area, side) {
+    const thick = area / side;
+    return Math.max(largest / (thick * thick), thick * thick / smallest);
+  }
+
+  /* A row of ITEMS along ROOM's shorter side, which takes its part of ROOM. */
+  function place(items, area, room, out) {
+    const across = room.width >= room.height;
+    const side = across ? room.height : room.width;
+    const thick = side > 0 ? area / side : 0;
+    let at = across ? room.y : room.x;
+    for (const { area: own, ...item } of items) {
+      const long = thick > 0 ? own / thick : 0;
+      out.push(across
+        ? { ...item, x: room.x, y: at, width: thick, height: long }
+        : { ...item, x: at, y: room.y, width: long, height: thick });
+      at += long;
+    }
+    if (across) {
+      room.x += thick;
+      room.width = Math.max(0, room.width - thick);
+    }
+    else {
+      room.y += thick;
+      room.height = Math.max(0, room.height - thick);
+    }
+  }
+
+  /* ---- keys ---- */
+
+  /* Where an arrow leads from NODE within ROOT: up to the parent, down to the largest
+   * child, left and right among its sisters; NODE where there is nothing. */
+  function move(tree, root, node, key) {
+    if (key === "ArrowUp") {
+      return node === root ? node : tree.parent[node];
+    }
+    if (key === "ArrowDown") {
+      return tree.children[node][0] ?? node;
+    }
+    if (node === root || (key !== "ArrowLeft" && key !== "ArrowRight")) {
+      return node;
+    }
+    const sisters = tree.children[tree.parent[node]];
+    return sisters[sisters.indexOf(node) + (key === "ArrowLeft" ? -1 : 1)] ?? node;
+  }
+
+  return { ROOT, CATEGORY, MODULE, PART, NO_MODULE, FRAME, LINE, build, groupsOf, text,
+           pathTo, keysTo, follow, matches, isBelow, icicle, squares, move, factsOf };
+})();
