@@ -68,8 +68,8 @@ const memlabBlobs = (() => {
   }
 
   /* Blobs of `memlab view --serve`: blob N is bytes offsets[N] to offsets[N + 1] - 1 of
-   * what URL (which holds the token) answers. */
-  function served(url, offsets) {
+   * what "blobs" beside the page answers. */
+  function served(offsets) {
     return async (n) => {
       const size = offsets[n + 1] - offsets[n];
       if (size === 0) {
@@ -78,7 +78,7 @@ const memlabBlobs = (() => {
       const range = `bytes=${offsets[n]}-${offsets[n + 1] - 1}`;
       let answer = null;
       try {
-        answer = await fetch(url, { headers: { Range: range }, cache: "no-store" });
+        answer = await fetch("blobs", { headers: { Range: range } });
       }
       catch {
         throw new Error("memlab view --serve does not answer: is it still running?");
@@ -86,17 +86,15 @@ const memlabBlobs = (() => {
       const bytes = new Uint8Array(await answer.arrayBuffer());
       if (answer.status !== 206 || bytes.length !== size) {
         throw new Error("memlab view --serve answered with something else "
-          + `(status ${answer.status}): reload the page from the address it printed.`);
+          + `(status ${answer.status}): open the address that it printed again.`);
       }
       return bytes;
     };
   }
 
-  /* The readBlob of a page written by memlab: ABOUT.blobs, where there is one, has the
-   * url and offsets of a server. */
+  /* The readBlob of a page that memlab wrote. */
   function ofPage(about) {
-    return about.blobs === undefined
-      ? embedded() : served(about.blobs.url, about.blobs.offsets);
+    return about.serve ? served(about.serve.offsets) : embedded();
   }
 
   /* ---- columns ---- */

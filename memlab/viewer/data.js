@@ -12,21 +12,11 @@ const memlabData = (() => {
   const BLOB_INTEGRALS = 64;
   const SCHEMES = ["category", "module", "line", "size"];
   const KEPT_CHUNKS = 48;
-  const KEPT_TILES = 64;
+  const KEPT_TILES = 32;
   const KEPT_BANDS = 256;
-  const CONTROLS = "\\u0000-\\u001f\\u007f-\\u009f\\u200b-\\u200f\\u2028-\\u202e"
-    + "\\u2060-\\u2069\\ufeff";
-  const LONE_SURROGATE = "[\\ud800-\\udbff](?![\\udc00-\\udfff])"
-    + "|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]";
-  const UNPRINTABLE = new RegExp(`[${CONTROLS}]|${LONE_SURROGATE}`, "g");
 
+  const { printable } = memlabNames;
   const { reader, unsigned, deltas, number, ended } = memlabBlobs;
-
-  /* Control and direction characters would let a name rewrite the text around it. */
-  function printable(text) {
-    return text.replace(
-      UNPRINTABLE, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
-  }
 
   /* ---- the head ---- */
 
@@ -248,7 +238,8 @@ const memlabData = (() => {
       }
       return found;
     }
-    return { get: (key) => item(key).promise, now: (key) => item(key).value };
+    return { get: (key) => item(key).promise, now: (key) => item(key).value,
+             peek: (key) => items.get(key)?.value ?? null };
   }
 
   /* Bytes x microseconds of the chunk's allocations between two instants, each an event
@@ -321,6 +312,9 @@ const memlabData = (() => {
     model.levelNow = (d, l, tile) => tiles.now(key(d, l, tile));
     model.bands = (d, l, tile) => bands.get(key(d, l, tile));
     model.bandsNow = (d, l, tile) => bands.now(key(d, l, tile));
+    /* What is there already, asked for or not. */
+    model.levelPeek = (d, l, tile) => tiles.peek(key(d, l, tile));
+    model.bandsPeek = (d, l, tile) => bands.peek(key(d, l, tile));
     model.segments = (d) => others.get(key(d, -1));
     /* Both return what takes CALLBACK off again. */
     model.onLoad = (callback) => {
@@ -420,5 +414,5 @@ const memlabData = (() => {
     return model;
   }
 
-  return { open, printable, lastAtMost, SCHEMES, TILE_COLUMNS };
+  return { open, lastAtMost, SCHEMES, TILE_COLUMNS };
 })();

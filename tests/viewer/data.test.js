@@ -8,7 +8,7 @@ const { load } = require("./load.js");
 const { encode, readerOf, randomRecording, groupOf, Writer, SCHEMES }
   = require("./encode.js");
 
-const { memlabData, memlabBlobs } = load(["blobs.js", "data.js"],
+const { memlabData, memlabBlobs } = load(["names.js", "blobs.js", "data.js"],
                                          ["memlabData", "memlabBlobs"]);
 
 function opened(recording) {
