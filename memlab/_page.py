@@ -103,7 +103,7 @@ def _elements(blobs: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _about(title: str, notes: Iterable[str]) -> dict[str, object]:
-    return {"title": title, "notes": list(notes), "serve": None}
+    return {"title": title, "notes": list(notes)}
 
 
 def _data(recording: Recording) -> tuple[bytes, Sequence[bytes]]:
@@ -156,5 +156,5 @@ def served(
 ) -> bytes:
     """The same page as assemble()'s without the blobs, which it asks its server for: blob
     N is bytes OFFSETS[N] up to before OFFSETS[N + 1] of `blobs`, beside it."""
-    about = {**_about(title, notes), "serve": {"offsets": list(offsets)}}
+    about = {**_about(title, notes), "blobs": {"url": "blobs", "offsets": list(offsets)}}
     return b"".join(_pieces(about, head, (), also="; connect-src 'self'"))

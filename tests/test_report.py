@@ -7,24 +7,27 @@ from pathlib import Path
 import pytest
 
 import memlab
-from memlab import _core
+from memlab import _core, _instant
 
 DATA = Path(__file__).resolve().parent / "data"
 KIB, MIB = 1 << 10, 1 << 20
+SECOND = 10**9
 script = _core.Script()
 
 
 def recording_of(*actions):
-    """A recording of (action, offset in a segment of 64 MiB, bytes), or a function."""
+    """A recording of events, one a millisecond: (action, offset in a segment of 64 MiB,
+    bytes), or a function to call."""
     script.reset()
     with memlab.MemorySnapshot(source="script") as snapshot:
-        script.emit("segment_alloc", 1 << 40, 64 * MIB)
-        for action in actions:
+        script.emit("segment_alloc", 1 << 40, 64 * MIB, time=SECOND)
+        for number, action in enumerate(actions, 1):
             if callable(action):
                 action()
             else:
                 kind, offset, size = action
-                script.emit(kind, (1 << 40) + offset, size)
+                time = SECOND + number * 1_000_000
+                script.emit(kind, (1 << 40) + offset, size, time=time)
     script.reset()
     return snapshot.data()
 
@@ -91,3 +94,72 @@ def test_each_table_of_any_instant_adds_up_to_what_is_allocated(name):
         assert sum(answer["by_category"].values()) == allocated
         assert len({sum(g["blocks"] for g in answer[table])
                     for table in ("by_line", "by_stack", "by_module", "by_size")}) == 1
+
+
+# ---- Which event is meant ----
+
+
+def three_steps():
+    """Steps 0 to 2 of 5, 7 and 2 MiB, and 512 bytes more in step 3: the clock stands still
+    while a step's end is told, so that the event before counts behind it."""
+    return recording_of(
+        ("alloc", 0, 5 * MIB), *free(0, 5 * MIB), memlab.step,
+        ("alloc", 0, 7 * MIB), *free(0, 7 * MIB), memlab.step,
+        ("alloc", 0, 2 * MIB), ("alloc", 8 * MIB, 512), memlab.step,
+    )
+
+
+@pytest.mark.parametrize(
+    "text, instant",
+    [
+        ("peak", ("peak", 0)), ("start", ("start", 0)), ("end", ("end", 0)),
+        ("12", ("step", 12)), ("step:12", ("step", 12)), ("event:0", ("event", 0)),
+        ("1.5s", ("time", 1_500_000)), ("350ms", ("time", 350_000)),
+        ("0.0000019s", ("time", 1)), ("1.25ms", ("time", 1250)), ("7us", ("time", 7)),
+        ("1.999us", ("time", 1)),
+    ],
+)
+def test_an_instant_in_words(text, instant):
+    assert tuple(_instant.parse(text)) == instant
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Peak", "-1", "step:", "step:-1", "1.5", "1.s", ".5s", "5m", "1e3s", "event:1.0",
+     "time:3", " 12", "12\n", "٣", "9" * 40],
+)
+def test_what_is_no_instant_is_refused(text):
+    with pytest.raises(ValueError, match="is no instant: peak, start, end, step:12"):
+        _instant.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text, event", [("0", 1), ("step:1", 4), ("2", 7), ("start", -1), ("end", 8), ("3", 8),
+                    ("event:5", 5), ("0us", 0),
+                    ("2.9ms", 2), ("3ms", 3), ("0.004s", 3)]
+)
+def test_which_event_an_instant_is(text, event):
+    recording = three_steps()
+    assert _instant.event(recording, 0, _instant.parse(text)) == event
+
+
+def test_what_a_recording_has_not_is_named():
+    recording = three_steps()
+    length = 10_000
+    for text, said in (
+        ("4", "script:0: no event in step 4: there are steps 0 to 3"),
+        ("event:9", "no event 9: script:0 has events 0 to 8"),
+        (f"{length + 1}us",
+         f"script:0: the recording ends {length} us after its first event"),
+    ):
+        with pytest.raises(memlab.Error) as error:
+            _instant.event(recording, 0, _instant.parse(text))
+        assert str(error.value) == said
+    assert _instant.event(recording, 0, _instant.parse(f"{length}us")) == 8
+    for wrong in ({}, {"step": 1, "time_us": 1}, {"step": "1"}, {"time_us": 1.5}):
+        with pytest.raises(TypeError):
+            recording.find_event(0, **wrong)
+    with pytest.raises(OverflowError):
+        recording.find_event(0, step=-1)
+    with pytest.raises(IndexError):
+        recording.find_event(99, step=0)

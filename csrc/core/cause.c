@@ -321,6 +321,12 @@ ml_causes_before(const ml_causes *causes, uint32_t stack)
     return cause;
 }
 
+uint32_t
+ml_causes_step(const ml_causes *causes, size_t device, size_t index)
+{
+    return causes->devices[device].steps[index];
+}
+
 enum ml_phase
 ml_causes_phase(const ml_causes *causes, size_t device, size_t index)
 {

@@ -111,6 +111,8 @@ ml_cause ml_causes_of(const ml_causes *causes, size_t device, size_t index);
 ml_cause ml_causes_before(const ml_causes *causes, uint32_t stack);
 /* Its phase, without the search for its line. */
 enum ml_phase ml_causes_phase(const ml_causes *causes, size_t device, size_t index);
+/* Its step, likewise. */
+uint32_t ml_causes_step(const ml_causes *causes, size_t device, size_t index);
 /* Whether the recording says which events a backward pass made. */
 bool ml_causes_know_passes(const ml_causes *causes);
 const ml_stack_facts *ml_causes_facts(const ml_causes *causes); /* borrowed */

@@ -12,6 +12,7 @@
 #include "../core/recording.h"
 #include "../core/snapshot_reader.h"
 #include "stack_lines_dict.h"
+#include "instant_event.h"
 #include "load.h"
 #include "merge_dict.h"
 #include "mlab_file.h"
@@ -190,6 +191,43 @@ name_device(PyObject *dict, Py_ssize_t device)
         Py_CLEAR(dict);
     }
     return dict;
+}
+
+PyDoc_STRVAR(
+    find_event_doc,
+    "find_event($self, device, *, time_us=None, step=None)\n--\n\n"
+    "The index of the event of a device that an instant is, for peak(); -1 for "
+    "before the first.\n\n"
+    "time_us: the last event up to so many microseconds after the recording's "
+    "first, of any\n"
+    "device. step: the event of that training step after which most was "
+    "allocated. Just one of\n"
+    "them is given. Raises ValueError for one that the recording does not have, "
+    "naming what\n"
+    "there is, IndexError for such a device, TypeError, OverflowError, "
+    "MemoryError.");
+
+static PyObject *
+recording_find_event(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"device", "time_us", "step", NULL};
+    const ml_recording *recording = recording_of(op);
+    PyObject *arg, *time = Py_None, *step = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OO:find_event", keywords, &arg,
+                                     &time, &step)) {
+        return NULL;
+    }
+    Py_ssize_t device = device_of(recording, arg);
+    if (device < 0) {
+        return NULL;
+    }
+    if ((time == Py_None) == (step == Py_None)) {
+        PyErr_SetString(PyExc_TypeError, "find_event() takes one of time_us and step");
+        return NULL;
+    }
+    return step == Py_None ? ml_py_event_at(recording, (size_t)device, time)
+                           : ml_py_event_in_step(ml_state_of(Py_TYPE(op)), recording,
+                                                 (size_t)device, step);
 }
 
 /* What ANSWER says of the device ARG, by its own rank alone in a merged recording. */
@@ -506,6 +544,8 @@ static PyMethodDef recording_methods[] = {
     {"write_pickle", recording_write_pickle, METH_VARARGS, write_pickle_doc},
     {"peak", (PyCFunction)(void (*)(void))recording_peak, METH_VARARGS | METH_KEYWORDS,
      peak_doc},
+    {"find_event", (PyCFunction)(void (*)(void))recording_find_event,
+     METH_VARARGS | METH_KEYWORDS, find_event_doc},
     {"lines", recording_lines, METH_O, lines_doc},
     {"oom", recording_oom, METH_O, oom_doc},
     {"page_data", recording_page_data, METH_NOARGS, page_data_doc},

@@ -1,0 +1,32 @@
+/* Which event of a device an instant is: by time, or as the peak within a step.
+ *
+ * Owns how these are told from the events; a function of a recording.  What was live there
+ * is peak.h's, what a step is cause.h's. */
+#ifndef ML_INSTANT_H
+#define ML_INSTANT_H
+
+#include "recording.h"
+
+/* The unix time (us) of the earliest event of any device, from which people count; 0
+ * without events. */
+uint64_t ml_instant_base(const ml_recording *recording);
+/* How long after that the latest event of any device was, in us. */
+uint64_t ml_instant_length(const ml_recording *recording);
+
+/* The last event of DEVICE, which exists, that is not later than TIME (us after the
+ * base); -1: all are. */
+int64_t ml_instant_at(const ml_recording *recording, size_t device, uint64_t time);
+
+/* The steps in which a device has events. */
+typedef struct ml_instant_steps {
+    uint32_t first, last; /* numbers */
+} ml_instant_steps;
+
+/* Into *EVENT the first of the events of STEP of DEVICE after which most was allocated; -1
+ * where it has no event in that step.  *STEPS is of all its events; where it has none, 0 to
+ * 0.  RECORDING is not merged, or a part of one that is.  0, ML_EINVALID for a DEVICE that
+ * it does not have, or ML_ENOMEM. */
+int ml_instant_in_step(const ml_recording *recording, size_t device, uint64_t step,
+                       int64_t *event, ml_instant_steps *steps);
+
+#endif
