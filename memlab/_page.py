@@ -31,6 +31,7 @@ _SCRIPTS = (
     "describe.js",
     "viewer.js",
 )
+_STYLES = ("viewer.css", "breakdown.css")
 # Runs the core on a file that is dropped onto the empty page.
 _DROP_SCRIPT = "drop.js"
 _CORE = "core.wasm"
@@ -65,7 +66,7 @@ def _pieces(
     if b"<" in head:
         raise ValueError("page data must have its '<' escaped: write it with the core")
     script = "\n".join(map(_asset, scripts))
-    style = _asset("viewer.css")
+    style = "\n".join(map(_asset, _STYLES))
     policy = (
         f"default-src 'none'; script-src {_source_hash(script)}{also_scripts}; "
         f"style-src {_source_hash(style)}; base-uri 'none'; form-action 'none'{also}"

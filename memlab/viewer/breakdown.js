@@ -10,7 +10,7 @@
 "use strict";
 
 const memlabBreakdown = (() => {
-  const { formatBytes, shortFile, stackFrames, placeText } = memlabNames;
+  const { formatBytes, formatCount, formatTime, shortFile, stackFrames, placeText } = memlabNames;
 
   const BYS = ["line", "module", "category", "stack", "size"];
   /* Of a line of the backward pass that is not exactly the one; the report's words. */
@@ -78,6 +78,51 @@ const memlabBreakdown = (() => {
       }
     }
     return best;
+  }
+
+  /* ---- instants ---- */
+
+  /* The chosen instant, else the peak. */
+  function instantOf(model, d, state) {
+    const { events, peak } = model.devices[d];
+    return state.event >= 0 ? Math.min(state.event, events - 1) : peak.event;
+  }
+
+  /* The two instants that are compared, the earlier first: those chosen, else the ends of
+   * the first and of the last step, else the first and the last event. */
+  async function pairOf(model, d, state) {
+    const { events } = model.devices[d];
+    const steps = memlabNames.stepEnds(model, d);
+    let pair = [0, events - 1];
+    if (steps.length > 1) {
+      const ends = [steps[0], steps[steps.length - 1]].map(
+        ({ time }) => model.eventAtTime(d, time));
+      pair = await Promise.all(ends);
+    }
+    if (state.event >= 0 && state.other >= 0) {
+      pair = [state.event, state.other];
+    }
+    else if (state.event >= 0) {
+      pair[state.event > pair[0] ? 1 : 0] = state.event;
+    }
+    return pair.map((event) => Math.min(event, events - 1)).sort((a, b) => a - b);
+  }
+
+  /* The device's totals after EVENT, and its time. */
+  async function totalsAt(model, d, event) {
+    const time = await model.timeOf(d, event);
+    const { chunk } = await model.live(d, event);
+    if (chunk === null) {
+      return [{ allocated: 0, active: 0, reserved: 0 }, time];
+    }
+    const { totals, before, first } = chunk;
+    return [event < 0 ? before : {
+      allocated: totals.allocated[event - first], active: totals.active[event - first],
+      reserved: totals.reserved[event - first] }, time];
+  }
+
+  function byOf(state) {
+    return BYS.includes(state.by) ? state.by : BYS[0];
   }
 
   /* ---- lines ---- */
@@ -295,6 +340,17 @@ const memlabBreakdown = (() => {
       : placeText({ name, file, line });
   }
 
+  /* Which instant EVENT is. */
+  function instantText(model, d, event, time) {
+    if (event < 0) {
+      return "Before the first event";
+    }
+    const step = memlabNames.stepAt(model, d, time);
+    return `After event ${formatCount(event)}, ${formatTime(time)}`
+      + (step < 0 ? "" : `, step ${step}`)
+      + (event === model.devices[d].peak.event ? ", the peak" : "");
+  }
+
   /* The categories of a line: the largest, and whether there are others. */
   function mostly(model, group) {
     const present = [...group.categories.keys()].filter((i) => group.categories[i] > 0)
@@ -349,7 +405,7 @@ const memlabBreakdown = (() => {
       : `${file}:${lines.line[group.line]}`;
   }
 
-  return { BYS, at, over, highest, groups, differences, fresh, linesOf, widenModule,
+  return { BYS, byOf, instantOf, pairOf, totalsAt, instantText, at, over, highest, groups, differences, fresh, linesOf, widenModule,
            widenUntil, lineText, categoryText, moduleText, frameText, mostly,
            groupText, groupWord };
 })();

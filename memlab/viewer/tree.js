@@ -365,7 +365,8 @@ const memlabTree = (() => {
     for (let i = 0; i < boxes.length; i++) {
       const box = boxes[i];
       const inside = box.level === 0 ? { x: 0, y: 0, width, height } : within(box);
-      if (box.node >= 0 && box.level < levels && inside.width > 2 && inside.height > 2
+      const roomy = inside.width > 48 && inside.height > 24;
+      if (box.node >= 0 && box.level < levels && roomy
           && tree.children[box.node].length > 0) {
         boxes.push(...divide(tree, box.node, inside, least).map(
           (part) => ({ ...part, level: box.level + 1 })));

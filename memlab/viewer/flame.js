@@ -1,0 +1,160 @@
+/* The flame graph: memory at an instant or over a range, by stack or by module.
+ *
+ * Owns the view's choices and colours; sums and trees are breakdown.js's and tree.js's.
+ * Never changes the state: what the reader chooses goes out through callbacks.change. */
+"use strict";
+
+const memlabFlame = (() => {
+  const { formatBytes, formatCount, formatTime, exactBytes } = memlabNames;
+  const { make, swatch } = memlabTables;
+  const B = memlabBreakdown;
+
+  const LEGEND = 12;
+  /* How much of a group's colour a box has: text on it stays readable. */
+  const SHARE = { light: 0.45, dark: 0.48 };
+
+  function schemeOf(state) {
+    return ["category", "module", "line"].includes(state.color) ? state.color : "category";
+  }
+
+  function tint(color) {
+    const { canvas } = memlabColors.page();
+    return memlabColors.mix(color, canvas, memlabColors.isDark() ? SHARE.dark : SHARE.light);
+  }
+
+  /* By node the colour of the group that has most of its bytes. */
+  function fillOf(model, d, tree, weights, scheme) {
+    const { groups, group_of_kind: ofKind } = model.devices[d];
+    const found = memlabTree.groupsOf(tree, ofKind[scheme], groups[scheme].length, weights);
+    const colors = groups[scheme].map(
+      (_, g) => tint(memlabColors.group(model, d, scheme, g)));
+    return (node) => colors[found[node]] ?? memlabColors.page().free;
+  }
+
+  function legendOf(model, d, tree, weights, scheme) {
+    const { groups, group_of_kind: ofKind } = model.devices[d];
+    const sums = new Float64Array(groups[scheme].length);
+    weights.bytes.forEach((bytes, kind) => {
+      if (bytes > 0) {
+        sums[ofKind[scheme][kind]] += bytes;
+      }
+    });
+    const present = [...sums.keys()].filter((g) => sums[g] > 0)
+      .sort((a, b) => sums[b] - sums[a]);
+    return present.slice(0, LEGEND).map((g) => make(
+      "li", {}, swatch(tint(memlabColors.group(model, d, scheme, g))),
+      memlabNames.groupText(model, d, scheme, g)));
+  }
+
+  /* ---- what is weighed ---- */
+
+  const WHATS = [["instant", "the chosen instant"],
+                 ["highest", "the highest instant of the range"],
+                 ["time", "bytes × time over the range"]];
+
+  async function weigh(model, d, state, what) {
+    if (what === "time") {
+      const [first, last] = state.brush;
+      const weights = await B.over(model, d, first, last);
+      const [from, to] = [await model.timeOf(d, first), await model.timeOf(d, last)];
+      return { weights, text: overText(weights, first, last, to - from),
+               amount: (value) => amountOver(value, to - from) };
+    }
+    const event = what === "highest" ? await B.highest(model, d, ...state.brush)
+      : B.instantOf(model, d, state);
+    const weights = await B.at(model, d, event);
+    const time = await model.timeOf(d, event);
+    return { weights, amount: exactBytes, text: `${B.instantText(model, d, event, time)}: `
+      + `${exactBytes(weights.total)} allocated` };
+  }
+
+  function overText({ total }, first, last, us) {
+    return `Events ${formatCount(first)} to ${formatCount(last)}, ${formatTime(us)}: `
+      + amountOver(total, us);
+  }
+
+  /* Bytes x microseconds as bytes held for a second, and the mean over the range. */
+  function amountOver(value, us) {
+    const mean = us > 0 ? ` (${formatBytes(Math.round(value / us))} on average)` : "";
+    return `${formatBytes(Math.round(value / 1e6))}·s${mean}`;
+  }
+
+  /* ---- the view ---- */
+
+  function create(element, callbacks) {
+    const own = { what: "", rows: "stack", category: false, noise: false };
+    const again = (change) => {
+      Object.assign(own, change);
+      if (shown !== null) {
+        show(shown.model, shown.d, shown.state);
+      }
+    };
+    const what = memlabTables.choice("Of", WHATS, "instant", (value) => again({ what: value }));
+    const rows = memlabTables.choice("Rows", [["stack", "stack"], ["module", "module path"]],
+                                     "stack", (value) => again({ rows: value }));
+    const category = memlabTables.check("category first", false,
+                                        (value) => again({ category: value }));
+    const noise = memlabTables.check("all frames", false, (value) => again({ noise: value }));
+    noise.element.title = "Also those of the interpreter and of torch's dispatcher";
+    const heading = make("h2", { class: "instant" });
+    const view = memlabTreeView.create("icicle", "Flame graph of memory");
+    const legend = make("ul", { class: "tree-legend",
+                                "aria-label": "Colours, of most of a box's bytes" });
+    let shown = null;
+    let wanted = 0;
+    element.classList.add("flame");
+    element.append(
+      make("div", { class: "toolbar" }, what.element, rows.element, category.element,
+           noise.element),
+      make("div", { class: "instant-room" }, heading), view.element, legend);
+
+    function render() {
+      const { model, d, state, weights, text, amount, tree } = shown;
+      heading.textContent = text;
+      const scheme = schemeOf(state);
+      view.show({ model, tree, amount, search: state.search,
+                  fill: fillOf(model, d, tree, weights, scheme) });
+      legend.replaceChildren(...legendOf(model, d, tree, weights, scheme));
+    }
+
+    /* A range that was just chosen is what one wants to see. */
+    function whatOf(state) {
+      const none = state.brush === null;
+      for (const option of what.select.options) {
+        option.disabled = none && option.value !== "instant";
+      }
+      if (none) {
+        return "instant";
+      }
+      return own.what === "" ? "highest" : own.what;
+    }
+
+    async function show(model, d, state) {
+      const chosen = whatOf(state);
+      what.select.value = chosen;
+      rows.select.value = own.rows;
+      wanted += 1;
+      const turn = wanted;
+      const key = JSON.stringify([d, chosen, chosen === "instant"
+        ? B.instantOf(model, d, state) : state.brush]);
+      const treeKey = JSON.stringify([own.rows, own.category, own.noise]);
+      let next = shown;
+      if (shown === null || shown.model !== model || shown.key !== key) {
+        element.setAttribute("aria-busy", "true");
+        next = { model, d, key, ...await weigh(model, d, state, chosen) };
+      }
+      if (turn !== wanted) {
+        return;
+      }
+      const same = next === shown && shown.treeKey === treeKey;
+      shown = { ...next, state, treeKey,
+                tree: same ? shown.tree : memlabTree.build(model, next.weights, own) };
+      element.removeAttribute("aria-busy");
+      render();
+    }
+
+    return { show };
+  }
+
+  return { create, fillOf, tint };
+})();

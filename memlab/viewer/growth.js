@@ -1,0 +1,210 @@
+/* What grew between two instants: tables, a flame graph, and what is new and still live.
+ *
+ * Owns the view's elements; sums are breakdown.js's.  Never changes the state: what the
+ * reader chooses goes out through callbacks.change. */
+"use strict";
+
+const memlabGrowth = (() => {
+  const { formatBytes, formatCount, exactBytes, plural, allocationName } = memlabNames;
+  const { make } = memlabTables;
+  const B = memlabBreakdown;
+
+  const STEPS_LISTED = 500;
+  const FRESH_LISTED = 1000;
+
+  /* ---- words ---- */
+
+  function signed(bytes) {
+    return bytes > 0 ? `+${formatBytes(bytes)}` : bytes < 0 ? formatBytes(bytes)
+      : "no difference";
+  }
+
+  function sentence(before, after, rows) {
+    const counts = ["appeared", "grew", "shrank", "gone"].map(
+      (change) => [change, rows.filter((row) => row.change === change).length])
+      .filter(([, count]) => count > 0)
+      .map(([change, count]) => `${formatCount(count)} ${change}`);
+    const difference = after.total - before.total;
+    return `${exactBytes(before.total)} before, ${exactBytes(after.total)} after: `
+      + `${signed(difference)}${difference === 0 ? "" : ` (${formatCount(difference)} B)`}`
+      + `. ${counts.join(", ") || "Nothing changed"}.`;
+  }
+
+  /* ---- tables ---- */
+
+  function columnsOf(model) {
+    const bytes = (id, text, value, show) => ({
+      id, text, number: true, value, cell: (row) => show(value(row)),
+      title: (row) => `${formatCount(value(row))} B` });
+    return [
+      { id: "what", text: "What", value: (row) => B.groupText(model, row.group).toLowerCase(),
+        title: (row) => row.group.by === "line" ? B.lineText(model, row.group, true)
+          : B.groupText(model, row.group),
+        cell: (row) => make("span", { class: "mono" }, B.groupText(model, row.group)) },
+      { id: "change", text: "Change", value: (row) => row.change,
+        cell: (row) => make("span", { class: `change ${row.change}` }, row.change) },
+      { id: "difference", text: "Difference", number: true,
+        value: (row) => Math.abs(row.difference), cell: (row) => signed(row.difference),
+        title: (row) => `${formatCount(row.difference)} B` },
+      bytes("before", "Before", (row) => row.before, formatBytes),
+      bytes("after", "After", (row) => row.after, formatBytes),
+      { id: "blocks", text: "Blocks", number: true,
+        value: (row) => row.blocksAfter - row.blocksBefore,
+        cell: (row) => `${formatCount(row.blocksBefore)} → ${formatCount(row.blocksAfter)}` },
+    ];
+  }
+
+  function freshColumns(model) {
+    const { kindPlace, kindCategory } = memlabNames;
+    return [
+      { id: "name", text: "Allocation", value: (row) => row.name,
+        cell: (row) => make("span", { class: "mono" }, row.name) },
+      { id: "start", text: "Allocated by event", number: true, value: (row) => row.start,
+        cell: (row) => formatCount(row.start) },
+      { id: "bytes", text: "Bytes", number: true, value: (row) => row.bytes,
+        cell: (row) => formatBytes(row.bytes), title: (row) => `${formatCount(row.bytes)} B` },
+      { id: "category", text: "Category", value: (row) => kindCategory(model, row.kind),
+        cell: (row) => kindCategory(model, row.kind) },
+      { id: "line", text: "Line", value: (row) => kindPlace(model, row.kind),
+        cell: (row) => make("span", { class: "mono" }, kindPlace(model, row.kind)),
+        title: (row) => memlabNames.lineTitle(model, model.kinds.line[row.kind]) },
+    ];
+  }
+
+  function freshRows({ chunk, rows }) {
+    return rows.map((row) => ({
+      row, name: allocationName(chunk.rows, row), start: chunk.rows.start[row],
+      bytes: chunk.rows.bytes[row], kind: chunk.rows.kind[row], id: chunk.rows.id[row],
+      chunk: chunk.index }));
+  }
+
+  /* ---- colours ---- */
+
+  /* Orange for what grew, blue for what shrank, the stronger the more of the node it is;
+   * the label says it in numbers. */
+  function fillOf(tree) {
+    const { free } = memlabColors.page();
+    return (node) => {
+      const now = tree.bytes[node];
+      const difference = now - tree.other[node];
+      if (difference === 0) {
+        return free;
+      }
+      const part = Math.min(1, Math.abs(difference) / Math.max(1, now, tree.other[node]));
+      return memlabColors.mix(memlabFlame.tint(difference > 0 ? "#d55e00" : "#0072b2"), free,
+                              0.25 + 0.75 * part);
+    };
+  }
+
+  /* ---- the view ---- */
+
+  function create(element, callbacks) {
+    const pick = (text) => {
+      const choice = memlabTables.choice(text, [], "", () => callbacks.change({
+        event: Number(to.select.value), other: Number(from.select.value) }));
+      return choice;
+    };
+    const from = pick("From");
+    const to = pick("to");
+    const by = memlabTables.choice("By", B.BYS.map((each) => [each, each]), "line",
+                                   (value) => callbacks.change({ by: value }));
+    const said = make("p", { class: "instant" });
+    const tableRoom = make("div", { class: "sums-room" });
+    const table = memlabTables.create(tableRoom, {
+      name: "What grew", columns: [], first: 40, sort: { id: "difference", down: true },
+      choose: (row) => callbacks.change({ search: B.groupWord(shown.model, row.group) }) });
+    const freshText = make("p", { class: "quiet" });
+    const freshRoom = make("div", { class: "sums-room" });
+    const fresh = memlabTables.create(freshRoom, {
+      name: "Allocations", columns: [], first: 20, sort: { id: "start", down: false },
+      choose: ({ chunk, id }) => callbacks.change({ pinned: { chunk, id } }) });
+    const view = memlabTreeView.create("icicle", "Flame graph of what grew");
+    let shown = null;
+    let wanted = 0;
+    element.classList.add("growth");
+    element.append(
+      make("div", { class: "toolbar" }, from.element, to.element, by.element), said,
+      tableRoom, make("h3", {}, "New and still live, the oldest first"), freshText,
+      freshRoom, make("h3", {}, "By stack: orange grew, blue shrank"), view.element);
+
+    function listInstants() {
+      const { model, d, pair, ends } = shown;
+      const device = model.devices[d];
+      const named = new Map([[0, "the first event"]]);
+      for (const { event, value } of ends) {
+        named.set(event, `the end of step ${value}`);
+      }
+      named.set(device.peak.event, "the peak");
+      named.set(device.events - 1, "the last event");
+      for (const event of pair) {
+        named.set(event, named.get(event) ?? "the chosen instant");
+      }
+      const items = [...named].filter(([event]) => event >= 0).sort((a, b) => a[0] - b[0]);
+      [from, to].forEach(({ select }, i) => {
+        select.replaceChildren(...items.map(([event, text]) => make(
+          "option", { value: String(event) }, `${text} (${formatCount(event)})`)));
+        select.value = String(pair[i]);
+      });
+    }
+
+    function render() {
+      const { model, d, state, before, after, added, tree } = shown;
+      listInstants();
+      by.select.value = B.byOf(state);
+      const all = B.differences(model, d, before, after, B.byOf(state));
+      const rows = all.filter((row) => row.change !== "same");
+      for (const row of rows) {
+        row.chosen = B.groupWord(model, row.group) !== "";
+      }
+      said.textContent = sentence(before, after, all);
+      table.show(rows, {
+        columns: columnsOf(model),
+        caption: `What changed, by ${B.byOf(state)}; ${formatCount(all.length - rows.length)} `
+          + "did not" });
+      const blocks = freshRows(added);
+      const bytes = blocks.reduce((sum, row) => sum + row.bytes, 0);
+      freshText.textContent = `${plural(blocks.length, "block")}, ${exactBytes(bytes)}`
+        + (blocks.length > FRESH_LISTED ? `; the oldest ${formatCount(FRESH_LISTED)} are `
+          + "listed" : "");
+      fresh.show(blocks.slice(0, FRESH_LISTED), { columns: freshColumns(model) });
+      view.show({ model, tree, amount: exactBytes, search: state.search, fill: fillOf(tree),
+                  label: (node) => signed(tree.bytes[node] - tree.other[node]),
+                  change: (node) => `${signed(tree.bytes[node] - tree.other[node])} `
+                    + `since ${formatBytes(tree.other[node])}` });
+    }
+
+    async function read(model, d, state) {
+      const pair = await B.pairOf(model, d, state);
+      const [before, after] = [await B.at(model, d, pair[0]), await B.at(model, d, pair[1])];
+      const steps = memlabNames.stepEnds(model, d);
+      const listed = steps.length > STEPS_LISTED ? [] : steps;
+      const ends = await Promise.all(listed.map(async ({ time, value }) => (
+        { event: await model.eventAtTime(d, time), value })));
+      return { model, d, state, pair, before, after, ends,
+               added: await B.fresh(model, d, pair[0], pair[1]),
+               tree: memlabTree.build(model, after, { other: before }) };
+    }
+
+    async function show(model, d, state) {
+      wanted += 1;
+      const turn = wanted;
+      const key = JSON.stringify([d, state.event, state.other]);
+      if (shown !== null && shown.model === model && shown.key === key) {
+        shown.state = state;
+        render();
+        return;
+      }
+      element.setAttribute("aria-busy", "true");
+      const next = await read(model, d, state);
+      if (turn === wanted) {
+        shown = { ...next, key };
+        element.removeAttribute("aria-busy");
+        render();
+      }
+    }
+
+    return { show };
+  }
+
+  return { create };
+})();
