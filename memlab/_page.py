@@ -108,8 +108,8 @@ def _about(title: str, notes: Iterable[str]) -> dict[str, object]:
 
 
 def _data(recording: Recording) -> tuple[bytes, Sequence[bytes]]:
-    data = recording.page_data()
-    return data if isinstance(data, tuple) else (data, ())
+    data = recording.page_json()
+    return data, ()
 
 
 def of(

@@ -271,7 +271,7 @@ def model_totals(snapshot):
 @pytest.fixture(scope="session")
 def page_json():
     """A function from a snapshot's bytes to the page's data, through the core."""
-    return lambda snapshot: _core.Recording.from_bytes(snapshot).page_data()
+    return lambda snapshot: _core.Recording.from_bytes(snapshot).page_json()
 
 
 def tagged(toy, seed):

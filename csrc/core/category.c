@@ -348,6 +348,25 @@ ml_categories_judge(const ml_categories *c, const ml_life *life, const ml_cause 
     return judge_forward(c, life, cause, in);
 }
 
+void
+ml_cause_name_owner(ml_cause *cause, const ml_life *life, const ml_verdict *verdict)
+{
+    if (life->module != 0) {
+        cause->module = life->module;
+        cause->no_module = ML_NO_MODULE_NONE;
+    }
+    else if (life->tag != ML_CATEGORY_COUNT && cause->module == 0) {
+        /* A name is what a module calls it; a state's is its optimizer's. */
+        bool nobodys = life->name == 0 || life->tag == ML_CATEGORY_OPTIMIZER_STATE;
+        cause->no_module = nobodys ? ML_NO_MODULE_OWNER : ML_NO_MODULE_UNNAMED;
+    }
+    if (verdict->category == ML_CATEGORY_WORKSPACE) {
+        /* It serves whoever comes, not who came first. */
+        cause->module = 0;
+        cause->no_module = ML_NO_MODULE_LIBRARY;
+    }
+}
+
 const char *
 ml_why_text(unsigned why)
 {

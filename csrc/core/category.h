@@ -63,6 +63,11 @@ void ml_categories_free(ml_categories *categories); /* takes NULL */
 ml_verdict ml_categories_judge(const ml_categories *categories, const ml_life *life,
                                const ml_cause *cause);
 
+/* Sets CAUSE's module to that of the owner, as far as LIFE and VERDICT tell: whose memory a
+ * block is tells more than whose call made it. */
+void ml_cause_name_owner(ml_cause *cause, const ml_life *life,
+                         const ml_verdict *verdict);
+
 const char *ml_why_text(unsigned why); /* "" for an unknown one */
 
 #endif

@@ -2,7 +2,6 @@
 #include "lives.h"
 
 #include "base.h"
-#include "replay.h"
 
 ml_life *
 ml_lives_before(const ml_lives *lives, uint64_t addr)
@@ -55,18 +54,17 @@ note_end(const ml_lives *lives, const ml_replay *replay, const ml_event *event,
     }
 }
 
-static void
-follow(const ml_lives *lives, ml_replay *replay, const ml_device_trace *trace)
+void
+ml_lives_follow(ml_lives *lives, const ml_replay *replay, const ml_device_trace *trace)
 {
-    size_t next = 0;
-    for (size_t i = 0; i <= trace->event_count; i++) {
-        for (; next < trace->tag_count && trace->tags[next].position == i; next++) {
-            apply_tag(lives, replay, &trace->tags[next]);
-        }
-        if (i < trace->event_count) {
-            note_end(lives, replay, &trace->events[i], i);
-            ml_replay_next(replay);
-        }
+    size_t at = ml_replay_position(replay);
+    for (; lives->next_tag < trace->tag_count &&
+           trace->tags[lives->next_tag].position == at;
+         lives->next_tag++) {
+        apply_tag(lives, replay, &trace->tags[lives->next_tag]);
+    }
+    if (at < trace->event_count) {
+        note_end(lives, replay, &trace->events[at], at);
     }
 }
 
@@ -97,6 +95,17 @@ make_room(ml_lives *lives, const ml_replay *replay, size_t event_count)
 }
 
 int
+ml_lives_begin(ml_lives *lives, const ml_replay *replay, size_t event_count)
+{
+    *lives = (ml_lives){0};
+    int error = make_room(lives, replay, event_count);
+    if (error < 0) {
+        ml_lives_fini(lives);
+    }
+    return error;
+}
+
+int
 ml_lives_init(ml_lives *lives, const ml_recording *recording, size_t device)
 {
     const ml_device_trace *trace = &recording->devices[device];
@@ -106,12 +115,11 @@ ml_lives_init(ml_lives *lives, const ml_recording *recording, size_t device)
     if (error < 0) {
         return error;
     }
-    error = make_room(lives, replay, trace->event_count);
+    error = ml_lives_begin(lives, replay, trace->event_count);
     if (error == 0) {
-        follow(lives, replay, trace);
-    }
-    else {
-        ml_lives_fini(lives);
+        do {
+            ml_lives_follow(lives, replay, trace);
+        } while (ml_replay_next(replay) != NULL);
     }
     ml_replay_free(replay);
     return error;

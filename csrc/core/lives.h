@@ -8,6 +8,7 @@
 #define ML_LIVES_H
 
 #include "recording.h"
+#include "replay.h"
 
 #define ML_NEVER UINT64_MAX
 
@@ -26,11 +27,19 @@ typedef struct ml_lives {
         *before; /* owned; of the blocks in use before the first event, by address */
     uint64_t *before_addr; /* owned */
     size_t before_count;
+    size_t next_tag; /* of the recording's, to be followed */
 } ml_lives;
 
 /* 0 or ML_ENOMEM. */
 int ml_lives_init(ml_lives *lives, const ml_recording *recording, size_t device);
 void ml_lives_fini(ml_lives *lives);
+
+/* The same for who replays the events anyway: _begin before the first event, with which a
+ * later _fini goes, then _follow before each one and behind the last.  0 or ML_ENOMEM, after
+ * which there is nothing to take down. */
+int ml_lives_begin(ml_lives *lives, const ml_replay *replay, size_t event_count);
+void ml_lives_follow(ml_lives *lives, const ml_replay *replay,
+                     const ml_device_trace *trace);
 
 /* Of the block from before the first event at ADDR; NULL: there was none. */
 ml_life *ml_lives_before(const ml_lives *lives, uint64_t addr);

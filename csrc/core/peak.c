@@ -124,26 +124,6 @@ fill_overhead(ml_peak *peak)
 
 /* ---- What each block is ---- */
 
-/* Whose memory a block is tells more than whose call made it. */
-static void
-name_owner(ml_cause *cause, const ml_life *life, const ml_verdict *verdict)
-{
-    if (life->module != 0) {
-        cause->module = life->module;
-        cause->no_module = ML_NO_MODULE_NONE;
-    }
-    else if (life->tag != ML_CATEGORY_COUNT && cause->module == 0) {
-        /* A name is what a module calls it; a state's is its optimizer's. */
-        bool nobodys = life->name == 0 || life->tag == ML_CATEGORY_OPTIMIZER_STATE;
-        cause->no_module = nobodys ? ML_NO_MODULE_OWNER : ML_NO_MODULE_UNNAMED;
-    }
-    if (verdict->category == ML_CATEGORY_WORKSPACE) {
-        /* It serves whoever comes, not who came first. */
-        cause->module = 0;
-        cause->no_module = ML_NO_MODULE_LIBRARY;
-    }
-}
-
 static void
 describe_blocks(work *w, const ml_causes *causes, const ml_categories *categories,
                 const ml_lives *lives)
@@ -161,7 +141,7 @@ describe_blocks(work *w, const ml_causes *causes, const ml_categories *categorie
         block->cause = before ? ml_causes_before(causes, w->stacks[i])
                               : ml_causes_of(causes, w->device, event);
         block->verdict = ml_categories_judge(categories, life, &block->cause);
-        name_owner(&block->cause, life, &block->verdict);
+        ml_cause_name_owner(&block->cause, life, &block->verdict);
     }
     if (peak->position != 0) {
         peak->step = ml_causes_of(causes, w->device, (size_t)peak->position - 1).step;

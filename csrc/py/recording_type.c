@@ -8,6 +8,7 @@
 
 #include "../core/base.h"
 #include "../core/page.h"
+#include "../core/page_data.h"
 #include "../core/pickle_writer.h"
 #include "../core/recording.h"
 #include "../core/snapshot_reader.h"
@@ -322,14 +323,76 @@ recording_oom(PyObject *op, PyObject *arg)
     return answer_of(op, arg, ml_py_oom);
 }
 
-PyDoc_STRVAR(page_data_doc,
-             "page_data($self, /)\n--\n\n"
+PyDoc_STRVAR(
+    page_data_doc,
+    "page_data($self, /)\n--\n\n"
+    "The data of the HTML page: its head, as bytes of JSON that may stand in a "
+    "script\n"
+    "element, and a list of blobs, bytes of columns, which docs/FORMAT.md "
+    "describes.\n\n"
+    "Sizes in bytes, times in microseconds. Raises MemoryError, and ValueError "
+    "for more\n"
+    "events than a page can number (2^31).");
+
+/* Takes what BUFFER holds, which is taken down. */
+static PyObject *
+bytes_of(ml_buffer *buffer)
+{
+    PyObject *bytes =
+        PyBytes_FromStringAndSize(buffer->bytes, (Py_ssize_t)buffer->length);
+    ml_buffer_fini(buffer);
+    return bytes;
+}
+
+static PyObject *
+page_tuple(ml_page_data *data)
+{
+    PyObject *blobs = PyList_New((Py_ssize_t)data->blob_count);
+    for (size_t i = 0; blobs != NULL && i < data->blob_count; i++) {
+        PyObject *blob = bytes_of(&data->blobs[i]);
+        if (blob == NULL) {
+            Py_CLEAR(blobs);
+            break;
+        }
+        PyList_SET_ITEM(blobs, (Py_ssize_t)i, blob);
+    }
+    PyObject *head = blobs != NULL ? bytes_of(&data->head) : NULL;
+    PyObject *tuple = head != NULL ? PyTuple_Pack(2, head, blobs) : NULL;
+    Py_XDECREF(head);
+    Py_XDECREF(blobs);
+    return tuple;
+}
+
+static PyObject *
+recording_page_data(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    ml_page_data data;
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_page_data_make(&data, recording_of(op));
+    Py_END_ALLOW_THREADS
+    PyObject *tuple = NULL;
+    if (result == ML_ELIMIT) {
+        PyErr_SetString(PyExc_ValueError, "more events than a page can number: 2^31");
+    }
+    else if (result < 0) {
+        ml_py_raise(ml_state_of(Py_TYPE(op)), result, ml_strerror(result));
+    }
+    else {
+        tuple = page_tuple(&data);
+    }
+    ml_page_data_fini(&data);
+    return tuple;
+}
+
+PyDoc_STRVAR(page_json_doc,
+             "page_json($self, /)\n--\n\n"
              "The data of the HTML page, as bytes of JSON that may stand in a script "
              "element.\n\n"
              "Sizes in bytes, times in microseconds. Raises MemoryError.");
 
 static PyObject *
-recording_page_data(PyObject *op, PyObject *Py_UNUSED(ignored))
+recording_page_json(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     const ml_recording *recording = recording_of(op);
     ml_buffer buffer = {0};
@@ -549,6 +612,7 @@ static PyMethodDef recording_methods[] = {
     {"lines", recording_lines, METH_O, lines_doc},
     {"oom", recording_oom, METH_O, oom_doc},
     {"page_data", recording_page_data, METH_NOARGS, page_data_doc},
+    {"page_json", recording_page_json, METH_NOARGS, page_json_doc},
     {"flame_svg", (PyCFunction)(void (*)(void))recording_flame_svg,
      METH_VARARGS | METH_KEYWORDS, flame_svg_doc},
     {"flame_folded", (PyCFunction)(void (*)(void))recording_flame_folded,
