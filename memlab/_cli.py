@@ -210,13 +210,27 @@ def _parser():
     )
     merge.add_argument("--json", action="store_true", help="for machines")
 
-    view = commands.add_parser("view", help="make an HTML page of a file")
-    view.set_defaults(function=_view)
-    view.add_argument("file", help=_FILE)
-    view.add_argument(
+    view = commands.add_parser(
+        "view",
+        help="make an HTML page of a file, or one that files can be dropped onto",
+        description="Writes an HTML page that shows a recording and needs nothing else. "
+        "Without FILE it is the empty page: a recording's file that is dropped onto it, or "
+        "chosen there, is read by the page itself and sent nowhere.",
+    )
+    view.set_defaults(function=_view, wrong_usage=view.error)
+    view.add_argument("file", nargs="?", metavar="FILE", help=_FILE)
+    where = view.add_mutually_exclusive_group()
+    where.add_argument(
         "--out",
-        metavar="FILE",
-        help="page to write (default: beside the file, ending in .html)",
+        metavar="PAGE",
+        help="page to write (default: beside the file, ending in .html; the empty one: "
+        "memlab.html)",
+    )
+    where.add_argument(
+        "--serve",
+        action="store_true",
+        help="write no page, but serve it at a secret address of this machine until Ctrl-C: "
+        "for recordings whose page would be too large for a browser",
     )
 
     convert = commands.add_parser("convert", help="write a snapshot in another format")
@@ -338,12 +352,38 @@ def _merge(options):
 
 
 def _view(options):
-    from memlab import _load
+    from memlab import _core, _load, _page
 
-    out = options.out or _beside(options.file, ".html")
+    if options.file is None:
+        if options.serve:
+            options.wrong_usage("--serve needs a FILE to serve")
+        out = options.out or "memlab.html"
+        _core.write_file(out, _page.assemble_empty())
+        _say(f"Page: {out}")
+        return 0
     recording = _load.read_recording(options.file)
+    if options.serve:
+        return _serve(recording, options.file)
+    out = options.out or _beside(options.file, ".html")
     _write_page(recording, options.file, out)
     _say(f"Page: {out}")
+    return 0
+
+
+def _serve(recording, source):
+    from memlab import _page, _report, _serve
+
+    server = _serve.Server(
+        *_page.data_of(recording),
+        title=os.path.basename(source),
+        notes=_report.file_notes(recording.file),
+    )
+    del recording
+    _say(f"Page: {server.url}\nIt is there for this machine until Ctrl-C.")
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        pass
     return 0
 
 
@@ -377,9 +417,11 @@ def _backends(options):
 
 
 def _write_page(recording, source, out):
-    from memlab import _core, _page
+    from memlab import _core, _page, _report
 
-    _core.write_file(out, _page.of(recording, title=os.path.basename(source)))
+    notes = _report.file_notes(recording.file)
+    page = _page.of(recording, title=os.path.basename(source), notes=notes)
+    _core.write_file(out, page)
 
 
 def _beside(path, ending):

@@ -107,16 +107,16 @@ def _about(title: str, notes: Iterable[str]) -> dict[str, object]:
     return {"title": title, "notes": list(notes)}
 
 
-def _data(recording: Recording) -> tuple[bytes, Sequence[bytes]]:
-    data = recording.page_json()
-    return data, ()
+def data_of(recording: Recording) -> tuple[bytes, Sequence[bytes]]:
+    """The head and the blobs of RECORDING's page."""
+    return recording.page_json(), ()
 
 
 def of(
     recording: Recording, *, title: str = "", notes: Iterable[str] = ()
 ) -> Iterator[bytes]:
     """The page that shows RECORDING, piece by piece; arguments as in assemble()."""
-    head, blobs = _data(recording)
+    head, blobs = data_of(recording)
     return _pieces(_about(title, notes), head, _elements(blobs))
 
 

@@ -183,7 +183,7 @@ def text(
     that hold most; None for no such tables.
     """
     chosen = devices(recording) if device is None else [device]
-    notes = "".join(line + "\n" for line in _file_notes(recording.file))
+    notes = "".join(line + "\n" for line in file_notes(recording.file))
     if not chosen:
         return notes + "No memory was allocated while recording.\n"
     peaks = {i: recording.peak(i) for i in chosen}
@@ -205,7 +205,7 @@ def text(
     return notes + "\n".join(parts)
 
 
-def _file_notes(file):
+def file_notes(file):
     """Sentences about a recording's file that is not whole."""
     if file is None:
         return
