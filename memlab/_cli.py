@@ -23,7 +23,11 @@ def main(argv=None) -> int:
         from memlab import phantom
 
         return phantom.main(argv[1:])
-    options = _parser().parse_args(_separate_phantom(argv))
+    return guarded(_parser().parse_args(_separate_phantom(argv)))
+
+
+def guarded(options) -> int:
+    """Runs the function of OPTIONS; its exit status, 1 and a sentence for an error."""
     try:
         return options.function(options)
     except KeyboardInterrupt:

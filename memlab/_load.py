@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import zlib
 
 from memlab import _core
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from memlab._core import _Path
 
-__all__ = ["load", "read_recording"]
+__all__ = ["load", "read_recording", "read_stdin"]
 
 _GZIP = b"\x1f\x8b"
 _MLAB = b"\x89MLAB\r\n\x1a"
@@ -78,16 +79,22 @@ def _bytes_of(file):
     return file.read()
 
 
+def _make(file, make):
+    """MAKE of the bytes of the open FILE."""
+    try:
+        data = _bytes_of(file)
+        if not data:
+            raise SnapshotError("the file is empty")
+        return make(data)
+    except zlib.error as error:
+        raise SnapshotError(f"the gzip file is damaged ({error})") from None
+
+
 def _read(path, make):
     """MAKE of the bytes of the file at PATH, with errors that name the file."""
     with open(path, "rb") as file:
         try:
-            data = _bytes_of(file)
-            if not data:
-                raise SnapshotError("the file is empty")
-            return make(data)
-        except zlib.error as error:
-            text = f"the gzip file is damaged ({error})"
+            return _make(file, make)
         except SnapshotError as error:
             text = str(error)
     raise SnapshotError(f"{os.fsdecode(path)}: {text}; {_REMEDY}")
@@ -126,3 +133,15 @@ def read_recording(path: _Path) -> _core.Recording:
     if _is_mlab(path):
         return _read_mlab(path)
     return _read(path, _core.Recording.from_bytes)
+
+
+def read_stdin() -> _core.Recording:
+    """The Recording in the snapshot pickle that stdin delivers; raises what load does."""
+    try:
+        return _make(sys.stdin.buffer, _core.Recording.from_bytes)
+    except SnapshotError as error:
+        text = str(error)
+    raise SnapshotError(
+        f"stdin: {text}; it takes snapshot pickles, plain or packed by gzip: give a "
+        ".mlab file by its name"
+    )

@@ -103,8 +103,13 @@ def _elements(blobs: Iterable[bytes]) -> Iterator[bytes]:
         yield _element(f"b{number}", "application/octet-stream", _deflated(blob))
 
 
-def _about(title: str, notes: Iterable[str]) -> dict[str, object]:
-    return {"title": title, "notes": list(notes)}
+def _about(
+    title: str, notes: Iterable[str], state: dict[str, object] | None = None
+) -> dict[str, object]:
+    about: dict[str, object] = {"title": title, "notes": list(notes)}
+    if state is not None:
+        about["state"] = state
+    return about
 
 
 def data_of(recording: Recording) -> tuple[bytes, Sequence[bytes]]:
@@ -113,11 +118,18 @@ def data_of(recording: Recording) -> tuple[bytes, Sequence[bytes]]:
 
 
 def of(
-    recording: Recording, *, title: str = "", notes: Iterable[str] = ()
+    recording: Recording,
+    *,
+    title: str = "",
+    notes: Iterable[str] = (),
+    state: dict[str, object] | None = None,
 ) -> Iterator[bytes]:
-    """The page that shows RECORDING, piece by piece; arguments as in assemble()."""
+    """The page that shows RECORDING, piece by piece; arguments as in assemble().
+
+    state: what it shows first, as the hash of its URL would say it: view, device.
+    """
     head, blobs = data_of(recording)
-    return _pieces(_about(title, notes), head, _elements(blobs))
+    return _pieces(_about(title, notes, state), head, _elements(blobs))
 
 
 def assemble(

@@ -19,6 +19,12 @@ enum ml_flame_what {
 int ml_flame_svg(const ml_recording *recording, size_t device, enum ml_flame_what what,
                  ml_buffer *out);
 
+/* Appends the picture of what came and what went from BEFORE to AFTER, all their devices,
+ * by stream, state and stack: frames are one where file, line and function are equal.  As
+ * wide as the larger of the two, so that what went shows as well.  Likewise. */
+int ml_flame_difference(const ml_recording *before, const ml_recording *after,
+                        ml_buffer *out);
+
 /* Appends a line for each block, and for each that is larger than what was asked for:
  * "stream_S;seg_A;state;frame;frame bytes", the frames from the outermost on.  Byte for
  * byte as torch's segments() and memory() hand them to format_flamegraph.  Likewise. */

@@ -293,8 +293,8 @@ begin_tree(ml_flame_tree *t, const ml_recording *recording, bool by_segment)
     return error;
 }
 
-static size_t
-count_devices(const ml_recording *recording, size_t device)
+size_t
+ml_flame_device_count(const ml_recording *recording, size_t device)
 {
     size_t count = 0;
     for (size_t d = 0; d < recording->device_count; d++) {
@@ -371,15 +371,67 @@ arrange(ml_flame_tree *t)
 
 int
 ml_flame_tree_init(ml_flame_tree *t, const ml_recording *recording, size_t device,
-                   bool by_segment)
+                   bool by_segment, bool by_device)
 {
-    bool several = count_devices(recording, device) > 1;
     int error = begin_tree(t, recording, by_segment);
     for (size_t d = 0; d < recording->device_count && error == 0; d++) {
         if ((device == ML_ALL_DEVICES || device == d) &&
             recording->devices[d].segment_count > 0) {
-            error = add_device(t, d, several);
+            error = add_device(t, d, by_device);
         }
     }
     return error < 0 ? error : arrange(t);
+}
+
+/* ---- Names ---- */
+
+static const char *const state_names[] = {
+    [ML_BLOCK_INACTIVE] = "free, kept by the allocator",
+    [ML_BLOCK_ALLOCATED] = "allocated",
+    [ML_BLOCK_PENDING_FREE] = "freed, awaiting its streams"};
+
+static void
+put_segment_name(const ml_flame_tree *t, const ml_segment *segment, ml_buffer *out)
+{
+    /* Without segments, each block stands for one. */
+    ml_markup(out, t->recording->rules.has_segments ? "segment " : "block ");
+    ml_markup_address(out, segment->addr);
+    ml_markup(out, " of ");
+    ml_markup_size(out, segment->total);
+}
+
+void
+ml_flame_node_name(const ml_flame_tree *t, const ml_flame_node *n, bool whole,
+                   ml_buffer *out)
+{
+    char label[ML_DEVICE_LABEL];
+    switch ((enum ml_flame_kind)n->is.kind) {
+    case ML_FLAME_KIND_ROOT:
+        ml_markup(out, "all memory");
+        break;
+    case ML_FLAME_KIND_DEVICE:
+        ml_device_label(t->recording, n->is.value, "device", label);
+        ml_markup(out, label);
+        break;
+    case ML_FLAME_KIND_STREAM:
+        ml_markup(out, "stream ");
+        ml_markup_unsigned(out, n->is.value);
+        break;
+    case ML_FLAME_KIND_SEGMENT:
+        put_segment_name(t, &t->recording->devices[n->device].segments[n->is.value],
+                         out);
+        break;
+    case ML_FLAME_KIND_STATE:
+        ml_markup(out, state_names[n->is.value]);
+        break;
+    case ML_FLAME_KIND_FRAME:
+        ml_markup_frame(out, t->recording, (uint32_t)n->is.value, whole);
+        break;
+    case ML_FLAME_KIND_ROUNDING:
+        ml_markup(out, "lost to rounding");
+        break;
+    default:
+        ml_markup(out, "no stack recorded");
+        break;
+    }
 }

@@ -60,11 +60,18 @@ typedef struct ml_flame_tree {
     bool full;          /* frames were left out */
 } ml_flame_tree;
 
-/* Of DEVICE, or ML_ALL_DEVICES.  RECORDING is borrowed and outlives the tree.  0 or
- * ML_ENOMEM; to be taken down in either case. */
+/* How many devices have memory, of DEVICE or ML_ALL_DEVICES. */
+size_t ml_flame_device_count(const ml_recording *recording, size_t device);
+
+/* Of DEVICE, or ML_ALL_DEVICES; BY_DEVICE, each is a node.  RECORDING is borrowed and
+ * outlives the tree.  0 or ML_ENOMEM; to be taken down in either case. */
 int ml_flame_tree_init(ml_flame_tree *t, const ml_recording *recording, size_t device,
-                       bool by_segment);
+                       bool by_segment, bool by_device);
 void ml_flame_tree_fini(ml_flame_tree *t);
+
+/* Appends what N is called, not escaped; WHOLE: with the path of a frame's file. */
+void ml_flame_node_name(const ml_flame_tree *t, const ml_flame_node *n, bool whole,
+                        ml_buffer *out);
 
 /* Memory that nobody uses. */
 bool ml_flame_is_unused(const ml_flame_node *n);

@@ -226,6 +226,28 @@ ml_markup_size(ml_buffer *out, uint64_t bytes)
 }
 
 void
+ml_markup_torch_size(ml_buffer *out, uint64_t bytes)
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    unsigned power = 0;
+    while (power < 6 && bytes >> (10 * power) >= KIB) {
+        power++;
+    }
+    uint64_t unit = UINT64_C(1) << (10 * power);
+    uint64_t rest = bytes % unit;
+    /* Below 2^60, so that ten of it fit. */
+    uint64_t tenths = rest * 10 / unit;
+    rest = rest * 10 % unit;
+    if (rest * 2 > unit || (rest * 2 == unit && tenths % 2 == 1)) {
+        tenths++;
+    }
+    ml_markup_unsigned(out, bytes / unit + tenths / 10);
+    ml_markup(out, ".");
+    ml_markup_unsigned(out, tenths % 10);
+    ml_markup(out, names[power]);
+}
+
+void
 ml_markup_exact_size(ml_buffer *out, uint64_t bytes)
 {
     ml_markup_size(out, bytes);

@@ -29,7 +29,9 @@ void ml_markup_count(ml_buffer *out, uint64_t value);
 void ml_markup_address(ml_buffer *out, uint64_t addr);
 /* 1536 bytes as "1.50 KiB". */
 void ml_markup_size(ml_buffer *out, uint64_t bytes);
-/* The same and, from 1024 on, " (1,536 bytes)". */
+/* 1536 bytes as "1.5KiB", as torch's own reports write it. */
+void ml_markup_torch_size(ml_buffer *out, uint64_t bytes);
+/* As ml_markup_size and, from 1024 on, " (1,536 bytes)". */
 void ml_markup_exact_size(ml_buffer *out, uint64_t bytes);
 /* PART of WHOLE as "12.3 %"; "0.0 %" of nothing. */
 void ml_markup_share(ml_buffer *out, uint64_t part, uint64_t whole);

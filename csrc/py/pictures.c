@@ -85,6 +85,18 @@ ml_py_flame(ml_state *state, const ml_recording *recording, bool folded, PyObjec
 }
 
 PyObject *
+ml_py_flame_difference(ml_state *state, const ml_recording *before,
+                       const ml_recording *after)
+{
+    ml_buffer buffer = {0};
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_flame_difference(before, after, &buffer);
+    Py_END_ALLOW_THREADS
+    return give(state, result, &buffer);
+}
+
+PyObject *
 ml_py_segments_page(ml_state *state, const ml_recording *recording, PyObject *args,
                     PyObject *kwargs)
 {
@@ -132,4 +144,24 @@ ml_py_timeline_page(ml_state *state, const ml_recording *recording, PyObject *ar
     Py_END_ALLOW_THREADS
     Py_DECREF(text);
     return give(state, result, &buffer);
+}
+
+PyObject *
+ml_py_text(ml_state *state, const ml_recording *recording,
+           int (*write)(const ml_recording *recording, ml_buffer *out))
+{
+    ml_buffer buffer = {0};
+    PyObject *text = NULL;
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = write(recording, &buffer);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        ml_py_raise(state, result, ml_strerror(result));
+    }
+    else {
+        text = PyUnicode_DecodeUTF8(buffer.bytes, (Py_ssize_t)buffer.length, "strict");
+    }
+    ml_buffer_fini(&buffer);
+    return text;
 }
