@@ -168,9 +168,7 @@ const memlabGrowth = (() => {
           + "listed" : "");
       fresh.show(blocks.slice(0, FRESH_LISTED), { columns: freshColumns(model) });
       view.show({ model, tree, amount: exactBytes, search: state.search, fill: fillOf(tree),
-                  label: (node) => signed(tree.bytes[node] - tree.other[node]),
-                  change: (node) => `${signed(tree.bytes[node] - tree.other[node])} `
-                    + `since ${formatBytes(tree.other[node])}` });
+                  signed, difference: (node) => tree.bytes[node] - tree.other[node] });
     }
 
     async function read(model, d, state) {

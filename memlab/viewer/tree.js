@@ -249,6 +249,20 @@ const memlabTree = (() => {
       : said;
   }
 
+  /* Where there is little room: of code the function. */
+  function short(model, tree, node) {
+    const value = tree.value[node];
+    if (tree.tag[node] === FRAME) {
+      return model.strings[model.frames.name[value]];
+    }
+    if (tree.tag[node] === LINE && tree.places[value].reason === "") {
+      const { line, phase } = tree.places[value];
+      const name = model.strings[model.lines.function[line]];
+      return phase === "backward" ? `backward of ${name}` : name;
+    }
+    return text(model, tree, node);
+  }
+
   /* From the root down to NODE. */
   function pathTo(tree, node) {
     const out = [];
@@ -463,6 +477,6 @@ const memlabTree = (() => {
     return sisters[sisters.indexOf(node) + (key === "ArrowLeft" ? -1 : 1)] ?? node;
   }
 
-  return { ROOT, CATEGORY, MODULE, PART, NO_MODULE, FRAME, LINE, build, groupsOf, text,
+  return { ROOT, CATEGORY, MODULE, PART, NO_MODULE, FRAME, LINE, build, groupsOf, text, short,
            pathTo, keysTo, follow, matches, isBelow, icicle, squares, move, factsOf };
 })();

@@ -67,8 +67,8 @@ const memlabTreeView = (() => {
       if (box.node >= 0 && tree.blocks[box.node] > 0) {
         parts.push(plural(tree.blocks[box.node], "block"));
       }
-      if (box.node >= 0 && shown.change !== undefined) {
-        parts.push(shown.change(box.node));
+      if (box.node >= 0 && shown.difference !== undefined) {
+        parts.push(`${shown.signed(shown.difference(box.node))} since then`);
       }
       return { title: box.node < 0 ? `and ${formatCount(box.smaller)} smaller`
         : textOf(box.node, true), parts };
@@ -136,14 +136,18 @@ const memlabTreeView = (() => {
       }
       const text = textOf(box.node);
       const letters = Math.floor(room / LETTER);
-      /* Modules differ in how they end. */
-      return shown.tree.tag[box.node] === memlabTree.MODULE && text.length > letters
-        ? `…${text.slice(1 - letters)}`
-        : `${text}  ${(shown.label ?? labelAmount)(box.node)}`;
+      if (text.length <= letters) {
+        return `${text}  ${labelAmount(box.node)}`;
+      }
+      /* Modules differ in how they end; of code the function says most. */
+      return shown.tree.tag[box.node] === memlabTree.MODULE ? `…${text.slice(1 - letters)}`
+        : memlabTree.short(shown.model, shown.tree, box.node);
     }
 
     function labelAmount(node) {
-      return shown.amount(shown.tree.bytes[node]).replace(/ \(.*/, "");
+      return shown.difference === undefined
+        ? shown.amount(shown.tree.bytes[node]).replace(/ \(.*/, "")
+        : shown.signed(shown.difference(node));
     }
 
     /* As much of TEXT as has ROOM. */
@@ -197,6 +201,10 @@ const memlabTreeView = (() => {
     /* ---- the table ---- */
 
     function tableColumns() {
+      const difference = shown?.difference === undefined ? [] : [
+        { id: "difference", text: "Difference", number: true,
+          value: (row) => shown.difference(row.node),
+          cell: (row) => shown.signed(shown.difference(row.node)) }];
       return [
         { id: "order", text: "What", value: (row) => row.order, title: (row) => row.title,
           cell: (row) => {
@@ -206,6 +214,7 @@ const memlabTreeView = (() => {
           } },
         { id: "bytes", text: "Bytes", number: true, value: (row) => row.bytes,
           cell: (row) => row.amount },
+        ...difference,
         { id: "share", text: "Of all", number: true, value: (row) => row.bytes,
           cell: (row) => row.share },
         { id: "parent", text: "Of parent", number: true, value: (row) => row.ofParent,
@@ -284,7 +293,7 @@ const memlabTreeView = (() => {
       showCrumbs();
       showFound();
       if (!sheet.hidden) {
-        table.show(tableRows());
+        table.show(tableRows(), { columns: tableColumns() });
       }
       redraw();
     }
@@ -399,8 +408,8 @@ const memlabTreeView = (() => {
     new ResizeObserver(redraw).observe(stage);
 
     /* NEXT: { model, tree, fill(node) -> colour, amount(bytes) -> text, search, and, where
-     * two instants are compared, label(node) and change(node) -> texts }.  What was zoomed
-     * to stays so, as far as it is in the new tree. */
+     * two instants are compared, difference(node) -> bytes and signed(bytes) -> text }.
+     * What was zoomed to stays so, as far as it is in the new tree. */
     function show(next) {
       const keys = shown === null || shown.model !== next.model ? []
         : memlabTree.keysTo(shown.model, shown.tree, root);
