@@ -127,24 +127,6 @@ const memlabBreakdown = (() => {
 
   /* ---- lines ---- */
 
-  const canonical = new WeakMap();
-
-  /* By line the first of the same place: those that differ in their last line only (see
-   * "near") are one. */
-  function linesOf(model) {
-    if (!canonical.has(model)) {
-      const { file, function: name, line, no_line: noLine } = model.lines;
-      const seen = new Map();
-      const first = Int32Array.from(line, (number, i) => {
-        const key = `${file[i]},${name[i]},${number},${noLine[i]}`;
-        seen.set(key, seen.get(key) ?? i);
-        return seen.get(key);
-      });
-      canonical.set(model, first);
-    }
-    return canonical.get(model);
-  }
-
   /* Of all blocks of LINE: one that goes round a loop goes past all that do not. */
   function widenUntil(line, until, other) {
     const round = other < line;
@@ -187,7 +169,7 @@ const memlabBreakdown = (() => {
       model.kinds;
     switch (by) {
     case "line":
-      return (linesOf(model)[line[kind]] * PLACES + phase[kind]) * PLACES
+      return (line[kind] * PLACES + phase[kind]) * PLACES
         + (loose ? 0 : how[kind]);
     case "module":
       return module[kind] * PLACES + noModule[kind];
@@ -202,7 +184,7 @@ const memlabBreakdown = (() => {
 
   function newGroup(model, by, kind, key) {
     const { kinds, lines } = model;
-    const line = linesOf(model)[kinds.line[kind]];
+    const line = kinds.line[kind];
     return { by, key, kind, line, bytes: 0, blocks: 0, inexact: 0, until: 0, module: "",
              phase: model.phases[kinds.phase[kind]], how: model.hows[kinds.how[kind]],
              reason: model.no_lines[lines.no_line[line]],
@@ -212,7 +194,7 @@ const memlabBreakdown = (() => {
   function addKind(model, group, kind, bytes, blocks) {
     const { kinds, lines } = model;
     const name = model.strings[kinds.module[kind]];
-    const until = lines.until[kinds.line[kind]];
+    const until = kinds.until[kind];
     group.bytes += bytes;
     group.blocks += blocks;
     group.categories[kinds.category[kind]] += bytes;
@@ -229,7 +211,7 @@ const memlabBreakdown = (() => {
     return bounds.map((bound, i) => ({
       by: "size", key: bound, kind: -1, bytes: weights.sizes.bytes[i],
       blocks: weights.sizes.blocks[i], inexact: 0, from: bound,
-      to: bounds[i + 1] ?? Infinity })).filter((group) => group.blocks > 0);
+      below: bound === 0 ? 1 : bound * 4 })).filter((group) => group.blocks > 0);
   }
 
   /* The groups of WEIGHTS, the most bytes first.  Their bytes add up to its total. */
@@ -372,8 +354,8 @@ const memlabBreakdown = (() => {
     case "category":
       return categoryText(model, kinds.category[kind], kinds.why[kind]);
     case "size":
-      return group.to === Infinity ? `${formatBytes(group.from)} and more`
-        : `${formatBytes(group.from)} to less than ${formatBytes(group.to)}`;
+      return group.from === 0 ? "no bytes"
+        : `${formatBytes(group.from)} to less than ${formatBytes(group.below)}`;
     default:
       return stackText(model, group);
     }
@@ -391,8 +373,7 @@ const memlabBreakdown = (() => {
     const { kinds, lines } = model;
     const { kind } = group;
     if (group.by === "size") {
-      const below = group.to === Infinity ? "" : ` <${group.to - 1}`;
-      return `>${group.from}${below}`;
+      return `>=${group.from} <${group.below}`;
     }
     if (group.by === "category") {
       return model.categories[kinds.category[kind]];
@@ -405,7 +386,7 @@ const memlabBreakdown = (() => {
       : `${file}:${lines.line[group.line]}`;
   }
 
-  return { BYS, byOf, instantOf, pairOf, totalsAt, instantText, at, over, highest, groups, differences, fresh, linesOf, widenModule,
+  return { BYS, byOf, instantOf, pairOf, totalsAt, instantText, at, over, highest, groups, differences, fresh, widenModule,
            widenUntil, lineText, categoryText, moduleText, frameText, mostly,
            groupText, groupWord };
 })();

@@ -35,7 +35,7 @@ const memlabFlame = (() => {
     const { groups, group_of_kind: ofKind } = model.devices[d];
     const sums = new Float64Array(groups[scheme].length);
     weights.bytes.forEach((bytes, kind) => {
-      if (bytes > 0) {
+      if (bytes > 0 && ofKind[scheme][kind] >= 0) {
         sums[ofKind[scheme][kind]] += bytes;
       }
     });

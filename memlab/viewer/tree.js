@@ -7,7 +7,7 @@
 "use strict";
 
 const memlabTree = (() => {
-  const { linesOf, lineText, frameText } = memlabBreakdown;
+  const { lineText, frameText } = memlabBreakdown;
 
   /* What a node stands for. */
   const ROOT = 0;
@@ -88,17 +88,16 @@ const memlabTree = (() => {
   function planter(model, tree, { rows, category, noise }) {
     const { kinds } = model;
     const { first, noise: noisy } = factsOf(model);
-    const lines = linesOf(model);
     const parts = new Map();
     const places = new Map();
     const leads = new Map();
 
     function lineLeaf(node, kind) {
-      const place = { line: lines[kinds.line[kind]], until: 0, module: "",
+      const place = { line: kinds.line[kind], until: kinds.until[kind], module: "",
                       phase: model.phases[kinds.phase[kind]],
                       how: model.hows[kinds.how[kind]],
                       reason: model.no_lines[model.lines.no_line[kinds.line[kind]]] };
-      const text = `${place.line},${kinds.phase[kind]},${kinds.how[kind]}`;
+      const text = `${place.line},${place.until},${place.phase},${place.how}`;
       if (!places.has(text)) {
         places.set(text, tree.places.length);
         tree.places.push(place);
@@ -201,7 +200,7 @@ const memlabTree = (() => {
   function groupsOf(tree, groupOfKind, groupCount, weights) {
     const sums = new Float64Array(tree.count * groupCount);
     tree.kindNodes.forEach((node, kind) => {
-      if (node >= 0) {
+      if (node >= 0 && groupOfKind[kind] >= 0) {
         sums[node * groupCount + groupOfKind[kind]] += weights.bytes[kind];
       }
     });

@@ -4,15 +4,12 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const { readFileSync } = require("node:fs");
-const { join } = require("node:path");
 const test = require("node:test");
 
-const VIEWER = join(__dirname, "..", "..", "memlab", "viewer");
-const FILES = ["names.js", "breakdown.js", "tree.js"];
-const source = FILES.map((name) => readFileSync(join(VIEWER, name), "utf8")).join("\n");
-const { memlabBreakdown: breakdown, memlabTree: tree } = new Function(
-  `${source}\nreturn { memlabBreakdown, memlabTree };`)();
+const { load } = require("./load.js");
+
+const { memlabBreakdown: breakdown, memlabTree: tree } = load(
+  ["names.js", "breakdown.js", "tree.js"], ["memlabBreakdown", "memlabTree"]);
 
 /* Numbers from 0 to below N, the same for one seed. */
 function dice(seed) {
@@ -45,16 +42,16 @@ function recording(seed, { kinds = 40, rows = 300, events = 500, stacks = 30 } =
   }
   const lines = { file: [0, 0], function: [0, 0], line: [0, 0], until: [0, 0],
                   no_line: [1, 2] };
-  for (let i = 0; i < 10; i++) {
-    lines.file.push(1 + roll(2));
-    lines.function.push(4 + roll(2));
-    lines.line.push(1 + roll(3));
-    lines.until.push(roll(3) === 0 ? 1 + roll(9) : 0);
+  for (let i = 0; i < 8; i++) {
+    lines.file.push(1 + i % 2);
+    lines.function.push(4 + (i >> 1) % 2);
+    lines.line.push(1 + (i >> 2));
+    lines.until.push(0);
     lines.no_line.push(0);
   }
   const table = {
     stack: [], line: [], module: [], no_module: [], category: [], exact: [], why: [],
-    phase: [], how: [], name: [], stream: [],
+    phase: [], how: [], name: [], stream: [], until: [],
   };
   for (let k = 0; k < kinds; k++) {
     const line = roll(lines.line.length);
@@ -69,6 +66,7 @@ function recording(seed, { kinds = 40, rows = 300, events = 500, stacks = 30 } =
     table.why.push(category === 2 ? roll(3) : 0);
     table.phase.push(roll(3));
     table.how.push(lines.no_line[line] !== 0 ? 0 : 1 + roll(5));
+    table.until.push(HOWS[table.how[k]] === "near" ? 1 + roll(9) : 0);
     table.name.push(0);
     table.stream.push(0);
   }
@@ -214,7 +212,8 @@ test("modules and last lines widen as the report's", () => {
 function wayOf(model, kind, { rows, category, noise }) {
   const { kinds, lines, frames } = model;
   const line = `line ${[lines.file, lines.function, lines.line, lines.no_line].map(
-    (column) => column[kinds.line[kind]])} ${kinds.phase[kind]} ${kinds.how[kind]}`;
+    (column) => column[kinds.line[kind]])} ${kinds.phase[kind]} ${kinds.how[kind]} `
+    + kinds.until[kind];
   const way = category || rows === "line" ? [`category ${kinds.category[kind]}`] : [];
   if (rows === "stack") {
     const stack = [];
