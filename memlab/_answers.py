@@ -535,6 +535,19 @@ class File(TypedDict):
     native_frames: int
 
 
+class News(TypedDict):
+    """What a look at a file that is followed found: whether it has more than was read now,
+    whether it is shorter than what was read before, its bytes and those looked at, and the
+    events so far, of which gone_events made room for newer ones."""
+
+    more: bool
+    cut: bool
+    bytes: int
+    read_bytes: int
+    events: int
+    gone_events: int
+
+
 class Stats(TypedDict):
     """The recorder's own counters of one device."""
 

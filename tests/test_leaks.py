@@ -15,6 +15,7 @@ PROGRAMS = Path(__file__).resolve().parent / "isolated"
 TESTS = {
     "Courtesy": "leak_courtesy.py",
     "Leaks": "leak_leaks.py",
+    "Live": "leak_live.py",
     "LineProfiler": "leak_line_profiler.py",
     "MemReporter": "leak_mem_reporter.py",
     "MemorySnapshot": "leak_memory_snapshot.py",

@@ -27,9 +27,8 @@ is_string(const void *context, uint32_t id)
            memcmp(string->bytes, wanted->bytes, wanted->length) == 0;
 }
 
-/* The recording holds no strings yet but those added here. */
-static int
-add_name(mlab_reader *reader, const uint8_t *bytes, size_t length, uint32_t *id)
+int
+mlab_add_name(mlab_reader *reader, const uint8_t *bytes, size_t length, uint32_t *id)
 {
     lookup wanted = {reader->recording, (const char *)bytes, length};
     *id = 0;
@@ -50,7 +49,8 @@ add_name(mlab_reader *reader, const uint8_t *bytes, size_t length, uint32_t *id)
 static int
 add_lost_name(mlab_reader *reader, uint32_t *id)
 {
-    return add_name(reader, (const uint8_t *)ML_NAME_LOST, strlen(ML_NAME_LOST), id);
+    return mlab_add_name(reader, (const uint8_t *)ML_NAME_LOST, strlen(ML_NAME_LOST),
+                         id);
 }
 
 /* ---- Records ---- */
@@ -158,9 +158,10 @@ take_setting(mlab_reader *reader, const ml_mlab_setting *record, const uint8_t *
     if (setting.kind == '\0' || strchr("bifsd", setting.kind) == NULL) {
         return leave_out(reader);
     }
-    int result = add_name(reader, text, key_bytes, &setting.key);
+    int result = mlab_add_name(reader, text, key_bytes, &setting.key);
     if (result == 0) {
-        result = add_name(reader, text + key_bytes, length - key_bytes, &setting.text);
+        result =
+            mlab_add_name(reader, text + key_bytes, length - key_bytes, &setting.text);
     }
     for (size_t i = 0; i < recording->setting_count && result == 0; i++) {
         if (recording->settings[i].key == setting.key) {
@@ -219,11 +220,12 @@ take_tag(mlab_reader *reader, const ml_packed_other *record)
     }
     int result = module_lost != 0
                      ? add_lost_name(reader, &tag.module)
-                     : add_name(reader, at, (size_t)module_bytes, &tag.module);
+                     : mlab_add_name(reader, at, (size_t)module_bytes, &tag.module);
     at += module_bytes;
     if (result == 0) {
-        result = name_lost != 0 ? add_lost_name(reader, &tag.name)
-                                : add_name(reader, at, (size_t)(end - at), &tag.name);
+        result = name_lost != 0
+                     ? add_lost_name(reader, &tag.name)
+                     : mlab_add_name(reader, at, (size_t)(end - at), &tag.name);
     }
     if (result == 0) {
         result = ml_grow((void **)&reader->tags, &reader->tag_capacity,
@@ -251,7 +253,7 @@ take_note(mlab_reader *reader, const ml_mlab_note *record, const uint8_t *name,
         .kind = record->kind,
     };
     memcpy(note.values, record->values, sizeof(note.values));
-    int result = add_name(reader, name, length, &note.name);
+    int result = mlab_add_name(reader, name, length, &note.name);
     if (result == 0) {
         result = ml_grow((void **)&recording->notes, &reader->note_capacity,
                          recording->note_count + 1, sizeof(note));
@@ -270,7 +272,7 @@ take_name(mlab_reader *reader, const ml_mlab_name *record, const uint8_t *text,
         return leave_out(reader);
     }
     mlab_name name = {.object = (uint32_t)record->object};
-    int result = add_name(reader, text, length, &name.name);
+    int result = mlab_add_name(reader, text, length, &name.name);
     if (result == 0) {
         result = ml_grow((void **)&reader->names, &reader->name_capacity,
                          reader->name_count + 1, sizeof(name));
@@ -459,9 +461,8 @@ convert_times(mlab_reader *reader)
 
 /* ---- Tags ---- */
 
-/* The events of DEVICE in front of ORDINAL. */
-static uint64_t
-index_of_ordinal(const mlab_reader *reader, unsigned device, uint64_t ordinal)
+uint64_t
+mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordinal)
 {
     const mlab_place *places = reader->places[device];
     size_t low = 0;
@@ -552,7 +553,7 @@ place_tags(mlab_reader *reader)
         if (reader->ordered && tag.place < reader->starts[tag.device].head.events) {
             continue;
         }
-        tag.place = reader->ordered ? index_of_ordinal(reader, tag.device, tag.place)
+        tag.place = reader->ordered ? mlab_index_of(reader, tag.device, tag.place)
                                     : index_of_time(trace, tag.place);
         reader->tags[count++] = tag;
     }

@@ -133,6 +133,7 @@ settle(mlab_reader *reader, ml_device_trace *trace, mlab_start *start)
         const ml_block *block = held ? &start->blocks[segment->first_block] : NULL;
         segment->requested = held ? block->requested : segment->total;
         segment->active = segment->total;
+        segment->stack = held ? block->stack : 0;
         segment->allocated =
             held && block->state != ML_BLOCK_ALLOCATED ? 0 : segment->total;
     }

@@ -1,6 +1,7 @@
 /* The inside of the reader of .mlab files, shared by mlab_reader.c (file and chunks),
- * mlab_stacks.c (definitions), mlab_control.c (the control lane) and mlab_memory.c (the
- * memory at the end).  For no one else. */
+ * mlab_lanes.c (lanes), mlab_stacks.c (definitions), mlab_control.c (the control lane),
+ * mlab_memory.c (the memory at the end) and live*.c (a file that grows).  For no one
+ * else. */
 #ifndef ML_MLAB_PARTS_H
 #define ML_MLAB_PARTS_H
 
@@ -71,6 +72,41 @@ typedef struct mlab_reader {
     size_t place_capacity[ML_DEVICE_MAX];
 } mlab_reader;
 
+/* How far a lane has been read. */
+typedef struct mlab_lane {
+    unsigned number;
+    unsigned device;
+    uint64_t
+        ordinal; /* events of the lane so far, in the file or not; of control records */
+    uint64_t dropped; /* of these, not stored */
+} mlab_lane;
+
+/* 0, or ML_EFORMAT with *ERROR. */
+int mlab_read_header(const ml_mlab_input *input, ml_mlab_header *header,
+                     ml_read_error *error);
+void mlab_take_header(mlab_reader *reader, const ml_mlab_header *header,
+                      uint64_t bytes);
+
+/* What a piece of the file is, by its first bytes. */
+enum mlab_piece {
+    MLAB_PIECE_READY, /* nothing yet */
+    MLAB_PIECE_CHUNK,
+    MLAB_PIECE_DAMAGED
+};
+enum mlab_piece mlab_piece_of(const mlab_reader *reader, const ml_chunk *header,
+                              uint32_t chunk_bytes);
+/* The lane of the file that a chunk says it belongs to; ML_MLAB_LANES + 1 for none. */
+unsigned mlab_lane_of(const mlab_reader *reader, const ml_chunk *chunk);
+/* Notes what is missing in front of the chunk HEADER.  0 or ML_ENOMEM, as of the next. */
+int mlab_begin_chunk(mlab_reader *reader, mlab_lane *lane, const ml_chunk *header);
+/* Takes the records up to the end of CHUNK, which may be given a later end and go on. */
+int mlab_read_chunk(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk);
+/* What the lane counted beyond all that was read. */
+int mlab_end_lane(mlab_reader *reader, mlab_lane *lane, const ml_mlab_lane *counted);
+/* When all was read: READER's recording becomes complete. */
+int mlab_finish(mlab_reader *reader, const ml_mlab_header *header);
+void mlab_reader_free(mlab_reader *reader);
+
 /* The trace of DEVICE, which then exists; NULL without memory. */
 ml_device_trace *mlab_trace(mlab_reader *reader, unsigned device);
 
@@ -78,12 +114,18 @@ ml_device_trace *mlab_trace(mlab_reader *reader, unsigned device);
  * ignored. */
 void mlab_define(mlab_reader *reader, const ml_packed_other *record);
 int mlab_stacks_new(mlab_reader *reader);
-/* The recording's events refer to its own tables from here on. */
+/* The recording's events refer to its own tables from here on; the stacks stay as they
+ * were. */
 int mlab_resolve(mlab_reader *reader);
 
 /* A record of the control lane.  What makes no sense is counted and ignored.  0 or
  * ML_ENOMEM. */
 int mlab_control(mlab_reader *reader, const ml_packed_other *record);
+/* *ID becomes that of the text among the recording's strings, which hold no others yet. */
+int mlab_add_name(mlab_reader *reader, const uint8_t *bytes, size_t length,
+                  uint32_t *id);
+/* The events of DEVICE in front of ORDINAL, of its lane. */
+uint64_t mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordinal);
 /* When all records were read: times become unix ns, tags find their places. */
 int mlab_finish_control(mlab_reader *reader);
 

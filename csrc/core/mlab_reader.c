@@ -96,8 +96,9 @@ mlab_trace(mlab_reader *reader, unsigned device)
 
 /* ---- The header ---- */
 
-static int
-read_header(const ml_mlab_input *input, ml_mlab_header *header, ml_read_error *error)
+int
+mlab_read_header(const ml_mlab_input *input, ml_mlab_header *header,
+                 ml_read_error *error)
 {
     if (input->bytes < sizeof(*header) ||
         input->read(input->context, 0, header, sizeof(*header)) < 0) {
@@ -136,8 +137,8 @@ read_header(const ml_mlab_input *input, ml_mlab_header *header, ml_read_error *e
     return 0;
 }
 
-static void
-take_header(mlab_reader *reader, const ml_mlab_header *header, uint64_t bytes)
+void
+mlab_take_header(mlab_reader *reader, const ml_mlab_header *header, uint64_t bytes)
 {
     ml_recording *recording = reader->recording;
     memcpy(recording->source, header->source, sizeof(recording->source));
@@ -189,18 +190,21 @@ all_zero(const void *bytes, size_t length)
     return any == 0;
 }
 
-/* The lane of the file that a chunk says it belongs to; ML_MLAB_LANES + 1 for none. */
-static unsigned
-lane_of(const mlab_reader *reader, const ml_chunk *chunk)
+enum mlab_piece
+mlab_piece_of(const mlab_reader *reader, const ml_chunk *header, uint32_t chunk_bytes)
 {
-    if (chunk->kind == ML_MLAB_CONTROL) {
-        return ML_MLAB_LANES;
+    uint64_t used = atomic_load(&header->commit) & UINT32_MAX;
+    if (used == 0 &&
+        (header->magic == ML_CHUNK_MAGIC || all_zero(header, sizeof(*header)))) {
+        /* Ready for a lane that never came, or just begun. */
+        return MLAB_PIECE_READY;
     }
-    unsigned number = reader->ordered ? chunk->device : chunk->lane;
-    unsigned other = reader->ordered ? chunk->lane : chunk->device;
-    return chunk->kind == ML_MLAB_EVENTS && number < ML_MLAB_LANES && other == 0
-               ? number
-               : ML_MLAB_LANES + 1;
+    bool whole = header->magic == ML_CHUNK_MAGIC &&
+                 header->version == ML_CHUNK_VERSION && header->bytes == chunk_bytes &&
+                 mlab_lane_of(reader, header) <= ML_MLAB_LANES &&
+                 (header->flags & ML_CHUNK_CHECKED) != 0 &&
+                 used <= chunk_bytes - sizeof(ml_chunk);
+    return whole ? MLAB_PIECE_CHUNK : MLAB_PIECE_DAMAGED;
 }
 
 static int
@@ -230,21 +234,12 @@ list_chunks(mlab_reader *reader, const ml_mlab_input *input, uint32_t chunk_byte
             reader->info->damaged_chunks++;
             continue;
         }
-        uint64_t used = atomic_load(&item.header.commit) & UINT32_MAX;
-        if (used == 0 && (item.header.magic == ML_CHUNK_MAGIC ||
-                          all_zero(&item.header, sizeof(item.header)))) {
-            /* Ready for a lane that never came, or just begun. */
+        enum mlab_piece piece = mlab_piece_of(reader, &item.header, chunk_bytes);
+        if (piece != MLAB_PIECE_CHUNK) {
+            reader->info->damaged_chunks += piece == MLAB_PIECE_DAMAGED;
             continue;
         }
-        item.lane = lane_of(reader, &item.header);
-        if (item.header.magic != ML_CHUNK_MAGIC ||
-            item.header.version != ML_CHUNK_VERSION ||
-            item.header.bytes != chunk_bytes || item.lane > ML_MLAB_LANES ||
-            !(item.header.flags & ML_CHUNK_CHECKED) ||
-            used > chunk_bytes - sizeof(ml_chunk)) {
-            reader->info->damaged_chunks++;
-            continue;
-        }
+        item.lane = mlab_lane_of(reader, &item.header);
         if (ml_grow((void **)&list->items, &list->capacity, list->count + 1,
                     sizeof(item)) < 0) {
             return ML_ENOMEM;
@@ -277,211 +272,51 @@ open_chunk(const ml_mlab_input *input, const listed *item, void *buffer,
 /* ---- The lanes ---- */
 
 static int
-add_gap(mlab_reader *reader, unsigned device, uint64_t position, uint64_t dropped,
-        uint64_t lost)
+read_lane(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
+          size_t *next, const ml_mlab_lane *counted, unsigned number, void *buffer)
 {
-    ml_mlab_info *info = reader->info;
-    if (dropped == 0 && lost == 0) {
-        return 0;
-    }
-    if (ml_grow((void **)&info->gaps, &reader->gap_capacity, info->gap_count + 1,
-                sizeof(*info->gaps)) < 0) {
-        return ML_ENOMEM;
-    }
-    info->gaps[info->gap_count++] = (ml_mlab_gap){
-        .position = position, .dropped = dropped, .lost = lost, .device = device};
-    return 0;
-}
-
-/* How far a lane has been read. */
-typedef struct lane_state {
-    unsigned number;
-    unsigned device;
-    uint64_t ordinal; /* events of the lane so far, in the file or not */
-    uint64_t dropped; /* of these, not stored */
-} lane_state;
-
-static int
-add_place(mlab_reader *reader, unsigned device, uint64_t ordinal, uint64_t index)
-{
-    if (ml_grow((void **)&reader->places[device], &reader->place_capacity[device],
-                reader->place_count[device] + 1, sizeof(mlab_place)) < 0) {
-        return ML_ENOMEM;
-    }
-    reader->places[device][reader->place_count[device]++] =
-        (mlab_place){ordinal, index};
-    return 0;
-}
-
-/* The events between what was read of LANE and ORDINAL are missing, DROPPED of them at most
- * never stored.  Those before the memory was read for good count no more. */
-static int
-skip_to(mlab_reader *reader, lane_state *lane, uint64_t ordinal, uint64_t dropped)
-{
-    ml_device_trace *trace = mlab_trace(reader, lane->device);
-    if (trace == NULL) {
-        return ML_ENOMEM;
-    }
-    uint64_t missing = ordinal > lane->ordinal ? ordinal - lane->ordinal : 0;
-    dropped = dropped < missing ? dropped : missing;
-    lane->dropped += dropped;
-    uint64_t start = reader->ordered ? reader->starts[lane->device].head.events : 0;
-    uint64_t before = start > lane->ordinal ? start - lane->ordinal : 0;
-    lane->ordinal += missing;
-    missing = missing > before ? missing - before : 0;
-    dropped = dropped < missing ? dropped : missing;
-    return add_gap(reader, lane->device, trace->event_count, dropped,
-                   missing - dropped);
-}
-
-/* The events missing between what was read and the chunk HEADER. */
-static int
-skip_gap(mlab_reader *reader, const ml_device_trace *trace, lane_state *lane,
-         const ml_chunk *header)
-{
-    int result = skip_to(reader, lane, header->first, header->dropped);
-    if (result == 0 && reader->ordered) {
-        result = add_place(reader, lane->device, lane->ordinal, trace->event_count);
-    }
-    return result;
-}
-
-static int
-add_event(mlab_reader *reader, ml_device_trace *trace, lane_state *lane,
-          const ml_event *event)
-{
-    uint64_t start = reader->starts[lane->device].head.events;
-    if (reader->ordered && lane->ordinal++ < start) {
-        /* From before the memory was read for good. */
-        return 0;
-    }
-    if (ml_grow((void **)&trace->events, &reader->event_capacity[lane->device],
-                trace->event_count + 1, sizeof(*event)) < 0) {
-        return ML_ENOMEM;
-    }
-    trace->events[trace->event_count++] = *event;
-    return 0;
-}
-
-static int
-read_events(mlab_reader *reader, lane_state *lane, const ml_chunk *header,
-            ml_chunk_reader *chunk)
-{
-    ml_device_trace *trace = mlab_trace(reader, lane->device);
-    int result = trace != NULL ? skip_gap(reader, trace, lane, header) : ML_ENOMEM;
-    const uint8_t *before = chunk->at;
-    while (result == 0) {
-        ml_event event;
-        ml_packed_other other;
-        int found = ml_chunk_next(chunk, &event, &other);
-        uint64_t bytes = (uint64_t)(chunk->at - before);
-        before = chunk->at;
-        if (found == ML_PACKED_EVENT) {
-            reader->info->event_bytes += bytes;
-            result = add_event(reader, trace, lane, &event);
-            lane->ordinal += !reader->ordered;
-        }
-        else if (found == ML_PACKED_OTHER) {
-            reader->info->definition_bytes += bytes;
-            mlab_define(reader, &other);
-        }
-        else {
-            /* Committed and with the right sum, yet no record: whatever wrote this. */
-            reader->info->damaged_chunks += found < 0;
-            break;
-        }
-    }
-    return result;
-}
-
-/* *ORDINAL counts the records of the control lane, in the file or not. */
-static int
-read_control(mlab_reader *reader, const ml_chunk *header, ml_chunk_reader *chunk,
-             uint64_t *ordinal)
-{
-    ml_event event;
-    ml_packed_other other;
-    int found = ML_PACKED_END;
+    mlab_lane lane = {.number = number, .device = reader->ordered ? number : 0};
     int result = 0;
-    const uint8_t *before = chunk->at;
-    if (header->first > *ordinal) {
-        reader->info->lost_records += header->first - *ordinal;
-        *ordinal = header->first;
-    }
-    while (result == 0 && (found = ml_chunk_next(chunk, &event, &other)) > 0) {
-        if (found == ML_PACKED_OTHER) {
-            result = mlab_control(reader, &other);
-            ++*ordinal;
-        }
-    }
-    reader->info->damaged_chunks += found < 0;
-    reader->info->control_bytes += (uint64_t)(chunk->at - before);
-    return result;
-}
-
-/* What the lane counted beyond its last chunk that can be read. */
-static int
-end_lane(mlab_reader *reader, lane_state *lane, const ml_mlab_lane *counted)
-{
-    uint64_t events = atomic_load(&counted->events);
-    uint64_t dropped = atomic_load(&counted->dropped);
-    if (events <= lane->ordinal) {
-        return 0;
-    }
-    return skip_to(reader, lane, events,
-                   dropped > lane->dropped ? dropped - lane->dropped : 0);
-}
-
-static int
-read_lanes(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
-           const ml_mlab_header *header, void *buffer)
-{
-    size_t next = 0;
-    int result = 0;
-    for (unsigned number = 0; number < ML_MLAB_LANES && result == 0; number++) {
-        lane_state lane = {.number = number, .device = reader->ordered ? number : 0};
-        for (; next < list->count && list->items[next].lane == number && result == 0;
-             next++) {
-            ml_chunk_reader chunk;
-            const listed *item = &list->items[next];
-            /* One that begins within what was read is there twice. */
-            if (item->header.first >= lane.ordinal &&
-                open_chunk(input, item, buffer, &chunk)) {
-                result = read_events(reader, &lane, &item->header, &chunk);
-            }
-            else {
-                reader->info->damaged_chunks++;
-            }
-        }
-        if (result == 0) {
-            result = end_lane(reader, &lane, &header->lanes[number]);
-        }
-    }
-    return result;
-}
-
-/* Before the lanes: it says from where on they count. */
-static int
-read_control_lane(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
-                  const ml_mlab_header *header, void *buffer)
-{
-    uint64_t ordinal = 0;
-    int result = 0;
-    for (size_t i = 0; i < list->count && result == 0; i++) {
+    for (; *next < list->count && list->items[*next].lane == number && result == 0;
+         ++*next) {
         ml_chunk_reader chunk;
-        const listed *item = &list->items[i];
-        if (item->lane != ML_MLAB_LANES) {
-            continue;
-        }
-        if (item->header.first >= ordinal && open_chunk(input, item, buffer, &chunk)) {
-            result = read_control(reader, &item->header, &chunk, &ordinal);
+        const listed *item = &list->items[*next];
+        /* One that begins within what was read is there twice. */
+        if (item->header.first >= lane.ordinal &&
+            open_chunk(input, item, buffer, &chunk)) {
+            result = mlab_begin_chunk(reader, &lane, &item->header);
+            result = result == 0 ? mlab_read_chunk(reader, &lane, &chunk) : result;
         }
         else {
             reader->info->damaged_chunks++;
         }
     }
-    uint64_t counted = atomic_load(&header->lanes[ML_MLAB_LANES].events);
-    reader->info->lost_records += counted > ordinal ? counted - ordinal : 0;
+    return result == 0 ? mlab_end_lane(reader, &lane, counted) : result;
+}
+
+static size_t
+first_of(const listing *list, unsigned number)
+{
+    size_t at = 0;
+    while (at < list->count && list->items[at].lane < number) {
+        at++;
+    }
+    return at;
+}
+
+/* The control lane first: it says from where on the others count. */
+static int
+read_lanes(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
+           const ml_mlab_header *header, void *buffer)
+{
+    size_t next = first_of(list, ML_MLAB_LANES);
+    int result = read_lane(reader, input, list, &next, &header->lanes[ML_MLAB_LANES],
+                           ML_MLAB_LANES, buffer);
+    next = 0;
+    for (unsigned number = 0; number < ML_MLAB_LANES && result == 0; number++) {
+        result = read_lane(reader, input, list, &next, &header->lanes[number], number,
+                           buffer);
+    }
     return result;
 }
 
@@ -505,14 +340,18 @@ read_all(mlab_reader *reader, const ml_mlab_input *input, const ml_mlab_header *
         result = list_chunks(reader, input, header->chunk_bytes, &list);
     }
     if (result == 0) {
-        result = read_control_lane(reader, input, &list, header, buffer);
-    }
-    if (result == 0) {
         result = read_lanes(reader, input, &list, header, buffer);
     }
     ml_free(list.items);
     ml_free(buffer);
-    if (result == 0 && !reader->ordered && reader->recording->device_count > 0) {
+    return result;
+}
+
+int
+mlab_finish(mlab_reader *reader, const ml_mlab_header *header)
+{
+    int result = 0;
+    if (!reader->ordered && reader->recording->device_count > 0) {
         ml_device_trace *trace = &reader->recording->devices[0];
         result = ml_settle_events(trace->events, trace->event_count);
     }
@@ -523,11 +362,18 @@ read_all(mlab_reader *reader, const ml_mlab_input *input, const ml_mlab_header *
     if (result == 0) {
         result = mlab_finish_memory(reader);
     }
-    return result == 0 ? mlab_resolve(reader) : result;
+    if (result == 0) {
+        result = mlab_resolve(reader);
+    }
+    if (result == 0) {
+        /* Last: while the tables are made, their ids are those of the interned. */
+        result = take_process(reader->recording, header);
+    }
+    return result == 0 ? ml_recording_validate(reader->recording) : result;
 }
 
-static void
-reader_fini(mlab_reader *reader)
+void
+mlab_reader_free(mlab_reader *reader)
 {
     ml_recording_free(reader->recording);
     ml_stacks_free(reader->stacks);
@@ -548,7 +394,7 @@ ml_mlab_read(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
              ml_read_error *error)
 {
     ml_mlab_header header;
-    int result = read_header(input, &header, error);
+    int result = mlab_read_header(input, &header, error);
     if (result < 0) {
         return result;
     }
@@ -559,14 +405,10 @@ ml_mlab_read(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
         return ml_read_fail(error, ML_ENOMEM, 0, "%s", ml_strerror(ML_ENOMEM));
     }
     reader->info = &about;
-    take_header(reader, &header, input->bytes);
+    mlab_take_header(reader, &header, input->bytes);
     result = read_all(reader, input, &header);
     if (result == 0) {
-        /* Last: while the tables are made, their ids are those of the interned. */
-        result = take_process(reader->recording, &header);
-    }
-    if (result == 0) {
-        result = ml_recording_validate(reader->recording);
+        result = mlab_finish(reader, &header);
     }
     if (result == 0) {
         *out = reader->recording;
@@ -582,6 +424,6 @@ ml_mlab_read(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
                   "it is not as memlab writes them"
                 : ml_strerror(result));
     }
-    reader_fini(reader);
+    mlab_reader_free(reader);
     return result;
 }

@@ -243,13 +243,35 @@ count_lost_stacks(ml_recording *recording)
     }
 }
 
+/* Forgets the names that objects got, from string FIRST on, where the texts had USED
+ * bytes: the file may go on and define the ids. */
+static void
+unname_objects(mlab_reader *reader, uint32_t first, size_t used)
+{
+    ml_stacks *stacks = reader->stacks;
+    for (size_t i = 0; i < reader->name_count; i++) {
+        uint32_t object = known(&stacks->objects, reader->names[i].object);
+        if (object != 0) {
+            atomic_store(&object_in(&stacks->objects, object)->name, 0);
+        }
+    }
+    for (uint32_t id = first; id < ml_stacks_string_count(stacks); id++) {
+        *string_at(stacks, id) = (ml_stack_string){0};
+    }
+    atomic_store(&stacks->strings.count, first);
+    atomic_store(&stacks->text_used, used);
+}
+
 int
 mlab_resolve(mlab_reader *reader)
 {
+    uint32_t strings = ml_stacks_string_count(reader->stacks);
+    size_t used = atomic_load(&reader->stacks->text_used);
     name_objects(reader);
     reader->info->native_frames = count_native(reader->stacks);
     /* Tags have their names from the control lane. */
     int result = ml_adopt(reader->recording, reader->stacks, NULL, false);
+    unname_objects(reader, strings, used);
     count_lost_stacks(reader->recording);
     return result;
 }

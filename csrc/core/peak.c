@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base.h"
+#include "elders.h"
 #include "peak_groups.h"
 
 /* A position that no recording has: look for the peak. */
@@ -140,7 +141,14 @@ describe_blocks(work *w, const ml_causes *causes, const ml_categories *categorie
         life = life != NULL ? life : &untold;
         block->cause = before ? ml_causes_before(causes, w->stacks[i])
                               : ml_causes_of(causes, w->device, event);
-        block->verdict = ml_categories_judge(categories, life, &block->cause);
+        const ml_elder *elder = before ? ml_elder_at(w->trace, block->addr) : NULL;
+        if (elder != NULL) {
+            block->cause = elder->cause;
+            block->cause.stack = w->stacks[i];
+        }
+        block->verdict = elder != NULL && life->tag == ML_CATEGORY_COUNT
+                             ? elder->verdict
+                             : ml_categories_judge(categories, life, &block->cause);
         ml_cause_name_owner(&block->cause, life, &block->verdict);
     }
     if (peak->position != 0) {

@@ -131,6 +131,7 @@ ml_recording_free(ml_recording *recording)
         ml_free(device->segments);
         ml_free(device->blocks);
         ml_free(device->tags);
+        ml_free(device->elders);
     }
     ml_free(recording->devices);
     ml_free(recording->strings);

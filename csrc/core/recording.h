@@ -144,6 +144,10 @@ typedef struct ml_device_trace {
      * recording does not know (a foreign snapshot). */
     ml_totals peak;
     uint32_t number; /* in its process; the others' say it only in a merged recording */
+    /* Owned; by address: what is known of blocks from before the first event.  Of
+     * recordings that are followed while they are made. */
+    struct ml_elder *elders;
+    size_t elder_count;
 } ml_device_trace;
 
 /* How the clock of a rank was set to that of the first; JSON keys. */

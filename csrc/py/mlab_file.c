@@ -44,8 +44,8 @@ stop_text(int stop)
     return texts[stop];
 }
 
-static PyObject *
-about_file(const ml_mlab_info *info, bool locked)
+PyObject *
+ml_py_about_mlab(const ml_mlab_info *info, bool locked)
 {
     const char *state = info->ended ? "ended" : locked ? "recording" : "cut off";
     PyObject *dict = PyDict_New();
@@ -85,9 +85,8 @@ about_file(const ml_mlab_info *info, bool locked)
     return dict;
 }
 
-/* Whether a process holds the file open to write. */
-static bool
-is_locked(int descriptor)
+bool
+ml_py_mlab_locked(int descriptor)
 {
     if (flock(descriptor, LOCK_SH | LOCK_NB) != 0) {
         return errno == EWOULDBLOCK;
@@ -110,7 +109,7 @@ ml_py_read_mlab(ml_state *state, PyObject *path, PyObject **about)
     int descriptor = open(PyBytes_AS_STRING(path), O_RDONLY | O_CLOEXEC);
     if (descriptor >= 0 && ml_mlab_input_of(&input, &descriptor) == 0) {
         result = ml_mlab_read(&input, &recording, &info, &error);
-        locked = result == 0 && !info.ended && is_locked(descriptor);
+        locked = result == 0 && !info.ended && ml_py_mlab_locked(descriptor);
         if (locked) {
             recording->ranks[0].state = ML_RANK_RECORDING;
         }
@@ -135,7 +134,7 @@ ml_py_read_mlab(ml_state *state, PyObject *path, PyObject **about)
         }
         return NULL;
     }
-    *about = about_file(&info, locked);
+    *about = ml_py_about_mlab(&info, locked);
     ml_mlab_info_fini(&info);
     if (*about == NULL) {
         ml_recording_free(recording);

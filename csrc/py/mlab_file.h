@@ -2,13 +2,18 @@
 #ifndef ML_PY_MLAB_FILE_H
 #define ML_PY_MLAB_FILE_H
 
+#include "../core/mlab_reader.h"
 #include "state.h"
-
-struct ml_recording;
 
 /* The recording in the .mlab file at PATH, a bytes object of the file system's encoding,
  * and in *ABOUT a new dict of what the file tells of its making.  NULL with an exception:
  * OSError, or memlab.SnapshotError. */
-struct ml_recording *ml_py_read_mlab(ml_state *state, PyObject *path, PyObject **about);
+ml_recording *ml_py_read_mlab(ml_state *state, PyObject *path, PyObject **about);
+
+/* What INFO tells, as a dict, of a file that a process has LOCKED to write it: new
+ * reference, or NULL. */
+PyObject *ml_py_about_mlab(const ml_mlab_info *info, bool locked);
+/* Whether a process holds the open file to write it. */
+bool ml_py_mlab_locked(int descriptor);
 
 #endif

@@ -306,6 +306,7 @@ core_exec(PyObject *module)
         add_type(module, "Script", &state->script_type, ml_script_type_new(module)) <
             0 ||
         add_type(module, "Leaks", &state->leaks_type, ml_leaks_type_new(module)) < 0 ||
+        add_type(module, "Live", &state->live_type, ml_live_type_new(module)) < 0 ||
         add_type(module, "LineProfiler", &state->line_profiler_type,
                  ml_line_profiler_type_new(module)) < 0 ||
         add_type(module, "MemReporter", &state->mem_reporter_type,

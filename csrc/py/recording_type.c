@@ -53,6 +53,18 @@ ml_recording_wrap(ml_state *state, ml_recording *recording)
     return (PyObject *)self;
 }
 
+PyObject *
+ml_recording_wrap_file(ml_state *state, ml_recording *recording, PyObject *about)
+{
+    PyObject *wrapped = ml_recording_wrap(state, recording);
+    if (wrapped == NULL) {
+        Py_DECREF(about);
+        return NULL;
+    }
+    ((recording_object *)wrapped)->file = about;
+    return wrapped;
+}
+
 PyDoc_STRVAR(from_bytes_doc,
              "from_bytes($type, data, /)\n--\n\n"
              "Reads a snapshot pickle of torch or memlab from a bytes-like object.\n\n"
@@ -101,13 +113,7 @@ recording_from_file(PyObject *type, PyObject *path)
     if (recording == NULL) {
         return NULL;
     }
-    PyObject *wrapped = ml_recording_wrap(state, recording);
-    if (wrapped == NULL) {
-        Py_DECREF(about);
-        return NULL;
-    }
-    ((recording_object *)wrapped)->file = about;
-    return wrapped;
+    return ml_recording_wrap_file(state, recording, about);
 }
 
 static PyObject *

@@ -22,6 +22,7 @@
     XX(snapshot_type) \
     XX(script_type) \
     XX(leaks_type) \
+    XX(live_type) \
     XX(line_profiler_type) \
     XX(mem_reporter_type) \
     XX(watched_modules) /* dict of named modules: address, weak reference */
@@ -47,6 +48,7 @@ PyObject *ml_recording_type_new(PyObject *module);
 PyObject *ml_snapshot_type_new(PyObject *module);
 PyObject *ml_script_type_new(PyObject *module);
 PyObject *ml_leaks_type_new(PyObject *module);
+PyObject *ml_live_type_new(PyObject *module);
 PyObject *ml_line_profiler_type_new(PyObject *module);
 PyObject *ml_mem_reporter_type_new(PyObject *module);
 /* The names of the figures of a line, a tuple of str; NULL with an exception. */
@@ -55,6 +57,9 @@ PyObject *ml_line_profiler_columns(void);
 struct ml_recording;
 /* Wraps RECORDING, which the object then owns (it is freed on failure too). */
 PyObject *ml_recording_wrap(ml_state *state, struct ml_recording *recording);
+/* The same, with what its file tells, a dict whose reference is taken too. */
+PyObject *ml_recording_wrap_file(ml_state *state, struct ml_recording *recording,
+                                 PyObject *about);
 
 /* The recording behind OP, borrowed; NULL, without an exception, where it is none. */
 const struct ml_recording *ml_recording_behind(ml_state *state, PyObject *op);

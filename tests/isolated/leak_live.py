@@ -1,0 +1,71 @@
+"""memlab._core.Live: opened, read on, asked, with events that make room, and closed."""
+
+import itertools
+
+import leaks
+
+from memlab import _core
+
+script = _core.Script()
+script.emit("segment_alloc", 1 << 30, 1 << 21)
+snapshot = _core.MemorySnapshot()
+snapshot._begin(
+    "script",
+    max_entries=8,
+    context="all",
+    native=False,
+    events=True,
+    device=-1,
+    file="leak.mlab",
+    max_file_bytes=1 << 24,
+)
+count = itertools.count()
+
+
+def emit():
+    at = (1 << 30) + 4096 * (next(count) % 100)
+    script.emit("alloc", at, 1000)
+    script.emit("free_requested", at, 1000)
+    script.emit("free_completed", at, 1000)
+
+
+script.emit("alloc", (1 << 30) + (1 << 20), 4000)
+for _ in range(50):
+    emit()
+
+
+def refused():
+    try:
+        _core.Live("leak_live.py.none")
+    except OSError:
+        return
+    raise AssertionError("a file that is not there was opened")
+
+
+def looked():
+    live = _core.Live("leak.mlab")
+    live.poll()
+    live.recording()
+
+
+def closed():
+    live = _core.Live("leak.mlab", kept=20)
+    live.poll(10)
+    live.close()
+
+
+leaks.check(_core.Live, looked, (300,))
+leaks.check(_core.Live, closed, (300,))
+leaks.check(_core.Live, refused, (2_000,))
+live = _core.Live("leak.mlab", kept=200)
+
+
+def followed():
+    emit()
+    live.poll()
+    live.recording()
+
+
+leaks.check(_core.Live, followed, (1_000,))
+live.close()
+snapshot._end()
