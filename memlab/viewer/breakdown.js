@@ -84,28 +84,23 @@ const memlabBreakdown = (() => {
 
   /* The chosen instant, else the peak. */
   function instantOf(model, d, state) {
-    const { events, peak } = model.devices[d];
-    return state.event >= 0 ? Math.min(state.event, events - 1) : peak.event;
+    return state.event ?? Math.min(model.devices[d].peak.event, model.devices[d].events - 1);
   }
 
   /* The two instants that are compared, the earlier first: those chosen, else the ends of
    * the first and of the last step, else the first and the last event. */
   async function pairOf(model, d, state) {
-    const { events } = model.devices[d];
+    const last = model.devices[d].events - 1;
     const steps = memlabNames.stepEnds(model, d);
-    let pair = [0, events - 1];
-    if (steps.length > 1) {
-      const ends = [steps[0], steps[steps.length - 1]].map(
-        ({ time }) => model.eventAtTime(d, time));
-      pair = await Promise.all(ends);
+    let pair = [Math.min(0, last), last];
+    if (state.other >= 0) {
+      pair = [instantOf(model, d, state), state.other];
     }
-    if (state.event >= 0 && state.other >= 0) {
-      pair = [state.event, state.other];
+    else if (steps.length > 1) {
+      pair = await Promise.all([steps[0], steps[steps.length - 1]].map(
+        ({ time }) => model.eventAtTime(d, time)));
     }
-    else if (state.event >= 0) {
-      pair[state.event > pair[0] ? 1 : 0] = state.event;
-    }
-    return pair.map((event) => Math.min(event, events - 1)).sort((a, b) => a - b);
+    return pair.sort((a, b) => a - b);
   }
 
   /* The device's totals after EVENT, and its time. */

@@ -81,23 +81,36 @@ const memlabFlame = (() => {
 
   /* ---- the view ---- */
 
+  const FOLDS = ["module", "category", "noise"];
+
+  /* What the tree is made of: words of STATE's fold. */
+  function foldsOf(state) {
+    return FOLDS.filter((word) => state.fold.split(" ").includes(word));
+  }
+
+  /* A range that was just chosen is what one wants to see. */
+  function whatOf({ brush, weight }) {
+    if (brush === null) {
+      return "instant";
+    }
+    return WHATS.some(([value]) => value === weight) ? weight : "highest";
+  }
+
   function create(element, callbacks) {
-    const own = { what: "", rows: "stack", category: false, noise: false };
-    const again = (change) => {
-      Object.assign(own, change);
-      if (shown !== null) {
-        show(shown.model, shown.d, shown.state);
-      }
+    const fold = (word, wanted) => {
+      const words = foldsOf(shown.state).filter((each) => each !== word);
+      callbacks.change({ fold: [...words, ...(wanted ? [word] : [])].join(" ") });
     };
-    const what = memlabTables.choice("Of", WHATS, "instant", (value) => again({ what: value }));
+    const what = memlabTables.choice("Of", WHATS, "instant",
+                                     (value) => callbacks.change({ weight: value }));
     const rows = memlabTables.choice("Rows", [["stack", "stack"], ["module", "module path"]],
-                                     "stack", (value) => again({ rows: value }));
+                                     "stack", (value) => fold("module", value === "module"));
     const category = memlabTables.check("category first", false,
-                                        (value) => again({ category: value }));
-    const noise = memlabTables.check("all frames", false, (value) => again({ noise: value }));
+                                        (value) => fold("category", value));
+    const noise = memlabTables.check("all frames", false, (value) => fold("noise", value));
     noise.element.title = "Also those of the interpreter and of torch's dispatcher";
     const heading = make("h2", { class: "instant" });
-    const view = memlabTreeView.create("icicle", "Flame graph of memory");
+    const view = memlabTreeView.create("icicle", "Flame graph of memory", callbacks.change);
     const legend = make("ul", { class: "tree-legend",
                                 "aria-label": "Colours, of most of a box's bytes" });
     let shown = null;
@@ -112,32 +125,30 @@ const memlabFlame = (() => {
       const { model, d, state, weights, text, amount, tree } = shown;
       heading.textContent = text;
       const scheme = schemeOf(state);
-      view.show({ model, tree, amount, search: state.search,
+      view.show({ model, tree, amount, state,
                   fill: fillOf(model, d, tree, weights, scheme) });
       legend.replaceChildren(...legendOf(model, d, tree, weights, scheme));
     }
 
-    /* A range that was just chosen is what one wants to see. */
-    function whatOf(state) {
-      const none = state.brush === null;
+    function showChoices(state, chosen, folds) {
+      what.select.value = chosen;
       for (const option of what.select.options) {
-        option.disabled = none && option.value !== "instant";
+        option.disabled = state.brush === null && option.value !== "instant";
       }
-      if (none) {
-        return "instant";
-      }
-      return own.what === "" ? "highest" : own.what;
+      rows.select.value = folds.includes("module") ? "module" : "stack";
+      category.box.checked = folds.includes("category");
+      noise.box.checked = folds.includes("noise");
+      noise.box.disabled = folds.includes("module");
     }
 
     async function show(model, d, state) {
       const chosen = whatOf(state);
-      what.select.value = chosen;
-      rows.select.value = own.rows;
+      const folds = foldsOf(state);
+      showChoices(state, chosen, folds);
       wanted += 1;
       const turn = wanted;
       const key = JSON.stringify([d, chosen, chosen === "instant"
         ? B.instantOf(model, d, state) : state.brush]);
-      const treeKey = JSON.stringify([own.rows, own.category, own.noise]);
       let next = shown;
       if (shown === null || shown.model !== model || shown.key !== key) {
         element.setAttribute("aria-busy", "true");
@@ -146,9 +157,11 @@ const memlabFlame = (() => {
       if (turn !== wanted) {
         return;
       }
-      const same = next === shown && shown.treeKey === treeKey;
-      shown = { ...next, state, treeKey,
-                tree: same ? shown.tree : memlabTree.build(model, next.weights, own) };
+      const same = next === shown && shown.folds === folds.join(" ");
+      const tree = same ? shown.tree : memlabTree.build(model, next.weights, {
+        rows: folds.includes("module") ? "module" : "stack",
+        category: folds.includes("category"), noise: folds.includes("noise") });
+      shown = { ...next, state, tree, folds: folds.join(" ") };
       element.removeAttribute("aria-busy");
       render();
     }

@@ -118,7 +118,8 @@ const memlabGrowth = (() => {
     const fresh = memlabTables.create(freshRoom, {
       name: "Allocations", columns: [], first: 20, sort: { id: "start", down: false },
       choose: ({ chunk, id }) => callbacks.change({ pinned: { chunk, id } }) });
-    const view = memlabTreeView.create("icicle", "Flame graph of what grew");
+    const view = memlabTreeView.create("icicle", "Flame graph of what grew",
+                                       callbacks.change);
     let shown = null;
     let wanted = 0;
     element.classList.add("growth");
@@ -136,7 +137,7 @@ const memlabGrowth = (() => {
       }
       named.set(device.peak.event, "the peak");
       named.set(device.events - 1, "the last event");
-      for (const event of pair) {
+      for (const event of [...pair, B.instantOf(model, d, shown.state)]) {
         named.set(event, named.get(event) ?? "the chosen instant");
       }
       const items = [...named].filter(([event]) => event >= 0).sort((a, b) => a[0] - b[0]);
@@ -167,7 +168,7 @@ const memlabGrowth = (() => {
         + (blocks.length > FRESH_LISTED ? `; the oldest ${formatCount(FRESH_LISTED)} are `
           + "listed" : "");
       fresh.show(blocks.slice(0, FRESH_LISTED), { columns: freshColumns(model) });
-      view.show({ model, tree, amount: exactBytes, search: state.search, fill: fillOf(tree),
+      view.show({ model, tree, amount: exactBytes, state, fill: fillOf(tree),
                   signed, difference: (node) => tree.bytes[node] - tree.other[node] });
     }
 

@@ -112,7 +112,7 @@ const memlabTreemap = (() => {
     const toPeak = make("button", { type: "button", click: () => callbacks.change(
       { event: shown.model.devices[shown.d].peak.event }) }, "Go to the peak");
     const view = memlabTreeView.create(
-      "squares", "Tree map of memory by category, module and line");
+      "squares", "Tree map of memory by category, module and line", callbacks.change);
     const by = memlabTables.choice("By", B.BYS.map((each) => [each, each]), "line",
                                    (value) => callbacks.change({ by: value }));
     const exact = make("span", { class: "quiet" });
@@ -142,7 +142,7 @@ const memlabTreemap = (() => {
         ? "The CPU's allocator reserves nothing beyond what is allocated."
         : overheadText(device, event, totals);
       toPeak.hidden = event === device.peak.event;
-      view.show({ model, tree, search: state.search, amount: exactBytes,
+      view.show({ model, tree, state, amount: exactBytes,
                   fill: memlabFlame.fillOf(model, d, tree, weights, "category") });
       by.select.value = B.byOf(state);
       const groups = B.groups(model, d, weights, B.byOf(state));

@@ -22,8 +22,9 @@ const memlabTreeView = (() => {
     squares: (tree, root, width, height) => memlabTree.squares(tree, root, width, height),
   };
 
-  /* SHAPE: "icicle" or "squares".  NAME: what screen readers call it. */
-  function create(shape, name) {
+  /* SHAPE: "icicle" or "squares".  NAME: what screen readers call it.  CHANGE takes what
+   * the reader chooses: { zoom }, the keys of a node as text, or { table }. */
+  function create(shape, name, change) {
     const canvas = make("canvas", { tabindex: "0", role: "application",
                                     "aria-roledescription": "tree of memory",
                                     "aria-label": `${name}. Arrow keys move, Enter zooms `
@@ -35,7 +36,7 @@ const memlabTreeView = (() => {
     const said = make("div", { class: "tree-said", role: "status" });
     const sheet = make("div", { class: "tree-table", hidden: "" });
     const swap = make("button", { type: "button", "aria-pressed": "false",
-                                  click: () => showTable(sheet.hidden) }, "As a table");
+                                  click: () => change({ table: sheet.hidden }) }, "As a table");
     const found = make("output", { class: "tree-found" });
     const element = make("div", { class: "tree" },
                          make("div", { class: "tree-head" }, crumbs, found, swap),
@@ -251,7 +252,6 @@ const memlabTreeView = (() => {
       stage.hidden = wanted;
       swap.setAttribute("aria-pressed", String(wanted));
       swap.textContent = wanted ? "As a picture" : "As a table";
-      refresh();
     }
 
     /* ---- zoom ---- */
@@ -270,8 +270,8 @@ const memlabTreeView = (() => {
     }
 
     function showFound() {
-      const { model, tree, search } = shown;
-      hits = memlabTree.matches(model, tree, search, root);
+      const { model, tree, state } = shown;
+      hits = memlabTree.matches(model, tree, state.search, root);
       found.textContent = hits === null ? ""
         : `${percent(hits.bytes, tree.bytes[root])} found`;
       if (hits !== null) {
@@ -287,9 +287,6 @@ const memlabTreeView = (() => {
     }
 
     function refresh() {
-      if (shown === null) {
-        return;
-      }
       showCrumbs();
       showFound();
       if (!sheet.hidden) {
@@ -303,12 +300,18 @@ const memlabTreeView = (() => {
         choose(node);
         return;
       }
+      goTo(node);
+      say(node);
+      change({ zoom: node === 0 ? ""
+        : JSON.stringify(memlabTree.keysTo(shown.model, shown.tree, node)) });
+    }
+
+    function goTo(node) {
       root = node;
       chosen = node;
       stage.scrollTop = 0;
       hideTip();
       refresh();
-      say(node);
     }
 
     function say(node) {
@@ -407,17 +410,31 @@ const memlabTreeView = (() => {
     stage.addEventListener("scroll", redraw);
     new ResizeObserver(redraw).observe(stage);
 
-    /* NEXT: { model, tree, fill(node) -> colour, amount(bytes) -> text, search, and, where
-     * two instants are compared, difference(node) -> bytes and signed(bytes) -> text }.
-     * What was zoomed to stays so, as far as it is in the new tree. */
+    /* The node that STATE is zoomed to, as far as the tree has it. */
+    function zoomedTo(model, tree, { zoom: text }) {
+      let keys = [];
+      try {
+        keys = JSON.parse(text || "[]");
+      }
+      catch {
+        /* Of a link that somebody changed. */
+      }
+      return memlabTree.follow(model, tree, Array.isArray(keys) ? keys : []);
+    }
+
+    /* NEXT: { model, tree, state, fill(node) -> colour, amount(bytes) -> text, and, where
+     * two instants are compared, difference(node) -> bytes and signed(bytes) -> text }. */
     function show(next) {
-      const keys = shown === null || shown.model !== next.model ? []
-        : memlabTree.keysTo(shown.model, shown.tree, root);
-      const kept = shown !== null && shown.tree === next.tree ? chosen : -1;
+      const same = shown !== null && shown.tree === next.tree;
+      const at = zoomedTo(next.model, next.tree, next.state);
       shown = next;
-      root = memlabTree.follow(next.model, next.tree, keys);
-      chosen = kept >= 0 ? kept : root;
-      refresh();
+      showTable(next.state.table === true);
+      if (!same || at !== root) {
+        goTo(at);
+      }
+      else {
+        refresh();
+      }
     }
 
     return { element, show };
