@@ -610,11 +610,18 @@ class Two(TypedDict):
 
 
 class DifferenceLine(Two):
-    """What is of one category, line and phase at both."""
+    """What is of one line, in a backward pass or not, at both; the place is that of the
+    second recording, or where it is gone, as in before_file and so on, of the first."""
 
     file: str
     line: int
     function: str
+    before_file: str
+    before_line: int
+    before_function: str
+    change: str
+    move: str
+    matched_by: str
     module: str
     category: str
     phase: str
@@ -628,12 +635,53 @@ class DifferenceModule(Two):
     reason: str
 
 
-class Difference(Two):
-    """Why one peak is higher than another: each grouping adds up to difference_bytes."""
+class DifferenceInstant(TypedDict):
+    """An instant of a recording: the number of the event before it, -1 where there is
+    none, its time in unix microseconds, and the training step."""
 
+    event: int
+    time_us: int
+    step: int
+
+
+class _Difference(Two):
+    before: DifferenceInstant | None
+    after: DifferenceInstant | None
     by_line: list[DifferenceLine]
     by_module: list[DifferenceModule]
     by_category: dict[str, int]
+
+
+class DifferencePhase(_Difference):
+    """The same where most was allocated in one phase; an instant is None where its
+    recording has no such phase, and nothing is by line, module or category then."""
+
+    phase: str
+
+
+class Difference(_Difference):
+    """What is more at one instant than at another: each grouping adds up to
+    difference_bytes."""
+
+    phases: list[DifferencePhase]
+    phases_left_out: int
+
+
+class DifferenceSide(TypedDict):
+    """One side of `memlab diff`: the path of its file, and what of it was looked at."""
+
+    file: str
+    at: str
+    device: int
+    name: str
+
+
+class Diff(TypedDict):
+    """What `memlab diff --json` prints."""
+
+    before: DifferenceSide
+    after: DifferenceSide
+    difference: Difference
 
 
 class RankDifference(Difference):

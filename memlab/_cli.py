@@ -1,4 +1,4 @@
-"""The command line: memlab run, lines, report, merge, view, convert, phantom, backends."""
+"""The command line: memlab run, lines, report, merge, diff, view, convert, phantom, backends."""
 
 import argparse
 import json
@@ -214,6 +214,8 @@ def _parser():
     )
     merge.add_argument("--json", action="store_true", help="for machines")
 
+    _add_diff(commands)
+
     view = commands.add_parser(
         "view",
         help="make an HTML page of a file, or one that files can be dropped onto",
@@ -254,6 +256,51 @@ def _parser():
     return parser
 
 
+def _add_diff(commands):
+    diff = commands.add_parser(
+        "diff",
+        help="say what of one run's memory is more than of another's, and what less",
+        description="Compares two runs, two steps or two ranks: what appeared, is gone, "
+        "grew, shrank or moved in time, at the peak and in each phase.",
+    )
+    diff.set_defaults(function=_diff, wrong_usage=diff.error)
+    diff.add_argument("before", metavar="BEFORE", help=_FILE)
+    diff.add_argument(
+        "after",
+        nargs="?",
+        metavar="AFTER",
+        help="likewise; without it two instants or ranks of the first are compared",
+    )
+    diff.add_argument(
+        "--at",
+        type=_instants,
+        metavar="WHEN[,WHEN]",
+        help="the instant of both, or of the one and of the other: peak, end, step:12 or 12, "
+        "1.5s, event:123 (default: peak)",
+    )
+    diff.add_argument(
+        "--ranks",
+        type=_two_ranks,
+        metavar="N,N",
+        help="these ranks of files that memlab merge wrote",
+    )
+    diff.add_argument(
+        "--device",
+        type=_index,
+        metavar="N",
+        help="the device of both (default: of each the one that was fullest)",
+    )
+    diff.add_argument(
+        "--lines",
+        type=_count,
+        default=15,
+        metavar="N",
+        help="rows of the table by line (default: %(default)s)",
+    )
+    form = diff.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="for machines")
+
+
 def _add_device(command):
     command.add_argument(
         "--device",
@@ -290,6 +337,25 @@ def _count(text):
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)
+
+
+def _instants(text):
+    from memlab import _instant
+
+    try:
+        both = [_instant.parse(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if len(both) > 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than two instants")
+    return both[0], both[-1]
+
+
+def _two_ranks(text):
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no two ranks, as in 0,1")
+    return int(parts[0]), int(parts[1])
 
 
 def _index(text):
@@ -352,6 +418,28 @@ def _merge(options):
     _show(_merge.text(recording, answer).removesuffix("\n"))
     if options.out is not None:
         _say(f"\nWrote {options.out}")
+    return 0
+
+
+def _diff(options):
+    from memlab import _diff
+
+    at = options.at or _instants("peak")
+    if options.after is None and at[0] == at[1] and options.ranks is None:
+        options.wrong_usage(
+            "name a second file, or two instants or ranks of this one: --at 3,9, --ranks 0,1"
+        )
+    answer = _diff.diff(
+        options.before,
+        options.after,
+        at=at,
+        ranks=options.ranks,
+        device=options.device,
+    )
+    if options.json:
+        _say(json.dumps(answer, indent=1))
+    else:
+        _show(_diff.text(answer, options.lines).removesuffix("\n"))
     return 0
 
 

@@ -133,7 +133,17 @@ class Recording:
     def ranks(self) -> list[Rank]: ...
     def device_name(self, device: int, /) -> str: ...
     def difference(
-        self, device: int, after: Recording, after_device: int, /
+        self,
+        device: int,
+        after: Recording,
+        after_device: int,
+        /,
+        *,
+        event: int | None = None,
+        after_event: int | None = None,
+        same_code: bool = False,
+        phases: bool = False,
+        one_step: bool = False,
     ) -> Difference: ...
     @property
     def lost_notes(self) -> int: ...

@@ -165,7 +165,9 @@ def ranks(recording: Recording) -> MergedRanks:
         difference = {
             "rank": middle["rank"],
             "file": middle["file"],
-            **recording.difference(middle["device"], recording, worst["device"]),
+            **recording.difference(
+                middle["device"], recording, worst["device"], same_code=True
+            ),
         }
     known = {row["rank"] for row in rows} - {None}
     world = max((row["world_size"] or 0 for row in rows), default=0)

@@ -1,399 +1,324 @@
-/* Why one peak is higher than another.  See difference.h.
- *
- * Texts of both sides get ids of their own; blocks are summed by what says all of a line
- * and its module, and these sums by line and by module. */
+/* What of one device's memory is more than of another's.  See difference.h. */
 #include "difference.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base.h"
-#include "peak_groups.h"
+#include "difference_rows.h"
 
-/* What one block is of; without padding, to be compared as bytes. */
-typedef struct key {
-    int64_t line;
-    uint32_t file; /* texts */
-    uint32_t function;
-    uint32_t module;
-    uint8_t category;
-    uint8_t phase;
-    uint8_t no_line;
-    uint8_t no_module;
-} key;
-
-typedef struct sum {
-    key of;
-    ml_two two;
-} sum;
-
-/* Sums by key, in the order in which the keys came first. */
-typedef struct sums {
-    ml_intern table;
-    sum *items; /* owned */
-    size_t count;
-    size_t capacity;
-} sums;
+/* Of a phase that has no enum ml_phase: a named one. */
+#define NAMED ML_PHASE_COUNT
 
 typedef struct work {
-    ml_intern table;
-    ml_string *texts; /* owned; text 0 is empty */
-    size_t text_count;
-    size_t text_capacity;
-    uint32_t *text_of; /* owned; of the strings of one side: text + 1; 0: not asked */
-    sums all;
+    const ml_difference_ask *ask;
+    ml_texts texts;
+    ml_sites sites[2];
+    ml_match match;
     ml_difference *made; /* owned */
+    size_t part_capacity;
 } work;
 
-static uint64_t
-magnitude(const ml_two *two)
+/* The events of a step of a side, or of all: from FIRST up to before LAST. */
+typedef struct span {
+    size_t first;
+    size_t last;
+} span;
+
+/* ---- Instants ---- */
+
+/* What the events that count must be of. */
+typedef struct filter {
+    unsigned phase; /* enum ml_phase, NAMED, or above for any */
+    ml_string name; /* of a named one */
+} filter;
+
+/* How many phases of NAME are open, moved on to TIME. */
+static void
+move_on(const ml_recording *recording, ml_string name, uint64_t time, size_t *note,
+        size_t *open)
 {
-    return two->bytes[0] > two->bytes[1] ? two->bytes[0] - two->bytes[1]
-                                         : two->bytes[1] - two->bytes[0];
+    for (; *note < recording->note_count && recording->notes[*note].time <= time;
+         (*note)++) {
+        const ml_note *now = &recording->notes[*note];
+        bool begins = now->kind == ML_NOTE_PHASE_BEGIN;
+        if ((begins || now->kind == ML_NOTE_PHASE_END) &&
+            ml_string_compare(recording->strings[now->name], name) == 0) {
+            *open = begins ? *open + 1 : *open - (*open > 0);
+        }
+    }
 }
 
-static void
-add_two(ml_two *to, const ml_two *from)
+/* The first instant in IN of the most allocated bytes that FILTER lets through; false:
+ * there is none. */
+static bool
+find_most(const ml_sites *sites, const filter *through, span in, uint64_t *position)
 {
+    const ml_recording *recording = sites->recording;
+    const ml_event *events = recording->devices[sites->device].events;
+    bool any = through->phase > NAMED;
+    bool found = any;
+    uint64_t most =
+        in.first == 0 ? sites->allocated_before : sites->allocated[in.first - 1];
+    *position = in.first;
+    size_t note = 0, open = 0;
+    for (size_t i = in.first; i < in.last; i++) {
+        bool counts = any || (events[i].action == ML_ACTION_ALLOC &&
+                              sites->phase[i] == through->phase);
+        if (through->phase == NAMED) {
+            move_on(recording, through->name, events[i].time, &note, &open);
+            counts = events[i].action == ML_ACTION_ALLOC && open > 0;
+        }
+        if (counts && (!found || sites->allocated[i] > most)) {
+            found = true;
+            most = sites->allocated[i];
+            *position = i + 1;
+        }
+    }
+    return found;
+}
+
+/* The step around POSITION. */
+static span
+step_at(const ml_sites *sites, uint64_t position)
+{
+    size_t count = sites->event_count;
+    size_t event = position == 0 ? 0 : (size_t)position - 1;
+    span in = {event, event};
+    while (in.first > 0 && sites->step[in.first - 1] == sites->step[event]) {
+        in.first--;
+    }
+    while (in.last < count && sites->step[in.last] == sites->step[event]) {
+        in.last++;
+    }
+    return in;
+}
+
+static ml_difference_instant
+describe(const ml_sites *sites, uint64_t position)
+{
+    const ml_event *events = sites->recording->devices[sites->device].events;
+    ml_difference_instant at = {.known = true, .position = position};
+    if (sites->event_count != 0) {
+        size_t event = position == 0 ? 0 : (size_t)position - 1;
+        at.time = events[event].time;
+        at.step = sites->step[event];
+    }
+    return at;
+}
+
+/* ---- Parts ---- */
+
+static int
+add_part(work *w, ml_string phase, const ml_difference_instant at[2])
+{
+    ml_difference *made = w->made;
+    int result = ml_grow((void **)&made->parts, &w->part_capacity, made->part_count + 1,
+                         sizeof(*made->parts));
+    if (result < 0) {
+        return result;
+    }
+    ml_difference_part *part = &made->parts[made->part_count++];
+    *part = (ml_difference_part){.phase = phase, .at = {at[0], at[1]}};
+    ml_site_live *live[2] = {NULL, NULL};
+    for (unsigned side = 0; side < 2 && result == 0; side++) {
+        if (at[side].known) {
+            span in = step_at(&w->sites[side], at[side].position);
+            result = ml_sites_live(&w->sites[side], (size_t)at[side].position, in.first,
+                                   in.last, &live[side]);
+        }
+    }
+    if (result == 0 && at[0].known && at[1].known) {
+        ml_difference_view view = {.texts = &w->texts,
+                                   .sites = {&w->sites[0], &w->sites[1]},
+                                   .match = &w->match,
+                                   .live = {live[0], live[1]}};
+        result = ml_difference_rows(&view, part);
+    }
     for (unsigned side = 0; side < 2; side++) {
-        to->bytes[side] += from->bytes[side];
-        to->blocks[side] += from->blocks[side];
+        for (size_t i = 0; live[side] != NULL && result == 0 &&
+                           i < w->sites[side].count && !(at[0].known && at[1].known);
+             i++) {
+            part->whole.bytes[side] += live[side][i].bytes;
+            part->whole.blocks[side] += live[side][i].blocks;
+        }
+        ml_free(live[side]);
     }
+    return result;
 }
 
-/* ---- Texts ---- */
+static int
+add_instant(work *w)
+{
+    static const filter all = {.phase = NAMED + 1};
+    ml_difference_instant at[2];
+    for (unsigned side = 0; side < 2; side++) {
+        uint64_t position = w->ask->sides[side].position;
+        const ml_sites *sites = &w->sites[side];
+        if (position == ML_DIFFERENCE_PEAK) {
+            find_most(sites, &all, (span){0, sites->event_count}, &position);
+        }
+        at[side] = describe(sites, position);
+    }
+    return add_part(w, (ml_string){.bytes = ""}, at);
+}
 
-typedef struct text_query {
-    const work *w;
-    ml_string text;
-} text_query;
+static int
+add_phase(work *w, const filter *through, ml_string name)
+{
+    ml_difference_instant at[2] = {{0}, {0}};
+    for (unsigned side = 0; side < 2; side++) {
+        const ml_sites *sites = &w->sites[side];
+        span in = {0, sites->event_count};
+        if (w->ask->one_step) {
+            in = step_at(sites, w->made->parts[0].at[side].position);
+        }
+        uint64_t position;
+        if (find_most(sites, through, in, &position)) {
+            at[side] = describe(sites, position);
+        }
+    }
+    return at[0].known || at[1].known ? add_part(w, name, at) : 0;
+}
 
 static bool
-same_text(const void *context, uint32_t id)
+has_name(const ml_string *names, size_t count, ml_string name)
 {
-    const text_query *query = context;
-    return ml_string_compare(query->w->texts[id], query->text) == 0;
-}
-
-static int
-find_text(work *w, ml_string text, uint32_t *id)
-{
-    uint64_t hash = ml_hash_bytes(text.bytes, text.length);
-    text_query query = {w, text};
-    if (ml_intern_find(&w->table, hash, same_text, &query, id)) {
-        return 0;
-    }
-    int result = ml_grow((void **)&w->texts, &w->text_capacity, w->text_count + 1,
-                         sizeof(*w->texts));
-    if (result == 0) {
-        result = ml_intern_add(&w->table, hash);
-    }
-    if (result == 0) {
-        *id = (uint32_t)w->text_count;
-        w->texts[w->text_count++] = text;
-    }
-    return result;
-}
-
-static int
-text_of(work *w, const ml_recording *recording, uint32_t string, uint32_t *text)
-{
-    uint32_t *known = &w->text_of[string];
-    if (*known == 0) {
-        int result = find_text(w, recording->strings[string], text);
-        if (result < 0) {
-            return result;
-        }
-        *known = *text + 1;
-    }
-    *text = *known - 1;
-    return 0;
-}
-
-/* ---- Sums ---- */
-
-typedef struct key_query {
-    const sums *all;
-    const key *of;
-} key_query;
-
-static bool
-same_key(const void *context, uint32_t id)
-{
-    const key_query *query = context;
-    return memcmp(&query->all->items[id].of, query->of, sizeof(key)) == 0;
-}
-
-/* Where OF is summed; NULL: no memory. */
-static sum *
-sum_of(sums *all, const key *of)
-{
-    uint64_t hash = ml_hash_bytes(of, sizeof(*of));
-    key_query query = {all, of};
-    uint32_t id;
-    if (ml_intern_find(&all->table, hash, same_key, &query, &id)) {
-        return &all->items[id];
-    }
-    if (ml_grow((void **)&all->items, &all->capacity, all->count + 1,
-                sizeof(*all->items)) < 0 ||
-        ml_intern_add(&all->table, hash) < 0) {
-        return NULL;
-    }
-    all->items[all->count] = (sum){.of = *of};
-    return &all->items[all->count++];
-}
-
-static void
-sums_fini(sums *all)
-{
-    ml_intern_fini(&all->table);
-    ml_free(all->items);
-}
-
-static int
-key_of(work *w, const ml_recording *recording, const ml_peak_block *block, key *of)
-{
-    const ml_cause *cause = &block->cause;
-    *of = (key){.category = block->verdict.category,
-                .phase = cause->phase,
-                .no_line = cause->no_line,
-                .no_module = cause->no_module};
-    int result = text_of(w, recording, cause->module, &of->module);
-    if (result == 0 && cause->how != ML_HOW_NONE) {
-        const ml_frame *frame = &recording->frames[cause->frame];
-        of->line = frame->line;
-        result = text_of(w, recording, frame->filename, &of->file);
-        if (result == 0) {
-            result = text_of(w, recording, frame->name, &of->function);
+    for (size_t i = 0; i < count; i++) {
+        if (ml_string_compare(names[i], name) == 0) {
+            return true;
         }
     }
-    return result;
+    return false;
 }
 
-static int
-add_side(work *w, const ml_recording *recording, const ml_peak *peak, unsigned side)
+/* The names of phases of both sides, in the order in which they begin. */
+static size_t
+list_names(work *w, ml_string names[ML_DIFFERENCE_PHASES_MAX])
 {
-    w->text_of = ml_alloc_zeroed(recording->string_count, sizeof(uint32_t));
-    int result = w->text_of == NULL ? ML_ENOMEM : 0;
-    for (size_t i = 0; i < peak->block_count && result == 0; i++) {
-        const ml_peak_block *block = &peak->blocks[i];
-        key of;
-        result = key_of(w, recording, block, &of);
-        sum *to = result == 0 ? sum_of(&w->all, &of) : NULL;
-        if (to == NULL) {
-            result = ML_ENOMEM;
-            break;
+    size_t count = 0;
+    for (unsigned side = 0; side < 2; side++) {
+        const ml_recording *recording = w->ask->sides[side].recording;
+        for (size_t i = 0; i < recording->note_count; i++) {
+            ml_string name = recording->strings[recording->notes[i].name];
+            if (recording->notes[i].kind != ML_NOTE_PHASE_BEGIN ||
+                has_name(names, count, name)) {
+                continue;
+            }
+            if (count == ML_DIFFERENCE_PHASES_MAX) {
+                w->made->phases_left_out++;
+                continue;
+            }
+            names[count++] = name;
         }
-        to->two.bytes[side] += block->size;
-        to->two.blocks[side]++;
     }
-    ml_free(w->text_of);
-    w->text_of = NULL;
-    return result;
-}
-
-/* ---- The answer ---- */
-
-/* PATTERN, which may be NULL, that fits NAME too; owned by the caller.  0 or ML_ENOMEM. */
-static int
-fit(char **pattern, ml_string name)
-{
-    if (name.length == 0) {
-        return 0;
-    }
-    if (*pattern != NULL) {
-        ml_module_widen(*pattern, name);
-        return 0;
-    }
-    /* Room for ".*" behind. */
-    *pattern = ml_alloc_zeroed((size_t)name.length + 3, 1);
-    if (*pattern == NULL) {
-        return ML_ENOMEM;
-    }
-    memcpy(*pattern, name.bytes, name.length);
-    return 0;
+    return count;
 }
 
 static int
-compare_sizes(const ml_two *a, const ml_two *b)
+add_phases(work *w)
 {
-    uint64_t x = magnitude(a);
-    uint64_t y = magnitude(b);
-    return x != y ? (x > y ? -1 : 1) : 0;
-}
-
-static int
-compare_lines(const void *a, const void *b)
-{
-    const ml_difference_line *x = a;
-    const ml_difference_line *y = b;
-    int order = compare_sizes(&x->two, &y->two);
-    order = order != 0 ? order : ml_string_compare(x->file, y->file);
-    if (order == 0 && x->line != y->line) {
-        order = x->line < y->line ? -1 : 1;
-    }
-    order = order != 0 ? order : ml_string_compare(x->function, y->function);
-    order = order != 0 ? order : (int)x->category - (int)y->category;
-    order = order != 0 ? order : (int)x->phase - (int)y->phase;
-    return order != 0 ? order : (int)x->no_line - (int)y->no_line;
-}
-
-static int
-compare_modules(const void *a, const void *b)
-{
-    const ml_difference_module *x = a;
-    const ml_difference_module *y = b;
-    int order = compare_sizes(&x->two, &y->two);
-    order = order != 0 ? order : ml_string_compare(x->module, y->module);
-    return order != 0 ? order : (int)x->no_module - (int)y->no_module;
-}
-
-/* The sums of ALL by what KEEP leaves of their keys. */
-static int
-fold(const sums *all, void (*keep)(key *of), sums *folded)
-{
-    for (size_t i = 0; i < all->count; i++) {
-        key of = all->items[i].of;
-        keep(&of);
-        sum *to = sum_of(folded, &of);
-        if (to == NULL) {
-            return ML_ENOMEM;
-        }
-        add_two(&to->two, &all->items[i].two);
-    }
-    return 0;
-}
-
-static void
-keep_line(key *of)
-{
-    of->module = 0;
-    of->no_module = 0;
-}
-
-static void
-keep_module(key *of)
-{
-    *of = (key){.module = of->module, .no_module = of->no_module};
-}
-
-/* The modules of what differs in ALL, for the lines that BY_LINE has in their order. */
-static int
-name_modules(const work *w, sums *by_line, const uint32_t *places)
-{
+    static const uint8_t phases[] = {ML_PHASE_FORWARD, ML_PHASE_BACKWARD,
+                                     ML_PHASE_OPTIMIZER};
     int result = 0;
-    for (size_t i = 0; i < w->all.count && result == 0; i++) {
-        const sum *part = &w->all.items[i];
-        key of = part->of;
-        keep_line(&of);
-        const sum *line = sum_of(by_line, &of); /* there */
-        uint32_t place = places[line - by_line->items];
-        if (place != 0 && magnitude(&part->two) != 0) {
-            result = fit(&w->made->lines[place - 1].module, w->texts[part->of.module]);
-        }
+    for (size_t i = 0; i < sizeof(phases) && result == 0; i++) {
+        filter through = {.phase = phases[i]};
+        const char *text = ml_phase_text(phases[i]);
+        result = add_phase(
+            w, &through, (ml_string){.bytes = text, .length = (uint32_t)strlen(text)});
+    }
+    ml_string names[ML_DIFFERENCE_PHASES_MAX];
+    size_t count = result == 0 ? list_names(w, names) : 0;
+    for (size_t i = 0; i < count && result == 0; i++) {
+        filter through = {.phase = NAMED, .name = names[i]};
+        result = add_phase(w, &through, names[i]);
     }
     return result;
 }
 
-static int
-fill_lines(work *w, sums *by_line)
+/* ---- The whole ---- */
+
+/* A number of what a side says: the sides are looked at in the order of these, so that what
+ * is left open between two answers is decided alike whichever of them comes first. */
+static uint64_t
+digest(const ml_difference_side *side)
 {
-    ml_difference *made = w->made;
-    made->lines = ml_alloc_zeroed(by_line->count + 1, sizeof(*made->lines));
-    uint32_t *places = ml_alloc_zeroed(by_line->count + 1, sizeof(uint32_t));
-    int result = made->lines == NULL || places == NULL ? ML_ENOMEM : 0;
-    for (size_t i = 0; result == 0 && i < by_line->count; i++) {
-        const sum *from = &by_line->items[i];
-        if (magnitude(&from->two) != 0) {
-            made->lines[made->line_count++] =
-                (ml_difference_line){.file = w->texts[from->of.file],
-                                     .function = w->texts[from->of.function],
-                                     .line = from->of.line,
-                                     .two = from->two,
-                                     .category = from->of.category,
-                                     .phase = from->of.phase,
-                                     .no_line = from->of.no_line};
-            places[i] = (uint32_t)made->line_count;
-        }
+    const ml_recording *recording = side->recording;
+    const ml_device_trace *trace = &recording->devices[side->device];
+    uint64_t hash = trace->event_count;
+    for (size_t i = 0; i < recording->string_count; i++) {
+        ml_string text = recording->strings[i];
+        hash = ml_hash_u64(hash ^ ml_hash_bytes(text.bytes, text.length));
     }
-    if (result == 0) {
-        result = name_modules(w, by_line, places);
+    for (size_t i = 0; i < recording->frame_count; i++) {
+        hash = ml_hash_u64(hash ^ (uint64_t)recording->frames[i].line);
     }
-    ml_free(places);
-    if (result == 0) {
-        qsort(made->lines, made->line_count, sizeof(*made->lines), compare_lines);
+    for (size_t i = 0; i < trace->event_count; i++) {
+        hash = ml_hash_u64(hash ^ trace->events[i].size ^ trace->events[i].addr << 1);
     }
-    return result;
+    return hash;
 }
 
-static int
-fill_modules(const work *w, const sums *by_module)
+static void
+turn(ml_match *match)
 {
-    ml_difference *made = w->made;
-    made->modules = ml_alloc_zeroed(by_module->count + 1, sizeof(*made->modules));
-    if (made->modules == NULL) {
-        return ML_ENOMEM;
+    ml_match was = *match;
+    for (unsigned side = 0; side < 2; side++) {
+        match->partner[side] = was.partner[!side];
+        match->beside[side] = was.beside[!side];
+        match->rule[side] = was.rule[!side];
     }
-    for (size_t i = 0; i < by_module->count; i++) {
-        const sum *from = &by_module->items[i];
-        if (magnitude(&from->two) != 0) {
-            made->modules[made->module_count++] =
-                (ml_difference_module){.module = w->texts[from->of.module],
-                                       .no_module = from->of.no_module,
-                                       .two = from->two};
-        }
-    }
-    qsort(made->modules, made->module_count, sizeof(*made->modules), compare_modules);
-    return 0;
 }
 
 static int
 fill(work *w)
 {
-    sums by_line = {0}, by_module = {0};
-    for (size_t i = 0; i < w->all.count; i++) {
-        const sum *part = &w->all.items[i];
-        add_two(&w->made->whole, &part->two);
-        add_two(&w->made->categories[part->of.category], &part->two);
-    }
-    int result = fold(&w->all, keep_line, &by_line);
-    if (result == 0) {
-        result = fold(&w->all, keep_module, &by_module);
+    const ml_difference_side *sides = w->ask->sides;
+    unsigned first = digest(&sides[0]) > digest(&sides[1]);
+    int result = 0;
+    for (unsigned i = 0; i < 2 && result == 0; i++) {
+        unsigned side = i == 0 ? first : !first;
+        result = ml_sites_init(&w->sites[side], &w->texts, sides[side].recording,
+                               sides[side].device);
     }
     if (result == 0) {
-        result = fill_lines(w, &by_line);
+        result = ml_match_init(&w->match, &w->texts, &w->sites[first],
+                               &w->sites[!first], w->ask->same_code);
+    }
+    if (result == 0 && first == 1) {
+        turn(&w->match);
     }
     if (result == 0) {
-        result = fill_modules(w, &by_module);
+        result = add_instant(w);
     }
-    sums_fini(&by_line);
-    sums_fini(&by_module);
+    if (result == 0 && w->ask->phases) {
+        result = add_phases(w);
+    }
     return result;
 }
 
-int
-ml_difference_new(const ml_recording *of_before, const ml_peak *before,
-                  const ml_recording *of_after, const ml_peak *after,
-                  ml_difference **out)
+static bool
+exists(const ml_difference_side *side)
 {
-    uint32_t empty;
-    work w = {.made = ml_alloc_zeroed(1, sizeof(ml_difference))};
-    int result = w.made == NULL ? ML_ENOMEM : 0;
-    if (result == 0) {
-        result = find_text(&w, (ml_string){.bytes = ""}, &empty);
+    return side->device < side->recording->device_count &&
+           (side->position == ML_DIFFERENCE_PEAK ||
+            side->position <= side->recording->devices[side->device].event_count);
+}
+
+int
+ml_difference_new(const ml_difference_ask *ask, ml_difference **out)
+{
+    if (!exists(&ask->sides[0]) || !exists(&ask->sides[1])) {
+        return ML_EINVALID;
     }
-    if (result == 0) {
-        result = add_side(&w, of_before, before, 0);
-    }
-    if (result == 0) {
-        result = add_side(&w, of_after, after, 1);
-    }
+    work w = {.ask = ask, .made = ml_alloc_zeroed(1, sizeof(ml_difference))};
+    int result = w.made == NULL ? ML_ENOMEM : ml_texts_init(&w.texts);
     if (result == 0) {
         result = fill(&w);
     }
-    ml_intern_fini(&w.table);
-    ml_free(w.texts);
-    sums_fini(&w.all);
+    ml_match_fini(&w.match);
+    ml_sites_fini(&w.sites[0]);
+    ml_sites_fini(&w.sites[1]);
+    ml_texts_fini(&w.texts);
     if (result < 0) {
         ml_difference_free(w.made);
         return result;
@@ -408,10 +333,31 @@ ml_difference_free(ml_difference *difference)
     if (difference == NULL) {
         return;
     }
-    for (size_t i = 0; i < difference->line_count; i++) {
-        ml_free(difference->lines[i].module);
+    for (size_t i = 0; i < difference->part_count; i++) {
+        ml_difference_part_fini(&difference->parts[i]);
     }
-    ml_free(difference->lines);
-    ml_free(difference->modules);
+    ml_free(difference->parts);
     ml_free(difference);
+}
+
+const char *
+ml_change_text(unsigned change)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_CHANGES(XX)
+#undef XX
+    };
+    return change < ML_CHANGE_COUNT ? texts[change] : "";
+}
+
+const char *
+ml_move_text(unsigned move)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_MOVES(XX)
+#undef XX
+    };
+    return move < ML_MOVE_COUNT ? texts[move] : "";
 }

@@ -18,6 +18,7 @@
 #include "stack_lines_dict.h"
 #include "instant_event.h"
 #include "load.h"
+#include "difference_dict.h"
 #include "merge_dict.h"
 #include "mlab_file.h"
 #include "notes_list.h"
@@ -646,31 +647,71 @@ recording_device_name(PyObject *op, PyObject *arg)
     return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
 }
 
-PyDoc_STRVAR(difference_doc, "difference($self, device, after, after_device, /)\n--\n\n"
-                             "Why the peak of a device of the recording after is "
-                             "higher than the one here, as a\n"
-                             "dict.\n\n"
-                             "Bytes; docs/REPORT.md describes each key. Raises "
-                             "IndexError for a device that its\n"
-                             "recording does not have, TypeError, MemoryError.");
+PyDoc_STRVAR(
+    difference_doc,
+    "difference($self, device, after, after_device, /, *, event=None, "
+    "after_event=None,\n"
+    "           same_code=False, phases=False, one_step=False)\n--\n\n"
+    "What of a device of the recording after is more, and what less, than of one "
+    "here, as a\n"
+    "dict: at their peaks, or after event number event here, and after_event there; "
+    "-1 is\n"
+    "before the first.\n\n"
+    "same_code: both ran the same files, so that a line is what it says. phases: of "
+    "each\n"
+    "phase too, one_step: only of those in the instant's step. Bytes; docs/REPORT.md\n"
+    "describes each key. Raises IndexError for a device or an event that its recording "
+    "does\n"
+    "not have, TypeError, MemoryError.");
+
+/* The side of DEVICE of RECORDING after EVENT, or at its peak for None.  0 or -1. */
+static int
+side_of(const ml_recording *recording, PyObject *device, PyObject *event,
+        ml_difference_side *side)
+{
+    Py_ssize_t index = device_of(recording, device);
+    if (index < 0) {
+        return -1;
+    }
+    side->device = (size_t)index;
+    side->recording = ml_recording_part(recording, &side->device);
+    side->position = ML_DIFFERENCE_PEAK;
+    if (event != Py_None) {
+        Py_ssize_t number = PyNumber_AsSsize_t(event, PyExc_IndexError);
+        if (number == -1 && PyErr_Occurred()) {
+            return -1;
+        }
+        if (number < -1) {
+            PyErr_Format(PyExc_IndexError, "no event has number %zd", number);
+            return -1;
+        }
+        side->position = (uint64_t)number + 1;
+    }
+    return 0;
+}
 
 static PyObject *
-recording_difference(PyObject *op, PyObject *args)
+recording_difference(PyObject *op, PyObject *args, PyObject *kwargs)
 {
+    static char *keywords[] = {"",          "",       "",         "event", "after_event",
+                               "same_code", "phases", "one_step", NULL};
     ml_state *state = ml_state_of(Py_TYPE(op));
     PyObject *device, *after, *after_device;
-    if (!PyArg_ParseTuple(args, "OO!O:difference", &device,
-                          (PyTypeObject *)state->recording_type, &after,
-                          &after_device)) {
+    PyObject *event = Py_None, *after_event = Py_None;
+    int same_code = 0, phases = 0, one_step = 0;
+    ml_difference_ask ask;
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "OO!O|$OOppp:difference", keywords, &device,
+            (PyTypeObject *)state->recording_type, &after, &after_device, &event,
+            &after_event, &same_code, &phases, &one_step) ||
+        side_of(recording_of(op), device, event, &ask.sides[0]) < 0 ||
+        side_of(recording_of(after), after_device, after_event, &ask.sides[1]) < 0) {
         return NULL;
     }
-    Py_ssize_t first = device_of(recording_of(op), device);
-    Py_ssize_t second = first < 0 ? -1 : device_of(recording_of(after), after_device);
-    if (second < 0) {
-        return NULL;
-    }
-    return ml_py_difference(state, recording_of(op), (size_t)first, recording_of(after),
-                            (size_t)second);
+    ask.same_code = same_code != 0;
+    ask.phases = phases != 0;
+    ask.one_step = one_step != 0;
+    return ml_py_difference(state, &ask);
 }
 
 const ml_recording *
@@ -743,7 +784,8 @@ static PyMethodDef recording_methods[] = {
     {"segsum", recording_segsum, METH_NOARGS, segsum_doc},
     {"trace_text", recording_trace_text, METH_NOARGS, trace_text_doc},
     {"excerpt", recording_excerpt, METH_O, excerpt_doc},
-    {"difference", recording_difference, METH_VARARGS, difference_doc},
+    {"difference", (PyCFunction)(void (*)(void))recording_difference,
+     METH_VARARGS | METH_KEYWORDS, difference_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "budget.h"
+#include "peak.h"
 #include "recording_samples.h"
 #include "test.h"
 
@@ -38,17 +39,19 @@ build(sample *s, unsigned more, bool old)
     }
 }
 
-/* What *OUT has of the peaks of A and B. */
+/* What *OUT has of the peaks of A and B; *PART is of the peak. */
 static int
-compare(const sample *a, const sample *b, ml_difference **out, ml_peak *peaks[2])
+compare(const sample *a, const sample *b, ml_difference **out,
+        ml_difference_part **part)
 {
-    int result = ml_peak_new(a->recording, 0, &peaks[0]);
+    ml_difference_ask ask = {
+        .sides = {{.recording = a->recording, .position = ML_DIFFERENCE_PEAK},
+                  {.recording = b->recording, .position = ML_DIFFERENCE_PEAK}}};
+    int result = ml_difference_new(&ask, out);
     if (result == 0) {
-        result = ml_peak_new(b->recording, 0, &peaks[1]);
+        *part = &(*out)->parts[0];
     }
-    return result < 0
-               ? result
-               : ml_difference_new(a->recording, peaks[0], b->recording, peaks[1], out);
+    return result;
 }
 
 static int64_t
@@ -61,11 +64,11 @@ static void
 test_what_is_more_and_what_is_less(void)
 {
     static sample a, b;
-    ml_difference *d;
-    ml_peak *peaks[2] = {NULL, NULL};
+    ml_difference *all;
+    ml_difference_part *d;
     build(&a, 0, true);
     build(&b, 3, false);
-    CHECK_INT(compare(&a, &b, &d, peaks), 0);
+    CHECK_INT(compare(&a, &b, &all, &d), 0);
     /* 8 + 8 + 2 and 8 + 20 KiB. */
     CHECK_UINT(d->whole.bytes[0], 18 * KIB);
     CHECK_UINT(d->whole.bytes[1], 28 * KIB);
@@ -73,9 +76,16 @@ test_what_is_more_and_what_is_less(void)
     CHECK_UINT(d->whole.blocks[1], 6);
     CHECK_UINT(d->line_count, 2);
     const ml_difference_line *line = &d->lines[0];
-    CHECK_TEXT(line->file.bytes, line->file.length, "model.py");
-    CHECK_TEXT(line->function.bytes, line->function.length, "forward");
-    CHECK_INT(line->line, 7);
+    for (unsigned side = 0; side < 2; side++) {
+        const ml_difference_place *at = &line->at[side];
+        CHECK_TEXT(at->file.bytes, at->file.length, "model.py");
+        CHECK_TEXT(at->function.bytes, at->function.length, "forward");
+        CHECK_INT(at->line, 7);
+    }
+    CHECK_INT(line->change, ML_CHANGE_GREW);
+    CHECK_INT(line->rule, ML_MATCH_LINE);
+    CHECK_INT(d->lines[1].change, ML_CHANGE_GONE);
+    CHECK_UINT(d->lines[1].at[1].file.length, 0);
     CHECK_UINT(line->two.bytes[0], 8 * KIB);
     CHECK_UINT(line->two.bytes[1], 20 * KIB);
     CHECK_UINT(line->two.blocks[0], 2);
@@ -94,9 +104,7 @@ test_what_is_more_and_what_is_less(void)
         sum += more_of(&d->categories[i]);
     }
     CHECK_INT(sum, 10 * (int64_t)KIB);
-    ml_difference_free(d);
-    ml_peak_free(peaks[0]);
-    ml_peak_free(peaks[1]);
+    ml_difference_free(all);
     sample_end(&a);
     sample_end(&b);
 }
@@ -106,20 +114,18 @@ static void
 test_modules_of_a_line(void)
 {
     static sample a, b;
-    ml_difference *d;
-    ml_peak *peaks[2] = {NULL, NULL};
+    ml_difference *all;
+    ml_difference_part *d;
     sample_begin(&a);
     a.recording->rules.has_segments = 0;
     build(&b, 0, false);
-    CHECK_INT(compare(&a, &b, &d, peaks), 0);
+    CHECK_INT(compare(&a, &b, &all, &d), 0);
     CHECK_UINT(d->line_count, 2);
     /* Of one size: by file. */
     CHECK_STR(d->lines[0].module, "net.blocks.*");
     CHECK_PTR(d->lines[1].module, NULL);
     CHECK_UINT(d->module_count, 3);
-    ml_difference_free(d);
-    ml_peak_free(peaks[0]);
-    ml_peak_free(peaks[1]);
+    ml_difference_free(all);
     sample_end(&a);
     sample_end(&b);
 }
@@ -128,20 +134,30 @@ static void
 test_what_is_the_same(void)
 {
     static sample a, b;
-    ml_difference *d;
-    ml_peak *peaks[2] = {NULL, NULL};
+    ml_difference *all;
+    ml_difference_part *d;
     build(&a, 1, true);
     build(&b, 1, true);
-    CHECK_INT(compare(&a, &b, &d, peaks), 0);
+    CHECK_INT(compare(&a, &b, &all, &d), 0);
     CHECK_UINT(d->line_count, 0);
     CHECK_UINT(d->module_count, 0);
     CHECK_UINT(d->whole.bytes[0], d->whole.bytes[1]);
-    ml_difference_free(d);
+    ml_difference_free(all);
     ml_difference_free(NULL);
-    ml_peak_free(peaks[0]);
-    ml_peak_free(peaks[1]);
     sample_end(&a);
     sample_end(&b);
+}
+
+static int64_t
+peak_of(const sample *s)
+{
+    ml_peak *peak;
+    if (ml_peak_new(s->recording, 0, &peak) < 0) {
+        return -1;
+    }
+    int64_t allocated = (int64_t)peak->totals.allocated;
+    ml_peak_free(peak);
+    return allocated;
 }
 
 /* Of random memory each grouping adds up to the whole. */
@@ -151,8 +167,8 @@ test_all_groupings_add_up(void)
     uint64_t state = 7;
     for (unsigned round = 0; round < 50; round++) {
         static sample s[2];
-        ml_difference *d;
-        ml_peak *peaks[2] = {NULL, NULL};
+        ml_difference *all;
+        ml_difference_part *d;
         for (unsigned k = 0; k < 2; k++) {
             sample_begin(&s[k]);
             s[k].recording->rules.has_segments = 0;
@@ -166,10 +182,9 @@ test_all_groupings_add_up(void)
                 add(&s[k], 512 * (1 + pick % 7), pick % 11 == 0 ? 0 : stack);
             }
         }
-        CHECK_INT(compare(&s[0], &s[1], &d, peaks), 0);
+        CHECK_INT(compare(&s[0], &s[1], &all, &d), 0);
         int64_t whole = more_of(&d->whole);
-        CHECK_INT(whole,
-                  (int64_t)(peaks[1]->totals.allocated - peaks[0]->totals.allocated));
+        CHECK_INT(whole, peak_of(&s[1]) - peak_of(&s[0]));
         int64_t lines = 0, modules = 0;
         for (size_t i = 0; i < d->line_count; i++) {
             lines += more_of(&d->lines[i].two);
@@ -179,9 +194,7 @@ test_all_groupings_add_up(void)
         }
         CHECK_INT(lines, whole);
         CHECK_INT(modules, whole);
-        ml_difference_free(d);
-        ml_peak_free(peaks[0]);
-        ml_peak_free(peaks[1]);
+        ml_difference_free(all);
         sample_end(&s[0]);
         sample_end(&s[1]);
     }
@@ -191,27 +204,23 @@ static void
 test_no_memory(void)
 {
     static sample a, b;
-    ml_peak *peaks[2];
     build(&a, 0, true);
     build(&b, 3, false);
-    CHECK_INT(ml_peak_new(a.recording, 0, &peaks[0]), 0);
-    CHECK_INT(ml_peak_new(b.recording, 0, &peaks[1]), 0);
     int result = ML_ENOMEM;
     long tries = 0;
-    for (; result == ML_ENOMEM && budget_alive == 0 && tries < 100; tries++) {
-        ml_difference *d;
+    for (; result == ML_ENOMEM && budget_alive == 0 && tries < 400; tries++) {
+        ml_difference *all;
+        ml_difference_part *d;
         budget_begin(tries);
-        result = ml_difference_new(a.recording, peaks[0], b.recording, peaks[1], &d);
+        result = compare(&a, &b, &all, &d);
         if (result == 0) {
-            ml_difference_free(d);
+            ml_difference_free(all);
         }
         budget_end();
     }
     CHECK_INT(result, 0);
     CHECK_INT(budget_alive, 0);
     CHECK(tries > 10);
-    ml_peak_free(peaks[0]);
-    ml_peak_free(peaks[1]);
     sample_end(&a);
     sample_end(&b);
 }
