@@ -1,304 +1,369 @@
-/* The picture of the Active Memory Timeline as pixels.
+/* The picture of the timeline as pixels.
  *
- * Owns which allocations are drawn one by one, which event stands for each column of
- * pixels, and the raster itself.  Its cost is bounded by the drawn allocations and the
+ * Owns which allocations are drawn one by one, how they and the rest of each group are
+ * stacked in a column, and the raster.  Its cost is bounded by what is drawn and the
  * pixels, not by the events.  Pure: arrays in, arrays out; no canvas. */
 "use strict";
 
 const memlabBands = (() => {
-  const GROUP = 64;
-  /* Below this many events a pixel the start of a band gets an edge of its own. */
-  const EDGE_DENSITY = 0.5;
-  const EDGE_ROWS = 5;
+  const SHADES = 3;
+  const EDGE_ROWS = 5; /* lower bands have no edge on top */
+  /* Columns from start to start from which on starts have an edge too. */
+  const EDGE_SPACE = 3;
+  const LEAST_ROWS = 0.5;
+  const BUCKETS_AN_OCTAVE = 8;
+  const BUCKETS = 64 * BUCKETS_AN_OCTAVE;
 
-  /* Allocations by bytes, largest first: the slider draws a prefix of this. */
-  function sizeOrder(allocs) {
-    const order = Int32Array.from({ length: allocs.count }, (_, i) => i);
-    return order.sort((a, b) => allocs.bytes[b] - allocs.bytes[a] || a - b);
+  /* ---- which are drawn ---- */
+
+  /* What was found so far, in arrays that only grow: this runs in every frame. */
+  const scratch = { area: new Float32Array(4096), table: new Int32Array(4096),
+                    row: new Int32Array(4096), count: 0, tables: [] };
+
+  function note(area, table, row) {
+    if (scratch.count === scratch.area.length) {
+      for (const name of ["area", "table", "row"]) {
+        const old = scratch[name];
+        scratch[name] = new old.constructor(2 * old.length);
+        scratch[name].set(old);
+      }
+    }
+    scratch.area[scratch.count] = area;
+    scratch.table[scratch.count] = table;
+    scratch.row[scratch.count] = row;
+    scratch.count += 1;
   }
 
-  /* Starts and ends of the LIMIT largest allocations, in event order.  An id that starts
-   * is stored as it is, one that ends as its complement. */
-  function select(device, order, limit) {
-    const { allocs, events } = device;
-    const drawn = new Uint8Array(allocs.count);
-    const count = Math.min(limit, order.length);
-    for (let k = 0; k < count; k++) {
-      drawn[order[k]] = 1;
+  /* The tables of rows that a range needs, as far as they are there: long lives from the
+   * bands of each level down to the plan's, shorter ones from chunks.  Each with the
+   * first row that counts, and the length in events from which on another table has it. */
+  function tablesOf(model, d, part) {
+    const device = model.devices[d];
+    const tables = [];
+    let whole = true;
+    const use = (rows, from, below) => {
+      if (rows === null) {
+        whole = false;
+      }
+      else {
+        tables.push({ rows, from, below });
+      }
+    };
+    for (let l = 0; l <= part.level; l++) {
+      const { blobs, first, last } = device.bands[l];
+      for (let t = 0; t < blobs.length; t++) {
+        if (first[t] < part.to && last[t] > part.from) {
+          use(model.bandsNow(d, l, t), 0, Infinity);
+        }
+      }
     }
-    const at = [];
-    const id = [];
-    const ending = [];
+    if (part.chunks !== null) {
+      const shorter = 8 * device.levels[device.levels.length - 1].span;
+      let before = null;
+      for (let i = part.chunks[0]; i <= part.chunks[1]; i++) {
+        const chunk = model.chunkNow(d, i);
+        /* What a chunk carries over was new in the one before. */
+        use(chunk?.rows ?? null, before === null ? 0 : chunk?.rows.carried, shorter);
+        before = chunk;
+      }
+    }
+    return { tables, whole };
+  }
+
+  function bucketOf(area) {
+    return Math.min(BUCKETS - 1, Math.floor(Math.log2(area) * BUCKETS_AN_OCTAVE));
+  }
+
+  /* At most LIMIT allocations, those that take most pixels of the range; ROWS_A_BYTE says
+   * how high they are.  By their ids: { count, of (how many there were to choose from),
+   * whole (nothing is on its way), id, start, requested, bytes, group, rows, row }. */
+  function select(model, d, scheme, range, columns, rowsAByte, limit) {
+    const { tables, whole } = tablesOf(model, d, memlabColumns.plan(model, d, range));
+    const histogram = new Int32Array(BUCKETS);
+    const leastBytes = LEAST_ROWS / rowsAByte;
+    const { width } = columns;
+    const byTime = range.axis === "time";
+    const scale = width / (range.x1 - range.x0);
+    const place = byTime ? (event) => memlabColumns.columnOf(columns, event)
+      : (event) => (event - range.x0) * scale;
+    scratch.count = 0;
+    tables.forEach(({ rows, from, below }, t) => {
+      const { start, requested, bytes, count } = rows;
+      for (let r = from; r < count; r++) {
+        if (bytes[r] < leastBytes || requested[r] - start[r] >= below) {
+          continue;
+        }
+        const left = Math.max(0, place(start[r]));
+        const right = Math.min(width, place(requested[r]));
+        const area = (right - left) * bytes[r] * rowsAByte;
+        if (area >= 1) {
+          histogram[bucketOf(area)] += 1;
+          note(area, t, r);
+        }
+      }
+    });
+    return { ...pick(model, d, scheme, tables, histogram, limit), whole };
+  }
+
+  function pick(model, d, scheme, tables, histogram, limit) {
+    const { area, table, row, count } = scratch;
+    let bucket = BUCKETS;
+    let taken = 0;
+    while (bucket > 0 && taken + histogram[bucket - 1] <= limit) {
+      bucket -= 1;
+      taken += histogram[bucket];
+    }
+    /* Of the bucket that does not fit whole, the first ones found. */
+    let room = bucket === 0 ? 0 : limit - taken;
+    const chosen = [];
+    const idOf = (i) => tables[table[i]].rows.id[row[i]];
+    for (let i = 0; i < count; i++) {
+      const of = bucketOf(area[i]);
+      if (of >= bucket || (of === bucket - 1 && room > 0)) {
+        room -= Number(of < bucket);
+        chosen.push(i);
+      }
+    }
+    chosen.sort((a, b) => idOf(a) - idOf(b));
+    const n = chosen.length;
+    const bands = { count: n, of: count, id: new Int32Array(n), start: new Int32Array(n),
+                    requested: new Int32Array(n), bytes: new Float64Array(n),
+                    group: new Int16Array(n), rows: new Array(n),
+                    row: new Int32Array(n) };
+    for (let b = 0; b < n; b++) {
+      const { rows } = tables[table[chosen[b]]];
+      const r = row[chosen[b]];
+      bands.id[b] = rows.id[r];
+      bands.start[b] = rows.start[r];
+      bands.requested[b] = rows.requested[r];
+      bands.bytes[b] = rows.bytes[r];
+      bands.group[b] = memlabColors.groupOf(model, d, scheme, rows.kind[r], rows.bytes[r]);
+      bands.rows[b] = rows;
+      bands.row[b] = r;
+    }
+    return bands;
+  }
+
+  /* ---- how they are stacked ---- */
+
+  /* The drawn bands of each group that are allocated after an event, oldest first, and
+   * the bytes below each; moved from event to event. */
+  function createPiles(bands, groups) {
+    const { start, requested, group, bytes } = bands;
+    const piles = Array.from({ length: groups }, () => ({
+      count: 0, band: new Int32Array(64), below: new Float64Array(65), same: 0 }));
+    const byEnd = Int32Array.from({ length: bands.count }, (_, b) => b)
+      .sort((a, b) => requested[a] - requested[b] || a - b);
+    let at = -2;
     let nextStart = 0;
-    while (nextStart < allocs.count && allocs.start[nextStart] < 0) {
-      nextStart += 1;
-    }
-    for (let i = 0; i < allocs.count; i++) {
-      if (drawn[i] === 1 && allocs.end[i] < events.count) {
-        ending.push(i);
-      }
-    }
-    ending.sort((a, b) => allocs.end[a] - allocs.end[b]);
     let nextEnd = 0;
-    while (nextEnd < ending.length || nextStart < allocs.count) {
-      const start = nextStart < allocs.count ? allocs.start[nextStart] : Infinity;
-      const end = nextEnd < ending.length ? allocs.end[ending[nextEnd]] : Infinity;
-      if (end <= start) {
-        at.push(end);
-        id.push(~ending[nextEnd]);
-        nextEnd += 1;
-      }
-      else {
-        if (drawn[nextStart] === 1) {
-          at.push(start);
-          id.push(nextStart);
-        }
-        nextStart += 1;
-      }
-    }
-    return { drawn, count, at: Int32Array.from(at), id: Int32Array.from(id) };
-  }
 
-  /* Index of the largest value of each group, so that a column's peak is found without
-   * looking at every event. */
-  function peakIndex(values) {
-    const groups = new Int32Array(Math.ceil(values.length / GROUP));
-    for (let i = 0; i < values.length; i++) {
-      const g = (i / GROUP) | 0;
-      if (i % GROUP === 0 || values[i] > values[groups[g]]) {
-        groups[g] = i;
+    function add(b) {
+      const pile = piles[group[b]];
+      if (pile.count === pile.band.length) {
+        const { band, below } = pile;
+        pile.band = new Int32Array(2 * band.length);
+        pile.band.set(band);
+        pile.below = new Float64Array(2 * band.length + 1);
+        pile.below.set(below);
       }
-    }
-    return { values, groups };
-  }
-
-  function peakBetween(index, lo, hi) {
-    const { values, groups } = index;
-    let best = lo;
-    let i = lo;
-    while (i <= hi) {
-      if (i % GROUP === 0 && i + GROUP - 1 <= hi) {
-        const candidate = groups[i / GROUP];
-        if (values[candidate] > values[best]) {
-          best = candidate;
-        }
-        i += GROUP;
-      }
-      else {
-        if (values[i] > values[best]) {
-          best = i;
-        }
-        i += 1;
-      }
-    }
-    return best;
-  }
-
-  /* Positions of events on the axis; one past the last event closes the axis. */
-  function axisOf(device, kind) {
-    const { time, count } = device.events;
-    if (kind === "time" && count > 0) {
-      const xs = new Float64Array(count);
-      let latest = 0;
-      for (let e = 0; e < count; e++) {
-        latest = Math.max(latest, time[e] - time[0]);
-        xs[e] = latest;
-      }
-      return { kind, xs, length: Math.max(latest, 1) };
-    }
-    return { kind: "events", xs: null, length: Math.max(count, 1) };
-  }
-
-  /* The last event at or before X; -1 before the first. */
-  function eventAt(axis, x, count) {
-    if (axis.xs === null) {
-      return Math.max(-1, Math.min(count - 1, Math.floor(x)));
-    }
-    let lo = 0;
-    let hi = count;
-    while (lo < hi) {
-      const mid = (lo + hi) >>> 1;
-      if (axis.xs[mid] <= x) {
-        lo = mid + 1;
-      }
-      else {
-        hi = mid;
-      }
-    }
-    return lo - 1;
-  }
-
-  function positionOf(axis, event) {
-    return axis.xs === null ? event : axis.xs[event];
-  }
-
-  /* For each of WIDTH columns the event whose state is drawn: the one with the most
-   * active bytes among those the column covers, so that no peak can fall between. */
-  function sampleColumns(axis, index, count, x0, x1, width) {
-    const samples = new Int32Array(width);
-    for (let c = 0; c < width; c++) {
-      const lo = Math.max(0, eventAt(axis, x0 + (x1 - x0) * c / width, count));
-      const stop = x0 + (x1 - x0) * (c + 1) / width;
-      let hi = eventAt(axis, stop, count);
-      if (hi >= 0 && positionOf(axis, hi) >= stop) {
-        hi -= 1;
-      }
-      samples[c] = peakBetween(index, lo, Math.max(lo, hi));
-    }
-    return samples;
-  }
-
-  /* The drawn allocations that are live, oldest first, with the bytes below each.  What
-   * ends leaves a gap of no bytes, so that the others keep their places, unless it is on
-   * top, where most come and go. */
-  function createPile(allocs) {
-    const pile = { count: 0, gaps: 0, ids: new Int32Array(64),
-                   bytes: new Float64Array(64), below: new Float64Array(65),
-                   place: new Int32Array(allocs.count) };
-
-    pile.append = (id) => {
-      if (pile.count === pile.ids.length) {
-        for (const key of ["ids", "bytes", "below"]) {
-          const grown = new pile[key].constructor(pile[key].length * 2 + 1);
-          grown.set(pile[key]);
-          pile[key] = grown;
-        }
-      }
-      pile.ids[pile.count] = id;
-      pile.bytes[pile.count] = allocs.bytes[id];
-      pile.place[id] = pile.count;
+      pile.band[pile.count] = b;
+      pile.same = Math.min(pile.same, pile.count);
       pile.count += 1;
-      return pile.count - 1;
-    };
+    }
 
-    pile.remove = (id) => {
-      const place = pile.place[id];
-      pile.bytes[place] = 0;
-      pile.ids[place] = -1;
-      pile.gaps += 1;
-      while (pile.count > 0 && pile.ids[pile.count - 1] < 0) {
-        pile.count -= 1;
-        pile.gaps -= 1;
+    function remove(b) {
+      const pile = piles[group[b]];
+      const { band } = pile;
+      let lo = 0;
+      let hi = pile.count;
+      while (lo < hi) {
+        const mid = (lo + hi) >>> 1;
+        if (band[mid] < b) {
+          lo = mid + 1;
+        }
+        else {
+          hi = mid;
+        }
       }
-      return Math.min(place, pile.count);
-    };
+      band.copyWithin(lo, lo + 1, pile.count);
+      pile.count -= 1;
+      pile.same = Math.min(pile.same, lo);
+    }
 
-    pile.compact = () => {
-      const ids = Array.from(pile.ids.subarray(0, pile.count)).filter((id) => id >= 0);
-      pile.count = 0;
-      pile.gaps = 0;
-      ids.forEach(pile.append);
-    };
-    return pile;
+    /* After EVENT; backwards it begins anew. */
+    function move(event) {
+      if (event < at) {
+        piles.forEach((pile) => {
+          pile.count = 0;
+          pile.same = 0;
+        });
+        nextStart = 0;
+        nextEnd = 0;
+        at = -2;
+      }
+      for (; nextEnd < byEnd.length && requested[byEnd[nextEnd]] <= event; nextEnd++) {
+        /* Only what is there: it may begin and end between two columns. */
+        if (start[byEnd[nextEnd]] <= at && requested[byEnd[nextEnd]] > at) {
+          remove(byEnd[nextEnd]);
+        }
+      }
+      for (; nextStart < bands.count && start[nextStart] <= event; nextStart++) {
+        if (requested[nextStart] > event) {
+          add(nextStart);
+        }
+      }
+      at = event;
+      for (const pile of piles) {
+        for (let i = pile.same; i < pile.count; i++) {
+          pile.below[i + 1] = pile.below[i] + bytes[pile.band[i]];
+        }
+      }
+    }
+
+    return { piles, move };
   }
 
-  /* Fills PIXELS, column after column from the top (as many columns as SAMPLES, of
-   * HEIGHT), with the stacked bands.  LOOK: fill and edge (a colour an allocation), rest,
-   * background.  A column differs from the one before only above the lowest band that
-   * came or went, so only that part is drawn anew. */
-  function raster(device, selection, samples, view, height, look, pixels) {
-    const { allocs, totals } = device;
-    const { drawn, at, id } = selection;
-    const width = samples.length;
+  /* ---- pixels ---- */
+
+  /* The colours of a picture: for each group SHADES fills, as many edges, and its rest,
+   * then those of what a search does not find.  Packed. */
+  function palette(model, d, scheme, page) {
+    const { mix, pack, group } = memlabColors;
+    const names = model.devices[d].groups[scheme];
+    const make = (of) => Uint32Array.from({ length: names.length * SHADES }, (_, i) =>
+      pack(of(group(model, d, scheme, Math.floor(i / SHADES)), i % SHADES)));
+    const shade = (color, s) => s === 0 ? color
+      : mix(color, s === 1 ? "#000000" : "#ffffff", 0.92);
+    const faint = (color) => mix(color, page.canvas, 0.22);
+    return {
+      fill: make(shade), edge: make((color) => mix(color, page.canvas, 0.55)),
+      rest: make((color) => mix(color, page.canvas, 0.72)),
+      dimFill: make((color, s) => faint(shade(color, s))),
+      dimEdge: make((color) => mix(color, page.canvas, 0.12)),
+      dimRest: make((color) => faint(mix(color, page.canvas, 0.72))),
+      background: pack(page.canvas),
+      waiting: [pack(mix(page.quiet, page.canvas, 0.75)),
+                pack(mix(page.quiet, page.canvas, 0.2))],
+      chosen: pack(page.chosen),
+    };
+  }
+
+  /* Fill and edge of each band.  HITS, the shell's answer to a search or null, dims what
+   * does not match; CHOSEN are ids that stand out. */
+  function look(bands, colors, hits, chosen) {
+    const fill = new Uint32Array(bands.count);
+    const edge = new Uint32Array(bands.count);
+    for (let b = 0; b < bands.count; b++) {
+      const rows = bands.rows[b];
+      const r = bands.row[b];
+      const dim = hits !== null && hits.kinds[rows.kind[r]] === 0 && !hits.matches(rows, r);
+      const at = bands.group[b] * SHADES + bands.id[b] % SHADES;
+      fill[b] = dim ? colors.dimFill[at] : colors.fill[at];
+      edge[b] = dim ? colors.dimEdge[at] : colors.edge[at];
+      if (chosen.includes(bands.id[b])) {
+        fill[b] = colors.chosen;
+      }
+    }
+    return { fill, edge, rest: hits === null ? colors.rest : colors.dimRest,
+             waiting: colors.waiting, background: colors.background };
+  }
+
+  /* Whether bands begin far enough apart for each beginning to be marked. */
+  function marksStarts(columns, bands) {
+    let begun = 0;
+    for (let b = 0; b < bands.count; b++) {
+      begun += Number(bands.start[b] > columns.event[0]);
+    }
+    return begun * EDGE_SPACE <= columns.width;
+  }
+
+  /* Draws COLUMNS into PIXELS, column after column, each from the top: HEIGHT rows for
+   * the bytes view.y0 to view.y1, one COLORS of `look`.  A column is copied from the one
+   * before, and drawn anew from where it differs. */
+  function raster(columns, bands, view, height, colors, pixels) {
+    const { width, groups, event, sums, active, allocated, source } = columns;
     const scale = height / (view.y1 - view.y0);
-    const edges = (samples[width - 1] - samples[0]) / width < EDGE_DENSITY;
-    const pile = createPile(allocs);
-    const first = samples[0];
-    for (let i = 0; i < allocs.count && allocs.start[i] <= first; i++) {
-      if (drawn[i] === 1 && allocs.end[i] > first) {
-        pile.append(i);
-      }
-    }
-    let op = 0;
-    while (op < at.length && at[op] <= first) {
-      op += 1;
-    }
     const rowOf = (bytes) => height - Math.round((bytes - view.y0) * scale);
-    let same = 0; /* places below this are as in the column before */
-    for (let c = 0; c < width; c++) {
-      const event = samples[c];
-      const base = c * height;
-      const before = c > 0 ? samples[c - 1] : event;
-      for (; op < at.length && at[op] <= event; op++) {
-        same = Math.min(same, id[op] >= 0 ? pile.append(id[op]) : pile.remove(~id[op]));
+    const { piles, move } = createPiles(bands, groups);
+    const starts = marksStarts(columns, bands);
+    const floors = new Float64Array(groups).fill(NaN); /* each group's in the last column */
+    let before = event[0];
+    for (let p = 0; p < width; p++) {
+      const base = p * height;
+      if (source[p] < 0) {
+        pixels.fill(colors.background, base, base + height);
+        floors.fill(NaN);
+        continue;
       }
-      if (pile.gaps > GROUP && pile.gaps > pile.count / 2) {
-        pile.compact();
-        same = 0;
-      }
-      if (c > 0) {
+      if (p > 0) {
         pixels.copyWithin(base, base - height, base);
       }
-      let bottom = same === 0 ? height - Math.round(-view.y0 * scale)
-        : rowOf(pile.below[same]);
-      pixels.fill(look.background, base, base + Math.max(0, Math.min(height, bottom)));
-      let place = same;
-      let fresh = -1; /* lowest place drawn as an edge, to be drawn again next */
-      for (; place < pile.count && bottom > 0; place++) {
-        const below = pile.below[place] + pile.bytes[place];
-        pile.below[place + 1] = below;
-        const top = rowOf(below);
-        if (top < bottom && top < height) {
-          const i = pile.ids[place];
-          const from = base + Math.max(0, top);
-          const to = base + Math.min(height, bottom);
-          const started = edges && c > 0 && allocs.start[i] > before;
-          if (started && fresh < 0) {
-            fresh = place;
+      const paint = (color, top, bottom) => pixels.fill(
+        color, base + Math.max(0, top), base + Math.max(0, Math.min(height, bottom)));
+      move(event[p]);
+      let floor = 0;
+      for (let g = 0; g < groups; g++) {
+        const pile = piles[g];
+        const ceiling = rowOf(floor + sums[p * groups + g]);
+        let i = floors[g] === floor ? pile.same : 0;
+        let low = rowOf(floor + pile.below[i]);
+        floors[g] = floor;
+        pile.same = pile.count;
+        for (; i < pile.count; i++) {
+          const high = rowOf(floor + pile.below[i + 1]);
+          if (high < low && high < height && low > 0) {
+            const b = pile.band[i];
+            const fresh = starts && bands.start[b] > before;
+            paint(fresh ? colors.edge[b] : colors.fill[b], high, low);
+            if (low - high >= EDGE_ROWS && high >= 0) {
+              pixels[base + high] = colors.edge[b];
+            }
+            if (fresh) {
+              pile.same = Math.min(pile.same, i); /* its edge is not copied */
+            }
           }
-          const color = started ? look.edge[i] : look.fill[i];
-          for (let p = from; p < to; p++) {
-            pixels[p] = color;
-          }
-          if (top >= 0 && bottom - top >= EDGE_ROWS) {
-            pixels[from] = look.edge[i];
-          }
+          low = high;
         }
-        bottom = top;
+        if (ceiling < low) {
+          paint(colors.rest[g * SHADES], ceiling, low);
+        }
+        floor += sums[p * groups + g];
       }
-      same = fresh >= 0 ? fresh : place;
-      const top = rowOf(totals.active[event]);
-      if (bottom > 0 && top < bottom && top < height) {
-        pixels.fill(look.rest, base + Math.max(0, top), base + Math.min(height, bottom));
+      const top = rowOf(active[p]);
+      for (let r = Math.max(0, top); r < Math.min(height, rowOf(allocated[p])); r++) {
+        pixels[base + r] = colors.waiting[((r + p) >> 2) & 1];
       }
+      paint(colors.background, 0, top);
+      before = event[p];
     }
   }
 
-  /* What is drawn BYTES above zero after EVENT: an allocation's id, "rest" for the band
-   * of smaller allocations, or null. */
-  function hit(device, selection, event, bytes) {
-    const { allocs, totals } = device;
-    let below = 0;
-    if (bytes < 0) {
+  /* What is drawn BYTES above zero in column P: { group, band } with band -1 for the rest
+   * of the group, { waiting: true }, or null. */
+  function hit(columns, bands, p, bytes) {
+    const { groups, event, sums, active, source } = columns;
+    let floor = 0;
+    if (bytes < 0 || source[p] < 0 || bytes >= active[p]) {
       return null;
     }
-    for (let i = 0; i < allocs.count && allocs.start[i] <= event; i++) {
-      if (selection.drawn[i] === 1 && allocs.end[i] > event) {
-        below += allocs.bytes[i];
-        if (bytes < below) {
-          return i;
+    for (let g = 0; g < groups; g++) {
+      const sum = sums[p * groups + g];
+      if (bytes < floor + sum) {
+        for (let b = 0; b < bands.count && bands.start[b] <= event[p]; b++) {
+          if (bands.group[b] === g && bands.requested[b] > event[p]) {
+            floor += bands.bytes[b];
+            if (bytes < floor) {
+              return { group: g, band: b };
+            }
+          }
         }
+        return { group: g, band: -1 };
       }
+      floor += sum;
     }
-    return bytes < totals.active[event] ? "rest" : null;
+    return { waiting: true };
   }
 
-  /* How many of the largest allocations a slider position from 0 to 100 draws: from ten
-   * to all of them, by equal ratios. */
-  function drawnLimit(position, count) {
-    if (position >= 100 || count <= 10) {
-      return count;
-    }
-    return Math.min(count, Math.round(10 * (count / 10) ** (position / 100)));
-  }
-
-  function sliderPosition(limit, count) {
-    if (limit >= count || count <= 10) {
-      return 100;
-    }
-    return Math.max(0, Math.round(100 * Math.log(limit / 10) / Math.log(count / 10)));
-  }
-
-  return { sizeOrder, select, peakIndex, peakBetween, axisOf, eventAt, positionOf,
-           sampleColumns, raster, hit, drawnLimit, sliderPosition };
+  return { select, palette, look, raster, hit };
 })();

@@ -1,474 +1,583 @@
-/* The Active Memory Timeline: one canvas, its axes, pan, zoom, hover and keys.
+/* The timeline: live memory over events or time, stacked by group, with its toolbar.
  *
- * Owns the canvas and the visible range; what is drawn comes from memlabBands, what is
- * chosen goes out through the callbacks.  Knows nothing of the rest of the page. */
+ * Owns the visible range and heights, and what has to be computed again when: columns and
+ * bands where the range or the data changed, pixels where a colour did, the rest of the
+ * canvas always.  What is chosen goes out through callbacks.change. */
 "use strict";
 
 const memlabTimeline = (() => {
   const LEFT = 74;
   const BOTTOM = 24;
-  const TOP = 18;
+  const TOP = 6;
   const HEADROOM = 1.04;
   const MOST_RESERVED = 2.5;
-  const MIN_EVENTS = 8;
-  const FLAG_ROWS = 4;
-  const DRAG_SLACK = 3;
+  const LEAST_EVENTS = 8;
+  const LEAST_US = 10;
+  const LEAST_BYTES = 4096;
+  const TELL_MS = 150;
+  /* Allocations drawn one by one: at first, at least, at most. */
+  const DRAWN = { first: 4000, least: 10, most: 20000 };
 
-  const { formatBytes, formatTime, formatCount } = memlabModel;
-  const { axisOf, eventAt, positionOf, sampleColumns, raster, hit } = memlabBands;
+  const { formatBytes, formatCount, formatTime } = memlabNames;
+  const { make } = memlabDescribe;
 
-  /* STEP of the form 1, 2 or 5 times a power of ten (of two for bytes). */
-  function niceStep(span, ticks, binary) {
-    const raw = span / ticks;
-    if (binary) {
-      return 2 ** Math.ceil(Math.log2(Math.max(raw, 1)));
-    }
-    const power = 10 ** Math.floor(Math.log10(Math.max(raw, 1e-9)));
-    const factor = [1, 2, 5, 10].find((f) => f * power >= raw);
-    return Math.max(1, factor * power);
+  let newest = null;
+
+  /* ---- the slider: from least to most by equal ratios ---- */
+
+  function drawnAt(position) {
+    return Math.round(DRAWN.least * (DRAWN.most / DRAWN.least) ** (position / 100));
   }
 
-  function create(canvas, callbacks) {
+  function positionOf(drawn) {
+    const limit = Math.max(DRAWN.least, Math.min(DRAWN.most, drawn));
+    return Math.round(100 * Math.log(limit / DRAWN.least)
+      / Math.log(DRAWN.most / DRAWN.least));
+  }
+
+  function create(element, callbacks) {
+    const canvas = make("canvas", { id: "timeline", tabindex: "0", role: "img",
+                                    "aria-label": "Live memory over time, stacked" });
     const context = canvas.getContext("2d");
-    const image = document.createElement("canvas");
-    const imageContext = image.getContext("2d");
+    const raster = document.createElement("canvas");
+    const rasterContext = raster.getContext("2d");
+    const spoken = make("output", { class: "unseen", "aria-live": "polite" });
+    const tools = makeTools();
+    element.replaceChildren(tools.bar, make("div", { class: "stage" }, canvas), spoken);
+
     const self = {
-      device: null, selection: null, look: null, axis: null, index: null,
-      view: { x0: 0, x1: 1, y0: 0, y1: 1 }, samples: null, hover: null, pinned: -1,
-      marked: -1, width: 0, height: 0, frames: 0, drawMs: 0,
+      model: null, d: -1, state: null, range: null, view: { y0: 0, y1: 1 },
+      columns: null, bands: null, plot: null, notes: null, hits: null, hover: -1,
+      brush: null, limit: DRAWN.first, frames: 0, drawMs: 0, complete: false,
     };
+    /* What was last computed from what. */
+    const made = { columns: "", bands: "", pixels: "", palette: "", stale: false };
+    let colors = null;
+    let pixels = null;
     let raf = 0;
-    let drag = null;
+    let asked = 0; /* the newest change of the range that waits for a time */
+    let told = { x0: -1, x1: -1, y0: -1, y1: -1 };
+    let tellTimer = 0;
+    let grabbed = null;
+    let offLoad = null;
+    let pointed = null;
 
-    /* Heights in bytes: all there is, and what is shown first.  Far more reserved than
-     * ever active would leave the bands no room, so the line then starts out of sight. */
+    /* ---- toolbar ---- */
+
+    function makeTools() {
+      const axis = make("select", { id: "timeline-axis" },
+                        make("option", { value: "events" }, "events"),
+                        make("option", { value: "time" }, "time"));
+      const detail = make("input", { id: "timeline-detail", type: "range", min: "0",
+                                     max: "100", "aria-label":
+                                       "Most allocations drawn one by one" });
+      const drawn = make("output", { id: "timeline-drawn", for: "timeline-detail" });
+      const button = (id, text, click) => make("button", { id, type: "button", click }, text);
+      const selection = button("timeline-brush", "Zoom to selection", zoomToBrush);
+      axis.addEventListener("change", () => callbacks.change({ axis: axis.value }));
+      detail.addEventListener("input", () => {
+        self.limit = drawnAt(Number(detail.value));
+        redraw();
+      });
+      detail.addEventListener("change", () => callbacks.change({ drawn: self.limit }));
+      const bar = make("div", { class: "toolbar" }, make("label", {}, "Axis ", axis),
+                       make("label", {}, "Detail ", detail), drawn,
+                       button("timeline-peak", "Zoom to peak", zoomToPeak), selection,
+                       button("timeline-all", "Show all", showAll));
+      return { bar, axis, detail, drawn, selection };
+    }
+
+    /* ---- range and heights ---- */
+
+    function device() {
+      return self.model.devices[self.d];
+    }
+
+    function extent() {
+      return memlabColumns.extent(self.model, self.d, self.range.axis);
+    }
+
+    /* Bytes: all there is, and what is shown at first.  Far more reserved than allocated
+     * would leave the bands no room: the line is then out of sight. */
     function heights() {
-      const { totals, events } = self.device;
-      let active = 1;
-      let reserved = 1;
-      for (let e = 0; e < events.count; e++) {
-        active = Math.max(active, totals.active[e]);
-        reserved = Math.max(reserved, totals.reserved[e]);
-      }
-      self.full = Math.max(active, reserved) * HEADROOM;
-      self.fit = reserved > active * MOST_RESERVED ? active * 1.15 : self.full;
+      const { peak } = device();
+      const active = Math.max(1, peak.allocated, peak.active, peak.highest?.active ?? 0);
+      const reserved = Math.max(peak.reserved, peak.highest?.reserved ?? 0);
+      const full = Math.max(active, reserved) * HEADROOM;
+      return { full, fit: reserved > active * MOST_RESERVED ? active * 1.15 : full };
     }
 
-    function setDevice(device, kind) {
-      self.device = device;
-      self.index = memlabBands.peakIndex(device.totals.active);
-      self.axis = axisOf(device, kind);
-      heights();
-      self.view = { x0: 0, x1: self.axis.length, y0: 0, y1: self.fit };
-      self.hover = null;
-      self.pinned = -1;
-      self.marked = -1;
+    function columnCount() {
+      return Math.max(1, Math.round((canvas.clientWidth - LEFT) * ratio()));
     }
 
-    /* Keeps the same events in view when the axis changes. */
-    function setAxis(kind) {
-      const { count } = self.device.events;
-      const from = Math.max(0, eventAt(self.axis, self.view.x0, count));
-      const to = eventAt(self.axis, self.view.x1, count);
-      self.axis = axisOf(self.device, kind);
-      const x1 = to >= count - 1 ? self.axis.length : positionOf(self.axis, to);
-      setRange(positionOf(self.axis, from), x1);
+    function ratio() {
+      return Math.min(2, window.devicePixelRatio || 1);
     }
 
-    function narrowest() {
-      return self.axis.kind === "events"
-        ? Math.min(MIN_EVENTS, self.axis.length) : Math.min(10, self.axis.length);
-    }
-
+    /* To whole columns, so that panning moves the picture and does not change it. */
     function setRange(x0, x1) {
-      const span = Math.min(self.axis.length, Math.max(narrowest(), x1 - x0));
-      const from = Math.max(0, Math.min(self.axis.length - span, x0));
-      self.view.x0 = from;
-      self.view.x1 = from + span;
+      const { from, to } = extent();
+      const least = Math.min(to - from,
+                             self.range.axis === "time" ? LEAST_US : LEAST_EVENTS);
+      const span = Math.min(to - from, Math.max(least, x1 - x0));
+      const step = span / columnCount();
+      const left = from + Math.round((x0 - from) / step) * step;
+      self.range.x0 = Math.max(from, Math.min(to - span, left));
+      self.range.x1 = self.range.x0 + span;
       changed();
     }
 
     function setHeights(y0, y1) {
-      const span = Math.min(self.full, Math.max(1024, y1 - y0));
-      self.view.y0 = Math.max(0, Math.min(self.full - span, y0));
+      const { full } = heights();
+      const span = Math.min(full, Math.max(LEAST_BYTES, y1 - y0));
+      self.view.y0 = Math.max(0, Math.min(full - span, y0));
       self.view.y1 = self.view.y0 + span;
       changed();
     }
 
     function changed() {
-      callbacks.range(self.view);
+      asked += 1;
       redraw();
+      clearTimeout(tellTimer);
+      tellTimer = setTimeout(tell, TELL_MS);
     }
 
-    function zoom(factor, at, vertical) {
-      const { x0, x1, y0, y1 } = self.view;
-      if (vertical) {
-        const y = y0 + (y1 - y0) * at;
-        setHeights(y - (y - y0) * factor, y + (y1 - y) * factor);
+    /* The range in events, as the rest of the page counts it. */
+    function tell() {
+      if (self.columns === null || self.range === null) {
+        return;
       }
-      else {
-        const x = x0 + (x1 - x0) * at;
-        const least = narrowest() / (x1 - x0);
-        const f = Math.max(factor, least);
-        setRange(x - (x - x0) * f, x + (x1 - x) * f);
+      const { axis, x0, x1 } = self.range;
+      const { begin, event, width } = self.columns;
+      const { events } = device();
+      const all = extent();
+      const whole = x0 <= all.from && x1 >= all.to;
+      const { y0, y1 } = self.view;
+      const fits = y0 === 0 && y1 === heights().fit;
+      const range = whole ? { x0: 0, x1: events }
+        : axis === "time"
+          ? { x0: begin[0], x1: Math.min(events, Math.max(begin[0], event[width - 1]) + 1) }
+          : { x0, x1 };
+      told = { ...range, y0: fits ? 0 : y0, y1: fits ? 0 : y1 };
+      callbacks.change(whole ? { ...told, x0: 0, x1: 0 } : told);
+    }
+
+    async function showEvents(x0, x1) {
+      if (self.range.axis !== "time") {
+        setRange(x0, x1);
+        return;
+      }
+      const { events } = device();
+      asked += 1;
+      const mine = asked;
+      const all = extent();
+      const from = x0 <= 0 ? all.from : await self.model.timeOf(self.d, Math.floor(x0));
+      const to = x1 >= events ? all.to
+        : await self.model.timeOf(self.d, Math.ceil(x1) - 1) + 1;
+      if (mine === asked) {
+        setRange(from, to);
       }
     }
+
+    function zoom(factor, at) {
+      const { x0, x1 } = self.range;
+      const x = x0 + (x1 - x0) * at;
+      const least = self.range.axis === "time" ? LEAST_US : LEAST_EVENTS;
+      const f = Math.max(factor, Math.min(1, least / (x1 - x0)));
+      setRange(x - (x - x0) * f, x + (x1 - x) * f);
+    }
+
+    function stretch(factor, at) {
+      const { y0, y1 } = self.view;
+      const y = y0 + (y1 - y0) * at;
+      setHeights(y - (y - y0) * factor, y + (y1 - y) * factor);
+    }
+
+    function showAll() {
+      const { from, to } = extent();
+      setHeights(0, heights().fit);
+      setRange(from, to);
+    }
+
+    function zoomToPeak() {
+      const { events, peak } = device();
+      const half = Math.max(LEAST_EVENTS, events / 20);
+      showEvents(Math.max(0, peak.event - half), Math.min(events, peak.event + half))
+        .catch(callbacks.error);
+    }
+
+    function zoomToBrush() {
+      if (self.state.brush !== null) {
+        const [from, to] = self.state.brush;
+        showEvents(from, to + 1).catch(callbacks.error);
+      }
+    }
+
+    /* ---- drawing ---- */
 
     function redraw() {
       if (raf === 0) {
         raf = requestAnimationFrame(() => {
           raf = 0;
-          draw();
+          try {
+            draw();
+          }
+          catch (error) {
+            callbacks.error(error);
+          }
         });
       }
     }
 
     function resize() {
-      const ratio = Math.min(2, window.devicePixelRatio || 1);
-      const width = Math.round(canvas.clientWidth * ratio);
-      const height = Math.round(canvas.clientHeight * ratio);
+      const scale = ratio();
+      const width = Math.round(canvas.clientWidth * scale);
+      const height = Math.round(canvas.clientHeight * scale);
       if (canvas.width !== width || canvas.height !== height) {
         canvas.width = width;
         canvas.height = height;
       }
-      context.setTransform(ratio, 0, 0, ratio, 0, 0);
-      self.ratio = ratio;
-      self.width = canvas.clientWidth - LEFT;
-      self.height = canvas.clientHeight - BOTTOM - TOP;
+      context.setTransform(scale, 0, 0, scale, 0, 0);
+      return scale;
     }
 
     function draw() {
-      if (self.device === null || canvas.clientWidth === 0) {
+      if (self.model === null || canvas.clientWidth <= LEFT + 10
+          || canvas.clientHeight < 60) {
         return;
       }
       const started = performance.now();
-      resize();
-      const { colors } = self.look;
-      context.fillStyle = colors.canvas;
+      const scale = resize();
+      const page = memlabColors.page();
+      context.fillStyle = page.canvas;
       context.fillRect(0, 0, canvas.clientWidth, canvas.clientHeight);
-      if (self.device.events.count === 0 || self.width < 10 || self.height < 10) {
-        context.fillStyle = colors.quiet;
+      if (device().events === 0) {
+        context.fillStyle = page.quiet;
         context.fillText("This device has no events.", LEFT, 40);
         return;
       }
-      drawBands();
-      drawAxes();
-      drawReserved();
-      drawMarks();
-      self.frames += 1;
-      self.drawMs = performance.now() - started;
-    }
-
-    /* The raster's columns are contiguous, so the picture is made lying on its side and
-     * turned while it is copied to the canvas. */
-    function drawBands() {
-      const columns = Math.round(self.width * self.ratio);
-      const rows = Math.round(self.height * self.ratio);
-      if (self.pixels === undefined || image.width !== rows
-          || image.height !== columns) {
-        image.width = rows;
-        image.height = columns;
-        self.pixels = imageContext.createImageData(rows, columns);
-      }
-      self.samples = sampleColumns(self.axis, self.index, self.device.events.count,
-                                   self.view.x0, self.view.x1, columns);
-      const look = highlighted();
-      raster(self.device, self.selection, self.samples, self.view, rows, look,
-             new Uint32Array(self.pixels.data.buffer));
-      restore(look);
-      imageContext.putImageData(self.pixels, 0, 0);
+      const top = TOP + memlabMarks.laneHeight(self.notes);
+      const plot = { left: LEFT, top, width: canvas.clientWidth - LEFT,
+                     height: canvas.clientHeight - BOTTOM - top, range: self.range,
+                     view: self.view, page, notes: self.notes, extent: extent(),
+                     columns: null };
+      self.plot = plot;
+      const columns = Math.round(plot.width * scale);
+      const rows = Math.round(plot.height * scale);
+      compute(columns, rows, page);
+      plot.columns = self.columns;
       context.save();
       context.imageSmoothingEnabled = false;
-      context.setTransform(0, 1, 1, 0, LEFT * self.ratio, TOP * self.ratio);
-      context.drawImage(image, 0, 0);
+      /* The raster's columns are contiguous: it lies on its side. */
+      context.setTransform(0, 1, 1, 0, LEFT * scale, Math.round(top * scale));
+      context.drawImage(raster, 0, 0);
       context.restore();
-    }
-
-    function highlighted() {
-      const { fill, chosen } = self.look;
-      self.saved = [self.hover, self.pinned]
-        .filter((id) => typeof id === "number" && id >= 0)
-        .map((id) => [id, fill[id]]);
-      for (const [id] of self.saved) {
-        fill[id] = chosen;
-      }
-      return self.look;
-    }
-
-    function restore(look) {
-      for (const [id, color] of self.saved.reverse()) {
-        look.fill[id] = color;
+      const { event, other } = self.state;
+      memlabMarks.draw(context, plot, { peak: device().peak, event, other,
+                                        brush: self.brush ?? self.state.brush });
+      self.frames += 1;
+      self.drawMs = performance.now() - started;
+      if (self.frames === 1) {
+        performance.mark("memlab-timeline");
       }
     }
 
-    function screenX(position) {
-      const { x0, x1 } = self.view;
-      return LEFT + (position - x0) / (x1 - x0) * self.width;
-    }
-
-    function screenY(bytes) {
-      const { y0, y1 } = self.view;
-      return TOP + self.height - (bytes - y0) / (y1 - y0) * self.height;
-    }
-
-    function drawAxes() {
-      const { colors } = self.look;
-      const { x0, x1, y0, y1 } = self.view;
-      context.font = "11px system-ui, sans-serif";
-      context.lineWidth = 1;
-      context.textBaseline = "middle";
-      context.textAlign = "right";
-      const stepY = niceStep(y1 - y0, self.height / 60, true);
-      for (let y = Math.ceil(y0 / stepY) * stepY; y <= y1; y += stepY) {
-        const py = Math.round(screenY(y)) + 0.5;
-        context.strokeStyle = colors.gridOver;
-        line(LEFT, py, LEFT + self.width, py);
-        context.fillStyle = colors.quiet;
-        context.fillText(formatBytes(y), LEFT - 6, py);
+    function compute(width, rows, page) {
+      const { model, d, view } = self;
+      const scheme = self.state.color;
+      const range = { ...self.range, width };
+      const wanted = [d, scheme, range.axis, range.x0, range.x1, width].join(" ");
+      if (made.columns !== wanted || made.stale) {
+        self.columns = memlabColumns.sample(model, d, scheme, range);
+        made.columns = wanted;
+        made.bands = "";
       }
-      context.textAlign = "center";
-      context.textBaseline = "top";
-      const stepX = niceStep(x1 - x0, self.width / 110, false);
-      for (let x = Math.ceil(x0 / stepX) * stepX; x <= x1; x += stepX) {
-        const px = Math.round(screenX(x)) + 0.5;
-        context.strokeStyle = colors.grid;
-        line(px, TOP + self.height, px, TOP + self.height + 4);
-        context.fillStyle = colors.quiet;
-        context.fillText(
-          self.axis.kind === "time" ? formatTime(x) : formatCount(x), px,
-          TOP + self.height + 7);
+      const rowsAByte = rows / (view.y1 - view.y0);
+      const chosen = [rowsAByte, self.limit].join(" ");
+      if (made.bands !== chosen) {
+        self.bands = memlabBands.select(model, d, scheme, range, self.columns, rowsAByte,
+                                        self.limit);
+        made.bands = chosen;
+        made.pixels = "";
+        countDrawn();
       }
-      context.strokeStyle = colors.grid;
-      line(LEFT + 0.5, TOP, LEFT + 0.5, TOP + self.height);
-    }
-
-    function line(xa, ya, xb, yb) {
-      context.beginPath();
-      context.moveTo(xa, ya);
-      context.lineTo(xb, yb);
-      context.stroke();
-    }
-
-    function drawReserved() {
-      const { reserved } = self.device.totals;
-      const { samples, ratio, look } = self;
-      context.save();
-      context.beginPath();
-      context.rect(LEFT, TOP, self.width, self.height);
-      context.clip();
-      context.beginPath();
-      let last = NaN;
-      for (let c = 0; c < samples.length; c++) {
-        const y = screenY(reserved[samples[c]]);
-        if (c === 0) {
-          context.moveTo(LEFT, y);
+      made.stale = false;
+      self.complete = self.columns.complete && self.bands.whole;
+      const palette = [scheme, d, memlabColors.isDark()].join(" ");
+      if (made.palette !== palette) {
+        colors = memlabBands.palette(model, d, scheme, page);
+        made.palette = palette;
+        made.pixels = "";
+      }
+      const pinned = self.state.pinned?.id ?? -1;
+      const look = [view.y0, view.y1, rows, self.hover, pinned].join(" ");
+      if (made.pixels !== look || self.state.hits !== self.hits) {
+        self.hits = self.state.hits ?? null;
+        made.pixels = look;
+        if (pixels === null || raster.width !== rows || raster.height !== width) {
+          raster.width = rows;
+          raster.height = width;
+          pixels = rasterContext.createImageData(rows, width);
         }
-        else if (y !== last) {
-          context.lineTo(LEFT + c / ratio, last);
-          context.lineTo(LEFT + c / ratio, y);
-        }
-        last = y;
-      }
-      context.lineTo(LEFT + self.width, last);
-      context.strokeStyle = look.colors.text;
-      context.setLineDash([5, 3]);
-      context.stroke();
-      context.setLineDash([]);
-      context.textAlign = "left";
-      context.textBaseline = "bottom";
-      label(`${last < TOP ? "↑ " : ""}reserved ${formatBytes(
-        reserved[samples[samples.length - 1]])}`, LEFT + self.width,
-            Math.max(TOP + 14, last - 3), look.colors.text);
-      context.restore();
-    }
-
-    /* Text on a plate, readable over any band. */
-    function label(text, x, y, color) {
-      const width = context.measureText(text).width;
-      const left = context.textAlign === "center" ? x - width / 2 : x;
-      const shift = Math.min(0, LEFT + self.width - left - width - 4);
-      context.fillStyle = self.look.colors.plate;
-      context.fillRect(left + shift - 3, y - 14, width + 6, 15);
-      context.fillStyle = color;
-      context.fillText(text, x + shift, y);
-    }
-
-    function drawMarks() {
-      const { colors } = self.look;
-      const { device } = self;
-      context.textAlign = "center";
-      context.textBaseline = "bottom";
-      const taken = [];
-      for (const event of device.ooms) {
-        const px = screenX(positionOf(self.axis, event));
-        if (px < LEFT || px > LEFT + self.width) {
-          continue;
-        }
-        context.strokeStyle = colors.bad;
-        line(px, TOP, px, TOP + self.height);
-        flag(`out of memory: ${formatBytes(device.events.size[event])}`, px, colors.bad,
-             taken);
-      }
-      mark(device.peak.event, `peak ${formatBytes(device.peak.allocated)} allocated`,
-           colors.text, [2, 3], taken);
-      if (self.marked >= 0) {
-        mark(self.marked, `event ${formatCount(self.marked)}`, colors.accent, [], taken);
+        memlabBands.raster(
+          self.columns, self.bands, view, rows,
+          memlabBands.look(self.bands, colors, self.hits, [self.hover, pinned]),
+          new Uint32Array(pixels.data.buffer));
+        rasterContext.putImageData(pixels, 0, 0);
       }
     }
 
-    /* A label at the top, lowered past those that are TAKEN there already. */
-    function flag(text, px, color, taken) {
-      const half = context.measureText(text).width / 2 + 6;
-      let row = 0;
-      while (taken.some((t) => t.row === row && px - half < t.right
-                        && px + half > t.left)) {
-        row += 1;
-      }
-      taken.push({ row, left: px - half, right: px + half });
-      if (row < FLAG_ROWS) {
-        label(text, px, TOP + row * 16, color);
-      }
+    function countDrawn() {
+      const { count, of } = self.bands;
+      tools.drawn.textContent = count === of ? `all ${formatCount(count)} drawn`
+        : `${formatCount(count)} of ${formatCount(of)} drawn`;
+      tools.drawn.title = "Allocations of the visible range that are large enough to be "
+        + "seen; the rest of each group is one paler area on top of it";
     }
 
-    function mark(event, text, color, dash, taken) {
-      const px = screenX(positionOf(self.axis, Math.max(0, event)) + 0.5 * Number(
-        self.axis.kind === "events"));
-      if (px < LEFT || px > LEFT + self.width) {
-        return;
-      }
-      context.strokeStyle = color;
-      context.setLineDash(dash);
-      line(px, TOP, px, TOP + self.height);
-      context.setLineDash([]);
-      flag(text, px, color, taken);
-    }
+    /* ---- pointing ---- */
 
-    /* The event and what is drawn under a pointer; null outside the plot. */
-    function probe(pointer) {
-      const box = canvas.getBoundingClientRect();
-      const x = pointer.clientX - box.left - LEFT;
-      const y = pointer.clientY - box.top - TOP;
-      if (self.samples === null || x < 0 || y < 0 || x >= self.width
-          || y >= self.height) {
+    function probe(at) {
+      if (self.columns === null || !at.inside) {
         return null;
       }
-      const event = self.samples[Math.floor(x / self.width * self.samples.length)];
-      const { y0, y1 } = self.view;
-      const bytes = y0 + (1 - y / self.height) * (y1 - y0);
-      return { event, what: hit(self.device, self.selection, event, bytes),
-               atX: x / self.width, atY: 1 - y / self.height };
+      const { columns, view } = self;
+      const p = Math.min(columns.width - 1, Math.floor(at.x * columns.width));
+      if (columns.source[p] < 0) {
+        return null;
+      }
+      const bytes = view.y0 + at.y * (view.y1 - view.y0);
+      return { p, event: columns.event[p],
+               what: memlabBands.hit(columns, self.bands, p, bytes) };
     }
 
-    function hoverAt(pointer) {
-      const found = probe(pointer);
-      const what = found === null ? null : found.what;
-      if (what !== self.hover) {
-        self.hover = what;
+    /* The chunk that an event is in, with the row of an allocation; row -1: not there. */
+    function rowOf(event, id) {
+      const chunk = self.model.chunkNow(self.d, self.model.chunkOf(self.d, event));
+      return { chunk, row: chunk === null ? -1 : chunk.rows.id.indexOf(id) };
+    }
+
+    function totalsText(p) {
+      const { event, allocated, active, time } = self.columns;
+      return [`event ${formatCount(event[p])}, ${formatTime(time[p] - extentUs())}`,
+              `${formatBytes(allocated[p])} allocated (${formatCount(allocated[p])} B)`,
+              `${formatBytes(active[p])} active (${formatCount(active[p])} B)`];
+    }
+
+    function extentUs() {
+      return device().first_us;
+    }
+
+    function tellHover(found, pointer) {
+      const place = { x: pointer.clientX, y: pointer.clientY, event: found.event };
+      const { what, p } = found;
+      if (what !== null && what.waiting) {
+        const { allocated, active } = self.columns;
+        const waits = active[p] - allocated[p];
+        callbacks.hover({ ...place, lines: [
+          `${formatBytes(waits)} freed, waiting for another stream`, ...totalsText(p)] });
+      }
+      else if (what !== null && what.band >= 0) {
+        const { chunk, row } = rowOf(found.event, self.bands.id[what.band]);
+        callbacks.hover(row >= 0 ? { ...place, chunk, row }
+          : { ...place, group: what.group });
+      }
+      else if (what !== null) {
+        callbacks.hover({ ...place, group: what.group });
+      }
+      else {
+        callbacks.hover({ ...place, lines: totalsText(p) });
+      }
+    }
+
+    function hoverAt(at, pointer) {
+      const found = at === null ? null : probe(at);
+      const band = found?.what?.band ?? -1;
+      const id = band >= 0 ? self.bands.id[band] : -1;
+      if (id !== self.hover) {
+        self.hover = id;
         redraw();
       }
-      callbacks.hover(found, pointer);
+      pointed = found === null ? null : { at, pointer };
+      if (found === null) {
+        callbacks.hover(null);
+      }
+      else {
+        tellHover(found, pointer);
+      }
     }
 
-    canvas.addEventListener("wheel", (wheel) => {
-      wheel.preventDefault();
-      const found = probe(wheel);
-      const delta = wheel.deltaY || wheel.deltaX;
-      if (Math.abs(wheel.deltaX) > Math.abs(wheel.deltaY) && !wheel.shiftKey) {
-        const shift = wheel.deltaX / self.width * (self.view.x1 - self.view.x0);
-        setRange(self.view.x0 + shift, self.view.x1 + shift);
+    async function pick(at) {
+      const found = probe(at);
+      if (found === null) {
         return;
       }
-      const factor = Math.exp(Math.max(-1, Math.min(1, delta / 250)));
-      const at = found === null ? 0.5 : wheel.shiftKey ? found.atY : found.atX;
-      zoom(factor, at, wheel.shiftKey);
-    }, { passive: false });
-
-    canvas.addEventListener("pointerdown", (pointer) => {
-      canvas.setPointerCapture(pointer.pointerId);
-      drag = { x: pointer.clientX, y: pointer.clientY, view: { ...self.view },
-               moved: false };
-    });
-    canvas.addEventListener("pointermove", (pointer) => {
-      if (drag === null) {
-        hoverAt(pointer);
+      const { event, what } = found;
+      const band = what?.band ?? -1;
+      if (band < 0) {
+        callbacks.change({ event, pinned: null });
         return;
       }
-      const dx = pointer.clientX - drag.x;
-      const dy = pointer.clientY - drag.y;
-      if (!drag.moved && Math.hypot(dx, dy) < DRAG_SLACK) {
-        return;
-      }
-      drag.moved = true;
-      canvas.classList.add("dragging");
-      callbacks.hover(null, pointer);
-      const { x0, x1, y0, y1 } = drag.view;
-      self.view.y0 = Math.max(
-        0, Math.min(self.full - (y1 - y0), y0 + dy / self.height * (y1 - y0)));
-      self.view.y1 = self.view.y0 + (y1 - y0);
-      const shift = dx / self.width * (x1 - x0);
-      setRange(x0 - shift, x1 - shift);
-    });
-    canvas.addEventListener("pointerup", (pointer) => {
-      const clicked = drag !== null && !drag.moved;
-      drag = null;
-      canvas.classList.remove("dragging");
-      if (clicked) {
-        callbacks.pick(probe(pointer));
-      }
-    });
-    canvas.addEventListener("pointercancel", () => {
-      drag = null;
-      canvas.classList.remove("dragging");
-    });
-    canvas.addEventListener("pointerleave", (pointer) => {
-      self.hover = null;
-      callbacks.hover(null, pointer);
-      redraw();
-    });
-    canvas.addEventListener("dblclick", showAll);
-
-    function showAll() {
-      self.view.y0 = 0;
-      self.view.y1 = self.fit;
-      setRange(0, self.axis.length);
+      const id = self.bands.id[band];
+      const chunk = self.model.chunkOf(self.d, event);
+      await self.model.chunk(self.d, chunk);
+      callbacks.change({ event, pinned: { chunk, id } });
     }
 
-    function showEvent(event, share) {
-      const span = self.axis.length * share;
-      const at = positionOf(self.axis, Math.max(0, event));
-      setRange(at - span / 2, at + span / 2);
+    function eventAt(share) {
+      const { columns } = self;
+      const p = Math.max(0, Math.min(columns.width - 1,
+                                     Math.floor(share * columns.width)));
+      return columns.begin[p];
     }
 
-    /* Arrows pan, + and - zoom, ] and [ stretch the height, 0 shows all. */
-    canvas.addEventListener("keydown", (key) => {
-      const { x0, x1, y0, y1 } = self.view;
-      const stepX = (x1 - x0) / 10;
-      const stepY = (y1 - y0) / 10;
-      const actions = {
-        ArrowLeft: () => setRange(x0 - stepX, x1 - stepX),
-        ArrowRight: () => setRange(x0 + stepX, x1 + stepX),
-        ArrowUp: () => setHeights(y0 + stepY, y1 + stepY),
-        ArrowDown: () => setHeights(y0 - stepY, y1 - stepY),
-        "+": () => zoom(0.7, 0.5, false),
-        "=": () => zoom(0.7, 0.5, false),
-        "-": () => zoom(1 / 0.7, 0.5, false),
-        "]": () => zoom(0.7, 0, true),
-        "[": () => zoom(1 / 0.7, 0, true),
-        0: showAll,
-        Home: () => setRange(0, x1 - x0),
-        End: () => setRange(self.axis.length - (x1 - x0), self.axis.length),
-      };
-      if (Object.hasOwn(actions, key.key) && !key.ctrlKey && !key.metaKey) {
-        key.preventDefault();
-        key.stopPropagation();
-        actions[key.key]();
+    function lastEventAt(share) {
+      const { columns } = self;
+      const p = Math.min(columns.width - 1, Math.floor(share * columns.width));
+      return p + 1 < columns.width
+        ? Math.max(columns.begin[p], columns.begin[p + 1] - 1)
+        : Math.min(device().events - 1, Math.max(columns.begin[p], columns.event[p]));
+    }
+
+    function range(from, to) {
+      const [a, b] = [Math.min(from.x, to.x), Math.max(from.x, to.x)];
+      return [eventAt(a), Math.max(eventAt(a), lastEventAt(b))];
+    }
+
+    const pan = (x, y) => () => {
+      const { x0, x1 } = self.range;
+      const { y0, y1 } = self.view;
+      if (y !== 0) {
+        setHeights(y0 + (y1 - y0) * y, y1 + (y1 - y0) * y);
       }
+      if (x !== 0) {
+        setRange(x0 + (x1 - x0) * x, x1 + (x1 - x0) * x);
+      }
+    };
+    memlabGestures.attach(canvas, {
+      area: () => self.plot ?? { left: LEFT, top: TOP, width: 1, height: 1 },
+      begin: () => {
+        grabbed = { range: { ...self.range }, view: { ...self.view } };
+      },
+      end: () => {
+        grabbed = null;
+      },
+      pan: (x, y) => {
+        const { x0, x1 } = grabbed.range;
+        const { y0, y1 } = grabbed.view;
+        setHeights(y0 + (y1 - y0) * y, y1 + (y1 - y0) * y);
+        setRange(x0 + (x1 - x0) * x, x1 + (x1 - x0) * x);
+      },
+      zoom, stretch,
+      brush: (from, to, done) => {
+        self.brush = done ? null : range(from, to);
+        if (done) {
+          callbacks.change({ brush: range(from, to) });
+        }
+        redraw();
+      },
+      box: (from, to) => {
+        self.brush = null;
+        const { x0, x1 } = self.range;
+        const { y0, y1 } = self.view;
+        const [a, b] = [Math.min(from.x, to.x), Math.max(from.x, to.x)];
+        const [low, high] = [Math.min(from.y, to.y), Math.max(from.y, to.y)];
+        if (b > a && high > low) {
+          setHeights(y0 + (y1 - y0) * low, y0 + (y1 - y0) * high);
+          setRange(x0 + (x1 - x0) * a, x0 + (x1 - x0) * b);
+        }
+        redraw();
+      },
+      click: (at) => pick(at).catch(callbacks.error),
+      hover: hoverAt,
+      moved: speak,
+      keys: {
+        ArrowLeft: pan(-0.1, 0), ArrowRight: pan(0.1, 0), ArrowUp: pan(0, 0.1),
+        ArrowDown: pan(0, -0.1), "+": () => zoom(0.7, 0.5), "=": () => zoom(0.7, 0.5),
+        "-": () => zoom(1 / 0.7, 0.5), "]": () => stretch(0.7, 0),
+        "[": () => stretch(1 / 0.7, 0), 0: showAll, z: zoomToBrush,
+        Home: () => setRange(extent().from, extent().from + self.range.x1 - self.range.x0),
+        End: () => setRange(extent().to - (self.range.x1 - self.range.x0), extent().to),
+      },
     });
     new ResizeObserver(redraw).observe(canvas);
 
-    return { self, setDevice, setAxis, setRange, setHeights, showAll, showEvent, redraw,
-             draw };
+    /* For who moves by keys and does not see the picture. */
+    function speak() {
+      requestAnimationFrame(() => {
+        const { allocated, event, begin, width } = self.columns;
+        let best = 0;
+        for (let p = 1; p < width; p++) {
+          best = allocated[p] > allocated[best] ? p : best;
+        }
+        spoken.textContent = `Events ${formatCount(begin[0])} to `
+          + `${formatCount(lastEventAt(1))} of ${formatCount(device().events)}; most `
+          + `allocated ${formatBytes(allocated[best])} at event ${formatCount(event[best])}`;
+      });
+    }
+
+    /* ---- what the page shows ---- */
+
+    function open(model, d) {
+      if (self.model !== model) {
+        offLoad?.();
+        offLoad = model.onLoad(() => {
+          made.stale = true;
+          redraw();
+          if (pointed !== null) {
+            hoverAt(pointed.at, pointed.pointer);
+          }
+        });
+      }
+      Object.assign(self, { model, d, notes: memlabMarks.sortNotes(model, d), hover: -1,
+                            columns: null, bands: null, brush: null, range: null });
+      made.columns = "";
+      made.palette = "";
+      told = { x0: -1, x1: -1, y0: -1, y1: -1 };
+    }
+
+    function takeAxis(axis) {
+      tools.axis.value = axis;
+      if (self.range === null || self.range.axis !== axis) {
+        self.range = { axis, x0: 0, x1: 1 };
+        const { from, to } = extent();
+        Object.assign(self.range, { x0: from, x1: to });
+        told.x0 = -1;
+      }
+    }
+
+    async function takeRange({ x0, x1, y0, y1 }) {
+      if (told.x0 !== x0 || told.x1 !== x1) {
+        told = { ...told, x0, x1 };
+        await showEvents(x0, x1);
+      }
+      if (told.y0 !== y0 || told.y1 !== y1) {
+        told = { ...told, y0, y1 };
+        setHeights(y1 > y0 ? y0 : 0, y1 > y0 ? y1 : heights().fit);
+      }
+    }
+
+    async function show(model, d, state) {
+      if (self.model !== model || self.d !== d) {
+        open(model, d);
+      }
+      self.state = state;
+      self.limit = state.drawn > 0 ? state.drawn : DRAWN.first;
+      tools.detail.value = String(positionOf(self.limit));
+      tools.selection.disabled = state.brush === null;
+      takeAxis(state.axis);
+      if (device().events > 0) {
+        await takeRange({ x0: state.x0, x1: state.x1, y0: state.y0 ?? 0,
+                          y1: state.y1 ?? 0 });
+      }
+      redraw();
+    }
+
+    newest = { self, device, extent, redraw, zoom, setRange, showAll };
+    return { show };
   }
 
-  return { create };
+  /* The view made last, as it stands: for tests, and for measuring frames. */
+  return { create, drawnAt, positionOf, newest: () => newest };
 })();
