@@ -13,8 +13,10 @@ const memlabFlame = (() => {
   /* How much of a group's colour a box has: text on it stays readable. */
   const SHARE = { light: 0.45, dark: 0.48 };
 
+  const COLORS = ["category", "module", "line"];
+
   function schemeOf(state) {
-    return ["category", "module", "line"].includes(state.color) ? state.color : "category";
+    return COLORS.includes(state.color) ? state.color : COLORS[0];
   }
 
   function tint(color) {
@@ -22,10 +24,23 @@ const memlabFlame = (() => {
     return memlabColors.mix(color, canvas, memlabColors.isDark() ? SHARE.dark : SHARE.light);
   }
 
-  /* By node the colour of the group that has most of its bytes. */
-  function fillOf(model, d, tree, weights, scheme) {
+  const known = new WeakMap();
+
+  /* By node the group of SCHEME that has most of its bytes. */
+  function groupsOf(model, d, tree, weights, scheme) {
     const { groups, group_of_kind: ofKind } = model.devices[d];
-    const found = memlabTree.groupsOf(tree, ofKind[scheme], groups[scheme].length, weights);
+    const schemes = known.get(tree) ?? new Map();
+    known.set(tree, schemes);
+    if (!schemes.has(scheme)) {
+      schemes.set(scheme, memlabTree.groupsOf(tree, ofKind[scheme], groups[scheme].length,
+                                              weights));
+    }
+    return schemes.get(scheme);
+  }
+
+  function fillOf(model, d, tree, weights, scheme) {
+    const { groups } = model.devices[d];
+    const found = groupsOf(model, d, tree, weights, scheme);
     const colors = groups[scheme].map(
       (_, g) => tint(memlabColors.group(model, d, scheme, g)));
     return (node) => colors[found[node]] ?? memlabColors.page().free;
@@ -108,6 +123,8 @@ const memlabFlame = (() => {
     const category = memlabTables.check("category first", false,
                                         (value) => fold("category", value));
     const noise = memlabTables.check("all frames", false, (value) => fold("noise", value));
+    const color = memlabTables.choice("Colour", COLORS.map((each) => [each, each]), "category",
+                                      (value) => callbacks.change({ color: value }));
     noise.element.title = "Also those of the interpreter and of torch's dispatcher";
     const heading = make("h2", { class: "instant" });
     const view = memlabTreeView.create("icicle", "Flame graph of memory", callbacks.change);
@@ -118,14 +135,15 @@ const memlabFlame = (() => {
     element.classList.add("flame");
     element.append(
       make("div", { class: "toolbar" }, what.element, rows.element, category.element,
-           noise.element),
+           noise.element, color.element),
       make("div", { class: "instant-room" }, heading), view.element, legend);
 
     function render() {
       const { model, d, state, weights, text, amount, tree } = shown;
       heading.textContent = text;
       const scheme = schemeOf(state);
-      view.show({ model, tree, amount, state,
+      color.select.value = scheme;
+      view.show({ model, tree, amount, state, fold: !foldsOf(state).includes("noise"),
                   fill: fillOf(model, d, tree, weights, scheme) });
       legend.replaceChildren(...legendOf(model, d, tree, weights, scheme));
     }

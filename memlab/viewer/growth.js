@@ -99,13 +99,8 @@ const memlabGrowth = (() => {
   /* ---- the view ---- */
 
   function create(element, callbacks) {
-    const pick = (text) => {
-      const choice = memlabTables.choice(text, [], "", () => callbacks.change({
-        event: Number(to.select.value), other: Number(from.select.value) }));
-      return choice;
-    };
-    const from = pick("From");
-    const to = pick("to");
+    const from = memlabTables.choice("From", [], "", choose);
+    const to = memlabTables.choice("to", [], "", choose);
     const by = memlabTables.choice("By", B.BYS.map((each) => [each, each]), "line",
                                    (value) => callbacks.change({ by: value }));
     const said = make("p", { class: "instant" });
@@ -122,29 +117,52 @@ const memlabGrowth = (() => {
                                        callbacks.change);
     let shown = null;
     let wanted = 0;
+    let stepOf = new Map(); /* by event the option of the step that ends there */
     element.classList.add("growth");
     element.append(
       make("div", { class: "toolbar" }, from.element, to.element, by.element), said,
       tableRoom, make("h3", {}, "New and still live, the oldest first"), freshText,
       freshRoom, make("h3", {}, "By stack: orange grew, blue shrank"), view.element);
 
+    /* The event of an option: "e" and its number, or "s" and the index of a step's end. */
+    async function eventOf(value) {
+      const number = Number(value.slice(1));
+      if (value[0] === "e") {
+        return number;
+      }
+      const { model, d } = shown;
+      const event = await model.eventAtTime(d, memlabNames.stepEnds(model, d)[number].time);
+      stepOf.set(event, value);
+      return event;
+    }
+
+    async function choose() {
+      const [other, event] = [await eventOf(from.select.value),
+                              await eventOf(to.select.value)];
+      callbacks.change({ other, event });
+    }
+
     function listInstants() {
-      const { model, d, pair, ends } = shown;
+      const { model, d, state, pair } = shown;
       const device = model.devices[d];
-      const named = new Map([[0, "the first event"]]);
-      for (const { event, value } of ends) {
-        named.set(event, `the end of step ${value}`);
+      const steps = memlabNames.stepEnds(model, d);
+      const apart = Math.ceil(steps.length / STEPS_LISTED);
+      const items = new Map([["e0", "the first event"]]);
+      steps.forEach(({ value }, i) => {
+        if (i % apart === 0 || i === steps.length - 1) {
+          items.set(`s${i}`, `the end of step ${formatCount(value)}`);
+        }
+      });
+      items.set(`e${device.peak.event}`, `the peak, event ${formatCount(device.peak.event)}`);
+      items.set(`e${device.events - 1}`, "the last event");
+      for (const event of [B.instantOf(model, d, state), ...pair]) {
+        const value = stepOf.get(event) ?? `e${event}`;
+        items.set(value, items.get(value) ?? `event ${formatCount(event)}`);
       }
-      named.set(device.peak.event, "the peak");
-      named.set(device.events - 1, "the last event");
-      for (const event of [...pair, B.instantOf(model, d, shown.state)]) {
-        named.set(event, named.get(event) ?? "the chosen instant");
-      }
-      const items = [...named].filter(([event]) => event >= 0).sort((a, b) => a[0] - b[0]);
       [from, to].forEach(({ select }, i) => {
-        select.replaceChildren(...items.map(([event, text]) => make(
-          "option", { value: String(event) }, `${text} (${formatCount(event)})`)));
-        select.value = String(pair[i]);
+        select.replaceChildren(...[...items].map(
+          ([value, text]) => make("option", { value }, text)));
+        select.value = stepOf.get(pair[i]) ?? `e${pair[i]}`;
       });
     }
 
@@ -168,18 +186,21 @@ const memlabGrowth = (() => {
         + (blocks.length > FRESH_LISTED ? `; the oldest ${formatCount(FRESH_LISTED)} are `
           + "listed" : "");
       fresh.show(blocks.slice(0, FRESH_LISTED), { columns: freshColumns(model) });
-      view.show({ model, tree, amount: exactBytes, state, fill: fillOf(tree),
+      view.show({ model, tree, amount: exactBytes, state, fold: true, fill: fillOf(tree),
                   signed, difference: (node) => tree.bytes[node] - tree.other[node] });
     }
 
     async function read(model, d, state) {
       const pair = await B.pairOf(model, d, state);
-      const [before, after] = [await B.at(model, d, pair[0]), await B.at(model, d, pair[1])];
+      if (shown === null || shown.model !== model || shown.d !== d) {
+        stepOf = new Map();
+      }
       const steps = memlabNames.stepEnds(model, d);
-      const listed = steps.length > STEPS_LISTED ? [] : steps;
-      const ends = await Promise.all(listed.map(async ({ time, value }) => (
-        { event: await model.eventAtTime(d, time), value })));
-      return { model, d, state, pair, before, after, ends,
+      if (state.other < 0 && steps.length > 1) {
+        stepOf.set(pair[0], "s0").set(pair[1], `s${steps.length - 1}`);
+      }
+      const [before, after] = [await B.at(model, d, pair[0]), await B.at(model, d, pair[1])];
+      return { model, d, state, pair, before, after,
                added: await B.fresh(model, d, pair[0], pair[1]),
                tree: memlabTree.build(model, after, { other: before }) };
     }

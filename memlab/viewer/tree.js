@@ -27,6 +27,9 @@ const memlabTree = (() => {
   const NOISY_FILES = ["core/boxing", "/Register", "/Redispatch", "pythonrun.c",
                        "Modules/main.c", "Objects/call.c", "Objects/methodobject.c",
                        "pycore_ceval.h", "ceval.c", "cpython/abstract.h"];
+  /* How torch calls a module's forward, which is the next frame. */
+  const CALLERS = ["_call_impl", "_wrapped_call_impl"];
+  const CALLER_FILE = "torch/nn/modules/module.py";
   const facts = new WeakMap();
 
   /* Of each frame whether it says nothing, and the first frame of the same text. */
@@ -37,6 +40,8 @@ const memlabTree = (() => {
         (string) => texts.some((text) => string.includes(text)));
       const noisyName = has(NOISY_NAMES);
       const noisyFile = has(NOISY_FILES);
+      const caller = model.strings.map((string) => CALLERS.includes(string));
+      const callerFile = has([CALLER_FILE]);
       const seen = new Map();
       const first = Int32Array.from(name, (n, i) => {
         const key = `${n},${file[i]},${line[i]}`;
@@ -45,7 +50,8 @@ const memlabTree = (() => {
       });
       facts.set(model, {
         first, noise: Uint8Array.from(
-          name, (n, i) => Number(noisyName[n] || noisyFile[file[i]])) });
+          name, (n, i) => Number(noisyName[n] || noisyFile[file[i]]
+            || (caller[n] && callerFile[file[i]]))) });
     }
     return facts.get(model);
   }
@@ -248,15 +254,16 @@ const memlabTree = (() => {
       : said;
   }
 
-  /* Where there is little room: of code the function. */
+  /* Where there is little room: of code the function and the line's number. */
   function short(model, tree, node) {
     const value = tree.value[node];
     if (tree.tag[node] === FRAME) {
-      return model.strings[model.frames.name[value]];
+      const { name, line } = model.frames;
+      return `${model.strings[name[value]]}:${line[value]}`;
     }
     if (tree.tag[node] === LINE && tree.places[value].reason === "") {
       const { line, phase } = tree.places[value];
-      const name = model.strings[model.lines.function[line]];
+      const name = `${model.strings[model.lines.function[line]]}:${model.lines.line[line]}`;
       return phase === "backward" ? `backward of ${name}` : name;
     }
     return text(model, tree, node);
@@ -328,27 +335,52 @@ const memlabTree = (() => {
 
   /* ---- layouts ---- */
 
+  /* So many boxes in a row are worth one that stands for them. */
+  const LEAST_FOLDED = 4;
+
+  /* From NODE down while there is one child that has all its bytes. */
+  function chainOf(tree, node) {
+    const out = [];
+    for (let at = node; tree.children[at].length === 1;) {
+      const [below] = tree.children[at];
+      if (tree.bytes[below] !== tree.bytes[at]) {
+        break;
+      }
+      out.push(below);
+      at = below;
+    }
+    return out;
+  }
+
   /* The boxes of an icicle of WIDTH: { node, x, width, row }, from ROOT in row 0 down.
    * Children that are narrower than LEAST are one box with node -1, PARENT whose they are,
-   * their number SMALLER and their BYTES. */
-  function icicle(tree, root, width, least = 1) {
+   * their number SMALLER and their BYTES.  With FOLD, of frames in a row with the same
+   * bytes the inner ones are one box with the CHAIN of them, and the first as its node. */
+  function icicle(tree, root, width, { least = 1, fold = false } = {}) {
     const boxes = [{ node: root, x: 0, width, row: 0 }];
     const scale = tree.bytes[root] > 0 ? width / tree.bytes[root] : 0;
     for (let i = 0; i < boxes.length; i++) {
-      const { node, x, row } = boxes[i];
-      if (node < 0) {
+      const { node: top, x, row, width: wide, chain } = boxes[i];
+      if (top < 0) {
+        continue;
+      }
+      const node = chain === undefined ? top : chain[chain.length - 1];
+      const same = fold && chain === undefined ? chainOf(tree, node) : [];
+      if (same.length > LEAST_FOLDED) {
+        boxes.push({ node: same[0], chain: same.slice(0, -1), x, width: wide,
+                     row: row + 1 });
         continue;
       }
       let right = x;
       let done = 0;
       const children = tree.children[node];
       for (; done < children.length; done++) {
-        const wide = tree.bytes[children[done]] * scale;
-        if (wide < least) {
+        const part = tree.bytes[children[done]] * scale;
+        if (part < least) {
           break;
         }
-        boxes.push({ node: children[done], x: right, width: wide, row: row + 1 });
-        right += wide;
+        boxes.push({ node: children[done], x: right, width: part, row: row + 1 });
+        right += part;
       }
       const rest = restOf(tree, children, done);
       if (rest.bytes * scale >= least) {

@@ -11,15 +11,16 @@ const memlabTreeView = (() => {
   const LETTER = 7;
   const CRUMBS = 6;
   const TABLE_ROWS = 400;
+  const CHAIN_NAMES = 16;
   const KEYS = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"];
 
   const { formatCount, plural } = memlabNames;
   const { make, percent } = memlabTables;
 
   const LAYOUTS = {
-    icicle: (tree, root, width) => tree === null ? [] : memlabTree.icicle(tree, root, width)
+    icicle: ({ tree, fold }, root, width) => memlabTree.icicle(tree, root, width, { fold })
       .map((box) => ({ ...box, y: box.row * ROW, height: ROW })),
-    squares: (tree, root, width, height) => memlabTree.squares(tree, root, width, height),
+    squares: ({ tree }, root, width, height) => memlabTree.squares(tree, root, width, height),
   };
 
   /* SHAPE: "icicle" or "squares".  NAME: what screen readers call it.  CHANGE takes what
@@ -71,8 +72,23 @@ const memlabTreeView = (() => {
       if (box.node >= 0 && shown.difference !== undefined) {
         parts.push(`${shown.signed(shown.difference(box.node))} since then`);
       }
+      if (box.chain !== undefined) {
+        const names = box.chain.map((node) => textOf(node));
+        const more = names.length > CHAIN_NAMES
+          ? [`and ${formatCount(names.length - CHAIN_NAMES)} more`] : [];
+        return { title: foldText(box), parts: [...parts, ...names.slice(0, CHAIN_NAMES),
+                                               ...more] };
+      }
       return { title: box.node < 0 ? `and ${formatCount(box.smaller)} smaller`
         : textOf(box.node, true), parts };
+    }
+
+    function foldText({ chain }) {
+      return `… ${formatCount(chain.length)} frames, one in the other …`;
+    }
+
+    function isOf(box, node) {
+      return box.node === node || (box.chain !== undefined && box.chain.includes(node));
     }
 
     /* ---- drawing ---- */
@@ -88,7 +104,7 @@ const memlabTreeView = (() => {
           paintBox(context, box, top, page, box.node <= 0 ? page.free : fill(box.node));
         }
       }
-      const mark = boxes.find((box) => box.node === chosen);
+      const mark = boxes.find((box) => isOf(box, chosen));
       if (mark !== undefined && document.activeElement === canvas) {
         context.strokeStyle = page.chosen;
         context.lineWidth = 2;
@@ -117,7 +133,8 @@ const memlabTreeView = (() => {
         context.lineWidth = 0.5;
         context.strokeRect(box.x + 0.25, y + 0.25, width - 0.5, height - 0.5);
       }
-      const isHit = hits !== null && box.node >= 0 && hits.hit[box.node] === 1;
+      const isHit = hits !== null && box.node >= 0
+        && (box.chain ?? [box.node]).some((node) => hits.hit[node] === 1);
       if (isHit && width > 3) {
         context.strokeStyle = page.text;
         context.lineWidth = 1.5;
@@ -134,6 +151,9 @@ const memlabTreeView = (() => {
     function label(box, room) {
       if (box.node < 0) {
         return `and ${formatCount(box.smaller)} smaller`;
+      }
+      if (box.chain !== undefined) {
+        return foldText(box);
       }
       const text = textOf(box.node);
       const letters = Math.floor(room / LETTER);
@@ -177,7 +197,7 @@ const memlabTreeView = (() => {
       if (shown === null || width === 0 || height === 0) {
         return;
       }
-      boxes = LAYOUTS[shape](shown.tree, root, width, height);
+      boxes = LAYOUTS[shape](shown, root, width, height);
       const deep = boxes.reduce((most, box) => Math.max(most, box.y + box.height), 0);
       spacer.style.height = shape === "icicle" ? `${Math.max(0, deep - height)}px` : "0";
       const ratio = devicePixelRatio;
@@ -271,12 +291,18 @@ const memlabTreeView = (() => {
 
     function showFound() {
       const { model, tree, state } = shown;
-      hits = memlabTree.matches(model, tree, state.search, root);
+      if (hits === null || hits.tree !== tree || hits.root !== root
+          || hits.search !== state.search) {
+        hits = memlabTree.matches(model, tree, state.search, root);
+      }
+      else {
+        return;
+      }
       found.textContent = hits === null ? ""
         : `${percent(hits.bytes, tree.bytes[root])} found`;
       if (hits !== null) {
+        Object.assign(hits, { tree, root, search: state.search, above: new Set() });
         /* What leads to a match is not dimmed either. */
-        hits.above = new Set();
         hits.hit.forEach((hit, node) => {
           for (let at = node; hit === 1 && at >= 0 && !hits.above.has(at);
             at = tree.parent[at]) {
@@ -322,7 +348,7 @@ const memlabTreeView = (() => {
     function choose(node) {
       chosen = node;
       say(node);
-      const box = boxes.find((each) => each.node === node);
+      const box = boxes.find((each) => isOf(each, node));
       if (box !== undefined && shape === "icicle") {
         stage.scrollTop = Math.min(box.y, Math.max(
           stage.scrollTop, box.y + 2 * ROW - stage.clientHeight));
@@ -372,7 +398,8 @@ const memlabTreeView = (() => {
       if (box === null || box.node < 0) {
         return;
       }
-      zoom(box.node === root && root > 0 ? shown.tree.parent[root] : box.node);
+      const node = box.chain === undefined ? box.node : box.chain[box.chain.length - 1];
+      zoom(node === root && root > 0 ? shown.tree.parent[root] : node);
     }
 
     function press(event) {
@@ -422,8 +449,8 @@ const memlabTreeView = (() => {
       return memlabTree.follow(model, tree, Array.isArray(keys) ? keys : []);
     }
 
-    /* NEXT: { model, tree, state, fill(node) -> colour, amount(bytes) -> text, and, where
-     * two instants are compared, difference(node) -> bytes and signed(bytes) -> text }. */
+    /* NEXT: { model, tree, state, fill(node) -> colour, amount(bytes) -> text, fold: true
+     * where boxes in a row that say the same are to be one, and, where two instants are compared, difference(node) -> bytes and signed(bytes) -> text }. */
     function show(next) {
       const same = shown !== null && shown.tree === next.tree;
       const at = zoomedTo(next.model, next.tree, next.state);

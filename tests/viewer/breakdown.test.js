@@ -279,7 +279,7 @@ test("an icicle's boxes have their share of the width, and none is too narrow", 
     const { model } = recording(seed, { kinds: 200, rows: 2000 });
     const weights = await breakdown.at(model, 0, 250);
     const built = tree.build(model, weights);
-    const boxes = tree.icicle(built, 0, 500, 1);
+    const boxes = tree.icicle(built, 0, 500);
     const scale = 500 / weights.total;
     for (const box of boxes) {
       const bytes = box.node < 0 ? box.bytes : built.bytes[box.node];
@@ -304,6 +304,49 @@ test("an icicle's boxes have their share of the width, and none is too narrow", 
       assert.equal(rest.bytes, small.reduce((sum, node) => sum + built.bytes[node], 0));
     }
   }
+});
+
+/* One stack of FRAMES, [function, file, line] outermost first, with 100 bytes. */
+function oneStack(frames) {
+  const strings = ["", ...new Set(frames.flatMap(([name, file]) => [name, file]))];
+  const model = {
+    strings, hows: ["", "frames"], phases: [""], no_lines: [""],
+    kinds: { stack: [frames.length], line: [0], module: [0], no_module: [0], category: [0],
+             phase: [0], how: [1], until: [0] },
+    lines: { no_line: [0] },
+    frames: { name: [0, ...frames.map(([name]) => strings.indexOf(name))],
+              file: [0, ...frames.map(([, file]) => strings.indexOf(file))],
+              line: [0, ...frames.map(([, , line]) => line)] },
+    stacks: { parent: [0, ...frames.keys()], frame: [0, ...frames.map((_, i) => i + 1)] },
+  };
+  return { model, weights: { bytes: Float64Array.of(100), blocks: Float64Array.of(1) } };
+}
+
+test("frames that say nothing are left out, unless asked for", () => {
+  const module = "/x/torch/nn/modules/module.py";
+  const { model, weights } = oneStack([
+    ["main", "a.py", 1], ["PyEval_Vector", "x.c", 2], ["_wrapped_call_impl", module, 3],
+    ["_call_impl", module, 4], ["call", "/p/Objects/call.c", 5], ["_call_impl", "b.py", 6],
+    ["forward", "b.py", 7]]);
+  const said = (options) => {
+    const built = tree.build(model, weights, options);
+    return Array.from(built.tag, (_, node) => tree.text(model, built, node));
+  };
+  assert.deepEqual(said({}), ["all memory", "a.py:1 main", "b.py:6 _call_impl",
+                              "b.py:7 forward"]);
+  assert.equal(said({ noise: true }).length, 8);
+});
+
+test("frames in a row with the same bytes are folded, the first and the last stay", () => {
+  const frames = Array.from({ length: 9 }, (_, i) => [`f${i}`, "a.py", i]);
+  const { model, weights } = oneStack(frames);
+  const built = tree.build(model, weights);
+  const boxes = tree.icicle(built, 0, 100, { fold: true });
+  assert.deepEqual(boxes.map(({ node, chain, row }) => [node, chain, row]),
+                   [[0, undefined, 0], [1, [1, 2, 3, 4, 5, 6, 7, 8], 1], [9, undefined, 2]]);
+  assert.equal(tree.icicle(built, 0, 100).length, 10);
+  /* Four in a row are not worth it. */
+  assert.equal(tree.icicle(built, 5, 100, { fold: true }).length, 5);
 });
 
 test("boxes of a tree map fill their parents by share and do not overlap", async () => {
