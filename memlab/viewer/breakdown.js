@@ -209,8 +209,20 @@ const memlabBreakdown = (() => {
       below: bound === 0 ? 1 : bound * 4 })).filter((group) => group.blocks > 0);
   }
 
+  const made = new WeakMap();
+
   /* The groups of WEIGHTS, the most bytes first.  Their bytes add up to its total. */
   function groups(model, d, weights, by, loose = false) {
+    const known = made.get(weights) ?? new Map();
+    made.set(weights, known);
+    const name = `${by} ${loose}`;
+    if (!known.has(name)) {
+      known.set(name, makeGroups(model, d, weights, by, loose));
+    }
+    return known.get(name);
+  }
+
+  function makeGroups(model, d, weights, by, loose) {
     if (by === "size") {
       return sizeGroups(model, weights, model.devices[d].groups.size).sort(compare);
     }

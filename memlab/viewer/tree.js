@@ -58,22 +58,24 @@ const memlabTree = (() => {
 
   /* ---- building ---- */
 
+  /* Above any number of a frame, string or place, so that a parent's fits beside it. */
+  const MOST_VALUES = 2 ** 26;
+
   function empty() {
-    return { tag: [ROOT], value: [0], parent: [-1], depth: [0], children: [new Map()],
+    return { tag: [ROOT], value: [0], parent: [-1], depth: [0], known: new Map(),
              own: [0], ownBlocks: [0], ownOther: [0], parts: [], places: [] };
   }
 
   function child(tree, parent, tag, value) {
-    const key = value * 8 + tag;
-    let node = tree.children[parent].get(key);
+    const key = (parent * 8 + tag) * MOST_VALUES + value;
+    let node = tree.known.get(key);
     if (node === undefined) {
       node = tree.tag.length;
-      tree.children[parent].set(key, node);
+      tree.known.set(key, node);
       tree.tag.push(tag);
       tree.value.push(value);
       tree.parent.push(parent);
       tree.depth.push(tree.depth[parent] + 1);
-      tree.children.push(new Map());
       tree.own.push(0);
       tree.ownBlocks.push(0);
       tree.ownOther.push(0);
@@ -181,6 +183,8 @@ const memlabTree = (() => {
     return finish(tree);
   }
 
+  const NO_CHILDREN = Object.freeze([]);
+
   /* Sums up; sorts the children of each node, the largest first. */
   function finish(tree) {
     const count = tree.tag.length;
@@ -192,9 +196,17 @@ const memlabTree = (() => {
       blocks[tree.parent[node]] += blocks[node];
       other[tree.parent[node]] += other[node];
     }
-    const width = (node) => Math.max(bytes[node], other[node]);
-    const children = tree.children.map((map) => Int32Array.from(map.values()).sort(
-      (a, b) => bytes[b] - bytes[a] || width(b) - width(a) || a - b));
+    const children = Array.from({ length: count }, () => NO_CHILDREN);
+    for (let node = 1; node < count; node++) {
+      const parent = tree.parent[node];
+      if (children[parent] === NO_CHILDREN) {
+        children[parent] = [];
+      }
+      children[parent].push(node);
+    }
+    for (const each of children) {
+      each.sort((a, b) => bytes[b] - bytes[a] || other[b] - other[a] || a - b);
+    }
     return { tag: Uint8Array.from(tree.tag), value: Float64Array.from(tree.value),
              parent: Int32Array.from(tree.parent), depth: Int32Array.from(tree.depth),
              parts: tree.parts, places: tree.places, count, bytes, blocks, other,
@@ -311,10 +323,19 @@ const memlabTree = (() => {
     const hit = new Uint8Array(tree.count);
     const within = new Uint8Array(tree.count);
     let bytes = 0;
+    /* Many nodes are of one frame. */
+    const known = new Map();
+    const isHit = (node) => {
+      const key = tree.tag[node] * MOST_VALUES + tree.value[node];
+      if (!known.has(key)) {
+        const said = text(model, tree, node, true).toLowerCase();
+        known.set(key, Number(tree.tag[node] !== ROOT
+          && words.every((word) => said.includes(word))));
+      }
+      return known.get(key);
+    };
     for (let node = 0; node < tree.count; node++) {
-      const said = text(model, tree, node, true).toLowerCase();
-      hit[node] = Number(tree.tag[node] !== ROOT
-        && words.every((word) => said.includes(word)));
+      hit[node] = isHit(node);
       const parent = tree.parent[node];
       const above = node === root || parent < 0 ? 0 : within[parent];
       within[node] = hit[node] | above;
@@ -340,6 +361,9 @@ const memlabTree = (() => {
 
   /* From NODE down while there is one child that has all its bytes. */
   function chainOf(tree, node) {
+    if (tree.children[node].length !== 1) {
+      return NO_CHILDREN;
+    }
     const out = [];
     for (let at = node; tree.children[at].length === 1;) {
       const [below] = tree.children[at];
@@ -365,7 +389,7 @@ const memlabTree = (() => {
         continue;
       }
       const node = chain === undefined ? top : chain[chain.length - 1];
-      const same = fold && chain === undefined ? chainOf(tree, node) : [];
+      const same = fold && chain === undefined ? chainOf(tree, node) : NO_CHILDREN;
       if (same.length > LEAST_FOLDED) {
         boxes.push({ node: same[0], chain: same.slice(0, -1), x, width: wide,
                      row: row + 1 });

@@ -46,6 +46,7 @@ const memlabTreeView = (() => {
     let root = 0;
     let chosen = 0;
     let boxes = [];
+    let laid = { tree: null, fold: false, size: "" };
     let hits = null;
     let pending = 0;
     const table = memlabTables.create(sheet, {
@@ -197,7 +198,11 @@ const memlabTreeView = (() => {
       if (shown === null || width === 0 || height === 0) {
         return;
       }
-      boxes = LAYOUTS[shape](shown, root, width, height);
+      const size = `${root} ${width} ${height}`;
+      if (laid.tree !== shown.tree || laid.fold !== shown.fold || laid.size !== size) {
+        boxes = LAYOUTS[shape](shown, root, width, height);
+        laid = { tree: shown.tree, fold: shown.fold, size };
+      }
       const deep = boxes.reduce((most, box) => Math.max(most, box.y + box.height), 0);
       spacer.style.height = shape === "icicle" ? `${Math.max(0, deep - height)}px` : "0";
       const ratio = devicePixelRatio;
