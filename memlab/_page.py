@@ -22,13 +22,30 @@ _ASSETS = Path(__file__).with_name("viewer")
 # In the order in which each may use those before it.
 _SCRIPTS = (
     "names.js",
-    "model.js",
-    "query.js",
-    "bands.js",
+    "blobs.js",
+    "data.js",
     "colors.js",
-    "timeline.js",
-    "state.js",
+    "query.js",
     "describe.js",
+    "header.js",
+    "instant.js",
+    "inspector.js",
+    "finder.js",
+    "columns.js",
+    "bands.js",
+    "marks.js",
+    "gestures.js",
+    "timeline.js",
+    "tables.js",
+    "breakdown.js",
+    "tree.js",
+    "treeview.js",
+    "flame.js",
+    "treemap.js",
+    "growth.js",
+    "memory.js",
+    "events.js",
+    "segments.js",
     "viewer.js",
 )
 _STYLES = ("viewer.css", "breakdown.css")
@@ -114,7 +131,7 @@ def _about(
 
 def data_of(recording: Recording) -> tuple[bytes, Sequence[bytes]]:
     """The head and the blobs of RECORDING's page."""
-    return recording.page_json(), ()
+    return recording.page_data()
 
 
 def of(

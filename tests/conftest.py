@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from viewer_pages import chromium, open_page, show  # noqa: F401
 from warm import end as end_parents
 from warm import run as run_warm
 

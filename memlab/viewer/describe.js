@@ -1,16 +1,16 @@
-/* Allocations, events, segments and the peak in words: what tooltips, the inspector and
- * the peak's tables say.
+/* Allocations, events and segments in words: what tooltips and the inspector say.
  *
  * Owns the wording and the elements that carry it; text from the recording enters them
- * through textContent only.  SHOWN is { model, device, look }.  Knows no state. */
+ * through textContent only.  Knows no state; what a button does is told by the caller. */
 "use strict";
 
 const memlabDescribe = (() => {
   const TOOLTIP_FRAMES = 10;
-  const PEAK_LINES = 100;
-  const DIGEST_LINES = 10;
+  /* A deeper stack would take seconds to lay out, and nobody reads it. */
+  const STACK_FRAMES = 500;
 
-  const { formatBytes, formatCount, formatTime, allocationName } = memlabModel;
+  const { formatBytes, exactBytes, formatCount, formatTime, allocationName, plural,
+          kindCategory, kindPlace, kindModule } = memlabNames;
 
   /* A new element; the content is text or elements, never markup. */
   function make(tag, options, ...content) {
@@ -31,70 +31,44 @@ const memlabDescribe = (() => {
   }
 
   function swatch(color) {
-    const box = make("span", { class: "swatch" });
+    const box = make("span", { class: "swatch", "aria-hidden": "true" });
     box.style.background = color;
     return box;
   }
 
-  function exactBytes(bytes) {
-    return `${formatBytes(bytes)} (${formatCount(bytes)} B)`;
+  function button(text, click) {
+    return make("button", { type: "button", click }, text);
   }
 
-  function stackList({ model }, stack) {
-    const frames = memlabModel.stackFrames(model, stack);
-    const items = frames.map((frame) => {
-      const { name, file, line } = memlabModel.frameText(model, frame);
-      const at = line > 0 ? `${file}:${line}` : file;
+  /* ---- stacks ---- */
+
+  function stackList(model, stack) {
+    const frames = memlabNames.stackFrames(model, stack);
+    if (frames.length === 0) {
+      return make("p", {}, "No stack was recorded.");
+    }
+    const items = frames.slice(0, STACK_FRAMES).map((frame) => {
+      const { name, file, line } = memlabNames.frameText(model, frame);
       return make("li", {}, make("span", { class: "function" }, name), " ",
-                  make("span", { class: "file" }, at));
+                  make("span", { class: "file" }, line > 0 ? `${file}:${line}` : file));
     });
-    return frames.length === 0
-      ? make("p", {}, "No stack was recorded.")
-      : make("ol", { class: "stack" }, ...items);
+    if (frames.length > STACK_FRAMES) {
+      items.push(make("li", {}, `and ${plural(frames.length - STACK_FRAMES,
+                                              "outer frame")}`));
+    }
+    return make("ol", { class: "stack" }, ...items);
   }
 
-  function when({ device }, event) {
-    if (event < 0) {
-      return "before the recording";
-    }
-    if (event >= device.events.count) {
-      return "not within the recording";
-    }
-    return `event ${formatCount(event)}, ${formatTime(device.events.time[event])}`;
+  function tipStack(model, stack) {
+    const frames = memlabNames.stackFrames(model, stack);
+    return frames.slice(0, TOOLTIP_FRAMES).map((frame) => make(
+      "div", { class: "mono" },
+      memlabNames.placeText(memlabNames.frameText(model, frame))));
   }
 
-  function lifetime({ device }, id) {
-    const { start, end } = device.allocs;
-    const { time, count } = device.events;
-    if (start[id] < 0 || end[id] >= count) {
-      return "not known: it reaches beyond the recording";
-    }
-    return `${formatTime(time[end[id]] - time[start[id]])}, `
-      + `${formatCount(end[id] - start[id])} events`;
-  }
+  /* ---- lists of facts ---- */
 
-  function categoryText({ model, device }, id) {
-    const { category, name } = device.allocs;
-    const text = (model.categories[category[id]] ?? "unknown").replace(/_/g, " ");
-    const owner = model.strings[name[id]];
-    return owner === "" ? text : `${text} ${owner}`;
-  }
-
-  function allocationFacts(shown, id) {
-    const { allocs, events: all } = shown.device;
-    const rows = [
-      ["Block", exactBytes(allocs.exactBytes[id])],
-      ["Requested", exactBytes(allocs.size[id])],
-      ["Category", categoryText(shown, id)],
-      ["Allocated", when(shown, allocs.start[id])],
-      ["Freed", when(shown, allocs.end[id])],
-      ["Lifetime", lifetime(shown, id)],
-      ["Stream", formatCount(allocs.stream[id])],
-    ];
-    if (allocs.requestedAt[id] < allocs.end[id] - 1
-        || (allocs.requestedAt[id] < all.count && allocs.end[id] >= all.count)) {
-      rows.splice(4, 0, ["Free asked for", when(shown, allocs.requestedAt[id])]);
-    }
+  function facts(rows) {
     const list = make("dl");
     for (const [name, value] of rows) {
       list.append(make("dt", {}, name), make("dd", {}, value));
@@ -102,181 +76,171 @@ const memlabDescribe = (() => {
     return list;
   }
 
-  function eventParts(shown, event) {
-    const { model, device } = shown;
-    const { events: all, allocs, code } = device;
-    const action = all.action[event];
-    const id = allocs.ofEvent[event];
-    const name = memlabModel.eventName(device, event);
+  /* ---- allocations ---- */
+
+  /* When an event was, in words; its time where CHUNK has the event. */
+  function when(model, d, chunk, event) {
+    if (event < 0) {
+      return "before the recording";
+    }
+    if (event >= model.devices[d].events) {
+      return "not within the recording";
+    }
+    const i = event - chunk.first;
+    const at = i >= 0 && i < chunk.count ? `, ${formatTime(chunk.events.time[i])}` : "";
+    return `event ${formatCount(event)}${at}`;
+  }
+
+  function rounding(rows, row) {
+    const extra = rows.bytes[row] - rows.size[row];
+    return extra > 0 ? `${formatBytes(extra)} more than asked for` : "none";
+  }
+
+  /* TIMES, where known, are of its start and its end in microseconds. */
+  function lifetime(model, d, rows, row, times) {
+    if (rows.start[row] < 0 || rows.requested[row] >= model.devices[d].events) {
+      return "not known: it reaches beyond the recording";
+    }
+    const events = plural(rows.requested[row] - rows.start[row], "event");
+    return times === null ? events
+      : `${formatTime(times.requested - times.start)}, ${events}`;
+  }
+
+  function allocationFacts(model, d, chunk, row, times = null) {
+    const { rows } = chunk;
+    const kind = rows.kind[row];
+    const list = [
+      ["Block", exactBytes(rows.bytes[row])],
+      ["Requested", exactBytes(rows.size[row])],
+      ["Rounding", rounding(rows, row)],
+      ["Category", kindCategory(model, kind)],
+      ["Module", kindModule(model, kind)],
+      ["Line", kindPlace(model, kind)],
+      ["Address", `0x${memlabNames.hex(rows.hi[row], rows.lo[row])}`],
+      ["Stream", formatCount(model.streams[model.kinds.stream[kind]])],
+      ["Allocated", when(model, d, chunk, rows.start[row])],
+      ["Freed", when(model, d, chunk, rows.requested[row])],
+    ];
+    if (rows.end[row] > rows.requested[row] + 1) {
+      list.push(["Free completed", when(model, d, chunk, rows.end[row])]);
+    }
+    list.push(["Lifetime", lifetime(model, d, rows, row, times)]);
+    return facts(list);
+  }
+
+  /* In words after its size: how long it was there, as far as CHUNK knows. */
+  function lifetimeShort(model, d, chunk, row) {
+    const { start, requested } = chunk.rows;
+    if (requested[row] >= model.devices[d].events) {
+      return "never freed";
+    }
+    if (start[row] < 0) {
+      return "from before the recording";
+    }
+    const [from, to] = [start[row] - chunk.first, requested[row] - chunk.first];
+    const { time } = chunk.events;
+    return from >= 0 && to < chunk.count ? `lived ${formatTime(time[to] - time[from])}`
+      : `lived ${plural(requested[row] - start[row], "event")}`;
+  }
+
+  function allocationTip(model, d, chunk, row, color) {
+    const { rows } = chunk;
+    const kind = rows.kind[row];
+    const stack = tipStack(model, model.kinds.stack[kind]);
+    return [
+      make("div", {}, swatch(color), make("strong", {}, formatBytes(rows.bytes[row])),
+           ` ${allocationName(rows, row)}`),
+      make("div", {}, `${kindCategory(model, kind)} · `
+        + lifetimeShort(model, d, chunk, row)),
+      make("div", {}, `in ${kindModule(model, kind)}`),
+      make("div", { class: "mono" }, kindPlace(model, kind)),
+      ...(stack.length === 0 ? [make("div", { class: "mono" }, "no stack of its own")]
+        : stack),
+    ];
+  }
+
+  /* ---- events ---- */
+
+  function totalsText(allocated, active, reserved) {
+    return `${formatBytes(allocated)} allocated, ${formatBytes(active)} active, `
+      + `${formatBytes(reserved)} reserved`;
+  }
+
+  function oomText(chunk, i) {
+    const { size, hi, lo } = chunk.events;
+    return `Asked for ${exactBytes(size[i])}; the device had `
+      + `${exactBytes(memlabNames.addressNumber(hi[i], lo[i]))} free.`;
+  }
+
+  /* Event I of CHUNK for the inspector; GO(event) shows another one. */
+  function eventParts(model, d, chunk, i, go) {
+    const { events, rows, totals } = chunk;
+    const action = model.actions[events.action[i]];
+    const row = events.row[i];
     const parts = [
-      make("h2", {}, `${model.actions[action]} ${name}`),
-      make("p", {}, `event ${formatCount(event)}, ${formatTime(all.time[event])}`)];
-    if (action === code.get("oom")) {
-      parts.push(make("p", {}, `Asked for ${exactBytes(all.size[event])}; the device had `
-        + `${exactBytes(all.addr[event])} free.`));
+      make("h2", {}, `${action} ${memlabNames.eventName(model, chunk, i)}`.trimEnd()),
+      make("p", {}, `event ${formatCount(chunk.first + i)}, `
+        + `${formatTime(events.time[i])}`),
+      make("p", {}, `After it: ${totalsText(totals.allocated[i], totals.active[i],
+                                            totals.reserved[i])}.`)];
+    if (action === "oom") {
+      parts.push(make("p", {}, oomText(chunk, i)));
     }
-    else if (id < 0) {
-      parts.push(make("p", {}, exactBytes(all.size[event])));
+    else if (row < 0) {
+      parts.push(make("p", {}, exactBytes(events.size[i])));
     }
-    parts.push(make("h3", {}, "Event's stack, innermost first"),
-               stackList(shown, all.stack[event]));
-    if (id >= 0) {
-      parts.push(make("h3", {}, "Allocation"), allocationFacts(shown, id));
-      if (allocs.stack[id] !== all.stack[event]) {
+    parts.push(make("h3", {}, "The event's own stack, innermost first"),
+               stackList(model, events.stack[i]));
+    if (row >= 0) {
+      const stack = model.kinds.stack[rows.kind[row]];
+      parts.push(make("h3", {}, "Allocation"), eventLinks(model, d, rows, row, go),
+                 allocationFacts(model, d, chunk, row));
+      if (stack !== events.stack[i]) {
         parts.push(make("h3", {}, "Allocated at, innermost first"),
-                   stackList(shown, allocs.stack[id]));
+                   stackList(model, stack));
       }
     }
     return parts;
   }
 
-  function placeOfFrame(model, frame) {
-    return memlabModel.placeText(memlabModel.frameText(model, frame));
+  /* Buttons for the events of an allocation's life. */
+  function eventLinks(model, d, rows, row, go) {
+    const { events } = model.devices[d];
+    const box = make("div", { class: "actions" });
+    const link = (text, event) => {
+      if (event >= 0 && event < events) {
+        box.append(button(`${text} ${formatCount(event)}`, () => go(event)));
+      }
+    };
+    link("alloc", rows.start[row]);
+    link("free_requested", rows.requested[row]);
+    link("free_completed", rows.end[row]);
+    return box;
   }
 
-  function allocationTip(shown, id) {
-    const { model, device, look } = shown;
-    const { allocs } = device;
-    const frames = memlabModel.stackFrames(model, allocs.stack[id]);
-    const lines = frames.slice(0, TOOLTIP_FRAMES).map(
-      (frame) => make("div", { class: "mono" }, placeOfFrame(model, frame)));
-    return [
-      make("div", {}, swatch(look.text(id)), make("strong", {},
-        formatBytes(allocs.bytes[id])), ` ${allocationName(allocs, id)}`),
-      make("div", {}, `${categoryText(shown, id)} · ${lifetimeShort(device, id)}`),
-      ...lines,
-      ...(frames.length === 0 ? [make("div", { class: "mono" }, "no stack")] : []),
-    ];
+  /* ---- device memory ---- */
+
+  function segmentWords(segment) {
+    return [segment.small ? "small pool" : "large pool",
+            ...(segment.isPrivate ? ["private pool"] : []),
+            ...(segment.expandable ? ["expandable"] : [])].join(", ");
   }
 
-  function lifetimeShort(device, id) {
-    const { start, end } = device.allocs;
-    const { time, count } = device.events;
-    if (end[id] >= count) {
-      return "never freed";
-    }
-    return start[id] < 0 ? "from before the recording"
-      : `lived ${formatTime(time[end[id]] - time[start[id]])}`;
-  }
-
-  function totalsTip(shown, event) {
-    const { totals } = shown.device;
-    return [
-      make("div", {}, when(shown, event)),
-      make("div", {}, `active ${formatBytes(totals.active[event])}, allocated `
-        + formatBytes(totals.allocated[event])),
-      make("div", {}, `reserved ${formatBytes(totals.reserved[event])}`),
-    ];
-  }
-
-  function segmentTip({ model }, { segment, free }) {
-    const lines = memlabModel.stackFrames(model, segment.stack).slice(0, TOOLTIP_FRAMES)
-      .map((frame) => make("div", { class: "mono" }, placeOfFrame(model, frame)));
-    const title = segment.addr === null ? "blocks, end to end"
-      : `segment s${memlabModel.hex(segment.addr)}`;
+  /* SEGMENT as memlabSegments makes it; FREE bytes of the hole pointed at, or 0. */
+  function segmentTip(model, segment, free) {
+    const title = segment.name === "" ? "blocks, end to end" : `segment ${segment.name}`;
     return [
       make("div", {}, make("strong", {}, free > 0
         ? `${formatBytes(free)} free` : formatBytes(segment.bytes)), ` ${title}`),
-      make("div", {}, `${formatBytes(segment.bytes)}, ${formatBytes(segment.used)} used `
-        + `by ${formatCount(segment.blocks.length)} blocks, stream ${segment.stream}`
-        + (segment.expandable ? ", expandable" : "")),
-      ...lines,
+      make("div", {}, `${formatBytes(segment.bytes)}, ${formatBytes(segment.used)} in `
+        + `${plural(segment.rows.length, "block")}`),
+      ...(segment.name === "" ? [] : [make("div", {}, `stream ${
+        formatCount(model.streams[segment.stream])}, ${segmentWords(segment)}`)]),
+      ...tipStack(model, segment.stack),
     ];
   }
 
-  /* A search that finds the allocations of a line. */
-  function lineWord(model, index) {
-    if (memlabModel.isNoLine(model, index)) {
-      return "";
-    }
-    const { name, file, line } = memlabModel.lineParts(model, index);
-    const short = memlabModel.shortFile(file);
-    return short === "" || /\s/.test(short) ? name.split(/\s/)[0] : `${short}:${line}`;
-  }
-
-  function peakDigest({ model, device }, search) {
-    const { by_line: lines } = device.peak;
-    return lines.line.slice(0, DIGEST_LINES).map((line, i) => make(
-      "button", { type: "button", class: "digest",
-                  click: () => search(lineWord(model, line)) },
-      make("strong", {}, formatBytes(Number(lines.bytes[i]))),
-      make("span", { class: "mono" }, peakLineText(model, device, i))));
-  }
-
-  function peakTable(id, heading, rows, total, search) {
-    const most = rows.reduce((m, row) => Math.max(m, row.bytes), 1);
-    const body = rows.map((row) => {
-      const bar = make("span", { class: "bar" });
-      bar.style.width = `${(row.bytes / most * 100).toFixed(2)}%`;
-      bar.style.background = row.color;
-      const line = make(
-        "tr", { tabindex: "0", click: () => search(row.word) },
-        make("td", { class: row.mono ? "mono" : "", title: row.title }, row.text),
-        make("td", { class: "number" }, formatBytes(row.bytes)),
-        make("td", { class: "number" }, `${(100 * row.bytes / total).toFixed(1)}%`),
-        make("td", { class: "share" }, bar),
-        make("td", { class: "number" }, formatCount(row.blocks)));
-      line.dataset.bytes = String(row.bytes);
-      line.addEventListener("keydown", (key) => {
-        if (key.key === "Enter") {
-          search(row.word);
-        }
-      });
-      return line;
-    });
-    const head = make("tr", {}, make("th", {}, heading),
-                      make("th", { class: "number" }, "Bytes"),
-                      make("th", { class: "number" }, "Share"),
-                      make("th", { class: "share" }, ""),
-                      make("th", { class: "number" }, "Blocks"));
-    return make("table", { id }, make("thead", {}, head), make("tbody", {}, ...body));
-  }
-
-  /* A row's line, or why it has none; the phase where it is not plain forward. */
-  function peakLineText(model, device, row) {
-    const { line, phase, why_no_line: why } = device.peak.by_line;
-    const text = why[row] === ""
-      ? memlabModel.placeText(memlabModel.lineParts(model, line[row])) : why[row];
-    return phase[row] === "backward" && why[row] === "" ? `${text} (backward)` : text;
-  }
-
-  /* The content of the peak's view; SEARCH takes the words of the row that was chosen. */
-  function peakParts(shown, search) {
-    const { model, device, look } = shown;
-    const { peak } = device;
-    const total = Math.max(1, Number(peak.allocated));
-    const lines = peak.by_line.line.map((index, i) => {
-      const { name, file, line } = memlabModel.lineParts(model, index);
-      return { text: peakLineText(model, device, i), title: `${file}:${line} ${name}`,
-               bytes: Number(peak.by_line.bytes[i]), blocks: peak.by_line.blocks[i],
-               word: lineWord(model, index), mono: true,
-               color: look.colors.accent };
-    });
-    const categories = model.categories.map((name, i) => (
-      { text: name.replace(/_/g, " "), title: name, word: name, mono: false,
-        bytes: Number(peak.by_category.bytes[i]), blocks: peak.by_category.blocks[i],
-        color: memlabColors.ofCategory(name) }));
-    const present = categories.filter((row) => row.blocks > 0)
-      .sort((a, b) => b.bytes - a.bytes);
-    const { overhead } = peak;
-    return [
-      make("h2", {}, `Peak of allocated memory: ${exactBytes(peak.allocated)}`),
-      make("p", {}, `Reached: ${when(shown, peak.event)}. Reserved then `
-        + `${exactBytes(peak.reserved)}, active ${exactBytes(peak.active)}.`),
-      make("p", {}, `Overhead: ${formatBytes(overhead.inactive)} reserved but free in `
-        + `${formatCount(overhead.free_blocks)} blocks, the largest `
-        + `${formatBytes(overhead.largest_free)}; ${formatBytes(overhead.slack)} lost to `
-        + "rounding."),
-      make("h2", {}, "By category"),
-      peakTable("peak-categories", "Category", present, total, search),
-      make("h2", {}, "By line"),
-      peakTable("peak-lines", "Line that allocated", lines.slice(0, PEAK_LINES), total,
-                search),
-      make("p", {}, lines.length > PEAK_LINES
-        ? `and ${formatCount(lines.length - PEAK_LINES)} lines with fewer bytes` : ""),
-    ];
-  }
-
-  return { make, swatch, stackList, allocationFacts, eventParts, allocationTip,
-           totalsTip, segmentTip, lineWord, peakDigest, peakParts };
+  return { make, swatch, button, facts, stackList, tipStack, when, allocationFacts,
+           allocationTip, eventParts, eventLinks, totalsText, oomText, segmentTip,
+           segmentWords };
 })();

@@ -234,20 +234,23 @@ const memlabNames = (() => {
 
   /* ---- steps and phases ---- */
 
-  function isOf(notes, i, d, model) {
-    return notes.device[i] === -1 || notes.device[i] === model.devices[d].index;
+  const stepsOf = new WeakMap();
+
+  function isOf(note, device) {
+    return note.device === -1 || note.device === device.index;
   }
 
-  /* Ends of the training steps: [{ time, value }] in order. */
+  /* Ends of the training steps of a device: [{ time, value }] in order. */
   function stepEnds(model, d) {
-    const { notes } = model;
-    const out = [];
-    for (let i = 0; i < notes.kind.length; i++) {
-      if (notes.kind[i] === "step" && isOf(notes, i, d, model)) {
-        out.push({ time: notes.time[i], value: notes.value[i] });
-      }
+    const device = model.devices[d];
+    let ends = stepsOf.get(device);
+    if (ends === undefined) {
+      ends = model.notes.filter((note) => note.kind === "step" && isOf(note, device))
+        .map((note) => ({ time: note.time, value: Number(note.value) }))
+        .sort((a, b) => a.time - b.time);
+      stepsOf.set(device, ends);
     }
-    return out.sort((a, b) => a.time - b.time);
+    return ends;
   }
 
   /* The number of the step that TIME is in, or -1 where steps were not told. */
@@ -257,21 +260,15 @@ const memlabNames = (() => {
       return -1;
     }
     const end = ends.find((step) => step.time >= time);
-    return end === undefined ? Number(ends[ends.length - 1].value) + 1
-      : Number(end.value);
+    return end === undefined ? ends[ends.length - 1].value + 1 : end.value;
   }
 
   /* Names of the phases and regions that TIME is in, outermost first. */
   function phasesAt(model, d, time) {
-    const { notes } = model;
-    const out = [];
-    for (let i = 0; i < notes.kind.length; i++) {
-      if (/^(phase|region)/.test(notes.kind[i]) && isOf(notes, i, d, model)
-          && notes.time[i] <= time && (notes.end[i] === null || notes.end[i] > time)) {
-        out.push(notes.name[i]);
-      }
-    }
-    return out;
+    return model.notes.filter(
+      (note) => /^(phase|region)/.test(note.kind) && isOf(note, model.devices[d])
+        && note.time <= time && note.end !== null && note.end > time)
+      .map((note) => note.name);
   }
 
   return { formatBytes, formatCount, formatTime, exactBytes, plural, printable, hex,

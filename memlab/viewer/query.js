@@ -1,11 +1,16 @@
-/* What the reader asks for: searches over allocations and events, and the page's state
- * as text in the address bar.
+/* What the reader asks for: searches over allocations and events, the next event of some
+ * sort, and the page's state as text in the address bar.
  *
- * Pure functions of a model and a text; any text gives an answer, none an error. */
+ * Works on a model and a text alone, so that it runs under node too; any text gives an
+ * answer, none an error.  Goes through a recording chunk by chunk and can be stopped. */
 "use strict";
 
 const memlabQuery = (() => {
-  const { allocationName, eventName, frameText } = memlabModel;
+  const HIGH = 2 ** 32;
+
+  const { allocationName, eventName, frameText } = memlabNames;
+
+  /* ---- what is asked ---- */
 
   function parseSize(text) {
     const match = /^(\d+(?:\.\d+)?)\s*([kmgtpe]?)(?:i?b)?$/i.exec(text);
@@ -16,116 +21,284 @@ const memlabQuery = (() => {
     return Number(match[1]) * 1024 ** power;
   }
 
-  /* Words that must all match; `>10MiB`, `<512` and `=1KiB` compare the block's bytes. */
+  /* An address as written for people, 0x..., in two halves; null for anything else. */
+  function parseAddress(word) {
+    const match = /^0x([0-9a-f]{1,16})$/.exec(word);
+    if (match === null) {
+      return null;
+    }
+    const digits = match[1].padStart(16, "0");
+    return { hi: parseInt(digits.slice(0, 8), 16), lo: parseInt(digits.slice(8), 16) };
+  }
+
+  /* Words that must all match; `>10MiB`, `>=1MiB`, `<512`, `<=4KiB` and `=1KiB` compare
+   * the block's bytes. */
   function parseQuery(text) {
-    const query = { words: [], atLeast: 0, atMost: Infinity };
+    const query = { words: [], bounds: [] };
     for (const token of text.split(/\s+/)) {
-      const bytes = /^[<>=]/.test(token) ? parseSize(token.slice(1)) : null;
-      if (bytes === null) {
-        if (token !== "") {
-          query.words.push(token.toLowerCase());
-        }
-        continue;
+      const match = /^(>=|<=|>|<|=)(.+)$/.exec(token);
+      const bytes = match === null ? null : parseSize(match[2]);
+      if (bytes !== null) {
+        query.bounds.push({ how: match[1], bytes });
       }
-      if (token[0] !== "<") {
-        query.atLeast = Math.max(query.atLeast, bytes);
-      }
-      if (token[0] !== ">") {
-        query.atMost = Math.min(query.atMost, bytes);
+      else if (token !== "") {
+        query.words.push(token.toLowerCase());
       }
     }
     return query;
   }
 
-  function isEmptyQuery(query) {
-    return query.words.length === 0 && query.atLeast === 0 && query.atMost === Infinity;
+  function isWithin(bounds, bytes) {
+    for (const { how, bytes: bound } of bounds) {
+      const holds = how === ">" ? bytes > bound : how === "<" ? bytes < bound
+        : how === ">=" ? bytes >= bound : how === "<=" ? bytes <= bound
+          : bytes === bound;
+      if (!holds) {
+        return false;
+      }
+    }
+    return true;
   }
 
-  /* For one word: which stacks hold a frame whose function or file:line has it. */
+  /* ---- what it finds ---- */
+
+  /* Which stacks have a frame whose function or file:line has WORD. */
   function stacksWith(model, word) {
-    const count = model.stacks.parent.length;
+    const { parent, frame } = model.stacks;
     const frames = new Uint8Array(model.frames.name.length);
     for (let f = 1; f < frames.length; f++) {
       const { name, file, line } = frameText(model, f);
       frames[f] = Number(`${name}\n${file}:${line}`.toLowerCase().includes(word));
     }
-    const out = new Uint8Array(count);
-    for (let s = 1; s < count; s++) {
-      const parent = model.stacks.parent[s];
-      out[s] = frames[model.stacks.frame[s]] | (parent < s ? out[parent] : 0);
+    const out = new Uint8Array(parent.length);
+    for (let s = 1; s < out.length; s++) {
+      out[s] = frames[frame[s]] | (parent[s] < s ? out[parent[s]] : 0);
     }
     return out;
   }
 
-  /* A function (name, stack, bytes, category) -> boolean. */
-  function matcher(model, query) {
-    const words = query.words.map((word) => ({
-      word: word.startsWith("0x") ? word.slice(2) : word,
-      stacks: stacksWith(model, word),
-    }));
-    return (name, stack, bytes, label) =>
-      bytes >= query.atLeast && bytes <= query.atMost
-      && words.every(({ word, stacks }) => stacks[stack] === 1
-        || name.includes(word) || label.includes(word));
+  /* Which kinds have WORD in their stack, line, module, category or owner's name. */
+  function kindsWith(model, word, stacks) {
+    const { stack, line, module, category, name } = model.kinds;
+    const { lines, strings } = model;
+    const strung = new Uint8Array(strings.length);
+    for (let s = 0; s < strings.length; s++) {
+      strung[s] = Number(strings[s].toLowerCase().includes(word));
+    }
+    const lined = new Uint8Array(lines.line.length);
+    for (let l = 0; l < lined.length; l++) {
+      lined[l] = strung[lines.function[l]] | Number(
+        `${strings[lines.file[l]]}:${lines.line[l]}`.toLowerCase().includes(word));
+    }
+    const named = model.categories.map((text) => Number(text.includes(word)
+      || text.replace(/_/g, " ").includes(word)));
+    const out = new Uint8Array(stack.length);
+    for (let k = 0; k < out.length; k++) {
+      out[k] = stacks[stack[k]] | lined[line[k]] | strung[module[k]] | strung[name[k]]
+        | (named[category[k]] ?? 0);
+    }
+    return out;
   }
 
-  function searchAllocations(model, device, text) {
-    const query = parseQuery(text);
-    if (isEmptyQuery(query)) {
+  /* A word that is an allocation's name, or the start of one, or an address. */
+  function placeTest(word) {
+    const address = parseAddress(word);
+    const start = `b${word.startsWith("0x") ? word.slice(2) : word.replace(/^b/, "")}`;
+    const whole = /^b[0-9a-f]+_\d+$/.test(word);
+    if (address === null && !whole && !/^b[0-9a-f]+_?$/.test(start)) {
       return null;
     }
-    const matches = matcher(model, query);
-    const { allocs } = device;
-    const hits = new Uint8Array(allocs.count);
-    let count = 0;
-    let bytes = 0;
-    for (let i = 0; i < allocs.count; i++) {
-      const label = `${model.categories[allocs.category[i]] ?? ""} `
-        + model.strings[allocs.name[i]].toLowerCase();
-      if (matches(allocationName(allocs, i), allocs.stack[i], allocs.bytes[i], label)) {
-        hits[i] = 1;
-        count += 1;
-        bytes += allocs.bytes[i];
+    return (rows, row) => {
+      const name = allocationName(rows, row);
+      if (whole ? name === word : name.startsWith(start)) {
+        return true;
       }
-    }
-    return { hits, count, bytes };
+      if (address === null) {
+        return false;
+      }
+      const offset = (address.hi - rows.hi[row]) * HIGH + (address.lo - rows.lo[row]);
+      return offset >= 0 && offset < rows.bytes[row];
+    };
   }
 
-  /* Events to list.  A free completed right after it was requested is one step for the
-   * reader; HIDE_PAIRS leaves its first half out. */
-  function listEvents(model, device, text, hidePairs) {
-    const { events, code } = device;
-    const REQUESTED = code.get("free_requested");
-    const COMPLETED = code.get("free_completed");
-    const query = parseQuery(text);
-    const matches = isEmptyQuery(query) ? null : matcher(model, query);
-    const out = [];
-    for (let e = 0; e < events.count; e++) {
-      if (hidePairs && events.action[e] === REQUESTED && e + 1 < events.count
-          && events.action[e + 1] === COMPLETED
-          && events.addr[e + 1] === events.addr[e]) {
-        continue;
+  /* What TEXT finds in MODEL: null for an empty text, else
+   *   kinds      1 for a kind of which every allocation matches
+   *   matches    (rows, row) -> boolean
+   *   ofEvent    (chunk, i) -> boolean, the same of an event of a chunk
+   */
+  function compile(model, text) {
+    const { words, bounds } = parseQuery(text);
+    if (words.length === 0 && bounds.length === 0) {
+      return null;
+    }
+    const tests = words.map((word) => {
+      const stacks = stacksWith(model, word);
+      return { word, stacks, kinds: kindsWith(model, word, stacks),
+               place: placeTest(word) };
+    });
+    const kinds = new Uint8Array(model.kinds.stack.length).fill(
+      bounds.length === 0 ? 1 : 0);
+    for (const test of tests) {
+      for (let k = 0; k < kinds.length; k++) {
+        kinds[k] &= test.kinds[k];
       }
-      if (matches !== null) {
-        const bytes = Number(events.block[e]) || Number(events.size[e]);
-        const id = device.allocs.ofEvent[e];
-        const stack = events.stack[e] || (id >= 0 ? device.allocs.stack[id] : 0);
-        if (!matches(eventName(device, e), stack, bytes,
-                     model.actions[events.action[e]])) {
-          continue;
+    }
+    const holds = (test, rows, row) => test.kinds[rows.kind[row]] === 1
+      || (test.place !== null && test.place(rows, row));
+    const matches = (rows, row) => kinds[rows.kind[row]] === 1
+      || (isWithin(bounds, rows.bytes[row])
+          && tests.every((test) => holds(test, rows, row)));
+    const ofEvent = (chunk, i) => {
+      const { events, rows } = chunk;
+      const row = events.row[i];
+      if (!isWithin(bounds, row >= 0 ? rows.bytes[row] : events.size[i])) {
+        return false;
+      }
+      return tests.every((test) => test.stacks[events.stack[i]] === 1
+        || model.actions[events.action[i]].includes(test.word)
+        || (row >= 0 ? holds(test, rows, row)
+          : eventName(model, chunk, i).includes(test.word.replace(/^0x/, ""))));
+    };
+    return { kinds, matches, ofEvent };
+  }
+
+  /* ---- through the chunks ---- */
+
+  function rest() {
+    return new Promise((resolve) => {
+      setTimeout(resolve, 0);
+    });
+  }
+
+  /* Counts the allocations that HITS finds on a device, telling PROGRESS({ done, of,
+   * count, bytes }) after each chunk, until it is all or STOPPED() says so. */
+  async function count(model, d, hits, progress, stopped) {
+    const { chunkCount } = model.devices[d];
+    const sum = { done: 0, of: chunkCount, count: 0, bytes: 0 };
+    for (let i = 0; i < chunkCount; i++) {
+      const { rows } = await model.chunk(d, i);
+      if (stopped()) {
+        return;
+      }
+      for (let row = i === 0 ? 0 : rows.carried; row < rows.count; row++) {
+        if (hits.matches(rows, row)) {
+          sum.count += 1;
+          sum.bytes += rows.bytes[row];
         }
       }
-      out.push(e);
+      sum.done = i + 1;
+      progress(sum);
+      await rest();
     }
-    return Int32Array.from(out);
   }
 
-  /* ---- the address bar ---- */
+  /* The nearest event after FROM (before it, with BY -1) of which TEST(chunk, i) is true;
+   * -1: there is none, or STOPPED() said so. */
+  async function nearest(model, d, from, by, test, stopped) {
+    const device = model.devices[d];
+    const size = device.chunks.events;
+    for (let event = from + by; event >= 0 && event < device.events;) {
+      const chunk = await model.chunk(d, Math.floor(event / size));
+      if (stopped()) {
+        return -1;
+      }
+      for (let i = event - chunk.first; i >= 0 && i < chunk.count; i += by) {
+        if (test(chunk, i)) {
+          return chunk.first + i;
+        }
+      }
+      event = by > 0 ? chunk.first + chunk.count : chunk.first - 1;
+      await rest();
+    }
+    return -1;
+  }
 
+  /* The row of allocation ID of a chunk, or -1. */
+  function rowOf(chunk, id) {
+    return chunk.rows.id.indexOf(id);
+  }
+
+  /* Of each of PARTS equal parts of the events from E0 to E1: the event with the most
+   * allocated bytes and what was allocated, active and reserved then.  Where a part is
+   * longer than the finest level's columns, its borders are theirs. */
+  async function highest(model, d, e0, e1, parts) {
+    const device = model.devices[d];
+    const step = Math.max(1, (e1 - e0) / parts);
+    const out = [];
+    const chosen = device.levels.findIndex(({ span }) => span <= step / 4);
+    for (let at = e0; at < e1; at += step) {
+      const from = Math.floor(at);
+      const to = Math.min(Math.floor(at + step), e1);
+      out.push(chosen < 0 ? await highestOfChunks(model, d, from, to)
+        : await highestOfLevel(model, d, chosen, from, to));
+    }
+    return out.filter((row) => row !== null);
+  }
+
+  async function highestOfChunks(model, d, from, to) {
+    let best = null;
+    for (let event = from; event < to;) {
+      const chunk = await model.chunk(d, Math.floor(event / model.devices[d].chunks.events));
+      const { allocated, active, reserved } = chunk.totals;
+      const stop = Math.min(to - chunk.first, chunk.count);
+      for (let i = event - chunk.first; i < stop; i++) {
+        if (best === null || allocated[i] > best.allocated) {
+          best = { event: chunk.first + i, time: chunk.events.time[i],
+                   allocated: allocated[i], active: active[i], reserved: reserved[i] };
+        }
+      }
+      event = chunk.first + chunk.count;
+    }
+    return best;
+  }
+
+  async function highestOfLevel(model, d, l, from, to) {
+    const { span, columns } = model.devices[d].levels[l];
+    const TILE = memlabData.TILE_COLUMNS;
+    let best = null;
+    const stop = Math.min(columns, Math.ceil(to / span));
+    for (let c = Math.floor(from / span); c < stop; c++) {
+      const tile = await model.level(d, l, Math.floor(c / TILE));
+      const i = c - tile.first;
+      if (best === null || tile.allocated[i] > best.allocated) {
+        best = { event: tile.peak[i], time: tile.time[i], allocated: tile.allocated[i],
+                 active: tile.active[i], reserved: tile.reserved[i] };
+      }
+    }
+    return best;
+  }
+
+  /* ---- the page's state ---- */
+
+  const VIEWS = ["timeline", "breakdown", "flame", "segments", "events", "growth"];
+
+  /* event null: the peak.  other -1: none.  x1 0: the whole recording. */
   const DEFAULT_STATE = Object.freeze({
-    device: 0, view: "timeline", axis: "events", color: "", drawn: 0,
-    x0: 0, x1: 0, y1: 0, pinned: -1, event: -1, search: "", pairs: true, theme: "auto",
+    device: 0, view: "timeline", x0: 0, x1: 0, y0: 0, y1: 0, event: null, other: -1,
+    brush: null, color: "", by: "", search: "", pinned: null, axis: "events",
+    theme: "auto", drawn: 0, weight: "", fold: "", zoom: "", sort: "", order: "",
+    action: "", pairs: true, table: false,
   });
+
+  function isEvent(value) {
+    return Number.isSafeInteger(value) && value >= -1;
+  }
+
+  /* Of the keys whose default does not tell their type. */
+  const SHAPES = {
+    event: isEvent,
+    brush: (value) => Array.isArray(value) && value.length === 2 && value.every(isEvent),
+    pinned: (value) => value !== null && typeof value === "object"
+      && isEvent(value.chunk) && isEvent(value.id),
+  };
+
+  function isOfShape(key, value) {
+    if (Object.hasOwn(SHAPES, key)) {
+      return SHAPES[key](value);
+    }
+    return typeof value === typeof DEFAULT_STATE[key]
+      && (typeof value !== "number" || Number.isFinite(value));
+  }
 
   /* Takes any text; a key that is unknown or of another type keeps its default. */
   function parseState(hash) {
@@ -141,7 +314,7 @@ const memlabQuery = (() => {
       return state;
     }
     for (const key of Object.keys(DEFAULT_STATE)) {
-      if (Object.hasOwn(read, key) && typeof read[key] === typeof DEFAULT_STATE[key]) {
+      if (Object.hasOwn(read, key) && isOfShape(key, read[key])) {
         state[key] = read[key];
       }
     }
@@ -159,6 +332,6 @@ const memlabQuery = (() => {
       ? "#" : `#${encodeURIComponent(JSON.stringify(changed))}`;
   }
 
-  return { parseSize, parseQuery, searchAllocations, listEvents, parseState, stateHash,
-           DEFAULT_STATE };
+  return { parseSize, parseQuery, compile, count, nearest, rowOf, highest, VIEWS,
+           parseState, stateHash, DEFAULT_STATE };
 })();

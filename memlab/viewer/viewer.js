@@ -1,55 +1,59 @@
 /* The page: reads its data, joins the views and keeps the state in the address bar.
  *
- * Owns every element outside the canvases.  Text from the recording enters the document
- * through textContent only. */
+ * Owns the state, the tabs, the legend and the theme; each view makes its own elements.
+ * A fault in one view is told in its place and leaves the others at work.  Text from the
+ * recording enters the document through textContent only. */
 "use strict";
 
-(() => {
+const memlabViewer = (() => {
   const HASH_DELAY_MS = 250;
-  const LEGEND_LINES = 10;
-  const DRAWN_AT_FIRST = 15000;
+  const TABLE_ROWS = 20;
   const THEMES = ["auto", "light", "dark"];
-  const VIEWS = ["timeline", "peak", "state"];
+  const COLORED = ["timeline", "segments"];
+  const INSPECTED = ["timeline", "segments", "events"];
+  /* In the order of the keys 1 to 6. */
+  const VIEWS = new Map([
+    ["timeline", (element, callbacks) => memlabTimeline.create(element, callbacks)],
+    ["breakdown", (element, callbacks) => memlabTreemap.create(element, callbacks)],
+    ["flame", (element, callbacks) => memlabFlame.create(element, callbacks)],
+    ["segments", (element, callbacks) => memlabSegments.create(element, callbacks)],
+    ["events", (element, callbacks) => memlabEvents.create(element, callbacks)],
+    ["growth", (element, callbacks) => memlabGrowth.create(element, callbacks)],
+  ]);
   const KEYS = [
-    ["1 2 3", "timeline, peak, allocator state"],
-    ["/", "search"],
-    ["← → ↑ ↓", "pan, or move through the list of events"],
-    ["+ −", "zoom (also the wheel; with Shift the height or the lanes)"],
-    ["] [", "on the timeline: taller, flatter"],
-    ["0", "show all (also a double click)"],
-    ["p", "zoom to the peak"],
-    ["Esc", "let go of what is pinned, clear the search"],
-    ["t", "light or dark"],
+    ["1 2 3 4 5 6", "timeline, breakdown, flame graph, allocator state, events, growth"],
+    ["/", "search; Enter: next match, Shift Enter: the one before"],
+    ["n N", "next match, the one before"],
+    [", .", "event before, next event"],
+    ["< >", "allocation before, next allocation"],
+    ["{ }", "step before, next step"],
+    ["o", "next out of memory"],
+    ["p", "the event of the peak"],
+    ["← → ↑ ↓", "pan, or move through a list or a picture"],
+    ["+ − 0", "zoom in, out, show all (also the wheel)"],
+    ["Esc", "let go of what is pinned, then clear the search"],
+    ["t", "theme: auto, light, dark"],
     ["?", "this help"],
   ];
 
-  const { formatBytes, formatCount, formatTime, allocationName } = memlabModel;
-  const { make, swatch, lineWord, allocationTip, totalsTip, segmentTip } = memlabDescribe;
+  const { formatBytes, formatCount, formatTime } = memlabNames;
+  const { make, swatch } = memlabDescribe;
   const byId = (id) => document.getElementById(id);
 
   let model = null;
-  let device = null;
-  let state = null;
-  let order = null;
-  let found = null;
-  let timeline = null;
-  let events = null;
-  let segments = null;
-  let look = null;
+  let about = { title: "", notes: [] };
+  let state = memlabQuery.parseState("");
+  let parts = null;
   let hashTimer = 0;
-  let inspecting = false;
-
-  function facts(list, rows) {
-    list.replaceChildren(...rows.map(
-      ([name, value, title]) => make("div", {}, make("dt", {}, name),
-                                     make("dd", { title: title ?? "" }, value))));
-  }
-
-  function shown() {
-    return { model, device, look };
-  }
+  let tables = 0;
+  /* By name: { element, fault, view }; a view is made when it is first shown. */
+  const views = new Map();
 
   /* ---- state ---- */
+
+  function device() {
+    return model.devices[state.device];
+  }
 
   function saveState() {
     clearTimeout(hashTimer);
@@ -58,419 +62,280 @@
     }, HASH_DELAY_MS);
   }
 
-  function isDark() {
-    return state.theme === "dark" || (state.theme === "auto"
-      && matchMedia("(prefers-color-scheme: dark)").matches);
+  /* By category where that of most memory is known, else by line: one grey area tells
+   * nothing. */
+  function defaultColor() {
+    const { bytes } = device().peak.by_category;
+    const sum = (test) => bytes.reduce(
+      (total, count, c) => total + (test(model.categories[c]) ? Number(count) : 0), 0);
+    const unknown = sum((name) => ["unknown", "before_recording"].includes(name));
+    return unknown * 2 < sum(() => true) ? "category" : "line";
   }
 
-  function applyTheme() {
-    document.documentElement.dataset.theme = isDark() ? "dark" : "light";
-    byId("theme").textContent = `Theme: ${state.theme}`;
+  /* STATE with what a link may have wrong put right, so that views need not look. */
+  function legal(wanted) {
+    const out = { ...wanted };
+    const has = (list, value, other) => (list.includes(value) ? value : other);
+    out.device = Number.isInteger(out.device) && out.device >= 0
+      && out.device < model.devices.length ? out.device : 0;
+    const { events } = model.devices[out.device];
+    const inside = (event) => Number.isInteger(event) && event >= -1 && event < events;
+    out.view = has(memlabQuery.VIEWS, out.view, "timeline");
+    out.axis = has(["events", "time"], out.axis, "events");
+    out.color = has(["", ...memlabNames.SCHEMES], out.color, "");
+    out.theme = has(THEMES, out.theme, "auto");
+    out.action = has(["", ...model.actions], out.action, "");
+    out.event = out.event !== null && inside(out.event) ? out.event : null;
+    out.other = inside(out.other) ? out.other : -1;
+    if (out.brush !== null && !(out.brush.every(inside) && out.brush[0] <= out.brush[1])) {
+      out.brush = null;
+    }
+    out.x0 = Math.max(0, Math.min(events, out.x0));
+    out.x1 = Math.max(0, Math.min(events, out.x1));
+    if (!(out.x1 > out.x0)) {
+      [out.x0, out.x1] = [0, 0];
+    }
+    return out;
   }
 
-  function pageColors() {
-    const css = getComputedStyle(document.documentElement);
-    const read = (name) => css.getPropertyValue(`--${name}`).trim();
-    const colors = {};
-    for (const name of ["canvas", "grid", "text", "quiet", "line", "rest", "free",
-                        "accent", "bad"]) {
-      colors[name] = read(name);
-    }
-    colors.plate = `${colors.canvas}d9`;
-    colors.gridOver = isDark() ? "rgb(255 255 255 / 10%)" : "rgb(0 0 0 / 9%)";
-    return colors;
+  /* What views are shown: the state with its defaults filled in. */
+  function shownState() {
+    const { events, peak } = device();
+    return {
+      ...state,
+      event: state.event ?? Math.max(-1, Math.min(events - 1, peak.event)),
+      color: state.color === "" ? defaultColor() : state.color,
+      x1: state.x1 > state.x0 ? state.x1 : events,
+      hits: parts.finder.find(model, state.device, state.search),
+    };
   }
 
-  /* By category where owners are known, else by line: one grey area tells nothing. */
-  function colorKind() {
-    if (state.color !== "") {
-      return state.color;
+  /* Keeps the chosen event in the timeline's range. */
+  function follow(wanted) {
+    const { event, x0, x1 } = wanted;
+    if (event === null || x1 <= x0 || (event >= x0 && event < x1)) {
+      return wanted;
     }
-    const known = device.allocs.category.some((category) => category >= 0
-      && !["unknown", "before_recording"].includes(model.categories[category]));
-    return known ? "category" : "line";
+    const { events } = model.devices[wanted.device];
+    const span = x1 - x0;
+    const from = Math.max(0, Math.min(events - span, event - span / 2));
+    return { ...wanted, x0: from, x1: from + span };
   }
 
-  function refreshLook() {
-    byId("color").value = colorKind();
-    look = memlabColors.look(model, device, colorKind(),
-                             found === null ? null : found.hits, pageColors());
-    timeline.self.look = look;
-    timeline.redraw();
-    showLegend();
-    if (state.view === "state") {
-      showEvent();
+  /* The only way that anything changes: PART holds keys of the state.  The promise is of
+   * the page that shows it. */
+  function change(part) {
+    const known = Object.entries(part).filter(
+      ([key]) => Object.hasOwn(memlabQuery.DEFAULT_STATE, key));
+    let wanted = { ...state, ...Object.fromEntries(known) };
+    if (wanted.device !== state.device) {
+      wanted = { ...wanted, x0: 0, x1: 0, y0: 0, y1: 0, event: null, other: -1,
+                 brush: null, pinned: null };
     }
-  }
-
-  /* ---- header ---- */
-
-  function showHeader(about) {
-    byId("title").textContent = about.title;
-    byId("title").title = about.title;
-    document.title = about.title === "" ? "memlab" : `${about.title} · memlab`;
-    const select = byId("device");
-    select.replaceChildren(...model.devices.map((d, i) => make(
-      "option", { value: String(i) },
-      d.name ?? `${model.source ?? "device"} ${d.index}`)));
-    byId("device-label").hidden = model.devices.length < 2;
-  }
-
-  function showFacts() {
-    const { events: all, peak } = device;
-    facts(byId("facts"), [
-      ["Peak allocated", formatBytes(peak.allocated), `${formatCount(peak.allocated)} B`],
-      ["Peak reserved", formatBytes(peak.highest.reserved),
-       `${formatCount(peak.highest.reserved)} B`],
-      ["Events", formatCount(all.count)],
-      ["Allocations", formatCount(device.allocs.count)],
-      ["Duration", all.count > 0
-        ? formatTime(all.time[all.count - 1] - all.time[0]) : "0 µs"],
-    ]);
-  }
-
-  function plural(count, noun) {
-    return `${formatCount(count)} ${noun}${Number(count) === 1 ? "" : "s"}`;
-  }
-
-  function showWarnings(about) {
-    const { losses, ooms } = device;
-    const lines = [...about.notes];
-    if (losses.dropped_events > 0) {
-      lines.push(`${plural(losses.dropped_events, "event")} never recorded: totals may `
-        + "be wrong from there on.");
-    }
-    if (losses.overwritten_events > 0) {
-      lines.push(`${plural(losses.overwritten_events, "older event")} overwritten by `
-        + "newer ones: the page starts after them.");
-    }
-    if (losses.lost_stacks > 0) {
-      lines.push(`${plural(losses.lost_stacks, "event")} without its stack: the table of `
-        + "stacks was full.");
-    }
-    if (losses.lost_names > 0) {
-      lines.push(`${plural(losses.lost_names, "name")} lost, shown as <lost>: the table of `
-        + "names was full.");
-    }
-    if (device.peak.earlier === 1) {
-      lines.push("The recording had a higher peak before the events that are kept.");
-    }
-    if (device.peak.misfits > 0) {
-      lines.push(`${plural(device.peak.misfits, "event")} in conflict with the memory `
-        + "there was: totals may be wrong from there on.");
-    }
-    if (ooms.length > 0) {
-      lines.push(`The device ran out of memory: ${plural(ooms.length, "time")}.`);
-    }
-    if (model.source === "cpu") {
-      lines.push("Recorded from torch's CPU allocator: it has no segments, so nothing is "
-        + "reserved beyond what is allocated.");
-    }
-    byId("warnings").replaceChildren(...lines.map((line) => make("p", {}, line)));
-    byId("warnings").hidden = lines.length === 0;
-  }
-
-  /* ---- inspector and tooltip ---- */
-
-  function allocationActions(id) {
-    const { start, end } = device.allocs;
-    const box = make("div", { class: "actions" });
-    const go = (text, event) => box.append(
-      make("button", { type: "button", click: () => {
-        chooseEvent(event);
-        showView("state");
-      } }, text));
-    if (start[id] >= 0) {
-      go("State when allocated", start[id]);
-    }
-    if (end[id] < device.events.count) {
-      go("State when freed", end[id]);
-    }
-    box.append(make("button", { type: "button", click: () => {
-      showView("timeline");
-      const from = Math.max(0, start[id]);
-      const to = Math.min(device.events.count, end[id]);
-      const { axis } = timeline.self;
-      const x0 = memlabBands.positionOf(axis, from);
-      const x1 = to >= device.events.count
-        ? axis.length : memlabBands.positionOf(axis, to);
-      const margin = (x1 - x0) * 0.2;
-      timeline.setRange(x0 - margin, x1 + margin);
-    } }, "Zoom to lifetime"));
-    return box;
-  }
-
-  /* Once for all changes of one event: a deep stack takes a while to lay out. */
-  function showInspector() {
-    if (!inspecting) {
-      inspecting = true;
-      queueMicrotask(() => {
-        inspecting = false;
-        inspect(byId("inspector"));
-      });
-    }
-  }
-
-  function inspect(box) {
-    if (state.pinned >= 0) {
-      inspectAllocation(box, state.pinned);
-    }
-    else if (state.view === "state" && state.event >= 0) {
-      box.replaceChildren(...memlabDescribe.eventParts(shown(), state.event));
-    }
-    else {
-      box.replaceChildren(
-        make("p", {}, "Point at a band or a block to see what allocated it; click to pin "
-          + "it here. Press ? for the keys."),
-        make("h3", {}, "Lines that hold most at the peak"),
-        ...memlabDescribe.peakDigest(shown(), search));
-    }
-  }
-
-  function inspectAllocation(box, id) {
-    box.replaceChildren(
-      make("h2", {}, allocationName(device.allocs, id)),
-      memlabDescribe.allocationFacts(shown(), id),
-      allocationActions(id), make("h3", {}, "Allocated at, innermost first"),
-      memlabDescribe.stackList(shown(), device.allocs.stack[id]));
-  }
-
-  function placeTooltip(pointer, ...content) {
-    const tip = byId("tooltip");
-    tip.replaceChildren(...content);
-    tip.hidden = false;
-    const { offsetWidth, offsetHeight } = tip;
-    const left = pointer.clientX + 16 + offsetWidth > innerWidth
-      ? pointer.clientX - 16 - offsetWidth : pointer.clientX + 16;
-    const top = Math.min(pointer.clientY + 16, innerHeight - offsetHeight - 4);
-    tip.style.left = `${Math.max(4, left)}px`;
-    tip.style.top = `${Math.max(4, top)}px`;
-  }
-
-  function hideTooltip() {
-    byId("tooltip").hidden = true;
-  }
-
-  function hoverTimeline(probe, pointer) {
-    if (probe === null) {
-      hideTooltip();
-    }
-    else if (typeof probe.what === "number") {
-      placeTooltip(pointer, ...allocationTip(shown(), probe.what));
-    }
-    else {
-      const rest = probe.what === "rest"
-        ? [make("div", {}, make("strong", {}, "smaller allocations"))] : [];
-      placeTooltip(pointer, ...rest, ...totalsTip(shown(), probe.event));
-    }
-  }
-
-  function hoverSegments(probe, pointer) {
-    if (probe === null) {
-      hideTooltip();
-    }
-    else if (probe.id >= 0) {
-      placeTooltip(pointer, ...allocationTip(shown(), probe.id));
-    }
-    else {
-      placeTooltip(pointer, ...segmentTip(shown(), probe));
-    }
-  }
-
-  function pin(id) {
-    state.pinned = id;
-    timeline.self.pinned = id;
-    timeline.redraw();
-    showInspector();
+    wanted = legal(wanted);
+    state = Object.hasOwn(part, "event") && !Object.hasOwn(part, "x0")
+      ? follow(wanted) : wanted;
     saveState();
-  }
-
-  /* ---- legend and peak ---- */
-
-  function legendItem(color, text, word) {
-    return make("li", {}, make("button", { type: "button", title: `search ${word}`,
-                                           click: () => search(word) },
-                               swatch(color), text));
-  }
-
-  function showLegend() {
-    const { allocs } = device;
-    const items = [];
-    if (look.ranks === null) {
-      const present = new Set(allocs.category);
-      model.categories.forEach((name, code) => {
-        if (present.has(code)) {
-          items.push(legendItem(memlabColors.ofCategory(name), name.replace(/_/g, " "),
-                                name));
-        }
-      });
-    }
-    else {
-      for (const [line, rank] of look.ranks) {
-        if (!memlabModel.isNoLine(model, line) && items.length < LEGEND_LINES) {
-          items.push(legendItem(
-            memlabColors.ofRank(rank),
-            memlabModel.placeText(memlabModel.lineParts(model, line)),
-            lineWord(model, line)));
-        }
-      }
-    }
-    const rest = make("li", {}, swatch(look.colors.rest), "smaller allocations");
-    byId("legend").replaceChildren(...items, rest);
-  }
-
-  /* ---- detail, search, events ---- */
-
-  function applyDetail(drawn) {
-    state.drawn = drawn;
-    const { count } = device.allocs;
-    const limit = drawn === 0 ? Math.min(count, DRAWN_AT_FIRST) : Math.min(count, drawn);
-    timeline.self.selection = memlabBands.select(device, order, limit);
-    byId("detail").value = String(memlabBands.sliderPosition(limit, count));
-    byId("detail-count").textContent =
-      `${formatCount(limit)} of ${formatCount(count)} drawn`;
-    timeline.redraw();
-  }
-
-  function search(text) {
-    state.search = text;
-    byId("search").value = text;
-    found = memlabQuery.searchAllocations(model, device, text);
-    byId("search-count").textContent = found === null ? ""
-      : `${formatCount(found.count)} found`;
-    refreshLook();
-    listEvents();
-    saveState();
-  }
-
-  function listEvents() {
-    const items = memlabQuery.listEvents(model, device, state.search, state.pairs);
-    events.setItems(items);
-    byId("event-count").textContent =
-      `${formatCount(items.length)} of ${formatCount(device.events.count)} events`;
-  }
-
-  function chooseEvent(event) {
-    state.event = event;
-    pin(-1);
-    timeline.self.marked = event;
-    timeline.redraw();
-    if (state.view === "state") {
-      showEvent();
-    }
-    saveState();
-  }
-
-  function showEvent() {
-    const { totals } = device;
-    const { event } = state;
-    events.select(event);
-    segments.show(device, event, look, state.pinned);
-    const summary = byId("state-summary");
-    const values = ["allocated", "active", "reserved"].map(
-      (name) => [name, event < 0 ? 0 : totals[name][event]]);
-    summary.textContent = event < 0 ? "This device has no events."
-      : `After event ${formatCount(event)}: `
-      + values.map(([name, bytes]) => `${formatBytes(bytes)} ${name}`).join(", ")
-      + ` in ${plural(segments.self.segments.length, "segment")}`;
-    summary.title = values.map(([name, bytes]) => `${formatCount(bytes)} B ${name}`)
-      .join(", ");
-    showInspector();
-  }
-
-  function pickSegment(probe) {
-    pin(probe !== null ? probe.id : -1);
-    showEvent();
+    return render();
   }
 
   /* ---- views ---- */
 
-  function showView(view) {
-    state.view = VIEWS.includes(view) ? view : "timeline";
-    for (const name of VIEWS) {
+  function fail(name, error) {
+    const { fault } = views.get(name);
+    fault.textContent = `This view cannot be shown: ${error.message}`;
+    fault.hidden = false;
+    console.error(error);
+  }
+
+  function callbacksOf(name) {
+    return {
+      change,
+      hover: (info) => parts.tooltip.show(model, state.device, shownState(), info),
+      error: (error) => fail(name, error),
+    };
+  }
+
+  function element(name) {
+    return byId(`view-${name}`);
+  }
+
+  /* Resolves when the view has drawn what it could. */
+  async function showView(shown) {
+    const name = shown.view;
+    const entry = views.get(name);
+    try {
+      entry.view ??= VIEWS.get(name)(entry.element, callbacksOf(name));
+      await entry.view.show(model, shown.device, shown);
+      entry.fault.hidden = true;
+    }
+    catch (error) {
+      fail(name, error);
+    }
+  }
+
+  function makeViews() {
+    views.clear();
+    for (const name of VIEWS.keys()) {
+      const fault = make("p", { class: "fault", role: "alert" });
+      fault.hidden = true;
+      const room = make("div", { class: "view" });
+      element(name).replaceChildren(fault, room);
+      views.set(name, { element: room, fault, view: undefined });
+    }
+  }
+
+  function showTabs() {
+    for (const name of VIEWS.keys()) {
       const chosen = name === state.view;
-      byId(`view-${name}`).hidden = !chosen;
+      element(name).hidden = !chosen;
       byId(`tab-${name}`).setAttribute("aria-selected", String(chosen));
       byId(`tab-${name}`).tabIndex = chosen ? 0 : -1;
     }
-    byId("inspector").hidden = state.view === "peak";
-    hideTooltip();
-    if (state.view === "state") {
-      if (state.event < 0 && device.events.count > 0) {
-        state.event = Math.max(0, device.peak.event);
-      }
-      listEvents();
-      showEvent();
-    }
-    else if (state.view === "timeline") {
-      timeline.redraw();
-    }
-    showInspector();
-    saveState();
+    byId("colors").hidden = !COLORED.includes(state.view);
   }
 
-  function zoomToPeak() {
-    showView("timeline");
-    timeline.showEvent(device.peak.event, 0.1);
+  /* ---- legend, table, theme ---- */
+
+  function showLegend(shown) {
+    const d = shown.device;
+    byId("color").value = shown.color;
+    const items = device().groups[shown.color].map((_, g) => {
+      const word = memlabNames.groupWord(model, d, shown.color, g);
+      const text = memlabNames.groupText(model, d, shown.color, g);
+      const mark = swatch(memlabColors.group(model, d, shown.color, g));
+      return make("li", {}, word === "" ? make("span", {}, mark, text)
+        : make("button", { type: "button", title: `search ${word}`,
+                           click: () => change({ search: word }) }, mark, text));
+    });
+    byId("legend").replaceChildren(...items);
   }
 
-  function showDevice(index, about) {
-    device = model.devices[index] ?? model.devices[0];
-    state.device = model.devices.indexOf(device);
-    byId("device").value = String(state.device);
-    order = memlabBands.sizeOrder(device.allocs);
-    timeline.setDevice(device, state.axis);
-    found = memlabQuery.searchAllocations(model, device, state.search);
-    applyDetail(state.drawn);
-    refreshLook();
-    showFacts();
-    showWarnings(about);
-    byId("view-peak").replaceChildren(...memlabDescribe.peakParts(shown(), search));
+  /* The timeline as a table, for those who do not see it. */
+  async function showTable(shown) {
+    tables += 1;
+    const mine = tables;
+    const open = state.table && state.view === "timeline";
+    byId("table-open").setAttribute("aria-expanded", String(open));
+    byId("table-open").hidden = state.view !== "timeline";
+    byId("timeline-table").hidden = !open;
+    if (!open) {
+      return;
+    }
+    const rows = await memlabQuery.highest(model, shown.device, Math.floor(shown.x0),
+                                           Math.ceil(shown.x1), TABLE_ROWS);
+    if (mine !== tables) {
+      return;
+    }
+    const head = ["Event", "Time", "Allocated", "Active", "Reserved"].map(
+      (text) => make("th", { scope: "col" }, text));
+    byId("timeline-table").replaceChildren(make(
+      "table", {}, make("caption", {}, "The event of the most allocated memory in each of "
+        + `${rows.length} parts of what the timeline shows`),
+      make("thead", {}, make("tr", {}, ...head)),
+      make("tbody", {}, ...rows.map((row) => make(
+        "tr", {}, ...[formatCount(row.event), formatTime(row.time),
+                      formatBytes(row.allocated), formatBytes(row.active),
+                      formatBytes(row.reserved)].map((text) => make("td", {}, text)))))));
   }
 
-  function restoreState() {
-    const { x0, x1, y1, pinned, event } = state;
-    byId("axis").value = state.axis;
-    byId("pairs").checked = state.pairs;
-    if (y1 > 0) {
-      timeline.setHeights(0, y1);
-    }
-    if (x1 > x0) {
-      timeline.setRange(x0, x1);
-    }
-    state.event = event < device.events.count ? Math.trunc(event) : -1;
-    timeline.self.marked = state.event;
-    state.pinned = pinned < device.allocs.count ? Math.trunc(pinned) : -1;
-    timeline.self.pinned = state.pinned;
-    search(state.search);
-    showView(state.view);
+  function applyTheme() {
+    const dark = state.theme === "dark" || (state.theme === "auto"
+      && matchMedia("(prefers-color-scheme: dark)").matches);
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    memlabColors.setDark(dark);
+    byId("theme").textContent = `Theme: ${state.theme}`;
   }
+
+  /* ---- all of it ---- */
+
+  /* What needs chunks waits until the view has had its turn. */
+  function later(shown) {
+    const d = shown.device;
+    const side = byId("inspector");
+    side.hidden = !INSPECTED.includes(shown.view) && shown.pinned === null;
+    return Promise.all([
+      side.hidden ? null : parts.inspector.show(model, d, shown),
+      parts.instant.show(model, d, shown),
+      showTable(shown),
+    ]).catch((error) => fail(shown.view, error));
+  }
+
+  let rendering = null;
+
+  /* Once for all changes of one turn. */
+  function render() {
+    rendering ??= Promise.resolve().then(() => {
+      rendering = null;
+      applyTheme();
+      showTabs();
+      showDevice();
+      const shown = shownState();
+      parts.finder.show(shown);
+      showLegend(shown);
+      byId("tooltip").hidden = true;
+      return showView(shown).then(() => later(shown));
+    });
+    return rendering;
+  }
+
+  let headed = null;
+
+  /* The header, where the device is another than it has. */
+  function showDevice() {
+    if (headed === device()) {
+      return;
+    }
+    headed = device();
+    const d = state.device;
+    byId("device").value = String(d);
+    byId("facts").replaceChildren(...memlabHeader.facts(model, d));
+    const lines = memlabHeader.warnings(model, d, about.notes);
+    byId("warnings").replaceChildren(...lines.map((line) => make("p", {}, line)));
+    byId("warnings").hidden = lines.length === 0;
+    byId("strip").replaceChildren(...memlabHeader.strip(
+      model, d, (to) => change({ device: to })));
+  }
+
+  function showTitle() {
+    const title = memlabNames.printable(about.title);
+    byId("title").textContent = title;
+    byId("title").title = title;
+    document.title = title === "" ? "memlab" : `${title} · memlab`;
+    byId("device").replaceChildren(...model.devices.map((_, d) => make(
+      "option", { value: String(d) }, memlabHeader.deviceName(model, d))));
+    const several = model.devices.length > 1;
+    byId("device-label").hidden = !several;
+    byId("strip").hidden = !several;
+  }
+
+  /* ---- keys ---- */
 
   function onKey(key) {
-    if (key.ctrlKey || key.metaKey || key.altKey) {
+    if (model === null || model.devices.length === 0
+        || key.ctrlKey || key.metaKey || key.altKey) {
       return;
     }
-    const typing = key.target instanceof HTMLInputElement && key.target.type === "search";
-    if (key.key === "Escape") {
-      if (typing) {
-        key.target.blur();
-      }
-      search("");
-      pin(-1);
+    const typing = /^(search|text)$/.test(key.target.type ?? "");
+    if (key.key === "Escape" && !byId("help").open) {
+      key.target.blur?.();
+      change(state.pinned !== null ? { pinned: null } : { search: "" });
       return;
     }
-    if (typing || byId("help").open) {
+    if (typing || byId("help").open || key.target instanceof HTMLSelectElement) {
       return;
     }
+    const go = (sort, by) => () => parts.instant.go(sort, by);
     const actions = {
-      1: () => showView("timeline"),
-      2: () => showView("peak"),
-      3: () => showView("state"),
-      "/": () => byId("search").focus(),
-      p: zoomToPeak,
-      t: nextTheme,
+      "/": () => byId("search").focus(), "n": () => parts.finder.step(1),
+      "N": () => parts.finder.step(-1), ",": go("event", -1), ".": go("event", 1),
+      "<": go("alloc", -1), ">": go("alloc", 1), "{": go("step", -1), "}": go("step", 1),
+      "o": go("oom", 1), "p": go("peak", 0), "t": nextTheme,
       "?": () => byId("help").showModal(),
     };
+    [...VIEWS.keys()].forEach((view, i) => {
+      actions[String(i + 1)] = () => change({ view });
+    });
     if (Object.hasOwn(actions, key.key)) {
       key.preventDefault();
       actions[key.key]();
@@ -478,68 +343,56 @@
   }
 
   function nextTheme() {
-    state.theme = THEMES[(THEMES.indexOf(state.theme) + 1) % THEMES.length];
-    applyTheme();
-    refreshLook();
-    byId("view-peak").replaceChildren(...memlabDescribe.peakParts(shown(), search));
-    saveState();
+    change({ theme: THEMES[(THEMES.indexOf(state.theme) + 1) % THEMES.length] });
+  }
+
+  function onTabKey(key) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[key.key];
+    if (by !== undefined) {
+      const names = [...VIEWS.keys()];
+      const view = names[(names.indexOf(state.view) + by + names.length) % names.length];
+      change({ view });
+      byId(`tab-${view}`).focus();
+    }
+  }
+
+  /* ---- start ---- */
+
+  function makeParts() {
+    const callbacks = { change, error: (error) => fail(state.view, error) };
+    parts = {
+      finder: memlabFinder.create(
+        { field: byId("search"), count: byId("search-count"), stop: byId("search-stop"),
+          previous: byId("search-previous"), next: byId("search-next") }, callbacks),
+      instant: memlabInstant.create(byId("instant"), callbacks),
+      inspector: memlabInspector.create(byId("inspector"), callbacks),
+      tooltip: memlabInspector.createTooltip(byId("tooltip")),
+    };
   }
 
   /* A link into this page, or an edit of its address. */
-  function openAddress(about, hash) {
+  function openAddress(hash) {
     clearTimeout(hashTimer);
-    state = memlabQuery.parseState(hash);
-    applyTheme();
-    showDevice(state.device, about);
-    restoreState();
+    state = legal(memlabQuery.parseState(hash));
+    return render();
   }
 
-  function wire(about) {
+  function wire() {
     // Not location.hash: a state that was about to be saved may have replaced it since.
-    window.addEventListener("hashchange",
-                            (change) => openAddress(about, new URL(change.newURL).hash));
-    for (const view of VIEWS) {
-      byId(`tab-${view}`).addEventListener("click", () => showView(view));
-    }
-    byId("tabs").addEventListener("keydown", (key) => {
-      const by = { ArrowLeft: -1, ArrowRight: 1 }[key.key];
-      if (by !== undefined) {
-        const { length } = VIEWS;
-        const next = VIEWS[(VIEWS.indexOf(state.view) + by + length) % length];
-        showView(next);
-        byId(`tab-${next}`).focus();
+    window.addEventListener("hashchange", (event) => {
+      if (model !== null && model.devices.length > 0) {
+        openAddress(new URL(event.newURL).hash);
       }
     });
-    byId("device").addEventListener("change", (change) => {
-      state.pinned = -1;
-      state.event = -1;
-      state.drawn = 0;
-      showDevice(Number(change.target.value), about);
-      showView(state.view);
-    });
-    byId("axis").addEventListener("change", (change) => {
-      state.axis = change.target.value;
-      timeline.setAxis(state.axis);
-    });
-    byId("color").addEventListener("change", (change) => {
-      state.color = change.target.value;
-      refreshLook();
-      saveState();
-    });
-    byId("detail").addEventListener("input", (input) => {
-      applyDetail(memlabBands.drawnLimit(Number(input.target.value),
-                                         device.allocs.count));
-      saveState();
-    });
-    byId("search").addEventListener("input", (input) => search(input.target.value));
-    byId("pairs").addEventListener("change", (change) => {
-      state.pairs = change.target.checked;
-      listEvents();
-      events.select(state.event);
-      saveState();
-    });
-    byId("zoom-all").addEventListener("click", () => timeline.showAll());
-    byId("zoom-peak").addEventListener("click", zoomToPeak);
+    for (const view of VIEWS.keys()) {
+      byId(`tab-${view}`).addEventListener("click", () => change({ view }));
+    }
+    byId("tabs").addEventListener("keydown", onTabKey);
+    byId("device").addEventListener("change",
+                                    (event) => change({ device: Number(event.target.value) }));
+    byId("color").addEventListener("change",
+                                   (event) => change({ color: event.target.value }));
+    byId("table-open").addEventListener("click", () => change({ table: !state.table }));
     byId("theme").addEventListener("click", nextTheme);
     byId("help-open").addEventListener("click", () => byId("help").showModal());
     byId("help-close").addEventListener("click", () => byId("help").close());
@@ -548,52 +401,69 @@
         (k) => [make("kbd", {}, k), " "])), make("td", {}, text))));
     document.addEventListener("keydown", onKey);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-      applyTheme();
-      refreshLook();
+      if (model !== null && model.devices.length > 0) {
+        render();
+      }
     });
   }
 
-  function start() {
-    const about = JSON.parse(byId("memlab-about").textContent);
-    state = { ...memlabQuery.DEFAULT_STATE };
-    applyTheme();
-    model = memlabModel.build(JSON.parse(byId("memlab-data").textContent));
-    showHeader(about);
-    if (model.devices.length === 0) {
-      fail("This recording holds no device.");
-      return;
-    }
-    timeline = memlabTimeline.create(byId("timeline"), {
-      range: ({ x0, x1, y1 }) => {
-        Object.assign(state, { x0, x1, y1 });
-        saveState();
-      },
-      hover: hoverTimeline,
-      pick: (probe) => pin(probe !== null && typeof probe.what === "number"
-        ? probe.what : -1),
-    });
-    events = memlabState.createList(
-      byId("event-list"), (event) => memlabState.eventRow(model, device, event),
-      chooseEvent);
-    segments = memlabState.createSegments(byId("segments"), {
-      hover: hoverSegments, pick: pickSegment });
-    wire(about);
-    openAddress(about, location.hash);
-    timeline.draw();
-    performance.mark("memlab-ready");
-    document.documentElement.dataset.ready = "1";
-  }
-
-  function fail(text) {
+  function refuse(text) {
     byId("warnings").replaceChildren(make("p", {}, text));
     byId("warnings").hidden = false;
     document.documentElement.dataset.failed = "1";
   }
 
-  try {
-    start();
+  /* Shows a recording: ABOUT is { title, notes, state }, of which the state is shown
+   * first where the address says nothing; HEAD the parsed head of its data, READBLOB(n) a
+   * promise of the bytes of one of its blobs.  Another one takes the place of the one
+   * before. */
+  async function start(newAbout, head, readBlob) {
+    const root = document.documentElement;
+    delete root.dataset.ready;
+    delete root.dataset.failed;
+    try {
+      about = newAbout;
+      model = memlabData.open(head, readBlob);
+      headed = null;
+      showTitle();
+      if (model.devices.length === 0) {
+        refuse("This recording holds no device.");
+        return;
+      }
+      if (parts === null) {
+        makeParts();
+        wire();
+      }
+      makeViews();
+      byId("page").hidden = false;
+      const opened = model;
+      model.onFault((error) => {
+        if (model === opened) {
+          fail(state.view, error);
+        }
+      });
+      const first = about.state === undefined
+        ? "" : memlabQuery.stateHash({ ...memlabQuery.DEFAULT_STATE, ...about.state });
+      await openAddress(location.hash.length > 1 ? location.hash : first);
+      performance.mark("memlab-ready");
+      root.dataset.ready = "1";
+    }
+    catch (error) {
+      refuse(`This page cannot show its data: ${error.message}`);
+      console.error(error);
+    }
   }
-  catch (error) {
-    fail(`This page cannot show its data: ${error.message}`);
+
+  /* The recording that this document holds, where it holds one. */
+  function startPage() {
+    const page = JSON.parse(byId("memlab-about").textContent);
+    const head = JSON.parse(byId("memlab-data").textContent);
+    if (head !== null) {
+      start(page, head, memlabBlobs.ofPage(page));
+    }
   }
+
+  return { start, startPage, go: change, shown: () => ({ model, state: shownState() }) };
 })();
+
+memlabViewer.startPage();

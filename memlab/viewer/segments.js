@@ -1,0 +1,553 @@
+/* The Allocator state view: device memory after the chosen event, segment by segment.
+ *
+ * Owns the canvas of segments with its pan, zoom, hover and keys, and what an event
+ * changed in words; memory.js makes the state.  What is chosen or pointed at goes out
+ * through the callbacks. */
+"use strict";
+
+const memlabSegments = (() => {
+  const LANE_LEFT = 212;
+  const LANE_MIN = 24;
+  const LANE_MAX = 72;
+  const LANE_GAP = 6;
+  const RIGHT = 12;
+  const DRAG_SLACK = 3;
+  const DIMMED = 0.25;
+  const NARROWEST = 1e-6;
+
+  const { formatBytes, exactBytes, formatCount, allocationName, plural } = memlabNames;
+  const { make } = memlabDescribe;
+  const { stateAt, holesOf, largestHole } = memlabMemory;
+
+  /* ---- what an event did, in words ---- */
+
+  function changeText(model, chunk, i) {
+    const { events, rows } = chunk;
+    const row = events.row[i];
+    const action = model.actions[events.action[i]];
+    const bytes = formatBytes(row >= 0 ? rows.bytes[row] : events.size[i]);
+    const name = memlabNames.eventName(model, chunk, i);
+    const words = { alloc: "allocated", free_requested: "free asked for",
+                    free_completed: "freed", segment_alloc: "new segment",
+                    segment_free: "segment given back", segment_map: "mapped",
+                    segment_unmap: "unmapped", oom: "out of memory: asked for" };
+    return `${words[action] ?? action} ${name} ${name === "" && row < 0
+      && action !== "oom" ? "" : bytes}`.replace(/\s+/g, " ").trim();
+  }
+
+  /* ---- the request that failed ---- */
+
+  function oomBar(text, bytes, most, kind) {
+    const bar = make("span", { class: `bar ${kind}` });
+    bar.style.width = `${Math.max(0.5, bytes / most * 100).toFixed(2)}%`;
+    return make("div", { class: "oom-row" }, make("span", { class: "label" }, text),
+                make("span", { class: "track" }, bar));
+  }
+
+  /* The request beside the largest hole: of its stream, or of all where that is larger. */
+  function oomParts(model, chunk, i, segments) {
+    const asked = chunk.events.size[i];
+    const stream = chunk.events.stream[i];
+    const own = largestHole(segments, chunk.rows,
+                            (s) => s.stream === stream && !s.isPrivate && s.name !== "");
+    const any = largestHole(segments, chunk.rows, (s) => s.name !== "");
+    const ownBytes = own === null ? 0 : own.bytes;
+    const most = Math.max(1, asked, any === null ? 0 : any.bytes);
+    const place = own === null ? "" : ` in ${own.segment.name}`;
+    const parts = [
+      make("strong", {}, "Out of memory. "), memlabDescribe.oomText(chunk, i),
+      oomBar(`asked for ${formatBytes(asked)}`, asked, most, "asked"),
+      oomBar(`largest hole ${formatBytes(ownBytes)}${place}`, ownBytes, most, "hole"),
+    ];
+    if (any !== null && any.bytes > ownBytes) {
+      parts.push(oomBar(`${formatBytes(any.bytes)} in ${any.segment.name}, of another `
+        + "stream or a private pool", any.bytes, most, "hole"));
+    }
+    return { parts, hole: own };
+  }
+
+  /* ---- the view ---- */
+
+  function create(element, callbacks) {
+    const summary = make("output", {});
+    const changed = make("output", { class: "changed", "aria-live": "polite" });
+    const order = make("select", { "aria-label": "Order of segments" },
+                       make("option", { value: "address" }, "by address"),
+                       make("option", { value: "size" }, "by size"));
+    const cursorText = make("p", { class: "unseen", "aria-live": "polite" });
+    const oom = make("div", { class: "oom" });
+    const canvas = make("canvas", {
+      tabindex: "0", role: "application",
+      "aria-label": "Segments and their blocks after the chosen event. Up and down: "
+        + "segment; left and right: block; Enter: pin; plus and minus: zoom." });
+    const spacer = make("div", {});
+    const stage = make("div", { class: "stage" }, canvas, spacer);
+    const events = make("div", { class: "event-pane" });
+    element.append(events, make("div", { class: "segment-pane" },
+      make("div", { class: "toolbar" }, summary, changed,
+           make("label", {}, "Segments ", order)),
+      oom, stage, cursorText));
+    const list = memlabEvents.create(events, callbacks, { compact: true });
+    const context = canvas.getContext("2d");
+    const self = { model: null, d: 0, state: null, chunk: null, segments: [],
+                   pieces: null, hole: null, focus: -1, x0: 0, x1: 1, lane: LANE_MIN,
+                   cursor: { s: 0, k: -1 } };
+    let raf = 0;
+    let drag = null;
+    let shows = 0;
+
+    function redraw() {
+      if (raf === 0) {
+        raf = requestAnimationFrame(draw);
+      }
+    }
+
+    function layout() {
+      const count = Math.max(1, self.segments.length);
+      self.lane = Math.max(LANE_MIN, Math.min(LANE_MAX,
+                                              Math.floor(stage.clientHeight / count)));
+      spacer.style.height = `${self.lane * self.segments.length}px`;
+    }
+
+    /* The pinned allocation, or that of the event, stands out. */
+    function focusOf(chunk, state) {
+      if (state.pinned !== null) {
+        const row = memlabQuery.rowOf(chunk, state.pinned.id);
+        if (row >= 0) {
+          return row;
+        }
+      }
+      return state.event < 0 ? -1 : chunk.events.row[state.event - chunk.first];
+    }
+
+    async function show(model, d, state) {
+      shows += 1;
+      const mine = shows;
+      list.show(model, d, state);
+      const device = model.devices[d];
+      if (device.chunkCount === 0) {
+        Object.assign(self, { model, d, state, chunk: null, segments: [] });
+        summary.textContent = "This device has no events.";
+        redraw();
+        return;
+      }
+      const event = state.event;
+      const [pieces, chunk] = await Promise.all(
+        [model.segments(d), model.chunk(d, model.chunkOf(d, event))]);
+      if (mine !== shows) {
+        return;
+      }
+      const sameMoment = self.chunk === chunk && self.state.event === event
+        && self.model === model && self.d === d;
+      const jumped = self.model !== model || self.d !== d;
+      Object.assign(self, { model, d, state, chunk, pieces, focus: focusOf(chunk, state) });
+      order.value = state.order === "size" ? "size" : "address";
+      if (!sameMoment || jumped || self.order !== order.value) {
+        self.order = order.value;
+        self.segments = stateAt(pieces, chunk, event);
+        if (self.order === "size") {
+          self.segments.sort((a, b) => b.bytes - a.bytes);
+        }
+        self.cursor = { s: 0, k: -1 };
+        tell();
+        layout();
+        reveal();
+      }
+      redraw();
+    }
+
+    /* What there is after the event and what it changed. */
+    function tell() {
+      const { model, chunk, state, segments } = self;
+      const i = state.event - chunk.first;
+      const totals = i < 0 ? chunk.before
+        : { allocated: chunk.totals.allocated[i], active: chunk.totals.active[i],
+            reserved: chunk.totals.reserved[i] };
+      const present = segments.filter((s) => !s.gone && s.name !== "").length;
+      const words = memlabDescribe.totalsText(totals.allocated, totals.active,
+                                              totals.reserved);
+      summary.textContent = `${state.event < 0 ? "Before the first event"
+        : `After event ${formatCount(state.event)}`}: ${words} in `
+        + plural(present, "segment");
+      summary.title = ["allocated", "active", "reserved"]
+        .map((name) => `${formatCount(totals[name])} B ${name}`).join(", ");
+      changed.textContent = i < 0 ? "" : changeText(model, chunk, i);
+      self.hole = null;
+      const isOom = i >= 0 && model.actions[chunk.events.action[i]] === "oom";
+      oom.hidden = !isOom;
+      if (isOom) {
+        const { parts, hole } = oomParts(model, chunk, i, segments);
+        oom.replaceChildren(...parts);
+        self.hole = hole;
+      }
+    }
+
+    /* The segment that the event or the pinned allocation is about. */
+    function isAbout(segment) {
+      if (segment.fresh || segment.gone || segment === self.hole?.segment) {
+        return true;
+      }
+      if (self.focus < 0 || segment.name === "") {
+        return segment.rows.includes(self.focus);
+      }
+      const offset = memlabMemory.distance(segment, self.chunk.rows, self.focus);
+      return offset >= 0 && offset < segment.bytes;
+    }
+
+    function reveal() {
+      const s = self.segments.findIndex(isAbout);
+      const top = s * self.lane;
+      if (s >= 0 && (top < stage.scrollTop
+                     || top + self.lane > stage.scrollTop + stage.clientHeight)) {
+        stage.scrollTop = top - stage.clientHeight / 2;
+      }
+    }
+
+    /* ---- drawing ---- */
+
+    function laneWidth() {
+      return stage.clientWidth - LANE_LEFT - RIGHT;
+    }
+
+    function laneX(segment, offset) {
+      const at = segment.bytes > 0 ? offset / segment.bytes : 0;
+      return LANE_LEFT + (at - self.x0) / (self.x1 - self.x0) * laneWidth();
+    }
+
+    function draw() {
+      raf = 0;
+      const ratio = Math.min(2, window.devicePixelRatio || 1);
+      const width = stage.clientWidth;
+      const height = stage.clientHeight;
+      if (self.model === null || width === 0) {
+        return;
+      }
+      const colors = memlabColors.page();
+      canvas.style.transform = `translateY(${stage.scrollTop}px)`;
+      canvas.width = Math.round(width * ratio);
+      canvas.height = Math.round(height * ratio);
+      context.setTransform(ratio, 0, 0, ratio, 0, 0);
+      context.fillStyle = colors.canvas;
+      context.fillRect(0, 0, width, height);
+      context.font = "11px system-ui, sans-serif";
+      context.textBaseline = "middle";
+      const hatch = hatching(colors);
+      const first = Math.floor(stage.scrollTop / self.lane);
+      const last = Math.min(self.segments.length - 1,
+                            Math.floor((stage.scrollTop + height) / self.lane));
+      for (let s = first; s <= last; s++) {
+        drawSegment(s, s * self.lane - stage.scrollTop, colors, hatch);
+      }
+      if (self.segments.length === 0) {
+        context.textAlign = "left";
+        context.fillStyle = colors.quiet;
+        context.fillText("No memory is held after this event.", 16, 24);
+      }
+    }
+
+    function hatching(colors) {
+      const tile = document.createElement("canvas");
+      tile.width = 6;
+      tile.height = 6;
+      const pen = tile.getContext("2d");
+      pen.strokeStyle = colors.text;
+      pen.lineWidth = 1.4;
+      pen.beginPath();
+      for (const at of [-3, 3, 9]) {
+        pen.moveTo(at - 3, 9);
+        pen.lineTo(at + 9, -3);
+      }
+      pen.stroke();
+      return context.createPattern(tile, "repeat");
+    }
+
+    function drawSegment(s, y, colors, hatch) {
+      const segment = self.segments[s];
+      const top = y + 2;
+      const high = self.lane - LANE_GAP;
+      drawLabel(segment, top, high, colors);
+      context.save();
+      context.beginPath();
+      context.rect(LANE_LEFT, top, laneWidth(), high);
+      context.clip();
+      context.fillStyle = segment.gone ? colors.canvas : colors.free;
+      context.fillRect(LANE_LEFT, top, laneWidth(), high);
+      for (let k = 0; k < segment.rows.length; k++) {
+        drawBlock(segment, k, top, high, colors, hatch);
+      }
+      drawFreed(segment, top, high, colors);
+      if (self.hole?.segment === segment) {
+        outline(segment, self.hole.offset, self.hole.bytes, top, high, colors.bad, [5, 3]);
+      }
+      if (self.cursor.s === s && document.activeElement === canvas) {
+        drawCursor(segment, top, high, colors);
+      }
+      context.restore();
+      const about = isAbout(segment);
+      context.strokeStyle = about ? colors.accent : colors.line;
+      context.lineWidth = about ? 2 : 1;
+      context.setLineDash(segment.gone ? [6, 4] : []);
+      context.strokeRect(LANE_LEFT + 0.5, top + 0.5, laneWidth() - 1, high - 1);
+      context.setLineDash([]);
+      context.lineWidth = 1;
+    }
+
+    /* Its address, size and share in use; where a lane has room, its pool and stream. */
+    function drawLabel(segment, top, high, colors) {
+      const share = segment.bytes > 0
+        ? Math.round(segment.used / segment.bytes * 100) : 0;
+      const tall = high >= 30;
+      const line = tall ? top + high / 2 - 7 : top + high / 2;
+      context.textAlign = "left";
+      context.fillStyle = isAbout(segment) ? colors.accent : colors.text;
+      context.fillText(segment.name === "" ? "blocks, end to end" : segment.name, 10, line);
+      context.textAlign = "right";
+      context.fillStyle = colors.quiet;
+      const fate = segment.gone ? "given back" : segment.fresh ? "new" : `${share}%`;
+      context.fillText(`${formatBytes(segment.bytes)}  ${fate}`, LANE_LEFT - 8, line);
+      if (tall && segment.name !== "") {
+        context.textAlign = "left";
+        context.fillText(`stream ${formatCount(self.model.streams[segment.stream])}, `
+          + memlabDescribe.segmentWords(segment), 10, line + 15);
+      }
+    }
+
+    function blockColor(row) {
+      const { model, d, state, chunk } = self;
+      const { kind, bytes } = chunk.rows;
+      const group = memlabColors.groupOf(model, d, state.color, kind[row], bytes[row]);
+      const color = memlabColors.group(model, d, state.color, group);
+      const dim = state.hits !== null && !state.hits.matches(chunk.rows, row);
+      return dim ? memlabColors.mix(color, memlabColors.page().free, DIMMED) : color;
+    }
+
+    function drawBlock(segment, k, top, high, colors, hatch) {
+      const row = segment.rows[k];
+      const { rows } = self.chunk;
+      const left = laneX(segment, segment.offsets[k]);
+      const right = laneX(segment, segment.offsets[k] + rows.bytes[row]);
+      if (right < LANE_LEFT || left > LANE_LEFT + laneWidth()) {
+        return;
+      }
+      const wide = Math.max(0.6, right - left);
+      const pending = rows.requested[row] <= self.state.event;
+      context.fillStyle = pending
+        ? memlabColors.mix(blockColor(row), colors.free, 0.45) : blockColor(row);
+      context.fillRect(left, top, wide, high);
+      if (pending) {
+        context.fillStyle = hatch;
+        context.fillRect(left, top, wide, high);
+      }
+      if (wide > 3) {
+        context.strokeStyle = colors.canvas;
+        context.strokeRect(left + 0.5, top + 0.5, wide - 1, high - 1);
+      }
+      if (row === self.focus) {
+        outline(segment, segment.offsets[k], rows.bytes[row], top, high, colors.chosen, []);
+      }
+    }
+
+    function outline(segment, offset, bytes, top, high, color, dash) {
+      const left = laneX(segment, offset);
+      const wide = Math.max(3, laneX(segment, offset + bytes) - left);
+      context.strokeStyle = color;
+      context.lineWidth = 3;
+      context.setLineDash(dash);
+      context.strokeRect(left + 1.5, top + 1.5, Math.max(1, wide - 3), high - 3);
+      context.setLineDash([]);
+      context.lineWidth = 1;
+    }
+
+    /* Where the block was that the event freed. */
+    function drawFreed(segment, top, high, colors) {
+      const { rows } = self.chunk;
+      if (self.focus < 0 || segment.name === "" || rows.end[self.focus] > self.state.event
+          || rows.start[self.focus] > self.state.event) {
+        return;
+      }
+      const offset = memlabMemory.distance(segment, rows, self.focus);
+      if (offset >= 0 && offset < segment.bytes) {
+        outline(segment, offset, rows.bytes[self.focus], top, high, colors.chosen, [4, 3]);
+      }
+    }
+
+    function drawCursor(segment, top, high, colors) {
+      const { k } = self.cursor;
+      if (k < 0) {
+        outline(segment, 0, segment.bytes, top, high, colors.text, [2, 2]);
+      }
+      else {
+        outline(segment, segment.offsets[k], self.chunk.rows.bytes[segment.rows[k]], top,
+                high, colors.text, [2, 2]);
+      }
+    }
+
+    /* ---- pointer ---- */
+
+    /* The block, free space or segment under a pointer. */
+    function probe(pointer) {
+      const box = stage.getBoundingClientRect();
+      const x = pointer.clientX - box.left;
+      const y = pointer.clientY - box.top + stage.scrollTop;
+      const segment = self.segments[Math.floor(y / self.lane)];
+      if (segment === undefined || x > LANE_LEFT + laneWidth()) {
+        return null;
+      }
+      const at = self.x0 + (x - LANE_LEFT) / laneWidth() * (self.x1 - self.x0);
+      const offset = at * segment.bytes;
+      if (x < LANE_LEFT) {
+        return { segment, row: -1, free: 0 };
+      }
+      const { rows } = self.chunk;
+      const k = segment.offsets.findIndex(
+        (from, i) => offset >= from && offset < from + rows.bytes[segment.rows[i]]);
+      if (k >= 0) {
+        return { segment, row: segment.rows[k], free: 0 };
+      }
+      const hole = holesOf(segment, rows).find(
+        (free) => offset >= free.offset && offset < free.offset + free.bytes);
+      return { segment, row: -1, free: hole === undefined ? 0 : hole.bytes };
+    }
+
+    function tellHover(found, x, y) {
+      if (found === null) {
+        callbacks.hover(null);
+      }
+      else if (found.row >= 0) {
+        callbacks.hover({ x, y, event: self.state.event, chunk: self.chunk,
+                          row: found.row });
+      }
+      else {
+        callbacks.hover({ x, y, parts: memlabDescribe.segmentTip(
+          self.model, found.segment, found.free) });
+      }
+    }
+
+    function pick(row) {
+      callbacks.change({ pinned: row < 0 ? null
+        : { chunk: self.chunk.index, id: self.chunk.rows.id[row] } });
+    }
+
+    function setRange(x0, x1) {
+      const span = Math.min(1, Math.max(NARROWEST, x1 - x0));
+      self.x0 = Math.max(0, Math.min(1 - span, x0));
+      self.x1 = self.x0 + span;
+      redraw();
+    }
+
+    function zoom(factor, share) {
+      const at = self.x0 + (self.x1 - self.x0) * share;
+      setRange(at - (at - self.x0) * factor, at + (self.x1 - at) * factor);
+    }
+
+    canvas.addEventListener("wheel", (wheel) => {
+      if (!wheel.shiftKey && !wheel.ctrlKey) {
+        return;
+      }
+      wheel.preventDefault();
+      const box = stage.getBoundingClientRect();
+      const share = (wheel.clientX - box.left - LANE_LEFT) / laneWidth();
+      const delta = wheel.deltaY || wheel.deltaX;
+      zoom(Math.exp(Math.max(-1, Math.min(1, delta / 250))),
+           Math.max(0, Math.min(1, share)));
+    }, { passive: false });
+    canvas.addEventListener("pointerdown", (pointer) => {
+      canvas.setPointerCapture(pointer.pointerId);
+      drag = { x: pointer.clientX, x0: self.x0, x1: self.x1, moved: false };
+    });
+    canvas.addEventListener("pointermove", (pointer) => {
+      if (self.chunk === null) {
+        return;
+      }
+      if (drag === null) {
+        tellHover(probe(pointer), pointer.clientX, pointer.clientY);
+        return;
+      }
+      const shift = (pointer.clientX - drag.x) / laneWidth() * (drag.x1 - drag.x0);
+      drag.moved ||= Math.abs(pointer.clientX - drag.x) > DRAG_SLACK;
+      setRange(drag.x0 - shift, drag.x1 - shift);
+    });
+    canvas.addEventListener("pointerup", (pointer) => {
+      if (drag !== null && !drag.moved && self.chunk !== null) {
+        const found = probe(pointer);
+        pick(found === null ? -1 : found.row);
+      }
+      drag = null;
+    });
+    canvas.addEventListener("pointercancel", () => {
+      drag = null;
+    });
+    canvas.addEventListener("pointerleave", () => callbacks.hover(null));
+
+    /* ---- keys ---- */
+
+    function moveCursor(ds, dk) {
+      const { cursor, segments } = self;
+      cursor.s = Math.max(0, Math.min(segments.length - 1, cursor.s + ds));
+      const segment = segments[cursor.s];
+      if (segment === undefined) {
+        return;
+      }
+      cursor.k = ds !== 0 ? -1
+        : Math.max(-1, Math.min(segment.rows.length - 1, cursor.k + dk));
+      const top = cursor.s * self.lane;
+      if (top < stage.scrollTop || top + self.lane > stage.scrollTop + stage.clientHeight) {
+        stage.scrollTop = top - stage.clientHeight / 2;
+      }
+      redraw();
+      sayCursor(segment);
+    }
+
+    function sayCursor(segment) {
+      const { k } = self.cursor;
+      const { rows } = self.chunk;
+      const box = stage.getBoundingClientRect();
+      const offset = k < 0 ? 0 : segment.offsets[k];
+      const x = Math.max(LANE_LEFT, Math.min(stage.clientWidth, laneX(segment, offset)));
+      const found = { segment, row: k < 0 ? -1 : segment.rows[k], free: 0 };
+      tellHover(found, box.left + x,
+                box.top + (self.cursor.s + 1) * self.lane - stage.scrollTop);
+      cursorText.textContent = k < 0
+        ? `${segment.name || "blocks, end to end"}, ${formatBytes(segment.bytes)}, `
+          + plural(segment.rows.length, "block")
+        : `${allocationName(rows, found.row)}, ${exactBytes(rows.bytes[found.row])}, `
+          + memlabNames.kindPlace(self.model, rows.kind[found.row]);
+    }
+
+    canvas.addEventListener("keydown", (key) => {
+      const { cursor, segments } = self;
+      const step = (self.x1 - self.x0) / 10;
+      const actions = {
+        ArrowUp: () => moveCursor(-1, 0),
+        ArrowDown: () => moveCursor(1, 0),
+        ArrowLeft: () => key.shiftKey
+          ? setRange(self.x0 - step, self.x1 - step) : moveCursor(0, -1),
+        ArrowRight: () => key.shiftKey
+          ? setRange(self.x0 + step, self.x1 + step) : moveCursor(0, 1),
+        Enter: () => pick(cursor.k < 0 ? -1 : segments[cursor.s].rows[cursor.k]),
+        "+": () => zoom(0.7, 0.5),
+        "=": () => zoom(0.7, 0.5),
+        "-": () => zoom(1 / 0.7, 0.5),
+        0: () => setRange(0, 1),
+      };
+      if (Object.hasOwn(actions, key.key) && !key.ctrlKey && !key.metaKey
+          && self.chunk !== null) {
+        key.preventDefault();
+        key.stopPropagation();
+        actions[key.key]();
+      }
+    });
+    for (const kind of ["focus", "blur"]) {
+      canvas.addEventListener(kind, redraw);
+    }
+    order.addEventListener("change", () => callbacks.change({ order: order.value }));
+    stage.addEventListener("scroll", redraw);
+    new ResizeObserver(() => {
+      layout();
+      redraw();
+    }).observe(stage);
+    return { show, self };
+  }
+
+  return { create };
+})();
