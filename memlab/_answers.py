@@ -721,11 +721,13 @@ class DeviceReport(Peak):
 
 
 class Report(TypedDict):
-    """What `memlab report --json` prints; file is the path that was read."""
+    """What `memlab report --json` prints; file is the path that was read, at the instant
+    as memlab report --at names it."""
 
     file: str | None
     recording: File | None
     source: str
+    at: str
     ranks: list[Rank]
     devices: list[DeviceReport]
     oom: list[Oom]

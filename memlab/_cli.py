@@ -169,16 +169,48 @@ def _parser():
     _add_device(lines)
     _add_program(lines)
 
-    report = commands.add_parser("report", help="what was live at the peak of a file")
-    report.set_defaults(function=_report)
+    report = commands.add_parser(
+        "report", help="what was live at the peak of a file, or at another instant"
+    )
+    report.set_defaults(function=_report, wrong_usage=report.error)
     report.add_argument("file", help=_FILE)
-    report.add_argument("--json", action="store_true", help="for machines")
+    report.add_argument(
+        "--at",
+        type=_instant,
+        default="peak",
+        metavar="INSTANT",
+        help="peak (the default), start, end, step:12 or 12 for the peak within that step, "
+        "1.5s, 350ms or 20us from the first event, event:123",
+    )
+    report.add_argument(
+        "--by",
+        action="append",
+        default=[],
+        choices=("line", "module", "category", "stack", "size"),
+        help="show this table and nothing else; more than one by more --by",
+    )
+    report.add_argument(
+        "--device",
+        type=_index,
+        metavar="N",
+        help="only cuda:N, or the like (default: all)",
+    )
+    report.add_argument(
+        "--rank", type=_rank, metavar="R", help="only this rank of several"
+    )
+    kinds = report.add_mutually_exclusive_group()
+    kinds.add_argument("--json", action="store_true", help="all of it, for machines")
+    kinds.add_argument(
+        "--markdown",
+        action="store_true",
+        help="for a comment on a pull request: tables as GitHub renders them",
+    )
     report.add_argument(
         "--lines",
         type=_count,
         default=15,
         metavar="N",
-        help="rows of the table by line (default: %(default)s)",
+        help="most rows of the table by line, and of those of --by (default: %(default)s)",
     )
     report.add_argument(
         "-f",
@@ -364,6 +396,22 @@ def _index(text):
     return int(text)
 
 
+def _rank(text):
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of a rank: 0, 1, ...")
+    return int(text)
+
+
+def _instant(text):
+    from memlab import _instant
+
+    try:
+        _instant.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
 def _column(text):
     from memlab import _lines
 
@@ -389,18 +437,48 @@ def _lines(options):
 
 
 def _report(options):
-    from memlab import _load, _report
+    from memlab import _load, _report, _report_parts
 
+    if options.functions and (options.by or options.at != "peak"):
+        options.wrong_usage("-f is for the peak, without --by")
+    if options.json and options.by:
+        options.wrong_usage("--json has all tables: leave out --by")
     recording = _load.read_recording(options.file)
+    found = _report.choose_devices(recording, options.device, options.rank)
+    if options.at.startswith("event:") and len(found) > 1:
+        options.wrong_usage(f"--at {options.at} is of one device: add --device or --rank")
     if options.json:
-        answer = _report.report(recording, options.file, options.functions)
-        _say(json.dumps(answer, indent=1))
-    else:
-        text = _report.text(
-            recording, lines=options.lines, functions=options.functions
+        answer = _report.report(
+            recording, options.file, options.functions, options.at, found
         )
-        _show(text.removesuffix("\n"))
+        _say(json.dumps(answer, indent=1))
+        return 0
+    choice = _report_parts.choose(
+        options.at, options.by, lines=options.lines, functions=options.functions
+    )
+    notes = list(_report.file_notes(recording.file))
+    sections = list(_report_parts.sections(recording, found, choice))
+    _show_report(notes, sections, options.markdown)
     return 0
+
+
+def _show_report(notes, sections, as_markdown):
+    from memlab import _report, _report_parts
+
+    if not sections:
+        notes = [*notes, _report.NOTHING]
+    if as_markdown:
+        from memlab import _report_markdown
+
+        _say(_report_markdown.markdown(notes, sections).removesuffix("\n"))
+        return
+    from memlab import _report_rich
+
+    text = _report_rich.coloured(notes, sections, sys.stdout)
+    if text is None:
+        _show(_report_parts.joined(notes, sections).removesuffix("\n"))
+    else:
+        _say(text.removesuffix("\n"))
 
 
 def _merge(options):

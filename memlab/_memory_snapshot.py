@@ -283,14 +283,17 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
 
         return b"".join(_page.of(self.data())).decode()
 
-    def peak(self, device: int | None = None) -> Peak:
-        """What was live when allocated bytes were at their peak.
+    def peak(self, device: int | None = None, *, at: str = "peak") -> Peak:
+        """What was live when allocated bytes were at their peak, or at another instant.
 
-        device: an index; None for the device with the largest peak.  Returns a dict,
-        described in docs/REPORT.md; bytes and microseconds are ints.  Raises IndexError
-        for a device that the recording does not have, and what data() raises.
+        device: an index; None for the device that has most allocated then.  at: "start",
+        "end", "step:12" for the peak within that step, "1.5s", "350ms" or "20us" from the
+        first event, or "event:123".  Returns a dict, described in docs/REPORT.md; bytes
+        and microseconds are ints.  Raises ValueError for what is no instant, memlab.Error
+        for one that the recording does not have, IndexError for such a device, and what
+        data() raises.
         """
-        return _report.peak(self.data(), device)
+        return _report.peak(self.data(), device, at)
 
     def lines(
         self, device: int | None = None, functions: Iterable[str] = ()
@@ -305,10 +308,18 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         """
         return _report.lines(self.data(), device, tuple(functions))
 
-    def summary(self, device: int | None = None) -> str:
+    def summary(
+        self,
+        device: int | None = None,
+        *,
+        at: str = "peak",
+        by: Iterable[str] = (),
+    ) -> str:
         """The answer of peak() as text for people, sizes in binary units.
 
-        device: an index; None for all that have events or memory.  Raises what peak()
-        raises.
+        device: an index; None for all that have events or memory.  at: the instant, as
+        for peak().  by: tables to show and nothing else, of "line", "module", "category",
+        "stack" and "size"; without any, the usual ones.  Raises ValueError for a table
+        that there is not, and what peak() raises.
         """
-        return _report.text(self.data(), device)
+        return _report.text(self.data(), device, at=at, by=by)

@@ -5,7 +5,8 @@ All figures come from the C core; this file arranges and words them.
 
 import os
 
-from memlab import _stack_lines
+from memlab import _instant, _stack_lines
+from memlab._errors import Error
 
 CATEGORIES = (
     "parameter",
@@ -29,9 +30,11 @@ HOW_WORDS = {
     "backward_call": "called here",
 }
 
+# The report of a recording without a device.
+NOTHING = "No memory was allocated while recording."
+
 _GAPS_SHOWN = 5
 _SOURCE_SHOWN = 60
-_MODULES_SHOWN = 8
 
 
 def size(count: int) -> str:
@@ -70,11 +73,13 @@ def devices(recording) -> list[int]:
     return [i for i, has in enumerate(counts) if has["events"] or has["segments"]]
 
 
-def peak(recording, device=None) -> dict:
-    """The answer for one device: DEVICE, or the one with the largest peak."""
+def peak(recording, device=None, at="peak") -> dict:
+    """The answer for one device at an instant, as _instant.parse() takes it: of DEVICE, or
+    of the one that then has most."""
+    instant = _instant.parse(at)
     if device is not None:
-        return recording.peak(device)
-    answers = [recording.peak(i) for i in devices(recording)]
+        return answer_at(recording, device, instant)
+    answers = [answer_at(recording, i, instant) for i in devices(recording)]
     if not answers:
         return recording.peak(0)
     return max(answers, key=lambda answer: answer["peak"]["allocated_bytes"])
@@ -88,25 +93,79 @@ def lines(recording, device=None, functions=()) -> list[dict]:
     return [table.answer() for table in tables[device]]
 
 
-def report(recording, file=None, functions=()) -> dict:
-    """The answers for all devices, as `memlab report --json` prints them."""
-    peaks = {i: recording.peak(i) for i in devices(recording)}
-    tables = _stack_lines.tables(recording, peaks, functions)
+def report(recording, file=None, functions=(), at="peak", only=None) -> dict:
+    """The answers for all devices, as `memlab report --json` prints them.
+
+    at: the instant, as _instant.parse() takes it.  only: indexes of the devices; None for
+    all that have events or memory.
+    """
+    from memlab import _report_parts
+
+    instant = _report_parts.choose(at, functions=functions).instant
+    found = devices(recording) if only is None else only
+    answers = {i: answer_at(recording, i, instant) for i in found}
+    tables = dict.fromkeys(answers, ())
+    if instant.kind == "peak":
+        tables = _stack_lines.tables(recording, answers, functions)
     return {
         "file": file,
         "recording": recording.file,
         "source": recording.source,
+        "at": str(instant),
         "ranks": recording.ranks(),
         "devices": [
-            {**answer, "name": recording.device_name(i), "lines": [table.answer() for table in tables[i]]}
-            for i, answer in peaks.items()
+            {
+                **answer,
+                "name": recording.device_name(i),
+                "lines": [table.answer() for table in tables[i]],
+            }
+            for i, answer in answers.items()
         ],
-        "oom": [
-            answer
-            for i in devices(recording)
-            if (answer := recording.oom(i)) is not None
-        ],
+        "oom": [answer for i in found if (answer := recording.oom(i)) is not None],
     }
+
+
+def answer_at(recording, device, instant) -> dict:
+    """What was live on DEVICE at INSTANT, of _instant.  Raises memlab.Error for one that
+    the recording does not have."""
+    return recording.peak(device, _instant.event(recording, device, instant))
+
+
+def choose_devices(recording, number=None, rank=None) -> list[int]:
+    """Indexes of the devices with events or memory that have the NUMBER in their process
+    and are of the RANK; None for any.  Raises memlab.Error where there is none, naming
+    those that there are."""
+    found = devices(recording)
+    numbers = {i: i for i in range(recording.device_count)}
+    ranks = {}
+    for item in recording.ranks():
+        for of in item["devices"]:
+            numbers[of["device"]] = of["number"]
+            ranks[of["device"]] = item["rank"]
+    if rank is not None:
+        there = sorted({ranks[i] for i in found if ranks.get(i) is not None})
+        found = [i for i in found if ranks.get(i) == rank]
+        if not found:
+            has = f"it has {_listed(there)}" if there else "it does not say whose it is"
+            raise Error(f"the recording has no memory of rank {rank}: {has}")
+    if number is not None:
+        there = sorted({numbers[i] for i in found})
+        found = [i for i in found if numbers[i] == number]
+        if not found:
+            has = _listed(there) or "none"
+            raise Error(f"the recording has no memory of device {number}: it has {has}")
+    return found
+
+
+def _listed(numbers):
+    """NUMBERS, in order, with runs of them as 0-7."""
+    runs = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def shorten(path: str, start: str | None = None) -> str:
@@ -148,8 +207,8 @@ def _kind(group) -> str:
     return kinds[0][0].replace("_", " ") + more
 
 
-def category_rows(answer, whole):
-    """The categories of ANSWER, largest first; what is unknown by the reasons why."""
+def categories(answer) -> list[tuple[int, str]]:
+    """(bytes, category) of ANSWER, largest first; what is unknown by the reasons why."""
     parts = [
         (count, category.replace("_", " "))
         for category, count in answer["by_category"].items()
@@ -159,50 +218,56 @@ def category_rows(answer, whole):
     parts += [(count, f"unknown: {why}" if why else "unknown") for why, count in whys]
     unsaid = answer["by_category"]["unknown"] - sum(count for _, count in whys)
     parts.append((unsaid, "unknown"))
-    parts.sort(key=lambda part: -part[0])
-    return [(size(count), share(count, whole), name) for count, name in parts if count]
+    return sorted((part for part in parts if part[0]), key=lambda part: -part[0])
+
+
+def category_rows(answer, whole):
+    """The categories of ANSWER with their shares of WHOLE bytes."""
+    return [(size(count), share(count, whole), name) for count, name in categories(answer)]
 
 
 def _rows(rows, indent="  "):
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    """ROWS with aligned columns, as lines; the last cell of one may be several lines."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    hanging = indent + " " * sum(width + 2 for width in widths)
     for row in rows:
-        cells = [cell.rjust(widths[i]) for i, cell in enumerate(row[:-1])]
-        yield (indent + "  ".join([*cells, row[-1]])).rstrip()
+        cells = [cell.rjust(width) for cell, width in zip(row, widths)]
+        first, *more = row[-1] if isinstance(row[-1], list) else [row[-1]]
+        yield (indent + "  ".join([*cells, first])).rstrip()
+        yield from (hanging + line for line in more)
 
 
 def text(
-    recording, device=None, lines=15, code=None, start=None, oom=True, functions=()
+    recording,
+    device=None,
+    lines=15,
+    code=None,
+    start=None,
+    oom=True,
+    functions=(),
+    at="peak",
+    by=(),
 ) -> str:
     """The report for people: the peak, what was live at it, the lines of the functions
     that made it, the allocator's overhead, and, where OOM asks for it, the last out of
     memory.
 
-    lines: rows of the table by source line.  code: a function (file, line) -> source
-    text for that table.  start: the folder to which paths are shown relative; None for
-    the current one.  functions: names of those to show line by line; without any, those
-    that hold most; None for no such tables.
+    device: an index; None for all that have events or memory.  lines: rows of the table
+    by source line.  code: a function (file, line) -> source text for that table.  start:
+    the folder to which paths are shown relative; None for the current one.  functions:
+    names of those to show line by line; without any, those that hold most; None for no
+    such tables.  at: another instant, as _instant.parse() takes it.  by: tables to show,
+    of line, module, category, stack and size, and nothing else.
     """
-    chosen = devices(recording) if device is None else [device]
-    notes = "".join(line + "\n" for line in file_notes(recording.file))
-    if not chosen:
-        return notes + "No memory was allocated while recording.\n"
-    peaks = {i: recording.peak(i) for i in chosen}
-    tables = {}
-    if functions is not None:
-        tables = _stack_lines.tables(recording, peaks, functions)
-    parts = []
-    for i, answer in peaks.items():
-        whole = answer["peak"]["allocated_bytes"]
-        shown = tables.get(i, [])
-        line_by_line = _stack_lines.text(shown, whole, bool(functions), start)
-        parts.append(
-            _device_text(recording, i, answer, lines, code, start, line_by_line)
-        )
-    if oom:
-        from memlab import _oom
+    from memlab import _report_parts
 
-        parts += filter(None, (_oom.text(recording, i, start) for i in chosen))
-    return notes + "\n".join(parts)
+    choice = _report_parts.choose(
+        at, by, lines=lines, code=code, start=start, functions=functions
+    )
+    found = devices(recording) if device is None else [device]
+    notes = [*file_notes(recording.file), *([] if found else [NOTHING])]
+    sections = _report_parts.sections(recording, found, choice, oom)
+    return _report_parts.joined(notes, sections)
 
 
 def file_notes(file):
@@ -245,170 +310,3 @@ def file_notes(file):
         )
     if len(file["gaps"]) > _GAPS_SHOWN:
         yield f"... and {len(file['gaps']) - _GAPS_SHOWN} more gaps."
-
-
-def _device_text(recording, device, answer, lines, code, start, line_by_line):
-    at = answer["peak"]
-    name = escape(recording.device_name(device))
-    whole = at["allocated_bytes"]
-    out = [f"Peak on {name}: {size(whole)} allocated ({whole} bytes)"]
-    out += _moment(answer["moment"])
-    out += _caveats(answer)
-    if answer["by_category"]:
-        out += ["", "By category"]
-        rows = category_rows(answer, whole)
-        out += _rows(rows) if rows else []
-        if answer["inexact_category_bytes"]:
-            out.append(
-                f"  {size(answer['inexact_category_bytes'])} of these by rules that a "
-                "program can break; all else is exact"
-            )
-    if answer["by_phase"]:
-        rows = sorted(answer["by_phase"].items(), key=lambda item: -item[1])
-        out += ["", f"By phase, in step {answer['step']}"]
-        out += _rows(
-            [(size(n), share(n, whole), name.replace("_", " ")) for name, n in rows]
-        )
-    if any(group["module"] for group in answer["by_module"]):
-        out += ["", "By module"]
-        groups = answer["by_module"][:_MODULES_SHOWN]
-        out += _rows(
-            [
-                (
-                    size(group["bytes"]),
-                    share(group["bytes"], whole),
-                    escape(group["module"] or f"({group['reason']})"),
-                )
-                for group in groups
-            ]
-        )
-        rest = answer["by_module"][_MODULES_SHOWN:]
-        if rest:
-            left = size(sum(group["bytes"] for group in rest))
-            out.append(f"  ... and {len(rest)} more modules with {left}")
-    if answer["by_line"]:
-        out += ["", "By line"]
-        groups = answer["by_line"][:lines]
-        rows = []
-        for group in groups:
-            place = _place(group, start)
-            one = group["line"] == group["until_line"]
-            source = code(group["file"], group["line"]).strip() if code and one else ""
-            rows.append(
-                (
-                    size(group["bytes"]),
-                    share(group["bytes"], whole),
-                    f"{group['blocks']} blocks" if group["blocks"] != 1 else "1 block",
-                    _kind(group),
-                    escape(place) + (f"    {_cut(escape(source))}" if source else ""),
-                )
-            )
-        out += _rows(rows)
-        rest = answer["by_line"][lines:]
-        if rest:
-            bytes_left = sum(group["bytes"] for group in rest)
-            out.append(f"  ... and {len(rest)} more lines with {size(bytes_left)}")
-    out += line_by_line
-    if recording.source == "cpu":
-        # It reserves nothing beyond what is allocated.
-        return "\n".join(out) + "\n"
-    out += ["", "Allocator at the peak"]
-    overhead = answer["overhead"]
-    rows = [
-        (size(at["reserved_bytes"]), "reserved from the device"),
-        (size(at["active_bytes"]), "active: allocated, or waiting to be freed"),
-        (size(overhead["inactive_bytes"]), "reserved but not in use"),
-        (size(overhead["largest_free_bytes"]), "largest free block"),
-        (size(overhead["slack_bytes"]), "lost to rounding inside blocks"),
-        (
-            f"{100 * overhead['fragmentation']:.1f} %",
-            "fragmentation: share of the free bytes outside the largest free block",
-        ),
-    ]
-    out += _rows(rows)
-    out += _whole_gpu(answer)
-    return "\n".join(out) + "\n"
-
-
-# A line of the account of the whole GPU, in its order, and what people call it.
-_GPU_LINES = (
-    ("torch_allocated_bytes", "torch: allocated"),
-    ("torch_pending_free_bytes", "torch: freed, waiting for another stream"),
-    ("torch_cached_bytes", "torch: reserved but not in use"),
-    ("outside_at_start_bytes", "this process outside torch, there at the start"),
-    ("outside_first_step_bytes", "this process outside torch, came in the first step"),
-    ("outside_later_bytes", "this process outside torch, came later"),
-    ("other_processes_bytes", "other processes"),
-    ("driver_bytes", "of no process (driver)"),
-    ("unknown_bytes", "unknown"),
-)
-
-
-def _whole_gpu(answer):
-    """The account of the device at the peak, and the host's memory then."""
-    account, host = answer["gpu"], answer["host"]
-    if account is None and answer["gpu_reason"]:
-        yield from ("", f"The whole GPU was not sampled: {answer['gpu_reason']}")
-    if account is not None:
-        used = account["used_bytes"]
-        yield from ("", f"The whole GPU at the peak: {size(used)} used ({used} bytes)")
-        lines = account["lines"]
-        yield from _rows(
-            [
-                (size(lines[key]), share(lines[key], used), words)
-                for key, words in _GPU_LINES
-                if lines[key]
-            ]
-        )
-        unsaid = [words for key, words in _GPU_LINES if lines[key] is None]
-        if unsaid:
-            yield "  Not told by the driver, so in unknown: " + "; ".join(unsaid)
-        yield "  Outside torch as sampled " + _apart(account["after_us"])
-    if host is not None and account is not None:
-        yield from ("", "The host, as sampled " + _apart(host["after_us"]))
-        rows = (
-            (host["rss_bytes"], "resident"),
-            (host["pinned_allocated_bytes"], "pinned by torch, in use"),
-            (host["pinned_reserved_bytes"], "pinned by torch, with its cache"),
-        )
-        yield from _rows([(size(n), words) for n, words in rows if n is not None])
-
-
-def _apart(after_us):
-    return (
-        f"{duration(abs(after_us))} {'after' if after_us >= 0 else 'before'} the peak"
-    )
-
-
-def _moment(moment):
-    said = [] if moment["step"] is None else [f"step {moment['step']}"]
-    if moment["phase"] is not None:
-        said.append(f"phase {escape(moment['phase'])}")
-    if said:
-        yield "  At the peak: " + ", ".join(said)
-
-
-def _caveats(answer):
-    if answer["dropped_events"]:
-        yield f"  Events dropped: {answer['dropped_events']}; figures are too low"
-    if answer["lost_stacks"]:
-        yield f"  Events whose stack was lost: {answer['lost_stacks']}"
-    if answer["lost_names"]:
-        yield f"  Names that were lost, shown as <lost>: {answer['lost_names']}"
-    if answer["peak_before_window"]:
-        yield (
-            f"  The true peak, {size(answer['whole_peak']['allocated_bytes'])}, was "
-            "before the events that were kept: record with more max_entries"
-        )
-    elif answer["overwritten_events"]:
-        yield f"  Older events overwritten: {answer['overwritten_events']}"
-    if answer["uncertain_bytes"]:
-        yield (
-            f"  Blocks from before the recording may be up to "
-            f"{size(answer['uncertain_bytes'])} larger than shown"
-        )
-    if answer["mismatches"]:
-        yield (
-            "  Events or blocks that do not fit the allocator's rules: "
-            f"{answer['mismatches']}; figures are estimates"
-        )

@@ -611,7 +611,7 @@ def test_the_command(model, tmp_path):
 def test_a_narrow_terminal(model, tmp_path, width):
     file = tmp_path / "run.pickle"
     model[0].write_pickle(file, True)
-    shown = in_a_terminal(width, "report", file)
+    shown = in_a_terminal(width, "report", file, env={"NO_COLOR": "1"})
     assert all(len(line) <= width for line in shown.splitlines())
     assert "".join(shown.split()) == "".join(run("report", file).stdout.split())
 

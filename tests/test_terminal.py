@@ -132,11 +132,12 @@ def test_the_report_fits_the_terminal(recorded, width):
         check=True, capture_output=True, text=True,
     ).stdout
     assert any(len(line) > 79 for line in piped.splitlines())
-    shown = in_a_terminal(width, "report", recorded)
+    shown = in_a_terminal(width, "report", recorded, env={"NO_COLOR": "1"})
     assert all(len(line) <= width for line in shown.splitlines())
     assert "".join(shown.split()) == "".join(piped.split())
     # COLUMNS is the user's own word about the width.
-    assert in_a_terminal(200, "report", recorded, env={"COLUMNS": str(width)}) == shown
+    environment = {"COLUMNS": str(width), "NO_COLOR": "1"}
+    assert in_a_terminal(200, "report", recorded, env=environment) == shown
 
 
 @pytest.mark.parametrize("length", [60, 61])
