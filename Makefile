@@ -48,7 +48,7 @@ CLANG_FORMAT ?= $(firstword $(foreach f,clang-format-14 clang-format,$(shell com
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: help setup demo test test-c test-cpu test-composer test-nightly build debug asan \
-    tsan valgrind cov format lint bench wheel clean
+    tsan valgrind cov format lint wasm bench wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -107,6 +107,10 @@ format: ## Lay out the C and C++ files with clang-format 14
 
 lint: ## Check layout, warnings of gcc and clang, cppcheck and ruff
 	@tools/lint.sh $(C_FILES)
+
+wasm: ## Build the core that the empty page reads files with
+	@$(call need,clang-14,clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32)
+	@tools/wasm.sh
 
 bench: setup ## Measure memlab against torch's own recorder and pytorch_memlab
 	$(VENV_PYTHON) -m pip install -q -r bench/requirements.txt

@@ -59,7 +59,9 @@ class Row:
     ordinal: int
 
     def allocated(self, event: int) -> bool:
-        return self.start <= event and (self.requested is None or event < self.requested)
+        return self.start <= event and (
+            self.requested is None or event < self.requested
+        )
 
     def active(self, event: int) -> bool:
         return self.start <= event and (self.end is None or event < self.end)
@@ -171,7 +173,9 @@ class Device:
             groups = [c.changes(count) for _ in self.head["groups"][scheme]]
             names[scheme] = list(zip(*groups)) if groups else [()] * count
         c.end()
-        return [{name: values[i] for name, values in names.items()} for i in range(count)]
+        return [
+            {name: values[i] for name, values in names.items()} for i in range(count)
+        ]
 
     def band(self, blob: bytes) -> list[Row]:
         c = Columns(blob)

@@ -253,7 +253,7 @@ ml_page_write_chunks(ml_page_device *device, ml_buffer *head)
 /* ---- Bytes times time ---- */
 
 typedef struct tally {
-    uint64_t bytes; /* allocated now */
+    ml_wide bytes;  /* allocated now */
     uint64_t since; /* us up to which it is counted */
     uint64_t allocs;
     ml_wide byte_us;
@@ -268,7 +268,7 @@ typedef struct integral_work {
 static void
 count_up_to(tally *of, uint64_t time)
 {
-    of->byte_us += (ml_wide)of->bytes * (time - of->since);
+    of->byte_us += of->bytes * (time - of->since);
     of->since = time;
 }
 

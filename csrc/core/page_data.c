@@ -43,6 +43,24 @@ find_causes(work *w, const ml_recording *part)
     return ml_causes_new(part, &w->causes);
 }
 
+/* A page that marks more shows nothing else. */
+#define OOMS_MOST 10000
+
+static void
+write_ooms(ml_buffer *out, const ml_device_trace *trace)
+{
+    ml_json_key(out, "ooms");
+    ml_json_text(out, "[");
+    for (size_t i = 0, count = 0; i < trace->event_count && count < OOMS_MOST; i++) {
+        if (trace->events[i].action == ML_ACTION_OOM) {
+            ml_json_next(out);
+            ml_json_unsigned(out, i);
+            count++;
+        }
+    }
+    ml_json_text(out, "]");
+}
+
 static void
 write_facts(ml_buffer *out, const work *w, const ml_page_device *device, size_t index)
 {
@@ -60,6 +78,7 @@ write_facts(ml_buffer *out, const work *w, const ml_page_device *device, size_t 
         ml_page_walk_next(&walk);
     }
     ml_json_key_unsigned(out, "last_us", walk.time);
+    write_ooms(out, trace);
     ml_json_key(out, "losses");
     ml_json_text(out, "{");
     ml_json_key_unsigned(out, "overwritten_events", trace->overwritten_events);
@@ -75,7 +94,6 @@ static const char *const scheme_names[] = {
 #undef XX
 };
 
-/* KIND_COUNT: of all devices. */
 static void
 write_groups(ml_buffer *out, const ml_page_groups *groups)
 {

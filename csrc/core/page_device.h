@@ -38,8 +38,8 @@ enum ml_page_scheme {
 #define ML_PAGE_NO_GROUP UINT32_MAX
 /* Of modules and of lines; the others share one. */
 #define ML_PAGE_GROUPS_MOST 24
-/* Powers of 4 below 2^64, and 0. */
-#define ML_PAGE_SIZES 33
+/* 0, and the powers of 4 up to 2^52, which JavaScript tells from those beside them. */
+#define ML_PAGE_SIZES 28
 
 typedef struct ml_page_groups {
     size_t kind_count; /* when they were made; later ones are of other devices */

@@ -115,7 +115,8 @@ group_by_category(ml_page_device *device, const weighed *kinds)
 static size_t
 size_class(uint64_t bytes)
 {
-    return bytes == 0 ? 0 : 1 + (63u - (size_t)__builtin_clzll(bytes)) / 2;
+    size_t power = bytes == 0 ? 0 : 1 + (63u - (size_t)__builtin_clzll(bytes)) / 2;
+    return power < ML_PAGE_SIZES ? power : ML_PAGE_SIZES - 1;
 }
 
 static void

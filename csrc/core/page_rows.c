@@ -254,13 +254,13 @@ begin(work *w)
 
 /* ---- Event by event ---- */
 
-/* The row of the block in use that EVENT, not yet applied, frees, plus 1; 0: none. */
+/* The row of the block in use that EVENT, not yet applied, frees or takes the place of,
+ * plus 1; 0: none. */
 static uint32_t
-find_freed(const work *w, const ml_event *event)
+find_row(const work *w, const ml_event *event)
 {
     ml_ledger_place place;
-    if ((event->action != ML_ACTION_FREE_REQUESTED &&
-         event->action != ML_ACTION_FREE_COMPLETED) ||
+    if (event->action > ML_ACTION_FREE_COMPLETED ||
         !ml_ledger_locate(ml_replay_ledger(w->replay), event->addr, &place) ||
         place.block.addr != event->addr || place.block.state == ML_BLOCK_INACTIVE) {
         return 0;
@@ -268,8 +268,9 @@ find_freed(const work *w, const ml_event *event)
     return row_of(w->rows, place.birth, event->addr);
 }
 
+/* TAKEN is the row in whose place EVENT allocates, plus 1, or 0. */
 static int
-follow_alloc(work *w, const ml_event *event, size_t index)
+follow_alloc(work *w, const ml_event *event, size_t index, uint32_t taken)
 {
     uint32_t moment = (uint32_t)index + 1;
     ml_ledger_place place;
@@ -279,15 +280,22 @@ follow_alloc(work *w, const ml_event *event, size_t index)
         return 0;
     }
     uint32_t row;
-    int error = add_row(w,
-                        (ml_page_row){.addr = event->addr,
-                                      .bytes = place.block.size,
-                                      .size = event->size,
-                                      .start = moment,
-                                      .requested = ML_PAGE_NEVER,
-                                      .end = ML_PAGE_NEVER,
-                                      .birth = moment},
-                        &row);
+    int error = taken != 0 ? note_change(w, taken - 1, moment) : 0;
+    if (error < 0) {
+        return error;
+    }
+    if (taken != 0) {
+        end_row(w, taken - 1, moment);
+    }
+    error = add_row(w,
+                    (ml_page_row){.addr = event->addr,
+                                  .bytes = place.block.size,
+                                  .size = event->size,
+                                  .start = moment,
+                                  .requested = ML_PAGE_NEVER,
+                                  .end = ML_PAGE_NEVER,
+                                  .birth = moment},
+                    &row);
     if (error == 0) {
         w->rows->of_event[index] = row + 1;
     }
@@ -299,17 +307,17 @@ follow_event(work *w, size_t index)
 {
     ml_page_rows *rows = w->rows;
     uint32_t moment = (uint32_t)index + 1;
-    uint32_t freed = find_freed(w, &rows->trace->events[index]);
+    uint32_t row = find_row(w, &rows->trace->events[index]);
     const ml_event *event = ml_replay_next(w->replay);
     int error = 0;
     if (event->action == ML_ACTION_ALLOC) {
-        error = follow_alloc(w, event, index);
+        error = follow_alloc(w, event, index, row);
     }
-    if (freed != 0) {
-        rows->of_event[index] = freed;
-        request_row(w, freed - 1, moment);
+    else if (row != 0) {
+        rows->of_event[index] = row;
+        request_row(w, row - 1, moment);
         if (event->action == ML_ACTION_FREE_COMPLETED) {
-            end_row(w, freed - 1, moment);
+            end_row(w, row - 1, moment);
         }
     }
     const ml_totals *totals = ml_replay_totals(w->replay);

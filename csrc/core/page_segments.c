@@ -78,25 +78,26 @@ end_pieces(ml_page_pieces *pieces, size_t from, size_t to, uint32_t moment)
     pieces->count -= to - from;
 }
 
-/* Nothing stays in [LOW, HIGH); of an expandable segment what lies outside does. */
+/* Nothing stays in [LOW, HIGH); of an expandable segment what lies outside does, and where
+ * CUT of any. */
 static int
-clear(ml_page_pieces *pieces, uint64_t low, uint64_t high, uint32_t moment)
+clear(ml_page_pieces *pieces, uint64_t low, uint64_t high, bool cut, uint32_t moment)
 {
     size_t from = find(pieces, low);
     size_t to = from;
     ml_page_segment left = {0}, right = {0};
     for (; to < pieces->count && piece(pieces, to)->addr < high; to++) {
-        const ml_page_segment *cut = piece(pieces, to);
-        if ((cut->flags & ML_PAGE_EXPANDABLE) == 0) {
+        const ml_page_segment *hit = piece(pieces, to);
+        if (!cut && (hit->flags & ML_PAGE_EXPANDABLE) == 0) {
             continue;
         }
-        if (cut->addr < low) {
-            left = *cut;
-            left.bytes = low - cut->addr;
+        if (hit->addr < low) {
+            left = *hit;
+            left.bytes = low - hit->addr;
         }
-        if (end_of(cut) > high) {
-            right = *cut;
-            right.bytes = end_of(cut) - high;
+        if (end_of(hit) > high) {
+            right = *hit;
+            right.bytes = end_of(hit) - high;
             right.addr = high;
         }
     }
@@ -135,7 +136,7 @@ forget(const comparison *c, uint64_t low, uint64_t high)
 {
     size_t at = find(c->pieces, low);
     bool any = low < high && at < c->pieces->count && piece(c->pieces, at)->addr < high;
-    return any ? clear(c->pieces, low, high, c->moment) : 0;
+    return any ? clear(c->pieces, low, high, true, c->moment) : 0;
 }
 
 static int
@@ -199,7 +200,7 @@ map(ml_page_pieces *pieces, const ml_event *event, uint32_t moment)
     bool expandable = event->action == ML_ACTION_SEGMENT_MAP;
     bool private = (event->flags & ML_EVENT_POOL_KNOWN) != 0 &&
                    (event->pool[0] | event->pool[1]) != 0;
-    int error = clear(pieces, event->addr, event->addr + event->size, moment);
+    int error = clear(pieces, event->addr, event->addr + event->size, false, moment);
     ml_page_segment segment = {
         .addr = event->addr,
         .bytes = event->size,
@@ -257,7 +258,8 @@ ml_page_pieces_follow(ml_page_pieces *pieces, const ml_event *event,
     case ML_ACTION_SEGMENT_FREE:
     case ML_ACTION_SEGMENT_UNMAP:
         error =
-            range ? clear(pieces, event->addr, event->addr + event->size, moment) : 0;
+            range ? clear(pieces, event->addr, event->addr + event->size, false, moment)
+                  : 0;
         break;
     default:
         error = reserved != pieces->bytes

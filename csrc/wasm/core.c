@@ -1,0 +1,128 @@
+/* The core as WebAssembly: the bytes of a file in, the data of a page out.
+ *
+ * Owns one file at a time and what was made of it, for memlab/viewer/drop.js, which calls
+ * these functions by name.  It imports nothing: whatever runs it lends it memory alone. */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "../core/annotations.h"
+#include "../core/base.h"
+#include "../core/mlab_reader.h"
+#include "../core/page_data.h"
+#include "../core/snapshot_reader.h"
+
+#define EXPORT(name) __attribute__((export_name(name), visibility("default")))
+
+static struct {
+    char *bytes; /* of the file; owned */
+    size_t capacity;
+    ml_page_data page;
+    ml_read_error error;
+} state;
+
+/* Room for BYTES of the file, of which what was written stays; NULL: out of memory. */
+EXPORT("file")
+char *
+wasm_file(size_t bytes)
+{
+    void *file = ml_realloc(state.bytes, bytes);
+    if (file != NULL) {
+        state.bytes = file;
+    }
+    return file;
+}
+
+/* Forgets the file and what was made of it. */
+EXPORT("close")
+void
+wasm_close(void)
+{
+    ml_free(state.bytes);
+    ml_page_data_fini(&state.page);
+    memset(&state, 0, sizeof(state));
+}
+
+typedef struct span {
+    const char *bytes;
+    size_t length;
+} span;
+
+static int
+read_span(void *context, uint64_t offset, void *to, size_t length)
+{
+    const span *from = context;
+    if (offset > from->length || length > from->length - offset) {
+        return ML_EIO;
+    }
+    memcpy(to, from->bytes + offset, length);
+    return 0;
+}
+
+static int
+read_mlab(size_t length, ml_recording **recording)
+{
+    span from = {state.bytes, length};
+    ml_mlab_input input = {.context = &from, .bytes = length, .read = read_span};
+    ml_mlab_info info = {0};
+    int result = ml_mlab_read(&input, recording, &info, &state.error);
+    ml_mlab_info_fini(&info);
+    return result == 0 ? ml_annotations_add_notes(*recording) : result;
+}
+
+/* The first LENGTH bytes of the file as a page.  0, or an error, which error() tells. */
+EXPORT("open")
+int
+wasm_open(size_t length)
+{
+    ml_recording *recording = NULL;
+    int result = ml_mlab_is(state.bytes, length)
+                     ? read_mlab(length, &recording)
+                     : ml_snapshot_read(state.bytes, length, &recording, &state.error);
+    ml_free(state.bytes);
+    state.bytes = NULL;
+    if (result == 0) {
+        result = ml_page_data_make(&state.page, recording);
+    }
+    ml_recording_free(recording);
+    if (result != 0 && (state.error.code == 0 || result == ML_ENOMEM)) {
+        ml_read_fail(&state.error, result, 0, "%s", ml_strerror(result));
+    }
+    return result;
+}
+
+/* Text that a NUL ends. */
+EXPORT("error")
+const char *
+wasm_error(void)
+{
+    return state.error.text;
+}
+
+/* Blobs by number; the head is number -1. */
+static const ml_buffer *
+part(int32_t number)
+{
+    return number < 0 ? &state.page.head : &state.page.blobs[number];
+}
+
+EXPORT("count")
+size_t
+wasm_count(void)
+{
+    return state.page.blob_count;
+}
+
+EXPORT("part")
+const char *
+wasm_part(int32_t number)
+{
+    return part(number)->bytes;
+}
+
+EXPORT("bytes")
+size_t
+wasm_bytes(int32_t number)
+{
+    return part(number)->length;
+}
