@@ -109,7 +109,7 @@ lint: ## Check layout, warnings of gcc and clang, cppcheck and ruff
 	@tools/lint.sh $(C_FILES)
 
 wasm: ## Build the core that the empty page reads files with
-	@$(call need,clang-14,clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32)
+	@$(call need,clang-14,clang-14 lld-14 llvm-14 wasi-libc libclang-rt-14-dev-wasm32)
 	@tools/wasm.sh
 
 bench: setup ## Measure memlab against torch's own recorder and pytorch_memlab
