@@ -548,6 +548,14 @@ class News(TypedDict):
     gone_events: int
 
 
+class History(TypedDict):
+    """The most allocated bytes in each of some spans of equal time, from a start on."""
+
+    start_time_us: int
+    column_us: float
+    allocated_bytes: list[int]
+
+
 class Stats(TypedDict):
     """The recorder's own counters of one device."""
 

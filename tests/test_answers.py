@@ -95,7 +95,10 @@ def test_of_a_recording(tmp_path):
     assert recording.file is None and recording.oom(0) is None
     read = _core.Recording.from_file(path)
     check(read.file, _answers.File)
-    check(_core.Live(path).poll(), _answers.News)
+    live = _core.Live(path)
+    check(live.poll(), _answers.News)
+    live.recording()
+    check(live.history(0), _answers.History)
     check(_report.report(read, str(path)), _answers.Report)
     check(memlab.stats("script:0"), _answers.Stats)
     check(memlab.backends(), dict[str, _answers.Backend])
@@ -148,7 +151,7 @@ print(json.dumps([snapshot.peak(), snapshot.data().oom(0), snapshot.data().notes
 
 def test_every_shape_is_used_and_says_what_it_is():
     used = {"Report", "Lines", "Ledger", "Note", "Counts", "Stats", "News"}
-    used |= {"Backend", "Leak", "ReporterDevice", "MergedRanks", "Diff"}
+    used |= {"Backend", "Diff", "History", "Leak", "MergedRanks", "ReporterDevice"}
     tree = ast.parse((PACKAGE / "_answers.py").read_text())
     shapes = {n.name: n for n in tree.body if isinstance(n, ast.ClassDef)}
     seen = set()

@@ -350,6 +350,9 @@ live_finish(ml_live *live, mlab_reader **out, ml_mlab_info *info)
     if (result == 0) {
         result = put_past(live, to->recording);
     }
+    if (result == 0) {
+        result = live_note_history(live, to->recording);
+    }
     to->stacks = NULL;
     if (result < 0) {
         ml_mlab_info_fini(info);

@@ -26,6 +26,17 @@ typedef struct ml_live_news {
     uint64_t gone;       /* of these, those that made room */
 } ml_live_news;
 
+/* The most bytes that were allocated in each of some spans of equal time, since the first
+ * event; those of the newest span may grow. */
+#define ML_LIVE_COLUMNS 512u
+
+typedef struct ml_live_history {
+    uint64_t start;     /* unix ns */
+    uint64_t column_ns; /* 0: no event came yet */
+    size_t count;
+    uint64_t most[ML_LIVE_COLUMNS];
+} ml_live_history;
+
 /* Opens the file at PATH and reads its header.  KEPT: events before some make room.  0;
  * ML_EIO with errno; or ML_E* with *ERROR. */
 int ml_live_open(ml_live **out, const char *path, size_t kept, ml_read_error *error);
@@ -41,5 +52,8 @@ int ml_live_poll(ml_live *live, uint64_t events, ml_live_news *news,
 /* What was read so far, as ml_mlab_read would give it of the file as it was then. */
 int ml_live_recording(ml_live *live, ml_recording **out, ml_mlab_info *info,
                       ml_read_error *error);
+
+/* As of the last recording; borrowed.  NULL for a DEVICE that there cannot be. */
+const ml_live_history *ml_live_get_history(const ml_live *live, unsigned device);
 
 #endif

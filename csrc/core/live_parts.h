@@ -60,6 +60,7 @@ struct ml_live {
     uint64_t gone[ML_DEVICE_MAX];  /* events that made room */
     ml_totals peaks[ML_DEVICE_MAX];
     live_elders elders[ML_DEVICE_MAX];
+    ml_live_history histories[ML_DEVICE_MAX];
     size_t kept_most; /* events that are kept before some make room */
 };
 
@@ -70,6 +71,8 @@ size_t live_kept(const ml_live *live);
 uint64_t live_events(const ml_live *live);
 /* A recording of what is kept, finished, in a reader that the caller frees. */
 int live_finish(ml_live *live, mlab_reader **out, ml_mlab_info *info);
+/* Adds RECORDING, of what is kept, to the histories of its devices.  0 or ML_ENOMEM. */
+int live_note_history(ml_live *live, const ml_recording *recording);
 /* About half of what is kept makes room. */
 int live_condense(ml_live *live);
 /* The first COUNT events of DEVICE go. */

@@ -149,6 +149,51 @@ live_recording(PyObject *op, PyObject *Py_UNUSED(ignored))
     return ml_recording_wrap_file(ml_state_of(Py_TYPE(op)), recording, about);
 }
 
+PyDoc_STRVAR(
+    history_doc,
+    "history($self, device, /)\n--\n\n"
+    "The most bytes that were allocated on a device in each of some spans of equal "
+    "time, since\n"
+    "the first event and up to the last recording(): a dict of start_time_us, "
+    "column_us, a float,\n"
+    "and allocated_bytes, a list. Raises IndexError for a device that there cannot "
+    "be.");
+
+static PyObject *
+live_history(PyObject *op, PyObject *arg)
+{
+    Py_ssize_t device = PyNumber_AsSsize_t(arg, PyExc_IndexError);
+    if (device == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    const ml_live *live = take(op);
+    if (live == NULL) {
+        return NULL;
+    }
+    release(op);
+    const ml_live_history *history = device < 0 || device >= ML_DEVICE_MAX
+                                         ? NULL
+                                         : ml_live_get_history(live, (unsigned)device);
+    if (history == NULL) {
+        return PyErr_Format(PyExc_IndexError, "there is no device %zd", device);
+    }
+    PyObject *columns = PyList_New((Py_ssize_t)history->count);
+    for (size_t i = 0; columns != NULL && i < history->count; i++) {
+        PyObject *bytes = PyLong_FromUnsignedLongLong(history->most[i]);
+        if (bytes == NULL) {
+            Py_CLEAR(columns);
+            break;
+        }
+        PyList_SET_ITEM(columns, (Py_ssize_t)i, bytes);
+    }
+    return columns == NULL
+               ? NULL
+               : Py_BuildValue("{s:K,s:d,s:N}", "start_time_us",
+                               (unsigned long long)(history->start / 1000), "column_us",
+                               (double)history->column_ns / 1000, "allocated_bytes",
+                               columns);
+}
+
 PyDoc_STRVAR(fileno_doc,
              "fileno($self, /)\n--\n\n"
              "The descriptor of the open file. Raises ValueError for a closed "
@@ -226,6 +271,7 @@ live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static PyMethodDef live_methods[] = {
     {"poll", live_poll, METH_VARARGS, poll_doc},
     {"recording", live_recording, METH_NOARGS, recording_doc},
+    {"history", live_history, METH_O, history_doc},
     {"fileno", live_fileno, METH_NOARGS, fileno_doc},
     {"close", live_close, METH_NOARGS, close_doc},
     {NULL, NULL, 0, NULL},
