@@ -271,6 +271,36 @@ def _parser():
         "for recordings whose page would be too large for a browser",
     )
 
+    top = commands.add_parser(
+        "top",
+        help="show what a running job has allocated, live",
+        description="Shows what a running job has allocated, by line, module, category or "
+        "stack, live.  Only its .mlab file is read; the job sees nothing of it.",
+    )
+    top.set_defaults(function=_top)
+    top.add_argument(
+        "job",
+        nargs="?",
+        metavar="PID|FILE",
+        help="a process, whose children count too, a .mlab file, or a folder of them "
+        "(default: the job of yours that runs)",
+    )
+    top.add_argument("--once", action="store_true", help="print one look and end")
+    top.add_argument("--json", action="store_true", help="the same, for machines")
+    top.add_argument(
+        "--by",
+        action="append",
+        choices=("line", "module", "category", "stack"),
+        help="a table of --once; may be repeated (default: line and module)",
+    )
+    top.add_argument(
+        "--lines",
+        type=_count,
+        default=15,
+        metavar="N",
+        help="rows of each table of --once (default: %(default)s)",
+    )
+
     convert = commands.add_parser("convert", help="write a snapshot in another format")
     convert.set_defaults(function=_convert)
     convert.add_argument("file", help=_FILE)
@@ -555,6 +585,12 @@ def _serve(recording, source):
     except KeyboardInterrupt:
         pass
     return 0
+
+
+def _top(options):
+    from memlab import _top
+
+    return _top.run(options)
 
 
 def _convert(options):
