@@ -44,6 +44,7 @@ _SCRIPTS = (
     "treemap.js",
     "growth.js",
     "memory.js",
+    "lanes.js",
     "events.js",
     "segments.js",
     "viewer.js",

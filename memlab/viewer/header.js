@@ -58,6 +58,10 @@ const memlabHeader = (() => {
       lines.push(`${plural(device.peak.misfits, "event")} in conflict with the memory `
         + "there was: totals may be wrong from there on.");
     }
+    if (Number(device.peak.uncertain) > 0) {
+      lines.push("Blocks from before the recording may be up to "
+        + `${formatBytes(device.peak.uncertain)} larger than shown.`);
+    }
     const ooms = model.notes.filter((note) => note.kind === "oom"
       && (note.device === -1 || note.device === device.index)).length;
     if (ooms > 0) {

@@ -81,6 +81,7 @@ const memlabInspector = (() => {
 
   function create(element, callbacks) {
     let turn = 0;
+    let key = [];
 
     async function parts(model, d, state) {
       const pinned = state.pinned === null ? null
@@ -95,6 +96,11 @@ const memlabInspector = (() => {
 
     /* Once what it needs has come; a newer call goes before an older one. */
     async function show(model, d, state) {
+      const newKey = [model, d, state.event, state.pinned, state.view];
+      if (newKey.every((part, i) => part === key[i])) {
+        return;
+      }
+      key = newKey;
       turn += 1;
       const mine = turn;
       const chunks = model.devices[d].chunkCount;

@@ -148,15 +148,18 @@ const memlabNames = (() => {
       ? `${model.strings[file[line]]}:${number[line]} ${model.strings[name[line]]}` : "";
   }
 
-  /* A search that finds what a line allocated. */
+  /* TEXT as one word of a search. */
+  function searchWord(text) {
+    return /\s/.test(text) ? `"${text}"` : text;
+  }
+
+  /* A search that finds what a line allocated; "" for no line. */
   function lineWord(model, line) {
     if (!hasLine(model, line)) {
       return "";
     }
-    const { file, function: name, line: number } = model.lines;
-    const short = shortFile(model.strings[file[line]]);
-    return short === "" || /\s/.test(short)
-      ? model.strings[name[line]].split(/\s/)[0] : `${short}:${number[line]}`;
+    const { file, line: number } = model.lines;
+    return searchWord(`${shortFile(model.strings[file[line]])}:${number[line]}`);
   }
 
   /* ---- kinds of allocations ---- */
@@ -229,7 +232,7 @@ const memlabNames = (() => {
     if (id < 0) {
       return "";
     }
-    return scheme === "line" ? lineWord(model, id) : model.strings[id].split(/\s/)[0];
+    return scheme === "line" ? lineWord(model, id) : searchWord(model.strings[id]);
   }
 
   /* ---- steps and phases ---- */
@@ -273,7 +276,7 @@ const memlabNames = (() => {
 
   return { formatBytes, formatCount, formatTime, exactBytes, plural, printable, hex,
            addressNumber, allocationName, eventName, shortFile, placeText, frameText,
-           stackFrames, hasLine, linePlace, lineTitle, lineWord, kindPlace, kindCategory,
+           stackFrames, hasLine, linePlace, lineTitle, searchWord, lineWord, kindPlace, kindCategory,
            kindModule, categoryText, SCHEMES, groupText, groupWord, stepEnds, stepAt,
            phasesAt };
 })();

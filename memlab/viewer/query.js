@@ -31,18 +31,19 @@ const memlabQuery = (() => {
     return { hi: parseInt(digits.slice(0, 8), 16), lo: parseInt(digits.slice(8), 16) };
   }
 
-  /* Words that must all match; `>10MiB`, `>=1MiB`, `<512`, `<=4KiB` and `=1KiB` compare
-   * the block's bytes. */
+  /* Words that must all match, or phrases in double quotes; `>10MiB`, `>=1MiB`, `<512`,
+   * `<=4KiB` and `=1KiB` compare the block's bytes. */
   function parseQuery(text) {
     const query = { words: [], bounds: [] };
-    for (const token of text.split(/\s+/)) {
+    for (const [token, phrase] of text.matchAll(/"([^"]*)"|\S+/g)) {
       const match = /^(>=|<=|>|<|=)(.+)$/.exec(token);
       const bytes = match === null ? null : parseSize(match[2]);
+      const word = (phrase ?? token).toLowerCase();
       if (bytes !== null) {
         query.bounds.push({ how: match[1], bytes });
       }
-      else if (token !== "") {
-        query.words.push(token.toLowerCase());
+      else if (word !== "") {
+        query.words.push(word);
       }
     }
     return query;
@@ -223,12 +224,11 @@ const memlabQuery = (() => {
    * longer than the finest level's columns, its borders are theirs. */
   async function highest(model, d, e0, e1, parts) {
     const device = model.devices[d];
-    const step = Math.max(1, (e1 - e0) / parts);
     const out = [];
-    const chosen = device.levels.findIndex(({ span }) => span <= step / 4);
-    for (let at = e0; at < e1; at += step) {
-      const from = Math.floor(at);
-      const to = Math.min(Math.floor(at + step), e1);
+    const chosen = device.levels.findIndex(({ span }) => span * 4 * parts <= e1 - e0);
+    for (let part = 0; part < parts; part++) {
+      const from = Math.floor(e0 + part * (e1 - e0) / parts);
+      const to = Math.floor(e0 + (part + 1) * (e1 - e0) / parts);
       out.push(chosen < 0 ? await highestOfChunks(model, d, from, to)
         : await highestOfLevel(model, d, chosen, from, to));
     }

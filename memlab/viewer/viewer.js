@@ -197,8 +197,15 @@ const memlabViewer = (() => {
 
   /* ---- legend, table, theme ---- */
 
+  let legended = [];
+
   function showLegend(shown) {
     const d = shown.device;
+    const key = [device(), shown.color, memlabColors.isDark()];
+    if (key.every((part, i) => part === legended[i])) {
+      return;
+    }
+    legended = key;
     byId("color").value = shown.color;
     const items = device().groups[shown.color].map((_, g) => {
       const word = memlabNames.groupWord(model, d, shown.color, g);
