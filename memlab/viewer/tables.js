@@ -75,8 +75,9 @@ const memlabTables = (() => {
       const arrow = chosen ? (order.down ? " ▾" : " ▴") : "";
       const cell = make(
         "th", { scope: "col", class: column.number ? "number" : `column-${column.id}` },
-        make("button", { type: "button", click: () => sortBy(column) },
-             column.text + arrow));
+        ...(column.text === "" ? [] : [
+          make("button", { type: "button", click: () => sortBy(column) },
+               column.text + arrow)]));
       if (chosen) {
         cell.setAttribute("aria-sort", order.down ? "descending" : "ascending");
       }
