@@ -645,11 +645,13 @@ class DifferenceModule(Two):
 
 class DifferenceInstant(TypedDict):
     """An instant of a recording: the number of the event before it, -1 where there is
-    none, its time in unix microseconds, and the training step."""
+    none, its time in unix microseconds, the training step, and the phase of the event
+    where that allocates."""
 
     event: int
     time_us: int
     step: int
+    phase: str
 
 
 class _Difference(Two):

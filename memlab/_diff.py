@@ -189,6 +189,9 @@ def headline(answer: Diff) -> str:
     left = len(whole["by_line"]) - len(told)
     if left:
         words.append(f"and {left} more line" + "s" * (left != 1))
+    was, now = whole["before"]["phase"], whole["after"]["phase"]
+    if was != now and "unknown" not in (was, now):
+        start += f", now in phase {now}, before in {was}"
     return f"{start}: " + ", ".join(words)
 
 

@@ -97,11 +97,13 @@ static ml_difference_instant
 describe(const ml_sites *sites, uint64_t position)
 {
     const ml_event *events = sites->recording->devices[sites->device].events;
-    ml_difference_instant at = {.known = true, .position = position};
+    ml_difference_instant at = {
+        .known = true, .position = position, .phase = ML_PHASE_UNKNOWN};
     if (sites->event_count != 0) {
         size_t event = position == 0 ? 0 : (size_t)position - 1;
         at.time = events[event].time;
         at.step = sites->step[event];
+        at.phase = position == 0 ? ML_PHASE_UNKNOWN : sites->phase[event];
     }
     return at;
 }

@@ -16,8 +16,8 @@
     XX(GONE, "gone")         /* in the first alone */ \
     XX(GREW, "grew") \
     XX(SHRANK, "shrank") \
-    /* In the step of the instant both had as much of it live at once: it comes, or goes, \
-     * earlier or later. */ \
+    /* At the instant it is more, or less, but not in what was live at once in the step of \
+     * the instant: it comes, or goes, earlier or later. */ \
     XX(MOVED, "moved")
 
 enum ml_change {
@@ -80,6 +80,7 @@ typedef struct ml_difference_instant {
     uint64_t position; /* events before it */
     uint64_t time;     /* unix ns; of the event before it, else of the first */
     uint32_t step;     /* number of the training step */
+    uint8_t phase; /* enum ml_phase: of the allocation that is the event before it */
 } ml_difference_instant;
 
 typedef struct ml_difference_part {

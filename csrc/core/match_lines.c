@@ -500,15 +500,29 @@ pair_files(const sides *s, file *files[2], const size_t counts[2])
     return result;
 }
 
-/* Whether two lines that no order pairs are one that went elsewhere. */
+/* By text of a function: whether a line of it is paired already; owned by the caller. */
+static uint8_t *
+find_settled(const sides *s)
+{
+    uint8_t *settled = ml_alloc_zeroed(s->texts->count, 1);
+    for (size_t i = 0; settled != NULL && i < s->of[0]->count; i++) {
+        const ml_match_line *line = &s->of[0]->items[i];
+        if (line->partner != ML_NO_LINE) {
+            settled[line->function] = 1;
+            settled[s->of[1]->items[line->partner].function] = 1;
+        }
+    }
+    return settled;
+}
+
+/* Whether two lines that no order pairs are one that went elsewhere: by what ran there, or
+ * with the whole of its function. */
 static bool
-may_have_moved(const sides *s, size_t a, size_t b, bool strong)
+may_have_moved(const sides *s, const uint8_t *settled, size_t a, size_t b, bool strong)
 {
     const ml_match_line *x = &s->of[0]->items[a];
     const ml_match_line *y = &s->of[1]->items[b];
-    ml_string from = s->texts->items[x->file];
-    bool same_file = ml_match_tail(from, s->texts->items[y->file]) > 0;
-    return strong || (x->function == y->function && !same_file);
+    return strong || (x->function == y->function && !settled[x->function]);
 }
 
 static int
@@ -521,17 +535,19 @@ pair_the_rest(const sides *s)
             left[side] += s->of[side]->items[i].partner == ML_NO_LINE;
         }
     }
-    int result = 0;
     if (left[0] > MOST_PAIRS / 4 / (left[1] + 1)) {
         return 0;
     }
+    uint8_t *settled = find_settled(s);
+    int result = settled == NULL ? ML_ENOMEM : 0;
     for (size_t i = 0; i < s->of[0]->count && result == 0; i++) {
         bool is_left = s->of[0]->items[i].partner == ML_NO_LINE;
         for (size_t j = 0; is_left && j < s->of[1]->count && result == 0; j++) {
             if (s->of[1]->items[j].partner == ML_NO_LINE) {
                 bool strong;
                 uint32_t like = alike(s, i, j, &strong);
-                if (like >= LEAST_ANYWHERE && may_have_moved(s, i, j, strong)) {
+                if (like >= LEAST_ANYWHERE &&
+                    may_have_moved(s, settled, i, j, strong)) {
                     result = add_candidate(&all, like, i, j);
                 }
             }
@@ -547,6 +563,7 @@ pair_the_rest(const sides *s)
             join(s, one->a, one->b);
         }
     }
+    ml_free(settled);
     ml_free(all.items);
     return result;
 }

@@ -16,9 +16,12 @@ typedef struct work {
     uint64_t *operations; /* owned; by frame id; 0: not asked yet */
 } work;
 
-/* The site of blocks that no event and no list of blocks tells of, as misfits may leave;
- * it is always there. */
-#define UNTOLD 0
+/* Sites that are always there: of blocks that no event and no list of blocks tells of, as
+ * misfits may leave, and of slack. */
+enum {
+    UNTOLD,
+    SLACK
+};
 
 /* ---- What a site is ---- */
 
@@ -117,10 +120,22 @@ site_of(work *w, const ml_cause *cause, const ml_verdict *verdict, uint64_t oper
     return result;
 }
 
+/* What the allocator would give for REQUESTED bytes, of a block of BYTES. */
+static uint64_t
+without_slack(const ml_recording *recording, uint64_t requested, uint64_t bytes)
+{
+    uint64_t rounded =
+        requested == 0 ? bytes : ml_allocator_round(&recording->rules, requested);
+    /* Sizes in a file may say anything. */
+    return rounded >= requested && rounded < bytes ? rounded : bytes;
+}
+
 static int
-describe_event(work *w, size_t index, uint64_t bytes)
+describe_event(work *w, size_t index, uint64_t block_bytes)
 {
     ml_sites *sites = w->sites;
+    const ml_event *event = &w->recording->devices[sites->device].events[index];
+    uint64_t bytes = without_slack(w->recording, event->size, block_bytes);
     const ml_life *life = &sites->lives.of_event[index];
     ml_cause cause = ml_causes_of(w->causes, sites->device, index);
     ml_verdict verdict = ml_categories_judge(w->categories, life, &cause);
@@ -129,7 +144,6 @@ describe_event(work *w, size_t index, uint64_t bytes)
     sites->phase[index] = cause.phase;
     sites->step[index] = cause.step;
     sites->bytes[index] = bytes;
-    const ml_event *event = &w->recording->devices[sites->device].events[index];
     return site_of(w, &cause, &verdict, operation_of(w, event), bytes,
                    &sites->site[index]);
 }
@@ -142,22 +156,33 @@ describe_before(work *w, const ml_block *block, size_t index)
     ml_cause cause = ml_causes_before(w->causes, block->stack);
     ml_verdict verdict = ml_categories_judge(w->categories, life, &cause);
     ml_cause_name_owner(&cause, life, &verdict);
+    uint64_t bytes = without_slack(w->recording, block->requested, block->size);
     sites->before_category[index] = verdict.category;
-    sites->before_bytes[index] = block->size;
-    return site_of(w, &cause, &verdict, 0, block->size, &sites->before_site[index]);
+    sites->before_bytes[index] = bytes;
+    return site_of(w, &cause, &verdict, 0, bytes, &sites->before_site[index]);
 }
 
 /* ---- All of them ---- */
 
 static int
-describe_all(work *w, ml_replay *replay)
+add_own_sites(ml_sites *sites)
 {
-    ml_sites *sites = w->sites;
     ml_site_key untold = {.category = ML_CATEGORY_BEFORE_RECORDING,
                           .no_line = ML_NO_LINE_BEFORE,
                           .no_module = ML_NO_MODULE_STACK};
+    ml_site_key slack = {.category = ML_CATEGORY_UNKNOWN,
+                         .no_line = ML_NO_LINE_SLACK,
+                         .no_module = ML_NO_MODULE_STACK};
     uint32_t site;
     int result = find_site(sites, &untold, ML_PHASE_BEFORE_RECORDING, &site);
+    return result == 0 ? find_site(sites, &slack, ML_PHASE_UNKNOWN, &site) : result;
+}
+
+static int
+describe_all(work *w, ml_replay *replay)
+{
+    ml_sites *sites = w->sites;
+    int result = add_own_sites(sites);
     size_t count;
     const ml_block *blocks = ml_replay_initial(replay, &count);
     for (size_t i = 0; i < count && result == 0; i++) {
@@ -334,7 +359,9 @@ see_block(void *context, const ml_block *block, uint64_t birth)
             category = sites->before_category[life - sites->lives.before];
         }
     }
-    l->live[site].bytes += block->size;
+    uint64_t bytes = without_slack(sites->recording, block->requested, block->size);
+    l->live[SLACK].bytes += block->size - bytes;
+    l->live[site].bytes += bytes;
     l->live[site].blocks++;
     l->live[site].of[category] += block->size;
     return 0;

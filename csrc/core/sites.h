@@ -13,6 +13,11 @@
 #include "texts.h"
 
 #define ML_NO_SITE UINT32_MAX
+/* An enum ml_no_line more, of a site that every device has: what blocks are larger than the
+ * allocator's rounding makes them, as it split no smaller ones off the memory that it had.
+ * That follows from what came before and not from the line that allocates, so no line has
+ * it. */
+#define ML_NO_LINE_SLACK ML_NO_LINE_COUNT
 
 /* Without padding, to be compared as bytes. */
 typedef struct ml_site_key {
@@ -23,7 +28,7 @@ typedef struct ml_site_key {
     uint32_t module;    /* text */
     uint8_t backward;   /* 0 or 1 */
     uint8_t category;   /* enum ml_category; ML_CATEGORY_COUNT where there is a line */
-    uint8_t no_line;    /* enum ml_no_line */
+    uint8_t no_line;    /* enum ml_no_line, or ML_NO_LINE_SLACK */
     uint8_t no_module;  /* enum ml_no_module */
 } ml_site_key;
 
@@ -46,7 +51,7 @@ typedef struct ml_sites {
     uint8_t *category;
     uint8_t *phase; /* enum ml_phase */
     uint32_t *step;
-    uint64_t *bytes;       /* that the block of an allocation occupies */
+    uint64_t *bytes;       /* that an allocation takes, without slack */
     uint32_t *freed;       /* site of the block that it ends; ML_NO_SITE: of none */
     uint64_t *freed_bytes; /* of that block */
     uint64_t *allocated;   /* bytes on the device after it */
@@ -68,11 +73,11 @@ void ml_sites_fini(ml_sites *sites);
 /* What of a site is live at an instant, and the most of it that was live at a time from
  * the begin of the instant's step up to it, and from it to the end of the step. */
 typedef struct ml_site_live {
-    uint64_t bytes;
+    uint64_t bytes; /* without slack; with that of its own site all that is allocated */
     uint64_t blocks;
     uint64_t most_before; /* bytes; at least those above */
     uint64_t most_after;
-    uint64_t of[ML_CATEGORY_COUNT]; /* of the bytes */
+    uint64_t of[ML_CATEGORY_COUNT]; /* bytes with slack: as a peak's categories */
 } ml_site_live;
 
 /* After POSITION events, of which there are as many; the step is from event FIRST up to

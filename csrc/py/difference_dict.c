@@ -45,6 +45,13 @@ set_two(PyObject *dict, const ml_two *two)
     return 0;
 }
 
+static const char *
+reason_of(unsigned no_line)
+{
+    return no_line == ML_NO_LINE_SLACK ? "blocks larger than was asked for, not split"
+                                       : ml_no_line_text(no_line);
+}
+
 static PyObject *
 line_dict(const ml_difference_line *line)
 {
@@ -70,8 +77,7 @@ line_dict(const ml_difference_line *line)
                   PyUnicode_FromString(ml_category_text(line->category))) < 0 ||
         ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(line->phase))) <
             0 ||
-        ml_py_set(dict, "reason",
-                  PyUnicode_FromString(ml_no_line_text(line->no_line))) < 0 ||
+        ml_py_set(dict, "reason", PyUnicode_FromString(reason_of(line->no_line))) < 0 ||
         set_two(dict, &line->two) < 0) {
         Py_CLEAR(dict);
     }
@@ -142,9 +148,9 @@ instant_dict(const ml_difference_instant *at)
     if (!at->known) {
         return Py_NewRef(Py_None);
     }
-    return Py_BuildValue("{s:L,s:K,s:I}", "event", (long long)at->position - 1,
+    return Py_BuildValue("{s:L,s:K,s:I,s:s}", "event", (long long)at->position - 1,
                          "time_us", (unsigned long long)(at->time / 1000), "step",
-                         (unsigned int)at->step);
+                         (unsigned int)at->step, "phase", ml_phase_text(at->phase));
 }
 
 static PyObject *
