@@ -361,6 +361,12 @@ def _add_diff(commands):
     )
     form = diff.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for machines")
+    form.add_argument(
+        "--html", metavar="FILE", help="write a page to this file, without scripts"
+    )
+    form.add_argument(
+        "--markdown", action="store_true", help="for a comment on a pull request"
+    )
 
 
 def _add_device(command):
@@ -537,17 +543,23 @@ def _diff(options):
         options.wrong_usage(
             "name a second file, or two instants or ranks of this one: --at 3,9, --ranks 0,1"
         )
-    answer = _diff.diff(
+    compared = _diff.compare(
         options.before,
         options.after,
         at=at,
         ranks=options.ranks,
         device=options.device,
     )
-    if options.json:
-        _say(json.dumps(answer, indent=1))
+    if options.html is not None:
+        from memlab import _core
+
+        _core.write_file(options.html, compared.page())
+        _say(f"Page: {options.html}")
+    elif options.json:
+        _say(json.dumps(compared.answer(), indent=1))
     else:
-        _show(_diff.text(answer, options.lines).removesuffix("\n"))
+        sections = _diff.sections(compared.answer(), options.lines)
+        _show_report([], sections, options.markdown)
     return 0
 
 

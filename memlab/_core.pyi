@@ -147,6 +147,21 @@ class Recording:
         phases: bool = False,
         one_step: bool = False,
     ) -> Difference: ...
+    def difference_page(
+        self,
+        device: int,
+        after: Recording,
+        after_device: int,
+        /,
+        *,
+        event: int | None = None,
+        after_event: int | None = None,
+        same_code: bool = False,
+        phases: bool = False,
+        one_step: bool = False,
+        title: str = "Two recordings",
+        said: str = "",
+    ) -> bytes: ...
     @property
     def lost_notes(self) -> int: ...
     @property

@@ -10,6 +10,7 @@ import os
 from memlab import _instant, _load, _merge, _report
 from memlab._errors import Error
 from memlab._instant import Instant
+from memlab._report_parts import Heading, Said, Table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 
     from memlab._answers import Diff
     from memlab._core import _Path
+    from memlab._report_parts import Part
 
-__all__ = ["diff", "text"]
+__all__ = ["compare", "headline", "sections"]
 
 _ROWS = 15
 _PHASE_ROWS = 5
@@ -53,83 +55,85 @@ _MATCHED_BY = {
 # ---- What is compared ----
 
 
-def _device(recording, path, device, rank):
-    """The index of the device of RECORDING to look at: DEVICE of it, or of RANK; None: of
-    those the fullest."""
-    known = _report.devices(recording)
-    if rank is not None:
-        row = next((r for r in recording.ranks() if r["rank"] == rank), None)
-        if row is None:
-            there = [r["rank"] for r in recording.ranks() if r["rank"] is not None]
-            raise Error(
-                f"{path}: no rank {rank} in it; it has "
-                + (", ".join(map(str, there)) or "no ranks: merge the files first")
-            )
-        own = [d["device"] for d in row["devices"]]
-        known = [i for i in own if i in known]
-        if device is not None:
-            own = [d["device"] for d in row["devices"] if d["number"] == device]
-            if not own:
-                raise Error(f"{path}: rank {rank} has no device {device}")
-            return own[0]
-    elif device is not None:
-        if device >= recording.device_count:
-            raise Error(
-                f"{path}: no device {device}; it has {recording.device_count}, from 0"
-            )
-        return device
-    if not known:
-        raise Error(f"{path}: no memory was allocated while recording")
-    return max(known, key=lambda i: recording.peak(i)["peak"]["allocated_bytes"])
+def _device(recording, path, number, rank):
+    """The index of the device of RECORDING to look at, the fullest of those of the NUMBER
+    and RANK; None for any."""
+    try:
+        found = _report.choose_devices(recording, number, rank)
+    except Error as error:
+        raise Error(f"{path}: {error}") from None
+    if not found:
+        raise Error(f"{path}: {_report.NOTHING}")
+    return max(found, key=lambda i: recording.peak(i)["peak"]["allocated_bytes"])
 
 
-def diff(
+class _Compared:
+    """Two devices of recordings, or of one, each at an instant."""
+
+    def __init__(self, before, after, at, ranks, device):
+        paths = [os.fsdecode(before), os.fsdecode(before if after is None else after)]
+        first = _load.read_recording(paths[0])
+        self.recordings = first, first if after is None else _load.read_recording(paths[1])
+        self.sides: list[Any] = []
+        events = []
+        for side, recording in enumerate(self.recordings):
+            path = paths[side]
+            index = _device(recording, path, device, None if ranks is None else ranks[side])
+            events.append(_instant.event(recording, index, at[side]))
+            name = recording.device_name(index)
+            self.sides.append(
+                {"file": path, "at": str(at[side]), "device": index, "name": name}
+            )
+        self._options = {
+            "event": events[0],
+            "after_event": events[1],
+            "same_code": after is None,
+            "phases": True,
+            "one_step": at[0].kind == at[1].kind == "step",
+        }
+
+    def _ask(self, method, **more):
+        before, after = self.recordings
+        devices = self.sides[0]["device"], self.sides[1]["device"]
+        return getattr(before, method)(
+            devices[0], after, devices[1], **self._options, **more
+        )
+
+    def answer(self) -> Diff:
+        """What `memlab diff --json` prints."""
+        difference = self._ask("difference")
+        return {
+            "before": self.sides[0], "after": self.sides[1], "difference": difference
+        }
+
+    def page(self) -> bytes:
+        """The same as an HTML page."""
+        names = [f"{os.path.basename(s['file'])} {s['name']}" for s in self.sides]
+        title = " and ".join(name.encode("utf-8", "replace").decode() for name in names)
+        said = headline(self.answer()).encode("utf-8", "replace").decode()
+        return self._ask("difference_page", title=title, said=said)
+
+
+def compare(
     before: _Path,
     after: _Path | None = None,
     *,
     at: tuple[Instant, Instant] = (Instant("peak"), Instant("peak")),
     ranks: tuple[int, int] | None = None,
     device: int | None = None,
-) -> Diff:
-    """What of the run in the file AFTER is more than of that in BEFORE, and what less.
+) -> _Compared:
+    """What of the run in the file AFTER is to be compared with that in BEFORE.
 
     BEFORE and AFTER are paths as memlab.load() takes them; without AFTER two instants, or
     two ranks of a merged file, of BEFORE are compared. at: the instant of each; where both
-    are steps, phases are looked for in these. ranks: a rank of each. device: its index, the
-    same of both; None: of each the one that was fullest. The answer is a dict, described in
-    docs/REPORT.md, sizes in bytes, times in unix microseconds.
+    are steps, phases are looked for in these. ranks: a rank of each. device: its number in
+    its process, the same of both; None: of each the one that was fullest. answer() is a
+    dict, described in docs/REPORT.md, sizes in bytes, times in unix microseconds.
 
     Raises memlab.Error for what a file does not have, SnapshotError for what is no
     recording, OSError, ValueError.
     """
-    paths = [os.fsdecode(before), os.fsdecode(before if after is None else after)]
-    first = _load.read_recording(paths[0])
-    second = first if after is None else _load.read_recording(paths[1])
-    devices, events = [], []
-    for side, recording in enumerate((first, second)):
-        rank = None if ranks is None else ranks[side]
-        devices.append(_device(recording, paths[side], device, rank))
-        events.append(_instant.event(recording, devices[side], at[side]))
-    difference = first.difference(
-        devices[0],
-        second,
-        devices[1],
-        event=events[0],
-        after_event=events[1],
-        same_code=after is None,
-        phases=True,
-        one_step=at[0].kind == at[1].kind == "step",
-    )
-    sides: list[Any] = [
-        {
-            "file": paths[i],
-            "at": str(at[i]),
-            "device": devices[i],
-            "name": of.device_name(devices[i]),
-        }
-        for i, of in enumerate((first, second))
-    ]
-    return {"before": sides[0], "after": sides[1], "difference": difference}
+    return _Compared(before, after, at, ranks, device)
 
 
 # ---- Words ----
@@ -164,19 +168,22 @@ def _amounts(part):
     )
 
 
-def headline(answer: Diff) -> str:
-    """A sentence on what differs at the instants of ANSWER, unescaped."""
+def _headline(answer):
+    """What differs at the instants of ANSWER, in memlab's words, and the lines of it."""
     whole = answer["difference"]
     rows = whole["by_line"]
     where = _WHERE[answer["after"]["at"].partition(":")[0]]
     more = whole["difference_bytes"]
     if not rows and not more:
-        return f"The same memory {where}: {_report.size(whole['after_bytes'])}."
+        return f"The same memory {where}: {_report.size(whole['after_bytes'])}", ""
     if more:
         rows = [row for row in rows if (row["difference_bytes"] > 0) == (more > 0)]
         start = f"{_merge._signed(more)} {where}"
     else:
         start = f"As much {where}, of other memory"
+    was, now = whole["before"]["phase"], whole["after"]["phase"]
+    if was != now and "unknown" not in (was, now):
+        start += f", now in phase {now}, before in {was}"
     told = [
         row for row in rows[:_HEADLINE]
         if abs(row["difference_bytes"]) >= _WORTH_IT * abs(rows[0]["difference_bytes"])
@@ -189,22 +196,15 @@ def headline(answer: Diff) -> str:
     left = len(whole["by_line"]) - len(told)
     if left:
         words.append(f"and {left} more line" + "s" * (left != 1))
-    was, now = whole["before"]["phase"], whole["after"]["phase"]
-    if was != now and "unknown" not in (was, now):
-        start += f", now in phase {now}, before in {was}"
-    return f"{start}: " + ", ".join(words)
+    return f"{start}: ", ", ".join(words)
 
 
-def _sides(answer):
-    for key in ("before", "after"):
-        side, at = answer[key], answer["difference"][key]
-        yield (
-            f"  {key + ':':8}{_report.shorten(side['file'])} {side['name']}, "
-            f"step {at['step']}"
-        )
+def headline(answer: Diff) -> str:
+    """A sentence on what differs at the instants of ANSWER, unescaped."""
+    return "".join(_headline(answer)) + "."
 
 
-def _rows(part, most, indent):
+def _table(part, most):
     rows = [
         (
             _merge._signed(row["difference_bytes"]),
@@ -216,45 +216,52 @@ def _rows(part, most, indent):
         for row in part["by_line"][:most]
     ]
     if rows:
-        yield from _report._rows(rows, indent)
+        columns = ("bytes", "change", "before -> after", "category", "line")
+        yield Table(columns, rows, names=True)
     rest = part["by_line"][most:]
     if rest:
         left = _merge._signed(sum(row["difference_bytes"] for row in rest))
-        yield f"{indent}... and {len(rest)} more lines with {left}"
+        yield Said(f"... and {len(rest)} more line{'s' * (len(rest) > 1)} with {left}")
 
 
-def _phases(answer):
-    whole = answer["difference"]
-    if whole["phases"]:
-        yield from ("", "Where most was allocated in each phase")
-    for phase in whole["phases"]:
-        name = _report.escape(phase["phase"])
-        if phase["before"] is None or phase["after"] is None:
-            side = "before" if phase["after"] is None else "after"
-            yield f"  {name}: only {side}, {_report.size(phase[side + '_bytes'])}"
-            continue
-        more = phase["difference_bytes"]
-        words = _merge._signed(more) if more or phase["by_line"] else "the same"
-        yield f"  {name}: {_amounts(phase)}, {words}"
-        if phase["by_line"] != whole["by_line"]:
-            yield from _rows(phase, _PHASE_ROWS, "    ")
-        elif phase["by_line"]:
-            yield "    the same lines as above"
-    if whole["phases_left_out"]:
-        yield f"  ... and {whole['phases_left_out']} more names of phases"
+def _phase(whole, phase):
+    name = _report.escape(phase["phase"])
+    if phase["before"] is None or phase["after"] is None:
+        side = "before" if phase["after"] is None else "after"
+        yield Heading(
+            "Phase ", name, f": only {side}, {_report.size(phase[side + '_bytes'])}",
+            detail=True,
+        )
+        return
+    more = phase["difference_bytes"]
+    words = _merge._signed(more) if more or phase["by_line"] else "the same"
+    said = f" where it has most: {_amounts(phase)}, {words}"
+    yield Heading("Phase ", name, said, detail=True)
+    if phase["by_line"] != whole["by_line"]:
+        yield from _table(phase, _PHASE_ROWS)
+    elif phase["by_line"]:
+        yield Said("The same lines as above.")
 
 
-def text(answer: Diff, lines: int = _ROWS) -> str:
+def sections(answer: Diff, lines: int = _ROWS) -> list[list[Part]]:
     """ANSWER for people, with so many rows of the table of LINES."""
     whole = answer["difference"]
-    out = [_report.escape(headline(answer))]
-    out += [_report.escape(side) for side in _sides(answer)]
-    out.append(f"  {_amounts(whole)}, {whole['difference_bytes']:+} bytes")
+    start, told = _headline(answer)
+    parts: list[Part] = [Heading(start, _report.escape(told), level=1)]
+    for key in ("before", "after"):
+        side, at = answer[key], answer["difference"][key]
+        words = f"{_report.shorten(side['file'])} {side['name']}"
+        size = _report.size(whole[key + "_bytes"])
+        after = f", step {at['step']}: {size} ({whole[key + '_bytes']} bytes)"
+        parts.append(Said(key.capitalize() + ": ", _report.escape(words), after))
     if whole["by_line"]:
-        out += ["", "By line", *_rows(whole, lines, "  ")]
+        parts += [Heading("By line"), *_table(whole, lines)]
     if whole["by_category"]:
-        parts = sorted(whole["by_category"].items(), key=lambda item: -abs(item[1]))
-        rows = [(_merge._signed(n), name.replace("_", " ")) for name, n in parts]
-        out += ["", "By category", *_report._rows(rows)]
-    out += _phases(answer)
-    return "\n".join(out) + "\n"
+        items = sorted(whole["by_category"].items(), key=lambda item: -abs(item[1]))
+        rows = [(_merge._signed(n), name.replace("_", " ")) for name, n in items]
+        parts += [Heading("By category", detail=True), Table(("bytes", "category"), rows)]
+    for phase in whole["phases"]:
+        parts += _phase(whole, phase)
+    if whole["phases_left_out"]:
+        parts.append(Said(f"... and {whole['phases_left_out']} more names of phases"))
+    return [parts]

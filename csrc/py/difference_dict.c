@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../core/base.h"
+#include "../core/difference_page.h"
 
 static PyObject *
 number(uint64_t value)
@@ -45,13 +46,6 @@ set_two(PyObject *dict, const ml_two *two)
     return 0;
 }
 
-static const char *
-reason_of(unsigned no_line)
-{
-    return no_line == ML_NO_LINE_SLACK ? "blocks larger than was asked for, not split"
-                                       : ml_no_line_text(no_line);
-}
-
 static PyObject *
 line_dict(const ml_difference_line *line)
 {
@@ -77,7 +71,8 @@ line_dict(const ml_difference_line *line)
                   PyUnicode_FromString(ml_category_text(line->category))) < 0 ||
         ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(line->phase))) <
             0 ||
-        ml_py_set(dict, "reason", PyUnicode_FromString(reason_of(line->no_line))) < 0 ||
+        ml_py_set(dict, "reason",
+                  PyUnicode_FromString(ml_difference_reason(line->no_line))) < 0 ||
         set_two(dict, &line->two) < 0) {
         Py_CLEAR(dict);
     }
@@ -194,8 +189,9 @@ difference_dict(const ml_difference *difference)
     return dict;
 }
 
-PyObject *
-ml_py_difference(ml_state *state, const ml_difference_ask *ask)
+/* The answer to ASK, or NULL with an exception. */
+static ml_difference *
+answer(ml_state *state, const ml_difference_ask *ask)
 {
     ml_difference *difference = NULL;
     int result;
@@ -204,12 +200,72 @@ ml_py_difference(ml_state *state, const ml_difference_ask *ask)
     Py_END_ALLOW_THREADS
     if (result == ML_EINVALID) {
         PyErr_SetString(PyExc_IndexError, "the recording has no such event");
-        return NULL;
     }
-    if (result < 0) {
-        return ml_py_raise(state, result, ml_strerror(result));
+    else if (result < 0) {
+        ml_py_raise(state, result, ml_strerror(result));
     }
-    PyObject *dict = difference_dict(difference);
+    return result < 0 ? NULL : difference;
+}
+
+PyObject *
+ml_py_difference(ml_state *state, const ml_difference_ask *ask)
+{
+    ml_difference *difference = answer(state, ask);
+    PyObject *dict = difference == NULL ? NULL : difference_dict(difference);
     ml_difference_free(difference);
     return dict;
+}
+
+static ml_string
+string_of(PyObject *bytes)
+{
+    return (ml_string){.bytes = PyBytes_AS_STRING(bytes),
+                       .length = (uint32_t)PyBytes_GET_SIZE(bytes)};
+}
+
+static PyObject *
+page_of(ml_state *state, const ml_difference_ask *ask, PyObject *title, PyObject *said)
+{
+    ml_difference *difference = answer(state, ask);
+    if (difference == NULL) {
+        return NULL;
+    }
+    ml_buffer buffer = {0};
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_difference_page_write(difference, string_of(title), string_of(said),
+                                      &buffer);
+    Py_END_ALLOW_THREADS
+    PyObject *page = NULL;
+    if (result < 0) {
+        ml_py_raise(state, result, ml_strerror(result));
+    }
+    else {
+        page = PyBytes_FromStringAndSize(buffer.bytes, (Py_ssize_t)buffer.length);
+    }
+    ml_buffer_fini(&buffer);
+    ml_difference_free(difference);
+    return page;
+}
+
+PyObject *
+ml_py_difference_page(ml_state *state, const ml_difference_ask *ask, PyObject *title,
+                      PyObject *said)
+{
+    PyObject *head = PyUnicode_AsEncodedString(title, "utf-8", "surrogatepass");
+    PyObject *body =
+        head == NULL ? NULL : PyUnicode_AsEncodedString(said, "utf-8", "surrogatepass");
+    PyObject *page = NULL;
+    if (body != NULL) {
+        if (PyBytes_GET_SIZE(head) > UINT32_MAX ||
+            PyBytes_GET_SIZE(body) > UINT32_MAX) {
+            PyErr_SetString(PyExc_ValueError, "the title is too long");
+        }
+        else {
+            page = page_of(state, ask, head, body);
+        }
+    }
+    Py_XDECREF(head);
+    Py_XDECREF(body);
+    return page;
 }

@@ -10,5 +10,8 @@
 /* A new reference, or NULL with MemoryError, or IndexError for a position that a recording
  * does not have.  Devices must exist. */
 PyObject *ml_py_difference(ml_state *state, const ml_difference_ask *ask);
+/* Likewise, bytes; TITLE and SAID are str.  ValueError for one that is too long. */
+PyObject *ml_py_difference_page(ml_state *state, const ml_difference_ask *ask,
+                                PyObject *title, PyObject *said);
 
 #endif

@@ -454,12 +454,13 @@ recording_flame_folded(PyObject *op, PyObject *args, PyObject *kwargs)
     return ml_py_flame(ml_state_of(Py_TYPE(op)), recording_of(op), true, args, kwargs);
 }
 
-PyDoc_STRVAR(flame_difference_doc,
-             "flame_difference($self, after, /)\n--\n\n"
-             "The memory at the end of two recordings by the stacks that hold it, coloured "
-             "by what\n"
-             "came and what went from this one to after: bytes of an SVG file.\n\n"
-             "Raises TypeError, MemoryError.");
+PyDoc_STRVAR(
+    flame_difference_doc,
+    "flame_difference($self, after, /)\n--\n\n"
+    "The memory at the end of two recordings by the stacks that hold it, coloured "
+    "by what\n"
+    "came and what went from this one to after: bytes of an SVG file.\n\n"
+    "Raises TypeError, MemoryError.");
 
 static PyObject *
 recording_flame_difference(PyObject *op, PyObject *after)
@@ -520,8 +521,7 @@ copy_recording(const ml_recording *recording, ml_recording **out)
 {
     ml_buffer buffer = {0};
     ml_read_error error = {0};
-    int result =
-        ml_pickle_write(recording, ML_PICKLE_EXTRAS, sink_buffer, &buffer);
+    int result = ml_pickle_write(recording, ML_PICKLE_EXTRAS, sink_buffer, &buffer);
     if (result == 0) {
         result = ml_snapshot_read(buffer.bytes, buffer.length, out, &error);
     }
@@ -551,16 +551,17 @@ recording_trace_text(PyObject *op, PyObject *Py_UNUSED(ignored))
     return ml_py_text(ml_state_of(Py_TYPE(op)), recording_of(op), ml_trace_text);
 }
 
-PyDoc_STRVAR(excerpt_doc,
-             "excerpt($self, what, /)\n--\n\n"
-             "The recording without some of its events: a new Recording.\n\n"
-             "what is 'unfreed', without allocations whose free completed while "
-             "recording, or\n"
-             "'segments', where segments are the blocks and there are no others. Raises "
-             "ValueError,\n"
-             "memlab.Error for a recording that has more pieces of segments than memory "
-             "is lent to,\n"
-             "MemoryError.");
+PyDoc_STRVAR(
+    excerpt_doc,
+    "excerpt($self, what, /)\n--\n\n"
+    "The recording without some of its events: a new Recording.\n\n"
+    "what is 'unfreed', without allocations whose free completed while "
+    "recording, or\n"
+    "'segments', where segments are the blocks and there are no others. Raises "
+    "ValueError,\n"
+    "memlab.Error for a recording that has more pieces of segments than memory "
+    "is lent to,\n"
+    "MemoryError.");
 
 static PyObject *
 recording_excerpt(PyObject *op, PyObject *what)
@@ -572,8 +573,8 @@ recording_excerpt(PyObject *op, PyObject *what)
     }
     bool unfreed = strcmp(name, "unfreed") == 0;
     if (!unfreed && strcmp(name, "segments") != 0) {
-        PyErr_Format(PyExc_ValueError,
-                     "what is %R: write \"unfreed\" or \"segments\"", what);
+        PyErr_Format(PyExc_ValueError, "what is %R: write \"unfreed\" or \"segments\"",
+                     what);
         return NULL;
     }
     ml_recording *copy = NULL;
@@ -690,28 +691,80 @@ side_of(const ml_recording *recording, PyObject *device, PyObject *event,
     return 0;
 }
 
-static PyObject *
-recording_difference(PyObject *op, PyObject *args, PyObject *kwargs)
+/* What difference() is called with, and difference_page() with a title and a sentence
+ * before.  0 or -1. */
+static int
+read_ask(PyObject *op, PyObject *args, PyObject *kwargs, ml_difference_ask *ask,
+         PyObject **title, PyObject **said)
 {
-    static char *keywords[] = {"",          "",       "",         "event", "after_event",
-                               "same_code", "phases", "one_step", NULL};
-    ml_state *state = ml_state_of(Py_TYPE(op));
+    static char *keywords[] = {
+        "", "", "", "event", "after_event", "same_code", "phases", "one_step", NULL};
+    static char *page_keywords[] = {
+        "",       "",         "",      "event", "after_event", "same_code",
+        "phases", "one_step", "title", "said",  NULL};
+    PyTypeObject *type = (PyTypeObject *)ml_state_of(Py_TYPE(op))->recording_type;
     PyObject *device, *after, *after_device;
     PyObject *event = Py_None, *after_event = Py_None;
     int same_code = 0, phases = 0, one_step = 0;
+    int read = title == NULL
+                   ? PyArg_ParseTupleAndKeywords(args, kwargs, "OO!O|$OOppp:difference",
+                                                 keywords, &device, type, &after,
+                                                 &after_device, &event, &after_event,
+                                                 &same_code, &phases, &one_step)
+                   : PyArg_ParseTupleAndKeywords(
+                         args, kwargs, "OO!O|$OOpppUU:difference_page", page_keywords,
+                         &device, type, &after, &after_device, &event, &after_event,
+                         &same_code, &phases, &one_step, title, said);
+    if (!read || side_of(recording_of(op), device, event, &ask->sides[0]) < 0 ||
+        side_of(recording_of(after), after_device, after_event, &ask->sides[1]) < 0) {
+        return -1;
+    }
+    ask->same_code = same_code != 0;
+    ask->phases = phases != 0;
+    ask->one_step = one_step != 0;
+    return 0;
+}
+
+static PyObject *
+recording_difference(PyObject *op, PyObject *args, PyObject *kwargs)
+{
     ml_difference_ask ask;
-    if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "OO!O|$OOppp:difference", keywords, &device,
-            (PyTypeObject *)state->recording_type, &after, &after_device, &event,
-            &after_event, &same_code, &phases, &one_step) ||
-        side_of(recording_of(op), device, event, &ask.sides[0]) < 0 ||
-        side_of(recording_of(after), after_device, after_event, &ask.sides[1]) < 0) {
+    return read_ask(op, args, kwargs, &ask, NULL, NULL) < 0
+               ? NULL
+               : ml_py_difference(ml_state_of(Py_TYPE(op)), &ask);
+}
+
+PyDoc_STRVAR(
+    difference_page_doc,
+    "difference_page($self, device, after, after_device, /, *, event=None,\n"
+    "                after_event=None, same_code=False, phases=False, "
+    "one_step=False,\n"
+    "                title=\"Two recordings\", said=\"\")\n--\n\n"
+    "What difference() says as an HTML page, which loads nothing: UTF-8 bytes, with "
+    "title\n"
+    "and below it the sentence said, both from anywhere. Raises what it raises, and "
+    "ValueError\n"
+    "for a title that is too long.");
+
+static PyObject *
+recording_difference_page(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    ml_difference_ask ask;
+    PyObject *title = NULL, *said = NULL;
+    if (read_ask(op, args, kwargs, &ask, &title, &said) < 0) {
         return NULL;
     }
-    ask.same_code = same_code != 0;
-    ask.phases = phases != 0;
-    ask.one_step = one_step != 0;
-    return ml_py_difference(state, &ask);
+    /* What was not given, as a reference of ours. */
+    PyObject *head =
+        title != NULL ? Py_NewRef(title) : PyUnicode_FromString("Two recordings");
+    PyObject *body = said != NULL ? Py_NewRef(said) : PyUnicode_FromString("");
+    PyObject *page = NULL;
+    if (head != NULL && body != NULL) {
+        page = ml_py_difference_page(ml_state_of(Py_TYPE(op)), &ask, head, body);
+    }
+    Py_XDECREF(head);
+    Py_XDECREF(body);
+    return page;
 }
 
 const ml_recording *
@@ -786,6 +839,8 @@ static PyMethodDef recording_methods[] = {
     {"excerpt", recording_excerpt, METH_O, excerpt_doc},
     {"difference", (PyCFunction)(void (*)(void))recording_difference,
      METH_VARARGS | METH_KEYWORDS, difference_doc},
+    {"difference_page", (PyCFunction)(void (*)(void))recording_difference_page,
+     METH_VARARGS | METH_KEYWORDS, difference_page_doc},
     {NULL, NULL, 0, NULL},
 };
 
