@@ -301,12 +301,7 @@ def _parser():
         help="rows of each table of --once (default: %(default)s)",
     )
 
-    convert = commands.add_parser("convert", help="write a snapshot in another format")
-    convert.set_defaults(function=_convert)
-    convert.add_argument("file", help=_FILE)
-    convert.add_argument(
-        "out", help="file to write: .pickle (torch's viewer reads it), .json or .html"
-    )
+    _add_convert(commands)
 
     commands.add_parser(
         "phantom",
@@ -366,6 +361,39 @@ def _add_diff(commands):
     )
     form.add_argument(
         "--markdown", action="store_true", help="for a comment on a pull request"
+    )
+
+
+def _add_convert(commands):
+    from memlab import _export
+
+    convert = commands.add_parser(
+        "convert",
+        help="write a file in another format",
+        description="Writes a file in the format that the name of the new one ends in, or "
+        "that --to names.",
+    )
+    convert.set_defaults(function=_convert)
+    convert.add_argument("file", help=_FILE)
+    endings = " ".join(end for ends, *_ in _export.FORMATS.values() for end in ends)
+    convert.add_argument(
+        "out", help=f"file to write; its name ends in one of {endings}, or see --to"
+    )
+    convert.add_argument(
+        "--to",
+        choices=tuple(_export.FORMATS),
+        help="format, whatever the name of the new file ends in",
+    )
+    convert.add_argument(
+        "--device",
+        type=_index,
+        metavar="N",
+        help="this device alone, for formats of tables and stacks (default: all)",
+    )
+    convert.add_argument(
+        "--table",
+        choices=_export.TABLES,
+        help="table to write, for csv, arrow and parquet (default: allocations)",
     )
 
 
@@ -606,21 +634,19 @@ def _top(options):
 
 
 def _convert(options):
-    from memlab import _core, _load
+    from memlab import _export, _load
 
-    kind = os.path.splitext(options.out)[1]
-    if kind not in (".pickle", ".json", ".html"):
-        raise Error(
-            f"{options.out}: expected a name that ends in .pickle, .json or .html"
-        )
+    # Before a long file is read.
+    to = options.to or _export.format_of(options.out)
     recording = _load.read_recording(options.file)
-    if kind == ".pickle":
-        recording.write_pickle(options.out, True)
-    elif kind == ".json":
-        text = json.dumps(recording.to_dict())
-        _core.write_file(options.out, text.encode())
-    else:
-        _write_page(recording, options.file, options.out)
+    _export.convert(
+        recording,
+        options.out,
+        to,
+        device=options.device,
+        table=options.table,
+        title=os.path.basename(options.file),
+    )
     _say(f"Wrote {options.out}")
     return 0
 

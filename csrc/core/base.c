@@ -171,6 +171,16 @@ ml_utf8_decode(const unsigned char *bytes, size_t left, unsigned *character)
 }
 
 void
+ml_text_replace_surrogates(char *text, size_t length)
+{
+    for (size_t i = 0; i + 2 < length; i++) {
+        if ((unsigned char)text[i] == 0xed && (unsigned char)text[i + 1] >= 0xa0) {
+            memcpy(text + i, "\xef\xbf\xbd", 3);
+        }
+    }
+}
+
+void
 ml_buffer_fini(ml_buffer *buffer)
 {
     ml_free(buffer->bytes);

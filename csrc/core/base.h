@@ -65,6 +65,9 @@ ml_find_address(const void *items, size_t size, size_t count, uint64_t addr)
  * surrogatepass. */
 size_t ml_utf8_decode(const unsigned char *bytes, size_t left, unsigned *character);
 
+/* Has U+FFFD, which is as long, in the place of each lone surrogate of the UTF-8 TEXT. */
+void ml_text_replace_surrogates(char *text, size_t length);
+
 /* Growing byte buffer for writers.  A failed append is remembered: check `error` once
  * at the end. */
 typedef struct ml_buffer {

@@ -8,6 +8,7 @@
 #include "../core/unpickle.h"
 #include "annotations.h"
 #include "context.h"
+#include "columns.h"
 #include "courtesy.h"
 #include "frames.h"
 #include "gpu_dict.h"
@@ -246,6 +247,15 @@ static const ml_api api = {
     .region = ml_recorder_region,
 };
 
+/* CONSTANT is taken even on failure; NULL passes an exception on. */
+static int
+add_constant(PyObject *module, const char *name, PyObject *constant)
+{
+    int result = constant == NULL ? -1 : PyModule_AddObjectRef(module, name, constant);
+    Py_XDECREF(constant);
+    return result;
+}
+
 static int
 add_type(PyObject *module, const char *name, PyObject **slot, PyObject *type)
 {
@@ -313,12 +323,10 @@ core_exec(PyObject *module)
                  ml_mem_reporter_type_new(module)) < 0) {
         return -1;
     }
-    PyObject *columns = ml_line_profiler_columns();
-    if (columns == NULL || PyModule_AddObjectRef(module, "COLUMNS", columns) < 0) {
-        Py_XDECREF(columns);
+    if (add_constant(module, "COLUMNS", ml_line_profiler_columns()) < 0 ||
+        add_constant(module, "COLUMN_TEXTS", ml_columns_texts()) < 0) {
         return -1;
     }
-    Py_DECREF(columns);
     /* The table is constant data behind a capsule, which has no const. */
     PyObject *capsule = PyCapsule_New((void *)(uintptr_t)&api, ML_API_CAPSULE, NULL);
     if (capsule == NULL) {

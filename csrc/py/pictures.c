@@ -165,3 +165,19 @@ ml_py_text(ml_state *state, const ml_recording *recording,
     ml_buffer_fini(&buffer);
     return text;
 }
+
+PyObject *
+ml_py_stacks(ml_state *state, const ml_recording *recording, PyObject *arg,
+             int (*write)(const ml_recording *recording, size_t device, ml_buffer *out))
+{
+    size_t device;
+    if (device_of(recording, arg, &device) < 0) {
+        return NULL;
+    }
+    ml_buffer buffer = {0};
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = write(recording, device, &buffer);
+    Py_END_ALLOW_THREADS
+    return give(state, result, &buffer);
+}

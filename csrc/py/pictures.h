@@ -18,6 +18,10 @@ PyObject *ml_py_segments_page(ml_state *state, const ml_recording *recording,
                               PyObject *args, PyObject *kwargs);
 PyObject *ml_py_timeline_page(ml_state *state, const ml_recording *recording,
                               PyObject *args, PyObject *kwargs);
+/* Of what WRITE says of a device, ARG or None for all: the profile of stacks at the peak. */
+PyObject *ml_py_stacks(ml_state *state, const ml_recording *recording, PyObject *arg,
+                       int (*write)(const ml_recording *recording, size_t device,
+                                    ml_buffer *out));
 /* New str of what WRITE says of RECORDING, or NULL with MemoryError. */
 PyObject *ml_py_text(ml_state *state, const ml_recording *recording,
                      int (*write)(const ml_recording *recording, ml_buffer *out));

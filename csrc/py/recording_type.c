@@ -10,11 +10,14 @@
 #include "../core/excerpt.h"
 #include "../core/page.h"
 #include "../core/page_data.h"
+#include "../core/perfetto.h"
 #include "../core/pickle_writer.h"
 #include "../core/recording.h"
 #include "../core/segsum.h"
 #include "../core/snapshot_reader.h"
+#include "../core/stack_text.h"
 #include "../core/trace_text.h"
+#include "columns.h"
 #include "stack_lines_dict.h"
 #include "instant_event.h"
 #include "load.h"
@@ -508,6 +511,59 @@ recording_timeline_page(PyObject *op, PyObject *args, PyObject *kwargs)
 }
 
 static int
+write_perfetto_job(void *context, ml_outfile *file)
+{
+    return ml_perfetto_write(context, sink_file, file);
+}
+
+PyDoc_STRVAR(write_perfetto_doc,
+             "write_perfetto($self, path, /)\n--\n\n"
+             "Writes a trace that ui.perfetto.dev opens; it appears whole or not at "
+             "all.\n\n"
+             "path is a str, bytes or os.PathLike. Raises OSError, memlab.Error for "
+             "over two\n"
+             "billion events, MemoryError.");
+
+static PyObject *
+recording_write_perfetto(PyObject *op, PyObject *path)
+{
+    return ml_py_write_whole(ml_state_of(Py_TYPE(op)), path, write_perfetto_job,
+                             ((recording_object *)op)->recording);
+}
+
+PyDoc_STRVAR(stacks_folded_doc,
+             "stacks_folded($self, device, /)\n--\n\n"
+             "What is live at the peak of a device, None for all, by stack: bytes of "
+             "text, a line of\n"
+             "frames from the outermost on with ';' between, and of bytes, for each.\n\n"
+             "Raises IndexError for a device that the recording does not have, "
+             "MemoryError.");
+
+static PyObject *
+recording_stacks_folded(PyObject *op, PyObject *device)
+{
+    return ml_py_stacks(ml_state_of(Py_TYPE(op)), recording_of(op), device,
+                        ml_stack_folded);
+}
+
+PyDoc_STRVAR(stacks_speedscope_doc,
+             "stacks_speedscope($self, device, /)\n--\n\n"
+             "The same as bytes of a file of speedscope, a profile for each device.");
+
+static PyObject *
+recording_stacks_speedscope(PyObject *op, PyObject *device)
+{
+    return ml_py_stacks(ml_state_of(Py_TYPE(op)), recording_of(op), device,
+                        ml_stack_speedscope);
+}
+
+static PyObject *
+recording_columns(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return ml_py_columns(ml_state_of(Py_TYPE(op)), recording_of(op), args, kwargs);
+}
+
+static int
 sink_buffer(void *context, const void *bytes, size_t length)
 {
     ml_buffer *buffer = context;
@@ -834,6 +890,11 @@ static PyMethodDef recording_methods[] = {
     {"notes", recording_notes, METH_NOARGS, notes_doc},
     {"ranks", recording_ranks, METH_NOARGS, ranks_doc},
     {"device_name", recording_device_name, METH_O, device_name_doc},
+    {"write_perfetto", recording_write_perfetto, METH_O, write_perfetto_doc},
+    {"stacks_folded", recording_stacks_folded, METH_O, stacks_folded_doc},
+    {"stacks_speedscope", recording_stacks_speedscope, METH_O, stacks_speedscope_doc},
+    {"columns", (PyCFunction)(void (*)(void))recording_columns,
+     METH_VARARGS | METH_KEYWORDS, ml_columns_doc},
     {"segsum", recording_segsum, METH_NOARGS, segsum_doc},
     {"trace_text", recording_trace_text, METH_NOARGS, trace_text_doc},
     {"excerpt", recording_excerpt, METH_O, excerpt_doc},
