@@ -116,18 +116,6 @@ write_groups(ml_buffer *out, const ml_page_groups *groups)
 }
 
 static int
-write_peak(work *w, const ml_page_device *device)
-{
-    ml_peak *peak = NULL;
-    int error = ml_peak_new(device->part, device->own, &peak);
-    if (error == 0) {
-        error = ml_page_head_peak(&w->devices, peak, &w->kinds);
-        ml_peak_free(peak);
-    }
-    return error;
-}
-
-static int
 write_device(work *w, ml_page_device *device, size_t index)
 {
     ml_buffer *out = &w->devices;
@@ -152,7 +140,7 @@ write_device(work *w, ml_page_device *device, size_t index)
         error = writers[i](device, out);
     }
     if (error == 0) {
-        error = write_peak(w, device);
+        error = ml_page_head_peak(out, device->peak, &w->kinds);
     }
     ml_json_text(out, "}");
     return error;

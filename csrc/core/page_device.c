@@ -67,21 +67,14 @@ ml_page_write_rows(ml_buffer *out, const ml_page_rows *rows, const uint32_t *ind
 /* ---- What the rows are ---- */
 
 static int
-describe_row(ml_page_device *device, const ml_causes *causes,
-             const ml_categories *categories, size_t index)
+describe_row(ml_page_device *device, const ml_explainer *explainer, size_t index)
 {
     ml_page_rows *rows = &device->rows;
     ml_page_row *row = &rows->rows[index];
-    bool before = row->birth == 0;
-    size_t event = (size_t)row->birth - 1;
-    static const ml_life untold = {
-        .birth = ML_NEVER, .end = ML_NEVER, .tag = ML_CATEGORY_COUNT};
-    const ml_life *life = before ? ml_lives_before(&rows->lives, row->addr)
-                                 : &rows->lives.of_event[event];
-    life = life != NULL ? life : &untold;
+    uint64_t birth = ML_BEFORE_EVENTS;
     uint32_t stack;
     uint64_t stream;
-    if (before) {
+    if (row->birth == 0) {
         size_t at = row->start == 0 ? index
                                     : ml_find_address(rows->rows, sizeof(ml_page_row),
                                                       rows->initial_count, row->addr);
@@ -89,17 +82,14 @@ describe_row(ml_page_device *device, const ml_causes *causes,
         stream = rows->initial_streams[at];
     }
     else {
-        stack = rows->trace->events[event].stack;
-        stream = rows->trace->events[event].stream;
+        birth = row->birth - 1;
+        stack = rows->trace->events[birth].stack;
+        stream = rows->trace->events[birth].stream;
     }
-    ml_cause cause = before ? ml_causes_before(causes, stack)
-                            : ml_causes_of(causes, device->own, event);
-    ml_verdict verdict = ml_categories_judge(categories, life, &cause);
-    ml_cause_name_owner(&cause, life, &verdict);
+    ml_explained it = ml_explain(explainer, row->addr, birth, stack);
     uint32_t at;
     int error = ml_page_kinds_stream(device->kinds, stream, &at);
-    return error == 0 ? ml_page_kinds_add(device->kinds, stack, at, &cause, &verdict,
-                                          life->name, &row->kind)
+    return error == 0 ? ml_page_kinds_add(device->kinds, stack, at, &it, &row->kind)
                       : error;
 }
 
@@ -112,11 +102,16 @@ ml_page_device_rows(ml_page_device *device, const ml_causes *causes)
     if (error == 0) {
         error = ml_categories_new(causes, device->part, device->own, &categories);
     }
+    ml_explainer explainer = {rows->trace, device->own, causes, categories,
+                              &rows->lives};
     for (size_t i = 0; error == 0 && i < rows->count; i++) {
-        error = describe_row(device, causes, categories, i);
+        error = describe_row(device, &explainer, i);
+    }
+    if (error == 0) {
+        error = ml_peak_new_by(device->part, rows->replay, &explainer, &device->peak);
     }
     ml_categories_free(categories);
-    ml_lives_fini(&rows->lives);
+    ml_page_rows_forget(rows);
     return error;
 }
 
@@ -124,6 +119,7 @@ void
 ml_page_device_fini(ml_page_device *device)
 {
     ml_page_rows_fini(&device->rows);
+    ml_peak_free(device->peak);
     for (size_t i = 0; i < ML_PAGE_BY_SIZE; i++) {
         ml_free(device->groups.of_kind[i]);
     }

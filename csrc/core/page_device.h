@@ -8,6 +8,7 @@
 
 #include "page_kinds.h"
 #include "page_rows.h"
+#include "peak.h"
 
 /* Each of a page's blobs is written once, in the order of their numbers. */
 typedef struct ml_page_blobs {
@@ -61,9 +62,10 @@ typedef struct ml_page_device {
     ml_page_blobs *blobs; /* borrowed */
     ml_page_rows rows;
     ml_page_groups groups;
+    ml_peak *peak; /* owned */
 } ml_page_device;
 
-/* Fills rows and their kinds.  0, ML_ELIMIT or ML_ENOMEM; to be taken down in any case. */
+/* Fills rows, their kinds, and the peak.  0, ML_ELIMIT or ML_ENOMEM; to be taken down in any case. */
 int ml_page_device_rows(ml_page_device *device, const ml_causes *causes);
 void ml_page_device_fini(ml_page_device *device);
 

@@ -93,8 +93,8 @@ ml_page_head_kinds(ml_buffer *out, const ml_page_kinds *kinds)
     XX(stack) \
     XX(line) \
     XX(until) \
-    XX(module) XX(no_module) XX(category) XX(exact) XX(why) XX(phase) XX(how) XX(name) \
-        XX(stream)
+    XX(module) \
+    XX(no_module) XX(category) XX(exact) XX(why) XX(phase) XX(how) XX(name) XX(stream)
 #define XX(field) \
     ML_JSON_COLUMN(out, #field, i, kinds->count, \
                    ml_json_signed(out, (int64_t)list[i].field));

@@ -151,9 +151,9 @@ intern_kind(ml_page_kinds *kinds, const ml_page_kind *kind, uint32_t *index)
 
 int
 ml_page_kinds_add(ml_page_kinds *kinds, uint32_t stack, uint32_t stream,
-                  const ml_cause *cause, const ml_verdict *verdict, uint32_t name,
-                  uint32_t *kind)
+                  const ml_explained *it, uint32_t *kind)
 {
+    const ml_cause *cause = &it->cause;
     uint32_t line;
     int error = ml_page_kinds_line(kinds, cause, &line);
     if (error < 0) {
@@ -165,13 +165,13 @@ ml_page_kinds_add(ml_page_kinds *kinds, uint32_t stack, uint32_t stream,
     new.line = line;
     new.until = cause->until != 0 ? kinds->recording->frames[cause->until].line : 0;
     new.module = cause->module;
-    new.name = name;
+    new.name = it->name;
     new.stream = stream;
     new.no_module = cause->no_module;
-    new.category = verdict->category;
-    new.why = verdict->why;
+    new.category = it->verdict.category;
+    new.why = it->verdict.why;
     new.phase = cause->phase;
     new.how = cause->how;
-    new.exact = verdict->exact;
+    new.exact = it->verdict.exact;
     return intern_kind(kinds, &new, kind);
 }

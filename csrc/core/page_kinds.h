@@ -7,7 +7,7 @@
 #define ML_PAGE_KINDS_H
 
 #include "base.h"
-#include "category.h"
+#include "explain.h"
 #include "frame_lines.h"
 
 typedef struct ml_page_kind {
@@ -59,9 +59,8 @@ void ml_page_kinds_fini(ml_page_kinds *kinds);
 /* Each adds what is new.  0 or ML_ENOMEM. */
 int ml_page_kinds_line(ml_page_kinds *kinds, const ml_cause *cause, uint32_t *line);
 int ml_page_kinds_stream(ml_page_kinds *kinds, uint64_t stream, uint32_t *index);
-/* Of an allocation with STACK on STREAM, an index, as CAUSE, VERDICT and NAME tell. */
+/* Of an allocation that IT tells of, with STACK on STREAM, an index. */
 int ml_page_kinds_add(ml_page_kinds *kinds, uint32_t stack, uint32_t stream,
-                      const ml_cause *cause, const ml_verdict *verdict, uint32_t name,
-                      uint32_t *kind);
+                      const ml_explained *it, uint32_t *kind);
 
 #endif

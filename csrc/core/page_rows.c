@@ -343,7 +343,6 @@ follow(work *w)
     }
     if (error == 0) {
         ml_lives_follow(&rows->lives, w->replay, rows->trace);
-        rows->result = ml_replay_check(w->replay);
     }
     return error;
 }
@@ -402,13 +401,21 @@ ml_page_rows_init(ml_page_rows *rows, const ml_recording *recording, size_t devi
     if (error == 0) {
         error = number_rows(rows);
     }
-    ml_replay_free(w.replay);
+    rows->replay = w.replay;
     ml_page_pieces_fini(&w.pieces);
     ml_free(w.there);
     if (error < 0) {
         ml_page_rows_fini(rows);
     }
     return error;
+}
+
+void
+ml_page_rows_forget(ml_page_rows *rows)
+{
+    ml_lives_fini(&rows->lives);
+    ml_replay_free(rows->replay);
+    rows->replay = NULL;
 }
 
 void
@@ -421,6 +428,6 @@ ml_page_rows_fini(ml_page_rows *rows)
     ml_free(rows->segments);
     ml_free(rows->initial_stacks);
     ml_free(rows->initial_streams);
-    ml_lives_fini(&rows->lives);
+    ml_page_rows_forget(rows);
     *rows = (ml_page_rows){0};
 }

@@ -75,7 +75,7 @@ typedef struct ml_page_rows {
     uint64_t *initial_streams; /* owned; likewise */
     size_t initial_count;
     ml_lives lives;
-    ml_replay_result result;
+    ml_replay *replay; /* owned */
 } ml_page_rows;
 
 /* RECORDING is borrowed and outlives the rows.  0, ML_EINVALID for a DEVICE that it does
@@ -83,5 +83,7 @@ typedef struct ml_page_rows {
  * error there is nothing to take down. */
 int ml_page_rows_init(ml_page_rows *rows, const ml_recording *recording, size_t device);
 void ml_page_rows_fini(ml_page_rows *rows);
+/* Without lives and replay from here on. */
+void ml_page_rows_forget(ml_page_rows *rows);
 
 #endif

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base.h"
-#include "elders.h"
 #include "peak_groups.h"
 
 /* A position that no recording has: look for the peak. */
@@ -125,39 +124,26 @@ fill_overhead(ml_peak *peak)
 
 /* ---- What each block is ---- */
 
-static void
-describe_blocks(work *w, const ml_causes *causes, const ml_categories *categories,
-                const ml_lives *lives)
+static int
+explain(work *w, const ml_explainer *explainer)
 {
     ml_peak *peak = w->peak;
     for (size_t i = 0; i < peak->block_count; i++) {
         ml_peak_block *block = &peak->blocks[i];
-        size_t event = (size_t)block->event;
-        bool before = block->event < 0;
-        const ml_life *life =
-            before ? ml_lives_before(lives, block->addr) : &lives->of_event[event];
-        static const ml_life untold = {
-            .birth = ML_NEVER, .end = ML_NEVER, .tag = ML_CATEGORY_COUNT};
-        life = life != NULL ? life : &untold;
-        block->cause = before ? ml_causes_before(causes, w->stacks[i])
-                              : ml_causes_of(causes, w->device, event);
-        const ml_elder *elder = before ? ml_elder_at(w->trace, block->addr) : NULL;
-        if (elder != NULL) {
-            block->cause = elder->cause;
-            block->cause.stack = w->stacks[i];
-        }
-        block->verdict = elder != NULL && life->tag == ML_CATEGORY_COUNT
-                             ? elder->verdict
-                             : ml_categories_judge(categories, life, &block->cause);
-        ml_cause_name_owner(&block->cause, life, &block->verdict);
+        uint64_t birth = block->event < 0 ? ML_BEFORE_EVENTS : (uint64_t)block->event;
+        ml_explained it = ml_explain(explainer, block->addr, birth, w->stacks[i]);
+        block->cause = it.cause;
+        block->verdict = it.verdict;
     }
     if (peak->position != 0) {
-        peak->step = ml_causes_of(causes, w->device, (size_t)peak->position - 1).step;
+        peak->step =
+            ml_causes_of(explainer->causes, w->device, (size_t)peak->position - 1).step;
     }
+    return ml_peak_group(peak, w->recording);
 }
 
 static int
-explain(work *w)
+explain_alone(work *w)
 {
     ml_causes *causes = NULL;
     ml_categories *categories = NULL;
@@ -170,8 +156,8 @@ explain(work *w)
         error = ml_lives_init(&lives, w->recording, w->device);
     }
     if (error == 0) {
-        describe_blocks(w, causes, categories, &lives);
-        error = ml_peak_group(w->peak, w->recording);
+        ml_explainer explainer = {w->trace, w->device, causes, categories, &lives};
+        error = explain(w, &explainer);
     }
     ml_lives_fini(&lives);
     ml_categories_free(categories);
@@ -181,8 +167,9 @@ explain(work *w)
 
 /* ---- The whole ---- */
 
+/* EXPLAINER of NULL: by its own. */
 static int
-fill(work *w, ml_replay *replay, uint64_t position)
+fill(work *w, ml_replay *replay, uint64_t position, const ml_explainer *explainer)
 {
     ml_peak *peak = w->peak;
     bool given = position != ANY_POSITION;
@@ -206,23 +193,18 @@ fill(work *w, ml_replay *replay, uint64_t position)
         return error;
     }
     fill_overhead(peak);
-    return explain(w);
+    return explainer != NULL ? explain(w, explainer) : explain_alone(w);
 }
 
 static int
-make(const ml_recording *recording, size_t device, uint64_t position, ml_peak **out)
+make(const ml_recording *recording, size_t device, uint64_t position, ml_replay *replay,
+     const ml_explainer *explainer, ml_peak **out)
 {
-    ml_replay *replay;
-    int error = ml_replay_new(recording, device, &replay);
-    if (error < 0) {
-        return error;
-    }
     work w = {.recording = recording,
               .trace = &recording->devices[device],
               .device = device,
               .peak = ml_alloc_zeroed(1, sizeof(ml_peak))};
-    error = w.peak == NULL ? ML_ENOMEM : fill(&w, replay, position);
-    ml_replay_free(replay);
+    int error = w.peak == NULL ? ML_ENOMEM : fill(&w, replay, position, explainer);
     ml_free(w.stacks);
     if (error < 0) {
         ml_peak_free(w.peak);
@@ -232,10 +214,34 @@ make(const ml_recording *recording, size_t device, uint64_t position, ml_peak **
     return 0;
 }
 
+static int
+make_alone(const ml_recording *recording, size_t device, uint64_t position,
+           ml_peak **out)
+{
+    ml_replay *replay;
+    int error = ml_replay_new(recording, device, &replay);
+    if (error < 0) {
+        return error;
+    }
+    error = make(recording, device, position, replay, NULL, out);
+    ml_replay_free(replay);
+    return error;
+}
+
 int
 ml_peak_new(const ml_recording *recording, size_t device, ml_peak **out)
 {
-    return make(recording, device, ANY_POSITION, out);
+    return make_alone(recording, device, ANY_POSITION, out);
+}
+
+int
+ml_peak_new_by(const ml_recording *recording, ml_replay *replay,
+               const ml_explainer *explainer, ml_peak **out)
+{
+    int error = ml_replay_rewind(replay);
+    return error < 0 ? error
+                     : make(recording, explainer->device, ANY_POSITION, replay,
+                            explainer, out);
 }
 
 int
@@ -246,7 +252,7 @@ ml_peak_new_at(const ml_recording *recording, size_t device, uint64_t position,
         position > recording->devices[device].event_count) {
         return ML_EINVALID;
     }
-    return make(recording, device, position, out);
+    return make_alone(recording, device, position, out);
 }
 
 void

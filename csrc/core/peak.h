@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "category.h"
+#include "explain.h"
 #include "recording.h"
 #include "replay.h"
 
@@ -120,6 +121,10 @@ int ml_peak_new(const ml_recording *recording, size_t device, ml_peak **out);
 /* At the instant after POSITION events; ML_EINVALID where there are fewer. */
 int ml_peak_new_at(const ml_recording *recording, size_t device, uint64_t position,
                    ml_peak **out);
+/* The first, by a REPLAY and an EXPLAINER of a device that there are already.  0 or
+ * ML_ENOMEM. */
+int ml_peak_new_by(const ml_recording *recording, ml_replay *replay,
+                   const ml_explainer *explainer, ml_peak **out);
 void ml_peak_free(ml_peak *peak);
 
 /* The group of blocks of SIZE bytes, and the least size (bytes) of GROUP. */
