@@ -1,18 +1,22 @@
 """The page's breakdowns: what it sums of its data is what the core answers.
 
-The sums are made under node by the page's own scripts; tests/viewer/breakdown.test.js
-checks the rest of their functions.
+All sums are made under node by the page's own scripts, and compared group by group; some
+of them again in Chromium, with keys and clicks.  tests/viewer/breakdown.test.js checks the
+rest of the functions.
 """
 
 import base64
 import gzip
 import json
+import pickle
+import re
 import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from viewer_pages import model_totals
 
 from memlab import _core
 
@@ -48,18 +52,27 @@ def node():
     return path
 
 
+def stored(name):
+    """The bytes of a recorded snapshot: tests/data."""
+    path = ROOT / "tests" / "data" / f"{name}.pickle.gz"
+    return gzip.decompress(path.read_bytes())
+
+
 def recorded(name):
-    """A recorded snapshot: tests/data."""
-    data = (ROOT / "tests" / "data" / f"{name}.pickle.gz").read_bytes()
-    return _core.Recording.from_bytes(gzip.decompress(data))
+    return _core.Recording.from_bytes(stored(name))
+
+
+_trained = []
 
 
 @pytest.fixture
 def training(phantom_run, tmp_path):
-    """Four steps of a little model."""
-    path = tmp_path / "training.pickle"
-    phantom_run(TRAINING, str(path))
-    return _core.Recording.from_bytes(path.read_bytes())
+    """Four steps of a little model; one recording for all tests."""
+    if not _trained:
+        path = tmp_path / "training.pickle"
+        phantom_run(TRAINING, str(path))
+        _trained.append(_core.Recording.from_bytes(path.read_bytes()))
+    return _trained[0]
 
 
 def sums(node, recording, asked):
@@ -163,3 +176,232 @@ def test_training_sums_up_as_the_core_says_after_each_event(node, training):
         categories |= {name for name, n in answer["by_category"].items() if n}
     assert hows >= {"frames", "node"}
     assert categories >= {"parameter", "gradient", "optimizer_state", "activation"}
+
+
+# ---- in Chromium ----
+
+
+def go(page, state):
+    """Shows another state of the same page."""
+    page.goto(page.url.split("#")[0] + "#" + json.dumps(state))
+
+
+def heading(page, view, text):
+    """Waits until VIEW says TEXT in its first line."""
+    page.locator(f"#view-{view} .instant", has_text=text).wait_for()
+
+
+def bytes_of(page, table):
+    rows = page.locator(table).locator("tbody tr")
+    return rows.evaluate_all("rows => rows.map((row) => Number(row.dataset.bytes))")
+
+
+def searched(page, word):
+    """Waits until the page searches for WORD."""
+    page.wait_for_function(
+        "word => document.getElementById('search').value === word", arg=word
+    )
+
+
+def exact(count):
+    return f"({count:,} B)"
+
+
+@pytest.mark.cuda
+def test_breakdown_shows_each_instants_own_figures(show, training):
+    page = show(training, {"view": "breakdown"})
+    peak = training.peak(0)
+    at_peak = peak["peak"]["event"] - 1
+    for event in (at_peak, 0, at_peak // 2, peak["events"] - 1):
+        answer = training.peak(0, event)
+        go(page, {"view": "breakdown", "event": event})
+        heading(page, "breakdown", f"After event {event:,}, ")
+        at = answer["peak"]
+        heading(page, "breakdown", f"{exact(at['allocated_bytes'])} allocated")
+        said = page.text_content("#view-breakdown .instant-room p")
+        assert f"{exact(at['reserved_bytes'])} reserved" in said
+        assert f"{exact(at['active_bytes'])} active" in said
+        for by in ("line", "module", "stack", "size"):
+            page.select_option("#view-breakdown .toolbar select", by)
+            page.locator("caption", has_text=f"Allocated memory by {by}").wait_for()
+            groups = sorted((g["bytes"] for g in answer[f"by_{by}"]), reverse=True)
+            shown = bytes_of(page, "#view-breakdown .sums-room")
+            # Backward blocks are of their forward's stack there, of their line here.
+            assert sum(shown) == sum(groups)
+            assert by == "stack" or shown == groups
+        page.select_option("#view-breakdown .toolbar select", "category")
+        page.locator("caption", has_text="Allocated memory by category").wait_for()
+        kinds = {name: n for name, n in answer["by_category"].items() if n}
+        assert sum(bytes_of(page, "#view-breakdown .sums-room")) == sum(kinds.values())
+    overhead = peak["overhead"]
+    kinds = peak["by_category"]
+    go(page, {"view": "breakdown", "by": "category"})
+    heading(page, "breakdown", ", the peak: ")
+    said = page.text_content("#view-breakdown .instant-room p")
+    assert f"in {overhead['free_blocks']} free block" in said
+    page.click("#view-breakdown .sums-room tbody button >> nth=0")
+    searched(page, max(kinds, key=kinds.get))
+
+
+def test_rows_are_sorted_by_their_headings_and_searched_by_a_click(show):
+    recording = recorded("gpt2_oom")
+    page = show(recording, {"view": "breakdown", "by": "line"})
+    lines = recording.peak(0)["by_line"]
+    table = "#view-breakdown .sums-room"
+    page.locator(f"{table} tbody tr").first.wait_for()
+    assert bytes_of(page, table) == [line["bytes"] for line in lines][:100]
+    page.click(f"{table} th >> text=Blocks")
+    blocks = page.locator(f"{table} tbody tr td:last-child").all_text_contents()
+    numbers = [int(text.replace(",", "")) for text in blocks]
+    assert numbers == sorted((line["blocks"] for line in lines), reverse=True)[:100]
+    assert page.get_attribute(f"{table} th >> nth=-1", "aria-sort") == "descending"
+    page.keyboard.press("Enter")
+    assert page.get_attribute(f"{table} th >> nth=-1", "aria-sort") == "ascending"
+    page.click(f"{table} th >> text=Bytes")
+    page.click(f"{table} tbody tr >> nth=0")
+    name = Path(lines[0]["file"]).name
+    searched(page, f"{name}:{lines[0]['line']}")
+
+
+def said(page, view):
+    return page.text_content(f"#view-{view} .tree-said")
+
+
+def crumbs(page, view):
+    return page.locator(f"#view-{view} .crumb").all_text_contents()
+
+
+@pytest.mark.cuda
+def test_tree_map_is_walked_with_keys_and_zoomed_by_a_click(show, training):
+    kinds = training.peak(0)["by_category"]
+    largest = max(kinds, key=kinds.get)
+    page = show(training, {"view": "breakdown"})
+    heading(page, "breakdown", "the peak")
+    page.focus("#view-breakdown canvas")
+    page.keyboard.press("ArrowDown")
+    words = largest.replace("_", " ")
+    assert said(page, "breakdown").startswith(f"{words}: ")
+    assert exact(kinds[largest]) in said(page, "breakdown")
+    page.keyboard.press("Enter")
+    assert crumbs(page, "breakdown") == ["all memory", words]
+    page.wait_for_url(re.compile("zoom"))
+    page.reload()
+    page.locator("#view-breakdown .crumb", has_text=words).wait_for()
+    page.click("#view-breakdown .crumb >> nth=0")
+    assert crumbs(page, "breakdown") == ["all memory"]
+    box = page.locator("#view-breakdown canvas").bounding_box()
+    page.mouse.move(box["x"] + 3, box["y"] + 8)
+    tip = page.inner_text("#view-breakdown .tree-tip")
+    assert tip.startswith(words)
+    assert exact(kinds[largest]) in tip
+    page.mouse.click(box["x"] + 3, box["y"] + 8)
+    assert crumbs(page, "breakdown") == ["all memory", words]
+    page.focus("#view-breakdown canvas")
+    page.keyboard.press("Escape")
+    assert crumbs(page, "breakdown") == ["all memory"]
+    page.click("#view-breakdown .tree-head button >> text=As a table")
+    page.locator("#view-breakdown .tree-table tbody tr").first.wait_for()
+    sums = bytes_of(page, "#view-breakdown .tree-table")
+    assert sums[:2] == [sum(kinds.values()), kinds[largest]]
+
+
+def test_flame_graph_finds_the_share_of_a_function(show):
+    recording = recorded("gpt2_oom")
+    answer = recording.peak(0)
+    whole = answer["peak"]["allocated_bytes"]
+    page = show(recording, {"view": "flame"})
+    heading(page, "flame", exact(whole))
+    names = Counter(f["name"] for s in answer["by_stack"] for f in s["frames"])
+    for name in ("forward", "step", min(names)):
+        has = sum(
+            stack["bytes"]
+            for stack in answer["by_stack"]
+            if any(
+                name in f"{f['filename']}:{f['line']} {f['name']}".lower()
+                for f in stack["frames"]
+            )
+        )
+        go(page, {"view": "flame", "search": name, "fold": "noise"})
+        page.locator(
+            "#view-flame .tree-found", has_text=f"{100 * has / whole:.1f} % found"
+        ).wait_for()
+
+
+def test_flame_graph_weighs_a_range_by_time(show):
+    snapshot = stored("gpt2_oom")
+    trace = pickle.loads(snapshot)["device_traces"][0]
+    totals = model_totals(pickle.loads(snapshot))
+    first, last = 300, 1500
+    allocated = [total for total, _, _ in totals]
+    times = [event["time_us"] for event in trace]
+    expected = sum(
+        allocated[e] * (times[e + 1] - times[e]) for e in range(first, last)
+    )
+    page = show(recorded("gpt2_oom"), {"view": "flame", "brush": [first, last]})
+    top = max(range(first, last + 1), key=lambda e: (allocated[e], -e))
+    heading(page, "flame", f"After event {top:,}, ")
+    page.select_option("#view-flame .toolbar select >> nth=0", "time")
+    heading(page, "flame", f"Events {first:,} to {last:,}, ")
+    title = page.get_attribute("#view-flame .instant", "title")
+    assert int(title.removesuffix(" B·µs").replace(",", "")) == expected
+    page.wait_for_url(re.compile("weight"))
+
+
+@pytest.mark.cuda
+def test_flame_graph_says_whose_gradient_the_backward_pass_makes(show, training):
+    """Its threads have no frames."""
+    page = show(training, {"view": "flame", "table": True})
+    heading(page, "flame", "the peak")
+    rows = page.locator("#view-flame .tree-table .level")
+    rows.first.wait_for()
+    texts = rows.all_text_contents()
+    assert any(re.match(r"backward of program\.py:\d+ ", text) for text in texts)
+    assert not any("no stack" in text for text in texts)
+    page.check("#view-flame .toolbar input >> nth=0")
+    kinds = training.peak(0)["by_category"]
+    largest = max(kinds, key=kinds.get).replace("_", " ")
+    page.locator("#view-flame .tree-table .level", has_text=largest).first.wait_for()
+
+
+def by_line(answer):
+    """Bytes by line and phase, however the line is known."""
+    out = Counter()
+    for group in answer["by_line"]:
+        key = [group[name] for name in ("file", "line", "function", "phase", "reason")]
+        out[tuple(key)] += group["bytes"]
+    return out
+
+
+@pytest.mark.cuda
+def test_growth_is_the_difference_of_two_instants(show, training):
+    events = training.peak(0)["events"]
+    page = show(training, {"view": "growth", "by": "line"})
+    for first, last in ((events // 3, events - 1), (0, events // 2)):
+        go(page, {"view": "growth", "event": last, "other": first})
+        before, after = training.peak(0, first), training.peak(0, last)
+        sizes = [answer["peak"]["allocated_bytes"] for answer in (before, after)]
+        heading(page, "growth", f"{exact(sizes[0])} before, ")
+        heading(page, "growth", f"{exact(sizes[1])} after: ")
+        table = "#view-growth .sums-room >> nth=0"
+        old, now = by_line(before), by_line(after)
+        expected = [now[key] - old[key] for key in {*old, *now}]
+        assert sorted(filter(None, bytes_of(page, table))) == sorted(
+            filter(None, expected)
+        )
+
+
+@pytest.mark.cuda
+def test_growth_lists_what_is_new_and_still_live(show, training):
+    """By default between the ends of the first and of the last step: what the program
+    keeps of each step, and what the last one left."""
+    page = show(training, {"view": "growth"})
+    heading(page, "growth", " after: ")
+    options = page.locator("#view-growth select >> nth=0").locator("option")
+    assert "the end of step 2" in options.all_text_contents()
+    rows = page.locator("#view-growth .sums-room >> nth=1").locator("tbody tr")
+    line = TRAINING[: TRAINING.index("kept.append")].count("\n") + 1
+    assert rows.filter(has_text=f"program.py:{line} ").count() >= 3
+    name = rows.first.locator("td").first.text_content()
+    assert re.fullmatch(r"b[0-9a-f]+_\d+", name)
+    rows.first.click()
+    page.locator("#inspector", has_text=name).wait_for()

@@ -141,6 +141,7 @@ const memlabFlame = (() => {
     function render() {
       const { model, d, state, weights, text, amount, tree } = shown;
       heading.textContent = text;
+      heading.title = `${formatCount(weights.total)} ${weights.blocks === null ? "B·µs" : "B"}`;
       const scheme = schemeOf(state);
       color.select.value = scheme;
       view.show({ model, tree, amount, state, fold: !foldsOf(state).includes("noise"),

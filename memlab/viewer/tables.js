@@ -85,7 +85,7 @@ const memlabTables = (() => {
     }
 
     function bodyRow(row) {
-      const line = make("tr", { "data-bytes": String(row.bytes ?? row.after ?? "") });
+      const line = make("tr", { "data-bytes": String(row.bytes ?? row.difference) });
       const active = choose !== null && row.chosen !== false;
       shown.forEach((column, i) => {
         const content = column.cell(row);

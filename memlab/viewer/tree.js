@@ -312,11 +312,10 @@ const memlabTree = (() => {
 
   /* ---- search ---- */
 
-  /* Nodes whose text, with the whole path of a file, has all words of SEARCH, and the
-   * bytes of those below ROOT, each once.  null without words. */
+  /* Nodes whose text, with the whole path of a file, has all words of SEARCH, sizes left
+   * aside, and the bytes of those below ROOT, each once.  null without words. */
   function matches(model, tree, search, root = 0) {
-    const words = search.toLowerCase().split(/\s+/).filter((word) => word !== ""
-      && !/^[<>=]/.test(word));
+    const { words } = memlabQuery.parseQuery(search);
     if (words.length === 0) {
       return null;
     }

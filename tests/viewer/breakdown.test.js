@@ -9,7 +9,7 @@ const test = require("node:test");
 const { load } = require("./load.js");
 
 const { memlabBreakdown: breakdown, memlabTree: tree } = load(
-  ["names.js", "breakdown.js", "tree.js"], ["memlabBreakdown", "memlabTree"]);
+  ["names.js", "query.js", "breakdown.js", "tree.js"], ["memlabBreakdown", "memlabTree"]);
 
 /* Numbers from 0 to below N, the same for one seed. */
 function dice(seed) {
