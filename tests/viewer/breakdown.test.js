@@ -192,6 +192,25 @@ test("the highest event of a range is its first of the most bytes", async () => 
   }
 });
 
+test("the two instants: those chosen, the steps' ends, or all of it", async () => {
+  const device = { index: 0, events: 90, peak: { event: 70 } };
+  const step = (time, value) => ({ kind: "step", device: -1, name: "", end: null, time,
+                                   value });
+  const model = { devices: [device], notes: [], eventAtTime: async (d, us) => us / 10 };
+  const pair = (state) => breakdown.pairOf(model, 0, { event: null, other: -1, ...state });
+  assert.deepEqual(await pair({}), [0, 89]);
+  assert.deepEqual(await pair({ event: 5 }), [0, 89]);
+  assert.deepEqual(await pair({ event: 5, other: 3 }), [3, 5]);
+  assert.deepEqual(await pair({ other: 80 }), [70, 80]);
+  const steps = { ...model, notes: [step(100, 0), step(200, 1), step(300, 2)],
+                  devices: [{ ...device }] };
+  assert.deepEqual(await breakdown.pairOf(steps, 0, { event: null, other: -1 }), [10, 30]);
+  const none = { ...model, devices: [{ index: 0, events: 0, peak: { event: -1 } }] };
+  assert.deepEqual(await breakdown.pairOf(none, 0, { event: null, other: -1 }), [-1, -1]);
+  assert.equal(breakdown.instantOf(model, 0, { event: null }), 70);
+  assert.equal(breakdown.instantOf(model, 0, { event: -1 }), -1);
+});
+
 test("modules and last lines widen as the report's", () => {
   for (const [pattern, name, expected] of [
     ["a.b.c", "a.x.c", "a.*.c"], ["a.b", "a.b.c", "a.b.*"], ["a.b.c", "a.b", "a.b.*"],
