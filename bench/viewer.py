@@ -38,10 +38,10 @@ SCENES = {
 }
 
 SCENE = """async (share) => {
-  const { device, setRange, showAll } = memlabTimeline.newest();
+  const { self, device } = memlabTimeline.newest();
   const { events } = device();
-  showAll();
-  setRange(events * (0.5 - share / 2), events * (0.5 + share / 2));
+  self.port.showAll();
+  self.port.setRange(events * (0.5 - share / 2), events * (0.5 + share / 2));
   for (let i = 0; i < 60; i++) {
     await new Promise(requestAnimationFrame);
   }
@@ -121,6 +121,7 @@ def measure(browser, path, frames):
     page.goto(Path(path).resolve().as_uri(), wait_until="commit")
     wait(page, "() => document.documentElement.dataset.ready === '1'")
     wait(page, "() => memlabTimeline.newest().self.complete")
+    wait(page, f"() => ({MARK})('first-contentful-paint') !== null")
     result = {
         "events": page.evaluate("() => memlabTimeline.newest().device().events"),
         "page_bytes": Path(path).stat().st_size,

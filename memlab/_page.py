@@ -35,6 +35,7 @@ _SCRIPTS = (
     "bands.js",
     "marks.js",
     "gestures.js",
+    "viewport.js",
     "timeline.js",
     "tables.js",
     "breakdown.js",

@@ -417,5 +417,14 @@ const memlabColumns = (() => {
     return lastAtMost(columns.begin, event);
   }
 
-  return { extent, plan, chunkIndex, groupsOfRows, sample, columnOf, NOTHING, CHUNKS };
+  /* The first and the last event of the columns at shares FROM to TO of the range. */
+  function eventsOf(columns, device, from, to) {
+    const { begin, event, width } = columns;
+    const at = (share) => Math.max(0, Math.min(width - 1, Math.floor(share * width)));
+    const [a, b] = [at(from), at(to)];
+    const last = b + 1 < width ? begin[b + 1] - 1 : event[b];
+    return [begin[a], Math.min(device.events - 1, Math.max(begin[a], begin[b], last))];
+  }
+
+  return { extent, plan, eventsOf, chunkIndex, groupsOfRows, sample, columnOf, NOTHING, CHUNKS };
 })();

@@ -1,20 +1,15 @@
 /* The timeline: live memory over events or time, stacked by group, with its toolbar.
  *
- * Owns the visible range and heights, and what has to be computed again when: columns and
- * bands where the range or the data changed, pixels where a colour did, the rest of the
- * canvas always.  What is chosen goes out through callbacks.change. */
+ * Owns what has to be computed again when: columns and bands where the range or the data
+ * changed, pixels where a colour did, the rest of the canvas always.  What is chosen goes out through callbacks.change. */
 "use strict";
 
 const memlabTimeline = (() => {
   const LEFT = 74;
   const BOTTOM = 24;
   const TOP = 6;
-  const HEADROOM = 1.04;
-  const MOST_RESERVED = 2.5;
-  const LEAST_EVENTS = 8;
-  const LEAST_US = 10;
-  const LEAST_BYTES = 4096;
   const TELL_MS = 150;
+  const LEAST_AROUND = 8; /* events shown beside the peak */
   /* Allocations drawn one by one: at first, at least, at most. */
   const DRAWN = { first: 4000, least: 10, most: 20000 };
 
@@ -46,8 +41,7 @@ const memlabTimeline = (() => {
     element.replaceChildren(tools.bar, make("div", { class: "stage" }, canvas), spoken);
 
     const self = {
-      model: null, d: -1, state: null, range: null, view: { y0: 0, y1: 1 },
-      columns: null, bands: null, plot: null, notes: null, hits: null, hover: -1,
+      model: null, d: -1, state: null, port: null, columns: null, bands: null, plot: null, notes: null, hits: null, hover: -1,
       brush: null, limit: DRAWN.first, frames: 0, drawMs: 0, complete: false,
     };
     /* What was last computed from what. */
@@ -58,7 +52,7 @@ const memlabTimeline = (() => {
     let asked = 0; /* the newest change of the range that waits for a time */
     let told = { x0: -1, x1: -1, y0: -1, y1: -1 };
     let tellTimer = 0;
-    let grabbed = null;
+    let grabbed = null; /* where a drag began */
     let offLoad = null;
     let pointed = null;
 
@@ -83,7 +77,7 @@ const memlabTimeline = (() => {
       const bar = make("div", { class: "toolbar" }, make("label", {}, "Axis ", axis),
                        make("label", {}, "Detail ", detail), drawn,
                        button("timeline-peak", "Zoom to peak", zoomToPeak), selection,
-                       button("timeline-all", "Show all", showAll));
+                       button("timeline-all", "Show all", () => self.port.showAll()));
       return { bar, axis, detail, drawn, selection };
     }
 
@@ -91,20 +85,6 @@ const memlabTimeline = (() => {
 
     function device() {
       return self.model.devices[self.d];
-    }
-
-    function extent() {
-      return memlabColumns.extent(self.model, self.d, self.range.axis);
-    }
-
-    /* Bytes: all there is, and what is shown at first.  Far more reserved than allocated
-     * would leave the bands no room: the line is then out of sight. */
-    function heights() {
-      const { peak } = device();
-      const active = Math.max(1, peak.allocated, peak.active, peak.highest?.active ?? 0);
-      const reserved = Math.max(peak.reserved, peak.highest?.reserved ?? 0);
-      const full = Math.max(active, reserved) * HEADROOM;
-      return { full, fit: reserved > active * MOST_RESERVED ? active * 1.15 : full };
     }
 
     function columnCount() {
@@ -115,27 +95,6 @@ const memlabTimeline = (() => {
       return Math.min(2, window.devicePixelRatio || 1);
     }
 
-    /* To whole columns, so that panning moves the picture and does not change it. */
-    function setRange(x0, x1) {
-      const { from, to } = extent();
-      const least = Math.min(to - from,
-                             self.range.axis === "time" ? LEAST_US : LEAST_EVENTS);
-      const span = Math.min(to - from, Math.max(least, x1 - x0));
-      const step = span / columnCount();
-      const left = from + Math.round((x0 - from) / step) * step;
-      self.range.x0 = Math.max(from, Math.min(to - span, left));
-      self.range.x1 = self.range.x0 + span;
-      changed();
-    }
-
-    function setHeights(y0, y1) {
-      const { full } = heights();
-      const span = Math.min(full, Math.max(LEAST_BYTES, y1 - y0));
-      self.view.y0 = Math.max(0, Math.min(full - span, y0));
-      self.view.y1 = self.view.y0 + span;
-      changed();
-    }
-
     function changed() {
       asked += 1;
       redraw();
@@ -143,66 +102,44 @@ const memlabTimeline = (() => {
       tellTimer = setTimeout(tell, TELL_MS);
     }
 
-    /* The range in events, as the rest of the page counts it. */
+    /* The range in events, as the rest of the page counts it; 0 to 0 is all. */
     function tell() {
-      if (self.columns === null || self.range === null) {
+      const { port, columns } = self;
+      if (columns === null) {
         return;
       }
-      const { axis, x0, x1 } = self.range;
-      const { begin, event, width } = self.columns;
-      const { events } = device();
-      const all = extent();
-      const whole = x0 <= all.from && x1 >= all.to;
-      const { y0, y1 } = self.view;
-      const fits = y0 === 0 && y1 === heights().fit;
-      const range = whole ? { x0: 0, x1: events }
-        : axis === "time"
-          ? { x0: begin[0], x1: Math.min(events, Math.max(begin[0], event[width - 1]) + 1) }
-          : { x0, x1 };
-      told = { ...range, y0: fits ? 0 : y0, y1: fits ? 0 : y1 };
-      callbacks.change(whole ? { ...told, x0: 0, x1: 0 } : told);
+      const { y0, y1 } = port.fits() ? { y0: 0, y1: 0 } : port.view;
+      if (port.isWhole()) {
+        told = { x0: 0, x1: device().events, y0, y1 };
+        callbacks.change({ x0: 0, x1: 0, y0, y1 });
+        return;
+      }
+      const { axis, x0, x1 } = port.range;
+      const [first, last] = memlabColumns.eventsOf(columns, device(), 0, 1);
+      told = axis === "time" ? { x0: first, x1: last + 1, y0, y1 } : { x0, x1, y0, y1 };
+      callbacks.change(told);
     }
 
     async function showEvents(x0, x1) {
-      if (self.range.axis !== "time") {
-        setRange(x0, x1);
+      const { port } = self;
+      if (port.range.axis !== "time") {
+        port.setRange(x0, x1);
         return;
       }
-      const { events } = device();
       asked += 1;
       const mine = asked;
-      const all = extent();
-      const from = x0 <= 0 ? all.from : await self.model.timeOf(self.d, Math.floor(x0));
-      const to = x1 >= events ? all.to
+      const from = x0 <= 0 ? port.extent.from
+        : await self.model.timeOf(self.d, Math.floor(x0));
+      const to = x1 >= device().events ? port.extent.to
         : await self.model.timeOf(self.d, Math.ceil(x1) - 1) + 1;
       if (mine === asked) {
-        setRange(from, to);
+        port.setRange(from, to);
       }
-    }
-
-    function zoom(factor, at) {
-      const { x0, x1 } = self.range;
-      const x = x0 + (x1 - x0) * at;
-      const least = self.range.axis === "time" ? LEAST_US : LEAST_EVENTS;
-      const f = Math.max(factor, Math.min(1, least / (x1 - x0)));
-      setRange(x - (x - x0) * f, x + (x1 - x) * f);
-    }
-
-    function stretch(factor, at) {
-      const { y0, y1 } = self.view;
-      const y = y0 + (y1 - y0) * at;
-      setHeights(y - (y - y0) * factor, y + (y1 - y) * factor);
-    }
-
-    function showAll() {
-      const { from, to } = extent();
-      setHeights(0, heights().fit);
-      setRange(from, to);
     }
 
     function zoomToPeak() {
       const { events, peak } = device();
-      const half = Math.max(LEAST_EVENTS, events / 20);
+      const half = Math.max(LEAST_AROUND, events / 20);
       showEvents(Math.max(0, peak.event - half), Math.min(events, peak.event + half))
         .catch(callbacks.error);
     }
@@ -259,9 +196,9 @@ const memlabTimeline = (() => {
       }
       const top = TOP + memlabMarks.laneHeight(self.notes);
       const plot = { left: LEFT, top, width: canvas.clientWidth - LEFT,
-                     height: canvas.clientHeight - BOTTOM - top, range: self.range,
-                     view: self.view, page, notes: self.notes, extent: extent(),
-                     columns: null };
+                     height: canvas.clientHeight - BOTTOM - top, range: self.port.range,
+                     view: self.port.view, extent: self.port.extent, page,
+                     notes: self.notes, columns: null };
       self.plot = plot;
       const columns = Math.round(plot.width * scale);
       const rows = Math.round(plot.height * scale);
@@ -284,9 +221,9 @@ const memlabTimeline = (() => {
     }
 
     function compute(width, rows, page) {
-      const { model, d, view } = self;
+      const { model, d, port: { view } } = self;
       const scheme = self.state.color;
-      const range = { ...self.range, width };
+      const range = { ...self.port.range, width };
       const wanted = [d, scheme, range.axis, range.x0, range.x1, width].join(" ");
       if (made.columns !== wanted || made.stale) {
         self.columns = memlabColumns.sample(model, d, scheme, range);
@@ -342,7 +279,7 @@ const memlabTimeline = (() => {
       if (self.columns === null || !at.inside) {
         return null;
       }
-      const { columns, view } = self;
+      const { columns, port: { view } } = self;
       const p = Math.min(columns.width - 1, Math.floor(at.x * columns.width));
       if (columns.source[p] < 0) {
         return null;
@@ -360,13 +297,9 @@ const memlabTimeline = (() => {
 
     function totalsText(p) {
       const { event, allocated, active, time } = self.columns;
-      return [`event ${formatCount(event[p])}, ${formatTime(time[p] - extentUs())}`,
+      return [`event ${formatCount(event[p])}, ${formatTime(time[p] - device().first_us)}`,
               `${formatBytes(allocated[p])} allocated (${formatCount(allocated[p])} B)`,
               `${formatBytes(active[p])} active (${formatCount(active[p])} B)`];
-    }
-
-    function extentUs() {
-      return device().first_us;
     }
 
     function tellHover(found, pointer) {
@@ -425,80 +358,56 @@ const memlabTimeline = (() => {
       callbacks.change({ event, pinned: { chunk, id } });
     }
 
-    function eventAt(share) {
-      const { columns } = self;
-      const p = Math.max(0, Math.min(columns.width - 1,
-                                     Math.floor(share * columns.width)));
-      return columns.begin[p];
+    function eventsBetween(from, to) {
+      return memlabColumns.eventsOf(self.columns, device(), Math.min(from.x, to.x),
+                                    Math.max(from.x, to.x));
     }
 
-    function lastEventAt(share) {
-      const { columns } = self;
-      const p = Math.min(columns.width - 1, Math.floor(share * columns.width));
-      return p + 1 < columns.width
-        ? Math.max(columns.begin[p], columns.begin[p + 1] - 1)
-        : Math.min(device().events - 1, Math.max(columns.begin[p], columns.event[p]));
-    }
-
-    function range(from, to) {
+    function zoomToBox(from, to) {
+      const { range: { x0, x1 }, view: { y0, y1 } } = self.port;
       const [a, b] = [Math.min(from.x, to.x), Math.max(from.x, to.x)];
-      return [eventAt(a), Math.max(eventAt(a), lastEventAt(b))];
+      const [low, high] = [Math.min(from.y, to.y), Math.max(from.y, to.y)];
+      if (b > a && high > low) {
+        self.port.setHeights(y0 + (y1 - y0) * low, y0 + (y1 - y0) * high);
+        self.port.setRange(x0 + (x1 - x0) * a, x0 + (x1 - x0) * b);
+      }
     }
 
-    const pan = (x, y) => () => {
-      const { x0, x1 } = self.range;
-      const { y0, y1 } = self.view;
-      if (y !== 0) {
-        setHeights(y0 + (y1 - y0) * y, y1 + (y1 - y0) * y);
-      }
-      if (x !== 0) {
-        setRange(x0 + (x1 - x0) * x, x1 + (x1 - x0) * x);
-      }
+    const panBy = (x, y) => () => self.port.pan(x, y);
+    const zoomBy = (factor) => () => self.port.zoom(factor, 0.5);
+    const toEnd = (x) => () => {
+      const { range: { x0, x1 }, extent } = self.port;
+      self.port.setRange(x < 0 ? extent.from : extent.to - (x1 - x0),
+                         x < 0 ? extent.from + x1 - x0 : extent.to);
     };
     memlabGestures.attach(canvas, {
       area: () => self.plot ?? { left: LEFT, top: TOP, width: 1, height: 1 },
-      begin: () => {
-        grabbed = { range: { ...self.range }, view: { ...self.view } };
-      },
-      end: () => {
-        grabbed = null;
-      },
-      pan: (x, y) => {
-        const { x0, x1 } = grabbed.range;
-        const { y0, y1 } = grabbed.view;
-        setHeights(y0 + (y1 - y0) * y, y1 + (y1 - y0) * y);
-        setRange(x0 + (x1 - x0) * x, x1 + (x1 - x0) * x);
-      },
-      zoom, stretch,
+      begin: () => { grabbed = self.port.copy(); },
+      end: () => { grabbed = null; },
+      pan: (x, y) => self.port.pan(x, y, grabbed),
+      zoom: (factor, at) => self.port.zoom(factor, at),
+      stretch: (factor, at) => self.port.stretch(factor, at),
       brush: (from, to, done) => {
-        self.brush = done ? null : range(from, to);
+        self.brush = done ? null : eventsBetween(from, to);
         if (done) {
-          callbacks.change({ brush: range(from, to) });
+          callbacks.change({ brush: eventsBetween(from, to) });
         }
         redraw();
       },
       box: (from, to) => {
         self.brush = null;
-        const { x0, x1 } = self.range;
-        const { y0, y1 } = self.view;
-        const [a, b] = [Math.min(from.x, to.x), Math.max(from.x, to.x)];
-        const [low, high] = [Math.min(from.y, to.y), Math.max(from.y, to.y)];
-        if (b > a && high > low) {
-          setHeights(y0 + (y1 - y0) * low, y0 + (y1 - y0) * high);
-          setRange(x0 + (x1 - x0) * a, x0 + (x1 - x0) * b);
-        }
+        zoomToBox(from, to);
         redraw();
       },
       click: (at) => pick(at).catch(callbacks.error),
       hover: hoverAt,
       moved: speak,
       keys: {
-        ArrowLeft: pan(-0.1, 0), ArrowRight: pan(0.1, 0), ArrowUp: pan(0, 0.1),
-        ArrowDown: pan(0, -0.1), "+": () => zoom(0.7, 0.5), "=": () => zoom(0.7, 0.5),
-        "-": () => zoom(1 / 0.7, 0.5), "]": () => stretch(0.7, 0),
-        "[": () => stretch(1 / 0.7, 0), 0: showAll, z: zoomToBrush,
-        Home: () => setRange(extent().from, extent().from + self.range.x1 - self.range.x0),
-        End: () => setRange(extent().to - (self.range.x1 - self.range.x0), extent().to),
+        ArrowLeft: panBy(-0.1, 0), ArrowRight: panBy(0.1, 0), ArrowUp: panBy(0, 0.1),
+        ArrowDown: panBy(0, -0.1), "+": zoomBy(0.7), "=": zoomBy(0.7),
+        "-": zoomBy(1 / 0.7), "]": () => self.port.stretch(0.7, 0),
+        "[": () => self.port.stretch(1 / 0.7, 0), 0: () => self.port.showAll(),
+        z: zoomToBrush, Home: toEnd(-1), End: toEnd(1),
       },
     });
     new ResizeObserver(redraw).observe(canvas);
@@ -506,13 +415,14 @@ const memlabTimeline = (() => {
     /* For who moves by keys and does not see the picture. */
     function speak() {
       requestAnimationFrame(() => {
-        const { allocated, event, begin, width } = self.columns;
+        const { allocated, event, width } = self.columns;
+        const [first, last] = memlabColumns.eventsOf(self.columns, device(), 0, 1);
         let best = 0;
         for (let p = 1; p < width; p++) {
           best = allocated[p] > allocated[best] ? p : best;
         }
-        spoken.textContent = `Events ${formatCount(begin[0])} to `
-          + `${formatCount(lastEventAt(1))} of ${formatCount(device().events)}; most `
+        spoken.textContent = `Events ${formatCount(first)} to `
+          + `${formatCount(last)} of ${formatCount(device().events)}; most `
           + `allocated ${formatBytes(allocated[best])} at event ${formatCount(event[best])}`;
       });
     }
@@ -531,7 +441,7 @@ const memlabTimeline = (() => {
         });
       }
       Object.assign(self, { model, d, notes: memlabMarks.sortNotes(model, d), hover: -1,
-                            columns: null, bands: null, brush: null, range: null });
+                            columns: null, bands: null, brush: null, port: null });
       made.columns = "";
       made.palette = "";
       told = { x0: -1, x1: -1, y0: -1, y1: -1 };
@@ -539,10 +449,10 @@ const memlabTimeline = (() => {
 
     function takeAxis(axis) {
       tools.axis.value = axis;
-      if (self.range === null || self.range.axis !== axis) {
-        self.range = { axis, x0: 0, x1: 1 };
-        const { from, to } = extent();
-        Object.assign(self.range, { x0: from, x1: to });
+      if (self.port === null || self.port.range.axis !== axis) {
+        const { view } = self.port ?? {};
+        self.port = memlabViewport.create(self.model, self.d, axis, columnCount, changed);
+        Object.assign(self.port.view, view);
         told.x0 = -1;
       }
     }
@@ -554,7 +464,12 @@ const memlabTimeline = (() => {
       }
       if (told.y0 !== y0 || told.y1 !== y1) {
         told = { ...told, y0, y1 };
-        setHeights(y1 > y0 ? y0 : 0, y1 > y0 ? y1 : heights().fit);
+        if (y1 > y0) {
+          self.port.setHeights(y0, y1);
+        }
+        else {
+          self.port.fit();
+        }
       }
     }
 
@@ -574,7 +489,7 @@ const memlabTimeline = (() => {
       redraw();
     }
 
-    newest = { self, device, extent, redraw, zoom, setRange, showAll };
+    newest = { self, device, redraw };
     return { show };
   }
 
