@@ -186,8 +186,9 @@ def _trace_page(recording, device, plot_segments, filter_freed):
     if filter_freed:
         recording = recording.excerpt("unfreed")
         notes.append(
-            "Allocations that were freed while recording are left out: others seem to lie "
-            "in the middle of free memory, and count as events that do not fit."
+            "Allocations that were freed while recording are left out: others now seem to "
+            "lie in the middle of free memory, and count as events in conflict with it; "
+            "the totals are right all the same."
         )
     if plot_segments:
         recording = recording.excerpt("segments")
