@@ -188,8 +188,9 @@ _prepared: set = set()
 
 
 def _prepare(source, index):
-    """The first product of matrices of a process, forward and backward, makes work space
-    of cuBLAS that stays: it would count for the test that happens to be first."""
+    """The first products of matrices of a process, in the thread of backward passes too,
+    make work space of cuBLAS and cuBLASLt (of sums of both kinds) that stays: it would
+    count for the test that happens to be first."""
     if source != "cuda":
         return
     import torch
@@ -199,8 +200,9 @@ def _prepare(source, index):
         return
     _prepared.add(device)
     with torch.inference_mode(False), torch.enable_grad(), torch.cuda.device(device):
-        one = torch.ones(1, 1, device=f"cuda:{device}", requires_grad=True)
-        (one @ one).backward()
+        one = torch.ones(16, 16, device=f"cuda:{device}", requires_grad=True)
+        bias = torch.ones(16, device=f"cuda:{device}", requires_grad=True)
+        torch.nn.functional.linear(one @ one, one, bias).sum().backward()
         torch.cuda.synchronize()
 
 
