@@ -330,7 +330,7 @@ def test_what_fits_nothing_is_followed_all_the_same(seed):
 
 # ---- the core as WebAssembly ----
 
-CORE_TEST = Path(__file__).parent / "viewer" / "core.test.js"
+CORE_TEST = Path(__file__).parent / "viewer" / "read_core.js"
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 
 

