@@ -644,9 +644,9 @@ class DifferenceModule(Two):
 
 
 class DifferenceInstant(TypedDict):
-    """An instant of a recording: the number of the event before it, -1 where there is
-    none, its time in unix microseconds, the training step, and the phase of the event
-    where that allocates."""
+    """An instant of a recording: how many events were before it, its time in unix
+    microseconds, the training step, and the phase of the last of these events where that
+    allocates."""
 
     event: int
     time_us: int

@@ -143,7 +143,7 @@ instant_dict(const ml_difference_instant *at)
     if (!at->known) {
         return Py_NewRef(Py_None);
     }
-    return Py_BuildValue("{s:L,s:K,s:I,s:s}", "event", (long long)at->position - 1,
+    return Py_BuildValue("{s:L,s:K,s:I,s:s}", "event", (long long)at->position,
                          "time_us", (unsigned long long)(at->time / 1000), "step",
                          (unsigned int)at->step, "phase", ml_phase_text(at->phase));
 }
