@@ -8,7 +8,6 @@
 
 #include "../core/base.h"
 #include "../core/excerpt.h"
-#include "../core/page.h"
 #include "../core/page_data.h"
 #include "../core/perfetto.h"
 #include "../core/pickle_writer.h"
@@ -396,32 +395,6 @@ recording_page_data(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     ml_page_data_fini(&data);
     return tuple;
-}
-
-PyDoc_STRVAR(page_json_doc,
-             "page_json($self, /)\n--\n\n"
-             "The data of the HTML page, as bytes of JSON that may stand in a script "
-             "element.\n\n"
-             "Sizes in bytes, times in microseconds. Raises MemoryError.");
-
-static PyObject *
-recording_page_json(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    const ml_recording *recording = recording_of(op);
-    ml_buffer buffer = {0};
-    int result;
-    Py_BEGIN_ALLOW_THREADS
-    result = ml_page_write(recording, &buffer);
-    Py_END_ALLOW_THREADS
-    PyObject *bytes = NULL;
-    if (result < 0) {
-        ml_py_raise(ml_state_of(Py_TYPE(op)), result, ml_strerror(result));
-    }
-    else {
-        bytes = PyBytes_FromStringAndSize(buffer.bytes, (Py_ssize_t)buffer.length);
-    }
-    ml_buffer_fini(&buffer);
-    return bytes;
 }
 
 PyDoc_STRVAR(
@@ -876,7 +849,6 @@ static PyMethodDef recording_methods[] = {
     {"lines", recording_lines, METH_O, lines_doc},
     {"oom", recording_oom, METH_O, oom_doc},
     {"page_data", recording_page_data, METH_NOARGS, page_data_doc},
-    {"page_json", recording_page_json, METH_NOARGS, page_json_doc},
     {"flame_svg", (PyCFunction)(void (*)(void))recording_flame_svg,
      METH_VARARGS | METH_KEYWORDS, flame_svg_doc},
     {"flame_folded", (PyCFunction)(void (*)(void))recording_flame_folded,
