@@ -69,6 +69,9 @@ insert(ml_page_pieces *pieces, size_t at, ml_page_segment segment)
 static void
 end_pieces(ml_page_pieces *pieces, size_t from, size_t to, uint32_t moment)
 {
+    if (from == to) {
+        return;
+    }
     for (size_t i = from; i < to; i++) {
         pieces->bytes -= piece(pieces, i)->bytes;
         piece(pieces, i)->end = moment;
