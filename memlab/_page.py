@@ -40,6 +40,7 @@ _SCRIPTS = (
     "tables.js",
     "breakdown.js",
     "tree.js",
+    "layout.js",
     "treeview.js",
     "flame.js",
     "treemap.js",

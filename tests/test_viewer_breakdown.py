@@ -114,8 +114,8 @@ def by_stack(groups):
             own[key] = (group["bytes"], group["blocks"])
         else:
             key = tuple(group[name] for name in PLACE)
-            others[*key, "bytes"] += group["bytes"]
-            others[*key, "blocks"] += group["blocks"]
+            others[(*key, "bytes")] += group["bytes"]
+            others[(*key, "blocks")] += group["blocks"]
     return own, others
 
 

@@ -10,12 +10,10 @@
 "use strict";
 
 const memlabBreakdown = (() => {
-  const { formatBytes, formatCount, formatTime, shortFile, stackFrames, placeText } = memlabNames;
+  const { HOW_WORDS, formatBytes, formatCount, formatTime, shortFile, stackFrames,
+          placeText } = memlabNames;
 
   const BYS = ["line", "module", "category", "stack", "size"];
-  /* Of a line of the backward pass that is not exactly the one; the report's words. */
-  const HOW_WORDS = new Map([["likely", "likely"], ["near", "near this line"],
-                             ["backward_call", "called here"]]);
   /* Room for a number of a phase, a way or a reason in a key. */
   const PLACES = 64;
 
@@ -84,7 +82,8 @@ const memlabBreakdown = (() => {
 
   /* The chosen instant, else the peak. */
   function instantOf(model, d, state) {
-    return state.event ?? Math.min(model.devices[d].peak.event, model.devices[d].events - 1);
+    const { events, peak } = model.devices[d];
+    return state.event ?? Math.min(peak.event, events - 1);
   }
 
   /* The two instants that are compared, the earlier first: those chosen, else the ends of
@@ -318,11 +317,6 @@ const memlabBreakdown = (() => {
     return reason === "" ? name : `${name}: ${reason}`;
   }
 
-  function moduleText(model, module, noModule) {
-    return module > 0 ? model.strings[module]
-      : `(${model.no_modules[noModule] || "no module"})`;
-  }
-
   function frameText(model, frame, whole = false) {
     const { name, file, line } = memlabNames.frameText(model, frame);
     return whole ? `${file}${line > 0 ? `:${line}` : ""} ${name}`.trim()
@@ -357,7 +351,7 @@ const memlabBreakdown = (() => {
     case "line":
       return lineText(model, group);
     case "module":
-      return moduleText(model, kinds.module[kind], kinds.no_module[kind]);
+      return memlabNames.kindModule(model, kind);
     case "category":
       return categoryText(model, kinds.category[kind], kinds.why[kind]);
     case "size":
@@ -393,7 +387,7 @@ const memlabBreakdown = (() => {
       : `${file}:${lines.line[group.line]}`;
   }
 
-  return { BYS, byOf, instantOf, pairOf, totalsAt, instantText, at, over, highest, groups, differences, fresh, widenModule,
-           widenUntil, lineText, categoryText, moduleText, frameText, mostly,
+  return { BYS, byOf, instantOf, pairOf, totalsAt, instantText, at, over, highest, groups,
+           differences, fresh, widenModule, widenUntil, lineText, frameText, mostly,
            groupText, groupWord };
 })();

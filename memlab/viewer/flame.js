@@ -6,7 +6,7 @@
 
 const memlabFlame = (() => {
   const { formatBytes, formatCount, formatTime, exactBytes } = memlabNames;
-  const { make, swatch } = memlabTables;
+  const { make, swatch } = memlabDescribe;
   const B = memlabBreakdown;
 
   const LEGEND = 12;
@@ -21,7 +21,8 @@ const memlabFlame = (() => {
 
   function tint(color) {
     const { canvas } = memlabColors.page();
-    return memlabColors.mix(color, canvas, memlabColors.isDark() ? SHARE.dark : SHARE.light);
+    return memlabColors.mix(color, canvas,
+                            memlabColors.isDark() ? SHARE.dark : SHARE.light);
   }
 
   const known = new WeakMap();
@@ -118,16 +119,20 @@ const memlabFlame = (() => {
     };
     const what = memlabTables.choice("Of", WHATS, "instant",
                                      (value) => callbacks.change({ weight: value }));
-    const rows = memlabTables.choice("Rows", [["stack", "stack"], ["module", "module path"]],
-                                     "stack", (value) => fold("module", value === "module"));
+    const rows = memlabTables.choice(
+      "Rows", [["stack", "stack"], ["module", "module path"]], "stack",
+      (value) => fold("module", value === "module"));
     const category = memlabTables.check("category first", false,
                                         (value) => fold("category", value));
-    const noise = memlabTables.check("all frames", false, (value) => fold("noise", value));
-    const color = memlabTables.choice("Colour", COLORS.map((each) => [each, each]), "category",
-                                      (value) => callbacks.change({ color: value }));
+    const noise = memlabTables.check("all frames", false,
+                                     (value) => fold("noise", value));
+    const color = memlabTables.choice(
+      "Colour", COLORS.map((each) => [each, each]), "category",
+      (value) => callbacks.change({ color: value }));
     noise.element.title = "Also those of the interpreter and of torch's dispatcher";
     const heading = make("h2", { class: "instant" });
-    const view = memlabTreeView.create("icicle", "Flame graph of memory", callbacks.change);
+    const view = memlabTreeView.create("icicle", "Flame graph of memory",
+                                       callbacks.change);
     const legend = make("ul", { class: "tree-legend",
                                 "aria-label": "Colours, of most of a box's bytes" });
     let shown = null;
@@ -141,7 +146,8 @@ const memlabFlame = (() => {
     function render() {
       const { model, d, state, weights, text, amount, tree } = shown;
       heading.textContent = text;
-      heading.title = `${formatCount(weights.total)} ${weights.blocks === null ? "B·µs" : "B"}`;
+      const unit = weights.blocks === null ? "B·µs" : "B";
+      heading.title = `${formatCount(weights.total)} ${unit}`;
       const scheme = schemeOf(state);
       color.select.value = scheme;
       view.show({ model, tree, amount, state, fold: !foldsOf(state).includes("noise"),

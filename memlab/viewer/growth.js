@@ -6,11 +6,13 @@
 
 const memlabGrowth = (() => {
   const { formatBytes, formatCount, exactBytes, plural, allocationName } = memlabNames;
-  const { make } = memlabTables;
+  const { make } = memlabDescribe;
   const B = memlabBreakdown;
 
   const STEPS_LISTED = 500;
   const FRESH_LISTED = 1000;
+  const GREW = "#d55e00";
+  const SHRANK = "#0072b2";
 
   /* ---- words ---- */
 
@@ -37,7 +39,8 @@ const memlabGrowth = (() => {
       id, text, number: true, value, cell: (row) => show(value(row)),
       title: (row) => `${formatCount(value(row))} B` });
     return [
-      { id: "what", text: "What", value: (row) => B.groupText(model, row.group).toLowerCase(),
+      { id: "what", text: "What",
+        value: (row) => B.groupText(model, row.group).toLowerCase(),
         title: (row) => row.group.by === "line" ? B.lineText(model, row.group, true)
           : B.groupText(model, row.group),
         cell: (row) => make("span", { class: "mono" }, B.groupText(model, row.group)) },
@@ -50,7 +53,8 @@ const memlabGrowth = (() => {
       bytes("after", "After", (row) => row.after, formatBytes),
       { id: "blocks", text: "Blocks", number: true,
         value: (row) => row.blocksAfter - row.blocksBefore,
-        cell: (row) => `${formatCount(row.blocksBefore)} → ${formatCount(row.blocksAfter)}` },
+        cell: (row) => `${formatCount(row.blocksBefore)} → `
+          + formatCount(row.blocksAfter) },
     ];
   }
 
@@ -62,7 +66,8 @@ const memlabGrowth = (() => {
       { id: "start", text: "Allocated by event", number: true, value: (row) => row.start,
         cell: (row) => formatCount(row.start) },
       { id: "bytes", text: "Bytes", number: true, value: (row) => row.bytes,
-        cell: (row) => formatBytes(row.bytes), title: (row) => `${formatCount(row.bytes)} B` },
+        cell: (row) => formatBytes(row.bytes),
+        title: (row) => `${formatCount(row.bytes)} B` },
       { id: "category", text: "Category", value: (row) => kindCategory(model, row.kind),
         cell: (row) => kindCategory(model, row.kind) },
       { id: "line", text: "Line", value: (row) => kindPlace(model, row.kind),
@@ -91,8 +96,8 @@ const memlabGrowth = (() => {
         return free;
       }
       const part = Math.min(1, Math.abs(difference) / Math.max(1, now, tree.other[node]));
-      return memlabColors.mix(memlabFlame.tint(difference > 0 ? "#d55e00" : "#0072b2"), free,
-                              0.25 + 0.75 * part);
+      const color = memlabFlame.tint(difference > 0 ? GREW : SHRANK);
+      return memlabColors.mix(color, free, 0.25 + 0.75 * part);
     };
   }
 
@@ -107,7 +112,8 @@ const memlabGrowth = (() => {
     const tableRoom = make("div", { class: "sums-room" });
     const table = memlabTables.create(tableRoom, {
       name: "What grew", columns: [], first: 40, sort: { id: "difference", down: true },
-      choose: (row) => callbacks.change({ search: B.groupWord(shown.model, row.group) }) });
+      choose: ({ group }) => callbacks.change(
+        { search: B.groupWord(shown.model, group) }) });
     const freshText = make("p", { class: "quiet" });
     const freshRoom = make("div", { class: "sums-room" });
     const fresh = memlabTables.create(freshRoom, {
@@ -131,7 +137,8 @@ const memlabGrowth = (() => {
         return number;
       }
       const { model, d } = shown;
-      const event = await model.eventAtTime(d, memlabNames.stepEnds(model, d)[number].time);
+      const { time } = memlabNames.stepEnds(model, d)[number];
+      const event = await model.eventAtTime(d, time);
       stepOf.set(event, value);
       return event;
     }
@@ -153,7 +160,8 @@ const memlabGrowth = (() => {
           items.set(`s${i}`, `the end of step ${formatCount(value)}`);
         }
       });
-      items.set(`e${device.peak.event}`, `the peak, event ${formatCount(device.peak.event)}`);
+      const peak = device.peak.event;
+      items.set(`e${peak}`, `the peak, event ${formatCount(peak)}`);
       items.set(`e${device.events - 1}`, "the last event");
       for (const event of [B.instantOf(model, d, state), ...pair]) {
         const value = stepOf.get(event) ?? `e${event}`;
@@ -178,8 +186,8 @@ const memlabGrowth = (() => {
       said.textContent = sentence(before, after, all);
       table.show(rows, {
         columns: columnsOf(model),
-        caption: `What changed, by ${B.byOf(state)}; ${formatCount(all.length - rows.length)} `
-          + "did not" });
+        caption: `What changed, by ${B.byOf(state)}; `
+          + `${formatCount(all.length - rows.length)} did not` });
       const blocks = freshRows(added);
       const bytes = blocks.reduce((sum, row) => sum + row.bytes, 0);
       freshText.textContent = `${plural(blocks.length, "block")}, ${exactBytes(bytes)}`
@@ -199,7 +207,8 @@ const memlabGrowth = (() => {
       if (state.other < 0 && steps.length > 1) {
         stepOf.set(pair[0], "s0").set(pair[1], `s${steps.length - 1}`);
       }
-      const [before, after] = [await B.at(model, d, pair[0]), await B.at(model, d, pair[1])];
+      const before = await B.at(model, d, pair[0]);
+      const after = await B.at(model, d, pair[1]);
       return { model, d, state, pair, before, after,
                added: await B.fresh(model, d, pair[0], pair[1]),
                tree: memlabTree.build(model, after, { other: before }) };

@@ -5,25 +5,9 @@
 "use strict";
 
 const memlabTables = (() => {
-  const ROWS_MORE = 1000;
+  const { make } = memlabDescribe;
 
-  /* A new element; the content is text or elements, never markup. */
-  function make(tag, options, ...content) {
-    const element = document.createElement(tag);
-    for (const [key, value] of Object.entries(options ?? {})) {
-      if (key === "class") {
-        element.className = value;
-      }
-      else if (typeof value === "function") {
-        element.addEventListener(key, value);
-      }
-      else {
-        element.setAttribute(key, value);
-      }
-    }
-    element.append(...content);
-    return element;
-  }
+  const ROWS_MORE = 1000;
 
   function percent(part, whole) {
     return whole > 0 ? `${(100 * part / whole).toFixed(1)} %` : "-";
@@ -39,15 +23,9 @@ const memlabTables = (() => {
     return make("span", { class: "bar-room", "aria-hidden": "true" }, inside);
   }
 
-  function swatch(color) {
-    const box = make("span", { class: "swatch", "aria-hidden": "true" });
-    box.style.background = color;
-    return box;
-  }
-
-  /* A table in BOX.  COLUMNS: [{ id, text, cell(row) -> text or element, value(row) -> what
-   * it is sorted by, number: true for those on the right, title(row) }].  FIRST: so many rows
-   * before one asks for more.  CHOOSE takes the row that was clicked. */
+  /* A table in BOX.  COLUMNS: [{ id, text, cell(row) -> text or element, title(row),
+   * value(row) -> what it is sorted by, number: true for those on the right }].  FIRST: so
+   * many rows before one asks for more.  CHOOSE takes the row that was clicked. */
   function create(box, { name, columns, sort, first = 100, choose = null }) {
     const order = { ...sort };
     let rows = [];
@@ -60,7 +38,8 @@ const memlabTables = (() => {
       limit += ROWS_MORE;
       render();
     } });
-    const table = make("table", { class: "sums" }, caption, make("thead", {}, head), body);
+    const table = make("table", { class: "sums" }, caption, make("thead", {}, head),
+                       body);
     box.append(table, more);
 
     function sortBy(column) {
@@ -134,17 +113,19 @@ const memlabTables = (() => {
 
   /* A labelled <select>.  ITEMS: [[value, text]]. */
   function choice(text, items, chosen, change) {
-    const select = make("select", { change: () => change(select.value) },
-                        ...items.map(([value, said]) => make("option", { value }, said)));
+    const options = items.map(([value, said]) => make("option", { value }, said));
+    const select = make("select", {}, ...options);
+    select.addEventListener("change", () => change(select.value));
     select.value = chosen;
     return { element: make("label", {}, `${text} `, select), select };
   }
 
   function check(text, chosen, change) {
-    const box = make("input", { type: "checkbox", change: () => change(box.checked) });
+    const box = make("input", { type: "checkbox" });
+    box.addEventListener("change", () => change(box.checked));
     box.checked = chosen;
     return { element: make("label", {}, box, ` ${text}`), box };
   }
 
-  return { make, percent, bar, swatch, create, choice, check };
+  return { percent, bar, create, choice, check };
 })();

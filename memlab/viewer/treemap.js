@@ -6,10 +6,9 @@
 
 const memlabTreemap = (() => {
   const { formatBytes, formatCount, exactBytes, plural } = memlabNames;
-  const { make, percent, bar, swatch } = memlabTables;
+  const { make, swatch } = memlabDescribe;
+  const { percent, bar } = memlabTables;
   const B = memlabBreakdown;
-
-  const STACK_FRAMES = 200;
 
   /* ---- words ---- */
 
@@ -22,7 +21,8 @@ const memlabTreemap = (() => {
     }
     const { overhead } = device.peak;
     if (event !== device.peak.event) {
-      parts.push(`${formatBytes(Math.max(0, reserved - active))} reserved but not in use`);
+      const inactive = Math.max(0, reserved - active);
+      parts.push(`${formatBytes(inactive)} reserved but not in use`);
       return parts.join("; ");
     }
     parts.push(`${formatBytes(overhead.inactive)} reserved but not in use, in `
@@ -42,17 +42,10 @@ const memlabTreemap = (() => {
   /* ---- cells ---- */
 
   function stackCell(model, group) {
-    const frames = memlabNames.stackFrames(model, model.kinds.stack[group.kind]);
+    const stack = model.kinds.stack[group.kind];
     const text = B.groupText(model, group);
-    if (frames.length === 0) {
-      return text;
-    }
-    const items = frames.slice(0, STACK_FRAMES).map(
-      (frame) => make("li", {}, B.frameText(model, frame, true)));
-    const rest = frames.length > STACK_FRAMES
-      ? [make("li", {}, `and ${formatCount(frames.length - STACK_FRAMES)} more`)] : [];
-    return make("details", {}, make("summary", {}, text),
-                make("ol", { class: "stack" }, ...items, ...rest));
+    return stack === 0 ? text : make("details", {}, make("summary", {}, text),
+                                     memlabDescribe.stackList(model, stack));
   }
 
   const HEADINGS = { line: "Line that allocated", module: "Module", category: "Category",

@@ -12,15 +12,19 @@ const memlabTreeView = (() => {
   const CRUMBS = 6;
   const TABLE_ROWS = 400;
   const CHAIN_NAMES = 16;
+  const TIP_LETTERS = 300;
   const KEYS = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"];
 
   const { formatCount, plural } = memlabNames;
-  const { make, percent } = memlabTables;
+  const { make } = memlabDescribe;
+  const { percent } = memlabTables;
 
   const LAYOUTS = {
-    icicle: ({ tree, fold }, root, width) => memlabTree.icicle(tree, root, width, { fold })
-      .map((box) => ({ ...box, y: box.row * ROW, height: ROW })),
-    squares: ({ tree }, root, width, height) => memlabTree.squares(tree, root, width, height),
+    icicle: ({ tree, fold }, root, width) =>
+      memlabLayout.icicle(tree, root, width, { fold })
+        .map((box) => ({ ...box, y: box.row * ROW, height: ROW })),
+    squares: ({ tree }, root, width, height) =>
+      memlabLayout.squares(tree, root, width, height),
   };
 
   /* SHAPE: "icicle" or "squares".  NAME: what screen readers call it.  CHANGE takes what
@@ -37,7 +41,8 @@ const memlabTreeView = (() => {
     const said = make("div", { class: "tree-said", role: "status" });
     const sheet = make("div", { class: "tree-table", hidden: "" });
     const swap = make("button", { type: "button", "aria-pressed": "false",
-                                  click: () => change({ table: sheet.hidden }) }, "As a table");
+                                  click: () => change({ table: sheet.hidden }) },
+                      "As a table");
     const found = make("output", { class: "tree-found" });
     const element = make("div", { class: "tree" },
                          make("div", { class: "tree-head" }, crumbs, found, swap),
@@ -162,7 +167,8 @@ const memlabTreeView = (() => {
         return `${text}  ${labelAmount(box.node)}`;
       }
       /* Modules differ in how they end; of code the function says most. */
-      return shown.tree.tag[box.node] === memlabTree.MODULE ? `…${text.slice(1 - letters)}`
+      return shown.tree.tag[box.node] === memlabTree.MODULE
+        ? `…${text.slice(1 - letters)}`
         : memlabTree.short(shown.model, shown.tree, box.node);
     }
 
@@ -204,7 +210,7 @@ const memlabTreeView = (() => {
         laid = { tree: shown.tree, fold: shown.fold, size };
       }
       const deep = boxes.reduce((most, box) => Math.max(most, box.y + box.height), 0);
-      spacer.style.height = shape === "icicle" ? `${Math.max(0, deep - height)}px` : "0";
+      spacer.style.height = `${shape === "icicle" ? Math.max(0, deep - height) : 0}px`;
       const ratio = devicePixelRatio;
       if (canvas.width !== Math.round(width * ratio)
           || canvas.height !== Math.round(height * ratio)) {
@@ -232,8 +238,8 @@ const memlabTreeView = (() => {
           value: (row) => shown.difference(row.node),
           cell: (row) => shown.signed(shown.difference(row.node)) }];
       return [
-        { id: "order", text: "What", value: (row) => row.order, title: (row) => row.title,
-          cell: (row) => {
+        { id: "order", text: "What", value: (row) => row.order,
+          title: (row) => row.title, cell: (row) => {
             const text = make("span", { class: "level" }, row.text);
             text.style.paddingInlineStart = `${row.level * 14}px`;
             return text;
@@ -260,12 +266,13 @@ const memlabTreeView = (() => {
       while (open.length > 0 && rows.length < TABLE_ROWS) {
         const node = open.pop();
         const parent = tree.parent[node];
-        rows.push({ node, order: rows.length, text: textOf(node), title: textOf(node, true),
-                    level: tree.depth[node] - tree.depth[root], bytes: tree.bytes[node],
-                    amount: amount(tree.bytes[node]), blocks: tree.blocks[node],
-                    share: percent(tree.bytes[node], tree.bytes[0]),
-                    ofParent: parent < 0 || tree.bytes[parent] === 0 ? 1
-                      : tree.bytes[node] / tree.bytes[parent] });
+        rows.push({
+          node, order: rows.length, text: textOf(node), title: textOf(node, true),
+          level: tree.depth[node] - tree.depth[root], bytes: tree.bytes[node],
+          amount: amount(tree.bytes[node]), blocks: tree.blocks[node],
+          share: percent(tree.bytes[node], tree.bytes[0]),
+          ofParent: parent < 0 || tree.bytes[parent] === 0 ? 1
+            : tree.bytes[node] / tree.bytes[parent] });
         open.push(...[...tree.children[node]].filter((at) => tree.bytes[at] >= least)
           .reverse());
       }
@@ -369,7 +376,8 @@ const memlabTreeView = (() => {
       const y = event.clientY - area.top + stage.scrollTop;
       for (let i = boxes.length - 1; i >= 0; i--) {
         const box = boxes[i];
-        if (x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height) {
+        if (x >= box.x && x < box.x + box.width
+            && y >= box.y && y < box.y + box.height) {
           return box;
         }
       }
@@ -380,6 +388,10 @@ const memlabTreeView = (() => {
       tip.hidden = true;
     }
 
+    function cut(text) {
+      return text.length > TIP_LETTERS ? `${text.slice(0, TIP_LETTERS)}…` : text;
+    }
+
     function hover(event) {
       const box = shown === null ? null : boxAt(event);
       if (box === null) {
@@ -387,8 +399,8 @@ const memlabTreeView = (() => {
         return;
       }
       const { title, parts } = describe(box);
-      tip.replaceChildren(make("strong", {}, title),
-                          ...parts.map((part) => make("div", {}, part)));
+      tip.replaceChildren(make("strong", {}, cut(title)),
+                          ...parts.map((part) => make("div", {}, cut(part))));
       tip.hidden = false;
       const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 6);
       const below = event.clientY + 16;
@@ -413,7 +425,7 @@ const memlabTreeView = (() => {
       }
       const { tree } = shown;
       if (KEYS.includes(event.key)) {
-        choose(memlabTree.move(tree, root, chosen, event.key));
+        choose(memlabLayout.move(tree, root, chosen, event.key));
       }
       else if (event.key === "Enter" || event.key === " ") {
         zoom(chosen);
@@ -455,7 +467,8 @@ const memlabTreeView = (() => {
     }
 
     /* NEXT: { model, tree, state, fill(node) -> colour, amount(bytes) -> text, fold: true
-     * where boxes in a row that say the same are to be one, and, where two instants are compared, difference(node) -> bytes and signed(bytes) -> text }. */
+     * where boxes in a row that say the same are to be one, and, where two instants are
+     * compared, difference(node) -> bytes and signed(bytes) -> text }. */
     function show(next) {
       const same = shown !== null && shown.tree === next.tree;
       const at = zoomedTo(next.model, next.tree, next.state);

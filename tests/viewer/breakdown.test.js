@@ -8,8 +8,9 @@ const test = require("node:test");
 
 const { load } = require("./load.js");
 
-const { memlabBreakdown: breakdown, memlabTree: tree } = load(
-  ["names.js", "query.js", "breakdown.js", "tree.js"], ["memlabBreakdown", "memlabTree"]);
+const { memlabBreakdown: breakdown, memlabTree: tree, memlabLayout: layout } = load(
+  ["names.js", "query.js", "breakdown.js", "tree.js", "layout.js"],
+  ["memlabBreakdown", "memlabTree", "memlabLayout"]);
 
 /* Numbers from 0 to below N, the same for one seed. */
 function dice(seed) {
@@ -80,7 +81,8 @@ function recording(seed, { kinds = 40, rows = 300, events = 500, stacks = 30 } =
                  kind: Int32Array.from(start, () => roll(kinds)) };
   const at = (event) => column(rows, (r) => r).filter(
     (r) => start[r] <= event && event < requested[r]);
-  const allocated = column(events, (e) => at(e).reduce((sum, r) => sum + live.bytes[r], 0));
+  const allocated = column(
+    events, (e) => at(e).reduce((sum, r) => sum + live.bytes[r], 0));
   const model = {
     strings, frames, lines, kinds: table, categories: CATEGORIES, phases: PHASES,
     hows: HOWS, no_lines: NO_LINES, no_modules: NO_MODULES, whys: WHYS,
@@ -214,7 +216,8 @@ test("the two instants: those chosen, the steps' ends, or all of it", async () =
 test("modules and last lines widen as the report's", () => {
   for (const [pattern, name, expected] of [
     ["a.b.c", "a.x.c", "a.*.c"], ["a.b", "a.b.c", "a.b.*"], ["a.b.c", "a.b", "a.b.*"],
-    ["a.b", "x", "*"], ["a", "b", "*"], ["a.*.c", "a.q.d", "a.*.*"], ["a.*", "a.b.c", "a.*"],
+    ["a.b", "x", "*"], ["a", "b", "*"], ["a.*.c", "a.q.d", "a.*.*"],
+    ["a.*", "a.b.c", "a.*"],
   ]) {
     assert.equal(breakdown.widenModule(pattern, name), expected);
   }
@@ -298,7 +301,7 @@ test("an icicle's boxes have their share of the width, and none is too narrow", 
     const { model } = recording(seed, { kinds: 200, rows: 2000 });
     const weights = await breakdown.at(model, 0, 250);
     const built = tree.build(model, weights);
-    const boxes = tree.icicle(built, 0, 500);
+    const boxes = layout.icicle(built, 0, 500);
     const scale = 500 / weights.total;
     for (const box of boxes) {
       const bytes = box.node < 0 ? box.bytes : built.bytes[box.node];
@@ -360,12 +363,12 @@ test("frames in a row with the same bytes are folded, the first and the last sta
   const frames = Array.from({ length: 9 }, (_, i) => [`f${i}`, "a.py", i]);
   const { model, weights } = oneStack(frames);
   const built = tree.build(model, weights);
-  const boxes = tree.icicle(built, 0, 100, { fold: true });
+  const boxes = layout.icicle(built, 0, 100, { fold: true });
   assert.deepEqual(boxes.map(({ node, chain, row }) => [node, chain, row]),
                    [[0, undefined, 0], [1, [1, 2, 3, 4, 5, 6, 7, 8], 1], [9, undefined, 2]]);
-  assert.equal(tree.icicle(built, 0, 100).length, 10);
+  assert.equal(layout.icicle(built, 0, 100).length, 10);
   /* Four in a row are not worth it. */
-  assert.equal(tree.icicle(built, 5, 100, { fold: true }).length, 5);
+  assert.equal(layout.icicle(built, 5, 100, { fold: true }).length, 5);
 });
 
 test("boxes of a tree map fill their parents by share and do not overlap", async () => {
@@ -373,7 +376,7 @@ test("boxes of a tree map fill their parents by share and do not overlap", async
     const { model } = recording(seed, { kinds: 100, rows: 1000 });
     const weights = await breakdown.at(model, 0, 250);
     const built = tree.build(model, weights, { rows: "line" });
-    const boxes = tree.squares(built, 0, 600, 400, { levels: 1, least: 12 });
+    const boxes = layout.squares(built, 0, 600, 400, { levels: 1, least: 12 });
     let area = 0;
     for (const [i, box] of boxes.slice(1).entries()) {
       const bytes = box.node < 0 ? box.bytes : built.bytes[box.node];
@@ -388,7 +391,7 @@ test("boxes of a tree map fill their parents by share and do not overlap", async
       }
     }
     assert.ok(Math.abs(area - 240000) < 1e-3);
-    for (const box of tree.squares(built, 0, 600, 400, { levels: 3 })) {
+    for (const box of layout.squares(built, 0, 600, 400, { levels: 3 })) {
       assert.ok(box.x >= 0 && box.y >= 0 && box.x + box.width <= 600 + 1e-6
         && box.y + box.height <= 400 + 1e-6);
     }
@@ -433,7 +436,7 @@ test("a node is found again in another tree by its keys", async () => {
 test("arrows move to parent, child and sisters", () => {
   /* 0 has 2 (the larger) and 1; 2 has 3. */
   const small = { parent: [-1, 0, 0, 2], children: [[2, 1], [], [3], []] };
-  const from = (node, key, root = 0) => tree.move(small, root, node, key);
+  const from = (node, key, root = 0) => layout.move(small, root, node, key);
   assert.equal(from(0, "ArrowDown"), 2);
   assert.equal(from(2, "ArrowRight"), 1);
   assert.equal(from(1, "ArrowRight"), 1);
