@@ -592,7 +592,7 @@ def _diff(options):
 
 
 def _view(options):
-    from memlab import _core, _load, _page
+    from memlab import _core, _load, _page, _report
 
     if options.file is None:
         if options.serve:
@@ -601,23 +601,34 @@ def _view(options):
         _core.write_file(out, _page.assemble_empty())
         _say(f"Page: {out}")
         return 0
-    recording = _load.read_recording(options.file)
     if options.serve:
-        return _serve(recording, options.file)
+        return _serve(options.file)
+    recording = _load.read_recording(options.file)
     out = options.out or _beside(options.file, ".html")
-    _write_page(recording, options.file, out)
+    notes = _report.file_notes(recording.file)
+    page = _page.of(recording, title=os.path.basename(options.file), notes=notes)
+    _core.write_file(out, page)
     _say(f"Page: {out}")
+    length = os.path.getsize(out)
+    if length > _page.LONG_BYTES:
+        _say(
+            f"memlab: the page has {_report.size(length)}, which a browser takes long to "
+            f"open: memlab view --serve {options.file} needs no page",
+            sys.stderr,
+        )
     return 0
 
 
-def _serve(recording, source):
-    from memlab import _page, _report, _serve
+def _serve(source):
+    from memlab import _load, _page, _report, _serve
 
+    recording = _load.read_recording(source)
     server = _serve.Server(
         *_page.data_of(recording),
         title=os.path.basename(source),
         notes=_report.file_notes(recording.file),
     )
+    # All that is asked for is in the server's file.
     del recording
     _say(f"Page: {server.url}\nIt is there for this machine until Ctrl-C.")
     try:
@@ -658,14 +669,6 @@ def _backends(options):
         word = "yes" if state["available"] else "no "
         _show(f"{name:8} {word}  {state['reason']}".rstrip())
     return 0
-
-
-def _write_page(recording, source, out):
-    from memlab import _core, _page, _report
-
-    notes = _report.file_notes(recording.file)
-    page = _page.of(recording, title=os.path.basename(source), notes=notes)
-    _core.write_file(out, page)
 
 
 def _beside(path, ending):

@@ -39,9 +39,7 @@ def test_a_served_page_says_where_its_blobs_are():
     page = _page.served(b"{}", [0, 5, 5, 9])
     found = elements(page)
     assert list(found) == ["memlab-about", "memlab-data"]
-    assert json.loads(found["memlab-about"][1])["blobs"] == {
-        "url": "blobs", "offsets": [0, 5, 5, 9]
-    }
+    assert json.loads(found["memlab-about"][1])["serve"] == {"offsets": [0, 5, 5, 9]}
     assert b"; connect-src 'self'\">" in page
     assert b"connect-src" not in _page.assemble(b"{}")
 

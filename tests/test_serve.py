@@ -14,9 +14,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from viewer_pages import PATIENCE_MS, dumped, toy_steps
 
 import memlab
-from memlab import _core, _page, _serve
+from memlab import _cli, _core, _page, _serve
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOBS = [b"", bytes(range(256)) * 5000, b"x", b"<script>"]
@@ -250,3 +251,43 @@ def test_what_makes_no_sense_is_wrong_usage(args, said):
     with command(*args, stderr=subprocess.PIPE) as process:
         assert said in process.stderr.read()
     assert process.returncode == 2
+
+
+def test_a_browser_shows_what_it_shows_of_a_file(chromium, show):
+    """With ranges of the blobs alone, and nothing from elsewhere."""
+    recording = _core.Recording.from_bytes(dumped(toy_steps(400).snapshot()))
+    expected = show(recording, title="toy").inner_text("body")
+    server = _serve.Server(*recording.page_data(), title="toy")
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    context = chromium.new_context(viewport={"width": 1280, "height": 720})
+    try:
+        context.set_default_timeout(PATIENCE_MS)
+        page = context.new_page()
+        answers, errors = [], []
+        page.on("response", lambda answer: answers.append((answer.url, answer.status)))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(server.url)
+        page.wait_for_selector("html[data-ready]")
+        page.wait_for_function(
+            "text => document.body.innerText.trim() === text.trim()", arg=expected
+        )
+        assert set(answers) - {(server.url[:-33] + "favicon.ico", 403)} == {
+            (server.url, 200), (server.url + "blobs", 206)
+        }
+        assert errors == []
+    finally:
+        context.close()
+        server.close()
+        thread.join()
+
+
+def test_a_long_page_names_the_way_without(recorded, monkeypatch, capsys):
+    out = recorded.with_name("page.html")
+    assert _cli.main(["view", str(recorded), "--out", str(out)]) == 0
+    assert capsys.readouterr() == (f"Page: {out}\n", "")
+    monkeypatch.setattr(_page, "LONG_BYTES", 10)
+    assert _cli.main(["view", str(recorded), "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"Page: {out}\n"
+    assert "takes long to open" in said.err and f"view --serve {recorded}" in said.err
