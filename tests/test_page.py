@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from memlab import _core, _page
+from memlab import _cli, _core, _page
 
 SCRIPT = re.compile(rb'<script type="([^"]+)" id="([^"]+)">(.*?)</script>', re.S)
 
@@ -62,3 +62,20 @@ def test_a_file_is_written_piece_by_piece_whole_or_not_at_all(tmp_path):
             _core.write_file(path, data)
     assert path.read_bytes() == b"\1\2\2\3\3\3"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_view_without_a_file_writes_the_empty_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert _cli.main(["view"]) == _cli.main(["view", "--out", "other.html"]) == 0
+    assert capsys.readouterr().out == "Page: memlab.html\nPage: other.html\n"
+    page = (tmp_path / "memlab.html").read_bytes()
+    assert page == (tmp_path / "other.html").read_bytes() == _page.assemble_empty()
+    assert (tmp_path / "memlab.html").stat().st_mode & 0o777 == 0o600
+    found = elements(page)
+    assert list(found) == ["memlab-about", "memlab-data", "core"]
+    assert json.loads(found["memlab-about"][1])["empty"] is True
+    assert found["memlab-data"][1] == b"null"
+    core = base64.b64decode(found["core"][1], validate=True)
+    assert found["core"][0] == "application/wasm" and core[:4] == b"\0asm"
+    policy = re.search(rb'Content-Security-Policy" content="([^"]+)"', page)[1]
+    assert b" 'wasm-unsafe-eval'; style-src" in policy and b"connect-src" not in policy
