@@ -6,6 +6,8 @@
 const memlabHeader = (() => {
   const { formatBytes, formatCount, formatTime, plural } = memlabNames;
   const { make } = memlabDescribe;
+  /* The page's data names no more of them. */
+  const OOMS_TOLD = 10000;
 
   function deviceName(model, d) {
     const { name, index } = model.devices[d];
@@ -62,10 +64,10 @@ const memlabHeader = (() => {
       lines.push("Blocks from before the recording may be up to "
         + `${formatBytes(device.peak.uncertain)} larger than shown.`);
     }
-    const ooms = model.notes.filter((note) => note.kind === "oom"
-      && (note.device === -1 || note.device === device.index)).length;
+    const ooms = device.ooms.length;
     if (ooms > 0) {
-      lines.push(`The device ran out of memory: ${plural(ooms, "time")}.`);
+      lines.push("The device ran out of memory: "
+        + `${ooms < OOMS_TOLD ? plural(ooms, "time") : `${plural(ooms, "time")} or more`}.`);
     }
     if (model.rounded === true) {
       lines.push("Some numbers are above 2^53: they are rounded here, as the browser "

@@ -43,7 +43,7 @@ const memlabInstant = (() => {
       choose(to);
     }
 
-    /* FIND(model, d, from, by, stopped) is a promise of an event, or of -1. */
+    /* FIND(model, d, from, by, stopped) is an event or -1, or a promise of it. */
     async function seek(find, by, none) {
       turn += 1;
       const mine = turn;
@@ -62,9 +62,10 @@ const memlabInstant = (() => {
     const nearest = (name) => (m, dd, from, by, stopped) => memlabQuery.nearest(
       m, dd, from, by, actionTest(m, name), stopped);
 
-    async function oomEvent(m, dd, from, by, stopped) {
-      const next = await nearest("oom")(m, dd, from, by, stopped);
-      return next >= 0 || stopped() ? next : nearest("oom")(m, dd, -1, 1, stopped);
+    /* After the last comes the first again. */
+    function oomEvent(m, dd, from) {
+      const { ooms } = m.devices[dd];
+      return ooms.find((oom) => oom > from) ?? ooms[0] ?? -1;
     }
 
     const seeks = {

@@ -1,0 +1,70 @@
+"""Pictures of every view of the page, light and dark: screenshots.py FILE FOLDER
+
+FILE is a recording or a snapshot.  Those in docs/images are of
+    memlab run --phantom --out DIR examples/train_gpt.py
+"""
+
+import io
+import shutil
+import sys
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from memlab import _load, _page
+
+# What each view is shown with.
+SHOWN = {
+    "timeline": {},
+    "breakdown": {},
+    "flame": {},
+    "segments": {},
+    "events": {"search": "attention"},
+    "growth": {},
+}
+SIZE = {"width": 1280, "height": 720}
+# Colours of a picture: few enough for a small file, and no difference to the eye.
+COLORS = 256
+DRAWN = """async () => {
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  await document.fonts.ready;
+  for (let i = 0; i < 20; i++) {
+    await frame();
+  }
+}"""
+
+
+def main(source, folder):
+    recording = _load.read_recording(source)
+    folder = Path(folder)
+    page_file = folder / "page.html"
+    title = Path(source).name
+    page_file.write_bytes(_page.assemble(*recording.page_data(), title=title))
+    path = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--use-angle=swiftshader"]
+        )
+        for theme in "light", "dark":
+            method = Image.Quantize.MAXCOVERAGE
+            page = browser.new_page(viewport=SIZE, color_scheme=theme)
+            page.goto(page_file.as_uri())
+            page.wait_for_selector("html[data-ready]")
+            for view, state in SHOWN.items():
+                page.evaluate(
+                    "(state) => memlabViewer.go(state)",
+                    {"search": "", "pinned": None, **state, "view": view},
+                )
+                page.evaluate(DRAWN)
+                picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+                picture.quantize(COLORS, method, dither=Image.Dither.NONE).save(
+                    folder / f"viewer-{view}-{theme}.png", optimize=True
+                )
+            page.close()
+        browser.close()
+    page_file.unlink()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
