@@ -466,3 +466,33 @@ test("lines are worded as in the report", () => {
   assert.equal(said({ line: 1, reason: NO_LINES[2], phase: "backward" }),
                "(backward pass: autograd's own sum of gradients)");
 });
+
+/* As WCAG has it: how much lighter one of two "#rrggbb" is than the other. */
+function contrast(a, b) {
+  const [light, dark] = [a, b].map((color) => {
+    const [red, green, blue] = [1, 3, 5].map((i) => {
+      const part = parseInt(color.slice(i, i + 2), 16) / 255;
+      return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  }).sort((x, y) => y - x);
+  return (light + 0.05) / (dark + 0.05);
+}
+
+test("text on every colour of a box is readable in both themes", () => {
+  const { memlabColors: colors, memlabFlame: flame } = load(
+    ["names.js", "colors.js", "query.js", "describe.js", "tables.js", "breakdown.js",
+     "tree.js", "flame.js"], ["memlabColors", "memlabFlame"]);
+  const names = ["parameter", "buffer", "gradient", "optimizer_state", "activation",
+                 "temporary", "input", "workspace", "communication", "before_recording",
+                 "unknown"];
+  const all = [...names.map(colors.ofCategory),
+               ...Array.from({ length: 30 }, (_, rank) => colors.ofRank(rank))];
+  for (const dark of [false, true]) {
+    colors.setDark(dark);
+    for (const color of all) {
+      const ratio = contrast(flame.tint(color), colors.page().text);
+      assert.ok(ratio >= 4.5, `${color} ${dark ? "dark" : "light"}: ${ratio}`);
+    }
+  }
+});
