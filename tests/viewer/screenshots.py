@@ -7,6 +7,7 @@ FILE is a recording or a snapshot.  Those in docs/images are of
 import io
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from PIL import Image
@@ -37,10 +38,15 @@ DRAWN = """async () => {
 
 def main(source, folder):
     recording = _load.read_recording(source)
-    folder = Path(folder)
-    page_file = folder / "page.html"
     title = Path(source).name
-    page_file.write_bytes(_page.assemble(*recording.page_data(), title=title))
+    page = _page.assemble(*recording.page_data(), title=title)
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place, "page.html")
+        file.write_bytes(page)
+        shoot(file, Path(folder))
+
+
+def shoot(file, folder):
     path = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -49,7 +55,7 @@ def main(source, folder):
         for theme in "light", "dark":
             method = Image.Quantize.MAXCOVERAGE
             page = browser.new_page(viewport=SIZE, color_scheme=theme)
-            page.goto(page_file.as_uri())
+            page.goto(file.as_uri())
             page.wait_for_selector("html[data-ready]")
             for view, state in SHOWN.items():
                 page.evaluate(
@@ -63,7 +69,6 @@ def main(source, folder):
                 )
             page.close()
         browser.close()
-    page_file.unlink()
 
 
 if __name__ == "__main__":
