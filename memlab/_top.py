@@ -262,7 +262,7 @@ _STATES = {
     "ended": "ended",
     "cut off": "killed or lost: the last state",
     "cut": "the file was cut by another process: the last state",
-    "removed": "the file was removed: what its process still writes there",
+    "removed": "the file was removed: nothing more is stored there",
 }
 
 

@@ -66,6 +66,7 @@ class Screen(App):
         self._seen: dict = {}  # by file, device, table and row: bytes at first, most
         self._wait = _INTERVAL
         self._failure = ""
+        self._looking = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
@@ -92,9 +93,12 @@ class Screen(App):
 
     async def look(self) -> None:
         """One look at all files, and the picture of it."""
+        async with self._looking:
+            if not self._frozen:
+                await self._look()
+
+    async def _look(self):
         started = time.monotonic()
-        if self._frozen:
-            return
         try:
             for one in self._followed:
                 while await asyncio.to_thread(one.read):

@@ -69,6 +69,7 @@ def test_wheel_has_the_package_and_nothing_else(wheel):
     package = {n.removeprefix("memlab/") for n in names if n.startswith("memlab/")}
     assert {n.split("/")[0] for n in names} == {
         "memlab",
+        "pytest_memlab.py",
         f"memlab-{memlab.__version__}.dist-info",
     }
     assert names_under(ROOT / "memlab", "*.py", "*.pyi", "py.typed") <= package
@@ -92,10 +93,9 @@ def test_wheel_declares_what_it_is(wheel):
     assert {"License: MIT", "License-Expression: MIT"} & set(header)
     required = [h for h in header if h.startswith("Requires-Dist:")]
     assert all("extra ==" in h for h in required), "memlab has no runtime dependencies"
-    assert (
-        "memlab = memlab.__main__:main"
-        in archive.read(f"{prefix}/entry_points.txt").decode()
-    )
+    points = archive.read(f"{prefix}/entry_points.txt").decode()
+    assert "memlab = memlab.__main__:main" in points
+    assert "[pytest11]\nmemlab = pytest_memlab" in points
 
 
 def test_installed_without_torch_it_imports_and_says_what_is_missing(wheel, tmp_path):

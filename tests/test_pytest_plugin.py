@@ -331,7 +331,9 @@ def test_tensors_of_the_cpu_and_of_threads_count(run, torch):
 
 
 CUDA = """
-import sys
+import os
+
+os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 import pytest
 
 test = '''
