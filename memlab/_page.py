@@ -54,6 +54,7 @@ _SCRIPTS = (
 _STYLES = ("viewer.css", "breakdown.css")
 # Runs the core on a file that is dropped onto the empty page.
 _DROP_SCRIPT = "drop.js"
+_DROP_STYLE = "drop.css"
 _CORE = "core.wasm"
 # Chromium takes five seconds to parse as much, and 12 for twice that; 4 GB, 70 (2 cores).
 LONG_BYTES = 500 << 20
@@ -81,6 +82,7 @@ def _pieces(
     blobs: Iterable[bytes],
     *,
     scripts: Sequence[str] = _SCRIPTS,
+    styles: Sequence[str] = _STYLES,
     also_scripts: str = "",
     also: str = "",
 ) -> Iterator[bytes]:
@@ -88,7 +90,7 @@ def _pieces(
     if b"<" in head:
         raise ValueError("page data must have its '<' escaped: write it with the core")
     script = "\n".join(map(_asset, scripts))
-    style = "\n".join(map(_asset, _STYLES))
+    style = "\n".join(map(_asset, styles))
     policy = (
         f"default-src 'none'; script-src {_source_hash(script)}{also_scripts}; "
         f"style-src {_source_hash(style)}; base-uri 'none'; form-action 'none'{also}"
@@ -181,6 +183,7 @@ def assemble_empty() -> bytes:
             b"null",
             [_element("core", "application/wasm", core)],
             scripts=(*_SCRIPTS, _DROP_SCRIPT),
+            styles=(*_STYLES, _DROP_STYLE),
             also_scripts=" 'wasm-unsafe-eval'",
         )
     )

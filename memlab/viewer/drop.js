@@ -129,7 +129,7 @@ const memlabDrop = (() => {
     const panel = make(
       "section", { id: "drop", "aria-labelledby": "drop-title" },
       make("h2", { id: "drop-title" }, "Open a recording"),
-      make("p", {}, "Drag a file onto this page, or choose one: a .mlab file, or a "
+      make("p", { id: "drop-about" }, "Drag a file onto this page, or choose one: a .mlab file, or a "
         + "snapshot of torch.cuda.memory._dump_snapshot() or memlab.dump_snapshot(), "
         + "plain or packed by gzip. It is read here, in your browser; nothing is sent "
         + "anywhere."),
@@ -142,10 +142,14 @@ const memlabDrop = (() => {
     return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
   }
 
-  function start() {
+  function compile() {
     const bytes = Uint8Array.from(
       atob(document.getElementById("core").textContent), (c) => c.charCodeAt(0));
-    const module = WebAssembly.compile(bytes);
+    return WebAssembly.compile(bytes);
+  }
+
+  function start() {
+    let module = null;
     const { panel, input, status } = makePanel();
     let turn = 0;
 
@@ -157,6 +161,7 @@ const memlabDrop = (() => {
       dataset.state = "reading";
       await painted();
       try {
+        module ??= compile();
         const { head, readBlob } = await read(await module, file);
         if (mine !== turn) {
           return;
@@ -164,6 +169,8 @@ const memlabDrop = (() => {
         await memlabViewer.start({ title: file.name, notes: [] }, head, readBlob);
         status.textContent = `Shown: ${file.name}`;
         dataset.state = "shown";
+        dataset.shown = "1";
+        input.blur(); /* the viewer's keys are for the page */
       }
       catch (error) {
         if (mine === turn) {
@@ -184,6 +191,9 @@ const memlabDrop = (() => {
       }
     }
 
+    const { dataset } = document.documentElement;
+    dataset.theme ??= matchMedia("(prefers-color-scheme: dark)").matches
+      ? "dark" : "light";
     document.querySelector("header").after(panel);
     input.addEventListener("change", () => take(input.files));
     for (const type of ["dragenter", "dragover"]) {
@@ -209,5 +219,6 @@ const memlabDrop = (() => {
 })();
 
 if (typeof document !== "undefined") {
-  memlabDrop.start();
+  /* The core's element is the last. */
+  document.addEventListener("DOMContentLoaded", memlabDrop.start);
 }
