@@ -108,7 +108,7 @@ class _Compared:
 
     def page(self) -> bytes:
         """The same as an HTML page."""
-        names = [f"{os.path.basename(s['file'])} {s['name']}" for s in self.sides]
+        names = [f"{_report.shorten(s['file'])} {s['name']}" for s in self.sides]
         title = " and ".join(name.encode("utf-8", "replace").decode() for name in names)
         said = headline(self.answer()).encode("utf-8", "replace").decode()
         return self._ask("difference_page", title=title, said=said)

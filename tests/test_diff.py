@@ -394,7 +394,7 @@ def test_the_page_has_what_the_answer_has(tmp_path):
     paths = two_files(tmp_path)
     compared = _diff.compare(*paths)
     text = re.sub(r"<[^>]*>", "|", compared.page().decode())
-    assert "before.pickle cuda:0 and after.pickle cuda:0" in text
+    assert " and ".join(f"{path} cuda:0" for path in paths) in text
     assert _diff.headline(compared.answer()) in text
     for row in compared.answer()["difference"]["by_line"]:
         assert f"{row['file']}:{row['line']} {row['function']}" in text

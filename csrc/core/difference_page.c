@@ -8,11 +8,18 @@
 /* Rows of a table; what is beyond is summed. */
 #define MOST_ROWS 200
 
+static const char slack[] = "blocks larger than was asked for, not split";
+
 const char *
-ml_difference_reason(unsigned no_line)
+ml_difference_no_line_text(unsigned no_line)
 {
-    return no_line == ML_NO_LINE_SLACK ? "blocks larger than was asked for, not split"
-                                       : ml_no_line_text(no_line);
+    return no_line == ML_NO_LINE_SLACK ? slack : ml_no_line_text(no_line);
+}
+
+const char *
+ml_difference_no_module_text(unsigned no_module)
+{
+    return no_module == ML_NO_MODULE_SLACK ? slack : ml_no_module_text(no_module);
 }
 
 static void
@@ -92,7 +99,7 @@ put_line(ml_buffer *out, const ml_difference_line *line)
     ml_markup(out, "</th><th>");
     if (is->file.length == 0) {
         ml_markup(out, "(");
-        ml_markup(out, ml_difference_reason(line->no_line));
+        ml_markup(out, ml_difference_no_line_text(line->no_line));
         ml_markup(out, ")");
     }
     else {
@@ -153,7 +160,7 @@ put_modules(ml_buffer *out, const ml_difference_part *part)
         }
         else {
             ml_markup(out, "(");
-            ml_markup(out, ml_no_module_text(module->no_module));
+            ml_markup(out, ml_difference_no_module_text(module->no_module));
             ml_markup(out, ")");
         }
         ml_markup(out, "</th></tr>\n");
@@ -227,7 +234,9 @@ put_part(ml_buffer *out, const ml_difference_part *part)
         put_lines(out, part);
     }
     if (part->phase.length == 0 && part->line_count != 0) {
+        ml_markup(out, "<h2>By module</h2>\n");
         put_modules(out, part);
+        ml_markup(out, "<h2>By category</h2>\n");
         put_categories(out, part);
     }
 }

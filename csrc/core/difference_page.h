@@ -12,7 +12,9 @@
 int ml_difference_page_write(const ml_difference *difference, ml_string title,
                              ml_string said, ml_buffer *out);
 
-/* Why a line of a difference has no place: as ml_no_line_text, for ML_NO_LINE_SLACK too. */
-const char *ml_difference_reason(unsigned no_line);
+/* Why something has no line, or no module: as ml_no_line_text and ml_no_module_text, for
+ * slack too. */
+const char *ml_difference_no_line_text(unsigned no_line);
+const char *ml_difference_no_module_text(unsigned no_module);
 
 #endif

@@ -172,7 +172,7 @@ add_own_sites(ml_sites *sites)
                           .no_module = ML_NO_MODULE_STACK};
     ml_site_key slack = {.category = ML_CATEGORY_UNKNOWN,
                          .no_line = ML_NO_LINE_SLACK,
-                         .no_module = ML_NO_MODULE_STACK};
+                         .no_module = ML_NO_MODULE_SLACK};
     uint32_t site;
     int result = find_site(sites, &untold, ML_PHASE_BEFORE_RECORDING, &site);
     return result == 0 ? find_site(sites, &slack, ML_PHASE_UNKNOWN, &site) : result;

@@ -18,6 +18,7 @@
  * That follows from what came before and not from the line that allocates, so no line has
  * it. */
 #define ML_NO_LINE_SLACK ML_NO_LINE_COUNT
+#define ML_NO_MODULE_SLACK ML_NO_MODULE_COUNT /* likewise an enum ml_no_module */
 
 /* Without padding, to be compared as bytes. */
 typedef struct ml_site_key {
@@ -29,7 +30,7 @@ typedef struct ml_site_key {
     uint8_t backward;   /* 0 or 1 */
     uint8_t category;   /* enum ml_category; ML_CATEGORY_COUNT where there is a line */
     uint8_t no_line;    /* enum ml_no_line, or ML_NO_LINE_SLACK */
-    uint8_t no_module;  /* enum ml_no_module */
+    uint8_t no_module;  /* enum ml_no_module, or ML_NO_MODULE_SLACK */
 } ml_site_key;
 
 typedef struct ml_site {

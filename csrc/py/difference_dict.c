@@ -72,7 +72,8 @@ line_dict(const ml_difference_line *line)
         ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(line->phase))) <
             0 ||
         ml_py_set(dict, "reason",
-                  PyUnicode_FromString(ml_difference_reason(line->no_line))) < 0 ||
+                  PyUnicode_FromString(ml_difference_no_line_text(line->no_line))) <
+            0 ||
         set_two(dict, &line->two) < 0) {
         Py_CLEAR(dict);
     }
@@ -85,7 +86,8 @@ module_dict(const ml_difference_module *module)
     PyObject *dict = PyDict_New();
     if (dict == NULL || ml_py_set(dict, "module", text(module->module)) < 0 ||
         ml_py_set(dict, "reason",
-                  PyUnicode_FromString(ml_no_module_text(module->no_module))) < 0 ||
+                  PyUnicode_FromString(
+                      ml_difference_no_module_text(module->no_module))) < 0 ||
         set_two(dict, &module->two) < 0) {
         Py_CLEAR(dict);
     }
