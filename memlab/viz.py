@@ -100,17 +100,26 @@ def memory(
     return _flame(_recording(snapshot), "memory", format_flamegraph)
 
 
-def compare(before: _Snapshot, after: _Snapshot) -> str:
+def compare(
+    before: _Snapshot,
+    after: _Snapshot,
+    format_flamegraph: Callable[[str], str] | None = None,
+) -> str:
     """What came and what went between two snapshots, by stream, state and stack: a flame
     graph coloured by growth, as the text of an SVG file.
 
-    before, after: whole snapshots, or lists of segments, which is all that torch's takes;
-    it shows segments that only one of both has, found by their addresses, so that nothing
-    is said of memory inside those that stayed.
+    before, after: whole snapshots, or lists of segments, which is all that torch's takes.
+    format_flamegraph: called with torch's folded lines in place of drawing: of segments
+    that only one of both has, which say nothing of memory inside those that stayed.
 
     Raises memlab.SnapshotError for what is no snapshot.
     """
-    return _recording(before).flame_difference(_recording(after)).decode()
+    first, second = _recording(before), _recording(after)
+    if format_flamegraph is None:
+        return first.flame_difference(second).decode()
+    return format_flamegraph(
+        first.flame_folded_difference(second).decode(errors="replace")
+    )
 
 
 def segsum(data: _Snapshot) -> str:

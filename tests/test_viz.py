@@ -309,6 +309,18 @@ def test_compare_takes_segments():
     assert "+" not in "".join(b[0] for b in titles(viz.compare(before, before)))
 
 
+def test_folded_lines_of_compare_are_torchs(memory_viz):
+    before, after = snapshot(two_segments()), changed()
+    # One that stays, of another device than the one that goes.
+    for data in (before, after):
+        data["segments"].append(segment(BASE + 4 * MIB, [block(BASE + 4 * MIB, 512, 512)], 0, 1))
+    before["device_traces"] = after["device_traces"] = [[], []]
+    mine = viz.compare(before, after, str.upper)
+    theirs = memory_viz.compare(before["segments"], after["segments"], str.upper)
+    assert mine == theirs and "ONLY_BEFORE;STREAM_7;SEG_" in mine
+    assert viz.compare(before, before, str) == ""
+
+
 def test_compare_boxes_nest():
     svg = viz.compare(real("gpt2_oom.pickle.gz"), real("streams_expandable.pickle.gz"))
     rows = {}

@@ -31,4 +31,10 @@ int ml_flame_difference(const ml_recording *before, const ml_recording *after,
 int ml_flame_folded(const ml_recording *recording, size_t device,
                     enum ml_flame_what what, ml_buffer *out);
 
+/* The same of segments that only one of the two has, told by device, address and size:
+ * "only_before;" or "only_after;" and what ml_flame_folded() says of them.  Byte for byte as
+ * torch's compare() hands them over.  Likewise. */
+int ml_flame_folded_difference(const ml_recording *before, const ml_recording *after,
+                               ml_buffer *out);
+
 #endif

@@ -6,6 +6,7 @@
 typedef struct folding {
     const ml_recording *recording; /* borrowed */
     ml_buffer *out;
+    const char *head; /* of each line */
     ml_buffer prefix;
     uint32_t *path; /* owned; frames of one stack */
     size_t path_capacity;
@@ -98,6 +99,7 @@ fold_segment(folding *f, const ml_device_trace *trace, const ml_segment *segment
                                          [ML_BLOCK_PENDING_FREE] =
                                              "active_pending_free"};
     f->prefix.length = 0;
+    ml_markup(&f->prefix, f->head);
     ml_markup(&f->prefix, "stream_");
     put_signed(&f->prefix, segment->stream);
     if (what == ML_FLAME_SEGMENTS) {
@@ -121,14 +123,37 @@ fold_segment(folding *f, const ml_device_trace *trace, const ml_segment *segment
     return 0;
 }
 
+static int
+folding_init(folding *f, const ml_recording *recording, ml_buffer *out)
+{
+    *f = (folding){.recording = recording,
+                   .out = out,
+                   .head = "",
+                   .noise = ml_alloc_zeroed(recording->frame_count, 1)};
+    return f->noise == NULL ? ML_ENOMEM : 0;
+}
+
+/* What became of it, as far as ERROR says none yet. */
+static int
+folding_fini(folding *f, int error)
+{
+    if (error == 0) {
+        error = f->prefix.error != 0 ? f->prefix.error : f->frames.error;
+        error = error != 0 ? error : f->out->error;
+    }
+    ml_buffer_fini(&f->prefix);
+    ml_buffer_fini(&f->frames);
+    ml_free(f->path);
+    ml_free(f->noise);
+    return error;
+}
+
 int
 ml_flame_folded(const ml_recording *recording, size_t device, enum ml_flame_what what,
                 ml_buffer *out)
 {
-    folding f = {.recording = recording,
-                 .out = out,
-                 .noise = ml_alloc_zeroed(recording->frame_count, 1)};
-    int error = f.noise == NULL ? ML_ENOMEM : 0;
+    folding f;
+    int error = folding_init(&f, recording, out);
     for (size_t d = 0; d < recording->device_count && error == 0; d++) {
         const ml_device_trace *trace = &recording->devices[d];
         bool wanted_device = device == ML_ALL_DEVICES || device == d;
@@ -137,13 +162,46 @@ ml_flame_folded(const ml_recording *recording, size_t device, enum ml_flame_what
             error = fold_segment(&f, trace, &trace->segments[i], what);
         }
     }
-    if (error == 0) {
-        error = f.prefix.error != 0 ? f.prefix.error : f.frames.error;
-        error = error != 0 ? error : out->error;
+    return folding_fini(&f, error);
+}
+
+static bool
+has_segment(const ml_recording *recording, size_t device, const ml_segment *segment)
+{
+    if (device >= recording->device_count) {
+        return false;
     }
-    ml_buffer_fini(&f.prefix);
-    ml_buffer_fini(&f.frames);
-    ml_free(f.path);
-    ml_free(f.noise);
-    return error;
+    const ml_device_trace *trace = &recording->devices[device];
+    size_t at = ml_find_address(trace->segments, sizeof(*trace->segments),
+                                trace->segment_count, segment->addr);
+    return at < trace->segment_count && trace->segments[at].addr == segment->addr &&
+           trace->segments[at].total == segment->total;
+}
+
+/* The segments of RECORDING that OTHER has not, behind HEAD. */
+static int
+fold_others(const ml_recording *recording, const ml_recording *other, const char *head,
+            ml_buffer *out)
+{
+    folding f;
+    int error = folding_init(&f, recording, out);
+    f.head = head;
+    for (size_t d = 0; d < recording->device_count && error == 0; d++) {
+        const ml_device_trace *trace = &recording->devices[d];
+        for (size_t i = 0; i < trace->segment_count && error == 0; i++) {
+            const ml_segment *segment = &trace->segments[i];
+            if (!has_segment(other, d, segment)) {
+                error = fold_segment(&f, trace, segment, ML_FLAME_SEGMENTS);
+            }
+        }
+    }
+    return folding_fini(&f, error);
+}
+
+int
+ml_flame_folded_difference(const ml_recording *before, const ml_recording *after,
+                           ml_buffer *out)
+{
+    int error = fold_others(before, after, "only_before;", out);
+    return error < 0 ? error : fold_others(after, before, "only_after;", out);
 }

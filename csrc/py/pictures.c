@@ -86,12 +86,13 @@ ml_py_flame(ml_state *state, const ml_recording *recording, bool folded, PyObjec
 
 PyObject *
 ml_py_flame_difference(ml_state *state, const ml_recording *before,
-                       const ml_recording *after)
+                       const ml_recording *after, bool folded)
 {
     ml_buffer buffer = {0};
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_flame_difference(before, after, &buffer);
+    result = folded ? ml_flame_folded_difference(before, after, &buffer)
+                    : ml_flame_difference(before, after, &buffer);
     Py_END_ALLOW_THREADS
     return give(state, result, &buffer);
 }

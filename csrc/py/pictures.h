@@ -13,7 +13,7 @@
 PyObject *ml_py_flame(ml_state *state, const ml_recording *recording, bool folded,
                       PyObject *args, PyObject *kwargs);
 PyObject *ml_py_flame_difference(ml_state *state, const ml_recording *before,
-                                 const ml_recording *after);
+                                 const ml_recording *after, bool folded);
 PyObject *ml_py_segments_page(ml_state *state, const ml_recording *recording,
                               PyObject *args, PyObject *kwargs);
 PyObject *ml_py_timeline_page(ml_state *state, const ml_recording *recording,

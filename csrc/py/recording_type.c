@@ -439,7 +439,7 @@ PyDoc_STRVAR(
     "Raises TypeError, MemoryError.");
 
 static PyObject *
-recording_flame_difference(PyObject *op, PyObject *after)
+flame_difference(PyObject *op, PyObject *after, bool folded)
 {
     ml_state *state = ml_state_of(Py_TYPE(op));
     const ml_recording *other = ml_recording_behind(state, after);
@@ -448,7 +448,25 @@ recording_flame_difference(PyObject *op, PyObject *after)
                      Py_TYPE(after)->tp_name);
         return NULL;
     }
-    return ml_py_flame_difference(state, recording_of(op), other);
+    return ml_py_flame_difference(state, recording_of(op), other, folded);
+}
+
+static PyObject *
+recording_flame_difference(PyObject *op, PyObject *after)
+{
+    return flame_difference(op, after, false);
+}
+
+PyDoc_STRVAR(flame_folded_difference_doc,
+             "flame_folded_difference($self, after, /)\n--\n\n"
+             "The segments that only one of both recordings has, as bytes of text that "
+             "torch's\n"
+             "compare() gives to flamegraph.pl. Raises TypeError, MemoryError.");
+
+static PyObject *
+recording_flame_folded_difference(PyObject *op, PyObject *after)
+{
+    return flame_difference(op, after, true);
 }
 
 PyDoc_STRVAR(segments_page_doc,
@@ -854,6 +872,8 @@ static PyMethodDef recording_methods[] = {
     {"flame_folded", (PyCFunction)(void (*)(void))recording_flame_folded,
      METH_VARARGS | METH_KEYWORDS, flame_folded_doc},
     {"flame_difference", recording_flame_difference, METH_O, flame_difference_doc},
+    {"flame_folded_difference", recording_flame_folded_difference, METH_O,
+     flame_folded_difference_doc},
     {"segments_page", (PyCFunction)(void (*)(void))recording_segments_page,
      METH_VARARGS | METH_KEYWORDS, segments_page_doc},
     {"timeline_page", (PyCFunction)(void (*)(void))recording_timeline_page,

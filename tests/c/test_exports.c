@@ -81,6 +81,19 @@ write_difference(const ml_recording *recording, ml_buffer *out)
     return ml_flame_difference(recording, recording, out);
 }
 
+/* All that one has and the other has not. */
+static int
+fold_difference(const ml_recording *recording, ml_buffer *out)
+{
+    ml_recording *nothing = NULL;
+    int error = ml_recording_new(&nothing);
+    if (error == 0) {
+        error = ml_flame_folded_difference(recording, nothing, out);
+    }
+    ml_recording_free(nothing);
+    return error;
+}
+
 static int
 write_folded(const ml_recording *recording, ml_buffer *out)
 {
@@ -95,7 +108,7 @@ write_speedscope(const ml_recording *recording, ml_buffer *out)
 
 static const sample_writer writers[] = {
     ml_segsum,     ml_trace_text, write_perfetto,   write_tables,     take_unfreed,
-    take_segments, write_folded,  write_speedscope, write_difference,
+    take_segments, write_folded,  write_speedscope, write_difference, fold_difference,
 };
 
 #define WRITERS (sizeof(writers) / sizeof(*writers))
