@@ -172,8 +172,8 @@ def _head(recording, device, answer, instant):
     if said:
         words = f"{_then(instant, 'At the peak', 'Then')}: {', '.join(said)}"
         yield Said(words, escape(phase or ""))
-    if kind != "peak":
-        most = answer["whole_peak"]["allocated_bytes"]
+    most = answer["whole_peak"]["allocated_bytes"]
+    if kind != "peak" and most:
         yield Said(
             f"{share(whole, most).strip()} of the peak of the recording, {size(most)}"
         )

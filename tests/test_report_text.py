@@ -255,6 +255,19 @@ def test_in_colour_nothing_is_left_out(stacks, width):
     assert "".join(bare.split()) == "".join(piped.split())
 
 
+def test_names_steer_no_terminal(tmp_path):
+    pytest.importorskip("rich", reason="rich is not installed")
+    path = hostile_file(tmp_path / "run.pickle", HOSTILE)
+    shown = in_a_terminal(4000, "report", path, "--by", "line", "--lines", 99,
+                          env={"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8"})
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert all(c.isprintable() or c == "\n" for c in bare)
+    for name in HOSTILE:
+        assert _report.escape(f"/{name}:5 {name}") in bare
+    # Colours are those of the columns before the names.
+    assert not re.search(r"1 block.*\x1b\[\d*3[0-9]", shown)
+
+
 def test_a_bar_is_as_long_as_its_share(stacks):
     pytest.importorskip("rich", reason="rich is not installed")
     from memlab._report_rich import _bar
@@ -287,7 +300,7 @@ HOSTILE = [
     "[a](http://evil.example) ![b](x)", "www.evil.example http://e.vil/a?b=c&amp;d",
     "*a* _b_ __c__ ~~d~~ $e$", "</code></details><script>", "&lt;&#60;&copy;",
     "\n# head\n- x\n\n|---|\n", "\x1b[31m\u202eevil", "x" * 1000, "<!-- ", "| --- | a",
-    "1. a", "    code", "é漢😀",
+    "1. a", "    code", "é漢😀", "[bold red]x[/] [link=http://evil]y[/]", ":smile:",
 ]
 
 
@@ -439,6 +452,9 @@ def test_the_schema_is_that_of_the_shapes():
 def test_a_recording_without_memory():
     recording = recording_of()
     assert "Peak on script:0: 0 B" in _report.text(recording)
+    title, *more = _report.text(recording, 0, at="end").split("\n")
+    assert title == "At the end on script:0: 0 B allocated (0 bytes)"
+    assert "peak" not in more[0]
     script = _core.Script()
     script.reset()
     with memlab.MemorySnapshot(source="script") as snapshot:
