@@ -7,6 +7,7 @@
 
 const memlabBands = (() => {
   const SHADES = 3;
+  const SQUARE = 32;
   const EDGE_ROWS = 5; /* lower bands have no edge on top */
   /* Columns from start to start from which on starts have an edge too. */
   const EDGE_SPACE = 3;
@@ -339,6 +340,23 @@ const memlabBands = (() => {
     }
   }
 
+  /* Columns of pixels as rows, in squares that fit the processor's cache. */
+  function transpose(columns, rows, width, height) {
+    for (let left = 0; left < width; left += SQUARE) {
+      const right = Math.min(width, left + SQUARE);
+      for (let top = 0; top < height; top += SQUARE) {
+        const bottom = Math.min(height, top + SQUARE);
+        for (let r = top; r < bottom; r++) {
+          let from = left * height + r;
+          for (let to = r * width + left; to < r * width + right; to++) {
+            rows[to] = columns[from];
+            from += height;
+          }
+        }
+      }
+    }
+  }
+
   /* What is drawn BYTES above zero in column P: { group, band } with band -1 for the rest
    * of the group, { waiting: true }, or null. */
   function hit(columns, bands, p, bytes) {
@@ -365,5 +383,5 @@ const memlabBands = (() => {
     return { waiting: true };
   }
 
-  return { select, palette, look, raster, hit };
+  return { select, palette, look, raster, transpose, hit };
 })();

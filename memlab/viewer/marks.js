@@ -2,8 +2,9 @@
  * reserved, steps, phases, marks, and the instants that are chosen.
  *
  * Owns how they look and which of them have room.  A PLOT tells where things are: left,
- * top, width, height (of the bands), range, view, columns, page (colours), notes.  Knows
- * neither pointers nor the rest of the page. */
+ * top, width, height (of the bands), range, extent, view, columns, page (colours), notes,
+ * ooms ({ event, bytes or null } of the range).  Knows neither pointers nor the rest of
+ * the page. */
 "use strict";
 
 const memlabMarks = (() => {
@@ -20,7 +21,7 @@ const memlabMarks = (() => {
 
   /* ---- notes, sorted for drawing ---- */
 
-  /* Steps, spans, marks and ooms of one device.  Spans have a lane each: the depth at
+  /* Steps, spans and marks of one device.  Spans have a lane each: the depth at
    * which they are nested, as far as there is room. */
   function sortNotes(model, d) {
     const { index } = model.devices[d];
@@ -49,7 +50,7 @@ const memlabMarks = (() => {
                Math.max(most, to === Infinity ? most : to - from), 0),
              endless: spans.filter((span) => span.to === Infinity),
              lanes: spans.reduce((most, span) => Math.max(most, span.lane + 1), 0),
-             marks: of("mark"), ooms: of("oom") };
+             marks: of("mark") };
   }
 
   /* Pixels that steps and spans take above the bands. */
@@ -329,8 +330,9 @@ const memlabMarks = (() => {
     const room = 200; /* more labels than this nobody reads */
     const near = (list) => list.map((note) => ({ note, x: xOfTime(plot, note.time) }))
       .filter(({ x }) => inside(plot, x)).slice(0, room);
-    const flags = near(notes.ooms).map(({ note, x }) => ({
-      x, text: `out of memory: ${formatBytes(note.value)}`, color: page.bad, dash: [] }));
+    const flags = plot.ooms.map(({ event: at, bytes }) => ({
+      x: xOfEvent(plot, at), color: page.bad, dash: [], text: bytes === null
+        ? "out of memory" : `out of memory: ${formatBytes(bytes)} asked for` }));
     const peakText = `peak ${formatBytes(peak.allocated)} allocated`;
     flags.push({ x: xOfEvent(plot, event), color: page.accent, dash: [],
                  text: event === peak.event ? `event ${formatCount(event)}: ${peakText}`

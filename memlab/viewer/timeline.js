@@ -9,6 +9,7 @@ const memlabTimeline = (() => {
   const BOTTOM = 24;
   const TOP = 6;
   const TELL_MS = 150;
+  const SIZED_OOMS = 8;
   const LEAST_AROUND = 8; /* events shown beside the peak */
   /* Allocations drawn one by one: at first, at least, at most. */
   const DRAWN = { first: 4000, least: 10, most: 20000 };
@@ -33,9 +34,8 @@ const memlabTimeline = (() => {
   function create(element, callbacks) {
     const canvas = make("canvas", { id: "timeline", tabindex: "0", role: "img",
                                     "aria-label": "Live memory over time, stacked" });
-    const context = canvas.getContext("2d");
-    const raster = document.createElement("canvas");
-    const rasterContext = raster.getContext("2d");
+    /* Drawn by the processor: most of a frame is pixels that it made. */
+    const context = canvas.getContext("2d", { willReadFrequently: true });
     const spoken = make("output", { class: "unseen", "aria-live": "polite" });
     const tools = makeTools();
     element.replaceChildren(tools.bar, make("div", { class: "stage" }, canvas), spoken);
@@ -47,7 +47,8 @@ const memlabTimeline = (() => {
     /* What was last computed from what. */
     const made = { columns: "", bands: "", pixels: "", palette: "", stale: false };
     let colors = null;
-    let pixels = null;
+    let image = null;
+    let columnPixels = null; /* of the image, column after column */
     let raf = 0;
     let asked = 0; /* the newest change of the range that waits for a time */
     let told = { x0: -1, x1: -1, y0: -1, y1: -1 };
@@ -204,12 +205,8 @@ const memlabTimeline = (() => {
       const rows = Math.round(plot.height * scale);
       compute(columns, rows, page);
       plot.columns = self.columns;
-      context.save();
-      context.imageSmoothingEnabled = false;
-      /* The raster's columns are contiguous: it lies on its side. */
-      context.setTransform(0, 1, 1, 0, LEFT * scale, Math.round(top * scale));
-      context.drawImage(raster, 0, 0);
-      context.restore();
+      plot.ooms = oomsInRange();
+      context.putImageData(image, Math.round(LEFT * scale), Math.round(top * scale));
       const { event, other } = self.state;
       memlabMarks.draw(context, plot, { peak: device().peak, event, other,
                                         brush: self.brush ?? self.state.brush });
@@ -252,17 +249,29 @@ const memlabTimeline = (() => {
       if (made.pixels !== look || self.state.hits !== self.hits) {
         self.hits = self.state.hits ?? null;
         made.pixels = look;
-        if (pixels === null || raster.width !== rows || raster.height !== width) {
-          raster.width = rows;
-          raster.height = width;
-          pixels = rasterContext.createImageData(rows, width);
+        if (image === null || image.width !== width || image.height !== rows) {
+          image = context.createImageData(width, rows);
+          columnPixels = new Uint32Array(width * rows);
         }
         memlabBands.raster(
           self.columns, self.bands, view, rows,
           memlabBands.look(self.bands, colors, self.hits, [self.hover, pinned]),
-          new Uint32Array(pixels.data.buffer));
-        rasterContext.putImageData(pixels, 0, 0);
+          columnPixels);
+        memlabBands.transpose(columnPixels, new Uint32Array(image.data.buffer), width,
+                              rows);
       }
+    }
+
+    /* Of few of them what was asked for, which their chunks tell. */
+    function oomsInRange() {
+      const { model, d, columns } = self;
+      const [first, last] = memlabColumns.eventsOf(columns, device(), 0, 1);
+      const ooms = device().ooms.filter((event) => event >= first && event <= last);
+      return ooms.map((event) => {
+        const chunk = ooms.length > SIZED_OOMS ? null
+          : model.chunkNow(d, model.chunkOf(d, event));
+        return { event, bytes: chunk?.events.size[event - chunk.first] ?? null };
+      });
     }
 
     function countDrawn() {
@@ -489,7 +498,9 @@ const memlabTimeline = (() => {
       redraw();
     }
 
-    newest = { self, device, redraw };
+    /* Whether what is shown is what was asked for. */
+    self.idle = () => raf === 0 && !made.stale;
+    newest = { self, device };
     return { show };
   }
 

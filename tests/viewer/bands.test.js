@@ -133,6 +133,19 @@ test("from afar too, each allocation is there once, though many tables have it",
   }
 });
 
+test("columns of pixels become rows", () => {
+  for (const [width, height] of [[1, 1], [3, 2], [32, 33], [70, 31]]) {
+    const columns = Uint32Array.from({ length: width * height }, (_, i) => i + 1);
+    const rows = new Uint32Array(width * height);
+    memlabBands.transpose(columns, rows, width, height);
+    for (let p = 0; p < width; p++) {
+      for (let r = 0; r < height; r++) {
+        assert.equal(rows[r * width + p], columns[p * height + r]);
+      }
+    }
+  }
+});
+
 test("pointing finds what is drawn there", async () => {
   const events = [["alloc", 0x1000, 1024, 0], ["alloc", 0x2000, 512, 1],
                   ["alloc", 0x3000, 2048, 0], ["free_requested", 0x1000, 0]];

@@ -317,6 +317,7 @@ function encode({ events = [], before = [], kinds = [{}], notes = [], chunk = 65
     devices: [{
       index: 0, name: "GPU", events: n, allocs: story.lives.length,
       first_us: times[0] ?? 0, last_us: times[n - 1] ?? 0,
+      ooms: events.flatMap(([action], e) => (action === "oom" ? [e] : [])),
       losses: { dropped_events: 0, overwritten_events: 0, lost_stacks: 0, lost_names: 0 },
       peak: peak ?? { event: highest, ...(story.totals[highest] ?? story.first),
                       highest: { reserved: Math.max(
