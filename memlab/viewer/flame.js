@@ -15,6 +15,7 @@ const memlabFlame = (() => {
 
   const COLORS = ["category", "module", "line"];
 
+  /* Sizes are no property of a kind: a node has none. */
   function schemeOf(state) {
     return COLORS.includes(state.color) ? state.color : COLORS[0];
   }
@@ -194,5 +195,5 @@ const memlabFlame = (() => {
     return { show };
   }
 
-  return { create, fillOf, tint };
+  return { create, schemeOf, fillOf, tint };
 })();

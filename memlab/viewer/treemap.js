@@ -136,7 +136,8 @@ const memlabTreemap = (() => {
         : overheadText(device, event, totals);
       toPeak.hidden = event === device.peak.event;
       view.show({ model, tree, state, amount: exactBytes,
-                  fill: memlabFlame.fillOf(model, d, tree, weights, "category") });
+                  fill: memlabFlame.fillOf(model, d, tree, weights,
+                                           memlabFlame.schemeOf(state)) });
       by.select.value = B.byOf(state);
       const groups = B.groups(model, d, weights, B.byOf(state));
       for (const group of groups) {

@@ -135,9 +135,9 @@ const memlabTreeView = (() => {
       context.fillRect(box.x, y, width, height);
       if (inner && width > 2) {
         /* Boxes within boxes have one colour: an edge tells them apart. */
-        context.strokeStyle = page.line;
-        context.lineWidth = 0.5;
-        context.strokeRect(box.x + 0.25, y + 0.25, width - 0.5, height - 0.5);
+        context.strokeStyle = page.canvas;
+        context.lineWidth = 1;
+        context.strokeRect(box.x + 0.5, y + 0.5, width - 1, height - 1);
       }
       const isHit = hits !== null && box.node >= 0
         && (box.chain ?? [box.node]).some((node) => hits.hit[node] === 1);
