@@ -27,7 +27,7 @@ from viewer_pages import (
     toy_steps,
 )
 
-from memlab import _page
+from memlab import _core, _page
 
 VIEWS = ("timeline", "breakdown", "flame", "segments", "events", "growth")
 
@@ -159,8 +159,6 @@ def go(page, **state):
 def named_everywhere(names, title):
     """A recording's page with NAMES in every field: through the core as functions and
     files, and in place of all that is text in what the core wrote."""
-    from memlab import _core
-
     recording = _core.Recording.from_bytes(names_snapshot(names))
     data, blobs = recording.page_data()
     head = json.loads(data)
@@ -605,15 +603,19 @@ def two_devices():
     return snapshot, (first, second)
 
 
-def test_each_device_can_be_chosen_and_compared(show):
+def test_each_device_can_be_chosen_and_compared(open_page):
     snapshot, toys = two_devices()
-    page = show(dumped(snapshot), {"view": "segments"})
+    first = {"view": "segments", "device": 1}
+    recording = _core.Recording.from_bytes(dumped(snapshot))
+    page = open_page(b"".join(_page.of(recording, state=first)))
+    shown = page.evaluate("memlabViewer.shown().state")
+    assert {key: shown[key] for key in first} == first
     peaks = [max(allocated for allocated, _, _ in toy.totals) for toy in toys]
     strip = page.locator("#strip button")
     assert strip.evaluate_all("(all) => all.map((b) => b.title)") == [
         f"peak {peak:,} B" for peak in peaks
     ]
-    for choice, toy in (1, toys[1]), (0, toys[0]):
+    for choice, toy in (0, toys[0]), (1, toys[1]), (0, toys[0]):
         page.select_option("#device", str(choice))
         page.locator(
             f'#strip li:nth-child({choice + 1}) [aria-pressed="true"]'

@@ -51,6 +51,11 @@ const memlabViewer = (() => {
 
   /* ---- state ---- */
 
+  /* Whether there is anything to show. */
+  function isOpen() {
+    return model !== null && model.devices.length > 0;
+  }
+
   function device() {
     return model.devices[state.device];
   }
@@ -128,6 +133,11 @@ const memlabViewer = (() => {
     const known = Object.entries(part).filter(
       ([key]) => Object.hasOwn(memlabQuery.DEFAULT_STATE, key));
     let wanted = { ...state, ...Object.fromEntries(known) };
+    if (!isOpen()) {
+      state = wanted;
+      applyTheme();
+      return Promise.resolve();
+    }
     if (wanted.device !== state.device) {
       wanted = { ...wanted, x0: 0, x1: 0, y0: 0, y1: 0, event: null, other: -1,
                  brush: null, pinned: null };
@@ -319,8 +329,7 @@ const memlabViewer = (() => {
   /* ---- keys ---- */
 
   function onKey(key) {
-    if (model === null || model.devices.length === 0
-        || key.ctrlKey || key.metaKey || key.altKey) {
+    if (!isOpen() || key.ctrlKey || key.metaKey || key.altKey) {
       return;
     }
     const typing = /^(search|text)$/.test(key.target.type ?? "");
@@ -367,7 +376,7 @@ const memlabViewer = (() => {
 
   function makeParts() {
     const callbacks = { change, error: (error) => fail(state.view, error) };
-    parts = {
+    return {
       finder: memlabFinder.create(
         { field: byId("search"), count: byId("search-count"), stop: byId("search-stop"),
           previous: byId("search-previous"), next: byId("search-next") }, callbacks),
@@ -387,7 +396,7 @@ const memlabViewer = (() => {
   function wire() {
     // Not location.hash: a state that was about to be saved may have replaced it since.
     window.addEventListener("hashchange", (event) => {
-      if (model !== null && model.devices.length > 0) {
+      if (isOpen()) {
         openAddress(new URL(event.newURL).hash);
       }
     });
@@ -407,11 +416,8 @@ const memlabViewer = (() => {
       "tr", {}, make("td", {}, ...keys.split(" ").flatMap(
         (k) => [make("kbd", {}, k), " "])), make("td", {}, text))));
     document.addEventListener("keydown", onKey);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-      if (model !== null && model.devices.length > 0) {
-        render();
-      }
-    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change",
+                                                                () => change({}));
   }
 
   function refuse(text) {
@@ -437,10 +443,7 @@ const memlabViewer = (() => {
         refuse("This recording holds no device.");
         return;
       }
-      if (parts === null) {
-        makeParts();
-        wire();
-      }
+      parts ??= makeParts();
       makeViews();
       byId("page").hidden = false;
       const opened = model;
@@ -461,8 +464,10 @@ const memlabViewer = (() => {
     }
   }
 
-  /* The recording that this document holds, where it holds one. */
+  /* The page comes to life, with the recording that it holds, where it holds one. */
   function startPage() {
+    wire();
+    applyTheme();
     const page = JSON.parse(byId("memlab-about").textContent);
     const head = JSON.parse(byId("memlab-data").textContent);
     if (head !== null) {
