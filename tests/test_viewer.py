@@ -358,10 +358,10 @@ def test_steps_go_to_the_next_event_allocation_out_of_memory_and_peak(show):
     )
     step("The event of the peak", 1120)
     page.keyboard.press("o")
-    page.wait_for_function("memlabViewer.shown().state.event === " + str(oom))
+    page.wait_for_function("() => memlabViewer.shown().state.event === " + str(oom))
     page.fill("#instant-event", "1,000")
     page.keyboard.press("Enter")
-    page.wait_for_function("memlabViewer.shown().state.event === 1000")
+    page.wait_for_function("() => memlabViewer.shown().state.event === 1000")
     page.get_by_role("button", name="Next step").click()
     page.locator("#instant-text", has_text="The recording has no steps.").wait_for()
 
@@ -623,7 +623,7 @@ def test_each_device_can_be_chosen_and_compared(open_page):
         go(page, event=5)
         assert summary_totals(page) == toy.totals[5]
     strip.nth(1).click()
-    page.wait_for_function("memlabViewer.shown().state.device === 1")
+    page.wait_for_function("() => memlabViewer.shown().state.device === 1")
     assert page.locator("#facts dd").first.get_attribute("title") == f"{peaks[1]:,} B"
 
 
@@ -735,3 +735,62 @@ def test_text_and_edges_stand_out_in_both_themes():
         assert contrast(theme["warn"], theme["warn-back"]) >= 4.5
         for back in "page", "panel":
             assert contrast(theme["edge"], theme[back]) >= 3
+
+
+ENCODED = """
+const { encode, randomRecording } = require("./encode.js");
+const recording = randomRecording(9, 4000);
+const { head, blobs } = encode({ ...recording, chunk: 128 });
+console.log(JSON.stringify({ head, events: recording.events,
+  blobs: blobs.map((blob) => Buffer.from(blob).toString("base64")) }));
+"""
+
+
+def test_a_list_over_many_chunks_stays_where_it_is_scrolled_to(open_page):
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    run = subprocess.run(
+        [node, "-e", ENCODED],
+        cwd=ROOT / "tests" / "viewer",
+        capture_output=True,
+        check=True,
+    )
+    made = json.loads(run.stdout)
+    device = made["head"]["devices"][0]
+    device["ooms"] = []
+    device["peak"]["by_category"] = {"bytes": [0] * 11}
+    blobs = [base64.b64decode(blob) for blob in made["blobs"]]
+    page = open_page(
+        _page.assemble(json.dumps(made["head"]).encode(), blobs),
+        {"view": "events", "event": 0, "action": "alloc"},
+    )
+    allocs = [e for e, event in enumerate(made["events"]) if event[0] == "alloc"]
+    page.locator(
+        "#view-events output", has_text=f"{len(allocs):,} of 4,000 events"
+    ).wait_for()
+    go(page, action="", pairs=True, event=2000)
+    for share, low, high in (
+        (0, 0, 0),
+        (0.5, 1700, 2300),
+        (1, 3900, 3999),
+        (0.1, 200, 600),
+    ):
+        page.evaluate(
+            """(share) => {
+                 const box = document.querySelector("#view-events .rows");
+                 box.scrollTop = share * (box.scrollHeight - box.clientHeight);
+               }""",
+            share,
+        )
+        page.wait_for_function(
+            """([low, high]) => {
+                 const rows = [...document.querySelectorAll("#view-events .row .number")];
+                 const events = rows.map((row) => Number(row.textContent.replace(",", "")));
+                 return events.length > 10
+                   && events.length === document.querySelectorAll("#view-events .row").length
+                   && events.every((e, i) => i === 0 || e > events[i - 1])
+                   && events[0] >= low && events[0] <= high;
+               }""",
+            arg=[low, high],
+        )

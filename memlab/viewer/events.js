@@ -110,18 +110,24 @@ const memlabEvents = (() => {
       return lists[i] === null || k >= lists[i].length ? -1 : i * size + lists[i][k];
     }
 
-    /* The row of EVENT or of the nearest row before it, so that hidden events land near;
-     * -1 before the first. */
-    function rowOf(event) {
-      const i = Math.max(0, Math.min(lists.length - 1, Math.floor(event / size)));
+    /* The first row of chunk I. */
+    function startOf(i) {
       let first = 0;
       for (let c = 0; c < i; c++) {
         first += count(c);
       }
-      const local = event - i * size;
+      return first;
+    }
+
+    /* The row of EVENT or of the nearest row before it, so that hidden events land near;
+     * -1 before the first. */
+    function rowOf(event) {
       if (isPlain) {
         return event;
       }
+      const i = Math.max(0, Math.min(lists.length - 1, Math.floor(event / size)));
+      const first = startOf(i);
+      const local = event - i * size;
       if (lists[i] === null) {
         return first + Math.floor(count(i) * local / Math.max(1, eventsOf(i)));
       }
@@ -139,7 +145,7 @@ const memlabEvents = (() => {
       return first + lo - 1;
     }
 
-    return { take, total, locate, eventAt, rowOf, isSecondHalf,
+    return { take, count, total, startOf, locate, eventAt, rowOf, isSecondHalf,
              filtered: filter.action !== "" || filter.hits !== null,
              get whole() { return isPlain || taken === lists.length; },
              has: (i) => isPlain || lists[i] !== null };
@@ -279,21 +285,26 @@ const memlabEvents = (() => {
       }
     }
 
-    /* Counts the rows of chunks that have come; what is in sight stays in sight. */
+    /* Counts the rows of chunks that have come; what is in sight stays in sight, or what
+     * it was estimated to be. */
     function takeLoaded() {
       const first = firstRow();
       const top = index.locate(Math.floor(first));
-      const anchor = top === null ? -1 : index.eventAt(top.chunk, top.k);
-      const stop = index.locate(Math.floor(first + box.clientHeight / ROW)) ?? top;
+      if (top === null) {
+        return;
+      }
+      const event = index.eventAt(top.chunk, top.k);
+      const share = top.k / index.count(top.chunk);
+      const stop = index.locate(Math.floor(first + box.clientHeight / ROW));
       let changed = false;
-      for (let c = top === null ? 0 : top.chunk; stop !== null && c <= stop.chunk; c++) {
+      for (let c = top.chunk; c <= (stop ?? top).chunk; c++) {
         const chunk = model.chunkNow(d, c);
         changed = (chunk !== null && index.take(chunk)) || changed;
       }
       if (changed) {
         spacer.style.height = `${tall()}px`;
-        scrollTo(anchor < 0 ? index.rowOf(state.event) - box.clientHeight / ROW / 2
-          : index.rowOf(anchor) + first % 1);
+        scrollTo(first % 1 + (event >= 0 ? index.rowOf(event)
+          : Math.floor(index.startOf(top.chunk) + share * index.count(top.chunk))));
         redraw();
       }
     }
