@@ -8,13 +8,11 @@ nothing here runs once for an event.
 from __future__ import annotations
 
 import contextlib
-import csv
 import errno
 import itertools
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
 
 from memlab import _core
@@ -96,7 +94,8 @@ class _Tables:
 def _whole(path: str) -> Iterator[str]:
     """The name of an empty file that takes the place of PATH in the end, as the core's
     files do: whole or not at all, and readable by its owner only."""
-    path = os.fspath(path)
+    import tempfile
+
     with contextlib.suppress(FileNotFoundError):
         mode = os.lstat(path).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
@@ -111,10 +110,19 @@ def _whole(path: str) -> Iterator[str]:
         yield temporary
         os.fsync(handle)
         os.replace(temporary, path)
+        _sync_folder(folder or ".")
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    finally:
+        os.close(handle)
+
+
+def _sync_folder(folder):
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
     finally:
         os.close(handle)
 
@@ -205,6 +213,8 @@ def _defused(text):
 
 
 def _write_csv(recording, path, device, table):
+    import csv
+
     tables = _Tables(recording)
     strings = list(map(_defused, tables.strings))
     with _whole(path) as temporary:

@@ -299,12 +299,18 @@ def _write(options, text):
     _core.write_file(options.output, text.encode())
 
 
+def _say(text):
+    from memlab import _terminal
+
+    _terminal.say(text, sys.stdout)
+
+
 def _print_stats(options):
-    print(_read(options.input).segsum())
+    _say(_read(options.input).segsum())
 
 
 def _print_trace(options):
-    print(_read(options.input).trace_text())
+    _say(_read(options.input).trace_text())
 
 
 def _write_segments(options):

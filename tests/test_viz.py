@@ -28,6 +28,7 @@ from test_pictures import (
     two_segments,
 )
 
+
 import memlab
 from memlab import _core, viz
 
@@ -401,6 +402,21 @@ def test_pages(plot, words, view):
         assert about(plot(data, device))["state"]["device"] == 0
     with pytest.raises(ValueError, match="devices 0 to 1, no 2"):
         plot(data, 2)
+
+
+def test_pages_open_at_what_was_asked_for(open_page):
+    trace = [event("segment_alloc", BASE, 2 * MIB), event("alloc", BASE, 512)]
+    blocks = [block(BASE, 512, 512), block(BASE + 512, 2 * MIB - 512, 0, "inactive")]
+    data = snapshot([segment(BASE, blocks, device=1)], ([], trace))
+    shown = "(() => { const {model, state} = memlabViewer.shown();"
+    shown += " return [state.view, state.device, model.devices[state.device].peak] })()"
+    for page, view, most in (
+        (viz.trace_plot(data), "timeline", 512),
+        (viz.trace_plot(data, plot_segments=True), "timeline", 2 * MIB),
+        (viz.segment_plot(data), "segments", 512),
+    ):
+        found, device, peak = open_page(page.encode()).evaluate(shown)
+        assert (found, device, peak["allocated"]) == (view, 1, most)
 
 
 def test_device_of_torch(torch):
