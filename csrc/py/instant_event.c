@@ -24,13 +24,18 @@ ml_py_event_at(const ml_recording *recording, size_t device, PyObject *time)
     if (number_of(time, &given) < 0) {
         return NULL;
     }
-    uint64_t length = ml_instant_length(recording);
+    uint64_t length;
+    int64_t event;
+    Py_BEGIN_ALLOW_THREADS
+    length = ml_instant_length(recording);
+    event = ml_instant_at(recording, device, given);
+    Py_END_ALLOW_THREADS
     if (given > length) {
         return PyErr_Format(PyExc_ValueError,
                             "the recording ends %llu us after its first event",
                             (unsigned long long)length);
     }
-    return PyLong_FromLongLong(ml_instant_at(recording, device, given));
+    return PyLong_FromLongLong(event);
 }
 
 PyObject *
