@@ -37,8 +37,12 @@ def shown_by(block):
     return shown and shown[1]
 
 
+def is_test(block):
+    return block.startswith("def test_")
+
+
 @pytest.mark.cuda
-@pytest.mark.parametrize("block", blocks("python"))
+@pytest.mark.parametrize("block", [b for b in blocks("python") if not is_test(b)])
 def test_python_examples_run(block, phantom_run, tmp_path):
     if shown := shown_by(block):
         printed = phantom_run(block).stdout
@@ -46,6 +50,27 @@ def test_python_examples_run(block, phantom_run, tmp_path):
         return
     done = phantom_run(TRAIN + block)
     assert list(tmp_path.rglob("*.pickle")), done.stdout
+
+
+# A program that runs README's test, first to write its baseline.
+RUNS_TESTS = """
+import sys
+from pathlib import Path
+import pytest
+
+Path("test_example.py").write_text({tests!r})
+options = ["-q", "-p", "no:cacheprovider", "-p", "pytest_memlab", "test_example.py"]
+sys.exit(pytest.main([*options, "--memory-update"]) or pytest.main(options))
+"""
+
+
+@pytest.mark.cuda
+def test_the_example_of_a_test_passes(phantom_run, tmp_path):
+    (block,) = filter(is_test, blocks("python"))
+    done = phantom_run(RUNS_TESTS.format(tests=TRAIN + "\n\n" + block))
+    assert done.stdout.count("1 passed") == 2
+    (baseline,) = tmp_path.rglob("memory_baselines.json")
+    assert '::training"' in baseline.read_text()
 
 
 def test_there_are_examples():
