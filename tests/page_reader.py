@@ -137,12 +137,16 @@ SCHEMES = ("category", "module", "line", "size")
 class Device:
     """What the blobs say of one device."""
 
-    def __init__(self, head: dict, blobs: list[bytes], number: int) -> None:
+    def __init__(
+        self, head: dict, blobs: list[bytes], number: int, *, chunks: bool = True
+    ) -> None:
         self.head = device = head["devices"][number]
         self.events = device["events"]
         size = device["chunks"]["events"]
         self.chunks = [
-            chunk(blobs[n], i * size) for i, n in enumerate(device["chunks"]["blobs"])
+            chunk(blobs[n], i * size)
+            for i, n in enumerate(device["chunks"]["blobs"])
+            if chunks
         ]
         self.rows: list[Row] = []
         for part in self.chunks:

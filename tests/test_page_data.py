@@ -3,6 +3,7 @@ same recording."""
 
 import collections
 import gzip
+import json
 import os
 import pickle
 import random
@@ -221,9 +222,9 @@ def check_integrals(page, device):
         assert found == {kind: (allocs[kind], byte_us[kind]) for kind in kinds}
 
 
-def check_all(recording, events=None):
+def check_all(recording, events=None, devices=None):
     page = page_reader.Page(recording.page_data())
-    for device, read in enumerate(page.devices):
+    for device, read in enumerate(page.devices[:devices]):
         every = range(-1, read.events)
         check_instants(recording, page, device, events or every)
         check_events(recording, page, device)
@@ -313,12 +314,15 @@ def random_segments(random):
 
 def random_recording(seed, count=60):
     chance = random.Random(seed)
-    snapshot = {
-        "segments": random_segments(chance),
-        "device_traces": [random_trace(chance, chance.randrange(count))],
-    }
+    devices = chance.choice([1, 1, 2])
+    segments = random_segments(chance)
+    for segment in segments:
+        segment["device"] = chance.randrange(devices)
+    traces = [random_trace(chance, chance.randrange(count)) for _ in range(devices)]
+    snapshot = {"segments": segments, "device_traces": traces}
     if chance.random() < 0.3:
         known = {"version": 1, "source": "cpu", "has_segments": False, "devices": [{}]}
+        known["devices"] *= devices
         snapshot["memlab"] = known
     return _core.Recording.from_bytes(pickle.dumps(snapshot))
 
@@ -326,6 +330,117 @@ def random_recording(seed, count=60):
 @pytest.mark.parametrize("seed", range(int(os.environ.get("MEMLAB_PAGE_SEEDS", 40))))
 def test_what_fits_nothing_is_followed_all_the_same(seed):
     check_all(random_recording(seed))
+
+
+# ---- what is beside the events of a device ----
+
+
+def test_chunks_have_the_rows_that_are_there(tmp_path):
+    """Two chunks: of blocks that live in one of them, or in both."""
+    script = _core.Script()
+    script.reset()
+    script.emit("segment_alloc", 1 << 40, 64 * MIB)
+    script.emit("alloc", 1 << 40, MIB)
+    path = tmp_path / "a.mlab"
+    with memlab.MemorySnapshot(source="script", file=path):
+        for k in range(70):
+            addr = (1 << 40) + (1 + k % 30) * MIB
+            script.emit("alloc", addr, MIB - k, stream=k % 3, time=k)
+            for _ in range(1000):
+                script.emit("oom", 5, 7, time=k)
+            if k >= 20:
+                old = (1 << 40) + (1 + (k - 20) % 30) * MIB
+                script.emit("free_requested", old, MIB, time=k)
+                script.emit("free_completed", old, MIB, time=k)
+    recording = _load.read_recording(path)
+    page = check_all(recording, some_events(recording, 6), 1)
+    device = page.devices[0]
+    events = recording.counts(0)["events"]
+    assert [part.count for part in device.chunks] == [EVENTS, events - EVENTS]
+    # The second begins among the ooms of a turn: 21 of the loop, 1 from before it.
+    assert [len(part.carried) for part in device.chunks] == [1, 22]
+    actions = [page.head["actions"][a] for part in device.chunks for a in part.action]
+    ooms = [i for i, action in enumerate(actions) if action == "oom"]
+    assert device.head["ooms"] == ooms[:10_000]
+
+
+def test_a_coarse_column_is_the_highest_of_four(tmp_path):
+    script = _core.Script()
+    script.reset()
+    script.emit("segment_alloc", 1 << 40, 64 * MIB)
+    path = tmp_path / "a.mlab"
+    chance = random.Random(5)
+    with memlab.MemorySnapshot(source="script", file=path):
+        live = set()
+        for k in range(1_060_000 // 1000):
+            slot = chance.randrange(60)
+            block = (1 << 40) + slot * MIB, MIB
+            if slot in live:
+                script.emit("free_requested", *block, time=k)
+                script.emit("free_completed", *block, time=k)
+            else:
+                script.emit("alloc", *block, time=k)
+            live ^= {slot}
+            for _ in range(1000):
+                script.emit("snapshot", 0, 0, time=k)
+    head, blobs = _load.read_recording(path).page_data()
+    device = page_reader.Device(json.loads(head), blobs, 0, chunks=False)
+    coarse, fine = device.levels
+    assert [level["span"] for level in device.head["levels"]] == [1024, 256]
+    assert len(fine) > 4096
+    for i, column in enumerate(coarse):
+        parts = fine[4 * i : 4 * i + 4]
+        best = max(range(len(parts)), key=lambda k: parts[k]["allocated"])
+        top = max(part["top"] + part["reserved"] for part in parts)
+        expected = dict(parts[best], time=parts[0]["time"])
+        expected["peak"] += 256 * best
+        expected["top"] = top - expected["reserved"]
+        assert column == expected
+
+
+def test_ranks_of_a_merged_recording():
+    parts = [(recorded(f"{name}.pickle.gz"), name, rank) for rank, name in
+             enumerate(["gpt2_oom", "streams_expandable"])]  # fmt: skip
+    recording = _core.merge(parts)
+    page = page_reader.Page(recording.page_data())
+    assert page.head["ranks"] == recording.ranks()
+    for device, (part, _, _) in enumerate(parts):
+        read = page.devices[device]
+        assert read.head["name"] == recording.device_name(device)
+        alone = page_reader.Page(part.page_data()).devices[0]
+        assert [part.totals for part in read.chunks] == [
+            part.totals for part in alone.chunks
+        ]
+        check_instants(recording, page, device, some_events(part, 3))
+
+
+def test_notes(tmp_path):
+    path = tmp_path / "a.mlab"
+    record_file(path)
+    recording = _load.read_recording(path)
+    head = json.loads(recording.page_data()[0])
+    notes = head["notes"]
+    text = head["strings"]
+    shown = [
+        (kind, text[name], value)
+        for kind, name, value in zip(notes["kind"], notes["name"], notes["value"])
+    ]
+    told = recording.notes()
+    base = int(head["base_us"])
+    begins = [n for n in told if n["kind"] == "phase_begin"]
+    assert [name for kind, name, _ in shown if kind == "phase"] == [
+        f"phase {k % 3}" for k in range(40)
+    ]
+    assert [value for kind, _, value in shown if kind == "step"] == list(range(40))
+    times = [n["time_ns"] // 1000 - base for n in begins]
+    ends = [n["time_ns"] // 1000 - base for n in told if n["kind"] == "phase_end"]
+    found = [
+        (time, end)
+        for kind, time, end in zip(notes["kind"], notes["time"], notes["end"])
+        if kind == "phase"
+    ]
+    assert found == list(zip(times, ends))
+    assert set(notes["rank"]) == {-1}
 
 
 # ---- the core as WebAssembly ----
