@@ -45,14 +45,15 @@ ml_instant_at(const ml_recording *recording, size_t device, uint64_t time)
 {
     const ml_device_trace *trace = &recording->devices[device];
     uint64_t base = ml_instant_base(recording);
-    /* From the end: a clock that was set back counts as it went on. */
-    for (size_t i = trace->event_count; i-- > 0;) {
-        uint64_t at = microsecond(&trace->events[i]);
-        if (at <= base || at - base <= time) {
-            return (int64_t)i;
+    size_t count = 0;
+    while (count < trace->event_count) {
+        uint64_t at = microsecond(&trace->events[count]);
+        if (at > base && at - base > time) {
+            break;
         }
+        count++;
     }
-    return -1;
+    return (int64_t)count - 1;
 }
 
 static void

@@ -13,8 +13,8 @@ uint64_t ml_instant_base(const ml_recording *recording);
 /* How long after that the latest event of any device was, in us. */
 uint64_t ml_instant_length(const ml_recording *recording);
 
-/* The last event of DEVICE, which exists, that is not later than TIME (us after the
- * base); -1: all are. */
+/* The event of DEVICE, which exists, before the first that is later than TIME (us after the
+ * base), as clocks may be set back; the last where none is, -1 where the first is. */
 int64_t ml_instant_at(const ml_recording *recording, size_t device, uint64_t time);
 
 /* The steps in which a device has events. */

@@ -75,11 +75,12 @@ test_the_last_event_up_to_a_time(void)
         f.events[i].time -= 4000000;
     }
     CHECK_UINT(ml_instant_length(f.recording), 4000);
-    CHECK_INT(ml_instant_at(f.recording, 0, 1000), 5);
+    CHECK_INT(ml_instant_at(f.recording, 0, 1000), 1);
+    CHECK_INT(ml_instant_at(f.recording, 0, 3999), 3);
     CHECK_INT(ml_instant_at(f.recording, 0, 4000), 7);
     /* Before the first. */
     f.events[7].time = 0;
-    CHECK_INT(ml_instant_at(f.recording, 0, 0), 7);
+    CHECK_INT(ml_instant_at(f.recording, 0, 0), 0);
     f.device.event_count = 0;
     CHECK_UINT(ml_instant_base(f.recording), 0);
     CHECK_UINT(ml_instant_length(f.recording), 0);
