@@ -129,6 +129,9 @@ ml_live_poll(ml_live *live, uint64_t events, ml_live_news *news, ml_read_error *
     ml_read_error ignored = {0};
     ml_mlab_input input;
     *news = (ml_live_news){0};
+    if (live->failed < 0) {
+        return ml_read_fail(error, live->failed, 0, "%s", ml_strerror(live->failed));
+    }
     if (ml_mlab_input_of(&input, &live->descriptor) < 0) {
         return ML_EIO;
     }
@@ -143,6 +146,7 @@ ml_live_poll(ml_live *live, uint64_t events, ml_live_news *news, ml_read_error *
         live->header = header;
         mlab_take_header(live->reader, &header, input.bytes);
         result = live_read_on(live, events, &news->more, error);
+        live->failed = result;
     }
     news->bytes = live->input.bytes;
     news->read_bytes = live->scanned < news->bytes ? live->scanned : news->bytes;
@@ -368,7 +372,7 @@ ml_live_recording(ml_live *live, ml_recording **out, ml_mlab_info *info,
                   ml_read_error *error)
 {
     mlab_reader *reader;
-    int result = live_finish(live, &reader, info);
+    int result = live->failed < 0 ? live->failed : live_finish(live, &reader, info);
     if (result < 0) {
         return ml_read_fail(error, result, 0, "%s", ml_strerror(result));
     }

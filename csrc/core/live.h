@@ -44,8 +44,8 @@ void ml_live_close(ml_live *live); /* takes NULL */
 /* The open file, borrowed. */
 int ml_live_descriptor(const ml_live *live);
 
-/* Reads on, EVENTS events or little more.  0, or ML_E*, with *ERROR where the file is to
- * blame. */
+/* Reads on, EVENTS events or little more.  0; ML_EIO with errno; or ML_E* with *ERROR, after
+ * which there are no answers any more. */
 int ml_live_poll(ml_live *live, uint64_t events, ml_live_news *news,
                  ml_read_error *error);
 

@@ -72,20 +72,17 @@ look_again(ml_live *live)
     return 0;
 }
 
-/* Those that were read, which lie in front of what their lanes go on with, leave. */
+/* What was read leaves, and what its lane has passed: that is there twice. */
 static void
 drop_read(ml_live *live)
 {
     size_t count = 0;
     for (size_t i = 0; i < live->queue_count; i++) {
         live_chunk chunk = live->queue[i];
-        const live_lane *lane = &live->lanes[chunk.lane];
-        if (chunk.index >= lane->next) {
+        bool passed = chunk.index < live->lanes[chunk.lane].next;
+        live->info.damaged_chunks += passed && !chunk.read;
+        if (!passed) {
             live->queue[count++] = chunk;
-        }
-        else if (lane->offset != chunk.offset) {
-            /* One that was read already is there twice. */
-            live->info.damaged_chunks++;
         }
     }
     live->queue_count = count;
@@ -152,9 +149,10 @@ go_on(ml_live *live, live_lane *lane)
 }
 
 static int
-begin(ml_live *live, live_lane *lane, const live_chunk *chunk)
+begin(ml_live *live, live_lane *lane, live_chunk *chunk)
 {
     ml_chunk header;
+    chunk->read = true;
     lane->next = chunk->index + 1;
     lane->offset = chunk->offset;
     lane->used = 0;
@@ -179,7 +177,7 @@ begin(ml_live *live, live_lane *lane, const live_chunk *chunk)
 }
 
 /* The chunk of lane NUMBER to go on with; NULL: none is known. */
-static const live_chunk *
+static live_chunk *
 next_of(const ml_live *live, unsigned number)
 {
     live_chunk sought = {.lane = number, .index = live->lanes[number].next};
@@ -204,7 +202,7 @@ static int
 step(ml_live *live, unsigned number)
 {
     live_lane *lane = &live->lanes[number];
-    const live_chunk *next = next_of(live, number);
+    live_chunk *next = next_of(live, number);
     if (next != NULL && next->index != lane->next) {
         int result = list_pieces(live, UINT64_MAX);
         if (result < 0) {

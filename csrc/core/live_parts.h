@@ -7,11 +7,12 @@
 #include "live.h"
 #include "mlab_parts.h"
 
-/* A chunk that was begun and is not read yet. */
+/* A chunk that was begun. */
 typedef struct live_chunk {
     uint64_t offset;
     uint64_t index; /* in its lane */
     unsigned lane;
+    bool read; /* or being read */
 } live_chunk;
 
 /* A lane, and the chunk in which it goes on. */
@@ -61,6 +62,7 @@ struct ml_live {
     ml_totals peaks[ML_DEVICE_MAX];
     live_elders elders[ML_DEVICE_MAX];
     ml_live_history histories[ML_DEVICE_MAX];
+    int failed;       /* ML_E*: what was read is not whole any more; or 0 */
     size_t kept_most; /* events that are kept before some make room */
 };
 
