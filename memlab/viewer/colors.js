@@ -1,6 +1,6 @@
-/* Colours: of groups of allocations, by category, module, line or size, and of canvases.
+/* Colours of groups of allocations, by category, module, line or size, and of canvases.
  *
- * Owns the palettes: Okabe and Ito's, which stays distinct for colour-blind readers, and
+ * Owns the palettes: Okabe and Ito's, which colour-blind readers can tell apart, and
  * shades of it for more groups than it has hues; sizes go from light to dark.  Knows
  * nothing of the page but its theme. */
 "use strict";
@@ -38,8 +38,6 @@ const memlabColors = (() => {
   };
 
   let dark = false;
-  /* Packed colours of a scheme's groups, made once for each device. */
-  let packed = new WeakMap();
 
   function parse(hex) {
     return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
@@ -50,14 +48,15 @@ const memlabColors = (() => {
   }
 
   function scale(parts, factor) {
-    return parts.map((v) => factor <= 1 ? v * factor : v + (255 - v) * (factor - 1) * 1.6)
-      .map((v) => Math.round(Math.max(0, Math.min(255, v))));
+    const scaled = (v) => (factor <= 1 ? v * factor : v + (255 - v) * (factor - 1) * 1.6);
+    return parts.map((v) => Math.round(Math.max(0, Math.min(255, scaled(v)))));
   }
 
   /* SHARE of the first colour, the rest of the second; both "#rrggbb". */
   function mix(color, other, share) {
     const back = parse(other);
-    return text(parse(color).map((v, i) => Math.round(v * share + back[i] * (1 - share))));
+    return text(parse(color).map(
+      (v, i) => Math.round(v * share + back[i] * (1 - share))));
   }
 
   /* As a raster stores pixels: the bytes red, green, blue, alpha in memory order. */
@@ -100,27 +99,8 @@ const memlabColors = (() => {
     return g;
   }
 
-  function ofKind(model, d, scheme, kind, bytes) {
-    const device = model.devices[d];
-    let schemes = packed.get(device);
-    if (schemes === undefined) {
-      schemes = new Map();
-      packed.set(device, schemes);
-    }
-    let colors = schemes.get(scheme);
-    if (colors === undefined) {
-      colors = Uint32Array.from(device.groups[scheme],
-                                (_, g) => pack(group(model, d, scheme, g)));
-      schemes.set(scheme, colors);
-    }
-    return colors[groupOf(model, d, scheme, kind, bytes)];
-  }
-
   function setDark(value) {
-    if (dark !== value) {
-      dark = value;
-      packed = new WeakMap();
-    }
+    dark = value;
   }
 
   function isDark() {
@@ -132,68 +112,5 @@ const memlabColors = (() => {
     return dark ? PAGE.dark : PAGE.light;
   }
 
-  const NEIGHBOURS = [1, 0.92, 1.07];
-  const DIMMED = 0.2;
-  const CHOSEN = [255, 59, 212];
-
-  function blend(color, other, share) {
-    return color.map((v, i) => Math.round(v * share + other[i] * (1 - share)));
-  }
-
-  /* Lines by the bytes they hold at the peak, then by all they allocate. */
-  function rankLines(model, device) {
-    const { allocs } = device;
-    const bytes = new Map();
-    for (let i = 0; i < allocs.count; i++) {
-      const line = memlabModel.lineOfStack(model, allocs.stack[i]);
-      const row = bytes.get(line) ?? { line, peak: 0, all: 0 };
-      row.all += allocs.bytes[i];
-      if (allocs.start[i] <= device.peak.event && allocs.end[i] > device.peak.event) {
-        row.peak += allocs.bytes[i];
-      }
-      bytes.set(line, row);
-    }
-    const rows = [...bytes.values()]
-      .sort((a, b) => b.peak - a.peak || b.all - a.all || a.line - b.line);
-    return new Map(rows.map((row, rank) => [row.line, rank]));
-  }
-
-  /* Every allocation's colour: KIND "category" or "line"; HITS, where given, dims the
-   * others; CSS holds the page's own colours by name. */
-  function look(model, device, kind, hits, css) {
-    const { allocs } = device;
-    const ranks = kind === "line" ? rankLines(model, device) : null;
-    const back = parse(css.canvas);
-    const fill = new Uint32Array(allocs.count);
-    const edge = new Uint32Array(allocs.count);
-    const texts = new Array(allocs.count);
-    const known = new Map();
-    for (let i = 0; i < allocs.count; i++) {
-      const line = memlabModel.lineOfStack(model, allocs.stack[i]);
-      const byLine = kind === "line" && !memlabModel.isNoLine(model, line);
-      const key = byLine ? ranks.get(line) : model.lines.line.length + allocs.category[i];
-      const dim = hits !== null && hits[i] === 0;
-      const shade = i % NEIGHBOURS.length;
-      const id = (key * NEIGHBOURS.length + shade) * 2 + Number(dim);
-      let entry = known.get(id);
-      if (entry === undefined) {
-        const base = byLine
-          ? parse(ofRank(key))
-          : parse(ofCategory(model.categories[allocs.category[i]]));
-        let color = scale(base, NEIGHBOURS[shade]);
-        color = dim ? blend(color, back, DIMMED) : color;
-        entry = { fill: pack(text(color)), edge: pack(text(blend(color, back, 0.6))),
-                  text: text(color) };
-        known.set(id, entry);
-      }
-      fill[i] = entry.fill;
-      edge[i] = entry.edge;
-      texts[i] = entry.text;
-    }
-    return { fill, edge, rest: pack(css.rest), background: pack(text(back)),
-             chosen: pack(text(CHOSEN)), chosenText: text(CHOSEN), text: (id) => texts[id],
-             colors: css, ranks };
-  }
-
-  return { look, group, groupOf, ofKind, ofCategory, ofRank, setDark, isDark, page, pack, mix };
+  return { group, groupOf, ofCategory, setDark, isDark, page, pack, mix };
 })();

@@ -240,7 +240,6 @@ const memlabDescribe = (() => {
     ];
   }
 
-  return { make, swatch, button, facts, stackList, tipStack, when, allocationFacts,
-           allocationTip, eventParts, eventLinks, totalsText, oomText, segmentTip,
-           segmentWords };
+  return { make, swatch, button, stackList, allocationFacts, allocationTip, eventParts,
+           eventLinks, totalsText, oomText, segmentTip, segmentWords };
 })();

@@ -274,9 +274,9 @@ const memlabNames = (() => {
       .map((note) => note.name);
   }
 
-  return { HOW_WORDS, formatBytes, formatCount, formatTime, exactBytes, plural, printable,
-           hex, addressNumber, allocationName, eventName, shortFile, placeText, frameText,
-           stackFrames, hasLine, linePlace, lineTitle, searchWord, lineWord, kindPlace,
-           kindCategory, kindModule, categoryText, SCHEMES, groupText, groupWord, stepEnds, stepAt,
-           phasesAt };
+  return { HOW_WORDS, formatBytes, formatCount, formatTime, exactBytes, plural,
+           printable, hex, addressNumber, allocationName, eventName, shortFile,
+           placeText, frameText, stackFrames, hasLine, linePlace, lineTitle,
+           searchWord, lineWord, kindPlace, kindCategory, kindModule, categoryText,
+           SCHEMES, groupText, groupWord, stepEnds, stepAt, phasesAt };
 })();

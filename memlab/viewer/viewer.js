@@ -404,10 +404,10 @@ const memlabViewer = (() => {
       byId(`tab-${view}`).addEventListener("click", () => change({ view }));
     }
     byId("tabs").addEventListener("keydown", onTabKey);
-    byId("device").addEventListener("change",
-                                    (event) => change({ device: Number(event.target.value) }));
-    byId("color").addEventListener("change",
-                                   (event) => change({ color: event.target.value }));
+    byId("device").addEventListener(
+      "change", (event) => change({ device: Number(event.target.value) }));
+    byId("color").addEventListener(
+      "change", (event) => change({ color: event.target.value }));
     byId("table-open").addEventListener("click", () => change({ table: !state.table }));
     byId("theme").addEventListener("click", nextTheme);
     byId("help-open").addEventListener("click", () => byId("help").showModal());
@@ -475,7 +475,8 @@ const memlabViewer = (() => {
     }
   }
 
-  return { start, startPage, go: change, shown: () => ({ model, state: shownState() }) };
+  return { start, startPage, go: change,
+           shown: () => ({ model, state: shownState() }) };
 })();
 
 memlabViewer.startPage();

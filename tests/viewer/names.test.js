@@ -105,7 +105,7 @@ test("steps and phases are those of the device and the time", () => {
 });
 
 test("colours: packed as rasters store them, and other ones for each theme's sizes", () => {
-  const { pack, mix, group, groupOf, ofKind, setDark } = memlabColors;
+  const { pack, mix, group, groupOf, setDark } = memlabColors;
   assert.equal(pack("#010203"), 0xff030201);
   assert.equal(mix("#ff0000", "#0000ff", 0.5), "#800080");
   const model = { ...MODEL, devices: [{
@@ -113,12 +113,9 @@ test("colours: packed as rasters store them, and other ones for each theme's siz
   assert.equal(groupOf(model, 0, "category", 2, 0), 0);
   assert.deepEqual([0, 255, 1023, 1024, 2 ** 60].map(
     (bytes) => groupOf(model, 0, "size", 0, bytes)), [0, 0, 0, 1, 1]);
-  assert.equal(ofKind(model, 0, "category", 0, 9), pack(group(model, 0, "category", 1)));
   const light = group(model, 0, "size", 0);
-  const packed = ofKind(model, 0, "size", 0, 300);
   setDark(true);
   assert.notEqual(group(model, 0, "size", 0), light);
-  assert.notEqual(ofKind(model, 0, "size", 0, 300), packed);
 });
 
 test("colours of categories stay apart for those who see two of the three primaries", () => {
