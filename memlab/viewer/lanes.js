@@ -9,6 +9,7 @@ const memlabLanes = (() => {
   const LANE_MIN = 24;
   const LANE_MAX = 72;
   const LANE_GAP = 6;
+  const LABEL_LINE = 15;
   const RIGHT = 12;
   const DIMMED = 0.25;
 
@@ -128,20 +129,20 @@ const memlabLanes = (() => {
     function drawLabel(segment, top, high, colors) {
       const share = segment.bytes > 0
         ? Math.round(segment.used / segment.bytes * 100) : 0;
-      const tall = high >= 30;
-      const line = tall ? top + high / 2 - 7 : top + high / 2;
+      const more = segment.name === "" ? [] : [
+        memlabDescribe.segmentWords(segment),
+        `stream ${formatCount(self.model.streams[segment.stream])}`];
+      const count = Math.min(more.length, Math.max(0, Math.floor(high / LABEL_LINE) - 1));
+      const line = top + high / 2 - count * LABEL_LINE / 2;
       context.textAlign = "left";
       context.fillStyle = isAbout(segment) ? colors.accent : colors.text;
       context.fillText(segment.name === "" ? "blocks, end to end" : segment.name, 10, line);
-      context.textAlign = "right";
       context.fillStyle = colors.quiet;
+      more.slice(0, count).forEach((text, i) => context.fillText(
+        text, 10, line + (i + 1) * LABEL_LINE, LANE_LEFT - 18));
+      context.textAlign = "right";
       const fate = segment.gone ? "given back" : segment.fresh ? "new" : `${share}%`;
       context.fillText(`${formatBytes(segment.bytes)}  ${fate}`, LANE_LEFT - 8, line);
-      if (tall && segment.name !== "") {
-        context.textAlign = "left";
-        context.fillText(`stream ${formatCount(self.model.streams[segment.stream])}, `
-          + memlabDescribe.segmentWords(segment), 10, line + 15);
-      }
     }
 
     function blockColor(row) {
