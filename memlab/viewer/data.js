@@ -94,34 +94,37 @@ const memlabData = (() => {
   }
 
   /* Addresses, sizes and streams of events: of their rows, where they have one. */
-  function eventColumns(model, input, rows, row) {
+  function eventColumns(streamOfKind, input, rows, row) {
     const count = row.length;
+    let bare = 0;
+    for (let e = 0; e < count; e++) {
+      bare += row[e] < 0 ? 1 : 0;
+    }
+    const own = { hi: deltas(input, new Uint32Array(bare)),
+                  lo: unsigned(input, new Uint32Array(bare)),
+                  size: unsigned(input, new Float64Array(bare)),
+                  stream: unsigned(input, new Int32Array(bare)) };
     const hi = new Uint32Array(count);
     const lo = new Uint32Array(count);
     const size = new Float64Array(count);
     const stream = new Int32Array(count);
-    const bare = [];
-    const streamOfKind = model.kinds.stream;
-    for (let e = 0; e < count; e++) {
+    const { hi: rowHi, lo: rowLo, size: rowSize, kind } = rows;
+    for (let e = 0, next = 0; e < count; e++) {
       const r = row[e];
       if (r < 0) {
-        bare.push(e);
-        continue;
+        hi[e] = own.hi[next];
+        lo[e] = own.lo[next];
+        size[e] = own.size[next];
+        stream[e] = own.stream[next];
+        next += 1;
       }
-      hi[e] = rows.hi[r];
-      lo[e] = rows.lo[r];
-      size[e] = rows.size[r];
-      stream[e] = streamOfKind[rows.kind[r]];
+      else {
+        hi[e] = rowHi[r];
+        lo[e] = rowLo[r];
+        size[e] = rowSize[r];
+        stream[e] = streamOfKind[kind[r]];
+      }
     }
-    const own = [deltas(input, new Uint32Array(bare.length)),
-                 unsigned(input, new Uint32Array(bare.length)),
-                 unsigned(input, new Float64Array(bare.length)),
-                 unsigned(input, new Int32Array(bare.length))];
-    [hi, lo, size, stream].forEach((column, k) => {
-      for (let i = 0; i < bare.length; i++) {
-        column[bare[i]] = own[k][i];
-      }
-    });
     return { hi, lo, size, stream };
   }
 
@@ -144,7 +147,7 @@ const memlabData = (() => {
     const stack = unsigned(input, new Int32Array(count));
     const flags = unsigned(input, new Uint8Array(count));
     const totals = readTotals(input, before, count);
-    const columns = eventColumns(model, input, rows, row);
+    const columns = eventColumns(model.kinds.stream, input, rows, row);
     ended(input);
     return { index, first: index * device.chunks.events, count, rows, before, totals,
              events: { action, row, time, stack, flags, ...columns } };
