@@ -164,6 +164,7 @@ def main():
             "cpus": len(os.sched_getaffinity(0)),
             "cpu": cpu_name(),
             "python": platform.python_version(),
+            "load": [round(value, 1) for value in os.getloadavg()[:2]],
             **measure(browser, options.page, options.frames),
         }
         browser.close()
@@ -180,6 +181,7 @@ def cpu_name():
 
 def show(result):
     print(f"{result['browser']}; {result['cpus']} CPUs, {result['cpu']}")
+    print("load of the machine before, in 1 and 5 minutes:", *result["load"])
     print(f"{result['events']:,} events, a page of {result['page_bytes'] / 1e6:.0f} MB")
     for name in ("first_paint_ms", "timeline_ms", "all_ms"):
         print(f"{name:16}{result[name]:8.0f}")

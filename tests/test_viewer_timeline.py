@@ -212,7 +212,9 @@ def test_zoom_pan_box_brush_and_keys_move_the_range(timeline):
     settle(page)
     assert shown_range(page) == [0, events]
     drag(page, (0.25, 0.1), (0.5, 0.9), key="Control")
-    assert shown_range(page) == pytest.approx([events / 4, events / 2], abs=events / 100)
+    assert shown_range(page) == pytest.approx(
+        [events / 4, events / 2], abs=events / 100
+    )
     assert page.evaluate(f"() => {NEWEST}.self.port.view.y0") > 0
     page.keyboard.press("0")
     settle(page)
@@ -222,7 +224,9 @@ def test_zoom_pan_box_brush_and_keys_move_the_range(timeline):
     assert shown_range(page) == [0, events]
     page.click("#timeline-brush")
     settle(page)
-    assert shown_range(page) == pytest.approx([brush[0], brush[1] + 1], abs=events / 500)
+    assert shown_range(page) == pytest.approx(
+        [brush[0], brush[1] + 1], abs=events / 500
+    )
     # The rest of the page, and its address, know the range.
     page.wait_for_function("() => memlabViewer.shown().state.x0 > 0")
     said = page.locator("#view-timeline .unseen")

@@ -36,9 +36,10 @@ const memlabBands = (() => {
     scratch.count += 1;
   }
 
-  /* The tables of rows that a range needs, as far as they are there: long lives from the
-   * bands of each level down to the plan's, shorter ones from chunks.  Each with the
-   * first row that counts, and the length in events from which on another table has it. */
+  /* The tables of rows that a range needs, as far as they are there: long lives from
+   * the bands of each level down to the plan's, shorter ones from chunks.  Each with
+   * the first row that counts, and the length in events from which on another table
+   * has it. */
   function tablesOf(model, d, part) {
     const device = model.devices[d];
     const tables = [];
@@ -76,9 +77,10 @@ const memlabBands = (() => {
     return Math.min(BUCKETS - 1, Math.floor(Math.log2(area) * BUCKETS_AN_OCTAVE));
   }
 
-  /* At most LIMIT allocations, those that take most pixels of the range; ROWS_A_BYTE says
-   * how high they are.  By their ids: { count, of (how many there were to choose from),
-   * whole (nothing is on its way), id, start, requested, bytes, group, rows, row }. */
+  /* At most LIMIT allocations, those that take most pixels of the range; ROWS_A_BYTE
+   * says how high they are.  By their ids: { count, of (how many there were to
+   * choose from), whole (nothing is on its way), id, start, requested, bytes, group,
+   * rows, row }. */
   function select(model, d, scheme, range, columns, rowsAByte, limit) {
     const { tables, whole } = tablesOf(model, d, memlabColumns.plan(model, d, range));
     const histogram = new Int32Array(BUCKETS);
@@ -251,8 +253,8 @@ const memlabBands = (() => {
     };
   }
 
-  /* Fill and edge of each band.  HITS, the shell's answer to a search or null, dims what
-   * does not match; CHOSEN are ids that stand out. */
+  /* Fill and edge of each band.  HITS, the shell's answer to a search or null, dims
+   * what does not match; CHOSEN are ids that stand out. */
   function look(bands, colors, hits, chosen) {
     const fill = new Uint32Array(bands.count);
     const edge = new Uint32Array(bands.count);
@@ -293,9 +295,9 @@ const memlabBands = (() => {
     }
   }
 
-  /* Draws COLUMNS into PIXELS, column after column, each from the top: HEIGHT rows for
-   * the bytes view.y0 to view.y1, one COLORS of `look`.  A column is copied from the one
-   * before, and drawn anew from where it differs. */
+  /* Draws COLUMNS into PIXELS, column after column, each from the top: HEIGHT rows
+   * for the bytes view.y0 to view.y1, one COLORS of `look`.  A column is copied from
+   * the one before, and drawn anew from where it differs. */
   function raster(columns, bands, view, height, colors, pixels) {
     const { width, groups, event, sums, active, allocated, source } = columns;
     const scale = height / (view.y1 - view.y0);
@@ -370,8 +372,8 @@ const memlabBands = (() => {
     }
   }
 
-  /* What is drawn BYTES above zero in column P: { group, band } with band -1 for the rest
-   * of the group, { waiting: true }, or null. */
+  /* What is drawn BYTES above zero in column P: { group, band } with band -1 for the
+   * rest of the group, { waiting: true }, or null. */
   function hit(columns, bands, p, bytes) {
     const { groups, event, sums, active, source } = columns;
     let floor = 0;

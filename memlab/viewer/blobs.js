@@ -1,8 +1,8 @@
 /* The numbered blobs of a page: how their bytes are come by, and the numbers in them.
  *
- * Owns the three places that blobs come from (elements of this document, a server's byte
- * ranges, a parser run here) and columns of varints.  Must not know what a column means.
- * The pure part runs under node too. */
+ * Owns the three places that blobs come from (elements of this document, a server's
+ * byte ranges, a parser run here) and columns of varints.  Must not know what a
+ * column means. The pure part runs under node too. */
 "use strict";
 
 const memlabBlobs = (() => {

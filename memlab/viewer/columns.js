@@ -1,9 +1,9 @@
 /* What each column of pixels of the timeline shows: an instant, its totals and groups.
  *
- * Owns which level of detail a range is drawn from, and which event stands for a column:
- * of all that it covers the one with the most allocated bytes, so that no peak falls
- * between columns.  Where blobs are still on their way, coarser ones stand in.  Pure but
- * for asking the model; no canvas. */
+ * Owns which level of detail a range is drawn from, and which event stands for a
+ * column: of all that it covers the one with the most allocated bytes, so that no
+ * peak falls between columns.  Where blobs are still on their way, coarser ones
+ * stand in.  Pure but for asking the model; no canvas. */
 "use strict";
 
 const memlabColumns = (() => {
@@ -14,7 +14,8 @@ const memlabColumns = (() => {
 
   const { lastAtMost, TILE_COLUMNS } = memlabData;
 
-  /* ---- axes: positions are events, or microseconds as the recording counts them ---- */
+  /* ---- axes: positions are events, or microseconds as the recording counts them
+   * ---- */
 
   function extent(model, d, axis) {
     const device = model.devices[d];
@@ -64,7 +65,8 @@ const memlabColumns = (() => {
     const finest = levels[levels.length - 1].span;
     const byTime = range.axis === "time";
     const events = byTime ? (chunks[1] - chunks[0] + 1) * perChunk : range.x1 - range.x0;
-    /* By time, events gather in some columns: more of them than columns are looked at. */
+    /* By time, events gather in some columns: more of them than columns are looked
+     * at. */
     const density = events / range.width / (byTime ? 4 : 1);
     const fine = byTime ? events <= (range.width * finest + 2 * perChunk)
       : density < finest;
@@ -82,8 +84,8 @@ const memlabColumns = (() => {
 
   const indexes = new WeakMap();
 
-  /* What each event of CHUNK adds to which group of SCHEME, and the groups' bytes before
-   * every STRIDEth event. */
+  /* What each event of CHUNK adds to which group of SCHEME, and the groups' bytes
+   * before every STRIDEth event. */
   function chunkIndex(model, d, scheme, chunk) {
     let known = indexes.get(chunk);
     if (known === undefined) {
@@ -289,8 +291,8 @@ const memlabColumns = (() => {
       ? NO_EVENT : chunk.first + firstAtLeast(chunk.events.time, x) - 1;
   }
 
-  /* The first event with the most allocated bytes of those from LO to HI (-1: before the
-   * first), and the most reserved bytes; null where a chunk is not there. */
+  /* The first event with the most allocated bytes of those from LO to HI (-1: before
+   * the first), and the most reserved bytes; null where a chunk is not there. */
   function highest(held, lo, hi) {
     const perChunk = held.device.chunks.events;
     const found = { chunk: null, k: -1, allocated: -1, reserved: 0 };
@@ -392,11 +394,11 @@ const memlabColumns = (() => {
     return overlay(model, d, range, part, part.level, true, out);
   }
 
-  /* The columns of RANGE { axis, x0, x1, width }, by the groups of SCHEME: of each column
-   * p its event, begin (its first event), time (of that), allocated, active and reserved
-   * (the most) bytes, and the bytes of each group g at its event, sums[p * groups + g];
-   * source is NOTHING where nothing is there yet.  complete: nothing finer is on its
-   * way. */
+  /* The columns of RANGE { axis, x0, x1, width }, by the groups of SCHEME: of each
+   * column p its event, begin (its first event), time (of that), allocated, active
+   * and reserved (the most) bytes, and the bytes of each group g at its event,
+   * sums[p * groups + g]; source is NOTHING where nothing is there yet.  complete:
+   * nothing finer is on its way. */
   function sample(model, d, scheme, range) {
     const out = emptyColumns(range.width, model.devices[d].groups[scheme].length);
     const part = plan(model, d, range);
@@ -426,5 +428,5 @@ const memlabColumns = (() => {
     return [begin[a], Math.min(device.events - 1, Math.max(begin[a], begin[b], last))];
   }
 
-  return { extent, plan, eventsOf, chunkIndex, groupsOfRows, sample, columnOf, NOTHING, CHUNKS };
+  return { extent, plan, sample, eventsOf, columnOf, NOTHING, CHUNKS };
 })();

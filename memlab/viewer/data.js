@@ -1,9 +1,10 @@
-/* The recording, as the page reads it: the head's tables, and the blobs as they are asked
- * for.
+/* The recording, as the page reads it: the head's tables, and the blobs as they are
+ * asked for.
  *
- * Owns what the blobs' columns mean (docs/FORMAT.md), which of them are kept, and what can
- * be asked of them: the allocations live after an event, bytes x time between two events,
- * the event at a time.  Knows no document and draws nothing; runs under node too. */
+ * Owns what the blobs' columns mean (docs/FORMAT.md), which of them are kept, and
+ * what can be asked of them: the allocations live after an event, bytes x time
+ * between two events, the event at a time.  Knows no document and draws nothing;
+ * runs under node too. */
 "use strict";
 
 const memlabData = (() => {

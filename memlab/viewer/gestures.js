@@ -1,12 +1,13 @@
 /* Pointers, wheel and keys on a canvas, as moves of what it shows.
  *
- * Owns telling a click from a drag, a pinch, a box and a brush; positions go out as shares
- * of the plot, 0 to 1 from the left and from the bottom.  Must not know what is drawn.
+ * Owns telling a click from a drag, a pinch, a box and a brush; positions go out as
+ * shares of the plot, 0 to 1 from the left and from the bottom.  Must not know what is
+ * drawn.
  *
  * MOVES: area() -> {left, top, width, height} of the plot in the canvas; pan(shareX,
  * shareY), begin() and end() around one; zoom(factor, atX), stretch(factor, atY);
  * brush(from, to, done), box(from, to), click(at), hover(at or null, pointer); keys: a
- * table of functions by key. */
+ * table of functions by key, and moved(), which is called after one. */
 "use strict";
 
 const memlabGestures = (() => {

@@ -1,10 +1,10 @@
 /* What is drawn over and beside the bands of the timeline: axes, the line of what is
  * reserved, steps, phases, marks, and the instants that are chosen.
  *
- * Owns how they look and which of them have room.  A PLOT tells where things are: left,
- * top, width, height (of the bands), range, extent, view, columns, page (colours), notes,
- * ooms ({ event, bytes or null } of the range).  Knows neither pointers nor the rest of
- * the page. */
+ * Owns how they look and which of them have room.  A PLOT tells where things are:
+ * left, top, width, height (of the bands), range, extent, view, columns, page
+ * (colours), notes, ooms ({ event, bytes or null } of the range).  Knows neither
+ * pointers nor the rest of the page. */
 "use strict";
 
 const memlabMarks = (() => {

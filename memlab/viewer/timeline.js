@@ -1,7 +1,8 @@
 /* The timeline: live memory over events or time, stacked by group, with its toolbar.
  *
- * Owns what has to be computed again when: columns and bands where the range or the data
- * changed, pixels where a colour did, the rest of the canvas always.  What is chosen goes out through callbacks.change. */
+ * Owns what has to be computed again when: columns and bands where the range or the
+ * data changed, pixels where a colour did, the rest of the canvas always.  What is
+ * chosen goes out through callbacks.change. */
 "use strict";
 
 const memlabTimeline = (() => {
@@ -41,8 +42,8 @@ const memlabTimeline = (() => {
     element.replaceChildren(tools.bar, make("div", { class: "stage" }, canvas), spoken);
 
     const self = {
-      model: null, d: -1, state: null, port: null, columns: null, bands: null, plot: null, notes: null, hits: null, hover: -1,
-      brush: null, limit: DRAWN.first, frames: 0, drawMs: 0, complete: false,
+      model: null, d: -1, state: null, port: null, columns: null, bands: null,
+      plot: null, notes: null, hits: null, hover: -1, brush: null, limit: DRAWN.first, frames: 0, drawMs: 0, complete: false,
     };
     /* What was last computed from what. */
     const made = { columns: "", bands: "", pixels: "", palette: "", stale: false };
@@ -298,7 +299,8 @@ const memlabTimeline = (() => {
                what: memlabBands.hit(columns, self.bands, p, bytes) };
     }
 
-    /* The chunk that an event is in, with the row of an allocation; row -1: not there. */
+    /* The chunk that an event is in, with the row of an allocation; row -1: not
+     * there. */
     function rowOf(event, id) {
       const chunk = self.model.chunkNow(self.d, self.model.chunkOf(self.d, event));
       return { chunk, row: chunk === null ? -1 : chunk.rows.id.indexOf(id) };

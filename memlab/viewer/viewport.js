@@ -1,8 +1,8 @@
 /* The part of a recording that the timeline shows: a range of its axis, and heights.
  *
- * Owns their limits and moves.  RANGE { axis, x0, x1 } is in events or microseconds, VIEW
- * { y0, y1 } in bytes.  Knows no pixels but how many columns there are, and no document:
- * runs under node too. */
+ * Owns their limits and moves.  RANGE { axis, x0, x1 } is in events or microseconds,
+ * VIEW { y0, y1 } in bytes.  Knows no pixels but how many columns there are, and no
+ * document: runs under node too. */
 "use strict";
 
 const memlabViewport = (() => {

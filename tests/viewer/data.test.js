@@ -117,6 +117,18 @@ test("bytes x time between any two events", async () => {
   }
 });
 
+test("the model of the tests sums groups as a look at every life does", () => {
+  const { story, grouped, sums } = encode(randomRecording(2, 120));
+  for (let event = -1; event < 120; event++) {
+    for (const scheme of SCHEMES) {
+      assert.deepEqual(sums[scheme][event + 1], grouped.groups[scheme].map(
+        (_, g) => allocatedAfter(story.lives, event)
+          .filter((life) => groupOf(grouped, scheme, life) === g)
+          .reduce((sum, life) => sum + life.bytes, 0)));
+    }
+  }
+});
+
 test("each column of a level shows its highest event, and its groups add up", async () => {
   const recording = randomRecording(5, 20000);
   const { model, story } = opened({ ...recording, spans: [4, 16, 64] });

@@ -1,12 +1,13 @@
-/* Page data of a list of events, as docs/FORMAT.md says: an independent model of what the
- * core writes, small and slow.
+/* Page data of a list of events, as docs/FORMAT.md says: an independent model of what
+ * the core writes, small and slow.
  *
- *   const { head, blobs, lives, totals } = encode({ kinds, events, before });
- *   const model = memlabData.open(head, readerOf(blobs));
+ * const { head, blobs, lives, totals } = encode({ kinds, events, before }); const model
+ * = memlabData.open(head, readerOf(blobs));
  *
- * kinds: [{ line, module, category, stack ... }] indices, default 0; lines, modules and
- * categories are made up.  events: [action, address, bytes, kind, size, time].  Memory
- * actions follow the allocator; others change nothing.  before: [address, bytes, kind]. */
+ * kinds: [{ line, module, category, stack ... }] indices, default 0; lines, modules
+ * and categories are made up.  events: [action, address, bytes, kind, size, time].
+ * Memory actions follow the allocator; others change nothing.  before: [address,
+ * bytes, kind]. */
 "use strict";
 
 const ACTIONS = ["alloc", "free_requested", "free_completed", "segment_alloc",
@@ -174,8 +175,29 @@ function chunkBlob({ events, story, times, index, size }) {
     .unsigned(bare.map(([, , bytes]) => bytes)).unsigned(bare.map(() => 0)).done();
 }
 
+/* The bytes of each group of SCHEME before the first event and after each: sums[e +
+ * 1]. */
+function sumsAfter({ events, story, grouped }, scheme) {
+  const now = grouped.groups[scheme].map(() => 0);
+  const count = (life, sign) => {
+    now[groupOf(grouped, scheme, life)] += sign * life.bytes;
+  };
+  story.lives.filter((life) => life.start < 0).forEach((life) => count(life, 1));
+  const sums = [[...now]];
+  events.forEach(([action], e) => {
+    if (action === "alloc") {
+      count(story.rows[e], 1);
+    }
+    else if (action === "free_requested") {
+      count(story.rows[e], -1);
+    }
+    sums.push([...now]);
+  });
+  return sums;
+}
+
 /* The columns of a level, each { first event, its peak event, sums by scheme }. */
-function columnsOf({ events, story, grouped, span }) {
+function columnsOf({ events, story, sums, span }) {
   const columns = [];
   for (let from = 0; from < events.length; from += span) {
     const to = Math.min(events.length, from + span);
@@ -187,14 +209,8 @@ function columnsOf({ events, story, grouped, span }) {
       }
       most = Math.max(most, story.totals[e].reserved);
     }
-    const live = story.lives.filter((life) => life.start <= peak && life.requested > peak);
-    const sums = {};
-    for (const scheme of SCHEMES) {
-      sums[scheme] = grouped.groups[scheme].map((_, g) => live
-        .filter((life) => groupOf(grouped, scheme, life) === g)
-        .reduce((sum, life) => sum + life.bytes, 0));
-    }
-    columns.push({ from, peak, most, sums });
+    columns.push({ from, peak, most, sums: Object.fromEntries(
+      SCHEMES.map((scheme) => [scheme, sums[scheme][peak + 1]])) });
   }
   return columns;
 }
@@ -253,8 +269,10 @@ function encode({ events = [], before = [], kinds = [{}], notes = [], chunk = 65
   const add = (bytes) => blobs.push(bytes) - 1;
   const n = events.length;
 
+  const sums = Object.fromEntries(SCHEMES.map(
+    (scheme) => [scheme, sumsAfter({ events, story, grouped }, scheme)]));
   const levels = [...spans].reverse().map((span) => {
-    const columns = columnsOf({ events, story, grouped, span });
+    const columns = columnsOf({ events, story, sums, span });
     return { span, columns: columns.length, blobs: slices(columns, 4096).map(
       (part) => add(levelBlob({ columns: part, story, times, grouped }))) };
   });
@@ -330,7 +348,7 @@ function encode({ events = [], before = [], kinds = [{}], notes = [], chunk = 65
                   ...story.totals.slice(from, from + chunk).map((r) => r.allocated))) },
     }],
   };
-  return { head, blobs, story, times, grouped };
+  return { head, blobs, story, times, grouped, sums };
 }
 
 /* A readBlob of BLOBS; DELAY, where given, is awaited before each answer. */
