@@ -211,13 +211,13 @@ PyDoc_STRVAR(
     "find_event($self, device, *, time_us=None, step=None)\n--\n\n"
     "The index of the event of a device that an instant is, for peak(); -1 for "
     "before the first.\n\n"
-    "time_us: the last event up to so many microseconds after the recording's "
-    "first, of any\n"
-    "device. step: the event of that training step after which most was "
-    "allocated. Just one of\n"
-    "them is given. Raises ValueError for one that the recording does not have, "
-    "naming what\n"
-    "there is, IndexError for such a device, TypeError, OverflowError, "
+    "time_us: the one before the first that is later than so many microseconds after\n"
+    "the recording's first event, of any device. step: the event of that training "
+    "step\n"
+    "after which most was allocated. Just one of them is given. Raises ValueError for\n"
+    "one that the recording does not have, naming what there is, IndexError for such "
+    "a\n"
+    "device, TypeError, OverflowError, "
     "MemoryError.");
 
 static PyObject *
@@ -522,13 +522,14 @@ recording_write_perfetto(PyObject *op, PyObject *path)
                              ((recording_object *)op)->recording);
 }
 
-PyDoc_STRVAR(stacks_folded_doc,
-             "stacks_folded($self, device, /)\n--\n\n"
-             "What is live at the peak of a device, None for all, by stack: bytes of "
-             "text, a line of\n"
-             "frames from the outermost on with ';' between, and of bytes, for each.\n\n"
-             "Raises IndexError for a device that the recording does not have, "
-             "MemoryError.");
+PyDoc_STRVAR(
+    stacks_folded_doc,
+    "stacks_folded($self, device, /)\n--\n\n"
+    "What is live at the peak of a device, None for all, by stack: bytes of "
+    "text, a line of\n"
+    "frames from the outermost on with ';' between, and of bytes, for each.\n\n"
+    "Raises IndexError for a device that the recording does not have, "
+    "MemoryError.");
 
 static PyObject *
 recording_stacks_folded(PyObject *op, PyObject *device)
