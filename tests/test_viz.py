@@ -28,7 +28,6 @@ from test_pictures import (
     two_segments,
 )
 
-
 import memlab
 from memlab import _core, viz
 
