@@ -7,16 +7,11 @@
 #include <string.h>
 
 #include "../core/base.h"
-#include "../core/excerpt.h"
 #include "../core/page_data.h"
-#include "../core/perfetto.h"
 #include "../core/pickle_writer.h"
 #include "../core/recording.h"
-#include "../core/segsum.h"
 #include "../core/snapshot_reader.h"
-#include "../core/stack_text.h"
-#include "../core/trace_text.h"
-#include "columns.h"
+#include "exports.h"
 #include "stack_lines_dict.h"
 #include "instant_event.h"
 #include "load.h"
@@ -430,45 +425,6 @@ recording_flame_folded(PyObject *op, PyObject *args, PyObject *kwargs)
     return ml_py_flame(ml_state_of(Py_TYPE(op)), recording_of(op), true, args, kwargs);
 }
 
-PyDoc_STRVAR(
-    flame_difference_doc,
-    "flame_difference($self, after, /)\n--\n\n"
-    "The memory at the end of two recordings by the stacks that hold it, coloured "
-    "by what\n"
-    "came and what went from this one to after: bytes of an SVG file.\n\n"
-    "Raises TypeError, MemoryError.");
-
-static PyObject *
-flame_difference(PyObject *op, PyObject *after, bool folded)
-{
-    ml_state *state = ml_state_of(Py_TYPE(op));
-    const ml_recording *other = ml_recording_behind(state, after);
-    if (other == NULL) {
-        PyErr_Format(PyExc_TypeError, "after is a %s, not a Recording",
-                     Py_TYPE(after)->tp_name);
-        return NULL;
-    }
-    return ml_py_flame_difference(state, recording_of(op), other, folded);
-}
-
-static PyObject *
-recording_flame_difference(PyObject *op, PyObject *after)
-{
-    return flame_difference(op, after, false);
-}
-
-PyDoc_STRVAR(flame_folded_difference_doc,
-             "flame_folded_difference($self, after, /)\n--\n\n"
-             "The segments that only one of both recordings has, as bytes of text that "
-             "torch's\n"
-             "compare() gives to flamegraph.pl. Raises TypeError, MemoryError.");
-
-static PyObject *
-recording_flame_folded_difference(PyObject *op, PyObject *after)
-{
-    return flame_difference(op, after, true);
-}
-
 PyDoc_STRVAR(segments_page_doc,
              "segments_page($self, device=None)\n--\n\n"
              "The segments at the end of the recording with their blocks in place, as "
@@ -499,145 +455,6 @@ recording_timeline_page(PyObject *op, PyObject *args, PyObject *kwargs)
 {
     return ml_py_timeline_page(ml_state_of(Py_TYPE(op)), recording_of(op), args,
                                kwargs);
-}
-
-static int
-write_perfetto_job(void *context, ml_outfile *file)
-{
-    return ml_perfetto_write(context, sink_file, file);
-}
-
-PyDoc_STRVAR(write_perfetto_doc,
-             "write_perfetto($self, path, /)\n--\n\n"
-             "Writes a trace that ui.perfetto.dev opens; it appears whole or not at "
-             "all.\n\n"
-             "path is a str, bytes or os.PathLike. Raises OSError, memlab.Error for "
-             "over two\n"
-             "billion events, MemoryError.");
-
-static PyObject *
-recording_write_perfetto(PyObject *op, PyObject *path)
-{
-    return ml_py_write_whole(ml_state_of(Py_TYPE(op)), path, write_perfetto_job,
-                             ((recording_object *)op)->recording);
-}
-
-PyDoc_STRVAR(
-    stacks_folded_doc,
-    "stacks_folded($self, device, /)\n--\n\n"
-    "What is live at the peak of a device, None for all, by stack: bytes of "
-    "text, a line of\n"
-    "frames from the outermost on with ';' between, and of bytes, for each.\n\n"
-    "Raises IndexError for a device that the recording does not have, "
-    "MemoryError.");
-
-static PyObject *
-recording_stacks_folded(PyObject *op, PyObject *device)
-{
-    return ml_py_stacks(ml_state_of(Py_TYPE(op)), recording_of(op), device,
-                        ml_stack_folded);
-}
-
-PyDoc_STRVAR(stacks_speedscope_doc,
-             "stacks_speedscope($self, device, /)\n--\n\n"
-             "The same as bytes of a file of speedscope, a profile for each device.");
-
-static PyObject *
-recording_stacks_speedscope(PyObject *op, PyObject *device)
-{
-    return ml_py_stacks(ml_state_of(Py_TYPE(op)), recording_of(op), device,
-                        ml_stack_speedscope);
-}
-
-static PyObject *
-recording_columns(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    return ml_py_columns(ml_state_of(Py_TYPE(op)), recording_of(op), args, kwargs);
-}
-
-static int
-sink_buffer(void *context, const void *bytes, size_t length)
-{
-    ml_buffer *buffer = context;
-    ml_buffer_append(buffer, bytes, length);
-    return buffer->error;
-}
-
-/* By way of the file that memlab would write, which holds all that a recording knows. */
-static int
-copy_recording(const ml_recording *recording, ml_recording **out)
-{
-    ml_buffer buffer = {0};
-    ml_read_error error = {0};
-    int result = ml_pickle_write(recording, ML_PICKLE_EXTRAS, sink_buffer, &buffer);
-    if (result == 0) {
-        result = ml_snapshot_read(buffer.bytes, buffer.length, out, &error);
-    }
-    ml_buffer_fini(&buffer);
-    return result;
-}
-
-PyDoc_STRVAR(segsum_doc,
-             "segsum($self, /)\n--\n\n"
-             "How full the segments are at the end, as torch.cuda._memory_viz.segsum() "
-             "says it: a str.");
-
-static PyObject *
-recording_segsum(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    return ml_py_text(ml_state_of(Py_TYPE(op)), recording_of(op), ml_segsum);
-}
-
-PyDoc_STRVAR(trace_text_doc,
-             "trace_text($self, /)\n--\n\n"
-             "The events of all devices, as torch.cuda._memory_viz.trace() says them: "
-             "a str.");
-
-static PyObject *
-recording_trace_text(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    return ml_py_text(ml_state_of(Py_TYPE(op)), recording_of(op), ml_trace_text);
-}
-
-PyDoc_STRVAR(
-    excerpt_doc,
-    "excerpt($self, what, /)\n--\n\n"
-    "The recording without some of its events: a new Recording.\n\n"
-    "what is 'unfreed', without allocations whose free completed while "
-    "recording, or\n"
-    "'segments', where segments are the blocks and there are no others. Raises "
-    "ValueError,\n"
-    "memlab.Error for a recording that has more pieces of segments than memory "
-    "is lent to,\n"
-    "MemoryError.");
-
-static PyObject *
-recording_excerpt(PyObject *op, PyObject *what)
-{
-    ml_state *state = ml_state_of(Py_TYPE(op));
-    const char *name = PyUnicode_AsUTF8(what);
-    if (name == NULL) {
-        return NULL;
-    }
-    bool unfreed = strcmp(name, "unfreed") == 0;
-    if (!unfreed && strcmp(name, "segments") != 0) {
-        PyErr_Format(PyExc_ValueError, "what is %R: write \"unfreed\" or \"segments\"",
-                     what);
-        return NULL;
-    }
-    ml_recording *copy = NULL;
-    int result;
-    Py_BEGIN_ALLOW_THREADS
-    result = copy_recording(recording_of(op), &copy);
-    if (result == 0) {
-        result = unfreed ? ml_excerpt_unfreed(copy) : ml_excerpt_segments(copy);
-    }
-    Py_END_ALLOW_THREADS
-    if (result < 0) {
-        ml_recording_free(copy);
-        return ml_py_raise(state, result, ml_strerror(result));
-    }
-    return ml_recording_wrap(state, copy);
 }
 
 static PyObject *
@@ -872,9 +689,6 @@ static PyMethodDef recording_methods[] = {
      METH_VARARGS | METH_KEYWORDS, flame_svg_doc},
     {"flame_folded", (PyCFunction)(void (*)(void))recording_flame_folded,
      METH_VARARGS | METH_KEYWORDS, flame_folded_doc},
-    {"flame_difference", recording_flame_difference, METH_O, flame_difference_doc},
-    {"flame_folded_difference", recording_flame_folded_difference, METH_O,
-     flame_folded_difference_doc},
     {"segments_page", (PyCFunction)(void (*)(void))recording_segments_page,
      METH_VARARGS | METH_KEYWORDS, segments_page_doc},
     {"timeline_page", (PyCFunction)(void (*)(void))recording_timeline_page,
@@ -883,14 +697,7 @@ static PyMethodDef recording_methods[] = {
     {"notes", recording_notes, METH_NOARGS, notes_doc},
     {"ranks", recording_ranks, METH_NOARGS, ranks_doc},
     {"device_name", recording_device_name, METH_O, device_name_doc},
-    {"write_perfetto", recording_write_perfetto, METH_O, write_perfetto_doc},
-    {"stacks_folded", recording_stacks_folded, METH_O, stacks_folded_doc},
-    {"stacks_speedscope", recording_stacks_speedscope, METH_O, stacks_speedscope_doc},
-    {"columns", (PyCFunction)(void (*)(void))recording_columns,
-     METH_VARARGS | METH_KEYWORDS, ml_columns_doc},
-    {"segsum", recording_segsum, METH_NOARGS, segsum_doc},
-    {"trace_text", recording_trace_text, METH_NOARGS, trace_text_doc},
-    {"excerpt", recording_excerpt, METH_O, excerpt_doc},
+    ML_RECORDING_EXPORTS,
     {"difference", (PyCFunction)(void (*)(void))recording_difference,
      METH_VARARGS | METH_KEYWORDS, difference_doc},
     {"difference_page", (PyCFunction)(void (*)(void))recording_difference_page,
