@@ -93,7 +93,7 @@ write_events(ml_buffer *out, chunk_work *w, size_t first, size_t count,
 {
     const ml_page_rows *rows = &w->device->rows;
     const ml_event *events = &rows->trace->events[first];
-    const uint32_t *own = &rows->of_event[first];
+    const uint32_t *own = rows->of_event + first;
     for (size_t i = 0; i < count; i++) {
         ml_varint_put(out, events[i].action);
     }
@@ -121,7 +121,7 @@ static int
 write_bare_events(ml_buffer *out, chunk_work *w, size_t first, size_t count)
 {
     const ml_event *events = &w->device->rows.trace->events[first];
-    const uint32_t *own = &w->device->rows.of_event[first];
+    const uint32_t *own = w->device->rows.of_event + first;
     uint64_t before = 0;
     int error = 0;
     for (size_t i = 0; i < count; i++) {

@@ -1,8 +1,8 @@
 /* One device of a page: its rows with their kinds, the groups they are coloured by, and
  * its blobs.
  *
- * Owns what the writers of blobs share.  docs/FORMAT.md is the specification of what they
- * write. */
+ * Owns what the writers of blobs share.  docs/FORMAT.md is the specification of what
+ * they write. */
 #ifndef ML_PAGE_DEVICE_H
 #define ML_PAGE_DEVICE_H
 
@@ -65,7 +65,8 @@ typedef struct ml_page_device {
     ml_peak *peak; /* owned */
 } ml_page_device;
 
-/* Fills rows, their kinds, and the peak.  0, ML_ELIMIT or ML_ENOMEM; to be taken down in any case. */
+/* Fills rows, their kinds, and the peak.  0, ML_ELIMIT or ML_ENOMEM; to be taken down in
+ * any case. */
 int ml_page_device_rows(ml_page_device *device, const ml_causes *causes);
 void ml_page_device_fini(ml_page_device *device);
 

@@ -91,7 +91,7 @@ static void
 group_by_category(ml_page_device *device, const weighed *kinds)
 {
     ml_page_groups *groups = &device->groups;
-    uint32_t places[ML_CATEGORY_COUNT];
+    uint32_t places[ML_CATEGORY_COUNT] = {0};
     bool present[ML_CATEGORY_COUNT] = {false};
     for (size_t i = 0; i < groups->kind_count; i++) {
         uint8_t category = device->kinds->list[i].category;

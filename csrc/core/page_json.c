@@ -60,8 +60,8 @@ put_escape(ml_buffer *out, unsigned unit)
     ml_buffer_append(out, text, sizeof(text));
 }
 
-/* What JSON forbids, what could end the element that holds the data, and what the page's
- * own encoding has no bytes for. */
+/* What JSON forbids, what could end the element that holds the data, and what the
+ * page's own encoding has no bytes for. */
 static bool
 needs_escape(unsigned character)
 {

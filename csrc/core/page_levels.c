@@ -207,7 +207,7 @@ lasts(const ml_page_device *device, const ml_page_row *row)
     return (row->requested != ML_PAGE_NEVER ? row->requested : last) - row->start;
 }
 
-/* The blob of the rows that INDEX lists; their first start and last end go to BOUNDS. */
+/* The blob of the rows that INDEX lists; their first start, last end go to BOUNDS. */
 static int
 write_band(ml_page_device *device, const uint32_t *index, size_t count,
            int64_t bounds[2])
@@ -228,7 +228,7 @@ write_band(ml_page_device *device, const uint32_t *index, size_t count,
     return out->error;
 }
 
-/* The rows that last from LEAST up to below MOST events; INDEX has room for all rows. */
+/* The rows that last from LEAST to below MOST events; INDEX has room for all rows. */
 static int
 write_bands(ml_page_device *device, size_t span, size_t least, size_t most,
             uint32_t *index, ml_buffer *head)

@@ -1,7 +1,7 @@
 /* The allocations of one device as rows.  See page_rows.h.
  *
  * An event says which block it is about; what else it changed, because it did not fit,
- * shows in the totals, and then all rows that are there are compared with the ledger. */
+ * shows in the totals, and then all rows that are there are held against the ledger. */
 #include "page_rows.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
-/* The allocations of one device as rows, each from its start to its end, and the segments
- * likewise: what one replay tells, kept for a page.
+/* The allocations of one device as rows, each from its start to its end, and the
+ * segments likewise: what one replay tells, kept for a page.
  *
  * Owns following the replay's memory block by block, so that after any event the rows
  * that are allocated are the blocks of the replay there, to the byte, also where events
- * do not fit.  It must not know what the allocations are for, nor how they are written. */
+ * do not fit.  It must not know what allocations are for, nor how they are written. */
 #ifndef ML_PAGE_ROWS_H
 #define ML_PAGE_ROWS_H
 
@@ -78,8 +78,8 @@ typedef struct ml_page_rows {
     ml_replay *replay; /* owned */
 } ml_page_rows;
 
-/* RECORDING is borrowed and outlives the rows.  0, ML_EINVALID for a DEVICE that it does
- * not have, ML_ELIMIT for more events than a page can number, or ML_ENOMEM; after an
+/* RECORDING is borrowed and outlives the rows.  0, ML_EINVALID for a DEVICE that it
+ * does not have, ML_ELIMIT for more events than a page can number, or ML_ENOMEM; after an
  * error there is nothing to take down. */
 int ml_page_rows_init(ml_page_rows *rows, const ml_recording *recording, size_t device);
 void ml_page_rows_fini(ml_page_rows *rows);

@@ -81,8 +81,8 @@ end_pieces(ml_page_pieces *pieces, size_t from, size_t to, uint32_t moment)
     pieces->count -= to - from;
 }
 
-/* Nothing stays in [LOW, HIGH); of an expandable segment what lies outside does, and where
- * CUT of any. */
+/* Nothing stays in [LOW, HIGH); of an expandable segment what lies outside does, and
+ * where CUT of any. */
 static int
 clear(ml_page_pieces *pieces, uint64_t low, uint64_t high, bool cut, uint32_t moment)
 {
@@ -217,7 +217,7 @@ map(ml_page_pieces *pieces, const ml_event *event, uint32_t moment)
     return error == 0 ? insert(pieces, find(pieces, event->addr), segment) : error;
 }
 
-/* The block of EVENT, outside every known segment, is one by itself while it is there. */
+/* The block of EVENT, outside every known segment, is one of its own while there. */
 static int
 follow_alone(ml_page_pieces *pieces, const ml_event *event, uint64_t reserved,
              uint32_t moment)

@@ -1,7 +1,7 @@
 /* The core as WebAssembly: the bytes of a file in, the data of a page out.
  *
- * Owns one file at a time and what was made of it, for memlab/viewer/drop.js, which calls
- * these functions by name.  It imports nothing: whatever runs it lends it memory alone. */
+ * Owns one file at a time and what was made of it, for memlab/viewer/drop.js, which
+ * calls these functions by name.  It imports nothing: what runs it lends it memory. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -70,7 +70,7 @@ read_mlab(size_t length, ml_recording **recording)
     return result == 0 ? ml_annotations_add_notes(*recording) : result;
 }
 
-/* The first LENGTH bytes of the file as a page.  0, or an error, which error() tells. */
+/* The first LENGTH bytes of the file as a page.  0, or an error that error() tells. */
 EXPORT("open")
 int
 wasm_open(size_t length)

@@ -1,5 +1,5 @@
-/* The empty page: a recording's file, dropped or chosen, becomes a head and blobs by the
- * core itself, as WebAssembly, and is shown.
+/* The empty page: a recording's file, dropped or chosen, becomes a head and blobs by
+ * the core itself, as WebAssembly, and is shown.
  *
  * Owns the file on its way into the core, the errors on its way out, and the panel that
  * asks for one.  Nothing leaves the page.  read() runs under node too. */
@@ -91,8 +91,9 @@ const memlabDrop = (() => {
     }
   }
 
-  /* The data of FILE, a Blob, by a new instance of MODULE: { head, text, count, readBlob },
-   * as of a page that holds them.  Rejects with an Error whose message is for people. */
+  /* The data of FILE, a Blob, by a new instance of MODULE: { head, text, count,
+   * readBlob }, as of a page that holds them.  Rejects with an Error whose message is for
+   * people. */
   async function read(module, file) {
     const core = (await WebAssembly.instantiate(module, {})).exports;
     let length = 0;
@@ -129,8 +130,8 @@ const memlabDrop = (() => {
     const panel = make(
       "section", { id: "drop", "aria-labelledby": "drop-title" },
       make("h2", { id: "drop-title" }, "Open a recording"),
-      make("p", { id: "drop-about" }, "Drag a file onto this page, or choose one: a .mlab file, or a "
-        + "snapshot of torch.cuda.memory._dump_snapshot() or memlab.dump_snapshot(), "
+      make("p", { id: "drop-about" }, "Drag a file onto this page, or choose one: a "
+        + ".mlab file, or a snapshot of torch.cuda.memory._dump_snapshot() or memlab.dump_snapshot(), "
         + "plain or packed by gzip. It is read here, in your browser; nothing is sent "
         + "anywhere."),
       make("label", { for: "drop-file" }, "File"), input, status);

@@ -1,5 +1,5 @@
-/* The page's data: what the head says of a recording by hand, text that cannot leave its
- * element, memory failures.  What blobs say is tests/test_page_data.py's. */
+/* The page's data: what the head says of a recording by hand, text that cannot leave
+ * its element, memory failures.  What blobs say is tests/test_page_data.py's. */
 #include "page_data.h"
 
 #include <stdlib.h>
@@ -112,7 +112,7 @@ test_head(void)
     ml_recording_free(recording);
 }
 
-/* A device whose memory of 1 KiB blocks is full of its 600 and 1000 bytes: the chunk. */
+/* The chunk of the small recording, byte for byte. */
 static void
 test_chunk(void)
 {
