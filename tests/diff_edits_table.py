@@ -191,6 +191,22 @@ MLP = {
     "a module renamed": Edit(
         "mlp", (("self.up = ", "self.rise = "), ("self.up(x)", "self.rise(x)")), NOTHING
     ),
+    # A tensor of a batch is 1 MiB in bfloat16, a weight's copy 2 MiB.  The copy of x is kept
+    # by up, and of second.up the weight's, as its x needs a gradient; down keeps that of
+    # its weight, head both; x + h is no more kept, what tanh keeps is half as large.
+    "autocast": Edit(
+        "mlp",
+        (("    out = net(x)\n",
+          "    with torch.autocast('cuda', dtype=torch.bfloat16):\n"
+          "        out = net(x)\n    out = out.float()\n"),),
+        {
+            "": [
+                Row(UP, "grew", 0, 4), Row(DOWN, "grew", 0, 4), Row(ADD, "moved", 4, 0),
+                Row(TANH, "shrank", 4, 2), Row("out = out.float()", "appeared", 0, 2),
+                Row(HEAD, "grew", 2, 3),
+            ]
+        },
+    ),
     # What backward() would have freed is there to its end, the peak of the step before it.
     "retain_graph": Edit(
         "mlp",

@@ -143,6 +143,28 @@ def test_the_same_code_is_told_by_its_lines():
     assert [(row[1], row[4], row[5]) for row in rows(part)] == [(10, 1, 0), (12, 0, 1)]
 
 
+def test_files_whose_names_many_share():
+    """Of 30 files named __init__.py each is found on another machine."""
+    def of(root, sizes):
+        return [
+            ("alloc", i, size * BLOCK, [(f"{root}/p{i % 30}/__init__.py", i, "f")])
+            for i, size in enumerate(sizes)
+        ]
+
+    sizes = [1] * 300
+    grown = [1] * 123 + [7] + [1] * 176
+    found = rows(difference(of("/a", sizes), of("/b/c", grown)))
+    assert found == [(123, 123, "grew", "line", 1, 7)]
+
+
+def test_a_file_of_thousands_of_lines():
+    """It is compared by its line numbers alone."""
+    sizes = [(line, 1) for line in range(1, 2201)]
+    before = allocations(*sizes)
+    grown = allocations(*sizes[:1000], (1001, 3), *sizes[1001:])
+    assert rows(difference(before, grown)) == [(1001, 1001, "grew", "line", 1, 3)]
+
+
 # ---- Moved in time ----
 
 

@@ -16,8 +16,11 @@
 /* Where likeness leaves it open: the line before moved by as many, or none moved. */
 #define SAME_SHIFT 100u
 #define NO_SHIFT 50u
-/* Above so many pairs of lines, or of files, only what says the same is paired. */
+/* Above so many pairs of lines, or features to look at, only what says the same is paired;
+ * of files, what has the same name. */
 #define MOST_PAIRS ((size_t)1 << 22)
+#define MOST_FEATURES ((size_t)1 << 26)
+#define MOST_FILES ((size_t)1 << 14)
 
 /* ---- Lines and what they are like ---- */
 
@@ -292,6 +295,15 @@ compare_candidates(const void *a, const void *b)
     return order != 0 ? order : compare_numbers(x->b, y->b);
 }
 
+/* The best first. */
+static void
+rank_candidates(candidates *all)
+{
+    if (all->count != 0) {
+        qsort(all->items, all->count, sizeof(*all->items), compare_candidates);
+    }
+}
+
 static int
 add_candidate(candidates *all, uint64_t score, size_t a, size_t b)
 {
@@ -417,11 +429,21 @@ trace_back(const sides *s, const table *t, size_t a, size_t i, size_t b, size_t 
     }
 }
 
+static size_t
+count_features(const ml_match_lines *lines, const file *of)
+{
+    const ml_match_line *last = &lines->items[of->first + of->count - 1];
+    return last->first_feature + last->feature_count -
+           lines->items[of->first].first_feature;
+}
+
 static int
 pair_in_order(const sides *s, const file *x, const file *y)
 {
     size_t width = y->count + 1;
-    if (x->count + 1 > MOST_PAIRS / width) {
+    if (x->count + 1 > MOST_PAIRS / width ||
+        count_features(s->of[0], x) > MOST_FEATURES / width ||
+        count_features(s->of[1], y) > MOST_FEATURES / (x->count + 1)) {
         pair_the_same(s, x->first, x->first + x->count, y->first, y->first + y->count);
         return 0;
     }
@@ -453,7 +475,7 @@ static int
 take_files(const sides *s, file *files[2], candidates *all)
 {
     int result = 0;
-    qsort(all->items, all->count, sizeof(*all->items), compare_candidates);
+    rank_candidates(all);
     for (size_t i = 0; i < all->count && result == 0; i++) {
         file *x = &files[0][all->items[i].a];
         file *y = &files[1][all->items[i].b];
@@ -466,30 +488,43 @@ take_files(const sides *s, file *files[2], candidates *all)
 }
 
 static int
-pair_files(const sides *s, file *files[2], const size_t counts[2])
+pair_files_of_one_name(const sides *s, file *files[2], const size_t counts[2])
+{
+    int result = 0;
+    for (size_t i = 0, j = 0; i < counts[0] && j < counts[1] && result == 0;) {
+        file *x = &files[0][i];
+        file *y = &files[1][j];
+        i += x->text <= y->text;
+        j += x->text >= y->text;
+        if (x->text == y->text) {
+            x->paired = y->paired = true;
+            result = pair_in_order(s, x, y);
+        }
+    }
+    return result;
+}
+
+/* Those that are left: by the tails of their paths, where BY_TAIL, else by their lines. */
+static int
+pair_files_by(const sides *s, file *files[2], const size_t counts[2], bool by_tail)
 {
     candidates all = {0};
     int result = 0;
-    bool few = counts[0] <= MOST_PAIRS / 4 / (counts[1] + 1);
-    for (size_t i = 0, from = 0; i < counts[0] && result == 0; i++) {
-        ml_string path = s->texts->items[files[0][i].text];
-        while (!few && from < counts[1] && files[1][from].text < files[0][i].text) {
-            from++;
-        }
-        for (size_t j = from; j < counts[1] && result == 0; j++) {
-            bool same = files[0][i].text == files[1][j].text;
-            if (same) {
-                result = add_candidate(&all, UINT64_MAX, i, j);
+    for (size_t i = 0; i < counts[0] && result == 0; i++) {
+        for (size_t j = 0; j < counts[1] && result == 0; j++) {
+            const file *x = &files[0][i];
+            const file *y = &files[1][j];
+            if (x->paired || y->paired) {
+                continue;
             }
-            else if (few) {
-                size_t tail = ml_match_tail(path, s->texts->items[files[1][j].text]);
-                uint32_t like = alike_files(s, &files[0][i], &files[1][j]);
-                if (tail > 0 || like >= LEAST_OF_FILES) {
-                    result = add_candidate(&all, tail * 2 * ALIKE + like, i, j);
-                }
+            size_t tail =
+                ml_match_tail(s->texts->items[x->text], s->texts->items[y->text]);
+            if (by_tail && tail == 0) {
+                continue;
             }
-            else {
-                break;
+            uint32_t like = alike_files(s, x, y);
+            if (by_tail || like >= LEAST_OF_FILES) {
+                result = add_candidate(&all, tail * 2 * ALIKE + like, i, j);
             }
         }
     }
@@ -497,6 +532,30 @@ pair_files(const sides *s, file *files[2], const size_t counts[2])
         result = take_files(s, files, &all);
     }
     ml_free(all.items);
+    return result;
+}
+
+static size_t
+count_left(const file *files, size_t count)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < count; i++) {
+        left += !files[i].paired;
+    }
+    return left;
+}
+
+static int
+pair_files(const sides *s, file *files[2], const size_t counts[2])
+{
+    int result = pair_files_of_one_name(s, files, counts);
+    for (unsigned by_tail = 2; by_tail-- > 0 && result == 0;) {
+        size_t most = by_tail ? MOST_PAIRS / 4 : MOST_FILES;
+        if (count_left(files[0], counts[0]) <=
+            most / (count_left(files[1], counts[1]) + 1)) {
+            result = pair_files_by(s, files, counts, by_tail != 0);
+        }
+    }
     return result;
 }
 
@@ -554,7 +613,7 @@ pair_the_rest(const sides *s)
         }
     }
     if (result == 0) {
-        qsort(all.items, all.count, sizeof(*all.items), compare_candidates);
+        rank_candidates(&all);
     }
     for (size_t i = 0; i < all.count && result == 0; i++) {
         const candidate *one = &all.items[i];
