@@ -112,5 +112,5 @@ const memlabColors = (() => {
     return dark ? PAGE.dark : PAGE.light;
   }
 
-  return { group, groupOf, ofCategory, setDark, isDark, page, pack, mix };
+  return { group, groupOf, ofCategory, ofRank, setDark, isDark, page, pack, mix };
 })();

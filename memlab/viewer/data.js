@@ -27,10 +27,10 @@ const memlabData = (() => {
   }
 
   function notesOf(head, strings) {
-    const { kind, time, end, name, device, value } = head.notes;
+    const { kind, time, end, name, device, rank, value } = head.notes;
     return kind.map((text, i) => ({
       kind: text, time: time[i], end: end[i], name: strings[name[i]] ?? "",
-      device: device[i], value: value[i],
+      device: device[i], rank: rank[i], value: value[i],
     }));
   }
 

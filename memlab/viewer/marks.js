@@ -24,9 +24,7 @@ const memlabMarks = (() => {
   /* Steps, spans and marks of one device.  Spans have a lane each: the depth at
    * which they are nested, as far as there is room. */
   function sortNotes(model, d) {
-    const { index } = model.devices[d];
-    const mine = model.notes.filter((note) => note.device < 0 || note.device === index
-                                    || note.device === d)
+    const mine = memlabNames.notesOf(model, d)
       .sort((a, b) => a.time - b.time);
     const of = (kind) => mine.filter((note) => note.kind === kind);
     const steps = of("step");

@@ -239,8 +239,14 @@ const memlabNames = (() => {
 
   const stepsOf = new WeakMap();
 
-  function isOf(note, device) {
-    return note.device === -1 || note.device === device.index;
+  /* The notes that tell of a device: its own, and those of all devices of its rank. */
+  function notesOf(model, d) {
+    const { index } = model.devices[d];
+    const rank = model.ranks.findIndex(
+      ({ devices }) => devices.some(({ device }) => device === index));
+    return model.notes.filter(
+      (note) => (note.device === -1 || note.device === index)
+        && (note.rank === -1 || rank === -1 || note.rank === rank));
   }
 
   /* Ends of the training steps of a device: [{ time, value }] in order. */
@@ -248,7 +254,7 @@ const memlabNames = (() => {
     const device = model.devices[d];
     let ends = stepsOf.get(device);
     if (ends === undefined) {
-      ends = model.notes.filter((note) => note.kind === "step" && isOf(note, device))
+      ends = notesOf(model, d).filter((note) => note.kind === "step")
         .map((note) => ({ time: note.time, value: Number(note.value) }))
         .sort((a, b) => a.time - b.time);
       stepsOf.set(device, ends);
@@ -268,8 +274,8 @@ const memlabNames = (() => {
 
   /* Names of the phases and regions that TIME is in, outermost first. */
   function phasesAt(model, d, time) {
-    return model.notes.filter(
-      (note) => /^(phase|region)/.test(note.kind) && isOf(note, model.devices[d])
+    return notesOf(model, d).filter(
+      (note) => /^(phase|region)/.test(note.kind)
         && note.time <= time && note.end !== null && note.end > time)
       .map((note) => note.name);
   }
@@ -278,5 +284,5 @@ const memlabNames = (() => {
            printable, hex, addressNumber, allocationName, eventName, shortFile,
            placeText, frameText, stackFrames, hasLine, linePlace, lineTitle,
            searchWord, lineWord, kindPlace, kindCategory, kindModule, categoryText,
-           SCHEMES, groupText, groupWord, stepEnds, stepAt, phasesAt };
+           SCHEMES, groupText, groupWord, notesOf, stepEnds, stepAt, phasesAt };
 })();

@@ -198,7 +198,8 @@ test("the two instants: those chosen, the steps' ends, or all of it", async () =
   const device = { index: 0, events: 90, peak: { event: 70 } };
   const step = (time, value) => ({ kind: "step", device: -1, name: "", end: null, time,
                                    value });
-  const model = { devices: [device], notes: [], eventAtTime: async (d, us) => us / 10 };
+  const model = { devices: [device], notes: [], ranks: [],
+                  eventAtTime: async (d, us) => us / 10 };
   const pair = (state) => breakdown.pairOf(model, 0, { event: null, other: -1, ...state });
   assert.deepEqual(await pair({}), [0, 89]);
   assert.deepEqual(await pair({ event: 5 }), [0, 89]);

@@ -328,9 +328,9 @@ function encode({ events = [], before = [], kinds = [{}], notes = [], chunk = 65
                             no_line: [0, 0, 0, 0] },
     kinds: table(full, Object.keys(full[0])),
     streams: [0],
-    notes: table(notes.map((note) => ({ time: 0, end: null, name: 0, device: -1,
+    notes: table(notes.map((note) => ({ time: 0, end: null, name: 0, device: -1, rank: -1,
                                         value: 0, ...note })),
-                 ["kind", "time", "end", "name", "device", "value"]),
+                 ["kind", "time", "end", "name", "device", "rank", "value"]),
     ranks: [],
     devices: [{
       index: 0, name: "GPU", events: n, allocs: story.lives.length,

@@ -89,17 +89,19 @@ test("groups have words, and a search that finds them", () => {
 });
 
 test("steps and phases are those of the device and the time", () => {
-  const note = (kind, time, end, name, value, device = -1) => (
-    { kind, time, end, name, value, device });
-  const model = { devices: [{ index: 3 }, { index: 4 }], notes: [
+  const note = (kind, time, end, name, value, device = -1, rank = -1) => (
+    { kind, time, end, name, value, device, rank });
+  const ranks = [{ devices: [{ device: 3 }] }, { devices: [{ device: 4 }] }];
+  const model = { ranks, devices: [{ index: 3 }, { index: 4 }], notes: [
     note("step", 200, null, "", 1), note("step", 100, null, "", 0),
-    note("step", 300, null, "", 9, 4), note("phase", 50, 150, "forward", 0),
+    note("step", 300, null, "", 9, 4), note("step", 250, null, "", 8, -1, 1), note("phase", 50, 150, "forward", 0),
     note("region", 60, 90, "attention", 0), note("mark", 70, null, "here", 0)] };
   assert.deepEqual(memlabNames.stepEnds(model, 0).map((step) => step.value), [0, 1]);
   assert.deepEqual([0, 100, 101, 200, 201].map((t) => memlabNames.stepAt(model, 0, t)),
                    [0, 0, 1, 1, 2]);
-  assert.equal(memlabNames.stepAt(model, 1, 250), 9);
-  assert.equal(memlabNames.stepAt({ devices: [{}], notes: [] }, 0, 5), -1);
+  assert.deepEqual(memlabNames.stepEnds(model, 1).map((step) => step.value), [0, 1, 8, 9]);
+  assert.equal(memlabNames.stepAt(model, 1, 251), 9);
+  assert.equal(memlabNames.stepAt({ ranks: [], devices: [{}], notes: [] }, 0, 5), -1);
   assert.deepEqual(memlabNames.phasesAt(model, 0, 70), ["forward", "attention"]);
   assert.deepEqual(memlabNames.phasesAt(model, 0, 90), ["forward"]);
 });
