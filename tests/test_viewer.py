@@ -174,7 +174,8 @@ def named_everywhere(names, title):
         for note in notes:
             note[key] = fill
     head["notes"] = {key: [note[key] for note in notes] for key in notes[0]}
-    head["ranks"] = [{"rank": 0, "host": names[3], "name": names[4]}]
+    own = [{"device": head["devices"][0]["index"], "number": 0}]
+    head["ranks"] = [{"rank": 0, "host": names[3], "file": names[4], "devices": own}]
     head["source"] = names[5]
     head["devices"] = [{**head["devices"][0], "name": names[6 + i]} for i in range(8)]
     text = _page._escaped(json.dumps(head)).encode()
