@@ -487,8 +487,10 @@ test("text on every colour of a box is readable in both themes", () => {
   const names = ["parameter", "buffer", "gradient", "optimizer_state", "activation",
                  "temporary", "input", "workspace", "communication", "before_recording",
                  "unknown"];
+  const ids = Array.from({ length: 30 }, (_, i) => i);
+  const model = { devices: [{ groups: { line: ids } }] };
   const all = [...names.map(colors.ofCategory),
-               ...Array.from({ length: 30 }, (_, rank) => colors.ofRank(rank))];
+               ...ids.map((g) => colors.group(model, 0, "line", g))];
   for (const dark of [false, true]) {
     colors.setDark(dark);
     for (const color of all) {
