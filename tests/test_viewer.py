@@ -64,7 +64,8 @@ def test_policy_allows_the_page_its_own_script_and_style_only():
 
 
 def test_assets_name_no_other_place():
-    for path in sorted((ROOT / "memlab" / "viewer").glob("*.[jch]*s*")):
+    assets = (ROOT / "memlab" / "viewer").iterdir()
+    for path in sorted(p for p in assets if p.suffix in (".js", ".css", ".html")):
         text = path.read_text("utf-8")
         assert not re.search(r"https?:|url\(|@import|innerHTML|outerHTML|insertAdjacent"
                              r"|document\.write|eval\(", text), path.name  # fmt: skip
