@@ -1,4 +1,4 @@
-"""The command line: memlab run, lines, report, merge, diff, view, convert, phantom, backends."""
+"""The command line: memlab run, lines, report, merge, diff, view, top, convert, phantom, backends."""
 
 import argparse
 import json
