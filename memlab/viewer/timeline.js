@@ -67,7 +67,10 @@ const memlabTimeline = (() => {
       const detail = make("input", { id: "timeline-detail", type: "range", min: "0",
                                      max: "100", "aria-label":
                                        "Most allocations drawn one by one" });
-      const drawn = make("output", { id: "timeline-drawn", for: "timeline-detail" });
+      const drawn = make("output", {
+        id: "timeline-drawn", for: "timeline-detail",
+        title: "Allocations of the visible range that are large enough to be seen; the "
+          + "rest of each group is one paler area on top of it" });
       const button = (id, text, click) => make("button", { id, type: "button", click }, text);
       const selection = button("timeline-brush", "Zoom to selection", zoomToBrush);
       axis.addEventListener("change", () => callbacks.change({ axis: axis.value }));
@@ -277,10 +280,11 @@ const memlabTimeline = (() => {
 
     function countDrawn() {
       const { count, of } = self.bands;
-      tools.drawn.textContent = count === of ? `all ${formatCount(count)} drawn`
+      const text = count === of ? `all ${formatCount(count)} drawn`
         : `${formatCount(count)} of ${formatCount(of)} drawn`;
-      tools.drawn.title = "Allocations of the visible range that are large enough to be "
-        + "seen; the rest of each group is one paler area on top of it";
+      if (tools.drawn.textContent !== text) { /* else the toolbar is laid out anew */
+        tools.drawn.textContent = text;
+      }
     }
 
     /* ---- pointing ---- */
