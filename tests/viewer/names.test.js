@@ -94,7 +94,8 @@ test("steps and phases are those of the device and the time", () => {
   const ranks = [{ devices: [{ device: 3 }] }, { devices: [{ device: 4 }] }];
   const model = { ranks, devices: [{ index: 3 }, { index: 4 }], notes: [
     note("step", 200, null, "", 1), note("step", 100, null, "", 0),
-    note("step", 300, null, "", 9, 4), note("step", 250, null, "", 8, -1, 1), note("phase", 50, 150, "forward", 0),
+    note("step", 300, null, "", 9, 4), note("step", 250, null, "", 8, -1, 1),
+    note("phase", 50, 150, "forward", 0),
     note("region", 60, 90, "attention", 0), note("mark", 70, null, "here", 0)] };
   assert.deepEqual(memlabNames.stepEnds(model, 0).map((step) => step.value), [0, 1]);
   assert.deepEqual([0, 100, 101, 200, 201].map((t) => memlabNames.stepAt(model, 0, t)),
