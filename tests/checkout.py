@@ -9,8 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 FILES = (
-    "setup.py pyproject.toml MANIFEST.in Makefile LICENSE README.md CHANGELOG.md "
-    "CONTRIBUTING.md requirements-test.txt .clang-format .editorconfig"
+    "setup.py pyproject.toml pytest_memlab.py MANIFEST.in Makefile LICENSE README.md "
+    "CHANGELOG.md CONTRIBUTING.md requirements-test.txt .clang-format .editorconfig"
 ).split()
 FOLDERS = "csrc tools memlab tests examples bench docs .ci".split()
 
