@@ -294,9 +294,11 @@ def page_of(snapshot, **about):
     return _page.assemble(*recording.page_data(), **about)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
-    """A browser, as users have one but for the sandbox, which needs rights of its own."""
+    """A browser, as users have one but for the sandbox, which needs rights of its own.
+    Playwright's loop counts as running while there is one: a browser for the whole run would
+    keep other tests from asyncio.run()."""
     sync_api = pytest.importorskip(
         "playwright.sync_api", reason="playwright is not installed"
     )
