@@ -48,17 +48,17 @@ def pytest_sessionfinish(session):
     else:
         from memlab import _pytest
 
-        _pytest.write(found)
+        if not _pytest.write(found) and session.exitstatus == 0:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node, error):
-    """What a worker of pytest-xdist has found is written here, by one process."""
+    """What a worker of pytest-xdist has found is written by one process, this one."""
     found = getattr(node, "workeroutput", {}).get("memlab")
     if found is not None:
         from memlab import _pytest
 
-        _pytest.write(found)
         _pytest.add(node.config, found)
 
 

@@ -25,8 +25,8 @@ _LINES_SHOWN = 10
 _LINES_KEPT = 100
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
-# Of one run of pytest: "updates", baselines by name by file, and "lower", sentences about
-# those that could be.
+# Of one run of pytest: "updates", baselines by name by file, "lower", sentences about those
+# that could be, and "failed", about files that could not be written.
 _found = pytest.StashKey[dict]()
 
 
@@ -139,11 +139,12 @@ class Block:
         name = f"{os.path.basename(str(self._request.path))}::"
         name += f"{self._request.node.nodeid.partition('::')[2]}::{self._baseline}"
         now = {use.name: use.entry() for use in uses}
+        known = read(path)
         if config.getoption("--memory-update"):
             entries = found(config)["updates"].setdefault(path, {})
             entries[name] = {"torch": _torch_version(), "devices": now}
             return []
-        before = read(path).get(name)
+        before = known.get(name)
         if before is None:
             return [
                 f"there is no baseline {self._baseline!r} of this test in "
@@ -336,7 +337,7 @@ def read(path: str) -> dict:
             _check_entry(entry)
     except FileNotFoundError:
         return {}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise Error(
             f"{path} is no file of memory baselines of this memlab ({error}): mend it, or "
             "remove it and run pytest --memory-update"
@@ -355,7 +356,7 @@ def _check_entry(entry):
 
 def found(config: pytest.Config) -> dict:
     """What the run of CONFIG found, to add to; plain data."""
-    return config.stash.setdefault(_found, {"updates": {}, "lower": []})
+    return config.stash.setdefault(_found, {"updates": {}, "lower": [], "failed": []})
 
 
 def add(config: pytest.Config, more: dict) -> None:
@@ -366,12 +367,18 @@ def add(config: pytest.Config, more: dict) -> None:
         here["updates"].setdefault(path, {}).update(entries)
 
 
-def write(news: dict) -> None:
-    """Puts the updates of NEWS in place of the baselines of their names."""
-    for path, entries in news["updates"].items():
-        content = {"version": _VERSION, "baselines": {**read(path), **entries}}
-        text = json.dumps(content, indent=1, sort_keys=True) + "\n"
-        _core.write_file(path, text.encode())
+def write(news: dict) -> bool:
+    """Puts the updates of NEWS in place of the baselines of their names; whether all are
+    written."""
+    for path, entries in list(news["updates"].items()):
+        try:
+            content = {"version": _VERSION, "baselines": {**read(path), **entries}}
+            text = json.dumps(content, indent=1, sort_keys=True) + "\n"
+            _core.write_file(path, text.encode())
+        except (Error, OSError) as error:
+            del news["updates"][path]
+            news["failed"].append(str(error))
+    return not news["failed"]
 
 
 def summary(news: dict) -> list[str]:
@@ -383,4 +390,5 @@ def summary(news: dict) -> list[str]:
     if news["lower"]:
         said.append("memory baselines that are too high; pytest --memory-update lowers them:")
         said += [f"  {_report.escape(line)}" for line in news["lower"]]
+    said += [f"memory baselines not written: {_report.escape(e)}" for e in news["failed"]]
     return said

@@ -247,16 +247,27 @@ def test_less_than_the_baseline_passes_and_is_told(run):
     )
 
 
+@pytest.mark.parametrize("options", [(), ("--memory-update",)])
 @pytest.mark.parametrize(
-    "content", ["{", "[]", '{"version": 2}', '{"version": 1, "baselines": {"a": {}}}']
+    "content",
+    ["{", "[]", '{"version": 2}', '{"version": 1, "baselines": {"a": {}}}', "[" * 100_000],
+    ids=lambda text: text[:40],
 )
-def test_a_file_that_is_none_of_baselines_is_refused(run, pytester, content):
+def test_a_file_that_is_none_of_baselines_is_refused(run, pytester, content, options):
     file = pytester.path / "memory_baselines.json"
     file.write_text(content)
-    done = run(baseline())
+    done = run(baseline(), *options)
     done.assert_outcomes(failed=2)
     done.stdout.fnmatch_lines(["*is no file of memory baselines of this memlab*"])
     assert file.read_text() == content
+
+
+def test_baselines_that_cannot_be_written_are_told_and_the_run_fails(run, pytester):
+    spoil = "    __import__('pathlib').Path('memory_baselines.json').mkdir()\n"
+    done = run(baseline() + f"\ndef test_last():\n{spoil}", "--memory-update")
+    done.assert_outcomes(passed=3)
+    done.stdout.fnmatch_lines(["memory baselines not written: *memory_baselines.json*"])
+    assert done.ret == 1
 
 
 def test_the_baseline_of_another_torch_is_named(run, pytester):
