@@ -157,6 +157,7 @@ walk_afresh(const PyThreadState *thread, ml_walked *walked)
     size_t standing;
 
     walked->count = 0;
+    walked->more = false;
     size_t count = count_frames(thread, &more);
     walk(thread, walked, count, more, false, &standing);
 }

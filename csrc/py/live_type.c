@@ -160,23 +160,8 @@ PyDoc_STRVAR(
     "be.");
 
 static PyObject *
-live_history(PyObject *op, PyObject *arg)
+history_dict(const ml_live_history *history)
 {
-    Py_ssize_t device = PyNumber_AsSsize_t(arg, PyExc_IndexError);
-    if (device == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
-    const ml_live *live = take(op);
-    if (live == NULL) {
-        return NULL;
-    }
-    release(op);
-    const ml_live_history *history = device < 0 || device >= ML_DEVICE_MAX
-                                         ? NULL
-                                         : ml_live_get_history(live, (unsigned)device);
-    if (history == NULL) {
-        return PyErr_Format(PyExc_IndexError, "there is no device %zd", device);
-    }
     PyObject *columns = PyList_New((Py_ssize_t)history->count);
     for (size_t i = 0; columns != NULL && i < history->count; i++) {
         PyObject *bytes = PyLong_FromUnsignedLongLong(history->most[i]);
@@ -192,6 +177,29 @@ live_history(PyObject *op, PyObject *arg)
                                (unsigned long long)(history->start / 1000), "column_us",
                                (double)history->column_ns / 1000, "allocated_bytes",
                                columns);
+}
+
+static PyObject *
+live_history(PyObject *op, PyObject *arg)
+{
+    Py_ssize_t device = PyNumber_AsSsize_t(arg, PyExc_IndexError);
+    if (device == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    const ml_live *live = take(op);
+    if (live == NULL) {
+        return NULL;
+    }
+    const ml_live_history *history = device < 0 || device >= ML_DEVICE_MAX
+                                         ? NULL
+                                         : ml_live_get_history(live, (unsigned)device);
+    /* Held while objects are made: a collection of garbage lets other threads run. */
+    PyObject *dict = history != NULL ? history_dict(history) : NULL;
+    release(op);
+    if (history == NULL) {
+        return PyErr_Format(PyExc_IndexError, "there is no device %zd", device);
+    }
+    return dict;
 }
 
 PyDoc_STRVAR(fileno_doc,
