@@ -1,11 +1,13 @@
 """memlab top: what a running job has allocated, read from its file alone."""
 
 import asyncio
+import gzip
 import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from memlab import _cli, _core, _top
 from memlab._errors import Error, SnapshotError
 
 MIB = 1 << 20
+OTHER = Path(__file__).parent / "data" / "gpt2_oom.pickle.gz"
 BASE = 1 << 40
 
 # Takes a command a line: "alloc N MIB" and "free N", of blocks by number, "step", "end".
@@ -166,6 +169,22 @@ def test_old_events_make_room_and_what_they_said_stays(job):
     assert history == all_of_it.history(0)
     assert max(history["allocated_bytes"]) == 49 * MIB
     assert len(history["allocated_bytes"]) > 100
+
+
+def test_what_made_room_is_told_of_a_merged_recording_too(job):
+    live = _core.Live(job.file, kept=8)
+    job("many 3", "step", *["alloc a 2", "free a"] * 10)
+    assert live.poll()["gone_events"] > 0
+    alone = live.recording()
+    # Other strings first, so that all numbers of names change.
+    other = _core.Recording.from_bytes(gzip.decompress(OTHER.read_bytes()))
+    merged = _core.merge([(other, "other", 0), (alone, "job", 1)])
+    del other
+    device = merged.device_count - 1
+    for by in ("by_line", "by_category", "by_module", "by_stack"):
+        assert end(merged, device)[by] == end(alone)[by], by
+    del merged
+    assert [group["bytes"] for group in end(alone)["by_line"]] == [MIB]
 
 
 def test_a_look_in_parts_ends_where_one_at_once_does(job):

@@ -6,6 +6,7 @@
 
 #include "align.h"
 #include "base.h"
+#include "elders.h"
 
 /* A rank on the way: its devices lie together among those that came, and so do its
  * annotations, whose devices count within the rank. */
@@ -179,6 +180,7 @@ static int
 copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace *to)
 {
     void *events = NULL, *segments = NULL, *blocks = NULL, *tags = NULL;
+    void *elders = NULL;
     int result =
         copy_column(from->events, from->event_count, sizeof(ml_event), &events);
     if (result == 0) {
@@ -192,6 +194,10 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
     if (result == 0) {
         result = copy_column(from->tags, from->tag_count, sizeof(ml_tag), &tags);
     }
+    if (result == 0) {
+        result =
+            copy_column(from->elders, from->elder_count, sizeof(ml_elder), &elders);
+    }
     uint32_t number = to->number;
     *to = *from;
     to->number = number;
@@ -199,6 +205,7 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
     to->segments = segments;
     to->blocks = blocks;
     to->tags = tags;
+    to->elders = elders;
     if (result < 0) {
         return result;
     }
@@ -218,6 +225,13 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
     for (size_t i = 0; i < to->tag_count; i++) {
         to->tags[i].name = merge->string_of[to->tags[i].name];
         to->tags[i].module = merge->string_of[to->tags[i].module];
+    }
+    for (size_t i = 0; i < to->elder_count; i++) {
+        ml_cause *cause = &to->elders[i].cause;
+        cause->stack = 0; /* it is the block's */
+        cause->frame = merge->frame_of[cause->frame];
+        cause->until = merge->frame_of[cause->until];
+        cause->module = merge->string_of[cause->module];
     }
     return 0;
 }
