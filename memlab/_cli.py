@@ -194,8 +194,8 @@ def _serve(source):
     )
     # All that is asked for is in the server's file.
     del recording
-    _say(f"Page: {server.url}\nIt is there for this machine until Ctrl-C.")
     try:
+        _say(f"Page: {server.url}\nIt is there for this machine until Ctrl-C.")
         server.run()
     except KeyboardInterrupt:
         pass

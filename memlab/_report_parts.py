@@ -167,6 +167,9 @@ def _head(recording, device, answer, instant):
     yield Heading(words, name, f": {size(whole)} allocated ({whole} bytes)", 1)
     moment = answer["moment"]
     step, phase = moment["step"], moment["phase"]
+    if kind == "step" and step != number:
+        # The device had no event in that step: it is an earlier one's.
+        step = phase = None
     said = [] if step is None else [f"step {step}"]
     said += [] if phase is None else ["phase "]
     if said:
@@ -243,10 +246,10 @@ def _blocks(group):
 
 def _categories(answer, choice):
     whole = answer["peak"]["allocated_bytes"]
-    yield Heading("By category")
     parts = _report.categories(answer)
     rows = [(size(count), share(count, whole), name) for count, name in parts]
     if rows:
+        yield Heading("By category")
         counts = [count for count, _ in parts]
         yield Table(("bytes", "share", "category"), rows, counts, whole)
     if answer["inexact_category_bytes"]:

@@ -113,6 +113,32 @@ def test_the_report_of_an_instant(steps, at, said):
     assert ("Line by line" in out) == (at == "peak")
 
 
+def test_a_step_in_which_a_device_was_idle(tmp_path):
+    """Device 1 has an allocation before the first step ends, devices 2 and 3 nothing."""
+    script = _core.Script()
+    script.reset()
+    time = iter(range(1_000_000_000, 1_010_000_000, 1_000_000))
+    path = tmp_path / "idle.mlab"
+    with memlab.MemorySnapshot(source="script", file=path) as snapshot:
+        script.emit("alloc", 1 << 40, MIB, device=1, time=next(time))
+        for i in range(3):
+            script.emit("alloc", (1 << 40) + i * MIB, MIB, time=next(time))
+            script.emit("snapshot", 0, 0, time=next(time))
+            memlab.step()
+    script.reset()
+    status, out, err = run("report", path, "--at", "step:1")
+    assert (status, err) == (0, "")
+    assert re.findall(r"Peak of step 1 on script:(\d): .*\((\d+) bytes\)", out) == [
+        ("0", str(2 * MIB)), ("1", str(MIB)), ("2", "0"), ("3", "0"),
+    ]
+    assert out.count("Then: step") == out.count("Then: step 1") == 1
+    # No heading stands above nothing.
+    assert out.count("By category") == 2
+    status, _, err = run("report", path, "--at", "step:9", "--device", "1")
+    assert status == 1 and "no event in step 9: there are steps 0 to 3" in err
+    assert snapshot.peak(1, at="step:1")["peak"]["allocated_bytes"] == MIB
+
+
 def test_the_api_takes_instants_too():
     script = _core.Script()
     script.reset()

@@ -56,32 +56,58 @@ ml_instant_at(const ml_recording *recording, size_t device, uint64_t time)
     return (int64_t)count - 1;
 }
 
+/* Of the events of DEVICE: *EVENT as ml_instant_in_step() says, if it has one in STEP. */
 static void
-look(ml_replay *replay, const ml_causes *causes, size_t device, uint64_t step,
-     int64_t *event, ml_instant_steps *steps)
+find_most(ml_replay *replay, const ml_causes *causes, size_t device, uint64_t step,
+          int64_t *event)
 {
     uint64_t most = 0;
     while (ml_replay_next(replay) != NULL) {
         size_t index = ml_replay_position(replay) - 1;
-        uint32_t now = ml_causes_step(causes, device, index);
-        if (index == 0) {
-            *steps = (ml_instant_steps){now, now};
-        }
-        steps->first = now < steps->first ? now : steps->first;
-        steps->last = now > steps->last ? now : steps->last;
         uint64_t allocated = ml_replay_totals(replay)->allocated;
-        if (now == step && (*event < 0 || allocated > most)) {
+        if (ml_causes_step(causes, device, index) == step &&
+            (*event < 0 || allocated > most)) {
             *event = (int64_t)index;
             most = allocated;
         }
     }
 }
 
+/* Whether any device has an event in STEP; *STEPS of all events. */
+static bool
+has_step(const ml_recording *recording, const ml_causes *causes, uint64_t step,
+         ml_instant_steps *steps)
+{
+    bool found = false, any = false;
+    for (size_t d = 0; d < recording->device_count; d++) {
+        for (size_t i = 0; i < recording->devices[d].event_count; i++) {
+            uint32_t now = ml_causes_step(causes, d, i);
+            steps->first = !any || now < steps->first ? now : steps->first;
+            steps->last = !any || now > steps->last ? now : steps->last;
+            any = true;
+            found = found || now == step;
+        }
+    }
+    return found;
+}
+
+/* The last event of DEVICE in a step before STEP; -1 without one. */
+static int64_t
+last_before(const ml_recording *recording, const ml_causes *causes, size_t device,
+            uint64_t step)
+{
+    size_t count = recording->devices[device].event_count;
+    while (count > 0 && ml_causes_step(causes, device, count - 1) >= step) {
+        count--;
+    }
+    return (int64_t)count - 1;
+}
+
 int
 ml_instant_in_step(const ml_recording *recording, size_t device, uint64_t step,
                    int64_t *event, ml_instant_steps *steps)
 {
-    *event = -1;
+    *event = ML_INSTANT_NO_STEP;
     *steps = (ml_instant_steps){0, 0};
     ml_replay *replay;
     int error = ml_replay_new(recording, device, &replay);
@@ -90,8 +116,11 @@ ml_instant_in_step(const ml_recording *recording, size_t device, uint64_t step,
     }
     ml_causes *causes = NULL;
     error = ml_causes_new(recording, &causes);
-    if (error == 0) {
-        look(replay, causes, device, step, event, steps);
+    if (error == 0 && has_step(recording, causes, step, steps)) {
+        find_most(replay, causes, device, step, event);
+        if (*event < 0) {
+            *event = last_before(recording, causes, device, step);
+        }
     }
     ml_causes_free(causes);
     ml_replay_free(replay);

@@ -17,15 +17,19 @@ uint64_t ml_instant_length(const ml_recording *recording);
  * base), as clocks may be set back; the last where none is, -1 where the first is. */
 int64_t ml_instant_at(const ml_recording *recording, size_t device, uint64_t time);
 
-/* The steps in which a device has events. */
+/* The steps in which the devices of a recording have events. */
 typedef struct ml_instant_steps {
     uint32_t first, last; /* numbers */
 } ml_instant_steps;
 
-/* Into *EVENT the first of the events of STEP of DEVICE after which most was allocated; -1
- * where it has no event in that step.  *STEPS is of all its events; where it has none, 0 to
- * 0.  RECORDING is not merged, or a part of one that is.  0, ML_EINVALID for a DEVICE that
- * it does not have, or ML_ENOMEM. */
+#define ML_INSTANT_NO_STEP INT64_MIN
+
+/* Into *EVENT the first of the events of STEP of DEVICE after which most was allocated.
+ * Where only other devices have events in that step, nothing happened to this one: then the
+ * last event of an earlier step, -1 without one.  ML_INSTANT_NO_STEP: no device has any in
+ * it.  *STEPS is of the events of all devices; where there are none, 0 to 0.  RECORDING is
+ * not merged, or a part of one that is.  0, ML_EINVALID for a DEVICE that it does not have,
+ * or ML_ENOMEM. */
 int ml_instant_in_step(const ml_recording *recording, size_t device, uint64_t step,
                        int64_t *event, ml_instant_steps *steps);
 

@@ -141,13 +141,22 @@ play_round(work *w, unsigned by, entry *entries[2])
 /* ---- Lines ---- */
 
 static void
+note_modules(work *w)
+{
+    for (unsigned side = 0; side < 2; side++) {
+        for (size_t i = 0; i < w->sites[side]->count; i++) {
+            w->has_module[side][w->sites[side]->items[i].key.module] = 1;
+        }
+    }
+}
+
+static void
 note_pairs(work *w, const ml_match_lines lines[2])
 {
     for (unsigned side = 0; side < 2; side++) {
         for (size_t i = 0; i < w->sites[side]->count; i++) {
             const ml_site_key *key = &w->sites[side]->items[i].key;
             w->pair[side][i] = key->file == 0 ? WITHOUT : 0;
-            w->has_module[side][key->module] = 1;
         }
         for (size_t i = 0; i < lines[side].count; i++) {
             const ml_match_line *line = &lines[side].items[i];
@@ -168,9 +177,10 @@ static int
 pair_lines(work *w, bool same_code)
 {
     ml_match_lines lines[2] = {{0}, {0}};
-    int result = ml_match_lines_init(&lines[0], w->sites[0]);
+    note_modules(w);
+    int result = ml_match_lines_init(&lines[0], w->sites[0], w->has_module[1]);
     if (result == 0) {
-        result = ml_match_lines_init(&lines[1], w->sites[1]);
+        result = ml_match_lines_init(&lines[1], w->sites[1], w->has_module[0]);
     }
     if (result == 0) {
         result = ml_match_lines_pair(&lines[0], &lines[1], w->texts, same_code);

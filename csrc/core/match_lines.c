@@ -7,6 +7,10 @@
 
 /* ---- Lines and what they are like ---- */
 
+/* In place of any module that the other recording has not.  A line where many modules ran
+ * would else have little in common with itself once they were renamed. */
+#define NEW_MODULE UINT64_MAX
+
 typedef struct place {
     int64_t line;
     uint32_t file;
@@ -58,12 +62,13 @@ add_feature(ml_match_lines *lines, uint64_t kind, uint64_t a, uint64_t b, uint64
 }
 
 static int
-add_site_features(ml_match_lines *lines, const ml_site *site)
+add_site_features(ml_match_lines *lines, const ml_site *site, const uint8_t *known)
 {
     const ml_site_key *key = &site->key;
-    bool strong = key->module != 0 || key->operation != 0;
+    uint64_t module = known[key->module] != 0 ? key->module : NEW_MODULE;
+    bool strong = (key->module != 0 && module != NEW_MODULE) || key->operation != 0;
     int result =
-        add_feature(lines, 1, key->module, key->operation, key->backward, 4, strong);
+        add_feature(lines, 1, module, key->operation, key->backward, 4, strong);
     if (result == 0 && key->operation != 0) {
         result = add_feature(lines, 2, key->operation, key->backward, 0, 2, false);
     }
@@ -98,13 +103,14 @@ settle_features(ml_match_lines *lines, size_t first)
 }
 
 static int
-describe_line(ml_match_lines *lines, const ml_sites *sites, ml_match_line *line)
+describe_line(ml_match_lines *lines, const ml_sites *sites, const uint8_t *known,
+              ml_match_line *line)
 {
     line->first_feature = lines->feature_count;
     int result = add_feature(lines, 5, line->function, 0, 0, 3, false);
     for (size_t i = 0; i < line->site_count && result == 0; i++) {
         uint32_t site = lines->order[line->first_site + i];
-        result = add_site_features(lines, &sites->items[site]);
+        result = add_site_features(lines, &sites->items[site], known);
     }
     if (result == 0) {
         line->weight = settle_features(lines, line->first_feature);
@@ -114,7 +120,7 @@ describe_line(ml_match_lines *lines, const ml_sites *sites, ml_match_line *line)
 }
 
 static int
-fill(ml_match_lines *lines, const ml_sites *sites, place *places)
+fill(ml_match_lines *lines, const ml_sites *sites, const uint8_t *known, place *places)
 {
     for (size_t i = 0; i < sites->count; i++) {
         const ml_site_key *key = &sites->items[i].key;
@@ -143,13 +149,13 @@ fill(ml_match_lines *lines, const ml_sites *sites, place *places)
     }
     int result = 0;
     for (size_t i = 0; i < lines->count && result == 0; i++) {
-        result = describe_line(lines, sites, &lines->items[i]);
+        result = describe_line(lines, sites, known, &lines->items[i]);
     }
     return result;
 }
 
 int
-ml_match_lines_init(ml_match_lines *lines, const ml_sites *sites)
+ml_match_lines_init(ml_match_lines *lines, const ml_sites *sites, const uint8_t *known)
 {
     place *places = ml_alloc_zeroed(sites->count + 1, sizeof(*places));
     *lines = (ml_match_lines){
@@ -157,7 +163,7 @@ ml_match_lines_init(ml_match_lines *lines, const ml_sites *sites)
         .items = ml_alloc_zeroed(sites->count + 1, sizeof(*lines->items))};
     int result = ML_ENOMEM;
     if (places != NULL && lines->order != NULL && lines->items != NULL) {
-        result = fill(lines, sites, places);
+        result = fill(lines, sites, known, places);
     }
     ml_free(places);
     if (result < 0) {

@@ -40,8 +40,11 @@ typedef struct ml_match_lines {
     size_t feature_capacity;
 } ml_match_lines;
 
-/* 0 or ML_ENOMEM, after which there is nothing to take down. */
-int ml_match_lines_init(ml_match_lines *lines, const ml_sites *sites);
+/* KNOWN: by text, whether the other recording has such a module.  One that it has not has
+ * another name there, or none: it says little of a line.  0 or ML_ENOMEM, after which there
+ * is nothing to take down. */
+int ml_match_lines_init(ml_match_lines *lines, const ml_sites *sites,
+                        const uint8_t *known);
 void ml_match_lines_fini(ml_match_lines *lines);
 
 /* Pairs the lines of two sides.  0 or ML_ENOMEM. */

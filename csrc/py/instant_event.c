@@ -57,12 +57,8 @@ ml_py_event_in_step(ml_state *state, const ml_recording *recording, size_t devic
     if (result < 0) {
         return ml_py_raise(state, result, ml_strerror(result));
     }
-    if (event >= 0) {
+    if (event != ML_INSTANT_NO_STEP) {
         return PyLong_FromLongLong(event);
-    }
-    if (part->devices[own].event_count == 0) {
-        PyErr_SetString(PyExc_ValueError, "the device has no events");
-        return NULL;
     }
     return PyErr_Format(PyExc_ValueError,
                         "no event in step %llu: there are steps %u to %u",

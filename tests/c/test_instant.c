@@ -41,20 +41,49 @@ test_the_first_of_the_most_in_a_step(void)
 {
     sample f;
     three_steps(&f);
-    check_step(&f, 6, -1);
+    check_step(&f, 6, ML_INSTANT_NO_STEP);
     check_step(&f, 7, 2);
     check_step(&f, 8, 3);
     check_step(&f, 9, 6);
-    check_step(&f, 10, -1);
-    check_step(&f, UINT64_MAX, -1);
+    check_step(&f, 10, ML_INSTANT_NO_STEP);
+    check_step(&f, UINT64_MAX, ML_INSTANT_NO_STEP);
     f.recording->note_count = 0;
     check_step(&f, 0, 6);
-    check_step(&f, 7, -1);
+    check_step(&f, 7, ML_INSTANT_NO_STEP);
     f.device.event_count = 0;
-    check_step(&f, 0, -1);
+    check_step(&f, 0, ML_INSTANT_NO_STEP);
     int64_t event;
     ml_instant_steps steps;
     CHECK_INT(ml_instant_in_step(f.recording, 1, 0, &event, &steps), ML_EINVALID);
+    sample_end(&f);
+}
+
+/* A second device has two events, in the first step and in the last. */
+static void
+test_a_step_in_which_another_device_was_idle(void)
+{
+    sample f;
+    three_steps(&f);
+    ml_event events[2] = {f.events[0], f.events[7]};
+    ml_device_trace devices[2] = {f.device, {.events = events, .event_count = 2}};
+    f.recording->devices = devices;
+    f.recording->device_count = 2;
+    static const int64_t expected[] = {0, 0, 1};
+    for (uint64_t step = 7; step < 10; step++) {
+        int64_t event;
+        ml_instant_steps steps;
+        CHECK_INT(ml_instant_in_step(f.recording, 1, step, &event, &steps), 0);
+        CHECK_INT(event, expected[step - 7]);
+        CHECK_UINT(steps.first, 7);
+        CHECK_UINT(steps.last, 9);
+        devices[1].event_count = 0;
+        CHECK_INT(ml_instant_in_step(f.recording, 1, step, &event, &steps), 0);
+        CHECK_INT(event, -1);
+        devices[1].event_count = 2;
+    }
+    check_step(&f, 10, ML_INSTANT_NO_STEP);
+    f.recording->devices = &f.device;
+    f.recording->device_count = 1;
     sample_end(&f);
 }
 
@@ -112,6 +141,7 @@ int
 main(void)
 {
     RUN(test_the_first_of_the_most_in_a_step);
+    RUN(test_a_step_in_which_another_device_was_idle);
     RUN(test_the_last_event_up_to_a_time);
     RUN(test_memory_failures);
     return TEST_RESULT();

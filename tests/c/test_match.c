@@ -143,6 +143,34 @@ test_modules_of_a_line(void)
     done(&m);
 }
 
+/* Many modules ran on a line, of which none has its name any more: the line is the same. */
+static void
+test_renamed_modules_of_a_line(void)
+{
+    enum {
+        MANY = 20
+    };
+    static char names[2][MANY][16];
+    static place places[2][MANY + 1];
+    for (unsigned side = 0; side < 2; side++) {
+        for (int i = 0; i < MANY; i++) {
+            snprintf(names[side][i], sizeof(names[side][i]), "%s.%d",
+                     side == 0 ? "net" : "all.net", i);
+            places[side][i] =
+                (place){"m.py", 5 + 2 * side, "f", names[side][i], 4 + (uint64_t)i};
+        }
+    }
+    places[0][MANY] = places[1][MANY] = (place){"m.py", 9, "g", "one", 1};
+    static matched m;
+    BUILD(&m, places[0], places[1]);
+    CHECK_INT(match(&m, false), 0);
+    for (size_t i = 0; i <= MANY; i++) {
+        CHECK_UINT(m.match.partner[0][m.sites[0].site[i]], m.sites[1].site[i]);
+    }
+    CHECK_UINT(m.match.rule[0][m.sites[0].site[0]], ML_MATCH_ORDER);
+    done(&m);
+}
+
 /* A module that both have is paired with no other, whatever lines say. */
 static void
 test_no_other_module(void)
@@ -226,6 +254,7 @@ main(void)
 {
     RUN(test_a_line_in_between);
     RUN(test_modules_of_a_line);
+    RUN(test_renamed_modules_of_a_line);
     RUN(test_no_other_module);
     RUN(test_tails);
     RUN(test_no_memory);
