@@ -12,6 +12,7 @@ import errno
 import itertools
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 
@@ -41,7 +42,9 @@ _ROW = {
 }
 _TEXTS = {"file", "function", "module", "name", "metadata", "node"}
 _TRUTHS = {"backward", "exact", "small", "expandable"}
-_FORMULA = tuple("=+-@\t\r")
+# What a spreadsheet may take as a formula: some leave out white space in front, and those
+# of East Asia take the wide signs too.
+_FORMULA = re.compile(r"[\t\r\n]|[\s\x00-\x1f\x7f\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 
 
 class _Tables:
@@ -209,7 +212,7 @@ def _write_sqlite(recording, path, device, table):
 
 def _defused(text):
     """TEXT as a spreadsheet shows it, whatever it begins with."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def _write_csv(recording, path, device, table):

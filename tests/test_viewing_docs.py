@@ -16,7 +16,7 @@ from test_merge import snapshot as of_rank
 from test_readme import RUNS_TESTS
 
 import memlab
-from memlab import _cli, _core, _diff, _merge, _report_parts, _top, viz
+from memlab import _cli, _cli_options, _core, _diff, _merge, _report_parts, _top, viz
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = (ROOT / "docs" / "VIEWING.md").read_text()
@@ -133,7 +133,7 @@ def ask(words):
 def test_commands_run(folder, monkeypatch, capsys, words):
     if words[-1] == "&":
         assert words[:2] == ["memlab", "run"]
-        assert _cli._parser().parse_args(words[1:-1]).program == "train.py"
+        assert _cli_options.parse(words[1:-1]).program == "train.py"
         return
     if "--serve" in words:
         status = serve(words)
