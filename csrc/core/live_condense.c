@@ -68,8 +68,10 @@ live_forget(ml_live *live, unsigned device, size_t count)
     ml_device_trace *trace = &live->reader->recording->devices[device];
     move_places(live->reader, device, count);
     trace->event_count -= count;
-    memmove(trace->events, trace->events + count,
-            trace->event_count * sizeof(*trace->events));
+    if (count > 0) {
+        memmove(trace->events, trace->events + count,
+                trace->event_count * sizeof(*trace->events));
+    }
     for (size_t i = 0; i < live->info.gap_count; i++) {
         ml_mlab_gap *gap = &live->info.gaps[i];
         if (gap->device == device) {

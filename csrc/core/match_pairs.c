@@ -341,19 +341,47 @@ pair_files_of_one_name(const sides *s, file *files[2], const size_t counts[2])
     return result;
 }
 
+/* The numbers of the files, or of the lines, that are not paired yet: to look for them again
+ * and again would be a square of all. */
+typedef struct left {
+    uint32_t *items; /* owned */
+    size_t count;
+} left;
+
+static int
+list_left_files(const file *files, size_t count, left *out)
+{
+    *out = (left){.items = ml_alloc_zeroed(count + 1, sizeof(*out->items))};
+    for (size_t i = 0; out->items != NULL && i < count; i++) {
+        if (!files[i].paired) {
+            out->items[out->count++] = (uint32_t)i;
+        }
+    }
+    return out->items == NULL ? ML_ENOMEM : 0;
+}
+
+static int
+list_left_lines(const ml_match_lines *lines, left *out)
+{
+    *out = (left){.items = ml_alloc_zeroed(lines->count + 1, sizeof(*out->items))};
+    for (size_t i = 0; out->items != NULL && i < lines->count; i++) {
+        if (lines->items[i].partner == ML_NO_LINE) {
+            out->items[out->count++] = (uint32_t)i;
+        }
+    }
+    return out->items == NULL ? ML_ENOMEM : 0;
+}
+
 /* Those that are left: by the tails of their paths, where BY_TAIL, else by their lines. */
 static int
-pair_files_by(const sides *s, file *files[2], const size_t counts[2], bool by_tail)
+pair_files_by(const sides *s, file *files[2], const left of[2], bool by_tail)
 {
     candidates all = {0};
     int result = 0;
-    for (size_t i = 0; i < counts[0] && result == 0; i++) {
-        for (size_t j = 0; j < counts[1] && result == 0; j++) {
-            const file *x = &files[0][i];
-            const file *y = &files[1][j];
-            if (x->paired || y->paired) {
-                continue;
-            }
+    for (size_t i = 0; i < of[0].count && result == 0; i++) {
+        for (size_t j = 0; j < of[1].count && result == 0; j++) {
+            const file *x = &files[0][of[0].items[i]];
+            const file *y = &files[1][of[1].items[j]];
             size_t tail =
                 ml_match_tail(s->texts->items[x->text], s->texts->items[y->text]);
             if (by_tail && tail == 0) {
@@ -361,7 +389,8 @@ pair_files_by(const sides *s, file *files[2], const size_t counts[2], bool by_ta
             }
             uint32_t like = alike_files(s, x, y);
             if (by_tail || like >= LEAST_OF_FILES) {
-                result = add_candidate(&all, tail * 2 * ALIKE + like, i, j);
+                result = add_candidate(&all, tail * 2 * ALIKE + like, of[0].items[i],
+                                       of[1].items[j]);
             }
         }
     }
@@ -372,26 +401,22 @@ pair_files_by(const sides *s, file *files[2], const size_t counts[2], bool by_ta
     return result;
 }
 
-static size_t
-count_left(const file *files, size_t count)
-{
-    size_t left = 0;
-    for (size_t i = 0; i < count; i++) {
-        left += !files[i].paired;
-    }
-    return left;
-}
-
 static int
 pair_files(const sides *s, file *files[2], const size_t counts[2])
 {
     int result = pair_files_of_one_name(s, files, counts);
     for (unsigned by_tail = 2; by_tail-- > 0 && result == 0;) {
         size_t most = by_tail ? MOST_PAIRS / 4 : MOST_FILES;
-        if (count_left(files[0], counts[0]) <=
-            most / (count_left(files[1], counts[1]) + 1)) {
-            result = pair_files_by(s, files, counts, by_tail != 0);
+        left of[2] = {{0}, {0}};
+        result = list_left_files(files[0], counts[0], &of[0]);
+        if (result == 0) {
+            result = list_left_files(files[1], counts[1], &of[1]);
         }
+        if (result == 0 && of[0].count <= most / (of[1].count + 1)) {
+            result = pair_files_by(s, files, of, by_tail != 0);
+        }
+        ml_free(of[0].items);
+        ml_free(of[1].items);
     }
     return result;
 }
@@ -421,36 +446,39 @@ may_have_moved(const sides *s, const uint8_t *settled, size_t a, size_t b, bool 
     return strong || (x->function == y->function && !settled[x->function]);
 }
 
+/* The pairs of those lines that are left that may be one, the best first. */
+static int
+find_moved(const sides *s, const left of[2], candidates *all)
+{
+    uint8_t *settled = find_settled(s);
+    int result = settled == NULL ? ML_ENOMEM : 0;
+    for (size_t i = 0; i < of[0].count && result == 0; i++) {
+        for (size_t j = 0; j < of[1].count && result == 0; j++) {
+            size_t a = of[0].items[i];
+            size_t b = of[1].items[j];
+            bool strong;
+            uint32_t like = alike(s, a, b, &strong);
+            if (like >= LEAST_ANYWHERE && may_have_moved(s, settled, a, b, strong)) {
+                result = add_candidate(all, like, a, b);
+            }
+        }
+    }
+    rank_candidates(all);
+    ml_free(settled);
+    return result;
+}
+
 static int
 pair_the_rest(const sides *s)
 {
     candidates all = {0};
-    size_t left[2] = {0, 0};
-    for (unsigned side = 0; side < 2; side++) {
-        for (size_t i = 0; i < s->of[side]->count; i++) {
-            left[side] += s->of[side]->items[i].partner == ML_NO_LINE;
-        }
-    }
-    if (left[0] > MOST_PAIRS / 4 / (left[1] + 1)) {
-        return 0;
-    }
-    uint8_t *settled = find_settled(s);
-    int result = settled == NULL ? ML_ENOMEM : 0;
-    for (size_t i = 0; i < s->of[0]->count && result == 0; i++) {
-        bool is_left = s->of[0]->items[i].partner == ML_NO_LINE;
-        for (size_t j = 0; is_left && j < s->of[1]->count && result == 0; j++) {
-            if (s->of[1]->items[j].partner == ML_NO_LINE) {
-                bool strong;
-                uint32_t like = alike(s, i, j, &strong);
-                if (like >= LEAST_ANYWHERE &&
-                    may_have_moved(s, settled, i, j, strong)) {
-                    result = add_candidate(&all, like, i, j);
-                }
-            }
-        }
-    }
+    left of[2] = {{0}, {0}};
+    int result = list_left_lines(s->of[0], &of[0]);
     if (result == 0) {
-        rank_candidates(&all);
+        result = list_left_lines(s->of[1], &of[1]);
+    }
+    if (result == 0 && of[0].count <= MOST_PAIRS / 4 / (of[1].count + 1)) {
+        result = find_moved(s, of, &all);
     }
     for (size_t i = 0; i < all.count && result == 0; i++) {
         const candidate *one = &all.items[i];
@@ -459,8 +487,9 @@ pair_the_rest(const sides *s)
             join(s, one->a, one->b);
         }
     }
-    ml_free(settled);
     ml_free(all.items);
+    ml_free(of[0].items);
+    ml_free(of[1].items);
     return result;
 }
 
