@@ -84,12 +84,15 @@ class _Compared:
             self.sides.append(
                 {"file": path, "at": str(at[side]), "device": index, "name": name}
             )
+        one_step = at[0].kind == at[1].kind == "step"
+        one_device = after is None and len({side["device"] for side in self.sides}) == 1
         self._options = {
             "event": events[0],
             "after_event": events[1],
             "same_code": after is None,
-            "phases": True,
-            "one_step": at[0].kind == at[1].kind == "step",
+            # Each phase of a recording has most where it has most.
+            "phases": one_step or not one_device,
+            "one_step": one_step,
         }
 
     def _ask(self, method, **more):

@@ -345,6 +345,12 @@ def test_two_instants_of_a_file(tmp_path, capsys):
     assert rows(answer) == [(10, 10, "grew", "line", 1, 3)]
     assert _cli.main(["diff", path, "--at", "event:0,end"]) == 0
     assert "+16.00 KiB at the end: " in capsys.readouterr().out
+    # Within one step all of it comes later; that is why it grew.
+    for at, change in (("event:0,event:1", "grew"), ("event:1,event:0", "shrank")):
+        assert _cli.main(["diff", path, "--at", at, "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)["difference"]
+        assert [row["change"] for row in answer["by_line"]] == [change]
+        assert answer["phases"] == []
     assert _cli.main(["diff", path, "--at", "0,9"]) == 1
     assert "steps 0 to " in capsys.readouterr().err
 

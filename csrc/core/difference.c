@@ -110,6 +110,15 @@ describe(const ml_sites *sites, uint64_t position)
 
 /* ---- Parts ---- */
 
+/* Whether both instants are of one course of events, where what is more at the later one
+ * came since then; two steps are compared as if each were a run. */
+static bool
+one_course(const ml_difference_ask *ask)
+{
+    return ask->sides[0].recording == ask->sides[1].recording &&
+           ask->sides[0].device == ask->sides[1].device && !ask->one_step;
+}
+
 static int
 add_part(work *w, ml_string phase, const ml_difference_instant at[2])
 {
@@ -133,7 +142,8 @@ add_part(work *w, ml_string phase, const ml_difference_instant at[2])
         ml_difference_view view = {.texts = &w->texts,
                                    .sites = {&w->sites[0], &w->sites[1]},
                                    .match = &w->match,
-                                   .live = {live[0], live[1]}};
+                                   .live = {live[0], live[1]},
+                                   .no_moves = one_course(w->ask)};
         result = ml_difference_rows(&view, part);
     }
     for (unsigned side = 0; side < 2; side++) {

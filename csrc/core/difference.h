@@ -17,7 +17,8 @@
     XX(GREW, "grew") \
     XX(SHRANK, "shrank") \
     /* At the instant it is more, or less, but not in what was live at once in the step of \
-     * the instant: it comes, or goes, earlier or later. */ \
+     * the instant: it comes, or goes, earlier or later.  Not of two instants of one device \
+     * of a recording, unless they stand for steps. */ \
     XX(MOVED, "moved")
 
 enum ml_change {

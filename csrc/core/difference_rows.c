@@ -90,7 +90,7 @@ add_unit(work *w, uint32_t before, uint32_t after, uint8_t rule)
             u->two.blocks[side] = w->view->live[side][u->site[side]].blocks;
         }
     }
-    u->moved = before != ML_NO_SITE && after != ML_NO_SITE &&
+    u->moved = !w->view->no_moves && before != ML_NO_SITE && after != ML_NO_SITE &&
                most_of(&w->view->live[0][before]) == most_of(&w->view->live[1][after]);
 }
 

@@ -12,6 +12,7 @@ typedef struct ml_difference_view {
     const ml_sites *sites[2];
     const ml_match *match;
     const ml_site_live *live[2]; /* by site */
+    bool no_moves;               /* ML_CHANGE_MOVED is no answer */
 } ml_difference_view;
 
 /* Into PART, whose rows are none.  0 or ML_ENOMEM; PART can be taken down either way. */
