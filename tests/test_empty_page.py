@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import pickle
 
 import pytest
 from viewer_pages import PATIENCE_MS, ROOT
@@ -74,6 +75,34 @@ def test_a_chosen_file_is_shown_and_another_one_dropped_after_it(empty):
     empty.locator("#drop-status", has_text="Shown: plain.pickle").wait_for()
     assert shown_peaks(empty) == peaks(other)
     empty.wait_for_selector("html[data-ready]")
+
+
+def test_another_file_is_not_shown_at_an_event_of_the_one_before(empty):
+    empty.set_input_files("#drop-file", DATA / "gpt2_oom.pickle.gz")
+    told(empty, "shown")
+    empty.evaluate(
+        """() => memlabViewer.go({ view: "events", theme: "dark", event: 7, x0: 2, x1: 90,
+                                    search: "alloc", pinned: { chunk: 0, id: 3 } })"""
+    )
+    other = DATA / "streams_expandable.pickle.gz"
+    drop(empty, "other.gz", other.read_bytes())
+    empty.locator("#drop-status", has_text="Shown: other.gz").wait_for()
+    state = empty.evaluate("() => memlabViewer.shown().state")
+    assert (state["view"], state["theme"]) == ("events", "dark")
+    peak = _load.read_recording(other).peak(0)["peak"]["event"] - 1
+    assert state["event"] == peak
+    assert (state["x0"], state["search"], state["pinned"]) == (0, "", None)
+    assert empty.input_value("#search") == ""
+
+
+def test_a_file_without_devices_is_not_shown_as_the_one_before(empty):
+    empty.set_input_files("#drop-file", DATA / "gpt2_oom.pickle.gz")
+    told(empty, "shown")
+    none = {"segments": [], "device_traces": []}
+    drop(empty, "none.pickle", pickle.dumps(none))
+    empty.locator("#drop-status", has_text="Shown: none.pickle").wait_for()
+    assert not empty.is_visible("#page")
+    assert "holds no device" in empty.text_content("#warnings")
 
 
 def test_a_damaged_file_says_why_and_leaves_what_was_shown(empty):

@@ -414,6 +414,29 @@ def test_ranks_of_a_merged_recording():
         check_instants(recording, page, device, some_events(part, 3))
 
 
+def test_an_event_without_a_time_does_not_move_the_beginning():
+    def event(action, time):
+        return {
+            "action": action,
+            "addr": 1 << 40,
+            "size": 2 * MIB,
+            "stream": 0,
+            "frames": [],
+            "time_us": time,
+        }
+
+    start = 1_790_000_000_000_000
+    traces = [
+        [event("segment_alloc", start + 5), event("alloc", start + 9)],
+        [event("segment_alloc", 0)],
+    ]
+    snapshot = {"segments": [], "device_traces": traces}
+    recording = _core.Recording.from_bytes(pickle.dumps(snapshot))
+    head = page_reader.Page(recording.page_data()).head
+    assert head["base_us"] == str(start + 5)
+    assert [(d["first_us"], d["last_us"]) for d in head["devices"]] == [(0, 4), (0, 0)]
+
+
 def test_notes(tmp_path):
     path = tmp_path / "a.mlab"
     record_file(path)

@@ -5,6 +5,7 @@ snapshot itself, and, for recorded snapshots, with torch's own counters.
 """
 
 import base64
+import collections
 import hashlib
 import json
 import pickle
@@ -69,6 +70,14 @@ def test_assets_name_no_other_place():
         text = path.read_text("utf-8")
         assert not re.search(r"https?:|url\(|@import|innerHTML|outerHTML|insertAdjacent"
                              r"|document\.write|eval\(", text), path.name  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _page._STYLES)
+def test_no_rule_of_style_is_there_twice(name):
+    plain = _page._asset(name).split("@media")[0]
+    rules = re.findall(r"^[^{}]+\{[^}]*\}$", plain, re.MULTILINE)
+    assert len(rules) > 10
+    assert [rule for rule, n in collections.Counter(rules).items() if n > 1] == []
 
 
 def test_unescaped_data_is_refused():
@@ -746,6 +755,53 @@ const { head, blobs } = encode({ ...recording, chunk: 128 });
 console.log(JSON.stringify({ head, events: recording.events,
   blobs: blobs.map((blob) => Buffer.from(blob).toString("base64")) }));
 """
+
+
+CUT = """(selectors) => selectors.flatMap((selector) =>
+  [...document.querySelectorAll(selector)].filter((element) => {
+    const box = element.getBoundingClientRect();
+    const place = element.closest(".table, #inspector, header").getBoundingClientRect();
+    return element.scrollWidth > element.clientWidth + 1 || box.right > place.right
+      || box.height > 30;
+  }).map((element) => `${selector}: ${element.textContent}`))"""
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (800, 600)])
+def test_what_matters_is_in_sight_in_small_windows_too(show, size):
+    page = show(recorded("gpt2_oom"), {"view": "timeline", "event": 1120})
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    assert "1008.0 MiB" in page.text_content("#inspector")
+    assert page.evaluate(CUT, [".digest strong"]) == []
+    hint = page.evaluate(
+        """() => {
+             const field = document.getElementById("search");
+             const pen = document.createElement("canvas").getContext("2d");
+             pen.font = getComputedStyle(field).font;
+             return { room: field.clientWidth - 14,
+                      text: pen.measureText(field.placeholder).width };
+           }"""
+    )
+    assert hint["text"] <= hint["room"]
+    cut = page.evaluate(
+        """() => {
+             const legend = document.getElementById("legend").getBoundingClientRect();
+             return [...document.querySelectorAll("#legend li")]
+               .map((item) => item.getBoundingClientRect())
+               .filter((box) => box.top < legend.bottom && box.bottom > legend.bottom)
+               .length;
+           }"""
+    )
+    assert cut == 0
+    go(page, view="events")
+    page.wait_for_selector("#view-events .row")
+    assert page.evaluate(CUT, ["#view-events .row .size"]) == []
+    go(page, view="segments")
+    page.wait_for_selector("#view-segments .row")
+    assert page.evaluate(CUT, ["#view-segments .row .size"]) == []
+    # A segment's name and figures take 195 pixels; its blocks need some beside them.
+    assert page.evaluate(
+        "document.querySelector('#view-segments .stage').clientWidth"
+    ) >= 195 + 120
 
 
 def test_a_list_over_many_chunks_stays_where_it_is_scrolled_to(open_page):

@@ -17,15 +17,17 @@ typedef struct work {
     ml_causes *causes;        /* owned */
 } work;
 
-/* The earliest event's, so that every device counts from the same moment. */
+/* The earliest event's, so that every device counts from the same moment.  0 is no time:
+ * an event without one must not put all others decades from the page's beginning. */
 static uint64_t
 first_microsecond(const ml_recording *recording)
 {
     uint64_t first = UINT64_MAX;
     for (size_t d = 0; d < recording->device_count; d++) {
         const ml_device_trace *device = &recording->devices[d];
-        if (device->event_count > 0 && device->events[0].time / 1000 < first) {
-            first = device->events[0].time / 1000;
+        uint64_t us = device->event_count > 0 ? device->events[0].time / 1000 : 0;
+        if (us > 0 && us < first) {
+            first = us;
         }
     }
     return first == UINT64_MAX ? 0 : first;

@@ -58,6 +58,13 @@ const memlabGrowth = (() => {
     ];
   }
 
+  /* Why a category is not known is a sentence, which would push the line out of sight. */
+  function categoryCell(model, kind) {
+    const { category, why } = model.kinds;
+    return (model.whys[why[kind]] ?? "") === "" ? memlabNames.kindCategory(model, kind)
+      : memlabNames.categoryText(model, category[kind]);
+  }
+
   function freshColumns(model) {
     const { kindPlace, kindCategory } = memlabNames;
     return [
@@ -69,7 +76,8 @@ const memlabGrowth = (() => {
         cell: (row) => formatBytes(row.bytes),
         title: (row) => `${formatCount(row.bytes)} B` },
       { id: "category", text: "Category", value: (row) => kindCategory(model, row.kind),
-        cell: (row) => kindCategory(model, row.kind) },
+        cell: (row) => categoryCell(model, row.kind),
+        title: (row) => kindCategory(model, row.kind) },
       { id: "line", text: "Line", value: (row) => kindPlace(model, row.kind),
         cell: (row) => make("span", { class: "mono" }, kindPlace(model, row.kind)),
         title: (row) => memlabNames.lineTitle(model, model.kinds.line[row.kind]) },

@@ -141,14 +141,13 @@ const memlabMarks = (() => {
     }
     context.textAlign = "center";
     context.textBaseline = "top";
-    const from = axis === "time" ? plot.extent.from : 0;
     const stepX = niceStep(x1 - x0, width / 110, false);
     context.strokeStyle = page.line;
     context.fillStyle = page.quiet;
-    for (let x = from + Math.ceil((x0 - from) / stepX) * stepX; x <= x1; x += stepX) {
+    for (let x = Math.ceil(x0 / stepX) * stepX; x <= x1; x += stepX) {
       const px = Math.round(xOf(plot, x)) + 0.5;
       line(context, px, top + height, px, top + height + 4);
-      context.fillText(axis === "time" ? formatTime(x - from) : formatCount(x), px,
+      context.fillText(axis === "time" ? formatTime(x) : formatCount(x), px,
                        top + height + 7);
     }
     line(context, left + 0.5, top, left + 0.5, top + height);

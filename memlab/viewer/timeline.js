@@ -312,7 +312,7 @@ const memlabTimeline = (() => {
 
     function totalsText(p) {
       const { event, allocated, active, time } = self.columns;
-      return [`event ${formatCount(event[p])}, ${formatTime(time[p] - device().first_us)}`,
+      return [`event ${formatCount(event[p])}, ${formatTime(time[p])}`,
               `${formatBytes(allocated[p])} allocated (${formatCount(allocated[p])} B)`,
               `${formatBytes(active[p])} active (${formatCount(active[p])} B)`];
     }

@@ -32,11 +32,18 @@ const memlabTreemap = (() => {
     return parts.join("; ");
   }
 
-  function exactText(groups) {
-    const inexact = groups.reduce((sum, group) => sum + group.inexact, 0);
-    return inexact === 0 ? "All categories are exact."
-      : `${exactBytes(inexact)} of these by rules that a program can break; all else is `
-        + "exact.";
+  /* How sure the categories are; those that are not known are not exact either. */
+  function exactText(model, groups) {
+    const sum = (bytes) => groups.reduce((total, group) => total + bytes(group), 0);
+    const inexact = sum((group) => group.inexact);
+    const unknown = sum((group) =>
+      model.categories[model.kinds.category[group.kind]] === "unknown" ? group.bytes : 0);
+    const parts = [
+      ...(unknown === 0 ? [] : [`${exactBytes(unknown)} of no known category`]),
+      ...(inexact === 0 ? []
+        : [`${exactBytes(inexact)} by rules that a program can break`])];
+    return parts.length === 0 ? "All categories are exact."
+      : `${parts.join("; ")}; all other categories are exact.`;
   }
 
   /* ---- cells ---- */
@@ -143,7 +150,8 @@ const memlabTreemap = (() => {
       for (const group of groups) {
         group.chosen = B.byOf(state) !== "stack" && B.groupWord(model, group) !== "";
       }
-      exact.textContent = exactText(B.groups(model, d, weights, "category"));
+      exact.textContent = exactText(
+        model, B.groups(model, d, weights, "category"));
       table.show(groups, { columns: columnsOf(model, d, B.byOf(state), weights.total),
                            caption: `Allocated memory by ${B.byOf(state)}` });
     }

@@ -6,6 +6,7 @@
 
 const memlabTreeView = (() => {
   const ROW = 20;
+  const BELOW_ROOT = 2 * ROW;
   const FONT = "12px system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif";
   /* Pixels of one, more or less. */
   const LETTER = 7;
@@ -119,7 +120,8 @@ const memlabTreeView = (() => {
       }
       if (tree.bytes[0] === 0) {
         context.fillStyle = page.quiet;
-        context.fillText("Nothing was allocated here.", 12, 20);
+        context.fillText("Nothing was allocated here.", 12,
+                         shape === "icicle" ? BELOW_ROOT : 20);
       }
     }
 

@@ -421,9 +421,15 @@ const memlabViewer = (() => {
   }
 
   function refuse(text) {
+    byId("page").hidden = true;
     byId("warnings").replaceChildren(make("p", {}, text));
     byId("warnings").hidden = false;
     document.documentElement.dataset.failed = "1";
+  }
+
+  /* Of the state of one recording what is meant for another one too: events are not. */
+  function kept({ view, theme, axis, color, by, pairs }) {
+    return { ...memlabQuery.DEFAULT_STATE, view, theme, axis, color, by, pairs };
   }
 
   /* Shows a recording: ABOUT is { title, notes, state }, of which the state is shown
@@ -434,6 +440,7 @@ const memlabViewer = (() => {
     const root = document.documentElement;
     delete root.dataset.ready;
     delete root.dataset.failed;
+    const before = model === null ? null : state;
     try {
       about = newAbout;
       model = memlabData.open(head, readBlob);
@@ -454,7 +461,9 @@ const memlabViewer = (() => {
       });
       const first = about.state === undefined
         ? "" : memlabQuery.stateHash({ ...memlabQuery.DEFAULT_STATE, ...about.state });
-      await openAddress(location.hash.length > 1 ? location.hash : first);
+      const address = location.hash.length > 1 ? location.hash : first;
+      await openAddress(before === null ? address : memlabQuery.stateHash(kept(before)));
+      saveState();
       performance.mark("memlab-ready");
       root.dataset.ready = "1";
     }
