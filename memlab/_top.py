@@ -6,6 +6,7 @@ shows looks on a terminal.  A job sees nothing of it: only its files are read.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -15,7 +16,7 @@ import sys
 from typing import NamedTuple
 
 from memlab import _core, _report, _terminal
-from memlab._errors import Error
+from memlab._errors import Error, SnapshotError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -181,12 +182,22 @@ class Followed:
         self.recording: Any = None
         self.news: Any = None
         self.answers: list[dict] = []
-        self._live = _core.Live(path)
+        with self._named():
+            self._live = _core.Live(path)
 
     def read(self) -> bool:
         """Reads on a little; whether there is more."""
-        self.news = self._live.poll(SLICE)
+        with self._named():
+            self.news = self._live.poll(SLICE)
         return self.news["more"]
+
+    @contextlib.contextmanager
+    def _named(self):
+        """What is wrong with the file says which it is: there may be several."""
+        try:
+            yield
+        except SnapshotError as error:
+            raise SnapshotError(f"{self.name}: {error}") from None
 
     def look(self) -> None:
         """Works out the figures of what was read."""

@@ -36,7 +36,13 @@ class Screen(App):
     #spark { color: $accent; }
     #rows { height: 1fr; }
     #filter { display: none; }
+    .-short #title, .-short #state { max-height: 1; }
+    .-short #figures { max-height: 3; }
+    .-short #rows { scrollbar-size-horizontal: 0; }
+    .-short #notes, .-short #spark { height: 0; }
     """
+    # Lines of the terminal: below, the table has what little there is.
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (16, "-tall")]
     TITLE = "memlab top"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS = [

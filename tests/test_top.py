@@ -295,8 +295,11 @@ def test_what_cannot_be_looked_at_is_refused_with_the_remedy(job, tmp_path):
         _top.find(str(tmp_path / "empty"))
     other = tmp_path / "other.mlab"
     other.write_bytes(b"no recording " * 1000)
-    with pytest.raises(SnapshotError, match="no .mlab file"):
-        _top.Followed("other", str(other))
+    with pytest.raises(SnapshotError, match="^the other: no .mlab file"):
+        _top.Followed("the other", str(other))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SnapshotError, match="^pipe: the file ends within its header"):
+        _top.Followed("pipe", str(tmp_path / "pipe"))
     with pytest.raises(OSError, match="not there"):
         _top.Followed("none", str(tmp_path / "not there"))
 
@@ -357,13 +360,13 @@ def cells(app):
     return [[str(c) for c in table.get_row_at(i)] for i in range(table.row_count)]
 
 
-def on_screen(job, script):
-    """Runs SCRIPT(app, pilot) on the screen of JOB."""
+def on_screen(job, script, size=(120, 30)):
+    """Runs SCRIPT(app, pilot) on the screen of JOB, of SIZE columns and lines."""
     screen = pytest.importorskip("memlab._top_screen", exc_type=ImportError)
 
     async def run():
         app = screen.Screen([_top.Followed("job", job.file)])
-        async with app.run_test(size=(120, 30)) as pilot:
+        async with app.run_test(size=size) as pilot:
             await app.look()
             await script(app, pilot)
 
@@ -399,6 +402,20 @@ def test_the_screen_shows_looks_and_heeds_keys(job):
 
     job("alloc a 3")
     on_screen(job, script)
+
+
+def test_a_small_terminal_has_rows_too(job):
+    async def script(app, pilot):
+        rows = app.query_one("#rows")
+        # 1 of the title, 3 of figures, 1 of the state, 1 of keys; the heading.
+        assert rows.region.bottom == 8
+        assert rows.region.height == 4
+        await pilot.resize_terminal(120, 30)
+        await pilot.pause()
+        assert rows.region.height > 15
+
+    job("alloc a 3")
+    on_screen(job, script, (40, 10))
 
 
 def test_hostile_names_are_text_on_the_screen(job):

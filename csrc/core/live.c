@@ -44,7 +44,8 @@ ml_live_open(ml_live **out, const char *path, size_t kept, ml_read_error *error)
         return ml_read_fail(error, ML_ENOMEM, 0, "%s", ml_strerror(ML_ENOMEM));
     }
     live->kept_most = kept;
-    live->descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    /* Of a pipe there is no waiting for who writes it. */
+    live->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     int result = live->descriptor < 0
                      ? ML_EIO
                      : ml_mlab_input_of(&live->input, &live->descriptor);
