@@ -394,7 +394,8 @@ def convert(
         ("table", table, takes_table),
     ):
         if value is not None and not takes:
-            raise Error(f"{path}: a {to} file has all of a recording: leave --{name} out")
+            holds = "all devices" if name == "device" else "no table, or all of them"
+            raise Error(f"{path}: a {to} file has {holds}: leave --{name} out")
     if device is not None and not 0 <= device < recording.device_count:
         last = recording.device_count - 1
         raise ValueError(f"the recording has devices 0 to {last}, no {device}")

@@ -14,6 +14,7 @@ no snapshot is changed.  `python -m memlab.viz --help` does the same with files.
 from __future__ import annotations
 
 import pickle
+import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -179,9 +180,9 @@ def _index(recording, device):
         return next(busy, 0)
     index = getattr(device, "index", device)
     if isinstance(device, str):
-        kind, colon, number = device.rpartition(":")
-        index = int(number) if number.isdecimal() else 0
-    if callable(index) or index is None:
+        match = re.fullmatch(r"(?:[a-z]+(?::|$)|)(\d{0,9})", device, re.ASCII)
+        index = -1 if match is None or not device else int(match[1] or 0)
+    if index is None:
         index = 0
     if not 0 <= index < count:
         raise ValueError(f"the snapshot has devices 0 to {count - 1}, no {device}")

@@ -516,6 +516,21 @@ def test_pages_of_memory_are_cut_where_they_go():
     assert entries[-1]["frames"] == [STEP]
 
 
+@pytest.mark.parametrize(
+    ("device", "index"),
+    [(None, 0), (1, 1), ("1", 1), ("cuda:1", 1), ("cuda", 0), ("cpu", 0)],
+)
+def test_devices(device, index):
+    data = snapshot([segment(BASE, [block(BASE, 512, 512)], device=1)], ([], []))
+    assert viz._index(viz._recording(data), device) == index
+
+
+@pytest.mark.parametrize("device", [2, -1, "cuda:2", "cuda:x", "cuda:-1", "", ":1", "1 "])
+def test_no_such_device(device):
+    with pytest.raises(ValueError, match="has devices 0 to 1, no "):
+        viz.segment_plot(snapshot([], ([], [])), device)
+
+
 def test_wrong_arguments():
     with pytest.raises(TypeError, match="str; memlab.load"):
         viz.segsum("run.pickle")
