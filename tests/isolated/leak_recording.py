@@ -44,5 +44,48 @@ leaks.check(_core.Recording, lambda: merged.ranks() + merged.notes(), (1_000,))
 leaks.check(
     _core.Recording, lambda: snapshot._freeze(31).write_pickle(path, True), (300,)
 )
+recording, other = snapshot._freeze(31), snapshot._freeze(31)
+forms = {
+    "peak": lambda: recording.peak(0, 2),
+    "instants": lambda: recording.find_event(0, time_us=0),
+    "page": recording.page_data,
+    "timeline": lambda: recording.timeline_page(0, "title"),
+    "segments": lambda: recording.segments_page(0),
+    "flames": lambda: recording.flame_svg("memory", 0) + recording.flame_folded("segments", 0),
+    "two flames": lambda: (
+        recording.flame_difference(other) + recording.flame_folded_difference(other)
+    ),
+    "stacks": lambda: recording.stacks_folded(None) + recording.stacks_speedscope(None),
+    "texts": lambda: recording.segsum() + recording.trace_text(),
+    "excerpts": lambda: [recording.excerpt(what) for what in ("unfreed", "segments")],
+    "difference": lambda: recording.difference_page(0, other, 0, phases=True),
+    "trace": lambda: recording.write_perfetto(path),
+    "tables": lambda: [
+        recording.columns(table)
+        for table in ("events", "allocations", "segments", "blocks", "notes", "stacks",
+                      "frames", "strings")
+    ],
+}  # fmt: skip
+
+
+def refuses():
+    for wrong in (
+        lambda: recording.columns("none"),
+        lambda: recording.find_event(0, step=7),
+        lambda: recording.excerpt("none"),
+        lambda: recording.peak(0, 1 << 40),
+        lambda: recording.write_perfetto("nowhere/at/all"),
+        lambda: _core.write_file(path, iter([b"a", "no bytes"])),
+    ):
+        try:
+            wrong()
+        except (IndexError, OSError, TypeError, ValueError):
+            continue
+        raise AssertionError("what makes no sense was answered")
+
+
+for form in forms.values():
+    leaks.check(_core.Recording, form, (300,))
+leaks.check(_core.Recording, refuses, (300,))
 assert os.listdir(".") == [path], "no temporary file stays"
 snapshot._end()
