@@ -2,23 +2,9 @@
  * difference_dict.h. */
 #include "difference_dict.h"
 
-#include <string.h>
-
 #include "../core/base.h"
 #include "../core/difference_page.h"
-
-static PyObject *
-number(uint64_t value)
-{
-    return PyLong_FromUnsignedLongLong(value);
-}
-
-static PyObject *
-text(ml_string string)
-{
-    return PyUnicode_DecodeUTF8(string.bytes, (Py_ssize_t)string.length,
-                                "backslashreplace");
-}
+#include "dict_values.h"
 
 /* Of sizes as a file may say them, which no 64 bits with a sign hold. */
 static PyObject *
@@ -64,9 +50,7 @@ line_dict(const ml_difference_line *line)
         ml_py_set(dict, "move", PyUnicode_FromString(ml_move_text(line->move))) < 0 ||
         ml_py_set(dict, "matched_by",
                   PyUnicode_FromString(ml_match_rule_text(line->rule))) < 0 ||
-        ml_py_set(dict, "module",
-                  PyUnicode_DecodeUTF8(module, (Py_ssize_t)strlen(module),
-                                       "backslashreplace")) < 0 ||
+        ml_py_set(dict, "module", text_at(module)) < 0 ||
         ml_py_set(dict, "category",
                   PyUnicode_FromString(ml_category_text(line->category))) < 0 ||
         ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(line->phase))) <

@@ -1,23 +1,9 @@
 /* Recordings of several ranks as Python objects.  See merge_dict.h. */
 #include "merge_dict.h"
 
-#include <string.h>
-
 #include "../core/base.h"
 #include "../core/merge.h"
-
-static PyObject *
-number(uint64_t value)
-{
-    return PyLong_FromUnsignedLongLong(value);
-}
-
-static PyObject *
-text(ml_string string)
-{
-    return PyUnicode_DecodeUTF8(string.bytes, (Py_ssize_t)string.length,
-                                "backslashreplace");
-}
+#include "dict_values.h"
 
 /* None where KNOWN is false. */
 static PyObject *

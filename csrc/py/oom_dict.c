@@ -3,26 +3,13 @@
 
 #include "../core/base.h"
 #include "../core/oom.h"
+#include "dict_values.h"
 #include "peak_dict.h"
-
-static PyObject *
-number(uint64_t value)
-{
-    return PyLong_FromUnsignedLongLong(value);
-}
 
 static PyObject *
 known(uint64_t value)
 {
     return value == ML_OOM_UNKNOWN ? Py_NewRef(Py_None) : number(value);
-}
-
-static PyObject *
-text(ml_string string)
-{
-    /* Names from files may hold what is no UTF-8: shown, never refused. */
-    return PyUnicode_DecodeUTF8(string.bytes, (Py_ssize_t)string.length,
-                                "backslashreplace");
 }
 
 static PyObject *

@@ -3,29 +3,15 @@
 
 #include "gpu_dict.h"
 
-#include <string.h>
-
 #include "../core/base.h"
 #include "../core/peak.h"
 #include "../core/moment.h"
-
-static PyObject *
-number(uint64_t value)
-{
-    return PyLong_FromUnsignedLongLong(value);
-}
-
-static PyObject *
-text(const char *bytes, size_t length)
-{
-    /* Names from files may hold what is no UTF-8: shown, never refused. */
-    return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)length, "backslashreplace");
-}
+#include "dict_values.h"
 
 static PyObject *
 string(const ml_recording *recording, uint32_t id)
 {
-    return text(recording->strings[id].bytes, recording->strings[id].length);
+    return text(recording->strings[id]);
 }
 
 PyObject *
@@ -90,13 +76,12 @@ ml_py_peak_line(const ml_peak_line *line)
     if (dict == NULL) {
         return NULL;
     }
-    if (ml_py_set(dict, "file", text(line->file.bytes, line->file.length)) < 0 ||
+    if (ml_py_set(dict, "file", text(line->file)) < 0 ||
         ml_py_set(dict, "line", PyLong_FromLongLong(line->line)) < 0 ||
         ml_py_set(dict, "until_line",
                   PyLong_FromLongLong(line->until != 0 ? line->until : line->line)) <
             0 ||
-        ml_py_set(dict, "function", text(line->function.bytes, line->function.length)) <
-            0 ||
+        ml_py_set(dict, "function", text(line->function)) < 0 ||
         ml_py_set(dict, "bytes", number(line->bytes)) < 0 ||
         ml_py_set(dict, "blocks", number(line->blocks)) < 0 ||
         ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(line->phase))) <
@@ -106,7 +91,7 @@ ml_py_peak_line(const ml_peak_line *line)
         ml_py_set(dict, "backward", PyBool_FromLong(line->phase == ML_PHASE_BACKWARD)) <
             0 ||
         ml_py_set(dict, "how", PyUnicode_FromString(ml_how_text(line->how))) < 0 ||
-        ml_py_set(dict, "module", text(module, strlen(module))) < 0 ||
+        ml_py_set(dict, "module", text_at(module)) < 0 ||
         ml_py_set(dict, "by_category",
                   bytes_dict(line->categories, ML_CATEGORY_COUNT, ml_category_text)) <
             0) {

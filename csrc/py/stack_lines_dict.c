@@ -4,20 +4,7 @@
 
 #include "../core/base.h"
 #include "../core/stack_lines.h"
-
-static PyObject *
-number(uint64_t value)
-{
-    return PyLong_FromUnsignedLongLong(value);
-}
-
-static PyObject *
-text(ml_string string)
-{
-    /* Names from files may hold what is no UTF-8: shown, never refused. */
-    return PyUnicode_DecodeUTF8(string.bytes, (Py_ssize_t)string.length,
-                                "backslashreplace");
-}
+#include "dict_values.h"
 
 static PyObject *
 line_dict(const ml_stack_line *line)

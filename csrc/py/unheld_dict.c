@@ -6,13 +6,8 @@
 #include "../core/base.h"
 #include "../core/memory_now.h"
 #include "../core/recorder.h"
+#include "dict_values.h"
 #include "peak_dict.h"
-
-static PyObject *
-number(uint64_t value)
-{
-    return PyLong_FromUnsignedLongLong(value);
-}
 
 /* Without a recording a block need not be from before one: it may be of one that ended. */
 static int
