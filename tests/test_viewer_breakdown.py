@@ -390,6 +390,25 @@ def test_growth_is_the_difference_of_two_instants(show, training):
         )
 
 
+def test_memory_of_no_known_category_is_not_called_exact(show):
+    recording = recorded("gpt2_oom")
+    unknown = recording.peak(0)["by_category"]["unknown"]
+    assert unknown == recording.peak(0)["peak"]["allocated_bytes"]
+    page = show(recording, {"view": "breakdown"})
+    page.get_by_text(
+        f"{unknown / 2**30:.2f} GiB {exact(unknown)} of no known category; "
+        "all other categories are exact."
+    ).wait_for()
+
+
+def test_growth_says_why_a_category_is_unknown_beside_the_table_only(show):
+    page = show(recorded("gpt2_oom"), {"view": "growth"})
+    rows = page.locator("#view-growth .sums-room >> nth=1").locator("tbody tr")
+    cell = rows.first.locator("td").nth(3)
+    assert cell.text_content() == "unknown"
+    assert cell.get_attribute("title").startswith("unknown: ")
+
+
 @pytest.mark.cuda
 def test_growth_lists_what_is_new_and_still_live(show, training):
     """By default between the ends of the first and of the last step: what the program

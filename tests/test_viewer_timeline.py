@@ -5,6 +5,7 @@ Which instant and which bands a column shows is compared with brute force under 
 """
 
 import random
+import re
 
 import pytest
 from viewer_pages import MIB, Toy, dumped, frame, recorded, toy_steps
@@ -272,11 +273,10 @@ def test_the_axis_of_time_shows_the_same_events(timeline):
     )
 
 
-def test_out_of_memory_and_the_peak_are_labelled(timeline):
-    page = timeline(recorded("gpt2_oom"))
-    texts = page.evaluate(
+def drawn_texts(page):
+    return page.evaluate(
         """() => {
-          const { self } = memlabTimeline.newest();
+          const { self, device } = memlabTimeline.newest();
           const canvas = document.createElement("canvas").getContext("2d");
           const texts = [];
           const spy = new Proxy(canvas, {
@@ -285,11 +285,35 @@ def test_out_of_memory_and_the_peak_are_labelled(timeline):
               : typeof to[key] === "function" ? to[key].bind(to) : to[key],
             set: (to, key, value) => { to[key] = value; return true; },
           });
-          memlabMarks.draw(spy, self.plot, { peak: self.model.devices[0].peak, event: 5,
+          memlabMarks.draw(spy, self.plot, { peak: device().peak, event: 5,
                                              other: 9, brush: null });
           return texts;
         }"""
     )
+
+
+def test_times_of_all_devices_count_from_the_recordings_first_event(timeline):
+    early, late = toy_steps(20), toy_steps(20)
+    for event in late.events:
+        event["time_us"] += 5_000_000
+    snapshot = early.snapshot()
+    snapshot["device_traces"].append(late.events)
+    page = timeline(dumped(snapshot), device=1, axis="time")
+    page.wait_for_function(f"() => {NEWEST}.self.port.range.axis === 'time'")
+    settle(page)
+    times = [text for text in drawn_texts(page) if re.fullmatch(r"[\d.]+ (s|ms|µs)", text)]
+    assert len(times) > 3
+    assert len(set(times)) == len(times)
+    assert all(re.fullmatch(r"5\.000\d+ s", text) for text in times)
+    page.mouse.move(*at(page, 0.01, 0.999))
+    page.wait_for_function("() => !document.getElementById('tooltip').hidden")
+    page.mouse.move(*at(page, 0.5, 0.99))
+    page.locator("#tooltip", has_text=", 5.000 s").wait_for()
+
+
+def test_out_of_memory_and_the_peak_are_labelled(timeline):
+    page = timeline(recorded("gpt2_oom"))
+    texts = drawn_texts(page)
     assert any(text.startswith("out of memory: ") for text in texts)
     assert "peak 2.92 GiB allocated" in texts
     assert "event 5" in texts

@@ -16,7 +16,7 @@ const memlabMarks = (() => {
   const FONT = "11px system-ui, \"DejaVu Sans\", sans-serif";
   const SPANS = ["phase", "region", "annotation"];
 
-  const { formatBytes, formatCount, formatTime } = memlabNames;
+  const { formatBytes, formatCount } = memlabNames;
   const { lastAtMost } = memlabData;
 
   /* ---- notes, sorted for drawing ---- */
@@ -106,6 +106,13 @@ const memlabMarks = (() => {
 
   /* ---- drawing ---- */
 
+  /* With as many digits as tell a tick from the next one, STEP microseconds on. */
+  function tickTime(us, step) {
+    const [unit, name] = us >= 1e6 ? [1e6, "s"] : us >= 1e3 ? [1e3, "ms"] : [1, "µs"];
+    const digits = Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-9));
+    return `${(us / unit).toFixed(Math.min(6, digits))} ${name}`;
+  }
+
   /* A STEP of the form 1, 2 or 5 times a power of ten (of two for bytes). */
   function niceStep(span, ticks, binary) {
     const raw = Math.max(span / ticks, 1);
@@ -147,7 +154,7 @@ const memlabMarks = (() => {
     for (let x = Math.ceil(x0 / stepX) * stepX; x <= x1; x += stepX) {
       const px = Math.round(xOf(plot, x)) + 0.5;
       line(context, px, top + height, px, top + height + 4);
-      context.fillText(axis === "time" ? formatTime(x) : formatCount(x), px,
+      context.fillText(axis === "time" ? tickTime(x, stepX) : formatCount(x), px,
                        top + height + 7);
     }
     line(context, left + 0.5, top, left + 0.5, top + height);
