@@ -191,6 +191,12 @@ MLP = {
     "a module renamed": Edit(
         "mlp", (("self.up = ", "self.rise = "), ("self.up(x)", "self.rise(x)")), NOTHING
     ),
+    # With two models each module's name begins with its model's.
+    "a copy of the model": Edit(
+        "mlp",
+        ((CUDA, CUDA + "\n    import copy\n    teacher = copy.deepcopy(net)"),),
+        {"": [Row("teacher = copy.deepcopy(net)", "appeared", 0, 20)]},
+    ),
     # A tensor of a batch is 1 MiB in bfloat16, a weight's copy 2 MiB.  The copy of x is kept
     # by up, and of second.up the weight's, as its x needs a gradient; down keeps that of
     # its weight, head both; x + h is no more kept, what tanh keeps is half as large.
