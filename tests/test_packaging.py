@@ -95,7 +95,7 @@ def test_wheel_declares_what_it_is(wheel):
     assert all("extra ==" in h for h in required), "memlab has no runtime dependencies"
     points = archive.read(f"{prefix}/entry_points.txt").decode()
     assert "memlab = memlab.__main__:main" in points
-    assert "[pytest11]\nmemlab = pytest_memlab" in points
+    assert "[pytest11]\npytest_memlab = pytest_memlab" in points
 
 
 def test_installed_without_torch_it_imports_and_says_what_is_missing(wheel, tmp_path):

@@ -156,30 +156,6 @@ add_tree(work *w, unsigned side)
 
 /* ---- Places ---- */
 
-typedef struct ranked {
-    uint32_t parent;
-    uint32_t id;
-    uint64_t weight;
-    bool last;
-} ranked;
-
-static int
-compare_ranked(const void *left, const void *right)
-{
-    const ranked *a = left;
-    const ranked *b = right;
-    if (a->parent != b->parent) {
-        return a->parent < b->parent ? -1 : 1;
-    }
-    if (a->last != b->last) {
-        return a->last ? 1 : -1;
-    }
-    if (a->weight != b->weight) {
-        return a->weight > b->weight ? -1 : 1;
-    }
-    return a->id < b->id ? -1 : a->id > b->id;
-}
-
 static uint64_t
 larger(const uint64_t bytes[2])
 {
@@ -198,7 +174,7 @@ static int
 arrange(work *w)
 {
     size_t count = w->by_key.count;
-    ranked *all = ml_alloc_zeroed(count, sizeof(*all));
+    ml_flame_ranked *all = ml_alloc_zeroed(count, sizeof(*all));
     w->children = ml_alloc_zeroed(count, sizeof(uint32_t));
     if (all == NULL || w->children == NULL) {
         ml_free(all);
@@ -211,11 +187,11 @@ arrange(work *w)
         if (i > 0) {
             pair *parent = &w->pairs[p->parent];
             parent->weight = ml_markup_add(parent->weight, p->weight);
-            all[i - 1] = (ranked){p->parent, (uint32_t)i, p->weight,
-                                  ml_flame_is_unused(shown_node(w, p, &side))};
+            all[i - 1] = (ml_flame_ranked){p->parent, (uint32_t)i, p->weight,
+                                           ml_flame_is_unused(shown_node(w, p, &side))};
         }
     }
-    qsort(all, count - 1, sizeof(*all), compare_ranked);
+    qsort(all, count - 1, sizeof(*all), ml_flame_compare_ranked);
     for (size_t i = 0; i < count - 1; i++) {
         pair *parent = &w->pairs[all[i].parent];
         w->children[i] = all[i].id;

@@ -306,27 +306,19 @@ ml_flame_device_count(const ml_recording *recording, size_t device)
 
 /* ---- Places ---- */
 
-/* A child for the sort below, which knows no context. */
-typedef struct ranked {
-    uint32_t parent;
-    uint32_t id;
-    uint64_t bytes;
-    bool last; /* whatever it has: what nobody uses comes behind the rest */
-} ranked;
-
-static int
-compare_ranked(const void *left, const void *right)
+int
+ml_flame_compare_ranked(const void *left, const void *right)
 {
-    const ranked *a = left;
-    const ranked *b = right;
+    const ml_flame_ranked *a = left;
+    const ml_flame_ranked *b = right;
     if (a->parent != b->parent) {
         return a->parent < b->parent ? -1 : 1;
     }
     if (a->last != b->last) {
         return a->last ? 1 : -1;
     }
-    if (a->bytes != b->bytes) {
-        return a->bytes > b->bytes ? -1 : 1;
+    if (a->weight != b->weight) {
+        return a->weight > b->weight ? -1 : 1;
     }
     return a->id < b->id ? -1 : a->id > b->id;
 }
@@ -343,7 +335,7 @@ static int
 arrange(ml_flame_tree *t)
 {
     size_t count = t->nodes_by_key.count;
-    ranked *all = ml_alloc_zeroed(count, sizeof(*all));
+    ml_flame_ranked *all = ml_alloc_zeroed(count, sizeof(*all));
     t->children = ml_alloc_zeroed(count, sizeof(uint32_t));
     if (all == NULL || t->children == NULL) {
         ml_free(all);
@@ -354,10 +346,10 @@ arrange(ml_flame_tree *t)
         ml_flame_node *parent = &t->nodes[n->is.parent];
         parent->bytes = ml_markup_add(parent->bytes, n->bytes);
         parent->blocks += n->blocks;
-        all[i - 1] =
-            (ranked){n->is.parent, (uint32_t)i, n->bytes, ml_flame_is_unused(n)};
+        all[i - 1] = (ml_flame_ranked){n->is.parent, (uint32_t)i, n->bytes,
+                                       ml_flame_is_unused(n)};
     }
-    qsort(all, count - 1, sizeof(*all), compare_ranked);
+    qsort(all, count - 1, sizeof(*all), ml_flame_compare_ranked);
     for (size_t i = 0; i < count - 1; i++) {
         ml_flame_node *parent = &t->nodes[all[i].parent];
         t->children[i] = all[i].id;

@@ -73,6 +73,17 @@ void ml_flame_tree_fini(ml_flame_tree *t);
 void ml_flame_node_name(const ml_flame_tree *t, const ml_flame_node *n, bool whole,
                         ml_buffer *out);
 
+/* Where a node lies among its neighbours. */
+typedef struct ml_flame_ranked {
+    uint32_t parent;
+    uint32_t id;
+    uint64_t weight;
+    bool last; /* whatever its weight: what nobody uses comes behind the rest */
+} ml_flame_ranked;
+
+/* For qsort: by parent, then the heaviest first. */
+int ml_flame_compare_ranked(const void *left, const void *right);
+
 /* Memory that nobody uses. */
 bool ml_flame_is_unused(const ml_flame_node *n);
 

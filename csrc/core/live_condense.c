@@ -83,23 +83,6 @@ live_forget(ml_live *live, unsigned device, size_t count)
 
 /* ---- Where to cut ---- */
 
-static uint64_t
-events_until(const ml_device_trace *trace, uint64_t time)
-{
-    size_t low = 0;
-    size_t high = trace->event_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (trace->events[middle].time <= time) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 /* Between two steps where that can be, when hardly anything waits for a backward pass. */
 static void
 choose(past *of)
@@ -123,7 +106,7 @@ choose(past *of)
         }
     }
     for (size_t d = 0; d < recording->device_count; d++) {
-        of->positions[d] = events_until(&recording->devices[d], cut);
+        of->positions[d] = ml_device_trace_until(&recording->devices[d], cut);
     }
 }
 
@@ -338,7 +321,7 @@ keep_tags(past *of, const uint64_t *ordinals, const uint64_t *times)
         if (told && tag.place <= cut) {
             const ml_device_trace *trace = &reader->recording->devices[d];
             uint64_t index = reader->ordered ? mlab_index_of(reader, d, tag.place)
-                                             : events_until(trace, tag.place);
+                                             : ml_device_trace_until(trace, tag.place);
             if (!lasts(of, &tag, index)) {
                 continue;
             }

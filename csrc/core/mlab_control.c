@@ -493,24 +493,6 @@ mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordinal)
     return index < next ? index : next;
 }
 
-/* The events of DEVICE up to TIME; they lie by time. */
-static uint64_t
-index_of_time(const ml_device_trace *trace, uint64_t time)
-{
-    size_t low = 0;
-    size_t high = trace->event_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (trace->events[middle].time <= time) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 /* By place; of tags at one place the last counts. */
 static int
 compare_tags(const void *a, const void *b)
@@ -554,7 +536,7 @@ place_tags(mlab_reader *reader)
             continue;
         }
         tag.place = reader->ordered ? mlab_index_of(reader, tag.device, tag.place)
-                                    : index_of_time(trace, tag.place);
+                                    : ml_device_trace_until(trace, tag.place);
         reader->tags[count++] = tag;
     }
     if (count > 0) {

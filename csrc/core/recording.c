@@ -286,6 +286,23 @@ on_one_host(const ml_recording *recording)
     return true;
 }
 
+size_t
+ml_device_trace_until(const ml_device_trace *trace, uint64_t time)
+{
+    size_t low = 0;
+    size_t high = trace->event_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (trace->events[middle].time <= time) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
 void
 ml_recording_device_name(const ml_recording *recording, size_t device, char *out,
                          size_t bytes)

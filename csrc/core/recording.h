@@ -274,6 +274,9 @@ void ml_recording_seal(ml_recording *recording);
  * there: RECORDING itself, or the part of the rank. */
 const ml_recording *ml_recording_part(const ml_recording *recording, size_t *device);
 
+/* How many of the events of TRACE, which lie by time, are not after TIME (unix ns). */
+size_t ml_device_trace_until(const ml_device_trace *trace, uint64_t time);
+
 /* Writes what people call DEVICE to OUT of BYTES, cut where that is too short: cuda:0, or
  * of a merged recording rank 1 (cuda:1), with the host where there are several. */
 void ml_recording_device_name(const ml_recording *recording, size_t device, char *out,
