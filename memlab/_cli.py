@@ -1,4 +1,4 @@
-"""The command line: memlab run, lines, report, merge, diff, view, top, convert, phantom, backends."""
+"""The command line: which command runs what, and how its errors are told."""
 
 import json
 import os

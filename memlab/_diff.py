@@ -64,6 +64,8 @@ def _device(recording, path, number, rank):
         raise Error(f"{path}: {error}") from None
     if not found:
         raise Error(f"{path}: {_report.NOTHING}")
+    if len(found) == 1:
+        return found[0]
     return max(found, key=lambda i: recording.peak(i)["peak"]["allocated_bytes"])
 
 

@@ -31,4 +31,20 @@ text_at(const char *bytes)
     return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strlen(bytes), "backslashreplace");
 }
 
+/* Sets LIST to a list of COUNT items, each what the expression ITEM makes, in which INDEX is
+ * its number; to NULL, with an exception set, where one cannot be made. */
+#define FILL_LIST(list, index, count, item) \
+    do { \
+        (list) = PyList_New((Py_ssize_t)(count)); \
+        for (size_t index = 0; (list) != NULL && index < (count); index++) { \
+            PyObject *made = (item); \
+            if (made != NULL) { \
+                PyList_SET_ITEM((list), (Py_ssize_t)index, made); \
+            } \
+            else { \
+                Py_CLEAR(list); \
+            } \
+        } \
+    } while (0)
+
 #endif

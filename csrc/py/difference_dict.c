@@ -95,30 +95,16 @@ categories_dict(const ml_difference_part *part)
 static PyObject *
 lines_list(const ml_difference_part *part)
 {
-    PyObject *list = PyList_New((Py_ssize_t)part->line_count);
-    for (size_t i = 0; list != NULL && i < part->line_count; i++) {
-        PyObject *dict = line_dict(&part->lines[i]);
-        if (dict == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, dict);
-    }
+    PyObject *list;
+    FILL_LIST(list, i, part->line_count, line_dict(&part->lines[i]));
     return list;
 }
 
 static PyObject *
 modules_list(const ml_difference_part *part)
 {
-    PyObject *list = PyList_New((Py_ssize_t)part->module_count);
-    for (size_t i = 0; list != NULL && i < part->module_count; i++) {
-        PyObject *dict = module_dict(&part->modules[i]);
-        if (dict == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, dict);
-    }
+    PyObject *list;
+    FILL_LIST(list, i, part->module_count, module_dict(&part->modules[i]));
     return list;
 }
 

@@ -2,7 +2,7 @@
  *
  * Owns the survivors of one recording, which it keeps under way; the test of growth is
  * core/survivors.h's, what is said of it memlab/_leaks.py's. */
-#include "state.h"
+#include "dict_values.h"
 
 #include "../core/base.h"
 #include "../core/survivors.h"
@@ -34,15 +34,8 @@ leak_dict(const ml_leak *leak)
 static PyObject *
 leaks_list(const ml_leaks *leaks)
 {
-    PyObject *list = PyList_New((Py_ssize_t)leaks->count);
-    for (size_t i = 0; list != NULL && i < leaks->count; i++) {
-        PyObject *item = leak_dict(&leaks->items[i]);
-        if (item == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
-    }
+    PyObject *list;
+    FILL_LIST(list, i, leaks->count, leak_dict(&leaks->items[i]));
     return list;
 }
 

@@ -180,14 +180,8 @@ rank_dict(const ml_recording *recording, const ml_rank *rank)
 PyObject *
 ml_py_ranks(const ml_recording *recording)
 {
-    PyObject *list = PyList_New((Py_ssize_t)recording->rank_count);
-    for (size_t i = 0; list != NULL && i < recording->rank_count; i++) {
-        PyObject *dict = rank_dict(recording, &recording->ranks[i]);
-        if (dict == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, dict);
-    }
+    PyObject *list;
+    FILL_LIST(list, i, recording->rank_count,
+              rank_dict(recording, &recording->ranks[i]));
     return list;
 }

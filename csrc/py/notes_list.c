@@ -1,7 +1,7 @@
 /* The notes of a recording as Python objects: one dict a note, of every kind alike. */
 #include "notes_list.h"
 
-#include "state.h"
+#include "dict_values.h"
 
 static PyObject *
 values_list(const ml_note *note)
@@ -52,15 +52,8 @@ static PyObject *
 notes_of(const ml_recording *recording, const ml_rank *rank, const ml_note *notes,
          size_t count)
 {
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (size_t i = 0; list != NULL && i < count; i++) {
-        PyObject *dict = note_dict(recording, rank, &notes[i]);
-        if (dict == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, dict);
-    }
+    PyObject *list;
+    FILL_LIST(list, i, count, note_dict(recording, rank, &notes[i]));
     return list;
 }
 

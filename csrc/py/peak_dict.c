@@ -143,30 +143,16 @@ stack_dict(const ml_recording *recording, const ml_peak_stack *stack)
 PyObject *
 ml_py_peak_lines(const ml_peak *peak)
 {
-    PyObject *list = PyList_New((Py_ssize_t)peak->line_count);
-    for (size_t i = 0; list != NULL && i < peak->line_count; i++) {
-        PyObject *item = ml_py_peak_line(&peak->lines[i]);
-        if (item == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
-    }
+    PyObject *list;
+    FILL_LIST(list, i, peak->line_count, ml_py_peak_line(&peak->lines[i]));
     return list;
 }
 
 static PyObject *
 stacks_list(const ml_recording *recording, const ml_peak *peak)
 {
-    PyObject *list = PyList_New((Py_ssize_t)peak->stack_count);
-    for (size_t i = 0; list != NULL && i < peak->stack_count; i++) {
-        PyObject *item = stack_dict(recording, &peak->stacks[i]);
-        if (item == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
-    }
+    PyObject *list;
+    FILL_LIST(list, i, peak->stack_count, stack_dict(recording, &peak->stacks[i]));
     return list;
 }
 
@@ -210,15 +196,8 @@ unknown_module(const ml_peak *peak)
 static PyObject *
 modules_list(const ml_recording *recording, const ml_peak *peak)
 {
-    PyObject *list = PyList_New((Py_ssize_t)peak->module_count);
-    for (size_t i = 0; list != NULL && i < peak->module_count; i++) {
-        PyObject *item = module_dict(recording, &peak->modules[i]);
-        if (item == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
-    }
+    PyObject *list;
+    FILL_LIST(list, i, peak->module_count, module_dict(recording, &peak->modules[i]));
     return list;
 }
 

@@ -27,15 +27,8 @@ line_dict(const ml_stack_line *line)
 static PyObject *
 function_dict(const ml_stack_line *lines, size_t count)
 {
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (size_t i = 0; list != NULL && i < count; i++) {
-        PyObject *item = line_dict(&lines[i]);
-        if (item == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
-    }
+    PyObject *list;
+    FILL_LIST(list, i, count, line_dict(&lines[i]));
     PyObject *dict = PyDict_New();
     if (dict == NULL) {
         Py_XDECREF(list);

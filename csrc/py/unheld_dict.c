@@ -43,15 +43,8 @@ row_dict(const ml_unheld_row *row, bool recorded)
 static PyObject *
 rows_list(const ml_unheld *unheld, bool recorded)
 {
-    PyObject *list = PyList_New((Py_ssize_t)unheld->row_count);
-    for (size_t i = 0; list != NULL && i < unheld->row_count; i++) {
-        PyObject *item = row_dict(&unheld->rows[i], recorded);
-        if (item == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
-    }
+    PyObject *list;
+    FILL_LIST(list, i, unheld->row_count, row_dict(&unheld->rows[i], recorded));
     return list;
 }
 
