@@ -1,0 +1,50 @@
+/* Settings of torch's caching allocator for CUDA: what decides how memory is cut up.
+ *
+ * Owns their defaults by version of torch and the text form that torch reads from
+ * PYTORCH_CUDA_ALLOC_CONF.  It must not know what an allocator does with them. */
+#ifndef ML_ALLOCATOR_SETTINGS_H
+#define ML_ALLOCATOR_SETTINGS_H
+
+#include <stdbool.h>
+
+#include "memlab.h"
+
+/* What sets the order of free blocks of one size. */
+enum ml_block_order {
+    ML_ORDER_ADDRESS, /* torch <= 2.11 */
+    ML_ORDER_BLOCK,   /* 2.12: when the block was made */
+    ML_ORDER_SEGMENT  /* >= 2.13: when the segment was made, then address */
+};
+
+typedef struct ml_allocator_settings {
+    uint64_t max_split_bytes;        /* UINT64_MAX: unlimited */
+    uint64_t max_non_split_rounding; /* bytes */
+    uint64_t large_segment_bytes;    /* of a segment for requests below 10 MiB */
+    uint32_t roundup_divisions[16];  /* per power of two from 1 MiB on; 0 or 1: off */
+    double gc_threshold;             /* of the allowed memory; 0: off */
+    double memory_fraction;          /* of the device's memory; 1: no limit */
+    bool limited;                    /* memory_fraction was set, be it to 1 */
+    bool expandable_segments;
+    bool reject_early;  /* throw_on_cudamalloc_oom: refuse before the driver is asked */
+    bool capture_reuse; /* graph_capture_record_stream_reuse */
+    /* From the version. */
+    unsigned version; /* 211: torch 2.11 */
+    enum ml_block_order order;
+    bool
+        pools_stop_release; /* a pool in use, be it no capture, holds back frees (<= 2.11) */
+    bool lend_first; /* pools for use on OOM are asked before memory is released */
+} ml_allocator_settings;
+
+/* VERSION: 206 to 299, as 100 * major + minor; others are ML_EINVALID. */
+int ml_allocator_settings_default(ml_allocator_settings *settings, unsigned version);
+
+/* Changes SETTINGS by CONF, such as "expandable_segments:True,max_split_size_mb:128", which
+ * torch would take.  0; or ML_EINVALID, with SETTINGS unchanged and a sentence in PROBLEM
+ * of PROBLEM_BYTES (cut where that is too short). */
+int ml_allocator_settings_parse(ml_allocator_settings *settings, const char *conf,
+                                char *problem, size_t problem_bytes);
+
+/* The part of SETTINGS that a ledger needs. */
+ml_allocator_rules ml_allocator_settings_rules(const ml_allocator_settings *settings);
+
+#endif
