@@ -1,0 +1,104 @@
+/* A workload: what a program asked of the allocator on one device, without where it was
+ * put.
+ *
+ * Owns the demands, one a block with its life, and what else of the recording belongs to
+ * the program rather than to the allocator: when it gave its cache back, which requests
+ * failed, what was there before the first event.  It must not know how memory is given:
+ * that is a trial's.
+ *
+ * Demands may be edited, which asks "what if the program had done this instead": on a
+ * copy, set their bytes or move their events, then give the copy to ml_trial_run. */
+#ifndef ML_WORKLOAD_H
+#define ML_WORKLOAD_H
+
+#include <stdbool.h>
+
+#include "recording.h"
+
+/* Of an event that never comes, or came before the recording. */
+#define ML_NO_EVENT SIZE_MAX
+
+typedef struct ml_demand {
+    uint64_t bytes; /* requested; 0: it is not made at all */
+    uint64_t stream;
+    uint32_t pool[2]; /* memory pool id */
+    size_t born;      /* event; ML_NO_EVENT: before the recording */
+    size_t freed;     /* event of FREE_REQUESTED; ML_NO_EVENT: never */
+    size_t
+        completed; /* event of FREE_COMPLETED; ML_NO_EVENT: never; not before freed */
+    uint64_t addr; /* as recorded */
+    uint64_t block_bytes; /* that its block had, as recorded */
+    uint32_t stack;       /* stack id of its allocation; 0: none */
+    uint32_t pad;
+} ml_demand;
+
+enum ml_mark_kind {
+    ML_MARK_EMPTY_CACHE, /* the program gave its cache back */
+    ML_MARK_OOM          /* a request of BYTES failed */
+};
+
+typedef struct ml_mark {
+    size_t event; /* it comes right before this event's own effect */
+    uint64_t bytes;
+    uint64_t stream;
+    uint32_t pool[2];
+    uint8_t kind; /* enum ml_mark_kind */
+    uint8_t pad[7];
+} ml_mark;
+
+/* Why a workload is not exactly what the program asked; JSON values. */
+#define ML_DOUBTS(XX) \
+    XX(OVERWRITTEN, "events were overwritten by newer ones") \
+    XX(DROPPED, "events were not recorded") \
+    XX(BEFORE, "memory was in use before the recording began") \
+    XX(NO_END, "the file has no memory at the end of the recording") \
+    XX(MISFITS, "events do not fit the blocks that there were") \
+    XX(UNCERTAIN, "the size of blocks from before the recording is not settled") \
+    XX(DEFERRED, "frees waited for other streams")
+
+enum ml_doubt {
+#define XX(name, text) ML_DOUBT_##name,
+    ML_DOUBTS(XX)
+#undef XX
+    ML_DOUBT_COUNT
+};
+
+typedef struct ml_workload {
+    ml_demand
+        *demands; /* owned; those from before the recording first, by address, then
+                           by birth */
+    size_t count;
+    size_t before_count; /* of these, from before the recording */
+
+    /* What follows is borrowed from the original in a copy, and not edited. */
+    const ml_recording *recording; /* borrowed */
+    size_t device;
+    const ml_device_trace *trace; /* of device, in recording */
+    uint32_t *of_event; /* of each event: 1 + the demand that it is of; 0: of none */
+    ml_mark *marks;     /* by event */
+    size_t mark_count;
+    /* Before the first event, by address; blocks are those in use alone. */
+    ml_segment *segments;
+    size_t segment_count;
+    ml_block *blocks;
+    size_t block_count;
+    ml_totals peak; /* as recorded, of each alone, over the window */
+    uint64_t held;  /* bytes reserved at the most: so much there was */
+    uint64_t
+        refused;     /* the least of reserved and wanted that there was not; UINT64_MAX:
+                          nothing was refused */
+    uint32_t doubts; /* bit for each enum ml_doubt */
+    bool original;   /* owns the above */
+} ml_workload;
+
+/* RECORDING is borrowed and outlives the workload; of a merged one it is the part.  0,
+ * ML_EINVALID for a DEVICE that it does not have, ML_EUNSUPPORTED for one whose allocator
+ * has no segments (cpu), ML_ELIMIT for too many events, or ML_ENOMEM. */
+int ml_workload_new(const ml_recording *recording, size_t device, ml_workload **out);
+/* With demands of its own, to be edited; FROM outlives it.  0 or ML_ENOMEM. */
+int ml_workload_copy(const ml_workload *from, ml_workload **out);
+void ml_workload_free(ml_workload *workload); /* takes NULL */
+
+const char *ml_doubt_text(unsigned doubt); /* "" for an unknown one */
+
+#endif
