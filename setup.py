@@ -1,7 +1,7 @@
 """Builds memlab's native parts; what the package is stands in pyproject.toml.
 
 memlab._core                 csrc/core/*.c and csrc/py/*.c, always
-memlab/libmemlab_phantom.so  csrc/phantom/*.c, on Linux x86-64
+memlab/libmemlab_phantom.so  csrc/phantom/*.c and PHANTOM_CORE, on Linux x86-64
 memlab._torch                csrc/torch/*.cpp, where torch can be imported
 
 Read from the environment:
@@ -35,6 +35,8 @@ ROOT = Path(__file__).resolve().parent
 CORE = "memlab._core"
 PHANTOM = "memlab.libmemlab_phantom"
 TORCH = "memlab._torch"
+# What the phantom shares with the core: the rule by which the driver places memory.
+PHANTOM_CORE = ["csrc/core/base.c", "csrc/core/placement.c"]
 
 
 def flag(name):
@@ -91,7 +93,7 @@ def extensions():
     found = [Extension(CORE, c_sources("core", "py"))]
     if sys.platform == "linux" and platform.machine() == "x86_64":
         if c_sources("phantom"):
-            found.append(Extension(PHANTOM, c_sources("phantom")))
+            found.append(Extension(PHANTOM, c_sources("phantom") + PHANTOM_CORE))
     return found + torch_extension()
 
 
@@ -221,7 +223,7 @@ class BuildNative(build_ext):
         common = ["-fvisibility=hidden", "@tools/warnings.flags", *mode_flags()]
         return self.build_shared(
             ext,
-            lambda source: [*common, "-Icsrc/phantom"],
+            lambda source: [*common, "-Icsrc/phantom", "-Icsrc/core"],
             ["-pthread", "-Wl,-soname,libcuda.so.1", "-ldl"],
         )
 

@@ -3,7 +3,8 @@
  * on a machine without a GPU. Kernels do nothing; memory is address space.
  *
  * This header holds what the files of csrc/phantom share. They know CUDA's ABI
- * (cuda_abi.h) and nothing of memlab's core, of Python or of torch.
+ * (cuda_abi.h) and nothing of Python, of torch or of memlab's core, but for the rule
+ * by which the driver places memory (core/placement.h), which replays use too.
  *
  * An exported function declares its parameters only as far as the last one it
  * reads: on the supported ABIs the caller cleans up, so the rest may be left out.

@@ -1,0 +1,62 @@
+/* Placement: where on a device the driver puts the memory that it is asked for.
+ *
+ * Up to torch 2.11 the caching allocator breaks ties between equal free blocks by
+ * address, so the peak it reserves depends on the order of the addresses that cudaMalloc
+ * returns.  ML_PLACEMENT_DRIVER is the driver's rule, found from 3,000 random calls of
+ * cudaMalloc and cudaFree on an H200, of which it gives every address that does not
+ * depend on what the context itself holds:
+ *
+ * - Memory comes in regions of a multiple of 32 MiB.
+ * - A request takes the newest region with a hole that is large enough, and in it the
+ *   smallest such hole, the lowest of equals.
+ * - Else a new region is made in the highest gap between regions that is larger than
+ *   it, at the gap's upper end; else directly below the lowest region.
+ * - A region that has become empty is given up.
+ *
+ * The other policies show what depends on the order: ascending and descending addresses
+ * without regions, and places drawn from a seed.
+ *
+ * Owns: which ranges of one device's address space are taken.  Knows nothing of memory,
+ * of how much a device has, of the allocator or of recordings.  Not thread-safe. */
+#ifndef ML_PLACEMENT_H
+#define ML_PLACEMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ML_PLACEMENT_GRANULE ((uint64_t)2 << 20) /* starts are multiples of this */
+#define ML_PLACEMENT_REGION ((uint64_t)32 << 20)
+
+enum ml_placement_policy {
+    ML_PLACEMENT_DRIVER,
+    ML_PLACEMENT_ASCENDING,  /* the lowest gap, at its lower end */
+    ML_PLACEMENT_DESCENDING, /* the highest gap, at its upper end */
+    ML_PLACEMENT_SHUFFLED,   /* anywhere; equal seeds and calls give equal places */
+};
+
+typedef struct ml_placement ml_placement;
+
+/* Address space of BYTES at BASE, which is above 0 and, as BYTES, a multiple of
+ * ML_PLACEMENT_REGION; they end below 2^63.  SEED is read by ML_PLACEMENT_SHUFFLED alone.
+ * 0, ML_EINVALID or ML_ENOMEM; *OUT is written on success. */
+int ml_placement_new(uint64_t base, uint64_t bytes, enum ml_placement_policy policy,
+                     uint64_t seed, ml_placement **out);
+void ml_placement_free(ml_placement *placement);
+
+/* Takes BYTES at a multiple of ALIGNMENT (a power of two; below ML_PLACEMENT_GRANULE:
+ * that) and returns where they start.  0: there is no such room, BYTES is 0, or the table
+ * could not grow, for which see ml_placement_error(); nothing has then changed. */
+uint64_t ml_placement_take(ml_placement *placement, uint64_t bytes, uint64_t alignment);
+
+/* Gives back what starts at START; its bytes, 0: nothing taken starts there. */
+uint64_t ml_placement_give(ml_placement *placement, uint64_t start);
+
+/* Whether ADDRESS lies in a range that is taken; writes that range if so. */
+bool ml_placement_find(const ml_placement *placement, uint64_t address, uint64_t *start,
+                       uint64_t *bytes);
+
+/* ML_ENOMEM once the table could not grow, else 0. */
+int ml_placement_error(const ml_placement *placement);
+
+#endif
