@@ -1,0 +1,61 @@
+/* Advice: what of a program to change so that its peak falls, and by how much.
+ *
+ * Owns the answer: advices, each with the saving that a trial of the edited workload
+ * predicts, ranked, and what all of them together save.  It must not know how any of it
+ * is worded, nor how a waste is found: that is the rules', advice_rules.h.
+ *
+ * The trials of one answer go by the same rules: the recording's own settings, memory
+ * where the driver would put it.  An advice is only given where its edits lower a peak. */
+#ifndef ML_ADVICE_H
+#define ML_ADVICE_H
+
+#include "advice_case.h"
+
+/* A saving below both of these is none. */
+#define ML_ADVICE_LEAST_BYTES (UINT64_C(1) << 20)
+#define ML_ADVICE_LEAST_PART 1000
+
+/* The batch that fits: all that the forward pass saves, and its inputs and temporaries,
+ * times FACTOR.  That these scale with the batch and nothing else does is assumed. */
+typedef struct ml_batch_fit {
+    uint64_t
+        memory_bytes; /* that the allocator was given; UINT64_MAX: none, so no answer */
+    uint64_t scaling; /* bytes that scale, at the allocated peak as it is */
+    double factor;    /* the largest that fits, to 1 in 64; 0: none does */
+    uint64_t allocated; /* peaks with it */
+    uint64_t reserved;
+} ml_batch_fit;
+
+typedef struct ml_advice_part {
+    uint8_t category; /* enum ml_category */
+    char *module;     /* owned; "*" for each number that differs; "": outside modules */
+    uint64_t bytes;
+    uint64_t blocks;
+    uint64_t modules; /* paths that the pattern stands for */
+} ml_advice_part;
+
+typedef struct ml_advices {
+    ml_trial_result before; /* of the workload as it is */
+    ml_trial_result after;  /* with all advices that go together */
+    ml_advice *list;        /* owned; most saving first */
+    size_t count;
+    uint64_t tried;  /* proposals that were tried */
+    bool exact;      /* a trial at the recorded addresses agrees with the recording */
+    uint32_t doubts; /* of the workload, bit for each enum ml_doubt */
+    ml_batch_fit batch;
+    /* What the peak consists of: bytes at the allocated peak by category and by modules
+     * whose paths differ in numbers alone. */
+    ml_advice_part *parts; /* owned; most bytes first */
+    size_t part_count;
+} ml_advices;
+
+/* MEMORY_BYTES: of the device, for advice on what fits; UINT64_MAX: none was named.  Of a
+ * merged RECORDING, which outlives the answer, it is the part.  0, or as ml_workload_new
+ * fails. */
+int ml_advices_new(const ml_recording *recording, size_t device, uint64_t memory_bytes,
+                   ml_advices **out);
+void ml_advices_free(ml_advices *advices); /* takes NULL */
+
+const char *ml_advice_text(unsigned kind); /* "" for an unknown one */
+
+#endif

@@ -1,0 +1,19 @@
+/* The rules that find wastes, one file a family.
+ *
+ * Each looks at a case and proposes what the program could have done instead, as edits of
+ * demands; whether that lowers a peak is found by trial, so that a rule may propose what
+ * it is not sure of.  An edit is for the whole recording, not for the peak alone: the
+ * next lower peak may be of the same waste.  0 or ML_ENOMEM. */
+#ifndef ML_ADVICE_RULES_H
+#define ML_ADVICE_RULES_H
+
+#include "advice_case.h"
+
+/* Gradients that live on while the next forward runs. */
+int ml_advise_gradients(const ml_advice_case *it, ml_proposals *out);
+/* Activations of modules that checkpointing would make anew. */
+int ml_advise_checkpoint(const ml_advice_case *it, ml_proposals *out);
+/* Settings of the allocator, and lines whose blocks keep segments. */
+int ml_advise_cache(const ml_advice_case *it, ml_proposals *out);
+
+#endif
