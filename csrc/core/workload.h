@@ -77,16 +77,17 @@ typedef struct ml_workload {
     uint32_t *of_event; /* of each event: 1 + the demand that it is of; 0: of none */
     ml_mark *marks;     /* by event */
     size_t mark_count;
-    /* Before the first event, by address; blocks are those in use alone. */
+    /* Before the first event, by address, and the enum ml_block_state of each demand from
+     * then: what was pending has a completion alone. */
     ml_segment *segments;
     size_t segment_count;
-    ml_block *blocks;
-    size_t block_count;
+    uint8_t *before_states;
     ml_totals peak; /* as recorded, of each alone, over the window */
-    uint64_t held;  /* bytes reserved at the most: so much there was */
-    uint64_t
-        refused;     /* the least of reserved and wanted that there was not; UINT64_MAX:
-                          nothing was refused */
+    /* The least sum of bytes reserved and wanted that the allocator could not have;
+     * UINT64_MAX: it had all it wanted.  So a limit lies below this, and not below
+     * peak.reserved. */
+    uint64_t refused;
+    bool failed;     /* a request, for want of memory */
     uint32_t doubts; /* bit for each enum ml_doubt */
     bool original;   /* owns the above */
 } ml_workload;
