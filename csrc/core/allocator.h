@@ -73,7 +73,7 @@ int ml_allocator_change_settings(ml_allocator *allocator,
 
 /* BYTES > 0 of POOL, (0, 0) the default; one not begun yet begins, as of before.  The
  * block's address becomes *ADDR.  ML_ALLOCATOR_OOM where torch would raise; ML_EINVALID for
- * 0 bytes or more than 2^62. */
+ * 0 bytes or more than 2^61. */
 int ml_allocator_malloc(ml_allocator *allocator, uint64_t bytes, uint64_t stream,
                         const uint32_t pool[2], uint64_t *addr);
 /* The block at ADDR is used on STREAM too: its free is to wait for it.  ML_EINVALID: no
@@ -114,8 +114,6 @@ int ml_allocator_seed_segment(ml_allocator *allocator, const ml_segment *segment
 const ml_allocator_figures *ml_allocator_get_figures(const ml_allocator *allocator);
 /* Segments and blocks by address, as torch's snapshot tells them; births are 0. */
 int ml_allocator_visit(const ml_allocator *allocator, const ml_ledger_visitor *visitor);
-/* The block that holds ADDR, free ones too; false: none does. */
-bool ml_allocator_locate(const ml_allocator *allocator, uint64_t addr, ml_block *out);
 /* Every link, order and total; for tests.  NULL, or what is wrong. */
 const char *ml_allocator_validate(const ml_allocator *allocator);
 
