@@ -38,9 +38,10 @@ typedef struct ml_allocator_settings {
 /* VERSION: 206 to 299, as 100 * major + minor; others are ML_EINVALID. */
 int ml_allocator_settings_default(ml_allocator_settings *settings, unsigned version);
 
-/* Changes SETTINGS by CONF, such as "expandable_segments:True,max_split_size_mb:128", which
- * torch would take.  0; or ML_EINVALID, with SETTINGS unchanged and a sentence in PROBLEM
- * of PROBLEM_BYTES (cut where that is too short). */
+/* Changes SETTINGS by CONF, such as "expandable_segments:True,max_split_size_mb:128", as
+ * torch would: what it does not name of max_split_size, the divisions and the threshold
+ * goes back to its default.  0 or ML_ENOMEM; or ML_EINVALID, with a sentence in PROBLEM of
+ * PROBLEM_BYTES (cut where that is too short).  SETTINGS changes on success alone. */
 int ml_allocator_settings_parse(ml_allocator_settings *settings, const char *conf,
                                 char *problem, size_t problem_bytes);
 
