@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base.h"
+#include "compare.h"
 
 /* A request above max_split_size takes a free block whole if the rest is below this. */
 #define MAX_NON_SPLIT_ROUNDING (UINT64_C(20) << 20)
@@ -450,60 +451,6 @@ ml_replay_initial(const ml_replay *replay, size_t *count)
 
 /* ---- Comparing ---- */
 
-typedef struct comparison {
-    const ml_device_trace *trace;
-    size_t segment;
-    size_t block;
-    uint64_t mismatched_segments;
-    uint64_t mismatched_blocks;
-} comparison;
-
-static int
-compare_segment(void *context, const ml_segment *have)
-{
-    comparison *c = context;
-    const ml_device_trace *trace = c->trace;
-    while (c->segment < trace->segment_count &&
-           trace->segments[c->segment].addr < have->addr) {
-        c->segment++;
-        c->mismatched_segments++;
-    }
-    if (c->segment < trace->segment_count &&
-        trace->segments[c->segment].addr == have->addr) {
-        c->mismatched_segments += trace->segments[c->segment].total != have->total;
-        c->segment++;
-    }
-    else {
-        c->mismatched_segments++;
-    }
-    return 0;
-}
-
-static int
-compare_block(void *context, const ml_block *have, uint64_t birth)
-{
-    comparison *c = context;
-    const ml_device_trace *trace = c->trace;
-    (void)birth;
-    while (c->block < trace->block_count && trace->blocks[c->block].addr < have->addr) {
-        c->block++;
-        c->mismatched_blocks++;
-    }
-    if (c->block < trace->block_count && trace->blocks[c->block].addr == have->addr) {
-        const ml_block *want = &trace->blocks[c->block];
-        /* The request of an inactive block is stale. */
-        bool same =
-            want->size == have->size && want->state == have->state &&
-            (want->state == ML_BLOCK_INACTIVE || want->requested == have->requested);
-        c->mismatched_blocks += !same;
-        c->block++;
-    }
-    else {
-        c->mismatched_blocks++;
-    }
-    return 0;
-}
-
 ml_replay_result
 ml_replay_check(const ml_replay *replay)
 {
@@ -517,11 +464,10 @@ ml_replay_check(const ml_replay *replay)
         result.uncertain_bytes += replay->doubts[i];
     }
     if (result.compared) {
-        comparison c = {.trace = trace};
-        ml_ledger_visitor visitor = {&c, compare_segment, compare_block};
+        ml_comparison c = {.trace = trace};
+        ml_ledger_visitor visitor = {&c, ml_compare_segment, ml_compare_block};
         ml_ledger_visit(replay->ledger, &visitor);
-        c.mismatched_segments += trace->segment_count - c.segment;
-        c.mismatched_blocks += trace->block_count - c.block;
+        ml_compare_end(&c);
         result.mismatched_segments = c.mismatched_segments;
         result.mismatched_blocks = c.mismatched_blocks;
     }

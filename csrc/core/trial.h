@@ -57,9 +57,14 @@ typedef struct ml_trial_result {
 } ml_trial_result;
 
 /* How the recorded run went, as far as it tells: its settings, in the version of torch that
- * is likeliest; memory without end, or a limit between what was held and what was refused;
- * addresses as recorded. */
+ * is likeliest; memory without end, or as much as it seems to have had; addresses as
+ * recorded.  In trial_options.c. */
 void ml_trial_options_of(const ml_workload *workload, ml_trial_options *out);
+/* Runs them, as run; where the model and the recording part, also with other versions of
+ * torch and other limits.  *OPTIONS become those that agree best, *OUT what came of them.
+ * In trial_options.c. */
+int ml_trial_check(const ml_workload *workload, ml_trial_options *options,
+                   ml_trial_result *out);
 
 /* 0, ML_EINVALID for options that make no sense, or ML_ENOMEM. */
 int ml_trial_run(const ml_workload *workload, const ml_trial_options *options,

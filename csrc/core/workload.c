@@ -262,17 +262,20 @@ follow_run(builder *b, size_t index, uint8_t action)
     }
 }
 
-/* Whether the allocator itself released what RUN did, for a request of BYTES. */
+/* Whether the allocator itself released what ENDED did, for a request of BYTES. */
 static bool
-was_in_want(builder *b, const run *run, uint64_t bytes)
+was_in_want(builder *b, const run *ended, uint64_t bytes)
 {
     ml_workload *workload = b->workload;
     uint64_t wanted = segment_bytes(&workload->recording->rules, bytes);
-    bool above = run->reserved > workload->peak.reserved ||
-                 wanted > workload->peak.reserved - run->reserved;
+    bool above = ended->reserved > workload->peak.reserved ||
+                 wanted > workload->peak.reserved - ended->reserved;
     if (workload->failed && above) {
-        note_refusal(workload, run->reserved, wanted);
+        note_refusal(workload, ended->reserved, wanted);
         return true;
+    }
+    if (b->collects && ended->reserved < workload->collected) {
+        workload->collected = ended->reserved;
     }
     return b->collects;
 }
@@ -301,10 +304,33 @@ end_run(builder *b, const ml_event *event)
 static int
 take_oom(builder *b, size_t index, const ml_event *event)
 {
-    /* The event tells the rounded bytes. */
-    note_refusal(b->workload, ml_replay_totals(b->replay)->reserved,
-                 segment_bytes(&b->workload->recording->rules, event->size));
+    /* The event tells the rounded bytes, and as its address what the device had left. */
+    ml_workload *workload = b->workload;
+    uint64_t reserved = ml_replay_totals(b->replay)->reserved;
+    uint64_t wanted = segment_bytes(&workload->recording->rules, event->size);
+    note_refusal(workload, reserved, wanted);
+    if (event->addr < wanted && event->addr <= UINT64_MAX - reserved) {
+        workload->limit = reserved + event->addr;
+        workload->by_driver = true;
+    }
     return event->size == 0 ? 0 : add_mark(b, index, ML_MARK_OOM, event);
+}
+
+/* What the notes say of the last out of memory: the process may have been allowed less than
+ * the device had. */
+static void
+take_limit(ml_workload *workload)
+{
+    for (size_t i = 0; i < workload->recording->note_count; i++) {
+        const ml_note *note = &workload->recording->notes[i];
+        bool here = note->device == (int32_t)workload->device || note->device == -1;
+        uint64_t allowed = note->values[3];
+        if (note->kind == ML_NOTE_OOM && here && allowed != ML_NOTE_UNKNOWN &&
+            allowed >= workload->peak.reserved && allowed < workload->refused) {
+            workload->limit = allowed;
+            workload->by_driver = false;
+        }
+    }
 }
 
 /* ---- All events ---- */
@@ -440,6 +466,7 @@ build(builder *b)
     }
     ml_free(since);
     if (error == 0) {
+        take_limit(workload);
         error = end_run(b, NULL);
     }
     void *fitted = error == 0 ? ml_realloc(workload->demands,
@@ -473,6 +500,8 @@ ml_workload_new(const ml_recording *recording, size_t device, ml_workload **out)
     b.workload->device = device;
     b.workload->trace = trace;
     b.workload->refused = UINT64_MAX;
+    b.workload->limit = UINT64_MAX;
+    b.workload->collected = UINT64_MAX;
     b.workload->original = true;
     int error = ml_replay_new(recording, device, &b.replay);
     if (error == 0) {

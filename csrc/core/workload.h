@@ -87,7 +87,14 @@ typedef struct ml_workload {
      * UINT64_MAX: it had all it wanted.  So a limit lies below this, and not below
      * peak.reserved. */
     uint64_t refused;
-    bool failed;     /* a request, for want of memory */
+    bool failed; /* a request, for want of memory */
+    /* The limit that an out of memory told, be it the device's memory or what the process
+     * was allowed, which by_driver says; UINT64_MAX: not known. */
+    uint64_t limit;
+    bool by_driver;
+    /* Least bytes reserved at which cached memory was given up as garbage; UINT64_MAX: it
+     * never was. */
+    uint64_t collected;
     uint32_t doubts; /* bit for each enum ml_doubt */
     bool original;   /* owns the above */
 } ml_workload;
