@@ -54,7 +54,12 @@ typedef struct ml_mark {
     XX(NO_END, "the file has no memory at the end of the recording") \
     XX(MISFITS, "events do not fit the blocks that there were") \
     XX(UNCERTAIN, "the size of blocks from before the recording is not settled") \
-    XX(DEFERRED, "frees waited for other streams")
+    XX(DEFERRED, "frees waited for other streams, as long as in the recording") \
+    XX(FAILED, "a request failed: what would have come after it is not recorded") \
+    /* Of a trial. */ \
+    XX(MODEL, "the model does not replay the recording exactly") \
+    XX(LIMIT, "the limit on memory is known between two bounds only") \
+    XX(ADDRESSES, "the order of the addresses that the driver gives decides")
 
 enum ml_doubt {
 #define XX(name, text) ML_DOUBT_##name,
