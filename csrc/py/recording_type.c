@@ -13,6 +13,7 @@
 #include "../core/snapshot_reader.h"
 #include "exports.h"
 #include "stack_lines_dict.h"
+#include "trial_dict.h"
 #include "instant_event.h"
 #include "load.h"
 #include "difference_dict.h"
@@ -297,6 +298,42 @@ recording_peak(PyObject *op, PyObject *args, PyObject *kwargs)
     PyObject *dict = ml_py_peak(ml_state_of(Py_TYPE(op)), part, (int)own,
                                 event != Py_None ? &position : NULL);
     return name_device(dict, device);
+}
+
+PyDoc_STRVAR(
+    replay_doc,
+    "replay($self, device, /, *, conf=None, memory=None)\n--\n\n"
+    "What the run would have needed of a device under other allocator settings, as a "
+    "dict.\n\n"
+    "conf: a str, as in PYTORCH_CUDA_ALLOC_CONF; None for the recorded settings. "
+    "memory: "
+    "bytes\n"
+    "that there are for torch's allocator, an int; None for as many as there were. "
+    "Sizes in\n"
+    "bytes; docs/LABORATORY.md describes each key. Raises ValueError for settings that "
+    "torch\n"
+    "would not take, IndexError for a device that the recording does not have, "
+    "memlab.Error for\n"
+    "one whose allocator keeps no cache, MemoryError.");
+
+static PyObject *
+recording_replay(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"", "conf", "memory", NULL};
+    const ml_recording *recording = recording_of(op);
+    PyObject *arg, *conf = Py_None, *memory = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OO:replay", keywords, &arg,
+                                     &conf, &memory)) {
+        return NULL;
+    }
+    Py_ssize_t device = device_of(recording, arg);
+    if (device < 0) {
+        return NULL;
+    }
+    size_t own = (size_t)device;
+    const ml_recording *part = ml_recording_part(recording, &own);
+    return name_device(
+        ml_py_replay(ml_state_of(Py_TYPE(op)), part, (int)own, conf, memory), device);
 }
 
 PyDoc_STRVAR(lines_doc,
@@ -680,6 +717,8 @@ static PyMethodDef recording_methods[] = {
     {"write_pickle", recording_write_pickle, METH_VARARGS, write_pickle_doc},
     {"peak", (PyCFunction)(void (*)(void))recording_peak, METH_VARARGS | METH_KEYWORDS,
      peak_doc},
+    {"replay", (PyCFunction)(void (*)(void))recording_replay,
+     METH_VARARGS | METH_KEYWORDS, replay_doc},
     {"find_event", (PyCFunction)(void (*)(void))recording_find_event,
      METH_VARARGS | METH_KEYWORDS, find_event_doc},
     {"lines", recording_lines, METH_O, lines_doc},

@@ -1,0 +1,237 @@
+/* The answer to "what if" as a Python dict.  See trial_dict.h. */
+#include "trial_dict.h"
+
+#include "../core/base.h"
+#include "../core/cause.h"
+#include "../core/whatif.h"
+#include "dict_values.h"
+#include "peak_dict.h"
+
+static PyObject *
+event_or_none(size_t event)
+{
+    return event == ML_NO_EVENT ? PyLong_FromLong(-1) : PyLong_FromSize_t(event);
+}
+
+static PyObject *
+bytes_or_none(uint64_t bytes)
+{
+    return bytes == UINT64_MAX ? Py_NewRef(Py_None) : number(bytes);
+}
+
+static PyObject *
+doubts_list(uint32_t doubts)
+{
+    PyObject *list = PyList_New(0);
+    for (unsigned i = 0; list != NULL && i < ML_DOUBT_COUNT; i++) {
+        if ((doubts >> i & 1) == 0) {
+            continue;
+        }
+        PyObject *word = PyUnicode_FromString(ml_doubt_text(i));
+        if (word == NULL || PyList_Append(list, word) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(word);
+    }
+    return list;
+}
+
+/* The line of the request that failed first; NULL with an exception set. */
+static PyObject *
+oom_dict(const ml_recording *recording, int device, const ml_whatif *whatif)
+{
+    const ml_trial_result *result = &whatif->result;
+    if (result->ooms == 0) {
+        Py_RETURN_NONE;
+    }
+    ml_cause cause = {.phase = ML_PHASE_BEFORE_RECORDING, .no_line = ML_NO_LINE_BEFORE};
+    uint64_t time = 0;
+    if (result->oom_event != ML_NO_EVENT) {
+        ml_causes *causes = NULL;
+        int error = ml_causes_new(recording, &causes);
+        if (error < 0) {
+            return PyErr_NoMemory();
+        }
+        cause = ml_causes_of(causes, (size_t)device, result->oom_event);
+        ml_causes_free(causes);
+        time = whatif->workload->trace->events[result->oom_event].time / 1000;
+    }
+    const ml_frame *frame = &recording->frames[cause.frame];
+    uint64_t memory = whatif->options.memory_bytes;
+    if (whatif->options.settings.limited) {
+        double allowed = whatif->options.settings.memory_fraction *
+                         (double)whatif->options.device_bytes;
+        memory = allowed < (double)memory ? (uint64_t)allowed : memory;
+    }
+    uint64_t least = whatif->least_memory;
+    PyObject *dict = PyDict_New();
+    if (dict != NULL &&
+        (ml_py_set(dict, "event", event_or_none(result->oom_event)) < 0 ||
+         ml_py_set(dict, "time_us", number(time)) < 0 ||
+         ml_py_set(dict, "requested_bytes", number(result->oom_bytes)) < 0 ||
+         ml_py_set(dict, "reserved_bytes", number(result->oom_reserved)) < 0 ||
+         ml_py_set(dict, "file", text(recording->strings[frame->filename])) < 0 ||
+         ml_py_set(dict, "line", PyLong_FromLongLong(frame->line)) < 0 ||
+         ml_py_set(dict, "function", text(recording->strings[frame->name])) < 0 ||
+         ml_py_set(dict, "module", text(recording->strings[cause.module])) < 0 ||
+         ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(cause.phase))) <
+             0 ||
+         ml_py_set(dict, "reason",
+                   PyUnicode_FromString(ml_no_line_text(cause.no_line))) < 0 ||
+         ml_py_set(dict, "step", number(cause.step)) < 0 ||
+         ml_py_set(dict, "least_memory_bytes", number(least)) < 0 ||
+         ml_py_set(dict, "missing_bytes", number(least > memory ? least - memory : 0)) <
+             0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+at_peak_dict(const ml_trial_result *result)
+{
+    PyObject *dict = ml_py_totals(&result->at_reserved_peak);
+    if (dict != NULL &&
+        (ml_py_set(dict, "event", event_or_none(result->reserved_peak_event)) < 0 ||
+         ml_py_set(dict, "unused_bytes",
+                   number(result->at_reserved_peak.reserved -
+                          result->at_reserved_peak.active)) < 0 ||
+         ml_py_set(dict, "inactive_split_bytes", number(result->inactive_split)) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+recorded_dict(const ml_whatif *whatif)
+{
+    const ml_totals *peak = &whatif->workload->peak;
+    PyObject *dict = PyDict_New();
+#define XX(name) \
+    if (dict != NULL && \
+        ml_py_set(dict, #name "_peak_bytes", number(peak->name)) < 0) { \
+        Py_CLEAR(dict); \
+    }
+    ML_TOTALS(XX)
+#undef XX
+    return dict;
+}
+
+static PyObject *
+whatif_dict(const ml_recording *recording, int device, const ml_whatif *whatif)
+{
+    const ml_trial_result *result = &whatif->result;
+    const ml_trial_result *check = &whatif->check;
+    PyObject *dict = PyDict_New();
+    if (dict == NULL) {
+        return NULL;
+    }
+    if (ml_py_set(dict, "device", PyLong_FromLong(device)) < 0 ||
+        ml_py_set(dict, "events", number(check->events)) < 0 ||
+        ml_py_set(dict, "mismatched_addresses", number(check->mismatched_addresses)) <
+            0 ||
+        ml_py_set(dict, "mismatched_segments", number(check->mismatched_segments)) <
+            0 ||
+        ml_py_set(dict, "mismatched_blocks", number(check->mismatched_blocks)) < 0 ||
+        ml_py_set(dict, "compared", PyBool_FromLong(check->compared)) < 0 ||
+        ml_py_set(dict, "allocations", number(result->demands)) < 0 ||
+        ml_py_set(dict, "allocated_peak_bytes", number(result->peak.allocated)) < 0 ||
+        ml_py_set(dict, "active_peak_bytes", number(result->peak.active)) < 0 ||
+        ml_py_set(dict, "requested_peak_bytes", number(result->peak.requested)) < 0 ||
+        ml_py_set(dict, "reserved_peak_bytes", number(result->peak.reserved)) < 0 ||
+        ml_py_set(dict, "peak_event", event_or_none(result->peak_event)) < 0 ||
+        ml_py_set(dict, "reserved_peak_range_bytes",
+                  Py_BuildValue("[KK]", (unsigned long long)whatif->low,
+                                (unsigned long long)whatif->high)) < 0 ||
+        ml_py_set(dict, "at_reserved_peak", at_peak_dict(result)) < 0 ||
+        ml_py_set(dict, "retries", number(result->retries)) < 0 ||
+        ml_py_set(dict, "ooms", number(result->ooms)) < 0 ||
+        ml_py_set(dict, "oom", oom_dict(recording, device, whatif)) < 0 ||
+        ml_py_set(dict, "driver_calls", number(result->driver_calls)) < 0 ||
+        ml_py_set(dict, "memory_bytes", bytes_or_none(whatif->options.memory_bytes)) <
+            0 ||
+        ml_py_set(dict, "recorded", recorded_dict(whatif)) < 0 ||
+        ml_py_set(dict, "exact", PyBool_FromLong(whatif->doubts == 0)) < 0 ||
+        ml_py_set(dict, "inexact_because", doubts_list(whatif->doubts)) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+/* MEMORY, an int above 0 or None, in bytes.  0, or -1 with an exception set. */
+static int
+memory_of(PyObject *memory, uint64_t *out)
+{
+    *out = ML_WHATIF_RECORDED;
+    if (memory == Py_None) {
+        return 0;
+    }
+    *out = PyLong_AsUnsignedLongLong(memory);
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    if (*out == 0 || *out >= UINT64_C(1) << 62) {
+        PyErr_SetString(PyExc_ValueError, "memory is from 1 byte to below 2^62 bytes");
+        return -1;
+    }
+    return 0;
+}
+
+/* CONF, a str or None, as bytes that end with a NUL; *OUT is NULL for None. */
+static int
+conf_of(PyObject *conf, const char **out)
+{
+    *out = NULL;
+    if (conf == Py_None) {
+        return 0;
+    }
+    Py_ssize_t length;
+    *out = PyUnicode_AsUTF8AndSize(conf, &length);
+    if (*out == NULL) {
+        return -1;
+    }
+    if (strlen(*out) != (size_t)length) {
+        PyErr_SetString(PyExc_ValueError, "conf holds a null character");
+        return -1;
+    }
+    return 0;
+}
+
+/* Sets the exception for ERROR of what is tried on a recording; PROBLEM as it left it. */
+static PyObject *
+raise_trial(ml_state *state, int error, const char *problem)
+{
+    if (error == ML_EINVALID && problem[0] != '\0') {
+        return PyErr_Format(PyExc_ValueError, "conf: %s", problem);
+    }
+    if (error == ML_EUNSUPPORTED) {
+        return ml_py_raise(state, error,
+                           "this device's allocator keeps no cache: there is nothing "
+                           "to replay");
+    }
+    return ml_py_raise(state, error, ml_strerror(error));
+}
+
+PyObject *
+ml_py_replay(ml_state *state, const ml_recording *recording, int device, PyObject *conf,
+             PyObject *memory)
+{
+    const char *settings;
+    uint64_t bytes;
+    if (conf_of(conf, &settings) < 0 || memory_of(memory, &bytes) < 0) {
+        return NULL;
+    }
+    char problem[400];
+    ml_whatif *whatif = NULL;
+    int error;
+    Py_BEGIN_ALLOW_THREADS
+    error = ml_whatif_new(recording, (size_t)device, settings, bytes, problem,
+                          sizeof(problem), &whatif);
+    Py_END_ALLOW_THREADS
+    if (error < 0) {
+        return raise_trial(state, error, problem);
+    }
+    PyObject *dict = whatif_dict(recording, device, whatif);
+    ml_whatif_free(whatif);
+    return dict;
+}
