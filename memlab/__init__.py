@@ -33,6 +33,7 @@ from memlab._profile import (
     profile_every,
     set_target_gpu,
 )
+from memlab._replay import replay
 from memlab._report import CATEGORIES
 from memlab._sources import ledger, stats
 
@@ -74,6 +75,7 @@ __all__ = [
     "profile",
     "profile_every",
     "record_memory_history",
+    "replay",
     "set_target_gpu",
     "snapshot",
     "stats",

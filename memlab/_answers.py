@@ -753,3 +753,71 @@ class Backend(_BackendTorch):
 
     available: bool
     reason: str
+
+
+class ReplayPeaks(TypedDict):
+    """Peaks of each total alone, over the window of the recording."""
+
+    allocated_peak_bytes: int
+    active_peak_bytes: int
+    requested_peak_bytes: int
+    reserved_peak_bytes: int
+
+
+class ReplayInstant(Totals):
+    """Where most was reserved: after which event, -1 for before the first; what was reserved
+    and not active, and of that what lies beside blocks in use."""
+
+    event: int
+    unused_bytes: int
+    inactive_split_bytes: int
+
+
+class ReplayOom(TypedDict):
+    """The request that fails first; file "" where reason says why there is no line."""
+
+    event: int
+    time_us: int
+    requested_bytes: int
+    reserved_bytes: int
+    file: str
+    line: int
+    function: str
+    module: str
+    phase: str
+    reason: str
+    step: int
+    least_memory_bytes: int
+    missing_bytes: int
+
+
+class ReplayDevice(ReplayPeaks):
+    """What one device would need."""
+
+    device: int
+    name: str
+    events: int
+    mismatched_addresses: int
+    mismatched_segments: int
+    mismatched_blocks: int
+    compared: bool
+    allocations: int
+    peak_event: int
+    reserved_peak_range_bytes: list[int]
+    at_reserved_peak: ReplayInstant
+    retries: int
+    ooms: int
+    oom: ReplayOom | None
+    driver_calls: int
+    memory_bytes: int | None
+    recorded: ReplayPeaks
+    exact: bool
+    inexact_because: list[str]
+
+
+class Replay(TypedDict):
+    """What `memlab replay --json` prints, of the settings and the memory that were asked."""
+
+    conf: str | None
+    memory_bytes: int | None
+    devices: list[ReplayDevice]

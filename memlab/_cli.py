@@ -155,6 +155,23 @@ def _diff(options):
     return 0
 
 
+def _replay(options):
+    from memlab import _replay
+
+    answer = _replay.replay(
+        options.file,
+        options.conf,
+        options.memory,
+        device=options.device,
+        rank=options.rank,
+    )
+    if options.json:
+        _say(json.dumps(answer, indent=1))
+    else:
+        _show_report([], _replay.sections(answer), as_markdown=False)
+    return 0
+
+
 def _view(options):
     from memlab import _core, _load, _page, _report
 
@@ -247,6 +264,7 @@ _FUNCTIONS = {
     "report": _report,
     "merge": _merge,
     "diff": _diff,
+    "replay": _replay,
     "view": _view,
     "top": _top,
     "convert": _convert,

@@ -47,6 +47,7 @@ def _parser():
     _add_report(commands)
     _add_merge(commands)
     _add_diff(commands)
+    _add_replay(commands)
     _add_view(commands)
     _add_top(commands)
     _add_convert(commands)
@@ -345,6 +346,48 @@ def _add_diff(commands):
     )
 
 
+def _add_replay(commands):
+    replay = commands.add_parser(
+        "replay",
+        help="say what a recorded run would need under other allocator settings",
+        description="Replays a recording in a model of torch's caching allocator: as it was, "
+        "which is compared with the recording, or under other settings or with other "
+        "memory.",
+    )
+    replay.set_defaults(command="replay")
+    replay.add_argument("file", help=_FILE)
+    replay.add_argument(
+        "--conf",
+        metavar="SETTINGS",
+        help="as in PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True; '' for "
+        "torch's defaults (default: the recorded ones)",
+    )
+    _add_laboratory(replay)
+
+
+def _add_laboratory(command):
+    command.add_argument(
+        "--memory",
+        type=_memory,
+        metavar="SIZE",
+        help="how much there is for torch's allocator, for example 24GiB (default: as much "
+        "as there was)",
+    )
+    command.add_argument(
+        "--device",
+        type=_index,
+        metavar="N",
+        help="this device alone (default: all)",
+    )
+    command.add_argument(
+        "--rank",
+        type=_rank,
+        metavar="N",
+        help="the devices of this rank alone, of a file that memlab merge wrote",
+    )
+    command.add_argument("--json", action="store_true", help="for machines")
+
+
 def _add_convert(commands):
     from memlab import _export
 
@@ -433,6 +476,15 @@ def _two_ranks(text):
     if len(parts) != 2 or not all(part.isdecimal() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is no two ranks, as in 0,1")
     return int(parts[0]), int(parts[1])
+
+
+def _memory(text):
+    from memlab import phantom
+
+    try:
+        return phantom.parse_memory(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _index(text):

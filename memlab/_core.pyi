@@ -24,6 +24,7 @@ from memlab._answers import (
     Oom,
     Peak,
     Rank,
+    ReplayDevice,
     ReporterDevice,
     Stats,
     Unheld,
@@ -152,6 +153,9 @@ class Recording:
     def notes(self) -> list[Note]: ...
     def ranks(self) -> list[Rank]: ...
     def device_name(self, device: int, /) -> str: ...
+    def replay(
+        self, device: int, /, *, conf: str | None = None, memory: int | None = None
+    ) -> ReplayDevice: ...
     def difference(
         self,
         device: int,

@@ -47,7 +47,7 @@ void
 ml_whatif_options(const ml_whatif *whatif, uint64_t memory, ml_trial_options *options)
 {
     const ml_trial_options *own = &whatif->own;
-    bool limited = options->settings.limited;
+    ml_allocator_settings *settings = &options->settings;
     options->recorded_addresses = false;
     options->go_on = false;
     options->placement = ML_PLACEMENT_DRIVER;
@@ -55,14 +55,17 @@ ml_whatif_options(const ml_whatif *whatif, uint64_t memory, ml_trial_options *op
     if (memory != ML_WHATIF_RECORDED) {
         options->memory_bytes = memory;
         options->device_bytes = memory;
+        /* A process that had a limit has this one. */
+        if (own->settings.limited &&
+            settings->memory_fraction == own->settings.memory_fraction) {
+            settings->memory_fraction = 1;
+        }
         return;
     }
     options->memory_bytes = own->memory_bytes;
     options->device_bytes = own->device_bytes;
-    if (own->settings.limited && !limited) {
-        options->settings.limited = true;
-        options->settings.memory_fraction = own->settings.memory_fraction;
-    }
+    settings->limited = own->settings.limited;
+    settings->memory_fraction = own->settings.memory_fraction;
 }
 
 /* The settings of CONF, which starts from those of the same torch. */
@@ -84,6 +87,28 @@ parse(ml_whatif *whatif, const char *conf, uint64_t memory, char *problem,
     return error;
 }
 
+/* Whether the trial's limit is the recorded one, of which only bounds are known. */
+static bool
+is_limit_inferred(const ml_whatif *whatif)
+{
+    const ml_trial_options *options = &whatif->options;
+    return options->settings.limited && options->memory_bytes == UINT64_MAX &&
+           whatif->workload->limit == UINT64_MAX;
+}
+
+uint64_t
+ml_whatif_memory(const ml_whatif *whatif)
+{
+    const ml_trial_options *options = &whatif->options;
+    if (is_limit_inferred(whatif)) {
+        return whatif->workload->peak.reserved;
+    }
+    double allowed = options->settings.memory_fraction * (double)options->device_bytes;
+    return options->settings.limited && allowed < (double)options->memory_bytes
+               ? (uint64_t)allowed
+               : options->memory_bytes;
+}
+
 static void
 settle_doubts(ml_whatif *whatif)
 {
@@ -95,11 +120,12 @@ settle_doubts(ml_whatif *whatif)
     else if (whatif->workload->failed) {
         doubts |= 1u << ML_DOUBT_FAILED;
     }
-    bool limited = whatif->options.settings.limited;
-    bool inferred = whatif->workload->limit == UINT64_MAX &&
-                    whatif->options.memory_bytes == UINT64_MAX && limited;
+    const ml_trial_result *result = &whatif->result;
+    bool tight = result->ooms != 0 || result->retries != 0 ||
+                 whatif->options.settings.gc_threshold > 0;
+    bool matters = tight && (whatif->asked || result->ooms != 0);
     doubts |= (uint32_t)(mismatches(&whatif->check) != 0) << ML_DOUBT_MODEL |
-              (uint32_t)(whatif->asked && inferred) << ML_DOUBT_LIMIT |
+              (uint32_t)(matters && is_limit_inferred(whatif)) << ML_DOUBT_LIMIT |
               (uint32_t)(whatif->low != whatif->high) << ML_DOUBT_ADDRESSES;
     whatif->doubts = doubts;
 }

@@ -32,6 +32,9 @@ int ml_whatif_new(const ml_recording *recording, size_t device, const char *conf
                   ml_whatif **out);
 void ml_whatif_free(ml_whatif *whatif); /* takes NULL */
 
+/* How much there was for the allocator in the trial, at least; UINT64_MAX: no end to it. */
+uint64_t ml_whatif_memory(const ml_whatif *whatif);
+
 /* Sets OPTIONS, of which settings are as they are to be, for a trial of another run than
  * the recorded one, with MEMORY as above. */
 void ml_whatif_options(const ml_whatif *whatif, uint64_t memory,

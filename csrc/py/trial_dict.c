@@ -57,12 +57,7 @@ oom_dict(const ml_recording *recording, int device, const ml_whatif *whatif)
         time = whatif->workload->trace->events[result->oom_event].time / 1000;
     }
     const ml_frame *frame = &recording->frames[cause.frame];
-    uint64_t memory = whatif->options.memory_bytes;
-    if (whatif->options.settings.limited) {
-        double allowed = whatif->options.settings.memory_fraction *
-                         (double)whatif->options.device_bytes;
-        memory = allowed < (double)memory ? (uint64_t)allowed : memory;
-    }
+    uint64_t memory = ml_whatif_memory(whatif);
     uint64_t least = whatif->least_memory;
     PyObject *dict = PyDict_New();
     if (dict != NULL &&
@@ -148,8 +143,7 @@ whatif_dict(const ml_recording *recording, int device, const ml_whatif *whatif)
         ml_py_set(dict, "ooms", number(result->ooms)) < 0 ||
         ml_py_set(dict, "oom", oom_dict(recording, device, whatif)) < 0 ||
         ml_py_set(dict, "driver_calls", number(result->driver_calls)) < 0 ||
-        ml_py_set(dict, "memory_bytes", bytes_or_none(whatif->options.memory_bytes)) <
-            0 ||
+        ml_py_set(dict, "memory_bytes", bytes_or_none(ml_whatif_memory(whatif))) < 0 ||
         ml_py_set(dict, "recorded", recorded_dict(whatif)) < 0 ||
         ml_py_set(dict, "exact", PyBool_FromLong(whatif->doubts == 0)) < 0 ||
         ml_py_set(dict, "inexact_because", doubts_list(whatif->doubts)) < 0) {
