@@ -100,6 +100,10 @@ int ml_allocator_pool_begin(ml_allocator *allocator, const uint32_t pool[2],
 int ml_allocator_pool_end(ml_allocator *allocator, const uint32_t pool[2]);
 /* One user less: with none its free memory may be given back. */
 int ml_allocator_pool_release(ml_allocator *allocator, const uint32_t pool[2]);
+/* emptyCache(POOL): its free memory goes back, as when its torch.cuda.MemPool ends, after
+ * the release.  ML_EINVALID where it has users or pools hold releases back: torch fails an
+ * assertion then. */
+int ml_allocator_pool_empty(ml_allocator *allocator, const uint32_t pool[2]);
 
 /* State before the first event: SEGMENT with the COUNT BLOCKS that fill it, by address.
  * Segments come in the order in which they were made, if that is known.  Blocks pending

@@ -194,6 +194,8 @@ void ml_streams_defer(ml_allocator *a, uint32_t node);
 void ml_streams_complete(ml_allocator *a, uint32_t node); /* NODE was deferred */
 /* Completes all that waits: for streams; and, where EVERYTHING, what was deferred. */
 int ml_streams_finish(ml_allocator *a, bool everything);
+/* Completes what of POOL waits for streams. */
+int ml_streams_finish_pool(ml_allocator *a, uint32_t pool);
 
 /* allocator_expandable.c.  Results: 1 done, 0 no memory left, or ML_E*. */
 int ml_expandable_alloc(ml_allocator *a, ml_request *request);
@@ -210,5 +212,6 @@ void ml_release_collect_garbage(ml_allocator *a);
 /* Oversize blocks, for REQUEST; whether enough went. */
 bool ml_release_oversize(ml_allocator *a, const ml_request *request);
 int ml_release_all(ml_allocator *a);
+int ml_release_pool(ml_allocator *a, uint32_t pool); /* of no user */
 
 #endif

@@ -135,6 +135,17 @@ release_blocks(ml_allocator *a, size_t pool, bool small)
 }
 
 int
+ml_release_pool(ml_allocator *a, uint32_t pool)
+{
+    a->figures.counters.of[ML_COUNTER_num_sync_all_streams]++;
+    int error = ml_streams_finish_pool(a, pool);
+    if (error == 0) {
+        error = release_blocks(a, pool, true);
+    }
+    return error != 0 ? error : release_blocks(a, pool, false);
+}
+
+int
 ml_release_all(ml_allocator *a)
 {
     int error = 0;

@@ -18,7 +18,7 @@ ml_allocator_settings_default(ml_allocator_settings *settings, unsigned version)
     settings->order = version <= 211   ? ML_ORDER_ADDRESS
                       : version == 212 ? ML_ORDER_BLOCK
                                        : ML_ORDER_SEGMENT;
-    settings->pools_stop_release = version <= 211;
+    settings->pools_stop_release = version <= 212;
     settings->lend_first = version >= 211;
     return 0;
 }

@@ -31,7 +31,7 @@ typedef struct ml_allocator_settings {
     unsigned version; /* 211: torch 2.11 */
     enum ml_block_order order;
     bool
-        pools_stop_release; /* a pool in use, be it no capture, holds back frees (<= 2.11) */
+        pools_stop_release; /* a pool in use, be it no capture, holds back frees (<= 2.12) */
     bool lend_first; /* pools for use on OOM are asked before memory is released */
 } ml_allocator_settings;
 

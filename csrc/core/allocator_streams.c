@@ -126,8 +126,9 @@ compare_waits(const void *left, const void *right)
     return a->number < b->number ? -1 : 1;
 }
 
-int
-ml_streams_finish(ml_allocator *a, bool everything)
+/* Events for what a capture held back, once none is underway. */
+static int
+insert_held(ml_allocator *a)
 {
     for (size_t i = 0; i < a->held_count; i++) {
         int error = insert_events(a, a->held[i], true);
@@ -139,6 +140,16 @@ ml_streams_finish(ml_allocator *a, bool everything)
         }
     }
     a->held_count = 0;
+    return 0;
+}
+
+int
+ml_streams_finish(ml_allocator *a, bool everything)
+{
+    int error = insert_held(a);
+    if (error != 0) {
+        return error;
+    }
     if (a->wait_count > 1) {
         qsort(a->waits, a->wait_count, sizeof(*a->waits), compare_waits);
     }
@@ -151,5 +162,29 @@ ml_streams_finish(ml_allocator *a, bool everything)
     while (everything && a->deferred_first != 0) {
         ml_streams_complete(a, a->deferred_first);
     }
+    return 0;
+}
+
+int
+ml_streams_finish_pool(ml_allocator *a, uint32_t pool)
+{
+    int error = insert_held(a);
+    if (error != 0) {
+        return error;
+    }
+    if (a->wait_count > 1) {
+        qsort(a->waits, a->wait_count, sizeof(*a->waits), compare_waits);
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < a->wait_count; i++) {
+        ml_node *node = &a->nodes[a->waits[i].node];
+        if (node->pool != pool) {
+            a->waits[kept++] = a->waits[i];
+        }
+        else if (--node->events == 0) {
+            ml_allocator_free_block(a, a->waits[i].node);
+        }
+    }
+    a->wait_count = kept;
     return 0;
 }
