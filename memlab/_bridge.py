@@ -51,6 +51,7 @@ _CUDA_SOURCES = (
     "storages.cpp",
     "tracker.cpp",
     "transfer.cpp",
+    "uses.cpp",
 )
 _HEADERS = (
     "bridge.h",

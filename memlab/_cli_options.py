@@ -97,6 +97,12 @@ def _add_run(commands):
         default="python",
         help="'all' adds C++ frames, at microseconds an event",
     )
+    run.add_argument(
+        "--uses",
+        action="store_true",
+        help="keep when each block was last used, for memlab explain and tune; costs some "
+        "microseconds an operator",
+    )
     _add_program(run)
 
 

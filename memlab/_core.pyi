@@ -210,6 +210,7 @@ class MemorySnapshot:
         max_file_bytes: int | None = None,
         keys: int = 0,
         place: tuple[int, int, int] | None = None,
+        uses: bool = False,
     ) -> None: ...
     def _configure(
         self,

@@ -34,6 +34,7 @@ def run(options) -> int:
 def _start(options, source, outputs):
     """A recording under way; without its file where that cannot be had."""
     how = {"max_entries": options.max_entries, "source": source, "stacks": options.stacks}
+    how["uses"] = options.uses
     path = outputs.path(".mlab")
     try:
         snapshot = MemorySnapshot(

@@ -31,7 +31,7 @@ ALLOWED = {
 }
 
 # Entered through pointers, which relocations do not follow.
-ROOTS = ["ml_recorder_record", "ml_frames_capture"]
+ROOTS = ["ml_recorder_record", "ml_recorder_used", "ml_frames_capture"]
 
 # Where the walk over frames failed its check at import: public API instead, and only for a
 # thread that holds the GIL already.

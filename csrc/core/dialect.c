@@ -266,6 +266,27 @@ put_tags(ml_builder *to, const ml_device_trace *device)
     to->close(to);
 }
 
+static void
+put_uses(ml_builder *to, const ml_device_trace *device)
+{
+    if (device->use_count == 0) {
+        return;
+    }
+    to->word(to, ML_WORD_USES);
+    to->open(to, ML_VALUE_DICT);
+    put_list(to, ML_WORD_ADDR);
+    for (size_t i = 0; i < device->use_count; i++) {
+        to->integer(to, (int64_t)device->uses[i].addr);
+    }
+    to->close(to);
+    put_list(to, ML_WORD_POSITION);
+    for (size_t i = 0; i < device->use_count; i++) {
+        to->integer(to, (int64_t)device->uses[i].position);
+    }
+    to->close(to);
+    to->close(to);
+}
+
 /* One printable character an event, 0x40 plus its flags: a column of one byte each. */
 static void
 put_flags(ml_builder *to, const ml_device_trace *device)
@@ -327,6 +348,8 @@ put_details(ml_builder *to, const ml_device_trace *device)
     PUT_EVENT_COLUMN(to, device, ML_WORD_NEXT_THREAD, next_thread,
                      to->integer(to, events[i_].next_thread));
     PUT_EVENT_COLUMN(to, device, ML_WORD_NODE, node, to->string(to, events[i_].node));
+    PUT_EVENT_COLUMN(to, device, ML_WORD_UNUSED, unused,
+                     to->integer(to, events[i_].unused));
 }
 
 #undef PUT_EVENT_COLUMN
@@ -495,6 +518,7 @@ put_extras(ml_builder *to, const ml_recording *recording)
         put_flags(to, device);
         put_block_bytes(to, device);
         put_details(to, device);
+        put_uses(to, device);
         to->close(to);
     }
     to->close(to);

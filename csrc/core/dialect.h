@@ -75,6 +75,8 @@
     XX(NEXT, "next") \
     XX(NEXT_THREAD, "next_thread") \
     XX(NODE, "node") \
+    XX(UNUSED, "unused") \
+    XX(USES, "uses") \
     XX(MODULES, "modules") \
     XX(MODULE, "module") \
     XX(NOTES, "notes") \

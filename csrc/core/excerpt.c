@@ -99,10 +99,13 @@ drop_gone(ml_device_trace *trace, const bool *gone)
             trace->tags[tag].position = kept;
         }
         if (i < trace->event_count && !gone[i]) {
-            trace->events[kept++] = trace->events[i];
+            trace->events[kept] = trace->events[i];
+            trace->events[kept++].unused = 0;
         }
     }
     trace->event_count = kept;
+    /* Last uses are distances in events. */
+    trace->use_count = 0;
 }
 
 /* Writes down what each block occupies, which follows from the blocks around it: these may

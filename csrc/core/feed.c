@@ -106,6 +106,7 @@ static inline void
 begin_record(ml_feed *feed, ml_event *record, const ml_event_text *text)
 {
     record->stack = 0;
+    record->unused = 0;
     record->thread = ml_feed_thread_number();
     record->metadata = 0;
     record->node = 0;
@@ -145,6 +146,84 @@ follow(ml_device_log *log)
     }
 }
 
+/* Blocks of a private pool are those of a CUDA graph, which uses them without operators. */
+static void
+follow_uses(ml_feed *feed, ml_device_log *log, ml_event *record)
+{
+    record->unused = 0;
+    if (!atomic_load_explicit(&feed->using, memory_order_acquire)) {
+        return;
+    }
+    ml_uses *uses = atomic_load_explicit(&log->uses, memory_order_acquire);
+    if (uses == NULL) {
+        return;
+    }
+    if ((record->pool[0] | record->pool[1]) != 0) {
+        ml_uses_blind(uses);
+    }
+    if (record->action == ML_ACTION_ALLOC) {
+        ml_uses_begin(uses, record->addr);
+    }
+    else if (record->action == ML_ACTION_FREE_REQUESTED) {
+        uint64_t last = ml_uses_end(uses, record->addr, record->block_bytes);
+        uint64_t now = ml_lane_end(&log->lane);
+        if (last != ML_USE_UNKNOWN) {
+            uint64_t unused = last < now ? now - last : 0;
+            record->unused = unused < UINT32_MAX ? (uint32_t)unused + 1 : UINT32_MAX;
+        }
+    }
+}
+
+/* ADDR 0: any block of the device. */
+static void
+mark_use(ml_device_log *log, uint64_t addr, bool inner)
+{
+    ml_uses *uses = atomic_load_explicit(&log->uses, memory_order_acquire);
+    if (uses == NULL) {
+        return;
+    }
+    /* What waits counts among the lane's events once it is there.  In this order: while it
+     * is being moved, it counts twice, and not never. */
+    uint64_t position = atomic_load_explicit(&log->pending, memory_order_acquire);
+    position += ml_lane_end(&log->lane);
+    if (addr == 0) {
+        ml_uses_mark_all(uses, position);
+    }
+    else {
+        ml_uses_mark(uses, addr, position, inner);
+    }
+}
+
+void
+ml_feed_used(ml_feed *feed, const ml_use_mark *marks, size_t count)
+{
+    if (!atomic_load_explicit(&feed->using, memory_order_acquire)) {
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const ml_use_mark *mark = &marks[i];
+        if (mark->device < 0) {
+            for (int d = 0; d < ML_DEVICE_MAX; d++) {
+                mark_use(&feed->logs[d], 0, true);
+            }
+        }
+        else if (mark->device < ML_DEVICE_MAX) {
+            mark_use(&feed->logs[mark->device], mark->addr, mark->inner != 0);
+        }
+    }
+}
+
+void
+ml_feed_use_unseen(ml_feed *feed)
+{
+    for (int i = 0; feed->logs != NULL && i < ML_DEVICE_MAX; i++) {
+        ml_uses *uses = atomic_load_explicit(&feed->logs[i].uses, memory_order_acquire);
+        if (uses != NULL) {
+            ml_uses_blind(uses);
+        }
+    }
+}
+
 /* The ledger finishes RECORD, and the lane keeps it. */
 static inline void
 keep(ml_feed *feed, ml_device_log *log, ml_event *record)
@@ -161,6 +240,7 @@ keep(ml_feed *feed, ml_device_log *log, ml_event *record)
     else {
         ml_ledger_stop_counting(log->ledger);
     }
+    follow_uses(feed, log, record);
     if (ml_lane_push(&log->lane, record) != 0) {
         count(&log->dropped);
     }

@@ -16,6 +16,7 @@
 #include "meter.h"
 #include "recorder.h"
 #include "stacks.h"
+#include "uses.h"
 
 /* Recordings under way at once. */
 #define ML_WINDOW_MAX 16
@@ -56,6 +57,7 @@ typedef struct ml_device_log {
     ml_region pending_region;         /* owned */
     _Atomic uint32_t pending;         /* of them */
     _Atomic(ml_meter *) meter;        /* owned; NULL until a window wants it */
+    _Atomic(ml_uses *) uses;          /* owned; NULL until a window wants it */
     _Atomic unsigned peaks_forgotten; /* bit i: window_peak[i] is to start again */
     ml_totals window_peak[ML_WINDOW_MAX];
     _Atomic uint64_t dropped;
@@ -79,6 +81,7 @@ typedef struct ml_feed {
     _Atomic unsigned capture;  /* ML_CAPTURE_* */
     _Atomic unsigned windows;  /* bit i: window_peak[i] is in use */
     _Atomic bool metering;     /* the meters follow the events */
+    _Atomic bool using;        /* the last uses of blocks are kept; ordered sources */
     ml_device_log *logs;       /* owned; ML_DEVICE_MAX of an ordered source */
     ml_thread_log *threads;    /* owned; ML_FEED_LANES of an unordered source */
     _Atomic(ml_meter *) meter; /* of an unordered source; owned; NULL until wanted */
@@ -110,6 +113,10 @@ uint32_t ml_feed_record(ml_feed *feed, int device, ml_event *event,
 /* The lock of the source's device is held, or nobody writes: records what was pending
  * when the ledger was seeded, and starts forgotten peaks again from there. */
 void ml_feed_catch_up(ml_feed *feed, ml_device_log *log);
+
+/* As ml_api.used and ml_api.use_unseen in memlab.h. */
+void ml_feed_used(ml_feed *feed, const ml_use_mark *marks, size_t count);
+void ml_feed_use_unseen(ml_feed *feed);
 
 /* Events of all lanes of an unordered source. */
 uint64_t ml_feed_thread_events(const ml_feed *feed);

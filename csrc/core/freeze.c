@@ -30,6 +30,10 @@ typedef struct freeze_walk {
     ml_recording *recording; /* under construction; one trace a device */
     live_stacks segments[ML_DEVICE_MAX];
     live_stacks blocks[ML_DEVICE_MAX];
+    ml_uses
+        *uses; /* of the device that is visited; borrowed; NULL: nobody keeps them */
+    uint64_t uses_from; /* the ordinal of its first event in the recording */
+    size_t use_capacity;
     uint64_t first[ML_DEVICE_MAX]; /* position of the first kept event */
     uint64_t *ends;                /* borrowed; NULL: not asked for */
     int visiting;                  /* the device whose ledger is visited */
@@ -145,10 +149,36 @@ visit_segment(void *context, const ml_segment *segment)
 }
 
 static int
+add_use(freeze_walk *walk, const ml_block *block)
+{
+    ml_device_trace *trace = &walk->recording->devices[walk->visiting];
+    uint64_t last = walk->uses != NULL && block->state != ML_BLOCK_INACTIVE
+                        ? ml_uses_look(walk->uses, block->addr, block->size)
+                        : ML_USE_UNKNOWN;
+    if (last == ML_USE_UNKNOWN) {
+        return 0;
+    }
+    uint64_t first = walk->uses_from;
+    uint64_t position = last > first ? last - first : 0;
+    int result = ml_grow((void **)&trace->uses, &walk->use_capacity,
+                         trace->use_count + 1, sizeof(*trace->uses));
+    if (result == 0) {
+        trace->uses[trace->use_count++] = (ml_use){
+            .addr = block->addr,
+            .position = position < trace->event_count ? position : trace->event_count};
+    }
+    return result;
+}
+
+static int
 visit_block(void *context, const ml_block *block, uint64_t birth)
 {
     freeze_walk *walk = context;
     int device = walk->visiting;
+    int result = add_use(walk, block);
+    if (result < 0) {
+        return result;
+    }
     bool inside = birth != ML_BEFORE_EVENTS && birth >= walk->begin;
     uint64_t position = inside ? birth - walk->begin : 0;
     const ml_window_phase *phase = phase_at(walk->window, device, position);
@@ -203,6 +233,9 @@ freeze_arrive(ml_walk *base, int device)
     ml_window_copy_counts(window, device, trace);
     trace->peak = log->window_peak[window->slot];
     walk->visiting = device;
+    walk->uses = window->options.uses ? atomic_load(&log->uses) : NULL;
+    walk->uses_from = window->marks[device] + trace->overwritten_events;
+    walk->use_capacity = 0;
     walk->begin =
         ml_ledger_get_totals(log->ledger).events - ml_window_position(window, device);
     ml_ledger_visitor visitor = {walk, visit_segment, visit_block};

@@ -101,6 +101,12 @@ record(ml_journal *journal, unsigned number, const ml_event *event)
     if (!atomic_load_explicit(&lane->begun, memory_order_relaxed)) {
         return;
     }
+    ml_event plain;
+    if (event->unused != 0 && !journal->uses) {
+        plain = *event;
+        plain.unused = 0;
+        event = &plain;
+    }
     if (!store(journal, lane, event)) {
         lane->pending++;
         lane->dropped++;

@@ -45,6 +45,7 @@ typedef struct ml_journal_options {
     uint64_t limit_bytes; /* of the file; UINT64_MAX: none */
     int device;           /* -1: all */
     uint32_t keys;        /* ML_KEY_* of the running torch */
+    bool uses;            /* when blocks were last used is wanted */
     ml_process_place place;
     /* Says one sentence to people, from the journal's thread; NULL: nobody. */
     void (*warn)(const char *text);
@@ -108,6 +109,9 @@ ml_journal_port_record(ml_journal_port *port, unsigned lane, const ml_event *eve
  * Of its names only whether they are lost: MODULE and NAME are given. */
 void ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
                     const ml_tag *tag, ml_slice module, ml_slice name);
+/* The recording ends, and JOURNAL is attached: the last use of a live block at ADDR came after
+ * so many EVENTS of DEVICE since its lane was begun.  Waits for room, as a start does. */
+void ml_journal_use(ml_journal *journal, int device, uint64_t addr, uint64_t events);
 /* To all journals of PORT. */
 void ml_journal_port_note(ml_journal_port *port, const ml_note *note, const char *name,
                           size_t length);

@@ -286,6 +286,19 @@ ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
 }
 
 void
+ml_journal_use(ml_journal *journal, int device, uint64_t addr, uint64_t events)
+{
+    message record;
+    record.length = 0;
+    record.cut = false;
+    uint8_t number = (uint8_t)device;
+    put(&record, &number, sizeof(number));
+    put_number(&record, addr);
+    put_number(&record, atomic_load(&journal->lanes[device].start) + events);
+    append_start(journal, ML_MLAB_USE, record.bytes, record.length);
+}
+
+void
 ml_journal_port_note(ml_journal_port *port, const ml_note *note, const char *name,
                      size_t length)
 {

@@ -52,6 +52,7 @@ struct ml_journal {
     const ml_stacks *stacks;
     ml_journal_port *port; /* borrowed; while attached */
     int device;            /* -1: all */
+    bool uses;             /* its events say how long blocks were not used */
     void (*warn)(const char *text);
     char *path; /* owned */
     bool forked;

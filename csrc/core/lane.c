@@ -9,7 +9,7 @@
 
 /* The longest record with its context, rounded up: what is promised holds for events of
  * any values. */
-#define RECORD_BYTES 88u
+#define RECORD_BYTES 96u
 
 /* Chunks beside those that hold what is wanted: the oldest, of which a part is wanted,
  * and what may be written while a reader, perhaps not running, keeps others from being

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
-#define ML_ABI_VERSION 6u
+#define ML_ABI_VERSION 7u
 
 /* name, text.  Functions return 0 or the negative of one of these. */
 #define ML_ERRORS(XX) \
@@ -95,6 +95,9 @@ typedef struct ml_event {
     uint16_t next_thread; /* as autograd_thread; 0: next says nothing and is 0 */
     uint8_t action;       /* enum ml_action */
     uint8_t flags;        /* ML_EVENT_* */
+    /* Of a FREE_REQUESTED: how many events of the device came between the last use of the
+     * block by an operator and this one, plus 1.  0: not known. */
+    uint32_t unused;
 } ml_event;
 
 /* Texts of an event, borrowed for the length of the call. */
@@ -228,7 +231,16 @@ typedef struct ml_source {
     /* A number that grows whenever memory of DEVICE comes, goes or waits to, until the
      * program resets the allocator's counters.  0 or ML_E*.  NULL: it keeps none. */
     int (*changes)(void *self, int device, uint64_t *out);
+    /* Tells the source whether anyone wants to know of uses.  NULL: it cannot tell. */
+    void (*watch_uses)(void *self, int enabled);
 } ml_source;
+
+/* That an operator uses memory. */
+typedef struct ml_use_mark {
+    uint64_t addr;
+    int32_t device; /* -1: it may use any memory of any device */
+    int32_t inner; /* addr may lie within a block, and not be its own */
+} ml_use_mark;
 
 /* What memlab._core offers a source, handed over in the capsule named ML_API_CAPSULE. */
 #define ML_API_CAPSULE "memlab._core._api"
@@ -257,6 +269,10 @@ typedef struct ml_api {
     /* A region of the program that has NAME of LENGTH bytes begins, or ends (END): both
      * with one NUMBER.  Takes a lock, never the GIL: not from the allocator's callback. */
     void (*region)(int end, uint64_t number, const char *name, size_t length);
+    /* COUNT blocks of SOURCE are used now.  Takes no lock. */
+    void (*used)(const ml_source *source, const ml_use_mark *marks, size_t count);
+    /* The memory of SOURCE is used from now on in ways that it does not see. */
+    void (*use_unseen)(const ml_source *source);
 } ml_api;
 
 #ifdef __cplusplus

@@ -180,7 +180,7 @@ static int
 copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace *to)
 {
     void *events = NULL, *segments = NULL, *blocks = NULL, *tags = NULL;
-    void *elders = NULL;
+    void *elders = NULL, *uses = NULL;
     int result =
         copy_column(from->events, from->event_count, sizeof(ml_event), &events);
     if (result == 0) {
@@ -198,6 +198,9 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
         result =
             copy_column(from->elders, from->elder_count, sizeof(ml_elder), &elders);
     }
+    if (result == 0) {
+        result = copy_column(from->uses, from->use_count, sizeof(ml_use), &uses);
+    }
     uint32_t number = to->number;
     *to = *from;
     to->number = number;
@@ -206,6 +209,7 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
     to->blocks = blocks;
     to->tags = tags;
     to->elders = elders;
+    to->uses = uses;
     if (result < 0) {
         return result;
     }

@@ -239,6 +239,28 @@ take_tag(mlab_reader *reader, const ml_packed_other *record)
 }
 
 static int
+take_use(mlab_reader *reader, const ml_packed_other *record)
+{
+    const uint8_t *at = record->bytes;
+    const uint8_t *end = at + record->length;
+    mlab_use use = {0};
+    if (record->length < 1) {
+        return leave_out(reader);
+    }
+    use.device = *at++;
+    if (!take_number(&at, end, &use.addr) || !take_number(&at, end, &use.place) ||
+        use.device >= ML_DEVICE_MAX) {
+        return leave_out(reader);
+    }
+    if (ml_grow((void **)&reader->uses, &reader->use_capacity, reader->use_count + 1,
+                sizeof(use)) < 0) {
+        return ML_ENOMEM;
+    }
+    reader->uses[reader->use_count++] = use;
+    return 0;
+}
+
+static int
 take_note(mlab_reader *reader, const ml_mlab_note *record, const uint8_t *name,
           size_t length)
 {
@@ -336,6 +358,8 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
                    : leave_out(reader);
     case ML_MLAB_TAG:
         return take_tag(reader, record);
+    case ML_MLAB_USE:
+        return take_use(reader, record);
     case ML_MLAB_NOTE:
         return take(record, &fixed, sizeof(fixed.note), &rest, &left)
                    ? take_note(reader, &fixed.note, rest, left)
@@ -557,4 +581,48 @@ mlab_finish_control(mlab_reader *reader)
     sort_clocks(reader);
     convert_times(reader);
     return place_tags(reader);
+}
+
+/* ---- Uses ---- */
+
+/* By device, then address, then place: the last of one address is its last use. */
+static int
+compare_uses(const void *a, const void *b)
+{
+    const mlab_use *left = a;
+    const mlab_use *right = b;
+    if (left->device != right->device) {
+        return left->device < right->device ? -1 : 1;
+    }
+    if (left->addr != right->addr) {
+        return left->addr < right->addr ? -1 : 1;
+    }
+    return (left->place > right->place) - (left->place < right->place);
+}
+
+int
+mlab_finish_uses(mlab_reader *reader)
+{
+    ml_recording *recording = reader->recording;
+    size_t capacity[ML_DEVICE_MAX] = {0};
+    if (reader->use_count == 0 || !reader->ordered) {
+        return 0;
+    }
+    qsort(reader->uses, reader->use_count, sizeof(*reader->uses), compare_uses);
+    for (size_t i = 0; i < reader->use_count; i++) {
+        const mlab_use *use = &reader->uses[i];
+        bool last = i + 1 == reader->use_count || use[1].device != use->device ||
+                    use[1].addr != use->addr;
+        if (!last || use->device >= recording->device_count) {
+            continue;
+        }
+        ml_device_trace *trace = &recording->devices[use->device];
+        if (ml_grow((void **)&trace->uses, &capacity[use->device], trace->use_count + 1,
+                    sizeof(*trace->uses)) < 0) {
+            return ML_ENOMEM;
+        }
+        uint64_t position = mlab_index_of(reader, use->device, use->place);
+        trace->uses[trace->use_count++] = (ml_use){use->addr, position};
+    }
+    return 0;
 }

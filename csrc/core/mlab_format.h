@@ -14,7 +14,8 @@
 #define ML_MLAB_BYTE_ORDER UINT32_C(0x01020304)
 /* Bits of required: a reader that does not know one refuses the file.  Of optional: one
  * that does not know them loses nothing but what they stand for.  None exist yet. */
-#define ML_MLAB_REQUIRED UINT64_C(0)
+#define ML_MLAB_USES UINT64_C(1) /* its events say how long blocks were not used */
+#define ML_MLAB_REQUIRED ML_MLAB_USES
 /* What a reader takes as the size of chunks: a power of two between these; the header
  * lies within one. */
 #define ML_MLAB_CHUNK_LEAST (UINT32_C(1) << 13)
@@ -146,7 +147,8 @@ enum ml_mlab_control {
     ML_MLAB_SETTING,
     ML_MLAB_TAG,
     ML_MLAB_NOTE,
-    ML_MLAB_NAME
+    ML_MLAB_NAME,
+    ML_MLAB_USE
 };
 
 /* Ticks of the source's clock and what time that was. */
@@ -208,6 +210,10 @@ typedef struct ml_mlab_setting {
 /* ML_MLAB_TAG has no struct, for there are many: a byte of category, one of device, three
  * numbers of seven bits a byte (the address; of an ordered source the events of the device
  * before it, else ticks; the bytes of the module's path), the path, the name. */
+
+/* ML_MLAB_USE has no struct either: a byte of device, two numbers of seven bits a byte (the
+ * address of a block that is live at the end, the events of the device before its last
+ * use). */
 
 /* ml_note; the name follows. */
 typedef struct ml_mlab_note {

@@ -35,6 +35,13 @@ typedef struct mlab_tag {
     uint8_t lost; /* of its names */
 } mlab_tag;
 
+/* A use as the file has it. */
+typedef struct mlab_use {
+    uint64_t addr;
+    uint64_t place; /* events of the device before it */
+    uint8_t device;
+} mlab_use;
+
 /* Where in a lane a chunk's events begin, to find events by their ordinal. */
 typedef struct mlab_place {
     uint64_t ordinal;
@@ -60,6 +67,9 @@ typedef struct mlab_reader {
     mlab_tag *tags; /* owned */
     size_t tag_count;
     size_t tag_capacity;
+    mlab_use *uses; /* owned */
+    size_t use_count;
+    size_t use_capacity;
     mlab_name *names; /* owned */
     size_t name_count;
     size_t name_capacity;
@@ -128,6 +138,10 @@ int mlab_add_name(mlab_reader *reader, const uint8_t *bytes, size_t length,
 uint64_t mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordinal);
 /* When all records were read: times become unix ns, tags find their places. */
 int mlab_finish_control(mlab_reader *reader);
+
+/* When the memory at the end is known: the last uses of what is live there.  0 or
+ * ML_ENOMEM. */
+int mlab_finish_uses(mlab_reader *reader);
 
 /* Events are completed, and the memory at their end is worked out.  0 or ML_ENOMEM. */
 int mlab_finish_memory(mlab_reader *reader);

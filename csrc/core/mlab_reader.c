@@ -363,6 +363,9 @@ mlab_finish(mlab_reader *reader, const ml_mlab_header *header)
         result = mlab_finish_memory(reader);
     }
     if (result == 0) {
+        result = mlab_finish_uses(reader);
+    }
+    if (result == 0) {
         result = mlab_resolve(reader);
     }
     if (result == 0) {
@@ -380,6 +383,7 @@ mlab_reader_free(mlab_reader *reader)
     ml_intern_fini(&reader->strings);
     ml_free(reader->clocks);
     ml_free(reader->tags);
+    ml_free(reader->uses);
     ml_free(reader->names);
     for (int i = 0; i < ML_DEVICE_MAX; i++) {
         ml_free(reader->starts[i].segments);

@@ -8,7 +8,7 @@
  * What changes with the phase of a program rather than from event to event (thread,
  * stream, pool, ...) is the context, a record of its own before the event that needs
  * it.  So is what few events have: the number of the node that is made next where one
- * runs. */
+ * runs, and how long a block was not used. */
 #include "pack.h"
 
 #include <stdbool.h>
@@ -22,6 +22,7 @@ _Static_assert(ML_ACTION_COUNT <= 10, "tags from 10 on are not actions");
 #define TAG_COMPLETED 10u
 #define TAG_CONTEXT 11u
 #define TAG_NEXT 12u
+#define TAG_UNUSED 13u
 #define TAG_OTHER 15u
 
 /* Places of the codes in the three bytes of an event. */
@@ -269,6 +270,15 @@ put_next(ml_pack *state, const ml_event *event, uint8_t *to)
     return to;
 }
 
+static uint8_t *
+put_unused(const ml_event *event, uint8_t *to)
+{
+    unsigned code = 0u + (event->unused >> 8 != 0) + (event->unused >> 16 != 0) +
+                    (event->unused >> 24 != 0);
+    *to = (uint8_t)(TAG_UNUSED | code << 4);
+    return put(to + 1, event->unused, code + 1);
+}
+
 /* Whether EVENT is the free that STATE's event requested, completed. */
 static inline bool
 completes(const ml_pack *state, const ml_event *event)
@@ -358,6 +368,9 @@ ml_pack_event(ml_pack *state, const ml_event *event, uint8_t *to)
     }
     if (event->next_thread != 0 || event->next != 0) {
         to = put_next(state, event, to);
+    }
+    if (event->unused != 0) {
+        to = put_unused(event, to);
     }
     to = completes(state, event) ? put_completed(state, event, to)
                                  : put_event(state, event, action, class, to);
@@ -456,6 +469,20 @@ get_next(ml_pack *state, const uint8_t **at, const uint8_t *end)
     if (thread) {
         state->next_thread = (uint16_t)get(&from, end, 2);
     }
+    *at = from;
+    return 0;
+}
+
+static int
+get_unused(const uint8_t **at, const uint8_t *end, uint32_t *unused)
+{
+    const uint8_t *from = *at;
+    unsigned code = from[0] >> 4;
+    if (code > 3 || end - from < 2 + (ptrdiff_t)code) {
+        return ML_EFORMAT;
+    }
+    from++;
+    *unused = (uint32_t)get(&from, end, code + 1);
     *at = from;
     return 0;
 }
@@ -592,6 +619,11 @@ ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *even
     if (next && get_next(state, &from, end) < 0) {
         return ML_EFORMAT;
     }
+    uint32_t unused = 0;
+    if (from < end && (*from & 15u) == TAG_UNUSED &&
+        get_unused(&from, end, &unused) < 0) {
+        return ML_EFORMAT;
+    }
     bool begun = from != *at;
     if (from >= end) {
         return begun ? ML_EFORMAT : ML_PACKED_END;
@@ -615,6 +647,7 @@ ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *even
         event->next = state->next;
         event->next_thread = state->next_thread;
     }
+    event->unused = unused;
     *at = from;
     return ML_PACKED_EVENT;
 }

@@ -251,22 +251,52 @@ capture_wanted(const ml_window_options *options)
     return options->native && wanted != 0 ? wanted | ML_CAPTURE_NATIVE : wanted;
 }
 
+/* Tables, once there, stay: whoever marks a use may be late.  A device for which there is no
+ * memory has no last uses. */
+static void
+follow_uses(ml_feed *feed, bool wanted)
+{
+    const ml_source *source = feed->source;
+    if (feed->logs == NULL || source->watch_uses == NULL ||
+        atomic_load(&feed->using) == wanted) {
+        return;
+    }
+    int devices = wanted ? source->device_count(source->self) : ML_DEVICE_MAX;
+    for (int i = 0; i < devices && i < ML_DEVICE_MAX; i++) {
+        ml_uses *uses = atomic_load(&feed->logs[i].uses);
+        if (uses != NULL) {
+            ml_uses_clear(uses);
+        }
+        else if (wanted && (uses = ml_alloc_zeroed(1, sizeof(*uses))) != NULL) {
+            if (ml_uses_init(uses) < 0) {
+                ml_free(uses);
+                uses = NULL;
+            }
+            atomic_store(&feed->logs[i].uses, uses);
+        }
+    }
+    atomic_store(&feed->using, wanted);
+    source->watch_uses(source->self, wanted);
+}
+
 static unsigned
 update_feed(ml_feed *feed)
 {
     unsigned capture = 0, windows = 0;
-    bool metering = false;
+    bool metering = false, using = false;
     for (unsigned i = 0; i < ML_WINDOW_MAX; i++) {
         const ml_window *window = hub.windows[i];
         if (window != NULL && window->feed == feed && window->listening) {
             capture |= capture_wanted(&window->options);
             windows |= 1u << i;
             metering = metering || window->options.meter;
+            using = using || window->options.uses;
         }
     }
     atomic_store(&feed->capture, capture);
     atomic_store(&feed->metering, metering);
     atomic_store(&feed->windows, windows);
+    follow_uses(feed, using);
     return windows;
 }
 
@@ -332,12 +362,46 @@ begin(ml_window *window)
     return 0;
 }
 
+typedef struct use_writer {
+    ml_window *window;
+    int device;
+    uint64_t dropped; /* that the lane has not, but the file may have */
+} use_writer;
+
+static int
+tell_use(void *context, uint64_t addr, uint64_t position)
+{
+    const use_writer *writer = context;
+    uint64_t base = writer->window->event_base[writer->device];
+    uint64_t events = (position > base ? position - base : 0) + writer->dropped;
+    ml_journal_use(writer->window->journal, writer->device, addr, events);
+    return 0;
+}
+
+/* When what is live was last used: no event will tell the file. */
+static void
+tell_uses(ml_window *window)
+{
+    ml_feed *feed = window->feed;
+    bool wanted = window->options.uses && feed->logs != NULL && !feed->forked &&
+                  atomic_load(&window->begun);
+    for (int i = 0; wanted && i < ML_DEVICE_MAX; i++) {
+        const ml_uses *uses = atomic_load(&feed->logs[i].uses);
+        if (uses != NULL && ml_window_wants(window, i)) {
+            ml_window_counts now = ml_window_counts_now(feed, i);
+            use_writer writer = {window, i, now.dropped - window->counts[i].dropped};
+            ml_uses_visit(uses, tell_use, &writer);
+        }
+    }
+}
+
 static void
 retire(ml_window *window)
 {
     hub.windows[window->slot] = NULL;
     ml_notes_end(window->feed->source);
     if (window->journal != NULL) {
+        tell_uses(window);
         ml_journal_detach(&window->feed->port, window->journal);
     }
     if (window->listening) {
@@ -401,6 +465,7 @@ open_file(ml_window *window, const ml_window_options *options)
         .limit_bytes = options->file_bytes,
         .device = options->device,
         .keys = options->keys,
+        .uses = options->uses && window->feed->logs != NULL,
         .place = options->place,
         .warn = options->warn,
     };
@@ -665,6 +730,24 @@ ml_recorder_meter(const ml_source *source, int device)
         ml_free(made);
     }
     return meter;
+}
+
+void
+ml_recorder_used(const ml_source *source, const ml_use_mark *marks, size_t count)
+{
+    ml_feed *feed = ml_recorder_feed(source);
+    if (feed != NULL) {
+        ml_feed_used(feed, marks, count);
+    }
+}
+
+void
+ml_recorder_use_unseen(const ml_source *source)
+{
+    ml_feed *feed = ml_recorder_feed(source);
+    if (feed != NULL) {
+        ml_feed_use_unseen(feed);
+    }
 }
 
 uint32_t

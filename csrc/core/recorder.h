@@ -7,7 +7,7 @@
  * or torch; stacks come from a walker that it is given.
  *
  * There is one recorder a process because torch's allocator trackers are for the process
- * and can never be detached.  All functions but ml_recorder_record, ml_recorder_note,
+ * and can never be detached.  All functions but ml_recorder_record, ml_recorder_used, ml_recorder_note,
  * ml_window_begun and ml_window_tag take the recorder's lock: callers release the GIL.
  * But for the first, none may be called from within the callback. */
 #ifndef ML_RECORDER_H
@@ -36,6 +36,7 @@ typedef struct ml_window_options {
     enum ml_context context;
     bool native;      /* C++ frames too: takes locks and memory in the callback */
     bool keep_events; /* false: only the state of live memory ("state") */
+    bool uses;        /* when blocks were last used; costs some of every operator */
     bool meter;       /* the devices' meters follow the events: ml_recorder_meter */
     int device;       /* -1: all */
     /* The recording goes to this .mlab file as well, all of it; NULL: to none. */
@@ -137,6 +138,9 @@ int ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats 
 uint32_t ml_recorder_record(const ml_source *source, int device, ml_event *event,
                             const ml_event_text *text);
 int ml_recorder_enabled(const ml_source *source);
+/* As ml_api.used and ml_api.use_unseen in memlab.h. */
+void ml_recorder_used(const ml_source *source, const ml_use_mark *marks, size_t count);
+void ml_recorder_use_unseen(const ml_source *source);
 
 /* A sentence about the last failure on this thread; valid until the next. */
 const char *ml_recorder_error(void);

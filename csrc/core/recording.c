@@ -132,6 +132,7 @@ ml_recording_free(ml_recording *recording)
         ml_free(device->blocks);
         ml_free(device->tags);
         ml_free(device->elders);
+        ml_free(device->uses);
     }
     ml_free(recording->devices);
     ml_free(recording->strings);
@@ -303,6 +304,28 @@ ml_device_trace_until(const ml_device_trace *trace, uint64_t time)
     return low;
 }
 
+/* Events that were dropped are counted in the distance of a use, but have no place. */
+uint64_t
+ml_device_trace_last_use(const ml_device_trace *trace, size_t index)
+{
+    const ml_event *event = &trace->events[index];
+    if (event->unused == 0 || event->action != ML_ACTION_FREE_REQUESTED ||
+        trace->dropped_events != 0) {
+        return UINT64_MAX;
+    }
+    uint64_t events = event->unused - 1;
+    return events < index ? index - events : 0;
+}
+
+uint64_t
+ml_device_trace_last_use_live(const ml_device_trace *trace, uint64_t addr)
+{
+    size_t at = ml_find_address(trace->uses, sizeof(ml_use), trace->use_count, addr);
+    bool known = at < trace->use_count && trace->uses[at].addr == addr &&
+                 trace->dropped_events == 0;
+    return known ? trace->uses[at].position : UINT64_MAX;
+}
+
 void
 ml_recording_device_name(const ml_recording *recording, size_t device, char *out,
                          size_t bytes)
@@ -440,6 +463,12 @@ events_hold(const ml_recording *recording, const ml_device_trace *device)
             return false;
         }
         position = tag->position;
+    }
+    for (size_t i = 0; i < device->use_count; i++) {
+        if (device->uses[i].position > device->event_count ||
+            (i != 0 && device->uses[i].addr <= device->uses[i - 1].addr)) {
+            return false;
+        }
     }
     return true;
 }

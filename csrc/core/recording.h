@@ -68,6 +68,13 @@ typedef struct ml_tag {
     uint8_t pad[7];
 } ml_tag;
 
+/* The last use, by an operator, of a block that is live at the end.  POSITION counts the
+ * device's events before it. */
+typedef struct ml_use {
+    uint64_t addr;
+    uint64_t position;
+} ml_use;
+
 typedef struct ml_annotation {
     uint64_t time; /* unix ns */
     uint32_t name; /* string */
@@ -143,6 +150,8 @@ typedef struct ml_device_trace {
     /* While the window was recorded, including events since overwritten; 0 where the
      * recording does not know (a foreign snapshot). */
     ml_totals peak;
+    ml_use *uses; /* by address; of blocks that are live at the end, as far as known */
+    size_t use_count;
     uint32_t number; /* in its process; the others' say it only in a merged recording */
     /* Owned; by address: what is known of blocks from before the first event.  Of
      * recordings that are followed while they are made. */
@@ -276,6 +285,13 @@ const ml_recording *ml_recording_part(const ml_recording *recording, size_t *dev
 
 /* How many of the events of TRACE, which lie by time, are not after TIME (unix ns). */
 size_t ml_device_trace_until(const ml_device_trace *trace, uint64_t time);
+
+/* After how many events of TRACE the block of event INDEX, a FREE_REQUESTED, was last used by
+ * an operator: at most INDEX, never too early, and UINT64_MAX where it is not known.  Not
+ * after its allocation: not known, too. */
+uint64_t ml_device_trace_last_use(const ml_device_trace *trace, size_t index);
+/* Likewise of the block at ADDR, which is live at the end. */
+uint64_t ml_device_trace_last_use_live(const ml_device_trace *trace, uint64_t addr);
 
 /* Writes what people call DEVICE to OUT of BYTES, cut where that is too short: cuda:0, or
  * of a merged recording rank 1 (cuda:1), with the host where there are several. */

@@ -259,6 +259,72 @@ set_next_thread(ml_tables *tables, ml_event *event, ml_value item)
 }
 
 static int
+set_unused(ml_tables *tables, ml_event *event, ml_value item)
+{
+    uint64_t count;
+    int error = read_count(tables, item, &count);
+    if (error == 0 && count > UINT32_MAX) {
+        error = trouble(tables, "unused is too large");
+    }
+    if (error == 0) {
+        event->unused = (uint32_t)count;
+    }
+    return error;
+}
+
+static int
+fill_uses(ml_tables *tables, const ml_array *addrs, const ml_array *positions,
+          ml_device_trace *device)
+{
+    uint64_t before = 0;
+    for (uint32_t i = 0; i < addrs->count; i++) {
+        ml_use use;
+        if (!ml_value_is(addrs->items[i], ML_VALUE_INT)) {
+            return trouble(tables, "the address of a use is not an integer");
+        }
+        use.addr = (uint64_t)ml_value_as_int(addrs->items[i]);
+        int error = read_count(tables, positions->items[i], &use.position);
+        if (error != 0) {
+            return error;
+        }
+        if (use.position > device->event_count || (i != 0 && use.addr <= before)) {
+            return trouble(tables, "uses are out of order");
+        }
+        before = use.addr;
+        device->uses[device->use_count++] = use;
+    }
+    return 0;
+}
+
+static int
+read_uses(ml_tables *tables, ml_value value, ml_device_trace *device)
+{
+    const ml_array *addrs = NULL, *positions = NULL;
+    if (!ml_value_is(value, ML_VALUE_DICT) || device->uses != NULL) {
+        return trouble(tables, "uses is not one dictionary");
+    }
+    const ml_array *dict = ml_value_as_array(value);
+    for (uint32_t i = 0; i < dict->count; i += 2) {
+        unsigned word = ml_tables_word(tables, dict->items[i]);
+        if (ml_value_is(dict->items[i + 1], ML_VALUE_LIST)) {
+            const ml_array *list = ml_value_as_array(dict->items[i + 1]);
+            addrs = word == ML_WORD_ADDR ? list : addrs;
+            positions = word == ML_WORD_POSITION ? list : positions;
+        }
+    }
+    if (addrs == NULL || positions == NULL || addrs->count != positions->count) {
+        return trouble(tables, "uses are not columns of one length");
+    }
+    int error = ml_tree_charge(tables->tree, addrs->count * sizeof(ml_use));
+    if (error != 0 || addrs->count == 0) {
+        return error;
+    }
+    device->uses = ml_alloc_zeroed(addrs->count, sizeof(ml_use));
+    return device->uses == NULL ? ML_ENOMEM
+                                : fill_uses(tables, addrs, positions, device);
+}
+
+static int
 set_node(ml_tables *tables, ml_event *event, ml_value item)
 {
     return ml_tables_string(tables, item, &event->node);
@@ -319,6 +385,12 @@ read_device(ml_tables *tables, ml_value value, ml_device_trace *device)
             break;
         case ML_WORD_NODE:
             error = read_event_column(tables, item, device, set_node);
+            break;
+        case ML_WORD_UNUSED:
+            error = read_event_column(tables, item, device, set_unused);
+            break;
+        case ML_WORD_USES:
+            error = read_uses(tables, item, device);
             break;
         default:
             break;

@@ -245,6 +245,8 @@ static const ml_api api = {
     .enabled = ml_recorder_enabled,
     .out_of_memory = ml_recorder_note_oom,
     .region = ml_recorder_region,
+    .used = ml_recorder_used,
+    .use_unseen = ml_recorder_use_unseen,
 };
 
 /* CONSTANT is taken even on failure; NULL passes an exception on. */

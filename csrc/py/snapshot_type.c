@@ -144,16 +144,16 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
 {
     static char *keywords[] = {"source", "max_entries", "context", "native",
                                "events", "device",      "file",    "max_file_bytes",
-                               "keys",   "place",       NULL};
+                               "keys",   "place",       "uses",    NULL};
     PyObject *max_entries, *context, *file = Py_None, *max_file_bytes = Py_None;
     PyObject *place = Py_None;
-    int native, events;
+    int native, events, uses = 0;
     unsigned int keys = 0;
     *options = (ml_window_options){0};
     *path = NULL;
     if (!PyArg_ParseTupleAndKeywords(
             args, kwargs, format, keywords, source, &max_entries, &context, &native,
-            &events, &options->device, &file, &max_file_bytes, &keys, &place) ||
+            &events, &options->device, &file, &max_file_bytes, &keys, &place, &uses) ||
         parse_place(place, &options->place) < 0 ||
         parse_file(file, max_file_bytes, path, options) < 0) {
         return -1;
@@ -171,6 +171,7 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
     }
     options->max_entries = overflow > 0 ? INT64_MAX : (uint64_t)entries;
     options->native = native != 0;
+    options->uses = uses != 0;
     options->keep_events = events != 0;
     return parse_context(context, &options->context);
 }
@@ -178,11 +179,12 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
 PyDoc_STRVAR(
     begin_doc,
     "_begin($self, source, max_entries, context, native, events, device, file=None,\n"
-    "       max_file_bytes=None, keys=0, place=None)\n--\n\n"
+    "       max_file_bytes=None, keys=0, place=None, uses=False)\n--\n\n"
     "Begins to record. device is an index, or -1 for all; max_entries counts events a\n"
     "device; context None, 'state', 'alloc' or 'all'. file is a path that is written\n"
-    "meanwhile, up to max_file_bytes; place (world_size, rank, local_rank). Raises "
-    "memlab.Error naming the cause, "
+    "meanwhile, up to max_file_bytes; place (world_size, rank, local_rank); uses: "
+    "whether\n"
+    "the last use of each block is kept. Raises memlab.Error naming the cause, "
     "RuntimeError\n"
     "for a context, ValueError for a number that makes no sense, MemoryError.");
 
@@ -194,7 +196,8 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
     const char *name;
     ml_window_options options;
     PyObject *path;
-    if (parse_options(args, kwargs, "sOOppi|OOIO:_begin", &name, &options, &path) < 0) {
+    if (parse_options(args, kwargs, "sOOppi|OOIOp:_begin", &name, &options, &path) <
+        0) {
         Py_XDECREF(path);
         return NULL;
     }
@@ -247,7 +250,7 @@ snapshot_configure(PyObject *op, PyObject *args, PyObject *kwargs)
     const char *name;
     ml_window_options options;
     PyObject *path;
-    if (parse_options(args, kwargs, "sOOppi|OOIO:_configure", &name, &options, &path) <
+    if (parse_options(args, kwargs, "sOOppi|OOIOp:_configure", &name, &options, &path) <
         0) {
         Py_XDECREF(path);
         return NULL;

@@ -67,3 +67,10 @@ ml_autograd_fill(ml_event *event, const char **type) noexcept
         }
     }
 }
+
+extern "C" const char *
+ml_autograd_running(void) noexcept
+{
+    const auto node = torch::autograd::get_current_node();
+    return node != nullptr ? typeid(*node).name() : nullptr;
+}

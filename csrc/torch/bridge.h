@@ -270,6 +270,14 @@ void ml_autograd_fill(ml_event *event, const char **type)
 #endif
     ;
 
+/* autograd.cpp: the mangled name of the C++ type of the node that runs on the calling thread
+ * (static); NULL: none. */
+const char *ml_autograd_running(void)
+#ifdef __cplusplus
+    noexcept
+#endif
+    ;
+
 /* tracker.cpp: the callback itself, alone in its object so that its symbols prove what
  * it can reach. */
 void ml_tracker_bind(const ml_api *api, const ml_source *source);
@@ -289,6 +297,12 @@ void ml_regions_listen(unsigned source, int enabled);
 void ml_regions_before_fork(void);
 /* In a forked child: tell nothing, for ever. */
 void ml_regions_forked(void);
+
+/* uses.cpp.  One thread at a time calls _listen, as the recorder watches uses. */
+void ml_torch_uses_bind(const ml_api *api, const ml_source *source);
+void ml_torch_uses_listen(int enabled);
+/* In a forked child: tell nothing, for ever. */
+void ml_torch_uses_forked(void);
 
 #ifdef __cplusplus
 }

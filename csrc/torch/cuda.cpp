@@ -512,6 +512,12 @@ changes(void *, int device, uint64_t *out)
     });
 }
 
+void
+watch_uses(void *, int enabled)
+{
+    ml_torch_uses_listen(enabled);
+}
+
 int
 unix_ns(void *, uint64_t *ticks, size_t stride_bytes, size_t count)
 {
@@ -552,7 +558,8 @@ extern const ml_source source = {sizeof(ml_source),
                                  error,
                                  pinned,
                                  counters,
-                                 changes};
+                                 changes,
+                                 watch_uses};
 
 } // namespace
 
@@ -575,6 +582,7 @@ ml_cuda_source(const ml_api *api)
 {
     bound_api = api;
     ml_tracker_bind(api, &source);
+    ml_torch_uses_bind(api, &source);
     return &source;
 }
 
@@ -583,6 +591,7 @@ ml_cuda_forked(void)
 {
     forked.store(true, std::memory_order_relaxed);
     ml_tracker_listen(0);
+    ml_torch_uses_forked();
     /* What is to be written is the parent's. */
     oom_hook.store(nullptr, std::memory_order_release);
 }

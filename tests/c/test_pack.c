@@ -59,7 +59,7 @@ same_event(const ml_event *a, const ml_event *b)
            a->node == b->node && a->thread == b->thread &&
            a->autograd_thread == b->autograd_thread && a->next == b->next &&
            a->next_thread == b->next_thread && a->action == b->action &&
-           a->flags == b->flags;
+           a->flags == b->flags && a->unused == b->unused;
 }
 
 /* The next event of a run in which each field changes or not, near or far. */
@@ -98,6 +98,8 @@ hostile_event(const ml_event *before)
         event.next = 0;
         event.next_thread = 0;
     }
+    event.unused = 0;
+    CHANGE(18, unused, uint32_t)
 #undef CHANGE
     event.action = (uint8_t)random_below(ML_ACTION_COUNT);
     if (random_below(4) == 0) {
