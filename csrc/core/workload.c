@@ -508,6 +508,9 @@ ml_workload_new(const ml_recording *recording, size_t device, ml_workload **out)
         error = build(&b);
         ml_replay_free(b.replay);
     }
+    if (error == 0) {
+        ml_workload_take_uses(b.workload);
+    }
     if (error < 0) {
         ml_workload_free(b.workload);
         return error;

@@ -26,6 +26,9 @@ typedef struct ml_demand {
     size_t freed;     /* event of FREE_REQUESTED; ML_NO_EVENT: never */
     size_t
         completed; /* event of FREE_COMPLETED; ML_NO_EVENT: never; not before freed */
+    /* Event before which the last operator that used it had ended: so early it could have
+     * been freed.  ML_NO_EVENT: not known. */
+    size_t last_used;
     uint64_t addr; /* as recorded */
     uint64_t block_bytes; /* that its block had, as recorded */
     uint32_t stack;       /* stack id of its allocation; 0: none */
@@ -111,6 +114,13 @@ int ml_workload_new(const ml_recording *recording, size_t device, ml_workload **
 /* With demands of its own, to be edited; FROM outlives it.  0 or ML_ENOMEM. */
 int ml_workload_copy(const ml_workload *from, ml_workload **out);
 void ml_workload_free(ml_workload *workload); /* takes NULL */
+
+/* Every demand of WORKLOAD, a copy, is freed right after its last use, where that is known:
+ * returns of how many it is. */
+size_t ml_workload_free_at_last_use(ml_workload *workload);
+
+/* For ml_workload_new: sets last_used of all demands, which are complete. */
+void ml_workload_take_uses(ml_workload *workload);
 
 const char *ml_doubt_text(unsigned doubt); /* "" for an unknown one */
 
