@@ -27,16 +27,12 @@ find_space(ml_allocator *a, const ml_segment *segment, const ml_node *like,
            uint64_t reserved_addr, uint64_t reserved_bytes, uint32_t *out)
 {
     uint32_t root = a->pools[like->pool].of[like->small].unmapped;
-    for (uint32_t at = ml_set_find(a, root, like->stream, 0);
-         at != 0 && a->nodes[at].stream == like->stream;
-         at = ml_set_next(a, root, at)) {
-        const ml_node *node = &a->nodes[at];
-        if (node->addr <= segment->addr &&
-            segment->total <= node->size - (segment->addr - node->addr) &&
-            segment->addr - node->addr < node->size) {
-            *out = at;
-            return 0;
-        }
+    uint32_t at = ml_set_find_range(a, root, like->stream, segment->addr);
+    const ml_node *node = &a->nodes[at];
+    if (at != 0 && segment->addr - node->addr < node->size &&
+        segment->total <= node->size - (segment->addr - node->addr)) {
+        *out = at;
+        return 0;
     }
     if (reserved_bytes == 0) {
         /* Not known: as torch would have made it, had this been its first page. */

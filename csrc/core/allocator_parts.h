@@ -151,6 +151,9 @@ void ml_set_remove(ml_allocator *a, uint32_t *root, uint32_t node);
 /* The first node whose key is not below (STREAM, SIZE, 0, 0); 0: none. */
 uint32_t ml_set_find(const ml_allocator *a, uint32_t root, uint64_t stream,
                      uint64_t size);
+/* The last unmapped range of STREAM at ADDR or below; 0: none. */
+uint32_t ml_set_find_range(const ml_allocator *a, uint32_t root, uint64_t stream,
+                           uint64_t addr);
 /* The node after or before NODE of the set; of NODE 0 the first and the last. */
 uint32_t ml_set_next(const ml_allocator *a, uint32_t root, uint32_t node);
 uint32_t ml_set_previous(const ml_allocator *a, uint32_t root, uint32_t node);
@@ -185,6 +188,8 @@ ml_allocator_is_capturing(const ml_allocator *a)
 {
     return a->captures > 0;
 }
+
+/* allocator_pools.c */
 /* The index of the pool ID, made where there is none; negative: ML_ENOMEM. */
 int64_t ml_allocator_pool(ml_allocator *a, const uint32_t id[2]);
 

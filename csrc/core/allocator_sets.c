@@ -115,6 +115,25 @@ ml_set_find(const ml_allocator *a, uint32_t root, uint64_t stream, uint64_t size
 }
 
 uint32_t
+ml_set_find_range(const ml_allocator *a, uint32_t root, uint64_t stream, uint64_t addr)
+{
+    const ml_node *nodes = a->nodes;
+    uint32_t found = 0;
+    while (root != 0) {
+        const ml_node *at = &nodes[root];
+        bool above = at->stream != stream ? at->stream > stream : at->addr > addr;
+        if (above) {
+            root = at->left;
+        }
+        else {
+            found = root;
+            root = at->right;
+        }
+    }
+    return found != 0 && nodes[found].stream == stream ? found : 0;
+}
+
+uint32_t
 ml_set_next(const ml_allocator *a, uint32_t root, uint32_t index)
 {
     const ml_node *nodes = a->nodes;
