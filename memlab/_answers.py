@@ -821,3 +821,81 @@ class Replay(TypedDict):
     conf: str | None
     memory_bytes: int | None
     devices: list[ReplayDevice]
+
+
+class FitDevice(TypedDict):
+    """What a program takes of one device; rank None: of the only process.
+
+    total_bytes = reserved_peak_bytes + outside_bytes.  headroom_bytes is what all ranks
+    leave of capacity_bytes, negative where that is not enough.  fits: of this device.
+    """
+
+    device: int
+    rank: int | None
+    name: str
+    fits: bool
+    allocated_peak_bytes: int
+    reserved_peak_bytes: int
+    outside_bytes: int
+    total_bytes: int
+    capacity_bytes: int
+    headroom_bytes: int
+    retries: int
+    ooms: int
+    by_category: dict[str, int]
+    by_line: list[Line]
+
+
+class FitOom(Place):
+    """Where memory ran out; file "" where reason says why there is no line."""
+
+    device: int
+    rank: int | None
+    reason: str
+    requested_bytes: int
+    verdict: str
+
+
+class FitTried(TypedDict):
+    """A value that was tried; the bytes, of the fullest device, are None where it does not
+    fit."""
+
+    value: int
+    fits: bool
+    allocated_peak_bytes: int | None
+    reserved_peak_bytes: int | None
+    total_bytes: int | None
+
+
+class FitVary(TypedDict):
+    """The search for the largest value that fits; largest None: none does.
+
+    monotonic: among the values that fit none had less allocated than a lower one.
+    """
+
+    name: str
+    lowest: int
+    highest: int
+    largest: int | None
+    monotonic: bool
+    tried: list[FitTried]
+
+
+class FitAnswer(TypedDict):
+    """What memlab.fit() answers.
+
+    ended: "end" the program did by itself, "stopped" it was after its steps, "time" was
+    over.  steps: of the optimizer; steps_after_peak: of them after a peak last rose.
+    """
+
+    fits: bool
+    program: str
+    gpu: str
+    torch: str
+    devices: list[FitDevice]
+    out_of_memory: FitOom | None
+    ended: str
+    steps: int
+    steps_after_peak: int
+    notes: list[str]
+    vary: FitVary | None

@@ -243,6 +243,35 @@ def _convert(options):
     return 0
 
 
+def _fit(options):
+    from memlab import _fit, _fit_answer, _fit_text, _fit_vary, phantom
+
+    words = options.words[1:] if options.words[:1] == ["--"] else options.words
+    try:
+        if not words:
+            raise ValueError("no program given, as in memlab fit python train.py")
+        if options.vary is not None:
+            _fit_vary.parse(options.vary)
+        phantom.environment(options.gpu, options.devices, options.memory)
+    except ValueError as error:
+        options.wrong_usage(str(error))
+    answer = _fit_answer.answer_of(
+        words,
+        options.gpu,
+        options.devices,
+        options.memory,
+        options.vary,
+        options.steps,
+        options.timeout or _fit.TIMEOUT_SECONDS,
+        tell=lambda text: _say(f"memlab: {text}", sys.stderr),
+    )
+    if options.json:
+        _say(json.dumps(answer, indent=1))
+    else:
+        _show(_fit_text.text(answer).removesuffix("\n"))
+    return 0 if answer["fits"] else 3
+
+
 def _backends(options):
     from memlab import backends
 
@@ -268,5 +297,6 @@ _FUNCTIONS = {
     "view": _view,
     "top": _top,
     "convert": _convert,
+    "fit": _fit,
     "backends": _backends,
 }

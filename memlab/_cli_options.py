@@ -51,6 +51,7 @@ def _parser():
     _add_view(commands)
     _add_top(commands)
     _add_convert(commands)
+    _add_fit(commands)
     commands.add_parser(
         "phantom",
         help="run a program on the phantom device, without recording",
@@ -427,6 +428,53 @@ def _add_convert(commands):
     )
 
 
+def _add_fit(commands):
+    fit = commands.add_parser(
+        "fit",
+        help="say whether a program fits on a GPU that need not be here",
+        allow_abbrev=False,
+        usage="memlab fit [options] [python] program arguments...",
+        description="Runs the program, unchanged, on the phantom device, a stand-in for a "
+        "GPU on which nothing is computed, until its memory peaks no higher, and says "
+        "whether it fits there.  The exit status is 0 if it fits, 3 if it does not, 1 for "
+        "an error of the program or of memlab, 2 for wrong usage.",
+    )
+    fit.set_defaults(command="fit", wrong_usage=fit.error)
+    fit.add_argument("--gpu", help="see memlab phantom --list (default: h200)")
+    fit.add_argument(
+        "--devices",
+        type=_count,
+        metavar="N",
+        help="how many GPUs (default: 1; with torchrun, one for each rank)",
+    )
+    fit.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help="memory of each, for example 24GiB (default: what the GPU has)",
+    )
+    fit.add_argument(
+        "--vary",
+        metavar="NAME=A..B",
+        help="find the largest value from A to B that fits: of {NAME} in an argument, of "
+        "the argument --NAME or NAME=, or of an environment variable in capitals",
+    )
+    fit.add_argument(
+        "--steps",
+        type=_count,
+        metavar="N",
+        help="end the program after N steps of its optimizer (default: when no peak rose "
+        "for 10 steps)",
+    )
+    fit.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="time for one run of the program (default: 900)",
+    )
+    fit.add_argument("--json", action="store_true", help="for machines")
+    fit.add_argument("words", nargs=argparse.REMAINDER, metavar="program")
+
+
 def _add_device(command):
     command.add_argument(
         "--device",
@@ -463,6 +511,16 @@ def _count(text):
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)
+
+
+def _seconds(text):
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
 
 
 def _instants(text):

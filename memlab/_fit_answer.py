@@ -1,0 +1,215 @@
+"""The answer of memlab.fit and `memlab fit`.
+
+Owns what is asked of the phantom device, in which order, and what the figures mean;
+_fit_run has the processes, _fit_vary the search for the largest value, _fit_text the words.
+"""
+
+from __future__ import annotations
+
+import os
+
+from memlab import _fit_vary, _load, phantom
+from memlab._errors import Error, check_count
+from memlab._fit_run import Command, Runs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab._answers import FitAnswer
+
+# A program is stopped when no peak rose for so many steps of its optimizer.
+SETTLED_STEPS = 10
+# More than any program that is tried; some expandable segments' address space, each 9/8 of
+# it, have room on the phantom device.
+_ENDLESS_BYTES = 512 << 30
+_LINES = 10
+_TORCH_COMPILE = (
+    "TORCH_COMPILE_DISABLE=1 is set: the figures are those of the program uncompiled"
+)
+
+
+def answer_of(words, gpu, devices, memory, vary, steps, timeout, tell=None) -> FitAnswer:
+    """As fit(), of a command's WORDS; TELL(text) is called with what is being done."""
+    asked = _Asked(words, gpu, devices, memory, steps, timeout, tell)
+    with asked.runs:
+        if vary is None:
+            return asked.answer(Command(words), {})
+        return _fit_vary.search(asked, words, _fit_vary.parse(vary))
+
+
+class _Asked:
+    """What is asked, and how a program is tried under it."""
+
+    def __init__(self, words, gpu, devices, memory, steps, timeout, tell):
+        if steps is not None:
+            check_count(steps, 1, "steps")
+        if not timeout > 0:
+            raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
+        if devices is None:
+            devices = ranks_of(words)
+        if isinstance(memory, str):
+            memory = phantom.parse_memory(memory)
+        # Names and numbers are checked before anything runs.
+        variables = phantom.environment(gpu, devices, memory)
+        known = phantom.gpus()[variables["MEMLAB_PHANTOM_GPU"]]
+        memory = int(variables["MEMLAB_PHANTOM_MEMORY"] or known.total_bytes)
+        self.gpu, self.gpu_name = known.name, known.full_name
+        self.capacity = memory
+        self.tell = tell or (lambda text: None)
+        self.runs = Runs(known.name, devices, timeout, steps, SETTLED_STEPS)
+        self._timeout = timeout
+
+    def answer(self, command, variables):
+        """The whole answer for COMMAND with more environment VARIABLES."""
+        self.tell(f"running {command.name} on {self.gpu_name}, {self.capacity} bytes")
+        run = self._run(command, self.capacity, variables)
+        answer = self._first(command, run)
+        if run.out_of_memory:
+            answer["out_of_memory"] = _where(run)
+            self._learn_need(answer, command, variables)
+        self._complete(answer)
+        return answer
+
+    def try_out(self, command, variables):
+        """The answer without what a second run would tell."""
+        run = self._run(command, self.capacity, variables)
+        answer = self._first(command, run)
+        if run.out_of_memory:
+            answer["out_of_memory"] = _where(run)
+        self._complete(answer)
+        return answer
+
+    def _run(self, command, memory, variables):
+        run = self.runs.run(command, memory, variables)
+        if run.late and not any(rank["steps"] for rank in run.ranks.values()):
+            raise Error(
+                f"{command.name} did not end within {self._timeout:g} s, nor make a step "
+                "of an optimizer. On the phantom device nothing is computed: values read "
+                "from it are 0, and a loop that waits for another one does not end. Give "
+                f"it more time (timeout), or less to do{_printed(run)}"
+            )
+        if run.status and not run.late and not run.out_of_memory:
+            raise Error(f"{command.name} {_ended(run.status)}{_printed(run)}")
+        if not any(rank["devices"] for rank in run.ranks.values()):
+            raise Error(
+                f"{command.name} used no GPU in its own process; memory of processes that "
+                f"it starts is seen where torchrun starts them{_printed(run)}"
+            )
+        return run
+
+    def _first(self, command, run):
+        return {
+            "fits": not run.out_of_memory,
+            "program": command.name,
+            "gpu": self.gpu,
+            "devices": self._devices(run),
+            "out_of_memory": None,
+            **_progress(run),
+            "notes": _notes(),
+            "vary": None,
+        }
+
+    def _learn_need(self, answer, command, variables):
+        """Replaces the figures of a run that ended early by those of one without a limit."""
+        self.tell("out of memory; running it with memory without end, to see its need")
+        endless = max(_ENDLESS_BYTES, 2 * self.capacity)
+        try:
+            run = self._run(command, endless, variables)
+        except Error as error:
+            answer["notes"].append(
+                f"the figures are those until memory ran out: without a limit {error}"
+            )
+            return
+        if run.out_of_memory:
+            answer["notes"].append(
+                f"the figures are those until {endless >> 30} GiB of memory ran out too"
+            )
+        answer["devices"] = self._devices(run)
+        answer.update(_progress(run))
+
+    def _devices(self, run):
+        found = []
+        for number, rank in sorted(run.ranks.items()):
+            recording = _load.read_recording(run.recordings[number])
+            for figures in rank["devices"]:
+                peak = recording.peak(figures["device"])
+                total = figures["reserved_peak_bytes"] + figures["outside_bytes"]
+                found.append(
+                    {
+                        "rank": number if len(run.ranks) > 1 else None,
+                        "name": self.gpu_name,
+                        **figures,
+                        "total_bytes": total,
+                        "capacity_bytes": self.capacity,
+                        "by_category": peak["by_category"],
+                        "by_line": peak["by_line"][:_LINES],
+                    }
+                )
+        return found
+
+    def _complete(self, answer):
+        """Adds what follows of the figures.  Ranks may share a device."""
+        used = {}
+        for item in answer["devices"]:
+            used[item["device"]] = used.get(item["device"], 0) + item["total_bytes"]
+        for item in answer["devices"]:
+            item["headroom_bytes"] = self.capacity - used[item["device"]]
+            # Of a device that alone is not too full another was.
+            item["fits"] = answer["fits"] or item["headroom_bytes"] >= 0
+
+
+def ranks_of(words):
+    """How many processes torchrun starts here by its arguments; None for another program,
+    and where they do not say a number."""
+    if os.path.basename(words[0]) != "torchrun":
+        return None
+    for at, word in enumerate(words):
+        name, equals, value = word.replace("_", "-").partition("=")
+        if name in ("--nproc-per-node", "--nproc-per-node"):
+            value = value if equals else (words[at + 1 : at + 2] or [""])[0]
+            return int(value) if value.isdecimal() and int(value) > 0 else None
+    return None
+
+
+def _printed(run):
+    return f"; it printed last:\n{run.output}" if run.output else ""
+
+
+def _ended(status):
+    return f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
+
+
+def _progress(run):
+    """How far the program came, by the rank that came least far."""
+    least = min(run.ranks.values(), key=lambda rank: rank["steps"])
+    return {
+        "ended": "time" if run.late else least["ended"],
+        "steps": least["steps"],
+        "steps_after_peak": least["steps"] - max(r["rose"] for r in run.ranks.values()),
+        "torch": least["torch"],
+    }
+
+
+def _notes():
+    return [_TORCH_COMPILE] if os.environ.get("TORCH_COMPILE_DISABLE") == "1" else []
+
+
+def _where(run):
+    """Where memory ran out: of the rank of which it did."""
+    for number, rank in sorted(run.ranks.items()):
+        recording = _load.read_recording(run.recordings[number])
+        for figures in rank["devices"]:
+            oom = recording.oom(figures["device"])
+            if oom is None:
+                continue
+            request = oom["request"]
+            return {
+                "device": figures["device"],
+                "rank": number if len(run.ranks) > 1 else None,
+                "file": request["file"],
+                "line": request["line"],
+                "function": request["function"],
+                "reason": request["reason"],
+                "requested_bytes": request["bytes"],
+                "verdict": oom["verdict"],
+            }
+    return None

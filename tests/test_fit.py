@@ -1,0 +1,286 @@
+"""memlab fit: whether a program fits on a GPU that is not here.
+
+What a command becomes and which values are tried is tested without a program; the answers
+with programs of torch alone, each in a process of its own on the phantom device.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from test_answers import check
+from test_phantom import needs_torch
+
+import memlab
+from memlab import _answers, _cli, _fit_answer, _fit_program, _fit_run, _fit_vary
+
+MIB = 1 << 20
+PROGRAM = Path(__file__).resolve().parent / "programs" / "fit_steps.py"
+CONTEXT = 696 * MIB
+# A weight, two of Adam, a gradient, two temporaries, all of 64 MiB, and the inputs.
+ALLOCATED = (6 * 64 + 100) * MIB
+# A segment for each, and one for the loss.
+RESERVED = ALLOCATED + 2 * MIB
+
+# --- Commands ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words, options, module, rest",
+    [
+        (["a.py", "-m", "x"], [], False, ["a.py", "-m", "x"]),
+        (["-u", "-X", "dev", "a.py"], ["-u", "-X", "dev"], False, ["a.py"]),
+        (["-Xdev", "-m", "a.b", "--c"], ["-Xdev"], True, ["a.b", "--c"]),
+        (["-u"], ["-u"], False, []),
+    ],
+)
+def test_arguments_of_python(words, options, module, rest):
+    assert _fit_program.split(words) == (options, module, rest)
+
+
+@pytest.mark.parametrize("words", [["-c", "pass"], ["-"]])
+def test_a_program_must_be_a_file_or_module(words):
+    with pytest.raises(ValueError, match="give a program as a file"):
+        _fit_program.split(words)
+    with pytest.raises(memlab.Error, match="give a program as a file"):
+        _fit_run.Command(["python", *words])
+
+
+def test_a_script_runs_in_the_interpreter_that_is_named(tmp_path):
+    script = tmp_path / "train.py"
+    script.touch()
+    started = ["-m", "memlab._fit_program", str(script), "--lr", "1"]
+    for first, python in [
+        ([], sys.executable),
+        (["python"], sys.executable),
+        (["python3.12"], sys.executable),
+        (["/other/bin/python3"], "/other/bin/python3"),
+    ]:
+        command = _fit_run.Command([*first, str(script), "--lr", "1"])
+        assert command.argv(tmp_path) == ([python, *started], {})
+        assert command.name == "train.py"
+
+
+def test_torchrun_starts_its_ranks_by_a_python_of_ours(tmp_path, monkeypatch):
+    torchrun = tmp_path / "torchrun"
+    torchrun.write_text("#!/usr/bin/python3\n")
+    torchrun.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    command = _fit_run.Command(["torchrun", "--nproc-per-node", "2", "a.py"])
+    words, variables = command.argv(tmp_path)
+    assert words == [sys.executable, str(torchrun), "--nproc-per-node", "2", "a.py"]
+    with open(variables["PYTHON_EXEC"]) as file:
+        assert file.read().endswith('exec "$MEMLAB_FIT_PYTHON" -m memlab._fit_program "$@"\n')
+
+
+@pytest.mark.parametrize(
+    "words, count",
+    [
+        (["torchrun", "--nproc-per-node", "4", "a.py"], 4),
+        (["/x/torchrun", "--nproc_per_node=2", "a.py"], 2),
+        (["torchrun", "--nproc-per-node=gpu", "a.py"], None),
+        (["a.py", "--nproc-per-node", "4"], None),
+    ],
+)
+def test_torchrun_says_how_many_devices(words, count):
+    assert _fit_answer.ranks_of(words) == count
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["nowhere.py"], "nowhere.py: no such program"),
+        (["python", "nowhere.py"], "nowhere.py: no such program"),
+        (["python"], "no program given"),
+        (["sh", "a.sh"], "sh is no Python program; give the script that it starts"),
+    ],
+)
+def test_what_is_no_program(words, said):
+    with pytest.raises(memlab.Error, match=said):
+        _fit_run.Command(words)
+
+
+# --- Values --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words, name, put",
+    [
+        (["a", "--b={n}", "{n}x{n}"], "n", ["a", "--b=7", "7x7"]),
+        (["a", "--n", "3", "c"], "n", ["a", "--n", "7", "c"]),
+        (["a", "--batch-size", "3"], "batch_size", ["a", "--batch-size", "7"]),
+        (["a", "--batch_size=3"], "batch-size", ["a", "--batch_size=7"]),
+        (["a", "data.n=3"], "data.n", ["a", "data.n=7"]),
+        # The last one counts, as for argparse.
+        (["a", "--n=1", "--n", "2"], "n", ["a", "--n=1", "--n", "7"]),
+        (["--n", "a", "--n", "2"], "n", ["--n", "a", "--n", "7"]),
+    ],
+)
+def test_a_value_takes_its_place_in_the_arguments(words, name, put):
+    assert _fit_vary.put(words, name, 7) == (put, {})
+
+
+def test_a_name_in_capitals_is_a_variable():
+    assert _fit_vary.put(["a"], "BATCH", 7) == (["a"], {"BATCH": "7"})
+
+
+@pytest.mark.parametrize("words", [["a"], ["a", "--other", "1"], ["a", "--n"]])
+def test_a_value_without_a_place(words):
+    with pytest.raises(memlab.Error, match="no place for n: write {n}"):
+        _fit_vary.put(words, "n", 7)
+
+
+def test_a_range():
+    assert _fit_vary.parse("batch_size=1..64") == _fit_vary.Vary("batch_size", 1, 64)
+    for wrong in ("batch_size", "b=0..3", "b=4..3", "b=1-3", "=1..3", "b=1..3..4"):
+        with pytest.raises(ValueError, match="write for example batch_size=1..64"):
+            _fit_vary.parse(wrong)
+
+
+@pytest.mark.parametrize("lowest, highest", [(1, 1), (1, 64), (3, 50), (5, 6)])
+def test_the_largest_value_that_fits(lowest, highest):
+    for limit in range(lowest - 1, highest + 3):
+        tried = []
+
+        def fits(value, limit=limit, tried=tried):
+            tried.append(value)
+            return value <= limit
+
+        found = _fit_vary.largest_that(fits, lowest, highest)
+        assert found == (min(limit, highest) if limit >= lowest else None)
+        # Doubling, then halving; none above twice what fits.
+        assert max(tried) <= max(lowest, 2 * limit)
+        assert len(set(tried)) == len(tried) <= 2 * highest.bit_length()
+
+
+class Tries:
+    """A program that fits up to a value, with peaks of its own."""
+
+    def __init__(self, limit, peak=lambda value: value):
+        self.limit, self.peak, self.told = limit, peak, []
+        self.tell = self.told.append
+
+    def try_out(self, command, variables):
+        value = int(variables["N"])
+        keys = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
+        return {
+            "fits": value <= self.limit,
+            "devices": [dict.fromkeys(keys, self.peak(value)), dict.fromkeys(keys, 1)],
+        }
+
+    answer = try_out
+
+
+def searched(tries, text):
+    words = [str(PROGRAM)]
+    return _fit_vary.search(tries, words, _fit_vary.parse(text))["vary"]
+
+
+def test_a_search_says_what_it_tried():
+    tries = Tries(5)
+    found = searched(tries, "N=2..9")
+    assert tries.told == [f"trying N={value}" for value in (2, 4, 8, 6, 5)]
+    check(found, _answers.FitVary)
+    assert (found["largest"], found["lowest"], found["highest"]) == (5, 2, 9)
+    assert [(row["value"], row["total_bytes"]) for row in found["tried"]] == [
+        (2, 2), (4, 4), (5, 5), (6, None), (8, None)
+    ]  # fmt: skip
+    assert found["monotonic"]
+
+
+def test_a_search_that_takes_less_for_more_says_so():
+    found = searched(Tries(9, {1: 10, 2: 30, 4: 20, 8: 40, 9: 50}.get), "N=1..9")
+    assert found["largest"] == 9
+    assert not found["monotonic"]
+
+
+def test_a_search_in_which_nothing_fits():
+    found = searched(Tries(1), "N=2..9")
+    assert found["largest"] is None
+    assert [row["value"] for row in found["tried"]] == [2]
+
+
+# --- Programs ------------------------------------------------------------------------
+
+
+def fit_json(capsys, *words):
+    """(exit status, answer) of `memlab fit --json WORDS`."""
+    status = _cli.main(["fit", "--json", *map(str, words)])
+    answer = json.loads(capsys.readouterr().out)
+    check(answer, _answers.FitAnswer)
+    return status, answer
+
+
+@needs_torch
+def test_a_program_without_an_end_fits(capsys):
+    status, answer = fit_json(capsys, "--gpu", "l4", "python", PROGRAM)
+    assert status == 0
+    assert answer["fits"]
+    [device] = answer["devices"]
+    total = memlab.phantom.gpus()["l4"].total_bytes
+    assert device["allocated_peak_bytes"] == ALLOCATED
+    assert device["reserved_peak_bytes"] == RESERVED
+    assert device["outside_bytes"] == CONTEXT
+    assert device["total_bytes"] == RESERVED + CONTEXT
+    assert device["capacity_bytes"] == total
+    assert device["headroom_bytes"] == total - RESERVED - CONTEXT
+    assert device["by_category"]["parameter"] == 64 * MIB
+    # The peak of the first step, and ten more.
+    assert (answer["ended"], answer["steps"], answer["steps_after_peak"]) == (
+        "stopped", 11, 10
+    )  # fmt: skip
+    assert answer["out_of_memory"] is None
+
+
+@needs_torch
+def test_a_program_that_does_not_fit(capsys):
+    # Two of Adam's are not to be had.
+    memory = CONTEXT + 400 * MIB
+    status, answer = fit_json(capsys, "--memory", memory, PROGRAM, "end")
+    assert status == 3
+    assert not answer["fits"]
+    oom = answer["out_of_memory"]
+    assert (oom["file"], oom["function"]) == (str(PROGRAM), "step")
+    assert PROGRAM.read_text().splitlines()[oom["line"] - 1].strip() == "optimizer.step()"
+    assert oom["requested_bytes"] == 64 * MIB
+    # Of a run without a limit, to its end.
+    assert (answer["ended"], answer["steps"]) == ("end", 2)
+    [device] = answer["devices"]
+    assert not device["fits"]
+    assert device["total_bytes"] == RESERVED + CONTEXT
+    assert device["headroom_bytes"] == memory - RESERVED - CONTEXT == -86 * MIB
+
+
+@needs_torch
+def test_a_program_that_fails_by_itself(capsys, monkeypatch):
+    monkeypatch.setenv("BATCH", "1")
+    assert _cli.main(["fit", str(PROGRAM), "fail"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "fit_steps.py ended with status 1; it printed last:\ntraining\nTrace" in said.err
+    assert "ValueError: a fault of its own" in said.err
+
+
+@needs_torch
+def test_a_program_that_comes_to_no_step_in_time():
+    with pytest.raises(memlab.Error, match="not end within 0.1 s, nor make a step"):
+        memlab.fit(PROGRAM, timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ([], "no program given"),
+        (["--gpu", "abacus", "a.py"], "unknown GPU 'abacus'"),
+        (["--vary", "n=3", "a.py"], "write for example batch_size=1..64"),
+        (["--memory", "much", "a.py"], "no memory size"),
+        (["--steps", "0", "a.py"], "no whole number of at least 1"),
+        (["--timeout", "nan", "a.py"], "no number of seconds"),
+    ],
+)
+def test_wrong_usage(words, said, capsys):
+    with pytest.raises(SystemExit) as exit:
+        _cli.main(["fit", *words])
+    assert exit.value.code == 2
+    assert said in capsys.readouterr().err
