@@ -1,98 +1,7 @@
 /* The allocator model: requests, and how blocks are found, cut and joined for them. */
 #include "allocator.h"
 
-#include <string.h>
-
 #include "allocator_parts.h"
-
-/* ---- Making one ---- */
-
-static void
-take_settings(ml_allocator *a, const ml_allocator_settings *settings)
-{
-    a->settings = *settings;
-    a->rules = ml_allocator_settings_rules(settings);
-    a->allowed = UINT64_MAX;
-    if (settings->limited) {
-        a->allowed = (uint64_t)(settings->memory_fraction * (double)a->total_bytes);
-    }
-}
-
-/* Index 0 of nodes, spaces and uses stands for none, that of pools for the default. */
-static int
-make_first(ml_allocator *a)
-{
-    int error = ml_nodes_reserve(a, 64);
-    if (error == 0) {
-        error = ml_grow((void **)&a->pools, &a->pool_capacity, 1, sizeof(*a->pools));
-    }
-    if (error == 0) {
-        error = ml_grow((void **)&a->spaces, &a->space_capacity, 1, sizeof(*a->spaces));
-    }
-    if (error == 0) {
-        error = ml_grow((void **)&a->uses, &a->use_capacity, 1, sizeof(*a->uses));
-    }
-    if (error != 0) {
-        return error;
-    }
-    memset(&a->nodes[0], 0, sizeof(a->nodes[0]));
-    memset(&a->pools[0], 0, sizeof(a->pools[0]));
-    memset(&a->spaces[0], 0, sizeof(a->spaces[0]));
-    memset(&a->uses[0], 0, sizeof(a->uses[0]));
-    a->node_count = a->pool_count = a->space_count = a->use_count = 1;
-    a->pools[0].use_count = 1;
-    return ml_intern_add(&a->pool_ids, 0);
-}
-
-int
-ml_allocator_new(const ml_allocator_settings *settings,
-                 const ml_allocator_driver *driver, uint64_t total_bytes,
-                 ml_allocator **out)
-{
-    ml_allocator *a = ml_alloc_zeroed(1, sizeof(*a));
-    if (a == NULL) {
-        return ML_ENOMEM;
-    }
-    a->driver = *driver;
-    a->total_bytes = total_bytes < ML_REQUEST_MAX ? total_bytes : ML_REQUEST_MAX;
-    a->random = 2463534242u;
-    take_settings(a, settings);
-    int error = make_first(a);
-    if (error != 0) {
-        ml_allocator_delete(a);
-        return error;
-    }
-    *out = a;
-    return 0;
-}
-
-void
-ml_allocator_delete(ml_allocator *a)
-{
-    if (a == NULL) {
-        return;
-    }
-    ml_free(a->nodes);
-    ml_free(a->pools);
-    ml_intern_fini(&a->pool_ids);
-    ml_free(a->spaces);
-    ml_free(a->uses);
-    ml_free(a->waits);
-    ml_free(a->held);
-    ml_free(a->scratch);
-    ml_free(a->slots);
-    ml_free(a);
-}
-
-int
-ml_allocator_change_settings(ml_allocator *a, const ml_allocator_settings *settings)
-{
-    if (settings->order != a->settings.order) {
-        return ML_EINVALID; /* the free blocks are in that order */
-    }
-    take_settings(a, settings);
-    return 0;
-}
 
 const ml_allocator_figures *
 ml_allocator_get_figures(const ml_allocator *a)
@@ -257,7 +166,12 @@ should_split(const ml_allocator *a, const ml_request *r)
     return r->bytes < a->settings.max_split_bytes && rest > ML_SMALL_BLOCK_BYTES;
 }
 
-/* torch's alloc_block: memory from the driver.  1 done, 0 none left, or ML_E*. */
+/* throw_on_cudamalloc_oom: the driver was not asked, and nothing else is tried. */
+#define REJECTED 2
+
+/* torch's alloc_block: memory from the driver.  1 done, 0 none left, REJECTED, or ML_E*.
+ * The limit goes before the rejection, which so is for a fraction that was set while the
+ * program ran, and with it no limit. */
 static int
 new_segment(ml_allocator *a, ml_request *r, bool retry)
 {
@@ -267,6 +181,12 @@ new_segment(ml_allocator *a, ml_request *r, bool retry)
     }
     if (bytes > UINT64_MAX - reserved || reserved + bytes > a->allowed) {
         return 0;
+    }
+    if (a->settings.reject_early &&
+        (double)reserved + (double)bytes >
+            a->settings.memory_fraction * (double)a->total_bytes) {
+        a->figures.rejections++;
+        return REJECTED;
     }
     if (r->expandable) {
         return ml_expandable_alloc(a, r);
@@ -324,12 +244,6 @@ find_memory(ml_allocator *a, ml_request *r)
 {
     if (collects_garbage(a)) {
         ml_release_collect_garbage(a);
-    }
-    if (a->settings.reject_early &&
-        (double)a->figures.current.reserved + (double)r->segment_bytes >
-            a->settings.memory_fraction * (double)a->total_bytes) {
-        a->figures.rejections++;
-        return 0;
     }
     int found = new_segment(a, r, false);
     if (found == 0 && a->settings.lend_first && borrow(a, r)) {
@@ -431,7 +345,7 @@ ml_allocator_malloc(ml_allocator *a, uint64_t bytes, uint64_t stream,
         if (found < 0) {
             return found;
         }
-        if (found == 0) {
+        if (found != 1) {
             return ML_ALLOCATOR_OOM;
         }
     }

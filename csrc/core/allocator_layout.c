@@ -1,9 +1,98 @@
-/* The layout of the allocator model's memory: how it is before the first event, how it
- * reads as a snapshot, and whether it is whole. */
+/* The layout of the allocator model's memory: how a model begins, what lies there before
+ * the first event, how it reads as a snapshot, and whether it is whole. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "allocator_parts.h"
+
+/* ---- Making one ---- */
+
+static void
+take_settings(ml_allocator *a, const ml_allocator_settings *settings)
+{
+    a->settings = *settings;
+    a->rules = ml_allocator_settings_rules(settings);
+    a->allowed = UINT64_MAX;
+    if (settings->limited) {
+        a->allowed = (uint64_t)(settings->memory_fraction * (double)a->total_bytes);
+    }
+}
+
+/* Index 0 of nodes, spaces and uses stands for none, that of pools for the default. */
+static int
+make_first(ml_allocator *a)
+{
+    int error = ml_nodes_reserve(a, 64);
+    if (error == 0) {
+        error = ml_grow((void **)&a->pools, &a->pool_capacity, 1, sizeof(*a->pools));
+    }
+    if (error == 0) {
+        error = ml_grow((void **)&a->spaces, &a->space_capacity, 1, sizeof(*a->spaces));
+    }
+    if (error == 0) {
+        error = ml_grow((void **)&a->uses, &a->use_capacity, 1, sizeof(*a->uses));
+    }
+    if (error != 0) {
+        return error;
+    }
+    memset(&a->nodes[0], 0, sizeof(a->nodes[0]));
+    memset(&a->pools[0], 0, sizeof(a->pools[0]));
+    memset(&a->spaces[0], 0, sizeof(a->spaces[0]));
+    memset(&a->uses[0], 0, sizeof(a->uses[0]));
+    a->node_count = a->pool_count = a->space_count = a->use_count = 1;
+    a->pools[0].use_count = 1;
+    return ml_intern_add(&a->pool_ids, 0);
+}
+
+int
+ml_allocator_new(const ml_allocator_settings *settings,
+                 const ml_allocator_driver *driver, uint64_t total_bytes,
+                 ml_allocator **out)
+{
+    ml_allocator *a = ml_alloc_zeroed(1, sizeof(*a));
+    if (a == NULL) {
+        return ML_ENOMEM;
+    }
+    a->driver = *driver;
+    a->total_bytes = total_bytes < ML_REQUEST_MAX ? total_bytes : ML_REQUEST_MAX;
+    a->random = 2463534242u;
+    take_settings(a, settings);
+    int error = make_first(a);
+    if (error != 0) {
+        ml_allocator_delete(a);
+        return error;
+    }
+    *out = a;
+    return 0;
+}
+
+void
+ml_allocator_delete(ml_allocator *a)
+{
+    if (a == NULL) {
+        return;
+    }
+    ml_free(a->nodes);
+    ml_free(a->pools);
+    ml_intern_fini(&a->pool_ids);
+    ml_free(a->spaces);
+    ml_free(a->uses);
+    ml_free(a->waits);
+    ml_free(a->held);
+    ml_free(a->scratch);
+    ml_free(a->slots);
+    ml_free(a);
+}
+
+int
+ml_allocator_change_settings(ml_allocator *a, const ml_allocator_settings *settings)
+{
+    if (settings->order != a->settings.order) {
+        return ML_EINVALID; /* the free blocks are in that order */
+    }
+    take_settings(a, settings);
+    return 0;
+}
 
 /* ---- Before the first event ---- */
 

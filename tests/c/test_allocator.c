@@ -492,7 +492,8 @@ test_order(void)
     }
 }
 
-/* From 2.12 on a request can be refused before the driver is asked: no event tells. */
+/* From 2.12 on a request can be refused before the driver is asked: no event tells.  Where
+ * the fraction was given from the start the limit that it makes refuses first. */
 static void
 test_refused_early(void)
 {
@@ -502,8 +503,14 @@ test_refused_early(void)
     CHECK_UINT(get(&f, 200 * MIB), 0);
     f.log[0] = '\0';
     CHECK_UINT(get(&f, 100 * MIB), UINT64_MAX);
+    CHECK(f.log[0] == 'O');
+    f.log[0] = '\0';
+    f.settings.limited = false;
+    CHECK_INT(ml_allocator_change_settings(f.allocator, &f.settings), 0);
+    CHECK_UINT(get(&f, 100 * MIB), UINT64_MAX);
     CHECK_STR(f.log, "");
     CHECK_UINT(ml_allocator_get_figures(f.allocator)->rejections, 1);
+    CHECK_UINT(get(&f, 56 * MIB), 200 * MIB);
     TEAR_DOWN(f);
 }
 
