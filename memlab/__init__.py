@@ -14,6 +14,7 @@ from memlab._annotations import mark, phase, step
 from memlab._bridge import backends
 from memlab._courtesy import Courtesy
 from memlab._errors import Error, SnapshotError
+from memlab._explain import explain
 from memlab._fit import fit
 from memlab._history import _record_memory_history as _record_memory_history
 from memlab._history import (
@@ -65,6 +66,7 @@ __all__ = [
     "backends",
     "clear_global_line_profiler",
     "dump_snapshot",
+    "explain",
     "fit",
     "holders",
     "leaks",

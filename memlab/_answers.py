@@ -899,3 +899,102 @@ class FitAnswer(TypedDict):
     steps_after_peak: int
     notes: list[str]
     vary: FitVary | None
+
+
+class ExplainedPeak(Totals):
+    """The peaks of each total alone, and the allocation that made that of allocated bytes:
+    event -1 and file "" where it was before the recording or reason says why."""
+
+    event: int
+    time_us: int
+    moment: Moment
+    file: str
+    line: int
+    function: str
+    module: str
+    phase: str
+    how: str
+    reason: str
+
+
+class ExplainedReserved(Totals):
+    """Totals where most was reserved; of what is free, what lies beside blocks in use."""
+
+    inactive_split_bytes: int
+
+
+class ExplainedPart(TypedDict):
+    """Blocks at the allocated peak of one category, in modules whose paths are equal up to
+    their first number; modules: how many these are."""
+
+    category: str
+    module: str
+    bytes: int
+    blocks: int
+    modules: int
+
+
+class Savings(TypedDict):
+    """By how many bytes peaks fall; below 0: they rise."""
+
+    allocated_saving_bytes: int
+    reserved_saving_bytes: int
+
+
+class Advice(Savings):
+    """A change that lowers a peak when the run is replayed with it.
+
+    kind: what is wasted. exact: False where the replay has to assume when memory would be
+    freed. together: it still saves where those before it are followed. file "": it is of no
+    one line. What bytes, blocks and count are of depends on the kind; name is what an owner
+    calls the tensor, conf the settings of the allocator.
+    """
+
+    kind: str
+    exact: bool
+    together: bool
+    file: str
+    line: int
+    function: str
+    module: str
+    name: str
+    bytes: int
+    blocks: int
+    count: int
+    conf: str
+
+
+class ExplainedTogether(Totals, Savings):
+    """Peaks where all advice is followed that saves beside what comes before it."""
+
+
+class BatchFit(Totals):
+    """The largest factor of the batch that fits, 0 for none, and the peaks with it; scaling:
+    bytes of the peak that are taken to grow with the batch."""
+
+    memory_bytes: int
+    scaling_bytes: int
+    factor: float
+
+
+class ExplainedDevice(TypedDict):
+    """Why the peak of a device is what it is, and what to change; most saving first."""
+
+    device: int
+    name: str
+    exact: bool
+    inexact_because: list[str]
+    peak: ExplainedPeak
+    at_reserved_peak: ExplainedReserved
+    parts: list[ExplainedPart]
+    advice: list[Advice]
+    together: ExplainedTogether
+    batch: BatchFit | None
+    tried: int
+
+
+class Explanation(TypedDict):
+    """What `memlab explain --json` prints, for the memory that was asked about."""
+
+    memory_bytes: int | None
+    devices: list[ExplainedDevice]

@@ -172,6 +172,19 @@ def _replay(options):
     return 0
 
 
+def _explain(options):
+    from memlab import _explain
+
+    answer = _explain.explain(
+        options.file, options.memory, device=options.device, rank=options.rank
+    )
+    if options.json:
+        _say(json.dumps(answer, indent=1))
+    else:
+        _show_report([], _explain.sections(answer), as_markdown=False)
+    return 0
+
+
 def _view(options):
     from memlab import _core, _load, _page, _report
 
@@ -294,6 +307,7 @@ _FUNCTIONS = {
     "merge": _merge,
     "diff": _diff,
     "replay": _replay,
+    "explain": _explain,
     "view": _view,
     "top": _top,
     "convert": _convert,

@@ -48,6 +48,7 @@ def _parser():
     _add_merge(commands)
     _add_diff(commands)
     _add_replay(commands)
+    _add_explain(commands)
     _add_view(commands)
     _add_top(commands)
     _add_convert(commands)
@@ -370,6 +371,19 @@ def _add_replay(commands):
         "torch's defaults (default: the recorded ones)",
     )
     _add_laboratory(replay)
+
+
+def _add_explain(commands):
+    explain = commands.add_parser(
+        "explain",
+        help="say why the peak of a file is what it is, and what to change",
+        description="Says in words why the peak of a recorded run is what it is, and what to "
+        "change so that it falls: each advice with what it saves in a replay of the run as "
+        "it would have been.",
+    )
+    explain.set_defaults(command="explain")
+    explain.add_argument("file", help=_FILE)
+    _add_laboratory(explain)
 
 
 def _add_laboratory(command):

@@ -14,6 +14,7 @@ from _typeshed import ReadableBuffer
 from memlab._answers import (
     Counts,
     Difference,
+    ExplainedDevice,
     File,
     History,
     Leak,
@@ -114,6 +115,9 @@ class Recording:
     def find_event(
         self, device: int, *, time_us: int | None = None, step: int | None = None
     ) -> int: ...
+    def explain(
+        self, device: int, /, *, memory: int | None = None
+    ) -> ExplainedDevice: ...
     def lines(self, device: int, /) -> Lines: ...
     def oom(self, device: int, /) -> Oom | None: ...
     def page_data(self) -> tuple[bytes, list[bytes]]: ...

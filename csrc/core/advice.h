@@ -9,39 +9,24 @@
 #ifndef ML_ADVICE_H
 #define ML_ADVICE_H
 
+#include "advice_batch.h"
 #include "advice_case.h"
+#include "advice_parts.h"
 
 /* A saving below both of these is none. */
 #define ML_ADVICE_LEAST_BYTES (UINT64_C(1) << 20)
 #define ML_ADVICE_LEAST_PART 1000
-
-/* The batch that fits: all that the forward pass saves, and its inputs and temporaries,
- * times FACTOR.  That these scale with the batch and nothing else does is assumed. */
-typedef struct ml_batch_fit {
-    uint64_t
-        memory_bytes; /* that the allocator was given; UINT64_MAX: none, so no answer */
-    uint64_t scaling; /* bytes that scale, at the allocated peak as it is */
-    double factor;    /* the largest that fits, to 1 in 64; 0: none does */
-    uint64_t allocated; /* peaks with it */
-    uint64_t reserved;
-} ml_batch_fit;
-
-typedef struct ml_advice_part {
-    uint8_t category; /* enum ml_category */
-    char *module;     /* owned; "*" for each number that differs; "": outside modules */
-    uint64_t bytes;
-    uint64_t blocks;
-    uint64_t modules; /* paths that the pattern stands for */
-} ml_advice_part;
 
 typedef struct ml_advices {
     ml_trial_result before; /* of the workload as it is */
     ml_trial_result after;  /* with all advices that go together */
     ml_advice *list;        /* owned; most saving first */
     size_t count;
-    uint64_t tried;  /* proposals that were tried */
-    bool exact;      /* a trial at the recorded addresses agrees with the recording */
-    uint32_t doubts; /* of the workload, bit for each enum ml_doubt */
+    uint64_t tried;   /* proposals that were tried */
+    bool exact;       /* a trial at the recorded addresses agrees with the recording */
+    uint32_t doubts;  /* of the workload, bit for each enum ml_doubt */
+    ml_cause at_peak; /* of the allocation that made the peak; all 0: none did */
+    uint64_t peak_time; /* unix ns */
     ml_batch_fit batch;
     /* What the peak consists of: bytes at the allocated peak by category and by modules
      * whose paths differ in numbers alone. */

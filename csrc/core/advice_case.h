@@ -88,6 +88,7 @@ typedef struct ml_advice_case {
     ml_explained *of;         /* owned; of each demand */
     ml_causes *causes;        /* owned */
     bool exact; /* a trial at the recorded addresses agrees with the recording */
+    uint64_t memory_bytes; /* that the recorded run had; UINT64_MAX: not known */
 } ml_advice_case;
 
 /* RECORDING outlives the case, which is of the part of a merged one.  0, or as

@@ -312,7 +312,6 @@ peak_dict(const ml_recording *recording, int device, const ml_peak *peak)
     return dict;
 }
 
-/* Where the program was: {"step", "phase"}, None for what it did not tell. */
 static PyObject *
 moment_dict(const ml_recording *recording, const ml_moment *moment)
 {
@@ -333,6 +332,15 @@ moment_dict(const ml_recording *recording, const ml_moment *moment)
 }
 
 PyObject *
+ml_py_moment(const ml_recording *recording, uint64_t time)
+{
+    ml_moment moment;
+    return ml_moment_at(recording, time, &moment) < 0
+               ? PyErr_NoMemory()
+               : moment_dict(recording, &moment);
+}
+
+PyObject *
 ml_py_peak(ml_state *state, const ml_recording *recording, int device,
            const uint64_t *position)
 {
@@ -346,12 +354,9 @@ ml_py_peak(ml_state *state, const ml_recording *recording, int device,
     if (result < 0) {
         return ml_py_raise(state, result, ml_strerror(result));
     }
-    ml_moment moment;
-    result = ml_moment_at(recording, peak->time, &moment);
-    PyObject *dict = result < 0 ? ml_py_raise(state, result, ml_strerror(result))
-                                : peak_dict(recording, device, peak);
+    PyObject *dict = peak_dict(recording, device, peak);
     if (dict != NULL &&
-        (ml_py_set(dict, "moment", moment_dict(recording, &moment)) < 0 ||
+        (ml_py_set(dict, "moment", ml_py_moment(recording, peak->time)) < 0 ||
          ml_py_set_gpu(dict, recording, device, peak->time, &peak->totals) < 0)) {
         Py_CLEAR(dict);
     }

@@ -20,6 +20,9 @@ PyObject *ml_py_peak_lines(const ml_peak *peak);
 PyObject *ml_py_peak_categories(const ml_peak *peak);
 /* Bytes of the category unknown by reason. */
 PyObject *ml_py_peak_whys(const ml_peak *peak);
+/* Where the program was at TIME, unix ns: {"step", "phase"}, None for what it did not
+ * tell. */
+PyObject *ml_py_moment(const ml_recording *recording, uint64_t time);
 PyObject *ml_py_frames(const ml_recording *recording, uint32_t stack);
 
 #endif

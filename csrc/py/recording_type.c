@@ -11,6 +11,7 @@
 #include "../core/pickle_writer.h"
 #include "../core/recording.h"
 #include "../core/snapshot_reader.h"
+#include "advice_dict.h"
 #include "exports.h"
 #include "stack_lines_dict.h"
 #include "trial_dict.h"
@@ -334,6 +335,38 @@ recording_replay(PyObject *op, PyObject *args, PyObject *kwargs)
     const ml_recording *part = ml_recording_part(recording, &own);
     return name_device(
         ml_py_replay(ml_state_of(Py_TYPE(op)), part, (int)own, conf, memory), device);
+}
+
+PyDoc_STRVAR(
+    explain_doc,
+    "explain($self, device, /, *, memory=None)\n--\n\n"
+    "Why the peak of a device is what it is, and what to change, as a dict.\n\n"
+    "memory: bytes that there are for torch's allocator, an int, to say which batch "
+    "fits;\n"
+    "None for what the recording knows of it. Sizes in bytes; docs/LABORATORY.md "
+    "describes\n"
+    "each key. Raises ValueError, IndexError for a device that the recording does not "
+    "have,\n"
+    "memlab.Error for one whose allocator keeps no cache, MemoryError.");
+
+static PyObject *
+recording_explain(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"", "memory", NULL};
+    const ml_recording *recording = recording_of(op);
+    PyObject *arg, *memory = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:explain", keywords, &arg,
+                                     &memory)) {
+        return NULL;
+    }
+    Py_ssize_t device = device_of(recording, arg);
+    if (device < 0) {
+        return NULL;
+    }
+    size_t own = (size_t)device;
+    const ml_recording *part = ml_recording_part(recording, &own);
+    return name_device(ml_py_advice(ml_state_of(Py_TYPE(op)), part, (int)own, memory),
+                       device);
 }
 
 PyDoc_STRVAR(lines_doc,
@@ -719,6 +752,8 @@ static PyMethodDef recording_methods[] = {
      peak_doc},
     {"replay", (PyCFunction)(void (*)(void))recording_replay,
      METH_VARARGS | METH_KEYWORDS, replay_doc},
+    {"explain", (PyCFunction)(void (*)(void))recording_explain,
+     METH_VARARGS | METH_KEYWORDS, explain_doc},
     {"find_event", (PyCFunction)(void (*)(void))recording_find_event,
      METH_VARARGS | METH_KEYWORDS, find_event_doc},
     {"lines", recording_lines, METH_O, lines_doc},

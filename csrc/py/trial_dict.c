@@ -19,8 +19,8 @@ bytes_or_none(uint64_t bytes)
     return bytes == UINT64_MAX ? Py_NewRef(Py_None) : number(bytes);
 }
 
-static PyObject *
-doubts_list(uint32_t doubts)
+PyObject *
+ml_py_doubts(uint32_t doubts)
 {
     PyObject *list = PyList_New(0);
     for (unsigned i = 0; list != NULL && i < ML_DOUBT_COUNT; i++) {
@@ -146,15 +146,14 @@ whatif_dict(const ml_recording *recording, int device, const ml_whatif *whatif)
         ml_py_set(dict, "memory_bytes", bytes_or_none(ml_whatif_memory(whatif))) < 0 ||
         ml_py_set(dict, "recorded", recorded_dict(whatif)) < 0 ||
         ml_py_set(dict, "exact", PyBool_FromLong(whatif->doubts == 0)) < 0 ||
-        ml_py_set(dict, "inexact_because", doubts_list(whatif->doubts)) < 0) {
+        ml_py_set(dict, "inexact_because", ml_py_doubts(whatif->doubts)) < 0) {
         Py_CLEAR(dict);
     }
     return dict;
 }
 
-/* MEMORY, an int above 0 or None, in bytes.  0, or -1 with an exception set. */
-static int
-memory_of(PyObject *memory, uint64_t *out)
+int
+ml_py_memory(PyObject *memory, uint64_t *out)
 {
     *out = ML_WHATIF_RECORDED;
     if (memory == Py_None) {
@@ -191,9 +190,8 @@ conf_of(PyObject *conf, const char **out)
     return 0;
 }
 
-/* Sets the exception for ERROR of what is tried on a recording; PROBLEM as it left it. */
-static PyObject *
-raise_trial(ml_state *state, int error, const char *problem)
+PyObject *
+ml_py_raise_trial(ml_state *state, int error, const char *problem)
 {
     if (error == ML_EINVALID && problem[0] != '\0') {
         return PyErr_Format(PyExc_ValueError, "conf: %s", problem);
@@ -212,7 +210,7 @@ ml_py_replay(ml_state *state, const ml_recording *recording, int device, PyObjec
 {
     const char *settings;
     uint64_t bytes;
-    if (conf_of(conf, &settings) < 0 || memory_of(memory, &bytes) < 0) {
+    if (conf_of(conf, &settings) < 0 || ml_py_memory(memory, &bytes) < 0) {
         return NULL;
     }
     char problem[400];
@@ -223,7 +221,7 @@ ml_py_replay(ml_state *state, const ml_recording *recording, int device, PyObjec
                           sizeof(problem), &whatif);
     Py_END_ALLOW_THREADS
     if (error < 0) {
-        return raise_trial(state, error, problem);
+        return ml_py_raise_trial(state, error, problem);
     }
     PyObject *dict = whatif_dict(recording, device, whatif);
     ml_whatif_free(whatif);

@@ -11,4 +11,14 @@
 PyObject *ml_py_replay(ml_state *state, const ml_recording *recording, int device,
                        PyObject *conf, PyObject *memory);
 
+/* What other answers from trials share.  A list of what is in DOUBTS, bits by enum ml_doubt;
+ * new reference or NULL. */
+PyObject *ml_py_doubts(uint32_t doubts);
+/* MEMORY, an int above 0 or None, in bytes, UINT64_MAX for None.  0, or -1 with an
+ * exception set. */
+int ml_py_memory(PyObject *memory, uint64_t *out);
+/* Sets the exception for ERROR of what is tried on a recording; PROBLEM is a sentence on
+ * settings, or "".  Returns NULL. */
+PyObject *ml_py_raise_trial(ml_state *state, int error, const char *problem);
+
 #endif
