@@ -213,7 +213,7 @@ ml_py_replay(ml_state *state, const ml_recording *recording, int device, PyObjec
     if (conf_of(conf, &settings) < 0 || ml_py_memory(memory, &bytes) < 0) {
         return NULL;
     }
-    char problem[400];
+    char problem[800];
     ml_whatif *whatif = NULL;
     int error;
     Py_BEGIN_ALLOW_THREADS
