@@ -30,6 +30,15 @@ def _gradients_kept(item):
     )
 
 
+def _late_frees(item):
+    return (
+        "Blocks are held after their last use",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')} of this line, are "
+        "there at the peak though no operator reads or writes them any more.",
+        "del the variable that holds it, or the entry of a list, after its last use",
+    )
+
+
 def _checkpoint(item):
     return (
         "Activations are saved that could be computed again",
@@ -63,6 +72,7 @@ def _settings(item):
 # By kind: what the waste is, a sentence on it, and a line to write.  All of it unescaped.
 WORDS: dict[str, Callable[[Advice], tuple[str, str, str]]] = {
     "gradients_kept": _gradients_kept,
+    "late_frees": _late_frees,
     "checkpoint": _checkpoint,
     "fragmentation": _fragmentation,
     "settings": _settings,

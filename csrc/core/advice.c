@@ -15,6 +15,7 @@ typedef int (*rule)(const ml_advice_case *it, ml_proposals *out);
 
 static const rule rules[] = {
     ml_advise_gradients,
+    ml_advise_frees,
     ml_advise_checkpoint,
     ml_advise_cache,
 };

@@ -16,6 +16,8 @@
     XX(GRADIENTS_KEPT, "gradients_kept") \
     /* activations that would be made anew; count: modules of the pattern */ \
     XX(CHECKPOINT, "checkpoint") \
+    /* blocks that no operator used any more; count: of the whole recording */ \
+    XX(LATE_FREES, "late_frees") \
     /* free bytes of segments that the line's blocks keep; count: segments */ \
     XX(FRAGMENTATION, "fragmentation") \
     /* reserved; conf is the setting */ \

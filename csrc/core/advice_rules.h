@@ -11,6 +11,8 @@
 
 /* Gradients that live on while the next forward runs. */
 int ml_advise_gradients(const ml_advice_case *it, ml_proposals *out);
+/* Blocks that are held after their last use. */
+int ml_advise_frees(const ml_advice_case *it, ml_proposals *out);
 /* Activations of modules that checkpointing would make anew. */
 int ml_advise_checkpoint(const ml_advice_case *it, ml_proposals *out);
 /* Settings of the allocator, and lines whose blocks keep segments. */

@@ -386,6 +386,7 @@ dress_events(freeze_walk *walk, ml_device_trace *trace, int device)
             event->origin_stack = 0;
             event->flags &= (uint8_t)~ML_EVENT_CONTEXT;
         }
+        event->unused = window->options.uses ? event->unused : 0;
         event->stack = stack_wanted(&window->phases[phase], event->stack);
         event->origin_stack = stack_wanted(&window->phases[phase], event->origin_stack);
     }

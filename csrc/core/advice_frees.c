@@ -1,0 +1,186 @@
+/* Blocks that are held after their last use: by a variable that nobody reads any more, or a
+ * list that keeps what was.
+ *
+ * Only where a recording knows last uses, and only of what a program holds: not of
+ * parameters, gradients and states, nor of what autograd or an optimizer makes for
+ * itself.  What is live at the end may yet be used: it counts only where the recording goes
+ * on for a whole step without it. */
+#include "advice_rules.h"
+
+#include <stdlib.h>
+
+#include "base.h"
+
+/* Lines that are proposed, those that hold most; each costs a trial. */
+#define MOST_LINES 16
+#define LEAST_BYTES (UINT64_C(1) << 20)
+
+typedef struct late {
+    size_t demand;
+    uint32_t frame;
+    bool at_peak; /* it would be gone there */
+} late;
+
+typedef struct line {
+    const late *first;
+    size_t count;
+    uint64_t bytes; /* at the peak */
+    uint64_t blocks;
+} line;
+
+static bool
+is_programs_own(const ml_explained *of)
+{
+    switch (of->verdict.category) {
+    case ML_CATEGORY_ACTIVATION:
+    case ML_CATEGORY_TEMPORARY:
+    case ML_CATEGORY_INPUT:
+    case ML_CATEGORY_UNKNOWN:
+        break;
+    default:
+        return false;
+    }
+    bool by_torch = of->cause.phase == ML_PHASE_OPTIMIZER || of->cause.communication ||
+                    (of->cause.phase == ML_PHASE_BACKWARD && !of->cause.recomputed);
+    return of->cause.frame != 0 && !by_torch;
+}
+
+/* Whether DEMAND, live at the end, had been done with for a whole step by then. */
+static bool
+is_left(const ml_advice_case *it, const ml_demand *demand)
+{
+    size_t events = it->trace->event_count;
+    if (demand->last_used >= events) {
+        return false;
+    }
+    uint32_t then = ml_causes_step(it->causes, it->device, demand->last_used);
+    uint32_t last = ml_causes_step(it->causes, it->device, events - 1);
+    return last > then && last - then >= 2;
+}
+
+static bool
+is_late(const ml_advice_case *it, size_t index)
+{
+    const ml_demand *demand = &it->workload->demands[index];
+    if (demand->born == ML_NO_EVENT || demand->last_used == ML_NO_EVENT ||
+        !is_programs_own(&it->of[index])) {
+        return false;
+    }
+    return demand->freed == ML_NO_EVENT ? is_left(it, demand)
+                                        : demand->last_used < demand->freed;
+}
+
+static int
+compare_late(const void *a, const void *b)
+{
+    const late *x = a;
+    const late *y = b;
+    if (x->frame != y->frame) {
+        return x->frame < y->frame ? -1 : 1;
+    }
+    return (x->demand > y->demand) - (x->demand < y->demand);
+}
+
+/* Most bytes first; of as many by frame, so that an answer is always the same. */
+static int
+compare_lines(const void *a, const void *b)
+{
+    const line *x = a;
+    const line *y = b;
+    if (x->bytes != y->bytes) {
+        return x->bytes > y->bytes ? -1 : 1;
+    }
+    return (x->first->frame > y->first->frame) - (x->first->frame < y->first->frame);
+}
+
+static size_t
+find_late(const ml_advice_case *it, late *all)
+{
+    size_t count = 0;
+    size_t peak = it->before.peak_event;
+    for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
+        if (is_late(it, i)) {
+            const ml_demand *demand = &it->workload->demands[i];
+            all[count++] =
+                (late){.demand = i,
+                       .frame = it->of[i].cause.frame,
+                       .at_peak = peak != ML_NO_EVENT && demand->last_used <= peak &&
+                                  ml_demand_at_peak(it, i)};
+        }
+    }
+    if (count != 0) {
+        qsort(all, count, sizeof(late), compare_late);
+    }
+    return count;
+}
+
+static size_t
+find_lines(const ml_advice_case *it, const late *all, size_t count, line *lines)
+{
+    size_t line_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0 || all[i].frame != all[i - 1].frame) {
+            lines[line_count++] = (line){.first = &all[i]};
+        }
+        line *at = &lines[line_count - 1];
+        at->count++;
+        if (all[i].at_peak) {
+            at->bytes += it->workload->demands[all[i].demand].block_bytes;
+            at->blocks++;
+        }
+    }
+    if (line_count != 0) {
+        qsort(lines, line_count, sizeof(line), compare_lines);
+    }
+    return line_count;
+}
+
+static int
+propose(const ml_advice_case *it, const line *of, ml_proposals *out)
+{
+    ml_advice *advice = ml_proposals_add(out, ML_ADVICE_LATE_FREES);
+    if (advice == NULL) {
+        return ML_ENOMEM;
+    }
+    advice->exact = true;
+    advice->frame = of->first->frame;
+    advice->bytes = of->bytes;
+    advice->blocks = of->blocks;
+    advice->count = of->count;
+    advice->name = it->of[of->first->demand].name;
+    int error = 0;
+    for (size_t i = 0; i < of->count && error == 0; i++) {
+        size_t index = of->first[i].demand;
+        const ml_explained *is = &it->of[index];
+        advice->name = advice->name == is->name ? is->name : 0;
+        if (of->first[i].at_peak && is->cause.module != 0) {
+            error = ml_advice_add_module(advice, it->recording, is->cause.module);
+        }
+        ml_edit edit = {.kind = ML_EDIT_FREE,
+                        .demand = index,
+                        .until = it->workload->demands[index].last_used};
+        error = error < 0 ? error : ml_advice_edit(advice, edit);
+    }
+    return error;
+}
+
+int
+ml_advise_frees(const ml_advice_case *it, ml_proposals *out)
+{
+    size_t room = it->workload->count + 1;
+    late *all = ml_alloc_zeroed(room, sizeof(late));
+    line *lines = ml_alloc_zeroed(room, sizeof(line));
+    int error = all == NULL || lines == NULL ? ML_ENOMEM : 0;
+    if (error == 0) {
+        size_t count = find_late(it, all);
+        size_t line_count = find_lines(it, all, count, lines);
+        for (size_t i = 0; i < line_count && i < MOST_LINES && error == 0; i++) {
+            if (lines[i].bytes >= LEAST_BYTES) {
+                error = propose(it, &lines[i], out);
+            }
+        }
+    }
+    ml_free(all);
+    ml_free(lines);
+    return error;
+}
