@@ -515,7 +515,9 @@ for size, which in json.loads({json.dumps(script)!r}):
         live.append(got.value)
         print(got.value >> 21)
 """
-    got = iter(int(line) for line in output(program).split())
+    # Python's own allocator would map memory among the regions.
+    lines = output(program, env={"PYTHONMALLOC": "malloc"}).split()
+    got = iter(int(line) for line in lines)
     rule, live = Placement(), []
     for size, which in script:
         if size < 0:
@@ -526,6 +528,37 @@ for size, which in json.loads({json.dumps(script)!r}):
         assert expected in (None, address), f"seed {seed}, after {len(live)} allocations"
         rule.take(address, size)
         live.append(address)
+
+
+@needs_library
+def test_library_maps_memory_into_the_gaps_that_the_program_leaves():
+    """The driver takes its regions from the process's own address space: where the
+    program gave memory back, device memory follows."""
+    program = f"""
+import ctypes
+library = ctypes.CDLL({str(phantom.LIBRARY)!r})
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+MIB = 1 << 20
+def mapped(bytes):
+    # PROT_NONE; MAP_PRIVATE, MAP_ANONYMOUS and MAP_NORESERVE
+    return libc.mmap(None, ctypes.c_size_t(bytes), 0, 0x4022, -1, ctypes.c_long(0))
+def allocated(bytes):
+    got = ctypes.c_void_p()
+    assert library.cudaMalloc(ctypes.byref(got), ctypes.c_size_t(bytes)) == 0
+    return got.value
+# What is wider than a region is filled, down to where one lies below the other.
+fillers = [mapped(64 * MIB) for _ in range(24)]
+gap = fillers[-4]
+assert fillers[-6:] == [gap + n * 64 * MIB for n in (2, 1, 0, -1, -2, -3)]
+libc.munmap(ctypes.c_void_p(gap), ctypes.c_size_t(64 * MIB))
+regions = [allocated(20 * MIB) for _ in range(3)]
+print([gap <= start < gap + 64 * MIB for start in regions])
+print([start < fillers[-1] for start in regions])
+"""
+    lines = output(program, env={"PYTHONMALLOC": "malloc"}).splitlines()
+    # Of 64 MiB that begin anywhere, one region of 32 MiB is all that fits.
+    assert lines == ["[True, False, False]", "[False, True, True]"]
 
 
 # --- Peaks against an H200 -----------------------------------------------------------

@@ -23,6 +23,7 @@ typedef struct {
 } region;
 
 struct ml_placement {
+    ml_placement_space space; /* .map is NULL: regions lie in base and bytes */
     uint64_t base;
     uint64_t bytes;
     enum ml_placement_policy policy;
@@ -163,6 +164,24 @@ insert_region(ml_placement *placement, size_t index, uint64_t start, uint64_t by
     return made;
 }
 
+/* Has a region mapped for BYTES; NULL: no room. */
+static region *
+map_region(ml_placement *placement, uint64_t bytes, uint64_t alignment)
+{
+    const ml_placement_space *space = &placement->space;
+    uint64_t start = space->map(space->self, bytes, alignment);
+    if (start == 0) {
+        return NULL;
+    }
+    size_t index = ml_find_address(placement->regions, sizeof *placement->regions,
+                                   placement->count, start);
+    region *made = insert_region(placement, index, start, bytes);
+    if (made == NULL) {
+        space->unmap(space->self, start, bytes);
+    }
+    return made;
+}
+
 /* Makes a region for BYTES by the driver's rule; NULL: no room. */
 static region *
 make_region(ml_placement *placement, uint64_t bytes, uint64_t alignment)
@@ -171,6 +190,9 @@ make_region(ml_placement *placement, uint64_t bytes, uint64_t alignment)
     uint64_t end = placement->base + placement->bytes;
 
     bytes = round_up(bytes, ML_PLACEMENT_REGION);
+    if (placement->space.map != NULL) {
+        return map_region(placement, bytes, unit);
+    }
     /* From the highest gap, which region i - 1 lies below, to the one under them all. */
     for (size_t i = placement->count;; i--) {
         const region *below = i > 0 ? &placement->regions[i - 1] : NULL;
@@ -192,6 +214,9 @@ drop_region(ml_placement *placement, region *dropped)
 {
     size_t index = (size_t)(dropped - placement->regions);
 
+    if (placement->space.unmap != NULL) {
+        placement->space.unmap(placement->space.self, dropped->start, dropped->bytes);
+    }
     ml_free(dropped->taken);
     placement->count--;
     memmove(dropped, dropped + 1, (placement->count - index) * sizeof *dropped);
@@ -233,6 +258,19 @@ ml_placement_new(uint64_t base, uint64_t bytes, enum ml_placement_policy policy,
         ml_placement_free(made);
         return ML_ENOMEM;
     }
+    *out = made;
+    return 0;
+}
+
+int
+ml_placement_new_mapped(const ml_placement_space *space, ml_placement **out)
+{
+    ml_placement *made = ml_alloc_zeroed(1, sizeof *made);
+    if (made == NULL) {
+        return ML_ENOMEM;
+    }
+    *made = (ml_placement){
+        .space = *space, .bytes = LIMIT - 1, .policy = ML_PLACEMENT_DRIVER};
     *out = made;
     return 0;
 }

@@ -13,6 +13,11 @@
  *   it, at the gap's upper end; else directly below the lowest region.
  * - A region that has become empty is given up.
  *
+ * New regions lie so because the driver maps them into the process's own address space,
+ * from which Linux serves the highest gap that is large enough, alignment included.  A
+ * program's own memory lies there too and decides which gaps there are:
+ * ml_placement_new_mapped() leaves the choice to who maps.
+ *
  * The other policies show what depends on the order: ascending and descending addresses
  * without regions, and places drawn from a seed.
  *
@@ -42,6 +47,19 @@ typedef struct ml_placement ml_placement;
  * 0, ML_EINVALID or ML_ENOMEM; *OUT is written on success. */
 int ml_placement_new(uint64_t base, uint64_t bytes, enum ml_placement_policy policy,
                      uint64_t seed, ml_placement **out);
+
+/* Who maps regions.  Both may be called from any call below. */
+typedef struct ml_placement_space {
+    void *self; /* borrowed */
+    /* BYTES, a multiple of ML_PLACEMENT_REGION, at a multiple of ALIGNMENT; 0: none left. */
+    uint64_t (*map)(void *self, uint64_t bytes, uint64_t alignment);
+    void (*unmap)(void *self, uint64_t start, uint64_t bytes);
+} ml_placement_space;
+
+/* The driver's rule in regions that SPACE, which is copied, maps.  0 or ML_ENOMEM. */
+int ml_placement_new_mapped(const ml_placement_space *space, ml_placement **out);
+
+/* Takes NULL.  Regions that are mapped stay so. */
 void ml_placement_free(ml_placement *placement);
 
 /* Takes BYTES at a multiple of ALIGNMENT (a power of two; below ML_PLACEMENT_GRANULE:

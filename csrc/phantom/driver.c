@@ -290,7 +290,7 @@ ML_EXPORT(int, cuMemGetAddressRange,
 {
     ml_span span;
 
-    if (!ml_space_find(within, &span)) {
+    if (ml_space_find(within, &span) < 0) {
         return ML_CU_INVALID_VALUE;
     }
     if (start != NULL) {

@@ -125,7 +125,8 @@ ml_phantom_free(void *pointer)
     ml_span span;
 
     ml_phantom_wait();
-    if (!ml_space_find(start, &span) || span.start != start) {
+    int device = ml_space_find(start, &span);
+    if (device < 0 || span.start != start) {
         return ML_CUDA_ErrorInvalidValue;
     }
     pthread_mutex_lock(&lock);
@@ -133,7 +134,7 @@ ml_phantom_free(void *pointer)
     pthread_mutex_unlock(&lock);
     ml_phantom_unback(start, span.bytes);
     ml_space_release(start);
-    ml_phantom_discharge(span.bytes, ml_space_device(start));
+    ml_phantom_discharge(span.bytes, device);
     return ML_CUDA_Success;
 }
 
@@ -271,13 +272,13 @@ ML_EXPORT(ml_cuda_error, cudaHostGetDevicePointer, (void **device, void *host))
 ML_EXPORT(ml_cuda_error, cudaPointerGetAttributes,
           (ml_cuda_pointer_attributes * attributes, void *pointer))
 {
-    ml_span span;
+    int device = ml_space_find((uintptr_t)pointer, NULL);
 
     attributes->devicePointer = pointer;
     attributes->hostPointer = NULL;
-    if (ml_space_find((uintptr_t)pointer, &span)) {
+    if (device >= 0) {
         attributes->type = ML_CUDA_MEMORY_DEVICE;
-        attributes->device = ml_space_device((uintptr_t)pointer);
+        attributes->device = device;
     }
     else if (is_pinned(pointer)) {
         attributes->type = ML_CUDA_MEMORY_HOST;
@@ -300,8 +301,8 @@ ml_cuda_error
 ml_phantom_copy(void *to, const void *from, size_t bytes)
 {
     bool backed = ml_phantom_configure()->backed;
-    bool to_device = ml_space_device((uintptr_t)to) >= 0;
-    bool from_device = ml_space_device((uintptr_t)from) >= 0;
+    bool to_device = ml_space_find((uintptr_t)to, NULL) >= 0;
+    bool from_device = ml_space_find((uintptr_t)from, NULL) >= 0;
 
     ml_phantom_wait();
     if (bytes == 0 || (to_device && !backed)) {
@@ -320,7 +321,7 @@ void
 ml_phantom_fill(void *to, int byte, size_t bytes)
 {
     ml_phantom_wait();
-    if (ml_space_device((uintptr_t)to) < 0 || ml_phantom_configure()->backed) {
+    if (ml_space_find((uintptr_t)to, NULL) < 0 || ml_phantom_configure()->backed) {
         memset(to, byte, bytes);
     }
 }

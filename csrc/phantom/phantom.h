@@ -207,10 +207,8 @@ uintptr_t ml_space_reserve(size_t bytes, size_t alignment, int device);
 /* Gives a reservation back; returns its size in bytes, 0 when there is none. */
 size_t ml_space_release(uintptr_t start);
 
-/* Whether `address` lies in a reservation; writes that if so. */
-bool ml_space_find(uintptr_t address, ml_span *reservation);
-
-/* The device whose address space `address` belongs to, or -1. */
-int ml_space_device(uintptr_t address);
+/* The device on which `address` lies in a reservation, which is written unless it is
+ * NULL; -1 where it lies in none. */
+int ml_space_find(uintptr_t address, ml_span *reservation);
 
 #endif

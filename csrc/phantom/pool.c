@@ -71,14 +71,14 @@ ML_EXPORT(ml_cuda_error, cudaMallocAsync, (void **pointer, size_t bytes))
 ML_EXPORT(ml_cuda_error, cudaFreeAsync, (void *pointer))
 {
     uintptr_t start = (uintptr_t)pointer;
-    int device = ml_space_device(start);
     ml_span span;
+    int device = ml_space_find(start, &span);
 
     ml_phantom_wait();
     if (pointer == NULL) {
         return ML_CUDA_Success;
     }
-    if (device < 0 || !ml_space_find(start, &span)) {
+    if (device < 0) {
         return ml_phantom_error(ML_CUDA_ErrorInvalidValue);
     }
     pthread_mutex_lock(&lock);

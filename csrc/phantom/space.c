@@ -1,7 +1,10 @@
 /* Address space: what of each device's is reserved, by the rule of core/placement.h.
  *
- * Owns: the arenas, which come from the kernel as pages that cannot be touched. Knows
- * nothing of sizes of devices.
+ * The driver maps its regions into the process, as is done here: so they lie in the gaps
+ * that the program's own memory leaves, as they would on a GPU.
+ *
+ * Owns: the regions, which are mappings that cannot be touched. Knows nothing of sizes
+ * of devices.
  */
 #define _GNU_SOURCE
 #include "phantom.h"
@@ -9,106 +12,105 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "placement.h"
 
-/* Room for many times the largest device: expandable segments reserve more address
- * space than the device has memory, for each stream and pool. */
-#define ARENA_BYTES ((size_t)4 << 40)
-
-/* Guarded by the lock, but for the base, which never changes once it is set. */
-typedef struct {
-    uintptr_t base;          /* 0 until the device is first used */
-    ml_placement *placement; /* owned, never freed */
-} arena;
-
-static arena arenas[ML_PHANTOM_MAX_DEVICES];
+static ml_placement *placements[ML_PHANTOM_MAX_DEVICES]; /* Guarded by the lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Takes address space from the kernel. Backed memory gets its pages when it is
- * allocated, so nothing is readable here. */
-static bool
-arena_init(arena *made)
+/* As much more as aligning takes is mapped first, and the rest given back: which gaps
+ * are wide enough depends on it. Backed memory gets its pages when it is allocated, so
+ * nothing is readable here. */
+static uint64_t
+map_region(void *self, uint64_t bytes, uint64_t alignment)
 {
-    if (made->base != 0) {
-        return true;
-    }
-    void *memory = mmap(NULL, ARENA_BYTES + ML_PLACEMENT_REGION, PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t room = bytes + alignment - (size_t)sysconf(_SC_PAGESIZE);
+    void *memory =
+        mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    (void)self;
     if (memory == MAP_FAILED) {
-        perror("memlab phantom: cannot reserve 4 TiB of address space for a device "
-               "(is ulimit -v set?)");
-        return false;
+        perror("memlab phantom: cannot reserve address space for device memory (is "
+               "ulimit -v set?)");
+        return 0;
     }
-    madvise(memory, ARENA_BYTES + ML_PLACEMENT_REGION, MADV_DONTDUMP);
-    uintptr_t base = ((uintptr_t)memory + ML_PLACEMENT_REGION - 1) /
-                     ML_PLACEMENT_REGION * ML_PLACEMENT_REGION;
-    if (ml_placement_new(base, ARENA_BYTES, ML_PLACEMENT_DRIVER, 0, &made->placement) !=
-        0) {
-        munmap(memory, ARENA_BYTES + ML_PLACEMENT_REGION);
-        return false;
+    uintptr_t begin = (uintptr_t)memory;
+    uintptr_t start = (begin + alignment - 1) / alignment * alignment;
+    if (start > begin) {
+        munmap(memory, start - begin);
     }
-    made->base = base;
-    return true;
+    if (start + bytes < begin + room) {
+        munmap((void *)(start + bytes), begin + room - start - bytes);
+    }
+    madvise((void *)start, bytes, MADV_DONTDUMP);
+    return start;
+}
+
+static void
+unmap_region(void *self, uint64_t start, uint64_t bytes)
+{
+    (void)self;
+    munmap((void *)start, bytes);
+}
+
+/* The placement of a device; NULL when memory runs out. */
+static ml_placement *
+placement_of(int device)
+{
+    static const ml_placement_space space = {.map = map_region, .unmap = unmap_region};
+
+    if (placements[device] == NULL) {
+        ml_placement_new_mapped(&space, &placements[device]);
+    }
+    return placements[device];
 }
 
 uintptr_t
 ml_space_reserve(size_t bytes, size_t alignment, int device)
 {
-    arena *chosen = &arenas[device];
     uintptr_t start = 0;
 
     pthread_mutex_lock(&lock);
-    if (arena_init(chosen)) {
-        start = ml_placement_take(chosen->placement, bytes, alignment);
+    ml_placement *chosen = placement_of(device);
+    if (chosen != NULL) {
+        start = ml_placement_take(chosen, bytes, alignment);
     }
     pthread_mutex_unlock(&lock);
     return start;
 }
 
-/* Arenas do not move once made, so this needs no lock for a live address. */
-int
-ml_space_device(uintptr_t address)
-{
-    for (int device = 0; device < ML_PHANTOM_MAX_DEVICES; device++) {
-        uintptr_t base = arenas[device].base;
-
-        if (base != 0 && address >= base && address < base + ARENA_BYTES) {
-            return device;
-        }
-    }
-    return -1;
-}
-
 size_t
 ml_space_release(uintptr_t start)
 {
-    int device = ml_space_device(start);
     size_t bytes = 0;
 
-    if (device >= 0) {
-        pthread_mutex_lock(&lock);
-        bytes = ml_placement_give(arenas[device].placement, start);
-        pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&lock);
+    for (int device = 0; device < ML_PHANTOM_MAX_DEVICES && bytes == 0; device++) {
+        if (placements[device] != NULL) {
+            bytes = ml_placement_give(placements[device], start);
+        }
     }
+    pthread_mutex_unlock(&lock);
     return bytes;
 }
 
-bool
+int
 ml_space_find(uintptr_t address, ml_span *reservation)
 {
-    int device = ml_space_device(address);
-    bool found = false;
+    uint64_t start = 0, bytes = 0;
+    int found = -1;
 
-    if (device >= 0) {
-        uint64_t start, bytes;
-
-        pthread_mutex_lock(&lock);
-        found = ml_placement_find(arenas[device].placement, address, &start, &bytes);
-        pthread_mutex_unlock(&lock);
-        if (found) {
-            *reservation = (ml_span){start, bytes};
+    pthread_mutex_lock(&lock);
+    for (int device = 0; device < ML_PHANTOM_MAX_DEVICES && found < 0; device++) {
+        if (placements[device] != NULL &&
+            ml_placement_find(placements[device], address, &start, &bytes)) {
+            found = device;
         }
+    }
+    pthread_mutex_unlock(&lock);
+    if (found >= 0 && reservation != NULL) {
+        *reservation = (ml_span){start, bytes};
     }
     return found;
 }

@@ -123,6 +123,70 @@ test_shuffled_follows_its_seed(void)
     ml_placement_free(other);
 }
 
+/* Serves regions at addresses that a test chose, and counts them. */
+typedef struct {
+    uint64_t next[4];
+    size_t served;
+    uint64_t unmapped; /* bytes */
+} mapper;
+
+static uint64_t
+map_next(void *self, uint64_t bytes, uint64_t alignment)
+{
+    mapper *from = self;
+    uint64_t start = from->served < 4 ? from->next[from->served++] : 0;
+    return bytes % ML_PLACEMENT_REGION == 0 && start % alignment == 0 ? start : 0;
+}
+
+static void
+unmap_counted(void *self, uint64_t start, uint64_t bytes)
+{
+    (void)start;
+    ((mapper *)self)->unmapped += bytes;
+}
+
+static void
+test_mapped_regions_lie_where_they_are_mapped(void)
+{
+    mapper from = {.next = {BASE, BASE + 320 * MIB, BASE + 64 * MIB}};
+    ml_placement_space space = {&from, map_next, unmap_counted};
+    ml_placement *placement = NULL;
+
+    CHECK_INT(ml_placement_new_mapped(&space, &placement), 0);
+    CHECK_UINT(ml_placement_take(placement, 20 * MIB, 0), BASE);
+    CHECK_UINT(ml_placement_take(placement, 40 * MIB, 0), BASE + 320 * MIB);
+    CHECK_UINT(ml_placement_take(placement, 12 * MIB, 0), BASE + 360 * MIB);
+    CHECK_UINT(ml_placement_take(placement, 32 * MIB, 0), BASE + 64 * MIB);
+    CHECK_UINT(ml_placement_take(placement, 10 * MIB, 0), BASE + 372 * MIB);
+    CHECK_UINT(ml_placement_give(placement, BASE + 64 * MIB), 32 * MIB);
+    CHECK_UINT(from.unmapped, 32 * MIB);
+    CHECK_UINT(ml_placement_give(placement, BASE), 20 * MIB);
+    CHECK_UINT(from.unmapped, 64 * MIB);
+    /* The fourth region is refused. */
+    CHECK_UINT(ml_placement_take(placement, 64 * MIB, 0), 0);
+    CHECK_INT(ml_placement_error(placement), 0);
+    ml_placement_free(placement);
+}
+
+static void
+test_mapped_region_is_unmapped_where_the_table_cannot_grow(void)
+{
+    for (long budget = 1; budget < 3; budget++) {
+        mapper from = {.next = {BASE}};
+        ml_placement_space space = {&from, map_next, unmap_counted};
+        ml_placement *placement = NULL;
+
+        budget_begin(budget);
+        CHECK_INT(ml_placement_new_mapped(&space, &placement), 0);
+        CHECK_UINT(ml_placement_take(placement, 20 * MIB, 0), 0);
+        CHECK_INT(ml_placement_error(placement), ML_ENOMEM);
+        CHECK_UINT(from.unmapped, 32 * MIB);
+        ml_placement_free(placement);
+        CHECK_INT(budget_alive, 0);
+        budget_end();
+    }
+}
+
 /* Under each policy what is taken never overlaps, is found again, and all of the space
  * can be taken where sizes leave no gap. */
 static void
@@ -244,6 +308,8 @@ main(void)
     RUN(test_driver_gives_up_empty_regions);
     RUN(test_ascending_and_descending_take_the_outermost_gap);
     RUN(test_shuffled_follows_its_seed);
+    RUN(test_mapped_regions_lie_where_they_are_mapped);
+    RUN(test_mapped_region_is_unmapped_where_the_table_cannot_grow);
     RUN(test_ranges_never_overlap);
     RUN(test_refuses_what_has_no_room_or_makes_no_sense);
     RUN(test_running_out_of_memory_changes_nothing);
