@@ -38,6 +38,7 @@ from memlab._profile import (
 from memlab._replay import replay
 from memlab._report import CATEGORIES
 from memlab._sources import ledger, stats
+from memlab._tune import tune
 
 # torch's own names, so that a script changes one import.
 _snapshot = snapshot
@@ -84,4 +85,5 @@ __all__ = [
     "snapshot",
     "stats",
     "step",
+    "tune",
 ]

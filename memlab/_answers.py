@@ -998,3 +998,41 @@ class Explanation(TypedDict):
 
     memory_bytes: int | None
     devices: list[ExplainedDevice]
+
+class Tuned(TypedDict):
+    """What came of some settings, as text of PYTORCH_CUDA_ALLOC_CONF; None: the recorded
+    ones."""
+
+    conf: str | None
+    reserved_peak_bytes: int
+    reserved_peak_range_bytes: list[int]
+    allocated_peak_bytes: int
+    retries: int
+    ooms: int
+    driver_calls: int
+
+
+class TuneDevice(TypedDict):
+    """The settings with which one device would have reserved least."""
+
+    device: int
+    name: str
+    events: int
+    memory_bytes: int | None
+    base: Tuned
+    best: Tuned | None
+    fits: bool
+    others: list[Tuned]
+    trials: int
+    out_of_trials: bool
+    perfect_packing_bytes: int
+    perfect_frees_bytes: int | None
+    exact: bool
+    inexact_because: list[str]
+
+
+class Tune(TypedDict):
+    """What `memlab tune --json` prints, with the memory that was asked for."""
+
+    memory_bytes: int | None
+    devices: list[TuneDevice]

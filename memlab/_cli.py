@@ -185,6 +185,19 @@ def _explain(options):
     return 0
 
 
+def _tune(options):
+    from memlab import _tune
+
+    answer = _tune.tune(
+        options.file, options.memory, device=options.device, rank=options.rank
+    )
+    if options.json:
+        _say(json.dumps(answer, indent=1))
+    else:
+        _show_report([], _tune.sections(answer), as_markdown=False)
+    return 0
+
+
 def _view(options):
     from memlab import _core, _load, _page, _report
 
@@ -307,6 +320,7 @@ _FUNCTIONS = {
     "merge": _merge,
     "diff": _diff,
     "replay": _replay,
+    "tune": _tune,
     "explain": _explain,
     "view": _view,
     "top": _top,

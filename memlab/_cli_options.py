@@ -48,6 +48,7 @@ def _parser():
     _add_merge(commands)
     _add_diff(commands)
     _add_replay(commands)
+    _add_tune(commands)
     _add_explain(commands)
     _add_view(commands)
     _add_top(commands)
@@ -384,6 +385,18 @@ def _add_explain(commands):
     explain.set_defaults(command="explain")
     explain.add_argument("file", help=_FILE)
     _add_laboratory(explain)
+
+
+def _add_tune(commands):
+    tune = commands.add_parser(
+        "tune",
+        help="find the allocator settings with which a recorded run would reserve least",
+        description="Tries allocator settings by replaying a recording under them, and says "
+        "the best, what they save, and the bounds that no settings pass.",
+    )
+    tune.set_defaults(command="tune")
+    tune.add_argument("file", help=_FILE)
+    _add_laboratory(tune)
 
 
 def _add_laboratory(command):

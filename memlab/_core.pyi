@@ -28,6 +28,7 @@ from memlab._answers import (
     ReplayDevice,
     ReporterDevice,
     Stats,
+    TuneDevice,
     Unheld,
 )
 
@@ -160,6 +161,7 @@ class Recording:
     def replay(
         self, device: int, /, *, conf: str | None = None, memory: int | None = None
     ) -> ReplayDevice: ...
+    def tune(self, device: int, /, *, memory: int | None = None) -> TuneDevice: ...
     def difference(
         self,
         device: int,

@@ -25,25 +25,18 @@ enum knob {
 
 typedef struct knob_rule {
     const char *key;
-    const char *format;          /* of one value */
     unsigned since;              /* version of torch */
     unsigned values[VALUES_MAX]; /* 0 ends them, but for the first */
 } knob_rule;
 
 static const knob_rule rules[KNOB_COUNT] = {
-    [KNOB_EXPANDABLE] = {"expandable_segments", "True", 201, {0, 1}},
-    [KNOB_SPLIT] = {"max_split_size_mb",
-                    "%u",
-                    0,
-                    {0, 20, 32, 64, 128, 256, 512, 1024, 2048}},
-    [KNOB_DIVISIONS] = {"roundup_power2_divisions", "%u", 0, {0, 2, 4, 8, 16, 32}},
-    [KNOB_ROUNDING] = {"max_non_split_rounding_mb",
-                       "%u",
-                       0,
-                       {0, 32, 64, 128, 256, 512}},
-    [KNOB_LARGE] = {"large_segment_size_mb", "%u", 211, {0, 12, 16, 32, 64, 128, 256}},
+    [KNOB_EXPANDABLE] = {"expandable_segments", 0, {0, 1}},
+    [KNOB_SPLIT] = {"max_split_size_mb", 0, {0, 20, 32, 64, 128, 256, 512, 1024, 2048}},
+    [KNOB_DIVISIONS] = {"roundup_power2_divisions", 0, {0, 2, 4, 8, 16, 32}},
+    [KNOB_ROUNDING] = {"max_non_split_rounding_mb", 0, {0, 32, 64, 128, 256, 512}},
+    [KNOB_LARGE] = {"large_segment_size_mb", 211, {0, 12, 16, 32, 64, 128, 256}},
     /* In hundredths.  Only with a limit on the process. */
-    [KNOB_COLLECT] = {"garbage_collection_threshold", "0.%02u", 0, {0, 60, 80, 90}},
+    [KNOB_COLLECT] = {"garbage_collection_threshold", 0, {0, 60, 80, 90}},
 };
 
 /* A limit for a process that has none, with which garbage is collected. */
@@ -61,6 +54,7 @@ typedef struct tuner {
     unsigned budget;
     bool collects;    /* collecting garbage may be tried */
     bool needs_limit; /* and needs a limit of its own */
+    bool endless;     /* memory */
     candidate *tried; /* owned */
     size_t count;
     size_t capacity;
@@ -109,7 +103,13 @@ write_conf(const tuner *t, const uint8_t at[KNOB_COUNT], ml_tuned *out)
         }
         char value[16];
         char entry[80];
-        snprintf(value, sizeof(value), rules[i].format, rules[i].values[at[i]]);
+        if (i == KNOB_EXPANDABLE) {
+            snprintf(value, sizeof(value), "True");
+        }
+        else {
+            snprintf(value, sizeof(value), i == KNOB_COLLECT ? "0.%02u" : "%u",
+                     rules[i].values[at[i]]);
+        }
         snprintf(entry, sizeof(entry), "%s:%s", rules[i].key, value);
         append(out->conf, entry);
         out->settings++;
@@ -123,7 +123,7 @@ write_conf(const tuner *t, const uint8_t at[KNOB_COUNT], ml_tuned *out)
 static unsigned
 value_count(const tuner *t, unsigned knob)
 {
-    unsigned version = t->tune->base->own.settings.version;
+    unsigned version = t->tune->whatif->own.settings.version;
     if (version < rules[knob].since || (knob == KNOB_COLLECT && !t->collects)) {
         return 1;
     }
@@ -150,7 +150,7 @@ is_sensible(const uint8_t at[KNOB_COUNT])
 static int
 options_of(const tuner *t, const char *conf, ml_trial_options *out)
 {
-    const ml_whatif *base = t->tune->base;
+    const ml_whatif *base = t->tune->whatif;
     char problem[200];
     *out = base->options;
     int error =
@@ -167,6 +167,10 @@ options_of(const tuner *t, const char *conf, ml_trial_options *out)
             out->settings.limited = true;
             out->settings.memory_fraction = fraction;
         }
+    }
+    if (error == 0 && t->endless) {
+        out->memory_bytes = UINT64_MAX;
+        out->settings.limited = false;
     }
     return error;
 }
@@ -205,7 +209,7 @@ try(tuner *t, const uint8_t at[KNOB_COUNT])
     ml_trial_options options;
     error = options_of(t, made->tuned.conf, &options);
     if (error == 0) {
-        error = ml_trial_run(t->tune->base->workload, &options, &made->tuned.result);
+        error = ml_trial_run(t->tune->whatif->workload, &options, &made->tuned.result);
         t->tune->trials++;
         t->count++;
     }
@@ -297,71 +301,183 @@ search(tuner *t)
 
 /* ---- The choice ---- */
 
-static uint64_t
-unit_of(const ml_trial_result *base)
-{
-    uint64_t part = base->peak.reserved / 200;
-    return part > ML_PLACEMENT_GRANULE ? part : ML_PLACEMENT_GRANULE;
-}
-
 /* Whether A is better than B by more than is worth nothing. */
 static bool
-is_worth(const ml_trial_result *a, const ml_trial_result *b, uint64_t unit)
+is_worth(const tuner *t, const ml_trial_result *a, const ml_trial_result *b)
 {
-    if ((a->ooms == 0) != (b->ooms == 0)) {
-        return a->ooms == 0;
+    uint64_t part = t->tune->base.result.peak.reserved / 200;
+    uint64_t unit = part > ML_PLACEMENT_GRANULE ? part : ML_PLACEMENT_GRANULE;
+    if (a->ooms != 0 || b->ooms != 0) {
+        return a->ooms == 0 && b->ooms != 0;
     }
     return a->peak.reserved + unit <= b->peak.reserved;
 }
 
-/* Of what was tried, best first, those that no other of as few settings beats. */
+/* Bit for each knob that is not at its default. */
+static unsigned
+knobs_of(const candidate *made)
+{
+    unsigned knobs = 0;
+    for (unsigned i = 0; i < KNOB_COUNT; i++) {
+        knobs |= (unsigned)(made->at[i] != 0) << i;
+    }
+    return knobs;
+}
+
 static int
-choose(tuner *t)
+settle(tuner *t, ml_tuned *tuned)
+{
+    ml_trial_options options;
+    int error = options_of(t, tuned->conf, &options);
+    return error < 0 ? error
+                     : ml_whatif_range(t->tune->whatif->workload, &options,
+                                       &tuned->result, &tuned->low, &tuned->high);
+}
+
+/* The best with the fewest settings; NULL: nothing is worth it. */
+static const candidate *
+choose(const tuner *t)
+{
+    const candidate *best = NULL;
+    for (unsigned settings = 0; settings <= KNOB_COUNT + 1; settings++) {
+        const candidate *first = NULL;
+        for (size_t i = 0; i < t->count && first == NULL; i++) {
+            first = t->tried[i].tuned.settings == settings ? &t->tried[i] : NULL;
+        }
+        const ml_trial_result *beat =
+            best == NULL ? &t->tune->base.result : &best->tuned.result;
+        if (first != NULL && is_worth(t, &first->tuned.result, beat)) {
+            best = first;
+        }
+    }
+    return best;
+}
+
+static int
+choose_others(tuner *t, const candidate *best)
 {
     ml_tune *tune = t->tune;
-    const ml_trial_result *base = &tune->base->result;
-    uint64_t unit = unit_of(base);
-    unsigned fewest = UINT32_MAX;
+    unsigned taken[ML_TUNE_OTHERS_MAX + 1] = {knobs_of(best)};
     int error = 0;
     for (size_t i = 0; i < t->count && error == 0; i++) {
-        const ml_tuned *tuned = &t->tried[i].tuned;
-        if (!is_worth(&tuned->result, base, unit) || tuned->settings >= fewest ||
-            tune->choice_count == ML_TUNE_CHOICES_MAX) {
-            continue;
+        const candidate *made = &t->tried[i];
+        unsigned knobs = knobs_of(made);
+        bool fresh = tune->other_count < ML_TUNE_OTHERS_MAX;
+        for (size_t j = 0; fresh && j <= tune->other_count; j++) {
+            fresh = (knobs & taken[j]) != taken[j];
         }
-        fewest = tuned->settings;
-        ml_tuned *choice = &tune->choices[tune->choice_count++];
-        *choice = *tuned;
-        ml_trial_options options;
-        ml_trial_result again;
-        error = options_of(t, choice->conf, &options);
-        if (error == 0) {
-            error = ml_whatif_range(tune->base->workload, &options, &again,
-                                    &choice->low, &choice->high);
+        if (fresh && made->tuned.settings <= best->tuned.settings &&
+            is_worth(t, &made->tuned.result, &tune->base.result)) {
+            ml_tuned *other = &tune->others[tune->other_count++];
+            taken[tune->other_count] = knobs;
+            *other = made->tuned;
+            error = settle(t, other);
         }
     }
-    tune->best = tune->choice_count;
-    for (size_t i = tune->choice_count; i-- > 0;) {
-        if (tune->best == tune->choice_count ||
-            is_worth(&tune->choices[i].result, &tune->choices[tune->best].result,
-                     unit)) {
-            tune->best = i;
-        }
+    return error;
+}
+
+static int
+search_and_choose(tuner *t)
+{
+    ml_tune *tune = t->tune;
+    int error = search(t);
+    const candidate *best = error == 0 ? choose(t) : NULL;
+    tune->helps = best != NULL;
+    if (best != NULL) {
+        tune->best = best->tuned;
+        error = settle(t, &tune->best);
     }
+    return error == 0 && best != NULL ? choose_others(t, best) : error;
+}
+
+/* Where nothing fits: what would need the least. */
+static int
+search_endless(tuner *t)
+{
+    ml_tune *tune = t->tune;
+    ml_trial_options options = tune->whatif->options;
+    ml_whatif_options(tune->whatif, ML_WHATIF_RECORDED, &options);
+    options.memory_bytes = UINT64_MAX;
+    options.settings.limited = false;
+    int error = ml_whatif_range(tune->whatif->workload, &options, &tune->base.result,
+                                &tune->base.low, &tune->base.high);
+    t->endless = true;
+    t->collects = false;
+    t->budget += tune->trials;
+    t->count = 0;
+    tune->fits = false;
+    return error == 0 ? search_and_choose(t) : error;
+}
+
+/* The requests in use at once, in whole pages. */
+static void
+bound_packing(ml_tune *tune)
+{
+    uint64_t needed = tune->whatif->workload->peak.requested;
+    uint64_t rest = needed % ML_PLACEMENT_GRANULE;
+    tune->packed = needed + (rest != 0 ? ML_PLACEMENT_GRANULE - rest : 0);
+}
+
+/* The peak if each block were freed after its last use. */
+static int
+bound_frees(ml_tune *tune)
+{
+    ml_workload *copy;
+    ml_trial_options options = tune->whatif->options;
+    ml_trial_result result;
+    tune->freed_soon = UINT64_MAX;
+    int error = ml_workload_copy(tune->whatif->workload, &copy);
+    if (error < 0) {
+        return error;
+    }
+    if (ml_workload_free_at_last_use(copy) != 0) {
+        ml_whatif_options(tune->whatif, ML_WHATIF_RECORDED, &options);
+        options.memory_bytes = UINT64_MAX;
+        options.settings.limited = false;
+        error = ml_trial_run(copy, &options, &result);
+        tune->freed_soon = error == 0 ? result.peak.allocated : UINT64_MAX;
+    }
+    ml_workload_free(copy);
     return error;
 }
 
 static void
 prepare(tuner *t)
 {
-    const ml_whatif *base = t->tune->base;
-    uint64_t events = base->workload->trace->event_count + 1;
+    ml_tune *tune = t->tune;
+    const ml_whatif *whatif = tune->whatif;
+    uint64_t events = whatif->workload->trace->event_count + 1;
     uint64_t most = EVENTS_MAX / events;
     t->budget = (unsigned)(most > TRIALS_MAX ? TRIALS_MAX : most);
     t->budget = t->budget < TRIALS_MIN ? TRIALS_MIN : t->budget;
-    t->needs_limit = !base->own.settings.limited;
+    t->needs_limit = !whatif->own.settings.limited;
     t->collects = !t->needs_limit || (t->memory != ML_WHATIF_RECORDED &&
-                                      base->own.settings.version >= LIMIT_SINCE);
+                                      whatif->own.settings.version >= LIMIT_SINCE);
+    tune->base =
+        (ml_tuned){.result = whatif->result, .low = whatif->low, .high = whatif->high};
+}
+
+static int
+run(tuner *t, const ml_recording *recording, size_t device)
+{
+    ml_tune *tune = t->tune;
+    char problem[1];
+    int error = ml_whatif_new(recording, device, NULL, t->memory, problem,
+                              sizeof(problem), &tune->whatif);
+    if (error == 0) {
+        prepare(t);
+        error = search_and_choose(t);
+    }
+    if (error == 0) {
+        tune->fits = tune->helps || tune->base.result.ooms == 0;
+        error = tune->fits ? 0 : search_endless(t);
+    }
+    if (error == 0) {
+        bound_packing(tune);
+        error = bound_frees(tune);
+    }
+    return error;
 }
 
 int
@@ -372,26 +488,13 @@ ml_tune_new(const ml_recording *recording, size_t device, uint64_t memory,
     if (tune == NULL) {
         return ML_ENOMEM;
     }
-    char problem[1];
     tuner t = {.tune = tune, .memory = memory};
-    int error = ml_whatif_new(recording, device, NULL, memory, problem, sizeof(problem),
-                              &tune->base);
-    if (error == 0) {
-        prepare(&t);
-        error = search(&t);
-    }
-    if (error == 0) {
-        error = choose(&t);
-    }
+    int error = run(&t, recording, device);
     ml_free(t.tried);
     if (error < 0) {
         ml_tune_free(tune);
         return error;
     }
-    uint64_t page = ML_PLACEMENT_GRANULE;
-    uint64_t needed = tune->base->result.peak.requested;
-    tune->packed = needed / page * page + (needed % page != 0 ? page : 0);
-    tune->freed_soon = UINT64_MAX;
     *out = tune;
     return 0;
 }
@@ -400,7 +503,7 @@ void
 ml_tune_free(ml_tune *tune)
 {
     if (tune != NULL) {
-        ml_whatif_free(tune->base);
+        ml_whatif_free(tune->whatif);
         ml_free(tune);
     }
 }

@@ -18,18 +18,22 @@ typedef struct ml_tuned {
     uint64_t high;
 } ml_tuned;
 
-/* Of runners-up. */
-#define ML_TUNE_CHOICES_MAX 5
+#define ML_TUNE_OTHERS_MAX 4
 
 typedef struct ml_tune {
     ml_whatif
-        *base; /* owned; the recorded settings, with the memory that was asked for */
-    /* Those that reserve least for their number of settings, least first, none of which is
-     * worse than the base; choices[best] is the one to take, with which what more settings
-     * would save is not worth them.  best is choice_count where nothing helps. */
-    ml_tuned choices[ML_TUNE_CHOICES_MAX];
-    size_t choice_count;
-    size_t best;
+        *whatif; /* owned; the recorded settings, with the memory that was asked for */
+    ml_tuned base; /* of these settings; conf is empty */
+    /* With the fewest settings of those whose result is not worth less than any other's. */
+    ml_tuned best;
+    bool helps; /* best is worth more than base; else there is none */
+    bool
+        fits; /* best, or base where nothing helps, does not run out of memory.  Where no
+                   settings do, base and best are of as much memory as they need. */
+    /* Other settings than best's that are worth more than base, no more of them than best
+     * has, best first. */
+    ml_tuned others[ML_TUNE_OTHERS_MAX];
+    size_t other_count;
     unsigned trials;    /* that were made */
     bool out_of_trials; /* before there was nothing better near the best */
     uint64_t packed;    /* bytes: no allocator can reserve less for these requests */

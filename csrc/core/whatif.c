@@ -66,6 +66,13 @@ ml_whatif_options(const ml_whatif *whatif, uint64_t memory, ml_trial_options *op
     options->device_bytes = own->device_bytes;
     settings->limited = own->settings.limited;
     settings->memory_fraction = own->settings.memory_fraction;
+    /* Of a limit between bounds the lower one: so much there was for certain.  Where garbage
+     * was collected it is known better. */
+    if (settings->limited && whatif->workload->limit == UINT64_MAX &&
+        own->settings.gc_threshold <= 0) {
+        settings->memory_fraction =
+            (double)whatif->workload->peak.reserved / (double)own->device_bytes;
+    }
 }
 
 /* The settings of CONF, which starts from those of the same torch. */

@@ -349,14 +349,16 @@ PyDoc_STRVAR(
     "have,\n"
     "memlab.Error for one whose allocator keeps no cache, MemoryError.");
 
+/* What ANSWER says of a device, by FORMAT with a memory as a keyword. */
 static PyObject *
-recording_explain(PyObject *op, PyObject *args, PyObject *kwargs)
+answer_with_memory(PyObject *op, PyObject *args, PyObject *kwargs, const char *format,
+                   PyObject *(*answer)(ml_state *state, const ml_recording *recording,
+                                       int device, PyObject *memory))
 {
     static char *keywords[] = {"", "memory", NULL};
     const ml_recording *recording = recording_of(op);
     PyObject *arg, *memory = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:explain", keywords, &arg,
-                                     &memory)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, keywords, &arg, &memory)) {
         return NULL;
     }
     Py_ssize_t device = device_of(recording, arg);
@@ -365,8 +367,30 @@ recording_explain(PyObject *op, PyObject *args, PyObject *kwargs)
     }
     size_t own = (size_t)device;
     const ml_recording *part = ml_recording_part(recording, &own);
-    return name_device(ml_py_advice(ml_state_of(Py_TYPE(op)), part, (int)own, memory),
+    return name_device(answer(ml_state_of(Py_TYPE(op)), part, (int)own, memory),
                        device);
+}
+
+static PyObject *
+recording_explain(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return answer_with_memory(op, args, kwargs, "O|$O:explain", ml_py_advice);
+}
+
+PyDoc_STRVAR(
+    tune_doc,
+    "tune($self, device, /, *, memory=None)\n--\n\n"
+    "The allocator settings with which the run would have reserved least of a device, "
+    "as "
+    "a dict.\n\n"
+    "memory: as for replay(). Sizes in bytes; docs/LABORATORY.md describes each key. "
+    "Raises\n"
+    "ValueError, IndexError, memlab.Error and MemoryError, as replay().");
+
+static PyObject *
+recording_tune(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    return answer_with_memory(op, args, kwargs, "O|$O:tune", ml_py_tune);
 }
 
 PyDoc_STRVAR(lines_doc,
@@ -752,6 +776,8 @@ static PyMethodDef recording_methods[] = {
      peak_doc},
     {"replay", (PyCFunction)(void (*)(void))recording_replay,
      METH_VARARGS | METH_KEYWORDS, replay_doc},
+    {"tune", (PyCFunction)(void (*)(void))recording_tune, METH_VARARGS | METH_KEYWORDS,
+     tune_doc},
     {"explain", (PyCFunction)(void (*)(void))recording_explain,
      METH_VARARGS | METH_KEYWORDS, explain_doc},
     {"find_event", (PyCFunction)(void (*)(void))recording_find_event,

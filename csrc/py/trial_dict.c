@@ -3,6 +3,7 @@
 
 #include "../core/base.h"
 #include "../core/cause.h"
+#include "../core/tune.h"
 #include "../core/whatif.h"
 #include "dict_values.h"
 #include "peak_dict.h"
@@ -225,5 +226,89 @@ ml_py_replay(ml_state *state, const ml_recording *recording, int device, PyObjec
     }
     PyObject *dict = whatif_dict(recording, device, whatif);
     ml_whatif_free(whatif);
+    return dict;
+}
+
+/* ---- Tuning ---- */
+
+static PyObject *
+tuned_dict(const char *conf, const ml_trial_result *result, uint64_t low, uint64_t high)
+{
+    PyObject *dict = PyDict_New();
+    PyObject *name = conf == NULL ? Py_NewRef(Py_None) : text_at(conf);
+    if (ml_py_set(dict, "conf", name) < 0 ||
+        ml_py_set(dict, "reserved_peak_bytes", number(result->peak.reserved)) < 0 ||
+        ml_py_set(dict, "reserved_peak_range_bytes",
+                  Py_BuildValue("[KK]", (unsigned long long)low,
+                                (unsigned long long)high)) < 0 ||
+        ml_py_set(dict, "allocated_peak_bytes", number(result->peak.allocated)) < 0 ||
+        ml_py_set(dict, "retries", number(result->retries)) < 0 ||
+        ml_py_set(dict, "ooms", number(result->ooms)) < 0 ||
+        ml_py_set(dict, "driver_calls", number(result->driver_calls)) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+choice_dict(const ml_tuned *tuned)
+{
+    return tuned_dict(tuned->conf, &tuned->result, tuned->low, tuned->high);
+}
+
+static PyObject *
+others_list(const ml_tune *tune)
+{
+    PyObject *list;
+    FILL_LIST(list, i, tune->other_count, choice_dict(&tune->others[i]));
+    return list;
+}
+
+static PyObject *
+tune_dict(int device, const ml_tune *tune)
+{
+    const ml_whatif *whatif = tune->whatif;
+    const ml_tuned *base = &tune->base;
+    PyObject *dict = PyDict_New();
+    if (dict == NULL) {
+        return NULL;
+    }
+    if (ml_py_set(dict, "device", PyLong_FromLong(device)) < 0 ||
+        ml_py_set(dict, "events", number(whatif->check.events)) < 0 ||
+        ml_py_set(dict, "memory_bytes", bytes_or_none(ml_whatif_memory(whatif))) < 0 ||
+        ml_py_set(dict, "base",
+                  tuned_dict(NULL, &base->result, base->low, base->high)) < 0 ||
+        ml_py_set(dict, "best",
+                  tune->helps ? choice_dict(&tune->best) : Py_NewRef(Py_None)) < 0 ||
+        ml_py_set(dict, "fits", PyBool_FromLong(tune->fits)) < 0 ||
+        ml_py_set(dict, "others", others_list(tune)) < 0 ||
+        ml_py_set(dict, "trials", PyLong_FromUnsignedLong(tune->trials)) < 0 ||
+        ml_py_set(dict, "out_of_trials", PyBool_FromLong(tune->out_of_trials)) < 0 ||
+        ml_py_set(dict, "perfect_packing_bytes", number(tune->packed)) < 0 ||
+        ml_py_set(dict, "perfect_frees_bytes", bytes_or_none(tune->freed_soon)) < 0 ||
+        ml_py_set(dict, "exact", PyBool_FromLong(whatif->doubts == 0)) < 0 ||
+        ml_py_set(dict, "inexact_because", ml_py_doubts(whatif->doubts)) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+PyObject *
+ml_py_tune(ml_state *state, const ml_recording *recording, int device, PyObject *memory)
+{
+    uint64_t bytes;
+    if (ml_py_memory(memory, &bytes) < 0) {
+        return NULL;
+    }
+    ml_tune *tune = NULL;
+    int error;
+    Py_BEGIN_ALLOW_THREADS
+    error = ml_tune_new(recording, (size_t)device, bytes, &tune);
+    Py_END_ALLOW_THREADS
+    if (error < 0) {
+        return ml_py_raise_trial(state, error, "");
+    }
+    PyObject *dict = tune_dict(device, tune);
+    ml_tune_free(tune);
     return dict;
 }

@@ -21,4 +21,9 @@ int ml_py_memory(PyObject *memory, uint64_t *out);
  * settings, or "".  Returns NULL. */
 PyObject *ml_py_raise_trial(ml_state *state, int error, const char *problem);
 
+/* The settings with which DEVICE would have reserved least, with MEMORY as above, as a dict.
+ * Raises as above. */
+PyObject *ml_py_tune(ml_state *state, const ml_recording *recording, int device,
+                     PyObject *memory);
+
 #endif

@@ -1,0 +1,136 @@
+"""`memlab tune`: the allocator settings with which a recorded run would have reserved least.
+
+Owns the words; the search and all figures are the core's.
+"""
+
+from __future__ import annotations
+
+from memlab import _replay, _report
+from memlab._report_parts import Heading, Listing, Said, Table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab import _core
+    from memlab._answers import Tune, TuneDevice
+    from memlab._core import _Path
+    from memlab._report_parts import Part
+
+__all__ = ["sections", "tune"]
+
+_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
+
+
+def tune(
+    recording: _core.Recording | _Path,
+    memory: int | str | None = None,
+    *,
+    device: int | None = None,
+    rank: int | None = None,
+) -> Tune:
+    """The allocator settings with which a recorded run would have reserved least.
+
+    recording, memory, device and rank are as for memlab.replay(). Settings are tried by
+    replaying the recording under them, which takes seconds.
+
+    Returns a dict, {"devices": [...]}, sizes in bytes; docs/LABORATORY.md describes each
+    key. Raises what memlab.replay() raises.
+    """
+    source, name = _replay.recorded(recording)
+    limit = _replay.memory_bytes(memory)
+    return {
+        "memory_bytes": limit,
+        "devices": _replay.of_devices(
+            source, name, device, rank, lambda index: source.tune(index, memory=limit)
+        ),
+    }
+
+
+# ---- Words ----
+
+
+def _saving(tuned, base):
+    return base["reserved_peak_bytes"] - tuned["reserved_peak_bytes"]
+
+
+def _row(name, tuned, base):
+    saved = _saving(tuned, base)
+    share = 100 * saved / base["reserved_peak_bytes"] if base["reserved_peak_bytes"] else 0
+    low, high = tuned["reserved_peak_range_bytes"]
+    order = "" if low == high else f"{_report.size(low)} to {_report.size(high)}"
+    return (
+        _report.size(tuned["reserved_peak_bytes"]),
+        order,
+        "" if tuned is base else f"{_report.size(saved)} ({share:.1f} %)",
+        str(tuned["retries"]),
+        str(tuned["driver_calls"]),
+        name,
+    )
+
+
+def _bounds(answer: TuneDevice):
+    packed = _report.size(answer["perfect_packing_bytes"])
+    yield Said(f"Perfect packing: {packed} reserved. No settings can go below it.")
+    soon = answer["perfect_frees_bytes"]
+    if soon is None:
+        yield Said("Perfect frees: not known. Record with uses=True to have it.")
+    else:
+        yield Said(
+            f"Perfect frees: {_report.size(soon)} allocated, if each block were freed "
+            "after its last use."
+        )
+
+
+def _verdict(answer: TuneDevice):
+    base, best = answer["base"], answer["best"]
+    room = "" if answer["memory_bytes"] is None else (
+        f" {_report.size(answer['memory_bytes'])} of"
+    )
+    if best is None:
+        words = "No settings that were tried reserve less"
+        if not answer["fits"]:
+            words += f", and it does not fit in{room} memory"
+        yield Said(words + ".")
+        return
+    if not answer["fits"]:
+        need = _report.size(best["reserved_peak_bytes"])
+        yield Said(f"No settings make it fit in{room} memory. The best need {need}:")
+    elif base["ooms"]:
+        yield Said("With these settings it fits:")
+    else:
+        share = 100 * _saving(best, base) / base["reserved_peak_bytes"]
+        saved = _report.size(_saving(best, base))
+        yield Said(f"These settings reserve {saved} less ({share:.1f} %):")
+    yield Listing([f"{_VARIABLE}={best['conf']}"])
+
+
+def _device(answer: TuneDevice) -> list[Part]:
+    base, best = answer["base"], answer["best"]
+    parts: list[Part] = [Heading("", _report.escape(answer["name"]), "", level=1)]
+    parts += _verdict(answer)
+    rows = [_row("as recorded", base, base)]
+    rows += [
+        _row(tuned["conf"] or "torch's defaults", tuned, base)
+        for tuned in ([best] if best else []) + answer["others"]
+    ]
+    columns = (
+        "reserved", "by order of addresses", "saved", "retries", "driver calls", "settings"
+    )
+    parts.append(Table(columns, rows))
+    parts += _bounds(answer)
+    tried = f"{answer['trials']} trials"
+    if answer["out_of_trials"]:
+        tried += ", which is all that it takes for so long a recording"
+    parts.append(
+        Said(
+            f"Of {tried}. Speed is not replayed: calls of the driver, which take time, are "
+            "an indication."
+        )
+    )
+    if not answer["exact"]:
+        parts.append(Said("Not exact: " + "; ".join(answer["inexact_because"]) + "."))
+    return parts
+
+
+def sections(answer: Tune) -> list[list[Part]]:
+    """ANSWER for people."""
+    return [_device(device) for device in answer["devices"]]
