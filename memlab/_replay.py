@@ -89,8 +89,9 @@ def replay(
 # ---- Words ----
 
 
-def _plural(count, word):
-    return f"{count} {word}{'s' * (count != 1)}"
+def plural(count: int, word: str, several: str = "") -> str:
+    """COUNT of WORD; SEVERAL: of more than one, where that is not WORD and an s."""
+    return f"{count} {word}" if count == 1 else f"{count} {several or word + 's'}"
 
 
 def _change(before, after):
@@ -121,7 +122,7 @@ def _verified(answer: ReplayDevice):
         )
         if answer[key]  # type: ignore[literal-required]
     ]
-    events = _plural(answer["events"], "event")
+    events = plural(answer["events"], "event")
     if wrong:
         return f"The model replays the {events} of the recording, but for {', '.join(wrong)}."
     compared = ", segment and final block" if answer["compared"] else " and segment"
@@ -168,7 +169,7 @@ def _device(answer: ReplayDevice, asked) -> list[Part]:
     elif asked:
         parts.append(Said("Does not run out of memory."))
     if answer["retries"]:
-        again = _plural(answer["retries"], "time")
+        again = plural(answer["retries"], "time")
         parts.append(Said(f"Out of memory {again}, the cache was given back."))
     parts.append(Said(_verified(answer)))
     if not answer["exact"]:

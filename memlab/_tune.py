@@ -56,13 +56,13 @@ def _row(name, tuned, base):
     saved = _saving(tuned, base)
     share = 100 * saved / base["reserved_peak_bytes"] if base["reserved_peak_bytes"] else 0
     low, high = tuned["reserved_peak_range_bytes"]
-    order = "" if low == high else f"{_report.size(low)} to {_report.size(high)}"
+    order = "" if low == high else f"({_report.size(low)} to {_report.size(high)})"
     return (
         _report.size(tuned["reserved_peak_bytes"]),
         order,
-        "" if tuned is base else f"{_report.size(saved)} ({share:.1f} %)",
-        str(tuned["retries"]),
-        str(tuned["driver_calls"]),
+        "" if tuned is base else f"{_report.size(saved)} saved ({share:.1f} %)",
+        _replay.plural(tuned["driver_calls"], "driver call"),
+        _replay.plural(tuned["retries"], "retry", "retries"),
         name,
     )
 
@@ -113,7 +113,7 @@ def _device(answer: TuneDevice) -> list[Part]:
         for tuned in ([best] if best else []) + answer["others"]
     ]
     columns = (
-        "reserved", "by order of addresses", "saved", "retries", "driver calls", "settings"
+        "reserved", "by order of addresses", "saved", "driver calls", "retries", "settings"
     )
     parts.append(Table(columns, rows))
     parts += _bounds(answer)

@@ -301,16 +301,25 @@ search(tuner *t)
 
 /* ---- The choice ---- */
 
-/* Whether A is better than B by more than is worth nothing. */
+/* Whether A is better than B by more than is worth nothing, in whatever order the driver's
+ * addresses come. */
 static bool
-is_worth(const tuner *t, const ml_trial_result *a, const ml_trial_result *b)
+is_worth(const tuner *t, const ml_tuned *a, const ml_tuned *b)
 {
     uint64_t part = t->tune->base.result.peak.reserved / 200;
     uint64_t unit = part > ML_PLACEMENT_GRANULE ? part : ML_PLACEMENT_GRANULE;
-    if (a->ooms != 0 || b->ooms != 0) {
-        return a->ooms == 0 && b->ooms != 0;
+    if (a->result.ooms != 0 || b->result.ooms != 0) {
+        return a->result.ooms == 0 && b->result.ooms != 0;
     }
-    return a->peak.reserved + unit <= b->peak.reserved;
+    return a->high + unit <= b->high;
+}
+
+/* Whether it asks the driver so much more often that it is not to be advised. */
+static bool
+is_costly(const tuner *t, const ml_trial_result *result)
+{
+    const ml_trial_result *base = &t->tune->base.result;
+    return base->ooms == 0 && result->driver_calls / 2 > base->driver_calls + 50;
 }
 
 /* Bit for each knob that is not at its default. */
@@ -334,45 +343,81 @@ settle(tuner *t, ml_tuned *tuned)
                                        &tuned->result, &tuned->low, &tuned->high);
 }
 
-/* The best with the fewest settings; NULL: nothing is worth it. */
+/* The best of those that were tried with so many SETTINGS; NULL: there is none. */
 static const candidate *
-choose(const tuner *t)
+best_with(const tuner *t, unsigned settings)
 {
-    const candidate *best = NULL;
-    for (unsigned settings = 0; settings <= KNOB_COUNT + 1; settings++) {
-        const candidate *first = NULL;
-        for (size_t i = 0; i < t->count && first == NULL; i++) {
-            first = t->tried[i].tuned.settings == settings ? &t->tried[i] : NULL;
-        }
-        const ml_trial_result *beat =
-            best == NULL ? &t->tune->base.result : &best->tuned.result;
-        if (first != NULL && is_worth(t, &first->tuned.result, beat)) {
-            best = first;
+    for (size_t i = 0; i < t->count; i++) {
+        const ml_tuned *tuned = &t->tried[i].tuned;
+        if (tuned->settings == settings && !is_costly(t, &tuned->result)) {
+            return &t->tried[i];
         }
     }
-    return best;
+    return NULL;
 }
+
+/* Sets *OUT to the best with the fewest settings; NULL: nothing is worth it. */
+static int
+choose(tuner *t, const candidate **out)
+{
+    ml_tune *tune = t->tune;
+    *out = NULL;
+    int error = 0;
+    for (unsigned settings = 0; settings <= KNOB_COUNT + 1 && error == 0; settings++) {
+        const candidate *made = best_with(t, settings);
+        if (made == NULL) {
+            continue;
+        }
+        ml_tuned tuned = made->tuned;
+        error = settle(t, &tuned);
+        if (error == 0 &&
+            is_worth(t, &tuned, *out == NULL ? &tune->base : &tune->best)) {
+            *out = made;
+            tune->best = tuned;
+        }
+    }
+    tune->helps = *out != NULL;
+    return error;
+}
+
+/* Whether KNOBS of OTHERS, COUNT of them, are all in MADE. */
+static bool
+is_covered(const candidate *made, const unsigned *others, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if ((knobs_of(made) & others[i]) == others[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of other choices, so that a long recording does not take long. */
+#define SETTLED_MAX 8
 
 static int
 choose_others(tuner *t, const candidate *best)
 {
     ml_tune *tune = t->tune;
-    unsigned taken[ML_TUNE_OTHERS_MAX + 1] = {knobs_of(best)};
+    unsigned taken[ML_TUNE_OTHERS_MAX + 2] = {knobs_of(best)};
+    unsigned settled = 0;
     int error = 0;
     for (size_t i = 0; i < t->count && error == 0; i++) {
         const candidate *made = &t->tried[i];
-        unsigned knobs = knobs_of(made);
-        bool fresh = tune->other_count < ML_TUNE_OTHERS_MAX;
-        for (size_t j = 0; fresh && j <= tune->other_count; j++) {
-            fresh = (knobs & taken[j]) != taken[j];
+        if (tune->other_count == ML_TUNE_OTHERS_MAX || settled == SETTLED_MAX ||
+            made->tuned.result.peak.reserved >= tune->base.high) {
+            break;
         }
-        if (fresh && made->tuned.settings <= best->tuned.settings &&
-            is_worth(t, &made->tuned.result, &tune->base.result)) {
-            ml_tuned *other = &tune->others[tune->other_count++];
-            taken[tune->other_count] = knobs;
-            *other = made->tuned;
-            error = settle(t, other);
+        if (made->tuned.settings > best->tuned.settings ||
+            is_covered(made, taken, tune->other_count + 1)) {
+            continue;
         }
+        ml_tuned *other = &tune->others[tune->other_count];
+        *other = made->tuned;
+        settled++;
+        error = settle(t, other);
+        taken[tune->other_count + 1] = knobs_of(made);
+        tune->other_count += error == 0 && is_worth(t, other, &tune->base);
     }
     return error;
 }
@@ -380,13 +425,10 @@ choose_others(tuner *t, const candidate *best)
 static int
 search_and_choose(tuner *t)
 {
-    ml_tune *tune = t->tune;
+    const candidate *best = NULL;
     int error = search(t);
-    const candidate *best = error == 0 ? choose(t) : NULL;
-    tune->helps = best != NULL;
-    if (best != NULL) {
-        tune->best = best->tuned;
-        error = settle(t, &tune->best);
+    if (error == 0) {
+        error = choose(t, &best);
     }
     return error == 0 && best != NULL ? choose_others(t, best) : error;
 }

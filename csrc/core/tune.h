@@ -24,7 +24,8 @@ typedef struct ml_tune {
     ml_whatif
         *whatif; /* owned; the recorded settings, with the memory that was asked for */
     ml_tuned base; /* of these settings; conf is empty */
-    /* With the fewest settings of those whose result is not worth less than any other's. */
+    /* With the fewest settings of those whose result is not worth less than any other's, but
+     * for those that ask the driver more than twice as often as the base. */
     ml_tuned best;
     bool helps; /* best is worth more than base; else there is none */
     bool
