@@ -44,6 +44,7 @@ typedef struct builder {
     ml_replay *replay;
     size_t demand_capacity;
     size_t mark_capacity;
+    const ml_block *before; /* borrowed; of the demands from before the first event */
     run run;
     bool collects; /* garbage, from a threshold on */
 } builder;
@@ -93,6 +94,7 @@ take_start(builder *b)
     ml_ledger_visit(ledger, &counter);
     workload->segments = ml_alloc_zeroed(count + 1, sizeof(ml_segment));
     const ml_block *blocks = ml_replay_initial(b->replay, &workload->before_count);
+    b->before = blocks;
     workload->before_states = ml_alloc_zeroed(workload->before_count + 1, 1);
     if (workload->segments == NULL || workload->before_states == NULL) {
         return ML_ENOMEM;
@@ -130,9 +132,9 @@ find_demand(const builder *b, uint64_t addr)
         uint32_t demand = workload->of_event[place.birth];
         return demand == 0 ? NULL : &workload->demands[demand - 1];
     }
-    size_t i = ml_find_address(workload->demands, sizeof(ml_demand),
-                               workload->before_count, addr);
-    return i < workload->before_count && workload->demands[i].addr == addr
+    size_t i =
+        ml_find_address(b->before, sizeof(ml_block), workload->before_count, addr);
+    return i < workload->before_count && b->before[i].addr == addr
                ? &workload->demands[i]
                : NULL;
 }
@@ -171,14 +173,24 @@ take_pool(const builder *b, const size_t *since, size_t index, const ml_event *e
     }
 }
 
+/* Whether its free was requested before the recording. */
+static bool
+was_pending(const ml_workload *workload, const ml_demand *demand)
+{
+    size_t i = (size_t)(demand - workload->demands);
+    return i < workload->before_count &&
+           workload->before_states[i] == ML_BLOCK_PENDING_FREE;
+}
+
 static void
 end_demand(builder *b, ml_demand *demand, size_t index)
 {
-    if (demand->freed == ML_NO_EVENT) {
+    bool pending = was_pending(b->workload, demand);
+    if (demand->freed == ML_NO_EVENT && !pending) {
         demand->freed = index;
     }
     demand->completed = index;
-    if (index > demand->freed + 1) {
+    if (pending || index > demand->freed + 1) {
         b->workload->doubts |= 1u << ML_DOUBT_DEFERRED;
     }
 }
@@ -353,7 +365,8 @@ take_event(builder *b, const size_t *since, size_t index)
     case ML_ACTION_FREE_REQUESTED:
         error = end_run(b, event);
         demand = find_demand(b, event->addr);
-        if (demand != NULL && demand->freed == ML_NO_EVENT) {
+        if (demand != NULL && demand->freed == ML_NO_EVENT &&
+            !was_pending(b->workload, demand)) {
             demand->freed = index;
         }
         break;
