@@ -10,18 +10,17 @@ import os
 import pathlib
 import re
 import sys
+import tempfile
 from typing import NamedTuple
 
 DEFAULT_GPU = "h200"
 LIBRARY = pathlib.Path(__file__).resolve().parent / "libmemlab_phantom.so"
 MAX_DEVICES = 16
 _TABLE = b"memlab-phantom-gpus 1\n"
-# Where Triton is to look for the driver.  There is no such folder; Triton's error shows
-# its name, and without it Triton would advise to install a driver.
-_NO_TRITON = (
-    "(Triton does not run on memlab's phantom device: "
-    "for torch.compile set TORCH_COMPILE_DISABLE=1)"
-)
+# Where Triton finds a driver to link with: files that name the library.
+_DRIVER = LIBRARY.parent / "phantom_driver"
+# What torch.compile timed on the phantom must not be taken for a GPU's.
+_CACHE = "memlab-phantom"
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
@@ -124,8 +123,19 @@ def environment(
         "MEMLAB_PHANTOM_DEVICES": str(devices),
         "MEMLAB_PHANTOM_MEMORY": "" if memory is None else str(memory),
         "MEMLAB_PHANTOM_BACKED": "1" if backed else "0",
-        "TRITON_LIBCUDA_PATH": _NO_TRITON,
+        "TRITON_LIBCUDA_PATH": str(_DRIVER),
+        "TORCHINDUCTOR_CACHE_DIR": _cache_folder(),
     }
+
+
+def _cache_folder() -> str:
+    """Where torch.compile keeps what it makes on the phantom: beside its usual place."""
+    chosen = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    if not chosen:
+        return os.path.join(tempfile.gettempdir(), f"torchinductor_{os.getuid()}_{_CACHE}")
+    if os.path.basename(chosen) == _CACHE or chosen.endswith(f"_{_CACHE}"):
+        return chosen
+    return os.path.join(chosen, _CACHE)
 
 
 def _variable(name: str) -> str:

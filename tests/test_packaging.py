@@ -81,6 +81,7 @@ def test_wheel_has_the_package_and_nothing_else(wheel):
     assert not any(n.startswith("_torch.") and n.endswith(".so") for n in package)
     if sys.platform == "linux":
         assert "libmemlab_phantom.so" in package
+    assert {"phantom_driver/libcuda.a", "phantom_driver/libcuda.so.1"} <= package
 
 
 def test_wheel_declares_what_it_is(wheel):

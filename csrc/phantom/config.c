@@ -339,3 +339,23 @@ ml_phantom_cudnn_version(void)
     }
     return version;
 }
+
+int
+ml_phantom_nccl_version(void)
+{
+    static _Atomic int version;
+
+    if (version == 0) {
+        long code = -1;
+        long major = header_number("libnccl.so.", "nccl.h", "NCCL_MAJOR");
+        long minor = header_number("libnccl.so.", "nccl.h", "NCCL_MINOR");
+        long patch = header_number("libnccl.so.", "nccl.h", "NCCL_PATCH");
+
+        if (major > 0 && minor >= 0 && patch >= 0) {
+            code = major * 10000 + minor * 100 + patch;
+        }
+        /* Without the header: that of torch 2.11, which the memory was measured on. */
+        version = code > 0 ? (int)code : 22809;
+    }
+    return version;
+}

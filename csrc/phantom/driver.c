@@ -330,6 +330,4 @@ ML_EXPORT(int, cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks))
 
 ML_SUCCEED(cuModuleUnload)
 ML_SUCCEED(cuFuncSetAttribute)
-ML_SUCCEED_UNLOCKED(cuLaunchKernel)
-ML_SUCCEED_UNLOCKED(cuLaunchCooperativeKernel)
 ML_SUCCEED(cuTensorMapEncodeTiled)

@@ -58,10 +58,21 @@ ML_EXPORT(ml_cuda_error, __cudaGetKernel, (const void **kernel, const void *func
     return ML_CUDA_Success;
 }
 
-ML_SUCCEED_UNLOCKED(cudaLaunchKernel)
-ML_SUCCEED_UNLOCKED(__cudaLaunchKernel)
-ML_SUCCEED_UNLOCKED(cudaLaunchCooperativeKernel)
-ML_SUCCEED_UNLOCKED(cudaLaunchKernelExC)
+#define LAUNCH(name) \
+    ML_EXPORT(int, name, (void)) \
+    { \
+        ml_phantom_wait(); \
+        ml_values_launched(); \
+        return 0; \
+    }
+
+LAUNCH(cudaLaunchKernel)
+LAUNCH(__cudaLaunchKernel)
+LAUNCH(cudaLaunchCooperativeKernel)
+LAUNCH(cudaLaunchKernelExC)
+LAUNCH(cuLaunchKernel)
+LAUNCH(cuLaunchCooperativeKernel)
+LAUNCH(cuLaunchKernelEx)
 
 /* --- Questions -------------------------------------------------------------------- */
 

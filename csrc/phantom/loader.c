@@ -7,7 +7,6 @@
 #include "phantom.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <string.h>
 
 typedef void *(*dlopen_function)(const char *name, int mode);
@@ -16,21 +15,6 @@ static bool
 begins_with(const char *name, const char *beginning)
 {
     return strncmp(name, beginning, strlen(beginning)) == 0;
-}
-
-/* Triton begins with a module of this name that calls the driver. Where it has one,
- * because a driver is installed, loading it fails for want of a symbol, which would
- * tell the user nothing. */
-static void
-explain_triton(const char *name)
-{
-    const char *slash = strrchr(name, '/');
-
-    if (slash != NULL && begins_with(slash + 1, "cuda_utils.")) {
-        fputs("memlab phantom: Triton's kernels do not run on the phantom device; for "
-              "torch.compile set TORCH_COMPILE_DISABLE=1\n",
-              stderr);
-    }
 }
 
 /* The real dlopen searches the directories of the library that called it, which it
@@ -59,9 +43,6 @@ dlopen(const char *name, int mode)
          begins_with(name, "libnvidia-ml.so"))) {
         name = "libcuda.so.1"; /* this library's SONAME */
         mode |= RTLD_NOLOAD;
-    }
-    else if (name != NULL) {
-        explain_triton(name);
     }
     TAIL_CALL return real(name, mode);
 }

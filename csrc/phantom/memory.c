@@ -269,6 +269,12 @@ ML_EXPORT(ml_cuda_error, cudaHostGetDevicePointer, (void **device, void *host))
     return ML_CUDA_Success;
 }
 
+bool
+ml_phantom_is_reachable(const void *pointer)
+{
+    return ml_space_find((uintptr_t)pointer, NULL) >= 0 || is_pinned(pointer);
+}
+
 ML_EXPORT(ml_cuda_error, cudaPointerGetAttributes,
           (ml_cuda_pointer_attributes * attributes, void *pointer))
 {
@@ -296,20 +302,34 @@ ML_EXPORT(ml_cuda_error, cudaPointerGetAttributes,
 /* --- Copies and fills --------------------------------------------------------- */
 
 /* Without pages, what is written to a device is dropped, and what is read from it
- * is zeros. */
+ * is zeros, but for what NCCL delivers (values.c). */
+static void
+copy_without_pages(void *to, bool to_device, const void *from, bool from_device,
+                   size_t bytes)
+{
+    if (to_device && from_device) {
+        ml_values_move((uintptr_t)to, (uintptr_t)from, bytes, false);
+    }
+    else if (to_device) {
+        ml_values_write((uintptr_t)to, from, bytes);
+    }
+    else if (!ml_values_read((uintptr_t)from, to, bytes)) {
+        memset(to, 0, bytes);
+    }
+}
+
 ml_cuda_error
 ml_phantom_copy(void *to, const void *from, size_t bytes)
 {
-    bool backed = ml_phantom_configure()->backed;
     bool to_device = ml_space_find((uintptr_t)to, NULL) >= 0;
     bool from_device = ml_space_find((uintptr_t)from, NULL) >= 0;
 
     ml_phantom_wait();
-    if (bytes == 0 || (to_device && !backed)) {
+    if (bytes == 0) {
         return ML_CUDA_Success;
     }
-    if (from_device && !backed) {
-        memset(to, 0, bytes);
+    if ((to_device || from_device) && !ml_phantom_configure()->backed) {
+        copy_without_pages(to, to_device, from, from_device, bytes);
     }
     else {
         memmove(to, from, bytes);
@@ -323,6 +343,9 @@ ml_phantom_fill(void *to, int byte, size_t bytes)
     ml_phantom_wait();
     if (ml_space_find((uintptr_t)to, NULL) < 0 || ml_phantom_configure()->backed) {
         memset(to, byte, bytes);
+    }
+    else {
+        ml_values_forget((uintptr_t)to, bytes);
     }
 }
 

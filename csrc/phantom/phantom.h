@@ -98,6 +98,9 @@ int ml_phantom_driver_cuda(void);
 /* cuDNN's version as that library's header gives it. */
 size_t ml_phantom_cudnn_version(void);
 
+/* NCCL's likewise. */
+int ml_phantom_nccl_version(void);
+
 /* --- device.c ---------------------------------------------------------- */
 
 /* The calling thread's current device. */
@@ -140,6 +143,9 @@ void ml_phantom_unback(uintptr_t start, size_t bytes);
 ml_cuda_error ml_phantom_copy(void *to, const void *from, size_t bytes);
 void ml_phantom_fill(void *to, int byte, size_t bytes);
 
+/* Whether a kernel could read `pointer`: device memory, or pinned. */
+bool ml_phantom_is_reachable(const void *pointer);
+
 /* Whether there is managed memory (cudaMallocManaged). */
 bool ml_phantom_has_managed(void);
 
@@ -172,6 +178,27 @@ void ml_phantom_run_callback(void (*call)(void *data), void *data);
 
 /* Whether the process has given its contexts back. */
 bool ml_phantom_is_checkpointed(void);
+
+/* --- values.c ---------------------------------------------------------- */
+
+/* The most bytes of a value that is kept. */
+#define ML_VALUES_MOST ((size_t)1 << 16)
+
+/* From now on small copies from the host to a device are kept, for NCCL to deliver. */
+void ml_values_use(void);
+bool ml_values_in_use(void);
+
+/* A kernel was launched. */
+void ml_values_launched(void);
+
+/* The host wrote to a device, a fill or something unknown did, a copy or (`deliver`) a
+ * collective moved what lies there. */
+void ml_values_write(uintptr_t start, const void *content, size_t bytes);
+void ml_values_forget(uintptr_t start, size_t bytes);
+void ml_values_move(uintptr_t to, uintptr_t from, size_t bytes, bool deliver);
+
+/* Reads what was delivered; false, and nothing written, where there is none. */
+bool ml_values_read(uintptr_t start, void *content, size_t bytes);
 
 /* --- spans.c ----------------------------------------------------------- */
 

@@ -1,0 +1,169 @@
+/* Small values on their way from rank to rank: what the host wrote to a device lately, and
+ * what a collective of NCCL made of it.
+ *
+ * Device memory without pages reads as zeros. But DistributedDataParallel sends its number
+ * of parameters, their shapes and the order of its buckets through the device, and ends the
+ * program where another rank's are not its own. So once NCCL is in use, small copies from
+ * the host are kept; a collective that sends them delivers them; and what was delivered
+ * can be read. All else reads as zeros still.
+ *
+ * A kernel may write over a value, which nobody sees here: so a value does not outlive a
+ * number of launches, which is more than torch makes between the copy and the collective,
+ * and between the collective and the look at it.
+ */
+#include "phantom.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LAUNCHES 256
+#define VALUES 256
+
+typedef struct {
+    uintptr_t start;
+    size_t bytes; /* 0: an empty place */
+    unsigned char *content;
+    unsigned long launch; /* the number of launches before it */
+    bool delivered;
+} value;
+
+static value values[VALUES]; /* guarded by the lock, as is all else here */
+static int next;
+static atomic_bool in_use;
+static atomic_ulong launches;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void
+ml_values_use(void)
+{
+    atomic_store_explicit(&in_use, true, memory_order_relaxed);
+}
+
+bool
+ml_values_in_use(void)
+{
+    return atomic_load_explicit(&in_use, memory_order_relaxed);
+}
+
+void
+ml_values_launched(void)
+{
+    atomic_fetch_add_explicit(&launches, 1, memory_order_relaxed);
+}
+
+static void
+drop(value *dropped)
+{
+    free(dropped->content);
+    *dropped = (value){0};
+}
+
+static bool
+is_there(value *asked)
+{
+    if (asked->bytes != 0 && atomic_load(&launches) - asked->launch > LAUNCHES) {
+        drop(asked);
+    }
+    return asked->bytes != 0;
+}
+
+static void
+forget(uintptr_t start, size_t bytes)
+{
+    for (int i = 0; i < VALUES; i++) {
+        if (values[i].bytes != 0 && values[i].start < start + bytes &&
+            start < values[i].start + values[i].bytes) {
+            drop(&values[i]);
+        }
+    }
+}
+
+void
+ml_values_forget(uintptr_t start, size_t bytes)
+{
+    if (ml_values_in_use() && bytes > 0) {
+        pthread_mutex_lock(&lock);
+        forget(start, bytes);
+        pthread_mutex_unlock(&lock);
+    }
+}
+
+/* Takes `content`. */
+static void
+keep(uintptr_t start, size_t bytes, unsigned char *content, bool delivered)
+{
+    drop(&values[next]);
+    values[next] = (value){start, bytes, content, atomic_load(&launches), delivered};
+    next = (next + 1) % VALUES;
+}
+
+void
+ml_values_write(uintptr_t start, const void *content, size_t bytes)
+{
+    if (!ml_values_in_use() || bytes == 0) {
+        return;
+    }
+    unsigned char *copy = bytes <= ML_VALUES_MOST ? malloc(bytes) : NULL;
+
+    pthread_mutex_lock(&lock);
+    forget(start, bytes);
+    if (copy != NULL) {
+        memcpy(copy, content, bytes);
+        keep(start, bytes, copy, false);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* The value that `bytes` from `start` are all or a part of, or NULL. */
+static const value *
+find(uintptr_t start, size_t bytes)
+{
+    for (int i = 0; i < VALUES; i++) {
+        if (is_there(&values[i]) && values[i].start <= start &&
+            bytes <= values[i].bytes &&
+            start - values[i].start <= values[i].bytes - bytes) {
+            return &values[i];
+        }
+    }
+    return NULL;
+}
+
+void
+ml_values_move(uintptr_t to, uintptr_t from, size_t bytes, bool deliver)
+{
+    if (!ml_values_in_use() || bytes == 0) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    const value *found = bytes <= ML_VALUES_MOST ? find(from, bytes) : NULL;
+    unsigned char *copy = found ? malloc(bytes) : NULL;
+    bool delivered = deliver || (found != NULL && found->delivered);
+
+    if (copy != NULL) {
+        memcpy(copy, found->content + (from - found->start), bytes);
+    }
+    forget(to, bytes);
+    if (copy != NULL) {
+        keep(to, bytes, copy, delivered);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+bool
+ml_values_read(uintptr_t start, void *content, size_t bytes)
+{
+    if (!ml_values_in_use() || bytes == 0) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    const value *found = find(start, bytes);
+    bool delivered = found != NULL && found->delivered;
+
+    if (delivered) {
+        memcpy(content, found->content + (start - found->start), bytes);
+    }
+    pthread_mutex_unlock(&lock);
+    return delivered;
+}
