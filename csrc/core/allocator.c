@@ -224,7 +224,7 @@ borrow(ml_allocator *a, ml_request *r)
     if (r->pool != 0) {
         return false;
     }
-    for (size_t i = 1; i < a->pool_count; i++) {
+    for (size_t i = ml_pool_next(a, 0); i != 0; i = ml_pool_next(a, i)) {
         if ((a->pools[i].flags & ML_POOL_USE_ON_OOM) != 0) {
             ml_request lent = *r;
             lent.pool = (uint32_t)i;

@@ -192,6 +192,8 @@ ml_allocator_is_capturing(const ml_allocator *a)
 /* allocator_pools.c */
 /* The index of the pool ID, made where there is none; negative: ML_ENOMEM. */
 int64_t ml_allocator_pool(ml_allocator *a, const uint32_t id[2]);
+/* The pool after POOL (0: the first; then 0: no more) in the order of torch's tables. */
+size_t ml_pool_next(const ml_allocator *a, size_t pool);
 
 /* allocator_streams.c: events of streams, and what waits for them. */
 int ml_streams_free(ml_allocator *a, uint32_t node); /* NODE has uses */

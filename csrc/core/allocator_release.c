@@ -145,10 +145,25 @@ ml_release_pool(ml_allocator *a, uint32_t pool)
     return error != 0 ? error : release_blocks(a, pool, false);
 }
 
+/* Whether torch would look at no pool but the one that requests go to now: up to 2.7, and
+ * that one has a user. */
+static bool
+looks_at_one_pool(const ml_allocator *a)
+{
+    bool found = false;
+    for (size_t i = 1; i < a->pool_count && a->settings.version <= 207; i++) {
+        found |= a->pools[i].begun != 0 && (a->pools[i].flags & ML_POOL_CAPTURE) == 0;
+    }
+    return found;
+}
+
 int
 ml_release_all(ml_allocator *a)
 {
     int error = 0;
+    if (looks_at_one_pool(a)) {
+        return 0;
+    }
     if (!ml_allocator_is_capturing(a)) {
         a->figures.counters.of[ML_COUNTER_num_sync_all_streams]++;
         error = ml_streams_finish(a, true);
@@ -156,7 +171,7 @@ ml_release_all(ml_allocator *a)
             error = release_blocks(a, 0, small != 0);
         }
     }
-    for (size_t i = 1; i < a->pool_count && error == 0; i++) {
+    for (size_t i = ml_pool_next(a, 0); i != 0 && error == 0; i = ml_pool_next(a, i)) {
         if (a->pools[i].use_count == 0) {
             error = release_blocks(a, i, true);
             if (error == 0) {
