@@ -978,12 +978,18 @@ class BatchFit(Totals):
 
 
 class ExplainedDevice(TypedDict):
-    """Why the peak of a device is what it is, and what to change; most saving first."""
+    """Why the peak of a device is what it is, and what to change; most saving first.
+
+    recorded: its peaks, of each total alone; peak: those of the same run in the model of the
+    allocator, with segments where the driver would put them, with which all else is
+    compared.
+    """
 
     device: int
     name: str
     exact: bool
     inexact_because: list[str]
+    recorded: Totals
     peak: ExplainedPeak
     at_reserved_peak: ExplainedReserved
     parts: list[ExplainedPart]

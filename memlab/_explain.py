@@ -126,6 +126,12 @@ def _why(answer: ExplainedDevice):
     when = _when(peak)
     if when:
         yield Said("Most is allocated ", when, ".")
+    was = answer["recorded"]["reserved_bytes"]
+    if was != peak["reserved_bytes"]:
+        yield Said(
+            f"{_size(was)} were reserved in the recorded run: the order of the driver's "
+            "addresses decides, and here all runs have one that it is likely to take."
+        )
     said = _consists(answer)
     if said:
         yield Said(said)

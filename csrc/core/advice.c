@@ -159,6 +159,7 @@ try_together(const ml_advice_case *it, ml_advices *out)
 static int
 advise(const ml_advice_case *it, ml_advices *out)
 {
+    out->recorded = it->workload->peak;
     out->before = it->before;
     out->exact = it->exact;
     out->doubts = it->workload->doubts;

@@ -18,6 +18,7 @@
 #define ML_ADVICE_LEAST_PART 1000
 
 typedef struct ml_advices {
+    ml_totals recorded;     /* peaks that the recording had */
     ml_trial_result before; /* of the workload as it is */
     ml_trial_result after;  /* with all advices that go together */
     ml_advice *list;        /* owned; most saving first */

@@ -11,8 +11,8 @@
 
 #include "base.h"
 
-/* A segment is kept by the blocks in it where no more than this part of it is in use. */
-#define KEPT_PART 2
+/* A segment counts as kept by the blocks in it where at least this part of it is free. */
+#define FREE_PART 8
 
 /* A block at the reserved peak that keeps a segment. */
 typedef struct keeper {
@@ -41,7 +41,7 @@ settle_segment(keepers *k)
     for (size_t i = k->first; i < k->count; i++) {
         used += k->list[i].bytes;
     }
-    if (k->now.expandable || used > k->now.total / KEPT_PART) {
+    if (k->now.expandable || k->now.total - used < k->now.total / FREE_PART) {
         k->count = k->first;
     }
     for (size_t i = k->first; i < k->count; i++) {

@@ -20,7 +20,7 @@
     XX(LATE_FREES, "late_frees") \
     /* free bytes of segments that the line's blocks keep; count: segments */ \
     XX(FRAGMENTATION, "fragmentation") \
-    /* reserved; conf is the setting */ \
+    /* reserved and not in use; conf are all settings that differ from torch's own */ \
     XX(SETTINGS, "settings")
 
 enum ml_advice_kind {

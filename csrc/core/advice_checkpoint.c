@@ -306,6 +306,48 @@ find_families(const ml_advice_case *it, ml_repeats *repeats)
     return error;
 }
 
+/* Into BYTES, by family, what is saved for the backward pass at the peak. */
+static void
+weigh_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *bytes)
+{
+    for (size_t i = 0; i < it->workload->count; i++) {
+        if (it->of[i].verdict.category != ML_CATEGORY_ACTIVATION ||
+            !ml_demand_at_peak(it, i)) {
+            continue;
+        }
+        for (unsigned level = 0; level < ML_REPEATS_LEVELS; level++) {
+            uint32_t instance = repeats->of[it->of[i].cause.module][level];
+            if (instance != 0) {
+                bytes[repeats->instances[instance - 1].family] +=
+                    it->workload->demands[i].block_bytes;
+            }
+        }
+    }
+}
+
+/* The families that save most; BYTES is used up. */
+static int
+propose_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *bytes,
+                 ml_proposals *out)
+{
+    int error = 0;
+    for (unsigned tried = 0; error == 0 && tried < MOST_FAMILIES; tried++) {
+        size_t most = 0;
+        for (size_t i = 0; i < repeats->family_count; i++) {
+            bytes[i] = repeats->families[i].instances > 1 ? bytes[i] : 0;
+            most = bytes[i] > bytes[most] ? i : most;
+        }
+        if (bytes[most] == 0) {
+            break;
+        }
+        bytes[most] = 0;
+        calls c = {.it = it, .repeats = repeats, .family = (uint32_t)most};
+        error = propose_family(&c, out);
+        ml_free(c.list);
+    }
+    return error;
+}
+
 int
 ml_advise_checkpoint(const ml_advice_case *it, ml_proposals *out)
 {
@@ -315,14 +357,13 @@ ml_advise_checkpoint(const ml_advice_case *it, ml_proposals *out)
         return error;
     }
     error = find_families(it, &repeats);
-    unsigned tried = 0;
-    for (size_t i = 0; error == 0 && i < repeats.family_count; i++) {
-        calls c = {.it = it, .repeats = &repeats, .family = (uint32_t)i};
-        if (repeats.families[i].instances > 1 && tried++ < MOST_FAMILIES) {
-            error = propose_family(&c, out);
-            ml_free(c.list);
-        }
+    uint64_t *bytes = ml_alloc_zeroed(repeats.family_count + 1, sizeof(uint64_t));
+    error = bytes == NULL ? ML_ENOMEM : error;
+    if (error == 0) {
+        weigh_families(it, &repeats, bytes);
+        error = propose_families(it, &repeats, bytes, out);
     }
+    ml_free(bytes);
     ml_repeats_fini(&repeats);
     return error;
 }

@@ -101,6 +101,17 @@ make_room(ml_workload *copy, const ml_advice *const *advices, size_t count)
     return error;
 }
 
+/* Those that CONF makes of the defaults of the same torch. */
+static int
+set_conf(ml_allocator_settings *settings, const char *conf)
+{
+    char problem[200];
+    int error = ml_allocator_settings_default(settings, settings->version);
+    return error < 0
+               ? error
+               : ml_allocator_settings_parse(settings, conf, problem, sizeof(problem));
+}
+
 static int
 run_edited(const ml_advice_case *it, const ml_advice *const *advices, size_t count,
            ml_workload *copy, ml_trial_result *out)
@@ -110,10 +121,8 @@ run_edited(const ml_advice_case *it, const ml_advice *const *advices, size_t cou
     int error = taken == NULL ? ML_ENOMEM : make_room(copy, advices, count);
     for (size_t i = 0; error == 0 && i < count; i++) {
         apply_all(copy, advices[i], taken, (uint32_t)i + 1);
-        if (advices[i]->conf[0] != 0) {
-            char problem[200];
-            error = ml_allocator_settings_parse(&options.settings, advices[i]->conf,
-                                                problem, sizeof(problem));
+        if (error == 0 && advices[i]->kind == ML_ADVICE_SETTINGS) {
+            error = set_conf(&options.settings, advices[i]->conf);
         }
     }
     ml_free(taken);

@@ -1,0 +1,292 @@
+"""memlab explain: what it says of a peak, and that what it promises comes true."""
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from test_answers import check
+from test_merge import frames
+
+import memlab
+from memlab import _answers, _cli, _core, _explain, _explain_words, _report_parts
+
+MIB = 1 << 20
+BASE = 1 << 40
+PROGRAM = Path(__file__).parent / "programs" / "explained.py"
+
+
+class Run:
+    """A device's events by hand; sizes in MiB, each segment 1 GiB behind the last."""
+
+    def __init__(self, file="/home/a/train.py"):
+        self.file = file
+        self.events = []
+        self.segments = {}  # address: MiB, blocks in use by address
+
+    def event(self, action, addr, size, line=0):
+        places = [(self.file, line, "train")] if line else []
+        self.events.append(
+            {
+                "action": action,
+                "addr": addr,
+                "size": size * MIB,
+                "stream": 0,
+                "time_us": len(self.events),
+                "frames": frames(*places),
+            }
+        )
+
+    def segment(self, size):
+        addr = BASE + (len(self.segments) << 30)
+        self.segments[addr] = size, {}
+        self.event("segment_alloc", addr, size)
+        return addr
+
+    def alloc(self, addr, size, line):
+        """At the start of a segment that is free."""
+        self.segments[addr][1][addr] = size
+        self.event("alloc", addr, size, line)
+
+    def free(self, addr):
+        size = self.segments[addr][1].pop(addr)
+        self.event("free_requested", addr, size)
+        self.event("free_completed", addr, size)
+
+    def recording(self):
+        made = {
+            "segments": [self.at_end(addr, *of) for addr, of in self.segments.items()],
+            "device_traces": [self.events],
+        }
+        return _core.Recording.from_bytes(pickle.dumps(made, protocol=4))
+
+    def at_end(self, addr, size, used):
+        blocks = [
+            {"size": n * MIB, "requested_size": n * MIB, "address": at}
+            | {"state": "active_allocated", "frames": []}
+            for at, n in used.items()
+        ]
+        left = size - sum(used.values())
+        if left:
+            rest = {"size": left * MIB, "requested_size": 0, "state": "inactive"}
+            blocks.append(rest | {"address": addr + (size - left) * MIB, "frames": []})
+        return {
+            "device": 0,
+            "address": addr,
+            "total_size": size * MIB,
+            "allocated_size": (size - left) * MIB,
+            "active_size": (size - left) * MIB,
+            "requested_size": (size - left) * MIB,
+            "stream": 0,
+            "segment_type": "large",
+            "segment_pool_id": (0, 0),
+            "is_expandable": False,
+            "frames": [],
+            "blocks": blocks,
+        }
+
+
+def between(**more):
+    """Five times 40 MiB come and go, and then 21 MiB come to stay, in their place."""
+    run = Run(**more)
+    for _ in range(5):
+        addr = run.segment(40)
+        run.alloc(addr, 40, line=7)
+        run.free(addr)
+        run.alloc(addr, 21, line=9)
+    return run.recording()
+
+
+def only(recording, **more):
+    return memlab.explain(recording, **more)["devices"][0]
+
+
+def by_kind(answer):
+    return {item["kind"]: item for item in answer["advice"]}
+
+
+# ---- What it consists of, and segments that are kept ----
+
+
+def test_what_lies_at_the_peak():
+    """Most is allocated when the last 40 MiB come: with four times 21 MiB there."""
+    answer = only(between())
+    assert answer["exact"]
+    assert answer["peak"]["allocated_bytes"] == (40 + 4 * 21) * MIB
+    assert answer["peak"]["reserved_bytes"] == answer["recorded"]["reserved_bytes"]
+    assert answer["peak"]["reserved_bytes"] == 5 * 40 * MIB
+    assert answer["peak"]["line"] == 7
+    assert sum(part["bytes"] for part in answer["parts"]) == (40 + 4 * 21) * MIB
+    # Four segments with 21 MiB in use.
+    assert answer["at_reserved_peak"]["inactive_split_bytes"] == 4 * 19 * MIB
+
+
+def test_a_line_whose_blocks_keep_segments():
+    """Made when the first of them is, in the first segment and in three of 22 MiB, the
+    four that are there when the last segment comes leave one for all that comes and goes,
+    and the fifth takes its place: 40 + 3 * 22 + 40 MiB."""
+    answer = only(between())
+    item = by_kind(answer)["fragmentation"]
+    assert item["line"] == 9
+    assert item["reserved_saving_bytes"] == (200 - 146) * MIB
+    assert item["allocated_saving_bytes"] == 0
+    assert (item["blocks"], item["count"]) == (4, 4)
+    assert item["bytes"] == 4 * 19 * MIB
+
+
+def test_settings_that_free_cache():
+    """The expandable segment grows by pages of 20 MiB, up to what is allocated."""
+    answer = only(between())
+    item = by_kind(answer)["settings"]
+    assert "expandable_segments:True" in item["conf"]
+    assert item["reserved_saving_bytes"] == (200 - 140) * MIB
+    assert item["allocated_saving_bytes"] == 0
+    assert answer["advice"][0] == item
+    assert answer["together"]["reserved_bytes"] <= 140 * MIB
+
+
+def test_nothing_to_change():
+    run = Run()
+    run.alloc(run.segment(40), 40, line=7)
+    answer = only(run.recording())
+    assert answer["advice"] == []
+    assert answer["together"]["allocated_saving_bytes"] == 0
+    text = _report_parts.joined([], _explain.sections({"devices": [answer]}))
+    assert "Nothing to change" in text
+    assert "saves" not in text
+
+
+# ---- The promises ----
+
+
+@pytest.fixture(scope="module")
+def answers():
+    return {}
+
+
+@pytest.fixture
+def trained(answers, phantom_run):
+    """What explained.py prints, run once."""
+    if not answers:
+        answers.update(json.loads(phantom_run(PROGRAM).stdout))
+    return answers
+
+
+def difference(trained, before, after):
+    """By which the peaks of the run BEFORE are above those of AFTER."""
+    return [
+        trained[before]["peak"][key] - trained[after]["peak"][key]
+        for key in ("allocated_bytes", "reserved_bytes")
+    ]
+
+
+@pytest.mark.cuda
+def test_gradients_that_are_kept(trained):
+    item = by_kind(trained["zeros"]["explanation"])["gradients_kept"]
+    allocated, reserved = difference(trained, "zeros", "plain")
+    assert allocated > 8 * MIB
+    assert item["allocated_saving_bytes"] == pytest.approx(allocated, rel=0.05)
+    assert item["reserved_saving_bytes"] == pytest.approx(reserved, rel=0.05)
+    assert "gradients_kept" not in by_kind(trained["plain"]["explanation"])
+
+
+@pytest.mark.cuda
+def test_activations_that_checkpointing_drops(trained):
+    item = by_kind(trained["plain"]["explanation"])["checkpoint"]
+    allocated, reserved = difference(trained, "plain", "checkpointed")
+    assert allocated > 64 * MIB
+    assert (item["module"], item["count"]) == ("layers.*", 4)
+    assert item["allocated_saving_bytes"] == pytest.approx(allocated, rel=0.05)
+    assert item["reserved_saving_bytes"] == pytest.approx(reserved, rel=0.05)
+    assert "checkpoint" not in by_kind(trained["checkpointed"]["explanation"])
+
+
+@pytest.mark.cuda
+def test_the_batch_that_fits(trained):
+    """Into what the run with twice the batch took."""
+    assert trained["plain"]["explanation"]["batch"] is None
+    fit = trained["fit"]["explanation"]["batch"]
+    assert fit["factor"] == pytest.approx(2, rel=0.05)
+    assert fit["reserved_bytes"] <= fit["memory_bytes"]
+    assert fit["scaling_bytes"] > 128 * MIB
+
+
+@pytest.mark.cuda
+def test_the_peaks_of_the_runs_are_the_recorded_ones(trained):
+    for name, run in trained.items():
+        peak = run["explanation"]["peak"]
+        for key in ("allocated_bytes", "reserved_bytes"):
+            assert peak[key] == run["peak"][key], (name, key)
+        check(run["explanation"], _answers.ExplainedDevice)
+
+
+@pytest.mark.cuda
+def test_most_saving_comes_first_and_all_of_it_is_no_sum(trained):
+    answer = trained["zeros"]["explanation"]
+
+    def saving(item):
+        return max(item["allocated_saving_bytes"], item["reserved_saving_bytes"])
+
+    savings = [saving(item) for item in answer["advice"]]
+    assert savings == sorted(savings, reverse=True)
+    assert len(savings) >= 2 and min(savings) > 0
+    assert savings[0] <= saving(answer["together"]) < sum(savings)
+
+
+# ---- The command ----
+
+
+def explain(capsys, *argv):
+    status = _cli.main(["explain", *map(str, argv)])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_the_command(tmp_path, capsys):
+    path = tmp_path / "run.pickle"
+    between().write_pickle(str(path), True)
+    status, out, err = explain(capsys, path)
+    assert (status, err) == (0, "")
+    assert out.startswith("Peak on cuda:0: 124.00 MiB allocated, 200.00 MiB reserved\n")
+    assert "train.py:9 train" in out
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in out
+    status, out, err = explain(capsys, path, "--json", "--memory", "1GiB")
+    answer = json.loads(out)
+    check(answer, _answers.Explanation)
+    assert answer["memory_bytes"] == 1 << 30
+    # Nothing is known to grow with the batch, and it fits as it is.
+    assert answer["devices"][0]["batch"]["factor"] == 1
+    status, out, err = explain(capsys, path, "--memory", "160MiB")
+    assert "None: what does not grow with the batch needs more than 160.00 MiB" in out
+
+
+def test_what_there_is_not(tmp_path, capsys):
+    path = tmp_path / "run.pickle"
+    between().write_pickle(str(path), True)
+    status, out, err = explain(capsys, path, "--device", 3)
+    assert (status, out) == (1, "")
+    assert f"{path}: the recording has no memory of device 3: it has 0" in err
+    with pytest.raises(ValueError, match="memory"):
+        memlab.explain(path, memory=0)
+    with pytest.raises(IndexError):
+        between().explain(1)
+    with pytest.raises(SystemExit) as end:
+        explain(capsys, path, "--memory", "much")
+    assert end.value.code == 2
+
+
+def test_names_cannot_steer_the_terminal(tmp_path, capsys):
+    path = tmp_path / "run.pickle"
+    between(file="/home/a/\x1b[2Jtrain.py").write_pickle(str(path), True)
+    status, out, err = explain(capsys, path)
+    assert status == 0
+    assert "\x1b" not in out
+    assert "\\x1b[2Jtrain.py:9" in out
+
+
+def test_every_kind_has_words():
+    item = dict.fromkeys(("bytes", "blocks", "count"), 1) | {"conf": "a:b"}
+    item |= dict.fromkeys(("file", "module", "name", "function"), "x") | {"line": 1}
+    for kind, words in _explain_words.WORDS.items():
+        title, sentence, change = words(item)
+        assert title and sentence.endswith(".") and change, kind
