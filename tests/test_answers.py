@@ -152,7 +152,7 @@ print(json.dumps([snapshot.peak(), snapshot.data().oom(0), snapshot.data().notes
 def test_every_shape_is_used_and_says_what_it_is():
     used = {"Report", "Lines", "Ledger", "Note", "Counts", "Stats", "News"}
     used |= {"Backend", "Diff", "History", "Leak", "MergedRanks", "ReporterDevice"}
-    used |= {"Explanation", "FitAnswer", "Replay"}
+    used |= {"Explanation", "FitAnswer", "Replay", "Tune"}
     tree = ast.parse((PACKAGE / "_answers.py").read_text())
     shapes = {n.name: n for n in tree.body if isinstance(n, ast.ClassDef)}
     seen = set()
