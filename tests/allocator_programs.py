@@ -216,9 +216,10 @@ class Runner:
         default = torch.cuda.default_stream()
         self.streams = [default, *(torch.cuda.Stream() for _ in range(STREAMS - 1))]
         self.cuda = ctypes.CDLL(None)
-        self.set_settings = getattr(
-            torch._C, "_accelerator_setAllocatorSettings", None
-        ) or torch._C._cuda_cudaCachingAllocator_set_allocator_settings  # up to 2.9
+        self.set_settings = (
+            getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+            or torch._C._cuda_cudaCachingAllocator_set_allocator_settings  # up to 2.8
+        )
         self.memory_ends = self.memory_end()
 
     def memory_end(self):
