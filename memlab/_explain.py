@@ -129,8 +129,8 @@ def _why(answer: ExplainedDevice):
     was = answer["recorded"]["reserved_bytes"]
     if was != peak["reserved_bytes"]:
         yield Said(
-            f"{_size(was)} were reserved in the recorded run: the order of the driver's "
-            "addresses decides, and here all runs have one that it is likely to take."
+            f"The recorded run had {_size(was)} reserved at most; here every run has the "
+            "addresses that the driver is likely to give."
         )
     said = _consists(answer)
     if said:

@@ -136,14 +136,14 @@ def test_a_line_whose_blocks_keep_segments():
 
 
 def test_settings_that_free_cache():
-    """The expandable segment grows by pages of 20 MiB, up to what is allocated."""
+    """An expandable segment grows by pages, here of 128 MiB, to what is allocated."""
     answer = only(between())
     item = by_kind(answer)["settings"]
-    assert "expandable_segments:True" in item["conf"]
-    assert item["reserved_saving_bytes"] == (200 - 140) * MIB
+    assert item["conf"] == "expandable_segments:True,large_segment_size_mb:128"
+    assert item["reserved_saving_bytes"] == (200 - 128) * MIB
     assert item["allocated_saving_bytes"] == 0
     assert answer["advice"][0] == item
-    assert answer["together"]["reserved_bytes"] <= 140 * MIB
+    assert answer["together"]["reserved_bytes"] == 128 * MIB
 
 
 def test_nothing_to_change():

@@ -162,7 +162,9 @@ advise(const ml_advice_case *it, ml_advices *out)
     out->recorded = it->workload->peak;
     out->before = it->before;
     out->exact = it->exact;
-    out->doubts = it->workload->doubts;
+    out->doubts = it->workload->doubts |
+                  (uint32_t)it->workload->failed << ML_DOUBT_FAILED |
+                  (uint32_t)!it->exact << ML_DOUBT_MODEL;
     if (it->before.peak_event < it->trace->event_count) {
         size_t event = it->before.peak_event;
         out->at_peak = ml_causes_of(it->causes, it->device, event);

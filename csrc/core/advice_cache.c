@@ -6,10 +6,11 @@
  * the first of them, they would lie together. */
 #include "advice_rules.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base.h"
+#include "tune.h"
 
 /* A segment counts as kept by the blocks in it where at least this part of it is free. */
 #define FREE_PART 8
@@ -155,16 +156,24 @@ propose_lines(const ml_advice_case *it, ml_proposals *out)
 static int
 propose_settings(const ml_advice_case *it, ml_proposals *out)
 {
-    if (it->options.settings.expandable_segments) {
-        return 0;
+    ml_tune *tune;
+    int error = ml_tune_new(it->recording, it->device, ML_WHATIF_RECORDED, &tune);
+    if (error < 0) {
+        return error;
     }
-    ml_advice *advice = ml_proposals_add(out, ML_ADVICE_SETTINGS);
-    if (advice == NULL) {
-        return ML_ENOMEM;
+    ml_advice *advice = NULL;
+    if (tune->helps) {
+        const ml_trial_result *before = &it->before;
+        advice = ml_proposals_add(out, ML_ADVICE_SETTINGS);
+        error = advice == NULL ? ML_ENOMEM : 0;
+        if (advice != NULL) {
+            snprintf(advice->conf, sizeof(advice->conf), "%s", tune->best.conf);
+            advice->bytes =
+                before->at_reserved_peak.reserved - before->at_reserved_peak.active;
+        }
     }
-    strcpy(advice->conf, "expandable_segments:True");
-    advice->bytes = it->before.peak.reserved - it->before.at_reserved_peak.active;
-    return 0;
+    ml_tune_free(tune);
+    return error;
 }
 
 int

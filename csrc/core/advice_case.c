@@ -38,7 +38,8 @@ explain_demands(ml_advice_case *it)
 }
 
 /* The trials compare programs, of which only one was recorded: all of them have memory
- * where the driver would put it, and go on where it would have run out. */
+ * where the driver would put it, as much as there was, and go on where it runs out; where
+ * it did run out they have as much as they need. */
 static int
 try_as_it_is(ml_advice_case *it)
 {
@@ -52,10 +53,12 @@ try_as_it_is(ml_advice_case *it)
     it->exact = checked.mismatched_addresses == 0 && checked.mismatched_segments == 0 &&
                 checked.mismatched_blocks == 0;
     it->memory_bytes = it->workload->failed ? it->workload->limit : UINT64_MAX;
-    options->settings.limited = false;
-    options->settings.memory_fraction = 1;
+    if (it->workload->failed) {
+        options->settings.limited = false;
+        options->settings.memory_fraction = 1;
+        options->memory_bytes = UINT64_MAX;
+    }
     options->recorded_addresses = false;
-    options->memory_bytes = UINT64_MAX;
     options->placement = ML_PLACEMENT_DRIVER;
     options->go_on = true;
     return ml_trial_run(it->workload, options, &it->before);
