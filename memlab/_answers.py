@@ -823,11 +823,22 @@ class Replay(TypedDict):
     devices: list[ReplayDevice]
 
 
+class FitSettings(TypedDict):
+    """Settings of the allocator that reserve less; fits: with them there is room."""
+
+    conf: str
+    reserved_peak_bytes: int
+    saving_bytes: int
+    fits: bool
+
+
 class FitDevice(TypedDict):
     """What a program takes of one device; rank None: of the only process.
 
     total_bytes = reserved_peak_bytes + outside_bytes.  headroom_bytes is what all ranks
     leave of capacity_bytes, negative where that is not enough.  fits: of this device.
+    reserved_peak_range_bytes: the least and the most over the orders of addresses that were
+    tried.
     """
 
     device: int
@@ -840,6 +851,8 @@ class FitDevice(TypedDict):
     total_bytes: int
     capacity_bytes: int
     headroom_bytes: int
+    reserved_peak_range_bytes: list[int]
+    settings: FitSettings | None
     retries: int
     ooms: int
     by_category: dict[str, int]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from memlab import _fit_vary, _load, phantom
+from memlab import _fit_vary, _load, _report, phantom
 from memlab._errors import Error, check_count
 from memlab._fit_run import Command, Runs
 
@@ -21,6 +21,7 @@ SETTLED_STEPS = 10
 # More than any program that is tried; some expandable segments' address space, each 9/8 of
 # it, have room on the phantom device.
 _ENDLESS_BYTES = 512 << 30
+_NO_LIMIT = 1 << 60
 _LINES = 10
 _TORCH_COMPILE = (
     "TORCH_COMPILE_DISABLE=1 is set: the figures are those of the program uncompiled"
@@ -54,29 +55,72 @@ class _Asked:
         memory = int(variables["MEMLAB_PHANTOM_MEMORY"] or known.total_bytes)
         self.gpu, self.gpu_name = known.name, known.full_name
         self.capacity = memory
+        self._described = f"{self.gpu_name} with {_report.size(memory)}"
         self.tell = tell or (lambda text: None)
         self.runs = Runs(known.name, devices, timeout, steps, SETTLED_STEPS)
         self._timeout = timeout
 
     def answer(self, command, variables):
         """The whole answer for COMMAND with more environment VARIABLES."""
-        self.tell(f"running {command.name} on {self.gpu_name}, {self.capacity} bytes")
-        run = self._run(command, self.capacity, variables)
-        answer = self._first(command, run)
-        if run.out_of_memory:
-            answer["out_of_memory"] = _where(run)
-            self._learn_need(answer, command, variables)
-        self._complete(answer)
-        return answer
+        self.tell(f"running {command.name} on {self._described}")
+        return self.complete(*self.try_out(command, variables), command, variables)
 
     def try_out(self, command, variables):
-        """The answer without what a second run would tell."""
+        """(the answer as far as one run tells, that run)."""
         run = self._run(command, self.capacity, variables)
-        answer = self._first(command, run)
-        if run.out_of_memory:
-            answer["out_of_memory"] = _where(run)
-        self._complete(answer)
+        answer = {
+            "fits": not run.out_of_memory,
+            "program": command.name,
+            "gpu": self.gpu,
+            "devices": self._devices(run),
+            "out_of_memory": _where(run) if run.out_of_memory else None,
+            **_progress(run),
+            "notes": _notes(),
+            "vary": None,
+        }
+        return answer, run
+
+    def complete(self, answer, run, command, variables):
+        """ANSWER with all that RUN, and for what does not fit another, can tell."""
+        if not answer["fits"]:
+            run = self._learn_need(answer, command, variables) or run
+        # Ranks may share a device.
+        used = {}
+        for item in answer["devices"]:
+            used[item["device"]] = used.get(item["device"], 0) + item["total_bytes"]
+        self.tell("trying orders of addresses and settings of the allocator")
+        recordings = {
+            number: _load.read_recording(path) for number, path in run.recordings.items()
+        }
+        for item in answer["devices"]:
+            item["headroom_bytes"] = self.capacity - used[item["device"]]
+            # Of a device that alone is not too full another was.
+            item["fits"] = answer["fits"] or item["headroom_bytes"] >= 0
+            recording = recordings[item["rank"] or 0]
+            item.update(_peak(recording, item["device"]))
+            item.update(self._what_if(recording, item))
         return answer
+
+    def _what_if(self, recording, item):
+        """What the device ITEM would take with segments elsewhere, or by other settings."""
+        device, reserved = item["device"], item["reserved_peak_bytes"]
+        low, high = recording.replay(device, memory=_NO_LIMIT)["reserved_peak_range_bytes"]
+        room = self.capacity - item["total_bytes"] + reserved
+        settings = None
+        if room > 0:
+            tuned = recording.tune(device, memory=room)
+            best = tuned["best"]
+            if best is not None:
+                settings = {
+                    "conf": best["conf"],
+                    "reserved_peak_bytes": best["reserved_peak_bytes"],
+                    "saving_bytes": reserved - best["reserved_peak_bytes"],
+                    "fits": tuned["fits"],
+                }
+        return {
+            "reserved_peak_range_bytes": [min(low, reserved), max(high, reserved)],
+            "settings": settings,
+        }
 
     def _run(self, command, memory, variables):
         run = self.runs.run(command, memory, variables)
@@ -96,20 +140,9 @@ class _Asked:
             )
         return run
 
-    def _first(self, command, run):
-        return {
-            "fits": not run.out_of_memory,
-            "program": command.name,
-            "gpu": self.gpu,
-            "devices": self._devices(run),
-            "out_of_memory": None,
-            **_progress(run),
-            "notes": _notes(),
-            "vary": None,
-        }
-
     def _learn_need(self, answer, command, variables):
-        """Replaces the figures of a run that ended early by those of one without a limit."""
+        """Replaces the figures of a run that ended early by those of one without a limit,
+        and returns that; None where it could not be had."""
         self.tell("out of memory; running it with memory without end, to see its need")
         endless = max(_ENDLESS_BYTES, 2 * self.capacity)
         try:
@@ -118,43 +151,32 @@ class _Asked:
             answer["notes"].append(
                 f"the figures are those until memory ran out: without a limit {error}"
             )
-            return
+            return None
         if run.out_of_memory:
             answer["notes"].append(
                 f"the figures are those until {endless >> 30} GiB of memory ran out too"
             )
         answer["devices"] = self._devices(run)
         answer.update(_progress(run))
+        return run
 
     def _devices(self, run):
-        found = []
-        for number, rank in sorted(run.ranks.items()):
-            recording = _load.read_recording(run.recordings[number])
-            for figures in rank["devices"]:
-                peak = recording.peak(figures["device"])
-                total = figures["reserved_peak_bytes"] + figures["outside_bytes"]
-                found.append(
-                    {
-                        "rank": number if len(run.ranks) > 1 else None,
-                        "name": self.gpu_name,
-                        **figures,
-                        "total_bytes": total,
-                        "capacity_bytes": self.capacity,
-                        "by_category": peak["by_category"],
-                        "by_line": peak["by_line"][:_LINES],
-                    }
-                )
-        return found
+        return [
+            {
+                "rank": number if len(run.ranks) > 1 else None,
+                "name": self.gpu_name,
+                **figures,
+                "total_bytes": figures["reserved_peak_bytes"] + figures["outside_bytes"],
+                "capacity_bytes": self.capacity,
+            }
+            for number, rank in sorted(run.ranks.items())
+            for figures in rank["devices"]
+        ]
 
-    def _complete(self, answer):
-        """Adds what follows of the figures.  Ranks may share a device."""
-        used = {}
-        for item in answer["devices"]:
-            used[item["device"]] = used.get(item["device"], 0) + item["total_bytes"]
-        for item in answer["devices"]:
-            item["headroom_bytes"] = self.capacity - used[item["device"]]
-            # Of a device that alone is not too full another was.
-            item["fits"] = answer["fits"] or item["headroom_bytes"] >= 0
+
+def _peak(recording, device):
+    peak = recording.peak(device)
+    return {"by_category": peak["by_category"], "by_line": peak["by_line"][:_LINES]}
 
 
 def ranks_of(words):

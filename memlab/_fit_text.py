@@ -75,6 +75,18 @@ def _device(item, several, start):
         (total, "in all, as nvidia-smi counts"),
     ]
     yield from (f"  {_report.size(count):>12}  {what}" for count, what in rows)
+    low, high = item["reserved_peak_range_bytes"]
+    if low != high:
+        yield (
+            "What torch reserves depends on where the driver puts its segments: from "
+            f"{_report.size(low)} to {_report.size(high)} over the orders that were tried."
+        )
+    settings = item["settings"]
+    if settings is not None and _worth_saying(settings, item):
+        saved = _report.size(settings["saving_bytes"])
+        fits = " and fits" * (settings["fits"] and not item["fits"])
+        yield f"With these settings it reserves {saved} less{fits}:"
+        yield f"  PYTORCH_CUDA_ALLOC_CONF={_report.escape(settings['conf'])}"
     yield "At the peak"
     whole = item["allocated_peak_bytes"]
     kinds = sorted(item["by_category"].items(), key=lambda pair: -pair[1])
@@ -84,6 +96,13 @@ def _device(item, several, start):
     for line in item["by_line"][:_LINES_SHOWN]:
         place = _report.escape(_report._place(line, start))
         yield f"  {_report.size(line['bytes']):>12}  {_report.share(line['bytes'], whole)}  {place}"
+
+
+def _worth_saying(settings, item):
+    """Whether SETTINGS matter: they make it fit, or save a hundredth."""
+    return settings["fits"] > item["fits"] or (
+        settings["saving_bytes"] >= item["total_bytes"] // 100
+    )
 
 
 def _tried(vary):

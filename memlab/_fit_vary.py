@@ -72,22 +72,19 @@ def _plain(option):
 def search(asked, words, vary):
     """The answer for the largest value that fits, or, if none does, for the lowest; what
     was tried is in its "vary"."""
-    tried = {}
+    tried = {}  # value -> what asked.complete() takes
 
     def fits(value):
-        if value not in tried:
-            asked.tell(f"trying {vary.name}={value}")
-            changed, variables = put(words, vary.name, value)
-            tried[value] = asked.try_out(Command(changed), variables)
-        return tried[value]["fits"]
+        asked.tell(f"trying {vary.name}={value}")
+        changed, variables = put(words, vary.name, value)
+        command = Command(changed)
+        tried[value] = *asked.try_out(command, variables), command, variables
+        return tried[value][0]["fits"]
 
     largest = largest_that(fits, vary.lowest, vary.highest)
-    if largest is None:
-        changed, variables = put(words, vary.name, vary.lowest)
-        answer = asked.answer(Command(changed), variables)
-    else:
-        answer = tried[largest]
-    rows = [_row(value, tried[value]) for value in sorted(tried)]
+    # Before the answer is completed, which for one that does not fit changes its figures.
+    rows = [_row(value, tried[value][0]) for value in sorted(tried)]
+    answer = asked.complete(*tried[vary.lowest if largest is None else largest])
     answer["vary"] = {
         "name": vary.name,
         "lowest": vary.lowest,

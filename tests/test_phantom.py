@@ -138,8 +138,8 @@ torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
     )
     assert "Tried to allocate 1024.00 MiB" in message
     assert "total capacity of 2.00 GiB" in message
-    # The context's 696 MiB and the 1 GiB that was kept; NVML tells torch.
-    assert "this process has 1.68 GiB memory in use" in message
+    # The context's 610 MiB and the 1 GiB that was kept; NVML tells torch.
+    assert "this process has 1.60 GiB memory in use" in message
 
 
 @needs_torch
@@ -155,7 +155,8 @@ assert second.device.index == 1 and second.cpu().shape == first.shape
 torch.empty(100 << 20, dtype=torch.uint8, device="cuda:1")
 free = [torch.cuda.mem_get_info(i)[0] for i in (0, 1)]
 reserved = [torch.cuda.memory_reserved(i) for i in (0, 1)]
-print(free[0] - free[1] == reserved[1] - reserved[0] > 0)
+# A handle of cuBLAS for this thread, one for that of the backward pass.
+print(free[0] - free[1] - (132 << 20) == reserved[1] - reserved[0] > 0)
 """,
         devices=2,
     )
@@ -240,7 +241,7 @@ def test_nvml_says_who_uses_which_device():
     env = {"CUDA_VISIBLE_DEVICES": "1"}
     lines = output(NVML_PROCESSES, devices=2, env=env).splitlines()
     told = [eval(line) for line in lines]
-    used = (100 + 696) * MIB  # with the context
+    used = (100 + 610) * MIB  # with the context
     assert told == [(0, []), (0, []), (0, []), (used, [(True, used)])]
 
 

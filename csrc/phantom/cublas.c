@@ -13,9 +13,19 @@ typedef struct {
  * would keep apart, a thread does. */
 static _Thread_local cublas_modes modes;
 
+/* memory.c has the measurement. */
+#define HANDLE_BYTES (66 * ML_MIB)
+#define ALLOC_FAILED 3 /* of cublasStatus_t */
+
 ML_EXPORT(int, cublasCreate_v2, (void **handle))
 {
-    *handle = ml_phantom_handle();
+    *handle = ml_library_new(HANDLE_BYTES);
+    return *handle != NULL ? 0 : ALLOC_FAILED;
+}
+
+ML_EXPORT(int, cublasDestroy_v2, (void *handle))
+{
+    ml_library_free(handle);
     return 0;
 }
 
@@ -47,7 +57,6 @@ ML_EXPORT(int, cublasGetPointerMode_v2, (void *handle, int *mode))
     return 0;
 }
 
-ML_SUCCEED(cublasDestroy_v2)
 ML_SUCCEED(cublasSetStream_v2)
 ML_SUCCEED(cublasSetWorkspace_v2)
 ML_SUCCEED(cublasSetSmCountTarget)

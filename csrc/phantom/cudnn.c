@@ -8,9 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* memory.c has the measurement. */
+#define HANDLE_BYTES (9 * ML_MIB)
+#define INTERNAL_ERROR 4000 /* of cudnnStatus_t */
+
 ML_EXPORT(int, cudnnCreate, (void **handle))
 {
-    *handle = ml_phantom_handle();
+    *handle = ml_library_new(HANDLE_BYTES);
+    return *handle != NULL ? 0 : INTERNAL_ERROR;
+}
+
+ML_EXPORT(int, cudnnDestroy, (void *handle))
+{
+    ml_library_free(handle);
     return 0;
 }
 
@@ -55,7 +65,6 @@ ML_EXPORT(void, cudnnGetLastErrorString, (char *text, size_t size))
 }
 
 ML_SUCCEED(cudnnSetStream)
-ML_SUCCEED(cudnnDestroy)
 
 /* --- Descriptors ----------------------------------------------------------------------- */
 

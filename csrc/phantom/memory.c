@@ -11,10 +11,19 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* What the driver takes of a device for a context, torch's kernels and the
- * libraries': measured on an H200 with torch 2.11, 527 MiB for the context alone, 685
- * to 705 MiB in training. No other GPU was measured: they are taken to need as much. */
-#define CONTEXT_BYTES (696 * ML_MIB)
+/* What the driver takes of a device for a context with torch's kernels. Measured on an
+ * H200 with torch 2.11.0+cu130 and driver 580.159.04, as NVML counts a process
+ * (bench/results/fit_h200_*): 610 MiB, and with each library's handles, of which
+ * training has two, one of the thread that runs backward,
+ *
+ *     630 MiB  convolutions alone (2 programs)
+ *     676 MiB  inference with products (1), 678 in another run
+ *     742 MiB  training with products (30)
+ *     758 MiB  training with both (16); 760 (4), 762 (4)
+ *
+ * so 66 MiB a handle of cuBLAS, and 9 one of cuDNN. No other GPU was measured: they
+ * are taken to need as much. */
+#define CONTEXT_BYTES (610 * ML_MIB)
 
 static size_t used[ML_PHANTOM_MAX_DEVICES]; /* Guarded by the lock, in bytes. */
 static ml_spans pinned;                     /* Guarded by the lock. */
@@ -67,6 +76,37 @@ ml_phantom_used(int device)
     size_t bytes = CONTEXT_BYTES + used[device];
     pthread_mutex_unlock(&lock);
     return bytes < total ? bytes : total;
+}
+
+typedef struct {
+    size_t bytes;
+    int device;
+} library;
+
+void *
+ml_library_new(size_t bytes)
+{
+    library *made = malloc(sizeof *made);
+
+    if (made != NULL) {
+        *made = (library){bytes, ml_phantom_device()};
+        if (!ml_phantom_charge(bytes, made->device)) {
+            free(made);
+            made = NULL;
+        }
+    }
+    return made;
+}
+
+void
+ml_library_free(void *handle)
+{
+    library *made = handle;
+
+    if (made != NULL) {
+        ml_phantom_discharge(made->bytes, made->device);
+        free(made);
+    }
 }
 
 bool

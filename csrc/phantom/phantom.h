@@ -134,6 +134,11 @@ size_t ml_phantom_used(int device);
 bool ml_phantom_charge(size_t bytes, int device);
 void ml_phantom_discharge(size_t bytes, int device);
 
+/* A handle of one of NVIDIA's libraries, which takes so much of the calling thread's
+ * device while it lives; NULL: there is not so much. */
+void *ml_library_new(size_t bytes);
+void ml_library_free(void *handle); /* takes NULL */
+
 /* Gives pages to device memory, or takes them away. Does nothing where device
  * memory is not backed. False when there are none to give. */
 bool ml_phantom_back(uintptr_t start, size_t bytes);
