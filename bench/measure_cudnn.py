@@ -1,6 +1,7 @@
 """What convolutions take beside their results, on the GPU at hand.
 
-    python bench/measure_cudnn.py [--seconds 170] [--seed 1] [--out $OUT/cudnn.jsonl]
+    python bench/measure_cudnn.py [--seconds 170] [--seed 1] [--varied]
+                                  [--out $OUT/cudnn.jsonl]
 
 Runs the convolutions of well-known networks and others drawn from a seed: forward, the
 gradient of the input and that of the filter, each alone, in float32, float16 and
@@ -8,7 +9,8 @@ bfloat16, contiguous and channels last.  Each line of the output is one call: it
 (elements), what torch's allocator was asked for during it in order (bytes, a free is
 negative), the results' bytes, and the kernels that ran where the profiler sees them.
 The first line says on what it was measured.  Shapes that the time does not suffice for
-are left out; the last line says how many.
+are left out; the last line says how many.  --varied takes the layers of those networks,
+and pairs of channels as networks have them, at batches and sizes drawn from the seed.
 """
 
 import argparse
@@ -145,6 +147,44 @@ def drawn_shapes(seed):
             }
 
 
+def varied_shapes(seed):
+    """Layers as networks have them, at drawn batches and sizes, without an end; of at
+    most 512 MiB in float32, none twice."""
+    draw = random.Random(seed)
+    known = list(known_shapes())
+    widths = [16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024]
+    seen = set()
+    while True:
+        shape = dict(draw.choice(known))
+        if draw.random() < 0.6:
+            inputs = draw.choice([1, 3, 3, 4, *widths, *widths])
+            outputs = draw.choice([inputs, 2 * inputs, max(1, inputs // 2), *widths])
+            outputs = draw.choice([outputs] * 7 + [1, 3])
+            filters = [(1, 1, 0), (1, 2, 0), (3, 1, 1), (3, 1, 1), (3, 2, 1), (4, 2, 1)]
+            filters += [(2, 2, 0), (5, 1, 2), (7, 2, 3), (7, 1, 3)]
+            width, stride, padding = draw.choice(filters)
+            dims = draw.choice([1, 2, 2, 2, 2, 2, 2, 2, 3])
+            shape.update(stride=stride, padding=padding, groups=1)
+            shape["w"] = [outputs, inputs, *[width] * dims]
+            shape["x"] = [1, inputs, *[0] * dims]
+        dims = len(shape["x"]) - 2
+        sizes = {
+            1: [50, 128, 400, 512, 1000, 1500, 3000, 4000, 8000, 16000],
+            2: [4, 7, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64, 96, 112, 128, 192, 224, 256],
+            3: [8, 16, 24, 32, 48, 64, 96],
+        }
+        side = draw.choice(sizes[dims])
+        batch = draw.choice([1, 2, 4, 8, 16, 16, 32, 32, 64, 64, 128, 256])
+        shape["x"] = [batch, shape["x"][1], *[side] * dims]
+        shape["name"] = "varied"
+        reach = shape["w"][2]
+        made = (side + 2 * shape["padding"] - reach) // shape["stride"] + 1
+        most = max(shape["x"][1] * side**dims, shape["w"][0] * max(made, 0) ** dims) * batch
+        if made >= 1 and most * 4 <= 512 << 20 and str(shape) not in seen:
+            seen.add(str(shape))
+            yield shape
+
+
 def asked_for():
     """What torch's history says since it was last cleared: +bytes and -bytes."""
     trace = torch.cuda.memory._snapshot()["device_traces"][0]
@@ -235,6 +275,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seconds", type=float, default=170, help="stop after these")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--varied", action="store_true", help="see above")
     out = Path(os.environ.get("OUT", "build"), "cudnn.jsonl")
     parser.add_argument("--out", type=Path, default=out)
     options = parser.parse_args()
@@ -244,7 +285,10 @@ def main():
     some = [shape for shape, *_ in known[::4]]
     known += [(shape, False, False) for shape in some]
     known += [(shape, True, True) for shape in some]
-    drawn = ((shape, True, False) for shape in drawn_shapes(options.seed))
+    if options.varied:
+        known = []
+    shapes_of = varied_shapes if options.varied else drawn_shapes
+    drawn = ((shape, True, False) for shape in shapes_of(options.seed))
     head = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
