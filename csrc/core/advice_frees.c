@@ -11,22 +11,24 @@
 
 #include "base.h"
 
-/* Lines that are proposed, those that hold most; each costs a trial. */
-#define MOST_LINES 16
+/* Groups that are proposed, those that hold most; each costs a trial. */
+#define MOST_GROUPS 16
 #define LEAST_BYTES (UINT64_C(1) << 20)
 
 typedef struct late {
     size_t demand;
+    uint64_t module; /* a hash of its path without numbers */
     uint32_t frame;
     bool at_peak; /* it would be gone there */
 } late;
 
-typedef struct line {
+/* Of one line, in modules whose paths differ in numbers alone. */
+typedef struct group {
     const late *first;
     size_t count;
     uint64_t bytes; /* at the peak */
     uint64_t blocks;
-} line;
+} group;
 
 static bool
 is_programs_own(const ml_explained *of)
@@ -70,27 +72,53 @@ is_late(const ml_advice_case *it, size_t index)
                                         : demand->last_used < demand->freed;
 }
 
+static uint64_t
+pattern_of(const ml_string *path)
+{
+    uint64_t hash = 0;
+    bool number = false;
+    for (uint32_t i = 0; i < path->length; i++) {
+        char c = path->bytes[i];
+        bool digit = c >= '0' && c <= '9';
+        if (!digit || !number) {
+            hash = ml_hash_u64(hash ^ (digit ? '0' : (unsigned char)c)) + 1;
+        }
+        number = digit;
+    }
+    return hash;
+}
+
+static int
+compare_groups_of(const late *x, const late *y)
+{
+    if (x->frame != y->frame) {
+        return x->frame < y->frame ? -1 : 1;
+    }
+    return (x->module > y->module) - (x->module < y->module);
+}
+
 static int
 compare_late(const void *a, const void *b)
 {
     const late *x = a;
     const late *y = b;
-    if (x->frame != y->frame) {
-        return x->frame < y->frame ? -1 : 1;
+    int of = compare_groups_of(x, y);
+    if (of != 0) {
+        return of;
     }
     return (x->demand > y->demand) - (x->demand < y->demand);
 }
 
-/* Most bytes first; of as many by frame, so that an answer is always the same. */
+/* Most bytes first; of as many by what they are of, so that an answer is always the same. */
 static int
-compare_lines(const void *a, const void *b)
+compare_groups(const void *a, const void *b)
 {
-    const line *x = a;
-    const line *y = b;
+    const group *x = a;
+    const group *y = b;
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
-    return (x->first->frame > y->first->frame) - (x->first->frame < y->first->frame);
+    return compare_groups_of(x->first, y->first);
 }
 
 static size_t
@@ -101,11 +129,12 @@ find_late(const ml_advice_case *it, late *all)
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
         if (is_late(it, i)) {
             const ml_demand *demand = &it->workload->demands[i];
-            all[count++] =
-                (late){.demand = i,
-                       .frame = it->of[i].cause.frame,
-                       .at_peak = peak != ML_NO_EVENT && demand->last_used <= peak &&
-                                  ml_demand_at_peak(it, i)};
+            all[count++] = (late){
+                .demand = i,
+                .module = pattern_of(&it->recording->strings[it->of[i].cause.module]),
+                .frame = it->of[i].cause.frame,
+                .at_peak = peak != ML_NO_EVENT && demand->last_used <= peak &&
+                           ml_demand_at_peak(it, i)};
         }
     }
     if (count != 0) {
@@ -115,28 +144,28 @@ find_late(const ml_advice_case *it, late *all)
 }
 
 static size_t
-find_lines(const ml_advice_case *it, const late *all, size_t count, line *lines)
+find_groups(const ml_advice_case *it, const late *all, size_t count, group *groups)
 {
-    size_t line_count = 0;
+    size_t group_count = 0;
     for (size_t i = 0; i < count; i++) {
-        if (i == 0 || all[i].frame != all[i - 1].frame) {
-            lines[line_count++] = (line){.first = &all[i]};
+        if (i == 0 || compare_groups_of(&all[i], &all[i - 1]) != 0) {
+            groups[group_count++] = (group){.first = &all[i]};
         }
-        line *at = &lines[line_count - 1];
+        group *at = &groups[group_count - 1];
         at->count++;
         if (all[i].at_peak) {
             at->bytes += it->workload->demands[all[i].demand].block_bytes;
             at->blocks++;
         }
     }
-    if (line_count != 0) {
-        qsort(lines, line_count, sizeof(line), compare_lines);
+    if (group_count != 0) {
+        qsort(groups, group_count, sizeof(group), compare_groups);
     }
-    return line_count;
+    return group_count;
 }
 
 static int
-propose(const ml_advice_case *it, const line *of, ml_proposals *out)
+propose(const ml_advice_case *it, const group *of, ml_proposals *out)
 {
     ml_advice *advice = ml_proposals_add(out, ML_ADVICE_LATE_FREES);
     if (advice == NULL) {
@@ -169,18 +198,18 @@ ml_advise_frees(const ml_advice_case *it, ml_proposals *out)
 {
     size_t room = it->workload->count + 1;
     late *all = ml_alloc_zeroed(room, sizeof(late));
-    line *lines = ml_alloc_zeroed(room, sizeof(line));
-    int error = all == NULL || lines == NULL ? ML_ENOMEM : 0;
+    group *groups = ml_alloc_zeroed(room, sizeof(group));
+    int error = all == NULL || groups == NULL ? ML_ENOMEM : 0;
     if (error == 0) {
         size_t count = find_late(it, all);
-        size_t line_count = find_lines(it, all, count, lines);
-        for (size_t i = 0; i < line_count && i < MOST_LINES && error == 0; i++) {
-            if (lines[i].bytes >= LEAST_BYTES) {
-                error = propose(it, &lines[i], out);
+        size_t group_count = find_groups(it, all, count, groups);
+        for (size_t i = 0; i < group_count && i < MOST_GROUPS && error == 0; i++) {
+            if (groups[i].bytes >= LEAST_BYTES) {
+                error = propose(it, &groups[i], out);
             }
         }
     }
     ml_free(all);
-    ml_free(lines);
+    ml_free(groups);
     return error;
 }
