@@ -399,3 +399,87 @@ def test_a_pickle_keeps_them(tmp_path):
 def test_a_pickle_that_makes_no_sense(extra, message):
     with pytest.raises(memlab.SnapshotError, match=message):
         read(extra)
+
+
+# ---- What explain makes of it ----
+
+# With "held" a loop holds what it needs no more over what comes next.
+WASTES = """
+net = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.Tanh(),
+                          torch.nn.Linear(4096, 1024)).cuda()
+optimizer = torch.optim.SGD(net.parameters())
+history = []
+waste, held = sys.argv[1], sys.argv[2] == "held"
+with memlab.MemorySnapshot(uses=True) as snapshot:
+    for step in range(4):
+        x = torch.zeros(2048, 1024, device="cuda")
+        out = net(x)                              # outputs
+        loss = (out.square() * 3).mean()          # history
+        loss.backward(retain_graph=waste == "history")
+        optimizer.step()
+        optimizer.zero_grad()
+        if waste == "outputs" and held:
+            kept = out
+        if waste == "history":
+            history.append(loss if held else loss.item())
+            del out, loss
+snapshot.save("it.pickle")
+print(torch.cuda.max_memory_allocated())
+"""
+
+
+def explained(path):
+    (device,) = memlab.explain(path)["devices"]
+    found = [a for a in device["advice"] if a["kind"] == "late_frees"]
+    assert all(a["exact"] and a["file"].endswith("program.py") for a in found)
+    return found, device["together"]["allocated_saving_bytes"]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("waste", ["outputs", "history"])
+def test_explain_names_what_is_held(waste, phantom_run, tmp_path):
+    """Its saving is what the program saves that lets go of it."""
+    held = int(phantom_run(HEAD + WASTES, waste, "held").stdout)
+    found, saving = explained(tmp_path / "it.pickle")
+    mended = int(phantom_run(HEAD + WASTES, waste, "mended").stdout)
+    assert mended < held
+    assert abs(saving - (held - mended)) <= 0.05 * (held - mended)
+    lines = (HEAD + WASTES).split("\n")
+    names = [lines[a["line"] - 1] for a in found]
+    if waste == "outputs":
+        # The last step's output, all of 8 MiB, at the peak of the next.
+        assert [a["allocated_saving_bytes"] for a in found] == [8 * MIB]
+        assert names[0].endswith("# outputs")
+    else:
+        # What tanh, square and the first product saved, of three steps.
+        assert sorted(a["allocated_saving_bytes"] for a in found) == [
+            24 * MIB, 24 * MIB, 96 * MIB]
+        assert "# outputs" in names[0]
+    left, _ = explained(tmp_path / "it.pickle")
+    # retain_graph=True still holds what the pass itself would let go of, of one step.
+    assert [a["allocated_saving_bytes"] for a in left] == (
+        [] if waste == "outputs" else [40 * MIB])
+
+
+@pytest.mark.cuda
+def test_what_may_yet_be_used_is_not_late(phantom_run, tmp_path):
+    """Out of memory in a forward: what was saved waits for a backward pass that never
+    comes.  A recording without last uses says nothing of them."""
+    program = """
+net = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.GELU())
+                            for _ in range(6)]).cuda()
+optimizer = torch.optim.SGD(net.parameters())
+snapshot = memlab.MemorySnapshot(uses=sys.argv[1] == "uses").start()
+for rows in 1024, 1024, 4096:
+    x = torch.zeros(rows, 1024, device="cuda")
+    loss = net(x).sum()
+    if rows == 4096:
+        break
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+recorded(snapshot)
+"""
+    for uses in "uses", "none":
+        phantom_run(HEAD + program, uses)
+        assert explained(tmp_path / "it.pickle")[0] == []
