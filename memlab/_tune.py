@@ -49,18 +49,23 @@ def tune(
 
 
 def _saving(tuned, base):
-    return base["reserved_peak_bytes"] - tuned["reserved_peak_bytes"]
+    """What TUNED reserves less than BASE, in words; "" where BASE is not a whole run."""
+    saved = base["reserved_peak_bytes"] - tuned["reserved_peak_bytes"]
+    if tuned is base:
+        return "does not fit" if base["ooms"] else ""
+    if base["ooms"] or not base["reserved_peak_bytes"]:
+        return ""
+    share = 100 * abs(saved) / base["reserved_peak_bytes"]
+    return f"{_report.size(abs(saved))} {'less' if saved >= 0 else 'more'} ({share:.1f} %)"
 
 
 def _row(name, tuned, base):
-    saved = _saving(tuned, base)
-    share = 100 * saved / base["reserved_peak_bytes"] if base["reserved_peak_bytes"] else 0
     low, high = tuned["reserved_peak_range_bytes"]
     order = "" if low == high else f"({_report.size(low)} to {_report.size(high)})"
     return (
         _report.size(tuned["reserved_peak_bytes"]),
         order,
-        "" if tuned is base else f"{_report.size(saved)} saved ({share:.1f} %)",
+        _saving(tuned, base),
         _replay.plural(tuned["driver_calls"], "driver call"),
         _replay.plural(tuned["retries"], "retry", "retries"),
         name,
@@ -96,10 +101,13 @@ def _verdict(answer: TuneDevice):
         yield Said(f"No settings make it fit in{room} memory. The best need {need}:")
     elif base["ooms"]:
         yield Said("With these settings it fits:")
+    elif base["retries"]:
+        now = best["retries"]
+        never = f"runs short {_replay.plural(now, 'time')}" if now else "never runs short"
+        times = _replay.plural(base["retries"], "time")
+        yield Said(f"With these settings memory {never}, which it otherwise does {times}:")
     else:
-        share = 100 * _saving(best, base) / base["reserved_peak_bytes"]
-        saved = _report.size(_saving(best, base))
-        yield Said(f"These settings reserve {saved} less ({share:.1f} %):")
+        yield Said(f"These settings reserve {_saving(best, base)}:")
     yield Listing([f"{_VARIABLE}={best['conf']}"])
 
 
@@ -113,7 +121,7 @@ def _device(answer: TuneDevice) -> list[Part]:
         for tuned in ([best] if best else []) + answer["others"]
     ]
     columns = (
-        "reserved", "by order of addresses", "saved", "driver calls", "retries", "settings"
+        "reserved", "by order of addresses", "change", "driver calls", "retries", "settings"
     )
     parts.append(Table(columns, rows))
     parts += _bounds(answer)

@@ -75,11 +75,11 @@ ml_tune_is_better(const ml_trial_result *a, const ml_trial_result *b)
     if (a->ooms != 0 && a->events != b->events) {
         return a->events > b->events;
     }
-    if (a->peak.reserved != b->peak.reserved) {
-        return a->peak.reserved < b->peak.reserved;
+    if (a->retries != b->retries) {
+        return a->retries < b->retries;
     }
-    return a->retries != b->retries ? a->retries < b->retries
-                                    : a->driver_calls < b->driver_calls;
+    return a->peak.reserved != b->peak.reserved ? a->peak.reserved < b->peak.reserved
+                                                : a->driver_calls < b->driver_calls;
 }
 
 /* ---- One candidate ---- */
@@ -311,6 +311,10 @@ is_worth(const tuner *t, const ml_tuned *a, const ml_tuned *b)
     if (a->result.ooms != 0 || b->result.ooms != 0) {
         return a->result.ooms == 0 && b->result.ooms != 0;
     }
+    /* Where memory ran short it is the limit that decides what is reserved. */
+    if (a->result.retries != 0 || b->result.retries != 0) {
+        return a->result.retries <= b->result.retries / 2;
+    }
     return a->high + unit <= b->high;
 }
 
@@ -405,7 +409,7 @@ choose_others(tuner *t, const candidate *best)
     for (size_t i = 0; i < t->count && error == 0; i++) {
         const candidate *made = &t->tried[i];
         if (tune->other_count == ML_TUNE_OTHERS_MAX || settled == SETTLED_MAX ||
-            made->tuned.result.peak.reserved >= tune->base.high) {
+            !ml_tune_is_better(&made->tuned.result, &tune->base.result)) {
             break;
         }
         if (made->tuned.settings > best->tuned.settings ||

@@ -43,13 +43,14 @@ typedef struct ml_tune {
                             use; UINT64_MAX: the recording does not know uses */
 } ml_tune;
 
-/* Differences in reserved bytes below 0.5 % of the base, or 2 MiB, are none.  Arguments and
+/* What fits is better than what does not, then what seldom ran short of memory, then what
+ * reserves less, where differences below 0.5 % of the base, or 2 MiB, are none.  Arguments and
  * results as ml_whatif_new; PROBLEM is not needed. */
 int ml_tune_new(const ml_recording *recording, size_t device, uint64_t memory,
                 ml_tune **out);
 void ml_tune_free(ml_tune *tune); /* takes NULL */
 
-/* Whether A is the better result: it fits, or reserves less. */
+/* Whether A is the better result by that. */
 bool ml_tune_is_better(const ml_trial_result *a, const ml_trial_result *b);
 
 #endif
