@@ -100,6 +100,10 @@ find_calls(calls *c, size_t *last)
     const ml_workload *workload = c->it->workload;
     bool open = false;
     for (size_t i = workload->before_count; i < workload->count; i++) {
+        /* A library's, which is of no call, comes in the midst of the first. */
+        if (c->it->of[i].verdict.category == ML_CATEGORY_WORKSPACE) {
+            continue;
+        }
         uint32_t instance = instance_of(c, i);
         size_t born = workload->demands[i].born;
         call *newest = c->count != 0 ? &c->list[c->count - 1] : NULL;
@@ -134,7 +138,8 @@ settle_call(calls *c, call *of)
 {
     for (size_t i = of->end; i-- > of->first && of->output == SIZE_MAX;) {
         const ml_demand *demand = demand_of(c, i);
-        if (demand->freed == ML_NO_EVENT || demand->freed > of->end_event) {
+        bool stays = demand->freed == ML_NO_EVENT || demand->freed > of->end_event;
+        if (stays && instance_of(c, i) == of->instance) {
             of->output = i;
         }
     }
@@ -163,7 +168,8 @@ fullest(const calls *c, const call *of, uint64_t *bytes)
         for (size_t k = of->first; k <= i; k++) {
             const ml_demand *demand = demand_of(c, k);
             bool lives = demand->freed == ML_NO_EVENT || demand->freed > now;
-            there += lives && k != of->output ? demand->block_bytes : 0;
+            bool own = k != of->output && instance_of(c, k) == of->instance;
+            there += lives && own ? demand->block_bytes : 0;
         }
         if (there > *bytes) {
             *bytes = there;
