@@ -325,9 +325,13 @@ visit_segment(void *context, const ml_segment *made)
         told->expandable != made->expandable || told->pool[0] != made->pool[0] ||
         told->pool[1] != made->pool[1]) {
         differ(running,
-               "torch's segment %" PRIx64 " of %" PRIu64 ", the model's %" PRIx64
-               " of %" PRIu64,
-               told->addr, told->total, made->addr, made->total);
+               "torch's segment %" PRIx64 " of %" PRIu64 " stream %" PRIx64
+               " small %u expandable %u pool %" PRIu64 ",%" PRIu64
+               "; the model's %" PRIx64 " of %" PRIu64 " stream %" PRIx64
+               " small %u expandable %u pool %" PRIu64 ",%" PRIu64,
+               told->addr, told->total, told->stream, told->small, told->expandable,
+               told->pool[0], told->pool[1], made->addr, made->total, made->stream,
+               made->small, made->expandable, made->pool[0], made->pool[1]);
         return 1;
     }
     return 0;
