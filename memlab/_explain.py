@@ -20,6 +20,8 @@ __all__ = ["explain", "sections"]
 
 _PARTS_SHOWN = 12
 _PARTS_SAID = 3
+# Advice that saves less than this share of a peak is counted in the text, not told.
+_WORTH_TELLING = 0.01
 _size = _report.size
 
 
@@ -169,6 +171,13 @@ def _saving(item):
     return ", ".join(words)
 
 
+def _is_worth_telling(item, peak):
+    return any(
+        item[f"{name}_saving_bytes"] >= _WORTH_TELLING * peak[f"{name}_bytes"]
+        for name in ("allocated", "reserved")
+    )
+
+
 def _advice(number, item):
     title, sentence, change = WORDS[item["kind"]](item)
     yield Heading(f"{number}. {title}: saves {_saving(item)}")
@@ -182,18 +191,16 @@ def _advice(number, item):
         yield Said("The saving is an estimate: the replay assumes when memory would be freed.")
 
 
-def _together(answer: ExplainedDevice):
+def _together(answer: ExplainedDevice, told):
     both = answer["together"]
-    alone = [item for item in answer["advice"] if not item["together"]]
     yield Heading(
         f"All together: {_size(both['allocated_bytes'])} allocated, "
         f"{_size(both['reserved_bytes'])} reserved, saves {_saving(both)}"
     )
+    alone = [str(i) for i, item in enumerate(told, 1) if not item["together"]]
     if alone:
-        numbers = [
-            str(i) for i, item in enumerate(answer["advice"], 1) if not item["together"]
-        ]
-        yield Said(f"Without {', '.join(numbers)}, which saves nothing beside the others.")
+        verb = "saves" if len(alone) == 1 else "save"
+        yield Said(f"Without {', '.join(alone)}, which {verb} nothing beside the others.")
 
 
 def _batch(answer: ExplainedDevice):
@@ -230,10 +237,14 @@ def _device(answer: ExplainedDevice) -> list[Part]:
         ),
         *_why(answer),
     ]
-    for number, item in enumerate(answer["advice"], 1):
+    told = [item for item in answer["advice"] if _is_worth_telling(item, peak)]
+    for number, item in enumerate(told, 1):
         parts += _advice(number, item)
+    left = len(answer["advice"]) - len(told)
+    if left:
+        parts.append(Said(f"{plural(left, 'more change')} would save less than 1 % each."))
     if len(answer["advice"]) > 1:
-        parts += _together(answer)
+        parts += _together(answer, told)
     elif not answer["advice"]:
         parts += [
             Heading("Nothing to change"),

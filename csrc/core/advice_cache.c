@@ -17,7 +17,7 @@
 
 /* A block at the reserved peak that keeps a segment. */
 typedef struct keeper {
-    uint32_t frame;
+    uint32_t frame; /* 0: of none that could be moved */
     size_t demand;
     uint64_t bytes;
     uint64_t free; /* bytes of its segment */
@@ -61,6 +61,17 @@ visit_segment(void *context, const ml_segment *segment)
     return 0;
 }
 
+/* Whether the program could make it earlier: torch makes the others when it must. */
+static bool
+is_programs_own(const ml_explained *of)
+{
+    uint8_t category = of->verdict.category;
+    bool kind = category == ML_CATEGORY_UNKNOWN || category == ML_CATEGORY_INPUT ||
+                category == ML_CATEGORY_BUFFER || category == ML_CATEGORY_TEMPORARY;
+    return kind && of->cause.frame != 0 && of->cause.phase != ML_PHASE_OPTIMIZER &&
+           of->cause.phase != ML_PHASE_BACKWARD;
+}
+
 static int
 visit_block(void *context, const ml_block *block, uint64_t demand)
 {
@@ -73,7 +84,8 @@ visit_block(void *context, const ml_block *block, uint64_t demand)
         return ML_ENOMEM;
     }
     k->list = list;
-    k->list[k->count++] = (keeper){.frame = k->it->of[demand].cause.frame,
+    const ml_explained *of = &k->it->of[demand];
+    k->list[k->count++] = (keeper){.frame = is_programs_own(of) ? of->cause.frame : 0,
                                    .demand = (size_t)demand,
                                    .bytes = block->size,
                                    .segment = k->segment};
@@ -97,7 +109,7 @@ propose_line(const keepers *k, size_t first, size_t end, ml_proposals *out)
 {
     const ml_demand *demands = k->it->workload->demands;
     const keeper *list = k->list;
-    if (list[first].frame == 0 || end - first < 2) {
+    if (end - first < 2) {
         return 0;
     }
     ml_advice *advice = ml_proposals_add(out, ML_ADVICE_FRAGMENTATION);
@@ -147,7 +159,7 @@ propose_lines(const ml_advice_case *it, ml_proposals *out)
         while (i < k.count && k.list[i].frame == k.list[first].frame) {
             i++;
         }
-        error = propose_line(&k, first, i, out);
+        error = k.list[first].frame != 0 ? propose_line(&k, first, i, out) : 0;
     }
     ml_free(k.list);
     return error;
