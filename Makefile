@@ -70,7 +70,8 @@ test-cpu: setup test-c ## Run the tests that need no CUDA build of torch
 # What the nightly tests do instead of the amounts of `make test`; some hours in all.
 NIGHTLY ?= MEMLAB_KILLS=1000 MEMLAB_FORKS=10000 MEMLAB_EXITS=100 MEMLAB_THREADS=20000 \
     MEMLAB_SIGNAL_TURNS=500 MEMLAB_EVENTS=10000000 MEMLAB_STEPS=20000 \
-    MEMLAB_TRAINING_SECONDS=600 MEMLAB_TRAINING_KILLS=150 MEMLAB_MODEL_EVENTS=1000000
+    MEMLAB_TRAINING_SECONDS=600 MEMLAB_TRAINING_KILLS=150 MEMLAB_MODEL_EVENTS=1000000 \
+    MEMLAB_RANK_KINDS=7 MEMLAB_COMPILED_KINDS=7
 
 test-composer: ## Run the callbacks in Composer itself; its torch is another, 5.4 GB
 	@PYTHON='$(PYTHON)' tools/setup_composer.sh '$(COMPOSER_VENV)'

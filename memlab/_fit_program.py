@@ -8,6 +8,7 @@ that Python takes for a program, and the rest from the environment: VARIABLE.
 import json
 import os
 import sys
+import time
 import types
 
 from memlab import _core, _optimizers, _program, _sources
@@ -18,6 +19,10 @@ VARIABLE = "MEMLAB_FIT"
 # Their value is the next argument, where it is not in the same.
 _WITH_VALUE = ("-W", "-X")
 MAX_ENTRIES = 2_000_000
+# torch's watchdog of NCCL lets go each 100 ms of what ended; a step takes longer than that
+# on a GPU, and no time here.
+_WATCHDOG_SECONDS = 0.15
+_NCCL = "Cuda failure 2 'out of memory'"
 
 
 def split(words):
@@ -66,6 +71,9 @@ class _Run:
             return
         self._steps = taken
         self._look()
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_initialized():
+            time.sleep(_WATCHDOG_SECONDS)
         enough = (
             taken - self._rose >= self._settled if self._most is None else taken >= self._most
         )
@@ -148,8 +156,11 @@ def _is_out_of_memory(error, torch):
     """Whether ERROR, or what it came of, is that the GPU's memory ran out."""
     return any(
         isinstance(item, torch.OutOfMemoryError)
-        # Of CUDA's libraries, which torch did not ask for memory on behalf of.
-        or (isinstance(item, RuntimeError) and "CUDA error: out of memory" in str(item))
+        # Of CUDA's libraries and of NCCL, which torch did not ask on behalf of.
+        or (
+            isinstance(item, RuntimeError)
+            and ("CUDA error: out of memory" in str(item) or _NCCL in str(item))
+        )
         for item in _chain(error)
     )
 

@@ -353,8 +353,9 @@ copy_without_pages(void *to, bool to_device, const void *from, bool from_device,
     else if (to_device) {
         ml_values_write((uintptr_t)to, from, bytes);
     }
-    else if (!ml_values_read((uintptr_t)from, to, bytes)) {
+    else {
         memset(to, 0, bytes);
+        ml_values_read((uintptr_t)from, to, bytes);
     }
 }
 

@@ -202,8 +202,8 @@ void ml_values_write(uintptr_t start, const void *content, size_t bytes);
 void ml_values_forget(uintptr_t start, size_t bytes);
 void ml_values_move(uintptr_t to, uintptr_t from, size_t bytes, bool deliver);
 
-/* Reads what was delivered; false, and nothing written, where there is none. */
-bool ml_values_read(uintptr_t start, void *content, size_t bytes);
+/* Writes what was delivered to the device's `bytes` from `start` over `content`. */
+void ml_values_read(uintptr_t start, unsigned char *content, size_t bytes);
 
 /* --- spans.c ----------------------------------------------------------- */
 

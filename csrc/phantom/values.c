@@ -151,19 +151,24 @@ ml_values_move(uintptr_t to, uintptr_t from, size_t bytes, bool deliver)
     pthread_mutex_unlock(&lock);
 }
 
-bool
-ml_values_read(uintptr_t start, void *content, size_t bytes)
+void
+ml_values_read(uintptr_t start, unsigned char *content, size_t bytes)
 {
-    if (!ml_values_in_use() || bytes == 0) {
-        return false;
+    if (!ml_values_in_use()) {
+        return;
     }
     pthread_mutex_lock(&lock);
-    const value *found = find(start, bytes);
-    bool delivered = found != NULL && found->delivered;
+    for (int i = 0; i < VALUES; i++) {
+        const value *each = &values[i];
+        uintptr_t from = each->start > start ? each->start : start;
+        uintptr_t to = each->start + each->bytes < start + bytes
+                           ? each->start + each->bytes
+                           : start + bytes;
 
-    if (delivered) {
-        memcpy(content, found->content + (start - found->start), bytes);
+        if (is_there(&values[i]) && each->delivered && from < to) {
+            memcpy(content + (from - start), each->content + (from - each->start),
+                   to - from);
+        }
     }
     pthread_mutex_unlock(&lock);
-    return delivered;
 }

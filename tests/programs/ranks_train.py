@@ -1,6 +1,7 @@
 """A small transformer trained on several ranks, in one of the ways that torch offers.
 
     torchrun --nproc-per-node 2 ranks_train.py ddp
+    python ranks_train.py ddp fsdp2        # on the phantom device: two ranks of each
 
 The ways: ddp, ddp_view (gradient_as_bucket_view), ddp_unused (find_unused_parameters),
 fsdp1, fsdp2, fsdp2_keep (reshard_after_forward=False), fsdp2_mixed (bfloat16), tp.  Each
@@ -10,6 +11,8 @@ rank prints one line of JSON: its peaks, and what is in use outside torch's allo
 import json
 import os
 import sys
+import tempfile
+import time
 
 import torch
 import torch.distributed as dist
@@ -116,7 +119,12 @@ def train(kind):
     """What a rank says of its memory after STEPS steps."""
     rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(rank)
-    dist.init_process_group("nccl")
+    dist.init_process_group(
+        "nccl",
+        init_method=os.environ.get("MEETING", "env://"),
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+    )
     torch.manual_seed(0)
     with torch.device("cuda"):
         model = Model()
@@ -131,6 +139,9 @@ def train(kind):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        # What a collective held is let go by a thread of torch's that looks each 100 ms,
+        # and a step takes no time on the phantom.
+        time.sleep(0.15)
     torch.cuda.synchronize()
     stats = torch.cuda.memory_stats()
     free, total = torch.cuda.mem_get_info()
@@ -148,8 +159,35 @@ def train(kind):
     }
 
 
-if __name__ == "__main__":
-    print(json.dumps(train(sys.argv[1] if len(sys.argv) > 1 else "ddp")), flush=True)
+def two_ranks(kind):
+    """Forks both, which is right only where no driver was touched; whether they did."""
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = []
+        for rank in range(2):
+            pid = os.fork()
+            if pid == 0:
+                os.environ.update(
+                    RANK=str(rank),
+                    LOCAL_RANK=str(rank),
+                    WORLD_SIZE="2",
+                    MEETING=f"file://{folder}/meeting",
+                )
+                main(kind)
+                os._exit(0)
+            ranks.append(pid)
+        return all([os.waitpid(pid, 0)[1] == 0 for pid in ranks])
+
+
+def main(kind):
+    # One write: lines of ranks are not to be mixed.
+    os.write(1, (json.dumps(train(kind)) + "\n").encode())
     # Each rank's part is told; nothing remains that needs the others.
     dist.barrier()
     dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        main(sys.argv[1])
+    elif not all([two_ranks(kind) for kind in sys.argv[1:]]):
+        sys.exit(1)
