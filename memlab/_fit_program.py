@@ -124,7 +124,12 @@ class _Run:
             "torch": torch.__version__,
             "out_of_memory": _is_out_of_memory(getattr(sys, "last_value", None), torch),
             "error": _name_of(getattr(sys, "last_value", None)),
-            "devices": [self._device(torch, i) for i in sorted(self._peaks)],
+            # A device that a rank puts nothing on is another's.
+            "devices": [
+                self._device(torch, i)
+                for i in sorted(self._peaks)
+                if any(self._peaks[i]) or not any(map(any, self._peaks.values()))
+            ],
         }
         # After the recording: where there is this file, there is that.
         text = json.dumps(answer).encode()
