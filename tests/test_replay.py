@@ -1,7 +1,11 @@
 """memlab replay: recorded runs in the model of the allocator, as they were and otherwise."""
 
+import contextlib
+import copy
 import json
+import os
 import pickle
+import random
 
 import pytest
 from allocator_runs import GROWING, HELD, MIB, REAL, real, recording, run
@@ -256,6 +260,41 @@ def test_a_device_without_a_cache(tmp_path, capsys):
         memlab.replay(file)
     assert _cli.main(["replay", str(file)]) == 1
     assert "keeps no cache" in capsys.readouterr().err
+
+
+HOSTILE = [0, 1, 511, 512, 1 << 20, (1 << 20) + 512, 20 << 20, 1 << 40, 1 << 56, 1 << 60,
+           (1 << 61) - 512, 1 << 61, (1 << 63) - 1]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["gpt2.oom", "streams.expandable"])
+def test_what_no_allocator_does(name):
+    """Whatever a file says, the answer is an answer, or that it makes no sense."""
+    original, _ = real(name)
+    for seed in range(int(os.environ.get("MEMLAB_HOSTILE", "12"))):
+        rng = random.Random(seed)
+        snapshot = copy.deepcopy({**original, "device_traces": []})
+        events = [dict(e, frames=[]) for e in original["device_traces"][0]]
+        events = events[rng.randrange(len(events)) :][: rng.randrange(2, 400)]
+        things = [*events, *snapshot["segments"]] * 2
+        things += [block for s in snapshot["segments"] for block in s["blocks"]]
+        for _ in range(rng.randrange(1, 30)):
+            thing = rng.choice(things)
+            key = rng.choice([k for k, v in thing.items() if type(v) is int])
+            thing[key] = rng.choice([*HOSTILE, thing[key] + 512, thing[key] * 2])
+            if "action" in thing and rng.random() < 0.5:
+                thing["action"] = rng.choice(events)["action"]
+        rng.shuffle(snapshot["segments"])
+        snapshot["device_traces"] = [events]
+        try:
+            made = recording(snapshot)
+        except memlab.SnapshotError:
+            continue
+        for options in ({}, {"conf": ""}, {"conf": EXPANDABLE, "memory": 1 << 30}):
+            with contextlib.suppress(memlab.SnapshotError):
+                answer = made.replay(0, **options)
+                assert answer["events"] <= len(events)
+                low, high = answer["reserved_peak_range_bytes"]
+                assert low <= answer["reserved_peak_bytes"] <= high
 
 
 # ---- From Python and the command line ----

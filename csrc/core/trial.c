@@ -13,6 +13,9 @@
 #include "schedule.h"
 #include "trial_driver.h"
 
+/* No device has so much, and the model takes no more. */
+#define REQUEST_MAX (UINT64_C(1) << 60)
+
 typedef struct trial {
     const ml_workload *workload;
     const ml_trial_options *options;
@@ -80,7 +83,7 @@ ask(trial *t, size_t event, uint64_t bytes, uint64_t stream, const uint32_t pool
     uint64_t *addr)
 {
     *addr = 0;
-    int result = bytes > UINT64_C(1) << 62
+    int result = bytes > REQUEST_MAX
                      ? ML_ALLOCATOR_OOM
                      : ml_allocator_malloc(t->allocator, bytes, stream, pool, addr);
     if (result == ML_ALLOCATOR_OOM) {
@@ -113,18 +116,26 @@ step_alloc(trial *t, const ml_step *step)
     return result;
 }
 
+/* The free of demand ITEM waits. */
 static int
-step_request(trial *t, uint32_t item)
+add_pending(trial *t, size_t item)
 {
     void *items = t->pending;
     int error =
         ml_grow(&items, &t->pending_capacity, t->pending_count + 1, sizeof(uint32_t));
-    if (error < 0) {
-        return error;
+    if (error == 0) {
+        t->pending = items;
+        t->pending[t->pending_count++] = (uint32_t)item;
     }
-    t->pending = items;
-    t->pending[t->pending_count++] = item;
-    return ml_allocator_free_deferred(t->allocator, t->placed[item]);
+    return error;
+}
+
+static int
+step_request(trial *t, size_t item)
+{
+    int error = add_pending(t, item);
+    return error == 0 ? ml_allocator_free_deferred(t->allocator, t->placed[item])
+                      : error;
 }
 
 static int
@@ -235,6 +246,12 @@ seed_segment(trial *t, const ml_segment *segment, size_t *next, ml_block *blocks
                                      .requested = demand->bytes,
                                      .state = workload->before_states[*next]};
         t->placed[*next] = demand->addr;
+        if (workload->before_states[*next] == ML_BLOCK_PENDING_FREE) {
+            int error = add_pending(t, *next);
+            if (error < 0) {
+                return error;
+            }
+        }
         at = demand->addr + demand->block_bytes;
     }
     if (at < end) {
@@ -255,11 +272,17 @@ seed(trial *t)
     size_t next = 0;
     int error = 0;
     for (size_t i = 0; i < workload->segment_count && error == 0; i++) {
-        error = seed_segment(t, &workload->segments[i], &next, blocks);
-        t->driver.used += workload->segments[i].total;
+        error = ml_trial_driver_seed(&t->driver, &workload->segments[i]);
+        if (error == 1) {
+            error = seed_segment(t, &workload->segments[i], &next, blocks);
+        }
+        else if (error == 0) {
+            error = ML_EINVALID;
+        }
     }
     ml_free(blocks);
-    return error;
+    /* The recording says what no allocator does. */
+    return error == ML_EINVALID ? ML_EFORMAT : error;
 }
 
 /* Asks anew for what was there. */
@@ -275,7 +298,7 @@ ask_start(trial *t)
         int result = ask(t, ML_NO_EVENT, demand->bytes, demand->stream, demand->pool,
                          &t->placed[i]);
         if (result == 0 && workload->before_states[i] == ML_BLOCK_PENDING_FREE) {
-            result = step_request(t, (uint32_t)i);
+            result = step_request(t, i);
         }
         if (result < 0) {
             return result;

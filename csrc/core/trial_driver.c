@@ -13,6 +13,8 @@
 #define SEGMENT_SPACE (UINT64_C(1) << 60)
 #define SPACE_BASE (UINT64_C(1) << 61)
 #define SPACE_SPACE (UINT64_C(1) << 61)
+/* Of addresses of blocks, which segments begin with. */
+#define BLOCK_ALIGNMENT 512
 /* Times that torch asks for one segment. */
 #define REFUSALS_MAX 2
 
@@ -111,6 +113,37 @@ has_room(const ml_trial_driver *driver, uint64_t bytes)
     return driver->used <= memory && bytes <= memory - driver->used;
 }
 
+/* Takes recorded addresses, unless they cannot be or are taken; whether it did. */
+static bool
+take(ml_trial_driver *driver, uint64_t addr, uint64_t bytes)
+{
+    if (addr == 0 || addr % BLOCK_ALIGNMENT != 0 || addr >= SEGMENT_BASE ||
+        bytes > SEGMENT_BASE - addr) {
+        return false;
+    }
+    int result = ml_ranges_take(&driver->taken, addr, bytes);
+    driver->error = result < 0 ? result : driver->error;
+    return result > 0;
+}
+
+static void
+give(ml_trial_driver *driver, uint64_t addr, uint64_t bytes)
+{
+    int result = ml_ranges_give(&driver->taken, addr, bytes);
+    driver->error = result < 0 ? result : driver->error;
+}
+
+int
+ml_trial_driver_seed(ml_trial_driver *driver, const ml_segment *segment)
+{
+    if (driver->used > UINT64_MAX - segment->total) {
+        return 0;
+    }
+    driver->used += segment->total;
+    return driver->error < 0 ? driver->error
+                             : take(driver, segment->addr, segment->total);
+}
+
 static uint64_t
 alloc_segment(void *self, uint64_t bytes, uint64_t stream, const uint32_t pool[2],
               bool small)
@@ -125,7 +158,8 @@ alloc_segment(void *self, uint64_t bytes, uint64_t stream, const uint32_t pool[2
     else if (!refuses(driver)) {
         const ml_event *event = expected(driver);
         addr = event != NULL ? event->addr : 0;
-        if (!follow(driver, ML_ACTION_SEGMENT_ALLOC, addr, bytes) || addr == 0) {
+        if (!follow(driver, ML_ACTION_SEGMENT_ALLOC, addr, bytes) ||
+            !take(driver, addr, bytes)) {
             addr = place(driver, driver->segments, bytes);
         }
     }
@@ -145,6 +179,9 @@ free_segment(void *self, uint64_t addr, uint64_t bytes)
     if (addr >= SEGMENT_BASE) {
         ml_placement_give(driver->segments, addr);
     }
+    else {
+        give(driver, addr, bytes);
+    }
 }
 
 static uint64_t
@@ -155,7 +192,10 @@ reserve(void *self, uint64_t bytes, uint64_t stream, const uint32_t pool[2], boo
     if (driver->options->recorded_addresses && !refuses(driver)) {
         /* Its first page is mapped first. */
         const ml_event *event = expected(driver);
-        if (event != NULL && event->action == ML_ACTION_SEGMENT_MAP) {
+        bool fits = event != NULL && event->action == ML_ACTION_SEGMENT_MAP &&
+                    event->addr != 0 && event->addr % ML_PLACEMENT_GRANULE == 0 &&
+                    event->addr < SEGMENT_BASE && bytes <= SEGMENT_BASE - event->addr;
+        if (fits) {
             return event->addr;
         }
     }
@@ -178,7 +218,7 @@ map(void *self, uint64_t addr, uint64_t bytes)
     ml_trial_driver *driver = self;
     driver->calls++;
     if (driver->options->recorded_addresses) {
-        if (refuses(driver)) {
+        if (refuses(driver) || (addr < SEGMENT_BASE && !take(driver, addr, bytes))) {
             return false;
         }
         follow(driver, ML_ACTION_SEGMENT_MAP, addr, bytes);
@@ -198,6 +238,7 @@ unmap(void *self, uint64_t addr, uint64_t bytes)
     driver->used -= bytes;
     if (driver->options->recorded_addresses) {
         follow(driver, ML_ACTION_SEGMENT_UNMAP, addr, bytes);
+        give(driver, addr, bytes);
     }
 }
 
@@ -243,6 +284,7 @@ ml_trial_driver_fini(ml_trial_driver *driver)
 {
     ml_placement_free(driver->segments);
     ml_placement_free(driver->spaces);
+    ml_ranges_fini(&driver->taken);
     driver->segments = NULL;
     driver->spaces = NULL;
 }

@@ -8,6 +8,7 @@
 
 #include "allocator.h"
 #include "placement.h"
+#include "ranges.h"
 #include "trial.h"
 
 typedef struct ml_trial_driver {
@@ -25,12 +26,18 @@ typedef struct ml_trial_driver {
     bool failing;      /* the step failed in the recording */
     unsigned refusals; /* in the step */
     uint64_t mismatched_segments;
+    ml_ranges
+        taken; /* owned; memory at recorded addresses, which a file may have overlap */
 } ml_trial_driver;
 
 /* 0 or ML_ENOMEM; what fails leaves nothing to take down. */
 int ml_trial_driver_init(ml_trial_driver *driver, const ml_workload *workload,
                          const ml_trial_options *options);
 void ml_trial_driver_fini(ml_trial_driver *driver);
+
+/* SEGMENT is there before the first step: 1, or 0 where it overlaps another, or
+ * ML_ENOMEM. */
+int ml_trial_driver_seed(ml_trial_driver *driver, const ml_segment *segment);
 
 /* What the model is given; it lives as long as DRIVER. */
 ml_allocator_driver ml_trial_driver_table(ml_trial_driver *driver);
