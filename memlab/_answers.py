@@ -860,13 +860,16 @@ class FitDevice(TypedDict):
 
 
 class FitOom(Place):
-    """Where memory ran out; file "" where reason says why there is no line."""
+    """Where memory ran out; file "" where reason says why there is no line, device and
+    requested_bytes None where torch's allocator was not asked.  error: what the program
+    ended by, None where it showed none.
+    """
 
-    device: int
+    device: int | None
     rank: int | None
     reason: str
-    requested_bytes: int
-    verdict: str
+    requested_bytes: int | None
+    error: str | None
 
 
 class FitTried(TypedDict):

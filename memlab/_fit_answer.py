@@ -21,7 +21,6 @@ SETTLED_STEPS = 10
 # More than any program that is tried; some expandable segments' address space, each 9/8 of
 # it, have room on the phantom device.
 _ENDLESS_BYTES = 512 << 30
-_NO_LIMIT = 1 << 60
 _LINES = 10
 _TORCH_COMPILE = (
     "TORCH_COMPILE_DISABLE=1 is set: the figures are those of the program uncompiled"
@@ -55,6 +54,7 @@ class _Asked:
         memory = int(variables["MEMLAB_PHANTOM_MEMORY"] or known.total_bytes)
         self.gpu, self.gpu_name = known.name, known.full_name
         self.capacity = memory
+        self._endless = max(_ENDLESS_BYTES, 2 * memory)
         self._described = f"{self.gpu_name} with {_report.size(memory)}"
         self.tell = tell or (lambda text: None)
         self.runs = Runs(known.name, devices, timeout, steps, SETTLED_STEPS)
@@ -104,7 +104,7 @@ class _Asked:
     def _what_if(self, recording, item):
         """What the device ITEM would take with segments elsewhere, or by other settings."""
         device, reserved = item["device"], item["reserved_peak_bytes"]
-        low, high = recording.replay(device, memory=_NO_LIMIT)["reserved_peak_range_bytes"]
+        low, high = recording.replay(device, memory=self._endless)["reserved_peak_range_bytes"]
         room = self.capacity - item["total_bytes"] + reserved
         settings = None
         if room > 0:
@@ -131,7 +131,7 @@ class _Asked:
                 "from it are 0, and a loop that waits for another one does not end. Give "
                 f"it more time (timeout), or less to do{_printed(run)}"
             )
-        if run.status and not run.late and not run.out_of_memory:
+        if run.failed:
             raise Error(f"{command.name} {_ended(run.status)}{_printed(run)}")
         if not any(rank["devices"] for rank in run.ranks.values()):
             raise Error(
@@ -144,9 +144,8 @@ class _Asked:
         """Replaces the figures of a run that ended early by those of one without a limit,
         and returns that; None where it could not be had."""
         self.tell("out of memory; running it with memory without end, to see its need")
-        endless = max(_ENDLESS_BYTES, 2 * self.capacity)
         try:
-            run = self._run(command, endless, variables)
+            run = self._run(command, self._endless, variables)
         except Error as error:
             answer["notes"].append(
                 f"the figures are those until memory ran out: without a limit {error}"
@@ -154,7 +153,7 @@ class _Asked:
             return None
         if run.out_of_memory:
             answer["notes"].append(
-                f"the figures are those until {endless >> 30} GiB of memory ran out too"
+                f"the figures are those until {self._endless >> 30} GiB of memory ran out too"
             )
         answer["devices"] = self._devices(run)
         answer.update(_progress(run))
@@ -216,7 +215,7 @@ def _notes():
 
 
 def _where(run):
-    """Where memory ran out: of the rank of which it did."""
+    """Where memory ran out: of the first rank of which it did."""
     for number, rank in sorted(run.ranks.items()):
         recording = _load.read_recording(run.recordings[number])
         for figures in rank["devices"]:
@@ -232,6 +231,18 @@ def _where(run):
                 "function": request["function"],
                 "reason": request["reason"],
                 "requested_bytes": request["bytes"],
-                "verdict": oom["verdict"],
+                "error": rank["error"],
             }
-    return None
+    [(number, rank), *_] = [
+        item for item in sorted(run.ranks.items()) if item[1]["out_of_memory"]
+    ]
+    return {
+        "device": None,
+        "rank": number if len(run.ranks) > 1 else None,
+        "file": "",
+        "line": 0,
+        "function": "",
+        "reason": "outside torch's allocator",
+        "requested_bytes": None,
+        "error": rank["error"],
+    }

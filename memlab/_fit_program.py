@@ -5,8 +5,10 @@ recording, and beside it the figures that a recording does not have.  Takes the 
 that Python takes for a program, and the rest from the environment: VARIABLE.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 import types
@@ -22,7 +24,9 @@ MAX_ENTRIES = 2_000_000
 # torch's watchdog of NCCL lets go each 100 ms of what ended; a step takes longer than that
 # on a GPU, and no time here.
 _WATCHDOG_SECONDS = 0.15
-_NCCL = "Cuda failure 2 'out of memory'"
+_PR_SET_PDEATHSIG = 1
+_TEXT = 1000  # characters of an error
+_FULL = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 def split(words):
@@ -74,10 +78,7 @@ class _Run:
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_initialized():
             time.sleep(_WATCHDOG_SECONDS)
-        enough = (
-            taken - self._rose >= self._settled if self._most is None else taken >= self._most
-        )
-        if enough:
+        if self._has_shown_enough() and self._others_have_too():
             self.write("stopped")
             for stream in (sys.stdout, sys.stderr):
                 try:
@@ -86,6 +87,21 @@ class _Run:
                     pass
             # What would follow, handlers at exit too, is not asked for.
             os._exit(0)
+
+    def _has_shown_enough(self):
+        if self._most is not None:
+            return self._steps >= self._most
+        return self._steps - self._rose >= self._settled
+
+    def _others_have_too(self):
+        """Whether all ranks on this machine have shown enough: until then they may wait
+        for this one."""
+        ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+        if ranks == "1":
+            return True
+        _core.write_file(os.path.join(self._folder, f"enough{self._rank}"), b"")
+        told = [name for name in os.listdir(self._folder) if name.startswith("enough")]
+        return len(told) >= int(ranks)
 
     def _look(self):
         torch = sys.modules["torch"]
@@ -115,6 +131,7 @@ class _Run:
         self._look()
         self._snapshot.stop()
         recording = self._snapshot.data()
+        error = getattr(sys, "last_value", None)
         path = os.path.join(self._folder, f"rank{self._rank}.pickle")
         recording.write_pickle(path, True)
         answer = {
@@ -122,13 +139,12 @@ class _Run:
             "steps": self._steps,
             "rose": rose,
             "torch": torch.__version__,
-            "out_of_memory": _is_out_of_memory(getattr(sys, "last_value", None), torch),
-            "error": _name_of(getattr(sys, "last_value", None)),
-            # A device that a rank puts nothing on is another's.
+            "error": None if error is None else f"{type(error).__name__}: {error}"[:_TEXT],
+            "out_of_memory": _is_out_of_memory(error, torch),
             "devices": [
                 self._device(torch, i)
-                for i in sorted(self._peaks)
-                if any(self._peaks[i]) or not any(map(any, self._peaks.values()))
+                for i, (_, reserved) in sorted(self._peaks.items())
+                if reserved or self._outside.get(i)
             ],
         }
         # After the recording: where there is this file, there is that.
@@ -161,21 +177,16 @@ def _is_out_of_memory(error, torch):
     """Whether ERROR, or what it came of, is that the GPU's memory ran out."""
     return any(
         isinstance(item, torch.OutOfMemoryError)
-        # Of CUDA's libraries and of NCCL, which torch did not ask on behalf of.
-        or (
-            isinstance(item, RuntimeError)
-            and ("CUDA error: out of memory" in str(item) or _NCCL in str(item))
-        )
+        # Of CUDA and its libraries, on whose behalf torch's allocator was not asked.
+        or (isinstance(item, RuntimeError) and any(word in str(item) for word in _FULL))
         for item in _chain(error)
     )
 
 
-def _name_of(error):
-    return None if error is None else type(error).__name__
-
-
 def main() -> int:
     """Runs the program; its exit status."""
+    # torchrun's ranks are in sessions of their own, which nobody else would end.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     how = json.loads(os.environ[VARIABLE])
     _, module, words = split(sys.argv[1:])
     options = types.SimpleNamespace(

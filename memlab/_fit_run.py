@@ -19,7 +19,7 @@ from memlab._errors import Error
 
 # Once it was asked to end: the recording is to be written.
 _GRACE_SECONDS = 30
-_TAIL_LINES = 30
+_TAIL_LINES = 80
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
 _WRAPPER = """#!/bin/sh
 exec "$MEMLAB_FIT_PYTHON" -m memlab._fit_program "$@"
@@ -56,6 +56,9 @@ class Command:
         self._program = ["-m", *rest] if module else rest
         self.name = os.path.basename(rest[0])
         self._launches = self.name in ("torchrun", *_LAUNCHERS)
+        if self._launches:
+            scripts = (os.path.basename(word) for word in rest if word.endswith(".py"))
+            self.name = next(scripts, self.name)
 
     def argv(self, folder):
         """(words, environment variables) that run it so that it leaves its files."""
@@ -71,6 +74,9 @@ class Command:
             "MEMLAB_FIT_PYTHON": self.python,
             # The ranks are processes that share devices.
             "MEMLAB_PHANTOM_SHARED": os.path.join(folder, "shared"),
+            # torchrun's defaults: a free port instead of 29500, which others may have.
+            "PET_RDZV_BACKEND": "c10d",
+            "PET_RDZV_ENDPOINT": "localhost:0",
         }
 
 
@@ -111,6 +117,13 @@ class Result:
             or (rank["error"] is None and any(d["ooms"] for d in rank["devices"]))
             for rank in self.ranks.values()
         )
+
+    @property
+    def failed(self):
+        """Whether the program ended by an error of its own.  Of several ranks those that
+        wait for one that was ended fail too, which is none."""
+        stopped = any(rank["ended"] == "stopped" for rank in self.ranks.values())
+        return self.status != 0 and not (self.late or self.out_of_memory or stopped)
 
 
 class Runs:

@@ -57,10 +57,11 @@ def _where(place, start):
         path = _report.shorten(place["file"], start)
         line = f"{path}:{place['line']} {place['function']}"
     rank = "" if place["rank"] is None else f" of rank {place['rank']}"
-    return (
-        f"Memory ran out{rank} in {_report.escape(line)}, which asked for "
-        f"{_report.size(place['requested_bytes'])}."
-    )
+    if place["requested_bytes"] is None:
+        error = _report.escape((place["error"] or "").replace("\n", " "))
+        return f"Memory ran out{rank} {line}: {error}"
+    asked = _report.size(place["requested_bytes"])
+    return f"Memory ran out{rank} in {_report.escape(line)}, which asked for {asked}."
 
 
 def _device(item, several, start):

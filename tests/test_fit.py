@@ -270,6 +270,37 @@ def test_a_program_that_comes_to_no_step_in_time():
         memlab.fit(PROGRAM, timeout=0.1)
 
 
+@needs_torch
+@pytest.mark.slow
+def test_ranks_that_torchrun_starts(capsys, tmp_path, monkeypatch):
+    """Rank 1 has a larger batch, and not before it has settled too are both ended."""
+    script = tmp_path / "ranks.py"
+    script.write_text("""
+import os, runpy, torch
+rank = int(os.environ["RANK"])
+torch.cuda.set_device(rank)
+os.environ["BATCH"] = str(100 * (rank + 1))
+runpy.run_path(os.environ["PROGRAM"])
+""")
+    monkeypatch.setenv("PROGRAM", str(PROGRAM))
+    # As the console script of the same name.
+    torchrun = tmp_path / "torchrun"
+    torchrun.write_text(
+        f"#!{sys.executable}\nfrom torch.distributed.run import main\nmain()\n"
+    )
+    torchrun.chmod(0o700)
+    status, answer = fit_json(capsys, torchrun, "--nproc-per-node", "2", script)
+    assert status == 0
+    first, second = answer["devices"]
+    assert (first["rank"], first["device"], second["rank"], second["device"]) == (
+        0, 0, 1, 1
+    )  # fmt: skip
+    assert first["allocated_peak_bytes"] == ALLOCATED
+    assert second["allocated_peak_bytes"] == ALLOCATED + 100 * MIB
+    assert first["total_bytes"] == RESERVED + CONTEXT
+    assert answer["ended"] == "stopped"
+
+
 @pytest.mark.parametrize(
     "words, said",
     [

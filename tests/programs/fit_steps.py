@@ -22,13 +22,13 @@ def step(weight, optimizer):
 
 
 def main():
+    print("training")
+    if how == "fail":
+        raise ValueError("a fault of its own")
     weight = torch.nn.Parameter(torch.empty(16 * MIB, device="cuda"))
     optimizer = torch.optim.Adam([weight], foreach=False)
-    print("training")
     for number in range(1_000_000):
         step(weight, optimizer)
-        if how == "fail" and number == 1:
-            raise ValueError("a fault of its own")
         if how == "end" and number == 1:
             return
 
