@@ -1012,7 +1012,6 @@ class ExplainedDevice(TypedDict):
     advice: list[Advice]
     together: ExplainedTogether
     batch: BatchFit | None
-    uses_known: bool
     tried: int
 
 

@@ -14,6 +14,24 @@
 #define ML_ADVICES(XX) \
     /* gradients that lived on while the next forward ran; count: steps */ \
     XX(GRADIENTS_KEPT, "gradients_kept") \
+    /* activations of forwards that no backward pass ran; count: of the whole recording */ \
+    XX(GRAPH_UNUSED, "graph_unused") \
+    /* likewise of passes that freed nothing of their forward */ \
+    XX(GRAPH_RETAINED, "graph_retained") \
+    /* gradients of no optimizer; count: of the whole recording */ \
+    XX(FROZEN_GRADIENTS, "frozen_gradients") \
+    /* blocks of the parameters' sizes, from one line */ \
+    XX(MODEL_COPIED, "model_copied") \
+    /* what is there in float32 from a cast of logits to the end of the loss; count: losses */ \
+    XX(LOGITS_FLOAT32, "logits_float32") \
+    /* logits, and what the loss makes of them; count: parts of the tokens instead */ \
+    XX(LOSS_WHOLE, "loss_whole") \
+    /* blocks whose larger successor is there already; count: of the whole recording */ \
+    XX(GROWN, "grown_by_copies") \
+    /* of foreach functions */ \
+    XX(OPTIMIZER_TEMPORARIES, "optimizer_temporaries") \
+    /* one block, of which steps take small parts */ \
+    XX(DATA_KEPT, "data_kept") \
     /* activations that would be made anew; count: modules of the pattern */ \
     XX(CHECKPOINT, "checkpoint") \
     /* blocks that no operator used any more; count: of the whole recording */ \

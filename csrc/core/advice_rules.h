@@ -17,5 +17,15 @@ int ml_advise_frees(const ml_advice_case *it, ml_proposals *out);
 int ml_advise_checkpoint(const ml_advice_case *it, ml_proposals *out);
 /* Settings of the allocator, and lines whose blocks keep segments. */
 int ml_advise_cache(const ml_advice_case *it, ml_proposals *out);
+/* Graphs that no backward pass frees. */
+int ml_advise_graph(const ml_advice_case *it, ml_proposals *out);
+/* An optimizer's temporaries, and gradients that no optimizer reads. */
+int ml_advise_optimizer(const ml_advice_case *it, ml_proposals *out);
+/* Copies of the parameters, and blocks that grow by being copied. */
+int ml_advise_copies(const ml_advice_case *it, ml_proposals *out);
+/* Logits in float32, and of all tokens at once. */
+int ml_advise_loss(const ml_advice_case *it, ml_proposals *out);
+/* Data that lie on the GPU for the whole run. */
+int ml_advise_inputs(const ml_advice_case *it, ml_proposals *out);
 
 #endif

@@ -281,9 +281,6 @@ static int
 search(tuner *t)
 {
     int error = try_grid(t);
-    if (t->count == 0) {
-        return error; /* nothing to sort */
-    }
     uint8_t starts[STARTS][KNOB_COUNT];
     size_t count = t->count < STARTS ? t->count : STARTS;
     qsort(t->tried, t->count, sizeof(candidate), compare);

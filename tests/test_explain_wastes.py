@@ -1,0 +1,122 @@
+"""Programs that waste memory in known ways: explain names each waste, and promises what the
+mended program then saves on the real caching allocator."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+# Of each program the kind of advice, and the peak that it lowers.
+WASTES = {
+    "activations": ("checkpoint", "allocated"),
+    "batch_twice": ("late_frees", "allocated"),
+    "cache_grown": ("grown_by_copies", "allocated"),
+    "data_on_gpu": ("data_kept", "allocated"),
+    "eval_graph": ("graph_unused", "allocated"),
+    "foreach_temporaries": ("optimizer_temporaries", "allocated"),
+    "fragmented": ("fragmentation", "reserved"),
+    "frozen_gradients": ("frozen_gradients", "allocated"),
+    "gradients_kept": ("gradients_kept", "allocated"),
+    "graph_retained": ("graph_retained", "allocated"),
+    "history_kept": ("late_frees", "allocated"),
+    "hooks_keep": ("late_frees", "allocated"),
+    "logits_float32": ("logits_float32", "allocated"),
+    "loss_history": ("graph_unused", "allocated"),
+    "loss_whole": ("loss_whole", "allocated"),
+    "model_copied": ("model_copied", "allocated"),
+    "outputs_held": ("late_frees", "allocated"),
+    "previous_batch": ("late_frees", "allocated"),
+    "state_cloned": ("model_copied", "allocated"),
+    "varying_lengths": ("settings", "reserved"),
+}
+# What is said of the mended program, too, where something else is wasted.
+ANY_PROGRAM = {"late_frees", "settings"}
+TOLERANCE = 0.05
+
+
+def source(name):
+    return (PROGRAMS / "wastes" / f"{name}.py").read_text()
+
+
+def waste_line(name):
+    """Number of the line that says that it is the waste; 0: none does."""
+    lines = source(name).splitlines()
+    return next((i for i, line in enumerate(lines, 1) if line.endswith("# waste")), 0)
+
+
+@pytest.fixture(scope="module")
+def answers():
+    return {}
+
+
+@pytest.fixture
+def told(answers, phantom_run):
+    """What wastes_told.py prints of all programs, run once."""
+    if not answers:
+        answers.update(json.loads(phantom_run(PROGRAMS / "wastes_told.py", *WASTES).stdout))
+    return answers
+
+
+def saved(ran, peak):
+    return ran["before"][peak] - ran["after"][peak]
+
+
+def find(name, explained):
+    """The first advice of the waste's kind that names its line."""
+    kind, _ = WASTES[name]
+    line = waste_line(name)
+    for place, item in enumerate(explained["advice"]):
+        if item["kind"] == kind and item["line"] == line:
+            assert not line or item["file"].endswith(f"wastes/{name}.py")
+            return place, item
+    return None, None
+
+
+def test_every_program_is_told():
+    assert {path.stem for path in (PROGRAMS / "wastes").glob("*.py")} == set(WASTES)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", WASTES)
+def test_is_named(told, name):
+    _, peak = WASTES[name]
+    place, item = find(name, told[name]["explained"])
+    assert place in (0, 1, 2)
+    real = saved(told[name], peak)
+    # The program does waste something, or this would show nothing.
+    assert real > told[name]["before"][peak] / 20
+    assert item[f"{peak}_saving_bytes"] == pytest.approx(real, rel=TOLERANCE)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", WASTES)
+def test_is_not_named_where_it_is_mended(told, name):
+    kind, peak = WASTES[name]
+    explained = told[name]["clean"]
+    if kind not in ANY_PROGRAM:
+        assert kind not in {item["kind"] for item in explained["advice"]}
+    _, item = find(name, explained)
+    # Of the same line other blocks may be freed late.
+    least = told[name]["after"][peak] / 20
+    assert item is None or kind == "late_frees" and item[f"{peak}_saving_bytes"] < least
+
+
+@pytest.mark.cuda
+def test_the_model_has_the_peaks_that_torch_counted(told):
+    for name, ran in told.items():
+        assert ran["explained"]["exact"], name
+        assert ran["explained"]["recorded"]["allocated_bytes"] == ran["before"]["allocated"]
+        assert ran["explained"]["recorded"]["reserved_bytes"] == ran["before"]["reserved"]
+
+
+@pytest.mark.cuda
+def test_all_kinds_have_words(told):
+    from memlab._explain_words import WORDS
+
+    for ran in told.values():
+        for item in ran["explained"]["advice"]:
+            title, sentence, change = WORDS[item["kind"]](item)
+            assert title and change and re.match(r"[\d.]+ [KMG]?i?B", sentence)
