@@ -45,6 +45,24 @@ def test_rounding_up():
     assert answer["best"]["reserved_peak_bytes"] <= 40 * MIB
 
 
+def test_perfect_frees():
+    """a is kept for nothing while b and c come: freed before, 40 and 60 MiB are the peak."""
+    snapshot = run(*HELD, ("free", "a"))
+    events = snapshot["device_traces"][0]
+    assert [events[2]["action"], events[6]["action"]] == ["segment_alloc", "free_requested"]
+    # a's last use was before event 2, where b's segment comes: 4 events before its free.
+    unused = [5 if i == 6 else 0 for i in range(len(events))]
+    snapshot["memlab"] = {
+        "version": 1, "source": "cuda", "has_segments": True,
+        "devices": [{"unused": unused}],
+    }
+    answer = recording(snapshot).tune(0)
+    assert answer["base"]["allocated_peak_bytes"] == 120 * MIB
+    assert answer["perfect_frees_bytes"] == 100 * MIB
+    del snapshot["memlab"]
+    assert recording(snapshot).tune(0)["perfect_frees_bytes"] is None
+
+
 def test_nothing_helps():
     """All that is reserved is in use."""
     answer = of(*HELD)

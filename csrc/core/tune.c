@@ -281,6 +281,9 @@ static int
 search(tuner *t)
 {
     int error = try_grid(t);
+    if (error < 0) {
+        return error;
+    }
     uint8_t starts[STARTS][KNOB_COUNT];
     size_t count = t->count < STARTS ? t->count : STARTS;
     qsort(t->tried, t->count, sizeof(candidate), compare);
