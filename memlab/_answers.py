@@ -1012,6 +1012,7 @@ class ExplainedDevice(TypedDict):
     advice: list[Advice]
     together: ExplainedTogether
     batch: BatchFit | None
+    uses_known: bool
     tried: int
 
 

@@ -22,6 +22,11 @@ _PARTS_SHOWN = 12
 _PARTS_SAID = 3
 # Advice that saves less than this share of a peak is counted in the text, not told.
 _WORTH_TELLING = 0.01
+_PHASES = {
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "optimizer": "in the optimizer's step",
+}
 _size = _report.size
 
 
@@ -75,17 +80,11 @@ def _when(peak):
         words.append(f"in step {moment['step']}")
     if moment["phase"] is not None:
         words.append(f"in phase {_report.escape(moment['phase'])}")
-    phases = {
-        "forward": "in the forward pass",
-        "backward": "in the backward pass",
-        "optimizer": "in the optimizer's step",
-    }
-    if peak["phase"] in phases:
-        words.append(phases[peak["phase"]])
     place = _place(peak)
-    if place:
-        of = " (the forward of what ran)" if peak["how"] in ("node", "likely", "near") else ""
-        words.append(f"at {place}{of}")
+    said = _PHASES.get(peak["phase"], "")
+    if said and place and peak["how"] in ("node", "likely", "near"):
+        said, place = f"{said} of {place}", ""
+    words += filter(None, [said, place and f"at {place}"])
     return ", ".join(words)
 
 
@@ -254,6 +253,13 @@ def _device(answer: ExplainedDevice) -> list[Part]:
             ),
         ]
     parts += _batch(answer)
+    if not answer["uses_known"]:
+        parts.append(
+            Said(
+                "What is held after its last use is not known: memlab run --uses records "
+                "it."
+            )
+        )
     if not answer["exact"]:
         said = "; ".join(answer["inexact_because"])
         parts.append(Said("Not exact: " + (said or "the replay differs") + "."))

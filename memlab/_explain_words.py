@@ -61,11 +61,12 @@ def _fragmentation(item):
 
 
 def _settings(item):
+    write = f"PYTORCH_CUDA_ALLOC_CONF={item['conf']}"
     return (
         "Other settings of the allocator need less",
         f"{_size(item['bytes'])} are reserved and not in use at the peak of what is "
         "reserved.",
-        f"PYTORCH_CUDA_ALLOC_CONF={item['conf']}",
+        write if item["conf"] else "unset PYTORCH_CUDA_ALLOC_CONF",
     )
 
 

@@ -170,6 +170,9 @@ advise(const ml_advice_case *it, ml_advices *out)
     out->doubts = it->workload->doubts |
                   (uint32_t)it->workload->failed << ML_DOUBT_FAILED |
                   (uint32_t)!it->exact << ML_DOUBT_MODEL;
+    for (size_t i = 0; i < it->workload->count && !out->uses_known; i++) {
+        out->uses_known = it->workload->demands[i].last_used != ML_NO_EVENT;
+    }
     if (it->before.peak_event < it->trace->event_count) {
         size_t event = it->before.peak_event;
         out->at_peak = ml_causes_of(it->causes, it->device, event);

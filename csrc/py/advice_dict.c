@@ -191,6 +191,7 @@ answer_dict(const ml_recording *recording, int device, const ml_advices *advices
          ml_py_set(dict, "advice", advice_list(recording, advices)) < 0 ||
          ml_py_set(dict, "together", together_dict(advices)) < 0 ||
          ml_py_set(dict, "batch", batch_dict(&advices->batch)) < 0 ||
+         ml_py_set(dict, "uses_known", PyBool_FromLong(advices->uses_known)) < 0 ||
          ml_py_set(dict, "tried", number(advices->tried)) < 0)) {
         Py_CLEAR(dict);
     }
