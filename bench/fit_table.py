@@ -29,8 +29,8 @@ def fit(only):
     sys.path.insert(0, str(HERE))
     import fit_programs
 
-    for name in only or fit_programs.PROGRAMS:
-        for conf in SETTINGS:
+    for conf in SETTINGS:
+        for name in only or fit_programs.PROGRAMS:
             os.environ["PYTORCH_CUDA_ALLOC_CONF"] = conf
             try:
                 answer = memlab.fit(HERE / "fit_programs.py", [name])

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from amounts import amount
 from test_answers import check
 from test_phantom import needs_torch
 
@@ -16,7 +17,8 @@ import memlab
 from memlab import _answers, _cli, _fit_answer, _fit_program, _fit_run, _fit_vary
 
 MIB = 1 << 20
-PROGRAM = Path(__file__).resolve().parent / "programs" / "fit_steps.py"
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = ROOT / "tests" / "programs" / "fit_steps.py"
 CONTEXT = 610 * MIB
 # A weight, two of Adam, a gradient, two temporaries, all of 64 MiB, and the inputs.
 ALLOCATED = (6 * 64 + 100) * MIB
@@ -268,6 +270,47 @@ def test_a_program_that_fails_by_itself(capsys, monkeypatch):
 def test_a_program_that_comes_to_no_step_in_time():
     with pytest.raises(memlab.Error, match="not end within 0.1 s, nor make a step"):
         memlab.fit(PROGRAM, timeout=0.1)
+
+
+def on_an_h200(name, conf=""):
+    """torch's peaks of a program of bench/fit_programs.py on an H200."""
+    for path in (ROOT / "bench" / "results").glob("fit_h200_*.jsonl"):
+        for text in path.read_text().splitlines():
+            line = json.loads(text)
+            if (line["name"], line["conf"]) == (name, conf):
+                stats = line["stats"]
+                return tuple(
+                    stats[f"{kind}_bytes.all.peak"] for kind in ("allocated", "reserved")
+                )
+    raise LookupError(name)
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ["mlp_cuda_graph", "conv3d"])
+def test_as_much_as_on_an_h200(name, monkeypatch):
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    [device] = memlab.fit(ROOT / "bench" / "fit_programs.py", [name])["devices"]
+    found = device["allocated_peak_bytes"], device["reserved_peak_bytes"]
+    assert found == on_an_h200(name)
+
+
+@needs_torch
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "name, package, steps",
+    [
+        ("fit_trainer.py", "transformers", 12),
+        ("fit_lightning.py", "lightning", 12),
+        ("fit_compiled.py", "triton", 11),
+    ],
+)
+def test_programs_of_others_loops(name, package, steps):
+    if not amount("FIT", 0):
+        pytest.skip("some ten seconds each: in make test-nightly")
+    pytest.importorskip(package)
+    answer = memlab.fit(PROGRAM.parent / name)
+    assert answer["fits"]
+    assert (answer["ended"], answer["steps"]) == ("stopped", steps)
 
 
 @needs_torch
