@@ -181,8 +181,9 @@ class Chooser:
             return ("begin", index)
         self.made_pools += 1
         self.pools[self.made_pools] = False
-        flags = [self.version >= 211 and r.random() < 0.3 for _ in range(2)]
-        return ("create", self.made_pools, *map(int, flags))
+        no_split = self.version >= 211 and r.random() < 0.3
+        use_on_oom = self.version >= 208 and r.random() < 0.3
+        return ("create", self.made_pools, int(no_split), int(use_on_oom))
 
 
 def programs(seed, runner, requests=400):

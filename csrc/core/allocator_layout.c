@@ -13,7 +13,7 @@ take_settings(ml_allocator *a, const ml_allocator_settings *settings)
     a->settings = *settings;
     a->rules = ml_allocator_settings_rules(settings);
     a->allowed = UINT64_MAX;
-    /* Later versions take a fraction of 1 for none; then garbage is not collected. */
+    /* After 2.8 a fraction of 1 is no limit, and garbage is then not collected. */
     a->settings.limited &= settings->memory_fraction < 1 || settings->version <= 208;
     if (a->settings.limited) {
         a->allowed = (uint64_t)(settings->memory_fraction * (double)a->total_bytes);
