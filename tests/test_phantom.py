@@ -325,6 +325,27 @@ def test_banner_is_shown_once_and_can_be_hushed():
     assert run(program, quiet=True).stderr == ""
 
 
+@needs_torch
+def test_events_tell_one_time_always_and_a_longer_one_where_rows_are_not_aligned():
+    times = json.loads(output("""
+import json, torch
+def took(columns, dtype):
+    a = torch.empty(2048, 768, device="cuda", dtype=dtype)
+    b = torch.empty(768, columns, device="cuda", dtype=dtype)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    a @ b
+    end.record()
+    return begin.elapsed_time(end)
+kinds = [(50257, torch.bfloat16), (50264, torch.bfloat16), (50257, torch.float32)]
+print(json.dumps([[took(*kind) for kind in kinds] for _ in range(2)]))
+""", forked=True))
+    assert times[0] == times[1]
+    odd, even, single = times[0]
+    assert 2.5 < odd / even < 3.1
+    assert 0 < single < even
+
+
 COMPILED = """
 import torch
 step = torch.compile(lambda x: (x * 2 + 1).relu().sum())

@@ -3,9 +3,10 @@
     python collect_symbols.py TORCH_DIRECTORY... > symbols.def
 
 Each argument is the directory of an installed CUDA build of torch; all the versions
-that the phantom device is to serve belong in one call.  Two kinds of symbols count:
-those its libraries import (`nm -D --undefined-only`), and the names of calls of the
-driver and of NVML that they look up while running, which stand in them as strings.
+that the phantom device is to serve belong in one call.  Three kinds of symbols count:
+those its libraries import (`nm -D --undefined-only`), the names of calls of the driver
+and of NVML that they look up while running, which stand in them as strings, and the
+driver's calls in the sources that the Triton beside torch compiles when it is used.
 
 The result is checked in, so that building memlab needs no torch.
 """
@@ -39,6 +40,14 @@ def looked_up(library):
     return {name.decode() for name in LOOKED_UP.findall(library.read_bytes())}
 
 
+def compiled(triton):
+    names = set()
+    for source in triton.glob("backends/nvidia/driver.*"):
+        names |= set(re.findall(r"\bcu[A-Z]\w*(?=\()", source.read_text()))
+    # What it looks up it keeps in variables of these names.
+    return {name for name in names if not name.endswith("Handle")}
+
+
 def version(directory):
     text = (directory / "version.py").read_text()
     return re.search(r"__version__ = '([^']+)'", text).group(1)
@@ -53,6 +62,7 @@ def main(arguments):
         for library in sorted((directory / "lib").glob("*.so*")):
             names |= imported(library)
         names |= looked_up(directory / "lib" / "libc10_cuda.so")
+        names |= compiled(directory.parent / "triton")
     versions = ", ".join(version(directory) for directory in directories)
     print("/* The symbols of the CUDA libraries that torch imports or looks up.")
     print(f" * torch {versions}.")

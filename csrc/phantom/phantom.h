@@ -184,6 +184,12 @@ void ml_phantom_run_callback(void (*call)(void *data), void *data);
 /* Whether the process has given its contexts back. */
 bool ml_phantom_is_checkpointed(void);
 
+/* --- clock.c ----------------------------------------------------------- */
+
+/* The time of the device's work, which only events tell. */
+void ml_clock_spend(unsigned long long nanoseconds);
+unsigned long long ml_clock_now(void);
+
 /* --- values.c ---------------------------------------------------------- */
 
 /* The most bytes of a value that is kept. */
