@@ -276,6 +276,8 @@ def _fit(options):
     try:
         if not words:
             raise ValueError("no program given, as in memlab fit python train.py")
+        if options.module:
+            words = ["-m", *words]
         if options.vary is not None:
             _fit_vary.parse(options.vary)
         phantom.environment(options.gpu, options.devices, options.memory)

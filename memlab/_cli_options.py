@@ -460,7 +460,7 @@ def _add_fit(commands):
         "fit",
         help="say whether a program fits on a GPU that need not be here",
         allow_abbrev=False,
-        usage="memlab fit [options] [python] program arguments...",
+        usage="memlab fit [options] [-m] [python] program arguments...",
         description="Runs the program, unchanged, on the phantom device, a stand-in for a "
         "GPU on which nothing is computed, until its memory peaks no higher, and says "
         "whether it fits there.  The exit status is 0 if it fits, 3 if it does not, 1 for "
@@ -499,6 +499,12 @@ def _add_fit(commands):
         help="time for one run of the program (default: 900)",
     )
     fit.add_argument("--json", action="store_true", help="for machines")
+    fit.add_argument(
+        "-m",
+        dest="module",
+        action="store_true",
+        help="the program is the name of a module",
+    )
     fit.add_argument("words", nargs=argparse.REMAINDER, metavar="program")
 
 
