@@ -72,6 +72,8 @@ def scenarios():
     found["device_id"] = (["call", "all_reduce", "--device-id"], {})
     found["one_rank"] = (["call", "all_reduce"], {"WORLD_SIZE": "1"})
     found["groups"] = (["groups"], {})
+    # Where the device is given, further communicators are split from the first.
+    found["groups_device_id"] = (["groups", "--device-id"], {})
     for kind in KINDS:
         found[f"program_{kind}"] = (["program", kind], {})
     for name, variables in VARIANTS.items():
@@ -261,7 +263,7 @@ def do_groups(points, options):
     """More communicators: what each adds, and what is given back."""
     import torch.distributed as dist
 
-    begin(points)
+    begin(points, options.device_id)
     one_call("all_reduce", None, MIB)
     points.at("first communicator")
     ranks = list(range(dist.get_world_size()))

@@ -88,9 +88,10 @@ def environment(
     _BACKED says in the environment of this process, else: an h200, one of it, as much
     memory as the GPU has, no pages.
 
-    The value of LD_PRELOAD keeps what this process preloads.  Raises ValueError for
-    arguments and variables that make no sense, FileNotFoundError where the library is
-    not built.
+    The value of LD_PRELOAD keeps what this process preloads; that of
+    TORCHINDUCTOR_CACHE_DIR is a folder of the phantom's own, inside the one that this
+    process has.  Raises ValueError for arguments and variables that make no sense,
+    FileNotFoundError where the library is not built.
     """
     known = gpus()
     gpu = gpu or _variable("GPU") or DEFAULT_GPU

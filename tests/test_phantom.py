@@ -346,6 +346,20 @@ print(json.dumps([[took(*kind) for kind in kinds] for _ in range(2)]))
     assert 0 < single < even
 
 
+@needs_library
+def test_what_is_compiled_is_kept_apart_once(monkeypatch):
+    def folder():
+        return phantom.environment()["TORCHINDUCTOR_CACHE_DIR"]
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/a/b")
+    assert folder() == "/a/b/memlab-phantom"
+    for inner in (folder(), ""):  # a program on the phantom starts another there
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", inner)
+        kept = folder()
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", kept)
+        assert folder() == kept
+
+
 COMPILED = """
 import torch
 step = torch.compile(lambda x: (x * 2 + 1).relu().sum())

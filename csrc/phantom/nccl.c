@@ -320,9 +320,9 @@ ML_EXPORT(int, ncclCommInitAll, (communicator * *made, int count, const int *dev
     return OK;
 }
 
-/* Who else is of the colour only the others know: a rank cannot be told its number among
- * them. torch tells it how many they are to be by its own means, and asks for neither. So
- * a split is as large as what it is split from. */
+/* Who else is of the colour only the others know, and torch asks neither how many they
+ * are nor which number the rank has among them. So a split is of the size of what it is
+ * split from, and takes what a new communicator would, which was not measured. */
 ML_EXPORT(int, ncclCommSplit,
           (const communicator *comm, int color, int key, communicator **made,
            const comm_config *config))
