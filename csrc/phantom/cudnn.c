@@ -1,12 +1,14 @@
 /* cuDNN's backend API, by which torch runs convolutions, and its handles.
  *
- * A descriptor keeps what is set on it. The heuristics offer one engine for a
- * graph of operations, whose workspace follows the rule at workspace_bytes().
+ * A descriptor keeps what is set on it. The heuristics offer one engine for a graph of
+ * operations, whose workspace is that of its convolutions (workspace.h).
  */
 #include "phantom.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "workspace.h"
 
 /* memory.c has the measurement. */
 #define HANDLE_BYTES (9 * ML_MIB)
@@ -81,12 +83,16 @@ enum {
     TENSOR_DATA_TYPE = 901,
     TENSOR_DIMENSIONS = 902,
     TENSOR_STRIDES = 903,
+    CONVOLUTION_FILTER_STRIDES = 103,
+    CONVOLUTION_FORWARD_DESCRIPTOR = 702,
     CONVOLUTION_FORWARD_W = 703,
     CONVOLUTION_FORWARD_X = 704,
     CONVOLUTION_FORWARD_Y = 705,
+    CONVOLUTION_BWD_DATA_DESCRIPTOR = 708,
     CONVOLUTION_BWD_DATA_W = 709,
     CONVOLUTION_BWD_DATA_DX = 710,
     CONVOLUTION_BWD_DATA_DY = 711,
+    CONVOLUTION_BWD_FILTER_DESCRIPTOR = 714,
     CONVOLUTION_BWD_FILTER_DW = 715,
     CONVOLUTION_BWD_FILTER_X = 716,
     CONVOLUTION_BWD_FILTER_DY = 717,
@@ -226,10 +232,11 @@ descriptor_set(descriptor *set, int name, int type, int64_t count, const void *d
 #define MAX_DIMENSIONS 8
 
 typedef struct {
-    int dimensions;
+    int dimensions; /* 0: there is none */
     int64_t size[MAX_DIMENSIONS];
-    int64_t elements;
-    int64_t bytes;
+    int64_t plane;   /* elements */
+    int64_t element; /* bytes */
+    bool bfloat;
     bool channels_last;
 } tensor;
 
@@ -246,8 +253,12 @@ get_integers(const descriptor *from, int name, int64_t *values)
 }
 
 /* cudnnDataType_t. */
-static int64_t
-data_type_bytes(const descriptor *of)
+enum {
+    DATA_BFLOAT16 = 9
+};
+
+static int
+get_data_type(const descriptor *of)
 {
     const attribute *kept = descriptor_find(of, TENSOR_DATA_TYPE);
     int32_t type = 0;
@@ -255,11 +266,17 @@ data_type_bytes(const descriptor *of)
     if (kept != NULL && kept->bytes >= sizeof type) {
         memcpy(&type, kept->data, sizeof type);
     }
+    return type;
+}
+
+static int64_t
+data_type_bytes(int type)
+{
     switch (type) {
     case 1: /* double */
         return 8;
     case 2: /* half */
-    case 9: /* bfloat16 */
+    case DATA_BFLOAT16:
         return 2;
     case 3: /* the 8-bit types */
     case 6:
@@ -271,98 +288,88 @@ data_type_bytes(const descriptor *of)
     }
 }
 
-static tensor
-get_tensor(const descriptor *from)
+/* What attribute `name` of an operation refers to, or NULL. */
+static const descriptor *
+get_reference(const descriptor *operation, int name)
 {
-    tensor read = {.elements = 1};
-    int64_t stride[MAX_DIMENSIONS] = {0};
+    const attribute *kept = descriptor_find(operation, name);
+    descriptor *reached = NULL;
 
-    read.dimensions = (int)get_integers(from, TENSOR_DIMENSIONS, read.size);
-    get_integers(from, TENSOR_STRIDES, stride);
-    for (int i = 0; i < read.dimensions; i++) {
-        read.elements *= read.size[i];
+    if (kept != NULL && kept->type == TYPE_BACKEND_DESCRIPTOR && kept->count == 1) {
+        memcpy(&reached, kept->data, sizeof reached);
     }
-    read.bytes = read.elements * data_type_bytes(from);
+    return reached;
+}
+
+static tensor
+get_tensor(const descriptor *operation, int name)
+{
+    const descriptor *from = get_reference(operation, name);
+    int64_t stride[MAX_DIMENSIONS] = {0};
+    tensor read = {.plane = 1};
+
+    if (from == NULL) {
+        return read;
+    }
+    int type = get_data_type(from);
+    read.dimensions = (int)get_integers(from, TENSOR_DIMENSIONS, read.size);
+    read.element = data_type_bytes(type);
+    read.bfloat = type == DATA_BFLOAT16;
+    get_integers(from, TENSOR_STRIDES, stride);
+    for (int i = 2; i < read.dimensions; i++) {
+        read.plane *= read.size[i];
+    }
     read.channels_last = read.dimensions > 2 && read.size[1] > 1 && stride[1] == 1;
     return read;
 }
 
-/* The tensor that attribute `name` of an operation refers to. */
-static tensor
-get_operand(const descriptor *operation, int name)
-{
-    const attribute *kept = descriptor_find(operation, name);
-    descriptor *operand = NULL;
-
-    if (kept != NULL && kept->type == TYPE_BACKEND_DESCRIPTOR && kept->count == 1) {
-        memcpy(&operand, kept->data, sizeof operand);
-    }
-    return operand ? get_tensor(operand) : (tensor){0};
-}
-
-/* The rule, from what cuDNN 9.19 was seen to ask for on an H200:
- *
- * - Grouped by channel (depthwise): nothing.
- * - 1 x 1 and stride 1 on planes of a multiple of 16 bytes: a plain product, which
- *   needs nothing; its filter gradient sums partial gradients, 32 of them or 8 MiB.
- * - Forward from one channel, or in patches (stride as wide as the filter): nothing.
- * - Channels last: nothing, but x and w where the channels do not fill four.
- * - Otherwise x, y and a filter wider than 1 are turned to channels last in the
- *   workspace.
- * - The gradient of a filter wider than 1 sums partial gradients: 14 of them or 8 MiB
- *   in float32; 8 in half precision, where the filter is below 1 MiB.
- */
+/* An operation by its direction's attributes: the convolution, x, w and y. */
 static int64_t
-convolution_bytes(const descriptor *operation, int x_name, int w_name, int y_name)
+convolution_bytes(const descriptor *operation, int direction, const int names[4])
 {
-    const int64_t partial_limit = (int64_t)8 << 20;
-    bool filter_gradient = x_name == CONVOLUTION_BWD_FILTER_X;
-    bool forward = x_name == CONVOLUTION_FORWARD_X;
-    tensor x = get_operand(operation, x_name);
-    tensor w = get_operand(operation, w_name);
-    tensor y = get_operand(operation, y_name);
-    int64_t channels = x.size[1], plane = 1, partials;
-    bool pointwise = true, patches = true;
+    const descriptor *convolution = get_reference(operation, names[0]);
+    tensor x = get_tensor(operation, names[1]);
+    tensor w = get_tensor(operation, names[2]);
+    tensor y = get_tensor(operation, names[3]);
+    int64_t stride[MAX_DIMENSIONS] = {0};
 
     if (x.dimensions < 3 || w.dimensions != x.dimensions ||
-        y.dimensions != x.dimensions || x.elements == 0) {
+        y.dimensions != x.dimensions || x.size[1] == 0 || x.plane == 0) {
         return 0;
     }
-    for (int i = 2; i < x.dimensions; i++) {
-        pointwise = pointwise && w.size[i] == 1 && x.size[i] == y.size[i];
-        patches = patches && w.size[i] > 1 && x.size[i] == y.size[i] * w.size[i];
-        plane *= x.size[i];
-    }
-    if (w.size[1] == 1 && channels > 1) {
-        return 0;
-    }
-    if (pointwise && plane * (x.bytes / x.elements) % 16 == 0) {
-        partials = 32 * w.bytes < partial_limit ? 32 * w.bytes : partial_limit;
-        return filter_gradient ? partials : 0;
-    }
-    if (forward && (channels == 1 || patches)) {
-        return 0;
-    }
-    bool wide = w.elements != w.size[0] * w.size[1];
-    if (w.bytes == 2 * w.elements) {
-        partials = w.bytes < 1 << 20 ? 8 * w.bytes : 0;
-    }
-    else {
-        partials = 14 * w.bytes < partial_limit ? 14 * w.bytes : partial_limit;
-    }
-    int64_t bytes = filter_gradient && wide ? partials : 0;
-    if (!x.channels_last) {
-        bytes += x.bytes + y.bytes + (wide ? w.bytes : 0) + 16;
-    }
-    else if (channels % 4 != 0) {
-        bytes += x.bytes + w.bytes + 16;
-    }
-    return bytes;
+    size_t strides =
+        convolution ? get_integers(convolution, CONVOLUTION_FILTER_STRIDES, stride) : 0;
+    /* torch has one dimension as two, of which the first is 1. */
+    bool flat = x.dimensions == 4 && x.size[2] == 1 && w.size[2] == 1 && x.size[3] > 1;
+    ml_convolution of = {
+        .direction = direction,
+        .dimensions = flat ? 1 : x.dimensions - 2,
+        .batch = x.size[0],
+        .inputs = x.size[1],
+        .outputs = y.size[1],
+        .filter_inputs = w.size[1],
+        .taps = w.plane,
+        .plane = x.plane,
+        .made = y.plane,
+        .stride = strides > 0 ? stride[strides - 1] : 1,
+        .element = x.element,
+        .bfloat = x.bfloat,
+        .channels_last = x.channels_last || y.channels_last,
+    };
+    return ml_convolution_workspace(&of);
 }
 
 static int64_t
 workspace_bytes(const descriptor *graph)
 {
+    static const int forward[] = {CONVOLUTION_FORWARD_DESCRIPTOR, CONVOLUTION_FORWARD_X,
+                                  CONVOLUTION_FORWARD_W, CONVOLUTION_FORWARD_Y};
+    static const int input_gradient[] = {
+        CONVOLUTION_BWD_DATA_DESCRIPTOR, CONVOLUTION_BWD_DATA_DX,
+        CONVOLUTION_BWD_DATA_W, CONVOLUTION_BWD_DATA_DY};
+    static const int filter_gradient[] = {
+        CONVOLUTION_BWD_FILTER_DESCRIPTOR, CONVOLUTION_BWD_FILTER_X,
+        CONVOLUTION_BWD_FILTER_DW, CONVOLUTION_BWD_FILTER_DY};
     const attribute *operations = descriptor_find(graph, OPERATIONGRAPH_OPS);
     int64_t bytes = 0;
 
@@ -376,17 +383,13 @@ workspace_bytes(const descriptor *graph)
                sizeof operation);
         switch (operation->kind) {
         case OPERATION_CONVOLUTION_FORWARD:
-            bytes += convolution_bytes(operation, CONVOLUTION_FORWARD_X,
-                                       CONVOLUTION_FORWARD_W, CONVOLUTION_FORWARD_Y);
+            bytes += convolution_bytes(operation, ML_FORWARD, forward);
             break;
         case OPERATION_CONVOLUTION_BACKWARD_DATA:
-            bytes += convolution_bytes(operation, CONVOLUTION_BWD_DATA_DX,
-                                       CONVOLUTION_BWD_DATA_W, CONVOLUTION_BWD_DATA_DY);
+            bytes += convolution_bytes(operation, ML_INPUT_GRADIENT, input_gradient);
             break;
         case OPERATION_CONVOLUTION_BACKWARD_FILTER:
-            bytes +=
-                convolution_bytes(operation, CONVOLUTION_BWD_FILTER_X,
-                                  CONVOLUTION_BWD_FILTER_DW, CONVOLUTION_BWD_FILTER_DY);
+            bytes += convolution_bytes(operation, ML_FILTER_GRADIENT, filter_gradient);
             break;
         case OPERATION_MATMUL:
         case OPERATION_SDPA_FORWARD:
