@@ -98,16 +98,16 @@ get_forms(const ml_convolution *of, int64_t forms[FORMS])
 
 /* --- Likeness -------------------------------------------------------------------------- */
 
-/* 16 times the binary logarithm, straight between powers of two. */
+/* 16 times the binary logarithm, straight between powers of two; of 0: 0. */
 static int64_t
 logarithm(int64_t value)
 {
-    int whole = 0;
-
-    while (value >> whole > 1) {
-        whole++;
+    if (value <= 0) {
+        return 0;
     }
-    return 16 * whole + ((value << 4) >> whole) - 16;
+    int whole = 63 - __builtin_clzll((unsigned long long)value);
+    return 16 * whole + (int64_t)(((unsigned long long)value << (63 - whole)) >> 59) -
+           16;
 }
 
 static int64_t
