@@ -140,6 +140,9 @@ ml_advice_fit_batch(const ml_advice_case *it, uint64_t memory_bytes, ml_batch_fi
     scaler s = {.it = it, .options = it->options};
     s.options.memory_bytes = memory;
     s.options.go_on = false;
+    if (s.options.device_bytes < memory) {
+        s.options.device_bytes = memory;
+    }
     int error = prepare(&s);
     for (size_t i = 0; error == 0 && i < it->workload->count; i++) {
         if (s.scales[i] && ml_demand_at_peak(it, i)) {

@@ -171,7 +171,7 @@ propose_settings(const ml_advice_case *it, ml_proposals *out)
     ml_tune *tune;
     int error = ml_tune_new(it->recording, it->device, ML_WHATIF_RECORDED, &tune);
     if (error < 0) {
-        return error;
+        return error == ML_EFORMAT ? 0 : error; /* see try_as_it_is() */
     }
     ml_advice *advice = NULL;
     if (tune->helps) {

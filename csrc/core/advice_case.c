@@ -47,11 +47,12 @@ try_as_it_is(ml_advice_case *it)
     ml_trial_result checked;
     ml_trial_options_of(it->workload, options);
     int error = ml_trial_check(it->workload, options, &checked);
-    if (error < 0) {
+    if (error < 0 && error != ML_EFORMAT) {
         return error;
     }
-    it->exact = checked.mismatched_addresses == 0 && checked.mismatched_segments == 0 &&
-                checked.mismatched_blocks == 0;
+    /* Where what was there at the start does not fit together, it is asked for anew. */
+    it->exact = error == 0 && checked.mismatched_addresses == 0 &&
+                checked.mismatched_segments == 0 && checked.mismatched_blocks == 0;
     it->memory_bytes = it->workload->failed ? it->workload->limit : UINT64_MAX;
     if (it->workload->failed) {
         options->settings.limited = false;

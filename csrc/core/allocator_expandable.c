@@ -80,6 +80,9 @@ find_place(ml_allocator *a, const ml_request *r, uint32_t *out)
         }
     }
     uint64_t bytes = ml_expandable_bytes(a, r->small);
+    if (bytes < r->bytes) {
+        return 0; /* more than any device of this size has */
+    }
     uint64_t addr = a->driver.reserve(a->driver.self, bytes, r->stream,
                                       a->pools[r->pool].id, r->small);
     if (addr == 0) {

@@ -424,6 +424,18 @@ test_expandable_fails(void)
     TEAR_DOWN(f);
 }
 
+/* However much memory there is: what the address space has no room for is not there. */
+static void
+test_expandable_has_no_room(void)
+{
+    fixture f;
+    set_up(&f, "expandable_segments:True");
+    f.left = UINT64_C(1) << 40;
+    CHECK_UINT(get(&f, 2000 * MIB), UINT64_MAX);
+    CHECK_UINT(get(&f, 1100 * MIB), 0);
+    TEAR_DOWN(f);
+}
+
 /* A private pool has memory of its own, which goes back once nobody uses the pool. */
 static void
 test_private_pool(void)
@@ -683,6 +695,7 @@ main(void)
     RUN(test_deferred);
     RUN(test_expandable);
     RUN(test_expandable_fails);
+    RUN(test_expandable_has_no_room);
     RUN(test_private_pool);
     RUN(test_pool_flags);
     RUN(test_order);
