@@ -157,6 +157,8 @@ class Runs:
             **(variables or {}),
             _fit_program.VARIABLE: json.dumps(how),
         }
+        # It chooses among the GPUs of this machine.
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
         output = os.path.join(folder, "output")
         with open(output, "wb") as file:
             process = subprocess.Popen(

@@ -144,14 +144,22 @@ def _notes(answer):
             f"{answer['steps_after_peak']}. What it does later is not in the figures."
         )
     for item in answer["devices"]:
-        if item["retries"]:
+        if item["ooms"] and answer["fits"]:
             yield (
-                f"cuda:{item['device']} was full {item['retries']} times, and torch gave its "
-                "cache back to go on, which costs time."
+                f"cuda:{item['device']} ran out of memory {_times(item['ooms'])}, and the "
+                "program went on."
             )
-            break
+        elif item["retries"]:
+            yield (
+                f"cuda:{item['device']} was full {_times(item['retries'])}, and torch gave "
+                "its cache back to go on, which costs time."
+            )
     for note in answer["notes"]:
         yield f"{note[0].upper()}{note[1:]}."
+
+
+def _times(count):
+    return "once" if count == 1 else f"{count} times"
 
 
 def _steps(count):

@@ -78,7 +78,10 @@ def search(asked, words, vary):
         asked.tell(f"trying {vary.name}={value}")
         changed, variables = put(words, vary.name, value)
         command = Command(changed)
-        tried[value] = *asked.try_out(command, variables), command, variables
+        try:
+            tried[value] = *asked.try_out(command, variables), command, variables
+        except Error as error:
+            raise Error(f"with {vary.name}={value} {error}") from None
         return tried[value][0]["fits"]
 
     largest = largest_that(fits, vary.lowest, vary.highest)

@@ -14,7 +14,15 @@ from test_answers import check
 from test_phantom import needs_torch
 
 import memlab
-from memlab import _answers, _cli, _fit_answer, _fit_program, _fit_run, _fit_vary
+from memlab import (
+    _answers,
+    _cli,
+    _fit_answer,
+    _fit_program,
+    _fit_run,
+    _fit_text,
+    _fit_vary,
+)
 
 MIB = 1 << 20
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,6 +111,99 @@ def test_what_is_no_program(words, said):
         _fit_run.Command(words)
 
 
+# --- What a run tells -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "status, late, ranks, out_of_memory, failed",
+    [
+        (0, False, [{}], False, False),
+        (1, False, [{}], False, True),
+        (1, False, [{"out_of_memory": True, "error": "OutOfMemoryError: "}], True, False),
+        # The program caught torch's error and ended by sys.exit(1).
+        (1, False, [{"devices": [{"ooms": 1}]}], True, False),
+        # It went on after that, and failed otherwise.
+        (1, False, [{"devices": [{"ooms": 1}], "error": "ValueError: "}], False, True),
+        (-15, True, [{"ended": "time"}], False, False),
+        # One rank was ended, the other then waited for it in vain.
+        (1, False, [{"ended": "stopped"}, {"error": "DistBackendError: "}], False, False),
+        (1, False, [], False, True),
+    ],
+)
+def test_how_a_run_ended(status, late, ranks, out_of_memory, failed):
+    plain = {"out_of_memory": False, "error": None, "ended": "end", "devices": []}
+    numbered = {number: {**plain, **rank} for number, rank in enumerate(ranks)}
+    result = _fit_run.Result(status, late, numbered, {}, "")
+    assert (result.out_of_memory, result.failed) == (out_of_memory, failed)
+
+
+def words(**changed):
+    """The text of an answer, with changes of its one device or of itself."""
+    device = {
+        "device": 0, "rank": None, "name": "NVIDIA L4", "fits": True,
+        "allocated_peak_bytes": 3 * MIB, "reserved_peak_bytes": 4 * MIB,
+        "outside_bytes": 6 * MIB, "total_bytes": 10 * MIB, "capacity_bytes": 16 * MIB,
+        "headroom_bytes": 6 * MIB, "reserved_peak_range_bytes": [4 * MIB, 4 * MIB],
+        "settings": None, "retries": 0, "ooms": 0, "by_category": {"gradient": 3 * MIB},
+        "by_line": [],
+    }  # fmt: skip
+    answer = {
+        "fits": True, "program": "train\x1b.py", "gpu": "l4", "torch": "2.11.0",
+        "out_of_memory": None, "ended": "stopped", "steps": 12, "steps_after_peak": 10,
+        "notes": [], "vary": None,
+    }  # fmt: skip
+    for part in device, answer:
+        part.update((key, value) for key, value in changed.items() if key in part)
+    return _fit_text.text({**answer, "devices": [device]})
+
+
+def test_words_of_what_fits():
+    text = words()
+    assert text.startswith(
+        "train\\x1b.py fits on an NVIDIA L4 with 16.00 MiB: it takes 10.00 MiB and leaves "
+        "6.00 MiB.\n"
+    )
+    assert "    3.00 MiB  100.0 %  gradient\n" in text
+    assert "ended after 12 steps of its optimizer; no peak rose in the last 10." in text
+    assert "where the driver puts" not in text and "PYTORCH" not in text
+    assert "from 4.00 MiB to 5.00 MiB" in words(
+        reserved_peak_range_bytes=[4 * MIB, 5 * MIB]
+    )
+    assert "cuda:0 was full once, and torch gave its cache back" in words(retries=1)
+    assert "ran out of memory 2 times, and the program went on" in words(ooms=2)
+    assert "ran to its end, with 1 step of its optimizer." in words(ended="end", steps=1)
+    assert "time was over after 12 steps" in words(ended="time")
+
+
+def test_words_of_what_does_not_fit():
+    oom = {
+        "device": 0, "rank": None, "file": "a\x1b.py", "line": 7, "function": "step",
+        "reason": "", "requested_bytes": 2 * MIB, "error": "OutOfMemoryError: full",
+    }  # fmt: skip
+    settings = {
+        "conf": "expandable_segments:True", "reserved_peak_bytes": 3 * MIB,
+        "saving_bytes": MIB, "fits": True,
+    }  # fmt: skip
+    text = words(
+        fits=False, headroom_bytes=-2 * MIB, capacity_bytes=8 * MIB, out_of_memory=oom,
+        settings=settings,
+    )  # fmt: skip
+    assert "does not fit on an NVIDIA L4 with 8.00 MiB: it takes 10.00 MiB, 2.00 MiB " in text
+    assert "Memory ran out in a\\x1b.py:7 step, which asked for 2.00 MiB." in text
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in text
+    oom.update(file="", rank=1, requested_bytes=None, reason="outside torch's allocator")
+    assert (
+        "Memory ran out of rank 1 outside torch's allocator: OutOfMemoryError: full"
+        in words(fits=False, out_of_memory=oom)
+    )
+
+
+def test_settings_that_save_little_are_not_said():
+    little = {"conf": "x:1", "reserved_peak_bytes": 1, "saving_bytes": 9, "fits": True}
+    assert "x:1" not in words(settings=little)
+    assert "x:1" in words(settings={**little, "saving_bytes": MIB})
+
+
 # --- Values --------------------------------------------------------------------------
 
 
@@ -176,6 +277,17 @@ class Tries:
         return answer
 
 
+def test_a_value_with_which_the_program_fails():
+    tries = Tries(5)
+    tries.try_out = lambda command, variables: it_fails()
+    with pytest.raises(memlab.Error, match="with N=2 a.py failed"):
+        searched(tries, "N=2..9")
+
+
+def it_fails():
+    raise memlab.Error("a.py failed")
+
+
 def searched(tries, text):
     words = [str(PROGRAM)]
     return _fit_vary.search(tries, words, _fit_vary.parse(text))["vary"]
@@ -217,7 +329,9 @@ def fit_json(capsys, *words):
 
 
 @needs_torch
-def test_a_program_without_an_end_fits(capsys):
+def test_a_program_without_an_end_fits(capsys, monkeypatch):
+    # Of this machine, not of the one that is asked about.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     status, answer = fit_json(capsys, "--gpu", "l4", "python", PROGRAM)
     assert status == 0
     assert answer["fits"]
