@@ -1,7 +1,7 @@
 """What convolutions take beside their results, on the GPU at hand.
 
-    python bench/measure_cudnn.py [--seconds 170] [--seed 1] [--varied]
-                                  [--out $OUT/cudnn.jsonl]
+    python bench/measure_cudnn.py [--seconds 170] [--seed 1]
+                                  [--varied | --batches] [--out $OUT/cudnn.jsonl]
 
 Runs the convolutions of well-known networks and others drawn from a seed: forward, the
 gradient of the input and that of the filter, each alone, in float32, float16 and
@@ -10,12 +10,14 @@ bfloat16, contiguous and channels last.  Each line of the output is one call: it
 negative), the results' bytes, and the kernels that ran where the profiler sees them.
 The first line says on what it was measured.  Shapes that the time does not suffice for
 are left out; the last line says how many.  --varied takes the layers of those networks,
-and pairs of channels as networks have them, at batches and sizes drawn from the seed.
+and pairs of channels as networks have them, at batches and sizes drawn from the seed; --batches
+the layers at the usual batches.
 """
 
 import argparse
 import itertools
 import json
+import math
 import os
 import random
 import time
@@ -37,6 +39,18 @@ NETWORKS = {
         (512, 512, 3, 2, 1, 1, 16), (512, 512, 3, 1, 1, 1, 32),
         (512, 2048, 1, 1, 0, 1, 32), (1024, 2048, 1, 2, 0, 1, 16),
         (2048, 512, 1, 1, 0, 1, 32), (64, 64, 1, 2, 0, 1, 4), (64, 128, 3, 2, 1, 1, 4),
+        (64, 128, 1, 2, 0, 1, 4), (128, 256, 3, 2, 1, 1, 8), (128, 256, 1, 2, 0, 1, 8),
+        (256, 512, 3, 2, 1, 1, 16), (256, 512, 1, 2, 0, 1, 16),
+    ]),
+    "regnet_y": (32, (224, 224), [
+        (3, 32, 3, 2, 1, 1, 1), (32, 128, 1, 1, 0, 1, 2), (32, 128, 1, 2, 0, 1, 2),
+        (128, 128, 3, 2, 1, 2, 2), (128, 128, 3, 1, 1, 2, 4), (128, 128, 1, 1, 0, 1, 4),
+        (128, 192, 1, 1, 0, 1, 4), (128, 192, 1, 2, 0, 1, 4), (192, 192, 3, 2, 1, 3, 4),
+        (192, 192, 3, 1, 1, 3, 8), (192, 192, 1, 1, 0, 1, 8), (192, 512, 1, 1, 0, 1, 8),
+        (192, 512, 1, 2, 0, 1, 8), (512, 512, 3, 2, 1, 8, 8), (512, 512, 3, 1, 1, 8, 16),
+        (512, 512, 1, 1, 0, 1, 16), (512, 1088, 1, 1, 0, 1, 16),
+        (512, 1088, 1, 2, 0, 1, 16), (1088, 1088, 3, 2, 1, 17, 16),
+        (1088, 1088, 3, 1, 1, 17, 32), (1088, 1088, 1, 1, 0, 1, 32),
     ]),
     "convnext_tiny": (16, (224, 224), [
         (3, 96, 4, 4, 0, 1, 1), (96, 96, 7, 1, 3, 96, 4), (96, 192, 2, 2, 0, 1, 4),
@@ -107,6 +121,16 @@ def known_shapes():
                 "groups": groups,
                 "dilation": 1,
             }
+
+
+def batched_shapes():
+    """The networks' layers at the batches that training takes, the usual ones first."""
+    shapes = list(known_shapes())
+    for batch in (64, 32, 16, 8, 128, 4, 256):
+        for shape in shapes:
+            x = [batch, *shape["x"][1:]]
+            if 4 * batch * math.prod(x[1:]) <= 1 << 30:
+                yield {**shape, "name": "batched", "x": x}
 
 
 def drawn_shapes(seed):
@@ -276,6 +300,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=170, help="stop after these")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--varied", action="store_true", help="see above")
+    parser.add_argument("--batches", action="store_true", help="see above")
     out = Path(os.environ.get("OUT", "build"), "cudnn.jsonl")
     parser.add_argument("--out", type=Path, default=out)
     options = parser.parse_args()
@@ -285,10 +310,13 @@ def main():
     some = [shape for shape, *_ in known[::4]]
     known += [(shape, False, False) for shape in some]
     known += [(shape, True, True) for shape in some]
-    if options.varied:
-        known = []
-    shapes_of = varied_shapes if options.varied else drawn_shapes
-    drawn = ((shape, True, False) for shape in shapes_of(options.seed))
+    if options.batches:
+        known, shapes_of = [(shape, True, False) for shape in batched_shapes()], None
+    elif options.varied:
+        known, shapes_of = [], varied_shapes(options.seed)
+    else:
+        shapes_of = drawn_shapes(options.seed)
+    drawn = ((shape, True, False) for shape in shapes_of or ())
     head = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
