@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -286,8 +287,21 @@ def test_names_cannot_steer_the_terminal(tmp_path, capsys):
 
 
 def test_every_kind_has_words():
+    header = (Path(__file__).parent.parent / "csrc/core/advice_case.h").read_text()
+    kinds = re.findall(r'^    XX\(\w+, "(\w+)"\)', header, re.MULTILINE)
+    assert "checkpoint" in kinds and set(kinds) == set(_explain_words.WORDS)
     item = dict.fromkeys(("bytes", "blocks", "count"), 1) | {"conf": "a:b"}
     item |= dict.fromkeys(("file", "module", "name", "function"), "x") | {"line": 1}
     for kind, words in _explain_words.WORDS.items():
         title, sentence, change = words(item)
         assert title and sentence.endswith(".") and change, kind
+
+
+def test_what_saves_little_is_counted():
+    answer = only(between())
+    for item in answer["advice"][1:]:
+        item.update(allocated_saving_bytes=0, reserved_saving_bytes=1 << 20)
+    text = _report_parts.joined([], _explain.sections({"devices": [answer]}))
+    assert "1. Other settings of the allocator need less" in text
+    assert "\n2. " not in text
+    assert "1 more change would save less than 1 % each." in text
