@@ -75,7 +75,7 @@ class _Asked:
             "devices": self._devices(run),
             "out_of_memory": _where(run) if run.out_of_memory else None,
             **_progress(run),
-            "notes": _notes(),
+            "notes": _notes(run),
             "vary": None,
         }
         return answer, run
@@ -210,8 +210,16 @@ def _progress(run):
     }
 
 
-def _notes():
-    return [_TORCH_COMPILE] if os.environ.get("TORCH_COMPILE_DISABLE") == "1" else []
+def _notes(run):
+    notes = [_TORCH_COMPILE] if os.environ.get("TORCH_COMPILE_DISABLE") == "1" else []
+    rebuilt = max((rank["rebuilt_bytes"] for rank in run.ranks.values()), default=0)
+    if rebuilt:
+        notes.append(
+            "DistributedDataParallel makes its buckets anew in the second step, and the "
+            "old ones go when torch's watchdog of NCCL next looks: by chance the peak "
+            f"is up to {_report.size(rebuilt)} higher"
+        )
+    return notes
 
 
 def _where(run):

@@ -6,6 +6,7 @@ that Python takes for a program, and the rest from the environment: VARIABLE.
 """
 
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -59,6 +60,7 @@ class _Run:
         self._rose = 0  # the step in which a peak last rose
         self._peaks = {}  # device -> (allocated, reserved) bytes
         self._outside = {}  # device -> bytes that the process had outside torch, at most
+        self._rebuilt = 0  # bytes
         self._written = False
         _optimizers.watch(self)
 
@@ -74,6 +76,8 @@ class _Run:
             # Of another optimizer of the same training step.
             return
         self._steps = taken
+        if taken == 1:
+            self._rebuilt = _rebuilt_bytes()
         self._look()
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_initialized():
@@ -141,6 +145,7 @@ class _Run:
             "torch": torch.__version__,
             "error": None if error is None else f"{type(error).__name__}: {error}"[:_TEXT],
             "out_of_memory": _is_out_of_memory(error, torch),
+            "rebuilt_bytes": self._rebuilt,
             "devices": [
                 self._device(torch, i)
                 for i, (_, reserved) in sorted(self._peaks.items())
@@ -162,6 +167,21 @@ class _Run:
             "retries": stats["num_alloc_retries"],
             "ooms": stats["num_ooms"],
         }
+
+
+def _rebuilt_bytes():
+    """Bytes of the buckets that DistributedDataParallel makes anew in the second step."""
+    module = sys.modules.get("torch.nn.parallel.distributed")
+    if module is None:
+        return 0
+    return sum(
+        parameter.numel() * parameter.element_size()
+        for found in gc.get_objects()
+        if issubclass(type(found), module.DistributedDataParallel)
+        and (found.static_graph or not found.find_unused_parameters)
+        for parameter in found.parameters()
+        if parameter.requires_grad
+    )
 
 
 def _chain(error):

@@ -6,6 +6,7 @@ with programs of torch alone, each in a process of its own on the phantom device
 
 import json
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,16 @@ CONTEXT = 610 * MIB
 ALLOCATED = (6 * 64 + 100) * MIB
 # A segment for each, and one for the loss.
 RESERVED = ALLOCATED + 2 * MIB
+
+def test_buckets_that_are_made_anew_may_be_there_twice():
+    def notes(*rebuilt):
+        ranks = {n: {"rebuilt_bytes": bytes} for n, bytes in enumerate(rebuilt)}
+        return _fit_answer._notes(types.SimpleNamespace(ranks=ranks))
+
+    assert notes(0, 0) == []
+    (note,) = notes(0, 3 * MIB)
+    assert note.endswith("the peak is up to 3.00 MiB higher")
+
 
 # --- Commands ------------------------------------------------------------------------
 

@@ -296,7 +296,7 @@ def test_compiled_programs_reach_the_peaks_of_an_h200():
 
 
 @needs_torch
-def test_objects_are_gathered_and_ranks_run_out_of_memory():
+def test_ranks_gather_objects_tell_of_their_buckets_and_run_out_of_memory():
     said = output("""
 import json, os, tempfile, torch
 import torch.distributed as dist
@@ -311,6 +311,11 @@ def main(rank, folder):
     count = torch.tensor([3, 4], device="cuda")
     dist.broadcast(count, 0)
     says = {"objects": objects, "count": count.tolist()}
+    ddp = torch.nn.parallel.DistributedDataParallel
+    nets = [ddp(torch.nn.Linear(8, 4, device="cuda")),
+            ddp(torch.nn.Linear(9, 9, device="cuda"), find_unused_parameters=True)]
+    from memlab import _fit_program
+    says["rebuilt"] = _fit_program._rebuilt_bytes()
     hog = torch.empty(torch.cuda.mem_get_info()[0] - (64 << 20), dtype=torch.uint8,
                       device="cuda")
     group = dist.new_group([0, 1])
@@ -336,4 +341,6 @@ with tempfile.TemporaryDirectory() as folder:
     for rank in ranks:
         assert rank["objects"] == [{"loss": 1.5, "name": "a"}] * 2
         assert rank["count"] == [3, 4]
+        # The one whose buckets are made anew: 8 x 4 weights and 4 biases.
+        assert rank["rebuilt"] == 4 * (8 * 4 + 4)
         assert "Cuda failure 2 'out of memory'" in rank["error"]
