@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import random
 import re
 from pathlib import Path
 
@@ -275,6 +276,36 @@ def test_what_there_is_not(tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         explain(capsys, path, "--memory", "much")
     assert end.value.code == 2
+
+
+def anything(seed):
+    """A recording of events that no allocator would make, of any size."""
+    rng = random.Random(seed)
+    run, live = Run(), []
+    sizes = (1, 3, 25, 1 << 20, 1 << 40, (1 << 43) - 1)
+    for i in range(rng.randrange(1, 100)):
+        if rng.random() < 0.5:
+            addr = rng.choice((rng.randrange(1, 1 << 35) * 512, BASE + (i << 30)))
+            live.append((addr, rng.choice(sizes)))
+            if rng.random() < 0.8:
+                run.event("segment_alloc", *live[-1], line=1)
+            run.event("alloc", *live[-1], line=rng.randrange(3))
+        elif live:
+            run.event("free_requested", *rng.choice(live))
+            run.event("free_completed", *live.pop(rng.randrange(len(live))))
+        if rng.random() < 0.05:
+            action = rng.choice(("oom", "segment_free", "segment_map", "segment_unmap"))
+            run.event(action, rng.randrange(1 << 44), rng.choice(sizes))
+    return run.recording()
+
+
+def test_recordings_that_make_no_sense():
+    """Whatever a file says, what is advised saves something."""
+    for seed in range(60):
+        answer = anything(seed).explain(0, memory=None if seed % 2 else 1 << 30)
+        for item in answer["advice"]:
+            saved = item["allocated_saving_bytes"], item["reserved_saving_bytes"]
+            assert max(saved) > 0, (seed, item)
 
 
 def test_names_cannot_steer_the_terminal(tmp_path, capsys):
