@@ -110,6 +110,19 @@ ml_demand_at_peak(const ml_advice_case *it, size_t demand)
     return ml_demand_lives_at(it, demand, it->before.peak_event);
 }
 
+bool
+ml_demand_left(const ml_advice_case *it, size_t demand)
+{
+    size_t last_used = it->workload->demands[demand].last_used;
+    size_t events = it->trace->event_count;
+    if (last_used >= events) {
+        return false;
+    }
+    uint32_t then = ml_causes_step(it->causes, it->device, last_used);
+    uint32_t last = ml_causes_step(it->causes, it->device, events - 1);
+    return last > then && last - then >= 2;
+}
+
 /* ---- Proposals ---- */
 
 ml_advice *

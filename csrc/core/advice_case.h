@@ -122,6 +122,9 @@ bool ml_demand_lives_at(const ml_advice_case *it, size_t demand, size_t event);
 /* Whether DEMAND is there at the instant of the most allocated bytes. */
 bool ml_demand_at_peak(const ml_advice_case *it, size_t demand);
 
+/* Whether DEMAND, which lives at the end, was last used two steps or more before. */
+bool ml_demand_left(const ml_advice_case *it, size_t demand);
+
 /* A new proposal without edits, borrowed until the next one; NULL: no memory. */
 ml_advice *ml_proposals_add(ml_proposals *proposals, enum ml_advice_kind kind);
 /* 0 or ML_ENOMEM. */

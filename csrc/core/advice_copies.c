@@ -139,6 +139,16 @@ find_size(const sizes *s, uint64_t bytes)
     return low < s->count && s->list[low] == bytes ? low : s->count;
 }
 
+static bool
+are_enough(const ml_advice_case *it, const sizes *s, const item *items, size_t count)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        bytes += ml_demand_at_peak(it, items[i].demand) ? items[i].bytes : 0;
+    }
+    return s->count >= LEAST_COPIED && bytes / COPY_PARTS >= s->bytes / 4;
+}
+
 /* Whether ITEMS, at the peak, have most of the parameters' sizes once each. */
 static bool
 is_copy(const ml_advice_case *it, sizes *s, const item *items, size_t count)
@@ -199,7 +209,8 @@ propose_copies(const ml_advice_case *it, sizes *s, const item *items, size_t cou
     int error = 0;
     for (size_t first = 0, end; error == 0 && first < count; first = end) {
         end = end_of_line(items, count, first);
-        if (is_copy(it, s, items + first, end - first)) {
+        if (are_enough(it, s, items + first, end - first) &&
+            is_copy(it, s, items + first, end - first)) {
             error = propose_copy(it, s, items + first, end - first, out);
         }
     }

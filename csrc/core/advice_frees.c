@@ -48,19 +48,6 @@ is_programs_own(const ml_explained *of)
     return of->cause.frame != 0 && !by_torch;
 }
 
-/* Whether DEMAND, live at the end, had been done with for a whole step by then. */
-static bool
-is_left(const ml_advice_case *it, const ml_demand *demand)
-{
-    size_t events = it->trace->event_count;
-    if (demand->last_used >= events) {
-        return false;
-    }
-    uint32_t then = ml_causes_step(it->causes, it->device, demand->last_used);
-    uint32_t last = ml_causes_step(it->causes, it->device, events - 1);
-    return last > then && last - then >= 2;
-}
-
 static bool
 is_late(const ml_advice_case *it, size_t index)
 {
@@ -69,7 +56,7 @@ is_late(const ml_advice_case *it, size_t index)
         !is_programs_own(&it->of[index])) {
         return false;
     }
-    return demand->freed == ML_NO_EVENT ? is_left(it, demand)
+    return demand->freed == ML_NO_EVENT ? ml_demand_left(it, index)
                                         : demand->last_used < demand->freed;
 }
 

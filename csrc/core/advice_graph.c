@@ -152,19 +152,6 @@ pass_of(const finder *f, uint16_t thread, uint64_t number)
 
 /* ---- What graphs hold ---- */
 
-/* Whether DEMAND, live at the end, had been done with for a whole step by then. */
-static bool
-is_left(const ml_advice_case *it, const ml_demand *demand)
-{
-    size_t events = it->trace->event_count;
-    if (demand->last_used >= events) {
-        return false;
-    }
-    uint32_t then = ml_causes_step(it->causes, it->device, demand->last_used);
-    uint32_t last = ml_causes_step(it->causes, it->device, events - 1);
-    return last > then && last - then >= 2;
-}
-
 /* Whether no pass freed DEMAND, of a forward, when it was done with. */
 static bool
 is_held(const ml_advice_case *it, size_t demand)
@@ -175,7 +162,7 @@ is_held(const ml_advice_case *it, size_t demand)
         return false;
     }
     if (of->freed == ML_NO_EVENT) {
-        return is_left(it, of);
+        return ml_demand_left(it, demand);
     }
     return of->last_used < of->freed && !is_backward(&it->trace->events[of->freed]);
 }

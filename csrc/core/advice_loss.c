@@ -20,6 +20,8 @@
 /* Of the tokens, in the replay. */
 #define LOSS_PARTS 8
 #define LEAST_BYTES (UINT64_C(1) << 20)
+/* Blocks to either side that are looked at: nodes make few. */
+#define MOST_NEAR 256
 
 /* A block by the node that it was made for, or that made it. */
 typedef struct made {
@@ -130,11 +132,13 @@ find_loss(const finder *f, size_t at, loss *out)
                   .back = back->demand,
                   .bytes = bytes_of(f, back->demand),
                   .node = back->node};
-    while (out->first > 0 && is_beside(back, &f->list[out->first - 1]) &&
+    while (out->first > 0 && at - out->first < MOST_NEAR &&
+           is_beside(back, &f->list[out->first - 1]) &&
            f->list[out->first - 1].node + NEAR_BEFORE >= back->node) {
         out->first--;
     }
-    while (out->end < f->count && is_beside(back, &f->list[out->end]) &&
+    while (out->end < f->count && out->end - at < MOST_NEAR &&
+           is_beside(back, &f->list[out->end]) &&
            f->list[out->end].node <= back->node + NEAR_BEHIND) {
         out->end++;
     }
