@@ -96,9 +96,17 @@ class _Asked:
             item["headroom_bytes"] = self.capacity - used[item["device"]]
             # Of a device that alone is not too full another was.
             item["fits"] = answer["fits"] or item["headroom_bytes"] >= 0
-            recording = recordings[item["rank"] or 0]
-            item.update(_peak(recording, item["device"]))
-            item.update(self._what_if(recording, item))
+            number = min(recordings) if item["rank"] is None else item["rank"]
+            item.update(_peak(recordings[number], item["device"]))
+            try:
+                item.update(self._what_if(recordings[number], item))
+            except Error as error:
+                reserved = item["reserved_peak_bytes"]
+                item.update(reserved_peak_range_bytes=[reserved] * 2, settings=None)
+                answer["notes"].append(
+                    f"cuda:{item['device']}: other orders of addresses and settings could "
+                    f"not be tried: {error}"
+                )
         return answer
 
     def _what_if(self, recording, item):

@@ -363,9 +363,11 @@ def test_a_program_without_an_end_fits(capsys, monkeypatch):
 
 
 @needs_torch
-def test_a_program_that_does_not_fit(capsys):
+def test_a_program_that_does_not_fit(capsys, monkeypatch):
     # Two of Adam's are not to be had.
     memory = CONTEXT + 400 * MIB
+    # A number of its own, as clusters give them.
+    monkeypatch.setenv("RANK", "3")
     status, answer = fit_json(capsys, "--memory", memory, PROGRAM, "end")
     assert status == 3
     assert not answer["fits"]
