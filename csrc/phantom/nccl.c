@@ -1,34 +1,9 @@
 /* NCCL: each rank is answered where it is, without the others. Communicators are made and
  * what they take of the device is counted; what is sent is moved only as far as values.c
  * keeps it, and then each rank receives what it sent itself, as if all had sent the same.
- *
- * The memory is a rule, measured with NCCL 2.28.9 on two H200s without NVLink multicast
- * (NVLS), and equal there to every figure of bench/results/nccl_2xh200_*.json within 2 MiB:
- *
- *   what                                      MiB  taken
- *   NCCL's code, once a device                168  with the first communicator
- *   its kernels and their stacks              186  with the first collective
- *   those of broadcast, of send and receive   +4, +62  (the larger) with the first of them
- *   a communicator                            2 for each of 3 things a channel, and 2 more
- *   its rings                                 12 a channel, with its first collective
- *   a peer sent to, a peer received from      2 or 10 a channel, with the first send
- *
- * A channel's buffers are one of 2 MiB at the sender, and at the receiver one for each of
- * the protocols: 512 KiB, 4,800 KiB and NCCL_BUFFSIZE (4 MiB), rounded up to 2 MiB.  A
- * communicator has 32 channels, 24 of them for collectives; 64 where it has but one rank,
- * which connects nothing and launches nothing.  NCCL_MAX_NCHANNELS, NCCL_P2P_DISABLE,
- * NCCL_CUMEM_ENABLE and NCCL_RUNTIME_CONNECT were measured too and count.
- *
- * More ranks are taken to need as much: a ring has one neighbour on each side, however
- * many there are.  Not counted are the trees that NCCL may prefer for small sums of more
- * than two ranks (up to as much as the rings again), NVLS and networks.  GPUs that NVLink
- * does not join talk through host memory, as two H200s did with NCCL_P2P_DISABLE=1: those
- * are the ones without high-bandwidth memory, and 4 channels.
  */
-#include "phantom.h"
+#include "nccl.h"
 
-#include <limits.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,14 +13,6 @@ enum {
     OK = 0,
     CUDA_ERROR = 1,
     INVALID_ARGUMENT = 4
-};
-
-/* In MiB, for all that NCCL's code takes: the module, and what its kernels add. */
-enum {
-    CODE = 168,
-    RUN = 354,
-    RUN_BROADCAST = 358,
-    RUN_P2P = 416
 };
 
 typedef struct {
@@ -59,24 +26,6 @@ typedef struct {
     int blocking, cluster_size, min_blocks, max_blocks;
 } comm_config;
 
-typedef struct {
-    int ranks, rank, device;
-    int channels;      /* of them `ring_channels` for collectives */
-    int ring_channels; /* each a connection to the next rank and from the one before */
-    int peer_channels; /* connections to a peer that is sent to */
-    bool by_host;      /* buffers are in host memory */
-    bool rings_connected; /* guarded by the lock, as is what follows */
-    unsigned char *peers; /* by rank: SENT and RECEIVED */
-    size_t charged;       /* bytes of the device */
-} communicator;
-
-enum {
-    SENT = 1,
-    RECEIVED = 2
-};
-
-static size_t code[ML_PHANTOM_MAX_DEVICES]; /* bytes of NCCL's own; guarded */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local const char *last_error = "";
 
 static int
@@ -86,165 +35,33 @@ fail(int error, const char *why)
     return error;
 }
 
-/* --- Memory ---------------------------------------------------------------------- */
-
 static int
 out_of_memory(void)
 {
     return fail(CUDA_ERROR, "Cuda failure 2 'out of memory'");
 }
 
-/* The caller holds the lock. */
-static bool
-take(communicator *comm, size_t bytes)
-{
-    if (!ml_phantom_charge(bytes, comm->device)) {
-        return false;
-    }
-    comm->charged += bytes;
-    return true;
-}
-
-/* NCCL's code takes `mib` from now on, unless it takes more. Likewise. */
-static bool
-grow_code(int device, size_t mib)
-{
-    size_t bytes = mib * ML_MIB;
-
-    if (bytes <= code[device]) {
-        return true;
-    }
-    if (!ml_phantom_charge(bytes - code[device], device)) {
-        return false;
-    }
-    code[device] = bytes;
-    return true;
-}
-
-/* A number from the environment, in NCCL's words; `otherwise` where there is none. */
-static size_t
-setting(const char *name, size_t otherwise)
-{
-    const char *text = getenv(name);
-    char *end;
-
-    if (text == NULL || *text < '0' || *text > '9') {
-        return otherwise;
-    }
-    unsigned long value = strtoul(text, &end, 10);
-    return *end == '\0' ? (size_t)value : otherwise;
-}
-
-static size_t
-in_granules(size_t bytes)
-{
-    return (bytes + ML_PHANTOM_GRANULE - 1) / ML_PHANTOM_GRANULE * ML_PHANTOM_GRANULE;
-}
-
-/* Buffers of the protocols LL, LL128 and Simple, and a page of counters. */
-static size_t
-receive_bytes(const communicator *comm)
-{
-    size_t simple = setting("NCCL_BUFFSIZE", 4 * ML_MIB);
-
-    simple = simple < 1024 * ML_MIB ? simple : 4 * ML_MIB;
-    return comm->by_host ? 0 : in_granules((512 << 10) + (4800 << 10) + simple + 4096);
-}
-
-static size_t
-send_bytes(const communicator *comm)
-{
-    return comm->by_host ? 0 : ML_PHANTOM_GRANULE;
-}
-
-static bool
-connect_rings(communicator *comm)
-{
-    size_t bytes =
-        (size_t)comm->ring_channels * (send_bytes(comm) + receive_bytes(comm));
-
-    if (!comm->rings_connected && !take(comm, bytes)) {
-        return false;
-    }
-    comm->rings_connected = true;
-    return true;
-}
-
-static bool
-connect_peer(communicator *comm, int peer, unsigned char way)
-{
-    size_t bytes = way == SENT ? send_bytes(comm) : receive_bytes(comm);
-
-    if (peer == comm->rank || comm->peers[peer] & way) {
-        return true;
-    }
-    if (!take(comm, (size_t)comm->peer_channels * bytes)) {
-        return false;
-    }
-    comm->peers[peer] |= way;
-    return true;
-}
-
 /* --- Communicators ----------------------------------------------------------------- */
 
-/* No more than the user wants: `most` is ncclConfig_t's. */
-static int
-at_most(int channels, int most)
-{
-    size_t limit = setting("NCCL_MAX_CTAS", setting("NCCL_MAX_NCHANNELS", 64));
-
-    if (most > 0 && (size_t)most < limit) {
-        limit = (size_t)most;
-    }
-    return limit > 0 && limit < (size_t)channels ? (int)limit : channels;
-}
-
 static void
-choose_channels(communicator *comm, int most)
-{
-    /* High-bandwidth memory has a wide bus. */
-    bool joined = ml_phantom_configure()->gpu->bus_bits >= 4096 &&
-                  setting("NCCL_P2P_DISABLE", 0) == 0;
-
-    comm->by_host = !joined;
-    comm->channels = at_most(comm->ranks == 1 ? 64 : joined ? 32 : 4, most);
-    comm->ring_channels = at_most(joined ? 24 : 4, most);
-    comm->peer_channels = at_most(joined ? 32 : 2, most);
-}
-
-/* What a new communicator takes. Without CUDA's virtual memory its small arrays share
- * pages with others; and where it connects at once, it makes buffers for a network too. */
-static bool
-take_at_start(communicator *comm)
-{
-    bool virtual = setting("NCCL_CUMEM_ENABLE", 1) != 0;
-    bool at_once = !virtual || setting("NCCL_RUNTIME_CONNECT", 1) == 0;
-    size_t arrays = virtual ? 3 * (size_t)comm->channels + 2 : 0;
-
-    return grow_code(comm->device, CODE) && take(comm, arrays * ML_PHANTOM_GRANULE) &&
-           (!at_once || comm->ranks == 1 ||
-            (take(comm, 256 * ML_MIB) && connect_rings(comm)));
-}
-
-static void
-comm_free(communicator *comm)
+comm_free(ml_nccl_comm *comm)
 {
     if (comm != NULL) {
-        ml_phantom_discharge(comm->charged, comm->device);
+        ml_nccl_give(comm);
         free(comm->peers);
         free(comm);
     }
 }
 
 static int
-comm_new(communicator **out, int ranks, int rank, const comm_config *config, int device)
+comm_new(ml_nccl_comm **out, int ranks, int rank, const comm_config *config, int device)
 {
     *out = NULL;
     if (ranks < 1 || rank < 0 || rank >= ranks) {
         return fail(INVALID_ARGUMENT, "Invalid rank requested");
     }
     ml_values_use();
-    communicator *made = calloc(1, sizeof *made);
+    ml_nccl_comm *made = calloc(1, sizeof *made);
     unsigned char *peers = calloc((size_t)ranks, 1);
 
     if (made == NULL || peers == NULL) {
@@ -253,12 +70,9 @@ comm_new(communicator **out, int ranks, int rank, const comm_config *config, int
         return fail(2, "Call to calloc failed");
     }
     *made =
-        (communicator){.ranks = ranks, .rank = rank, .device = device, .peers = peers};
-    choose_channels(made, config != NULL ? config->max_blocks : 0);
-    pthread_mutex_lock(&lock);
-    bool fits = take_at_start(made);
-    pthread_mutex_unlock(&lock);
-    if (!fits) {
+        (ml_nccl_comm){.ranks = ranks, .rank = rank, .device = device, .peers = peers};
+    ml_nccl_choose_channels(made, config != NULL ? config->max_blocks : 0);
+    if (!ml_nccl_take_new(made)) {
         comm_free(made);
         return out_of_memory();
     }
@@ -280,14 +94,14 @@ ML_EXPORT(int, ncclGetUniqueId, (unique_id * id))
 }
 
 ML_EXPORT(int, ncclCommInitRank,
-          (communicator * *made, int ranks, unique_id id, int rank))
+          (ml_nccl_comm * *made, int ranks, unique_id id, int rank))
 {
     (void)id;
     return comm_new(made, ranks, rank, NULL, ml_phantom_device());
 }
 
 ML_EXPORT(int, ncclCommInitRankConfig,
-          (communicator * *made, int ranks, unique_id id, int rank,
+          (ml_nccl_comm * *made, int ranks, unique_id id, int rank,
            const comm_config *config))
 {
     (void)id;
@@ -295,14 +109,14 @@ ML_EXPORT(int, ncclCommInitRankConfig,
 }
 
 ML_EXPORT(int, ncclCommInitRankScalable,
-          (communicator * *made, int ranks, int rank, int ids, const unique_id *id,
+          (ml_nccl_comm * *made, int ranks, int rank, int ids, const unique_id *id,
            const comm_config *config))
 {
     (void)ids, (void)id;
     return comm_new(made, ranks, rank, config, ml_phantom_device());
 }
 
-ML_EXPORT(int, ncclCommInitAll, (communicator * *made, int count, const int *devices))
+ML_EXPORT(int, ncclCommInitAll, (ml_nccl_comm * *made, int count, const int *devices))
 {
     for (int i = 0; i < count; i++) {
         int device = devices != NULL ? devices[i] : i;
@@ -324,7 +138,7 @@ ML_EXPORT(int, ncclCommInitAll, (communicator * *made, int count, const int *dev
  * are nor which number the rank has among them. So a split is of the size of what it is
  * split from, and takes what a new communicator would, which was not measured. */
 ML_EXPORT(int, ncclCommSplit,
-          (const communicator *comm, int color, int key, communicator **made,
+          (const ml_nccl_comm *comm, int color, int key, ml_nccl_comm **made,
            const comm_config *config))
 {
     (void)key;
@@ -334,8 +148,8 @@ ML_EXPORT(int, ncclCommSplit,
 }
 
 ML_EXPORT(int, ncclCommShrink,
-          (const communicator *comm, const int *excluded, int count,
-           communicator **made, const comm_config *config))
+          (const ml_nccl_comm *comm, const int *excluded, int count,
+           ml_nccl_comm **made, const comm_config *config))
 {
     int before = 0;
 
@@ -346,13 +160,13 @@ ML_EXPORT(int, ncclCommShrink,
                     comm->device);
 }
 
-ML_EXPORT(int, ncclCommDestroy, (communicator * comm))
+ML_EXPORT(int, ncclCommDestroy, (ml_nccl_comm * comm))
 {
     comm_free(comm);
     return OK;
 }
 
-ML_EXPORT(int, ncclCommAbort, (communicator * comm))
+ML_EXPORT(int, ncclCommAbort, (ml_nccl_comm * comm))
 {
     comm_free(comm);
     return OK;
@@ -360,19 +174,19 @@ ML_EXPORT(int, ncclCommAbort, (communicator * comm))
 
 ML_SUCCEED(ncclCommFinalize)
 
-ML_EXPORT(int, ncclCommCount, (const communicator *comm, int *count))
+ML_EXPORT(int, ncclCommCount, (const ml_nccl_comm *comm, int *count))
 {
     *count = comm->ranks;
     return OK;
 }
 
-ML_EXPORT(int, ncclCommUserRank, (const communicator *comm, int *rank))
+ML_EXPORT(int, ncclCommUserRank, (const ml_nccl_comm *comm, int *rank))
 {
     *rank = comm->rank;
     return OK;
 }
 
-ML_EXPORT(int, ncclCommGetAsyncError, (const communicator *comm, int *error))
+ML_EXPORT(int, ncclCommGetAsyncError, (const ml_nccl_comm *comm, int *error))
 {
     (void)comm;
     *error = OK;
@@ -410,18 +224,11 @@ type_bytes(int type)
     return type >= 0 && (size_t)type < sizeof bytes ? bytes[type] : 0;
 }
 
-/* What `mib` of code and a connection of the rings are for, once. */
 static int
-collect(communicator *comm, size_t mib)
+collect(ml_nccl_comm *comm, size_t mib)
 {
     ml_phantom_wait();
-    if (comm->ranks == 1) {
-        return OK;
-    }
-    pthread_mutex_lock(&lock);
-    bool fits = grow_code(comm->device, mib) && connect_rings(comm);
-    pthread_mutex_unlock(&lock);
-    return fits ? OK : out_of_memory();
+    return ml_nccl_take_collective(comm, mib) ? OK : out_of_memory();
 }
 
 /* The rank's own `bytes` from `from` arrive at `to`. Where memory has pages, the same that
@@ -439,102 +246,98 @@ deliver(void *to, const void *from, size_t bytes)
 
 ML_EXPORT(int, ncclAllReduce,
           (const void *from, void *to, size_t count, int type, int op,
-           communicator *comm))
+           ml_nccl_comm *comm))
 {
     (void)op;
     deliver(to, from, count * type_bytes(type));
-    return collect(comm, RUN);
+    return collect(comm, ML_NCCL_RUN);
 }
 
 ML_EXPORT(int, ncclReduce,
           (const void *from, void *to, size_t count, int type, int op, int root,
-           communicator *comm))
+           ml_nccl_comm *comm))
 {
     (void)op;
     if (comm->rank == root) {
         deliver(to, from, count * type_bytes(type));
     }
-    return collect(comm, RUN);
+    return collect(comm, ML_NCCL_RUN);
 }
 
 ML_EXPORT(int, ncclBroadcast,
           (const void *from, void *to, size_t count, int type, int root,
-           communicator *comm))
+           ml_nccl_comm *comm))
 {
     deliver(to, comm->rank == root ? from : to, count * type_bytes(type));
-    return collect(comm, RUN_BROADCAST);
+    return collect(comm, ML_NCCL_RUN_BROADCAST);
 }
 
 ML_EXPORT(int, ncclBcast,
-          (void *buffer, size_t count, int type, int root, communicator *comm))
+          (void *buffer, size_t count, int type, int root, ml_nccl_comm *comm))
 {
     (void)root;
     deliver(buffer, buffer, count * type_bytes(type));
-    return collect(comm, RUN_BROADCAST);
+    return collect(comm, ML_NCCL_RUN_BROADCAST);
 }
 
 ML_EXPORT(int, ncclAllGather,
-          (const void *from, char *to, size_t count, int type, communicator *comm))
+          (const void *from, char *to, size_t count, int type, ml_nccl_comm *comm))
 {
     size_t bytes = count * type_bytes(type);
 
     for (int i = 0; i < comm->ranks; i++) {
         deliver(to + (size_t)i * bytes, from, bytes);
     }
-    return collect(comm, RUN);
+    return collect(comm, ML_NCCL_RUN);
 }
 
 ML_EXPORT(int, ncclReduceScatter,
           (const char *from, void *to, size_t count, int type, int op,
-           communicator *comm))
+           ml_nccl_comm *comm))
 {
     size_t bytes = count * type_bytes(type);
 
     (void)op;
     deliver(to, from + (size_t)comm->rank * bytes, bytes);
-    return collect(comm, RUN);
+    return collect(comm, ML_NCCL_RUN);
 }
 
 /* --- From one to another ------------------------------------------------------------- */
 
 static int
-pass(communicator *comm, int peer, unsigned char way)
+pass(ml_nccl_comm *comm, int peer, unsigned char way)
 {
     ml_phantom_wait();
     if (peer < 0 || peer >= comm->ranks) {
         return fail(INVALID_ARGUMENT, "Invalid peer requested");
     }
-    pthread_mutex_lock(&lock);
-    bool fits = comm->ranks == 1 ||
-                (grow_code(comm->device, RUN_P2P) && connect_peer(comm, peer, way));
-    pthread_mutex_unlock(&lock);
-    return fits ? OK : out_of_memory();
+    return ml_nccl_take_peer(comm, peer, way) ? OK : out_of_memory();
 }
 
 ML_EXPORT(int, ncclSend,
-          (const void *from, size_t count, int type, int peer, communicator *comm))
+          (const void *from, size_t count, int type, int peer, ml_nccl_comm *comm))
 {
     (void)from, (void)count, (void)type;
-    return pass(comm, peer, SENT);
+    return pass(comm, peer, ML_NCCL_SENT);
 }
 
 ML_EXPORT(int, ncclRecv,
-          (void *to, size_t count, int type, int peer, communicator *comm))
+          (void *to, size_t count, int type, int peer, ml_nccl_comm *comm))
 {
     ml_values_forget((uintptr_t)to, count * type_bytes(type));
-    return pass(comm, peer, RECEIVED);
+    return pass(comm, peer, ML_NCCL_RECEIVED);
 }
 
 ML_EXPORT(int, ncclAlltoAll,
-          (const void *from, char *to, size_t count, int type, communicator *comm))
+          (const void *from, char *to, size_t count, int type, ml_nccl_comm *comm))
 {
     int error = OK;
 
     (void)from;
     ml_values_forget((uintptr_t)to, count * type_bytes(type) * (size_t)comm->ranks);
     for (int i = 0; i < comm->ranks && error == OK; i++) {
-        error = pass(comm, i, SENT);
-        error = error == OK ? pass(comm, i, RECEIVED) : error;
+        error = pass(comm, i, ML_NCCL_SENT);
+        error = error == OK ? pass(comm, i, ML_NCCL_RECEIVED) : error;
     }
     return error;
 }
@@ -567,7 +370,7 @@ ML_EXPORT(int, ncclMemFree, (void *pointer))
 }
 
 ML_EXPORT(int, ncclCommRegister,
-          (const communicator *comm, void *buffer, size_t bytes, void **handle))
+          (const ml_nccl_comm *comm, void *buffer, size_t bytes, void **handle))
 {
     (void)comm, (void)buffer, (void)bytes;
     *handle = ml_phantom_handle();
@@ -577,7 +380,7 @@ ML_EXPORT(int, ncclCommRegister,
 ML_SUCCEED(ncclCommDeregister)
 
 ML_EXPORT(int, ncclCommWindowRegister,
-          (const communicator *comm, void *buffer, size_t bytes, void **window))
+          (const ml_nccl_comm *comm, void *buffer, size_t bytes, void **window))
 {
     (void)comm, (void)buffer, (void)bytes;
     *window = ml_phantom_handle();
