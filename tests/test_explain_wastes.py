@@ -2,7 +2,6 @@
 mended program then saves on the real caching allocator."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +34,8 @@ WASTES = {
 # What is said of the mended program, too, where something else is wasted.
 ANY_PROGRAM = {"late_frees", "settings"}
 TOLERANCE = 0.05
+# Whose reserved peak is further off, as it hangs on what the mended program makes besides.
+ONLY_ALLOCATED = {"activations", "frozen_gradients"}
 
 
 def source(name):
@@ -85,10 +86,11 @@ def test_is_named(told, name):
     _, peak = WASTES[name]
     place, item = find(name, told[name]["explained"])
     assert place in (0, 1, 2)
-    real = saved(told[name], peak)
     # The program does waste something, or this would show nothing.
-    assert real > told[name]["before"][peak] / 20
-    assert item[f"{peak}_saving_bytes"] == pytest.approx(real, rel=TOLERANCE)
+    assert saved(told[name], peak) > told[name]["before"][peak] / 20
+    for which in {peak} if name in ONLY_ALLOCATED else {peak, "reserved"}:
+        real = saved(told[name], which)
+        assert item[f"{which}_saving_bytes"] == pytest.approx(real, rel=TOLERANCE)
 
 
 @pytest.mark.cuda
@@ -110,13 +112,3 @@ def test_the_model_has_the_peaks_that_torch_counted(told):
         assert ran["explained"]["exact"], name
         assert ran["explained"]["recorded"]["allocated_bytes"] == ran["before"]["allocated"]
         assert ran["explained"]["recorded"]["reserved_bytes"] == ran["before"]["reserved"]
-
-
-@pytest.mark.cuda
-def test_all_kinds_have_words(told):
-    from memlab._explain_words import WORDS
-
-    for ran in told.values():
-        for item in ran["explained"]["advice"]:
-            title, sentence, change = WORDS[item["kind"]](item)
-            assert title and change and re.match(r"[\d.]+ [KMG]?i?B", sentence)

@@ -8,6 +8,7 @@
 #include "advice_rules.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base.h"
 
@@ -16,6 +17,7 @@
 /* A backward pass, by the numbers of the nodes that it may have run. */
 typedef struct pass {
     size_t first; /* event */
+    size_t end;   /* behind the last event */
     uint64_t lowest;
     uint64_t highest;
     uint64_t freed; /* blocks of a forward that it freed */
@@ -35,7 +37,8 @@ typedef struct finder {
     pass *passes; /* owned; by event, then by thread and highest number */
     size_t pass_count;
     size_t pass_capacity;
-    seen *threads; /* owned; by autograd's number */
+    pass *by_event; /* owned; the same, as they came */
+    seen *threads;  /* owned; by autograd's number */
 } finder;
 
 static bool
@@ -64,6 +67,7 @@ follow_pass(finder *f, size_t event)
         thread->open = ++f->pass_count;
     }
     pass *now = &f->passes[thread->open - 1];
+    now->end = event + 1;
     if (at->sequence < now->lowest) {
         now->lowest = at->sequence;
     }
@@ -150,14 +154,32 @@ pass_of(const finder *f, uint16_t thread, uint64_t number)
     return ran ? at : NULL;
 }
 
+/* The pass that ran right before EVENT came; NULL: none. */
+static const pass *
+pass_at(const finder *f, size_t event)
+{
+    size_t low = 0, high = f->pass_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (f->by_event[middle].first < event) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low != 0 && event <= f->by_event[low - 1].end ? &f->by_event[low - 1] : NULL;
+}
+
 /* ---- What graphs hold ---- */
 
-/* Whether no pass freed DEMAND, of a forward, when it was done with. */
+/* Whether no pass freed DEMAND, of a forward or its input, when it was done with. */
 static bool
 is_held(const ml_advice_case *it, size_t demand)
 {
     const ml_demand *of = &it->workload->demands[demand];
-    if (it->of[demand].cause.phase != ML_PHASE_FORWARD ||
+    bool input = it->of[demand].verdict.category == ML_CATEGORY_INPUT;
+    if ((it->of[demand].cause.phase != ML_PHASE_FORWARD && !input) ||
         it->of[demand].cause.recomputed || of->last_used == ML_NO_EVENT) {
         return false;
     }
@@ -167,28 +189,37 @@ is_held(const ml_advice_case *it, size_t demand)
     return of->last_used < of->freed && !is_backward(&it->trace->events[of->freed]);
 }
 
-/* ML_ADVICE_COUNT: no graph is known to hold it. */
+/* The line of the call that the program made, of all that ran in it. */
+static uint32_t
+calling_line(const ml_advice_case *it, size_t demand)
+{
+    const ml_stack_facts *facts = ml_causes_facts(it->causes);
+    uint32_t module = facts->of[it->workload->demands[demand].stack].outer_module;
+    uint32_t caller = module != 0 ? facts->callers[module] : 0;
+    return caller != 0 ? caller : it->of[demand].cause.frame;
+}
+
+/* ML_ADVICE_COUNT: no graph is known to hold it.  Of an input that is so where no pass used
+ * it: the program may have it. */
 static enum ml_advice_kind
 judge(const finder *f, size_t demand, uint32_t *frame)
 {
     const ml_advice_case *it = f->it;
-    const ml_event *birth = &it->trace->events[it->workload->demands[demand].born];
-    const seen *thread = &f->threads[birth->autograd_thread];
-    if (birth->autograd_thread == 0 || is_backward(birth) ||
-        birth->sequence <= thread->first || !is_held(it, demand)) {
+    const ml_demand *of = &it->workload->demands[demand];
+    const ml_event *birth = &it->trace->events[of->born];
+    bool input = it->of[demand].cause.phase != ML_PHASE_FORWARD;
+    if (birth->autograd_thread == 0 || is_backward(birth) || !is_held(it, demand) ||
+        (!input && birth->sequence <= f->threads[birth->autograd_thread].first)) {
         return ML_ADVICE_COUNT;
     }
-    const pass *by = pass_of(f, birth->autograd_thread, birth->sequence - 1);
+    const pass *by = input ? pass_at(f, of->last_used)
+                           : pass_of(f, birth->autograd_thread, birth->sequence - 1);
     if (by != NULL) {
         *frame = by->frame;
         return by->freed == 0 ? ML_ADVICE_GRAPH_RETAINED : ML_ADVICE_COUNT;
     }
-    /* The call that the program made, of all that ran in it. */
-    const ml_stack_facts *facts = ml_causes_facts(it->causes);
-    uint32_t module = facts->of[it->workload->demands[demand].stack].outer_module;
-    uint32_t caller = module != 0 ? facts->callers[module] : 0;
-    *frame = caller != 0 ? caller : it->of[demand].cause.frame;
-    return ML_ADVICE_GRAPH_UNUSED;
+    *frame = calling_line(it, demand);
+    return input ? ML_ADVICE_COUNT : ML_ADVICE_GRAPH_UNUSED;
 }
 
 /* Adds DEMAND to the advice of KIND, which is the proposal at *AT; SIZE_MAX: none yet. */
@@ -245,13 +276,19 @@ ml_advise_graph(const ml_advice_case *it, ml_proposals *out)
     f.threads = ml_alloc_zeroed(THREADS, sizeof(seen));
     int error = f.threads == NULL ? ML_ENOMEM : find_passes(&f);
     if (error == 0) {
+        f.by_event = ml_alloc_zeroed(f.pass_count + 1, sizeof(pass));
+        error = f.by_event == NULL ? ML_ENOMEM : 0;
+    }
+    if (error == 0) {
         name_passes(&f);
         if (f.pass_count != 0) {
+            memcpy(f.by_event, f.passes, f.pass_count * sizeof(pass));
             qsort(f.passes, f.pass_count, sizeof(pass), compare_passes);
         }
         error = propose_all(&f, out);
     }
     ml_free(f.passes);
+    ml_free(f.by_event);
     ml_free(f.threads);
     return error;
 }
