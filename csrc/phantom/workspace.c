@@ -144,29 +144,29 @@ get_measured(const measured *row, const ml_convolution *asked)
 /* What tells one choice of engine from another, and its weight: of an octave, a unit or
  * a flag. The weights are those that found the likest best among what was measured. */
 #define FEATURES(XX) \
-    XX(logarithm(of->batch), 15) \
-    XX(logarithm(of->inputs), 70) \
-    XX(logarithm(of->outputs), 100) \
-    XX(logarithm(of->filter_inputs), 70) \
-    XX(logarithm(of->taps), 100) \
-    XX(logarithm(of->plane), 40) \
-    XX(logarithm(of->batch * of->made), 85) \
-    XX(16 * of->dimensions, 560) \
-    XX(16 * (of->taps == 1), 820) \
-    XX(16 * (of->stride < 4 ? of->stride : 4), 35) \
-    XX(16 * (of->stride > 1), 4300) \
+    XX(logarithm(of->batch), 20) \
+    XX(logarithm(of->inputs), 50) \
+    XX(logarithm(of->outputs), 200) \
+    XX(logarithm(of->filter_inputs), 100) \
+    XX(logarithm(of->taps), 195) \
+    XX(logarithm(of->plane), 10) \
+    XX(logarithm(of->batch * of->made), 120) \
+    XX(16 * of->dimensions, 785) \
+    XX(16 * (of->taps == 1), 565) \
+    XX(16 * (of->stride < 4 ? of->stride : 4), 10) \
+    XX(16 * (of->stride > 1), 30000) \
     XX(16 * (of->filter_inputs != of->inputs), 560) \
     XX(16 * (of->filter_inputs == 1 && of->inputs > 1), 560) \
-    XX(16 * (of->inputs % 4 != 0), 25) \
+    XX(16 * (of->inputs % 4 != 0), 35) \
     XX(16 * (of->inputs % 8 != 0), 40) \
-    XX(16 * (of->outputs % 4 != 0), 100) \
-    XX(16 * (of->outputs % 8 != 0), 50) \
-    XX(16 * (of->plane % 4 != 0), 275) \
-    XX(16 * (of->plane % 8 != 0), 200) \
-    XX(16 * (of->inputs < 5 ? of->inputs : 5), 550) \
-    XX(16 * (of->outputs < 5 ? of->outputs : 5), 70) \
-    XX(16 * (of->plane == 1), 590) \
-    XX(16 * (of->taps > 1 && of->plane == of->made * of->taps), 70)
+    XX(16 * (of->outputs % 4 != 0), 280) \
+    XX(16 * (of->outputs % 8 != 0), 70) \
+    XX(16 * (of->plane % 4 != 0), 25) \
+    XX(16 * (of->plane % 8 != 0), 140) \
+    XX(16 * (of->inputs < 5 ? of->inputs : 5), 385) \
+    XX(16 * (of->outputs < 5 ? of->outputs : 5), 10) \
+    XX(16 * (of->plane == 1), 415) \
+    XX(16 * (of->taps > 1 && of->plane == of->made * of->taps), 50)
 
 enum {
 #define XX(value, weight) +1
