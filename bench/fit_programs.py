@@ -68,6 +68,10 @@ def sgd(model, **options):
 def train(model, loss_of, optimizer=None, steps=3, amp=None, accumulate=1, scaler=False):
     """STEPS steps with gradients of ACCUMULATE batches each; AMP: the type of autocast."""
     optimizer = optimizer or adamw(model)
+    if scaler:
+        # A step is left out where a gradient overflows, as those of unset weights do.
+        for parameter in model.parameters():
+            torch.nn.init.zeros_(parameter)
     scaler = torch.amp.GradScaler("cuda", enabled=scaler)
     for step in range(steps * accumulate):
         with torch.autocast("cuda", dtype=amp, enabled=amp is not None):
