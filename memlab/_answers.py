@@ -941,9 +941,10 @@ class ExplainedReserved(Totals):
 
 class ExplainedPart(TypedDict):
     """Blocks at the allocated peak of one category, in modules whose paths are equal up to
-    their first number; modules: how many these are."""
+    their first number; modules: how many these are; reason: why the category is unknown."""
 
     category: str
+    reason: str
     module: str
     bytes: int
     blocks: int
@@ -998,7 +999,7 @@ class ExplainedDevice(TypedDict):
 
     recorded: its peaks, of each total alone; peak: those of the same run in the model of the
     allocator, with segments where the driver would put them, with which all else is
-    compared.
+    compared. failed: a request failed; in the model it does not.
     """
 
     device: int
@@ -1013,6 +1014,7 @@ class ExplainedDevice(TypedDict):
     together: ExplainedTogether
     batch: BatchFit | None
     uses_known: bool
+    failed: bool
     tried: int
 
 

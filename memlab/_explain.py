@@ -22,6 +22,13 @@ _PARTS_SHOWN = 12
 _PARTS_SAID = 3
 # Advice that saves less than this share of a peak is counted in the text, not told.
 _WORTH_TELLING = 0.01
+# From this share on it is said what to do about memory whose kind is not known.
+_MUCH_UNKNOWN = 0.25
+_UNKNOWN = (
+    "What is unknown can be given little advice on. Modules, owners and passes are known only "
+    "in a recording that memlab made from the program's start, with a step or two in it: "
+    "memlab run --uses."
+)
 _PHASES = {
     "forward": "in the forward pass",
     "backward": "in the backward pass",
@@ -90,9 +97,9 @@ def _when(peak):
 
 def _part_name(part):
     name = part["category"].replace("_", " ")
-    if not part["module"]:
-        return name
-    return f"{name} of {_report.escape(part['module'])}"
+    if part["module"]:
+        name += f" of {_report.escape(part['module'])}"
+    return f"{name}: {part['reason']}" if part["reason"] else name
 
 
 def _consists(answer: ExplainedDevice):
@@ -128,7 +135,12 @@ def _why(answer: ExplainedDevice):
     if when:
         yield Said("Most is allocated ", when, ".")
     was = answer["recorded"]["reserved_bytes"]
-    if was != peak["reserved_bytes"]:
+    if answer["failed"]:
+        yield Said(
+            f"The recorded run ran out of memory, with {_size(was)} reserved at most; here "
+            "it has what it asked for."
+        )
+    elif was != peak["reserved_bytes"]:
         yield Said(
             f"The recorded run had {_size(was)} reserved at most; here every run has the "
             "addresses that the driver is likely to give."
@@ -136,6 +148,11 @@ def _why(answer: ExplainedDevice):
     said = _consists(answer)
     if said:
         yield Said(said)
+    unknown = sum(
+        part["bytes"] for part in answer["parts"] if part["category"] == "unknown"
+    )
+    if unknown > peak["allocated_bytes"] * _MUCH_UNKNOWN:
+        yield Said(_UNKNOWN)
     yield Said(_reserved(answer))
     whole = peak["allocated_bytes"]
     shown = answer["parts"][:_PARTS_SHOWN]
@@ -160,21 +177,33 @@ def _why(answer: ExplainedDevice):
 
 
 def _saving(item):
-    words = []
+    words, more = [], []
     for name in ("allocated", "reserved"):
         saved = item[f"{name}_saving_bytes"]
         if saved > 0:
             words.append(f"{_size(saved)} {name}")
         elif saved < 0:
-            words.append(f"but {_size(-saved)} more {name}")
-    return ", ".join(words)
+            more.append(f"but {_size(-saved)} more {name}")
+    return ", ".join(words + more)
 
 
 def _is_worth_telling(item, peak):
+    """Whether a peak falls by a part that is worth a change."""
     return any(
         item[f"{name}_saving_bytes"] >= _WORTH_TELLING * peak[f"{name}_bytes"]
         for name in ("allocated", "reserved")
     )
+
+
+def _not_covered(advice):
+    """ADVICE without what saves nothing beside those before it and is of the same kind as
+    one of them: activations of a module within a module, for instance."""
+    told = []
+    for item in advice:
+        kinds = {other["kind"] for other in told}
+        if item["together"] or item["kind"] not in kinds:
+            told.append(item)
+    return told
 
 
 def _advice(number, item):
@@ -236,12 +265,21 @@ def _device(answer: ExplainedDevice) -> list[Part]:
         ),
         *_why(answer),
     ]
-    told = [item for item in answer["advice"] if _is_worth_telling(item, peak)]
+    worth = [item for item in answer["advice"] if _is_worth_telling(item, peak)]
+    told = _not_covered(worth)
     for number, item in enumerate(told, 1):
         parts += _advice(number, item)
-    left = len(answer["advice"]) - len(told)
+    left = len(answer["advice"]) - len(worth)
     if left:
         parts.append(Said(f"{plural(left, 'more change')} would save less than 1 % each."))
+    covered = len(worth) - len(told)
+    if covered:
+        parts.append(
+            Said(
+                f"{plural(covered, 'more change')} of these kinds would save nothing beside "
+                "them."
+            )
+        )
     if len(answer["advice"]) > 1:
         parts += _together(answer, told)
     elif not answer["advice"]:

@@ -46,7 +46,8 @@ def _checkpoint(item):
         f"{plural(item['count'], 'module')}, wait at the peak for the backward pass. "
         "Checkpointing keeps what goes into each of these modules and runs its forward "
         "once more in the backward pass, which takes that time.",
-        "torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)",
+        "x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False); of a model of "
+        "transformers: model.gradient_checkpointing_enable()",
     )
 
 
@@ -114,7 +115,8 @@ def _logits_float32(item):
         "Logits are cast to float32 for the loss",
         f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are there at the "
         "peak, which in the 16 bits that the logits have would be half, and the cast none.",
-        "cross_entropy(logits, targets) without logits.float(), or a loss in parts",
+        "with torch.autocast('cuda', enabled=False): cross_entropy(logits, targets), without "
+        "logits.float(); autocast would cast them, too",
     )
 
 
@@ -125,7 +127,9 @@ def _loss_whole(item):
         "peak, of logits and what the loss makes of them. Computed in "
         f"{plural(item['count'], 'part')} of the tokens, each of which runs its forward once "
         "more in the backward pass, it needs but a part of that.",
-        "for part in hidden.chunk(8): loss += checkpoint(head_and_loss, part, ...)",
+        "loss = sum(checkpoint(head_and_loss, h, t, use_reentrant=False) for h, t in "
+        f"zip(hidden.chunk({item['count']}), targets.chunk({item['count']}))), of tokens in one "
+        "dimension",
     )
 
 
@@ -139,10 +143,16 @@ def _grown(item):
 
 
 def _optimizer_temporaries(item):
+    there = (
+        f"{_size(item['bytes'])} of temporaries, in {plural(item['blocks'], 'block')}, are "
+        "there at the peak"
+        if item["blocks"]
+        else "They are gone at the peak of what is allocated, but what was reserved for them "
+        "stays"
+    )
     return (
         "The optimizer makes temporaries of all parameters at once",
-        f"{_size(item['bytes'])} of temporaries, in {plural(item['blocks'], 'block')}, are "
-        "there at the peak; a fused optimizer makes none, one without foreach makes those "
+        f"{there}; a fused optimizer makes none, one without foreach makes those "
         "of one parameter at a time.",
         "fused=True, or foreach=False, for the optimizer",
     )

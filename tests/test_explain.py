@@ -336,3 +336,50 @@ def test_what_saves_little_is_counted():
     assert "1. Other settings of the allocator need less" in text
     assert "\n2. " not in text
     assert "1 more change would save less than 1 % each." in text
+
+
+def told(answer):
+    return _report_parts.joined([], _explain.sections({"devices": [answer]}))
+
+
+def test_what_rises_is_said_last():
+    answer = only(between())
+    item = by_kind(answer)["fragmentation"]
+    assert item["allocated_saving_bytes"] < 0 < item["reserved_saving_bytes"]
+    assert "saves 54.00 MiB reserved, but 3.00 MiB more allocated" in told(answer)
+
+
+def test_what_other_advice_of_its_kind_covers_is_counted():
+    """A checkpoint of a module within one that is checkpointed saves nothing more."""
+    answer = only(between())
+    first = answer["advice"][0] | {"kind": "checkpoint", "module": "stages.*"}
+    within = first | {"module": "stages.0.layers.*", "together": False}
+    answer["advice"] = [first, within, within | {"kind": "late_frees"}]
+    text = told(answer)
+    assert "in stages.*\n" in text and "stages.0" not in text.split("\n2. ")[0]
+    assert "2. Blocks are held after their last use" in text
+    assert "\n3. " not in text
+    assert "1 more change of these kinds would save nothing beside them." in text
+
+
+def test_temporaries_that_are_gone_at_the_peak():
+    item = {"bytes": 0, "blocks": 0, "count": 0}
+    _, sentence, _ = _explain_words.WORDS["optimizer_temporaries"](item)
+    assert sentence.startswith("They are gone at the peak of what is allocated")
+
+
+def test_a_snapshot_of_torch_that_ran_out_of_memory():
+    """It had as much as it reserved at least, and only torch's own frames: no modules."""
+    answer = only(Path(__file__).parent / "data" / "gpt2_oom.pickle.gz")
+    check(answer, _answers.ExplainedDevice)
+    assert answer["failed"] and not answer["uses_known"]
+    assert answer["peak"]["allocated_bytes"] > answer["recorded"]["reserved_bytes"]
+    assert answer["batch"]["memory_bytes"] == answer["recorded"]["reserved_bytes"]
+    assert 0 < answer["batch"]["factor"] < 1
+    assert answer["batch"]["reserved_bytes"] <= answer["batch"]["memory_bytes"]
+    assert {part["reason"] for part in answer["parts"] if part["category"] == "unknown"} == {
+        "the recording does not say what a backward pass made"
+    }
+    text = told(answer)
+    assert "The recorded run ran out of memory" in text
+    assert "Modules, owners and passes are known only in a recording that memlab made" in text

@@ -161,6 +161,7 @@ advise(const ml_advice_case *it, ml_advices *out)
     out->recorded = it->workload->peak;
     out->before = it->before;
     out->exact = it->exact;
+    out->failed = it->workload->failed;
     out->doubts = it->workload->doubts |
                   (uint32_t)it->workload->failed << ML_DOUBT_FAILED |
                   (uint32_t)!it->exact << ML_DOUBT_MODEL;

@@ -25,6 +25,7 @@ typedef struct ml_advices {
     size_t count;
     uint64_t tried;   /* proposals that were tried */
     bool exact;       /* a trial at the recorded addresses agrees with the recording */
+    bool failed;      /* a request did; in the trials it has what it asked for */
     bool uses_known;  /* the recording knows when blocks were last used */
     uint32_t doubts;  /* of the workload, bit for each enum ml_doubt */
     ml_cause at_peak; /* of the allocation that made the peak; all 0: none did */

@@ -61,7 +61,8 @@ visit_segment(void *context, const ml_segment *segment)
     return 0;
 }
 
-/* Whether the program could make it earlier: torch makes the others when it must. */
+/* Whether the program could make it earlier: torch makes the others when it must, and a
+ * module what its inputs ask for. */
 static bool
 is_programs_own(const ml_explained *of)
 {
@@ -69,7 +70,8 @@ is_programs_own(const ml_explained *of)
     bool kind = category == ML_CATEGORY_UNKNOWN || category == ML_CATEGORY_INPUT ||
                 category == ML_CATEGORY_BUFFER || category == ML_CATEGORY_TEMPORARY;
     return kind && of->cause.frame != 0 && of->cause.phase != ML_PHASE_OPTIMIZER &&
-           of->cause.phase != ML_PHASE_BACKWARD;
+           of->cause.phase != ML_PHASE_BACKWARD &&
+           (of->cause.phase != ML_PHASE_FORWARD || of->cause.module == 0);
 }
 
 static int

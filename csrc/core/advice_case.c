@@ -53,7 +53,12 @@ try_as_it_is(ml_advice_case *it)
     /* Where what was there at the start does not fit together, it is asked for anew. */
     it->exact = error == 0 && checked.mismatched_addresses == 0 &&
                 checked.mismatched_segments == 0 && checked.mismatched_blocks == 0;
-    it->memory_bytes = it->workload->failed ? it->workload->limit : UINT64_MAX;
+    /* Of a limit between bounds the lower one: so much there was for certain. */
+    if (it->workload->failed) {
+        it->memory_bytes = it->workload->limit != UINT64_MAX
+                               ? it->workload->limit
+                               : it->workload->peak.reserved;
+    }
     if (it->workload->failed) {
         options->settings.limited = false;
         options->settings.memory_fraction = 1;
@@ -68,7 +73,7 @@ try_as_it_is(ml_advice_case *it)
 int
 ml_advice_case_init(ml_advice_case *it, const ml_recording *recording, size_t device)
 {
-    *it = (ml_advice_case){0};
+    *it = (ml_advice_case){.memory_bytes = UINT64_MAX};
     int error = ml_workload_new(recording, device, &it->workload);
     if (error < 0) {
         return error;

@@ -3,8 +3,8 @@
  *
  * Only where a recording knows last uses, and only of what a program holds: not of
  * parameters, gradients and states, nor of what autograd or an optimizer makes for
- * itself.  What is live at the end may yet be used: it counts only where the recording goes
- * on for a whole step without it. */
+ * itself; what a graph holds for nothing is the graph's advice.  What is live at the end may
+ * yet be used: it counts only where the recording goes on for a whole step without it. */
 #include "advice_rules.h"
 
 #include <stdlib.h>
@@ -56,8 +56,12 @@ is_late(const ml_advice_case *it, size_t index)
         !is_programs_own(&it->of[index])) {
         return false;
     }
-    return demand->freed == ML_NO_EVENT ? ml_demand_left(it, index)
-                                        : demand->last_used < demand->freed;
+    if (demand->freed == ML_NO_EVENT) {
+        return ml_demand_left(it, index);
+    }
+    /* What a backward pass frees nobody but autograd held. */
+    return demand->last_used < demand->freed &&
+           (it->trace->events[demand->freed].flags & ML_EVENT_BACKWARD) == 0;
 }
 
 static uint64_t
@@ -109,13 +113,35 @@ compare_groups(const void *a, const void *b)
     return compare_groups_of(x->first, y->first);
 }
 
+/* In *OUT, by demand: a graph of autograd holds it for nothing, as PROPOSALS has it. */
+static int
+find_graphs(const ml_advice_case *it, const ml_proposals *proposals, bool **out)
+{
+    bool *held = ml_alloc_zeroed(it->workload->count + 1, sizeof(bool));
+    *out = held;
+    if (held == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < proposals->count; i++) {
+        const ml_advice *advice = &proposals->list[i];
+        if (advice->kind != ML_ADVICE_GRAPH_UNUSED &&
+            advice->kind != ML_ADVICE_GRAPH_RETAINED) {
+            continue;
+        }
+        for (size_t k = 0; k < advice->edit_count; k++) {
+            held[advice->edits[k].demand] = true;
+        }
+    }
+    return 0;
+}
+
 static size_t
-find_late(const ml_advice_case *it, late *all)
+find_late(const ml_advice_case *it, const bool *held, late *all)
 {
     size_t count = 0;
     size_t peak = it->before.peak_event;
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
-        if (is_late(it, i)) {
+        if (!held[i] && is_late(it, i)) {
             const ml_demand *demand = &it->workload->demands[i];
             all[count++] = (late){
                 .demand = i,
@@ -187,9 +213,11 @@ ml_advise_frees(const ml_advice_case *it, ml_proposals *out)
     size_t room = it->workload->count + 1;
     late *all = ml_alloc_zeroed(room, sizeof(late));
     group *groups = ml_alloc_zeroed(room, sizeof(group));
+    bool *held = NULL;
     int error = all == NULL || groups == NULL ? ML_ENOMEM : 0;
+    error = error < 0 ? error : find_graphs(it, out, &held);
     if (error == 0) {
-        size_t count = find_late(it, all);
+        size_t count = find_late(it, held, all);
         size_t group_count = find_groups(it, all, count, groups);
         for (size_t i = 0; i < group_count && i < MOST_GROUPS && error == 0; i++) {
             if (groups[i].bytes >= LEAST_BYTES) {
@@ -199,5 +227,6 @@ ml_advise_frees(const ml_advice_case *it, ml_proposals *out)
     }
     ml_free(all);
     ml_free(groups);
+    ml_free(held);
     return error;
 }

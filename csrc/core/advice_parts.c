@@ -11,6 +11,7 @@ typedef struct owned {
     ml_string before; /* the number */
     ml_string number; /* empty: none */
     uint8_t category;
+    uint8_t why;
     uint64_t bytes;
 } owned;
 
@@ -34,6 +35,9 @@ compare_owned(const void *a, const void *b)
     if (x->category != y->category) {
         return x->category < y->category ? -1 : 1;
     }
+    if (x->why != y->why) {
+        return x->why < y->why ? -1 : 1;
+    }
     int order = ml_string_compare(x->before, y->before);
     return order != 0 ? order : ml_string_compare(x->number, y->number);
 }
@@ -49,6 +53,9 @@ compare_parts(const void *a, const void *b)
     if (x->category != y->category) {
         return x->category < y->category ? -1 : 1;
     }
+    if (x->why != y->why) {
+        return x->why < y->why ? -1 : 1;
+    }
     return ml_string_compare(x->module, y->module);
 }
 
@@ -59,7 +66,10 @@ collect(const ml_advice_case *it, owned *out)
     for (size_t i = 0; i < it->workload->count; i++) {
         if (ml_demand_at_peak(it, i)) {
             owned *block = &out[count++];
-            *block = (owned){.category = it->of[i].verdict.category,
+            const ml_verdict *verdict = &it->of[i].verdict;
+            bool unknown = verdict->category == ML_CATEGORY_UNKNOWN;
+            *block = (owned){.category = verdict->category,
+                             .why = unknown ? verdict->why : ML_WHY_KNOWN,
                              .bytes = it->workload->demands[i].block_bytes};
             cut_at_number(it->recording->strings[it->of[i].cause.module], block);
         }
@@ -75,11 +85,13 @@ group(const owned *blocks, size_t count, ml_advice_part *parts)
         const owned *last = i > 0 ? &blocks[i - 1] : NULL;
         bool repeats = blocks[i].number.length != 0;
         if (last == NULL || last->category != blocks[i].category ||
+            last->why != blocks[i].why ||
             ml_string_compare(last->before, blocks[i].before) != 0 ||
             (last->number.length != 0) != repeats) {
             parts[made++] = (ml_advice_part){.module = blocks[i].before,
                                              .repeats = repeats,
-                                             .category = blocks[i].category};
+                                             .category = blocks[i].category,
+                                             .why = blocks[i].why};
             last = NULL;
         }
         ml_advice_part *part = &parts[made - 1];

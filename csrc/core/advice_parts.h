@@ -12,6 +12,7 @@ typedef struct ml_advice_part {
                           outside any module */
     bool repeats;     /* a number follows */
     uint8_t category; /* enum ml_category */
+    uint8_t why;      /* enum ml_why; of what is unknown */
     uint64_t bytes;   /* that the blocks occupy */
     uint64_t blocks;
     uint64_t modules; /* numbers that follow; 1 where none does */

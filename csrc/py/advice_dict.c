@@ -83,6 +83,7 @@ part_dict(const ml_advice_part *part)
     if (ml_py_set(dict, "module", module) < 0 ||
         ml_py_set(dict, "category",
                   PyUnicode_FromString(ml_category_text(part->category))) < 0 ||
+        ml_py_set(dict, "reason", PyUnicode_FromString(ml_why_text(part->why))) < 0 ||
         ml_py_set(dict, "bytes", number(part->bytes)) < 0 ||
         ml_py_set(dict, "blocks", number(part->blocks)) < 0 ||
         ml_py_set(dict, "modules", number(part->modules)) < 0) {
@@ -192,6 +193,7 @@ answer_dict(const ml_recording *recording, int device, const ml_advices *advices
          ml_py_set(dict, "together", together_dict(advices)) < 0 ||
          ml_py_set(dict, "batch", batch_dict(&advices->batch)) < 0 ||
          ml_py_set(dict, "uses_known", PyBool_FromLong(advices->uses_known)) < 0 ||
+         ml_py_set(dict, "failed", PyBool_FromLong(advices->failed)) < 0 ||
          ml_py_set(dict, "tried", number(advices->tried)) < 0)) {
         Py_CLEAR(dict);
     }

@@ -268,7 +268,8 @@ forward(bool pass, uint8_t flags)
     give(first, 20, flags, since_third + 6);
 }
 
-/* 1, 20, 30 and 40 MiB; without a graph the 20 are gone when the 40 come. */
+/* 1, 20, 30 and 40 MiB; without a graph the 20 are gone when the 40 come.  No variable
+ * holds them that could be deleted. */
 static void
 test_a_graph_that_no_pass_runs(void)
 {
@@ -279,6 +280,7 @@ test_a_graph_that_no_pass_runs(void)
     CHECK_UINT(advice->allocated_after, 71 * MIB);
     CHECK_INT(line_of(advice), 8);
     CHECK(find(ML_ADVICE_GRAPH_RETAINED) == NULL);
+    CHECK(find(ML_ADVICE_LATE_FREES) == NULL);
     end();
 }
 
@@ -297,6 +299,43 @@ test_a_graph_that_a_pass_frees(void)
     forward(true, ML_EVENT_BACKWARD);
     CHECK(find(ML_ADVICE_GRAPH_RETAINED) == NULL);
     CHECK(find(ML_ADVICE_GRAPH_UNUSED) == NULL);
+    /* The program frees the third. */
+    const ml_advice *late = find(ML_ADVICE_LATE_FREES);
+    CHECK(late == NULL || late->count == 1);
+    end();
+}
+
+/* ---- Fragmentation ---- */
+
+/* Five times 40 MiB come and go, and 21 MiB of STACK come to stay in their place. */
+static void
+stay_between(uint32_t stack)
+{
+    for (unsigned i = 0; i < 5; i++) {
+        uint64_t addr = take(40, 0, 1);
+        give(addr, 40, 0, NEVER_USED);
+        event_in(ML_ACTION_ALLOC, addr, 21 * MIB, stack)->sequence = 1;
+    }
+}
+
+static void
+test_lines_that_keep_segments(void)
+{
+    begin();
+    stay_between(line(7));
+    const ml_advice *advice = find(ML_ADVICE_FRAGMENTATION);
+    CHECK(advice != NULL);
+    CHECK_INT(line_of(advice), 7);
+    end();
+}
+
+/* Its sizes and its moment are those of its inputs. */
+static void
+test_a_module_makes_its_outputs_when_it_is_called(void)
+{
+    begin();
+    stay_between(in_module(7));
+    CHECK(find(ML_ADVICE_FRAGMENTATION) == NULL);
     end();
 }
 
@@ -352,6 +391,8 @@ main(void)
     RUN(test_a_graph_that_no_pass_runs);
     RUN(test_a_graph_that_a_pass_retains);
     RUN(test_a_graph_that_a_pass_frees);
+    RUN(test_lines_that_keep_segments);
+    RUN(test_a_module_makes_its_outputs_when_it_is_called);
     RUN_LONG_IN_ONE_THREAD(test_each_allocation_can_fail);
     return TEST_RESULT();
 }
