@@ -301,7 +301,7 @@ test_a_graph_that_a_pass_frees(void)
     CHECK(find(ML_ADVICE_GRAPH_UNUSED) == NULL);
     /* The program frees the third. */
     const ml_advice *late = find(ML_ADVICE_LATE_FREES);
-    CHECK(late == NULL || late->count == 1);
+    CHECK(late != NULL && late->count == 1);
     end();
 }
 
