@@ -27,6 +27,21 @@ def mismatches(answer):
     return [answer[key] for key in MISMATCHES]
 
 
+def in_pool(snapshot, lines):
+    """SNAPSHOT with what the steps LINES made in a private pool, as torch 2.12 tells it."""
+    private = set()
+    for event in snapshot["device_traces"][0]:
+        if event["frames"][0]["line"] in lines:
+            private.add(event["addr"])
+        elif event["action"] == "segment_alloc":
+            private.discard(event["addr"])
+        event["pool_id"] = (0, 1) if event["addr"] in private else (0, 0)
+    for segment in snapshot["segments"]:
+        if segment["address"] in private:
+            segment["segment_pool_id"] = (0, 1)
+    return recording(snapshot)
+
+
 # ---- Real runs ----
 
 
@@ -366,3 +381,59 @@ def test_ranks_of_one_file(tmp_path):
     assert [device["device"] for device in answer["devices"]] == [0, 1]
     (one,) = memlab.replay(merged, EXPANDABLE, rank=1)["devices"]
     assert one == answer["devices"][1]
+
+
+# ---- Pools that end ----
+
+ENDED = {
+    "a graph's, with the cache": (
+        [("alloc", "p", 20), ("free", "p"), ("empty",), ("alloc", "a", 20)], 20,
+    ),
+    "a MemPool's, and then the cache": (
+        [
+            ("alloc", "p", 20), ("alloc", "a", 40), ("free", "a"), ("free", "p"),
+            ("empty",), ("alloc", "b", 30),
+        ], 60,
+    ),
+    "for want of memory": (
+        [
+            ("alloc", "p", 20), ("alloc", "a", 40), ("free", "p"), ("oom", 60, 30),
+            ("alloc", "b", 30),
+        ], 70,
+    ),
+    "and begins again": (
+        [
+            ("alloc", "p", 20), ("free", "p"), ("empty",), ("alloc", "a", 30),
+            ("alloc", "p", 20), ("free", "p"), ("empty",), ("alloc", "b", 10),
+        ], 50,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ENDED)
+def test_memory_of_a_pool_that_ended_goes_back(what):
+    steps, most = ENDED[what]
+    lines = [line for line, step in enumerate(steps, 1) if step[:2] == ("alloc", "p")]
+    answer = in_pool(run(*steps), lines).replay(0)
+    assert mismatches(answer) == [0, 0, 0]
+    assert answer["reserved_peak_bytes"] == most * MIB
+    assert answer["recorded"]["reserved_peak_bytes"] == most * MIB
+
+
+def test_a_pool_that_is_used_keeps_its_memory_where_the_cache_goes():
+    steps = [
+        ("alloc", "p", 20), ("free", "p"), ("alloc", "a", 40), ("free", "a"),
+        ("alloc", "b", 60),
+    ]
+    source = in_pool(run(*steps), [1])
+    answer = source.replay(0, memory=100 * MIB)
+    assert (answer["retries"], answer["ooms"]) == (1, 0)
+    assert answer["at_reserved_peak"]["reserved_bytes"] == 80 * MIB
+    assert source.replay(0, memory=78 * MIB)["ooms"] == 1
+
+
+@pytest.mark.parametrize("threshold", [float("inf"), float("nan"), -1.0, 1e300])
+def test_a_threshold_that_torch_would_not_take_is_none(threshold):
+    snapshot = run(*GROWING)
+    snapshot["allocator_settings"] = {"garbage_collection_threshold": threshold}
+    assert recording(snapshot).replay(0, memory=100 * MIB)["reserved_peak_bytes"] > 0

@@ -217,11 +217,21 @@ new_segment(ml_allocator *a, ml_request *r, bool retry)
     return 1;
 }
 
+static bool
+is_lent(const ml_allocator *a)
+{
+    size_t i = 1;
+    while (i < a->pool_count && (a->pools[i].flags & ML_POOL_USE_ON_OOM) == 0) {
+        i++;
+    }
+    return i < a->pool_count;
+}
+
 /* A free block of a pool that lends them, for a request of the default pool. */
 static bool
 borrow(ml_allocator *a, ml_request *r)
 {
-    if (r->pool != 0) {
+    if (r->pool != 0 || !is_lent(a)) { /* the order of pools takes longer */
         return false;
     }
     for (size_t i = ml_pool_next(a, 0); i != 0; i = ml_pool_next(a, i)) {

@@ -100,6 +100,8 @@ int ml_allocator_pool_begin(ml_allocator *allocator, const uint32_t pool[2],
 int ml_allocator_pool_end(ml_allocator *allocator, const uint32_t pool[2]);
 /* One user less: with none its free memory may be given back. */
 int ml_allocator_pool_release(ml_allocator *allocator, const uint32_t pool[2]);
+/* For replays, which do not know when POOL was begun: it has a user, if it had none. */
+int ml_allocator_pool_use(ml_allocator *allocator, const uint32_t pool[2]);
 /* emptyCache(POOL): its free memory goes back, as when its torch.cuda.MemPool ends, after
  * the release.  ML_EINVALID where it has users or pools hold releases back: torch fails an
  * assertion then. */

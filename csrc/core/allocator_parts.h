@@ -192,6 +192,9 @@ ml_allocator_is_capturing(const ml_allocator *a)
 /* allocator_pools.c */
 /* The index of the pool ID, made where there is none; negative: ML_ENOMEM. */
 int64_t ml_allocator_pool(ml_allocator *a, const uint32_t id[2]);
+/* Where POOL lies in torch's hash tables, which put a key where its product with 2^64 over
+ * the golden ratio says.  Two that fall on one place lie there as they came. */
+uint64_t ml_pool_place(const ml_memory_pool *pool);
 /* The pool after POOL (0: the first; then 0: no more) in the order of torch's tables. */
 size_t ml_pool_next(const ml_allocator *a, size_t pool);
 

@@ -49,22 +49,20 @@ ml_allocator_pool(ml_allocator *a, const uint32_t id[2])
     return (int64_t)a->pool_count++;
 }
 
-/* Torch keeps pools in hash tables that put a key where its product with 2^64 over the
- * golden ratio says.  Two that fall on one place lie there as they came; that is not
- * followed here. */
-static uint64_t
-place_in_table(const uint32_t id[2])
+uint64_t
+ml_pool_place(const ml_memory_pool *pool)
 {
+    const uint32_t *id = pool->id;
     return (id[0] != 0 ? id[0] : id[1]) * UINT64_C(11400714819323198485);
 }
 
 size_t
 ml_pool_next(const ml_allocator *a, size_t pool)
 {
-    uint64_t after = pool != 0 ? place_in_table(a->pools[pool].id) : 0, least = 0;
+    uint64_t after = pool != 0 ? ml_pool_place(&a->pools[pool]) : 0, least = 0;
     size_t next = 0;
     for (size_t i = 1; i < a->pool_count; i++) {
-        uint64_t place = place_in_table(a->pools[i].id);
+        uint64_t place = ml_pool_place(&a->pools[i]);
         bool later = place > after || (place == after && i > pool);
         if (later && (next == 0 || place < least)) {
             next = i;
@@ -125,6 +123,16 @@ ml_allocator_pool_release(ml_allocator *a, const uint32_t id[2])
         a->pools[index].flags &= ~ML_POOL_USE_ON_OOM;
     }
     return 0;
+}
+
+int
+ml_allocator_pool_use(ml_allocator *a, const uint32_t id[2])
+{
+    int64_t index = ml_allocator_pool(a, id);
+    if (index > 0 && a->pools[index].use_count == 0) {
+        a->pools[index].use_count = 1;
+    }
+    return index < 0 ? (int)index : 0;
 }
 
 int

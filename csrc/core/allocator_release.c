@@ -1,5 +1,7 @@
 /* What the allocator model gives back to the driver: all that is free, oversize blocks for
  * a request that found no memory, and what garbage collection takes for old. */
+#include <stdlib.h>
+
 #include "allocator_parts.h"
 
 /* Whether a free block is a whole segment, which the driver can have back.  */
@@ -157,6 +159,58 @@ looks_at_one_pool(const ml_allocator *a)
     return found;
 }
 
+typedef struct unused_pool {
+    uint64_t place;
+    uint32_t index;
+} unused_pool;
+
+static int
+compare_pools(const void *left, const void *right)
+{
+    const unused_pool *a = left, *b = right;
+    if (a->place != b->place) {
+        return a->place < b->place ? -1 : 1;
+    }
+    return a->index < b->index ? -1 : 1;
+}
+
+/* What of POOL goes back if it has no user. */
+static bool
+is_releasable(const ml_memory_pool *pool)
+{
+    return pool->use_count == 0 && (pool->of[0].blocks != 0 || pool->of[1].blocks != 0);
+}
+
+/* Pools of no user, in the order of torch's table. */
+static int
+release_unused_pools(ml_allocator *a)
+{
+    size_t count = 0;
+    for (size_t i = 1; i < a->pool_count; i++) {
+        count += is_releasable(&a->pools[i]);
+    }
+    if (count == 0) {
+        return 0;
+    }
+    unused_pool *pools = ml_alloc_zeroed(count, sizeof(*pools));
+    if (pools == NULL) {
+        return ML_ENOMEM;
+    }
+    count = 0;
+    for (size_t i = 1; i < a->pool_count; i++) {
+        if (is_releasable(&a->pools[i])) {
+            pools[count++] = (unused_pool){ml_pool_place(&a->pools[i]), (uint32_t)i};
+        }
+    }
+    qsort(pools, count, sizeof(*pools), compare_pools);
+    int error = 0;
+    for (size_t i = 0; i < 2 * count && error == 0; i++) {
+        error = release_blocks(a, pools[i / 2].index, i % 2 == 0);
+    }
+    ml_free(pools);
+    return error;
+}
+
 int
 ml_release_all(ml_allocator *a)
 {
@@ -171,13 +225,5 @@ ml_release_all(ml_allocator *a)
             error = release_blocks(a, 0, small != 0);
         }
     }
-    for (size_t i = ml_pool_next(a, 0); i != 0 && error == 0; i = ml_pool_next(a, i)) {
-        if (a->pools[i].use_count == 0) {
-            error = release_blocks(a, i, true);
-            if (error == 0) {
-                error = release_blocks(a, i, false);
-            }
-        }
-    }
-    return error;
+    return error != 0 ? error : release_unused_pools(a);
 }

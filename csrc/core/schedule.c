@@ -7,7 +7,7 @@
 #include "base.h"
 
 enum pass {
-    PASS_CACHE, /* given back */
+    PASS_CACHE, /* given back, or a pool is */
     PASS_FREES, /* moved */
     PASS_BIRTHS,
     PASS_RECORDED,
@@ -76,7 +76,7 @@ put_pass(sorter *s, enum pass pass)
 {
     const ml_workload *workload = s->workload;
     for (size_t i = 0; i < workload->mark_count; i++) {
-        bool cache = workload->marks[i].kind == ML_MARK_EMPTY_CACHE;
+        bool cache = workload->marks[i].kind != ML_MARK_OOM;
         if (pass == (cache ? PASS_CACHE : PASS_RECORDED)) {
             put(s, workload->marks[i].event, i, ML_STEP_MARK);
         }

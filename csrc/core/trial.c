@@ -24,7 +24,7 @@ typedef struct trial {
     ml_allocator *allocator;
     const ml_allocator_figures *figures;
     uint64_t *placed; /* of each demand, its address in the model; 0: it is not there */
-    uint32_t *pending; /* demands whose frees wait */
+    uint32_t *pending; /* demands whose frees wait, or did */
     size_t pending_count;
     size_t pending_capacity;
     uint64_t waits; /* for all streams that the model did so far */
@@ -83,9 +83,12 @@ ask(trial *t, size_t event, uint64_t bytes, uint64_t stream, const uint32_t pool
     uint64_t *addr)
 {
     *addr = 0;
-    int result = bytes > REQUEST_MAX
+    int result = ml_allocator_pool_use(t->allocator, pool);
+    if (result == 0) {
+        result = bytes > REQUEST_MAX
                      ? ML_ALLOCATOR_OOM
                      : ml_allocator_malloc(t->allocator, bytes, stream, pool, addr);
+    }
     if (result == ML_ALLOCATOR_OOM) {
         run_out(t, event, bytes);
     }
@@ -141,52 +144,50 @@ step_request(trial *t, size_t item)
 static int
 step_complete(trial *t, uint32_t item)
 {
-    for (size_t i = 0; i < t->pending_count; i++) {
-        if (t->pending[i] == item) {
-            t->pending[i] = t->pending[--t->pending_count];
-            break;
-        }
-    }
+    /* It stays with what is pending, whose places are forgotten, as its own is now. */
     uint64_t addr = t->placed[item];
     t->placed[item] = 0;
     return ml_allocator_complete(t->allocator, addr);
 }
 
-/* Where the releases end that the recording has from FIRST on. */
-static size_t
-end_of_releases(const ml_device_trace *trace, size_t first)
+/* Of memory that the program gave back. */
+static int
+step_empty(trial *t, const ml_mark *mark)
 {
-    size_t end = first;
-    while (end < trace->event_count &&
-           (trace->events[end].action == ML_ACTION_SEGMENT_FREE ||
-            trace->events[end].action == ML_ACTION_SEGMENT_UNMAP)) {
-        end++;
+    ml_trial_driver_begin(&t->driver, mark->end, false);
+    if (mark->kind == ML_MARK_EMPTY_CACHE) {
+        int result = ml_allocator_empty_cache(t->allocator);
+        follow_waits(t);
+        return result;
     }
-    return end;
+    int result = ml_allocator_pool_empty(t->allocator, mark->pool);
+    /* That waited for streams, but not for what is pending here. */
+    t->waits = t->figures->counters.of[ML_COUNTER_num_sync_all_streams];
+    return result;
+}
+
+/* Of a request that failed.  What was to come after it is not known: it is given back. */
+static int
+step_failure(trial *t, const ml_mark *mark)
+{
+    uint64_t addr;
+    ml_trial_driver_begin(&t->driver, mark->event, true);
+    int result = ask(t, mark->event, mark->bytes, mark->stream, mark->pool, &addr);
+    if (result == 0) {
+        return ml_allocator_free(t->allocator, addr);
+    }
+    return result == ML_ALLOCATOR_OOM ? 0 : result;
 }
 
 static int
 step_mark(trial *t, const ml_mark *mark)
 {
-    int result;
-    if (mark->kind == ML_MARK_EMPTY_CACHE) {
-        ml_trial_driver_begin(&t->driver,
-                              end_of_releases(t->workload->trace, mark->event), false);
-        result = ml_allocator_empty_cache(t->allocator);
-        follow_waits(t);
+    if (mark->kind == ML_MARK_POOL_DONE) {
+        int result = ml_allocator_pool_release(t->allocator, mark->pool);
+        return result == ML_EINVALID ? 0 : result; /* it was done before */
     }
-    else {
-        /* What was to come after it is not known: it is given back. */
-        uint64_t addr;
-        ml_trial_driver_begin(&t->driver, mark->event, true);
-        result = ask(t, mark->event, mark->bytes, mark->stream, mark->pool, &addr);
-        if (result == 0) {
-            result = ml_allocator_free(t->allocator, addr);
-        }
-        else if (result == ML_ALLOCATOR_OOM) {
-            result = 0;
-        }
-    }
+    int result =
+        mark->kind == ML_MARK_OOM ? step_failure(t, mark) : step_empty(t, mark);
     if (t->options->recorded_addresses) {
         ml_trial_driver_end(&t->driver);
     }

@@ -56,7 +56,7 @@ read_settings(const ml_recording *recording, unsigned version,
     settings->expandable_segments = rules->expandable_segments != 0;
     const ml_setting *threshold =
         find_setting(recording, "garbage_collection_threshold", 'f');
-    if (threshold != NULL) {
+    if (threshold != NULL && threshold->real >= 0 && threshold->real < 1) {
         settings->gc_threshold = threshold->real;
     }
 }

@@ -6,7 +6,10 @@
  * releases that a request follows which took no new memory were the program's
  * (torch.cuda.empty_cache()), as are those before a free.  Of the others it was the
  * allocator where it had reason: where a limit could have refused what was wanted, or
- * collecting garbage was set. */
+ * collecting garbage was set.
+ *
+ * Nor does it stand there when a CUDA graph or a torch.cuda.MemPool ended, after which the
+ * memory of its pool may go back: what of a pool goes back had ended by then. */
 #include "workload.h"
 
 #include <string.h>
@@ -34,8 +37,11 @@ ml_doubt_text(unsigned doubt)
 /* Releases that wait for what follows. */
 typedef struct run {
     size_t first;      /* event; ML_NO_EVENT: there are none */
+    size_t end;        /* event after those that directly follow it */
     uint64_t reserved; /* before it */
     bool grew;         /* memory was taken after it */
+    bool of_many;      /* pools, or of the default one */
+    uint32_t pool[2];  /* the last private one of which some is */
 } run;
 
 typedef struct builder {
@@ -215,24 +221,33 @@ take_alloc(builder *b, const size_t *since, size_t index, const ml_event *event)
 /* ---- What the program did besides ---- */
 
 static int
-add_mark(builder *b, size_t index, enum ml_mark_kind kind, const ml_event *event)
+add_mark(builder *b, ml_mark mark)
 {
     ml_workload *workload = b->workload;
     void *items = workload->marks;
     int error =
         ml_grow(&items, &b->mark_capacity, workload->mark_count + 1, sizeof(ml_mark));
-    if (error < 0) {
-        return error;
+    if (error == 0) {
+        workload->marks = items;
+        workload->marks[workload->mark_count++] = mark;
     }
-    workload->marks = items;
-    ml_mark *mark = &workload->marks[workload->mark_count++];
-    *mark = (ml_mark){.event = index, .kind = (uint8_t)kind};
-    if (kind == ML_MARK_OOM) {
-        mark->bytes = event->size;
-        mark->stream = event->stream;
-        memcpy(mark->pool, event->pool, sizeof(mark->pool));
-    }
-    return 0;
+    return error;
+}
+
+/* What the run OF gave back, by what the program did: KIND. */
+static int
+mark_run(builder *b, const run *of, enum ml_mark_kind kind)
+{
+    return add_mark(b, (ml_mark){.event = of->first,
+                                 .end = of->end,
+                                 .pool = {of->pool[0], of->pool[1]},
+                                 .kind = (uint8_t)kind});
+}
+
+static bool
+has_pool(const run *of)
+{
+    return of->pool[0] != 0 || of->pool[1] != 0;
 }
 
 /* What the allocator asks of the driver for a request of BYTES. */
@@ -257,20 +272,6 @@ note_refusal(ml_workload *workload, uint64_t reserved, uint64_t wanted)
     uint64_t sum = reserved <= UINT64_MAX - wanted ? reserved + wanted : UINT64_MAX;
     if (sum < workload->refused) {
         workload->refused = sum;
-    }
-}
-
-static void
-follow_run(builder *b, size_t index, uint8_t action)
-{
-    if (action == ML_ACTION_SEGMENT_FREE || action == ML_ACTION_SEGMENT_UNMAP) {
-        if (b->run.first == ML_NO_EVENT) {
-            b->run.first = index;
-            b->run.reserved = ml_replay_totals(b->replay)->reserved;
-        }
-    }
-    else if (action == ML_ACTION_SEGMENT_ALLOC || action == ML_ACTION_SEGMENT_MAP) {
-        b->run.grew = true;
     }
 }
 
@@ -310,7 +311,46 @@ end_run(builder *b, const ml_event *event)
         was_in_want(b, &ended, event->size)) {
         return 0;
     }
-    return add_mark(b, ended.first, ML_MARK_EMPTY_CACHE, NULL);
+    return mark_run(b, &ended,
+                    ended.of_many ? ML_MARK_EMPTY_CACHE : ML_MARK_EMPTY_POOL);
+}
+
+/* Memory of EVENT's pool goes back.  The default pool comes first where all do. */
+static int
+follow_release(builder *b, size_t index, const ml_event *event)
+{
+    const uint32_t *pool = event->pool;
+    bool is_private =
+        (event->flags & ML_EVENT_POOL_KNOWN) != 0 && (pool[0] != 0 || pool[1] != 0);
+    bool other = pool[0] != b->run.pool[0] || pool[1] != b->run.pool[1];
+    int error = !is_private && has_pool(&b->run) ? end_run(b, NULL) : 0;
+    if (b->run.first == ML_NO_EVENT) {
+        b->run = (run){.first = index,
+                       .end = index,
+                       .reserved = ml_replay_totals(b->replay)->reserved};
+        other = true;
+    }
+    b->run.end += b->run.end == index;
+    b->run.of_many |= !is_private || (other && has_pool(&b->run));
+    if (error < 0 || !is_private || !other) {
+        return error;
+    }
+    memcpy(b->run.pool, pool, sizeof(b->run.pool));
+    return mark_run(b, &b->run, ML_MARK_POOL_DONE);
+}
+
+static int
+follow_run(builder *b, size_t index, const ml_event *event)
+{
+    if (event->action == ML_ACTION_SEGMENT_FREE ||
+        event->action == ML_ACTION_SEGMENT_UNMAP) {
+        return follow_release(b, index, event);
+    }
+    if (event->action == ML_ACTION_SEGMENT_ALLOC ||
+        event->action == ML_ACTION_SEGMENT_MAP) {
+        b->run.grew = true;
+    }
+    return 0;
 }
 
 static int
@@ -325,7 +365,14 @@ take_oom(builder *b, size_t index, const ml_event *event)
         workload->limit = reserved + event->addr;
         workload->by_driver = true;
     }
-    return event->size == 0 ? 0 : add_mark(b, index, ML_MARK_OOM, event);
+    return event->size == 0
+               ? 0
+               : add_mark(b, (ml_mark){.event = index,
+                                       .end = index,
+                                       .bytes = event->size,
+                                       .stream = event->stream,
+                                       .pool = {event->pool[0], event->pool[1]},
+                                       .kind = ML_MARK_OOM});
 }
 
 /* What the notes say of the last out of memory: the process may have been allowed less than
@@ -352,8 +399,10 @@ take_event(builder *b, const size_t *since, size_t index)
 {
     const ml_event *event = &b->trace->events[index];
     ml_demand *demand = NULL;
-    int error = 0;
-    follow_run(b, index, event->action);
+    int error = follow_run(b, index, event);
+    if (error < 0) {
+        return error;
+    }
     switch (event->action) {
     case ML_ACTION_ALLOC:
         error = end_run(b, event);
@@ -446,7 +495,7 @@ collects_garbage(const ml_recording *recording)
     for (size_t i = 0; i < recording->setting_count; i++) {
         const ml_setting *setting = &recording->settings[i];
         if (ml_string_holds(recording->strings[setting->key], THRESHOLD)) {
-            return setting->kind == 'f' && setting->real > 0;
+            return setting->kind == 'f' && setting->real > 0 && setting->real < 1;
         }
     }
     return false;

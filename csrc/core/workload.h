@@ -29,7 +29,7 @@ typedef struct ml_demand {
     /* Event before which the last operator that used it had ended: so early it could have
      * been freed.  ML_NO_EVENT: not known. */
     size_t last_used;
-    uint64_t addr; /* as recorded */
+    uint64_t addr;        /* as recorded */
     uint64_t block_bytes; /* that its block had, as recorded */
     uint32_t stack;       /* stack id of its allocation; 0: none */
     uint32_t pad;
@@ -37,11 +37,14 @@ typedef struct ml_demand {
 
 enum ml_mark_kind {
     ML_MARK_EMPTY_CACHE, /* the program gave its cache back */
+    ML_MARK_POOL_DONE,   /* nobody uses POOL any more, until something asks it again */
+    ML_MARK_EMPTY_POOL,  /* and its memory goes back, without the cache */
     ML_MARK_OOM          /* a request of BYTES failed */
 };
 
 typedef struct ml_mark {
     size_t event; /* it comes right before this event's own effect */
+    size_t end;   /* event after what it gave back; of ML_MARK_OOM the same */
     uint64_t bytes;
     uint64_t stream;
     uint32_t pool[2];
