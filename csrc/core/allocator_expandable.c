@@ -80,9 +80,6 @@ find_place(ml_allocator *a, const ml_request *r, uint32_t *out)
         }
     }
     uint64_t bytes = ml_expandable_bytes(a, r->small);
-    if (bytes < r->bytes) {
-        return 0; /* more than any device of this size has */
-    }
     uint64_t addr = a->driver.reserve(a->driver.self, bytes, r->stream,
                                       a->pools[r->pool].id, r->small);
     if (addr == 0) {
@@ -93,7 +90,8 @@ find_place(ml_allocator *a, const ml_request *r, uint32_t *out)
     like.pool = r->pool;
     like.small = r->small;
     int error = ml_expandable_add(a, addr, bytes, &like, out);
-    return error != 0 ? error : 1;
+    /* The space stays also where no device of this size has so much. */
+    return error != 0 ? error : bytes >= r->bytes;
 }
 
 /* Memory for the first BYTES of the unmapped range INDEX, in whole pages. */
