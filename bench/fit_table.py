@@ -17,9 +17,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SETTINGS = ("", "expandable_segments:True")
 PEAKS = ("allocated", "reserved")
-# In the H200's runs gradients overflowed, as weights were never set, so that the scaler
-# left out every step and the optimizer had no state; on the phantom none overflows.
-OVERFLOWED = ("gpt2_gradscaler", "roberta_gradscaler")
 
 
 def fit(only):
@@ -107,9 +104,7 @@ def table(paths):
     print("|", " | ".join(heads), "|")
     print("|---" * len(heads), "|", sep="")
     for name in names:
-        cells = row(name, said, real)
-        cells[0] += "*" * (name in OVERFLOWED)
-        print("|", " | ".join(cells), "|")
+        print("|", " | ".join(row(name, said, real)), "|")
     print()
     for conf in SETTINGS:
         both = [n for n in names if (n, conf) in said and (n, conf) in real]
