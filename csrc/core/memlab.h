@@ -239,7 +239,7 @@ typedef struct ml_source {
 typedef struct ml_use_mark {
     uint64_t addr;
     int32_t device; /* -1: it may use any memory of any device */
-    int32_t inner; /* addr may lie within a block, and not be its own */
+    int32_t inner;  /* addr may lie within a block, and not be its own */
 } ml_use_mark;
 
 /* What memlab._core offers a source, handed over in the capsule named ML_API_CAPSULE. */

@@ -21,8 +21,8 @@ ml_workload_take_uses(ml_workload *workload)
         ml_demand *demand = &workload->demands[i];
         uint64_t last = recorded_use(workload, demand);
         /* Before its birth it was another block's that lay there. */
-        bool known = last != UINT64_MAX &&
-                     (demand->born == ML_NO_EVENT || last > demand->born);
+        bool known =
+            last != UINT64_MAX && (demand->born == ML_NO_EVENT || last > demand->born);
         demand->last_used = known ? (size_t)last : ML_NO_EVENT;
     }
 }

@@ -335,9 +335,8 @@ PyObject *
 ml_py_moment(const ml_recording *recording, uint64_t time)
 {
     ml_moment moment;
-    return ml_moment_at(recording, time, &moment) < 0
-               ? PyErr_NoMemory()
-               : moment_dict(recording, &moment);
+    return ml_moment_at(recording, time, &moment) < 0 ? PyErr_NoMemory()
+                                                      : moment_dict(recording, &moment);
 }
 
 PyObject *
