@@ -24,6 +24,11 @@ _PARTS_SAID = 3
 _WORTH_TELLING = 0.01
 # From this share on it is said what to do about memory whose kind is not known.
 _MUCH_UNKNOWN = 0.25
+# Why so, where memlab did not make the recording.
+_NOT_RECORDED = (
+    "the recording does not say what a backward pass made",
+    "kept over a backward pass, and parameters are not known",
+)
 _UNKNOWN = (
     "What is unknown can be given little advice on. Modules, owners and passes are known only "
     "in a recording that memlab made from the program's start, with a step or two in it: "
@@ -149,7 +154,7 @@ def _why(answer: ExplainedDevice):
     if said:
         yield Said(said)
     unknown = sum(
-        part["bytes"] for part in answer["parts"] if part["category"] == "unknown"
+        part["bytes"] for part in answer["parts"] if part["reason"] in _NOT_RECORDED
     )
     if unknown > peak["allocated_bytes"] * _MUCH_UNKNOWN:
         yield Said(_UNKNOWN)

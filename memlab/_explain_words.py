@@ -40,11 +40,16 @@ def _late_frees(item):
 
 
 def _checkpoint(item):
-    return (
-        "Activations are saved that could be computed again",
+    waiting = (
         f"{_size(item['bytes'])} of activations, in {plural(item['blocks'], 'block')} of "
         f"{plural(item['count'], 'module')}, wait at the peak for the backward pass. "
-        "Checkpointing keeps what goes into each of these modules and runs its forward "
+        if item["blocks"]
+        else f"Activations of {plural(item['count'], 'module')} wait for the backward pass, "
+        "though none at the peak of what is allocated. "
+    )
+    return (
+        "Activations are saved that could be computed again",
+        f"{waiting}Checkpointing keeps what goes into each of these modules and runs its forward "
         "once more in the backward pass, which takes that time.",
         "x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False); of a model of "
         "transformers: model.gradient_checkpointing_enable()",

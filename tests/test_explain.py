@@ -366,6 +366,9 @@ def test_temporaries_that_are_gone_at_the_peak():
     item = {"bytes": 0, "blocks": 0, "count": 0}
     _, sentence, _ = _explain_words.WORDS["optimizer_temporaries"](item)
     assert sentence.startswith("They are gone at the peak of what is allocated")
+    item["count"] = 8
+    _, sentence, _ = _explain_words.WORDS["checkpoint"](item)
+    assert sentence.startswith("Activations of 8 modules wait") and "0 B" not in sentence
 
 
 def test_a_snapshot_of_torch_that_ran_out_of_memory():
@@ -382,4 +385,7 @@ def test_a_snapshot_of_torch_that_ran_out_of_memory():
     }
     text = told(answer)
     assert "The recorded run ran out of memory" in text
+    for part in answer["parts"]:
+        part["reason"] = "no backward pass followed"
+    assert "in a recording that memlab made" not in told(answer)
     assert "Modules, owners and passes are known only in a recording that memlab made" in text
