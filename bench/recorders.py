@@ -37,9 +37,12 @@ def recorder(name, max_entries=ENTRIES):
             with memlab.MemorySnapshot(file=path):
                 yield path
     else:
-        assert name in ("memlab", "memlab no stacks"), name
-        context = None if name == "memlab no stacks" else "all"
-        with memlab.MemorySnapshot(max_entries=max_entries, context=context) as snapshot:
+        options = {
+            "memlab": {},
+            "memlab no stacks": {"context": None},
+            "memlab uses": {"uses": True},
+        }[name]
+        with memlab.MemorySnapshot(max_entries=max_entries, **options) as snapshot:
             yield snapshot
 
 

@@ -102,7 +102,7 @@ def bench_step(options, text):
     never = [timed() for _ in range(options.repeats)]
     result.update(host_and_gpu(step))
     result["events"] = events_of(step)
-    names = recorders.names("torch python", "torch all")
+    names = recorders.names("memlab uses", "torch python", "torch all")
     values = interleave(names, options.repeats, measure)
     result["rows"] = rows(never, values, result["events"])
     return result
