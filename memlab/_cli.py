@@ -1,7 +1,9 @@
 """The command line: which command runs what, and how its errors are told."""
 
+import contextlib
 import json
 import os
+import signal
 import sys
 
 from memlab._errors import Error
@@ -269,6 +271,28 @@ def _convert(options):
     return 0
 
 
+@contextlib.contextmanager
+def _leaving_nothing():
+    """Where a signal would end this process, what it started, which is in sessions of its
+    own, and its files go first, as after Ctrl-C."""
+
+    def leave(number, frame):
+        sys.exit(128 + number)
+
+    caught = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in caught:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def _fit(options):
     from memlab import _fit, _fit_answer, _fit_text, _fit_vary, phantom
 
@@ -283,16 +307,17 @@ def _fit(options):
         phantom.environment(options.gpu, options.devices, options.memory)
     except ValueError as error:
         options.wrong_usage(str(error))
-    answer = _fit_answer.answer_of(
-        words,
-        options.gpu,
-        options.devices,
-        options.memory,
-        options.vary,
-        options.steps,
-        options.timeout or _fit.TIMEOUT_SECONDS,
-        tell=lambda text: _say(f"memlab: {text}", sys.stderr),
-    )
+    with _leaving_nothing():
+        answer = _fit_answer.answer_of(
+            words,
+            options.gpu,
+            options.devices,
+            options.memory,
+            options.vary,
+            options.steps,
+            options.timeout or _fit.TIMEOUT_SECONDS,
+            tell=lambda text: _say(f"memlab: {text}", sys.stderr),
+        )
     if options.json:
         _say(json.dumps(answer, indent=1))
     else:

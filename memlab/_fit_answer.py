@@ -10,7 +10,7 @@ import os
 
 from memlab import _fit_vary, _load, _report, phantom
 from memlab._errors import Error, check_count
-from memlab._fit_run import Command, Runs
+from memlab._fit_run import Command, Runs, ranks_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,6 +141,11 @@ class _Asked:
             )
         if run.failed:
             raise Error(f"{command.name} {_ended(run.status)}{_printed(run)}")
+        if not run.ranks:
+            raise Error(
+                f"{command.name} ended without a trace, as by os._exit() or exec, which "
+                f"leave no time to say what it took{_printed(run)}"
+            )
         if not any(rank["devices"] for rank in run.ranks.values()):
             raise Error(
                 f"{command.name} used no GPU in its own process; memory of processes that "
@@ -184,19 +189,6 @@ class _Asked:
 def _peak(recording, device):
     peak = recording.peak(device)
     return {"by_category": peak["by_category"], "by_line": peak["by_line"][:_LINES]}
-
-
-def ranks_of(words):
-    """How many processes torchrun starts here by its arguments; None for another program,
-    and where they do not say a number."""
-    if os.path.basename(words[0]) != "torchrun":
-        return None
-    for at, word in enumerate(words):
-        name, equals, value = word.replace("_", "-").partition("=")
-        if name in ("--nproc-per-node", "--nproc-per-node"):
-            value = value if equals else (words[at + 1 : at + 2] or [""])[0]
-            return int(value) if value.isdecimal() and int(value) > 0 else None
-    return None
 
 
 def _printed(run):

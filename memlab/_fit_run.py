@@ -14,13 +14,13 @@ import subprocess
 import sys
 import tempfile
 
-from memlab import _fit_program, phantom
+from memlab import _fit_program, _report, phantom
 from memlab._errors import Error
 
 # Once it was asked to end: the recording is to be written.
 _GRACE_SECONDS = 30
 _TAIL_LINES = 80
-_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
+_LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _WRAPPER = """#!/bin/sh
 exec "$MEMLAB_FIT_PYTHON" -m memlab._fit_program "$@"
 """
@@ -55,7 +55,7 @@ class Command:
             raise Error(f"{rest[0]}: no such program; give the file of a script")
         self._program = ["-m", *rest] if module else rest
         self.name = os.path.basename(rest[0])
-        self._launches = self.name in ("torchrun", *_LAUNCHERS)
+        self._launches = self.name in _LAUNCHERS
         if self._launches:
             scripts = (os.path.basename(word) for word in rest if word.endswith(".py"))
             self.name = next(scripts, self.name)
@@ -80,13 +80,32 @@ class Command:
         }
 
 
+def ranks_of(words):
+    """How many processes torchrun starts here by the WORDS of a command; None for another
+    program, and where they do not say a number."""
+    words = list(words[_is_python(words[0]) :])
+    try:
+        _, _, [launcher, *rest] = _fit_program.split(words)
+    except ValueError:
+        return None
+    if os.path.basename(launcher) not in _LAUNCHERS:
+        return None
+    for at, word in enumerate(rest):
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") == "--nproc-per-node":
+            value = value if equals else (rest[at + 1 : at + 2] or [""])[0]
+            return int(value) if value.isdecimal() and int(value) > 0 else None
+    return None
+
+
 def _is_python(word):
     return re.fullmatch(r"python[\d.]*", os.path.basename(word)) is not None
 
 
 def _installed(word):
     """The file of the program WORD, which is to be one of Python."""
-    path = shutil.which(word)
+    # Beside the interpreter first: its folder need not be in the PATH.
+    path = shutil.which(word, path=os.path.dirname(sys.executable)) or shutil.which(word)
     if path is None:
         raise Error(f"{word}: no such program; give the file of a script")
     with open(path, "rb") as file:
@@ -207,4 +226,5 @@ def _tail(path):
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - (64 << 10)))
         text = file.read().decode(errors="backslashreplace")
-    return "\n".join(text.splitlines()[-_TAIL_LINES:])
+    lines = text.splitlines()[-_TAIL_LINES:]
+    return "\n".join(_report.escape(line.expandtabs()) for line in lines)

@@ -5,7 +5,10 @@ with programs of torch alone, each in a process of its own on the phantom device
 """
 
 import json
+import os
+import signal
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -88,6 +91,7 @@ def test_torchrun_starts_its_ranks_by_a_python_of_ours(tmp_path, monkeypatch):
     torchrun.write_text("#!/usr/bin/python3\n")
     torchrun.chmod(0o700)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
     command = _fit_run.Command(["torchrun", "--nproc-per-node", "2", "a.py"])
     words, variables = command.argv(tmp_path)
     assert words == [sys.executable, str(torchrun), "--nproc-per-node", "2", "a.py"]
@@ -101,11 +105,44 @@ def test_torchrun_starts_its_ranks_by_a_python_of_ours(tmp_path, monkeypatch):
         (["torchrun", "--nproc-per-node", "4", "a.py"], 4),
         (["/x/torchrun", "--nproc_per_node=2", "a.py"], 2),
         (["torchrun", "--nproc-per-node=gpu", "a.py"], None),
+        (["python", "-u", "-m", "torch.distributed.run", "--nproc-per-node", "8"], 8),
+        (["-m", "torch.distributed.run", "--nproc_per_node=8", "a.py"], 8),
         (["a.py", "--nproc-per-node", "4"], None),
+        (["python", "a.py", "--nproc-per-node", "4"], None),
+        (["python"], None),
+        (["python", "-c", "pass"], None),
     ],
 )
 def test_torchrun_says_how_many_devices(words, count):
-    assert _fit_answer.ranks_of(words) == count
+    assert _fit_run.ranks_of(words) == count
+
+
+def test_torchrun_is_the_one_beside_the_interpreter(tmp_path, monkeypatch):
+    """A memlab that is called by its path has no folder in the PATH."""
+    for folder in ("bin", "other"):
+        (tmp_path / folder).mkdir()
+        torchrun = tmp_path / folder / "torchrun"
+        torchrun.write_text("#!/usr/bin/python3\n")
+        torchrun.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path / "other"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    words, _ = _fit_run.Command(["torchrun", "a.py"]).argv(tmp_path)
+    assert words[1] == str(tmp_path / "bin" / "torchrun")
+
+
+def test_what_a_program_prints_does_not_steer_a_terminal(tmp_path):
+    (tmp_path / "output").write_bytes(b"\x1b[2Ja\tb\r50 %\n\xff\n")
+    assert _fit_run._tail(tmp_path / "output") == "\\x1b[2Ja   b\n50 %\n\\xff"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_command_by_its_clean_up(number):
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit) as exit, _cli._leaving_nothing():
+        os.kill(os.getpid(), number)
+        time.sleep(60)  # the signal ends it
+    assert exit.value.code == 128 + number
+    assert signal.getsignal(number) == before
 
 
 @pytest.mark.parametrize(
@@ -391,6 +428,14 @@ def test_a_program_that_fails_by_itself(capsys, monkeypatch):
     assert said.out == ""
     assert "fit_steps.py ended with status 1; it printed last:\ntraining\nTrace" in said.err
     assert "ValueError: a fault of its own" in said.err
+
+
+@needs_torch
+def test_a_program_that_leaves_no_time(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import os, torch; torch.ones(1, device='cuda'); os._exit(0)")
+    with pytest.raises(memlab.Error, match="train.py ended without a trace"):
+        memlab.fit(script)
 
 
 @needs_torch
