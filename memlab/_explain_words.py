@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from memlab._answers import Advice
 
 _size = _report.size
-
-
-def plural(count: int, word: str) -> str:
-    """COUNT with WORD, in the plural where it needs one."""
-    return f"{count} {word}{'s' * (count != 1)}"
+plural = _report.plural
 
 
 def _gradients_kept(item):

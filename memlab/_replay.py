@@ -89,11 +89,6 @@ def replay(
 # ---- Words ----
 
 
-def plural(count: int, word: str, several: str = "") -> str:
-    """COUNT of WORD; SEVERAL: of more than one, where that is not WORD and an s."""
-    return f"{count} {word}" if count == 1 else f"{count} {several or word + 's'}"
-
-
 def _change(before, after):
     if before == after:
         return "the same"
@@ -109,7 +104,7 @@ def _figures(answer: ReplayDevice):
         rows.append(
             (name, _report.size(before), _report.size(after), _change(before, after))
         )
-    return Table(("peak of", "recorded", "here", ""), rows)
+    return Table(("peak of", "recorded", "replayed", "change"), rows, headed=True)
 
 
 def _verified(answer: ReplayDevice):
@@ -122,7 +117,7 @@ def _verified(answer: ReplayDevice):
         )
         if answer[key]  # type: ignore[literal-required]
     ]
-    events = plural(answer["events"], "event")
+    events = _report.plural(answer["events"], "event")
     if wrong:
         return f"The model replays the {events} of the recording, but for {', '.join(wrong)}."
     compared = ", segment and final block" if answer["compared"] else " and segment"
@@ -169,8 +164,8 @@ def _device(answer: ReplayDevice, asked) -> list[Part]:
     elif asked:
         parts.append(Said("Does not run out of memory."))
     if answer["retries"]:
-        again = plural(answer["retries"], "time")
-        parts.append(Said(f"Out of memory {again}, the cache was given back."))
+        again = _report.plural(answer["retries"], "time")
+        parts.append(Said(f"Memory ran short {again}, and the cache was given back."))
     parts.append(Said(_verified(answer)))
     if not answer["exact"]:
         parts.append(Said("Not exact: " + "; ".join(answer["inexact_because"]) + "."))

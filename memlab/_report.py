@@ -37,6 +37,11 @@ _GAPS_SHOWN = 5
 _SOURCE_SHOWN = 60
 
 
+def plural(count: int, word: str) -> str:
+    """COUNT with WORD, in the plural where it needs one."""
+    return f"{count} {word}{'s' * (count != 1)}"
+
+
 def size(count: int) -> str:
     """COUNT bytes for people: 1536 -> '1.50 KiB'."""
     value = float(count)

@@ -51,13 +51,19 @@ class Said(NamedTuple):
 class Table(NamedTuple):
     """Rows of cells; the last of a row may be several lines.  counts: of each row the
     bytes that are a share of WHOLE, where the second column says so.  names: the last
-    column has names of the program."""
+    column has names of the program.  headed: text says the columns too, as the cells do
+    not tell what they are."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | list[str]]]
     counts: Sequence[int] = ()
     whole: int = 0
     names: bool = False
+    headed: bool = False
+
+    def lines(self) -> list[Sequence[str | list[str]]]:
+        """The rows as text has them."""
+        return [self.columns, *self.rows] if self.headed else list(self.rows)
 
 
 class Listing(NamedTuple):
@@ -441,4 +447,4 @@ def _plain(part):
         return [part.text] if part.level == 1 else ["", part.text]
     if isinstance(part, Said):
         return ["  " + part.text]
-    return part.lines if isinstance(part, Listing) else _report._rows(part.rows)
+    return part.lines if isinstance(part, Listing) else _report._rows(part.lines())

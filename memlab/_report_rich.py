@@ -56,7 +56,7 @@ def _print(console, part):
     elif isinstance(part, Listing):
         _print_lines(console, part.lines)
     elif (bars := _bars(part, console.width)) is None:
-        _print_lines(console, _report._rows(part.rows))
+        _print_lines(console, _report._rows(part.lines()))
     else:
         table = _table(part, bars, console.encoding)
         console.print(Padding(table, (0, 0, 0, 2), expand=False))
@@ -71,7 +71,7 @@ def _print_lines(console, lines):
 
 def _bars(part, width):
     """Whether the Table PART has room for bars in WIDTH columns; None: not even without."""
-    widths = [max(len(row[i]) for row in part.rows) for i in range(len(part.columns) - 1)]
+    widths = [max(len(row[i]) for row in part.lines()) for i in range(len(part.columns) - 1)]
     need = _INDENT + sum(width + _GAP for width in widths) + _LEAST_LAST
     if need > width:
         return None
@@ -88,7 +88,7 @@ def _table(part, bars, encoding):
         if number == 1 and bars:
             table.add_column(no_wrap=True, width=_BAR)
     table.add_column(overflow="fold")
-    for number, row in enumerate(part.rows):
+    for number, row in enumerate(part.lines()):
         *cells, last = row
         lines = last if isinstance(last, list) else [last]
         shown = [Text(cell) for cell in cells]

@@ -66,8 +66,8 @@ def _row(name, tuned, base):
         _report.size(tuned["reserved_peak_bytes"]),
         order,
         _saving(tuned, base),
-        _replay.plural(tuned["driver_calls"], "driver call"),
-        _replay.plural(tuned["retries"], "retry", "retries"),
+        str(tuned["driver_calls"]),
+        str(tuned["retries"]),
         name,
     )
 
@@ -77,7 +77,7 @@ def _bounds(answer: TuneDevice):
     yield Said(f"Perfect packing: {packed} reserved. No settings can go below it.")
     soon = answer["perfect_frees_bytes"]
     if soon is None:
-        yield Said("Perfect frees: not known. Record with uses=True to have it.")
+        yield Said("Perfect frees: not known. Record with --uses (uses=True) to have it.")
     else:
         yield Said(
             f"Perfect frees: {_report.size(soon)} allocated, if each block were freed "
@@ -97,14 +97,16 @@ def _verdict(answer: TuneDevice):
         yield Said(words + ".")
         return
     if not answer["fits"]:
-        need = _report.size(best["reserved_peak_bytes"])
-        yield Said(f"No settings make it fit in{room} memory. The best need {need}:")
+        yield Said(
+            f"No settings that were tried make it fit in{room} memory. Of memory without "
+            "end, as in what follows, these reserve least:"
+        )
     elif base["ooms"]:
         yield Said("With these settings it fits:")
     elif base["retries"]:
         now = best["retries"]
-        never = f"runs short {_replay.plural(now, 'time')}" if now else "never runs short"
-        times = _replay.plural(base["retries"], "time")
+        never = f"runs short {_report.plural(now, 'time')}" if now else "never runs short"
+        times = _report.plural(base["retries"], "time")
         yield Said(f"With these settings memory {never}, which it otherwise does {times}:")
     else:
         yield Said(f"These settings reserve {_saving(best, base)}:")
@@ -123,7 +125,7 @@ def _device(answer: TuneDevice) -> list[Part]:
     columns = (
         "reserved", "by order of addresses", "change", "driver calls", "retries", "settings"
     )
-    parts.append(Table(columns, rows))
+    parts.append(Table(columns, rows, headed=True))
     parts += _bounds(answer)
     tried = f"{answer['trials']} trials"
     if answer["out_of_trials"]:

@@ -13,7 +13,7 @@ from test_answers import check
 from test_merge import snapshot as ranks_snapshot
 
 import memlab
-from memlab import _answers, _cli, _replay
+from memlab import _answers, _cli, _replay, _report_parts
 
 EXPANDABLE = "expandable_segments:True"
 MISMATCHES = ("mismatched_addresses", "mismatched_segments", "mismatched_blocks")
@@ -437,3 +437,19 @@ def test_a_threshold_that_torch_would_not_take_is_none(threshold):
     snapshot = run(*GROWING)
     snapshot["allocator_settings"] = {"garbage_collection_threshold": threshold}
     assert recording(snapshot).replay(0, memory=100 * MIB)["reserved_peak_bytes"] > 0
+
+
+def test_more_segments_than_any_device_has():
+    """Each stream has one; to find room for a million of them would take for ever."""
+    events = []
+    for i in range((1 << 17) + 1):
+        events.append({"action": "alloc", "addr": (i + 1) << 20, "size": 512, "stream": i})
+    source = recording({"segments": [], "device_traces": [events]})
+    with pytest.raises(memlab.SnapshotError, match="limit"):
+        source.replay(0)
+
+
+def test_text_says_which_column_is_which():
+    parts = _replay.sections(memlab.replay(recording(run(*HELD)), conf=""))[0]
+    text = "\n".join(line for part in parts for line in _report_parts._plain(part))
+    assert text.splitlines()[1].split() == ["peak", "of", "recorded", "replayed", "change"]

@@ -66,7 +66,8 @@ void ml_trial_options_of(const ml_workload *workload, ml_trial_options *out);
 int ml_trial_check(const ml_workload *workload, ml_trial_options *options,
                    ml_trial_result *out);
 
-/* 0, ML_EINVALID for options that make no sense, or ML_ENOMEM. */
+/* 0, ML_EINVALID for options that make no sense, ML_ELIMIT for more segments than any
+ * device has, or ML_ENOMEM. */
 int ml_trial_run(const ml_workload *workload, const ml_trial_options *options,
                  ml_trial_result *out);
 

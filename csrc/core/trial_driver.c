@@ -15,6 +15,9 @@
 #define SPACE_SPACE (UINT64_C(1) << 61)
 /* Of addresses of blocks, which segments begin with. */
 #define BLOCK_ALIGNMENT 512
+/* Segments, or pages, at once: some 256 GiB of small ones.  Finding room for one takes as long
+ * as there are many, so that a recording of no real device must not have millions. */
+#define SEGMENTS_MAX ((size_t)1 << 17)
 /* Times that torch asks for one segment. */
 #define REFUSALS_MAX 2
 
@@ -99,10 +102,15 @@ ml_trial_driver_end(ml_trial_driver *driver)
 static uint64_t
 place(ml_trial_driver *driver, ml_placement *placement, uint64_t bytes)
 {
+    if (driver->placed == SEGMENTS_MAX) {
+        driver->error = ML_ELIMIT;
+        return 0;
+    }
     uint64_t addr = ml_placement_take(placement, bytes, ML_PLACEMENT_GRANULE);
     if (addr == 0 && ml_placement_error(placement) != 0) {
         driver->error = ML_ENOMEM;
     }
+    driver->placed += addr != 0;
     return addr;
 }
 
@@ -119,6 +127,10 @@ take(ml_trial_driver *driver, uint64_t addr, uint64_t bytes)
 {
     if (addr == 0 || addr % BLOCK_ALIGNMENT != 0 || addr >= SEGMENT_BASE ||
         bytes > SEGMENT_BASE - addr) {
+        return false;
+    }
+    if (driver->taken.count >= SEGMENTS_MAX) {
+        driver->error = ML_ELIMIT;
         return false;
     }
     int result = ml_ranges_take(&driver->taken, addr, bytes);
@@ -140,8 +152,8 @@ ml_trial_driver_seed(ml_trial_driver *driver, const ml_segment *segment)
         return 0;
     }
     driver->used += segment->total;
-    return driver->error < 0 ? driver->error
-                             : take(driver, segment->addr, segment->total);
+    bool taken = take(driver, segment->addr, segment->total);
+    return driver->error < 0 ? driver->error : taken;
 }
 
 static uint64_t
@@ -177,7 +189,7 @@ free_segment(void *self, uint64_t addr, uint64_t bytes)
         follow(driver, ML_ACTION_SEGMENT_FREE, addr, bytes);
     }
     if (addr >= SEGMENT_BASE) {
-        ml_placement_give(driver->segments, addr);
+        driver->placed -= ml_placement_give(driver->segments, addr) != 0;
     }
     else {
         give(driver, addr, bytes);
@@ -208,7 +220,7 @@ release(void *self, uint64_t addr, uint64_t bytes)
     ml_trial_driver *driver = self;
     (void)bytes;
     if (addr >= SPACE_BASE) {
-        ml_placement_give(driver->spaces, addr);
+        driver->placed -= ml_placement_give(driver->spaces, addr) != 0;
     }
 }
 

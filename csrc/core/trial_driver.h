@@ -14,11 +14,12 @@
 typedef struct ml_trial_driver {
     const ml_trial_options *options; /* borrowed */
     const ml_device_trace *trace;    /* borrowed */
+    size_t placed;                   /* in the two that follow */
     ml_placement *segments;          /* owned */
     ml_placement *spaces;            /* owned; of expandable segments */
     uint64_t used;                   /* bytes given */
     uint64_t calls;
-    int error; /* 0 or ML_ENOMEM */
+    int error; /* 0, ML_ENOMEM, or ML_ELIMIT: more segments than any device has */
     /* Of recorded addresses: the events of segments from NEXT to below UNTIL are what the
      * model is to do in the present step. */
     size_t next;
@@ -35,8 +36,8 @@ int ml_trial_driver_init(ml_trial_driver *driver, const ml_workload *workload,
                          const ml_trial_options *options);
 void ml_trial_driver_fini(ml_trial_driver *driver);
 
-/* SEGMENT is there before the first step: 1, or 0 where it overlaps another, or
- * ML_ENOMEM. */
+/* SEGMENT is there before the first step: 1, or 0 where it overlaps another, or an error
+ * as above. */
 int ml_trial_driver_seed(ml_trial_driver *driver, const ml_segment *segment);
 
 /* What the model is given; it lives as long as DRIVER. */
