@@ -8,6 +8,16 @@
 
 /* ---- What is known ---- */
 
+static size_t
+first_failed(const ml_device_trace *trace)
+{
+    size_t at = 0;
+    while (at < trace->event_count && trace->events[at].action != ML_ACTION_OOM) {
+        at++;
+    }
+    return at < trace->event_count ? at : ML_NO_EVENT;
+}
+
 static int
 explain_demands(ml_advice_case *it)
 {
@@ -35,6 +45,26 @@ explain_demands(ml_advice_case *it)
     ml_lives_fini(&lives);
     ml_categories_free(categories);
     return error;
+}
+
+/* Where the forward began in which the first request failed; ML_NO_EVENT: in none. */
+static size_t
+find_unfinished(const ml_advice_case *it)
+{
+    size_t from = ML_NO_EVENT;
+    size_t i = it->failed == ML_NO_EVENT ? 0 : it->workload->count;
+    for (; i > it->workload->before_count; i--) {
+        size_t born = it->workload->demands[i - 1].born;
+        if (born >= it->failed ||
+            it->of[i - 1].verdict.category == ML_CATEGORY_WORKSPACE) {
+            continue;
+        }
+        if (it->of[i - 1].cause.phase != ML_PHASE_FORWARD) {
+            break;
+        }
+        from = born;
+    }
+    return from;
 }
 
 /* The trials compare programs, of which only one was recorded: all of them have memory
@@ -81,9 +111,13 @@ ml_advice_case_init(ml_advice_case *it, const ml_recording *recording, size_t de
     it->recording = it->workload->recording;
     it->device = it->workload->device;
     it->trace = it->workload->trace;
+    it->failed = first_failed(it->trace);
     error = try_as_it_is(it);
     if (error == 0) {
         error = explain_demands(it);
+    }
+    if (error == 0) {
+        it->unfinished = find_unfinished(it);
     }
     if (error < 0) {
         ml_advice_case_fini(it);
@@ -113,6 +147,13 @@ bool
 ml_demand_at_peak(const ml_advice_case *it, size_t demand)
 {
     return ml_demand_lives_at(it, demand, it->before.peak_event);
+}
+
+bool
+ml_demand_unfinished(const ml_advice_case *it, size_t demand)
+{
+    size_t born = it->workload->demands[demand].born;
+    return it->unfinished <= born && born <= it->failed;
 }
 
 bool

@@ -107,7 +107,9 @@ typedef struct ml_advice_case {
     ml_trial_result before;   /* its peak_event is the instant of the allocated peak */
     ml_explained *of;         /* owned; of each demand */
     ml_causes *causes;        /* owned */
-    bool exact; /* a trial at the recorded addresses agrees with the recording */
+    bool exact;    /* a trial at the recorded addresses agrees with the recording */
+    size_t failed; /* event of the first request that failed; ML_NO_EVENT: none did */
+    size_t unfinished;     /* event; the forward began there that this was in */
     uint64_t memory_bytes; /* that the recorded run had; UINT64_MAX: not known */
 } ml_advice_case;
 
@@ -122,6 +124,8 @@ bool ml_demand_lives_at(const ml_advice_case *it, size_t demand, size_t event);
 /* Whether DEMAND is there at the instant of the most allocated bytes. */
 bool ml_demand_at_peak(const ml_advice_case *it, size_t demand);
 
+/* Whether DEMAND is of a forward that ran out of memory: nobody came to use it again. */
+bool ml_demand_unfinished(const ml_advice_case *it, size_t demand);
 /* Whether DEMAND, which lives at the end, was last used two steps or more before. */
 bool ml_demand_left(const ml_advice_case *it, size_t demand);
 

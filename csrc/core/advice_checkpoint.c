@@ -4,7 +4,10 @@
  * saved is freed with the call's end and made again, with the call's temporaries, right
  * before the module's part of the backward pass.  What is inside the call while it runs
  * for the first time is less than the recording has, as nothing is saved: that part is
- * left as it is, an estimate that is too high where it makes the peak. */
+ * left as it is, an estimate that is too high where it makes the peak.
+ *
+ * A forward that ran out of memory has no backward pass: what its calls that were over have
+ * there when the request fails is saved for one. */
 #include "advice_rules.h"
 
 #include <string.h>
@@ -62,6 +65,22 @@ is_saved(const calls *c, const call *of, size_t demand)
     const ml_demand *it = demand_of(c, demand);
     return it->freed != ML_NO_EVENT && it->freed > of->end_event &&
            is_backward(c, it->freed);
+}
+
+/* Whether DEMAND of a call that is over, whose operations made nodes of autograd, is there
+ * when the first request fails. */
+static bool
+is_left(const calls *c, const call *of, size_t demand)
+{
+    const ml_event *events = c->it->trace->events;
+    if (c->it->failed == ML_NO_EVENT || of->back != ML_NO_EVENT ||
+        of->end_event > c->it->failed || demand == of->output) {
+        return false;
+    }
+    const ml_event *first = &events[demand_of(c, of->first)->born];
+    const ml_event *last = &events[demand_of(c, of->end - 1)->born];
+    return first->autograd_thread != 0 && first->sequence < last->sequence &&
+           ml_demand_lives_at(c->it, demand, c->it->failed);
 }
 
 /* ---- The calls ---- */
@@ -240,6 +259,25 @@ edit_output(const calls *c, ml_advice *advice, const call *of, const call *next)
     return ml_advice_edit(advice, keep);
 }
 
+/* Nothing of the call is made again: what failed came before. */
+static int
+edit_left(const calls *c, ml_advice *advice, const call *of)
+{
+    int error = 0;
+    for (size_t i = of->first; error == 0 && i < of->end; i++) {
+        if (!is_left(c, of, i)) {
+            continue;
+        }
+        if (ml_demand_at_peak(c->it, i)) {
+            advice->bytes += demand_of(c, i)->block_bytes;
+            advice->blocks++;
+        }
+        ml_edit drop = {.kind = ML_EDIT_FREE, .demand = i, .until = of->end_event};
+        error = ml_advice_edit(advice, drop);
+    }
+    return error;
+}
+
 static int
 edit_calls(const calls *c, ml_advice *advice)
 {
@@ -247,6 +285,7 @@ edit_calls(const calls *c, ml_advice *advice)
     for (size_t i = 0; error == 0 && i < c->count; i++) {
         const call *of = &c->list[i];
         if (of->back == ML_NO_EVENT) {
+            error = edit_left(c, advice, of);
             continue;
         }
         error = edit_saved(c, advice, of);
@@ -312,13 +351,20 @@ find_families(const ml_advice_case *it, ml_repeats *repeats)
     return error;
 }
 
+/* Where a forward failed, what it made is not known to be activations. */
+static bool
+may_be_saved(const ml_advice_case *it, size_t demand)
+{
+    return it->of[demand].verdict.category == ML_CATEGORY_ACTIVATION ||
+           (it->workload->failed && it->of[demand].cause.phase == ML_PHASE_FORWARD);
+}
+
 /* Into BYTES, by family, what is saved for the backward pass at the peak. */
 static void
 weigh_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *bytes)
 {
     for (size_t i = 0; i < it->workload->count; i++) {
-        if (it->of[i].verdict.category != ML_CATEGORY_ACTIVATION ||
-            !ml_demand_at_peak(it, i)) {
+        if (!may_be_saved(it, i) || !ml_demand_at_peak(it, i)) {
             continue;
         }
         for (unsigned level = 0; level < ML_REPEATS_LEVELS; level++) {

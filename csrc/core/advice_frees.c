@@ -53,7 +53,7 @@ is_late(const ml_advice_case *it, size_t index)
 {
     const ml_demand *demand = &it->workload->demands[index];
     if (demand->born == ML_NO_EVENT || demand->last_used == ML_NO_EVENT ||
-        !is_programs_own(&it->of[index])) {
+        ml_demand_unfinished(it, index) || !is_programs_own(&it->of[index])) {
         return false;
     }
     if (demand->freed == ML_NO_EVENT) {

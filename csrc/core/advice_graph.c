@@ -206,6 +206,10 @@ judge(const finder *f, size_t demand, uint32_t *frame)
 {
     const ml_advice_case *it = f->it;
     const ml_demand *of = &it->workload->demands[demand];
+    /* A backward pass would have followed. */
+    if (ml_demand_unfinished(it, demand)) {
+        return ML_ADVICE_COUNT;
+    }
     const ml_event *birth = &it->trace->events[of->born];
     bool input = it->of[demand].cause.phase != ML_PHASE_FORWARD;
     if (birth->autograd_thread == 0 || is_backward(birth) || !is_held(it, demand) ||

@@ -305,6 +305,32 @@ test_a_graph_that_a_pass_frees(void)
     end();
 }
 
+/* A forward whose last request fails: no pass is missing, and a call that is over could
+ * be run again. */
+static void
+test_a_forward_that_runs_out_of_memory(void)
+{
+    begin();
+    take(1, line(2), 1);
+    uint32_t stacks[2];
+    for (unsigned i = 0; i < 2; i++) {
+        stacks[i] = sample_call(s.recording, line(8), "/home/a/model.py", 5, "forward",
+                                i == 0 ? "layers.0" : "layers.1");
+    }
+    uint64_t saved = take(20, stacks[0], 2);
+    take(30, stacks[0], 3);
+    take(10, stacks[1], 4);
+    event_in(ML_ACTION_OOM, 0, 40 * MIB, stacks[1])->sequence = 5;
+    give(saved, 20, 0, 6);
+    const ml_advice *advice = find(ML_ADVICE_CHECKPOINT);
+    CHECK(advice != NULL && advices->failed);
+    CHECK_UINT(advices->before.peak.allocated, 101 * MIB);
+    CHECK_UINT(advice->allocated_after, 81 * MIB);
+    CHECK(find(ML_ADVICE_GRAPH_UNUSED) == NULL);
+    CHECK(find(ML_ADVICE_LATE_FREES) == NULL);
+    end();
+}
+
 /* ---- Fragmentation ---- */
 
 /* Five times 40 MiB come and go, and 21 MiB of STACK come to stay in their place. */
@@ -391,6 +417,7 @@ main(void)
     RUN(test_a_graph_that_no_pass_runs);
     RUN(test_a_graph_that_a_pass_retains);
     RUN(test_a_graph_that_a_pass_frees);
+    RUN(test_a_forward_that_runs_out_of_memory);
     RUN(test_lines_that_keep_segments);
     RUN(test_a_module_makes_its_outputs_when_it_is_called);
     RUN_LONG_IN_ONE_THREAD(test_each_allocation_can_fail);
