@@ -107,7 +107,7 @@ try_each(const ml_advice_case *it, ml_proposals *proposals, ml_advices *out)
         }
         out->tried++;
         int error = try_alone(it, advice, &after);
-        if (error < 0) {
+        if (error != 0) {
             return error;
         }
         if (lowers(&out->before, &after)) {
