@@ -5,10 +5,8 @@ with programs of torch alone, each in a process of its own on the phantom device
 """
 
 import json
-import os
 import signal
 import sys
-import time
 import types
 from pathlib import Path
 
@@ -137,12 +135,26 @@ def test_what_a_program_prints_does_not_steer_a_terminal(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_command_by_its_clean_up(number):
-    before = signal.getsignal(number)
-    with pytest.raises(SystemExit) as exit, _cli._leaving_nothing():
-        os.kill(os.getpid(), number)
-        time.sleep(60)  # the signal ends it
-    assert exit.value.code == 128 + number
-    assert signal.getsignal(number) == before
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit) as exit, _cli._leaving_nothing():
+            signal.raise_signal(number)
+        assert exit.value.code == 128 + number
+        assert signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_is_ignored_stays_so(number):
+    """As SIGHUP is of what nohup starts."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with _cli._leaving_nothing():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
 
 
 @pytest.mark.parametrize(
