@@ -157,6 +157,15 @@ def _diff(options):
     return 0
 
 
+def _tell(options, answer, sections):
+    """Shows an ANSWER of the laboratory: as JSON, or in the words that SECTIONS makes."""
+    if options.json:
+        _say(json.dumps(answer, indent=1))
+    else:
+        _show_report([], sections(answer), as_markdown=False)
+    return 0
+
+
 def _replay(options):
     from memlab import _replay
 
@@ -167,11 +176,7 @@ def _replay(options):
         device=options.device,
         rank=options.rank,
     )
-    if options.json:
-        _say(json.dumps(answer, indent=1))
-    else:
-        _show_report([], _replay.sections(answer), as_markdown=False)
-    return 0
+    return _tell(options, answer, _replay.sections)
 
 
 def _explain(options):
@@ -180,11 +185,7 @@ def _explain(options):
     answer = _explain.explain(
         options.file, options.memory, device=options.device, rank=options.rank
     )
-    if options.json:
-        _say(json.dumps(answer, indent=1))
-    else:
-        _show_report([], _explain.sections(answer), as_markdown=False)
-    return 0
+    return _tell(options, answer, _explain.sections)
 
 
 def _tune(options):
@@ -193,11 +194,7 @@ def _tune(options):
     answer = _tune.tune(
         options.file, options.memory, device=options.device, rank=options.rank
     )
-    if options.json:
-        _say(json.dumps(answer, indent=1))
-    else:
-        _show_report([], _tune.sections(answer), as_markdown=False)
-    return 0
+    return _tell(options, answer, _tune.sections)
 
 
 def _view(options):

@@ -315,18 +315,6 @@ take_block(ml_allocator *a, const ml_request *r, uint64_t requested)
     return node->addr;
 }
 
-static uint64_t
-segment_bytes(const ml_allocator *a, uint64_t bytes)
-{
-    if (bytes <= ML_SMALL_BLOCK_BYTES) {
-        return ML_SMALL_SEGMENT_BYTES;
-    }
-    if (bytes < ML_MINIMUM_LARGE) {
-        return a->settings.large_segment_bytes;
-    }
-    return (bytes + ML_LARGE_ROUNDING - 1) / ML_LARGE_ROUNDING * ML_LARGE_ROUNDING;
-}
-
 int
 ml_allocator_malloc(ml_allocator *a, uint64_t bytes, uint64_t stream,
                     const uint32_t pool[2], uint64_t *addr)
@@ -347,7 +335,7 @@ ml_allocator_malloc(ml_allocator *a, uint64_t bytes, uint64_t stream,
     r.stream = stream;
     r.pool = (uint32_t)number;
     r.small = r.bytes <= ML_SMALL_BLOCK_BYTES;
-    r.segment_bytes = segment_bytes(a, r.bytes);
+    r.segment_bytes = ml_segment_bytes(r.bytes, a->settings.large_segment_bytes);
     r.expandable = a->settings.expandable_segments &&
                    (a->pools[number].flags & ML_POOL_CUSTOM) == 0;
     if (!find_free_block(a, &r)) {

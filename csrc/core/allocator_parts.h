@@ -11,8 +11,6 @@
 #include "ledger.h"
 
 #define ML_MINIMUM_BLOCK UINT64_C(512)
-#define ML_MINIMUM_LARGE (UINT64_C(10) << 20)
-#define ML_LARGE_ROUNDING (UINT64_C(2) << 20)
 #define ML_REQUEST_MAX (UINT64_C(1) << 62)
 
 enum ml_node_state {

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "ledger.h"
+
 int
 ml_allocator_settings_default(ml_allocator_settings *settings, unsigned version)
 {
@@ -12,7 +14,7 @@ ml_allocator_settings_default(ml_allocator_settings *settings, unsigned version)
     memset(settings, 0, sizeof(*settings));
     settings->version = version;
     settings->max_split_bytes = UINT64_MAX;
-    settings->large_segment_bytes = UINT64_C(20) << 20;
+    settings->large_segment_bytes = ML_LARGE_SEGMENT_BYTES;
     settings->max_non_split_rounding = settings->large_segment_bytes;
     settings->memory_fraction = 1;
     settings->order = version <= 211   ? ML_ORDER_ADDRESS

@@ -8,6 +8,9 @@
 #include "base.h"
 
 #define MINIMUM_BLOCK_BYTES 512u
+/* From so many bytes on a block that has no place gets a segment of its own, in such units. */
+#define OWN_SEGMENT_LEAST (UINT64_C(10) << 20)
+#define OWN_SEGMENT_UNIT (UINT64_C(2) << 20)
 
 typedef struct shared_totals {
 #define XX(name) _Atomic uint64_t name;
@@ -63,6 +66,21 @@ ml_allocator_round(const ml_allocator_rules *rules, uint64_t requested)
         return (requested + step - 1) & ~(step - 1);
     }
     return (requested + MINIMUM_BLOCK_BYTES - 1) & ~(uint64_t)(MINIMUM_BLOCK_BYTES - 1);
+}
+
+uint64_t
+ml_segment_bytes(uint64_t bytes, uint64_t large)
+{
+    if (bytes <= ML_SMALL_BLOCK_BYTES) {
+        return ML_SMALL_SEGMENT_BYTES;
+    }
+    if (bytes < OWN_SEGMENT_LEAST) {
+        return large;
+    }
+    if (bytes > UINT64_MAX - OWN_SEGMENT_UNIT) {
+        return UINT64_MAX;
+    }
+    return (bytes + OWN_SEGMENT_UNIT - 1) / OWN_SEGMENT_UNIT * OWN_SEGMENT_UNIT;
 }
 
 static bool

@@ -6,12 +6,6 @@
 #include "oom_cache.h"
 #include "oom_growth.h"
 
-/* What the allocator asks the driver for, where no note says it: torch's own constants.
- * Expandable segments grow by pages as large as its smallest segments. */
-#define LARGE_SEGMENT (UINT64_C(20) << 20)
-#define LEAST_ALONE (UINT64_C(10) << 20)
-#define ROUND_ALONE (UINT64_C(2) << 20)
-
 typedef struct work {
     ml_oom *oom;
     const ml_recording *recording;
@@ -26,18 +20,6 @@ static uint64_t
 round_up(uint64_t bytes, uint64_t unit)
 {
     return bytes > UINT64_MAX - unit ? bytes : (bytes + unit - 1) / unit * unit;
-}
-
-static uint64_t
-driver_request(uint64_t requested)
-{
-    if (requested <= ML_SMALL_BLOCK_BYTES) {
-        return ML_SMALL_SEGMENT_BYTES;
-    }
-    if (requested < LEAST_ALONE) {
-        return LARGE_SEGMENT;
-    }
-    return round_up(requested, ROUND_ALONE);
 }
 
 /* The note that was made of this OOM; NULL in a recording that has none.  Its thread made
@@ -125,7 +107,8 @@ describe_request(work *w)
     oom->small = event->size <= ML_SMALL_BLOCK_BYTES;
     oom->expandable = w->recording->rules.expandable_segments != 0;
     oom->device_free = event->addr;
-    oom->driver_request = driver_request(event->size);
+    /* Where no note says it. */
+    oom->driver_request = ml_segment_bytes(event->size, ML_LARGE_SEGMENT_BYTES);
     oom->total = ML_OOM_UNKNOWN;
     oom->allowed = ML_OOM_UNKNOWN;
     if (note != NULL) {
@@ -134,8 +117,10 @@ describe_request(work *w)
         oom->allowed = known_or(note->values[3], ML_OOM_UNKNOWN);
     }
     if (oom->expandable) {
-        oom->driver_request = round_up(
-            oom->requested, oom->small ? ML_SMALL_SEGMENT_BYTES : LARGE_SEGMENT);
+        /* These grow by pages as large as the smallest segments. */
+        oom->driver_request =
+            round_up(oom->requested,
+                     oom->small ? ML_SMALL_SEGMENT_BYTES : ML_LARGE_SEGMENT_BYTES);
     }
     oom->released = released_before(w);
     count_ooms(w);

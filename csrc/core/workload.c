@@ -18,8 +18,6 @@
 #include "replay.h"
 
 /* A request of up to this takes a segment of the size for that, above its own. */
-#define LARGE_REQUEST_BYTES (UINT64_C(10) << 20)
-#define LARGE_SEGMENT_BYTES (UINT64_C(20) << 20)
 
 const char *
 ml_doubt_text(unsigned doubt)
@@ -254,16 +252,7 @@ has_pool(const run *of)
 static uint64_t
 segment_bytes(const ml_allocator_rules *rules, uint64_t bytes)
 {
-    uint64_t rounded = ml_allocator_round(rules, bytes);
-    if (rounded <= ML_SMALL_BLOCK_BYTES) {
-        return ML_SMALL_SEGMENT_BYTES;
-    }
-    if (rounded < LARGE_REQUEST_BYTES) {
-        return LARGE_SEGMENT_BYTES;
-    }
-    uint64_t rest = rounded % ML_SMALL_SEGMENT_BYTES;
-    uint64_t more = rest == 0 ? 0 : ML_SMALL_SEGMENT_BYTES - rest;
-    return rounded <= UINT64_MAX - more ? rounded + more : UINT64_MAX;
+    return ml_segment_bytes(ml_allocator_round(rules, bytes), ML_LARGE_SEGMENT_BYTES);
 }
 
 static void
