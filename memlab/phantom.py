@@ -68,10 +68,10 @@ def parse_memory(text: str) -> int:
     if not match:
         raise ValueError(f"{text!r} is no memory size; write for example 24GiB")
     number, unit = match.groups()
-    size = int(float(number) * (1 << _UNITS[unit.upper()]))
-    if size <= 0:
+    size = float(number) * (1 << _UNITS[unit.upper()])
+    if not 1 <= size < 1 << 62:
         raise ValueError(f"{text!r} is no memory size; write for example 24GiB")
-    return size
+    return int(size)
 
 
 def environment(
@@ -165,7 +165,9 @@ def main(argv=None) -> int:
 
     Does not return when the program starts; else returns the exit status.
     """
-    parser = argparse.ArgumentParser(
+    from memlab._arguments import Parser
+
+    parser = Parser(
         prog="memlab phantom",
         usage="memlab phantom [options] program arguments...",
         description="Run a program of a CUDA build of torch on a phantom GPU: the real "
@@ -197,7 +199,9 @@ def main(argv=None) -> int:
         program = program[1:]
     try:
         if options.list:
-            print(_list())
+            from memlab import _terminal
+
+            _terminal.answer(_list())
             return 0
         variables = environment(
             options.gpu, options.devices, options.memory, options.backed
@@ -212,8 +216,9 @@ def main(argv=None) -> int:
             file=sys.stderr,
         )
         return 2
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     try:
         os.execvpe(program[0], program, {**os.environ, **variables})
     except OSError as error:
@@ -222,4 +227,6 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from memlab import _cli
+
+    sys.exit(_cli.guarded(main))

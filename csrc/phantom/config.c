@@ -64,8 +64,8 @@ __attribute__((used)) static const char gpu_text[] = "memlab-phantom-gpus 1\n"
 static ml_phantom_config config;
 static pthread_once_t config_once = PTHREAD_ONCE_INIT;
 
-__attribute__((format(printf, 1, 2))) _Noreturn static void
-refuse(const char *format, ...)
+void
+ml_phantom_refuse(const char *format, ...)
 {
     va_list arguments;
 
@@ -86,6 +86,15 @@ ml_phantom_unanswered(const char *name)
             "and the operation that led here to memlab's issue tracker\n",
             name);
     abort();
+}
+
+void
+ml_phantom_lacks(atomic_bool *said, const char *name, const char *why)
+{
+    if (!atomic_exchange(said, true)) {
+        fprintf(stderr, "memlab phantom: %s fails on the phantom device: %s\n", name,
+                why);
+    }
 }
 
 /* A whole decimal number between the limits, or -1. */
@@ -149,29 +158,46 @@ choose_visible(void)
     }
 }
 
+static const ml_phantom_gpu *chosen;
+static pthread_once_t chosen_once = PTHREAD_ONCE_INIT;
+
 static void
-read_environment(void)
+choose_gpu(void)
 {
     const char *name = getenv("MEMLAB_PHANTOM_GPU");
-    const char *devices = getenv("MEMLAB_PHANTOM_DEVICES");
-    const char *memory = getenv("MEMLAB_PHANTOM_MEMORY");
-    const char *backed = getenv("MEMLAB_PHANTOM_BACKED");
-    const char *quiet = getenv("MEMLAB_PHANTOM_QUIET");
-    const char *driver = getenv("MEMLAB_PHANTOM_DRIVER");
 
     if (name == NULL || *name == '\0') {
         name = gpus[0].name;
     }
     for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {
         if (strcmp(gpus[i].name, name) == 0) {
-            config.gpu = &gpus[i];
+            chosen = &gpus[i];
         }
     }
-    if (config.gpu == NULL) {
-        refuse("MEMLAB_PHANTOM_GPU=%s is no GPU that it knows; "
-               "memlab phantom --list names those it knows",
-               name);
+    if (chosen == NULL) {
+        ml_phantom_refuse("MEMLAB_PHANTOM_GPU=%s is no GPU that it knows; "
+                          "memlab phantom --list names those it knows",
+                          name);
     }
+}
+
+const ml_phantom_gpu *
+ml_phantom_chosen_gpu(void)
+{
+    pthread_once(&chosen_once, choose_gpu);
+    return chosen;
+}
+
+static void
+read_environment(void)
+{
+    const char *devices = getenv("MEMLAB_PHANTOM_DEVICES");
+    const char *memory = getenv("MEMLAB_PHANTOM_MEMORY");
+    const char *backed = getenv("MEMLAB_PHANTOM_BACKED");
+    const char *quiet = getenv("MEMLAB_PHANTOM_QUIET");
+    const char *driver = getenv("MEMLAB_PHANTOM_DRIVER");
+
+    config.gpu = ml_phantom_chosen_gpu();
     for (size_t i = 0; i < sizeof capabilities / sizeof capabilities[0]; i++) {
         if (capabilities[i].major == config.gpu->major &&
             capabilities[i].minor == config.gpu->minor) {
@@ -183,8 +209,8 @@ read_environment(void)
     if (devices != NULL && *devices != '\0') {
         count = parse_count(devices, 1, ML_PHANTOM_MAX_DEVICES);
         if (count < 0) {
-            refuse("MEMLAB_PHANTOM_DEVICES=%s is not a number from 1 to %d", devices,
-                   ML_PHANTOM_MAX_DEVICES);
+            ml_phantom_refuse("MEMLAB_PHANTOM_DEVICES=%s is not a number from 1 to %d",
+                              devices, ML_PHANTOM_MAX_DEVICES);
         }
     }
     config.installed = (int)count;
@@ -194,7 +220,8 @@ read_environment(void)
     if (memory != NULL && *memory != '\0') {
         long bytes = parse_count(memory, 1, LONG_MAX);
         if (bytes < 0) {
-            refuse("MEMLAB_PHANTOM_MEMORY=%s is not a number of bytes", memory);
+            ml_phantom_refuse("MEMLAB_PHANTOM_MEMORY=%s is not a number of bytes",
+                              memory);
         }
         config.total_bytes = (size_t)bytes;
     }
@@ -202,9 +229,10 @@ read_environment(void)
     config.quiet = quiet != NULL && strcmp(quiet, "1") == 0;
     if (driver != NULL && *driver != '\0') {
         if (cuda_of_driver(driver) == 0) {
-            refuse("MEMLAB_PHANTOM_DRIVER=%s is no version from 525 on, such as "
-                   "570.86.10",
-                   driver);
+            ml_phantom_refuse(
+                "MEMLAB_PHANTOM_DRIVER=%s is no version from 525 on, such as "
+                "570.86.10",
+                driver);
         }
         config.driver = driver;
     }

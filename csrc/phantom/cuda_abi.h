@@ -10,28 +10,65 @@
 
 #include <stddef.h>
 
-/* Runtime errors. The first column is the suffix of CUDA's name. */
+/* Runtime errors: those that the phantom gives, and those that code compiled into
+ * programs gives without asking it, as CUB does. The first column is the suffix of CUDA's
+ * name. The driver's numbers are the same. */
 #define ML_CUDA_ERRORS(XX) \
     XX(Success, 0, "no error") \
     XX(ErrorInvalidValue, 1, "invalid argument") \
     XX(ErrorMemoryAllocation, 2, "out of memory") \
     XX(ErrorInitializationError, 3, "initialization error") \
+    XX(ErrorCudartUnloading, 4, "driver shutting down") \
+    XX(ErrorInvalidConfiguration, 9, "invalid configuration argument") \
+    XX(ErrorInvalidSymbol, 13, "invalid device symbol") \
+    XX(ErrorInsufficientDriver, 35, \
+       "CUDA driver version is insufficient for CUDA runtime version") \
+    XX(ErrorDevicesUnavailable, 46, \
+       "CUDA-capable device(s) is/are busy or unavailable") \
+    XX(ErrorMissingConfiguration, 52, "__global__ function call is not configured") \
+    XX(ErrorInvalidDeviceFunction, 98, "invalid device function") \
     XX(ErrorNoDevice, 100, "no CUDA-capable device is detected") \
     XX(ErrorInvalidDevice, 101, "invalid device ordinal") \
+    XX(ErrorInvalidKernelImage, 200, "device kernel image is invalid") \
+    XX(ErrorDeviceUninitialized, 201, "invalid device context") \
+    XX(ErrorNoKernelImageForDevice, 209, \
+       "no kernel image is available for execution on the device") \
+    XX(ErrorPeerAccessUnsupported, 217, \
+       "peer access is not supported between these two devices") \
     XX(ErrorInvalidResourceHandle, 400, "invalid resource handle") \
+    XX(ErrorIllegalState, 401, \
+       "the operation cannot be performed in the present state") \
     XX(ErrorSymbolNotFound, 500, "named symbol not found") \
     XX(ErrorNotReady, 600, "device not ready") \
+    XX(ErrorIllegalAddress, 700, "an illegal memory access was encountered") \
+    XX(ErrorLaunchOutOfResources, 701, "too many resources requested for launch") \
+    XX(ErrorLaunchTimeout, 702, "the launch timed out and was terminated") \
     XX(ErrorPeerAccessAlreadyEnabled, 704, "peer access is already enabled") \
+    XX(ErrorPeerAccessNotEnabled, 705, "peer access has not been enabled") \
+    XX(ErrorAssert, 710, "device-side assert triggered") \
     XX(ErrorHostMemoryAlreadyRegistered, 712, \
        "part or all of the requested memory range is already mapped") \
     XX(ErrorHostMemoryNotRegistered, 713, \
        "pointer does not correspond to a registered memory region") \
+    XX(ErrorLaunchFailure, 719, "unspecified launch failure") \
+    XX(ErrorNotPermitted, 800, "operation not permitted") \
     XX(ErrorNotSupported, 801, "operation not supported") \
     XX(ErrorStreamCaptureUnsupported, 900, \
        "operation not permitted when stream is capturing") \
     XX(ErrorStreamCaptureInvalidated, 901, \
        "operation failed due to a previous error during capture") \
+    XX(ErrorStreamCaptureMerge, 902, \
+       "operation would result in a merge of separate capture sequences") \
     XX(ErrorStreamCaptureUnmatched, 903, "capture was not initiated in this stream") \
+    XX(ErrorStreamCaptureUnjoined, 904, "capturing stream has unjoined work") \
+    XX(ErrorStreamCaptureIsolation, 905, \
+       "dependency created on uncaptured work in another stream") \
+    XX(ErrorStreamCaptureImplicit, 906, \
+       "operation would make the legacy stream depend on a capturing blocking stream") \
+    XX(ErrorCapturedEvent, 907, \
+       "operation not permitted on an event last recorded in a capturing stream") \
+    XX(ErrorStreamCaptureWrongThread, 908, \
+       "attempt to terminate a thread-local capture sequence from another thread") \
     XX(ErrorUnknown, 999, "unknown error")
 
 typedef enum {

@@ -69,8 +69,11 @@ ML_EXPORT(const char *, cudaGetErrorName, (int error))
     }
 }
 
-ML_EXPORT(const char *, cudaGetErrorString, (int error))
+const char *
+ml_phantom_error_text(int error)
 {
+    static _Thread_local char unknown[128];
+
     switch (error) {
 #define XX(name, value, text) \
     case value: \
@@ -78,8 +81,17 @@ ML_EXPORT(const char *, cudaGetErrorString, (int error))
         ML_CUDA_ERRORS(XX)
 #undef XX
     default:
-        return "unrecognized error code";
+        snprintf(unknown, sizeof unknown,
+                 "error %d, which memlab's phantom device did not give and has no name "
+                 "for; look it up in CUDA's cudaError_t",
+                 error);
+        return unknown;
     }
+}
+
+ML_EXPORT(const char *, cudaGetErrorString, (int error))
+{
+    return ml_phantom_error_text(error);
 }
 
 ML_EXPORT(ml_cuda_error, cudaGetLastError, (void))
@@ -97,8 +109,14 @@ ML_EXPORT(ml_cuda_error, cudaPeekAtLastError, (void))
 
 /* --- Which device --------------------------------------------------------- */
 
+/* The first question of a program that uses CUDA: by now it has loaded its libraries. */
 ML_EXPORT(ml_cuda_error, cudaGetDeviceCount, (int *count))
 {
+    const char *refusal = memlab_phantom_refusal();
+
+    if (refusal != NULL) {
+        ml_phantom_refuse("%s", refusal);
+    }
     *count = ml_phantom_configure()->devices;
     return *count > 0 ? ML_CUDA_Success : ml_phantom_error(ML_CUDA_ErrorNoDevice);
 }

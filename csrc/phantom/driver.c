@@ -187,23 +187,7 @@ ML_SUCCEED_UNLOCKED(cuCtxSynchronize)
 
 ML_EXPORT(int, cuGetErrorString, (int result, const char **text))
 {
-    switch (result) {
-    case ML_CU_SUCCESS:
-        *text = "no error";
-        break;
-    case ML_CU_OUT_OF_MEMORY:
-        *text = "out of memory";
-        break;
-    case ML_CU_INVALID_VALUE:
-        *text = "invalid argument";
-        break;
-    case ML_CU_NOT_SUPPORTED:
-        *text = "operation not supported";
-        break;
-    default:
-        *text = "unknown error";
-        break;
-    }
+    *text = ml_phantom_error_text(result);
     return ML_CU_SUCCESS;
 }
 
@@ -274,16 +258,8 @@ ML_EXPORT(int, cuMemGetAllocationGranularity, (size_t * bytes))
     return ML_CU_SUCCESS;
 }
 
-/* Memory is shared with no other process. */
-ML_EXPORT(int, cuMemExportToShareableHandle, (void))
-{
-    return ML_CU_NOT_SUPPORTED;
-}
-
-ML_EXPORT(int, cuMemImportFromShareableHandle, (void))
-{
-    return ML_CU_NOT_SUPPORTED;
-}
+ML_LACKS(int, cuMemExportToShareableHandle, ML_CU_NOT_SUPPORTED, ML_NOT_SHARED)
+ML_LACKS(int, cuMemImportFromShareableHandle, ML_CU_NOT_SUPPORTED, ML_NOT_SHARED)
 
 ML_EXPORT(int, cuMemGetAddressRange,
           (uintptr_t * start, size_t *bytes, uintptr_t within))

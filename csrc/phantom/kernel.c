@@ -1,27 +1,8 @@
-/* Kernels: registered, asked about, launched, and never run.
+/* Kernels: asked about, launched, and never run.
  */
 #include "phantom.h"
 
 #include <string.h>
-
-/* --- Registration by nvcc's start-up code --------------------------------------- */
-
-ML_EXPORT(void **, __cudaRegisterFatBinary, (void))
-{
-    static void *binary;
-
-    return &binary;
-}
-
-ML_EXPORT(char, __cudaInitModule, (void))
-{
-    return 1;
-}
-
-ML_SUCCEED(__cudaRegisterFatBinaryEnd)
-ML_SUCCEED(__cudaUnregisterFatBinary)
-ML_SUCCEED(__cudaRegisterFunction)
-ML_SUCCEED(__cudaRegisterVar)
 
 /* --- Launches -------------------------------------------------------------------- */
 
@@ -58,36 +39,70 @@ ML_EXPORT(ml_cuda_error, __cudaGetKernel, (const void **kernel, const void *func
     return ML_CUDA_Success;
 }
 
-#define LAUNCH(name) \
+static void
+launch(void)
+{
+    ml_phantom_wait();
+    ml_values_launched();
+    ml_clock_spend(5000);
+}
+
+/* As on a GPU, a kernel without code for it is not launched. */
+static ml_cuda_error
+launch_function(const void *function)
+{
+    ml_code code;
+
+    if (!ml_code_find(function, &code)) {
+        return ml_phantom_error(ML_CUDA_ErrorNoKernelImageForDevice);
+    }
+    launch();
+    return ML_CUDA_Success;
+}
+
+#define LAUNCH_FUNCTION(name) \
+    ML_EXPORT(ml_cuda_error, name, (const void *function)) \
+    { \
+        return launch_function(function); \
+    }
+
+LAUNCH_FUNCTION(cudaLaunchKernel)
+LAUNCH_FUNCTION(__cudaLaunchKernel)
+LAUNCH_FUNCTION(cudaLaunchCooperativeKernel)
+
+ML_EXPORT(ml_cuda_error, cudaLaunchKernelExC,
+          (const void *configured, const void *function))
+{
+    (void)configured;
+    return launch_function(function);
+}
+
+#define LAUNCH_LOADED(name) \
     ML_EXPORT(int, name, (void)) \
     { \
-        ml_phantom_wait(); \
-        ml_values_launched(); \
-        ml_clock_spend(5000); \
+        launch(); \
         return 0; \
     }
 
-LAUNCH(cudaLaunchKernel)
-LAUNCH(__cudaLaunchKernel)
-LAUNCH(cudaLaunchCooperativeKernel)
-LAUNCH(cudaLaunchKernelExC)
-LAUNCH(cuLaunchKernel)
-LAUNCH(cuLaunchCooperativeKernel)
-LAUNCH(cuLaunchKernelEx)
+LAUNCH_LOADED(cuLaunchKernel)
+LAUNCH_LOADED(cuLaunchCooperativeKernel)
+LAUNCH_LOADED(cuLaunchKernelEx)
 
 /* --- Questions -------------------------------------------------------------------- */
 
-/* CUB picks its tuning, and so the size of its temporary memory, by the version of
- * the code that would run: that compiled for this very capability. */
-ML_EXPORT(ml_cuda_error, cudaFuncGetAttributes, (ml_cuda_func_attributes * attributes))
+ML_EXPORT(ml_cuda_error, cudaFuncGetAttributes,
+          (ml_cuda_func_attributes * attributes, const void *function))
 {
-    const ml_phantom_gpu *gpu = ml_phantom_configure()->gpu;
+    ml_code code;
 
+    if (!ml_code_find(function, &code)) {
+        return ml_phantom_error(ML_CUDA_ErrorNoKernelImageForDevice);
+    }
     memset(attributes, 0, offsetof(ml_cuda_func_attributes, clusterDimMustBeSet));
     attributes->maxThreadsPerBlock = 1024;
     attributes->numRegs = 32;
-    attributes->ptxVersion = gpu->major * 10 + gpu->minor;
-    attributes->binaryVersion = gpu->major * 10 + gpu->minor;
+    attributes->ptxVersion = code.ptx;
+    attributes->binaryVersion = code.binary;
     attributes->maxDynamicSharedSizeBytes = 48 << 10;
     return ML_CUDA_Success;
 }

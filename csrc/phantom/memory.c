@@ -426,18 +426,15 @@ ML_EXPORT(ml_cuda_error, cudaMemcpy2DAsync,
     return ML_CUDA_Success;
 }
 
-/* Memory is shared with no other process. */
-#define UNSUPPORTED(name) \
-    ML_EXPORT(ml_cuda_error, name, (void)) \
-    { \
-        return ml_phantom_error(ML_CUDA_ErrorNotSupported); \
-    }
+#define NOT_SHARED(name) \
+    ML_LACKS(ml_cuda_error, name, ml_phantom_error(ML_CUDA_ErrorNotSupported), \
+             ML_NOT_SHARED)
 
-UNSUPPORTED(cudaIpcGetMemHandle)
-UNSUPPORTED(cudaIpcOpenMemHandle)
-UNSUPPORTED(cudaIpcCloseMemHandle)
-UNSUPPORTED(cudaIpcGetEventHandle)
-UNSUPPORTED(cudaIpcOpenEventHandle)
+NOT_SHARED(cudaIpcGetMemHandle)
+NOT_SHARED(cudaIpcOpenMemHandle)
+NOT_SHARED(cudaIpcCloseMemHandle)
+NOT_SHARED(cudaIpcGetEventHandle)
+NOT_SHARED(cudaIpcOpenEventHandle)
 
 ML_SUCCEED(cudaMemcpyToSymbol)
 ML_SUCCEED(cudaMemcpyToSymbolAsync)

@@ -12,6 +12,7 @@
 #ifndef ML_PHANTOM_H
 #define ML_PHANTOM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -81,8 +82,34 @@ typedef struct {
  * makes no sense ends the process with one line on stderr. */
 const ml_phantom_config *ml_phantom_configure(void);
 
+/* The configuration's GPU. Reads nothing else of the environment, which the program may
+ * still be about to set. */
+const ml_phantom_gpu *ml_phantom_chosen_gpu(void);
+
+/* Ends the process with one line on stderr that says why. */
+__attribute__((format(printf, 1, 2))) _Noreturn void
+ml_phantom_refuse(const char *format, ...);
+
 /* Ends the process with one line on stderr: the call `name` has no answer here. */
 _Noreturn void ml_phantom_unanswered(const char *name);
+
+/* Says on stderr, once, that the call `name` of the program fails since `why`. */
+void ml_phantom_lacks(atomic_bool *said, const char *name, const char *why);
+
+/* A call that fails on the phantom with `error`, and says why. */
+#define ML_LACKS(type, name, error, why) \
+    ML_EXPORT(type, name, (void)) \
+    { \
+        static atomic_bool said; \
+        ml_phantom_lacks(&said, #name, why); \
+        return error; \
+    }
+
+/* Memory is shared with no other process. */
+#define ML_NOT_SHARED \
+    "memory of the device is not shared between processes; send it through the " \
+    "host's " \
+    "memory (tensor.cpu())"
 
 /* A new non-null opaque value for a handle that has no content. */
 void *ml_phantom_handle(void);
@@ -117,8 +144,25 @@ void ml_phantom_uuid(unsigned char uuid[16], int installed);
 /* Makes `error` the thread's last error unless it is success, and returns it. */
 ml_cuda_error ml_phantom_error(ml_cuda_error error);
 
+/* What an error is, for people: of the runtime, and of the driver, which shares numbers. */
+const char *ml_phantom_error_text(int error);
+
 /* Writes attribute `attribute` (cudaDeviceAttr's numbers). */
 ml_cuda_error ml_phantom_attribute(int *value, int attribute, int device);
+
+/* --- code.c ------------------------------------------------------------ */
+
+/* The versions of code as cudaFuncGetAttributes tells them: 86 for 8.6. */
+typedef struct {
+    int ptx;    /* of what it was compiled of */
+    int binary; /* of what runs */
+} ml_code;
+
+/* The code that the GPU would run of a function; false where it has none for it. */
+bool ml_code_find(const void *function, ml_code *code);
+
+/* Why the GPU cannot run what the program has loaded, or NULL. */
+const char *memlab_phantom_refusal(void);
 
 /* --- memory.c ---------------------------------------------------------- */
 

@@ -282,6 +282,12 @@ ML_EXPORT(ml_cuda_error, cudaStreamIsCapturing, (const void *handle, int *status
     return capture_info(handle, status, NULL, NULL);
 }
 
+/* The driver has the same numbers.  Triton 3.9 asks it. */
+ML_EXPORT(int, cuStreamIsCapturing, (const void *handle, int *status))
+{
+    return (int)capture_info(handle, status, NULL, NULL);
+}
+
 /* CUDA 12: without the edges' data. */
 ML_EXPORT(ml_cuda_error, cudaStreamGetCaptureInfo_v2,
           (const void *handle, int *status, unsigned long long *id, void **made,

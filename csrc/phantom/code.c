@@ -1,0 +1,313 @@
+/* The device code that the program's libraries bring, and which of it a GPU would run.
+ *
+ * nvcc's start-up code registers fat binaries, each with code for several compute
+ * capabilities, and the host functions that stand for their kernels. CUB picks its
+ * tuning, and so the size of its temporary memory, by the version of the code that
+ * would run, and knows no tuning for a version that it was not compiled for.
+ */
+#include "phantom.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What nvcc's start-up code passes, and what its `data` points at: a header, then the
+ * entries, each with a header of its own. NVIDIA does not document the layout; it was read
+ * off the wheels of torch. */
+typedef struct {
+    unsigned int magic; /* WRAPPER */
+    unsigned int version;
+    const void *data;
+    const void *more;
+} wrapper;
+
+typedef struct {
+    unsigned int magic; /* CONTAINER */
+    unsigned short version;
+    unsigned short header_bytes;
+    unsigned long long bytes; /* of the entries */
+} container;
+
+typedef struct {
+    unsigned short kind; /* PTX, or a program for one capability */
+    unsigned short version;
+    unsigned int header_bytes;
+    unsigned long long bytes; /* of the code, which follows */
+    unsigned int compressed[2];
+    unsigned short ptx[2];
+    unsigned int capability; /* 86 for 8.6 */
+    unsigned int name[2];
+    unsigned long long flags;
+} entry;
+
+#define WRAPPER 0x466243b1U
+#define CONTAINER 0xba55ed50U
+#define PTX 1
+#define SPECIFIC 0x100000U /* for this capability alone, as sm_90a */
+
+/* More than any that there is code for. */
+#define MOST_CAPABILITIES 256
+
+typedef struct binary {
+    struct binary *next;
+    const container *content; /* NULL: unregistered, or of an unknown form */
+    bool chosen, runs; /* whether `runs` and `code` say what the GPU runs of it */
+    ml_code code;
+} binary;
+
+typedef struct {
+    const void *function; /* NULL: free */
+    binary *from;
+} kernel;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static binary *binaries;
+static kernel *kernels; /* a hash table, at most three quarters full */
+static size_t room, count;
+
+static void
+hold(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void
+let_go(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* A forked child of a program whose other threads launch kernels would wait for the lock
+ * for ever, at its end at the latest, when it unregisters what it has. */
+__attribute__((constructor)) static void
+survive_forks(void)
+{
+    pthread_atfork(hold, let_go, let_go);
+}
+
+/* --- Fat binaries ------------------------------------------------------------------- */
+
+/* The next entry of a fat binary after one, or after none; NULL: there is no other. */
+static const entry *
+next_entry(const container *content, const entry *last)
+{
+    const char *start = (const char *)content + content->header_bytes;
+    const char *end = start + content->bytes;
+    const char *at =
+        last == NULL ? start : (const char *)last + last->header_bytes + last->bytes;
+    const entry *found = (const void *)at;
+
+    if (at < start || at >= end || (size_t)(end - at) < sizeof *found ||
+        found->header_bytes < sizeof *found) {
+        return NULL;
+    }
+    return found;
+}
+
+/* A program for a capability runs on those of the same major version that are no
+ * older; PTX is compiled for any that is no older. */
+static bool
+runs(const entry *code, unsigned int capability)
+{
+    if (code->flags & SPECIFIC) {
+        return code->capability == capability;
+    }
+    return code->capability <= capability &&
+           (code->kind == PTX || code->capability / 10 == capability / 10);
+}
+
+static unsigned int
+capability_of_gpu(void)
+{
+    const ml_phantom_gpu *gpu = ml_phantom_chosen_gpu();
+
+    return (unsigned int)(gpu->major * 10 + gpu->minor);
+}
+
+/* Whether the GPU runs code of the fat binary; what it runs is then in `code`. A program
+ * goes before PTX, a newer one before an older. */
+static bool
+choose(binary *from)
+{
+    const unsigned int capability = capability_of_gpu();
+    const entry *best = NULL;
+
+    if (from->chosen) {
+        return from->runs;
+    }
+    for (const entry *at = NULL; (at = next_entry(from->content, at)) != NULL;) {
+        if (runs(at, capability) &&
+            (best == NULL || (at->kind == PTX) < (best->kind == PTX) ||
+             ((at->kind == PTX) == (best->kind == PTX) &&
+              at->capability > best->capability))) {
+            best = at;
+        }
+    }
+    from->chosen = true;
+    from->runs = best != NULL;
+    if (best != NULL) {
+        from->code.ptx = (int)best->capability;
+        from->code.binary = (int)(best->kind == PTX ? capability : best->capability);
+    }
+    return from->runs;
+}
+
+/* --- Registration by nvcc's start-up code ------------------------------------------- */
+
+ML_EXPORT(void **, __cudaRegisterFatBinary, (const wrapper *wrapped))
+{
+    const container *content = wrapped->data;
+    binary *made = calloc(1, sizeof *made);
+
+    if (made == NULL) {
+        ml_phantom_refuse("no memory is left for the list of the program's kernels");
+    }
+    if (wrapped->magic == WRAPPER && content != NULL && content->magic == CONTAINER) {
+        made->content = content;
+    }
+    pthread_mutex_lock(&lock);
+    made->next = binaries;
+    binaries = made;
+    pthread_mutex_unlock(&lock);
+    return (void **)made;
+}
+
+ML_SUCCEED(__cudaRegisterFatBinaryEnd)
+ML_SUCCEED(__cudaRegisterVar)
+
+/* The program unloads the library that had it. Kernels may still point here. */
+ML_EXPORT(void, __cudaUnregisterFatBinary, (void **handle))
+{
+    pthread_mutex_lock(&lock);
+    ((binary *)handle)->content = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
+ML_EXPORT(char, __cudaInitModule, (void))
+{
+    return 1;
+}
+
+/* The function's place in the table, which has a free one. */
+static kernel *
+place_of(const void *function)
+{
+    size_t at = (size_t)(((uintptr_t)function >> 4) * 0x9e3779b97f4a7c15U >> 32);
+
+    for (;; at++) {
+        kernel *place = &kernels[at & (room - 1)];
+
+        if (place->function == function || place->function == NULL) {
+            return place;
+        }
+    }
+}
+
+static bool
+grow(void)
+{
+    const kernel *old = kernels;
+    const size_t had = room;
+    kernel *larger = calloc(had ? 2 * had : 1 << 12, sizeof *larger);
+
+    if (larger == NULL) {
+        return false;
+    }
+    kernels = larger;
+    room = had ? 2 * had : 1 << 12;
+    for (size_t i = 0; i < had; i++) {
+        if (old[i].function != NULL) {
+            *place_of(old[i].function) = old[i];
+        }
+    }
+    free((void *)old);
+    return true;
+}
+
+ML_EXPORT(void, __cudaRegisterFunction, (void **handle, const void *function))
+{
+    pthread_mutex_lock(&lock);
+    if (4 * (count + 1) > 3 * room && !grow()) {
+        ml_phantom_refuse("no memory is left for the list of the program's kernels");
+    }
+    kernel *place = place_of(function);
+
+    count += place->function == NULL;
+    *place = (kernel){function, (binary *)handle};
+    pthread_mutex_unlock(&lock);
+}
+
+/* --- Questions ---------------------------------------------------------------------- */
+
+bool
+ml_code_find(const void *function, ml_code *code)
+{
+    bool found = true;
+
+    /* Of code that is not known, as of a kernel made at run time: for this GPU. */
+    code->ptx = code->binary = (int)capability_of_gpu();
+    pthread_mutex_lock(&lock);
+    const kernel *place = room != 0 ? place_of(function) : NULL;
+    if (place != NULL && place->function != NULL && place->from->content != NULL) {
+        found = choose(place->from);
+        if (found) {
+            *code = place->from->code;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Writes the capabilities that most of the fat binaries have code for. */
+static void
+list_capabilities(char *list, size_t bytes, unsigned int known)
+{
+    unsigned int have[MOST_CAPABILITIES] = {0};
+    size_t length = 0;
+
+    for (const binary *item = binaries; item != NULL; item = item->next) {
+        for (const entry *at = NULL;
+             item->content != NULL && (at = next_entry(item->content, at)) != NULL;) {
+            if (at->capability < MOST_CAPABILITIES && !(at->flags & SPECIFIC)) {
+                have[at->capability]++;
+            }
+        }
+    }
+    for (unsigned int i = 0; i < MOST_CAPABILITIES && length < bytes; i++) {
+        if (2 * have[i] > known) {
+            length += (size_t)snprintf(list + length, bytes - length, "%ssm_%u",
+                                       length ? ", " : "", i);
+        }
+    }
+}
+
+/* Most decides: a library may have a few kernels for other GPUs than the rest. Exported
+ * for Python, which asks before a program starts. */
+ML_EXPORT(const char *, memlab_phantom_refusal, (void))
+{
+    static char text[1024];
+    const ml_phantom_gpu *gpu = ml_phantom_chosen_gpu();
+    unsigned int known = 0, running = 0;
+    char list[512] = "none";
+
+    pthread_mutex_lock(&lock);
+    for (binary *item = binaries; item != NULL; item = item->next) {
+        if (item->content != NULL) {
+            known++;
+            running += choose(item);
+        }
+    }
+    const bool refused = 2 * running < known;
+    if (refused) {
+        list_capabilities(list, sizeof list, known);
+        snprintf(
+            text, sizeof text,
+            "the installed torch has no code for %s (sm_%d%d): it was built for %s; "
+            "name another GPU of memlab phantom --list, or install a torch that "
+            "was built for this one",
+            gpu->full_name, gpu->major, gpu->minor, list);
+    }
+    pthread_mutex_unlock(&lock);
+    return refused ? text : NULL;
+}
