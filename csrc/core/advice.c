@@ -48,8 +48,7 @@ saving(const ml_advices *advices, const ml_advice *advice)
 static bool
 is_worth_it(uint64_t bytes, uint64_t peak)
 {
-    return bytes >= ML_ADVICE_LEAST_BYTES ||
-           (bytes != 0 && bytes >= peak / ML_ADVICE_LEAST_PART);
+    return bytes != 0 && bytes >= peak / ML_ADVICE_LEAST_PART;
 }
 
 static bool

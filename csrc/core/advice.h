@@ -5,7 +5,8 @@
  * is worded, nor how a waste is found: that is the rules', advice_rules.h.
  *
  * The trials of one answer go by the same rules: the recording's own settings, memory
- * where the driver would put it.  An advice is only given where its edits lower a peak. */
+ * where the driver would put it.  An advice is only given where its edits lower a peak by
+ * one part in ML_ADVICE_LEAST_PART. */
 #ifndef ML_ADVICE_H
 #define ML_ADVICE_H
 
@@ -13,9 +14,8 @@
 #include "advice_case.h"
 #include "advice_parts.h"
 
-/* A saving below both of these is none. */
-#define ML_ADVICE_LEAST_BYTES (UINT64_C(1) << 20)
-#define ML_ADVICE_LEAST_PART 1000
+/* A saving below this part of the peak is none. */
+#define ML_ADVICE_LEAST_PART 100
 
 typedef struct ml_advices {
     ml_totals recorded;     /* peaks that the recording had */

@@ -43,7 +43,7 @@ does_scale(const scaler *s, size_t demand)
     uint8_t category = of->verdict.category;
     bool kind =
         category == ML_CATEGORY_ACTIVATION || category == ML_CATEGORY_INPUT ||
-        category == ML_CATEGORY_TEMPORARY ||
+        category == ML_CATEGORY_OTHER || category == ML_CATEGORY_TEMPORARY ||
         (category == ML_CATEGORY_UNKNOWN && of->cause.phase == ML_PHASE_FORWARD);
     return kind && of->cause.phase != ML_PHASE_OPTIMIZER &&
            bsearch(&bytes, s->weights, s->weight_count, sizeof(uint64_t),

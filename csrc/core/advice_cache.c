@@ -68,7 +68,8 @@ is_programs_own(const ml_explained *of)
 {
     uint8_t category = of->verdict.category;
     bool kind = category == ML_CATEGORY_UNKNOWN || category == ML_CATEGORY_INPUT ||
-                category == ML_CATEGORY_BUFFER || category == ML_CATEGORY_TEMPORARY;
+                category == ML_CATEGORY_OTHER || category == ML_CATEGORY_BUFFER ||
+                category == ML_CATEGORY_TEMPORARY;
     return kind && of->cause.frame != 0 && of->cause.phase != ML_PHASE_OPTIMIZER &&
            of->cause.phase != ML_PHASE_BACKWARD &&
            (of->cause.phase != ML_PHASE_FORWARD || of->cause.module == 0);

@@ -12,8 +12,10 @@
 
 /* JSON values.  Of each, what bytes, blocks and count are. */
 #define ML_ADVICES(XX) \
-    /* gradients that lived on while the next forward ran; count: steps */ \
+    /* gradients that lived on while the next forward ran, and its pass; count: steps */ \
     XX(GRADIENTS_KEPT, "gradients_kept") \
+    /* gradients that were freed between the next forward and its pass; count: steps */ \
+    XX(GRADIENTS_LATE, "gradients_late") \
     /* activations of forwards that no backward pass ran; count: of the whole recording */ \
     XX(GRAPH_UNUSED, "graph_unused") \
     /* likewise of passes that freed nothing of their forward */ \

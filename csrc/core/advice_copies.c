@@ -22,6 +22,12 @@
 /* Blocks that a growth takes at least. */
 #define LEAST_GROWTH 4
 
+/* What is known of modules, by the string of their paths. */
+typedef struct modules {
+    bool *trained; /* owned */
+    bool *called;  /* owned; something was allocated in a call of it */
+} modules;
+
 /* A demand that a line made. */
 typedef struct item {
     uint32_t frame;
@@ -49,11 +55,35 @@ compare_items(const void *a, const void *b)
     return (x->demand > y->demand) - (x->demand < y->demand);
 }
 
-static bool
-is_programs_own(const ml_explained *of)
+static int
+find_modules(const ml_advice_case *it, modules *m)
 {
-    switch (of->verdict.category) {
+    m->trained = ml_advice_trained(it);
+    m->called = ml_alloc_zeroed(it->recording->string_count + 1, sizeof(bool));
+    if (m->trained == NULL || m->called == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 1; i < it->recording->stack_count; i++) {
+        m->called[it->recording->stacks[i].module] = true;
+    }
+    return 0;
+}
+
+/* Of a module that only lies there, as a copy for an average does. */
+static bool
+is_idle(const modules *m, const ml_explained *of)
+{
+    uint32_t module = of->cause.module;
+    return of->verdict.category == ML_CATEGORY_PARAMETER && module != 0 &&
+           !m->trained[module] && !m->called[module];
+}
+
+static bool
+is_programs_own(const modules *m, const ml_explained *of)
+{
+    switch (is_idle(m, of) ? ML_CATEGORY_OTHER : of->verdict.category) {
     case ML_CATEGORY_INPUT:
+    case ML_CATEGORY_OTHER:
     case ML_CATEGORY_UNKNOWN:
     case ML_CATEGORY_TEMPORARY:
         return of->cause.frame != 0 && of->cause.phase != ML_PHASE_BACKWARD &&
@@ -65,11 +95,11 @@ is_programs_own(const ml_explained *of)
 
 /* What lines of the program made, by line and birth; as many as are returned. */
 static size_t
-find_items(const ml_advice_case *it, item *items)
+find_items(const ml_advice_case *it, const modules *m, item *items)
 {
     size_t count = 0;
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
-        if (is_programs_own(&it->of[i])) {
+        if (is_programs_own(m, &it->of[i])) {
             items[count++] = (item){.frame = it->of[i].cause.frame,
                                     .demand = i,
                                     .bytes = it->workload->demands[i].bytes};
@@ -95,14 +125,14 @@ end_of_line(const item *items, size_t count, size_t first)
 /* ---- Copies of the parameters ---- */
 
 typedef struct sizes {
-    uint64_t *list; /* owned; of the parameters at the peak, ascending */
+    uint64_t *list; /* owned; of the parameters at work at the peak, ascending */
     uint64_t *left; /* owned; of the same, those that no block has been matched with */
     size_t count;
     uint64_t bytes;
 } sizes;
 
 static int
-find_sizes(const ml_advice_case *it, sizes *s)
+find_sizes(const ml_advice_case *it, const modules *m, sizes *s)
 {
     s->list = ml_alloc_zeroed(it->workload->count + 1, sizeof(uint64_t));
     s->left = ml_alloc_zeroed(it->workload->count + 1, sizeof(uint64_t));
@@ -111,7 +141,7 @@ find_sizes(const ml_advice_case *it, sizes *s)
     }
     for (size_t i = 0; i < it->workload->count; i++) {
         if (it->of[i].verdict.category == ML_CATEGORY_PARAMETER &&
-            ml_demand_at_peak(it, i)) {
+            !is_idle(m, &it->of[i]) && ml_demand_at_peak(it, i)) {
             s->list[s->count++] = it->workload->demands[i].bytes;
             s->bytes += it->workload->demands[i].bytes;
         }
@@ -359,14 +389,18 @@ int
 ml_advise_copies(const ml_advice_case *it, ml_proposals *out)
 {
     sizes s = {0};
+    modules m = {0};
     item *items = ml_alloc_zeroed(it->workload->count + 1, sizeof(item));
-    int error = items == NULL ? ML_ENOMEM : find_sizes(it, &s);
+    int error = items == NULL ? ML_ENOMEM : find_modules(it, &m);
+    error = error < 0 ? error : find_sizes(it, &m, &s);
     if (error == 0) {
-        size_t count = find_items(it, items);
+        size_t count = find_items(it, &m, items);
         error = propose_copies(it, &s, items, count, out);
         error = error < 0 ? error : propose_growths(it, items, count, out);
     }
     ml_free(items);
+    ml_free(m.trained);
+    ml_free(m.called);
     ml_free(s.list);
     ml_free(s.left);
     return error;

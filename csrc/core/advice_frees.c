@@ -37,6 +37,7 @@ is_programs_own(const ml_explained *of)
     case ML_CATEGORY_ACTIVATION:
     case ML_CATEGORY_TEMPORARY:
     case ML_CATEGORY_INPUT:
+    case ML_CATEGORY_OTHER:
     case ML_CATEGORY_UNKNOWN:
     case ML_CATEGORY_WORKSPACE: /* by its size alone: what operators use is a tensor */
         break;

@@ -178,7 +178,8 @@ static bool
 is_held(const ml_advice_case *it, size_t demand)
 {
     const ml_demand *of = &it->workload->demands[demand];
-    bool input = it->of[demand].verdict.category == ML_CATEGORY_INPUT;
+    uint8_t category = it->of[demand].verdict.category;
+    bool input = category == ML_CATEGORY_INPUT || category == ML_CATEGORY_OTHER;
     if ((it->of[demand].cause.phase != ML_PHASE_FORWARD && !input) ||
         it->of[demand].cause.recomputed || of->last_used == ML_NO_EVENT) {
         return false;

@@ -31,11 +31,18 @@ find_forwards(const ml_advice_case *it)
 }
 
 static bool
+is_programs_own(const ml_explained *of)
+{
+    return of->verdict.category == ML_CATEGORY_INPUT ||
+           of->verdict.category == ML_CATEGORY_OTHER;
+}
+
+static bool
 is_data(const ml_advice_case *it, size_t demand, span forwards)
 {
     const ml_demand *of = &it->workload->demands[demand];
-    return it->of[demand].verdict.category == ML_CATEGORY_INPUT &&
-           it->of[demand].cause.frame != 0 && of->born < forwards.first &&
+    return is_programs_own(&it->of[demand]) && it->of[demand].cause.frame != 0 &&
+           of->born < forwards.first &&
            (of->freed == ML_NO_EVENT || of->freed > forwards.last);
 }
 
@@ -48,7 +55,7 @@ count_steps(const ml_advice_case *it, size_t behind, uint64_t bytes)
     for (size_t i = behind + 1; i < it->workload->count && steps < LEAST_STEPS; i++) {
         const ml_explained *of = &it->of[i];
         uint64_t taken = it->workload->demands[i].bytes;
-        if (of->verdict.category == ML_CATEGORY_INPUT && taken <= bytes / TAKEN_PART &&
+        if (is_programs_own(of) && taken <= bytes / TAKEN_PART &&
             (steps == 0 || of->cause.step != last) &&
             it->workload->demands[i].freed != ML_NO_EVENT) {
             steps++;

@@ -63,22 +63,30 @@ propose_foreach(const ml_advice_case *it, const bool *is_foreach, ml_proposals *
 /* What optimizers told. */
 typedef struct owners {
     uint32_t *tagged; /* owned; gradients before each event, and behind the last */
-    bool *trains;     /* owned; by string: a parameter of that module is in one */
+    bool *trains;     /* owned; by string: as ml_advice_trained */
 } owners;
+
+bool *
+ml_advice_trained(const ml_advice_case *it)
+{
+    bool *trains = ml_alloc_zeroed(it->recording->string_count + 1, sizeof(bool));
+    for (size_t i = 0; trains != NULL && i < it->trace->tag_count; i++) {
+        const ml_tag *tag = &it->trace->tags[i];
+        trains[tag->module] |= tag->category == ML_CATEGORY_GRADIENT ||
+                               tag->category == ML_CATEGORY_OPTIMIZER_STATE;
+    }
+    return trains;
+}
 
 static int
 find_told(const ml_advice_case *it, owners *out)
 {
     const ml_device_trace *trace = it->trace;
     uint32_t *tagged = ml_alloc_zeroed(trace->event_count + 1, sizeof(uint32_t));
-    bool *trains = ml_alloc_zeroed(it->recording->string_count + 1, sizeof(bool));
+    bool *trains = ml_advice_trained(it);
     *out = (owners){tagged, trains};
     if (tagged == NULL || trains == NULL) {
         return ML_ENOMEM;
-    }
-    for (size_t i = 0; i < trace->tag_count; i++) {
-        trains[trace->tags[i].module] |=
-            trace->tags[i].category == ML_CATEGORY_PARAMETER;
     }
     size_t next = 0;
     uint32_t count = 0;
@@ -143,6 +151,24 @@ is_frozen(const ml_advice_case *it, const owners *told, size_t demand)
            was_seen(it, told, &it->workload->demands[demand]);
 }
 
+bool *
+ml_advice_frozen(const ml_advice_case *it)
+{
+    owners told = {0};
+    bool *frozen = ml_alloc_zeroed(it->workload->count + 1, sizeof(bool));
+    if (frozen == NULL || find_told(it, &told) < 0) {
+        ml_free(frozen);
+        frozen = NULL;
+    }
+    for (size_t i = it->workload->before_count;
+         frozen != NULL && i < it->workload->count; i++) {
+        frozen[i] = is_frozen(it, &told, i);
+    }
+    ml_free(told.tagged);
+    ml_free(told.trains);
+    return frozen;
+}
+
 static bool
 is_addend(const ml_advice_case *it, size_t demand)
 {
@@ -151,13 +177,13 @@ is_addend(const ml_advice_case *it, size_t demand)
 }
 
 static int
-edit_frozen(const ml_advice_case *it, const owners *told, const made *kinds,
+edit_frozen(const ml_advice_case *it, const bool *of_none, const made *kinds,
             size_t count, ml_advice *advice)
 {
     int error = 0;
     for (size_t i = it->workload->before_count; error == 0 && i < it->workload->count;
          i++) {
-        bool frozen = is_frozen(it, told, i);
+        bool frozen = of_none[i];
         made key = made_of(it, i);
         if (!frozen && (!is_addend(it, i) || bsearch(&key, kinds, count, sizeof(made),
                                                      compare_made) == NULL)) {
@@ -175,7 +201,7 @@ edit_frozen(const ml_advice_case *it, const owners *told, const made *kinds,
 }
 
 static int
-propose_frozen(const ml_advice_case *it, const owners *told, ml_proposals *out)
+propose_frozen(const ml_advice_case *it, const bool *frozen, ml_proposals *out)
 {
     made *kinds = ml_alloc_zeroed(it->workload->count + 1, sizeof(made));
     size_t count = 0;
@@ -183,7 +209,7 @@ propose_frozen(const ml_advice_case *it, const owners *told, ml_proposals *out)
         return ML_ENOMEM;
     }
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
-        if (is_frozen(it, told, i)) {
+        if (frozen[i]) {
             kinds[count++] = made_of(it, i);
         }
     }
@@ -195,7 +221,7 @@ propose_frozen(const ml_advice_case *it, const owners *told, ml_proposals *out)
         if (error == 0) {
             advice->exact = false;
             advice->count = count;
-            error = edit_frozen(it, told, kinds, count, advice);
+            error = edit_frozen(it, frozen, kinds, count, advice);
         }
     }
     ml_free(kinds);
@@ -206,13 +232,11 @@ int
 ml_advise_optimizer(const ml_advice_case *it, ml_proposals *out)
 {
     bool *is_foreach = NULL;
-    owners told = {0};
-    int error = find_foreach(it->recording, &is_foreach);
-    error = error < 0 ? error : find_told(it, &told);
+    bool *frozen = ml_advice_frozen(it);
+    int error = frozen == NULL ? ML_ENOMEM : find_foreach(it->recording, &is_foreach);
     error = error < 0 ? error : propose_foreach(it, is_foreach, out);
-    error = error < 0 ? error : propose_frozen(it, &told, out);
+    error = error < 0 ? error : propose_frozen(it, frozen, out);
     ml_free(is_foreach);
-    ml_free(told.tagged);
-    ml_free(told.trains);
+    ml_free(frozen);
     return error;
 }

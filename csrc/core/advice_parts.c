@@ -109,15 +109,16 @@ ml_advice_find_parts(const ml_advice_case *it, ml_advice_part **out, size_t *cou
     size_t most = it->workload->count + 1;
     owned *blocks = ml_alloc_zeroed(most, sizeof(owned));
     size_t found = blocks == NULL ? 0 : collect(it, blocks);
-    *out = ml_alloc_zeroed(found + 1, sizeof(ml_advice_part));
-    if (blocks == NULL || *out == NULL) {
+    ml_advice_part *parts = ml_alloc_zeroed(found + 1, sizeof(ml_advice_part));
+    if (blocks == NULL || parts == NULL) {
         ml_free(blocks);
-        ml_free(*out);
+        ml_free(parts);
         return ML_ENOMEM;
     }
     qsort(blocks, found, sizeof(owned), compare_owned);
-    *count = group(blocks, found, *out);
-    qsort(*out, *count, sizeof(ml_advice_part), compare_parts);
+    *count = group(blocks, found, parts);
+    qsort(parts, *count, sizeof(ml_advice_part), compare_parts);
+    *out = parts;
     ml_free(blocks);
     return 0;
 }

@@ -9,7 +9,15 @@
 
 #include "advice_case.h"
 
-/* Gradients that live on while the next forward runs. */
+/* By string: a module of that path has a gradient that an optimizer read, or state.  To be
+ * freed; NULL without memory. */
+bool *ml_advice_trained(const ml_advice_case *it);
+
+/* By demand: a gradient that no optimizer read, though one made a step while it was there.
+ * To be freed; NULL without memory. */
+bool *ml_advice_frozen(const ml_advice_case *it);
+
+/* Gradients that live on while the next forward runs, but of those. */
 int ml_advise_gradients(const ml_advice_case *it, ml_proposals *out);
 /* Blocks that are held after their last use. */
 int ml_advise_frees(const ml_advice_case *it, ml_proposals *out);

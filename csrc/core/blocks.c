@@ -376,6 +376,9 @@ ml_blocks_split(ml_blocks *blocks, uint32_t index, uint64_t bytes)
     }
     ml_block_node *right = &blocks->nodes[added];
     ml_blocks_uncount_rest(blocks, left);
+    if (left->prev == 0) {
+        blocks->spans[left->segment].split = 1;
+    }
     left->size = bytes;
     right->prev = index;
     right->next = left->next;
@@ -443,10 +446,29 @@ ml_blocks_release(ml_blocks *blocks, uint32_t index)
 }
 
 void
+ml_blocks_set_small(ml_blocks *blocks, uint32_t index, bool small)
+{
+    ml_span *span = &blocks->spans[index];
+    span->small = small;
+    span->small_unknown = 0;
+    blocks->nodes[span->head].pool = small ? ML_POOL_SMALL : ML_POOL_LARGE;
+}
+
+void
 ml_blocks_join_spans(ml_blocks *blocks, uint32_t left_index, uint32_t right_index)
 {
     ml_span *left = &blocks->spans[left_index];
     const ml_span *right = &blocks->spans[right_index];
+    if (!left->pool_known && right->pool_known) {
+        memcpy(left->pool, right->pool, sizeof(left->pool));
+        left->pool_known = 1;
+    }
+    if (left->small_unknown && !right->small_unknown) {
+        ml_blocks_set_small(blocks, left_index, right->small);
+    }
+    else if (right->small_unknown && !left->small_unknown) {
+        ml_blocks_set_small(blocks, right_index, left->small);
+    }
     uint32_t before = left->tail;
     uint32_t after = right->head;
     blocks->nodes[before].next = after;

@@ -61,7 +61,9 @@ typedef struct ml_span {
     uint8_t small;
     uint8_t expandable;
     uint8_t pool_known;
-    uint8_t made_up; /* for an allocation outside every known segment */
+    uint8_t split;         /* its first block was once */
+    uint8_t small_unknown; /* only of a segment that is one free block */
+    uint8_t made_up;       /* for an allocation outside every known segment */
 } ml_span;
 
 typedef struct ml_place {
@@ -273,7 +275,10 @@ uint32_t ml_blocks_merge(ml_blocks *blocks, uint32_t index);
 /* Block INDEX in use becomes free and merges; a segment made up for it goes with it.
  * Returns the free block that holds it now, 0 if none does. */
 uint32_t ml_blocks_release(ml_blocks *blocks, uint32_t index);
-/* Appends segment RIGHT, which begins where LEFT ends, to it. */
+/* Settles of which pool a segment is of which that was unknown. */
+void ml_blocks_set_small(ml_blocks *blocks, uint32_t span, bool small);
+/* Appends segment RIGHT, which begins where LEFT ends, to it.  What one of them knows of
+ * their pool counts for both. */
 void ml_blocks_join_spans(ml_blocks *blocks, uint32_t left, uint32_t right);
 
 /* Makes a free block that starts at ADDR and, where its segment is long enough, has

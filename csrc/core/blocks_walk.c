@@ -133,6 +133,7 @@ ml_blocks_visit(const ml_blocks *blocks, bool has_segments,
                               .stack = span->stack,
                               .small = span->small,
                               .expandable = span->expandable,
+                              .split = span->split,
                               .first_block = first_block};
         for (uint32_t j = span->head; j != 0; j = blocks->nodes[j].next) {
             add_to_segment(&segment, &blocks->nodes[j]);

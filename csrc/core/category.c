@@ -301,10 +301,15 @@ judge_forward(const ml_categories *c, const ml_life *life, const ml_cause *cause
          outlives_passes(c, life))) {
         return likely(ML_CATEGORY_WORKSPACE);
     }
-    if (cause->phase == ML_PHASE_OTHER && in.forwards != 0) {
-        return likely(ML_CATEGORY_INPUT);
+    bool outside = cause->phase == ML_PHASE_OTHER && in.forwards != 0;
+    bool freed = freed_by_pass(c, life);
+    if (outside) {
+        /* Of an operation's results only the first tells of its node; the graph that the
+         * first pass frees held it last, as it may a batch that the program let go. */
+        return likely(freed && in.passes <= 1 ? ML_CATEGORY_ACTIVATION
+                                              : ML_CATEGORY_OTHER);
     }
-    if (freed_by_pass(c, life)) {
+    if (freed) {
         return exact(ML_CATEGORY_ACTIVATION);
     }
     if (in.passes == 1 && c->owners_known) {
@@ -320,14 +325,22 @@ judge_forward(const ml_categories *c, const ml_life *life, const ml_cause *cause
 ml_verdict
 ml_categories_judge(const ml_categories *c, const ml_life *life, const ml_cause *cause)
 {
-    if (life->tag != ML_CATEGORY_COUNT) {
+    bool given = life->tag == ML_CATEGORY_INPUT;
+    if (life->tag != ML_CATEGORY_COUNT && !given) {
         return exact((enum ml_category)life->tag);
     }
     if (life->birth == ML_NEVER) {
-        return exact(ML_CATEGORY_BEFORE_RECORDING);
+        return exact(given ? ML_CATEGORY_INPUT : ML_CATEGORY_BEFORE_RECORDING);
     }
     if (cause->communication) {
         return exact(ML_CATEGORY_COMMUNICATION);
+    }
+    /* What a model's own work made is no batch, whatever it is given to next. */
+    uint32_t stack = c->trace->events[life->birth].stack;
+    bool outside = ml_causes_facts(c->causes)->of[stack].scope == ML_SCOPE_NONE;
+    if (given && outside &&
+        (cause->phase == ML_PHASE_OTHER || cause->phase == ML_PHASE_FORWARD)) {
+        return exact(ML_CATEGORY_INPUT);
     }
     tally in = during(c, life);
     if (cause->phase == ML_PHASE_OPTIMIZER) {
@@ -355,7 +368,8 @@ ml_cause_name_owner(ml_cause *cause, const ml_life *life, const ml_verdict *verd
         cause->module = life->module;
         cause->no_module = ML_NO_MODULE_NONE;
     }
-    else if (life->tag != ML_CATEGORY_COUNT && cause->module == 0) {
+    else if (life->tag != ML_CATEGORY_COUNT && life->tag != ML_CATEGORY_INPUT &&
+             cause->module == 0) {
         /* A name is what a module calls it; a state's is its optimizer's. */
         bool nobodys = life->name == 0 || life->tag == ML_CATEGORY_OPTIMIZER_STATE;
         cause->no_module = nobodys ? ML_NO_MODULE_OWNER : ML_NO_MODULE_UNNAMED;

@@ -1,10 +1,12 @@
 /* The category of an allocation: what its memory is for.
  *
  * Owns the rules; it must not know who asks, or for which instant.  First the tags of
- * the recording, which are exact; all other rules follow from the events:
+ * the recording, which are exact, but for INPUT: what a module was given is that only
+ * where it was made outside any module's call and any pass or step.  All other rules
+ * follow from the events:
  *
  *   before the first event    BEFORE_RECORDING
- *   in torch.distributed      COMMUNICATION
+ *   in torch.distributed      COMMUNICATION, but for a DTensor's operators
  *   in an optimizer's step    TEMPORARY, freed before anything else allocates; else
  *                             OPTIMIZER_STATE (not exact)
  *   in a backward pass        TEMPORARY, freed by the same; of these ACTIVATION, what
@@ -13,7 +15,9 @@
  *                             are known (not exact)
  *   by backward() before it   TEMPORARY, the gradient that it begins with, freed before the
  *                             next forward; else GRADIENT (not exact)
- *   elsewhere                 INPUT, made outside any forward and alive when one begins;
+ *   elsewhere                 OTHER, made outside any forward and alive when one begins;
+ *                             ACTIVATION, where the first pass since frees that (neither
+ *                             is exact);
  *                             ACTIVATION, freed by a pass, or alive when exactly one
  *                             pass began before its free, where parameters are known;
  *                             TEMPORARY, freed before the next pass began

@@ -42,7 +42,7 @@ any_backward(const ml_recording *recording)
     return false;
 }
 
-/* ADVANCED: autograd made a node on the thread since its last event. */
+/* ADVANCED: autograd made a node on the thread, which EVENT is the first to tell. */
 static enum ml_phase
 phase_of(const ml_causes *causes, const ml_event *event, bool advanced)
 {
@@ -62,18 +62,33 @@ phase_of(const ml_causes *causes, const ml_event *event, bool advanced)
     return event->autograd_thread != 0 ? ML_PHASE_OTHER : ML_PHASE_UNKNOWN;
 }
 
+/* What was seen of autograd on a thread. */
+typedef struct progress {
+    uint64_t next; /* number of its next node, and one: 0 is a thread not seen */
+    bool passed;   /* a backward pass ran since its last allocation */
+} progress;
+
+/* Between an operation's node and its result may come the segment that it needs, and a
+ * free: they do not tell whose the node was.  Behind a backward pass no operation of the
+ * forward is under way, and a free tells of nodes that made nothing. */
 static void
 find_phases(const ml_causes *causes, const ml_device_trace *trace, uint8_t *phases,
-            uint64_t *last)
+            progress *of_threads)
 {
     for (size_t i = 0; i < trace->event_count; i++) {
         const ml_event *event = &trace->events[i];
+        progress *thread = &of_threads[event->autograd_thread];
+        bool alloc = event->action == ML_ACTION_ALLOC;
         bool advanced = false;
-        if (event->autograd_thread != 0 && !is_backward(event)) {
-            /* Numbers begin at 0; one more tells that from a thread not seen. */
-            uint64_t *seen = &last[event->autograd_thread];
-            advanced = *seen != 0 && event->sequence + 1 > *seen;
-            *seen = event->sequence + 1;
+        if (is_backward(event)) {
+            thread->passed = true;
+        }
+        else if (event->autograd_thread != 0) {
+            advanced = thread->next != 0 && event->sequence + 1 > thread->next;
+            if (alloc || thread->passed || thread->next == 0) {
+                thread->next = event->sequence + 1;
+            }
+            thread->passed = thread->passed && !alloc;
         }
         phases[i] = (uint8_t)phase_of(causes, event, advanced);
     }
@@ -127,9 +142,9 @@ static int
 make_timelines(ml_causes *causes)
 {
     const ml_recording *recording = causes->recording;
-    uint64_t *last = ml_alloc_zeroed((size_t)UINT16_MAX + 1, sizeof(uint64_t));
+    progress *of_threads = ml_alloc_zeroed((size_t)UINT16_MAX + 1, sizeof(*of_threads));
     causes->devices = ml_alloc_zeroed(recording->device_count + 1, sizeof(timeline));
-    int error = last == NULL || causes->devices == NULL ? ML_ENOMEM : 0;
+    int error = of_threads == NULL || causes->devices == NULL ? ML_ENOMEM : 0;
     for (size_t d = 0; error == 0 && d < recording->device_count; d++) {
         const ml_device_trace *trace = &recording->devices[d];
         timeline *line = &causes->devices[d];
@@ -139,13 +154,13 @@ make_timelines(ml_causes *causes)
             error = ML_ENOMEM;
             break;
         }
-        memset(last, 0, ((size_t)UINT16_MAX + 1) * sizeof(uint64_t));
-        find_phases(causes, trace, line->phases, last);
+        memset(of_threads, 0, ((size_t)UINT16_MAX + 1) * sizeof(*of_threads));
+        find_phases(causes, trace, line->phases, of_threads);
         if (!steps_by_notes(recording, trace, line->steps)) {
             steps_by_phases(trace, line->phases, line->steps);
         }
     }
-    ml_free(last);
+    ml_free(of_threads);
     return error;
 }
 

@@ -1,7 +1,8 @@
 /* The dialect of torch.cuda.memory._snapshot(): one walk over a recording.
  *
  * Integers leave as torch's own C++ writer leaves them, signed 64 bits wide: addresses
- * and streams from 2**63 on come out negative, since the viewer reads no others. */
+ * and streams from 2**63 on come out negative, since the viewer reads no others.  Readers
+ * take no such sizes; sums of them and what was rounded up leave as the largest. */
 #include "dialect.h"
 
 #include <string.h>
@@ -30,6 +31,19 @@ put_number(ml_builder *to, enum ml_word key, uint64_t value)
 {
     to->word(to, key);
     to->integer(to, (int64_t)value);
+}
+
+static void
+put_bytes(ml_builder *to, uint64_t bytes)
+{
+    to->integer(to, bytes < ML_SIZE_MOST ? (int64_t)bytes : INT64_MAX);
+}
+
+static void
+put_size(ml_builder *to, enum ml_word key, uint64_t bytes)
+{
+    to->word(to, key);
+    put_bytes(to, bytes);
 }
 
 static void
@@ -106,8 +120,8 @@ put_block(ml_builder *to, const ml_recording *recording, const ml_block *block)
         [ML_BLOCK_PENDING_FREE] = ML_WORD_ACTIVE_PENDING_FREE};
     to->open(to, ML_VALUE_DICT);
     put_number(to, ML_WORD_ADDRESS, block->addr);
-    put_number(to, ML_WORD_SIZE, block->size);
-    put_number(to, ML_WORD_REQUESTED_SIZE, block->requested);
+    put_size(to, ML_WORD_SIZE, block->size);
+    put_size(to, ML_WORD_REQUESTED_SIZE, block->requested);
     put_word(to, ML_WORD_STATE, states[block->state]);
     put_frames(to, recording, block->stack);
     to->close(to);
@@ -121,10 +135,10 @@ put_segment(ml_builder *to, const ml_recording *recording, size_t device_index,
     to->open(to, ML_VALUE_DICT);
     put_number(to, ML_WORD_DEVICE, device_index);
     put_number(to, ML_WORD_ADDRESS, segment->addr);
-    put_number(to, ML_WORD_TOTAL_SIZE, segment->total);
-    put_number(to, ML_WORD_ALLOCATED_SIZE, segment->allocated);
-    put_number(to, ML_WORD_ACTIVE_SIZE, segment->active);
-    put_number(to, ML_WORD_REQUESTED_SIZE, segment->requested);
+    put_size(to, ML_WORD_TOTAL_SIZE, segment->total);
+    put_size(to, ML_WORD_ALLOCATED_SIZE, segment->allocated);
+    put_size(to, ML_WORD_ACTIVE_SIZE, segment->active);
+    put_size(to, ML_WORD_REQUESTED_SIZE, segment->requested);
     put_number(to, ML_WORD_STREAM, segment->stream);
     put_word(to, ML_WORD_SEGMENT_TYPE, segment->small ? ML_WORD_SMALL : ML_WORD_LARGE);
     put_pair(to, ML_WORD_SEGMENT_POOL_ID, segment->pool[0], segment->pool[1]);
@@ -151,7 +165,7 @@ put_event(ml_builder *to, const ml_recording *recording, const ml_event *event)
     put_word(to, ML_WORD_ACTION, ML_WORD_ACTIONS + (unsigned)event->action);
     put_number(to, event->action == ML_ACTION_OOM ? ML_WORD_DEVICE_FREE : ML_WORD_ADDR,
                event->addr);
-    put_number(to, ML_WORD_SIZE, event->size);
+    put_size(to, ML_WORD_SIZE, event->size);
     put_number(to, ML_WORD_STREAM, event->stream);
     put_number(to, ML_WORD_TIME_US, event->time / 1000);
     if ((recording->keys & ML_KEY_COMPILE_CONTEXT) != 0) {
@@ -179,7 +193,7 @@ put_divisions(ml_builder *to, const uint64_t *divisions)
     to->open(to, ML_VALUE_DICT);
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
         to->text(to, starts[i], strlen(starts[i]));
-        to->integer(to, (int64_t)divisions[i]);
+        put_bytes(to, divisions[i]);
     }
     to->close(to);
 }
@@ -227,7 +241,7 @@ put_peak(ml_builder *to, const ml_totals *peak)
     to->open(to, ML_VALUE_DICT);
 #define XX(name) \
     to->text(to, #name, strlen(#name)); \
-    to->integer(to, (int64_t)peak->name);
+    put_bytes(to, peak->name);
     ML_TOTALS(XX)
 #undef XX
     to->close(to);
@@ -309,7 +323,7 @@ put_block_bytes(ml_builder *to, const ml_device_trace *device)
 {
     put_list(to, ML_WORD_BLOCK_BYTES);
     for (size_t i = 0; i < device->event_count; i++) {
-        to->integer(to, (int64_t)device->events[i].block_bytes);
+        put_bytes(to, device->events[i].block_bytes);
     }
     to->close(to);
 }
@@ -319,7 +333,7 @@ put_block_bytes(ml_builder *to, const ml_device_trace *device)
     do { \
         bool any = false; \
         for (size_t i_ = 0; i_ < (device)->event_count && !any; i_++) { \
-            any = (device)->events[i_].field != 0; \
+            any = ((device)->events[i_].field) != 0; \
         } \
         if (any) { \
             put_list(to, key); \
@@ -331,9 +345,14 @@ put_block_bytes(ml_builder *to, const ml_device_trace *device)
     } while (0)
 
 static void
-put_details(ml_builder *to, const ml_device_trace *device)
+put_details(ml_builder *to, const ml_device_trace *device, unsigned keys)
 {
     const ml_event *events = device->events;
+    if ((keys & ML_KEY_POOL_ID) == 0) {
+        PUT_EVENT_COLUMN(to, device, ML_WORD_POOL_ID, pool[0] | events[i_].pool[1],
+                         to->integer(to, (int64_t)((uint64_t)events[i_].pool[0] << 32 |
+                                                   events[i_].pool[1])));
+    }
     /* torch's dialect has whole microseconds only, and notes lie between events. */
     PUT_EVENT_COLUMN(to, device, ML_WORD_TIME, time % 1000,
                      to->integer(to, (int64_t)(events[i_].time % 1000)));
@@ -428,6 +447,37 @@ put_notes(ml_builder *to, const ml_recording *recording)
 
 #undef PUT_NOTE_COLUMN
 
+#define PUT_CODE_COLUMN(to, recording, key, put) \
+    put_list(to, key); \
+    for (size_t i_ = 0; i_ < (recording)->code_line_count; i_++) { \
+        const ml_code_line *line = &(recording)->code_lines[i_]; \
+        put; \
+    } \
+    (to)->close(to)
+
+static void
+put_code(ml_builder *to, const ml_recording *recording)
+{
+    if (recording->code_line_count == 0) {
+        return;
+    }
+    to->word(to, ML_WORD_CODE);
+    to->open(to, ML_VALUE_DICT);
+    PUT_CODE_COLUMN(to, recording, ML_WORD_FILE, to->string(to, line->filename));
+    PUT_CODE_COLUMN(to, recording, ML_WORD_FUNCTION, to->string(to, line->name));
+    PUT_CODE_COLUMN(to, recording, ML_WORD_LINE, to->integer(to, line->line));
+    PUT_CODE_COLUMN(to, recording, ML_WORD_TEXT, to->string(to, line->text));
+    PUT_CODE_COLUMN(to, recording, ML_WORD_QUALNAME, to->string(to, line->qualname));
+    PUT_CODE_COLUMN(to, recording, ML_WORD_FIRST_LINE,
+                    to->integer(to, line->first_line));
+    PUT_CODE_COLUMN(to, recording, ML_WORD_LAST_LINE, to->integer(to, line->last_line));
+    PUT_CODE_COLUMN(to, recording, ML_WORD_CHANGED_US,
+                    to->integer(to, line->changed_us));
+    to->close(to);
+}
+
+#undef PUT_CODE_COLUMN
+
 static void
 put_c_text(ml_builder *to, enum ml_word key, const char *text)
 {
@@ -496,6 +546,27 @@ put_ranks(ml_builder *to, const ml_recording *recording)
 }
 
 static void
+put_unread(ml_builder *to, const ml_recording *recording)
+{
+    bool any = false;
+    for (unsigned kind = 0; kind < ML_UNREAD_COUNT; kind++) {
+        if (recording->unread[kind] == 0) {
+            continue;
+        }
+        if (!any) {
+            to->word(to, ML_WORD_UNREAD);
+            to->open(to, ML_VALUE_DICT);
+            any = true;
+        }
+        to->text(to, ml_unread_text(kind), strlen(ml_unread_text(kind)));
+        to->integer(to, (int64_t)recording->unread[kind]);
+    }
+    if (any) {
+        to->close(to);
+    }
+}
+
+static void
 put_extras(ml_builder *to, const ml_recording *recording)
 {
     to->word(to, ML_WORD_MEMLAB);
@@ -517,14 +588,16 @@ put_extras(ml_builder *to, const ml_recording *recording)
         put_tags(to, device);
         put_flags(to, device);
         put_block_bytes(to, device);
-        put_details(to, device);
+        put_details(to, device, recording->keys);
         put_uses(to, device);
         to->close(to);
     }
     to->close(to);
     put_modules(to, recording);
     put_notes(to, recording);
+    put_code(to, recording);
     put_ranks(to, recording);
+    put_unread(to, recording);
     to->close(to);
 }
 

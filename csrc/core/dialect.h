@@ -100,6 +100,14 @@
     XX(COMMON_STEPS, "common_steps") \
     XX(NUMBERS, "numbers") \
     XX(RULES, "rules") \
+    XX(CODE, "code") \
+    XX(FUNCTION, "function") \
+    XX(TEXT, "text") \
+    XX(QUALNAME, "qualname") \
+    XX(FIRST_LINE, "first_line") \
+    XX(LAST_LINE, "last_line") \
+    XX(CHANGED_US, "changed_us") \
+    XX(UNREAD, "unread") \
     /* Only read. */ \
     XX(ACTIVE_AWAITING_FREE, "active_awaiting_free") \
     XX(HISTORY, "history") \
@@ -114,8 +122,8 @@ enum ml_word {
 #undef XX
     ML_WORD_ACTIONS, /* plus an enum ml_action */
     ML_WORD_CATEGORIES =
-        ML_WORD_ACTIONS + ML_ACTION_COUNT, /* plus an enum ml_category */
-    ML_WORD_COUNT = ML_WORD_CATEGORIES + ML_CATEGORY_COUNT
+        ML_WORD_ACTIONS + ML_ACTION_COUNT, /* plus an enum ml_category of a tag */
+    ML_WORD_COUNT = ML_WORD_CATEGORIES + ML_CATEGORY_TAG_LAST + 1
 };
 
 const char *ml_word_text(unsigned word);

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "torchscript.h"
+
 /* Initial-exec: the first touch of lazily allocated TLS would call malloc in the
  * callback.  Small, because the static TLS block has little room for late libraries. */
 static __thread struct {
@@ -58,20 +60,24 @@ is_free(uint8_t action)
     return action < ML_ACTION_COUNT && (frees >> action & 1u) != 0;
 }
 
-/* Fills stack and the flags that say what became of it. */
+/* Fills stack and the flags that say what became of it.  DELAYED: the free of a segment, or
+ * of a block whose free was asked for before; these are rare, and those that came of an
+ * allocation count to its context. */
 static inline void
-capture(ml_feed *feed, ml_event *record)
+capture(ml_feed *feed, ml_event *record, bool delayed)
 {
     unsigned wanted = atomic_load_explicit(&feed->capture, memory_order_relaxed);
     if (wanted == 0) {
         return;
     }
     unsigned kind = is_free(record->action) ? ML_CAPTURE_FREE : ML_CAPTURE_ALLOC;
+    kind |= delayed ? ML_CAPTURE_ALLOC : 0;
     if (!(wanted & kind) || record->action == ML_ACTION_SNAPSHOT) {
         return;
     }
     uint8_t flags = ML_EVENT_CONTEXT;
     uint32_t stack = feed->walker != NULL ? feed->walker(feed->stacks, &flags) : 0;
+    stack = ml_torchscript_extend(feed->stacks, stack, &flags);
     if (wanted & ML_CAPTURE_NATIVE) {
         ml_native_walker native =
             atomic_load_explicit(&feed->native_walker, memory_order_acquire);
@@ -311,7 +317,10 @@ record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record,
     }
     /* The events of one free are captured one by one: the second may come much later,
      * from whatever call finds that the other streams are done with the block. */
-    capture(feed, record);
+    bool asked = record->action == ML_ACTION_FREE_REQUESTED;
+    capture(feed, record,
+            is_free(record->action) && !asked && record->addr != log->freeing);
+    log->freeing = asked ? record->addr : 0;
     if (record->flags & ML_EVENT_STACK_LOST) {
         count_alone(&log->lost_stacks);
     }
@@ -374,7 +383,7 @@ record_unordered(ml_feed *feed, const ml_event *event, const ml_event_text *text
     ml_event *record = &own;
     const char *node = text != NULL ? text->node : NULL;
     begin_record(feed, record, text);
-    capture(feed, record);
+    capture(feed, record, false);
     if (record->flags & ML_EVENT_STACK_LOST) {
         count(&feed->lost_stacks);
     }

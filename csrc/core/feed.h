@@ -52,6 +52,7 @@ typedef struct ml_node_names {
 typedef struct ml_device_log {
     ml_lane lane;
     ml_ledger *ledger; /* owned; NULL until the device is first recorded */
+    uint64_t freeing;  /* the last event asked to free this address; 0: it did not */
     _Atomic int state; /* enum ml_log_state */
     /* Events that are not in the lane yet, which holds finished ones only. */
     ml_region pending_region;         /* owned */
@@ -88,7 +89,7 @@ typedef struct ml_feed {
     _Atomic uint64_t dropped;  /* of an unordered source, or for no device there is */
     _Atomic uint64_t lost_stacks;
     ml_journal_port port; /* the files that its events go to as well */
-    bool forked;          /* in a forked child: recording stays off */
+    bool forked;          /* in a child of a process that recorded it: it stays off */
 } ml_feed;
 
 /* A walk over a source's memory by memlab itself.  The source's SNAPSHOT event arrives

@@ -80,22 +80,9 @@ trace_of(freeze_walk *walk, int device)
  * What is captured is what all windows together want: another one may have had more. */
 
 static uint32_t
-without_native(uint32_t stack)
-{
-    const ml_stacks *stacks = ml_recorder_stacks();
-    while (stack != 0 && stack != ML_STACK_LOST && node_at(stacks, stack)->code == 0) {
-        stack = node_at(stacks, stack)->parent;
-    }
-    return stack;
-}
-
-static uint32_t
 stack_wanted(const ml_window_phase *phase, uint32_t stack)
 {
-    if (phase->context == ML_CONTEXT_NONE || stack == ML_STACK_LOST) {
-        return 0;
-    }
-    return phase->native ? stack : without_native(stack);
+    return ml_wanted_stack(&phase->wanted, ml_recorder_stacks(), stack);
 }
 
 /* The phase in which the event at POSITION fell. */
@@ -115,12 +102,14 @@ phase_at(const ml_window *window, int device, uint64_t position)
 static ml_window_phase
 widest_phase(const ml_window *window)
 {
-    ml_window_phase widest = {.context = ML_CONTEXT_NONE};
+    ml_window_phase widest = {.wanted = {.context = ML_CONTEXT_NONE}};
     for (size_t i = 0; i < window->phase_count; i++) {
-        const ml_window_phase *phase = &window->phases[i];
-        if (phase->context != ML_CONTEXT_NONE) {
-            widest.context = ML_CONTEXT_STATE;
-            widest.native |= phase->native;
+        const ml_wanted *wanted = &window->phases[i].wanted;
+        if (wanted->context != ML_CONTEXT_NONE) {
+            widest.wanted.native |= wanted->native;
+        }
+        if (wanted->context > widest.wanted.context) {
+            widest.wanted.context = wanted->context;
         }
     }
     return widest;
@@ -143,7 +132,8 @@ static int
 visit_segment(void *context, const ml_segment *segment)
 {
     freeze_walk *walk = context;
-    uint32_t stack = stack_wanted(&walk->wide, segment->stack);
+    uint32_t stack =
+        ml_wanted_segment(&walk->wide.wanted, ml_recorder_stacks(), segment);
     return stack == 0 ? 0
                       : add_live(&walk->segments[walk->visiting], segment->addr, stack);
 }
@@ -362,33 +352,17 @@ static void
 dress_events(freeze_walk *walk, ml_device_trace *trace, int device)
 {
     const ml_window *window = walk->window;
-    size_t phase = 0;
-    for (size_t i = 0; i < trace->event_count; i++) {
+    ml_wanted_call call = {0};
+    size_t phase = window->phase_count - 1;
+    for (size_t i = trace->event_count; i-- > 0;) {
         ml_event *event = &trace->events[i];
         uint64_t position = walk->first[device] + i;
-        while (phase + 1 < window->phase_count &&
-               window->phases[phase + 1].position[device] <= position) {
-            phase++;
-        }
-        enum ml_context context = window->phases[phase].context;
-        bool is_free = event->action == ML_ACTION_FREE_REQUESTED ||
-                       event->action == ML_ACTION_FREE_COMPLETED ||
-                       event->action == ML_ACTION_SEGMENT_FREE ||
-                       event->action == ML_ACTION_SEGMENT_UNMAP;
-        if (is_free && context == ML_CONTEXT_ALLOC) {
-            /* As in torch, a free then shows where its block came from. */
-            event->stack = event->origin_stack;
-            event->flags &= (uint8_t)~ML_EVENT_CONTEXT;
-            event->flags |= event->stack != 0 ? ML_EVENT_CONTEXT : 0;
-        }
-        else if (context < ML_CONTEXT_ALLOC) {
-            event->stack = 0;
-            event->origin_stack = 0;
-            event->flags &= (uint8_t)~ML_EVENT_CONTEXT;
+        while (phase > 0 && window->phases[phase].position[device] > position) {
+            phase--;
         }
         event->unused = window->options.uses ? event->unused : 0;
-        event->stack = stack_wanted(&window->phases[phase], event->stack);
-        event->origin_stack = stack_wanted(&window->phases[phase], event->origin_stack);
+        ml_wanted_event(&window->phases[phase].wanted, ml_recorder_stacks(),
+                        trace->events, i, window->feed->source->ordered ? &call : NULL);
     }
 }
 

@@ -182,6 +182,9 @@ ml_journal_port_forked(ml_journal_port *port)
     for (int i = 0; i < ML_PORT_JOURNALS; i++) {
         atomic_store(&port->journals[i], NULL);
     }
+    for (int i = 0; i < ML_PORT_LANES; i++) {
+        atomic_store(&port->writing[i], 0);
+    }
 }
 
 void

@@ -20,6 +20,7 @@
 #include "process.h"
 #include "recording.h"
 #include "stacks.h"
+#include "wanted.h"
 
 /* Of one source, at once. */
 #define ML_PORT_JOURNALS 4
@@ -46,6 +47,7 @@ typedef struct ml_journal_options {
     int device;           /* -1: all */
     uint32_t keys;        /* ML_KEY_* of the running torch */
     bool uses;            /* when blocks were last used is wanted */
+    ml_wanted wanted;     /* of the stacks of its events, which may have more */
     ml_process_place place;
     /* Says one sentence to people, from the journal's thread; NULL: nobody. */
     void (*warn)(const char *text);
@@ -112,9 +114,19 @@ void ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
 /* The recording ends, and JOURNAL is attached: the last use of a live block at ADDR came after
  * so many EVENTS of DEVICE since its lane was begun.  Waits for room, as a start does. */
 void ml_journal_use(ml_journal *journal, int device, uint64_t addr, uint64_t events);
+/* What a line of code says, of the strings of RECORDING; nothing where JOURNAL is not
+ * attached to PORT.  Waits for room, as a start does. */
+void ml_journal_code_line(ml_journal_port *port, ml_journal *journal,
+                          const ml_recording *recording, const ml_code_line *line);
+/* Adds to RECORDING the Python frames that JOURNAL's file names so far; whoever calls keeps the
+ * stacks' origins as they are meanwhile.  0 or ML_ENOMEM. */
+int ml_journal_frames(const ml_journal *journal, ml_recording *recording);
 /* To all journals of PORT. */
 void ml_journal_port_note(ml_journal_port *port, const ml_note *note, const char *name,
                           size_t length);
+/* What the stacks' origins have that the journals of PORT do not; whoever calls keeps both
+ * as they are meanwhile.  Waits for room, as a start does. */
+void ml_journal_port_origins(ml_journal_port *port);
 /* OBJECT, an id of the stacks, is the module called NAME. */
 void ml_journal_port_name(ml_journal_port *port, uint32_t object, const char *name,
                           size_t length);

@@ -6,6 +6,7 @@
 
 #include "base.h"
 #include "journal_parts.h"
+#include "stacks_records.h"
 
 /* Ticks from one anchor to the next, at least: between two that lie close, what each is off
  * by would make another rate of the clock. */
@@ -74,25 +75,39 @@ has_room(ml_journal *journal, ml_journal_lane *lane, uint32_t length)
     return fits || ml_journal_turn(journal, lane);
 }
 
-/* Waits for room, for a start with a hole is no start; without the lock, which programs
- * take for phases and marks. */
+/* Takes the port's control lock once there is room for LENGTH bytes, or none to wait for:
+ * false.  Waits without the lock, which programs take for phases and marks. */
+static bool
+lock_with_room(ml_journal *journal, uint32_t length)
+{
+    ml_journal_lane *lane = &journal->lanes[ML_MLAB_LANES];
+    pthread_mutex_lock(&journal->port->control);
+    while (!has_room(journal, lane, length)) {
+        pthread_mutex_unlock(&journal->port->control);
+        bool waited = ml_journal_await_room(journal);
+        pthread_mutex_lock(&journal->port->control);
+        if (!waited) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Waits for room, for a start with a hole is no start. */
+static void
+append_patiently(ml_journal *journal, unsigned kind, const message *record)
+{
+    lock_with_room(journal, record->length);
+    append(journal, kind, record);
+    pthread_mutex_unlock(&journal->port->control);
+}
+
 static void
 append_start(ml_journal *journal, unsigned kind, const void *bytes, size_t length)
 {
     message record = {0};
     put(&record, bytes, length);
-    ml_journal_lane *lane = &journal->lanes[ML_MLAB_LANES];
-    pthread_mutex_lock(&journal->port->control);
-    while (!has_room(journal, lane, record.length)) {
-        pthread_mutex_unlock(&journal->port->control);
-        bool waited = ml_journal_await_room(journal);
-        pthread_mutex_lock(&journal->port->control);
-        if (!waited) {
-            break;
-        }
-    }
-    append(journal, kind, &record);
-    pthread_mutex_unlock(&journal->port->control);
+    append_patiently(journal, kind, &record);
 }
 
 void
@@ -298,6 +313,39 @@ ml_journal_use(ml_journal *journal, int device, uint64_t addr, uint64_t events)
     append_start(journal, ML_MLAB_USE, record.bytes, record.length);
 }
 
+/* One that finds no room is left out and counts as nothing lost: it tells of no memory. */
+void
+ml_journal_code_line(ml_journal_port *port, ml_journal *journal,
+                     const ml_recording *recording, const ml_code_line *line)
+{
+    const ml_string *texts[] = {
+        &recording->strings[line->filename], &recording->strings[line->name],
+        &recording->strings[line->qualname], &recording->strings[line->text]};
+    ml_mlab_code_line what = {
+        .changed_us = line->changed_us,
+        .line = (uint32_t)line->line,
+        .first_line = (uint32_t)line->first_line,
+        .last_line = (uint32_t)line->last_line,
+        .file_bytes = (uint16_t)texts[0]->length,
+        .name_bytes = (uint16_t)texts[1]->length,
+        .qualname_bytes = (uint16_t)texts[2]->length,
+    };
+    message record = {0};
+    put(&record, &what, sizeof(what));
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        put(&record, texts[i]->bytes, texts[i]->length);
+    }
+    pthread_mutex_lock(&port->control);
+    bool attached = is_attached(port, journal);
+    pthread_mutex_unlock(&port->control);
+    if (attached && !record.cut) {
+        if (lock_with_room(journal, record.length)) {
+            append(journal, ML_MLAB_CODE_LINE, &record);
+        }
+        pthread_mutex_unlock(&port->control);
+    }
+}
+
 void
 ml_journal_port_note(ml_journal_port *port, const ml_note *note, const char *name,
                      size_t length)
@@ -318,6 +366,79 @@ ml_journal_port_note(ml_journal_port *port, const ml_note *note, const char *nam
     put(&record, &what, sizeof(what));
     put(&record, name, length);
     append_to_all(port, ML_MLAB_NOTE, &record);
+}
+
+static void
+put_text(message *to, ml_slice text)
+{
+    put(to, text.bytes, text.length);
+}
+
+/* As much of TEXT as half a record takes, with a mark where it was cut: readers need every
+ * frame, for ids are places. */
+static ml_slice
+shortened(ml_slice text, char room[ML_JOURNAL_TEXT_BYTES / 2])
+{
+    static const char mark[] = "...";
+    const size_t most = ML_JOURNAL_TEXT_BYTES / 2;
+    if (text.length <= most) {
+        return text;
+    }
+    size_t kept = most - (sizeof(mark) - 1);
+    /* No character of UTF-8 in part. */
+    while (kept > 0 && ((unsigned char)text.bytes[kept] & 0xc0) == 0x80) {
+        kept--;
+    }
+    memcpy(room, text.bytes, kept);
+    memcpy(room + kept, mark, sizeof(mark) - 1);
+    return (ml_slice){.bytes = room, .length = kept + sizeof(mark) - 1};
+}
+
+static void
+append_origins(ml_journal *journal)
+{
+    const ml_origins *origins = &journal->stacks->origins;
+    message record;
+    size_t id = journal->origin_frames + 1;
+    for (; id < origins->frame_table.count; id++) {
+        const ml_origin_frame *frame = &origins->frames[id];
+        char rooms[2][ML_JOURNAL_TEXT_BYTES / 2];
+        ml_slice name = shortened(ml_origins_text(origins, frame->name), rooms[0]);
+        ml_slice file = shortened(ml_origins_text(origins, frame->filename), rooms[1]);
+        ml_mlab_origin_frame head = {
+            .id = (uint32_t)id,
+            .caller = frame->caller,
+            .line = frame->line,
+            .name_bytes = (uint32_t)name.length,
+        };
+        record.length = 0;
+        record.cut = false;
+        put(&record, &head, sizeof(head));
+        put_text(&record, name);
+        put_text(&record, file);
+        append_patiently(journal, ML_MLAB_ORIGIN_FRAME, &record);
+    }
+    journal->origin_frames = id - 1;
+    for (; journal->origin_lines < origins->line_count; journal->origin_lines++) {
+        const ml_origin_line *line = &origins->lines[journal->origin_lines];
+        ml_mlab_origin_line head = {.line = line->line, .frame = line->frame};
+        record.length = 0;
+        record.cut = false;
+        put(&record, &head, sizeof(head));
+        put_text(&record, ml_origins_text(origins, line->file));
+        append_patiently(journal, ML_MLAB_ORIGIN_LINE, &record);
+    }
+}
+
+void
+ml_journal_port_origins(ml_journal_port *port)
+{
+    for (int i = 0; i < ML_PORT_JOURNALS; i++) {
+        ml_journal *journal = atomic_load(&port->journals[i]);
+        if (journal != NULL) {
+            append_origins(journal);
+        }
+    }
 }
 
 void

@@ -1,9 +1,11 @@
 /* Definitions in a journal: the stacks, code objects and strings that events refer to,
  * written into a lane before their first use there.  See journal.h.
  *
- * Owns, for each lane, a bit an id.  All on the hot path but for the first function. */
+ * Owns, for each lane, a bit an id.  All on the hot path but for the first function and what
+ * asks for frames. */
 #include <string.h>
 
+#include "base.h"
 #include "journal_parts.h"
 #include "stacks_records.h"
 
@@ -28,7 +30,7 @@ ml_journal_define_init(ml_journal *journal)
     size_t bytes = words * sizeof(uint64_t) * ML_MLAB_LANES +
                    stacks->objects.limit * sizeof(uint32_t);
     int result = ml_region_init(&journal->defined, bytes, bytes);
-    uint64_t *at = journal->defined.base;
+    _Atomic uint64_t *at = journal->defined.base;
     for (unsigned i = 0; i < ML_MLAB_LANES && result == 0; i++) {
         journal->lanes[i].nodes = at;
         journal->lanes[i].codes = at + nodes;
@@ -36,20 +38,28 @@ ml_journal_define_init(ml_journal *journal)
         journal->lanes[i].objects = at + nodes + codes + strings;
         at += words;
     }
-    journal->named = (uint32_t *)at;
+    if (result == 0) {
+        uint64_t *bits = journal->defined.base;
+        journal->named = (uint32_t *)(bits + words * ML_MLAB_LANES);
+    }
     return result;
 }
 
+/* Other threads may look, too: what they find was complete before. */
 static bool
-has(const uint64_t *bits, uint32_t id)
+has(const _Atomic uint64_t *bits, uint32_t id)
 {
-    return (bits[id / 64] >> (id % 64) & 1) != 0;
+    uint64_t word = atomic_load_explicit(&bits[id / 64], memory_order_acquire);
+    return (word >> (id % 64) & 1) != 0;
 }
 
+/* Only who has the lane adds. */
 static void
-add(uint64_t *bits, uint32_t id)
+add(_Atomic uint64_t *bits, uint32_t id)
 {
-    bits[id / 64] |= UINT64_C(1) << (id % 64);
+    uint64_t word = atomic_load_explicit(&bits[id / 64], memory_order_relaxed);
+    atomic_store_explicit(&bits[id / 64], word | UINT64_C(1) << (id % 64),
+                          memory_order_release);
 }
 
 static bool
@@ -175,4 +185,36 @@ ml_journal_define(ml_journal *journal, ml_journal_lane *lane, const ml_event *ev
            define_stack(journal, lane, event->origin_stack) &&
            define_string(journal, lane, event->metadata) &&
            define_string(journal, lane, event->node);
+}
+
+/* ---- Off the hot path ---- */
+
+static bool
+is_named(const ml_journal *journal, uint32_t id)
+{
+    for (unsigned i = 0; i < ML_MLAB_LANES; i++) {
+        const ml_journal_lane *lane = &journal->lanes[i];
+        if (atomic_load(&lane->begun) && has(lane->nodes, id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int
+ml_journal_frames(const ml_journal *journal, ml_recording *recording)
+{
+    const ml_stacks *stacks = journal->stacks;
+    size_t count = ml_stacks_count(stacks);
+    count = count < stacks->nodes.limit ? count : stacks->nodes.limit;
+    uint32_t *map = ml_alloc_zeroed(count + 1, sizeof(*map));
+    if (map == NULL) {
+        return ML_ENOMEM;
+    }
+    for (uint32_t id = 1; id < count; id++) {
+        map[id] = is_named(journal, id) && node_at(stacks, id)->code != 0;
+    }
+    int result = ml_stacks_resolve(stacks, recording, map, count, NULL);
+    ml_free(map);
+    return result;
 }

@@ -210,7 +210,7 @@ try_open(const char *path, int *descriptor, uint64_t *bytes, char *text,
     *descriptor = -1;
     int file;
     do {
-        file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+        file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0666);
     } while (file < 0 && errno == EINTR);
     if (file < 0) {
         const char *reason = errno == ELOOP ? "it is a symbolic link" : strerror(errno);
@@ -229,7 +229,7 @@ try_open(const char *path, int *descriptor, uint64_t *bytes, char *text,
     else if (!lies_at(path, file)) {
         /* Another writer took its place meanwhile. */
     }
-    else if ((mine.st_size == 0 && fchmod(file, 0600) == 0) || is_recording(file)) {
+    else if (mine.st_size == 0 || is_recording(file)) {
         *descriptor = file;
         *bytes = (uint64_t)mine.st_size;
         return 0;
@@ -268,6 +268,16 @@ make_apart(ml_journal_file *file, char *text, size_t text_bytes)
                     file->path, strerror(error));
     }
     flock(file->descriptor, LOCK_EX | LOCK_NB);
+    file->apart[folder] = '\0';
+    int around =
+        open(folder != 0 ? file->apart : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    file->apart[folder] = name[0];
+    file->permission = ml_permission_of(around, file->path + folder);
+    ml_permission_begin(&file->permission, file->descriptor, around,
+                        file->path + folder);
+    if (around >= 0) {
+        close(around);
+    }
     return 0;
 }
 
@@ -334,6 +344,9 @@ ml_journal_file_keep(ml_journal_file *file, char *text, size_t text_bytes)
         return fail(text, text_bytes, ML_ESTATE,
                     "%s is being replaced by others; choose another file", file->path);
     }
+    if (file->apart != NULL) {
+        ml_permission_grant(&file->permission, file->descriptor);
+    }
     if (file->apart != NULL && rename(file->apart, file->path) != 0) {
         return fail(text, text_bytes, ML_EIO, "cannot replace %s: %s", file->path,
                     strerror(errno));
@@ -398,9 +411,11 @@ ml_journal_file_close(ml_journal_file *file, uint64_t bytes)
 void
 ml_journal_file_forked(ml_journal_file *file)
 {
+    pthread_mutex_init(&guard_lock, NULL);
     if (file->guard >= 0) {
         atomic_store(&guards[file->guard].begin, 0);
         file->guard = -1;
+        guard_count--;
     }
     if (file->descriptor >= 0) {
         close(file->descriptor);

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "permission.h"
+
 /* Files being written at once, in a process. */
 #define ML_JOURNAL_FILES 8
 /* Chunks mapped at once, of one file; the first is the header. */
@@ -24,6 +26,7 @@ typedef struct ml_journal_file {
     char *apart;      /* owned: where it lies until it is kept; NULL: at its path */
     int descriptor;
     int replaced; /* the recording at the path until then, locked; -1: none */
+    ml_permission permission; /* where it replaces one */
     bool kept;
     int guard; /* its place in the handler's list */
     uint32_t chunk_bytes;
@@ -33,8 +36,8 @@ typedef struct ml_journal_file {
     bool named;     /* at first; some file systems count no names */
 } ml_journal_file;
 
-/* Makes a file for PATH, which must outlive it: locked, empty, and readable by its owner
- * only.  Where a recording lies there that nobody writes any more, that stays until the
+/* Makes a file for PATH, which must outlive it: locked, empty, and, where no file lies
+ * there, open to all whom the umask lets.  Where a recording lies there that nobody writes any more, that stays until the
  * file is kept.  0 or ML_E*, with a sentence in TEXT. */
 int ml_journal_file_open(ml_journal_file *file, const char *path, uint32_t chunk_bytes,
                          uint64_t limit, char *text, size_t text_bytes);

@@ -38,10 +38,11 @@ typedef struct ml_journal_lane {
     uint64_t pending;       /* dropped since the last one stored */
     uint64_t dropped;
     uint64_t chunks; /* begun */
-    uint64_t *nodes; /* bits: what is defined in this lane; in the journal's region */
-    uint64_t *codes;
-    uint64_t *strings;
-    uint64_t *objects;
+    /* Bits: what is defined in this lane; in the journal's region. */
+    _Atomic uint64_t *nodes;
+    _Atomic uint64_t *codes;
+    _Atomic uint64_t *strings;
+    _Atomic uint64_t *objects;
     ml_journal_marks marks;
 } ml_journal_lane;
 
@@ -59,6 +60,9 @@ struct ml_journal {
     ml_region defined; /* owned */
     ml_region marks;   /* owned; of sources whose lanes are devices */
     uint32_t *named;   /* by object: hash of the name in the file; port->control */
+    size_t
+        origin_frames; /* of the stacks' origins, in the file or dropped; by whoever */
+    size_t origin_lines; /* adds to them */
     ml_journal_lane lanes[ML_MLAB_LANES + 1];
     /* Guarded by port->control. */
     uint64_t clock_ticks; /* of the last anchor */

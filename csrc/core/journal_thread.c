@@ -186,6 +186,8 @@ write_header(ml_journal *journal, const ml_journal_options *options)
     strncpy(header->source, journal->source->name, sizeof(header->source) - 1);
     memcpy(header->host, process.host, sizeof(header->host));
     header->ordered = journal->source->ordered != 0;
+    header->context = (uint8_t)(1 + options->wanted.context);
+    header->native = options->wanted.native;
     header->checksum = ml_crc32c(0, header, offsetof(ml_mlab_header, checksum));
     header->boot_ns = boot_of_start(journal->source, process.unix_ns);
     memcpy(header->boot, process.boot, sizeof(header->boot));

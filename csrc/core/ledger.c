@@ -28,6 +28,7 @@ struct ml_ledger {
     uint64_t full;
     uint32_t seed_rest; /* free block that holds what is yet to seed of a segment */
     uint32_t requested; /* block whose free was requested last */
+    bool unsure;        /* of some segment's pool, perhaps */
 
     /* What other threads read.  Written by the one writer between two increments of
      * `sequence`; `reset` is set by any thread and cleared by the writer. */
@@ -348,8 +349,8 @@ apply_free(ml_ledger *ledger, ml_event *event)
 static bool
 same_owner(const ml_span *a, const ml_span *b)
 {
-    if (a->expandable != b->expandable || a->small != b->small ||
-        a->stream != b->stream) {
+    bool pools = a->small_unknown || b->small_unknown || a->small == b->small;
+    if (a->expandable != b->expandable || !pools || a->stream != b->stream) {
         return false;
     }
     return !a->pool_known || !b->pool_known ||
@@ -363,7 +364,7 @@ bad_range(const ml_event *event)
 }
 
 static int
-apply_segment_new(ml_ledger *ledger, const ml_event *event)
+apply_segment_new(ml_ledger *ledger, const ml_event *event, bool small_unknown)
 {
     ml_blocks *blocks = &ledger->blocks;
     if (bad_range(event)) {
@@ -378,7 +379,8 @@ apply_segment_new(ml_ledger *ledger, const ml_event *event)
                     .stack = event->stack,
                     .small = event->size <= ML_SMALL_SEGMENT_BYTES,
                     .expandable = event->action == ML_ACTION_SEGMENT_MAP,
-                    .pool_known = (event->flags & ML_EVENT_POOL_KNOWN) != 0};
+                    .pool_known = (event->flags & ML_EVENT_POOL_KNOWN) != 0,
+                    .small_unknown = small_unknown};
     uint32_t added = ml_blocks_add_span(blocks, &like);
     if (added == 0) {
         return ML_LEDGER_TABLE_FULL;
@@ -442,7 +444,7 @@ apply_action(ml_ledger *ledger, ml_event *event)
                             : apply_alloc_bare(ledger, event);
     case ML_ACTION_SEGMENT_ALLOC:
     case ML_ACTION_SEGMENT_MAP:
-        return has_segments ? apply_segment_new(ledger, event) : ML_LEDGER_FITS;
+        return has_segments ? apply_segment_new(ledger, event, false) : ML_LEDGER_FITS;
     case ML_ACTION_SEGMENT_FREE:
     case ML_ACTION_SEGMENT_UNMAP:
         return has_segments ? apply_segment_gone(ledger, event) : ML_LEDGER_FITS;
@@ -472,6 +474,52 @@ ml_ledger_apply(ml_ledger *ledger, ml_event *event)
     }
     publish(ledger, peaks, reset);
     return problem;
+}
+
+/* ---- Going back ---- */
+
+static void
+learn_pool(ml_ledger *ledger, uint64_t addr, bool small)
+{
+    ml_blocks *blocks = &ledger->blocks;
+    uint32_t span = ledger->unsure ? ml_blocks_span_holding(blocks, addr) : 0;
+    if (span != 0 && blocks->spans[span].small_unknown) {
+        ml_blocks_set_small(blocks, span, small);
+    }
+}
+
+int
+ml_ledger_undo(ml_ledger *ledger, const ml_event *event)
+{
+    if (!ledger->rules.has_segments) {
+        return ML_LEDGER_FITS;
+    }
+    ml_event undone = *event;
+    undone.stack = event->origin_stack;
+    bool unknown = event->size > ML_SMALL_SEGMENT_BYTES;
+    switch (event->action) {
+    case ML_ACTION_ALLOC:
+    case ML_ACTION_FREE_REQUESTED:
+    case ML_ACTION_FREE_COMPLETED:
+        learn_pool(ledger, event->addr, event->size <= ML_SMALL_BLOCK_BYTES);
+        return ML_LEDGER_FITS;
+    case ML_ACTION_SEGMENT_ALLOC:
+        undone.action = ML_ACTION_SEGMENT_FREE;
+        return apply_segment_gone(ledger, &undone);
+    case ML_ACTION_SEGMENT_MAP:
+        learn_pool(ledger, event->addr, event->size <= ML_SMALL_SEGMENT_BYTES);
+        undone.action = ML_ACTION_SEGMENT_UNMAP;
+        return apply_segment_gone(ledger, &undone);
+    case ML_ACTION_SEGMENT_FREE:
+        undone.action = ML_ACTION_SEGMENT_ALLOC;
+        return apply_segment_new(ledger, &undone, false);
+    case ML_ACTION_SEGMENT_UNMAP:
+        ledger->unsure |= unknown;
+        undone.action = ML_ACTION_SEGMENT_MAP;
+        return apply_segment_new(ledger, &undone, unknown);
+    default:
+        return ML_LEDGER_FITS;
+    }
 }
 
 /* ---- Life ---- */
@@ -520,6 +568,7 @@ ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules)
     ledger->full = 0;
     ledger->seed_rest = 0;
     ledger->requested = 0;
+    ledger->unsure = false;
     if (rules != NULL) {
         set_rules(ledger, rules);
     }

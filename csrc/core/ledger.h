@@ -95,6 +95,12 @@ int ml_ledger_seed_stray(ml_ledger *ledger, const ml_block *block);
  * The bytes of such a pool are reported too low. */
 int ml_ledger_apply(ml_ledger *ledger, ml_event *event);
 
+/* Goes back over EVENT in a ledger of segments alone: what was released is there again,
+ * and the other way round.  Free memory of a pool is unmapped in one piece, however it was
+ * mapped, so its size does not tell the pool: what touches it does, and what happened in it
+ * before.  As ml_ledger_apply, but the totals are not published. */
+int ml_ledger_undo(ml_ledger *ledger, const ml_event *event);
+
 /* For the thread that applies events.  _current is borrowed and follows the ledger. */
 const ml_totals *ml_ledger_current(const ml_ledger *ledger);
 /* torch's own counts of each pool, by enum ml_pool and enum ml_count; likewise.  NULL while

@@ -185,6 +185,7 @@ copy_recording(const ml_recording *from, ml_recording *to)
     to->settings = copy_of(from->settings, from->setting_count, sizeof(ml_setting));
     to->setting_count = to->settings != NULL ? from->setting_count : 0;
     to->keys = from->keys;
+    memcpy(to->unread, from->unread, sizeof(to->unread));
     to->source_known = from->source_known;
     memcpy(to->source, from->source, sizeof(to->source));
     to->devices = ml_alloc_zeroed(from->device_count + 1, sizeof(ml_device_trace));

@@ -384,6 +384,7 @@ forget(past *of, live_elders *elders)
         kept.head = start->head;
         kept.known = start->known;
         kept.complete = start->complete;
+        kept.repeated = start->repeated;
         if (reader->ordered) {
             kept.head.events = ordinals[d];
             live->begun[d] = ordinals[d];

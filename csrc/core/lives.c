@@ -32,7 +32,11 @@ apply_tag(const ml_lives *lives, const ml_replay *replay, const ml_tag *tag)
     if (life == NULL || life->end != ML_NEVER) {
         return;
     }
-    if (life->tag != ML_CATEGORY_PARAMETER || tag->category == ML_CATEGORY_PARAMETER) {
+    /* Whoever is given a tensor does not own it. */
+    if (tag->category == ML_CATEGORY_INPUT
+            ? life->tag == ML_CATEGORY_COUNT
+            : life->tag != ML_CATEGORY_PARAMETER ||
+                  tag->category == ML_CATEGORY_PARAMETER) {
         life->tag = tag->category;
         life->name = tag->name;
         life->module = tag->module;

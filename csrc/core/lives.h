@@ -3,7 +3,7 @@
  *
  * Owns following the recording's tags: a tag at a position names the block that holds its
  * address there, for the whole of its life.  The last tag of a block holds, but that a
- * parameter stays one.  It must not know what else a block is. */
+ * parameter stays one, and that INPUT is only of a block without any other.  It must not know what else a block is. */
 #ifndef ML_LIVES_H
 #define ML_LIVES_H
 

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
-#define ML_ABI_VERSION 7u
+#define ML_ABI_VERSION 9u
 
 /* name, text.  Functions return 0 or the negative of one of these. */
 #define ML_ERRORS(XX) \
@@ -157,7 +157,8 @@ typedef struct ml_segment {
     uint32_t stack; /* stack id of the segment's allocation; 0: unknown */
     uint8_t small;  /* of the pool for blocks up to 1 MiB */
     uint8_t expandable;
-    uint8_t pad[2];
+    uint8_t split; /* its first block was once, as far as is known */
+    uint8_t pad;
     size_t first_block; /* index into the device's blocks */
     size_t block_count;
 } ml_segment;
@@ -223,8 +224,9 @@ typedef struct ml_source {
     uint64_t (*now)(void *self);
     /* A sentence about the last failure of any of the above; static or thread-local. */
     const char *(*error)(void *self);
-    /* Host memory that the source has pinned for its devices, bytes: in use, and held with
-     * what is cached.  0 or ML_E*.  NULL: it pins none. */
+    /* Host memory that the source has pinned for its devices, bytes: in use, UINT64_MAX
+     * where it does not know, and held with what is cached.  0 or ML_E*.  NULL: it pins
+     * none. */
     int (*pinned)(void *self, uint64_t *in_use, uint64_t *held);
     /* The allocator's own counters.  0 or ML_E*.  NULL: it keeps none. */
     int (*counters)(void *self, int device, ml_counters *out);
@@ -241,6 +243,19 @@ typedef struct ml_use_mark {
     int32_t device; /* -1: it may use any memory of any device */
     int32_t inner;  /* addr may lie within a block, and not be its own */
 } ml_use_mark;
+
+/* A frame of a program in TorchScript; texts end with 0. */
+typedef struct ml_torchscript_frame {
+    const char *name;
+    const char *filename;
+    int64_t line; /* 0: unknown */
+} ml_torchscript_frame;
+
+typedef void (*ml_torchscript_visitor)(void *context,
+                                       const ml_torchscript_frame *frame);
+/* Visits the frames of TorchScript on the calling thread, the outermost first.  Takes
+ * memory, no lock and not the GIL; throws nothing. */
+typedef void (*ml_torchscript_frames)(ml_torchscript_visitor visit, void *context);
 
 /* What memlab._core offers a source, handed over in the capsule named ML_API_CAPSULE. */
 #define ML_API_CAPSULE "memlab._core._api"
@@ -273,6 +288,12 @@ typedef struct ml_api {
     void (*used)(const ml_source *source, const ml_use_mark *marks, size_t count);
     /* The memory of SOURCE is used from now on in ways that it does not see. */
     void (*use_unseen)(const ml_source *source);
+    /* SOURCE has devices now: recordings that wait for them begin.  Takes a lock, never the
+     * GIL, which the caller must not hold: not from the allocator's callback.  0 or ML_E*. */
+    int (*ready)(const ml_source *source);
+    /* A program in TorchScript begins, whose frames are asked of FRAMES from now on.  Any
+     * number of times; takes no lock. */
+    void (*torchscript_begun)(ml_torchscript_frames frames);
 } ml_api;
 
 #ifdef __cplusplus

@@ -24,6 +24,7 @@ struct ml_merge {
     ml_intern strings;
     ml_intern frames;
     ml_intern stacks;
+    ml_intern code_lines;
     size_t device_capacity;
     size_t arrival_capacity;
     size_t annotation_capacity;
@@ -113,6 +114,17 @@ merge_stack(ml_merge *merge, ml_stack stack, uint32_t *id)
     return result == 0 ? ml_intern_add(&merge->stacks, hash) : result;
 }
 
+/* The ranks run one program: what the first of them has of a line counts. */
+static int
+merge_code_line(ml_merge *merge, ml_code_line line)
+{
+    line.filename = merge->string_of[line.filename];
+    line.name = merge->string_of[line.name];
+    line.text = merge->string_of[line.text];
+    line.qualname = merge->string_of[line.qualname];
+    return ml_recording_add_first_code_line(merge->merged, &merge->code_lines, line);
+}
+
 static void
 drop_ids(ml_merge *merge)
 {
@@ -155,6 +167,9 @@ merge_tables(ml_merge *merge, const ml_recording *from)
                                         .frame = merge->frame_of[stack->frame],
                                         .module = merge->string_of[stack->module]},
                              &merge->stack_of[i]);
+    }
+    for (size_t i = 0; i < from->code_line_count && result == 0; i++) {
+        result = merge_code_line(merge, from->code_lines[i]);
     }
     return result;
 }
@@ -473,6 +488,9 @@ ml_merge_add(ml_merge *merge, const ml_recording *recording, const char *file, i
     if (result == 0) {
         result = take_whole(merge, recording);
     }
+    for (unsigned kind = 0; kind < ML_UNREAD_COUNT; kind++) {
+        merge->merged->unread[kind] += recording->unread[kind];
+    }
     ml_string name = {.bytes = file, .length = (uint32_t)strlen(file)};
     if (!ml_recording_is_merged(recording)) {
         const ml_rank *known = recording->rank_count > 0 ? recording->ranks : NULL;
@@ -536,6 +554,7 @@ ml_merge_free(ml_merge *merge)
     ml_intern_fini(&merge->strings);
     ml_intern_fini(&merge->frames);
     ml_intern_fini(&merge->stacks);
+    ml_intern_fini(&merge->code_lines);
     drop_ids(merge);
     ml_recording_free(merge->merged);
     ml_free(merge);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "mlab_parts.h"
+#include "stacks_records.h"
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -83,9 +84,17 @@ take_start(mlab_reader *reader, const ml_mlab_start *head)
         return leave_out(reader);
     }
     mlab_start *start = &reader->starts[head->device];
+    if (start->known && !start->complete && start->head.events == head->events) {
+        /* Early writers began a start again wherever one of another device came
+         * between: it goes on. */
+        start->repeated |= start->segment_count > 0;
+        return 0;
+    }
     start->head = *head;
     start->known = true;
     start->complete = false;
+    start->repeated = false;
+    start->left_out = false;
     start->segment_count = 0;
     start->block_count = 0;
     return 0;
@@ -108,6 +117,11 @@ take_segment(mlab_reader *reader, const ml_mlab_segment *record)
     if (record->device >= ML_DEVICE_MAX || !start->known) {
         return leave_out(reader);
     }
+    start->left_out = record->total > ML_SIZE_MOST;
+    if (start->left_out) {
+        reader->recording->unread[ML_UNREAD_SEGMENT_TOTAL_SIZE]++;
+        return 0;
+    }
     if (ml_grow((void **)&start->segments, &start->segment_capacity,
                 start->segment_count + 1, sizeof(*start->segments)) < 0) {
         return ML_ENOMEM;
@@ -128,10 +142,19 @@ static int
 take_block(mlab_reader *reader, const ml_mlab_block *record)
 {
     mlab_start *start = &reader->starts[record->device % ML_DEVICE_MAX];
+    if (record->device < ML_DEVICE_MAX && start->left_out) {
+        return 0;
+    }
     if (record->device >= ML_DEVICE_MAX || start->segment_count == 0 ||
         record->state > ML_BLOCK_PENDING_FREE) {
         return leave_out(reader);
     }
+    if (record->size > ML_SIZE_MOST) {
+        reader->recording->unread[ML_UNREAD_BLOCK_SIZE]++;
+        return 0;
+    }
+    bool asked = record->requested <= ML_SIZE_MOST;
+    reader->recording->unread[ML_UNREAD_BLOCK_REQUESTED_SIZE] += !asked;
     if (ml_grow((void **)&start->blocks, &start->block_capacity, start->block_count + 1,
                 sizeof(*start->blocks)) < 0) {
         return ML_ENOMEM;
@@ -139,7 +162,7 @@ take_block(mlab_reader *reader, const ml_mlab_block *record)
     start->blocks[start->block_count++] = (ml_block){
         .addr = record->addr,
         .size = record->size,
-        .requested = record->requested,
+        .requested = asked ? record->requested : record->size,
         .state = record->state,
     };
     start->segments[start->segment_count - 1].block_count++;
@@ -215,7 +238,7 @@ take_tag(mlab_reader *reader, const ml_packed_other *record)
     at += 2;
     if (!take_number(&at, end, &tag.addr) || !take_number(&at, end, &tag.place) ||
         !take_number(&at, end, &module_bytes) || module_bytes > (size_t)(end - at) ||
-        tag.device >= ML_DEVICE_MAX || tag.category >= ML_CATEGORY_COUNT) {
+        tag.device >= ML_DEVICE_MAX || tag.category > ML_CATEGORY_TAG_LAST) {
         return leave_out(reader);
     }
     int result = module_lost != 0
@@ -305,6 +328,71 @@ take_name(mlab_reader *reader, const ml_mlab_name *record, const uint8_t *text,
     return result;
 }
 
+/* Nothing but no memory keeps the file from being read. */
+static int
+taken(mlab_reader *reader, int result)
+{
+    return result == 0 || result == ML_ENOMEM ? result : leave_out(reader);
+}
+
+/* Ids are places: behind a hole they would be others', so that nothing is taken there. */
+static int
+take_origin_frame(mlab_reader *reader, const ml_mlab_origin_frame *record,
+                  const uint8_t *text, size_t length)
+{
+    ml_origins *origins = &reader->stacks->origins;
+    size_t next = origins->frame_table.count;
+    if (record->name_bytes > length || record->id != (next > 0 ? next : 1)) {
+        return leave_out(reader);
+    }
+    ml_slice name = {.bytes = (const char *)text, .length = record->name_bytes};
+    ml_slice filename = {.bytes = (const char *)text + record->name_bytes,
+                         .length = length - record->name_bytes};
+    uint32_t id;
+    return taken(reader, ml_origins_add_frame(origins, record->caller, name, filename,
+                                              record->line, &id));
+}
+
+static int
+take_origin_line(mlab_reader *reader, const ml_mlab_origin_line *record,
+                 const uint8_t *text, size_t length)
+{
+    ml_slice path = {.bytes = (const char *)text, .length = length};
+    return taken(reader, ml_origins_add_line(&reader->stacks->origins, path,
+                                             record->line, record->frame));
+}
+
+/* The first of a line counts. */
+static int
+take_code_line(mlab_reader *reader, const ml_mlab_code_line *record,
+               const uint8_t *texts, size_t length)
+{
+    ml_code_line line = {.line = record->line,
+                         .first_line = record->first_line,
+                         .last_line = record->last_line,
+                         .changed_us = record->changed_us};
+    size_t names =
+        (size_t)record->file_bytes + record->name_bytes + record->qualname_bytes;
+    if (names > length || line.line == 0) {
+        return leave_out(reader);
+    }
+    const struct {
+        size_t bytes;
+        uint32_t *id;
+    } parts[] = {{record->file_bytes, &line.filename},
+                 {record->name_bytes, &line.name},
+                 {record->qualname_bytes, &line.qualname},
+                 {length - names, &line.text}};
+    int result = 0;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && result == 0; i++) {
+        result = mlab_add_name(reader, texts, parts[i].bytes, parts[i].id);
+        texts += parts[i].bytes;
+    }
+    return result < 0 ? result
+                      : ml_recording_add_first_code_line(reader->recording,
+                                                         &reader->code_lines, line);
+}
+
 static int
 take_clock(mlab_reader *reader, const ml_mlab_clock *clock)
 {
@@ -328,6 +416,9 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
         ml_mlab_setting setting;
         ml_mlab_note note;
         ml_mlab_name name;
+        ml_mlab_origin_frame origin_frame;
+        ml_mlab_origin_line origin_line;
+        ml_mlab_code_line code_line;
     } fixed;
     const uint8_t *rest;
     size_t left;
@@ -367,6 +458,18 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
     case ML_MLAB_NAME:
         return take(record, &fixed, sizeof(fixed.name), &rest, &left)
                    ? take_name(reader, &fixed.name, rest, left)
+                   : leave_out(reader);
+    case ML_MLAB_ORIGIN_FRAME:
+        return take(record, &fixed, sizeof(fixed.origin_frame), &rest, &left)
+                   ? take_origin_frame(reader, &fixed.origin_frame, rest, left)
+                   : leave_out(reader);
+    case ML_MLAB_ORIGIN_LINE:
+        return take(record, &fixed, sizeof(fixed.origin_line), &rest, &left)
+                   ? take_origin_line(reader, &fixed.origin_line, rest, left)
+                   : leave_out(reader);
+    case ML_MLAB_CODE_LINE:
+        return take(record, &fixed, sizeof(fixed.code_line), &rest, &left)
+                   ? take_code_line(reader, &fixed.code_line, rest, left)
                    : leave_out(reader);
     default:
         return leave_out(reader);

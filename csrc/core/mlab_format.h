@@ -65,7 +65,9 @@ typedef struct ml_mlab_header {
     char source[16]; /* name of the source, NUL-terminated, as the next */
     char host[64];
     uint8_t ordered; /* a lane a device; else all lanes are of device 0 */
-    uint8_t reserved[3];
+    uint8_t context; /* 1 + enum ml_context of what was wanted; 0: not told */
+    uint8_t native;  /* of that: C++ frames too */
+    uint8_t reserved;
     uint32_t checksum; /* CRC-32C of all before */
     /* From here on it changes while the file is written. */
     _Atomic uint32_t state;      /* enum ml_mlab_state */
@@ -148,7 +150,10 @@ enum ml_mlab_control {
     ML_MLAB_TAG,
     ML_MLAB_NOTE,
     ML_MLAB_NAME,
-    ML_MLAB_USE
+    ML_MLAB_USE,
+    ML_MLAB_CODE_LINE,
+    ML_MLAB_ORIGIN_FRAME,
+    ML_MLAB_ORIGIN_LINE
 };
 
 /* Ticks of the source's clock and what time that was. */
@@ -158,7 +163,8 @@ typedef struct ml_mlab_clock {
 } ml_mlab_clock;
 
 /* A device's memory at an instant: after EVENTS of its lane.  A later one for the same
- * device takes the place of the earlier, with all events in between. */
+ * device takes the place of the earlier, with all events in between; but where the earlier
+ * is not complete and EVENTS is the same, it goes on, as early writers had it. */
 typedef struct ml_mlab_start {
     uint64_t events;
     uint64_t max_split_bytes; /* ml_allocator_rules */
@@ -225,9 +231,37 @@ typedef struct ml_mlab_note {
     uint8_t thread_high; /* bits 16 to 23 */
 } ml_mlab_note;
 
+/* ml_code_line; the file's name, the function's, its qualified name and the text follow. */
+typedef struct ml_mlab_code_line {
+    int64_t changed_us;
+    uint32_t line;
+    uint32_t first_line;
+    uint32_t last_line;
+    uint16_t file_bytes;
+    uint16_t name_bytes;
+    uint16_t qualname_bytes;
+    uint16_t reserved[3];
+} ml_mlab_code_line;
+
 /* The name of an object; it follows.  The latest counts. */
 typedef struct ml_mlab_name {
     uint64_t object;
 } ml_mlab_name;
+
+/* A frame of ml_origins; its function's name follows, then its file's. */
+typedef struct ml_mlab_origin_frame {
+    uint32_t id; /* one more than that of the one before; the first is 1 */
+    uint32_t caller;
+    int64_t line;
+    uint32_t name_bytes;
+    uint32_t reserved;
+} ml_mlab_origin_frame;
+
+/* A line of ml_origins; the path follows. */
+typedef struct ml_mlab_origin_line {
+    int64_t line;
+    uint32_t frame;
+    uint32_t reserved;
+} ml_mlab_origin_line;
 
 #endif

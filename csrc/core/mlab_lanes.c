@@ -79,6 +79,27 @@ skip_gap(mlab_reader *reader, const ml_device_trace *trace, mlab_lane *lane,
     return result;
 }
 
+/* A size that is none makes of an event one that changes no memory, as in a snapshot. */
+static void
+check_sizes(mlab_reader *reader, ml_event *event)
+{
+    if (event->size > ML_SIZE_MOST) {
+        reader->recording->unread[ML_UNREAD_EVENT_SIZE]++;
+        event->size = 0;
+        event->action = ML_ACTION_OTHER;
+    }
+    if (event->action == ML_ACTION_OOM && event->addr > ML_SIZE_MOST) {
+        reader->recording->unread[ML_UNREAD_EVENT_ADDR]++;
+        event->addr = 0;
+        event->action = ML_ACTION_OTHER;
+    }
+    if (event->block_bytes > ML_SIZE_MOST) {
+        reader->recording->unread[ML_UNREAD_MEMLAB_EVENT]++;
+        event->block_bytes = 0;
+        event->flags &= (uint8_t)~ML_EVENT_BLOCK_KNOWN;
+    }
+}
+
 static int
 add_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
           const ml_event *event)
@@ -92,7 +113,8 @@ add_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
                 trace->event_count + 1, sizeof(*event)) < 0) {
         return ML_ENOMEM;
     }
-    trace->events[trace->event_count++] = *event;
+    trace->events[trace->event_count] = *event;
+    check_sizes(reader, &trace->events[trace->event_count++]);
     return 0;
 }
 

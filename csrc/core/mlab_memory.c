@@ -194,6 +194,7 @@ mlab_finish_memory(mlab_reader *reader)
         bool recorded =
             start->known || trace->event_count > 0 || trace->dropped_events > 0;
         reader->info->unknown_starts += recorded && !start->complete;
+        reader->info->repeated_starts += start->repeated;
         result = reader->ordered
                      ? follow(trace, start, &rules, &reader->info->unread_records)
                      : settle(reader, trace, start);

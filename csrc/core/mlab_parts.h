@@ -9,12 +9,15 @@
 #include "mlab_format.h"
 #include "mlab_reader.h"
 #include "stacks.h"
+#include "wanted.h"
 
 /* Segments and blocks at the start of a device, as they came. */
 typedef struct mlab_start {
     ml_mlab_start head;
     bool known;           /* the start came, and what follows belongs to it */
     bool complete;        /* to its end */
+    bool repeated;        /* it came in parts */
+    bool left_out;        /* the segment whose blocks come has a size that is none */
     ml_segment *segments; /* owned; first_block and block_count are set */
     size_t segment_count;
     size_t segment_capacity;
@@ -57,8 +60,11 @@ typedef struct mlab_reader {
     ml_recording *recording; /* under construction; owned */
     ml_mlab_info *info;
     bool ordered;
+    bool wants; /* the next is told */
+    ml_wanted wanted;
     ml_stacks *stacks; /* owned: with the ids of the file */
     ml_intern strings; /* the recording's own, for names */
+    ml_intern code_lines;
 
     ml_mlab_clock *clocks; /* owned; by ticks once read */
     size_t clock_count;
@@ -143,6 +149,9 @@ int mlab_finish_control(mlab_reader *reader);
  * ML_ENOMEM. */
 int mlab_finish_uses(mlab_reader *reader);
 
+/* Stacks are those that the recording wanted, where the file says which; the others of the
+ * file were captured for recordings beside it. */
+void mlab_finish_stacks(mlab_reader *reader);
 /* Events are completed, and the memory at their end is worked out.  0 or ML_ENOMEM. */
 int mlab_finish_memory(mlab_reader *reader);
 

@@ -145,6 +145,11 @@ mlab_take_header(mlab_reader *reader, const ml_mlab_header *header, uint64_t byt
     recording->source_known = 1;
     recording->keys = header->keys;
     reader->ordered = header->ordered != 0;
+    reader->wants = header->context > 0 && header->context <= 1 + ML_CONTEXT_ALL;
+    if (reader->wants) {
+        reader->wanted.context = (enum ml_context)(header->context - 1);
+        reader->wanted.native = header->native != 0;
+    }
     ml_mlab_info *info = reader->info;
     info->ended = atomic_load(&header->state) == ML_MLAB_ENDED;
     uint32_t stop = atomic_load(&header->stop);
@@ -365,6 +370,9 @@ mlab_finish(mlab_reader *reader, const ml_mlab_header *header)
     if (result == 0) {
         result = mlab_finish_uses(reader);
     }
+    if (result == 0 && reader->wants) {
+        mlab_finish_stacks(reader);
+    }
     if (result == 0) {
         result = mlab_resolve(reader);
     }
@@ -381,6 +389,7 @@ mlab_reader_free(mlab_reader *reader)
     ml_recording_free(reader->recording);
     ml_stacks_free(reader->stacks);
     ml_intern_fini(&reader->strings);
+    ml_intern_fini(&reader->code_lines);
     ml_free(reader->clocks);
     ml_free(reader->tags);
     ml_free(reader->uses);

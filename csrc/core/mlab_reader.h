@@ -39,11 +39,12 @@ typedef struct ml_mlab_info {
     uint64_t definition_bytes;
     uint64_t control_bytes;
     uint64_t damaged_chunks;
-    uint64_t lost_records;   /* of the control lane: not stored, or not to be read */
-    uint64_t unread_records; /* whole, of a kind or with a content unknown here */
-    uint64_t unknown_starts; /* devices whose memory at the start is not there */
-    uint64_t native_frames;  /* of C++, which have addresses and no names */
-    ml_mlab_gap *gaps;       /* owned */
+    uint64_t lost_records;    /* of the control lane: not stored, or not to be read */
+    uint64_t unread_records;  /* whole, of a kind or with a content unknown here */
+    uint64_t unknown_starts;  /* devices whose memory at the start is not there */
+    uint64_t repeated_starts; /* devices whose memory at the start came in parts */
+    uint64_t native_frames;   /* of C++, which have addresses and no names */
+    ml_mlab_gap *gaps;        /* owned */
     size_t gap_count;
 } ml_mlab_info;
 

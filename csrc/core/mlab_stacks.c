@@ -146,7 +146,7 @@ is_defined(const ml_stacks *stacks, uint32_t id)
 }
 
 /* Native frames on top of each other, at most: a stack of them is named frame by frame, each
- * for itself.  memlab records half as many. */
+ * for itself.  memlab records half as many, and one for those between. */
 #define NATIVE_MOST 1024u
 
 /* C++ frames lie on top of Python's, whatever the file says. */
@@ -226,7 +226,9 @@ count_native(const ml_stacks *stacks)
 {
     uint64_t count = 0;
     for (uint32_t id = 1; id < ml_stacks_count(stacks); id++) {
-        count += is_defined(stacks, id) && node_at(stacks, id)->code == 0;
+        const ml_stack_node *node = node_at(stacks, id);
+        count += is_defined(stacks, id) && node->code == 0 &&
+                 (node->fingerprint & ML_NATIVE_LEFT_OUT) == 0;
     }
     return count;
 }
@@ -260,6 +262,29 @@ unname_objects(mlab_reader *reader, uint32_t first, size_t used)
     }
     atomic_store(&stacks->strings.count, first);
     atomic_store(&stacks->text_used, used);
+}
+
+void
+mlab_finish_stacks(mlab_reader *reader)
+{
+    const ml_wanted *wanted = &reader->wanted;
+    const ml_stacks *stacks = reader->stacks;
+    for (size_t d = 0; d < reader->recording->device_count; d++) {
+        ml_device_trace *trace = &reader->recording->devices[d];
+        ml_wanted_call call = {0};
+        for (size_t i = trace->event_count; i-- > 0;) {
+            ml_wanted_event(wanted, stacks, trace->events, i,
+                            reader->ordered ? &call : NULL);
+        }
+        for (size_t i = 0; i < trace->segment_count; i++) {
+            trace->segments[i].stack =
+                ml_wanted_segment(wanted, stacks, &trace->segments[i]);
+        }
+        for (size_t i = 0; i < trace->block_count; i++) {
+            trace->blocks[i].stack =
+                ml_wanted_stack(wanted, stacks, trace->blocks[i].stack);
+        }
+    }
 }
 
 int

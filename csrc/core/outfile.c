@@ -14,6 +14,7 @@
 #endif
 
 #include "base.h"
+#include "permission.h"
 
 /* Linux writes no more than this at once. */
 #define WRITE_BYTES ((size_t)1 << 30)
@@ -23,8 +24,9 @@ struct ml_outfile {
     int folder; /* descriptor of the folder, so that it may be moved meanwhile */
     int file;   /* descriptor of the temporary file */
     ml_outfile_error error;
+    ml_permission permission;
     char *name;         /* owned: last part of the path */
-    char temporary[32]; /* in the folder */
+    char temporary[48]; /* in the folder */
 };
 
 static int
@@ -106,20 +108,24 @@ open_folder(ml_outfile *file, const char *path, size_t length)
 }
 
 static int
-create_temporary(ml_outfile *file)
+create_temporary(ml_outfile *file, const char *ending)
 {
+    mode_t mode = ml_permission_to_make(&file->permission);
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         unsigned long long random;
         if (getentropy(&random, sizeof(random)) != 0) {
             return fail(&file->error, "open");
         }
-        snprintf(file->temporary, sizeof(file->temporary), ".memlab-%016llx", random);
+        snprintf(file->temporary, sizeof(file->temporary), ".memlab-%016llx%s", random,
+                 ending);
         do {
             file->file = calls->create(
                 file->folder, file->temporary,
-                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
         } while (file->file < 0 && errno == EINTR);
         if (file->file >= 0) {
+            ml_permission_begin(&file->permission, file->file, file->folder,
+                                file->name);
             return 0;
         }
         if (errno != EEXIST) {
@@ -131,7 +137,7 @@ create_temporary(ml_outfile *file)
 }
 
 static int
-open_parts(ml_outfile *file, const char *path)
+open_parts(ml_outfile *file, const char *path, const char *ending)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash != NULL ? slash + 1 : path;
@@ -150,7 +156,11 @@ open_parts(ml_outfile *file, const char *path)
         /* The slash stays, for the file whose folder is "/". */
         error = open_folder(file, path, (size_t)(name - path));
     }
-    return error == 0 ? create_temporary(file) : error;
+    if (error != 0) {
+        return error;
+    }
+    file->permission = ml_permission_of(file->folder, file->name);
+    return create_temporary(file, ending);
 }
 
 /* Removes the temporary file, if there is one, and FILE itself. */
@@ -171,7 +181,8 @@ discard(ml_outfile *file)
 }
 
 int
-ml_outfile_open(ml_outfile **out, const char *path, ml_outfile_error *error)
+ml_outfile_open(ml_outfile **out, const char *path, const char *ending,
+                ml_outfile_error *error)
 {
     ml_outfile *file = ml_alloc_zeroed(1, sizeof(*file));
     if (file == NULL) {
@@ -180,13 +191,38 @@ ml_outfile_open(ml_outfile **out, const char *path, ml_outfile_error *error)
     }
     file->folder = -1;
     file->file = -1;
-    int result = open_parts(file, path);
+    int result = open_parts(file, path, ending);
     if (result != 0) {
         *error = file->error;
         discard(file);
         return result;
     }
     *out = file;
+    return 0;
+}
+
+const char *
+ml_outfile_temporary(const ml_outfile *file)
+{
+    return file->temporary;
+}
+
+int
+ml_outfile_take(ml_outfile *file)
+{
+    int taken;
+    do {
+        taken = calls->create(file->folder, file->temporary,
+                              O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+    } while (taken < 0 && errno == EINTR);
+    if (taken < 0) {
+        return fail(&file->error, "open");
+    }
+    calls->close(file->file);
+    file->file = taken;
+    if (file->permission.replaces) {
+        ml_permission_begin(&file->permission, taken, file->folder, file->name);
+    }
     return 0;
 }
 
@@ -235,6 +271,7 @@ commit_parts(ml_outfile *file)
     if (file->error.step != NULL) {
         return ML_EIO;
     }
+    ml_permission_grant(&file->permission, file->file);
     int error = sync_descriptor(file, file->file, "fsync");
     if (error != 0) {
         return error;

@@ -1,9 +1,9 @@
 /* Output files that appear whole or not at all.
  *
  * Owns a temporary file beside the wanted one: mode 0600, an unpredictable name, never
- * an existing file or link.  Commit puts it in the place of the old file in one step;
- * until then the old file is untouched, and after any failure it still is.  Knows
- * nothing of what is written. */
+ * an existing file or link.  Commit puts it in the place of the old file in one step, for
+ * those to open whom permission.h says; until then the old file is untouched, and after
+ * any failure it still is.  Knows nothing of what is written. */
 #ifndef ML_OUTFILE_H
 #define ML_OUTFILE_H
 
@@ -20,9 +20,17 @@ typedef struct ml_outfile_error {
 } ml_outfile_error;
 
 /* Begins to write the file at PATH.  A link at PATH is replaced, not followed; anything
- * there but a regular file is refused, with EISDIR or EINVAL.
+ * there but a regular file is refused, with EISDIR or EINVAL.  ENDING, of 16 bytes or
+ * fewer, is that of the temporary name, for those who go by it.
  * 0, ML_EIO or ML_ENOMEM with *ERROR filled in. */
-int ml_outfile_open(ml_outfile **out, const char *path, ml_outfile_error *error);
+int ml_outfile_open(ml_outfile **out, const char *path, const char *ending,
+                    ml_outfile_error *error);
+
+/* The name of the temporary file, in the folder of the path, for who writes by name. */
+const char *ml_outfile_temporary(const ml_outfile *file);
+/* What was written by that name, perhaps as another file in its place, is to be committed.
+ * 0 or ML_EIO, which is remembered. */
+int ml_outfile_take(ml_outfile *file);
 
 /* Adds bytes.  0 or ML_EIO, which is remembered: all further calls fail with the first
  * error. */

@@ -38,6 +38,14 @@ ml_page_head_begin(ml_buffer *out, const ml_recording *recording, uint64_t base_
     ml_json_key_string(out, "source", recording->source_known ? recording->source : "");
     ml_json_key_unsigned(out, "foreign", recording->foreign);
     put_decimal(out, "base_us", base_us);
+    ml_json_key(out, "unread");
+    ml_json_text(out, "{");
+    for (unsigned kind = 0; kind < ML_UNREAD_COUNT; kind++) {
+        if (recording->unread[kind] != 0) {
+            ml_json_key_unsigned(out, ml_unread_text(kind), recording->unread[kind]);
+        }
+    }
+    ml_json_text(out, "}");
     put_texts(out, "actions", ML_ACTION_COUNT, ml_action_text);
     put_texts(out, "categories", ML_CATEGORY_COUNT, ml_category_text);
     put_texts(out, "phases", ML_PHASE_COUNT, ml_phase_text);

@@ -12,20 +12,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Innermost frames kept of a deeper stack. */
+/* Frames kept of a deeper stack: its outermost, which say what the program was about, and
+ * as many of the innermost. */
 #define ML_FRAMES_MAX 256
+#define ML_FRAMES_OUTER 128
 
 typedef struct ml_seen_frame {
     uint64_t code;
     uint64_t position;
     uint64_t print;
     uint64_t object;
+    uint64_t call;
 } ml_seen_frame;
 
 /* One walk, outermost frame first, so that what is called and returns is at the end. */
 typedef struct ml_walked {
     size_t count;
-    bool more; /* there were further callers */
+    size_t left_out; /* frames between the ML_FRAMES_OUTER outermost and the others */
     ml_seen_frame frames[ML_FRAMES_MAX];
     uint32_t ids[ML_FRAMES_MAX]; /* of the stack from the outermost to each frame */
 } ml_walked;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base.h"
+#include "origins.h"
 #include "sampler.h"
 #include "start.h"
 #include "window.h"
@@ -53,11 +54,25 @@ ml_recorder_fail_source(const ml_feed *feed, int error)
                                                             : ml_strerror(error));
 }
 
-/* A child of fork shares nothing with the parent's recording: it records nothing, and
- * the locks may have been held by threads that it does not have. */
+/* Whether FEED was recorded, or is of a source whose threads may be anywhere. */
+static bool
+was_used(const ml_feed *feed)
+{
+    bool used = feed->forked || feed->logs == NULL;
+    for (int i = 0; i < ML_DEVICE_MAX && !used; i++) {
+        used = feed->logs[i].ledger != NULL;
+    }
+    return used;
+}
+
+/* A child of fork shares nothing with the parent's recordings, and the locks may have been
+ * held by threads that it does not have.  It may record what the parent has not: of that
+ * nothing is half done, for whoever begins holds the lock.  The stack table waits for no
+ * thread, whatever one was doing. */
 static void
 forked(void)
 {
+    bool quiet = pthread_mutex_trylock(&hub.lock) == 0;
     pthread_mutex_init(&hub.lock, NULL);
     ml_notes_forked();
     ml_sampler_forked();
@@ -65,13 +80,15 @@ forked(void)
         if (hub.windows[i] != NULL) {
             pthread_mutex_init(&hub.windows[i]->tags_lock, NULL);
             ml_journal_forked(hub.windows[i]->journal);
+            hub.windows[i]->forked = true;
+            hub.windows[i] = NULL;
         }
     }
     int count = atomic_load(&hub.feed_count);
     for (int i = 0; i < count; i++) {
         atomic_store(&hub.feeds[i].enabled, 0);
         ml_journal_port_forked(&hub.feeds[i].port);
-        hub.feeds[i].forked = true;
+        hub.feeds[i].forked = !quiet || was_used(&hub.feeds[i]);
     }
 }
 
@@ -155,6 +172,37 @@ ml_recorder_name_object(uint32_t id, const char *name, size_t length)
     for (int i = 0; i < count; i++) {
         ml_journal_port_name(&hub.feeds[i].port, id, name, length);
     }
+}
+
+static int
+add_origins(ml_origins *origins, ml_slice path, const ml_made_line *lines, size_t count)
+{
+    int result = 0;
+    for (size_t i = 0; i < count && result == 0; i++) {
+        uint32_t frame;
+        result = ml_origins_add_trace(origins, lines[i].trace, &frame);
+        if (result == 0) {
+            result = ml_origins_add_line(origins, path, lines[i].line, frame);
+        }
+    }
+    return result;
+}
+
+int
+ml_recorder_add_origins(ml_slice path, const ml_made_line *lines, size_t count)
+{
+    int result = 0;
+    pthread_mutex_lock(&hub.lock);
+    ml_origins *origins = ml_stacks_origins(hub.stacks);
+    if (ml_origins_file(origins, path) == NULL) {
+        result = add_origins(origins, path, lines, count);
+        int feeds = atomic_load(&hub.feed_count);
+        for (int i = 0; i < feeds; i++) {
+            ml_journal_port_origins(&hub.feeds[i].port);
+        }
+    }
+    pthread_mutex_unlock(&hub.lock);
+    return result;
 }
 
 ml_journal_port *
@@ -358,6 +406,9 @@ begin(ml_window *window)
         }
         return result;
     }
+    if (window->journal != NULL) {
+        ml_journal_port_origins(&feed->port);
+    }
     atomic_store(&window->begun, true);
     return 0;
 }
@@ -383,8 +434,8 @@ static void
 tell_uses(ml_window *window)
 {
     ml_feed *feed = window->feed;
-    bool wanted = window->options.uses && feed->logs != NULL && !feed->forked &&
-                  atomic_load(&window->begun);
+    bool wanted =
+        window->options.uses && feed->logs != NULL && atomic_load(&window->begun);
     for (int i = 0; wanted && i < ML_DEVICE_MAX; i++) {
         const ml_uses *uses = atomic_load(&feed->logs[i].uses);
         if (uses != NULL && ml_window_wants(window, i)) {
@@ -398,6 +449,9 @@ tell_uses(ml_window *window)
 static void
 retire(ml_window *window)
 {
+    if (window->forked) {
+        return;
+    }
     hub.windows[window->slot] = NULL;
     ml_notes_end(window->feed->source);
     if (window->journal != NULL) {
@@ -435,8 +489,8 @@ add_phase(ml_window *window)
 {
     if (window->phase_count > 0) {
         const ml_window_phase *last = &window->phases[window->phase_count - 1];
-        if (last->context == window->options.context &&
-            last->native == window->options.native) {
+        if (last->wanted.context == window->options.context &&
+            last->wanted.native == window->options.native) {
             return 0;
         }
     }
@@ -445,8 +499,7 @@ add_phase(ml_window *window)
         return ml_recorder_fail(ML_ENOMEM, "%s", ml_strerror(ML_ENOMEM));
     }
     ml_window_phase *phase = &window->phases[window->phase_count];
-    phase->context = window->options.context;
-    phase->native = window->options.native;
+    phase->wanted = (ml_wanted){window->options.context, window->options.native};
     for (int i = 0; i < ML_DEVICE_MAX; i++) {
         phase->position[i] = ml_window_position(window, i);
     }
@@ -466,6 +519,7 @@ open_file(ml_window *window, const ml_window_options *options)
         .device = options->device,
         .keys = options->keys,
         .uses = options->uses && window->feed->logs != NULL,
+        .wanted = {options->context, options->native},
         .place = options->place,
         .warn = options->warn,
     };
@@ -522,8 +576,9 @@ ml_window_start(const ml_source *source, const ml_window_options *options,
         return ml_recorder_fail(ML_EINVALID, "source is not registered");
     }
     if (feed->forked) {
-        return ml_recorder_fail(ML_ESTATE, "a forked child of a process that uses "
-                                           "memlab records nothing; start a new one");
+        return ml_recorder_fail(ML_ESTATE, "a forked child of a process that "
+                                           "records this source records nothing; start "
+                                           "a new one");
     }
     ml_window *window = ml_alloc_zeroed(1, sizeof(*window));
     if (window == NULL) {
@@ -634,7 +689,7 @@ ml_window_clear(ml_window *window)
 int
 ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out)
 {
-    if (window->feed->forked) {
+    if (window->forked) {
         /* To look at the source's memory it would take locks that the parent's threads
          * held. */
         return ml_recorder_fail(ML_ESTATE, "a forked child cannot read its parent's "
@@ -646,11 +701,35 @@ ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out)
     return result;
 }
 
+int
+ml_window_file_frames(const ml_window *window, ml_recording **out)
+{
+    *out = NULL;
+    if (window->journal == NULL || window->forked) {
+        return 0;
+    }
+    ml_recording *recording = NULL;
+    int result = ml_recording_new(&recording);
+    if (result == 0) {
+        /* No one adds origins meanwhile, which would move those that are read. */
+        pthread_mutex_lock(&hub.lock);
+        result = ml_journal_frames(window->journal, recording);
+        pthread_mutex_unlock(&hub.lock);
+    }
+    if (result == 0) {
+        *out = recording;
+    }
+    else {
+        ml_recording_free(recording);
+    }
+    return result;
+}
+
 void
 ml_window_place(ml_window *window, ml_process_place place)
 {
     pthread_mutex_lock(&hub.lock);
-    if (window->journal != NULL && !window->feed->forked) {
+    if (window->journal != NULL && !window->forked) {
         ml_journal_place(window->journal, place);
     }
     pthread_mutex_unlock(&hub.lock);

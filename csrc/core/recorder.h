@@ -20,14 +20,7 @@
 #include "process.h"
 #include "recording.h"
 #include "stacks.h"
-
-/* What to capture, in torch's terms and order. */
-enum ml_context {
-    ML_CONTEXT_NONE,  /* no stacks */
-    ML_CONTEXT_STATE, /* of live memory */
-    ML_CONTEXT_ALLOC, /* and of allocation events */
-    ML_CONTEXT_ALL    /* and of free events */
-};
+#include "wanted.h"
 
 typedef struct ml_window ml_window;
 
@@ -104,6 +97,11 @@ int ml_window_tag(ml_window *window, int device, uint64_t addr, const ml_owner *
 int ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out);
 /* The process has PLACE, which was not known before or was another: told to WINDOW's file. */
 void ml_window_place(ml_window *window, ml_process_place place);
+/* The Python frames that WINDOW's file names so far, as a recording with nothing else, for
+ * ml_window_tell_code; NULL without a file, and in a forked child.  0 or ML_ENOMEM. */
+int ml_window_file_frames(const ml_window *window, ml_recording **out);
+/* The code lines of RECORDING, told to WINDOW's file.  Waits for room. */
+void ml_window_tell_code(ml_window *window, const ml_recording *recording);
 /* Ends and frees; NULL is nothing. */
 void ml_window_stop(ml_window *window);
 
@@ -121,6 +119,14 @@ void ml_recorder_note_oom(const ml_source *source, int device, uint64_t asked,
 void ml_recorder_region(int end, uint64_t number, const char *name, size_t length);
 /* Names the object ID in the stacks of all recordings; see ml_stacks_name_object. */
 void ml_recorder_name_object(uint32_t id, const char *name, size_t length);
+/* A line of a file that a compiler wrote, and the trace of what made it; borrowed. */
+typedef struct ml_made_line {
+    int64_t line;
+    ml_slice trace; /* as Python writes it, outermost frame first; empty: none */
+} ml_made_line;
+/* The COUNT LINES of the file PATH, ascending, are those: see origins.h.  What was said of
+ * a file stays.  0 or ML_E*. */
+int ml_recorder_add_origins(ml_slice path, const ml_made_line *lines, size_t count);
 /* Whether anyone would hear of a note. */
 bool ml_recorder_noting(void);
 

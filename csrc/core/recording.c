@@ -23,6 +23,7 @@ typedef struct arena {
     size_t string_capacity;
     size_t frame_capacity;
     size_t stack_capacity;
+    size_t code_line_capacity;
 } arena;
 
 static bool
@@ -120,6 +121,22 @@ ml_recording_new(ml_recording **out)
 }
 
 void
+ml_recording_drop_ranks(ml_recording *recording)
+{
+    for (size_t i = 0; recording->ranks != NULL && i < recording->rank_count; i++) {
+        ml_recording *part = recording->ranks[i].part;
+        if (part != NULL) {
+            /* All else is the whole's. */
+            ml_free(part->notes);
+            ml_free(part);
+        }
+    }
+    ml_free(recording->ranks);
+    recording->ranks = NULL;
+    recording->rank_count = 0;
+}
+
+void
 ml_recording_free(ml_recording *recording)
 {
     if (recording == NULL) {
@@ -141,15 +158,8 @@ ml_recording_free(ml_recording *recording)
     ml_free(recording->settings);
     ml_free(recording->annotations);
     ml_free(recording->notes);
-    for (size_t i = 0; recording->ranks != NULL && i < recording->rank_count; i++) {
-        ml_recording *part = recording->ranks[i].part;
-        if (part != NULL) {
-            /* All else is the whole's. */
-            ml_free(part->notes);
-            ml_free(part);
-        }
-    }
-    ml_free(recording->ranks);
+    ml_free(recording->code_lines);
+    ml_recording_drop_ranks(recording);
     arena_free(recording->arena);
     ml_free(recording);
 }
@@ -226,6 +236,47 @@ ml_recording_add_stack(ml_recording *recording, ml_stack stack, uint32_t *id)
     recording->stacks[recording->stack_count] = stack;
     *id = (uint32_t)recording->stack_count++;
     return 0;
+}
+
+int
+ml_recording_add_code_line(ml_recording *recording, ml_code_line line)
+{
+    arena *store = recording->arena;
+    if (ml_grow((void **)&recording->code_lines, &store->code_line_capacity,
+                recording->code_line_count + 1, sizeof(line)) != 0) {
+        return ML_ENOMEM;
+    }
+    recording->code_lines[recording->code_line_count++] = line;
+    return 0;
+}
+
+typedef struct code_query {
+    const ml_recording *recording;
+    const ml_code_line *line;
+} code_query;
+
+static bool
+same_code_line(const void *context, uint32_t id)
+{
+    const code_query *query = context;
+    const ml_code_line *line = &query->recording->code_lines[id];
+    return line->filename == query->line->filename && line->name == query->line->name &&
+           line->line == query->line->line;
+}
+
+int
+ml_recording_add_first_code_line(ml_recording *recording, ml_intern *index,
+                                 ml_code_line line)
+{
+    uint64_t names = (uint64_t)line.filename << 32 | line.name;
+    uint64_t hash = ml_hash_u64(ml_hash_u64(names) + (uint64_t)line.line);
+    code_query query = {recording, &line};
+    uint32_t known;
+    if (ml_intern_find(index, hash, same_code_line, &query, &known)) {
+        return 0;
+    }
+    int result = ml_recording_add_code_line(recording, line);
+    return result == 0 ? ml_intern_add(index, hash) : result;
 }
 
 bool
@@ -425,6 +476,15 @@ tables_hold(const ml_recording *recording)
             return false;
         }
     }
+    for (size_t i = 0; i < recording->code_line_count; i++) {
+        const ml_code_line *line = &recording->code_lines[i];
+        if (line->filename >= recording->string_count ||
+            line->name >= recording->string_count ||
+            line->text >= recording->string_count ||
+            line->qualname >= recording->string_count || line->line <= 0) {
+            return false;
+        }
+    }
     if (!notes_hold(recording, recording->notes, recording->note_count) ||
         !ranks_hold(recording)) {
         return false;
@@ -459,7 +519,7 @@ events_hold(const ml_recording *recording, const ml_device_trace *device)
         if (tag->position < position || tag->position > device->event_count ||
             tag->name >= recording->string_count ||
             tag->module >= recording->string_count ||
-            tag->category >= ML_CATEGORY_COUNT) {
+            tag->category > ML_CATEGORY_TAG_LAST) {
             return false;
         }
         position = tag->position;
@@ -538,6 +598,17 @@ ml_category_text(unsigned category)
 #undef XX
     };
     return texts[category < ML_CATEGORY_COUNT ? category : ML_CATEGORY_UNKNOWN];
+}
+
+const char *
+ml_unread_text(unsigned kind)
+{
+    static const char *const texts[] = {
+#define XX(name, text, owner, everywhere) text,
+        ML_UNREADS(XX)
+#undef XX
+    };
+    return kind < ML_UNREAD_COUNT ? texts[kind] : "";
 }
 
 const char *

@@ -10,6 +10,8 @@
 
 #include "memlab.h"
 
+struct ml_intern; /* base.h */
+
 /* Strings, frames and stacks are referred to by index; index 0 of each is the empty
  * string, the unknown frame and the empty stack. */
 typedef struct ml_string {
@@ -48,7 +50,11 @@ typedef struct ml_stack {
     XX(WORKSPACE, "workspace") \
     XX(COMMUNICATION, "communication") \
     XX(BEFORE_RECORDING, "before_recording") \
-    XX(UNKNOWN, "unknown")
+    XX(UNKNOWN, "unknown") \
+    XX(OTHER, "other") /* the program's, made outside any call of a module */
+
+/* An owner that a tag names is up to this one; of those behind it no tensor's owner is. */
+#define ML_CATEGORY_TAG_LAST ML_CATEGORY_UNKNOWN
 
 enum ml_category {
 #define XX(name, text) ML_CATEGORY_##name,
@@ -64,7 +70,7 @@ typedef struct ml_tag {
     uint64_t position; /* index into the device's events, 0..event_count */
     uint32_t name;     /* string: "weight" or the like; 0: none */
     uint32_t module;   /* string: path of the module that has the owner; 0: none */
-    uint8_t category;  /* enum ml_category */
+    uint8_t category;  /* enum ml_category, up to ML_CATEGORY_TAG_LAST */
     uint8_t pad[7];
 } ml_tag;
 
@@ -121,6 +127,21 @@ typedef struct ml_note {
     uint8_t kind;                    /* enum ml_note_kind */
     uint8_t pad[3];
 } ml_note;
+
+/* What a line of code that frames name says, as the program's file had it while it was
+ * recorded. */
+typedef struct ml_code_line {
+    uint32_t filename; /* string; as the next and LINE those of a frame */
+    uint32_t name;     /* string: function */
+    int64_t line;      /* above 0 */
+    uint32_t text;     /* string: without what ends the line */
+    /* String: the function's name with those around it; 0: the file has no such function
+     * at this line, and TEXT is empty. */
+    uint32_t qualname;
+    int64_t first_line; /* of the function; 0: not known */
+    int64_t last_line;
+    int64_t changed_us; /* unix us; when the file had last changed; 0: not known */
+} ml_code_line;
 
 /* One entry of allocator_settings, in torch's order. */
 typedef struct ml_setting {
@@ -222,6 +243,78 @@ typedef struct ml_rank {
 #define ML_RECORDING_DEVICES_MAX 4096
 #define ML_WORLD_MAX (1 << 20)
 
+/* Values of a snapshot that may be missing or nothing that can be read: a name, the key
+ * that tells it, what has one, and whether all snapshots' have it (2), all of one or none
+ * (1), or any (0). */
+#define ML_UNREADS(XX) \
+    XX(SEGMENTS, "segments", NONE, 0) \
+    XX(DEVICE_TRACES, "device_traces", NONE, 0) \
+    XX(ALLOCATOR_SETTINGS, "allocator_settings", NONE, 0) \
+    XX(EXTERNAL_ANNOTATIONS, "external_annotations", NONE, 0) \
+    XX(SEGMENT, "segment", NONE, 0) \
+    XX(SEGMENT_DEVICE, "segment.device", SEGMENT, 1) \
+    XX(SEGMENT_ADDRESS, "segment.address", SEGMENT, 2) \
+    XX(SEGMENT_TOTAL_SIZE, "segment.total_size", SEGMENT, 2) \
+    XX(SEGMENT_ALLOCATED_SIZE, "segment.allocated_size", SEGMENT, 1) \
+    XX(SEGMENT_ACTIVE_SIZE, "segment.active_size", SEGMENT, 1) \
+    XX(SEGMENT_REQUESTED_SIZE, "segment.requested_size", SEGMENT, 1) \
+    XX(SEGMENT_STREAM, "segment.stream", SEGMENT, 1) \
+    XX(SEGMENT_TYPE, "segment.segment_type", SEGMENT, 1) \
+    XX(SEGMENT_POOL, "segment.segment_pool_id", SEGMENT, 1) \
+    XX(SEGMENT_EXPANDABLE, "segment.is_expandable", SEGMENT, 1) \
+    XX(SEGMENT_BLOCKS, "segment.blocks", SEGMENT, 1) \
+    XX(SEGMENT_FRAMES, "segment.frames", NONE, 0) \
+    XX(BLOCK, "block", NONE, 0) \
+    XX(BLOCK_ADDRESS, "block.address", BLOCK, 1) \
+    XX(BLOCK_SIZE, "block.size", BLOCK, 2) \
+    XX(BLOCK_REQUESTED_SIZE, "block.requested_size", BLOCK, 1) \
+    XX(BLOCK_STATE, "block.state", BLOCK, 2) \
+    XX(BLOCK_HISTORY, "block.history", NONE, 0) \
+    XX(BLOCK_FRAMES, "block.frames", NONE, 0) \
+    XX(TRACE, "trace", NONE, 0) \
+    XX(EVENT, "event", NONE, 0) \
+    XX(EVENT_ACTION, "event.action", EVENT, 2) \
+    XX(EVENT_ADDR, "event.addr", EVENT, 2) \
+    XX(EVENT_SIZE, "event.size", EVENT, 2) \
+    XX(EVENT_STREAM, "event.stream", EVENT, 1) \
+    XX(EVENT_TIME, "event.time_us", EVENT, 1) \
+    XX(EVENT_METADATA, "event.user_metadata", EVENT, 1) \
+    XX(EVENT_POOL, "event.pool_id", EVENT, 1) \
+    XX(EVENT_FRAMES, "event.frames", NONE, 0) \
+    XX(FRAME, "frame", NONE, 0) \
+    XX(FRAME_NAME, "frame.name", FRAME, 2) \
+    XX(FRAME_FILENAME, "frame.filename", FRAME, 2) \
+    XX(FRAME_LINE, "frame.line", FRAME, 2) \
+    XX(SETTING, "setting", NONE, 0) \
+    XX(ANNOTATION, "annotation", NONE, 0) \
+    XX(ANNOTATION_STAGE, "annotation.stage", ANNOTATION, 2) \
+    XX(ANNOTATION_NAME, "annotation.name", ANNOTATION, 2) \
+    XX(ANNOTATION_DEVICE, "annotation.device", ANNOTATION, 2) \
+    XX(ANNOTATION_TIME, "annotation.time_us", ANNOTATION, 2) \
+    /* Below the key "memlab". */ \
+    XX(MEMLAB, "memlab", NONE, 0) \
+    XX(MEMLAB_SOURCE, "memlab.source", NONE, 0) \
+    XX(MEMLAB_DEVICE, "memlab.device", NONE, 0) \
+    XX(MEMLAB_TAG, "memlab.tag", NONE, 0) \
+    XX(MEMLAB_USE, "memlab.use", NONE, 0) \
+    XX(MEMLAB_EVENT, "memlab.event", NONE, 0) \
+    XX(MEMLAB_MODULE, "memlab.module", NONE, 0) \
+    XX(MEMLAB_NOTE, "memlab.note", NONE, 0) \
+    XX(MEMLAB_RANK, "memlab.rank", NONE, 0) \
+    XX(MEMLAB_CODE, "memlab.code", NONE, 0)
+
+enum ml_unread {
+#define XX(name, text, owner, everywhere) ML_UNREAD_##name,
+    ML_UNREADS(XX)
+#undef XX
+    ML_UNREAD_COUNT,
+    ML_UNREAD_NONE = ML_UNREAD_COUNT
+};
+
+/* Sizes and counts above are none: torch's dialect has no larger ones, so that a recording
+ * with one could not be saved and read again. */
+#define ML_SIZE_MOST ((uint64_t)INT64_MAX)
+
 /* Bits of ml_recording.known: which optional keys the dialect of the snapshot has. */
 #define ML_KEY_COMPILE_CONTEXT 0x01u
 #define ML_KEY_USER_METADATA 0x02u
@@ -246,6 +339,11 @@ typedef struct ml_recording {
     ml_note *notes; /* oldest first */
     size_t note_count;
     uint64_t lost_notes; /* older ones, which made room */
+    ml_code_line
+        *code_lines; /* of the whole; the first of a file, function, line counts */
+    size_t code_line_count;
+    /* Of a snapshot: values that could not be read, which are unknown here. */
+    uint64_t unread[ML_UNREAD_COUNT];
     /* Of processes that were merged, by rank; each has its devices, one behind the other,
      * and its notes in its part: the whole has none, as their threads, steps and phases are
      * of one process. */
@@ -273,6 +371,14 @@ int ml_recording_add_string(ml_recording *recording, const char *bytes, size_t l
                             uint32_t *id);
 int ml_recording_add_frame(ml_recording *recording, ml_frame frame, uint32_t *id);
 int ml_recording_add_stack(ml_recording *recording, ml_stack stack, uint32_t *id);
+int ml_recording_add_code_line(ml_recording *recording, ml_code_line line);
+/* The same, unless there is one of the file, function and number: the first counts.  INDEX
+ * is that of all lines of RECORDING, which were added so. */
+int ml_recording_add_first_code_line(ml_recording *recording, struct ml_intern *index,
+                                     ml_code_line line);
+
+/* Takes all ranks away, with their parts. */
+void ml_recording_drop_ranks(ml_recording *recording);
 
 /* Whether RECORDING was merged of ranks. */
 bool ml_recording_is_merged(const ml_recording *recording);
@@ -305,6 +411,7 @@ int ml_recording_validate(const ml_recording *recording);
 const char *ml_action_text(unsigned action);       /* "other" for an unknown one */
 const char *ml_category_text(unsigned category);   /* "unknown" for an unknown one */
 const char *ml_note_text(unsigned kind);           /* "" for an unknown one */
+const char *ml_unread_text(unsigned kind);         /* "" for an unknown one */
 const char *ml_rank_state_text(unsigned state);    /* "" for an unknown one */
 const char *ml_alignment_text(unsigned alignment); /* "" for an unknown one */
 

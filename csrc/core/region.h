@@ -13,8 +13,8 @@ typedef struct ml_region {
     size_t bytes; /* reserved */
 } ml_region;
 
-/* Reserves BYTES, or a half, a quarter, ... of it where the system refuses, but never
- * fewer than MINIMUM (0 < MINIMUM <= BYTES).  0, ML_EINVALID or ML_ENOMEM; *REGION is
+/* Reserves BYTES, or a half, a quarter, ... of it where the system refuses, or where it
+ * is much of what addresses a limit leaves the process, but never fewer than MINIMUM (0 < MINIMUM <= BYTES).  0, ML_EINVALID or ML_ENOMEM; *REGION is
  * written on success only. */
 int ml_region_init(ml_region *region, size_t bytes, size_t minimum);
 

@@ -78,21 +78,13 @@ revive(ml_blocks *live, const ml_event *event, uint8_t state)
     return 0;
 }
 
-/* What was released was there before, and the other way round. */
-static int
-undo_segment(ml_ledger *past, const ml_event *event, enum ml_action inverse)
-{
-    ml_event undone = *event;
-    undone.action = (uint8_t)inverse;
-    undone.stack = event->origin_stack;
-    int problem = ml_ledger_apply(past, &undone);
-    return problem == ML_LEDGER_TABLE_FULL ? ML_ENOMEM : 0;
-}
-
 static int
 undo_event(ml_ledger *past, ml_blocks *live, const ml_event *event)
 {
     uint32_t index;
+    if (ml_ledger_undo(past, event) == ML_LEDGER_TABLE_FULL) {
+        return ML_ENOMEM;
+    }
     switch (event->action) {
     case ML_ACTION_ALLOC:
         index = ml_blocks_find(live, event->addr);
@@ -110,14 +102,6 @@ undo_event(ml_ledger *past, ml_blocks *live, const ml_event *event)
         }
         live->nodes[index].state = ML_BLOCK_ALLOCATED;
         return 0;
-    case ML_ACTION_SEGMENT_ALLOC:
-        return undo_segment(past, event, ML_ACTION_SEGMENT_FREE);
-    case ML_ACTION_SEGMENT_MAP:
-        return undo_segment(past, event, ML_ACTION_SEGMENT_UNMAP);
-    case ML_ACTION_SEGMENT_FREE:
-        return undo_segment(past, event, ML_ACTION_SEGMENT_ALLOC);
-    case ML_ACTION_SEGMENT_UNMAP:
-        return undo_segment(past, event, ML_ACTION_SEGMENT_MAP);
     default:
         return 0;
     }

@@ -11,46 +11,20 @@
 #include "unpickle.h"
 
 /* Microseconds in the file, nanoseconds in the recording. */
-static int
-read_time(ml_reader *r, ml_value value, uint64_t *out)
+static bool
+read_time(ml_reader *r, ml_value value, enum ml_unread what, uint64_t *out)
 {
     uint64_t time = 0;
-    int error = ml_reader_natural(r, value, "time_us", &time);
-    if (error == 0 && time > UINT64_MAX / 1000) {
-        return ml_reader_fail(r, ML_EFORMAT, "time_us is out of range");
+    bool readable = ml_value_natural(value, &time) && time <= UINT64_MAX / 1000;
+    if (ml_tables_give(&r->tables, what, readable)) {
+        *out = time * 1000;
     }
-    *out = time * 1000;
-    return error;
+    return readable;
 }
 
 /* ---- events ---- */
 
-static int
-read_action(ml_reader *r, ml_value value, uint8_t *action)
-{
-    if (!ml_value_is(value, ML_VALUE_STRING)) {
-        return ml_reader_fail(r, ML_EFORMAT, "action is not a string");
-    }
-    unsigned word = ml_tables_word(&r->tables, value);
-    bool known = word >= ML_WORD_ACTIONS && word < ML_WORD_ACTIONS + ML_ACTION_COUNT;
-    *action = (uint8_t)(known ? word - ML_WORD_ACTIONS : ML_ACTION_OTHER);
-    return 0;
-}
-
-static int
-read_event_pool(ml_reader *r, ml_value value, ml_event *event)
-{
-    uint64_t pool[2] = {0, 0};
-    int error = ml_reader_pool(r, value, "pool_id", pool);
-    if (error == 0 && (pool[0] > UINT32_MAX || pool[1] > UINT32_MAX)) {
-        return ml_reader_fail(r, ML_EFORMAT, "pool_id is out of range");
-    }
-    event->pool[0] = (uint32_t)pool[0];
-    event->pool[1] = (uint32_t)pool[1];
-    event->flags |= ML_EVENT_POOL_KNOWN;
-    r->recording->keys |= ML_KEY_POOL_ID;
-    return error;
-}
+#define NO_TIME UINT64_MAX
 
 enum {
     SEEN_ACTION = 1,
@@ -59,98 +33,146 @@ enum {
     SEEN_ALL = 7
 };
 
+static void
+read_event_pool(ml_reader *r, ml_value value, ml_event *event)
+{
+    uint64_t pool[2] = {UINT64_MAX, UINT64_MAX};
+    if (!ml_reader_pool(r, value, ML_UNREAD_EVENT_POOL, pool)) {
+        return;
+    }
+    if (pool[0] > UINT32_MAX || pool[1] > UINT32_MAX) {
+        ml_tables_lose(&r->tables, ML_UNREAD_EVENT_POOL);
+        return;
+    }
+    event->pool[0] = (uint32_t)pool[0];
+    event->pool[1] = (uint32_t)pool[1];
+    event->flags |= ML_EVENT_POOL_KNOWN;
+}
+
+static void
+read_action(ml_reader *r, ml_value value, ml_event *event, unsigned *seen)
+{
+    if (ml_tables_give(&r->tables, ML_UNREAD_EVENT_ACTION,
+                       ml_value_is(value, ML_VALUE_STRING))) {
+        unsigned word = ml_tables_word(&r->tables, value);
+        bool known =
+            word >= ML_WORD_ACTIONS && word < ML_WORD_ACTIONS + ML_ACTION_COUNT;
+        event->action = (uint8_t)(known ? word - ML_WORD_ACTIONS : ML_ACTION_OTHER);
+        *seen |= SEEN_ACTION;
+    }
+}
+
 static int
 read_event_field(ml_reader *r, unsigned word, ml_value value, ml_event *event,
                  unsigned *seen)
 {
     switch (word) {
     case ML_WORD_ACTION:
-        *seen |= SEEN_ACTION;
-        return read_action(r, value, &event->action);
+        read_action(r, value, event, seen);
+        return 0;
     case ML_WORD_ADDR:
     case ML_WORD_DEVICE_FREE:
-        *seen |= SEEN_ADDR;
-        return ml_reader_address(r, value, ml_word_text(word), &event->addr);
+        if (ml_reader_address(r, value, ML_UNREAD_EVENT_ADDR, &event->addr)) {
+            *seen |= SEEN_ADDR;
+        }
+        return 0;
     case ML_WORD_SIZE:
-        *seen |= SEEN_SIZE;
-        return ml_reader_natural(r, value, "size", &event->size);
+        if (ml_reader_natural(r, value, ML_UNREAD_EVENT_SIZE, &event->size)) {
+            *seen |= SEEN_SIZE;
+        }
+        return 0;
     case ML_WORD_STREAM:
-        return ml_reader_address(r, value, "stream", &event->stream);
+        ml_reader_address(r, value, ML_UNREAD_EVENT_STREAM, &event->stream);
+        return 0;
     case ML_WORD_TIME_US:
-        return read_time(r, value, &event->time);
+        read_time(r, value, ML_UNREAD_EVENT_TIME, &event->time);
+        return 0;
     case ML_WORD_COMPILE_CONTEXT:
         r->recording->keys |= ML_KEY_COMPILE_CONTEXT;
         return 0;
     case ML_WORD_USER_METADATA:
         r->recording->keys |= ML_KEY_USER_METADATA;
-        return ml_reader_string(r, value, "user_metadata", &event->metadata);
+        return ml_tables_string(&r->tables, value, ML_UNREAD_EVENT_METADATA,
+                                &event->metadata);
     case ML_WORD_POOL_ID:
-        return read_event_pool(r, value, event);
+        r->recording->keys |= ML_KEY_POOL_ID;
+        read_event_pool(r, value, event);
+        return 0;
     case ML_WORD_FRAMES:
         event->flags |= ML_EVENT_CONTEXT;
-        return ml_reader_stack(r, value, &event->stack);
+        return ml_tables_stack(&r->tables, value, ML_UNREAD_EVENT_FRAMES,
+                               &event->stack);
     default:
         return 0;
     }
 }
 
+/* An event that lacks what makes it one keeps its place and time, and is of no action that
+ * changes memory. */
 static int
 read_event(ml_reader *r, ml_value value, ml_event *event)
 {
-    const ml_array *dict = NULL;
-    int error = ml_reader_dict(r, value, "the event", &dict);
+    const ml_array *dict = ml_reader_dict(r, value, ML_UNREAD_EVENT);
     unsigned seen = 0;
-    for (uint32_t i = 0; error == 0 && i < dict->count; i += 2) {
+    int error = 0;
+    event->time = NO_TIME;
+    for (uint32_t i = 0; dict != NULL && error == 0 && i < dict->count; i += 2) {
         unsigned word = ml_tables_word(&r->tables, dict->items[i]);
         error = read_event_field(r, word, dict->items[i + 1], event, &seen);
     }
-    if (error != 0) {
-        return error;
-    }
-    if (seen != SEEN_ALL) {
-        return ml_reader_fail(r, ML_EFORMAT, "no %s",
-                              (seen & SEEN_ACTION) == 0 ? "action"
-                              : (seen & SEEN_ADDR) == 0 ? "addr"
-                                                        : "size");
+    if (event->action == ML_ACTION_OOM && event->addr > ML_SIZE_MOST) {
+        /* No address but how much was free. */
+        ml_tables_lose(&r->tables, ML_UNREAD_EVENT_ADDR);
+        event->addr = 0;
+        seen &= ~(unsigned)SEEN_ADDR;
     }
     if (event->action != ML_ACTION_OOM && event->size > UINT64_MAX - event->addr) {
-        return ml_reader_fail(r, ML_EFORMAT,
-                              "addr and size reach past the last address");
+        ml_tables_lose(&r->tables, ML_UNREAD_EVENT_SIZE);
+        event->size = 0;
+        seen &= ~(unsigned)SEEN_SIZE;
     }
-    return 0;
+    if (seen != SEEN_ALL) {
+        event->action = ML_ACTION_OTHER;
+    }
+    return error;
+}
+
+/* What does not say when it was, was with what came before it; the first with the next. */
+static void
+fill_times(ml_device_trace *device)
+{
+    uint64_t time = 0;
+    for (size_t i = device->event_count; i-- != 0;) {
+        time = device->events[i].time != NO_TIME ? device->events[i].time : time;
+    }
+    for (size_t i = 0; i < device->event_count; i++) {
+        ml_event *event = &device->events[i];
+        time = event->time != NO_TIME ? event->time : time;
+        event->time = time;
+    }
 }
 
 static int
-read_trace(ml_reader *r, size_t index, ml_value value)
+read_trace(ml_reader *r, ml_value value, ml_device_trace *device)
 {
-    static const char *const place = "device_traces";
-    ml_device_trace *device = &r->recording->devices[index];
-    const ml_array *list = NULL;
-    ml_reader_enter(r, place, index);
-    int error = ml_reader_list(r, value, "the trace", &list);
-    if (error != 0) {
-        return error;
+    const ml_array *list = ml_reader_list(r, value, ML_UNREAD_TRACE);
+    if (list == NULL) {
+        return 0;
     }
     void *events = NULL;
-    error = ml_reader_column(r, list->count, sizeof(ml_event), &events);
-    if (error != 0) {
-        return error;
-    }
+    int error = ml_reader_column(r, list->count, sizeof(ml_event), &events);
     device->events = events;
-    for (uint32_t i = 0; i < list->count; i++) {
-        ml_reader_enter_inner(r, "", i);
+    for (uint32_t i = 0; error == 0 && i < list->count; i++) {
         error = read_event(r, list->items[i], &device->events[i]);
-        if (error != 0) {
-            return error;
-        }
+        device->event_count = i + 1;
     }
-    device->event_count = list->count;
-    return 0;
+    fill_times(device);
+    return error;
 }
 
 /* ---- settings and annotations ---- */
 
-static int
+static void
 read_divisions(ml_reader *r, const ml_array *dict, ml_setting *setting)
 {
     for (uint32_t i = 0; i < dict->count; i += 2) {
@@ -163,17 +185,12 @@ read_divisions(ml_reader *r, const ml_array *dict, ml_setting *setting)
             int length = snprintf(start, sizeof(start), "%lu", 1ul << k);
             if (text->length == (size_t)length &&
                 memcmp(text->bytes, start, text->length) == 0) {
-                int error =
-                    ml_reader_natural(r, dict->items[i + 1], "roundup_power2_divisions",
-                                      &setting->divisions[k]);
-                if (error != 0) {
-                    return error;
-                }
+                ml_reader_natural(r, dict->items[i + 1], ML_UNREAD_SETTING,
+                                  &setting->divisions[k]);
             }
         }
     }
     setting->kind = 'd';
-    return 0;
 }
 
 /* Leaves the kind at 0 where the value is of no kind that settings have. */
@@ -195,10 +212,12 @@ read_setting(ml_reader *r, ml_value value, ml_setting *setting)
         return 0;
     case ML_VALUE_STRING:
         setting->kind = 's';
-        return ml_reader_string(r, value, "a setting", &setting->text);
+        return ml_tables_string(&r->tables, value, ML_UNREAD_SETTING, &setting->text);
     case ML_VALUE_DICT:
-        return read_divisions(r, ml_value_as_array(value), setting);
+        read_divisions(r, ml_value_as_array(value), setting);
+        return 0;
     default:
+        ml_tables_lose(&r->tables, ML_UNREAD_SETTING);
         return 0;
     }
 }
@@ -225,54 +244,67 @@ apply_rule(ml_allocator_rules *rules, unsigned word, const ml_setting *setting)
 static int
 read_settings(ml_reader *r, ml_value value)
 {
-    const ml_array *dict = NULL;
-    void *column = NULL;
-    int error = ml_reader_dict(r, value, "allocator_settings", &dict);
-    if (error == 0) {
-        error = ml_reader_column(r, dict->count / 2, sizeof(ml_setting), &column);
-        r->recording->settings = column;
-        r->recording->keys |= ML_KEY_ALLOCATOR_SETTINGS;
+    if (!ml_value_is(value, ML_VALUE_DICT)) {
+        ml_tables_lose(&r->tables, ML_UNREAD_ALLOCATOR_SETTINGS);
+        return 0;
     }
+    const ml_array *dict = ml_value_as_array(value);
+    void *column = NULL;
+    int error = ml_reader_column(r, dict->count / 2, sizeof(ml_setting), &column);
+    r->recording->settings = column;
+    r->recording->keys |= ML_KEY_ALLOCATOR_SETTINGS;
     for (uint32_t i = 0; error == 0 && i < dict->count; i += 2) {
+        ml_value key = dict->items[i];
+        if (!ml_value_is(key, ML_VALUE_STRING)) {
+            ml_tables_lose(&r->tables, ML_UNREAD_SETTING);
+            continue;
+        }
         ml_setting *setting = &r->recording->settings[r->recording->setting_count];
         *setting = (ml_setting){0};
-        error =
-            ml_reader_string(r, dict->items[i], "the key of a setting", &setting->key);
+        error = ml_tables_string(&r->tables, key, ML_UNREAD_SETTING, &setting->key);
         if (error == 0) {
             error = read_setting(r, dict->items[i + 1], setting);
         }
         if (setting->kind != 0) {
-            apply_rule(&r->recording->rules, ml_tables_word(&r->tables, dict->items[i]),
-                       setting);
+            apply_rule(&r->recording->rules, ml_tables_word(&r->tables, key), setting);
             r->recording->setting_count++;
         }
     }
     return error;
 }
 
+/* *TIMED: it says when it was, without which it says nothing. */
 static int
-read_annotation(ml_reader *r, ml_value value, ml_annotation *annotation)
+read_annotation(ml_reader *r, const ml_array *dict, ml_annotation *annotation,
+                bool *timed)
 {
-    const ml_array *dict = NULL;
-    int error = ml_reader_dict(r, value, "the annotation", &dict);
+    int error = 0;
+    *annotation = (ml_annotation){.device = -1};
+    *timed = false;
     for (uint32_t i = 0; error == 0 && i < dict->count; i += 2) {
         ml_value item = dict->items[i + 1];
+        unsigned word;
         switch (ml_tables_word(&r->tables, dict->items[i])) {
         case ML_WORD_STAGE:
-            annotation->end = ml_tables_word(&r->tables, item) == ML_WORD_END;
+            word = ml_tables_word(&r->tables, item);
+            annotation->end = word == ML_WORD_END;
+            ml_tables_give(&r->tables, ML_UNREAD_ANNOTATION_STAGE,
+                           word == ML_WORD_START || word == ML_WORD_END);
             break;
         case ML_WORD_NAME:
-            error = ml_reader_string(r, item, "name", &annotation->name);
+            error = ml_tables_string(&r->tables, item, ML_UNREAD_ANNOTATION_NAME,
+                                     &annotation->name);
             break;
         case ML_WORD_DEVICE:
-            if (!ml_value_is(item, ML_VALUE_INT) || ml_value_as_int(item) < INT32_MIN ||
-                ml_value_as_int(item) > INT32_MAX) {
-                return ml_reader_fail(r, ML_EFORMAT, "device is not a device number");
+            if (ml_tables_give(&r->tables, ML_UNREAD_ANNOTATION_DEVICE,
+                               ml_value_is(item, ML_VALUE_INT) &&
+                                   ml_value_as_int(item) >= INT32_MIN &&
+                                   ml_value_as_int(item) <= INT32_MAX)) {
+                annotation->device = (int32_t)ml_value_as_int(item);
             }
-            annotation->device = (int32_t)ml_value_as_int(item);
             break;
         case ML_WORD_TIME_US:
-            error = read_time(r, item, &annotation->time);
+            *timed = read_time(r, item, ML_UNREAD_ANNOTATION_TIME, &annotation->time);
             break;
         default:
             break;
@@ -284,20 +316,24 @@ read_annotation(ml_reader *r, ml_value value, ml_annotation *annotation)
 static int
 read_annotations(ml_reader *r, ml_value value)
 {
-    const ml_array *list = NULL;
+    const ml_array *list = ml_reader_list(r, value, ML_UNREAD_EXTERNAL_ANNOTATIONS);
+    if (list == NULL) {
+        return 0;
+    }
     void *column = NULL;
-    int error = ml_reader_list(r, value, "external_annotations", &list);
-    if (error == 0) {
-        error = ml_reader_column(r, list->count, sizeof(ml_annotation), &column);
-        r->recording->annotations = column;
-        r->recording->keys |= ML_KEY_EXTERNAL_ANNOTATIONS;
-    }
+    int error = ml_reader_column(r, list->count, sizeof(ml_annotation), &column);
+    r->recording->annotations = column;
+    r->recording->keys |= ML_KEY_EXTERNAL_ANNOTATIONS;
     for (uint32_t i = 0; error == 0 && i < list->count; i++) {
-        ml_reader_enter(r, "external_annotations", i);
-        error = read_annotation(r, list->items[i], &r->recording->annotations[i]);
-        r->recording->annotation_count = i + 1;
+        const ml_array *dict = ml_reader_dict(r, list->items[i], ML_UNREAD_ANNOTATION);
+        bool timed = false;
+        if (dict != NULL) {
+            error = read_annotation(
+                r, dict, &r->recording->annotations[r->recording->annotation_count],
+                &timed);
+        }
+        r->recording->annotation_count += timed;
     }
-    ml_reader_leave(r);
     return error;
 }
 
@@ -359,33 +395,16 @@ read_traces(ml_reader *r, const ml_array *traces)
     void *column = NULL;
     int error = ml_reader_column(r, r->recording->device_count, sizeof(ml_device_trace),
                                  &column);
-    if (error != 0) {
-        return error;
-    }
     r->recording->devices = column;
-    for (uint32_t i = 0; traces != NULL && i < traces->count; i++) {
-        error = read_trace(r, i, traces->items[i]);
-        if (error != 0) {
-            return error;
+    for (uint32_t i = 0; error == 0 && traces != NULL && i < traces->count; i++) {
+        if (i < ML_RECORDING_DEVICES_MAX) {
+            error = read_trace(r, traces->items[i], &r->recording->devices[i]);
+        }
+        else {
+            ml_tables_lose(&r->tables, ML_UNREAD_TRACE);
         }
     }
-    ml_reader_leave(r);
-    return 0;
-}
-
-static int
-extras_result(ml_reader *r, int error)
-{
-    if (error == ML_EFORMAT) {
-        return ml_reader_fail(r, error, "memlab: %s", r->tables.trouble);
-    }
-    return error == 0 ? 0 : ml_reader_fail_code(r, error);
-}
-
-static int
-read_modules(ml_reader *r, ml_value extras)
-{
-    return extras_result(r, ml_extras_read_modules(&r->tables, extras));
+    return error;
 }
 
 static int
@@ -393,19 +412,23 @@ read_parts(ml_reader *r, const parts *from)
 {
     const ml_array *segments = NULL;
     const ml_array *traces = NULL;
+    int error = 0;
     /* First, because lists of frames that say the same may differ in their modules. */
-    int error = from->has_extras ? read_modules(r, from->extras) : 0;
-    if (error == 0) {
-        error = ml_reader_list(r, from->segments, "segments", &segments);
+    if (from->has_extras) {
+        error = ml_extras_read_modules(&r->tables, from->extras);
     }
-    if (error == 0) {
+    if (from->has_segments) {
+        segments = ml_reader_list(r, from->segments, ML_UNREAD_SEGMENTS);
+    }
+    if (error == 0 && segments != NULL) {
         error = ml_memory_read_segments(r, segments);
     }
-    if (error == 0 && from->has_traces) {
-        error = ml_reader_list(r, from->traces, "device_traces", &traces);
-        if (error == 0) {
-            error = ml_reader_need_devices(r, traces->count);
-        }
+    if (from->has_traces) {
+        traces = ml_reader_list(r, from->traces, ML_UNREAD_DEVICE_TRACES);
+    }
+    if (traces != NULL) {
+        uint32_t most = ML_RECORDING_DEVICES_MAX;
+        ml_reader_need_devices(r, traces->count < most ? traces->count : most);
     }
     if (error == 0) {
         error = read_traces(r, traces);
@@ -420,9 +443,25 @@ read_parts(ml_reader *r, const parts *from)
         error = read_annotations(r, from->annotations);
     }
     if (error == 0 && from->has_extras) {
-        error = extras_result(r, ml_extras_read(&r->tables, from->extras));
+        error = ml_extras_read(&r->tables, from->extras);
     }
+    ml_tables_count_missing(&r->tables);
     return error;
+}
+
+/* Whether nothing of what there is could be read. */
+static bool
+is_no_snapshot(const ml_reader *r)
+{
+    const uint64_t *unread = r->recording->unread;
+    size_t found = r->pending_count + r->recording->annotation_count;
+    for (size_t i = 0; i < r->recording->device_count; i++) {
+        found += r->recording->devices[i].event_count;
+    }
+    uint64_t lost = unread[ML_UNREAD_SEGMENTS] + unread[ML_UNREAD_DEVICE_TRACES] +
+                    unread[ML_UNREAD_TRACE] + unread[ML_UNREAD_SEGMENT] +
+                    r->tables.given[ML_UNREAD_SEGMENT];
+    return found == 0 && lost != 0;
 }
 
 static int
@@ -435,22 +474,41 @@ read_root(ml_reader *r, const ml_tree *tree)
     r->recording->foreign = 1;
     if (ml_value_is(tree->root, ML_VALUE_DICT)) {
         find_parts(r, ml_value_as_array(tree->root), &found);
+        if (!found.has_segments && !found.has_traces) {
+            return ml_read_fail(
+                r->error, ML_EFORMAT, 0,
+                "the dictionary has neither segments nor device_traces: "
+                "it is not a memory snapshot");
+        }
         if (!found.has_segments) {
-            return ml_reader_fail(r, ML_EFORMAT, "the dictionary has no segments");
+            ml_tables_lose(&r->tables, ML_UNREAD_SEGMENTS);
         }
     }
-    else if (!ml_value_is(tree->root, ML_VALUE_LIST)) {
-        return ml_reader_fail(r, ML_EFORMAT, "the file holds %s, not a memory snapshot",
-                              ml_kind_text(ml_value_kind(tree->root)));
+    else if (ml_value_is(tree->root, ML_VALUE_LIST)) {
+        found.has_segments = true;
+    }
+    else {
+        return ml_read_fail(r->error, ML_EFORMAT, 0,
+                            "the file holds %s, not a memory snapshot",
+                            ml_kind_text(ml_value_kind(tree->root)));
     }
     int error = read_parts(r, &found);
-    if (error == 0 && ml_recording_validate(r->recording) != 0) {
-        return ml_reader_fail(r, ML_EFORMAT, "the snapshot contradicts itself");
+    if (error != 0) {
+        return ml_reader_refuse(r, error);
     }
-    if (error == 0 && ml_recording_is_merged(r->recording)) {
+    if (is_no_snapshot(r)) {
+        return ml_read_fail(
+            r->error, ML_EFORMAT, 0,
+            "nothing in it could be read as a segment or an event: it is "
+            "not a memory snapshot");
+    }
+    if (ml_recording_validate(r->recording) != 0) {
+        return ml_read_fail(r->error, ML_EFORMAT, 0, "the snapshot contradicts itself");
+    }
+    if (ml_recording_is_merged(r->recording)) {
         ml_recording_seal(r->recording);
     }
-    return error;
+    return 0;
 }
 
 static int

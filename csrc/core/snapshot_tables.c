@@ -119,18 +119,49 @@ ml_tables_word(ml_tables *tables, ml_value key)
     return *seen - 1u;
 }
 
-static int
-trouble(ml_tables *tables, const char *what)
+void
+ml_tables_lose(ml_tables *tables, enum ml_unread what)
 {
-    tables->trouble = what;
-    return ML_EFORMAT;
+    tables->recording->unread[what]++;
+}
+
+bool
+ml_tables_give(ml_tables *tables, enum ml_unread what, bool readable)
+{
+    tables->given[what]++;
+    if (!readable) {
+        ml_tables_lose(tables, what);
+    }
+    return readable;
+}
+
+void
+ml_tables_count_missing(ml_tables *tables)
+{
+    static const struct {
+        unsigned owner;
+        unsigned everywhere;
+    } rules[] = {
+#define XX(name, text, owner, everywhere) {ML_UNREAD_##owner, everywhere},
+        ML_UNREADS(XX)
+#undef XX
+    };
+    for (unsigned i = 0; i < ML_UNREAD_COUNT; i++) {
+        bool expected = rules[i].everywhere == 2 ||
+                        (rules[i].everywhere == 1 && tables->given[i] != 0);
+        uint64_t least = expected ? tables->given[rules[i].owner] : 0;
+        if (least > tables->given[i]) {
+            tables->recording->unread[i] += least - tables->given[i];
+        }
+    }
 }
 
 int
-ml_tables_string(ml_tables *tables, ml_value value, uint32_t *id)
+ml_tables_string(ml_tables *tables, ml_value value, enum ml_unread what, uint32_t *id)
 {
-    if (!ml_value_is(value, ML_VALUE_STRING)) {
-        return trouble(tables, "a name is not a string");
+    *id = 0;
+    if (!ml_tables_give(tables, what, ml_value_is(value, ML_VALUE_STRING))) {
+        return 0;
     }
     const ml_text *text = ml_value_as_text(value);
     uint32_t *made = &tables->made[text->node.id];
@@ -146,6 +177,9 @@ ml_tables_string(ml_tables *tables, ml_value value, uint32_t *id)
                 (error = ml_intern_add(&tables->strings, hash)) != 0) {
                 return error;
             }
+            if (!string_equals(&query, found)) {
+                ml_tables_lose(tables, what); /* not all of it is UTF-8 */
+            }
         }
         *made = found + 1;
     }
@@ -153,44 +187,53 @@ ml_tables_string(ml_tables *tables, ml_value value, uint32_t *id)
     return 0;
 }
 
+/* torch has 2**64-1 for the line of a frame that has none. */
+static int64_t
+read_line(ml_tables *tables, ml_value value)
+{
+    bool readable = ml_value_is(value, ML_VALUE_INT) && ml_value_as_int(value) >= 0 &&
+                    ml_value_as_int(value) <= INT32_MAX;
+    return ml_tables_give(tables, ML_UNREAD_FRAME_LINE, readable)
+               ? ml_value_as_int(value)
+               : 0;
+}
+
 static int
 read_frame(ml_tables *tables, const ml_array *dict, ml_frame *frame)
 {
-    for (uint32_t i = 0; i < dict->count; i += 2) {
+    int error = 0;
+    for (uint32_t i = 0; error == 0 && i < dict->count; i += 2) {
         ml_value value = dict->items[i + 1];
-        int error = 0;
         switch (ml_tables_word(tables, dict->items[i])) {
         case ML_WORD_NAME:
-            error = ml_tables_string(tables, value, &frame->name);
+            error = ml_tables_string(tables, value, ML_UNREAD_FRAME_NAME, &frame->name);
             break;
         case ML_WORD_FILENAME:
-            error = ml_tables_string(tables, value, &frame->filename);
+            error = ml_tables_string(tables, value, ML_UNREAD_FRAME_FILENAME,
+                                     &frame->filename);
             break;
         case ML_WORD_LINE:
-            if (!ml_value_is(value, ML_VALUE_INT)) {
-                return trouble(tables, "the line of a frame is not an integer");
-            }
-            frame->line = ml_value_as_int(value);
+            frame->line = read_line(tables, value);
             break;
         default:
             break;
         }
-        if (error != 0) {
-            return error;
-        }
     }
-    return 0;
+    return error;
 }
 
 static int
 find_frame(ml_tables *tables, ml_value value, uint32_t *id)
 {
+    *id = 0;
     if (!ml_value_is(value, ML_VALUE_DICT)) {
-        return trouble(tables, "a frame is not a dictionary");
+        ml_tables_lose(tables, ML_UNREAD_FRAME);
+        return 0;
     }
     const ml_array *dict = ml_value_as_array(value);
     uint32_t *made = &tables->made[dict->node.id];
     if (*made == 0) {
+        tables->given[ML_UNREAD_FRAME]++;
         frame_query query = {.recording = tables->recording};
         int error = read_frame(tables, dict, &query.frame);
         if (error != 0) {
@@ -234,18 +277,20 @@ module_at(ml_tables *tables, const ml_array *modules, uint32_t *before, uint32_t
           uint32_t *name)
 {
     *name = 0;
-    if (modules == NULL || *before == 0) {
-        return 0;
+    for (; modules != NULL && *before != 0; *before -= 2) {
+        ml_value key = modules->items[*before - 2];
+        bool readable = ml_value_is(key, ML_VALUE_INT);
+        if (readable && ml_value_as_int(key) == place) {
+            *before -= 2;
+            return ml_tables_string(tables, modules->items[*before + 1],
+                                    ML_UNREAD_MEMLAB_MODULE, name);
+        }
+        if (readable && ml_value_as_int(key) >= 0 && ml_value_as_int(key) < place) {
+            return 0;
+        }
+        ml_tables_lose(tables, ML_UNREAD_MEMLAB_MODULE); /* of no frame */
     }
-    ml_value key = modules->items[*before - 2];
-    if (!ml_value_is(key, ML_VALUE_INT)) {
-        return trouble(tables, "the place of a module is not an integer");
-    }
-    if (ml_value_as_int(key) != place) {
-        return 0;
-    }
-    *before -= 2;
-    return ml_tables_string(tables, modules->items[*before + 1], name);
+    return 0;
 }
 
 static int
@@ -268,14 +313,19 @@ make_stack(ml_tables *tables, const ml_array *list, const ml_array *modules,
         }
         stack.parent = *id;
     }
-    return before == 0 ? 0 : trouble(tables, "modules do not fit their frames");
+    for (; before != 0; before -= 2) {
+        ml_tables_lose(tables, ML_UNREAD_MEMLAB_MODULE);
+    }
+    return 0;
 }
 
 int
-ml_tables_stack(ml_tables *tables, ml_value value, uint32_t *id)
+ml_tables_stack(ml_tables *tables, ml_value value, enum ml_unread what, uint32_t *id)
 {
+    *id = 0;
     if (!ml_value_is(value, ML_VALUE_LIST)) {
-        return trouble(tables, "frames is not a list");
+        ml_tables_lose(tables, what);
+        return 0;
     }
     const ml_array *list = ml_value_as_array(value);
     uint32_t *made = &tables->made[list->node.id];
@@ -294,13 +344,12 @@ ml_tables_stack(ml_tables *tables, ml_value value, uint32_t *id)
 int
 ml_tables_stack_of_modules(ml_tables *tables, ml_value value, const ml_array *modules)
 {
-    if (!ml_value_is(value, ML_VALUE_LIST)) {
-        return trouble(tables, "frames is not a list");
+    if (!ml_value_is(value, ML_VALUE_LIST) ||
+        tables->made[ml_value_as_array(value)->node.id] != 0) {
+        ml_tables_lose(tables, ML_UNREAD_MEMLAB_MODULE);
+        return 0;
     }
     const ml_array *list = ml_value_as_array(value);
-    if (tables->made[list->node.id] != 0) {
-        return trouble(tables, "the modules of a stack are given twice");
-    }
     uint32_t found;
     int error = make_stack(tables, list, modules, &found);
     if (error == 0) {

@@ -17,6 +17,13 @@ ends(ml_string text, const char *part)
 }
 
 static bool
+begins(ml_string text, const char *part)
+{
+    size_t length = strlen(part);
+    return text.length >= length && memcmp(text.bytes, part, length) == 0;
+}
+
+static bool
 is(ml_string text, const char *other)
 {
     return text.length == strlen(other) && ends(text, other);
@@ -24,12 +31,13 @@ is(ml_string text, const char *other)
 
 /* What a file is, and which of torch's own it is: looked at once for each name. */
 enum {
-    FILE_PLACE = 0x07,         /* enum ml_frame_place, plus 1; 0: not looked at yet */
-    FILE_MODULE = 0x08,        /* torch/nn/modules/module.py */
-    FILE_OPTIMIZER = 0x10,     /* in torch/optim/ */
-    FILE_ENGINE = 0x20,        /* torch/autograd/graph.py or __init__.py */
-    FILE_COMMUNICATION = 0x40, /* in torch/distributed/ or torch/nn/parallel/ */
-    FILE_FUNCTION = 0x80,      /* torch/autograd/function.py */
+    FILE_PLACE = 0x07,     /* enum ml_frame_place, plus 1; 0: not looked at yet */
+    FILE_MODULE = 0x08,    /* torch/nn/modules/module.py */
+    FILE_OPTIMIZER = 0x10, /* in torch/optim/ */
+    FILE_ENGINE = 0x20,    /* torch/autograd/graph.py or __init__.py */
+    FILE_COMMUNICATION =
+        0x40,             /* in torch/distributed/ or torch/nn/parallel/, see below */
+    FILE_FUNCTION = 0x80, /* torch/autograd/function.py */
 };
 
 /* A file of torch.compile's cache, wherever that is: DIR/xy/cxy....py, where 51 digits
@@ -70,9 +78,10 @@ place_of(ml_string file)
         return ml_string_holds(file, "-packages/torch/") ? ML_PLACE_LIBRARY
                                                          : ML_PLACE_PACKAGE;
     }
-    /* Torch's own tools shorten paths to the last of these. */
+    /* Torch's own tools shorten paths to the third of these; saved TorchScript has the
+     * last. */
     if (ml_string_holds(file, "lib/python3.") || ml_string_holds(file, "<frozen ") ||
-        (file.length >= 6 && memcmp(file.bytes, "torch/", 6) == 0)) {
+        begins(file, "torch/") || begins(file, "code/__torch__/torch/")) {
         return ML_PLACE_LIBRARY;
     }
     /* Of memlab where it is not installed: it ran the program. */
@@ -86,6 +95,33 @@ place_of(ml_string file)
         return ML_PLACE_LIBRARY;
     }
     return file.length == 0 ? ML_PLACE_NATIVE : ML_PLACE_USER;
+}
+
+/* The formulas by which TorchScript differentiates have no file: the user's is what they
+ * are of. */
+static uint8_t
+place_in(const ml_recording *recording, uint32_t frame, uint8_t of_file)
+{
+    ml_string file = recording->strings[recording->frames[frame].filename];
+    ml_string name = recording->strings[recording->frames[frame].name];
+    if (of_file == ML_PLACE_USER && is(file, "<string>") &&
+        (is(name, "<forward op>") || is(name, "<backward op>"))) {
+        return ML_PLACE_LIBRARY;
+    }
+    return of_file;
+}
+
+/* A DTensor's operators work on its local tensor: what they make is what it would be
+ * without it, but where pieces are exchanged. */
+static bool
+is_communication(ml_string file)
+{
+    if (ml_string_holds(file, "torch/distributed/tensor/")) {
+        return ends(file, "/_redistribute.py") || ends(file, "/_collective_utils.py") ||
+               ends(file, "/placement_types.py");
+    }
+    return ml_string_holds(file, "torch/distributed/") ||
+           ml_string_holds(file, "torch/nn/parallel/");
 }
 
 static uint8_t
@@ -105,8 +141,7 @@ look_at_file(ml_string file)
     if (ends(file, "torch/autograd/function.py")) {
         found |= FILE_FUNCTION;
     }
-    if (ml_string_holds(file, "torch/distributed/") ||
-        ml_string_holds(file, "torch/nn/parallel/")) {
+    if (is_communication(file)) {
         found |= FILE_COMMUNICATION;
     }
     return (uint8_t)found;
@@ -123,7 +158,8 @@ extend(const ml_recording *recording, uint8_t file, ml_stack stack,
        const ml_stack_fact *caller)
 {
     ml_string name = recording->strings[recording->frames[stack.frame].name];
-    ml_standing own = {stack.frame, (uint8_t)((file & FILE_PLACE) - 1)};
+    uint8_t of_file = (uint8_t)((file & FILE_PLACE) - 1);
+    ml_standing own = {stack.frame, place_in(recording, stack.frame, of_file)};
     ml_stack_fact fact = *caller;
     fact.whole = better(caller->whole, own);
     if ((file & FILE_ENGINE) && is(name, "_engine_run_backward")) {
@@ -212,7 +248,8 @@ ml_stack_facts_line(const ml_stack_facts *facts, uint32_t stack)
 enum ml_frame_place
 ml_frame_place_of(const ml_recording *recording, uint32_t frame)
 {
-    return place_of(recording->strings[recording->frames[frame].filename]);
+    ml_string file = recording->strings[recording->frames[frame].filename];
+    return place_in(recording, frame, (uint8_t)place_of(file));
 }
 
 ml_standing

@@ -44,7 +44,8 @@ typedef struct ml_stack_fact {
     bool engine;           /* the engine runs, below these */
     bool seed;             /* of these: backward() makes the gradient it begins with */
     bool function;         /* of these: in the forward of a torch.autograd.Function */
-    bool communication; /* of these: in torch.distributed, outside any module in it */
+    bool communication; /* of these: in torch.distributed, outside any module in it, and
+                         * more than an operator on a DTensor */
 } ml_stack_fact;
 
 typedef struct ml_stack_facts {

@@ -400,8 +400,15 @@ ml_stacks_free(ml_stacks *stacks)
 {
     if (stacks != NULL) {
         regions_fini(stacks);
+        ml_origins_fini(&stacks->origins);
         ml_free(stacks);
     }
+}
+
+ml_origins *
+ml_stacks_origins(ml_stacks *stacks)
+{
+    return &stacks->origins;
 }
 
 uint64_t

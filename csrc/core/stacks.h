@@ -59,6 +59,10 @@ typedef struct ml_code_text {
     int32_t python_minor;
 } ml_code_text;
 
+/* Bit of a key's code that no address has: the frame is one of TorchScript, and its texts
+ * stand for a code object. */
+#define ML_TORCHSCRIPT_CODE (UINT64_C(1) << 63)
+
 /* In place of an id: did not fit. */
 #define ML_STACK_LOST UINT32_MAX
 /* What a name that did not fit reads as, in a recording. */
@@ -79,6 +83,30 @@ uint32_t ml_stacks_find(const ml_stacks *stacks, uint32_t parent,
  * or the id of a stack without native frames. */
 uint32_t ml_stacks_add(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
                        const ml_code_text *text);
+
+/* In place of a program counter, which is below: so many native frames were left out. */
+#define ML_NATIVE_LEFT_OUT (UINT64_C(1) << 63)
+
+/* Most bytes of ml_left_out_text. */
+#define ML_LEFT_OUT_BYTES 48
+
+/* HOT.  "<N frames left out>" of N frames of a deep stack, in the memory before END; where it
+ * begins. */
+static inline char *
+ml_left_out_text(uint64_t count, char *end)
+{
+    static const char after[] = " frames left out>";
+    char *at = end - (sizeof(after) - 1);
+    for (size_t i = 0; i < sizeof(after) - 1; i++) {
+        at[i] = after[i];
+    }
+    do {
+        *--at = (char)('0' + count % 10);
+        count /= 10;
+    } while (count > 0);
+    *--at = '<';
+    return at;
+}
 
 /* HOT.  Extends PARENT by a native frame, found or added.  Native frames go on top of
  * the Python stack of the same moment, outermost first.  ML_STACK_LOST when full. */
@@ -122,6 +150,11 @@ uint32_t ml_stacks_count(const ml_stacks *stacks);
 uint32_t ml_stacks_string_count(const ml_stacks *stacks);
 uint32_t ml_stacks_object_count(const ml_stacks *stacks);
 
+/* What made the code that a compiler wrote: its frames get these as callers when they are
+ * resolved, as if what made it had called it. */
+typedef struct ml_origins ml_origins;
+ml_origins *ml_stacks_origins(ml_stacks *stacks);
+
 /* Names native frames. */
 typedef struct ml_native_text {
     const char *name;     /* borrowed until ml_stacks_resolve returns; NULL: unknown */
@@ -141,7 +174,7 @@ typedef struct ml_symbolizer {
  * ml_stacks_count: non-zero asks for a stack; afterwards it holds the recording's id,
  * and 0 where not asked.  Native frames without SYMBOLIZER (NULL) are named by their
  * address.  Python frames are put among native ones where torch puts them.  Other
- * threads may go on adding.  0, ML_EINVALID, ML_ENOMEM or SYMBOLIZER's error; after an
+ * threads may go on adding, but for origins, which nobody adds to meanwhile.  0, ML_EINVALID, ML_ENOMEM or SYMBOLIZER's error; after an
  * error RECORDING holds a part, STACK_MAP is unchanged. */
 int ml_stacks_resolve(const ml_stacks *stacks, ml_recording *recording,
                       uint32_t *stack_map, size_t count,

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "origins.h"
 #include "region.h"
 #include "stacks.h"
 
@@ -66,6 +67,7 @@ struct ml_stacks {
     _Atomic size_t text_used;
     _Atomic uint64_t lost_names;
     _Atomic uint64_t epoch; /* of no other ml_stacks, now or before */
+    ml_origins origins;     /* the recorder's: guarded by its lock */
 };
 
 static inline ml_stack_slot *

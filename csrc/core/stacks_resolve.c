@@ -17,16 +17,20 @@
 
 /* In `resolved`: needed, no id yet. */
 #define NEEDED UINT32_MAX
+/* In `made`: a file that no compiler wrote. */
+#define NOT_MADE 1u
 
 typedef struct resolver {
     const ml_stacks *stacks; /* borrowed */
     ml_recording *recording; /* borrowed */
     ml_intern strings;       /* ids are those of the recording's columns */
     ml_intern frames;
-    ml_intern chains;        /* of the recording's stacks */
-    uint32_t *string_ids;    /* by our string id; 0: not yet */
-    uint32_t *resolved;      /* by stack id: 0 not needed, NEEDED, or the result */
-    uint64_t *pcs;           /* distinct and ascending */
+    ml_intern chains;     /* of the recording's stacks */
+    uint32_t *string_ids; /* by our string id; 0: not yet */
+    uint32_t *resolved;   /* by stack id: 0 not needed, NEEDED, or the result */
+    uint32_t *made;       /* by string id of a path: 0 not looked for, NOT_MADE, or the
+                                file of the origins, plus 2; NULL: there are none */
+    uint64_t *pcs;        /* distinct and ascending */
     ml_native_text *natives; /* by index into pcs */
     size_t pc_count;
     ml_stack *spliced; /* frames of one stack, innermost first; parents unused */
@@ -212,13 +216,96 @@ resolve_object(resolver *r, uint32_t object_id, uint32_t *id)
 }
 
 static int
+splice_push(resolver *r, size_t *count, ml_stack frame)
+{
+    int error = ml_grow((void **)&r->spliced, &r->spliced_capacity, *count + 1,
+                        sizeof(*r->spliced));
+    if (error == 0) {
+        r->spliced[(*count)++] = frame;
+    }
+    return error;
+}
+
+/* Puts the COUNT frames spliced, innermost first, on top of *STACK. */
+static int
+splice_end(resolver *r, size_t count, uint32_t *stack)
+{
+    int error = 0;
+
+    while (count > 0 && error == 0) {
+        count--;
+        r->spliced[count].parent = *stack;
+        error = add_stack(r, r->spliced[count], stack);
+    }
+    return error;
+}
+
+static int
+add_text(resolver *r, ml_slice text, uint32_t *id)
+{
+    *id = 0;
+    return text.length == 0 ? 0 : add_string(r, text.bytes, text.length, id);
+}
+
+/* The frame that made LINE of the file whose path is string PATH; 0: none.  Paths are
+ * compared once, and not for every frame. */
+static uint32_t
+find_origin(const resolver *r, uint32_t path, int64_t line)
+{
+    const ml_origins *origins = &r->stacks->origins;
+
+    if (r->made == NULL || path == 0) {
+        return 0;
+    }
+    uint32_t *made = &r->made[path];
+    if (*made == 0) {
+        const ml_origin_file *file =
+            ml_origins_file(origins, ml_stacks_text(r->stacks, path));
+        *made = file == NULL ? NOT_MADE : (uint32_t)(file - origins->files) + 2;
+    }
+    return *made == NOT_MADE ? 0
+                             : ml_origins_of(origins, &origins->files[*made - 2], line);
+}
+
+/* Puts on top of *STACK the frames from which LINE of CODE's file was made. */
+static int
+resolve_origin(resolver *r, const ml_stack_code *code, int64_t line, uint32_t *stack)
+{
+    const ml_origins *origins = &r->stacks->origins;
+    size_t count = 0;
+    int error = 0;
+
+    uint32_t at = find_origin(r, code->filename, line);
+    for (; at != 0 && error == 0; at = origins->frames[at].caller) {
+        const ml_origin_frame *origin = &origins->frames[at];
+        ml_frame frame = {.line = origin->line};
+        ml_stack entry = {.module = 0};
+        error = add_text(r, ml_origins_text(origins, origin->name), &frame.name);
+        if (error == 0) {
+            error = add_text(r, ml_origins_text(origins, origin->filename),
+                             &frame.filename);
+        }
+        if (error == 0) {
+            error = add_frame(r, frame, &entry.frame);
+        }
+        if (error == 0) {
+            error = splice_push(r, &count, entry);
+        }
+    }
+    return error != 0 ? error : splice_end(r, count, stack);
+}
+
+static int
 resolve_python(resolver *r, const ml_stack_node *node, uint32_t *id)
 {
     const ml_stack_code *code = code_at(r->stacks, node->code_id);
     ml_frame frame = {.line = node_line(r->stacks, node, code)};
     ml_stack stack = {.parent = node->parent == 0 ? 0 : r->resolved[node->parent]};
 
-    int error = resolve_string(r, code->name, &frame.name);
+    int error = resolve_origin(r, code, frame.line, &stack.parent);
+    if (error == 0) {
+        error = resolve_string(r, code->name, &frame.name);
+    }
     if (error == 0) {
         error = resolve_string(r, code->filename, &frame.filename);
     }
@@ -260,7 +347,8 @@ name_natives(resolver *r, size_t count, const ml_symbolizer *symbolizer)
     size_t filled = 0;
     for (size_t id = 1; id < count; id++) {
         const ml_stack_node *node = node_at(r->stacks, (uint32_t)id);
-        if (r->resolved[id] != 0 && node->code == 0) {
+        if (r->resolved[id] != 0 && node->code == 0 &&
+            (node->fingerprint & ML_NATIVE_LEFT_OUT) == 0) {
             r->pcs[filled++] = node->fingerprint;
         }
     }
@@ -276,27 +364,32 @@ name_natives(resolver *r, size_t count, const ml_symbolizer *symbolizer)
     return symbolizer->symbolize(symbolizer->context, r->pcs, r->pc_count, r->natives);
 }
 
-static const ml_native_text *
+/* What stands for frames that were left out has none. */
+static ml_native_text
 native_text(const resolver *r, uint64_t pc)
 {
-    const uint64_t *at =
-        bsearch(&pc, r->pcs, r->pc_count, sizeof(*r->pcs), compare_pcs);
-    return &r->natives[at - r->pcs];
+    const uint64_t *at = r->pc_count == 0 ? NULL
+                                          : bsearch(&pc, r->pcs, r->pc_count,
+                                                    sizeof(*r->pcs), compare_pcs);
+    return at != NULL ? r->natives[at - r->pcs] : (ml_native_text){.line = 0};
 }
 
 static int
 resolve_native(resolver *r, uint64_t pc, uint32_t *frame_id)
 {
-    const ml_native_text *text = native_text(r, pc);
-    const char *filename = text->filename != NULL ? text->filename : "";
-    char address[2 + 16 + 1];
-    const char *name = text->name;
+    ml_native_text text = native_text(r, pc);
+    const char *filename = text.filename != NULL ? text.filename : "";
+    char made[ML_LEFT_OUT_BYTES + 1] = "";
+    const char *name = text.name;
 
-    if (name == NULL) {
-        snprintf(address, sizeof(address), "0x%" PRIx64, pc);
-        name = address;
+    if ((pc & ML_NATIVE_LEFT_OUT) != 0) {
+        name = ml_left_out_text(pc & ~ML_NATIVE_LEFT_OUT, made + ML_LEFT_OUT_BYTES);
     }
-    ml_frame frame = {.line = text->line};
+    else if (name == NULL) {
+        snprintf(made, sizeof(made), "0x%" PRIx64, pc);
+        name = made;
+    }
+    ml_frame frame = {.line = text.line};
     int error = add_string(r, name, strlen(name), &frame.name);
     if (error == 0) {
         error = add_string(r, filename, strlen(filename), &frame.filename);
@@ -304,63 +397,104 @@ resolve_native(resolver *r, uint64_t pc, uint32_t *frame_id)
     return error != 0 ? error : add_frame(r, frame, frame_id);
 }
 
+/* Takes the innermost frame off the chain of nodes *PYTHON, with what made it. */
 static int
-splice_push(resolver *r, size_t *count, ml_stack frame)
+splice_python(resolver *r, size_t *count, uint32_t *python)
 {
-    int error = ml_grow((void **)&r->spliced, &r->spliced_capacity, *count + 1,
-                        sizeof(*r->spliced));
-    if (error == 0) {
-        r->spliced[(*count)++] = frame;
+    uint32_t caller = node_at(r->stacks, *python)->parent;
+    uint32_t end = caller == 0 ? 0 : r->resolved[caller];
+    int error = 0;
+
+    for (uint32_t at = r->resolved[*python]; at != end && error == 0;) {
+        ml_stack stack = r->recording->stacks[at];
+        error = splice_push(r, count, stack);
+        at = stack.parent;
+    }
+    *python = caller;
+    return error;
+}
+
+/* What is left of a stack's frames but for those of C++: chains of nodes, innermost first. */
+typedef struct interpreted {
+    uint32_t torchscript; /* as far as PYTHON_TOP */
+    uint32_t python_top;
+    uint32_t python;
+} interpreted;
+
+static interpreted
+interpreted_of(const resolver *r, uint32_t id)
+{
+    while (id != 0 && node_at(r->stacks, id)->code == 0) {
+        id = node_at(r->stacks, id)->parent;
+    }
+    uint32_t top = id;
+    while (top != 0 && (node_at(r->stacks, top)->code & ML_TORCHSCRIPT_CODE) != 0) {
+        top = node_at(r->stacks, top)->parent;
+    }
+    return (interpreted){id, top, top};
+}
+
+static int
+splice_torchscript(resolver *r, size_t *count, interpreted *left)
+{
+    int error = 0;
+    while (left->torchscript != left->python_top && error == 0) {
+        error = splice_python(r, count, &left->torchscript);
     }
     return error;
 }
 
-/* Takes the innermost Python frame off the chain *PYTHON. */
+/* What the C++ function NAME ran. */
 static int
-splice_python(resolver *r, size_t *count, uint32_t *python)
+splice_before(resolver *r, size_t *count, interpreted *left, const char *name)
 {
-    ml_stack stack = r->recording->stacks[*python];
-    *python = stack.parent;
-    return splice_push(r, count, stack);
+    static const char interpreter[] = "torch::jit::InterpreterStateImpl::run";
+    if (name == NULL) {
+        return 0;
+    }
+    if (strncmp(name, interpreter, sizeof(interpreter) - 1) == 0) {
+        return splice_torchscript(r, count, left);
+    }
+    if (left->python != 0 && strstr(name, "PyEval_EvalFrame") != NULL) {
+        return splice_python(r, count, &left->python);
+    }
+    return 0;
 }
 
 /* Each C++ frame that runs the interpreter comes with the Python frame that it ran, put
  * before it; from 3.11 on one such frame runs several, and what is left over then
- * follows at the end.  This is torch's order, kept so that its viewers show the same. */
+ * follows at the end.  Frames of TorchScript, of which there is one interpreter a stack,
+ * stand together before that.  This is torch's order, kept so that its viewers show the
+ * same. */
 static int
 resolve_spliced(resolver *r, uint32_t id, uint32_t *result)
 {
-    const ml_stack_node *node = node_at(r->stacks, id);
-    uint32_t leaf = id;
+    interpreted left = interpreted_of(r, id);
+    uint32_t leaf = left.torchscript;
     size_t count = 0;
     int error = 0;
 
-    while (leaf != 0 && node_at(r->stacks, leaf)->code == 0) {
-        leaf = node_at(r->stacks, leaf)->parent;
-    }
-    uint32_t python = leaf == 0 ? 0 : r->resolved[leaf];
-    for (; id != leaf && error == 0; id = node->parent) {
+    while (id != leaf && error == 0) {
+        const ml_stack_node *node = node_at(r->stacks, id);
         ml_stack native = {.module = 0};
-        node = node_at(r->stacks, id);
-        const char *name = native_text(r, node->fingerprint)->name;
-        if (python != 0 && name != NULL && strstr(name, "PyEval_EvalFrame") != NULL) {
-            error = splice_python(r, &count, &python);
-        }
+        error = splice_before(r, &count, &left, native_text(r, node->fingerprint).name);
         if (error == 0) {
             error = resolve_native(r, node->fingerprint, &native.frame);
         }
         if (error == 0) {
             error = splice_push(r, &count, native);
         }
+        id = node->parent;
     }
-    while (python != 0 && error == 0) {
-        error = splice_python(r, &count, &python);
+    if (error == 0) {
+        error = splice_torchscript(r, &count, &left);
+    }
+    while (left.python != 0 && error == 0) {
+        error = splice_python(r, &count, &left.python);
     }
     uint32_t stack = 0;
-    while (count > 0 && error == 0) {
-        count--;
-        r->spliced[count].parent = stack;
-        error = add_stack(r, r->spliced[count], &stack);
+    if (error == 0) {
+        error = splice_end(r, count, &stack);
     }
     if (error == 0) {
         *result = stack;
@@ -378,6 +512,7 @@ resolver_fini(resolver *r)
     ml_intern_fini(&r->chains);
     ml_free(r->string_ids);
     ml_free(r->resolved);
+    ml_free(r->made);
     ml_free(r->pcs);
     ml_free(r->natives);
     ml_free(r->spliced);
@@ -389,7 +524,16 @@ resolver_init(resolver *r, const ml_stacks *stacks, ml_recording *recording)
     *r = (resolver){.stacks = stacks, .recording = recording};
     r->string_ids =
         ml_alloc_zeroed(ml_stacks_string_count(stacks), sizeof(*r->string_ids));
-    return r->string_ids == NULL ? ML_ENOMEM : seed_strings(r);
+    if (r->string_ids == NULL) {
+        return ML_ENOMEM;
+    }
+    if (stacks->origins.line_count > 0) {
+        r->made = ml_alloc_zeroed(ml_stacks_string_count(stacks), sizeof(*r->made));
+        if (r->made == NULL) {
+            return ML_ENOMEM;
+        }
+    }
+    return seed_strings(r);
 }
 
 static int

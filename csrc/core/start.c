@@ -21,8 +21,8 @@ typedef struct start_walk {
     int seeding; /* the device whose segments arrive now; -1: not wanted */
     bool begun[ML_DEVICE_MAX]; /* the window has its mark on the device's lane */
     bool store[ML_DEVICE_MAX]; /* this walk begins the device in the window's file */
-    int storing;              /* the device of which the file has the rules; -1: none */
-    bool seed[ML_DEVICE_MAX]; /* this walk seeds the device's ledger */
+    bool told[ML_DEVICE_MAX];  /* the file has the device's rules, of this walk */
+    bool seed[ML_DEVICE_MAX];  /* this walk seeds the device's ledger */
     ml_allocator_rules rules[ML_DEVICE_MAX];
 } start_walk;
 
@@ -84,9 +84,10 @@ stores(start_walk *walk, int device)
         !walk->store[device]) {
         return false;
     }
-    if (walk->storing != device) {
+    if (!walk->told[device]) {
+        /* Once: the start of a device tells anew what its memory is. */
         ml_journal_start(walk->window->journal, device, &walk->rules[device]);
-        walk->storing = device;
+        walk->told[device] = true;
     }
     return true;
 }
@@ -193,7 +194,7 @@ take_devices(start_walk *walk, int devices, bool *again)
 {
     ml_feed *feed = walk->window->feed;
     walk->seeding = -1;
-    walk->storing = -1;
+    memset(walk->told, 0, sizeof(walk->told));
     memset(walk->seed, 0, sizeof(walk->seed));
     memset(walk->store, 0, sizeof(walk->store));
     int result = take(walk, devices);
@@ -273,8 +274,7 @@ static int
 store_memory(ml_window *window)
 {
     ml_feed *feed = window->feed;
-    start_walk walk = {
-        .base = {.silent = true}, .window = window, .seeding = -1, .storing = -1};
+    start_walk walk = {.base = {.silent = true}, .window = window, .seeding = -1};
     int result = feed->source->rules(feed->source->self, 0, &walk.rules[0]);
     if (result < 0) {
         return ml_recorder_fail_source(feed, result);

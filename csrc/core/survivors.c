@@ -349,7 +349,7 @@ int
 ml_survivors_step(ml_survivors *s, ml_leaks *out)
 {
     *out = (ml_leaks){0};
-    if (s->window->feed->forked) {
+    if (s->window->forked) {
         return ml_recorder_fail(ML_ESTATE, "a forked child has no part in its parent's "
                                            "recording");
     }

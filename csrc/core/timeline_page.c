@@ -30,6 +30,7 @@ static const struct {
     {ML_CATEGORY_WORKSPACE, "#7a5fb5"},
     {ML_CATEGORY_COMMUNICATION, "#8c6d46"},
     {ML_CATEGORY_INPUT, "#c9bb1c"},
+    {ML_CATEGORY_OTHER, "#4f8a8b"},
     {ML_CATEGORY_GRADIENT, "#009e73"},
     {ML_CATEGORY_ACTIVATION, "#d55e00"},
     {ML_CATEGORY_TEMPORARY, "#cc79a7"},

@@ -26,6 +26,9 @@
     XX(BINUNICODE, 'X') \
     XX(SHORT_BINUNICODE, 0x8c) \
     XX(BINUNICODE8, 0x8d) \
+    XX(BINBYTES, 'B') \
+    XX(SHORT_BINBYTES, 'C') \
+    XX(BINBYTES8, 0x8e) \
     XX(EMPTY_LIST, ']') \
     XX(APPEND, 'a') \
     XX(APPENDS, 'e') \
@@ -204,42 +207,29 @@ unmark(reader *r, size_t *count)
     return 0;
 }
 
-static bool
-utf8_holds(const unsigned char *bytes, size_t length)
-{
-    unsigned character;
-    for (size_t i = 0; i < length;) {
-        size_t step = ml_utf8_decode(bytes + i, length - i, &character);
-        if (step == 0) {
-            return false;
-        }
-        i += step;
-    }
-    return true;
-}
-
+/* Takes LENGTH bytes of the file as a value of KIND. */
 static int
-read_string(reader *r, size_t length_bytes)
+push_text(reader *r, enum ml_value_kind kind, uint64_t length)
 {
-    uint64_t length = 0;
-    int error = argument(r, length_bytes, &length);
-    if (error != 0) {
-        return error;
-    }
     if (length > r->length - r->at) {
         return fail(r, ML_EFORMAT, CUT_SHORT);
     }
-    const unsigned char *bytes = r->bytes + r->at;
-    if (!utf8_holds(bytes, (size_t)length)) {
-        return fail(r, ML_EFORMAT, "the string is not UTF-8");
-    }
     ml_value value;
-    error = ml_value_string(r->tree, (const char *)bytes, (size_t)length, &value);
+    int error = ml_value_text(r->tree, kind, (const char *)r->bytes + r->at,
+                              (size_t)length, &value);
     if (error != 0) {
         return fail_memory(r, error);
     }
     r->at += (size_t)length;
     return push(r, value);
+}
+
+static int
+read_text(reader *r, enum ml_value_kind kind, size_t length_bytes)
+{
+    uint64_t length = 0;
+    int error = argument(r, length_bytes, &length);
+    return error == 0 ? push_text(r, kind, length) : error;
 }
 
 static int
@@ -276,7 +266,7 @@ read_long(reader *r, size_t length_bytes)
         return fail(r, ML_EFORMAT, CUT_SHORT);
     }
     if (length > 9) {
-        return fail(r, ML_ELIMIT, "integers of more than 64 bits are not read");
+        return push_text(r, ML_VALUE_HUGE, length);
     }
     size_t low_bytes = length < 8 ? (size_t)length : 8;
     if ((error = argument(r, low_bytes, &low)) != 0) {
@@ -288,7 +278,8 @@ read_long(reader *r, size_t length_bytes)
             return error;
         }
         if (high != 0 || low >> 63 == 0) {
-            return fail(r, ML_ELIMIT, "integers of more than 64 bits are not read");
+            r->at -= 9;
+            return push_text(r, ML_VALUE_HUGE, length);
         }
         ml_value value;
         error = ml_value_unsigned(r->tree, low, &value);
@@ -319,19 +310,10 @@ read_float(reader *r)
     return error == 0 ? push(r, value) : fail_memory(r, error);
 }
 
-/* Keys are scalars: hashing a tuple of shared tuples could take for ever. */
 static int
-check_keys(reader *r, const ml_value *pairs, size_t count)
+check_keys(reader *r, size_t count)
 {
-    if (count % 2 != 0) {
-        return fail(r, ML_EFORMAT, "a key without a value");
-    }
-    for (size_t i = 0; i < count; i += 2) {
-        if (ml_kind_is_array(ml_value_kind(pairs[i]))) {
-            return fail(r, ML_EFORMAT, "a key that is neither text nor number");
-        }
-    }
-    return 0;
+    return count % 2 == 0 ? 0 : fail(r, ML_EFORMAT, "a key without a value");
 }
 
 /* Replaces the COUNT topmost values by one container of KIND that holds them. */
@@ -340,7 +322,7 @@ build(reader *r, enum ml_value_kind kind, size_t count)
 {
     const ml_value *items = r->depth != 0 ? r->stack + r->depth - count : NULL;
     if (kind == ML_VALUE_DICT) {
-        int error = check_keys(r, items, count);
+        int error = check_keys(r, count);
         if (error != 0) {
             return error;
         }
@@ -387,7 +369,7 @@ extend(reader *r, enum ml_value_kind kind, size_t count)
                     kind == ML_VALUE_DICT ? "the value to extend is not a dictionary"
                                           : "the value to extend is not a list");
     }
-    if (kind == ML_VALUE_DICT && (error = check_keys(r, items, count)) != 0) {
+    if (kind == ML_VALUE_DICT && (error = check_keys(r, count)) != 0) {
         return error;
     }
     error = ml_array_add(r->tree, ml_value_as_array(target), items, count);
@@ -493,11 +475,17 @@ step(reader *r, unsigned opcode)
     case OP_BINFLOAT:
         return read_float(r);
     case OP_SHORT_BINUNICODE:
-        return read_string(r, 1);
+        return read_text(r, ML_VALUE_STRING, 1);
     case OP_BINUNICODE:
-        return read_string(r, 4);
+        return read_text(r, ML_VALUE_STRING, 4);
     case OP_BINUNICODE8:
-        return read_string(r, 8);
+        return read_text(r, ML_VALUE_STRING, 8);
+    case OP_SHORT_BINBYTES:
+        return read_text(r, ML_VALUE_BYTES, 1);
+    case OP_BINBYTES:
+        return read_text(r, ML_VALUE_BYTES, 4);
+    case OP_BINBYTES8:
+        return read_text(r, ML_VALUE_BYTES, 8);
     case OP_MARK:
         return read_mark(r);
     case OP_EMPTY_LIST:

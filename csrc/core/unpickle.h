@@ -1,8 +1,8 @@
 /* Reading pickles that hold plain data, without trusting them.
  *
- * Owns the pickle format on the way in: protocols 2 to 5, None, bool, integers of up to
- * 64 bits, float, str, list, tuple and dict.  Every other opcode is refused; what could
- * run code or import something is refused by name.  Knows nothing of snapshots. */
+ * Owns the pickle format on the way in: protocols 2 to 5, None, bool, int, float, str,
+ * bytes, list, tuple and dict.  Every other opcode is refused; what could run code or
+ * import something is refused by name.  Knows nothing of snapshots. */
 #ifndef ML_UNPICKLE_H
 #define ML_UNPICKLE_H
 

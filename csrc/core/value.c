@@ -146,10 +146,11 @@ ml_value_real(ml_tree *tree, double real, ml_value *out)
 }
 
 int
-ml_value_string(ml_tree *tree, const char *bytes, size_t length, ml_value *out)
+ml_value_text(ml_tree *tree, enum ml_value_kind kind, const char *bytes, size_t length,
+              ml_value *out)
 {
     void *node;
-    ml_text text = {.node.kind = ML_VALUE_STRING, .bytes = bytes, .length = length};
+    ml_text text = {.node.kind = kind, .bytes = bytes, .length = length};
     int error = take(tree, sizeof(text), &node);
     if (error != 0 || (error = next_id(tree, &text.node.id)) != 0) {
         return error;
@@ -325,6 +326,7 @@ ml_kind_text(enum ml_value_kind kind)
         [ML_VALUE_NONE] = "None",        [ML_VALUE_BOOL] = "a bool",
         [ML_VALUE_INT] = "an integer",   [ML_VALUE_UNSIGNED] = "an integer",
         [ML_VALUE_REAL] = "a float",     [ML_VALUE_STRING] = "a string",
+        [ML_VALUE_HUGE] = "an integer",  [ML_VALUE_BYTES] = "bytes",
         [ML_VALUE_LIST] = "a list",      [ML_VALUE_TUPLE] = "a tuple",
         [ML_VALUE_DICT] = "a dictionary"};
     return texts[kind];

@@ -19,6 +19,8 @@ enum ml_value_kind {
     ML_VALUE_UNSIGNED, /* 2**63 .. 2**64-1 */
     ML_VALUE_REAL,
     ML_VALUE_STRING,
+    ML_VALUE_HUGE, /* an integer of more than 64 bits, which nothing here counts with */
+    ML_VALUE_BYTES, /* that are no text */
     ML_VALUE_LIST,
     ML_VALUE_TUPLE,
     ML_VALUE_DICT /* items alternate key and value; the last of equal keys holds */
@@ -48,8 +50,10 @@ typedef struct ml_scalar {
 
 typedef struct ml_text {
     ml_node node;
-    const char *bytes; /* borrowed; UTF-8, lone surrogates passed through */
-    size_t length;     /* bytes */
+    /* Borrowed.  A string is what the file has for UTF-8, which may be anything; a huge
+     * integer is two's complement, the lowest byte first. */
+    const char *bytes;
+    size_t length; /* bytes */
 } ml_text;
 
 typedef struct ml_array {
@@ -95,7 +99,9 @@ int ml_tree_charge(ml_tree *tree, size_t bytes);
 int ml_value_int(ml_tree *tree, int64_t integer, ml_value *out);
 int ml_value_unsigned(ml_tree *tree, uint64_t natural, ml_value *out);
 int ml_value_real(ml_tree *tree, double real, ml_value *out);
-int ml_value_string(ml_tree *tree, const char *bytes, size_t length, ml_value *out);
+/* KIND is STRING, HUGE or BYTES. */
+int ml_value_text(ml_tree *tree, enum ml_value_kind kind, const char *bytes,
+                  size_t length, ml_value *out);
 /* A list, tuple or dict with room for COUNT values. */
 int ml_value_array(ml_tree *tree, enum ml_value_kind kind, size_t count, ml_value *out);
 int ml_array_add(ml_tree *tree, ml_array *array, const ml_value *items, size_t count);

@@ -101,11 +101,12 @@ prune_tags(ml_window_tags *tags, uint64_t position, uint64_t entry_limit)
 int
 ml_window_tag(ml_window *window, int device, uint64_t addr, const ml_owner *owner)
 {
-    if (device < 0 || device >= ML_DEVICE_MAX || owner->category >= ML_CATEGORY_COUNT) {
+    if (device < 0 || device >= ML_DEVICE_MAX ||
+        owner->category > ML_CATEGORY_TAG_LAST) {
         return ml_recorder_fail(ML_EINVALID, "tag of device %d, category %u", device,
                                 (unsigned)owner->category);
     }
-    if (window->feed->forked) {
+    if (window->forked) {
         /* The child's memory is none of the parent's. */
         return 0;
     }
@@ -156,4 +157,13 @@ ml_window_copy_tags(ml_window *window, int device, ml_tag **out, size_t *count)
     pthread_mutex_unlock(&window->tags_lock);
     *out = copy;
     return copy != NULL ? 0 : ML_ENOMEM;
+}
+
+void
+ml_window_tell_code(ml_window *window, const ml_recording *recording)
+{
+    for (size_t i = 0; i < recording->code_line_count; i++) {
+        ml_journal_code_line(&window->feed->port, window->journal, recording,
+                             &recording->code_lines[i]);
+    }
 }

@@ -17,10 +17,9 @@ typedef struct ml_window_tags {
     size_t capacity;
 } ml_window_tags;
 
-/* From a position on, stacks are those of a context, with C++ frames or without. */
+/* From a position on, other stacks are wanted. */
 typedef struct ml_window_phase {
-    enum ml_context context;
-    bool native;
+    ml_wanted wanted;
     uint64_t position[ML_DEVICE_MAX];
 } ml_window_phase;
 
@@ -37,6 +36,7 @@ struct ml_window {
     ml_window_options options;
     unsigned slot;      /* index of this window's peaks in each device log */
     bool listening;     /* what it wants is captured */
+    bool forked;        /* the parent's, in a child: it is told nothing any more */
     _Atomic bool begun; /* its marks are set; event_base never changes again */
     uint64_t marks[ML_DEVICE_MAX]; /* ordinals; where the window starts in each lane */
     uint64_t event_base[ML_DEVICE_MAX];     /* the device's event count at the start */

@@ -6,6 +6,7 @@
 
 #include "../core/base.h"
 #include "../core/excerpt.h"
+#include "../core/json_writer.h"
 #include "../core/perfetto.h"
 #include "../core/pickle_writer.h"
 #include "../core/segsum.h"
@@ -85,6 +86,38 @@ ml_recording_write_perfetto(PyObject *op, PyObject *path)
 {
     return ml_py_write_whole(ml_state_of(Py_TYPE(op)), path, write_perfetto_job,
                              (void *)(uintptr_t)recording_of(op));
+}
+
+typedef struct json_job {
+    const ml_recording *recording; /* borrowed */
+    unsigned options;
+} json_job;
+
+static int
+write_json_job(void *context, ml_outfile *file)
+{
+    const json_job *job = context;
+    return ml_json_write(job->recording, job->options, sink_file, file);
+}
+
+const char ml_recording_write_json_doc[] =
+    "write_json($self, path, expand, /)\n--\n\n"
+    "Writes the recording as JSON (docs/FORMAT.md); the file appears whole or not "
+    "at all.\n\n"
+    "path is a str, bytes or os.PathLike. expand: version 1, with every stack "
+    "written out\n"
+    "wherever it is referred to. Raises OSError, MemoryError.";
+
+PyObject *
+ml_recording_write_json(PyObject *op, PyObject *args)
+{
+    PyObject *path;
+    int expand;
+    if (!PyArg_ParseTuple(args, "Op:write_json", &path, &expand)) {
+        return NULL;
+    }
+    json_job job = {recording_of(op), expand ? ML_JSON_EXPAND : 0};
+    return ml_py_write_whole(ml_state_of(Py_TYPE(op)), path, write_json_job, &job);
 }
 
 const char ml_recording_stacks_folded_doc[] =

@@ -10,6 +10,7 @@
 
 #define ML_RECORDING_EXPORT_NAMES(XX) \
     XX(write_perfetto, METH_O) \
+    XX(write_json, METH_VARARGS) \
     XX(stacks_folded, METH_O) \
     XX(stacks_speedscope, METH_O) \
     XX(flame_difference, METH_O) \

@@ -72,9 +72,9 @@ walk_code(const walk_frame *frame, uint64_t *position)
 }
 
 static inline PyObject *
-walk_first_local(const walk_frame *frame)
+walk_local(const walk_frame *frame, size_t index)
 {
-    return frame->f_localsplus[0];
+    return frame->f_localsplus[index];
 }
 
 /* False for a frame that Python does not show yet. */
@@ -145,12 +145,12 @@ walk_code(const walk_frame *frame, uint64_t *position)
 }
 
 static inline PyObject *
-walk_first_local(const walk_frame *frame)
+walk_local(const walk_frame *frame, size_t index)
 {
 #if PY_VERSION_HEX >= 0x030e0000
-    return (PyObject *)(frame->localsplus[0].bits & ~(uintptr_t)3);
+    return (PyObject *)(frame->localsplus[index].bits & ~(uintptr_t)3);
 #else
-    return frame->localsplus[0];
+    return frame->localsplus[index];
 #endif
 }
 
@@ -168,6 +168,48 @@ offset_of(const PyCodeObject *code, uint64_t position, uint32_t *offset)
 }
 
 #endif
+
+#if PY_VERSION_HEX >= 0x030d0000
+
+/* So many of its arguments stand for a call. */
+#define ARGUMENTS 4
+
+static inline uint64_t
+walk_mix(uint64_t sum, const PyObject *object)
+{
+    return (sum ^ (uintptr_t)object) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+#endif
+
+/* What tells a call of FRAME's function, which takes (self, *args, **kwargs), from the next
+ * one, which may have the same frame and its objects at the same addresses; 0 where nothing
+ * does.  A dict's items are not looked at: another thread may have it, where somebody's
+ * function took one from elsewhere. */
+static inline uint64_t
+walk_call(const walk_frame *frame)
+{
+    const PyObject *kwargs = walk_local(frame, 2);
+
+    if (kwargs == NULL || Py_TYPE(kwargs) != &PyDict_Type) {
+        return 0;
+    }
+#if PY_VERSION_HEX < 0x030d0000
+    /* CPython numbers the dicts that it makes, and the changes of each, in one row. */
+    return ((const PyDictObject *)kwargs)->ma_version_tag;
+#else
+    /* Without that number two calls are equal if they are given equal objects. */
+    const PyObject *args = walk_local(frame, 1);
+    uint64_t sum = walk_mix((uintptr_t)args, kwargs);
+
+    if (args != NULL && Py_TYPE(args) == &PyTuple_Type) {
+        for (Py_ssize_t i = 0; i < ARGUMENTS && i < PyTuple_GET_SIZE(args); i++) {
+            sum = walk_mix(sum, PyTuple_GET_ITEM(args, i));
+        }
+    }
+    return sum;
+#endif
+}
 
 #endif
 

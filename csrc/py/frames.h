@@ -30,6 +30,25 @@ int ml_frames_self_check(void);
  * changes, where the first argument is not to be found in the frame at all times. */
 bool ml_frames_follow(PyCodeObject *code);
 
+/* A call that is followed and under way.  All is borrowed from its frame. */
+typedef struct ml_call {
+    PyObject *object;
+    /* What was given besides: NULL where it is not known, and anything at all where the
+     * function put something else in its place. */
+    PyObject *args;
+    PyObject *kwargs;
+} ml_call;
+
+/* Whether a capture on the calling thread, which has the GIL, met a call that is followed
+ * and within no other such call, or whose object has no name, since this was last asked.
+ * Threads may take each other's place: then this is false once too often. */
+bool ml_frames_called(void);
+
+/* The calls that the calling thread, which has the GIL, is in now, innermost first, the
+ * last of which is the outermost also where CAPACITY, not 0, is too small; their
+ * number. */
+size_t ml_frames_calls(ml_call *calls, size_t capacity);
+
 /* Whether stacks are captured without the GIL; if not, *REASON (static) says why. */
 bool ml_frames_supported(const char **reason);
 

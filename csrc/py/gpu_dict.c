@@ -57,8 +57,10 @@ set_after(PyObject *dict, uint64_t time, int64_t after)
 static int
 set_host(PyObject *dict, const uint64_t values[ML_NOTE_VALUES])
 {
+    /* Recordings have what torch counted wrongly, from before that was left out. */
+    const uint64_t in_use = values[1] <= values[2] ? values[1] : ML_NOTE_UNKNOWN;
     if (ml_py_set(dict, "rss_bytes", known(values[0])) < 0 ||
-        ml_py_set(dict, "pinned_allocated_bytes", known(values[1])) < 0) {
+        ml_py_set(dict, "pinned_allocated_bytes", known(in_use)) < 0) {
         return -1;
     }
     return ml_py_set(dict, "pinned_reserved_bytes", known(values[2]));

@@ -23,6 +23,12 @@ make_dict(PyObject **made, const ml_array *array)
 {
     PyObject *dict = PyDict_New();
     for (uint32_t i = 0; dict != NULL && i < array->count; i += 2) {
+        /* Hashing a tuple of shared tuples could take for ever. */
+        if (ml_kind_is_array(ml_value_kind(array->items[i]))) {
+            PyErr_SetNone(PyExc_TypeError);
+            Py_CLEAR(dict);
+            break;
+        }
         PyObject *key = make(made, array->items[i]);
         PyObject *value = key != NULL ? make(made, array->items[i + 1]) : NULL;
         if (value == NULL || PyDict_SetItem(dict, key, value) < 0) {
@@ -64,16 +70,52 @@ make_tuple(PyObject **made, const ml_array *array)
     return tuple;
 }
 
+static PyObject *
+make_huge(const char *bytes, Py_ssize_t length)
+{
+    PyObject *from_bytes =
+        PyObject_GetAttrString((PyObject *)&PyLong_Type, "from_bytes");
+    PyObject *arguments =
+        Py_BuildValue("(Ns)", PyBytes_FromStringAndSize(bytes, length), "little");
+    PyObject *options = Py_BuildValue("{s:O}", "signed", Py_True);
+    PyObject *integer = NULL;
+    if (from_bytes != NULL && arguments != NULL && options != NULL) {
+        integer = PyObject_Call(from_bytes, arguments, options);
+    }
+    Py_XDECREF(from_bytes);
+    Py_XDECREF(arguments);
+    Py_XDECREF(options);
+    return integer;
+}
+
+static PyObject *
+make_text(const ml_text *text)
+{
+    Py_ssize_t length = (Py_ssize_t)text->length;
+    switch ((enum ml_value_kind)text->node.kind) {
+    case ML_VALUE_BYTES:
+        return PyBytes_FromStringAndSize(text->bytes, length);
+    case ML_VALUE_HUGE:
+        return make_huge(text->bytes, length);
+    default:
+        break;
+    }
+    PyObject *string = PyUnicode_DecodeUTF8(text->bytes, length, "surrogatepass");
+    if (string == NULL && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
+        PyErr_Clear();
+        string = PyUnicode_DecodeUTF8(text->bytes, length, "backslashreplace");
+    }
+    return string;
+}
+
 /* Recursion is safe: ml_tree_check has bounded the depth and excluded cycles. */
 static PyObject *
 make_shared(PyObject **made, ml_value value, enum ml_value_kind kind)
 {
     PyObject **slot = &made[ml_value_node(value)->id];
     if (*slot == NULL) {
-        if (kind == ML_VALUE_STRING) {
-            const ml_text *text = ml_value_as_text(value);
-            *slot = PyUnicode_DecodeUTF8(text->bytes, (Py_ssize_t)text->length,
-                                         "surrogatepass");
+        if (!ml_kind_is_array(kind)) {
+            *slot = make_text(ml_value_as_text(value));
         }
         else if (kind == ML_VALUE_LIST) {
             *slot = make_list(made, ml_value_as_array(value));
@@ -147,6 +189,10 @@ ml_py_load(PyObject *bytes_like, PyObject *error_class)
     if (result == 0) {
         root = make_root(&tree);
         ml_tree_fini(&tree);
+        if (root == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear();
+            PyErr_SetString(error_class, "a key that is neither text nor number");
+        }
     }
     else {
         root = ml_py_raise_read(&error, error_class);

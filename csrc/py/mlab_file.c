@@ -73,6 +73,7 @@ ml_py_about_mlab(const ml_mlab_info *info, bool locked)
         {"lost_records", info->lost_records},
         {"unread_records", info->unread_records},
         {"unknown_starts", info->unknown_starts},
+        {"repeated_starts", info->repeated_starts},
         {"native_frames", info->native_frames},
     };
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {

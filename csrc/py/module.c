@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../core/recorder.h"
+#include "../core/torchscript.h"
 #include "../core/unpickle.h"
 #include "annotations.h"
 #include "context.h"
@@ -13,9 +14,11 @@
 #include "frames.h"
 #include "gpu_dict.h"
 #include "holders.h"
+#include "linemaps.h"
 #include "load.h"
 #include "merge_dict.h"
 #include "native.h"
+#include "module_calls.h"
 #include "owners.h"
 #include "paths.h"
 #include "step_hooks.h"
@@ -216,6 +219,9 @@ static PyMethodDef functions[] = {
     {"tag_step", ml_owners_step, METH_VARARGS, ml_owners_step_doc},
     {"tag_owners", ml_owners_scan, METH_VARARGS, ml_owners_scan_doc},
     {"name_modules", ml_owners_name_modules, METH_O, ml_owners_name_modules_doc},
+    {"take_linemaps", ml_linemaps_take, METH_O, ml_linemaps_take_doc},
+    {"watch_calls", ml_module_calls_watch, METH_VARARGS, ml_module_calls_watch_doc},
+    {"forget_calls", ml_module_calls_forget, METH_O, ml_module_calls_forget_doc},
     {"put_step_hook", ml_step_hooks_put, METH_VARARGS, ml_step_hooks_put_doc},
     {"noting", ml_py_noting, METH_NOARGS, ml_py_noting_doc},
     {"begin_phase", ml_py_begin_phase, METH_O, ml_py_begin_phase_doc},
@@ -247,6 +253,8 @@ static const ml_api api = {
     .region = ml_recorder_region,
     .used = ml_recorder_used,
     .use_unseen = ml_recorder_use_unseen,
+    .ready = ml_recorder_ready,
+    .torchscript_begun = ml_torchscript_begun,
 };
 
 /* CONSTANT is taken even on failure; NULL passes an exception on. */

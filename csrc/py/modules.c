@@ -18,7 +18,9 @@
 #include "../core/base.h"
 #include "../core/window.h"
 #include "frames.h"
+#include "module_calls.h"
 #include "paths.h"
+#include "shards.h"
 
 #define PATH_BYTES 1024
 #define DEPTH_MAX 128
@@ -290,6 +292,22 @@ find_roots(naming *names, PyObject *objects, root *roots)
     return count;
 }
 
+/* What optimizers step, and what the module has while it works. */
+static void
+name_shard(void *context, const ml_shard *shard)
+{
+    naming *names = context;
+    PyObject *tensors[] = {shard->owner, shard->whole};
+    for (size_t i = 0; i < 2; i++) {
+        if (tensors[i] != NULL) {
+            uint32_t path =
+                ml_stacks_object_name(names->stacks, id_of(names, shard->module));
+            ml_paths_add(names->paths, tensors[i], path != 0 ? path : ML_STACK_LOST,
+                         shard->name);
+        }
+    }
+}
+
 static int
 name_all(naming *names, PyObject *objects)
 {
@@ -310,6 +328,10 @@ name_all(naming *names, PyObject *objects)
                    0);
     }
     ml_free(roots);
+    ml_shards_note(objects);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects); i++) {
+        ml_shards_visit(PyList_GET_ITEM(objects, i), name_shard, names);
+    }
     return names->no_memory ? -1 : 0;
 }
 
@@ -321,6 +343,8 @@ module_died(PyObject *self, PyObject *Py_UNUSED(reference))
 {
     PyObject *address = PyTuple_GET_ITEM(self, 1);
 
+    /* References are told before a dying object loses anything. */
+    ml_module_calls_end(PyLong_AsVoidPtr(address));
     ml_stacks_forget_object(ml_recorder_stacks(),
                             (uint64_t)(uintptr_t)PyLong_AsVoidPtr(address));
     if (PyDict_DelItem(PyTuple_GET_ITEM(self, 0), address) < 0) {

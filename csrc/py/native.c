@@ -7,8 +7,9 @@
 #include "../core/recorder.h"
 #include "../torch/bridge.h"
 
-/* Deeper native stacks lose their outermost frames, which are the interpreter's start. */
+/* Of deeper native stacks both ends are kept, as of Python's: half of this of each. */
 #define NATIVE_DEPTH_MAX 512
+#define NATIVE_OUTER (NATIVE_DEPTH_MAX / 2)
 
 /* Set once, before the walker that reads it is published. */
 static const ml_native *native;
@@ -50,7 +51,8 @@ static uint32_t
 walk_native(void *stacks, uint32_t parent, uint8_t *flags)
 {
     uint64_t counters[NATIVE_DEPTH_MAX];
-    size_t count = native->capture(counters, NATIVE_DEPTH_MAX);
+    size_t all = native->capture(counters, NATIVE_DEPTH_MAX);
+    size_t count = all < NATIVE_DEPTH_MAX ? all : NATIVE_DEPTH_MAX;
     if (parent == ML_STACK_LOST) {
         return parent;
     }
@@ -61,7 +63,13 @@ walk_native(void *stacks, uint32_t parent, uint8_t *flags)
     }
     uint32_t stack = parent;
     while (count > top) {
-        stack = ml_stacks_native(stacks, stack, counters[--count]);
+        stack =
+            ml_stacks_native(stacks, stack, counters[--count] & ~ML_NATIVE_LEFT_OUT);
+        if (all > NATIVE_DEPTH_MAX && count == NATIVE_DEPTH_MAX - NATIVE_OUTER &&
+            stack != ML_STACK_LOST) {
+            uint64_t left_out = ML_NATIVE_LEFT_OUT | (all - NATIVE_DEPTH_MAX);
+            stack = ml_stacks_native(stacks, stack, left_out);
+        }
         if (stack == ML_STACK_LOST) {
             *flags |= ML_EVENT_STACK_LOST;
             return ML_STACK_LOST;

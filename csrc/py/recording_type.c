@@ -12,6 +12,7 @@
 #include "../core/recording.h"
 #include "../core/snapshot_reader.h"
 #include "advice_dict.h"
+#include "code_lines.h"
 #include "exports.h"
 #include "stack_lines_dict.h"
 #include "trial_dict.h"
@@ -121,6 +122,22 @@ recording_get_file(PyObject *op, void *Py_UNUSED(closure))
 {
     PyObject *file = ((recording_object *)op)->file;
     return Py_NewRef(file != NULL ? file : Py_None);
+}
+
+PyDoc_STRVAR(
+    code_lines_doc,
+    "code_lines($self, /)\n--\n\n"
+    "What the lines of code say that frames name, as far as the recording has it: "
+    "a list\n"
+    "of (file, function, line, text, qualname, first line, last line, changed), the "
+    "last\n"
+    "three 0 where not known, the very last in unix microseconds. Raises "
+    "MemoryError.");
+
+static PyObject *
+recording_code_lines(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ml_py_code_lines(recording_of(op));
 }
 
 PyDoc_STRVAR(to_dict_doc,
@@ -740,6 +757,21 @@ recording_get_lost_notes(PyObject *op, void *Py_UNUSED(closure))
     return PyLong_FromUnsignedLongLong(recording_of(op)->lost_notes);
 }
 
+static PyObject *
+recording_get_unread(PyObject *op, void *Py_UNUSED(closure))
+{
+    const ml_recording *recording = recording_of(op);
+    PyObject *dict = PyDict_New();
+    for (unsigned kind = 0; dict != NULL && kind < ML_UNREAD_COUNT; kind++) {
+        if (recording->unread[kind] != 0 &&
+            ml_py_set(dict, ml_unread_text(kind),
+                      PyLong_FromUnsignedLongLong(recording->unread[kind])) < 0) {
+            Py_CLEAR(dict);
+        }
+    }
+    return dict;
+}
+
 PyDoc_STRVAR(counts_doc,
              "counts($self, device, /)\n--\n\n"
              "How much of a device the recording holds, as a dict of ints: "
@@ -770,6 +802,7 @@ recording_counts(PyObject *op, PyObject *arg)
 static PyMethodDef recording_methods[] = {
     {"from_bytes", recording_from_bytes, METH_O | METH_CLASS, from_bytes_doc},
     {"from_file", recording_from_file, METH_O | METH_CLASS, from_file_doc},
+    {"code_lines", recording_code_lines, METH_NOARGS, code_lines_doc},
     {"to_dict", recording_to_dict, METH_NOARGS, to_dict_doc},
     {"write_pickle", recording_write_pickle, METH_VARARGS, write_pickle_doc},
     {"peak", (PyCFunction)(void (*)(void))recording_peak, METH_VARARGS | METH_KEYWORDS,
@@ -810,6 +843,9 @@ static PyGetSetDef recording_getset[] = {
      "dict | None: of a .mlab file what it tells of its making", NULL},
     {"lost_notes", recording_get_lost_notes, NULL,
      "int: older notes that had to make room", NULL},
+    {"unread", recording_get_unread, NULL,
+     "dict[str, int]: of a snapshot how many values of which kind could not be read",
+     NULL},
     {"device_count", recording_get_device_count, NULL, "int: devices, by index", NULL},
     {"source", recording_get_source, NULL,
      "str: 'cuda', 'cpu', 'script', or '' where the file does not say", NULL},

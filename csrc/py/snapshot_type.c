@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "../core/base.h"
+#include "code_lines.h"
+#include "module_calls.h"
 
 typedef struct snapshot_object {
     PyObject_HEAD
@@ -275,12 +277,32 @@ snapshot_configure(PyObject *op, PyObject *args, PyObject *kwargs)
 
 PyDoc_STRVAR(
     freeze_doc,
-    "_freeze($self, keys, place=None, /)\n--\n\n"
+    "_freeze($self, keys, place=None, code=None, /)\n--\n\n"
     "What was recorded so far, as an immutable Recording; recording goes on.\n\n"
     "keys is the set of optional keys of the running torch's dialect, as a bit mask.\n"
     "place is (world_size, rank, local_rank), or None where that is not known.\n"
+    "code reads lines of code, as for _tell_code; None, or where it raises an "
+    "Exception:\n"
+    "they are left out.\n"
     "Raises memlab.Error where nothing is recorded or memory cannot be read, "
-    "MemoryError.");
+    "MemoryError,\n"
+    "and what code raises that is no Exception, as KeyboardInterrupt.");
+
+/* Has READ tell what the lines say that RECORDING's frames name: it is worth more than
+ * their text, which is left out where that fails.  -1 with an exception where somebody
+ * interrupted it. */
+static int
+add_code(ml_recording *recording, PyObject *read)
+{
+    if (read == Py_None || ml_py_ask_code(recording, read) == 0) {
+        return 0;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+        return -1;
+    }
+    PyErr_Clear();
+    return 0;
+}
 
 /* RECORDING, of events of the source called NAME, is of this process. */
 static int
@@ -296,9 +318,9 @@ snapshot_freeze(PyObject *op, PyObject *args)
 {
     ml_state *state = ml_state_of(Py_TYPE(op));
     unsigned int keys;
-    PyObject *given = Py_None;
+    PyObject *given = Py_None, *code = Py_None;
     ml_process_place place;
-    if (!PyArg_ParseTuple(args, "I|O:_freeze", &keys, &given) ||
+    if (!PyArg_ParseTuple(args, "I|OO:_freeze", &keys, &given, &code) ||
         parse_place(given, &place) < 0) {
         return NULL;
     }
@@ -322,11 +344,54 @@ snapshot_freeze(PyObject *op, PyObject *args)
         ml_recording_free(recording);
         ml_py_raise(state, result, NULL);
     }
+    else if (add_code(recording, code) < 0) {
+        ml_recording_free(recording);
+    }
     else {
         frozen = ml_recording_wrap(state, recording);
     }
     ml_shared_window_drop(shared);
     return frozen;
+}
+
+PyDoc_STRVAR(
+    tell_code_doc,
+    "_tell_code($self, code, /)\n--\n\n"
+    "Stores lines of code in the file of the recording; nothing where there is "
+    "none.\n\n"
+    "code is called with a list of (file, function, line, user) of the frames that "
+    "the\n"
+    "file names so far, and returns one of (index in it, text, qualname, first line,\n"
+    "last line, changed): lines of the function, 0 for unknown, and when the file "
+    "last\n"
+    "changed, unix microseconds. Raises what code raises, MemoryError.");
+
+static PyObject *
+snapshot_tell_code(PyObject *op, PyObject *code)
+{
+    ml_shared_window *shared = ml_snapshot_share(op);
+    if (shared == NULL) {
+        Py_RETURN_NONE;
+    }
+    ml_recording *frames = NULL;
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_window_file_frames(shared->window, &frames);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        ml_py_raise(ml_state_of(Py_TYPE(op)), result, ml_strerror(result));
+    }
+    else if (frames != NULL) {
+        result = ml_py_ask_code(frames, code);
+    }
+    if (result == 0 && frames != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        ml_window_tell_code(shared->window, frames);
+        Py_END_ALLOW_THREADS
+    }
+    ml_recording_free(frames);
+    ml_shared_window_drop(shared);
+    return result < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 PyDoc_STRVAR(end_doc, "_end($self, /)\n--\n\n"
@@ -379,6 +444,7 @@ static PyMethodDef snapshot_methods[] = {
     {"_configure", (PyCFunction)(void (*)(void))snapshot_configure,
      METH_VARARGS | METH_KEYWORDS, configure_doc},
     {"_freeze", snapshot_freeze, METH_VARARGS, freeze_doc},
+    {"_tell_code", snapshot_tell_code, METH_O, tell_code_doc},
     {"_end", snapshot_end, METH_NOARGS, end_doc},
     {"_clear", snapshot_clear, METH_NOARGS, clear_doc},
     {NULL, NULL, 0, NULL},
@@ -405,6 +471,7 @@ snapshot_dealloc(PyObject *op)
     PyTypeObject *type = Py_TYPE(op);
     snapshot_object *self = (snapshot_object *)op;
     PyObject_GC_UnTrack(op);
+    ml_module_calls_gone();
     ml_shared_window_drop(self->shared);
     type->tp_free(op);
     Py_DECREF(type);

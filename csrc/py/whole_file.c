@@ -8,20 +8,25 @@
 /* WRITE's answer by which it says that it has set a Python exception. */
 #define RAISED 1
 
-PyObject *
-ml_py_write_whole(ml_state *state, PyObject *path,
-                  int (*write)(void *context, ml_outfile *file), void *context)
+/* The ending of PATH's name with its dot; "" for none, or too long a one. */
+static const char *
+ending_of(const char *path)
 {
-    PyObject *encoded;
-    if (!PyUnicode_FSConverter(path, &encoded)) {
-        return NULL;
-    }
+    const char *slash = strrchr(path, '/');
+    const char *dot = strrchr(slash != NULL ? slash : path, '.');
+    return dot != NULL && strlen(dot) <= 16 ? dot : "";
+}
+
+static PyObject *
+write_whole(ml_state *state, PyObject *encoded, PyObject *path, bool by_name,
+            int (*write)(void *context, ml_outfile *file), void *context)
+{
     const char *name = PyBytes_AS_STRING(encoded);
     ml_outfile *file = NULL;
     ml_outfile_error error = {0};
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_outfile_open(&file, name, &error);
+    result = ml_outfile_open(&file, name, by_name ? ending_of(name) : "", &error);
     if (result == 0) {
         result = write(context, file);
         if (result == 0) {
@@ -32,7 +37,6 @@ ml_py_write_whole(ml_state *state, PyObject *path,
         }
     }
     Py_END_ALLOW_THREADS
-    Py_DECREF(encoded);
     if (result == RAISED) {
         return NULL;
     }
@@ -44,6 +48,19 @@ ml_py_write_whole(ml_state *state, PyObject *path,
         return ml_py_raise(state, result, ml_strerror(result));
     }
     Py_RETURN_NONE;
+}
+
+PyObject *
+ml_py_write_whole(ml_state *state, PyObject *path,
+                  int (*write)(void *context, ml_outfile *file), void *context)
+{
+    PyObject *encoded;
+    if (!PyUnicode_FSConverter(path, &encoded)) {
+        return NULL;
+    }
+    PyObject *result = write_whole(state, encoded, path, false, write, context);
+    Py_DECREF(encoded);
+    return result;
 }
 
 /* ---- write_file ---- */
@@ -92,15 +109,59 @@ write_data(void *context, ml_outfile *file)
     return result;
 }
 
+typedef struct by_name {
+    PyObject *writer;
+    PyObject *path; /* bytes: of the file that is wanted */
+} by_name;
+
+/* Calls the writer with the path of FILE's temporary file, with the GIL held. */
+static int
+call_writer(const by_name *job, ml_outfile *file)
+{
+    const char *wanted = PyBytes_AS_STRING(job->path);
+    const char *slash = strrchr(wanted, '/');
+    Py_ssize_t folder = slash != NULL ? slash + 1 - wanted : 0;
+    PyObject *path = PyBytes_FromStringAndSize(wanted, folder);
+    /* Clears PATH where it fails. */
+    PyBytes_ConcatAndDel(&path, PyBytes_FromString(ml_outfile_temporary(file)));
+    if (path == NULL) {
+        return RAISED;
+    }
+    PyObject *text = PyUnicode_DecodeFSDefaultAndSize(PyBytes_AS_STRING(path),
+                                                      PyBytes_GET_SIZE(path));
+    Py_DECREF(path);
+    PyObject *done = text != NULL ? PyObject_CallOneArg(job->writer, text) : NULL;
+    Py_XDECREF(text);
+    if (done == NULL) {
+        return RAISED;
+    }
+    Py_DECREF(done);
+    return 0;
+}
+
+static int
+write_by_name(void *context, ml_outfile *file)
+{
+    PyGILState_STATE held = PyGILState_Ensure();
+    int result = call_writer(context, file);
+    PyGILState_Release(held);
+    return result == 0 ? ml_outfile_take(file) : result;
+}
+
 const char ml_write_file_doc[] =
     "write_file($module, path, data, /)\n--\n\n"
-    "Writes data as the file at path, which appears whole or not at all and readable "
-    "by\n"
-    "its owner only.\n\n"
+    "Writes data as the file at path, which appears whole or not at all. A new file "
+    "can "
+    "be\n"
+    "opened by whom the umask says; one that is replaced by whom could open it "
+    "before.\n\n"
     "data is a bytes-like object, or an iterable of such, each of which is taken when "
     "its\n"
-    "turn comes and not kept. Raises OSError, TypeError for other data, and what the\n"
-    "iterable raises.";
+    "turn comes and not kept, or a function that is called with the path of a file of "
+    "the\n"
+    "same ending, which it writes. Raises OSError, TypeError for other data, and what "
+    "the\n"
+    "iterable or function raises.";
 
 PyObject *
 ml_write_file(PyObject *module, PyObject *args)
@@ -113,5 +174,16 @@ ml_write_file(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_TypeError, "write_file() takes bytes, no str");
         return NULL;
     }
-    return ml_py_write_whole(PyModule_GetState(module), path, write_data, data);
+    ml_state *state = PyModule_GetState(module);
+    if (!PyCallable_Check(data)) {
+        return ml_py_write_whole(state, path, write_data, data);
+    }
+    PyObject *encoded;
+    if (!PyUnicode_FSConverter(path, &encoded)) {
+        return NULL;
+    }
+    by_name job = {data, encoded};
+    PyObject *result = write_whole(state, encoded, path, true, write_by_name, &job);
+    Py_DECREF(encoded);
+    return result;
 }

@@ -28,8 +28,9 @@ typedef int (*ml_native_visitor)(void *context, size_t index,
 typedef struct ml_native {
     uint32_t size;    /* of this struct, bytes */
     uint32_t version; /* ML_ABI_VERSION */
-    /* Writes up to CAPACITY program counters of the calling thread, innermost first,
-     * and returns their number, 0 where the stack could not be walked.  It takes a
+    /* Writes the program counters of the calling thread, innermost first, and returns
+     * their number, 0 where the stack could not be walked.  Of more than CAPACITY, which
+     * is even, half of that of each end are written.  It takes a
      * lock and memory, never the GIL: for the opt-in path of stacks="all" only. */
     size_t (*capture)(uint64_t *pcs, size_t capacity);
     /* Names COUNT program counters in the mode of TORCH_SYMBOLIZE_MODE.  Slow (it may
@@ -52,9 +53,11 @@ typedef struct ml_tensor {
 } ml_tensor;
 
 /* Bits of ml_tensor_part.flags: it requires a gradient, and no operation made it; it is a
- * Python subclass whose memory is that of its attributes. */
+ * Python subclass whose memory is that of its attributes; it requires a gradient, and an
+ * operation made it. */
 #define ML_TENSOR_LEAF 0x1u
 #define ML_TENSOR_WRAPPER 0x2u
+#define ML_TENSOR_RESULT 0x4u
 
 /* A tensor with memory of its own, or none, on a device of any kind: a Python tensor, its
  * gradient, or what a sparse, nested or quantised one consists of.  Everything is borrowed
@@ -221,6 +224,19 @@ typedef void (*ml_oom_hook)(int64_t device, uint64_t alloc_bytes, uint64_t total
 /* native.cpp */
 const ml_native *ml_native_table(void);
 
+/* torchscript.cpp.  Whether the calling thread runs TorchScript. */
+int ml_torchscript_runs(void)
+#ifdef __cplusplus
+    noexcept
+#endif
+    ;
+/* An ml_torchscript_frames. */
+void ml_torchscript_running(ml_torchscript_visitor visit, void *context)
+#ifdef __cplusplus
+    noexcept
+#endif
+    ;
+
 /* tensors.cpp */
 const ml_tensors *ml_tensors_table(void);
 
@@ -293,15 +309,24 @@ void ml_tracker_walk_end(void);
 #define ML_REGIONS_CUDA 2u
 void ml_regions_bind(const ml_api *api);
 void ml_regions_listen(unsigned source, int enabled);
+/* The list of torch's callbacks changes by another's hand. */
+void ml_regions_changed(void);
 /* On the thread that is about to fork: so that its child can run operators. */
 void ml_regions_before_fork(void);
-/* In a forked child: tell nothing, for ever. */
+/* In a forked child: tell nothing, for ever, if the parent did. */
 void ml_regions_forked(void);
+
+/* arrival.cpp.  CALLBACK is Python's, and is called once CUDA has been initialised; with the
+ * GIL.  0 or ML_ENOMEM. */
+struct _object;
+void ml_arrival_bind(const ml_api *api, const ml_source *source);
+int ml_arrival_watch(struct _object *callback);
+void ml_arrival_forked(void);
 
 /* uses.cpp.  One thread at a time calls _listen, as the recorder watches uses. */
 void ml_torch_uses_bind(const ml_api *api, const ml_source *source);
 void ml_torch_uses_listen(int enabled);
-/* In a forked child: tell nothing, for ever. */
+/* In a forked child: tell nothing, for ever, if the parent did. */
 void ml_torch_uses_forked(void);
 
 #ifdef __cplusplus

@@ -181,6 +181,12 @@ observe()
 int
 attach(void *)
 {
+    /* The devices' locks may be held by threads that are not there. */
+    if (forked.load(std::memory_order_relaxed)) {
+        return fail(ML_EUNSUPPORTED,
+                    "a forked child of a process that uses CUDA records "
+                    "nothing; start a new one");
+    }
     const int result = attach_once(tracking, [] {
         ml_tracker_set_devices(c10::cuda::device_count());
         caching::attachAllocatorTraceTracker(ml_tracker_call);
@@ -589,7 +595,10 @@ ml_cuda_source(const ml_api *api)
 void
 ml_cuda_forked(void)
 {
-    forked.store(true, std::memory_order_relaxed);
+    /* A child that is forked before CUDA is initialised has no device's lock to fear. */
+    if (initialized()) {
+        forked.store(true, std::memory_order_relaxed);
+    }
     ml_tracker_listen(0);
     ml_torch_uses_forked();
     /* What is to be written is the parent's. */

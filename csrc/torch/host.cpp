@@ -1,11 +1,52 @@
 /* Owns reading torch's cache of pinned host memory.  Never initialises CUDA. */
 #include <ATen/core/CachingHostAllocator.h>
+#include <torch/version.h>
+
+#include <algorithm>
 
 #include "bridge.h"
 
 namespace {
 
 using namespace at;
+
+/* Before 2.13 torch's counter of what tensors have is wrong: it never falls, or, where a
+ * copy had to end first, rises by a byte for each free (pytorch/pytorch#183067). */
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
+constexpr bool COUNTS_USE = false;
+#else
+constexpr bool COUNTS_USE = true;
+#endif
+
+/* What the cache holds, in use or not.  Where torch has the first name, as 2.8 does, the
+ * second means what tensors have. */
+template <class Stats>
+auto
+held_bytes(const Stats &stats, int) -> decltype(stats.reserved_bytes.current)
+{
+    return stats.reserved_bytes.current;
+}
+
+template <class Stats>
+auto
+held_bytes(const Stats &stats, long) -> decltype(stats.allocated_bytes.current)
+{
+    return stats.allocated_bytes.current;
+}
+
+template <class Stats>
+auto
+used_bytes(const Stats &stats, int) -> decltype(stats.active_bytes.current)
+{
+    return stats.active_bytes.current;
+}
+
+template <class Stats>
+int64_t
+used_bytes(const Stats &, long)
+{
+    return 0;
+}
 
 /* torch has these counters from 2.7 on.  Chosen by what the compiler finds: DEVICE is a
  * parameter so that the name need not exist. */
@@ -15,9 +56,13 @@ read(Device device, uint64_t *in_use, uint64_t *held, int)
     -> decltype(getHostAllocator(device)->get_stats(), int())
 {
     const auto stats = getHostAllocator(device)->get_stats();
-    /* "active" is what tensors have, "allocated" what the cache holds for them too. */
-    *in_use = static_cast<uint64_t>(stats.active_bytes.current);
-    *held = static_cast<uint64_t>(stats.allocated_bytes.current);
+    *held = static_cast<uint64_t>(held_bytes(stats, 0));
+    *in_use = UINT64_MAX;
+    if (COUNTS_USE) {
+        *in_use = static_cast<uint64_t>(used_bytes(stats, 0));
+        /* torch counts the one and then the other, and threads go on meanwhile. */
+        *held = std::max(*held, *in_use);
+    }
     return 0;
 }
 

@@ -27,6 +27,7 @@ after_fork_in_child(void)
     ml_cpu_forked();
 #ifdef MEMLAB_WITH_CUDA
     ml_cuda_forked();
+    ml_arrival_forked();
 #endif
 }
 
@@ -81,6 +82,7 @@ register_sources(PyObject *, PyObject *capsule)
     registered = true;
     ml_regions_bind(api);
 #ifdef MEMLAB_WITH_CUDA
+    ml_arrival_bind(api, ml_cuda_source(api));
     if (register_one(api, ml_cuda_source(api), names) < 0) {
         Py_DECREF(names);
         return nullptr;
@@ -248,7 +250,27 @@ set_oom_callback(PyObject *, PyObject *callback)
     Py_RETURN_NONE;
 }
 
+PyObject *
+watch_cuda(PyObject *, PyObject *callback)
+{
+    if (!PyCallable_Check(callback)) {
+        PyErr_SetString(PyExc_TypeError, "callback must be callable");
+        return nullptr;
+    }
+    if (ml_arrival_watch(callback) != 0) {
+        return PyErr_NoMemory();
+    }
+    Py_RETURN_NONE;
+}
+
 #else
+
+PyObject *
+watch_cuda(PyObject *, PyObject *)
+{
+    PyErr_SetString(PyExc_RuntimeError, "torch is built without CUDA");
+    return nullptr;
+}
 
 PyObject *
 set_oom_callback(PyObject *, PyObject *)
@@ -259,11 +281,18 @@ set_oom_callback(PyObject *, PyObject *)
 
 #endif /* MEMLAB_WITH_CUDA */
 
+PyDoc_STRVAR(watch_cuda_doc,
+             "watch_cuda($module, callback, /)\n--\n\n"
+             "Begins the recordings that wait for CUDA where C++ initialises it, and\n"
+             "then calls callback(), once; the first call counts.  RuntimeError where\n"
+             "torch is built without CUDA.");
+
 PyMethodDef methods[] = {
     {"register", register_sources, METH_O, register_doc},
     {"built_for", built_for, METH_NOARGS, built_for_doc},
     {"cpu_counters", cpu_counters, METH_NOARGS, cpu_counters_doc},
     {"set_oom_callback", set_oom_callback, METH_O, set_oom_callback_doc},
+    {"watch_cuda", watch_cuda, METH_O, watch_cuda_doc},
     {nullptr, nullptr, 0, nullptr},
 };
 

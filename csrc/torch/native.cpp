@@ -21,10 +21,12 @@ capture(uint64_t *pcs, size_t capacity) noexcept
     try {
         const std::vector<void *> frames = torch::unwind::unwind();
         const size_t count = frames.size() < capacity ? frames.size() : capacity;
+        const size_t left_out = frames.size() - count;
         for (size_t i = 0; i < count; i++) {
-            pcs[i] = reinterpret_cast<uint64_t>(frames[i]);
+            const size_t from = i < capacity / 2 ? i : i + left_out;
+            pcs[i] = reinterpret_cast<uint64_t>(frames[from]);
         }
-        return count;
+        return frames.size();
     }
     catch (...) {
         return 0;

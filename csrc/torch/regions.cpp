@@ -1,8 +1,9 @@
 /* Owns the callback by which torch tells of torch.profiler.record_function() regions,
- * those of torch's own optimizers and data loaders among them.
+ * those of torch's own optimizers and data loaders among them, and of programs in
+ * TorchScript.
  *
- * It is there while a source records, and for the scope of users' regions only: torch
- * runs nothing for an operator because of it.  Telling takes a lock, so nothing here may
+ * It is there while a source records, and for these two scopes only: torch runs nothing
+ * for an operator because of it.  Telling takes a lock, so nothing here may
  * be reached from the allocator's callback.  It must not know what becomes of what it
  * tells. */
 #include <atomic>
@@ -42,6 +43,10 @@ on_begin(const at::RecordFunction &function)
     if (forked.load(std::memory_order_relaxed)) {
         return nullptr;
     }
+    if (function.scope() == at::RecordScope::TORCHSCRIPT_FUNCTION) {
+        bound_api->torchscript_begun(ml_torchscript_running);
+        return nullptr;
+    }
     auto begun = std::make_unique<region>();
     begun->number = last_number.fetch_add(1, std::memory_order_relaxed) + 1;
     tell(0, function, begun->number);
@@ -69,7 +74,8 @@ ml_regions_bind(const ml_api *api)
 void
 ml_regions_listen(unsigned source, int enabled)
 {
-    /* In a forked child torch's own lock may be held by a thread that is not there. */
+    /* In a child torch's own lock may be held by a thread that is not there and copies the
+     * list that was changed. */
     if (forked.load(std::memory_order_relaxed)) {
         return;
     }
@@ -78,8 +84,10 @@ ml_regions_listen(unsigned source, int enabled)
     try {
         changed.store(true, std::memory_order_relaxed);
         if (before == 0 && listeners != 0) {
-            handle = at::addGlobalCallback(at::RecordFunctionCallback(on_begin, on_end)
-                                               .scopes({at::RecordScope::USER_SCOPE}));
+            handle = at::addGlobalCallback(
+                at::RecordFunctionCallback(on_begin, on_end)
+                    .scopes({at::RecordScope::USER_SCOPE,
+                             at::RecordScope::TORCHSCRIPT_FUNCTION}));
         }
         else if (before != 0 && listeners == 0) {
             at::removeCallback(handle);
@@ -89,6 +97,12 @@ ml_regions_listen(unsigned source, int enabled)
         /* No memory for it: the recording has no regions. */
         listeners = 0;
     }
+}
+
+void
+ml_regions_changed(void)
+{
+    changed.store(true, std::memory_order_relaxed);
 }
 
 /* After a change of torch's list of callbacks each thread copies it, under torch's lock, in
@@ -112,7 +126,9 @@ ml_regions_before_fork(void)
 void
 ml_regions_forked(void)
 {
-    forked.store(true, std::memory_order_relaxed);
+    if (changed.load(std::memory_order_relaxed)) {
+        forked.store(true, std::memory_order_relaxed);
+    }
 }
 
 } /* extern "C" */

@@ -187,8 +187,8 @@ class Visit {
         part.device_type = type.c_str();
         part.device_number = static_cast<int>(device.type());
         part.device = device.has_index() ? device.index() : 0;
-        if (impl->requires_grad() && tensor.is_leaf()) {
-            part.flags |= ML_TENSOR_LEAF;
+        if (impl->requires_grad()) {
+            part.flags |= tensor.is_leaf() ? ML_TENSOR_LEAF : ML_TENSOR_RESULT;
         }
         if (impl->is_python_dispatch() && part.addr == 0 && !device.is_meta()) {
             part.flags |= ML_TENSOR_WRAPPER;

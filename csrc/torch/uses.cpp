@@ -30,6 +30,7 @@ namespace {
 const ml_api *bound_api;
 const ml_source *bound_source;
 at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
+bool changed; /* whether this has ever changed torch's list of callbacks */
 std::atomic<bool> forked{false};
 
 /* Lists within lists are followed no deeper: no operator of torch's has any. */
@@ -187,10 +188,12 @@ ml_torch_uses_bind(const ml_api *api, const ml_source *source)
 void
 ml_torch_uses_listen(int enabled)
 {
-    /* In a forked child torch's own lock may be held by a thread that is not there. */
+    /* In a child torch's own lock may be held by a thread that is not there and copies the
+     * list that was changed. */
     if (forked.load(std::memory_order_relaxed)) {
         return;
     }
+    changed = true;
     try {
         if (enabled && handle == at::INVALID_CALLBACK_HANDLE) {
             handle = at::addGlobalCallback(
@@ -215,7 +218,9 @@ ml_torch_uses_listen(int enabled)
 void
 ml_torch_uses_forked(void)
 {
-    forked.store(true, std::memory_order_relaxed);
+    if (changed) {
+        forked.store(true, std::memory_order_relaxed);
+    }
 }
 
 } /* extern "C" */

@@ -27,7 +27,7 @@ make_event(enum ml_action action, uint64_t addr, uint64_t size)
 typedef struct model_block {
     uint64_t addr, size, requested;
     uint32_t segment; /* number of the reservation */
-    bool small;       /* of a segment of 2 MiB */
+    bool small;       /* of the pool for small blocks */
     char state;       /* '.' free, '*' allocated, '~' pending, ' ' not mapped */
 } model_block;
 
@@ -86,6 +86,13 @@ model_round(uint64_t size)
     return size < 512 ? 512 : (size + 511) / 512 * 512;
 }
 
+/* What a reservation is mapped and unmapped by. */
+static uint64_t
+model_page(const model_block *block)
+{
+    return block->small ? 2 * MIB : 20 * MIB;
+}
+
 /* Makes the next event and does it; events of no effect are OOM. */
 static ml_event
 model_step(model *m)
@@ -98,7 +105,8 @@ model_step(model *m)
     if (m->count == 0 || dice < 4) {
         if (m->expandable) {
             /* A reservation of 200 MiB, as yet unmapped, with a gap after it. */
-            model_block block = {m->next_base, 200 * MIB, 0, ++m->segments, false, ' '};
+            bool small = next_random(m) % 2 != 0;
+            model_block block = {m->next_base, 200 * MIB, 0, ++m->segments, small, ' '};
             m->next_base += 300 * MIB;
             model_insert(m, m->count, block);
             return make_event(ML_ACTION_OOM, 0, 0);
@@ -115,16 +123,17 @@ model_step(model *m)
     model_block *b = &m->blocks[pick];
     uint64_t room = b->size;
     if (b->state == ' ' && dice < 60) {
-        /* Maps some pages of 2 MiB in the middle of it. */
-        uint64_t pages = room / (20 * MIB);
+        /* Maps pages in the middle of it: one where no request takes more. */
+        uint64_t page = model_page(b);
+        uint64_t pages = room / page;
         uint64_t from = next_random(m) % pages;
-        uint64_t many = 1 + next_random(m) % (pages - from);
+        uint64_t many = b->small ? 1 : 1 + next_random(m) % (pages - from);
         model_block before = *b, after = *b;
-        before.size = from * 20 * MIB;
-        after.addr = b->addr + (from + many) * 20 * MIB;
-        after.size = b->size - (from + many) * 20 * MIB;
+        before.size = from * page;
+        after.addr = b->addr + (from + many) * page;
+        after.size = b->size - (from + many) * page;
         b->addr += before.size;
-        b->size = many * 20 * MIB;
+        b->size = many * page;
         b->state = '.';
         ml_event event = make_event(ML_ACTION_SEGMENT_MAP, b->addr, b->size);
         if (after.size != 0) {
@@ -136,11 +145,11 @@ model_step(model *m)
         model_merge(m);
         return event;
     }
-    if (b->state == '.' && dice < 80) {
+    if (b->state == '.' && dice < 80 && (b->small || room > MIB)) {
         bool small = b->small;
         uint64_t most = small && room > MIB ? MIB : room;
         uint64_t size = 1 + next_random(m) % most;
-        if (!small && !m->expandable && size <= MIB) {
+        if (!small && size <= MIB) {
             size = MIB + 1 < room ? MIB + 1 : room;
         }
         if (next_random(m) % 3 == 0) {
@@ -171,8 +180,9 @@ model_step(model *m)
     }
     if (b->state == '.' && m->expandable) {
         uint64_t base = BASE + (b->segment - 1) * 300 * MIB;
-        uint64_t low = base + (b->addr - base + 20 * MIB - 1) / (20 * MIB) * 20 * MIB;
-        uint64_t high = base + (b->addr + b->size - base) / (20 * MIB) * 20 * MIB;
+        uint64_t page = model_page(b);
+        uint64_t low = base + (b->addr - base + page - 1) / page * page;
+        uint64_t high = base + (b->addr + b->size - base) / page * page;
         if (low < high) {
             model_block before = *b, after = *b;
             before.size = low - b->addr;

@@ -1,6 +1,7 @@
-/* An allocator that fails on request: after BUDGET allocations every further one fails,
- * and what is alive is counted.  Loop the budget up from 0 until the operation succeeds
- * and every point of failure has been passed once. */
+/* An allocator that fails on request: after BUDGET allocations every further one fails, or
+ * one alone, and what is alive is counted.  Loop the budget up from 0 until the operation
+ * succeeds and every point of failure has been passed once.  One failure alone shows what
+ * goes on after it, as when a later allocation needs less. */
 #ifndef ML_TEST_BUDGET_H
 #define ML_TEST_BUDGET_H
 
@@ -10,6 +11,7 @@
 
 static long budget_left;
 static long budget_alive;
+static int budget_fails_once;
 
 static inline void *
 budget_realloc(void *pointer, size_t bytes)
@@ -20,6 +22,7 @@ budget_realloc(void *pointer, size_t bytes)
         return NULL;
     }
     if (budget_left == 0) {
+        budget_left -= budget_fails_once;
         return NULL;
     }
     budget_left--;
@@ -33,7 +36,16 @@ budget_begin(long budget)
 {
     budget_left = budget;
     budget_alive = 0;
+    budget_fails_once = 0;
     ml_set_realloc(budget_realloc);
+}
+
+/* Of the allocations from now on the one after BUDGET fails, and no other. */
+static inline void
+budget_begin_once(long budget)
+{
+    budget_begin(budget);
+    budget_fails_once = 1;
 }
 
 static inline void

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base.h"
+#include "snapshot_reader.h"
 #include "unpickle.h"
 #include "value.h"
 
@@ -43,8 +44,16 @@ literal_show(ml_buffer *out, ml_value value)
         literal_text(out, number);
         literal_text(out, strpbrk(number, ".e") != NULL ? "" : ".0");
         return;
+    case ML_VALUE_HUGE:
+        for (size_t i = ml_value_as_text(value)->length; i-- != 0;) {
+            snprintf(number, sizeof(number), "%02x",
+                     (unsigned char)ml_value_as_text(value)->bytes[i]);
+            literal_text(out, number);
+        }
+        return;
+    case ML_VALUE_BYTES:
     case ML_VALUE_STRING:
-        literal_text(out, "'");
+        literal_text(out, ml_value_is(value, ML_VALUE_BYTES) ? "b'" : "'");
         ml_buffer_append(out, ml_value_as_text(value)->bytes,
                          ml_value_as_text(value)->length);
         literal_text(out, "'");
@@ -148,6 +157,20 @@ literal_pickle(const char *text)
     literal_emit(&out, text);
     literal_text(&out, ".");
     return out;
+}
+
+/* What is read of a snapshot; NULL, and why on stderr, where it cannot be. */
+static inline ml_recording *
+literal_recording(const char *literal)
+{
+    ml_buffer pickle = literal_pickle(literal);
+    ml_recording *recording = NULL;
+    ml_read_error error = {0};
+    if (ml_snapshot_read(pickle.bytes, pickle.length, &recording, &error) != 0) {
+        fprintf(stderr, "%s\n", error.text);
+    }
+    ml_buffer_fini(&pickle);
+    return recording;
 }
 
 #endif

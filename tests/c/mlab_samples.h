@@ -109,6 +109,8 @@ build(sample *of)
     static const uint8_t owner[] = {
         ML_CATEGORY_BUFFER, 0, 1, 3, 1, 'h', 'm', 'a', 's', 'k'};
     ml_chunk_append(&control, ML_MLAB_TAG, owner, sizeof(owner));
+    ml_mlab_code_line line = {.line = 1};
+    ml_chunk_append(&control, ML_MLAB_CODE_LINE, &line, sizeof(line));
     for (unsigned part = 0; part < 2; part++) {
         ml_chunk_writer events = add_chunk(of, ML_MLAB_EVENTS, 0, part, part * 3u);
         add_node(&events, 1, 0, 100);
@@ -123,7 +125,7 @@ build(sample *of)
     ml_mlab_header *header = header_of(of);
     atomic_store(&header->lanes[0].events, 6);
     atomic_store(&header->lanes[1].events, 2);
-    atomic_store(&header->lanes[ML_MLAB_LANES].events, 7);
+    atomic_store(&header->lanes[ML_MLAB_LANES].events, 8);
 }
 
 static inline int

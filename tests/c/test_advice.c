@@ -38,7 +38,7 @@ static uint64_t
 take(uint64_t mib, uint32_t stack, uint8_t flags)
 {
     uint64_t addr = next_addr;
-    next_addr += UINT64_C(1) << 30;
+    next_addr += UINT64_C(1) << 32;
     event_in(ML_ACTION_SEGMENT_ALLOC, addr, mib * MIB, stack, 0);
     event_in(ML_ACTION_ALLOC, addr, mib * MIB, stack, flags);
     return addr;
@@ -51,13 +51,13 @@ give(uint64_t addr, uint64_t mib, uint8_t flags)
     event_in(ML_ACTION_FREE_COMPLETED, addr, mib * MIB, 0, flags);
 }
 
-/* A step ends. */
+/* A step ends, behind the last event. */
 static void
 end_step(void)
 {
     size_t number = s.recording->note_count++;
-    s.notes[number] =
-        (ml_note){.kind = ML_NOTE_STEP, .time = SAMPLE_TIME(&s), .values = {number}};
+    s.notes[number] = (ml_note){
+        .kind = ML_NOTE_STEP, .time = SAMPLE_TIME(&s) + 1, .values = {number}};
 }
 
 static uint32_t
@@ -139,6 +139,103 @@ test_gradients_that_are_freed(void)
     CHECK(find(advices, ML_ADVICE_GRADIENTS_KEPT) == NULL);
     ml_advices_free(advices);
     sample_end(&s);
+}
+
+/* Beside PARAMETERS, in MiB, three steps whose gradient of MIB is freed, at line 8, after the
+ * next forward: it has 20 MiB of activations and, while it runs, 10 of temporaries. */
+static void
+train_late(uint64_t parameters, uint64_t mib)
+{
+    begin();
+    sample_tag(&s, take(parameters, 0, 0), ML_CATEGORY_PARAMETER);
+    uint32_t freeing = sample_call(s.recording, 0, "/home/a/train.py", 8, "main", "");
+    uint32_t stack = in_module("layer");
+    uint64_t gradient = 0;
+    for (unsigned step = 0; step < 3; step++) {
+        uint64_t saved = take(20, stack, 0);
+        give(take(10, stack, 0), 10, 0);
+        if (step != 0) {
+            event_in(ML_ACTION_FREE_REQUESTED, gradient, mib * MIB, freeing, 0);
+            event_in(ML_ACTION_FREE_COMPLETED, gradient, mib * MIB, freeing, 0);
+        }
+        gradient = take(mib, 0, ML_EVENT_BACKWARD);
+        sample_tag(&s, gradient, ML_CATEGORY_GRADIENT);
+        give(saved, 20, ML_EVENT_BACKWARD);
+        end_step();
+    }
+}
+
+/* At most parameters, gradient, activations and temporaries: 50 MiB; without the gradient,
+ * which ends with its step, 40. */
+static void
+test_gradients_that_are_freed_late(void)
+{
+    ml_advices *advices = NULL;
+    train_late(10, 10);
+    int result = ml_advices_new(s.recording, 0, UINT64_MAX, &advices);
+    CHECK_INT(result, 0);
+    CHECK_UINT(advices->before.peak.allocated, 50 * MIB);
+    CHECK(find(advices, ML_ADVICE_GRADIENTS_KEPT) == NULL);
+    const ml_advice *advice = find(advices, ML_ADVICE_GRADIENTS_LATE);
+    CHECK(advice != NULL);
+    CHECK_UINT(advice->allocated_after, 40 * MIB);
+    CHECK_UINT(advice->bytes, 10 * MIB);
+    CHECK_INT(s.recording->frames[advice->frame].line, 8);
+    ml_advices_free(advices);
+    sample_end(&s);
+}
+
+/* Each step frees the layer's gradient, which the optimizer read.  The head's 10 MiB are of
+ * no optimizer: its zero_grad() cannot reach them.  At most parameter, both gradients,
+ * what is added to the head's, and activation: 60 MiB; without the head's, 40. */
+static void
+test_gradients_of_no_optimizer(void)
+{
+    begin();
+    uint32_t layer = in_module("layer");
+    uint32_t head = in_module("head");
+    sample_tag(&s, take(10, 0, 0), ML_CATEGORY_PARAMETER);
+    for (unsigned step = 0; step < 3; step++) {
+        uint64_t saved = take(20, head, 0);
+        s.events[s.device.event_count - 1].sequence = 1000 + 10 * step;
+        uint64_t kept = take(10, 0, ML_EVENT_BACKWARD);
+        s.events[s.device.event_count - 1].sequence = 999 + 10 * step;
+        uint64_t gradient = take(10, layer, ML_EVENT_BACKWARD);
+        sample_tag(&s, gradient, ML_CATEGORY_GRADIENT);
+        if (step != 0) {
+            give(kept, 10, ML_EVENT_BACKWARD);
+        }
+        give(saved, 20, ML_EVENT_BACKWARD);
+        end_step();
+        give(gradient, 10, 0);
+    }
+    ml_advices *advices = NULL;
+    int result = ml_advices_new(s.recording, 0, UINT64_MAX, &advices);
+    CHECK_INT(result, 0);
+    CHECK_UINT(advices->before.peak.allocated, 60 * MIB);
+    CHECK(find(advices, ML_ADVICE_GRADIENTS_KEPT) == NULL);
+    const ml_advice *advice = find(advices, ML_ADVICE_FROZEN_GRADIENTS);
+    CHECK(advice != NULL);
+    CHECK_UINT(advice->bytes, 10 * MIB);
+    CHECK_UINT(advice->allocated_after, 40 * MIB);
+    ml_advices_free(advices);
+    sample_end(&s);
+}
+
+/* 10 MiB of 1,000 are one part in 100, and told; of 1,500 they are less. */
+static void
+test_savings_that_are_too_small_to_tell(void)
+{
+    for (unsigned small = 0; small < 2; small++) {
+        ml_advices *advices = NULL;
+        train_late(small ? 1460 : 960, 10);
+        int result = ml_advices_new(s.recording, 0, UINT64_MAX, &advices);
+        CHECK_INT(result, 0);
+        CHECK_UINT(advices->before.peak.allocated, (small ? 1500 : 1000) * MIB);
+        CHECK((find(advices, ML_ADVICE_GRADIENTS_LATE) == NULL) == (small == 1));
+        ml_advices_free(advices);
+        sample_end(&s);
+    }
 }
 
 /* ---- Checkpointing ---- */
@@ -289,6 +386,9 @@ main(void)
 {
     RUN(test_gradients_that_are_kept);
     RUN(test_gradients_that_are_freed);
+    RUN(test_gradients_that_are_freed_late);
+    RUN(test_gradients_of_no_optimizer);
+    RUN(test_savings_that_are_too_small_to_tell);
     RUN(test_layers_that_repeat);
     RUN(test_layers_of_different_names);
     RUN(test_the_batch_that_fits);

@@ -405,6 +405,25 @@ test_each_allocation_can_fail(void)
     sample_end(&s);
 }
 
+static void
+test_one_allocation_can_fail(void)
+{
+    waste_everything();
+    bool failed = true;
+    for (long budget = 0; failed; budget++) {
+        ml_advices *out = NULL;
+        budget_begin_once(budget);
+        int result = ml_advices_new(s.recording, 0, UINT64_MAX, &out);
+        failed = budget_left < 0;
+        /* Some of it is only there to be faster. */
+        CHECK(result == 0 || (failed && result == ML_ENOMEM && out == NULL));
+        ml_advices_free(out);
+        CHECK_INT(budget_alive, 0);
+        budget_end();
+    }
+    sample_end(&s);
+}
+
 int
 main(void)
 {
@@ -421,5 +440,6 @@ main(void)
     RUN(test_lines_that_keep_segments);
     RUN(test_a_module_makes_its_outputs_when_it_is_called);
     RUN_LONG_IN_ONE_THREAD(test_each_allocation_can_fail);
+    RUN_LONG_IN_ONE_THREAD(test_one_allocation_can_fail);
     return TEST_RESULT();
 }

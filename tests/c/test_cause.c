@@ -311,6 +311,34 @@ test_phases_and_steps(void)
     tear_down(&f);
 }
 
+/* The number that an operation's node took shows at its result, whatever came first. */
+static void
+test_segments_and_frees_before_a_result(void)
+{
+    static fixture f;
+    ml_causes *causes;
+    set_up(&f);
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    alloc(&f, 0, MAIN, 1, line);
+    add(&f, ML_ACTION_SEGMENT_ALLOC, 64, MAIN, 2, line);
+    alloc(&f, 64, MAIN, 2, line); /* 2: log_softmax(), in the new segment */
+    add(&f, ML_ACTION_FREE_REQUESTED, 0, MAIN, 3, line);
+    add(&f, ML_ACTION_FREE_COMPLETED, 0, MAIN, 3, line);
+    alloc(&f, 1, MAIN, 3, line); /* 5: mean() */
+    alloc(&f, 2, MAIN, 3, line); /* 6: made no node */
+    alloc_back(&f, 3, MAIN, 3);  /* of a view, say, that made the node */
+    add(&f, ML_ACTION_FREE_REQUESTED, 1, MAIN, 4, line);
+    add(&f, ML_ACTION_FREE_COMPLETED, 1, MAIN, 4, line);
+    alloc(&f, 4, MAIN, 4, line); /* 10: the next batch */
+    CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
+    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 2)), "forward");
+    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 5)), "forward");
+    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 6)), "other");
+    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 10)), "other");
+    ml_causes_free(causes);
+    tear_down(&f);
+}
+
 /* The category of the block that event INDEX allocated. */
 static const char *
 category(const fixture *f, size_t index)
@@ -349,7 +377,7 @@ test_threads_beside(void)
     alloc_back(&f, 5, MAIN, 0); /* 10: gradient */
     free_block(&f, 3, MAIN, ML_EVENT_BACKWARD);
     CHECK_INT(ml_recording_validate(f.made.recording), 0);
-    CHECK_STR(category(&f, 1), "input");
+    CHECK_STR(category(&f, 1), "other");
     CHECK_STR(category(&f, 2), "temporary");
     CHECK_STR(category(&f, 3), "activation");
     CHECK_STR(category(&f, 4), "temporary");
@@ -357,6 +385,64 @@ test_threads_beside(void)
     CHECK_STR(category(&f, 10), "gradient");
     alloc_back(&f, 7, SECOND, 1);
     CHECK_STR(category(&f, 5), "activation");
+    tear_down(&f);
+}
+
+/* The graph alone held what its pass frees, also an operation's second result. */
+static void
+test_what_a_pass_frees(void)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    alloc(&f, 0, MAIN, 0, line);
+    alloc(&f, 1, MAIN, 1, line); /* 1: batch_norm()'s mean, of node 0 */
+    alloc(&f, 2, MAIN, 1, line); /* 2: and its deviation */
+    alloc(&f, 3, MAIN, 1, line); /* 3: a batch, which the second pass frees */
+    alloc(&f, 4, MAIN, 2, line); /* 4: node 1 */
+    alloc_back(&f, 5, MAIN, 1);
+    free_block(&f, 1, MAIN, ML_EVENT_BACKWARD);
+    free_block(&f, 2, MAIN, ML_EVENT_BACKWARD);
+    alloc(&f, 6, MAIN, 3, line);
+    alloc_back(&f, 7, MAIN, 2);
+    free_block(&f, 3, MAIN, ML_EVENT_BACKWARD);
+    CHECK_INT(ml_recording_validate(f.made.recording), 0);
+    CHECK_STR(category(&f, 1), "activation");
+    CHECK_STR(category(&f, 2), "activation");
+    CHECK_STR(category(&f, 3), "other");
+    tear_down(&f);
+}
+
+/* What a module was given is a batch where no module and no autograd made it. */
+static void
+test_what_was_given(void)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    uint32_t call = add_stack(&f, line, "torch/nn/modules/module.py", 1, "_call_impl");
+    uint32_t step = add_stack(&f, line, "torch/optim/sgd.py", 1, "step");
+    alloc(&f, 0, MAIN, 0, line); /* a batch */
+    alloc(&f, 1, MAIN, 0, line); /* an average of weights */
+    alloc(&f, 2, MAIN, 0, call); /* a module's result, given to the next */
+    alloc(&f, 3, MAIN, 0, line); /* owned, and given to a function's module */
+    alloc(&f, 4, MAIN, 0, step);
+    alloc(&f, 5, MAIN, 1, line); /* a batch, behind a node of a view */
+    sample_tag(&f.made, BASE + UINT64_C(4096) * 0, ML_CATEGORY_INPUT);
+    sample_tag(&f.made, BASE + UINT64_C(4096) * 2, ML_CATEGORY_INPUT);
+    sample_tag(&f.made, BASE + UINT64_C(4096) * 3, ML_CATEGORY_BUFFER);
+    sample_tag(&f.made, BASE + UINT64_C(4096) * 3, ML_CATEGORY_INPUT);
+    sample_tag(&f.made, BASE + UINT64_C(4096) * 4, ML_CATEGORY_INPUT);
+    sample_tag(&f.made, BASE + UINT64_C(4096) * 5, ML_CATEGORY_INPUT);
+    free_block(&f, 2, MAIN, 0);
+    free_block(&f, 5, MAIN, 0);
+    CHECK_INT(ml_recording_validate(f.made.recording), 0);
+    CHECK_STR(category(&f, 0), "input");
+    CHECK_STR(category(&f, 1), "other");
+    CHECK_STR(category(&f, 2), "temporary");
+    CHECK_STR(category(&f, 3), "buffer");
+    CHECK_STR(category(&f, 4), "optimizer_state");
+    CHECK_STR(category(&f, 5), "input");
     tear_down(&f);
 }
 
@@ -479,7 +565,10 @@ main(void)
     RUN(test_bounds);
     RUN(test_nodes_that_nodes_make);
     RUN(test_phases_and_steps);
+    RUN(test_segments_and_frees_before_a_result);
     RUN(test_threads_beside);
+    RUN(test_what_a_pass_frees);
+    RUN(test_what_was_given);
     RUN(test_the_thread_of_the_engine);
     RUN(test_lives);
     RUN(test_the_first_gradient);

@@ -176,15 +176,34 @@ static const ml_source waiting = {.size = sizeof(ml_source),
                                   .unix_ns = unix_of,
                                   .now = now};
 
+/* Recorded by nobody yet, so that a child may. */
+static const ml_source unused = {.size = sizeof(ml_source),
+                                 .version = ML_ABI_VERSION,
+                                 .name = "unused",
+                                 .ordered = 1,
+                                 .device_count = count_devices,
+                                 .attach = attach,
+                                 .enable = source_enable,
+                                 .walk = walk_nothing,
+                                 .rules = give_rules,
+                                 .unix_ns = unix_of,
+                                 .now = now};
+
 static int
-start_waiting(const char *at, ml_window **out)
+start_source(const ml_source *source, const char *at, ml_window **out)
 {
     ml_window_options options = {.max_entries = 1000,
                                  .keep_events = true,
                                  .device = -1,
                                  .file = at,
                                  .file_bytes = UINT64_MAX};
-    return ml_window_start(&waiting, &options, out);
+    return ml_window_start(source, &options, out);
+}
+
+static int
+start_waiting(const char *at, ml_window **out)
+{
+    return start_source(&waiting, at, out);
 }
 
 /* Found out after the file was made: the source refuses, or cannot tell its rules. */
@@ -376,16 +395,102 @@ test_a_child_keeps_no_lock(void)
     unlink(path);
 }
 
+/* Of a source that the parent has not recorded, and whose recording waits there. */
+static int
+record_in_child(ml_window *parents)
+{
+    char own[512];
+    snprintf(own, sizeof(own), "%sb.mlab", folder);
+    ml_script_reset(NULL);
+    ml_recording *recording = NULL;
+    bool refused = ml_window_freeze(parents, 0, &recording) == ML_ESTATE &&
+                   ml_window_file_frames(parents, &recording) == 0 && recording == NULL;
+    ml_window *window = sample_start(own);
+    if (window == NULL) {
+        return 1;
+    }
+    sample_emit(0, ML_ACTION_SEGMENT_ALLOC, SEGMENT, 20 * MIB, 1);
+    sample_emit(0, ML_ACTION_ALLOC, SEGMENT, 7 * MIB, 2);
+    /* What ends after it in the child leaves it alone. */
+    ml_window_stop(parents);
+    bool whole = ml_window_freeze(window, 0, &recording) == 0 &&
+                 recording->devices[0].event_count == 2;
+    ml_recording_free(recording);
+    ml_window_stop(window);
+    ml_mlab_info told;
+    recording = sample_read(own, &told);
+    /* And the look at it. */
+    whole = whole && recording != NULL && recording->devices[0].event_count == 3;
+    ml_recording_free(recording);
+    unlink(own);
+    return whole && refused ? 0 : 2;
+}
+
+static void
+test_a_child_records_what_its_parent_has_not(void)
+{
+    ml_window *window = NULL;
+    CHECK_INT(start_source(&unused, path, &window), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        _exit(record_in_child(window));
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_INT(status, 0);
+    ml_window_stop(window);
+    ml_mlab_info told;
+    ml_recording *recording = sample_read(path, &told);
+    CHECK(recording != NULL);
+    ml_recording_free(recording);
+    unlink(path);
+}
+
+static void
+test_a_child_records_nothing_that_its_parent_has(void)
+{
+    ml_window *window = sample_start(path);
+    CHECK(window != NULL);
+    sample_emit(0, ML_ACTION_SEGMENT_ALLOC, SEGMENT, 20 * MIB, 1);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        ml_window *own = NULL;
+        int result = sample_start_limited(path, UINT64_MAX, &own);
+        ml_window_stop(window);
+        _exit(result == ML_ESTATE &&
+                      strstr(ml_recorder_error(), "a forked child") != NULL
+                  ? 0
+                  : 1);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_INT(status, 0);
+    ml_window_stop(window);
+    unlink(path);
+}
+
 int
 main(void)
 {
     if (ml_recorder_init(sample_walk) < 0 ||
         ml_script_register(ml_recorder_add_source, ml_recorder_record) < 0 ||
-        ml_recorder_add_source(&waiting) < 0) {
+        ml_recorder_add_source(&waiting) < 0 || ml_recorder_add_source(&unused) < 0) {
         return 1;
     }
     snprintf(folder, sizeof(folder), "%s", sample_path(""));
     snprintf(path, sizeof(path), "%sa.mlab", folder);
+    if (UNDER_TSAN) {
+        puts("skip tests of children that record: the thread sanitizer refuses threads "
+             "of a "
+             "child");
+    }
+    else {
+        /* First, for the script has no recordings yet. */
+        RUN(test_a_child_records_what_its_parent_has_not);
+        RUN(test_a_child_records_nothing_that_its_parent_has);
+    }
     RUN(test_a_limit_too_small);
     RUN(test_all_places_are_taken);
     RUN(test_the_source_refuses);

@@ -73,6 +73,17 @@ build(sample *s, uint32_t rank, uint64_t bytes)
     add_note(s, ML_NOTE_PHASE_BEGIN, 500000, 9, -1);
     s->notes[0].name = sample_string(s->recording, rank == 0 ? "warm-up" : "training");
     add_note(s, ML_NOTE_STEP, 3000000, 4 + rank, -1);
+    /* One line that both have, and one of its own. */
+    for (uint32_t i = 0; i < 2; i++) {
+        const ml_code_line line = {
+            .filename = sample_string(s->recording, "model.py"),
+            .name = sample_string(s->recording, "forward"),
+            .line = i == 0 ? 7 : 8 + rank,
+            .text = sample_string(s->recording, rank == 0 ? "of zero" : "of one"),
+            .first_line = 5 + rank,
+        };
+        ml_recording_add_code_line(s->recording, line);
+    }
     s->recording->source_known = 1;
     memcpy(s->recording->source, "cuda", 5);
     be_rank(s->recording, rank, 0);
@@ -130,6 +141,16 @@ check_merged(const ml_recording *merged)
                    i == 0 ? "warm-up" : "training");
         CHECK_UINT(notes[1].values[0], 4 + i);
         check_peak(merged, i, (2 - i) * MIB / 2);
+    }
+    /* "one" came first, here. */
+    static const int64_t lines[] = {7, 9, 8};
+    CHECK_UINT(merged->code_line_count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        const ml_code_line *line = &merged->code_lines[i];
+        CHECK_INT(line->line, lines[i]);
+        CHECK_INT(line->first_line, i < 2 ? 6 : 5);
+        ml_string text = merged->strings[line->text];
+        CHECK_TEXT(text.bytes, text.length, i < 2 ? "of one" : "of zero");
     }
     /* Equal texts, and so frames and stacks, are one. */
     const ml_event *zero = merged->devices[0].events;

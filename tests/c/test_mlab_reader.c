@@ -10,6 +10,7 @@
 #include "mlab_format.h"
 #include "mlab_samples.h"
 #include "test.h"
+#include "wanted.h"
 
 static sample file;
 static ml_recording *recording;
@@ -220,12 +221,69 @@ test_a_gap_before_the_start(void)
 }
 
 static void
+add_part(ml_chunk_writer *control, uint32_t device, uint64_t events, uint64_t number)
+{
+    ml_mlab_start start = {.events = events,
+                           .max_split_bytes = UINT64_MAX,
+                           .device = device,
+                           .has_segments = 1};
+    ml_mlab_segment segment = {.addr = (UINT64_C(1) << 41) + (number << 21),
+                               .total = 2 << 20,
+                               .device = device};
+    ml_mlab_block block = {.addr = segment.addr,
+                           .size = 1 << 20,
+                           .requested = 1 << 20,
+                           .device = device,
+                           .state = ML_BLOCK_ALLOCATED};
+    ml_chunk_append(control, ML_MLAB_START, &start, sizeof(start));
+    ml_chunk_append(control, ML_MLAB_SEGMENT, &segment, sizeof(segment));
+    ml_chunk_append(control, ML_MLAB_BLOCK, &block, sizeof(block));
+}
+
+static void
+add_started(ml_chunk_writer *control, uint32_t device)
+{
+    ml_mlab_device whole = {.device = device};
+    ml_chunk_append(control, ML_MLAB_STARTED, &whole, sizeof(whole));
+}
+
+/* As early writers had it, parts of one start go together; a later start does not. */
+static void
+test_starts_in_parts(void)
+{
+    begin(&file);
+    ml_chunk_writer control = add_chunk(&file, ML_MLAB_CONTROL, 0, 0, 0);
+    add_part(&control, 0, 0, 0);
+    add_part(&control, 1, 0, 1);
+    add_part(&control, 0, 0, 2);
+    add_part(&control, 2, 0, 3);
+    add_started(&control, 0);
+    add_part(&control, 1, 0, 4);
+    add_started(&control, 1);
+    /* Not a part of the first: device 1 was complete, device 2 came further. */
+    add_part(&control, 1, 0, 5);
+    add_started(&control, 1);
+    add_part(&control, 2, 1, 6);
+    add_started(&control, 2);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.unknown_starts, 0);
+    CHECK_UINT(info.unread_records, 0);
+    CHECK_UINT(info.repeated_starts, 1);
+    CHECK_UINT(recording->device_count, 3);
+    CHECK_UINT(recording->devices[0].segment_count, 2);
+    CHECK_UINT(recording->devices[0].peak.allocated, 2 << 20);
+    CHECK_UINT(recording->devices[1].segment_count, 1);
+    CHECK_UINT(recording->devices[1].segments[0].addr, (UINT64_C(1) << 41) + (5 << 21));
+    CHECK_UINT(recording->devices[2].segment_count, 1);
+}
+
+static void
 test_lost_control_records(void)
 {
     build(&file);
     chunk_at(&file, 1)->flags = 0;
     CHECK_INT(read_sample(&file), 0);
-    CHECK_UINT(info.lost_records, 7);
+    CHECK_UINT(info.lost_records, 8);
     CHECK_UINT(info.unknown_starts, 2);
     CHECK_UINT(events_of(0), 6);
 }
@@ -281,8 +339,8 @@ test_records_that_cannot_be_read(void)
     build(&file);
     ml_mlab_note note = {.kind = ML_NOTE_COUNT, .device = -1};
     ml_mlab_note mark = {.kind = ML_NOTE_MARK, .device = -1};
-    ml_chunk_writer more = add_chunk(&file, ML_MLAB_CONTROL, 0, 1, 7);
-    ml_chunk_append(&more, ML_MLAB_NAME + 1, "?", 1);
+    ml_chunk_writer more = add_chunk(&file, ML_MLAB_CONTROL, 0, 1, 8);
+    ml_chunk_append(&more, ML_MLAB_CODE_LINE + 1, "?", 1);
     ml_chunk_append(&more, ML_MLAB_NOTE, &note, sizeof(note));
     ml_chunk_append(&more, ML_MLAB_NOTE, &mark, sizeof(mark));
     ml_chunk_append(&more, ML_MLAB_NOTE, &mark, sizeof(mark) - 1);
@@ -298,13 +356,93 @@ test_records_that_cannot_be_read(void)
     CHECK_UINT(events_of(1), 3);
 }
 
+/* The file has all stacks that were captured; the recording's context says which it keeps. */
+static void
+test_stacks_are_those_of_the_context(void)
+{
+    static const struct {
+        uint8_t context; /* as in the header */
+        uint8_t native;
+        bool events;
+        bool blocks;
+    } cases[] = {{0, 0, true, true}, /* older files do not tell */
+                 {1 + ML_CONTEXT_NONE, 1, false, false},
+                 {1 + ML_CONTEXT_STATE, 1, false, true},
+                 {1 + ML_CONTEXT_ALLOC, 1, true, true},
+                 {1 + ML_CONTEXT_ALL, 1, true, true},
+                 {1 + ML_CONTEXT_ALL, 0, false, false}, /* its frames are native */
+                 {200, 0, true, true}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        build(&file);
+        header_of(&file)->context = cases[i].context;
+        header_of(&file)->native = cases[i].native;
+        seal_header(&file);
+        CHECK_INT(read_sample(&file), 0);
+        const ml_device_trace *trace = &recording->devices[0];
+        CHECK_UINT(trace->event_count, 6);
+        CHECK_INT(trace->events[5].stack != 0, cases[i].events);
+        CHECK_UINT(trace->block_count, 7);
+        CHECK_INT(trace->blocks[0].stack != 0, cases[i].blocks);
+    }
+}
+
+/* Sizes that no snapshot could hold are unknown, as in one; addresses have all 64 bits. */
+static void
+test_sizes_above_the_dialect(void)
+{
+    const uint64_t big = (uint64_t)INT64_MAX + 1;
+    const uint64_t base = UINT64_C(1) << 40;
+    begin(&file);
+    ml_chunk_writer control = add_chunk(&file, ML_MLAB_CONTROL, 0, 0, 0);
+    ml_mlab_start start = {.max_split_bytes = UINT64_MAX, .has_segments = 1};
+    ml_mlab_segment segment = {.addr = base, .total = 1 << 20};
+    ml_mlab_segment endless = {.addr = base * 2, .total = big};
+    ml_mlab_block whole = {.addr = base, .size = 512, .requested = big, .state = 1};
+    ml_mlab_block none = {.addr = base + 512, .size = big, .state = 1};
+    ml_mlab_block inside = {.addr = base * 2, .size = 512, .requested = 9, .state = 1};
+    ml_mlab_device device = {.device = 0};
+    ml_chunk_append(&control, ML_MLAB_START, &start, sizeof(start));
+    ml_chunk_append(&control, ML_MLAB_SEGMENT, &segment, sizeof(segment));
+    ml_chunk_append(&control, ML_MLAB_BLOCK, &whole, sizeof(whole));
+    ml_chunk_append(&control, ML_MLAB_BLOCK, &none, sizeof(none));
+    ml_chunk_append(&control, ML_MLAB_SEGMENT, &endless, sizeof(endless));
+    ml_chunk_append(&control, ML_MLAB_BLOCK, &inside, sizeof(inside));
+    ml_chunk_append(&control, ML_MLAB_STARTED, &device, sizeof(device));
+    ml_chunk_writer events = add_chunk(&file, ML_MLAB_EVENTS, 0, 0, 0);
+    ml_event event = {.action = ML_ACTION_ALLOC, .addr = base + 4096, .size = big};
+    ml_chunk_push(&events, &event);
+    event = (ml_event){.action = ML_ACTION_OOM, .addr = UINT64_MAX, .size = 7};
+    ml_chunk_push(&events, &event);
+    event = (ml_event){.action = ML_ACTION_SEGMENT_ALLOC, .addr = big, .size = 1 << 21};
+    ml_chunk_push(&events, &event);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.unread_records, 0);
+    CHECK_UINT(recording->unread[ML_UNREAD_SEGMENT_TOTAL_SIZE], 1);
+    CHECK_UINT(recording->unread[ML_UNREAD_BLOCK_SIZE], 1);
+    CHECK_UINT(recording->unread[ML_UNREAD_BLOCK_REQUESTED_SIZE], 1);
+    CHECK_UINT(recording->unread[ML_UNREAD_EVENT_SIZE], 1);
+    CHECK_UINT(recording->unread[ML_UNREAD_EVENT_ADDR], 1);
+    const ml_device_trace *trace = &recording->devices[0];
+    CHECK_UINT(trace->event_count, 3);
+    CHECK_INT(trace->events[0].action, ML_ACTION_OTHER);
+    CHECK_INT(trace->events[1].action, ML_ACTION_OTHER);
+    CHECK_UINT(trace->events[2].addr, big);
+    CHECK_UINT(trace->segment_count, 2);
+    CHECK_UINT(trace->segments[0].requested, 512);
+    CHECK_UINT(trace->segments[1].addr, big);
+}
+
 /* The stacks and names of the events in one chunk were defined in the one before, which is
  * damaged: they are lost, and that is said. */
 static void
 test_definitions_in_a_damaged_chunk(void)
 {
-    for (int damaged = 0; damaged < 2; damaged++) {
+    for (int turn = 0; turn < 4; turn++) {
+        int damaged = turn & 1;
         begin(&file);
+        /* One that tells its context, and one that does not. */
+        header_of(&file)->context = turn < 2 ? 0 : 1 + ML_CONTEXT_ALL;
+        seal_header(&file);
         ml_chunk_writer first = add_chunk(&file, ML_MLAB_EVENTS, 0, 0, 0);
         struct {
             ml_mlab_string head;
@@ -417,7 +555,44 @@ test_control_records_without_sense(void)
                                      0x40 | ML_CATEGORY_BUFFER, 0, 1, 0, 0, 'w'};
     ml_chunk_append(&control, ML_MLAB_TAG, owners, 6);
     ml_chunk_append(&control, ML_MLAB_TAG, owners + 6, 6);
+    /* Twice the same line, one without a number, and one whose names pass its end. */
+    struct {
+        ml_mlab_code_line head;
+        char texts[8];
+    } code = {{.changed_us = 9,
+               .line = 3,
+               .first_line = 2,
+               .last_line = 4,
+               .file_bytes = 2,
+               .name_bytes = 1,
+               .qualname_bytes = 3},
+              "ab"
+              "f"
+              "c.f"
+              "xy"};
+    for (int i = 0; i < 4; i++) {
+        ml_chunk_append(&control, ML_MLAB_CODE_LINE, &code,
+                        (uint32_t)sizeof(code.head) + 8);
+        code.texts[7] = 'z';
+        code.head.line = i == 1 ? 0 : 3;
+        code.head.qualname_bytes = i == 2 ? 6 : 3;
+    }
+    ml_chunk_append(&control, ML_MLAB_CODE_LINE, &code,
+                    (uint32_t)sizeof(code.head) - 1);
     CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(recording->code_line_count, 1);
+    const ml_code_line *line = &recording->code_lines[0];
+    const ml_string *texts[] = {
+        &recording->strings[line->filename], &recording->strings[line->name],
+        &recording->strings[line->qualname], &recording->strings[line->text]};
+    CHECK_TEXT(texts[0]->bytes, texts[0]->length, "ab");
+    CHECK_TEXT(texts[1]->bytes, texts[1]->length, "f");
+    CHECK_TEXT(texts[2]->bytes, texts[2]->length, "c.f");
+    CHECK_TEXT(texts[3]->bytes, texts[3]->length, "xy");
+    CHECK_INT(line->line, 3);
+    CHECK_INT(line->first_line, 2);
+    CHECK_INT(line->last_line, 4);
+    CHECK_INT(line->changed_us, 9);
     CHECK_UINT(recording->note_count, 4);
     CHECK_UINT(recording->notes[3].time, 8);
     CHECK_UINT(recording->notes[3].thread, 65536 + 5);
@@ -433,8 +608,82 @@ test_control_records_without_sense(void)
     text = &recording->strings[trace->tags[1].module];
     CHECK_TEXT(text->bytes, text->length, "<lost>");
     CHECK_UINT(trace->tags[1].category, ML_CATEGORY_BUFFER);
-    /* Two notes, the name, a block and a segment. */
-    CHECK_UINT(info.unread_records, 5);
+    /* Two notes, the name, a block and a segment, three lines of code. */
+    CHECK_UINT(info.unread_records, 8);
+}
+
+static void
+add_origin_frame(ml_chunk_writer *control, uint32_t id, uint32_t caller,
+                 uint32_t name_bytes)
+{
+    struct {
+        ml_mlab_origin_frame head;
+        char text[8];
+    } record = {
+        .head = {.id = id, .caller = caller, .name_bytes = name_bytes, .line = 5},
+        .text = "stepm.py"};
+    ml_chunk_append(control, ML_MLAB_ORIGIN_FRAME, &record, sizeof(record));
+}
+
+static void
+add_origin_line(ml_chunk_writer *control, int64_t line, uint32_t frame)
+{
+    struct {
+        ml_mlab_origin_line head;
+        char text[7];
+    } record = {.head = {.line = line, .frame = frame}, .text = "made.py"};
+    ml_chunk_append(control, ML_MLAB_ORIGIN_LINE, &record,
+                    offsetof(__typeof__(record), text) + sizeof(record.text));
+}
+
+/* A hole among the frames that made compiled code: none behind it becomes another's. */
+static void
+test_origins_without_sense(void)
+{
+    begin(&file);
+    ml_chunk_writer control = add_chunk(&file, ML_MLAB_CONTROL, 0, 0, 0);
+    add_start(&control, 0);
+    add_origin_frame(&control, 1, 0, 4);
+    add_origin_frame(&control, 2, 7, 4);  /* no such caller */
+    add_origin_frame(&control, 2, 1, 99); /* no such name */
+    add_origin_frame(&control, 3, 1, 4);  /* behind a hole */
+    add_origin_line(&control, 3, 1);
+    add_origin_line(&control, 2, 1); /* back */
+    add_origin_line(&control, 9, 3); /* not taken */
+    ml_mlab_origin_line none = {.line = 1, .frame = 1};
+    ml_chunk_append(&control, ML_MLAB_ORIGIN_LINE, &none, sizeof(none)); /* no path */
+    ml_chunk_append(&control, ML_MLAB_ORIGIN_LINE, &none, 4);
+    ml_chunk_append(&control, ML_MLAB_ORIGIN_FRAME, &none, 4);
+    static const char made[] = "made.py";
+    struct {
+        ml_mlab_string head;
+        char text[sizeof(made) - 1];
+    } path = {.head = {.id = 1, .total = sizeof(made) - 1}};
+    memcpy(path.text, made, sizeof(path.text));
+    ml_chunk_writer events = add_chunk(&file, ML_MLAB_EVENTS, 0, 0, 0);
+    ml_chunk_append(&events, ML_MLAB_STRING, &path,
+                    (uint32_t)(sizeof(path.head) + sizeof(path.text)));
+    ml_mlab_code code = {.id = 1, .filename = 1};
+    ml_chunk_append(&events, ML_MLAB_CODE, &code, sizeof(code));
+    for (uint32_t i = 1; i <= 2; i++) {
+        ml_mlab_node node = {.id = i, .code = 1, .offset = 2 * i};
+        ml_chunk_append(&events, ML_MLAB_NODE, &node, sizeof(node));
+    }
+    add_event(&events, 0);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.unread_records, 8);
+    /* The event's is line 4, which line 3 began. */
+    uint32_t stack = recording->devices[0].events[0].stack;
+    CHECK_INT(recording->frames[recording->stacks[stack].frame].line, 4);
+    stack = recording->stacks[stack].parent;
+    CHECK(stack != 0);
+    ml_frame frame = recording->frames[recording->stacks[stack].frame];
+    CHECK_INT(frame.line, 5);
+    CHECK_TEXT(recording->strings[frame.name].bytes,
+               recording->strings[frame.name].length, "step");
+    CHECK_TEXT(recording->strings[frame.filename].bytes,
+               recording->strings[frame.filename].length, "m.py");
+    CHECK_UINT(recording->stacks[stack].parent, 0);
 }
 
 static void
@@ -456,6 +705,31 @@ test_running_out_of_memory(void)
     CHECK(budget > 10);
 }
 
+static void
+test_stacks_that_no_table_has(void)
+{
+    static const uint32_t ids[] = {1, 0x7ffffff0, UINT32_MAX};
+    for (uint8_t context = 0; context <= 1 + ML_CONTEXT_ALL; context++) {
+        for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+            begin(&file);
+            header_of(&file)->context = context;
+            seal_header(&file);
+            ml_chunk_writer chunk = add_chunk(&file, ML_MLAB_EVENTS, 0, 0, 0);
+            ml_event event = {.action = ML_ACTION_ALLOC,
+                              .addr = 1 << 20,
+                              .size = 512,
+                              .stack = ids[i],
+                              .flags = ML_EVENT_STACK_LOST * (ids[i] == UINT32_MAX)};
+            ml_chunk_push(&chunk, &event);
+            CHECK_INT(read_sample(&file), 0);
+            CHECK_UINT(events_of(0), 1);
+            CHECK_UINT(recording->devices[0].events[0].stack, 0);
+            bool wanted = context == 0 || context > 1 + ML_CONTEXT_STATE;
+            CHECK(!wanted || recording->devices[0].lost_stacks == 1);
+        }
+    }
+}
+
 int
 main(void)
 {
@@ -465,12 +739,17 @@ main(void)
     RUN(test_chunks_that_are_left_out);
     RUN(test_a_missing_chunk_is_a_gap);
     RUN(test_a_gap_before_the_start);
+    RUN(test_starts_in_parts);
     RUN(test_lost_control_records);
     RUN(test_definitions_without_sense);
     RUN(test_records_that_cannot_be_read);
+    RUN(test_sizes_above_the_dialect);
+    RUN(test_stacks_are_those_of_the_context);
     RUN(test_definitions_in_a_damaged_chunk);
+    RUN(test_stacks_that_no_table_has);
     RUN(test_control_records_without_sense);
     RUN(test_a_tower_of_native_frames);
+    RUN(test_origins_without_sense);
     RUN(test_running_out_of_memory);
     forget();
     return TEST_RESULT();

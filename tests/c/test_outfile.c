@@ -90,7 +90,7 @@ write_file(const char *at, const char *text, ml_outfile_error *error)
 {
     ml_outfile *file = NULL;
     *error = (ml_outfile_error){0};
-    int result = ml_outfile_open(&file, at, error);
+    int result = ml_outfile_open(&file, at, "", error);
     if (result == 0) {
         result = ml_outfile_write(file, text, strlen(text));
         /* A second write after a failure must fail too. */
@@ -113,9 +113,155 @@ test_new_file(void)
     CHECK_INT(write_file(path, "hello", &error), 0);
     CHECK_STR(text_of_file(), "hello");
     CHECK_INT(entries(), 1);
+    remove_folder();
+}
+
+static int
+mode_of(const char *at)
+{
     struct stat status;
-    CHECK_INT(stat(path, &status), 0);
-    CHECK_INT(status.st_mode & 0777, 0600);
+    return stat(at, &status) == 0 ? (int)(status.st_mode & 07777) : -1;
+}
+
+static void
+test_a_new_file_follows_the_umask(void)
+{
+    static const mode_t masks[] = {0, 002, 022, 027, 077, 0277, 0777};
+    make_folder();
+    mode_t before = umask(0);
+    for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++) {
+        umask(masks[i]);
+        ml_outfile_error error;
+        CHECK_INT(write_file(path, "hello", &error), 0);
+        CHECK_INT(mode_of(path), 0666 & ~masks[i]);
+        CHECK_INT(umask(masks[i]), masks[i]);
+        unlink(path);
+    }
+    umask(before);
+    remove_folder();
+}
+
+static void
+test_an_old_file_keeps_its_mode(void)
+{
+    static const mode_t modes[] = {0600, 0640, 0664, 0666, 0755, 0400, 0};
+    make_folder();
+    mode_t before = umask(0);
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        umask(i % 2 == 0 ? 0 : 077);
+        put_file("old");
+        CHECK_INT(chmod(path, modes[i]), 0);
+        ml_outfile_error error;
+        CHECK_INT(write_file(path, "new", &error), 0);
+        CHECK_INT(mode_of(path), modes[i]);
+        unlink(path);
+    }
+    umask(before);
+    remove_folder();
+}
+
+/* A link is replaced: what it names says nothing of who may read the file. */
+static void
+test_a_link_grants_nothing(void)
+{
+    make_folder();
+    put_file("victim");
+    CHECK_INT(chmod(path, 0666), 0);
+    char link[100];
+    snprintf(link, sizeof(link), "%s/link", folder);
+    CHECK_INT(symlink(path, link), 0);
+    mode_t before = umask(027);
+    ml_outfile_error error;
+    CHECK_INT(write_file(link, "new", &error), 0);
+    umask(before);
+    CHECK_INT(mode_of(link), 0640);
+    CHECK_INT(mode_of(path), 0666);
+    unlink(link);
+    remove_folder();
+}
+
+/* While it is written nobody else can read it, nor could an instant before. */
+static mode_t made; /* the mode it was made by */
+
+static int
+noting_create(int in, const char *name, int flags, mode_t mode)
+{
+    made = mode;
+    return ml_outfile_system_calls.create(in, name, flags, mode);
+}
+
+static void
+test_nobody_else_reads_what_is_being_written(void)
+{
+    make_folder();
+    ml_outfile_calls noting = ml_outfile_system_calls;
+    noting.create = noting_create;
+    ml_set_outfile_calls(&noting);
+    mode_t before = umask(0);
+    for (int old = 0; old < 2; old++) {
+        if (old == 1) {
+            put_file("old");
+            CHECK_INT(chmod(path, 0640), 0);
+        }
+        ml_outfile *file = NULL;
+        ml_outfile_error error = {0};
+        CHECK_INT(ml_outfile_open(&file, path, ".gz", &error), 0);
+        CHECK_INT(made, old == 1 ? 0600 : 0666);
+        char temporary[120];
+        snprintf(temporary, sizeof(temporary), "%s/%s", folder,
+                 ml_outfile_temporary(file));
+        CHECK_STR(temporary + strlen(temporary) - 3, ".gz");
+        CHECK_INT(mode_of(temporary), 0600);
+        CHECK_INT(ml_outfile_commit(file, &error), 0);
+        CHECK_INT(mode_of(path), old == 1 ? 0640 : 0666);
+        unlink(path);
+    }
+    umask(before);
+    ml_set_outfile_calls(NULL);
+    remove_folder();
+}
+
+/* Who writes by name may put another file there, which is then the one. */
+static void
+test_written_by_name(void)
+{
+    make_folder();
+    mode_t before = umask(022);
+    for (int old = 0; old < 2; old++) {
+        for (int other = 0; other < 3; other++) {
+            unlink(path);
+            if (old == 1) {
+                put_file("old");
+                CHECK_INT(chmod(path, 0664), 0);
+            }
+            ml_outfile *file = NULL;
+            ml_outfile_error error = {0};
+            CHECK_INT(ml_outfile_open(&file, path, "", &error), 0);
+            char temporary[120];
+            snprintf(temporary, sizeof(temporary), "%s/%s", folder,
+                     ml_outfile_temporary(file));
+            if (other > 0) {
+                unlink(temporary);
+            }
+            if (other < 2) {
+                FILE *there = fopen(temporary, "w");
+                CHECK(there != NULL && fputs("by name", there) >= 0);
+                CHECK_INT(fclose(there), 0);
+            }
+            CHECK_INT(ml_outfile_take(file), other < 2 ? 0 : ML_EIO);
+            CHECK_INT(ml_outfile_commit(file, &error), other < 2 ? 0 : ML_EIO);
+            if (other < 2) {
+                CHECK_STR(text_of_file(), "by name");
+                CHECK_INT(mode_of(path), old == 1 ? 0664 : 0644);
+            }
+            else {
+                CHECK_INT(error.errnum, ENOENT);
+                CHECK_STR(text_of_file(), old == 1 ? "old" : "-");
+            }
+            CHECK_INT(entries(), old == 1 || other < 2);
+        }
+    }
+    umask(before);
     remove_folder();
 }
 
@@ -126,7 +272,7 @@ test_old_file_stays_until_commit(void)
     put_file("old");
     ml_outfile *file = NULL;
     ml_outfile_error error = {0};
-    CHECK_INT(ml_outfile_open(&file, path, &error), 0);
+    CHECK_INT(ml_outfile_open(&file, path, "", &error), 0);
     CHECK_INT(ml_outfile_write(file, "new", 3), 0);
     CHECK_STR(text_of_file(), "old");
     CHECK_INT(entries(), 2);
@@ -143,7 +289,7 @@ test_abort(void)
     put_file("old");
     ml_outfile *file = NULL;
     ml_outfile_error error = {0};
-    CHECK_INT(ml_outfile_open(&file, path, &error), 0);
+    CHECK_INT(ml_outfile_open(&file, path, "", &error), 0);
     CHECK_INT(ml_outfile_write(file, "new", 3), 0);
     ml_outfile_abort(file, &error);
     ml_outfile_abort(NULL, &error);
@@ -419,6 +565,11 @@ int
 main(void)
 {
     RUN(test_new_file);
+    RUN(test_a_new_file_follows_the_umask);
+    RUN(test_an_old_file_keeps_its_mode);
+    RUN(test_a_link_grants_nothing);
+    RUN(test_nobody_else_reads_what_is_being_written);
+    RUN(test_written_by_name);
     RUN(test_old_file_stays_until_commit);
     RUN(test_abort);
     RUN(test_relative_path);

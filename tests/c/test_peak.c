@@ -421,7 +421,7 @@ test_nonsense(void)
             event->block_bytes = numbers[5] % 3 ? event->size : UINT64_MAX - numbers[1];
             if (numbers[2] % 4 == 0) {
                 sample_tag(&f, BASE + numbers[1] % 9000,
-                           (enum ml_category)(numbers[5] % ML_CATEGORY_COUNT));
+                           (enum ml_category)(numbers[5] % (ML_CATEGORY_TAG_LAST + 1)));
             }
         }
         f.segments[0] = (ml_segment){.addr = BASE, .total = 2 * MIB, .block_count = 1};

@@ -14,19 +14,6 @@ sink(void *context, const void *bytes, size_t length)
     return out->error;
 }
 
-static ml_recording *
-recording_of(const char *literal)
-{
-    ml_buffer pickle = literal_pickle(literal);
-    ml_recording *recording = NULL;
-    ml_read_error error = {0};
-    if (ml_snapshot_read(pickle.bytes, pickle.length, &recording, &error) != 0) {
-        fprintf(stderr, "%s\n", error.text);
-    }
-    ml_buffer_fini(&pickle);
-    return recording;
-}
-
 /* The literal of what is written of RECORDING; the caller frees. */
 static char *
 literal_written(const ml_recording *recording, unsigned options)
@@ -79,7 +66,7 @@ static const char snapshot[] =
 static void
 test_torch_layout(void)
 {
-    ml_recording *recording = recording_of(snapshot);
+    ml_recording *recording = literal_recording(snapshot);
     CHECK(recording != NULL);
     char *written = literal_written(recording, 0);
     CHECK_STR(written, snapshot);
@@ -90,8 +77,9 @@ test_torch_layout(void)
 static void
 test_optional_keys(void)
 {
-    ml_recording *recording = recording_of("{'segments':[],'device_traces':[[{'action':"
-                                           "'snapshot','addr':0,'size':5}]]}");
+    ml_recording *recording =
+        literal_recording("{'segments':[],'device_traces':[[{'action':"
+                          "'snapshot','addr':0,'size':5}]]}");
     CHECK(recording != NULL);
     char *written = literal_written(recording, 0);
     CHECK_STR(written, "{'segments':[],'device_traces':[[{'action':'snapshot','addr':0,"
@@ -122,7 +110,7 @@ test_extras(void)
         "'tags':{'position':[0,1],'addr':[9,-9],'category':['parameter','before_"
         "recording'],"
         "'name':['w',''],'module':['h.0','']},'flags':'C','block_bytes':[512]}]}}";
-    ml_recording *recording = recording_of(literal);
+    ml_recording *recording = literal_recording(literal);
     CHECK(recording != NULL);
     char *written = literal_written(recording, ML_PICKLE_EXTRAS);
     CHECK_STR(written, literal);
@@ -149,8 +137,11 @@ test_extras_of_events(void)
         "'modules':[" FRAMES ",{0:'h.0.mlp',1:'h.0'}," FRAMES ",{1:'h.1'}],"
         "'notes':{'lost':8,'time':[5,6],'kind':['step','gpu'],'name':['','x'],"
         "'device':[-1,0],'thread':[1,0],"
-        "'values':[7,0,0,0,0,0,0,1,2,3,-1,0,0,4]}}}";
-    ml_recording *recording = recording_of(
+        "'values':[7,0,0,0,0,0,0,1,2,3,-1,0,0,4]},"
+        "'code':{'file':['x',''],'function':['N','N'],'line':[3,4],"
+        "'text':['h.0',''],'qualname':['h.1',''],'first_line':[2,0],"
+        "'last_line':[70000,0],'changed_us':[5000000000,0]}}}";
+    ml_recording *recording = literal_recording(
         "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2,"
         "'frames':" FRAMES "},{'action':'alloc','addr':3,'size':2,'frames':" FRAMES
         "}]],'memlab':{'version':1,'source':'cpu','has_segments':False,'devices':[{"
@@ -188,6 +179,17 @@ test_extras_of_events(void)
     recording->notes[1] = (ml_note){
         .time = 6, .values = {1, 2, 3, UINT64_MAX, 0, 0, 4}, .kind = ML_NOTE_GPU};
     CHECK_INT(ml_recording_add_string(recording, "x", 1, &recording->notes[1].name), 0);
+    const ml_code_line lines[] = {{.filename = recording->notes[1].name,
+                                   .name = names[3],
+                                   .line = 3,
+                                   .text = names[1],
+                                   .qualname = names[2],
+                                   .first_line = 2,
+                                   .last_line = 70000,
+                                   .changed_us = 5000000000},
+                                  {.name = names[3], .line = 4}};
+    CHECK_INT(ml_recording_add_code_line(recording, lines[0]), 0);
+    CHECK_INT(ml_recording_add_code_line(recording, lines[1]), 0);
     char *written = literal_written(recording, ML_PICKLE_EXTRAS);
     CHECK_STR(written, literal);
     ml_free(written);
@@ -204,6 +206,51 @@ test_extras_of_events(void)
     ml_free(written);
     ml_recording_free(read);
     ml_buffer_fini(&out);
+    ml_recording_free(recording);
+}
+
+#define POOLED(extras, pool) \
+    "{'segments':[],'device_traces':[[" \
+    "{'action':'alloc','addr':1,'size':2,'stream':0,'time_us':0" pool "}," \
+    "{'action':'alloc','addr':3,'size':2,'stream':0,'time_us':0" pool "}]]," \
+    "'memlab':{'version':1,'source':'','has_segments':True,'devices':[{" \
+    "'overwritten_events':0,'dropped_events':0,'lost_stacks':0,'lost_names':0," \
+    "'peak':{'allocated':0,'active':0,'requested':0,'reserved':0}," \
+    "'tags':{'position':[],'addr':[],'category':[],'name':[],'module':[]}," \
+    "'flags':'PP','block_bytes':[0,0]" extras "}]}}"
+
+/* Of events in a dialect that has no key for them. */
+static void
+test_extras_of_pools(void)
+{
+    static const char literal[] = POOLED(",'pool_id':[157,12884901889]", "");
+    ml_recording *recording = literal_recording(literal);
+    CHECK(recording != NULL);
+    const ml_event *events = recording->devices[0].events;
+    CHECK_INT(events[0].flags, ML_EVENT_POOL_KNOWN);
+    CHECK_UINT(events[0].pool[0], 0);
+    CHECK_UINT(events[0].pool[1], 157);
+    CHECK_UINT(events[1].pool[0], 3);
+    CHECK_UINT(events[1].pool[1], 1);
+    char *written = literal_written(recording, ML_PICKLE_EXTRAS);
+    CHECK_STR(written, literal);
+    ml_free(written);
+    ml_recording_free(recording);
+
+    /* The first files lost them, and said that they were known. */
+    recording = literal_recording(POOLED("", ""));
+    CHECK(recording != NULL);
+    CHECK_INT(recording->devices[0].events[0].flags, 0);
+    ml_recording_free(recording);
+
+    /* Once is enough. */
+    static const char newer[] = POOLED("", ",'pool_id':(0,0)");
+    recording = literal_recording(newer);
+    CHECK(recording != NULL);
+    CHECK_INT(recording->devices[0].events[0].flags, ML_EVENT_POOL_KNOWN);
+    written = literal_written(recording, ML_PICKLE_EXTRAS);
+    CHECK_STR(written, newer);
+    ml_free(written);
     ml_recording_free(recording);
 }
 
@@ -237,16 +284,16 @@ test_integers(void)
                                       UINT64_MAX - 128,
                                       UINT64_MAX - INT32_MAX,
                                       UINT64_MAX - UINT32_MAX};
-    ml_recording *recording = recording_of(
-        "{'segments':[],'device_traces':[[{'action':'oom','addr':1,'size':2}]]}");
+    ml_recording *recording = literal_recording(
+        "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2}]]}");
     CHECK(recording != NULL);
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
-        recording->devices[0].events[0].addr = values[i];
+        recording->devices[0].events[0].stream = values[i];
         ml_buffer out = {0};
         CHECK_INT(ml_pickle_write(recording, 0, sink, &out), 0);
         ml_recording *read = NULL;
         CHECK_INT(ml_snapshot_read(out.bytes, out.length, &read, NULL), 0);
-        CHECK_UINT(read->devices[0].events[0].addr, values[i]);
+        CHECK_UINT(read->devices[0].events[0].stream, values[i]);
         ml_recording_free(read);
         ml_buffer_fini(&out);
     }
@@ -322,7 +369,7 @@ scan(const ml_buffer *pickle, bool seen[256], size_t *longest_batch)
 static void
 test_only_what_the_viewer_reads(void)
 {
-    ml_recording *recording = recording_of(snapshot);
+    ml_recording *recording = literal_recording(snapshot);
     CHECK(recording != NULL);
     ml_event *events = ml_alloc_zeroed(2500, sizeof(ml_event));
     CHECK(events != NULL);
@@ -360,7 +407,7 @@ test_only_what_the_viewer_reads(void)
 static void
 test_sharing(void)
 {
-    ml_recording *recording = recording_of(snapshot);
+    ml_recording *recording = literal_recording(snapshot);
     CHECK(recording != NULL);
     ml_buffer out = {0};
     CHECK_INT(ml_pickle_write(recording, 0, sink, &out), 0);
@@ -394,7 +441,7 @@ broken_sink(void *context, const void *bytes, size_t length)
 static void
 test_sink_fails(void)
 {
-    ml_recording *recording = recording_of(snapshot);
+    ml_recording *recording = literal_recording(snapshot);
     CHECK(recording != NULL);
     int calls = 0;
     CHECK_INT(ml_pickle_write(recording, 0, broken_sink, &calls), ML_EIO);
@@ -416,7 +463,7 @@ null_sink(void *context, const void *bytes, size_t length)
 static void
 test_without_memory(void)
 {
-    ml_recording *recording = recording_of(snapshot);
+    ml_recording *recording = literal_recording(snapshot);
     CHECK(recording != NULL);
     for (long budget = 0;; budget++) {
         size_t length = 0;
@@ -440,6 +487,7 @@ main(void)
     RUN(test_optional_keys);
     RUN(test_extras);
     RUN(test_extras_of_events);
+    RUN(test_extras_of_pools);
     RUN(test_integers);
     RUN(test_only_what_the_viewer_reads);
     RUN(test_sharing);

@@ -218,6 +218,37 @@ test_contexts_change_while_recording(void)
     ml_window_stop(window);
 }
 
+/* With "state" alone, as in torch: a segment whose first block was split is of no known
+ * origin, also when all of it is free again. */
+static void
+test_state_keeps_the_stacks_of_whole_segments(void)
+{
+    for (int context = ML_CONTEXT_NONE; context <= ML_CONTEXT_ALL; context++) {
+        ml_script_reset(NULL);
+        ml_window *window = start(1000, (enum ml_context)context);
+        CHECK(window != NULL);
+        emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 1);
+        emit(ML_ACTION_ALLOC, SEGMENT, 512, 1);
+        emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT + 2 * MIB, 20 * MIB, 2);
+        emit(ML_ACTION_ALLOC, SEGMENT + 2 * MIB, 20 * MIB, 2);
+        free_block(SEGMENT, 512, 3);
+        free_block(SEGMENT + 2 * MIB, 20 * MIB, 3);
+        ml_recording *recording = freeze(window);
+        CHECK(recording != NULL);
+        const ml_device_trace *trace = &recording->devices[0];
+        CHECK_UINT(trace->segment_count, 2);
+        bool split_told = context >= ML_CONTEXT_ALLOC;
+        bool whole_told = context >= ML_CONTEXT_STATE;
+        CHECK_INT(trace->segments[0].stack != 0, split_told);
+        CHECK_INT(trace->segments[1].stack != 0, whole_told);
+        if (whole_told) {
+            CHECK_INT(line_of(recording, trace->segments[1].stack), 2);
+        }
+        ml_recording_free(recording);
+        ml_window_stop(window);
+    }
+}
+
 static void
 test_tags(void)
 {
@@ -459,6 +490,7 @@ main(void)
     RUN(test_overwriting_is_counted);
     RUN(test_windows_do_not_disturb_each_other);
     RUN(test_contexts_change_while_recording);
+    RUN(test_state_keeps_the_stacks_of_whole_segments);
     RUN(test_tags);
     RUN(test_clear_forgets_events_only);
     RUN(test_clear_forgets_the_peak);

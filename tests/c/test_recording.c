@@ -53,6 +53,11 @@ small_recording(void)
     device->tag_count = 2;
     device->tags[0] = (ml_tag){.position = 1, .category = ML_CATEGORY_GRADIENT};
     device->tags[1] = (ml_tag){.position = 2, .name = name};
+    ml_code_line line = {.filename = file, .name = name, .line = 12};
+    if (ml_recording_add_code_line(recording, line) != 0) {
+        ml_recording_free(recording);
+        return NULL;
+    }
     return recording;
 }
 
@@ -140,13 +145,18 @@ test_validate_checks_indexes(void)
     CHECK_BREAKS(d->blocks[1].state = 3);
     CHECK_BREAKS(d->segments[1].stack = 3);
     CHECK_BREAKS(d->tags[0].name = 3);
-    CHECK_BREAKS(d->tags[0].category = ML_CATEGORY_COUNT);
+    CHECK_BREAKS(d->tags[0].category = ML_CATEGORY_TAG_LAST + 1);
     CHECK_BREAKS(r->settings[0].kind = 'x');
     CHECK_BREAKS(r->settings[0].kind = 0);
     CHECK_BREAKS(r->settings[0].key = 3);
     CHECK_BREAKS(r->settings[0].text = 3);
     CHECK_BREAKS(r->annotations[0].name = 3);
     CHECK_BREAKS(r->annotations[0].end = 2);
+    CHECK_BREAKS(r->code_lines[0].filename = 3);
+    CHECK_BREAKS(r->code_lines[0].name = 3);
+    CHECK_BREAKS(r->code_lines[0].text = 3);
+    CHECK_BREAKS(r->code_lines[0].qualname = 3);
+    CHECK_BREAKS(r->code_lines[0].line = 0);
     CHECK_BREAKS(memset(r->source, 'x', sizeof(r->source)));
 }
 

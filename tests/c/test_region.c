@@ -6,6 +6,7 @@
 #include "region.h"
 
 #include <stdint.h>
+#include <sys/resource.h>
 
 #include "memlab.h"
 #include "resident.h"
@@ -70,6 +71,24 @@ test_takes_a_half_of_what_is_refused(void)
 }
 
 static void
+test_leaves_most_of_a_limit_to_the_program(void)
+{
+    struct rlimit before;
+    CHECK_INT(getrlimit(RLIMIT_AS, &before), 0);
+    struct rlimit now = {(rlim_t)1 << 45, before.rlim_max};
+    if (setrlimit(RLIMIT_AS, &now) != 0) {
+        printf("skipped: no limit of addresses can be set\n");
+        return;
+    }
+    ml_region small, none;
+    CHECK_INT(ml_region_init(&small, (size_t)1 << 44, MIB), 0);
+    CHECK_UINT(small.bytes, (size_t)1 << 42);
+    CHECK_INT(ml_region_init(&none, (size_t)1 << 43, (size_t)1 << 43), ML_ENOMEM);
+    setrlimit(RLIMIT_AS, &before);
+    ml_region_fini(&small);
+}
+
+static void
 test_refuses_senseless_sizes_and_leaves_the_region_alone(void)
 {
     ml_region region = {.base = &region, .bytes = 5};
@@ -97,6 +116,7 @@ main(void)
     RUN(test_takes_memory_at_the_first_touch_only);
     RUN(test_discard_gives_zeros_again);
     RUN(test_takes_a_half_of_what_is_refused);
+    RUN(test_leaves_most_of_a_limit_to_the_program);
     RUN(test_refuses_senseless_sizes_and_leaves_the_region_alone);
     RUN(test_fini_takes_empty_regions);
     return TEST_RESULT();

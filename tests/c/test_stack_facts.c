@@ -32,6 +32,21 @@ line_of(const ml_recording *r, ml_standing standing)
 }
 
 static void
+check_place(const char *file, const char *name, enum ml_frame_place place)
+{
+    ml_recording *r;
+    CHECK_INT(ml_recording_new(&r), 0);
+    uint32_t stack = add(r, 0, file, 1, name, 0);
+    ml_stack_facts facts;
+    CHECK_INT(ml_stack_facts_init(&facts, r), 0);
+    CHECK_INT(facts.of[stack].whole.place, place);
+    CHECK_INT(ml_stack_standing(r, stack).place, place);
+    CHECK_INT(facts.of[0].whole.place, ML_PLACE_NONE);
+    ml_stack_facts_fini(&facts);
+    ml_recording_free(r);
+}
+
+static void
 test_whose_code_a_frame_is(void)
 {
     static const struct {
@@ -39,6 +54,9 @@ test_whose_code_a_frame_is(void)
         enum ml_frame_place place;
     } files[] = {
         {"/home/a/train.py", ML_PLACE_USER},
+        {"<string>", ML_PLACE_USER},
+        {"code/__torch__.py", ML_PLACE_USER},
+        {"code/__torch__/torch/nn/modules/linear.py", ML_PLACE_LIBRARY},
         {"train.py", ML_PLACE_USER},
         {"/home/a/torch/mine.py", ML_PLACE_USER},
         {"/v/site-packages/transformers/models/llama.py", ML_PLACE_PACKAGE},
@@ -60,17 +78,11 @@ test_whose_code_a_frame_is(void)
         {"", ML_PLACE_NATIVE},
     };
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-        ml_recording *r;
-        CHECK_INT(ml_recording_new(&r), 0);
-        uint32_t stack = add(r, 0, files[i].file, 1, "f", 0);
-        ml_stack_facts facts;
-        CHECK_INT(ml_stack_facts_init(&facts, r), 0);
-        CHECK_INT(facts.of[stack].whole.place, files[i].place);
-        CHECK_INT(ml_stack_standing(r, stack).place, files[i].place);
-        CHECK_INT(facts.of[0].whole.place, ML_PLACE_NONE);
-        ml_stack_facts_fini(&facts);
-        ml_recording_free(r);
+        check_place(files[i].file, "f", files[i].place);
     }
+    check_place("train.py", "<backward op>", ML_PLACE_USER);
+    check_place("<string>", "<forward op>", ML_PLACE_LIBRARY);
+    check_place("<string>", "<backward op>", ML_PLACE_LIBRARY);
 }
 
 static void
@@ -91,6 +103,12 @@ test_modules_and_scopes(void)
     uint32_t sgd = add(r, step, TORCH "optim/sgd.py", 2, "sgd", 0);
     uint32_t nccl = add(r, main, TORCH "distributed/c10d.py", 3, "all_reduce", 0);
     uint32_t within = add(r, nccl, TORCH "nn/modules/module.py", 1, "_call_impl", net);
+    uint32_t tensor = add(r, main, TORCH "distributed/tensor/_dispatch.py", 1, "d", 0);
+    uint32_t pieces =
+        add(r, tensor, TORCH "distributed/tensor/_redistribute.py", 2, "r", 0);
+    uint32_t hook =
+        add(r, body, TORCH "distributed/fsdp/_fully_shard/_fsdp_state.py", 1, "h", 0);
+    uint32_t hooked = add(r, hook, TORCH "distributed/tensor/_dispatch.py", 1, "d", 0);
     ml_stack_facts facts;
     CHECK_INT(ml_stack_facts_init(&facts, r), 0);
 
@@ -106,6 +124,9 @@ test_modules_and_scopes(void)
     CHECK_INT(line_of(r, ml_stack_facts_line(&facts, sgd)), 10);
     CHECK(facts.of[nccl].communication);
     CHECK(!facts.of[within].communication);
+    CHECK(!facts.of[tensor].communication);
+    CHECK(facts.of[pieces].communication);
+    CHECK(facts.of[hooked].communication);
     ml_stack_facts_fini(&facts);
     ml_recording_free(r);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base.h"
+#include "origins.h"
 #include "stacks_samples.h"
 #include "test.h"
 
@@ -242,6 +243,102 @@ test_python_frames_among_native_ones(void)
     free(map);
 }
 
+/* What made a line of compiled code is its caller, and its own frames are left together
+ * where Python frames go among native ones: torch 2.11's order. */
+static void
+test_frames_of_compiled_code_have_those_that_made_it(void)
+{
+    static const uint64_t two_evals[] = {PC_EVAL, PC_CALL, PC_EVAL, PC_ALLOC};
+    ml_stacks *stacks;
+    ml_recording *recording;
+    symbols seen = {0};
+    ml_symbolizer symbolizer = {.context = &seen, .symbolize = name_pcs};
+    CHECK_INT(ml_stacks_new(&stacks, NULL), 0);
+    ml_frame_key made = key(0x7000, 1, 0);
+    ml_code_text words = code_text("call", "/tmp/made.py", 10);
+    uint32_t module = add(stacks, 0, 0x1000, 0, "module");
+    /* Lines 10 to 13 of one function, and what it calls. */
+    uint32_t at[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        made.offset = 2 * i;
+        at[i] = ml_stacks_add(stacks, module, &made, &words);
+    }
+    uint32_t empty = add(stacks, at[2], 0x2000, 2, "empty");
+    uint32_t native = add_natives(stacks, empty, two_evals, 4);
+    ml_origins *origins = ml_stacks_origins(stacks);
+    uint32_t outer, first, second;
+    CHECK_INT(ml_origins_add_frame(origins, 0, text("model"), text("m.py"), 3, &outer),
+              0);
+    CHECK_INT(
+        ml_origins_add_frame(origins, outer, text("block"), text("m.py"), 5, &first),
+        0);
+    CHECK_INT(
+        ml_origins_add_frame(origins, outer, text("block"), text("m.py"), 6, &second),
+        0);
+    CHECK_INT(ml_origins_add_line(origins, text("/tmp/made.py"), 11, first), 0);
+    CHECK_INT(ml_origins_add_line(origins, text("/tmp/made.py"), 12, second), 0);
+    CHECK_INT(ml_origins_add_line(origins, text("/tmp/made.py"), 13, 0), 0);
+    CHECK_INT(ml_origins_add_line(origins, text("model.py"), 99, first), 0);
+    uint32_t count = ml_stacks_count(stacks);
+    uint32_t *map = calloc(count, sizeof(*map));
+    CHECK(map != NULL);
+    for (size_t i = 0; i < 4; i++) {
+        map[at[i]] = 1;
+    }
+    map[empty] = map[native] = 1;
+    CHECK_INT(ml_recording_new(&recording), 0);
+    CHECK_INT(ml_stacks_resolve(stacks, recording, map, count, &symbolizer), 0);
+    CHECK_INT(ml_recording_validate(recording), 0);
+    CHECK_STR(written(recording, map[at[0]]), "call:10 module:10");
+    CHECK_STR(written(recording, map[at[1]]), "call:11 block:5 model:3 module:10");
+    CHECK_STR(written(recording, map[at[2]]), "call:12 block:6 model:3 module:10");
+    CHECK_STR(written(recording, map[at[3]]), "call:13 module:10");
+    CHECK_STR(written(recording, map[empty]),
+              "empty:11 call:12 block:6 model:3 module:10");
+    CHECK_STR(written(recording, map[native]),
+              "alloc:7 empty:11 _PyEval_EvalFrameDefault:7 call:7 call:12 block:6 "
+              "model:3 _PyEval_EvalFrameDefault:7 module:10");
+    ml_recording_free(recording);
+    ml_stacks_free(stacks);
+    free(map);
+}
+
+/* One frame stands for those between both ends of a deep stack, named or not; the one who
+ * names is not asked about it. */
+static void
+test_native_frames_left_out(void)
+{
+    static const uint64_t pcs[] = {PC_MAIN, ML_NATIVE_LEFT_OUT | 1234, PC_ALLOC};
+    static const uint64_t alone[] = {ML_NATIVE_LEFT_OUT | (ML_NATIVE_LEFT_OUT - 1)};
+    ml_stacks *stacks;
+    ml_recording *recording;
+    symbols seen = {0};
+    ml_symbolizer symbolizer = {.context = &seen, .symbolize = name_pcs};
+    CHECK_INT(ml_stacks_new(&stacks, NULL), 0);
+    uint32_t python = add(stacks, 0, 0x1000, 0, "module");
+    uint32_t native = add_natives(stacks, python, pcs, 3);
+    CHECK_UINT(native, 4);
+    uint32_t map[5] = {0, 0, 0, 0, 1};
+    CHECK_INT(ml_recording_new(&recording), 0);
+    CHECK_INT(ml_stacks_resolve(stacks, recording, map, 5, &symbolizer), 0);
+    CHECK_STR(written(recording, map[native]),
+              "alloc:7 <1234 frames left out>:0 main:7 module:10");
+    CHECK_UINT(seen.pcs, 2);
+    ml_recording_free(recording);
+
+    uint32_t only = add_natives(stacks, 0, alone, 1);
+    CHECK_UINT(only, 5);
+    uint32_t other[6] = {0, 0, 0, 0, 1, 1};
+    CHECK_INT(ml_recording_new(&recording), 0);
+    CHECK_INT(ml_stacks_resolve(stacks, recording, other, 6, NULL), 0);
+    CHECK_STR(written(recording, other[native]),
+              "0x10:0 <1234 frames left out>:0 0x40:0 module:10");
+    CHECK_STR(written(recording, other[only]),
+              "<9223372036854775807 frames left out>:0");
+    ml_recording_free(recording);
+    ml_stacks_free(stacks);
+}
+
 static void
 test_native_frames_without_symbols(void)
 {
@@ -295,6 +392,12 @@ test_every_allocation_of_resolve_may_fail(void)
         leaf = add(stacks, leaf, 0x1000 + i, 0, name);
     }
     uint32_t native = add_natives(stacks, leaf, pcs, 3);
+    uint32_t origin;
+    CHECK_INT(ml_origins_add_frame(ml_stacks_origins(stacks), 0, text("origin"),
+                                   text("m.py"), 1, &origin),
+              0);
+    CHECK_INT(
+        ml_origins_add_line(ml_stacks_origins(stacks), text("model.py"), 1, origin), 0);
     uint32_t count = ml_stacks_count(stacks);
     int failures = 0;
     int error = ML_ENOMEM;
@@ -362,7 +465,9 @@ main(void)
     RUN(test_asks_for_known_ids_only);
     RUN(test_metadata_strings);
     RUN(test_python_frames_among_native_ones);
+    RUN(test_frames_of_compiled_code_have_those_that_made_it);
     RUN(test_native_frames_without_symbols);
+    RUN(test_native_frames_left_out);
     RUN(test_the_symbolizers_error_is_handed_on);
     RUN(test_every_allocation_of_resolve_may_fail);
     RUN(test_every_allocation_of_resolve_strings_may_fail);

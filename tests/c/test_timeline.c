@@ -176,7 +176,8 @@ any_events(sample *f, bool misfits)
             sample_event(f, ML_ACTION_ALLOC, addr, size, 0);
             used[i] = true;
             if (next_random(2) == 0) {
-                sample_tag(f, addr, (enum ml_category)next_random(ML_CATEGORY_COUNT));
+                sample_tag(f, addr,
+                           (enum ml_category)next_random(ML_CATEGORY_TAG_LAST + 1));
             }
         }
         f->events[f->device.event_count - 1].time += next_random(1000000);

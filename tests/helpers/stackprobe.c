@@ -130,12 +130,15 @@ probe_capture_foreign(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
     return Py_BuildValue("Ii", result.id, (int)result.flags);
 }
 
-/* Into tables that hold a single frame. */
+/* Into tables that hold so many frames. */
 static PyObject *
-probe_capture_full(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
+probe_capture_full(PyObject *Py_UNUSED(self), PyObject *nodes)
 {
-    ml_stacks_limits limits = {
-        .nodes = 1, .codes = 9, .strings = 99, .objects = 9, .text_bytes = 9999};
+    ml_stacks_limits limits = {.nodes = PyLong_AsSize_t(nodes),
+                               .codes = 99,
+                               .strings = 999,
+                               .objects = 9,
+                               .text_bytes = 99999};
     ml_stacks *tiny;
     uint8_t flags = 0;
     if (ml_stacks_new(&tiny, &limits) < 0) {
@@ -345,7 +348,7 @@ static PyMethodDef methods[] = {
     {"capture", probe_capture, METH_NOARGS, "capture() -> (id, flags)"},
     {"capture_released", probe_capture_released, METH_NOARGS, "without the GIL"},
     {"capture_foreign", probe_capture_foreign, METH_NOARGS, "on a C thread"},
-    {"capture_full", probe_capture_full, METH_NOARGS, "-> (id, flags)"},
+    {"capture_full", probe_capture_full, METH_O, "-> (id, flags)"},
     {"capture_both", probe_capture_both, METH_NOARGS, "-> (id, id, flags)"},
     {"follow", probe_follow, METH_O, "follow(code) -> bool"},
     {"name", probe_name, METH_VARARGS, "name(object, name) -> error"},

@@ -1,0 +1,34 @@
+/* Who may open an output file: whoever could open the file that it replaces, or else
+ * what the umask and the folder's default ACL say.
+ *
+ * Nobody else can open it while it is written.  The process's umask is left alone: only
+ * the kernel can ask for it without a moment in which other threads make files under
+ * another. */
+#ifndef ML_PERMISSION_H
+#define ML_PERMISSION_H
+
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+typedef struct ml_permission {
+    bool replaces;
+    struct stat old; /* where it replaces */
+    mode_t mode;     /* that the file has in the end, once it was begun */
+} ml_permission;
+
+/* Of the file that is to be NAME in the open FOLDER, where a regular file may lie.  A
+ * link there is replaced, not followed, and grants nothing; nor does a stranger's file in
+ * a sticky folder, which anybody may have put there. */
+ml_permission ml_permission_of(int folder, const char *name);
+/* The mode by which the file is to be made, with O_EXCL. */
+mode_t ml_permission_to_make(const ml_permission *permission);
+/* Closes the new, empty file to others; group, owner and ACL become those of the file that
+ * it replaces, NAME in FOLDER. */
+void ml_permission_begin(ml_permission *permission, int file, int folder,
+                         const char *name);
+/* Opens the whole file to all who may open it.  A file system without modes grants what
+ * it always grants. */
+void ml_permission_grant(const ml_permission *permission, int file);
+
+#endif
