@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 
-from memlab import _core, _optimizers
+from memlab import _core, _linemaps, _optimizers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -148,6 +148,7 @@ class _Steps:
             return
         self._since = {who}
         _core.note_step()
+        _linemaps.take()
 
 
 _steps = _Steps()

@@ -5,9 +5,24 @@ microseconds, _ns nanoseconds; a *_us or *_ns without "after" is unix time.  Not
 imports this while a program runs.
 """
 
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from memlab._holders import Holder
+
+Category = Literal[
+    "parameter",
+    "buffer",
+    "gradient",
+    "optimizer_state",
+    "activation",
+    "temporary",
+    "input",
+    "other",
+    "workspace",
+    "communication",
+    "before_recording",
+    "unknown",
+]
 
 
 class Totals(TypedDict):
@@ -55,7 +70,7 @@ class Line(TypedDict):
     backward: bool
     how: str
     module: str
-    by_category: dict[str, int]
+    by_category: dict[Category, int]
     reason: str
 
 
@@ -167,7 +182,7 @@ class Peak(TypedDict):
     peak_before_window: bool
     by_line: list[Line]
     by_stack: list[Stack]
-    by_category: dict[str, int]
+    by_category: dict[Category, int]
     by_module: list[ModulePart]
     by_size: list[SizePart]
     outside_modules_bytes: int
@@ -316,13 +331,14 @@ class Lines(TypedDict):
 
 
 class TableLine(LineFigures):
-    """A line as tables of functions have it; code None: its source is not here."""
+    """A line as tables of functions have it; code None: its text is not known."""
 
     code: str | None
 
 
 class LineTable(TypedDict):
-    """The lines of one function; source is "read", "newer", "differs" or "missing"."""
+    """The lines of one function; source is "read", "newer", "differs", "missing" or
+    "absent"."""
 
     file: str
     function: str
@@ -473,7 +489,7 @@ class Oom(TypedDict):
     growth: OomGrowth | None
     advice: list[OomAdvice]
     by_line: list[Line]
-    by_category: dict[str, int]
+    by_category: dict[Category, int]
     unknown_because: dict[str, int]
     mismatches: int
     uncertain_bytes: int
@@ -532,6 +548,7 @@ class File(TypedDict):
     lost_records: int
     unread_records: int
     unknown_starts: int
+    repeated_starts: int
     native_frames: int
 
 
@@ -659,7 +676,7 @@ class _Difference(Two):
     after: DifferenceInstant | None
     by_line: list[DifferenceLine]
     by_module: list[DifferenceModule]
-    by_category: dict[str, int]
+    by_category: dict[Category, int]
 
 
 class DifferencePhase(_Difference):
@@ -736,6 +753,7 @@ class Report(TypedDict):
 
     file: str | None
     recording: File | None
+    unread: dict[str, int]
     source: str
     at: str
     ranks: list[Rank]
@@ -855,7 +873,7 @@ class FitDevice(TypedDict):
     settings: FitSettings | None
     retries: int
     ooms: int
-    by_category: dict[str, int]
+    by_category: dict[Category, int]
     by_line: list[Line]
 
 
@@ -874,13 +892,16 @@ class FitOom(Place):
 
 class FitTried(TypedDict):
     """A value that was tried; the bytes, of the fullest device, are None where it does not
-    fit."""
+    fit.  error: what the program failed of with the value, which then counts as one that
+    does not fit; else None.
+    """
 
     value: int
     fits: bool
     allocated_peak_bytes: int | None
     reserved_peak_bytes: int | None
     total_bytes: int | None
+    error: str | None
 
 
 class FitVary(TypedDict):
@@ -1023,6 +1044,7 @@ class Explanation(TypedDict):
 
     memory_bytes: int | None
     devices: list[ExplainedDevice]
+
 
 class Tuned(TypedDict):
     """What came of some settings, as text of PYTORCH_CUDA_ALLOC_CONF; None: the recorded

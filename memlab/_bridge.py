@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -41,8 +42,10 @@ _SOURCES = (
     "objects.cpp",
     "regions.cpp",
     "tensors.cpp",
+    "torchscript.cpp",
 )
 _CUDA_SOURCES = (
+    "arrival.cpp",
     "cuda.cpp",
     "host.cpp",
     "host_room.cpp",
@@ -345,6 +348,8 @@ def build(output, torch):
                 f"memlab's bridge to torch {torch_build.version} does not compile with "
                 f"{commands[0][0]}: {lines[0][:500]}"
             )
+        # Whatever the umask lets others do.
+        os.chmod(product, 0o755)
         os.replace(product, output)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -368,40 +373,68 @@ def _locked(path):
         yield
 
 
-def _build_in_cache(key, torch):
-    """The path of the bridge in the user's cache, building it where it is missing."""
-    folder = cache_dir() / key
-    path = folder / "_torch.so"
+def _build_in_cache(path, torch):
+    """Builds the bridge at PATH in the user's cache, where it is missing."""
+    with _locked(path.parent / "lock"):
+        if not path.exists():
+            print(
+                f"memlab: building its bridge to torch {torch.__version__} in "
+                f"{path.parent} (once, up to two minutes)",
+                file=sys.stderr,
+                flush=True,
+            )
+            build(path, torch)
+
+
+def _cached(path, torch):
+    """PATH without links, once the bridge is there and nobody else can have put it there
+    or change what it is."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = _locked(folder / "lock")
-        with lock:
-            if not path.exists():
-                print(
-                    f"memlab: building its bridge to torch {torch.__version__} in "
-                    f"{folder} (once, up to two minutes)",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                build(path, torch)
+        _make_folders(path.parent)
+        path = Path(os.path.realpath(path.parent)) / path.name
+        # Before anything in it is opened.
+        for part in reversed(path.parent.parents):
+            _check_trusted(part, above=True)
+        _check_trusted(path.parent)
+        if not path.exists():
+            _build_in_cache(path, torch)
     except OSError as error:
         raise _error(
-            f"memlab cannot write its bridge to {folder}: "
+            f"memlab cannot write its bridge to {path.parent}: "
             f"{error.strerror or error}; set MEMLAB_CACHE to a folder that can be written"
         ) from error
+    _check_trusted(path)
     return path
+
+
+def _make_folders(folder):
+    """Makes FOLDER and those above it that are missing, for this user alone."""
+    for part in (*reversed(folder.parents), folder):
+        if not part.exists():
+            part.mkdir(mode=0o700, exist_ok=True)
 
 
 # ---------------------------------------------------------------- loading
 
 
-def _check_trusted(path):
-    """Refuse to run machine code that another user could have put there."""
-    status = os.stat(path)
-    if status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o022:
+def _check_trusted(path, above=False):
+    """Refuse machine code that another user could have put there: the file PATH, the folder
+    of it, or one ABOVE that."""
+    status = os.lstat(path)
+    # Who has the root of this container, or of its user namespace, has all of it.
+    owners = (os.getuid(), 0, os.stat("/").st_uid)
+    others = status.st_mode & 0o022
+    if above and status.st_mode & stat.S_ISVTX:
+        # Nobody can rename there what is another's, as in /tmp.
+        others = 0
+    if status.st_gid == os.getgid() == os.getuid():
+        # The group of this user alone, for whom umask 002 is the rule.
+        others &= ~0o020
+    known = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
+    if status.st_uid not in owners or others or not known:
         raise _error(
-            f"{path} can be written by another user, so memlab does not load it: remove "
-            "it, or set MEMLAB_CACHE to a folder of your own"
+            f"{path} can be written by another user, so memlab does not load its bridge "
+            "from there: set MEMLAB_CACHE to a folder of your own, or chmod go-w it"
         )
 
 
@@ -424,7 +457,7 @@ def bridge_path(torch):
     if installed.exists():
         return installed
     try:
-        path = cached if cached.exists() else _build_in_cache(key, torch)
+        return _cached(cached, torch)
     except Exception as error:
         stale = _stale_bridge(key)
         if stale is None:
@@ -434,8 +467,6 @@ def bridge_path(torch):
             f"{torch.__version__} is running; building another one failed ({error}). "
             f"In memlab's folder run: {_REINSTALL}"
         ) from error
-    _check_trusted(path)
-    return path
 
 
 def import_bridge(torch, path):

@@ -1,17 +1,23 @@
 """The command line: which command runs what, and how its errors are told."""
 
 import contextlib
+import errno
 import json
 import os
 import signal
 import sys
 
+from memlab import _terminal
 from memlab._errors import Error
 
 
 def main(argv=None) -> int:
     """Runs one command; returns the exit status: 0, 1 failed, 2 wrong usage."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    return guarded(lambda: _command(argv))
+
+
+def _command(argv):
     if argv[:1] == ["phantom"]:
         # It takes the rest of its line as another program's.
         from memlab import phantom
@@ -21,35 +27,63 @@ def main(argv=None) -> int:
 
     options = _cli_options.parse(argv)
     options.function = _FUNCTIONS[options.command]
-    return guarded(options)
+    return options.function(options)
 
 
-def guarded(options) -> int:
-    """Runs the function of OPTIONS; its exit status, 1 and a sentence for an error."""
+_NO_MEMORY = (
+    "this process got no more memory; raise its limit (ulimit -v, the container's), or go "
+    "to a machine with more"
+)
+
+_LOST_BY_PYTHON = "error return without exception set"
+
+
+def _is_of_memory(error):
+    """Whether ERROR comes of too little memory; a library that was not loaded for want of
+    it is told of in words alone."""
+    return (
+        isinstance(error, MemoryError)
+        # CPython loses an exception where it has no memory for a frame of its traceback,
+        # and says so in these words, those of a type's slot that lost one. A function in C
+        # that did has others.
+        or (isinstance(error, SystemError) and str(error) == _LOST_BY_PYTHON)
+        or getattr(error, "errno", None) == errno.ENOMEM
+        or (isinstance(error, RuntimeError) and str(error).startswith("can't allocate "))
+        or "failed to map segment" in str(error)
+        or "annot allocate memory" in str(error)
+    )
+
+
+def guarded(command) -> int:
+    """Runs COMMAND(); its exit status, 1 and a sentence for an error."""
     try:
-        return options.function(options)
+        from memlab import _load
+
+        _load.say = lambda text: _terminal.say(f"memlab: {text}", sys.stderr)
+        return command()
     except KeyboardInterrupt:
         return 130
-    except OSError as error:
+    except (Error, ImportError, MemoryError, OSError, RuntimeError, SystemError,
+            ValueError) as error:  # fmt: skip
         text = str(error)
-        if error.filename is not None and error.strerror is not None:
+        if _is_of_memory(error):
+            text = _NO_MEMORY
+        elif not isinstance(error, (Error, OSError, ValueError)):
+            raise
+        elif isinstance(error, OSError) and None not in (error.filename, error.strerror):
             text = f"{os.fsdecode(error.filename)}: {error.strerror}"
-    except (Error, ValueError) as error:
-        text = str(error)
-    _say(f"memlab: {text}", sys.stderr)
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+            text += "; make room there, or choose another place"
+    _terminal.say(f"memlab: {text}", sys.stderr)
     return 1
 
 
-def _say(text, stream=None):
-    from memlab import _terminal
-
-    _terminal.say(text, stream or sys.stdout)
+def _say(text):
+    _terminal.answer(text)
 
 
 def _show(text):
-    from memlab import _terminal
-
-    _terminal.show(text, sys.stdout)
+    _terminal.answer(_terminal.fitted(text, sys.stdout))
 
 
 def _run(options):
@@ -73,20 +107,26 @@ def _report(options):
         options.wrong_usage("-f is for the peak, without --by")
     if options.json and options.by:
         options.wrong_usage("--json has all tables: leave out --by")
-    recording = _load.read_recording(options.file)
+    recording = _load.read_recording(options.file, quiet=True)
     found = _report.choose_devices(recording, options.device, options.rank)
     if options.at.startswith("event:") and len(found) > 1:
-        options.wrong_usage(f"--at {options.at} is of one device: add --device or --rank")
+        options.wrong_usage(
+            f"--at {options.at} is of one device: add --device or --rank"
+        )
     if options.json:
         answer = _report.report(
-            recording, options.file, options.functions, options.at, found
+            recording, options.file, options.functions, options.at, found, options.source
         )
         _say(json.dumps(answer, indent=1))
         return 0
     choice = _report_parts.choose(
-        options.at, options.by, lines=options.lines, functions=options.functions
+        options.at,
+        options.by,
+        lines=options.lines,
+        functions=options.functions,
+        source=options.source,
     )
-    notes = list(_report.file_notes(recording.file))
+    notes = [*_report.file_notes(recording.file), *_load.unread_notes(recording)]
     sections = list(_report_parts.sections(recording, found, choice))
     _show_report(notes, sections, options.markdown)
     return 0
@@ -209,7 +249,7 @@ def _view(options):
         return 0
     if options.serve:
         return _serve(options.file)
-    recording = _load.read_recording(options.file)
+    recording = _load.read_recording(options.file, quiet=True)
     out = options.out or _beside(options.file, ".html")
     notes = _report.file_notes(recording.file)
     page = _page.of(recording, title=os.path.basename(options.file), notes=notes)
@@ -217,7 +257,7 @@ def _view(options):
     _say(f"Page: {out}")
     length = os.path.getsize(out)
     if length > _page.LONG_BYTES:
-        _say(
+        _terminal.say(
             f"memlab: the page has {_report.size(length)}, which a browser takes long to "
             f"open: memlab view --serve {options.file} needs no page",
             sys.stderr,
@@ -228,7 +268,7 @@ def _view(options):
 def _serve(source):
     from memlab import _load, _page, _report, _serve
 
-    recording = _load.read_recording(source)
+    recording = _load.read_recording(source, quiet=True)
     server = _serve.Server(
         *_page.data_of(recording),
         title=os.path.basename(source),
@@ -263,6 +303,7 @@ def _convert(options):
         device=options.device,
         table=options.table,
         title=os.path.basename(options.file),
+        expand=options.expand,
     )
     _say(f"Wrote {options.out}")
     return 0
@@ -313,7 +354,7 @@ def _fit(options):
             options.vary,
             options.steps,
             options.timeout or _fit.TIMEOUT_SECONDS,
-            tell=lambda text: _say(f"memlab: {text}", sys.stderr),
+            tell=lambda text: _terminal.say(f"memlab: {text}", sys.stderr),
         )
     if options.json:
         _say(json.dumps(answer, indent=1))

@@ -5,6 +5,8 @@ Owns their names, defaults and help; what a command does is _cli's.
 
 import argparse
 
+from memlab._arguments import Parser
+
 _FILE = "a .mlab file, or a snapshot pickle of memlab or torch, gzip too"
 # Options whose value is the next argument, of the commands that run a program.
 _VALUES = {
@@ -36,7 +38,7 @@ def _separate_phantom(argv):
 def _parser():
     from memlab import __version__
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="memlab", description="Where the memory of a PyTorch training run goes."
     )
     parser.add_argument("--version", action="version", version=f"memlab {__version__}")
@@ -105,6 +107,12 @@ def _add_run(commands):
         action="store_true",
         help="keep when each block was last used, for memlab explain and tune; costs some "
         "microseconds an operator",
+    )
+    run.add_argument(
+        "--no-source",
+        action="store_true",
+        help="leave out what the lines of code say that stacks name, which the recording "
+        "keeps otherwise",
     )
     _add_program(run)
 
@@ -201,6 +209,12 @@ def _add_report(commands):
         "--markdown",
         action="store_true",
         help="for a comment on a pull request: tables as GitHub renders them",
+    )
+    report.add_argument(
+        "--source",
+        metavar="DIR",
+        help="show the lines of the .py files in this folder, of the program's files of "
+        "which the recording has no text (torch's have none)",
     )
     report.add_argument(
         "--lines",
@@ -452,6 +466,12 @@ def _add_convert(commands):
         "--table",
         choices=_export.TABLES,
         help="table to write, for csv, arrow and parquet (default: allocations)",
+    )
+    convert.add_argument(
+        "--expand",
+        action="store_true",
+        help="for json: every stack written out wherever it is referred to, as version 1 "
+        "had it, which takes up to a thousand times the room",
     )
 
 

@@ -21,8 +21,20 @@ def _gradients_kept(item):
     return (
         "Gradients live on while the next forward pass runs",
         f"{_size(item['bytes'])} of gradients, in {plural(item['blocks'], 'block')}, are "
-        "there at the peak because they are overwritten with zeros instead of freed.",
-        "optimizer.zero_grad(set_to_none=True)",
+        "there at the peak: no call frees them, or zero_grad(set_to_none=False) overwrites "
+        "them with zeros.",
+        "optimizer.zero_grad(), or model.zero_grad() without an optimizer, before the forward "
+        "pass: it sets gradients to None",
+    )
+
+
+def _gradients_late(item):
+    return (
+        "zero_grad() comes after the forward pass",
+        f"{_size(item['bytes'])} of gradients, in {plural(item['blocks'], 'block')}, are "
+        "there at the peak: zero_grad() frees them, but only after the next forward pass.",
+        "optimizer.zero_grad(), or model.zero_grad() without an optimizer, right after the "
+        "update or before the forward pass",
     )
 
 
@@ -171,6 +183,7 @@ def _data_kept(item):
 # By kind: what the waste is, a sentence on it, and a line to write.  All of it unescaped.
 WORDS: dict[str, Callable[[Advice], tuple[str, str, str]]] = {
     "gradients_kept": _gradients_kept,
+    "gradients_late": _gradients_late,
     "graph_unused": _graph_unused,
     "graph_retained": _graph_retained,
     "frozen_gradients": _frozen_gradients,

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import json
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator
 
 from memlab import _core
@@ -93,41 +91,16 @@ class _Tables:
         return names, zip(*values)
 
 
-@contextlib.contextmanager
-def _whole(path: str) -> Iterator[str]:
-    """The name of an empty file that takes the place of PATH in the end, as the core's
-    files do: whole or not at all, and readable by its owner only."""
-    import tempfile
-
-    with contextlib.suppress(FileNotFoundError):
-        mode = os.lstat(path).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-            code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-            raise OSError(code, os.strerror(code), path)
-    folder, name = os.path.split(path)
+def _write_by_name(path, write):
+    """Writes the file at PATH by WRITE(name).  Raises OSError of PATH for what the system
+    refused: writers know a temporary name, or none."""
     try:
-        handle, temporary = tempfile.mkstemp(dir=folder or ".", prefix=f".{name[:40]}.")
+        _core.write_file(path, write)
     except OSError as error:
+        if error.errno is None:
+            # pyarrow's, now and then.
+            raise Error(f"{path}: {error}") from None
         raise OSError(error.errno, os.strerror(error.errno), path) from None
-    try:
-        yield temporary
-        os.fsync(handle)
-        os.replace(temporary, path)
-        _sync_folder(folder or ".")
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    finally:
-        os.close(handle)
-
-
-def _sync_folder(folder):
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # ---- SQLite ----
@@ -180,11 +153,17 @@ def _write_about(database, recording):
             (
                 device,
                 recording.device_name(device),
-                counts["events"],
-                counts["overwritten_events"],
-                counts["dropped_events"],
-                counts["lost_stacks"],
-                counts["lost_names"],
+                # As of the columns: with a sign.
+                *(
+                    (counts[name] + 2**63) % 2**64 - 2**63
+                    for name in (
+                        "events",
+                        "overwritten_events",
+                        "dropped_events",
+                        "lost_stacks",
+                        "lost_names",
+                    )
+                ),
             ),
         )
 
@@ -195,16 +174,27 @@ def _write_sqlite(recording, path, device, table):
     except ImportError as error:
         raise Error(f"{path}: this Python has no sqlite3 ({error})") from None
     tables = _Tables(recording)
-    with _whole(path) as temporary:
-        with contextlib.closing(sqlite3.connect(temporary)) as database:
-            # Nobody sees the file before it is whole.
-            database.execute("PRAGMA journal_mode = OFF")
-            database.execute("PRAGMA synchronous = OFF")
-            with database:
-                _write_about(database, recording)
-                for name in TABLES:
-                    _write_sql_table(database, tables, name, device)
-                database.execute(_STACK_FRAMES)
+
+    def write(temporary):
+        try:
+            with contextlib.closing(sqlite3.connect(temporary)) as database:
+                write_tables(database)
+        except sqlite3.Error as error:
+            # SQLite keeps the system's own reason to itself.
+            full = "is full" in str(error)
+            raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from None
+
+    def write_tables(database):
+        # Nobody sees the file before it is whole.
+        database.execute("PRAGMA journal_mode = OFF")
+        database.execute("PRAGMA synchronous = OFF")
+        with database:
+            _write_about(database, recording)
+            for name in TABLES:
+                _write_sql_table(database, tables, name, device)
+            database.execute(_STACK_FRAMES)
+
+    _write_by_name(path, write)
 
 
 # ---- CSV ----
@@ -220,7 +210,8 @@ def _write_csv(recording, path, device, table):
 
     tables = _Tables(recording)
     strings = list(map(_defused, tables.strings))
-    with _whole(path) as temporary:
+
+    def write(temporary):
         with open(temporary, "w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\r\n")
             for i, index in enumerate(tables.devices(table, device)):
@@ -228,6 +219,8 @@ def _write_csv(recording, path, device, table):
                 if i == 0:
                     writer.writerow(names)
                 writer.writerows(rows)
+
+    _write_by_name(path, write)
 
 
 # ---- Arrow ----
@@ -304,14 +297,15 @@ def _write_parquet(recording, path, device, table):
 
 
 def _write_tables(path, tables: Iterable[Any], make):
-    with _whole(path) as temporary, contextlib.ExitStack() as stack:
-        writer = None
-        for table in tables:
-            if writer is None:
-                writer = stack.enter_context(make(temporary, table.schema))
-            writer.write_table(table)
-        # Before the file takes its place.
-        stack.close()
+    def write(temporary):
+        with contextlib.ExitStack() as stack:
+            writer = None
+            for table in tables:
+                if writer is None:
+                    writer = stack.enter_context(make(temporary, table.schema))
+                writer.write_table(table)
+
+    _write_by_name(path, write)
 
 
 # ---- All ----
@@ -321,8 +315,8 @@ def _write_pickle(recording, path, device, table):
     recording.write_pickle(path, True)
 
 
-def _write_json(recording, path, device, table):
-    _core.write_file(path, json.dumps(recording.to_dict()).encode())
+def _write_json(recording, path, expand):
+    recording.write_json(path, expand)
 
 
 def _write_html(recording, path, title):
@@ -376,15 +370,17 @@ def convert(
     device: int | None = None,
     table: str | None = None,
     title: str = "",
+    expand: bool = False,
 ) -> None:
     """Writes RECORDING as the file at PATH, which appears whole or not at all.
 
     to: a key of FORMATS; None: by the ending of PATH. device: None is all. table: of
     TABLES, for formats that have one table a file; None is "allocations". title: what
-    a page is called.
+    a page is called. expand: JSON of version 1, with every stack written out wherever it
+    is referred to.
 
     Raises memlab.Error for a name without a known ending, for a device or table where the
-    format takes none, and without the package that a format needs; ValueError for a
+    format takes none, for what expand is not for, and without the package that a format needs; ValueError for a
     device that the recording does not have; OSError.
     """
     to = to or format_of(path)
@@ -399,7 +395,11 @@ def convert(
     if device is not None and not 0 <= device < recording.device_count:
         last = recording.device_count - 1
         raise ValueError(f"the recording has devices 0 to {last}, no {device}")
+    if expand and write is not _write_json:
+        raise Error(f"{path}: --expand is for json, not for {to}: leave it out")
     if write is _write_html:
         write(recording, path, title)
+    elif write is _write_json:
+        write(recording, path, expand)
     else:
         write(recording, path, device, table or "allocations")

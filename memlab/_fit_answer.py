@@ -132,6 +132,8 @@ class _Asked:
 
     def _run(self, command, memory, variables):
         run = self.runs.run(command, memory, variables)
+        if run.refused is not None:
+            raise Error(run.refused)
         if run.late and not any(rank["steps"] for rank in run.ranks.values()):
             raise Error(
                 f"{command.name} did not end within {self._timeout:g} s, nor make a step "
@@ -140,7 +142,10 @@ class _Asked:
                 f"it more time (timeout), or less to do{_printed(run)}"
             )
         if run.failed:
-            raise Error(f"{command.name} {_ended(run.status)}{_printed(run)}")
+            raise Error(
+                f"{command.name} {_ended(run.status)}, on the phantom device, where nothing "
+                f"is computed and values read from the GPU are 0{_printed(run)}"
+            )
         if not run.ranks:
             raise Error(
                 f"{command.name} ended without a trace, as by os._exit() or exec, which "

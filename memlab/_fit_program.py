@@ -15,10 +15,13 @@ import time
 import types
 
 from memlab import _core, _optimizers, _program, _sources
+from memlab._errors import Error
 from memlab._memory_snapshot import MemorySnapshot
 
 # JSON: folder, steps (a number or None), settled (steps without a new peak).
 VARIABLE = "MEMLAB_FIT"
+# In the folder: why the program was not started.
+REFUSED = "refused"
 # Their value is the next argument, where it is not in the same.
 _WITH_VALUE = ("-W", "-X")
 MAX_ENTRIES = 2_000_000
@@ -54,7 +57,9 @@ class _Run:
         self._folder, self._most, self._settled = folder, steps, settled
         self._rank = _program.rank()
         self._process = os.getpid()
-        self._snapshot = MemorySnapshot(source="cuda", max_entries=MAX_ENTRIES).start()
+        self._snapshot = MemorySnapshot(
+            source="cuda", max_entries=MAX_ENTRIES, source_lines=False
+        ).start()
         self._taken = {}  # id of an optimizer -> its steps
         self._steps = 0
         self._rose = 0  # the step in which a peak last rose
@@ -212,7 +217,12 @@ def main() -> int:
     options = types.SimpleNamespace(
         module=module, program=words[0], arguments=words[1:], phantom=None, device="cuda"
     )
-    _program.prepare(options)
+    try:
+        _program.prepare(options)
+    except Error as error:
+        path = os.path.join(how["folder"], REFUSED)
+        _core.write_file(path, str(error).encode())
+        raise
     # A program of several processes starts those by itself.
     _sources.ensure("cuda")
     run = _Run(how["folder"], how["steps"], how["settled"])
@@ -224,4 +234,4 @@ if __name__ == "__main__":
     # As the module that others import, not as __main__, which is the program's.
     from memlab import _cli, _fit_program
 
-    sys.exit(_cli.guarded(types.SimpleNamespace(function=lambda _: _fit_program.main())))
+    sys.exit(_cli.guarded(_fit_program.main))

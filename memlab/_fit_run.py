@@ -127,6 +127,7 @@ class Result:
     ranks: dict  # number -> what _fit_program wrote of it
     recordings: dict  # number -> path of its recording
     output: str  # the last lines of what it printed
+    refused: str | None  # why it was not started
 
     @property
     def out_of_memory(self):
@@ -197,7 +198,15 @@ class Runs:
                 with open(os.path.join(folder, name)) as file:
                     ranks[number] = json.load(file)
                 recordings[number] = os.path.join(folder, f"rank{number}.pickle")
-        return Result(process.returncode, late, ranks, recordings, _tail(output))
+        refused = os.path.join(folder, _fit_program.REFUSED)
+        return Result(
+            process.returncode,
+            late,
+            ranks,
+            recordings,
+            _tail(output),
+            _tail(refused) if os.path.exists(refused) else None,
+        )
 
     def _wait(self, process):
         """Waits for the process and ends all that it started; whether it was late."""

@@ -115,7 +115,8 @@ def _tried(vary):
                 f", of which allocated {_report.size(row['allocated_peak_bytes'])}"
             )
         else:
-            yield f"  {row['value']:>8}  does not fit"
+            how = "does not fit" if row["error"] is None else "failed, see below"
+            yield f"  {row['value']:>8}  {how}"
     if vary["largest"] is None:
         yield f"Not even {vary['lowest']} fits."
     else:
@@ -125,6 +126,14 @@ def _tried(vary):
         yield (
             "A higher value took less than a lower one: there may be higher ones that fit, "
             "or lower ones that do not."
+        )
+    failed = [row for row in vary["tried"] if row["error"] is not None]
+    if failed:
+        # What printed it is escaped already; of several values this one is the limit.
+        name, first = _report.escape(vary["name"]), failed[0]
+        yield (
+            f"With {name}={first['value']} the program failed, not for want of memory: "
+            f"{first['error']}"
         )
 
 

@@ -9,6 +9,8 @@ import re
 from memlab._errors import Error
 from memlab._fit_run import Command
 
+_BYTES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
+
 
 @dataclasses.dataclass
 class Vary:
@@ -71,8 +73,13 @@ def _plain(option):
 
 def search(asked, words, vary):
     """The answer for the largest value that fits, or, if none does, for the lowest; what
-    was tried is in its "vary"."""
+    was tried is in its "vary".
+
+    Raises memlab.Error where the program fails with the lowest value.  With a higher one
+    that is part of the answer: the program may take no such value.
+    """
     tried = {}  # value -> what asked.complete() takes
+    failed = {}  # value -> why
 
     def fits(value):
         asked.tell(f"trying {vary.name}={value}")
@@ -81,12 +88,18 @@ def search(asked, words, vary):
         try:
             tried[value] = *asked.try_out(command, variables), command, variables
         except Error as error:
-            raise Error(f"with {vary.name}={value} {error}") from None
+            if value == vary.lowest:
+                raise Error(f"with {vary.name}={value} {error}") from None
+            failed[value] = str(error)
+            asked.tell(f"with {vary.name}={value} the program failed")
+            return False
         return tried[value][0]["fits"]
 
     largest = largest_that(fits, vary.lowest, vary.highest)
     # Before the answer is completed, which for one that does not fit changes its figures.
-    rows = [_row(value, tried[value][0]) for value in sorted(tried)]
+    rows = [_row(value, tried[value][0]) for value in tried]
+    rows += [_failed_row(value, error) for value, error in failed.items()]
+    rows.sort(key=lambda row: row["value"])
     answer = asked.complete(*tried[vary.lowest if largest is None else largest])
     answer["vary"] = {
         "name": vary.name,
@@ -125,13 +138,17 @@ def largest_that(fits, lowest, highest):
 
 def _row(value, answer):
     most = max(answer["devices"], key=lambda item: item["total_bytes"])
-    keys = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
     # Of a run that memory ended, the figures say nothing about its need.
     return {
         "value": value,
         "fits": answer["fits"],
-        **{key: most[key] if answer["fits"] else None for key in keys},
+        **{key: most[key] if answer["fits"] else None for key in _BYTES},
+        "error": None,
     }
+
+
+def _failed_row(value, error):
+    return {"value": value, "fits": False, **dict.fromkeys(_BYTES), "error": error}
 
 
 def _rises(rows):

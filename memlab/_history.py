@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 
-from memlab import _annotations, _core, _sources
+from memlab import _annotations, _core, _linemaps, _sources
 from memlab._errors import Error
 
 TYPE_CHECKING = False
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 # The one recording behind these functions, as torch has one.
 _history = _core.MemorySnapshot()
-_source = None
 
 
 def record_memory_history(
@@ -31,7 +30,9 @@ def record_memory_history(
     device.  A later call keeps the events so far unless clear_history is true.
 
     Raises memlab.Error (a RuntimeError, with torch's words) for a bad value, and for
-    skip_actions, compile_context and global_record_annotations, which are torch's only.
+    skip_actions, compile_context and global_record_annotations, which are torch's only;
+    and, as torch does, where there is no GPU: MemorySnapshot(source="cpu") records the
+    host's memory.
     """
     if isinstance(enabled, bool):
         _record_legacy(enabled, *args, **kwargs)
@@ -50,7 +51,6 @@ def _record(
     global_record_annotations: bool = False,
     skip_actions: object = None,
 ) -> None:
-    global _source
     if enabled not in (None, "state", "all"):
         raise Error("expected state to be 'state', 'all', or None")
     if context not in (None, "state", "alloc", "all"):
@@ -70,8 +70,7 @@ def _record(
         _history._end()
         _annotations.stop()
         return
-    name = _source if _history.recording else _sources.default()
-    _sources.ensure(name)
+    _sources.ensure("cuda")
     options = {
         # torch keeps one entry where none are asked for.
         "max_entries": 1 if max_entries == 0 else max_entries,
@@ -81,11 +80,10 @@ def _record(
         "device": -1 if device is None else _sources.parse_device(device)[1],
     }
     if not _history.recording:
-        _history._begin(name, **options)
-        _source = name
+        _history._begin("cuda", **options)
         _annotations.start()
     else:
-        _history._configure(name, **options)
+        _history._configure("cuda", **options)
         if clear_history:
             _history._clear()
 
@@ -132,14 +130,14 @@ _record_memory_history.__signature__ = inspect.signature(_record).replace(
 
 def _recording():
     """The recording behind snapshot(); without one, the memory as it is now."""
+    _linemaps.take()
     if _history.recording:
         _core.sample(False)
         return _history._freeze(_sources.dialect_keys())
-    name = _sources.default()
-    _sources.ensure(name)
+    _sources.ensure("cuda")
     once = _core.MemorySnapshot()
     once._begin(
-        name, max_entries=1, context=None, native=False, events=False, device=-1
+        "cuda", max_entries=1, context=None, native=False, events=False, device=-1
     )
     try:
         return once._freeze(_sources.dialect_keys())
@@ -152,8 +150,8 @@ def snapshot(device: object = None) -> dict[str, Any]:
 
     Sizes in bytes, times in microseconds.  device: an index, or another of torch's ways
     to name a device, keeps the memory and events of that one only.  Without a recording
-    the events are empty.  Raises memlab.Error where the memory cannot be read, ValueError
-    for what is no device.
+    the events are empty.  Raises memlab.Error where the memory cannot be read, as without
+    a GPU, ValueError for what is no device.
     """
     only = -1 if device is None else _sources.parse_device(device)[1]
     taken = _recording().to_dict()

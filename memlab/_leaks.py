@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 
-from memlab import _core, _sources
+from memlab import _core, _linemaps, _sources
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class _Watch:
 
 def _name_modules():
     _core.name_modules(sys.modules["torch"].nn.Module)
+    _linemaps.take()
 
 
 def _say(error):

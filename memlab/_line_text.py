@@ -243,7 +243,7 @@ def _coloured(tables, stream):
     if os.environ.get("NO_COLOR"):
         return None
     try:
-        if not stream.isatty():
+        if stream is None or not stream.isatty():
             return None
         from rich.console import Console
         from rich.segment import Segment, Segments

@@ -7,7 +7,7 @@ import sys
 import zlib
 
 from memlab import _core
-from memlab._errors import SnapshotError
+from memlab._errors import SnapshotError, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from memlab._core import _Path
 
-__all__ = ["load", "read_recording", "read_stdin"]
+__all__ = ["load", "read_recording", "read_stdin", "unread_notes"]
 
 _GZIP = b"\x1f\x8b"
 _MLAB = b"\x89MLAB\r\n\x1a"
@@ -29,6 +29,8 @@ _REMEDY = (
     "memlab reads .mlab files, and what torch.cuda.memory._dump_snapshot and "
     "memlab.dump_snapshot write, plain or packed by gzip"
 )
+# How it is told; the command line has a way of its own.
+say = tell
 
 
 class _Unpacker:
@@ -128,17 +130,37 @@ def load(path: _Path) -> dict[str, Any] | list[dict[str, Any]]:
     return _read(path, _core.load)
 
 
-def read_recording(path: _Path) -> _core.Recording:
-    """The Recording in the file at PATH; takes and raises what load does."""
+def unread_notes(recording):
+    """A sentence about the values of RECORDING's file that could not be read, if any."""
+    kinds = recording.unread
+    count = sum(kinds.values())
+    if count:
+        said = ", ".join(f"{kind} {n}" for kind, n in kinds.items())
+        values = "value that" if count == 1 else "values that"
+        yield f"The file has {count} {values} could not be read, taken as unknown: {said}."
+
+
+def _told(recording, name):
+    for note in unread_notes(recording):
+        say(f"{name}: {note}")
+    return recording
+
+
+def read_recording(path: _Path, quiet: bool = False) -> _core.Recording:
+    """The Recording in the file at PATH; takes and raises what load does.
+
+    What could not be read of it is told, unless QUIET, for callers that show it.
+    """
     if _is_mlab(path):
         return _read_mlab(path)
-    return _read(path, _core.Recording.from_bytes)
+    recording = _read(path, _core.Recording.from_bytes)
+    return recording if quiet else _told(recording, os.fsdecode(path))
 
 
 def read_stdin() -> _core.Recording:
     """The Recording in the snapshot pickle that stdin delivers; raises what load does."""
     try:
-        return _make(sys.stdin.buffer, _core.Recording.from_bytes)
+        return _told(_make(sys.stdin.buffer, _core.Recording.from_bytes), "stdin")
     except SnapshotError as error:
         text = str(error)
     raise SnapshotError(

@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 
-from memlab import _core, _holders, _sources
+from memlab import _core, _holders, _linemaps, _sources
 from memlab._errors import Error
 from memlab._line_text import readable_size
 
@@ -215,6 +215,7 @@ def _name_modules():
     import torch
 
     _core.name_modules(torch.nn.Module)
+    _linemaps.take()
 
 
 def _of(devices, target):

@@ -10,7 +10,17 @@ import atexit
 import os
 import weakref
 
-from memlab import _annotations, _core, _names, _oom, _report, _sources, _times
+from memlab import (
+    _annotations,
+    _core,
+    _linemaps,
+    _names,
+    _oom,
+    _report,
+    _sources,
+    _times,
+)
+from memlab._code import Reader
 from memlab._composer_hooks import ComposerHooks
 from memlab._errors import Error, check_count, tell
 from memlab._own_loop import OwnLoop
@@ -45,6 +55,7 @@ def _end_at_exit(snapshot):
     def end():
         snapshot = reference()
         if snapshot is not None and snapshot._pid == os.getpid():
+            snapshot._tell_lines()
             snapshot._end()
 
     atexit.register(end)
@@ -95,6 +106,9 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
     uses: whether to keep when each block was last used by an operator of torch, on the
         GPU, which `memlab explain` and `memlab tune` ask for.  It costs some microseconds
         an operator.
+    source_lines: whether to keep what the lines of code say that stacks name, so that a
+        report shows them wherever it is made.  They are read when the recording is, and
+        for a file now and then after a step of an optimizer.
 
     Raises memlab.Error, ValueError or TypeError for a value that makes no sense.
 
@@ -122,6 +136,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         file: _Path | None = None,
         max_file_bytes: int | None = None,
         uses: bool = False,
+        source_lines: bool = True,
     ) -> None:
         if stacks not in ("python", "all"):
             raise Error("expected stacks to be 'python', or 'all'")
@@ -163,6 +178,8 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         self._oom_paths = None if on_oom is None else _oom.Paths(on_oom)
         self._watch = None
         self._owners = Owners(self)
+        self._source_lines = bool(source_lines)
+        self._code = None
         self._frozen = None
         self._pid = None
         self._place = None
@@ -187,6 +204,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         """
         source = self._source or _sources.default()
         _sources.ensure(source)
+        self._code = Reader() if self._source_lines else None
         self._begin(source, keys=_sources.dialect_keys(), place=self._rank(), **self._options)
         if self._options["file"] is not None and self._pid is None:
             _end_at_exit(self)
@@ -218,7 +236,16 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
             return self
         self._owners.stop()
         try:
-            self._frozen = self.data()
+            try:
+                self._frozen = self.data()
+            except (Error, MemoryError):
+                raise
+            except BaseException:
+                # Ctrl-C, as while files are read: the recording comes first, without more
+                # of their text.
+                self._code = None
+                self._frozen = self.data()
+                raise
         finally:
             self._end()
             _annotations.stop()
@@ -242,8 +269,22 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
 
     def _read(self):
         self._owners.scan()
+        _linemaps.take()
         _core.sample(False)
-        return self._freeze(_sources.dialect_keys(), self._rank())
+        read = None if self._code is None else self._code.lines
+        recording = self._freeze(_sources.dialect_keys(), self._rank(), read)
+        self._tell_lines()
+        return recording
+
+    def _tell_lines(self, most=None):
+        """Stores in the file what the lines say that it names so far; see Reader.lines."""
+        if self._code is None or self._options["file"] is None:
+            return
+        try:
+            self._tell_code(lambda frames: self._code.news(frames, most))
+        except Exception:
+            # The file shows no code then.
+            pass
 
     def _rank(self):
         """As _place(), or as it was: a group is often taken down before its files are
@@ -274,8 +315,8 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
     def save(self, path: _Path) -> None:
         """Writes the recording to PATH as a pickle that torch's viewer reads too.
 
-        The file appears whole or not at all, readable by its owner only.  Raises OSError,
-        and what data() raises.
+        The file appears whole or not at all, with the mode of the one that it replaces, or
+        as the umask says.  Raises OSError, and what data() raises.
         """
         self.data().write_pickle(os.fspath(path), True)
 

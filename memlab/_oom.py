@@ -68,13 +68,13 @@ class Watch:
 
     snapshot: a memlab.MemorySnapshot, which may be forgotten.  paths: a function that
     takes whether it is the last, not the first, and returns the paths of the recording
-    and of its report.  code, start: as in _report.text.
+    and of its report.  start: as in _report.text.
     """
 
-    def __init__(self, snapshot, paths, code=None, start=None):
+    def __init__(self, snapshot, paths, start=None):
         self._snapshot = weakref.ref(snapshot)
         self._paths = paths
-        self._code, self._start = code, start
+        self._start = start
         self._pid = os.getpid()
         self._writing = threading.Lock()
         self._numbers = itertools.count(1)
@@ -152,9 +152,12 @@ class Watch:
     def _write_files(self, recording, number, last):
         """Writes what is kept of out of memory NUMBER; returns the paths to tell."""
         path, report = self._paths(last)
-        recording.write_pickle(path, True)
-        text = report_text(recording, number, self._code, self._start)
-        _core.write_file(report, text.encode("utf-8", "backslashreplace"))
+        try:
+            recording.write_pickle(path, True)
+        finally:
+            # Where there is no room for the one there may be for the other.
+            text = report_text(recording, number, self._start)
+            _core.write_file(report, text.encode("utf-8", "backslashreplace"))
         return path, report
 
     def _failed(self, error):
@@ -179,7 +182,7 @@ class Watch:
 # ---- In words ----
 
 
-def report_text(recording, number=1, code=None, start=None) -> str:
+def report_text(recording, number=1, start=None) -> str:
     """What is written at an out of memory: its account, then the peak before it.
 
     number: of how many in this run it is the last.
@@ -188,10 +191,8 @@ def report_text(recording, number=1, code=None, start=None) -> str:
     if number > 1:
         parts.append(f"Out of memory number {number} of this run.\n")
     parts += [text(recording, i, start) for i in _report.devices(recording)]
-    # Neither files nor a second look at all events: the thread that failed waits.
-    parts.append(
-        _report.text(recording, code=code, start=start, oom=False, functions=None)
-    )
+    # No second look at all events: the thread that failed waits.
+    parts.append(_report.text(recording, start=start, oom=False, functions=None))
     return "\n".join(part for part in parts if part)
 
 

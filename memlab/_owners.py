@@ -1,15 +1,17 @@
-"""Tells a recording who owns device memory: through optimizers' steps, and by a look at
-the program's modules and optimizers whenever a recording is read."""
+"""Tells a recording who owns device memory: by a look at the program's modules and
+optimizers when a module is first called and whenever the recording is read, through
+optimizers' steps, and at each module as it dies."""
 
 import sys
 import weakref
 
 from memlab import _core, _optimizers
+from memlab._code import MOST_BYTES_AT_STEP
 from memlab._errors import tell
 
 
 class Owners:
-    """Watches the optimizers of the process on behalf of one recording.
+    """Watches the modules and optimizers of the process on behalf of one recording.
 
     What fails here is counted and switched off, never raised into the program.
     """
@@ -18,18 +20,24 @@ class Owners:
         # A recording that the program forgot must not live on because it watches.
         self._snapshot = weakref.ref(snapshot)
         self._steps_named = False
+        self._steps = 0
+        self._failed = False
 
     def start(self) -> None:
-        """Names the modules there are and follows optimizers' steps; nothing where torch
-        is not imported."""
+        """Names the modules there are and follows modules' calls and optimizers' steps;
+        nothing where torch is not imported."""
         if "torch" not in sys.modules:
             return
         self._guarded(self._name)
+        self._guarded(self._watch)
         _optimizers.watch(self)
 
     def stop(self) -> None:
-        """Follows no more steps."""
+        """Follows no more calls and steps."""
         _optimizers.forget(self)
+        snapshot = self._snapshot()
+        if snapshot is not None:
+            _core.forget_calls(snapshot)
 
     def scan(self) -> None:
         """Tags what modules and optimizers own at this moment."""
@@ -47,6 +55,16 @@ class Owners:
     def after_step(self, optimizer) -> None:
         """After the step all its state exists."""
         self._guarded(self._tag_step, optimizer, True)
+        self._steps += 1
+        # Ever more rarely: what a step runs, the first ones ran too.
+        if self._steps & (self._steps - 1) == 0:
+            self._guarded(self._tell_lines)
+
+    def _tell_lines(self):
+        snapshot = self._snapshot()
+        if snapshot is not None:
+            # The rest waits until the recording is read.
+            snapshot._tell_lines(MOST_BYTES_AT_STEP)
 
     def _tag_step(self, optimizer, after):
         import torch
@@ -54,6 +72,15 @@ class Owners:
         snapshot = self._snapshot()
         if snapshot is not None:
             _core.tag_step(snapshot, torch.Tensor, optimizer, after)
+
+    def _watch(self):
+        import torch
+
+        snapshot = self._snapshot()
+        if snapshot is not None:
+            _core.watch_calls(
+                snapshot, torch.Tensor, torch.nn.Module, torch.optim.Optimizer
+            )
 
     def _name(self):
         import torch
@@ -69,10 +96,10 @@ class Owners:
         _core.tag_owners(snapshot, torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
 
     def _guarded(self, function, *args):
-        if self._snapshot is None:
+        if self._failed:
             return
         try:
             function(*args)
         except Exception as error:
-            self._snapshot = None
+            self._failed = True
             tell(f"owners of memory are no longer followed: {error!r}")

@@ -4,28 +4,38 @@ Owns how it starts (__main__, sys.argv, sys.path, on which device) and how it en
 whoever started it.  Knows nothing of what is measured meanwhile.
 """
 
+import atexit
 import builtins
+import ctypes
 import importlib.machinery
 import importlib.util
 import os
 import runpy
+import shlex
 import signal
 import sys
 import threading
 import traceback
 import types
 
-from memlab import _sources, phantom
+from memlab import _commands, _sources, phantom
 from memlab._errors import Error
 
 
 def prepare(options) -> str:
     """The source of what memory is measured: "cuda" or "cpu".
 
-    Raises memlab.Error where the program or the source is not there.  With --phantom it
-    does not return but starts this process anew on the phantom device.
+    Raises memlab.Error where the program or the source is not there, or torch has no code
+    for the GPU.  With --phantom it does not return but starts this process anew on the
+    phantom device.
     """
     if not options.module and not os.path.isfile(options.program):
+        launched = _commands.recording(words(options)[1:], own_words(options))
+        if launched:
+            raise Error(
+                f"{options.program} starts other processes, which would not be recorded; "
+                f"write {shlex.join(launched)}"
+            )
         raise Error(f"{options.program}: no such program; give the file of a script")
     if options.module and not _module_exists(options.program):
         raise Error(f"no module named {options.program}")
@@ -34,7 +44,32 @@ def prepare(options) -> str:
     source = _sources.default() if options.device == "auto" else options.device
     if source == "cuda" and not _sources.gpu_present():
         raise Error("no GPU here; add --phantom for a stand-in, or --device cpu")
+    if source == "cuda" and _sources.under_phantom():
+        _refuse_without_code()
     return source
+
+
+def _refuse_without_code():
+    """Raises memlab.Error where torch has no code for the GPU that the phantom stands for."""
+    importlib.import_module("torch")  # which registers its code
+    ask = ctypes.CDLL(None).memlab_phantom_refusal
+    ask.restype = ctypes.c_char_p
+    refusal = ask()
+    if refusal is not None:
+        raise Error(refusal.decode())
+
+
+def words(options) -> list[str]:
+    """The program and its arguments, as words for python."""
+    module = ["-m"] if options.module else []
+    return ["python", *module, options.program, *options.arguments]
+
+
+def own_words(options) -> list[str]:
+    """The command of memlab's and its options, as they were given; before the program
+    runs."""
+    before = sys.argv[1 : len(sys.argv) - len(options.arguments) - 1]
+    return before[:-1] if options.module else before
 
 
 def described(source) -> str:
@@ -77,13 +112,15 @@ def _restart_on_phantom(gpu):
         raise Error("--phantom needs a CUDA build of torch; pip install torch")
     environment = {**os.environ, **phantom.environment(gpu)}
     command = [sys.executable, "-m", "memlab", *sys.argv[1:]]
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     os.execve(sys.executable, command, environment)
 
 
 def run(options, finish, compiled=None) -> int:
-    """Runs the program, then calls FINISH(), and returns the program's exit status.
+    """Runs the program, then calls FINISH(), and returns the program's exit status; 1 in
+    place of 0 where FINISH gives False, since the answer did not arrive.
 
     COMPILED(code) is called with the code of a script before it runs.  A child that the
     program forked returns too, without FINISH.  After Ctrl-C the process ends as the
@@ -93,7 +130,8 @@ def run(options, finish, compiled=None) -> int:
     status, interrupted = _execute(options, compiled)
     if os.getpid() == process:
         try:
-            finish()
+            if finish() is False:
+                status = status or 1
         except KeyboardInterrupt:
             interrupted = True
             print(
@@ -101,6 +139,8 @@ def run(options, finish, compiled=None) -> int:
                 file=sys.stderr,
             )
     if interrupted:
+        # As the interpreter does before it dies of the signal.
+        atexit._run_exitfuncs()
         _die_of(signal.SIGINT)
     return status
 
@@ -176,6 +216,9 @@ def _show(error):
 
 def _wait_for_threads():
     """As the interpreter does at its end: what they allocate belongs to the run."""
+    # Workers of executors end when these ask them to; all of them may be asked again.
+    for ask in reversed(getattr(threading, "_threading_atexits", ())):
+        ask()
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()

@@ -1,19 +1,16 @@
 """An endpoint that Prometheus reads figures from, in its text format 0.0.4.
 
-Owns the server's one thread and the format.  A reading gets the figures that were last
+Owns the thread of the server and the format.  A reading gets the figures that were last
 published; it never touches a GPU.
 """
 
 from __future__ import annotations
 
-import http.server
 import math
 import re
-import socket
-import socketserver
 import threading
 
-_PAUSE_SECONDS = 1.0
+from memlab import _connections
 
 # Others are gauges under their own name.
 _KNOWN = {
@@ -87,18 +84,12 @@ class Endpoint:
     """Serves /metrics at HOST and PORT, 0 for any free one.  Raises OSError."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._server = _Server((host, port), _Handler)
+        self._server = _connections.Server((host, port), _Handler)
         self._server.published = {}, {}
         thread = threading.Thread(
-            target=self._serve, name="memlab-prometheus", daemon=True
+            target=self._server.run, name="memlab-prometheus", daemon=True
         )
         thread.start()
-
-    def _serve(self):
-        # serve_forever() would wake twice a second to see whether it is to end.
-        while not self._server.closed.is_set():
-            self._server.handle_request()
-        self._server.server_close()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -111,39 +102,10 @@ class Endpoint:
 
     def close(self) -> None:
         """Ends it."""
-        self._server.closed.set()
-        self._server.socket.shutdown(socket.SHUT_RDWR)
+        self._server.close()
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    # Not http.server's own, which looks its name up: that may take a while.
-    allow_reuse_address = True
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, address, handler):
-        self.closed = threading.Event()
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        super().__init__(address, handler)
-
-    def get_request(self):
-        try:
-            return super().get_request()
-        except OSError:
-            # Where the program has no descriptor left the reader still waits: asking for
-            # it again and again would take the time of a core.
-            self.closed.wait(_PAUSE_SECONDS)
-            raise
-
-    def handle_error(self, request, client_address):
-        # A reader that went away.
-        pass
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    timeout = 10  # seconds that a reader may let us wait
-
+class _Handler(_connections.Handler):
     def do_GET(self):
         if self.path.partition("?")[0] != "/metrics":
             self.send_error(404)
@@ -154,6 +116,3 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(page)))
         self.end_headers()
         self.wfile.write(page)
-
-    def log_message(self, format, *arguments):
-        pass

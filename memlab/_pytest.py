@@ -97,7 +97,10 @@ class Block:
         self._tolerance = tolerance
         self._source, self._index = _place(device)
         self._snapshot = MemorySnapshot(
-            source=self._source, device=self._index, max_entries=_EVENTS
+            source=self._source,
+            device=self._index,
+            max_entries=_EVENTS,
+            source_lines=False,
         )
 
     def __enter__(self) -> Block:

@@ -31,7 +31,11 @@ def memory_bytes(memory: int | str | None) -> int | None:
     """MEMORY, bytes or a size such as "24GiB", as bytes.  Raises ValueError."""
     from memlab import phantom
 
-    return phantom.parse_memory(memory) if isinstance(memory, str) else memory
+    if isinstance(memory, str):
+        return phantom.parse_memory(memory)
+    if memory is not None and memory >= 1 << 62:
+        raise ValueError(f"{memory} bytes of memory: it must be less than 2^62")
+    return memory
 
 
 def of_devices(recording, name, device, rank, ask) -> list:

@@ -5,7 +5,7 @@ All figures come from the C core; this file arranges and words them.
 
 import os
 
-from memlab import _instant, _stack_lines
+from memlab import _instant, _load, _stack_lines
 from memlab._errors import Error
 
 CATEGORIES = (
@@ -16,6 +16,7 @@ CATEGORIES = (
     "activation",
     "temporary",
     "input",
+    "other",
     "workspace",
     "communication",
     "before_recording",
@@ -98,23 +99,29 @@ def lines(recording, device=None, functions=()) -> list[dict]:
     return [table.answer() for table in tables[device]]
 
 
-def report(recording, file=None, functions=(), at="peak", only=None) -> dict:
+def report(
+    recording, file=None, functions=(), at="peak", only=None, source=None
+) -> dict:
     """The answers for all devices, as `memlab report --json` prints them.
 
     at: the instant, as _instant.parse() takes it.  only: indexes of the devices; None for
-    all that have events or memory.
+    all that have events or memory.  source: as for text().
     """
     from memlab import _report_parts
+    from memlab._code import Code
+
+    code = Code(recording, source)
 
     instant = _report_parts.choose(at, functions=functions).instant
     found = devices(recording) if only is None else only
     answers = {i: answer_at(recording, i, instant) for i in found}
     tables = dict.fromkeys(answers, ())
     if instant.kind == "peak":
-        tables = _stack_lines.tables(recording, answers, functions)
+        tables = _stack_lines.tables(recording, answers, functions, code)
     return {
         "file": file,
         "recording": recording.file,
+        "unread": recording.unread,
         "source": recording.source,
         "at": str(instant),
         "ranks": recording.ranks(),
@@ -246,31 +253,35 @@ def text(
     recording,
     device=None,
     lines=15,
-    code=None,
     start=None,
     oom=True,
     functions=(),
     at="peak",
     by=(),
+    source=None,
 ) -> str:
     """The report for people: the peak, what was live at it, the lines of the functions
     that made it, the allocator's overhead, and, where OOM asks for it, the last out of
     memory.
 
     device: an index; None for all that have events or memory.  lines: rows of the table
-    by source line.  code: a function (file, line) -> source text for that table.  start:
-    the folder to which paths are shown relative; None for the current one.  functions:
-    names of those to show line by line; without any, those that hold most; None for no
-    such tables.  at: another instant, as _instant.parse() takes it.  by: tables to show,
-    of line, module, category, stack and size, and nothing else.
+    by source line.  start: the folder to which paths are shown relative; None for the
+    current one.  functions: names of those to show line by line; without any, those that
+    hold most; None for no such tables.  at: another instant, as _instant.parse() takes
+    it.  by: tables to show, of line, module, category, stack and size, and nothing else.
+    source: a folder with the program's files, for what the recording has no text of.
     """
     from memlab import _report_parts
 
     choice = _report_parts.choose(
-        at, by, lines=lines, code=code, start=start, functions=functions
+        at, by, lines=lines, start=start, functions=functions, source=source
     )
     found = devices(recording) if device is None else [device]
-    notes = [*file_notes(recording.file), *([] if found else [NOTHING])]
+    notes = [
+        *file_notes(recording.file),
+        *_load.unread_notes(recording),
+        *([] if found else [NOTHING]),
+    ]
     sections = _report_parts.sections(recording, found, choice, oom)
     return _report_parts.joined(notes, sections)
 
@@ -290,6 +301,11 @@ def file_notes(file):
         yield f"Damaged parts of the file that were left out: {file['damaged_chunks']}."
     if file["unknown_starts"]:
         yield "What was in memory when the recording began is not known."
+    if file["repeated_starts"]:
+        yield (
+            "The memory at the start is in the file in parts: an early memlab wrote it. "
+            "The parts are put together here; that memlab itself misses memory."
+        )
     if file["lost_records"]:
         yield (
             f"Owners, steps, names or settings that are lost: {file['lost_records']}; "

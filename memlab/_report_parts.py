@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from memlab import _instant, _report, _stack_lines
+from memlab._code import Code
 from memlab._instant import Instant
 from memlab._report import duration, escape, share, size
 
@@ -79,16 +80,16 @@ class Choice(NamedTuple):
     """What of a device a report says.
 
     by: of TABLES, those to show and no other; none for the usual ones.  lines: most rows
-    of a table.  code: a function (file, line) -> source text.  start: the folder to which
-    paths are relative.  functions: of whom to show each line; None for nobody's.
+    of a table.  start: the folder to which paths are relative.  functions: of whom to show
+    each line; None for nobody's.  source: a folder with the program's files.
     """
 
     instant: Instant = Instant("peak")
     by: Sequence[str] = ()
     lines: int = 15
-    code: object = None
     start: str | None = None
     functions: Sequence[str] | None = ()
+    source: str | None = None
 
     @property
     def usual(self) -> bool:
@@ -112,11 +113,12 @@ def sections(recording, devices, choice, oom=True) -> Iterator[list[Part]]:
     """The report of each of DEVICES, then of the last out of memory of each, where OOM
     asks for it and the choice is the usual one."""
     answers = {i: _report.answer_at(recording, i, choice.instant) for i in devices}
+    code = Code(recording, choice.source)
     tables = {}
     if choice.usual and choice.functions is not None:
-        tables = _stack_lines.tables(recording, answers, choice.functions)
+        tables = _stack_lines.tables(recording, answers, choice.functions, code)
     for i, answer in answers.items():
-        yield list(of_device(recording, i, answer, choice, tables.get(i, ())))
+        yield list(of_device(recording, i, answer, choice, code, tables.get(i, ())))
     if oom and choice.usual:
         from memlab import _oom
 
@@ -125,13 +127,17 @@ def sections(recording, devices, choice, oom=True) -> Iterator[list[Part]]:
                 yield [Listing(text.removesuffix("\n").split("\n"))]
 
 
-def of_device(recording, device, answer, choice, tables) -> Iterator[Part]:
+def of_device(recording, device, answer, choice, code, tables) -> Iterator[Part]:
     """The report of DEVICE, of which ANSWER is what Recording.peak() says at the instant
-    of CHOICE; TABLES are the functions to show line by line."""
+    of CHOICE; CODE is what lines say, TABLES the functions to show line by line."""
+
+    def lines(answer, choice):
+        return _by_line(answer, choice, code)
+
     yield from _head(recording, device, answer, choice.instant)
     yield from map(Said, _caveats(answer, choice.instant))
     makers = {
-        "category": _categories, "module": _modules, "line": _lines, "stack": _stacks,
+        "category": _categories, "module": _modules, "line": lines, "stack": _stacks,
         "size": _sizes,
     }
     if choice.by:
@@ -142,13 +148,13 @@ def of_device(recording, device, answer, choice, tables) -> Iterator[Part]:
     yield from _phases(answer)
     if any(group["module"] for group in answer["by_module"]):
         yield from _modules(answer, choice)
-    yield from _lines(answer, choice)
+    yield from lines(answer, choice)
     if tables:
         whole = answer["peak"]["allocated_bytes"]
         named = bool(choice.functions)
-        blank, title, *lines = _stack_lines.text(tables, whole, named, choice.start)
+        blank, title, *rows = _stack_lines.text(tables, whole, named, choice.start)
         yield Heading(title, detail=True)
-        yield Listing(lines)
+        yield Listing(rows)
     # The CPU reserves nothing beyond what is allocated.
     if recording.source != "cpu":
         yield from _allocator(answer, choice.instant)
@@ -286,7 +292,7 @@ def _modules(answer, choice):
     yield from _rest(groups, shown, "module")
 
 
-def _lines(answer, choice):
+def _by_line(answer, choice, code):
     groups, shown = answer["by_line"], choice.lines
     if not groups:
         return
@@ -294,9 +300,9 @@ def _lines(answer, choice):
     def cells(group):
         place = escape(_report._place(group, choice.start))
         one = group["line"] == group["until_line"]
-        if choice.code and one:
-            source = escape(choice.code(group["file"], group["line"]).strip())
-            place += f"    {_report._cut(source)}" if source else ""
+        if one:
+            said = code.line(group["file"], group["function"], group["line"]).strip()
+            place += f"    {_report._cut(escape(said))}" if said else ""
         return _blocks(group), _report._kind(group), place
 
     yield Heading("By line")
@@ -423,6 +429,11 @@ def _whole_gpu(answer, instant):
         rows = [(size(count), words) for count, words in rows if count is not None]
         if rows:
             yield Table(("bytes", "what"), rows)
+        if host["pinned_reserved_bytes"] and host["pinned_allocated_bytes"] is None:
+            yield Said(
+                "How much of the pinned memory was in use is not known: before 2.13 torch "
+                "counts that wrongly"
+            )
 
 
 def _apart(after_us, instant):

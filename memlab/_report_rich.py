@@ -23,7 +23,7 @@ def coloured(notes, sections, stream) -> str | None:
     if os.environ.get("NO_COLOR"):
         return None
     try:
-        if not stream.isatty():
+        if stream is None or not stream.isatty():
             return None
         from rich.console import Console
         from rich.text import Text

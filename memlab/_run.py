@@ -1,8 +1,10 @@
 """`memlab run`: a program as it would run alone, with its memory recorded."""
 
+import errno
 import fcntl
-import linecache
+import functools
 import os
+import stat
 import sys
 
 from memlab import _core, _oom, _page, _program, _report, _terminal
@@ -14,55 +16,127 @@ def run(options) -> int:
     """Runs options.program and returns its exit status."""
     source = _program.prepare(options)
     outputs = _Outputs(options)
-    snapshot = _start(options, source, outputs)
-    watch = None
-    if source == "cuda":
-        watch = _oom.Watch(
-            snapshot, outputs.oom_paths, linecache.getline, outputs.start
-        )
-        watch.begin()
-    print(f"memlab: recording {_program.described(source)}", file=sys.stderr)
+    recording = {
+        "source": source,
+        "max_entries": options.max_entries,
+        "stacks": options.stacks,
+        "uses": options.uses,
+        "source_lines": not options.no_source,
+    }
+    snapshot, outputs.events = start(
+        recording, outputs.path(".mlab"), options.max_file_bytes
+    )
     stdout = sys.stdout
+    watch = None
 
     def write():
-        return _write(snapshot, outputs, watch)
+        return write_results(snapshot, outputs, watch)
 
-    _program.when_terminated(write, "the recording")
-    return _program.run(options, lambda: _tell(write(), outputs, stdout))
+    def end():
+        return tell(write(), outputs, stdout)
+
+    terminated = write
+    if source == "cuda":
+        from memlab import _commands, _processes
+
+        watch = _oom.Watch(snapshot, outputs.oom_paths, outputs.start)
+        watch.begin()
+        note = functools.partial(
+            _commands.note,
+            own=_program.own_words(options),
+            program=_program.words(options),
+        )
+        processes = _processes.Processes(
+            snapshot, outputs, (recording, options.max_file_bytes), write, stdout, note
+        )
+        end, terminated = processes.end, processes.terminated
+    _terminal.say(f"memlab: recording {_program.described(source)}", sys.stderr)
+    _program.when_terminated(terminated, "the recording")
+    return _program.run(options, end)
 
 
-def _start(options, source, outputs):
-    """A recording under way; without its file where that cannot be had."""
-    how = {"max_entries": options.max_entries, "source": source, "stacks": options.stacks}
-    how["uses"] = options.uses
-    path = outputs.path(".mlab")
+def start(recording, path, max_file_bytes):
+    """A recording under way, of the arguments RECORDING, and the path of its file; without
+    one, and None, where that cannot be had."""
     try:
-        snapshot = MemorySnapshot(
-            **how, file=path, max_file_bytes=options.max_file_bytes
-        ).start()
-        outputs.events = path
-        return snapshot
+        snapshot = MemorySnapshot(**recording, file=path, max_file_bytes=max_file_bytes)
+        return snapshot.start(), path
     except (Error, ValueError) as error:
-        snapshot = MemorySnapshot(**how).start()
+        snapshot = MemorySnapshot(**recording).start()
         _terminal.say(f"memlab: recording without {path}: {error}", sys.stderr)
-        return snapshot
+        return snapshot, None
 
 
-class _Outputs:
+class Names:
+    """Where the results of one process lie.
+
+    folder: absolute, for the program may go to another.  program: its name.  start: the
+    folder where memlab was started.  rank: digits.
+    """
+
+    def __init__(self, folder, program, start, rank):
+        self.folder = folder
+        self.program = program
+        self.start = start
+        self.rank = rank
+
+    def shown(self, path):
+        """PATH for people, who stand in the folder where memlab was started."""
+        return _report.shorten(path, self.start)
+
+    def path(self, ending):
+        return os.path.join(self.folder, f"rank{self.rank}{ending}")
+
+    def report_path(self, ending=".txt"):
+        name = "report" if self.rank == "0" else f"report_rank{self.rank}"
+        return os.path.join(self.folder, name + ending)
+
+    def hidden_path(self, ending):
+        return os.path.join(self.folder, f".rank{self.rank}{ending}")
+
+    def oom_paths(self, last):
+        ending = "_oom_last" if last else "_oom"
+        return self.path(ending + ".pickle"), self.report_path(ending + ".txt")
+
+    def all(self):
+        """The paths of all that there may be, in one order whatever the rank."""
+        own = [self.path(ending) for ending in (".mlab", ".pickle", ".html")]
+        return [*own, self.report_path(), *self.oom_paths(False), *self.oom_paths(True)]
+
+
+def open_own(path):
+    """A descriptor of the file at PATH, a lock or a list of memlab's own, made where there
+    is none.  Raises OSError, also for what another may have put there: a link, or no file
+    of its own."""
+    how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        lock = os.open(path, how, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, f"{path} is a symbolic link: remove it") from None
+    status = os.fstat(lock)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        os.close(lock)
+        raise OSError(errno.EINVAL, f"{path} is no file of its own: remove it")
+    return lock
+
+
+class _Outputs(Names):
     """The folder of the results, held by one process at a time for each rank."""
 
     def __init__(self, options):
         folder = options.out
-        self.program = os.path.basename(options.program)
-        self.start = os.getcwd()
+        super().__init__(
+            os.path.abspath(folder),
+            os.path.basename(options.program),
+            os.getcwd(),
+            _program.rank(),
+        )
         self.events = None  # path of the file of all events, where there is one
-        # The program may go to another folder; the results stay where they were asked.
-        self.folder = os.path.abspath(folder)
-        self.rank = _program.rank()
         try:
             os.makedirs(self.folder, exist_ok=True)
-            path = os.path.join(self.folder, f".rank{self.rank}.lock")
-            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = open_own(self.hidden_path(".lock"))
         except OSError as error:
             raise Error(
                 f"cannot write results to {folder!r}: {error.strerror}; choose another "
@@ -77,62 +151,80 @@ class _Outputs:
         if not os.access(self.folder, os.W_OK | os.X_OK):
             raise Error(f"{folder}: no permission to write; choose another --out")
 
-    def shown(self, path):
-        """PATH for people, who stand in the folder where memlab was started."""
-        return _report.shorten(path, self.start)
 
-    def path(self, ending):
-        return os.path.join(self.folder, f"rank{self.rank}{ending}")
-
-    def report_path(self, ending=".txt"):
-        name = "report" if self.rank == "0" else f"report_rank{self.rank}"
-        return os.path.join(self.folder, name + ending)
-
-    def oom_paths(self, last):
-        ending = "_oom_last" if last else "_oom"
-        return self.path(ending + ".pickle"), self.report_path(ending + ".txt")
+def text_of(recording, outputs):
+    return _report.text(recording, start=outputs.start)
 
 
-def _text(recording, outputs):
-    return _report.text(recording, code=linecache.getline, start=outputs.start)
+def write_results(snapshot, outputs, watch):
+    """Writes the results, each on its own, and returns the report, None without one, and
+    (label, path) of what was written; what was not is said."""
+    written = []
 
+    def attempt(what, make):
+        try:
+            return make()
+        except (Error, OSError, MemoryError) as error:
+            # Python says nothing of memory.
+            why = getattr(error, "strerror", None) or str(error) or "no memory is left"
+            remedy = "make room for it, or choose another --out, and run again"
+            _terminal.say(f"memlab: {what} was not written: {why}; {remedy}", sys.stderr)
+            return None
 
-def _say_not_written(error):
-    _terminal.say(f"memlab: the recording could not be written: {error}", sys.stderr)
+    def put(label, path, write):
+        def make():
+            write(path)
+            written.append((label, path))
 
+        attempt(outputs.shown(path), make)
 
-def _write(snapshot, outputs, watch):
-    """Writes the results and returns the report; what cannot be written is said, the
-    program's status stands, and the result is None."""
-    try:
+    def take():
         snapshot.stop()
         recording = snapshot.data()
         if watch is not None:
             watch.end(recording)
-        recording.write_pickle(outputs.path(".pickle"), True)
-        text = _text(recording, outputs)
-        _core.write_file(
-            outputs.report_path(), text.encode("utf-8", "backslashreplace")
-        )
-        page = _page.of(recording, title=outputs.program)
-        _core.write_file(outputs.path(".html"), page)
-    except (Error, OSError, MemoryError) as error:
-        _say_not_written(error)
-        return None
-    return text
+        return recording
+
+    recording = attempt("the recording", take)
+    if recording is None:
+        return None, written
+    # The least first: it may be all that there is room for.
+    text = attempt("the report", lambda: text_of(recording, outputs))
+    if text is not None:
+        data = text.encode("utf-8", "backslashreplace")
+        path = outputs.report_path()
+        put("Report", path, lambda path: _core.write_file(path, data))
+    put("Snapshot", outputs.path(".pickle"), lambda path: recording.write_pickle(path, True))
+    put(
+        "Page",
+        outputs.path(".html"),
+        lambda path: _core.write_file(path, _page.of(recording, title=outputs.program)),
+    )
+    return text, written
 
 
-def _tell(text, outputs, stdout):
-    """Shows the report on the program's first stdout, whatever became of that."""
+def tell(result, outputs, stdout):
+    """Shows the report of write_results(), and where all lies; whether there is one and it
+    arrived."""
+    text, written = result
     if text is None:
-        return
-    _program.flush(stdout)
-    lines = [
-        f"\n{text}",
-        f"Snapshot: {outputs.shown(outputs.path('.pickle'))}",
-        f"Page:     {outputs.shown(outputs.path('.html'))}",
-        f"Report:   {outputs.shown(outputs.report_path())}",
-    ]
+        return False
+    paths = dict(written)
     if outputs.events is not None:
-        lines.append(f"Events:   {outputs.shown(outputs.events)}")
-    _terminal.show("\n".join(lines), stdout)
+        paths["Events"] = outputs.events
+    lines = [text]
+    for label in ("Snapshot", "Page", "Report", "Events"):
+        if label in paths:
+            lines.append(f"{label + ':':9} {outputs.shown(paths[label])}")
+    return show("\n".join(lines), stdout)
+
+
+def show(text, stdout):
+    """Shows TEXT on the program's first stdout, whatever became of that; whether it
+    arrived."""
+    _program.flush(stdout)
+    error = _terminal.show(f"\n{text}", stdout)
+    if error is not None:
+        _terminal.forget(stdout)
+        _terminal.say(f"memlab: {_terminal.unwritten(error)}", sys.stderr)
+    return error is None

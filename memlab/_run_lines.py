@@ -24,8 +24,8 @@ def run(options) -> int:
         _check_later(profiler, gpu, options.gpu is not None)
     finder = Finder(wanted, options, profiler._register, _say_missed)
     finder.begin()
-    print(
-        f"memlab: profiling lines by {_program.described(source)}", file=sys.stderr
+    _terminal.say(
+        f"memlab: profiling lines by {_program.described(source)}", sys.stderr
     )
     _program.when_terminated(tables.write_at_once, "the tables")
     return _program.run(options, tables.show, finder.program)
@@ -119,17 +119,22 @@ class _Tables:
         return f"\nRank {self._rank}:\n" if "RANK" in os.environ else ""
 
     def show(self):
-        """When the program has ended."""
+        """When the program has ended; whether the tables arrived."""
+        error = None
         tables, missing = self._results()
         self._write_file(tables)
         _program.flush(self._stdout)
         if tables:
-            _terminal.say(self._heading(), self._stdout)
-            _terminal.tolerate(lambda: self._write(tables), self._stdout)
+            error = _terminal.tolerate(lambda: self._write(tables), self._stdout)
+            if error is not None:
+                _terminal.forget(self._stdout)
+                missing = [*missing, f"memlab: {_terminal.unwritten(error)}"]
         for line in missing:
             _terminal.show(line, sys.stderr)
+        return error is None
 
     def _write(self, tables):
+        print(self._heading(), file=self._stdout)
         _line_text.write(tables, self._stdout)
         self._stdout.flush()
 

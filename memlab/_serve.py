@@ -8,20 +8,15 @@ byte ranges as the page asks for them.
 from __future__ import annotations
 
 import hmac
-import http.server
 import os
 import re
 import secrets
-import socket
 import tempfile
-import threading
 from collections.abc import Iterable
 
-from memlab import _page, _prometheus
+from memlab import _connections, _page
 from memlab._errors import Error
 
-# A browser opens six.
-_MOST_CONNECTIONS = 32
 _CHUNK = 1 << 20
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})?", re.ASCII)
 
@@ -44,7 +39,7 @@ class Server:
     ) -> None:
         self._blobs, offsets = _stored(blobs)
         token = secrets.token_urlsafe(24)
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _connections.Server(("127.0.0.1", 0), _Handler)
         port = self._server.server_address[1]
         self._server.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         self._server.token = token
@@ -54,15 +49,12 @@ class Server:
         self.url = f"http://127.0.0.1:{port}/{token}/"
 
     def run(self) -> None:
-        """Answers requests, each connection's on a thread that ends with the program."""
-        with self._server:
-            while not self._server.closed.is_set():
-                self._server.handle_request()
+        """Answers requests."""
+        self._server.run()
 
     def close(self) -> None:
         """Ends run(), from another thread."""
-        self._server.closed.set()
-        self._server.socket.shutdown(socket.SHUT_RDWR)
+        self._server.close()
 
 
 def _stored(blobs):
@@ -82,31 +74,13 @@ def _stored(blobs):
     return file, offsets
 
 
-class _Server(_prometheus._Server):
-    def __init__(self, address, handler):
-        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        super().__init__(address, handler)
-
-    def process_request(self, request, client_address):
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request, client_address):
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _Handler(_connections.Handler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "memlab", ""
-    timeout = 60  # seconds that a browser may let us wait
 
     def do_GET(self):
-        if not self._allowed():
+        self.trusts = self._allowed()
+        if not self.trusts:
             self._refuse(403)
         elif self.path.endswith("/"):
             self._begin(200, "text/html; charset=utf-8", len(self.server.page))
@@ -148,13 +122,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             said = {"Content-Range": f"bytes {first}-{last}/{size}"}
         said["Accept-Ranges"] = "bytes"
         self._begin(status, "application/octet-stream", last + 1 - first, **said)
-        while self.command != "HEAD" and first <= last:
+        if self.command != "HEAD":
+            self.body = self._chunks(first, last)
+
+    def _chunks(self, first, last):
+        while first <= last:
             chunk = os.pread(self.server.blobs, min(_CHUNK, last + 1 - first), first)
             if not chunk:
-                # The file has become shorter: the length that was told cannot be kept.
-                self.close_connection = True
-                return
-            self.wfile.write(chunk)
+                raise Error("the page's data was cut: what was told cannot be sent")
+            yield chunk
             first += len(chunk)
 
     def _begin(self, status, kind, length, **headers):
@@ -177,6 +153,3 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         # What else was sent with it is not read.
         self.close_connection = True
         self._begin(status, "text/plain", 0, Connection="close", **headers)
-
-    def log_message(self, format, *arguments):
-        pass

@@ -21,6 +21,8 @@ _KEY_ALLOCATOR_SETTINGS = 0x10
 _KEY_HOST = 0x20
 
 _queued = set()
+# Whose devices there are.
+_there = set()
 
 
 def gpu_present() -> bool:
@@ -78,16 +80,23 @@ def ensure(name: str) -> None:
 
         if not torch.cuda.is_initialized() and not gpu_present():
             raise Error(
-                "no GPU here; run the program with `memlab phantom` for a stand-in, or "
-                "record source='cpu'"
+                "no GPU here: run the program with `memlab phantom` for a stand-in, or "
+                "record the host's memory with memlab.MemorySnapshot(source='cpu')"
             )
         _check_allocator(torch.cuda.get_allocator_backend())
         _core.use_native_stacks(bridge._native)
-        if not torch.cuda.is_initialized() and "cuda" not in _queued:
+        if not _initialising(torch) and "cuda" not in _queued:
             # Runs when the program itself initialises CUDA, never before: a child
             # forked after that could not use CUDA.
             _queued.add("cuda")
             torch.cuda._lazy_call(_cuda_ready)
+            bridge.watch_cuda(_cuda_ready)
+
+
+def _initialising(torch):
+    """Whether the program has initialised CUDA, or this is called while it does so: then
+    torch holds the lock that a lazy call takes, and a recording begins as it is started."""
+    return torch.cuda.is_initialized() or hasattr(torch.cuda._tls, "is_initializing")
 
 
 def _check_allocator(backend):
@@ -110,6 +119,10 @@ def _check_allocator(backend):
 def _cuda_ready():
     # Inside torch's own initialisation: whatever goes wrong here must not reach it.
     try:
+        # Of what Python and C++ tell, the first counts.
+        if "cuda" in _there:
+            return
+        _there.add("cuda")
         _core.ready("cuda")
         _core.sample(True)
     except Exception as error:

@@ -4,14 +4,7 @@ The figures are the C core's (csrc/core/stack_lines.h).  This file owns which fu
 are shown, what their source says, and the words of a table.
 """
 
-import ast
-import io
-import linecache
-import os
-import stat
-import tokenize
-import warnings
-
+from memlab._code import Code
 from memlab._errors import Error
 
 _FUNCTIONS_SHOWN = 3
@@ -19,16 +12,7 @@ _FUNCTIONS_SHOWN = 3
 _WHOLE = 40
 _AROUND = 2
 _NAMES_LISTED = 12
-# No program's source; a recording may name any file.
-_MOST_BYTES = 8 << 20
 _SOURCE_SHOWN = 80
-_NODES = {
-    ast.Lambda: "<lambda>",
-    ast.ListComp: "<listcomp>",
-    ast.SetComp: "<setcomp>",
-    ast.DictComp: "<dictcomp>",
-    ast.GeneratorExp: "<genexpr>",
-}
 _FIGURES = (
     ("at_peak_bytes", "at peak"),
     ("backward_bytes", "backward"),
@@ -47,94 +31,10 @@ _SOURCE_WORDS = {
     "read": "",
     "newer": "its file is newer than the recording: these lines may be others",
     "differs": "its file is not as it was: no such function at these lines",
-    "missing": "its source is not here",
+    "missing": "no text of its lines is here; memlab report --source DIR reads the program's",
+    "absent": "no text of its lines is here, and the folder of --source has no such file that "
+    "Python can read",
 }
-
-
-class _Source:
-    """The text of a Python file, and where its functions are."""
-
-    def __init__(self, text, changed_us):
-        self.lines = text.split("\n")
-        self.changed_us = changed_us
-        # By name as in a frame: (first line, last line, qualified name).
-        self.scopes = {"<module>": [(1, len(self.lines), "<module>")]}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-        nodes = [(node, "") for node in ast.iter_child_nodes(tree)]
-        while nodes:
-            node, outer = nodes.pop()
-            inner = self._enter(node, outer)
-            nodes += [(child, inner) for child in ast.iter_child_nodes(node)]
-
-    def _enter(self, node, outer):
-        """Notes the scope that NODE opens, if it does; what names in it begin with."""
-        named = isinstance(
-            node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        )
-        name = node.name if named else _NODES.get(type(node))
-        if name is None:
-            return outer
-        first = node.lineno
-        for decorator in getattr(node, "decorator_list", ()):
-            first = min(first, decorator.lineno)
-        whole = outer + name
-        self.scopes.setdefault(name, []).append((first, node.end_lineno, whole))
-        return whole + ("." if isinstance(node, ast.ClassDef) else ".<locals>.")
-
-    def scope(self, name, line):
-        """The innermost scope of that NAME which has LINE, or None."""
-        having = [s for s in self.scopes.get(name, ()) if s[0] <= line <= s[1]]
-        return max(having, default=None)
-
-    def line(self, number):
-        return self.lines[number - 1].rstrip() if number <= len(self.lines) else ""
-
-
-def _read(path):
-    """(text, unix microseconds of its last change) of the file at PATH, or None."""
-    if not os.path.isabs(path) or not stat.S_ISREG(os.stat(path).st_mode):
-        return None
-    # It may have become a pipe, which must not stop us.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    with open(path, "rb", opener=lambda p, _: os.open(p, flags)) as file:
-        data = file.read(_MOST_BYTES + 1)
-        changed_us = os.fstat(file.fileno()).st_mtime_ns // 1000
-    if len(data) > _MOST_BYTES:
-        return None
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-    # Python's lines end where this says, not at every character of str.splitlines.
-    return io.TextIOWrapper(io.BytesIO(data), encoding).read(), changed_us
-
-
-class _Sources:
-    """Sources by path, each read once; None for one that cannot be had."""
-
-    def __init__(self):
-        self._known = {}
-
-    def of(self, path):
-        if path not in self._known:
-            self._known[path] = self._make(path)
-        return self._known[path]
-
-    @staticmethod
-    def _make(path):
-        try:
-            found = _read(path)
-        except (OSError, ValueError, SyntaxError, LookupError):
-            found = None
-        if found is None:
-            # What was typed in a notebook that runs here.
-            entry = linecache.cache.get(path, ())
-            if len(entry) != 4 or entry[1] is not None:
-                return None
-            found = "".join(entry[2]), 0
-        try:
-            return _Source(*found)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            return None
 
 
 class Table:
@@ -146,7 +46,7 @@ class Table:
         self.user = function["user"]
         self.lines = lines
         self.state = state
-        self.source = source if scope is not None else None
+        self.source = source
         numbers = [line["line"] for line in lines]
         self.first, self.last, self.name = scope or (
             min(numbers),
@@ -192,22 +92,17 @@ def _is_in(place, file):
     return ("/" + file).endswith("/" + place.lstrip("/"))
 
 
-def _split(function, source):
+def _split(function, code):
     """The functions of one name in one file that FUNCTION has the lines of."""
-    if source is None:
-        return [Table(function, function["lines"], None, None, "missing")]
-    parts = {}
-    for line in function["lines"]:
-        scope = source.scope(function["function"], line["line"])
-        if scope is None:
-            return [Table(function, function["lines"], None, None, "differs")]
-        parts.setdefault(scope, []).append(line)
+    lines = {line["line"]: line for line in function["lines"]}
+    parts = code.split(function["file"], function["function"], list(lines))
     return [
-        Table(function, lines, source, scope, "read") for scope, lines in parts.items()
+        Table(function, [lines[number] for number in numbers], source, scope, state)
+        for numbers, source, scope, state in parts
     ]
 
 
-def _of_device(recording, device, by_line, sources, wanted):
+def _of_device(recording, device, by_line, code, wanted):
     """The tables of a device, those to be shown first before; of the functions for which
     WANTED(function, bytes at the peak of its own lines) holds."""
     found = recording.lines(device)
@@ -220,7 +115,7 @@ def _of_device(recording, device, by_line, sources, wanted):
         file, name = function["file"], function["function"]
         mine = [own.get((file, name, line["line"]), 0) for line in function["lines"]]
         if wanted(function, sum(mine)):
-            tables += _split(function, sources.of(file))
+            tables += _split(function, code)
     for table in tables:
         table.own_bytes = sum(
             own.get((table.file, table.recorded_name, line["line"]), 0)
@@ -233,14 +128,15 @@ def _of_device(recording, device, by_line, sources, wanted):
     return tables
 
 
-def tables(recording, peaks, names=()) -> dict[int, list[Table]]:
+def tables(recording, peaks, names=(), code=None) -> dict[int, list[Table]]:
     """By device, the tables to show.
 
     peaks: the answers of recording.peak() by device.  names: of functions, as in
     Table.matches; without any, those of the user whose lines hold most at the peak.
+    code: what their lines say; None for what the recording has of them.
     Raises Error for a name that no function has.
     """
-    sources = _Sources()
+    code = code or Code(recording)
     chosen = {}
     missing = list(names)
     last_parts = {name.rpartition(":")[2].rpartition(".")[2] for name in names}
@@ -249,7 +145,7 @@ def tables(recording, peaks, names=()) -> dict[int, list[Table]]:
         return function["function"] in last_parts if names else own_bytes
 
     for device, peak in peaks.items():
-        found = _of_device(recording, device, peak["by_line"], sources, wanted)
+        found = _of_device(recording, device, peak["by_line"], code, wanted)
         if names:
             missing = [n for n in missing if not any(t.matches(n) for t in found)]
             found = [t for t in found if any(t.matches(n) for n in names)]
@@ -258,17 +154,17 @@ def tables(recording, peaks, names=()) -> dict[int, list[Table]]:
             found = [t for t in own if t.user == own[0].user][:_FUNCTIONS_SHOWN]
         chosen[device] = found
     if missing:
-        raise Error(_no_such(missing[0], recording, peaks, sources))
+        raise Error(_no_such(missing[0], recording, peaks, code))
     return chosen
 
 
-def _no_such(name, recording, peaks, sources):
+def _no_such(name, recording, peaks, code):
     from memlab._report import escape, shorten
 
     known = []
     for device, peak in peaks.items():
         known += _of_device(
-            recording, device, peak["by_line"], sources, lambda f, _: f["user"]
+            recording, device, peak["by_line"], code, lambda f, _: f["user"]
         )
     known.sort(key=Table.rank)
     said = list(dict.fromkeys(f"{shorten(t.file)}:{t.name}" for t in known))
@@ -345,7 +241,7 @@ def _table_text(table, whole, named, start):
 
 def _shown(table, by_number, named):
     """The numbers of the lines to show of TABLE, of which BY_NUMBER has figures."""
-    if table.source is None:
+    if table.source is None or not table.source.whole:
         return sorted(by_number)
     extent = range(table.first, table.last + 1)
     if named or len(extent) <= _WHOLE:

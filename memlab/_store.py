@@ -13,6 +13,8 @@ import os
 import re
 import secrets
 
+from memlab import _core
+
 # Stores in which an object appears when its upload is complete, and only then.  They need
 # no second name, which would ask for the right to delete and for a copy of all bytes.
 _WHOLE = frozenset(
@@ -150,7 +152,11 @@ class Upload:
             self._check_unchanged(before, store, key)
         else:
             self._look(store, key, folders=True)
-            self._by_temporary(scheme, store, key, before)
+            store.makedirs(store._parent(key), exist_ok=True)
+            if scheme in ("file", "local"):
+                _core.write_file(key, lambda name: self._put(store, name, before))
+            else:
+                self._by_temporary(store, key, before)
 
     def _find(self):
         scheme = scheme_of(self._uri)
@@ -205,22 +211,17 @@ class Upload:
             _remove(store, key)
             raise Refused("it changed while it was read", passing=True)
 
-    def _by_temporary(self, scheme, store, key, before):
+    def _put(self, store, key, before):
+        store.put_file(self._source(before), key)
+        _check_size(store, key, before.st_size)
+        self._check_unchanged(before, store, key)
+
+    def _by_temporary(self, store, key, before):
         """Under a name of its own first, which takes the key's when all is there."""
         temporary = f"{key}.memlab-{secrets.token_hex(6)}.tmp"
-        store.makedirs(store._parent(key), exist_ok=True)
         try:
-            if scheme in ("file", "local"):
-                # fsspec leaves it as readable as the umask says; memlab's are private.
-                how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                os.close(os.open(temporary, how, 0o600))
-            store.put_file(self._source(before), temporary)
-            _check_size(store, temporary, before.st_size)
-            self._check_unchanged(before, store, temporary)
-            if scheme in ("file", "local"):
-                os.replace(temporary, key)
-            else:
-                store.mv(temporary, key)
+            self._put(store, temporary, before)
+            store.mv(temporary, key)
         except BaseException:
             _remove(store, temporary)
             raise

@@ -3,10 +3,14 @@
 Owns where lines are broken; nothing is left out for want of room.
 """
 
+import errno
 import io
 import os
 import re
+import sys
 import unicodedata
+
+from memlab._errors import Error
 
 # Below this a broken line is no easier to read than what the terminal makes of it.
 _NARROWEST = 20
@@ -15,32 +19,74 @@ _COLUMN_BORDER = re.compile(r" {2,}")
 _WORD_BORDERS = "/.:_-,]"
 
 
-def say(text: str, stream) -> None:
-    """Prints TEXT to STREAM whatever it can encode; nothing where nobody reads it."""
-    tolerate(lambda: print(text, file=stream, flush=True), stream)
+def say(text: str, stream) -> OSError | None:
+    """Prints TEXT to STREAM whatever it can encode; the error where it did not arrive."""
+    return tolerate(lambda: print(text, file=stream, flush=True), stream)
 
 
-def tolerate(write, stream) -> None:
+def tolerate(write, stream) -> OSError | None:
     """Calls WRITE(), which writes to STREAM: whatever that can encode; nothing more where
-    nobody reads it."""
+    nobody reads it.  Returns the error where a reader waits in vain."""
+    if stream is None:
+        # Python's for a descriptor that was closed when it began.
+        return OSError(errno.EBADF, os.strerror(errno.EBADF))
     if isinstance(stream, io.TextIOWrapper):
         try:
             stream.reconfigure(errors="backslashreplace")
         except ValueError:
-            return
+            return None
+        except OSError as error:
+            return error
     try:
         write()
     except BrokenPipeError:
         # `memlab report ... | head`: nothing is wrong, and nothing may be said at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    except (AttributeError, OSError, ValueError):
+        forget(stream)
+    except (AttributeError, ValueError):
         # Closed or replaced by the program.
+        pass
+    except OSError as error:
+        return error
+    return None
+
+
+def answer(text: str) -> None:
+    """Prints TEXT, which was asked for, to stdout.  Raises Error where it did not arrive."""
+    error = say(text, sys.stdout)
+    if error is not None:
+        forget(sys.stdout)
+        raise Error(unwritten(error))
+
+
+def unwritten(error: OSError) -> str:
+    """Says that stdout took no answer because of ERROR, and what helps."""
+    return (
+        f"the answer could not be written to stdout: {error.strerror or error}; make room "
+        "there, or send it to another place"
+    )
+
+
+def forget(stream) -> None:
+    """What STREAM holds back, and all that comes, goes nowhere: not even at exit is it
+    tried again."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    except (AttributeError, OSError, ValueError):
+        # None, or none of the system's.
         pass
 
 
-def show(text: str, stream) -> None:
-    """Prints TEXT to STREAM, in lines as wide as it is where it is a terminal."""
-    say(fit(text, _columns(stream)), stream)
+def show(text: str, stream) -> OSError | None:
+    """Prints TEXT to STREAM, in lines as wide as it is where it is a terminal; the error
+    where it did not arrive."""
+    return say(fitted(text, stream), stream)
+
+
+def fitted(text: str, stream) -> str:
+    """TEXT in lines as wide as STREAM, where that is a terminal."""
+    return fit(text, _columns(stream))
 
 
 def _columns(stream) -> int:

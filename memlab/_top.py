@@ -401,7 +401,7 @@ def run(options) -> int:
     """`memlab top`; options are the command line's."""
     followed = [Followed(name, path) for name, path in find(options.job)]
     if not (options.once or options.json):
-        if not sys.stdout.isatty():
+        if sys.stdout is None or not sys.stdout.isatty():
             raise Error("no terminal to show it on: memlab top --once, or --json")
         try:
             from memlab import _top_screen
@@ -418,10 +418,10 @@ def run(options) -> int:
         one.look()
     if options.json:
         looks = [one.answer() for one in followed]
-        _terminal.say(json.dumps({"files": looks}, indent=1), sys.stdout)
+        _terminal.answer(json.dumps({"files": looks}, indent=1))
         return 0
     by = tuple(options.by or ("line", "module"))
     drawn = _draws(sys.stdout)
     parts = [text(one, by, options.lines, drawn) for one in followed]
-    _terminal.show("\n\n".join(parts), sys.stdout)
+    _terminal.answer(_terminal.fitted("\n\n".join(parts), sys.stdout))
     return 0

@@ -221,9 +221,9 @@ def _page_of(recording, words, notes, index, view):
 
 
 def _parser():
-    import argparse
+    from memlab._arguments import Parser
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m memlab.viz",
         description="Shows what a memory snapshot holds, as torch.cuda._memory_viz does.",
     )
@@ -303,7 +303,7 @@ def _write(options, text):
 def _say(text):
     from memlab import _terminal
 
-    _terminal.say(text, sys.stdout)
+    _terminal.answer(text)
 
 
 def _print_stats(options):
@@ -344,7 +344,12 @@ def main(argv: list[str] | None = None) -> int:
     """Runs one action; returns the exit status: 0, 1 failed, 2 wrong usage."""
     from memlab import _cli
 
-    return _cli.guarded(_parser().parse_args(argv)) or 0
+    def command():
+        options = _parser().parse_args(argv)
+        options.function(options)
+        return 0
+
+    return _cli.guarded(command)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ end, and torch's statistics.  Whichever torch runs the tests is the one compared
 """
 
 import os
-import random
 import shlex
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from amounts import amount
+from amounts import amount, seed
 
 HERE = Path(__file__).resolve().parent
 CORE = HERE.parent / "csrc" / "core"
@@ -71,10 +70,8 @@ def few(tmp_path_factory):
 def test_model_does_what_torch_does(check, tmp_path):
     file = tmp_path / "programs.txt"
     events = amount("MODEL_EVENTS", 100_000)
-    # CI is the same every time, a night like no other.
-    night = events > 100_000
-    seed = amount("MODEL_SEED", random.SystemRandom().randrange(1 << 32) * night)
-    run_programs(file, "--events", events, "--seed", seed)
+    number = seed("MODEL", events > 100_000)
+    run_programs(file, "--events", events, "--seed", number)
     done = check(file)
     print(done.stdout[-4000:])
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr

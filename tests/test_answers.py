@@ -49,6 +49,9 @@ def misfits(value, hint, where="answer"):
         for key, part in value.items():
             yield from misfits(key, arguments[0], f"a key of {where}")
             yield from misfits(part, arguments[1], f"{where}[{key!r}]")
+    elif origin is typing.Literal:
+        if value not in arguments:
+            yield f"{where} is {value!r} and none of {arguments}"
     elif type(value) is not (types.NoneType if hint is None else hint):
         yield f"{where} is {value!r} and no {hint}"
 

@@ -198,6 +198,64 @@ def test_a_cached_bridge_that_others_can_write_is_refused(package):
     assert str(cached) in said and "another user" in said
 
 
+def deny(folder, path, said):
+    assert str(path) in said and "another user" in said and "MEMLAB_CACHE" in said
+    # Nothing was opened or made in there.
+    assert not list((folder / "cache").rglob("lock"))
+    assert not list((folder / "cache").rglob("_torch.so"))
+
+
+@pytest.mark.parametrize("below", ["", "bridge", "bridge/key"])
+def test_a_folder_of_the_cache_that_others_can_write_is_refused(package, below):
+    key = bridge_module(package).bridge_key()
+    folder = package.parent / "cache" / below.replace("key", key)
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    deny(package.parent, folder, run(package.parent, EXPECT_ERROR))
+    # Where the folder of the bridge itself is sticky others can add to it.
+    folder.chmod(0o1777)
+    if below == "bridge/key":
+        deny(package.parent, folder, run(package.parent, EXPECT_ERROR))
+
+
+def test_what_another_user_owns_is_refused(package):
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    key = bridge_module(package).bridge_key()
+    folder = package.parent / "cache" / "bridge" / key
+    folder.mkdir(parents=True)
+    for path in (folder, folder.parent, folder.parent.parent):
+        os.chown(path, 12345, 12345)
+        deny(package.parent, path, run(package.parent, EXPECT_ERROR))
+        os.chown(path, 0, 0)
+    (folder / "_torch.so").write_bytes(b"not a library")
+    os.chown(folder / "_torch.so", 12345, 12345)
+    said = run(package.parent, EXPECT_ERROR)
+    assert str(folder / "_torch.so") in said and "another user" in said
+
+
+def test_a_link_to_a_folder_that_others_can_write_is_refused(package):
+    there = package.parent / "there"
+    there.mkdir()
+    there.chmod(0o777)
+    (package.parent / "cache").symlink_to(there)
+    said = run(package.parent, EXPECT_ERROR)
+    assert str(there) in said and "another user" in said
+    assert not list(there.rglob("lock"))
+
+
+def test_folders_of_the_cache_are_made_for_this_user_alone(package):
+    """Whatever the umask: what memlab made it does not refuse."""
+    code = "import os; os.umask(0)\n" + EXPECT_ERROR
+    said = run(package.parent, code, CXX="/nowhere/c++")
+    assert "another user" not in said
+    made = [package.parent / "cache", *(package.parent / "cache").rglob("*")]
+    assert len(made) == 4
+    for path in made:
+        if path.is_dir():
+            assert path.stat().st_mode & 0o777 == 0o700, path
+
+
 def test_a_cache_that_cannot_be_written_is_named_with_the_variable(package):
     blocker = package.parent / "file"
     blocker.write_text("")

@@ -516,7 +516,7 @@ class Net(nn.Module):
     def forward(self, x):  # line: compiled
         y = self.up(x)
         y = torch.sin(y)
-        y = torch.sigmoid(y)
+        y = torch.sigmoid(y)  # line: sigmoid
         return self.down(y)
 
 net = Net()
@@ -554,12 +554,21 @@ def test_compiled_modules(check, tmp_path, backend, module):
         input        other    frames  -     input       1
         call         forward  frames  -     activation  scalar
     """
-    # What sin and `down` were given; one graph has one line, that of its function.
+    # What sin and `down` were given.  Inductor says which lines its code was made of; else
+    # one graph has one line, that of its function.
     forward = f"compiled forward frames {module} activation 2"
+    if backend == "inductor":
+        forward = """
+            up           forward  frames  Net  activation  1
+            sigmoid      forward  frames  Net  activation  1
+        """
     check("cpu", "forward", body, start + forward)
+    pass_ = "pass  backward  frames  -  temporary  scalar\n"
     # Its backward is one node.
-    backward = """
-        pass         backward  frames  -  temporary   scalar
-        compiled     backward  node    *  gradient    8
-    """
-    check("cpu", "backward", body, start + backward)
+    backward = "compiled  backward  node  *  gradient  8"
+    if backend == "inductor":
+        backward = """
+            up           backward  frames  up    gradient  4
+            down         backward  frames  down  gradient  4
+        """
+    check("cpu", "backward", body, start + pass_ + backward)

@@ -11,6 +11,7 @@ import types
 
 import pytest
 from composer_standin import run
+from modes import NEW
 
 from memlab.callbacks import composer
 from memlab.callbacks.composer import (
@@ -255,7 +256,7 @@ def test_five_files_at_an_out_of_memory(failing):
         ending = remote.removeprefix("r/oom_traces/rank0_oom")
         assert path == str(failing.folder / "r" / f"{prefix}{ending}")
         assert not overwrite and size > 1000
-        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        assert stat.S_IMODE(os.stat(path).st_mode) == NEW
     folder = failing.folder / "r" / "torch_traces" / "deep"
     with open(folder / "rank0.5_oom_snapshot.pickle", "rb") as file:
         snapshot = pickle.load(file)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from composer_standin import run
+from modes import NEW
 
 from memlab.callbacks._composer_profiler import Marker
 from memlab.callbacks.composer import (
@@ -299,7 +300,7 @@ def closed(batches, tables=None):
     trainer.batches = batches
     del records[:]
     trainer.fit().close().close()
-    return dict(files=files(f"c{batches}"), tables=records[:])
+    return dict(files=files(f"c{batches}"), records=records[:])
 
 tell(closed={n: closed(n) for n in (0, 1, 3, 4, 5)})
 log.setLevel(logging.WARNING)
@@ -347,7 +348,7 @@ def test_a_window_is_saved_under_its_names(profiled):
     ]
     for _, path, _, size in first["uploads"]:
         assert size == os.path.getsize(path)
-        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        assert stat.S_IMODE(os.stat(path).st_mode) == NEW
     assert first["handler"] == [str(folder / trace)]
     assert first["saved"] == [[42, [str(folder / trace)]]]
     # At the start of each batch, what it is.
@@ -428,8 +429,16 @@ def test_a_window_is_saved_when_the_trainer_closes_in_it(profiled):
         "5": ["rank0.4.pt.trace.json"],
     }
     # By CPU time and memory, by the GPU's.
-    tables = {n: len(found["tables"]) for n, found in profiled.closed.items()}
-    assert tables == {"0": 0, "1": 0, "3": 4, "4": 4, "5": 0}
+    count = {n: len(tables(found["records"])) for n, found in profiled.closed.items()}
+    assert count == {"0": 0, "1": 0, "3": 4, "4": 4, "5": 0}
+    # And as Composer, two of each window that ended, saved under way too.
+    count = {n: len(found["records"]) for n, found in profiled.closed.items()}
+    assert count == {"0": 0, "1": 0, "3": 6, "4": 6, "5": 2}
+
+
+def tables(records):
+    """Of what was logged; others are a line each."""
+    return [record for record in records if "\n" in record]
 
 
 UNITS = {"us": 1, "ms": 1e3, "s": 1e6, "b": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20}
@@ -453,9 +462,111 @@ def column(table, name):
     ("number", "name"), [(0, "CPU total"), (1, "Self CPU Mem"), (3, "Self CUDA Mem")]
 )
 def test_tables_of_the_last_window_are_sorted(profiled, number, name):
-    figures = column(profiled.closed["4"]["tables"][number], name)
+    figures = column(tables(profiled.closed["4"]["records"])[number], name)
     assert figures == sorted(figures, reverse=True)
     assert name == "Self CPU Mem" or figures[0] > figures[-1]
+
+
+TABLES = """
+records = []
+class Tables(logging.Handler):
+    def emit(self, record):
+        records.append(record.getMessage())
+log = logging.getLogger("memlab.callbacks.composer")
+log.addHandler(Tables())
+log.setLevel(logging.INFO)
+
+def by_batch(state):
+    # Over the end of an epoch of four batches.
+    names = {2: "WARMUP", 3: "ACTIVE", 4: "ACTIVE", 5: "ACTIVE_AND_SAVE"}
+    return ProfilerAction[names.get(state.timestamp.batch, "SKIP")]
+
+letter = {"NONE": "S", "WARMUP": "W", "RECORD": "A", "RECORD_AND_SAVE": "!"}
+logged = []
+for number, (options, epochs, batches, fits) in enumerate(CASES):
+    schedule = by_batch if options is None else cyclic_schedule(**options)
+    profiler = Profiler(schedule, torch_prof_folder=f"f{number}")
+    trainer = Trainer(profiler=profiler, epochs=epochs, batches=batches)
+    del records[:]
+    for _ in range(fits):
+        trainer.fit()
+    trainer.close()
+    logged.append([
+        "".join(letter[state] for state in trainer.logger.traces),
+        records[:],
+        sorted(int(name.split(".")[1]) for name in files(f"f{number}"))])
+tell(logged=logged)
+"""
+
+# The schedule's arguments, epochs, batches of each, calls of fit(); worked out by hand:
+# what each batch was, batches of the window that the tables show, or None where there are
+# no tables, and after which batches a window was saved.
+WITH_TABLES = [
+    # Composer's default.
+    (({}, 1, 5, 1), "WAAA!", 4, [5]),
+    (({}, 1, 8, 1), "WAAA!SSS", 4, [5]),
+    (({}, 3, 5, 1), "WAAA!" * 3, 4, [5, 10, 15]),
+    # The epoch ends a window, or the warm-up.
+    (({}, 2, 3, 1), "WA!WA!", 2, [3, 6]),
+    (({}, 2, 1, 1), "WW", None, []),
+    (({}, 1, 0, 1), "", None, []),
+    (({"skip_first": 2}, 1, 7, 1), "SSWAAA!", 4, [7]),
+    (({"skip_first": 2}, 2, 8, 1), "SSWAAA!S" * 2, 4, [7, 15]),
+    (({"skip_first": 9}, 1, 5, 1), "SSSSS", None, []),
+    (({"repeat": 2, "active": 2}, 1, 6, 1), "WA!WA!", 2, [3, 6]),
+    (({"repeat": 2, "active": 2}, 2, 8, 1), "WA!WA!SS" * 2, 2, [3, 6, 11, 14]),
+    (({"repeat": 2, "active": 3}, 1, 6, 1), "WAA!W!", 1, [4, 6]),
+    # At the close a batch warms up, for which torch gave up the last window.
+    (({"repeat": 2, "active": 3}, 1, 5, 1), "WAA!W", None, [4]),
+    (({"repeat": 0, "active": 2}, 2, 6, 1), "WA!WA!" * 2, 2, [3, 6, 9, 12]),
+    (({"repeat": 0, "active": 2}, 2, 4, 1), "WA!W" * 2, None, [3, 7]),
+    (({"repeat": 0, "active": 2}, 2, 5, 1), "WA!W!" * 2, 1, [3, 5, 8, 10]),
+    (({"repeat": 0, "warmup": 0, "active": 1}, 2, 2, 1), "!!!!", 1, [1, 2, 3, 4]),
+    (({"repeat": 0, "warmup": 0, "active": 2}, 2, 2, 1), "A!A!", 2, [2, 4]),
+    (({"wait": 1, "active": 1}, 2, 3, 1), "SW!SW!", 1, [3, 6]),
+    # Another call of fit() goes on where the one before seemed the last.
+    (({}, 1, 5, 2), "WAAA!" * 2, 4, [5, 10]),
+    (({"wait": 1, "active": 1}, 1, 2, 2), "SWSW", None, []),
+    # A window over the end of an epoch goes on.
+    ((None, 2, 4, 1), "SSWAA!SS", 3, [6]),
+]
+
+
+@pytest.fixture(scope="module")
+def with_tables(program):
+    return program(f"CASES = {[case for case, *_ in WITH_TABLES]!r}\n{TABLES}").logged
+
+
+def batches_in(table):
+    """How many batches a table of torch's is of: calls of what torch names a step."""
+    _, heads, _, *rows = table.splitlines()
+    ends = heads.index("# of Calls") + len("# of Calls")
+    (step,) = [row for row in rows if row.split()[0] == "ProfilerStep*"]
+    return int(step[:ends].split()[-1])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("number", range(len(WITH_TABLES)))
+def test_tables_are_of_the_last_window(with_tables, number):
+    case, states, steps, saved = WITH_TABLES[number]
+    found = with_tables[number]
+    assert found[0] == states, case
+    # By CPU time and memory, by the GPU's.
+    shown = [batches_in(table) for table in tables(found[1])]
+    assert shown == [steps] * (4 if steps else 0), case
+    # One of each window's trace, one of its memory timeline.
+    assert len(found[1]) == 2 * len(saved) + len(shown), case
+    assert found[2] == saved, case
+
+
+@pytest.mark.cuda
+def test_composers_records_at_its_default_schedule(with_tables):
+    """Composer's on_trace_ready logs two, and its close() four tables: by cpu_time_total,
+    self_cpu_memory_usage, cuda_time_total and self_cuda_memory_usage."""
+    trace, timeline, *four = with_tables[0][1]
+    assert trace.startswith("writing torch's trace") and trace.endswith(".5.pt.trace.json")
+    assert timeline.endswith("memory_filename is None")
+    assert four == tables(with_tables[0][1]) and len(four) == 4
 
 
 @pytest.mark.cuda

@@ -4,21 +4,16 @@ Each program compares memlab's totals with torch's to the byte after every step,
 events with those of torch's own history where both record.
 """
 
-import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from amounts import amount
+from amounts import amount, seed
 
 PROGRAMS = Path(__file__).resolve().parent / "isolated"
 TWO_DEVICES = {"MEMLAB_PHANTOM_DEVICES": "2", "PYTHONWARNINGS": "ignore"}
 HOURS = 4 * 3600  # of the nightly amounts; a hang ends there
-
-
-def new_seed():
-    return random.SystemRandom().randrange(1 << 32)
 
 
 def run_isolated(name, *arguments):
@@ -44,7 +39,7 @@ def test_graphs_and_private_pools(phantom_run, configuration):
 @pytest.mark.nightly
 def test_threads_that_come_and_go(phantom_run):
     count = amount("THREADS", 200)
-    arguments = (count, new_seed())
+    arguments = (count, seed("THREADS", count > 200))
     done = phantom_run(
         PROGRAMS / "threads.py", *arguments, env=TWO_DEVICES, timeout=HOURS
     )
@@ -79,7 +74,8 @@ def test_training_of_many_kinds(phantom_run):
 
 @pytest.mark.nightly
 def test_long_histories_are_those_of_a_model():
-    run_isolated("long_history.py", amount("EVENTS", 100_000), new_seed())
+    events = amount("EVENTS", 100_000)
+    run_isolated("long_history.py", events, seed("EVENTS", events > 100_000))
 
 
 def test_subinterpreters_are_refused():

@@ -6,6 +6,7 @@ import random
 import re
 
 import pytest
+from modes import NEW
 from report_keys import undocumented
 from test_answers import check
 from test_merge import frames, snapshot, write
@@ -415,7 +416,7 @@ def test_names_from_a_recording_stay_names(tmp_path, capsys):
     text = page.read_text("utf-8")
     assert "<script" not in text and "\x1b" not in text and "\u202e" not in text
     assert "default-src 'none'" in text
-    assert page.stat().st_mode & 0o777 == 0o600
+    assert page.stat().st_mode & 0o777 == NEW
 
 
 def test_the_page_has_what_the_answer_has(tmp_path):

@@ -19,6 +19,8 @@ WASTES = {
     "fragmented": ("fragmentation", "reserved"),
     "frozen_gradients": ("frozen_gradients", "allocated"),
     "gradients_kept": ("gradients_kept", "allocated"),
+    "gradients_late": ("gradients_late", "allocated"),
+    "gradients_late_by_hand": ("gradients_late", "allocated"),
     "graph_retained": ("graph_retained", "allocated"),
     "history_kept": ("late_frees", "allocated"),
     "hooks_keep": ("late_frees", "allocated"),
@@ -112,3 +114,52 @@ def test_the_model_has_the_peaks_that_torch_counted(told):
         assert ran["explained"]["exact"], name
         assert ran["explained"]["recorded"]["allocated_bytes"] == ran["before"]["allocated"]
         assert ran["explained"]["recorded"]["reserved_bytes"] == ran["before"]["reserved"]
+
+
+BY_HAND = """
+import json, torch, memlab
+from torch import nn
+
+def looks(model, part):
+    "A block of each gradient's size is made, and nothing else done."
+    for weight in model.parameters():
+        weight.grad.abs().max()
+
+def halves(model, part):
+    "An update that makes a block of each gradient's size."
+    for weight in model.parameters():
+        weight -= 0.1 * weight.grad
+
+def in_place(model, part):
+    for weight in model.parameters():
+        weight.sub_(weight.grad, alpha=0.1)
+
+def run(update, parts, clear, inputs=False):
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(6))).cuda()
+    with memlab.MemorySnapshot(uses=True) as snapshot:
+        for step in range(3):
+            clear(model)
+            for part in range(parts):
+                x = torch.zeros(1024, 1024, device="cuda", requires_grad=inputs)
+                model(x).relu().sum().backward()
+            with torch.no_grad():
+                update(model, part)
+    (device,) = memlab.explain(snapshot.data())["devices"]
+    return sorted({item["kind"] for item in device["advice"] if "gradients" in item["kind"]})
+
+def none(model):
+    model.zero_grad()
+
+def zeros(model):
+    model.zero_grad(set_to_none=False)
+
+print(json.dumps([
+    run(halves, 1, none), run(in_place, 1, none), run(halves, 3, none),
+    run(in_place, 3, none), run(in_place, 3, none, True), run(halves, 3, none, True),
+    run(halves, 1, zeros), run(halves, 3, zeros), run(looks, 1, zeros), run(looks, 3, none)]))
+"""
+
+
+@pytest.mark.cuda
+def test_gradients_that_several_passes_add_to_are_no_waste(phantom_run):
+    assert json.loads(phantom_run(BY_HAND).stdout) == [[]] * 10

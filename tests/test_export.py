@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from modes import NEW
 from test_pictures import BASE, MAIN, MIB, STEP, block, frame, segment
 from test_viz import HOSTILE, event
 
@@ -74,7 +75,7 @@ def small(name="grow", told=(), **more):
 def written(recording, tmp_path, name, **options):
     path = tmp_path / name
     _export.convert(recording, str(path), **options)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.stat().st_mode) == NEW
     assert os.listdir(tmp_path) == [name]
     return path
 
@@ -779,3 +780,78 @@ def test_ranks(tmp_path):
 def trace_of_one(tmp_path):
     (tmp_path / "x.pftrace").unlink()
     return trace_of(small(), tmp_path)
+
+
+# ---- JSON ----
+
+
+def expanded(file):
+    """What version 2 of FILE says, as torch's own dictionary says it."""
+
+    def frames_of(stack):
+        while stack:
+            frame, stack = file["stacks"][stack]
+            yield file["frames"][frame]
+
+    def whole(value):
+        if isinstance(value, list):
+            return [whole(part) for part in value]
+        if not isinstance(value, dict):
+            return value
+        return {
+            key: list(frames_of(part)) if key == "frames" else whole(part)
+            for key, part in value.items()
+        }
+
+    return {
+        key: whole(part)
+        for key, part in file.items()
+        if key not in ("version", "frames", "stacks")
+    }
+
+
+@pytest.mark.parametrize("name", [*REAL, "torch_snapshots/compiled-torch2.15.0.pickle.gz"])
+def test_json_has_one_table_of_stacks(name, tmp_path):
+    recording = real(name)
+    plain = json.loads(json.dumps(recording.to_dict()))
+    path = written(recording, tmp_path, "x.json")
+    file = json.loads(path.read_text())
+    assert list(file)[:3] == ["version", "frames", "stacks"] and file["version"] == 2
+    assert all(parent < i for i, (_, parent) in enumerate(file["stacks"]) if i)
+    assert expanded(file) == plain
+    shared = path.stat().st_size
+    path.unlink()
+    path = written(recording, tmp_path, "x.json", expand=True)
+    assert json.loads(path.read_text()) == plain
+    assert path.stat().st_size > shared
+
+
+def test_json_of_shared_stacks_is_not_multiplied(tmp_path):
+    """Ten thousand events of one stack of two hundred frames."""
+    stack = [frame(f"f{i}", "a.py", i + 1) for i in range(200)]
+    events = [event("alloc", BASE + 512 * i, 512, stack) for i in range(10_000)]
+    snapshot = {"segments": [], "device_traces": [events]}
+    recording = _core.Recording.from_bytes(pickle.dumps(snapshot, 4))
+    path = written(recording, tmp_path, "x.json")
+    assert path.stat().st_size < 200 * len(events)
+    assert expanded(json.loads(path.read_text())) == json.loads(json.dumps(snapshot))
+
+
+def test_json_is_json_whatever_names_and_numbers_there_are(tmp_path):
+    snapshot = {
+        "segments": [],
+        "device_traces": [[event("alloc", -1 << 62, 0, [frame('"\\\u2028', "\ud800", 1)])]],
+        "allocator_settings": {"a": float("nan"), "b": 1e300, "\x00": -0.1},
+    }
+    recording = _core.Recording.from_bytes(pickle.dumps(snapshot, 4))
+    path = written(recording, tmp_path, "x.json")
+    settings = {"a": None, "b": 1e300, "\x00": -0.1}
+    file = json.loads(path.read_text())
+    assert file["allocator_settings"] == settings
+    assert file["frames"][1] == frame('"\\\u2028', "\ud800", 1)
+    assert file["device_traces"][0][0]["addr"] == -1 << 62
+
+
+def test_expand_is_for_json(tmp_path):
+    with pytest.raises(Error, match="--expand is for json, not for pickle: leave it out"):
+        _export.convert(small(), str(tmp_path / "x.pickle"), expand=True)

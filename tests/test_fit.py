@@ -193,7 +193,7 @@ def test_what_is_no_program(words, said):
 def test_how_a_run_ended(status, late, ranks, out_of_memory, failed):
     plain = {"out_of_memory": False, "error": None, "ended": "end", "devices": []}
     numbered = {number: {**plain, **rank} for number, rank in enumerate(ranks)}
-    result = _fit_run.Result(status, late, numbered, {}, "")
+    result = _fit_run.Result(status, late, numbered, {}, "", None)
     assert (result.out_of_memory, result.failed) == (out_of_memory, failed)
 
 
@@ -318,14 +318,17 @@ def test_the_largest_value_that_fits(lowest, highest):
 
 
 class Tries:
-    """A program that fits up to a value, with peaks of its own."""
+    """A program that fits up to a value, with peaks of its own, and fails from another."""
 
-    def __init__(self, limit, peak=lambda value: value):
+    def __init__(self, limit, peak=lambda value: value, fails_from=99):
         self.limit, self.peak, self.told = limit, peak, []
+        self.fails_from = fails_from
         self.tell = self.told.append
 
     def try_out(self, command, variables):
         value = int(variables["N"])
+        if value >= self.fails_from:
+            raise memlab.Error(f"a.py failed of {value}")
         keys = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
         answer = {
             "fits": value <= self.limit,
@@ -337,15 +340,31 @@ class Tries:
         return answer
 
 
-def test_a_value_with_which_the_program_fails():
-    tries = Tries(5)
-    tries.try_out = lambda command, variables: it_fails()
-    with pytest.raises(memlab.Error, match="with N=2 a.py failed"):
-        searched(tries, "N=2..9")
+def test_the_lowest_value_with_which_the_program_fails():
+    with pytest.raises(memlab.Error, match="with N=2 a.py failed of 2"):
+        searched(Tries(5, fails_from=2), "N=2..9")
 
 
-def it_fails():
-    raise memlab.Error("a.py failed")
+def test_a_later_value_with_which_the_program_fails_keeps_what_was_found():
+    """As a loader of 5 samples that gives no batch of 6, or a timeout."""
+    tries = Tries(9, fails_from=6)
+    found = searched(tries, "N=2..9")
+    check(found, _answers.FitVary)
+    assert found["largest"] == 5
+    assert [(row["value"], row["total_bytes"], row["error"]) for row in found["tried"]] == [
+        (2, 2, None), (4, 4, None), (5, 5, None),
+        (6, None, "a.py failed of 6"), (8, None, "a.py failed of 8"),
+    ]  # fmt: skip
+    assert found["monotonic"]
+    text = words(vary=found)
+    assert "py with N=5 fits on an NVIDIA L4" in text
+    assert "\n         6  failed, see below\n" in text
+    assert "\nThe largest that fits is 5.\n" in text
+    assert (
+        "With N=6 the program failed, not for want of memory: a.py failed of 6\n"
+        in text
+    )
+    assert "failed of 8" not in text
 
 
 def searched(tries, text):
@@ -438,7 +457,8 @@ def test_a_program_that_fails_by_itself(capsys, monkeypatch):
     assert _cli.main(["fit", str(PROGRAM), "fail"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert "fit_steps.py ended with status 1; it printed last:\ntraining\nTrace" in said.err
+    assert "fit_steps.py ended with status 1, on the phantom device, where" in said.err
+    assert "are 0; it printed last:\ntraining\nTrace" in said.err
     assert "ValueError: a fault of its own" in said.err
 
 

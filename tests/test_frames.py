@@ -23,7 +23,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_PYTHON, STACK_LOST = 4, 8  # ML_EVENT_*
-MAX_FRAMES = 256  # ML_FRAMES_MAX
+MAX_FRAMES, OUTER_FRAMES = 256, 128  # ML_FRAMES_MAX, ML_FRAMES_OUTER
 
 
 def build(folder, name, *flags):
@@ -34,7 +34,7 @@ def build(folder, name, *flags):
     include = sysconfig.get_path("include")
     if not Path(include, "Python.h").exists():
         pytest.skip(f"no headers of this Python in {include}")
-    core = "recall stacks stacks_objects stacks_resolve linetable region base recording".split()
+    core = "recall stacks stacks_objects stacks_resolve origins linetable region base recording"
     library = folder / f"{name}.so"
     subprocess.run(
         [
@@ -45,7 +45,7 @@ def build(folder, name, *flags):
             str(ROOT / "tests/helpers/stackprobe.c"),
             str(ROOT / "csrc/py/codes.c"),
             str(ROOT / "csrc/py/frames.c"),
-            *(str(ROOT / f"csrc/core/{part}.c") for part in core),
+            *(str(ROOT / f"csrc/core/{part}.c") for part in core.split()),
         ],
         check=True,
     )
@@ -73,11 +73,20 @@ def expected():
     return [(f.name, f.filename, f.lineno) for f in reversed(frames)]
 
 
+def kept(want):
+    """What is kept of the stack WANT."""
+    if len(want) <= MAX_FRAMES:
+        return want
+    marker = (f"<{len(want) - MAX_FRAMES} frames left out>", "", 0)
+    return [*want[: MAX_FRAMES - OUTER_FRAMES], marker, *want[-OUTER_FRAMES:]]
+
+
 def check(probe, captured, want):
     """The stack captured on the line of WANT is WANT."""
     stack, flags = captured
     assert flags == 0
     got = probe.resolve(stack)
+    want = kept(want)
     assert len(got) == len(want)
     assert got == want
 
@@ -109,20 +118,91 @@ def test_recursion(probe, depth):
     assert [name for name, _, _ in want].count("recurse") == depth + 1
 
 
-def test_deeper_stacks_keep_the_innermost_frames(probe):
-    got, want = recurse(MAX_FRAMES + 50, lambda: (probe.capture(), expected()))
-    frames = probe.resolve(got[0])
-    assert len(frames) == MAX_FRAMES + 1
-    assert frames[:-1] == want[:MAX_FRAMES]
-    assert frames[-1] == ("<truncated>", "", 0)
+@pytest.fixture
+def deep():
+    """deep(depth, function): calls it in a thread of its own, so many frames deep."""
+    limit = sys.getrecursionlimit()
+    size = threading.stack_size(64 << 20)
+    sys.setrecursionlimit(12000)
+
+    def call(depth, function):
+        results = []
+
+        def main():
+            here = len(expected())
+            # function, recurse * (n + 1), and the frames up to here
+            results.append(recurse(depth - here - 2, function))
+
+        thread = threading.Thread(target=main)
+        thread.start()
+        thread.join()
+        return results[0]
+
+    yield call
+    threading.stack_size(size)
+    sys.setrecursionlimit(limit)
 
 
-def test_exactly_as_deep_as_is_kept(probe):
-    here = len(expected())
-    # lambda, recurse * (n + 1), and the frames up to here
-    got, want = recurse(MAX_FRAMES - here - 2, lambda: (probe.capture(), expected()))
-    assert len(want) == MAX_FRAMES
+@pytest.mark.parametrize("depth", [255, 256, 257, 258, 300, 1000, 5000])
+@pytest.mark.parametrize("way", ["probe", "public_probe"])
+def test_deep_stacks_keep_both_ends(request, deep, way, depth):
+    probe = request.getfixturevalue(way)
+    got, want = deep(depth, lambda: (probe.capture(), expected()))
+    assert len(want) == depth
+    assert [name for name, _, _ in want[-3:]] == ["run", "_bootstrap_inner", "_bootstrap"]
     check(probe, got, want)
+
+
+def test_deep_stacks_whose_depth_changes(probe, deep):
+    """What is remembered of the last walk never stands for another stack."""
+    random = Random(19)
+    seen = []
+
+    def leaf():
+        seen.append((probe.capture_both(), expected()))
+
+    def climb(left):
+        if left > 0 and random.random() < 0.7:
+            climb(left - 1)
+        for _ in range(random.randrange(3)):
+            recurse(random.choice([0, 1, 2, 130, 260, 700]), leaf)
+
+    def main():
+        for depth in [0, 20, 25, 28, 30, 100, 150, 153, 156, 157, 160, 280, 290] * 3:
+            recurse(depth, lambda: climb(8))
+
+    deep(100, main)
+    assert len(seen) > 100
+    depths = {len(want) for _, want in seen}
+    assert len([d for d in depths if d > MAX_FRAMES]) > 10
+    for (recalled, fresh, flags), want in seen:
+        assert (recalled, flags) == (fresh, 0)
+        assert probe.resolve(recalled) == kept(want)
+
+
+def test_deep_stacks_with_a_generator_in_the_part_left_out(probe, deep):
+    def generate():
+        yield recurse(200, lambda: (probe.capture(), expected()))
+
+    got, want = deep(400, lambda: next(generate()))
+    assert [name for name, _, _ in want].index("generate") in range(128, 400)
+    check(probe, got, want)
+
+
+def test_what_is_left_out_is_counted_to_the_last_digit(probe, deep):
+    for left_out in (1, 9, 10, 99, 100, 999, 1000, 9999):
+        # A function of C has no frame.
+        got = deep(MAX_FRAMES + left_out + 1, probe.capture)
+        frames = probe.resolve(got[0])
+        assert frames[MAX_FRAMES - OUTER_FRAMES] == (f"<{left_out} frames left out>", "", 0)
+
+
+def test_a_table_that_fills_up_in_the_middle_of_a_deep_stack(probe, deep):
+    lost = {}
+    for nodes in (1, 127, 128, 129, 130, 256, 257):
+        lost[nodes] = deep(1000, lambda: probe.capture_full(nodes)) == (0, STACK_LOST)
+    # As many as are kept, and the one for those left out.
+    assert lost == {n: n < MAX_FRAMES + 1 for n in lost}
 
 
 def test_statements_over_several_lines(probe):
@@ -467,7 +547,7 @@ def test_nothing_is_kept_alive(probe):
 
 
 def test_full_tables_are_told(probe):
-    assert probe.capture_full() == (0, STACK_LOST)
+    assert probe.capture_full(1) == (0, STACK_LOST)
 
 
 # ---- the last walk remembered ----
@@ -650,13 +730,6 @@ def test_unknown_pythons_use_the_public_api(public_probe):
 def test_the_public_way_never_waits_for_the_gil(public_probe):
     assert recurse(3, public_probe.capture_released) == (0, NO_PYTHON)
     assert public_probe.capture_foreign() == (0, NO_PYTHON)
-
-
-def test_the_public_way_truncates_too(public_probe):
-    got, want = recurse(MAX_FRAMES, lambda: (public_probe.capture(), expected()))
-    frames = public_probe.resolve(got[0])
-    assert frames[:-1] == want[:MAX_FRAMES]
-    assert frames[-1] == ("<truncated>", "", 0)
 
 
 def test_a_walk_that_disagrees_is_not_used(tmp_path):

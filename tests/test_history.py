@@ -11,10 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from amounts import amount, seed
+from preload import shared_library
 
 import memlab
 
 PROGRAMS = Path(__file__).resolve().parent / "isolated"
+HELPERS = PROGRAMS.parent / "helpers"
 
 CONFIGURATIONS = [
     "",
@@ -39,8 +42,12 @@ def test_training_is_recorded_as_torch_records_it(phantom_run, index):
 
 
 @pytest.mark.cuda
+@pytest.mark.nightly
 def test_each_enabled_and_context_keeps_what_torch_keeps(phantom_run):
-    phantom_run(PROGRAMS / "contexts.py")
+    programs = amount("CONTEXTS", 5)
+    phantom_run(
+        PROGRAMS / "contexts.py", seed("CONTEXTS", programs > 5), programs, timeout=3600
+    )
 
 
 @pytest.mark.cuda
@@ -54,7 +61,40 @@ def test_recording_may_begin_before_cuda(phantom_run):
     phantom_run(PROGRAMS / "early.py")
 
 
-def test_without_a_device_the_cpu_is_recorded(torch, tmp_path):
+@pytest.mark.cuda
+def test_recording_begins_where_torchscript_is_the_first_to_use_cuda(phantom_run):
+    phantom_run(PROGRAMS / "script_first.py")
+
+
+@pytest.mark.cuda
+def test_a_stack_deeper_than_is_kept_has_both_ends(phantom_run):
+    phantom_run(PROGRAMS / "deep.py")
+
+
+@pytest.mark.cuda
+def test_torch_is_not_asked_for_frames_of_torchscript_without_it(
+    phantom_run, device_environment, tmp_path
+):
+    library = shared_library(HELPERS / "callstack.c", tmp_path / "callstack.so")
+    preloaded = f"{library} {device_environment.get('LD_PRELOAD', '')}"
+    phantom_run(PROGRAMS / "no_torchscript.py", env={"LD_PRELOAD": preloaded})
+
+
+@pytest.mark.cuda
+def test_torchscript_is_recorded_as_torch_records_it(phantom_run):
+    phantom_run(PROGRAMS / "torchscript.py")
+
+
+@pytest.mark.cuda
+def test_compiled_programs_are_recorded_as_torch_records_them(phantom_run, tmp_path):
+    pytest.importorskip("triton", reason="torch.compile needs triton")
+    phantom_run(
+        PROGRAMS / "compiled.py",
+        env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torchinductor_test")},
+    )
+
+
+def test_without_a_device_they_raise_as_torchs_do(torch, tmp_path):
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     subprocess.run(
         [sys.executable, str(PROGRAMS / "no_device.py")],

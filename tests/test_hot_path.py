@@ -28,6 +28,9 @@ ALLOWED = {
     "memset",
     "memcmp",
     "strlen",
+    # Where these types are, to tell that an object is one of them.
+    "PyDict_Type",
+    "PyTuple_Type",
 }
 
 # Entered through pointers, which relocations do not follow.

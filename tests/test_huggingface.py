@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import warm
+from modes import NEW
 
 pytestmark = [
     pytest.mark.cuda,
@@ -240,7 +241,7 @@ def test_the_default_window_is_three_steps_after_the_first(ran):
     assert batches(traces / "rank0.4.memory_snapshot.pickle") == {3, 4, 5, 6, 7}
     assert (traces / "rank0.4.memory_snapshot.html").read_text().startswith("<!DOCTYPE")
     modes = {p.stat().st_mode & 0o777 for p in traces.iterdir()}
-    assert modes == {0o600}
+    assert modes == {NEW}
     assert ran.said["default"] == {"error": None, "warned": []}
 
 

@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from modes import NEW
 
 from memlab import _sources
 from memlab.callbacks import (
@@ -113,7 +114,7 @@ def test_files(found, tmp_path):
     seen = found["defaults"]
     # Also before the training ends, once nothing more will come.
     assert seen["early_files"] == seen["files"] == ["rank_0_memory_stats.yaml"]
-    assert seen["mode"] == "0o600"
+    assert seen["mode"] == oct(NEW)
     yaml = pytest.importorskip("yaml")
     assert yaml.safe_load(seen["yaml"]) == seen["stats"]
 

@@ -14,7 +14,7 @@ from test_answers import check
 
 import memlab
 from memlab import _answers, _cli, _core, _load, _merge, _names
-from memlab._errors import Error, SnapshotError
+from memlab._errors import Error
 
 PROGRAM = Path(__file__).resolve().parent / "programs" / "two_ranks.py"
 MIB = 1 << 20
@@ -141,7 +141,7 @@ def test_the_table_says_why(trained):
         for line in lines
     )
     assert any(
-        "+3.00 MiB" in line and "input" in line and "two_ranks.py:" in line
+        "+3.00 MiB" in line and "other" in line and "two_ranks.py:" in line
         for line in lines
     )
     assert any("activation" in line and "forward [blocks.*]" in line for line in lines)
@@ -530,7 +530,7 @@ def _replaced(value, path, new):
 _HOSTILE = (None, -1, -2, 2**31, 2**63 - 1, 2**64 - 1, "x", [], {}, [2**40], [0, 0, 0], 1.5)
 
 
-def test_hostile_ranks_are_read_or_refused(tmp_path):
+def test_hostile_ranks_cost_what_cannot_be_read(tmp_path):
     """Every value of the ranks of a merged file, in the place of which stands another."""
     paths = write(
         tmp_path,
@@ -542,16 +542,13 @@ def test_hostile_ranks_are_read_or_refused(tmp_path):
     whole = pickle.loads(merged.read_bytes())
     ranks = whole["memlab"]["ranks"]
     assert len(ranks) == 2 and "notes" not in whole["memlab"]
-    read = refused = 0
+    read = told = 0
     for path in _parts(ranks):
         for new in _HOSTILE:
             made = {**whole, "memlab": {**whole["memlab"]}}
             made["memlab"]["ranks"] = _replaced(ranks, path, new)
-            try:
-                recording = _core.Recording.from_bytes(pickle.dumps(made, protocol=4))
-            except SnapshotError:
-                refused += 1
-                continue
+            recording = _core.Recording.from_bytes(pickle.dumps(made, protocol=4))
+            told += bool(recording.unread)
             read += 1
             again = _core.merge([(recording, "again", -1)])
             for device in range(again.device_count):
@@ -559,15 +556,16 @@ def test_hostile_ranks_are_read_or_refused(tmp_path):
                 recording.device_name(device)
             recording.notes()
             _merge.text(recording, _merge.ranks(recording))
-    assert read > 100 and refused > 100
+    assert told > read // 2
 
 
 def test_hostile_ranks_that_are_too_many(tmp_path):
     """Each would be a host of its own."""
     made = snapshot(0, sizes=[512])
     made["memlab"]["ranks"] = [{"rank": r, "numbers": [0] * (r == 0)} for r in range(4097)]
-    with pytest.raises(SnapshotError, match="too many ranks"):
-        _core.Recording.from_bytes(pickle.dumps(made, protocol=4))
+    recording = _core.Recording.from_bytes(pickle.dumps(made, protocol=4))
+    assert recording.ranks() == []
+    assert recording.unread == {"memlab.rank": 1}
 
 
 @pytest.mark.cuda

@@ -1,6 +1,7 @@
 """Recordings to .mlab files: they outlive their process, and read back as what it was."""
 
 import errno
+import gzip
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from memlab import _core
 from memlab._load import read_recording
 
 HERE = Path(__file__).resolve().parent
+MIB = 1 << 20
 
 # 1 MiB allocated and freed LOOPS times in a segment of 20 MiB, then 3 MiB.
 PROGRAM = """
@@ -124,6 +126,30 @@ def test_an_end_in_order(record, ending):
     path, _ = record(ending)
     assert read_recording(path).file["state"] == "ended"
     assert "ended" not in memlab_command("report", path).stdout
+
+
+#: What torch counted, per device: the most allocated, what was at the end, reserved.
+MEMORY_IN_PARTS = {
+    "device1": [(0, 0, 0), (64 * MIB + 1024, 1024, 66 * MIB)],
+    "two_devices": [(35 * MIB, 3 * MIB, 52 * MIB)]
+    + [(69 * MIB + 1024,) * 2 + (86 * MIB,)],
+}
+
+
+@pytest.mark.parametrize("name, expected", MEMORY_IN_PARTS.items())
+def test_a_file_of_the_first_writer_tells_all_memory(tmp_path, name, expected):
+    path = tmp_path / f"{name}.mlab"
+    path.write_bytes(gzip.decompress((HERE / f"data/mlab/{name}.mlab.gz").read_bytes()))
+    recording = read_recording(path)
+    segments = recording.to_dict()["segments"]
+    for device, (peak, end, reserved) in enumerate(expected):
+        mine = [s for s in segments if s["device"] == device]
+        assert recording.peak(device)["peak"]["allocated_bytes"] == peak
+        assert recording.peak(device)["whole_peak"]["allocated_bytes"] == peak
+        assert sum(s["allocated_size"] for s in mine) == end
+        assert sum(s["total_size"] for s in mine) == reserved
+    assert recording.file["repeated_starts"] == sum(bool(peak) for peak, *_ in expected)
+    assert "the start is in the file in parts" in memlab_command("report", path).stdout
 
 
 def test_it_reads_as_the_pickle_does(record, tmp_path):
@@ -551,9 +577,13 @@ snapshot.save(sys.argv[2])
             answer[key].sort(key=json.dumps)
     # Distances of samples are differences of times that each converts from ticks.
     for key in ("gpu", "host"):
-        ours, theirs = (answer[key].pop("after_us") for answer in (from_file, from_pickle))
+        ours, theirs = (
+            answer[key].pop("after_us") for answer in (from_file, from_pickle)
+        )
         assert abs(ours - theirs) <= 1000
-        ours, theirs = (answer[key].pop("time_us") for answer in (from_file, from_pickle))
+        ours, theirs = (
+            answer[key].pop("time_us") for answer in (from_file, from_pickle)
+        )
         assert abs(ours - theirs) <= 1000
     assert from_file == from_pickle
     modules = {row["module"] for row in from_file["by_module"]}

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from modes import NEW
 from report_keys import undocumented
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -460,22 +461,23 @@ def test_every_rank_writes(run):
     assert answer["request"]["bytes"] == (1 << 40) + 2 * MIB
 
 
-def test_a_forked_child_writes_nothing_of_its_parents(run):
-    """It is out of memory on its own: memlab says nothing of that, and the parent's
-    files are the parent's."""
+def test_a_forked_child_writes_its_own(run):
+    """The parent's files are the parent's, which is second to use the GPU."""
     done, out = run(
         "child = os.fork()\n"
         "if child == 0:\n"
         "    print('CHILD', type(fail(1 << 41)).__name__, flush=True)\n"
         "    os._exit(0)\n"
         "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
-        "print('WRITTEN', [n for n in os.listdir('out') if 'oom' in n])\n"
+        "print('WRITTEN', sorted(n for n in os.listdir('out') if 'oom' in n))\n"
         "fail(1 << 40)\n"
     )
-    assert "CHILD OutOfMemoryError" in done.stdout and "WRITTEN []" in done.stdout
-    said = [line for line in done.stderr.splitlines() if line.startswith("memlab: ")]
-    assert len(said) == 2 and "out of memory; wrote" in said[1], done.stderr
-    assert answer_of(out / "rank0_oom.pickle")["request"]["bytes"] == 1 << 40
+    assert "CHILD OutOfMemoryError" in done.stdout
+    assert "WRITTEN ['rank0_oom.pickle', 'report_oom.txt']" in done.stdout
+    said = [line for line in done.stderr.splitlines() if "out of memory; wrote" in line]
+    assert len(said) == 2, done.stderr
+    assert answer_of(out / "rank0_oom.pickle")["request"]["bytes"] == 1 << 41
+    assert answer_of(out / "rank1_oom.pickle")["request"]["bytes"] == 1 << 40
 
 
 # ---- MemorySnapshot(on_oom=...) ----
@@ -503,7 +505,7 @@ fail(1 << 42)
         "two/r3_last.pickle", "two/r3_last.txt",
     ]
     for path in tmp_path.glob("*/*"):
-        assert path.stat().st_mode & 0o077 == 0, path
+        assert path.stat().st_mode & 0o777 == NEW, path
     assert answer_of(tmp_path / "one/rank3_oom.pickle")["request"]["bytes"] == 1 << 40
     assert answer_of(tmp_path / "two/r3_last.pickle")["request"]["bytes"] == 1 << 41
     assert "asked for 1.00 TiB" in (tmp_path / "one/rank3_oom.txt").read_text()

@@ -6,6 +6,7 @@ import re
 import zlib
 
 import pytest
+from modes import NEW
 
 from memlab import _cli, _core, _page
 
@@ -48,7 +49,7 @@ def test_a_file_is_written_piece_by_piece_whole_or_not_at_all(tmp_path):
     path = tmp_path / "x"
     _core.write_file(path, (bytes([n]) * n for n in range(4)))
     assert path.read_bytes() == b"\1\2\2\3\3\3"
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == NEW
 
     def fails():
         yield b"new"
@@ -70,7 +71,7 @@ def test_view_without_a_file_writes_the_empty_page(tmp_path, monkeypatch, capsys
     assert capsys.readouterr().out == "Page: memlab.html\nPage: other.html\n"
     page = (tmp_path / "memlab.html").read_bytes()
     assert page == (tmp_path / "other.html").read_bytes() == _page.assemble_empty()
-    assert (tmp_path / "memlab.html").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "memlab.html").stat().st_mode & 0o777 == NEW
     found = elements(page)
     assert list(found) == ["memlab-about", "memlab-data", "core"]
     assert json.loads(found["memlab-about"][1])["empty"] is True

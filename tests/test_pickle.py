@@ -119,14 +119,29 @@ def test_loaded_objects_have_the_right_reference_counts():
     assert counts[0] == counts[1]
 
 
-@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 2**2000])
-def test_integers_of_more_than_64_bits_are_refused(value):
-    with pytest.raises(memlab.SnapshotError, match="64 bits"):
-        load_bytes(pickle.dumps(value, 4))
+@pytest.mark.parametrize(
+    "value", [2**64, -(2**63) - 1, 2**2000, -(2**2000), 2**64 - 1 + 2**71, b"", b"\xff"]
+)
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_values_that_no_snapshot_has_load_as_pickle_does(value, protocol):
+    loaded = load_bytes(pickle.dumps([value, value], protocol))
+    assert loaded == [value, value] and type(loaded[0]) is type(value)
+
+
+def test_strings_that_are_not_utf8():
+    assert load_bytes(b"\x80\x04\x8c\x03a\xffb.") == "a\\xffb"
+
+
+def test_keys_that_are_neither_text_nor_number():
+    with pytest.raises(memlab.SnapshotError, match="neither text nor number"):
+        load_bytes(pickle.dumps({(1, 2): 3}, 4))
+    # Of a recording they are keys that nobody knows.
+    snapshot = {"segments": [], "device_traces": [[]], (1, 2): 3}
+    assert _core.Recording.from_bytes(pickle.dumps(snapshot, 4)).unread == {}
 
 
 @pytest.mark.parametrize(
-    "value", [b"bytes", bytearray(b"x"), {1, 2}, frozenset(), 1j, range(3), object]
+    "value", [bytearray(b"x"), {1, 2}, frozenset(), 1j, range(3), object]
 )
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_other_types_are_refused(value, protocol):
@@ -236,7 +251,7 @@ def test_torchs_viewer_can_read_what_is_written(path, tmp_path):
 names = st.text(st.characters(exclude_categories=()), min_size=1, max_size=12)
 frames = st.lists(
     st.fixed_dictionaries(
-        {"name": names, "filename": names, "line": st.integers(0, 2**40)}
+        {"name": names, "filename": names, "line": st.integers(0, 2**31 - 1)}
     ),
     max_size=5,
 )
@@ -255,7 +270,7 @@ def events(draw, pools):
     )
     event = {"action": action}
     if action == "oom":
-        event["device_free"] = draw(signed)
+        event["device_free"] = draw(st.integers(0, 2**63 - 1))
     else:
         event["addr"] = draw(addresses)
     event.update(size=draw(sizes), stream=draw(signed), time_us=draw(sizes))
@@ -427,8 +442,6 @@ def payloads():
         b"V\\u0041\n.",
         b"T\x01\0\0\0x.",
         b"U\x01x.",
-        b"B\x01\0\0\0x.",
-        b"C\x01x.",
         b"\x8f.",
         b"(\x91.",
         b"N0N.",

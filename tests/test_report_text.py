@@ -475,6 +475,13 @@ def test_the_schema_is_that_of_the_shapes():
     assert done.returncode == 0, "run tools/report_schema.py"
 
 
+def test_the_schema_names_the_categories():
+    for name in ("DeviceReport", "Line", "Oom"):
+        categories = SCHEMA["$defs"][name]["properties"]["by_category"]
+        assert tuple(categories["properties"]) == memlab.CATEGORIES
+        assert categories["additionalProperties"] == {"type": "integer"}
+
+
 def test_a_recording_without_memory():
     recording = recording_of()
     assert "Peak on script:0: 0 B" in _report.text(recording)

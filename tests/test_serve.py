@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import selectors
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from viewer_pages import PATIENCE_MS, dumped, toy_steps
 
 import memlab
-from memlab import _cli, _core, _page, _serve
+from memlab import _cli, _connections, _core, _page, _serve
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOBS = [b"", bytes(range(256)) * 5000, b"x", b"<script>"]
@@ -176,7 +177,7 @@ def test_several_requests_on_one_connection(url):
 
 
 def test_connections_are_limited_and_come_free_again(monkeypatch):
-    monkeypatch.setattr(_serve, "_MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(_connections, "_MOST_TRUSTED", 3)
     with serving() as url:
         kept = []
         for _ in range(3):
@@ -184,16 +185,77 @@ def test_connections_are_limited_and_come_free_again(monkeypatch):
             connection.request("HEAD", url.path)
             connection.getresponse().read()
             kept.append(connection)
-        with socket.create_connection((url.hostname, url.port), timeout=60) as refused:
-            assert refused.recv(1) == b""
+        with pytest.raises((OSError, http.client.HTTPException)):
+            ask(url)
+        # A stranger's is no place of theirs.
+        assert b" 403 " in raw(url, b"GET / HTTP/1.1\r\n\r\n")
         for connection in kept:
             connection.close()
-        # Each of their threads sees the end in its own time.
+        # The server sees their end in its own time.
         status = None
         while status is None:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 status = ask(url)[0]
         assert status == 200
+
+
+def test_who_has_not_the_address_holds_no_place():
+    """Slow connections, half a head each, as many as anybody likes."""
+    with serving() as url, contextlib.ExitStack() as stack:
+        threads = threading.active_count()
+        for number in range(3 * _connections._MOST_STRANGERS):
+            slow = stack.enter_context(socket.create_connection((url.hostname, url.port)))
+            slow.send((b"GET / HT", b"", b"GET / HTTP/1.1\r\n\r\n")[number % 3])
+        connection = http.client.HTTPConnection(url.hostname, url.port, timeout=60)
+        with contextlib.closing(connection):
+            for _ in range(2):
+                # Also on a connection that was there before more strangers came.
+                connection.request("GET", url.path + "blobs")
+                assert connection.getresponse().read() == ALL
+                for _ in range(3 * _connections._MOST_STRANGERS):
+                    slow = socket.create_connection((url.hostname, url.port))
+                    stack.enter_context(slow)
+        assert threading.active_count() <= threads
+
+
+def test_a_head_has_its_time_and_no_more(monkeypatch):
+    """However often a byte of it comes."""
+    server = _serve.Server(b"{}", BLOBS)
+    inner = server._server
+    one, other = socket.socketpair()
+    with one, other, selectors.DefaultSelector() as inner._selector:
+        inner._selector.register(one, selectors.EVENT_READ)
+        connection = _connections._Connection(one)
+        connection.socket.setblocking(False)
+        inner._connections.append(connection)
+        deadline = connection.deadline
+        for byte in b"GET / HTTP/1.1\r\nA: b":
+            other.send(bytes([byte]))
+            inner._advance(connection)
+        assert connection.asked.endswith(b"A: b") and connection.deadline == deadline
+        # Nothing comes of the selector, but the time is over.
+        monkeypatch.setattr(_connections.time, "monotonic", lambda: deadline)
+        inner._turn()
+        assert inner._connections == [] and other.recv(1) == b""
+    inner.socket.close()
+
+
+def test_a_head_that_is_too_long_ends_the_connection(url):
+    with socket.create_connection((url.hostname, url.port), timeout=60) as long:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                long.sendall(b"a" * 65_536)
+    assert ask(url)[0] == 200
+
+
+def test_requests_at_once_are_answered_in_turn(url):
+    """Pipelined: what comes before the first was answered."""
+    host = url.netloc.encode()
+    one = b"GET %sblobs HTTP/1.1\r\nHost: %s\r\nRange: bytes=%d-%d\r\n\r\n"
+    asked = b"".join(one % (url.path.encode(), host, i, i + 3) for i in range(5))
+    answer = raw(url, asked)
+    assert answer.count(b" 206 ") == 5
+    assert answer.endswith(ALL[4:8])
 
 
 def test_the_data_has_no_name(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from test_terminal import in_a_terminal
 
 import memlab
 from memlab import _answers, _core, _load, _report, _stack_lines
+from memlab._code import Code
 
 DATA = Path(__file__).parent / "data"
 KIB = 1 << 10
@@ -301,6 +302,7 @@ def main():
 main()
 """
 
+MISSING = "no text of its lines is here; memlab report --source DIR reads the program's"
 LEGEND = """\
   at peak: live at the peak, allocated while the line ran, by it or what it called
   backward: live at the peak, allocated by the backward pass of these
@@ -308,6 +310,27 @@ LEGEND = """\
   allocated: in all, while the line ran; left: of that, not freed at the end
 """
 
+# What a recording has: the lines that its frames name.
+KEPT = f"""\
+Line by line, the functions whose own lines hold most of the peak
+{LEGEND}
+  model.py:2 Net.forward: 12.00 KiB (52.2 %) of the peak is of its own lines
+  line    at peak       peak  allocated       left
+     4   8.00 KiB   8.00 KiB   8.00 KiB   8.00 KiB      self.forward(deep - 1)
+     5  12.00 KiB  12.00 KiB  12.00 KiB  12.00 KiB  allocate(next(at), 4 * KIB)     # said
+
+  model.py:15 main: 8.00 KiB (34.8 %) of the peak is of its own lines
+  line    at peak       peak  allocated       left
+    16  12.00 KiB  12.00 KiB  12.00 KiB  12.00 KiB  Net().forward(2)
+    17   3.00 KiB  15.00 KiB   3.00 KiB   3.00 KiB  Other().forward()
+    18   8.00 KiB  23.00 KiB   8.00 KiB   8.00 KiB  allocate(next(at), 8 * KIB)
+
+  model.py:10 Other.forward: 3.00 KiB (13.0 %) of the peak is of its own lines
+  line   at peak       peak  allocated      left
+    12  3.00 KiB  15.00 KiB   3.00 KiB  3.00 KiB  return [allocate(next(at), KIB), allocate(
+"""
+
+# What the folder of the program shows of a recording that has no text: whole functions.
 TABLES = f"""\
 Line by line, the functions whose own lines hold most of the peak
 {LEGEND}
@@ -345,17 +368,26 @@ def write(path, source):
     os.utime(path, ns=(RECORDED - 10**9, RECORDED - 10**9))
 
 
-def record(script, source, path):
-    """The recording of SOURCE, run as if it were the file at PATH.  Its allocate(address,
-    bytes) has no frame of its own, and `at` gives addresses."""
+def record(script, source, path, change=None, **options):
+    """The recording of SOURCE, run as if it were the file at PATH, with which CHANGE does
+    what it likes before the recording is read.  Its allocate(address, bytes) has no frame
+    of its own, and `at` gives addresses."""
     addresses = [SEGMENT + i * 4 * MIB for i in range(source.count("next(at)") + 2)]
-    with memlab.MemorySnapshot(source="script") as snapshot:
+    with memlab.MemorySnapshot(source="script", **options) as snapshot:
         for address in addresses:
             script.emit("segment_alloc", address, 2 * MIB, time=RECORDED)
         allocate = functools.partial(script.emit, "alloc", time=RECORDED)
         names = {"allocate": allocate, "at": iter(addresses), "KIB": KIB}
         exec(compile(source, str(path), "exec"), names)
+        if change is not None:
+            change(path)
     return snapshot.data()
+
+
+def bare(recording):
+    """RECORDING as torch would write it, without the text of any line."""
+    data = pickle.dumps(recording.to_dict(), protocol=4)
+    return _core.Recording.from_bytes(data)
 
 
 def section(recording, **options):
@@ -374,7 +406,15 @@ def model(script, tmp_path):
 
 
 def test_the_tables_as_text(model, tmp_path):
-    assert section(model[0], start=str(tmp_path)) == TABLES
+    recording, path = model
+    path.unlink()
+    assert section(recording, start=str(tmp_path)) == KEPT
+    write(path, MODEL)
+    shown = section(bare(recording), start=str(tmp_path), source=tmp_path)
+    assert shown == TABLES
+    # Of a file of which the recording has lines, no other is looked at.
+    write(path, MODEL.replace("said", "other"))
+    assert section(recording, start=str(tmp_path), source=tmp_path) == KEPT
 
 
 @pytest.mark.parametrize(
@@ -423,29 +463,41 @@ def test_long_functions_where_something_happens(script, tmp_path):
     assert (table["first_line"], table["last_line"]) == (1, 61)
     shown = section(recording).splitlines()
     assert shown[6].endswith("long: 3.00 KiB (100.0 %) of the peak is of its own lines")
+    assert [line.split()[0] for line in shown[8:]] == ["22", "...", "60"]
+    recording = bare(recording)
+    shown = section(recording, source=tmp_path).splitlines()
     assert [line.split()[0] for line in shown[8:]] == [
         "1", "...", "20", "21", "22", "23", "24", "...", "58", "59", "60", "61"
     ]  # fmt: skip
-    named = section(recording, functions=["long"]).splitlines()
+    named = section(recording, source=tmp_path, functions=["long"]).splitlines()
     assert [line.split()[0] for line in named[8:]] == [str(i) for i in range(1, 62)]
 
 
 # ---- Source that is not as it was, or not here ----
 
 
-def states(recording, path):
-    tables = _report.lines(recording, functions=["forward", "main"])
-    return {(t["function"], t["source"]) for t in tables if t["file"] == str(path)}
+def states(recording, path, source=None):
+    code = Code(recording, source)
+    answers = {0: recording.peak(0)}
+    tables = _stack_lines.tables(recording, answers, ["forward", "main"], code)[0]
+    return {(t.name, t.state) for t in tables if t.file == str(path)}
 
 
-def test_source_that_is_newer_is_shown_and_says_so(model):
-    recording, path = model
-    os.utime(path, ns=(RECORDED + 10**9, RECORDED + 10**9))
-    assert states(recording, path) == {
-        ("Net.forward", "newer"), ("Other.forward", "newer"), ("main", "newer")
-    }  # fmt: skip
+READ = {("Net.forward", "read"), ("Other.forward", "read"), ("main", "read")}
+
+
+def test_source_that_is_newer_is_shown_and_says_so(script, tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(MODEL)
+    recording = record(script, MODEL, path)
+    newer = {(name, "newer") for name, _ in READ}
+    assert states(recording, path) == newer
+    assert states(bare(recording), path, tmp_path) == newer
     words = "  (its file is newer than the recording: these lines may be others)\n"
     assert section(recording).count(words) == 3
+    os.utime(path, ns=(RECORDED, RECORDED))
+    assert states(recording, path) == newer
+    assert states(bare(recording), path, tmp_path) == READ
 
 
 MERGED = """\
@@ -487,47 +539,37 @@ def be_large(path):
 @pytest.mark.parametrize(
     "change", [differ, break_it, be_a_pipe, be_endless, be_a_folder, be_large, Path.unlink]
 )
-def test_source_that_is_not_that_of_the_recording(model, change):
+def test_source_that_is_not_that_of_the_recording(script, tmp_path, change):
     """Its lines are listed without; methods of one name cannot be told apart."""
-    recording, path = model
-    change(path)
+    path = tmp_path / "model.py"
+    write(path, MODEL)
+    recording = record(script, MODEL, path, change)
     state = "differs" if change is differ else "missing"
-    assert states(recording, path) == {("forward", state), ("main", state)}
+    want = {("forward", state), ("main", state)}
+    assert states(recording, path) == want
+    # The folder was asked, too.
+    in_folder = {(name, state.replace("missing", "absent")) for name, state in want}
+    assert states(bare(recording), path, tmp_path) == in_folder
     shown = section(recording)
     assert MERGED in shown
     assert f"{_report.shorten(str(path))}:4 forward: 15.00 KiB" in shown
     words = {"differs": "its file is not as it was: no such function at these lines",
-             "missing": "its source is not here"}  # fmt: skip
+             "missing": MISSING}  # fmt: skip
     assert shown.count(f"  ({words[state]})\n") == 2
     assert [t["function"] for t in _report.lines(recording, functions=["Net.forward"])
             ] == ["forward"]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["model.py", "~/model.py", "a\0b.py", "\udcff.py"])
-def test_files_are_looked_for_nowhere_else(model, tmp_path, monkeypatch, name):
-    """A stranger's train.py is not the one that lies here."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    snapshot = model[0].to_dict()
-    for event in snapshot["device_traces"][0]:
-        for frame in event["frames"]:
-            if frame["filename"] == str(model[1]):
-                frame["filename"] = name
-    recording = _core.Recording.from_bytes(pickle.dumps(snapshot, protocol=4))
-    tables = _report.lines(recording, functions=["main"])
-    assert [table["source"] for table in tables] == ["missing"]
-    assert section(recording).count("(its source is not here)") == 2
-
-
 def test_cells_of_a_notebook(script, monkeypatch):
     path = "/tmp/ipykernel_1/12345.py"
-    lines = [line + "\n" for line in MODEL.splitlines()]
-    recording = record(script, MODEL, path)
-    assert states(recording, path) == {("forward", "missing"), ("main", "missing")}
-    monkeypatch.setitem(linecache.cache, path, (len(MODEL), None, lines, path))
-    assert states(recording, path) == {
-        ("Net.forward", "read"), ("Other.forward", "read"), ("main", "read")
+    assert states(record(script, MODEL, path), path) == {
+        ("forward", "missing"), ("main", "missing")
     }  # fmt: skip
+    lines = [line + "\n" for line in MODEL.splitlines()]
+    monkeypatch.setitem(linecache.cache, path, (len(MODEL), None, lines, path))
+    recording = record(script, MODEL, path)
+    monkeypatch.delitem(linecache.cache, path)
+    assert states(recording, path) == READ
 
 
 # ---- Hostile and large ----
@@ -537,7 +579,8 @@ def test_nothing_of_a_stranger_steers_the_terminal(script, tmp_path):
     path = tmp_path / "\x1b]0;title\x07.py"
     source = "def main():\n    '\x1b[2J\u202e'; allocate(next(at), KIB)\nmain()\n"
     path.write_text(source)
-    snapshot = record(script, source, path).to_dict()
+    record(script, source, path).write_pickle(tmp_path / "run.pickle", True)
+    snapshot = pickle.loads((tmp_path / "run.pickle").read_bytes())
     evil = "\x1b[31m\n\r\u202eevil"
     for event in snapshot["device_traces"][0]:
         for frame in event["frames"]:
@@ -571,9 +614,15 @@ def test_a_function_of_very_many_lines(script):
 
 def test_source_of_any_depth(script, tmp_path):
     path = tmp_path / "deep.py"
-    recording = record(script, "def f():\n    allocate(next(at), KIB)\nf()\n", path)
-    path.write_text("def f():\n    (" + "-" * 200_000 + "1)\n")
-    assert [t["source"] for t in _report.lines(recording, functions=["f"])] == ["missing"]
+    deep = "def f():\n    (" + "-" * 200_000 + "1)\n"
+    recording = record(
+        script, "def f():\n    allocate(next(at), KIB)\nf()\n", path,
+        lambda path: path.write_text(deep),
+    )  # fmt: skip
+    for source in (None, tmp_path):
+        code = Code(bare(recording) if source else recording, source)
+        state = "absent" if source else "missing"
+        assert code.split(str(path), "f", [2])[0][-1] == state
 
 
 # ---- The ways to it ----
@@ -595,7 +644,7 @@ def test_the_command(model, tmp_path):
     recording.write_pickle(file, True)
     place = _report.shorten(str(path))
     shown = run("report", file).stdout
-    assert TABLES.replace("model.py", place) in shown
+    assert KEPT.replace("model.py", place) in shown
     # As the program's own process shows it.
     assert shown == _report.text(recording)
     shown = run("report", file, "-f", "main", "--function", "Other.forward").stdout
@@ -650,7 +699,7 @@ STREAMS = f"""\
 Line by line, the functions whose own lines hold most of the peak
 {LEGEND}
   truth.py:65 step: 938.09 MiB (100.0 %) of the peak is of its own lines
-  (its source is not here)
+  ({MISSING})
   line     at peak        peak  allocated        left
     65  938.09 MiB  938.09 MiB   4.24 GiB  794.44 MiB
 """

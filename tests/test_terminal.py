@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import pickle
 import pty
 import struct
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab import _load, _report, _terminal
+from memlab import _core, _report, _terminal
 
 REPORT = """\
 Peak on cuda:0: 4.50 GiB allocated (4831838208 bytes)
@@ -107,7 +108,7 @@ def in_a_terminal(width, *arguments, env=None):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """A recording of the scripted source with a long place."""
-    from memlab import MemorySnapshot, _core
+    from memlab import MemorySnapshot
 
     source = _core.Script()
     snapshot = MemorySnapshot(source="script")
@@ -142,9 +143,11 @@ def test_the_report_fits_the_terminal(recorded, width):
 
 @pytest.mark.parametrize("length", [60, 61])
 def test_a_long_line_of_the_program_is_cut_and_says_so(recorded, length):
-    shown = _report.text(
-        _load.read_recording(recorded), code=lambda file, line: "x" * length
-    )
+    snapshot = pickle.loads(recorded.read_bytes())
+    code = snapshot["memlab"]["code"]
+    code["text"] = ["  " + "x" * length] * len(code["text"])
+    data = pickle.dumps(snapshot, protocol=4)
+    shown = _report.text(_core.Recording.from_bytes(data), functions=None)
     (line,) = [line for line in shown.splitlines() if "xx" in line]
     assert line.endswith("    " + "x" * 60 + (" ..." if length > 60 else ""))
 

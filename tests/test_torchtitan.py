@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import warm
+from modes import NEW
 
 pytestmark = pytest.mark.cuda
 
@@ -309,7 +310,7 @@ def test_a_snapshot_every_few_steps_where_torchtitan_puts_it(today):
     assert files(today.folder / "steps") == [f"{SNAPSHOTS}/{n}" for n in (third, sixth)]
     assert steps(folder / third) == {1, 2, 3}
     assert steps(folder / sixth) == {1, 2, 3, 4, 5, 6}
-    assert {p.stat().st_mode & 0o777 for p in folder.rglob("*.pickle")} == {0o600}
+    assert {p.stat().st_mode & 0o777 for p in folder.rglob("*.pickle")} == {NEW}
     assert today.said["steps"] == [None, []]
 
 

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from modes import NEW
 
 from memlab import _store, _upload
 
@@ -275,12 +276,12 @@ def test_a_folder_of_this_machine(said, file, tmp_path):
     key = tmp_path / "there" / "deeper" / "key"
     client = Client()
     client.send(file, f"file://{key}")
-    assert key.read_bytes() == CONTENT and key.stat().st_mode & 0o777 == 0o600
+    assert key.read_bytes() == CONTENT and key.stat().st_mode & 0o777 == NEW
     client.send(file, f"file://{key}")
     assert len(said) == 1 and "overwrite=True" in said.pop()
     file.write_bytes(b"new")
     client.send(file, f"file://{key}", overwrite=True)
-    assert key.read_bytes() == b"new" and key.stat().st_mode & 0o777 == 0o600
+    assert key.read_bytes() == b"new" and key.stat().st_mode & 0o777 == NEW
     client.send(file, f"file://{key.parent}", overwrite=True)
     assert "there is a folder of that name" in said.pop()
     assert [p.name for p in key.parent.iterdir()] == ["key"] and not said

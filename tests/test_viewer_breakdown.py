@@ -289,6 +289,11 @@ def test_tree_map_is_walked_with_keys_and_zoomed_by_a_click(show, training):
     page.locator("#view-breakdown .crumb", has_text=words).wait_for()
     page.click("#view-breakdown .crumb >> nth=0")
     assert crumbs(page, "breakdown") == ["all memory"]
+    # The picture follows in the next frame.
+    page.evaluate(
+        "() => new Promise((done) => "
+        "requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
     box = page.locator("#view-breakdown canvas").bounding_box()
     page.mouse.move(box["x"] + 3, box["y"] + 8)
     tip = page.inner_text("#view-breakdown .tree-tip")

@@ -14,6 +14,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from modes import NEW
 from test_pictures import (
     BASE,
     MAIN,
@@ -584,7 +585,7 @@ def test_pictures_and_pages(files, monkeypatch, capsys):
     ]:
         assert run(monkeypatch, capsys, *argv) == (0, "", "")
         assert (files / name).read_text() == text
-        assert (files / name).stat().st_mode & 0o777 == 0o600
+        assert (files / name).stat().st_mode & 0o777 == NEW
 
 
 def test_stdin_in_a_process(files):

@@ -18,6 +18,7 @@ import weakref
 from pathlib import Path
 
 import pytest
+from modes import NEW
 from stand_in_trainer import Event, Time, Trainer
 
 import memlab
@@ -105,7 +106,7 @@ def test_defaults_record_once_from_the_second_batch_to_the_fourth(work):
     page = Path(f"{stem}.html").read_text()
     assert page.startswith("<!DOCTYPE html>") and "rank0.4.memory_snapshot.html" in page
     assert "http://" not in page and "https://" not in page
-    assert {stat.S_IMODE(os.stat(name).st_mode) for name in files()} == {0o600}
+    assert {stat.S_IMODE(os.stat(name).st_mode) for name in files()} == {NEW}
     # Its answers stay, for who holds it.
     assert callback.data().counts(0)["events"] == 6
 

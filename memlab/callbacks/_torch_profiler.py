@@ -12,7 +12,6 @@ import logging
 import os
 import pathlib
 import re
-import tempfile
 
 from memlab import _core, _names
 from memlab._composer_hooks import model_device, progress
@@ -82,13 +81,11 @@ class _AtNextEpoch:
         return getattr(self._state, name)
 
 
-def _upcoming(state):
-    """STATE at the next batch, given after a batch: Composer still counts that in its
-    epoch when it was the last."""
+def _ends_epoch(state):
+    """Whether the batch after which STATE is given was the last of its epoch, in which
+    Composer still counts it."""
     batches = state.dataloader_len
-    if batches is None or int(state.timestamp.batch_in_epoch) < int(batches):
-        return state
-    return _AtNextEpoch(state)
+    return batches is not None and int(state.timestamp.batch_in_epoch) >= int(batches)
 
 
 class TorchProfiler(Callback):
@@ -130,6 +127,10 @@ class TorchProfiler(Callback):
         it was saved and given to the loggers, those of the oldest go, its memory page
         included.  0 keeps none, -1 all.  What was uploaded stays, as does a window that
         could not be.
+
+    The logger memlab.callbacks.composer has, at INFO, a record of each window's trace, one
+    of its memory timeline, and at the close tables of the last window's operators, by time
+    and, with profile_memory, by memory: on a GPU two each, else one.  Uploads are at DEBUG.
 
     saved_traces: a list of (timestamp, paths), the newest last: of each window whose
         files are there, Composer's timestamp and the trace's path on each rank by rank.
@@ -190,7 +191,7 @@ class TorchProfiler(Callback):
         self._files = []  # of saved_traces, those of this rank
         self._state = self._logger = None
         self._profiler = self._action = self._snapshot = None
-        self._began = self._timeline = False
+        self._began = self._timeline = self._waits = False
         self._batches = 0  # that ended in the window under way
 
     # ---- The engine's events ----
@@ -215,17 +216,19 @@ class TorchProfiler(Callback):
         # The program may go to another folder.
         self._start = os.getcwd()
         self._state, self._logger = state, logger
-        self._began = False
+        self._began = self._waits = False
         self._timeline = self.memory_filename is not None
 
     def batch_start(self, state: Any, logger: Any) -> None:
         """Begins before the first batch; logs what the profiler does in this one."""
-        if not self._began:
-            self._began = True
-            try:
+        try:
+            if not self._began:
+                self._began = True
                 self._begin(state)
-            except Exception as error:
-                self._give_up(error)
+            elif self._waits and self._profiler is not None:
+                self._begin_epoch(state)
+        except Exception as error:
+            self._give_up(error)
         if self._profiler is not None:
             with self._guard("the profiler's state was not logged"):
                 logger.log_traces({"profiler/state": self._profiler.current_action.name})
@@ -279,12 +282,33 @@ class TorchProfiler(Callback):
         profiler = self._profiler
         recorded = _records(profiler)
         self._batches += recorded
-        self._action = self._next(_upcoming(state))
+        ends_epoch = _ends_epoch(state)
+        action = self._next(_AtNextEpoch(state) if ends_epoch else state)
+        # Nobody knows whether there is a next epoch.  What was begun for none would take
+        # the place of the last window, of which close() logs the tables.
+        self._waits = ends_epoch and self._begins(action)
+        self._action = type(action).NONE if self._waits else action
         if recorded and self._action.name in ("NONE", "WARMUP"):
             # Also where an epoch of unknown length ended within a window, which torch
             # would throw away.
-            profiler.current_action = type(self._action).RECORD_AND_SAVE
+            profiler.current_action = type(action).RECORD_AND_SAVE
         profiler.step()
+        self._follow()
+
+    def _begins(self, action):
+        """Whether ACTION begins a warm-up or a window, rather than goes on with one."""
+        now = self._profiler.current_action.name
+        if action.name == "WARMUP":
+            return now != "WARMUP"
+        return action.name != "NONE" and now in ("NONE", "RECORD_AND_SAVE")
+
+    def _begin_epoch(self, state):
+        """Begins at the first batch of an epoch what its schedule begins there."""
+        self._waits = False
+        self._action = self._next(state)
+        # torch counts steps, and this is none.
+        self._profiler.step_num -= 1
+        self._profiler.step()
         self._follow()
 
     def _next(self, state):
@@ -343,7 +367,9 @@ class TorchProfiler(Callback):
             device = model_device(self._state.model)
             on_cpu = device is not None and device.type == "cpu"
             snapshot = MemorySnapshot(
-                max_entries=_MAX_ENTRIES, source="cpu" if on_cpu else "cuda"
+                max_entries=_MAX_ENTRIES,
+                source="cpu" if on_cpu else "cuda",
+                source_lines=False,
             )
             self._snapshot = snapshot.start()
             self._timeline = True
@@ -372,14 +398,23 @@ class TorchProfiler(Callback):
         files, sent = [], True
         with self._guard("a trace was not written"):
             path = self._path(self.filename, reached)
+            log.info("writing torch's trace of the window to %s", path)
             _export(profiler, path)
             files.append(path)
             with self._guard("a trace handler failed"):
                 state.profiler.record_chrome_json_trace_file(path)
             sent &= self._upload(path, self.remote_file_name, reached)
-        if recording is not None:
+        if recording is None:
+            log.info(
+                "no memory timeline of the window is written: %s",
+                "memory_filename is None"
+                if self.memory_filename is None
+                else "its memory was not recorded",
+            )
+        else:
             with self._guard("a memory timeline was not written"):
                 path = self._path(self.memory_filename, reached)
+                log.info("writing the window's memory timeline to %s", path)
                 self._write_timeline(recording, path, reached)
                 files.append(path)
                 sent &= self._upload(path, self.memory_remote_file_name, reached)
@@ -404,6 +439,7 @@ class TorchProfiler(Callback):
             return True
         name = _names.fill(template, reached, run_name=self._state.run_name)
         name = _ENDING.sub(rf"{_names.apart(template)}\g<0>", name, count=1)
+        log.debug("uploading %s as %s", path, name)
         return self._send(self._logger, path, name, self.overwrite)
 
     def _write_timeline(self, recording, path, reached):
@@ -445,18 +481,7 @@ def _ranks_of_all(problem):
 
 
 def _export(profiler, path):
-    """Writes the trace to PATH, whole or not at all, readable by its owner only."""
-    folder, name = os.path.split(path)
-    os.makedirs(folder, exist_ok=True)
+    """Writes the trace to PATH, whole or not at all."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     # torch compresses by the name.
-    ending = ".json.gz" if name.endswith(".gz") else ".json"
-    handle, temporary = tempfile.mkstemp(ending, f".{name}.", folder)
-    os.close(handle)
-    try:
-        profiler.export_chrome_trace(temporary)
-        # torch may have replaced it.
-        os.chmod(temporary, 0o600)
-        os.rename(temporary, path)
-    except BaseException:
-        os.remove(temporary)
-        raise
+    _core.write_file(path, profiler.export_chrome_trace)

@@ -18,6 +18,7 @@ const memlabColors = (() => {
     ["temporary", "#cc79a7"],
     ["buffer", "#56b4e9"],
     ["input", "#c9bb1c"],
+    ["other", "#4f8a8b"],
     ["workspace", "#7a5fb5"],
     ["communication", "#8c6d46"],
     ["before_recording", "#7c8799"],

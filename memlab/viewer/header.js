@@ -49,10 +49,19 @@ const memlabHeader = (() => {
     return lines;
   }
 
+  function unreadLines({ unread = {} }) {
+    const kinds = Object.entries(unread);
+    const count = kinds.reduce((sum, [, n]) => sum + n, 0);
+    const said = kinds.map(([name, n]) => `${name} ${n}`).join(", ");
+    return count === 0 ? [] : [`The file has ${plural(count, "value")} that could not be `
+      + `read, taken as unknown: ${said}.`];
+  }
+
   /* Sentences about what is not as it should be, or not exact. */
   function warnings(model, d, notes) {
     const device = model.devices[d];
-    const lines = [...notes.map(memlabNames.printable), ...lossLines(device)];
+    const lines = [...notes.map(memlabNames.printable), ...unreadLines(model),
+                   ...lossLines(device)];
     if (Number(device.peak.earlier) === 1) {
       lines.push("The recording had a higher peak before the events that are kept.");
     }

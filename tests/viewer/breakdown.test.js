@@ -485,8 +485,8 @@ test("text on every colour of a box is readable in both themes", () => {
     ["names.js", "colors.js", "query.js", "describe.js", "tables.js", "breakdown.js",
      "tree.js", "flame.js"], ["memlabColors", "memlabFlame"]);
   const names = ["parameter", "buffer", "gradient", "optimizer_state", "activation",
-                 "temporary", "input", "workspace", "communication", "before_recording",
-                 "unknown"];
+                 "temporary", "input", "other", "workspace", "communication",
+                 "before_recording", "unknown"];
   const ids = Array.from({ length: 30 }, (_, i) => i);
   const model = { devices: [{ groups: { line: ids } }] };
   const all = [...names.map(colors.ofCategory),

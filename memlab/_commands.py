@@ -1,0 +1,111 @@
+"""Other programs that a program under `memlab run` starts with subprocess: they are not
+recorded, and this owns the command lines that would record them."""
+
+import functools
+import os
+import re
+import shlex
+import subprocess
+
+# What runs a script many times, by the name of its file or its module, with the option by
+# which it takes a module.
+_LAUNCHERS = {
+    "torchrun": "-m",
+    "torch.distributed.run": "-m",
+    "torch.distributed.launch": "-m",
+    "accelerate": "-m",
+    "accelerate.commands.launch": "-m",
+    "deepspeed": "--module",
+}
+_MODULE = ("-m", "--module")
+_PYTHON = re.compile(r"python[0-9.]*")
+# Options of the interpreter with a value of their own.
+_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+# torch's own, which compile.
+_COMPILERS = "compile_worker"
+
+
+def recording(words, own):
+    """The command line that records what WORDS run, [] where none can; None where they run
+    no Python program, or memlab does already.
+
+    own: the words of memlab, as ["run", "--phantom"].
+    """
+    name = os.path.basename(words[0]) if words else ""
+    if name in _LAUNCHERS:
+        return _launched(words, 1, _LAUNCHERS[name], own)
+    if not _PYTHON.fullmatch(name):
+        return None
+    at = 1
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c"):
+        at += 2 if words[at] in _WITH_VALUE else 1
+    if at >= len(words) or words[at] == "-c":
+        return []
+    module = words[at] == "-m"
+    program = words[at + module] if at + module < len(words) else ""
+    name = program if module else os.path.basename(program)
+    if name in _LAUNCHERS:
+        return _launched(words, at + module + 1, _LAUNCHERS[name], own)
+    if name.partition(".")[0] == "memlab" or _COMPILERS in program:
+        return None
+    return [*words[:at], "-m", "memlab", *own, *words[at:]]
+
+
+def _launched(words, at, option, own):
+    """The words of a launcher, whose arguments begin AT, with memlab as the module that it
+    runs."""
+    for i in range(at, len(words)):
+        if words[i] in _MODULE and i + 1 < len(words):
+            if words[i + 1] == "memlab":
+                return None
+            return [*words[: i + 1], "memlab", *own, "-m", *words[i + 1 :]]
+        if words[i].endswith(".py"):
+            return [*words[:i], option, "memlab", *own, *words[i:]]
+    return []
+
+
+def is_launcher(words):
+    """Whether WORDS run a program that is known to run a script many times."""
+    return any(os.path.basename(word) in _LAUNCHERS for word in words[:3])
+
+
+def watch(tell):
+    """Calls TELL(words) of each command that this process runs with subprocess."""
+    original = subprocess.Popen.__init__
+
+    @functools.wraps(original)
+    def __init__(self, *arguments, **options):
+        original(self, *arguments, **options)
+        try:
+            tell(_words(arguments[0] if arguments else options["args"]))
+        except Exception:
+            # The program's command runs; that it is not told of harms nobody.
+            pass
+
+    subprocess.Popen.__init__ = __init__
+
+
+def _words(command):
+    if isinstance(command, (str, bytes)):
+        return shlex.split(os.fsdecode(command))
+    if isinstance(command, os.PathLike):
+        return [os.fsdecode(command)]
+    return [os.fsdecode(word) for word in command]
+
+
+def note(commands, own, program):
+    """What is told of COMMANDS, lists of words, at the end.
+
+    program: the words of the program that started them.
+    """
+    count = len(commands)
+    started = "another Python process" if count == 1 else f"{count} other Python processes"
+    line = recording(program, own) if is_launcher(program) else None
+    line = line or next(filter(None, (recording(words, own) for words in commands)), None)
+    text = (
+        f"memlab: the program started {started}, not recorded: {shlex.join(commands[0])}"
+    )
+    if line:
+        return f"{text}\nmemlab: to record: {shlex.join(line)}"
+    return f"{text}\nmemlab: to record: save its program to a file, and memlab run FILE"
+
