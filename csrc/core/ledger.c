@@ -760,6 +760,16 @@ ml_ledger_reset_peaks(ml_ledger *ledger)
     atomic_store_explicit(&ledger->reset, true, memory_order_relaxed);
 }
 
+void
+ml_ledger_forked(ml_ledger *ledger)
+{
+    uint32_t sequence = atomic_load_explicit(&ledger->sequence, memory_order_relaxed);
+    if ((sequence & 1u) != 0) {
+        atomic_store_explicit(&ledger->sequence, sequence - 1, memory_order_relaxed);
+        publish(ledger, true, false);
+    }
+}
+
 bool
 ml_ledger_locate(const ml_ledger *ledger, uint64_t addr, ml_ledger_place *out)
 {

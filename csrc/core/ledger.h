@@ -114,6 +114,9 @@ void ml_ledger_read_totals(const ml_ledger *ledger, ml_totals *current,
                            ml_totals *peak);
 /* For any thread: peaks start again from the current totals. */
 void ml_ledger_reset_peaks(ml_ledger *ledger);
+/* In a child of fork, which may not have the thread that was publishing totals: nobody
+ * waits for it. */
+void ml_ledger_forked(ml_ledger *ledger);
 /* A block and the one before it in its segment. */
 typedef struct ml_ledger_place {
     ml_block block;

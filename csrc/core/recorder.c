@@ -65,6 +65,16 @@ was_used(const ml_feed *feed)
     return used;
 }
 
+static void
+forked_ledgers(ml_feed *feed)
+{
+    for (int i = 0; feed->logs != NULL && i < ML_DEVICE_MAX; i++) {
+        if (feed->logs[i].ledger != NULL) {
+            ml_ledger_forked(feed->logs[i].ledger);
+        }
+    }
+}
+
 /* A child of fork shares nothing with the parent's recordings, and the locks may have been
  * held by threads that it does not have.  It may record what the parent has not: of that
  * nothing is half done, for whoever begins holds the lock.  The stack table waits for no
@@ -88,6 +98,7 @@ forked(void)
     for (int i = 0; i < count; i++) {
         atomic_store(&hub.feeds[i].enabled, 0);
         ml_journal_port_forked(&hub.feeds[i].port);
+        forked_ledgers(&hub.feeds[i]);
         hub.feeds[i].forked = !quiet || was_used(&hub.feeds[i]);
     }
 }

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base.h"
 #include "budget.h"
@@ -479,6 +481,40 @@ test_starting_beside_a_writer(void)
     CHECK_INT(problems, 0);
 }
 
+/* Some are forked while the writer, which they have not, was publishing its totals. */
+static void
+test_forked_children_read_totals_of_one_instant(void)
+{
+    ml_script_reset(NULL);
+    next_line = 0;
+    emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
+    ml_window *window = start(100, ML_CONTEXT_ALL);
+    stop_writing = 0;
+    pthread_t writer;
+    CHECK_INT(pthread_create(&writer, NULL, keep_allocating, NULL), 0);
+    int failed = 0;
+    for (int i = 0; i < 1500; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20); /* it would wait for ever */
+            ml_recorder_stats stats;
+            int result = ml_recorder_stats_of(script(), 0, &stats);
+            uint64_t allocated = stats.current.allocated;
+            uint64_t active = stats.current.active;
+            _exit(result != 0 || allocated > active ||
+                  (allocated != 0 && allocated != 512) ||
+                  (active != 0 && active != 512));
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        failed += status != 0;
+    }
+    stop_writing = 1;
+    pthread_join(writer, NULL);
+    ml_window_stop(window);
+    CHECK_INT(failed, 0);
+}
+
 int
 main(void)
 {
@@ -498,5 +534,6 @@ main(void)
     RUN(test_tags_do_not_pile_up);
     RUN(test_failing_to_change_changes_nothing);
     RUN(test_starting_beside_a_writer);
+    RUN(test_forked_children_read_totals_of_one_instant);
     return TEST_RESULT();
 }
