@@ -15,9 +15,10 @@ PYTEST_ARGS ?=
 
 VENV := $(MEMLAB_VENV)
 VENV_PYTHON := $(VENV)/bin/python
-# Files by name, and not those of most tests first: those of few take the longest.
+# Files by name, and not those of most tests first: those of few take the longest.  A test
+# that hangs fails after --timeout seconds; the slowest takes a minute.
 PYTEST := $(VENV_PYTHON) -m pytest tests -n $(JOBS) --dist loadfile \
-    --no-loadscope-reorder
+    --no-loadscope-reorder --timeout=900
 
 CFLAGS ?=
 CTEST_SOURCES := $(wildcard tests/c/test_*.c)
@@ -68,10 +69,12 @@ test-cpu: setup test-c ## Run the tests that need no CUDA build of torch
 	$(PYTEST) -m "not cuda" $(PYTEST_ARGS)
 
 # What the nightly tests do instead of the amounts of `make test`; some hours in all.
-NIGHTLY ?= MEMLAB_KILLS=1000 MEMLAB_FORKS=10000 MEMLAB_EXITS=100 MEMLAB_THREADS=20000 \
+NIGHTLY ?= MEMLAB_KILLS=1000 MEMLAB_FORKS=10000 MEMLAB_RECORDING_FORKS=1000 \
+	MEMLAB_EXITS=100 MEMLAB_THREADS=20000 \
     MEMLAB_SIGNAL_TURNS=500 MEMLAB_EVENTS=10000000 MEMLAB_STEPS=20000 \
     MEMLAB_TRAINING_SECONDS=600 MEMLAB_TRAINING_KILLS=150 MEMLAB_MODEL_EVENTS=1000000 \
-    MEMLAB_RANK_KINDS=7 MEMLAB_COMPILED_KINDS=7 MEMLAB_FIT=1
+    MEMLAB_TOTALS=300 MEMLAB_CONTEXTS=20 MEMLAB_RANK_KINDS=7 MEMLAB_COMPILED_KINDS=7 \
+    MEMLAB_FIT=1 MEMLAB_GPUS=11 MEMLAB_BAD_VALUES=20000
 
 test-composer: ## Run the callbacks in Composer itself; its torch is another, 5.4 GB
 	@PYTHON='$(PYTHON)' tools/setup_composer.sh '$(COMPOSER_VENV)'

@@ -1,5 +1,6 @@
 """memlab.metrics() against figures worked out by hand, and where it is logged."""
 
+import contextlib
 import errno
 import http.client
 import json
@@ -8,7 +9,7 @@ import os
 import re
 import signal
 import socket
-import socketserver
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import memlab
-from memlab import _bridge, _core, _metrics, _prometheus, _sources
+from memlab import _bridge, _connections, _core, _metrics, _prometheus, _sources
 
 MIB = 1 << 20
 
@@ -327,23 +328,57 @@ def test_an_endpoint_without_descriptors_rests(monkeypatch):
     """A reader that cannot be accepted stays in the queue."""
     refusals, rests = iter(range(3)), []
 
-    class Server(_prometheus._Server):
+    class Socket:
+        def __init__(self, really):
+            self.really = really
+
+        def __getattr__(self, name):
+            return getattr(self.really, name)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            self.really.close()
+
+        def accept(self):
+            if next(refusals, None) is not None:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return self.really.accept()
+
+    class Server(_connections.Server):
         def __init__(self, *args):
             super().__init__(*args)
             self.closed.wait = rests.append
+            self.socket = Socket(self.socket)
 
-    def accept(server):
-        # That of a test before may still be ending.
-        if isinstance(server, Server) and next(refusals, None) is not None:
-            raise OSError(errno.EMFILE, "Too many open files")
-        return server.socket.accept()
-
-    monkeypatch.setattr(socketserver.TCPServer, "get_request", accept)
-    monkeypatch.setattr(_prometheus, "_Server", Server)
+    monkeypatch.setattr(_connections, "Server", Server)
     endpoint = _prometheus.Endpoint("127.0.0.1", 0)
     endpoint.publish({"step": 7}, {})
     assert b"\nmemlab_step{} 7\n" in get(endpoint.address)
-    assert rests == [_prometheus._PAUSE_SECONDS] * 3
+    assert rests[:3] == [_connections._PAUSE_SECONDS] * 3
+    endpoint.close()
+
+
+def test_no_client_takes_a_thread_or_a_place_of_an_endpoint():
+    """Slow ones, of which the oldest make room, and no thread of the training for any."""
+    endpoint = _prometheus.Endpoint("127.0.0.1", 0)
+    endpoint.publish({"step": 7}, {})
+    get(endpoint.address)
+    threads = threading.active_count()
+    with contextlib.ExitStack() as stack:
+        for number in range(3 * _connections._MOST_STRANGERS):
+            slow = stack.enter_context(socket.create_connection(endpoint.address))
+            slow.settimeout(60)
+            # Half a head, all of one whose answer is not read, or nothing.
+            slow.send((b"GET /metr", b"GET /metrics HTTP/1.0\r\n\r\n", b"\n")[number % 3])
+            if number == 0:
+                first = slow
+        assert b"\nmemlab_step{} 7\n" in get(endpoint.address)
+        assert threading.active_count() <= threads
+        assert len(endpoint._server._connections) <= _connections._MOST_STRANGERS + 1
+        with contextlib.suppress(ConnectionError):
+            assert first.recv(1) == b""
     endpoint.close()
 
 
@@ -386,6 +421,7 @@ def test_a_forked_child_leaves_the_sinks_to_its_parent(said, tmp_path, torch):
     sinks.write({"memory/ooms": 1}, 1)
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest's own, of its timeout
         signal.alarm(60)
         for step in range(100):
             sinks.write({"memory/ooms": 2}, step)

@@ -35,7 +35,13 @@ def schema_of(hint, shapes):
     if origin is list:
         return {"type": "array", "items": schema_of(arguments[0], shapes)}
     if origin is dict:
-        return {"type": "object", "additionalProperties": schema_of(arguments[1], shapes)}
+        value = schema_of(arguments[1], shapes)
+        named = {key: value for key in typing.get_args(arguments[0])}
+        return {
+            "type": "object",
+            **({"properties": named} if named else {}),
+            "additionalProperties": value,
+        }
     return {"type": "null" if hint is types.NoneType else _TYPES[hint]}
 
 
