@@ -21,7 +21,7 @@ PYTEST := $(VENV_PYTHON) -m pytest tests -n $(JOBS) --dist loadfile \
     --no-loadscope-reorder --timeout=900
 
 CFLAGS ?=
-CTEST_SOURCES := $(wildcard tests/c/test_*.c)
+CTEST_SOURCES := $(sort $(shell find tests/c -name "test_*.c"))
 # Which CTEST_FLAGS_ the C tests are built with.
 VARIANT ?= release
 CTEST_DIR := build/ctest/$(VARIANT)
@@ -37,12 +37,13 @@ CTEST_RUNNER_valgrind := valgrind -q --error-exitcode=9 --leak-check=full
 # Words for the C compiler alone, as in `make test-c WERROR=-Werror`.
 WERROR ?=
 
-C_FLAGS = @tools/warnings.flags @tools/warnings-core.flags -Icsrc/core -Itests/c \
-    -pthread $(CTEST_FLAGS_$(VARIANT)) $(WERROR) $(CFLAGS)
-CORE_OBJECTS := $(patsubst csrc/core/%.c,$(CTEST_DIR)/core/%.o,$(wildcard csrc/core/*.c))
+C_FLAGS = @tools/warnings.flags @tools/warnings-core.flags -Icsrc -Icsrc/core -Icsrc/py \
+    -Itests/c/support -pthread $(CTEST_FLAGS_$(VARIANT)) $(WERROR) $(CFLAGS)
+CORE_SOURCES := $(sort $(shell find csrc/core -name "*.c"))
+CORE_OBJECTS := $(CORE_SOURCES:csrc/core/%.c=$(CTEST_DIR)/core/%.o)
 CTESTS := $(patsubst tests/c/%.c,$(CTEST_DIR)/%,$(CTEST_SOURCES))
 
-C_FILES := $(wildcard csrc/*/*.[ch] csrc/torch/*.cpp tests/*/*.[ch])
+C_FILES := $(sort $(shell find csrc tests -name "*.[ch]" -o -name "*.cpp"))
 CLANG_FORMAT ?= $(firstword $(foreach f,clang-format-14 clang-format,$(shell command -v $f)))
 
 .DEFAULT_GOAL := help

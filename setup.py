@@ -1,8 +1,8 @@
 """Builds memlab's native parts; what the package is stands in pyproject.toml.
 
-memlab._core                 csrc/core/*.c and csrc/py/*.c, always
-memlab/libmemlab_phantom.so  csrc/phantom/*.c and PHANTOM_CORE, on Linux x86-64
-memlab._torch                csrc/torch/*.cpp, where torch can be imported
+memlab._core                 the C files of csrc/core and csrc/py, always
+memlab/libmemlab_phantom.so  those of csrc/phantom and PHANTOM_CORE, on Linux x86-64
+memlab._torch                the C++ files of csrc/torch, where torch can be imported
 
 Read from the environment:
 MEMLAB_TORCH=auto|0|1        build memlab._torch: where torch is found, never, or fail
@@ -36,7 +36,7 @@ CORE = "memlab._core"
 PHANTOM = "memlab.libmemlab_phantom"
 TORCH = "memlab._torch"
 # What the phantom shares with the core: the rule by which the driver places memory.
-PHANTOM_CORE = ["csrc/core/base.c", "csrc/core/placement.c"]
+PHANTOM_CORE = ["csrc/core/base/base.c", "csrc/core/gpu/placement.c"]
 
 
 def flag(name):
@@ -44,8 +44,13 @@ def flag(name):
     return os.environ.get(name, "0") not in ("", "0")
 
 
-def c_sources(*folders):
-    return [f for folder in folders for f in sorted(glob.glob(f"csrc/{folder}/*.c"))]
+def sources(suffix, *folders):
+    """The files that end in SUFFIX anywhere in the FOLDERS of csrc."""
+    return [
+        file
+        for folder in folders
+        for file in sorted(glob.glob(f"csrc/{folder}/**/*{suffix}", recursive=True))
+    ]
 
 
 def mode_flags():
@@ -86,14 +91,14 @@ def torch_extension():
             )
         print("memlab: no torch here, memlab._torch is built at first use instead")
         return []
-    return [Extension(TORCH, sorted(glob.glob("csrc/torch/*.cpp")))]
+    return [Extension(TORCH, sources(".cpp", "torch"))]
 
 
 def extensions():
-    found = [Extension(CORE, c_sources("core", "py"))]
+    found = [Extension(CORE, sources(".c", "core", "py"))]
     if sys.platform == "linux" and platform.machine() == "x86_64":
-        if c_sources("phantom"):
-            found.append(Extension(PHANTOM, c_sources("phantom") + PHANTOM_CORE))
+        if phantom := sources(".c", "phantom"):
+            found.append(Extension(PHANTOM, phantom + PHANTOM_CORE))
     return found + torch_extension()
 
 
@@ -117,7 +122,7 @@ def bridge_file_name():
 def copy_bridge_sources(package):
     """Ships in PACKAGE what a bridge for another torch is compiled from."""
     shipped = Path(package, "_bridge_src")
-    for source in ["csrc/core/memlab.h", *glob.glob("csrc/torch/*.*")]:
+    for source in ["csrc/core/memlab.h", *sources(".cpp", "torch"), *sources(".h", "torch")]:
         target = shipped / Path(source).relative_to("csrc")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, target)
@@ -211,7 +216,7 @@ class BuildNative(build_ext):
         # As a system folder, so that our warnings do not judge Python's headers.
         common = ["-fvisibility=hidden", "-isystem", sysconfig.get_path("include")]
         common += ["@tools/warnings.flags", *mode_flags(), *instrument_flags()]
-        common += ["-Icsrc/core", "-Icsrc/py"]
+        common += ["-Icsrc", "-Icsrc/core", "-Icsrc/py"]
 
         def flags_of(source):
             of_core = source.startswith("csrc/core/")
@@ -223,7 +228,7 @@ class BuildNative(build_ext):
         common = ["-fvisibility=hidden", "@tools/warnings.flags", *mode_flags()]
         return self.build_shared(
             ext,
-            lambda source: [*common, "-Icsrc/phantom", "-Icsrc/core"],
+            lambda source: [*common, "-Icsrc", "-Icsrc/phantom", "-Icsrc/core"],
             ["-pthread", "-Wl,-soname,libcuda.so.1", "-ldl"],
         )
 
@@ -234,8 +239,8 @@ class BuildNative(build_ext):
         product = folder / Path(self.get_ext_filename(ext.name)).name
         headers = [
             found
-            for pattern in ("csrc/*/*.h", "csrc/*/*.def", "tools/*.flags")
-            for found in glob.glob(pattern)
+            for pattern in ("csrc/**/*.h", "csrc/**/*.def", "tools/*.flags")
+            for found in glob.glob(pattern, recursive=True)
         ]
         newest_header = max((os.path.getmtime(h) for h in headers), default=0)
 

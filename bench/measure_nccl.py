@@ -1,5 +1,5 @@
 """What NCCL takes of each GPU's memory, call by call, and what whole programs take on
-several ranks: the figures behind csrc/phantom/nccl_memory.c.
+several ranks: the figures behind csrc/phantom/libraries/nccl_memory.c.
 
     python bench/measure_nccl.py --out nccl.json                  # on two GPUs, some minutes
     python bench/measure_nccl.py --only first_ program_ --out nccl.json

@@ -1,7 +1,7 @@
 """The process's CUDA context given back for a while, with all that CUDA holds.
 
 Owns the refusals that only torch can tell, and what NVML says before, meanwhile and
-afterwards.  The driver's checkpoint is csrc/core/checkpoint.c's, tensors are Courtesy's.
+afterwards.  The driver's checkpoint is csrc/core/gpu/checkpoint.c's, tensors are Courtesy's.
 """
 
 import json

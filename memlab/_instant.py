@@ -1,7 +1,7 @@
 """Instants in words: `step:12`, `1.5s`, `end`, as users name them, and which events of a
 device they are.
 
-The rules are the C core's (csrc/core/instant.h).
+The rules are the C core's (csrc/core/analysis/answers/instant.h).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tables of a function's lines with what memory did while each ran, for any recording.
 
-The figures are the C core's (csrc/core/stack_lines.h).  This file owns which functions
+The figures are the C core's (csrc/core/analysis/answers/stack_lines.h).  This file owns which functions
 are shown, what their source says, and the words of a table.
 """
 

@@ -49,7 +49,7 @@ def probe_folder():
             *compiler,
             *"-std=c11 -O1 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split(),
             *("-isystem", sysconfig.get_path("include")),
-            *("-I", str(ROOT / "csrc/core"), "-I", str(ROOT / "csrc/torch")),
+            *(f"-I{ROOT / folder}" for folder in ("csrc/core", "csrc/torch")),
             str(ROOT / "tests/helpers/sourceprobe.c"),
             *("-o", str(folder / "sourceprobe.so")),
         ],

@@ -21,9 +21,11 @@ PROGRAMS = HERE / "allocator_programs.py"
 
 #: What the model is made of, and what that needs of the core.
 SOURCES = [
-    *sorted(CORE.glob("allocator*.c")),
-    *(CORE / f"{name}.c" for name in ("placement", "base", "ledger", "align")),
-    *(CORE / f"{name}.c" for name in ("blocks", "blocks_walk", "region")),
+    *sorted(CORE.glob("lab/simulator/allocator*.c")),
+    *(CORE / f"base/{name}.c" for name in ("base", "region")),
+    *(CORE / f"ledger/{name}.c" for name in ("ledger", "blocks", "blocks_walk")),
+    CORE / "gpu" / "placement.c",
+    CORE / "compare" / "ranks" / "align.c",
 ]
 
 pytestmark = pytest.mark.cuda

@@ -44,7 +44,7 @@ SMALL_MODULE = """
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "base.h"
+#include "base/base.h"
 
 PyMODINIT_FUNC PyInit__core(void);
 
@@ -69,7 +69,7 @@ def built(tmp_path):
     is how the build goes, and so it goes fast.
     """
     checkout = copy_checkout(tmp_path / "memlab")
-    for source in checkout.glob("csrc/*/*.c"):
+    for source in checkout.glob("csrc/**/*.c"):
         if source.name != "base.c":
             source.unlink()
     (checkout / "csrc/py/module.c").write_text(SMALL_MODULE)
@@ -79,8 +79,11 @@ def built(tmp_path):
 
 def objects(checkout):
     """{source: modification time} of everything compiled."""
-    made = (checkout / "build").glob("native-*/memlab._core/csrc/*/*.o")
-    return {f"{o.parent.name}/{o.stem}.c": o.stat().st_mtime_ns for o in made}
+    (sources,) = (checkout / "build").glob("native-*/memlab._core/csrc")
+    return {
+        str(made.relative_to(sources).with_suffix(".c")): made.stat().st_mtime_ns
+        for made in sources.rglob("*.o")
+    }
 
 
 def debug_of(folder):
@@ -90,16 +93,16 @@ def debug_of(folder):
 
 def test_only_what_changed_is_compiled_again(built):
     before = objects(built)
-    assert set(before) == {"core/base.c", "py/module.c"}
+    assert set(before) == {"core/base/base.c", "py/module.c"}
 
     run_python(*BUILD, cwd=built, MEMLAB_TORCH=0)
     assert objects(built) == before
 
-    with open(built / "csrc/core/base.c", "a") as source:
+    with open(built / "csrc/core/base/base.c", "a") as source:
         source.write("\n/* changed */\n")
     run_python(*BUILD, cwd=built, MEMLAB_TORCH=0)
     after = objects(built)
-    assert {s for s in after if after[s] != before[s]} == {"core/base.c"}
+    assert {s for s in after if after[s] != before[s]} == {"core/base/base.c"}
 
 
 def test_other_flags_compile_everything_again(built):
@@ -134,7 +137,7 @@ def test_builds_side_by_side_do_not_mix(built):
 
 
 def test_warnings_are_errors_when_asked(built):
-    with open(built / "csrc/core/base.c", "a") as source:
+    with open(built / "csrc/core/base/base.c", "a") as source:
         source.write("\nstatic int\nnever_called(void)\n{\n    return 0;\n}\n")
     lenient = run_python(*BUILD, cwd=built, MEMLAB_TORCH=0)
     assert "never_called" in lenient.stdout
@@ -146,7 +149,7 @@ def test_warnings_are_errors_when_asked(built):
 def test_core_files_take_warnings_that_the_binding_is_spared(built):
     cast = "\nvoid *ml_cast(const void *p);\nvoid *\nml_cast(const void *p)\n{\n"
     cast += "    return (void *)p;\n}\n"
-    for file, warned in (("core/base.c", True), ("py/module.c", False)):
+    for file, warned in (("core/base/base.c", True), ("py/module.c", False)):
         with open(built / "csrc" / file, "a") as source:
             source.write(cast.replace("ml_cast", "ml_cast_" + Path(file).stem))
         done = run_python(*BUILD, cwd=built, MEMLAB_TORCH=0)
@@ -155,7 +158,7 @@ def test_core_files_take_warnings_that_the_binding_is_spared(built):
 
 def test_header_change_compiles_everything_again(built):
     before = objects(built)
-    with open(built / "csrc/core/base.h", "a") as header:
+    with open(built / "csrc/core/base/base.h", "a") as header:
         header.write("\n/* changed */\n")
     run_python(*BUILD, cwd=built, MEMLAB_TORCH=0)
     after = objects(built)

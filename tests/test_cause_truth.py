@@ -29,7 +29,7 @@ def causes(tmp_path_factory):
     subprocess.run(
         [os.environ.get("CC", "cc"), "-std=c11", "-O0", "-pthread", f"-I{core}",
          str(ROOT / "tests" / "helpers" / "causes.c"),
-         *map(str, sorted(core.glob("*.c"))), "-o", str(program)],
+         *map(str, sorted(core.rglob("*.c"))), "-o", str(program)],
         check=True,
     )  # fmt: skip
 

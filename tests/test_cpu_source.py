@@ -288,7 +288,7 @@ def test_the_table_of_live_allocations_under_threads(tmp_path, sanitizer):
     if shutil.which(compiler[0]) is None:
         pytest.skip(f"no C++ compiler: {compiler[0]} not found")
     source = ROOT / "csrc" / "torch"
-    files = [ROOT / "tests/helpers/cputable_stress.cpp", source / "cpu_table.cpp"]
+    files = [ROOT / "tests/helpers/cputable_stress.cpp", source / "sources" / "cpu_table.cpp"]
     flags = "-std=c++17 -O1 -g -Wall -Wextra -Wno-tsan -pthread".split()
     if sanitizer != "none":
         flags.append(f"-fsanitize={sanitizer}")

@@ -318,7 +318,7 @@ def test_names_cannot_steer_the_terminal(tmp_path, capsys):
 
 
 def test_every_kind_has_words():
-    header = (Path(__file__).parent.parent / "csrc/core/advice_case.h").read_text()
+    header = (Path(__file__).parent.parent / "csrc/core/lab/advice/advice_case.h").read_text()
     kinds = re.findall(r'^    XX\(\w+, "(\w+)"\)', header, re.MULTILINE)
     assert "checkpoint" in kinds and set(kinds) == set(_explain_words.WORDS)
     item = dict.fromkeys(("bytes", "blocks", "count"), 1) | {"conf": "a:b"}

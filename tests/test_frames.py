@@ -43,9 +43,10 @@ def build(folder, name, *flags):
             *("-fvisibility=hidden", "-I", include, "-o", str(library)),
             *(f'-DPROBE_NAME="{name}"', f"-DPROBE_INIT=PyInit_{name}", *flags),
             str(ROOT / "tests/helpers/stackprobe.c"),
-            str(ROOT / "csrc/py/codes.c"),
-            str(ROOT / "csrc/py/frames.c"),
-            *(str(ROOT / f"csrc/core/{part}.c") for part in core.split()),
+            str(ROOT / "csrc/py/frames/codes.c"),
+            str(ROOT / "csrc/py/frames/frames.c"),
+            *(f"-I{ROOT / folder}" for folder in ("csrc", "csrc/core", "csrc/py")),
+            *(str(next((ROOT / "csrc/core").rglob(f"{part}.c"))) for part in core.split()),
         ],
         check=True,
     )

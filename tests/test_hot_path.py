@@ -49,13 +49,13 @@ def objects(tmp_path_factory):
         pytest.skip("needs a C compiler and objdump (Debian: gcc, binutils)")
     folder = tmp_path_factory.mktemp("objects")
     include = sysconfig.get_path("include")
-    files = sorted((ROOT / "csrc" / "core").glob("*.c"))
-    files += [ROOT / "csrc" / "py" / "codes.c", ROOT / "csrc" / "py" / "frames.c"]
+    files = sorted((ROOT / "csrc" / "core").rglob("*.c"))
+    files += [ROOT / "csrc/py/frames" / name for name in ("codes.c", "frames.c")]
     for file in files:
         subprocess.run(
             [compiler, "-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-fno-inline",
              "-ffunction-sections", "-fno-stack-protector", "-DNDEBUG", f"-I{include}",
-             f"-I{ROOT}/csrc/core", "-c", str(file), "-o", str(folder / f"{file.stem}.o")],
+             *(f"-I{ROOT}/{folder}" for folder in ("csrc", "csrc/core", "csrc/py")), "-c", str(file), "-o", str(folder / f"{file.stem}.o")],
             check=True,
         )
     return sorted(folder.glob("*.o"))

@@ -75,7 +75,7 @@ def test_wheel_has_the_package_and_nothing_else(wheel):
     assert names_under(ROOT / "memlab", "*.py", "*.pyi", "py.typed") <= package
     viewer = {f"viewer/{n}" for n in names_under(ROOT / "memlab" / "viewer", "*")}
     assert {n for n in viewer if "__pycache__" not in n} <= package
-    bridge = {f"_bridge_src/torch/{n}" for n in names_under(ROOT / "csrc/torch", "*.*")}
+    bridge = {f"_bridge_src/torch/{n}" for n in names_under(ROOT / "csrc/torch", "*.cpp", "*.h")}
     assert bridge | {"_bridge_src/core/memlab.h"} <= package
     assert any(n.startswith("_core.") and n.endswith(".so") for n in package)
     assert not any(n.startswith("_torch.") and n.endswith(".so") for n in package)

@@ -525,7 +525,7 @@ def test_workspaces_are_those_that_were_measured():
         text=True,
         check=True,
     )
-    checked_in = (ROOT / "csrc" / "phantom" / "workspaces.def").read_text()
+    checked_in = (ROOT / "csrc" / "phantom" / "libraries" / "workspaces.def").read_text()
     assert made.stdout == checked_in
 
 

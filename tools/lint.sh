@@ -54,12 +54,12 @@ layout()
 compile()
 {
     local cc=$1 include=$2 file=$3 flags
-    flags=(-O2 -fPIC @tools/warnings.flags -Werror -isystem "$include" -Icsrc/core)
+    flags=(-O2 -fPIC @tools/warnings.flags -Werror -isystem "$include" -Icsrc -Icsrc/core)
     case $file in
     csrc/core/*) flags+=(@tools/warnings-core.flags) ;;
     csrc/py/*) flags+=(-Icsrc/py) ;;
     csrc/phantom/*) flags+=(-Icsrc/phantom) ;;
-    tests/c/*) flags+=(-Itests/c) ;;
+    tests/c/*) flags+=(-Icsrc/py -Itests/c/support) ;;
     esac
     "$cc" "${flags[@]}" -c "$file" -o /dev/null
 }
@@ -71,7 +71,7 @@ warnings()
     local cc=$1 include
     include=$("${PYTHON:-python3}" -c \
         'import sysconfig; print(sysconfig.get_path("include"))')
-    printf '%s\0' csrc/core/*.c csrc/py/*.c csrc/phantom/*.c tests/c/*.c |
+    find csrc/core csrc/py csrc/phantom tests/c -name '*.c' -print0 | sort -z |
         xargs -0 -P "$(nproc)" -n 1 bash -c 'compile "$@"' compile "$cc" "$include"
 }
 
@@ -91,8 +91,8 @@ for compiler in gcc clang; do
 done
 if tool=$(find_tool "Debian: apt-get install cppcheck" cppcheck); then
     check cppcheck "$tool" --quiet --std=c11 --language=c --error-exitcode=1 \
-        --enable=warning,performance --library=python --inline-suppr -Icsrc/core -Icsrc/py \
-        -Icsrc/phantom csrc/core csrc/py csrc/phantom
+        --enable=warning,performance --library=python --inline-suppr -Icsrc -Icsrc/core \
+        -Icsrc/py -Icsrc/phantom csrc/core csrc/py csrc/phantom
 else
     failed=1
 fi

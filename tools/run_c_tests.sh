@@ -20,7 +20,7 @@ for test in "$@"; do
     status=$(<"$results/${test##*/}.status")
     output=$(<"$results/${test##*/}")
     last=${output##*$'\n'}
-    printf '%-40s %s\n' "$test" "$last"
+    printf '%-52s %s\n' "$test" "$last"
     if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
         passed=$((passed + BASH_REMATCH[1]))
         failed=$((failed + BASH_REMATCH[2]))

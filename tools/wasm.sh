@@ -15,14 +15,14 @@ export work
 # does not, and the linker misses it only if something else asks for it.
 compile()
 {
-    clang-14 --target=wasm32-wasi -std=c11 -Oz -DNDEBUG -flto -fno-ident -c "$1" \
+    clang-14 --target=wasm32-wasi -std=c11 -Icsrc -Icsrc/core -Oz -DNDEBUG -flto -fno-ident -c "$1" \
         -ffile-prefix-map="$PWD=." -o "$work/${1//\//_}.o" 2>"$work/${1//\//_}.log" ||
         case $1 in
         csrc/wasm/*) cat "$work/${1//\//_}.log" >&2 && return 1 ;;
         esac
 }
 export -f compile
-printf '%s\0' csrc/core/*.c csrc/wasm/*.c |
+find csrc/core csrc/wasm -name '*.c' -print0 | sort -z |
     xargs -0 -P "$(nproc)" -n 1 bash -c 'compile "$1"' compile
 
 llvm-ar-14 rcsD "$work/core.a" "$work"/csrc_core_*.o

@@ -4,7 +4,7 @@
  *
  * This header holds what the files of csrc/phantom share. They know CUDA's ABI
  * (cuda_abi.h) and nothing of Python, of torch or of memlab's core, but for the rule
- * by which the driver places memory (core/placement.h), which replays use too.
+ * by which the driver places memory (core/gpu/placement.h), which replays use too.
  *
  * An exported function declares its parameters only as far as the last one it
  * reads: on the supported ABIs the caller cleans up, so the rest may be left out.

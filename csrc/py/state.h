@@ -7,7 +7,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "../core/memlab.h"
+#include "core/memlab.h"
 
 #if PY_VERSION_HEX < 0x030b0000
 #define PyType_GetModuleByDef _PyType_GetModuleByDef

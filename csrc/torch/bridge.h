@@ -5,7 +5,7 @@
 #ifndef ML_BRIDGE_H
 #define ML_BRIDGE_H
 
-#include "../core/memlab.h"
+#include "memlab.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,10 +1,10 @@
-/* The regions of core/region.h where there is no address space without memory. */
-#include "../core/region.h"
+/* The regions of core/base/region.h where there is no address space without memory. */
+#include "core/base/region.h"
 
 #include <stdint.h>
 #include <string.h>
 
-#include "../core/base.h"
+#include "core/base/base.h"
 
 #define ALIGNMENT ((size_t)64)
 

@@ -19,7 +19,7 @@ const memlabTree = (() => {
 
   /* ---- frames that say nothing ---- */
 
-  /* The interpreter and torch's dispatcher, as csrc/core/flame_tree.c leaves them out. */
+  /* The interpreter and torch's dispatcher, as csrc/core/show/draw/flame_tree.c leaves them out. */
   const NOISY_NAMES = ["unwind::unwind", "CapturedTraceback::gather", "gather_with_cpp",
                        "_start", "__libc_start_main", "PyEval_", "PyObject_",
                        "PyFunction_"];

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chunk.h"
-#include "mlab_format.h"
-#include "mlab_reader.h"
+#include "file/codec/chunk.h"
+#include "file/codec/mlab_format.h"
+#include "file/mlab/mlab_reader.h"
 
 #define CHUNK ML_MLAB_CHUNK_LEAST
 

@@ -9,9 +9,9 @@
  */
 #include <stdlib.h>
 
-#include "base.h"
-#include "snapshot_reader.h"
-#include "whatif.h"
+#include "base/base.h"
+#include "file/snapshot/snapshot_reader.h"
+#include "lab/whatif/whatif.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

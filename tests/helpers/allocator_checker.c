@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator.h"
-#include "placement.h"
+#include "lab/simulator/allocator.h"
+#include "gpu/placement.h"
 
 #define ARENA_BYTES ((uint64_t)4 << 40) /* the phantom's */
 #define POOLS_MAX 4096

@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base.h"
-#include "category.h"
-#include "cause.h"
-#include "lives.h"
-#include "snapshot_reader.h"
+#include "base/base.h"
+#include "analysis/attribution/category.h"
+#include "analysis/attribution/cause.h"
+#include "analysis/attribution/lives.h"
+#include "file/snapshot/snapshot_reader.h"
 
 static void
 put_string(const ml_recording *recording, uint32_t id)

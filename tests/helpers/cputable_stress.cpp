@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "cpu_table.h"
+#include "sources/cpu_table.h"
 
 namespace {
 

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "../../csrc/core/linetable.h"
-#include "../../csrc/core/stacks.h"
-#include "../../csrc/py/frames.h"
+#include "stacks/linetable.h"
+#include "stacks/stacks.h"
+#include "frames/frames.h"
 
 static ml_stacks *stacks;
 

@@ -1,0 +1,274 @@
+/* The segments of one device over a replay.  See page_segments.h.
+ *
+ * A segment that comes or goes takes away what was there in its range: pieces of
+ * expandable segments in part, others whole, as the ledger does.  Where the ledger has
+ * then other bytes than the pieces, because an event did not fit or a block stands
+ * alone, the pieces are compared with the ledger's one by one. */
+#include "analysis/allocations/page_segments.h"
+
+#include <string.h>
+
+#include "base/base.h"
+
+static uint64_t
+end_of(const ml_page_segment *segment)
+{
+    return segment->addr + segment->bytes;
+}
+
+static ml_page_segment *
+piece(const ml_page_pieces *pieces, size_t at)
+{
+    return &pieces->rows->segments[pieces->there[at]];
+}
+
+/* The first piece that ends above ADDR. */
+static size_t
+find(const ml_page_pieces *pieces, uint64_t addr)
+{
+    size_t low = 0, high = pieces->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (end_of(piece(pieces, middle)) <= addr) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static int
+insert(ml_page_pieces *pieces, size_t at, ml_page_segment segment)
+{
+    ml_page_rows *rows = pieces->rows;
+    void *segments = rows->segments;
+    void *there = pieces->there;
+    int error = ml_grow(&segments, &rows->segment_capacity, rows->segment_count + 1,
+                        sizeof(ml_page_segment));
+    if (error < 0) {
+        return error;
+    }
+    rows->segments = segments;
+    error = ml_grow(&there, &pieces->capacity, pieces->count + 1, sizeof(uint32_t));
+    if (error < 0) {
+        return error;
+    }
+    pieces->there = there;
+    memmove(&pieces->there[at + 1], &pieces->there[at],
+            (pieces->count - at) * sizeof(uint32_t));
+    pieces->there[at] = (uint32_t)rows->segment_count;
+    pieces->count++;
+    pieces->bytes += segment.bytes;
+    rows->segments[rows->segment_count++] = segment;
+    return 0;
+}
+
+/* The pieces [FROM, TO) end at MOMENT. */
+static void
+end_pieces(ml_page_pieces *pieces, size_t from, size_t to, uint32_t moment)
+{
+    if (from == to) {
+        return;
+    }
+    for (size_t i = from; i < to; i++) {
+        pieces->bytes -= piece(pieces, i)->bytes;
+        piece(pieces, i)->end = moment;
+    }
+    memmove(&pieces->there[from], &pieces->there[to],
+            (pieces->count - to) * sizeof(uint32_t));
+    pieces->count -= to - from;
+}
+
+/* Nothing stays in [LOW, HIGH); of an expandable segment what lies outside does, and
+ * where CUT of any. */
+static int
+clear(ml_page_pieces *pieces, uint64_t low, uint64_t high, bool cut, uint32_t moment)
+{
+    size_t from = find(pieces, low);
+    size_t to = from;
+    ml_page_segment left = {0}, right = {0};
+    for (; to < pieces->count && piece(pieces, to)->addr < high; to++) {
+        const ml_page_segment *hit = piece(pieces, to);
+        if (!cut && (hit->flags & ML_PAGE_EXPANDABLE) == 0) {
+            continue;
+        }
+        if (hit->addr < low) {
+            left = *hit;
+            left.bytes = low - hit->addr;
+        }
+        if (end_of(hit) > high) {
+            right = *hit;
+            right.bytes = end_of(hit) - high;
+            right.addr = high;
+        }
+    }
+    end_pieces(pieces, from, to, moment);
+    left.start = right.start = moment;
+    int error = right.bytes != 0 ? insert(pieces, from, right) : 0;
+    return error == 0 && left.bytes != 0 ? insert(pieces, from, left) : error;
+}
+
+/* ---- Comparing with the ledger ---- */
+
+typedef struct comparison {
+    ml_page_pieces *pieces;
+    uint32_t moment;
+    uint64_t end; /* of the ledger's segment before */
+} comparison;
+
+static ml_page_segment
+of_segment(const ml_segment *segment, uint32_t moment)
+{
+    bool private = (segment->pool[0] | segment->pool[1]) != 0;
+    return (ml_page_segment){.addr = segment->addr,
+                             .bytes = segment->total,
+                             .stream = segment->stream,
+                             .start = moment,
+                             .end = ML_PAGE_NEVER,
+                             .stack = segment->stack,
+                             .flags = (segment->expandable ? ML_PAGE_EXPANDABLE : 0) |
+                                      (segment->small ? ML_PAGE_SMALL : 0) |
+                                      (private ? ML_PAGE_PRIVATE : 0)};
+}
+
+/* Takes away what the ledger does not have in [LOW, HIGH). */
+static int
+forget(const comparison *c, uint64_t low, uint64_t high)
+{
+    size_t at = find(c->pieces, low);
+    bool any = low < high && at < c->pieces->count && piece(c->pieces, at)->addr < high;
+    return any ? clear(c->pieces, low, high, true, c->moment) : 0;
+}
+
+static int
+compare_segment(void *context, const ml_segment *segment)
+{
+    comparison *c = context;
+    ml_page_pieces *pieces = c->pieces;
+    uint64_t end = segment->addr + segment->total;
+    int error = forget(c, c->end, segment->addr);
+    c->end = end;
+    for (uint64_t at = segment->addr; at < end && error == 0;) {
+        size_t next = find(pieces, at);
+        uint64_t known = next < pieces->count ? piece(pieces, next)->addr : end;
+        if (known <= at) {
+            uint64_t stop = end_of(piece(pieces, next));
+            at = stop < end ? stop : end;
+            continue;
+        }
+        ml_page_segment rest = of_segment(segment, c->moment);
+        rest.addr = at;
+        rest.bytes = (known < end ? known : end) - at;
+        error = insert(pieces, next, rest);
+        at += rest.bytes;
+    }
+    return error;
+}
+
+static int
+compare(ml_page_pieces *pieces, const ml_ledger *ledger, uint32_t moment)
+{
+    comparison c = {.pieces = pieces, .moment = moment};
+    ml_ledger_visitor visitor = {.context = &c, .segment = compare_segment};
+    int error = ml_ledger_visit(ledger, &visitor);
+    return error == 0 ? forget(&c, c.end, UINT64_MAX) : error;
+}
+
+/* ---- Following ---- */
+
+int
+ml_page_pieces_begin(ml_page_pieces *pieces, ml_page_rows *rows,
+                     const ml_ledger *ledger)
+{
+    *pieces = (ml_page_pieces){.rows = rows};
+    int error = compare(pieces, ledger, 0);
+    if (error < 0) {
+        ml_page_pieces_fini(pieces);
+    }
+    return error;
+}
+
+void
+ml_page_pieces_fini(ml_page_pieces *pieces)
+{
+    ml_free(pieces->there);
+    *pieces = (ml_page_pieces){0};
+}
+
+static int
+map(ml_page_pieces *pieces, const ml_event *event, uint32_t moment)
+{
+    bool expandable = event->action == ML_ACTION_SEGMENT_MAP;
+    bool private = (event->flags & ML_EVENT_POOL_KNOWN) != 0 &&
+                   (event->pool[0] | event->pool[1]) != 0;
+    int error = clear(pieces, event->addr, event->addr + event->size, false, moment);
+    ml_page_segment segment = {
+        .addr = event->addr,
+        .bytes = event->size,
+        .stream = event->stream,
+        .start = moment,
+        .end = ML_PAGE_NEVER,
+        .stack = event->stack,
+        .flags = (expandable ? ML_PAGE_EXPANDABLE : 0) |
+                 (event->size <= ML_SMALL_SEGMENT_BYTES ? ML_PAGE_SMALL : 0) |
+                 (private ? ML_PAGE_PRIVATE : 0)};
+    return error == 0 ? insert(pieces, find(pieces, event->addr), segment) : error;
+}
+
+/* The block of EVENT, outside every known segment, is one of its own while there. */
+static int
+follow_alone(ml_page_pieces *pieces, const ml_event *event, uint64_t reserved,
+             uint32_t moment)
+{
+    bool known = (event->flags & ML_EVENT_BLOCK_KNOWN) != 0;
+    uint64_t bytes = event->block_bytes;
+    size_t at = find(pieces, event->addr);
+    const ml_page_segment *next = at < pieces->count ? piece(pieces, at) : NULL;
+    if (known && event->action == ML_ACTION_ALLOC &&
+        reserved == pieces->bytes + bytes && bytes <= UINT64_MAX - event->addr &&
+        (next == NULL || next->addr >= event->addr + bytes)) {
+        return insert(pieces, at,
+                      (ml_page_segment){
+                          .addr = event->addr,
+                          .bytes = bytes,
+                          .stream = event->stream,
+                          .start = moment,
+                          .end = ML_PAGE_NEVER,
+                          .flags = bytes <= ML_SMALL_BLOCK_BYTES ? ML_PAGE_SMALL : 0});
+    }
+    if (known && event->action == ML_ACTION_FREE_COMPLETED &&
+        pieces->bytes == reserved + bytes && next != NULL &&
+        next->addr == event->addr && next->bytes == bytes) {
+        end_pieces(pieces, at, at + 1, moment);
+    }
+    return 0;
+}
+
+int
+ml_page_pieces_follow(ml_page_pieces *pieces, const ml_event *event,
+                      const ml_ledger *ledger, uint32_t moment)
+{
+    int error = 0;
+    uint64_t reserved = ml_ledger_current(ledger)->reserved;
+    bool range = event->size != 0 && event->addr <= UINT64_MAX - event->size;
+    switch (event->action) {
+    case ML_ACTION_SEGMENT_ALLOC:
+    case ML_ACTION_SEGMENT_MAP:
+        error = range ? map(pieces, event, moment) : 0;
+        break;
+    case ML_ACTION_SEGMENT_FREE:
+    case ML_ACTION_SEGMENT_UNMAP:
+        error =
+            range ? clear(pieces, event->addr, event->addr + event->size, false, moment)
+                  : 0;
+        break;
+    default:
+        error = reserved != pieces->bytes
+                    ? follow_alone(pieces, event, reserved, moment)
+                    : 0;
+    }
+    return error == 0 && reserved != pieces->bytes ? compare(pieces, ledger, moment)
+                                                   : error;
+}

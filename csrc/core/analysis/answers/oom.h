@@ -1,0 +1,191 @@
+/* An out of memory: why a request failed, from the memory at that instant.
+ *
+ * Owns the answer: what was asked and from where, what the device and the limit had left,
+ * which part of the unused cache could have served and why the rest could not, the
+ * largest holes with their neighbours, the nearest place that the request would have
+ * fitted, whether memory had grown step by step, a verdict, and what to try with the
+ * figure that supports it.  It must not know how any of it is worded.
+ *
+ * The instant is that of the OOM event.  torch looks in its cache, asks the driver, gives
+ * all segments without a block in use back to the driver, asks once more, and only then
+ * makes the event: what it gave back is in released, and no longer in the totals.
+ *
+ * A free block can serve a request of its own stream, of the same memory pool and of the
+ * same of the two pools for blocks up to 1 MiB and above; with max_split_size, not a block
+ * above that for a request below it. */
+#ifndef ML_OOM_H
+#define ML_OOM_H
+
+#include <stdbool.h>
+
+#include "analysis/answers/peak.h"
+
+/* Of a figure that the recording does not have. */
+#define ML_OOM_UNKNOWN UINT64_MAX
+
+/* The first of these that holds. */
+#define ML_OOM_VERDICTS(XX) \
+    XX(TOO_BIG, "too_big")         /* above the whole device, or above the limit */ \
+    XX(UNEXPLAINED, "unexplained") /* a free block would have served */ \
+    XX(LIMIT, "limit")             /* the device had it, the process's limit not */ \
+    XX(DRIVER, "driver")           /* the driver refused what it said was free */ \
+    XX(FRAGMENTED, \
+       "fragmented") /* the unused cache that can serve, with what is left \
+                                      of the device, is enough, but not in one piece */ \
+    XX(NOT_ELIGIBLE, \
+       "not_eligible")     /* with the cache that cannot serve it is enough */ \
+    XX(OUTSIDE, "outside") /* enough is held outside of torch's allocator */ \
+    XX(FULL, "full")       /* live blocks take the memory */
+
+enum ml_oom_verdict {
+#define XX(name, text) ML_OOM_##name,
+    ML_OOM_VERDICTS(XX)
+#undef XX
+    ML_OOM_VERDICT_COUNT
+};
+
+/* Unused cache: whether it could have served the request, else the first reason why not. */
+#define ML_OOM_UNUSED(XX) \
+    XX(ELIGIBLE, "eligible") \
+    XX(OTHER_POOL, \
+       "other_pool") /* of a CUDA graph or MemPool, or the other way round */ \
+    XX(OTHER_SIZE, "other_size") /* small blocks' memory for a large one, or so */ \
+    XX(OTHER_STREAM, "other_stream") \
+    XX(OVERSIZE, "oversize") /* above max_split_size */
+
+enum ml_oom_unused_kind {
+#define XX(name, text) ML_OOM_UNUSED_##name,
+    ML_OOM_UNUSED(XX)
+#undef XX
+    ML_OOM_UNUSED_COUNT
+};
+
+/* What to try, most specific first; each comes with the bytes that support it. */
+#define ML_OOM_ADVICES(XX) \
+    XX(REQUEST, "request")         /* the size asked for */ \
+    XX(RAISE_LIMIT, "raise_limit") /* free on the device beyond the limit */ \
+    XX(GROWTH, "growth")           /* by which live memory grew over the steps */ \
+    XX(EXPANDABLE_SEGMENTS, "expandable_segments") /* unused cache that can serve */ \
+    XX(MAX_SPLIT_SIZE, "max_split_size")           /* unused cache above it */ \
+    XX(OTHER_STREAM, "other_stream")               /* unused cache of other streams */ \
+    XX(OTHER_POOL, "other_pool")                   /* unused cache of other pools */ \
+    XX(OUTSIDE, "outside")         /* held outside of torch's allocator */ \
+    XX(LOGITS, "logits")           /* asked for by a loss over the classes */ \
+    XX(ACTIVATIONS, "activations") /* saved for backward */ \
+    XX(OPTIMIZER_STATE, "optimizer_state") \
+    XX(GRADIENTS, "gradients") \
+    XX(PARAMETERS, "parameters") \
+    XX(ONE_LINE, "one_line") /* of the line that holds most */
+
+enum ml_oom_advice_kind {
+#define XX(name, text) ML_OOM_ADVICE_##name,
+    ML_OOM_ADVICES(XX)
+#undef XX
+    ML_OOM_ADVICE_COUNT
+};
+
+typedef struct ml_oom_unused {
+    uint64_t bytes;
+    uint64_t pieces; /* items */
+    uint64_t largest;
+} ml_oom_unused;
+
+typedef struct ml_oom_block {
+    uint64_t addr;
+    uint64_t size; /* bytes; 0: no such block */
+    int64_t event; /* index of its allocation; -1: before the recording */
+    int64_t place; /* index into state->blocks; -1: waits for another stream */
+} ml_oom_block;
+
+typedef struct ml_oom_hole {
+    uint64_t addr;
+    uint64_t size;
+    uint64_t segment_bytes;
+    ml_oom_block before; /* neighbours in its segment */
+    ml_oom_block after;
+} ml_oom_hole;
+
+#define ML_OOM_HOLES 5
+
+/* The stretch of one segment that is long enough and holds the fewest bytes in use. */
+typedef struct ml_oom_fit {
+    uint64_t addr;
+    uint64_t size; /* 0: no segment is long enough */
+    uint64_t used; /* bytes of it that are in use */
+    uint64_t used_blocks;
+    ml_oom_block largest[ML_OOM_HOLES]; /* of those, the largest first */
+} ml_oom_fit;
+
+/* A line whose live bytes rose from the first to the last of the steps that grew. */
+typedef struct ml_oom_growing {
+    ml_string file; /* bytes borrowed from the recording */
+    ml_string function;
+    int64_t line;
+    uint64_t before;
+    uint64_t after;
+} ml_oom_growing;
+
+/* The lowest live memory of each step, where it rose in every one of the last steps. */
+typedef struct ml_oom_growth {
+    uint64_t steps; /* that grew; 0: none did, or too few were recorded to say */
+    uint64_t first; /* allocated bytes at the lowest of the first of them */
+    uint64_t last;
+    bool marked; /* steps as the program marked them, else runs of backward passes */
+    ml_oom_growing lines[ML_OOM_HOLES]; /* most growth first */
+    size_t line_count;
+} ml_oom_growth;
+
+typedef struct ml_oom_advice {
+    uint8_t kind; /* enum ml_oom_advice_kind */
+    uint64_t bytes;
+} ml_oom_advice;
+
+typedef struct ml_oom {
+    uint64_t event;  /* index of the OOM event */
+    uint64_t number; /* of it among those kept of the device, from 1 */
+    uint64_t count;  /* OOM events kept of the device */
+    uint64_t time;   /* unix ns */
+
+    uint64_t requested;      /* bytes, rounded as the allocator does */
+    uint64_t driver_request; /* bytes of the segment that it would have needed */
+    uint64_t stream;
+    uint64_t pool[2];
+    bool pool_known;
+    bool small;      /* of the pool for blocks up to 1 MiB */
+    bool expandable; /* the setting was on */
+    ml_cause cause;  /* of the request */
+
+    uint64_t device_free; /* what the driver had left */
+    uint64_t total;       /* of the device; ML_OOM_UNKNOWN */
+    uint64_t allowed;     /* of this process by its limit; ML_OOM_UNKNOWN: none known */
+    uint64_t headroom;    /* what the allocator could still have had of the driver */
+    uint64_t outside;     /* neither free nor reserved by torch; ML_OOM_UNKNOWN */
+    uint64_t released;    /* by the releases right before the event */
+    uint64_t pending;     /* of blocks that wait for another stream */
+
+    ml_peak *state; /* owned: what was live */
+    ml_oom_unused unused[ML_OOM_UNUSED_COUNT];
+    ml_oom_hole holes[ML_OOM_HOLES]; /* eligible ones, largest first */
+    size_t hole_count;
+    ml_oom_fit fit;
+    ml_oom_growth growth;
+
+    uint32_t line;   /* index into state->lines, of ML_OOM_ADVICE_ONE_LINE */
+    uint8_t verdict; /* enum ml_oom_verdict */
+    ml_oom_advice advice[ML_OOM_ADVICE_COUNT];
+    size_t advice_count;
+} ml_oom;
+
+/* The index of the last OOM event of DEVICE; -1 where it has none. */
+int64_t ml_oom_last(const ml_recording *recording, size_t device);
+/* The OOM at EVENT.  RECORDING is borrowed and outlives the answer.  0, ML_EINVALID where
+ * there is no such event, or ML_ENOMEM. */
+int ml_oom_new(const ml_recording *recording, size_t device, uint64_t event,
+               ml_oom **out);
+void ml_oom_free(ml_oom *oom);
+
+const char *ml_oom_verdict_text(unsigned verdict);
+const char *ml_oom_unused_text(unsigned kind);
+const char *ml_oom_advice_text(unsigned kind);
+
+#endif

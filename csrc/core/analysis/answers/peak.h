@@ -1,0 +1,134 @@
+/* The peak: what was live at the instant of the most allocated bytes, or at any other.
+ *
+ * Owns the answer: the totals there, each allocated block with where it came from and
+ * what it is for, the sums by line, by stack and by category, and the allocator's
+ * overhead.  It must not know how any of it is printed.
+ *
+ * Causes are cause.h's, categories category.h's. */
+#ifndef ML_PEAK_H
+#define ML_PEAK_H
+
+#include <stdbool.h>
+
+#include "analysis/attribution/category.h"
+#include "analysis/attribution/explain.h"
+#include "recording/recording.h"
+#include "ledger/replay/replay.h"
+
+typedef struct ml_peak_block {
+    uint64_t addr;
+    uint64_t size;      /* bytes it occupies */
+    uint64_t requested; /* bytes */
+    int64_t event;      /* index of its allocation; -1: before the recording */
+    uint32_t line;      /* index into lines */
+    ml_cause cause;     /* of its allocation */
+    ml_verdict verdict;
+} ml_peak_block;
+
+/* Blocks allocated by one line of the user's code in one phase, known in one way.  The
+ * line is the innermost frame outside Python's library and installed packages; where a
+ * stack has no such frame, the innermost of a package, or else the innermost that is
+ * Python; a stack without any has no line. */
+typedef struct ml_peak_line {
+    ml_string file; /* bytes borrowed from the recording; empty without a line */
+    ml_string function;
+    int64_t line; /* 0: none */
+    /* With ML_HOW_NEAR the last that it could be: between the two, or, where it is above
+     * LINE, in a loop that begins again.  0: it is LINE. */
+    int64_t until;
+    uint64_t bytes;  /* that the blocks occupy */
+    uint64_t blocks; /* items */
+    uint8_t phase;   /* enum ml_phase */
+    uint8_t no_line; /* enum ml_no_line */
+    uint8_t how;     /* enum ml_how */
+    /* Of the blocks; where they are in several, with "*" for what differs.  NUL at the
+     * end; owned.  NULL: none of them is in one. */
+    char *module;
+    uint64_t categories[ML_CATEGORY_COUNT]; /* bytes */
+} ml_peak_line;
+
+typedef struct ml_peak_module {
+    uint32_t module;   /* string: path of the innermost module; 0: none */
+    uint8_t no_module; /* enum ml_no_module: why there is none */
+    uint64_t bytes;
+    uint64_t blocks; /* items */
+} ml_peak_module;
+
+typedef struct ml_peak_stack {
+    uint32_t stack; /* stack id; 0: none */
+    uint64_t bytes;
+    uint64_t blocks; /* items */
+    uint8_t phase;
+    uint8_t no_line;
+    uint8_t how;
+} ml_peak_stack;
+
+/* Groups of blocks by size: 0 is of blocks of no bytes, group K of those of 4^(K-1) bytes
+ * up to below 4^K. */
+#define ML_PEAK_SIZE_COUNT 33
+
+/* Of one category, phase, or the like. */
+typedef struct ml_peak_sum {
+    uint64_t bytes;
+    uint64_t blocks; /* items */
+} ml_peak_sum;
+
+/* Bytes unless it says otherwise. */
+typedef struct ml_peak_overhead {
+    uint64_t inactive; /* reserved less active: free for the allocator to give out */
+    uint64_t slack;    /* active less requested: rounding and unsplit rests */
+    uint64_t largest_free; /* largest free block */
+    uint64_t free_blocks;  /* items */
+    uint64_t segments;     /* items */
+    /* (inactive - largest_free) / inactive: the share of the inactive bytes that one request
+     * could not have; 0 where nothing is inactive. */
+    double fragmentation;
+} ml_peak_overhead;
+
+typedef struct ml_peak {
+    uint64_t position;      /* events before the instant; 0: before the first */
+    uint64_t time;          /* unix ns; of the event before it, else of the first */
+    ml_totals totals;       /* at the instant */
+    ml_totals window_peaks; /* of each total alone, in the window */
+    ml_totals known_peaks; /* likewise, with events since overwritten as far as known */
+    bool earlier;          /* the recording had a higher peak before the window */
+    ml_replay_result replay; /* how well the replay agrees with the recording */
+
+    ml_peak_block *blocks; /* owned; by address; their sizes add up to allocated */
+    size_t block_count;
+    ml_peak_line
+        *lines; /* owned; most bytes first, then by file, line, function, phase */
+    size_t line_count;
+    ml_peak_stack *stacks; /* owned; most bytes first, then by stack and phase */
+    size_t stack_count;
+    ml_peak_module *modules; /* owned; most bytes first */
+    size_t module_count;
+    ml_peak_sum categories[ML_CATEGORY_COUNT];
+    ml_peak_sum phases[ML_PHASE_COUNT];
+    ml_peak_sum hows[ML_HOW_COUNT];
+    ml_peak_sum no_modules[ML_NO_MODULE_COUNT];
+    ml_peak_sum whys[ML_WHY_COUNT]; /* of blocks of the category UNKNOWN */
+    ml_peak_sum sizes[ML_PEAK_SIZE_COUNT];
+    uint64_t inexact;      /* bytes of blocks whose category is not exact */
+    uint32_t step;         /* number of the training step at the instant */
+    uint64_t unattributed; /* bytes of lines without a line */
+    ml_peak_overhead overhead;
+} ml_peak;
+
+/* At the first instant of the most allocated bytes.  RECORDING is borrowed and outlives
+ * the answer.  0, ML_EINVALID for a DEVICE that it does not have, or ML_ENOMEM. */
+int ml_peak_new(const ml_recording *recording, size_t device, ml_peak **out);
+/* At the instant after POSITION events; ML_EINVALID where there are fewer. */
+int ml_peak_new_at(const ml_recording *recording, size_t device, uint64_t position,
+                   ml_peak **out);
+/* The first, by a REPLAY and an EXPLAINER of a device that there are already.  0 or
+ * ML_ENOMEM. */
+int ml_peak_new_by(const ml_recording *recording, ml_replay *replay,
+                   const ml_explainer *explainer, ml_peak **out);
+void ml_peak_free(ml_peak *peak);
+
+/* The group of blocks of SIZE bytes, and the least size (bytes) of GROUP. */
+unsigned ml_peak_size_group(uint64_t size);
+uint64_t ml_peak_size_least(unsigned group);
+
+#endif

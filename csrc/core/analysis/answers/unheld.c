@@ -1,0 +1,408 @@
+/* Memory that is allocated though nobody is known to hold it.  See unheld.h. */
+#include "analysis/answers/unheld.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "analysis/answers/peak_groups.h"
+
+/* Of an unheld block. */
+typedef struct place {
+    uint32_t segment; /* index */
+    uint32_t stack;   /* id; 0: unknown */
+} place;
+
+typedef struct work {
+    const ml_recording *memory;
+    size_t device;
+    ml_unheld *unheld;
+    const ml_device_trace *trace;
+    ml_claim *claims; /* owned; by address, each once */
+    size_t claim_count;
+    uint8_t *in_block;  /* owned; of each claim: it lies in an allocated block */
+    ml_peak_block *own; /* owned; of the unheld blocks */
+    place *places;      /* owned; of each of them */
+    size_t own_count;
+} work;
+
+/* ---- Claims ---- */
+
+static int
+compare_claims(const void *a, const void *b)
+{
+    const ml_claim *x = a;
+    const ml_claim *y = b;
+    if (x->addr != y->addr) {
+        return x->addr < y->addr ? -1 : 1;
+    }
+    return x->bytes > y->bytes ? -1 : x->bytes < y->bytes;
+}
+
+/* Sorted, each address once, by its largest claim. */
+static int
+take_claims(work *w, const ml_claim *claims, size_t count)
+{
+    w->claims = ml_alloc_zeroed(count + 1, sizeof(ml_claim));
+    w->in_block = ml_alloc_zeroed(count + 1, 1);
+    if (w->claims == NULL || w->in_block == NULL) {
+        return ML_ENOMEM;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (claims[i].bytes != 0) {
+            w->claims[kept++] = claims[i];
+        }
+    }
+    qsort(w->claims, kept, sizeof(ml_claim), compare_claims);
+    for (size_t i = 0; i < kept; i++) {
+        if (i == 0 || w->claims[i].addr != w->claims[i - 1].addr) {
+            w->claims[w->claim_count++] = w->claims[i];
+        }
+    }
+    return 0;
+}
+
+static uint64_t
+end_of(uint64_t addr, uint64_t bytes)
+{
+    return bytes > UINT64_MAX - addr ? UINT64_MAX : addr + bytes;
+}
+
+/* Bytes of BLOCK that claims which begin in it cover; UINT64_MAX: none begins in it. */
+static uint64_t
+cover(work *w, const ml_block *block)
+{
+    uint64_t end = end_of(block->addr, block->size);
+    uint64_t covered = 0;
+    uint64_t from = block->addr;
+    size_t first =
+        ml_find_address(w->claims, sizeof(*w->claims), w->claim_count, block->addr);
+    size_t i = first;
+    for (; i < w->claim_count && w->claims[i].addr < end; i++) {
+        uint64_t low = w->claims[i].addr > from ? w->claims[i].addr : from;
+        uint64_t high = end_of(w->claims[i].addr, w->claims[i].bytes);
+        high = high < end ? high : end;
+        if (high > low) {
+            covered += high - low;
+            from = high;
+        }
+        w->in_block[i] = 1;
+    }
+    return i == first ? UINT64_MAX : covered;
+}
+
+static void
+count_outside(work *w)
+{
+    uint64_t from = 0;
+    for (size_t i = 0; i < w->claim_count; i++) {
+        uint64_t end = end_of(w->claims[i].addr, w->claims[i].bytes);
+        if (w->in_block[i]) {
+            from = end > from ? end : from;
+            continue;
+        }
+        uint64_t low = w->claims[i].addr > from ? w->claims[i].addr : from;
+        w->unheld->outside += end > low ? end - low : 0;
+        from = end > from ? end : from;
+        w->unheld->outside_claims++;
+    }
+}
+
+/* ---- Blocks ---- */
+
+static void
+add_unheld(work *w, const ml_block *block, size_t segment)
+{
+    w->unheld->unheld += block->size;
+    w->unheld->unheld_blocks++;
+    w->places[w->own_count] = (place){(uint32_t)segment, block->stack};
+    /* Where events do not lead to the memory that there is, nothing is known of it. */
+    w->own[w->own_count++] =
+        (ml_peak_block){.addr = block->addr,
+                        .size = block->size,
+                        .requested = block->requested,
+                        .event = -1,
+                        .cause = {.phase = ML_PHASE_UNKNOWN,
+                                  .no_module = ML_NO_MODULE_STACK,
+                                  .no_line = ML_NO_LINE_NOT_RECORDED},
+                        .verdict = {.category = ML_CATEGORY_UNKNOWN}};
+}
+
+static void
+take_block(work *w, const ml_block *block, size_t segment)
+{
+    ml_unheld *unheld = w->unheld;
+    if (block->state == ML_BLOCK_PENDING_FREE) {
+        unheld->awaiting += block->size;
+        return;
+    }
+    if (block->state != ML_BLOCK_ALLOCATED) {
+        const ml_segment *of = &w->trace->segments[segment];
+        unheld->cached += block->size;
+        /* As torch counts inactive_split_bytes. */
+        unheld->remainders += of->block_count > 1 && !of->expandable ? block->size : 0;
+        return;
+    }
+    unheld->allocated += block->size;
+    uint64_t covered = cover(w, block);
+    if (covered == UINT64_MAX) {
+        add_unheld(w, block, segment);
+        return;
+    }
+    unheld->held += block->size;
+    unheld->held_blocks++;
+    unheld->claimed += covered;
+}
+
+static int
+take_blocks(work *w)
+{
+    const ml_device_trace *trace = w->trace;
+    w->own = ml_alloc_zeroed(trace->block_count + 1, sizeof(*w->own));
+    w->places = ml_alloc_zeroed(trace->block_count + 1, sizeof(*w->places));
+    if (w->own == NULL || w->places == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t s = 0; s < trace->segment_count; s++) {
+        const ml_segment *segment = &trace->segments[s];
+        w->unheld->reserved += segment->total;
+        for (size_t i = 0; i < segment->block_count; i++) {
+            take_block(w, &trace->blocks[segment->first_block + i], s);
+        }
+    }
+    w->unheld->slack = w->unheld->held - w->unheld->claimed;
+    return 0;
+}
+
+/* ---- Where unheld blocks come from ---- */
+
+static int
+explain_before(work *w)
+{
+    ml_causes *causes;
+    int result = ml_causes_new(w->memory, &causes);
+    if (result < 0) {
+        return result;
+    }
+    for (size_t i = 0; i < w->own_count; i++) {
+        w->own[i].cause = ml_causes_before(causes, w->places[i].stack);
+        w->own[i].verdict =
+            (ml_verdict){ML_CATEGORY_BEFORE_RECORDING, ML_WHY_KNOWN, .exact = true};
+    }
+    ml_causes_free(causes);
+    return 0;
+}
+
+static int
+explain_by_events(work *w)
+{
+    ml_peak *peak;
+    int result = ml_peak_new_at(w->memory, w->device, w->trace->event_count, &peak);
+    if (result < 0) {
+        return result;
+    }
+    for (size_t i = 0; i < w->own_count; i++) {
+        ml_peak_block *own = &w->own[i];
+        size_t at = ml_find_address(peak->blocks, sizeof(*peak->blocks),
+                                    peak->block_count, own->addr);
+        if (at < peak->block_count && peak->blocks[at].addr == own->addr) {
+            own->event = peak->blocks[at].event;
+            own->cause = peak->blocks[at].cause;
+            own->verdict = peak->blocks[at].verdict;
+        }
+    }
+    ml_peak_free(peak);
+    return 0;
+}
+
+static int
+explain(work *w)
+{
+    if (w->own_count == 0) {
+        return 0;
+    }
+    /* What no event and no tag tells of is from before, whatever lies beside it: that
+     * takes no replay of all memory. */
+    bool told = w->trace->event_count > 0 || w->trace->tag_count > 0;
+    return told ? explain_by_events(w) : explain_before(w);
+}
+
+/* ---- Rows: blocks of one keeper, pool and module, by line ---- */
+
+/* What the blocks of some rows have in common. */
+typedef struct kind {
+    ml_unheld_row like;
+    uint32_t module; /* string */
+} kind;
+
+static enum ml_keeper
+keeper_of(const work *w, size_t block)
+{
+    const uint64_t *pool = w->trace->segments[w->places[block].segment].pool;
+    if (w->own[block].verdict.category == ML_CATEGORY_WORKSPACE) {
+        return ML_KEEPER_WORKSPACE;
+    }
+    /* torch numbers in the first place the pools that captures make for themselves, in
+     * the second those that it makes when it is asked for one. */
+    return pool[0] != 0   ? ML_KEEPER_GRAPH
+           : pool[1] != 0 ? ML_KEEPER_POOL
+                          : ML_KEEPER_UNKNOWN;
+}
+
+static bool
+belongs(const work *w, size_t block, const kind *of)
+{
+    const uint64_t *pool = w->trace->segments[w->places[block].segment].pool;
+    return w->own[block].cause.module == of->module &&
+           keeper_of(w, block) == of->like.keeper && pool[0] == of->like.pool[0] &&
+           pool[1] == of->like.pool[1];
+}
+
+/* Takes the lines of PART over as rows like LIKE. */
+static int
+add_rows(ml_unheld *unheld, size_t *capacity, ml_peak *part, const ml_unheld_row *like)
+{
+    int result = ml_grow((void **)&unheld->rows, capacity,
+                         unheld->row_count + part->line_count, sizeof(*unheld->rows));
+    for (size_t i = 0; result == 0 && i < part->line_count; i++) {
+        ml_unheld_row *row = &unheld->rows[unheld->row_count++];
+        *row = *like;
+        row->line = part->lines[i];
+        part->lines[i].module = NULL;
+    }
+    return result;
+}
+
+/* The rows of all blocks like the first that is in none so far; takes these away. */
+static int
+group_next(work *w, size_t *capacity)
+{
+    const ml_segment *segment = &w->trace->segments[w->places[0].segment];
+    kind of = {.like = {.pool = {segment->pool[0], segment->pool[1]},
+                        .keeper = (uint8_t)keeper_of(w, 0)},
+               .module = w->own[0].cause.module};
+    ml_peak *part = ml_alloc_zeroed(1, sizeof(*part));
+    ml_peak_block *blocks = ml_alloc_zeroed(w->own_count, sizeof(*blocks));
+    if (part == NULL || blocks == NULL) {
+        ml_free(part);
+        ml_free(blocks);
+        return ML_ENOMEM;
+    }
+    part->blocks = blocks;
+    size_t left = 0;
+    for (size_t i = 0; i < w->own_count; i++) {
+        if (belongs(w, i, &of)) {
+            blocks[part->block_count++] = w->own[i];
+            continue;
+        }
+        w->places[left] = w->places[i];
+        w->own[left++] = w->own[i];
+    }
+    w->own_count = left;
+    int result = ml_peak_group(part, w->memory);
+    if (result == 0) {
+        result = add_rows(w->unheld, capacity, part, &of.like);
+    }
+    ml_peak_free(part);
+    return result;
+}
+
+static int
+compare_rows(const void *a, const void *b)
+{
+    const ml_unheld_row *x = a;
+    const ml_unheld_row *y = b;
+    if (x->line.bytes != y->line.bytes) {
+        return x->line.bytes > y->line.bytes ? -1 : 1;
+    }
+    int order = ml_string_compare(x->line.file, y->line.file);
+    if (order != 0) {
+        return order;
+    }
+    if (x->line.line != y->line.line) {
+        return x->line.line < y->line.line ? -1 : 1;
+    }
+    if (x->keeper != y->keeper) {
+        return x->keeper < y->keeper ? -1 : 1;
+    }
+    if (x->line.phase != y->line.phase) {
+        return x->line.phase < y->line.phase ? -1 : 1;
+    }
+    return strcmp(x->line.module != NULL ? x->line.module : "",
+                  y->line.module != NULL ? y->line.module : "");
+}
+
+/* ---- The whole ---- */
+
+static int
+fill(work *w, const ml_claim *claims, size_t count)
+{
+    int result = take_claims(w, claims, count);
+    if (result == 0 && w->device < w->memory->device_count) {
+        w->trace = &w->memory->devices[w->device];
+        result = take_blocks(w);
+        if (result == 0) {
+            result = explain(w);
+        }
+    }
+    if (result < 0) {
+        return result;
+    }
+    count_outside(w);
+    size_t capacity = 0;
+    while (w->own_count > 0 && result == 0) {
+        result = group_next(w, &capacity);
+    }
+    if (w->unheld->row_count > 0) {
+        qsort(w->unheld->rows, w->unheld->row_count, sizeof(ml_unheld_row),
+              compare_rows);
+    }
+    return result;
+}
+
+int
+ml_unheld_new(const ml_recording *memory, size_t device, const ml_claim *claims,
+              size_t count, ml_unheld **out)
+{
+    work w = {.memory = memory,
+              .device = device,
+              .unheld = ml_alloc_zeroed(1, sizeof(ml_unheld))};
+    if (w.unheld == NULL) {
+        return ML_ENOMEM;
+    }
+    int result = fill(&w, claims, count);
+    ml_free(w.claims);
+    ml_free(w.in_block);
+    ml_free(w.own);
+    ml_free(w.places);
+    if (result < 0) {
+        ml_unheld_free(w.unheld);
+        return result;
+    }
+    *out = w.unheld;
+    return 0;
+}
+
+void
+ml_unheld_free(ml_unheld *unheld)
+{
+    if (unheld != NULL) {
+        for (size_t i = 0; i < unheld->row_count; i++) {
+            ml_free(unheld->rows[i].line.module);
+        }
+        ml_free(unheld->rows);
+        ml_free(unheld);
+    }
+}
+
+const char *
+ml_keeper_text(unsigned keeper)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_KEEPERS(XX)
+#undef XX
+    };
+    return keeper < ML_KEEPER_COUNT ? texts[keeper] : "";
+}

@@ -1,0 +1,84 @@
+/* Memory that is allocated though nobody is known to hold it: what only autograd or C++
+ * code keeps, by the line that allocated it.
+ *
+ * Owns the sums over one device's memory, given what is claimed of it: a claim says that
+ * a known holder (a tensor that Python sees) keeps so many bytes from an address on.  It
+ * must not know who claims.  To the byte,
+ *
+ *     held + unheld = allocated
+ *     allocated + awaiting + cached = reserved
+ *
+ * A pure function of a recording and the claims.  Claims and memory are to be of one
+ * moment, which is for the caller to see to:
+ *
+ *     do {
+ *         GIL released: ml_memory_mark_now(source, &before)
+ *         with the GIL: collect the claims
+ *         GIL released: ml_memory_read(source, &now, &recorded, &memory)
+ *     } while (!ml_memory_same(&before, &now, device) and there are tries left);
+ *     GIL released: for each device ml_unheld_new(memory, device, claims, count, &unheld)
+ *
+ * Modules in it have the names that were given before ml_memory_read.
+ * (csrc/py/dicts/unheld_dict.h makes Python's dict of it, with the GIL.)  Where the last try saw
+ * a change too, the answer is of memory that changed while it was read: say so. */
+#ifndef ML_UNHELD_H
+#define ML_UNHELD_H
+
+#include "analysis/answers/peak.h"
+#include "recording/recording.h"
+
+typedef struct ml_claim {
+    uint64_t addr;
+    uint64_t bytes; /* 0: claims nothing */
+} ml_claim;
+
+/* Who keeps a block, where that is known without asking. */
+#define ML_KEEPERS(XX) \
+    XX(UNKNOWN, "")                          /* autograd, or other C++ code */ \
+    XX(WORKSPACE, "work space of a library") /* by its size: not exact */ \
+    XX(GRAPH, "pool of a CUDA graph")        /* a pool that a capture made itself */ \
+    XX(POOL, "memory pool")                  /* one that the program made */
+
+enum ml_keeper {
+#define XX(name, text) ML_KEEPER_##name,
+    ML_KEEPERS(XX)
+#undef XX
+    ML_KEEPER_COUNT
+};
+
+/* Unheld blocks of one line, phase, module, keeper and pool. */
+typedef struct ml_unheld_row {
+    ml_peak_line line; /* module owned, all else borrowed from the recording */
+    uint64_t pool[2];  /* (0, 0): the default one */
+    uint8_t keeper;    /* enum ml_keeper */
+} ml_unheld_row;
+
+/* Bytes unless it says otherwise. */
+typedef struct ml_unheld {
+    uint64_t reserved;
+    uint64_t allocated;
+    uint64_t awaiting; /* freed, but a stream may still use it (active_pending_free) */
+    uint64_t cached;   /* free for the allocator to give out again */
+    uint64_t remainders;  /* of cached: rests of segments that were split */
+    uint64_t held;        /* of allocated: blocks in which a claim lies */
+    uint64_t held_blocks; /* items */
+    uint64_t claimed;     /* of held: what claims cover, each byte once */
+    uint64_t slack;  /* held - claimed: rounding, and what a storage does not use */
+    uint64_t unheld; /* of allocated: blocks in which none lies */
+    uint64_t unheld_blocks;  /* items */
+    uint64_t outside;        /* claimed in no allocated block, each byte once */
+    uint64_t outside_claims; /* items, each address once */
+    ml_unheld_row *rows;     /* owned; most bytes first; sum to unheld */
+    size_t row_count;
+} ml_unheld;
+
+/* CLAIMS in any order; several of one address count once, by the largest.  A DEVICE that
+ * MEMORY does not have holds nothing.  MEMORY is borrowed and outlives the answer.  0 or
+ * ML_ENOMEM. */
+int ml_unheld_new(const ml_recording *memory, size_t device, const ml_claim *claims,
+                  size_t count, ml_unheld **out);
+void ml_unheld_free(ml_unheld *unheld); /* takes NULL */
+
+const char *ml_keeper_text(unsigned keeper); /* "" for an unknown one */
+
+#endif

@@ -1,0 +1,393 @@
+/* The category of an allocation.  See category.h. */
+#include "analysis/attribution/category.h"
+
+#include <stdlib.h>
+
+#include "base/base.h"
+
+/* Something that a thread began, by its number of autograd's. */
+typedef struct moment {
+    uint64_t at; /* index of the event */
+    uint16_t thread;
+} moment;
+
+typedef struct moments {
+    moment *list; /* owned; by thread, then time */
+    size_t count;
+} moments;
+
+struct ml_categories {
+    const ml_causes *causes;      /* borrowed */
+    const ml_device_trace *trace; /* borrowed */
+    moments passes;               /* backward passes, of the thread of their forward */
+    moments forwards;             /* allocations of a forward */
+    moments others;               /* allocations outside any optimizer's step */
+    uint32_t *any_forwards; /* owned; of all threads, before each event and in all */
+    uint8_t *threads;       /* owned; HAS_*, by number */
+    bool owners_known;      /* it has tagged parameters */
+};
+
+/* What a thread has of its own in the recording. */
+enum {
+    HAS_ALLOCATIONS = 1,
+    HAS_FORWARDS = 2,
+    HAS_PASS = 4
+};
+
+/* Number of threads whose number is not known, and of all that only run nodes, as
+ * autograd's own do: a checkpoint makes nodes there. */
+#define UNNUMBERED 0
+#define ENGINE UINT16_MAX
+
+static uint16_t
+thread_of(const ml_categories *c, const ml_event *event)
+{
+    uint16_t thread = event->autograd_thread;
+    return thread == UNNUMBERED || c->threads[thread] & HAS_ALLOCATIONS ? thread
+                                                                        : ENGINE;
+}
+
+static bool
+is_backward(const ml_event *event)
+{
+    return (event->flags & ML_EVENT_BACKWARD) != 0;
+}
+
+static void
+add_moment(moments *m, size_t at, uint16_t thread)
+{
+    m->list[m->count++] = (moment){at, thread};
+}
+
+static int
+compare_moments(const void *a, const void *b)
+{
+    const moment *x = a;
+    const moment *y = b;
+    if (x->thread != y->thread) {
+        return x->thread < y->thread ? -1 : 1;
+    }
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Of THREAD, before event AT. */
+static size_t
+rank(const moments *m, uint16_t thread, uint64_t at)
+{
+    moment sought = {at, thread};
+    size_t low = 0;
+    size_t high = m->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_moments(&m->list[middle], &sought) < 0) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static void
+note_allocation(ml_categories *c, size_t index, enum ml_phase phase)
+{
+    uint16_t thread = thread_of(c, &c->trace->events[index]);
+    if (phase == ML_PHASE_FORWARD) {
+        c->threads[thread] |= HAS_FORWARDS;
+        add_moment(&c->forwards, index, thread);
+        c->any_forwards[index + 1]++;
+    }
+    if (phase != ML_PHASE_OPTIMIZER) {
+        add_moment(&c->others, index, thread);
+    }
+}
+
+static void
+note_pass(ml_categories *c, size_t index)
+{
+    const ml_event *event = &c->trace->events[index];
+    uint16_t thread = thread_of(c, event);
+    if (is_backward(event)) {
+        if (!(c->threads[thread] & HAS_PASS)) {
+            add_moment(&c->passes, index, thread);
+        }
+        c->threads[thread] |= HAS_PASS;
+    }
+    else if (event->action == ML_ACTION_ALLOC) {
+        c->threads[thread] &= (uint8_t)~HAS_PASS;
+        c->threads[UNNUMBERED] &= (uint8_t)~HAS_PASS;
+        c->threads[ENGINE] &= (uint8_t)~HAS_PASS;
+    }
+}
+
+static void
+take_moments(ml_categories *c, size_t device)
+{
+    const ml_device_trace *trace = c->trace;
+    for (size_t i = 0; i < trace->event_count; i++) {
+        const ml_event *event = &trace->events[i];
+        if (event->action == ML_ACTION_ALLOC && !is_backward(event)) {
+            c->threads[event->autograd_thread] |= HAS_ALLOCATIONS;
+        }
+    }
+    for (size_t i = 0; i < trace->event_count; i++) {
+        c->any_forwards[i + 1] = c->any_forwards[i];
+        note_pass(c, i);
+        if (trace->events[i].action == ML_ACTION_ALLOC) {
+            note_allocation(c, i, ml_causes_phase(c->causes, device, i));
+        }
+    }
+    moments *all[] = {&c->passes, &c->forwards, &c->others};
+    for (size_t i = 0; i < 3; i++) {
+        qsort(all[i]->list, all[i]->count, sizeof(moment), compare_moments);
+    }
+}
+
+static bool
+make_room(ml_categories *c)
+{
+    size_t count = c->trace->event_count + 1;
+    c->passes.list = ml_alloc_zeroed(count, sizeof(moment));
+    c->forwards.list = ml_alloc_zeroed(count, sizeof(moment));
+    c->others.list = ml_alloc_zeroed(count, sizeof(moment));
+    c->any_forwards = ml_alloc_zeroed(count, sizeof(uint32_t));
+    c->threads = ml_alloc_zeroed((size_t)UINT16_MAX + 1, 1);
+    return c->passes.list != NULL && c->forwards.list != NULL &&
+           c->others.list != NULL && c->any_forwards != NULL && c->threads != NULL;
+}
+
+int
+ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t device,
+                  ml_categories **out)
+{
+    ml_categories *c = ml_alloc_zeroed(1, sizeof(*c));
+    if (c == NULL) {
+        return ML_ENOMEM;
+    }
+    c->causes = causes;
+    c->trace = &recording->devices[device];
+    if (!make_room(c)) {
+        ml_categories_free(c);
+        return ML_ENOMEM;
+    }
+    take_moments(c, device);
+    for (size_t i = 0; i < c->trace->tag_count; i++) {
+        c->owners_known =
+            c->owners_known || c->trace->tags[i].category == ML_CATEGORY_PARAMETER;
+    }
+    *out = c;
+    return 0;
+}
+
+void
+ml_categories_free(ml_categories *categories)
+{
+    if (categories != NULL) {
+        ml_free(categories->passes.list);
+        ml_free(categories->forwards.list);
+        ml_free(categories->others.list);
+        ml_free(categories->any_forwards);
+        ml_free(categories->threads);
+        ml_free(categories);
+    }
+}
+
+static ml_verdict
+exact(enum ml_category category)
+{
+    return (ml_verdict){(uint8_t)category, ML_WHY_KNOWN, true};
+}
+
+static ml_verdict
+likely(enum ml_category category)
+{
+    return (ml_verdict){(uint8_t)category, ML_WHY_KNOWN, false};
+}
+
+static ml_verdict
+unknown(enum ml_why why)
+{
+    return (ml_verdict){ML_CATEGORY_UNKNOWN, (uint8_t)why, true};
+}
+
+/* What happened from just after an allocation up to the free and with it, on its thread. */
+typedef struct tally {
+    size_t passes;   /* those of threads without a number are anyone's */
+    size_t forwards; /* of all threads, where its own has none at all */
+    size_t others;
+} tally;
+
+static tally
+during(const ml_categories *c, const ml_life *life)
+{
+    uint64_t from = life->birth + 1;
+    uint64_t to = life->end == ML_NEVER ? c->trace->event_count : life->end + 1;
+    uint16_t thread = thread_of(c, &c->trace->events[life->birth]);
+    tally in = {
+        .passes = rank(&c->passes, thread, to) - rank(&c->passes, thread, from),
+        .forwards = rank(&c->forwards, thread, to) - rank(&c->forwards, thread, from),
+        .others = rank(&c->others, thread, to) - rank(&c->others, thread, from)};
+    if (thread != UNNUMBERED) {
+        in.passes +=
+            rank(&c->passes, UNNUMBERED, to) - rank(&c->passes, UNNUMBERED, from);
+    }
+    if (!(c->threads[thread] & HAS_FORWARDS)) {
+        in.forwards = c->any_forwards[to] - c->any_forwards[from];
+    }
+    return in;
+}
+
+static bool
+freed_by_pass(const ml_categories *c, const ml_life *life)
+{
+    return life->end != ML_NEVER && is_backward(&c->trace->events[life->end]);
+}
+
+/* torch keeps one of these for each cuBLAS handle and stream, for the whole run: 8 MiB and
+ * 128 KiB, which hardly a tensor has, on an H100 or later 32 MiB. */
+#define ODD_WORKSPACE 8519680
+#define EVEN_WORKSPACE 33554432
+
+static bool
+like_workspace(const ml_categories *c, const ml_life *life)
+{
+    uint64_t size = c->trace->events[life->birth].size;
+    return life->end == ML_NEVER && (size == ODD_WORKSPACE || size == EVEN_WORKSPACE);
+}
+
+/* Of all threads, which it serves alike. */
+static bool
+outlives_passes(const ml_categories *c, const ml_life *life)
+{
+    size_t passes = 0;
+    for (size_t i = 0; i < c->passes.count; i++) {
+        passes += c->passes.list[i].at > life->birth;
+    }
+    return passes > 1;
+}
+
+static ml_verdict
+judge_backward(const ml_categories *c, const ml_life *life, const ml_cause *cause,
+               tally in)
+{
+    if (freed_by_pass(c, life) && in.passes == 0) {
+        uint32_t stack = c->trace->events[life->end].stack;
+        /* The recomputation frees its own temporaries in module calls. */
+        bool kept = cause->recomputed &&
+                    ml_causes_facts(c->causes)->of[stack].scope != ML_SCOPE_MODULE;
+        return exact(kept ? ML_CATEGORY_ACTIVATION : ML_CATEGORY_TEMPORARY);
+    }
+    if (like_workspace(c, life)) {
+        return likely(ML_CATEGORY_WORKSPACE);
+    }
+    return c->owners_known ? likely(ML_CATEGORY_GRADIENT) : unknown(ML_WHY_OUTLIVES);
+}
+
+/* backward() holds it until it returns. */
+static ml_verdict
+judge_seed(const ml_life *life, tally in)
+{
+    return life->end != ML_NEVER && in.forwards == 0 ? exact(ML_CATEGORY_TEMPORARY)
+                                                     : likely(ML_CATEGORY_GRADIENT);
+}
+
+static ml_verdict
+judge_forward(const ml_categories *c, const ml_life *life, const ml_cause *cause,
+              tally in)
+{
+    if (like_workspace(c, life) &&
+        (c->trace->events[life->birth].size == ODD_WORKSPACE ||
+         outlives_passes(c, life))) {
+        return likely(ML_CATEGORY_WORKSPACE);
+    }
+    bool outside = cause->phase == ML_PHASE_OTHER && in.forwards != 0;
+    bool freed = freed_by_pass(c, life);
+    if (outside) {
+        /* Of an operation's results only the first tells of its node; the graph that the
+         * first pass frees held it last, as it may a batch that the program let go. */
+        return likely(freed && in.passes <= 1 ? ML_CATEGORY_ACTIVATION
+                                              : ML_CATEGORY_OTHER);
+    }
+    if (freed) {
+        return exact(ML_CATEGORY_ACTIVATION);
+    }
+    if (in.passes == 1 && c->owners_known) {
+        return likely(ML_CATEGORY_ACTIVATION);
+    }
+    if (in.passes == 0) {
+        return life->end != ML_NEVER ? exact(ML_CATEGORY_TEMPORARY)
+                                     : unknown(ML_WHY_NO_PASS);
+    }
+    return unknown(in.passes == 1 ? ML_WHY_OWNERS : ML_WHY_SEVERAL);
+}
+
+ml_verdict
+ml_categories_judge(const ml_categories *c, const ml_life *life, const ml_cause *cause)
+{
+    bool given = life->tag == ML_CATEGORY_INPUT;
+    if (life->tag != ML_CATEGORY_COUNT && !given) {
+        return exact((enum ml_category)life->tag);
+    }
+    if (life->birth == ML_NEVER) {
+        return exact(given ? ML_CATEGORY_INPUT : ML_CATEGORY_BEFORE_RECORDING);
+    }
+    if (cause->communication) {
+        return exact(ML_CATEGORY_COMMUNICATION);
+    }
+    /* What a model's own work made is no batch, whatever it is given to next. */
+    uint32_t stack = c->trace->events[life->birth].stack;
+    bool outside = ml_causes_facts(c->causes)->of[stack].scope == ML_SCOPE_NONE;
+    if (given && outside &&
+        (cause->phase == ML_PHASE_OTHER || cause->phase == ML_PHASE_FORWARD)) {
+        return exact(ML_CATEGORY_INPUT);
+    }
+    tally in = during(c, life);
+    if (cause->phase == ML_PHASE_OPTIMIZER) {
+        return life->end != ML_NEVER && in.others == 0
+                   ? exact(ML_CATEGORY_TEMPORARY)
+                   : likely(ML_CATEGORY_OPTIMIZER_STATE);
+    }
+    if (!ml_causes_know_passes(c->causes)) {
+        return unknown(ML_WHY_PASSES);
+    }
+    /* Not by the phase: the flag is what passes are counted by. */
+    if (is_backward(&c->trace->events[life->birth])) {
+        return judge_backward(c, life, cause, in);
+    }
+    if (cause->seed) {
+        return judge_seed(life, in);
+    }
+    return judge_forward(c, life, cause, in);
+}
+
+void
+ml_cause_name_owner(ml_cause *cause, const ml_life *life, const ml_verdict *verdict)
+{
+    if (life->module != 0) {
+        cause->module = life->module;
+        cause->no_module = ML_NO_MODULE_NONE;
+    }
+    else if (life->tag != ML_CATEGORY_COUNT && life->tag != ML_CATEGORY_INPUT &&
+             cause->module == 0) {
+        /* A name is what a module calls it; a state's is its optimizer's. */
+        bool nobodys = life->name == 0 || life->tag == ML_CATEGORY_OPTIMIZER_STATE;
+        cause->no_module = nobodys ? ML_NO_MODULE_OWNER : ML_NO_MODULE_UNNAMED;
+    }
+    if (verdict->category == ML_CATEGORY_WORKSPACE) {
+        /* It serves whoever comes, not who came first. */
+        cause->module = 0;
+        cause->no_module = ML_NO_MODULE_LIBRARY;
+    }
+}
+
+const char *
+ml_why_text(unsigned why)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_WHYS(XX)
+#undef XX
+    };
+    return texts[why < ML_WHY_COUNT ? why : ML_WHY_KNOWN];
+}

@@ -1,0 +1,77 @@
+/* The category of an allocation: what its memory is for.
+ *
+ * Owns the rules; it must not know who asks, or for which instant.  First the tags of
+ * the recording, which are exact, but for INPUT: what a module was given is that only
+ * where it was made outside any module's call and any pass or step.  All other rules
+ * follow from the events:
+ *
+ *   before the first event    BEFORE_RECORDING
+ *   in torch.distributed      COMMUNICATION, but for a DTensor's operators
+ *   in an optimizer's step    TEMPORARY, freed before anything else allocates; else
+ *                             OPTIMIZER_STATE (not exact)
+ *   in a backward pass        TEMPORARY, freed by the same; of these ACTIVATION, what
+ *                             the module calls of a checkpoint made and the pass itself
+ *                             freed; GRADIENT, what outlives the pass where parameters
+ *                             are known (not exact)
+ *   by backward() before it   TEMPORARY, the gradient that it begins with, freed before the
+ *                             next forward; else GRADIENT (not exact)
+ *   elsewhere                 OTHER, made outside any forward and alive when one begins;
+ *                             ACTIVATION, where the first pass since frees that (neither
+ *                             is exact);
+ *                             ACTIVATION, freed by a pass, or alive when exactly one
+ *                             pass began before its free, where parameters are known;
+ *                             TEMPORARY, freed before the next pass began
+ *
+ *   what has the size that torch gives to the work space of a cuBLAS handle, is never
+ *   freed, and would be GRADIENT, or saw more than one pass, of whatever thread, or has
+ *   a size that hardly a tensor has: WORKSPACE (not exact)
+ *
+ * All else is UNKNOWN, and says why.  A backward pass is a run of events made while nodes
+ * ran that one thread's forward had made; it ends at that thread's next allocation without
+ * one.  What counts for a block is what its own thread did: others train beside it. */
+#ifndef ML_CATEGORY_H
+#define ML_CATEGORY_H
+
+#include "analysis/attribution/cause.h"
+#include "analysis/attribution/lives.h"
+
+/* Why a category is not known. */
+#define ML_WHYS(XX) \
+    XX(KNOWN, "") \
+    XX(PASSES, "the recording does not say what a backward pass made") \
+    XX(NO_PASS, "no backward pass followed") \
+    XX(SEVERAL, "kept over several backward passes") \
+    XX(OWNERS, "kept over a backward pass, and parameters are not known") \
+    XX(OUTLIVES, "made by a backward pass that it outlives")
+
+enum ml_why {
+#define XX(name, text) ML_WHY_##name,
+    ML_WHYS(XX)
+#undef XX
+    ML_WHY_COUNT
+};
+
+typedef struct ml_verdict {
+    uint8_t category; /* enum ml_category */
+    uint8_t why;      /* enum ml_why */
+    bool exact;       /* false: by a rule that other programs could break */
+} ml_verdict;
+
+typedef struct ml_categories ml_categories;
+
+/* CAUSES is borrowed and outlives the answer.  0 or ML_ENOMEM. */
+int ml_categories_new(const ml_causes *causes, const ml_recording *recording,
+                      size_t device, ml_categories **out);
+void ml_categories_free(ml_categories *categories); /* takes NULL */
+
+ml_verdict ml_categories_judge(const ml_categories *categories, const ml_life *life,
+                               const ml_cause *cause);
+
+/* Sets CAUSE's module to that of the owner, as far as LIFE and VERDICT tell: whose memory a
+ * block is tells more than whose call made it. */
+void ml_cause_name_owner(ml_cause *cause, const ml_life *life,
+                         const ml_verdict *verdict);
+
+const char *ml_why_text(unsigned why); /* "" for an unknown one */
+
+#endif

@@ -1,0 +1,473 @@
+/* The forward operation that made an autograd node.  See forward.h. */
+#include "analysis/attribution/forward.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+/* What a thread was doing when its next node would get number NEXT. */
+struct ml_forward_sample {
+    uint64_t next;
+    uint64_t order;    /* of the event, in time */
+    uint64_t sequence; /* of the node that ran, if any, as in its event */
+    uint32_t stack;
+    uint32_t node;        /* string: its type */
+    uint16_t thread;      /* of NEXT */
+    uint16_t node_thread; /* of SEQUENCE; 0: none ran */
+    bool is_alloc;
+};
+
+/* A gradient of a gradient of a gradient... */
+#define MOST_NESTED 8
+
+/* ---- Which events tell ---- */
+
+static bool
+is_backward(const ml_event *event)
+{
+    return (event->flags & ML_EVENT_BACKWARD) != 0;
+}
+
+static bool
+is_free(const ml_event *event)
+{
+    return event->action == ML_ACTION_FREE_REQUESTED ||
+           event->action == ML_ACTION_FREE_COMPLETED;
+}
+
+static int
+compare_samples(const void *a, const void *b)
+{
+    const ml_forward_sample *x = a;
+    const ml_forward_sample *y = b;
+    if (x->thread != y->thread) {
+        return x->thread < y->thread ? -1 : 1;
+    }
+    if (x->next != y->next) {
+        return x->next < y->next ? -1 : 1;
+    }
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* By id of its addresses: the stack of the last allocation at each. */
+typedef struct births {
+    ml_intern addresses;
+    uint64_t *addr; /* owned, as the next */
+    uint32_t *stack;
+    size_t addr_capacity;
+    size_t stack_capacity;
+    uint64_t wanted;
+} births;
+
+static bool
+is_wanted(const void *context, uint32_t id)
+{
+    const births *of = context;
+    return of->addr[id] == of->wanted;
+}
+
+static bool
+find_birth(births *of, uint64_t addr, uint32_t *id)
+{
+    of->wanted = addr;
+    return ml_intern_find(&of->addresses, ml_hash_u64(addr), is_wanted, of, id) != 0;
+}
+
+static int
+keep_birth(births *of, const ml_event *event)
+{
+    uint32_t id;
+    if (!find_birth(of, event->addr, &id)) {
+        id = (uint32_t)of->addresses.count;
+        if (ml_grow((void **)&of->addr, &of->addr_capacity, (size_t)id + 1,
+                    sizeof(*of->addr)) < 0 ||
+            ml_grow((void **)&of->stack, &of->stack_capacity, (size_t)id + 1,
+                    sizeof(*of->stack)) < 0 ||
+            ml_intern_add(&of->addresses, ml_hash_u64(event->addr)) < 0) {
+            return ML_ENOMEM;
+        }
+        of->addr[id] = event->addr;
+    }
+    of->stack[id] = event->stack;
+    return 0;
+}
+
+/* Whether frees have stacks of their own.  Recorded with the context of allocations
+ * alone, every free shows that of its allocation, which says nothing of the moment. */
+static int
+frees_tell(const ml_device_trace *trace, bool *out)
+{
+    *out = false;
+    births of = {0};
+    int result = 0;
+    for (size_t i = 0; i < trace->event_count && result == 0 && !*out; i++) {
+        const ml_event *event = &trace->events[i];
+        uint32_t id;
+        if (event->action == ML_ACTION_ALLOC) {
+            result = keep_birth(&of, event);
+        }
+        else if (is_free(event) && event->stack != 0 &&
+                 find_birth(&of, event->addr, &id)) {
+            *out = of.stack[id] != 0 && of.stack[id] != event->stack;
+        }
+    }
+    ml_intern_fini(&of.addresses);
+    ml_free(of.addr);
+    ml_free(of.stack);
+    return result;
+}
+
+/* Whether EVENT saw a counter, and which. */
+static bool
+take_sample(const ml_event *event, bool frees, uint64_t order, ml_forward_sample *out)
+{
+    bool alloc = event->action == ML_ACTION_ALLOC;
+    *out = (ml_forward_sample){.next = event->sequence,
+                               .order = order,
+                               .stack = event->stack,
+                               .thread = event->autograd_thread,
+                               .is_alloc = alloc};
+    if (is_backward(event)) {
+        out->next = event->next;
+        out->thread = event->next_thread;
+        out->sequence = event->sequence;
+        out->node = event->node;
+        out->node_thread = event->autograd_thread;
+    }
+    return out->thread != 0 && (alloc || (frees && is_free(event)));
+}
+
+/* Within a device the order is known better than by time. */
+static uint64_t
+order_of(const ml_recording *recording, size_t device, size_t index)
+{
+    return recording->device_count == 1 ? index
+                                        : recording->devices[device].events[index].time;
+}
+
+static int
+take_samples(ml_forwards *forwards)
+{
+    const ml_recording *recording = forwards->recording;
+    size_t total = 0;
+    for (size_t d = 0; d < recording->device_count; d++) {
+        total += recording->devices[d].event_count;
+    }
+    forwards->samples = ml_alloc_zeroed(total + 1, sizeof(ml_forward_sample));
+    if (forwards->samples == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t d = 0; d < recording->device_count; d++) {
+        const ml_device_trace *trace = &recording->devices[d];
+        bool frees;
+        int error = frees_tell(trace, &frees);
+        if (error < 0) {
+            return error;
+        }
+        for (size_t i = 0; i < trace->event_count; i++) {
+            forwards->sample_count +=
+                take_sample(&trace->events[i], frees, order_of(recording, d, i),
+                            &forwards->samples[forwards->sample_count]);
+        }
+    }
+    qsort(forwards->samples, forwards->sample_count, sizeof(ml_forward_sample),
+          compare_samples);
+    return 0;
+}
+
+/* ---- Types of nodes ---- */
+
+enum {
+    KIND_UNSEEN,
+    KIND_ALLOCATES,
+    KIND_IN_PLACE, /* it may, or may work in place */
+    KIND_PYTHON,   /* a torch.autograd.Function's */
+    KIND_BARE      /* it allocates nothing */
+};
+
+/* Views, and what only works in place. */
+static const char bare_types[] =
+    " Alias AsStrided Conj Diagonal Expand Fill Lift LiftFresh NegView Permute "
+    "ReshapeAlias Select Slice SliceInverse Split SplitWithSizes Squeeze T "
+    "Transpose Unbind Unfold UnsafeSplit UnsafeSplitWithSizes UnsafeView "
+    "Unsqueeze Values View ViewAsComplex ViewAsReal Zero ";
+
+/* Those of which torch has a form with an underscore, but for the products of matrices,
+ * whose form nobody uses for a layer. */
+static const char in_place_types[] =
+    " Abs Acos Acosh Add Addcdiv Addcmul Asin Asinh Atan Atan2 Atanh Bernoulli "
+    "Cauchy Ceil Celu Clamp ClampMax ClampMin ConjPhysical Copysign Cos Cosh "
+    "Cumprod Cumsum Digamma Div Elu Erf Erfc Erfinv Exp Exp2 Expm1 Exponential "
+    "Floor Fmod Frac Gelu Geometric Hardsigmoid Hardswish Hardtanh Hypot I0 "
+    "Igamma Igammac IndexAdd IndexCopy IndexFill IndexPut IndexPutImpl "
+    "IndexReduce Ldexp LeakyRelu Lerp Lgamma Log Log10 Log1P Log2 LogNormal "
+    "Logit MaskedFill MaskedScatter Mish Mul Mvlgamma NanToNum Neg Normal "
+    "Polygamma Pow Put Random Reciprocal Relu Remainder Renorm Round "
+    "RreluWithNoise Rsqrt Scatter ScatterAdd ScatterReduce Sgn Sigmoid Sign Silu "
+    "Sin Sinc Sinh Sqrt Sub Tan Tanh Threshold Tril Triu Trunc Uniform "
+    "UnsafeIndexPut Xlogy ";
+
+/* The name of a mangled TYPE that torch generated, without the "Backward" and the digits at
+ * its end; empty: it is none. */
+static ml_string
+generated_name(ml_string type)
+{
+    static const char scope[] = "N5torch8autograd9generated";
+    static const char tail[] = "Backward";
+    const ml_string none = {"", 0};
+    size_t at = sizeof(scope) - 1;
+    if (type.length <= at || memcmp(type.bytes, scope, at) != 0) {
+        return none;
+    }
+    size_t length = 0;
+    for (; at < type.length && type.bytes[at] >= '0' && type.bytes[at] <= '9'; at++) {
+        length = length * 10 + (size_t)(type.bytes[at] - '0');
+        if (length > type.length) {
+            return none;
+        }
+    }
+    ml_string name = {type.bytes + at, (uint32_t)length};
+    if (length > type.length - at) {
+        return none;
+    }
+    while (name.length > 0 && name.bytes[name.length - 1] >= '0' &&
+           name.bytes[name.length - 1] <= '9') {
+        name.length--;
+    }
+    size_t kept = name.length - (sizeof(tail) - 1);
+    if (name.length < sizeof(tail) ||
+        memcmp(name.bytes + kept, tail, sizeof(tail) - 1)) {
+        return none;
+    }
+    name.length = (uint32_t)kept;
+    return name;
+}
+
+/* Whether NAMES, each with spaces around it, has NAME. */
+static bool
+has_name(const char *names, ml_string name)
+{
+    size_t end = strlen(names);
+    for (size_t i = 1; i + name.length < end; i++) {
+        if (names[i - 1] == ' ' && names[i + name.length] == ' ' &&
+            memcmp(names + i, name.bytes, name.length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint8_t
+kind_of(ml_string type)
+{
+    ml_string name = generated_name(type);
+    if (name.length > 0) {
+        return has_name(bare_types, name)       ? KIND_BARE
+               : has_name(in_place_types, name) ? KIND_IN_PLACE
+                                                : KIND_ALLOCATES;
+    }
+    if (ml_string_holds(type, "8autograd6PyNode")) {
+        return KIND_PYTHON;
+    }
+    bool copies =
+        ml_string_holds(type, "CopySlices") || ml_string_holds(type, "CopyBackwards");
+    return copies ? KIND_BARE : KIND_IN_PLACE;
+}
+
+static int
+find_kinds(ml_forwards *forwards)
+{
+    const ml_recording *recording = forwards->recording;
+    forwards->kinds = ml_alloc_zeroed(recording->string_count, 1);
+    if (forwards->kinds == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t d = 0; d < recording->device_count; d++) {
+        const ml_device_trace *trace = &recording->devices[d];
+        for (size_t i = 0; i < trace->event_count; i++) {
+            uint8_t *kind = &forwards->kinds[trace->events[i].node];
+            if (*kind == KIND_UNSEEN) {
+                *kind = kind_of(recording->strings[trace->events[i].node]);
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- Two places of one function ---- */
+
+static size_t
+depth_of(const ml_recording *recording, uint32_t stack)
+{
+    size_t depth = 0;
+    for (; stack != 0; stack = recording->stacks[stack].parent) {
+        depth++;
+    }
+    return depth;
+}
+
+/* What BEFORE and AFTER have of the innermost function that both are in: where it had come
+ * to then.  What ran between them is of these lines or of those between, or of functions
+ * that they called. */
+static ml_forward
+shared_part(const ml_recording *recording, uint32_t before, uint32_t after)
+{
+    size_t deep = depth_of(recording, before);
+    size_t other = depth_of(recording, after);
+    uint32_t below = 0; /* one further in than BEFORE */
+    uint32_t after_below = 0;
+    for (; deep > other; deep--) {
+        below = before;
+        before = recording->stacks[before].parent;
+    }
+    for (; other > deep; other--) {
+        after_below = after;
+        after = recording->stacks[after].parent;
+    }
+    while (before != after) {
+        below = before;
+        after_below = after;
+        before = recording->stacks[before].parent;
+        after = recording->stacks[after].parent;
+    }
+    if (below != 0 && after_below != 0 &&
+        ml_frame_same_function(recording, recording->stacks[below].frame,
+                               recording->stacks[after_below].frame)) {
+        return (ml_forward){below, after_below, ML_FORWARD_BETWEEN};
+    }
+    return (ml_forward){before, before, ML_FORWARD_BETWEEN};
+}
+
+/* ---- The operation ---- */
+
+/* A node, and when it ran: what its maker saw comes before. */
+typedef struct sought {
+    uint64_t sequence;
+    uint64_t order;
+    uint32_t type;
+    uint16_t thread;
+} sought;
+
+/* The first sample of THREAD that saw NEXT or more; sample_count or one of another
+ * thread where there is none. */
+static size_t
+find_sample(const ml_forwards *forwards, uint16_t thread, uint64_t next)
+{
+    size_t low = 0;
+    size_t high = forwards->sample_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const ml_forward_sample *s = &forwards->samples[middle];
+        if (s->thread < thread || (s->thread == thread && s->next < next)) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Whether a node made SAMPLE, and no Python code that it ran. */
+static bool
+is_nodes(const ml_forwards *forwards, const ml_forward_sample *sample)
+{
+    return sample->node_thread != 0 &&
+           forwards->facts->of[sample->stack].inner.place >= ML_PLACE_NATIVE;
+}
+
+/* Whether AFTER, the first event that saw what follows NODE's number, is of its operation. */
+static enum ml_forward_way
+tells(const ml_forwards *forwards, const sought *node, const ml_forward_sample *after)
+{
+    if (after->next != node->sequence + 1 || !after->is_alloc) {
+        return ML_FORWARD_BETWEEN;
+    }
+    switch (forwards->kinds[node->type]) {
+    case KIND_BARE:
+        return ML_FORWARD_BETWEEN;
+    case KIND_PYTHON:
+        return forwards->facts->of[after->stack].function ? ML_FORWARD_EXACT
+                                                          : ML_FORWARD_BETWEEN;
+    case KIND_ALLOCATES:
+        return ML_FORWARD_EXACT;
+    default:
+        return ML_FORWARD_LIKELY;
+    }
+}
+
+static ml_forward
+find(const ml_forwards *forwards, sought node, unsigned nested)
+{
+    const ml_forward nowhere = {0, 0, ML_FORWARD_NOWHERE};
+    if (node.thread == 0 || node.sequence == UINT64_MAX || nested == MOST_NESTED) {
+        return nowhere;
+    }
+    size_t at = find_sample(forwards, node.thread, node.sequence + 1);
+    const ml_forward_sample *after = &forwards->samples[at];
+    const ml_forward_sample *before = at == 0 ? NULL : after - 1;
+    if (at == forwards->sample_count || after->thread != node.thread ||
+        after->order >= node.order) {
+        return nowhere;
+    }
+    enum ml_forward_way way = tells(forwards, &node, after);
+    bool between = way == ML_FORWARD_BETWEEN;
+    /* Made before the first event that we have, at a place nobody saw. */
+    if (between && (before == NULL || before->thread != node.thread)) {
+        return nowhere;
+    }
+    if (is_nodes(forwards, after)) {
+        /* By a pass that is differentiated itself: the place is that of the node that ran,
+         * whatever the line of it. */
+        if (between &&
+            (!is_nodes(forwards, before) || before->node_thread != after->node_thread ||
+             before->sequence != after->sequence)) {
+            return nowhere;
+        }
+        sought maker = {after->sequence, after->order, after->node, after->node_thread};
+        ml_forward found = find(forwards, maker, nested + 1);
+        if (way == ML_FORWARD_LIKELY && found.way == ML_FORWARD_EXACT) {
+            found.way = ML_FORWARD_LIKELY;
+        }
+        return found;
+    }
+    if (!between) {
+        return (ml_forward){after->stack, 0, (uint8_t)way};
+    }
+    return is_nodes(forwards, before)
+               ? nowhere
+               : shared_part(forwards->recording, before->stack, after->stack);
+}
+
+ml_forward
+ml_forwards_find(const ml_forwards *forwards, size_t device, size_t index)
+{
+    const ml_event *event = &forwards->recording->devices[device].events[index];
+    sought node = {event->sequence, order_of(forwards->recording, device, index),
+                   event->node, event->autograd_thread};
+    return find(forwards, node, 0);
+}
+
+int
+ml_forwards_init(ml_forwards *forwards, const ml_recording *recording,
+                 const ml_stack_facts *facts)
+{
+    *forwards = (ml_forwards){.recording = recording, .facts = facts};
+    int error = take_samples(forwards);
+    if (error == 0) {
+        error = find_kinds(forwards);
+    }
+    if (error < 0) {
+        ml_forwards_fini(forwards);
+    }
+    return error;
+}
+
+void
+ml_forwards_fini(ml_forwards *forwards)
+{
+    ml_free(forwards->samples);
+    ml_free(forwards->kinds);
+    *forwards = (ml_forwards){0};
+}

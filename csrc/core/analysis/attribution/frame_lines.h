@@ -1,0 +1,28 @@
+/* Frames by what they say: file, line and function.  A recording may hold equal ones
+ * more than once.
+ *
+ * Owns telling which frames are equal; it must not know what is summed by them. */
+#ifndef ML_FRAME_LINES_H
+#define ML_FRAME_LINES_H
+
+#include "base/base.h"
+#include "recording/recording.h"
+
+typedef struct ml_frame_lines {
+    const ml_recording *recording; /* borrowed */
+    uint32_t *firsts; /* owned; of each frame what was answered, plus 1; 0: not asked */
+    ml_intern interned;
+    uint32_t *asked; /* owned; the frame first asked for of each that is interned */
+    size_t asked_capacity;
+} ml_frame_lines;
+
+/* RECORDING is borrowed and outlives the lines.  0 or ML_ENOMEM, after which there is
+ * nothing to take down. */
+int ml_frame_lines_init(ml_frame_lines *lines, const ml_recording *recording);
+void ml_frame_lines_fini(ml_frame_lines *lines);
+
+/* The frame id that stands for all which say what FRAME says: of these the one that was
+ * asked for first.  0 or ML_ENOMEM. */
+int ml_frame_lines_first(ml_frame_lines *lines, uint32_t frame, uint32_t *first);
+
+#endif

@@ -1,0 +1,301 @@
+/* Reading a .mlab file on, from where the last look ended.  See live.h.
+ *
+ * A lane writes its chunks one after the other, so that of one whose successor is seen
+ * nothing is to come.  Where pieces were looked at before a chunk was begun in them, a
+ * gap between the indexes of a lane is looked into again before it counts as one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/follow/live_parts.h"
+
+/* Pieces of the file that are looked at before what they hold is read. */
+#define LIST_MOST 256u
+
+static int
+compare_chunks(const void *a, const void *b)
+{
+    const live_chunk *x = a;
+    const live_chunk *y = b;
+    if (x->lane != y->lane) {
+        return x->lane < y->lane ? -1 : 1;
+    }
+    if (x->index != y->index) {
+        return x->index < y->index ? -1 : 1;
+    }
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* ---- Pieces ---- */
+
+/* Looks at the piece at OFFSET.  ML_EFULL: it is no chunk yet. */
+static int
+look_at(ml_live *live, uint64_t offset)
+{
+    ml_chunk header;
+    if (live->input.read(live->input.context, offset, &header, sizeof(header)) < 0) {
+        return ML_EFULL;
+    }
+    uint64_t used = atomic_load(&header.commit) & UINT32_MAX;
+    if (used == 0) {
+        return ML_EFULL;
+    }
+    if (mlab_piece_of(live->reader, &header, live->header.chunk_bytes) !=
+        MLAB_PIECE_CHUNK) {
+        live->info.damaged_chunks++;
+        return 0;
+    }
+    if (ml_grow((void **)&live->queue, &live->queue_capacity, live->queue_count + 1,
+                sizeof(*live->queue)) < 0) {
+        return ML_ENOMEM;
+    }
+    live->queue[live->queue_count++] =
+        (live_chunk){.offset = offset,
+                     .index = header.index,
+                     .lane = mlab_lane_of(live->reader, &header)};
+    return 0;
+}
+
+static int
+look_again(ml_live *live)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < live->ready_count; i++) {
+        int result = look_at(live, live->ready[i]);
+        if (result == ML_ENOMEM) {
+            return result;
+        }
+        if (result == ML_EFULL) {
+            live->ready[count++] = live->ready[i];
+        }
+    }
+    live->ready_count = count;
+    return 0;
+}
+
+/* What was read leaves, and what its lane has passed: that is there twice. */
+static void
+drop_read(ml_live *live)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < live->queue_count; i++) {
+        live_chunk chunk = live->queue[i];
+        bool passed = chunk.index < live->lanes[chunk.lane].next;
+        live->info.damaged_chunks += passed && !chunk.read;
+        if (!passed) {
+            live->queue[count++] = chunk;
+        }
+    }
+    live->queue_count = count;
+}
+
+/* Looks at MOST further pieces, and again at those that were no chunks. */
+static int
+list_pieces(ml_live *live, uint64_t most)
+{
+    uint32_t bytes = live->header.chunk_bytes;
+    int result = look_again(live);
+    for (; result == 0 && most > 0 &&
+           live->scanned + sizeof(ml_chunk) <= live->input.bytes;
+         most--) {
+        result = look_at(live, live->scanned);
+        if (result == ML_EFULL) {
+            result = ml_grow((void **)&live->ready, &live->ready_capacity,
+                             live->ready_count + 1, sizeof(*live->ready));
+            if (result == 0) {
+                live->ready[live->ready_count++] = live->scanned;
+            }
+        }
+        live->scanned += bytes;
+    }
+    if (result == 0 && live->queue_count > 0) {
+        qsort(live->queue, live->queue_count, sizeof(*live->queue), compare_chunks);
+    }
+    return result;
+}
+
+/* ---- Chunks ---- */
+
+/* Reads what was committed in LANE's chunk since. */
+static int
+go_on(ml_live *live, live_lane *lane)
+{
+    ml_chunk header;
+    if (lane->offset == 0 || lane->damaged ||
+        live->input.read(live->input.context, lane->offset, &header, sizeof(header)) <
+            0) {
+        return 0;
+    }
+    uint64_t commit = atomic_load(&header.commit);
+    uint32_t used = (uint32_t)(commit & UINT32_MAX);
+    uint32_t bytes = live->header.chunk_bytes;
+    if (used <= lane->used) {
+        return 0;
+    }
+    uint8_t *payload = (uint8_t *)(lane->buffer + 1);
+    uint32_t more = used - lane->used;
+    if (used > bytes - sizeof(ml_chunk) ||
+        live->input.read(live->input.context,
+                         lane->offset + sizeof(ml_chunk) + lane->used,
+                         payload + lane->used, more) < 0 ||
+        ml_crc32c(lane->crc, payload + lane->used, more) != (uint32_t)(commit >> 32)) {
+        lane->damaged = true;
+        live->info.damaged_chunks++;
+        return 0;
+    }
+    lane->used = used;
+    lane->crc = (uint32_t)(commit >> 32);
+    lane->reader.end = payload + used;
+    return mlab_read_chunk(live->reader, &lane->state, &lane->reader);
+}
+
+static int
+begin(ml_live *live, live_lane *lane, live_chunk *chunk)
+{
+    ml_chunk header;
+    chunk->read = true;
+    lane->next = chunk->index + 1;
+    lane->offset = chunk->offset;
+    lane->used = 0;
+    lane->crc = 0;
+    lane->damaged = live->input.read(live->input.context, chunk->offset, &header,
+                                     sizeof(header)) < 0 ||
+                    header.first < lane->state.ordinal;
+    if (lane->damaged) {
+        live->info.damaged_chunks++;
+        return 0;
+    }
+    if (lane->buffer == NULL) {
+        lane->buffer = ml_alloc(live->header.chunk_bytes);
+        if (lane->buffer == NULL) {
+            return ML_ENOMEM;
+        }
+    }
+    lane->reader = (ml_chunk_reader){.at = (uint8_t *)(lane->buffer + 1)};
+    lane->reader.end = lane->reader.at;
+    int result = mlab_begin_chunk(live->reader, &lane->state, &header);
+    return result < 0 ? result : go_on(live, lane);
+}
+
+/* The chunk of lane NUMBER to go on with; NULL: none is known. */
+static live_chunk *
+next_of(const ml_live *live, unsigned number)
+{
+    live_chunk sought = {.lane = number, .index = live->lanes[number].next};
+    size_t low = 0;
+    size_t high = live->queue_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_chunks(&live->queue[middle], &sought) < 0) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low < live->queue_count && live->queue[low].lane == number
+               ? &live->queue[low]
+               : NULL;
+}
+
+/* Reads at most a chunk of lane NUMBER.  1: there was one; 0; or ML_E*. */
+static int
+step(ml_live *live, unsigned number)
+{
+    live_lane *lane = &live->lanes[number];
+    live_chunk *next = next_of(live, number);
+    if (next != NULL && next->index != lane->next) {
+        int result = list_pieces(live, UINT64_MAX);
+        if (result < 0) {
+            return result;
+        }
+        next = next_of(live, number);
+    }
+    /* After its successor was seen: nothing is to come any more. */
+    int result = go_on(live, lane);
+    if (result < 0 || next == NULL) {
+        return result;
+    }
+    result = begin(live, lane, next);
+    return result < 0 ? result : 1;
+}
+
+static int
+read_all_of(ml_live *live, unsigned number)
+{
+    int result = step(live, number);
+    while (result == 1) {
+        result = step(live, number);
+    }
+    return result;
+}
+
+/* A start that came behind events of its device: these do not count. */
+static void
+heed_starts(ml_live *live)
+{
+    for (unsigned d = 0; live->reader->ordered && d < ML_DEVICE_MAX; d++) {
+        uint64_t *start = &live->reader->starts[d].head.events;
+        uint64_t events = *start;
+        if (events > live->begun[d] && d < live->reader->recording->device_count) {
+            *start = live->begun[d];
+            live_forget(live, d, (size_t)mlab_index_of(live->reader, d, events));
+            *start = events;
+            live->begun[d] = events;
+            /* A walk says anew what is there, and owners are told again. */
+            live->elders[d].count = 0;
+        }
+    }
+}
+
+/* One chunk of each lane, again and again.  1: the next would be too many. */
+static int
+read_lanes(ml_live *live, uint64_t enough)
+{
+    bool any = true;
+    while (any) {
+        any = false;
+        for (unsigned number = 0; number < ML_MLAB_LANES; number++) {
+            int result = step(live, number);
+            if (result < 0) {
+                return result;
+            }
+            any = any || result == 1;
+        }
+        /* Lanes that nothing orders may be far apart while there are chunks left. */
+        if (live_kept(live) >= live->kept_most && (live->reader->ordered || !any)) {
+            int result = live_condense(live);
+            if (result < 0) {
+                return result;
+            }
+        }
+        if (any && live_events(live) >= enough) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int
+live_read_on(ml_live *live, uint64_t events, bool *more, ml_read_error *error)
+{
+    uint64_t known = live_events(live);
+    uint64_t enough = events > UINT64_MAX - known ? UINT64_MAX : known + events;
+    int result = 0;
+    *more = true;
+    while (result == 0 && *more) {
+        drop_read(live);
+        result = list_pieces(live, LIST_MOST);
+        if (result == 0) {
+            result = read_all_of(live, ML_MLAB_LANES);
+        }
+        if (result == 0) {
+            heed_starts(live);
+            result = read_lanes(live, enough);
+        }
+        *more = result == 1 || live->scanned + sizeof(ml_chunk) <= live->input.bytes;
+        if (result == 0 && live_events(live) >= enough) {
+            break;
+        }
+    }
+    return result < 0 ? ml_read_fail(error, result, 0, "%s", ml_strerror(result)) : 0;
+}

@@ -1,0 +1,83 @@
+/* The inside of a recording that is followed while it is made, shared by live_file.c (the
+ * file), live.c (the answers) and live_condense.c (what makes room).  For no one else. */
+#ifndef ML_LIVE_PARTS_H
+#define ML_LIVE_PARTS_H
+
+#include "analysis/attribution/elders.h"
+#include "analysis/follow/live.h"
+#include "file/mlab/mlab_parts.h"
+
+/* A chunk that was begun. */
+typedef struct live_chunk {
+    uint64_t offset;
+    uint64_t index; /* in its lane */
+    unsigned lane;
+    bool read; /* or being read */
+} live_chunk;
+
+/* A lane, and the chunk in which it goes on. */
+typedef struct live_lane {
+    mlab_lane state;
+    ml_chunk *buffer; /* owned; the chunk as far as it was read; NULL: none yet */
+    uint64_t offset;  /* of the chunk; 0: none yet */
+    uint64_t next;    /* index of the chunk behind it */
+    ml_chunk_reader reader;
+    uint32_t used; /* bytes of records read */
+    uint32_t crc;  /* of these */
+    bool damaged;  /* nothing more of this chunk is read */
+} live_lane;
+
+/* An elder by ids that outlive one recording: its module and the texts of its frames are
+ * strings of the reader's recording. */
+typedef struct live_elder {
+    ml_elder elder;
+    ml_frame frame;
+    ml_frame until;
+} live_elder;
+
+typedef struct live_elders {
+    live_elder *items; /* owned; by address */
+    size_t count;
+    size_t capacity;
+} live_elders;
+
+struct ml_live {
+    int descriptor;
+    ml_mlab_input input;
+    ml_mlab_header header;
+    ml_mlab_info info;
+    mlab_reader *reader; /* owned; its recording is never finished */
+
+    uint64_t scanned; /* pieces of the file before this offset were looked at */
+    uint64_t *ready;  /* owned; those of them that are no chunk yet */
+    size_t ready_count;
+    size_t ready_capacity;
+    live_chunk *queue; /* owned; by lane and index */
+    size_t queue_count;
+    size_t queue_capacity;
+    live_lane lanes[ML_MLAB_LANES + 1];
+
+    uint64_t begun[ML_DEVICE_MAX]; /* events before the memory that is known for good */
+    uint64_t gone[ML_DEVICE_MAX];  /* events that made room */
+    ml_totals peaks[ML_DEVICE_MAX];
+    live_elders elders[ML_DEVICE_MAX];
+    ml_live_history histories[ML_DEVICE_MAX];
+    int failed;       /* ML_E*: what was read is not whole any more; or 0 */
+    size_t kept_most; /* events that are kept before some make room */
+};
+
+/* Reads the file on, EVENTS or little more; *MORE: there was more.  0 or ML_E*. */
+int live_read_on(ml_live *live, uint64_t events, bool *more, ml_read_error *error);
+/* Events of all devices that are kept, and that came. */
+size_t live_kept(const ml_live *live);
+uint64_t live_events(const ml_live *live);
+/* A recording of what is kept, finished, in a reader that the caller frees. */
+int live_finish(ml_live *live, mlab_reader **out, ml_mlab_info *info);
+/* Adds RECORDING, of what is kept, to the histories of its devices.  0 or ML_ENOMEM. */
+int live_note_history(ml_live *live, const ml_recording *recording);
+/* About half of what is kept makes room. */
+int live_condense(ml_live *live);
+/* The first COUNT events of DEVICE go. */
+void live_forget(ml_live *live, unsigned device, size_t count);
+
+#endif

@@ -1,0 +1,59 @@
+/* Which site of one recording is which of another, where the program may have been edited
+ * between the two.
+ *
+ * Owns the pairing, from what is surest to what is least sure; it must not know how much
+ * is live at any instant.  What both recordings say of a site is its file, function, line,
+ * module and operation (sites.h).  An edit above a line moves its number, a function may
+ * have another name, a file another folder, and one line may allocate several times, so:
+ *
+ *   1. Files are paired by the tail of their paths that both share, then by what is in them.
+ *   2. Lines of two paired files are paired in their order, as a longest common subsequence
+ *      weighted by how alike they are: function, modules, operations, categories and
+ *      sizes; where that leaves it open, by line numbers that moved by the same count.
+ *   3. Lines that are left are paired wherever they are, the most alike first.
+ *   4. Sites of two paired lines are paired by module and operation, then by module, then,
+ *      for modules of which the other recording has none, by operation.
+ *   5. Sites that are left are paired by function, module and operation, then by module
+ *      and operation.
+ *
+ * No site is paired with one of another module that both recordings have. */
+#ifndef ML_MATCH_H
+#define ML_MATCH_H
+
+#include "compare/diff/sites.h"
+
+/* By what two lines were paired, the surest first; JSON keys. */
+#define ML_MATCH_RULES(XX) \
+    XX(NONE, "")       /* nothing is its partner */ \
+    XX(LINE, "line")   /* the same file, function and line */ \
+    XX(ORDER, "order") /* the same file and function; another line, in its order */ \
+    XX(FUNCTION, "function") /* the same file; the function has another name */ \
+    XX(FILE, "file")         /* another file */ \
+    XX(MODULE, "module")     /* the module and operation alone */
+
+enum ml_match_rule {
+#define XX(name, text) ML_MATCH_##name,
+    ML_MATCH_RULES(XX)
+#undef XX
+    ML_MATCH_RULE_COUNT
+};
+
+typedef struct ml_match {
+    /* By site of each side: the other's site, or ML_NO_SITE; owned. */
+    uint32_t *partner[2];
+    /* By site of each side: a site of the line that its line was paired with, or
+     * ML_NO_SITE; owned.  A site without a partner may have one. */
+    uint32_t *beside[2];
+    uint8_t *rule[2]; /* by site of each side: enum ml_match_rule; owned */
+} ml_match;
+
+/* Of BEFORE and AFTER, whose texts are of one ml_texts TEXTS.  SAME_CODE: both ran the same
+ * files, so that lines are what they say.  0, or ML_ENOMEM, after which there is nothing to
+ * take down. */
+int ml_match_init(ml_match *match, const ml_texts *texts, const ml_sites *before,
+                  const ml_sites *after, bool same_code);
+void ml_match_fini(ml_match *match);
+
+const char *ml_match_rule_text(unsigned rule); /* "" for an unknown one */
+
+#endif

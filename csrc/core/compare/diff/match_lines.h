@@ -1,0 +1,57 @@
+/* The lines of a recording, and which of one is which of another.
+ *
+ * Owns what lines are alike, and pairing them in their order; the part of match.h that
+ * knows no sites but those of a line. */
+#ifndef ML_MATCH_LINES_H
+#define ML_MATCH_LINES_H
+
+#include "compare/diff/match.h"
+
+#define ML_NO_LINE UINT32_MAX
+
+typedef struct ml_match_feature {
+    uint64_t hash;
+    uint32_t weight;
+    bool strong; /* names a module or an operation */
+} ml_match_feature;
+
+/* One line of a file, of one function. */
+typedef struct ml_match_line {
+    int64_t line;
+    uint32_t file;
+    uint32_t function;
+    size_t first_site; /* among the order */
+    size_t site_count;
+    size_t first_feature;
+    size_t feature_count;
+    uint32_t weight;  /* of its features together */
+    uint32_t partner; /* line of the other side, or ML_NO_LINE */
+} ml_match_line;
+
+typedef struct ml_match_lines {
+    uint32_t
+        *order; /* owned; sites by file, line and function; those without one first */
+    size_t order_count;
+    size_t without;       /* as many have no line */
+    ml_match_line *items; /* owned; by file, line and function */
+    size_t count;
+    ml_match_feature *features; /* owned; of each line by hash */
+    size_t feature_count;
+    size_t feature_capacity;
+} ml_match_lines;
+
+/* KNOWN: by text, whether the other recording has such a module.  One that it has not has
+ * another name there, or none: it says little of a line.  0 or ML_ENOMEM, after which there
+ * is nothing to take down. */
+int ml_match_lines_init(ml_match_lines *lines, const ml_sites *sites,
+                        const uint8_t *known);
+void ml_match_lines_fini(ml_match_lines *lines);
+
+/* Pairs the lines of two sides.  0 or ML_ENOMEM. */
+int ml_match_lines_pair(ml_match_lines *before, ml_match_lines *after,
+                        const ml_texts *texts, bool same_code);
+
+/* How many parts of two paths, counted from their ends, are the same. */
+size_t ml_match_tail(ml_string a, ml_string b);
+
+#endif

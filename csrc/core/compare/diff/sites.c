@@ -1,0 +1,447 @@
+/* Sites: what allocates on one device.  See sites.h. */
+#include "compare/diff/sites.h"
+
+#include <string.h>
+
+#include "base/base.h"
+#include "analysis/answers/peak_groups.h"
+#include "ledger/replay/replay.h"
+
+typedef struct work {
+    ml_sites *sites;
+    const ml_recording *recording;
+    const uint32_t *texts; /* by string id */
+    const ml_causes *causes;
+    const ml_categories *categories;
+    uint64_t *operations; /* owned; by frame id; 0: not asked yet */
+} work;
+
+/* Sites that are always there: of blocks that no event and no list of blocks tells of, as
+ * misfits may leave, and of slack. */
+enum {
+    UNTOLD,
+    SLACK
+};
+
+/* ---- What a site is ---- */
+
+typedef struct query {
+    const ml_sites *sites;
+    const ml_site_key *key;
+} query;
+
+static bool
+same_key(const void *context, uint32_t id)
+{
+    const query *asked = context;
+    return memcmp(&asked->sites->items[id].key, asked->key, sizeof(ml_site_key)) == 0;
+}
+
+static int
+find_site(ml_sites *sites, const ml_site_key *key, uint8_t phase, uint32_t *id)
+{
+    uint64_t hash = ml_hash_bytes(key, sizeof(*key));
+    query asked = {sites, key};
+    if (ml_intern_find(&sites->table, hash, same_key, &asked, id)) {
+        return 0;
+    }
+    int result = ml_grow((void **)&sites->items, &sites->capacity, sites->count + 1,
+                         sizeof(*sites->items));
+    if (result == 0) {
+        result = ml_intern_add(&sites->table, hash);
+    }
+    if (result == 0) {
+        *id = (uint32_t)sites->count;
+        sites->items[sites->count++] = (ml_site){.key = *key, .phase = phase};
+    }
+    return result;
+}
+
+/* Of a frame of a library: its function and the file's own name, as folders differ from
+ * machine to machine and lines from release to release. */
+static uint64_t
+operation_of_frame(work *w, uint32_t frame)
+{
+    const ml_recording *recording = w->recording;
+    if (w->operations[frame] == 0) {
+        ml_string file = recording->strings[recording->frames[frame].filename];
+        ml_string name = recording->strings[recording->frames[frame].name];
+        uint32_t start = file.length;
+        while (start > 0 && file.bytes[start - 1] != '/') {
+            start--;
+        }
+        uint64_t parts[2] = {
+            ml_hash_bytes(file.bytes + start, file.length - start),
+            ml_hash_bytes(name.bytes, name.length),
+        };
+        w->operations[frame] = ml_hash_bytes(parts, sizeof(parts)) | 1;
+    }
+    return w->operations[frame];
+}
+
+static uint64_t
+operation_of(work *w, const ml_event *event)
+{
+    if (event->stack != 0) {
+        uint32_t frame = w->recording->stacks[event->stack].frame;
+        enum ml_frame_place place = ml_frame_place_of(w->recording, frame);
+        if (place == ML_PLACE_LIBRARY || place == ML_PLACE_PACKAGE) {
+            return operation_of_frame(w, frame);
+        }
+    }
+    ml_string node = w->recording->strings[event->node];
+    return node.length == 0 ? 0 : ml_hash_bytes(node.bytes, node.length) | 1;
+}
+
+/* The site of a block of CAUSE and VERDICT that OPERATION allocated. */
+static int
+site_of(work *w, const ml_cause *cause, const ml_verdict *verdict, uint64_t operation,
+        uint64_t bytes, uint32_t *site)
+{
+    ml_site_key key = {.operation = operation,
+                       .module = w->texts[cause->module],
+                       .backward = cause->phase == ML_PHASE_BACKWARD,
+                       .category = verdict->category,
+                       .no_line = cause->no_line,
+                       .no_module = cause->no_module};
+    if (cause->how != ML_HOW_NONE) {
+        const ml_frame *frame = &w->recording->frames[cause->frame];
+        key.line = frame->line;
+        key.file = w->texts[frame->filename];
+        key.function = w->texts[frame->name];
+        key.category = ML_CATEGORY_COUNT;
+    }
+    int result = find_site(w->sites, &key, cause->phase, site);
+    if (result == 0) {
+        ml_site *found = &w->sites->items[*site];
+        found->kinds |= UINT32_C(1) << verdict->category;
+        found->largest = found->largest < bytes ? bytes : found->largest;
+    }
+    return result;
+}
+
+/* What the allocator would give for REQUESTED bytes, of a block of BYTES. */
+static uint64_t
+without_slack(const ml_recording *recording, uint64_t requested, uint64_t bytes)
+{
+    uint64_t rounded =
+        requested == 0 ? bytes : ml_allocator_round(&recording->rules, requested);
+    /* Sizes in a file may say anything. */
+    return rounded >= requested && rounded < bytes ? rounded : bytes;
+}
+
+static int
+describe_event(work *w, size_t index, uint64_t block_bytes)
+{
+    ml_sites *sites = w->sites;
+    const ml_event *event = &w->recording->devices[sites->device].events[index];
+    uint64_t bytes = without_slack(w->recording, event->size, block_bytes);
+    const ml_life *life = &sites->lives.of_event[index];
+    ml_cause cause = ml_causes_of(w->causes, sites->device, index);
+    ml_verdict verdict = ml_categories_judge(w->categories, life, &cause);
+    ml_cause_name_owner(&cause, life, &verdict);
+    sites->category[index] = verdict.category;
+    sites->phase[index] = cause.phase;
+    sites->step[index] = cause.step;
+    sites->bytes[index] = bytes;
+    return site_of(w, &cause, &verdict, operation_of(w, event), bytes,
+                   &sites->site[index]);
+}
+
+static int
+describe_before(work *w, const ml_block *block, size_t index)
+{
+    ml_sites *sites = w->sites;
+    const ml_life *life = &sites->lives.before[index];
+    ml_cause cause = ml_causes_before(w->causes, block->stack);
+    ml_verdict verdict = ml_categories_judge(w->categories, life, &cause);
+    ml_cause_name_owner(&cause, life, &verdict);
+    uint64_t bytes = without_slack(w->recording, block->requested, block->size);
+    sites->before_category[index] = verdict.category;
+    sites->before_bytes[index] = bytes;
+    return site_of(w, &cause, &verdict, 0, bytes, &sites->before_site[index]);
+}
+
+/* ---- All of them ---- */
+
+static int
+add_own_sites(ml_sites *sites)
+{
+    ml_site_key untold = {.category = ML_CATEGORY_BEFORE_RECORDING,
+                          .no_line = ML_NO_LINE_BEFORE,
+                          .no_module = ML_NO_MODULE_STACK};
+    ml_site_key slack = {.category = ML_CATEGORY_UNKNOWN,
+                         .no_line = ML_NO_LINE_SLACK,
+                         .no_module = ML_NO_MODULE_SLACK};
+    uint32_t site;
+    int result = find_site(sites, &untold, ML_PHASE_BEFORE_RECORDING, &site);
+    return result == 0 ? find_site(sites, &slack, ML_PHASE_UNKNOWN, &site) : result;
+}
+
+static int
+describe_all(work *w, ml_replay *replay)
+{
+    ml_sites *sites = w->sites;
+    int result = add_own_sites(sites);
+    size_t count;
+    const ml_block *blocks = ml_replay_initial(replay, &count);
+    for (size_t i = 0; i < count && result == 0; i++) {
+        result = describe_before(w, &blocks[i], i);
+    }
+    sites->allocated_before = ml_replay_totals(replay)->allocated;
+    uint32_t step = 0;
+    for (size_t i = 0; i < sites->event_count && result == 0; i++) {
+        const ml_event *event = ml_replay_next(replay);
+        sites->site[i] = ML_NO_SITE;
+        sites->freed[i] = ML_NO_SITE;
+        sites->phase[i] = ML_PHASE_UNKNOWN;
+        if (event->action == ML_ACTION_ALLOC) {
+            result = describe_event(w, i, event->block_bytes);
+            step = sites->step[i];
+        }
+        sites->step[i] = step;
+        sites->allocated[i] = ml_replay_totals(replay)->allocated;
+    }
+    return result;
+}
+
+static void
+note_ends(ml_sites *sites)
+{
+    for (size_t i = 0; i < sites->lives.before_count; i++) {
+        uint64_t end = sites->lives.before[i].end;
+        if (end != ML_NEVER) {
+            sites->freed[end] = sites->before_site[i];
+            sites->freed_bytes[end] = sites->before_bytes[i];
+        }
+    }
+    for (size_t i = 0; i < sites->event_count; i++) {
+        uint64_t end = sites->lives.of_event[i].end;
+        if (end != ML_NEVER && sites->site[i] != ML_NO_SITE) {
+            sites->freed[end] = sites->site[i];
+            sites->freed_bytes[end] = sites->bytes[i];
+        }
+    }
+}
+
+static int
+make_room(ml_sites *sites)
+{
+    size_t events = sites->event_count + 1;
+    size_t before = sites->lives.before_count + 1;
+    sites->site = ml_alloc_zeroed(events, sizeof(*sites->site));
+    sites->category = ml_alloc_zeroed(events, sizeof(*sites->category));
+    sites->phase = ml_alloc_zeroed(events, sizeof(*sites->phase));
+    sites->step = ml_alloc_zeroed(events, sizeof(*sites->step));
+    sites->bytes = ml_alloc_zeroed(events, sizeof(*sites->bytes));
+    sites->freed = ml_alloc_zeroed(events, sizeof(*sites->freed));
+    sites->freed_bytes = ml_alloc_zeroed(events, sizeof(*sites->freed_bytes));
+    sites->allocated = ml_alloc_zeroed(events, sizeof(*sites->allocated));
+    sites->before_site = ml_alloc_zeroed(before, sizeof(*sites->before_site));
+    sites->before_category = ml_alloc_zeroed(before, sizeof(*sites->before_category));
+    sites->before_bytes = ml_alloc_zeroed(before, sizeof(*sites->before_bytes));
+    bool all = sites->site != NULL && sites->category != NULL && sites->phase != NULL &&
+               sites->step != NULL && sites->bytes != NULL && sites->freed != NULL &&
+               sites->freed_bytes != NULL && sites->allocated != NULL &&
+               sites->before_site != NULL && sites->before_category != NULL &&
+               sites->before_bytes != NULL;
+    return all ? 0 : ML_ENOMEM;
+}
+
+static int
+fill(work *w, ml_replay *replay)
+{
+    ml_causes *causes = NULL;
+    ml_categories *categories = NULL;
+    w->operations = ml_alloc_zeroed(w->recording->frame_count + 1, sizeof(uint64_t));
+    int result = w->operations == NULL ? ML_ENOMEM : make_room(w->sites);
+    if (result == 0) {
+        result = ml_causes_new(w->recording, &causes);
+    }
+    if (result == 0) {
+        result = ml_categories_new(causes, w->recording, w->sites->device, &categories);
+    }
+    if (result == 0) {
+        w->causes = causes;
+        w->categories = categories;
+        result = describe_all(w, replay);
+    }
+    if (result == 0) {
+        note_ends(w->sites);
+    }
+    ml_free(w->operations);
+    ml_categories_free(categories);
+    ml_causes_free(causes);
+    return result;
+}
+
+int
+ml_sites_init(ml_sites *sites, ml_texts *texts, const ml_recording *recording,
+              size_t device)
+{
+    *sites = (ml_sites){.recording = recording, .device = device};
+    ml_replay *replay = NULL;
+    uint32_t *ids = NULL;
+    int result = ml_replay_new(recording, device, &replay);
+    if (result < 0) {
+        return result;
+    }
+    sites->event_count = recording->devices[device].event_count;
+    result = ml_texts_of(texts, recording, &ids);
+    if (result == 0) {
+        result = ml_lives_init(&sites->lives, recording, device);
+    }
+    if (result == 0) {
+        work w = {.sites = sites, .recording = recording, .texts = ids};
+        result = fill(&w, replay);
+    }
+    ml_replay_free(replay);
+    ml_free(ids);
+    if (result < 0) {
+        ml_sites_fini(sites);
+    }
+    return result;
+}
+
+void
+ml_sites_fini(ml_sites *sites)
+{
+    ml_intern_fini(&sites->table);
+    ml_free(sites->items);
+    ml_free(sites->site);
+    ml_free(sites->category);
+    ml_free(sites->phase);
+    ml_free(sites->step);
+    ml_free(sites->bytes);
+    ml_free(sites->freed);
+    ml_free(sites->freed_bytes);
+    ml_free(sites->allocated);
+    ml_lives_fini(&sites->lives);
+    ml_free(sites->before_site);
+    ml_free(sites->before_category);
+    ml_free(sites->before_bytes);
+    *sites = (ml_sites){0};
+}
+
+/* ---- What is live ---- */
+
+typedef struct look {
+    const ml_sites *sites;
+    ml_site_live *live;
+} look;
+
+static int
+see_segment(void *context, const ml_segment *segment)
+{
+    (void)context;
+    (void)segment;
+    return 0;
+}
+
+static int
+see_block(void *context, const ml_block *block, uint64_t birth)
+{
+    const look *l = context;
+    const ml_sites *sites = l->sites;
+    if (block->state != ML_BLOCK_ALLOCATED) {
+        return 0;
+    }
+    uint32_t site = UNTOLD;
+    uint8_t category = ML_CATEGORY_BEFORE_RECORDING;
+    if (birth != ML_BEFORE_EVENTS) {
+        site = sites->site[birth];
+        category = sites->category[birth];
+    }
+    else {
+        const ml_life *life = ml_lives_before(&sites->lives, block->addr);
+        if (life != NULL) {
+            site = sites->before_site[life - sites->lives.before];
+            category = sites->before_category[life - sites->lives.before];
+        }
+    }
+    uint64_t bytes = without_slack(sites->recording, block->requested, block->size);
+    l->live[SLACK].bytes += block->size - bytes;
+    l->live[site].bytes += bytes;
+    l->live[site].blocks++;
+    l->live[site].of[category] += block->size;
+    return 0;
+}
+
+/* From the memory itself: whatever the events say, it adds up to what is allocated. */
+static int
+see_instant(const ml_sites *sites, size_t position, ml_site_live *live)
+{
+    ml_replay *replay;
+    int result = ml_replay_new(sites->recording, sites->device, &replay);
+    if (result < 0) {
+        return result;
+    }
+    for (size_t i = 0; i < position; i++) {
+        ml_replay_next(replay);
+    }
+    look l = {sites, live};
+    ml_ledger_visitor visitor = {&l, see_segment, see_block};
+    result = ml_ledger_visit(ml_replay_ledger(replay), &visitor);
+    ml_replay_free(replay);
+    return result;
+}
+
+static void
+raise(uint64_t *most, uint64_t now)
+{
+    *most = *most < now ? now : *most;
+}
+
+/* The most that was live from state FIRST to state LAST, a state being that after as many
+ * events; NOW is what is live before the first. */
+static void
+follow(const ml_sites *sites, size_t position, size_t first, size_t last, uint64_t *now,
+       ml_site_live *live)
+{
+    for (size_t i = 0; i < last; i++) {
+        for (size_t s = 0; i == first && s < sites->count; s++) {
+            raise(&live[s].most_before, now[s]);
+        }
+        for (size_t s = 0; i == position && s < sites->count; s++) {
+            raise(&live[s].most_after, now[s]);
+        }
+        if (sites->freed[i] != ML_NO_SITE) {
+            now[sites->freed[i]] -= sites->freed_bytes[i];
+        }
+        uint32_t site = sites->site[i];
+        if (site != ML_NO_SITE) {
+            now[site] += sites->bytes[i];
+            if (i >= first) {
+                raise(i < position ? &live[site].most_before : &live[site].most_after,
+                      now[site]);
+            }
+        }
+    }
+}
+
+int
+ml_sites_live(const ml_sites *sites, size_t position, size_t first, size_t last,
+              ml_site_live **live)
+{
+    ml_site_live *made = ml_alloc_zeroed(sites->count + 1, sizeof(*made));
+    uint64_t *now = ml_alloc_zeroed(sites->count + 1, sizeof(*now));
+    int result =
+        made == NULL || now == NULL ? ML_ENOMEM : see_instant(sites, position, made);
+    if (result == 0) {
+        for (size_t i = 0; i < sites->lives.before_count; i++) {
+            now[sites->before_site[i]] += sites->before_bytes[i];
+        }
+        follow(sites, position, first, last, now, made);
+        for (size_t s = 0; s < sites->count; s++) {
+            raise(&made[s].most_before, made[s].bytes);
+            raise(&made[s].most_after, made[s].bytes);
+        }
+    }
+    ml_free(now);
+    if (result < 0) {
+        ml_free(made);
+        return result;
+    }
+    *live = made;
+    return 0;
+}

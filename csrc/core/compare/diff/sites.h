@@ -1,0 +1,90 @@
+/* Sites: what allocates on one device, and how much of each is live when.
+ *
+ * A site is a line of the user's code with the module that ran there, the function of the
+ * library, or the autograd node, that was at work, and whether a backward pass ran; where
+ * no line is known, the reason and the category stand for it.  Owns the sites of all
+ * allocations of a device; it must not know of a second recording.  Causes are cause.h's,
+ * categories category.h's, live blocks the replay's. */
+#ifndef ML_SITES_H
+#define ML_SITES_H
+
+#include "analysis/attribution/category.h"
+#include "recording/recording.h"
+#include "recording/texts.h"
+
+#define ML_NO_SITE UINT32_MAX
+/* An enum ml_no_line more, of a site that every device has: what blocks are larger than the
+ * allocator's rounding makes them, as it split no smaller ones off the memory that it had.
+ * That follows from what came before and not from the line that allocates, so no line has
+ * it. */
+#define ML_NO_LINE_SLACK ML_NO_LINE_COUNT
+#define ML_NO_MODULE_SLACK ML_NO_MODULE_COUNT /* likewise an enum ml_no_module */
+
+/* Without padding, to be compared as bytes. */
+typedef struct ml_site_key {
+    int64_t line;       /* 0: none */
+    uint64_t operation; /* hash of a name; 0: none is known */
+    uint32_t file;      /* text */
+    uint32_t function;  /* text */
+    uint32_t module;    /* text */
+    uint8_t backward;   /* 0 or 1 */
+    uint8_t category;   /* enum ml_category; ML_CATEGORY_COUNT where there is a line */
+    uint8_t no_line;    /* enum ml_no_line, or ML_NO_LINE_SLACK */
+    uint8_t no_module;  /* enum ml_no_module, or ML_NO_MODULE_SLACK */
+} ml_site_key;
+
+typedef struct ml_site {
+    ml_site_key key;
+    uint64_t largest; /* bytes of its largest block */
+    uint32_t kinds;   /* bit for each enum ml_category that its blocks have */
+    uint8_t phase;    /* enum ml_phase of its first block */
+} ml_site;
+
+typedef struct ml_sites {
+    const ml_recording *recording; /* borrowed */
+    size_t device;
+    ml_intern table;
+    ml_site *items; /* owned; in the order in which they came */
+    size_t count;
+    size_t capacity;
+    /* Of each event; owned.  site: ML_NO_SITE of what allocates nothing. */
+    uint32_t *site;
+    uint8_t *category;
+    uint8_t *phase; /* enum ml_phase */
+    uint32_t *step;
+    uint64_t *bytes;       /* that an allocation takes, without slack */
+    uint32_t *freed;       /* site of the block that it ends; ML_NO_SITE: of none */
+    uint64_t *freed_bytes; /* of that block */
+    uint64_t *allocated;   /* bytes on the device after it */
+    size_t event_count;
+    uint64_t allocated_before; /* the first event */
+    ml_lives lives;
+    uint32_t *before_site; /* owned; of lives.before */
+    uint8_t *before_category;
+    uint64_t *before_bytes;
+} ml_sites;
+
+/* RECORDING is borrowed and outlives the sites; TEXTS gets what they say.  0, ML_EINVALID
+ * for a DEVICE that the recording does not have, or ML_ENOMEM; then there is nothing to
+ * take down. */
+int ml_sites_init(ml_sites *sites, ml_texts *texts, const ml_recording *recording,
+                  size_t device);
+void ml_sites_fini(ml_sites *sites);
+
+/* What of a site is live at an instant, and the most of it that was live at a time from
+ * the begin of the instant's step up to it, and from it to the end of the step. */
+typedef struct ml_site_live {
+    uint64_t bytes; /* without slack; with that of its own site all that is allocated */
+    uint64_t blocks;
+    uint64_t most_before; /* bytes; at least those above */
+    uint64_t most_after;
+    uint64_t of[ML_CATEGORY_COUNT]; /* bytes with slack: as a peak's categories */
+} ml_site_live;
+
+/* After POSITION events, of which there are as many; the step is from event FIRST up to
+ * but not with LAST, between which POSITION is.  *LIVE, by site, is the caller's.
+ * 0 or ML_ENOMEM. */
+int ml_sites_live(const ml_sites *sites, size_t position, size_t first, size_t last,
+                  ml_site_live **live);
+
+#endif

@@ -1,0 +1,117 @@
+/* A chunk: a fixed-size piece of a lane, a header and the packed records behind it.
+ *
+ * Owns the layout of chunks, which is the same in memory and in files, and the commit
+ * word that says how much of one is whole.  A chunk is read alone: the codec's state
+ * starts afresh with each.  It must not know where its memory comes from, nor what
+ * records mean that are not events.
+ *
+ * One writer at a time.  Every record is committed by one release store, so a reader on
+ * another thread, of another process, or after the writer was killed sees whole records
+ * only. */
+#ifndef ML_CHUNK_H
+#define ML_CHUNK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "file/codec/pack.h"
+
+#define ML_CHUNK_MAGIC UINT32_C(0x4b434c4d) /* "MLCK" */
+#define ML_CHUNK_VERSION 1u
+/* The bytes of a chunk, header included: a multiple of 8 between these two. */
+#define ML_CHUNK_LEAST 512u
+#define ML_CHUNK_MOST (UINT32_C(1) << 28)
+
+/* Bits of ml_chunk.flags. */
+#define ML_CHUNK_CHECKED 0x01u /* commit holds a CRC-32C of the committed bytes */
+
+/* Header; the payload follows it. */
+typedef struct ml_chunk {
+    uint32_t magic;
+    uint16_t version;
+    uint8_t kind;  /* the container's; 0: events of a lane */
+    uint8_t flags; /* ML_CHUNK_* */
+    uint32_t bytes;
+    uint16_t device;
+    uint16_t lane;  /* of the device */
+    uint64_t index; /* of the chunk in its lane */
+    uint64_t first; /* events of the lane before this chunk's first */
+    uint64_t
+        dropped; /* events of the lane lost between the chunk before and this one */
+    /* Low half: bytes of the payload that are whole.  High half: their CRC-32C, where
+     * flags says so. */
+    _Atomic uint64_t commit;
+    uint64_t reserved[2];
+} ml_chunk;
+
+_Static_assert(sizeof(ml_chunk) == 64, "the header is part of the file format");
+
+typedef struct ml_chunk_writer {
+    ml_chunk *chunk; /* borrowed; NULL: none, and nothing fits */
+    uint8_t *at;     /* where the next record goes */
+    uint8_t *end;
+    uint32_t crc;
+    bool checked;
+    ml_pack state;
+} ml_chunk_writer;
+
+/* Makes MEMORY, of LIKE->bytes bytes and aligned to 8, a chunk without records, with all
+ * else but magic, version and commit as in LIKE; WRITER goes on there. */
+void ml_chunk_begin(ml_chunk_writer *writer, void *memory, const ml_chunk *like);
+
+/* The bytes up to TO are whole. */
+void ml_chunk_commit_checked(ml_chunk_writer *writer, uint8_t *to);
+
+static inline void
+ml_chunk_commit(ml_chunk_writer *writer, uint8_t *to)
+{
+    if (writer->checked) {
+        ml_chunk_commit_checked(writer, to);
+        return;
+    }
+    writer->at = to;
+    uint64_t bytes = (uint64_t)(to - (uint8_t *)(writer->chunk + 1));
+    atomic_store_explicit(&writer->chunk->commit, bytes, memory_order_release);
+}
+
+/* Hot path.  Appends and commits.  0, or ML_EFULL with nothing changed. */
+static inline int
+ml_chunk_push(ml_chunk_writer *writer, const ml_event *event)
+{
+    uint8_t *at = writer->at;
+    if (writer->end - at < (ptrdiff_t)ML_PACK_ROOM) {
+        return ML_EFULL;
+    }
+    ml_chunk_commit(writer, at + ml_pack_event(&writer->state, event, at));
+    return 0;
+}
+
+/* A record of the container's own KIND, below ML_PACK_KINDS. */
+int ml_chunk_append(ml_chunk_writer *writer, unsigned kind, const void *bytes,
+                    uint32_t length);
+
+/* Bytes of records so far. */
+uint32_t ml_chunk_used(const ml_chunk_writer *writer);
+
+typedef struct ml_chunk_reader {
+    const uint8_t *at; /* borrowed */
+    const uint8_t *end;
+    ml_pack state;
+} ml_chunk_reader;
+
+/* Reads the header at MEMORY, aligned to 8, of which BYTES can be read, and makes READER
+ * stand before the records committed by now.  *HEADER is a copy.  0, or ML_EFORMAT where
+ * these are not the bytes of a chunk that was begun, or the CRC differs. */
+int ml_chunk_open(ml_chunk_reader *reader, const void *memory, size_t bytes,
+                  ml_chunk *header);
+
+/* As ml_unpack: enum ml_packed or ML_EFORMAT. */
+int ml_chunk_next(ml_chunk_reader *reader, ml_event *event, ml_packed_other *other);
+
+/* Asks the processor whether it has an instruction for what follows, which is slow until
+ * then.  Not from the callback. */
+void ml_crc32c_choose(void);
+/* CRC-32C of BYTES, going on from CRC (0 to begin with). */
+uint32_t ml_crc32c(uint32_t crc, const void *bytes, size_t length);
+
+#endif

@@ -1,0 +1,267 @@
+/* The layout of a .mlab file: its header and the records in its chunks.
+ *
+ * Owns numbers and structs that journal.c writes and mlab_reader.c reads, nothing else;
+ * docs/FORMAT.md is the specification in words.  All integers have the byte order of the
+ * machine that wrote them, which the header tells. */
+#ifndef ML_MLAB_FORMAT_H
+#define ML_MLAB_FORMAT_H
+
+#include "file/codec/chunk.h"
+#include "memlab.h"
+
+#define ML_MLAB_MAGIC "\x89MLAB\r\n\x1a"
+#define ML_MLAB_VERSION 1u
+#define ML_MLAB_BYTE_ORDER UINT32_C(0x01020304)
+/* Bits of required: a reader that does not know one refuses the file.  Of optional: one
+ * that does not know them loses nothing but what they stand for.  None exist yet. */
+#define ML_MLAB_USES UINT64_C(1) /* its events say how long blocks were not used */
+#define ML_MLAB_REQUIRED ML_MLAB_USES
+/* What a reader takes as the size of chunks: a power of two between these; the header
+ * lies within one. */
+#define ML_MLAB_CHUNK_LEAST (UINT32_C(1) << 13)
+#define ML_MLAB_CHUNK_MOST (UINT32_C(1) << 24)
+
+/* Lanes of events: one a device, or of a source that no lock orders one a thread.  The
+ * control lane is the one after them. */
+#define ML_MLAB_LANES 64u
+
+enum ml_mlab_state {
+    ML_MLAB_OPEN = 1, /* being written, or its process died */
+    ML_MLAB_ENDED
+};
+
+/* Why nothing more was stored, although events came; name, text. */
+#define ML_MLAB_STOPS(XX) \
+    XX(LIMIT, "the limit of the file's size was reached") \
+    XX(DISK, "the file could not grow") \
+    XX(CUT, "another process cut or removed the file")
+
+enum ml_mlab_stop {
+    ML_MLAB_STORES,
+#define XX(name, text) ML_MLAB_STOP_##name,
+    ML_MLAB_STOPS(XX)
+#undef XX
+    ML_MLAB_STOP_COUNT
+};
+
+/* One cache line each: lanes are written by different threads. */
+typedef struct ml_mlab_lane {
+    _Atomic uint64_t events;  /* that came: stored or dropped; records in the last */
+    _Atomic uint64_t dropped; /* of these, not stored */
+    uint64_t reserved[6];
+} ml_mlab_lane;
+
+/* The start of the file.  It takes the place of one chunk; the rest of that is zeros. */
+typedef struct ml_mlab_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t byte_order;
+    uint64_t required;
+    uint64_t optional;
+    uint32_t chunk_bytes;
+    uint32_t keys;       /* ML_KEY_* of the snapshots of that torch */
+    uint64_t start_time; /* unix ns */
+    uint64_t pid;
+    char source[16]; /* name of the source, NUL-terminated, as the next */
+    char host[64];
+    uint8_t ordered; /* a lane a device; else all lanes are of device 0 */
+    uint8_t context; /* 1 + enum ml_context of what was wanted; 0: not told */
+    uint8_t native;  /* of that: C++ frames too */
+    uint8_t reserved;
+    uint32_t checksum; /* CRC-32C of all before */
+    /* From here on it changes while the file is written. */
+    _Atomic uint32_t state;      /* enum ml_mlab_state */
+    _Atomic uint32_t stop;       /* enum ml_mlab_stop */
+    _Atomic uint32_t stop_errno; /* of ML_MLAB_STOP_DISK */
+    /* The process's place in a run of several, as far as it is known so far; world_size 0:
+     * it is not. */
+    _Atomic uint32_t local_rank;
+    /* Since boot, when the clock of the events said start_time; 0: not known. */
+    uint64_t boot_ns;
+    unsigned char boot[16]; /* id of the kernel's boot; zeros: not known */
+    _Atomic uint32_t rank;
+    _Atomic uint32_t world_size;
+    ml_mlab_lane lanes[ML_MLAB_LANES + 1];
+} ml_mlab_header;
+
+_Static_assert(offsetof(ml_mlab_header, checksum) == 140 &&
+                   offsetof(ml_mlab_header, boot_ns) == 160 &&
+                   offsetof(ml_mlab_header, lanes) == 192 &&
+                   sizeof(ml_mlab_header) == 192 + 65 * 64,
+               "the header is part of the file format");
+
+/* kind of a chunk */
+enum ml_mlab_chunk {
+    ML_MLAB_EVENTS, /* events, and what they refer to before it is first used */
+    ML_MLAB_CONTROL
+};
+
+/* ---- Records in chunks of events ----
+ *
+ * Ids are those of the process that recorded, the same in all lanes. */
+
+enum ml_mlab_definition {
+    ML_MLAB_STRING,
+    ML_MLAB_CODE,
+    ML_MLAB_NODE,
+    ML_MLAB_OBJECT
+};
+
+/* A part of a string; its bytes follow.  A long one has several, one after the other. */
+typedef struct ml_mlab_string {
+    uint32_t id;
+    uint32_t total; /* bytes of the whole */
+    uint32_t start; /* of this part in it */
+} ml_mlab_string;
+
+typedef struct ml_mlab_code {
+    uint32_t id;
+    uint32_t name; /* string ids */
+    uint32_t filename;
+    uint32_t linetable;
+    int32_t firstlineno;
+    int32_t python_minor; /* 0: the offsets of its frames are lines */
+} ml_mlab_code;
+
+typedef struct ml_mlab_node {
+    uint32_t id;
+    uint32_t parent;
+    uint32_t code; /* 0: a C++ frame */
+    uint32_t offset;
+    uint64_t counter; /* program counter of a C++ frame */
+    uint32_t object;  /* id of the module whose call the frame is; 0: of none */
+    uint32_t reserved;
+} ml_mlab_node;
+
+typedef struct ml_mlab_object {
+    uint32_t id;
+    uint32_t type_name; /* string id; its own name is in the control lane */
+} ml_mlab_object;
+
+/* ---- Records in chunks of control ---- */
+
+enum ml_mlab_control {
+    ML_MLAB_CLOCK,
+    ML_MLAB_START,   /* a device's memory from here to ML_MLAB_STARTED */
+    ML_MLAB_SEGMENT, /* ml_mlab_segment, then its blocks */
+    ML_MLAB_BLOCK,
+    ML_MLAB_STARTED, /* ml_mlab_device */
+    ML_MLAB_SETTING,
+    ML_MLAB_TAG,
+    ML_MLAB_NOTE,
+    ML_MLAB_NAME,
+    ML_MLAB_USE,
+    ML_MLAB_CODE_LINE,
+    ML_MLAB_ORIGIN_FRAME,
+    ML_MLAB_ORIGIN_LINE
+};
+
+/* Ticks of the source's clock and what time that was. */
+typedef struct ml_mlab_clock {
+    uint64_t ticks;
+    uint64_t unix_ns;
+} ml_mlab_clock;
+
+/* A device's memory at an instant: after EVENTS of its lane.  A later one for the same
+ * device takes the place of the earlier, with all events in between; but where the earlier
+ * is not complete and EVENTS is the same, it goes on, as early writers had it. */
+typedef struct ml_mlab_start {
+    uint64_t events;
+    uint64_t max_split_bytes; /* ml_allocator_rules */
+    uint32_t roundup_divisions[16];
+    uint32_t device;
+    uint8_t expandable_segments;
+    uint8_t has_segments;
+    uint8_t reserved[2];
+} ml_mlab_start;
+
+typedef struct ml_mlab_segment {
+    uint64_t addr;
+    uint64_t total;
+    uint64_t stream;
+    uint64_t pool[2];
+    uint32_t device;
+    uint8_t small;
+    uint8_t expandable;
+    uint8_t reserved[2];
+} ml_mlab_segment;
+
+typedef struct ml_mlab_block {
+    uint64_t addr;
+    uint64_t size;
+    uint64_t requested;
+    uint32_t device;
+    uint8_t state; /* enum ml_block_state */
+    uint8_t reserved[3];
+} ml_mlab_block;
+
+typedef struct ml_mlab_device {
+    uint64_t device;
+} ml_mlab_device;
+
+/* An entry of allocator_settings; the key follows, then the text. */
+typedef struct ml_mlab_setting {
+    int64_t integer;
+    double real;
+    uint64_t divisions[16];
+    uint32_t key_bytes;
+    char kind;
+    uint8_t reserved[3];
+} ml_mlab_setting;
+
+/* Of a tag's category: its name, its module's path did not fit the tables. */
+#define ML_MLAB_NAME_LOST 0x80u
+#define ML_MLAB_MODULE_LOST 0x40u
+
+/* ML_MLAB_TAG has no struct, for there are many: a byte of category, one of device, three
+ * numbers of seven bits a byte (the address; of an ordered source the events of the device
+ * before it, else ticks; the bytes of the module's path), the path, the name. */
+
+/* ML_MLAB_USE has no struct either: a byte of device, two numbers of seven bits a byte (the
+ * address of a block that is live at the end, the events of the device before its last
+ * use). */
+
+/* ml_note; the name follows. */
+typedef struct ml_mlab_note {
+    uint64_t time; /* ticks */
+    uint64_t values[7];
+    int32_t device;
+    uint16_t thread;     /* its low bits; 0 with thread_high 0: not known */
+    uint8_t kind;        /* enum ml_note_kind */
+    uint8_t thread_high; /* bits 16 to 23 */
+} ml_mlab_note;
+
+/* ml_code_line; the file's name, the function's, its qualified name and the text follow. */
+typedef struct ml_mlab_code_line {
+    int64_t changed_us;
+    uint32_t line;
+    uint32_t first_line;
+    uint32_t last_line;
+    uint16_t file_bytes;
+    uint16_t name_bytes;
+    uint16_t qualname_bytes;
+    uint16_t reserved[3];
+} ml_mlab_code_line;
+
+/* The name of an object; it follows.  The latest counts. */
+typedef struct ml_mlab_name {
+    uint64_t object;
+} ml_mlab_name;
+
+/* A frame of ml_origins; its function's name follows, then its file's. */
+typedef struct ml_mlab_origin_frame {
+    uint32_t id; /* one more than that of the one before; the first is 1 */
+    uint32_t caller;
+    int64_t line;
+    uint32_t name_bytes;
+    uint32_t reserved;
+} ml_mlab_origin_frame;
+
+/* A line of ml_origins; the path follows. */
+typedef struct ml_mlab_origin_line {
+    int64_t line;
+    uint32_t frame;
+    uint32_t reserved;
+} ml_mlab_origin_line;
+
+#endif

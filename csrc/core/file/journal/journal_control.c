@@ -1,0 +1,466 @@
+/* A journal's control lane: the memory at the start, settings, owners, notes, the clock.
+ * See journal.h.
+ *
+ * Off the hot path: these may wait for a chunk where that is said. */
+#include <string.h>
+
+#include "base/base.h"
+#include "file/journal/journal_parts.h"
+#include "stacks/stacks_records.h"
+
+/* Ticks from one anchor to the next, at least: between two that lie close, what each is off
+ * by would make another rate of the clock. */
+#define ANCHOR_TICKS (UINT64_C(1) << 30)
+
+/* A record and the text behind it. */
+typedef struct message {
+    uint32_t length;
+    bool cut; /* it did not fit: not to be stored */
+    uint8_t bytes[256 + ML_JOURNAL_TEXT_BYTES];
+} message;
+
+static void
+put(message *to, const void *bytes, size_t length)
+{
+    to->cut |= length > sizeof(to->bytes) - to->length;
+    if (length > 0 && !to->cut) {
+        memcpy(to->bytes + to->length, bytes, length);
+        to->length += (uint32_t)length;
+    }
+}
+
+/* Seven bits a byte, the lowest first; the highest bit is set but in the last. */
+static void
+put_number(message *to, uint64_t number)
+{
+    uint8_t bytes[10];
+    size_t length = 0;
+    do {
+        bytes[length++] = (uint8_t)(number | 0x80);
+        number >>= 7;
+    } while (number != 0);
+    bytes[length - 1] &= 0x7f;
+    put(to, bytes, length);
+}
+
+/* The port's control lock is held, or the journal nobody else's yet.  False where there
+ * was no room, which is counted. */
+static bool
+append(ml_journal *journal, unsigned kind, const message *record)
+{
+    ml_journal_lane *lane = &journal->lanes[ML_MLAB_LANES];
+    ml_mlab_lane *shown = &journal->header->lanes[ML_MLAB_LANES];
+    uint64_t count = atomic_load(&lane->events) + 1;
+    bool stored = !record->cut &&
+                  (lane->pending == 0 || ml_journal_turn(journal, lane)) &&
+                  ml_journal_append(journal, lane, kind, record->bytes, record->length);
+    if (!stored) {
+        lane->pending++;
+        atomic_store(&shown->dropped, ++lane->dropped);
+    }
+    atomic_store(&lane->events, count);
+    atomic_store(&shown->events, count);
+    return stored;
+}
+
+/* ---- The start ---- */
+
+static bool
+has_room(ml_journal *journal, ml_journal_lane *lane, uint32_t length)
+{
+    uint32_t needed = length + ML_PACK_OTHER_HEADER;
+    bool fits =
+        lane->slot != 0 && ml_chunk_used(&lane->writer) + needed + sizeof(ml_chunk) <=
+                               journal->file.chunk_bytes;
+    return fits || ml_journal_turn(journal, lane);
+}
+
+/* Takes the port's control lock once there is room for LENGTH bytes, or none to wait for:
+ * false.  Waits without the lock, which programs take for phases and marks. */
+static bool
+lock_with_room(ml_journal *journal, uint32_t length)
+{
+    ml_journal_lane *lane = &journal->lanes[ML_MLAB_LANES];
+    pthread_mutex_lock(&journal->port->control);
+    while (!has_room(journal, lane, length)) {
+        pthread_mutex_unlock(&journal->port->control);
+        bool waited = ml_journal_await_room(journal);
+        pthread_mutex_lock(&journal->port->control);
+        if (!waited) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Waits for room, for a start with a hole is no start. */
+static void
+append_patiently(ml_journal *journal, unsigned kind, const message *record)
+{
+    lock_with_room(journal, record->length);
+    append(journal, kind, record);
+    pthread_mutex_unlock(&journal->port->control);
+}
+
+static void
+append_start(ml_journal *journal, unsigned kind, const void *bytes, size_t length)
+{
+    message record = {0};
+    put(&record, bytes, length);
+    append_patiently(journal, kind, &record);
+}
+
+void
+ml_journal_start(ml_journal *journal, int device, const ml_allocator_rules *rules)
+{
+    ml_mlab_start start = {
+        .events = atomic_load(&journal->lanes[device].start),
+        .max_split_bytes = rules->max_split_bytes,
+        .device = (uint32_t)device,
+        .expandable_segments = rules->expandable_segments,
+        .has_segments = rules->has_segments,
+    };
+    memcpy(start.roundup_divisions, rules->roundup_divisions,
+           sizeof(start.roundup_divisions));
+    append_start(journal, ML_MLAB_START, &start, sizeof(start));
+}
+
+void
+ml_journal_start_segment(ml_journal *journal, int device, const ml_segment *segment)
+{
+    ml_mlab_segment record = {
+        .addr = segment->addr,
+        .total = segment->total,
+        .stream = segment->stream,
+        .pool = {segment->pool[0], segment->pool[1]},
+        .device = (uint32_t)device,
+        .small = segment->small,
+        .expandable = segment->expandable,
+    };
+    append_start(journal, ML_MLAB_SEGMENT, &record, sizeof(record));
+}
+
+void
+ml_journal_start_block(ml_journal *journal, int device, const ml_block *block)
+{
+    if (block->state == ML_BLOCK_INACTIVE) {
+        return;
+    }
+    ml_mlab_block record = {
+        .addr = block->addr,
+        .size = block->size,
+        .requested = block->requested,
+        .device = (uint32_t)device,
+        .state = block->state,
+    };
+    append_start(journal, ML_MLAB_BLOCK, &record, sizeof(record));
+    if (block->state == ML_BLOCK_ALLOCATED) {
+        ml_marks_start(&journal->lanes[device].marks, block->addr);
+    }
+}
+
+void
+ml_journal_started(ml_journal *journal, int device)
+{
+    ml_mlab_device record = {.device = (uint64_t)device};
+    append_start(journal, ML_MLAB_STARTED, &record, sizeof(record));
+}
+
+void
+ml_journal_setting(ml_journal *journal, const char *key, char kind, int64_t integer,
+                   double real, const char *text, const uint64_t *divisions)
+{
+    ml_mlab_setting setting = {
+        .integer = integer,
+        .real = real,
+        .key_bytes = (uint32_t)strlen(key),
+        .kind = kind,
+    };
+    if (divisions != NULL && kind == 'd') {
+        memcpy(setting.divisions, divisions, sizeof(setting.divisions));
+    }
+    message record = {0};
+    put(&record, &setting, sizeof(setting));
+    put(&record, key, setting.key_bytes);
+    if (text != NULL) {
+        put(&record, text, strlen(text));
+    }
+    pthread_mutex_lock(&journal->port->control);
+    append(journal, ML_MLAB_SETTING, &record);
+    pthread_mutex_unlock(&journal->port->control);
+}
+
+/* ---- While it is recorded ---- */
+
+static void
+append_clock(ml_journal *journal, const uint64_t *ticks, size_t count)
+{
+    uint64_t times[2];
+    memcpy(times, ticks, count * sizeof(*ticks));
+    const ml_source *source = journal->source;
+    if (source->unix_ns(source->self, times, sizeof(*times), count) < 0) {
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        ml_mlab_clock clock = {ticks[i], times[i]};
+        message record = {0};
+        put(&record, &clock, sizeof(clock));
+        append(journal, ML_MLAB_CLOCK, &record);
+    }
+}
+
+void
+ml_journal_control_begin(ml_journal *journal)
+{
+    uint64_t now = journal->source->now(journal->source->self);
+    /* The second is where the clock's own rate puts it. */
+    uint64_t ticks[2] = {now, now + ANCHOR_TICKS};
+    append_clock(journal, ticks, 2);
+    journal->clock_ticks = ticks[1];
+}
+
+/* With every record the clock now and then: its rate is known the better the longer it
+ * was watched. */
+static void
+append_anchor(ml_journal *journal)
+{
+    uint64_t now = journal->source->now(journal->source->self);
+    if (now > journal->clock_ticks && now - journal->clock_ticks >= ANCHOR_TICKS) {
+        journal->clock_ticks = now;
+        append_clock(journal, &now, 1);
+    }
+}
+
+static void
+append_to_all(ml_journal_port *port, unsigned kind, const message *record)
+{
+    pthread_mutex_lock(&port->control);
+    for (int i = 0; i < ML_PORT_JOURNALS; i++) {
+        ml_journal *journal = atomic_load(&port->journals[i]);
+        if (journal != NULL) {
+            append_anchor(journal);
+            append(journal, kind, record);
+        }
+    }
+    pthread_mutex_unlock(&port->control);
+}
+
+static bool
+is_attached(const ml_journal_port *port, const ml_journal *journal)
+{
+    bool found = false;
+    for (int i = 0; i < ML_PORT_JOURNALS; i++) {
+        found |= atomic_load(&port->journals[i]) == journal;
+    }
+    return found;
+}
+
+/* Where the tag is, is asked for last: a block that is claimed was there by then. */
+static void
+append_tag(ml_journal *journal, int device, const ml_tag *tag, ml_slice module,
+           ml_slice name)
+{
+    const ml_journal_lane *lane = &journal->lanes[device];
+    uint64_t owner = ml_hash_bytes(name.bytes, name.length) ^
+                     ml_hash_u64(tag->category + 1u) ^
+                     3 * ml_hash_bytes(module.bytes, module.length);
+    if (ml_marks_knows(&lane->marks, tag->addr, owner)) {
+        return;
+    }
+    bool claimed = ml_marks_claim(&lane->marks, tag->addr);
+    const ml_source *source = journal->source;
+    uint64_t place =
+        source->ordered ? atomic_load(&lane->events) : source->now(source->self);
+    unsigned lost = (tag->name == ML_STACK_LOST ? ML_MLAB_NAME_LOST : 0) |
+                    (tag->module == ML_STACK_LOST ? ML_MLAB_MODULE_LOST : 0);
+    uint8_t head[2] = {(uint8_t)(tag->category | lost), (uint8_t)device};
+    message record;
+    record.length = 0;
+    record.cut = false;
+    put(&record, head, sizeof(head));
+    put_number(&record, tag->addr);
+    put_number(&record, place);
+    put_number(&record, module.length);
+    put(&record, module.bytes, module.length);
+    put(&record, name.bytes, name.length);
+    if (append(journal, ML_MLAB_TAG, &record) && claimed) {
+        ml_marks_tell(&lane->marks, tag->addr, owner);
+    }
+}
+
+void
+ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
+               const ml_tag *tag, ml_slice module, ml_slice name)
+{
+    pthread_mutex_lock(&port->control);
+    if (is_attached(port, journal) && atomic_load(&journal->lanes[device].begun)) {
+        append_anchor(journal);
+        append_tag(journal, device, tag, module, name);
+    }
+    pthread_mutex_unlock(&port->control);
+}
+
+void
+ml_journal_use(ml_journal *journal, int device, uint64_t addr, uint64_t events)
+{
+    message record;
+    record.length = 0;
+    record.cut = false;
+    uint8_t number = (uint8_t)device;
+    put(&record, &number, sizeof(number));
+    put_number(&record, addr);
+    put_number(&record, atomic_load(&journal->lanes[device].start) + events);
+    append_start(journal, ML_MLAB_USE, record.bytes, record.length);
+}
+
+/* One that finds no room is left out and counts as nothing lost: it tells of no memory. */
+void
+ml_journal_code_line(ml_journal_port *port, ml_journal *journal,
+                     const ml_recording *recording, const ml_code_line *line)
+{
+    const ml_string *texts[] = {
+        &recording->strings[line->filename], &recording->strings[line->name],
+        &recording->strings[line->qualname], &recording->strings[line->text]};
+    ml_mlab_code_line what = {
+        .changed_us = line->changed_us,
+        .line = (uint32_t)line->line,
+        .first_line = (uint32_t)line->first_line,
+        .last_line = (uint32_t)line->last_line,
+        .file_bytes = (uint16_t)texts[0]->length,
+        .name_bytes = (uint16_t)texts[1]->length,
+        .qualname_bytes = (uint16_t)texts[2]->length,
+    };
+    message record = {0};
+    put(&record, &what, sizeof(what));
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        put(&record, texts[i]->bytes, texts[i]->length);
+    }
+    pthread_mutex_lock(&port->control);
+    bool attached = is_attached(port, journal);
+    pthread_mutex_unlock(&port->control);
+    if (attached && !record.cut) {
+        if (lock_with_room(journal, record.length)) {
+            append(journal, ML_MLAB_CODE_LINE, &record);
+        }
+        pthread_mutex_unlock(&port->control);
+    }
+}
+
+void
+ml_journal_port_note(ml_journal_port *port, const ml_note *note, const char *name,
+                     size_t length)
+{
+    if (atomic_load(&port->count) == 0) {
+        return;
+    }
+    uint32_t thread = note->thread >> 24 == 0 ? note->thread : 0;
+    ml_mlab_note what = {
+        .time = note->time,
+        .device = note->device,
+        .thread = (uint16_t)thread,
+        .kind = note->kind,
+        .thread_high = (uint8_t)(thread >> 16),
+    };
+    memcpy(what.values, note->values, sizeof(what.values));
+    message record = {0};
+    put(&record, &what, sizeof(what));
+    put(&record, name, length);
+    append_to_all(port, ML_MLAB_NOTE, &record);
+}
+
+static void
+put_text(message *to, ml_slice text)
+{
+    put(to, text.bytes, text.length);
+}
+
+/* As much of TEXT as half a record takes, with a mark where it was cut: readers need every
+ * frame, for ids are places. */
+static ml_slice
+shortened(ml_slice text, char room[ML_JOURNAL_TEXT_BYTES / 2])
+{
+    static const char mark[] = "...";
+    const size_t most = ML_JOURNAL_TEXT_BYTES / 2;
+    if (text.length <= most) {
+        return text;
+    }
+    size_t kept = most - (sizeof(mark) - 1);
+    /* No character of UTF-8 in part. */
+    while (kept > 0 && ((unsigned char)text.bytes[kept] & 0xc0) == 0x80) {
+        kept--;
+    }
+    memcpy(room, text.bytes, kept);
+    memcpy(room + kept, mark, sizeof(mark) - 1);
+    return (ml_slice){.bytes = room, .length = kept + sizeof(mark) - 1};
+}
+
+static void
+append_origins(ml_journal *journal)
+{
+    const ml_origins *origins = &journal->stacks->origins;
+    message record;
+    size_t id = journal->origin_frames + 1;
+    for (; id < origins->frame_table.count; id++) {
+        const ml_origin_frame *frame = &origins->frames[id];
+        char rooms[2][ML_JOURNAL_TEXT_BYTES / 2];
+        ml_slice name = shortened(ml_origins_text(origins, frame->name), rooms[0]);
+        ml_slice file = shortened(ml_origins_text(origins, frame->filename), rooms[1]);
+        ml_mlab_origin_frame head = {
+            .id = (uint32_t)id,
+            .caller = frame->caller,
+            .line = frame->line,
+            .name_bytes = (uint32_t)name.length,
+        };
+        record.length = 0;
+        record.cut = false;
+        put(&record, &head, sizeof(head));
+        put_text(&record, name);
+        put_text(&record, file);
+        append_patiently(journal, ML_MLAB_ORIGIN_FRAME, &record);
+    }
+    journal->origin_frames = id - 1;
+    for (; journal->origin_lines < origins->line_count; journal->origin_lines++) {
+        const ml_origin_line *line = &origins->lines[journal->origin_lines];
+        ml_mlab_origin_line head = {.line = line->line, .frame = line->frame};
+        record.length = 0;
+        record.cut = false;
+        put(&record, &head, sizeof(head));
+        put_text(&record, ml_origins_text(origins, line->file));
+        append_patiently(journal, ML_MLAB_ORIGIN_LINE, &record);
+    }
+}
+
+void
+ml_journal_port_origins(ml_journal_port *port)
+{
+    for (int i = 0; i < ML_PORT_JOURNALS; i++) {
+        ml_journal *journal = atomic_load(&port->journals[i]);
+        if (journal != NULL) {
+            append_origins(journal);
+        }
+    }
+}
+
+void
+ml_journal_port_name(ml_journal_port *port, uint32_t object, const char *name,
+                     size_t length)
+{
+    if (atomic_load(&port->count) == 0) {
+        return;
+    }
+    uint32_t hash = (uint32_t)ml_hash_bytes(name, length) | 1;
+    ml_mlab_name which = {.object = object};
+    message record = {0};
+    put(&record, &which, sizeof(which));
+    put(&record, name, length);
+    pthread_mutex_lock(&port->control);
+    for (int i = 0; i < ML_PORT_JOURNALS; i++) {
+        ml_journal *journal = atomic_load(&port->journals[i]);
+        if (journal != NULL && object < ml_stacks_object_count(journal->stacks) &&
+            journal->named[object] != hash && append(journal, ML_MLAB_NAME, &record)) {
+            /* Told again at every look at the program. */
+            journal->named[object] = hash;
+        }
+    }
+    pthread_mutex_unlock(&port->control);
+}

@@ -1,0 +1,220 @@
+/* Definitions in a journal: the stacks, code objects and strings that events refer to,
+ * written into a lane before their first use there.  See journal.h.
+ *
+ * Owns, for each lane, a bit an id.  All on the hot path but for the first function and what
+ * asks for frames. */
+#include <string.h>
+
+#include "base/base.h"
+#include "file/journal/journal_parts.h"
+#include "stacks/stacks_records.h"
+
+/* Ancestors looked at together; longer stacks take several rounds. */
+#define CHAIN 128u
+
+static size_t
+words_of(const ml_stack_table *table)
+{
+    return table->limit / 64 + 1;
+}
+
+int
+ml_journal_define_init(ml_journal *journal)
+{
+    const ml_stacks *stacks = journal->stacks;
+    size_t nodes = words_of(&stacks->nodes);
+    size_t codes = words_of(&stacks->codes);
+    size_t strings = words_of(&stacks->strings);
+    size_t objects = words_of(&stacks->objects);
+    size_t words = nodes + codes + strings + objects;
+    size_t bytes = words * sizeof(uint64_t) * ML_MLAB_LANES +
+                   stacks->objects.limit * sizeof(uint32_t);
+    int result = ml_region_init(&journal->defined, bytes, bytes);
+    _Atomic uint64_t *at = journal->defined.base;
+    for (unsigned i = 0; i < ML_MLAB_LANES && result == 0; i++) {
+        journal->lanes[i].nodes = at;
+        journal->lanes[i].codes = at + nodes;
+        journal->lanes[i].strings = at + nodes + codes;
+        journal->lanes[i].objects = at + nodes + codes + strings;
+        at += words;
+    }
+    if (result == 0) {
+        uint64_t *bits = journal->defined.base;
+        journal->named = (uint32_t *)(bits + words * ML_MLAB_LANES);
+    }
+    return result;
+}
+
+/* Other threads may look, too: what they find was complete before. */
+static bool
+has(const _Atomic uint64_t *bits, uint32_t id)
+{
+    uint64_t word = atomic_load_explicit(&bits[id / 64], memory_order_acquire);
+    return (word >> (id % 64) & 1) != 0;
+}
+
+/* Only who has the lane adds. */
+static void
+add(_Atomic uint64_t *bits, uint32_t id)
+{
+    uint64_t word = atomic_load_explicit(&bits[id / 64], memory_order_relaxed);
+    atomic_store_explicit(&bits[id / 64], word | UINT64_C(1) << (id % 64),
+                          memory_order_release);
+}
+
+static bool
+define_string(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
+{
+    const ml_stacks *stacks = journal->stacks;
+    if (id == 0 || id >= stacks->strings.limit || has(lane->strings, id)) {
+        return true;
+    }
+    const ml_stack_string *string = string_at(stacks, id);
+    const char *text = (const char *)stacks->text.base + string->start;
+    struct {
+        ml_mlab_string head;
+        char text[ML_JOURNAL_TEXT_BYTES];
+    } part = {.head = {.id = id, .total = string->length}};
+    for (uint32_t start = 0; start < string->length; start += ML_JOURNAL_TEXT_BYTES) {
+        uint32_t length = string->length - start;
+        length = length < ML_JOURNAL_TEXT_BYTES ? length : ML_JOURNAL_TEXT_BYTES;
+        part.head.start = start;
+        memcpy(part.text, text + start, length);
+        if (!ml_journal_append(journal, lane, ML_MLAB_STRING, &part,
+                               (uint32_t)sizeof(part.head) + length)) {
+            return false;
+        }
+    }
+    add(lane->strings, id);
+    return true;
+}
+
+static bool
+define_code(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
+{
+    const ml_stacks *stacks = journal->stacks;
+    if (id == 0 || id >= stacks->codes.limit || has(lane->codes, id)) {
+        return true;
+    }
+    const ml_stack_code *code = code_at(stacks, id);
+    ml_mlab_code record = {
+        .id = id,
+        .name = code->name,
+        .filename = code->filename,
+        .linetable = code->linetable,
+        .firstlineno = code->firstlineno,
+        .python_minor = code->python_minor,
+    };
+    if (!define_string(journal, lane, code->name) ||
+        !define_string(journal, lane, code->filename) ||
+        !define_string(journal, lane, code->linetable) ||
+        !ml_journal_append(journal, lane, ML_MLAB_CODE, &record, sizeof(record))) {
+        return false;
+    }
+    add(lane->codes, id);
+    return true;
+}
+
+static bool
+define_object(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
+{
+    const ml_stacks *stacks = journal->stacks;
+    if (id == 0 || id >= stacks->objects.limit || has(lane->objects, id)) {
+        return true;
+    }
+    ml_mlab_object record = {.id = id,
+                             .type_name = object_in(&stacks->objects, id)->type_name};
+    if (!define_string(journal, lane, record.type_name) ||
+        !ml_journal_append(journal, lane, ML_MLAB_OBJECT, &record, sizeof(record))) {
+        return false;
+    }
+    add(lane->objects, id);
+    return true;
+}
+
+static bool
+define_node(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
+{
+    const ml_stack_node *node = node_at(journal->stacks, id);
+    ml_mlab_node record = {
+        .id = id,
+        .parent = node->parent,
+        .code = node->code_id,
+        .offset = node->offset,
+        .counter = node->code_id == 0 ? node->fingerprint : 0,
+        .object = node->object,
+    };
+    if (!define_object(journal, lane, node->object) ||
+        !define_code(journal, lane, node->code_id) ||
+        !ml_journal_append(journal, lane, ML_MLAB_NODE, &record, sizeof(record))) {
+        return false;
+    }
+    add(lane->nodes, id);
+    return true;
+}
+
+/* Callers first, so that what is defined is whole wherever room ends. */
+static bool
+define_stack(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
+{
+    const ml_stacks *stacks = journal->stacks;
+    if (id == 0 || id >= stacks->nodes.limit) {
+        return true;
+    }
+    while (!has(lane->nodes, id)) {
+        uint32_t chain[CHAIN];
+        uint32_t length = 0;
+        for (uint32_t at = id; at != 0 && !has(lane->nodes, at);
+             at = node_at(stacks, at)->parent) {
+            chain[length++ % CHAIN] = at;
+        }
+        uint32_t outer = length < CHAIN ? length : CHAIN;
+        for (uint32_t i = 0; i < outer; i++) {
+            if (!define_node(journal, lane, chain[(length - 1 - i) % CHAIN])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+bool
+ml_journal_define(ml_journal *journal, ml_journal_lane *lane, const ml_event *event)
+{
+    return define_stack(journal, lane, event->stack) &&
+           define_stack(journal, lane, event->origin_stack) &&
+           define_string(journal, lane, event->metadata) &&
+           define_string(journal, lane, event->node);
+}
+
+/* ---- Off the hot path ---- */
+
+static bool
+is_named(const ml_journal *journal, uint32_t id)
+{
+    for (unsigned i = 0; i < ML_MLAB_LANES; i++) {
+        const ml_journal_lane *lane = &journal->lanes[i];
+        if (atomic_load(&lane->begun) && has(lane->nodes, id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int
+ml_journal_frames(const ml_journal *journal, ml_recording *recording)
+{
+    const ml_stacks *stacks = journal->stacks;
+    size_t count = ml_stacks_count(stacks);
+    count = count < stacks->nodes.limit ? count : stacks->nodes.limit;
+    uint32_t *map = ml_alloc_zeroed(count + 1, sizeof(*map));
+    if (map == NULL) {
+        return ML_ENOMEM;
+    }
+    for (uint32_t id = 1; id < count; id++) {
+        map[id] = is_named(journal, id) && node_at(stacks, id)->code != 0;
+    }
+    int result = ml_stacks_resolve(stacks, recording, map, count, NULL);
+    ml_free(map);
+    return result;
+}

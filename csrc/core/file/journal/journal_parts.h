@@ -1,0 +1,112 @@
+/* The inside of a journal, shared by journal.c (lanes of events), journal_define.c
+ * (definitions), journal_control.c (the control lane) and journal_thread.c (its life).
+ * For no one else. */
+#ifndef ML_JOURNAL_PARTS_H
+#define ML_JOURNAL_PARTS_H
+
+#include "file/codec/chunk.h"
+#include "file/journal/journal.h"
+#include "file/journal/journal_file.h"
+#include "file/journal/journal_marks.h"
+#include "file/codec/mlab_format.h"
+#include "base/region.h"
+
+/* Measured: smaller ones cost more system calls, larger ones more disk that is never
+ * used. */
+#define ML_JOURNAL_CHUNK_BYTES (UINT32_C(1) << 16)
+/* Longest text in one record. */
+#define ML_JOURNAL_TEXT_BYTES 2048u
+/* How long a start may wait, in all, for a disk that takes nothing. */
+#define ML_JOURNAL_PATIENCE_NS INT64_C(2000000000)
+
+/* Life of a slot: the thread maps a chunk there, a lane takes it, fills it and leaves it,
+ * the thread unmaps it. */
+enum ml_journal_slot {
+    ML_SLOT_EMPTY,
+    ML_SLOT_READY,
+    ML_SLOT_TAKEN,
+    ML_SLOT_FULL
+};
+
+/* Written by whoever has the lane; of events that is the holder of the device's lock. */
+typedef struct ml_journal_lane {
+    _Alignas(64) ml_chunk_writer writer;
+    _Atomic bool begun;
+    unsigned slot; /* of the writer's chunk; 0: none yet */
+    _Atomic uint64_t events;
+    _Atomic uint64_t start; /* of these, before the lane was begun last */
+    uint64_t pending;       /* dropped since the last one stored */
+    uint64_t dropped;
+    uint64_t chunks; /* begun */
+    /* Bits: what is defined in this lane; in the journal's region. */
+    _Atomic uint64_t *nodes;
+    _Atomic uint64_t *codes;
+    _Atomic uint64_t *strings;
+    _Atomic uint64_t *objects;
+    ml_journal_marks marks;
+} ml_journal_lane;
+
+struct ml_journal {
+    ml_journal_file file;
+    ml_mlab_header *header; /* in the file */
+    const ml_source *source;
+    const ml_stacks *stacks;
+    ml_journal_port *port; /* borrowed; while attached */
+    int device;            /* -1: all */
+    bool uses;             /* its events say how long blocks were not used */
+    void (*warn)(const char *text);
+    char *path; /* owned */
+    bool forked;
+    ml_region defined; /* owned */
+    ml_region marks;   /* owned; of sources whose lanes are devices */
+    uint32_t *named;   /* by object: hash of the name in the file; port->control */
+    size_t
+        origin_frames; /* of the stacks' origins, in the file or dropped; by whoever */
+    size_t origin_lines; /* adds to them */
+    ml_journal_lane lanes[ML_MLAB_LANES + 1];
+    /* Guarded by port->control. */
+    uint64_t clock_ticks; /* of the last anchor */
+
+    _Atomic int slots[ML_JOURNAL_SLOTS]; /* enum ml_journal_slot */
+    uint64_t offsets[ML_JOURNAL_SLOTS];  /* in the file; the thread's, as the next */
+    uint64_t mapped;                     /* chunks, ever */
+    _Atomic uint64_t taken;              /* chunks, ever */
+    _Atomic bool stopped;                /* nothing more is stored */
+
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards what follows; taken after port->control */
+    pthread_cond_t wake;
+    pthread_cond_t refilled;
+    int64_t waited_ns; /* for room, by the start */
+    bool opened;       /* or failed to */
+    bool closing;
+    int error; /* of opening: ML_E*, with errnum */
+    int errnum;
+};
+
+/* Slots go round; the first is the header's. */
+static inline unsigned
+ml_journal_slot_at(uint64_t number)
+{
+    return 1 + (unsigned)(number % (ML_JOURNAL_SLOTS - 1));
+}
+
+/* Hot path.  A new chunk for LANE; false where none is ready. */
+bool ml_journal_turn(ml_journal *journal, ml_journal_lane *lane);
+/* Hot path.  A record of LENGTH bytes; false where there is no room. */
+bool ml_journal_append(ml_journal *journal, ml_journal_lane *lane, unsigned kind,
+                       const void *bytes, uint32_t length);
+
+int ml_journal_define_init(ml_journal *journal);
+/* Hot path.  What EVENT refers to is defined in LANE; false where there is no room. */
+bool ml_journal_define(ml_journal *journal, ml_journal_lane *lane,
+                       const ml_event *event);
+
+/* The clock's anchors at the start; the control lane is nobody else's yet. */
+void ml_journal_control_begin(ml_journal *journal);
+
+/* Waits until the thread has had a round.  False where that is no use: nothing more is
+ * stored, or this journal's start has waited ML_JOURNAL_PATIENCE_NS in all. */
+bool ml_journal_await_room(ml_journal *journal);
+
+#endif

@@ -1,0 +1,731 @@
+/* The control lane of a .mlab file: memory at the start, settings, owners, notes, clock.
+ * See mlab_reader.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "file/mlab/mlab_parts.h"
+#include "stacks/stacks_records.h"
+
+__extension__ typedef unsigned __int128 wide;
+
+/* Settings of different keys, which are searched one by one; torch has some twenty. */
+#define SETTINGS_MOST 1000u
+
+/* ---- Names ---- */
+
+typedef struct lookup {
+    const ml_recording *recording;
+    const char *bytes;
+    size_t length;
+} lookup;
+
+static bool
+is_string(const void *context, uint32_t id)
+{
+    const lookup *wanted = context;
+    const ml_string *string = &wanted->recording->strings[id];
+    return string->length == wanted->length &&
+           memcmp(string->bytes, wanted->bytes, wanted->length) == 0;
+}
+
+int
+mlab_add_name(mlab_reader *reader, const uint8_t *bytes, size_t length, uint32_t *id)
+{
+    lookup wanted = {reader->recording, (const char *)bytes, length};
+    *id = 0;
+    if (length == 0) {
+        return 0;
+    }
+    if (reader->strings.count == 0 && ml_intern_add(&reader->strings, 0) < 0) {
+        return ML_ENOMEM;
+    }
+    uint64_t hash = ml_hash_bytes(bytes, length);
+    if (ml_intern_find(&reader->strings, hash, is_string, &wanted, id)) {
+        return 0;
+    }
+    int result = ml_recording_add_string(reader->recording, wanted.bytes, length, id);
+    return result == 0 ? ml_intern_add(&reader->strings, hash) : result;
+}
+
+static int
+add_lost_name(mlab_reader *reader, uint32_t *id)
+{
+    return mlab_add_name(reader, (const uint8_t *)ML_NAME_LOST, strlen(ML_NAME_LOST),
+                         id);
+}
+
+/* ---- Records ---- */
+
+/* The fixed part of RECORD; what follows it is *REST, *LEFT bytes.  False: too short. */
+static bool
+take(const ml_packed_other *record, void *out, size_t bytes, const uint8_t **rest,
+     size_t *left)
+{
+    if (record->length < bytes) {
+        return false;
+    }
+    memcpy(out, record->bytes, bytes);
+    *rest = record->bytes + bytes;
+    *left = record->length - bytes;
+    return true;
+}
+
+static int
+leave_out(mlab_reader *reader)
+{
+    reader->info->unread_records++;
+    return 0;
+}
+
+static int
+take_start(mlab_reader *reader, const ml_mlab_start *head)
+{
+    if (head->device >= ML_DEVICE_MAX) {
+        return leave_out(reader);
+    }
+    mlab_start *start = &reader->starts[head->device];
+    if (start->known && !start->complete && start->head.events == head->events) {
+        /* Early writers began a start again wherever one of another device came
+         * between: it goes on. */
+        start->repeated |= start->segment_count > 0;
+        return 0;
+    }
+    start->head = *head;
+    start->known = true;
+    start->complete = false;
+    start->repeated = false;
+    start->left_out = false;
+    start->segment_count = 0;
+    start->block_count = 0;
+    return 0;
+}
+
+static int
+take_started(mlab_reader *reader, const ml_mlab_device *record)
+{
+    if (record->device >= ML_DEVICE_MAX) {
+        return leave_out(reader);
+    }
+    reader->starts[record->device].complete = true;
+    return 0;
+}
+
+static int
+take_segment(mlab_reader *reader, const ml_mlab_segment *record)
+{
+    mlab_start *start = &reader->starts[record->device % ML_DEVICE_MAX];
+    if (record->device >= ML_DEVICE_MAX || !start->known) {
+        return leave_out(reader);
+    }
+    start->left_out = record->total > ML_SIZE_MOST;
+    if (start->left_out) {
+        reader->recording->unread[ML_UNREAD_SEGMENT_TOTAL_SIZE]++;
+        return 0;
+    }
+    if (ml_grow((void **)&start->segments, &start->segment_capacity,
+                start->segment_count + 1, sizeof(*start->segments)) < 0) {
+        return ML_ENOMEM;
+    }
+    start->segments[start->segment_count++] = (ml_segment){
+        .addr = record->addr,
+        .total = record->total,
+        .stream = record->stream,
+        .pool = {record->pool[0], record->pool[1]},
+        .small = record->small != 0,
+        .expandable = record->expandable != 0,
+        .first_block = start->block_count,
+    };
+    return 0;
+}
+
+static int
+take_block(mlab_reader *reader, const ml_mlab_block *record)
+{
+    mlab_start *start = &reader->starts[record->device % ML_DEVICE_MAX];
+    if (record->device < ML_DEVICE_MAX && start->left_out) {
+        return 0;
+    }
+    if (record->device >= ML_DEVICE_MAX || start->segment_count == 0 ||
+        record->state > ML_BLOCK_PENDING_FREE) {
+        return leave_out(reader);
+    }
+    if (record->size > ML_SIZE_MOST) {
+        reader->recording->unread[ML_UNREAD_BLOCK_SIZE]++;
+        return 0;
+    }
+    bool asked = record->requested <= ML_SIZE_MOST;
+    reader->recording->unread[ML_UNREAD_BLOCK_REQUESTED_SIZE] += !asked;
+    if (ml_grow((void **)&start->blocks, &start->block_capacity, start->block_count + 1,
+                sizeof(*start->blocks)) < 0) {
+        return ML_ENOMEM;
+    }
+    start->blocks[start->block_count++] = (ml_block){
+        .addr = record->addr,
+        .size = record->size,
+        .requested = asked ? record->requested : record->size,
+        .state = record->state,
+    };
+    start->segments[start->segment_count - 1].block_count++;
+    return 0;
+}
+
+static int
+take_setting(mlab_reader *reader, const ml_mlab_setting *record, const uint8_t *text,
+             size_t length)
+{
+    ml_recording *recording = reader->recording;
+    size_t key_bytes = record->key_bytes < length ? record->key_bytes : length;
+    ml_setting setting = {
+        .kind = record->kind, .integer = record->integer, .real = record->real};
+    memcpy(setting.divisions, record->divisions, sizeof(setting.divisions));
+    if (setting.kind == '\0' || strchr("bifsd", setting.kind) == NULL) {
+        return leave_out(reader);
+    }
+    int result = mlab_add_name(reader, text, key_bytes, &setting.key);
+    if (result == 0) {
+        result =
+            mlab_add_name(reader, text + key_bytes, length - key_bytes, &setting.text);
+    }
+    for (size_t i = 0; i < recording->setting_count && result == 0; i++) {
+        if (recording->settings[i].key == setting.key) {
+            /* The memory was walked more than once. */
+            recording->settings[i] = setting;
+            return 0;
+        }
+    }
+    if (result == 0 && recording->setting_count >= SETTINGS_MOST) {
+        return leave_out(reader);
+    }
+    if (result == 0) {
+        result = ml_grow((void **)&recording->settings, &reader->setting_capacity,
+                         recording->setting_count + 1, sizeof(setting));
+    }
+    if (result == 0) {
+        recording->settings[recording->setting_count++] = setting;
+    }
+    return result;
+}
+
+/* False where the bytes end within the number, or it has more than 64 bits. */
+static bool
+take_number(const uint8_t **at, const uint8_t *end, uint64_t *number)
+{
+    *number = 0;
+    for (unsigned shift = 0; shift < 64 && *at < end; shift += 7) {
+        uint8_t byte = *(*at)++;
+        *number |= (uint64_t)(byte & 0x7f) << shift;
+        if ((byte & 0x80) == 0) {
+            return shift < 63 || byte <= 1;
+        }
+    }
+    return false;
+}
+
+static int
+take_tag(mlab_reader *reader, const ml_packed_other *record)
+{
+    const uint8_t *at = record->bytes;
+    const uint8_t *end = at + record->length;
+    if (record->length < 2) {
+        return leave_out(reader);
+    }
+    uint64_t module_bytes;
+    uint8_t name_lost = at[0] & ML_MLAB_NAME_LOST;
+    uint8_t module_lost = at[0] & ML_MLAB_MODULE_LOST;
+    mlab_tag tag = {.category = (uint8_t)(at[0] ^ name_lost ^ module_lost),
+                    .device = at[1],
+                    .lost = (uint8_t)((name_lost != 0) + (module_lost != 0))};
+    at += 2;
+    if (!take_number(&at, end, &tag.addr) || !take_number(&at, end, &tag.place) ||
+        !take_number(&at, end, &module_bytes) || module_bytes > (size_t)(end - at) ||
+        tag.device >= ML_DEVICE_MAX || tag.category > ML_CATEGORY_TAG_LAST) {
+        return leave_out(reader);
+    }
+    int result = module_lost != 0
+                     ? add_lost_name(reader, &tag.module)
+                     : mlab_add_name(reader, at, (size_t)module_bytes, &tag.module);
+    at += module_bytes;
+    if (result == 0) {
+        result = name_lost != 0
+                     ? add_lost_name(reader, &tag.name)
+                     : mlab_add_name(reader, at, (size_t)(end - at), &tag.name);
+    }
+    if (result == 0) {
+        result = ml_grow((void **)&reader->tags, &reader->tag_capacity,
+                         reader->tag_count + 1, sizeof(tag));
+    }
+    if (result == 0) {
+        tag.order = reader->tag_count;
+        reader->tags[reader->tag_count++] = tag;
+    }
+    return result;
+}
+
+static int
+take_use(mlab_reader *reader, const ml_packed_other *record)
+{
+    const uint8_t *at = record->bytes;
+    const uint8_t *end = at + record->length;
+    mlab_use use = {0};
+    if (record->length < 1) {
+        return leave_out(reader);
+    }
+    use.device = *at++;
+    if (!take_number(&at, end, &use.addr) || !take_number(&at, end, &use.place) ||
+        use.device >= ML_DEVICE_MAX) {
+        return leave_out(reader);
+    }
+    if (ml_grow((void **)&reader->uses, &reader->use_capacity, reader->use_count + 1,
+                sizeof(use)) < 0) {
+        return ML_ENOMEM;
+    }
+    reader->uses[reader->use_count++] = use;
+    return 0;
+}
+
+static int
+take_note(mlab_reader *reader, const ml_mlab_note *record, const uint8_t *name,
+          size_t length)
+{
+    ml_recording *recording = reader->recording;
+    if (record->kind >= ML_NOTE_COUNT) {
+        return leave_out(reader);
+    }
+    ml_note note = {
+        .time = record->time,
+        .device = record->device,
+        .thread = record->thread | (uint32_t)record->thread_high << 16,
+        .kind = record->kind,
+    };
+    memcpy(note.values, record->values, sizeof(note.values));
+    int result = mlab_add_name(reader, name, length, &note.name);
+    if (result == 0) {
+        result = ml_grow((void **)&recording->notes, &reader->note_capacity,
+                         recording->note_count + 1, sizeof(note));
+    }
+    if (result == 0) {
+        recording->notes[recording->note_count++] = note;
+    }
+    return result;
+}
+
+static int
+take_name(mlab_reader *reader, const ml_mlab_name *record, const uint8_t *text,
+          size_t length)
+{
+    if (record->object > UINT32_MAX) {
+        return leave_out(reader);
+    }
+    mlab_name name = {.object = (uint32_t)record->object};
+    int result = mlab_add_name(reader, text, length, &name.name);
+    if (result == 0) {
+        result = ml_grow((void **)&reader->names, &reader->name_capacity,
+                         reader->name_count + 1, sizeof(name));
+    }
+    if (result == 0) {
+        reader->names[reader->name_count++] = name;
+    }
+    return result;
+}
+
+/* Nothing but no memory keeps the file from being read. */
+static int
+taken(mlab_reader *reader, int result)
+{
+    return result == 0 || result == ML_ENOMEM ? result : leave_out(reader);
+}
+
+/* Ids are places: behind a hole they would be others', so that nothing is taken there. */
+static int
+take_origin_frame(mlab_reader *reader, const ml_mlab_origin_frame *record,
+                  const uint8_t *text, size_t length)
+{
+    ml_origins *origins = &reader->stacks->origins;
+    size_t next = origins->frame_table.count;
+    if (record->name_bytes > length || record->id != (next > 0 ? next : 1)) {
+        return leave_out(reader);
+    }
+    ml_slice name = {.bytes = (const char *)text, .length = record->name_bytes};
+    ml_slice filename = {.bytes = (const char *)text + record->name_bytes,
+                         .length = length - record->name_bytes};
+    uint32_t id;
+    return taken(reader, ml_origins_add_frame(origins, record->caller, name, filename,
+                                              record->line, &id));
+}
+
+static int
+take_origin_line(mlab_reader *reader, const ml_mlab_origin_line *record,
+                 const uint8_t *text, size_t length)
+{
+    ml_slice path = {.bytes = (const char *)text, .length = length};
+    return taken(reader, ml_origins_add_line(&reader->stacks->origins, path,
+                                             record->line, record->frame));
+}
+
+/* The first of a line counts. */
+static int
+take_code_line(mlab_reader *reader, const ml_mlab_code_line *record,
+               const uint8_t *texts, size_t length)
+{
+    ml_code_line line = {.line = record->line,
+                         .first_line = record->first_line,
+                         .last_line = record->last_line,
+                         .changed_us = record->changed_us};
+    size_t names =
+        (size_t)record->file_bytes + record->name_bytes + record->qualname_bytes;
+    if (names > length || line.line == 0) {
+        return leave_out(reader);
+    }
+    const struct {
+        size_t bytes;
+        uint32_t *id;
+    } parts[] = {{record->file_bytes, &line.filename},
+                 {record->name_bytes, &line.name},
+                 {record->qualname_bytes, &line.qualname},
+                 {length - names, &line.text}};
+    int result = 0;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && result == 0; i++) {
+        result = mlab_add_name(reader, texts, parts[i].bytes, parts[i].id);
+        texts += parts[i].bytes;
+    }
+    return result < 0 ? result
+                      : ml_recording_add_first_code_line(reader->recording,
+                                                         &reader->code_lines, line);
+}
+
+static int
+take_clock(mlab_reader *reader, const ml_mlab_clock *clock)
+{
+    if (ml_grow((void **)&reader->clocks, &reader->clock_capacity,
+                reader->clock_count + 1, sizeof(*clock)) < 0) {
+        return ML_ENOMEM;
+    }
+    reader->clocks[reader->clock_count++] = *clock;
+    return 0;
+}
+
+int
+mlab_control(mlab_reader *reader, const ml_packed_other *record)
+{
+    union {
+        ml_mlab_clock clock;
+        ml_mlab_start start;
+        ml_mlab_segment segment;
+        ml_mlab_block block;
+        ml_mlab_device device;
+        ml_mlab_setting setting;
+        ml_mlab_note note;
+        ml_mlab_name name;
+        ml_mlab_origin_frame origin_frame;
+        ml_mlab_origin_line origin_line;
+        ml_mlab_code_line code_line;
+    } fixed;
+    const uint8_t *rest;
+    size_t left;
+    switch (record->kind) {
+    case ML_MLAB_CLOCK:
+        return take(record, &fixed, sizeof(fixed.clock), &rest, &left)
+                   ? take_clock(reader, &fixed.clock)
+                   : leave_out(reader);
+    case ML_MLAB_START:
+        return take(record, &fixed, sizeof(fixed.start), &rest, &left)
+                   ? take_start(reader, &fixed.start)
+                   : leave_out(reader);
+    case ML_MLAB_SEGMENT:
+        return take(record, &fixed, sizeof(fixed.segment), &rest, &left)
+                   ? take_segment(reader, &fixed.segment)
+                   : leave_out(reader);
+    case ML_MLAB_BLOCK:
+        return take(record, &fixed, sizeof(fixed.block), &rest, &left)
+                   ? take_block(reader, &fixed.block)
+                   : leave_out(reader);
+    case ML_MLAB_STARTED:
+        return take(record, &fixed, sizeof(fixed.device), &rest, &left)
+                   ? take_started(reader, &fixed.device)
+                   : leave_out(reader);
+    case ML_MLAB_SETTING:
+        return take(record, &fixed, sizeof(fixed.setting), &rest, &left)
+                   ? take_setting(reader, &fixed.setting, rest, left)
+                   : leave_out(reader);
+    case ML_MLAB_TAG:
+        return take_tag(reader, record);
+    case ML_MLAB_USE:
+        return take_use(reader, record);
+    case ML_MLAB_NOTE:
+        return take(record, &fixed, sizeof(fixed.note), &rest, &left)
+                   ? take_note(reader, &fixed.note, rest, left)
+                   : leave_out(reader);
+    case ML_MLAB_NAME:
+        return take(record, &fixed, sizeof(fixed.name), &rest, &left)
+                   ? take_name(reader, &fixed.name, rest, left)
+                   : leave_out(reader);
+    case ML_MLAB_ORIGIN_FRAME:
+        return take(record, &fixed, sizeof(fixed.origin_frame), &rest, &left)
+                   ? take_origin_frame(reader, &fixed.origin_frame, rest, left)
+                   : leave_out(reader);
+    case ML_MLAB_ORIGIN_LINE:
+        return take(record, &fixed, sizeof(fixed.origin_line), &rest, &left)
+                   ? take_origin_line(reader, &fixed.origin_line, rest, left)
+                   : leave_out(reader);
+    case ML_MLAB_CODE_LINE:
+        return take(record, &fixed, sizeof(fixed.code_line), &rest, &left)
+                   ? take_code_line(reader, &fixed.code_line, rest, left)
+                   : leave_out(reader);
+    default:
+        return leave_out(reader);
+    }
+}
+
+/* ---- Times ---- */
+
+static int
+compare_clocks(const void *a, const void *b)
+{
+    uint64_t left = ((const ml_mlab_clock *)a)->ticks;
+    uint64_t right = ((const ml_mlab_clock *)b)->ticks;
+    return (left > right) - (left < right);
+}
+
+/* By ticks, each once, and time never runs backwards. */
+static void
+sort_clocks(mlab_reader *reader)
+{
+    if (reader->clock_count == 0) {
+        return;
+    }
+    qsort(reader->clocks, reader->clock_count, sizeof(*reader->clocks), compare_clocks);
+    size_t count = 0;
+    for (size_t i = 0; i < reader->clock_count; i++) {
+        const ml_mlab_clock *clock = &reader->clocks[i];
+        const ml_mlab_clock *last = count > 0 ? &reader->clocks[count - 1] : NULL;
+        if (last == NULL ||
+            (clock->ticks > last->ticks && clock->unix_ns >= last->unix_ns)) {
+            reader->clocks[count++] = *clock;
+        }
+    }
+    reader->clock_count = count;
+}
+
+/* The last anchor but one that is not above TICKS, or the first; *NEAR is where that was
+ * for the time before. */
+static size_t
+anchor_below(const mlab_reader *reader, uint64_t ticks, size_t *near)
+{
+    const ml_mlab_clock *clocks = reader->clocks;
+    size_t low = 0;
+    size_t high = reader->clock_count - 1;
+    if (*near < high && clocks[*near].ticks <= ticks) {
+        low = *near;
+        high = ticks < clocks[low + 1].ticks ? low + 1 : high;
+    }
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (clocks[middle].ticks <= ticks) {
+            low = middle;
+        }
+        else {
+            high = middle;
+        }
+    }
+    *near = low;
+    return low;
+}
+
+/* On the line through the anchors beside it. */
+static uint64_t
+unix_ns(const mlab_reader *reader, uint64_t ticks, size_t *near)
+{
+    size_t count = reader->clock_count;
+    if (count < 2) {
+        return count == 0 ? ticks
+                          : reader->clocks[0].unix_ns + ticks - reader->clocks[0].ticks;
+    }
+    size_t at = anchor_below(reader, ticks, near);
+    const ml_mlab_clock *low = &reader->clocks[at];
+    const ml_mlab_clock *high = &reader->clocks[at + 1];
+    bool before = ticks < low->ticks;
+    uint64_t since = before ? low->ticks - ticks : ticks - low->ticks;
+    uint64_t rise = (uint64_t)((wide)(high->unix_ns - low->unix_ns) * since /
+                               (high->ticks - low->ticks));
+    return before ? low->unix_ns - rise : low->unix_ns + rise;
+}
+
+static void
+convert_times(mlab_reader *reader)
+{
+    ml_recording *recording = reader->recording;
+    size_t near = 0;
+    for (size_t d = 0; d < recording->device_count; d++) {
+        ml_device_trace *trace = &recording->devices[d];
+        for (size_t i = 0; i < trace->event_count; i++) {
+            trace->events[i].time = unix_ns(reader, trace->events[i].time, &near);
+        }
+    }
+    bool stepped = false;
+    uint64_t first_step = 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < recording->note_count; i++) {
+        ml_note note = recording->notes[i];
+        note.time = unix_ns(reader, note.time, &near);
+        if (kept > 0 && note.time < recording->notes[kept - 1].time) {
+            /* memlab writes them in order. */
+            reader->info->unread_records++;
+            continue;
+        }
+        if (note.kind == ML_NOTE_STEP) {
+            first_step = stepped ? first_step : note.values[0];
+            stepped = true;
+            /* Numbered by the process; a recording's begin with 0. */
+            note.values[0] -= first_step;
+        }
+        recording->notes[kept++] = note;
+    }
+    recording->note_count = kept;
+    for (size_t i = 0; i < reader->tag_count && !reader->ordered; i++) {
+        reader->tags[i].place = unix_ns(reader, reader->tags[i].place, &near);
+    }
+}
+
+/* ---- Tags ---- */
+
+uint64_t
+mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordinal)
+{
+    const mlab_place *places = reader->places[device];
+    size_t low = 0;
+    size_t high = reader->place_count[device];
+    uint64_t events = reader->recording->devices[device].event_count;
+    uint64_t next = events;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (places[middle].ordinal <= ordinal) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    if (low < reader->place_count[device]) {
+        next = places[low].index;
+    }
+    if (low == 0) {
+        return 0;
+    }
+    /* The first chunks may hold events from before the start. */
+    uint64_t start = reader->starts[device].head.events;
+    uint64_t from = places[low - 1].ordinal;
+    from = from < start ? start : from;
+    uint64_t since = ordinal > from ? ordinal - from : 0;
+    uint64_t index = places[low - 1].index + since;
+    return index < next ? index : next;
+}
+
+/* By place; of tags at one place the last counts. */
+static int
+compare_tags(const void *a, const void *b)
+{
+    const mlab_tag *left = a;
+    const mlab_tag *right = b;
+    if (left->place != right->place) {
+        return left->place < right->place ? -1 : 1;
+    }
+    return (left->order > right->order) - (left->order < right->order);
+}
+
+static int
+add_tag(ml_device_trace *trace, size_t *capacity, const mlab_tag *from)
+{
+    if (ml_grow((void **)&trace->tags, capacity, trace->tag_count + 1, sizeof(ml_tag)) <
+        0) {
+        return ML_ENOMEM;
+    }
+    trace->lost_names += from->lost;
+    trace->tags[trace->tag_count++] = (ml_tag){.addr = from->addr,
+                                               .position = from->place,
+                                               .name = from->name,
+                                               .module = from->module,
+                                               .category = from->category};
+    return 0;
+}
+
+static int
+place_tags(mlab_reader *reader)
+{
+    size_t capacity[ML_DEVICE_MAX] = {0};
+    size_t count = 0;
+    for (size_t i = 0; i < reader->tag_count; i++) {
+        mlab_tag tag = reader->tags[i];
+        const ml_device_trace *trace = mlab_trace(reader, tag.device);
+        if (trace == NULL) {
+            return ML_ENOMEM;
+        }
+        if (reader->ordered && tag.place < reader->starts[tag.device].head.events) {
+            continue;
+        }
+        tag.place = reader->ordered ? mlab_index_of(reader, tag.device, tag.place)
+                                    : ml_device_trace_until(trace, tag.place);
+        reader->tags[count++] = tag;
+    }
+    if (count > 0) {
+        qsort(reader->tags, count, sizeof(*reader->tags), compare_tags);
+    }
+    int result = 0;
+    for (size_t i = 0; i < count && result == 0; i++) {
+        unsigned device = reader->tags[i].device;
+        result = add_tag(&reader->recording->devices[device], &capacity[device],
+                         &reader->tags[i]);
+    }
+    return result;
+}
+
+int
+mlab_finish_control(mlab_reader *reader)
+{
+    sort_clocks(reader);
+    convert_times(reader);
+    return place_tags(reader);
+}
+
+/* ---- Uses ---- */
+
+/* By device, then address, then place: the last of one address is its last use. */
+static int
+compare_uses(const void *a, const void *b)
+{
+    const mlab_use *left = a;
+    const mlab_use *right = b;
+    if (left->device != right->device) {
+        return left->device < right->device ? -1 : 1;
+    }
+    if (left->addr != right->addr) {
+        return left->addr < right->addr ? -1 : 1;
+    }
+    return (left->place > right->place) - (left->place < right->place);
+}
+
+int
+mlab_finish_uses(mlab_reader *reader)
+{
+    ml_recording *recording = reader->recording;
+    size_t capacity[ML_DEVICE_MAX] = {0};
+    if (reader->use_count == 0 || !reader->ordered) {
+        return 0;
+    }
+    qsort(reader->uses, reader->use_count, sizeof(*reader->uses), compare_uses);
+    for (size_t i = 0; i < reader->use_count; i++) {
+        const mlab_use *use = &reader->uses[i];
+        bool last = i + 1 == reader->use_count || use[1].device != use->device ||
+                    use[1].addr != use->addr;
+        if (!last || use->device >= recording->device_count) {
+            continue;
+        }
+        ml_device_trace *trace = &recording->devices[use->device];
+        if (ml_grow((void **)&trace->uses, &capacity[use->device], trace->use_count + 1,
+                    sizeof(*trace->uses)) < 0) {
+            return ML_ENOMEM;
+        }
+        uint64_t position = mlab_index_of(reader, use->device, use->place);
+        trace->uses[trace->use_count++] = (ml_use){use->addr, position};
+    }
+    return 0;
+}

@@ -1,0 +1,207 @@
+/* The lanes of a .mlab file, chunk by chunk: what each record becomes, and which are
+ * missing.  See mlab_reader.h.
+ *
+ * Must not know where chunks come from, nor whether more of them will. */
+#include "file/mlab/mlab_parts.h"
+
+unsigned
+mlab_lane_of(const mlab_reader *reader, const ml_chunk *chunk)
+{
+    if (chunk->kind == ML_MLAB_CONTROL) {
+        return ML_MLAB_LANES;
+    }
+    unsigned number = reader->ordered ? chunk->device : chunk->lane;
+    unsigned other = reader->ordered ? chunk->lane : chunk->device;
+    return chunk->kind == ML_MLAB_EVENTS && number < ML_MLAB_LANES && other == 0
+               ? number
+               : ML_MLAB_LANES + 1;
+}
+
+static int
+add_gap(mlab_reader *reader, unsigned device, uint64_t position, uint64_t dropped,
+        uint64_t lost)
+{
+    ml_mlab_info *info = reader->info;
+    if (dropped == 0 && lost == 0) {
+        return 0;
+    }
+    if (ml_grow((void **)&info->gaps, &reader->gap_capacity, info->gap_count + 1,
+                sizeof(*info->gaps)) < 0) {
+        return ML_ENOMEM;
+    }
+    info->gaps[info->gap_count++] = (ml_mlab_gap){
+        .position = position, .dropped = dropped, .lost = lost, .device = device};
+    return 0;
+}
+
+static int
+add_place(mlab_reader *reader, unsigned device, uint64_t ordinal, uint64_t index)
+{
+    if (ml_grow((void **)&reader->places[device], &reader->place_capacity[device],
+                reader->place_count[device] + 1, sizeof(mlab_place)) < 0) {
+        return ML_ENOMEM;
+    }
+    reader->places[device][reader->place_count[device]++] =
+        (mlab_place){ordinal, index};
+    return 0;
+}
+
+/* The events between what was read of LANE and ORDINAL are missing, DROPPED of them at most
+ * never stored.  Those before the memory was read for good count no more. */
+static int
+skip_to(mlab_reader *reader, mlab_lane *lane, uint64_t ordinal, uint64_t dropped)
+{
+    ml_device_trace *trace = mlab_trace(reader, lane->device);
+    if (trace == NULL) {
+        return ML_ENOMEM;
+    }
+    uint64_t missing = ordinal > lane->ordinal ? ordinal - lane->ordinal : 0;
+    dropped = dropped < missing ? dropped : missing;
+    lane->dropped += dropped;
+    uint64_t start = reader->ordered ? reader->starts[lane->device].head.events : 0;
+    uint64_t before = start > lane->ordinal ? start - lane->ordinal : 0;
+    lane->ordinal += missing;
+    missing = missing > before ? missing - before : 0;
+    dropped = dropped < missing ? dropped : missing;
+    return add_gap(reader, lane->device, trace->event_count, dropped,
+                   missing - dropped);
+}
+
+/* The events missing between what was read and the chunk HEADER. */
+static int
+skip_gap(mlab_reader *reader, const ml_device_trace *trace, mlab_lane *lane,
+         const ml_chunk *header)
+{
+    int result = skip_to(reader, lane, header->first, header->dropped);
+    if (result == 0 && reader->ordered) {
+        result = add_place(reader, lane->device, lane->ordinal, trace->event_count);
+    }
+    return result;
+}
+
+/* A size that is none makes of an event one that changes no memory, as in a snapshot. */
+static void
+check_sizes(mlab_reader *reader, ml_event *event)
+{
+    if (event->size > ML_SIZE_MOST) {
+        reader->recording->unread[ML_UNREAD_EVENT_SIZE]++;
+        event->size = 0;
+        event->action = ML_ACTION_OTHER;
+    }
+    if (event->action == ML_ACTION_OOM && event->addr > ML_SIZE_MOST) {
+        reader->recording->unread[ML_UNREAD_EVENT_ADDR]++;
+        event->addr = 0;
+        event->action = ML_ACTION_OTHER;
+    }
+    if (event->block_bytes > ML_SIZE_MOST) {
+        reader->recording->unread[ML_UNREAD_MEMLAB_EVENT]++;
+        event->block_bytes = 0;
+        event->flags &= (uint8_t)~ML_EVENT_BLOCK_KNOWN;
+    }
+}
+
+static int
+add_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
+          const ml_event *event)
+{
+    uint64_t start = reader->starts[lane->device].head.events;
+    if (reader->ordered && lane->ordinal++ < start) {
+        /* From before the memory was read for good. */
+        return 0;
+    }
+    if (ml_grow((void **)&trace->events, &reader->event_capacity[lane->device],
+                trace->event_count + 1, sizeof(*event)) < 0) {
+        return ML_ENOMEM;
+    }
+    trace->events[trace->event_count] = *event;
+    check_sizes(reader, &trace->events[trace->event_count++]);
+    return 0;
+}
+
+/* What is missing in front of the chunk HEADER. */
+int
+mlab_begin_chunk(mlab_reader *reader, mlab_lane *lane, const ml_chunk *header)
+{
+    if (lane->number == ML_MLAB_LANES) {
+        uint64_t missing =
+            header->first > lane->ordinal ? header->first - lane->ordinal : 0;
+        reader->info->lost_records += missing;
+        lane->ordinal += missing;
+        return 0;
+    }
+    ml_device_trace *trace = mlab_trace(reader, lane->device);
+    return trace != NULL ? skip_gap(reader, trace, lane, header) : ML_ENOMEM;
+}
+
+static int
+read_events(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk)
+{
+    ml_device_trace *trace = mlab_trace(reader, lane->device);
+    int result = trace != NULL ? 0 : ML_ENOMEM;
+    const uint8_t *before = chunk->at;
+    while (result == 0) {
+        ml_event event;
+        ml_packed_other other;
+        int found = ml_chunk_next(chunk, &event, &other);
+        uint64_t bytes = (uint64_t)(chunk->at - before);
+        before = chunk->at;
+        if (found == ML_PACKED_EVENT) {
+            reader->info->event_bytes += bytes;
+            result = add_event(reader, trace, lane, &event);
+            lane->ordinal += !reader->ordered;
+        }
+        else if (found == ML_PACKED_OTHER) {
+            reader->info->definition_bytes += bytes;
+            mlab_define(reader, &other);
+        }
+        else {
+            /* Committed and with the right sum, yet no record: whatever wrote this. */
+            reader->info->damaged_chunks += found < 0;
+            break;
+        }
+    }
+    return result;
+}
+
+static int
+read_control(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk)
+{
+    ml_event event;
+    ml_packed_other other;
+    int found = ML_PACKED_END;
+    int result = 0;
+    const uint8_t *before = chunk->at;
+    while (result == 0 && (found = ml_chunk_next(chunk, &event, &other)) > 0) {
+        if (found == ML_PACKED_OTHER) {
+            result = mlab_control(reader, &other);
+            lane->ordinal++;
+        }
+    }
+    reader->info->damaged_chunks += found < 0;
+    reader->info->control_bytes += (uint64_t)(chunk->at - before);
+    return result;
+}
+
+int
+mlab_read_chunk(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk)
+{
+    return lane->number == ML_MLAB_LANES ? read_control(reader, lane, chunk)
+                                         : read_events(reader, lane, chunk);
+}
+
+int
+mlab_end_lane(mlab_reader *reader, mlab_lane *lane, const ml_mlab_lane *counted)
+{
+    uint64_t events = atomic_load(&counted->events);
+    uint64_t dropped = atomic_load(&counted->dropped);
+    if (events <= lane->ordinal) {
+        return 0;
+    }
+    if (lane->number == ML_MLAB_LANES) {
+        reader->info->lost_records += events - lane->ordinal;
+        lane->ordinal = events;
+        return 0;
+    }
+    return skip_to(reader, lane, events,
+                   dropped > lane->dropped ? dropped - lane->dropped : 0);
+}

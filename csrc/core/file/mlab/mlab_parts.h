@@ -1,0 +1,158 @@
+/* The inside of the reader of .mlab files, shared by mlab_reader.c (file and chunks),
+ * mlab_lanes.c (lanes), mlab_stacks.c (definitions), mlab_control.c (the control lane),
+ * mlab_memory.c (the memory at the end) and live*.c (a file that grows).  For no one
+ * else. */
+#ifndef ML_MLAB_PARTS_H
+#define ML_MLAB_PARTS_H
+
+#include "base/base.h"
+#include "file/codec/mlab_format.h"
+#include "file/mlab/mlab_reader.h"
+#include "stacks/stacks.h"
+#include "stacks/wanted.h"
+
+/* Segments and blocks at the start of a device, as they came. */
+typedef struct mlab_start {
+    ml_mlab_start head;
+    bool known;           /* the start came, and what follows belongs to it */
+    bool complete;        /* to its end */
+    bool repeated;        /* it came in parts */
+    bool left_out;        /* the segment whose blocks come has a size that is none */
+    ml_segment *segments; /* owned; first_block and block_count are set */
+    size_t segment_count;
+    size_t segment_capacity;
+    ml_block *blocks; /* owned */
+    size_t block_count;
+    size_t block_capacity;
+} mlab_start;
+
+/* A tag as the file has it. */
+typedef struct mlab_tag {
+    uint64_t addr;
+    uint64_t place;  /* events of the device before it, or time */
+    size_t order;    /* among the tags of the file */
+    uint32_t name;   /* string of the recording */
+    uint32_t module; /* the same */
+    uint8_t device;
+    uint8_t category;
+    uint8_t lost; /* of its names */
+} mlab_tag;
+
+/* A use as the file has it. */
+typedef struct mlab_use {
+    uint64_t addr;
+    uint64_t place; /* events of the device before it */
+    uint8_t device;
+} mlab_use;
+
+/* Where in a lane a chunk's events begin, to find events by their ordinal. */
+typedef struct mlab_place {
+    uint64_t ordinal;
+    uint64_t index; /* in the device's events */
+} mlab_place;
+
+typedef struct mlab_name {
+    uint32_t object;
+    uint32_t name; /* string of the recording */
+} mlab_name;
+
+typedef struct mlab_reader {
+    ml_recording *recording; /* under construction; owned */
+    ml_mlab_info *info;
+    bool ordered;
+    bool wants; /* the next is told */
+    ml_wanted wanted;
+    ml_stacks *stacks; /* owned: with the ids of the file */
+    ml_intern strings; /* the recording's own, for names */
+    ml_intern code_lines;
+
+    ml_mlab_clock *clocks; /* owned; by ticks once read */
+    size_t clock_count;
+    size_t clock_capacity;
+    mlab_start starts[ML_DEVICE_MAX];
+    mlab_tag *tags; /* owned */
+    size_t tag_count;
+    size_t tag_capacity;
+    mlab_use *uses; /* owned */
+    size_t use_count;
+    size_t use_capacity;
+    mlab_name *names; /* owned */
+    size_t name_count;
+    size_t name_capacity;
+    size_t note_capacity;
+    size_t setting_capacity;
+    size_t gap_capacity;
+    size_t event_capacity[ML_DEVICE_MAX];
+    mlab_place *places[ML_DEVICE_MAX]; /* owned; of ordered sources */
+    size_t place_count[ML_DEVICE_MAX];
+    size_t place_capacity[ML_DEVICE_MAX];
+} mlab_reader;
+
+/* How far a lane has been read. */
+typedef struct mlab_lane {
+    unsigned number;
+    unsigned device;
+    uint64_t
+        ordinal; /* events of the lane so far, in the file or not; of control records */
+    uint64_t dropped; /* of these, not stored */
+} mlab_lane;
+
+/* 0, or ML_EFORMAT with *ERROR. */
+int mlab_read_header(const ml_mlab_input *input, ml_mlab_header *header,
+                     ml_read_error *error);
+void mlab_take_header(mlab_reader *reader, const ml_mlab_header *header,
+                      uint64_t bytes);
+
+/* What a piece of the file is, by its first bytes. */
+enum mlab_piece {
+    MLAB_PIECE_READY, /* nothing yet */
+    MLAB_PIECE_CHUNK,
+    MLAB_PIECE_DAMAGED
+};
+enum mlab_piece mlab_piece_of(const mlab_reader *reader, const ml_chunk *header,
+                              uint32_t chunk_bytes);
+/* The lane of the file that a chunk says it belongs to; ML_MLAB_LANES + 1 for none. */
+unsigned mlab_lane_of(const mlab_reader *reader, const ml_chunk *chunk);
+/* Notes what is missing in front of the chunk HEADER.  0 or ML_ENOMEM, as of the next. */
+int mlab_begin_chunk(mlab_reader *reader, mlab_lane *lane, const ml_chunk *header);
+/* Takes the records up to the end of CHUNK, which may be given a later end and go on. */
+int mlab_read_chunk(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk);
+/* What the lane counted beyond all that was read. */
+int mlab_end_lane(mlab_reader *reader, mlab_lane *lane, const ml_mlab_lane *counted);
+/* When all was read: READER's recording becomes complete. */
+int mlab_finish(mlab_reader *reader, const ml_mlab_header *header);
+void mlab_reader_free(mlab_reader *reader);
+
+/* The trace of DEVICE, which then exists; NULL without memory. */
+ml_device_trace *mlab_trace(mlab_reader *reader, unsigned device);
+
+/* A record of a chunk of events that is not an event.  What makes no sense is counted and
+ * ignored. */
+void mlab_define(mlab_reader *reader, const ml_packed_other *record);
+int mlab_stacks_new(mlab_reader *reader);
+/* The recording's events refer to its own tables from here on; the stacks stay as they
+ * were. */
+int mlab_resolve(mlab_reader *reader);
+
+/* A record of the control lane.  What makes no sense is counted and ignored.  0 or
+ * ML_ENOMEM. */
+int mlab_control(mlab_reader *reader, const ml_packed_other *record);
+/* *ID becomes that of the text among the recording's strings, which hold no others yet. */
+int mlab_add_name(mlab_reader *reader, const uint8_t *bytes, size_t length,
+                  uint32_t *id);
+/* The events of DEVICE in front of ORDINAL, of its lane. */
+uint64_t mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordinal);
+/* When all records were read: times become unix ns, tags find their places. */
+int mlab_finish_control(mlab_reader *reader);
+
+/* When the memory at the end is known: the last uses of what is live there.  0 or
+ * ML_ENOMEM. */
+int mlab_finish_uses(mlab_reader *reader);
+
+/* Stacks are those that the recording wanted, where the file says which; the others of the
+ * file were captured for recordings beside it. */
+void mlab_finish_stacks(mlab_reader *reader);
+/* Events are completed, and the memory at their end is worked out.  0 or ML_ENOMEM. */
+int mlab_finish_memory(mlab_reader *reader);
+
+#endif

@@ -1,0 +1,442 @@
+/* From a .mlab file to a recording: the header, the chunks, the lanes.  See
+ * mlab_reader.h. */
+#define _POSIX_C_SOURCE 200809L /* pread */
+
+#include "file/mlab/mlab_reader.h"
+
+#include "recording/process.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "file/mlab/mlab_parts.h"
+#include "ledger/replay/settle.h"
+
+/* A chunk that was begun, as its header had it at the first look. */
+typedef struct listed {
+    uint64_t offset;
+    ml_chunk header;
+    unsigned lane; /* of the file */
+} listed;
+
+typedef struct listing {
+    listed *items; /* owned */
+    size_t count;
+    size_t capacity;
+} listing;
+
+void
+ml_mlab_info_fini(ml_mlab_info *info)
+{
+    ml_free(info->gaps);
+    info->gaps = NULL;
+    info->gap_count = 0;
+}
+
+bool
+ml_mlab_is(const void *bytes, size_t length)
+{
+    return length >= 8 && memcmp(bytes, ML_MLAB_MAGIC, 8) == 0;
+}
+
+static int
+read_descriptor(void *context, uint64_t offset, void *to, size_t length)
+{
+    const int *descriptor = context;
+    char *at = to;
+    while (length > 0) {
+        ssize_t got = pread(*descriptor, at, length, (off_t)offset);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return ML_EIO;
+        }
+        at += got;
+        offset += (uint64_t)got;
+        length -= (size_t)got;
+    }
+    return 0;
+}
+
+int
+ml_mlab_input_of(ml_mlab_input *input, const int *descriptor)
+{
+    struct stat status;
+    if (fstat(*descriptor, &status) != 0) {
+        return ML_EIO;
+    }
+    *input = (ml_mlab_input){.context = (void *)(uintptr_t)descriptor,
+                             .bytes = (uint64_t)status.st_size,
+                             .read = read_descriptor};
+    return 0;
+}
+
+ml_device_trace *
+mlab_trace(mlab_reader *reader, unsigned device)
+{
+    ml_recording *recording = reader->recording;
+    size_t needed = (size_t)device + 1;
+    if (needed > recording->device_count) {
+        void *items =
+            ml_realloc(recording->devices, needed * sizeof(*recording->devices));
+        if (items == NULL) {
+            return NULL;
+        }
+        recording->devices = items;
+        memset(&recording->devices[recording->device_count], 0,
+               (needed - recording->device_count) * sizeof(*recording->devices));
+        recording->device_count = needed;
+    }
+    return &recording->devices[device];
+}
+
+/* ---- The header ---- */
+
+int
+mlab_read_header(const ml_mlab_input *input, ml_mlab_header *header,
+                 ml_read_error *error)
+{
+    if (input->bytes < sizeof(*header) ||
+        input->read(input->context, 0, header, sizeof(*header)) < 0) {
+        return ml_read_fail(error, ML_EFORMAT, 0,
+                            "the file ends within its header: nothing was recorded, or "
+                            "it was cut");
+    }
+    if (!ml_mlab_is(header->magic, sizeof(header->magic))) {
+        return ml_read_fail(error, ML_EFORMAT, 0, "no .mlab file");
+    }
+    if (header->byte_order != ML_MLAB_BYTE_ORDER) {
+        return ml_read_fail(error, ML_EFORMAT, offsetof(ml_mlab_header, byte_order),
+                            "the file was written on a machine of another byte order, "
+                            "or is damaged");
+    }
+    if (header->checksum != ml_crc32c(0, header, offsetof(ml_mlab_header, checksum))) {
+        return ml_read_fail(error, ML_EFORMAT, 0, "the header is damaged");
+    }
+    if (header->version > ML_MLAB_VERSION || header->required & ~ML_MLAB_REQUIRED) {
+        return ml_read_fail(
+            error, ML_EFORMAT, offsetof(ml_mlab_header, version),
+            "the file has version %u of the format%s, this memlab reads version %u; "
+            "read it with a newer memlab",
+            header->version,
+            header->required & ~ML_MLAB_REQUIRED ? " and features unknown here" : "",
+            ML_MLAB_VERSION);
+    }
+    uint32_t bytes = header->chunk_bytes;
+    if (bytes < ML_MLAB_CHUNK_LEAST || bytes > ML_MLAB_CHUNK_MOST ||
+        (bytes & (bytes - 1)) != 0 ||
+        memchr(header->source, '\0', sizeof(header->source)) == NULL ||
+        strlen(header->source) >= sizeof(((ml_recording *)0)->source) ||
+        memchr(header->host, '\0', sizeof(header->host)) == NULL) {
+        return ml_read_fail(error, ML_EFORMAT, 0, "the header makes no sense");
+    }
+    return 0;
+}
+
+void
+mlab_take_header(mlab_reader *reader, const ml_mlab_header *header, uint64_t bytes)
+{
+    ml_recording *recording = reader->recording;
+    memcpy(recording->source, header->source, sizeof(recording->source));
+    recording->source_known = 1;
+    recording->keys = header->keys;
+    reader->ordered = header->ordered != 0;
+    reader->wants = header->context > 0 && header->context <= 1 + ML_CONTEXT_ALL;
+    if (reader->wants) {
+        reader->wanted.context = (enum ml_context)(header->context - 1);
+        reader->wanted.native = header->native != 0;
+    }
+    ml_mlab_info *info = reader->info;
+    info->ended = atomic_load(&header->state) == ML_MLAB_ENDED;
+    uint32_t stop = atomic_load(&header->stop);
+    info->stop = stop < ML_MLAB_STOP_COUNT ? (int)stop : ML_MLAB_STORES;
+    info->stop_errno = (int)(atomic_load(&header->stop_errno) & 0xffff);
+    info->pid = header->pid;
+    memcpy(info->host, header->host, sizeof(info->host));
+    info->start_time = header->start_time;
+    info->bytes = bytes;
+}
+
+/* A place that makes no sense is none. */
+static int
+take_process(ml_recording *recording, const ml_mlab_header *header)
+{
+    ml_process process = {.place = {.world_size = atomic_load(&header->world_size),
+                                    .rank = atomic_load(&header->rank),
+                                    .local_rank = atomic_load(&header->local_rank)},
+                          .pid = header->pid,
+                          .unix_ns = header->start_time,
+                          .boot_ns = header->boot_ns};
+    if (process.place.rank > INT32_MAX || process.place.local_rank > INT32_MAX ||
+        process.place.world_size > ML_WORLD_MAX) {
+        process.place = (ml_process_place){0};
+    }
+    memcpy(process.host, header->host, sizeof(process.host));
+    memcpy(process.boot, header->boot, sizeof(process.boot));
+    uint8_t state =
+        atomic_load(&header->state) == ML_MLAB_ENDED ? ML_RANK_ENDED : ML_RANK_CUT_OFF;
+    return ml_process_tell(&process, state, recording);
+}
+
+/* ---- The chunks ---- */
+
+static bool
+all_zero(const void *bytes, size_t length)
+{
+    const uint8_t *at = bytes;
+    uint8_t any = 0;
+    for (size_t i = 0; i < length; i++) {
+        any |= at[i];
+    }
+    return any == 0;
+}
+
+enum mlab_piece
+mlab_piece_of(const mlab_reader *reader, const ml_chunk *header, uint32_t chunk_bytes)
+{
+    uint64_t used = atomic_load(&header->commit) & UINT32_MAX;
+    if (used == 0 &&
+        (header->magic == ML_CHUNK_MAGIC || all_zero(header, sizeof(*header)))) {
+        /* Ready for a lane that never came, or just begun. */
+        return MLAB_PIECE_READY;
+    }
+    bool whole = header->magic == ML_CHUNK_MAGIC &&
+                 header->version == ML_CHUNK_VERSION && header->bytes == chunk_bytes &&
+                 mlab_lane_of(reader, header) <= ML_MLAB_LANES &&
+                 (header->flags & ML_CHUNK_CHECKED) != 0 &&
+                 used <= chunk_bytes - sizeof(ml_chunk);
+    return whole ? MLAB_PIECE_CHUNK : MLAB_PIECE_DAMAGED;
+}
+
+static int
+compare_listed(const void *a, const void *b)
+{
+    const listed *left = a;
+    const listed *right = b;
+    if (left->lane != right->lane) {
+        return left->lane < right->lane ? -1 : 1;
+    }
+    if (left->header.index != right->header.index) {
+        return left->header.index < right->header.index ? -1 : 1;
+    }
+    return (left->offset > right->offset) - (left->offset < right->offset);
+}
+
+/* All chunks that were begun, by lane and order. */
+static int
+list_chunks(mlab_reader *reader, const ml_mlab_input *input, uint32_t chunk_bytes,
+            listing *list)
+{
+    for (uint64_t offset = chunk_bytes; offset + sizeof(ml_chunk) <= input->bytes;
+         offset += chunk_bytes) {
+        listed item = {.offset = offset};
+        if (input->read(input->context, offset, &item.header, sizeof(item.header)) <
+            0) {
+            reader->info->damaged_chunks++;
+            continue;
+        }
+        enum mlab_piece piece = mlab_piece_of(reader, &item.header, chunk_bytes);
+        if (piece != MLAB_PIECE_CHUNK) {
+            reader->info->damaged_chunks += piece == MLAB_PIECE_DAMAGED;
+            continue;
+        }
+        item.lane = mlab_lane_of(reader, &item.header);
+        if (ml_grow((void **)&list->items, &list->capacity, list->count + 1,
+                    sizeof(item)) < 0) {
+            return ML_ENOMEM;
+        }
+        list->items[list->count++] = item;
+    }
+    if (list->count > 0) {
+        qsort(list->items, list->count, sizeof(*list->items), compare_listed);
+    }
+    return 0;
+}
+
+/* Reads the chunk ITEM into BUFFER and opens it there, as it was when it was listed. */
+static bool
+open_chunk(const ml_mlab_input *input, const listed *item, void *buffer,
+           ml_chunk_reader *chunk)
+{
+    uint64_t used = atomic_load(&item->header.commit) & UINT32_MAX;
+    uint8_t *payload = (uint8_t *)buffer + sizeof(ml_chunk);
+    if (item->offset + sizeof(ml_chunk) + used > input->bytes ||
+        input->read(input->context, item->offset + sizeof(ml_chunk), payload,
+                    (size_t)used) < 0) {
+        return false;
+    }
+    memcpy(buffer, &item->header, sizeof(ml_chunk));
+    ml_chunk header;
+    return ml_chunk_open(chunk, buffer, item->header.bytes, &header) == 0;
+}
+
+/* ---- The lanes ---- */
+
+static int
+read_lane(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
+          size_t *next, const ml_mlab_lane *counted, unsigned number, void *buffer)
+{
+    mlab_lane lane = {.number = number, .device = reader->ordered ? number : 0};
+    int result = 0;
+    for (; *next < list->count && list->items[*next].lane == number && result == 0;
+         ++*next) {
+        ml_chunk_reader chunk;
+        const listed *item = &list->items[*next];
+        /* One that begins within what was read is there twice. */
+        if (item->header.first >= lane.ordinal &&
+            open_chunk(input, item, buffer, &chunk)) {
+            result = mlab_begin_chunk(reader, &lane, &item->header);
+            result = result == 0 ? mlab_read_chunk(reader, &lane, &chunk) : result;
+        }
+        else {
+            reader->info->damaged_chunks++;
+        }
+    }
+    return result == 0 ? mlab_end_lane(reader, &lane, counted) : result;
+}
+
+static size_t
+first_of(const listing *list, unsigned number)
+{
+    size_t at = 0;
+    while (at < list->count && list->items[at].lane < number) {
+        at++;
+    }
+    return at;
+}
+
+/* The control lane first: it says from where on the others count. */
+static int
+read_lanes(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
+           const ml_mlab_header *header, void *buffer)
+{
+    size_t next = first_of(list, ML_MLAB_LANES);
+    int result = read_lane(reader, input, list, &next, &header->lanes[ML_MLAB_LANES],
+                           ML_MLAB_LANES, buffer);
+    next = 0;
+    for (unsigned number = 0; number < ML_MLAB_LANES && result == 0; number++) {
+        result = read_lane(reader, input, list, &next, &header->lanes[number], number,
+                           buffer);
+    }
+    return result;
+}
+
+static void
+count_dropped(mlab_reader *reader)
+{
+    ml_recording *recording = reader->recording;
+    for (size_t i = 0; i < reader->info->gap_count; i++) {
+        const ml_mlab_gap *gap = &reader->info->gaps[i];
+        recording->devices[gap->device].dropped_events += gap->dropped + gap->lost;
+    }
+}
+
+static int
+read_all(mlab_reader *reader, const ml_mlab_input *input, const ml_mlab_header *header)
+{
+    listing list = {0};
+    void *buffer = ml_alloc(header->chunk_bytes);
+    int result = buffer != NULL ? mlab_stacks_new(reader) : ML_ENOMEM;
+    if (result == 0) {
+        result = list_chunks(reader, input, header->chunk_bytes, &list);
+    }
+    if (result == 0) {
+        result = read_lanes(reader, input, &list, header, buffer);
+    }
+    ml_free(list.items);
+    ml_free(buffer);
+    return result;
+}
+
+int
+mlab_finish(mlab_reader *reader, const ml_mlab_header *header)
+{
+    int result = 0;
+    if (!reader->ordered && reader->recording->device_count > 0) {
+        ml_device_trace *trace = &reader->recording->devices[0];
+        result = ml_settle_events(trace->events, trace->event_count);
+    }
+    if (result == 0) {
+        count_dropped(reader);
+        result = mlab_finish_control(reader);
+    }
+    if (result == 0) {
+        result = mlab_finish_memory(reader);
+    }
+    if (result == 0) {
+        result = mlab_finish_uses(reader);
+    }
+    if (result == 0 && reader->wants) {
+        mlab_finish_stacks(reader);
+    }
+    if (result == 0) {
+        result = mlab_resolve(reader);
+    }
+    if (result == 0) {
+        /* Last: while the tables are made, their ids are those of the interned. */
+        result = take_process(reader->recording, header);
+    }
+    return result == 0 ? ml_recording_validate(reader->recording) : result;
+}
+
+void
+mlab_reader_free(mlab_reader *reader)
+{
+    ml_recording_free(reader->recording);
+    ml_stacks_free(reader->stacks);
+    ml_intern_fini(&reader->strings);
+    ml_intern_fini(&reader->code_lines);
+    ml_free(reader->clocks);
+    ml_free(reader->tags);
+    ml_free(reader->uses);
+    ml_free(reader->names);
+    for (int i = 0; i < ML_DEVICE_MAX; i++) {
+        ml_free(reader->starts[i].segments);
+        ml_free(reader->starts[i].blocks);
+        ml_free(reader->places[i]);
+    }
+    ml_free(reader);
+}
+
+int
+ml_mlab_read(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
+             ml_read_error *error)
+{
+    ml_mlab_header header;
+    int result = mlab_read_header(input, &header, error);
+    if (result < 0) {
+        return result;
+    }
+    ml_mlab_info about = {0};
+    mlab_reader *reader = ml_alloc_zeroed(1, sizeof(*reader));
+    if (reader == NULL || ml_recording_new(&reader->recording) < 0) {
+        ml_free(reader);
+        return ml_read_fail(error, ML_ENOMEM, 0, "%s", ml_strerror(ML_ENOMEM));
+    }
+    reader->info = &about;
+    mlab_take_header(reader, &header, input->bytes);
+    result = read_all(reader, input, &header);
+    if (result == 0) {
+        result = mlab_finish(reader, &header);
+    }
+    if (result == 0) {
+        *out = reader->recording;
+        *info = about;
+        reader->recording = NULL;
+    }
+    else {
+        ml_mlab_info_fini(&about);
+        ml_read_fail(
+            error, result, 0, "%s",
+            result == ML_EFORMAT
+                ? "the file contradicts itself, though its checksums are right: "
+                  "it is not as memlab writes them"
+                : ml_strerror(result));
+    }
+    mlab_reader_free(reader);
+    return result;
+}

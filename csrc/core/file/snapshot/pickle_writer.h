@@ -1,0 +1,23 @@
+/* Writing a recording as a pickle that torch's tools and viewer read.
+ *
+ * Owns the pickle format on the way out: protocol 4, only the opcodes that torch's own
+ * viewer knows.  The keys and their order are the dialect's. */
+#ifndef ML_PICKLE_WRITER_H
+#define ML_PICKLE_WRITER_H
+
+#include "recording/recording.h"
+
+/* Adds the key "memlab": losses, peaks, owners of tensors, and for each event its flags
+ * and block size.  Other readers ignore it. */
+#define ML_PICKLE_EXTRAS 0x01u
+
+/* Takes the next LENGTH bytes of the file.  0 or ML_E*, which stops the writer. */
+typedef int (*ml_sink)(void *context, const void *bytes, size_t length);
+
+/* Needs memory for a fixed buffer and for the table of shared values: 4 bytes a string,
+ * frame and stack, and a column of one byte an event with extras.
+ * 0, ML_ENOMEM, ML_ELIMIT (over 2**32 shared values), or what SINK returned. */
+int ml_pickle_write(const ml_recording *recording, unsigned options, ml_sink sink,
+                    void *context);
+
+#endif

@@ -1,0 +1,359 @@
+/* The names in a snapshot: found by identity first, then by value. */
+#include "file/snapshot/snapshot_tables.h"
+
+#include <string.h>
+
+/* Bytes of the recording and its index that one more entry takes; a reference in the
+ * file may be as short as two bytes. */
+#define ENTRY_BYTES 48u
+
+typedef struct text_query {
+    const ml_recording *recording;
+    const char *bytes;
+    size_t length;
+} text_query;
+
+static bool
+word_equals(const void *context, uint32_t id)
+{
+    const text_query *query = context;
+    const char *text = ml_word_text(id);
+    return strlen(text) == query->length &&
+           memcmp(text, query->bytes, query->length) == 0;
+}
+
+static bool
+string_equals(const void *context, uint32_t id)
+{
+    const text_query *query = context;
+    const ml_string *string = &query->recording->strings[id];
+    return string->length == query->length &&
+           memcmp(string->bytes, query->bytes, query->length) == 0;
+}
+
+typedef struct frame_query {
+    const ml_recording *recording;
+    ml_frame frame;
+} frame_query;
+
+static bool
+frame_equals(const void *context, uint32_t id)
+{
+    const frame_query *query = context;
+    const ml_frame *frame = &query->recording->frames[id];
+    return frame->name == query->frame.name &&
+           frame->filename == query->frame.filename && frame->line == query->frame.line;
+}
+
+typedef struct stack_query {
+    const ml_recording *recording;
+    ml_stack stack;
+} stack_query;
+
+static bool
+stack_equals(const void *context, uint32_t id)
+{
+    const stack_query *query = context;
+    const ml_stack *stack = &query->recording->stacks[id];
+    return stack->parent == query->stack.parent && stack->frame == query->stack.frame &&
+           stack->module == query->stack.module;
+}
+
+int
+ml_tables_init(ml_tables *tables, ml_tree *tree, ml_recording *recording)
+{
+    *tables = (ml_tables){.tree = tree, .recording = recording};
+    tables->words = ml_alloc_zeroed(tree->node_count, sizeof(*tables->words));
+    tables->made = ml_alloc_zeroed(tree->node_count, sizeof(*tables->made));
+    if (tables->words == NULL || tables->made == NULL) {
+        return ML_ENOMEM;
+    }
+    for (unsigned word = 0; word < ML_WORD_COUNT; word++) {
+        const char *text = ml_word_text(word);
+        int error =
+            ml_intern_add(&tables->word_index, ml_hash_bytes(text, strlen(text)));
+        if (error != 0) {
+            return error;
+        }
+    }
+    /* The entries with which a recording is born. */
+    ml_frame frame = recording->frames[0];
+    ml_stack stack = recording->stacks[0];
+    int error = ml_intern_add(&tables->strings, ml_hash_bytes("", 0));
+    if (error == 0) {
+        error = ml_intern_add(&tables->frames, ml_hash_bytes(&frame, sizeof(frame)));
+    }
+    if (error == 0) {
+        error = ml_intern_add(&tables->stacks, ml_hash_bytes(&stack, sizeof(stack)));
+    }
+    return error;
+}
+
+void
+ml_tables_fini(ml_tables *tables)
+{
+    ml_free(tables->words);
+    ml_free(tables->made);
+    ml_intern_fini(&tables->word_index);
+    ml_intern_fini(&tables->strings);
+    ml_intern_fini(&tables->frames);
+    ml_intern_fini(&tables->stacks);
+    *tables = (ml_tables){0};
+}
+
+unsigned
+ml_tables_word(ml_tables *tables, ml_value key)
+{
+    if (!ml_value_is(key, ML_VALUE_STRING)) {
+        return ML_WORD_COUNT;
+    }
+    const ml_text *text = ml_value_as_text(key);
+    uint8_t *seen = &tables->words[text->node.id];
+    if (*seen == 0) {
+        text_query query = {NULL, text->bytes, text->length};
+        uint32_t word = ML_WORD_COUNT;
+        ml_intern_find(&tables->word_index, ml_hash_bytes(text->bytes, text->length),
+                       word_equals, &query, &word);
+        *seen = (uint8_t)(word + 1);
+    }
+    return *seen - 1u;
+}
+
+void
+ml_tables_lose(ml_tables *tables, enum ml_unread what)
+{
+    tables->recording->unread[what]++;
+}
+
+bool
+ml_tables_give(ml_tables *tables, enum ml_unread what, bool readable)
+{
+    tables->given[what]++;
+    if (!readable) {
+        ml_tables_lose(tables, what);
+    }
+    return readable;
+}
+
+void
+ml_tables_count_missing(ml_tables *tables)
+{
+    static const struct {
+        unsigned owner;
+        unsigned everywhere;
+    } rules[] = {
+#define XX(name, text, owner, everywhere) {ML_UNREAD_##owner, everywhere},
+        ML_UNREADS(XX)
+#undef XX
+    };
+    for (unsigned i = 0; i < ML_UNREAD_COUNT; i++) {
+        bool expected = rules[i].everywhere == 2 ||
+                        (rules[i].everywhere == 1 && tables->given[i] != 0);
+        uint64_t least = expected ? tables->given[rules[i].owner] : 0;
+        if (least > tables->given[i]) {
+            tables->recording->unread[i] += least - tables->given[i];
+        }
+    }
+}
+
+int
+ml_tables_string(ml_tables *tables, ml_value value, enum ml_unread what, uint32_t *id)
+{
+    *id = 0;
+    if (!ml_tables_give(tables, what, ml_value_is(value, ML_VALUE_STRING))) {
+        return 0;
+    }
+    const ml_text *text = ml_value_as_text(value);
+    uint32_t *made = &tables->made[text->node.id];
+    if (*made == 0) {
+        uint64_t hash = ml_hash_bytes(text->bytes, text->length);
+        text_query query = {tables->recording, text->bytes, text->length};
+        uint32_t found = 0;
+        if (!ml_intern_find(&tables->strings, hash, string_equals, &query, &found)) {
+            int error = ml_tree_charge(tables->tree, text->length + ENTRY_BYTES);
+            if (error != 0 ||
+                (error = ml_recording_add_string(tables->recording, text->bytes,
+                                                 text->length, &found)) != 0 ||
+                (error = ml_intern_add(&tables->strings, hash)) != 0) {
+                return error;
+            }
+            if (!string_equals(&query, found)) {
+                ml_tables_lose(tables, what); /* not all of it is UTF-8 */
+            }
+        }
+        *made = found + 1;
+    }
+    *id = *made - 1;
+    return 0;
+}
+
+/* torch has 2**64-1 for the line of a frame that has none. */
+static int64_t
+read_line(ml_tables *tables, ml_value value)
+{
+    bool readable = ml_value_is(value, ML_VALUE_INT) && ml_value_as_int(value) >= 0 &&
+                    ml_value_as_int(value) <= INT32_MAX;
+    return ml_tables_give(tables, ML_UNREAD_FRAME_LINE, readable)
+               ? ml_value_as_int(value)
+               : 0;
+}
+
+static int
+read_frame(ml_tables *tables, const ml_array *dict, ml_frame *frame)
+{
+    int error = 0;
+    for (uint32_t i = 0; error == 0 && i < dict->count; i += 2) {
+        ml_value value = dict->items[i + 1];
+        switch (ml_tables_word(tables, dict->items[i])) {
+        case ML_WORD_NAME:
+            error = ml_tables_string(tables, value, ML_UNREAD_FRAME_NAME, &frame->name);
+            break;
+        case ML_WORD_FILENAME:
+            error = ml_tables_string(tables, value, ML_UNREAD_FRAME_FILENAME,
+                                     &frame->filename);
+            break;
+        case ML_WORD_LINE:
+            frame->line = read_line(tables, value);
+            break;
+        default:
+            break;
+        }
+    }
+    return error;
+}
+
+static int
+find_frame(ml_tables *tables, ml_value value, uint32_t *id)
+{
+    *id = 0;
+    if (!ml_value_is(value, ML_VALUE_DICT)) {
+        ml_tables_lose(tables, ML_UNREAD_FRAME);
+        return 0;
+    }
+    const ml_array *dict = ml_value_as_array(value);
+    uint32_t *made = &tables->made[dict->node.id];
+    if (*made == 0) {
+        tables->given[ML_UNREAD_FRAME]++;
+        frame_query query = {.recording = tables->recording};
+        int error = read_frame(tables, dict, &query.frame);
+        if (error != 0) {
+            return error;
+        }
+        uint64_t hash = ml_hash_bytes(&query.frame, sizeof(query.frame));
+        uint32_t found = 0;
+        if (!ml_intern_find(&tables->frames, hash, frame_equals, &query, &found)) {
+            if ((error = ml_tree_charge(tables->tree, ENTRY_BYTES)) != 0 ||
+                (error = ml_recording_add_frame(tables->recording, query.frame,
+                                                &found)) != 0 ||
+                (error = ml_intern_add(&tables->frames, hash)) != 0) {
+                return error;
+            }
+        }
+        *made = found + 1;
+    }
+    *id = *made - 1;
+    return 0;
+}
+
+static int
+find_stack(ml_tables *tables, ml_stack stack, uint32_t *id)
+{
+    stack_query query = {tables->recording, stack};
+    uint64_t hash = ml_hash_bytes(&stack, sizeof(stack));
+    if (ml_intern_find(&tables->stacks, hash, stack_equals, &query, id)) {
+        return 0;
+    }
+    int error = ml_tree_charge(tables->tree, ENTRY_BYTES);
+    if (error == 0) {
+        error = ml_recording_add_stack(tables->recording, stack, id);
+    }
+    return error == 0 ? ml_intern_add(&tables->stacks, hash) : error;
+}
+
+/* The name that MODULES has for PLACE; entries go from the innermost frame outwards, so
+ * *BEFORE, the number of those not passed yet, only falls. */
+static int
+module_at(ml_tables *tables, const ml_array *modules, uint32_t *before, uint32_t place,
+          uint32_t *name)
+{
+    *name = 0;
+    for (; modules != NULL && *before != 0; *before -= 2) {
+        ml_value key = modules->items[*before - 2];
+        bool readable = ml_value_is(key, ML_VALUE_INT);
+        if (readable && ml_value_as_int(key) == place) {
+            *before -= 2;
+            return ml_tables_string(tables, modules->items[*before + 1],
+                                    ML_UNREAD_MEMLAB_MODULE, name);
+        }
+        if (readable && ml_value_as_int(key) >= 0 && ml_value_as_int(key) < place) {
+            return 0;
+        }
+        ml_tables_lose(tables, ML_UNREAD_MEMLAB_MODULE); /* of no frame */
+    }
+    return 0;
+}
+
+static int
+make_stack(ml_tables *tables, const ml_array *list, const ml_array *modules,
+           uint32_t *id)
+{
+    ml_stack stack = {0};
+    uint32_t before = modules != NULL ? modules->count : 0;
+    *id = 0;
+    for (uint32_t i = list->count; i-- != 0;) {
+        int error = find_frame(tables, list->items[i], &stack.frame);
+        if (error == 0) {
+            error = module_at(tables, modules, &before, i, &stack.module);
+        }
+        if (error == 0) {
+            error = find_stack(tables, stack, id);
+        }
+        if (error != 0) {
+            return error;
+        }
+        stack.parent = *id;
+    }
+    for (; before != 0; before -= 2) {
+        ml_tables_lose(tables, ML_UNREAD_MEMLAB_MODULE);
+    }
+    return 0;
+}
+
+int
+ml_tables_stack(ml_tables *tables, ml_value value, enum ml_unread what, uint32_t *id)
+{
+    *id = 0;
+    if (!ml_value_is(value, ML_VALUE_LIST)) {
+        ml_tables_lose(tables, what);
+        return 0;
+    }
+    const ml_array *list = ml_value_as_array(value);
+    uint32_t *made = &tables->made[list->node.id];
+    if (*made == 0) {
+        uint32_t found;
+        int error = make_stack(tables, list, NULL, &found);
+        if (error != 0) {
+            return error;
+        }
+        *made = found + 1;
+    }
+    *id = *made - 1;
+    return 0;
+}
+
+int
+ml_tables_stack_of_modules(ml_tables *tables, ml_value value, const ml_array *modules)
+{
+    if (!ml_value_is(value, ML_VALUE_LIST) ||
+        tables->made[ml_value_as_array(value)->node.id] != 0) {
+        ml_tables_lose(tables, ML_UNREAD_MEMLAB_MODULE);
+        return 0;
+    }
+    const ml_array *list = ml_value_as_array(value);
+    uint32_t found;
+    int error = make_stack(tables, list, modules, &found);
+    if (error == 0) {
+        tables->made[list->node.id] = found + 1;
+    }
+    return error;
+}

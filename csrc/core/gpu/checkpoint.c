@@ -1,0 +1,466 @@
+/* Giving CUDA contexts back and taking them again.  See checkpoint.h. */
+#define _GNU_SOURCE /* for getpid */
+#include "gpu/checkpoint.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gpu/driver.h"
+#include "gpu/gpu_memory.h"
+#include "memlab.h"
+
+/* ---- The driver's own types, as far as they are used ---- */
+
+typedef struct lock_arguments {
+    unsigned timeout_ms; /* 0: no limit */
+    unsigned reserved0;
+    uint64_t reserved1[7];
+} lock_arguments;
+
+enum driver_state {
+    RUNNING,
+    LOCKED,
+    CHECKPOINTED,
+    FAILED,
+    CHECKPOINTING,
+    RESTORING
+};
+
+/* The driver's answers to these calls.  cuGetErrorName is itself a call that may wait
+ * while the process is locked. */
+#define ANSWERS(XX) \
+    XX(INVALID_VALUE, 1, "invalid argument") \
+    XX(OUT_OF_MEMORY, 2, "out of memory") \
+    XX(NOT_INITIALIZED, 3, "CUDA is not initialised") \
+    XX(DEINITIALIZED, 4, "CUDA is shutting down") \
+    XX(NO_DEVICE, 100, "no device") \
+    XX(OPERATING_SYSTEM, 304, "a call of the operating system failed") \
+    XX(ILLEGAL_STATE, 401, "not in the state that the call needs") \
+    XX(NOT_READY, 600, "not ready") \
+    XX(NOT_PERMITTED, 800, "not permitted") \
+    XX(NOT_SUPPORTED, 801, "not supported") \
+    XX(UNKNOWN, 999, "unknown error")
+
+enum answer {
+    SUCCESS = 0,
+#define XX(name, code, words) name = (code),
+    ANSWERS(XX)
+#undef XX
+};
+
+/* CUDA 12.8, which came with driver 570, is the first with these calls. */
+#define FIRST_CUDA 12080
+
+/* ---- Where the contexts are ---- */
+
+enum {
+    HERE,
+    MOVING,
+    AWAY
+};
+
+static _Atomic int place = HERE;
+/* Who gave them; a forked child shares nothing with the driver. */
+static _Atomic int giver;
+
+/* Written and read while the contexts are moved, by one thread at a time. */
+static ml_checkpoint_calls driver;
+static char version[ML_DRIVER_VERSION]; /* "": unknown */
+static const ml_checkpoint_calls *tested;
+
+void
+ml_checkpoint_use(const ml_checkpoint_calls *calls)
+{
+    tested = calls;
+}
+
+bool
+ml_checkpoint_is_away(void)
+{
+    return atomic_load(&place) == AWAY;
+}
+
+/* ---- Words ---- */
+
+static const char *
+answer_name(int answer)
+{
+    switch (answer) {
+#define XX(name, code, words) \
+    case name: \
+        return "CUDA_ERROR_" #name ", " words;
+        ANSWERS(XX)
+#undef XX
+    default:
+        return "an error that memlab has no name for";
+    }
+}
+
+static const char *
+advice_on_lock(int answer)
+{
+    switch (answer) {
+    case NOT_READY:
+        return "another thread stayed inside CUDA, or work that was submitted did not "
+               "end: let it end, then try again";
+    case ILLEGAL_STATE:
+        return "the process is being checkpointed from outside";
+    case OPERATING_SYSTEM:
+    case NOT_PERMITTED:
+        return "the system does not let the driver do it; in a container the process "
+               "may "
+               "need more rights (the driver reaches it through /proc)";
+    default:
+        return "the driver cannot checkpoint this process on this system";
+    }
+}
+
+static const char *
+advice_on_checkpoint(int answer)
+{
+    switch (answer) {
+    case NOT_SUPPORTED:
+        return "the driver cannot checkpoint what this process holds: managed (UVM) "
+               "memory, as of paged optimizers, memory shared with other processes "
+               "(CUDA IPC, NCCL), or a machine other than x86-64; free it, then try "
+               "again";
+    case OUT_OF_MEMORY:
+        return "the host lacks memory for what the GPU holds, or the GPU is split by "
+               "MIG, which the driver does not support here";
+    default:
+        return "the driver could not copy what the GPU holds to the host";
+    }
+}
+
+static const char *
+advice_on_restore(int answer)
+{
+    return answer == OUT_OF_MEMORY
+               ? "somebody else has the GPU's memory now: try again when it is free"
+               : "the driver could not bring back what the GPU held: try again";
+}
+
+__attribute__((format(printf, 2, 3))) static void
+say(char text[ML_CHECKPOINT_TEXT], const char *format, ...)
+{
+    size_t end = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + end, ML_CHECKPOINT_TEXT - end, format, arguments);
+    va_end(arguments);
+}
+
+static void
+say_version(char text[ML_CHECKPOINT_TEXT])
+{
+    if (version[0] != '\0') {
+        say(text, " (driver %s)", version);
+    }
+}
+
+static void
+say_failed(char text[ML_CHECKPOINT_TEXT], const char *call, int answer,
+           const char *advice)
+{
+    say(text, "%s failed with %s (%d): %s", call, answer_name(answer), answer, advice);
+    say_version(text);
+}
+
+/* What is left to whoever cannot go on from within. */
+static void
+say_from_outside(char text[ML_CHECKPOINT_TEXT], const char *actions)
+{
+    say(text,
+        ". Until then CUDA calls of this process wait. From a shell, NVIDIA's "
+        "cuda-checkpoint does the same: --pid %d --action %s",
+        (int)getpid(), actions);
+}
+
+/* ---- Finding the calls ---- */
+
+static bool
+has_context(void *library)
+{
+    int (*count_devices)(int *count) = NULL;
+    int count = 0;
+    if (!ml_driver_function(library, "cuDeviceGetCount", &count_devices) ||
+        count_devices(&count) != SUCCESS) {
+        return false;
+    }
+    for (int i = 0; i < count; i++) {
+        if (ml_gpu_memory_has_context(i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int
+cuda_of(void *library)
+{
+    int (*get_version)(int *version) = NULL;
+    int cuda = 0;
+    return ml_driver_function(library, "cuDriverGetVersion", &get_version) &&
+                   get_version(&cuda) == SUCCESS
+               ? cuda
+               : 0;
+}
+
+static bool
+find_calls(void *library)
+{
+    return cuda_of(library) >= FIRST_CUDA &&
+           ml_driver_function(library, "cuCheckpointProcessGetState",
+                              &driver.get_state) &&
+           ml_driver_function(library, "cuCheckpointProcessLock", &driver.lock) &&
+           ml_driver_function(library, "cuCheckpointProcessCheckpoint",
+                              &driver.checkpoint) &&
+           ml_driver_function(library, "cuCheckpointProcessRestore", &driver.restore) &&
+           ml_driver_function(library, "cuCheckpointProcessUnlock", &driver.unlock);
+}
+
+/* Whether the driver would begin. */
+static int
+check_state(const ml_checkpoint_calls *calls, char text[ML_CHECKPOINT_TEXT])
+{
+    int state = RUNNING;
+    int answer = calls->get_state(getpid(), &state);
+    if (answer != SUCCESS) {
+        say_failed(text, "cuCheckpointProcessGetState", answer, advice_on_lock(answer));
+        return ML_EUNSUPPORTED;
+    }
+    if (state != RUNNING) {
+        say(text, "the process is locked or checkpointed already, by somebody else");
+        return ML_ESTATE;
+    }
+    return 1;
+}
+
+/* NVML, asked only where no call of it can be held. */
+static void
+find_version(void)
+{
+    if (!ml_gpu_memory_driver(version)) {
+        version[0] = '\0';
+    }
+}
+
+static int
+begin(void *library, char text[ML_CHECKPOINT_TEXT])
+{
+    if (!find_calls(library)) {
+        int cuda = cuda_of(library);
+        find_version();
+        say(text,
+            "NVIDIA's driver cannot give a CUDA context back: driver 570 and CUDA 12.8 "
+            "are the first that can, and this one knows CUDA %d.%d",
+            cuda / 1000, cuda % 1000 / 10);
+        say_version(text);
+        return ML_EUNSUPPORTED;
+    }
+    int result = check_state(&driver, text);
+    if (result == 1) {
+        find_version();
+    }
+    return result;
+}
+
+/* The contexts are MOVING. */
+static int
+check(char text[ML_CHECKPOINT_TEXT])
+{
+    text[0] = '\0';
+    if (tested != NULL) {
+        driver = *tested;
+        return check_state(&driver, text);
+    }
+    void *library = ml_driver_loaded();
+    int result = 0;
+    if (library == NULL || !has_context(library)) {
+        say(text,
+            "CUDA is not initialised in this process: there is no context to give");
+    }
+    else {
+        result = begin(library, text);
+    }
+    if (library != NULL) {
+        dlclose(library);
+    }
+    return result;
+}
+
+/* Claims the contexts for moving them from where they should be. */
+static bool
+claim(int from, char text[ML_CHECKPOINT_TEXT])
+{
+    text[0] = '\0';
+    int found = from;
+    if (atomic_compare_exchange_strong(&place, &found, MOVING)) {
+        return true;
+    }
+    say(text, "%s",
+        found == MOVING ? "another thread is moving the CUDA context"
+        : found == AWAY ? "the CUDA context is away"
+                        : "the CUDA context is here");
+    return false;
+}
+
+int
+ml_checkpoint_check(char text[ML_CHECKPOINT_TEXT])
+{
+    if (!claim(HERE, text)) {
+        return ML_ESTATE;
+    }
+    int result = check(text);
+    atomic_store(&place, HERE);
+    return result;
+}
+
+/* ---- Giving ---- */
+
+static int
+lock(unsigned limit_ms, char text[ML_CHECKPOINT_TEXT])
+{
+    lock_arguments arguments = {.timeout_ms = limit_ms > 0 ? limit_ms : 1};
+    int answer = driver.lock(getpid(), &arguments);
+    if (answer != SUCCESS) {
+        say_failed(text, "cuCheckpointProcessLock", answer, advice_on_lock(answer));
+        return ML_ESOURCE;
+    }
+    return 0;
+}
+
+static int
+call(int (*function)(int pid, void *arguments))
+{
+    /* What the other calls' arguments hold is optional or reserved. */
+    uint64_t arguments[8] = {0};
+    return function(getpid(), arguments);
+}
+
+/* Out of LOCKED.  True where the contexts are here again. */
+static bool
+unlock(char text[ML_CHECKPOINT_TEXT])
+{
+    int answer = call(driver.unlock);
+    if (answer == SUCCESS) {
+        return true;
+    }
+    if (text[0] != '\0') {
+        say(text, "; then ");
+    }
+    say_failed(text, "cuCheckpointProcessUnlock", answer, "try to take it back again");
+    say_from_outside(text, "unlock");
+    return false;
+}
+
+/* Leaves the contexts at the place that it returns. */
+static int
+give(unsigned limit_ms, char text[ML_CHECKPOINT_TEXT], int *result)
+{
+    if (!ml_driver_close(limit_ms)) {
+        say(text, "another thread of memlab stayed inside the driver");
+        *result = ML_ESTATE;
+        return HERE;
+    }
+    *result = lock(limit_ms, text);
+    if (*result < 0) {
+        ml_driver_open();
+        return HERE;
+    }
+    int answer = call(driver.checkpoint);
+    if (answer == SUCCESS) {
+        return AWAY;
+    }
+    *result = ML_ESOURCE;
+    say_failed(text, "cuCheckpointProcessCheckpoint", answer,
+               advice_on_checkpoint(answer));
+    if (!unlock(text)) {
+        return AWAY;
+    }
+    ml_driver_open();
+    return HERE;
+}
+
+int
+ml_checkpoint_give(unsigned limit_ms, char text[ML_CHECKPOINT_TEXT])
+{
+    if (!claim(HERE, text)) {
+        return ML_ESTATE;
+    }
+    int result = check(text), now = HERE;
+    if (result == 1) {
+        atomic_store(&giver, getpid());
+        now = give(limit_ms, text, &result);
+    }
+    else if (result == 0) {
+        result = ML_ESTATE;
+    }
+    atomic_store(&place, now);
+    return result;
+}
+
+/* ---- Taking ---- */
+
+/* Somebody may have moved on from outside: the driver knows. */
+static int
+state_now(void)
+{
+    int state = CHECKPOINTED;
+    return driver.get_state(getpid(), &state) == SUCCESS ? state : CHECKPOINTED;
+}
+
+static int
+take(char text[ML_CHECKPOINT_TEXT])
+{
+    int state = state_now(), answer = SUCCESS;
+    if (state == FAILED) {
+        say(text,
+            "the driver says that this process has lost what CUDA held "
+            "(CU_PROCESS_STATE_FAILED). What is in the host's memory is left: save "
+            "it, and go on in a new process");
+        return ML_ESOURCE;
+    }
+    if (state == CHECKPOINTING || state == RESTORING) {
+        say(text, "the process is being checkpointed or restored from outside: try "
+                  "again when that is done");
+        return ML_ESTATE;
+    }
+    if (state == CHECKPOINTED) {
+        answer = call(driver.restore);
+    }
+    if (answer != SUCCESS) {
+        say_failed(text, "cuCheckpointProcessRestore", answer,
+                   advice_on_restore(answer));
+        say_from_outside(text, "restore, then --action unlock");
+        return ML_ESOURCE;
+    }
+    return state == RUNNING || unlock(text) ? 0 : ML_ESOURCE;
+}
+
+int
+ml_checkpoint_take(char text[ML_CHECKPOINT_TEXT])
+{
+    if (!claim(AWAY, text)) {
+        return ML_ESTATE;
+    }
+    int result = ML_ESTATE;
+    if (atomic_load(&giver) != getpid()) {
+        say(text,
+            "the CUDA context belongs to the process that this one was forked of");
+    }
+    else {
+        result = take(text);
+    }
+    if (result == 0) {
+        ml_driver_open();
+    }
+    atomic_store(&place, result == 0 ? HERE : AWAY);
+    return result;
+}

@@ -1,0 +1,238 @@
+/* Advice: the rules' proposals tried, dropped and ranked.  See advice.h. */
+#include "lab/advice/advice.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lab/advice/advice_edits.h"
+#include "lab/advice/advice_rules.h"
+#include "base/base.h"
+
+/* Of each kind, those that concern most bytes: a trial takes a replay of everything. */
+#define MOST_TRIED 16
+
+typedef int (*rule)(const ml_advice_case *it, ml_proposals *out);
+
+static const rule rules[] = {
+    ml_advise_gradients, ml_advise_graph,      ml_advise_optimizer,
+    ml_advise_copies,    ml_advise_loss,       ml_advise_inputs,
+    ml_advise_frees,     ml_advise_checkpoint, ml_advise_cache,
+};
+
+static int
+propose(const ml_advice_case *it, ml_proposals *proposals)
+{
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < sizeof(rules) / sizeof(rules[0]); i++) {
+        error = rules[i](it, proposals);
+    }
+    return error;
+}
+
+/* ---- Savings ---- */
+
+static uint64_t
+saved(uint64_t before, uint64_t after)
+{
+    return before > after ? before - after : 0;
+}
+
+static uint64_t
+saving(const ml_advices *advices, const ml_advice *advice)
+{
+    uint64_t allocated = saved(advices->before.peak.allocated, advice->allocated_after);
+    uint64_t reserved = saved(advices->before.peak.reserved, advice->reserved_after);
+    return allocated > reserved ? allocated : reserved;
+}
+
+static bool
+is_worth_it(uint64_t bytes, uint64_t peak)
+{
+    return bytes != 0 && bytes >= peak / ML_ADVICE_LEAST_PART;
+}
+
+static bool
+lowers(const ml_trial_result *before, const ml_totals *after)
+{
+    return is_worth_it(saved(before->peak.allocated, after->allocated),
+                       before->peak.allocated) ||
+           is_worth_it(saved(before->peak.reserved, after->reserved),
+                       before->peak.reserved);
+}
+
+/* ---- Each alone ---- */
+
+static int
+compare_bytes(const void *a, const void *b)
+{
+    const ml_advice *x = a;
+    const ml_advice *y = b;
+    if (x->kind != y->kind) {
+        return x->kind < y->kind ? -1 : 1;
+    }
+    return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
+}
+
+static int
+try_alone(const ml_advice_case *it, ml_advice *advice, ml_totals *after)
+{
+    const ml_advice *const one = advice;
+    ml_trial_result result;
+    int error = ml_advices_try(it, &one, 1, &result);
+    if (error == 0) {
+        *after = result.peak;
+        advice->allocated_after = result.peak.allocated;
+        advice->reserved_after = result.peak.reserved;
+    }
+    return error;
+}
+
+/* Moves the proposals that lower a peak to the answer's list. */
+static int
+try_each(const ml_advice_case *it, ml_proposals *proposals, ml_advices *out)
+{
+    /* A list of nothing is sorted. */
+    if (proposals->count == 0) {
+        return 0;
+    }
+    qsort(proposals->list, proposals->count, sizeof(ml_advice), compare_bytes);
+    unsigned tried[ML_ADVICE_COUNT] = {0};
+    for (size_t i = 0; i < proposals->count; i++) {
+        ml_advice *advice = &proposals->list[i];
+        ml_totals after;
+        if (tried[advice->kind]++ == MOST_TRIED) {
+            tried[advice->kind] = MOST_TRIED;
+            continue;
+        }
+        out->tried++;
+        int error = try_alone(it, advice, &after);
+        if (error != 0) {
+            return error;
+        }
+        if (lowers(&out->before, &after)) {
+            out->list[out->count++] = *advice;
+            *advice = (ml_advice){0};
+        }
+    }
+    return 0;
+}
+
+static void
+rank(ml_advices *out)
+{
+    for (size_t i = 1; i < out->count; i++) {
+        ml_advice moved = out->list[i];
+        size_t at = i;
+        for (; at > 0 && saving(out, &out->list[at - 1]) < saving(out, &moved); at--) {
+            out->list[at] = out->list[at - 1];
+        }
+        out->list[at] = moved;
+    }
+}
+
+/* ---- All of them ---- */
+
+/* In their order, each kept that still lowers a peak with those before it. */
+static int
+try_together(const ml_advice_case *it, ml_advices *out)
+{
+    const ml_advice **kept = ml_alloc_zeroed(out->count + 1, sizeof(*kept));
+    size_t count = 0;
+    int error = kept == NULL ? ML_ENOMEM : 0;
+    out->after = out->before;
+    for (size_t i = 0; error == 0 && i < out->count; i++) {
+        ml_trial_result result;
+        kept[count] = &out->list[i];
+        error = ml_advices_try(it, kept, count + 1, &result);
+        if (error == 0 && lowers(&out->after, &result.peak)) {
+            out->list[i].together = true;
+            out->after = result;
+            count++;
+        }
+    }
+    ml_free(kept);
+    return error;
+}
+
+static int
+advise(const ml_advice_case *it, ml_advices *out)
+{
+    out->recorded = it->workload->peak;
+    out->before = it->before;
+    out->exact = it->exact;
+    out->failed = it->workload->failed;
+    out->doubts = it->workload->doubts |
+                  (uint32_t)it->workload->failed << ML_DOUBT_FAILED |
+                  (uint32_t)!it->exact << ML_DOUBT_MODEL;
+    for (size_t i = 0; i < it->workload->count && !out->uses_known; i++) {
+        out->uses_known = it->workload->demands[i].last_used != ML_NO_EVENT;
+    }
+    if (it->before.peak_event < it->trace->event_count) {
+        size_t event = it->before.peak_event;
+        out->at_peak = ml_causes_of(it->causes, it->device, event);
+        out->peak_time = it->trace->events[event].time;
+    }
+    ml_proposals proposals = {0};
+    int error = propose(it, &proposals);
+    if (error == 0) {
+        out->list = ml_alloc_zeroed(proposals.count + 1, sizeof(ml_advice));
+        error = out->list == NULL ? ML_ENOMEM : try_each(it, &proposals, out);
+    }
+    ml_proposals_fini(&proposals);
+    if (error == 0) {
+        rank(out);
+        error = try_together(it, out);
+    }
+    return error;
+}
+
+int
+ml_advices_new(const ml_recording *recording, size_t device, uint64_t memory_bytes,
+               ml_advices **out)
+{
+    ml_advice_case it;
+    int error = ml_advice_case_init(&it, recording, device);
+    if (error < 0) {
+        return error;
+    }
+    ml_advices *advices = ml_alloc_zeroed(1, sizeof(*advices));
+    error = advices == NULL ? ML_ENOMEM : advise(&it, advices);
+    if (error == 0) {
+        error = ml_advice_fit_batch(&it, memory_bytes, &advices->batch);
+    }
+    if (error == 0) {
+        error = ml_advice_find_parts(&it, &advices->parts, &advices->part_count);
+    }
+    ml_advice_case_fini(&it);
+    if (error < 0) {
+        ml_advices_free(advices);
+        return error;
+    }
+    *out = advices;
+    return 0;
+}
+
+void
+ml_advices_free(ml_advices *advices)
+{
+    if (advices == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < advices->count; i++) {
+        ml_advice_fini(&advices->list[i]);
+    }
+    ml_free(advices->list);
+    ml_free(advices->parts);
+    ml_free(advices);
+}
+
+const char *
+ml_advice_text(unsigned kind)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_ADVICES(XX)
+#undef XX
+    };
+    return kind < ML_ADVICE_COUNT ? texts[kind] : "";
+}

@@ -1,0 +1,158 @@
+/* The batch that fits.  See advice_batch.h. */
+#include "lab/advice/advice_batch.h"
+
+#include <stdlib.h>
+
+#include "base/base.h"
+
+typedef struct scaler {
+    const ml_advice_case *it;
+    uint64_t *weights; /* owned; bytes of parameters and of half of them, sorted */
+    size_t weight_count;
+    uint8_t *scales; /* owned; of each demand */
+    ml_trial_options options;
+} scaler;
+
+static int
+compare_sizes(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a;
+    uint64_t y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void
+find_weights(scaler *s)
+{
+    const ml_advice_case *it = s->it;
+    for (size_t i = 0; i < it->workload->count; i++) {
+        if (it->of[i].verdict.category == ML_CATEGORY_PARAMETER) {
+            uint64_t bytes = it->workload->demands[i].bytes;
+            s->weights[s->weight_count++] = bytes;
+            s->weights[s->weight_count++] = bytes / 2;
+        }
+    }
+    qsort(s->weights, s->weight_count, sizeof(uint64_t), compare_sizes);
+}
+
+static bool
+does_scale(const scaler *s, size_t demand)
+{
+    const ml_explained *of = &s->it->of[demand];
+    uint64_t bytes = s->it->workload->demands[demand].bytes;
+    uint8_t category = of->verdict.category;
+    bool kind =
+        category == ML_CATEGORY_ACTIVATION || category == ML_CATEGORY_INPUT ||
+        category == ML_CATEGORY_OTHER || category == ML_CATEGORY_TEMPORARY ||
+        (category == ML_CATEGORY_UNKNOWN && of->cause.phase == ML_PHASE_FORWARD);
+    return kind && of->cause.phase != ML_PHASE_OPTIMIZER &&
+           bsearch(&bytes, s->weights, s->weight_count, sizeof(uint64_t),
+                   compare_sizes) == NULL;
+}
+
+static uint64_t
+scaled(uint64_t bytes, uint32_t parts)
+{
+    uint64_t whole = bytes / ML_BATCH_PARTS;
+    uint64_t rest =
+        (bytes % ML_BATCH_PARTS * parts + ML_BATCH_PARTS - 1) / ML_BATCH_PARTS;
+    return whole > (UINT64_MAX - rest) / parts ? UINT64_MAX : whole * parts + rest;
+}
+
+/* *FITS with PARTS of what scales. */
+static int
+try_batch(const scaler *s, uint32_t parts, bool *fits, ml_totals *peak)
+{
+    ml_workload *copy;
+    int error = ml_workload_copy(s->it->workload, &copy);
+    if (error < 0) {
+        return error;
+    }
+    for (size_t i = 0; i < copy->count; i++) {
+        if (s->scales[i]) {
+            copy->demands[i].bytes = scaled(copy->demands[i].bytes, parts);
+        }
+    }
+    ml_trial_result result;
+    error = ml_trial_run(copy, &s->options, &result);
+    ml_workload_free(copy);
+    if (error == 0) {
+        *fits = result.ooms == 0;
+        *peak = result.peak;
+    }
+    return error;
+}
+
+/* By doubling while it fits, then halving what is between. */
+static int
+search(const scaler *s, ml_batch_fit *out)
+{
+    uint32_t good = 0;
+    /* Where nothing scales, one answer is all answers. */
+    uint32_t most = out->scaling != 0 ? ML_BATCH_PARTS * ML_BATCH_MOST : ML_BATCH_PARTS;
+    uint32_t bad = most + 1;
+    uint32_t next = ML_BATCH_PARTS;
+    while (bad - good > 1) {
+        bool fits = false;
+        ml_totals peak = {0};
+        int error = try_batch(s, next, &fits, &peak);
+        if (error < 0) {
+            return error;
+        }
+        if (fits) {
+            good = next;
+            out->peak = peak;
+        }
+        else {
+            bad = next;
+        }
+        bool grows = bad > most && good <= most / 2;
+        next = grows ? good * 2 : good + (bad - good) / 2;
+    }
+    out->parts = good;
+    return 0;
+}
+
+static int
+prepare(scaler *s)
+{
+    size_t count = s->it->workload->count;
+    s->weights = ml_alloc_zeroed(2 * count + 1, sizeof(uint64_t));
+    s->scales = ml_alloc_zeroed(count + 1, 1);
+    if (s->weights == NULL || s->scales == NULL) {
+        return ML_ENOMEM;
+    }
+    find_weights(s);
+    for (size_t i = 0; i < count; i++) {
+        s->scales[i] = does_scale(s, i);
+    }
+    return 0;
+}
+
+int
+ml_advice_fit_batch(const ml_advice_case *it, uint64_t memory_bytes, ml_batch_fit *out)
+{
+    uint64_t memory = memory_bytes != UINT64_MAX ? memory_bytes : it->memory_bytes;
+    *out = (ml_batch_fit){.memory_bytes = memory};
+    if (memory == UINT64_MAX) {
+        return 0;
+    }
+    scaler s = {.it = it, .options = it->options};
+    s.options.memory_bytes = memory;
+    s.options.go_on = false;
+    if (s.options.device_bytes < memory) {
+        s.options.device_bytes = memory;
+    }
+    int error = prepare(&s);
+    for (size_t i = 0; error == 0 && i < it->workload->count; i++) {
+        if (s.scales[i] && ml_demand_at_peak(it, i)) {
+            out->scaling += it->workload->demands[i].block_bytes;
+        }
+    }
+    if (error == 0) {
+        error = search(&s, out);
+    }
+    ml_free(s.weights);
+    ml_free(s.scales);
+    return error;
+}

@@ -1,0 +1,199 @@
+/* Cache that is reserved and not used: settings that free it, and lines whose blocks keep
+ * segments.
+ *
+ * A segment goes back to the device only as a whole.  Where the blocks of a line are
+ * spread over segments that are else free, they keep these; made all at once, as early as
+ * the first of them, they would lie together. */
+#include "lab/advice/advice_rules.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "lab/whatif/tune.h"
+
+/* A segment counts as kept by the blocks in it where at least this part of it is free. */
+#define FREE_PART 8
+
+/* A block at the reserved peak that keeps a segment. */
+typedef struct keeper {
+    uint32_t frame; /* 0: of none that could be moved */
+    size_t demand;
+    uint64_t bytes;
+    uint64_t free; /* bytes of its segment */
+    size_t segment;
+} keeper;
+
+typedef struct keepers {
+    const ml_advice_case *it;
+    keeper *list; /* owned */
+    size_t count;
+    size_t capacity;
+    size_t first; /* of the segment that is looked at */
+    size_t segment;
+    ml_segment now;
+} keepers;
+
+/* Whether the segment looked at counts. */
+static void
+settle_segment(keepers *k)
+{
+    uint64_t used = 0;
+    for (size_t i = k->first; i < k->count; i++) {
+        used += k->list[i].bytes;
+    }
+    if (k->now.expandable || k->now.total - used < k->now.total / FREE_PART) {
+        k->count = k->first;
+    }
+    for (size_t i = k->first; i < k->count; i++) {
+        k->list[i].free = k->now.total - used;
+    }
+    k->first = k->count;
+}
+
+static int
+visit_segment(void *context, const ml_segment *segment)
+{
+    keepers *k = context;
+    settle_segment(k);
+    k->now = *segment;
+    k->segment++;
+    return 0;
+}
+
+/* Whether the program could make it earlier: torch makes the others when it must, and a
+ * module what its inputs ask for. */
+static bool
+is_programs_own(const ml_explained *of)
+{
+    uint8_t category = of->verdict.category;
+    bool kind = category == ML_CATEGORY_UNKNOWN || category == ML_CATEGORY_INPUT ||
+                category == ML_CATEGORY_OTHER || category == ML_CATEGORY_BUFFER ||
+                category == ML_CATEGORY_TEMPORARY;
+    return kind && of->cause.frame != 0 && of->cause.phase != ML_PHASE_OPTIMIZER &&
+           of->cause.phase != ML_PHASE_BACKWARD &&
+           (of->cause.phase != ML_PHASE_FORWARD || of->cause.module == 0);
+}
+
+static int
+visit_block(void *context, const ml_block *block, uint64_t demand)
+{
+    keepers *k = context;
+    if (block->state != ML_BLOCK_ALLOCATED) {
+        return 0;
+    }
+    void *list = k->list;
+    if (ml_grow(&list, &k->capacity, k->count + 1, sizeof(keeper)) < 0) {
+        return ML_ENOMEM;
+    }
+    k->list = list;
+    const ml_explained *of = &k->it->of[demand];
+    k->list[k->count++] = (keeper){.frame = is_programs_own(of) ? of->cause.frame : 0,
+                                   .demand = (size_t)demand,
+                                   .bytes = block->size,
+                                   .segment = k->segment};
+    return 0;
+}
+
+static int
+compare_keepers(const void *a, const void *b)
+{
+    const keeper *x = a;
+    const keeper *y = b;
+    if (x->frame != y->frame) {
+        return x->frame < y->frame ? -1 : 1;
+    }
+    return x->demand < y->demand ? -1 : x->demand > y->demand;
+}
+
+/* The blocks from FIRST up to END are of one line, by birth. */
+static int
+propose_line(const keepers *k, size_t first, size_t end, ml_proposals *out)
+{
+    const ml_demand *demands = k->it->workload->demands;
+    const keeper *list = k->list;
+    if (end - first < 2) {
+        return 0;
+    }
+    ml_advice *advice = ml_proposals_add(out, ML_ADVICE_FRAGMENTATION);
+    if (advice == NULL) {
+        return ML_ENOMEM;
+    }
+    advice->frame = list[first].frame;
+    size_t begin = ML_NO_EVENT;
+    size_t last = SIZE_MAX;
+    int error = 0;
+    for (size_t i = first; error == 0 && i < end; i++) {
+        const ml_demand *demand = &demands[list[i].demand];
+        if (demand->born == ML_NO_EVENT) {
+            continue;
+        }
+        begin = begin == ML_NO_EVENT ? demand->born : begin;
+        /* Blocks of a line in one segment count it once. */
+        advice->bytes += list[i].segment != last ? list[i].free : 0;
+        advice->count += list[i].segment != last;
+        advice->blocks++;
+        last = list[i].segment;
+        ml_edit edit = {.kind = ML_EDIT_BEGIN, .demand = list[i].demand, .from = begin};
+        error = ml_advice_edit(advice, edit);
+        if (error == 0) {
+            error = ml_advice_add_module(advice, k->it->recording,
+                                         k->it->of[list[i].demand].cause.module);
+        }
+    }
+    return error;
+}
+
+static int
+propose_lines(const ml_advice_case *it, ml_proposals *out)
+{
+    keepers k = {.it = it};
+    ml_ledger_visitor visitor = {&k, visit_segment, visit_block};
+    int error = ml_trial_visit(it->workload, &it->options,
+                               it->before.reserved_peak_event, &visitor);
+    if (error == 0 && k.segment != 0) {
+        settle_segment(&k);
+    }
+    if (k.count != 0) {
+        qsort(k.list, k.count, sizeof(keeper), compare_keepers);
+    }
+    for (size_t i = 0; error == 0 && i < k.count;) {
+        size_t first = i;
+        while (i < k.count && k.list[i].frame == k.list[first].frame) {
+            i++;
+        }
+        error = k.list[first].frame != 0 ? propose_line(&k, first, i, out) : 0;
+    }
+    ml_free(k.list);
+    return error;
+}
+
+static int
+propose_settings(const ml_advice_case *it, ml_proposals *out)
+{
+    ml_tune *tune;
+    int error = ml_tune_new(it->recording, it->device, ML_WHATIF_RECORDED, &tune);
+    if (error < 0) {
+        return error == ML_EFORMAT ? 0 : error; /* see try_as_it_is() */
+    }
+    ml_advice *advice = NULL;
+    if (tune->helps) {
+        const ml_trial_result *before = &it->before;
+        advice = ml_proposals_add(out, ML_ADVICE_SETTINGS);
+        error = advice == NULL ? ML_ENOMEM : 0;
+        if (advice != NULL) {
+            snprintf(advice->conf, sizeof(advice->conf), "%s", tune->best.conf);
+            advice->bytes =
+                before->at_reserved_peak.reserved - before->at_reserved_peak.active;
+        }
+    }
+    ml_tune_free(tune);
+    return error;
+}
+
+int
+ml_advise_cache(const ml_advice_case *it, ml_proposals *out)
+{
+    int error = propose_settings(it, out);
+    return error < 0 ? error : propose_lines(it, out);
+}

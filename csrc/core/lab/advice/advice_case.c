@@ -1,0 +1,237 @@
+/* A case: what is known of each demand, and the edits of proposals.  See advice_case.h. */
+#include "lab/advice/advice_case.h"
+
+#include <string.h>
+
+#include "base/base.h"
+#include "analysis/answers/peak_groups.h"
+
+/* ---- What is known ---- */
+
+static size_t
+first_failed(const ml_device_trace *trace)
+{
+    size_t at = 0;
+    while (at < trace->event_count && trace->events[at].action != ML_ACTION_OOM) {
+        at++;
+    }
+    return at < trace->event_count ? at : ML_NO_EVENT;
+}
+
+static int
+explain_demands(ml_advice_case *it)
+{
+    const ml_workload *workload = it->workload;
+    ml_categories *categories = NULL;
+    ml_lives lives = {0};
+    int error = ml_causes_new(it->recording, &it->causes);
+    if (error == 0) {
+        error = ml_categories_new(it->causes, it->recording, it->device, &categories);
+    }
+    if (error == 0) {
+        error = ml_lives_init(&lives, it->recording, it->device);
+    }
+    if (error == 0) {
+        it->of = ml_alloc_zeroed(workload->count + 1, sizeof(*it->of));
+        error = it->of == NULL ? ML_ENOMEM : 0;
+    }
+    ml_explainer explainer = {it->trace, it->device, it->causes, categories, &lives};
+    for (size_t i = 0; error == 0 && i < workload->count; i++) {
+        const ml_demand *demand = &workload->demands[i];
+        bool before = demand->born == ML_NO_EVENT;
+        uint64_t birth = before ? ML_BEFORE_EVENTS : (uint64_t)demand->born;
+        it->of[i] = ml_explain(&explainer, demand->addr, birth, demand->stack);
+    }
+    ml_lives_fini(&lives);
+    ml_categories_free(categories);
+    return error;
+}
+
+/* Where the forward began in which the first request failed; ML_NO_EVENT: in none. */
+static size_t
+find_unfinished(const ml_advice_case *it)
+{
+    size_t from = ML_NO_EVENT;
+    size_t i = it->failed == ML_NO_EVENT ? 0 : it->workload->count;
+    for (; i > it->workload->before_count; i--) {
+        size_t born = it->workload->demands[i - 1].born;
+        if (born >= it->failed ||
+            it->of[i - 1].verdict.category == ML_CATEGORY_WORKSPACE) {
+            continue;
+        }
+        if (it->of[i - 1].cause.phase != ML_PHASE_FORWARD) {
+            break;
+        }
+        from = born;
+    }
+    return from;
+}
+
+/* The trials compare programs, of which only one was recorded: all of them have memory
+ * where the driver would put it, as much as there was, and go on where it runs out; where
+ * it did run out they have as much as they need. */
+static int
+try_as_it_is(ml_advice_case *it)
+{
+    ml_trial_options *options = &it->options;
+    ml_trial_result checked;
+    ml_trial_options_of(it->workload, options);
+    int error = ml_trial_check(it->workload, options, &checked);
+    if (error < 0 && error != ML_EFORMAT) {
+        return error;
+    }
+    /* Where what was there at the start does not fit together, it is asked for anew. */
+    it->exact = error == 0 && checked.mismatched_addresses == 0 &&
+                checked.mismatched_segments == 0 && checked.mismatched_blocks == 0;
+    /* Of a limit between bounds the lower one: so much there was for certain. */
+    if (it->workload->failed) {
+        it->memory_bytes = it->workload->limit != UINT64_MAX
+                               ? it->workload->limit
+                               : it->workload->peak.reserved;
+    }
+    if (it->workload->failed) {
+        options->settings.limited = false;
+        options->settings.memory_fraction = 1;
+        options->memory_bytes = UINT64_MAX;
+    }
+    options->recorded_addresses = false;
+    options->placement = ML_PLACEMENT_DRIVER;
+    options->go_on = true;
+    return ml_trial_run(it->workload, options, &it->before);
+}
+
+int
+ml_advice_case_init(ml_advice_case *it, const ml_recording *recording, size_t device)
+{
+    *it = (ml_advice_case){.memory_bytes = UINT64_MAX};
+    int error = ml_workload_new(recording, device, &it->workload);
+    if (error < 0) {
+        return error;
+    }
+    it->recording = it->workload->recording;
+    it->device = it->workload->device;
+    it->trace = it->workload->trace;
+    it->failed = first_failed(it->trace);
+    error = try_as_it_is(it);
+    if (error == 0) {
+        error = explain_demands(it);
+    }
+    if (error == 0) {
+        it->unfinished = find_unfinished(it);
+    }
+    if (error < 0) {
+        ml_advice_case_fini(it);
+    }
+    return error;
+}
+
+void
+ml_advice_case_fini(ml_advice_case *it)
+{
+    ml_free(it->of);
+    ml_causes_free(it->causes);
+    ml_workload_free(it->workload);
+    *it = (ml_advice_case){0};
+}
+
+bool
+ml_demand_lives_at(const ml_advice_case *it, size_t demand, size_t event)
+{
+    const ml_demand *of = &it->workload->demands[demand];
+    bool born = of->born == ML_NO_EVENT || (event != ML_NO_EVENT && of->born <= event);
+    return born &&
+           (of->freed == ML_NO_EVENT || event == ML_NO_EVENT || of->freed > event);
+}
+
+bool
+ml_demand_at_peak(const ml_advice_case *it, size_t demand)
+{
+    return ml_demand_lives_at(it, demand, it->before.peak_event);
+}
+
+bool
+ml_demand_unfinished(const ml_advice_case *it, size_t demand)
+{
+    size_t born = it->workload->demands[demand].born;
+    return it->unfinished <= born && born <= it->failed;
+}
+
+bool
+ml_demand_left(const ml_advice_case *it, size_t demand)
+{
+    size_t last_used = it->workload->demands[demand].last_used;
+    size_t events = it->trace->event_count;
+    if (last_used >= events) {
+        return false;
+    }
+    uint32_t then = ml_causes_step(it->causes, it->device, last_used);
+    uint32_t last = ml_causes_step(it->causes, it->device, events - 1);
+    return last > then && last - then >= 2;
+}
+
+/* ---- Proposals ---- */
+
+ml_advice *
+ml_proposals_add(ml_proposals *proposals, enum ml_advice_kind kind)
+{
+    void *list = proposals->list;
+    if (ml_grow(&list, &proposals->capacity, proposals->count + 1, sizeof(ml_advice)) <
+        0) {
+        return NULL;
+    }
+    proposals->list = list;
+    ml_advice *advice = &proposals->list[proposals->count++];
+    *advice = (ml_advice){.kind = (uint8_t)kind, .exact = true};
+    return advice;
+}
+
+int
+ml_advice_edit(ml_advice *advice, ml_edit edit)
+{
+    void *edits = advice->edits;
+    if (ml_grow(&edits, &advice->edit_capacity, advice->edit_count + 1,
+                sizeof(ml_edit)) < 0) {
+        return ML_ENOMEM;
+    }
+    advice->edits = edits;
+    advice->edits[advice->edit_count++] = edit;
+    return 0;
+}
+
+int
+ml_advice_add_module(ml_advice *advice, const ml_recording *recording, uint32_t module)
+{
+    ml_string path = recording->strings[module];
+    if (module == 0) {
+        return 0;
+    }
+    if (advice->module != NULL) {
+        ml_module_widen(advice->module, path);
+        return 0;
+    }
+    advice->module = ml_alloc((size_t)path.length + 3);
+    if (advice->module == NULL) {
+        return ML_ENOMEM;
+    }
+    memcpy(advice->module, path.bytes, path.length);
+    advice->module[path.length] = 0;
+    return 0;
+}
+
+void
+ml_advice_fini(ml_advice *advice)
+{
+    ml_free(advice->module);
+    ml_free(advice->edits);
+    *advice = (ml_advice){0};
+}
+
+void
+ml_proposals_fini(ml_proposals *proposals)
+{
+    for (size_t i = 0; i < proposals->count; i++) {
+        ml_advice_fini(&proposals->list[i]);
+    }
+    ml_free(proposals->list);
+    *proposals = (ml_proposals){0};
+}

@@ -1,0 +1,421 @@
+/* Activations of modules that repeat, which checkpointing would make anew.
+ *
+ * A checkpointed module's call keeps its inputs and its output alone.  All else that it
+ * saved is freed with the call's end and made again, with the call's temporaries, right
+ * before the module's part of the backward pass.  What is inside the call while it runs
+ * for the first time is less than the recording has, as nothing is saved: that part is
+ * left as it is, an estimate that is too high where it makes the peak.
+ *
+ * A forward that ran out of memory has no backward pass: what its calls that were over have
+ * there when the request fails is saved for one. */
+#include "lab/advice/advice_rules.h"
+
+#include <string.h>
+
+#include "base/base.h"
+#include "analysis/attribution/module_repeats.h"
+
+/* Families that are tried, and demands of a call whose temporaries are looked at. */
+#define MOST_FAMILIES 8
+#define MOST_IN_CALL 2048
+
+/* The call of an instance, from its first to its last allocation. */
+typedef struct call {
+    size_t first;      /* demand */
+    size_t end;        /* behind the last demand */
+    size_t end_event;  /* first allocation behind it */
+    size_t back;       /* first event of its part of the backward pass; ML_NO_EVENT */
+    size_t output;     /* demand; SIZE_MAX: none */
+    uint32_t instance; /* 1 + index */
+} call;
+
+typedef struct calls {
+    const ml_advice_case *it;
+    const ml_repeats *repeats;
+    uint32_t family;
+    call *list; /* owned */
+    size_t count;
+    size_t capacity;
+} calls;
+
+static const ml_demand *
+demand_of(const calls *c, size_t demand)
+{
+    return &c->it->workload->demands[demand];
+}
+
+static uint32_t
+instance_of(const calls *c, size_t demand)
+{
+    uint32_t module = c->it->of[demand].cause.module;
+    return ml_repeats_instance(c->repeats, module, c->family);
+}
+
+static bool
+is_backward(const calls *c, size_t event)
+{
+    return event < c->it->trace->event_count &&
+           (c->it->trace->events[event].flags & ML_EVENT_BACKWARD) != 0;
+}
+
+/* Whether DEMAND was made by the call and is there behind it for the backward pass. */
+static bool
+is_saved(const calls *c, const call *of, size_t demand)
+{
+    const ml_demand *it = demand_of(c, demand);
+    return it->freed != ML_NO_EVENT && it->freed > of->end_event &&
+           is_backward(c, it->freed);
+}
+
+/* Whether DEMAND of a call that is over, whose operations made nodes of autograd, is there
+ * when the first request fails. */
+static bool
+is_left(const calls *c, const call *of, size_t demand)
+{
+    const ml_event *events = c->it->trace->events;
+    if (c->it->failed == ML_NO_EVENT || of->back != ML_NO_EVENT ||
+        of->end_event > c->it->failed || demand == of->output) {
+        return false;
+    }
+    const ml_event *first = &events[demand_of(c, of->first)->born];
+    const ml_event *last = &events[demand_of(c, of->end - 1)->born];
+    return first->autograd_thread != 0 && first->sequence < last->sequence &&
+           ml_demand_lives_at(c->it, demand, c->it->failed);
+}
+
+/* ---- The calls ---- */
+
+static int
+add_call(calls *c, size_t demand, uint32_t instance)
+{
+    void *list = c->list;
+    if (ml_grow(&list, &c->capacity, c->count + 1, sizeof(call)) < 0) {
+        return ML_ENOMEM;
+    }
+    c->list = list;
+    c->list[c->count++] = (call){.first = demand,
+                                 .end = demand + 1,
+                                 .end_event = c->it->trace->event_count,
+                                 .back = ML_NO_EVENT,
+                                 .output = SIZE_MAX,
+                                 .instance = instance};
+    return 0;
+}
+
+/* A pass that allocates or frees for an instance has come to it. */
+static void
+note_back(const calls *c, size_t *last, uint32_t instance, size_t event)
+{
+    if (last[instance] != 0) {
+        call *of = &c->list[last[instance] - 1];
+        of->back = event < of->back ? event : of->back;
+    }
+}
+
+/* LAST: by instance, 1 + its last call. */
+static int
+find_calls(calls *c, size_t *last)
+{
+    const ml_workload *workload = c->it->workload;
+    bool open = false;
+    for (size_t i = workload->before_count; i < workload->count; i++) {
+        /* A library's, which is of no call, comes in the midst of the first. */
+        if (c->it->of[i].verdict.category == ML_CATEGORY_WORKSPACE) {
+            continue;
+        }
+        uint32_t instance = instance_of(c, i);
+        size_t born = workload->demands[i].born;
+        call *newest = c->count != 0 ? &c->list[c->count - 1] : NULL;
+        bool forward = c->it->of[i].cause.phase == ML_PHASE_FORWARD;
+        if (open && (!forward || instance != newest->instance)) {
+            newest->end_event = born;
+            open = false;
+        }
+        if (!forward && instance != 0 && is_backward(c, born)) {
+            note_back(c, last, instance, born);
+        }
+        if (!forward || instance == 0) {
+            continue;
+        }
+        if (open) {
+            newest->end = i + 1;
+            continue;
+        }
+        int error = add_call(c, i, instance);
+        if (error < 0) {
+            return error;
+        }
+        last[instance] = c->count;
+        open = true;
+    }
+    return 0;
+}
+
+/* The last block of the call that outlives it is what it returns. */
+static void
+settle_call(calls *c, call *of)
+{
+    for (size_t i = of->end; i-- > of->first && of->output == SIZE_MAX;) {
+        const ml_demand *demand = demand_of(c, i);
+        bool stays = demand->freed == ML_NO_EVENT || demand->freed > of->end_event;
+        if (stays && instance_of(c, i) == of->instance) {
+            of->output = i;
+        }
+    }
+    for (size_t i = of->first; i < of->end; i++) {
+        if (i != of->output && is_saved(c, of, i)) {
+            size_t freed = demand_of(c, i)->freed;
+            of->back = freed < of->back ? freed : of->back;
+        }
+    }
+    if (of->back <= of->end_event) {
+        of->back = ML_NO_EVENT; /* not as a checkpoint could work */
+    }
+}
+
+/* ---- The edits ---- */
+
+/* The demand of the call at whose birth most of the call's bytes are there. */
+static size_t
+fullest(const calls *c, const call *of, uint64_t *bytes)
+{
+    size_t best = of->first;
+    *bytes = 0;
+    for (size_t i = of->first; i < of->end && i - of->first < MOST_IN_CALL; i++) {
+        size_t now = demand_of(c, i)->born;
+        uint64_t there = 0;
+        for (size_t k = of->first; k <= i; k++) {
+            const ml_demand *demand = demand_of(c, k);
+            bool lives = demand->freed == ML_NO_EVENT || demand->freed > now;
+            bool own = k != of->output && instance_of(c, k) == of->instance;
+            there += lives && own ? demand->block_bytes : 0;
+        }
+        if (there > *bytes) {
+            *bytes = there;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static int
+remake(ml_advice *advice, const ml_demand *demand, size_t index, size_t from,
+       size_t until)
+{
+    ml_edit again = {.kind = ML_EDIT_ADD,
+                     .demand = index,
+                     .bytes = demand->bytes,
+                     .from = from,
+                     .until = until};
+    return ml_advice_edit(advice, again);
+}
+
+/* At BACK the call runs again: at its fullest its temporaries are there too, which are gone
+ * when the backward pass goes on. */
+static int
+edit_saved(const calls *c, ml_advice *advice, const call *of)
+{
+    uint64_t most;
+    size_t top = fullest(c, of, &most);
+    size_t top_event = demand_of(c, top)->born;
+    bool early = c->it->trace->events[of->back].action == ML_ACTION_ALLOC;
+    size_t again = early ? of->back - 1 : of->back;
+    int error = 0;
+    for (size_t i = of->first; error == 0 && i < of->end; i++) {
+        const ml_demand *demand = demand_of(c, i);
+        bool there = i <= top && demand->freed > top_event;
+        if (i == of->output) {
+            continue;
+        }
+        if (is_saved(c, of, i)) {
+            ml_edit drop = {.kind = ML_EDIT_FREE, .demand = i, .until = of->end_event};
+            error = ml_advice_edit(advice, drop);
+            if (error == 0) {
+                error =
+                    remake(advice, demand, i, there ? again : again + 1, demand->freed);
+            }
+        }
+        else if (there && demand->freed != ML_NO_EVENT) {
+            error = remake(advice, demand, i, again, again + 1);
+        }
+    }
+    return error;
+}
+
+/* What a call returns is an input of the next, which keeps it until it has run again. */
+static int
+edit_output(const calls *c, ml_advice *advice, const call *of, const call *next)
+{
+    if (of->output == SIZE_MAX || next == NULL || next->back == ML_NO_EVENT ||
+        next->first != of->end) {
+        return 0;
+    }
+    const ml_demand *demand = demand_of(c, of->output);
+    if (demand->freed == ML_NO_EVENT || demand->freed > next->back) {
+        return 0;
+    }
+    ml_edit keep = {
+        .kind = ML_EDIT_FREE, .demand = of->output, .until = next->back + 1};
+    return ml_advice_edit(advice, keep);
+}
+
+/* Nothing of the call is made again: what failed came before. */
+static int
+edit_left(const calls *c, ml_advice *advice, const call *of)
+{
+    int error = 0;
+    for (size_t i = of->first; error == 0 && i < of->end; i++) {
+        if (!is_left(c, of, i)) {
+            continue;
+        }
+        if (ml_demand_at_peak(c->it, i)) {
+            advice->bytes += demand_of(c, i)->block_bytes;
+            advice->blocks++;
+        }
+        ml_edit drop = {.kind = ML_EDIT_FREE, .demand = i, .until = of->end_event};
+        error = ml_advice_edit(advice, drop);
+    }
+    return error;
+}
+
+static int
+edit_calls(const calls *c, ml_advice *advice)
+{
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < c->count; i++) {
+        const call *of = &c->list[i];
+        if (of->back == ML_NO_EVENT) {
+            error = edit_left(c, advice, of);
+            continue;
+        }
+        error = edit_saved(c, advice, of);
+        if (error == 0) {
+            error = edit_output(c, advice, of, i + 1 < c->count ? of + 1 : NULL);
+        }
+        for (size_t k = of->first; k < of->end; k++) {
+            if (k != of->output && is_saved(c, of, k) && ml_demand_at_peak(c->it, k)) {
+                advice->bytes += demand_of(c, k)->block_bytes;
+                advice->blocks++;
+            }
+        }
+    }
+    return error;
+}
+
+/* ---- The families ---- */
+
+static int
+name_family(const calls *c, ml_advice *advice)
+{
+    const ml_family *family = &c->repeats->families[c->family];
+    advice->count = family->instances;
+    advice->module = ml_alloc((size_t)family->before.length + 2);
+    if (advice->module == NULL) {
+        return ML_ENOMEM;
+    }
+    memcpy(advice->module, family->before.bytes, family->before.length);
+    memcpy(advice->module + family->before.length, "*", 2);
+    return 0;
+}
+
+static int
+propose_family(calls *c, ml_proposals *out)
+{
+    size_t *last = ml_alloc_zeroed(c->repeats->instance_count + 1, sizeof(size_t));
+    int error = last == NULL ? ML_ENOMEM : find_calls(c, last);
+    ml_free(last);
+    for (size_t i = 0; error == 0 && i < c->count; i++) {
+        settle_call(c, &c->list[i]);
+    }
+    ml_advice *advice = NULL;
+    if (error == 0) {
+        advice = ml_proposals_add(out, ML_ADVICE_CHECKPOINT);
+        error = advice == NULL ? ML_ENOMEM : name_family(c, advice);
+    }
+    if (error == 0) {
+        advice->exact = false;
+        error = edit_calls(c, advice);
+    }
+    return error;
+}
+
+static int
+find_families(const ml_advice_case *it, ml_repeats *repeats)
+{
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < it->workload->count; i++) {
+        if (it->of[i].cause.module != 0) {
+            error = ml_repeats_add(repeats, it->recording, it->of[i].cause.module);
+        }
+    }
+    return error;
+}
+
+/* Where a forward failed, what it made is not known to be activations. */
+static bool
+may_be_saved(const ml_advice_case *it, size_t demand)
+{
+    return it->of[demand].verdict.category == ML_CATEGORY_ACTIVATION ||
+           (it->workload->failed && it->of[demand].cause.phase == ML_PHASE_FORWARD);
+}
+
+/* Into BYTES, by family, what is saved for the backward pass at the peak. */
+static void
+weigh_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *bytes)
+{
+    for (size_t i = 0; i < it->workload->count; i++) {
+        if (!may_be_saved(it, i) || !ml_demand_at_peak(it, i)) {
+            continue;
+        }
+        for (unsigned level = 0; level < ML_REPEATS_LEVELS; level++) {
+            uint32_t instance = repeats->of[it->of[i].cause.module][level];
+            if (instance != 0) {
+                bytes[repeats->instances[instance - 1].family] +=
+                    it->workload->demands[i].block_bytes;
+            }
+        }
+    }
+}
+
+/* The families that save most; BYTES is used up. */
+static int
+propose_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *bytes,
+                 ml_proposals *out)
+{
+    int error = 0;
+    for (unsigned tried = 0; error == 0 && tried < MOST_FAMILIES; tried++) {
+        size_t most = 0;
+        for (size_t i = 0; i < repeats->family_count; i++) {
+            bytes[i] = repeats->families[i].instances > 1 ? bytes[i] : 0;
+            most = bytes[i] > bytes[most] ? i : most;
+        }
+        if (bytes[most] == 0) {
+            break;
+        }
+        bytes[most] = 0;
+        calls c = {.it = it, .repeats = repeats, .family = (uint32_t)most};
+        error = propose_family(&c, out);
+        ml_free(c.list);
+    }
+    return error;
+}
+
+int
+ml_advise_checkpoint(const ml_advice_case *it, ml_proposals *out)
+{
+    ml_repeats repeats;
+    int error = ml_repeats_init(&repeats, it->recording);
+    if (error < 0) {
+        return error;
+    }
+    error = find_families(it, &repeats);
+    uint64_t *bytes = ml_alloc_zeroed(repeats.family_count + 1, sizeof(uint64_t));
+    error = bytes == NULL ? ML_ENOMEM : error;
+    if (error == 0) {
+        weigh_families(it, &repeats, bytes);
+        error = propose_families(it, &repeats, bytes, out);
+    }
+    ml_free(bytes);
+    ml_repeats_fini(&repeats);
+    return error;
+}

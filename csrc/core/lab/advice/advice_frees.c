@@ -1,0 +1,233 @@
+/* Blocks that are held after their last use: by a variable that nobody reads any more, or a
+ * list that keeps what was.
+ *
+ * Only where a recording knows last uses, and only of what a program holds: not of
+ * parameters, gradients and states, nor of what autograd or an optimizer makes for
+ * itself; what a graph holds for nothing is the graph's advice.  What is live at the end may
+ * yet be used: it counts only where the recording goes on for a whole step without it. */
+#include "lab/advice/advice_rules.h"
+
+#include <stdlib.h>
+
+#include "base/base.h"
+
+/* Groups that are proposed, those that hold most; each costs a trial. */
+#define MOST_GROUPS 16
+#define LEAST_BYTES (UINT64_C(1) << 20)
+
+typedef struct late {
+    size_t demand;
+    uint64_t module; /* a hash of its path without numbers */
+    uint32_t frame;
+    bool at_peak; /* it would be gone there */
+} late;
+
+/* Of one line, in modules whose paths differ in numbers alone. */
+typedef struct group {
+    const late *first;
+    size_t count;
+    uint64_t bytes; /* at the peak */
+    uint64_t blocks;
+} group;
+
+static bool
+is_programs_own(const ml_explained *of)
+{
+    switch (of->verdict.category) {
+    case ML_CATEGORY_ACTIVATION:
+    case ML_CATEGORY_TEMPORARY:
+    case ML_CATEGORY_INPUT:
+    case ML_CATEGORY_OTHER:
+    case ML_CATEGORY_UNKNOWN:
+    case ML_CATEGORY_WORKSPACE: /* by its size alone: what operators use is a tensor */
+        break;
+    default:
+        return false;
+    }
+    bool by_torch = of->cause.phase == ML_PHASE_OPTIMIZER || of->cause.communication ||
+                    (of->cause.phase == ML_PHASE_BACKWARD && !of->cause.recomputed);
+    return of->cause.frame != 0 && !by_torch;
+}
+
+static bool
+is_late(const ml_advice_case *it, size_t index)
+{
+    const ml_demand *demand = &it->workload->demands[index];
+    if (demand->born == ML_NO_EVENT || demand->last_used == ML_NO_EVENT ||
+        ml_demand_unfinished(it, index) || !is_programs_own(&it->of[index])) {
+        return false;
+    }
+    if (demand->freed == ML_NO_EVENT) {
+        return ml_demand_left(it, index);
+    }
+    /* What a backward pass frees nobody but autograd held. */
+    return demand->last_used < demand->freed &&
+           (it->trace->events[demand->freed].flags & ML_EVENT_BACKWARD) == 0;
+}
+
+static uint64_t
+pattern_of(const ml_string *path)
+{
+    uint64_t hash = 0;
+    bool number = false;
+    for (uint32_t i = 0; i < path->length; i++) {
+        char c = path->bytes[i];
+        bool digit = c >= '0' && c <= '9';
+        if (!digit || !number) {
+            hash = ml_hash_u64(hash ^ (digit ? '0' : (unsigned char)c)) + 1;
+        }
+        number = digit;
+    }
+    return hash;
+}
+
+static int
+compare_groups_of(const late *x, const late *y)
+{
+    if (x->frame != y->frame) {
+        return x->frame < y->frame ? -1 : 1;
+    }
+    return (x->module > y->module) - (x->module < y->module);
+}
+
+static int
+compare_late(const void *a, const void *b)
+{
+    const late *x = a;
+    const late *y = b;
+    int of = compare_groups_of(x, y);
+    if (of != 0) {
+        return of;
+    }
+    return (x->demand > y->demand) - (x->demand < y->demand);
+}
+
+/* Most bytes first; of as many by what they are of, so that an answer is always the same. */
+static int
+compare_groups(const void *a, const void *b)
+{
+    const group *x = a;
+    const group *y = b;
+    if (x->bytes != y->bytes) {
+        return x->bytes > y->bytes ? -1 : 1;
+    }
+    return compare_groups_of(x->first, y->first);
+}
+
+/* In *OUT, by demand: a graph of autograd holds it for nothing, as PROPOSALS has it. */
+static int
+find_graphs(const ml_advice_case *it, const ml_proposals *proposals, bool **out)
+{
+    bool *held = ml_alloc_zeroed(it->workload->count + 1, sizeof(bool));
+    *out = held;
+    if (held == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < proposals->count; i++) {
+        const ml_advice *advice = &proposals->list[i];
+        if (advice->kind != ML_ADVICE_GRAPH_UNUSED &&
+            advice->kind != ML_ADVICE_GRAPH_RETAINED) {
+            continue;
+        }
+        for (size_t k = 0; k < advice->edit_count; k++) {
+            held[advice->edits[k].demand] = true;
+        }
+    }
+    return 0;
+}
+
+static size_t
+find_late(const ml_advice_case *it, const bool *held, late *all)
+{
+    size_t count = 0;
+    size_t peak = it->before.peak_event;
+    for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
+        if (!held[i] && is_late(it, i)) {
+            const ml_demand *demand = &it->workload->demands[i];
+            all[count++] = (late){
+                .demand = i,
+                .module = pattern_of(&it->recording->strings[it->of[i].cause.module]),
+                .frame = it->of[i].cause.frame,
+                .at_peak = peak != ML_NO_EVENT && demand->last_used <= peak &&
+                           ml_demand_at_peak(it, i)};
+        }
+    }
+    if (count != 0) {
+        qsort(all, count, sizeof(late), compare_late);
+    }
+    return count;
+}
+
+static size_t
+find_groups(const ml_advice_case *it, const late *all, size_t count, group *groups)
+{
+    size_t group_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0 || compare_groups_of(&all[i], &all[i - 1]) != 0) {
+            groups[group_count++] = (group){.first = &all[i]};
+        }
+        group *at = &groups[group_count - 1];
+        at->count++;
+        if (all[i].at_peak) {
+            at->bytes += it->workload->demands[all[i].demand].block_bytes;
+            at->blocks++;
+        }
+    }
+    if (group_count != 0) {
+        qsort(groups, group_count, sizeof(group), compare_groups);
+    }
+    return group_count;
+}
+
+static int
+propose(const ml_advice_case *it, const group *of, ml_proposals *out)
+{
+    ml_advice *advice = ml_proposals_add(out, ML_ADVICE_LATE_FREES);
+    if (advice == NULL) {
+        return ML_ENOMEM;
+    }
+    advice->exact = true;
+    advice->frame = of->first->frame;
+    advice->bytes = of->bytes;
+    advice->blocks = of->blocks;
+    advice->count = of->count;
+    advice->name = it->of[of->first->demand].name;
+    int error = 0;
+    for (size_t i = 0; i < of->count && error == 0; i++) {
+        size_t index = of->first[i].demand;
+        const ml_explained *is = &it->of[index];
+        advice->name = advice->name == is->name ? is->name : 0;
+        if (of->first[i].at_peak && is->cause.module != 0) {
+            error = ml_advice_add_module(advice, it->recording, is->cause.module);
+        }
+        ml_edit edit = {.kind = ML_EDIT_FREE,
+                        .demand = index,
+                        .until = it->workload->demands[index].last_used};
+        error = error < 0 ? error : ml_advice_edit(advice, edit);
+    }
+    return error;
+}
+
+int
+ml_advise_frees(const ml_advice_case *it, ml_proposals *out)
+{
+    size_t room = it->workload->count + 1;
+    late *all = ml_alloc_zeroed(room, sizeof(late));
+    group *groups = ml_alloc_zeroed(room, sizeof(group));
+    bool *held = NULL;
+    int error = all == NULL || groups == NULL ? ML_ENOMEM : 0;
+    error = error < 0 ? error : find_graphs(it, out, &held);
+    if (error == 0) {
+        size_t count = find_late(it, held, all);
+        size_t group_count = find_groups(it, all, count, groups);
+        for (size_t i = 0; i < group_count && i < MOST_GROUPS && error == 0; i++) {
+            if (groups[i].bytes >= LEAST_BYTES) {
+                error = propose(it, &groups[i], out);
+            }
+        }
+    }
+    ml_free(all);
+    ml_free(groups);
+    ml_free(held);
+    return error;
+}

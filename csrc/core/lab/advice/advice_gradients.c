@@ -1,0 +1,423 @@
+/* Gradients that live on while the next forward runs: zero_grad(set_to_none=False)
+ * overwrites them, or nothing clears them; or zero_grad() frees them, but only after that
+ * forward.
+ *
+ * Without them a step's gradients end with it, and are made anew by the next backward
+ * pass: it makes a block of each size there already, which it adds to the gradient and
+ * frees, and which is then the gradient.  Where it is not found, one is made at the same
+ * place of the pass.
+ *
+ * A loop without an optimizer tells of no steps.  Its steps end between two backward passes
+ * where gradients are freed; passes between which none is add to the same gradients, and
+ * are of one step.  Gradients that nobody frees cannot be told there from those of a step
+ * of many passes. */
+#include "lab/advice/advice_rules.h"
+
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "recording/moment.h"
+
+/* A step of the recording, as events. */
+typedef struct span {
+    size_t end;      /* first event behind it */
+    size_t forward;  /* first allocation of its forward; ML_NO_EVENT: none */
+    size_t pass;     /* first of its backward pass; likewise */
+    size_t pass_end; /* behind the last of it */
+    uint32_t call;   /* frame id of the line that called backward(); 0: not known */
+} span;
+
+/* A block that a backward pass made, by what tells it from its others. */
+typedef struct made {
+    size_t demand;
+    uint64_t bytes;
+    uint32_t step;
+    uint32_t frame;
+    uint32_t node; /* string */
+    bool gradient; /* else a temporary */
+} made;
+
+/* Backward passes, which a forward lies between. */
+typedef struct passes {
+    size_t count;
+    uint32_t *before; /* owned; by event, passes that began before it or with it */
+    size_t *forward;  /* owned; by passes before it, the first event of a forward; or
+                       * ML_NO_EVENT */
+    bool *cleared;    /* owned; by passes before it, whether gradients are freed then */
+} passes;
+
+typedef struct finder {
+    const ml_advice_case *it;
+    uint32_t *steps; /* owned; by event; NULL: those of the causes */
+    span *spans;     /* owned; by step, less the first one's number */
+    size_t span_count;
+    uint32_t first_step;
+    made *made; /* owned */
+    size_t made_count;
+    bool *frozen; /* owned; as ml_advice_frozen: no zero_grad() reaches these */
+} finder;
+
+/* NULL: the recording has no such step. */
+static span *
+span_of(const finder *f, uint32_t step)
+{
+    return step - f->first_step < f->span_count ? &f->spans[step - f->first_step]
+                                                : NULL;
+}
+
+static uint32_t
+step_of(const finder *f, size_t event)
+{
+    return f->steps != NULL ? f->steps[event]
+                            : ml_causes_step(f->it->causes, f->it->device, event);
+}
+
+static size_t
+last_event_of(const finder *f, const ml_demand *demand)
+{
+    return demand->freed == ML_NO_EVENT ? f->it->trace->event_count : demand->freed;
+}
+
+/* ---- Steps that nothing but their backward passes tells of ---- */
+
+static int
+find_passes(const finder *f, passes *p)
+{
+    const ml_advice_case *it = f->it;
+    size_t count = it->trace->event_count;
+    p->before = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
+    p->forward = ml_alloc_zeroed(count + 1, sizeof(size_t));
+    p->cleared = ml_alloc_zeroed(count + 1, sizeof(bool));
+    if (p->before == NULL || p->forward == NULL || p->cleared == NULL) {
+        return ML_ENOMEM;
+    }
+    p->forward[0] = ML_NO_EVENT;
+    for (size_t i = 0; i < count; i++) {
+        enum ml_phase phase = ml_causes_phase(it->causes, it->device, i);
+        bool alloc = it->trace->events[i].action == ML_ACTION_ALLOC;
+        if (alloc && phase == ML_PHASE_FORWARD && p->forward[p->count] == ML_NO_EVENT) {
+            p->forward[p->count] = i;
+        }
+        bool goes_on = p->count > 0 && p->forward[p->count] == ML_NO_EVENT;
+        if (phase == ML_PHASE_BACKWARD && !goes_on) {
+            p->forward[++p->count] = ML_NO_EVENT;
+        }
+        p->before[i] = (uint32_t)p->count;
+    }
+    return 0;
+}
+
+static void
+find_cleared(const finder *f, passes *p)
+{
+    const ml_advice_case *it = f->it;
+    for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
+        size_t freed = it->workload->demands[i].freed;
+        if (it->of[i].verdict.category == ML_CATEGORY_GRADIENT &&
+            freed < it->trace->event_count &&
+            ml_causes_phase(it->causes, it->device, freed) != ML_PHASE_BACKWARD) {
+            p->cleared[p->before[freed]] = true;
+        }
+    }
+}
+
+static int
+find_steps(finder *f)
+{
+    size_t count = f->it->trace->event_count;
+    passes p = {0};
+    int error = find_passes(f, &p);
+    if (error == 0) {
+        find_cleared(f, &p);
+        f->steps = ml_alloc_zeroed(count, sizeof(uint32_t));
+        error = f->steps == NULL ? ML_ENOMEM : 0;
+    }
+    uint32_t step = 0;
+    for (size_t i = 0; error == 0 && i < count; i++) {
+        size_t pass = p.before[i];
+        step += p.forward[pass] == i && p.cleared[pass];
+        f->steps[i] = step;
+    }
+    ml_free(p.before);
+    ml_free(p.forward);
+    ml_free(p.cleared);
+    return error;
+}
+
+/* ---- What steps are made of ---- */
+
+static int
+find_spans(finder *f)
+{
+    const ml_advice_case *it = f->it;
+    size_t count = it->trace->event_count;
+    ml_moment moment;
+    int error = ml_moment_at(it->recording, 0, &moment);
+    if (error == 0 && !moment.has_steps) {
+        error = find_steps(f);
+    }
+    if (error < 0) {
+        return error;
+    }
+    f->first_step = step_of(f, 0);
+    uint32_t last = step_of(f, count - 1);
+    if (last < f->first_step || last - f->first_step >= count) {
+        return 0; /* numbers that a file made up */
+    }
+    f->span_count = (size_t)(last - f->first_step) + 1;
+    f->spans = ml_alloc_zeroed(f->span_count, sizeof(span));
+    if (f->spans == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < f->span_count; i++) {
+        f->spans[i] = (span){.forward = ML_NO_EVENT, .pass = ML_NO_EVENT};
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint32_t step = step_of(f, i) - f->first_step;
+        if (step >= f->span_count) {
+            continue;
+        }
+        span *at = &f->spans[step];
+        enum ml_phase phase = ml_causes_phase(it->causes, it->device, i);
+        bool alloc = it->trace->events[i].action == ML_ACTION_ALLOC;
+        at->end = i + 1;
+        if (alloc && phase == ML_PHASE_FORWARD && at->forward == ML_NO_EVENT) {
+            at->forward = i;
+        }
+        if (phase == ML_PHASE_BACKWARD) {
+            at->pass = at->pass == ML_NO_EVENT ? i : at->pass;
+            at->pass_end = i + 1;
+        }
+    }
+    return 0;
+}
+
+static int
+compare_kind(const made *x, const made *y)
+{
+    const uint64_t a[] = {x->bytes, x->frame, x->node};
+    const uint64_t b[] = {y->bytes, y->frame, y->node};
+    for (size_t i = 0; i < sizeof(a) / sizeof(a[0]); i++) {
+        if (a[i] != b[i]) {
+            return a[i] < b[i] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+static int
+compare_made(const void *a, const void *b)
+{
+    const made *x = a;
+    const made *y = b;
+    if (x->step != y->step) {
+        return x->step < y->step ? -1 : 1;
+    }
+    int kind = compare_kind(x, y);
+    return kind != 0 ? kind : x->demand < y->demand ? -1 : x->demand > y->demand;
+}
+
+/* Also which line called each step's backward pass. */
+static int
+find_made(finder *f)
+{
+    const ml_advice_case *it = f->it;
+    f->made = ml_alloc_zeroed(it->workload->count + 1, sizeof(made));
+    if (f->made == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
+        const ml_explained *of = &it->of[i];
+        const ml_demand *demand = &it->workload->demands[i];
+        uint32_t step = step_of(f, demand->born);
+        span *own = of->cause.seed ? span_of(f, step) : NULL;
+        if (own != NULL) {
+            own->call = of->cause.frame;
+        }
+        bool gradient = of->verdict.category == ML_CATEGORY_GRADIENT;
+        bool temporary = of->verdict.category == ML_CATEGORY_TEMPORARY &&
+                         of->cause.phase == ML_PHASE_BACKWARD;
+        if (gradient || temporary) {
+            f->made[f->made_count++] =
+                (made){.demand = i,
+                       .bytes = demand->bytes,
+                       .step = step,
+                       .frame = of->cause.frame,
+                       .node = it->trace->events[demand->born].node,
+                       .gradient = gradient};
+        }
+    }
+    if (f->made_count != 0) {
+        qsort(f->made, f->made_count, sizeof(made), compare_made);
+    }
+    return 0;
+}
+
+/* Of the blocks of a kind and a step, which the one at AT is; *OTHER: those of STEP. */
+static const made *
+find_again(const finder *f, size_t at, uint32_t step)
+{
+    size_t first = at;
+    while (first > 0 && f->made[first - 1].step == f->made[at].step &&
+           compare_kind(&f->made[first - 1], &f->made[at]) == 0) {
+        first--;
+    }
+    made sought = f->made[at];
+    sought.step = step;
+    sought.demand = 0;
+    size_t low = 0, high = f->made_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_made(&f->made[middle], &sought) < 0) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    low += at - first;
+    bool found = low < f->made_count && f->made[low].step == step &&
+                 compare_kind(&f->made[low], &sought) == 0;
+    return found ? &f->made[low] : NULL;
+}
+
+/* ---- The edits ---- */
+
+/* As the gradient is from the step of NOW on, which has its own pass; THEN is that of the
+ * gradient's birth. */
+static int
+make_anew(const finder *f, ml_advice *advice, size_t at, const span *then,
+          const span *now)
+{
+    const made *gradient = &f->made[at];
+    const ml_demand *demand = &f->it->workload->demands[gradient->demand];
+    size_t last = last_event_of(f, demand);
+    uint32_t step = f->first_step + (uint32_t)(now - f->spans);
+    bool stays = demand->freed == ML_NO_EVENT && now + 1 == f->spans + f->span_count;
+    ml_edit edit = {.until = stays ? ML_NO_EVENT : now->end < last ? now->end : last};
+    const made *again = find_again(f, at, step);
+    if (again != NULL && !again->gradient) {
+        edit.kind = ML_EDIT_FREE;
+        edit.demand = again->demand;
+        return ml_advice_edit(advice, edit);
+    }
+    size_t into = demand->born - then->pass;
+    edit.kind = ML_EDIT_ADD;
+    edit.demand = gradient->demand;
+    edit.bytes = gradient->bytes;
+    edit.from = into < now->pass_end - now->pass ? now->pass + into : now->pass_end;
+    return edit.from < last ? ml_advice_edit(advice, edit) : 0;
+}
+
+static int
+edit_gradient(const finder *f, ml_advice *advice, size_t at)
+{
+    const made *gradient = &f->made[at];
+    const ml_demand *demand = &f->it->workload->demands[gradient->demand];
+    const span *own = &f->spans[gradient->step - f->first_step];
+    ml_edit end = {.kind = ML_EDIT_FREE, .demand = gradient->demand, .until = own->end};
+    int error = ml_advice_edit(advice, end);
+    size_t last = last_event_of(f, demand);
+    for (const span *next = own + 1; error == 0 && next < f->spans + f->span_count &&
+                                     next->pass != ML_NO_EVENT && next->pass < last;
+         next++) {
+        error = make_anew(f, advice, at, own, next);
+    }
+    return error;
+}
+
+/* How GRADIENT is there in the forward of the step after its own: ML_ADVICE_COUNT, not at
+ * all; freed between that forward and its pass, so something frees gradients, but late; or
+ * kept through the pass, which adds to it. */
+static enum ml_advice_kind
+kind_of(const finder *f, const made *gradient)
+{
+    const ml_demand *demand = &f->it->workload->demands[gradient->demand];
+    size_t last = last_event_of(f, demand);
+    const span *own = span_of(f, gradient->step);
+    const span *next = own != NULL ? span_of(f, gradient->step + 1) : NULL;
+    bool kept = next != NULL && own->pass != ML_NO_EVENT && own->pass <= demand->born &&
+                next->forward != ML_NO_EVENT && next->pass != ML_NO_EVENT &&
+                last > next->forward;
+    if (!kept) {
+        return ML_ADVICE_COUNT;
+    }
+    if (last >= next->pass) {
+        return f->steps == NULL ? ML_ADVICE_GRADIENTS_KEPT : ML_ADVICE_COUNT;
+    }
+    /* What updates the parameters may come as late, where no optimizer tells. */
+    bool needed = f->steps != NULL && demand->last_used < last &&
+                  demand->last_used > next->forward;
+    return needed ? ML_ADVICE_COUNT : ML_ADVICE_GRADIENTS_LATE;
+}
+
+/* Frame id of the line to look at: which freed GRADIENT, or whose pass made it; 0: none is
+ * known. */
+static uint32_t
+line_of(const finder *f, const made *gradient, enum ml_advice_kind kind)
+{
+    if (kind == ML_ADVICE_GRADIENTS_KEPT) {
+        const span *own = span_of(f, gradient->step);
+        return own != NULL ? own->call : 0;
+    }
+    size_t freed = f->it->workload->demands[gradient->demand].freed;
+    uint32_t stack = f->it->trace->events[freed].stack;
+    return ml_stack_facts_line(ml_causes_facts(f->it->causes), stack).frame;
+}
+
+static int
+propose(const finder *f, enum ml_advice_kind kind, ml_proposals *out)
+{
+    const ml_advice_case *it = f->it;
+    ml_advice *advice = NULL;
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < f->made_count; i++) {
+        const made *gradient = &f->made[i];
+        if (!gradient->gradient || f->frozen[gradient->demand] ||
+            kind_of(f, gradient) != kind) {
+            continue;
+        }
+        if (advice == NULL) {
+            advice = ml_proposals_add(out, kind);
+            if (advice == NULL) {
+                return ML_ENOMEM;
+            }
+            advice->exact = false;
+            advice->count = f->span_count;
+        }
+        if (advice->frame == 0) {
+            advice->frame = line_of(f, gradient, kind);
+        }
+        if (ml_demand_at_peak(it, gradient->demand)) {
+            advice->bytes += it->workload->demands[gradient->demand].block_bytes;
+            advice->blocks++;
+        }
+        error = ml_advice_add_module(advice, it->recording,
+                                     it->of[gradient->demand].cause.module);
+        error = error < 0 ? error : edit_gradient(f, advice, i);
+    }
+    return error;
+}
+
+int
+ml_advise_gradients(const ml_advice_case *it, ml_proposals *out)
+{
+    finder f = {.it = it};
+    int error = it->trace->event_count == 0 ? 0 : find_spans(&f);
+    if (error == 0 && f.span_count > 1) {
+        error = find_made(&f);
+        f.frozen = ml_advice_frozen(it);
+        error = f.frozen == NULL ? ML_ENOMEM : error;
+    }
+    if (error == 0) {
+        error = propose(&f, ML_ADVICE_GRADIENTS_KEPT, out);
+    }
+    if (error == 0) {
+        error = propose(&f, ML_ADVICE_GRADIENTS_LATE, out);
+    }
+    ml_free(f.steps);
+    ml_free(f.spans);
+    ml_free(f.made);
+    ml_free(f.frozen);
+    return error;
+}

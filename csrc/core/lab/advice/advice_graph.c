@@ -1,0 +1,299 @@
+/* Graphs of autograd that hold activations for nothing: no backward pass ever ran them, or
+ * one did and was told to retain them.
+ *
+ * An allocation of a forward knows the number that its thread's next node will get, and so
+ * the node that was made for it; a pass runs nodes of known numbers.  Where nodes ran and
+ * nothing of their forward was freed, the graph was retained.  Without a graph a block goes
+ * with its last use, so this needs a recording that knows last uses. */
+#include "lab/advice/advice_rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#define THREADS (UINT16_MAX + 1)
+
+/* A backward pass, by the numbers of the nodes that it may have run. */
+typedef struct pass {
+    size_t first; /* event */
+    size_t end;   /* behind the last event */
+    uint64_t lowest;
+    uint64_t highest;
+    uint64_t freed; /* blocks of a forward that it freed */
+    uint32_t frame; /* of the line that called it; 0: not known */
+    uint16_t thread;
+} pass;
+
+/* What a thread's events have shown so far. */
+typedef struct seen {
+    uint64_t first; /* number that the next node would get, at first; 0: none seen */
+    uint64_t next;
+    size_t open; /* 1 + the pass that runs its nodes; 0: none */
+} seen;
+
+typedef struct finder {
+    const ml_advice_case *it;
+    pass *passes; /* owned; by event, then by thread and highest number */
+    size_t pass_count;
+    size_t pass_capacity;
+    pass *by_event; /* owned; the same, as they came */
+    seen *threads;  /* owned; by autograd's number */
+} finder;
+
+static bool
+is_backward(const ml_event *event)
+{
+    return (event->flags & ML_EVENT_BACKWARD) != 0;
+}
+
+/* ---- Passes ---- */
+
+static int
+follow_pass(finder *f, size_t event)
+{
+    const ml_event *at = &f->it->trace->events[event];
+    seen *thread = &f->threads[at->autograd_thread];
+    if (thread->open == 0) {
+        void *passes = f->passes;
+        if (ml_grow(&passes, &f->pass_capacity, f->pass_count + 1, sizeof(pass)) < 0) {
+            return ML_ENOMEM;
+        }
+        f->passes = passes;
+        f->passes[f->pass_count] = (pass){.first = event,
+                                          .lowest = UINT64_MAX,
+                                          .highest = thread->next - (thread->next != 0),
+                                          .thread = at->autograd_thread};
+        thread->open = ++f->pass_count;
+    }
+    pass *now = &f->passes[thread->open - 1];
+    now->end = event + 1;
+    if (at->sequence < now->lowest) {
+        now->lowest = at->sequence;
+    }
+    uint32_t demand = f->it->workload->of_event[event];
+    if (at->action == ML_ACTION_FREE_REQUESTED && demand != 0) {
+        now->freed += f->it->of[demand - 1].cause.phase == ML_PHASE_FORWARD;
+    }
+    return 0;
+}
+
+static int
+find_passes(finder *f)
+{
+    const ml_device_trace *trace = f->it->trace;
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < trace->event_count; i++) {
+        const ml_event *event = &trace->events[i];
+        if (event->autograd_thread == 0) {
+            continue;
+        }
+        seen *thread = &f->threads[event->autograd_thread];
+        if (is_backward(event)) {
+            error = follow_pass(f, i);
+        }
+        else if (event->action == ML_ACTION_ALLOC) {
+            thread->first = thread->first == 0 ? event->sequence : thread->first;
+            thread->next = event->sequence;
+            thread->open = 0;
+        }
+    }
+    return error;
+}
+
+/* A pass was called where the gradient that it begins with was made. */
+static void
+name_passes(finder *f)
+{
+    size_t at = 0;
+    for (size_t i = f->it->workload->before_count; i < f->it->workload->count; i++) {
+        if (!f->it->of[i].cause.seed) {
+            continue;
+        }
+        size_t born = f->it->workload->demands[i].born;
+        while (at < f->pass_count && f->passes[at].first < born) {
+            at++;
+        }
+        if (at < f->pass_count && f->passes[at].frame == 0) {
+            f->passes[at].frame = f->it->of[i].cause.frame;
+        }
+    }
+}
+
+static int
+compare_passes(const void *a, const void *b)
+{
+    const pass *x = a;
+    const pass *y = b;
+    if (x->thread != y->thread) {
+        return x->thread < y->thread ? -1 : 1;
+    }
+    if (x->highest != y->highest) {
+        return x->highest < y->highest ? -1 : 1;
+    }
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+/* The pass that may have run node NUMBER of THREAD; NULL: none did. */
+static const pass *
+pass_of(const finder *f, uint16_t thread, uint64_t number)
+{
+    size_t low = 0, high = f->pass_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const pass *at = &f->passes[middle];
+        if (at->thread < thread || (at->thread == thread && at->highest < number)) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    const pass *at = &f->passes[low];
+    bool ran = low < f->pass_count && at->thread == thread && at->lowest <= number;
+    return ran ? at : NULL;
+}
+
+/* The pass that ran right before EVENT came; NULL: none. */
+static const pass *
+pass_at(const finder *f, size_t event)
+{
+    size_t low = 0, high = f->pass_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (f->by_event[middle].first < event) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low != 0 && event <= f->by_event[low - 1].end ? &f->by_event[low - 1] : NULL;
+}
+
+/* ---- What graphs hold ---- */
+
+/* Whether no pass freed DEMAND, of a forward or its input, when it was done with. */
+static bool
+is_held(const ml_advice_case *it, size_t demand)
+{
+    const ml_demand *of = &it->workload->demands[demand];
+    uint8_t category = it->of[demand].verdict.category;
+    bool input = category == ML_CATEGORY_INPUT || category == ML_CATEGORY_OTHER;
+    if ((it->of[demand].cause.phase != ML_PHASE_FORWARD && !input) ||
+        it->of[demand].cause.recomputed || of->last_used == ML_NO_EVENT) {
+        return false;
+    }
+    if (of->freed == ML_NO_EVENT) {
+        return ml_demand_left(it, demand);
+    }
+    return of->last_used < of->freed && !is_backward(&it->trace->events[of->freed]);
+}
+
+/* The line of the call that the program made, of all that ran in it. */
+static uint32_t
+calling_line(const ml_advice_case *it, size_t demand)
+{
+    const ml_stack_facts *facts = ml_causes_facts(it->causes);
+    uint32_t module = facts->of[it->workload->demands[demand].stack].outer_module;
+    uint32_t caller = module != 0 ? facts->callers[module] : 0;
+    return caller != 0 ? caller : it->of[demand].cause.frame;
+}
+
+/* ML_ADVICE_COUNT: no graph is known to hold it.  Of an input that is so where no pass used
+ * it: the program may have it. */
+static enum ml_advice_kind
+judge(const finder *f, size_t demand, uint32_t *frame)
+{
+    const ml_advice_case *it = f->it;
+    const ml_demand *of = &it->workload->demands[demand];
+    /* A backward pass would have followed. */
+    if (ml_demand_unfinished(it, demand)) {
+        return ML_ADVICE_COUNT;
+    }
+    const ml_event *birth = &it->trace->events[of->born];
+    bool input = it->of[demand].cause.phase != ML_PHASE_FORWARD;
+    if (birth->autograd_thread == 0 || is_backward(birth) || !is_held(it, demand) ||
+        (!input && birth->sequence <= f->threads[birth->autograd_thread].first)) {
+        return ML_ADVICE_COUNT;
+    }
+    const pass *by = input ? pass_at(f, of->last_used)
+                           : pass_of(f, birth->autograd_thread, birth->sequence - 1);
+    if (by != NULL) {
+        *frame = by->frame;
+        return by->freed == 0 ? ML_ADVICE_GRAPH_RETAINED : ML_ADVICE_COUNT;
+    }
+    *frame = calling_line(it, demand);
+    return input ? ML_ADVICE_COUNT : ML_ADVICE_GRAPH_UNUSED;
+}
+
+/* Adds DEMAND to the advice of KIND, which is the proposal at *AT; SIZE_MAX: none yet. */
+static int
+propose(const finder *f, size_t demand, enum ml_advice_kind kind, uint32_t frame,
+        ml_proposals *out, size_t *at, uint64_t *largest)
+{
+    const ml_demand *of = &f->it->workload->demands[demand];
+    if (*at == SIZE_MAX) {
+        if (ml_proposals_add(out, kind) == NULL) {
+            return ML_ENOMEM;
+        }
+        *at = out->count - 1;
+    }
+    ml_advice *advice = &out->list[*at];
+    if (frame != 0 && of->block_bytes > *largest) {
+        *largest = of->block_bytes;
+        advice->frame = frame;
+    }
+    advice->count++;
+    int error = 0;
+    if (ml_demand_at_peak(f->it, demand)) {
+        advice->bytes += of->block_bytes;
+        advice->blocks++;
+        error = ml_advice_add_module(advice, f->it->recording,
+                                     f->it->of[demand].cause.module);
+    }
+    ml_edit edit = {.kind = ML_EDIT_FREE, .demand = demand, .until = of->last_used};
+    return error < 0 ? error : ml_advice_edit(advice, edit);
+}
+
+static int
+propose_all(const finder *f, ml_proposals *out)
+{
+    size_t at[2] = {SIZE_MAX, SIZE_MAX};
+    uint64_t largest[2] = {0, 0};
+    int error = 0;
+    for (size_t i = f->it->workload->before_count;
+         error == 0 && i < f->it->workload->count; i++) {
+        uint32_t frame = 0;
+        enum ml_advice_kind kind = judge(f, i, &frame);
+        if (kind != ML_ADVICE_COUNT) {
+            unsigned which = kind == ML_ADVICE_GRAPH_RETAINED;
+            error = propose(f, i, kind, frame, out, &at[which], &largest[which]);
+        }
+    }
+    return error;
+}
+
+int
+ml_advise_graph(const ml_advice_case *it, ml_proposals *out)
+{
+    finder f = {.it = it};
+    f.threads = ml_alloc_zeroed(THREADS, sizeof(seen));
+    int error = f.threads == NULL ? ML_ENOMEM : find_passes(&f);
+    if (error == 0) {
+        f.by_event = ml_alloc_zeroed(f.pass_count + 1, sizeof(pass));
+        error = f.by_event == NULL ? ML_ENOMEM : 0;
+    }
+    if (error == 0) {
+        name_passes(&f);
+        if (f.pass_count != 0) {
+            memcpy(f.by_event, f.passes, f.pass_count * sizeof(pass));
+            qsort(f.passes, f.pass_count, sizeof(pass), compare_passes);
+        }
+        error = propose_all(&f, out);
+    }
+    ml_free(f.passes);
+    ml_free(f.by_event);
+    ml_free(f.threads);
+    return error;
+}

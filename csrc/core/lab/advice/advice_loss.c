@@ -1,0 +1,316 @@
+/* The loss over a large vocabulary: logits that are cast to float32 for it, and logits of
+ * all tokens at once.
+ *
+ * The backward pass names its nodes: that of a log-softmax has the number of the operation
+ * in the forward, whose result it is; the nodes right before and behind it, of blocks of the
+ * same size or of half of it, are the cast, what made the logits, and the loss itself.
+ * Where a cast's gradient is half of its result, 16 bits became 32.
+ *
+ * By parts of the tokens, each of which is checkpointed, no more than a part of all these is
+ * ever there; the gradient of what made the logits is then there from the first part on. */
+#include "lab/advice/advice_rules.h"
+
+#include <stdlib.h>
+
+#include "base/base.h"
+
+/* Nodes before and behind that of the log-softmax that are looked at. */
+#define NEAR_BEFORE 8
+#define NEAR_BEHIND 4
+/* Of the tokens, in the replay. */
+#define LOSS_PARTS 8
+#define LEAST_BYTES (UINT64_C(1) << 20)
+/* Blocks to either side that are looked at: nodes make few. */
+#define MOST_NEAR 256
+
+/* A block by the node that it was made for, or that made it. */
+typedef struct made {
+    uint64_t node; /* its number */
+    size_t demand;
+    uint32_t round; /* a forward and the passes right behind it */
+    uint16_t thread;
+    bool back; /* in a backward pass */
+} made;
+
+typedef struct finder {
+    const ml_advice_case *it;
+    made *list; /* owned; by thread, round, number, forward first, birth */
+    size_t count;
+    ml_advice *cast;
+    ml_advice *whole;
+    uint64_t largest[2];
+} finder;
+
+/* A log-softmax and what is near. */
+typedef struct loss {
+    size_t first; /* in the list */
+    size_t end;
+    size_t result; /* demand of the log-softmax */
+    size_t back;   /* of its gradient */
+    uint64_t bytes;
+    uint64_t node;
+} loss;
+
+static int
+compare_made(const void *a, const void *b)
+{
+    const made *x = a;
+    const made *y = b;
+    const uint64_t of_x[] = {x->thread, x->round, x->node, x->back, x->demand};
+    const uint64_t of_y[] = {y->thread, y->round, y->node, y->back, y->demand};
+    for (size_t i = 0; i < sizeof(of_x) / sizeof(of_x[0]); i++) {
+        if (of_x[i] != of_y[i]) {
+            return of_x[i] < of_y[i] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+static int
+find_made(finder *f)
+{
+    const ml_advice_case *it = f->it;
+    f->list = ml_alloc_zeroed(it->workload->count + 1, sizeof(made));
+    if (f->list == NULL) {
+        return ML_ENOMEM;
+    }
+    uint32_t round = 0;
+    bool back = false;
+    for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
+        const ml_demand *demand = &it->workload->demands[i];
+        const ml_event *birth = &it->trace->events[demand->born];
+        bool was_back = back;
+        back = (birth->flags & ML_EVENT_BACKWARD) != 0;
+        round += was_back && !back;
+        if (demand->bytes < LEAST_BYTES / 2 || birth->autograd_thread == 0 ||
+            birth->sequence == UINT64_MAX || (!back && birth->sequence == 0)) {
+            continue;
+        }
+        f->list[f->count++] = (made){.node = birth->sequence - !back,
+                                     .demand = i,
+                                     .round = round,
+                                     .thread = birth->autograd_thread,
+                                     .back = back};
+    }
+    if (f->count != 0) {
+        qsort(f->list, f->count, sizeof(made), compare_made);
+    }
+    return 0;
+}
+
+static bool
+is_node(const ml_advice_case *it, size_t demand, const char *type)
+{
+    const ml_event *birth = &it->trace->events[it->workload->demands[demand].born];
+    return ml_string_holds(it->recording->strings[birth->node], type);
+}
+
+static uint64_t
+bytes_of(const finder *f, size_t demand)
+{
+    return f->it->workload->demands[demand].bytes;
+}
+
+static bool
+is_beside(const made *x, const made *y)
+{
+    return x->thread == y->thread && x->round == y->round;
+}
+
+/* Whether the block at AT is the gradient that a log-softmax made; sets *OUT. */
+static bool
+find_loss(const finder *f, size_t at, loss *out)
+{
+    const made *back = &f->list[at];
+    if (!back->back || bytes_of(f, back->demand) < LEAST_BYTES ||
+        !is_node(f->it, back->demand, "LogSoftmaxBackward")) {
+        return false;
+    }
+    *out = (loss){.first = at,
+                  .end = at + 1,
+                  .result = SIZE_MAX,
+                  .back = back->demand,
+                  .bytes = bytes_of(f, back->demand),
+                  .node = back->node};
+    while (out->first > 0 && at - out->first < MOST_NEAR &&
+           is_beside(back, &f->list[out->first - 1]) &&
+           f->list[out->first - 1].node + NEAR_BEFORE >= back->node) {
+        out->first--;
+    }
+    while (out->end < f->count && out->end - at < MOST_NEAR &&
+           is_beside(back, &f->list[out->end]) &&
+           f->list[out->end].node <= back->node + NEAR_BEHIND) {
+        out->end++;
+    }
+    /* A checkpoint's is gone, and made again. */
+    size_t born = f->it->workload->demands[out->back].born;
+    for (size_t i = out->first; i < out->end; i++) {
+        const made *it = &f->list[i];
+        if (it->node == back->node && !it->back && out->result == SIZE_MAX &&
+            bytes_of(f, it->demand) == out->bytes &&
+            ml_demand_lives_at(f->it, it->demand, born)) {
+            out->result = it->demand;
+        }
+    }
+    return out->result != SIZE_MAX;
+}
+
+/* ---- Edits ---- */
+
+static void
+note(finder *f, ml_advice *advice, unsigned which, size_t line, size_t demand)
+{
+    const ml_advice_case *it = f->it;
+    if (bytes_of(f, line) > f->largest[which]) {
+        f->largest[which] = bytes_of(f, line);
+        advice->frame = it->of[line].cause.frame;
+    }
+    if (ml_demand_at_peak(it, demand)) {
+        advice->bytes += it->workload->demands[demand].block_bytes;
+        advice->blocks++;
+    }
+}
+
+static int
+resize(ml_advice *advice, size_t demand, uint64_t bytes)
+{
+    ml_edit edit = {.kind = ML_EDIT_RESIZE, .demand = demand, .bytes = bytes};
+    return ml_advice_edit(advice, edit);
+}
+
+/* The block of the cast to float32 before OF, or SIZE_MAX; *BACK is its gradient's. */
+static size_t
+find_cast(const finder *f, const loss *of, size_t *back)
+{
+    for (size_t i = of->first; i < of->end && f->list[i].node < of->node; i++) {
+        const made *grad = &f->list[i];
+        if (!grad->back || bytes_of(f, grad->demand) != of->bytes / 2 ||
+            !is_node(f->it, grad->demand, "ToCopyBackward")) {
+            continue;
+        }
+        for (size_t k = of->first; k < i; k++) {
+            const made *cast = &f->list[k];
+            if (cast->node == grad->node && !cast->back &&
+                bytes_of(f, cast->demand) == of->bytes) {
+                *back = grad->demand;
+                return cast->demand;
+            }
+        }
+    }
+    return SIZE_MAX;
+}
+
+/* Without the cast all that comes behind it is half as large. */
+static int
+edit_cast(finder *f, const loss *of, size_t cast, size_t back)
+{
+    ml_advice *advice = f->cast;
+    int error = resize(advice, cast, 0);
+    note(f, advice, 0, cast, cast);
+    error = error < 0 ? error : resize(advice, back, 0);
+    for (size_t i = of->first; error == 0 && i < of->end; i++) {
+        size_t demand = f->list[i].demand;
+        if (f->list[i].node >= of->node && bytes_of(f, demand) == of->bytes) {
+            error = resize(advice, demand, of->bytes / 2);
+            note(f, advice, 0, cast, demand);
+        }
+    }
+    return error;
+}
+
+/* The first gradient that the pass makes behind that of the loss is of what made the
+ * logits. */
+static int
+move_gradient(const finder *f, const loss *of, size_t first_back)
+{
+    const ml_advice_case *it = f->it;
+    for (size_t i = of->first; i < of->end && f->list[i].node < of->node; i++) {
+        size_t demand = f->list[i].demand;
+        if (f->list[i].back && demand > of->back &&
+            it->of[demand].verdict.category == ML_CATEGORY_GRADIENT) {
+            ml_edit edit = {.kind = ML_EDIT_BEGIN,
+                            .demand = demand,
+                            .from = it->workload->demands[first_back].born};
+            return ml_advice_edit(f->whole, edit);
+        }
+    }
+    return 0;
+}
+
+static int
+edit_whole(finder *f, const loss *of)
+{
+    size_t first_back = of->back;
+    int error = 0;
+    for (size_t i = of->first; error == 0 && i < of->end; i++) {
+        size_t demand = f->list[i].demand;
+        uint64_t bytes = bytes_of(f, demand);
+        if ((bytes != of->bytes && bytes != of->bytes / 2) ||
+            f->it->of[demand].verdict.category == ML_CATEGORY_GRADIENT) {
+            continue;
+        }
+        if (f->list[i].back && demand < first_back) {
+            first_back = demand;
+        }
+        error = resize(f->whole, demand, bytes / LOSS_PARTS);
+        note(f, f->whole, 1, of->result, demand);
+    }
+    return error < 0 ? error : move_gradient(f, of, first_back);
+}
+
+static int
+propose_casts(finder *f, ml_proposals *out)
+{
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < f->count; i++) {
+        loss of;
+        size_t back = 0;
+        bool is = find_loss(f, i, &of);
+        size_t cast = is ? find_cast(f, &of, &back) : SIZE_MAX;
+        if (cast == SIZE_MAX) {
+            continue;
+        }
+        if (f->cast == NULL) {
+            f->cast = ml_proposals_add(out, ML_ADVICE_LOGITS_FLOAT32);
+            if (f->cast == NULL) {
+                return ML_ENOMEM;
+            }
+        }
+        f->cast->count++;
+        error = edit_cast(f, &of, cast, back);
+    }
+    return error;
+}
+
+static int
+propose_wholes(finder *f, ml_proposals *out)
+{
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < f->count; i++) {
+        loss of;
+        if (!find_loss(f, i, &of)) {
+            continue;
+        }
+        if (f->whole == NULL) {
+            f->whole = ml_proposals_add(out, ML_ADVICE_LOSS_WHOLE);
+            if (f->whole == NULL) {
+                return ML_ENOMEM;
+            }
+            f->whole->exact = false;
+        }
+        f->whole->count = LOSS_PARTS;
+        error = edit_whole(f, &of);
+    }
+    return error;
+}
+
+int
+ml_advise_loss(const ml_advice_case *it, ml_proposals *out)
+{
+    finder f = {.it = it};
+    int error = find_made(&f);
+    error = error < 0 ? error : propose_casts(&f, out);
+    error = error < 0 ? error : propose_wholes(&f, out);
+    ml_free(f.list);
+    return error;
+}

@@ -1,0 +1,242 @@
+/* What an optimizer could do without: the temporaries of torch's foreach functions, and
+ * gradients that no optimizer reads.
+ *
+ * A foreach function works on all parameters at once and makes a temporary of each; a fused
+ * one makes none.  Before its step an optimizer's gradients are tagged: a gradient that was
+ * there, and was not, belongs to none. */
+#include "lab/advice/advice_rules.h"
+
+#include <stdlib.h>
+
+#include "base/base.h"
+
+/* ---- Temporaries of foreach functions ---- */
+
+/* In *OUT, by stack: it is in a foreach function of an optimizer. */
+static int
+find_foreach(const ml_recording *recording, bool **out)
+{
+    bool *is = ml_alloc_zeroed(recording->stack_count + 1, sizeof(bool));
+    if (is == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 1; i < recording->stack_count; i++) {
+        const ml_stack *stack = &recording->stacks[i];
+        ml_string name = recording->strings[recording->frames[stack->frame].name];
+        is[i] = is[stack->parent] || ml_string_holds(name, "_multi_tensor_");
+    }
+    *out = is;
+    return 0;
+}
+
+static int
+propose_foreach(const ml_advice_case *it, const bool *is_foreach, ml_proposals *out)
+{
+    ml_advice *advice = NULL;
+    int error = 0;
+    for (size_t i = it->workload->before_count; error == 0 && i < it->workload->count;
+         i++) {
+        const ml_explained *of = &it->of[i];
+        if (of->cause.phase != ML_PHASE_OPTIMIZER ||
+            of->verdict.category != ML_CATEGORY_TEMPORARY ||
+            !is_foreach[it->workload->demands[i].stack]) {
+            continue;
+        }
+        if (advice == NULL) {
+            advice = ml_proposals_add(out, ML_ADVICE_OPTIMIZER_TEMPORARIES);
+            if (advice == NULL) {
+                return ML_ENOMEM;
+            }
+            advice->frame = of->cause.frame;
+        }
+        if (ml_demand_at_peak(it, i)) {
+            advice->bytes += it->workload->demands[i].block_bytes;
+            advice->blocks++;
+        }
+        error = ml_advice_edit(advice, (ml_edit){.kind = ML_EDIT_RESIZE, .demand = i});
+    }
+    return error;
+}
+
+/* ---- Gradients of no optimizer ---- */
+
+/* What optimizers told. */
+typedef struct owners {
+    uint32_t *tagged; /* owned; gradients before each event, and behind the last */
+    bool *trains;     /* owned; by string: as ml_advice_trained */
+} owners;
+
+bool *
+ml_advice_trained(const ml_advice_case *it)
+{
+    bool *trains = ml_alloc_zeroed(it->recording->string_count + 1, sizeof(bool));
+    for (size_t i = 0; trains != NULL && i < it->trace->tag_count; i++) {
+        const ml_tag *tag = &it->trace->tags[i];
+        trains[tag->module] |= tag->category == ML_CATEGORY_GRADIENT ||
+                               tag->category == ML_CATEGORY_OPTIMIZER_STATE;
+    }
+    return trains;
+}
+
+static int
+find_told(const ml_advice_case *it, owners *out)
+{
+    const ml_device_trace *trace = it->trace;
+    uint32_t *tagged = ml_alloc_zeroed(trace->event_count + 1, sizeof(uint32_t));
+    bool *trains = ml_advice_trained(it);
+    *out = (owners){tagged, trains};
+    if (tagged == NULL || trains == NULL) {
+        return ML_ENOMEM;
+    }
+    size_t next = 0;
+    uint32_t count = 0;
+    for (size_t i = 0; i <= trace->event_count; i++) {
+        for (; next < trace->tag_count && trace->tags[next].position <= i; next++) {
+            count += trace->tags[next].category == ML_CATEGORY_GRADIENT;
+        }
+        tagged[i] = count;
+    }
+    return 0;
+}
+
+/* Whether an optimizer looked at its gradients while DEMAND was there. */
+static bool
+was_seen(const ml_advice_case *it, const owners *told, const ml_demand *demand)
+{
+    size_t end = demand->freed == ML_NO_EVENT ? it->trace->event_count : demand->freed;
+    return told->tagged[end] > told->tagged[demand->born];
+}
+
+/* What tells a gradient's block from others.  What a backward pass makes to add to it, and
+ * frees, is of the same kind. */
+typedef struct made {
+    uint64_t bytes;
+    uint32_t frame;
+    uint32_t module;
+    uint32_t node;
+} made;
+
+static int
+compare_made(const void *a, const void *b)
+{
+    const made *x = a;
+    const made *y = b;
+    const uint64_t of_x[] = {x->bytes, x->frame, x->module, x->node};
+    const uint64_t of_y[] = {y->bytes, y->frame, y->module, y->node};
+    for (size_t i = 0; i < sizeof(of_x) / sizeof(of_x[0]); i++) {
+        if (of_x[i] != of_y[i]) {
+            return of_x[i] < of_y[i] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+static made
+made_of(const ml_advice_case *it, size_t demand)
+{
+    const ml_demand *of = &it->workload->demands[demand];
+    return (made){.bytes = of->bytes,
+                  .frame = it->of[demand].cause.frame,
+                  .module = it->of[demand].cause.module,
+                  .node = it->trace->events[of->born].node};
+}
+
+/* Of a module that has a parameter in an optimizer it could be a library's work space. */
+static bool
+is_frozen(const ml_advice_case *it, const owners *told, size_t demand)
+{
+    uint32_t module = it->of[demand].cause.module;
+    return it->of[demand].verdict.category == ML_CATEGORY_GRADIENT &&
+           !it->of[demand].verdict.exact && module != 0 && !told->trains[module] &&
+           was_seen(it, told, &it->workload->demands[demand]);
+}
+
+bool *
+ml_advice_frozen(const ml_advice_case *it)
+{
+    owners told = {0};
+    bool *frozen = ml_alloc_zeroed(it->workload->count + 1, sizeof(bool));
+    if (frozen == NULL || find_told(it, &told) < 0) {
+        ml_free(frozen);
+        frozen = NULL;
+    }
+    for (size_t i = it->workload->before_count;
+         frozen != NULL && i < it->workload->count; i++) {
+        frozen[i] = is_frozen(it, &told, i);
+    }
+    ml_free(told.tagged);
+    ml_free(told.trains);
+    return frozen;
+}
+
+static bool
+is_addend(const ml_advice_case *it, size_t demand)
+{
+    return it->of[demand].verdict.category == ML_CATEGORY_TEMPORARY &&
+           it->of[demand].cause.phase == ML_PHASE_BACKWARD;
+}
+
+static int
+edit_frozen(const ml_advice_case *it, const bool *of_none, const made *kinds,
+            size_t count, ml_advice *advice)
+{
+    int error = 0;
+    for (size_t i = it->workload->before_count; error == 0 && i < it->workload->count;
+         i++) {
+        bool frozen = of_none[i];
+        made key = made_of(it, i);
+        if (!frozen && (!is_addend(it, i) || bsearch(&key, kinds, count, sizeof(made),
+                                                     compare_made) == NULL)) {
+            continue;
+        }
+        if (frozen && ml_demand_at_peak(it, i)) {
+            advice->bytes += it->workload->demands[i].block_bytes;
+            advice->blocks++;
+        }
+        error = frozen ? ml_advice_add_module(advice, it->recording, key.module) : 0;
+        ml_edit none = {.kind = ML_EDIT_RESIZE, .demand = i};
+        error = error < 0 ? error : ml_advice_edit(advice, none);
+    }
+    return error;
+}
+
+static int
+propose_frozen(const ml_advice_case *it, const bool *frozen, ml_proposals *out)
+{
+    made *kinds = ml_alloc_zeroed(it->workload->count + 1, sizeof(made));
+    size_t count = 0;
+    if (kinds == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
+        if (frozen[i]) {
+            kinds[count++] = made_of(it, i);
+        }
+    }
+    int error = 0;
+    if (count != 0) {
+        qsort(kinds, count, sizeof(made), compare_made);
+        ml_advice *advice = ml_proposals_add(out, ML_ADVICE_FROZEN_GRADIENTS);
+        error = advice == NULL ? ML_ENOMEM : 0;
+        if (error == 0) {
+            advice->exact = false;
+            advice->count = count;
+            error = edit_frozen(it, frozen, kinds, count, advice);
+        }
+    }
+    ml_free(kinds);
+    return error;
+}
+
+int
+ml_advise_optimizer(const ml_advice_case *it, ml_proposals *out)
+{
+    bool *is_foreach = NULL;
+    bool *frozen = ml_advice_frozen(it);
+    int error = frozen == NULL ? ML_ENOMEM : find_foreach(it->recording, &is_foreach);
+    error = error < 0 ? error : propose_foreach(it, is_foreach, out);
+    error = error < 0 ? error : propose_frozen(it, frozen, out);
+    ml_free(is_foreach);
+    ml_free(frozen);
+    return error;
+}

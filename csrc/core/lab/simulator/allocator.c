@@ -1,0 +1,442 @@
+/* The allocator model: requests, and how blocks are found, cut and joined for them. */
+#include "lab/simulator/allocator.h"
+
+#include "lab/simulator/allocator_parts.h"
+
+const ml_allocator_figures *
+ml_allocator_get_figures(const ml_allocator *a)
+{
+    return &a->figures;
+}
+
+/* ---- Events and totals ---- */
+
+static void
+trace(ml_allocator *a, unsigned action, uint64_t addr, uint64_t size, uint64_t stream,
+      uint32_t pool, uint64_t block_bytes)
+{
+    a->figures.events++;
+    if (a->driver.event == NULL) {
+        return;
+    }
+    ml_event event = {0};
+    event.action = (uint8_t)action;
+    event.addr = addr;
+    event.size = size;
+    event.stream = stream;
+    event.pool[0] = a->pools[pool].id[0];
+    event.pool[1] = a->pools[pool].id[1];
+    event.block_bytes = block_bytes;
+    event.flags = ML_EVENT_POOL_KNOWN;
+    if (block_bytes != 0) {
+        event.flags |= ML_EVENT_BLOCK_KNOWN;
+    }
+    a->driver.event(a->driver.self, &event);
+}
+
+void
+ml_allocator_trace(ml_allocator *a, unsigned action, uint64_t addr, uint64_t size,
+                   const ml_node *node)
+{
+    trace(a, action, addr, size, node->stream, node->pool, 0);
+}
+
+static void
+trace_block(ml_allocator *a, unsigned action, const ml_node *node)
+{
+    trace(a, action, node->addr, node->requested, node->stream, node->pool, node->size);
+}
+
+static inline void
+raise_to(uint64_t *peak, uint64_t value)
+{
+    if (value > *peak) {
+        *peak = value;
+    }
+}
+
+void
+ml_allocator_reserved_grew(ml_allocator *a, uint64_t bytes)
+{
+    a->figures.current.reserved += bytes;
+    raise_to(&a->figures.peak.reserved, a->figures.current.reserved);
+}
+
+static void
+inactive_split_grew(ml_allocator *a, uint64_t bytes)
+{
+    a->figures.inactive_split += bytes;
+    raise_to(&a->figures.inactive_split_peak, a->figures.inactive_split);
+}
+
+static inline void
+count_allocated(ml_allocator *a, const ml_node *node)
+{
+    ml_totals *current = &a->figures.current, *peak = &a->figures.peak;
+    current->allocated += node->size;
+    current->active += node->size;
+    current->requested += node->requested;
+    raise_to(&peak->allocated, current->allocated);
+    raise_to(&peak->active, current->active);
+    raise_to(&peak->requested, current->requested);
+}
+
+/* ---- A block for a request ---- */
+
+static bool
+collects_garbage(const ml_allocator *a)
+{
+    return a->settings.limited && a->settings.gc_threshold > 0;
+}
+
+/* What an expandable block could grow to. */
+static uint64_t
+expanded_size(const ml_allocator *a, uint32_t index)
+{
+    const ml_node *node = &a->nodes[index];
+    const ml_node *next = &a->nodes[node->next];
+    return node->size + (node->next != 0 && !next->mapped ? next->size : 0);
+}
+
+/* The first free block from INDEX on that the request may have, by how blocks may be used
+ * while expandable segments are on or off; 0: none. */
+static uint32_t
+pass_expandable(const ml_allocator *a, uint32_t root, uint32_t index,
+                const ml_request *r)
+{
+    const ml_node *nodes = a->nodes;
+    if (r->expandable) {
+        uint32_t next = ml_set_next(a, root, index);
+        while (nodes[index].space != 0 && next != 0 &&
+               nodes[next].stream == r->stream &&
+               expanded_size(a, next) < expanded_size(a, index)) {
+            index = next;
+            next = ml_set_next(a, root, next);
+        }
+        return index;
+    }
+    do {
+        index = ml_set_next(a, root, index);
+    } while (index != 0 && nodes[index].space != 0 && nodes[index].stream == r->stream);
+    return index != 0 && nodes[index].stream == r->stream ? index : 0;
+}
+
+/* torch's get_free_block: the best fit, taken out of its set. */
+static bool
+find_free_block(ml_allocator *a, ml_request *r)
+{
+    ml_block_pool *pool = &a->pools[r->pool].of[r->small];
+    if (collects_garbage(a)) {
+        pool->lookups++;
+    }
+    uint32_t index = ml_set_find(a, pool->blocks, r->stream, r->bytes);
+    if (index == 0 || a->nodes[index].stream != r->stream) {
+        return false;
+    }
+    if (a->nodes[index].space != 0) {
+        index = pass_expandable(a, pool->blocks, index, r);
+        if (index == 0) {
+            return false;
+        }
+    }
+    /* Only this block is asked about; a larger one is not looked for. */
+    uint64_t size = a->nodes[index].size, most = a->settings.max_split_bytes;
+    if (r->bytes < most && size >= most) {
+        return false;
+    }
+    if (r->bytes >= most && size >= r->bytes + a->settings.max_non_split_rounding) {
+        return false;
+    }
+    ml_set_remove(a, &pool->blocks, index);
+    r->block = index;
+    return true;
+}
+
+static bool
+should_split(const ml_allocator *a, const ml_request *r)
+{
+    const ml_node *node = &a->nodes[r->block];
+    if ((a->pools[node->pool].flags & ML_POOL_NO_SPLIT) != 0) {
+        return false;
+    }
+    uint64_t rest = node->size - r->bytes;
+    if (node->small || r->expandable) {
+        return rest >= ML_MINIMUM_BLOCK;
+    }
+    return r->bytes < a->settings.max_split_bytes && rest > ML_SMALL_BLOCK_BYTES;
+}
+
+/* throw_on_cudamalloc_oom: the driver was not asked, and nothing else is tried. */
+#define REJECTED 2
+
+/* torch's alloc_block: memory from the driver.  1 done, 0 none left, REJECTED, or ML_E*.
+ * The limit goes before the rejection, which so is for a fraction that was set while the
+ * program ran, and with it no limit. */
+static int
+new_segment(ml_allocator *a, ml_request *r, bool retry)
+{
+    uint64_t bytes = r->segment_bytes, reserved = a->figures.current.reserved;
+    if (retry) {
+        a->figures.counters.of[ML_COUNTER_num_alloc_retries]++;
+    }
+    if (bytes > UINT64_MAX - reserved || reserved + bytes > a->allowed) {
+        return 0;
+    }
+    if (a->settings.reject_early &&
+        (double)reserved + (double)bytes >
+            a->settings.memory_fraction * (double)a->total_bytes) {
+        a->figures.rejections++;
+        return REJECTED;
+    }
+    if (r->expandable) {
+        return ml_expandable_alloc(a, r);
+    }
+    int error = ml_nodes_reserve(a, 1);
+    if (error != 0) {
+        return error;
+    }
+    uint64_t addr = a->driver.segment_alloc(a->driver.self, bytes, r->stream,
+                                            a->pools[r->pool].id, r->small);
+    if (addr == 0) {
+        return 0;
+    }
+    ml_node block = {0};
+    block.stream = r->stream;
+    block.addr = addr;
+    block.size = bytes;
+    block.pool = r->pool;
+    block.small = r->small;
+    block.mapped = 1;
+    if (a->settings.order == ML_ORDER_SEGMENT) {
+        block.counter = ++a->counter;
+    }
+    r->block = ml_node_new(a, &block);
+    ml_allocator_reserved_grew(a, bytes);
+    a->figures.counters.of[ML_COUNTER_num_device_alloc]++;
+    ml_allocator_trace(a, ML_ACTION_SEGMENT_ALLOC, addr, bytes, &block);
+    return 1;
+}
+
+static bool
+is_lent(const ml_allocator *a)
+{
+    size_t i = 1;
+    while (i < a->pool_count && (a->pools[i].flags & ML_POOL_USE_ON_OOM) == 0) {
+        i++;
+    }
+    return i < a->pool_count;
+}
+
+/* A free block of a pool that lends them, for a request of the default pool. */
+static bool
+borrow(ml_allocator *a, ml_request *r)
+{
+    if (r->pool != 0 || !is_lent(a)) { /* the order of pools takes longer */
+        return false;
+    }
+    for (size_t i = ml_pool_next(a, 0); i != 0; i = ml_pool_next(a, i)) {
+        if ((a->pools[i].flags & ML_POOL_USE_ON_OOM) != 0) {
+            ml_request lent = *r;
+            lent.pool = (uint32_t)i;
+            lent.expandable = r->expandable && !a->settings.lend_first;
+            if (find_free_block(a, &lent)) {
+                *r = lent;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Memory for a request that no free block serves; as new_segment. */
+static int
+find_memory(ml_allocator *a, ml_request *r)
+{
+    if (collects_garbage(a)) {
+        ml_release_collect_garbage(a);
+    }
+    int found = new_segment(a, r, false);
+    if (found == 0 && a->settings.lend_first && borrow(a, r)) {
+        return 1;
+    }
+    if (found == 0 && ml_release_oversize(a, r)) {
+        found = new_segment(a, r, false);
+    }
+    if (found == 0 && !ml_allocator_is_capturing(a)) {
+        found = ml_release_all(a);
+        if (found == 0) {
+            found = new_segment(a, r, true);
+        }
+    }
+    if (found == 0 && !a->settings.lend_first && borrow(a, r)) {
+        return 1;
+    }
+    if (found == 0) {
+        uint64_t left =
+            a->driver.free_bytes != NULL ? a->driver.free_bytes(a->driver.self) : 0;
+        a->figures.counters.of[ML_COUNTER_num_ooms]++;
+        trace(a, ML_ACTION_OOM, left, r->bytes, r->stream, r->pool, 0);
+    }
+    return found;
+}
+
+/* torch's alloc_found_block: hands out the front of the block, or all of it. */
+static uint64_t
+take_block(ml_allocator *a, const ml_request *r, uint64_t requested)
+{
+    uint32_t index = r->block;
+    ml_node *node = &a->nodes[index];
+    bool was_split = ml_node_is_split(node), own = node->space == 0;
+    if (should_split(a, r)) {
+        uint32_t rest = index;
+        index = ml_node_new(a, node); /* room was made by malloc */
+        ml_node *front = &a->nodes[index], *tail = &a->nodes[rest];
+        front->size = r->bytes;
+        tail->addr += r->bytes;
+        tail->size -= r->bytes;
+        ml_node_splice(a, index, tail->prev, rest);
+        ml_node_to_pool(a, rest);
+        if (own && was_split) {
+            a->figures.inactive_split -= r->bytes;
+        }
+        else if (own) {
+            inactive_split_grew(a, tail->size);
+        }
+        node = front;
+    }
+    else if (own && was_split) {
+        a->figures.inactive_split -= node->size;
+    }
+    node->state = ML_NODE_ALLOCATED;
+    node->requested = requested;
+    trace_block(a, ML_ACTION_ALLOC, node);
+    ml_slots_add(a, index);
+    count_allocated(a, node);
+    return node->addr;
+}
+
+int
+ml_allocator_malloc(ml_allocator *a, uint64_t bytes, uint64_t stream,
+                    const uint32_t pool[2], uint64_t *addr)
+{
+    if (bytes == 0 || bytes > ML_REQUEST_MAX / 2) {
+        return ML_EINVALID;
+    }
+    int64_t number = ml_allocator_pool(a, pool);
+    if (number < 0) {
+        return (int)number;
+    }
+    int error = ml_slots_reserve(a);
+    if (error != 0) {
+        return error;
+    }
+    ml_request r = {0};
+    r.bytes = ml_allocator_round(&a->rules, bytes);
+    r.stream = stream;
+    r.pool = (uint32_t)number;
+    r.small = r.bytes <= ML_SMALL_BLOCK_BYTES;
+    r.segment_bytes = ml_segment_bytes(r.bytes, a->settings.large_segment_bytes);
+    r.expandable = a->settings.expandable_segments &&
+                   (a->pools[number].flags & ML_POOL_CUSTOM) == 0;
+    if (!find_free_block(a, &r)) {
+        int found = find_memory(a, &r);
+        if (found < 0) {
+            return found;
+        }
+        if (found != 1) {
+            return ML_ALLOCATOR_OOM;
+        }
+    }
+    error = ml_nodes_reserve(a, 1);
+    if (error != 0) {
+        return error;
+    }
+    *addr = take_block(a, &r, bytes);
+    return 0;
+}
+
+/* ---- Frees ---- */
+
+void
+ml_allocator_free_block(ml_allocator *a, uint32_t index)
+{
+    ml_node *node = &a->nodes[index];
+    trace_block(a, ML_ACTION_FREE_COMPLETED, node);
+    ml_slots_remove(a, index);
+    a->figures.current.active -= node->size;
+    a->figures.current.requested -= node->requested;
+    uint64_t swallowed = ml_node_merge(a, index, node->prev);
+    swallowed += ml_node_merge(a, index, node->next);
+    ml_node_to_pool(a, index);
+    if (node->space == 0) {
+        uint64_t now = ml_node_is_split(node) ? node->size : 0;
+        if (now >= swallowed) {
+            inactive_split_grew(a, now - swallowed);
+        }
+        else {
+            a->figures.inactive_split -= swallowed - now;
+        }
+    }
+}
+
+/* The block in use at ADDR, its free requested; 0: none is. */
+static uint32_t
+request_free(ml_allocator *a, uint64_t addr)
+{
+    uint32_t index = ml_slots_find(a, addr);
+    ml_node *node = &a->nodes[index];
+    if (index == 0 || node->state != ML_NODE_ALLOCATED) {
+        return 0;
+    }
+    a->figures.current.allocated -= node->size;
+    trace_block(a, ML_ACTION_FREE_REQUESTED, node);
+    return index;
+}
+
+int
+ml_allocator_free(ml_allocator *a, uint64_t addr)
+{
+    uint32_t index = request_free(a, addr);
+    if (index == 0) {
+        return ML_EINVALID;
+    }
+    if (a->nodes[index].uses != 0) {
+        return ml_streams_free(a, index);
+    }
+    ml_allocator_free_block(a, index);
+    return 0;
+}
+
+int
+ml_allocator_free_deferred(ml_allocator *a, uint64_t addr)
+{
+    uint32_t index = request_free(a, addr);
+    if (index == 0) {
+        return ML_EINVALID;
+    }
+    ml_streams_defer(a, index);
+    return 0;
+}
+
+int
+ml_allocator_complete(ml_allocator *a, uint64_t addr)
+{
+    uint32_t index = ml_slots_find(a, addr);
+    if (index == 0 || a->nodes[index].state != ML_NODE_DEFERRED) {
+        return ML_EINVALID;
+    }
+    ml_streams_complete(a, index);
+    return 0;
+}
+
+int
+ml_allocator_process_events(ml_allocator *a)
+{
+    return ml_allocator_is_capturing(a) ? 0 : ml_streams_finish(a, false);
+}
+
+int
+ml_allocator_empty_cache(ml_allocator *a)
+{
+    return ml_release_all(a);
+}

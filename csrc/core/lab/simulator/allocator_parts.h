@@ -1,0 +1,225 @@
+/* What the files of the allocator model share: its blocks, pools and address spaces.
+ *
+ * Owns the layout of an ml_allocator; private to allocator*.c.  Blocks are nodes of one
+ * array and refer to each other by index, 0 for none.  Names follow torch's allocator,
+ * so that the two can be read side by side. */
+#ifndef ML_ALLOCATOR_PARTS_H
+#define ML_ALLOCATOR_PARTS_H
+
+#include "lab/simulator/allocator.h"
+#include "base/base.h"
+#include "ledger/ledger.h"
+
+#define ML_MINIMUM_BLOCK UINT64_C(512)
+#define ML_REQUEST_MAX (UINT64_C(1) << 62)
+
+enum ml_node_state {
+    ML_NODE_UNUSED,
+    ML_NODE_FREE, /* in its pool's set: of free blocks, or of unmapped space */
+    ML_NODE_ALLOCATED,
+    ML_NODE_WAITING,  /* freed; streams use it, or a capture holds it back */
+    ML_NODE_DEFERRED, /* freed; who called will say when it is completed */
+};
+
+/* A block, or a range of address space without memory. */
+typedef struct ml_node {
+    /* The key in the set of its pool: stream, key_size, key_tie, addr. */
+    uint64_t stream;
+    uint64_t key_size; /* size; 0 where unmapped */
+    uint64_t key_tie;  /* what orders blocks of one size before their address does */
+    uint64_t addr;
+    uint32_t left,
+        right; /* in the set; where deferred, those deferred before and after */
+    uint32_t priority;
+    uint32_t pool; /* index */
+    uint64_t size;
+    uint64_t requested;  /* stale on a free block, as in torch */
+    uint64_t counter;    /* what key_tie is taken from */
+    uint64_t gc_base;    /* lookups in its set when it came there */
+    uint32_t prev, next; /* neighbours by address in the segment */
+    uint32_t uses;       /* streams that use it beside its own; index */
+    uint32_t events;     /* of streams, that its free waits for */
+    uint32_t space; /* the address space it is of, index; 0: a segment of its own */
+    uint8_t state;  /* enum ml_node_state */
+    uint8_t small;  /* of the small blocks of its pool */
+    uint8_t mapped;
+} ml_node;
+
+/* Blocks of one size class of a pool. */
+typedef struct ml_block_pool {
+    uint32_t blocks;   /* root of the free ones */
+    uint32_t unmapped; /* root */
+    uint64_t lookups;  /* get_free_blocks_call_count */
+} ml_block_pool;
+
+typedef struct ml_memory_pool {
+    uint32_t id[2];
+    uint32_t use_count;
+    uint32_t begun;      /* requests go to it now */
+    unsigned flags;      /* ML_POOL_* */
+    ml_block_pool of[2]; /* large, small */
+} ml_memory_pool;
+
+/* Reserved address space of an expandable segment. */
+typedef struct ml_space {
+    uint64_t addr;
+    uint64_t size; /* 0: this entry is unused */
+    uint64_t page;
+} ml_space;
+
+/* A stream that uses a block. */
+typedef struct ml_stream_use {
+    uint64_t stream;
+    uint32_t next; /* in the block's list; index */
+    bool captured; /* recorded while a capture was underway */
+} ml_stream_use;
+
+/* A stream's event that a block waits for. */
+typedef struct ml_wait {
+    uint64_t stream;
+    uint64_t number; /* in time */
+    uint32_t node;
+} ml_wait;
+
+struct ml_allocator {
+    ml_allocator_settings settings;
+    ml_allocator_rules rules; /* of settings, for rounding */
+    ml_allocator_driver driver;
+    uint64_t total_bytes;
+    uint64_t allowed; /* UINT64_MAX: no cap */
+    ml_allocator_figures figures;
+    uint64_t counter; /* of segments, or of blocks: what orders them */
+    uint32_t random;
+    uint32_t captures; /* pools that stop frees and releases while they are begun */
+    uint64_t wait_number;
+
+    ml_node *nodes; /* [0] is none */
+    size_t node_count, node_capacity;
+    uint32_t free_node; /* list through next */
+
+    ml_memory_pool *pools; /* [0] is the default */
+    size_t pool_count, pool_capacity;
+    ml_intern pool_ids;
+
+    ml_space *spaces; /* [0] is none */
+    size_t space_count, space_capacity;
+
+    ml_stream_use *uses; /* [0] is none */
+    size_t use_count, use_capacity;
+    uint32_t free_use; /* list through next */
+
+    ml_wait *waits; /* events of streams that blocks wait for */
+    size_t wait_count, wait_capacity;
+    uint32_t *held; /* blocks freed while a capture was underway */
+    size_t held_count, held_capacity;
+    uint32_t deferred_first, deferred_last; /* blocks freed by _free_deferred */
+    uint32_t *scratch;
+    size_t scratch_capacity;
+
+    uint32_t *slots; /* blocks in use by address, open addressing; 0: empty */
+    size_t slot_count, slot_used;
+};
+
+/* A request on its way: torch's AllocParams. */
+typedef struct ml_request {
+    uint64_t bytes; /* rounded */
+    uint64_t stream;
+    uint64_t segment_bytes; /* what the driver would be asked for */
+    uint32_t pool;
+    bool small;
+    bool expandable; /* a segment for it would be */
+    uint32_t block;  /* the answer */
+} ml_request;
+
+static inline ml_block_pool *
+ml_pool_of(ml_allocator *a, const ml_node *node)
+{
+    return &a->pools[node->pool].of[node->small];
+}
+
+static inline bool
+ml_node_is_split(const ml_node *node)
+{
+    return node->prev != 0 || node->next != 0;
+}
+
+/* allocator_sets.c: sets ordered by the key of their nodes. */
+void ml_set_insert(ml_allocator *a, uint32_t *root, uint32_t node);
+void ml_set_remove(ml_allocator *a, uint32_t *root, uint32_t node);
+/* The first node whose key is not below (STREAM, SIZE, 0, 0); 0: none. */
+uint32_t ml_set_find(const ml_allocator *a, uint32_t root, uint64_t stream,
+                     uint64_t size);
+/* The last unmapped range of STREAM at ADDR or below; 0: none. */
+uint32_t ml_set_find_range(const ml_allocator *a, uint32_t root, uint64_t stream,
+                           uint64_t addr);
+/* The node after or before NODE of the set; of NODE 0 the first and the last. */
+uint32_t ml_set_next(const ml_allocator *a, uint32_t root, uint32_t node);
+uint32_t ml_set_previous(const ml_allocator *a, uint32_t root, uint32_t node);
+
+/* allocator_nodes.c: nodes, their neighbours, and blocks in use by address. */
+/* Makes room for COUNT more nodes; 0 or ML_ENOMEM. */
+int ml_nodes_reserve(ml_allocator *a, size_t count);
+/* A node of the room reserved, with all fields of LIKE but its links in sets. */
+uint32_t ml_node_new(ml_allocator *a, const ml_node *like);
+void ml_node_drop(ml_allocator *a, uint32_t node);
+/* Puts NEW, which has no neighbours yet, between BEFORE and AFTER. */
+void ml_node_splice(ml_allocator *a, uint32_t node, uint32_t before, uint32_t after);
+/* To the set of its pool that is its: of free blocks or of unmapped space. */
+void ml_node_to_pool(ml_allocator *a, uint32_t node);
+void ml_node_from_pool(ml_allocator *a, uint32_t node);
+/* NODE swallows OTHER, its neighbour, where that is free or unmapped as NODE is: the bytes
+ * swallowed, or 0. */
+uint64_t ml_node_merge(ml_allocator *a, uint32_t node, uint32_t other);
+int ml_slots_reserve(ml_allocator *a);
+void ml_slots_add(ml_allocator *a, uint32_t node);
+void ml_slots_remove(ml_allocator *a, uint32_t node);
+uint32_t ml_slots_find(const ml_allocator *a, uint64_t addr); /* 0: none */
+
+/* allocator.c */
+void ml_allocator_trace(ml_allocator *a, unsigned action, uint64_t addr, uint64_t size,
+                        const ml_node *node);
+void ml_allocator_reserved_grew(ml_allocator *a, uint64_t bytes);
+/* FREE_COMPLETED: to the pool, merged with its neighbours. */
+void ml_allocator_free_block(ml_allocator *a, uint32_t node);
+static inline bool
+ml_allocator_is_capturing(const ml_allocator *a)
+{
+    return a->captures > 0;
+}
+
+/* allocator_pools.c */
+/* The index of the pool ID, made where there is none; negative: ML_ENOMEM. */
+int64_t ml_allocator_pool(ml_allocator *a, const uint32_t id[2]);
+/* Where POOL lies in torch's hash tables, which put a key where its product with 2^64 over
+ * the golden ratio says.  Two that fall on one place lie there as they came. */
+uint64_t ml_pool_place(const ml_memory_pool *pool);
+/* The pool after POOL (0: the first; then 0: no more) in the order of torch's tables. */
+size_t ml_pool_next(const ml_allocator *a, size_t pool);
+
+/* allocator_streams.c: events of streams, and what waits for them. */
+int ml_streams_free(ml_allocator *a, uint32_t node); /* NODE has uses */
+void ml_streams_defer(ml_allocator *a, uint32_t node);
+void ml_streams_complete(ml_allocator *a, uint32_t node); /* NODE was deferred */
+/* Completes all that waits: for streams; and, where EVERYTHING, what was deferred. */
+int ml_streams_finish(ml_allocator *a, bool everything);
+/* Completes what of POOL waits for streams. */
+int ml_streams_finish_pool(ml_allocator *a, uint32_t pool);
+
+/* allocator_expandable.c.  Results: 1 done, 0 no memory left, or ML_E*. */
+int ml_expandable_alloc(ml_allocator *a, ml_request *request);
+/* Gives up the whole pages of the free block NODE, and the address space with the last. */
+int ml_expandable_release(ml_allocator *a, uint32_t node);
+/* A new space of at least BYTES at ADDR, with an unmapped node like LIKE; *NODE: that. */
+int ml_expandable_add(ml_allocator *a, uint64_t addr, uint64_t bytes,
+                      const ml_node *like, uint32_t *node);
+uint64_t ml_expandable_page(const ml_allocator *a, bool small);
+uint64_t ml_expandable_bytes(const ml_allocator *a, bool small);
+
+/* allocator_release.c: what gives memory back to the driver. */
+void ml_release_collect_garbage(ml_allocator *a);
+/* Oversize blocks, for REQUEST; whether enough went. */
+bool ml_release_oversize(ml_allocator *a, const ml_request *request);
+int ml_release_all(ml_allocator *a);
+int ml_release_pool(ml_allocator *a, uint32_t pool); /* of no user */
+
+#endif

@@ -1,0 +1,47 @@
+/* What if: the same run under other settings or with other memory.
+ *
+ * Owns how the recorded run, replayed as it was, and a trial of it become one answer, and
+ * what is exact of that.  It must not know how any of it is worded. */
+#ifndef ML_WHATIF_H
+#define ML_WHATIF_H
+
+#include "lab/whatif/trial.h"
+
+#define ML_WHATIF_RECORDED UINT64_MAX
+
+typedef struct ml_whatif {
+    ml_workload *workload;    /* owned */
+    ml_trial_options own;     /* the recorded run, as far as it tells */
+    ml_trial_result check;    /* what came of it in the model */
+    ml_trial_options options; /* of the trial; own where nothing was asked */
+    ml_trial_result result;   /* what came of it; check where nothing was asked */
+    bool asked;               /* of something else than the recorded run */
+    uint64_t low; /* reserved peak, over the orders of addresses that were tried */
+    uint64_t high;
+    uint64_t
+        least_memory; /* with which it would not have run out; 0 where it does not */
+    uint32_t doubts;  /* bit for each enum ml_doubt: why the answer is not exact */
+} ml_whatif;
+
+/* CONF: settings as PYTORCH_CUDA_ALLOC_CONF has them, or NULL for the recorded ones.
+ * MEMORY: bytes that there are for the allocator, or ML_WHATIF_RECORDED.  0; as
+ * ml_workload_new; or ML_EINVALID with a sentence in PROBLEM of PROBLEM_BYTES, not empty,
+ * for settings that torch would not take. */
+int ml_whatif_new(const ml_recording *recording, size_t device, const char *conf,
+                  uint64_t memory, char *problem, size_t problem_bytes,
+                  ml_whatif **out);
+void ml_whatif_free(ml_whatif *whatif); /* takes NULL */
+
+/* How much there was for the allocator in the trial, at least; UINT64_MAX: no end to it. */
+uint64_t ml_whatif_memory(const ml_whatif *whatif);
+
+/* Sets OPTIONS, of which settings are as they are to be, for a trial of another run than
+ * the recorded one, with MEMORY as above. */
+void ml_whatif_options(const ml_whatif *whatif, uint64_t memory,
+                       ml_trial_options *options);
+/* The reserved peak of OPTIONS over the orders of addresses, if they matter; *RESULT is
+ * that of the driver's order.  0, ML_EINVALID or ML_ENOMEM. */
+int ml_whatif_range(const ml_workload *workload, const ml_trial_options *options,
+                    ml_trial_result *result, uint64_t *low, uint64_t *high);
+
+#endif

@@ -1,0 +1,605 @@
+/* A workload.  See workload.h.
+ *
+ * Whether it was the program that gave cached memory back, or the allocator in want of
+ * memory, does not stand in the events: only the releases do.  The allocator releases
+ * inside a request alone, and only before it takes new memory for it or fails.  So
+ * releases that a request follows which took no new memory were the program's
+ * (torch.cuda.empty_cache()), as are those before a free.  Of the others it was the
+ * allocator where it had reason: where a limit could have refused what was wanted, or
+ * collecting garbage was set.
+ *
+ * Nor does it stand there when a CUDA graph or a torch.cuda.MemPool ended, after which the
+ * memory of its pool may go back: what of a pool goes back had ended by then. */
+#include "lab/whatif/workload.h"
+
+#include <string.h>
+
+#include "base/base.h"
+#include "ledger/replay/replay.h"
+
+/* A request of up to this takes a segment of the size for that, above its own. */
+
+const char *
+ml_doubt_text(unsigned doubt)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_DOUBTS(XX)
+#undef XX
+    };
+    return doubt < ML_DOUBT_COUNT ? texts[doubt] : "";
+}
+
+#define THRESHOLD "garbage_collection_threshold"
+
+/* Releases that wait for what follows. */
+typedef struct run {
+    size_t first;      /* event; ML_NO_EVENT: there are none */
+    size_t end;        /* event after those that directly follow it */
+    uint64_t reserved; /* before it */
+    bool grew;         /* memory was taken after it */
+    bool of_many;      /* pools, or of the default one */
+    uint32_t pool[2];  /* the last private one of which some is */
+} run;
+
+typedef struct builder {
+    ml_workload *workload;
+    const ml_device_trace *trace;
+    ml_replay *replay;
+    size_t demand_capacity;
+    size_t mark_capacity;
+    const ml_block *before; /* borrowed; of the demands from before the first event */
+    run run;
+    bool collects; /* garbage, from a threshold on */
+} builder;
+
+/* ---- Before the first event ---- */
+
+static int
+keep_segment(void *context, const ml_segment *segment)
+{
+    ml_workload *workload = context;
+    workload->segments[workload->segment_count++] = *segment;
+    return 0;
+}
+
+static int
+count_segment(void *context, const ml_segment *segment)
+{
+    (void)segment;
+    ++*(size_t *)context;
+    return 0;
+}
+
+static uint64_t
+stream_at(const ml_workload *workload, uint64_t addr, uint32_t pool[2])
+{
+    size_t at = ml_find_address(workload->segments, sizeof(ml_segment),
+                                workload->segment_count, addr);
+    if (at == workload->segment_count || workload->segments[at].addr != addr) {
+        if (at == 0) {
+            return 0;
+        }
+        at--;
+    }
+    pool[0] = (uint32_t)workload->segments[at].pool[0];
+    pool[1] = (uint32_t)workload->segments[at].pool[1];
+    return workload->segments[at].stream;
+}
+
+/* The segments and the demands that there are at the start. */
+static int
+take_start(builder *b)
+{
+    ml_workload *workload = b->workload;
+    const ml_ledger *ledger = ml_replay_ledger(b->replay);
+    size_t count = 0;
+    ml_ledger_visitor counter = {.context = &count, .segment = count_segment};
+    ml_ledger_visit(ledger, &counter);
+    workload->segments = ml_alloc_zeroed(count + 1, sizeof(ml_segment));
+    const ml_block *blocks = ml_replay_initial(b->replay, &workload->before_count);
+    b->before = blocks;
+    workload->before_states = ml_alloc_zeroed(workload->before_count + 1, 1);
+    if (workload->segments == NULL || workload->before_states == NULL) {
+        return ML_ENOMEM;
+    }
+    ml_ledger_visitor keeper = {.context = workload, .segment = keep_segment};
+    ml_ledger_visit(ledger, &keeper);
+    for (size_t i = 0; i < workload->before_count; i++) {
+        ml_demand *demand = &workload->demands[workload->count++];
+        *demand = (ml_demand){.bytes = blocks[i].requested,
+                              .born = ML_NO_EVENT,
+                              .freed = ML_NO_EVENT,
+                              .completed = ML_NO_EVENT,
+                              .addr = blocks[i].addr,
+                              .block_bytes = blocks[i].size,
+                              .stack = blocks[i].stack};
+        demand->stream = stream_at(workload, demand->addr, demand->pool);
+        workload->before_states[i] = blocks[i].state;
+    }
+    return 0;
+}
+
+/* ---- Demands ---- */
+
+/* The demand whose block in use is at ADDR now; NULL: there is none. */
+static ml_demand *
+find_demand(const builder *b, uint64_t addr)
+{
+    ml_ledger_place place;
+    if (!ml_ledger_locate(ml_replay_ledger(b->replay), addr, &place) ||
+        place.block.addr != addr || place.block.state == ML_BLOCK_INACTIVE) {
+        return NULL;
+    }
+    ml_workload *workload = b->workload;
+    if (place.birth != ML_BEFORE_EVENTS) {
+        uint32_t demand = workload->of_event[place.birth];
+        return demand == 0 ? NULL : &workload->demands[demand - 1];
+    }
+    size_t i =
+        ml_find_address(b->before, sizeof(ml_block), workload->before_count, addr);
+    return i < workload->before_count && b->before[i].addr == addr
+               ? &workload->demands[i]
+               : NULL;
+}
+
+/* The pool of an event that does not say it: that of the segment at the end which holds
+ * ADDR, unless that came after event INDEX. */
+static void
+infer_pool(const builder *b, const size_t *since, size_t index, uint64_t addr,
+           uint32_t pool[2])
+{
+    const ml_device_trace *trace = b->trace;
+    size_t at = ml_find_address(trace->segments, sizeof(ml_segment),
+                                trace->segment_count, addr);
+    if (at == trace->segment_count || trace->segments[at].addr != addr) {
+        at--; /* of 0: above any count */
+    }
+    if (at >= trace->segment_count || since[at] > index) {
+        return;
+    }
+    const ml_segment *segment = &trace->segments[at];
+    if (addr - segment->addr < segment->total) {
+        pool[0] = (uint32_t)segment->pool[0];
+        pool[1] = (uint32_t)segment->pool[1];
+    }
+}
+
+static void
+take_pool(const builder *b, const size_t *since, size_t index, const ml_event *event,
+          uint32_t pool[2])
+{
+    if ((event->flags & ML_EVENT_POOL_KNOWN) != 0) {
+        memcpy(pool, event->pool, sizeof(event->pool));
+    }
+    else {
+        infer_pool(b, since, index, event->addr, pool);
+    }
+}
+
+/* Whether its free was requested before the recording. */
+static bool
+was_pending(const ml_workload *workload, const ml_demand *demand)
+{
+    size_t i = (size_t)(demand - workload->demands);
+    return i < workload->before_count &&
+           workload->before_states[i] == ML_BLOCK_PENDING_FREE;
+}
+
+static void
+end_demand(builder *b, ml_demand *demand, size_t index)
+{
+    bool pending = was_pending(b->workload, demand);
+    if (demand->freed == ML_NO_EVENT && !pending) {
+        demand->freed = index;
+    }
+    demand->completed = index;
+    if (pending || index > demand->freed + 1) {
+        b->workload->doubts |= 1u << ML_DOUBT_DEFERRED;
+    }
+}
+
+static void
+take_alloc(builder *b, const size_t *since, size_t index, const ml_event *event)
+{
+    ml_workload *workload = b->workload;
+    ml_demand *demand = &workload->demands[workload->count++];
+    *demand = (ml_demand){.bytes = event->size,
+                          .stream = event->stream,
+                          .born = index,
+                          .freed = ML_NO_EVENT,
+                          .completed = ML_NO_EVENT,
+                          .addr = event->addr,
+                          .block_bytes = event->block_bytes,
+                          .stack = event->stack};
+    take_pool(b, since, index, event, demand->pool);
+    workload->of_event[index] = (uint32_t)workload->count;
+}
+
+/* ---- What the program did besides ---- */
+
+static int
+add_mark(builder *b, ml_mark mark)
+{
+    ml_workload *workload = b->workload;
+    void *items = workload->marks;
+    int error =
+        ml_grow(&items, &b->mark_capacity, workload->mark_count + 1, sizeof(ml_mark));
+    if (error == 0) {
+        workload->marks = items;
+        workload->marks[workload->mark_count++] = mark;
+    }
+    return error;
+}
+
+/* What the run OF gave back, by what the program did: KIND. */
+static int
+mark_run(builder *b, const run *of, enum ml_mark_kind kind)
+{
+    return add_mark(b, (ml_mark){.event = of->first,
+                                 .end = of->end,
+                                 .pool = {of->pool[0], of->pool[1]},
+                                 .kind = (uint8_t)kind});
+}
+
+static bool
+has_pool(const run *of)
+{
+    return of->pool[0] != 0 || of->pool[1] != 0;
+}
+
+/* What the allocator asks of the driver for a request of BYTES. */
+static uint64_t
+segment_bytes(const ml_allocator_rules *rules, uint64_t bytes)
+{
+    return ml_segment_bytes(ml_allocator_round(rules, bytes), ML_LARGE_SEGMENT_BYTES);
+}
+
+static void
+note_refusal(ml_workload *workload, uint64_t reserved, uint64_t wanted)
+{
+    uint64_t sum = reserved <= UINT64_MAX - wanted ? reserved + wanted : UINT64_MAX;
+    if (sum < workload->refused) {
+        workload->refused = sum;
+    }
+}
+
+/* Whether the allocator itself released what ENDED did, for a request of BYTES. */
+static bool
+was_in_want(builder *b, const run *ended, uint64_t bytes)
+{
+    ml_workload *workload = b->workload;
+    uint64_t wanted = segment_bytes(&workload->recording->rules, bytes);
+    bool above = ended->reserved > workload->peak.reserved ||
+                 wanted > workload->peak.reserved - ended->reserved;
+    if (workload->failed && above) {
+        note_refusal(workload, ended->reserved, wanted);
+        return true;
+    }
+    if (b->collects && ended->reserved < workload->collected) {
+        workload->collected = ended->reserved;
+    }
+    return b->collects;
+}
+
+/* What was released before EVENT, or the end (NULL), is settled. */
+static int
+end_run(builder *b, const ml_event *event)
+{
+    run ended = b->run;
+    b->run = (run){.first = ML_NO_EVENT};
+    if (ended.first == ML_NO_EVENT) {
+        return 0;
+    }
+    if (event != NULL && event->action == ML_ACTION_OOM) {
+        note_refusal(b->workload, ended.reserved,
+                     segment_bytes(&b->workload->recording->rules, event->size));
+        return 0;
+    }
+    if (event != NULL && event->action == ML_ACTION_ALLOC && ended.grew &&
+        was_in_want(b, &ended, event->size)) {
+        return 0;
+    }
+    return mark_run(b, &ended,
+                    ended.of_many ? ML_MARK_EMPTY_CACHE : ML_MARK_EMPTY_POOL);
+}
+
+/* Memory of EVENT's pool goes back.  The default pool comes first where all do. */
+static int
+follow_release(builder *b, size_t index, const ml_event *event)
+{
+    const uint32_t *pool = event->pool;
+    bool is_private =
+        (event->flags & ML_EVENT_POOL_KNOWN) != 0 && (pool[0] != 0 || pool[1] != 0);
+    bool other = pool[0] != b->run.pool[0] || pool[1] != b->run.pool[1];
+    int error = !is_private && has_pool(&b->run) ? end_run(b, NULL) : 0;
+    if (b->run.first == ML_NO_EVENT) {
+        b->run = (run){.first = index,
+                       .end = index,
+                       .reserved = ml_replay_totals(b->replay)->reserved};
+        other = true;
+    }
+    b->run.end += b->run.end == index;
+    b->run.of_many |= !is_private || (other && has_pool(&b->run));
+    if (error < 0 || !is_private || !other) {
+        return error;
+    }
+    memcpy(b->run.pool, pool, sizeof(b->run.pool));
+    return mark_run(b, &b->run, ML_MARK_POOL_DONE);
+}
+
+static int
+follow_run(builder *b, size_t index, const ml_event *event)
+{
+    if (event->action == ML_ACTION_SEGMENT_FREE ||
+        event->action == ML_ACTION_SEGMENT_UNMAP) {
+        return follow_release(b, index, event);
+    }
+    if (event->action == ML_ACTION_SEGMENT_ALLOC ||
+        event->action == ML_ACTION_SEGMENT_MAP) {
+        b->run.grew = true;
+    }
+    return 0;
+}
+
+static int
+take_oom(builder *b, size_t index, const ml_event *event)
+{
+    /* The event tells the rounded bytes, and as its address what the device had left. */
+    ml_workload *workload = b->workload;
+    uint64_t reserved = ml_replay_totals(b->replay)->reserved;
+    uint64_t wanted = segment_bytes(&workload->recording->rules, event->size);
+    note_refusal(workload, reserved, wanted);
+    if (event->addr < wanted && event->addr <= UINT64_MAX - reserved) {
+        workload->limit = reserved + event->addr;
+        workload->by_driver = true;
+    }
+    return event->size == 0
+               ? 0
+               : add_mark(b, (ml_mark){.event = index,
+                                       .end = index,
+                                       .bytes = event->size,
+                                       .stream = event->stream,
+                                       .pool = {event->pool[0], event->pool[1]},
+                                       .kind = ML_MARK_OOM});
+}
+
+/* What the notes say of the last out of memory: the process may have been allowed less than
+ * the device had. */
+static void
+take_limit(ml_workload *workload)
+{
+    for (size_t i = 0; i < workload->recording->note_count; i++) {
+        const ml_note *note = &workload->recording->notes[i];
+        bool here = note->device == (int32_t)workload->device || note->device == -1;
+        uint64_t allowed = note->values[3];
+        if (note->kind == ML_NOTE_OOM && here && allowed != ML_NOTE_UNKNOWN &&
+            allowed >= workload->peak.reserved && allowed < workload->refused) {
+            workload->limit = allowed;
+            workload->by_driver = false;
+        }
+    }
+}
+
+/* ---- All events ---- */
+
+static int
+take_event(builder *b, const size_t *since, size_t index)
+{
+    const ml_event *event = &b->trace->events[index];
+    ml_demand *demand = NULL;
+    int error = follow_run(b, index, event);
+    if (error < 0) {
+        return error;
+    }
+    switch (event->action) {
+    case ML_ACTION_ALLOC:
+        error = end_run(b, event);
+        demand = find_demand(b, event->addr);
+        if (demand != NULL) { /* its free was lost */
+            end_demand(b, demand, index);
+        }
+        break;
+    case ML_ACTION_FREE_REQUESTED:
+        error = end_run(b, event);
+        demand = find_demand(b, event->addr);
+        if (demand != NULL && demand->freed == ML_NO_EVENT &&
+            !was_pending(b->workload, demand)) {
+            demand->freed = index;
+        }
+        break;
+    case ML_ACTION_FREE_COMPLETED:
+        demand = find_demand(b, event->addr);
+        if (demand != NULL) {
+            end_demand(b, demand, index);
+        }
+        break;
+    case ML_ACTION_OOM:
+        error = end_run(b, event);
+        if (error == 0) {
+            error = take_oom(b, index, event);
+        }
+        break;
+    default:
+        break;
+    }
+    const ml_event *completed = ml_replay_next(b->replay);
+    if (event->action == ML_ACTION_ALLOC) {
+        take_alloc(b, since, index, completed);
+    }
+    else if (demand != NULL) {
+        b->workload->of_event[index] = (uint32_t)(demand - b->workload->demands) + 1;
+    }
+    return error;
+}
+
+/* Of each segment at the end, the event with which it came; 0 where it was there. */
+static size_t *
+find_comings(const ml_device_trace *trace)
+{
+    size_t *since = ml_alloc_zeroed(trace->segment_count + 1, sizeof(*since));
+    for (size_t i = 0; since != NULL && i < trace->event_count; i++) {
+        const ml_event *event = &trace->events[i];
+        size_t at = ml_find_address(trace->segments, sizeof(ml_segment),
+                                    trace->segment_count, event->addr);
+        if (event->action == ML_ACTION_SEGMENT_ALLOC && at < trace->segment_count &&
+            trace->segments[at].addr == event->addr) {
+            since[at] = i;
+        }
+    }
+    return since;
+}
+
+static void
+raise_totals(ml_totals *peak, const ml_totals *now)
+{
+#define XX(name) peak->name = now->name > peak->name ? now->name : peak->name;
+    ML_TOTALS(XX)
+#undef XX
+}
+
+/* The peaks, and whether a request failed, which the rest goes by. */
+static int
+look_ahead(builder *b)
+{
+    ml_workload *workload = b->workload;
+    raise_totals(&workload->peak, ml_replay_totals(b->replay));
+    for (const ml_event *event; (event = ml_replay_next(b->replay)) != NULL;) {
+        raise_totals(&workload->peak, ml_replay_totals(b->replay));
+        workload->failed |= event->action == ML_ACTION_OOM;
+    }
+    ml_replay_result check = ml_replay_check(b->replay);
+    workload->doubts |= (uint32_t)(check.misfits != 0) << ML_DOUBT_MISFITS |
+                        (uint32_t)(check.uncertain_blocks != 0) << ML_DOUBT_UNCERTAIN |
+                        (uint32_t)(!check.compared) << ML_DOUBT_NO_END |
+                        (uint32_t)(b->trace->overwritten_events != 0)
+                            << ML_DOUBT_OVERWRITTEN |
+                        (uint32_t)(b->trace->dropped_events != 0) << ML_DOUBT_DROPPED;
+    return ml_replay_rewind(b->replay);
+}
+
+static bool
+collects_garbage(const ml_recording *recording)
+{
+    for (size_t i = 0; i < recording->setting_count; i++) {
+        const ml_setting *setting = &recording->settings[i];
+        if (ml_string_holds(recording->strings[setting->key], THRESHOLD)) {
+            return setting->kind == 'f' && setting->real > 0 && setting->real < 1;
+        }
+    }
+    return false;
+}
+
+static int
+build(builder *b)
+{
+    ml_workload *workload = b->workload;
+    const ml_device_trace *trace = b->trace;
+    size_t initial;
+    ml_replay_initial(b->replay, &initial);
+    workload->demands =
+        ml_alloc_zeroed(initial + trace->event_count + 1, sizeof(ml_demand));
+    workload->of_event = ml_alloc_zeroed(trace->event_count + 1, sizeof(uint32_t));
+    if (workload->demands == NULL || workload->of_event == NULL) {
+        return ML_ENOMEM;
+    }
+    int error = look_ahead(b);
+    if (error == 0) {
+        error = take_start(b);
+    }
+    workload->doubts |= (uint32_t)(workload->before_count != 0) << ML_DOUBT_BEFORE;
+    size_t *since = find_comings(trace);
+    if (since == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < trace->event_count && error == 0; i++) {
+        error = take_event(b, since, i);
+    }
+    ml_free(since);
+    if (error == 0) {
+        take_limit(workload);
+        error = end_run(b, NULL);
+    }
+    void *fitted = error == 0 ? ml_realloc(workload->demands,
+                                           (workload->count + 1) * sizeof(ml_demand))
+                              : NULL;
+    workload->demands = fitted != NULL ? fitted : workload->demands;
+    return error;
+}
+
+int
+ml_workload_new(const ml_recording *recording, size_t device, ml_workload **out)
+{
+    if (device >= recording->device_count) {
+        return ML_EINVALID;
+    }
+    if (!recording->rules.has_segments) {
+        return ML_EUNSUPPORTED;
+    }
+    const ml_device_trace *trace = &recording->devices[device];
+    if (trace->event_count >= UINT32_MAX / 4) {
+        return ML_ELIMIT;
+    }
+    builder b = {.trace = trace,
+                 .run = {.first = ML_NO_EVENT},
+                 .collects = collects_garbage(recording)};
+    b.workload = ml_alloc_zeroed(1, sizeof(ml_workload));
+    if (b.workload == NULL) {
+        return ML_ENOMEM;
+    }
+    b.workload->recording = recording;
+    b.workload->device = device;
+    b.workload->trace = trace;
+    b.workload->refused = UINT64_MAX;
+    b.workload->limit = UINT64_MAX;
+    b.workload->collected = UINT64_MAX;
+    b.workload->original = true;
+    int error = ml_replay_new(recording, device, &b.replay);
+    if (error == 0) {
+        error = build(&b);
+        ml_replay_free(b.replay);
+    }
+    if (error == 0) {
+        ml_workload_take_uses(b.workload);
+    }
+    if (error < 0) {
+        ml_workload_free(b.workload);
+        return error;
+    }
+    *out = b.workload;
+    return 0;
+}
+
+int
+ml_workload_copy(const ml_workload *from, ml_workload **out)
+{
+    ml_workload *copy = ml_alloc_zeroed(1, sizeof(*copy));
+    ml_demand *demands = ml_alloc_zeroed(from->count + 1, sizeof(ml_demand));
+    if (copy == NULL || demands == NULL) {
+        ml_free(copy);
+        ml_free(demands);
+        return ML_ENOMEM;
+    }
+    *copy = *from;
+    copy->original = false;
+    copy->demands = demands;
+    memcpy(demands, from->demands, from->count * sizeof(ml_demand));
+    *out = copy;
+    return 0;
+}
+
+void
+ml_workload_free(ml_workload *workload)
+{
+    if (workload == NULL) {
+        return;
+    }
+    ml_free(workload->demands);
+    if (workload->original) {
+        ml_free(workload->of_event);
+        ml_free(workload->marks);
+        ml_free(workload->segments);
+        ml_free(workload->before_states);
+    }
+    ml_free(workload);
+}

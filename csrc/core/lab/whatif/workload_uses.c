@@ -1,0 +1,48 @@
+/* When the demands of a workload were last used, as far as the recording tells; and what if
+ * each had been freed right then. */
+#include "lab/whatif/workload.h"
+
+/* Of a demand that a free names, the free tells; of one that is live at the end, the list of
+ * what is live there. */
+static uint64_t
+recorded_use(const ml_workload *workload, const ml_demand *demand)
+{
+    const ml_device_trace *trace = workload->trace;
+    if (demand->freed != ML_NO_EVENT) {
+        return ml_device_trace_last_use(trace, demand->freed);
+    }
+    return ml_device_trace_last_use_live(trace, demand->addr);
+}
+
+void
+ml_workload_take_uses(ml_workload *workload)
+{
+    for (size_t i = 0; i < workload->count; i++) {
+        ml_demand *demand = &workload->demands[i];
+        uint64_t last = recorded_use(workload, demand);
+        /* Before its birth it was another block's that lay there. */
+        bool known =
+            last != UINT64_MAX && (demand->born == ML_NO_EVENT || last > demand->born);
+        demand->last_used = known ? (size_t)last : ML_NO_EVENT;
+    }
+}
+
+size_t
+ml_workload_free_at_last_use(ml_workload *workload)
+{
+    size_t known = 0;
+    for (size_t i = 0; i < workload->count; i++) {
+        ml_demand *demand = &workload->demands[i];
+        if (demand->last_used == ML_NO_EVENT) {
+            continue;
+        }
+        known++;
+        /* One that lived to the end may have been used after the last event. */
+        if (demand->last_used < workload->trace->event_count &&
+            (demand->freed == ML_NO_EVENT || demand->last_used < demand->freed)) {
+            demand->freed = demand->last_used;
+            demand->completed = demand->last_used;
+        }
+    }
+    return known;
+}

@@ -1,0 +1,321 @@
+/* The block table of one device: which segments and blocks exist, and the sums over them.
+ *
+ * Owns the nodes, the ways to find them (by start address, by neighbour, by segment) and
+ * the operations that keep them whole: split, join, release, unmap.  It must not know
+ * events, rules of rounding, or peaks; that is the ledger's, its one user.
+ *
+ * Blocks are fixed-size nodes in reserved address space, known by index (0 is none).
+ * Three structures run through them: the doubly linked list of a segment's blocks in
+ * address order, a hash by start address, and the list of unused nodes.  Segments are in
+ * a treap by address.
+ *
+ * The hash is a linear one: each insertion may split one bucket, so that it grows in
+ * place, a step at a time, and never stops an allocation for a rehash of everything.
+ *
+ * Only the first and the last block of a segment know their segment (`segment` of the
+ * others is stale): that is what lets two mapped runs be joined, or a block be split or
+ * merged, in constant time.  Every join keeps the left node, so a segment's first block
+ * changes only when its start is unmapped.  A segment has at least one block, so as long
+ * as there is a node for a block there is a slot for its segment. */
+#ifndef ML_BLOCKS_H
+#define ML_BLOCKS_H
+
+#include <stdbool.h>
+
+#include "recording/counts.h"
+#include "memlab.h"
+#include "base/region.h"
+
+/* Birth of a block that was there before the first event. */
+#define ML_BEFORE_EVENTS UINT64_MAX
+
+#define ML_BLOCK_UNUSED 0xffu /* state of a node in the list of unused ones */
+
+/* One block; one cache line. */
+typedef struct ml_block_node {
+    _Alignas(64) uint64_t addr;
+    uint64_t size;
+    uint64_t requested;
+    uint64_t birth; /* events before its allocation, or ML_BEFORE_EVENTS */
+    uint32_t next;  /* in address order within the segment; in the unused list */
+    uint32_t prev;
+    uint32_t chain;   /* next in the hash bucket */
+    uint32_t segment; /* valid in the first and last block of a segment */
+    uint32_t stack;
+    uint8_t state; /* enum ml_block_state, or ML_BLOCK_UNUSED */
+    uint8_t expandable;
+    uint8_t pool; /* enum ml_pool */
+} ml_block_node;
+
+typedef struct ml_span {
+    uint64_t addr;
+    uint64_t total;
+    uint64_t stream;
+    uint64_t pool[2];
+    uint32_t head; /* first block; in an unused slot the next unused slot */
+    uint32_t tail;
+    uint32_t left; /* in the tree by address */
+    uint32_t right;
+    uint32_t stack;
+    uint8_t used;
+    uint8_t small;
+    uint8_t expandable;
+    uint8_t pool_known;
+    uint8_t split;         /* its first block was once */
+    uint8_t small_unknown; /* only of a segment that is one free block */
+    uint8_t made_up;       /* for an allocation outside every known segment */
+} ml_span;
+
+typedef struct ml_place {
+    uint64_t addr;
+    uint32_t index;
+} ml_place;
+
+typedef struct ml_blocks {
+    ml_region region;     /* owned; holds the four arrays */
+    ml_block_node *nodes; /* 1..limit */
+    ml_span *spans;       /* the segments, 1..limit */
+    uint32_t *buckets;
+    ml_place *order; /* scratch of the one visitor there may be */
+    uint32_t limit;
+    uint32_t node_end; /* nodes from here on were never used */
+    uint32_t node_unused;
+    uint32_t node_count;
+    uint32_t span_end;
+    uint32_t span_unused;
+    uint32_t span_root; /* of the tree by address */
+    uint32_t bucket_count;
+    uint32_t bucket_mask; /* 2^n - 1, of the buckets when the current round is done */
+    ml_totals totals;     /* bytes */
+    uint64_t in_use;      /* blocks allocated or waiting for their free */
+    uint64_t segments;    /* items */
+    uint64_t oversize;    /* bytes from which on torch calls a block or segment so */
+    /* torch's own counts, kept while somebody wants them; without meaning where there are
+     * no segments. */
+    bool counting;
+    ml_pool_counts counts;
+} ml_blocks;
+
+/* LIMIT as block_limit of ml_ledger_new.  0 or ML_ENOMEM. */
+int ml_blocks_init(ml_blocks *blocks, size_t limit);
+void ml_blocks_fini(ml_blocks *blocks);
+void ml_blocks_clear(ml_blocks *blocks);
+
+static inline uint32_t
+ml_blocks_hash(uint64_t addr)
+{
+    return (uint32_t)((addr * UINT64_C(0x9e3779b97f4a7c15)) >> 32);
+}
+
+static inline uint32_t
+ml_blocks_bucket(const ml_blocks *blocks, uint64_t addr)
+{
+    uint32_t hash = ml_blocks_hash(addr) & blocks->bucket_mask;
+    return hash < blocks->bucket_count ? hash : hash & (blocks->bucket_mask >> 1);
+}
+
+/* The block that starts at ADDR; 0 for none. */
+static inline uint32_t
+ml_blocks_find(const ml_blocks *blocks, uint64_t addr)
+{
+    uint32_t index = blocks->buckets[ml_blocks_bucket(blocks, addr)];
+    while (index != 0 && blocks->nodes[index].addr != addr) {
+        index = blocks->nodes[index].chain;
+    }
+    return index;
+}
+
+/* The last segment that starts at ADDR or below it, and the first above; 0 for none. */
+uint32_t ml_blocks_span_at_most(const ml_blocks *blocks, uint64_t addr);
+uint32_t ml_blocks_span_above(const ml_blocks *blocks, uint64_t addr);
+/* The segment or block whose bytes hold ADDR; 0 for none.  The latter looks through a
+ * segment. */
+uint32_t ml_blocks_span_holding(const ml_blocks *blocks, uint64_t addr);
+uint32_t ml_blocks_holding(const ml_blocks *blocks, uint64_t addr);
+
+/* A free block outside every segment; 0 when the table is full. */
+uint32_t ml_blocks_add(ml_blocks *blocks, uint64_t addr, uint64_t size);
+/* The node of a block outside every segment goes back. */
+void ml_blocks_drop(ml_blocks *blocks, uint32_t index);
+
+static inline void
+ml_blocks_count_in_pool(ml_blocks *blocks, const ml_block_node *node)
+{
+    uint64_t *counts = blocks->counts.of[node->pool];
+    bool allocated = node->state == ML_BLOCK_ALLOCATED;
+    counts[ML_COUNT_allocation] += allocated;
+    counts[ML_COUNT_allocated_bytes] += allocated ? node->size : 0;
+    counts[ML_COUNT_oversize_allocations] +=
+        allocated && node->size >= blocks->oversize;
+    counts[ML_COUNT_active]++;
+    counts[ML_COUNT_active_bytes] += node->size;
+    counts[ML_COUNT_requested_bytes] += node->requested;
+}
+
+static inline void
+ml_blocks_uncount_in_pool(ml_blocks *blocks, const ml_block_node *node)
+{
+    uint64_t *counts = blocks->counts.of[node->pool];
+    bool allocated = node->state == ML_BLOCK_ALLOCATED;
+    counts[ML_COUNT_allocation] -= allocated;
+    counts[ML_COUNT_allocated_bytes] -= allocated ? node->size : 0;
+    counts[ML_COUNT_oversize_allocations] -=
+        allocated && node->size >= blocks->oversize;
+    counts[ML_COUNT_active]--;
+    counts[ML_COUNT_active_bytes] -= node->size;
+    counts[ML_COUNT_requested_bytes] -= node->requested;
+}
+
+/* The sums over blocks in use: before a block's state or size changes and after. */
+static inline void
+ml_blocks_count(ml_blocks *blocks, const ml_block_node *node)
+{
+    blocks->totals.allocated += node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
+    blocks->totals.active += node->size;
+    blocks->totals.requested += node->requested;
+    blocks->in_use++;
+    if (blocks->counting) {
+        ml_blocks_count_in_pool(blocks, node);
+    }
+}
+
+static inline void
+ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node)
+{
+    blocks->totals.allocated -= node->state == ML_BLOCK_ALLOCATED ? node->size : 0;
+    blocks->totals.active -= node->size;
+    blocks->totals.requested -= node->requested;
+    blocks->in_use--;
+    if (blocks->counting) {
+        ml_blocks_uncount_in_pool(blocks, node);
+    }
+}
+
+/* A free block is the rest of a split where its segment has other blocks; torch leaves
+ * expandable segments out of that. */
+static inline bool
+ml_blocks_is_rest(const ml_block_node *node)
+{
+    return node->state == ML_BLOCK_INACTIVE && !node->expandable &&
+           (node->prev | node->next) != 0;
+}
+
+static inline void
+ml_blocks_count_rest(ml_blocks *blocks, const ml_block_node *node)
+{
+    if (blocks->counting && ml_blocks_is_rest(node)) {
+        blocks->counts.of[node->pool][ML_COUNT_inactive_split]++;
+        blocks->counts.of[node->pool][ML_COUNT_inactive_split_bytes] += node->size;
+    }
+}
+
+static inline void
+ml_blocks_uncount_rest(ml_blocks *blocks, const ml_block_node *node)
+{
+    if (blocks->counting && ml_blocks_is_rest(node)) {
+        blocks->counts.of[node->pool][ML_COUNT_inactive_split]--;
+        blocks->counts.of[node->pool][ML_COUNT_inactive_split_bytes] -= node->size;
+    }
+}
+
+/* Free block NODE, of which all but its state is set, is in use from now on. */
+static inline void
+ml_blocks_use(ml_blocks *blocks, ml_block_node *node, uint8_t state)
+{
+    ml_blocks_uncount_rest(blocks, node);
+    node->state = state;
+    ml_blocks_count(blocks, node);
+}
+
+/* The free of allocated block NODE was requested. */
+static inline void
+ml_blocks_pend(ml_blocks *blocks, ml_block_node *node)
+{
+    blocks->totals.allocated -= node->size;
+    node->state = ML_BLOCK_PENDING_FREE;
+    if (blocks->counting) {
+        uint64_t *counts = blocks->counts.of[node->pool];
+        counts[ML_COUNT_allocation]--;
+        counts[ML_COUNT_allocated_bytes] -= node->size;
+        counts[ML_COUNT_oversize_allocations] -= node->size >= blocks->oversize;
+    }
+}
+
+static inline bool
+ml_blocks_is_oversize(const ml_blocks *blocks, const ml_span *span)
+{
+    return !span->expandable && span->total >= blocks->oversize;
+}
+
+/* torch counts an expandable segment's bytes, but not the segment. */
+static inline void
+ml_blocks_count_span(ml_blocks *blocks, const ml_span *span)
+{
+    uint64_t *counts = blocks->counts.of[span->small ? ML_POOL_SMALL : ML_POOL_LARGE];
+    counts[ML_COUNT_reserved_bytes] += span->total;
+    counts[ML_COUNT_segment] += !span->expandable;
+    counts[ML_COUNT_oversize_segments] += ml_blocks_is_oversize(blocks, span);
+}
+
+/* What the outside is shown of a block. */
+ml_block ml_blocks_show(const ml_block_node *node);
+
+/* A segment of one free block, with all but its blocks as in LIKE.  Returns the index of
+ * the segment, 0 when the table is full. */
+uint32_t ml_blocks_add_span(ml_blocks *blocks, const ml_span *like);
+
+/* Forgets segment SPAN and its blocks.  Returns how many of them were in use. */
+uint64_t ml_blocks_drop_span(ml_blocks *blocks, uint32_t span);
+
+/* Cuts block INDEX after BYTES, fewer than it has.  Returns the right part, which is
+ * free whatever the left one is; 0 when the table is full. */
+uint32_t ml_blocks_split(ml_blocks *blocks, uint32_t index, uint64_t bytes);
+/* Merges free block INDEX with its free neighbours; returns the result. */
+uint32_t ml_blocks_merge(ml_blocks *blocks, uint32_t index);
+/* Block INDEX in use becomes free and merges; a segment made up for it goes with it.
+ * Returns the free block that holds it now, 0 if none does. */
+uint32_t ml_blocks_release(ml_blocks *blocks, uint32_t index);
+/* Settles of which pool a segment is of which that was unknown. */
+void ml_blocks_set_small(ml_blocks *blocks, uint32_t span, bool small);
+/* Appends segment RIGHT, which begins where LEFT ends, to it.  What one of them knows of
+ * their pool counts for both. */
+void ml_blocks_join_spans(ml_blocks *blocks, uint32_t left, uint32_t right);
+
+/* Makes a free block that starts at ADDR and, where its segment is long enough, has
+ * BYTES, whatever was there: blocks in use that overlap are taken to have been freed
+ * unseen, but of the one that begins before ADDR, only what TIGHT(context, requested)
+ * says it needs is its own.  0 when no segment holds ADDR or the table is full. */
+uint32_t ml_blocks_make_room(ml_blocks *blocks, uint64_t addr, uint64_t bytes,
+                             uint64_t (*tight)(const void *context, uint64_t requested),
+                             const void *context);
+
+/* What ml_blocks_clear_range took away. */
+typedef struct ml_cleared {
+    uint64_t bytes;  /* of the range asked for */
+    uint64_t in_use; /* blocks */
+    bool full;       /* more had to go, for want of a node to cut at */
+} ml_cleared;
+
+/* Forgets all that lies in [LOW, HIGH): parts of expandable segments, others whole. */
+ml_cleared ml_blocks_clear_range(ml_blocks *blocks, uint64_t low, uint64_t high);
+
+/* Receives segments by address, each followed by its blocks by address, free ones
+ * included.  BIRTH is without meaning for those.  A non-zero return stops the walk and
+ * becomes its result.  Either may be NULL. */
+typedef struct ml_ledger_visitor {
+    void *context;
+    int (*segment)(void *context, const ml_segment *segment);
+    int (*block)(void *context, const ml_block *block, uint64_t birth);
+} ml_ledger_visitor;
+
+/* In blocks_walk.c: keeps the counts from here on, as they are now. */
+void ml_blocks_start_counting(ml_blocks *blocks);
+
+/* These two are in blocks_walk.c and use the scratch `order`: one at a time.  Without
+ * segments each block is announced as one of its own. */
+int ml_blocks_visit(const ml_blocks *blocks, bool has_segments,
+                    const ml_ledger_visitor *visitor);
+/* NULL, or what is wrong. */
+const char *ml_blocks_validate(const ml_blocks *blocks, bool has_segments);
+
+#endif

@@ -1,0 +1,811 @@
+/* The ledger: follows the block structure of one device.  See ledger.h; the structure
+ * itself is in blocks.c. */
+#include "ledger/ledger.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#define MINIMUM_BLOCK_BYTES 512u
+/* From so many bytes on a block that has no place gets a segment of its own, in such units. */
+#define OWN_SEGMENT_LEAST (UINT64_C(10) << 20)
+#define OWN_SEGMENT_UNIT (UINT64_C(2) << 20)
+
+typedef struct shared_totals {
+#define XX(name) _Atomic uint64_t name;
+    ML_TOTALS(XX)
+#undef XX
+} shared_totals;
+
+struct ml_ledger {
+    ml_blocks blocks; /* owned; holds the current totals */
+    ml_allocator_rules rules;
+    bool plain; /* rounds up to whole minimal blocks, no divisions set */
+    ml_totals peak;
+    uint64_t events;
+    uint64_t inconsistencies;
+    uint64_t full;
+    uint32_t seed_rest; /* free block that holds what is yet to seed of a segment */
+    uint32_t requested; /* block whose free was requested last */
+    bool unsure;        /* of some segment's pool, perhaps */
+
+    /* What other threads read.  Written by the one writer between two increments of
+     * `sequence`; `reset` is set by any thread and cleared by the writer. */
+    _Atomic uint32_t sequence;
+    _Atomic bool reset;
+    shared_totals shared_current;
+    shared_totals shared_peak;
+};
+
+/* ---- Rules ---- */
+
+static const ml_allocator_rules default_rules = {.max_split_bytes = UINT64_MAX,
+                                                 .has_segments = 1};
+
+uint64_t
+ml_allocator_round(const ml_allocator_rules *rules, uint64_t requested)
+{
+    if (!rules->has_segments || requested > UINT64_MAX / 4) {
+        return requested;
+    }
+    if (requested < MINIMUM_BLOCK_BYTES) {
+        return MINIMUM_BLOCK_BYTES;
+    }
+    unsigned log = 63u - (unsigned)__builtin_clzll(requested);
+    unsigned interval = log <= 20 ? 0 : log >= 35 ? 15 : log - 20;
+    uint64_t divisions = rules->roundup_divisions[interval];
+    if (divisions > 1 && requested > MINIMUM_BLOCK_BYTES * divisions) {
+        uint64_t power = UINT64_C(1) << log;
+        if (requested == power) {
+            return requested;
+        }
+        uint64_t step = power >> (63u - (unsigned)__builtin_clzll(divisions));
+        if (step == 0) {
+            return 2 * power;
+        }
+        return (requested + step - 1) & ~(step - 1);
+    }
+    return (requested + MINIMUM_BLOCK_BYTES - 1) & ~(uint64_t)(MINIMUM_BLOCK_BYTES - 1);
+}
+
+uint64_t
+ml_segment_bytes(uint64_t bytes, uint64_t large)
+{
+    if (bytes <= ML_SMALL_BLOCK_BYTES) {
+        return ML_SMALL_SEGMENT_BYTES;
+    }
+    if (bytes < OWN_SEGMENT_LEAST) {
+        return large;
+    }
+    if (bytes > UINT64_MAX - OWN_SEGMENT_UNIT) {
+        return UINT64_MAX;
+    }
+    return (bytes + OWN_SEGMENT_UNIT - 1) / OWN_SEGMENT_UNIT * OWN_SEGMENT_UNIT;
+}
+
+static bool
+rounds_plainly(const ml_allocator_rules *rules)
+{
+    uint32_t most = 0;
+    for (size_t i = 0; i < 16; i++) {
+        most |= rules->roundup_divisions[i];
+    }
+    return rules->has_segments && most <= 1;
+}
+
+/* As ml_allocator_round by LEDGER's rules. */
+static inline uint64_t
+round_size(const ml_ledger *ledger, uint64_t requested)
+{
+    const uint64_t rest = MINIMUM_BLOCK_BYTES - 1;
+    if (ledger->plain && requested - 1 < UINT64_MAX / 4) {
+        return (requested + rest) & ~rest;
+    }
+    return ml_allocator_round(&ledger->rules, requested);
+}
+
+static uint64_t
+round_by(const void *rules, uint64_t requested)
+{
+    return ml_allocator_round(rules, requested);
+}
+
+/* The split rule of section C.4.  A private pool with segments that are not expandable
+ * while the setting is on has an allocator of its own, to which the setting does not
+ * apply. */
+static bool
+splits(const ml_allocator_rules *rules, const ml_block_node *node, uint64_t bytes,
+       const ml_event *event)
+{
+    uint64_t rest = node->size - bytes;
+    bool private_pool = (event->flags & ML_EVENT_POOL_KNOWN) != 0 &&
+                        (event->pool[0] != 0 || event->pool[1] != 0);
+    bool expandable = node->expandable || (rules->expandable_segments && !private_pool);
+    if (bytes <= ML_SMALL_BLOCK_BYTES || expandable) {
+        return rest >= MINIMUM_BLOCK_BYTES;
+    }
+    return bytes < rules->max_split_bytes && rest > ML_SMALL_BLOCK_BYTES;
+}
+
+/* ---- Totals ---- */
+
+static void
+publish_peaks(ml_ledger *ledger)
+{
+#define XX(name) \
+    atomic_store_explicit(&ledger->shared_peak.name, ledger->peak.name, \
+                          memory_order_relaxed);
+    ML_TOTALS(XX)
+#undef XX
+}
+
+/* PEAKS: these changed too. */
+static inline void
+publish(ml_ledger *ledger, bool peaks, bool reset_taken)
+{
+    const ml_totals *current = &ledger->blocks.totals;
+    uint32_t sequence = atomic_load_explicit(&ledger->sequence, memory_order_relaxed);
+    atomic_store_explicit(&ledger->sequence, sequence + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+#define XX(name) \
+    atomic_store_explicit(&ledger->shared_current.name, current->name, \
+                          memory_order_relaxed);
+    ML_TOTALS(XX)
+#undef XX
+    if (peaks) {
+        publish_peaks(ledger);
+    }
+    if (reset_taken) {
+        atomic_store_explicit(&ledger->reset, false, memory_order_relaxed);
+    }
+    atomic_store_explicit(&ledger->sequence, sequence + 2, memory_order_release);
+}
+
+static bool
+take_reset(ml_ledger *ledger)
+{
+    bool reset = atomic_load_explicit(&ledger->reset, memory_order_relaxed);
+    if (reset) {
+        ledger->peak = ledger->blocks.totals;
+    }
+    return reset;
+}
+
+/* Whether one was raised. */
+static inline bool
+raise_peaks(ml_ledger *ledger)
+{
+    bool raised = false;
+    const ml_totals *current = &ledger->blocks.totals;
+#define XX(name) \
+    if (ledger->peak.name < current->name) { \
+        ledger->peak.name = current->name; \
+        raised = true; \
+    }
+    ML_TOTALS(XX)
+#undef XX
+    return raised;
+}
+
+/* ---- Events ---- */
+
+static void
+report_block(ml_event *event, const ml_block_node *node)
+{
+    event->block_bytes = node->size;
+    event->flags |= ML_EVENT_BLOCK_KNOWN;
+}
+
+static void
+use_block(ml_ledger *ledger, uint32_t index, ml_event *event)
+{
+    ml_block_node *node = &ledger->blocks.nodes[index];
+    node->requested = event->size;
+    node->birth = ledger->events;
+    node->stack = event->stack;
+    ml_blocks_use(&ledger->blocks, node, ML_BLOCK_ALLOCATED);
+    report_block(event, node);
+}
+
+/* A block without a segment leaves. */
+static void
+drop_bare(ml_blocks *blocks, uint32_t index)
+{
+    ml_blocks_uncount(blocks, &blocks->nodes[index]);
+    blocks->totals.reserved = blocks->totals.allocated;
+    ml_blocks_drop(blocks, index);
+}
+
+static int
+apply_alloc_bare(ml_ledger *ledger, ml_event *event)
+{
+    ml_blocks *blocks = &ledger->blocks;
+    bool known = (event->flags & ML_EVENT_BLOCK_KNOWN) != 0;
+    int problem = ML_LEDGER_FITS;
+    uint32_t index = ml_blocks_find(blocks, event->addr);
+    if (index != 0) {
+        drop_bare(blocks, index);
+        problem = ML_LEDGER_ALLOC_TAKEN;
+    }
+    index =
+        ml_blocks_add(blocks, event->addr, known ? event->block_bytes : event->size);
+    if (index == 0) {
+        return ML_LEDGER_TABLE_FULL;
+    }
+    use_block(ledger, index, event);
+    blocks->totals.reserved = blocks->totals.allocated;
+    return problem;
+}
+
+/* A free block where EVENT allocates although the ledger knows of none; 0 when full. */
+static uint32_t
+make_block(ml_ledger *ledger, const ml_event *event, uint64_t bytes, int *problem)
+{
+    ml_blocks *blocks = &ledger->blocks;
+    if (ml_blocks_span_holding(blocks, event->addr) != 0) {
+        *problem = ML_LEDGER_ALLOC_TAKEN;
+        uint32_t index =
+            ml_blocks_make_room(blocks, event->addr, bytes, round_by, &ledger->rules);
+        /* A segment made up for the block that was there went with it. */
+        if (index != 0 || ml_blocks_span_holding(blocks, event->addr) != 0) {
+            return index;
+        }
+    }
+    else {
+        *problem = ML_LEDGER_ALLOC_UNKNOWN;
+    }
+    /* What is known better stays as it is. */
+    uint32_t above = ml_blocks_span_above(blocks, event->addr);
+    if (above != 0 && blocks->spans[above].addr - event->addr < bytes) {
+        bytes = blocks->spans[above].addr - event->addr;
+    }
+    ml_span made_up = {.addr = event->addr,
+                       .total = bytes,
+                       .stream = event->stream,
+                       .pool = {event->pool[0], event->pool[1]},
+                       .small = bytes <= ML_SMALL_BLOCK_BYTES,
+                       .pool_known = (event->flags & ML_EVENT_POOL_KNOWN) != 0,
+                       .made_up = 1};
+    uint32_t span = ml_blocks_add_span(blocks, &made_up);
+    return span == 0 ? 0 : blocks->spans[span].head;
+}
+
+static int
+apply_alloc(ml_ledger *ledger, ml_event *event)
+{
+    ml_blocks *blocks = &ledger->blocks;
+    bool known = (event->flags & ML_EVENT_BLOCK_KNOWN) != 0 && event->block_bytes != 0;
+    uint64_t bytes = known ? event->block_bytes : round_size(ledger, event->size);
+    if (bytes == 0 || event->addr > UINT64_MAX - bytes) {
+        return ML_LEDGER_ALLOC_UNKNOWN;
+    }
+    int problem = ML_LEDGER_FITS;
+    uint32_t index = ml_blocks_find(blocks, event->addr);
+    const ml_block_node *node = &blocks->nodes[index];
+    if (index == 0 || node->state != ML_BLOCK_INACTIVE) {
+        index = make_block(ledger, event, bytes, &problem);
+    }
+    else if (node->size < event->size) {
+        problem = ML_LEDGER_ALLOC_SMALL;
+        index =
+            ml_blocks_make_room(blocks, event->addr, bytes, round_by, &ledger->rules);
+    }
+    if (index == 0) {
+        return ML_LEDGER_TABLE_FULL;
+    }
+    node = &blocks->nodes[index];
+    if (node->size < bytes) {
+        /* The settings in force were others than the rules say. */
+        bytes = node->size;
+        problem = problem != ML_LEDGER_FITS ? problem : ML_LEDGER_ALLOC_SMALL;
+    }
+    if (node->size > bytes && (known || splits(&ledger->rules, node, bytes, event)) &&
+        ml_blocks_split(blocks, index, bytes) == 0) {
+        problem = ML_LEDGER_TABLE_FULL;
+    }
+    use_block(ledger, index, event);
+    return problem;
+}
+
+static int
+apply_free(ml_ledger *ledger, ml_event *event)
+{
+    ml_blocks *blocks = &ledger->blocks;
+    bool completed = event->action == ML_ACTION_FREE_COMPLETED;
+    /* A free is mostly completed at once. */
+    uint32_t index = ledger->requested;
+    ml_block_node *node = &blocks->nodes[index];
+    if (!completed || node->addr != event->addr ||
+        node->state != ML_BLOCK_PENDING_FREE) {
+        index = ml_blocks_find(blocks, event->addr);
+        node = &blocks->nodes[index];
+    }
+    ledger->requested = index;
+    if (index == 0 || node->state == ML_BLOCK_INACTIVE ||
+        (node->state == ML_BLOCK_PENDING_FREE && !completed)) {
+        return ML_LEDGER_FREE_UNKNOWN;
+    }
+    report_block(event, node);
+    event->origin_stack = node->stack;
+    int problem = ML_LEDGER_FITS;
+    if (node->state == ML_BLOCK_ALLOCATED) {
+        ml_blocks_pend(blocks, node);
+        problem = completed ? ML_LEDGER_FREE_UNREQUESTED : ML_LEDGER_FITS;
+    }
+    if (!ledger->rules.has_segments) {
+        blocks->totals.reserved = blocks->totals.allocated;
+    }
+    if (completed && ledger->rules.has_segments) {
+        ml_blocks_release(blocks, index);
+    }
+    else if (completed) {
+        drop_bare(blocks, index);
+    }
+    return problem;
+}
+
+/* Whether two mapped runs are parts of one reservation if they touch. */
+static bool
+same_owner(const ml_span *a, const ml_span *b)
+{
+    bool pools = a->small_unknown || b->small_unknown || a->small == b->small;
+    if (a->expandable != b->expandable || !pools || a->stream != b->stream) {
+        return false;
+    }
+    return !a->pool_known || !b->pool_known ||
+           (a->pool[0] == b->pool[0] && a->pool[1] == b->pool[1]);
+}
+
+static bool
+bad_range(const ml_event *event)
+{
+    return event->size == 0 || event->addr > UINT64_MAX - event->size;
+}
+
+static int
+apply_segment_new(ml_ledger *ledger, const ml_event *event, bool small_unknown)
+{
+    ml_blocks *blocks = &ledger->blocks;
+    if (bad_range(event)) {
+        return ML_LEDGER_SEGMENT_UNKNOWN;
+    }
+    uint64_t end = event->addr + event->size;
+    bool taken = ml_blocks_clear_range(blocks, event->addr, end).bytes != 0;
+    ml_span like = {.addr = event->addr,
+                    .total = event->size,
+                    .stream = event->stream,
+                    .pool = {event->pool[0], event->pool[1]},
+                    .stack = event->stack,
+                    .small = event->size <= ML_SMALL_SEGMENT_BYTES,
+                    .expandable = event->action == ML_ACTION_SEGMENT_MAP,
+                    .pool_known = (event->flags & ML_EVENT_POOL_KNOWN) != 0,
+                    .small_unknown = small_unknown};
+    uint32_t added = ml_blocks_add_span(blocks, &like);
+    if (added == 0) {
+        return ML_LEDGER_TABLE_FULL;
+    }
+    if (like.expandable) {
+        uint32_t right = ml_blocks_span_above(blocks, event->addr);
+        uint32_t left =
+            event->addr == 0 ? 0 : ml_blocks_span_holding(blocks, event->addr - 1);
+        right = blocks->spans[right].addr == end ? right : 0;
+        right = right != 0 && same_owner(&blocks->spans[right], &like) ? right : 0;
+        left = left != 0 && same_owner(&blocks->spans[left], &like) ? left : 0;
+        if (right != 0) {
+            ml_blocks_join_spans(blocks, added, right);
+        }
+        if (left != 0) {
+            ml_blocks_join_spans(blocks, left, added);
+        }
+    }
+    return taken ? ML_LEDGER_SEGMENT_TAKEN : ML_LEDGER_FITS;
+}
+
+static int
+apply_segment_gone(ml_ledger *ledger, ml_event *event)
+{
+    ml_blocks *blocks = &ledger->blocks;
+    uint32_t index = bad_range(event) ? 0 : ml_blocks_span_holding(blocks, event->addr);
+    if (index == 0) {
+        return ML_LEDGER_SEGMENT_UNKNOWN;
+    }
+    const ml_span *span = &blocks->spans[index];
+    bool fits = event->action == ML_ACTION_SEGMENT_UNMAP
+                    ? span->expandable
+                    : span->addr == event->addr && span->total == event->size;
+    event->origin_stack = span->stack;
+    if (fits && !span->expandable &&
+        blocks->nodes[span->head].state == ML_BLOCK_INACTIVE &&
+        span->head == span->tail) {
+        ml_blocks_drop_span(blocks, index);
+        return ML_LEDGER_FITS;
+    }
+    ml_cleared cleared =
+        ml_blocks_clear_range(blocks, event->addr, event->addr + event->size);
+    if (cleared.full) {
+        return ML_LEDGER_TABLE_FULL;
+    }
+    if (cleared.in_use != 0) {
+        return ML_LEDGER_SEGMENT_IN_USE;
+    }
+    return fits && cleared.bytes == event->size ? ML_LEDGER_FITS
+                                                : ML_LEDGER_SEGMENT_UNKNOWN;
+}
+
+/* All but frees. */
+static int
+apply_action(ml_ledger *ledger, ml_event *event)
+{
+    bool has_segments = ledger->rules.has_segments != 0;
+    switch (event->action) {
+    case ML_ACTION_ALLOC:
+        return has_segments ? apply_alloc(ledger, event)
+                            : apply_alloc_bare(ledger, event);
+    case ML_ACTION_SEGMENT_ALLOC:
+    case ML_ACTION_SEGMENT_MAP:
+        return has_segments ? apply_segment_new(ledger, event, false) : ML_LEDGER_FITS;
+    case ML_ACTION_SEGMENT_FREE:
+    case ML_ACTION_SEGMENT_UNMAP:
+        return has_segments ? apply_segment_gone(ledger, event) : ML_LEDGER_FITS;
+    default:
+        return ML_LEDGER_FITS;
+    }
+}
+
+int
+ml_ledger_apply(ml_ledger *ledger, ml_event *event)
+{
+    bool reset = take_reset(ledger);
+    bool peaks = reset;
+    int problem;
+    if (event->action == ML_ACTION_FREE_REQUESTED ||
+        event->action == ML_ACTION_FREE_COMPLETED) {
+        problem = apply_free(ledger, event); /* which raises no peak */
+    }
+    else {
+        problem = apply_action(ledger, event);
+        peaks |= raise_peaks(ledger);
+    }
+    ledger->events++;
+    if (problem != ML_LEDGER_FITS) {
+        ledger->inconsistencies++;
+        ledger->full += problem == ML_LEDGER_TABLE_FULL;
+    }
+    publish(ledger, peaks, reset);
+    return problem;
+}
+
+/* ---- Going back ---- */
+
+static void
+learn_pool(ml_ledger *ledger, uint64_t addr, bool small)
+{
+    ml_blocks *blocks = &ledger->blocks;
+    uint32_t span = ledger->unsure ? ml_blocks_span_holding(blocks, addr) : 0;
+    if (span != 0 && blocks->spans[span].small_unknown) {
+        ml_blocks_set_small(blocks, span, small);
+    }
+}
+
+int
+ml_ledger_undo(ml_ledger *ledger, const ml_event *event)
+{
+    if (!ledger->rules.has_segments) {
+        return ML_LEDGER_FITS;
+    }
+    ml_event undone = *event;
+    undone.stack = event->origin_stack;
+    bool unknown = event->size > ML_SMALL_SEGMENT_BYTES;
+    switch (event->action) {
+    case ML_ACTION_ALLOC:
+    case ML_ACTION_FREE_REQUESTED:
+    case ML_ACTION_FREE_COMPLETED:
+        learn_pool(ledger, event->addr, event->size <= ML_SMALL_BLOCK_BYTES);
+        return ML_LEDGER_FITS;
+    case ML_ACTION_SEGMENT_ALLOC:
+        undone.action = ML_ACTION_SEGMENT_FREE;
+        return apply_segment_gone(ledger, &undone);
+    case ML_ACTION_SEGMENT_MAP:
+        learn_pool(ledger, event->addr, event->size <= ML_SMALL_SEGMENT_BYTES);
+        undone.action = ML_ACTION_SEGMENT_UNMAP;
+        return apply_segment_gone(ledger, &undone);
+    case ML_ACTION_SEGMENT_FREE:
+        undone.action = ML_ACTION_SEGMENT_ALLOC;
+        return apply_segment_new(ledger, &undone, false);
+    case ML_ACTION_SEGMENT_UNMAP:
+        ledger->unsure |= unknown;
+        undone.action = ML_ACTION_SEGMENT_MAP;
+        return apply_segment_new(ledger, &undone, unknown);
+    default:
+        return ML_LEDGER_FITS;
+    }
+}
+
+/* ---- Life ---- */
+
+static void
+set_rules(ml_ledger *ledger, const ml_allocator_rules *rules)
+{
+    ledger->rules = *rules;
+    ledger->plain = rounds_plainly(rules);
+    ledger->blocks.oversize = rules->max_split_bytes;
+}
+
+int
+ml_ledger_new(ml_ledger **out, const ml_allocator_rules *rules, size_t block_limit)
+{
+    ml_ledger *ledger = ml_alloc_zeroed(1, sizeof(*ledger));
+    if (ledger == NULL) {
+        return ML_ENOMEM;
+    }
+    int error = ml_blocks_init(&ledger->blocks, block_limit);
+    if (error < 0) {
+        ml_free(ledger);
+        return error;
+    }
+    set_rules(ledger, rules == NULL ? &default_rules : rules);
+    *out = ledger;
+    return 0;
+}
+
+void
+ml_ledger_free(ml_ledger *ledger)
+{
+    if (ledger != NULL) {
+        ml_blocks_fini(&ledger->blocks);
+        ml_free(ledger);
+    }
+}
+
+void
+ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules)
+{
+    ml_blocks_clear(&ledger->blocks);
+    memset(&ledger->peak, 0, sizeof(ledger->peak));
+    ledger->events = 0;
+    ledger->inconsistencies = 0;
+    ledger->full = 0;
+    ledger->seed_rest = 0;
+    ledger->requested = 0;
+    ledger->unsure = false;
+    if (rules != NULL) {
+        set_rules(ledger, rules);
+    }
+    publish(ledger, true, true);
+}
+
+static int
+seed_span(ml_ledger *ledger, const ml_span *like)
+{
+    ml_blocks *blocks = &ledger->blocks;
+    ledger->seed_rest = 0;
+    if (like->total == 0 || like->addr > UINT64_MAX - like->total) {
+        return ML_EINVALID;
+    }
+    uint64_t end = like->addr + like->total;
+    uint32_t before = ml_blocks_span_at_most(blocks, end - 1);
+    const ml_span *span = &blocks->spans[before];
+    if (before != 0 && span->addr + span->total > like->addr) {
+        return ML_EINVALID;
+    }
+    uint32_t index = ml_blocks_add_span(blocks, like);
+    if (index == 0) {
+        return ML_EFULL;
+    }
+    ledger->seed_rest = blocks->spans[index].head;
+    raise_peaks(ledger);
+    publish(ledger, true, false);
+    return 0;
+}
+
+int
+ml_ledger_seed_segment(ml_ledger *ledger, const ml_segment *seed)
+{
+    ml_span like = {.addr = seed->addr,
+                    .total = seed->total,
+                    .stream = seed->stream,
+                    .pool = {seed->pool[0], seed->pool[1]},
+                    .stack = seed->stack,
+                    .small = seed->small,
+                    .expandable = seed->expandable,
+                    .pool_known = 1};
+    return ledger->rules.has_segments ? seed_span(ledger, &like) : 0;
+}
+
+int
+ml_ledger_seed_stray(ml_ledger *ledger, const ml_block *seed)
+{
+    ml_span like = {.addr = seed->addr,
+                    .total = seed->size,
+                    .small = seed->size <= ML_SMALL_BLOCK_BYTES,
+                    .made_up = 1};
+    int error = ledger->rules.has_segments ? seed_span(ledger, &like) : 0;
+    return error < 0 ? error : ml_ledger_seed_block(ledger, seed);
+}
+
+/* Cuts the block that SEED describes out of what is left of its segment. */
+static int
+cut_seed(ml_ledger *ledger, const ml_block *seed, uint32_t *out)
+{
+    ml_blocks *blocks = &ledger->blocks;
+    uint32_t index = ledger->seed_rest;
+    const ml_block_node *rest = &blocks->nodes[index];
+    uint64_t skip = seed->addr - rest->addr;
+    if (index == 0 || seed->size == 0 || seed->addr < rest->addr ||
+        skip >= rest->size || seed->size > rest->size - skip) {
+        return ML_EINVALID;
+    }
+    if (skip != 0) {
+        index = ml_blocks_split(blocks, index, skip);
+        if (index == 0) {
+            return ML_EFULL;
+        }
+    }
+    uint32_t after = 0;
+    if (seed->size < blocks->nodes[index].size) {
+        after = ml_blocks_split(blocks, index, seed->size);
+        if (after == 0) {
+            ledger->seed_rest = ml_blocks_merge(blocks, index);
+            return ML_EFULL;
+        }
+    }
+    ledger->seed_rest = after;
+    *out = index;
+    return 0;
+}
+
+int
+ml_ledger_seed_block(ml_ledger *ledger, const ml_block *seed)
+{
+    ml_blocks *blocks = &ledger->blocks;
+    uint32_t index = 0;
+    if (seed->state == ML_BLOCK_INACTIVE) {
+        return 0;
+    }
+    if (ledger->rules.has_segments) {
+        int error = cut_seed(ledger, seed, &index);
+        if (error < 0) {
+            return error;
+        }
+    }
+    else {
+        if (ml_blocks_find(blocks, seed->addr) != 0) {
+            return ML_EINVALID;
+        }
+        index = ml_blocks_add(blocks, seed->addr, seed->size);
+        if (index == 0) {
+            return ML_EFULL;
+        }
+    }
+    ml_block_node *node = &blocks->nodes[index];
+    node->requested = seed->requested;
+    node->stack = seed->stack;
+    ml_blocks_use(blocks, node, seed->state);
+    if (!ledger->rules.has_segments) {
+        blocks->totals.reserved = blocks->totals.allocated;
+    }
+    raise_peaks(ledger);
+    publish(ledger, true, false);
+    return 0;
+}
+
+/* ---- Reading ---- */
+
+const ml_totals *
+ml_ledger_current(const ml_ledger *ledger)
+{
+    return &ledger->blocks.totals;
+}
+
+const ml_pool_counts *
+ml_ledger_counts(const ml_ledger *ledger)
+{
+    return ledger->blocks.counting ? &ledger->blocks.counts : NULL;
+}
+
+void
+ml_ledger_start_counting(ml_ledger *ledger)
+{
+    if (!ledger->blocks.counting) {
+        ml_blocks_start_counting(&ledger->blocks);
+    }
+}
+
+void
+ml_ledger_stop_counting(ml_ledger *ledger)
+{
+    ledger->blocks.counting = false;
+}
+
+ml_ledger_totals
+ml_ledger_get_totals(const ml_ledger *ledger)
+{
+    bool reset = atomic_load_explicit(&ledger->reset, memory_order_relaxed);
+    ml_ledger_totals totals = {.current = ledger->blocks.totals,
+                               .peak = reset ? ledger->blocks.totals : ledger->peak,
+                               .allocations = ledger->blocks.in_use,
+                               .segments = ledger->blocks.segments,
+                               .events = ledger->events,
+                               .inconsistencies = ledger->inconsistencies,
+                               .full = ledger->full};
+    return totals;
+}
+
+void
+ml_ledger_read_totals(const ml_ledger *ledger, ml_totals *current, ml_totals *peak)
+{
+    uint32_t before, after;
+    bool reset;
+    do {
+        before = atomic_load_explicit(&ledger->sequence, memory_order_acquire);
+#define XX(name) \
+    current->name = \
+        atomic_load_explicit(&ledger->shared_current.name, memory_order_relaxed); \
+    peak->name = atomic_load_explicit(&ledger->shared_peak.name, memory_order_relaxed);
+        ML_TOTALS(XX)
+#undef XX
+        reset = atomic_load_explicit(&ledger->reset, memory_order_relaxed);
+        atomic_thread_fence(memory_order_acquire);
+        after = atomic_load_explicit(&ledger->sequence, memory_order_relaxed);
+    } while (before != after || (before & 1u) != 0);
+    if (reset) {
+        *peak = *current;
+    }
+}
+
+void
+ml_ledger_reset_peaks(ml_ledger *ledger)
+{
+    atomic_store_explicit(&ledger->reset, true, memory_order_relaxed);
+}
+
+void
+ml_ledger_forked(ml_ledger *ledger)
+{
+    uint32_t sequence = atomic_load_explicit(&ledger->sequence, memory_order_relaxed);
+    if ((sequence & 1u) != 0) {
+        atomic_store_explicit(&ledger->sequence, sequence - 1, memory_order_relaxed);
+        publish(ledger, true, false);
+    }
+}
+
+bool
+ml_ledger_locate(const ml_ledger *ledger, uint64_t addr, ml_ledger_place *out)
+{
+    const ml_blocks *blocks = &ledger->blocks;
+    uint32_t index = ml_blocks_find(blocks, addr);
+    if (index == 0) {
+        index = ml_blocks_holding(blocks, addr);
+    }
+    if (index == 0) {
+        return false;
+    }
+    const ml_block_node *node = &blocks->nodes[index];
+    const ml_block_node *before = &blocks->nodes[node->prev];
+    *out = (ml_ledger_place){.block = ml_blocks_show(node), .birth = node->birth};
+    if (node->prev != 0) {
+        out->before = ml_blocks_show(before);
+        out->before_birth = before->birth;
+    }
+    return true;
+}
+
+int
+ml_ledger_visit(const ml_ledger *ledger, const ml_ledger_visitor *visitor)
+{
+    return ml_blocks_visit(&ledger->blocks, ledger->rules.has_segments != 0, visitor);
+}
+
+const char *
+ml_ledger_validate(const ml_ledger *ledger)
+{
+#define XX(name) \
+    if (ledger->peak.name < ledger->blocks.totals.name && \
+        !atomic_load(&ledger->reset)) { \
+        return "the peak of " #name " bytes is below the current ones"; \
+    }
+    ML_TOTALS(XX)
+#undef XX
+    return ml_blocks_validate(&ledger->blocks, ledger->rules.has_segments != 0);
+}

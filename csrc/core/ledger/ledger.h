@@ -1,0 +1,140 @@
+/* The ledger: the block structure of one device, followed event by event.
+ *
+ * Owns the segments and blocks that exist and the totals over them; it must not know
+ * where events come from nor what they are for.  Allocated bytes cannot be had from the
+ * events' sizes alone, which are the requested ones: a block is what was split off a
+ * free block, so the ledger keeps the free blocks too and applies the caching
+ * allocator's own rules to them: round the request, split when enough remains, merge
+ * with free neighbours when a free is completed, join mapped ranges that touch.  Which
+ * free block was taken need not be modelled, since the event says the address.
+ *
+ * ml_ledger_apply runs inside the allocator's callback: after ml_ledger_new nothing here
+ * takes a lock, memory from the C library, or a system call.  One thread at a time may
+ * change or visit a ledger (the device's lock sees to that); ml_ledger_read_totals and
+ * ml_ledger_reset_peaks may be called from any thread at any time. */
+#ifndef ML_LEDGER_H
+#define ML_LEDGER_H
+
+#include <stdbool.h>
+
+#include "ledger/blocks.h"
+#include "memlab.h"
+
+typedef struct ml_ledger ml_ledger;
+
+/* What an event did not agree with.  The ledger then does the nearest thing that leaves
+ * it whole, and counts. */
+enum ml_ledger_problem {
+    ML_LEDGER_FITS = 0,
+    ML_LEDGER_ALLOC_UNKNOWN,    /* allocation outside every known segment */
+    ML_LEDGER_ALLOC_TAKEN,      /* allocation in memory that is not a free block */
+    ML_LEDGER_ALLOC_SMALL,      /* allocation larger than the free block there */
+    ML_LEDGER_FREE_UNKNOWN,     /* free of a block that is not known or not in use */
+    ML_LEDGER_FREE_UNREQUESTED, /* free completed that was not requested */
+    ML_LEDGER_SEGMENT_TAKEN,    /* segment over one that is there already */
+    ML_LEDGER_SEGMENT_UNKNOWN,  /* release of a segment that is not known */
+    ML_LEDGER_SEGMENT_IN_USE,   /* release of a segment that holds blocks in use */
+    ML_LEDGER_TABLE_FULL        /* more blocks than the ledger has room for */
+};
+
+/* Totals in bytes, counts in items. */
+typedef struct ml_ledger_totals {
+    ml_totals current;
+    ml_totals peak;           /* of each alone, since the last reset */
+    uint64_t allocations;     /* blocks allocated or waiting for their free */
+    uint64_t segments;        /* mapped runs count as segments */
+    uint64_t events;          /* applied since the ledger was new or cleared */
+    uint64_t inconsistencies; /* of these, how many did not fit */
+    uint64_t full;            /* of those, how many for want of room */
+} ml_ledger_totals;
+
+/* The bytes of a block for REQUESTED bytes, before any slack: section C.1 of the
+ * allocator's facts. */
+uint64_t ml_allocator_round(const ml_allocator_rules *rules, uint64_t requested);
+
+/* A block goes in the pool for small blocks up to this size; those pools' segments have
+ * twice that and no other does. */
+#define ML_SMALL_BLOCK_BYTES (UINT64_C(1) << 20)
+#define ML_SMALL_SEGMENT_BYTES (UINT64_C(2) << 20)
+/* Segments of the pool for large blocks, unless large_segment_size_mb says otherwise. */
+#define ML_LARGE_SEGMENT_BYTES (UINT64_C(20) << 20)
+
+/* What is asked of the driver for a rounded block of BYTES that has no place: section C.1.
+ * LARGE: bytes of the large pool's segments.  UINT64_MAX for what cannot be counted. */
+uint64_t ml_segment_bytes(uint64_t bytes, uint64_t large);
+
+/* BLOCK_LIMIT: most blocks that can exist at once, free ones included; 0 for 2^20.  Only
+ * address space is taken for them; room may turn out smaller where that is short.
+ * RULES is copied; NULL is the default settings.  0 or ML_ENOMEM. */
+int ml_ledger_new(ml_ledger **out, const ml_allocator_rules *rules, size_t block_limit);
+void ml_ledger_free(ml_ledger *ledger);
+
+/* As new, keeping its room.  RULES of NULL keeps the rules. */
+void ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules);
+
+/* State before the first event.  A seeded segment is free as a whole; blocks of it then
+ * follow in address order, of which inactive ones change nothing.  The fields of SEGMENT
+ * that sum up its blocks are not used.  For rules without segments: blocks alone.  0, or
+ * ML_EFULL, or ML_EINVALID for what overlaps or does not lie within the segment last
+ * seeded. */
+int ml_ledger_seed_segment(ml_ledger *ledger, const ml_segment *segment);
+int ml_ledger_seed_block(ml_ledger *ledger, const ml_block *block);
+/* A block whose segment is not known: it gets one of its size that leaves with it. */
+int ml_ledger_seed_stray(ml_ledger *ledger, const ml_block *block);
+
+/* Follows EVENT.  Where its block is found, fills block_bytes and sets
+ * ML_EVENT_BLOCK_KNOWN (allocations and frees), and fills origin_stack (frees: the stack
+ * of the allocation; segment frees: that of the segment).  On an allocation that comes
+ * with ML_EVENT_BLOCK_KNOWN, block_bytes is believed instead of the rules.  Returns an
+ * enum ml_ledger_problem, 0 where the event fits.
+ *
+ * Constant time; for events of segments logarithmic in their number, and events that do
+ * not fit may look at every block of one.
+ *
+ * Not seen: whether a memory pool forbids splitting (torch.cuda.MemPool(no_split=True)).
+ * The bytes of such a pool are reported too low. */
+int ml_ledger_apply(ml_ledger *ledger, ml_event *event);
+
+/* Goes back over EVENT in a ledger of segments alone: what was released is there again,
+ * and the other way round.  Free memory of a pool is unmapped in one piece, however it was
+ * mapped, so its size does not tell the pool: what touches it does, and what happened in it
+ * before.  As ml_ledger_apply, but the totals are not published. */
+int ml_ledger_undo(ml_ledger *ledger, const ml_event *event);
+
+/* For the thread that applies events.  _current is borrowed and follows the ledger. */
+const ml_totals *ml_ledger_current(const ml_ledger *ledger);
+/* torch's own counts of each pool, by enum ml_pool and enum ml_count; likewise.  NULL while
+ * they are not kept, which spares every event some work. */
+const ml_pool_counts *ml_ledger_counts(const ml_ledger *ledger);
+void ml_ledger_start_counting(ml_ledger *ledger);
+void ml_ledger_stop_counting(ml_ledger *ledger);
+ml_ledger_totals ml_ledger_get_totals(const ml_ledger *ledger);
+/* For any thread: totals of one instant, never of halves of two. */
+void ml_ledger_read_totals(const ml_ledger *ledger, ml_totals *current,
+                           ml_totals *peak);
+/* For any thread: peaks start again from the current totals. */
+void ml_ledger_reset_peaks(ml_ledger *ledger);
+/* In a child of fork, which may not have the thread that was publishing totals: nobody
+ * waits for it. */
+void ml_ledger_forked(ml_ledger *ledger);
+/* A block and the one before it in its segment. */
+typedef struct ml_ledger_place {
+    ml_block block;
+    uint64_t birth;
+    ml_block before; /* size 0 where there is none */
+    uint64_t before_birth;
+} ml_ledger_place;
+
+/* The block that holds ADDR: in constant time where one starts there.  False, with *OUT
+ * unchanged, where none does. */
+bool ml_ledger_locate(const ml_ledger *ledger, uint64_t addr, ml_ledger_place *out);
+
+/* Shows VISITOR every segment and block; BIRTH of a block is the number of events applied
+ * before its allocation, or ML_BEFORE_EVENTS.  Takes no memory.  Not by two threads at
+ * once. */
+int ml_ledger_visit(const ml_ledger *ledger, const ml_ledger_visitor *visitor);
+
+/* A full check of every link, order and total; for tests.  NULL, or what is wrong. */
+const char *ml_ledger_validate(const ml_ledger *ledger);
+
+#endif

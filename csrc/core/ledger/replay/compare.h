@@ -1,0 +1,25 @@
+/* Memory compared: segments and blocks that something arrived at, with those that a
+ * recording has at its end.
+ *
+ * Owns what counts as a difference; it must not know who arrived there. */
+#ifndef ML_COMPARE_H
+#define ML_COMPARE_H
+
+#include "ledger/blocks.h"
+#include "recording/recording.h"
+
+typedef struct ml_comparison {
+    const ml_device_trace *trace; /* borrowed */
+    size_t segment;
+    size_t block;
+    uint64_t mismatched_segments; /* that only one of the two has, or otherwise */
+    uint64_t mismatched_blocks;
+} ml_comparison;
+
+/* For a ml_ledger_visitor with a comparison, of which only trace is set, as its context. */
+int ml_compare_segment(void *comparison, const ml_segment *have);
+int ml_compare_block(void *comparison, const ml_block *have, uint64_t birth);
+/* Behind the last block: counts what was not arrived at. */
+void ml_compare_end(ml_comparison *comparison);
+
+#endif

@@ -1,0 +1,69 @@
+/* When the blocks of one device were last used: by an operator that read or wrote them.
+ *
+ * Owns a fixed table from the addresses of live blocks to positions, which are numbers of
+ * the device's events so far.  It must not know operators or events.  What it says is
+ * never too early: where it may have missed a use it knows nothing.
+ *
+ * Blocks come and go inside the allocator's callback, one thread at a time; any thread
+ * marks and looks, beside it.  Plain memory only. */
+#ifndef ML_USES_H
+#define ML_USES_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/region.h"
+
+/* What ml_uses_look does not know. */
+#define ML_USE_UNKNOWN UINT64_MAX
+
+/* Addresses within blocks that others than the allocator gave to tensors: of what came by
+ * DLPack, for instance. */
+#define ML_USES_INNER 64
+
+typedef struct ml_use_slot {
+    _Atomic uint64_t addr; /* of a block; 0: never used; 1: of none any more */
+    _Atomic uint64_t last; /* position of the last use, plus 1; 0: none since it came */
+} ml_use_slot;
+
+typedef struct ml_uses {
+    ml_region region; /* of slots; owned */
+    /* Whoever used an address within a block, by any of these. */
+    ml_use_slot inner[ML_USES_INNER];
+    _Atomic uint32_t inner_count;
+    /* Up to this position any block may have been used. */
+    _Atomic uint64_t all;
+    _Atomic bool blind; /* there are uses that nobody sees: nothing is known any more */
+    _Atomic uint64_t lost; /* blocks that found no place */
+} ml_uses;
+
+/* USES is all zeros.  0 or ML_ENOMEM. */
+int ml_uses_init(ml_uses *uses);
+void ml_uses_fini(ml_uses *uses); /* takes an all-zero one */
+/* Forgets all; a late mark does no harm. */
+void ml_uses_clear(ml_uses *uses);
+
+/* Hot path: a block comes.  It has no use yet. */
+void ml_uses_begin(ml_uses *uses, uint64_t addr);
+/* Hot path: the block at ADDR of BYTES goes.  Its last use, or ML_USE_UNKNOWN. */
+uint64_t ml_uses_end(ml_uses *uses, uint64_t addr, uint64_t bytes);
+
+/* The block at ADDR, or the one that holds it where it is INNER, is used at POSITION. */
+void ml_uses_mark(ml_uses *uses, uint64_t addr, uint64_t position, bool inner);
+/* Any block may have been used up to POSITION. */
+void ml_uses_mark_all(ml_uses *uses, uint64_t position);
+/* From here on memory is used in ways that nobody sees. */
+void ml_uses_blind(ml_uses *uses);
+
+/* A non-zero return stops. */
+typedef int (*ml_use_visitor)(void *context, uint64_t addr, uint64_t position);
+
+/* Shows the last use of each block that is there, where it is known; beside the callback.
+ * What VISIT stopped with, else 0. */
+int ml_uses_visit(const ml_uses *uses, ml_use_visitor visit, void *context);
+
+/* The last use of the live block at ADDR of BYTES, or ML_USE_UNKNOWN. */
+uint64_t ml_uses_look(const ml_uses *uses, uint64_t addr, uint64_t bytes);
+
+#endif

@@ -1,0 +1,438 @@
+/* A feed: the events of one source, from the callback to the lanes.  See feed.h.
+ *
+ * Everything reachable from ml_feed_record is held to the rule of the allocator's
+ * callback (no lock, memory, GIL or I/O); tests/test_hot_path.py proves it from the
+ * relocations of the object files. */
+#include "record/feed.h"
+
+#include <string.h>
+
+#include "stacks/torchscript.h"
+
+/* Initial-exec: the first touch of lazily allocated TLS would call malloc in the
+ * callback.  Small, because the static TLS block has little room for late libraries. */
+static __thread struct {
+    ml_walk *walk;
+    uint32_t number; /* of this thread, from 1; 0: not numbered yet */
+    uint32_t lane;   /* of an unordered source, that it used last */
+    int busy;        /* inside the callback */
+} self __attribute__((tls_model("initial-exec")));
+
+static _Atomic uint32_t thread_count;
+
+void
+ml_feed_set_walk(ml_walk *walk)
+{
+    self.walk = walk;
+}
+
+static void
+count(_Atomic uint64_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+/* For a counter that only the holder of the device's lock writes. */
+static void
+count_alone(_Atomic uint64_t *counter)
+{
+    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, value + 1, memory_order_relaxed);
+}
+
+uint32_t
+ml_feed_thread_number(void)
+{
+    if (self.number == 0) {
+        self.number =
+            atomic_fetch_add_explicit(&thread_count, 1, memory_order_relaxed) + 1;
+        self.lane = self.number % ML_FEED_LANES;
+    }
+    return self.number;
+}
+
+static bool
+is_free(uint8_t action)
+{
+    const unsigned frees = 1u << ML_ACTION_FREE_REQUESTED |
+                           1u << ML_ACTION_FREE_COMPLETED |
+                           1u << ML_ACTION_SEGMENT_FREE | 1u << ML_ACTION_SEGMENT_UNMAP;
+    return action < ML_ACTION_COUNT && (frees >> action & 1u) != 0;
+}
+
+/* Fills stack and the flags that say what became of it.  DELAYED: the free of a segment, or
+ * of a block whose free was asked for before; these are rare, and those that came of an
+ * allocation count to its context. */
+static inline void
+capture(ml_feed *feed, ml_event *record, bool delayed)
+{
+    unsigned wanted = atomic_load_explicit(&feed->capture, memory_order_relaxed);
+    if (wanted == 0) {
+        return;
+    }
+    unsigned kind = is_free(record->action) ? ML_CAPTURE_FREE : ML_CAPTURE_ALLOC;
+    kind |= delayed ? ML_CAPTURE_ALLOC : 0;
+    if (!(wanted & kind) || record->action == ML_ACTION_SNAPSHOT) {
+        return;
+    }
+    uint8_t flags = ML_EVENT_CONTEXT;
+    uint32_t stack = feed->walker != NULL ? feed->walker(feed->stacks, &flags) : 0;
+    stack = ml_torchscript_extend(feed->stacks, stack, &flags);
+    if (wanted & ML_CAPTURE_NATIVE) {
+        ml_native_walker native =
+            atomic_load_explicit(&feed->native_walker, memory_order_acquire);
+        if (native != NULL) {
+            stack = native(feed->stacks, stack, &flags);
+        }
+    }
+    record->stack = stack;
+    record->flags |= flags;
+}
+
+_Static_assert(ML_NODE_NAMES == 1 << (64 - 58), "a slot is the top bits of a hash");
+
+/* The string id of NAME, static. */
+static uint32_t
+node_id(ml_feed *feed, ml_node_names *names, const char *name)
+{
+    uint64_t slot = ((uint64_t)(uintptr_t)name * UINT64_C(0x9e3779b97f4a7c15)) >> 58;
+    if (names->slots[slot].name != name) {
+        uint32_t id = ml_stacks_string(feed->stacks, name, strlen(name));
+        if (id == ML_STACK_LOST) {
+            return id;
+        }
+        names->slots[slot].name = name;
+        names->slots[slot].id = id;
+    }
+    return names->slots[slot].id;
+}
+
+/* What every event has from here on, whatever it came with. */
+static inline void
+begin_record(ml_feed *feed, ml_event *record, const ml_event_text *text)
+{
+    record->stack = 0;
+    record->unused = 0;
+    record->thread = ml_feed_thread_number();
+    record->metadata = 0;
+    record->node = 0;
+    if (text != NULL && text->metadata_bytes > 0) {
+        record->metadata =
+            ml_stacks_string(feed->stacks, text->metadata, text->metadata_bytes);
+    }
+}
+
+/* ---- Ordered sources ---- */
+
+static void
+raise_window_peaks(ml_feed *feed, ml_device_log *log)
+{
+    unsigned windows = atomic_load_explicit(&feed->windows, memory_order_relaxed);
+    const ml_totals *now = ml_ledger_current(log->ledger);
+    while (windows != 0) {
+        ml_totals *peak = &log->window_peak[__builtin_ctz(windows)];
+        windows &= windows - 1;
+        /* A store only where it is one: peaks are rare. */
+#define XX(name) \
+    if (now->name > peak->name) { \
+        peak->name = now->name; \
+    }
+        ML_TOTALS(XX)
+#undef XX
+    }
+}
+
+static void
+follow(ml_device_log *log)
+{
+    ml_meter *meter = atomic_load_explicit(&log->meter, memory_order_acquire);
+    const ml_pool_counts *counts = ml_ledger_counts(log->ledger);
+    if (meter != NULL && counts != NULL) {
+        ml_meter_follow(meter, ml_feed_thread_number(), counts);
+    }
+}
+
+/* Blocks of a private pool are those of a CUDA graph, which uses them without operators. */
+static void
+follow_uses(ml_feed *feed, ml_device_log *log, ml_event *record)
+{
+    record->unused = 0;
+    if (!atomic_load_explicit(&feed->using, memory_order_acquire)) {
+        return;
+    }
+    ml_uses *uses = atomic_load_explicit(&log->uses, memory_order_acquire);
+    if (uses == NULL) {
+        return;
+    }
+    if ((record->pool[0] | record->pool[1]) != 0) {
+        ml_uses_blind(uses);
+    }
+    if (record->action == ML_ACTION_ALLOC) {
+        ml_uses_begin(uses, record->addr);
+    }
+    else if (record->action == ML_ACTION_FREE_REQUESTED) {
+        uint64_t last = ml_uses_end(uses, record->addr, record->block_bytes);
+        uint64_t now = ml_lane_end(&log->lane);
+        if (last != ML_USE_UNKNOWN) {
+            uint64_t unused = last < now ? now - last : 0;
+            record->unused = unused < UINT32_MAX ? (uint32_t)unused + 1 : UINT32_MAX;
+        }
+    }
+}
+
+/* ADDR 0: any block of the device. */
+static void
+mark_use(ml_device_log *log, uint64_t addr, bool inner)
+{
+    ml_uses *uses = atomic_load_explicit(&log->uses, memory_order_acquire);
+    if (uses == NULL) {
+        return;
+    }
+    /* What waits counts among the lane's events once it is there.  In this order: while it
+     * is being moved, it counts twice, and not never. */
+    uint64_t position = atomic_load_explicit(&log->pending, memory_order_acquire);
+    position += ml_lane_end(&log->lane);
+    if (addr == 0) {
+        ml_uses_mark_all(uses, position);
+    }
+    else {
+        ml_uses_mark(uses, addr, position, inner);
+    }
+}
+
+void
+ml_feed_used(ml_feed *feed, const ml_use_mark *marks, size_t count)
+{
+    if (!atomic_load_explicit(&feed->using, memory_order_acquire)) {
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const ml_use_mark *mark = &marks[i];
+        if (mark->device < 0) {
+            for (int d = 0; d < ML_DEVICE_MAX; d++) {
+                mark_use(&feed->logs[d], 0, true);
+            }
+        }
+        else if (mark->device < ML_DEVICE_MAX) {
+            mark_use(&feed->logs[mark->device], mark->addr, mark->inner != 0);
+        }
+    }
+}
+
+void
+ml_feed_use_unseen(ml_feed *feed)
+{
+    for (int i = 0; feed->logs != NULL && i < ML_DEVICE_MAX; i++) {
+        ml_uses *uses = atomic_load_explicit(&feed->logs[i].uses, memory_order_acquire);
+        if (uses != NULL) {
+            ml_uses_blind(uses);
+        }
+    }
+}
+
+/* The ledger finishes RECORD, and the lane keeps it. */
+static inline void
+keep(ml_feed *feed, ml_device_log *log, ml_event *record)
+{
+    if (ml_ledger_apply(log->ledger, record) != 0) {
+        count_alone(&log->inconsistencies);
+    }
+    if (!is_free(record->action)) {
+        raise_window_peaks(feed, log);
+    }
+    if (atomic_load_explicit(&feed->metering, memory_order_relaxed)) {
+        follow(log);
+    }
+    else {
+        ml_ledger_stop_counting(log->ledger);
+    }
+    follow_uses(feed, log, record);
+    if (ml_lane_push(&log->lane, record) != 0) {
+        count(&log->dropped);
+    }
+}
+
+static void
+restart_forgotten_peaks(ml_device_log *log)
+{
+    if (atomic_load_explicit(&log->peaks_forgotten, memory_order_relaxed) == 0) {
+        return;
+    }
+    unsigned forgotten = atomic_exchange(&log->peaks_forgotten, 0);
+    for (; forgotten != 0; forgotten &= forgotten - 1) {
+        log->window_peak[__builtin_ctz(forgotten)] = *ml_ledger_current(log->ledger);
+    }
+}
+
+void
+ml_feed_catch_up(ml_feed *feed, ml_device_log *log)
+{
+    int state = atomic_load_explicit(&log->state, memory_order_acquire);
+    if (state == ML_LOG_LIVE) {
+        restart_forgotten_peaks(log);
+    }
+    if (state != ML_LOG_SEEDED) {
+        return;
+    }
+    ml_event *pending = log->pending_region.base;
+    uint32_t total = atomic_load_explicit(&log->pending, memory_order_relaxed);
+    for (uint32_t i = 0; i < total; i++) {
+        keep(feed, log, &pending[i]);
+    }
+    atomic_store_explicit(&log->pending, 0, memory_order_relaxed);
+    atomic_store_explicit(&log->state, ML_LOG_LIVE, memory_order_release);
+}
+
+/* Without room for RECORD the events lead no more from the seed to now: whoever seeds
+ * finds the log off and does it again. */
+static void
+put_off(ml_device_log *log, const ml_event *record)
+{
+    uint32_t total = atomic_load_explicit(&log->pending, memory_order_relaxed);
+    if ((total + 1) * sizeof(*record) > log->pending_region.bytes) {
+        atomic_store_explicit(&log->state, ML_LOG_OFF, memory_order_release);
+        return;
+    }
+    ml_event *pending = log->pending_region.base;
+    pending[total] = *record;
+    atomic_store_explicit(&log->pending, total + 1, memory_order_relaxed);
+}
+
+static inline uint32_t
+record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record,
+               const ml_event_text *text)
+{
+    begin_record(feed, record, text);
+    int state = atomic_load_explicit(&log->state, memory_order_acquire);
+    if (state != ML_LOG_LIVE ||
+        atomic_load_explicit(&log->peaks_forgotten, memory_order_relaxed) != 0) {
+        ml_feed_catch_up(feed, log);
+        state = atomic_load_explicit(&log->state, memory_order_acquire);
+        if (state == ML_LOG_OFF) {
+            return 0;
+        }
+    }
+    if (text != NULL && text->node != NULL) {
+        record->node = node_id(feed, &log->names, text->node);
+    }
+    /* The events of one free are captured one by one: the second may come much later,
+     * from whatever call finds that the other streams are done with the block. */
+    bool asked = record->action == ML_ACTION_FREE_REQUESTED;
+    capture(feed, record,
+            is_free(record->action) && !asked && record->addr != log->freeing);
+    log->freeing = asked ? record->addr : 0;
+    if (record->flags & ML_EVENT_STACK_LOST) {
+        count_alone(&log->lost_stacks);
+    }
+    if (state == ML_LOG_LIVE) {
+        keep(feed, log, record);
+    }
+    else {
+        put_off(log, record);
+    }
+    ml_journal_port_record(&feed->port, (unsigned)(log - feed->logs), record);
+    return record->stack;
+}
+
+/* ---- Unordered sources ---- */
+
+uint64_t
+ml_feed_thread_events(const ml_feed *feed)
+{
+    uint64_t events = 0;
+    for (int i = 0; i < ML_FEED_LANES; i++) {
+        events += ml_lane_end(&feed->threads[i].lane);
+    }
+    return events;
+}
+
+/* A log whose lane is this thread's until released; NULL where all are taken.  A thread
+ * stays with the lane it had last, so that two that met part for good, and the events of
+ * one free follow each other. */
+static ml_thread_log *
+claim_log(ml_feed *feed)
+{
+    for (uint32_t i = 0; i < ML_FEED_LANES; i++) {
+        uint32_t place = (self.lane + i) % ML_FEED_LANES;
+        if (ml_lane_claim(&feed->threads[place].lane)) {
+            self.lane = place;
+            return &feed->threads[place];
+        }
+    }
+    return NULL;
+}
+
+/* A block's free is one event or two, of which the last takes it away. */
+static void
+meter_block(const ml_feed *feed, const ml_event *event)
+{
+    ml_meter *meter = atomic_load_explicit(&feed->meter, memory_order_acquire);
+    if (meter == NULL) {
+        return;
+    }
+    if (event->action == ML_ACTION_ALLOC || event->action == ML_ACTION_FREE_COMPLETED) {
+        ml_meter_add(meter, event->thread, event->block_bytes,
+                     event->action != ML_ACTION_ALLOC);
+    }
+}
+
+static uint32_t
+record_unordered(ml_feed *feed, const ml_event *event, const ml_event_text *text)
+{
+    ml_event own = *event;
+    ml_event *record = &own;
+    const char *node = text != NULL ? text->node : NULL;
+    begin_record(feed, record, text);
+    capture(feed, record, false);
+    if (record->flags & ML_EVENT_STACK_LOST) {
+        count(&feed->lost_stacks);
+    }
+    if (atomic_load_explicit(&feed->metering, memory_order_relaxed)) {
+        meter_block(feed, record);
+    }
+    ml_thread_log *log = claim_log(feed);
+    if (log == NULL) {
+        count(&feed->dropped);
+        return record->stack;
+    }
+    if (node != NULL) {
+        record->node = node_id(feed, &log->names, node);
+    }
+    if (ml_lane_push(&log->lane, record) != 0) {
+        count(&feed->dropped);
+    }
+    ml_journal_port_record(&feed->port, (unsigned)(log - feed->threads), record);
+    ml_lane_release(&log->lane);
+    return record->stack;
+}
+
+uint32_t
+ml_feed_record(ml_feed *feed, int device, ml_event *event, const ml_event_text *text)
+{
+    if (event->action == ML_ACTION_SNAPSHOT && self.walk != NULL &&
+        self.walk->feed == feed) {
+        self.walk->arrive(self.walk, device);
+        if (self.walk->silent) {
+            return 0;
+        }
+    }
+    if (!atomic_load_explicit(&feed->enabled, memory_order_acquire)) {
+        return 0;
+    }
+    if (device < 0 || device >= ML_DEVICE_MAX) {
+        count(&feed->dropped);
+        return 0;
+    }
+    /* A signal handler or a walker that allocates device memory lands here again, with
+     * lane and ledger half updated. */
+    if (self.busy) {
+        count(feed->logs != NULL ? &feed->logs[device].dropped : &feed->dropped);
+        return 0;
+    }
+    self.busy = 1;
+    uint32_t stack = feed->logs != NULL
+                         ? record_ordered(feed, &feed->logs[device], event, text)
+                         : record_unordered(feed, event, text);
+    self.busy = 0;
+    return stack;
+}

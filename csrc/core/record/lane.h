@@ -1,0 +1,67 @@
+/* A lane: the newest events of one device or one thread, packed.
+ *
+ * Owns the order of the events and the chunks that hold them; it must not know what
+ * events mean.  Places in a lane are ordinals: the number of events that were pushed
+ * before.  Chunks are taken from reserved address space as events come, and the oldest is
+ * used again once the others hold as many events as are wanted, so the memory in use
+ * follows what is kept.
+ *
+ * One writer at a time, who touches plain memory only; a reader may run beside it. */
+#ifndef ML_LANE_H
+#define ML_LANE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "file/codec/chunk.h"
+#include "memlab.h"
+#include "base/region.h"
+
+typedef struct ml_ring ml_ring;
+
+/* All zeros to begin with. */
+typedef struct ml_lane {
+    _Atomic(ml_ring *) newest; /* owned, with all behind it; NULL: no room yet */
+    _Atomic uint64_t head;     /* events pushed ever */
+    _Atomic uint64_t wanted;   /* newest events to keep */
+    /* Readers at work: meanwhile no chunk is used again. */
+    _Atomic uint32_t readers;
+    _Atomic bool stale; /* all chunks so far were discarded */
+    _Atomic bool claimed;
+    /* The writer's own. */
+    uint64_t chunks; /* begun ever */
+    ml_chunk_writer writer;
+} ml_lane;
+
+void ml_lane_fini(ml_lane *lane);
+
+/* Makes the lane keep at least the newest CAPACITY events from now on, as far as address
+ * space can be had (a request is met in part rather than refused), beside a writer or
+ * not.  Callers hold the recorder's lock.  0 or ML_ENOMEM. */
+int ml_lane_reserve(ml_lane *lane, uint64_t capacity);
+
+/* Hot path.  Makes the caller the one writer, unless there is one: never waits. */
+bool ml_lane_claim(ml_lane *lane);
+void ml_lane_release(ml_lane *lane);
+
+/* Hot path, for the one writer: the lane's claimant, or whoever holds the lock that
+ * orders the source's events.  0; -1 where there is no room, with nothing changed. */
+int ml_lane_push(ml_lane *lane, const ml_event *event);
+
+/* The ordinal of the next event. */
+uint64_t ml_lane_end(const ml_lane *lane);
+/* That of the oldest event that is kept, at most ml_lane_end. */
+uint64_t ml_lane_oldest(ml_lane *lane);
+/* Bytes of memory that hold events. */
+uint64_t ml_lane_bytes(ml_lane *lane);
+
+/* Copies of the events from ordinal START up to END, the newest LIMIT of them that are
+ * kept, into OUT, oldest first.  Returns the number copied; safe beside the writer. */
+size_t ml_lane_copy(ml_lane *lane, uint64_t start, uint64_t end, uint64_t limit,
+                    ml_event *out);
+
+/* Gives the memory back to the system; the events are lost, and none are wanted.  Only
+ * while nobody reads; a late writer does no harm. */
+void ml_lane_discard(ml_lane *lane);
+
+#endif

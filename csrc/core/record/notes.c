@@ -1,0 +1,372 @@
+/* Notes while recording.  See notes.h. */
+#include "record/notes.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "recording/annotations.h"
+#include "base/base.h"
+#include "record/feed.h"
+#include "record/recorder.h"
+#include "base/region.h"
+#include "record/window.h"
+
+/* As many as the recorder takes. */
+#define SOURCE_MAX 8
+
+/* A note in the ring, its name behind it.  Never across the ring's end: what is left
+ * there is a record without a note, of which only `bytes` and `name_length` exist. */
+typedef struct note_record {
+    uint32_t bytes; /* to the next record: a multiple of 8 */
+    uint32_t name_length;
+    ml_note note; /* name is 0 */
+} note_record;
+
+#define FILLER UINT32_MAX
+#define RECORD_BYTES(name_length) \
+    ((sizeof(note_record) + (name_length) + 7) & ~(size_t)7)
+
+typedef struct note_ring {
+    const ml_source *source; /* NULL: the place is free */
+    unsigned listeners;
+    ml_region region;
+    /* Offsets that only grow; the place in the region is the offset modulo its size. */
+    uint64_t oldest;
+    uint64_t end;
+    uint64_t kept;  /* notes from oldest to end */
+    uint64_t count; /* notes so far */
+    uint64_t steps; /* ML_NOTE_STEP so far */
+    uint64_t time;  /* of the newest note */
+} note_ring;
+
+static struct {
+    pthread_mutex_t lock;
+    note_ring rings[SOURCE_MAX];
+    _Atomic unsigned listeners; /* of all rings: read without the lock */
+} notes = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static note_ring *
+ring_of(const ml_source *source)
+{
+    for (int i = 0; i < SOURCE_MAX; i++) {
+        if (notes.rings[i].source == source) {
+            return &notes.rings[i];
+        }
+    }
+    return NULL;
+}
+
+/* The lock may have been held by a thread that the child does not have.  What the rings
+ * hold stays: the child may be between two lines of the parent's Python code. */
+void
+ml_notes_forked(void)
+{
+    pthread_mutex_init(&notes.lock, NULL);
+    atomic_store(&notes.listeners, 0);
+}
+
+/* ---- The ring ---- */
+
+static note_record *
+record_at(const note_ring *ring, uint64_t offset)
+{
+    return (note_record *)((char *)ring->region.base + offset % ring->region.bytes);
+}
+
+static void
+drop_oldest(note_ring *ring)
+{
+    const note_record *record = record_at(ring, ring->oldest);
+    ring->kept -= record->name_length != FILLER;
+    ring->oldest += record->bytes;
+}
+
+/* Room for BYTES in one piece at the ring's end. */
+static note_record *
+make_room(note_ring *ring, size_t bytes)
+{
+    size_t size = ring->region.bytes;
+    size_t left = size - (size_t)(ring->end % size);
+    size_t skip = left < bytes ? left : 0;
+    while (ring->end + skip + bytes - ring->oldest > size) {
+        drop_oldest(ring);
+    }
+    if (skip > 0) {
+        note_record *filler = record_at(ring, ring->end);
+        filler->bytes = (uint32_t)skip;
+        filler->name_length = FILLER;
+        ring->end += skip;
+    }
+    return record_at(ring, ring->end);
+}
+
+static void
+keep(note_ring *ring, const ml_note *note, const char *name, uint32_t length)
+{
+    const ml_source *source = ring->source;
+    ring->count++;
+    ring->steps += note->kind == ML_NOTE_STEP;
+    if (ring->region.base == NULL) {
+        /* There was no room for a ring: it shows as loss. */
+        return;
+    }
+    size_t bytes = RECORD_BYTES(length);
+    note_record *record = make_room(ring, bytes);
+    record->bytes = (uint32_t)bytes;
+    record->name_length = length;
+    record->note = *note;
+    record->note.name = 0;
+    /* Clocks of two processors may differ a little: the order is that of the lock. */
+    uint64_t now = source->now(source->self);
+    ring->time = now > ring->time ? now : ring->time;
+    record->note.time = ring->time;
+    record->note.thread = ml_feed_thread_number();
+    if (note->kind == ML_NOTE_STEP) {
+        record->note.values[0] = ring->steps - 1;
+    }
+    if (length > 0) {
+        memcpy(record + 1, name, length);
+    }
+    ring->end += bytes;
+    ring->kept++;
+    ml_journal_port_note(ml_recorder_port(source), &record->note, name, length);
+}
+
+/* LENGTH, or as much of it as is kept, without the half of a character. */
+static uint32_t
+cut(const char *name, size_t length)
+{
+    if (length <= ML_NOTE_NAME_MAX) {
+        return (uint32_t)length;
+    }
+    uint32_t end = ML_NOTE_NAME_MAX;
+    while (end > ML_NOTE_NAME_MAX - 3 && ((unsigned char)name[end] & 0xc0) == 0x80) {
+        end--;
+    }
+    return end;
+}
+
+bool
+ml_recorder_noting(void)
+{
+    return atomic_load_explicit(&notes.listeners, memory_order_relaxed) != 0;
+}
+
+void
+ml_recorder_note(const ml_source *source, const ml_note *note, const char *name,
+                 size_t length)
+{
+    if (!ml_recorder_noting() || note->kind >= ML_NOTE_COUNT) {
+        return;
+    }
+    uint32_t kept = cut(name, length);
+    pthread_mutex_lock(&notes.lock);
+    for (int i = 0; i < SOURCE_MAX; i++) {
+        note_ring *ring = &notes.rings[i];
+        if (ring->listeners > 0 && (source == NULL || ring->source == source)) {
+            keep(ring, note, name, kept);
+        }
+    }
+    pthread_mutex_unlock(&notes.lock);
+}
+
+void
+ml_recorder_note_oom(const ml_source *source, int device, uint64_t asked, uint64_t free,
+                     uint64_t total, uint64_t allowed)
+{
+    ml_note note = {
+        .kind = ML_NOTE_OOM, .device = device, .values = {asked, free, total, allowed}};
+    ml_recorder_note(source, &note, NULL, 0);
+}
+
+void
+ml_recorder_region(int end, uint64_t number, const char *name, size_t length)
+{
+    ml_note note = {.kind = end ? ML_NOTE_REGION_END : ML_NOTE_REGION_BEGIN,
+                    .device = -1,
+                    .values = {number}};
+    ml_recorder_note(NULL, &note, name, length);
+}
+
+/* ---- Listening ---- */
+
+static ml_notes_mark
+mark_of(const note_ring *ring)
+{
+    return (ml_notes_mark){ring->count, ring->steps};
+}
+
+ml_notes_mark
+ml_notes_begin(const ml_source *source)
+{
+    ml_notes_mark mark = {0, 0};
+    pthread_mutex_lock(&notes.lock);
+    note_ring *ring = ring_of(source);
+    if (ring == NULL) {
+        ring = ring_of(NULL);
+    }
+    if (ring != NULL) {
+        if (ring->region.base == NULL) {
+            ml_region_init(&ring->region, ML_NOTES_BYTES, ML_NOTES_BYTES / 16);
+        }
+        ring->source = source;
+        ring->listeners++;
+        atomic_fetch_add(&notes.listeners, 1);
+        mark = mark_of(ring);
+    }
+    pthread_mutex_unlock(&notes.lock);
+    return mark;
+}
+
+void
+ml_notes_end(const ml_source *source)
+{
+    pthread_mutex_lock(&notes.lock);
+    note_ring *ring = ring_of(source);
+    if (ring != NULL && ring->listeners > 0) {
+        ring->listeners--;
+        /* 0 in a forked child, whose recordings are the parent's. */
+        if (ml_recorder_noting()) {
+            atomic_fetch_sub(&notes.listeners, 1);
+        }
+        if (ring->listeners == 0) {
+            ml_region_fini(&ring->region);
+            *ring = (note_ring){0};
+        }
+    }
+    pthread_mutex_unlock(&notes.lock);
+}
+
+ml_notes_mark
+ml_notes_now(const ml_source *source)
+{
+    ml_notes_mark mark = {0, 0};
+    pthread_mutex_lock(&notes.lock);
+    const note_ring *ring = ring_of(source);
+    if (ring != NULL) {
+        mark = mark_of(ring);
+    }
+    pthread_mutex_unlock(&notes.lock);
+    return mark;
+}
+
+/* ---- Into a recording ---- */
+
+/* The kept notes as they lay in the ring, so that who notes waits for a copy only. */
+typedef struct note_span {
+    char *bytes; /* owned */
+    size_t length;
+    uint64_t kept;
+    uint64_t first; /* notes before these */
+} note_span;
+
+static int
+copy_span(const ml_source *source, ml_notes_mark mark, note_span *span,
+          uint64_t *missing)
+{
+    int result = 0;
+    pthread_mutex_lock(&notes.lock);
+    const note_ring *ring = ring_of(source);
+    uint64_t since = ring != NULL ? ring->count - mark.count : 0;
+    if (ring != NULL) {
+        *missing = since > ring->kept ? since - ring->kept : 0;
+        span->length = (size_t)(ring->end - ring->oldest);
+        span->kept = ring->kept;
+        span->first = ring->count - ring->kept;
+    }
+    if (since > *missing && span->length > 0) {
+        span->bytes = ml_alloc(span->length);
+        result = span->bytes != NULL ? 0 : ML_ENOMEM;
+    }
+    if (span->bytes != NULL) {
+        size_t size = ring->region.bytes;
+        size_t from = (size_t)(ring->oldest % size);
+        size_t head = size - from < span->length ? size - from : span->length;
+        memcpy(span->bytes, (char *)ring->region.base + from, head);
+        memcpy(span->bytes + head, ring->region.base, span->length - head);
+    }
+    pthread_mutex_unlock(&notes.lock);
+    return result;
+}
+
+/* Names that RECORDING has got from its notes already: string FIRST + id. */
+typedef struct note_names {
+    const ml_recording *recording;
+    uint32_t first;
+    const char *bytes;
+    uint32_t length;
+} note_names;
+
+static bool
+is_name(const void *context, uint32_t id)
+{
+    const note_names *names = context;
+    const ml_string *string = &names->recording->strings[names->first + id];
+    return string->length == names->length &&
+           memcmp(string->bytes, names->bytes, names->length) == 0;
+}
+
+static int
+name_note(ml_recording *recording, ml_intern *seen, note_names *names, uint32_t *id)
+{
+    if (names->length == 0) {
+        *id = 0;
+        return 0;
+    }
+    uint64_t hash = ml_hash_bytes(names->bytes, names->length);
+    if (ml_intern_find(seen, hash, is_name, names, id)) {
+        *id += names->first;
+        return 0;
+    }
+    int result = ml_intern_add(seen, hash);
+    return result == 0
+               ? ml_recording_add_string(recording, names->bytes, names->length, id)
+               : result;
+}
+
+static int
+unpack(const note_span *span, ml_notes_mark mark, ml_recording *recording)
+{
+    uint64_t skip = mark.count > span->first ? mark.count - span->first : 0;
+    recording->notes = ml_alloc_zeroed((size_t)(span->kept - skip), sizeof(ml_note));
+    int result = recording->notes != NULL ? 0 : ML_ENOMEM;
+    ml_intern seen = {0};
+    note_names names = {.recording = recording,
+                        .first = (uint32_t)recording->string_count};
+    for (size_t at = 0; at < span->length && result == 0;) {
+        const note_record *record = (const note_record *)(span->bytes + at);
+        at += record->bytes;
+        if (record->name_length == FILLER || skip > 0) {
+            skip -= record->name_length != FILLER;
+            continue;
+        }
+        ml_note *note = &recording->notes[recording->note_count];
+        *note = record->note;
+        names.bytes = (const char *)(record + 1);
+        names.length = record->name_length;
+        result = name_note(recording, &seen, &names, &note->name);
+        if (note->kind == ML_NOTE_STEP) {
+            note->values[0] -= mark.steps;
+        }
+        recording->note_count += result == 0;
+    }
+    ml_intern_fini(&seen);
+    return result;
+}
+
+int
+ml_notes_copy(const ml_source *source, ml_notes_mark mark, ml_recording *recording)
+{
+    note_span span = {0};
+    int result = copy_span(source, mark, &span, &recording->lost_notes);
+    if (result == 0 && span.bytes != NULL) {
+        result = unpack(&span, mark, recording);
+    }
+    ml_free(span.bytes);
+    if (result == 0 && recording->note_count > 0) {
+        result = source->unix_ns(source->self, &recording->notes[0].time,
+                                 sizeof(ml_note), recording->note_count);
+    }
+    return result < 0 ? result : ml_annotations_add_notes(recording);
+}

@@ -1,0 +1,154 @@
+/* The recorder: the one place of a process where sources deliver memory events and
+ * recordings of them begin and end.
+ *
+ * Owns the lanes and ledgers of each source's devices, the stack table, and the windows:
+ * a window is one recording under way, no more than a starting place on the shared
+ * lanes, so that any number of them do not disturb each other.  It must not know Python
+ * or torch; stacks come from a walker that it is given.
+ *
+ * There is one recorder a process because torch's allocator trackers are for the process
+ * and can never be detached.  All functions but ml_recorder_record, ml_recorder_used, ml_recorder_note,
+ * ml_window_begun and ml_window_tag take the recorder's lock: callers release the GIL.
+ * But for the first, none may be called from within the callback. */
+#ifndef ML_RECORDER_H
+#define ML_RECORDER_H
+
+#include <stdbool.h>
+
+#include "memlab.h"
+#include "ledger/meter.h"
+#include "recording/process.h"
+#include "recording/recording.h"
+#include "stacks/stacks.h"
+#include "stacks/wanted.h"
+
+typedef struct ml_window ml_window;
+
+typedef struct ml_window_options {
+    uint64_t max_entries; /* newest events kept for each device */
+    enum ml_context context;
+    bool native;      /* C++ frames too: takes locks and memory in the callback */
+    bool keep_events; /* false: only the state of live memory ("state") */
+    bool uses;        /* when blocks were last used; costs some of every operator */
+    bool meter;       /* the devices' meters follow the events: ml_recorder_meter */
+    int device;       /* -1: all */
+    /* The recording goes to this .mlab file as well, all of it; NULL: to none. */
+    const char *file;               /* borrowed for the call */
+    uint64_t file_bytes;            /* that it may have; UINT64_MAX: any */
+    uint32_t keys;                  /* ML_KEY_* of the running torch, for the file */
+    void (*warn)(const char *text); /* says one sentence to people; from any thread */
+    ml_process_place place;         /* for the file */
+} ml_window_options;
+
+/* Counters of one device: since the process began, over all recordings; those of one
+ * recording are in its trace. */
+typedef struct ml_recorder_stats {
+    uint64_t events;
+    uint64_t dropped_events;
+    uint64_t lost_stacks;
+    uint64_t lost_names;      /* of all devices; see ml_stacks_lost_names */
+    uint64_t inconsistencies; /* events that did not fit the ledger */
+    uint64_t lane_events;     /* that are in memory now */
+    uint64_t lane_bytes;      /* of the memory that holds them */
+    ml_totals current;
+    ml_totals peak; /* since recording, after none was under way, last began; where no
+                       lock orders the source, since the process began */
+} ml_recorder_stats;
+
+/* Captures the calling thread's stack into STACKS; 0 for none; sets ML_EVENT_* bits in
+ * *FLAGS.  Runs inside the allocator's callback. */
+typedef uint32_t (*ml_stack_walker)(void *stacks, uint8_t *flags);
+/* Adds native frames on top of stack PARENT. */
+typedef uint32_t (*ml_native_walker)(void *stacks, uint32_t parent, uint8_t *flags);
+
+/* Once, before anything else; idempotent.  0 or ML_ENOMEM. */
+int ml_recorder_init(ml_stack_walker walker);
+void ml_recorder_set_native(ml_native_walker walker, const ml_symbolizer *symbolizer);
+
+int ml_recorder_add_source(const ml_source *source);
+/* NULL where no source of that name is registered. */
+const ml_source *ml_recorder_source(const char *name);
+
+/* Begins a recording of SOURCE.  Where the source has no devices yet (CUDA not
+ * initialised) the recording waits for ml_recorder_ready.  0 or ML_E*, with the reason
+ * in ml_recorder_error(). */
+int ml_window_start(const ml_source *source, const ml_window_options *options,
+                    ml_window **out);
+/* The source's devices exist now: recordings that wait begin. */
+int ml_recorder_ready(const ml_source *source);
+/* Changes what is captured from here on; what was recorded stays. */
+int ml_window_configure(ml_window *window, const ml_window_options *options);
+/* Forgets the events so far, with what was counted and the peak, and goes on. */
+void ml_window_clear(ml_window *window);
+/* Whether the recording has begun (its source has devices). */
+bool ml_window_begun(const ml_window *window);
+/* An owner of memory.  Strings are ids of the recorder's stack table; 0: none. */
+typedef struct ml_owner {
+    enum ml_category category;
+    uint32_t module; /* string: path of the module that has it */
+    uint32_t name;   /* string: what that calls it */
+} ml_owner;
+
+/* States that the block that holds ADDR is OWNER's now.  Tags whose events are kept no
+ * longer are dropped in time. */
+int ml_window_tag(ml_window *window, int device, uint64_t addr, const ml_owner *owner);
+/* What was recorded so far, as an immutable recording; the window goes on.  KEYS and
+ * EVENT_FRAMES as in ml_recording.  Not from the allocator's callback. */
+int ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out);
+/* The process has PLACE, which was not known before or was another: told to WINDOW's file. */
+void ml_window_place(ml_window *window, ml_process_place place);
+/* The Python frames that WINDOW's file names so far, as a recording with nothing else, for
+ * ml_window_tell_code; NULL without a file, and in a forked child.  0 or ML_ENOMEM. */
+int ml_window_file_frames(const ml_window *window, ml_recording **out);
+/* The code lines of RECORDING, told to WINDOW's file.  Waits for room. */
+void ml_window_tell_code(ml_window *window, const ml_recording *recording);
+/* Ends and frees; NULL is nothing. */
+void ml_window_stop(ml_window *window);
+
+/* Notes what happens beside memory events, for every recording of SOURCE that is under
+ * way or waits, and for all of them where it is NULL.  time, thread, name (from NAME of
+ * LENGTH bytes, cut at ML_NOTE_NAME_MAX) and the number of a step are filled in here.  Any
+ * thread, with or without the GIL.  Nobody listening, it does nothing; it never fails:
+ * notes that have to make room are counted. */
+void ml_recorder_note(const ml_source *source, const ml_note *note, const char *name,
+                      size_t length);
+/* The note of an OOM; see ml_api. */
+void ml_recorder_note_oom(const ml_source *source, int device, uint64_t asked,
+                          uint64_t free, uint64_t total, uint64_t allowed);
+/* As ml_api.region in memlab.h. */
+void ml_recorder_region(int end, uint64_t number, const char *name, size_t length);
+/* Names the object ID in the stacks of all recordings; see ml_stacks_name_object. */
+void ml_recorder_name_object(uint32_t id, const char *name, size_t length);
+/* A line of a file that a compiler wrote, and the trace of what made it; borrowed. */
+typedef struct ml_made_line {
+    int64_t line;
+    ml_slice trace; /* as Python writes it, outermost frame first; empty: none */
+} ml_made_line;
+/* The COUNT LINES of the file PATH, ascending, are those: see origins.h.  What was said of
+ * a file stays.  0 or ML_E*. */
+int ml_recorder_add_origins(ml_slice path, const ml_made_line *lines, size_t count);
+/* Whether anyone would hear of a note. */
+bool ml_recorder_noting(void);
+
+/* The meter of DEVICE of SOURCE, which moves while a window with `meter` has begun, and is
+ * never freed.  NULL where there is no such device or no memory.  Takes no lock. */
+ml_meter *ml_recorder_meter(const ml_source *source, int device);
+
+/* The number that events of the calling thread have. */
+uint32_t ml_recorder_thread(void);
+
+/* 0, or ML_EINVALID for a device without events so far. */
+int ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out);
+
+/* The hot path; see ml_api in memlab.h. */
+uint32_t ml_recorder_record(const ml_source *source, int device, ml_event *event,
+                            const ml_event_text *text);
+int ml_recorder_enabled(const ml_source *source);
+/* As ml_api.used and ml_api.use_unseen in memlab.h. */
+void ml_recorder_used(const ml_source *source, const ml_use_mark *marks, size_t count);
+void ml_recorder_use_unseen(const ml_source *source);
+
+/* A sentence about the last failure on this thread; valid until the next. */
+const char *ml_recorder_error(void);
+
+#endif

@@ -1,0 +1,100 @@
+/* A window: one recording under way.  Shared by recorder.c, which begins and ends
+ * windows, start.c, which learns the memory at the start of one, window.c, which tags,
+ * freeze.c with freeze_lanes.c, which turn one into a recording, memory_now.c, which
+ * chooses one of them, and survivors.c, which follows one; known to nobody else. */
+#ifndef ML_WINDOW_H
+#define ML_WINDOW_H
+
+#include <pthread.h>
+
+#include "record/feed.h"
+#include "record/notes.h"
+#include "record/recorder.h"
+
+typedef struct ml_window_tags {
+    ml_tag *items; /* owned; name is a string id of the stack table */
+    size_t count;
+    size_t capacity;
+} ml_window_tags;
+
+/* From a position on, other stacks are wanted. */
+typedef struct ml_window_phase {
+    ml_wanted wanted;
+    uint64_t position[ML_DEVICE_MAX];
+} ml_window_phase;
+
+/* What a feed had counted when a window began or was cleared last. */
+typedef struct ml_window_counts {
+    uint64_t dropped;
+    uint64_t lost_stacks;
+} ml_window_counts;
+
+/* Guarded by the recorder's lock, but for the tags.  Per device of an ordered source; of
+ * an unordered one marks are per lane, and all else is in place 0. */
+struct ml_window {
+    ml_feed *feed; /* borrowed, for ever */
+    ml_window_options options;
+    unsigned slot;      /* index of this window's peaks in each device log */
+    bool listening;     /* what it wants is captured */
+    bool forked;        /* the parent's, in a child: it is told nothing any more */
+    _Atomic bool begun; /* its marks are set; event_base never changes again */
+    uint64_t marks[ML_DEVICE_MAX]; /* ordinals; where the window starts in each lane */
+    uint64_t event_base[ML_DEVICE_MAX];     /* the device's event count at the start */
+    uint64_t base_forgotten[ML_DEVICE_MAX]; /* events before the last clear */
+    ml_window_counts counts[ML_DEVICE_MAX];
+    ml_notes_mark notes; /* since it was started, also while it waits */
+    /* Guards the tags.  Who tags holds the GIL, which threads that hold the recorder's
+     * lock may have to wait for: so this one is held for moments only, taken after the
+     * recorder's and before no other. */
+    pthread_mutex_t tags_lock;
+    _Atomic uint64_t entry_limit; /* newest events of a device that it keeps */
+    ml_window_tags tags[ML_DEVICE_MAX];
+    ml_window_phase *phases; /* owned; the first from position 0 */
+    size_t phase_count;
+    size_t phase_capacity;
+    ml_journal *journal; /* owned; NULL: no file */
+};
+
+_Static_assert(ML_FEED_LANES == ML_DEVICE_MAX, "marks serve devices and lanes alike");
+
+/* Whether the window is of DEVICE. */
+bool ml_window_wants(const ml_window *window, int device);
+/* Events of DEVICE since the window began; from any thread. */
+uint64_t ml_window_position(const ml_window *window, int device);
+/* What FEED has counted so far on DEVICE. */
+ml_window_counts ml_window_counts_now(const ml_feed *feed, int device);
+/* The tags so far, by position, *COUNT of them; the caller frees *OUT.  0 or ML_ENOMEM. */
+int ml_window_copy_tags(ml_window *window, int device, ml_tag **out, size_t *count);
+/* Into TRACE, what WINDOW counted on DEVICE since it began. */
+void ml_window_copy_counts(const ml_window *window, int device, ml_device_trace *trace);
+/* Fills the events and loss counts of TRACE, the one device of a source that no lock
+ * orders, and makes the memory in it, walked before, that at the end of these events.  0
+ * or ML_E*. */
+int ml_freeze_lanes(const ml_window *window, ml_device_trace *trace);
+/* ENDS, of ML_DEVICE_MAX or NULL, takes where each device's lane ended at its instant. */
+int ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out,
+                            uint64_t *ends);
+/* The memory of FEED alone, of which no window tells anything.  0 or ML_E*, with the
+ * reason. */
+int ml_freeze_bare_locked(ml_feed *feed, ml_recording **out);
+
+/* Walks over the memory of FEED's source as WALK.  0 or ML_E*, with the reason. */
+int ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor);
+/* The recorder's lock, under which the windows are looked at. */
+void ml_recorder_lock(void);
+void ml_recorder_unlock(void);
+/* The window in place SLOT, below ML_WINDOW_MAX; NULL: there is none. */
+ml_window *ml_recorder_window(unsigned slot);
+/* NULL where SOURCE is not registered. */
+ml_feed *ml_recorder_feed(const ml_source *source);
+ml_stacks *ml_recorder_stacks(void);
+/* Where the events of SOURCE, which is registered, leave for files. */
+ml_journal_port *ml_recorder_port(const ml_source *source);
+const ml_symbolizer *ml_recorder_symbolizer(void);
+/* Sets the thread's error sentence; returns ERROR. */
+int ml_recorder_fail(int error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* The same with what FEED's source says of its last failure. */
+int ml_recorder_fail_source(const ml_feed *feed, int error);
+
+#endif

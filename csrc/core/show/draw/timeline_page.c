@@ -1,0 +1,456 @@
+/* The timeline as a page.  See timeline_page.h. */
+#include "show/draw/timeline_page.h"
+
+#include <string.h>
+
+#include "show/text/markup.h"
+#include "show/draw/timeline.h"
+
+/* Hundredths of a pixel, but for COLUMNS. */
+#define COLUMNS 1000u
+#define PLOT_WIDTH 100000u
+#define PLOT_HEIGHT 36000u
+#define LEFT 7000u
+#define TOP 1500u
+#define GIB (UINT64_C(1) << 30)
+#define NS_PER_MS 1000000u
+/* Labels of an axis. */
+#define FEWEST_TICKS 4
+
+/* What stays is at the bottom, what comes and goes above it.  The colours are those of
+ * viewer/colors.js. */
+static const struct {
+    uint8_t category;
+    const char *color;
+} layers[] = {
+    {ML_CATEGORY_BEFORE_RECORDING, "#7c8799"},
+    {ML_CATEGORY_PARAMETER, "#0072b2"},
+    {ML_CATEGORY_BUFFER, "#56b4e9"},
+    {ML_CATEGORY_OPTIMIZER_STATE, "#e69f00"},
+    {ML_CATEGORY_WORKSPACE, "#7a5fb5"},
+    {ML_CATEGORY_COMMUNICATION, "#8c6d46"},
+    {ML_CATEGORY_INPUT, "#c9bb1c"},
+    {ML_CATEGORY_OTHER, "#4f8a8b"},
+    {ML_CATEGORY_GRADIENT, "#009e73"},
+    {ML_CATEGORY_ACTIVATION, "#d55e00"},
+    {ML_CATEGORY_TEMPORARY, "#cc79a7"},
+    {ML_CATEGORY_UNKNOWN, "#a3adbd"},
+};
+#define LAYER_COUNT (sizeof(layers) / sizeof(layers[0]))
+
+typedef struct chart {
+    const ml_timeline *timeline; /* borrowed */
+    uint64_t top;                /* bytes at the top of the plot; not 0 */
+    ml_buffer *out;
+} chart;
+
+/* ---- Places ---- */
+
+static void
+put_x(const chart *c, size_t column)
+{
+    ml_markup_fixed(
+        c->out, LEFT + ml_markup_scale(column, c->timeline->column_count, PLOT_WIDTH));
+}
+
+static uint64_t
+y_of(const chart *c, uint64_t bytes)
+{
+    return TOP + PLOT_HEIGHT - ml_markup_scale(bytes, c->top, PLOT_HEIGHT);
+}
+
+/* The bytes of the layers below LAYER in a column. */
+static uint64_t
+below(const ml_timeline_column *column, size_t layer)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < layer; i++) {
+        bytes += column->of[layers[i].category];
+    }
+    return bytes;
+}
+
+static bool
+is_empty(const ml_timeline *t, size_t layer)
+{
+    for (size_t i = 0; i < t->column_count; i++) {
+        if (t->columns[i].of[layers[layer].category] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- Areas ---- */
+
+/* The upper edge of the layers below LAYER, as a step for each column, forwards or, for
+ * the lower edge of an area, BACK. */
+static void
+put_edge(const chart *c, size_t layer, bool back)
+{
+    const ml_timeline *t = c->timeline;
+    uint64_t last = UINT64_MAX;
+    for (size_t n = 0; n < t->column_count; n++) {
+        size_t i = back ? t->column_count - 1 - n : n;
+        uint64_t y = y_of(c, below(&t->columns[i], layer));
+        if (y == last) {
+            continue;
+        }
+        if (last == UINT64_MAX && !back) {
+            ml_markup(c->out, "M");
+            put_x(c, 0);
+            ml_markup(c->out, " ");
+        }
+        else {
+            if (last != UINT64_MAX) {
+                ml_markup(c->out, "H");
+                put_x(c, back ? i + 1 : i);
+            }
+            ml_markup(c->out, "V");
+        }
+        ml_markup_fixed(c->out, y);
+        last = y;
+    }
+    ml_markup(c->out, "H");
+    put_x(c, back ? 0 : t->column_count);
+}
+
+static void
+put_area(const chart *c, size_t layer)
+{
+    ml_markup(c->out, "<path fill=\"");
+    ml_markup(c->out, layers[layer].color);
+    ml_markup(c->out, "\" d=\"");
+    put_edge(c, layer + 1, false);
+    put_edge(c, layer, true);
+    ml_markup(c->out, "Z\"/>\n");
+}
+
+static void
+put_reserved(const chart *c)
+{
+    const ml_timeline *t = c->timeline;
+    ml_markup(c->out, "<path class=\"line\" d=\"M");
+    put_x(c, 0);
+    for (size_t i = 0; i < t->column_count; i++) {
+        if (i == 0 || t->columns[i].reserved != t->columns[i - 1].reserved) {
+            if (i > 0) {
+                ml_markup(c->out, "H");
+                put_x(c, i);
+            }
+            ml_markup(c->out, i > 0 ? "V" : " ");
+            ml_markup_fixed(c->out, y_of(c, t->columns[i].reserved));
+        }
+    }
+    ml_markup(c->out, "H");
+    put_x(c, t->column_count);
+    ml_markup(c->out, "\"/>\n");
+}
+
+/* ---- Axes ---- */
+
+/* Steps of 1, 2 or 5 times a power of ten. */
+typedef struct ticks {
+    unsigned mantissa;
+    int exponent;
+    double step;
+} ticks;
+
+/* At least FEWEST_TICKS up to MOST, which is above 0. */
+static ticks
+choose_ticks(double most)
+{
+    static const unsigned mantissas[] = {5, 2, 1};
+    ticks t = {.step = 1.0};
+    double power = 1.0;
+    while (power * FEWEST_TICKS <= most) {
+        power *= 10.0;
+        t.exponent++;
+    }
+    do {
+        power /= 10.0;
+        t.exponent--;
+        for (size_t i = 0; i < 3; i++) {
+            t.mantissa = mantissas[i];
+            t.step = power * t.mantissa;
+            if (t.step * FEWEST_TICKS <= most) {
+                return t;
+            }
+        }
+    } while (t.exponent > -30);
+    return t;
+}
+
+/* INDEX steps, digit by digit. */
+static void
+put_tick(ml_buffer *out, const ticks *t, unsigned index)
+{
+    unsigned value = index * t->mantissa;
+    if (value == 0) {
+        ml_markup(out, "0");
+        return;
+    }
+    if (t->exponent >= 0) {
+        ml_markup_unsigned(out, value);
+        for (int i = 0; i < t->exponent; i++) {
+            ml_markup(out, "0");
+        }
+        return;
+    }
+    char text[48];
+    size_t at = sizeof(text);
+    bool significant = false;
+    for (int i = 0; i < -t->exponent || value != 0 || i == -t->exponent; i++) {
+        if (i == -t->exponent && significant) {
+            text[--at] = '.';
+        }
+        unsigned digit = value % 10;
+        value /= 10;
+        if (digit != 0 || significant || i >= -t->exponent) {
+            text[--at] = (char)('0' + digit);
+            significant = true;
+        }
+    }
+    ml_buffer_append(out, text + at, sizeof(text) - at);
+}
+
+static void
+put_y_axis(const chart *c)
+{
+    double most = (double)c->top / (double)GIB;
+    ticks t = choose_ticks(most);
+    for (unsigned i = 0; t.step * i <= most; i++) {
+        uint64_t y =
+            TOP + PLOT_HEIGHT - (uint64_t)(t.step * i / most * PLOT_HEIGHT + 0.5);
+        ml_markup(c->out, "<path class=\"grid\" d=\"M70 ");
+        ml_markup_fixed(c->out, y);
+        ml_markup(c->out, "H1070\"/><text class=\"quiet\" x=\"64\" y=\"");
+        ml_markup_fixed(c->out, y + 400);
+        ml_markup(c->out, "\" text-anchor=\"end\">");
+        put_tick(c->out, &t, i);
+        ml_markup(c->out, "</text>\n");
+    }
+    ml_markup(c->out, "<text class=\"quiet\" x=\"64\" y=\"11\" text-anchor=\"end\">"
+                      "GiB</text>\n");
+}
+
+static void
+put_x_axis(const chart *c)
+{
+    const ml_timeline *timeline = c->timeline;
+    /* The columns end where the last one does. */
+    double most =
+        (double)timeline->column_ns / NS_PER_MS * (double)timeline->column_count;
+    ticks t = choose_ticks(most);
+    for (unsigned i = 0; t.step * i <= most; i++) {
+        uint64_t x = LEFT + (uint64_t)(t.step * i / most * PLOT_WIDTH + 0.5);
+        ml_markup(c->out, "<path class=\"axis\" d=\"M");
+        ml_markup_fixed(c->out, x);
+        ml_markup(c->out, " 375v4\"/><text class=\"quiet\" x=\"");
+        ml_markup_fixed(c->out, x);
+        ml_markup(c->out, "\" y=\"391\" text-anchor=\"middle\">");
+        put_tick(c->out, &t, i);
+        ml_markup(c->out, "</text>\n");
+    }
+    ml_markup(c->out, "<path class=\"axis\" d=\"M70 375H1070\"/>"
+                      "<text class=\"quiet\" x=\"1070\" y=\"406\" text-anchor=\"end\">"
+                      "time in ms</text>\n");
+}
+
+/* ---- What a pointer finds ---- */
+
+static bool
+same_memory(const ml_timeline_column *a, const ml_timeline_column *b)
+{
+    bool same = a->allocated == b->allocated && a->reserved == b->reserved;
+    for (size_t i = 0; i < ML_CATEGORY_COUNT; i++) {
+        same = same && a->of[i] == b->of[i];
+    }
+    return same;
+}
+
+static void
+put_ms(ml_buffer *out, uint64_t ns)
+{
+    char digits[4] = {'.', (char)('0' + ns / 100000 % 10),
+                      (char)('0' + ns / 10000 % 10), (char)('0' + ns / 1000 % 10)};
+    ml_markup_count(out, ns / NS_PER_MS);
+    ml_buffer_append(out, digits, sizeof(digits));
+    ml_markup(out, " ms");
+}
+
+/* The columns from FIRST on that are alike, up to END. */
+static void
+put_hit(const chart *c, size_t first, size_t end)
+{
+    const ml_timeline_column *column = &c->timeline->columns[first];
+    ml_markup(c->out, "<rect class=\"hit\" y=\"15\" height=\"360\" x=\"");
+    put_x(c, first);
+    ml_markup(c->out, "\" width=\"");
+    ml_markup_fixed(
+        c->out, ml_markup_scale(end - first, c->timeline->column_count, PLOT_WIDTH));
+    ml_markup(c->out, "\"><title>");
+    put_ms(c->out, column->time - c->timeline->start);
+    ml_markup(c->out, "\nallocated ");
+    ml_markup_exact_size(c->out, column->allocated);
+    ml_markup(c->out, "\nreserved ");
+    ml_markup_size(c->out, column->reserved);
+    for (size_t i = LAYER_COUNT; i-- > 0;) {
+        uint64_t bytes = column->of[layers[i].category];
+        if (bytes > 0) {
+            ml_markup(c->out, "\n");
+            ml_markup_category(c->out, layers[i].category);
+            ml_markup(c->out, " ");
+            ml_markup_size(c->out, bytes);
+        }
+    }
+    ml_markup(c->out, "</title></rect>\n");
+}
+
+static void
+put_hits(const chart *c)
+{
+    const ml_timeline *t = c->timeline;
+    size_t end;
+    for (size_t i = 0; i < t->column_count; i = end) {
+        end = i + 1;
+        while (end < t->column_count && same_memory(&t->columns[i], &t->columns[end])) {
+            end++;
+        }
+        put_hit(c, i, end);
+    }
+}
+
+/* ---- The whole ---- */
+
+static void
+put_chart(const ml_timeline *t, ml_buffer *out)
+{
+    uint64_t allocated = t->columns[t->peak].allocated;
+    chart c = {t, t->max_reserved > allocated ? t->max_reserved : allocated, out};
+    if (c.top == 0) {
+        ml_markup(out, "<p>No memory was allocated.</p>\n");
+        return;
+    }
+    ml_markup(out, "<svg width=\"1080\" height=\"412\" viewBox=\"0 0 1080 412\" "
+                   "role=\"img\" aria-label=\"Allocated bytes by category over "
+                   "time\">\n");
+    put_y_axis(&c);
+    for (size_t i = 0; i < LAYER_COUNT; i++) {
+        if (!is_empty(t, i)) {
+            put_area(&c, i);
+        }
+    }
+    put_reserved(&c);
+    put_x_axis(&c);
+    put_hits(&c);
+    ml_markup(out, "</svg>\n");
+}
+
+/* LAYER_COUNT is all of them. */
+static void
+put_row(ml_buffer *out, size_t layer, uint64_t bytes, uint64_t whole)
+{
+    ml_markup(out, "<tr><th>");
+    if (layer < LAYER_COUNT) {
+        ml_markup(out, "<svg width=\"12\" height=\"12\" class=\"key\"><rect "
+                       "width=\"12\" height=\"12\" fill=\"");
+        ml_markup(out, layers[layer].color);
+        ml_markup(out, "\"/></svg>");
+        ml_markup_category(out, layers[layer].category);
+    }
+    else {
+        ml_markup(out, "allocated");
+    }
+    ml_markup(out, "</th><td>");
+    ml_markup_size(out, bytes);
+    ml_markup(out, "</td><td>");
+    ml_markup_count(out, bytes);
+    ml_markup(out, "</td><td>");
+    ml_markup_share(out, bytes, whole);
+    ml_markup(out, "</td></tr>\n");
+}
+
+static void
+put_table(const ml_timeline *t, ml_buffer *out)
+{
+    const ml_timeline_column *peak = &t->columns[t->peak];
+    ml_markup(out, "<table>\n<tr><th>at the peak, ");
+    put_ms(out, peak->time - t->start);
+    ml_markup(out, "</th><td></td><td>bytes</td><td></td></tr>\n");
+    for (size_t i = LAYER_COUNT; i-- > 0;) {
+        if (!is_empty(t, i)) {
+            put_row(out, i, peak->of[layers[i].category], peak->allocated);
+        }
+    }
+    put_row(out, LAYER_COUNT, peak->allocated, peak->allocated);
+    ml_markup(out, "</table>\n");
+}
+
+static void
+put_loss(ml_buffer *out, const char *what, uint64_t count)
+{
+    if (count > 0) {
+        ml_markup(out, "<p>");
+        ml_markup(out, what);
+        ml_markup(out, ": ");
+        ml_markup_count(out, count);
+        ml_markup(out, ".</p>\n");
+    }
+}
+
+static int
+put_device(const ml_recording *recording, size_t device, ml_buffer *out)
+{
+    const ml_device_trace *trace = &recording->devices[device];
+    size_t own = device;
+    const ml_recording *part = ml_recording_part(recording, &own);
+    ml_timeline *t;
+    int error = ml_timeline_new(part, own, COLUMNS, &t);
+    if (error < 0) {
+        return error;
+    }
+    char label[ML_DEVICE_LABEL];
+    ml_device_label(recording, device, "Device", label);
+    ml_markup(out, "<h2>");
+    ml_markup_text(out, label, strlen(label));
+    ml_markup(out, ": max allocated ");
+    ml_markup_exact_size(out, t->columns[t->peak].allocated);
+    ml_markup(out, ", max reserved ");
+    ml_markup_exact_size(out, t->max_reserved);
+    ml_markup(out, "</h2>\n");
+    if (trace->peak.allocated > t->columns[t->peak].allocated) {
+        ml_markup(out, "<p>Before the first event that was kept, ");
+        ml_markup_exact_size(out, trace->peak.allocated);
+        ml_markup(out, " were allocated.</p>\n");
+    }
+    put_loss(out, "Older events that made room for newer ones, and are not drawn",
+             trace->overwritten_events);
+    put_loss(out, "Events that were lost, so that the figures are too low",
+             trace->dropped_events);
+    put_loss(out, "Events that do not fit the memory that there was", t->misfits);
+    put_chart(t, out);
+    put_table(t, out);
+    ml_markup(out,
+              "<p class=\"quiet\">The line is what is reserved. Each column of the "
+              "chart shows the instant of most allocated bytes in it.</p>\n");
+    ml_timeline_free(t);
+    return 0;
+}
+
+int
+ml_timeline_page_write(const ml_recording *recording, size_t device, const char *title,
+                       size_t title_length, ml_buffer *out)
+{
+    int error = 0;
+    ml_markup_page_begin(out, title, title_length);
+    for (size_t d = 0; d < recording->device_count && error == 0; d++) {
+        const ml_device_trace *trace = &recording->devices[d];
+        bool has_some = trace->event_count > 0 || trace->segment_count > 0;
+        if (device == d || (device == ML_ALL_DEVICES && has_some)) {
+            error = put_device(recording, d, out);
+        }
+    }
+    ml_markup_page_end(out);
+    return error < 0 ? error : out->error;
+}

@@ -1,0 +1,316 @@
+/* A recording as a Perfetto trace.  See perfetto.h.
+ *
+ * Slices of a track must lie side by side or one in the other.  Allocations overlap as they
+ * like: each takes a track of its own name that is not in use, and the viewer shows tracks
+ * of one name as one. */
+#include "show/export/perfetto.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "show/page/page_device.h"
+#include "show/export/perfetto_notes.h"
+#include "show/export/perfetto_packets.h"
+
+#define NO_LANE UINT32_MAX
+
+typedef struct device_work {
+    ml_perfetto *trace;
+    ml_page_kinds kinds;
+    ml_page_blobs blobs;
+    ml_page_device device;
+    uint64_t track;
+    uint64_t time;    /* of the event gone over last, unix ns; never less than before */
+    char name[160];   /* of the tracks of allocations */
+    uint32_t *lanes;  /* owned; by row, NO_LANE: it is not shown */
+    uint64_t *tracks; /* owned; by lane */
+    size_t lane_count;
+    size_t lane_capacity;
+    uint32_t *unused; /* owned; lanes */
+    size_t unused_count;
+    size_t unused_capacity;
+    int error;
+} device_work;
+
+/* ---- Which allocations are shown ---- */
+
+typedef struct sized {
+    uint64_t bytes;
+    uint32_t row;
+} sized;
+
+static int
+compare_sized(const void *left, const void *right)
+{
+    const sized *a = left;
+    const sized *b = right;
+    if (a->bytes != b->bytes) {
+        return a->bytes > b->bytes ? -1 : 1;
+    }
+    return a->row < b->row ? -1 : 1;
+}
+
+static int
+choose(device_work *w)
+{
+    const ml_page_rows *rows = &w->device.rows;
+    sized *all = ml_alloc_zeroed(rows->count + 1, sizeof(*all));
+    w->lanes = ml_alloc_zeroed(rows->count + 1, sizeof(*w->lanes));
+    if (all == NULL || w->lanes == NULL) {
+        ml_free(all);
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < rows->count; i++) {
+        all[i] = (sized){rows->rows[i].bytes, (uint32_t)i};
+    }
+    qsort(all, rows->count, sizeof(*all), compare_sized);
+    for (size_t i = ML_PERFETTO_ALLOCATIONS; i < rows->count; i++) {
+        w->lanes[all[i].row] = NO_LANE;
+    }
+    snprintf(w->name, sizeof(w->name), "allocations");
+    if (rows->count > ML_PERFETTO_ALLOCATIONS) {
+        size_t rest = rows->count - ML_PERFETTO_ALLOCATIONS;
+        snprintf(w->name, sizeof(w->name),
+                 "allocations: the %u largest; the other %zu have at most %llu bytes "
+                 "each",
+                 ML_PERFETTO_ALLOCATIONS, rest,
+                 (unsigned long long)all[ML_PERFETTO_ALLOCATIONS].bytes);
+    }
+    ml_free(all);
+    return 0;
+}
+
+static uint32_t
+take_lane(device_work *w)
+{
+    if (w->unused_count > 0) {
+        return w->unused[--w->unused_count];
+    }
+    size_t count = w->lane_count + 1;
+    if (ml_grow((void **)&w->tracks, &w->lane_capacity, count, sizeof(*w->tracks)) <
+            0 ||
+        ml_grow((void **)&w->unused, &w->unused_capacity, count, sizeof(*w->unused)) <
+            0) {
+        w->error = ML_ENOMEM;
+        return NO_LANE;
+    }
+    w->tracks[w->lane_count] = ml_perfetto_track(w->trace, w->track, w->name);
+    return (uint32_t)w->lane_count++;
+}
+
+/* ---- What is written of one ---- */
+
+static void
+put_facts(device_work *w, const ml_page_row *row)
+{
+    ml_perfetto *trace = w->trace;
+    const ml_page_kind *kind = &w->kinds.list[row->kind];
+    char name[48];
+    snprintf(name, sizeof(name), "b%llx_%u", (unsigned long long)row->addr,
+             row->ordinal);
+    ml_perfetto_text(trace, "name", name);
+    ml_perfetto_figure(trace, "bytes", row->bytes);
+    ml_perfetto_figure(trace, "requested_bytes", row->size);
+    ml_perfetto_address(trace, "address", row->addr);
+    ml_perfetto_text(trace, "category", ml_category_text(kind->category));
+    ml_perfetto_text(trace, "phase", ml_phase_text(kind->phase));
+    ml_perfetto_figure(trace, "stream", w->kinds.streams[kind->stream]);
+    if (kind->module != 0) {
+        ml_perfetto_string(trace, "module", kind->module);
+    }
+    if (kind->name != 0) {
+        ml_perfetto_string(trace, "owner", kind->name);
+    }
+    if (kind->stack != 0) {
+        ml_perfetto_stack(trace, "stack", kind->stack);
+    }
+}
+
+static void
+change(void *context, const ml_page_row *row, bool begins)
+{
+    device_work *w = context;
+    const ml_page_rows *rows = &w->device.rows;
+    uint32_t *lane = &w->lanes[row - rows->rows];
+    if (*lane == NO_LANE || w->error < 0) {
+        return;
+    }
+    if (!begins) {
+        ml_perfetto_event_begin(w->trace, ML_PERFETTO_END, w->tracks[*lane]);
+        ml_perfetto_event_end(w->trace, w->time);
+        w->unused[w->unused_count++] = *lane;
+        *lane = NO_LANE;
+        return;
+    }
+    *lane = take_lane(w);
+    if (*lane == NO_LANE) {
+        return;
+    }
+    const ml_page_kind *kind = &w->kinds.list[row->kind];
+    uint32_t frame = w->kinds.lines[kind->line].frame;
+    ml_perfetto_event_begin(w->trace, ML_PERFETTO_BEGIN, w->tracks[*lane]);
+    if (frame == 0) {
+        ml_perfetto_name(w->trace, ml_category_text(kind->category));
+    }
+    else {
+        ml_perfetto_name_frame(w->trace, frame);
+    }
+    put_facts(w, row);
+    ml_perfetto_event_end(w->trace, w->time);
+}
+
+/* ---- The device ---- */
+
+typedef struct counter {
+    uint64_t track;
+    uint64_t value;
+    bool told;
+} counter;
+
+static void
+count(device_work *w, counter *c, uint64_t value)
+{
+    if (!c->told || c->value != value) {
+        ml_perfetto_count(w->trace, c->track, w->time, value);
+        c->told = true;
+        c->value = value;
+    }
+}
+
+static void
+put_oom(device_work *w, const ml_event *event)
+{
+    ml_perfetto_event_begin(w->trace, ML_PERFETTO_INSTANT, w->track);
+    ml_perfetto_name(w->trace, "out of memory");
+    ml_perfetto_figure(w->trace, "requested_bytes", event->size);
+    ml_perfetto_figure(w->trace, "free_bytes", event->addr);
+    if (event->stack != 0) {
+        ml_perfetto_stack(w->trace, "stack", event->stack);
+    }
+    ml_perfetto_event_end(w->trace, w->time);
+}
+
+static void
+put_events(device_work *w)
+{
+    const ml_device_trace *trace = w->device.rows.trace;
+    counter allocated = {.track = ml_perfetto_counter(w->trace, w->track, "allocated")};
+    counter active = {.track = ml_perfetto_counter(w->trace, w->track, "active")};
+    counter reserved = {.track = ml_perfetto_counter(w->trace, w->track, "reserved")};
+    ml_page_walk walk;
+    w->time = trace->event_count > 0 ? trace->events[0].time : 0;
+    ml_page_walk_begin(&walk, &w->device, change, w);
+    for (size_t i = 0; i <= trace->event_count && w->trace->error == 0; i++) {
+        count(w, &allocated, walk.allocated);
+        count(w, &active, walk.active);
+        count(w, &reserved, walk.reserved);
+        if (i < trace->event_count) {
+            const ml_event *event = &trace->events[i];
+            w->time = event->time > w->time ? event->time : w->time;
+            if (event->action == ML_ACTION_OOM) {
+                put_oom(w, event);
+            }
+            ml_page_walk_next(&walk);
+        }
+    }
+}
+
+static int
+put_device(ml_perfetto *trace, uint64_t process, const ml_recording *part, size_t own,
+           const ml_causes *causes, const char *name)
+{
+    device_work w = {.trace = trace, .device = {.part = part, .own = own}};
+    w.device.kinds = &w.kinds;
+    w.device.blobs = &w.blobs;
+    int error = ml_page_kinds_init(&w.kinds, part);
+    if (error == 0) {
+        error = ml_page_device_rows(&w.device, causes);
+    }
+    if (error == 0) {
+        error = choose(&w);
+    }
+    if (error == 0) {
+        w.track = ml_perfetto_track(trace, process, name);
+        put_events(&w);
+        error = w.error;
+    }
+    ml_page_device_fini(&w.device);
+    ml_page_kinds_fini(&w.kinds);
+    ml_free(w.lanes);
+    ml_free(w.tracks);
+    ml_free(w.unused);
+    return error;
+}
+
+/* ---- Processes ---- */
+
+/* One that Perfetto has no other for; its number is the system's where that is known. */
+static uint32_t
+pid_of(const ml_rank *rank, size_t index)
+{
+    bool known = rank != NULL && rank->pid > 0 && rank->pid < INT32_MAX;
+    return known ? (uint32_t)rank->pid : (uint32_t)index + 1;
+}
+
+static int
+put_process(ml_perfetto *trace, const ml_recording *recording, const ml_recording *part,
+            const ml_rank *rank, size_t index)
+{
+    char name[160];
+    bool merged = part != recording;
+    snprintf(name, sizeof(name), "memlab");
+    if (merged || (rank != NULL && rank->rank >= 0)) {
+        snprintf(name, sizeof(name), "rank %d", rank->rank);
+    }
+    /* Two hosts may have one number. */
+    uint32_t pid = pid_of(merged ? NULL : rank, index);
+    uint64_t process = ml_perfetto_process(trace, pid, name);
+    int error = ml_perfetto_put_notes(trace, part, pid, process);
+    ml_causes *causes = NULL;
+    error = error < 0 ? error : ml_causes_new(part, &causes);
+    size_t first = merged ? rank->first_device : 0;
+    for (size_t d = 0; d < part->device_count && error == 0; d++) {
+        ml_recording_device_name(recording, first + d, name, sizeof(name));
+        error = put_device(trace, process, part, d, causes, name);
+    }
+    ml_causes_free(causes);
+    return error;
+}
+
+/* Of all that is shown, so that the viewer's axis begins there. */
+static uint64_t
+first_time(const ml_recording *recording)
+{
+    uint64_t first = UINT64_MAX;
+    for (size_t d = 0; d < recording->device_count; d++) {
+        const ml_device_trace *trace = &recording->devices[d];
+        if (trace->event_count > 0 && trace->events[0].time < first) {
+            first = trace->events[0].time;
+        }
+    }
+    return first == UINT64_MAX ? 0 : first;
+}
+
+int
+ml_perfetto_write(const ml_recording *recording, ml_sink sink, void *context)
+{
+    ml_perfetto trace;
+    int error = ml_perfetto_begin(&trace, recording, sink, context);
+    if (error == 0) {
+        ml_perfetto_clock(&trace, first_time(recording));
+        const ml_rank *ranks = recording->ranks;
+        if (!ml_recording_is_merged(recording)) {
+            error = put_process(&trace, recording, recording,
+                                recording->rank_count > 0 ? ranks : NULL, 0);
+        }
+        else {
+            for (size_t i = 0; i < recording->rank_count && error == 0; i++) {
+                error = put_process(&trace, recording, ranks[i].part, &ranks[i], i);
+            }
+        }
+    }
+    int written = ml_perfetto_end(&trace);
+    ml_perfetto_fini(&trace);
+    return error < 0 ? error : written;
+}

@@ -1,0 +1,381 @@
+/* The packets of a Perfetto trace.  See perfetto_packets.h. */
+#include "show/export/perfetto_packets.h"
+
+#include <string.h>
+
+#include "show/text/markup.h"
+
+#define CHUNK_BYTES ((size_t)1 << 18)
+/* A stack in full would fill the pane that shows it. */
+#define MOST_FRAMES 64u
+/* All packets are of one sequence, in which texts have numbers. */
+#define SEQUENCE 1u
+
+enum trace_field {
+    TRACE_PACKET = 1
+};
+
+enum packet_field {
+    PACKET_CLOCKS = 6,
+    PACKET_TIMESTAMP = 8,
+    PACKET_SEQUENCE = 10,
+    PACKET_EVENT = 11,
+    PACKET_INTERNED = 12,
+    PACKET_FLAGS = 13,
+    PACKET_TRACK = 60
+};
+
+enum packet_flag {
+    FLAG_CLEARED = 1,
+    FLAG_NEEDS_INTERNED = 2
+};
+
+enum clock_field {
+    CLOCKS_CLOCK = 1,
+    CLOCK_ID = 1,
+    CLOCK_TIMESTAMP = 2
+};
+
+enum clock_id {
+    CLOCK_ID_REALTIME = 1,
+    CLOCK_ID_BOOTTIME = 6 /* what times are of that do not say */
+};
+
+enum track_field {
+    TRACK_ID = 1,
+    TRACK_NAME = 2,
+    TRACK_PROCESS = 3,
+    TRACK_THREAD = 4,
+    TRACK_PARENT = 5,
+    TRACK_COUNTER = 8,
+    PROCESS_PID = 1,
+    PROCESS_NAME = 6,
+    THREAD_PID = 1,
+    THREAD_TID = 2,
+    THREAD_NAME = 5,
+    COUNTER_UNIT = 3,
+    UNIT_BYTES = 3
+};
+
+enum event_field {
+    EVENT_ANNOTATION = 4,
+    EVENT_TYPE = 9,
+    EVENT_NAME_NUMBER = 10,
+    EVENT_TRACK = 11,
+    EVENT_NAME = 23,
+    EVENT_COUNTER_VALUE = 30,
+    EVENT_TYPE_COUNTER = 4
+};
+
+enum annotation_field {
+    ANNOTATION_UNSIGNED = 3,
+    ANNOTATION_STRING = 6,
+    ANNOTATION_POINTER = 7,
+    ANNOTATION_NAME = 10,
+    ANNOTATION_STRING_NUMBER = 17
+};
+
+enum interned_field {
+    INTERNED_EVENT_NAME = 2,
+    INTERNED_VALUE = 29,
+    INTERNED_NUMBER = 1,
+    INTERNED_TEXT = 2
+};
+
+/* Which of its numbers a string has been given. */
+enum told {
+    TOLD_AS_NAME = 1,
+    TOLD_AS_VALUE = 2
+};
+
+int
+ml_perfetto_begin(ml_perfetto *trace, const ml_recording *recording, ml_sink sink,
+                  void *context)
+{
+    *trace = (ml_perfetto){
+        .recording = recording,
+        .sink = sink,
+        .context = context,
+        .strings_told = ml_alloc_zeroed(recording->string_count, 1),
+        .frames_told = ml_alloc_zeroed(recording->frame_count, 1),
+        .stacks_told = ml_alloc_zeroed(recording->stack_count, 1),
+    };
+    bool failed = trace->strings_told == NULL || trace->frames_told == NULL ||
+                  trace->stacks_told == NULL;
+    return failed ? ML_ENOMEM : 0;
+}
+
+void
+ml_perfetto_fini(ml_perfetto *trace)
+{
+    ml_buffer_fini(&trace->out);
+    ml_buffer_fini(&trace->packet);
+    ml_buffer_fini(&trace->message);
+    ml_buffer_fini(&trace->interned);
+    ml_buffer_fini(&trace->part);
+    ml_free(trace->strings_told);
+    ml_free(trace->frames_told);
+    ml_free(trace->stacks_told);
+}
+
+static void
+flush(ml_perfetto *trace)
+{
+    if (trace->error == 0) {
+        trace->error = trace->out.error;
+    }
+    if (trace->error == 0 && trace->out.length > 0) {
+        trace->error = trace->sink(trace->context, trace->out.bytes, trace->out.length);
+    }
+    trace->out.length = 0;
+}
+
+int
+ml_perfetto_end(ml_perfetto *trace)
+{
+    flush(trace);
+    return trace->error;
+}
+
+static void
+end_packet(ml_perfetto *trace)
+{
+    bool first = trace->tracks == 0;
+    ml_proto_unsigned(&trace->packet, PACKET_SEQUENCE, SEQUENCE);
+    ml_proto_unsigned(&trace->packet, PACKET_FLAGS,
+                      first ? FLAG_CLEARED : FLAG_NEEDS_INTERNED);
+    if (trace->interned.length > 0) {
+        ml_proto_message(&trace->packet, PACKET_INTERNED, &trace->interned);
+    }
+    ml_proto_message(&trace->out, TRACE_PACKET, &trace->packet);
+    if (trace->out.length >= CHUNK_BYTES || trace->out.error != 0) {
+        flush(trace);
+    }
+}
+
+static void
+put_clock(ml_perfetto *trace, unsigned id, uint64_t time)
+{
+    ml_proto_unsigned(&trace->part, CLOCK_ID, id);
+    ml_proto_unsigned(&trace->part, CLOCK_TIMESTAMP, time);
+    ml_proto_message(&trace->message, CLOCKS_CLOCK, &trace->part);
+}
+
+void
+ml_perfetto_clock(ml_perfetto *trace, uint64_t time)
+{
+    ml_proto_unsigned(&trace->packet, PACKET_TIMESTAMP, time);
+    put_clock(trace, CLOCK_ID_BOOTTIME, time);
+    put_clock(trace, CLOCK_ID_REALTIME, time);
+    ml_proto_message(&trace->packet, PACKET_CLOCKS, &trace->message);
+    end_packet(trace);
+}
+
+/* ---- Tracks ---- */
+
+static uint64_t
+begin_track(ml_perfetto *trace, uint64_t parent)
+{
+    uint64_t id = ++trace->tracks;
+    ml_proto_unsigned(&trace->message, TRACK_ID, id);
+    if (parent != 0) {
+        ml_proto_unsigned(&trace->message, TRACK_PARENT, parent);
+    }
+    return id;
+}
+
+static void
+end_track(ml_perfetto *trace)
+{
+    ml_proto_message(&trace->packet, PACKET_TRACK, &trace->message);
+    end_packet(trace);
+}
+
+static void
+put_name(ml_buffer *out, uint32_t field, const char *name)
+{
+    ml_proto_string(out, field, (ml_string){name, (uint32_t)strlen(name)});
+}
+
+uint64_t
+ml_perfetto_process(ml_perfetto *trace, uint32_t pid, const char *name)
+{
+    uint64_t id = begin_track(trace, 0);
+    ml_proto_unsigned(&trace->part, PROCESS_PID, pid);
+    put_name(&trace->part, PROCESS_NAME, name);
+    ml_proto_message(&trace->message, TRACK_PROCESS, &trace->part);
+    end_track(trace);
+    return id;
+}
+
+uint64_t
+ml_perfetto_thread(ml_perfetto *trace, uint32_t pid, uint32_t number)
+{
+    ml_buffer name = {0};
+    uint64_t id = begin_track(trace, 0);
+    ml_markup(&name, "thread ");
+    ml_markup_unsigned(&name, number);
+    ml_proto_unsigned(&trace->part, THREAD_PID, pid);
+    /* The first thread's number is its process's, as the system's is. */
+    ml_proto_unsigned(&trace->part, THREAD_TID, (uint64_t)pid + number);
+    ml_proto_message(&trace->part, THREAD_NAME, &name);
+    ml_proto_message(&trace->message, TRACK_THREAD, &trace->part);
+    end_track(trace);
+    ml_buffer_fini(&name);
+    return id;
+}
+
+uint64_t
+ml_perfetto_track(ml_perfetto *trace, uint64_t parent, const char *name)
+{
+    uint64_t id = begin_track(trace, parent);
+    put_name(&trace->message, TRACK_NAME, name);
+    end_track(trace);
+    return id;
+}
+
+uint64_t
+ml_perfetto_counter(ml_perfetto *trace, uint64_t parent, const char *name)
+{
+    uint64_t id = begin_track(trace, parent);
+    put_name(&trace->message, TRACK_NAME, name);
+    ml_proto_unsigned(&trace->part, COUNTER_UNIT, UNIT_BYTES);
+    ml_proto_message(&trace->message, TRACK_COUNTER, &trace->part);
+    end_track(trace);
+    return id;
+}
+
+/* ---- Events ---- */
+
+void
+ml_perfetto_count(ml_perfetto *trace, uint64_t track, uint64_t time, uint64_t value)
+{
+    ml_proto_unsigned(&trace->message, EVENT_TYPE, EVENT_TYPE_COUNTER);
+    ml_proto_unsigned(&trace->message, EVENT_TRACK, track);
+    ml_proto_unsigned(&trace->message, EVENT_COUNTER_VALUE, value);
+    ml_perfetto_event_end(trace, time);
+}
+
+void
+ml_perfetto_event_begin(ml_perfetto *trace, enum ml_perfetto_event type, uint64_t track)
+{
+    ml_proto_unsigned(&trace->message, EVENT_TYPE, type);
+    ml_proto_unsigned(&trace->message, EVENT_TRACK, track);
+}
+
+void
+ml_perfetto_event_end(ml_perfetto *trace, uint64_t time)
+{
+    ml_proto_unsigned(&trace->packet, PACKET_TIMESTAMP, time);
+    ml_proto_message(&trace->packet, PACKET_EVENT, &trace->message);
+    end_packet(trace);
+}
+
+void
+ml_perfetto_name(ml_perfetto *trace, const char *name)
+{
+    put_name(&trace->message, EVENT_NAME, name);
+}
+
+/* TEXT gets NUMBER, for packets from this one on. */
+static void
+intern(ml_perfetto *trace, uint32_t field, uint64_t number, ml_string text)
+{
+    ml_proto_unsigned(&trace->part, INTERNED_NUMBER, number);
+    ml_proto_string(&trace->part, INTERNED_TEXT, text);
+    ml_proto_message(&trace->interned, field, &trace->part);
+}
+
+void
+ml_perfetto_name_string(ml_perfetto *trace, uint32_t string)
+{
+    if ((trace->strings_told[string] & TOLD_AS_NAME) == 0) {
+        trace->strings_told[string] |= TOLD_AS_NAME;
+        intern(trace, INTERNED_EVENT_NAME, (uint64_t)string + 1,
+               trace->recording->strings[string]);
+    }
+    ml_proto_unsigned(&trace->message, EVENT_NAME_NUMBER, (uint64_t)string + 1);
+}
+
+/* What frames are called has numbers behind those of strings. */
+void
+ml_perfetto_name_frame(ml_perfetto *trace, uint32_t frame)
+{
+    uint64_t number = (uint64_t)trace->recording->string_count + frame + 1;
+    if (!trace->frames_told[frame]) {
+        ml_buffer text = {0};
+        ml_markup_frame(&text, trace->recording, frame, false);
+        trace->frames_told[frame] = 1;
+        intern(trace, INTERNED_EVENT_NAME, number,
+               (ml_string){text.bytes, (uint32_t)text.length});
+        trace->error = trace->error != 0 ? trace->error : text.error;
+        ml_buffer_fini(&text);
+    }
+    ml_proto_unsigned(&trace->message, EVENT_NAME_NUMBER, number);
+}
+
+/* The annotation that PART holds, but for its name. */
+static void
+end_annotation(ml_perfetto *trace, const char *key)
+{
+    ml_proto_c_string(&trace->part, ANNOTATION_NAME, key);
+    ml_proto_message(&trace->message, EVENT_ANNOTATION, &trace->part);
+}
+
+void
+ml_perfetto_figure(ml_perfetto *trace, const char *key, uint64_t value)
+{
+    ml_proto_unsigned(&trace->part, ANNOTATION_UNSIGNED, value);
+    end_annotation(trace, key);
+}
+
+void
+ml_perfetto_address(ml_perfetto *trace, const char *key, uint64_t addr)
+{
+    ml_proto_unsigned(&trace->part, ANNOTATION_POINTER, addr);
+    end_annotation(trace, key);
+}
+
+void
+ml_perfetto_text(ml_perfetto *trace, const char *key, const char *text)
+{
+    put_name(&trace->part, ANNOTATION_STRING, text);
+    end_annotation(trace, key);
+}
+
+void
+ml_perfetto_string(ml_perfetto *trace, const char *key, uint32_t string)
+{
+    if ((trace->strings_told[string] & TOLD_AS_VALUE) == 0) {
+        trace->strings_told[string] |= TOLD_AS_VALUE;
+        intern(trace, INTERNED_VALUE, (uint64_t)string + 1,
+               trace->recording->strings[string]);
+    }
+    ml_proto_unsigned(&trace->part, ANNOTATION_STRING_NUMBER, (uint64_t)string + 1);
+    end_annotation(trace, key);
+}
+
+/* Numbers of stacks lie behind those of strings. */
+void
+ml_perfetto_stack(ml_perfetto *trace, const char *key, uint32_t stack)
+{
+    const ml_recording *recording = trace->recording;
+    uint64_t number = (uint64_t)recording->string_count + stack + 1;
+    if (!trace->stacks_told[stack]) {
+        ml_buffer text = {0};
+        uint32_t at = stack;
+        for (unsigned i = 0; at != 0 && i < MOST_FRAMES; i++) {
+            ml_markup(&text, i > 0 ? "\n" : "");
+            ml_markup_frame(&text, recording, recording->stacks[at].frame, true);
+            at = recording->stacks[at].parent;
+        }
+        ml_markup(&text, at != 0 ? "\n..." : "");
+        trace->stacks_told[stack] = 1;
+        intern(trace, INTERNED_VALUE, number,
+               (ml_string){text.bytes, (uint32_t)text.length});
+        trace->error = trace->error != 0 ? trace->error : text.error;
+        ml_buffer_fini(&text);
+    }
+    ml_proto_unsigned(&trace->part, ANNOTATION_STRING_NUMBER, number);
+    end_annotation(trace, key);
+}

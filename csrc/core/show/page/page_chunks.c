@@ -1,0 +1,367 @@
+/* A device from near: its events in chunks, each with all rows that it needs, and the
+ * bytes times time of each kind in each chunk.  See page_device.h. */
+#include <string.h>
+
+#include "show/page/page_device.h"
+#include "show/text/page_json.h"
+#include "base/varint.h"
+
+#define MOST ML_PAGE_CHUNK_EVENTS
+
+/* ---- Chunks ---- */
+
+typedef struct chunk_work {
+    ml_page_device *device;
+    ml_page_walk walk;
+    uint32_t *carried; /* owned; rows that are there before the chunk, ascending */
+    size_t carried_count;
+    size_t next;     /* the first row that starts in the chunk or after it */
+    uint32_t *fresh; /* owned; the rows that start in the chunk */
+    size_t fresh_count;
+    uint64_t *numbers; /* owned; time and totals after each event */
+} chunk_work;
+
+enum {
+    OF_TIME,
+    OF_ALLOCATED,
+    OF_ACTIVE,
+    OF_RESERVED,
+    OF_COUNT
+};
+
+/* Rows that are there after FIRST events; the first chunk has all from before. */
+static void
+carry(chunk_work *w, size_t first)
+{
+    const ml_page_row *rows = w->device->rows.rows;
+    size_t kept = 0;
+    if (first == 0) {
+        w->fresh_count = w->device->rows.initial_count;
+        w->next = w->fresh_count;
+        for (size_t i = 0; i < w->fresh_count; i++) {
+            w->carried[i] = (uint32_t)i;
+        }
+        w->carried_count = w->fresh_count;
+        return;
+    }
+    for (size_t i = 0; i < w->carried_count; i++) {
+        if (rows[w->carried[i]].end > first) {
+            w->carried[kept++] = w->carried[i];
+        }
+    }
+    for (size_t i = 0; i < w->fresh_count; i++) {
+        if (rows[w->fresh[i]].end > first) {
+            w->carried[kept++] = w->fresh[i];
+        }
+    }
+    w->carried_count = kept;
+}
+
+static void
+take_fresh(chunk_work *w, size_t end)
+{
+    const ml_page_rows *rows = &w->device->rows;
+    w->fresh_count = 0;
+    for (; w->next < rows->count && rows->rows[w->next].start <= end; w->next++) {
+        w->fresh[w->fresh_count++] = (uint32_t)w->next;
+    }
+}
+
+/* The place of ROW among those of the chunk, plus 1. */
+static size_t
+place_of(const chunk_work *w, uint32_t row)
+{
+    if (w->fresh_count > 0 && row >= w->fresh[0]) {
+        return w->carried_count + (row - w->fresh[0]) + 1;
+    }
+    size_t low = 0, high = w->carried_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (w->carried[middle] < row) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low + 1;
+}
+
+static void
+write_events(ml_buffer *out, chunk_work *w, size_t first, size_t count,
+             const uint64_t before[OF_COUNT])
+{
+    const ml_page_rows *rows = &w->device->rows;
+    const ml_event *events = &rows->trace->events[first];
+    const uint32_t *own = rows->of_event + first;
+    for (size_t i = 0; i < count; i++) {
+        ml_varint_put(out, events[i].action);
+    }
+    for (size_t i = 0; i < count; i++) {
+        ml_varint_put(out, own[i] != 0 ? place_of(w, own[i] - 1) : 0);
+    }
+    for (unsigned number = 0; number < OF_COUNT; number++) {
+        uint64_t last = before[number];
+        for (size_t i = 0; i < count; i++) {
+            uint64_t value = w->numbers[i * OF_COUNT + number];
+            ml_varint_put_change(out, last, value);
+            last = value;
+        }
+        for (size_t i = 0; number == OF_TIME && i < count; i++) {
+            ml_varint_put(out, events[i].stack);
+        }
+        for (size_t i = 0; number == OF_TIME && i < count; i++) {
+            ml_varint_put(out, (events[i].flags & ML_EVENT_BACKWARD) != 0);
+        }
+    }
+}
+
+/* What the rows say of all others. */
+static int
+write_bare_events(ml_buffer *out, chunk_work *w, size_t first, size_t count)
+{
+    const ml_event *events = &w->device->rows.trace->events[first];
+    const uint32_t *own = w->device->rows.of_event + first;
+    uint64_t before = 0;
+    int error = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (own[i] == 0) {
+            ml_varint_put_change(out, before, events[i].addr >> 32);
+            before = events[i].addr >> 32;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (own[i] == 0) {
+            ml_varint_put(out, (uint32_t)events[i].addr);
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (own[i] == 0) {
+            ml_page_note_value(w->device->blobs, events[i].size);
+            ml_varint_put(out, events[i].size);
+        }
+    }
+    for (size_t i = 0; i < count && error == 0; i++) {
+        if (own[i] == 0) {
+            uint32_t stream = 0;
+            error = ml_page_kinds_stream(w->device->kinds, events[i].stream, &stream);
+            ml_varint_put(out, stream);
+        }
+    }
+    return error;
+}
+
+/* The most allocated bytes in the chunk go to PEAK, the time of its first event to
+ * TIME. */
+static int
+write_chunk(chunk_work *w, size_t first, size_t count, uint64_t *time, uint64_t *peak)
+{
+    ml_page_blobs *blobs = w->device->blobs;
+    ml_page_walk *walk = &w->walk;
+    ml_buffer *out = ml_page_blobs_add(blobs);
+    if (out == NULL) {
+        return ML_ENOMEM;
+    }
+    uint64_t before[OF_COUNT] = {0, walk->allocated, walk->active, walk->reserved};
+    carry(w, first);
+    take_fresh(w, first + count);
+    ml_varint_put(out, count);
+    ml_varint_put(out, w->carried_count);
+    ml_varint_put(out, w->fresh_count);
+    for (unsigned i = OF_ALLOCATED; i < OF_COUNT; i++) {
+        ml_varint_put(out, before[i]);
+    }
+    ml_page_write_rows(out, &w->device->rows, w->carried, w->carried_count);
+    ml_page_write_rows(out, &w->device->rows, w->fresh, w->fresh_count);
+    *peak = count > 0 ? 0 : walk->allocated;
+    *time = walk->time;
+    for (size_t i = 0; i < count; i++) {
+        ml_page_walk_next(walk);
+        uint64_t *numbers = &w->numbers[i * OF_COUNT];
+        numbers[OF_TIME] = walk->time;
+        numbers[OF_ALLOCATED] = walk->allocated;
+        numbers[OF_ACTIVE] = walk->active;
+        numbers[OF_RESERVED] = walk->reserved;
+        *time = i == 0 ? walk->time : *time;
+        *peak = walk->allocated > *peak ? walk->allocated : *peak;
+        ml_page_note_value(blobs, walk->active);
+        ml_page_note_value(blobs, walk->reserved);
+    }
+    write_events(out, w, first, count, before);
+    int error = write_bare_events(out, w, first, count);
+    return error != 0 ? error : out->error;
+}
+
+static size_t
+chunk_count(const ml_page_device *device)
+{
+    size_t events = device->rows.trace->event_count;
+    return events > 0 ? (events + MOST - 1) / MOST : 1;
+}
+
+static int
+write_chunks(chunk_work *w, uint64_t (*facts)[2])
+{
+    ml_page_device *device = w->device;
+    size_t events = device->rows.trace->event_count;
+    ml_page_walk_begin(&w->walk, device, NULL, NULL);
+    ml_page_note_value(device->blobs, w->walk.active);
+    for (size_t i = 0; i < device->rows.count; i++) {
+        ml_page_note_value(device->blobs, device->rows.rows[i].size);
+        ml_page_note_value(device->blobs, device->rows.rows[i].bytes);
+    }
+    int error = 0;
+    for (size_t i = 0; i < chunk_count(device) && error == 0; i++) {
+        size_t first = i * MOST;
+        size_t count = events - first < MOST ? events - first : MOST;
+        error = write_chunk(w, first, count, &facts[i][0], &facts[i][1]);
+    }
+    return error;
+}
+
+int
+ml_page_write_chunks(ml_page_device *device, ml_buffer *head)
+{
+    size_t chunks = chunk_count(device);
+    size_t first = device->blobs->count;
+    chunk_work w = {.device = device,
+                    .carried =
+                        ml_alloc_zeroed(device->rows.count + 1, sizeof(uint32_t)),
+                    .fresh = ml_alloc_zeroed(device->rows.count + 1, sizeof(uint32_t)),
+                    .numbers = ml_alloc_zeroed(MOST * OF_COUNT, sizeof(uint64_t))};
+    uint64_t(*facts)[2] = ml_alloc_zeroed(chunks, sizeof(*facts));
+    int error =
+        w.carried == NULL || w.fresh == NULL || w.numbers == NULL || facts == NULL
+            ? ML_ENOMEM
+            : write_chunks(&w, facts);
+    if (error == 0) {
+        ml_json_key(head, "chunks");
+        ml_json_text(head, "{");
+        ml_json_key_unsigned(head, "events", MOST);
+        ML_JSON_COLUMN(head, "blobs", i, chunks, ml_json_unsigned(head, first + i));
+        ML_JSON_COLUMN(head, "time", i, chunks, ml_json_unsigned(head, facts[i][0]));
+        ML_JSON_COLUMN(head, "peak", i, chunks, ml_json_unsigned(head, facts[i][1]));
+        ml_json_text(head, "}");
+    }
+    ml_free(w.carried);
+    ml_free(w.fresh);
+    ml_free(w.numbers);
+    ml_free(facts);
+    return error;
+}
+
+/* ---- Bytes times time ---- */
+
+typedef struct tally {
+    ml_wide bytes;  /* allocated now */
+    uint64_t since; /* us up to which it is counted */
+    uint64_t allocs;
+    ml_wide byte_us;
+} tally;
+
+typedef struct integral_work {
+    ml_page_walk walk;
+    tally *tallies; /* owned; by kind */
+    size_t count;
+} integral_work;
+
+static void
+count_up_to(tally *of, uint64_t time)
+{
+    of->byte_us += of->bytes * (time - of->since);
+    of->since = time;
+}
+
+static void
+change_kind(void *context, const ml_page_row *row, bool begins)
+{
+    integral_work *w = context;
+    tally *of = &w->tallies[row->kind];
+    count_up_to(of, w->walk.time);
+    of->bytes = begins ? of->bytes + row->bytes : of->bytes - row->bytes;
+    of->allocs += begins && row->start == w->walk.position && w->walk.position > 0;
+}
+
+/* Over COUNT events, then up to the time of the next one. */
+static void
+write_integral(ml_buffer *out, integral_work *w, size_t count, uint64_t until)
+{
+    for (size_t i = 0; i < count; i++) {
+        ml_page_walk_next(&w->walk);
+    }
+    size_t used = 0;
+    for (size_t i = 0; i < w->count; i++) {
+        count_up_to(&w->tallies[i], until);
+        used += w->tallies[i].allocs != 0 || w->tallies[i].byte_us != 0;
+    }
+    ml_varint_put(out, used);
+    for (unsigned column = 0; column < 3; column++) {
+        size_t before = 0;
+        for (size_t i = 0; i < w->count; i++) {
+            const tally *of = &w->tallies[i];
+            if (of->allocs == 0 && of->byte_us == 0) {
+                continue;
+            }
+            switch (column) {
+            case 0:
+                ml_varint_put_change(out, before, i);
+                before = i;
+                break;
+            case 1:
+                ml_varint_put(out, of->allocs);
+                break;
+            default:
+                ml_varint_put_wide(out, of->byte_us);
+            }
+        }
+    }
+    for (size_t i = 0; i < w->count; i++) {
+        w->tallies[i].allocs = 0;
+        w->tallies[i].byte_us = 0;
+    }
+}
+
+static int
+write_integrals(ml_page_device *device, integral_work *w)
+{
+    size_t events = device->rows.trace->event_count;
+    ml_page_walk ahead; /* as far as the first event of the next chunk */
+    ml_page_walk_begin(&ahead, device, NULL, NULL);
+    ml_page_walk_begin(&w->walk, device, change_kind, w);
+    for (size_t i = 0; i < w->count; i++) {
+        w->tallies[i].since = ahead.time;
+    }
+    ml_buffer *out = NULL;
+    int error = 0;
+    for (size_t i = 0; i < chunk_count(device) && error == 0; i++) {
+        if (i % ML_PAGE_BLOB_CHUNKS == 0) {
+            out = ml_page_blobs_add(device->blobs);
+        }
+        if (out == NULL) {
+            return ML_ENOMEM;
+        }
+        size_t first = i * MOST;
+        size_t count = events - first < MOST ? events - first : MOST;
+        while (ahead.position < events && ahead.position <= first + count) {
+            ml_page_walk_next(&ahead);
+        }
+        write_integral(out, w, count, ahead.time);
+        error = out->error;
+    }
+    return error;
+}
+
+int
+ml_page_write_integrals(ml_page_device *device, ml_buffer *head)
+{
+    size_t first = device->blobs->count;
+    size_t blobs =
+        (chunk_count(device) + ML_PAGE_BLOB_CHUNKS - 1) / ML_PAGE_BLOB_CHUNKS;
+    integral_work w = {
+        .count = device->groups.kind_count,
+        .tallies = ml_alloc_zeroed(device->groups.kind_count + 1, sizeof(tally))};
+    int error = w.tallies == NULL ? ML_ENOMEM : write_integrals(device, &w);
+    ML_JSON_COLUMN(head, "integrals", i, blobs, ml_json_unsigned(head, first + i));
+    ml_free(w.tallies);
+    return error;
+}

@@ -1,0 +1,214 @@
+/* The viewer's page data.  See page_data.h. */
+#include "show/page/page_data.h"
+
+#include <string.h>
+
+#include "show/page/page_device.h"
+#include "show/page/page_head.h"
+#include "show/text/page_json.h"
+
+typedef struct work {
+    const ml_recording *recording;
+    uint64_t base_us;
+    ml_page_kinds kinds;
+    ml_page_blobs blobs;
+    ml_buffer devices;        /* JSON; behind the tables that they add to */
+    const ml_recording *part; /* that the causes are of; borrowed */
+    ml_causes *causes;        /* owned */
+} work;
+
+/* The earliest event's, so that every device counts from the same moment.  0 is no time:
+ * an event without one must not put all others decades from the page's beginning. */
+static uint64_t
+first_microsecond(const ml_recording *recording)
+{
+    uint64_t first = UINT64_MAX;
+    for (size_t d = 0; d < recording->device_count; d++) {
+        const ml_device_trace *device = &recording->devices[d];
+        uint64_t us = device->event_count > 0 ? device->events[0].time / 1000 : 0;
+        if (us > 0 && us < first) {
+            first = us;
+        }
+    }
+    return first == UINT64_MAX ? 0 : first;
+}
+
+static int
+find_causes(work *w, const ml_recording *part)
+{
+    if (w->part == part) {
+        return 0;
+    }
+    ml_causes_free(w->causes);
+    w->causes = NULL;
+    w->part = part;
+    return ml_causes_new(part, &w->causes);
+}
+
+/* A page that marks more shows nothing else. */
+#define OOMS_MOST 10000
+
+static void
+write_ooms(ml_buffer *out, const ml_device_trace *trace)
+{
+    ml_json_key(out, "ooms");
+    ml_json_text(out, "[");
+    for (size_t i = 0, count = 0; i < trace->event_count && count < OOMS_MOST; i++) {
+        if (trace->events[i].action == ML_ACTION_OOM) {
+            ml_json_next(out);
+            ml_json_unsigned(out, i);
+            count++;
+        }
+    }
+    ml_json_text(out, "]");
+}
+
+static void
+write_facts(ml_buffer *out, const work *w, const ml_page_device *device, size_t index)
+{
+    const ml_device_trace *trace = device->rows.trace;
+    char name[200];
+    ml_recording_device_name(w->recording, index, name, sizeof(name));
+    ml_json_key_unsigned(out, "index", index);
+    ml_json_key_string(out, "name", name);
+    ml_json_key_unsigned(out, "events", trace->event_count);
+    ml_json_key_unsigned(out, "allocs", device->rows.count);
+    ml_page_walk walk;
+    ml_page_walk_begin(&walk, device, NULL, NULL);
+    ml_json_key_unsigned(out, "first_us", walk.time);
+    while (walk.position < trace->event_count) {
+        ml_page_walk_next(&walk);
+    }
+    ml_json_key_unsigned(out, "last_us", walk.time);
+    write_ooms(out, trace);
+    ml_json_key(out, "losses");
+    ml_json_text(out, "{");
+    ml_json_key_unsigned(out, "overwritten_events", trace->overwritten_events);
+    ml_json_key_unsigned(out, "dropped_events", trace->dropped_events);
+    ml_json_key_unsigned(out, "lost_stacks", trace->lost_stacks);
+    ml_json_key_unsigned(out, "lost_names", trace->lost_names);
+    ml_json_text(out, "}");
+}
+
+static const char *const scheme_names[] = {
+#define XX(name, text) text,
+    ML_PAGE_SCHEMES_OF(XX)
+#undef XX
+};
+
+static void
+write_groups(ml_buffer *out, const ml_page_groups *groups)
+{
+    ml_json_key(out, "groups");
+    ml_json_text(out, "{");
+    for (size_t s = 0; s < ML_PAGE_SCHEMES; s++) {
+        ML_JSON_COLUMN(out, scheme_names[s], i, groups->counts[s],
+                       ml_json_signed(out, groups->ids[s][i]));
+    }
+    ml_json_text(out, "}");
+    ml_json_key(out, "group_of_kind");
+    ml_json_text(out, "{");
+    for (size_t s = 0; s < ML_PAGE_BY_SIZE; s++) {
+        ML_JSON_COLUMN(out, scheme_names[s], i, groups->kind_count,
+                       ml_json_signed(out, groups->of_kind[s][i] == ML_PAGE_NO_GROUP
+                                               ? -1
+                                               : (int64_t)groups->of_kind[s][i]));
+    }
+    ml_json_text(out, "}");
+}
+
+static int
+write_device(work *w, ml_page_device *device, size_t index)
+{
+    ml_buffer *out = &w->devices;
+    int error = find_causes(w, device->part);
+    if (error == 0) {
+        error = ml_page_device_rows(device, w->causes);
+    }
+    if (error == 0) {
+        error = ml_page_groups_make(device);
+    }
+    if (error != 0) {
+        return error;
+    }
+    ml_json_next(out);
+    ml_json_text(out, "{");
+    write_facts(out, w, device, index);
+    write_groups(out, &device->groups);
+    static int (*const writers[])(ml_page_device * device, ml_buffer * head) = {
+        ml_page_write_levels, ml_page_write_bands, ml_page_write_segments,
+        ml_page_write_integrals, ml_page_write_chunks};
+    for (size_t i = 0; i < sizeof(writers) / sizeof(*writers) && error == 0; i++) {
+        error = writers[i](device, out);
+    }
+    if (error == 0) {
+        error = ml_page_head_peak(out, device->peak, &w->kinds);
+    }
+    ml_json_text(out, "}");
+    return error;
+}
+
+static int
+write_devices(work *w)
+{
+    int error = 0;
+    ml_json_text(&w->devices, "[");
+    for (size_t i = 0; i < w->recording->device_count && error == 0; i++) {
+        ml_page_device device = {
+            .kinds = &w->kinds, .blobs = &w->blobs, .base_us = w->base_us, .own = i};
+        device.part = ml_recording_part(w->recording, &device.own);
+        error = write_device(w, &device, i);
+        ml_page_device_fini(&device);
+    }
+    ml_json_text(&w->devices, "]");
+    return error != 0 ? error : w->devices.error;
+}
+
+static int
+write_head(work *w, ml_buffer *head)
+{
+    ml_json_text(head, "{");
+    ml_page_head_begin(head, w->recording, w->base_us);
+    if (w->blobs.rounded) {
+        ml_json_key(head, "rounded");
+        ml_json_text(head, "true");
+    }
+    ml_page_head_kinds(head, &w->kinds);
+    ml_page_head_ranks(head, w->recording);
+    int error = ml_page_head_notes(head, w->recording, w->base_us);
+    ml_json_key(head, "devices");
+    ml_buffer_append(head, w->devices.bytes, w->devices.length);
+    ml_json_text(head, "}");
+    return error != 0 ? error : head->error;
+}
+
+int
+ml_page_data_make(ml_page_data *data, const ml_recording *recording)
+{
+    *data = (ml_page_data){0};
+    work w = {.recording = recording, .base_us = first_microsecond(recording)};
+    int error = ml_page_kinds_init(&w.kinds, recording);
+    if (error == 0) {
+        error = write_devices(&w);
+    }
+    if (error == 0) {
+        error = write_head(&w, &data->head);
+    }
+    data->blobs = w.blobs.list;
+    data->blob_count = w.blobs.count;
+    ml_causes_free(w.causes);
+    ml_page_kinds_fini(&w.kinds);
+    ml_buffer_fini(&w.devices);
+    return error;
+}
+
+void
+ml_page_data_fini(ml_page_data *data)
+{
+    ml_buffer_fini(&data->head);
+    for (size_t i = 0; i < data->blob_count; i++) {
+        ml_buffer_fini(&data->blobs[i]);
+    }
+    ml_free(data->blobs);
+    *data = (ml_page_data){0};
+}

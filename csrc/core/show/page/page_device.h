@@ -1,0 +1,122 @@
+/* One device of a page: its rows with their kinds, the groups they are coloured by, and
+ * its blobs.
+ *
+ * Owns what the writers of blobs share.  docs/FORMAT.md is the specification of what
+ * they write. */
+#ifndef ML_PAGE_DEVICE_H
+#define ML_PAGE_DEVICE_H
+
+#include "analysis/allocations/page_kinds.h"
+#include "analysis/allocations/page_rows.h"
+#include "analysis/answers/peak.h"
+
+/* Each of a page's blobs is written once, in the order of their numbers. */
+typedef struct ml_page_blobs {
+    ml_buffer *list; /* owned */
+    size_t count;
+    size_t capacity;
+    bool rounded; /* a number in them is above 2^53 */
+} ml_page_blobs;
+
+/* A new blob, borrowed until the next one.  NULL: out of memory. */
+ml_buffer *ml_page_blobs_add(ml_page_blobs *blobs);
+void ml_page_blobs_fini(ml_page_blobs *blobs);
+void ml_page_note_value(ml_page_blobs *blobs, uint64_t value);
+
+#define ML_PAGE_SCHEMES_OF(XX) \
+    XX(CATEGORY, "category") \
+    XX(MODULE, "module") \
+    XX(LINE, "line") \
+    XX(SIZE, "size")
+
+enum ml_page_scheme {
+#define XX(name, text) ML_PAGE_BY_##name,
+    ML_PAGE_SCHEMES_OF(XX)
+#undef XX
+    ML_PAGE_SCHEMES
+};
+
+#define ML_PAGE_NO_GROUP UINT32_MAX
+/* Of modules and of lines; the others share one. */
+#define ML_PAGE_GROUPS_MOST 24
+/* 0, and the powers of 4 up to 2^52, which JavaScript tells from those beside them. */
+#define ML_PAGE_SIZES 28
+
+typedef struct ml_page_groups {
+    size_t kind_count; /* when they were made; later ones are of other devices */
+    /* Groups of each scheme; ids: a category, a string, a line (-1: all others), the
+     * least bytes. */
+    int64_t ids[ML_PAGE_SCHEMES][ML_PAGE_SIZES + 1];
+    size_t counts[ML_PAGE_SCHEMES];
+    size_t firsts[ML_PAGE_SCHEMES];     /* groups of the schemes before */
+    size_t total;                       /* of all schemes */
+    uint32_t *of_kind[ML_PAGE_BY_SIZE]; /* owned; ML_PAGE_NO_GROUP: not of the device */
+    uint8_t of_size[ML_PAGE_SIZES];
+} ml_page_groups;
+
+typedef struct ml_page_device {
+    const ml_recording *part; /* borrowed; in which the device is number OWN */
+    size_t own;
+    uint64_t base_us;
+    ml_page_kinds *kinds; /* borrowed */
+    ml_page_blobs *blobs; /* borrowed */
+    ml_page_rows rows;
+    ml_page_groups groups;
+    ml_peak *peak; /* owned */
+} ml_page_device;
+
+/* Fills rows, their kinds, and the peak.  0, ML_ELIMIT or ML_ENOMEM; to be taken down in
+ * any case. */
+int ml_page_device_rows(ml_page_device *device, const ml_causes *causes);
+void ml_page_device_fini(ml_page_device *device);
+
+/* Fills groups from rows.  0 or ML_ENOMEM. */
+int ml_page_groups_make(ml_page_device *device);
+/* The group of ROW by SCHEME. */
+size_t ml_page_group_of(const ml_page_groups *groups, const ml_page_row *row,
+                        enum ml_page_scheme scheme);
+
+/* Each writes blobs and, as members of an object, what the head says of them.  0 or
+ * ML_ENOMEM. */
+int ml_page_write_levels(ml_page_device *device, ml_buffer *head);
+int ml_page_write_bands(ml_page_device *device, ml_buffer *head);
+int ml_page_write_segments(ml_page_device *device, ml_buffer *head);
+int ml_page_write_integrals(ml_page_device *device, ml_buffer *head);
+int ml_page_write_chunks(ml_page_device *device, ml_buffer *head);
+
+#define ML_PAGE_CHUNK_EVENTS ((size_t)65536)
+#define ML_PAGE_BLOB_CHUNKS ((size_t)64)
+#define ML_PAGE_SPAN ((size_t)256)
+#define ML_PAGE_BLOB_COLUMNS ((size_t)4096)
+#define ML_PAGE_BLOB_BANDS ((size_t)8192)
+
+/* The columns of COUNT rows, whose numbers INDEX lists. */
+void ml_page_write_rows(ml_buffer *out, const ml_page_rows *rows, const uint32_t *index,
+                        size_t count);
+
+/* ---- Going over the events again ---- */
+
+typedef struct ml_page_walk {
+    const ml_page_rows *rows; /* borrowed */
+    uint64_t base_us;
+    size_t position; /* events gone over */
+    size_t change;   /* the next of rows->changes */
+    size_t reserve;  /* the next of rows->reserved */
+    uint64_t allocated;
+    uint64_t active;
+    uint64_t reserved;
+    uint64_t time; /* us from the base; never less than before */
+    /* Told of each row that begins to be allocated, or ends.  NULL: nobody is. */
+    void (*changed)(void *context, const ml_page_row *row, bool begins);
+    void *context;
+} ml_page_walk;
+
+/* Before the first event. */
+void ml_page_walk_begin(ml_page_walk *walk, const ml_page_device *device,
+                        void (*changed)(void *context, const ml_page_row *row,
+                                        bool begins),
+                        void *context);
+/* Over the next event, which there is. */
+void ml_page_walk_next(ml_page_walk *walk);
+
+#endif

@@ -1,0 +1,191 @@
+/* The groups that a page colours a device's allocations by.  See page_device.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "show/page/page_device.h"
+#include "base/varint.h"
+
+/* From the bottom: what stays long lies below what comes and goes. */
+static const uint8_t category_order[ML_CATEGORY_COUNT] = {
+    ML_CATEGORY_BEFORE_RECORDING,
+    ML_CATEGORY_PARAMETER,
+    ML_CATEGORY_BUFFER,
+    ML_CATEGORY_OPTIMIZER_STATE,
+    ML_CATEGORY_WORKSPACE,
+    ML_CATEGORY_COMMUNICATION,
+    ML_CATEGORY_INPUT,
+    ML_CATEGORY_OTHER,
+    ML_CATEGORY_GRADIENT,
+    ML_CATEGORY_ACTIVATION,
+    ML_CATEGORY_TEMPORARY,
+    ML_CATEGORY_UNKNOWN,
+};
+
+typedef struct weighed {
+    ml_wide weight; /* bytes times events */
+    uint32_t id;
+    bool present;
+} weighed;
+
+static int
+compare_weights(const void *a, const void *b)
+{
+    const weighed *x = a;
+    const weighed *y = b;
+    if (x->present != y->present) {
+        return x->present ? -1 : 1;
+    }
+    if (x->weight != y->weight) {
+        return x->weight > y->weight ? -1 : 1;
+    }
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static uint32_t
+id_of(const ml_page_kind *kind, enum ml_page_scheme scheme)
+{
+    return scheme == ML_PAGE_BY_MODULE ? kind->module : kind->line;
+}
+
+/* The ML_PAGE_GROUPS_MOST heaviest of COUNT ids; the others are one more. */
+static int
+group_by(ml_page_device *device, enum ml_page_scheme scheme, const weighed *kinds,
+         size_t count)
+{
+    ml_page_groups *groups = &device->groups;
+    weighed *sums = ml_alloc_zeroed(count, sizeof(weighed));
+    uint32_t *places = ml_alloc_zeroed(count, sizeof(uint32_t)); /* plus 1 */
+    if (sums == NULL || places == NULL) {
+        ml_free(sums);
+        ml_free(places);
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < groups->kind_count; i++) {
+        weighed *sum = &sums[id_of(&device->kinds->list[i], scheme)];
+        sum->weight += kinds[i].weight;
+        sum->present = sum->present || kinds[i].present;
+    }
+    for (size_t i = 0; i < count; i++) {
+        sums[i].id = (uint32_t)i;
+    }
+    qsort(sums, count, sizeof(weighed), compare_weights);
+    size_t kept = 0;
+    for (; kept < count && kept < ML_PAGE_GROUPS_MOST && sums[kept].present; kept++) {
+        groups->ids[scheme][kept] = sums[kept].id;
+        places[sums[kept].id] = (uint32_t)kept + 1;
+    }
+    bool others = kept < count && sums[kept].present;
+    groups->ids[scheme][kept] = -1;
+    groups->counts[scheme] = kept + others;
+    for (size_t i = 0; i < groups->kind_count; i++) {
+        uint32_t place = places[id_of(&device->kinds->list[i], scheme)];
+        groups->of_kind[scheme][i] = !kinds[i].present ? ML_PAGE_NO_GROUP
+                                     : place != 0      ? place - 1
+                                                       : (uint32_t)kept;
+    }
+    ml_free(sums);
+    ml_free(places);
+    return 0;
+}
+
+static void
+group_by_category(ml_page_device *device, const weighed *kinds)
+{
+    ml_page_groups *groups = &device->groups;
+    uint32_t places[ML_CATEGORY_COUNT] = {0};
+    bool present[ML_CATEGORY_COUNT] = {false};
+    for (size_t i = 0; i < groups->kind_count; i++) {
+        uint8_t category = device->kinds->list[i].category;
+        present[category] = present[category] || kinds[i].present;
+    }
+    for (size_t i = 0; i < ML_CATEGORY_COUNT; i++) {
+        size_t *count = &groups->counts[ML_PAGE_BY_CATEGORY];
+        if (present[category_order[i]]) {
+            places[category_order[i]] = (uint32_t)*count;
+            groups->ids[ML_PAGE_BY_CATEGORY][(*count)++] = category_order[i];
+        }
+    }
+    for (size_t i = 0; i < groups->kind_count; i++) {
+        groups->of_kind[ML_PAGE_BY_CATEGORY][i] =
+            kinds[i].present ? places[device->kinds->list[i].category]
+                             : ML_PAGE_NO_GROUP;
+    }
+}
+
+/* 0, or 1 and the power of 4 that BYTES reach. */
+static size_t
+size_class(uint64_t bytes)
+{
+    size_t power = bytes == 0 ? 0 : 1 + (63u - (size_t)__builtin_clzll(bytes)) / 2;
+    return power < ML_PAGE_SIZES ? power : ML_PAGE_SIZES - 1;
+}
+
+static void
+group_by_size(ml_page_device *device)
+{
+    ml_page_groups *groups = &device->groups;
+    bool present[ML_PAGE_SIZES] = {false};
+    for (size_t i = 0; i < device->rows.count; i++) {
+        present[size_class(device->rows.rows[i].bytes)] = true;
+    }
+    size_t count = 0;
+    for (size_t i = 0; i < ML_PAGE_SIZES; i++) {
+        if (present[i]) {
+            groups->of_size[i] = (uint8_t)count;
+            groups->ids[ML_PAGE_BY_SIZE][count++] =
+                i == 0 ? 0 : (int64_t)(UINT64_C(1) << 2 * (i - 1));
+        }
+    }
+    groups->counts[ML_PAGE_BY_SIZE] = count;
+}
+
+static void
+weigh(const ml_page_device *device, weighed *kinds)
+{
+    const ml_page_rows *rows = &device->rows;
+    uint32_t last = (uint32_t)rows->trace->event_count;
+    for (size_t i = 0; i < rows->count; i++) {
+        const ml_page_row *row = &rows->rows[i];
+        uint32_t until = row->requested != ML_PAGE_NEVER ? row->requested : last + 1;
+        kinds[row->kind].present = true;
+        kinds[row->kind].weight += (ml_wide)row->bytes * (until - row->start);
+    }
+}
+
+int
+ml_page_groups_make(ml_page_device *device)
+{
+    ml_page_groups *groups = &device->groups;
+    size_t count = device->kinds->count;
+    groups->kind_count = count;
+    weighed *kinds = ml_alloc_zeroed(count + 1, sizeof(weighed));
+    int error = kinds == NULL ? ML_ENOMEM : 0;
+    for (size_t i = 0; i < ML_PAGE_BY_SIZE && error == 0; i++) {
+        groups->of_kind[i] = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
+        error = groups->of_kind[i] == NULL ? ML_ENOMEM : 0;
+    }
+    if (error == 0) {
+        weigh(device, kinds);
+        group_by_category(device, kinds);
+        group_by_size(device);
+        error = group_by(device, ML_PAGE_BY_MODULE, kinds, device->part->string_count);
+    }
+    if (error == 0) {
+        error = group_by(device, ML_PAGE_BY_LINE, kinds, device->kinds->line_count + 1);
+    }
+    ml_free(kinds);
+    for (size_t i = 0; i < ML_PAGE_SCHEMES; i++) {
+        groups->firsts[i] = groups->total;
+        groups->total += groups->counts[i];
+    }
+    return error;
+}
+
+size_t
+ml_page_group_of(const ml_page_groups *groups, const ml_page_row *row,
+                 enum ml_page_scheme scheme)
+{
+    return groups->firsts[scheme] + (scheme == ML_PAGE_BY_SIZE
+                                         ? groups->of_size[size_class(row->bytes)]
+                                         : groups->of_kind[scheme][row->kind]);
+}

@@ -1,0 +1,20 @@
+/* The tables at the head of a page's data that are not a device's: strings, frames,
+ * stacks, kinds, lines, notes, ranks.
+ *
+ * Owns their keys.  Each writes members of an object that is open. */
+#ifndef ML_PAGE_HEAD_H
+#define ML_PAGE_HEAD_H
+
+#include "analysis/allocations/page_kinds.h"
+#include "analysis/answers/peak.h"
+
+void ml_page_head_begin(ml_buffer *out, const ml_recording *recording,
+                        uint64_t base_us);
+void ml_page_head_kinds(ml_buffer *out, const ml_page_kinds *kinds);
+void ml_page_head_ranks(ml_buffer *out, const ml_recording *recording);
+/* 0 or ML_ENOMEM. */
+int ml_page_head_notes(ml_buffer *out, const ml_recording *recording, uint64_t base_us);
+/* The peak of a device. */
+int ml_page_head_peak(ml_buffer *out, const ml_peak *peak, ml_page_kinds *kinds);
+
+#endif

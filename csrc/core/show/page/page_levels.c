@@ -1,0 +1,285 @@
+/* A device from afar: columns of many events, and the allocations that last long.  See
+ * page_device.h. */
+#include <string.h>
+
+#include "show/page/page_device.h"
+#include "show/text/page_json.h"
+#include "base/varint.h"
+
+/* Numbers of a column, then the bytes of each group of each scheme. */
+enum {
+    AT_TIME,
+    AT_PEAK, /* index of the event */
+    AT_ALLOCATED,
+    AT_ACTIVE,
+    AT_RESERVED,
+    AT_TOP, /* most reserved */
+    AT_GROUPS
+};
+
+typedef struct work {
+    ml_page_device *device;
+    uint64_t *columns; /* owned; of the finest level, later of the coarser ones */
+    size_t count;
+    size_t width;    /* numbers of a column */
+    uint64_t *bytes; /* owned; now, of each group of each scheme */
+} work;
+
+static void
+change_group(void *context, const ml_page_row *row, bool begins)
+{
+    work *w = context;
+    for (unsigned i = 0; i < ML_PAGE_SCHEMES; i++) {
+        uint64_t *bytes = &w->bytes[ml_page_group_of(&w->device->groups, row,
+                                                     (enum ml_page_scheme)i)];
+        *bytes = begins ? *bytes + row->bytes : *bytes - row->bytes;
+    }
+}
+
+/* SCOUT goes ahead over the column's COUNT events to find the one that FOLLOWER, which
+ * knows the groups, stops at. */
+static void
+fill_column(work *w, uint64_t *column, ml_page_walk *scout, ml_page_walk *follower,
+            size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        ml_page_walk_next(scout);
+        if (i == 0) {
+            column[AT_TIME] = scout->time;
+        }
+        if (i == 0 || scout->allocated > column[AT_ALLOCATED]) {
+            column[AT_PEAK] = scout->position - 1;
+            column[AT_ALLOCATED] = scout->allocated;
+            column[AT_ACTIVE] = scout->active;
+            column[AT_RESERVED] = scout->reserved;
+        }
+        column[AT_TOP] =
+            scout->reserved > column[AT_TOP] ? scout->reserved : column[AT_TOP];
+    }
+    while (follower->position <= column[AT_PEAK]) {
+        ml_page_walk_next(follower);
+    }
+    memcpy(&column[AT_GROUPS], w->bytes, w->device->groups.total * sizeof(uint64_t));
+    while (follower->position < scout->position) {
+        ml_page_walk_next(follower);
+    }
+}
+
+static void
+fill_columns(work *w)
+{
+    size_t events = w->device->rows.trace->event_count;
+    ml_page_walk scout, follower;
+    ml_page_walk_begin(&scout, w->device, NULL, NULL);
+    ml_page_walk_begin(&follower, w->device, change_group, w);
+    for (size_t i = 0; i < w->count; i++) {
+        size_t left = events - i * ML_PAGE_SPAN;
+        fill_column(w, &w->columns[i * w->width], &scout, &follower,
+                    left < ML_PAGE_SPAN ? left : ML_PAGE_SPAN);
+    }
+}
+
+/* Each four columns become one. */
+static void
+merge_columns(work *w)
+{
+    size_t merged = (w->count + 3) / 4;
+    for (size_t i = 0; i < merged; i++) {
+        const uint64_t *best = &w->columns[4 * i * w->width];
+        uint64_t time = best[AT_TIME];
+        uint64_t top = best[AT_TOP];
+        for (size_t j = 4 * i + 1; j < 4 * i + 4 && j < w->count; j++) {
+            const uint64_t *next = &w->columns[j * w->width];
+            top = next[AT_TOP] > top ? next[AT_TOP] : top;
+            best = next[AT_ALLOCATED] > best[AT_ALLOCATED] ? next : best;
+        }
+        uint64_t *to = &w->columns[i * w->width];
+        memmove(to, best, w->width * sizeof(uint64_t));
+        to[AT_TIME] = time;
+        to[AT_TOP] = top;
+    }
+    w->count = merged;
+}
+
+static void
+write_changes(ml_buffer *out, const work *w, size_t first, size_t end, size_t number)
+{
+    uint64_t before = 0;
+    for (size_t i = first; i < end; i++) {
+        uint64_t value = w->columns[i * w->width + number];
+        ml_varint_put_change(out, before, value);
+        before = value;
+    }
+}
+
+static void
+write_columns(ml_buffer *out, const work *w, size_t span, size_t first, size_t end)
+{
+    ml_varint_put(out, end - first);
+    write_changes(out, w, first, end, AT_TIME);
+    for (size_t i = first; i < end; i++) {
+        ml_varint_put(out, w->columns[i * w->width + AT_PEAK] - i * span);
+    }
+    write_changes(out, w, first, end, AT_ALLOCATED);
+    write_changes(out, w, first, end, AT_ACTIVE);
+    write_changes(out, w, first, end, AT_RESERVED);
+    for (size_t i = first; i < end; i++) {
+        const uint64_t *column = &w->columns[i * w->width];
+        ml_varint_put(out, column[AT_TOP] - column[AT_RESERVED]);
+    }
+    for (size_t i = AT_GROUPS; i < w->width; i++) {
+        write_changes(out, w, first, end, i);
+    }
+}
+
+/* The coarser levels come first: this one is written when they are. */
+static int
+write_level(work *w, size_t span, ml_buffer *head)
+{
+    int error = 0;
+    size_t count = w->count;
+    ml_page_blobs own = {0};
+    for (size_t i = 0; i == 0 || i < count; i += ML_PAGE_BLOB_COLUMNS) {
+        ml_buffer *out = ml_page_blobs_add(&own);
+        size_t end =
+            count - i < ML_PAGE_BLOB_COLUMNS ? count : i + ML_PAGE_BLOB_COLUMNS;
+        if (out == NULL) {
+            error = ML_ENOMEM;
+            break;
+        }
+        write_columns(out, w, span, i, end);
+    }
+    if (error == 0 && count > ML_PAGE_BLOB_COLUMNS) {
+        merge_columns(w);
+        error = write_level(w, 4 * span, head);
+    }
+    ml_page_blobs *blobs = w->device->blobs;
+    ml_json_next(head);
+    ml_json_text(head, "{");
+    ml_json_key_unsigned(head, "span", span);
+    ml_json_key_unsigned(head, "columns", count);
+    ML_JSON_COLUMN(head, "blobs", i, own.count,
+                   ml_json_unsigned(head, blobs->count + i));
+    ml_json_text(head, "}");
+    for (size_t i = 0; i < own.count && error == 0; i++) {
+        ml_buffer *out = ml_page_blobs_add(blobs);
+        if (out == NULL) {
+            error = ML_ENOMEM;
+            break;
+        }
+        *out = own.list[i];
+        own.list[i] = (ml_buffer){0};
+        error = out->error;
+    }
+    ml_page_blobs_fini(&own);
+    return error;
+}
+
+int
+ml_page_write_levels(ml_page_device *device, ml_buffer *head)
+{
+    size_t events = device->rows.trace->event_count;
+    work w = {.device = device,
+              .count = (events + ML_PAGE_SPAN - 1) / ML_PAGE_SPAN,
+              .width = AT_GROUPS + device->groups.total};
+    w.columns = ml_alloc_zeroed(w.count * w.width + 1, sizeof(uint64_t));
+    w.bytes = ml_alloc_zeroed(device->groups.total + 1, sizeof(uint64_t));
+    int error = w.columns == NULL || w.bytes == NULL ? ML_ENOMEM : 0;
+    if (error == 0) {
+        fill_columns(&w);
+        ml_json_key(head, "levels");
+        ml_json_text(head, "[");
+        error = write_level(&w, ML_PAGE_SPAN, head);
+        ml_json_text(head, "]");
+    }
+    ml_free(w.columns);
+    ml_free(w.bytes);
+    return error;
+}
+
+/* ---- Bands ---- */
+
+/* Events for which ROW is allocated. */
+static size_t
+lasts(const ml_page_device *device, const ml_page_row *row)
+{
+    size_t last = device->rows.trace->event_count + 1;
+    return (row->requested != ML_PAGE_NEVER ? row->requested : last) - row->start;
+}
+
+/* The blob of the rows that INDEX lists; their first start, last end go to BOUNDS. */
+static int
+write_band(ml_page_device *device, const uint32_t *index, size_t count,
+           int64_t bounds[2])
+{
+    ml_buffer *out = ml_page_blobs_add(device->blobs);
+    if (out == NULL) {
+        return ML_ENOMEM;
+    }
+    ml_varint_put(out, count);
+    ml_page_write_rows(out, &device->rows, index, count);
+    bounds[0] = (int64_t)device->rows.rows[index[0]].start - 1;
+    bounds[1] = 0;
+    for (size_t i = 0; i < count; i++) {
+        const ml_page_row *row = &device->rows.rows[index[i]];
+        int64_t end = (int64_t)row->start + (int64_t)lasts(device, row) - 1;
+        bounds[1] = end > bounds[1] ? end : bounds[1];
+    }
+    return out->error;
+}
+
+/* The rows that last from LEAST to below MOST events; INDEX has room for all rows. */
+static int
+write_bands(ml_page_device *device, size_t span, size_t least, size_t most,
+            uint32_t *index, ml_buffer *head)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < device->rows.count; i++) {
+        size_t events = lasts(device, &device->rows.rows[i]);
+        if (events >= least && events < most) {
+            index[count++] = (uint32_t)i;
+        }
+    }
+    size_t blobs = (count + ML_PAGE_BLOB_BANDS - 1) / ML_PAGE_BLOB_BANDS;
+    size_t first = device->blobs->count;
+    int64_t(*bounds)[2] = ml_alloc_zeroed(blobs + 1, sizeof(*bounds));
+    int error = bounds == NULL ? ML_ENOMEM : 0;
+    for (size_t i = 0; i < blobs && error == 0; i++) {
+        size_t from = i * ML_PAGE_BLOB_BANDS;
+        size_t rows =
+            count - from < ML_PAGE_BLOB_BANDS ? count - from : ML_PAGE_BLOB_BANDS;
+        error = write_band(device, index + from, rows, bounds[i]);
+    }
+    if (error == 0) {
+        ml_json_next(head);
+        ml_json_text(head, "{");
+        ml_json_key_unsigned(head, "span", span);
+        ML_JSON_COLUMN(head, "blobs", i, blobs, ml_json_unsigned(head, first + i));
+        ML_JSON_COLUMN(head, "first", i, blobs, ml_json_signed(head, bounds[i][0]));
+        ML_JSON_COLUMN(head, "last", i, blobs, ml_json_signed(head, bounds[i][1]));
+        ml_json_text(head, "}");
+    }
+    ml_free(bounds);
+    return error;
+}
+
+int
+ml_page_write_bands(ml_page_device *device, ml_buffer *head)
+{
+    size_t events = device->rows.trace->event_count;
+    size_t span = ML_PAGE_SPAN;
+    while ((events + span - 1) / span > ML_PAGE_BLOB_COLUMNS) {
+        span *= 4;
+    }
+    uint32_t *index = ml_alloc_zeroed(device->rows.count + 1, sizeof(uint32_t));
+    int error = index == NULL ? ML_ENOMEM : 0;
+    ml_json_key(head, "bands");
+    ml_json_text(head, "[");
+    for (size_t most = SIZE_MAX; span >= ML_PAGE_SPAN && error == 0; span /= 4) {
+        error = write_bands(device, span, 8 * span, most, index, head);
+        most = 8 * span;
+    }
+    ml_json_text(head, "]");
+    ml_free(index);
+    return error;
+}

@@ -1,0 +1,46 @@
+/* What one recording wants of the stacks that were captured for all of them together, which
+ * may be more: as torch keeps them for a context.
+ *
+ * Owns the rule; must not know who recorded, nor where events came from. */
+#ifndef ML_WANTED_H
+#define ML_WANTED_H
+
+#include <stdbool.h>
+
+#include "memlab.h"
+#include "stacks/stacks.h"
+
+/* What to capture, in torch's terms and order. */
+enum ml_context {
+    ML_CONTEXT_NONE,  /* no stacks */
+    ML_CONTEXT_STATE, /* of live memory */
+    ML_CONTEXT_ALLOC, /* and of allocation events */
+    ML_CONTEXT_ALL    /* and of free events */
+};
+
+typedef struct ml_wanted {
+    enum ml_context context;
+    bool native; /* C++ frames too */
+} ml_wanted;
+
+/* STACK, an id of STACKS, without what is not wanted; 0: nothing is. */
+uint32_t ml_wanted_stack(const ml_wanted *wanted, const ml_stacks *stacks,
+                         uint32_t stack);
+/* The same of where SEGMENT came from. */
+uint32_t ml_wanted_segment(const ml_wanted *wanted, const ml_stacks *stacks,
+                           const ml_segment *segment);
+/* The call in which memory that other streams had used, or segments, were freed, as far as
+ * it is known: of the events of a device from the last to the first. */
+typedef struct ml_wanted_call {
+    uint32_t thread;
+    uint32_t stack;
+    bool known;
+} ml_wanted_call;
+
+/* EVENTS[INDEX] of a device, whose events are visited from the last to the first, has the
+ * stacks that are wanted, and says so in its flags.  CALL, zeros at first, is kept between;
+ * NULL: of events that no lock orders. */
+void ml_wanted_event(const ml_wanted *wanted, const ml_stacks *stacks, ml_event *events,
+                     size_t index, ml_wanted_call *call);
+
+#endif

@@ -1,0 +1,390 @@
+/* NCCL: each rank is answered where it is, without the others. Communicators are made and
+ * what they take of the device is counted; what is sent is moved only as far as values.c
+ * keeps it, and then each rank receives what it sent itself, as if all had sent the same.
+ */
+#include "libraries/nccl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ID_BYTES 128
+
+enum {
+    OK = 0,
+    CUDA_ERROR = 1,
+    INVALID_ARGUMENT = 4
+};
+
+typedef struct {
+    char internal[ID_BYTES];
+} unique_id;
+
+/* The beginning of ncclConfig_t, the same since NCCL 2.17. */
+typedef struct {
+    size_t size;
+    unsigned int magic, version;
+    int blocking, cluster_size, min_blocks, max_blocks;
+} comm_config;
+
+static _Thread_local const char *last_error = "";
+
+static int
+fail(int error, const char *why)
+{
+    last_error = why;
+    return error;
+}
+
+static int
+out_of_memory(void)
+{
+    return fail(CUDA_ERROR, "Cuda failure 2 'out of memory'");
+}
+
+/* --- Communicators ----------------------------------------------------------------- */
+
+static void
+comm_free(ml_nccl_comm *comm)
+{
+    if (comm != NULL) {
+        ml_nccl_give(comm);
+        free(comm->peers);
+        free(comm);
+    }
+}
+
+static int
+comm_new(ml_nccl_comm **out, int ranks, int rank, const comm_config *config, int device)
+{
+    *out = NULL;
+    if (ranks < 1 || rank < 0 || rank >= ranks) {
+        return fail(INVALID_ARGUMENT, "Invalid rank requested");
+    }
+    ml_values_use();
+    ml_nccl_comm *made = calloc(1, sizeof *made);
+    unsigned char *peers = calloc((size_t)ranks, 1);
+
+    if (made == NULL || peers == NULL) {
+        free(made);
+        free(peers);
+        return fail(2, "Call to calloc failed");
+    }
+    *made =
+        (ml_nccl_comm){.ranks = ranks, .rank = rank, .device = device, .peers = peers};
+    ml_nccl_choose_channels(made, config != NULL ? config->max_blocks : 0);
+    if (!ml_nccl_take_new(made)) {
+        comm_free(made);
+        return out_of_memory();
+    }
+    *out = made;
+    return OK;
+}
+
+ML_EXPORT(int, ncclGetVersion, (int *version))
+{
+    ml_values_use();
+    *version = ml_phantom_nccl_version();
+    return OK;
+}
+
+ML_EXPORT(int, ncclGetUniqueId, (unique_id * id))
+{
+    memset(id, 0, sizeof *id);
+    return OK;
+}
+
+ML_EXPORT(int, ncclCommInitRank,
+          (ml_nccl_comm * *made, int ranks, unique_id id, int rank))
+{
+    (void)id;
+    return comm_new(made, ranks, rank, NULL, ml_phantom_device());
+}
+
+ML_EXPORT(int, ncclCommInitRankConfig,
+          (ml_nccl_comm * *made, int ranks, unique_id id, int rank,
+           const comm_config *config))
+{
+    (void)id;
+    return comm_new(made, ranks, rank, config, ml_phantom_device());
+}
+
+ML_EXPORT(int, ncclCommInitRankScalable,
+          (ml_nccl_comm * *made, int ranks, int rank, int ids, const unique_id *id,
+           const comm_config *config))
+{
+    (void)ids, (void)id;
+    return comm_new(made, ranks, rank, config, ml_phantom_device());
+}
+
+ML_EXPORT(int, ncclCommInitAll, (ml_nccl_comm * *made, int count, const int *devices))
+{
+    for (int i = 0; i < count; i++) {
+        int device = devices != NULL ? devices[i] : i;
+        int error = device >= 0 && device < ml_phantom_configure()->devices
+                        ? comm_new(&made[i], count, i, NULL, device)
+                        : fail(INVALID_ARGUMENT, "Invalid device requested");
+
+        if (error != OK) {
+            while (i-- > 0) {
+                comm_free(made[i]);
+            }
+            return error;
+        }
+    }
+    return OK;
+}
+
+/* Who else is of the colour only the others know, and torch asks neither how many they
+ * are nor which number the rank has among them. So a split is of the size of what it is
+ * split from, and takes what a new communicator would, which was not measured. */
+ML_EXPORT(int, ncclCommSplit,
+          (const ml_nccl_comm *comm, int color, int key, ml_nccl_comm **made,
+           const comm_config *config))
+{
+    (void)key;
+    *made = NULL;
+    return color < 0 ? OK
+                     : comm_new(made, comm->ranks, comm->rank, config, comm->device);
+}
+
+ML_EXPORT(int, ncclCommShrink,
+          (const ml_nccl_comm *comm, const int *excluded, int count,
+           ml_nccl_comm **made, const comm_config *config))
+{
+    int before = 0;
+
+    for (int i = 0; i < count; i++) {
+        before += excluded[i] < comm->rank;
+    }
+    return comm_new(made, comm->ranks - count, comm->rank - before, config,
+                    comm->device);
+}
+
+ML_EXPORT(int, ncclCommDestroy, (ml_nccl_comm * comm))
+{
+    comm_free(comm);
+    return OK;
+}
+
+ML_EXPORT(int, ncclCommAbort, (ml_nccl_comm * comm))
+{
+    comm_free(comm);
+    return OK;
+}
+
+ML_SUCCEED(ncclCommFinalize)
+
+ML_EXPORT(int, ncclCommCount, (const ml_nccl_comm *comm, int *count))
+{
+    *count = comm->ranks;
+    return OK;
+}
+
+ML_EXPORT(int, ncclCommUserRank, (const ml_nccl_comm *comm, int *rank))
+{
+    *rank = comm->rank;
+    return OK;
+}
+
+ML_EXPORT(int, ncclCommGetAsyncError, (const ml_nccl_comm *comm, int *error))
+{
+    (void)comm;
+    *error = OK;
+    return OK;
+}
+
+ML_EXPORT(const char *, ncclGetErrorString, (int error))
+{
+    switch (error) {
+    case OK:
+        return "no error";
+    case CUDA_ERROR:
+        return "unhandled cuda error";
+    case INVALID_ARGUMENT:
+        return "invalid argument";
+    default:
+        return "unhandled system error";
+    }
+}
+
+ML_EXPORT(const char *, ncclGetLastError, (void))
+{
+    return last_error;
+}
+
+/* --- Collectives --------------------------------------------------------------------- */
+
+/* By ncclDataType_t: int8, uint8, int32, uint32, int64, uint64, float16, float32, float64,
+ * bfloat16, and float8 of two kinds. */
+static size_t
+type_bytes(int type)
+{
+    static const unsigned char bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+
+    return type >= 0 && (size_t)type < sizeof bytes ? bytes[type] : 0;
+}
+
+static int
+collect(ml_nccl_comm *comm, size_t mib)
+{
+    ml_phantom_wait();
+    return ml_nccl_take_collective(comm, mib) ? OK : out_of_memory();
+}
+
+/* The rank's own `bytes` from `from` arrive at `to`. Where memory has pages, the same that
+ * values.c would keep is moved there. */
+static void
+deliver(void *to, const void *from, size_t bytes)
+{
+    if (!ml_phantom_configure()->backed) {
+        ml_values_move((uintptr_t)to, (uintptr_t)from, bytes, true);
+    }
+    else if (bytes <= ML_VALUES_MOST) {
+        memmove(to, from, bytes);
+    }
+}
+
+ML_EXPORT(int, ncclAllReduce,
+          (const void *from, void *to, size_t count, int type, int op,
+           ml_nccl_comm *comm))
+{
+    (void)op;
+    deliver(to, from, count * type_bytes(type));
+    return collect(comm, ML_NCCL_RUN);
+}
+
+ML_EXPORT(int, ncclReduce,
+          (const void *from, void *to, size_t count, int type, int op, int root,
+           ml_nccl_comm *comm))
+{
+    (void)op;
+    if (comm->rank == root) {
+        deliver(to, from, count * type_bytes(type));
+    }
+    return collect(comm, ML_NCCL_RUN);
+}
+
+ML_EXPORT(int, ncclBroadcast,
+          (const void *from, void *to, size_t count, int type, int root,
+           ml_nccl_comm *comm))
+{
+    deliver(to, comm->rank == root ? from : to, count * type_bytes(type));
+    return collect(comm, ML_NCCL_RUN_BROADCAST);
+}
+
+ML_EXPORT(int, ncclBcast,
+          (void *buffer, size_t count, int type, int root, ml_nccl_comm *comm))
+{
+    (void)root;
+    deliver(buffer, buffer, count * type_bytes(type));
+    return collect(comm, ML_NCCL_RUN_BROADCAST);
+}
+
+ML_EXPORT(int, ncclAllGather,
+          (const void *from, char *to, size_t count, int type, ml_nccl_comm *comm))
+{
+    size_t bytes = count * type_bytes(type);
+
+    for (int i = 0; i < comm->ranks; i++) {
+        deliver(to + (size_t)i * bytes, from, bytes);
+    }
+    return collect(comm, ML_NCCL_RUN);
+}
+
+ML_EXPORT(int, ncclReduceScatter,
+          (const char *from, void *to, size_t count, int type, int op,
+           ml_nccl_comm *comm))
+{
+    size_t bytes = count * type_bytes(type);
+
+    (void)op;
+    deliver(to, from + (size_t)comm->rank * bytes, bytes);
+    return collect(comm, ML_NCCL_RUN);
+}
+
+/* --- From one to another ------------------------------------------------------------- */
+
+static int
+pass(ml_nccl_comm *comm, int peer, unsigned char way)
+{
+    ml_phantom_wait();
+    if (peer < 0 || peer >= comm->ranks) {
+        return fail(INVALID_ARGUMENT, "Invalid peer requested");
+    }
+    return ml_nccl_take_peer(comm, peer, way) ? OK : out_of_memory();
+}
+
+ML_EXPORT(int, ncclSend,
+          (const void *from, size_t count, int type, int peer, ml_nccl_comm *comm))
+{
+    (void)from, (void)count, (void)type;
+    return pass(comm, peer, ML_NCCL_SENT);
+}
+
+ML_EXPORT(int, ncclRecv,
+          (void *to, size_t count, int type, int peer, ml_nccl_comm *comm))
+{
+    ml_values_forget((uintptr_t)to, count * type_bytes(type));
+    return pass(comm, peer, ML_NCCL_RECEIVED);
+}
+
+ML_EXPORT(int, ncclAlltoAll,
+          (const void *from, char *to, size_t count, int type, ml_nccl_comm *comm))
+{
+    int error = OK;
+
+    (void)from;
+    ml_values_forget((uintptr_t)to, count * type_bytes(type) * (size_t)comm->ranks);
+    for (int i = 0; i < comm->ranks && error == OK; i++) {
+        error = pass(comm, i, ML_NCCL_SENT);
+        error = error == OK ? pass(comm, i, ML_NCCL_RECEIVED) : error;
+    }
+    return error;
+}
+
+ML_SUCCEED(ncclGroupStart)
+ML_SUCCEED(ncclGroupEnd)
+
+/* --- Operators, buffers and windows ---------------------------------------------------- */
+
+ML_EXPORT(int, ncclRedOpCreatePreMulSum, (int *op))
+{
+    *op = 5; /* the first that is not built in */
+    return OK;
+}
+
+ML_SUCCEED(ncclRedOpDestroy)
+
+ML_EXPORT(int, ncclMemAlloc, (void **pointer, size_t bytes))
+{
+    return ml_phantom_malloc(pointer, bytes, ml_phantom_device()) == ML_CUDA_Success
+               ? OK
+               : out_of_memory();
+}
+
+ML_EXPORT(int, ncclMemFree, (void *pointer))
+{
+    return ml_phantom_free(pointer) == ML_CUDA_Success
+               ? OK
+               : fail(INVALID_ARGUMENT, "Not allocated by ncclMemAlloc");
+}
+
+ML_EXPORT(int, ncclCommRegister,
+          (const ml_nccl_comm *comm, void *buffer, size_t bytes, void **handle))
+{
+    (void)comm, (void)buffer, (void)bytes;
+    *handle = ml_phantom_handle();
+    return OK;
+}
+
+ML_SUCCEED(ncclCommDeregister)
+
+ML_EXPORT(int, ncclCommWindowRegister,
+          (const ml_nccl_comm *comm, void *buffer, size_t bytes, void **window))
+{
+    (void)comm, (void)buffer, (void)bytes;
+    *window = ml_phantom_handle();
+    return OK;
+}
+
+ML_SUCCEED(ncclCommWindowDeregister)

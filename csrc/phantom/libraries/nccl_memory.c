@@ -1,0 +1,198 @@
+/* The memory that NCCL takes of a device, outside torch's allocator.
+ *
+ * The memory is a rule, measured with NCCL 2.28.9 on two H200s without NVLink multicast
+ * (NVLS), and equal there to every figure of bench/results/nccl_2xh200_*.json within 2 MiB:
+ *
+ *   what                                      MiB  taken
+ *   NCCL's code, once a device                168  with the first communicator
+ *   its kernels and their stacks              186  with the first collective
+ *   those of broadcast, of send and receive   +4, +62  (the larger) with the first of them
+ *   a communicator                            2 for each of 3 things a channel, and 2 more
+ *   its rings                                 12 a channel, with its first collective
+ *   a peer sent to, a peer received from      2 or 10 a channel, with the first send
+ *
+ * A channel's buffers are one of 2 MiB at the sender, and at the receiver one for each of
+ * the protocols: 512 KiB, 4,800 KiB and NCCL_BUFFSIZE (4 MiB), rounded up to 2 MiB.  A
+ * communicator has 32 channels, 24 of them for collectives; 64 where it has but one rank,
+ * which connects nothing and launches nothing.  NCCL_MAX_NCHANNELS, NCCL_P2P_DISABLE,
+ * NCCL_CUMEM_ENABLE and NCCL_RUNTIME_CONNECT were measured too and count.
+ *
+ * More ranks are taken to need as much: a ring has one neighbour on each side, however
+ * many there are.  Not counted are the trees that NCCL may prefer for small sums of more
+ * than two ranks (up to as much as the rings again), NVLS and networks.  GPUs that NVLink
+ * does not join talk through host memory, as two H200s did with NCCL_P2P_DISABLE=1: those
+ * are the ones without high-bandwidth memory, and 4 channels.
+ */
+#include "libraries/nccl.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+static size_t code[ML_PHANTOM_MAX_DEVICES]; /* bytes of NCCL's own; guarded */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The caller holds the lock. */
+static bool
+take(ml_nccl_comm *comm, size_t bytes)
+{
+    if (!ml_phantom_charge(bytes, comm->device)) {
+        return false;
+    }
+    comm->charged += bytes;
+    return true;
+}
+
+/* NCCL's code takes `mib` from now on, unless it takes more. Likewise. */
+static bool
+grow_code(int device, size_t mib)
+{
+    size_t bytes = mib * ML_MIB;
+
+    if (bytes <= code[device]) {
+        return true;
+    }
+    if (!ml_phantom_charge(bytes - code[device], device)) {
+        return false;
+    }
+    code[device] = bytes;
+    return true;
+}
+
+/* A number from the environment, in NCCL's words; `otherwise` where there is none. */
+static size_t
+setting(const char *name, size_t otherwise)
+{
+    const char *text = getenv(name);
+    char *end;
+
+    if (text == NULL || *text < '0' || *text > '9') {
+        return otherwise;
+    }
+    unsigned long value = strtoul(text, &end, 10);
+    return *end == '\0' ? (size_t)value : otherwise;
+}
+
+static size_t
+in_granules(size_t bytes)
+{
+    return (bytes + ML_PHANTOM_GRANULE - 1) / ML_PHANTOM_GRANULE * ML_PHANTOM_GRANULE;
+}
+
+/* Buffers of the protocols LL, LL128 and Simple, and a page of counters. */
+static size_t
+receive_bytes(const ml_nccl_comm *comm)
+{
+    size_t simple = setting("NCCL_BUFFSIZE", 4 * ML_MIB);
+
+    simple = simple < 1024 * ML_MIB ? simple : 4 * ML_MIB;
+    return comm->by_host ? 0 : in_granules((512 << 10) + (4800 << 10) + simple + 4096);
+}
+
+static size_t
+send_bytes(const ml_nccl_comm *comm)
+{
+    return comm->by_host ? 0 : ML_PHANTOM_GRANULE;
+}
+
+static bool
+connect_rings(ml_nccl_comm *comm)
+{
+    size_t bytes =
+        (size_t)comm->ring_channels * (send_bytes(comm) + receive_bytes(comm));
+
+    if (!comm->rings_connected && !take(comm, bytes)) {
+        return false;
+    }
+    comm->rings_connected = true;
+    return true;
+}
+
+static bool
+connect_peer(ml_nccl_comm *comm, int peer, unsigned char way)
+{
+    size_t bytes = way == ML_NCCL_SENT ? send_bytes(comm) : receive_bytes(comm);
+
+    if (peer == comm->rank || comm->peers[peer] & way) {
+        return true;
+    }
+    if (!take(comm, (size_t)comm->peer_channels * bytes)) {
+        return false;
+    }
+    comm->peers[peer] |= way;
+    return true;
+}
+
+/* No more than the user wants: `most` is ncclConfig_t's. */
+static int
+at_most(int channels, int most)
+{
+    size_t limit = setting("NCCL_MAX_CTAS", setting("NCCL_MAX_NCHANNELS", 64));
+
+    if (most > 0 && (size_t)most < limit) {
+        limit = (size_t)most;
+    }
+    return limit > 0 && limit < (size_t)channels ? (int)limit : channels;
+}
+
+void
+ml_nccl_choose_channels(ml_nccl_comm *comm, int most)
+{
+    /* High-bandwidth memory has a wide bus. */
+    bool joined = ml_phantom_configure()->gpu->bus_bits >= 4096 &&
+                  setting("NCCL_P2P_DISABLE", 0) == 0;
+
+    comm->by_host = !joined;
+    comm->channels = at_most(comm->ranks == 1 ? 64 : joined ? 32 : 4, most);
+    comm->ring_channels = at_most(joined ? 24 : 4, most);
+    comm->peer_channels = at_most(joined ? 32 : 2, most);
+}
+
+/* What a new communicator takes. Without CUDA's virtual memory its small arrays share
+ * pages with others; and where it connects at once, it makes buffers for a network too. */
+static bool
+take_at_start(ml_nccl_comm *comm)
+{
+    bool virtual = setting("NCCL_CUMEM_ENABLE", 1) != 0;
+    bool at_once = !virtual || setting("NCCL_RUNTIME_CONNECT", 1) == 0;
+    size_t arrays = virtual ? 3 * (size_t)comm->channels + 2 : 0;
+
+    return grow_code(comm->device, ML_NCCL_CODE) &&
+           take(comm, arrays * ML_PHANTOM_GRANULE) &&
+           (!at_once || comm->ranks == 1 ||
+            (take(comm, 256 * ML_MIB) && connect_rings(comm)));
+}
+
+bool
+ml_nccl_take_new(ml_nccl_comm *comm)
+{
+    pthread_mutex_lock(&lock);
+    bool fits = take_at_start(comm);
+    pthread_mutex_unlock(&lock);
+    return fits;
+}
+
+bool
+ml_nccl_take_collective(ml_nccl_comm *comm, size_t mib)
+{
+    pthread_mutex_lock(&lock);
+    bool fits =
+        comm->ranks == 1 || (grow_code(comm->device, mib) && connect_rings(comm));
+    pthread_mutex_unlock(&lock);
+    return fits;
+}
+
+bool
+ml_nccl_take_peer(ml_nccl_comm *comm, int peer, unsigned char way)
+{
+    pthread_mutex_lock(&lock);
+    bool fits = comm->ranks == 1 || (grow_code(comm->device, ML_NCCL_RUN_P2P) &&
+                                     connect_peer(comm, peer, way));
+    pthread_mutex_unlock(&lock);
+    return fits;
+}
+
+void
+ml_nccl_give(ml_nccl_comm *comm)
+{
+    ml_phantom_discharge(comm->charged, comm->device);
+}

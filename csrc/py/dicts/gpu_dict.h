@@ -1,0 +1,22 @@
+/* The account of a whole GPU as a Python dict, and functions of memlab._core that sample.
+ *
+ * Owns the keys of docs/REPORT.md; all figures are account.h's. */
+#ifndef ML_PY_GPU_DICT_H
+#define ML_PY_GPU_DICT_H
+
+#include "core/recording/recording.h"
+#include "state.h"
+
+/* Sets "gpu", "gpu_reason" and "host" of DICT, for DEVICE at TIME (unix ns), when torch's
+ * totals were TORCH.  0 or -1. */
+int ml_py_set_gpu(PyObject *dict, const ml_recording *recording, int device,
+                  uint64_t time, const ml_totals *torch);
+
+extern const char ml_py_sample_doc[];
+PyObject *ml_py_sample(PyObject *module, PyObject *begin);
+extern const char ml_py_ledger_doc[];
+PyObject *ml_py_ledger(PyObject *module, PyObject *args);
+/* A step ended: samples what is recorded, where that is due. */
+void ml_py_sample_step(void);
+
+#endif

@@ -1,0 +1,29 @@
+/* What a trial of a recorded run came to, as Python dicts. */
+#ifndef ML_PY_TRIAL_DICT_H
+#define ML_PY_TRIAL_DICT_H
+
+#include "core/recording/recording.h"
+#include "state.h"
+
+/* What would have come of DEVICE under CONF, a str or None, with MEMORY bytes, an int or
+ * None, as a dict.  Raises ValueError for what torch would not take, memlab.Error for a
+ * device whose allocator has no segments, MemoryError. */
+PyObject *ml_py_replay(ml_state *state, const ml_recording *recording, int device,
+                       PyObject *conf, PyObject *memory);
+
+/* What other answers from trials share.  A list of what is in DOUBTS, bits by enum ml_doubt;
+ * new reference or NULL. */
+PyObject *ml_py_doubts(uint32_t doubts);
+/* MEMORY, an int above 0 or None, in bytes, UINT64_MAX for None.  0, or -1 with an
+ * exception set. */
+int ml_py_memory(PyObject *memory, uint64_t *out);
+/* Sets the exception for ERROR of what is tried on a recording; PROBLEM is a sentence on
+ * settings, or "".  Returns NULL. */
+PyObject *ml_py_raise_trial(ml_state *state, int error, const char *problem);
+
+/* The settings with which DEVICE would have reserved least, with MEMORY as above, as a dict.
+ * Raises as above. */
+PyObject *ml_py_tune(ml_state *state, const ml_recording *recording, int device,
+                     PyObject *memory);
+
+#endif

@@ -1,0 +1,29 @@
+/* Pictures of a recording, as bytes of SVG and HTML: methods of memlab._core.Recording.
+ *
+ * Owns their arguments; what they show is flame.h's, segments_page.h's, timeline_page.h's,
+ * and that of texts segsum.h's and trace_text.h's. */
+#ifndef ML_PY_PICTURES_H
+#define ML_PY_PICTURES_H
+
+#include "core/base/base.h"
+#include "core/recording/recording.h"
+#include "state.h"
+
+/* New bytes, or NULL with ValueError, IndexError, TypeError or MemoryError. */
+PyObject *ml_py_flame(ml_state *state, const ml_recording *recording, bool folded,
+                      PyObject *args, PyObject *kwargs);
+PyObject *ml_py_flame_difference(ml_state *state, const ml_recording *before,
+                                 const ml_recording *after, bool folded);
+PyObject *ml_py_segments_page(ml_state *state, const ml_recording *recording,
+                              PyObject *args, PyObject *kwargs);
+PyObject *ml_py_timeline_page(ml_state *state, const ml_recording *recording,
+                              PyObject *args, PyObject *kwargs);
+/* Of what WRITE says of a device, ARG or None for all: the profile of stacks at the peak. */
+PyObject *ml_py_stacks(ml_state *state, const ml_recording *recording, PyObject *arg,
+                       int (*write)(const ml_recording *recording, size_t device,
+                                    ml_buffer *out));
+/* New str of what WRITE says of RECORDING, or NULL with MemoryError. */
+PyObject *ml_py_text(ml_state *state, const ml_recording *recording,
+                     int (*write)(const ml_recording *recording, ml_buffer *out));
+
+#endif

@@ -1,0 +1,764 @@
+/* The calling thread's Python stack; see frames.h.
+ *
+ * Why plain reads are enough: only the owning thread pushes and pops its frames, and it
+ * is here; a frame keeps its code object alive, and a code object's name, file name and
+ * line table do not change after it started to run.  So everything read lives and stands
+ * still for the length of the walk, GIL or not, and nothing is written but the hashes of
+ * its texts, which are the same whoever computes them.
+ *
+ * The thread state comes from PyGILState_GetThisThreadState: the "current" state that
+ * CPython keeps elsewhere belongs to whoever holds the GIL. */
+#include "frames/frame_layout.h"
+
+#include "frames/frames.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/stacks/linetable.h"
+#include "core/stacks/recall.h"
+#include "core/stacks/stacks.h"
+#include "frames/codes.h"
+
+#define FRAMES_INNER (ML_FRAMES_MAX - ML_FRAMES_OUTER)
+
+enum capture_mode {
+    CAPTURE_OFF,    /* not checked yet, or nothing safe is known */
+    CAPTURE_WALK,   /* by plain reads, on any thread */
+    CAPTURE_PUBLIC, /* by the public API, on threads that hold the GIL */
+};
+
+/* One for the process, like the layout that it is about; set by the self-check. */
+static _Atomic int capture_mode = CAPTURE_OFF;
+static const char *_Atomic capture_reason = "the self-check has not run";
+
+/* Whose frames carry an object; kept alive for ever, for a walk may be reading it. */
+static PyCodeObject *_Atomic followed;
+
+/* The threads whose walks met a call to be told of, each in the place that its address
+ * has; of two of one place the later one is there. */
+#define CALLERS 64
+static _Atomic uintptr_t callers[CALLERS];
+
+static _Atomic uintptr_t *
+caller_of(const PyThreadState *thread)
+{
+    return &callers[ml_hash_u64((uintptr_t)thread) % CALLERS];
+}
+
+/* ---- the walk ---- */
+
+#ifndef WALK_UNKNOWN
+
+/* Whether the first locals of CODE are self, args and kwargs. */
+static inline bool
+takes_all(const PyCodeObject *code)
+{
+    const int all = CO_VARARGS | CO_VARKEYWORDS;
+    return (code->co_flags & all) == all && code->co_argcount == 1 &&
+           code->co_kwonlyargcount == 0;
+}
+
+/* What tells two calls of CODE, which is followed, apart; 0: nothing. */
+static inline uint64_t
+call_of(const walk_frame *frame, const PyCodeObject *code)
+{
+    return takes_all(code) ? walk_call(frame) : 0;
+}
+
+/* The words from which all else about a frame follows, so that equal words are an equal
+ * frame; its own address is none of them, for the next call takes it over. */
+static inline ml_seen_frame
+see(const walk_frame *frame, const PyCodeObject *code, uint64_t position)
+{
+    const PyCodeObject *module_call =
+        atomic_load_explicit(&followed, memory_order_acquire);
+    const PyObject *object =
+        code == module_call ? walk_local(frame, 0) : (PyObject *)NULL;
+
+    if (object == NULL) {
+        return (ml_seen_frame){.code = (uintptr_t)code,
+                               .position = position,
+                               .print = ml_codes_print(code)};
+    }
+    /* The one code that lives for ever needs no fingerprint. */
+    return (ml_seen_frame){.code = (uintptr_t)code,
+                           .position = position,
+                           .print = (uintptr_t)Py_TYPE(object),
+                           .object = (uintptr_t)object,
+                           .call = call_of(frame, code)};
+}
+
+static inline bool
+equal(const ml_seen_frame *a, const ml_seen_frame *b)
+{
+    return ((a->code ^ b->code) | (a->position ^ b->position) | (a->print ^ b->print) |
+            (a->object ^ b->object) | (a->call ^ b->call)) == 0;
+}
+
+/* Whether FRAME is OLD again, as far as instructions stand for their codes. */
+static inline bool
+stands(const walk_frame *frame, const ml_seen_frame *old)
+{
+    /* An instruction is of a generator or not, whatever frame runs it. */
+    if ((old->position & ~POSITION_IN_GENERATOR) != walk_at(frame)) {
+        return false;
+    }
+    if (old->object == 0) {
+        return true;
+    }
+    const PyObject *object = walk_local(frame, 0);
+    return old->object == (uintptr_t)object &&
+           old->print == (uintptr_t)Py_TYPE(object) &&
+           old->call == call_of(frame, (const PyCodeObject *)(uintptr_t)old->code);
+}
+
+/* The number of frames that the interpreter has. */
+static size_t
+count_frames(const PyThreadState *thread)
+{
+    uint64_t position;
+    size_t count = 0;
+
+    for (const walk_frame *frame = thread != NULL ? walk_first(thread) : NULL;
+         frame != NULL; frame = walk_next(frame)) {
+        count += walk_code(frame, &position) != NULL;
+    }
+    return count;
+}
+
+/* Compares FRAME and its callers with what stands before *AT, down to STOP, and puts there
+ * what differs; *SAME becomes the first of these, if it comes before.  The frame that found
+ * no place, or NULL.  Always inlined, so that the frames that stand cost a loop without
+ * BY_POSITION in it. */
+static inline __attribute__((always_inline)) const walk_frame *
+see_until(const walk_frame *frame, ml_seen_frame **at, ml_seen_frame *stop,
+          bool by_position, ml_seen_frame **same)
+{
+    ml_seen_frame *seen_to = *at;
+    ml_seen_frame *changed = *same;
+
+    for (; frame != NULL; frame = walk_next(frame)) {
+        if (by_position && seen_to != stop && stands(frame, seen_to - 1)) {
+            seen_to--;
+            continue;
+        }
+        uint64_t position;
+        const PyCodeObject *code = walk_code(frame, &position);
+        if (code == NULL) {
+            continue;
+        }
+        if (seen_to == stop) {
+            break;
+        }
+        seen_to--;
+        ml_seen_frame seen = see(frame, code, position);
+        if (!equal(&seen, seen_to)) {
+            *seen_to = seen;
+            changed = seen_to < changed ? seen_to : changed;
+        }
+    }
+    *at = seen_to;
+    *same = changed;
+    return frame;
+}
+
+/* The COUNT-th caller of FRAME, or NULL; *SHOWN of those passed are such as Python shows. */
+static const walk_frame *
+pass_over(const walk_frame *frame, size_t count, size_t *shown)
+{
+    uint64_t position;
+    uint32_t offset;
+
+    *shown = 0;
+    for (; count > 0 && frame != NULL; frame = walk_next(frame)) {
+        const PyCodeObject *code = walk_code(frame, &position);
+        if (code != NULL) {
+            *shown += offset_of(code, position, &offset);
+            count--;
+        }
+    }
+    return frame;
+}
+
+/* Brings WALKED, of the same thread, to its frames of now, all COUNT of them or both ends.
+ * *STANDING of them are as they were.  False where COUNT is wrong, and then WALKED is
+ * nothing.  BY_POSITION only where nothing is left out, before and now. */
+static inline __attribute__((always_inline)) bool
+walk(const PyThreadState *thread, ml_walked *walked, size_t count, bool by_position,
+     size_t *standing)
+{
+    const bool deep = !by_position && (count > ML_FRAMES_MAX || walked->left_out > 0);
+    const size_t kept = deep && count > ML_FRAMES_MAX ? ML_FRAMES_MAX : count;
+    size_t left_out = 0;
+    ml_seen_frame *const first = walked->frames;
+    ml_seen_frame *at = first + kept; /* those inside of it have been seen */
+    size_t before = walked->count;
+    ml_seen_frame *same = first + (kept < before ? kept : before);
+    const walk_frame *frame = thread != NULL ? walk_first(thread) : NULL;
+
+    for (; before < kept; before++) {
+        first[before].position = 0; /* of no frame */
+    }
+    if (count > kept) {
+        frame = see_until(frame, &at, first + ML_FRAMES_OUTER, by_position, &same);
+        frame = pass_over(frame, count - kept, &left_out);
+    }
+    frame = see_until(frame, &at, first, by_position, &same);
+    if (deep && left_out != walked->left_out) {
+        /* What is left out comes before those inside of it. */
+        same = same < first + ML_FRAMES_OUTER ? same : first + ML_FRAMES_OUTER;
+        walked->left_out = left_out;
+    }
+    bool right = at == first && frame == NULL;
+    walked->count = right ? kept : 0;
+    *standing = (size_t)(same - first);
+    return right;
+}
+
+static void
+walk_afresh(const PyThreadState *thread, ml_walked *walked)
+{
+    size_t standing;
+
+    walked->count = 0;
+    walked->left_out = 0;
+    walk(thread, walked, count_frames(thread), false, &standing);
+}
+
+/* All of *KEY but its object.  False for a frame that Python does not show yet. */
+static bool
+key_of(const ml_seen_frame *seen, ml_frame_key *key)
+{
+    const PyCodeObject *code = (const PyCodeObject *)(uintptr_t)seen->code;
+
+    *key = (ml_frame_key){.code = seen->code, .fingerprint = seen->print};
+    if (seen->object != 0) {
+        key->fingerprint = ml_codes_print(code);
+    }
+    return offset_of(code, seen->position, &key->offset);
+}
+
+#endif
+
+/* ---- the public way ---- */
+
+/* Not by PyGILState_Check, which says yes on every thread once there was a
+ * subinterpreter. */
+static bool
+holds_gil(void)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return PyThreadState_GetUnchecked() != NULL;
+#else
+    PyThreadState *own = PyGILState_GetThisThreadState();
+    return own != NULL && own == _PyThreadState_UncheckedGet();
+#endif
+}
+
+/* The place of a frame, counted from the innermost, among ML_FRAMES_MAX: callers take those
+ * of the frames to be left out. */
+static size_t
+public_place(size_t frame)
+{
+    return frame < FRAMES_INNER
+               ? frame
+               : FRAMES_INNER + (frame - FRAMES_INNER) % ML_FRAMES_OUTER;
+}
+
+/* With the GIL; a key's offset is the line, and no frame has an object.  The number of all
+ * frames, each at its place in KEYS. */
+static size_t
+public_walk(ml_frame_key *keys)
+{
+    size_t count = 0;
+    /* PyFrame_GetBack makes frame objects, which before 3.12 may start a collection,
+     * and with it finalizers, in the middle of the allocator. */
+    int collecting = PyGC_Disable();
+    PyFrameObject *frame = PyEval_GetFrame();
+
+    Py_XINCREF(frame);
+    while (frame != NULL) {
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        int line = PyFrame_GetLineNumber(frame);
+        keys[public_place(count++)] = (ml_frame_key){
+            .code = (uintptr_t)code,
+            .fingerprint = ml_codes_print(code),
+            .offset = line > 0 ? (uint32_t)line : 0,
+        };
+        Py_DECREF(code);
+        PyFrameObject *back = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    if (collecting) {
+        PyGC_Enable();
+    }
+    return count;
+}
+
+/* ---- interning ---- */
+
+/* The code of the frame that stands for those left out of a deep stack.  How many these are
+ * is its fingerprint, and in its name. */
+static const char left_out_code;
+
+/* Not inlined, so that the buffers cost the common path no stack. */
+static __attribute__((noinline)) uint32_t
+add_new_code(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
+             bool with_lines)
+{
+    ml_codes_buffers buffers;
+    ml_code_text text;
+
+    if (key->code == (uintptr_t)&left_out_code) {
+        char *end = buffers.name + sizeof(buffers.name);
+        char *begin = ml_left_out_text(key->fingerprint, end);
+        text =
+            (ml_code_text){.name = {.bytes = begin, .length = (size_t)(end - begin)}};
+    }
+    else {
+        text = ml_codes_text((const PyCodeObject *)(uintptr_t)key->code, &buffers,
+                             with_lines);
+    }
+    return ml_stacks_add(stacks, parent, key, &text);
+}
+
+static uint32_t
+add_frame(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key, bool with_lines)
+{
+    uint32_t id = ml_stacks_add(stacks, parent, key, NULL);
+    return id != 0 ? id : add_new_code(stacks, parent, key, with_lines);
+}
+
+static uint32_t
+add_left_out(ml_stacks *stacks, uint32_t parent, size_t count)
+{
+    const ml_frame_key key = {.code = (uintptr_t)&left_out_code, .fingerprint = count};
+    return add_frame(stacks, parent, &key, false);
+}
+
+static uint32_t
+public_capture(ml_stacks *stacks)
+{
+    ml_frame_key keys[ML_FRAMES_MAX];
+    size_t count = public_walk(keys);
+    const size_t left_out = count > ML_FRAMES_MAX ? count - ML_FRAMES_MAX : 0;
+    uint32_t id = 0;
+
+    while (count > 0 && id != ML_STACK_LOST) {
+        id = add_frame(stacks, id, &keys[public_place(--count)], false);
+        if (left_out > 0 && count == FRAMES_INNER + left_out && id != ML_STACK_LOST) {
+            id = add_left_out(stacks, id, left_out);
+            count -= left_out;
+        }
+    }
+    return id;
+}
+
+#ifndef WALK_UNKNOWN
+
+/* The last part of a dotted name, as in Linear, of a type that the object keeps alive. */
+static ml_slice
+type_name(const PyTypeObject *type)
+{
+    const char *name = type->tp_name;
+    size_t length = 0;
+
+    for (const char *at = name; *at != '\0' && length < ML_CODES_TEXT_BYTES; at++) {
+        length++;
+        if (*at == '.') {
+            name = at + 1;
+            length = 0;
+        }
+    }
+    return (ml_slice){.bytes = name, .length = length};
+}
+
+static uint32_t
+object_id(ml_stacks *stacks, const ml_seen_frame *seen)
+{
+    ml_object_key key = {.address = seen->object, .type = seen->print};
+    ml_slice name = type_name((const PyTypeObject *)(uintptr_t)seen->print);
+    return ml_stacks_object(stacks, key, &name);
+}
+
+/* Whether the frame at INDEX, of a call, is within no other. */
+static bool
+is_outermost(const ml_walked *walked, size_t index)
+{
+    size_t at = 0;
+
+    while (at < index && walked->frames[at].object == 0) {
+        at++;
+    }
+    return at == index;
+}
+
+/* Extends PARENT by the frame at INDEX, which was not there at the last walk. */
+static uint32_t
+extend(ml_stacks *stacks, uint32_t parent, const ml_walked *walked, size_t index)
+{
+    const ml_seen_frame *seen = &walked->frames[index];
+    ml_frame_key key;
+
+    if (!key_of(seen, &key)) {
+        return parent;
+    }
+    if (seen->object != 0) {
+        key.object = object_id(stacks, seen);
+        if (ml_stacks_object_name(stacks, key.object) == 0 ||
+            is_outermost(walked, index)) {
+            uintptr_t thread = (uintptr_t)PyGILState_GetThisThreadState();
+            atomic_store_explicit(caller_of((const PyThreadState *)thread), thread,
+                                  memory_order_relaxed);
+        }
+    }
+    return add_frame(stacks, parent, &key, true);
+}
+
+/* Gives WALKED's frames their ids, but for the outermost STANDING, which have them;
+ * returns the innermost. */
+static uint32_t
+intern(ml_stacks *stacks, ml_walked *walked, size_t standing)
+{
+    uint32_t id = 0;
+
+    if (standing > 0) {
+        id = walked->ids[standing - 1];
+    }
+    for (size_t i = standing; i < walked->count && id != ML_STACK_LOST; i++) {
+        if (i == ML_FRAMES_OUTER && walked->left_out > 0) {
+            id = add_left_out(stacks, id, walked->left_out);
+            if (id == ML_STACK_LOST) {
+                break;
+            }
+        }
+        id = extend(stacks, id, walked, i);
+        walked->ids[i] = id;
+    }
+    if (id == ML_STACK_LOST) {
+        walked->count = 0;
+    }
+    return id;
+}
+
+#ifdef ML_CODES_WATCHED
+/* Walks by instruction addresses alone, to as many frames as the interpreter's count of
+ * calls says; false where this cannot be. */
+static inline bool
+walk_quickly(const PyThreadState *thread, ml_recall *recall, size_t *standing)
+{
+    ml_walked *walked = &recall->walked;
+    uint64_t died = atomic_load_explicit(&ml_codes_died, memory_order_relaxed);
+    bool held = recall->codes == died &&
+                atomic_load_explicit(&ml_codes_watched, memory_order_relaxed);
+
+    recall->codes = died;
+    if (!held || thread == NULL || walked->count == 0 || walked->left_out > 0) {
+        return false;
+    }
+    int64_t count =
+        (int64_t)walked->count + recall->room - thread->py_recursion_remaining;
+    return count > 0 && count <= ML_FRAMES_MAX &&
+           walk(thread, walked, (size_t)count, true, standing);
+}
+#endif
+
+static uint32_t
+recalled_capture(ml_stacks *stacks, ml_recall *recall)
+{
+    const PyThreadState *thread = PyGILState_GetThisThreadState();
+    ml_walked *walked = &recall->walked;
+    uint64_t epoch = ml_stacks_epoch(stacks);
+    size_t standing = 0;
+    bool quick = false;
+
+    if (recall->epoch != epoch) {
+        walked->count = 0;
+        recall->epoch = epoch;
+    }
+#ifdef ML_CODES_WATCHED
+    quick = walk_quickly(thread, recall, &standing);
+    recall->room = thread != NULL ? thread->py_recursion_remaining : 0;
+#endif
+    if (!quick) {
+        walk(thread, walked, count_frames(thread), false, &standing);
+    }
+    return intern(stacks, walked, standing);
+}
+
+/* For a thread that has no memory of its last walk at hand. */
+static __attribute__((noinline)) uint32_t
+fresh_capture(ml_stacks *stacks)
+{
+    ml_walked walked;
+
+    walk_afresh(PyGILState_GetThisThreadState(), &walked);
+    return intern(stacks, &walked, 0);
+}
+
+static uint32_t
+walk_capture(ml_stacks *stacks)
+{
+    ml_recall *recall = ml_recall_take();
+
+    if (recall == NULL) {
+        return fresh_capture(stacks);
+    }
+    uint32_t id = recalled_capture(stacks, recall);
+    ml_recall_give_back(recall);
+    return id;
+}
+
+#endif
+
+uint32_t
+ml_frames_capture(void *context, uint8_t *flags)
+{
+    int mode = atomic_load_explicit(&capture_mode, memory_order_relaxed);
+    uint32_t id = 0;
+
+#ifndef WALK_UNKNOWN
+    if (mode == CAPTURE_WALK) {
+        id = walk_capture(context);
+    }
+#endif
+    if (mode == CAPTURE_PUBLIC && holds_gil()) {
+        id = public_capture(context);
+    }
+    if (id == 0) {
+        *flags |= ML_EVENT_NO_PYTHON;
+    }
+    if (id == ML_STACK_LOST) {
+        *flags |= ML_EVENT_STACK_LOST;
+        id = 0;
+    }
+    return id;
+}
+
+bool
+ml_frames_called(void)
+{
+    const PyThreadState *thread = PyThreadState_Get();
+    _Atomic uintptr_t *place = caller_of(thread);
+
+    if (atomic_load_explicit(place, memory_order_relaxed) != (uintptr_t)thread) {
+        return false;
+    }
+    atomic_store_explicit(place, 0, memory_order_relaxed);
+    return true;
+}
+
+size_t
+ml_frames_calls(ml_call *calls, size_t capacity)
+{
+    size_t count = 0;
+#ifndef WALK_UNKNOWN
+    const PyCodeObject *code = atomic_load(&followed);
+    const PyThreadState *thread = PyThreadState_Get();
+    bool all = code != NULL && takes_all(code);
+    uint64_t position;
+
+    for (const walk_frame *frame = code != NULL ? walk_first(thread) : NULL;
+         frame != NULL; frame = walk_next(frame)) {
+        if (walk_code(frame, &position) == code && walk_local(frame, 0) != NULL) {
+            count += count < capacity;
+            calls[count - 1] = (ml_call){.object = walk_local(frame, 0),
+                                         .args = all ? walk_local(frame, 1) : NULL,
+                                         .kwargs = all ? walk_local(frame, 2) : NULL};
+        }
+    }
+#else
+    (void)calls;
+    (void)capacity;
+#endif
+    return count;
+}
+
+bool
+ml_frames_follow(PyCodeObject *code)
+{
+    bool in_place = code->co_argcount >= 1;
+#if PY_VERSION_HEX >= 0x030b0000
+    in_place = in_place && code->co_nlocalsplus >= 1 &&
+               (PyBytes_AS_STRING(code->co_localspluskinds)[0] & CO_FAST_CELL) == 0;
+#else
+    in_place = in_place && code->co_cell2arg == NULL;
+#endif
+    if (in_place && atomic_load(&followed) != code) {
+        Py_INCREF(code);
+        atomic_store(&followed, code);
+#ifdef ML_CODES_WATCHED
+        /* Walks so far did not look for its objects. */
+        atomic_fetch_add(&ml_codes_died, 1);
+#endif
+    }
+    return in_place;
+}
+
+/* ---- the self-check ---- */
+
+#ifndef WALK_UNKNOWN
+
+static bool
+text_equal(PyObject *string, ml_slice text)
+{
+    PyObject *ours =
+        PyUnicode_DecodeUTF8(text.bytes, (Py_ssize_t)text.length, "surrogatepass");
+    int different = ours == NULL ? -1 : PyUnicode_Compare(ours, string);
+
+    Py_XDECREF(ours);
+    PyErr_Clear();
+    return different == 0;
+}
+
+/* The first argument of the function that is followed during the check. */
+static PyObject *check_argument;
+
+static bool
+frame_agrees(const ml_seen_frame *seen, const ml_frame_key *walked,
+             const ml_frame_key *expected)
+{
+    const PyCodeObject *code = (const PyCodeObject *)(uintptr_t)walked->code;
+    ml_codes_buffers buffers;
+
+    if (walked->code != expected->code ||
+        (code == atomic_load(&followed) && seen->object != (uintptr_t)check_argument)) {
+        return false;
+    }
+    ml_code_text text = ml_codes_text(code, &buffers, true);
+    int64_t line =
+        ml_linetable_line((const uint8_t *)text.linetable.bytes, text.linetable.length,
+                          text.firstlineno, text.python_minor, (int32_t)walked->offset);
+    return (line > 0 ? line : 0) == expected->offset &&
+           text_equal(code->co_name, text.name) &&
+           text_equal(code->co_filename, text.filename);
+}
+
+/* Frame for frame the same code, and by its copied text the same names and line. */
+static bool
+walk_agrees(const ml_walked *walked, const ml_frame_key *expected, size_t count)
+{
+    size_t shown = 0;
+
+    for (size_t i = walked->count; i-- > 0;) {
+        ml_frame_key key;
+        if (!key_of(&walked->frames[i], &key)) {
+            continue;
+        }
+        if (shown == count ||
+            !frame_agrees(&walked->frames[i], &key, &expected[public_place(shown)])) {
+            return false;
+        }
+        shown++;
+        if (i == ML_FRAMES_OUTER) {
+            shown += walked->left_out;
+        }
+    }
+    return shown == count;
+}
+
+/* Called from the Python code below: does the walk see what Python sees? */
+static PyObject *
+probe(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
+{
+    ml_frame_key expected[ML_FRAMES_MAX];
+    ml_walked held, released;
+
+    size_t count = public_walk(expected);
+    walk_afresh(PyGILState_GetThisThreadState(), &held);
+    Py_BEGIN_ALLOW_THREADS
+    walk_afresh(PyGILState_GetThisThreadState(), &released);
+    Py_END_ALLOW_THREADS
+
+    return PyBool_FromLong(count >= 2 && walk_agrees(&held, expected, count) &&
+                           walk_agrees(&released, expected, count));
+}
+
+static const char check_source[] = "def call(probe):\n"
+                                   "    return (\n"
+                                   "        probe())\n"
+                                   "def generate(probe):\n"
+                                   "    yield call(probe)\n"
+                                   "    yield probe()\n"
+                                   "class Type:\n"
+                                   "    def __len__(self):\n"
+                                   "        return self.probe() is True\n"
+                                   "def check(probe):\n"
+                                   "    item = Type()\n"
+                                   "    item.probe = probe\n"
+                                   "    return (call(probe) is True and\n"
+                                   "            all(generate(probe)) and\n"
+                                   "            len(item) == 1 and\n"
+                                   "            (lambda: probe())())\n";
+
+static bool
+run_check(void)
+{
+    static PyMethodDef probe_method = {"probe", probe, METH_NOARGS, NULL};
+    PyObject *globals = PyDict_New();
+    PyObject *function = PyCFunction_New(&probe_method, NULL);
+    PyObject *ran = NULL;
+    PyObject *result = NULL;
+
+    if (globals != NULL && function != NULL &&
+        PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0) {
+        ran = PyRun_String(check_source, Py_file_input, globals, globals);
+    }
+    PyObject *check = ran != NULL ? PyDict_GetItemString(globals, "check") : NULL;
+    PyObject *call = ran != NULL ? PyDict_GetItemString(globals, "call") : NULL;
+    if (check != NULL && call != NULL) {
+        check_argument = function;
+        atomic_store(&followed, (PyCodeObject *)PyFunction_GET_CODE(call));
+        result = PyObject_CallFunctionObjArgs(check, function, NULL);
+        atomic_store(&followed, NULL);
+    }
+    bool agrees = result == Py_True;
+    Py_XDECREF(result);
+    Py_XDECREF(ran);
+    Py_XDECREF(function);
+    Py_XDECREF(globals);
+    PyErr_Clear();
+    return agrees;
+}
+
+#endif
+
+int
+ml_frames_self_check(void)
+{
+    ml_recall_init();
+#ifdef WALK_UNKNOWN
+    atomic_store(&capture_reason, WALK_UNKNOWN);
+    atomic_store(&capture_mode, CAPTURE_PUBLIC);
+    return 0;
+#else
+    /* Once for the process: under a subinterpreter the thread's state, as found here,
+     * is the main interpreter's, and a second check would compare two stacks. */
+    if (atomic_load(&capture_mode) == CAPTURE_WALK) {
+        return 1;
+    }
+    if (!run_check()) {
+        atomic_store(&capture_reason,
+                     "the frames found differ from what Python's own functions show");
+        atomic_store(&capture_mode, CAPTURE_PUBLIC);
+        return 0;
+    }
+#ifdef ML_CODES_WATCHED
+    ml_codes_watch();
+#endif
+    atomic_store(&capture_reason, NULL);
+    atomic_store(&capture_mode, CAPTURE_WALK);
+    return 1;
+#endif
+}
+
+bool
+ml_frames_supported(const char **reason)
+{
+    *reason = atomic_load(&capture_reason);
+    return atomic_load(&capture_mode) == CAPTURE_WALK;
+}

@@ -1,0 +1,164 @@
+/* C++ frames for stacks="all".  See native.h. */
+#include "frames/native.h"
+
+#include <link.h>
+
+#include "core/base/base.h"
+#include "core/record/recorder.h"
+#include "torch/bridge.h"
+
+/* Of deeper native stacks both ends are kept, as of Python's: half of this of each. */
+#define NATIVE_DEPTH_MAX 512
+#define NATIVE_OUTER (NATIVE_DEPTH_MAX / 2)
+
+/* Set once, before the walker that reads it is published. */
+static const ml_native *native;
+
+/* Where memlab's own two libraries lie: their frames are on top of every stack and say
+ * nothing of the program. */
+typedef struct code_range {
+    uint64_t inside; /* an address within the library */
+    uint64_t begin, end;
+} code_range;
+
+static code_range own_code[2];
+
+static int
+find_range(struct dl_phdr_info *info, size_t size, void *context)
+{
+    (void)size;
+    code_range *range = context;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        uint64_t begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+        uint64_t end = begin + info->dlpi_phdr[i].p_memsz;
+        if (range->inside >= begin && range->inside < end) {
+            range->begin = begin;
+            range->end = end;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static bool
+is_own(uint64_t counter)
+{
+    return (counter >= own_code[0].begin && counter < own_code[0].end) ||
+           (counter >= own_code[1].begin && counter < own_code[1].end);
+}
+
+static uint32_t
+walk_native(void *stacks, uint32_t parent, uint8_t *flags)
+{
+    uint64_t counters[NATIVE_DEPTH_MAX];
+    size_t all = native->capture(counters, NATIVE_DEPTH_MAX);
+    size_t count = all < NATIVE_DEPTH_MAX ? all : NATIVE_DEPTH_MAX;
+    if (parent == ML_STACK_LOST) {
+        return parent;
+    }
+    /* The first frame is the unwinder, then come memlab's own. */
+    size_t top = count > 0 ? 1 : 0;
+    while (top < count && is_own(counters[top])) {
+        top++;
+    }
+    uint32_t stack = parent;
+    while (count > top) {
+        stack =
+            ml_stacks_native(stacks, stack, counters[--count] & ~ML_NATIVE_LEFT_OUT);
+        if (all > NATIVE_DEPTH_MAX && count == NATIVE_DEPTH_MAX - NATIVE_OUTER &&
+            stack != ML_STACK_LOST) {
+            uint64_t left_out = ML_NATIVE_LEFT_OUT | (all - NATIVE_DEPTH_MAX);
+            stack = ml_stacks_native(stacks, stack, left_out);
+        }
+        if (stack == ML_STACK_LOST) {
+            *flags |= ML_EVENT_STACK_LOST;
+            return ML_STACK_LOST;
+        }
+    }
+    return stack;
+}
+
+/* Copies of the names, which the unwinder only lends. */
+typedef struct names {
+    ml_native_text *out;
+    char **owned;
+    size_t count;
+    size_t capacity;
+} names;
+
+static char *
+copy_text(names *into, const char *text)
+{
+    size_t length = strlen(text);
+    char *copy = ml_alloc(length + 1);
+    if (copy == NULL || ml_grow((void **)&into->owned, &into->capacity, into->count + 1,
+                                sizeof(*into->owned)) < 0) {
+        ml_free(copy);
+        return NULL;
+    }
+    memcpy(copy, text, length + 1);
+    into->owned[into->count++] = copy;
+    return copy;
+}
+
+static int
+take_name(void *context, size_t index, const ml_native_frame *frame)
+{
+    names *into = context;
+    ml_native_text *out = &into->out[index];
+    out->name = copy_text(into, frame->function);
+    out->filename = copy_text(into, frame->file);
+    out->line = (int64_t)frame->line;
+    return out->name != NULL && out->filename != NULL ? 0 : ML_ENOMEM;
+}
+
+/* The names must outlive the call of symbolize: they live until the next one, under the
+ * recorder's lock. */
+static names kept;
+
+static void
+drop_names(void)
+{
+    for (size_t i = 0; i < kept.count; i++) {
+        ml_free(kept.owned[i]);
+    }
+    ml_free(kept.owned);
+    kept = (names){0};
+}
+
+static int
+symbolize(void *context, const uint64_t *pcs, size_t count, ml_native_text *out)
+{
+    (void)context;
+    drop_names();
+    kept.out = out;
+    return native->symbolize(pcs, count, take_name, &kept);
+}
+
+const char ml_native_use_doc[] =
+    "use_native_stacks($module, capsule, /)\n--\n\n"
+    "Takes the native unwinder that the torch bridge offers, for stacks=\"all\".";
+
+PyObject *
+ml_native_use(PyObject *module, PyObject *capsule)
+{
+    const ml_native *table = PyCapsule_GetPointer(capsule, ML_NATIVE_CAPSULE);
+    if (table == NULL) {
+        return NULL;
+    }
+    if (table->size < sizeof(ml_native) || table->version != ML_ABI_VERSION) {
+        return ml_py_raise(
+            PyModule_GetState(module), ML_ESTATE,
+            "the torch bridge was built for another memlab; reinstall it "
+            "with: pip install --no-build-isolation --force-reinstall .");
+    }
+    own_code[0].inside = (uintptr_t)&walk_native;
+    own_code[1].inside = (uintptr_t)table->capture;
+    for (int i = 0; i < 2; i++) {
+        dl_iterate_phdr(find_range, &own_code[i]);
+    }
+    native = table;
+    ml_symbolizer symbolizer = {NULL, symbolize};
+    ml_recorder_set_native(walk_native, &symbolizer);
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,34 @@
+/* A path while it is put into words.
+ *
+ * Owns the chain of things from a root to a target and the steps told so far, each a
+ * Python tuple; sentences are made of them by memlab/_holders.py.  It must not know how a
+ * reference is named (holders_names.h). */
+#ifndef ML_PY_HOLDERS_NAMER_H
+#define ML_PY_HOLDERS_NAMER_H
+
+#include "holders/holders_walk.h"
+
+typedef struct ml_namer {
+    ml_walk *walk;
+    PyObject *steps; /* owned: a list */
+    uint32_t *chain; /* indices of things, the root first, the target last */
+    size_t count;
+    bool nested;  /* the path of a key, which tells no paths of further keys */
+    bool last;    /* the step that is named now leads to the target */
+    uint32_t nth; /* which of its references that is then */
+} ml_namer;
+
+/* The steps of HOLD's path, a new list of tuples, or NULL with an exception. */
+PyObject *ml_holders_path(ml_walk *walk, const ml_hold *hold, bool nested);
+
+/* Appends STEP, whose reference is taken; NULL passes an exception on.  0, or -1. */
+int ml_namer_add(ml_namer *n, PyObject *step);
+int ml_namer_add_name(ml_namer *n, const char *name);
+
+const ml_thing *ml_namer_thing(const ml_namer *n, size_t i);
+/* The object at place I of the chain; NULL where there is none. */
+PyObject *ml_namer_object(const ml_namer *n, size_t i);
+/* The object BACK places before I. */
+PyObject *ml_namer_object_before(const ml_namer *n, size_t i, size_t back);
+
+#endif

@@ -1,0 +1,82 @@
+/* Shared windows for meters.  See metering.h. */
+#include "lines/metering.h"
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <unistd.h>
+
+#include "core/record/recorder.h"
+
+/* As many as the recorder takes. */
+#define SOURCE_MAX 8
+
+typedef struct metering {
+    const ml_source *source; /* NULL: the place is free */
+    ml_window *window;       /* owned; NULL: nobody wants it */
+    size_t users;
+    pid_t process; /* that of the window: a forked child records nothing */
+} metering;
+
+static metering meterings[SOURCE_MAX];
+
+/* There are places for all sources, which are never taken back. */
+static metering *
+metering_of(const ml_source *source)
+{
+    metering *place = meterings;
+    while (place->source != NULL && place->source != source) {
+        place++;
+    }
+    place->source = source;
+    return place;
+}
+
+static void
+stop(ml_window *window)
+{
+    Py_BEGIN_ALLOW_THREADS
+    ml_window_stop(window);
+    Py_END_ALLOW_THREADS
+}
+
+int
+ml_metering_begin(const ml_source *source)
+{
+    metering *shared = metering_of(source);
+    if (shared->window != NULL && shared->process == getpid()) {
+        shared->users++;
+        return 0;
+    }
+    ml_window_options options = {
+        .max_entries = 1, .context = ML_CONTEXT_NONE, .meter = true, .device = -1};
+    ml_window *window = NULL;
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_window_start(source, &options, &window);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        return result;
+    }
+    shared->users++;
+    if (shared->window != NULL) {
+        /* Another thread was faster. */
+        stop(window);
+        return 0;
+    }
+    shared->window = window;
+    shared->process = getpid();
+    return 0;
+}
+
+void
+ml_metering_end(const ml_source *source)
+{
+    metering *shared = metering_of(source);
+    if (--shared->users > 0) {
+        return;
+    }
+    ml_window *window = shared->window;
+    shared->window = NULL;
+    stop(window);
+}

@@ -1,0 +1,246 @@
+/* The notice of a torch.nn.Module's call.  See module_calls.h. */
+#include "training/module_calls.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <time.h>
+
+#include "core/stacks/stacks.h"
+#include "core/record/window.h"
+#include "frames/frames.h"
+#include "training/owners.h"
+
+/* Calls within each other that are looked at. */
+#define CALLS 64
+/* A program that makes modules all the time has this many looks at all of them at once,
+ * and then one only when this many times what the last took has passed: 1 % of the time. */
+#define FREE_LOOKS 32
+#define REST 100
+
+/* There is one interpreter that records. */
+static struct {
+    PyObject *module;     /* owned; memlab._core; NULL: nobody ever watched */
+    ml_owner_types types; /* owned */
+    PyObject *snapshots;  /* owned; list of weak references to who watches */
+    allocfunc ordinary;   /* torch.Tensor's tp_alloc at the first watch, for ever */
+    bool looking;         /* on this thread or another, which had to wait */
+    unsigned looks;
+    uint64_t next; /* time of the next look that is not free */
+} the;
+
+static uint64_t
+now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static PyObject *alloc_noticing(PyTypeObject *type, Py_ssize_t items);
+
+/* Another tool's tp_alloc stays: it calls the one it found, ours or torch's own. */
+static void
+settle(void)
+{
+    PyTypeObject *tensor = (PyTypeObject *)the.types.tensor;
+    if (tensor->tp_alloc == the.ordinary || tensor->tp_alloc == alloc_noticing) {
+        bool watched = PyList_GET_SIZE(the.snapshots) > 0;
+        tensor->tp_alloc = watched ? alloc_noticing : the.ordinary;
+    }
+}
+
+/* The thread that looked is not in the child. */
+static void
+forked(void)
+{
+    the.looking = false;
+}
+
+/* The recordings that watch, a new list; those that are gone are forgotten.  NULL where
+ * there is none, or no memory. */
+static PyObject *
+watching(void)
+{
+    Py_ssize_t count = the.snapshots != NULL ? PyList_GET_SIZE(the.snapshots) : 0;
+    PyObject *found = count > 0 ? PyList_New(0) : NULL;
+    for (Py_ssize_t i = count; found != NULL && i-- > 0;) {
+        PyObject *reference = PyList_GET_ITEM(the.snapshots, i);
+#if PY_VERSION_HEX >= 0x030d0000
+        PyObject *snapshot = NULL;
+        (void)PyWeakref_GetRef(reference, &snapshot);
+#else
+        PyObject *snapshot = Py_NewRef(PyWeakref_GET_OBJECT(reference));
+        if (snapshot == Py_None) {
+            Py_CLEAR(snapshot);
+        }
+#endif
+        if (snapshot == NULL) {
+            (void)PySequence_DelItem(the.snapshots, i);
+        }
+        else if (PyList_Append(found, snapshot) < 0) {
+            Py_CLEAR(found);
+        }
+        Py_XDECREF(snapshot);
+    }
+    PyErr_Clear();
+    if (count > 0 && PyList_GET_SIZE(the.snapshots) == 0) {
+        settle();
+    }
+    return found;
+}
+
+/* Whether a look would find something: who owns nothing needs no name but its class. */
+static bool
+is_unknown(PyObject *object)
+{
+    ml_object_key key = {.address = (uintptr_t)object,
+                         .type = (uintptr_t)Py_TYPE(object)};
+    ml_stacks *stacks = ml_recorder_stacks();
+    uint32_t id = ml_stacks_object(stacks, key, NULL);
+    return ml_stacks_object_name(stacks, id) == 0 && ml_owners_may_own(object);
+}
+
+static void
+look_at(PyObject *snapshots)
+{
+    uint64_t begun = now();
+    if (the.looks >= FREE_LOOKS && begun < the.next) {
+        return;
+    }
+    the.looks += the.looks < FREE_LOOKS;
+    /* Without memory the next call tries again. */
+    (void)ml_owners_look(the.module, snapshots, &the.types, false);
+    uint64_t ended = now();
+    the.next = ended + REST * (ended - begun);
+}
+
+static void
+look(void)
+{
+    ml_call calls[CALLS];
+    size_t count = ml_frames_calls(calls, CALLS);
+    PyObject *snapshots = count > 0 ? watching() : NULL;
+    bool unknown = false;
+    for (size_t i = 0; snapshots != NULL && i < count && !unknown; i++) {
+        unknown = is_unknown(calls[i].object);
+    }
+    if (unknown) {
+        look_at(snapshots);
+    }
+    if (snapshots != NULL) {
+        /* The frame holds them. */
+        const ml_call *outermost = &calls[count - 1];
+        ml_owners_given(the.module, snapshots, &the.types, outermost->args);
+        ml_owners_given(the.module, snapshots, &the.types, outermost->kwargs);
+    }
+    Py_XDECREF(snapshots);
+    PyErr_Clear();
+}
+
+static PyObject *
+alloc_noticing(PyTypeObject *type, Py_ssize_t items)
+{
+    if (!the.looking && ml_frames_called()) {
+        PyObject *error, *value, *traceback;
+        PyErr_Fetch(&error, &value, &traceback);
+        the.looking = true;
+        look();
+        the.looking = false;
+        PyErr_Restore(error, value, traceback);
+    }
+    return the.ordinary(type, items);
+}
+
+const char ml_module_calls_watch_doc[] =
+    "watch_calls($module, snapshot, tensor_type, module_type, optimizer_type, "
+    "/)\n--\n\n"
+    "Looks at all modules and optimizers, as tag_owners() does, whenever a module is "
+    "called\n"
+    "that was not met yet, and once more at each as it dies. Tags the tensors that "
+    "the\n"
+    "outermost call of each thread is given. Until forget_calls(snapshot), or the "
+    "snapshot\n"
+    "is gone.";
+
+PyObject *
+ml_module_calls_watch(PyObject *module, PyObject *args)
+{
+    PyObject *snapshot;
+    ml_owner_types types;
+    if (!PyArg_ParseTuple(args, "OO!O!O!:watch_calls", &snapshot, &PyType_Type,
+                          &types.tensor, &PyType_Type, &types.module, &PyType_Type,
+                          &types.optimizer)) {
+        return NULL;
+    }
+    if (the.snapshots == NULL) {
+        the.snapshots = PyList_New(0);
+        if (the.snapshots == NULL) {
+            return NULL;
+        }
+        the.module = Py_NewRef(module);
+        the.types = (ml_owner_types){.tensor = Py_NewRef(types.tensor),
+                                     .module = Py_NewRef(types.module),
+                                     .optimizer = Py_NewRef(types.optimizer)};
+        the.ordinary = ((PyTypeObject *)types.tensor)->tp_alloc;
+        pthread_atfork(NULL, NULL, forked);
+    }
+    if (PyList_GET_SIZE(the.snapshots) == 0) {
+        ml_owners_begin();
+    }
+    PyObject *reference = PyWeakref_NewRef(snapshot, NULL);
+    int result = reference != NULL ? PyList_Append(the.snapshots, reference) : -1;
+    Py_XDECREF(reference);
+    if (result < 0) {
+        return NULL;
+    }
+    settle();
+    Py_RETURN_NONE;
+}
+
+const char ml_module_calls_forget_doc[] =
+    "forget_calls($module, snapshot, /)\n--\n\n"
+    "Ends watch_calls(snapshot); nothing where there was none.";
+
+PyObject *
+ml_module_calls_forget(PyObject *Py_UNUSED(module), PyObject *snapshot)
+{
+    if (the.snapshots == NULL) {
+        Py_RETURN_NONE;
+    }
+    PyObject *reference = PyWeakref_NewRef(snapshot, NULL);
+    if (reference == NULL) {
+        return NULL;
+    }
+    /* The one weak reference without a callback that an object has. */
+    for (Py_ssize_t i = PyList_GET_SIZE(the.snapshots); i-- > 0;) {
+        if (PyList_GET_ITEM(the.snapshots, i) == reference &&
+            PySequence_DelItem(the.snapshots, i) < 0) {
+            Py_DECREF(reference);
+            return NULL;
+        }
+    }
+    Py_DECREF(reference);
+    Py_XDECREF(watching());
+    PyErr_Clear();
+    settle();
+    Py_RETURN_NONE;
+}
+
+void
+ml_module_calls_end(PyObject *object)
+{
+    PyObject *snapshots = watching();
+    if (snapshots != NULL) {
+        ml_owners_dying(the.module, snapshots, &the.types, object);
+    }
+    Py_XDECREF(snapshots);
+}
+
+void
+ml_module_calls_gone(void)
+{
+    PyObject *error, *value, *traceback;
+    PyErr_Fetch(&error, &value, &traceback);
+    Py_XDECREF(watching());
+    PyErr_Restore(error, value, traceback);
+}

@@ -1,0 +1,433 @@
+/* The names of the program's torch.nn.Modules; see modules.h.
+ *
+ * A module is named by its path as in named_modules() of the module that no other holds,
+ * such a root by its class.  A program with several roots that hold modules, a GAN say,
+ * has the root's class in front of each path; a second root of one class is Class#2, in
+ * the order in which they were first seen.
+ *
+ * The watch on a named module is a weak reference: when it dies, and before its memory is
+ * given out again, its address is forgotten, so that a later module there is another one.
+ * A module that was never alive at a look for names is not watched.  Its frames say its
+ * class only, unless one of the same type took its address and was named: then that. */
+#include "training/modules.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/record/window.h"
+#include "frames/frames.h"
+#include "training/module_calls.h"
+#include "training/paths.h"
+#include "training/shards.h"
+
+#define PATH_BYTES 1024
+#define DEPTH_MAX 128
+
+/* What wraps a module without being a level of it to its author. */
+static const char *const wrappers[] = {"_orig_mod", "_fsdp_wrapped_module",
+                                       "_checkpoint_wrapped_module"};
+
+typedef struct root {
+    PyObject *module; /* borrowed from the list */
+    uint32_t id;
+    bool holds_modules;
+} root;
+
+typedef struct naming {
+    PyTypeObject *type;
+    PyObject *key;     /* "_modules" */
+    PyObject *owns[2]; /* "_parameters", "_buffers" */
+    ml_stacks *stacks;
+    ml_paths *paths; /* to be filled */
+    PyObject **seen; /* hash set of borrowed pointers; owned */
+    size_t mask;
+    size_t seen_count;
+    bool no_memory; /* for the set: what is missing from it was not looked at */
+    char path[PATH_BYTES];
+} naming;
+
+/* ---- a set of modules ---- */
+
+/* The place of MODULE, or the free one where it would go. */
+static PyObject **
+place_of(PyObject **seen, size_t mask, PyObject *module)
+{
+    size_t at = ml_hash_u64((uintptr_t)module) & mask;
+
+    while (seen[at] != NULL && seen[at] != module) {
+        at = (at + 1) & mask;
+    }
+    return &seen[at];
+}
+
+/* Room for twice as many modules, and for the first; false without memory. */
+static bool
+grow_seen(naming *names)
+{
+    size_t mask = names->seen != NULL ? 2 * names->mask + 1 : 1023;
+    PyObject **seen = ml_alloc_zeroed(mask + 1, sizeof(PyObject *));
+
+    if (seen == NULL) {
+        return false;
+    }
+    for (size_t i = 0; names->seen != NULL && i <= names->mask; i++) {
+        if (names->seen[i] != NULL) {
+            *place_of(seen, mask, names->seen[i]) = names->seen[i];
+        }
+    }
+    ml_free(names->seen);
+    names->seen = seen;
+    names->mask = mask;
+    return true;
+}
+
+/* True if MODULE was not in the set yet.  How many there are is not known beforehand: a
+ * module may hold others that are not among the objects, those before gc.freeze() where
+ * the collector's lists cannot be walked. */
+static bool
+see(naming *names, PyObject *module)
+{
+    if (names->seen == NULL || 2 * (names->seen_count + 1) > names->mask) {
+        names->no_memory = names->no_memory || !grow_seen(names);
+    }
+    if (names->no_memory) {
+        return false;
+    }
+    PyObject **place = place_of(names->seen, names->mask, module);
+    bool is_new = *place == NULL;
+    *place = module;
+    names->seen_count += is_new;
+    return is_new;
+}
+
+static void
+forget_seen(naming *names)
+{
+    ml_free(names->seen);
+    names->seen = NULL;
+    names->seen_count = 0;
+}
+
+/* ---- reading modules ---- */
+
+static bool
+is_module(const naming *names, PyObject *object)
+{
+    return PyType_IsSubtype(Py_TYPE(object), names->type);
+}
+
+/* The dict that MODULE has as KEY, borrowed from it; NULL: none. */
+static PyObject *
+dict_of(PyObject *module, PyObject *key)
+{
+    PyObject *attributes = PyObject_GenericGetDict(module, NULL);
+    PyObject *dict = attributes != NULL && PyDict_Check(attributes)
+                         ? PyDict_GetItemWithError(attributes, key)
+                         : NULL;
+
+    Py_XDECREF(attributes);
+    PyErr_Clear();
+    return dict != NULL && PyDict_Check(dict) ? dict : NULL;
+}
+
+static PyObject *
+children_of(const naming *names, PyObject *module)
+{
+    return dict_of(module, names->key);
+}
+
+static ml_slice
+class_name(PyObject *object)
+{
+    const char *name = Py_TYPE(object)->tp_name;
+    const char *dot = strrchr(name, '.');
+
+    name = dot != NULL ? dot + 1 : name;
+    return (ml_slice){.bytes = name, .length = strlen(name)};
+}
+
+static uint32_t
+id_of(const naming *names, PyObject *module)
+{
+    ml_slice type = class_name(module);
+    ml_object_key key = {.address = (uintptr_t)module,
+                         .type = (uintptr_t)Py_TYPE(module)};
+    return ml_stacks_object(names->stacks, key, &type);
+}
+
+/* ---- naming ---- */
+
+/* Appends TEXT to the path of LENGTH bytes; the new length, cut where it is too long. */
+static size_t
+append(naming *names, size_t length, const char *text, size_t bytes)
+{
+    if (bytes > PATH_BYTES - length) {
+        bytes = PATH_BYTES - length;
+    }
+    memcpy(names->path + length, text, bytes);
+    return length + bytes;
+}
+
+static size_t
+append_child(naming *names, size_t length, PyObject *key)
+{
+    Py_ssize_t bytes = 0;
+    const char *text =
+        PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &bytes) : NULL;
+
+    if (text == NULL) {
+        PyErr_Clear();
+        text = "?";
+        bytes = 1;
+    }
+    for (size_t i = 0; i < sizeof(wrappers) / sizeof(wrappers[0]); i++) {
+        if (strcmp(text, wrappers[i]) == 0) {
+            return length;
+        }
+    }
+    length = length > 0 ? append(names, length, ".", 1) : 0;
+    return append(names, length, text, (size_t)bytes);
+}
+
+static void
+name_owned(naming *names, PyObject *module, uint32_t path)
+{
+    for (size_t i = 0; i < 2; i++) {
+        PyObject *owned = dict_of(module, names->owns[i]);
+        PyObject *key, *tensor;
+        Py_ssize_t position = 0;
+        while (owned != NULL && PyDict_Next(owned, &position, &key, &tensor)) {
+            if (tensor != Py_None) {
+                ml_paths_add(names->paths, tensor, path, key);
+            }
+        }
+    }
+}
+
+/* No collection may run while dicts are read: it would run finalizers, and they could
+ * change them. */
+static void
+name_below(naming *names, PyObject *module, size_t length, int depth)
+{
+    ml_slice name = {.bytes = names->path, .length = length};
+    PyObject *children = children_of(names, module);
+    PyObject *key, *child;
+    Py_ssize_t position = 0;
+
+    if (length == 0) {
+        name = class_name(module);
+    }
+    uint32_t id = id_of(names, module);
+    ml_recorder_name_object(id, name.bytes, name.length);
+    uint32_t path = ml_stacks_object_name(names->stacks, id);
+    name_owned(names, module, path != 0 ? path : ML_STACK_LOST);
+    while (children != NULL && depth < DEPTH_MAX &&
+           PyDict_Next(children, &position, &key, &child)) {
+        if (is_module(names, child) && see(names, child)) {
+            name_below(names, child, append_child(names, length, key), depth + 1);
+        }
+    }
+}
+
+static int
+compare_roots(const void *a, const void *b)
+{
+    uint32_t left = ((const root *)a)->id;
+    uint32_t right = ((const root *)b)->id;
+    return (left > right) - (left < right);
+}
+
+/* The length of "Class" or "Class#2" in the path. */
+static size_t
+prefix_of(naming *names, const root *roots, size_t index)
+{
+    ml_slice name = class_name(roots[index].module);
+    unsigned number = 1;
+    char text[16];
+
+    for (size_t i = 0; i < index; i++) {
+        number += roots[i].holds_modules &&
+                  strcmp(class_name(roots[i].module).bytes, name.bytes) == 0;
+    }
+    size_t length = append(names, 0, name.bytes, name.length);
+    if (number > 1) {
+        int bytes = PyOS_snprintf(text, sizeof(text), "#%u", number);
+        length = append(names, length, text, (size_t)bytes);
+    }
+    return length;
+}
+
+/* Fills ROOTS, in the order in which they were first seen; returns their number. */
+static size_t
+find_roots(naming *names, PyObject *objects, root *roots)
+{
+    size_t count = 0;
+
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects); i++) {
+        PyObject *module = PyList_GET_ITEM(objects, i);
+        PyObject *children =
+            is_module(names, module) ? children_of(names, module) : NULL;
+        PyObject *key, *child;
+        Py_ssize_t position = 0;
+        while (children != NULL && PyDict_Next(children, &position, &key, &child)) {
+            if (is_module(names, child)) {
+                see(names, child);
+            }
+        }
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects); i++) {
+        PyObject *module = PyList_GET_ITEM(objects, i);
+        if (is_module(names, module) && see(names, module)) {
+            PyObject *children = children_of(names, module);
+            roots[count++] = (root){
+                .module = module,
+                .id = id_of(names, module),
+                .holds_modules = children != NULL && PyDict_GET_SIZE(children) > 0,
+            };
+        }
+    }
+    qsort(roots, count, sizeof(*roots), compare_roots);
+    return count;
+}
+
+/* What optimizers step, and what the module has while it works. */
+static void
+name_shard(void *context, const ml_shard *shard)
+{
+    naming *names = context;
+    PyObject *tensors[] = {shard->owner, shard->whole};
+    for (size_t i = 0; i < 2; i++) {
+        if (tensors[i] != NULL) {
+            uint32_t path =
+                ml_stacks_object_name(names->stacks, id_of(names, shard->module));
+            ml_paths_add(names->paths, tensors[i], path != 0 ? path : ML_STACK_LOST,
+                         shard->name);
+        }
+    }
+}
+
+static int
+name_all(naming *names, PyObject *objects)
+{
+    root *roots = ml_alloc_zeroed((size_t)PyList_GET_SIZE(objects) + 1, sizeof(*roots));
+    if (roots == NULL) {
+        return -1;
+    }
+    size_t count = find_roots(names, objects, roots);
+    size_t holders = 0;
+    for (size_t i = 0; i < count; i++) {
+        holders += roots[i].holds_modules;
+    }
+    forget_seen(names);
+    for (size_t i = 0; i < count; i++) {
+        bool prefixed = holders > 1 && roots[i].holds_modules;
+        see(names, roots[i].module);
+        name_below(names, roots[i].module, prefixed ? prefix_of(names, roots, i) : 0,
+                   0);
+    }
+    ml_free(roots);
+    ml_shards_note(objects);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects); i++) {
+        ml_shards_visit(PyList_GET_ITEM(objects, i), name_shard, names);
+    }
+    return names->no_memory ? -1 : 0;
+}
+
+/* ---- watching for their end ---- */
+
+/* SELF is (dict of watched modules, address). */
+static PyObject *
+module_died(PyObject *self, PyObject *Py_UNUSED(reference))
+{
+    PyObject *address = PyTuple_GET_ITEM(self, 1);
+
+    /* References are told before a dying object loses anything. */
+    ml_module_calls_end(PyLong_AsVoidPtr(address));
+    ml_stacks_forget_object(ml_recorder_stacks(),
+                            (uint64_t)(uintptr_t)PyLong_AsVoidPtr(address));
+    if (PyDict_DelItem(PyTuple_GET_ITEM(self, 0), address) < 0) {
+        PyErr_Clear();
+    }
+    Py_RETURN_NONE;
+}
+
+static int
+watch(PyObject *watched, PyObject *module)
+{
+    static PyMethodDef died = {"module_died", module_died, METH_O, NULL};
+    PyObject *self = NULL, *callback = NULL, *reference = NULL;
+    PyObject *address = PyLong_FromVoidPtr(module);
+    int result = address != NULL ? PyDict_Contains(watched, address) : -1;
+
+    if (result == 0) {
+        self = PyTuple_Pack(2, watched, address);
+        callback = self != NULL ? PyCFunction_New(&died, self) : NULL;
+        reference = callback != NULL ? PyWeakref_NewRef(module, callback) : NULL;
+        result = reference != NULL ? PyDict_SetItem(watched, address, reference) : -1;
+    }
+    Py_XDECREF(reference);
+    Py_XDECREF(callback);
+    Py_XDECREF(self);
+    Py_XDECREF(address);
+    return result < 0 ? -1 : 0;
+}
+
+/* ---- entries ---- */
+
+/* Of what runs a module's call; where it is replaced, the newest is followed. */
+static void
+follow_calls(PyObject *module_type)
+{
+    PyObject *function = PyObject_GetAttrString(module_type, "_wrapped_call_impl");
+
+    if (function != NULL && PyFunction_Check(function)) {
+        ml_frames_follow((PyCodeObject *)PyFunction_GET_CODE(function));
+    }
+    PyErr_Clear();
+    Py_XDECREF(function);
+}
+
+int
+ml_modules_name(PyObject *module, PyObject *objects, PyObject *module_type)
+{
+    ml_state *state = PyModule_GetState(module);
+    naming *names = ml_alloc_zeroed(1, sizeof(*names));
+    int result = -1;
+
+    if (names == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    follow_calls(module_type);
+    names->type = (PyTypeObject *)module_type;
+    names->stacks = ml_recorder_stacks();
+    names->key = PyUnicode_InternFromString("_modules");
+    names->owns[0] = PyUnicode_InternFromString("_parameters");
+    names->owns[1] = PyUnicode_InternFromString("_buffers");
+    names->paths = ml_paths_begin(module_type);
+    if (names->key != NULL && names->owns[0] != NULL && names->owns[1] != NULL) {
+        int collecting = PyGC_Disable();
+        result = names->paths != NULL ? name_all(names, objects) : -1;
+        if (result < 0) {
+            PyErr_NoMemory();
+        }
+        if (collecting) {
+            PyGC_Enable();
+        }
+    }
+    ml_paths_end(state, names->paths, result == 0);
+    for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(objects); i++) {
+        PyObject *object = PyList_GET_ITEM(objects, i);
+        if (is_module(names, object)) {
+            result = watch(state->watched_modules, object);
+        }
+    }
+    Py_XDECREF(names->key);
+    Py_XDECREF(names->owns[0]);
+    Py_XDECREF(names->owns[1]);
+    ml_free(names->seen);
+    ml_free(names);
+    return result;
+}

@@ -1,0 +1,674 @@
+/* Who owns device memory, as far as Python objects tell.  See owners.h. */
+#include "training/owners.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "core/record/recorder.h"
+#include "objects/collector.h"
+#include "training/modules.h"
+#include "training/paths.h"
+#include "training/shards.h"
+#include "torch/bridge.h"
+#include "types/snapshot_type.h"
+#include "objects/tensor_attributes.h"
+
+typedef struct tagging {
+    ml_shared_window *shared; /* to be dropped; NULL: not recording */
+    PyObject *tensor_type;    /* borrowed */
+    bool cpu;                 /* tensors of the host are wanted, else those of CUDA */
+    ml_paths *paths;          /* borrowed; NULL: no module is known */
+    long count;               /* tensors tagged */
+    long strangers;           /* parameters that no look at modules has met */
+    bool steps; /* gradients are left to optimizers' steps, which read some of them */
+} tagging;
+
+/* An optimizer has stepped since the first of the recordings began. */
+static bool stepped;
+
+/* What a stranger's tensor raises is not the program's concern; an interrupt is, and comes
+ * back at the next bytecode. */
+static void
+swallow(void)
+{
+    bool interrupted =
+        PyErr_Occurred() != NULL && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+    PyErr_Clear();
+    if (interrupted) {
+        PyErr_SetInterrupt();
+    }
+}
+
+static bool
+is_instance(PyObject *object, PyObject *type)
+{
+    /* Not isinstance(): that would run __class__ of whatever lies on the heap. */
+    return PyType_IsSubtype(Py_TYPE(object), (PyTypeObject *)type);
+}
+
+/* Set once; NULL: no torch bridge is loaded, and there are no tensors to look at. */
+static const ml_tensors *tensors;
+
+static void
+tag_memory(tagging *to, const ml_tensor *memory, const ml_owner *owner)
+{
+    if ((memory->cuda == 0) == to->cpu &&
+        ml_window_tag(to->shared->window, memory->device, memory->addr, owner) == 0) {
+        to->count++;
+    }
+}
+
+/* Wrappers within each other. */
+#define WRAPPED_DEPTH 4
+
+/* A tensor whose memory is that of its attributes, as a DTensor's; owned. */
+typedef struct wrappers {
+    PyObject *itself; /* NULL: it is none */
+    PyObject *gradient;
+} wrappers;
+
+static int
+find_wrapper(void *context, const ml_tensor_part *part)
+{
+    wrappers *found = context;
+    PyObject **place = strcmp(part->suffix, "") == 0        ? &found->itself
+                       : strcmp(part->suffix, ".grad") == 0 ? &found->gradient
+                                                            : NULL;
+    if (place != NULL && *place == NULL && part->object != NULL &&
+        (part->flags & ML_TENSOR_WRAPPER) != 0) {
+        *place = Py_NewRef((PyObject *)(uintptr_t)part->object);
+    }
+    return 0;
+}
+
+static void tag_wrapped(tagging *to, PyObject *wrapper, const ml_owner *owner,
+                        int depth);
+
+/* Also the memory of a wrapper. */
+static void
+tag_within(tagging *to, PyObject *tensor, const ml_owner *owner, int depth)
+{
+    ml_tensor memory;
+    wrappers found = {NULL, NULL};
+    if (tensors->storage(tensor, &memory)) {
+        tag_memory(to, &memory, owner);
+        return;
+    }
+    tensors->parts(tensor, find_wrapper, &found);
+    if (found.itself != NULL) {
+        tag_wrapped(to, tensor, owner, depth);
+    }
+    Py_XDECREF(found.itself);
+    Py_XDECREF(found.gradient);
+}
+
+static void
+tag_wrapped(tagging *to, PyObject *wrapper, const ml_owner *owner, int depth)
+{
+    ml_attribute held[ML_ATTRIBUTES];
+    if (depth < WRAPPED_DEPTH) {
+        size_t count =
+            ml_attributes_read(wrapper, (PyTypeObject *)to->tensor_type, held);
+        for (size_t i = 0; i < count; i++) {
+            tag_within(to, held[i].tensor, owner, depth + 1);
+        }
+        ml_attributes_drop(held, count);
+    }
+}
+
+static void
+tag(tagging *to, PyObject *tensor, const ml_owner *owner)
+{
+    if (is_instance(tensor, to->tensor_type)) {
+        tag_within(to, tensor, owner, 0);
+    }
+}
+
+static void
+tag_buffer(tagging *to, PyObject *buffer)
+{
+    ml_path path;
+    ml_paths_find(to->paths, buffer, &path);
+    tag(to, buffer, &(ml_owner){ML_CATEGORY_BUFFER, path.module, path.name});
+}
+
+static void
+tag_gradient(tagging *to, PyObject *parameter)
+{
+    ml_path path;
+    if (to->steps || !is_instance(parameter, to->tensor_type)) {
+        return;
+    }
+    ml_paths_find(to->paths, parameter, &path);
+    ml_owner owner = {ML_CATEGORY_GRADIENT, path.module, path.name};
+    ml_tensor memory;
+    if (tensors->gradient(parameter, &memory)) {
+        tag_memory(to, &memory, &owner);
+    }
+    else if (!tensors->storage(parameter, &memory)) {
+        /* Only a wrapper's gradient is one. */
+        wrappers found = {NULL, NULL};
+        tensors->parts(parameter, find_wrapper, &found);
+        if (found.gradient != NULL) {
+            tag_wrapped(to, found.gradient, &owner, 0);
+        }
+        Py_XDECREF(found.itself);
+        Py_XDECREF(found.gradient);
+    }
+}
+
+static void
+tag_parameter(tagging *to, PyObject *parameter)
+{
+    ml_path path;
+    ml_paths_find(to->paths, parameter, &path);
+    tag(to, parameter, &(ml_owner){ML_CATEGORY_PARAMETER, path.module, path.name});
+    tag_gradient(to, parameter);
+}
+
+static void
+tag_shard(void *context, const ml_shard *shard)
+{
+    tagging *to = context;
+    ml_path path;
+    if (shard->owner != NULL) {
+        ml_paths_find(to->paths, shard->owner, &path);
+        if (shard->tensor != NULL) {
+            tag(to, shard->tensor,
+                &(ml_owner){ML_CATEGORY_PARAMETER, path.module, path.name});
+        }
+        tag_gradient(to, shard->owner);
+    }
+}
+
+PyObject *
+ml_own_dict(PyObject *object, const char *name)
+{
+    PyObject *attributes = PyObject_GenericGetDict(object, NULL);
+    PyObject *value = NULL;
+    if (attributes != NULL && PyDict_Check(attributes)) {
+        value = PyDict_GetItemString(attributes, name);
+        Py_XINCREF(value);
+    }
+    Py_XDECREF(attributes);
+    swallow();
+    if (value != NULL && !PyDict_Check(value)) {
+        Py_CLEAR(value);
+    }
+    return value;
+}
+
+/* No Python code runs from here on, so dicts cannot change while they are gone through. */
+
+/* Of the tensor itself, which comes first. */
+static int
+find_flags(void *context, const ml_tensor_part *part)
+{
+    *(uint32_t *)context = part->flags;
+    return 1;
+}
+
+static bool
+has_flag(const tagging *to, PyObject *tensor, uint32_t flags)
+{
+    uint32_t found = 0;
+    if (is_instance(tensor, to->tensor_type)) {
+        tensors->parts(tensor, find_flags, &found);
+    }
+    return (found & flags) != 0;
+}
+
+static void
+tag_module(tagging *to, PyObject *object)
+{
+    Py_ssize_t position = 0;
+    PyObject *name, *tensor;
+    PyObject *parameters = ml_own_dict(object, "_parameters");
+    while (parameters != NULL && PyDict_Next(parameters, &position, &name, &tensor)) {
+        /* The unit says what is a piece, and what was gathered of others.  A result is
+         * there for one call, as torch.func.functional_call puts it. */
+        if (!ml_shards_keep(object, name) && !has_flag(to, tensor, ML_TENSOR_RESULT)) {
+            tag_parameter(to, tensor);
+        }
+    }
+    Py_XDECREF(parameters);
+    PyObject *buffers = ml_own_dict(object, "_buffers");
+    position = 0;
+    while (buffers != NULL && PyDict_Next(buffers, &position, &name, &tensor)) {
+        tag_buffer(to, tensor);
+    }
+    Py_XDECREF(buffers);
+}
+
+/* state: {parameter: {name: tensor}} */
+static void
+tag_state(tagging *to, PyObject *optimizer)
+{
+    PyObject *state = ml_own_dict(optimizer, "state");
+    Py_ssize_t position = 0;
+    PyObject *parameter, *entries;
+    while (state != NULL && PyDict_Next(state, &position, &parameter, &entries)) {
+        Py_ssize_t at = 0;
+        PyObject *name, *value;
+        ml_path path;
+        ml_paths_find(to->paths, parameter, &path);
+        while (PyDict_Check(entries) && PyDict_Next(entries, &at, &name, &value)) {
+            if (is_instance(value, to->tensor_type)) {
+                uint32_t text = ml_paths_state(to->paths, &path, name);
+                tag(to, value,
+                    &(ml_owner){ML_CATEGORY_OPTIMIZER_STATE, path.module, text});
+            }
+        }
+    }
+    Py_XDECREF(state);
+}
+
+/* param_groups: [{"params": [tensor, ...]}, ...]: also parameters that no module holds. */
+static void
+visit_groups(tagging *to, PyObject *optimizer,
+             void (*visit)(tagging *to, PyObject *parameter))
+{
+    PyObject *attributes = PyObject_GenericGetDict(optimizer, NULL);
+    PyObject *groups =
+        attributes != NULL ? PyDict_GetItemString(attributes, "param_groups") : NULL;
+    for (Py_ssize_t i = 0;
+         groups != NULL && PyList_Check(groups) && i < PyList_GET_SIZE(groups); i++) {
+        PyObject *group = PyList_GET_ITEM(groups, i);
+        PyObject *params =
+            PyDict_Check(group) ? PyDict_GetItemString(group, "params") : NULL;
+        for (Py_ssize_t k = 0;
+             params != NULL && PyList_Check(params) && k < PyList_GET_SIZE(params);
+             k++) {
+            visit(to, PyList_GET_ITEM(params, k));
+        }
+    }
+    Py_XDECREF(attributes);
+    swallow();
+}
+
+static void
+count_stranger(tagging *to, PyObject *parameter)
+{
+    ml_path path;
+    to->strangers += !ml_paths_find(to->paths, parameter, &path);
+}
+
+/* What modules were not found to have, none has. */
+static void
+add_stranger(tagging *to, PyObject *parameter)
+{
+    ml_paths_add(to->paths, parameter, 0, NULL);
+}
+
+static bool
+begin_tagging(PyObject *module, PyObject *snapshot, PyObject *tensor_type, tagging *to)
+{
+    ml_state *state = PyModule_GetState(module);
+    if (!PyObject_TypeCheck(snapshot, (PyTypeObject *)state->snapshot_type)) {
+        PyErr_SetString(PyExc_TypeError, "the first argument must be a MemorySnapshot");
+        return false;
+    }
+    if (!PyType_Check(tensor_type)) {
+        PyErr_SetString(PyExc_TypeError, "the tensor type must be a type");
+        return false;
+    }
+    *to = (tagging){.shared = ml_snapshot_share(snapshot),
+                    .tensor_type = tensor_type,
+                    .cpu = ml_snapshot_is_cpu(snapshot),
+                    .paths = state->paths};
+    return true;
+}
+
+/* Whether there is anything to tag and anybody to be told. */
+static bool
+can_tag(const tagging *to)
+{
+    return to->shared != NULL && tensors != NULL;
+}
+
+/* The modules, units of their parameters and, unless the type is NULL, optimizers of the
+ * interpreter; a new list. */
+static PyObject *
+find_owners(PyObject *module_type, PyObject *optimizer_type)
+{
+    PyTypeObject *types[2 + ML_SHARD_TYPES];
+    size_t count = ml_shards_types(types);
+    types[count++] = (PyTypeObject *)module_type;
+    if (optimizer_type != NULL) {
+        types[count++] = (PyTypeObject *)optimizer_type;
+    }
+    return ml_collector_find(types, count);
+}
+
+/* Looks at all modules again where OPTIMIZER has parameters that were not met: of a
+ * model made since.  0, or -1 with an exception. */
+static int
+meet_strangers(PyObject *module, tagging *to, PyObject *optimizer)
+{
+    PyObject *type = ml_paths_module_type(to->paths);
+    visit_groups(to, optimizer, count_stranger);
+    if (to->strangers == 0 || type == NULL) {
+        return 0;
+    }
+    PyObject *modules = find_owners(type, NULL);
+    int result = modules != NULL ? ml_modules_name(module, modules, type) : -1;
+    Py_XDECREF(modules);
+    to->paths = ((ml_state *)PyModule_GetState(module))->paths;
+    if (result == 0) {
+        int collecting = PyGC_Disable();
+        visit_groups(to, optimizer, add_stranger);
+        if (collecting) {
+            PyGC_Enable();
+        }
+    }
+    return result;
+}
+
+static void
+tag_owners(tagging *to, PyObject *owners, const ml_owner_types *types)
+{
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(owners); i++) {
+        PyObject *object = PyList_GET_ITEM(owners, i);
+        if (is_instance(object, types->module)) {
+            tag_module(to, object);
+        }
+        else if (is_instance(object, types->optimizer)) {
+            visit_groups(to, object, tag_parameter);
+            tag_state(to, object);
+        }
+        else {
+            ml_shards_visit(object, tag_shard, to);
+        }
+    }
+}
+
+long
+ml_owners_look(PyObject *module, PyObject *snapshots, const ml_owner_types *types,
+               bool last)
+{
+    PyObject *owners = find_owners(types->module, types->optimizer);
+    long count = 0;
+    if (owners != NULL && ml_modules_name(module, owners, types->module) < 0) {
+        Py_CLEAR(owners);
+    }
+    for (Py_ssize_t i = 0; owners != NULL && i < PyList_GET_SIZE(snapshots); i++) {
+        tagging to;
+        if (!begin_tagging(module, PyList_GET_ITEM(snapshots, i), types->tensor, &to)) {
+            Py_CLEAR(owners);
+            break;
+        }
+        to.steps = !last && stepped;
+        if (can_tag(&to)) {
+            tag_owners(&to, owners, types);
+        }
+        ml_shared_window_drop(to.shared);
+        count += to.count;
+    }
+    Py_XDECREF(owners);
+    return owners != NULL ? count : -1;
+}
+
+const char ml_owners_scan_doc[] =
+    "tag_owners($module, snapshot, tensor_type, module_type, optimizer_type, /)\n--\n\n"
+    "Tags what all modules and optimizers of the interpreter own now, and names the\n"
+    "modules, without running any code of theirs. Returns the number of tensors "
+    "tagged.";
+
+PyObject *
+ml_owners_scan(PyObject *module, PyObject *args)
+{
+    PyObject *snapshot;
+    ml_owner_types types;
+    if (!PyArg_ParseTuple(args, "OOOO:tag_owners", &snapshot, &types.tensor,
+                          &types.module, &types.optimizer)) {
+        return NULL;
+    }
+    if (!PyType_Check(types.module) || !PyType_Check(types.optimizer)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "the module and optimizer types must be types");
+        return NULL;
+    }
+    PyObject *snapshots = PyList_New(1);
+    if (snapshots == NULL) {
+        return NULL;
+    }
+    PyList_SET_ITEM(snapshots, 0, Py_NewRef(snapshot));
+    long count = ml_owners_look(module, snapshots, &types, true);
+    Py_DECREF(snapshots);
+    return count < 0 ? NULL : PyLong_FromLong(count);
+}
+
+/* ---- while a module is called, and as it dies ---- */
+
+void
+ml_owners_begin(void)
+{
+    stepped = false;
+}
+
+bool
+ml_owners_may_own(PyObject *object)
+{
+    static const char *const names[] = {"_modules", "_parameters", "_buffers"};
+    bool found = false;
+    for (size_t i = 0; i < 3 && !found; i++) {
+        PyObject *owned = ml_own_dict(object, names[i]);
+        found = owned != NULL && PyDict_GET_SIZE(owned) > 0;
+        Py_XDECREF(owned);
+    }
+    return found;
+}
+
+/* How deep, and at how many objects, what a module was given is looked at. */
+#define GIVEN_DEPTH 6
+/* Of what is in the tuple and the dict of all arguments. */
+#define GIVEN_ARGUMENT 1
+#define GIVEN_OBJECTS 4096
+
+typedef struct given {
+    tagging *to;
+    const ml_owner_types *types;
+    unsigned left; /* objects */
+} given;
+
+static void tag_given(given *what, PyObject *value, int depth);
+
+static void
+tag_given_dict(given *what, PyObject *dict, int depth)
+{
+    Py_ssize_t position = 0;
+    PyObject *key, *item;
+    while (PyDict_Next(dict, &position, &key, &item)) {
+        tag_given(what, item, depth);
+    }
+}
+
+/* Whether the class says it, without running any code of its metaclass. */
+static bool
+is_dataclass(PyTypeObject *type)
+{
+    PyObject *order = type->tp_mro;
+    for (Py_ssize_t i = 0; order != NULL && i < PyTuple_GET_SIZE(order); i++) {
+        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(order, i);
+        if (PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) && base->tp_dict != NULL &&
+            PyDict_GetItemString(base->tp_dict, "__dataclass_fields__") != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of a dataclass its attributes, of what is indexed as collections.UserDict and with it
+ * transformers.BatchEncoding the data.  Other objects hold all there is: models, their
+ * averages, states. */
+static void
+tag_given_attributes(given *what, PyObject *value, int depth)
+{
+    PyTypeObject *type = Py_TYPE(value);
+    PyObject *held = NULL;
+    if (is_dataclass(type)) {
+        held = PyObject_GenericGetDict(value, NULL);
+    }
+    else if (type->tp_as_mapping != NULL && type->tp_as_mapping->mp_subscript != NULL) {
+        held = ml_own_dict(value, "data");
+    }
+    if (held != NULL && PyDict_Check(held)) {
+        tag_given_dict(what, held, depth);
+    }
+    Py_XDECREF(held);
+    PyErr_Clear();
+}
+
+/* Tensors that are no result of autograd; of those that it makes a gradient for only what is
+ * an argument itself, for many together are weights.  They may be in containers of Python's own and classes derived of them, and of objects that are such.  No
+ * module, which is given nothing. */
+static void
+tag_given(given *what, PyObject *value, int depth)
+{
+    if (depth == GIVEN_DEPTH || what->left == 0) {
+        return;
+    }
+    what->left--;
+    if (is_instance(value, what->types->tensor)) {
+        uint32_t weights = depth > GIVEN_ARGUMENT ? ML_TENSOR_LEAF : 0;
+        if (!has_flag(what->to, value, ML_TENSOR_RESULT | weights)) {
+            tag(what->to, value, &(ml_owner){ML_CATEGORY_INPUT, 0, 0});
+        }
+    }
+    else if (PyTuple_Check(value)) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); i++) {
+            tag_given(what, PyTuple_GET_ITEM(value, i), depth + 1);
+        }
+    }
+    else if (PyList_Check(value)) {
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(value); i++) {
+            tag_given(what, PyList_GET_ITEM(value, i), depth + 1);
+        }
+    }
+    else if (PyDict_Check(value)) {
+        tag_given_dict(what, value, depth + 1);
+    }
+    else if (PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) &&
+             Py_TYPE(value)->tp_dictoffset != 0 && !PyType_Check(value) &&
+             !is_instance(value, what->types->module)) {
+        tag_given_attributes(what, value, depth + 1);
+    }
+}
+
+void
+ml_owners_given(PyObject *module, PyObject *snapshots, const ml_owner_types *types,
+                PyObject *value)
+{
+    for (Py_ssize_t i = 0; value != NULL && i < PyList_GET_SIZE(snapshots); i++) {
+        tagging to;
+        if (begin_tagging(module, PyList_GET_ITEM(snapshots, i), types->tensor, &to)) {
+            given what = {.to = &to, .types = types, .left = GIVEN_OBJECTS};
+            if (can_tag(&to)) {
+                tag_given(&what, value, 0);
+            }
+            ml_shared_window_drop(to.shared);
+        }
+    }
+    swallow();
+}
+
+void
+ml_owners_dying(PyObject *module, PyObject *snapshots, const ml_owner_types *types,
+                PyObject *object)
+{
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(snapshots); i++) {
+        tagging to;
+        if (begin_tagging(module, PyList_GET_ITEM(snapshots, i), types->tensor, &to)) {
+            to.steps = stepped;
+            if (can_tag(&to) && is_instance(object, types->module)) {
+                tag_module(&to, object);
+            }
+            ml_shared_window_drop(to.shared);
+        }
+    }
+    swallow();
+}
+
+const char ml_owners_step_doc[] =
+    "tag_step($module, snapshot, tensor_type, optimizer, after, /)\n--\n\n"
+    "Tags an optimizer's parameters and their gradients before its step, and its "
+    "state\n"
+    "after it. Returns the number of tensors tagged.";
+
+PyObject *
+ml_owners_step(PyObject *module, PyObject *args)
+{
+    PyObject *snapshot, *tensor_type, *optimizer;
+    int after, result = 0;
+    tagging to;
+    if (!PyArg_ParseTuple(args, "OOOp:tag_step", &snapshot, &tensor_type, &optimizer,
+                          &after) ||
+        !begin_tagging(module, snapshot, tensor_type, &to)) {
+        return NULL;
+    }
+    if (can_tag(&to)) {
+        stepped = true;
+        if (after) {
+            tag_state(&to, optimizer);
+        }
+        else {
+            result = meet_strangers(module, &to, optimizer);
+            /* Which would drop the exception. */
+            if (result == 0) {
+                visit_groups(&to, optimizer, tag_parameter);
+            }
+        }
+    }
+    ml_shared_window_drop(to.shared);
+    return result < 0 ? NULL : PyLong_FromLong(to.count);
+}
+
+const char ml_owners_use_doc[] = "use_tensors($module, capsule, /)\n--\n\n"
+                                 "Takes the view of tensors that the torch bridge "
+                                 "offers, by which owners are found.";
+
+const ml_tensors *
+ml_owners_tensors(void)
+{
+    return tensors;
+}
+
+PyObject *
+ml_owners_use(PyObject *module, PyObject *capsule)
+{
+    const ml_tensors *table = PyCapsule_GetPointer(capsule, ML_TENSORS_CAPSULE);
+    if (table == NULL) {
+        return NULL;
+    }
+    if (table->size < sizeof(ml_tensors) || table->version != ML_ABI_VERSION) {
+        return ml_py_raise(
+            PyModule_GetState(module), ML_ESTATE,
+            "the torch bridge was built for another memlab; reinstall it "
+            "with: pip install --no-build-isolation --force-reinstall .");
+    }
+    tensors = table;
+    Py_RETURN_NONE;
+}
+
+const char ml_owners_name_modules_doc[] =
+    "name_modules($module, module_type, /)\n--\n\n"
+    "Gives every module of the program its path, for the stacks recorded in its calls.";
+
+PyObject *
+ml_owners_name_modules(PyObject *module, PyObject *module_type)
+{
+    if (!PyType_Check(module_type)) {
+        PyErr_SetString(PyExc_TypeError, "the module type must be a type");
+        return NULL;
+    }
+    PyObject *modules = find_owners(module_type, NULL);
+    if (modules == NULL) {
+        return NULL;
+    }
+    int result = ml_modules_name(module, modules, module_type);
+    Py_DECREF(modules);
+    if (result < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}

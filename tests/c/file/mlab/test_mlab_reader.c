@@ -1,0 +1,756 @@
+/* Files of recordings built by hand, whole and hostile: what is damaged is left out and
+ * counted, what cannot be read at all is refused in words. */
+#include "file/mlab/mlab_reader.h"
+
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "budget.h"
+#include "file/codec/chunk.h"
+#include "file/codec/mlab_format.h"
+#include "mlab_samples.h"
+#include "test.h"
+#include "stacks/wanted.h"
+
+static sample file;
+static ml_recording *recording;
+static ml_mlab_info info;
+static ml_read_error failure;
+
+static void
+forget(void)
+{
+    ml_recording_free(recording);
+    ml_mlab_info_fini(&info);
+    recording = NULL;
+}
+
+static int
+read_sample(sample *of)
+{
+    forget();
+    failure = (ml_read_error){0};
+    ml_mlab_input input = {.context = of, .bytes = of->length, .read = read_bytes};
+    return ml_mlab_read(&input, &recording, &info, &failure);
+}
+
+static size_t
+events_of(size_t device)
+{
+    return device < recording->device_count ? recording->devices[device].event_count
+                                            : 0;
+}
+
+static void
+test_a_whole_file(void)
+{
+    build(&file);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK(info.ended);
+    CHECK_UINT(recording->device_count, 2);
+    CHECK_UINT(events_of(0), 6);
+    CHECK_UINT(events_of(1), 2);
+    CHECK_UINT(info.damaged_chunks, 0);
+    CHECK_UINT(info.gap_count, 0);
+    CHECK_UINT(info.lost_records, 0);
+    CHECK_UINT(info.unread_records, 0);
+    CHECK_UINT(info.native_frames, 2);
+    CHECK_UINT(info.unknown_starts, 0);
+    CHECK_UINT(recording->devices[0].peak.allocated, 6 << 20);
+    CHECK_UINT(recording->devices[0].tag_count, 1);
+    CHECK_UINT(recording->devices[0].tags[0].position, 3);
+    CHECK_UINT(recording->devices[0].tags[0].addr, 1);
+}
+
+static void
+refused(const char *text)
+{
+    CHECK_INT(read_sample(&file), ML_EFORMAT);
+    CHECK(recording == NULL);
+    if (strstr(failure.text, text) == NULL) {
+        CHECK_STR(failure.text, text);
+    }
+}
+
+static void
+test_headers_that_are_refused(void)
+{
+    build(&file);
+    file.length = sizeof(ml_mlab_header) - 1;
+    refused("ends within its header");
+    build(&file);
+    file.bytes[0] = 'M';
+    refused("no .mlab file");
+    build(&file);
+    header_of(&file)->byte_order = 0x04030201;
+    refused("another byte order");
+    build(&file);
+    file.bytes[40] ^= 1;
+    refused("the header is damaged");
+    build(&file);
+    header_of(&file)->version = ML_MLAB_VERSION + 1;
+    seal_header(&file);
+    refused("version 2 of the format, this memlab reads version 1");
+    build(&file);
+    header_of(&file)->required = UINT64_C(1) << 63;
+    seal_header(&file);
+    refused("version 1 of the format and features unknown here");
+    static const uint32_t sizes[] = {
+        0, 1, CHUNK - 1, CHUNK + 1, CHUNK / 2, ML_MLAB_CHUNK_MOST * 2, UINT32_MAX};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        build(&file);
+        header_of(&file)->chunk_bytes = sizes[i];
+        seal_header(&file);
+        refused("the header makes no sense");
+    }
+    build(&file);
+    memset(header_of(&file)->host, 'x', sizeof(header_of(&file)->host));
+    seal_header(&file);
+    refused("the header makes no sense");
+}
+
+/* An optional feature is nothing to who does not know it. */
+static void
+test_optional_features_are_passed_over(void)
+{
+    build(&file);
+    header_of(&file)->optional = UINT64_MAX;
+    seal_header(&file);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(events_of(0), 6);
+}
+
+/* The second chunk of device 0 is left out, and its three events are missed. */
+static void
+second_is_damaged(void)
+{
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.damaged_chunks, 1);
+    CHECK_UINT(events_of(0), 3);
+    CHECK_UINT(events_of(1), 2);
+    CHECK_UINT(info.gap_count, 1);
+    CHECK_UINT(info.gaps[0].position, 3);
+    CHECK_UINT(info.gaps[0].lost, 3);
+    CHECK_UINT(recording->devices[0].dropped_events, 3);
+}
+
+static void
+test_chunks_that_are_left_out(void)
+{
+    ml_chunk *second = chunk_at(&file, 3);
+    build(&file);
+    second->magic ^= 1;
+    second_is_damaged();
+    build(&file);
+    second->version = 9;
+    second_is_damaged();
+    build(&file);
+    second->kind = 7;
+    second_is_damaged();
+    build(&file);
+    second->device = ML_MLAB_LANES;
+    second_is_damaged();
+    build(&file);
+    second->lane = 1;
+    second_is_damaged();
+    build(&file);
+    second->bytes = 0;
+    second_is_damaged();
+    build(&file);
+    second->bytes = UINT32_MAX;
+    second_is_damaged();
+    build(&file);
+    second->flags = 0;
+    second_is_damaged();
+    build(&file);
+    atomic_fetch_add(&second->commit, CHUNK);
+    second_is_damaged();
+    build(&file);
+    atomic_fetch_xor(&second->commit, UINT64_C(1) << 40);
+    second_is_damaged();
+    /* It begins within the first one. */
+    build(&file);
+    second->index = 0;
+    second->first = 0;
+    second_is_damaged();
+}
+
+static void
+test_a_missing_chunk_is_a_gap(void)
+{
+    build(&file);
+    memset(chunk_at(&file, 2), 0, CHUNK);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.damaged_chunks, 0);
+    CHECK_UINT(events_of(0), 3);
+    CHECK_UINT(info.gap_count, 1);
+    CHECK_UINT(info.gaps[0].position, 0);
+    CHECK_UINT(info.gaps[0].lost, 3);
+    /* The file ends within device 1. */
+    build(&file);
+    file.length -= CHUNK;
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.gap_count, 1);
+    CHECK_UINT(info.gaps[0].device, 1);
+    CHECK_UINT(info.gaps[0].lost, 2);
+}
+
+/* The memory was read once more after events had come: what is missing of those before is
+ * of no use, and nothing is missing. */
+static void
+test_a_gap_before_the_start(void)
+{
+    for (uint64_t start = 0; start <= 6; start++) {
+        build(&file);
+        memset(chunk_at(&file, 1), 0, CHUNK);
+        file.length -= CHUNK; /* device 1 */
+        memset(chunk_at(&file, 2), 0, CHUNK);
+        atomic_store(&header_of(&file)->lanes[1].events, 0);
+        ml_chunk like = {
+            .kind = ML_MLAB_CONTROL, .flags = ML_CHUNK_CHECKED, .bytes = CHUNK};
+        ml_chunk_writer control;
+        ml_chunk_begin(&control, chunk_at(&file, 1), &like);
+        ml_mlab_start at = {
+            .events = start, .max_split_bytes = UINT64_MAX, .has_segments = 1};
+        ml_chunk_append(&control, ML_MLAB_START, &at, sizeof(at));
+        CHECK_INT(read_sample(&file), 0);
+        CHECK_UINT(events_of(0), start <= 3 ? 3 : 6 - start);
+        CHECK_UINT(info.gap_count, start < 3);
+        CHECK_UINT(recording->devices[0].dropped_events, start < 3 ? 3 - start : 0);
+    }
+}
+
+static void
+add_part(ml_chunk_writer *control, uint32_t device, uint64_t events, uint64_t number)
+{
+    ml_mlab_start start = {.events = events,
+                           .max_split_bytes = UINT64_MAX,
+                           .device = device,
+                           .has_segments = 1};
+    ml_mlab_segment segment = {.addr = (UINT64_C(1) << 41) + (number << 21),
+                               .total = 2 << 20,
+                               .device = device};
+    ml_mlab_block block = {.addr = segment.addr,
+                           .size = 1 << 20,
+                           .requested = 1 << 20,
+                           .device = device,
+                           .state = ML_BLOCK_ALLOCATED};
+    ml_chunk_append(control, ML_MLAB_START, &start, sizeof(start));
+    ml_chunk_append(control, ML_MLAB_SEGMENT, &segment, sizeof(segment));
+    ml_chunk_append(control, ML_MLAB_BLOCK, &block, sizeof(block));
+}
+
+static void
+add_started(ml_chunk_writer *control, uint32_t device)
+{
+    ml_mlab_device whole = {.device = device};
+    ml_chunk_append(control, ML_MLAB_STARTED, &whole, sizeof(whole));
+}
+
+/* As early writers had it, parts of one start go together; a later start does not. */
+static void
+test_starts_in_parts(void)
+{
+    begin(&file);
+    ml_chunk_writer control = add_chunk(&file, ML_MLAB_CONTROL, 0, 0, 0);
+    add_part(&control, 0, 0, 0);
+    add_part(&control, 1, 0, 1);
+    add_part(&control, 0, 0, 2);
+    add_part(&control, 2, 0, 3);
+    add_started(&control, 0);
+    add_part(&control, 1, 0, 4);
+    add_started(&control, 1);
+    /* Not a part of the first: device 1 was complete, device 2 came further. */
+    add_part(&control, 1, 0, 5);
+    add_started(&control, 1);
+    add_part(&control, 2, 1, 6);
+    add_started(&control, 2);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.unknown_starts, 0);
+    CHECK_UINT(info.unread_records, 0);
+    CHECK_UINT(info.repeated_starts, 1);
+    CHECK_UINT(recording->device_count, 3);
+    CHECK_UINT(recording->devices[0].segment_count, 2);
+    CHECK_UINT(recording->devices[0].peak.allocated, 2 << 20);
+    CHECK_UINT(recording->devices[1].segment_count, 1);
+    CHECK_UINT(recording->devices[1].segments[0].addr, (UINT64_C(1) << 41) + (5 << 21));
+    CHECK_UINT(recording->devices[2].segment_count, 1);
+}
+
+static void
+test_lost_control_records(void)
+{
+    build(&file);
+    chunk_at(&file, 1)->flags = 0;
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.lost_records, 8);
+    CHECK_UINT(info.unknown_starts, 2);
+    CHECK_UINT(events_of(0), 6);
+}
+
+/* Ids of no use: of themselves, of later ones, of none, beyond the table. */
+static void
+test_definitions_without_sense(void)
+{
+    static const uint32_t ids[] = {0, 1, 2, 3, 1u << 20, UINT32_MAX};
+    for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+        for (size_t k = 0; k < sizeof(ids) / sizeof(ids[0]); k++) {
+            begin(&file);
+            ml_chunk_writer events = add_chunk(&file, ML_MLAB_EVENTS, 0, 0, 0);
+            ml_mlab_code code = {ids[i], ids[k], ids[k], ids[k], -5, (int32_t)ids[i]};
+            ml_mlab_node node = {.id = ids[i],
+                                 .parent = ids[k],
+                                 .code = ids[k],
+                                 .offset = UINT32_MAX,
+                                 .object = ids[k]};
+            ml_mlab_object object = {ids[i], ids[k]};
+            struct {
+                ml_mlab_string head;
+                char text[8];
+            } part = {{ids[i], ids[k], ids[k]}, "text"};
+            ml_chunk_append(&events, ML_MLAB_STRING, &part, sizeof(part));
+            ml_chunk_append(&events, ML_MLAB_OBJECT, &object, sizeof(object));
+            ml_chunk_append(&events, ML_MLAB_CODE, &code, sizeof(code));
+            ml_chunk_append(&events, ML_MLAB_NODE, &node, sizeof(node));
+            for (unsigned kind = 0; kind < 15; kind++) {
+                ml_chunk_append(&events, kind, "\xff\xff\xff", 3);
+            }
+            add_event(&events, 0);
+            ml_chunk_writer control = add_chunk(&file, ML_MLAB_CONTROL, 0, 0, 0);
+            for (unsigned kind = 0; kind < 15; kind++) {
+                uint8_t ones[200];
+                memset(ones, 0xff, sizeof(ones));
+                ml_chunk_append(&control, kind, ones, sizeof(ones));
+                ml_chunk_append(&control, kind, ones, 3);
+            }
+            CHECK_INT(read_sample(&file), 0);
+            CHECK_UINT(events_of(0), 1);
+            /* Of control, clocks may be all ones. */
+            CHECK(info.unread_records >= 15 + 30 - 1);
+            CHECK(info.unread_records <= 4 + 15 + 30 - 1);
+        }
+    }
+}
+
+/* Whole records that a newer memlab may have written; what else there is counts. */
+static void
+test_records_that_cannot_be_read(void)
+{
+    build(&file);
+    ml_mlab_note note = {.kind = ML_NOTE_COUNT, .device = -1};
+    ml_mlab_note mark = {.kind = ML_NOTE_MARK, .device = -1};
+    ml_chunk_writer more = add_chunk(&file, ML_MLAB_CONTROL, 0, 1, 8);
+    ml_chunk_append(&more, ML_MLAB_CODE_LINE + 1, "?", 1);
+    ml_chunk_append(&more, ML_MLAB_NOTE, &note, sizeof(note));
+    ml_chunk_append(&more, ML_MLAB_NOTE, &mark, sizeof(mark));
+    ml_chunk_append(&more, ML_MLAB_NOTE, &mark, sizeof(mark) - 1);
+    ml_chunk_writer events = add_chunk(&file, ML_MLAB_EVENTS, 1, 1, 2);
+    ml_chunk_append(&events, ML_MLAB_OBJECT + 1, "?", 1);
+    add_event(&events, 2);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.unread_records, 4);
+    CHECK_UINT(info.lost_records, 0);
+    CHECK_UINT(info.damaged_chunks, 0);
+    CHECK_UINT(recording->note_count, 1);
+    CHECK_UINT(events_of(0), 6);
+    CHECK_UINT(events_of(1), 3);
+}
+
+/* The file has all stacks that were captured; the recording's context says which it keeps. */
+static void
+test_stacks_are_those_of_the_context(void)
+{
+    static const struct {
+        uint8_t context; /* as in the header */
+        uint8_t native;
+        bool events;
+        bool blocks;
+    } cases[] = {{0, 0, true, true}, /* older files do not tell */
+                 {1 + ML_CONTEXT_NONE, 1, false, false},
+                 {1 + ML_CONTEXT_STATE, 1, false, true},
+                 {1 + ML_CONTEXT_ALLOC, 1, true, true},
+                 {1 + ML_CONTEXT_ALL, 1, true, true},
+                 {1 + ML_CONTEXT_ALL, 0, false, false}, /* its frames are native */
+                 {200, 0, true, true}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        build(&file);
+        header_of(&file)->context = cases[i].context;
+        header_of(&file)->native = cases[i].native;
+        seal_header(&file);
+        CHECK_INT(read_sample(&file), 0);
+        const ml_device_trace *trace = &recording->devices[0];
+        CHECK_UINT(trace->event_count, 6);
+        CHECK_INT(trace->events[5].stack != 0, cases[i].events);
+        CHECK_UINT(trace->block_count, 7);
+        CHECK_INT(trace->blocks[0].stack != 0, cases[i].blocks);
+    }
+}
+
+/* Sizes that no snapshot could hold are unknown, as in one; addresses have all 64 bits. */
+static void
+test_sizes_above_the_dialect(void)
+{
+    const uint64_t big = (uint64_t)INT64_MAX + 1;
+    const uint64_t base = UINT64_C(1) << 40;
+    begin(&file);
+    ml_chunk_writer control = add_chunk(&file, ML_MLAB_CONTROL, 0, 0, 0);
+    ml_mlab_start start = {.max_split_bytes = UINT64_MAX, .has_segments = 1};
+    ml_mlab_segment segment = {.addr = base, .total = 1 << 20};
+    ml_mlab_segment endless = {.addr = base * 2, .total = big};
+    ml_mlab_block whole = {.addr = base, .size = 512, .requested = big, .state = 1};
+    ml_mlab_block none = {.addr = base + 512, .size = big, .state = 1};
+    ml_mlab_block inside = {.addr = base * 2, .size = 512, .requested = 9, .state = 1};
+    ml_mlab_device device = {.device = 0};
+    ml_chunk_append(&control, ML_MLAB_START, &start, sizeof(start));
+    ml_chunk_append(&control, ML_MLAB_SEGMENT, &segment, sizeof(segment));
+    ml_chunk_append(&control, ML_MLAB_BLOCK, &whole, sizeof(whole));
+    ml_chunk_append(&control, ML_MLAB_BLOCK, &none, sizeof(none));
+    ml_chunk_append(&control, ML_MLAB_SEGMENT, &endless, sizeof(endless));
+    ml_chunk_append(&control, ML_MLAB_BLOCK, &inside, sizeof(inside));
+    ml_chunk_append(&control, ML_MLAB_STARTED, &device, sizeof(device));
+    ml_chunk_writer events = add_chunk(&file, ML_MLAB_EVENTS, 0, 0, 0);
+    ml_event event = {.action = ML_ACTION_ALLOC, .addr = base + 4096, .size = big};
+    ml_chunk_push(&events, &event);
+    event = (ml_event){.action = ML_ACTION_OOM, .addr = UINT64_MAX, .size = 7};
+    ml_chunk_push(&events, &event);
+    event = (ml_event){.action = ML_ACTION_SEGMENT_ALLOC, .addr = big, .size = 1 << 21};
+    ml_chunk_push(&events, &event);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.unread_records, 0);
+    CHECK_UINT(recording->unread[ML_UNREAD_SEGMENT_TOTAL_SIZE], 1);
+    CHECK_UINT(recording->unread[ML_UNREAD_BLOCK_SIZE], 1);
+    CHECK_UINT(recording->unread[ML_UNREAD_BLOCK_REQUESTED_SIZE], 1);
+    CHECK_UINT(recording->unread[ML_UNREAD_EVENT_SIZE], 1);
+    CHECK_UINT(recording->unread[ML_UNREAD_EVENT_ADDR], 1);
+    const ml_device_trace *trace = &recording->devices[0];
+    CHECK_UINT(trace->event_count, 3);
+    CHECK_INT(trace->events[0].action, ML_ACTION_OTHER);
+    CHECK_INT(trace->events[1].action, ML_ACTION_OTHER);
+    CHECK_UINT(trace->events[2].addr, big);
+    CHECK_UINT(trace->segment_count, 2);
+    CHECK_UINT(trace->segments[0].requested, 512);
+    CHECK_UINT(trace->segments[1].addr, big);
+}
+
+/* The stacks and names of the events in one chunk were defined in the one before, which is
+ * damaged: they are lost, and that is said. */
+static void
+test_definitions_in_a_damaged_chunk(void)
+{
+    for (int turn = 0; turn < 4; turn++) {
+        int damaged = turn & 1;
+        begin(&file);
+        /* One that tells its context, and one that does not. */
+        header_of(&file)->context = turn < 2 ? 0 : 1 + ML_CONTEXT_ALL;
+        seal_header(&file);
+        ml_chunk_writer first = add_chunk(&file, ML_MLAB_EVENTS, 0, 0, 0);
+        struct {
+            ml_mlab_string head;
+            char text[5];
+        } name = {{1, 5, 0}, "train"};
+        ml_chunk_append(&first, ML_MLAB_STRING, &name, sizeof(name.head) + 5);
+        ml_mlab_object object = {1, 1};
+        ml_mlab_code code = {.id = 1, .name = 1, .filename = 1};
+        ml_mlab_node node = {.id = 1, .code = 1, .offset = 7, .object = 1};
+        ml_chunk_append(&first, ML_MLAB_OBJECT, &object, sizeof(object));
+        ml_chunk_append(&first, ML_MLAB_CODE, &code, sizeof(code));
+        ml_chunk_append(&first, ML_MLAB_NODE, &node, sizeof(node));
+        ml_chunk_writer second = add_chunk(&file, ML_MLAB_EVENTS, 0, 1, 0);
+        ml_event event = {.action = ML_ACTION_ALLOC,
+                          .addr = 1 << 20,
+                          .size = 512,
+                          .stack = 1,
+                          .metadata = 1,
+                          .node = 1};
+        ml_chunk_push(&second, &event);
+        /* Of a stack of its own, on one that is not there. */
+        node = (ml_mlab_node){.id = 2, .parent = 1, .code = 1, .object = 2};
+        ml_chunk_append(&second, ML_MLAB_NODE, &node, sizeof(node));
+        event.addr = 2 << 20;
+        event.stack = 2;
+        event.metadata = 0;
+        ml_chunk_push(&second, &event);
+        chunk_at(&file, 1)->version += (uint16_t)damaged;
+        CHECK_INT(read_sample(&file), 0);
+        const ml_device_trace *trace = &recording->devices[0];
+        CHECK_UINT(trace->event_count, 2);
+        CHECK_UINT(trace->lost_stacks, damaged ? 2 : 0);
+        CHECK_UINT(trace->lost_names, damaged ? 3 : 0);
+        CHECK_UINT(info.unread_records, damaged ? 1 : 0);
+        const ml_string *text = &recording->strings[trace->events[0].metadata];
+        CHECK_TEXT(text->bytes, text->length, damaged ? "<lost>" : "train");
+        CHECK_UINT(trace->events[0].flags & ML_EVENT_STACK_LOST,
+                   damaged ? ML_EVENT_STACK_LOST : 0);
+        CHECK((trace->events[0].stack == 0) == (damaged != 0));
+        if (!damaged) {
+            uint32_t module = recording->stacks[trace->events[1].stack].module;
+            /* An object that nobody defined is not none. */
+            text = &recording->strings[module];
+            CHECK_TEXT(text->bytes, text->length, "<lost>");
+        }
+    }
+}
+
+/* A tower of C++ frames ends at some height: each of its stacks is named frame by frame. */
+static void
+test_a_tower_of_native_frames(void)
+{
+    enum {
+        EACH = 160, /* for which a chunk has room */
+        HEIGHT = EACH * (CHUNKS - 1)
+    };
+    uint32_t id = 0;
+    begin(&file);
+    for (unsigned chunk = 0; chunk < CHUNKS - 1; chunk++) {
+        ml_chunk_writer events = add_chunk(&file, ML_MLAB_EVENTS, 0, chunk, id);
+        for (unsigned i = 0; i < EACH; i++, id++) {
+            add_node(&events, id + 1, id, id + 1);
+            ml_event event = {.action = ML_ACTION_OOM, .stack = id + 1};
+            CHECK_INT(ml_chunk_push(&events, &event), 0);
+        }
+    }
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(events_of(0), HEIGHT);
+    CHECK_UINT(info.native_frames, 1024);
+    CHECK_UINT(info.unread_records, HEIGHT - 1024);
+    CHECK_UINT(recording->devices[0].lost_stacks, HEIGHT - 1024);
+    uint32_t frames = 0;
+    for (uint32_t at = recording->devices[0].events[1023].stack; at != 0;
+         at = recording->stacks[at].parent) {
+        frames++;
+    }
+    CHECK_UINT(frames, 1024);
+}
+
+/* Notes that go back in time, owners whose names are lost, a name for an object with more
+ * than 32 bits, blocks that overlap, settings without end. */
+static void
+test_control_records_without_sense(void)
+{
+    begin(&file);
+    ml_chunk_writer control = add_chunk(&file, ML_MLAB_CONTROL, 0, 0, 0);
+    static const uint64_t times[] = {5, 7, 6, 7, 0, 8};
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+        ml_mlab_note note = {.time = times[i],
+                             .kind = ML_NOTE_MARK,
+                             .device = -1,
+                             .thread = (uint16_t)i,
+                             .thread_high = 1};
+        ml_chunk_append(&control, ML_MLAB_NOTE, &note, sizeof(note));
+    }
+    ml_mlab_name name = {.object = (UINT64_C(1) << 32) + 1};
+    ml_chunk_append(&control, ML_MLAB_NAME, &name, sizeof(name));
+    add_start(&control, 0);
+    ml_mlab_start start = {.max_split_bytes = UINT64_MAX, .has_segments = 1};
+    ml_mlab_segment segment = {.addr = UINT64_C(1) << 40, .total = 64 << 20};
+    ml_mlab_segment inside = {.addr = (UINT64_C(1) << 40) + 512, .total = 512};
+    ml_mlab_block block = {.addr = segment.addr, .size = 2048, .state = 1};
+    ml_chunk_append(&control, ML_MLAB_START, &start, sizeof(start));
+    ml_chunk_append(&control, ML_MLAB_SEGMENT, &segment, sizeof(segment));
+    ml_chunk_append(&control, ML_MLAB_BLOCK, &block, sizeof(block));
+    block.addr += 1024;
+    ml_chunk_append(&control, ML_MLAB_BLOCK, &block, sizeof(block));
+    ml_chunk_append(&control, ML_MLAB_SEGMENT, &inside, sizeof(inside));
+    static const uint8_t owners[] = {0x80 | ML_CATEGORY_BUFFER, 0, 1, 0, 1, 'h',
+                                     0x40 | ML_CATEGORY_BUFFER, 0, 1, 0, 0, 'w'};
+    ml_chunk_append(&control, ML_MLAB_TAG, owners, 6);
+    ml_chunk_append(&control, ML_MLAB_TAG, owners + 6, 6);
+    /* Twice the same line, one without a number, and one whose names pass its end. */
+    struct {
+        ml_mlab_code_line head;
+        char texts[8];
+    } code = {{.changed_us = 9,
+               .line = 3,
+               .first_line = 2,
+               .last_line = 4,
+               .file_bytes = 2,
+               .name_bytes = 1,
+               .qualname_bytes = 3},
+              "ab"
+              "f"
+              "c.f"
+              "xy"};
+    for (int i = 0; i < 4; i++) {
+        ml_chunk_append(&control, ML_MLAB_CODE_LINE, &code,
+                        (uint32_t)sizeof(code.head) + 8);
+        code.texts[7] = 'z';
+        code.head.line = i == 1 ? 0 : 3;
+        code.head.qualname_bytes = i == 2 ? 6 : 3;
+    }
+    ml_chunk_append(&control, ML_MLAB_CODE_LINE, &code,
+                    (uint32_t)sizeof(code.head) - 1);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(recording->code_line_count, 1);
+    const ml_code_line *line = &recording->code_lines[0];
+    const ml_string *texts[] = {
+        &recording->strings[line->filename], &recording->strings[line->name],
+        &recording->strings[line->qualname], &recording->strings[line->text]};
+    CHECK_TEXT(texts[0]->bytes, texts[0]->length, "ab");
+    CHECK_TEXT(texts[1]->bytes, texts[1]->length, "f");
+    CHECK_TEXT(texts[2]->bytes, texts[2]->length, "c.f");
+    CHECK_TEXT(texts[3]->bytes, texts[3]->length, "xy");
+    CHECK_INT(line->line, 3);
+    CHECK_INT(line->first_line, 2);
+    CHECK_INT(line->last_line, 4);
+    CHECK_INT(line->changed_us, 9);
+    CHECK_UINT(recording->note_count, 4);
+    CHECK_UINT(recording->notes[3].time, 8);
+    CHECK_UINT(recording->notes[3].thread, 65536 + 5);
+    const ml_device_trace *trace = &recording->devices[0];
+    CHECK_UINT(trace->segment_count, 1);
+    CHECK_UINT(trace->segments[0].allocated, 2048);
+    CHECK_UINT(trace->tag_count, 2);
+    CHECK_UINT(trace->lost_names, 2);
+    const ml_string *text = &recording->strings[trace->tags[0].name];
+    CHECK_TEXT(text->bytes, text->length, "<lost>");
+    text = &recording->strings[trace->tags[0].module];
+    CHECK_TEXT(text->bytes, text->length, "h");
+    text = &recording->strings[trace->tags[1].module];
+    CHECK_TEXT(text->bytes, text->length, "<lost>");
+    CHECK_UINT(trace->tags[1].category, ML_CATEGORY_BUFFER);
+    /* Two notes, the name, a block and a segment, three lines of code. */
+    CHECK_UINT(info.unread_records, 8);
+}
+
+static void
+add_origin_frame(ml_chunk_writer *control, uint32_t id, uint32_t caller,
+                 uint32_t name_bytes)
+{
+    struct {
+        ml_mlab_origin_frame head;
+        char text[8];
+    } record = {
+        .head = {.id = id, .caller = caller, .name_bytes = name_bytes, .line = 5},
+        .text = "stepm.py"};
+    ml_chunk_append(control, ML_MLAB_ORIGIN_FRAME, &record, sizeof(record));
+}
+
+static void
+add_origin_line(ml_chunk_writer *control, int64_t line, uint32_t frame)
+{
+    struct {
+        ml_mlab_origin_line head;
+        char text[7];
+    } record = {.head = {.line = line, .frame = frame}, .text = "made.py"};
+    ml_chunk_append(control, ML_MLAB_ORIGIN_LINE, &record,
+                    offsetof(__typeof__(record), text) + sizeof(record.text));
+}
+
+/* A hole among the frames that made compiled code: none behind it becomes another's. */
+static void
+test_origins_without_sense(void)
+{
+    begin(&file);
+    ml_chunk_writer control = add_chunk(&file, ML_MLAB_CONTROL, 0, 0, 0);
+    add_start(&control, 0);
+    add_origin_frame(&control, 1, 0, 4);
+    add_origin_frame(&control, 2, 7, 4);  /* no such caller */
+    add_origin_frame(&control, 2, 1, 99); /* no such name */
+    add_origin_frame(&control, 3, 1, 4);  /* behind a hole */
+    add_origin_line(&control, 3, 1);
+    add_origin_line(&control, 2, 1); /* back */
+    add_origin_line(&control, 9, 3); /* not taken */
+    ml_mlab_origin_line none = {.line = 1, .frame = 1};
+    ml_chunk_append(&control, ML_MLAB_ORIGIN_LINE, &none, sizeof(none)); /* no path */
+    ml_chunk_append(&control, ML_MLAB_ORIGIN_LINE, &none, 4);
+    ml_chunk_append(&control, ML_MLAB_ORIGIN_FRAME, &none, 4);
+    static const char made[] = "made.py";
+    struct {
+        ml_mlab_string head;
+        char text[sizeof(made) - 1];
+    } path = {.head = {.id = 1, .total = sizeof(made) - 1}};
+    memcpy(path.text, made, sizeof(path.text));
+    ml_chunk_writer events = add_chunk(&file, ML_MLAB_EVENTS, 0, 0, 0);
+    ml_chunk_append(&events, ML_MLAB_STRING, &path,
+                    (uint32_t)(sizeof(path.head) + sizeof(path.text)));
+    ml_mlab_code code = {.id = 1, .filename = 1};
+    ml_chunk_append(&events, ML_MLAB_CODE, &code, sizeof(code));
+    for (uint32_t i = 1; i <= 2; i++) {
+        ml_mlab_node node = {.id = i, .code = 1, .offset = 2 * i};
+        ml_chunk_append(&events, ML_MLAB_NODE, &node, sizeof(node));
+    }
+    add_event(&events, 0);
+    CHECK_INT(read_sample(&file), 0);
+    CHECK_UINT(info.unread_records, 8);
+    /* The event's is line 4, which line 3 began. */
+    uint32_t stack = recording->devices[0].events[0].stack;
+    CHECK_INT(recording->frames[recording->stacks[stack].frame].line, 4);
+    stack = recording->stacks[stack].parent;
+    CHECK(stack != 0);
+    ml_frame frame = recording->frames[recording->stacks[stack].frame];
+    CHECK_INT(frame.line, 5);
+    CHECK_TEXT(recording->strings[frame.name].bytes,
+               recording->strings[frame.name].length, "step");
+    CHECK_TEXT(recording->strings[frame.filename].bytes,
+               recording->strings[frame.filename].length, "m.py");
+    CHECK_UINT(recording->stacks[stack].parent, 0);
+}
+
+static void
+test_running_out_of_memory(void)
+{
+    build(&file);
+    int result = ML_ENOMEM;
+    long budget = 0;
+    for (; result == ML_ENOMEM && budget < 1000; budget++) {
+        forget();
+        budget_begin(budget);
+        result = read_sample(&file);
+        forget();
+        CHECK_INT(budget_alive, 0);
+        budget_end();
+        CHECK(result == 0 || failure.code == ML_ENOMEM);
+    }
+    CHECK_INT(result, 0);
+    CHECK(budget > 10);
+}
+
+static void
+test_stacks_that_no_table_has(void)
+{
+    static const uint32_t ids[] = {1, 0x7ffffff0, UINT32_MAX};
+    for (uint8_t context = 0; context <= 1 + ML_CONTEXT_ALL; context++) {
+        for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+            begin(&file);
+            header_of(&file)->context = context;
+            seal_header(&file);
+            ml_chunk_writer chunk = add_chunk(&file, ML_MLAB_EVENTS, 0, 0, 0);
+            ml_event event = {.action = ML_ACTION_ALLOC,
+                              .addr = 1 << 20,
+                              .size = 512,
+                              .stack = ids[i],
+                              .flags = ML_EVENT_STACK_LOST * (ids[i] == UINT32_MAX)};
+            ml_chunk_push(&chunk, &event);
+            CHECK_INT(read_sample(&file), 0);
+            CHECK_UINT(events_of(0), 1);
+            CHECK_UINT(recording->devices[0].events[0].stack, 0);
+            bool wanted = context == 0 || context > 1 + ML_CONTEXT_STATE;
+            CHECK(!wanted || recording->devices[0].lost_stacks == 1);
+        }
+    }
+}
+
+int
+main(void)
+{
+    RUN(test_a_whole_file);
+    RUN(test_headers_that_are_refused);
+    RUN(test_optional_features_are_passed_over);
+    RUN(test_chunks_that_are_left_out);
+    RUN(test_a_missing_chunk_is_a_gap);
+    RUN(test_a_gap_before_the_start);
+    RUN(test_starts_in_parts);
+    RUN(test_lost_control_records);
+    RUN(test_definitions_without_sense);
+    RUN(test_records_that_cannot_be_read);
+    RUN(test_sizes_above_the_dialect);
+    RUN(test_stacks_are_those_of_the_context);
+    RUN(test_definitions_in_a_damaged_chunk);
+    RUN(test_stacks_that_no_table_has);
+    RUN(test_control_records_without_sense);
+    RUN(test_a_tower_of_native_frames);
+    RUN(test_origins_without_sense);
+    RUN(test_running_out_of_memory);
+    forget();
+    return TEST_RESULT();
+}

@@ -1,0 +1,316 @@
+/* Trials of workloads: edits, the order of what one event has, memory that runs out, and
+ * what is shown of a moment.  The recordings are of segments that one block each fills. */
+#include "lab/whatif/trial.h"
+
+#include "base/base.h"
+#include "budget.h"
+#include "base/ranges.h"
+#include "lab/whatif/schedule.h"
+#include "test.h"
+#include "lab/whatif/tune.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define BASE UINT64_C(0x7f0000000000)
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define A BASE
+#define B (BASE + 100 * MIB)
+#define C (BASE + 200 * MIB)
+
+typedef struct fixture {
+    ml_recording recording;
+    ml_device_trace device;
+    ml_workload *workload;
+    ml_trial_options options;
+    ml_trial_result result;
+} fixture;
+
+/* An event of a block of so many MIB. */
+static ml_event
+of(enum ml_action action, uint64_t addr, uint64_t mib)
+{
+    return (ml_event){.addr = addr, .size = mib * MIB, .action = (uint8_t)action};
+}
+
+static void
+make_recording(fixture *f, ml_event *events, size_t count)
+{
+    memset(f, 0, sizeof(*f));
+    f->device.events = events;
+    f->device.event_count = count;
+    f->recording.devices = &f->device;
+    f->recording.device_count = 1;
+    f->recording.rules.max_split_bytes = UINT64_MAX;
+    f->recording.rules.has_segments = 1;
+}
+
+static int
+set_up(fixture *f, ml_event *events, size_t count)
+{
+    make_recording(f, events, count);
+    int error = ml_workload_new(&f->recording, 0, &f->workload);
+    if (error == 0) {
+        ml_trial_options_of(f->workload, &f->options);
+        f->options.recorded_addresses = false;
+    }
+    return error;
+}
+
+static int
+run(fixture *f)
+{
+    return ml_trial_run(f->workload, &f->options, &f->result);
+}
+
+/* a of 20 MiB lives until b of 40 and c of 60 are there: 120 MiB at once. */
+#define HELD_EVENTS \
+    { \
+        of(ML_ACTION_SEGMENT_ALLOC, A, 20), of(ML_ACTION_ALLOC, A, 20), \
+            of(ML_ACTION_SEGMENT_ALLOC, B, 40), of(ML_ACTION_ALLOC, B, 40), \
+            of(ML_ACTION_SEGMENT_ALLOC, C, 60), of(ML_ACTION_ALLOC, C, 60), \
+            of(ML_ACTION_FREE_REQUESTED, A, 20), of(ML_ACTION_FREE_COMPLETED, A, 20) \
+    }
+
+static void
+test_as_recorded(void)
+{
+    ml_event events[] = HELD_EVENTS;
+    fixture f;
+    CHECK_INT(set_up(&f, events, COUNT(events)), 0);
+    CHECK_UINT(f.workload->count, 3);
+    CHECK_UINT(f.workload->demands[0].born, 1);
+    CHECK_UINT(f.workload->demands[0].freed, 6);
+    CHECK_UINT(f.workload->demands[0].completed, 7);
+    CHECK_UINT(f.workload->demands[2].freed, ML_NO_EVENT);
+    CHECK_UINT(f.workload->demands[2].block_bytes, 60 * MIB);
+    f.options.recorded_addresses = true;
+    CHECK_INT(run(&f), 0);
+    CHECK_UINT(f.result.mismatched_addresses, 0);
+    CHECK_UINT(f.result.mismatched_segments, 0);
+    CHECK(!f.result.compared);
+    CHECK_UINT(f.result.demands, 3);
+    CHECK_UINT(f.result.events, 8);
+    CHECK_UINT(f.result.peak.allocated, 120 * MIB);
+    CHECK_UINT(f.result.peak_event, 5);
+    CHECK_UINT(f.result.at_end.allocated, 100 * MIB);
+    ml_workload_free(f.workload);
+}
+
+static void
+test_a_free_that_is_moved(void)
+{
+    ml_event events[] = HELD_EVENTS;
+    fixture f;
+    CHECK_INT(set_up(&f, events, COUNT(events)), 0);
+    ml_workload *copy;
+    CHECK_INT(ml_workload_copy(f.workload, &copy), 0);
+    /* Before what event 3 itself does: a is gone when b comes. */
+    copy->demands[0].freed = copy->demands[0].completed = 3;
+    CHECK_INT(ml_trial_run(copy, &f.options, &f.result), 0);
+    CHECK_UINT(f.result.peak.allocated, 100 * MIB);
+    CHECK_UINT(f.result.peak.reserved, 120 * MIB);
+    /* Smaller, and its segment with it; the original is as it was. */
+    copy->demands[2].bytes = 40 * MIB;
+    CHECK_INT(ml_trial_run(copy, &f.options, &f.result), 0);
+    CHECK_UINT(f.result.peak.allocated, 80 * MIB);
+    copy->demands[2].bytes = 0;
+    CHECK_INT(ml_trial_run(copy, &f.options, &f.result), 0);
+    CHECK_UINT(f.result.peak.allocated, 40 * MIB);
+    CHECK_UINT(f.result.demands, 2);
+    CHECK_INT(run(&f), 0);
+    CHECK_UINT(f.result.peak.allocated, 120 * MIB);
+    ml_workload_free(copy);
+    ml_workload_free(f.workload);
+}
+
+static void
+test_a_birth_that_is_moved(void)
+{
+    ml_event events[] = HELD_EVENTS;
+    fixture f;
+    CHECK_INT(set_up(&f, events, COUNT(events)), 0);
+    /* c comes when a is gone, to be found in the order of one event. */
+    f.workload->demands[2].born = 8;
+    CHECK_INT(run(&f), 0);
+    CHECK_UINT(f.result.peak.allocated, 100 * MIB);
+    CHECK_UINT(f.result.peak_event, 8);
+    /* a's free moved to the same event is before it. */
+    f.workload->demands[0].freed = f.workload->demands[0].completed = 8;
+    CHECK_INT(run(&f), 0);
+    CHECK_UINT(f.result.peak.allocated, 100 * MIB);
+    ml_workload_free(f.workload);
+}
+
+static void
+test_edits_that_make_no_sense(void)
+{
+    ml_event events[] = HELD_EVENTS;
+    fixture f;
+    CHECK_INT(set_up(&f, events, COUNT(events)), 0);
+    ml_demand *a = &f.workload->demands[0];
+    a->freed = a->completed = 1; /* when it is born */
+    CHECK_INT(run(&f), ML_EINVALID);
+    a->freed = 4;
+    a->completed = 3;
+    CHECK_INT(run(&f), ML_EINVALID);
+    a->freed = a->completed = 9; /* there are 8 */
+    CHECK_INT(run(&f), ML_EINVALID);
+    a->freed = a->completed = 8;
+    CHECK_INT(run(&f), 0);
+    ml_workload_free(f.workload);
+}
+
+static void
+test_memory_that_runs_out(void)
+{
+    ml_event events[] = HELD_EVENTS;
+    fixture f;
+    CHECK_INT(set_up(&f, events, COUNT(events)), 0);
+    f.options.go_on = false;
+    f.options.memory_bytes = 100 * MIB;
+    CHECK_INT(run(&f), 0);
+    CHECK_UINT(f.result.ooms, 1);
+    CHECK_UINT(f.result.oom_event, 5);
+    CHECK_UINT(f.result.oom_bytes, 60 * MIB);
+    CHECK_UINT(f.result.oom_reserved, 60 * MIB);
+    CHECK_UINT(f.result.events, 6); /* it ends with this one */
+    f.options.go_on = true;
+    CHECK_INT(run(&f), 0);
+    CHECK_UINT(f.result.events, 8);
+    CHECK_UINT(f.result.at_end.allocated, 40 * MIB);
+    uint64_t least;
+    CHECK_INT(ml_trial_least_memory(f.workload, &f.options, &least), 0);
+    CHECK_UINT(least, 120 * MIB);
+    ml_workload_free(f.workload);
+}
+
+typedef struct sights {
+    uint64_t blocks;
+    uint64_t births; /* sum of the demands' indices, and of 100 for each that is free */
+} sights;
+
+static int
+see(void *context, const ml_block *block, uint64_t birth)
+{
+    sights *seen = context;
+    seen->blocks++;
+    seen->births += block->state == ML_BLOCK_INACTIVE ? 100 : birth;
+    return 0;
+}
+
+static void
+test_what_there_is_at_an_event(void)
+{
+    ml_event events[] = HELD_EVENTS;
+    fixture f;
+    CHECK_INT(set_up(&f, events, COUNT(events)), 0);
+    struct {
+        size_t event;
+        uint64_t blocks, births;
+    } rows[] = {{ML_NO_EVENT, 0, 0}, {1, 1, 0}, {5, 3, 0 + 1 + 2}, {7, 3, 100 + 1 + 2}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        sights seen = {0};
+        ml_ledger_visitor visitor = {.context = &seen, .block = see};
+        CHECK_INT(ml_trial_visit(f.workload, &f.options, rows[i].event, &visitor), 0);
+        CHECK_UINT(seen.blocks, rows[i].blocks);
+        CHECK_UINT(seen.births, rows[i].births);
+    }
+    ml_workload_free(f.workload);
+}
+
+/* 40 MiB of cache go back before 60 are taken: the program's doing, as there was room. */
+static void
+test_whose_doing_a_release_was(void)
+{
+    ml_event events[] = {
+        of(ML_ACTION_SEGMENT_ALLOC, B, 40),  of(ML_ACTION_ALLOC, B, 40),
+        of(ML_ACTION_FREE_REQUESTED, B, 40), of(ML_ACTION_FREE_COMPLETED, B, 40),
+        of(ML_ACTION_SEGMENT_FREE, B, 40),   of(ML_ACTION_SEGMENT_ALLOC, C, 60),
+        of(ML_ACTION_ALLOC, C, 60),          of(ML_ACTION_OOM, 0, 80),
+    };
+    fixture f;
+    CHECK_INT(set_up(&f, events, COUNT(events) - 1), 0);
+    CHECK_UINT(f.workload->mark_count, 1);
+    CHECK_UINT(f.workload->marks[0].kind, ML_MARK_EMPTY_CACHE);
+    CHECK_UINT(f.workload->marks[0].event, 4);
+    CHECK_UINT(f.workload->refused, UINT64_MAX);
+    ml_workload_free(f.workload);
+    /* Where 80 more were refused at the end, 100 may have been refused before. */
+    CHECK_INT(set_up(&f, events, COUNT(events)), 0);
+    CHECK_UINT(f.workload->mark_count, 1);
+    CHECK_UINT(f.workload->marks[0].kind, ML_MARK_OOM);
+    CHECK_UINT(f.workload->refused, 100 * MIB);
+    CHECK(f.workload->by_driver);
+    CHECK_UINT(f.workload->limit, 60 * MIB); /* it had nothing left */
+    ml_workload_free(f.workload);
+}
+
+static void
+test_ranges(void)
+{
+    ml_ranges ranges = {0};
+    CHECK_INT(ml_ranges_take(&ranges, 100, 100), 1);
+    CHECK_INT(ml_ranges_take(&ranges, 200, 50), 1);
+    CHECK_INT(ml_ranges_take(&ranges, 199, 1), 0);
+    CHECK_INT(ml_ranges_take(&ranges, 50, 51), 0);
+    CHECK_INT(ml_ranges_take(&ranges, 50, 50), 1);
+    CHECK_INT(ml_ranges_take(&ranges, UINT64_MAX, 2), 0);
+    CHECK_INT(ml_ranges_take(&ranges, 300, 0), 0);
+    /* The middle, over two and a half of what is taken: [50, 80) and [220, 250) stay. */
+    CHECK_INT(ml_ranges_give(&ranges, 80, 140), 0);
+    CHECK_UINT(ranges.count, 2);
+    CHECK_INT(ml_ranges_take(&ranges, 80, 141), 0);
+    CHECK_INT(ml_ranges_take(&ranges, 80, 140), 1);
+    CHECK_INT(ml_ranges_give(&ranges, 60, 10), 0);
+    CHECK_INT(ml_ranges_take(&ranges, 60, 10), 1);
+    CHECK_INT(ml_ranges_take(&ranges, 65, 1), 0);
+    ml_ranges_fini(&ranges);
+}
+
+/* Every allocation of all of it fails in turn. */
+static void
+test_no_memory(void)
+{
+    ml_event events[] = HELD_EVENTS;
+    fixture f;
+    make_recording(&f, events, COUNT(events));
+    int error = ML_ENOMEM;
+    for (long budget = 0; error == ML_ENOMEM; budget++) {
+        ml_tune *tune = NULL;
+        budget_begin(budget);
+        error = ml_tune_new(&f.recording, 0, 100 * MIB, &tune);
+        ml_tune_free(tune);
+        budget_end();
+        CHECK_INT(budget_alive, 0);
+        CHECK(error == 0 || error == ML_ENOMEM);
+        /* Past the first trials each is as those before. */
+        budget += budget > 400 ? budget / 4 : 0;
+    }
+    CHECK_INT(error, 0);
+}
+
+static void
+test_what_is_refused(void)
+{
+    ml_event events[] = HELD_EVENTS;
+    fixture f;
+    make_recording(&f, events, COUNT(events));
+    CHECK_INT(ml_workload_new(&f.recording, 1, &f.workload), ML_EINVALID);
+    f.recording.rules.has_segments = 0;
+    CHECK_INT(ml_workload_new(&f.recording, 0, &f.workload), ML_EUNSUPPORTED);
+}
+
+int
+main(void)
+{
+    RUN(test_as_recorded);
+    RUN(test_a_free_that_is_moved);
+    RUN(test_a_birth_that_is_moved);
+    RUN(test_edits_that_make_no_sense);
+    RUN(test_memory_that_runs_out);
+    RUN(test_what_there_is_at_an_event);
+    RUN(test_whose_doing_a_release_was);
+    RUN(test_ranges);
+    RUN(test_no_memory);
+    RUN(test_what_is_refused);
+    return TEST_RESULT();
+}
