@@ -293,7 +293,7 @@ def test_the_table_of_live_allocations_under_threads(tmp_path, sanitizer):
     if sanitizer != "none":
         flags.append(f"-fsanitize={sanitizer}")
     made = subprocess.run(
-        [*compiler, *flags, f"-I{source}", *map(str, files), "-o", tmp_path / "stress"],
+        [*compiler, *flags, f"-I{source}", f"-I{ROOT}/csrc/core", *map(str, files), "-o", tmp_path / "stress"],
         capture_output=True,
         text=True,
     )

@@ -4,66 +4,28 @@
 
 #include <string.h>
 
+#include "core/file/snapshot/unpickle.h"
 #include "core/record/recorder.h"
 #include "core/stacks/torchscript.h"
-#include "core/file/snapshot/unpickle.h"
-#include "training/annotations.h"
-#include "lend/context.h"
 #include "dicts/columns.h"
-#include "lend/courtesy.h"
-#include "frames/frames.h"
 #include "dicts/gpu_dict.h"
-#include "holders/holders.h"
-#include "frames/linemaps.h"
+#include "dicts/unheld_dict.h"
 #include "files/load.h"
-#include "dicts/merge_dict.h"
+#include "files/whole_file.h"
+#include "frames/frames.h"
+#include "frames/linemaps.h"
 #include "frames/native.h"
+#include "holders/holders.h"
+#include "lend/context.h"
+#include "lend/courtesy.h"
+#include "training/annotations.h"
 #include "training/module_calls.h"
 #include "training/owners.h"
 #include "training/paths.h"
 #include "training/step_hooks.h"
-#include "dicts/unheld_dict.h"
-#include "files/whole_file.h"
+#include "types/merge_dict.h"
 
 PyMODINIT_FUNC PyInit__core(void);
-
-ml_state *
-ml_state_of(PyTypeObject *type)
-{
-    PyObject *module = PyType_GetModuleByDef(type, &ml_core_module);
-    return PyModule_GetState(module);
-}
-
-PyObject *
-ml_py_raise(ml_state *state, int error, const char *text)
-{
-    if (text == NULL) {
-        text = ml_recorder_error();
-    }
-    PyObject *type = state->error;
-    if (error == ML_ENOMEM) {
-        type = PyExc_MemoryError;
-    }
-    else if (error == ML_EINVALID) {
-        type = PyExc_ValueError;
-    }
-    else if (error == ML_EFORMAT || error == ML_EUNSAFE || error == ML_ELIMIT) {
-        type = state->snapshot_error;
-    }
-    PyErr_SetString(type, text);
-    return NULL;
-}
-
-int
-ml_py_set(PyObject *dict, const char *key, PyObject *value)
-{
-    if (value == NULL) {
-        return -1;
-    }
-    int result = PyDict_SetItemString(dict, key, value);
-    Py_DECREF(value);
-    return result;
-}
 
 /* ---- Functions ---- */
 

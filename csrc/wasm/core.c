@@ -6,11 +6,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/recording/annotations.h"
 #include "core/base/base.h"
 #include "core/file/mlab/mlab_reader.h"
-#include "core/show/page/page_data.h"
 #include "core/file/snapshot/snapshot_reader.h"
+#include "core/recording/annotations.h"
+#include "core/show/page/page_data.h"
 
 #define EXPORT(name) __attribute__((export_name(name), visibility("default")))
 

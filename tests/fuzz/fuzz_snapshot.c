@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/answers/stack_lines.h"
 #include "base/base.h"
 #include "file/snapshot/pickle_writer.h"
 #include "file/snapshot/snapshot_reader.h"
-#include "analysis/answers/stack_lines.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

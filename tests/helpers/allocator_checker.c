@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lab/simulator/allocator.h"
 #include "gpu/placement.h"
+#include "lab/simulator/allocator.h"
 
 #define ARENA_BYTES ((uint64_t)4 << 40) /* the phantom's */
 #define POOLS_MAX 4096

@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/base.h"
 #include "analysis/attribution/category.h"
 #include "analysis/attribution/cause.h"
 #include "analysis/attribution/lives.h"
+#include "base/base.h"
 #include "file/snapshot/snapshot_reader.h"
 
 static void

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "frames/frames.h"
 #include "stacks/linetable.h"
 #include "stacks/stacks.h"
-#include "frames/frames.h"
 
 static ml_stacks *stacks;
 

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stacks/adopt.h"
-#include "base/base.h"
 #include "analysis/answers/peak_groups.h"
+#include "base/base.h"
 #include "inspect/survivors_parts.h"
+#include "stacks/adopt.h"
 
 /* ---- Where the blocks came from ---- */
 

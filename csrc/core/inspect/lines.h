@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "memlab.h"
 #include "ledger/meter.h"
+#include "memlab.h"
 
 /* One line of a function, over all times that it ran. */
 typedef struct ml_line_row {

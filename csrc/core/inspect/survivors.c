@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "stacks/adopt.h"
 #include "base/base.h"
 #include "ledger/replay/settle.h"
+#include "stacks/adopt.h"
 
 /* ---- Blocks by address ---- */
 

@@ -22,9 +22,9 @@
 
 #include <stdbool.h>
 
-#include "recording/counts.h"
-#include "memlab.h"
 #include "base/region.h"
+#include "memlab.h"
+#include "recording/counts.h"
 
 /* Birth of a block that was there before the first event. */
 #define ML_BEFORE_EVENTS UINT64_MAX

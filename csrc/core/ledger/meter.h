@@ -16,8 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "recording/counts.h"
 #include "memlab.h"
+#include "recording/counts.h"
 
 /* Laps under way at once. */
 #define ML_LAP_MAX 16

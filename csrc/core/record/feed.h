@@ -10,13 +10,13 @@
 #include <stdatomic.h>
 
 #include "file/journal/journal.h"
-#include "record/lane.h"
 #include "ledger/ledger.h"
-#include "memlab.h"
 #include "ledger/meter.h"
+#include "ledger/uses.h"
+#include "memlab.h"
+#include "record/lane.h"
 #include "record/recorder.h"
 #include "stacks/stacks.h"
-#include "ledger/uses.h"
 
 /* Recordings under way at once. */
 #define ML_WINDOW_MAX 16

@@ -7,10 +7,10 @@
  * A source that no lock orders has no such instant: see freeze_lanes.c. */
 #include <string.h>
 
-#include "stacks/adopt.h"
 #include "base/base.h"
-#include "stacks/stacks_records.h"
 #include "record/window.h"
+#include "stacks/adopt.h"
+#include "stacks/stacks_records.h"
 
 /* Where live memory got its stack: from the ledger, by address. */
 typedef struct live_stack {

@@ -13,9 +13,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/region.h"
 #include "file/codec/chunk.h"
 #include "memlab.h"
-#include "base/region.h"
 
 typedef struct ml_ring ml_ring;
 

@@ -5,12 +5,12 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "recording/annotations.h"
 #include "base/base.h"
+#include "base/region.h"
 #include "record/feed.h"
 #include "record/recorder.h"
-#include "base/region.h"
 #include "record/window.h"
+#include "recording/annotations.h"
 
 /* As many as the recorder takes. */
 #define SOURCE_MAX 8

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "stacks/origins.h"
 #include "record/sampler.h"
 #include "record/start.h"
 #include "record/window.h"
+#include "stacks/origins.h"
 
 #define SOURCE_MAX 8
 

@@ -15,8 +15,8 @@
 
 #include <stdbool.h>
 
-#include "memlab.h"
 #include "ledger/meter.h"
+#include "memlab.h"
 #include "recording/process.h"
 #include "recording/recording.h"
 #include "stacks/stacks.h"

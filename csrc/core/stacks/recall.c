@@ -5,8 +5,8 @@
 
 #include "stacks/recall.h"
 
-#include "memlab.h"
 #include "base/region.h"
+#include "memlab.h"
 
 #define OWN_PLACES 64u
 #define SHARED_PLACES 64u

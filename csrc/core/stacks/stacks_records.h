@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "stacks/origins.h"
 #include "base/region.h"
+#include "stacks/origins.h"
 #include "stacks/stacks.h"
 
 typedef _Atomic uint32_t ml_stack_slot;

@@ -1,8 +1,8 @@
 /* The answer to "what to change" as a Python dict.  See advice_dict.h. */
 #include "dicts/advice_dict.h"
 
-#include "core/lab/advice/advice.h"
 #include "core/base/base.h"
+#include "core/lab/advice/advice.h"
 #include "dicts/dict_values.h"
 #include "dicts/peak_dict.h"
 #include "dicts/trial_dict.h"

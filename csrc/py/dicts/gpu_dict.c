@@ -1,8 +1,8 @@
 /* The account of a whole GPU as a Python dict.  See gpu_dict.h. */
 #include "dicts/gpu_dict.h"
 
-#include "core/gpu/account.h"
 #include "core/base/base.h"
+#include "core/gpu/account.h"
 #include "core/record/recorder.h"
 #include "core/record/sampler.h"
 

@@ -1,8 +1,8 @@
 /* Which event an instant is, for Python.  See instant_event.h. */
 #include "dicts/instant_event.h"
 
-#include "core/base/base.h"
 #include "core/analysis/answers/instant.h"
+#include "core/base/base.h"
 
 /* ARG, a whole number that is not negative.  0 or -1 with an exception. */
 static int

@@ -1,8 +1,8 @@
 /* The answer to "why was it out of memory" as a Python dict.  See oom_dict.h. */
 #include "dicts/oom_dict.h"
 
-#include "core/base/base.h"
 #include "core/analysis/answers/oom.h"
+#include "core/base/base.h"
 #include "dicts/dict_values.h"
 #include "dicts/peak_dict.h"
 

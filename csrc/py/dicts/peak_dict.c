@@ -3,8 +3,8 @@
 
 #include "dicts/gpu_dict.h"
 
-#include "core/base/base.h"
 #include "core/analysis/answers/peak.h"
+#include "core/base/base.h"
 #include "core/recording/moment.h"
 #include "dicts/dict_values.h"
 

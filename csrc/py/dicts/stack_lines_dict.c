@@ -2,8 +2,8 @@
  * stack_lines_dict.h. */
 #include "dicts/stack_lines_dict.h"
 
-#include "core/base/base.h"
 #include "core/analysis/answers/stack_lines.h"
+#include "core/base/base.h"
 #include "dicts/dict_values.h"
 
 static PyObject *

@@ -1,8 +1,8 @@
 /* The answer to "what if" as a Python dict.  See trial_dict.h. */
 #include "dicts/trial_dict.h"
 
-#include "core/base/base.h"
 #include "core/analysis/attribution/cause.h"
+#include "core/base/base.h"
 #include "core/lab/whatif/tune.h"
 #include "core/lab/whatif/whatif.h"
 #include "dicts/dict_values.h"

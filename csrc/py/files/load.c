@@ -2,8 +2,8 @@
 #include "files/load.h"
 
 #include "core/base/base.h"
-#include "core/memlab.h"
 #include "core/file/snapshot/unpickle.h"
+#include "core/memlab.h"
 
 PyObject *
 ml_py_raise_read(const ml_read_error *error, PyObject *error_class)

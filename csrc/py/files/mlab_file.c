@@ -9,9 +9,9 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "core/recording/annotations.h"
 #include "core/file/codec/mlab_format.h"
 #include "core/file/mlab/mlab_reader.h"
+#include "core/recording/annotations.h"
 #include "files/load.h"
 
 static PyObject *

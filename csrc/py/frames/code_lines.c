@@ -1,8 +1,8 @@
 /* What lines of code say, between a recording and Python.  See code_lines.h. */
 #include "frames/code_lines.h"
 
-#include "core/base/base.h"
 #include "core/analysis/attribution/stack_facts.h"
+#include "core/base/base.h"
 #include "dicts/dict_values.h"
 
 /* ---- Asked ---- */

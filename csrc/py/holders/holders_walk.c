@@ -14,8 +14,8 @@
 #include <stdlib.h> /* qsort */
 
 #include "core/base/base.h"
-#include "objects/collector.h"
 #include "holders/holders_frames.h"
+#include "objects/collector.h"
 
 enum {
     UNSEEN,

@@ -7,9 +7,9 @@
 
 #include <stdbool.h>
 
-#include "torch/bridge.h"
-#include "objects/collector.h"
 #include "lend/courtesy.h"
+#include "objects/collector.h"
+#include "torch/bridge.h"
 
 typedef struct courtesy {
     PyObject_HEAD

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/base.h"
 #include "core/analysis/answers/unheld.h"
+#include "core/base/base.h"
 #include "objects/addresses.h"
-#include "state.h"
 #include "objects/tensor_attributes.h"
+#include "state.h"
 
 #define PATH_BYTES 512
 #define DEPTH 4   /* of wrappers in wrappers */

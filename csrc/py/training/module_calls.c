@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <time.h>
 
-#include "core/stacks/stacks.h"
 #include "core/record/window.h"
+#include "core/stacks/stacks.h"
 #include "frames/frames.h"
 #include "training/owners.h"
 

@@ -6,12 +6,12 @@
 
 #include "core/record/recorder.h"
 #include "objects/collector.h"
+#include "objects/tensor_attributes.h"
+#include "torch/bridge.h"
 #include "training/modules.h"
 #include "training/paths.h"
 #include "training/shards.h"
-#include "torch/bridge.h"
-#include "types/snapshot_type.h"
-#include "objects/tensor_attributes.h"
+#include "training/snapshot_type.h"
 
 typedef struct tagging {
     ml_shared_window *shared; /* to be dropped; NULL: not recording */

@@ -7,7 +7,7 @@
 #include "core/base/base.h"
 #include "core/inspect/survivors.h"
 #include "dicts/peak_dict.h"
-#include "types/snapshot_type.h"
+#include "training/snapshot_type.h"
 
 typedef struct leaks_object {
     PyObject_HEAD

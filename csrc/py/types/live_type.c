@@ -6,8 +6,8 @@
 
 #include <errno.h>
 
-#include "core/recording/annotations.h"
 #include "core/analysis/follow/live.h"
+#include "core/recording/annotations.h"
 #include "files/load.h"
 #include "files/mlab_file.h"
 

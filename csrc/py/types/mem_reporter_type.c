@@ -12,8 +12,8 @@
 #include "core/base/base.h"
 #include "objects/addresses.h"
 #include "objects/collector.h"
-#include "training/owners.h"
 #include "objects/tensor_rows.h"
+#include "training/owners.h"
 
 #define STATE_DEPTH 4 /* of dicts and lists in an optimizer's state of a parameter */
 

@@ -29,11 +29,11 @@
 
 #include "bridge.h"
 #include "objects/graph.h"
-#include "sources/host_room.h"
 #include "objects/reach.h"
 #include "objects/saved.h"
 #include "objects/tensor_fields.h"
 #include "objects/transfer.h"
+#include "sources/host_room.h"
 
 namespace {
 

@@ -2,8 +2,8 @@
  * it, in small numbers. */
 #include <string.h>
 
-#include "gpu/account.h"
 #include "base/base.h"
+#include "gpu/account.h"
 #include "test.h"
 
 #define NONE ML_NOTE_UNKNOWN

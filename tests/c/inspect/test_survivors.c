@@ -7,9 +7,9 @@
 #include "budget.h"
 #include "record/recorder.h"
 #include "record/script.h"
+#include "record/window.h"
 #include "source_samples.h"
 #include "test.h"
-#include "record/window.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define BASE UINT64_C(0x7f0000000000)

@@ -1,8 +1,8 @@
 /* Tests of core/ledger/uses.c: what is known of last uses, and what is not. */
 #include <pthread.h>
 
-#include "test.h"
 #include "ledger/uses.h"
+#include "test.h"
 
 #define A UINT64_C(0x7f0000000000)
 #define B (A + 4096)

@@ -7,9 +7,9 @@
 
 #include "budget.h"
 #include "record/recorder.h"
+#include "record/window.h"
 #include "source_samples.h"
 #include "test.h"
-#include "record/window.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define SEGMENT UINT64_C(0x700000000000)

@@ -11,8 +11,8 @@
 #include "budget.h"
 #include "record/recorder.h"
 #include "record/script.h"
-#include "test.h"
 #include "record/window.h"
+#include "test.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define SEGMENT UINT64_C(0x700000000000)

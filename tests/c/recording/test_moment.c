@@ -2,8 +2,8 @@
  * dialect.  Every expected value is read off the notes that stand above it. */
 #include <string.h>
 
-#include "recording/annotations.h"
 #include "budget.h"
+#include "recording/annotations.h"
 #include "recording/moment.h"
 #include "test.h"
 

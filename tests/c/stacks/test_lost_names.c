@@ -3,8 +3,8 @@
 #define _GNU_SOURCE
 
 #include "journal_samples.h"
-#include "test.h"
 #include "record/window.h"
+#include "test.h"
 
 static ml_mlab_info info;
 

@@ -6,9 +6,9 @@
 #ifndef ML_PAGE_KINDS_H
 #define ML_PAGE_KINDS_H
 
-#include "base/base.h"
 #include "analysis/attribution/explain.h"
 #include "analysis/attribution/frame_lines.h"
+#include "base/base.h"
 
 typedef struct ml_page_kind {
     uint32_t stack;  /* of the allocation's own event; 0: none */

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#include "base/base.h"
 #include "analysis/allocations/page_segments.h"
+#include "base/base.h"
 
 typedef struct work {
     ml_page_rows *rows;

@@ -1,10 +1,10 @@
 /* An out of memory: the request, the supply, and the whole.  See oom.h. */
 #include "analysis/answers/oom.h"
 
-#include "base/base.h"
 #include "analysis/answers/oom_advice.h"
 #include "analysis/answers/oom_cache.h"
 #include "analysis/answers/oom_growth.h"
+#include "base/base.h"
 
 typedef struct work {
     ml_oom *oom;

@@ -2,8 +2,8 @@
 #ifndef ML_OOM_CACHE_H
 #define ML_OOM_CACHE_H
 
-#include "ledger/ledger.h"
 #include "analysis/answers/oom.h"
+#include "ledger/ledger.h"
 
 /* From LEDGER, the memory of DEVICE at the event of OOM, fills unused, holes, fit and
  * pending; the request and the state are filled already.  0 or ML_ENOMEM. */

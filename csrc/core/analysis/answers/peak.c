@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "base/base.h"
 #include "analysis/answers/peak_groups.h"
+#include "base/base.h"
 
 /* A position that no recording has: look for the peak. */
 #define ANY_POSITION UINT64_MAX

@@ -12,8 +12,8 @@
 
 #include "analysis/attribution/category.h"
 #include "analysis/attribution/explain.h"
-#include "recording/recording.h"
 #include "ledger/replay/replay.h"
+#include "recording/recording.h"
 
 typedef struct ml_peak_block {
     uint64_t addr;

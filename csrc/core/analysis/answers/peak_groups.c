@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "analysis/attribution/frame_lines.h"
+#include "base/base.h"
 
 /* ---- Sorting and summing ---- */
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "analysis/attribution/frame_lines.h"
+#include "base/base.h"
 #include "ledger/replay/replay.h"
 
 /* In place of a block's index. */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "analysis/answers/peak_groups.h"
+#include "base/base.h"
 
 /* Of an unheld block. */
 typedef struct place {

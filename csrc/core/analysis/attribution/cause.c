@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "analysis/attribution/forward.h"
+#include "base/base.h"
 
 typedef struct timeline {
     uint8_t *phases; /* owned; of each event */

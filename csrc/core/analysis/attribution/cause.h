@@ -11,8 +11,8 @@
 #ifndef ML_CAUSE_H
 #define ML_CAUSE_H
 
-#include "recording/recording.h"
 #include "analysis/attribution/stack_facts.h"
+#include "recording/recording.h"
 
 #define ML_PHASES(XX) \
     XX(FORWARD, "forward") /* in an nn.Module's call, or where autograd took note */ \

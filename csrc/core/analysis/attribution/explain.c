@@ -1,8 +1,8 @@
 /* What an allocation is.  See explain.h. */
 #include "analysis/attribution/explain.h"
 
-#include "ledger/blocks.h"
 #include "analysis/attribution/elders.h"
+#include "ledger/blocks.h"
 
 ml_explained
 ml_explain(const ml_explainer *explainer, uint64_t addr, uint64_t birth, uint32_t stack)

@@ -12,8 +12,8 @@
 #ifndef ML_FORWARD_H
 #define ML_FORWARD_H
 
-#include "recording/recording.h"
 #include "analysis/attribution/stack_facts.h"
+#include "recording/recording.h"
 
 typedef struct ml_forward_sample ml_forward_sample;
 

@@ -7,8 +7,8 @@
 #ifndef ML_LIVES_H
 #define ML_LIVES_H
 
-#include "recording/recording.h"
 #include "ledger/replay/replay.h"
+#include "recording/recording.h"
 
 #define ML_NEVER UINT64_MAX
 

@@ -2,8 +2,8 @@
  * it said of the blocks that outlive it stays.  See live.h. */
 #include <string.h>
 
-#include "analysis/follow/live_parts.h"
 #include "analysis/answers/peak.h"
+#include "analysis/follow/live_parts.h"
 #include "ledger/replay/replay.h"
 #include "ledger/replay/settle.h"
 

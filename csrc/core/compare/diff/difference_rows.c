@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "analysis/answers/peak_groups.h"
+#include "base/base.h"
 
 typedef struct unit {
     uint32_t site[2]; /* ML_NO_SITE: none */

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compare/ranks/align.h"
-#include "base/base.h"
 #include "analysis/attribution/elders.h"
+#include "base/base.h"
+#include "compare/ranks/align.h"
 
 /* A rank on the way: its devices lie together among those that came, and so do its
  * annotations, whose devices count within the rank. */

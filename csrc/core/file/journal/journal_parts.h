@@ -4,12 +4,12 @@
 #ifndef ML_JOURNAL_PARTS_H
 #define ML_JOURNAL_PARTS_H
 
+#include "base/region.h"
 #include "file/codec/chunk.h"
+#include "file/codec/mlab_format.h"
 #include "file/journal/journal.h"
 #include "file/journal/journal_file.h"
 #include "file/journal/journal_marks.h"
-#include "file/codec/mlab_format.h"
-#include "base/region.h"
 
 /* Measured: smaller ones cost more system calls, larger ones more disk that is never
  * used. */

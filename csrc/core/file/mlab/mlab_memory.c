@@ -2,8 +2,8 @@
  * the events.  See mlab_reader.h. */
 #include <string.h>
 
-#include "ledger/ledger.h"
 #include "file/mlab/mlab_parts.h"
+#include "ledger/ledger.h"
 #include "ledger/replay/replay.h"
 #include "ledger/replay/settle.h"
 

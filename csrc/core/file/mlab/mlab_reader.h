@@ -7,8 +7,8 @@
 #ifndef ML_MLAB_READER_H
 #define ML_MLAB_READER_H
 
-#include "recording/recording.h"
 #include "file/snapshot/value.h"
+#include "recording/recording.h"
 
 /* Where bytes come from.  READ returns 0, or ML_EIO where LENGTH bytes at OFFSET are not
  * to be had. */

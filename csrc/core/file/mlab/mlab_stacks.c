@@ -6,8 +6,8 @@
  * refers to it then has lost its stack or its name. */
 #include <string.h>
 
-#include "stacks/adopt.h"
 #include "file/mlab/mlab_parts.h"
+#include "stacks/adopt.h"
 #include "stacks/stacks_records.h"
 
 int

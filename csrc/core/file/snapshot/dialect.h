@@ -7,8 +7,8 @@
 #ifndef ML_DIALECT_H
 #define ML_DIALECT_H
 
-#include "recording/recording.h"
 #include "file/snapshot/value.h"
+#include "recording/recording.h"
 
 /* Adds the key "memlab" with what we know beyond torch's keys. */
 #define ML_DIALECT_EXTRAS 0x01u

@@ -6,8 +6,8 @@
 #ifndef ML_SNAPSHOT_READER_H
 #define ML_SNAPSHOT_READER_H
 
-#include "recording/recording.h"
 #include "file/snapshot/value.h"
+#include "recording/recording.h"
 
 /* Reads the pickle at the start of BYTES.  Unknown keys are ignored, unknown actions
  * become ML_ACTION_OTHER.  What is returned passes ml_recording_validate, shares

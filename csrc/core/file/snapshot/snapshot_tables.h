@@ -8,8 +8,8 @@
 
 #include "base/base.h"
 #include "file/snapshot/dialect.h"
-#include "recording/recording.h"
 #include "file/snapshot/value.h"
+#include "recording/recording.h"
 
 typedef struct ml_tables {
     ml_tree *tree;           /* borrowed */

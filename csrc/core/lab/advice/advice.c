@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "lab/advice/advice_edits.h"
 #include "lab/advice/advice_rules.h"
-#include "base/base.h"
 
 /* Of each kind, those that concern most bytes: a trial takes a replay of everything. */
 #define MOST_TRIED 16

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "base/base.h"
 #include "analysis/answers/peak_groups.h"
+#include "base/base.h"
 
 /* ---- What is known ---- */
 

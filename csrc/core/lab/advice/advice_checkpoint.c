@@ -12,8 +12,8 @@
 
 #include <string.h>
 
-#include "base/base.h"
 #include "analysis/attribution/module_repeats.h"
+#include "base/base.h"
 
 /* Families that are tried, and demands of a call whose temporaries are looked at. */
 #define MOST_FAMILIES 8

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "base/base.h"
 #include "analysis/attribution/module_repeats.h"
+#include "base/base.h"
 
 /* A block at the peak, and whose it is. */
 typedef struct owned {

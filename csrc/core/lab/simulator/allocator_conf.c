@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lab/simulator/allocator_settings.h"
 #include "base/base.h"
+#include "lab/simulator/allocator_settings.h"
 
 #define MIB (UINT64_C(1) << 20)
 

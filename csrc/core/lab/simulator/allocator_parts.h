@@ -6,8 +6,8 @@
 #ifndef ML_ALLOCATOR_PARTS_H
 #define ML_ALLOCATOR_PARTS_H
 
-#include "lab/simulator/allocator.h"
 #include "base/base.h"
+#include "lab/simulator/allocator.h"
 #include "ledger/ledger.h"
 
 #define ML_MINIMUM_BLOCK UINT64_C(512)

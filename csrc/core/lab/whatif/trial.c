@@ -7,11 +7,11 @@
 
 #include <stdlib.h>
 
-#include "lab/simulator/allocator.h"
 #include "base/base.h"
-#include "ledger/replay/compare.h"
+#include "lab/simulator/allocator.h"
 #include "lab/whatif/schedule.h"
 #include "lab/whatif/trial_driver.h"
+#include "ledger/replay/compare.h"
 
 /* No device has so much, and the model takes no more. */
 #define REQUEST_MAX (UINT64_C(1) << 60)

@@ -11,10 +11,10 @@
 #ifndef ML_TRIAL_H
 #define ML_TRIAL_H
 
-#include "lab/simulator/allocator_settings.h"
-#include "ledger/blocks.h"
 #include "gpu/placement.h"
+#include "lab/simulator/allocator_settings.h"
 #include "lab/whatif/workload.h"
+#include "ledger/blocks.h"
 
 typedef struct ml_trial_options {
     ml_allocator_settings settings;

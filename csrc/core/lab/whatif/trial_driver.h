@@ -6,9 +6,9 @@
 #ifndef ML_TRIAL_DRIVER_H
 #define ML_TRIAL_DRIVER_H
 
-#include "lab/simulator/allocator.h"
-#include "gpu/placement.h"
 #include "base/ranges.h"
+#include "gpu/placement.h"
+#include "lab/simulator/allocator.h"
 #include "lab/whatif/trial.h"
 
 typedef struct ml_trial_driver {

@@ -6,9 +6,9 @@
 
 #include <string.h>
 
+#include "analysis/attribution/stack_facts.h"
 #include "show/draw/flame_draw.h"
 #include "show/draw/flame_tree.h"
-#include "analysis/attribution/stack_facts.h"
 
 /* ---- The picture ---- */
 

@@ -7,8 +7,8 @@
 #ifndef ML_FLAME_TREE_H
 #define ML_FLAME_TREE_H
 
-#include "base/base.h"
 #include "analysis/attribution/frame_lines.h"
+#include "base/base.h"
 #include "recording/recording.h"
 
 enum ml_flame_kind {

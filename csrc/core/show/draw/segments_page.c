@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ledger/blocks.h"
 #include "analysis/attribution/purposes.h"
+#include "ledger/blocks.h"
 #include "ledger/replay/replay.h"
 
 /* Lines drawn of a device, the largest segments first, and of one segment. */

@@ -5,8 +5,8 @@
  * and the difference is nobody's. */
 #include "show/draw/timeline.h"
 
-#include "base/base.h"
 #include "analysis/attribution/purposes.h"
+#include "base/base.h"
 #include "ledger/replay/replay.h"
 
 typedef struct work {

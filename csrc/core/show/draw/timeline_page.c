@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "show/text/markup.h"
 #include "show/draw/timeline.h"
+#include "show/text/markup.h"
 
 /* Hundredths of a pixel, but for COLUMNS. */
 #define COLUMNS 1000u

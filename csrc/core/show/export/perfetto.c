@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "show/page/page_device.h"
 #include "show/export/perfetto_notes.h"
 #include "show/export/perfetto_packets.h"
+#include "show/page/page_device.h"
 
 #define NO_LANE UINT32_MAX
 

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
+#include "analysis/answers/peak.h"
 #include "show/text/markup.h"
 #include "show/text/page_json.h"
-#include "analysis/answers/peak.h"
 
 typedef struct work {
     const ml_recording *recording; /* borrowed */

@@ -2,9 +2,9 @@
  * bytes times time of each kind in each chunk.  See page_device.h. */
 #include <string.h>
 
+#include "base/varint.h"
 #include "show/page/page_device.h"
 #include "show/text/page_json.h"
-#include "base/varint.h"
 
 #define MOST ML_PAGE_CHUNK_EVENTS
 

@@ -1,8 +1,8 @@
 /* One device of a page: its rows, their kinds, its blobs.  See page_device.h. */
 #include "show/page/page_device.h"
 
-#include "show/text/page_json.h"
 #include "base/varint.h"
+#include "show/text/page_json.h"
 
 /* ---- Blobs ---- */
 

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "show/page/page_device.h"
 #include "base/varint.h"
+#include "show/page/page_device.h"
 
 /* From the bottom: what stays long lies below what comes and goes. */
 static const uint8_t category_order[ML_CATEGORY_COUNT] = {

@@ -2,9 +2,9 @@
  * page_device.h. */
 #include <string.h>
 
+#include "base/varint.h"
 #include "show/page/page_device.h"
 #include "show/text/page_json.h"
-#include "base/varint.h"
 
 /* Numbers of a column, then the bytes of each group of each scheme. */
 enum {

@@ -7,8 +7,8 @@
 #include "budget.h"
 #include "record/memory_now.h"
 #include "record/recorder.h"
-#include "recording_samples.h"
 #include "record/script.h"
+#include "recording_samples.h"
 #include "source_samples.h"
 #include "test.h"
 

@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 
-#include "base/base.h"
 #include "analysis/attribution/category.h"
 #include "analysis/attribution/lives.h"
+#include "base/base.h"
 #include "recording_samples.h"
 #include "test.h"
 

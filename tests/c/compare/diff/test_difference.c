@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "budget.h"
 #include "analysis/answers/peak.h"
+#include "budget.h"
 #include "recording_samples.h"
 #include "test.h"
 

@@ -3,13 +3,13 @@
 
 #include <stdlib.h>
 
-#include "compare/ranks/align.h"
-#include "budget.h"
 #include "analysis/answers/peak.h"
+#include "budget.h"
+#include "compare/ranks/align.h"
 #include "file/snapshot/pickle_writer.h"
+#include "file/snapshot/snapshot_reader.h"
 #include "recording/process.h"
 #include "recording_samples.h"
-#include "file/snapshot/snapshot_reader.h"
 #include "test.h"
 
 #define MIB (UINT64_C(1) << 20)

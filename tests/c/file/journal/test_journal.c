@@ -10,11 +10,11 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "analysis/attribution/lives.h"
 #include "budget.h"
 #include "journal_samples.h"
-#include "analysis/attribution/lives.h"
-#include "test.h"
 #include "record/window.h"
+#include "test.h"
 
 static ml_mlab_info info;
 

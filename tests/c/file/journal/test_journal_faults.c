@@ -8,8 +8,8 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#include "journal_samples.h"
 #include "file/codec/mlab_format.h"
+#include "journal_samples.h"
 #include "test.h"
 
 #define CHUNK (UINT64_C(1) << 16)

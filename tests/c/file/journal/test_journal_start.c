@@ -7,11 +7,11 @@
 #include <sys/wait.h>
 
 #include "budget.h"
-#include "journal_samples.h"
 #include "file/codec/mlab_format.h"
+#include "journal_samples.h"
+#include "record/window.h"
 #include "source_samples.h"
 #include "test.h"
-#include "record/window.h"
 
 static ml_mlab_info info;
 static char folder[256];

@@ -9,8 +9,8 @@
 #include "file/codec/chunk.h"
 #include "file/codec/mlab_format.h"
 #include "mlab_samples.h"
-#include "test.h"
 #include "stacks/wanted.h"
+#include "test.h"
 
 static sample file;
 static ml_recording *recording;

@@ -3,8 +3,8 @@
 #include "base/base.h"
 #include "budget.h"
 #include "file/snapshot/dialect.h"
-#include "literal.h"
 #include "file/snapshot/pickle_writer.h"
+#include "literal.h"
 #include "test.h"
 
 static ml_read_error failure;

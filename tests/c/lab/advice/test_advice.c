@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 
+#include "analysis/attribution/module_repeats.h"
 #include "base/base.h"
 #include "budget.h"
-#include "analysis/attribution/module_repeats.h"
 #include "recording_samples.h"
 #include "test.h"
 

@@ -3,11 +3,11 @@
 #include "lab/whatif/trial.h"
 
 #include "base/base.h"
-#include "budget.h"
 #include "base/ranges.h"
+#include "budget.h"
 #include "lab/whatif/schedule.h"
-#include "test.h"
 #include "lab/whatif/tune.h"
+#include "test.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define BASE UINT64_C(0x7f0000000000)

@@ -2,8 +2,8 @@
 #include "show/draw/timeline.h"
 
 #include "analysis/answers/peak.h"
-#include "picture_samples.h"
 #include "ledger/replay/replay.h"
+#include "picture_samples.h"
 #include "test.h"
 
 #define MS UINT64_C(1000000)

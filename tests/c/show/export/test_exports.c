@@ -1,15 +1,15 @@
 /* Texts, tables and traces of a recording: every failure of memory, and sizes beyond all
  * sums; what they say is tested in tests/test_viz.py and test_export.py. */
-#include "ledger/replay/excerpt.h"
-#include "show/draw/flame.h"
-#include "show/export/perfetto.h"
-#include "picture_samples.h"
-#include "show/draw/segsum.h"
 #include "file/snapshot/snapshot_reader.h"
+#include "ledger/replay/excerpt.h"
+#include "picture_samples.h"
+#include "show/draw/flame.h"
+#include "show/draw/segsum.h"
+#include "show/draw/trace_text.h"
+#include "show/export/perfetto.h"
 #include "show/export/stack_text.h"
 #include "show/export/tables.h"
 #include "test.h"
-#include "show/draw/trace_text.h"
 
 static int
 append(void *context, const void *bytes, size_t length)

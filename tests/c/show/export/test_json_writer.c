@@ -2,8 +2,8 @@
 
 #include "base/base.h"
 #include "budget.h"
-#include "literal.h"
 #include "file/snapshot/snapshot_reader.h"
+#include "literal.h"
 #include "test.h"
 
 static int

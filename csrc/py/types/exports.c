@@ -1,18 +1,18 @@
 /* A recording in other forms.  See exports.h. */
-#include "files/exports.h"
+#include "types/exports.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/file/snapshot/pickle_writer.h"
+#include "core/file/snapshot/snapshot_reader.h"
 #include "core/ledger/replay/excerpt.h"
+#include "core/show/draw/segsum.h"
+#include "core/show/draw/trace_text.h"
 #include "core/show/export/json_writer.h"
 #include "core/show/export/perfetto.h"
-#include "core/file/snapshot/pickle_writer.h"
-#include "core/show/draw/segsum.h"
-#include "core/file/snapshot/snapshot_reader.h"
 #include "core/show/export/stack_text.h"
-#include "core/show/draw/trace_text.h"
 #include "dicts/columns.h"
 #include "files/pictures.h"
 #include "files/whole_file.h"

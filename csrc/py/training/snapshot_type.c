@@ -1,5 +1,5 @@
 /* memlab._core.MemorySnapshot: a recording under way.  See snapshot_type.h. */
-#include "types/snapshot_type.h"
+#include "training/snapshot_type.h"
 
 #include <stdio.h>
 #include <string.h>

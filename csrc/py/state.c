@@ -1,0 +1,42 @@
+/* The module state of memlab._core.  See state.h. */
+#include "state.h"
+
+#include "core/record/recorder.h"
+
+ml_state *
+ml_state_of(PyTypeObject *type)
+{
+    PyObject *module = PyType_GetModuleByDef(type, &ml_core_module);
+    return PyModule_GetState(module);
+}
+
+PyObject *
+ml_py_raise(ml_state *state, int error, const char *text)
+{
+    if (text == NULL) {
+        text = ml_recorder_error();
+    }
+    PyObject *type = state->error;
+    if (error == ML_ENOMEM) {
+        type = PyExc_MemoryError;
+    }
+    else if (error == ML_EINVALID) {
+        type = PyExc_ValueError;
+    }
+    else if (error == ML_EFORMAT || error == ML_EUNSAFE || error == ML_ELIMIT) {
+        type = state->snapshot_error;
+    }
+    PyErr_SetString(type, text);
+    return NULL;
+}
+
+int
+ml_py_set(PyObject *dict, const char *key, PyObject *value)
+{
+    if (value == NULL) {
+        return -1;
+    }
+    int result = PyDict_SetItemString(dict, key, value);
+    Py_DECREF(value);
+    return result;
+}
