@@ -45,6 +45,7 @@ _SOURCES = (
     "sources/torchscript.cpp",
 )
 _CUDA_SOURCES = (
+    "objects/host_room.cpp",
     "objects/reach.cpp",
     "objects/saved.cpp",
     "objects/storages.cpp",
@@ -52,20 +53,19 @@ _CUDA_SOURCES = (
     "sources/arrival.cpp",
     "sources/cuda.cpp",
     "sources/host.cpp",
-    "sources/host_room.cpp",
     "sources/tracker.cpp",
     "sources/uses.cpp",
 )
 _HEADERS = (
     "bridge.h",
     "objects/graph.h",
+    "objects/host_room.h",
     "objects/objects.h",
     "objects/reach.h",
     "objects/saved.h",
     "objects/tensor_fields.h",
     "objects/transfer.h",
     "sources/cpu_table.h",
-    "sources/host_room.h",
 )
 _REINSTALL = "pip install --no-build-isolation --force-reinstall --no-deps ."
 

@@ -23,7 +23,7 @@
 #include "training/owners.h"
 #include "training/paths.h"
 #include "training/step_hooks.h"
-#include "types/merge_dict.h"
+#include "recordings/merge_dict.h"
 
 PyMODINIT_FUNC PyInit__core(void);
 
@@ -350,20 +350,14 @@ static PyModuleDef_Slot slots[] = {
 
 PyDoc_STRVAR(module_doc, "The C core of memlab.");
 
-struct PyModuleDef ml_core_module = {
-    .m_base = PyModuleDef_HEAD_INIT,
-    .m_name = "memlab._core",
-    .m_doc = module_doc,
-    .m_size = sizeof(ml_state),
-    .m_methods = functions,
-    .m_slots = slots,
-    .m_traverse = core_traverse,
-    .m_clear = core_clear,
-    .m_free = core_free,
-};
-
 PyMODINIT_FUNC
 PyInit__core(void)
 {
+    ml_core_module.m_doc = module_doc;
+    ml_core_module.m_methods = functions;
+    ml_core_module.m_slots = slots;
+    ml_core_module.m_traverse = core_traverse;
+    ml_core_module.m_clear = core_clear;
+    ml_core_module.m_free = core_free;
     return PyModuleDef_Init(&ml_core_module);
 }

@@ -3,6 +3,12 @@
 
 #include "core/record/recorder.h"
 
+struct PyModuleDef ml_core_module = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "memlab._core",
+    .m_size = sizeof(ml_state),
+};
+
 ml_state *
 ml_state_of(PyTypeObject *type)
 {

@@ -34,6 +34,7 @@ typedef struct ml_state {
     struct ml_paths *paths; /* owned; NULL before the first look for names */
 } ml_state;
 
+/* By it a type finds its module; module.c says what the module has. */
 extern struct PyModuleDef ml_core_module;
 
 /* The state behind TYPE or one of its Python subclasses; never NULL for our types. */

@@ -33,7 +33,7 @@
 #include "objects/saved.h"
 #include "objects/tensor_fields.h"
 #include "objects/transfer.h"
-#include "sources/host_room.h"
+#include "objects/host_room.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 /* Recordings of several ranks as Python objects.  See merge_dict.h. */
-#include "types/merge_dict.h"
+#include "recordings/merge_dict.h"
 
 #include "core/base/base.h"
 #include "core/compare/ranks/merge.h"

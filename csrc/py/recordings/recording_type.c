@@ -25,8 +25,8 @@
 #include "files/pictures.h"
 #include "files/whole_file.h"
 #include "frames/code_lines.h"
-#include "types/exports.h"
-#include "types/merge_dict.h"
+#include "recordings/exports.h"
+#include "recordings/merge_dict.h"
 
 typedef struct recording_object {
     PyObject_HEAD

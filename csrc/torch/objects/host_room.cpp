@@ -1,5 +1,5 @@
 /* See host_room.h. */
-#include "sources/host_room.h"
+#include "objects/host_room.h"
 
 #include <algorithm>
 #include <cstdint>

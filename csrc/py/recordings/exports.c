@@ -1,5 +1,5 @@
 /* A recording in other forms.  See exports.h. */
-#include "types/exports.h"
+#include "recordings/exports.h"
 
 #include <stdbool.h>
 #include <string.h>
