@@ -7,9 +7,8 @@
 
 #include "base/base.h"
 #include "base/region.h"
-#include "record/feed.h"
 #include "record/recorder.h"
-#include "record/window.h"
+#include "record/registry.h"
 #include "recording/annotations.h"
 
 /* As many as the recorder takes. */

@@ -1,58 +1,16 @@
-/* The recorder: where recordings begin and end.  See recorder.h; start.c learns the memory
- * there is when one begins, freeze.c turns a window into a recording. */
+/* The recorder: where recordings begin and end.  See recorder.h; registry.c has what all of
+ * them share, start.c learns the memory there is when one begins, freeze.c turns a window
+ * into a recording. */
 #include "record/recorder.h"
 
 #include <pthread.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
+#include "record/registry.h"
 #include "record/sampler.h"
 #include "record/start.h"
 #include "record/window.h"
-#include "stacks/origins.h"
-
-#define SOURCE_MAX 8
-
-static struct {
-    pthread_mutex_t lock;
-    ml_stacks *stacks; /* owned, for ever: ids live in lanes that callbacks may read */
-    ml_stack_walker walker;
-    ml_native_walker native_walker;
-    ml_symbolizer symbolizer;
-    ml_feed feeds[SOURCE_MAX];
-    _Atomic int feed_count; /* grows only; feeds below it are complete */
-    ml_window *windows[ML_WINDOW_MAX];
-} hub = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static __thread char error_text[512];
-
-const char *
-ml_recorder_error(void)
-{
-    return error_text[0] != '\0' ? error_text : "unknown error";
-}
-
-int
-ml_recorder_fail(int error, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(error_text, sizeof(error_text), format, arguments);
-    va_end(arguments);
-    return error;
-}
-
-int
-ml_recorder_fail_source(const ml_feed *feed, int error)
-{
-    const ml_source *source = feed->source;
-    const char *text = source->error != NULL ? source->error(source->self) : NULL;
-    return ml_recorder_fail(error, "%s source: %s", source->name,
-                            text != NULL && text[0] != '\0' ? text
-                                                            : ml_strerror(error));
-}
 
 /* Whether FEED was recorded, or is of a source whose threads may be anywhere. */
 static bool
@@ -82,24 +40,24 @@ forked_ledgers(ml_feed *feed)
 static void
 forked(void)
 {
-    bool quiet = pthread_mutex_trylock(&hub.lock) == 0;
-    pthread_mutex_init(&hub.lock, NULL);
+    bool quiet = pthread_mutex_trylock(&ml_registered.lock) == 0;
+    pthread_mutex_init(&ml_registered.lock, NULL);
     ml_notes_forked();
     ml_sampler_forked();
     for (int i = 0; i < ML_WINDOW_MAX; i++) {
-        if (hub.windows[i] != NULL) {
-            pthread_mutex_init(&hub.windows[i]->tags_lock, NULL);
-            ml_journal_forked(hub.windows[i]->journal);
-            hub.windows[i]->forked = true;
-            hub.windows[i] = NULL;
+        if (ml_registered.windows[i] != NULL) {
+            pthread_mutex_init(&ml_registered.windows[i]->tags_lock, NULL);
+            ml_journal_forked(ml_registered.windows[i]->journal);
+            ml_registered.windows[i]->forked = true;
+            ml_registered.windows[i] = NULL;
         }
     }
-    int count = atomic_load(&hub.feed_count);
+    int count = atomic_load(&ml_registered.feed_count);
     for (int i = 0; i < count; i++) {
-        atomic_store(&hub.feeds[i].enabled, 0);
-        ml_journal_port_forked(&hub.feeds[i].port);
-        forked_ledgers(&hub.feeds[i]);
-        hub.feeds[i].forked = !quiet || was_used(&hub.feeds[i]);
+        atomic_store(&ml_registered.feeds[i].enabled, 0);
+        ml_journal_port_forked(&ml_registered.feeds[i].port);
+        forked_ledgers(&ml_registered.feeds[i]);
+        ml_registered.feeds[i].forked = !quiet || was_used(&ml_registered.feeds[i]);
     }
 }
 
@@ -108,195 +66,16 @@ ml_recorder_init(ml_stack_walker walker)
 {
     int result = 0;
     ml_crc32c_choose();
-    pthread_mutex_lock(&hub.lock);
-    if (hub.stacks == NULL) {
-        result = ml_stacks_new(&hub.stacks, NULL);
+    ml_recorder_lock();
+    if (ml_registered.stacks == NULL) {
+        result = ml_stacks_new(&ml_registered.stacks, NULL);
         if (result == 0) {
-            hub.walker = walker;
+            ml_registered.walker = walker;
             pthread_atfork(NULL, NULL, forked);
         }
     }
-    pthread_mutex_unlock(&hub.lock);
+    ml_recorder_unlock();
     return result;
-}
-
-void
-ml_recorder_set_native(ml_native_walker walker, const ml_symbolizer *symbolizer)
-{
-    pthread_mutex_lock(&hub.lock);
-    hub.symbolizer = *symbolizer;
-    hub.native_walker = walker;
-    int count = atomic_load(&hub.feed_count);
-    for (int i = 0; i < count; i++) {
-        atomic_store(&hub.feeds[i].native_walker, walker);
-    }
-    pthread_mutex_unlock(&hub.lock);
-}
-
-ml_stacks *
-ml_recorder_stacks(void)
-{
-    return hub.stacks;
-}
-
-const ml_symbolizer *
-ml_recorder_symbolizer(void)
-{
-    return &hub.symbolizer;
-}
-
-void
-ml_recorder_lock(void)
-{
-    pthread_mutex_lock(&hub.lock);
-}
-
-void
-ml_recorder_unlock(void)
-{
-    pthread_mutex_unlock(&hub.lock);
-}
-
-ml_window *
-ml_recorder_window(unsigned slot)
-{
-    return hub.windows[slot];
-}
-
-ml_feed *
-ml_recorder_feed(const ml_source *source)
-{
-    int count = atomic_load_explicit(&hub.feed_count, memory_order_acquire);
-    for (int i = 0; i < count; i++) {
-        if (hub.feeds[i].source == source) {
-            return &hub.feeds[i];
-        }
-    }
-    return NULL;
-}
-
-void
-ml_recorder_name_object(uint32_t id, const char *name, size_t length)
-{
-    ml_stacks_name_object(hub.stacks, id, name, length);
-    int count = atomic_load(&hub.feed_count);
-    for (int i = 0; i < count; i++) {
-        ml_journal_port_name(&hub.feeds[i].port, id, name, length);
-    }
-}
-
-static int
-add_origins(ml_origins *origins, ml_slice path, const ml_made_line *lines, size_t count)
-{
-    int result = 0;
-    for (size_t i = 0; i < count && result == 0; i++) {
-        uint32_t frame;
-        result = ml_origins_add_trace(origins, lines[i].trace, &frame);
-        if (result == 0) {
-            result = ml_origins_add_line(origins, path, lines[i].line, frame);
-        }
-    }
-    return result;
-}
-
-int
-ml_recorder_add_origins(ml_slice path, const ml_made_line *lines, size_t count)
-{
-    int result = 0;
-    pthread_mutex_lock(&hub.lock);
-    ml_origins *origins = ml_stacks_origins(hub.stacks);
-    if (ml_origins_file(origins, path) == NULL) {
-        result = add_origins(origins, path, lines, count);
-        int feeds = atomic_load(&hub.feed_count);
-        for (int i = 0; i < feeds; i++) {
-            ml_journal_port_origins(&hub.feeds[i].port);
-        }
-    }
-    pthread_mutex_unlock(&hub.lock);
-    return result;
-}
-
-ml_journal_port *
-ml_recorder_port(const ml_source *source)
-{
-    return &ml_recorder_feed(source)->port;
-}
-
-const ml_source *
-ml_recorder_source(const char *name)
-{
-    int count = atomic_load(&hub.feed_count);
-    for (int i = 0; i < count; i++) {
-        if (strcmp(hub.feeds[i].source->name, name) == 0) {
-            return hub.feeds[i].source;
-        }
-    }
-    return NULL;
-}
-
-int
-ml_recorder_add_source(const ml_source *source)
-{
-    if (source->size < sizeof(ml_source) || source->version != ML_ABI_VERSION) {
-        return ml_recorder_fail(ML_EINVALID,
-                                "source built for another memlab (ABI %u, size %u)",
-                                source->version, source->size);
-    }
-    if (ml_recorder_source(source->name) != NULL) {
-        return ml_recorder_fail(ML_ESTATE, "a source named %s exists already",
-                                source->name);
-    }
-    pthread_mutex_lock(&hub.lock);
-    int count = atomic_load(&hub.feed_count);
-    int result = count < SOURCE_MAX && hub.stacks != NULL ? 0 : ML_EFULL;
-    if (result == 0) {
-        ml_feed *feed = &hub.feeds[count];
-        feed->source = source;
-        feed->stacks = hub.stacks;
-        feed->walker = hub.walker;
-        pthread_mutex_init(&feed->port.control, NULL);
-        atomic_init(&feed->native_walker, hub.native_walker);
-        if (source->ordered) {
-            feed->logs = ml_alloc_zeroed(ML_DEVICE_MAX, sizeof(*feed->logs));
-        }
-        else {
-            feed->threads = ml_alloc_zeroed(ML_FEED_LANES, sizeof(*feed->threads));
-        }
-        result = feed->logs != NULL || feed->threads != NULL ? 0 : ML_ENOMEM;
-    }
-    if (result == 0) {
-        atomic_store(&hub.feed_count, count + 1);
-    }
-    pthread_mutex_unlock(&hub.lock);
-    return result;
-}
-
-uint32_t
-ml_recorder_record(const ml_source *source, int device, ml_event *event,
-                   const ml_event_text *text)
-{
-    ml_feed *feed = ml_recorder_feed(source);
-    if (feed == NULL) {
-        return 0;
-    }
-    return ml_feed_record(feed, device, event, text);
-}
-
-int
-ml_recorder_enabled(const ml_source *source)
-{
-    ml_feed *feed = ml_recorder_feed(source);
-    return feed != NULL && atomic_load_explicit(&feed->enabled, memory_order_relaxed);
-}
-
-int
-ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor)
-{
-    walk->feed = feed;
-    ml_feed_set_walk(walk);
-    int result = feed->source->walk(feed->source->self, visitor);
-    ml_feed_set_walk(NULL);
-    return result < 0 ? ml_recorder_fail_source(feed, result) : result;
 }
 
 /* ---- What all windows of a feed want together ---- */
@@ -344,7 +123,7 @@ update_feed(ml_feed *feed)
     unsigned capture = 0, windows = 0;
     bool metering = false, using = false;
     for (unsigned i = 0; i < ML_WINDOW_MAX; i++) {
-        const ml_window *window = hub.windows[i];
+        const ml_window *window = ml_registered.windows[i];
         if (window != NULL && window->feed == feed && window->listening) {
             capture |= capture_wanted(&window->options);
             windows |= 1u << i;
@@ -463,7 +242,7 @@ retire(ml_window *window)
     if (window->forked) {
         return;
     }
-    hub.windows[window->slot] = NULL;
+    ml_registered.windows[window->slot] = NULL;
     ml_notes_end(window->feed->source);
     if (window->journal != NULL) {
         tell_uses(window);
@@ -534,9 +313,9 @@ open_file(ml_window *window, const ml_window_options *options)
         .place = options->place,
         .warn = options->warn,
     };
-    char text[sizeof(error_text)];
-    int result = ml_journal_open(&window->journal, window->feed->source, hub.stacks,
-                                 &how, text, sizeof(text));
+    char text[ML_RECORDER_TEXT];
+    int result = ml_journal_open(&window->journal, window->feed->source,
+                                 ml_registered.stacks, &how, text, sizeof(text));
     return result < 0 ? ml_recorder_fail(result, "%s", text) : 0;
 }
 
@@ -544,7 +323,7 @@ open_file(ml_window *window, const ml_window_options *options)
 static int
 keep_file(ml_window *window)
 {
-    char text[sizeof(error_text)];
+    char text[ML_RECORDER_TEXT];
     int result = window->journal != NULL
                      ? ml_journal_keep(window->journal, text, sizeof(text))
                      : 0;
@@ -559,7 +338,7 @@ take_slot(ml_window *window)
     unsigned files = 0;
     unsigned slot = ML_WINDOW_MAX;
     for (unsigned i = ML_WINDOW_MAX; i-- > 0;) {
-        const ml_window *other = hub.windows[i];
+        const ml_window *other = ml_registered.windows[i];
         files += other != NULL && other->feed == window->feed && other->journal != NULL;
         slot = other == NULL ? i : slot;
     }
@@ -573,7 +352,7 @@ take_slot(ml_window *window)
         return fail_files(source);
     }
     window->slot = slot;
-    hub.windows[slot] = window;
+    ml_registered.windows[slot] = window;
     window->notes = ml_notes_begin(source);
     return 0;
 }
@@ -603,7 +382,7 @@ ml_window_start(const ml_source *source, const ml_window_options *options,
         window_free(window);
         return result;
     }
-    pthread_mutex_lock(&hub.lock);
+    ml_recorder_lock();
     result = take_slot(window);
     if (result == 0 && source->device_count(source->self) > 0) {
         result = begin(window);
@@ -611,10 +390,10 @@ ml_window_start(const ml_source *source, const ml_window_options *options,
     if (result == 0) {
         result = add_phase(window);
     }
-    if (result < 0 && hub.windows[window->slot] == window) {
+    if (result < 0 && ml_registered.windows[window->slot] == window) {
         retire(window);
     }
-    pthread_mutex_unlock(&hub.lock);
+    ml_recorder_unlock();
     if (result < 0) {
         window_free(window);
         return result;
@@ -640,16 +419,16 @@ ml_recorder_ready(const ml_source *source)
         return 0;
     }
     int result = 0;
-    pthread_mutex_lock(&hub.lock);
+    ml_recorder_lock();
     for (unsigned i = 0; i < ML_WINDOW_MAX; i++) {
-        ml_window *window = hub.windows[i];
+        ml_window *window = ml_registered.windows[i];
         if (window != NULL && window->feed == feed && !window->listening) {
             /* One that cannot begin keeps no other from it. */
             int error = begin(window);
             result = result == 0 ? error : result;
         }
     }
-    pthread_mutex_unlock(&hub.lock);
+    ml_recorder_unlock();
     return result;
 }
 
@@ -657,7 +436,7 @@ int
 ml_window_configure(ml_window *window, const ml_window_options *options)
 {
     int result = 0;
-    pthread_mutex_lock(&hub.lock);
+    ml_recorder_lock();
     ml_feed *feed = window->feed;
     ml_window_options before = window->options;
     set_options(window, options);
@@ -671,14 +450,14 @@ ml_window_configure(ml_window *window, const ml_window_options *options)
         set_options(window, &before);
     }
     update_feed(feed);
-    pthread_mutex_unlock(&hub.lock);
+    ml_recorder_unlock();
     return result;
 }
 
 void
 ml_window_clear(ml_window *window)
 {
-    pthread_mutex_lock(&hub.lock);
+    ml_recorder_lock();
     ml_feed *feed = window->feed;
     for (int i = 0; window->listening && i < ML_DEVICE_MAX; i++) {
         /* Other threads go on recording: the new mark says how many were before it. */
@@ -694,7 +473,7 @@ ml_window_clear(ml_window *window)
         }
     }
     window->notes = ml_notes_now(feed->source);
-    pthread_mutex_unlock(&hub.lock);
+    ml_recorder_unlock();
 }
 
 int
@@ -706,9 +485,9 @@ ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out)
         return ml_recorder_fail(ML_ESTATE, "a forked child cannot read its parent's "
                                            "recording");
     }
-    pthread_mutex_lock(&hub.lock);
+    ml_recorder_lock();
     int result = ml_window_freeze_locked(window, keys, out, NULL);
-    pthread_mutex_unlock(&hub.lock);
+    ml_recorder_unlock();
     return result;
 }
 
@@ -723,9 +502,9 @@ ml_window_file_frames(const ml_window *window, ml_recording **out)
     int result = ml_recording_new(&recording);
     if (result == 0) {
         /* No one adds origins meanwhile, which would move those that are read. */
-        pthread_mutex_lock(&hub.lock);
+        ml_recorder_lock();
         result = ml_journal_frames(window->journal, recording);
-        pthread_mutex_unlock(&hub.lock);
+        ml_recorder_unlock();
     }
     if (result == 0) {
         *out = recording;
@@ -739,11 +518,11 @@ ml_window_file_frames(const ml_window *window, ml_recording **out)
 void
 ml_window_place(ml_window *window, ml_process_place place)
 {
-    pthread_mutex_lock(&hub.lock);
+    ml_recorder_lock();
     if (window->journal != NULL && !window->forked) {
         ml_journal_place(window->journal, place);
     }
-    pthread_mutex_unlock(&hub.lock);
+    ml_recorder_unlock();
 }
 
 void
@@ -752,9 +531,9 @@ ml_window_stop(ml_window *window)
     if (window == NULL) {
         return;
     }
-    pthread_mutex_lock(&hub.lock);
+    ml_recorder_lock();
     retire(window);
-    pthread_mutex_unlock(&hub.lock);
+    ml_recorder_unlock();
     window_free(window);
 }
 
@@ -773,7 +552,7 @@ read_stats(ml_feed *feed, int device, ml_recorder_stats *out)
 {
     const ml_source *source = feed->source;
     memset(out, 0, sizeof(*out));
-    out->lost_names = ml_stacks_lost_names(hub.stacks);
+    out->lost_names = ml_stacks_lost_names(ml_registered.stacks);
     if (feed->logs == NULL) {
         if (device != 0) {
             return ml_recorder_fail(ML_EINVALID, "%s has device 0 only, not %d",
@@ -801,45 +580,6 @@ read_stats(ml_feed *feed, int device, ml_recorder_stats *out)
     return 0;
 }
 
-ml_meter *
-ml_recorder_meter(const ml_source *source, int device)
-{
-    ml_feed *feed = ml_recorder_feed(source);
-    if (feed == NULL || device < 0 ||
-        device >= (feed->logs != NULL ? ML_DEVICE_MAX : 1)) {
-        return NULL;
-    }
-    _Atomic(ml_meter *) *slot =
-        feed->logs != NULL ? &feed->logs[device].meter : &feed->meter;
-    ml_meter *meter = atomic_load(slot);
-    if (meter == NULL) {
-        ml_meter *made = ml_alloc_zeroed(1, sizeof(*made));
-        if (made == NULL || atomic_compare_exchange_strong(slot, &meter, made)) {
-            return made;
-        }
-        ml_free(made);
-    }
-    return meter;
-}
-
-void
-ml_recorder_used(const ml_source *source, const ml_use_mark *marks, size_t count)
-{
-    ml_feed *feed = ml_recorder_feed(source);
-    if (feed != NULL) {
-        ml_feed_used(feed, marks, count);
-    }
-}
-
-void
-ml_recorder_use_unseen(const ml_source *source)
-{
-    ml_feed *feed = ml_recorder_feed(source);
-    if (feed != NULL) {
-        ml_feed_use_unseen(feed);
-    }
-}
-
 uint32_t
 ml_recorder_thread(void)
 {
@@ -853,8 +593,8 @@ ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out
     if (feed == NULL) {
         return ml_recorder_fail(ML_EINVALID, "source is not registered");
     }
-    pthread_mutex_lock(&hub.lock);
+    ml_recorder_lock();
     int result = read_stats(feed, device, out);
-    pthread_mutex_unlock(&hub.lock);
+    ml_recorder_unlock();
     return result;
 }

@@ -10,6 +10,7 @@
 #include "record/feed.h"
 #include "record/notes.h"
 #include "record/recorder.h"
+#include "record/registry.h"
 
 typedef struct ml_window_tags {
     ml_tag *items; /* owned; name is a string id of the stack table */
@@ -77,24 +78,5 @@ int ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out
 /* The memory of FEED alone, of which no window tells anything.  0 or ML_E*, with the
  * reason. */
 int ml_freeze_bare_locked(ml_feed *feed, ml_recording **out);
-
-/* Walks over the memory of FEED's source as WALK.  0 or ML_E*, with the reason. */
-int ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor);
-/* The recorder's lock, under which the windows are looked at. */
-void ml_recorder_lock(void);
-void ml_recorder_unlock(void);
-/* The window in place SLOT, below ML_WINDOW_MAX; NULL: there is none. */
-ml_window *ml_recorder_window(unsigned slot);
-/* NULL where SOURCE is not registered. */
-ml_feed *ml_recorder_feed(const ml_source *source);
-ml_stacks *ml_recorder_stacks(void);
-/* Where the events of SOURCE, which is registered, leave for files. */
-ml_journal_port *ml_recorder_port(const ml_source *source);
-const ml_symbolizer *ml_recorder_symbolizer(void);
-/* Sets the thread's error sentence; returns ERROR. */
-int ml_recorder_fail(int error, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-/* The same with what FEED's source says of its last failure. */
-int ml_recorder_fail_source(const ml_feed *feed, int error);
 
 #endif

@@ -1,0 +1,50 @@
+/* The registry: what a process has one of to record with.
+ *
+ * Owns the sources with what each of them feeds, the table of stacks, who walks stacks, the
+ * places of the windows under way, and the lock under which these change.  It must not know
+ * what a window is: recorder.c begins and ends them. */
+#ifndef ML_REGISTRY_H
+#define ML_REGISTRY_H
+
+#include <pthread.h>
+
+#include "record/feed.h"
+#include "record/recorder.h"
+
+#define ML_SOURCE_MAX 8
+/* Of a sentence about a failure. */
+#define ML_RECORDER_TEXT 512
+
+typedef struct ml_registry {
+    pthread_mutex_t lock;
+    ml_stacks *stacks; /* owned, for ever: ids live in lanes that callbacks may read */
+    ml_stack_walker walker;
+    ml_native_walker native_walker;
+    ml_symbolizer symbolizer;
+    ml_feed feeds[ML_SOURCE_MAX];
+    _Atomic int feed_count; /* grows only; feeds below it are complete */
+    ml_window *windows[ML_WINDOW_MAX];
+} ml_registry;
+
+extern ml_registry ml_registered;
+
+void ml_recorder_lock(void);
+void ml_recorder_unlock(void);
+/* The window in place SLOT, below ML_WINDOW_MAX; NULL: there is none. */
+ml_window *ml_recorder_window(unsigned slot);
+/* NULL where SOURCE is not registered. */
+ml_feed *ml_recorder_feed(const ml_source *source);
+ml_stacks *ml_recorder_stacks(void);
+/* Where the events of SOURCE, which is registered, leave for files. */
+ml_journal_port *ml_recorder_port(const ml_source *source);
+const ml_symbolizer *ml_recorder_symbolizer(void);
+/* Walks over the memory of FEED's source as WALK.  0 or ML_E*, with the reason. */
+int ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor);
+
+/* Sets the thread's error sentence; returns ERROR. */
+int ml_recorder_fail(int error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* The same with what FEED's source says of its last failure. */
+int ml_recorder_fail_source(const ml_feed *feed, int error);
+
+#endif
