@@ -23,7 +23,7 @@ import gc, json, sys
 sys.path.insert(0, {folder!r})
 import torch
 import sourceprobe as probe
-from memlab import _bridge
+from memlab._native import bridge as _bridge
 bridge = _bridge.import_bridge(torch, _bridge.bridge_path(torch))
 registered = bridge.register(probe._api)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import memlab
-from memlab import _answers, _core, _report
+from memlab import _answers, _core
+from memlab._report import report as _report
 
 PACKAGE = Path(memlab.__file__).parent
 DATA = Path(__file__).resolve().parent / "data"

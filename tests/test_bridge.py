@@ -14,17 +14,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LOAD = """
 import sys
-from memlab import _bridge
-module = _bridge.load()
-assert module is _bridge.load() is sys.modules["memlab._torch"]
+from memlab._native import bridge
+module = bridge.load()
+assert module is bridge.load() is sys.modules["memlab._torch"]
 print(module.__file__)
 """
 
 EXPECT_ERROR = """
 import memlab
-from memlab import _bridge
+from memlab._native import bridge
 try:
-    _bridge.load()
+    bridge.load()
 except memlab.Error as error:
     print(error)
 else:
@@ -95,8 +95,8 @@ def built(tmp_path_factory):
 
 
 def bridge_module(package):
-    """_bridge.py of PACKAGE, apart from the one that the tests' process may have."""
-    spec = importlib.util.spec_from_file_location("copy_bridge", package / "_bridge.py")
+    """_native/bridge.py of PACKAGE, apart from the one that the tests' process may have."""
+    spec = importlib.util.spec_from_file_location("copy_bridge", package / "_native/bridge.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -166,9 +166,9 @@ def test_a_wrong_file_under_the_right_name_is_refused(built):
         f"""
 import sys, types
 import memlab, torch
-from memlab import _bridge
+from memlab._native import bridge
 try:
-    _bridge.import_bridge(types.SimpleNamespace(__version__="9.9.9"), {path!r})
+    bridge.import_bridge(types.SimpleNamespace(__version__="9.9.9"), {path!r})
 except memlab.Error as error:
     print(error)
 assert "memlab._torch" not in sys.modules

@@ -224,7 +224,7 @@ def test_run_keeps_the_exit_status(tmp_path, torch, body, status):
     assert (tmp_path / "out" / "rank0.pickle").exists()
     if "mine" in body:
         assert "ValueError: mine" in done.stderr
-        assert "_program.py" not in done.stderr and "runpy" not in done.stderr
+        assert "_run/program.py" not in done.stderr and "runpy" not in done.stderr
     if "gone" in body:
         assert "gone" in done.stderr
 
@@ -488,7 +488,7 @@ def test_a_full_disk_is_said_and_leaves_the_old_file(demo, tmp_path):
         "import resource, signal, sys\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
-        "from memlab._cli import main\n"
+        "from memlab._cli.main import main\n"
         f"sys.exit(main(['view', {str(out / 'rank0.pickle')!r}, '--out', {str(old)!r}]))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,

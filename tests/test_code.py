@@ -16,7 +16,11 @@ from pathlib import Path
 import pytest
 
 import memlab
-from memlab import _code, _core, _load, _merge, _report
+from memlab import _core
+from memlab._compare import merge
+from memlab._files import load
+from memlab._report import report
+from memlab._text import code as _code
 
 ROOT = Path(__file__).resolve().parent.parent
 KIB = 1 << 10
@@ -107,9 +111,9 @@ def test_every_file_has_them(script, program, tmp_path):
     recording = record(script, program, PROGRAM, file=file)
     program.unlink()
     recording.write_pickle(copy, True)
-    both = _merge.merge([str(file), str(copy)])
+    both = merge.merge([str(file), str(copy)])
     both.write_pickle(merged, True)
-    again = [_load.read_recording(p) for p in (file, copy, merged)]
+    again = [load.read_recording(p) for p in (file, copy, merged)]
     for found in (*again, both, recording.excerpt("unfreed"), recording.excerpt("segments")):
         assert sorted(found.code_lines()) == sorted(recording.code_lines())
         assert found.file is None or found.file["unread_records"] == 0
@@ -118,7 +122,7 @@ def test_every_file_has_them(script, program, tmp_path):
             [sys.executable, "-m", "memlab", "convert", path, tmp_path / "c.pickle"],
             check=True, capture_output=True,
         )  # fmt: skip
-        assert kept(_load.read_recording(tmp_path / "c.pickle"), program) == KEPT
+        assert kept(load.read_recording(tmp_path / "c.pickle"), program) == KEPT
     # As torch has it: the keys that it knows.
     assert _core.Recording.from_bytes(
         pickle.dumps(recording.to_dict(), protocol=4)
@@ -128,7 +132,7 @@ def test_every_file_has_them(script, program, tmp_path):
 def test_none_are_kept_where_nobody_wants_them(script, program, tmp_path):
     file = tmp_path / "a.mlab"
     recording = record(script, program, PROGRAM, file=file, source_lines=False)
-    assert recording.code_lines() == _load.read_recording(file).code_lines() == []
+    assert recording.code_lines() == load.read_recording(file).code_lines() == []
     for path in (file, tmp_path / "a.pickle"):
         recording.write_pickle(tmp_path / "a.pickle", True)
         assert b"# in" not in path.read_bytes()
@@ -143,7 +147,7 @@ def test_a_file_has_lines_of_events_that_memory_has_no_more(script, program, tmp
         for action in ("free_requested", "free_completed", "snapshot"):
             script.emit(action, SEGMENT, KIB)
     assert kept(snapshot.data(), program) == {}
-    assert kept(_load.read_recording(file), program) == KEPT
+    assert kept(load.read_recording(file), program) == KEPT
 
 
 def test_a_file_that_is_begun_again_has_them_again(script, program, tmp_path):
@@ -156,8 +160,8 @@ def test_a_file_that_is_begun_again_has_them_again(script, program, tmp_path):
         exec(compile(PROGRAM, program, "exec"), {"allocate": allocate, "KIB": KIB})
         snapshot.data()
         snapshot.stop()
-        lines = [line for line in _load.read_recording(file).code_lines() if "program" in line[0]]
-        assert len(lines) == len(KEPT) and kept(_load.read_recording(file), program) == KEPT
+        lines = [line for line in load.read_recording(file).code_lines() if "program" in line[0]]
+        assert len(lines) == len(KEPT) and kept(load.read_recording(file), program) == KEPT
         script.reset()
 
 
@@ -192,11 +196,11 @@ def test_programs_that_do_not_stop_it(tmp_path, way):
         [sys.executable, "program.py", way], cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT}
     )
     assert done.returncode == (0 if way == "exit" else -signal.SIGKILL)
-    recording = _load.read_recording(tmp_path / "run.mlab")
-    shown = _report.text(recording)
+    recording = load.read_recording(tmp_path / "run.mlab")
+    shown = report.text(recording)
     if way == "killed":
         assert "# work" not in shown and "memlab report --source DIR" in shown
-        shown = _report.text(recording, source=tmp_path)
+        shown = report.text(recording, source=tmp_path)
     assert "# work" in shown
 
 
@@ -227,19 +231,19 @@ def test_a_folder_has_the_lines_that_a_killed_program_did_not_tell(tmp_path):
         [sys.executable, "program.py"], cwd=here, env={**os.environ, "PYTHONPATH": ROOT}
     )
     assert done.returncode == -signal.SIGKILL
-    recording = _load.read_recording(here / "run.mlab")
-    text = _report.text(recording)
+    recording = load.read_recording(here / "run.mlab")
+    text = report.text(recording)
     assert "# early" in text and "# late" not in text and "memlab report --source DIR" in text
     # The copy says other things of what is kept.
     (other / "program.py").write_text(LATE.replace("# early", "# changed"))
     for folder in (here, other):
-        text = _report.text(recording, source=folder)
+        text = report.text(recording, source=folder)
         assert "# early" in text and "# changed" not in text
         # In the table by line, and in one of the function.
         assert text.count("# late") == 2 and text.count(":7 work:") == 1
     empty = tmp_path / "empty"
     empty.mkdir()
-    text = _report.text(recording, source=empty)
+    text = report.text(recording, source=empty)
     assert "# early" in text and "# late" not in text
     assert "the folder of --source has no such file that Python can read" in text
     assert "memlab report --source DIR" not in text
@@ -265,7 +269,7 @@ def test_a_program_that_is_killed_after_a_step(torch, tmp_path):
         [sys.executable, "program.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT}
     )
     assert done.returncode == -signal.SIGKILL
-    text = _report.text(_load.read_recording(tmp_path / "run.mlab"))
+    text = report.text(load.read_recording(tmp_path / "run.mlab"))
     assert "# forward" in text and "# step" in text
 
 
@@ -329,7 +333,7 @@ def test_long_lines_are_cut(script, tmp_path):
     file = tmp_path / "a.mlab"
     recording = record(script, path, source, file=file)
     want = {("<module>", 2): source.split("\n")[1][:400]}
-    assert kept(recording, path) == kept(_load.read_recording(file), path) == want
+    assert kept(recording, path) == kept(load.read_recording(file), path) == want
 
 
 def test_a_name_of_any_length(script, tmp_path):
@@ -341,7 +345,7 @@ def test_a_name_of_any_length(script, tmp_path):
     path.write_text(source)
     recording = record(script, path, source, file=file)
     assert set(kept(recording, path)) == {(name, 2), ("<module>", 3)}
-    found = _load.read_recording(file)
+    found = load.read_recording(file)
     assert set(kept(found, path)) == {("<module>", 3)}
     assert found.file["lost_records"] == 0
 
@@ -355,7 +359,7 @@ def test_what_fails_there_reaches_nobody(script, program, tmp_path, monkeypatch,
     file = tmp_path / "a.mlab"
     recording = record(script, program, PROGRAM, file=file)
     assert kept(recording, program) == {} and recording.peak(0)["by_line"]
-    assert kept(_load.read_recording(file), program) == {}
+    assert kept(load.read_recording(file), program) == {}
 
 
 @pytest.mark.parametrize("at", ["_read", "lines", "news"])
@@ -383,7 +387,7 @@ def test_a_reader_that_is_stopped_loses_no_recording(
             snapshot.stop()
     assert asked and not snapshot.recording
     assert sum(line["bytes"] for line in snapshot.data().peak(0)["by_line"]) == KIB
-    assert _load.read_recording(file).peak(0)["by_line"][0]["bytes"] == KIB
+    assert load.read_recording(file).peak(0)["by_line"][0]["bytes"] == KIB
 
 
 STRINGS = r'''
@@ -450,7 +454,7 @@ def test_a_file_is_parsed_once(script, tmp_path, parsed):
     exec(compile(source, path, "exec"), names)
     snapshot.stop()
     assert parsed.count(source) == 1
-    for recording in (snapshot.data(), _load.read_recording(tmp_path / "a.mlab")):
+    for recording in (snapshot.data(), load.read_recording(tmp_path / "a.mlab")):
         assert list(kept(recording, path).values()) == source.split("\n")[:5]
 
 
@@ -477,7 +481,7 @@ def test_a_step_waits_for_few_files(torch, tmp_path, parsed):
     assert sum(map(len, at_step)) <= 128 * KIB
     assert texts["third"] not in at_step
     snapshot.stop()
-    found = _load.read_recording(file)
+    found = load.read_recording(file)
     for name in names:
         assert kept(found, paths[name]) == {("<module>", 1): texts[name].split("\n")[0]}
     assert len(parsed) == len(set(parsed))
@@ -491,7 +495,7 @@ def bare(recording):
 
 
 def shown(recording, source):
-    return _report.text(recording, source=source)
+    return report.text(recording, source=source)
 
 
 def test_a_folder_is_searched_by_the_end_of_a_path(script, tmp_path):
@@ -537,7 +541,7 @@ def test_nothing_but_python_inside_the_folder_is_shown(script, tmp_path):
         recording = bare(record(script, name))
         for source in (inside, os.path.relpath(inside)):
             text = shown(recording, source)
-            assert "swordfish" not in text and _report.size(KIB) in text, name
+            assert "swordfish" not in text and report.size(KIB) in text, name
     # A link that stays inside is the file.
     (inside / "real.py").write_text("x = 1\nallocate(size=KIB)  # real\n")
     (inside / "also.py").symlink_to(inside / "real.py")
@@ -562,7 +566,7 @@ def test_a_folder_that_is_not_there(script, tmp_path):
 # Runs memlab with ARGUMENTS after a line that lists what may be opened, and says what else is.
 WATCHED = """\
 import json, os, sys
-import memlab._cli, memlab.viz, memlab._load
+import memlab._cli.main, memlab.viz, memlab._files.load
 allowed = json.loads(sys.argv[1])
 here = os.path.dirname(memlab.__file__)
 prefixes = (here, sys.prefix, sys.base_prefix, "/proc/self", "/usr/lib", *allowed)
@@ -575,7 +579,7 @@ def watch(event, arguments):
     if isinstance(path, str) and not os.path.abspath(path).startswith(prefixes):
         os.write(2, f"OPENED {path!r}\\n".encode())
 sys.addaudithook(watch)
-main = memlab.viz.main if sys.argv[2] == "viz" else memlab._cli.main
+main = memlab.viz.main if sys.argv[2] == "viz" else memlab._cli.main.main
 sys.exit(main(sys.argv[3:] if sys.argv[2] == "viz" else sys.argv[2:]))
 """
 
@@ -687,10 +691,10 @@ def with_lines(recording, tmp_path, texts):
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_strangers_lines_are_shown_as_they_are(script, program, tmp_path, text):
     path = with_lines(record(script, program, PROGRAM), tmp_path, [text])
-    recording = _load.read_recording(path)
-    words = _report.text(recording)
+    recording = load.read_recording(path)
+    words = report.text(recording)
     assert words.replace("\n", "").isprintable()
-    shown = _report.escape(text.strip())
+    shown = report.escape(text.strip())
     assert shown[:60] in words
     done = subprocess.run(
         [sys.executable, "-m", "memlab", "report", "--markdown", path],
@@ -756,8 +760,8 @@ def test_the_first_of_a_line_counts(script, tmp_path):
     both["text"] = ["first", "second"]
     snapshot["memlab"]["code"] = both
     path.write_bytes(pickle.dumps(snapshot, protocol=4))
-    text = _report.text(_load.read_recording(path))
+    text = report.text(load.read_recording(path))
     assert "first" in text and "second" not in text
     shutil.copy(path, tmp_path / "other.pickle")
-    merged = _merge.merge([str(path), str(tmp_path / "other.pickle")])
+    merged = merge.merge([str(path), str(tmp_path / "other.pickle")])
     assert [line[3] for line in merged.code_lines()] == ["first"]

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from memlab import _commands
+from memlab._run import commands as _commands
 
 OWN = ["run", "--phantom"]
 RUN = "memlab run --phantom"

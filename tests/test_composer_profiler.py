@@ -15,7 +15,7 @@ import pytest
 from composer_standin import run
 from modes import NEW
 
-from memlab.callbacks._composer_profiler import Marker
+from memlab.callbacks._composer.profiler import Marker
 from memlab.callbacks.composer import (
     Profiler,
     ProfilerAction,
@@ -88,7 +88,7 @@ def test_actions_are_equal_to_composers():
 
 
 def test_actions_for_torch(torch):
-    from memlab.callbacks._torch_profiler import torch_action
+    from memlab.callbacks._composer.torch_profiler import torch_action
 
     expected = ["NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE"]
     assert [torch_action(action).name for action in ProfilerAction] == expected

@@ -35,7 +35,7 @@ def run(phantom_run, device_environment, tmp_path):
 PRELUDE = """
 import ctypes, json, os, subprocess, sys, threading
 import torch, memlab
-from memlab._context import Context
+from memlab._lend.context import Context
 
 driver = ctypes.CDLL("libcuda.so.1")
 
@@ -132,12 +132,12 @@ def function(data):
 thread = threading.Thread(target=driver.cudaLaunchHostFunc, args=(None, function, None))
 thread.start()
 inside.wait()
-import memlab._context
-memlab._context.PATIENCE_MS = 20
+import memlab._lend.context
+memlab._lend.context.PATIENCE_MS = 20
 said["busy"] = refusal(context.give), context.away, state()
 leave.set()
 thread.join()
-memlab._context.PATIENCE_MS = 10000
+memlab._lend.context.PATIENCE_MS = 10000
 context.give()
 
 # Somebody else takes the memory meanwhile.

@@ -11,7 +11,9 @@ from report_keys import undocumented
 from test_answers import check
 from test_merge import frames, snapshot, write
 
-from memlab import _answers, _cli, _core, _diff, _merge
+from memlab import _answers, _core
+from memlab._cli import main
+from memlab._compare import diff, merge
 from memlab._errors import Error
 
 KIB = 1 << 10
@@ -302,7 +304,7 @@ def two_files(tmp_path, **more):
 
 def test_what_the_command_prints(tmp_path, capsys):
     paths = two_files(tmp_path)
-    assert _cli.main(["diff", *paths]) == 0
+    assert main.main(["diff", *paths]) == 0
     lines = capsys.readouterr().out.splitlines()
     place = "/home/a/project/train.py"
     assert lines[0] == (
@@ -314,15 +316,15 @@ def test_what_the_command_prints(tmp_path, capsys):
                          "unknown", f"{place}:11", "train"]
         for line in lines
     )
-    assert _cli.main(["diff", *paths[::-1]]) == 0
+    assert main.main(["diff", *paths[::-1]]) == 0
     assert "-20.00 KiB at the peak: " in capsys.readouterr().out
-    assert _cli.main(["diff", paths[0], paths[0]]) == 0
+    assert main.main(["diff", paths[0], paths[0]]) == 0
     assert capsys.readouterr().out.startswith("The same memory at the peak: 12.00 KiB\n")
 
 
 def test_for_machines(tmp_path, capsys):
     paths = two_files(tmp_path)
-    assert _cli.main(["diff", *paths, "--json"]) == 0
+    assert main.main(["diff", *paths, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     check(answer, _answers.Diff)
     assert undocumented(answer) == set()
@@ -340,19 +342,19 @@ def test_two_instants_of_a_file(tmp_path, capsys):
             ends=(1_500_000, 2_500_000, 3_500_000),
         ),
     )[0]
-    assert _cli.main(["diff", path, "--at", "0,2", "--json"]) == 0
+    assert main.main(["diff", path, "--at", "0,2", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)["difference"]
     assert [answer[side]["step"] for side in ("before", "after")] == [0, 2]
     assert rows(answer) == [(10, 10, "grew", "line", 1, 3)]
-    assert _cli.main(["diff", path, "--at", "event:0,end"]) == 0
+    assert main.main(["diff", path, "--at", "event:0,end"]) == 0
     assert "+16.00 KiB at the end: " in capsys.readouterr().out
     # Within one step all of it comes later; that is why it grew.
     for at, change in (("event:0,event:1", "grew"), ("event:1,event:0", "shrank")):
-        assert _cli.main(["diff", path, "--at", at, "--json"]) == 0
+        assert main.main(["diff", path, "--at", at, "--json"]) == 0
         answer = json.loads(capsys.readouterr().out)["difference"]
         assert [row["change"] for row in answer["by_line"]] == [change]
         assert answer["phases"] == []
-    assert _cli.main(["diff", path, "--at", "0,9"]) == 1
+    assert main.main(["diff", path, "--at", "0,9"]) == 1
     assert "steps 0 to " in capsys.readouterr().err
 
 
@@ -362,12 +364,12 @@ def test_two_ranks_of_a_file(tmp_path, capsys):
         for rank in (0, 1)
     ]
     merged = str(tmp_path / "merged.pickle")
-    _merge.merge(paths).write_pickle(merged, True)
-    assert _cli.main(["diff", merged, "--ranks", "0,1", "--json"]) == 0
+    merge.merge(paths).write_pickle(merged, True)
+    assert main.main(["diff", merged, "--ranks", "0,1", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert [answer[side]["name"][:6] for side in ("before", "after")] == ["rank 0", "rank 1"]
     assert answer["difference"]["difference_bytes"] == 1024
-    assert _cli.main(["diff", merged, "--ranks", "0,7"]) == 1
+    assert main.main(["diff", merged, "--ranks", "0,7"]) == 1
     assert "no memory of rank 7" in capsys.readouterr().err
 
 
@@ -381,7 +383,7 @@ def test_two_ranks_of_a_file(tmp_path, capsys):
 def test_wrong_usage(tmp_path, capsys, words):
     path = two_files(tmp_path)[0]
     with pytest.raises(SystemExit) as ended:
-        _cli.main(["diff", path, *words])
+        main.main(["diff", path, *words])
     assert ended.value.code == 2
     assert "usage: memlab diff" in capsys.readouterr().err
 
@@ -389,12 +391,12 @@ def test_wrong_usage(tmp_path, capsys, words):
 def test_recordings_that_cannot_be_compared(tmp_path):
     path = two_files(tmp_path)[0]
     with pytest.raises(OSError, match="absent"):
-        _diff.compare(path, tmp_path / "absent.pickle")
+        diff.compare(path, tmp_path / "absent.pickle")
     empty = write(tmp_path, empty=recording([]))[0]
     with pytest.raises(Error, match=r"empty\.pickle: No memory was allocated"):
-        _diff.compare(path, empty)
+        diff.compare(path, empty)
     with pytest.raises(Error, match="no memory of device 3"):
-        _diff.compare(path, path, device=3)
+        diff.compare(path, path, device=3)
 
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m|`@all`\u202e\n# x\udc80"
@@ -407,12 +409,12 @@ def test_names_from_a_recording_stay_names(tmp_path, capsys):
         b=recording(allocations((1, 1), (2, 1), file=HOSTILE, function=HOSTILE)),
     )
     for form in ((), ("--markdown",)):
-        assert _cli.main(["diff", *paths, *form]) == 0
+        assert main.main(["diff", *paths, *form]) == 0
         out = capsys.readouterr().out
         assert "\x1b" not in out and "\u202e" not in out and "\n# x" not in out
         assert not form or "<script" not in out and "@all" not in out
     page = tmp_path / "page.html"
-    assert _cli.main(["diff", *paths, "--html", str(page)]) == 0
+    assert main.main(["diff", *paths, "--html", str(page)]) == 0
     text = page.read_text("utf-8")
     assert "<script" not in text and "\x1b" not in text and "\u202e" not in text
     assert "default-src 'none'" in text
@@ -421,10 +423,10 @@ def test_names_from_a_recording_stay_names(tmp_path, capsys):
 
 def test_the_page_has_what_the_answer_has(tmp_path):
     paths = two_files(tmp_path)
-    compared = _diff.compare(*paths)
+    compared = diff.compare(*paths)
     text = re.sub(r"<[^>]*>", "|", compared.page().decode())
     assert " and ".join(f"{path} cuda:0" for path in paths) in text
-    assert _diff.headline(compared.answer()) in text
+    assert diff.headline(compared.answer()) in text
     for row in compared.answer()["difference"]["by_line"]:
         assert f"{row['file']}:{row['line']} {row['function']}" in text
         assert row["change"] in text

@@ -6,7 +6,7 @@ import pytest
 from diff_edits_table import EDITS, NOTHING, Row
 from warm import run
 
-from memlab import _diff
+from memlab._compare import diff
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 MIB = 1 << 20
@@ -95,7 +95,7 @@ def test_an_edit_is_named_and_nothing_else(recorded, name):
     edit = EDITS[name]
     paths = recorded(edit.program), recorded(name)
     before, after = (path.read_text() for path in paths)
-    answer = _diff.compare(*(f"{path}.mlab" for path in paths)).answer()
+    answer = diff.compare(*(f"{path}.mlab" for path in paths)).answer()
     parts = {"": answer["difference"]}
     parts.update((part["phase"], part) for part in answer["difference"]["phases"])
     for part in parts.values():
@@ -108,8 +108,8 @@ def test_an_edit_is_named_and_nothing_else(recorded, name):
 @pytest.mark.parametrize("name", [n for n, e in EDITS.items() if e.names == NOTHING])
 def test_the_headline_of_an_edit_that_changes_nothing(recorded, name):
     paths = recorded(EDITS[name].program), recorded(name)
-    answer = _diff.compare(*(f"{path}.mlab" for path in paths)).answer()
-    assert _diff.headline(answer).startswith("The same memory at the peak: ")
+    answer = diff.compare(*(f"{path}.mlab" for path in paths)).answer()
+    assert diff.headline(answer).startswith("The same memory at the peak: ")
 
 
 def test_a_checkpoint_moves_what_it_frees(recorded):
@@ -117,7 +117,7 @@ def test_a_checkpoint_moves_what_it_frees(recorded):
     at a time there again in the backward pass."""
     after = recorded("checkpoint").read_text()
     paths = recorded("attention"), recorded("checkpoint")
-    answer = _diff.compare(*(f"{path}.mlab" for path in paths)).answer()
+    answer = diff.compare(*(f"{path}.mlab" for path in paths)).answer()
     rows = {
         (row["line"], row["phase"] == "backward"): row
         for row in answer["difference"]["by_line"]

@@ -7,7 +7,8 @@ import pickle
 import pytest
 from viewer_pages import PATIENCE_MS, ROOT
 
-from memlab import _load, _page
+from memlab._files import load
+from memlab._page import page as _page
 
 DATA = ROOT / "tests" / "data"
 
@@ -57,7 +58,7 @@ def shown_peaks(page):
 
 
 def peaks(path):
-    recording = _load.read_recording(path)
+    recording = load.read_recording(path)
     return [
         recording.peak(device)["peak"]["allocated_bytes"]
         for device in range(recording.device_count)
@@ -89,7 +90,7 @@ def test_another_file_is_not_shown_at_an_event_of_the_one_before(empty):
     empty.locator("#drop-status", has_text="Shown: other.gz").wait_for()
     state = empty.evaluate("() => memlabViewer.shown().state")
     assert (state["view"], state["theme"]) == ("events", "dark")
-    peak = _load.read_recording(other).peak(0)["peak"]["event"] - 1
+    peak = load.read_recording(other).peak(0)["peak"]["event"] - 1
     assert state["event"] == peak
     assert (state["x0"], state["search"], state["pinned"]) == (0, "", None)
     assert empty.input_value("#search") == ""

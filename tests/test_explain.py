@@ -11,7 +11,11 @@ from test_answers import check
 from test_merge import frames
 
 import memlab
-from memlab import _answers, _cli, _core, _explain, _explain_words, _report_parts
+from memlab import _answers, _core
+from memlab._cli import main
+from memlab._lab import explain as _explain
+from memlab._lab import explain_words
+from memlab._report import parts
 
 MIB = 1 << 20
 BASE = 1 << 40
@@ -154,7 +158,7 @@ def test_nothing_to_change():
     answer = only(run.recording())
     assert answer["advice"] == []
     assert answer["together"]["allocated_saving_bytes"] == 0
-    text = _report_parts.joined([], _explain.sections({"devices": [answer]}))
+    text = parts.joined([], _explain.sections({"devices": [answer]}))
     assert "Nothing to change" in text
     assert "saves" not in text
 
@@ -240,7 +244,7 @@ def test_most_saving_comes_first_and_all_of_it_is_no_sum(trained):
 
 
 def explain(capsys, *argv):
-    status = _cli.main(["explain", *map(str, argv)])
+    status = main.main(["explain", *map(str, argv)])
     out, err = capsys.readouterr()
     return status, out, err
 
@@ -320,10 +324,10 @@ def test_names_cannot_steer_the_terminal(tmp_path, capsys):
 def test_every_kind_has_words():
     header = (Path(__file__).parent.parent / "csrc/core/advice_case.h").read_text()
     kinds = re.findall(r'^    XX\(\w+, "(\w+)"\)', header, re.MULTILINE)
-    assert "checkpoint" in kinds and set(kinds) == set(_explain_words.WORDS)
+    assert "checkpoint" in kinds and set(kinds) == set(explain_words.WORDS)
     item = dict.fromkeys(("bytes", "blocks", "count"), 1) | {"conf": "a:b"}
     item |= dict.fromkeys(("file", "module", "name", "function"), "x") | {"line": 1}
-    for kind, words in _explain_words.WORDS.items():
+    for kind, words in explain_words.WORDS.items():
         title, sentence, change = words(item)
         assert title and sentence.endswith(".") and change, kind
 
@@ -332,14 +336,14 @@ def test_what_saves_little_is_counted():
     answer = only(between())
     for item in answer["advice"][1:]:
         item.update(allocated_saving_bytes=0, reserved_saving_bytes=1 << 20)
-    text = _report_parts.joined([], _explain.sections({"devices": [answer]}))
+    text = parts.joined([], _explain.sections({"devices": [answer]}))
     assert "1. Other settings of the allocator need less" in text
     assert "\n2. " not in text
     assert "1 more change would save less than 1 % each." in text
 
 
 def told(answer):
-    return _report_parts.joined([], _explain.sections({"devices": [answer]}))
+    return parts.joined([], _explain.sections({"devices": [answer]}))
 
 
 def test_what_rises_is_said_last():
@@ -364,10 +368,10 @@ def test_what_other_advice_of_its_kind_covers_is_counted():
 
 def test_temporaries_that_are_gone_at_the_peak():
     item = {"bytes": 0, "blocks": 0, "count": 0}
-    _, sentence, _ = _explain_words.WORDS["optimizer_temporaries"](item)
+    _, sentence, _ = explain_words.WORDS["optimizer_temporaries"](item)
     assert sentence.startswith("They are gone at the peak of what is allocated")
     item["count"] = 8
-    _, sentence, _ = _explain_words.WORDS["checkpoint"](item)
+    _, sentence, _ = explain_words.WORDS["checkpoint"](item)
     assert sentence.startswith("Activations of 8 modules wait") and "0 B" not in sentence
 
 

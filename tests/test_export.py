@@ -17,8 +17,10 @@ from modes import NEW
 from test_pictures import BASE, MAIN, MIB, STEP, block, frame, segment
 from test_viz import HOSTILE, event
 
-from memlab import _cli, _core, _export
+from memlab import _core
+from memlab._cli import main
 from memlab._errors import Error
+from memlab._export import export
 
 DATA = Path(__file__).parent / "data"
 REAL = ("gpt2_oom.pickle.gz", "streams_expandable.pickle.gz")
@@ -74,7 +76,7 @@ def small(name="grow", told=(), **more):
 
 def written(recording, tmp_path, name, **options):
     path = tmp_path / name
-    _export.convert(recording, str(path), **options)
+    export.convert(recording, str(path), **options)
     assert stat.S_IMODE(path.stat().st_mode) == NEW
     assert os.listdir(tmp_path) == [name]
     return path
@@ -122,7 +124,7 @@ def test_events_by_hand():
 
 def test_allocations_by_hand():
     columns = small().columns("allocations")
-    strings = _export._Tables(small()).strings
+    strings = export._Tables(small()).strings
     assert list(columns["start"]) == [0, 1]
     # What is never freed ends with the events.
     assert list(columns["free"]) == [2, 4]
@@ -141,7 +143,7 @@ def test_allocations_live_at_the_peak(name):
     recording = real(name)
     event = at_peak(recording)
     columns = recording.columns("allocations")
-    strings = _export._Tables(recording).strings
+    strings = export._Tables(recording).strings
     found = collections.Counter()
     categories = collections.Counter()
     for start, free, size, file, line, function, category in zip(
@@ -328,7 +330,7 @@ def test_arrow(pyarrow, tmp_path, ending, table):
     assert read.column("bytes").to_pylist() == list(columns["bytes"])
     assert read.column("stack").to_pylist() == list(columns["stack"])
     if table == "allocations":
-        strings = _export._Tables(recording).strings
+        strings = export._Tables(recording).strings
         assert read.column("file").to_pylist() == [strings[i] for i in columns["file"]]
         assert read.column("exact").to_pylist() == list(map(bool, columns["exact"]))
     else:
@@ -354,7 +356,7 @@ def test_arrow_of_two_devices_and_hostile_names(pyarrow, tmp_path):
 def test_arrow_without_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(Error, match=r"x.parquet: .* pip install 'memlab\[arrow\]'"):
-        _export.convert(small(), str(tmp_path / "x.parquet"))
+        export.convert(small(), str(tmp_path / "x.parquet"))
     assert os.listdir(tmp_path) == []
 
 
@@ -674,7 +676,7 @@ def test_perfettos_own_parser(tmp_path):
 
 
 def every_format():
-    return [(name, ends[0]) for name, (ends, *_) in _export.FORMATS.items()]
+    return [(name, ends[0]) for name, (ends, *_) in export.FORMATS.items()]
 
 
 def needs(name):
@@ -687,10 +689,10 @@ def test_convert(tmp_path, capsys, name, ending):
     needs(name)
     out = tmp_path / f"out{ending.upper()}"
     file = DATA / REAL[0]
-    assert _cli.main(["convert", str(file), str(out)]) == 0
+    assert main.main(["convert", str(file), str(out)]) == 0
     assert capsys.readouterr().out == f"Wrote {out}\n"
     other = tmp_path / "other.txt"
-    assert _cli.main(["convert", str(file), str(other), "--to", name]) == 0
+    assert main.main(["convert", str(file), str(other), "--to", name]) == 0
     if name not in ("html", "sqlite"):
         assert other.read_bytes() == out.read_bytes()
     assert out.stat().st_size == other.stat().st_size
@@ -713,10 +715,10 @@ def test_failure_leaves_the_old_file(tmp_path, name, ending, monkeypatch):
     folder = tmp_path / ("x" + ending)
     folder.mkdir()
     with pytest.raises(OSError):
-        _export.convert(small(), str(folder))
+        export.convert(small(), str(folder))
     assert os.listdir(tmp_path) == ["x" + ending] and os.listdir(folder) == []
     with pytest.raises(OSError):
-        _export.convert(small(), str(tmp_path / "none" / ("x" + ending)))
+        export.convert(small(), str(tmp_path / "none" / ("x" + ending)))
 
 
 def test_a_writer_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
@@ -726,25 +728,25 @@ def test_a_writer_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     def fail(*args):
         raise MemoryError
 
-    monkeypatch.setattr(_export._Tables, "rows", fail)
+    monkeypatch.setattr(export._Tables, "rows", fail)
     with pytest.raises(MemoryError):
-        _export.convert(small(), str(path))
+        export.convert(small(), str(path))
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["x.csv"]
 
 
 def test_wrong_options(tmp_path, capsys):
     with pytest.raises(Error, match=r"x.txt: expected a name that ends in .*\.sqlite"):
-        _export.convert(small(), str(tmp_path / "x.txt"))
+        export.convert(small(), str(tmp_path / "x.txt"))
     with pytest.raises(Error, match="leave --table out"):
-        _export.convert(small(), str(tmp_path / "x.sqlite"), table="events")
+        export.convert(small(), str(tmp_path / "x.sqlite"), table="events")
     with pytest.raises(ValueError, match="devices 0 to 1, no 2"):
-        _export.convert(small(), str(tmp_path / "x.csv"), device=2)
+        export.convert(small(), str(tmp_path / "x.csv"), device=2)
     file = str(DATA / REAL[0])
     for argv in (["x.csv", "--table", "lines"], ["x.csv", "--to", "xls"]):
         with pytest.raises(SystemExit) as end:
-            _cli.main(["convert", file, *argv])
+            main.main(["convert", file, *argv])
         assert end.value.code == 2
-    assert _cli.main(["convert", file, str(tmp_path / "x.doc")]) == 1
+    assert main.main(["convert", file, str(tmp_path / "x.doc")]) == 1
     assert "expected a name" in capsys.readouterr().err
 
 
@@ -854,4 +856,4 @@ def test_json_is_json_whatever_names_and_numbers_there_are(tmp_path):
 
 def test_expand_is_for_json(tmp_path):
     with pytest.raises(Error, match="--expand is for json, not for pickle: leave it out"):
-        _export.convert(small(), str(tmp_path / "x.pickle"), expand=True)
+        export.convert(small(), str(tmp_path / "x.pickle"), expand=True)

@@ -16,15 +16,12 @@ from test_answers import check
 from test_phantom import needs_torch
 
 import memlab
-from memlab import (
-    _answers,
-    _cli,
-    _fit_answer,
-    _fit_program,
-    _fit_run,
-    _fit_text,
-    _fit_vary,
-)
+from memlab import _answers
+from memlab._cli import main
+from memlab._fit import answer as _fit_answer
+from memlab._fit import program, vary
+from memlab._fit import run as _fit_run
+from memlab._fit import text as _fit_text
 
 MIB = 1 << 20
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,13 +55,13 @@ def test_buckets_that_are_made_anew_may_be_there_twice():
     ],
 )
 def test_arguments_of_python(words, options, module, rest):
-    assert _fit_program.split(words) == (options, module, rest)
+    assert program.split(words) == (options, module, rest)
 
 
 @pytest.mark.parametrize("words", [["-c", "pass"], ["-"]])
 def test_a_program_must_be_a_file_or_module(words):
     with pytest.raises(ValueError, match="give a program as a file"):
-        _fit_program.split(words)
+        program.split(words)
     with pytest.raises(memlab.Error, match="give a program as a file"):
         _fit_run.Command(["python", *words])
 
@@ -72,7 +69,7 @@ def test_a_program_must_be_a_file_or_module(words):
 def test_a_script_runs_in_the_interpreter_that_is_named(tmp_path):
     script = tmp_path / "train.py"
     script.touch()
-    started = ["-m", "memlab._fit_program", str(script), "--lr", "1"]
+    started = ["-m", "memlab._fit.program", str(script), "--lr", "1"]
     for first, python in [
         ([], sys.executable),
         (["python"], sys.executable),
@@ -94,7 +91,7 @@ def test_torchrun_starts_its_ranks_by_a_python_of_ours(tmp_path, monkeypatch):
     words, variables = command.argv(tmp_path)
     assert words == [sys.executable, str(torchrun), "--nproc-per-node", "2", "a.py"]
     with open(variables["PYTHON_EXEC"]) as file:
-        assert file.read().endswith('exec "$MEMLAB_FIT_PYTHON" -m memlab._fit_program "$@"\n')
+        assert file.read().endswith('exec "$MEMLAB_FIT_PYTHON" -m memlab._fit.program "$@"\n')
 
 
 @pytest.mark.parametrize(
@@ -137,7 +134,7 @@ def test_what_a_program_prints_does_not_steer_a_terminal(tmp_path):
 def test_a_signal_ends_the_command_by_its_clean_up(number):
     before = signal.signal(number, signal.SIG_DFL)
     try:
-        with pytest.raises(SystemExit) as exit, _cli._leaving_nothing():
+        with pytest.raises(SystemExit) as exit, main._leaving_nothing():
             signal.raise_signal(number)
         assert exit.value.code == 128 + number
         assert signal.getsignal(number) == signal.SIG_DFL
@@ -150,7 +147,7 @@ def test_a_signal_that_is_ignored_stays_so(number):
     """As SIGHUP is of what nohup starts."""
     before = signal.signal(number, signal.SIG_IGN)
     try:
-        with _cli._leaving_nothing():
+        with main._leaving_nothing():
             signal.raise_signal(number)
         assert signal.getsignal(number) == signal.SIG_IGN
     finally:
@@ -281,24 +278,24 @@ def test_settings_that_save_little_are_not_said():
     ],
 )
 def test_a_value_takes_its_place_in_the_arguments(words, name, put):
-    assert _fit_vary.put(words, name, 7) == (put, {})
+    assert vary.put(words, name, 7) == (put, {})
 
 
 def test_a_name_in_capitals_is_a_variable():
-    assert _fit_vary.put(["a"], "BATCH", 7) == (["a"], {"BATCH": "7"})
+    assert vary.put(["a"], "BATCH", 7) == (["a"], {"BATCH": "7"})
 
 
 @pytest.mark.parametrize("words", [["a"], ["a", "--other", "1"], ["a", "--n"]])
 def test_a_value_without_a_place(words):
     with pytest.raises(memlab.Error, match="no place for n: write {n}"):
-        _fit_vary.put(words, "n", 7)
+        vary.put(words, "n", 7)
 
 
 def test_a_range():
-    assert _fit_vary.parse("batch_size=1..64") == _fit_vary.Vary("batch_size", 1, 64)
+    assert vary.parse("batch_size=1..64") == vary.Vary("batch_size", 1, 64)
     for wrong in ("batch_size", "b=0..3", "b=4..3", "b=1-3", "=1..3", "b=1..3..4"):
         with pytest.raises(ValueError, match="write for example batch_size=1..64"):
-            _fit_vary.parse(wrong)
+            vary.parse(wrong)
 
 
 @pytest.mark.parametrize("lowest, highest", [(1, 1), (1, 64), (3, 50), (5, 6)])
@@ -310,7 +307,7 @@ def test_the_largest_value_that_fits(lowest, highest):
             tried.append(value)
             return value <= limit
 
-        found = _fit_vary.largest_that(fits, lowest, highest)
+        found = vary.largest_that(fits, lowest, highest)
         assert found == (min(limit, highest) if limit >= lowest else None)
         # Doubling, then halving; none above twice what fits.
         assert max(tried) <= max(lowest, 2 * limit)
@@ -369,7 +366,7 @@ def test_a_later_value_with_which_the_program_fails_keeps_what_was_found():
 
 def searched(tries, text):
     words = [str(PROGRAM)]
-    return _fit_vary.search(tries, words, _fit_vary.parse(text))["vary"]
+    return vary.search(tries, words, vary.parse(text))["vary"]
 
 
 def test_a_search_says_what_it_tried():
@@ -401,7 +398,7 @@ def test_a_search_in_which_nothing_fits():
 
 def fit_json(capsys, *words):
     """(exit status, answer) of `memlab fit --json WORDS`."""
-    status = _cli.main(["fit", "--json", *map(str, words)])
+    status = main.main(["fit", "--json", *map(str, words)])
     answer = json.loads(capsys.readouterr().out)
     check(answer, _answers.FitAnswer)
     return status, answer
@@ -454,7 +451,7 @@ def test_a_program_that_does_not_fit(capsys, monkeypatch):
 @needs_torch
 def test_a_program_that_fails_by_itself(capsys, monkeypatch):
     monkeypatch.setenv("BATCH", "1")
-    assert _cli.main(["fit", str(PROGRAM), "fail"]) == 1
+    assert main.main(["fit", str(PROGRAM), "fail"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert "fit_steps.py ended with status 1, on the phantom device, where" in said.err
@@ -561,6 +558,6 @@ runpy.run_path(os.environ["PROGRAM"])
 )
 def test_wrong_usage(words, said, capsys):
     with pytest.raises(SystemExit) as exit:
-        _cli.main(["fit", *words])
+        main.main(["fit", *words])
     assert exit.value.code == 2
     assert said in capsys.readouterr().err

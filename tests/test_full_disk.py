@@ -16,8 +16,11 @@ import pytest
 from preload import shared_library
 from test_pictures import BASE, MIB, block, segment
 
-from memlab import _cli, _core, _export, _terminal
+from memlab import _core
+from memlab._cli import main
 from memlab._errors import Error
+from memlab._export import export
+from memlab._text import terminal
 
 HERE = Path(__file__).parent
 
@@ -273,14 +276,14 @@ def write_export(form, path, capsys):
     if form in ("arrow", "parquet"):
         pytest.importorskip("pyarrow")
     file = snapshot(path.parent.parent / "a.pickle", 3000)
-    status = _cli.main(["convert", file, str(path), "--to", form])
+    status = main.main(["convert", file, str(path), "--to", form])
     said = capsys.readouterr().err
     assert status == 1 and len(said.splitlines()) == 1, said
     assert str(path) in said and {*os.listdir(path.parent)} <= {"filler"}
     return said
 
 
-@pytest.mark.parametrize("form", sorted(_export.FORMATS))
+@pytest.mark.parametrize("form", sorted(export.FORMATS))
 def test_a_full_disk(form, tmp_path, capsys):
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -290,7 +293,7 @@ def test_a_full_disk(form, tmp_path, capsys):
 
 
 # The core writes the others without this function: test_outfile.c limits those.
-@pytest.mark.parametrize("form", sorted({*_export.FORMATS} - {"pickle", "perfetto", "json"}))
+@pytest.mark.parametrize("form", sorted({*export.FORMATS} - {"pickle", "perfetto", "json"}))
 def test_a_limit_of_file_size(form, tmp_path, capsys):
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -324,7 +327,7 @@ def test_counts_above_what_sqlite_holds(tmp_path):
             return "cuda:0"
 
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
-        _export._write_about(database, Recording())
+        export._write_about(database, Recording())
         (row,) = database.execute("SELECT * FROM devices")
     # As addresses, which VIEWING.md tells.
     assert row == (0, "cuda:0", -1, -1, -1, -1, -1)
@@ -338,10 +341,10 @@ def test_more_memory_than_there_can_be(command, tmp_path, capsys):
     file = snapshot(tmp_path / "a.pickle")
     for text in ("9" * 20, "9" * 400, "4194304TiB", "0.1"):
         with pytest.raises(SystemExit) as caught:
-            _cli.main([command, file, "--memory", text])
+            main.main([command, file, "--memory", text])
         assert caught.value.code == 2
         assert "is no memory size; write for example 24GiB" in capsys.readouterr().err
-    assert _cli.main([command, file, "--memory", "4194303TiB"]) == 0
+    assert main.main([command, file, "--memory", "4194303TiB"]) == 0
     recording = _core.Recording.from_bytes((tmp_path / "a.pickle").read_bytes())
     import memlab
 
@@ -361,11 +364,11 @@ def test_too_little_memory_is_told_as_such(error, capsys):
     def command():
         raise error
 
-    assert _cli.guarded(command) == 1
+    assert main.guarded(command) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "got no more memory; raise its limit" in line
     with pytest.raises(ImportError):
-        _cli.guarded(lambda: __import__("no_such_module_of_memlab"))
+        main.guarded(lambda: __import__("no_such_module_of_memlab"))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -396,24 +399,24 @@ class _Full(io.TextIOWrapper):
 
 def test_what_is_only_said_never_fails():
     for stream in (_Full(), None):
-        assert isinstance(_terminal.say("x", stream), OSError)
-        assert isinstance(_terminal.show("x", stream), OSError)
+        assert isinstance(terminal.say("x", stream), OSError)
+        assert isinstance(terminal.show("x", stream), OSError)
     closed = io.StringIO()
     closed.close()
-    assert _terminal.say("x", closed) is None
+    assert terminal.say("x", closed) is None
 
 
 def test_an_answer_fails(monkeypatch):
     monkeypatch.setattr(sys, "stdout", _Full())
     with pytest.raises(Error, match="could not be written to stdout: No space"):
-        _terminal.answer("x")
+        terminal.answer("x")
 
 
 # ---- Allocations that fail ----
 
 FAILING = """
 import collections, ctypes, io, json, sys
-from memlab import _cli
+from memlab._cli import main
 
 fail = ctypes.CDLL(None).no_memory
 fail.argtypes, fail.restype = [ctypes.c_long] * 2, ctypes.c_long
@@ -424,7 +427,7 @@ def run(failing):
     sys.stdout, sys.stderr = io.StringIO(), io.StringIO()
     fail(first, first)
     try:
-        status = _cli.main(sys.argv[2:])
+        status = main.main(sys.argv[2:])
     finally:
         passed = fail(none, none)
     return f"{status} {sys.stderr.getvalue()}", sys.stdout.getvalue(), passed
@@ -465,5 +468,5 @@ def test_an_allocation_that_fails_alone(name, no_memory, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    right = {"0 ", f"1 memlab: {_cli._NO_MEMORY}\n"}
+    right = {"0 ", f"1 memlab: {main._NO_MEMORY}\n"}
     assert set(told) <= right and sum(told.values()) > 100, told

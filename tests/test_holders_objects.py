@@ -17,7 +17,8 @@ import weakref
 
 import pytest
 
-from memlab import _core, _holders
+from memlab import _core
+from memlab._objects import holders as _holders
 
 HERE = os.path.basename(__file__)
 MODULE = f"of module `{__name__}`"

@@ -41,9 +41,9 @@ def undefined_symbols(path):
 
 
 def compile_bridge_object(source, output, torch, *flags):
-    from memlab import _bridge
+    from memlab._native import bridge
 
-    command = _bridge.compile_command([source], output, torch)
+    command = bridge.compile_command([source], output, torch)
     subprocess.run([*command, *flags], check=True)
     return output
 
@@ -52,10 +52,10 @@ def compile_bridge_object(source, output, torch, *flags):
 def test_the_callback_calls_only_what_is_allowed(name, tmp_path, torch):
     if shutil.which("nm") is None:
         pytest.skip("nm is not installed (Debian: apt-get install binutils)")
-    from memlab import _bridge
+    from memlab._native import bridge
 
     (source,) = [
-        path for path in _bridge.sources(_bridge._find_torch()) if path.name == name
+        path for path in bridge.sources(bridge._find_torch()) if path.name == name
     ]
     found = undefined_symbols(
         compile_bridge_object(source, tmp_path / "object.o", torch)

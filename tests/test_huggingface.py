@@ -30,7 +30,7 @@ import copy, inspect, json, os, pickle, urllib.request, warnings
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 import memlab
-from memlab import _upload
+from memlab._files import upload
 from memlab.callbacks.huggingface import MemoryMonitorCallback, MemorySnapshotCallback
 
 class Net(torch.nn.Module):
@@ -154,7 +154,7 @@ callback = MemorySnapshotCallback(
 copies = [callback, pickle.loads(pickle.dumps(callback)), copy.deepcopy(callback)]
 for name, callback in zip(("sent", "pickled", "copied"), copies):
     trainer(name, callback).train()
-_upload.flush(60)
+upload.flush(60)
 said["summary"] = copies[2].snapshot.summary()
 said["signature"] = [
     str(inspect.signature(MemorySnapshotCallback)) == str(

@@ -282,7 +282,7 @@ def test_quiet_shows_nothing_and_leaves_no_result(kernel):
 def test_the_profiler_itself(kernel):
     ran(kernel.run(LINEAR))
     ran(kernel.run("profiler = %mlrun -qr -f linear linear()"))
-    assert text(kernel.run("type(profiler)")) == "memlab._lines.LineProfiler"
+    assert text(kernel.run("type(profiler)")) == "memlab._lines.lines.LineProfiler"
     assert squeezed(text(kernel.run("profiler.display()"))) == LINEAR_TABLE
     assert text(kernel.run("profiler.enabled")) == "False"
     ran(kernel.run("profiler = %mlrun --return-profiler -f linear linear()"))
@@ -352,7 +352,7 @@ def test_an_exception_shows_what_ran_and_its_own_traceback(kernel):
     assert "text/html" in tables
     assert squeezed((kernel.folder / "lines.txt").read_text()) == linear_table(2)
     # Of the frames between the cell and its code none is shown.
-    assert "_ipython.py" not in shown.traceback
+    assert "_notebook/ipython.py" not in shown.traceback
     assert "----> 6 raise RuntimeError('here')" in shown.traceback
     # Nothing goes on.
     shown = kernel.run("%mlrun -f linear 1")

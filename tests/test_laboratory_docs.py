@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import memlab
-from memlab import _cli, _cli_options, _core
+from memlab import _core
+from memlab._cli import main, options
 
 DOCS = (Path(__file__).resolve().parent.parent / "docs" / "LABORATORY.md").read_text()
 MIB = 1 << 20
@@ -59,9 +60,9 @@ def test_commands_run(folder, capsys, words):
         return
     assert words[0] == "memlab", words
     if words[1] in ("run", "fit"):
-        assert _cli_options.parse(words[1:]).command == words[1]
+        assert options.parse(words[1:]).command == words[1]
         return
-    assert _cli.main(words[1:]) == 0, capsys.readouterr().err
+    assert main.main(words[1:]) == 0, capsys.readouterr().err
 
 
 def test_every_command_of_the_page_is_looked_at():

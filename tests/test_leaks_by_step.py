@@ -7,7 +7,8 @@ from report_keys import undocumented
 from test_answers import check
 
 import memlab
-from memlab import _answers, _core, _leaks
+from memlab import _answers, _core
+from memlab._objects import leaks as _leaks
 
 # Lines at which something leaks end in the name of the function after #.
 PROGRAM = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import has_gpu
 
-from memlab.callbacks._memprofiler_config import MemProfilerCfg
+from memlab.callbacks._memprofiler.config import MemProfilerCfg
 
 PROGRAMS = Path(__file__).parent / "programs"
 

@@ -14,7 +14,7 @@ from scripted_lines import (
     table,
 )
 
-from memlab._lines import codes_named
+from memlab._lines.lines import codes_named
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from scripted_lines import profiler_of
 
-from memlab._line_text import Table, Tables, readable_size
+from memlab._text.line_text import Table, Tables, readable_size
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "data" / "pytorch_memlab"
@@ -475,18 +475,18 @@ def test_ten_colours_come_round():
 
 PROGRAM = """\
 import sys
-from memlab import _line_text
+from memlab._text import line_text
 
 def f(x):
     return "ünï" + x
 
 rows = [(4, 1, 0, (0,)), (5, 1, 0, (1024,))]
 columns = ("active_bytes.all.peak",)
-tables = _line_text.Tables([_line_text.Table("f", f.__code__, rows, columns)], columns)
+tables = line_text.Tables([line_text.Table("f", f.__code__, rows, columns)], columns)
 if sys.argv[1:] == ["plain"]:
     sys.stdout.write(repr(tables))
 else:
-    _line_text.write(tables, sys.stdout)
+    line_text.write(tables, sys.stdout)
 """
 
 

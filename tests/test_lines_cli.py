@@ -16,7 +16,7 @@ from warm import run as run_warm
 ROOT = Path(__file__).resolve().parent.parent
 MEMLAB = """\
 import os, sys
-from memlab._cli import main
+from memlab._cli.main import main
 os.environ.update({variables!r})
 sys.exit(main(sys.argv[1:]))
 """

@@ -15,15 +15,12 @@ from pathlib import Path
 import pytest
 from modes import NEW
 
-from memlab import _sources
-from memlab.callbacks import (
-    _fsdp_memory,
-    _memprofiler,
-    _profiler_hooks,
-    _yaml,
-    npp_hooks,
-)
-from memlab.callbacks._memprofiler_config import (
+from memlab._native import sources
+from memlab.callbacks import npp_hooks
+from memlab.callbacks._memprofiler import fsdp_memory, profiler_hooks
+from memlab.callbacks._memprofiler import profiler as _memprofiler
+from memlab.callbacks._memprofiler import yaml as _yaml
+from memlab.callbacks._memprofiler.config import (
     MemProfilerCfg,
     MemProfilerFuncs,
     MemProfilerHooks,
@@ -274,12 +271,12 @@ def test_fields_and_defaults():
     assert typing.get_type_hints(MemProfilerCfg)["collect_funcs"] is MemProfilerFuncs
     typing.get_type_hints(MemProfilerHooks)
     assert "memprofiler_cfg" in typing.get_type_hints(
-        _profiler_hooks.ProfilerHooksMixin.__init__
+        profiler_hooks.ProfilerHooksMixin.__init__
     )
 
 
 def test_enabled_completes_it(torch, monkeypatch):
-    monkeypatch.setattr(_sources, "default", lambda: "cuda")
+    monkeypatch.setattr(sources, "default", lambda: "cuda")
     funcs = MemProfilerFuncs(default={"a"}, cpu=["b"])
     cfg = MemProfilerCfg(enabled=True, collect_funcs=funcs)
     assert cfg.schedule.max_iter == 2
@@ -298,7 +295,7 @@ def test_enabled_completes_it(torch, monkeypatch):
     ],
 )
 def test_without_a_gpu_what_is_of_cuda_is_left_out(torch, monkeypatch, options, asks):
-    monkeypatch.setattr(_sources, "default", lambda: "cpu")
+    monkeypatch.setattr(sources, "default", lambda: "cpu")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         cfg = MemProfilerCfg(enabled=True, **options)
@@ -468,7 +465,7 @@ def test_a_method_of_an_object_without_profiler_is_called():
 
 
 def test_any_object_can_be_profiled(torch, tmp_path):
-    class Loop(_profiler_hooks.ProfilerHooksMixin):
+    class Loop(profiler_hooks.ProfilerHooksMixin):
         @_memprofiler.memprofilable
         def training_step(self):
             return 1
@@ -498,7 +495,7 @@ def test_the_trainers_folder_is_asked_of_all_ranks_or_none(torch, tmp_path):
             self.asked += 1
             return tmp_path / "log"
 
-    class Loop(_profiler_hooks.ProfilerHooksMixin):
+    class Loop(profiler_hooks.ProfilerHooksMixin):
         _trainer = Trainer()
 
         def setup(self, stage):
@@ -708,7 +705,7 @@ FIGURES = {
 
 
 def test_report_in_lines():
-    text = _fsdp_memory.report(FIGURES, "step", 2, depth=2, units="MiB", tabulate=False)
+    text = fsdp_memory.report(FIGURES, "step", 2, depth=2, units="MiB", tabulate=False)
     rule = "-" * 80
     assert text.splitlines() == [
         "Iteration 2 step Peak FSDP memory stats:",
@@ -739,7 +736,7 @@ def test_report_in_lines():
     ]
     nothing = {"peak": {}, "modules": {}}
     for tabulate in (False, True):
-        text = _fsdp_memory.report(
+        text = fsdp_memory.report(
             nothing, "f", 1, depth=1, units="B", tabulate=tabulate
         )
         assert text.splitlines()[2] == "No memory tracked."
@@ -765,19 +762,19 @@ def test_reports_are_worded_as_torchs(torch, capsys, units):
         for state in (tracker._ModState.PRE_FW, tracker._ModState.POST_BW)
     }
     ours = {
-        f"{state.value} # {i + 1}": _fsdp_memory.plain(each)
+        f"{state.value} # {i + 1}": fsdp_memory.plain(each)
         for state, snapshots in states.items()
         for i, each in enumerate(snapshots)
     }
     tracker._print_state_snapshots(states, units)
     assert [
-        *_fsdp_memory._lines(ours, units),
+        *fsdp_memory._lines(ours, units),
         "",
     ] == capsys.readouterr().out.splitlines()
     pytest.importorskip("tabulate")
     tracker._print_state_snapshots_tabular(states, units)
-    assert [*_fsdp_memory._table(ours, units)] == capsys.readouterr().out.splitlines()
+    assert [*fsdp_memory._table(ours, units)] == capsys.readouterr().out.splitlines()
     peak = {torch.device("cuda:0"): {kinds[0]: 700, "Total": MIB}}
     tracker._print_snapshot_tabular(peak, units)
-    peak = {"": _fsdp_memory.plain(peak)}
-    assert [*_fsdp_memory._table(peak, units)] == capsys.readouterr().out.splitlines()
+    peak = {"": fsdp_memory.plain(peak)}
+    assert [*fsdp_memory._table(peak, units)] == capsys.readouterr().out.splitlines()

@@ -13,8 +13,12 @@ from report_keys import undocumented
 from test_answers import check
 
 import memlab
-from memlab import _answers, _cli, _core, _load, _merge, _names
+from memlab import _answers, _core
+from memlab._cli import main
+from memlab._compare import merge
 from memlab._errors import Error
+from memlab._files import load
+from memlab._files import names as _names
 
 PROGRAM = Path(__file__).resolve().parent / "programs" / "two_ranks.py"
 MIB = 1 << 20
@@ -99,14 +103,14 @@ def test_two_ranks_under_torch_distributed(trained, tmp_path, capsys):
     folder, printed = trained
     assert "two_ranks.py: all checks hold" in printed
     merged = tmp_path / "merged.pickle"
-    assert _cli.main(["merge", str(folder), "-o", str(merged), "--json"]) == 0
+    assert main.main(["merge", str(folder), "-o", str(merged), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     check(answer, _answers.MergedRanks)
     assert undocumented(answer) == set()
     assert [row["rank"] for row in answer["ranks"]] == [1, 0]
     assert [row["state"] for row in answer["ranks"]] == ["ended", "ended"]
     # All that reads a recording reads this one.
-    assert _cli.main(["report", str(merged), "--json"]) == 0
+    assert main.main(["report", str(merged), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     check(report, _answers.Report)
     assert undocumented(report) == set()
@@ -114,9 +118,9 @@ def test_two_ranks_under_torch_distributed(trained, tmp_path, capsys):
     assert [name[:6] for name in names] == ["rank 0", "rank 1"]
     peaks = [device["peak"]["allocated_bytes"] for device in report["devices"]]
     assert peaks[::-1] == [row["peak_allocated_bytes"] for row in answer["ranks"]]
-    assert _cli.main(["report", str(merged)]) == 0
+    assert main.main(["report", str(merged)]) == 0
     assert f"Peak on {names[1]}: " in capsys.readouterr().out
-    assert _cli.main(["view", str(merged)]) == 0
+    assert main.main(["view", str(merged)]) == 0
     assert names[1] in merged.with_suffix(".html").read_text()
     loaded = memlab.load(merged)
     assert loaded == pickle.loads(merged.read_bytes())
@@ -130,9 +134,9 @@ def test_two_ranks_under_torch_distributed(trained, tmp_path, capsys):
 @pytest.mark.cuda
 def test_the_table_says_why(trained):
     folder, _ = trained
-    recording = _merge.merge([folder])
-    answer = _merge.ranks(recording)
-    lines = _merge.text(recording, answer).splitlines()
+    recording = merge.merge([folder])
+    answer = merge.ranks(recording)
+    lines = merge.text(recording, answer).splitlines()
     more = answer["compared_to"]["difference_bytes"]
     assert lines[0] == "Ranks by peak: 2"
     assert lines[2].split()[:3] == ["rank", "1", "cuda:1"]
@@ -154,10 +158,10 @@ def test_a_rank_that_crashed_and_one_that_is_missing(trained, tmp_path):
     data = bytearray((folder / "rank1.mlab").read_bytes())
     data[144] = 1  # open, and nobody has it locked
     path.write_bytes(data)
-    recording = _merge.merge([path])
-    answer = _merge.ranks(recording)
+    recording = merge.merge([path])
+    answer = merge.ranks(recording)
     assert answer["missing_ranks"] == [0] and answer["compared_to"] is None
-    text = _merge.text(recording, answer)
+    text = merge.text(recording, answer)
     assert text.startswith("Ranks by peak: 1 of 2, missing: 0\n")
     assert "its process was killed" in text
 
@@ -171,14 +175,14 @@ def test_files_that_do_not_say_whose_they_are(trained, tmp_path):
         data = bytearray((folder / f"rank{rank}.mlab").read_bytes())
         data[156:192] = bytes(36)
         (tmp_path / f"run_rank{rank}.mlab").write_bytes(data)
-    recording = _merge.merge(sorted(tmp_path.glob("*.mlab"), reverse=True))
+    recording = merge.merge(sorted(tmp_path.glob("*.mlab"), reverse=True))
     rows = recording.ranks()
     assert [row["rank"] for row in rows] == [0, 1]
     assert [row["world_size"] for row in rows] == [None, None]
     assert rows[1]["clock"] == {
         "method": "same_host", "offset_ns": 0, "bound_ns": None, "common_steps": 0,
     }  # fmt: skip
-    assert _merge.ranks(recording)["missing_ranks"] == []
+    assert merge.ranks(recording)["missing_ranks"] == []
 
 
 # ---- Which files ----
@@ -188,30 +192,30 @@ def test_two_files_of_one_rank_are_refused(tmp_path):
     one = snapshot(0, sizes=[512])
     paths = write(tmp_path, a=one, b=one)
     with pytest.raises(Error, match=r"rank 0 is in .*a\.pickle and in .*b\.pickle: "):
-        _merge.merge(paths)
+        merge.merge(paths)
     both = str(tmp_path / "both.pickle")
-    _merge.merge(write(tmp_path, c=one, d=snapshot(1, sizes=[512]))).write_pickle(
+    merge.merge(write(tmp_path, c=one, d=snapshot(1, sizes=[512]))).write_pickle(
         both, True
     )
     with pytest.raises(Error, match="rank 0 is in "):
-        _merge.merge([*paths[:1], both])
+        merge.merge([*paths[:1], both])
     with pytest.raises(Error, match="rank 0 is in "):
-        _merge.merge([both, both])
+        merge.merge([both, both])
     with pytest.raises(Error, match=r"rank 0 is in .*a\.pickle and in .*a\.pickle: "):
-        _merge.merge(paths[:1] * 2)
+        merge.merge(paths[:1] * 2)
 
 
 def test_a_folder_has_one_file_a_rank(tmp_path, capsys):
     write(tmp_path, rank0=snapshot(0, sizes=[512]), rank10=snapshot(10, sizes=[1024]))
     write(tmp_path, rank0_oom=snapshot(0, sizes=[512]), other=snapshot(3, sizes=[512]))
     shutil.copy(tmp_path / "rank0.pickle", tmp_path / "rank2.pickle.txt")
-    ranks = [row["rank"] for row in _merge.merge([tmp_path]).ranks()]
+    ranks = [row["rank"] for row in merge.merge([tmp_path]).ranks()]
     assert ranks == [0, 10]
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert _cli.main(["merge", str(empty)]) == 1
+    assert main.main(["merge", str(empty)]) == 1
     assert "no recording of a rank here" in capsys.readouterr().err
-    assert _cli.main(["merge", str(tmp_path), "-o", str(tmp_path / "m.html")]) == 1
+    assert main.main(["merge", str(tmp_path), "-o", str(tmp_path / "m.html")]) == 1
     assert "expected a name that ends in .pickle" in capsys.readouterr().err
     assert not (tmp_path / "m.html").exists()
 
@@ -224,28 +228,28 @@ def test_a_folder_as_trainers_callbacks_leave_it(tmp_path):
     }
     write(tmp_path, **window, merged=snapshot(7, sizes=[512]))
     (tmp_path / "rank0.4.memory_snapshot.html").write_text("a page")
-    answer = _merge.ranks(_merge.merge([tmp_path]))
+    answer = merge.ranks(merge.merge([tmp_path]))
     assert [row["peak_allocated_bytes"] for row in answer["ranks"]] == [2048, 1024, 512]
     write(tmp_path, **{"rank1.8.memory_snapshot": snapshot(1, sizes=[512])})
     with pytest.raises(Error, match=r"of rank 1 there are 2 recordings, rank1\.4\.\S+ and "
                        r"rank1\.8\.\S+ among them: name the files themselves"):
-        _merge.merge([tmp_path])
+        merge.merge([tmp_path])
     write(tmp_path, rank1=snapshot(1, sizes=[4096]))
-    assert _merge.ranks(_merge.merge([tmp_path]))["worst"] == 1
+    assert merge.ranks(merge.merge([tmp_path]))["worst"] == 1
 
 
 def test_a_folder_of_names_that_tell_ranks_apart_at_their_end(tmp_path):
     """A name that has no rank in it is rank 0's, and other ranks' has one behind."""
     names = {"run": 0, "run_rank1": 1, "run_rank2": 2, "other": 5}
     write(tmp_path, **{name: snapshot(r, sizes=[512]) for name, r in names.items()})
-    assert [row["rank"] for row in _merge.merge([tmp_path]).ranks()] == [0, 1, 2]
+    assert [row["rank"] for row in merge.merge([tmp_path]).ranks()] == [0, 1, 2]
 
 
 def test_a_file_whose_name_is_no_text(tmp_path):
     (made,) = write(tmp_path, made=snapshot(0, sizes=[512]))
     path = os.path.join(os.fsencode(tmp_path), b"r\xff.pickle")
     os.rename(made, path)
-    (row,) = _merge.merge([path]).ranks()
+    (row,) = merge.merge([path]).ranks()
     assert row["file"] == os.path.join(str(tmp_path), "r\\udcff.pickle")
 
 
@@ -253,13 +257,13 @@ def test_snapshots_of_torch_and_of_another_source(tmp_path):
     """A stranger's have no notes, no host and no rank but that of the name."""
     torchs = [snapshot(0, sizes=[512 * (r + 1)], place={}) for r in range(3)]
     paths = write(tmp_path, **{f"snap_rank{r}": s for r, s in enumerate(torchs)})
-    recording = _merge.merge(paths)
+    recording = merge.merge(paths)
     rows = recording.ranks()
     assert [row["rank"] for row in rows] == [0, 1, 2]
     methods = [row["clock"]["method"] for row in rows]
     assert methods == ["reference", "wall_clock", "wall_clock"]
     assert recording.source == ""
-    answer = _merge.ranks(recording)
+    answer = merge.ranks(recording)
     # Of three the one in the middle.
     assert (answer["worst"], answer["compared_to"]["rank"]) == (2, 1)
     assert answer["compared_to"]["difference_bytes"] == 512
@@ -267,31 +271,31 @@ def test_snapshots_of_torch_and_of_another_source(tmp_path):
     cpu["memlab"]["source"] = "cpu"
     gpu = snapshot(6, sizes=[512])
     with pytest.raises(ValueError, match=r"x\.pickle: of source 'cuda', unlike"):
-        _merge.merge(write(tmp_path, w=cpu, x=gpu))
+        merge.merge(write(tmp_path, w=cpu, x=gpu))
 
 
 def test_a_rank_that_recorded_nothing(tmp_path):
     paths = write(tmp_path, a=snapshot(0, sizes=[]), b=snapshot(1, sizes=[1024]))
-    recording = _merge.merge(paths)
-    answer = _merge.ranks(recording)
+    recording = merge.merge(paths)
+    answer = merge.ranks(recording)
     check(answer, _answers.MergedRanks)
     assert [row["device"] for row in answer["ranks"]] == [0, None]
     assert answer["compared_to"] is None
-    assert "no memory recorded" in _merge.text(recording, answer)
+    assert "no memory recorded" in merge.text(recording, answer)
     # And none that did.
-    recording = _merge.merge(paths[:1])
-    assert _merge.ranks(recording)["worst"] is None
-    assert "Ranks by peak: 1" in _merge.text(recording)
+    recording = merge.merge(paths[:1])
+    assert merge.ranks(recording)["worst"] is None
+    assert "Ranks by peak: 1" in merge.text(recording)
 
 
 def test_ranks_alike(tmp_path):
     paths = write(
         tmp_path, **{f"r{r}": snapshot(r, sizes=[MIB, 512], world_size=2) for r in (0, 1)}
     )
-    recording = _merge.merge(paths)
-    answer = _merge.ranks(recording)
+    recording = merge.merge(paths)
+    answer = merge.ranks(recording)
     assert answer["compared_to"]["by_line"] == []
-    assert "All ranks peak at 1.00 MiB, and with the same memory." in _merge.text(
+    assert "All ranks peak at 1.00 MiB, and with the same memory." in merge.text(
         recording, answer
     )
 
@@ -302,7 +306,7 @@ def test_three_ranks_of_which_two_are_alike(tmp_path):
         tmp_path,
         **{name: snapshot(i, sizes=s) for i, (name, s) in enumerate(sizes.items())},
     )
-    text = _merge.text(_merge.merge(paths))
+    text = merge.text(merge.merge(paths))
     assert "rank 0 peaks at 1.00 MiB, and with the same memory as rank 1, the one" in text
     assert "All ranks" not in text
 
@@ -311,7 +315,7 @@ def test_differences_of_sizes_that_no_memory_has(tmp_path):
     made = snapshot(0, sizes=[2**63 - 8, 2**63 - 8])
     for i, event in enumerate(made["device_traces"][0]):
         event["addr"] = i << 63
-    merged = _merge.merge(write(tmp_path, a=made, b=snapshot(1, sizes=[512])))
+    merged = merge.merge(write(tmp_path, a=made, b=snapshot(1, sizes=[512])))
     more = 2**64 - 16 - 512
     for first, second, sign in ((1, 0, 1), (0, 1, -1)):
         found = merged.difference(first, merged, second)
@@ -326,14 +330,14 @@ def test_what_makes_the_difference_is_told_until_little_is_left(tmp_path):
     more = [100, 50, 20, 10, 5, 2, 1]
     low = snapshot(0, sizes=[512] * 7 + [512 * 9])
     high = snapshot(1, sizes=[512 * (1 + m) for m in more] + [512])
-    recording = _merge.merge(write(tmp_path, low=low, high=high))
-    answer = _merge.ranks(recording)
+    recording = merge.merge(write(tmp_path, low=low, high=high))
+    answer = merge.ranks(recording)
     lines = answer["compared_to"]["by_line"]
     assert [line["difference_bytes"] // 512 for line in lines] == [
         100, 50, 20, 10, -8, 5, 2, 1,
     ]  # fmt: skip
     assert answer["compared_to"]["difference_bytes"] == 180 * 512
-    rows = _merge.text(recording, answer).splitlines()
+    rows = merge.text(recording, answer).splitlines()
     start = next(i for i, row in enumerate(rows) if row.startswith("rank 1 peaks at "))
     # 100, 50 and 20 leave 10 of 180.
     assert [row.split()[0] for row in rows[start + 1 : start + 5]] == [
@@ -353,7 +357,7 @@ def test_many_events_alike_are_read_again(tmp_path):
     recording = saved._freeze(31, (2, 1, 1))
     saved._end()
     _core.merge([(recording, "a", -1)]).write_pickle(tmp_path / "merged.pickle", True)
-    again = _load.read_recording(tmp_path / "merged.pickle")
+    again = load.read_recording(tmp_path / "merged.pickle")
     assert again.counts(0)["events"] == recording.counts(0)["events"] >= 600_000
     assert [row["rank"] for row in again.ranks()] == [1]
 
@@ -383,7 +387,7 @@ def test_hosts_are_aligned_by_steps(tmp_path, seed):
     one = snapshot(1, sizes=[512, 512], ends=late, boot_id="b", ahead=0)
     zero["memlab"]["notes"]["time"] = ends
     one["memlab"]["notes"]["time"] = shifted = [end + ahead for end in late]
-    recording = _merge.merge(write(tmp_path, one=one, zero=zero))
+    recording = merge.merge(write(tmp_path, one=one, zero=zero))
     clock = recording.ranks()[1]["clock"]
     offset, bound = model_of(ends, shifted)
     assert clock == {
@@ -396,12 +400,12 @@ def test_hosts_are_aligned_by_steps(tmp_path, seed):
     # All of the rank is moved, and by the same: durations stay.
     notes = [n["time_ns"] for n in recording.notes() if n["rank"] == 1]
     assert notes == [end - offset for end in shifted]
-    alone = times(_load.read_recording(tmp_path / "one.pickle"), 0)
+    alone = times(load.read_recording(tmp_path / "one.pickle"), 0)
     both = times(recording, 1)
     assert both == sorted(both)
     if alone[0] * 1000 > offset:
         assert [b - both[0] for b in both] == [a - alone[0] for a in alone]
-    assert times(recording, 0) == times(_load.read_recording(tmp_path / "zero.pickle"), 0)
+    assert times(recording, 0) == times(load.read_recording(tmp_path / "zero.pickle"), 0)
 
 
 def test_clocks_of_a_merged_file_are_set_anew(tmp_path):
@@ -415,9 +419,9 @@ def test_clocks_of_a_merged_file_are_set_anew(tmp_path):
         d=snapshot(3, sizes=[512], ends=ends[:2], **late),
     )
     both = str(tmp_path / "both.pickle")
-    _merge.merge(paths[:2]).write_pickle(both, True)
-    again = _merge.merge([both, paths[2]])
-    once = _merge.merge(paths)
+    merge.merge(paths[:2]).write_pickle(both, True)
+    again = merge.merge([both, paths[2]])
+    once = merge.merge(paths)
     assert [row["clock"] for row in again.ranks()] == [row["clock"] for row in once.ranks()]
     assert [row["clock"]["offset_ns"] for row in again.ranks()] == [0, 3 * SECOND, 3 * SECOND]
     for device in range(3):
@@ -439,7 +443,7 @@ def test_what_each_way_is_called(tmp_path):
         c=snapshot(2, sizes=[512], ends=late, boot_id="c"),
         d=snapshot(3, sizes=[512], boot_id="d"),
     )  # fmt: skip
-    text = _merge.text(_merge.merge(paths))
+    text = merge.text(merge.merge(paths))
     assert text.splitlines()[-4:] == [
         "  rank 0: the clock that the others are set to",
         "  rank 1: the same kernel's clock; the two tell one moment 1.5 us apart",
@@ -460,7 +464,7 @@ def test_a_group_that_is_taken_down_before_files_are_written(tmp_path, monkeypat
         )
         recording.data()
         monkeypatch.setattr(_names, "ranks", lambda: alone)
-    for of in (recording.data(), _load.read_recording(tmp_path / "a.mlab")):
+    for of in (recording.data(), load.read_recording(tmp_path / "a.mlab")):
         (row,) = of.ranks()
         assert (row["rank"], row["local_rank"], row["world_size"]) == (2, 1, 3)
 
@@ -472,9 +476,9 @@ def test_a_group_that_is_taken_down_before_files_are_written(tmp_path, monkeypat
 def test_pictures_of_a_merged_recording_are_those_of_each_rank(trained):
     """All but what the device is called."""
     folder, _ = trained
-    merged = _merge.merge([folder])
+    merged = merge.merge([folder])
     for rank in (0, 1):
-        alone = _load.read_recording(folder / f"rank{rank}.mlab")
+        alone = load.read_recording(folder / f"rank{rank}.mlab")
         name = merged.device_name(rank)
         assert name == f"rank {rank} (cuda:{rank})"
         for kind in ("segments_page", "timeline_page"):
@@ -496,7 +500,7 @@ def test_a_host_that_is_markup(tmp_path):
         a=snapshot(0, sizes=[512], host="<script>&\x01"),
         b=snapshot(1, sizes=[512], host="b"),
     )
-    merged = _merge.merge(paths)
+    merged = merge.merge(paths)
     page = merged.timeline_page(0).decode()
     assert "<h2>rank 0 (cuda:0 on &lt;script&gt;&amp;\u2401): max allocated" in page
     head = merged.flame_svg("memory", 0).decode()
@@ -538,7 +542,7 @@ def test_hostile_ranks_cost_what_cannot_be_read(tmp_path):
         b=snapshot(1, sizes=[512], ends=[6, 7, 8], boot_id="b", host="i"),
     )
     merged = tmp_path / "merged.pickle"
-    _merge.merge(paths).write_pickle(merged, True)
+    merge.merge(paths).write_pickle(merged, True)
     whole = pickle.loads(merged.read_bytes())
     ranks = whole["memlab"]["ranks"]
     assert len(ranks) == 2 and "notes" not in whole["memlab"]
@@ -555,7 +559,7 @@ def test_hostile_ranks_cost_what_cannot_be_read(tmp_path):
                 again.peak(device)
                 recording.device_name(device)
             recording.notes()
-            _merge.text(recording, _merge.ranks(recording))
+            merge.text(recording, merge.ranks(recording))
     assert told > read // 2
 
 
@@ -575,9 +579,9 @@ def test_a_process_number_that_is_none_is_written_and_read(trained, tmp_path):
     data = bytearray((folder / "rank0.mlab").read_bytes())
     data[160:168] = b"\xff" * 8  # since boot
     (tmp_path / "rank0.mlab").write_bytes(data)
-    recording = _load.read_recording(tmp_path / "rank0.mlab")
+    recording = load.read_recording(tmp_path / "rank0.mlab")
     recording.write_pickle(tmp_path / "rank0.pickle", True)
-    assert _load.read_recording(tmp_path / "rank0.pickle").ranks() == recording.ranks()
+    assert load.read_recording(tmp_path / "rank0.pickle").ranks() == recording.ranks()
 
 
 def test_merge_takes_recordings():

@@ -17,7 +17,10 @@ from pathlib import Path
 import pytest
 
 import memlab
-from memlab import _bridge, _connections, _core, _metrics, _prometheus, _sources
+from memlab import _core
+from memlab._monitor import metrics as _metrics
+from memlab._native import bridge, sources
+from memlab._serve import connections, prometheus
 
 MIB = 1 << 20
 
@@ -26,7 +29,8 @@ MIB = 1 << 20
 PROGRAM = """
 import json, sys, urllib.request, warnings
 import torch, memlab
-from memlab import _metrics, _sources
+from memlab._monitor import metrics as _metrics
+from memlab._native import sources
 
 told = {}
 monitor = memlab.MemoryMonitor(every=3, prometheus=0)
@@ -174,7 +178,7 @@ def test_the_driver_is_asked_in_a_thousandth_of_the_time(monkeypatch):
     monkeypatch.setattr(_metrics.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(_metrics, "_accounts", {})
     monkeypatch.setattr(_metrics, "_has_bridge", lambda: True)
-    monkeypatch.setattr(_sources, "ensure", lambda source: None)
+    monkeypatch.setattr(sources, "ensure", lambda source: None)
     monkeypatch.setattr(_core, "ledger", ledger)
     answers = []
     for second in (100.0, 101.0, 102.0, 102.125, 103.0, 104.25):
@@ -196,7 +200,7 @@ def test_what_the_driver_does_not_tell_is_left_out_and_asked_for_seldom(monkeypa
 
     monkeypatch.setattr(_metrics, "_accounts", {})
     monkeypatch.setattr(_metrics, "_has_bridge", lambda: True)
-    monkeypatch.setattr(_sources, "ensure", lambda source: None)
+    monkeypatch.setattr(sources, "ensure", lambda source: None)
     monkeypatch.setattr(_core, "ledger", ledger)
     assert [_metrics._unexplained(0) for _ in range(3)] == [None] * 3
     assert asked == [0]
@@ -208,9 +212,9 @@ def test_no_bridge_is_built_for_a_figure(monkeypatch, tmp_path):
 
     monkeypatch.setattr(_metrics, "_accounts", {})
     monkeypatch.setattr(_core, "has_source", lambda name: False)
-    monkeypatch.setattr(_bridge, "bridge_key", lambda: "none")
+    monkeypatch.setattr(bridge, "bridge_key", lambda: "none")
     monkeypatch.setenv("MEMLAB_CACHE", str(tmp_path))
-    monkeypatch.setattr(_sources, "ensure", fail)
+    monkeypatch.setattr(sources, "ensure", fail)
     assert _metrics._unexplained(0) is None
 
 
@@ -246,7 +250,7 @@ def test_the_text_format():
         "most": math.inf,
         "least": -math.inf,
     }
-    text = _prometheus.exposition(metrics, {"rank": "0", "host": 'a"b\\c\nd'}).decode()
+    text = prometheus.exposition(metrics, {"rank": "0", "host": 'a"b\\c\nd'}).decode()
     labels = r'{rank="0",host="a\"b\\c\nd"}'
     assert text == (
         "# HELP memlab_memory_allocated_bytes Bytes of tensors in torch's allocator.\n"
@@ -272,7 +276,7 @@ def test_the_text_format():
 
 @pytest.mark.cuda
 def test_all_figures_have_a_help_text(told):
-    assert set(told["metrics"]) <= set(_prometheus._KNOWN)
+    assert set(told["metrics"]) <= set(prometheus._KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +288,7 @@ def test_all_figures_have_a_help_text(told):
     ],
 )
 def test_addresses(where, address):
-    assert _prometheus.parse_address(where) == address
+    assert prometheus.parse_address(where) == address
 
 
 def get(address, path="/metrics"):
@@ -294,13 +298,13 @@ def get(address, path="/metrics"):
 
 
 def test_an_endpoint_serves_what_was_published_last():
-    endpoint = _prometheus.Endpoint("127.0.0.1", 0)
+    endpoint = prometheus.Endpoint("127.0.0.1", 0)
     # One who has connected and says nothing keeps nobody else.
     with socket.create_connection(endpoint.address):
         assert get(endpoint.address) == b""
         for step in (1, 2):
             endpoint.publish({"step": step}, {"rank": "3"})
-            expected = _prometheus.exposition({"step": step}, {"rank": "3"})
+            expected = prometheus.exposition({"step": step}, {"rank": "3"})
             for path in ("/metrics", "/metrics?a=b"):
                 assert get(endpoint.address, path) == expected
         with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -316,7 +320,7 @@ def test_an_endpoint_serves_what_was_published_last():
 
 def test_an_endpoint_at_an_address_of_ipv6():
     try:
-        endpoint = _prometheus.Endpoint(*_prometheus.parse_address("[::1]:0"))
+        endpoint = prometheus.Endpoint(*prometheus.parse_address("[::1]:0"))
     except OSError as error:
         pytest.skip(f"this machine has no ::1: {error}")
     endpoint.publish({"step": 7}, {})
@@ -346,28 +350,28 @@ def test_an_endpoint_without_descriptors_rests(monkeypatch):
                 raise OSError(errno.EMFILE, "Too many open files")
             return self.really.accept()
 
-    class Server(_connections.Server):
+    class Server(connections.Server):
         def __init__(self, *args):
             super().__init__(*args)
             self.closed.wait = rests.append
             self.socket = Socket(self.socket)
 
-    monkeypatch.setattr(_connections, "Server", Server)
-    endpoint = _prometheus.Endpoint("127.0.0.1", 0)
+    monkeypatch.setattr(connections, "Server", Server)
+    endpoint = prometheus.Endpoint("127.0.0.1", 0)
     endpoint.publish({"step": 7}, {})
     assert b"\nmemlab_step{} 7\n" in get(endpoint.address)
-    assert rests[:3] == [_connections._PAUSE_SECONDS] * 3
+    assert rests[:3] == [connections._PAUSE_SECONDS] * 3
     endpoint.close()
 
 
 def test_no_client_takes_a_thread_or_a_place_of_an_endpoint():
     """Slow ones, of which the oldest make room, and no thread of the training for any."""
-    endpoint = _prometheus.Endpoint("127.0.0.1", 0)
+    endpoint = prometheus.Endpoint("127.0.0.1", 0)
     endpoint.publish({"step": 7}, {})
     get(endpoint.address)
     threads = threading.active_count()
     with contextlib.ExitStack() as stack:
-        for number in range(3 * _connections._MOST_STRANGERS):
+        for number in range(3 * connections._MOST_STRANGERS):
             slow = stack.enter_context(socket.create_connection(endpoint.address))
             slow.settimeout(60)
             # Half a head, all of one whose answer is not read, or nothing.
@@ -376,7 +380,7 @@ def test_no_client_takes_a_thread_or_a_place_of_an_endpoint():
                 first = slow
         assert b"\nmemlab_step{} 7\n" in get(endpoint.address)
         assert threading.active_count() <= threads
-        assert len(endpoint._server._connections) <= _connections._MOST_STRANGERS + 1
+        assert len(endpoint._server._connections) <= connections._MOST_STRANGERS + 1
         with contextlib.suppress(ConnectionError):
             assert first.recv(1) == b""
     endpoint.close()
@@ -501,4 +505,4 @@ def test_the_examples_of_uploads_and_metrics_run(phantom_run, tmp_path):
     assert int(done.stdout) > 0 and "Warning" not in done.stderr
     assert len(list((tmp_path / "runs" / "1").iterdir())) == 1
     for key in re.findall("memory/[a-z_]+[a-z]", text):
-        assert key in _prometheus._KNOWN or key == "memory/peak", key
+        assert key in prometheus._KNOWN or key == "memory/peak", key

@@ -18,7 +18,7 @@ from preload import shared_library
 
 import memlab
 from memlab import _core
-from memlab._load import read_recording
+from memlab._files.load import read_recording
 
 HERE = Path(__file__).resolve().parent
 MIB = 1 << 20

@@ -8,8 +8,8 @@ import types
 
 import pytest
 
-from memlab import _names
-from memlab._times import Progress
+from memlab._files import names as _names
+from memlab._files.times import Progress
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK")
 
@@ -190,7 +190,7 @@ def test_folders_that_are_not_empty(tmp_path):
 
 def test_no_framework_is_needed():
     program = (
-        "import sys, memlab._names, memlab._times, memlab._window\n"
+        "import sys, memlab._files.names, memlab._files.times, memlab._record.window\n"
         "assert not {'torch', 'composer', 'fsspec'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -65,9 +65,9 @@ def run(tmp_path):
 
 
 def answer_of(path, device=0):
-    from memlab import _load
+    from memlab._files import load
 
-    return _load.read_recording(str(path)).oom(device)
+    return load.read_recording(str(path)).oom(device)
 
 
 def line_of(text, source):
@@ -541,21 +541,21 @@ def test_a_place_that_cannot_be(tmp_path):
 
 
 def test_ranks_do_not_write_over_each_other(tmp_path, monkeypatch):
-    from memlab import _oom
+    from memlab._record import oom
 
-    paths = _oom.Paths(tmp_path / "oom.pickle")
+    paths = oom.Paths(tmp_path / "oom.pickle")
     monkeypatch.setenv("RANK", "0")
     assert paths(False) == (f"{tmp_path}/oom.pickle", f"{tmp_path}/oom.txt")
     monkeypatch.setenv("RANK", "3")
     assert paths(False)[0] == f"{tmp_path}/oom_rank3.pickle"
     assert paths(True)[0] == f"{tmp_path}/oom_rank3_last.pickle"
-    assert _oom.Paths(tmp_path / "r{rank}.pkl")(False)[0] == f"{tmp_path}/r3.pkl"
+    assert oom.Paths(tmp_path / "r{rank}.pkl")(False)[0] == f"{tmp_path}/r3.pkl"
 
 
 def test_the_last_that_could_not_be_written_is_not_claimed(
     tmp_path, capsys, monkeypatch
 ):
-    from memlab import _oom
+    from memlab._record import oom
 
     class Recording:
         full = False
@@ -565,8 +565,8 @@ def test_the_last_that_could_not_be_written_is_not_claimed(
                 raise OSError(28, "No space left on device")
 
     recording = Recording()
-    watch = _oom.Watch(recording, _oom.Paths(tmp_path))
-    monkeypatch.setattr(_oom, "report_text", lambda *args: "")
+    watch = oom.Watch(recording, oom.Paths(tmp_path))
+    monkeypatch.setattr(oom, "report_text", lambda *args: "")
     watch._count = 3
     watch._write(recording, 2)
     recording.full = True

@@ -8,7 +8,9 @@ import zlib
 import pytest
 from modes import NEW
 
-from memlab import _cli, _core, _page
+from memlab import _core
+from memlab._cli import main
+from memlab._page import page as _page
 
 SCRIPT = re.compile(rb'<script type="([^"]+)" id="([^"]+)">(.*?)</script>', re.S)
 
@@ -67,7 +69,7 @@ def test_a_file_is_written_piece_by_piece_whole_or_not_at_all(tmp_path):
 
 def test_view_without_a_file_writes_the_empty_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert _cli.main(["view"]) == _cli.main(["view", "--out", "other.html"]) == 0
+    assert main.main(["view"]) == main.main(["view", "--out", "other.html"]) == 0
     assert capsys.readouterr().out == "Page: memlab.html\nPage: other.html\n"
     page = (tmp_path / "memlab.html").read_bytes()
     assert page == (tmp_path / "other.html").read_bytes() == _page.assemble_empty()

@@ -15,7 +15,8 @@ import page_reader
 import pytest
 
 import memlab
-from memlab import _core, _load
+from memlab import _core
+from memlab._files import load
 
 DATA = Path(__file__).with_name("data")
 MIB = 1 << 20
@@ -352,7 +353,7 @@ def test_chunks_have_the_rows_that_are_there(tmp_path):
                 old = (1 << 40) + (1 + (k - 20) % 30) * MIB
                 script.emit("free_requested", old, MIB, time=k)
                 script.emit("free_completed", old, MIB, time=k)
-    recording = _load.read_recording(path)
+    recording = load.read_recording(path)
     page = check_all(recording, some_events(recording, 6), 1)
     device = page.devices[0]
     events = recording.counts(0)["events"]
@@ -383,7 +384,7 @@ def test_a_coarse_column_is_the_highest_of_four(tmp_path):
             live ^= {slot}
             for _ in range(1000):
                 script.emit("snapshot", 0, 0, time=k)
-    head, blobs = _load.read_recording(path).page_data()
+    head, blobs = load.read_recording(path).page_data()
     device = page_reader.Device(json.loads(head), blobs, 0, chunks=False)
     coarse, fine = device.levels
     assert [level["span"] for level in device.head["levels"]] == [1024, 256]
@@ -440,7 +441,7 @@ def test_an_event_without_a_time_does_not_move_the_beginning():
 def test_notes(tmp_path):
     path = tmp_path / "a.mlab"
     record_file(path)
-    recording = _load.read_recording(path)
+    recording = load.read_recording(path)
     head = json.loads(recording.page_data()[0])
     notes = head["notes"]
     text = head["strings"]
@@ -501,7 +502,7 @@ def test_a_file_gives_the_page_the_same_data_as_memlab_view(tmp_path):
     packed = DATA / "streams_expandable.pickle.gz"
     plain = tmp_path / "plain.pickle"
     plain.write_bytes(gzip.decompress(packed.read_bytes()))
-    expected = _load.read_recording(plain).page_data()
+    expected = load.read_recording(plain).page_data()
     assert data_of_core(plain, tmp_path) == expected
     assert data_of_core(packed, tmp_path) == expected
 
@@ -510,7 +511,7 @@ def test_a_file_gives_the_page_the_same_data_as_memlab_view(tmp_path):
 def test_a_mlab_file_gives_the_page_the_same_data(tmp_path):
     path = tmp_path / "a.mlab"
     record_file(path)
-    assert data_of_core(path, tmp_path) == _load.read_recording(path).page_data()
+    assert data_of_core(path, tmp_path) == load.read_recording(path).page_data()
 
 
 @needs_node
@@ -527,7 +528,7 @@ def test_a_damaged_file_gives_the_cores_error(make, tmp_path):
     whole = gzip.decompress((DATA / "gpt2_oom.pickle.gz").read_bytes())
     path.write_bytes(make(whole))
     with pytest.raises(memlab.SnapshotError) as caught:
-        _load.read_recording(path)
+        load.read_recording(path)
     reason = str(caught.value).removeprefix(f"{path}: ").partition(";")[0]
     said, status = run_core(path)
     assert status == 1

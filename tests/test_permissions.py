@@ -10,7 +10,8 @@ import sys
 import pytest
 from test_pictures import BASE, MIB, block, segment
 
-from memlab import _core, _export
+from memlab import _core
+from memlab._export import export
 
 UMASKS = (0, 0o002, 0o022, 0o077)
 
@@ -35,13 +36,13 @@ def recording():
     return _core.Recording.from_bytes(pickle.dumps(data, 4))
 
 
-FORMATS = sorted(_export.FORMATS)
+FORMATS = sorted(export.FORMATS)
 
 
 def write(path, form):
     if form in ("arrow", "parquet"):
         pytest.importorskip("pyarrow")
-    _export.convert(recording(), str(path), form)
+    export.convert(recording(), str(path), form)
 
 
 @pytest.mark.parametrize("form", FORMATS)

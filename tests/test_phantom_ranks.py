@@ -314,8 +314,8 @@ def main(rank, folder):
     ddp = torch.nn.parallel.DistributedDataParallel
     nets = [ddp(torch.nn.Linear(8, 4, device="cuda")),
             ddp(torch.nn.Linear(9, 9, device="cuda"), find_unused_parameters=True)]
-    from memlab import _fit_program
-    says["rebuilt"] = _fit_program._rebuilt_bytes()
+    from memlab._fit import program
+    says["rebuilt"] = program._rebuilt_bytes()
     hog = torch.empty(torch.cuda.mem_get_info()[0] - (64 << 20), dtype=torch.uint8,
                       device="cuda")
     group = dist.new_group([0, 1])

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import memlab
 from memlab import _core
-from memlab._load import read_recording
+from memlab._files.load import read_recording
 
 DATA = Path(__file__).parent / "data"
 REAL = sorted(DATA.glob("*.pickle.gz"))

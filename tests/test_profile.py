@@ -438,7 +438,7 @@ def test_cleared(run):
 def test_a_program_runs_on_where_memlab_cannot_profile(run):
     out, err = run(
         """
-memlab._sources.ensure = lambda name: 1 / 0
+memlab._native.sources.ensure = lambda name: 1 / 0
 @memlab.profile
 def one(): return 1
 @memlab.profile
@@ -494,7 +494,7 @@ columns = ("active_bytes.all.peak", "calls")
 
 
 def test_without_a_gpu_the_host_memory_is_shown_and_said(run, torch):
-    if torch.version.cuda is not None and memlab._sources.gpu_present():
+    if torch.version.cuda is not None and memlab._native.sources.gpu_present():
         pytest.skip("there is a GPU here")
     out, err = run(
         """

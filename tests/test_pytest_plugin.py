@@ -45,7 +45,7 @@ def fresh():
 def imported():
     """What a test imports in a run inside this one is forgotten with it, which torch does
     not bear and memlab pays for each time."""
-    import memlab._pytest  # noqa: F401
+    import memlab._testing.plugin  # noqa: F401
 
     if importlib.util.find_spec("torch"):
         import torch  # noqa: F401

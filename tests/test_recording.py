@@ -15,7 +15,8 @@ import pytest
 import warm
 
 import memlab
-from memlab import _core, _owners
+from memlab import _core
+from memlab._record import owners as _owners
 
 MIB = 1 << 20
 SEGMENT = 0x7F0000000000

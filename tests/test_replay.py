@@ -13,7 +13,10 @@ from test_answers import check
 from test_merge import snapshot as ranks_snapshot
 
 import memlab
-from memlab import _answers, _cli, _replay, _report_parts
+from memlab import _answers
+from memlab._cli import main
+from memlab._lab import replay
+from memlab._report import parts as _report_parts
 
 EXPANDABLE = "expandable_segments:True"
 MISMATCHES = ("mismatched_addresses", "mismatched_segments", "mismatched_blocks")
@@ -273,7 +276,7 @@ def test_a_device_without_a_cache(tmp_path, capsys):
     file.write_bytes(pickle.dumps(ranks_snapshot(0, sizes=[MIB]), protocol=4))
     with pytest.raises(memlab.Error, match=r"cpu\.pickle: .*keeps no cache"):
         memlab.replay(file)
-    assert _cli.main(["replay", str(file)]) == 1
+    assert main.main(["replay", str(file)]) == 1
     assert "keeps no cache" in capsys.readouterr().err
 
 
@@ -327,30 +330,30 @@ def test_the_answer(file):
     check(answer, _answers.Replay)
     assert answer["memory_bytes"] == answer["devices"][0]["memory_bytes"] == 100 * MIB
     assert answer["devices"][0]["name"] == "cuda:0"
-    assert answer == memlab.replay(memlab._load.read_recording(file), None, 100 * MIB)
+    assert answer == memlab.replay(memlab._files.load.read_recording(file), None, 100 * MIB)
     check(memlab.replay(file), _answers.Replay)
 
 
 def test_the_command(file, capsys):
-    assert _cli.main(["replay", str(file)]) == 0
+    assert main.main(["replay", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "every address, segment and final block right" in printed
     assert "the same" in printed and "Not exact" not in printed
-    assert _cli.main(["replay", str(file), "--memory", "100MiB", "--conf", ""]) == 0
+    assert main.main(["replay", str(file), "--memory", "100MiB", "--conf", ""]) == 0
     printed = capsys.readouterr().out
     assert "Runs out of memory: 60.00 MiB asked for at train.py:3 train" in printed
     assert "It needs at least 120.00 MiB, 20.00 MiB more than there is." in printed
-    assert _cli.main(["replay", str(file), "--json"]) == 0
+    assert main.main(["replay", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == memlab.replay(file)
 
 
 def test_the_command_says_what_is_wrong(file, capsys):
-    assert _cli.main(["replay", str(file), "--conf", "oops:1"]) == 1
+    assert main.main(["replay", str(file), "--conf", "oops:1"]) == 1
     assert "does not know 'oops'" in capsys.readouterr().err
-    assert _cli.main(["replay", str(file), "--device", "3"]) == 1
+    assert main.main(["replay", str(file), "--device", "3"]) == 1
     assert "run.pickle: the recording has no memory of device 3" in capsys.readouterr().err
     with pytest.raises(SystemExit) as left:
-        _cli.main(["replay", str(file), "--memory", "much"])
+        main.main(["replay", str(file), "--memory", "much"])
     assert left.value.code == 2
 
 
@@ -360,7 +363,7 @@ def test_names_of_a_stranger_are_escaped(capsys, tmp_path):
         event["frames"][0]["filename"] = "\x1b[31mtrain.py"
     path = tmp_path / "run.pickle"
     path.write_bytes(pickle.dumps(snapshot, protocol=4))
-    assert _cli.main(["replay", str(path), "--memory", "100MiB"]) == 0
+    assert main.main(["replay", str(path), "--memory", "100MiB"]) == 0
     printed = capsys.readouterr().out
     assert "\x1b" not in printed and "\\x1b[31mtrain.py:3" in printed
 
@@ -374,8 +377,8 @@ def test_ranks_of_one_file(tmp_path):
         }
         (tmp_path / f"rank{rank}.pickle").write_bytes(pickle.dumps(made, protocol=4))
     merged = tmp_path / "merged.pickle"
-    assert _cli.main(["merge", str(tmp_path), "-o", str(merged)]) == 0
-    answer = _replay.replay(merged, EXPANDABLE)
+    assert main.main(["merge", str(tmp_path), "-o", str(merged)]) == 0
+    answer = replay.replay(merged, EXPANDABLE)
     peaks = [device["reserved_peak_bytes"] for device in answer["devices"]]
     assert peaks == [120 * MIB, 60 * MIB]
     assert [device["device"] for device in answer["devices"]] == [0, 1]
@@ -450,6 +453,6 @@ def test_more_segments_than_any_device_has():
 
 
 def test_text_says_which_column_is_which():
-    parts = _replay.sections(memlab.replay(recording(run(*HELD)), conf=""))[0]
+    parts = replay.sections(memlab.replay(recording(run(*HELD)), conf=""))[0]
     text = "\n".join(line for part in parts for line in _report_parts._plain(part))
     assert text.splitlines()[1].split() == ["peak", "of", "recorded", "replayed", "change"]

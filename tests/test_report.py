@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import memlab
-from memlab import _core, _instant
+from memlab import _core
+from memlab._report import instant as _instant
 
 DATA = Path(__file__).resolve().parent / "data"
 KIB, MIB = 1 << 10, 1 << 20

@@ -15,7 +15,10 @@ from test_report import MIB, free, recording_of, three_steps
 from test_terminal import in_a_terminal
 
 import memlab
-from memlab import _cli, _core, _merge, _report, _report_markdown, _report_parts
+from memlab import _core
+from memlab._cli import main as _cli
+from memlab._compare import merge
+from memlab._report import markdown, parts, report
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = json.loads((ROOT / "memlab" / "report.schema.json").read_text())
@@ -198,12 +201,12 @@ def test_only_the_tables_that_are_asked_for(stacks):
 def test_figures_are_those_of_the_answer(at):
     data = gzip.decompress((ROOT / "tests/data/streams_expandable.pickle.gz").read_bytes())
     recording = _core.Recording.from_bytes(data)
-    answer = _report.peak(recording, 0, at)
+    answer = report.peak(recording, 0, at)
     for name, key in (("line", "by_line"), ("module", "by_module"), ("size", "by_size"),
                       ("stack", "by_stack")):
-        choice = _report_parts.choose(at, [name], lines=10_000)
-        (section,) = _report_parts.sections(recording, [0], choice)
-        (table,) = [p for p in section if isinstance(p, _report_parts.Table)]
+        choice = parts.choose(at, [name], lines=10_000)
+        (section,) = parts.sections(recording, [0], choice)
+        (table,) = [p for p in section if isinstance(p, parts.Table)]
         assert list(table.counts) == [group["bytes"] for group in answer[key]]
         assert sum(table.counts) == table.whole == answer["peak"]["allocated_bytes"]
 
@@ -219,7 +222,7 @@ def test_devices_and_ranks_are_chosen(tmp_path):
     headings = ["cuda:0", "cuda:1"]
     assert re.findall(r"^Peak on (.*?): \d", run("report", paths[0])[1], re.M) == headings
     merged = tmp_path / "all.pickle"
-    _merge.merge(map(str, paths)).write_pickle(merged, True)
+    merge.merge(map(str, paths)).write_pickle(merged, True)
 
     def names(*args):
         return re.findall(r"^Peak on (.*?): \d", run("report", merged, *args)[1], re.M)
@@ -289,14 +292,14 @@ def test_names_steer_no_terminal(tmp_path):
     bare = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     assert all(c.isprintable() or c == "\n" for c in bare)
     for name in HOSTILE:
-        assert _report.escape(f"/{name}:5 {name}") in bare
+        assert report.escape(f"/{name}:5 {name}") in bare
     # Colours are those of the columns before the names.
     assert not re.search(r"1 block.*\x1b\[\d*3[0-9]", shown)
 
 
 def test_a_bar_is_as_long_as_its_share(stacks):
     pytest.importorskip("rich", reason="rich is not installed")
-    from memlab._report_rich import _bar
+    from memlab._report.rich import _bar
 
     assert _bar(1, "utf-8") == "█" * 12
     assert _bar(0.5, "utf-8") == "█" * 6
@@ -358,7 +361,7 @@ def test_markdown_shows_any_name_as_it_is(tmp_path):
     assert len(rows) == len(HOSTILE) and all(len(row) == 5 for row in rows)
     found = {row[4] for row in rows}
     for name in HOSTILE:
-        shown = _report.escape(f"/{name}:5 {name}")
+        shown = report.escape(f"/{name}:5 {name}")
         shown = shown if len(shown) <= 400 else shown[:400] + " ..."
         assert f"<code>{shown}</code>" in found
     html = rendered(text)
@@ -393,7 +396,7 @@ def test_markdown_has_room_in_a_comment(tmp_path):
     path = hostile_file(tmp_path / "run.pickle", names)
     for args in (["--lines", 600], ["--by", "stack", "--by", "line", "--lines", 600], []):
         text = run("report", path, "--markdown", *args)[1]
-        assert len(text) <= _report_markdown.MOST_CHARACTERS < 65_536
+        assert len(text) <= markdown.MOST_CHARACTERS < 65_536
         cut = "The rest is left out: it has no room in a comment.\n"
         assert text.endswith(cut) == bool(args)
         assert text.count("<details>") == text.count("</details>")
@@ -403,9 +406,9 @@ def test_markdown_has_room_in_a_comment(tmp_path):
 
 def test_a_listing_ends_where_it_ends():
     lines = ["a", "```", "````text", "b ````` c"]
-    heading = _report_parts.Heading("Lines", detail=True)
-    text = _report_markdown.markdown(
-        ["note <b> @x"], [[heading, _report_parts.Listing(lines)]]
+    heading = parts.Heading("Lines", detail=True)
+    text = markdown.markdown(
+        ["note <b> @x"], [[heading, parts.Listing(lines)]]
     )
     assert text == (
         "> note &#60;b&#62; &#64;x\n\n<details><summary>Lines</summary>\n\n"
@@ -484,12 +487,12 @@ def test_the_schema_names_the_categories():
 
 def test_a_recording_without_memory():
     recording = recording_of()
-    assert "Peak on script:0: 0 B" in _report.text(recording)
-    title, *more = _report.text(recording, 0, at="end").split("\n")
+    assert "Peak on script:0: 0 B" in report.text(recording)
+    title, *more = report.text(recording, 0, at="end").split("\n")
     assert title == "At the end on script:0: 0 B allocated (0 bytes)"
     assert "peak" not in more[0]
     script = _core.Script()
     script.reset()
     with memlab.MemorySnapshot(source="script") as snapshot:
         pass
-    assert _report.text(snapshot.data()) == "No memory was allocated while recording.\n"
+    assert report.text(snapshot.data()) == "No memory was allocated while recording.\n"

@@ -18,7 +18,10 @@ import pytest
 from viewer_pages import PATIENCE_MS, dumped, toy_steps
 
 import memlab
-from memlab import _cli, _connections, _core, _page, _serve
+from memlab import _core
+from memlab._cli import main
+from memlab._page import page as _page
+from memlab._serve import connections, serve
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOBS = [b"", bytes(range(256)) * 5000, b"x", b"<script>"]
@@ -27,7 +30,7 @@ ALL = b"".join(BLOBS)
 
 @contextlib.contextmanager
 def serving():
-    server = _serve.Server(b'{"format":2}', BLOBS, title="a&b", notes=["cut off"])
+    server = serve.Server(b'{"format":2}', BLOBS, title="a&b", notes=["cut off"])
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -177,7 +180,7 @@ def test_several_requests_on_one_connection(url):
 
 
 def test_connections_are_limited_and_come_free_again(monkeypatch):
-    monkeypatch.setattr(_connections, "_MOST_TRUSTED", 3)
+    monkeypatch.setattr(connections, "_MOST_TRUSTED", 3)
     with serving() as url:
         kept = []
         for _ in range(3):
@@ -203,7 +206,7 @@ def test_who_has_not_the_address_holds_no_place():
     """Slow connections, half a head each, as many as anybody likes."""
     with serving() as url, contextlib.ExitStack() as stack:
         threads = threading.active_count()
-        for number in range(3 * _connections._MOST_STRANGERS):
+        for number in range(3 * connections._MOST_STRANGERS):
             slow = stack.enter_context(socket.create_connection((url.hostname, url.port)))
             slow.send((b"GET / HT", b"", b"GET / HTTP/1.1\r\n\r\n")[number % 3])
         connection = http.client.HTTPConnection(url.hostname, url.port, timeout=60)
@@ -212,7 +215,7 @@ def test_who_has_not_the_address_holds_no_place():
                 # Also on a connection that was there before more strangers came.
                 connection.request("GET", url.path + "blobs")
                 assert connection.getresponse().read() == ALL
-                for _ in range(3 * _connections._MOST_STRANGERS):
+                for _ in range(3 * connections._MOST_STRANGERS):
                     slow = socket.create_connection((url.hostname, url.port))
                     stack.enter_context(slow)
         assert threading.active_count() <= threads
@@ -220,12 +223,12 @@ def test_who_has_not_the_address_holds_no_place():
 
 def test_a_head_has_its_time_and_no_more(monkeypatch):
     """However often a byte of it comes."""
-    server = _serve.Server(b"{}", BLOBS)
+    server = serve.Server(b"{}", BLOBS)
     inner = server._server
     one, other = socket.socketpair()
     with one, other, selectors.DefaultSelector() as inner._selector:
         inner._selector.register(one, selectors.EVENT_READ)
-        connection = _connections._Connection(one)
+        connection = connections._Connection(one)
         connection.socket.setblocking(False)
         inner._connections.append(connection)
         deadline = connection.deadline
@@ -234,7 +237,7 @@ def test_a_head_has_its_time_and_no_more(monkeypatch):
             inner._advance(connection)
         assert connection.asked.endswith(b"A: b") and connection.deadline == deadline
         # Nothing comes of the selector, but the time is over.
-        monkeypatch.setattr(_connections.time, "monotonic", lambda: deadline)
+        monkeypatch.setattr(connections.time, "monotonic", lambda: deadline)
         inner._turn()
         assert inner._connections == [] and other.recv(1) == b""
     inner.socket.close()
@@ -265,7 +268,7 @@ def test_the_data_has_no_name(tmp_path, monkeypatch):
         assert ask(url, "blobs")[2] == ALL
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     with pytest.raises(memlab.Error, match="no room for the page's data .* set TMPDIR"):
-        _serve.Server(b"{}", BLOBS)
+        serve.Server(b"{}", BLOBS)
 
 
 def command(*args, **more):
@@ -319,7 +322,7 @@ def test_a_browser_shows_it_with_ranges_alone(chromium):
     """And asks for nothing else."""
     toy = toy_steps(400)
     recording = _core.Recording.from_bytes(dumped(toy.snapshot()))
-    server = _serve.Server(*recording.page_data(), title="toy")
+    server = serve.Server(*recording.page_data(), title="toy")
     thread = threading.Thread(target=server.run)
     thread.start()
     context = chromium.new_context(viewport={"width": 1280, "height": 720})
@@ -349,10 +352,10 @@ def test_a_browser_shows_it_with_ranges_alone(chromium):
 
 def test_a_long_page_names_the_way_without(recorded, monkeypatch, capsys):
     out = recorded.with_name("page.html")
-    assert _cli.main(["view", str(recorded), "--out", str(out)]) == 0
+    assert main.main(["view", str(recorded), "--out", str(out)]) == 0
     assert capsys.readouterr() == (f"Page: {out}\n", "")
     monkeypatch.setattr(_page, "LONG_BYTES", 10)
-    assert _cli.main(["view", str(recorded), "--out", str(out)]) == 0
+    assert main.main(["view", str(recorded), "--out", str(out)]) == 0
     said = capsys.readouterr()
     assert said.out == f"Page: {out}\n"
     assert "takes long to open" in said.err and f"view --serve {recorded}" in said.err

@@ -16,8 +16,10 @@ import pytest
 from test_terminal import in_a_terminal
 
 import memlab
-from memlab import _answers, _core, _load, _report, _stack_lines
-from memlab._code import Code
+from memlab import _answers, _core
+from memlab._files import load
+from memlab._report import report, stack_lines
+from memlab._text.code import Code
 
 DATA = Path(__file__).parent / "data"
 KIB = 1 << 10
@@ -245,11 +247,11 @@ WANT_CPU = {**WANT, "backward": (12, 0, 29, 16, 4)}
 
 
 def check_training(path, program, want):
-    recording = _load.read_recording(path)
+    recording = load.read_recording(path)
     answer = recording.peak(0)
     assert answer["peak"]["allocated_bytes"] == 29 * MIB
     names = ("ones", "Gate.forward", "train")
-    tables = _report.lines(recording, functions=names)
+    tables = report.lines(recording, functions=names)
     assert {table["function"] for table in tables} == set(names)
     assert {table["file"] for table in tables} == {str(program)}
     found = {}
@@ -257,7 +259,7 @@ def check_training(path, program, want):
         assert table["source"] == "read"
         for line in table["lines"]:
             label = line["code"].partition("# ")[2]
-            keys = [key for key, _ in _stack_lines._FIGURES]
+            keys = [key for key, _ in stack_lines._FIGURES]
             found[label] = tuple(line[key] / MIB for key in keys)
     assert found == want
     own = {table["function"]: table["own_bytes"] / MIB for table in tables}
@@ -392,7 +394,7 @@ def bare(recording):
 
 def section(recording, **options):
     """The tables of the report as text."""
-    text = _report.text(recording, **options)
+    text = report.text(recording, **options)
     begin = text.index("\nLine by line") + 1
     return text[begin : text.index("\nAllocator", begin)]
 
@@ -433,7 +435,7 @@ def test_the_tables_as_text(model, tmp_path):
 def test_functions_by_name(model, tmp_path, asked, shown):
     names = {"folder": tmp_path, "package": tmp_path.name}
     asked = [name.format(**names) for name in asked]
-    tables = _report.lines(model[0], functions=asked)
+    tables = report.lines(model[0], functions=asked)
     # <module> is also that of the test's runner.
     mine = [t for t in tables if t["file"] == str(model[1])]
     assert [table["function"] for table in mine] == shown
@@ -443,10 +445,10 @@ def test_functions_by_name(model, tmp_path, asked, shown):
 @pytest.mark.parametrize("name", ["none", "odel.py:main", "other:main", "Third.forward"])
 def test_a_function_that_is_not_there(model, name):
     with pytest.raises(memlab.Error) as error:
-        _report.text(model[0], functions=["main", name])
+        report.text(model[0], functions=["main", name])
     text = str(error.value)
     assert text.startswith(f"no function {name} allocates in this recording; ")
-    place = _report.shorten(str(model[1]))
+    place = report.shorten(str(model[1]))
     assert f"your files' are {place}:Net.forward, {place}:main, " in text
     assert "\n" not in text
 
@@ -459,7 +461,7 @@ def test_long_functions_where_something_happens(script, tmp_path):
     source = "def long():\n" + "".join(body) + "long()\n"
     write(path, source)
     recording = record(script, source, path)
-    (table,) = _report.lines(recording, functions=["long"])
+    (table,) = report.lines(recording, functions=["long"])
     assert (table["first_line"], table["last_line"]) == (1, 61)
     shown = section(recording).splitlines()
     assert shown[6].endswith("long: 3.00 KiB (100.0 %) of the peak is of its own lines")
@@ -479,7 +481,7 @@ def test_long_functions_where_something_happens(script, tmp_path):
 def states(recording, path, source=None):
     code = Code(recording, source)
     answers = {0: recording.peak(0)}
-    tables = _stack_lines.tables(recording, answers, ["forward", "main"], code)[0]
+    tables = stack_lines.tables(recording, answers, ["forward", "main"], code)[0]
     return {(t.name, t.state) for t in tables if t.file == str(path)}
 
 
@@ -552,11 +554,11 @@ def test_source_that_is_not_that_of_the_recording(script, tmp_path, change):
     assert states(bare(recording), path, tmp_path) == in_folder
     shown = section(recording)
     assert MERGED in shown
-    assert f"{_report.shorten(str(path))}:4 forward: 15.00 KiB" in shown
+    assert f"{report.shorten(str(path))}:4 forward: 15.00 KiB" in shown
     words = {"differs": "its file is not as it was: no such function at these lines",
              "missing": MISSING}  # fmt: skip
     assert shown.count(f"  ({words[state]})\n") == 2
-    assert [t["function"] for t in _report.lines(recording, functions=["Net.forward"])
+    assert [t["function"] for t in report.lines(recording, functions=["Net.forward"])
             ] == ["forward"]  # fmt: skip
 
 
@@ -602,7 +604,7 @@ def test_a_function_of_very_many_lines(script):
     """Those that hold most are shown, and how many are not."""
     lines = [f"    allocate(next(at), {i + 1} * KIB)\n" for i in range(100)]
     recording = record(script, "def f():\n" + "".join(lines) + "f()\n", "/gone/f.py")
-    assert len(_report.lines(recording)[0]["lines"]) == 100
+    assert len(report.lines(recording)[0]["lines"]) == 100
     shown = section(recording)
     (table,) = [part for part in shown.split("\n\n") if " f: " in part]
     assert "  ... and 60 more lines" in table
@@ -642,16 +644,16 @@ def test_the_command(model, tmp_path):
     recording, path = model
     file = tmp_path / "run.pickle"
     recording.write_pickle(file, True)
-    place = _report.shorten(str(path))
+    place = report.shorten(str(path))
     shown = run("report", file).stdout
     assert KEPT.replace("model.py", place) in shown
     # As the program's own process shows it.
-    assert shown == _report.text(recording)
+    assert shown == report.text(recording)
     shown = run("report", file, "-f", "main", "--function", "Other.forward").stdout
     assert f"{place}:15 main" in shown and f"{place}:10 Other.forward" in shown
     assert "Net.forward:" not in shown
     answer = json.loads(run("report", file, "--json", "-f", "main").stdout)
-    assert answer["devices"][0]["lines"] == _report.lines(recording, functions=["main"])
+    assert answer["devices"][0]["lines"] == report.lines(recording, functions=["main"])
     error = run("report", file, "--json", "-f", "nothing", check=1).stderr
     assert error.startswith("memlab: no function nothing ") and error.count("\n") == 1
 
@@ -680,7 +682,7 @@ def test_from_python(script, tmp_path):
         "line": 2, "code": None, "at_peak_bytes": KIB, "backward_bytes": 0,
         "peak_bytes": KIB, "allocated_bytes": KIB, "left_bytes": KIB, "allocations": 1,
     }]  # fmt: skip
-    assert snapshot.lines(0) == _report.report(snapshot.data())["devices"][0]["lines"]
+    assert snapshot.lines(0) == report.report(snapshot.data())["devices"][0]["lines"]
     with pytest.raises(memlab.Error):
         snapshot.lines(functions=["g"])
     with pytest.raises(IndexError):
@@ -712,7 +714,7 @@ def test_a_real_trace_as_text():
     data = gzip.decompress((DATA / "streams_expandable.pickle.gz").read_bytes())
     recording = _core.Recording.from_bytes(data)
     assert section(recording) == STREAMS
-    (table,) = _report.lines(recording)
+    (table,) = report.lines(recording)
     (line,) = table["lines"]
     assert line["at_peak_bytes"] == line["peak_bytes"] == 983655936
     assert (line["left_bytes"], line["allocations"]) == (833025536, 1200)

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab import _core, _report, _terminal
+from memlab import _core
+from memlab._report import report as _report
+from memlab._text import terminal as _terminal
 
 REPORT = """\
 Peak on cuda:0: 4.50 GiB allocated (4831838208 bytes)

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from memlab import _times
-from memlab._times import Interval, Progress
+from memlab._files import times
+from memlab._files.times import Interval, Progress
 
 COUNTED = ["iter", "ep", "ba", "sp", "tok", "sec"]
 
@@ -40,7 +40,7 @@ COUNTED = ["iter", "ep", "ba", "sp", "tok", "sec"]
     ],
 )
 def test_lengths(given, value, unit):
-    interval = _times.parse(given)
+    interval = times.parse(given)
     assert (interval.value, interval.unit) == (value, unit)
     assert type(interval.value) is (float if unit == "dur" else int)
 
@@ -86,22 +86,22 @@ def test_lengths(given, value, unit):
 )
 def test_what_is_refused_and_why(given, error, words):
     with pytest.raises(error, match=words) as caught:
-        _times.parse(given, "span")
+        times.parse(given, "span")
     assert "span" in str(caught.value)
 
 
 def test_the_times_of_other_libraries():
     """As Composer's Time(3, TimeUnit.EPOCH), whose unit is an enumeration of words."""
     time = types.SimpleNamespace(value=3, unit=types.SimpleNamespace(value="ep"))
-    assert _times.parse(time) == Interval(3, "ep")
-    assert _times.parse(types.SimpleNamespace(value=0.25, unit="dur")).value == 0.25
-    assert _times.parse(_times.parse("7tok")) == Interval(7, "tok")
+    assert times.parse(time) == Interval(3, "ep")
+    assert times.parse(types.SimpleNamespace(value=0.25, unit="dur")).value == 0.25
+    assert times.parse(times.parse("7tok")) == Interval(7, "tok")
 
     class Index:
         def __index__(self):
             return 4
 
-    assert _times.parse(Index()) == Interval(4, "ba")
+    assert times.parse(Index()) == Interval(4, "ba")
 
 
 def spelled(rng, digits):
@@ -129,14 +129,14 @@ def test_numbers_against_fractions():
         if not 0 < value < 2**63:
             seen["out of range"] += 1
             with pytest.raises(ValueError):
-                _times.parse(text)
+                times.parse(text)
         elif value.denominator != 1:
             seen["part"] += 1
             with pytest.raises(TypeError):
-                _times.parse(text)
+                times.parse(text)
         else:
             seen["length"] += 1
-            assert _times.parse(text) == Interval(int(value), unit), text
+            assert times.parse(text) == Interval(int(value), unit), text
     assert min(seen.values()) > 50, seen
 
 
@@ -151,10 +151,10 @@ def test_clocks_against_seconds():
         text = "".join(f"{number}{letter}" for letter, number in parts.items())
         seconds = sum(n * {"h": 3600, "m": 60, "s": 1}[c] for c, n in parts.items())
         if seconds:
-            assert _times.parse(text) == Interval(seconds, "sec"), text
+            assert times.parse(text) == Interval(seconds, "sec"), text
         else:
             with pytest.raises(ValueError):
-                _times.parse(text)
+                times.parse(text)
 
 
 def test_each_unit_has_its_counter():
@@ -165,4 +165,4 @@ def test_each_unit_has_its_counter():
     assert counters == {
         "iter": 5, "ep": 1, "ba": 2, "sp": 3, "tok": 4, "sec": 6.5, "dur": 0.5,
     }  # fmt: skip
-    assert str(_times.parse("3e2ba")) == "300ba"
+    assert str(times.parse("3e2ba")) == "300ba"

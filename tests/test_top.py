@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from memlab import _cli, _core, _top
+from memlab import _core
+from memlab._cli import main
 from memlab._errors import Error, SnapshotError
+from memlab._monitor import top
 
 MIB = 1 << 20
 OTHER = Path(__file__).parent / "data" / "gpt2_oom.pickle.gz"
@@ -145,7 +147,7 @@ def test_a_look_reads_only_what_came_since(job):
 
 
 def sums(answer, by):
-    return {row.name: row.bytes for row in _top.rows(answer, by)}
+    return {row.name: row.bytes for row in top.rows(answer, by)}
 
 
 def test_old_events_make_room_and_what_they_said_stays(job):
@@ -189,12 +191,12 @@ def test_what_made_room_is_told_of_a_merged_recording_too(job):
 
 def test_a_look_in_parts_ends_where_one_at_once_does(job):
     job(*[f"alloc a{i} 1" for i in range(50)], "many 3000")
-    followed = _top.Followed("job", job.file)
+    followed = top.Followed("job", job.file)
     answer = look(followed)
     whole = _core.Recording.from_file(job.file)
     assert {key: answer[key] for key in whole.peak(0)} == end(whole)
     # A line of the program each, and the one that all others are of.
-    assert sum(row.bytes for row in _top.rows(answer, "line")) == 51 * MIB
+    assert sum(row.bytes for row in top.rows(answer, "line")) == 51 * MIB
     parts = _core.Live(job.file)
     while parts.poll(10)["more"]:
         pass
@@ -206,7 +208,7 @@ def test_a_look_in_parts_ends_where_one_at_once_does(job):
 
 def test_a_job_that_is_killed_leaves_its_last_state(job):
     job("alloc a 3")
-    followed = _top.Followed("job", job.file)
+    followed = top.Followed("job", job.file)
     look(followed)
     assert (followed.state, followed.over) == ("recording", False)
     job("alloc b 2")
@@ -214,19 +216,19 @@ def test_a_job_that_is_killed_leaves_its_last_state(job):
     answer = look(followed)
     assert (followed.state, followed.over) == ("cut off", True)
     assert answer["peak"]["allocated_bytes"] == 5 * MIB
-    assert "killed or lost" in _top.text(followed, ("line",), 5, True)
+    assert "killed or lost" in top.text(followed, ("line",), 5, True)
 
 
 def test_a_job_that_ends_is_told(job):
     job("alloc a 3", "end")
-    followed = _top.Followed("job", job.file)
+    followed = top.Followed("job", job.file)
     look(followed)
     assert (followed.state, followed.over) == ("ended", True)
 
 
 def test_a_file_that_was_removed_is_told_and_its_state_stays(job):
     job("alloc a 3")
-    followed = _top.Followed("job", job.file)
+    followed = top.Followed("job", job.file)
     os.unlink(job.file)
     assert look(followed)["peak"]["allocated_bytes"] == 3 * MIB
     assert followed.state == "removed"
@@ -234,7 +236,7 @@ def test_a_file_that_was_removed_is_told_and_its_state_stays(job):
 
 def test_a_file_that_was_cut_leaves_the_last_state(job):
     job("alloc a 3")
-    followed = _top.Followed("job", job.file)
+    followed = top.Followed("job", job.file)
     look(followed)
     job.kill()
     os.truncate(job.file, 100)
@@ -254,7 +256,7 @@ def test_no_figure_of_a_file_that_could_not_grow_is_told_as_whole(job, tmp_path)
     )
     for i in range(60_000):
         script.emit("alloc", BASE + i * i * 513, 512, sequence=i * i * 7777777)
-    followed = _top.Followed("small", str(path))
+    followed = top.Followed("small", str(path))
     look(followed)
     snapshot._end()
     assert any("Not everything was stored" in note for note in followed.notes())
@@ -265,50 +267,50 @@ def test_no_figure_of_a_file_that_could_not_grow_is_told_as_whole(job, tmp_path)
 
 def test_the_file_of_a_process_and_of_its_parent_is_found(job):
     pid = job.process.pid
-    assert _top.find(str(pid)) == [(job.file, job.file)]
-    assert (job.file, job.file) in _top.find(str(os.getpid()))
+    assert top.find(str(pid)) == [(job.file, job.file)]
+    assert (job.file, job.file) in top.find(str(os.getpid()))
 
 
 def test_a_removed_file_is_found_where_its_process_has_it(job):
     job("alloc a 3")
     os.unlink(job.file)
-    ((name, path),) = _top.find(str(job.process.pid))
+    ((name, path),) = top.find(str(job.process.pid))
     assert name == f"{job.file} (deleted)"
-    assert look(_top.Followed(name, path))["peak"]["allocated_bytes"] == 3 * MIB
+    assert look(top.Followed(name, path))["peak"]["allocated_bytes"] == 3 * MIB
 
 
 def test_who_only_reads_a_file_is_no_job(job):
     with open(job.file, "rb"):
-        assert list(_top.written_by(os.getpid())) == []
+        assert list(top.written_by(os.getpid())) == []
 
 
 def test_what_cannot_be_looked_at_is_refused_with_the_remedy(job, tmp_path):
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as idle:
         with pytest.raises(Error, match="write no .mlab file: start it with"):
-            _top.find(str(idle.pid))
+            top.find(str(idle.pid))
     with pytest.raises(Error, match="has ended|there is no process"):
-        _top.find(str(idle.pid))
+        top.find(str(idle.pid))
     with pytest.raises(Error, match="there is no process 4194305; for a file"):
-        _top.find("4194305")
+        top.find("4194305")
     with pytest.raises(Error, match="no file in it ends in .mlab"):
         (tmp_path / "empty").mkdir()
-        _top.find(str(tmp_path / "empty"))
+        top.find(str(tmp_path / "empty"))
     other = tmp_path / "other.mlab"
     other.write_bytes(b"no recording " * 1000)
     with pytest.raises(SnapshotError, match="^the other: no .mlab file"):
-        _top.Followed("the other", str(other))
+        top.Followed("the other", str(other))
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SnapshotError, match="^pipe: the file ends within its header"):
-        _top.Followed("pipe", str(tmp_path / "pipe"))
+        top.Followed("pipe", str(tmp_path / "pipe"))
     with pytest.raises(OSError, match="not there"):
-        _top.Followed("none", str(tmp_path / "not there"))
+        top.Followed("none", str(tmp_path / "not there"))
 
 
 # ---- Text ----
 
 
 def run(capsys, *arguments):
-    status = _cli.main(["top", *arguments])
+    status = main.main(["top", *arguments])
     return status, *capsys.readouterr()
 
 
@@ -346,7 +348,7 @@ def test_without_a_terminal_or_the_extra_the_error_names_the_way(job, capsys, mo
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setitem(sys.modules, "textual", None)
     monkeypatch.setitem(sys.modules, "textual.app", None)
-    monkeypatch.delitem(sys.modules, "memlab._top_screen", raising=False)
+    monkeypatch.delitem(sys.modules, "memlab._monitor.top_screen", raising=False)
     status, _, err = run(capsys, job.file)
     assert status == 1
     assert "pip install 'memlab[tui]'" in err
@@ -362,10 +364,10 @@ def cells(app):
 
 def on_screen(job, script, size=(120, 30)):
     """Runs SCRIPT(app, pilot) on the screen of JOB, of SIZE columns and lines."""
-    screen = pytest.importorskip("memlab._top_screen", exc_type=ImportError)
+    screen = pytest.importorskip("memlab._monitor.top_screen", exc_type=ImportError)
 
     async def run():
-        app = screen.Screen([_top.Followed("job", job.file)])
+        app = screen.Screen([top.Followed("job", job.file)])
         async with app.run_test(size=size) as pilot:
             await app.look()
             await script(app, pilot)

@@ -8,7 +8,8 @@ from allocator_runs import GROWING, HELD, MIB, REAL, real, recording, run
 from test_answers import check
 
 import memlab
-from memlab import _answers, _cli
+from memlab import _answers
+from memlab._cli import main
 
 EXPANDABLE = "expandable_segments:True"
 
@@ -165,21 +166,21 @@ def test_the_answer(file):
 
 
 def test_the_command(file, capsys):
-    assert _cli.main(["tune", str(file)]) == 0
+    assert main.main(["tune", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "These settings reserve 60.00 MiB less (50.0 %):" in printed
     assert f"\nPYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}\n" in printed
     assert "Perfect packing: 60.00 MiB" in printed and "uses=True" in printed
-    assert _cli.main(["tune", str(file), "--json"]) == 0
+    assert main.main(["tune", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == memlab.tune(file)
 
 
 def test_the_command_where_nothing_helps(tmp_path, capsys):
     path = tmp_path / "run.pickle"
     path.write_bytes(pickle.dumps(run(*HELD), protocol=4))
-    assert _cli.main(["tune", str(path)]) == 0
+    assert main.main(["tune", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "No settings that were tried reserve less." in printed
     assert "ALLOC_CONF" not in printed
-    assert _cli.main(["tune", str(path), "--memory", "100MiB"]) == 0
+    assert main.main(["tune", str(path), "--memory", "100MiB"]) == 0
     assert "and it does not fit in 100.00 MiB of memory." in capsys.readouterr().out

@@ -16,11 +16,12 @@ import json, struct, sys, threading
 import torch
 from torch.utils.dlpack import to_dlpack
 import memlab
-from memlab import _core, _sources
+from memlab import _core
+from memlab._native import sources
 
 torch.cuda.memory._set_allocator_settings(sys.argv[1])
 snapshot = memlab.MemorySnapshot(source="cuda")
-_sources.ensure("cuda")
+sources.ensure("cuda")
 told, kept, looks = [], [], []
 
 def claims():

@@ -13,7 +13,10 @@ import pytest
 from amounts import amount
 
 import memlab
-from memlab import _core, _load, _merge, _report
+from memlab import _core
+from memlab._compare import merge
+from memlab._files import load
+from memlab._report import report
 
 DATA = Path(__file__).resolve().parent / "data"
 TORCHS = sorted((DATA / "torch_snapshots").glob("*.pickle.gz"))
@@ -69,7 +72,7 @@ RESERVED = {
 @pytest.mark.parametrize("path", TORCHS, ids=lambda path: path.name.split(".pickle")[0])
 def test_torchs_own_snapshots_are_read(path):
     snapshot = loaded(path)
-    recording = _load.read_recording(path, quiet=True)
+    recording = load.read_recording(path, quiet=True)
     frames = {
         id(frame): frame["line"]
         for trace in snapshot["device_traces"]
@@ -112,7 +115,7 @@ def test_each_kind_of_program_is_there():
         "native_frames",
     }
     without_line = [
-        path.name for path in TORCHS if _load.read_recording(path, True).unread
+        path.name for path in TORCHS if load.read_recording(path, True).unread
     ]
     assert any(name.startswith("compiled") for name in without_line)
 
@@ -129,7 +132,7 @@ def memlab_says(*words):
 
 
 def test_every_command_reads_it_and_says_what_it_lacks(tmp_path):
-    path = next(path for path in TORCHS if _load.read_recording(path, True).unread)
+    path = next(path for path in TORCHS if load.read_recording(path, True).unread)
     said = (
         "The file has 1 value that could not be read, taken as unknown: frame.line 1."
     )
@@ -147,7 +150,7 @@ def test_every_command_reads_it_and_says_what_it_lacks(tmp_path):
     ):
         assert said in memlab_says(*words).stderr, words
     # What was written says so, too.
-    assert _load.read_recording(tmp_path / "a.pickle", True).unread == {"frame.line": 1}
+    assert load.read_recording(tmp_path / "a.pickle", True).unread == {"frame.line": 1}
     page = tmp_path / "a.html"
     memlab_says("view", path, "--out", page)
     assert b'"unread":{"frame.line":1}' in page.read_bytes()
@@ -321,7 +324,7 @@ def check_damaged(seed, path):
             recording.peak(device)
         recording.page_data()
         recording.trace_text()
-        json.dumps(_report.report(recording, None))
+        json.dumps(report.report(recording, None))
     except Exception as error:
         raise AssertionError(f"{told}: {error!r}, unread {unread}") from error
     return sum(unread.values())
@@ -361,7 +364,7 @@ def test_sizes_that_torch_cannot_write(tmp_path, size):
         taken = next(s for s in out["segments"] if s["address"] == segment["address"])
         assert taken["blocks"][0]["size"] == whole
         recording.write_pickle(tmp_path / "again.pickle", True)
-        recording = _load.read_recording(tmp_path / "again.pickle", True)
+        recording = load.read_recording(tmp_path / "again.pickle", True)
         assert recording.unread == lost
         assert recording.to_dict() == out
 
@@ -401,7 +404,7 @@ def test_bad_values_of_memlabs_own_key(tmp_path):
             for device in range(recording.device_count):
                 answer = recording.peak(device)["peak"]
                 assert answer["event"] == clean.peak(device)["peak"]["event"]
-            json.dumps(_report.report(recording, None))
+            json.dumps(report.report(recording, None))
         except Exception as error:
             raise AssertionError(f"{told}: {error!r}") from error
         found += bool(recording.unread)
@@ -458,6 +461,6 @@ def memlab_recording(tmp_path):
         path = tmp_path / f"rank{rank}.pickle"
         path.write_bytes(pickle.dumps(snapshot, 4))
         paths.append(path)
-    merged = _merge.merge(paths)
+    merged = merge.merge(paths)
     merged.write_pickle(tmp_path / "merged.pickle", True)
     return (tmp_path / "merged.pickle").read_bytes()

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from modes import NEW
 
-from memlab import _store, _upload
+from memlab._files import store as _store
+from memlab._files import upload
 
 fsspec = pytest.importorskip("fsspec", reason='pip install "memlab[remote]"')
 from fault_server import SECRETS, Server, registered  # noqa: E402
@@ -45,7 +46,7 @@ def server(started):
 @pytest.fixture
 def said(monkeypatch):
     said = []
-    monkeypatch.setattr(_upload, "tell", said.append)
+    monkeypatch.setattr(upload, "tell", said.append)
     monkeypatch.setenv("MEMLAB_TEST_TOKEN", SECRETS[3])
     yield said
     for text in said:
@@ -64,7 +65,7 @@ class Client:
 
     def __init__(self, chance=0.5):
         self.waits = []
-        self.queue = _upload.Queue(chance=lambda: chance, wait=self.waits.append)
+        self.queue = upload.Queue(chance=lambda: chance, wait=self.waits.append)
 
     def send(self, path, uri, overwrite=False):
         self.queue.send(path, uri, overwrite)
@@ -213,14 +214,14 @@ def test_a_temporary_that_cannot_be_removed_is_not_the_key(server, said, file):
 def test_a_full_queue_is_said_and_the_files_are_named_at_the_end(server, said, tmp_path):
     server.faults["look"] = ["hang"]
     client = Client()
-    names = [tmp_path / f"{i}" for i in range(_upload._MOST_WAITING + 4)]
+    names = [tmp_path / f"{i}" for i in range(upload._MOST_WAITING + 4)]
     for name in names:
         name.write_bytes(b"")
         client.queue.send(name, server.uri(f"b/{name.name}"))
         # One is under way, the others wait.
         assert server.hanging.wait(PATIENCE)
     assert len(said) == 1 and f"{names[-3]} was not uploaded" in said[0]
-    assert f"{_upload._MOST_WAITING} others are waiting" in said[0]
+    assert f"{upload._MOST_WAITING} others are waiting" in said[0]
     server.release.set()
     assert client.queue.flush(PATIENCE)
     assert set(server.objects) == {f"b/{name.name}" for name in names[:-3]}
@@ -252,7 +253,7 @@ def test_a_file_is_uploaded_as_it_was_when_it_was_sent(server, said, file, tmp_p
 def test_delays_double_up_to_a_limit_and_are_drawn_from_all_below(
     server, said, file, monkeypatch
 ):
-    monkeypatch.setattr(_upload, "_ATTEMPTS", 8)
+    monkeypatch.setattr(upload, "_ATTEMPTS", 8)
     server.faults["look"] = 503
     for chance in (0.0, 0.25, 1.0):
         client = Client(chance)
@@ -385,22 +386,22 @@ def test_a_uri_is_shown_without_credentials(uri, shown):
 PROGRAM = """
 import os, sys
 sys.path[:0] = [{tests!r}]
-from memlab import _upload
+from memlab._files import upload
 import fault_server
-_upload._queue._patience = float(sys.argv[3])
+upload._queue._patience = float(sys.argv[3])
 fault_server.register()
 how, path, _, *uris = sys.argv[1:]
 if how == "late":
-    _upload.at_end(lambda: _upload.send(path, uris[0]))
-    _upload.at_end(lambda: 1 / 0)
+    upload.at_end(lambda: upload.send(path, uris[0]))
+    upload.at_end(lambda: 1 / 0)
 for uri in uris:
     if how != "late":
-        _upload.send(path, uri)
+        upload.send(path, uri)
 if how == "fork":
     child = os.fork()
     if child == 0:
-        assert not _upload.flush(0)
-        _upload.send(path, uris[0] + "-child")
+        assert not upload.flush(0)
+        upload.send(path, uris[0] + "-child")
         sys.exit(7)
     assert os.waitpid(child, 0)[1] == 7 << 8
 print("trained", flush=True)
@@ -442,7 +443,7 @@ def test_what_is_sent_at_the_end_is_uploaded(server, file):
 
 
 def test_a_store_that_hangs_does_not_keep_the_program(server, file):
-    assert _upload._EXIT_SECONDS == 5.0
+    assert upload._EXIT_SECONDS == 5.0
     server.faults["put"] = "stuck"
     uris = [server.uri("b/1"), server.uri("b/2")]
     status, err = ended(start("hang", file, 0.1, *uris))

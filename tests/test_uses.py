@@ -10,7 +10,7 @@ import pytest
 
 import memlab
 from memlab import _core
-from memlab._load import read_recording
+from memlab._files.load import read_recording
 
 MIB = 1 << 20
 

@@ -28,7 +28,8 @@ from viewer_pages import (
     toy_steps,
 )
 
-from memlab import _core, _page
+from memlab import _core
+from memlab._page import page as _page
 
 VIEWS = ("timeline", "breakdown", "flame", "segments", "events", "growth")
 

@@ -16,7 +16,11 @@ from test_merge import snapshot as of_rank
 from test_readme import RUNS_TESTS
 
 import memlab
-from memlab import _cli, _cli_options, _core, _diff, _merge, _report_parts, _top, viz
+from memlab import _core, viz
+from memlab._cli import main, options
+from memlab._compare import diff, merge
+from memlab._monitor import top as _top
+from memlab._report import parts
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = (ROOT / "docs" / "VIEWING.md").read_text()
@@ -79,8 +83,8 @@ def made(tmp_path_factory):
     for rank in (0, 3):
         ranks.append(str(folder / f"rank{rank}.pickle"))
         _core.write_file(ranks[-1], pickle.dumps(of_rank(rank, sizes=[512, 1024]), 4))
-    _merge.merge(ranks).write_pickle(str(folder / "merged.pickle"), True)
-    assert _cli.main(["convert", str(folder / "rank0.mlab"), str(folder / "run.sqlite")]) == 0
+    merge.merge(ranks).write_pickle(str(folder / "merged.pickle"), True)
+    assert main.main(["convert", str(folder / "rank0.mlab"), str(folder / "run.sqlite")]) == 0
     return folder, snapshot
 
 
@@ -116,7 +120,7 @@ def top(words, monkeypatch):
     with memlab.MemorySnapshot(source="script", file="running.mlab"):
         script.emit("segment_alloc", BASE, 2 * MIB)
         script.emit("alloc", BASE, MIB)
-        status = _cli.main(words if {"--once", "--json"} & {*words} else [*words, "--once"])
+        status = main.main(words if {"--once", "--json"} & {*words} else [*words, "--once"])
     script.reset()
     return status
 
@@ -133,7 +137,7 @@ def ask(words):
 def test_commands_run(folder, monkeypatch, capsys, words):
     if words[-1] == "&":
         assert words[:2] == ["memlab", "run"]
-        assert _cli_options.parse(words[1:-1]).program == "train.py"
+        assert options.parse(words[1:-1]).program == "train.py"
         return
     if "--serve" in words:
         status = serve(words)
@@ -145,7 +149,7 @@ def test_commands_run(folder, monkeypatch, capsys, words):
         status = viz.main(words[3:])
     else:
         assert words[0] == "memlab", words
-        status = _cli.main(words[1:])
+        status = main.main(words[1:])
     assert status == 0, capsys.readouterr().err
     for word in words[2:]:
         if word.endswith((".html", ".svg", ".csv", ".pftrace")):
@@ -203,5 +207,5 @@ def test_the_account_of_a_difference_is_as_shown():
         "by_category": {}, "phases": [], "phases_left_out": 0,
     }
     (shown,) = blocks("")
-    text = _report_parts.joined([], _diff.sections(answer))
+    text = parts.joined([], diff.sections(answer))
     assert text.rstrip("\n") == shown.rstrip("\n")

@@ -22,7 +22,9 @@ from modes import NEW
 from stand_in_trainer import Event, Time, Trainer
 
 import memlab
-from memlab import _core, _names, _window
+from memlab import _core
+from memlab._files import names
+from memlab._record import window as _window
 
 SEGMENT = 0x7F0000000000
 
@@ -349,7 +351,7 @@ def test_remote_names(work, remote, key):
 def test_a_bucket_that_no_logger_has(work, monkeypatch):
     """Composer makes an uploader for the bucket of its own callbacks only."""
     sent = []
-    monkeypatch.setattr(_window._upload, "send", lambda *args: sent.append(args))
+    monkeypatch.setattr(_window.upload, "send", lambda *args: sent.append(args))
     callback = snapshot(remote_file_name="s3://bucket@ns/x/{rank}")
     for bucket, expected in (
         ([], ["s3://bucket@ns/x/0.pickle", "s3://bucket@ns/x/0.html"]),
@@ -592,7 +594,7 @@ def test_a_forked_child_leaves_the_window_to_its_parent(work):
 
 
 def test_a_name_of_nothing_in_a_bucket():
-    assert _names.remote_key("") == ""
+    assert names.remote_key("") == ""
 
 
 PROGRAM = """
@@ -691,8 +693,8 @@ def test_a_loop_without_a_trainer(work, monkeypatch):
 
     # Seconds of a clock that the test turns; a loop that ends within the window; upload.
     now, sent = [100.0], []
-    monkeypatch.setattr("memlab._own_loop.time.monotonic", lambda: now[0])
-    monkeypatch.setattr(_window._upload, "send", lambda *args: sent.append(args[1:]))
+    monkeypatch.setattr("memlab._record.own_loop.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(_window.upload, "send", lambda *args: sent.append(args[1:]))
     for name, steps, expected in ("s", 5, [0, 1]), ("t", 1, [0]):
         timed = snapshot(0, "2s", folder=name, filename="f", remote_file_name=f"s3://b/{name}")
         for step in range(steps):

@@ -286,7 +286,8 @@ class Tree(html.parser.HTMLParser):
 
 def page_of(snapshot, **about):
     """The page of a snapshot's bytes, or of a recording."""
-    from memlab import _core, _page
+    from memlab import _core
+    from memlab._page import page as _page
 
     recording = snapshot
     if isinstance(snapshot, bytes):

@@ -1,0 +1,1 @@
+"""`memlab run` and `memlab lines`: a program as it would run alone, and its processes."""
