@@ -6,10 +6,10 @@ import random
 import re
 
 import pytest
+from answer_shapes import check
 from modes import NEW
+from rank_files import frames, snapshot, write
 from report_keys import undocumented
-from test_answers import check
-from test_merge import frames, snapshot, write
 
 from memlab import _answers, _core
 from memlab._cli import main

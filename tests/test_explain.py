@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from test_answers import check
-from test_merge import frames
+from answer_shapes import check
+from rank_files import frames
 
 import memlab
 from memlab import _answers, _core

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from modes import NEW
-from test_pictures import BASE, MAIN, MIB, STEP, block, frame, segment
+from segments import BASE, MIB, block, frame, segment
+from test_pictures import MAIN, STEP
 from test_viz import HOSTILE, event
 
 from memlab import _core

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from amounts import amount
-from test_answers import check
-from test_phantom import needs_torch
+from answer_shapes import check
+from on_phantom import needs_torch
 
 import memlab
 from memlab import _answers

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from preload import shared_library
-from test_pictures import BASE, MIB, block, segment
+from segments import BASE, MIB, block, segment
 
 from memlab import _core
 from memlab._cli import main

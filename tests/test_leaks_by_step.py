@@ -3,8 +3,8 @@
 import json
 
 import pytest
+from answer_shapes import check
 from report_keys import undocumented
-from test_answers import check
 
 import memlab
 from memlab import _answers, _core

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from test_pictures import BASE, MIB, block, segment
+from segments import BASE, MIB, block, segment
 
 from memlab import _core
 from memlab._export import export

@@ -12,15 +12,15 @@ import sys
 
 import pytest
 from amounts import amount
-from test_phantom import (
+from on_phantom import (
     PROGRAMS,
     ROOT,
-    command,
     needs_library,
     needs_torch,
     output,
     run,
 )
+from test_phantom import command
 
 import memlab
 from memlab import phantom

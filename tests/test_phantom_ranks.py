@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from amounts import amount
-from test_phantom import PROGRAMS, needs_library, needs_torch, output, run
+from on_phantom import PROGRAMS, needs_library, needs_torch, output, run
 
 DATA = Path(__file__).resolve().parent / "data"
 

@@ -9,7 +9,6 @@ import hashlib
 import html.parser
 import itertools
 import json
-import pickle
 import random
 import re
 import shutil
@@ -17,64 +16,16 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from segments import BASE, MIB, block, frame, recording, segment, snapshot
 
 import memlab
 from memlab import _core
 
 SVG = "{http://www.w3.org/2000/svg}"
-BASE = 0x7F0000000000
-MIB = 1 << 20
 VIEWER = Path(memlab.__file__).parent / "viewer"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 # A machine may be busy: only a page that never comes is wrong.
 PATIENCE_MS = 120_000
-
-
-def frame(name, filename="/u/train.py", line=1):
-    return {"name": name, "filename": filename, "line": line}
-
-
-def block(address, size, requested, state="active_allocated", frames=()):
-    return {
-        "address": address,
-        "size": size,
-        "requested_size": requested,
-        "state": state,
-        "frames": list(frames),
-    }
-
-
-def segment(address, blocks, stream=0, device=0):
-    used = [b for b in blocks if b["state"] != "inactive"]
-    return {
-        "device": device,
-        "address": address,
-        "total_size": sum(b["size"] for b in blocks),
-        "allocated_size": sum(
-            b["size"] for b in used if b["state"] == "active_allocated"
-        ),
-        "active_size": sum(b["size"] for b in used),
-        "requested_size": sum(b["requested_size"] for b in used),
-        "stream": stream,
-        "segment_type": "small",
-        "segment_pool_id": (0, 0),
-        "is_expandable": False,
-        "frames": [],
-        "blocks": blocks,
-    }
-
-
-def snapshot(segments, traces=((),)):
-    return {
-        "segments": segments,
-        "device_traces": [list(trace) for trace in traces],
-        "allocator_settings": {},
-        "external_annotations": [],
-    }
-
-
-def recording(data):
-    return _core.Recording.from_bytes(pickle.dumps(data))
 
 
 MAIN = frame("main", "/u/train.py", 3)

@@ -9,8 +9,8 @@ import random
 
 import pytest
 from allocator_runs import GROWING, HELD, MIB, REAL, real, recording, run
-from test_answers import check
-from test_merge import snapshot as ranks_snapshot
+from answer_shapes import check
+from rank_files import snapshot as ranks_snapshot
 
 import memlab
 from memlab import _answers

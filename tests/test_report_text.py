@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from pseudo_terminal import in_a_terminal
 from report_keys import undocumented
 from test_report import MIB, free, recording_of, three_steps
-from test_terminal import in_a_terminal
 
 import memlab
 from memlab import _core

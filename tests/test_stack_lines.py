@@ -13,7 +13,7 @@ from pathlib import Path
 
 import model_ledger
 import pytest
-from test_terminal import in_a_terminal
+from pseudo_terminal import in_a_terminal
 
 import memlab
 from memlab import _answers, _core

@@ -1,18 +1,14 @@
 """Reports in terminals of any width: nothing wider than it, nothing left out."""
 
-import fcntl
-import os
 import pickle
-import pty
-import struct
 import subprocess
 import sys
-import termios
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pseudo_terminal import in_a_terminal
 
 from memlab import _core
 from memlab._report import report as _report
@@ -79,32 +75,6 @@ def test_every_line_fits_and_nothing_is_lost(text, width):
 @pytest.mark.parametrize("width", [0, 1, 19])
 def test_without_a_width_or_with_hardly_any_nothing_is_broken(width):
     assert _terminal.fit(REPORT, width) == REPORT
-
-
-def in_a_terminal(width, *arguments, env=None):
-    """What `memlab ARGUMENTS` shows in a terminal of WIDTH columns."""
-    shown, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "memlab", *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
-        stdout=terminal,
-        env={**environment, **(env or {})},
-    ) as process:
-        os.close(terminal)
-        parts = []
-        while True:
-            try:
-                part = os.read(shown, 1 << 16)
-            except OSError:  # how Linux says that the other end is closed
-                break
-            if not part:
-                break
-            parts.append(part)
-    os.close(shown)
-    assert process.returncode == 0
-    return b"".join(parts).decode().replace("\r\n", "\n")
 
 
 @pytest.fixture(scope="module")

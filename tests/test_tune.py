@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 from allocator_runs import GROWING, HELD, MIB, REAL, real, recording, run
-from test_answers import check
+from answer_shapes import check
 
 import memlab
 from memlab import _answers

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_merge import snapshot as of_rank
+from rank_files import snapshot as of_rank
 from test_readme import RUNS_TESTS
 
 import memlab

@@ -15,19 +15,8 @@ from pathlib import Path
 
 import pytest
 from modes import NEW
-from test_pictures import (
-    BASE,
-    MAIN,
-    MIB,
-    STEP,
-    SVG,
-    block,
-    frame,
-    recording,
-    segment,
-    snapshot,
-    two_segments,
-)
+from segments import BASE, MIB, block, frame, recording, segment, snapshot
+from test_pictures import MAIN, STEP, SVG, two_segments
 
 import memlab
 from memlab import _core, viz
