@@ -138,9 +138,9 @@ def show(results):
 def main():
     options = arguments()
     from memlab import phantom
-    from memlab._native import sources
+    from memlab._native import devices
 
-    if not sources.gpu_present():
+    if not devices.gpu_present():
         os.execve(sys.executable, [sys.executable, *sys.argv],
                   {**os.environ, **phantom.environment(backed=True)})
     import torch

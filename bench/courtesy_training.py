@@ -96,10 +96,10 @@ def main():
     options = parser.parse_args()
     steps, layers = options.steps, options.layers
     from memlab import phantom
-    from memlab._native import sources
+    from memlab._native import devices
 
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    if not sources.gpu_present():
+    if not devices.gpu_present():
         os.execve(sys.executable, [sys.executable, *sys.argv],
                   {**os.environ, **phantom.environment(backed=True)})
     import torch

@@ -30,9 +30,9 @@ STEPS = ("hf-gpt2:8x512:bfloat16", "hf-gpt2:8x512:float32", "hf-gpt2:1x128:bfloa
 def main():
     options = arguments()
     from memlab import phantom
-    from memlab._native import sources
+    from memlab._native import devices
 
-    if not sources.gpu_present():
+    if not devices.gpu_present():
         os.execve(sys.executable, [sys.executable, *sys.argv],
                   {**os.environ, **phantom.environment(), "MEMLAB_PHANTOM_QUIET": "1"})
     if options.part:
@@ -132,13 +132,13 @@ def measure(options, part):
 def machine():
     import torch
 
-    from memlab._native import sources
+    from memlab._native import devices
 
     revision = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT,
                               capture_output=True, text=True).stdout.strip()
     return {
         "device": torch.cuda.get_device_name(),
-        "phantom": sources.under_phantom(),
+        "phantom": devices.under_phantom(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "processor": processor(),

@@ -38,7 +38,8 @@ from memlab._record.history import (
     snapshot,
 )
 from memlab._record.memory_snapshot import MemorySnapshot
-from memlab._report.report import CATEGORIES
+from memlab._report.peaks import CATEGORIES
+from memlab._version import __version__ as __version__
 
 # torch's own names, so that a script changes one import.
 _snapshot = snapshot
@@ -51,8 +52,6 @@ def load_ipython_extension(ipython: object) -> None:
 
     ipython.register_magics(MemlabMagics)
 
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CATEGORIES",

@@ -227,6 +227,6 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
-    from memlab._cli import main as _cli
+    from memlab import _guard
 
-    sys.exit(_cli.guarded(main))
+    sys.exit(_guard.guarded(main))

@@ -343,14 +343,14 @@ def _write_state(options):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one action; returns the exit status: 0, 1 failed, 2 wrong usage."""
-    from memlab._cli import main as _cli
+    from memlab import _guard
 
     def command():
         options = _parser().parse_args(argv)
         options.function(options)
         return 0
 
-    return _cli.guarded(command)
+    return _guard.guarded(command)
 
 
 if __name__ == "__main__":

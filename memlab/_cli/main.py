@@ -1,13 +1,13 @@
-"""The command line: which command runs what, and how its errors are told."""
+"""The command line: which command runs what."""
 
 import contextlib
-import errno
 import json
 import os
 import signal
 import sys
 
 from memlab._errors import Error
+from memlab._guard import guarded
 from memlab._text import terminal
 
 
@@ -28,54 +28,6 @@ def _command(argv):
     options = _cli_options.parse(argv)
     options.function = _FUNCTIONS[options.command]
     return options.function(options)
-
-
-_NO_MEMORY = (
-    "this process got no more memory; raise its limit (ulimit -v, the container's), or go "
-    "to a machine with more"
-)
-
-_LOST_BY_PYTHON = "error return without exception set"
-
-
-def _is_of_memory(error):
-    """Whether ERROR comes of too little memory; a library that was not loaded for want of
-    it is told of in words alone."""
-    return (
-        isinstance(error, MemoryError)
-        # CPython loses an exception where it has no memory for a frame of its traceback,
-        # and says so in these words, those of a type's slot that lost one. A function in C
-        # that did has others.
-        or (isinstance(error, SystemError) and str(error) == _LOST_BY_PYTHON)
-        or getattr(error, "errno", None) == errno.ENOMEM
-        or (isinstance(error, RuntimeError) and str(error).startswith("can't allocate "))
-        or "failed to map segment" in str(error)
-        or "annot allocate memory" in str(error)
-    )
-
-
-def guarded(command) -> int:
-    """Runs COMMAND(); its exit status, 1 and a sentence for an error."""
-    try:
-        from memlab._files import load
-
-        load.say = lambda text: terminal.say(f"memlab: {text}", sys.stderr)
-        return command()
-    except KeyboardInterrupt:
-        return 130
-    except (Error, ImportError, MemoryError, OSError, RuntimeError, SystemError,
-            ValueError) as error:  # fmt: skip
-        text = str(error)
-        if _is_of_memory(error):
-            text = _NO_MEMORY
-        elif not isinstance(error, (Error, OSError, ValueError)):
-            raise
-        elif isinstance(error, OSError) and None not in (error.filename, error.strerror):
-            text = f"{os.fsdecode(error.filename)}: {error.strerror}"
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            text += "; make room there, or choose another place"
-    terminal.say(f"memlab: {text}", sys.stderr)
-    return 1
 
 
 def _say(text):
@@ -102,7 +54,7 @@ def _lines(options):
 
 def _report(options):
     from memlab._files import load
-    from memlab._report import parts
+    from memlab._report import parts, peaks
     from memlab._report import report as _report
 
     if options.functions and (options.by or options.at != "peak"):
@@ -110,7 +62,7 @@ def _report(options):
     if options.json and options.by:
         options.wrong_usage("--json has all tables: leave out --by")
     recording = load.read_recording(options.file, quiet=True)
-    found = _report.choose_devices(recording, options.device, options.rank)
+    found = peaks.choose_devices(recording, options.device, options.rank)
     if options.at.startswith("event:") and len(found) > 1:
         options.wrong_usage(
             f"--at {options.at} is of one device: add --device or --rank"
@@ -245,6 +197,7 @@ def _view(options):
     from memlab._files import load
     from memlab._page import page as _page
     from memlab._report import report as _report
+    from memlab._text import wording
 
     if options.file is None:
         if options.serve:
@@ -264,7 +217,7 @@ def _view(options):
     length = os.path.getsize(out)
     if length > _page.LONG_BYTES:
         terminal.say(
-            f"memlab: the page has {_report.size(length)}, which a browser takes long to "
+            f"memlab: the page has {wording.size(length)}, which a browser takes long to "
             f"open: memlab view --serve {options.file} needs no page",
             sys.stderr,
         )

@@ -6,6 +6,7 @@ Owns their names, defaults and help; what a command does is _cli's.
 import argparse
 
 from memlab._text.arguments import Parser
+from memlab._version import __version__
 
 _FILE = "a .mlab file, or a snapshot pickle of memlab or torch, gzip too"
 # Options whose value is the next argument, of the commands that run a program.
@@ -36,8 +37,6 @@ def _separate_phantom(argv):
 
 
 def _parser():
-    from memlab import __version__
-
     parser = Parser(
         prog="memlab", description="Where the memory of a PyTorch training run goes."
     )

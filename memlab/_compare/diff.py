@@ -10,9 +10,10 @@ import os
 from memlab._compare import merge
 from memlab._errors import Error
 from memlab._files import load
-from memlab._report import instant, report
+from memlab._report import instant, peaks, report
 from memlab._report.instant import Instant
 from memlab._report.parts import Heading, Said, Table
+from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _device(recording, path, number, rank):
     """The index of the device of RECORDING to look at, the fullest of those of the NUMBER
     and RANK; None for any."""
     try:
-        found = report.choose_devices(recording, number, rank)
+        found = peaks.choose_devices(recording, number, rank)
     except Error as error:
         raise Error(f"{path}: {error}") from None
     if not found:
@@ -115,7 +116,7 @@ class _Compared:
 
     def page(self) -> bytes:
         """The same as an HTML page."""
-        names = [f"{report.shorten(s['file'])} {s['name']}" for s in self.sides]
+        names = [f"{wording.shorten(s['file'])} {s['name']}" for s in self.sides]
         title = " and ".join(name.encode("utf-8", "replace").decode() for name in names)
         said = headline(self.answer()).encode("utf-8", "replace").decode()
         return self._ask("difference_page", title=title, said=said)
@@ -155,14 +156,14 @@ def _place(row):
     if not row["file"]:
         place = f"({row['reason']})" if row["reason"] else "(no line)"
     else:
-        place = f"{report.shorten(row['file'])}:{row['line']} {row['function']}"
+        place = f"{wording.shorten(row['file'])}:{row['line']} {row['function']}"
     if row["module"]:
         place += f" [{row['module']}]"
     if row["phase"] == "backward" and row["file"]:
         place += " (backward)"
     if row["change"] != "gone" and row["matched_by"] in _MATCHED_BY:
         place += " (" + _MATCHED_BY[row["matched_by"]].format(
-            file=report.shorten(row["before_file"]),
+            file=wording.shorten(row["before_file"]),
             line=row["before_line"],
             function=row["before_function"],
         ) + ")"
@@ -171,7 +172,7 @@ def _place(row):
 
 def _amounts(part):
     return (
-        f"{report.size(part['before_bytes'])} -> {report.size(part['after_bytes'])}"
+        f"{wording.size(part['before_bytes'])} -> {wording.size(part['after_bytes'])}"
     )
 
 
@@ -182,7 +183,7 @@ def _headline(answer):
     where = _WHERE[answer["after"]["at"].partition(":")[0]]
     more = whole["difference_bytes"]
     if not rows and not more:
-        return f"The same memory {where}: {report.size(whole['after_bytes'])}", ""
+        return f"The same memory {where}: {wording.size(whole['after_bytes'])}", ""
     if more:
         rows = [row for row in rows if (row["difference_bytes"] > 0) == (more > 0)]
         start = f"{merge._signed(more)} {where}"
@@ -197,7 +198,7 @@ def _headline(answer):
     ]
     words = [
         f"{_place(row)} ({_change(row)}, "
-        f"{report.size(abs(row['difference_bytes']))})"
+        f"{wording.size(abs(row['difference_bytes']))})"
         for row in told
     ]
     left = len(whole["by_line"]) - len(told)
@@ -218,7 +219,7 @@ def _table(part, most):
             _change(row),
             _amounts(row),
             row["category"].replace("_", " "),
-            report.escape(_place(row)),
+            wording.escape(_place(row)),
         )
         for row in part["by_line"][:most]
     ]
@@ -232,11 +233,11 @@ def _table(part, most):
 
 
 def _phase(whole, phase):
-    name = report.escape(phase["phase"])
+    name = wording.escape(phase["phase"])
     if phase["before"] is None or phase["after"] is None:
         side = "before" if phase["after"] is None else "after"
         yield Heading(
-            "Phase ", name, f": only {side}, {report.size(phase[side + '_bytes'])}",
+            "Phase ", name, f": only {side}, {wording.size(phase[side + '_bytes'])}",
             detail=True,
         )
         return
@@ -254,13 +255,13 @@ def sections(answer: Diff, lines: int = _ROWS) -> list[list[Part]]:
     """ANSWER for people, with so many rows of the table of LINES."""
     whole = answer["difference"]
     start, told = _headline(answer)
-    parts: list[Part] = [Heading(start, report.escape(told), level=1)]
+    parts: list[Part] = [Heading(start, wording.escape(told), level=1)]
     for key in ("before", "after"):
         side, at = answer[key], answer["difference"][key]
-        words = f"{report.shorten(side['file'])} {side['name']}"
-        size = report.size(whole[key + "_bytes"])
+        words = f"{wording.shorten(side['file'])} {side['name']}"
+        size = wording.size(whole[key + "_bytes"])
         after = f", step {at['step']}: {size} ({whole[key + '_bytes']} bytes)"
-        parts.append(Said(key.capitalize() + ": ", report.escape(words), after))
+        parts.append(Said(key.capitalize() + ": ", wording.escape(words), after))
     if whole["by_line"]:
         parts += [Heading("By line"), *_table(whole, lines)]
     if whole["by_category"]:

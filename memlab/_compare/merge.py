@@ -11,7 +11,7 @@ import re
 from memlab import _core
 from memlab._errors import Error
 from memlab._files import load
-from memlab._report import report
+from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _in_folder(folder):
         ending = next((e for e in _ENDINGS if name.endswith(e)), None)
         if ending is not None and not name.startswith("."):
             stems.setdefault(name[: -len(ending)], set()).add(ending)
-    # What other ranks' names add "_rank1" to is rank 0's, as _names.apart() has it.
+    # What other ranks' names add "_rank1" to is rank 0's, as names.apart() has it.
     first = {stem.rpartition("_rank")[0] for stem in stems if re.search(r"_rank\d+$", stem)}
     found = {}
     for stem, endings in stems.items():
@@ -186,12 +186,12 @@ def ranks(recording: Recording) -> MergedRanks:
 
 
 def _signed(count):
-    return ("+" if count >= 0 else "-") + report.size(abs(count))
+    return ("+" if count >= 0 else "-") + wording.size(abs(count))
 
 
 def _name(row):
     if row["rank"] is None:
-        return report.escape(os.path.basename(row["file"]))
+        return wording.escape(os.path.basename(row["file"]))
     return f"rank {row['rank']}"
 
 
@@ -222,8 +222,8 @@ def _table(answer, recording):
         yield (
             _name(row),
             f"{recording.source or 'cuda'}:{number}",
-            report.size(row["peak_allocated_bytes"]),
-            report.size(row["peak_reserved_bytes"]),
+            wording.size(row["peak_allocated_bytes"]),
+            wording.size(row["peak_reserved_bytes"]),
             _signed(more) if more else "-",
             "-" if row["peak_step"] is None else str(row["peak_step"]),
             _seconds(row["peak_time_us"] - first),
@@ -233,7 +233,7 @@ def _table(answer, recording):
 
 def _remarks(row, several_hosts):
     if several_hosts and row["host"]:
-        yield report.escape(row["host"])
+        yield wording.escape(row["host"])
     if row["state"] == "cut off":
         yield "its process was killed"
     elif row["state"] == "recording":
@@ -256,7 +256,7 @@ def _columns(rows):
 def _line_words(line):
     kind = line["category"].replace("_", " ")
     if line["file"]:
-        place = f"{report.shorten(line['file'])}:{line['line']} {line['function']}"
+        place = f"{wording.shorten(line['file'])}:{line['line']} {line['function']}"
         if line["module"]:
             place += f" [{line['module']}]"
         if line["phase"] == "backward":
@@ -265,7 +265,7 @@ def _line_words(line):
         place = f"({line['reason']})" if line["reason"] else "(no line)"
         if line["module"]:
             place += f" [{line['module']}]"
-    return kind, report.escape(place)
+    return kind, wording.escape(place)
 
 
 def _shown(lines, whole):
@@ -286,7 +286,7 @@ def _why(answer):
         if r["file"] == difference["file"] and r["rank"] == difference["rank"]
     )
     whole = difference["difference_bytes"]
-    peak = report.size(worst["peak_allocated_bytes"])
+    peak = wording.size(worst["peak_allocated_bytes"])
     if not whole and not difference["by_line"]:
         ranks = sum(row["device"] is not None for row in answer["ranks"])
         if ranks == 2:
@@ -299,7 +299,7 @@ def _why(answer):
         return
     if whole:
         yield (
-            f"{_name(worst)} peaks at {peak}, {report.size(whole)} more than "
+            f"{_name(worst)} peaks at {peak}, {wording.size(whole)} more than "
             f"{_name(other)} ({whole} bytes):"
         )
     else:
@@ -315,7 +315,7 @@ def _why(answer):
         rest = sum(line["difference_bytes"] for line in left)
         word = "lines" if len(left) != 1 else "line"
         rows.append((_signed(rest), "", f"in {len(left)} more {word}"))
-    yield from report._rows(rows)
+    yield from wording.aligned(rows)
 
 
 _METHODS = {

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from memlab import _core
 from memlab._errors import Error
+from memlab._version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,8 +137,6 @@ def _write_sql_table(database, tables, name, device):
 
 
 def _write_about(database, recording):
-    from memlab import __version__
-
     database.execute("CREATE TABLE recording (key TEXT PRIMARY KEY, value TEXT)")
     about = {"format": "1", "memlab": __version__, "source": recording.source}
     database.executemany("INSERT INTO recording VALUES (?, ?)", about.items())

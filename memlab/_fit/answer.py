@@ -13,7 +13,7 @@ from memlab._errors import Error, check_count
 from memlab._files import load
 from memlab._fit import vary as _fit_vary
 from memlab._fit.run import Command, Runs, ranks_of
-from memlab._report import report
+from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class _Asked:
         self.gpu, self.gpu_name = known.name, known.full_name
         self.capacity = memory
         self._endless = max(_ENDLESS_BYTES, 2 * memory)
-        self._described = f"{self.gpu_name} with {report.size(memory)}"
+        self._described = f"{self.gpu_name} with {wording.size(memory)}"
         self.tell = tell or (lambda text: None)
         self.runs = Runs(known.name, devices, timeout, steps, SETTLED_STEPS)
         self._timeout = timeout
@@ -225,7 +225,7 @@ def _notes(run):
         notes.append(
             "DistributedDataParallel makes its buckets anew in the second step, and the "
             "old ones go when torch's watchdog of NCCL next looks: by chance the peak "
-            f"is up to {report.size(rebuilt)} higher"
+            f"is up to {wording.size(rebuilt)} higher"
         )
     return notes
 

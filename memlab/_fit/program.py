@@ -235,7 +235,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     # As the module that others import, not as __main__, which is the program's.
-    from memlab._cli import main as _cli
+    from memlab import _guard
     from memlab._fit import program as _fit_program
 
-    sys.exit(_cli.guarded(_fit_program.main))
+    sys.exit(_guard.guarded(_fit_program.main))

@@ -17,7 +17,7 @@ import tempfile
 from memlab import phantom
 from memlab._errors import Error
 from memlab._fit import program
-from memlab._report import report
+from memlab._text import wording
 
 # Once it was asked to end: the recording is to be written.
 _GRACE_SECONDS = 30
@@ -238,4 +238,4 @@ def _tail(path):
         file.seek(max(0, os.path.getsize(path) - (64 << 10)))
         text = file.read().decode(errors="backslashreplace")
     lines = text.splitlines()[-_TAIL_LINES:]
-    return "\n".join(report.escape(line.expandtabs()) for line in lines)
+    return "\n".join(wording.escape(line.expandtabs()) for line in lines)

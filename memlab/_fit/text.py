@@ -1,6 +1,6 @@
 """The answer of `memlab fit` in words."""
 
-from memlab._report import report
+from memlab._text import wording
 
 _CATEGORIES_SHOWN = 6
 _LINES_SHOWN = 5
@@ -22,27 +22,27 @@ def text(answer, start=None) -> str:
 
 def _of(answer):
     vary = answer["vary"]
-    program = report.escape(answer["program"])
+    program = wording.escape(answer["program"])
     if vary is None:
         return program
     value = vary["largest"] if vary["largest"] is not None else vary["lowest"]
-    return f"{program} with {report.escape(vary['name'])}={value}"
+    return f"{program} with {wording.escape(vary['name'])}={value}"
 
 
 def _headline(answer):
     # The fullest counts.
     item = min(answer["devices"], key=lambda item: item["headroom_bytes"])
     capacity, left = item["capacity_bytes"], item["headroom_bytes"]
-    on = f"on {_an(item['name'])} with {report.size(capacity)}"
+    on = f"on {_an(item['name'])} with {wording.size(capacity)}"
     if answer["fits"]:
         return (
-            f"{_of(answer)} fits {on}: it takes {report.size(capacity - left)} and leaves "
-            f"{report.size(left)}."
+            f"{_of(answer)} fits {on}: it takes {wording.size(capacity - left)} and leaves "
+            f"{wording.size(left)}."
         )
     if left < 0:
         return (
-            f"{_of(answer)} does not fit {on}: it takes {report.size(capacity - left)}, "
-            f"{report.size(-left)} more than there is."
+            f"{_of(answer)} does not fit {on}: it takes {wording.size(capacity - left)}, "
+            f"{wording.size(-left)} more than there is."
         )
     return f"{_of(answer)} does not fit {on}."
 
@@ -54,14 +54,14 @@ def _an(name):
 def _where(place, start):
     line = place["reason"] or "an unknown line"
     if place["file"]:
-        path = report.shorten(place["file"], start)
+        path = wording.shorten(place["file"], start)
         line = f"{path}:{place['line']} {place['function']}"
     rank = "" if place["rank"] is None else f" of rank {place['rank']}"
     if place["requested_bytes"] is None:
-        error = report.escape((place["error"] or "").replace("\n", " "))
+        error = wording.escape((place["error"] or "").replace("\n", " "))
         return f"Memory ran out{rank} {line}: {error}"
-    asked = report.size(place["requested_bytes"])
-    return f"Memory ran out{rank} in {report.escape(line)}, which asked for {asked}."
+    asked = wording.size(place["requested_bytes"])
+    return f"Memory ran out{rank} in {wording.escape(line)}, which asked for {asked}."
 
 
 def _device(item, several, start):
@@ -75,28 +75,28 @@ def _device(item, several, start):
         (item["outside_bytes"], "outside torch: CUDA context, libraries"),
         (total, "in all, as nvidia-smi counts"),
     ]
-    yield from (f"  {report.size(count):>12}  {what}" for count, what in rows)
+    yield from (f"  {wording.size(count):>12}  {what}" for count, what in rows)
     low, high = item["reserved_peak_range_bytes"]
     if low != high:
         yield (
             "What torch reserves depends on where the driver puts its segments: from "
-            f"{report.size(low)} to {report.size(high)} over the orders that were tried."
+            f"{wording.size(low)} to {wording.size(high)} over the orders that were tried."
         )
     settings = item["settings"]
     if settings is not None and _worth_saying(settings, item):
-        saved = report.size(settings["saving_bytes"])
+        saved = wording.size(settings["saving_bytes"])
         fits = " and fits" * (settings["fits"] and not item["fits"])
         yield f"With these settings it reserves {saved} less{fits}:"
-        yield f"  PYTORCH_CUDA_ALLOC_CONF={report.escape(settings['conf'])}"
+        yield f"  PYTORCH_CUDA_ALLOC_CONF={wording.escape(settings['conf'])}"
     yield "At the peak"
     whole = item["allocated_peak_bytes"]
     kinds = sorted(item["by_category"].items(), key=lambda pair: -pair[1])
     for kind, count in kinds[:_CATEGORIES_SHOWN]:
         if count:
-            yield f"  {report.size(count):>12}  {report.share(count, whole)}  {kind.replace('_', ' ')}"
+            yield f"  {wording.size(count):>12}  {wording.share(count, whole)}  {kind.replace('_', ' ')}"
     for line in item["by_line"][:_LINES_SHOWN]:
-        place = report.escape(report._place(line, start))
-        yield f"  {report.size(line['bytes']):>12}  {report.share(line['bytes'], whole)}  {place}"
+        place = wording.escape(wording.place(line, start))
+        yield f"  {wording.size(line['bytes']):>12}  {wording.share(line['bytes'], whole)}  {place}"
 
 
 def _worth_saying(settings, item):
@@ -107,12 +107,12 @@ def _worth_saying(settings, item):
 
 
 def _tried(vary):
-    yield f"Tried {report.escape(vary['name'])}"
+    yield f"Tried {wording.escape(vary['name'])}"
     for row in vary["tried"]:
         if row["fits"]:
             yield (
-                f"  {row['value']:>8}  fits            {report.size(row['total_bytes']):>12}"
-                f", of which allocated {report.size(row['allocated_peak_bytes'])}"
+                f"  {row['value']:>8}  fits            {wording.size(row['total_bytes']):>12}"
+                f", of which allocated {wording.size(row['allocated_peak_bytes'])}"
             )
         else:
             how = "does not fit" if row["error"] is None else "failed, see below"
@@ -130,7 +130,7 @@ def _tried(vary):
     failed = [row for row in vary["tried"] if row["error"] is not None]
     if failed:
         # What printed it is escaped already; of several values this one is the limit.
-        name, first = report.escape(vary["name"]), failed[0]
+        name, first = wording.escape(vary["name"]), failed[0]
         yield (
             f"With {name}={first['value']} the program failed, not for want of memory: "
             f"{first['error']}"

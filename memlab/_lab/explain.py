@@ -9,8 +9,8 @@ from __future__ import annotations
 from memlab import _core
 from memlab._lab import replay
 from memlab._lab.explain_words import WORDS, plural
-from memlab._report import report
 from memlab._report.parts import Heading, Said, Table
+from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _PHASES = {
     "backward": "in the backward pass",
     "optimizer": "in the optimizer's step",
 }
-_size = report.size
+_size = wording.size
 
 
 def explain(
@@ -84,8 +84,8 @@ def _place(item, start=None):
     """The line of ITEM, escaped; "" where it has none."""
     if not item["file"]:
         return ""
-    file = report.shorten(item["file"], start)
-    return report.escape(f"{file}:{item['line']} {item['function']}")
+    file = wording.shorten(item["file"], start)
+    return wording.escape(f"{file}:{item['line']} {item['function']}")
 
 
 def _when(peak):
@@ -93,7 +93,7 @@ def _when(peak):
     if moment["step"] is not None:
         words.append(f"in step {moment['step']}")
     if moment["phase"] is not None:
-        words.append(f"in phase {report.escape(moment['phase'])}")
+        words.append(f"in phase {wording.escape(moment['phase'])}")
     place = _place(peak)
     said = _PHASES.get(peak["phase"], "")
     if said and place and peak["how"] in ("node", "likely", "near"):
@@ -105,7 +105,7 @@ def _when(peak):
 def _part_name(part):
     name = part["category"].replace("_", " ")
     if part["module"]:
-        name += f" of {report.escape(part['module'])}"
+        name += f" of {wording.escape(part['module'])}"
     return f"{name}: {part['reason']}" if part["reason"] else name
 
 
@@ -116,7 +116,7 @@ def _consists(answer: ExplainedDevice):
         sums[part["category"]] = sums.get(part["category"], 0) + part["bytes"]
     most = sorted(sums.items(), key=lambda item: -item[1])[:_PARTS_SAID]
     said = [
-        f"{report.share(count, whole).strip()} {name.replace('_', ' ')} ({_size(count)})"
+        f"{wording.share(count, whole).strip()} {name.replace('_', ' ')} ({_size(count)})"
         for name, count in most
         if count
     ]
@@ -168,7 +168,7 @@ def _why(answer: ExplainedDevice):
     rows = [
         (
             _size(part["bytes"]),
-            report.share(part["bytes"], whole),
+            wording.share(part["bytes"], whole),
             plural(part["blocks"], "block"),
             _part_name(part) + (f" ({part['modules']})" if part["modules"] > 1 else ""),
         )
@@ -216,12 +216,12 @@ def _not_covered(advice):
 def _advice(number, item):
     title, sentence, change = WORDS[item["kind"]](item)
     yield Heading(f"{number}. {title}: saves {_saving(item)}")
-    yield Said(report.escape(sentence))
+    yield Said(wording.escape(sentence))
     modules = item["module"] if item["module"].strip("*") else ""
-    where = [_place(item), f"in {report.escape(modules)}" if modules else ""]
+    where = [_place(item), f"in {wording.escape(modules)}" if modules else ""]
     if any(where):
         yield Said("Where: ", " ".join(filter(None, where)))
-    yield Said("Write: ", report.escape(change))
+    yield Said("Write: ", wording.escape(change))
     if not item["exact"]:
         yield Said("The saving is an estimate: the replay assumes when memory would be freed.")
 
@@ -265,7 +265,7 @@ def _device(answer: ExplainedDevice) -> list[Part]:
     parts: list[Part] = [
         Heading(
             "Peak on ",
-            report.escape(answer["name"]),
+            wording.escape(answer["name"]),
             f": {_size(peak['allocated_bytes'])} allocated, "
             f"{_size(peak['reserved_bytes'])} reserved",
             level=1,

@@ -5,7 +5,7 @@ Owns the words alone; whether an advice is given, and its figures, are the core'
 
 from __future__ import annotations
 
-from memlab._report import report
+from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from memlab._answers import Advice
 
-_size = report.size
-plural = report.plural
+_size = wording.size
+plural = wording.plural
 
 
 def _gradients_kept(item):

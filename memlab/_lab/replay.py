@@ -10,8 +10,9 @@ import os
 from memlab import _core
 from memlab._errors import Error
 from memlab._files import load
-from memlab._report import report
+from memlab._report import peaks, report
 from memlab._report.parts import Heading, Said, Table
+from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def of_devices(recording, name, device, rank, ask) -> list:
     """ASK of each device of RECORDING with the number DEVICE and of the RANK, None for any;
     errors call the recording NAME."""
     try:
-        found = report.choose_devices(recording, device, rank)
+        found = peaks.choose_devices(recording, device, rank)
         if not found:
             raise Error(report.NOTHING)
         answers = []
@@ -98,7 +99,7 @@ def replay(
 def _change(before, after):
     if before == after:
         return "the same"
-    more = f"{report.size(abs(after - before))} {'more' if after > before else 'less'}"
+    more = f"{wording.size(abs(after - before))} {'more' if after > before else 'less'}"
     return f"{more} ({100 * (after - before) / before:+.1f} %)" if before else more
 
 
@@ -108,7 +109,7 @@ def _figures(answer: ReplayDevice):
     for name in ("reserved", "allocated"):
         before, after = was[f"{name}_peak_bytes"], answer[f"{name}_peak_bytes"]  # type: ignore[literal-required]
         rows.append(
-            (name, report.size(before), report.size(after), _change(before, after))
+            (name, wording.size(before), wording.size(after), _change(before, after))
         )
     return Table(("peak of", "recorded", "replayed", "change"), rows, headed=True)
 
@@ -123,7 +124,7 @@ def _verified(answer: ReplayDevice):
         )
         if answer[key]  # type: ignore[literal-required]
     ]
-    events = report.plural(answer["events"], "event")
+    events = wording.plural(answer["events"], "event")
     if wrong:
         return f"The model replays the {events} of the recording, but for {', '.join(wrong)}."
     compared = ", segment and final block" if answer["compared"] else " and segment"
@@ -133,36 +134,36 @@ def _verified(answer: ReplayDevice):
 def _cache(answer: ReplayDevice):
     at = answer["at_reserved_peak"]
     unused, split = at["unused_bytes"], at["inactive_split_bytes"]
-    words = f"Unused where most was reserved: {report.size(unused)}"
+    words = f"Unused where most was reserved: {wording.size(unused)}"
     if split:
-        words += f", {report.size(split)} of it beside blocks in use (fragmentation)"
+        words += f", {wording.size(split)} of it beside blocks in use (fragmentation)"
     return words + "."
 
 
 def _oom(oom, exact):
-    place = f"{report.shorten(oom['file'])}:{oom['line']} {oom['function']}"
-    where = report.escape(place if oom["file"] else f"({oom['reason'] or 'no line'})")
+    place = f"{wording.shorten(oom['file'])}:{oom['line']} {oom['function']}"
+    where = wording.escape(place if oom["file"] else f"({oom['reason'] or 'no line'})")
     yield Said(
-        f"Runs out of memory: {report.size(oom['requested_bytes'])} asked for at ",
+        f"Runs out of memory: {wording.size(oom['requested_bytes'])} asked for at ",
         where,
-        f", with {report.size(oom['reserved_bytes'])} reserved.",
+        f", with {wording.size(oom['reserved_bytes'])} reserved.",
     )
-    least = f"It needs at least {report.size(oom['least_memory_bytes'])}"
+    least = f"It needs at least {wording.size(oom['least_memory_bytes'])}"
     if oom["missing_bytes"]:
         up_to = "" if exact else "up to "
-        least += f", {up_to}{report.size(oom['missing_bytes'])} more than there is"
+        least += f", {up_to}{wording.size(oom['missing_bytes'])} more than there is"
     yield Said(least + ".")
 
 
 def _device(answer: ReplayDevice, asked) -> list[Part]:
-    parts: list[Part] = [Heading("", report.escape(answer["name"]), "", level=1)]
+    parts: list[Part] = [Heading("", wording.escape(answer["name"]), "", level=1)]
     parts += [_figures(answer), Said(_cache(answer))]
     low, high = answer["reserved_peak_range_bytes"]
     if low != high:
         parts.append(
             Said(
-                f"By the order of the driver's addresses: from {report.size(low)} to "
-                f"{report.size(high)} reserved."
+                f"By the order of the driver's addresses: from {wording.size(low)} to "
+                f"{wording.size(high)} reserved."
             )
         )
     if answer["oom"] is not None:
@@ -170,7 +171,7 @@ def _device(answer: ReplayDevice, asked) -> list[Part]:
     elif asked:
         parts.append(Said("Does not run out of memory."))
     if answer["retries"]:
-        again = report.plural(answer["retries"], "time")
+        again = wording.plural(answer["retries"], "time")
         parts.append(Said(f"Memory ran short {again}, and the cache was given back."))
     parts.append(Said(_verified(answer)))
     if not answer["exact"]:

@@ -6,8 +6,8 @@ Owns the words; the search and all figures are the core's.
 from __future__ import annotations
 
 from memlab._lab import replay
-from memlab._report import report
 from memlab._report.parts import Heading, Listing, Said, Table
+from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,14 +57,14 @@ def _saving(tuned, base):
     if base["ooms"] or not base["reserved_peak_bytes"]:
         return ""
     share = 100 * abs(saved) / base["reserved_peak_bytes"]
-    return f"{report.size(abs(saved))} {'less' if saved >= 0 else 'more'} ({share:.1f} %)"
+    return f"{wording.size(abs(saved))} {'less' if saved >= 0 else 'more'} ({share:.1f} %)"
 
 
 def _row(name, tuned, base):
     low, high = tuned["reserved_peak_range_bytes"]
-    order = "" if low == high else f"({report.size(low)} to {report.size(high)})"
+    order = "" if low == high else f"({wording.size(low)} to {wording.size(high)})"
     return (
-        report.size(tuned["reserved_peak_bytes"]),
+        wording.size(tuned["reserved_peak_bytes"]),
         order,
         _saving(tuned, base),
         str(tuned["driver_calls"]),
@@ -74,14 +74,14 @@ def _row(name, tuned, base):
 
 
 def _bounds(answer: TuneDevice):
-    packed = report.size(answer["perfect_packing_bytes"])
+    packed = wording.size(answer["perfect_packing_bytes"])
     yield Said(f"Perfect packing: {packed} reserved. No settings can go below it.")
     soon = answer["perfect_frees_bytes"]
     if soon is None:
         yield Said("Perfect frees: not known. Record with --uses (uses=True) to have it.")
     else:
         yield Said(
-            f"Perfect frees: {report.size(soon)} allocated, if each block were freed "
+            f"Perfect frees: {wording.size(soon)} allocated, if each block were freed "
             "after its last use."
         )
 
@@ -89,7 +89,7 @@ def _bounds(answer: TuneDevice):
 def _verdict(answer: TuneDevice):
     base, best = answer["base"], answer["best"]
     room = "" if answer["memory_bytes"] is None else (
-        f" {report.size(answer['memory_bytes'])} of"
+        f" {wording.size(answer['memory_bytes'])} of"
     )
     if best is None:
         words = "No settings that were tried reserve less"
@@ -106,8 +106,8 @@ def _verdict(answer: TuneDevice):
         yield Said("With these settings it fits:")
     elif base["retries"]:
         now = best["retries"]
-        never = f"runs short {report.plural(now, 'time')}" if now else "never runs short"
-        times = report.plural(base["retries"], "time")
+        never = f"runs short {wording.plural(now, 'time')}" if now else "never runs short"
+        times = wording.plural(base["retries"], "time")
         yield Said(f"With these settings memory {never}, which it otherwise does {times}:")
     else:
         yield Said(f"These settings reserve {_saving(best, base)}:")
@@ -116,7 +116,7 @@ def _verdict(answer: TuneDevice):
 
 def _device(answer: TuneDevice) -> list[Part]:
     base, best = answer["base"], answer["best"]
-    parts: list[Part] = [Heading("", report.escape(answer["name"]), "", level=1)]
+    parts: list[Part] = [Heading("", wording.escape(answer["name"]), "", level=1)]
     parts += _verdict(answer)
     rows = [_row("as recorded", base, base)]
     rows += [

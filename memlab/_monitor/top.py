@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from memlab import _core
 from memlab._errors import Error, SnapshotError
-from memlab._report import report
-from memlab._text import terminal
+from memlab._report import peaks, report
+from memlab._text import terminal, wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _only_job():
             "MemorySnapshot(file=...), or name a file"
         )
     if len(jobs) > 1:
-        rows = [f"\n  {f.pid}  {report.escape(f.name)}" for job in jobs.values() for f in job]
+        rows = [f"\n  {f.pid}  {wording.escape(f.name)}" for job in jobs.values() for f in job]
         raise Error("several jobs run: memlab top PID, of one of" + "".join(rows))
     return next(iter(jobs.values()))
 
@@ -204,7 +204,7 @@ class Followed:
     def look(self) -> None:
         """Works out the figures of what was read."""
         self.recording = self._live.recording()
-        self.answers = [self._answer(i) for i in report.devices(self.recording)]
+        self.answers = [self._answer(i) for i in peaks.devices(self.recording)]
 
     def close(self) -> None:
         self._live.close()
@@ -252,7 +252,7 @@ class Followed:
         if ranks and ranks[0]["rank"] is not None:
             said.append(f"rank {ranks[0]['rank']} of {ranks[0]['world_size']}")
         said.append(_STATES[self.state])
-        return report.escape(f"{self.name}: " + ", ".join(said))
+        return wording.escape(f"{self.name}: " + ", ".join(said))
 
     def notes(self) -> list[str]:
         """Sentences about what the figures miss."""
@@ -295,14 +295,14 @@ def rows(answer: dict, by: str, start: str | None = None) -> list[Row]:
     found: dict[tuple, Row] = {}
     for key, count, name in _ROWS[by](answer, start):
         count += found[key].bytes if key in found else 0
-        found[key] = Row(key, count, report.escape(name))
+        found[key] = Row(key, count, wording.escape(name))
     return sorted(found.values(), key=lambda row: -row.bytes)
 
 
 def _lines(answer, start):
     for group in answer["by_line"]:
         key = [group[k] for k in ("file", "line", "until_line", "function", "reason")]
-        yield (*key, group["backward"]), group["bytes"], report._place(group, start)
+        yield (*key, group["backward"]), group["bytes"], wording.place(group, start)
 
 
 def _modules(answer, start):
@@ -322,7 +322,7 @@ def _stacks(answer, start):
         frames = group["frames"]
         key = tuple((f["filename"], f["line"], f["name"]) for f in frames)
         places = [
-            f"{report.shorten(f['filename'], start)}:{f['line']} {f['name']}"
+            f"{wording.shorten(f['filename'], start)}:{f['line']} {f['name']}"
             for f in frames[:_FRAMES_SHOWN]
         ]
         more = [f"{len(frames) - len(places)} more"] if len(frames) > len(places) else []
@@ -355,12 +355,12 @@ def figures(answer: dict) -> list[str]:
     for name in ("allocated", "active", "reserved"):
         key = f"{name}_bytes"
         rows.append(
-            (name, report.size(now[key]), report.size(most[key]), f"({now[key]} bytes)")
+            (name, wording.size(now[key]), wording.size(most[key]), f"({now[key]} bytes)")
         )
     step, phase = answer["moment"]["step"], answer["moment"]["phase"]
     said = [f"step {step}"] if step is not None else []
-    said += [f"phase {report.escape(phase)}"] if phase is not None else []
-    return [report.escape(answer["name"]), *report._rows(rows), *["  " + s for s in said]]
+    said += [f"phase {wording.escape(phase)}"] if phase is not None else []
+    return [wording.escape(answer["name"]), *wording.aligned(rows), *["  " + s for s in said]]
 
 
 def text(followed: Followed, by: tuple[str, ...], lines: int, blocks: bool) -> str:
@@ -372,21 +372,21 @@ def text(followed: Followed, by: tuple[str, ...], lines: int, blocks: bool) -> s
         if drawn:
             history = answer["history"]
             span = history["column_us"] * len(history["allocated_bytes"])
-            out.append(f"  {drawn} {report.duration(int(span))}")
+            out.append(f"  {drawn} {wording.duration(int(span))}")
         whole = answer["peak"]["allocated_bytes"]
         for table in by:
             shown = rows(answer, table)
             out += ["", f"By {table}"]
-            out += report._rows(
+            out += wording.aligned(
                 [
-                    (report.size(row.bytes), report.share(row.bytes, whole), row.name)
+                    (wording.size(row.bytes), wording.share(row.bytes, whole), row.name)
                     for row in shown[:lines]
                 ]
                 or [("nothing is allocated",)]
             )
             rest = shown[lines:]
             if rest:
-                left = report.size(sum(row.bytes for row in rest))
+                left = wording.size(sum(row.bytes for row in rest))
                 out.append(f"  ... and {len(rest)} more with {left}")
     return "\n".join(out)
 

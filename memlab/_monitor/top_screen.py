@@ -16,7 +16,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from memlab._errors import Error
 from memlab._monitor import top
-from memlab._report import report
+from memlab._text import wording
 
 # Seconds between two looks, and at most this share of the time is spent looking.
 _INTERVAL = 1.0
@@ -110,11 +110,11 @@ class Screen(App):
             for one in self._followed:
                 while await asyncio.to_thread(one.read):
                     news = one.news
-                    part = report.share(news["read_bytes"], news["bytes"]).strip()
-                    self._say(f"reading: {part} of {report.size(news['bytes'])}")
+                    part = wording.share(news["read_bytes"], news["bytes"]).strip()
+                    self._say(f"reading: {part} of {wording.size(news['bytes'])}")
                 await asyncio.to_thread(one.look)
         except (Error, OSError, MemoryError) as error:
-            self._failure = report.escape(f"the last state; no more can be read: {error}")
+            self._failure = wording.escape(f"the last state; no more can be read: {error}")
         took = time.monotonic() - started
         self._wait = max(_INTERVAL, took / _SHARE)
         self._note()
@@ -157,7 +157,7 @@ class Screen(App):
         if devices > 1:
             said.append(f"device {self._chosen % devices + 1} of {devices}")
         if self._wanted:
-            said.append(f"rows with {report.escape(self._wanted)!r}")
+            said.append(f"rows with {wording.escape(self._wanted)!r}")
         if one.over:
             said.append("nothing more is to come")
         elif self._frozen:
@@ -175,10 +175,10 @@ class Screen(App):
         for row, most, growth in self._sorted(one, answer)[:_ROWS_SHOWN]:
             sign = "+" if growth > 0 else ""
             cells = (
-                report.size(row.bytes),
-                report.share(row.bytes, whole),
-                report.size(most),
-                f"{sign}{report.size(growth)}" if growth else "",
+                wording.size(row.bytes),
+                wording.share(row.bytes, whole),
+                wording.size(most),
+                f"{sign}{wording.size(growth)}" if growth else "",
             )
             table.add_row(*(Text(c, justify="right") for c in cells), Text(row.name))
         table.move_cursor(row=place)

@@ -532,9 +532,9 @@ def _phantom_path():
 
 def _cuda_device_reason():
     """Why CUDA cannot work here, or None; without touching the driver."""
-    from memlab._native import sources as _sources
+    from memlab._native import devices
 
-    if _sources.gpu_present():
+    if devices.gpu_present():
         return None
     return "no GPU on this machine; memlab phantom runs a program without one"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from memlab import _core
 from memlab._errors import Error
 from memlab._native import bridge as _bridge
+from memlab._native import devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,24 +26,6 @@ _queued = set()
 _there = set()
 
 
-def gpu_present() -> bool:
-    """Whether this process could use a CUDA device, without touching one.
-
-    True for a driver's device node, and for the phantom device.
-    """
-    if os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
-        return False
-    if under_phantom():
-        return True
-    nodes = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu")
-    return any(os.path.exists(node) for node in nodes)
-
-
-def under_phantom() -> bool:
-    """Whether this process runs on the phantom device."""
-    return "libmemlab_phantom" in os.environ.get("LD_PRELOAD", "")
-
-
 def default() -> str:
     """The source to record when none is named: "cuda" where there is a GPU and a CUDA
     build of torch, else "cpu"."""
@@ -51,7 +33,7 @@ def default() -> str:
 
     if torch.version.cuda is None:
         return "cpu"
-    return "cuda" if torch.cuda.is_initialized() or gpu_present() else "cpu"
+    return "cuda" if torch.cuda.is_initialized() or devices.gpu_present() else "cpu"
 
 
 def check(name: object) -> None:
@@ -79,7 +61,7 @@ def ensure(name: str) -> None:
     if name == "cuda":
         import torch
 
-        if not torch.cuda.is_initialized() and not gpu_present():
+        if not torch.cuda.is_initialized() and not devices.gpu_present():
             raise Error(
                 "no GPU here: run the program with `memlab phantom` for a stand-in, or "
                 "record the host's memory with memlab.MemorySnapshot(source='cpu')"

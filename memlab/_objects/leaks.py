@@ -95,7 +95,7 @@ def _say(error):
 
 
 def _sentence(leak, device):
-    from memlab._report.report import size
+    from memlab._text.wording import size
 
     what = "what the backward pass allocates for it" if leak["backward"] else "it"
     code = linecache.getline(leak["file"], leak["line"]).strip()

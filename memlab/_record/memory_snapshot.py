@@ -20,7 +20,7 @@ from memlab._record.composer_hooks import ComposerHooks
 from memlab._record.own_loop import OwnLoop
 from memlab._record.owners import Owners
 from memlab._record.window import Window
-from memlab._report import report
+from memlab._report import peaks, report
 from memlab._text.code import Reader
 
 TYPE_CHECKING = False
@@ -335,7 +335,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         for one that the recording does not have, IndexError for such a device, and what
         data() raises.
         """
-        return report.peak(self.data(), device, at)
+        return peaks.peak(self.data(), device, at)
 
     def lines(
         self, device: int | None = None, functions: Iterable[str] = ()
@@ -348,7 +348,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         docs/REPORT.md.  Raises memlab.Error for a name that the recording does not have,
         and what peak() raises.
         """
-        return report.lines(self.data(), device, tuple(functions))
+        return peaks.lines(self.data(), device, tuple(functions))
 
     def summary(
         self,

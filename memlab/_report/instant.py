@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from memlab._errors import Error
+from memlab._text.wording import escape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,6 +81,4 @@ def event(recording: Recording, device: int, instant: Instant) -> int | None:
 
 
 def _name(recording, device):
-    from memlab._report.report import escape
-
     return escape(recording.device_name(device))

@@ -10,14 +10,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from memlab._report import instant as _instant
-from memlab._report import report, stack_lines
+from memlab._report import oom as _oom
+from memlab._report import peaks, stack_lines
 from memlab._report.instant import Instant
-from memlab._report.report import duration, escape, share, size
+from memlab._text import wording
 from memlab._text.code import Code
+from memlab._text.wording import duration, escape, share, size
 
 TABLES = ("line", "module", "category", "stack", "size")
 
 _MODULES_SHOWN = 8
+_SOURCE_SHOWN = 60
 _FRAMES_SHOWN = 20
 
 
@@ -99,7 +102,7 @@ class Choice(NamedTuple):
 
 
 def choose(at="peak", by=(), *, functions=(), **more) -> Choice:
-    """The Choice of these, AT as _instant.parse() takes it.  Raises ValueError for what
+    """The Choice of these, AT as instant.parse() takes it.  Raises ValueError for what
     there is not, and for functions elsewhere than at the peak."""
     choice = Choice(_instant.parse(at), tuple(dict.fromkeys(by)), functions=functions, **more)
     for name in choice.by:
@@ -113,7 +116,7 @@ def choose(at="peak", by=(), *, functions=(), **more) -> Choice:
 def sections(recording, devices, choice, oom=True) -> Iterator[list[Part]]:
     """The report of each of DEVICES, then of the last out of memory of each, where OOM
     asks for it and the choice is the usual one."""
-    answers = {i: report.answer_at(recording, i, choice.instant) for i in devices}
+    answers = {i: peaks.answer_at(recording, i, choice.instant) for i in devices}
     code = Code(recording, choice.source)
     tables = {}
     if choice.usual and choice.functions is not None:
@@ -121,8 +124,6 @@ def sections(recording, devices, choice, oom=True) -> Iterator[list[Part]]:
     for i, answer in answers.items():
         yield list(of_device(recording, i, answer, choice, code, tables.get(i, ())))
     if oom and choice.usual:
-        from memlab._record import oom as _oom
-
         for text in (_oom.text(recording, i, choice.start) for i in devices):
             if text:
                 yield [Listing(text.removesuffix("\n").split("\n"))]
@@ -259,7 +260,7 @@ def _blocks(group):
 
 def _categories(answer, choice):
     whole = answer["peak"]["allocated_bytes"]
-    parts = report.categories(answer)
+    parts = peaks.categories(answer)
     rows = [(size(count), share(count, whole), name) for count, name in parts]
     if rows:
         yield Heading("By category")
@@ -299,12 +300,12 @@ def _by_line(answer, choice, code):
         return
 
     def cells(group):
-        place = escape(report._place(group, choice.start))
+        place = escape(wording.place(group, choice.start))
         one = group["line"] == group["until_line"]
         if one:
             said = code.line(group["file"], group["function"], group["line"]).strip()
-            place += f"    {report._cut(escape(said))}" if said else ""
-        return _blocks(group), report._kind(group), place
+            place += f"    {_cut(escape(said))}" if said else ""
+        return _blocks(group), _kind(group), place
 
     yield Heading("By line")
     columns = ("blocks", "category", "line")
@@ -327,7 +328,7 @@ def _frames(group, start):
     """The stack of GROUP, a line a frame."""
     frames = [
         escape(
-            f"{report.shorten(frame['filename'], start)}:{frame['line']} {frame['name']}"
+            f"{wording.shorten(frame['filename'], start)}:{frame['line']} {frame['name']}"
         )
         for frame in group["frames"][:_FRAMES_SHOWN]
     ]
@@ -336,7 +337,7 @@ def _frames(group, start):
         reason = group["reason"].removesuffix(" (backward)") or "no frames"
         return [f"(backward pass: {reason})" if backward else f"({reason})"]
     if backward:
-        words = report.HOW_WORDS.get(group["how"])
+        words = wording.HOW_WORDS.get(group["how"])
         frames[0] += f" (backward, {words})" if words else " (backward)"
     more = len(group["frames"]) - len(frames)
     if more:
@@ -459,4 +460,17 @@ def _plain(part):
         return [part.text] if part.level == 1 else ["", part.text]
     if isinstance(part, Said):
         return ["  " + part.text]
-    return part.lines if isinstance(part, Listing) else report._rows(part.lines())
+    return part.lines if isinstance(part, Listing) else wording.aligned(part.lines())
+
+
+def _cut(source) -> str:
+    return source if len(source) <= _SOURCE_SHOWN else source[:_SOURCE_SHOWN] + " ..."
+
+
+def _kind(group) -> str:
+    """The category of most of the bytes of a line, and whether there are others."""
+    kinds = sorted(group["by_category"].items(), key=lambda item: -item[1])
+    if not kinds:
+        return ""
+    more = f" +{len(kinds) - 1}" if len(kinds) > 1 else ""
+    return kinds[0][0].replace("_", " ") + more

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 
-from memlab._report import report
 from memlab._report.parts import Heading, Listing, Said
-from memlab._text import terminal
+from memlab._text import terminal, wording
 
 # In columns of the terminal; the last of a table's wraps, but not in less than this.
 _INDENT, _GAP, _BAR, _LEAST_LAST = 2, 2, 12, 24
@@ -57,7 +56,7 @@ def _print(console, part):
     elif isinstance(part, Listing):
         _print_lines(console, part.lines)
     elif (bars := _bars(part, console.width)) is None:
-        _print_lines(console, report._rows(part.lines()))
+        _print_lines(console, wording.aligned(part.lines()))
     else:
         table = _table(part, bars, console.encoding)
         console.print(Padding(table, (0, 0, 0, 2), expand=False))

@@ -6,6 +6,7 @@ are shown, what their source says, and the words of a table.
 
 from memlab._errors import Error
 from memlab._text.code import Code
+from memlab._text.wording import aligned, escape, share, shorten, size
 
 _FUNCTIONS_SHOWN = 3
 # Longer functions are shown where something happened, with this many lines around it.
@@ -159,8 +160,6 @@ def tables(recording, peaks, names=(), code=None) -> dict[int, list[Table]]:
 
 
 def _no_such(name, recording, peaks, code):
-    from memlab._report.report import escape, shorten
-
     known = []
     for device, peak in peaks.items():
         known += _of_device(
@@ -195,8 +194,6 @@ def text(chosen, whole, named, start=None):
 
 
 def _table_text(table, whole, named, start):
-    from memlab._report.report import _rows, escape, share, shorten, size
-
     place = f"{shorten(table.file, start)}:{table.first} {table.name}"
     part = f"{size(table.own_bytes)} ({share(table.own_bytes, whole).strip()})"
     yield ""
@@ -234,7 +231,7 @@ def _table_text(table, whole, named, start):
         if table.source:
             code = _cut(escape(table.source.line(number).expandtabs()[margin:]))
         rows.append((str(number or "?"), *figures, code))
-    yield from _rows(rows)
+    yield from aligned(rows)
     if left_out:
         yield f"  ... and {left_out} more lines"
 

@@ -16,7 +16,7 @@ from memlab._compare import merge
 from memlab._errors import Error
 from memlab._files import load
 from memlab._files import names as _names
-from memlab._report import report as _report
+from memlab._report import peaks
 from memlab._run import children
 from memlab._run import run as _run
 from memlab._text import terminal
@@ -118,7 +118,7 @@ class Processes:
         if not self._begun():
             return False
         try:
-            return bool(_report.devices(self._snapshot.stop().data()))
+            return bool(peaks.devices(self._snapshot.stop().data()))
         except (Error, MemoryError):
             # Whoever writes it says why.
             return True

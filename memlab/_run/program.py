@@ -20,7 +20,7 @@ import types
 
 from memlab import phantom
 from memlab._errors import Error
-from memlab._native import sources
+from memlab._native import devices, sources
 from memlab._run import commands
 
 
@@ -41,12 +41,12 @@ def prepare(options) -> str:
         raise Error(f"{options.program}: no such program; give the file of a script")
     if options.module and not _module_exists(options.program):
         raise Error(f"no module named {options.program}")
-    if options.phantom is not None and not sources.under_phantom():
+    if options.phantom is not None and not devices.under_phantom():
         _restart_on_phantom(options.phantom)
     source = sources.default() if options.device == "auto" else options.device
-    if source == "cuda" and not sources.gpu_present():
+    if source == "cuda" and not devices.gpu_present():
         raise Error("no GPU here; add --phantom for a stand-in, or --device cpu")
-    if source == "cuda" and sources.under_phantom():
+    if source == "cuda" and devices.under_phantom():
         _refuse_without_code()
     return source
 
@@ -78,7 +78,7 @@ def described(source) -> str:
     """SOURCE for people."""
     if source == "cpu":
         return "the memory of the CPU"
-    if sources.under_phantom():
+    if devices.under_phantom():
         name = os.environ.get("MEMLAB_PHANTOM_GPU", "")
         return f"the phantom device ({name}): results are not computed"
     return "the GPU"
@@ -107,7 +107,7 @@ def _restart_on_phantom(gpu):
     """Replaces this process by one on the phantom device, where that is wanted; GPU ""
     names none."""
     if gpu == "auto":
-        if sources.gpu_present():
+        if devices.gpu_present():
             return
         gpu = ""
     if importlib.util.find_spec("torch") is None:

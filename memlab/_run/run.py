@@ -14,7 +14,7 @@ from memlab._record import oom
 from memlab._record.memory_snapshot import MemorySnapshot
 from memlab._report import report
 from memlab._run import program as _program
-from memlab._text import terminal
+from memlab._text import terminal, wording
 
 
 def run(options) -> int:
@@ -88,7 +88,7 @@ class Names:
 
     def shown(self, path):
         """PATH for people, who stand in the folder where memlab was started."""
-        return report.shorten(path, self.start)
+        return wording.shorten(path, self.start)
 
     def path(self, ending):
         return os.path.join(self.folder, f"rank{self.rank}{ending}")

@@ -23,7 +23,7 @@ _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})?", re.ASCII)
 
 
 class Server:
-    """Serves the page of HEAD and BLOBS, with arguments as in _page.assemble(); run() does
+    """Serves the page of HEAD and BLOBS, with arguments as in page.assemble(); run() does
     so until it is interrupted or closed.
 
     url: where the page is.  Raises OSError where there is no port, and Error where there

@@ -18,7 +18,8 @@ from memlab import _core
 from memlab._errors import Error
 from memlab._native import sources
 from memlab._record.memory_snapshot import MemorySnapshot
-from memlab._report import report
+from memlab._report import peaks
+from memlab._text import wording
 
 FILE = "memory_baselines.json"
 _VERSION = 1
@@ -122,7 +123,7 @@ class Block:
 
     def _check(self, recording):
         __tracebackhide__ = True
-        uses = [_Use(recording, i) for i in report.devices(recording)]
+        uses = [_Use(recording, i) for i in peaks.devices(recording)]
         uses = [use for use in uses if use.events]
         self.peak_bytes = max((use.peak_bytes for use in uses), default=0)
         self.leaked_bytes = max((use.leaked_bytes for use in uses), default=0)
@@ -153,7 +154,7 @@ class Block:
         if before is None:
             return [
                 f"there is no baseline {self._baseline!r} of this test in "
-                f"{report.shorten(path)}: pytest --memory-update writes it"
+                f"{wording.shorten(path)}: pytest --memory-update writes it"
             ]
         said = []
         for use in uses:
@@ -286,8 +287,8 @@ class _Use:
             for key in now.keys() | known["lines"].keys()
         ]
         changed = sorted((c for c in changed if c[0]), key=lambda c: (-abs(c[0]), c[1]))
-        rows = [(f"{count:+d}", "bytes", report.escape(key)) for count, key in changed]
-        yield from report._rows(rows[:_LINES_SHOWN] or [("none of them",)], "    ")
+        rows = [(f"{count:+d}", "bytes", wording.escape(key)) for count, key in changed]
+        yield from wording.aligned(rows[:_LINES_SHOWN] or [("none of them",)], "    ")
         if len(rows) > _LINES_SHOWN:
             yield f"    ... and {len(rows) - _LINES_SHOWN} more lines"
 
@@ -308,17 +309,17 @@ def _key(group):
 
 
 def _bytes(count):
-    return f"{report.size(count)} ({count} bytes)" if count >= 1024 else f"{count} bytes"
+    return f"{wording.size(count)} ({count} bytes)" if count >= 1024 else f"{count} bytes"
 
 
 def _table(groups):
     rows = []
     for group in groups[:_LINES_SHOWN]:
         code = linecache.getline(group["file"], group["line"]).strip()
-        place = report._place(group, None) + (f"    {code}" if code else "")
+        place = wording.place(group, None) + (f"    {code}" if code else "")
         blocks = f"{group['blocks']} block{'s' if group['blocks'] != 1 else ''}"
-        rows.append((str(group["bytes"]), "bytes", blocks, report.escape(place)))
-    yield from report._rows(rows or [("none",)], "    ")
+        rows.append((str(group["bytes"]), "bytes", blocks, wording.escape(place)))
+    yield from wording.aligned(rows or [("none",)], "    ")
     rest = groups[_LINES_SHOWN:]
     if rest:
         left = sum(group["bytes"] for group in rest)
@@ -389,11 +390,11 @@ def write(news: dict) -> bool:
 def summary(news: dict) -> list[str]:
     """What the end of a run says of NEWS."""
     said = [
-        f"memory baselines: {len(entries)} in {report.shorten(path)}"
+        f"memory baselines: {len(entries)} in {wording.shorten(path)}"
         for path, entries in sorted(news["updates"].items())
     ]
     if news["lower"]:
         said.append("memory baselines that are too high; pytest --memory-update lowers them:")
-        said += [f"  {report.escape(line)}" for line in news["lower"]]
-    said += [f"memory baselines not written: {report.escape(e)}" for e in news["failed"]]
+        said += [f"  {wording.escape(line)}" for line in news["lower"]]
+    said += [f"memory baselines not written: {wording.escape(e)}" for e in news["failed"]]
     return said

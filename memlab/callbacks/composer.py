@@ -21,8 +21,8 @@ from memlab.callbacks._composer.callback import (
     group,
     prepare_folder,
 )
-from memlab.callbacks._composer.profiler import (
-    Profiler,
+from memlab.callbacks._composer.profiler import Profiler
+from memlab.callbacks._composer.schedule import (
     ProfilerAction,
     check_count,
     cyclic_schedule,

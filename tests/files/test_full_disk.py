@@ -16,7 +16,7 @@ import pytest
 from preload import shared_library
 from segments import BASE, MIB, block, segment
 
-from memlab import _core
+from memlab import _core, _guard
 from memlab._cli import main
 from memlab._errors import Error
 from memlab._export import export
@@ -364,11 +364,11 @@ def test_too_little_memory_is_told_as_such(error, capsys):
     def command():
         raise error
 
-    assert main.guarded(command) == 1
+    assert _guard.guarded(command) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "got no more memory; raise its limit" in line
     with pytest.raises(ImportError):
-        main.guarded(lambda: __import__("no_such_module_of_memlab"))
+        _guard.guarded(lambda: __import__("no_such_module_of_memlab"))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

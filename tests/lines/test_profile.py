@@ -495,7 +495,7 @@ columns = ("active_bytes.all.peak", "calls")
 
 
 def test_without_a_gpu_the_host_memory_is_shown_and_said(run, torch):
-    if torch.version.cuda is not None and memlab._native.sources.gpu_present():
+    if torch.version.cuda is not None and memlab._native.devices.gpu_present():
         pytest.skip("there is a GPU here")
     out, err = run(
         """

@@ -128,7 +128,7 @@ def main(rank, folder, store):
     # Not above: a process that is forked of one that has it records nothing.
     import memlab
 
-    on_gpu = not memlab._native.sources.under_phantom()
+    on_gpu = not memlab._native.devices.under_phantom()
     dist.init_process_group(
         "nccl" if on_gpu else "gloo", rank=rank, world_size=2, init_method=store
     )

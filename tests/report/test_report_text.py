@@ -18,7 +18,8 @@ import memlab
 from memlab import _core
 from memlab._cli import main as _cli
 from memlab._compare import merge
-from memlab._report import markdown, parts, report
+from memlab._report import markdown, parts, peaks, report
+from memlab._text import wording
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "memlab" / "report.schema.json").read_text())
@@ -201,7 +202,7 @@ def test_only_the_tables_that_are_asked_for(stacks):
 def test_figures_are_those_of_the_answer(at):
     data = gzip.decompress((ROOT / "tests/data/streams_expandable.pickle.gz").read_bytes())
     recording = _core.Recording.from_bytes(data)
-    answer = report.peak(recording, 0, at)
+    answer = peaks.peak(recording, 0, at)
     for name, key in (("line", "by_line"), ("module", "by_module"), ("size", "by_size"),
                       ("stack", "by_stack")):
         choice = parts.choose(at, [name], lines=10_000)
@@ -292,7 +293,7 @@ def test_names_steer_no_terminal(tmp_path):
     bare = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     assert all(c.isprintable() or c == "\n" for c in bare)
     for name in HOSTILE:
-        assert report.escape(f"/{name}:5 {name}") in bare
+        assert wording.escape(f"/{name}:5 {name}") in bare
     # Colours are those of the columns before the names.
     assert not re.search(r"1 block.*\x1b\[\d*3[0-9]", shown)
 
@@ -361,7 +362,7 @@ def test_markdown_shows_any_name_as_it_is(tmp_path):
     assert len(rows) == len(HOSTILE) and all(len(row) == 5 for row in rows)
     found = {row[4] for row in rows}
     for name in HOSTILE:
-        shown = report.escape(f"/{name}:5 {name}")
+        shown = wording.escape(f"/{name}:5 {name}")
         shown = shown if len(shown) <= 400 else shown[:400] + " ..."
         assert f"<code>{shown}</code>" in found
     html = rendered(text)

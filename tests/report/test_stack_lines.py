@@ -18,7 +18,8 @@ from pseudo_terminal import in_a_terminal
 import memlab
 from memlab import _answers, _core
 from memlab._files import load
-from memlab._report import report, stack_lines
+from memlab._report import peaks, report, stack_lines
+from memlab._text import wording
 from memlab._text.code import Code
 
 DATA = Path(__file__).parents[1] / "data"
@@ -251,7 +252,7 @@ def check_training(path, program, want):
     answer = recording.peak(0)
     assert answer["peak"]["allocated_bytes"] == 29 * MIB
     names = ("ones", "Gate.forward", "train")
-    tables = report.lines(recording, functions=names)
+    tables = peaks.lines(recording, functions=names)
     assert {table["function"] for table in tables} == set(names)
     assert {table["file"] for table in tables} == {str(program)}
     found = {}
@@ -435,7 +436,7 @@ def test_the_tables_as_text(model, tmp_path):
 def test_functions_by_name(model, tmp_path, asked, shown):
     names = {"folder": tmp_path, "package": tmp_path.name}
     asked = [name.format(**names) for name in asked]
-    tables = report.lines(model[0], functions=asked)
+    tables = peaks.lines(model[0], functions=asked)
     # <module> is also that of the test's runner.
     mine = [t for t in tables if t["file"] == str(model[1])]
     assert [table["function"] for table in mine] == shown
@@ -448,7 +449,7 @@ def test_a_function_that_is_not_there(model, name):
         report.text(model[0], functions=["main", name])
     text = str(error.value)
     assert text.startswith(f"no function {name} allocates in this recording; ")
-    place = report.shorten(str(model[1]))
+    place = wording.shorten(str(model[1]))
     assert f"your files' are {place}:Net.forward, {place}:main, " in text
     assert "\n" not in text
 
@@ -461,7 +462,7 @@ def test_long_functions_where_something_happens(script, tmp_path):
     source = "def long():\n" + "".join(body) + "long()\n"
     write(path, source)
     recording = record(script, source, path)
-    (table,) = report.lines(recording, functions=["long"])
+    (table,) = peaks.lines(recording, functions=["long"])
     assert (table["first_line"], table["last_line"]) == (1, 61)
     shown = section(recording).splitlines()
     assert shown[6].endswith("long: 3.00 KiB (100.0 %) of the peak is of its own lines")
@@ -554,11 +555,11 @@ def test_source_that_is_not_that_of_the_recording(script, tmp_path, change):
     assert states(bare(recording), path, tmp_path) == in_folder
     shown = section(recording)
     assert MERGED in shown
-    assert f"{report.shorten(str(path))}:4 forward: 15.00 KiB" in shown
+    assert f"{wording.shorten(str(path))}:4 forward: 15.00 KiB" in shown
     words = {"differs": "its file is not as it was: no such function at these lines",
              "missing": MISSING}  # fmt: skip
     assert shown.count(f"  ({words[state]})\n") == 2
-    assert [t["function"] for t in report.lines(recording, functions=["Net.forward"])
+    assert [t["function"] for t in peaks.lines(recording, functions=["Net.forward"])
             ] == ["forward"]  # fmt: skip
 
 
@@ -604,7 +605,7 @@ def test_a_function_of_very_many_lines(script):
     """Those that hold most are shown, and how many are not."""
     lines = [f"    allocate(next(at), {i + 1} * KIB)\n" for i in range(100)]
     recording = record(script, "def f():\n" + "".join(lines) + "f()\n", "/gone/f.py")
-    assert len(report.lines(recording)[0]["lines"]) == 100
+    assert len(peaks.lines(recording)[0]["lines"]) == 100
     shown = section(recording)
     (table,) = [part for part in shown.split("\n\n") if " f: " in part]
     assert "  ... and 60 more lines" in table
@@ -644,7 +645,7 @@ def test_the_command(model, tmp_path):
     recording, path = model
     file = tmp_path / "run.pickle"
     recording.write_pickle(file, True)
-    place = report.shorten(str(path))
+    place = wording.shorten(str(path))
     shown = run("report", file).stdout
     assert KEPT.replace("model.py", place) in shown
     # As the program's own process shows it.
@@ -653,7 +654,7 @@ def test_the_command(model, tmp_path):
     assert f"{place}:15 main" in shown and f"{place}:10 Other.forward" in shown
     assert "Net.forward:" not in shown
     answer = json.loads(run("report", file, "--json", "-f", "main").stdout)
-    assert answer["devices"][0]["lines"] == report.lines(recording, functions=["main"])
+    assert answer["devices"][0]["lines"] == peaks.lines(recording, functions=["main"])
     error = run("report", file, "--json", "-f", "nothing", check=1).stderr
     assert error.startswith("memlab: no function nothing ") and error.count("\n") == 1
 
@@ -714,7 +715,7 @@ def test_a_real_trace_as_text():
     data = gzip.decompress((DATA / "streams_expandable.pickle.gz").read_bytes())
     recording = _core.Recording.from_bytes(data)
     assert section(recording) == STREAMS
-    (table,) = report.lines(recording)
+    (table,) = peaks.lines(recording)
     (line,) = table["lines"]
     assert line["at_peak_bytes"] == line["peak_bytes"] == 983655936
     assert (line["left_bytes"], line["allocations"]) == (833025536, 1200)

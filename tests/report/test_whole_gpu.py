@@ -270,9 +270,9 @@ for i in range(2):
     free, total = torch.cuda.mem_get_info(i)
     assert memlab.ledger(i)["used_bytes"] == total - free, i
 """
-    from memlab._native import sources
+    from memlab._native import devices
 
-    if sources.gpu_present():
+    if devices.gpu_present():
         pytest.skip("needs two devices, which the phantom has")
     phantom_run(
         program, env={"MEMLAB_PHANTOM_DEVICES": "2", "CUDA_VISIBLE_DEVICES": "1,0"}

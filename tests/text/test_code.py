@@ -21,6 +21,7 @@ from memlab._compare import merge
 from memlab._files import load
 from memlab._report import report
 from memlab._text import code as _code
+from memlab._text import wording
 
 ROOT = Path(__file__).resolve().parents[2]
 KIB = 1 << 10
@@ -541,7 +542,7 @@ def test_nothing_but_python_inside_the_folder_is_shown(script, tmp_path):
         recording = bare(record(script, name))
         for source in (inside, os.path.relpath(inside)):
             text = shown(recording, source)
-            assert "swordfish" not in text and report.size(KIB) in text, name
+            assert "swordfish" not in text and wording.size(KIB) in text, name
     # A link that stays inside is the file.
     (inside / "real.py").write_text("x = 1\nallocate(size=KIB)  # real\n")
     (inside / "also.py").symlink_to(inside / "real.py")
@@ -694,7 +695,7 @@ def test_a_strangers_lines_are_shown_as_they_are(script, program, tmp_path, text
     recording = load.read_recording(path)
     words = report.text(recording)
     assert words.replace("\n", "").isprintable()
-    shown = report.escape(text.strip())
+    shown = wording.escape(text.strip())
     assert shown[:60] in words
     done = subprocess.run(
         [sys.executable, "-m", "memlab", "report", "--markdown", path],

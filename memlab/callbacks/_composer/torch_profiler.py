@@ -22,11 +22,7 @@ from memlab.callbacks._composer.callback import (
     group,
     prepare_folder,
 )
-from memlab.callbacks._composer.profiler import (
-    ProfilerAction,
-    action_of,
-    check_count,
-)
+from memlab.callbacks._composer.schedule import ProfilerAction, action_of, check_count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
