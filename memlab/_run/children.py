@@ -4,7 +4,7 @@ what number of rank, and what is said of all of them at the end.
 A child is recorded from the moment at which it initialises CUDA, so whoever touches no GPU
 leaves no file.  The program is told nothing and its environment has nothing for this: what
 multiprocessing sends to a process that it starts anew brings memlab along, and a forked one
-has memlab already.  What is written of a recording is in _run/run.py.
+has memlab already.  What is written of a recording is in _run/results.py.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from memlab._errors import Error
 from memlab._files import names as _names
 from memlab._record import oom
 from memlab._run import commands as _commands
-from memlab._run import run
+from memlab._run import results
 from memlab._text import terminal
 
 # What multiprocessing runs at the end of a process: after all that has a priority.
@@ -37,9 +37,9 @@ class Family:
     """A run and the processes that its program starts.
 
     plan: a dict of plain values, which each of them has:
-    folder, program, start: as those of _run.Names.  register: the path of the list of the
+    folder, program, start: as those of results.Names.  register: the path of the list of the
     processes that are recorded; id: its first line.  first, stride: the numbers there are.
-    recording: two of the arguments of _run.start().
+    recording: two of the arguments of results.start().
     """
 
     def __init__(self, plan):
@@ -74,7 +74,7 @@ class Family:
     def names(self, number):
         """Where the results of the process with that NUMBER lie."""
         plan = self.plan
-        return run.Names(plan["folder"], plan["program"], plan["start"], str(number))
+        return results.Names(plan["folder"], plan["program"], plan["start"], str(number))
 
 
 def known_rank():
@@ -102,7 +102,7 @@ class Register:
     def begin(self, number):
         """Begins the list, of this run alone, with this process, whose number others may
         have until it is recorded."""
-        file = run.open_own(self.path)
+        file = results.open_own(self.path)
         try:
             os.ftruncate(file, 0)
             _put(file, {"id": self._id})
@@ -305,7 +305,7 @@ def _record(family):
     names = family.names(entry["number"])
     try:
         recording, max_file_bytes = family.plan["recording"]
-        snapshot, events = run.start(recording, names.path(".mlab"), max_file_bytes)
+        snapshot, events = results.start(recording, names.path(".mlab"), max_file_bytes)
     except Exception:
         register.add(key=entry["key"], failed=True)
         raise
@@ -325,7 +325,7 @@ def _record(family):
         if os.getpid() != process:
             return
         try:
-            _, written = run.write_results(snapshot, names, watch)
+            _, written = results.write_results(snapshot, names, watch)
             register.add(key=entry["key"], written=[label for label, _ in written])
         except Exception as error:
             terminal.say(

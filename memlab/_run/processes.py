@@ -17,8 +17,7 @@ from memlab._errors import Error
 from memlab._files import load
 from memlab._files import names as _names
 from memlab._report import peaks
-from memlab._run import children
-from memlab._run import run as _run
+from memlab._run import children, results
 from memlab._text import terminal
 
 
@@ -26,9 +25,9 @@ class Processes:
     """Those of one run.
 
     snapshot: the recording of this process, which waits for CUDA.  outputs: a
-    _run.Outputs, whose rank becomes that of this process.  recording: of each child, two of
-    the arguments of _run.start().  write: writes the results of this process and returns
-    what _run.write_results() does.  stdout: where they are told.  note: makes what is told
+    run._Outputs, whose rank becomes that of this process.  recording: of each child, two of
+    the arguments of results.start().  write: writes the results of this process and returns
+    what results.write_results() does.  stdout: where they are told.  note: makes what is told
     of commands.
 
     Where the list of the others cannot be read, that is said, and this process is told
@@ -42,7 +41,7 @@ class Processes:
         self._stdout = stdout
         self._note = note
         self._pid = os.getpid()
-        self._result = None, []  # of _run.write_results()
+        self._result = None, []  # of results.write_results()
         self._written = False
         self._numbered = False
         self._waits = False  # what is left to do waits for the end of the others
@@ -171,7 +170,7 @@ class Processes:
     def _end_alone(self):
         self._write_own()
         commands = self._forget()
-        arrived = _run.tell(self._result, self._outputs, self._stdout)
+        arrived = results.tell(self._result, self._outputs, self._stdout)
         self._tell_of(commands)
         return arrived
 
@@ -188,7 +187,7 @@ class Processes:
         entries = self._settle(own + others)
         commands = self._forget()
         text = "\n".join(_Summary(family, self._outputs, self._result, entries).lines())
-        arrived = _run.show(text, self._stdout)
+        arrived = results.show(text, self._stdout)
         self._tell_of(commands)
         return arrived
 
@@ -316,7 +315,7 @@ class _Summary:
         if "Report" in paths:
             with open(paths["Report"], encoding="utf-8") as file:
                 return file.read()
-        return _run.text_of(load.read_recording(self._recording(entry)), self._outputs)
+        return results.text_of(load.read_recording(self._recording(entry)), self._outputs)
 
     def _files(self, entry):
         names = self._family.names(entry["number"])
