@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import re
 import stat
-import sys
 from typing import NamedTuple
 
 from memlab import _core
 from memlab._errors import Error, SnapshotError
 from memlab._report import peaks, report
-from memlab._text import terminal, wording
+from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -391,39 +389,10 @@ def text(followed: Followed, by: tuple[str, ...], lines: int, blocks: bool) -> s
     return "\n".join(out)
 
 
-def _draws(stream):
+def draws(stream) -> bool:
+    """Whether STREAM can show what is drawn of blocks."""
     try:
         _BLOCKS.encode(stream.encoding)
     except (AttributeError, LookupError, TypeError, UnicodeEncodeError):
         return False
     return True
-
-
-def run(options) -> int:
-    """`memlab top`; options are the command line's."""
-    followed = [Followed(name, path) for name, path in find(options.job)]
-    if not (options.once or options.json):
-        if sys.stdout is None or not sys.stdout.isatty():
-            raise Error("no terminal to show it on: memlab top --once, or --json")
-        try:
-            from memlab._monitor import top_screen
-        except ImportError as error:
-            raise Error(
-                f"the live view needs the package {error.name}: pip install 'memlab[tui]'; "
-                "--once works without"
-            ) from None
-        top_screen.Screen(followed).run()
-        return 0
-    for one in followed:
-        while one.read():
-            pass
-        one.look()
-    if options.json:
-        looks = [one.answer() for one in followed]
-        terminal.answer(json.dumps({"files": looks}, indent=1))
-        return 0
-    by = tuple(options.by or ("line", "module"))
-    drawn = _draws(sys.stdout)
-    parts = [text(one, by, options.lines, drawn) for one in followed]
-    terminal.answer(terminal.fitted("\n\n".join(parts), sys.stdout))
-    return 0

@@ -9,7 +9,7 @@ import pytest
 
 import memlab
 from memlab import _core
-from memlab._cli import main, options
+from memlab._cli import main
 
 DOCS = (Path(__file__).resolve().parents[2] / "docs" / "LABORATORY.md").read_text()
 MIB = 1 << 20
@@ -60,7 +60,7 @@ def test_commands_run(folder, capsys, words):
         return
     assert words[0] == "memlab", words
     if words[1] in ("run", "fit"):
-        assert options.parse(words[1:]).command == words[1]
+        assert main.parse(words[1:]).command == words[1]
         return
     assert main.main(words[1:]) == 0, capsys.readouterr().err
 

@@ -17,7 +17,7 @@ from test_readme import RUNS_TESTS
 
 import memlab
 from memlab import _core, viz
-from memlab._cli import main, options
+from memlab._cli import main
 from memlab._compare import diff, merge
 from memlab._monitor import top as _top
 from memlab._report import parts
@@ -137,7 +137,7 @@ def ask(words):
 def test_commands_run(folder, monkeypatch, capsys, words):
     if words[-1] == "&":
         assert words[:2] == ["memlab", "run"]
-        assert options.parse(words[1:-1]).program == "train.py"
+        assert main.parse(words[1:-1]).program == "train.py"
         return
     if "--serve" in words:
         status = serve(words)
