@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the layout of the C files, their warnings under gcc and clang, cppcheck and
-# ruff.  A missing tool is a failure that names its package.
+# Checks the layout of the C files, their warnings under gcc and clang, cppcheck, ruff and
+# the order of the rooms of memlab/.  A missing tool is a failure that names its package.
 #
 #   tools/lint.sh C_FILE...
 set -uo pipefail
@@ -75,6 +75,16 @@ warnings()
         xargs -0 -P "$(nproc)" -n 1 bash -c 'compile "$@"' compile "$cc" "$include"
 }
 
+# rooms LINT_IMPORTS: shows what it says only where it finds something.
+rooms()
+{
+    local said
+    said=$("$1" --config tools/rooms.ini --no-cache --no-logo 2>&1) || {
+        echo "$said" >&2
+        return 1
+    }
+}
+
 if tool=$(find_tool "Debian: apt-get install clang-format-14" clang-format-14); then
     check clang-format layout "$tool" "$@"
 else
@@ -98,6 +108,12 @@ else
 fi
 if tool=$(find_tool "pip install ruff" ruff "${MEMLAB_VENV:-.venv}/bin/ruff"); then
     check ruff "$tool" check --quiet setup.py memlab tests examples bench tools
+else
+    failed=1
+fi
+if tool=$(find_tool "pip install import-linter" lint-imports \
+    "${MEMLAB_VENV:-.venv}/bin/lint-imports"); then
+    check "rooms of memlab/" rooms "$tool"
 else
     failed=1
 fi

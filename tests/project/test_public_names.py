@@ -118,3 +118,18 @@ def test_the_core_stub_is_the_core():
     for name, parameters in stub.items():
         if parameters is not None:
             assert parameters == live[name], name
+
+
+def test_no_file_takes_a_public_name_of_memlab_itself():
+    """Which would be a circle that tools/rooms.ini cannot tell from one to memlab._core."""
+    others = {"_core", *(path.stem for path in PACKAGE.iterdir())}
+    taken = [
+        (path.relative_to(PACKAGE), alias.name)
+        for path in PACKAGE.rglob("*.py")
+        if path.relative_to(PACKAGE).parts[0] not in ("compat", "_bridge_src")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "memlab"
+        for alias in node.names
+        if alias.name not in others
+    ]
+    assert taken == []
