@@ -1,4 +1,4 @@
-"""Kinds of values that options take, for argparse; and what it says of a recording's file."""
+"""Kinds of values that options take, for argparse, and what help says of a file."""
 
 import argparse
 

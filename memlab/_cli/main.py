@@ -1,7 +1,7 @@
 """The command line: which commands there are.
 
-A command is one file here, which owns its options and what they run: add(commands) gives
-it to argparse, and run(options) returns the exit status.
+A command is one file here, which owns its options and what they run: add(commands)
+gives it to argparse, and run(options) returns the exit status.
 """
 
 import sys

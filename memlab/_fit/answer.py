@@ -1,7 +1,7 @@
 """The answer of memlab.fit and `memlab fit`.
 
 Owns what is asked of the phantom device, in which order, and what the figures mean;
-_fit_run has the processes, _fit_vary the search for the largest value, _fit_text the words.
+run.py has the processes, vary.py the search for the largest value, text.py the words.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """memlab.fit: does a training program fit on a GPU that is not here?
 
-Owns what is asked; _fit_answer has how it is answered, and is not imported before.
+Owns what is asked; answer.py has how it is answered, and is not imported before.
 """
 
 from __future__ import annotations

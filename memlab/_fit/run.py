@@ -1,6 +1,6 @@
 """One run of a program on the phantom device, in a process of its own, for `memlab fit`.
 
-Owns how a command is made to run _fit_program, the time that it may take, and what comes
+Owns how a command is made to run program.py, the time that it may take, and what comes
 back.  Knows nothing of what is asked of it: that is answer.py's.
 """
 
@@ -126,7 +126,7 @@ class Result:
 
     status: int
     late: bool  # it had not ended in time
-    ranks: dict  # number -> what _fit_program wrote of it
+    ranks: dict  # number -> what program.py wrote of it
     recordings: dict  # number -> path of its recording
     output: str  # the last lines of what it printed
     refused: str | None  # why it was not started

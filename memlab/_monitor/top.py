@@ -1,6 +1,6 @@
 """memlab top: what running jobs have allocated now, read from their .mlab files.
 
-Owns which files are whose, and one look at a file as a dict and as text; _monitor/top_screen.py
+Owns which files are whose, and one look at a file as a dict and as text; top_screen.py
 shows looks on a terminal.  A job sees nothing of it: only its files are read.
 """
 

@@ -1,7 +1,7 @@
 """memlab top on a terminal: looks at files again and again, with keys.
 
 Owns keys, what is shown where, and when the next look is; needs Textual, the extra [tui].
-What is looked at is _monitor/top.py's.
+What is looked at is top.py's.
 """
 
 from __future__ import annotations

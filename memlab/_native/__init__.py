@@ -1,1 +1,1 @@
-"""The bridge to torch, the sources of events and what torch.compile's lines stand for."""
+"""The bridge to torch, the sources of events, and lines of compiled code."""

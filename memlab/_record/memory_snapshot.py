@@ -1,7 +1,7 @@
 """memlab.MemorySnapshot: records memory events and answers what was live at the peak.
 
-It is also a callback of Composer's Trainer: _record/composer_hooks.py has what that calls,
-_record/own_loop.py what loops without a trainer do, and _record/window.py when it records then.
+It is also a callback of Composer's Trainer: composer_hooks.py has what that calls,
+own_loop.py what loops without a trainer do, and window.py when it records then.
 """
 
 from __future__ import annotations

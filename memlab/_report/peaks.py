@@ -1,4 +1,4 @@
-"""What was live on a device at the peak or at another instant, and which devices there are.
+"""What was live on a device at the peak or another instant, and which devices there are.
 
 All figures come from the C core; this file asks for them.
 """

@@ -1,1 +1,1 @@
-"""`memlab run` and `memlab lines`: a program as it would run alone, and its processes."""
+"""A program as it would run alone, under `memlab run` or `lines`, and its processes."""

@@ -24,11 +24,11 @@ from memlab._text import terminal
 class Processes:
     """Those of one run.
 
-    snapshot: the recording of this process, which waits for CUDA.  outputs: a
-    run._Outputs, whose rank becomes that of this process.  recording: of each child, two of
-    the arguments of results.start().  write: writes the results of this process and returns
-    what results.write_results() does.  stdout: where they are told.  note: makes what is told
-    of commands.
+    snapshot: the recording of this process, which waits for CUDA.  outputs: results.Names
+    of it, whose rank becomes that of this process.  recording: of each child, two of the
+    arguments of results.start().  write: writes the results of this process and returns
+    what results.write_results() does.  stdout: where they are told.  note: makes what is
+    told of commands.
 
     Where the list of the others cannot be read, that is said, and this process is told
     alone.

@@ -1,5 +1,4 @@
-"""What `memlab run` leaves of one process: its recording, where the files lie, the report.
-"""
+"""What `memlab run` leaves of one process: its recording, its report, where they lie."""
 
 import errno
 import os

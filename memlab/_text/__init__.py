@@ -1,1 +1,1 @@
-"""Words: what a terminal shows, arguments of a command line, lines of code, tables of lines."""
+"""Text: sizes and places in words, terminals, arguments, code, tables of lines."""

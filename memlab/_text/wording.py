@@ -55,7 +55,7 @@ def shorten(path: str, start: str | None = None) -> str:
 
 
 def place(group, start) -> str:
-    """Where the bytes of GROUP, an item of by_line, were allocated, as well as is known."""
+    """Where the bytes of GROUP, an item of by_line, were allocated, as is known."""
     backward = group["phase"] == "backward"
     if group["line"] == 0 and not group["file"]:
         # Autograd's threads have no Python frames; the reason says so, in brackets.

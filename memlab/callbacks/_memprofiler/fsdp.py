@@ -1,6 +1,6 @@
 """FSDP2's memory in the calls that MemProfiler collects.
 
-Owns which module and which calls are tracked; _memprofiler/fsdp_memory.py has the tracker.
+Owns which module and which calls are tracked; fsdp_memory.py has the tracker.
 """
 
 from __future__ import annotations
