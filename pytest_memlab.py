@@ -28,14 +28,14 @@ def memory(request):
     test; tolerance: by which it may be above that, bytes, a size, or a share of it such as
     "2%".  device: "cuda", "cuda:1", "cpu"; None for the GPU where there is one.
     """
-    from memlab import _pytest
+    from memlab._testing import plugin
 
-    return _pytest.Memory(request)
+    return plugin.Memory(request)
 
 
 def _found(config):
     """What tests of this process left to write or to say; None: none took the fixture."""
-    module = sys.modules.get("memlab._pytest")
+    module = sys.modules.get("memlab._testing.plugin")
     return None if module is None else module.found(config)
 
 
@@ -46,9 +46,9 @@ def pytest_sessionfinish(session):
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["memlab"] = found
     else:
-        from memlab import _pytest
+        from memlab._testing import plugin
 
-        if not _pytest.write(found) and session.exitstatus == 0:
+        if not plugin.write(found) and session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -57,15 +57,15 @@ def pytest_testnodedown(node, error):
     """What a worker of pytest-xdist has found is written by one process, this one."""
     found = getattr(node, "workeroutput", {}).get("memlab")
     if found is not None:
-        from memlab import _pytest
+        from memlab._testing import plugin
 
-        _pytest.add(node.config, found)
+        plugin.add(node.config, found)
 
 
 def pytest_terminal_summary(terminalreporter):
     found = _found(terminalreporter.config)
     if found is not None:
-        from memlab import _pytest
+        from memlab._testing import plugin
 
-        for line in _pytest.summary(found):
+        for line in plugin.summary(found):
             terminalreporter.write_line(line)

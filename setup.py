@@ -104,9 +104,9 @@ def extensions():
 
 @functools.cache
 def bridge_module():
-    """memlab/_bridge.py by its path, without importing memlab, which is not built."""
+    """_native/bridge.py by its path, without importing memlab, which is not built."""
     spec = importlib.util.spec_from_file_location(
-        "memlab_build_bridge", ROOT / "memlab" / "_bridge.py"
+        "memlab_build_bridge", ROOT / "memlab" / "_native" / "bridge.py"
     )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

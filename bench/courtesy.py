@@ -137,9 +137,10 @@ def show(results):
 
 def main():
     options = arguments()
-    from memlab import _sources, phantom
+    from memlab import phantom
+    from memlab._native import devices
 
-    if not _sources.gpu_present():
+    if not devices.gpu_present():
         os.execve(sys.executable, [sys.executable, *sys.argv],
                   {**os.environ, **phantom.environment(backed=True)})
     import torch

@@ -95,10 +95,11 @@ def main():
     parser.add_argument("--layers", type=int, default=6)
     options = parser.parse_args()
     steps, layers = options.steps, options.layers
-    from memlab import _sources, phantom
+    from memlab import phantom
+    from memlab._native import devices
 
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    if not _sources.gpu_present():
+    if not devices.gpu_present():
         os.execve(sys.executable, [sys.executable, *sys.argv],
                   {**os.environ, **phantom.environment(backed=True)})
     import torch

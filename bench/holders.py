@@ -15,7 +15,7 @@ import time
 import torch
 
 import memlab
-from memlab import _holders
+from memlab._objects import holders
 
 
 class Node:
@@ -46,7 +46,7 @@ def main():
         "objects": len(gc.get_objects()),
         "one_ms": best(lambda: memlab.holders(tensors[500])),
         "garbage_ms": best(lambda: memlab.holders(lost)),
-        "thousand_ms": best(lambda: _holders.find(list(tensors))),
+        "thousand_ms": best(lambda: holders.find(list(tensors))),
         "nodes": len(nodes),
     }
     print(json.dumps(result))

@@ -29,9 +29,10 @@ STEPS = ("hf-gpt2:8x512:bfloat16", "hf-gpt2:8x512:float32", "hf-gpt2:1x128:bfloa
 
 def main():
     options = arguments()
-    from memlab import _sources, phantom
+    from memlab import phantom
+    from memlab._native import devices
 
-    if not _sources.gpu_present():
+    if not devices.gpu_present():
         os.execve(sys.executable, [sys.executable, *sys.argv],
                   {**os.environ, **phantom.environment(), "MEMLAB_PHANTOM_QUIET": "1"})
     if options.part:
@@ -131,13 +132,13 @@ def measure(options, part):
 def machine():
     import torch
 
-    from memlab import _sources
+    from memlab._native import devices
 
     revision = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT,
                               capture_output=True, text=True).stdout.strip()
     return {
         "device": torch.cuda.get_device_name(),
-        "phantom": _sources.under_phantom(),
+        "phantom": devices.under_phantom(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "processor": processor(),

@@ -10,35 +10,36 @@
 Importing memlab imports no torch, touches no GPU and prints nothing.
 """
 
-from memlab._annotations import mark, phase, step
-from memlab._bridge import backends
-from memlab._courtesy import Courtesy
 from memlab._errors import Error, SnapshotError
-from memlab._explain import explain
-from memlab._fit import fit
-from memlab._history import _record_memory_history as _record_memory_history
-from memlab._history import (
-    dump_snapshot,
-    record_memory_history,
-    snapshot,
-)
-from memlab._holders import Holder, holders
-from memlab._leaks import leaks
-from memlab._lines import LineProfiler
-from memlab._load import load
-from memlab._mem_reporter import MemReporter
-from memlab._memory_snapshot import MemorySnapshot
-from memlab._metrics import MemoryMonitor, metrics
-from memlab._profile import (
+from memlab._files.load import load
+from memlab._fit.fit import fit
+from memlab._lab.explain import explain
+from memlab._lab.replay import replay
+from memlab._lab.tune import tune
+from memlab._lend.courtesy import Courtesy
+from memlab._lines.lines import LineProfiler
+from memlab._lines.profile import (
     clear_global_line_profiler,
     profile,
     profile_every,
     set_target_gpu,
 )
-from memlab._replay import replay
-from memlab._report import CATEGORIES
-from memlab._sources import ledger, stats
-from memlab._tune import tune
+from memlab._monitor.metrics import MemoryMonitor, metrics
+from memlab._native.bridge import backends
+from memlab._native.sources import ledger, stats
+from memlab._objects.holders import Holder, holders
+from memlab._objects.leaks import leaks
+from memlab._objects.mem_reporter import MemReporter
+from memlab._record.annotations import mark, phase, step
+from memlab._record.history import _record_memory_history as _record_memory_history
+from memlab._record.history import (
+    dump_snapshot,
+    record_memory_history,
+    snapshot,
+)
+from memlab._record.memory_snapshot import MemorySnapshot
+from memlab._report.peaks import CATEGORIES
+from memlab._version import __version__ as __version__
 
 # torch's own names, so that a script changes one import.
 _snapshot = snapshot
@@ -47,12 +48,10 @@ _dump_snapshot = dump_snapshot
 
 def load_ipython_extension(ipython: object) -> None:
     """What `%load_ext memlab` calls: adds %mlrun, %%mlrun and %memlab."""
-    from memlab._ipython import MemlabMagics
+    from memlab._notebook.ipython import MemlabMagics
 
     ipython.register_magics(MemlabMagics)
 
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CATEGORIES",

@@ -2,7 +2,7 @@
 
 import sys
 
-from memlab._cli import main
+from memlab._cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

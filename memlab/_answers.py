@@ -7,7 +7,7 @@ imports this while a program runs.
 
 from typing import Literal, TypedDict
 
-from memlab._holders import Holder
+from memlab._objects.holders import Holder
 
 Category = Literal[
     "parameter",

@@ -165,7 +165,7 @@ def main(argv=None) -> int:
 
     Does not return when the program starts; else returns the exit status.
     """
-    from memlab._arguments import Parser
+    from memlab._text.arguments import Parser
 
     parser = Parser(
         prog="memlab phantom",
@@ -199,9 +199,9 @@ def main(argv=None) -> int:
         program = program[1:]
     try:
         if options.list:
-            from memlab import _terminal
+            from memlab._text import terminal
 
-            _terminal.answer(_list())
+            terminal.answer(_list())
             return 0
         variables = environment(
             options.gpu, options.devices, options.memory, options.backed
@@ -227,6 +227,6 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
-    from memlab import _cli
+    from memlab import _guard
 
-    sys.exit(_cli.guarded(main))
+    sys.exit(_guard.guarded(main))

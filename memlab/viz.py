@@ -19,8 +19,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from memlab import _core, _page
+from memlab import _core
 from memlab._errors import Error, SnapshotError
+from memlab._page import page as _page
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -221,7 +222,7 @@ def _page_of(recording, words, notes, index, view):
 
 
 def _parser():
-    from memlab._arguments import Parser
+    from memlab._text.arguments import Parser
 
     parser = Parser(
         prog="python -m memlab.viz",
@@ -291,9 +292,9 @@ def _parser():
 
 
 def _read(name):
-    from memlab import _load
+    from memlab._files import load
 
-    return _load.read_stdin() if name == "-" else _load.read_recording(name)
+    return load.read_stdin() if name == "-" else load.read_recording(name)
 
 
 def _write(options, text):
@@ -301,9 +302,9 @@ def _write(options, text):
 
 
 def _say(text):
-    from memlab import _terminal
+    from memlab._text import terminal
 
-    _terminal.answer(text)
+    terminal.answer(text)
 
 
 def _print_stats(options):
@@ -342,14 +343,14 @@ def _write_state(options):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one action; returns the exit status: 0, 1 failed, 2 wrong usage."""
-    from memlab import _cli
+    from memlab import _guard
 
     def command():
         options = _parser().parse_args(argv)
         options.function(options)
         return 0
 
-    return _cli.guarded(command)
+    return _guard.guarded(command)
 
 
 if __name__ == "__main__":

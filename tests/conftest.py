@@ -35,9 +35,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @functools.cache
 def has_gpu():
     """Whether programs find a CUDA device without the phantom's help."""
-    from memlab import _sources
+    from memlab._native import devices
 
-    return _sources.gpu_present()
+    return devices.gpu_present()
 
 
 @functools.cache

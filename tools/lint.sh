@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the layout of the C files, their warnings under gcc and clang, cppcheck and
-# ruff.  A missing tool is a failure that names its package.
+# Checks the layout of the C files, their warnings under gcc and clang, cppcheck, ruff and
+# the order of the rooms.  A missing tool is a failure that names its package.
 #
 #   tools/lint.sh C_FILE...
 set -uo pipefail
@@ -50,10 +50,16 @@ layout()
     return $status
 }
 
-# compile CC INCLUDE FILE: compiles FILE with -Werror, keeps nothing.
+objects=$(mktemp -d)
+trap 'rm -rf "$objects"' EXIT
+export objects
+
+# compile CC INCLUDE FILE: compiles FILE with -Werror, into $objects.
 compile()
 {
-    local cc=$1 include=$2 file=$3 flags
+    local cc=$1 include=$2 file=$3 flags object
+    object=$objects/$cc/${file#csrc/}.o
+    mkdir -p "${object%/*}"
     flags=(-O2 -fPIC @tools/warnings.flags -Werror -isystem "$include" -Icsrc -Icsrc/core)
     case $file in
     csrc/core/*) flags+=(@tools/warnings-core.flags) ;;
@@ -61,7 +67,7 @@ compile()
     csrc/phantom/*) flags+=(-Icsrc/phantom) ;;
     tests/c/*) flags+=(-Icsrc/py -Itests/c/support) ;;
     esac
-    "$cc" "${flags[@]}" -c "$file" -o /dev/null
+    "$cc" "${flags[@]}" -c "$file" -o "$object"
 }
 export -f compile
 
@@ -73,6 +79,16 @@ warnings()
         'import sysconfig; print(sysconfig.get_path("include"))')
     find csrc/core csrc/py csrc/phantom tests/c -name '*.c' -print0 | sort -z |
         xargs -0 -P "$(nproc)" -n 1 bash -c 'compile "$@"' compile "$cc" "$include"
+}
+
+# imports LINT_IMPORTS: shows what it says only where it finds something.
+imports()
+{
+    local said
+    said=$("$1" --config tools/rooms.ini --no-cache --no-logo 2>&1) || {
+        echo "$said" >&2
+        return 1
+    }
 }
 
 if tool=$(find_tool "Debian: apt-get install clang-format-14" clang-format-14); then
@@ -89,6 +105,7 @@ for compiler in gcc clang; do
         failed=1
     fi
 done
+check "rooms of csrc/" "${PYTHON:-python3}" tools/rooms.py "$objects/gcc"
 if tool=$(find_tool "Debian: apt-get install cppcheck" cppcheck); then
     check cppcheck "$tool" --quiet --std=c11 --language=c --error-exitcode=1 \
         --enable=warning,performance --library=python --inline-suppr -Icsrc -Icsrc/core \
@@ -98,6 +115,12 @@ else
 fi
 if tool=$(find_tool "pip install ruff" ruff "${MEMLAB_VENV:-.venv}/bin/ruff"); then
     check ruff "$tool" check --quiet setup.py memlab tests examples bench tools
+else
+    failed=1
+fi
+if tool=$(find_tool "pip install import-linter" lint-imports \
+    "${MEMLAB_VENV:-.venv}/bin/lint-imports"); then
+    check "rooms of memlab/" imports "$tool"
 else
     failed=1
 fi

@@ -3,7 +3,7 @@
     tools/rooms.py OBJECTS
 
 A room is a folder of csrc, or one noun of a folder: core/memlab is memlab.h there.  No file
-may include a header of a later room, nor use a symbol that one defines: OBJECTS is a folder
+may include a header of a room above its own, nor use a symbol that one defines: OBJECTS is a folder
 with the object of csrc/core/base/base.c at core/base/base.c.o, and so on.  No files may need
 each other's symbols in a circle.  Prints what is wrong and ends with status 1.
 """
@@ -21,13 +21,13 @@ SOURCES = (".c", ".h", ".cpp", ".def")
 
 
 def read_order():
-    """{room: its place}"""
+    """{room: how many it may use}"""
     config = configparser.ConfigParser()
     config.read(ROOT / "tools" / "rooms.ini")
     rooms = [
         line for line in config["csrc"]["order"].split("\n") if line and line[0] != "#"
     ]
-    return {room: place for place, room in enumerate(rooms)}
+    return {room: place for place, room in enumerate(reversed(rooms))}
 
 
 def room_of(file, order):
@@ -62,6 +62,8 @@ def symbols(objects):
     used = collections.defaultdict(set)
     for path in objects.rglob("*.o"):
         file = path.relative_to(objects).with_suffix("")
+        if not (CSRC / file).is_file():
+            continue
         listing = subprocess.run(
             ["nm", path], capture_output=True, text=True, check=True
         ).stdout
@@ -111,7 +113,7 @@ def main(objects):
 
     def check(file, other, how):
         if rooms[file] and rooms[other] and order[rooms[file]] < order[rooms[other]]:
-            wrong.append(f"csrc/{file}: {how} csrc/{other}, of the later room {rooms[other]}")
+            wrong.append(f"csrc/{file}: {how} csrc/{other}, of the higher room {rooms[other]}")
 
     for file in files:
         for header in includes(file):

@@ -8,7 +8,7 @@
 #include "bridge.h"
 
 #ifndef MEMLAB_BUILT_FOR
-#error "MEMLAB_BUILT_FOR must be torch.__version__ as a string: use memlab/_bridge.py"
+#error "MEMLAB_BUILT_FOR must be torch.__version__ as a string: use _native/bridge.py"
 #endif
 
 namespace {

@@ -9,21 +9,25 @@ from __future__ import annotations
 import math
 import os
 
-from memlab import _core, _metrics, _names, _oom, _page
-from memlab._composer_hooks import model_device, on_cpu, progress
-from memlab._memory_snapshot import MemorySnapshot
-from memlab.callbacks._composer_callback import (
+from memlab import _core
+from memlab._files import names
+from memlab._monitor import metrics as _metrics
+from memlab._page import page as _page
+from memlab._record import oom
+from memlab._record.composer_hooks import model_device, on_cpu, progress
+from memlab._record.memory_snapshot import MemorySnapshot
+from memlab.callbacks._composer.callback import (
     Callback,
     group,
     prepare_folder,
 )
-from memlab.callbacks._composer_profiler import (
-    Profiler,
+from memlab.callbacks._composer.profiler import Profiler
+from memlab.callbacks._composer.schedule import (
     ProfilerAction,
     check_count,
     cyclic_schedule,
 )
-from memlab.callbacks._torch_profiler import TorchProfiler
+from memlab.callbacks._composer.torch_profiler import TorchProfiler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +54,7 @@ _OOM_PAGES = {
 }
 
 
-class _OomWatch(_oom.Watch):
+class _OomWatch(oom.Watch):
     """Writes the five files of an OOMObserver."""
 
     def __init__(self, observer):
@@ -96,10 +100,10 @@ class OOMObserver(Callback):
         remote_file_name: str | None = "{run_name}/oom_traces/rank{rank}_oom",
         overwrite: bool = False,
     ) -> None:
-        folder = _names.check_template(folder, "folder")
-        filename = _names.check_template(filename, "filename")
+        folder = names.check_template(folder, "folder")
+        filename = names.check_template(filename, "filename")
         if remote_file_name is not None:
-            _names.check_template(remote_file_name, "remote_file_name")
+            names.check_template(remote_file_name, "remote_file_name")
         self.max_entries = max_entries
         self.folder = folder
         self.filename = filename
@@ -137,13 +141,13 @@ class OOMObserver(Callback):
         """Writes and uploads the files; returns the prefix of their paths."""
         reached, run_name = progress(self._state), self._state.run_name
         ending = "_last" if last else ""
-        filename = _names.fill(self.filename, reached, run_name=run_name)
-        filename += _names.apart(self.folder, self.filename) + ending
-        prefix = _names.inside(self._folder, filename)
+        filename = names.fill(self.filename, reached, run_name=run_name)
+        filename += names.apart(self.folder, self.filename) + ending
+        prefix = names.inside(self._folder, filename)
         os.makedirs(os.path.dirname(prefix), exist_ok=True)
         remote = self.remote_file_name
         if remote is not None:
-            remote = _names.remote(remote, self.filename, reached, run_name=run_name)
+            remote = names.remote(remote, self.filename, reached, run_name=run_name)
             remote += ending
         # Where not even this can be written, the watch says so.
         recording.write_pickle(prefix + "_snapshot.pickle", True)

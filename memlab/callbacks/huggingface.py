@@ -19,9 +19,10 @@ import time
 from transformers import TrainerCallback
 from transformers.trainer_callback import CallbackHandler
 
-from memlab import _metrics, _times
 from memlab._errors import tell
-from memlab._memory_snapshot import MemorySnapshot
+from memlab._files import times
+from memlab._monitor import metrics
+from memlab._record.memory_snapshot import MemorySnapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class _Count:
         now = time.monotonic()
         step, tokens = state.global_step, state.num_input_tokens_seen
         samples = args.gradient_accumulation_steps * _samples_of_batch(args, state, loader)
-        return _times.Progress(
+        return times.Progress(
             epoch=self._epoch,
             batch=step,
             batch_in_epoch=step - self._epoch_step,
@@ -292,7 +293,7 @@ class MemoryMonitorCallback(TrainerCallback):
         prometheus: int | str | None = None,
     ) -> None:
         self._options = {"tensorboard": tensorboard, "prometheus": prometheus}
-        self._monitor = _metrics.MemoryMonitor(**self._options)
+        self._monitor = metrics.MemoryMonitor(**self._options)
 
     def __reduce__(self):
         # What writes for one process is no use to another.
@@ -342,4 +343,4 @@ class MemoryMonitorCallback(TrainerCallback):
         """Writes what TensorBoard has not yet, and ends the endpoint."""
         self._monitor.close()
         # There may be another training.
-        self._monitor = _metrics.MemoryMonitor(**self._options)
+        self._monitor = metrics.MemoryMonitor(**self._options)

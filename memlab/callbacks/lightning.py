@@ -18,16 +18,18 @@ import os
 import sys
 import time
 
-from memlab import _memory_snapshot, _metrics, _times
 from memlab._errors import tell
-from memlab.callbacks import _profiler_hooks
-from memlab.callbacks._memprofiler import MemProfiler, memprofilable
-from memlab.callbacks._memprofiler_config import (
+from memlab._files import times
+from memlab._monitor import metrics
+from memlab._record import memory_snapshot
+from memlab.callbacks._memprofiler import profiler_hooks
+from memlab.callbacks._memprofiler.config import (
     MemProfilerCfg,
     MemProfilerFuncs,
     MemProfilerHooks,
     MemProfilerSchedule,
 )
+from memlab.callbacks._memprofiler.profiler import MemProfiler, memprofilable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,8 +88,8 @@ class _AtException(_Callback):
         self._profiler._finish()
 
 
-class ProfilerHooksMixin(_profiler_hooks.ProfilerHooksMixin):
-    __doc__ = _profiler_hooks.ProfilerHooksMixin.__doc__
+class ProfilerHooksMixin(profiler_hooks.ProfilerHooksMixin):
+    __doc__ = profiler_hooks.ProfilerHooksMixin.__doc__
 
     def configure_callbacks(self) -> list[Any]:
         """Those of the next base, and one that writes the files after an exception."""
@@ -175,7 +177,7 @@ class _Count:
         now = time.monotonic()
         loop = trainer.fit_loop.epoch_loop
         batch = loop.total_batch_idx + ended
-        return _times.Progress(
+        return times.Progress(
             epoch=self._epoch,
             batch=batch,
             batch_in_epoch=loop.batch_idx + ended,
@@ -225,10 +227,10 @@ class MemorySnapshot(_Callback):
     but for a training from a checkpoint, which then goes on without a recording.
     """
 
-    @functools.wraps(_memory_snapshot.MemorySnapshot.__init__)
+    @functools.wraps(memory_snapshot.MemorySnapshot.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
-        self.snapshot = _memory_snapshot.MemorySnapshot(*args, **kwargs)
+        self.snapshot = memory_snapshot.MemorySnapshot(*args, **kwargs)
         self._arguments = args, kwargs
         self._count = None
         if self.snapshot._window.interval.unit == "iter":
@@ -321,13 +323,13 @@ class MemoryMonitor(_Callback):
     ) -> None:
         super().__init__()
         self._places = tensorboard, prometheus
-        self._sinks = _metrics.Sinks(*self._places)
+        self._sinks = metrics.Sinks(*self._places)
         self._failed = False
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins anew: another training ended the sinks, or this process was forked."""
         if stage == "fit":
-            self._sinks = _metrics.Sinks(*self._places)
+            self._sinks = metrics.Sinks(*self._places)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -341,7 +343,7 @@ class MemoryMonitor(_Callback):
             device = trainer.strategy.root_device
             if device.type != "cuda":
                 return
-            found = _metrics.metrics(device)
+            found = metrics.metrics(device)
             step = trainer.fit_loop.epoch_loop._batches_that_stepped
             for logger in trainer.loggers if found else ():
                 logger.log_metrics(found, step=step)

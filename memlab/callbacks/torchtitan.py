@@ -17,8 +17,12 @@ import dataclasses
 import os
 import sys
 
-from memlab import _core, _memory_snapshot, _metrics, _names, _oom, _sources
+from memlab import _core
 from memlab._errors import Error, tell
+from memlab._files import names
+from memlab._monitor import metrics as _metrics
+from memlab._native import sources
+from memlab._record import memory_snapshot, oom
 
 try:
     import torchtitan.tools.profiler as _titan_profiler
@@ -85,7 +89,7 @@ class MemoryProfiler:
         self._leaf_folder = leaf_folder
         self._rank = rank
         self._failed = False
-        self._snapshot = _memory_snapshot.MemorySnapshot(
+        self._snapshot = memory_snapshot.MemorySnapshot(
             source="cuda", max_entries=max_entries
         ).start()
 
@@ -119,7 +123,7 @@ class MemoryProfiler:
         recording = self._snapshot.data()
         recording.write_pickle(path, True)
         if account:
-            text = _oom.report_text(recording).encode("utf-8", "backslashreplace")
+            text = oom.report_text(recording).encode("utf-8", "backslashreplace")
             _core.write_file(os.path.splitext(path)[0] + ".txt", text)
 
     def stop(self) -> None:
@@ -138,7 +142,7 @@ def _build(config, global_step, base_folder, leaf_folder):
     """The MemoryProfiler that CONFIG, torchtitan's, asks for; None for none."""
     if not config.enable_memory_snapshot:
         return None
-    if _sources.default() != "cuda":
+    if sources.default() != "cuda":
         tell("memory snapshots need a CUDA device, and there is none; none are written")
         return None
     freq = getattr(config, "memory_snapshot_freq", None)
@@ -148,7 +152,7 @@ def _build(config, global_step, base_folder, leaf_folder):
             config.profile_freq if freq is None else freq,
             os.path.join(base_folder, config.save_memory_snapshot_folder),
             leaf_folder,
-            _names.ranks()["rank"],
+            names.ranks()["rank"],
             getattr(config, "memory_snapshot_max_entries", _MAX_ENTRIES),
         )
     except Error as error:

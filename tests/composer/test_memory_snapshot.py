@@ -153,27 +153,28 @@ def test_time_strings_are_composers_own():
     """What both accept means the same."""
     from composer.core import Time
 
-    from memlab import _times
+    from memlab._files import times
 
     for text in (
         "3ba", "1ep", "2iter", "100sp", "3e4tok", "4_000tok", "0.25dur", "30sec",
         "3e2ba", "2.0ba", "3BA", "1h20m40s", "1h", "45m", "10s", "1m30s",
     ):  # fmt: skip
         theirs = Time.from_timestring(text)
-        assert _times.parse(theirs) == _times.parse(text), text
-        assert _times.parse(text) == (theirs.value, theirs.unit.value), text
+        assert times.parse(theirs) == times.parse(text), text
+        assert times.parse(text) == (theirs.value, theirs.unit.value), text
 
 
 def test_names_are_composers_own(monkeypatch):
     from composer.core import Timestamp
     from composer.utils import format_name_with_dist_and_time, parse_uri
 
-    from memlab import _composer_hooks, _names
+    from memlab._files import names as _names
+    from memlab._record import composer_hooks
 
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK"):
         monkeypatch.delenv(name, raising=False)
     state = type("State", (), {"timestamp": Timestamp(epoch=1, batch=12, token=5)})
-    progress = _composer_hooks.progress(state)
+    progress = composer_hooks.progress(state)
     template = "{run_name}/{rank}-{world_size}/ep{epoch}.ba{batch:04d}.{token}.{x}{}{{}}"
     assert _names.fill(template, progress, run_name="r") == (
         format_name_with_dist_and_time(template, "r", state.timestamp)

@@ -2,7 +2,7 @@
  *
  *     allocator_checker FILE
  *
- * Reads programs that tests/allocator_programs.py ran, gives each one's requests to the
+ * Reads programs that tests/lab/allocator_programs.py ran, gives each one's requests to the
  * model, and compares every event, address, final segment and block and statistic with
  * torch's own, in order.  Where the device's memory lies and when it runs out is the
  * model's to say as well: of the recording this uses only how much there was and at

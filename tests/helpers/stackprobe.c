@@ -1,6 +1,6 @@
 /* A test's window on stack capture: capture here, name it later.
  *
- * Compiled by tests/test_frames.py together with the product's own files, under several
+ * Compiled by tests/record/test_frames.py together with the product's own files, under several
  * names: PROBE_NAME "x" with PROBE_INIT PyInit_x. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

@@ -14,7 +14,7 @@ if len(sys.argv) > 2:
 
     recorders = [memlab.MemorySnapshot(source=name).start() for name in ("cuda", "cpu")]
     memlab.record_memory_history()
-    script = memlab._history._core.Script()
+    script = memlab._record.history._core.Script()
     recorders.append(memlab.MemorySnapshot(source="script").start())
 
 held += [torch.empty(1000, device="cuda"), torch.empty(1000)]

@@ -83,7 +83,7 @@ def check_child_records_nothing(recorder):
 def check_forks_beside_busy_threads():
     """No lock that a recording thread holds may hang the child."""
     halt = threading.Event()
-    script = memlab._history._core.Script()
+    script = memlab._record.history._core.Script()
     script.emit("segment_alloc", 1 << 30, 1 << 21)
 
     def record():

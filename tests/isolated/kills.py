@@ -18,7 +18,7 @@ import threading
 import time
 
 from memlab import _core
-from memlab._memory_snapshot import MemorySnapshot
+from memlab._record.memory_snapshot import MemorySnapshot
 
 LANES = 4
 SEGMENT = 1 << 40

@@ -1,5 +1,5 @@
 """memlab._core.Courtesy: instances, calls with nothing to do, and errors.  With CUDA:
-tests/test_courtesy.py."""
+tests/lend/test_courtesy.py."""
 
 import leaks
 

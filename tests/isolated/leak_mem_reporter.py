@@ -10,9 +10,10 @@ except ImportError:
     print("skipped: torch is not installed")
     sys.exit()
 
-from memlab import _core, _sources
+from memlab import _core
+from memlab._native import sources
 
-_sources.ensure("cpu")
+sources.ensure("cpu")
 KINDS = torch.Tensor, torch.nn.Parameter
 model = torch.nn.Linear(3, 3)
 optimizer = torch.optim.Adam(model.parameters())

@@ -85,7 +85,7 @@ class Model:
 
 def newest(snapshot, keys, size, emitted):
     """KEYS of the events that SNAPSHOT of SIZE entries holds, our walks' own aside."""
-    recording = snapshot._freeze(memlab._sources.dialect_keys() | POOL_ID)
+    recording = snapshot._freeze(memlab._native.sources.dialect_keys() | POOL_ID)
     trace = recording.to_dict()["device_traces"][0]
     assert len(trace) == size or len(trace) >= emitted, (len(trace), size, emitted)
     assert recording.counts(0)["dropped_events"] == 0, recording.counts(0)

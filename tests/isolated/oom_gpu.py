@@ -75,7 +75,7 @@ def child(times, folder):
             assert answer["at"][f"{name}_bytes"] == at[name], (name, answer["at"], at)
         assert answer["mismatches"] == 0
         (last,) = Path(folder).glob("*_last.pickle")
-        answer = memlab._load.read_recording(str(last)).oom(0)
+        answer = memlab._files.load.read_recording(str(last)).oom(0)
     print(json.dumps({
         "errors": errors,
         "ms": 1000 * seconds / times,

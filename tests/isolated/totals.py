@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 
 import memlab
-from memlab._load import read_recording
-from memlab._merge import merge
+from memlab._compare.merge import merge
+from memlab._files.load import read_recording
 
 KIB, MIB = 1 << 10, 1 << 20
 NAMES = ("allocated", "active", "requested", "reserved")

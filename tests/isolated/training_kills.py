@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 import memlab
-from memlab._load import read_recording
+from memlab._files.load import read_recording
 
 # Actions of events and the counter of torch.cuda.memory_stats() that counts each.
 COUNTERS = {

@@ -26,7 +26,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from memlab import _sources
+from memlab._native import devices
 from memlab.callbacks.lightning import (
     MemorySnapshot,
     MemProfiler,
@@ -211,7 +211,7 @@ def configuration():
 
 
 def main(rank, folder):
-    if _sources.under_phantom():
+    if devices.under_phantom():
         # Bound to a device, as Lightning's would be, gloo could not split it.
         torch.distributed.init_process_group("gloo")
     other = torch.ones(1000, device=f"cuda:{1 - rank}")
@@ -230,7 +230,7 @@ def main(rank, folder):
     equal("what is told", len(said), 1)
     equal("of what", "without FSDP memory: RuntimeError: nobody knows" in said[0], True)
     train(bare, folder)
-    if not _sources.under_phantom():
+    if not devices.under_phantom():
         for other_model in sabotaged, bare:
             for one, another in zip(model.parameters(), other_model.parameters()):
                 # The root's own stay gathered after a forward pass.
@@ -270,7 +270,7 @@ if __name__ == "__main__":
             port = server.getsockname()[1]
             server.close()
             # To fork is cheap, and right only where no driver was touched.
-            how = "fork" if _sources.under_phantom() else "spawn"
+            how = "fork" if devices.under_phantom() else "spawn"
             torch.multiprocessing.start_processes(
                 start, (folder, port), nprocs=2, start_method=how
             )

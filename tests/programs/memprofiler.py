@@ -15,12 +15,12 @@ import torch
 from torch import nn
 
 from memlab.callbacks import npp_hooks
-from memlab.callbacks._memprofiler import MemProfiler
-from memlab.callbacks._memprofiler_config import (
+from memlab.callbacks._memprofiler.config import (
     MemProfilerCfg,
     MemProfilerSchedule,
 )
-from memlab.callbacks._profiler_hooks import ProfilerHooksMixin
+from memlab.callbacks._memprofiler.profiler import MemProfiler
+from memlab.callbacks._memprofiler.profiler_hooks import ProfilerHooksMixin
 
 found = {}
 device = sys.argv[1]

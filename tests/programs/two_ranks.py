@@ -88,9 +88,9 @@ def ordered(answer):
 
 def check_merged(merged, own):
     """MERGED against what is known of the program, and of OWN, each rank's recording."""
-    from memlab import _merge
+    from memlab._compare import merge
 
-    answer = _merge.ranks(merged)
+    answer = merge.ranks(merged)
     rows = {row["rank"]: row for row in answer["ranks"]}
     check("two ranks of two", sorted(rows) == [0, 1] and answer["missing_ranks"] == [])
     check("a device a rank", [rows[r]["device"] for r in (0, 1)] == [0, 1])
@@ -128,25 +128,26 @@ def main(rank, folder, store):
     # Not above: a process that is forked of one that has it records nothing.
     import memlab
 
-    on_gpu = not memlab._sources.under_phantom()
+    on_gpu = not memlab._native.devices.under_phantom()
     dist.init_process_group(
         "nccl" if on_gpu else "gloo", rank=rank, world_size=2, init_method=store
     )
     train(rank, folder, on_gpu, memlab)
     dist.barrier()
     if rank == 0:
-        from memlab import _load, _merge
+        from memlab._compare import merge
+        from memlab._files import load
 
         for ending in (".mlab", ".pickle"):
             paths = [os.path.join(folder, f"rank{r}{ending}") for r in (1, 0)]
-            merged = _merge.merge(paths)
-            check_merged(merged, [_load.read_recording(path) for path in paths[::-1]])
+            merged = merge.merge(paths)
+            check_merged(merged, [load.read_recording(path) for path in paths[::-1]])
         saved = os.path.join(folder, "merged.pickle")
         merged.write_pickle(saved, True)
         check_merged(
-            _load.read_recording(saved), [_load.read_recording(p) for p in paths[::-1]]
+            load.read_recording(saved), [load.read_recording(p) for p in paths[::-1]]
         )
-        print(_merge.text(_merge.merge([folder])))
+        print(merge.text(merge.merge([folder])))
         print("two_ranks.py: all checks hold")
     dist.destroy_process_group()
 

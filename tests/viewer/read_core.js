@@ -1,4 +1,4 @@
-/* The core as WebAssembly.  Run by tests/test_page_data.py:
+/* The core as WebAssembly.  Run by tests/page/test_page_data.py:
  *   node read_core.js FILE OUT      writes what it makes of FILE to OUT: the head, a NUL,
  *                                   then each blob behind its length
  *   node read_core.js FILE          prints the error */

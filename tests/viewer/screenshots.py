@@ -13,7 +13,8 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from memlab import _load, _page
+from memlab._files import load
+from memlab._page import page as _page
 
 # What each view is shown with.
 SHOWN = {
@@ -37,7 +38,7 @@ DRAWN = """async () => {
 
 
 def main(source, folder):
-    recording = _load.read_recording(source)
+    recording = load.read_recording(source)
     title = Path(source).name
     page = _page.assemble(*recording.page_data(), title=title)
     with tempfile.TemporaryDirectory() as place:

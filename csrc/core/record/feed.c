@@ -1,7 +1,7 @@
 /* A feed: the events of one source, from the callback to the lanes.  See feed.h.
  *
  * Everything reachable from ml_feed_record is held to the rule of the allocator's
- * callback (no lock, memory, GIL or I/O); tests/test_hot_path.py proves it from the
+ * callback (no lock, memory, GIL or I/O); tests/native/test_hot_path.py proves it from the
  * relocations of the object files. */
 #include "record/feed.h"
 

@@ -37,7 +37,7 @@ const char ml_holders_find_doc[] =
     "Who holds each of the list targets: a list with a pair for each.\n\n"
     "Of a pair the first is a list of paths, shortest first, each a list of tuples, "
     "its\n"
-    "steps (memlab/_holders.py says which); the second is the number of references "
+    "steps (_objects/holders.py says which); the second is the number of references "
     "that\n"
     "were not met. types is a tuple of torch's tensor and storage types, whose "
     "instances\n"

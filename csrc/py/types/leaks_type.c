@@ -1,7 +1,7 @@
 /* memlab._core.Leaks: what the steps of a program leave behind, as a Python object.
  *
  * Owns the survivors of one recording, which it keeps under way; the test of growth is
- * core/inspect/survivors.h's, what is said of it memlab/_leaks.py's. */
+ * core/inspect/survivors.h's, what is said of it memlab/_objects/leaks.py's. */
 #include "dicts/dict_values.h"
 
 #include "core/base/base.h"

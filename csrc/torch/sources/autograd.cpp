@@ -4,7 +4,7 @@
  * Called under the device's lock, with or without the GIL: takes no lock, memory or GIL
  * and throws nothing.  torch's functions below only read variables of the thread,
  * and currentThreadId numbers the thread once, by an atomic addition.  The file is its
- * own object for that proof (tests/test_hot_path_symbols.py), and because autograd's
+ * own object for that proof (tests/native/test_hot_path_symbols.py), and because autograd's
  * headers, the only ones that know a Node's layout, take longer to compile than the rest
  * of the bridge. */
 #include <cstdint>

@@ -1,4 +1,4 @@
-/* Lines of instructions, against tables written out by hand.  tests/test_frames.py
+/* Lines of instructions, against tables written out by hand.  tests/record/test_frames.py
  * compares with CPython itself. */
 
 #include "stacks/linetable.h"

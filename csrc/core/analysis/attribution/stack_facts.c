@@ -85,8 +85,9 @@ place_of(ml_string file)
         return ML_PLACE_LIBRARY;
     }
     /* Of memlab where it is not installed: it ran the program. */
-    if (ends(file, "/memlab/_run.py") || ends(file, "/memlab/_cli.py") ||
-        ends(file, "/memlab/__main__.py")) {
+    if (ml_string_holds(file, "/memlab/_run/") ||
+        ml_string_holds(file, "/memlab/_cli/") || ends(file, "/memlab/_run.py") ||
+        ends(file, "/memlab/_cli.py") || ends(file, "/memlab/__main__.py")) {
         return ML_PLACE_PACKAGE;
     }
     /* Code that torch.compile wrote: the user's is what called it. */

@@ -363,7 +363,7 @@ ml_markup_stack(ml_buffer *out, const ml_recording *recording, uint32_t stack,
 
 /* ---- Pages ---- */
 
-/* tests/test_pictures.py says what the hash must be when the style changes. */
+/* tests/export/test_pictures.py says what the hash must be when the style changes. */
 #define STYLE_HASH "sha256-thKNqvhahHfaVcxAoOkxeKFnQoxKlDM4clIaH+Qvl+Q="
 
 static const char style[] =

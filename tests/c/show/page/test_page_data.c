@@ -1,5 +1,5 @@
 /* The page's data: what the head says of a recording by hand, text that cannot leave
- * its element, memory failures.  What blobs say is tests/test_page_data.py's. */
+ * its element, memory failures.  What blobs say is tests/page/test_page_data.py's. */
 #include "show/page/page_data.h"
 
 #include <stdlib.h>

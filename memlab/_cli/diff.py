@@ -1,0 +1,85 @@
+"""`memlab diff`."""
+
+import json
+
+from memlab._cli import kinds, telling
+
+
+def add(commands):
+    command = commands.add_parser(
+        "diff",
+        help="say what of one run's memory is more than of another's, and what less",
+        description="Compares two runs, two steps or two ranks: what appeared, is gone, "
+        "grew, shrank or moved in time, at the peak and in each phase.",
+    )
+    command.set_defaults(command="diff", run=run, wrong_usage=command.error)
+    command.add_argument("before", metavar="BEFORE", help=kinds.FILE)
+    command.add_argument(
+        "after",
+        nargs="?",
+        metavar="AFTER",
+        help="likewise; without it two instants or ranks of the first are compared",
+    )
+    command.add_argument(
+        "--at",
+        type=kinds.instants,
+        default="peak",
+        metavar="WHEN[,WHEN]",
+        help="the instant of both, or of the one and of the other: peak, end, step:12 or 12, "
+        "1.5s, event:123 (default: peak)",
+    )
+    command.add_argument(
+        "--ranks",
+        type=kinds.two_ranks,
+        metavar="N,N",
+        help="these ranks of files that memlab merge wrote",
+    )
+    command.add_argument(
+        "--device",
+        type=kinds.index,
+        metavar="N",
+        help="the device of both (default: of each the one that was fullest)",
+    )
+    command.add_argument(
+        "--lines",
+        type=kinds.count,
+        default=15,
+        metavar="N",
+        help="rows of the table by line (default: %(default)s)",
+    )
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="for machines")
+    form.add_argument(
+        "--html", metavar="FILE", help="write a page to this file, without scripts"
+    )
+    form.add_argument(
+        "--markdown", action="store_true", help="for a comment on a pull request"
+    )
+
+
+def run(options):
+    from memlab._compare import diff
+
+    at = options.at
+    if options.after is None and at[0] == at[1] and options.ranks is None:
+        options.wrong_usage(
+            "name a second file, or two instants or ranks of this one: --at 3,9, --ranks 0,1"
+        )
+    compared = diff.compare(
+        options.before,
+        options.after,
+        at=at,
+        ranks=options.ranks,
+        device=options.device,
+    )
+    if options.html is not None:
+        from memlab import _core
+
+        _core.write_file(options.html, compared.page())
+        telling.say(f"Page: {options.html}")
+    elif options.json:
+        telling.say(json.dumps(compared.answer(), indent=1))
+    else:
+        sections = diff.sections(compared.answer(), options.lines)
+        telling.report([], sections, options.markdown)
+    return 0

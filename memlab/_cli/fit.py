@@ -1,0 +1,120 @@
+"""`memlab fit`."""
+
+import argparse
+import contextlib
+import json
+import signal
+import sys
+
+from memlab._cli import kinds, telling
+from memlab._text import terminal
+
+
+def add(commands):
+    command = commands.add_parser(
+        "fit",
+        help="say whether a program fits on a GPU that need not be here",
+        allow_abbrev=False,
+        usage="memlab fit [options] [-m] [python] program arguments...",
+        description="Runs the program, unchanged, on the phantom device, a stand-in for a "
+        "GPU on which nothing is computed, until its memory peaks no higher, and says "
+        "whether it fits there.  The exit status is 0 if it fits, 3 if it does not, 1 for "
+        "an error of the program or of memlab, 2 for wrong usage.",
+    )
+    command.set_defaults(command="fit", run=run, wrong_usage=command.error)
+    command.add_argument("--gpu", help="see memlab phantom --list (default: h200)")
+    command.add_argument(
+        "--devices",
+        type=kinds.count,
+        metavar="N",
+        help="how many GPUs (default: 1; with torchrun, one for each rank)",
+    )
+    command.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help="memory of each, for example 24GiB (default: what the GPU has)",
+    )
+    command.add_argument(
+        "--vary",
+        metavar="NAME=A..B",
+        help="find the largest value from A to B that fits: of {NAME} in an argument, of "
+        "the argument --NAME or NAME=, or of an environment variable in capitals",
+    )
+    command.add_argument(
+        "--steps",
+        type=kinds.count,
+        metavar="N",
+        help="end the program after N steps of its optimizer (default: when no peak rose "
+        "for 10 steps)",
+    )
+    command.add_argument(
+        "--timeout",
+        type=kinds.seconds,
+        metavar="SECONDS",
+        help="time for one run of the program (default: 900)",
+    )
+    command.add_argument("--json", action="store_true", help="for machines")
+    command.add_argument(
+        "-m",
+        dest="module",
+        action="store_true",
+        help="the program is the name of a module",
+    )
+    command.add_argument("words", nargs=argparse.REMAINDER, metavar="program")
+
+
+def run(options):
+    from memlab import phantom
+    from memlab._fit import answer as _fit_answer
+    from memlab._fit import fit, vary
+    from memlab._fit import text as _fit_text
+
+    words = options.words[1:] if options.words[:1] == ["--"] else options.words
+    try:
+        if not words:
+            raise ValueError("no program given, as in memlab fit python train.py")
+        if options.module:
+            words = ["-m", *words]
+        if options.vary is not None:
+            vary.parse(options.vary)
+        phantom.environment(options.gpu, options.devices, options.memory)
+    except ValueError as error:
+        options.wrong_usage(str(error))
+    with _leaving_nothing():
+        answer = _fit_answer.answer_of(
+            words,
+            options.gpu,
+            options.devices,
+            options.memory,
+            options.vary,
+            options.steps,
+            options.timeout or fit.TIMEOUT_SECONDS,
+            tell=lambda text: terminal.say(f"memlab: {text}", sys.stderr),
+        )
+    if options.json:
+        telling.say(json.dumps(answer, indent=1))
+    else:
+        telling.show(_fit_text.text(answer).removesuffix("\n"))
+    return 0 if answer["fits"] else 3
+
+
+@contextlib.contextmanager
+def _leaving_nothing():
+    """Where a signal would end this process, what it started, which is in sessions of its
+    own, and its files go first, as after Ctrl-C."""
+
+    def leave(number, frame):
+        sys.exit(128 + number)
+
+    caught = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in caught:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,37 @@
+"""What the commands of the laboratory share."""
+
+import json
+
+from memlab._cli import kinds, telling
+
+
+def add_options(command):
+    command.add_argument(
+        "--memory",
+        type=kinds.memory,
+        metavar="SIZE",
+        help="how much there is for torch's allocator, for example 24GiB (default: as much "
+        "as there was)",
+    )
+    command.add_argument(
+        "--device",
+        type=kinds.index,
+        metavar="N",
+        help="this device alone (default: all)",
+    )
+    command.add_argument(
+        "--rank",
+        type=kinds.rank,
+        metavar="N",
+        help="the devices of this rank alone, of a file that memlab merge wrote",
+    )
+    command.add_argument("--json", action="store_true", help="for machines")
+
+
+def tell(options, answer, sections):
+    """Shows an ANSWER of the laboratory: as JSON, or in the words that SECTIONS makes."""
+    if options.json:
+        telling.say(json.dumps(answer, indent=1))
+    else:
+        telling.report([], sections(answer), as_markdown=False)
+    return 0

@@ -1,0 +1,67 @@
+"""The command line: which commands there are.
+
+A command is one file here, which owns its options and what they run: add(commands)
+gives it to argparse, and run(options) returns the exit status.
+"""
+
+import sys
+
+from memlab._cli import (
+    backends,
+    convert,
+    diff,
+    explain,
+    fit,
+    lines,
+    merge,
+    phantom,
+    program,
+    replay,
+    report,
+    run,
+    top,
+    tune,
+    view,
+)
+from memlab._guard import guarded
+from memlab._text.arguments import Parser
+from memlab._version import __version__
+
+# In the order of their help.
+_COMMANDS = (
+    *(run, lines, report, merge, diff, replay, tune, explain, view, top, convert, fit),
+    *(phantom, backends),
+)
+
+
+def main(argv=None) -> int:
+    """Runs one command; returns the exit status: 0, 1 failed, 2 wrong usage."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    return guarded(lambda: _command(argv))
+
+
+def _command(argv):
+    if argv[:1] == ["phantom"]:
+        return phantom.run(argv[1:])
+    options = parse(argv)
+    return options.run(options)
+
+
+def parse(argv):
+    """The options of ARGV, a list of str; .command is the name of its command."""
+    if argv[:1] == ["run"]:
+        argv = program.separate_phantom(argv, run.VALUES)
+    elif argv[:1] == ["lines"]:
+        argv = program.separate_phantom(argv, lines.VALUES)
+    return _parser().parse_args(argv)
+
+
+def _parser():
+    parser = Parser(
+        prog="memlab", description="Where the memory of a PyTorch training run goes."
+    )
+    parser.add_argument("--version", action="version", version=f"memlab {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in _COMMANDS:
+        command.add(commands)
+    return parser

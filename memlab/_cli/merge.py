@@ -1,0 +1,50 @@
+"""`memlab merge`."""
+
+import json
+import os
+
+from memlab._cli import kinds, telling
+from memlab._errors import Error
+
+
+def add(commands):
+    command = commands.add_parser(
+        "merge",
+        help="say which rank of several peaks highest and why, and make one file of theirs",
+        description="Brings the recordings of the ranks of one run together, with their "
+        "clocks aligned, and says which peaks highest and why.",
+    )
+    command.set_defaults(command="merge", run=run)
+    command.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help=kinds.FILE + ", one of each rank, or a folder that has one of each, with the rank in "
+        "its name as rank0.mlab",
+    )
+    command.add_argument(
+        "-o",
+        "--out",
+        metavar="FILE",
+        help="write all of them as one recording, a pickle, which report, view and torch's "
+        "viewer read",
+    )
+    command.add_argument("--json", action="store_true", help="for machines")
+
+
+def run(options):
+    from memlab._compare import merge
+
+    if options.out is not None and os.path.splitext(options.out)[1] != ".pickle":
+        raise Error(f"{options.out}: expected a name that ends in .pickle")
+    recording = merge.merge(options.files)
+    answer = merge.ranks(recording)
+    if options.out is not None:
+        recording.write_pickle(options.out, True)
+    if options.json:
+        telling.say(json.dumps(answer, indent=1))
+        return 0
+    telling.show(merge.text(recording, answer).removesuffix("\n"))
+    if options.out is not None:
+        telling.say(f"\nWrote {options.out}")
+    return 0

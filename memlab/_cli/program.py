@@ -1,0 +1,47 @@
+"""What commands that run a program share: whose memory counts, and the program."""
+
+import argparse
+
+
+def add_device(command):
+    command.add_argument(
+        "--device",
+        choices=("auto", "cuda", "cpu"),
+        default="auto",
+        help="whose memory (default: a GPU where there is one)",
+    )
+    command.add_argument(
+        "--phantom",
+        metavar="GPU",
+        help="run on the phantom device, a stand-in for a GPU on which "
+        "results are not computed: --phantom for the GPU that MEMLAB_PHANTOM_GPU "
+        "names, else an h200, --phantom=GPU for another, --phantom=auto only where "
+        "there is no GPU; memlab phantom --list names them. "
+        "MEMLAB_PHANTOM_MEMORY, for example 24GiB, is the memory of each, "
+        "MEMLAB_PHANTOM_DEVICES how many there are",
+    )
+
+
+def add_program(command):
+    command.add_argument(
+        "-m",
+        dest="module",
+        action="store_true",
+        help="the program is the name of a module",
+    )
+    command.add_argument("program", help="script to run, or module with -m")
+    rest = command.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    # Or argparse names them among what is missing.
+    rest.required = False
+
+
+def separate_phantom(argv, values):
+    """ARGV with --phantom as --phantom=, which names no GPU: argparse would take the
+    program after it for the name of one.  VALUES: options with a value of their own."""
+    separate = list(argv)
+    at = 1
+    while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
+        if argv[at] == "--phantom":
+            separate[at] = "--phantom="
+        at += 2 if argv[at] in values else 1
+    return separate

@@ -1,0 +1,35 @@
+"""`memlab replay`."""
+
+from memlab._cli import kinds, laboratory
+
+
+def add(commands):
+    command = commands.add_parser(
+        "replay",
+        help="say what a recorded run would need under other allocator settings",
+        description="Replays a recording in a model of torch's caching allocator: as it was, "
+        "which is compared with the recording, or under other settings or with other "
+        "memory.",
+    )
+    command.set_defaults(command="replay", run=run)
+    command.add_argument("file", help=kinds.FILE)
+    command.add_argument(
+        "--conf",
+        metavar="SETTINGS",
+        help="as in PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True; '' for "
+        "torch's defaults (default: the recorded ones)",
+    )
+    laboratory.add_options(command)
+
+
+def run(options):
+    from memlab._lab import replay
+
+    answer = replay.replay(
+        options.file,
+        options.conf,
+        options.memory,
+        device=options.device,
+        rank=options.rank,
+    )
+    return laboratory.tell(options, answer, replay.sections)

@@ -1,0 +1,63 @@
+"""`memlab run`."""
+
+from memlab._cli import kinds, program
+
+# Options whose value is the next argument.
+VALUES = ("--out", "--device", "--max-entries", "--max-file-bytes", "--stacks")
+
+
+def add(commands):
+    command = commands.add_parser(
+        "run",
+        help="run a program and record its memory",
+        allow_abbrev=False,
+        usage="memlab run [options] [-m] program arguments...",
+    )
+    command.set_defaults(command="run", run=run)
+    command.add_argument(
+        "--out",
+        default="memlab_out",
+        metavar="DIR",
+        help="folder for the results (default: %(default)s)",
+    )
+    program.add_device(command)
+    command.add_argument(
+        "--max-entries",
+        type=kinds.count,
+        default=1_000_000,
+        metavar="N",
+        help="newest events kept for each device (default: %(default)s)",
+    )
+    command.add_argument(
+        "--max-file-bytes",
+        type=kinds.count,
+        default=16 << 30,
+        metavar="N",
+        help="most bytes of the .mlab file, which keeps every event "
+        "(default: %(default)s)",
+    )
+    command.add_argument(
+        "--stacks",
+        choices=("python", "all"),
+        default="python",
+        help="'all' adds C++ frames, at microseconds an event",
+    )
+    command.add_argument(
+        "--uses",
+        action="store_true",
+        help="keep when each block was last used, for memlab explain and tune; costs some "
+        "microseconds an operator",
+    )
+    command.add_argument(
+        "--no-source",
+        action="store_true",
+        help="leave out what the lines of code say that stacks name, which the recording "
+        "keeps otherwise",
+    )
+    program.add_program(command)
+
+
+def run(options):
+    from memlab._run import run as _run
+
+    return _run.run(options)

@@ -1,0 +1,36 @@
+"""How an answer is shown: as it is, in lines that fit, or as a report."""
+
+import sys
+
+from memlab._text import terminal
+
+
+def say(text):
+    """TEXT as it is."""
+    terminal.answer(text)
+
+
+def show(text):
+    """TEXT in lines that the terminal has room for."""
+    terminal.answer(terminal.fitted(text, sys.stdout))
+
+
+def report(notes, sections, as_markdown):
+    """The SECTIONS of a report after the sentences NOTES."""
+    from memlab._report import parts
+    from memlab._report import report as _report
+
+    if not sections:
+        notes = [*notes, _report.NOTHING]
+    if as_markdown:
+        from memlab._report import markdown
+
+        say(markdown.markdown(notes, sections).removesuffix("\n"))
+        return
+    from memlab._report import rich
+
+    text = rich.coloured(notes, sections, sys.stdout)
+    if text is None:
+        show(parts.joined(notes, sections).removesuffix("\n"))
+    else:
+        say(text.removesuffix("\n"))

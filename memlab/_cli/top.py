@@ -1,0 +1,71 @@
+"""`memlab top`."""
+
+import json
+import sys
+
+from memlab._cli import kinds
+from memlab._errors import Error
+from memlab._text import terminal
+
+
+def add(commands):
+    command = commands.add_parser(
+        "top",
+        help="show what a running job has allocated, live",
+        description="Shows what a running job has allocated, by line, module, category or "
+        "stack, live.  Only its .mlab file is read; the job sees nothing of it.",
+    )
+    command.set_defaults(command="top", run=run)
+    command.add_argument(
+        "job",
+        nargs="?",
+        metavar="PID|FILE",
+        help="a process, whose children count too, a .mlab file, or a folder of them "
+        "(default: the job of yours that runs)",
+    )
+    command.add_argument("--once", action="store_true", help="print one look and end")
+    command.add_argument("--json", action="store_true", help="the same, for machines")
+    command.add_argument(
+        "--by",
+        action="append",
+        choices=("line", "module", "category", "stack"),
+        help="a table of --once; may be repeated (default: line and module)",
+    )
+    command.add_argument(
+        "--lines",
+        type=kinds.count,
+        default=15,
+        metavar="N",
+        help="rows of each table of --once (default: %(default)s)",
+    )
+
+
+def run(options):
+    from memlab._monitor import top
+
+    followed = [top.Followed(name, path) for name, path in top.find(options.job)]
+    if not (options.once or options.json):
+        if sys.stdout is None or not sys.stdout.isatty():
+            raise Error("no terminal to show it on: memlab top --once, or --json")
+        try:
+            from memlab._monitor import top_screen
+        except ImportError as error:
+            raise Error(
+                f"the live view needs the package {error.name}: pip install 'memlab[tui]'; "
+                "--once works without"
+            ) from None
+        top_screen.Screen(followed).run()
+        return 0
+    for one in followed:
+        while one.read():
+            pass
+        one.look()
+    if options.json:
+        looks = [one.answer() for one in followed]
+        terminal.answer(json.dumps({"files": looks}, indent=1))
+        return 0
+    by = tuple(options.by or ("line", "module"))
+    drawn = top.draws(sys.stdout)
+    parts = [top.text(one, by, options.lines, drawn) for one in followed]
+    terminal.answer(terminal.fitted("\n\n".join(parts), sys.stdout))
+    return 0

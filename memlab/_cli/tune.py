@@ -1,0 +1,24 @@
+"""`memlab tune`."""
+
+from memlab._cli import kinds, laboratory
+
+
+def add(commands):
+    command = commands.add_parser(
+        "tune",
+        help="find the allocator settings with which a recorded run would reserve least",
+        description="Tries allocator settings by replaying a recording under them, and says "
+        "the best, what they save, and the bounds that no settings pass.",
+    )
+    command.set_defaults(command="tune", run=run)
+    command.add_argument("file", help=kinds.FILE)
+    laboratory.add_options(command)
+
+
+def run(options):
+    from memlab._lab import tune
+
+    answer = tune.tune(
+        options.file, options.memory, device=options.device, rank=options.rank
+    )
+    return laboratory.tell(options, answer, tune.sections)

@@ -1,0 +1,92 @@
+"""`memlab view`."""
+
+import os
+import sys
+
+from memlab._cli import kinds, telling
+from memlab._text import terminal
+
+
+def add(commands):
+    command = commands.add_parser(
+        "view",
+        help="make an HTML page of a file, or one that files can be dropped onto",
+        description="Writes an HTML page that shows a recording and needs nothing else. "
+        "Without FILE it is the empty page: a recording's file that is dropped onto it, or "
+        "chosen there, is read by the page itself and sent nowhere.",
+    )
+    command.set_defaults(command="view", run=run, wrong_usage=command.error)
+    command.add_argument("file", nargs="?", metavar="FILE", help=kinds.FILE)
+    where = command.add_mutually_exclusive_group()
+    where.add_argument(
+        "--out",
+        metavar="PAGE",
+        help="page to write (default: beside the file, ending in .html; the empty one: "
+        "memlab.html)",
+    )
+    where.add_argument(
+        "--serve",
+        action="store_true",
+        help="write no page, but serve it at a secret address of this machine until Ctrl-C: "
+        "for recordings whose page would be too large for a browser",
+    )
+
+
+def run(options):
+    from memlab import _core
+    from memlab._files import load
+    from memlab._page import page as _page
+    from memlab._report import report
+    from memlab._text import wording
+
+    if options.file is None:
+        if options.serve:
+            options.wrong_usage("--serve needs a FILE to serve")
+        out = options.out or "memlab.html"
+        _core.write_file(out, _page.assemble_empty())
+        telling.say(f"Page: {out}")
+        return 0
+    if options.serve:
+        return _serve(options.file)
+    recording = load.read_recording(options.file, quiet=True)
+    out = options.out or _beside(options.file, ".html")
+    notes = report.file_notes(recording.file)
+    page = _page.of(recording, title=os.path.basename(options.file), notes=notes)
+    _core.write_file(out, page)
+    telling.say(f"Page: {out}")
+    length = os.path.getsize(out)
+    if length > _page.LONG_BYTES:
+        terminal.say(
+            f"memlab: the page has {wording.size(length)}, which a browser takes long to "
+            f"open: memlab view --serve {options.file} needs no page",
+            sys.stderr,
+        )
+    return 0
+
+
+def _serve(source):
+    from memlab._files import load
+    from memlab._page import page as _page
+    from memlab._report import report as _report
+    from memlab._serve import serve as _serve
+
+    recording = load.read_recording(source, quiet=True)
+    server = _serve.Server(
+        *_page.data_of(recording),
+        title=os.path.basename(source),
+        notes=_report.file_notes(recording.file),
+    )
+    # All that is asked for is in the server's file.
+    del recording
+    try:
+        telling.say(f"Page: {server.url}\nIt is there for this machine until Ctrl-C.")
+        server.run()
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _beside(path, ending):
+    for known in (".gz", ".pickle", ".pkl", ".mlab"):
+        path = path.removesuffix(known)
+    return path + ending

@@ -1,0 +1,1 @@
+"""Two runs, and several ranks as one."""

@@ -1,0 +1,405 @@
+"""Recordings in the formats of other tools, by the ending of a file's name.
+
+What a format says of a recording is the core's or stands in `_COLUMNS`; docs/VIEWING.md
+tells users of it.  Columns come from the core as buffers and go into each format as such:
+nothing here runs once for an event.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+from memlab import _core
+from memlab._errors import Error
+from memlab._version import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from memlab._core import Recording
+
+__all__ = ["FORMATS", "TABLES", "convert", "format_of"]
+
+# Tables of a device have its index as their first column, and their rows are numbered.
+TABLES = ("allocations", "events", "segments", "blocks", "notes", "stacks", "frames")
+_OF_DEVICE = ("allocations", "events", "segments", "blocks")
+# What a row's number is called.
+_ROW = {
+    "allocations": "allocation",
+    "events": "event",
+    "segments": "segment",
+    "blocks": "block",
+    "notes": "note",
+    "stacks": "stack",
+    "frames": "frame",
+}
+_TEXTS = {"file", "function", "module", "name", "metadata", "node"}
+_TRUTHS = {"backward", "exact", "small", "expandable"}
+# What a spreadsheet may take as a formula: some leave out white space in front, and those
+# of East Asia take the wide signs too.
+_FORMULA = re.compile(r"[\t\r\n]|[\s\x00-\x1f\x7f\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
+
+
+class _Tables:
+    """The tables of a recording, as columns that a format can take."""
+
+    def __init__(self, recording):
+        self.recording = recording
+        columns = recording.columns("strings")
+        offsets, self.bytes = columns["offsets"], columns["bytes"]
+        self.offsets = offsets
+        parts = map(self.bytes.__getitem__, map(slice, offsets, offsets[1:]))
+        self.strings = list(map(str, parts, itertools.repeat("utf-8")))
+
+    def devices(self, name, device):
+        """The devices of which NAME has a table, of DEVICE or all for None; a table of
+        none in particular is told once."""
+        if name not in _OF_DEVICE:
+            return [None]
+        return range(self.recording.device_count) if device is None else [device]
+
+    def read(self, name, device):
+        return self.recording.columns(name, device or 0)
+
+    def values(self, columns, strings, *, signed):
+        """The values of each of COLUMNS, texts from STRINGS; SIGNED: none above 2^63."""
+        for name, view in columns.items():
+            if name in _TEXTS:
+                yield map(strings.__getitem__, view)
+            elif name in _core.COLUMN_TEXTS:
+                yield map(_core.COLUMN_TEXTS[name].__getitem__, view)
+            elif signed and view.format == "Q":
+                yield view.cast("B").cast("q")
+            else:
+                yield view
+
+    def rows(self, name, device, strings=None, *, signed=False):
+        """The rows of table NAME of DEVICE, and the names of its columns."""
+        columns = self.read(name, device)
+        count = len(next(iter(columns.values())))
+        values = [range(count)]
+        names = [_ROW[name], *columns]
+        if device is not None:
+            values.insert(0, itertools.repeat(device, count))
+            names.insert(0, "device")
+        values += self.values(columns, strings or self.strings, signed=signed)
+        return names, zip(*values)
+
+
+def _write_by_name(path, write):
+    """Writes the file at PATH by WRITE(name).  Raises OSError of PATH for what the system
+    refused: writers know a temporary name, or none."""
+    try:
+        _core.write_file(path, write)
+    except OSError as error:
+        if error.errno is None:
+            # pyarrow's, now and then.
+            raise Error(f"{path}: {error}") from None
+        raise OSError(error.errno, os.strerror(error.errno), path) from None
+
+
+# ---- SQLite ----
+
+_STACK_FRAMES = """
+CREATE VIEW stack_frames AS
+WITH RECURSIVE walk(stack, depth, at) AS (
+    SELECT stack, 0, stack FROM stacks WHERE stack > 0
+    UNION ALL
+    SELECT walk.stack, depth + 1, stacks.parent
+    FROM walk JOIN stacks ON stacks.stack = walk.at WHERE stacks.parent > 0
+)
+SELECT walk.stack, walk.depth, frames.function, frames.file, frames.line, stacks.module
+FROM walk JOIN stacks ON stacks.stack = walk.at JOIN frames ON frames.frame = stacks.frame
+"""
+
+
+def _sql_type(name):
+    return "TEXT" if name in _TEXTS or name in _core.COLUMN_TEXTS else "INTEGER"
+
+
+def _write_sql_table(database, tables, name, device):
+    for index in tables.devices(name, device):
+        names, rows = tables.rows(name, index, signed=True)
+        key = ", ".join(f'"{n}"' for n in names[: 1 if index is None else 2])
+        columns = ", ".join(f'"{n}" {_sql_type(n)} NOT NULL' for n in names)
+        database.execute(
+            f"CREATE TABLE IF NOT EXISTS {name} ({columns}, PRIMARY KEY ({key})) "
+            "WITHOUT ROWID"
+        )
+        marks = ", ".join("?" * len(names))
+        database.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+
+
+def _write_about(database, recording):
+    database.execute("CREATE TABLE recording (key TEXT PRIMARY KEY, value TEXT)")
+    about = {"format": "1", "memlab": __version__, "source": recording.source}
+    database.executemany("INSERT INTO recording VALUES (?, ?)", about.items())
+    database.execute(
+        "CREATE TABLE devices (device INTEGER PRIMARY KEY, name TEXT, events INTEGER, "
+        "overwritten_events INTEGER, dropped_events INTEGER, lost_stacks INTEGER, "
+        "lost_names INTEGER)"
+    )
+    for device in range(recording.device_count):
+        counts = recording.counts(device)
+        database.execute(
+            "INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                device,
+                recording.device_name(device),
+                # As of the columns: with a sign.
+                *(
+                    (counts[name] + 2**63) % 2**64 - 2**63
+                    for name in (
+                        "events",
+                        "overwritten_events",
+                        "dropped_events",
+                        "lost_stacks",
+                        "lost_names",
+                    )
+                ),
+            ),
+        )
+
+
+def _write_sqlite(recording, path, device, table):
+    try:
+        import sqlite3
+    except ImportError as error:
+        raise Error(f"{path}: this Python has no sqlite3 ({error})") from None
+    tables = _Tables(recording)
+
+    def write(temporary):
+        try:
+            with contextlib.closing(sqlite3.connect(temporary)) as database:
+                write_tables(database)
+        except sqlite3.Error as error:
+            # SQLite keeps the system's own reason to itself.
+            full = "is full" in str(error)
+            raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from None
+
+    def write_tables(database):
+        # Nobody sees the file before it is whole.
+        database.execute("PRAGMA journal_mode = OFF")
+        database.execute("PRAGMA synchronous = OFF")
+        with database:
+            _write_about(database, recording)
+            for name in TABLES:
+                _write_sql_table(database, tables, name, device)
+            database.execute(_STACK_FRAMES)
+
+    _write_by_name(path, write)
+
+
+# ---- CSV ----
+
+
+def _defused(text):
+    """TEXT as a spreadsheet shows it, whatever it begins with."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def _write_csv(recording, path, device, table):
+    import csv
+
+    tables = _Tables(recording)
+    strings = list(map(_defused, tables.strings))
+
+    def write(temporary):
+        with open(temporary, "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\r\n")
+            for i, index in enumerate(tables.devices(table, device)):
+                names, rows = tables.rows(table, index, strings)
+                if i == 0:
+                    writer.writerow(names)
+                writer.writerows(rows)
+
+    _write_by_name(path, write)
+
+
+# ---- Arrow ----
+
+
+def _pyarrow(path):
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise Error(
+            f"{path}: writing it needs pyarrow ({error}): pip install 'memlab[arrow]'"
+        ) from None
+    return pyarrow
+
+
+_ARROW_TYPES = {"B": "uint8", "I": "uint32", "q": "int64", "Q": "uint64"}
+
+
+def _arrow_column(pa, name, view, strings):
+    kind = getattr(pa, _ARROW_TYPES[view.format])()
+    column = pa.Array.from_buffers(kind, len(view), [None, pa.py_buffer(view)])
+    if name in _TEXTS:
+        return pa.DictionaryArray.from_arrays(column.cast(pa.int32()), strings)
+    if name in _core.COLUMN_TEXTS:
+        texts = pa.array(_core.COLUMN_TEXTS[name], pa.string())
+        return pa.DictionaryArray.from_arrays(column.cast(pa.int32()), texts)
+    return column.cast(pa.bool_()) if name in _TRUTHS else column
+
+
+def _arrow_table(pa, tables, name, device, strings):
+    columns = tables.read(name, device)
+    count = len(next(iter(columns.values())))
+    arrays = {
+        column: _arrow_column(pa, column, view, strings)
+        for column, view in columns.items()
+    }
+    arrays = {_ROW[name]: pa.array(range(count), pa.int64()), **arrays}
+    if device is not None:
+        arrays = {"device": pa.array([device], pa.int32()).take(_zeros(pa, count)), **arrays}
+    return pa.table(arrays)
+
+
+def _zeros(pa, count):
+    return pa.Array.from_buffers(pa.int8(), count, [None, pa.py_buffer(bytes(count))])
+
+
+def _arrow_tables(pa, recording, device, name) -> Iterator[Any]:
+    tables = _Tables(recording)
+    strings = pa.LargeStringArray.from_buffers(
+        len(tables.strings), pa.py_buffer(tables.offsets), pa.py_buffer(tables.bytes)
+    ).cast(pa.string())
+    for index in tables.devices(name, device):
+        yield _arrow_table(pa, tables, name, index, strings)
+
+
+def _write_arrow(recording, path, device, table):
+    pa = _pyarrow(path)
+    import pyarrow.ipc
+
+    _write_tables(
+        path, _arrow_tables(pa, recording, device, table), pyarrow.ipc.new_file
+    )
+
+
+def _write_parquet(recording, path, device, table):
+    pa = _pyarrow(path)
+    import pyarrow.parquet
+
+    _write_tables(
+        path,
+        _arrow_tables(pa, recording, device, table),
+        pyarrow.parquet.ParquetWriter,
+    )
+
+
+def _write_tables(path, tables: Iterable[Any], make):
+    def write(temporary):
+        with contextlib.ExitStack() as stack:
+            writer = None
+            for table in tables:
+                if writer is None:
+                    writer = stack.enter_context(make(temporary, table.schema))
+                writer.write_table(table)
+
+    _write_by_name(path, write)
+
+
+# ---- All ----
+
+
+def _write_pickle(recording, path, device, table):
+    recording.write_pickle(path, True)
+
+
+def _write_json(recording, path, expand):
+    recording.write_json(path, expand)
+
+
+def _write_html(recording, path, title):
+    from memlab._page import page
+    from memlab._report import report
+
+    notes = report.file_notes(recording.file)
+    _core.write_file(path, page.of(recording, title=title, notes=notes))
+
+
+def _write_perfetto(recording, path, device, table):
+    recording.write_perfetto(path)
+
+
+def _write_speedscope(recording, path, device, table):
+    _core.write_file(path, recording.stacks_speedscope(device))
+
+
+def _write_folded(recording, path, device, table):
+    _core.write_file(path, recording.stacks_folded(device))
+
+
+# By name: endings, the writer, whether it takes a device, whether it takes a table.
+FORMATS = {
+    "pickle": ((".pickle",), _write_pickle, False, False),
+    "json": ((".json",), _write_json, False, False),
+    "html": ((".html",), _write_html, False, False),
+    "perfetto": ((".perfetto-trace", ".pftrace"), _write_perfetto, False, False),
+    "speedscope": ((".speedscope.json",), _write_speedscope, True, False),
+    "folded": ((".folded",), _write_folded, True, False),
+    "sqlite": ((".sqlite", ".db"), _write_sqlite, True, False),
+    "arrow": ((".arrow", ".feather"), _write_arrow, True, True),
+    "parquet": ((".parquet",), _write_parquet, True, True),
+    "csv": ((".csv",), _write_csv, True, True),
+}
+
+
+def format_of(path: str) -> str:
+    """The format that the name PATH ends in; raises memlab.Error for none."""
+    endings = {end: name for name, (ends, *_) in FORMATS.items() for end in ends}
+    for ending in sorted(endings, key=len, reverse=True):
+        if path.lower().endswith(ending):
+            return endings[ending]
+    raise Error(f"{path}: expected a name that ends in {', '.join(endings)}")
+
+
+def convert(
+    recording: Recording,
+    path: str,
+    to: str | None = None,
+    *,
+    device: int | None = None,
+    table: str | None = None,
+    title: str = "",
+    expand: bool = False,
+) -> None:
+    """Writes RECORDING as the file at PATH, which appears whole or not at all.
+
+    to: a key of FORMATS; None: by the ending of PATH. device: None is all. table: of
+    TABLES, for formats that have one table a file; None is "allocations". title: what
+    a page is called. expand: JSON of version 1, with every stack written out wherever it
+    is referred to.
+
+    Raises memlab.Error for a name without a known ending, for a device or table where the
+    format takes none, for what expand is not for, and without the package that a format needs; ValueError for a
+    device that the recording does not have; OSError.
+    """
+    to = to or format_of(path)
+    _, write, takes_device, takes_table = FORMATS[to]
+    for name, value, takes in (
+        ("device", device, takes_device),
+        ("table", table, takes_table),
+    ):
+        if value is not None and not takes:
+            holds = "all devices" if name == "device" else "no table, or all of them"
+            raise Error(f"{path}: a {to} file has {holds}: leave --{name} out")
+    if device is not None and not 0 <= device < recording.device_count:
+        last = recording.device_count - 1
+        raise ValueError(f"the recording has devices 0 to {last}, no {device}")
+    if expand and write is not _write_json:
+        raise Error(f"{path}: --expand is for json, not for {to}: leave it out")
+    if write is _write_html:
+        write(recording, path, title)
+    elif write is _write_json:
+        write(recording, path, expand)
+    else:
+        write(recording, path, device, table or "allocations")

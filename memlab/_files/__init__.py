@@ -1,0 +1,1 @@
+"""Files: recordings read, names, times and uploads of what trainers write."""

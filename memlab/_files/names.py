@@ -1,0 +1,214 @@
+"""File names of trainers' callbacks: ranks, format strings, folders, names in a bucket.
+
+Owns what `{run_name}/torch_traces/rank{rank}.{batch}` means, as Composer defines it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import string
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab._files.times import Progress
+
+_RANKS = {
+    # name: (environment variable, where torch.distributed knows none)
+    "rank": ("RANK", 0),
+    "local_rank": ("LOCAL_RANK", 0),
+    "world_size": ("WORLD_SIZE", 1),
+    "local_world_size": ("LOCAL_WORLD_SIZE", 1),
+    "node_rank": ("NODE_RANK", 0),
+}
+
+_TIMES = (
+    "epoch",
+    "batch",
+    "batch_in_epoch",
+    "sample",
+    "sample_in_epoch",
+    "token",
+    "token_in_epoch",
+    "total_wct",
+    "epoch_wct",
+    "batch_wct",
+)
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:/")
+
+
+def ranks() -> dict[str, int]:
+    """rank, local_rank, world_size, local_world_size and node_rank of this process.
+
+    Of torch.distributed where it is initialised, else of the environment variables that
+    torchrun sets, else of a process that is alone.
+    """
+    found = {}
+    for name, (variable, default) in _RANKS.items():
+        text = os.environ.get(variable, "").strip()
+        # "²" is a digit, but no number; and no run has a billion ranks.
+        known = text.isascii() and text.isdigit() and len(text) < 10
+        found[name] = int(text) if known else default
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed and distributed.is_available() and distributed.is_initialized():
+            found["rank"] = distributed.get_rank()
+            found["world_size"] = distributed.get_world_size()
+    except Exception:
+        # Half set up, by this thread or another: as if it were not.
+        pass
+    return found
+
+
+def check_template(template: object, name: str) -> str:
+    """TEMPLATE, a str or a path, as fill() takes it.
+
+    Raises TypeError or ValueError, which call it NAME, where that could not.
+    """
+    if isinstance(template, os.PathLike):
+        template = os.fspath(template)
+    if not isinstance(template, str):
+        raise TypeError(f"{name} must be a str, not {template!r}")
+    if not template or "\0" in template:
+        raise ValueError(f"{name} must be a format string of a name, not {template!r}")
+    try:
+        known = dict.fromkeys((*_RANKS, *_TIMES[:-3]), 0)
+        _format(template, {**known, **dict.fromkeys(_TIMES[-3:], 0.0), "run_name": "r"})
+    except ValueError as error:
+        raise ValueError(
+            f"{name} is no format string: {error} in {template!r}; write {{{{ and }}}} "
+            "for braces"
+        ) from None
+    return template
+
+
+def fill(template: str, progress: Progress | None = None, **variables: object) -> str:
+    """TEMPLATE, a format string, with what is known in the place of its fields.
+
+    The fields: rank, local_rank, world_size, local_world_size, node_rank; with PROGRESS
+    epoch, batch, batch_in_epoch, sample, sample_in_epoch, token, token_in_epoch (ints),
+    total_wct, epoch_wct, batch_wct (seconds, floats); VARIABLES, as run_name.  A field of
+    another name stays as it is.  Raises ValueError for a text among VARIABLES that would
+    lead out of the folder in which it is used.
+    """
+    known = ranks()
+    if progress is not None:
+        known.update((name, getattr(progress, name)) for name in _TIMES)
+    for name, value in variables.items():
+        if name in fields(template) and isinstance(value, str) and _leaves(value):
+            raise ValueError(
+                f"{name} is {value!r}, which leads out of the folder that {template!r} "
+                f"names; give a {name} without '..' and leading '/'"
+            )
+    return _format(template, {**known, **variables})
+
+
+def _leaves(path):
+    return os.path.isabs(path) or ".." in path.split(os.sep) or "\0" in path
+
+
+def fields(template: str) -> set[str]:
+    """The names of the fields of TEMPLATE."""
+    return {field for _, field, _, _ in string.Formatter().parse(template) if field}
+
+
+def _format(template, known):
+    formatter = string.Formatter()
+    out = []
+    for text, field, spec, conversion in formatter.parse(template):
+        out.append(text)
+        if field is None:
+            continue
+        if field in known:
+            value = formatter.convert_field(known[field], conversion)
+            out.append(format(value, _format(spec, known)))
+        else:
+            # Attributes and items, `{rank.real}`, are no names that we know either.
+            out.append("{" + field)
+            out.append(f"!{conversion}" if conversion else "")
+            out.append(f":{spec}" if spec else "")
+            out.append("}")
+    return "".join(out)
+
+
+def apart(*templates: str, rank: int | None = None) -> str:
+    """What a name of TEMPLATES needs behind it so that no two ranks have the same: for a
+    RANK but 0, "_rank" and its number, unless a field tells ranks apart.  None for the
+    rank of this process."""
+    known = set().union(*map(fields, templates))
+    if "rank" in known or {"node_rank", "local_rank"} <= known:
+        return ""
+    number = ranks()["rank"] if rank is None else rank
+    return f"_rank{number}" if number else ""
+
+
+def remote(
+    template: str, filename: str, progress: Progress, **variables: object
+) -> str:
+    """What a file of FILENAME, without its ending, is called where it is sent to by TEMPLATE:
+    a name that no other rank's file has.  Both are format strings, filled as by fill().
+    """
+    name = fill(template, progress, **variables)
+    if not _is_folder(template, filename):
+        return name + apart(template)
+    # A rank's folder here is none there.
+    base = filename.rpartition("/")[2]
+    name = f"{name.rstrip('/')}/{fill(base, progress, **variables)}"
+    return name + apart(template, base)
+
+
+def _is_folder(remote, filename):
+    """Whether REMOTE, a format string, names a folder for files, not the files themselves.
+
+    The files themselves are named by its last part if that has a field that tells files
+    apart, as {rank} and {batch}, or is that of FILENAME.
+    """
+    last = remote.rpartition("/")[2]
+    if not last:
+        return True
+    if last == filename.rpartition("/")[2]:
+        return False
+    return fields(last) <= {"run_name"}
+
+
+def inside(folder: str, name: str) -> str:
+    """The path of NAME, which may be in a folder of its own, in FOLDER.
+
+    Raises ValueError for a name that is none or leads out of it.
+    """
+    if not name or name.endswith(os.sep) or _leaves(name):
+        raise ValueError(f"{name!r} is no name of a file in {folder!r}")
+    return os.path.join(folder, name)
+
+
+def is_uri(name: str) -> bool:
+    """Whether NAME begins with a scheme, as s3://bucket/path and dbfs:/path do."""
+    return _URI.match(name) is not None
+
+
+def remote_key(name: str) -> str:
+    """What a logger that has a bucket calls NAME: of a URI the path, without leading '/'."""
+    scheme = _URI.match(name)
+    if scheme:
+        name = name[scheme.end() :]
+        if name.startswith("/"):
+            _, _, name = name[1:].partition("/")
+    return name.lstrip("/")
+
+
+def require_empty(folder: str) -> None:
+    """Raises FileExistsError where FOLDER or a folder in it has a file.
+
+    Those whose names begin with a dot do not count.
+    """
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith("."):
+                raise FileExistsError(
+                    f"{folder} is not empty; {os.path.join(root, name)} exists. Give "
+                    "another folder, or overwrite=True to keep what is there beside the "
+                    "new files"
+                )

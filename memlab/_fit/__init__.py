@@ -1,0 +1,1 @@
+"""Whether a program fits on a GPU that is not here."""

@@ -1,0 +1,264 @@
+"""The answer of memlab.fit and `memlab fit`.
+
+Owns what is asked of the phantom device, in which order, and what the figures mean;
+run.py has the processes, vary.py the search for the largest value, text.py the words.
+"""
+
+from __future__ import annotations
+
+import os
+
+from memlab import phantom
+from memlab._errors import Error, check_count
+from memlab._files import load
+from memlab._fit import vary as _fit_vary
+from memlab._fit.run import Command, Runs, ranks_of
+from memlab._text import wording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab._answers import FitAnswer
+
+# A program is stopped when no peak rose for so many steps of its optimizer.
+SETTLED_STEPS = 10
+# More than any program that is tried; some expandable segments' address space, each 9/8 of
+# it, have room on the phantom device.
+_ENDLESS_BYTES = 512 << 30
+_LINES = 10
+_TORCH_COMPILE = (
+    "TORCH_COMPILE_DISABLE=1 is set: the figures are those of the program uncompiled"
+)
+
+
+def answer_of(words, gpu, devices, memory, vary, steps, timeout, tell=None) -> FitAnswer:
+    """As fit(), of a command's WORDS; TELL(text) is called with what is being done."""
+    asked = _Asked(words, gpu, devices, memory, steps, timeout, tell)
+    with asked.runs:
+        if vary is None:
+            return asked.answer(Command(words), {})
+        return _fit_vary.search(asked, words, _fit_vary.parse(vary))
+
+
+class _Asked:
+    """What is asked, and how a program is tried under it."""
+
+    def __init__(self, words, gpu, devices, memory, steps, timeout, tell):
+        if steps is not None:
+            check_count(steps, 1, "steps")
+        if not timeout > 0:
+            raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
+        if devices is None:
+            devices = ranks_of(words)
+        if isinstance(memory, str):
+            memory = phantom.parse_memory(memory)
+        # Names and numbers are checked before anything runs.
+        variables = phantom.environment(gpu, devices, memory)
+        known = phantom.gpus()[variables["MEMLAB_PHANTOM_GPU"]]
+        memory = int(variables["MEMLAB_PHANTOM_MEMORY"] or known.total_bytes)
+        self.gpu, self.gpu_name = known.name, known.full_name
+        self.capacity = memory
+        self._endless = max(_ENDLESS_BYTES, 2 * memory)
+        self._described = f"{self.gpu_name} with {wording.size(memory)}"
+        self.tell = tell or (lambda text: None)
+        self.runs = Runs(known.name, devices, timeout, steps, SETTLED_STEPS)
+        self._timeout = timeout
+
+    def answer(self, command, variables):
+        """The whole answer for COMMAND with more environment VARIABLES."""
+        self.tell(f"running {command.name} on {self._described}")
+        return self.complete(*self.try_out(command, variables), command, variables)
+
+    def try_out(self, command, variables):
+        """(the answer as far as one run tells, that run)."""
+        run = self._run(command, self.capacity, variables)
+        answer = {
+            "fits": not run.out_of_memory,
+            "program": command.name,
+            "gpu": self.gpu,
+            "devices": self._devices(run),
+            "out_of_memory": _where(run) if run.out_of_memory else None,
+            **_progress(run),
+            "notes": _notes(run),
+            "vary": None,
+        }
+        return answer, run
+
+    def complete(self, answer, run, command, variables):
+        """ANSWER with all that RUN, and for what does not fit another, can tell."""
+        if not answer["fits"]:
+            run = self._learn_need(answer, command, variables) or run
+        # Ranks may share a device.
+        used = {}
+        for item in answer["devices"]:
+            used[item["device"]] = used.get(item["device"], 0) + item["total_bytes"]
+        self.tell("trying orders of addresses and settings of the allocator")
+        recordings = {
+            number: load.read_recording(path) for number, path in run.recordings.items()
+        }
+        for item in answer["devices"]:
+            item["headroom_bytes"] = self.capacity - used[item["device"]]
+            # Of a device that alone is not too full another was.
+            item["fits"] = answer["fits"] or item["headroom_bytes"] >= 0
+            number = min(recordings) if item["rank"] is None else item["rank"]
+            item.update(_peak(recordings[number], item["device"]))
+            try:
+                item.update(self._what_if(recordings[number], item))
+            except Error as error:
+                reserved = item["reserved_peak_bytes"]
+                item.update(reserved_peak_range_bytes=[reserved] * 2, settings=None)
+                answer["notes"].append(
+                    f"cuda:{item['device']}: other orders of addresses and settings could "
+                    f"not be tried: {error}"
+                )
+        return answer
+
+    def _what_if(self, recording, item):
+        """What the device ITEM would take with segments elsewhere, or by other settings."""
+        device, reserved = item["device"], item["reserved_peak_bytes"]
+        low, high = recording.replay(device, memory=self._endless)["reserved_peak_range_bytes"]
+        room = self.capacity - item["total_bytes"] + reserved
+        settings = None
+        if room > 0:
+            tuned = recording.tune(device, memory=room)
+            best = tuned["best"]
+            if best is not None:
+                settings = {
+                    "conf": best["conf"],
+                    "reserved_peak_bytes": best["reserved_peak_bytes"],
+                    "saving_bytes": reserved - best["reserved_peak_bytes"],
+                    "fits": tuned["fits"],
+                }
+        return {
+            "reserved_peak_range_bytes": [min(low, reserved), max(high, reserved)],
+            "settings": settings,
+        }
+
+    def _run(self, command, memory, variables):
+        run = self.runs.run(command, memory, variables)
+        if run.refused is not None:
+            raise Error(run.refused)
+        if run.late and not any(rank["steps"] for rank in run.ranks.values()):
+            raise Error(
+                f"{command.name} did not end within {self._timeout:g} s, nor make a step "
+                "of an optimizer. On the phantom device nothing is computed: values read "
+                "from it are 0, and a loop that waits for another one does not end. Give "
+                f"it more time (timeout), or less to do{_printed(run)}"
+            )
+        if run.failed:
+            raise Error(
+                f"{command.name} {_ended(run.status)}, on the phantom device, where nothing "
+                f"is computed and values read from the GPU are 0{_printed(run)}"
+            )
+        if not run.ranks:
+            raise Error(
+                f"{command.name} ended without a trace, as by os._exit() or exec, which "
+                f"leave no time to say what it took{_printed(run)}"
+            )
+        if not any(rank["devices"] for rank in run.ranks.values()):
+            raise Error(
+                f"{command.name} used no GPU in its own process; memory of processes that "
+                f"it starts is seen where torchrun starts them{_printed(run)}"
+            )
+        return run
+
+    def _learn_need(self, answer, command, variables):
+        """Replaces the figures of a run that ended early by those of one without a limit,
+        and returns that; None where it could not be had."""
+        self.tell("out of memory; running it with memory without end, to see its need")
+        try:
+            run = self._run(command, self._endless, variables)
+        except Error as error:
+            answer["notes"].append(
+                f"the figures are those until memory ran out: without a limit {error}"
+            )
+            return None
+        if run.out_of_memory:
+            answer["notes"].append(
+                f"the figures are those until {self._endless >> 30} GiB of memory ran out too"
+            )
+        answer["devices"] = self._devices(run)
+        answer.update(_progress(run))
+        return run
+
+    def _devices(self, run):
+        return [
+            {
+                "rank": number if len(run.ranks) > 1 else None,
+                "name": self.gpu_name,
+                **figures,
+                "total_bytes": figures["reserved_peak_bytes"] + figures["outside_bytes"],
+                "capacity_bytes": self.capacity,
+            }
+            for number, rank in sorted(run.ranks.items())
+            for figures in rank["devices"]
+        ]
+
+
+def _peak(recording, device):
+    peak = recording.peak(device)
+    return {"by_category": peak["by_category"], "by_line": peak["by_line"][:_LINES]}
+
+
+def _printed(run):
+    return f"; it printed last:\n{run.output}" if run.output else ""
+
+
+def _ended(status):
+    return f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
+
+
+def _progress(run):
+    """How far the program came, by the rank that came least far."""
+    least = min(run.ranks.values(), key=lambda rank: rank["steps"])
+    return {
+        "ended": "time" if run.late else least["ended"],
+        "steps": least["steps"],
+        "steps_after_peak": least["steps"] - max(r["rose"] for r in run.ranks.values()),
+        "torch": least["torch"],
+    }
+
+
+def _notes(run):
+    notes = [_TORCH_COMPILE] if os.environ.get("TORCH_COMPILE_DISABLE") == "1" else []
+    rebuilt = max((rank["rebuilt_bytes"] for rank in run.ranks.values()), default=0)
+    if rebuilt:
+        notes.append(
+            "DistributedDataParallel makes its buckets anew in the second step, and the "
+            "old ones go when torch's watchdog of NCCL next looks: by chance the peak "
+            f"is up to {wording.size(rebuilt)} higher"
+        )
+    return notes
+
+
+def _where(run):
+    """Where memory ran out: of the first rank of which it did."""
+    for number, rank in sorted(run.ranks.items()):
+        recording = load.read_recording(run.recordings[number])
+        for figures in rank["devices"]:
+            oom = recording.oom(figures["device"])
+            if oom is None:
+                continue
+            request = oom["request"]
+            return {
+                "device": figures["device"],
+                "rank": number if len(run.ranks) > 1 else None,
+                "file": request["file"],
+                "line": request["line"],
+                "function": request["function"],
+                "reason": request["reason"],
+                "requested_bytes": request["bytes"],
+                "error": rank["error"],
+            }
+    [(number, rank), *_] = [
+        item for item in sorted(run.ranks.items()) if item[1]["out_of_memory"]
+    ]
+    return {
+        "device": None,
+        "rank": number if len(run.ranks) > 1 else None,
+        "file": "",
+        "line": 0,
+        "function": "",
+        "reason": "outside torch's allocator",
+        "requested_bytes": None,
+        "error": rank["error"],
+    }

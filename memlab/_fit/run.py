@@ -1,0 +1,241 @@
+"""One run of a program on the phantom device, in a process of its own, for `memlab fit`.
+
+Owns how a command is made to run program.py, the time that it may take, and what comes
+back.  Knows nothing of what is asked of it: that is answer.py's.
+"""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+from memlab import phantom
+from memlab._errors import Error
+from memlab._fit import program
+from memlab._text import wording
+
+# Once it was asked to end: the recording is to be written.
+_GRACE_SECONDS = 30
+_TAIL_LINES = 80
+_LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+_WRAPPER = """#!/bin/sh
+exec "$MEMLAB_FIT_PYTHON" -m memlab._fit.program "$@"
+"""
+
+
+class Command:
+    """A command line that starts a Python program.
+
+    words: as one would write them: "train.py --lr 1", "python -m package.train", "torchrun
+    --nproc-per-node 2 train.py".  Raises memlab.Error for one that is none.
+    """
+
+    def __init__(self, words):
+        if not words:
+            raise Error("no program given; for example: memlab fit python train.py")
+        self.python = sys.executable
+        words = list(words)
+        if _is_python(words[0]):
+            # By its bare name the one that has memlab, whatever else is in the PATH.
+            if os.path.dirname(words[0]):
+                self.python = words[0]
+            words = words[1:]
+        elif words[0] != "-m" and not os.path.isfile(words[0]):
+            words[0] = _installed(words[0])
+        try:
+            self._options, module, rest = program.split(words)
+        except ValueError as error:
+            raise Error(str(error)) from None
+        if not rest:
+            raise Error("no program given; for example: memlab fit python train.py")
+        if not module and not os.path.isfile(rest[0]):
+            raise Error(f"{rest[0]}: no such program; give the file of a script")
+        self._program = ["-m", *rest] if module else rest
+        self.name = os.path.basename(rest[0])
+        self._launches = self.name in _LAUNCHERS
+        if self._launches:
+            scripts = (os.path.basename(word) for word in rest if word.endswith(".py"))
+            self.name = next(scripts, self.name)
+
+    def argv(self, folder):
+        """(words, environment variables) that run it so that it leaves its files."""
+        if not self._launches:
+            return [self.python, *self._options, "-m", "memlab._fit.program", *self._program], {}
+        # torchrun starts the ranks by the interpreter that PYTHON_EXEC names.
+        wrapper = os.path.join(folder, "python")
+        with open(wrapper, "w") as file:
+            file.write(_WRAPPER)
+        os.chmod(wrapper, 0o700)
+        return [self.python, *self._options, *self._program], {
+            "PYTHON_EXEC": wrapper,
+            "MEMLAB_FIT_PYTHON": self.python,
+            # The ranks are processes that share devices.
+            "MEMLAB_PHANTOM_SHARED": os.path.join(folder, "shared"),
+            # torchrun's defaults: a free port instead of 29500, which others may have.
+            "PET_RDZV_BACKEND": "c10d",
+            "PET_RDZV_ENDPOINT": "localhost:0",
+        }
+
+
+def ranks_of(words):
+    """How many processes torchrun starts here by the WORDS of a command; None for another
+    program, and where they do not say a number."""
+    words = list(words[_is_python(words[0]) :])
+    try:
+        _, _, [launcher, *rest] = program.split(words)
+    except ValueError:
+        return None
+    if os.path.basename(launcher) not in _LAUNCHERS:
+        return None
+    for at, word in enumerate(rest):
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") == "--nproc-per-node":
+            value = value if equals else (rest[at + 1 : at + 2] or [""])[0]
+            return int(value) if value.isdecimal() and int(value) > 0 else None
+    return None
+
+
+def _is_python(word):
+    return re.fullmatch(r"python[\d.]*", os.path.basename(word)) is not None
+
+
+def _installed(word):
+    """The file of the program WORD, which is to be one of Python."""
+    # Beside the interpreter first: its folder need not be in the PATH.
+    path = shutil.which(word, path=os.path.dirname(sys.executable)) or shutil.which(word)
+    if path is None:
+        raise Error(f"{word}: no such program; give the file of a script")
+    with open(path, "rb") as file:
+        first = file.readline(512)
+    if not first.startswith(b"#!") or b"python" not in first:
+        raise Error(
+            f"{word} is no Python program; give the script that it starts, as in "
+            "memlab fit python train.py"
+        )
+    return path
+
+
+@dataclasses.dataclass
+class Result:
+    """What came back of a run."""
+
+    status: int
+    late: bool  # it had not ended in time
+    ranks: dict  # number -> what program.py wrote of it
+    recordings: dict  # number -> path of its recording
+    output: str  # the last lines of what it printed
+    refused: str | None  # why it was not started
+
+    @property
+    def out_of_memory(self):
+        """Whether memory ran out, and the program with it."""
+        return self.status != 0 and any(
+            rank["out_of_memory"]
+            or (rank["error"] is None and any(d["ooms"] for d in rank["devices"]))
+            for rank in self.ranks.values()
+        )
+
+    @property
+    def failed(self):
+        """Whether the program ended by an error of its own.  Of several ranks those that
+        wait for one that was ended fail too, which is none."""
+        stopped = any(rank["ended"] == "stopped" for rank in self.ranks.values())
+        return self.status != 0 and not (self.late or self.out_of_memory or stopped)
+
+
+class Runs:
+    """A folder for the runs of one command, as a context manager."""
+
+    def __init__(self, gpu, devices, timeout, steps, settled):
+        self._gpu, self._devices = gpu, devices
+        self._timeout = timeout
+        self._steps, self._settled = steps, settled
+        self._count = 0
+
+    def __enter__(self):
+        self._folder = tempfile.TemporaryDirectory(prefix="memlab_fit_")
+        return self
+
+    def __exit__(self, *exception):
+        self._folder.cleanup()
+
+    def run(self, command, memory, variables=None):
+        """The Result of COMMAND on devices of MEMORY bytes, with further VARIABLES."""
+        self._count += 1
+        folder = os.path.join(self._folder.name, str(self._count))
+        os.mkdir(folder, 0o700)
+        words, own = command.argv(folder)
+        how = {"folder": folder, "steps": self._steps, "settled": self._settled}
+        environment = {
+            **os.environ,
+            **phantom.environment(self._gpu, self._devices, memory, False),
+            "MEMLAB_PHANTOM_QUIET": "1",
+            **own,
+            **(variables or {}),
+            program.VARIABLE: json.dumps(how),
+        }
+        # It chooses among the GPUs of this machine.
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        output = os.path.join(folder, "output")
+        with open(output, "wb") as file:
+            process = subprocess.Popen(
+                words,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            late = self._wait(process)
+        ranks, recordings = {}, {}
+        for name in os.listdir(folder):
+            match = re.fullmatch(r"rank(\d+)\.json", name)
+            if match:
+                number = int(match[1])
+                with open(os.path.join(folder, name)) as file:
+                    ranks[number] = json.load(file)
+                recordings[number] = os.path.join(folder, f"rank{number}.pickle")
+        refused = os.path.join(folder, program.REFUSED)
+        return Result(
+            process.returncode,
+            late,
+            ranks,
+            recordings,
+            _tail(output),
+            _tail(refused) if os.path.exists(refused) else None,
+        )
+
+    def _wait(self, process):
+        """Waits for the process and ends all that it started; whether it was late."""
+        late = False
+        try:
+            try:
+                process.wait(self._timeout)
+            except subprocess.TimeoutExpired:
+                late = True
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(_GRACE_SECONDS)
+                except subprocess.TimeoutExpired:
+                    pass
+        finally:
+            # What is left of it, workers of loaders for instance, is in its session.
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+        return late
+
+
+def _tail(path):
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - (64 << 10)))
+        text = file.read().decode(errors="backslashreplace")
+    lines = text.splitlines()[-_TAIL_LINES:]
+    return "\n".join(wording.escape(line.expandtabs()) for line in lines)

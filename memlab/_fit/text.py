@@ -1,0 +1,175 @@
+"""The answer of `memlab fit` in words."""
+
+from memlab._text import wording
+
+_CATEGORIES_SHOWN = 6
+_LINES_SHOWN = 5
+
+
+def text(answer, start=None) -> str:
+    """ANSWER of memlab.fit for people; paths are shown from the folder START."""
+    parts = []
+    if answer["vary"] is not None:
+        parts.append("\n".join(_tried(answer["vary"])))
+    parts.append(_headline(answer))
+    if answer["out_of_memory"] is not None:
+        parts.append(_where(answer["out_of_memory"], start))
+    several = len(answer["devices"]) > 1
+    parts += ["\n".join(_device(item, several, start)) for item in answer["devices"]]
+    parts.append("\n".join(_notes(answer)))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _of(answer):
+    vary = answer["vary"]
+    program = wording.escape(answer["program"])
+    if vary is None:
+        return program
+    value = vary["largest"] if vary["largest"] is not None else vary["lowest"]
+    return f"{program} with {wording.escape(vary['name'])}={value}"
+
+
+def _headline(answer):
+    # The fullest counts.
+    item = min(answer["devices"], key=lambda item: item["headroom_bytes"])
+    capacity, left = item["capacity_bytes"], item["headroom_bytes"]
+    on = f"on {_an(item['name'])} with {wording.size(capacity)}"
+    if answer["fits"]:
+        return (
+            f"{_of(answer)} fits {on}: it takes {wording.size(capacity - left)} and leaves "
+            f"{wording.size(left)}."
+        )
+    if left < 0:
+        return (
+            f"{_of(answer)} does not fit {on}: it takes {wording.size(capacity - left)}, "
+            f"{wording.size(-left)} more than there is."
+        )
+    return f"{_of(answer)} does not fit {on}."
+
+
+def _an(name):
+    return f"an {name}" if name.startswith("NVIDIA") else f"a {name}"
+
+
+def _where(place, start):
+    line = place["reason"] or "an unknown line"
+    if place["file"]:
+        path = wording.shorten(place["file"], start)
+        line = f"{path}:{place['line']} {place['function']}"
+    rank = "" if place["rank"] is None else f" of rank {place['rank']}"
+    if place["requested_bytes"] is None:
+        error = wording.escape((place["error"] or "").replace("\n", " "))
+        return f"Memory ran out{rank} {line}: {error}"
+    asked = wording.size(place["requested_bytes"])
+    return f"Memory ran out{rank} in {wording.escape(line)}, which asked for {asked}."
+
+
+def _device(item, several, start):
+    if several:
+        rank = "" if item["rank"] is None else f", rank {item['rank']}"
+        yield f"cuda:{item['device']}{rank}"
+    total = item["total_bytes"]
+    rows = [
+        (item["allocated_peak_bytes"], "allocated at the peak"),
+        (item["reserved_peak_bytes"], "reserved by torch at the most"),
+        (item["outside_bytes"], "outside torch: CUDA context, libraries"),
+        (total, "in all, as nvidia-smi counts"),
+    ]
+    yield from (f"  {wording.size(count):>12}  {what}" for count, what in rows)
+    low, high = item["reserved_peak_range_bytes"]
+    if low != high:
+        yield (
+            "What torch reserves depends on where the driver puts its segments: from "
+            f"{wording.size(low)} to {wording.size(high)} over the orders that were tried."
+        )
+    settings = item["settings"]
+    if settings is not None and _worth_saying(settings, item):
+        saved = wording.size(settings["saving_bytes"])
+        fits = " and fits" * (settings["fits"] and not item["fits"])
+        yield f"With these settings it reserves {saved} less{fits}:"
+        yield f"  PYTORCH_CUDA_ALLOC_CONF={wording.escape(settings['conf'])}"
+    yield "At the peak"
+    whole = item["allocated_peak_bytes"]
+    kinds = sorted(item["by_category"].items(), key=lambda pair: -pair[1])
+    for kind, count in kinds[:_CATEGORIES_SHOWN]:
+        if count:
+            yield f"  {wording.size(count):>12}  {wording.share(count, whole)}  {kind.replace('_', ' ')}"
+    for line in item["by_line"][:_LINES_SHOWN]:
+        place = wording.escape(wording.place(line, start))
+        yield f"  {wording.size(line['bytes']):>12}  {wording.share(line['bytes'], whole)}  {place}"
+
+
+def _worth_saying(settings, item):
+    """Whether SETTINGS matter: they make it fit, or save a hundredth."""
+    return settings["fits"] > item["fits"] or (
+        settings["saving_bytes"] >= item["total_bytes"] // 100
+    )
+
+
+def _tried(vary):
+    yield f"Tried {wording.escape(vary['name'])}"
+    for row in vary["tried"]:
+        if row["fits"]:
+            yield (
+                f"  {row['value']:>8}  fits            {wording.size(row['total_bytes']):>12}"
+                f", of which allocated {wording.size(row['allocated_peak_bytes'])}"
+            )
+        else:
+            how = "does not fit" if row["error"] is None else "failed, see below"
+            yield f"  {row['value']:>8}  {how}"
+    if vary["largest"] is None:
+        yield f"Not even {vary['lowest']} fits."
+    else:
+        more = " (the highest that was to be tried)" * (vary["largest"] == vary["highest"])
+        yield f"The largest that fits is {vary['largest']}{more}."
+    if not vary["monotonic"]:
+        yield (
+            "A higher value took less than a lower one: there may be higher ones that fit, "
+            "or lower ones that do not."
+        )
+    failed = [row for row in vary["tried"] if row["error"] is not None]
+    if failed:
+        # What printed it is escaped already; of several values this one is the limit.
+        name, first = wording.escape(vary["name"]), failed[0]
+        yield (
+            f"With {name}={first['value']} the program failed, not for want of memory: "
+            f"{first['error']}"
+        )
+
+
+def _notes(answer):
+    steps = answer["steps"]
+    if answer["ended"] == "end":
+        yield f"The program ran to its end, with {_steps(steps)}."
+    elif answer["ended"] == "stopped":
+        yield (
+            f"The program was ended after {_steps(steps)}; no peak rose in the last "
+            f"{answer['steps_after_peak']}. What it does later, such as an evaluation or "
+            "longer inputs, is not in the figures."
+        )
+    else:
+        yield (
+            f"The program's time was over after {_steps(steps)}; no peak rose in the last "
+            f"{answer['steps_after_peak']}. What it does later is not in the figures."
+        )
+    for item in answer["devices"]:
+        if item["ooms"] and answer["fits"]:
+            yield (
+                f"cuda:{item['device']} ran out of memory {_times(item['ooms'])}, and the "
+                "program went on."
+            )
+        elif item["retries"]:
+            yield (
+                f"cuda:{item['device']} was full {_times(item['retries'])}, and torch gave "
+                "its cache back to go on, which costs time."
+            )
+    for note in answer["notes"]:
+        yield f"{note[0].upper()}{note[1:]}."
+
+
+def _times(count):
+    return "once" if count == 1 else f"{count} times"
+
+
+def _steps(count):
+    return f"{count} step of its optimizer" if count == 1 else f"{count} steps of its optimizer"

@@ -1,0 +1,158 @@
+"""The largest value of a setting with which a program fits: `memlab fit --vary`.
+
+Owns how a value reaches the program, and which values are tried.
+"""
+
+import dataclasses
+import re
+
+from memlab._errors import Error
+from memlab._fit.run import Command
+
+_BYTES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
+
+
+@dataclasses.dataclass
+class Vary:
+    """A name and the values from lowest to highest that it may have."""
+
+    name: str
+    lowest: int
+    highest: int
+
+
+def parse(text) -> Vary:
+    """NAME=A..B.  Raises ValueError for anything else."""
+    match = re.fullmatch(r"\s*([A-Za-z_][\w.-]*)\s*=\s*(\d+)\s*\.\.\s*(\d+)\s*", text)
+    if not match or not 1 <= int(match[2]) <= int(match[3]):
+        raise ValueError(f"{text!r} is no range; write for example batch_size=1..64")
+    return Vary(match[1], int(match[2]), int(match[3]))
+
+
+def put(words, name, value):
+    """(WORDS, environment variables) in which NAME has the VALUE.
+
+    Raises memlab.Error where they have no place for it.
+    """
+    words, text = list(words), str(value)
+    placeholder = "{" + name + "}"
+    if any(placeholder in word for word in words):
+        return [word.replace(placeholder, text) for word in words], {}
+    place = _place(words, name)
+    if place is not None:
+        at, before = place
+        words[at] = before + text
+        return words, {}
+    if name.isupper():
+        return words, {name: text}
+    raise Error(
+        f"the program's arguments have no place for {name}: write {placeholder} where its "
+        f"value goes, or give --{name.replace('_', '-')} once; an environment variable is "
+        "named in capitals"
+    )
+
+
+def _place(words, name):
+    """(index of the word that ends in NAME's value, what of it comes before), of the last
+    that sets it; None: none does."""
+    found = None
+    for at, word in enumerate(words[1:], 1):
+        option, equals, _ = word.partition("=")
+        if _plain(option.lstrip("-")) != _plain(name):
+            continue
+        if equals:
+            found = at, f"{option}="
+        elif word.startswith("-") and at + 1 < len(words):
+            found = at + 1, ""
+    return found
+
+
+def _plain(option):
+    return option.replace("-", "_")
+
+
+def search(asked, words, vary):
+    """The answer for the largest value that fits, or, if none does, for the lowest; what
+    was tried is in its "vary".
+
+    Raises memlab.Error where the program fails with the lowest value.  With a higher one
+    that is part of the answer: the program may take no such value.
+    """
+    tried = {}  # value -> what asked.complete() takes
+    failed = {}  # value -> why
+
+    def fits(value):
+        asked.tell(f"trying {vary.name}={value}")
+        changed, variables = put(words, vary.name, value)
+        command = Command(changed)
+        try:
+            tried[value] = *asked.try_out(command, variables), command, variables
+        except Error as error:
+            if value == vary.lowest:
+                raise Error(f"with {vary.name}={value} {error}") from None
+            failed[value] = str(error)
+            asked.tell(f"with {vary.name}={value} the program failed")
+            return False
+        return tried[value][0]["fits"]
+
+    largest = largest_that(fits, vary.lowest, vary.highest)
+    # Before the answer is completed, which for one that does not fit changes its figures.
+    rows = [_row(value, tried[value][0]) for value in tried]
+    rows += [_failed_row(value, error) for value, error in failed.items()]
+    rows.sort(key=lambda row: row["value"])
+    answer = asked.complete(*tried[vary.lowest if largest is None else largest])
+    answer["vary"] = {
+        "name": vary.name,
+        "lowest": vary.lowest,
+        "highest": vary.highest,
+        "largest": largest,
+        "monotonic": _rises(rows),
+        "tried": rows,
+    }
+    return answer
+
+
+def largest_that(fits, lowest, highest):
+    """The largest value from LOWEST to HIGHEST for which FITS(value), where it holds for
+    all below one that it holds for; None: for none.  Doubles from the lowest, so that no
+    value far above it is tried, then halves the gap."""
+    if not fits(lowest):
+        return None
+    good = lowest
+    while good < highest:
+        value = min(2 * good, highest)
+        if not fits(value):
+            bad = value
+            break
+        good = value
+    else:
+        return good
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if fits(middle):
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def _row(value, answer):
+    most = max(answer["devices"], key=lambda item: item["total_bytes"])
+    # Of a run that memory ended, the figures say nothing about its need.
+    return {
+        "value": value,
+        "fits": answer["fits"],
+        **{key: most[key] if answer["fits"] else None for key in _BYTES},
+        "error": None,
+    }
+
+
+def _failed_row(value, error):
+    return {"value": value, "fits": False, **dict.fromkeys(_BYTES), "error": error}
+
+
+def _rises(rows):
+    """Whether more was allocated for each higher value that fits, as a search by halves
+    takes for granted."""
+    peaks = [row["allocated_peak_bytes"] for row in rows if row["fits"]]
+    return peaks == sorted(peaks)

@@ -1,0 +1,1 @@
+"""The laboratory: replays under other settings, why the peak, what to change."""

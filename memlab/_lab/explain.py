@@ -1,0 +1,316 @@
+"""`memlab explain`: why the peak is what it is, and what to change.
+
+Owns which devices are asked about, and the order of the words; all figures are the core's,
+and what is said of each kind of advice is _explain_words'.
+"""
+
+from __future__ import annotations
+
+from memlab import _core
+from memlab._lab import replay
+from memlab._lab.explain_words import WORDS, plural
+from memlab._report.parts import Heading, Said, Table
+from memlab._text import wording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab._answers import ExplainedDevice, Explanation
+    from memlab._core import _Path
+    from memlab._report.parts import Part
+
+__all__ = ["explain", "sections"]
+
+_PARTS_SHOWN = 12
+_PARTS_SAID = 3
+# Advice that saves less than this share of a peak is counted in the text, not told.
+_WORTH_TELLING = 0.01
+# From this share on it is said what to do about memory whose kind is not known.
+_MUCH_UNKNOWN = 0.25
+# Why so, where memlab did not make the recording.
+_NOT_RECORDED = (
+    "the recording does not say what a backward pass made",
+    "kept over a backward pass, and parameters are not known",
+)
+_UNKNOWN = (
+    "What is unknown can be given little advice on. Modules, owners and passes are known only "
+    "in a recording that memlab made from the program's start, with a step or two in it: "
+    "memlab run --uses."
+)
+_PHASES = {
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "optimizer": "in the optimizer's step",
+}
+_size = wording.size
+
+
+def explain(
+    recording: _core.Recording | _Path,
+    memory: int | str | None = None,
+    *,
+    device: int | None = None,
+    rank: int | None = None,
+) -> Explanation:
+    """Why the peak of a recorded run is what it is, and what to change so that it falls.
+
+    recording: the path of a file as memlab.load() takes it, or what
+    memlab.MemorySnapshot.data() gives. memory: how much there is for torch's allocator, in
+    bytes or as "24GiB", to say which batch fits; None for what the recording knows of it.
+    device: the number of one device in its process; rank: that of a process in a merged
+    file; None for all.
+
+    Each advice comes with the bytes by which the peaks of allocated and of reserved memory
+    fall in a replay of the run as it would have been; one that lowers neither is not given.
+
+    Returns a dict, {"devices": [...]}, sizes in bytes; docs/LABORATORY.md describes each
+    key. Raises ValueError for a memory that is no size, memlab.Error for a device that is
+    not in the recording or whose allocator keeps no cache, SnapshotError for what is no
+    recording, OSError.
+    """
+    source, name = replay.recorded(recording)
+    limit = replay.memory_bytes(memory)
+    return {
+        "memory_bytes": limit,
+        "devices": replay.of_devices(
+            source, name, device, rank, lambda index: source.explain(index, memory=limit)
+        ),
+    }
+
+
+# ---- Words ----
+
+
+def _place(item, start=None):
+    """The line of ITEM, escaped; "" where it has none."""
+    if not item["file"]:
+        return ""
+    file = wording.shorten(item["file"], start)
+    return wording.escape(f"{file}:{item['line']} {item['function']}")
+
+
+def _when(peak):
+    moment, words = peak["moment"], []
+    if moment["step"] is not None:
+        words.append(f"in step {moment['step']}")
+    if moment["phase"] is not None:
+        words.append(f"in phase {wording.escape(moment['phase'])}")
+    place = _place(peak)
+    said = _PHASES.get(peak["phase"], "")
+    if said and place and peak["how"] in ("node", "likely", "near"):
+        said, place = f"{said} of {place}", ""
+    words += filter(None, [said, place and f"at {place}"])
+    return ", ".join(words)
+
+
+def _part_name(part):
+    name = part["category"].replace("_", " ")
+    if part["module"]:
+        name += f" of {wording.escape(part['module'])}"
+    return f"{name}: {part['reason']}" if part["reason"] else name
+
+
+def _consists(answer: ExplainedDevice):
+    whole = answer["peak"]["allocated_bytes"]
+    sums: dict[str, int] = {}
+    for part in answer["parts"]:
+        sums[part["category"]] = sums.get(part["category"], 0) + part["bytes"]
+    most = sorted(sums.items(), key=lambda item: -item[1])[:_PARTS_SAID]
+    said = [
+        f"{wording.share(count, whole).strip()} {name.replace('_', ' ')} ({_size(count)})"
+        for name, count in most
+        if count
+    ]
+    return f"Most of it: {', '.join(said)}." if said else ""
+
+
+def _reserved(answer: ExplainedDevice):
+    at = answer["at_reserved_peak"]
+    unused = at["reserved_bytes"] - at["active_bytes"]
+    words = (
+        f"Of the {_size(at['reserved_bytes'])} reserved at most, {_size(unused)} are then "
+        "not in use"
+    )
+    split = at["inactive_split_bytes"]
+    if split:
+        words += f", {_size(split)} of these beside blocks in use (fragmentation)"
+    return words + "."
+
+
+def _why(answer: ExplainedDevice):
+    peak = answer["peak"]
+    when = _when(peak)
+    if when:
+        yield Said("Most is allocated ", when, ".")
+    was = answer["recorded"]["reserved_bytes"]
+    if answer["failed"]:
+        yield Said(
+            f"The recorded run ran out of memory, with {_size(was)} reserved at most; here "
+            "it has what it asked for."
+        )
+    elif was != peak["reserved_bytes"]:
+        yield Said(
+            f"The recorded run had {_size(was)} reserved at most; here every run has the "
+            "addresses that the driver is likely to give."
+        )
+    said = _consists(answer)
+    if said:
+        yield Said(said)
+    unknown = sum(
+        part["bytes"] for part in answer["parts"] if part["reason"] in _NOT_RECORDED
+    )
+    if unknown > peak["allocated_bytes"] * _MUCH_UNKNOWN:
+        yield Said(_UNKNOWN)
+    yield Said(_reserved(answer))
+    whole = peak["allocated_bytes"]
+    shown = answer["parts"][:_PARTS_SHOWN]
+    if not shown:
+        return
+    rows = [
+        (
+            _size(part["bytes"]),
+            wording.share(part["bytes"], whole),
+            plural(part["blocks"], "block"),
+            _part_name(part) + (f" ({part['modules']})" if part["modules"] > 1 else ""),
+        )
+        for part in shown
+    ]
+    yield Heading("What it consists of")
+    columns = ("bytes", "share", "blocks", "what")
+    yield Table(columns, rows, [part["bytes"] for part in shown], whole, names=True)
+    rest = answer["parts"][_PARTS_SHOWN:]
+    if rest:
+        left = sum(part["bytes"] for part in rest)
+        yield Said(f"... and {plural(len(rest), 'more part')} with {_size(left)}")
+
+
+def _saving(item):
+    words, more = [], []
+    for name in ("allocated", "reserved"):
+        saved = item[f"{name}_saving_bytes"]
+        if saved > 0:
+            words.append(f"{_size(saved)} {name}")
+        elif saved < 0:
+            more.append(f"but {_size(-saved)} more {name}")
+    return ", ".join(words + more)
+
+
+def _is_worth_telling(item, peak):
+    """Whether a peak falls by a part that is worth a change."""
+    return any(
+        item[f"{name}_saving_bytes"] >= _WORTH_TELLING * peak[f"{name}_bytes"]
+        for name in ("allocated", "reserved")
+    )
+
+
+def _not_covered(advice):
+    """ADVICE without what saves nothing beside those before it and is of the same kind as
+    one of them: activations of a module within a module, for instance."""
+    told = []
+    for item in advice:
+        kinds = {other["kind"] for other in told}
+        if item["together"] or item["kind"] not in kinds:
+            told.append(item)
+    return told
+
+
+def _advice(number, item):
+    title, sentence, change = WORDS[item["kind"]](item)
+    yield Heading(f"{number}. {title}: saves {_saving(item)}")
+    yield Said(wording.escape(sentence))
+    modules = item["module"] if item["module"].strip("*") else ""
+    where = [_place(item), f"in {wording.escape(modules)}" if modules else ""]
+    if any(where):
+        yield Said("Where: ", " ".join(filter(None, where)))
+    yield Said("Write: ", wording.escape(change))
+    if not item["exact"]:
+        yield Said("The saving is an estimate: the replay assumes when memory would be freed.")
+
+
+def _together(answer: ExplainedDevice, told):
+    both = answer["together"]
+    yield Heading(
+        f"All together: {_size(both['allocated_bytes'])} allocated, "
+        f"{_size(both['reserved_bytes'])} reserved, saves {_saving(both)}"
+    )
+    alone = [str(i) for i, item in enumerate(told, 1) if not item["together"]]
+    if alone:
+        verb = "saves" if len(alone) == 1 else "save"
+        yield Said(f"Without {', '.join(alone)}, which {verb} nothing beside the others.")
+
+
+def _batch(answer: ExplainedDevice):
+    batch = answer["batch"]
+    if batch is None:
+        return
+    memory, factor = _size(batch["memory_bytes"]), batch["factor"]
+    yield Heading(f"The batch that fits in {memory}")
+    if factor == 0:
+        yield Said(f"None: what does not grow with the batch needs more than {memory}.")
+        return
+    if not batch["scaling_bytes"]:
+        yield Said("Nothing that is allocated at the peak seems to grow with the batch.")
+        return
+    yield Said(
+        f"{factor:.2f} times this one, with {_size(batch['allocated_bytes'])} allocated "
+        f"and {_size(batch['reserved_bytes'])} reserved."
+    )
+    yield Said(
+        f"Assumed to grow with it: {_size(batch['scaling_bytes'])} of the peak, which are "
+        "activations, inputs and temporaries, but those of a parameter's size."
+    )
+
+
+def _device(answer: ExplainedDevice) -> list[Part]:
+    peak = answer["peak"]
+    parts: list[Part] = [
+        Heading(
+            "Peak on ",
+            wording.escape(answer["name"]),
+            f": {_size(peak['allocated_bytes'])} allocated, "
+            f"{_size(peak['reserved_bytes'])} reserved",
+            level=1,
+        ),
+        *_why(answer),
+    ]
+    worth = [item for item in answer["advice"] if _is_worth_telling(item, peak)]
+    told = _not_covered(worth)
+    for number, item in enumerate(told, 1):
+        parts += _advice(number, item)
+    left = len(answer["advice"]) - len(worth)
+    if left:
+        parts.append(Said(f"{plural(left, 'more change')} would save less than 1 % each."))
+    covered = len(worth) - len(told)
+    if covered:
+        parts.append(
+            Said(
+                f"{plural(covered, 'more change')} of these kinds would save nothing beside "
+                "them."
+            )
+        )
+    if len(answer["advice"]) > 1:
+        parts += _together(answer, told)
+    elif not answer["advice"]:
+        parts += [
+            Heading("Nothing to change"),
+            Said(
+                f"Of {plural(answer['tried'], 'change')} that could help none lowers the "
+                "peak in a replay."
+            ),
+        ]
+    parts += _batch(answer)
+    if not answer["uses_known"]:
+        parts.append(
+            Said(
+                "What is held after its last use is not known: memlab run --uses records "
+                "it."
+            )
+        )
+    if not answer["exact"]:
+        said = "; ".join(answer["inexact_because"])
+        parts.append(Said("Not exact: " + (said or "the replay differs") + "."))
+    return parts
+
+
+def sections(answer: Explanation) -> list[list[Part]]:
+    """ANSWER for people."""
+    return [_device(device) for device in answer["devices"]]

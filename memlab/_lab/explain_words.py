@@ -1,0 +1,200 @@
+"""What each kind of advice says: a sentence on the waste, and what to write instead.
+
+Owns the words alone; whether an advice is given, and its figures, are the core's.
+"""
+
+from __future__ import annotations
+
+from memlab._text import wording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memlab._answers import Advice
+
+_size = wording.size
+plural = wording.plural
+
+
+def _gradients_kept(item):
+    return (
+        "Gradients live on while the next forward pass runs",
+        f"{_size(item['bytes'])} of gradients, in {plural(item['blocks'], 'block')}, are "
+        "there at the peak: no call frees them, or zero_grad(set_to_none=False) overwrites "
+        "them with zeros.",
+        "optimizer.zero_grad(), or model.zero_grad() without an optimizer, before the forward "
+        "pass: it sets gradients to None",
+    )
+
+
+def _gradients_late(item):
+    return (
+        "zero_grad() comes after the forward pass",
+        f"{_size(item['bytes'])} of gradients, in {plural(item['blocks'], 'block')}, are "
+        "there at the peak: zero_grad() frees them, but only after the next forward pass.",
+        "optimizer.zero_grad(), or model.zero_grad() without an optimizer, right after the "
+        "update or before the forward pass",
+    )
+
+
+def _late_frees(item):
+    return (
+        "Blocks are held after their last use",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')} of this line, are "
+        "there at the peak though no operator reads or writes them any more.",
+        "del the variable that holds it, or the entry of a list, after its last use",
+    )
+
+
+def _checkpoint(item):
+    waiting = (
+        f"{_size(item['bytes'])} of activations, in {plural(item['blocks'], 'block')} of "
+        f"{plural(item['count'], 'module')}, wait at the peak for the backward pass. "
+        if item["blocks"]
+        else f"Activations of {plural(item['count'], 'module')} wait for the backward pass, "
+        "though none at the peak of what is allocated. "
+    )
+    return (
+        "Activations are saved that could be computed again",
+        f"{waiting}Checkpointing keeps what goes into each of these modules and runs its forward "
+        "once more in the backward pass, which takes that time.",
+        "x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False); of a model of "
+        "transformers: model.gradient_checkpointing_enable()",
+    )
+
+
+def _fragmentation(item):
+    return (
+        "Blocks that stay keep segments that are else free",
+        f"{_size(item['bytes'])} are unused in {plural(item['count'], 'segment')} that "
+        f"{plural(item['blocks'], 'block')} of this line keep, at the peak of what is "
+        "reserved. Made at once, before what comes and goes, they would lie together.",
+        "allocate these before the loop, as one tensor if their sizes are known",
+    )
+
+
+def _settings(item):
+    write = f"PYTORCH_CUDA_ALLOC_CONF={item['conf']}"
+    return (
+        "Other settings of the allocator need less",
+        f"{_size(item['bytes'])} are reserved and not in use at the peak of what is "
+        "reserved.",
+        write if item["conf"] else "unset PYTORCH_CUDA_ALLOC_CONF",
+    )
+
+
+def _graph_unused(item):
+    return (
+        "A forward pass whose graph no backward pass runs",
+        f"{_size(item['bytes'])} of activations, in {plural(item['blocks'], 'block')}, are "
+        "there at the peak for a backward pass that never comes: of an evaluation, or of a "
+        "result that is kept with its graph.",
+        "with torch.no_grad(): around it; what is kept as result.detach()",
+    )
+
+
+def _graph_retained(item):
+    return (
+        "A backward pass frees nothing of its forward",
+        f"{_size(item['bytes'])} of activations, in {plural(item['blocks'], 'block')}, are "
+        "there at the peak, though a backward pass has run their graph: it was told to "
+        "retain it, or the program holds them all.",
+        "loss.backward() without retain_graph=True, and del loss",
+    )
+
+
+def _frozen_gradients(item):
+    return (
+        "Gradients that no optimizer reads",
+        f"{_size(item['bytes'])} of gradients, in {plural(item['blocks'], 'block')}, are "
+        "there at the peak, of parameters that were in no optimizer when one made a step.",
+        "module.requires_grad_(False)",
+    )
+
+
+def _model_copied(item):
+    return (
+        "A copy of the parameters stays on the GPU",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')} of the sizes that "
+        "the parameters have, are there at the peak. Unless forward passes need it there, the "
+        "host's memory could have it.",
+        "make the copy of model.cpu() or of tensor.cpu()",
+    )
+
+
+def _logits_float32(item):
+    return (
+        "Logits are cast to float32 for the loss",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are there at the "
+        "peak, which in the 16 bits that the logits have would be half, and the cast none.",
+        "with torch.autocast('cuda', enabled=False): cross_entropy(logits, targets), without "
+        "logits.float(); autocast would cast them, too",
+    )
+
+
+def _loss_whole(item):
+    return (
+        "The loss is computed of all tokens at once",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are there at the "
+        "peak, of logits and what the loss makes of them. Computed in "
+        f"{plural(item['count'], 'part')} of the tokens, each of which runs its forward once "
+        "more in the backward pass, it needs but a part of that.",
+        "loss = sum(checkpoint(head_and_loss, h, t, use_reentrant=False) for h, t in "
+        f"zip(hidden.chunk({item['count']}), targets.chunk({item['count']}))), of tokens in one "
+        "dimension",
+    )
+
+
+def _grown(item):
+    return (
+        "A tensor grows by copies of itself",
+        f"{_size(item['bytes'])} at the peak, in {plural(item['blocks'], 'block')}, are what "
+        f"this line has a larger copy of already; it made {item['count']} such copies.",
+        "allocate it once with its last size, and write into it",
+    )
+
+
+def _optimizer_temporaries(item):
+    there = (
+        f"{_size(item['bytes'])} of temporaries, in {plural(item['blocks'], 'block')}, are "
+        "there at the peak"
+        if item["blocks"]
+        else "They are gone at the peak of what is allocated, but what was reserved for them "
+        "stays"
+    )
+    return (
+        "The optimizer makes temporaries of all parameters at once",
+        f"{there}; a fused optimizer makes none, one without foreach makes those "
+        "of one parameter at a time.",
+        "fused=True, or foreach=False, for the optimizer",
+    )
+
+
+def _data_kept(item):
+    return (
+        "Data stay on the GPU for the whole run",
+        f"{_size(item['bytes'])} are there from before the first forward pass to behind the "
+        "last, and each step makes its inputs beside them, a small part of that size.",
+        "keep the data in pinned memory, and bring rows.to('cuda', non_blocking=True)",
+    )
+
+
+# By kind: what the waste is, a sentence on it, and a line to write.  All of it unescaped.
+WORDS: dict[str, Callable[[Advice], tuple[str, str, str]]] = {
+    "gradients_kept": _gradients_kept,
+    "gradients_late": _gradients_late,
+    "graph_unused": _graph_unused,
+    "graph_retained": _graph_retained,
+    "frozen_gradients": _frozen_gradients,
+    "model_copied": _model_copied,
+    "logits_float32": _logits_float32,
+    "loss_whole": _loss_whole,
+    "grown_by_copies": _grown,
+    "optimizer_temporaries": _optimizer_temporaries,
+    "data_kept": _data_kept,
+    "late_frees": _late_frees,
+    "checkpoint": _checkpoint,
+    "fragmentation": _fragmentation,
+    "settings": _settings,
+}

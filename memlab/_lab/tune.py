@@ -1,0 +1,147 @@
+"""`memlab tune`: the allocator settings with which a recorded run would have reserved least.
+
+Owns the words; the search and all figures are the core's.
+"""
+
+from __future__ import annotations
+
+from memlab._lab import replay
+from memlab._report.parts import Heading, Listing, Said, Table
+from memlab._text import wording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab import _core
+    from memlab._answers import Tune, TuneDevice
+    from memlab._core import _Path
+    from memlab._report.parts import Part
+
+__all__ = ["sections", "tune"]
+
+_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
+
+
+def tune(
+    recording: _core.Recording | _Path,
+    memory: int | str | None = None,
+    *,
+    device: int | None = None,
+    rank: int | None = None,
+) -> Tune:
+    """The allocator settings with which a recorded run would have reserved least.
+
+    recording, memory, device and rank are as for memlab.replay(). Settings are tried by
+    replaying the recording under them, which takes seconds.
+
+    Returns a dict, {"devices": [...]}, sizes in bytes; docs/LABORATORY.md describes each
+    key. Raises what memlab.replay() raises.
+    """
+    source, name = replay.recorded(recording)
+    limit = replay.memory_bytes(memory)
+    return {
+        "memory_bytes": limit,
+        "devices": replay.of_devices(
+            source, name, device, rank, lambda index: source.tune(index, memory=limit)
+        ),
+    }
+
+
+# ---- Words ----
+
+
+def _saving(tuned, base):
+    """What TUNED reserves less than BASE, in words; "" where BASE is not a whole run."""
+    saved = base["reserved_peak_bytes"] - tuned["reserved_peak_bytes"]
+    if tuned is base:
+        return "does not fit" if base["ooms"] else ""
+    if base["ooms"] or not base["reserved_peak_bytes"]:
+        return ""
+    share = 100 * abs(saved) / base["reserved_peak_bytes"]
+    return f"{wording.size(abs(saved))} {'less' if saved >= 0 else 'more'} ({share:.1f} %)"
+
+
+def _row(name, tuned, base):
+    low, high = tuned["reserved_peak_range_bytes"]
+    order = "" if low == high else f"({wording.size(low)} to {wording.size(high)})"
+    return (
+        wording.size(tuned["reserved_peak_bytes"]),
+        order,
+        _saving(tuned, base),
+        str(tuned["driver_calls"]),
+        str(tuned["retries"]),
+        name,
+    )
+
+
+def _bounds(answer: TuneDevice):
+    packed = wording.size(answer["perfect_packing_bytes"])
+    yield Said(f"Perfect packing: {packed} reserved. No settings can go below it.")
+    soon = answer["perfect_frees_bytes"]
+    if soon is None:
+        yield Said("Perfect frees: not known. Record with --uses (uses=True) to have it.")
+    else:
+        yield Said(
+            f"Perfect frees: {wording.size(soon)} allocated, if each block were freed "
+            "after its last use."
+        )
+
+
+def _verdict(answer: TuneDevice):
+    base, best = answer["base"], answer["best"]
+    room = "" if answer["memory_bytes"] is None else (
+        f" {wording.size(answer['memory_bytes'])} of"
+    )
+    if best is None:
+        words = "No settings that were tried reserve less"
+        if not answer["fits"]:
+            words += f", and it does not fit in{room} memory"
+        yield Said(words + ".")
+        return
+    if not answer["fits"]:
+        yield Said(
+            f"No settings that were tried make it fit in{room} memory. Of memory without "
+            "end, as in what follows, these reserve least:"
+        )
+    elif base["ooms"]:
+        yield Said("With these settings it fits:")
+    elif base["retries"]:
+        now = best["retries"]
+        never = f"runs short {wording.plural(now, 'time')}" if now else "never runs short"
+        times = wording.plural(base["retries"], "time")
+        yield Said(f"With these settings memory {never}, which it otherwise does {times}:")
+    else:
+        yield Said(f"These settings reserve {_saving(best, base)}:")
+    yield Listing([f"{_VARIABLE}={best['conf']}"])
+
+
+def _device(answer: TuneDevice) -> list[Part]:
+    base, best = answer["base"], answer["best"]
+    parts: list[Part] = [Heading("", wording.escape(answer["name"]), "", level=1)]
+    parts += _verdict(answer)
+    rows = [_row("as recorded", base, base)]
+    rows += [
+        _row(tuned["conf"] or "torch's defaults", tuned, base)
+        for tuned in ([best] if best else []) + answer["others"]
+    ]
+    columns = (
+        "reserved", "by order of addresses", "change", "driver calls", "retries", "settings"
+    )
+    parts.append(Table(columns, rows, headed=True))
+    parts += _bounds(answer)
+    tried = f"{answer['trials']} trials"
+    if answer["out_of_trials"]:
+        tried += ", which is all that it takes for so long a recording"
+    parts.append(
+        Said(
+            f"Of {tried}. Speed is not replayed: calls of the driver, which take time, are "
+            "an indication."
+        )
+    )
+    if not answer["exact"]:
+        parts.append(Said("Not exact: " + "; ".join(answer["inexact_because"]) + "."))
+    return parts
+
+
+def sections(answer: Tune) -> list[list[Part]]:
+    """ANSWER for people."""
+    return [_device(device) for device in answer["devices"]]

@@ -1,0 +1,1 @@
+"""Courtesy: the GPU's memory lent to others."""

@@ -1,0 +1,160 @@
+"""Gives the GPU's memory to others for a while, and takes it again."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from memlab import _core
+from memlab._errors import Error
+from memlab._lend.context import Context
+from memlab._native import bridge
+
+
+class Courtesy(_core.Courtesy):
+    """Moves all CUDA tensors to the host and back, in place.
+
+        courtesy = memlab.Courtesy()
+        courtesy.yield_memory()
+        ...  # the GPU is free for other programs
+        courtesy.restore()
+
+    or ``with memlab.Courtesy():`` around the while, after which the memory is taken again
+    also where an exception passes.
+
+    Meanwhile the tensors are CPU tensors, and what is changed of them comes back with
+    them.  What shares memory still does, then and afterwards; gradients, hooks, optimizer
+    states and everything else about tensors stay as they are.  CPU tensors are not
+    touched, and a tensor that is made meanwhile stays where it was made.  What autograd
+    saved for the backward passes of tensors goes and comes back too; using it meanwhile
+    raises an error.  Call it while no other thread uses the GPU.
+
+    What stays on the GPUs is in `left`: memory that C++ alone holds, that of memory pools
+    and of other libraries.  cuBLAS's work spaces are given back for good: torch makes them
+    again when it multiplies.  Afterwards tensors have other addresses.  A library that was
+    given one, by DLPack or otherwise, must not use it until it asks again after
+    `restore()`; a CUDA graph cannot ask, so memlab.Error is raised beforehand where one
+    was captured and not reset.  Without CUDA, or before the program uses it, nothing
+    happens.
+
+    The CUDA context stays too, some hundred MiB of code and tables, unless context is
+    true: then the driver copies what is left to the host and gives everything back, so
+    that the process has nothing on any GPU (on Linux, with NVIDIA's driver 570 or newer).
+    Until `restore()` a CUDA call waits, in whichever thread, and so does NVML; a thread
+    that waits with the GIL held stops the program.  Where there are CUDA graphs, tensors
+    are not moved but go with the context, at their addresses, and cannot be used until
+    `restore()`; `yielded` is false then.  memlab.Error says beforehand where it cannot
+    work: an older driver, NCCL with other processes, memory shared with them.  The
+    driver refuses other things when it comes to them, such as managed memory; then all is
+    as before.
+    """
+
+    def __init__(self, *, context: bool = False) -> None:
+        super().__init__()
+        self._context = Context() if context else None
+
+    @property
+    def context(self) -> dict[str, Any] | None:
+        """What became of the CUDA context; None without context=True.
+
+        reason: why there was none to give, or None.  seconds: what the driver took to
+        "give" and to "take" it, floats.  memory: {"before", "during", "after": {index of
+        the device: figures}}, where the figures are used_bytes and total_bytes of the
+        device, own_bytes of this process and others_bytes, as NVML says them, None where
+        it does not.  memory_reason: why figures are missing, or None.
+        """
+        return None if self._context is None else self._context.report()
+
+    def yield_memory(self) -> None:
+        """Give back the memory of all CUDA tensors that Python has, once they are on the
+        host.
+
+        Does nothing where that was done already.  Raises memlab.Error, with everything as
+        before, where the host has no room for them, or the context cannot be given back.
+        """
+        if _core.context_away():
+            if self._context is None:
+                raise Error("the CUDA context is given back, by another Courtesy")
+            return
+        was_yielded = self.yielded
+        if was_yielded and self._context is None:
+            return
+        torch = _torch_with_gpus()
+        if torch is not None:
+            _refuse_capture(torch)
+        has_context = self._context is not None and self._context.check()
+        moves = torch is not None and not was_yielded
+        moves = moves and not _has_graphs(self, torch, has_context)
+        try:
+            if moves:
+                _core.use_storages(bridge.load()._storages)
+                torch._C._cuda_clearCublasWorkspaces()
+                self._yield_tensors(torch.Tensor, torch.UntypedStorage)
+            if has_context:
+                self._context.give()
+        except BaseException:  # also Ctrl-C, which is told when the copies are done
+            if not was_yielded:
+                self.restore()
+            raise
+
+    def restore(self) -> None:
+        """Take memory again for the tensors that are left, on the GPUs that they were of.
+
+        Does nothing where none is given back.  Raises memlab.Error where a GPU has no
+        room; nothing is lost then, and it can be called again.
+        """
+        took = _core.context_away()
+        if took:
+            if self._context is None:
+                if not self.yielded:
+                    return
+                raise Error(
+                    "the CUDA context is given back, by another Courtesy: restore that "
+                    "one first"
+                )
+            try:
+                self._context.take()
+            finally:
+                if not _core.context_away():
+                    self._restore_tensors()
+            self._context.settle()
+        else:
+            torch = _torch_with_gpus()
+            if torch is not None and self.yielded:
+                _refuse_capture(torch)
+            self._restore_tensors()
+
+    def __enter__(self) -> Courtesy:
+        self.yield_memory()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.restore()
+
+
+def _torch_with_gpus() -> Any:
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and torch.cuda.is_initialized() else None
+
+
+def _refuse_capture(torch: Any) -> None:
+    if torch.cuda.is_current_stream_capturing():
+        raise Error("memory cannot be moved while a CUDA graph is being captured")
+
+
+def _has_graphs(courtesy: Courtesy, torch: Any, has_context: bool) -> bool:
+    """Whether there are CUDA graphs, which hold addresses of tensors."""
+    count = courtesy._count_graphs(torch.cuda.CUDAGraph)
+    if count and not has_context:
+        raise Error(
+            f"{count} CUDA graphs hold addresses of tensors, which restore() would change: "
+            "reset() them first and capture again afterwards, or use "
+            "Courtesy(context=True), which keeps addresses"
+        )
+    return count > 0

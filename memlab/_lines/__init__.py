@@ -1,0 +1,1 @@
+"""Line tables of profiled functions."""

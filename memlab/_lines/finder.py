@@ -1,0 +1,236 @@
+"""Functions that the user named before the program has loaded them.
+
+Owns what a name on the command line means and how its code is found: among the code of a
+script, and of modules while the program imports them.  Imports no module itself.
+"""
+
+import difflib
+import importlib._bootstrap
+import importlib.machinery
+import inspect
+import os
+import sys
+import types
+
+from memlab._errors import Error
+from memlab._lines.lines import code_of, codes_named, functions_in
+
+
+class Wanted:
+    """One function of -f: its name, and what was found under it."""
+
+    def __init__(self, text, options):
+        self.text = text
+        self.codes = []
+        self.error = None  # why what was found is not profiled
+        self._seen = []  # qualified names of the functions where it was looked for
+        before, colon, self.name = text.rpartition(":")
+        self.module = before
+        if not self.name:
+            raise Error(
+                f"{text!r} names no function; write module:function, module:Class.method, "
+                "or a function of the program as it is"
+            )
+        if before.endswith(".py") and not _is(before, options.program):
+            raise Error(
+                f"{before} is not the program; write {self.name} for a function of "
+                f"{options.program}, module:{self.name} for one of a module"
+            )
+        # A script is no module, but people call it by the name that it would have.
+        stem = os.path.splitext(os.path.basename(options.program))[0]
+        own = (options.program,) if options.module else (options.program, stem)
+        self.of_program = (
+            before in ("", "__main__") or before.endswith(".py") or before in own
+        )
+
+    def look_in(self, code):
+        """Looks for the function in the CODE of its module; gives what is found."""
+        found = codes_named(code, self.name)
+        self.codes += found
+        if not found:
+            names = (name for name, _ in functions_in(code))
+            self._seen += [n for n in names if not n.endswith(">")]
+        return found
+
+    def look_up(self, module):
+        """Looks for the function among what MODULE, which was loaded, holds."""
+        found = _held(module, self.name)
+        self.codes += found
+        return found
+
+    def why_not(self):
+        """Why there are no lines, for people, with names that are near."""
+        if self.codes:
+            return "it never ran"
+        prefix = self.text[: -len(self.name)]
+        modules = [sys.modules.get("__main__")] if self.of_program else []
+        modules.append(sys.modules.get(self.module))
+        modules = [module for module in modules if module is not None]
+        if not modules:
+            near = [name for name in sys.modules if name.endswith("." + self.module)]
+            near += difflib.get_close_matches(self.module, sys.modules)
+            return f"no module {self.module} was imported" + _or(
+                f"{name}:{self.name}"
+                for name in dict.fromkeys(near)
+                if _held(sys.modules[name], self.name)
+            )
+        where = "the program" if self.of_program else f"module {self.module}"
+        home = _home(modules[0], self.name)
+        if self.of_program and home:
+            return f"it is of another module than the program{_or([f'{home}:{self.name}'])}"
+        # Code has the name that it was written under, not that which it was bound to.
+        held = _held(modules[0], self.name)
+        near = [getattr(code, "co_qualname", code.co_name) for code in held]
+        near = [name for name in near if name != self.name]
+        names = self._seen + [name for module in modules for name in _names_of(module)]
+        names = [name for name in dict.fromkeys(names) if name != self.name]
+        near = near or [name for name in names if name.startswith(self.name + ".")][:3]
+        near = near or difflib.get_close_matches(self.name, names)
+        return f"no such function in {where}" + _or(prefix + name for name in near)
+
+
+def _is(path, program):
+    """Whether PATH means the file PROGRAM."""
+    return path == os.path.basename(program) or (
+        os.path.abspath(path) == os.path.abspath(program)
+    )
+
+
+def _held(module, name):
+    """The code objects of the function NAME that MODULE, which was loaded, holds."""
+    outer, _, inner = name.partition(".<locals>.")
+    value = module
+    try:
+        for part in outer.split("."):
+            # Not by getattr: it may import what the program never asks for.
+            value = inspect.getattr_static(value, part)
+        code = None if isinstance(value, type) else code_of(value)
+    except Exception:
+        return []
+    if not isinstance(code, types.CodeType):
+        return []
+    return codes_named(code, inner) if inner else [code]
+
+
+def _or(names):
+    names = list(names)
+    return f"; is it {' or '.join(names)}?" if names else ""
+
+
+def _names_of(module):
+    """The names of MODULE's functions, and of the methods of its classes."""
+    for name, value in list(vars(module).items()):
+        if isinstance(value, types.FunctionType):
+            yield name
+        elif isinstance(value, type):
+            for method, inner in list(vars(value).items()):
+                if isinstance(inner, (types.FunctionType, staticmethod, classmethod)):
+                    yield f"{name}.{method}"
+
+
+def _home(main, name):
+    """The module of the function NAME that the program imported from there, or None."""
+    value = vars(main).get(name.partition(".")[0])
+    home = getattr(value, "__module__", None)
+    known = isinstance(value, (types.FunctionType, type)) and isinstance(home, str)
+    return home if known and home not in ("__main__", vars(main).get("__name__")) else None
+
+
+class Finder:
+    """Tells FOUND(code, name) of functions as soon as their code is there, which is before
+    they can run, and MISSED(wanted) of those that the program's own code does not have."""
+
+    def __init__(self, wanted, options, found, missed):
+        self._wanted = wanted
+        self._module = options.program if options.module else None
+        self._found = found
+        self._missed = missed
+
+    def begin(self):
+        """Looks among what is loaded already, and from here on at every import."""
+        for wanted in self._wanted:
+            self._look_up(wanted)
+        for loader in (
+            importlib.machinery.SourceFileLoader,
+            importlib.machinery.SourcelessFileLoader,
+        ):
+            self._watch_code(_definer(loader, "get_code"))
+        self._watch_imports()
+
+    def _watch_code(self, loader):
+        """Sees the code of a module before it runs, its frame gone again."""
+        original = loader.get_code
+
+        def get_code(self, fullname):
+            code = original(self, fullname)
+            try:
+                loading(self, fullname, code)
+            except Exception:
+                # The import is the program's: it must not fail of what is wanted here.
+                pass
+            return code
+
+        loading = self._loading
+
+        # To what shortens tracebacks it is a part of the import system.
+        get_code.__code__ = get_code.__code__.replace(
+            co_filename=original.__code__.co_filename
+        )
+        loader.get_code = get_code
+
+    def _watch_imports(self):
+        """Sees each module that was imported, by whatever loader: functions of others that
+        it holds, and those that no code of its own defines."""
+        # There is no call for this. To import what nobody asked for, to put a finder into
+        # sys.meta_path or a frame on the stack of the module, the program might see.
+        original = getattr(importlib._bootstrap, "_verbose_message", None)
+        if original is None:
+            return
+
+        def verbose_message(message, *args, verbosity=1):
+            original(message, *args, verbosity=verbosity)
+            if args and message.startswith("import "):
+                for wanted in self._wanted:
+                    if wanted.module == args[0] and not wanted.codes:
+                        self._look_up(wanted)
+
+        importlib._bootstrap._verbose_message = verbose_message
+
+    def program(self, code):
+        """The program is about to run, and this its code."""
+        for wanted in self._wanted:
+            if wanted.of_program:
+                self._tell(wanted, wanted.look_in(code))
+                if not wanted.codes:
+                    self._missed(wanted)
+
+    def _loading(self, loader, fullname, code):
+        """The module FULLNAME is about to be run."""
+        if code is None:
+            return
+        # As runpy does: a package stands for its part that is called so.
+        program = fullname == f"{self._module}.__main__" or (
+            fullname == self._module and not loader.is_package(fullname)
+        )
+        if program:
+            self.program(code)
+        for wanted in self._wanted:
+            if wanted.module == fullname and not (program and wanted.of_program):
+                self._tell(wanted, wanted.look_in(code))
+
+    def _look_up(self, wanted):
+        module = sys.modules.get(wanted.module)
+        if module is not None and wanted.module != "__main__":
+            self._tell(wanted, wanted.look_up(module))
+
+    def _tell(self, wanted, codes):
+        for code in codes:
+            try:
+                self._found(code, wanted.text)
+            except Exception as error:
+                # It must not reach the program, which imports a module.
+                wanted.error = str(error)
+
+
+def _definer(loader, method):
+    return next(base for base in loader.__mro__ if method in vars(base))

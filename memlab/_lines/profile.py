@@ -1,0 +1,289 @@
+"""@profile and @profile_every: line tables without a line of set-up."""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import functools
+import inspect
+import itertools
+import os
+import sys
+import warnings
+import weakref
+from typing import overload
+
+from memlab._lines.lines import (
+    DEFAULT_COLUMNS,
+    LineProfiler,
+    _check_columns,
+    _parse_target,
+    code_of,
+)
+from memlab._text import line_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, TypeVar
+
+    _F = TypeVar("_F", bound=Callable[..., Any])
+
+# All that this file made, of which set_target_gpu() sets the target.
+_profilers = weakref.WeakSet()
+_target_gpu = 0
+_global = None
+# What is printed at exit: (code object, columns).
+_at_exit = []
+# The process that prints: a forked child has no part in its parent's memory.
+_process = os.getpid()
+_said = set()
+
+
+def _made():
+    profiler = LineProfiler()
+    # Past the check: a GPU that is not there is for _enable() to say.
+    profiler._target_gpu = _target_gpu
+    _profilers.add(profiler)
+    return profiler
+
+
+def _global_profiler():
+    global _global
+    if _global is None:
+        _global = _made()
+        atexit.register(_print_at_exit)
+    return _global
+
+
+def _enable(profiler):
+    """A decorator must not keep the program from running."""
+    if profiler.enabled:
+        return
+    try:
+        profiler.enable()
+    except Exception as error:
+        text = f"memlab: lines are not profiled: {error}"
+        if text not in _said:
+            _said.add(text)
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
+def _is_worker():
+    """Whether this process is a DataLoader's worker."""
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return worker is not None and worker.get_worker_info() is not None
+
+
+def _is_started():
+    """Whether multiprocessing started this process."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
+def _printing(show):
+    """Calls SHOW() where anything is to be shown.  Whatever fails is not the program's."""
+    if os.getpid() != _process or _is_worker():
+        return
+    try:
+        show()
+    except Exception as error:
+        print(f"memlab: line tables could not be shown: {error}", file=sys.stderr)
+
+
+def _print_at_exit():
+    _printing(_print_tables)
+
+
+def _print_tables():
+    was_enabled = _global.enabled
+    _global.disable()
+    idle = []
+    for code, columns in _at_exit:
+        tables = _global.display(code, columns)
+        if tables:
+            line_text.write(tables, sys.stdout)
+            print()
+        else:
+            idle += [name for name, known, _ in _global._functions if known is code]
+    if idle and was_enabled and not _is_started():
+        print(f"memlab: profiled but never called: {', '.join(dict.fromkeys(idle))}")
+
+
+@overload
+def profile(func: _F, columns: str | Sequence[str] = ...) -> _F: ...
+@overload
+def profile(
+    func: None = None, columns: str | Sequence[str] = ...
+) -> Callable[[_F], _F]: ...
+def profile(
+    func: Callable[..., Any] | None = None,
+    columns: str | Sequence[str] = DEFAULT_COLUMNS,
+) -> Any:
+    """Shows the GPU memory of each line of FUNC when the program ends.
+
+        @memlab.profile
+        def train(): ...
+
+    columns: as in LineProfiler.display(), also as @profile(columns=...).  Of several calls
+    the largest figure of each line counts.  FUNC itself is returned, unchanged.  An error
+    or Ctrl-C may end the program, but not what ends it at once, as SIGTERM and os._exit().
+    """
+    if func is None:
+        return functools.partial(profile, columns=columns)
+    columns = _check_columns(columns)
+    profiler = _global_profiler()
+    profiler.add_function(func)
+    _enable(profiler)
+    code = code_of(func)
+    shown = any(code is other and columns == wanted for other, wanted in _at_exit)
+    if code is not None and not shown:
+        _at_exit.append((code, columns))
+    return func
+
+
+def profile_every(
+    output_interval: int = 1,
+    enable: bool = True,
+    columns: str | Sequence[str] = DEFAULT_COLUMNS,
+) -> Callable[[_F], _F]:
+    """Prints the GPU memory of each line of a function after every OUTPUT_INTERVAL calls,
+    of these calls alone.
+
+    enable: False leaves the function as it is.  columns: as in LineProfiler.display().
+    Calls that raise count too, those of generators and coroutines once they end.  A call
+    within a call of the same function counts, but the table waits for the outer one.
+    Raises ValueError for an interval below 1 and for columns that there are not.
+    """
+    if not isinstance(output_interval, int):
+        raise TypeError("output_interval must be an int: write @profile_every()")
+    if output_interval < 1:
+        raise ValueError(f"output_interval must be at least 1, not {output_interval!r}")
+    columns = _check_columns(columns)
+    if not enable:
+        return lambda func: func
+    return functools.partial(_decorate, output_interval, columns)
+
+
+def _decorate(interval, columns, func):
+    # The function within what a class makes of it, which is no function to be called.
+    if isinstance(func, (classmethod, staticmethod)):
+        return type(func)(_decorate(interval, columns, func.__func__))
+    if isinstance(func, property) and func.fget is not None:
+        return func.getter(_decorate(interval, columns, func.fget))
+    profiler = _made()
+    profiler.add_function(func)
+    if not profiler._functions or not callable(func):
+        return func
+    _enable(profiler)
+    return _wrapped(func, _Calls(profiler, interval, columns))
+
+
+class _Calls:
+    """Counts the calls of a function, each a `with` statement, and prints when it is time."""
+
+    def __init__(self, profiler, interval, columns):
+        self._profiler = profiler
+        self._interval = interval
+        self._columns = columns
+        self._numbers = itertools.count(1)
+        self._due = False
+        self._inside = contextvars.ContextVar("inside", default=False)
+
+    def outermost(self):
+        """Marks this thread or task as within a call; what leave() wants."""
+        return None if self._inside.get() else self._inside.set(True)
+
+    def leave(self, token):
+        if token is not None:
+            self._inside.reset(token)
+        self.end(not self._inside.get())
+
+    def end(self, outermost=True):
+        if next(self._numbers) % self._interval == 0:
+            self._due = True
+        if outermost and self._due:
+            self._due = False
+            if self._profiler.enabled:
+                _printing(self._show)
+
+    def _show(self):
+        self._profiler.print_stats(columns=self._columns)
+        self._profiler.forget()
+
+
+def _wrapped(func, calls):
+    """FUNC, whose calls are counted, as the kind of function that it is."""
+    if inspect.iscoroutinefunction(func):
+
+        @functools.wraps(func)
+        async def run(*args, **kwargs):
+            token = calls.outermost()
+            try:
+                return await func(*args, **kwargs)
+            finally:
+                calls.leave(token)
+
+    elif inspect.isasyncgenfunction(func):
+
+        @functools.wraps(func)
+        async def run(*args, **kwargs):
+            items = func(*args, **kwargs)
+            step = items.asend(None)
+            try:
+                while True:
+                    try:
+                        item = await step
+                    except StopAsyncIteration:
+                        return
+                    try:
+                        step = items.asend((yield item))
+                    except GeneratorExit:
+                        await items.aclose()
+                        raise
+                    except BaseException as error:
+                        step = items.athrow(error)
+            finally:
+                calls.end()
+
+    elif inspect.isgeneratorfunction(func):
+
+        @functools.wraps(func)
+        def run(*args, **kwargs):
+            try:
+                return (yield from func(*args, **kwargs))
+            finally:
+                calls.end()
+
+    else:
+
+        @functools.wraps(func)
+        def run(*args, **kwargs):
+            token = calls.outermost()
+            try:
+                return func(*args, **kwargs)
+            finally:
+                calls.leave(token)
+
+    return run
+
+
+def set_target_gpu(gpu_id: object) -> None:
+    """The device whose memory @profile and @profile_every show from here on, also when it
+    is called in profiled code: an index, a torch.device, or a string such as "cuda:1".
+
+    The first GPU until then.  A process of several, each with a GPU of its own, gives its
+    local rank: "cuda" is the device that is current now, not one that is set later.
+    """
+    global _target_gpu
+    _parse_target(gpu_id)
+    _target_gpu = gpu_id
+    for profiler in list(_profilers):
+        profiler.target_gpu = gpu_id
+
+
+def clear_global_line_profiler() -> None:
+    """Forgets what @profile has seen and which functions it profiles."""
+    if _global is not None:
+        _global.clear()
+    _at_exit.clear()

@@ -1,0 +1,202 @@
+"""Which source of memory events to record, and making sure that it is there."""
+
+from __future__ import annotations
+
+import sys
+
+from memlab import _core
+from memlab._errors import Error
+from memlab._native import bridge as _bridge
+from memlab._native import devices
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab._answers import Ledger, Stats
+
+# Bits of ml_recording.keys: optional keys of the snapshot dialect, by torch version.
+_KEY_COMPILE_CONTEXT = 0x01
+_KEY_USER_METADATA = 0x02
+_KEY_POOL_ID = 0x04
+_KEY_EXTERNAL_ANNOTATIONS = 0x08
+_KEY_ALLOCATOR_SETTINGS = 0x10
+_KEY_HOST = 0x20
+
+_queued = set()
+# Whose devices there are.
+_there = set()
+
+
+def default() -> str:
+    """The source to record when none is named: "cuda" where there is a GPU and a CUDA
+    build of torch, else "cpu"."""
+    import torch
+
+    if torch.version.cuda is None:
+        return "cpu"
+    return "cuda" if torch.cuda.is_initialized() or devices.gpu_present() else "cpu"
+
+
+def check(name: object) -> None:
+    """Raises memlab.Error where NAME is no source."""
+    if name not in ("cuda", "cpu", "script"):
+        raise Error(f"unknown source {name!r}: expected 'cuda', 'cpu' or 'script'")
+
+
+def ensure(name: str) -> None:
+    """Makes the source NAME ready to record.
+
+    Raises memlab.Error with the remedy where it cannot be had.
+    """
+    if name == "script":
+        if not _core.has_source("script"):
+            _core.Script()
+        return
+    check(name)
+    bridge = _bridge.load()
+    if not _core.has_source(name):
+        raise Error(
+            f"the {name} source is not available: {_bridge.backends()[name]['reason']}"
+        )
+    _core.use_tensors(bridge._tensors)
+    if name == "cuda":
+        import torch
+
+        if not torch.cuda.is_initialized() and not devices.gpu_present():
+            raise Error(
+                "no GPU here: run the program with `memlab phantom` for a stand-in, or "
+                "record the host's memory with memlab.MemorySnapshot(source='cpu')"
+            )
+        _check_allocator(torch.cuda.get_allocator_backend())
+        _core.use_native_stacks(bridge._native)
+        if not _initialising(torch) and "cuda" not in _queued:
+            # Runs when the program itself initialises CUDA, never before: a child
+            # forked after that could not use CUDA.
+            _queued.add("cuda")
+            torch.cuda._lazy_call(_cuda_ready)
+            bridge.watch_cuda(_cuda_ready)
+
+
+def _initialising(torch):
+    """Whether the program has initialised CUDA, or this is called while it does so: then
+    torch holds the lock that a lazy call takes, and a recording begins as it is started."""
+    return torch.cuda.is_initialized() or hasattr(torch.cuda._tls, "is_initializing")
+
+
+def _check_allocator(backend):
+    """Raises memlab.Error where torch's allocator reports no events, before CUDA is
+    initialised and the recorder would find out."""
+    if backend == "native":
+        return
+    if backend == "cudaMallocAsync":
+        raise Error(
+            "torch runs with PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync, an "
+            "allocator that reports no memory events; remove backend:cudaMallocAsync "
+            "from PYTORCH_CUDA_ALLOC_CONF to record"
+        )
+    raise Error(
+        f"torch runs with the {backend} allocator, which reports no memory events; "
+        "record without torch.cuda.memory.change_current_allocator()"
+    )
+
+
+def _cuda_ready():
+    # Inside torch's own initialisation: whatever goes wrong here must not reach it.
+    try:
+        # Of what Python and C++ tell, the first counts.
+        if "cuda" in _there:
+            return
+        _there.add("cuda")
+        _core.ready("cuda")
+        _core.sample(True)
+    except Exception as error:
+        print(f"memlab: recording could not begin: {error}", file=sys.stderr)
+
+
+def stats(device: object = None) -> Stats:
+    """The recorder's own counters of one device.
+
+    device: an int, a torch.device, a string such as "cuda:1" or "cpu", or None for the
+    current CUDA device (the cpu where that is what memlab records).
+
+    Returns a dict of ints.  Counted since the process began, over all recordings: events,
+    dropped_events, lost_stacks, lost_names (of all devices: how often the name of an owner,
+    a module, an autograd node or the user's metadata found no room), inconsistencies
+    (events that did not fit the memory known before them).  Now: lane_events (in memory), lane_bytes (of the memory that holds them,
+    stacks apart), and in bytes allocated_bytes, active_bytes, requested_bytes,
+    reserved_bytes.  Each of these four also with "_peak": of a GPU since recording, after
+    no recording was under way, last began, of the cpu since the process began.  What one
+    recording lost is in its counts().  Raises ValueError where nothing was recorded there.
+    """
+    source, index = parse_device(device)
+    return _core.stats(source, index)
+
+
+def ledger(device: object = None) -> Ledger:
+    """What a whole GPU holds now: lines that add up to what the device says is used.
+
+    device: an int, a torch.device, a string such as "cuda:1", or None for the current
+    CUDA device.
+
+    Returns a dict, bytes all: device (the index), used_bytes, total_bytes,
+    driver_reserve_bytes (in the total, not in what is used), lines, and host, a dict of
+    rss_bytes, pinned_allocated_bytes and pinned_reserved_bytes.  The lines, described in
+    docs/REPORT.md, are torch_allocated_bytes, torch_pending_free_bytes,
+    torch_cached_bytes, outside_at_start_bytes, outside_first_step_bytes,
+    outside_later_bytes, other_processes_bytes, driver_bytes and unknown_bytes: ints, or
+    None for what the driver does not tell, which is then in unknown_bytes.
+
+    Asks the driver, some 50 microseconds; no recording is needed, but with one the lines
+    outside torch tell what came when.  Raises memlab.Error where CUDA is not initialised
+    or the driver's management library NVML is not there, ValueError for no such device.
+    """
+    source, index = "cuda", None
+    if device is not None:
+        source, index = parse_device(device)
+    if source != "cuda":
+        raise ValueError(f"{device!r} is no GPU; write for example 'cuda:0'")
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        raise Error("CUDA is not initialised in this process; use the GPU first")
+    ensure("cuda")
+    return _core.ledger("cuda", torch.cuda.current_device() if index is None else index)
+
+
+def parse_device(device) -> tuple[str, int]:
+    """(source, index) of a device in any of torch's ways to name one."""
+    if isinstance(device, tuple):
+        return device
+    if device is None:
+        if _core.has_source("cuda") and default() == "cuda":
+            import torch
+
+            return "cuda", torch.cuda.current_device()
+        return ("cpu", 0) if _core.has_source("cpu") else ("script", 0)
+    if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
+        return "cuda", device
+    text = str(device)
+    kind, _, index = text.partition(":")
+    if kind not in ("cuda", "cpu", "script") or (index and not index.isdigit()):
+        raise ValueError(f"{device!r} is no device; write for example 'cuda:0'")
+    if kind == "cuda" and not index:
+        import torch
+
+        return kind, torch.cuda.current_device()
+    return kind, int(index or 0)
+
+
+def dialect_keys() -> int:
+    """The optional keys that the running torch's snapshots have, as a bit mask."""
+    torch = sys.modules.get("torch")
+    version = (2, 11)
+    if torch is not None:
+        version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    keys = _KEY_ALLOCATOR_SETTINGS | _KEY_EXTERNAL_ANNOTATIONS
+    if version >= (2, 8):
+        keys |= _KEY_COMPILE_CONTEXT
+    if version >= (2, 10):
+        keys |= _KEY_USER_METADATA
+    if version >= (2, 12):
+        keys |= _KEY_POOL_ID
+    if version >= (2, 13):
+        keys |= _KEY_HOST
+    return keys

@@ -1,0 +1,241 @@
+"""%mlrun, %%mlrun and %memlab in IPython and Jupyter.
+
+Owns the magics' options and how code is run; it must not know how tables look, nor what
+%memlab free drops.
+"""
+
+import ast
+import contextlib
+import getopt
+import inspect
+import pkgutil
+import re
+
+from IPython.core.error import UsageError
+from IPython.core.magic import (
+    Magics,
+    line_cell_magic,
+    line_magic,
+    magics_class,
+    needs_local_scope,
+    no_var_expand,
+)
+from IPython.display import display
+from IPython.utils.text import DollarFormatter
+
+from memlab._lines.lines import DEFAULT_COLUMNS, LineProfiler, codes_named
+from memlab._lines.lines import _check_columns as check_columns
+from memlab._notebook.ipython_free import free
+
+# Long options and the letter that each is kept under.
+_OPTIONS = {
+    "function=": "f:",
+    "column=": "c:",
+    "no_default_columns": "D",
+    "return-profiler": "r",
+    "gpu=": "g:",
+    "quiet": "q",
+    "dump-profile=": "T:",
+}
+_WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
+
+
+@magics_class
+class MemlabMagics(Magics):
+    """The magics that `%load_ext memlab` adds."""
+
+    @line_cell_magic
+    @needs_local_scope
+    @no_var_expand
+    def mlrun(self, line="", cell=None, local_ns=None):
+        """Runs a statement or cell and shows the GPU memory of each line of functions.
+
+            %mlrun [options] statement
+
+            %%mlrun [options]
+            code, which may define what -f names
+
+        Names that the code binds stay bound.  The result is the tables, which the
+        notebook shows; where the code raises, those of what ran are shown all the same.
+
+          -f, --function FUNC       profile this function, method or module.function; may
+                                    be repeated
+          -c, --column COLUMN       show this field of torch.cuda.memory_stats() too, or
+                                    "delta" or "calls"; may be repeated
+          -D, --no_default_columns  leave out active_bytes.all.peak and
+                                    reserved_bytes.all.peak
+          -g, --gpu GPU_ID          the device whose memory counts, "cpu" for torch's host
+                                    memory (default: 0)
+          -r, --return-profiler     give the LineProfiler instead of its tables
+          -q, --quiet               show nothing
+          -T, --dump-profile OUTPUT write the tables to this file as well
+
+        Options stand before the statement; names in braces within them, as in
+        -T lines_{n}.txt, stand for their values.
+        """
+        __tracebackhide__ = True
+        return _Run(self.shell, line, cell, local_ns).run()
+
+    @line_magic
+    def memlab(self, line=""):
+        """Frees the memory that IPython itself keeps.
+
+            %memlab free
+
+        drops the last exception with the values that its frames hold, and the results in
+        Out, _, __, ___ and _1, _2 and so on; collects garbage; and gives the memory that
+        torch has cached back to the GPUs.  It prints a line with what that freed.  What
+        you have named stays, and so does In; %debug has nothing to look at afterwards.
+        """
+        if line.split() != ["free"]:
+            raise UsageError(
+                "%memlab free drops the results and the last error that IPython keeps, "
+                "and frees their memory; there is no other use of %memlab"
+            )
+        print(free(self.shell))
+
+
+class _Run:
+    """One use of the magic."""
+
+    def __init__(self, shell, line, cell, local_ns):
+        self._shell = shell
+        self._local_ns = shell.user_ns if local_ns is None else local_ns
+        self._options, statement = _parse(line)
+        self._columns = tuple(self._values("c"))
+        if "D" not in self._options:
+            self._columns = DEFAULT_COLUMNS + self._columns
+        try:
+            check_columns(self._columns)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        self._quiet = "q" in self._options
+        # The magic's own line is the first: lines are numbered as the cell shows them.
+        self._code = self._compile(
+            statement if cell is None else f"{statement}\n{cell}"
+        )
+
+    def _values(self, letter):
+        """The values of an option, with the user's names in braces filled in."""
+        names = {**self._shell.user_ns, **self._local_ns}
+        for value in self._options.get(letter, []):
+            try:
+                yield DollarFormatter().vformat(value, [], names)
+            except Exception:
+                # As IPython has it with the lines of other magics.
+                yield value
+
+    def _compile(self, text):
+        """TEXT as code whose lines can be shown afterwards."""
+        __tracebackhide__ = True
+        compiler, lines = self._shell.compile, text.split("\n")
+        # IPython takes away the empty lines at the beginning.
+        first = next((i for i, line in enumerate(lines) if line.strip()), 0)
+        source = "\n" * first + self._shell.transform_cell(text)
+        number = self._shell.displayhook.prompt_count
+        name = compiler.cache(source, number, raw_code=text)
+        tree = self._shell.transform_ast(compiler.ast_parse(source, filename=name))
+        try:
+            return compiler(tree, name, "exec")
+        except SyntaxError:
+            if not _awaits(tree):
+                raise
+        raise UsageError(
+            "%mlrun cannot await; in a cell of its own, do:\n"
+            "    with memlab.LineProfiler(function) as profiler:\n"
+            "        await function()\n"
+            "    profiler.display()"
+        )
+
+    def _named(self, name):
+        try:
+            return eval(name, self._shell.user_ns, self._local_ns)
+        except NameError:
+            if "." not in name:
+                raise
+        # The code may be about to import its module.
+        return pkgutil.resolve_name(name)
+
+    def _profiler(self):
+        """One of what -f names: of the code that is about to run, and of what there is."""
+        target = ([*self._values("g")] or ["0"])[-1]
+        try:
+            profiler = LineProfiler(
+                target_gpu=int(target) if target.isdigit() else target
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        for name in self._values("f"):
+            codes = codes_named(self._code, name)
+            for code in codes:
+                profiler._register(code, name)
+            try:
+                profiler.add_function(self._named(name))
+            except Exception as error:
+                if not codes:
+                    said = f"Could not find function {name!r}: {error}"
+                    raise UsageError(said) from None
+        return profiler
+
+    def run(self):
+        __tracebackhide__ = True
+        profiler = self._profiler()
+        with self._output() as output:
+            try:
+                with profiler:
+                    exec(self._code, self._shell.user_ns, self._local_ns)
+            except BaseException:
+                # What led to it is what the user wants to see.
+                if not self._quiet and (
+                    tables := profiler.display(columns=self._columns)
+                ):
+                    display(tables)
+                raise
+            finally:
+                if output is not None:
+                    profiler.print_stats(columns=self._columns, stream=output)
+        if "r" in self._options:
+            return profiler
+        return None if self._quiet else profiler.display(columns=self._columns)
+
+    def _output(self):
+        """The file of -T, opened before anything runs for a path that cannot be."""
+        paths = [*self._values("T")]
+        if not paths:
+            return contextlib.nullcontext()
+        try:
+            return open(paths[-1], "w", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"Could not write {paths[-1]!r}: {error}") from None
+
+
+def _parse(line):
+    """({letter: values of the option}, the statement after them as it was written)."""
+    words = list(_WORD.finditer(line))
+    try:
+        options, rest = getopt.getopt(
+            [word[0] for word in words], "".join(_OPTIONS.values()), list(_OPTIONS)
+        )
+    except getopt.GetoptError as error:
+        raise UsageError(f"{error.msg}; %mlrun? shows the options") from None
+    letters = {f"--{long}".rstrip("="): short[0] for long, short in _OPTIONS.items()}
+    values = {}
+    for option, value in options:
+        letter = letters.get(option, option[1:])
+        values.setdefault(letter, []).append(_unquoted(value))
+    return values, line[words[-len(rest)].start() :] if rest else ""
+
+
+def _unquoted(text):
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    return text
+
+
+def _awaits(tree):
+    """Whether TREE is right but for an `await` outside of functions."""
+    try:
+        code = compile(tree, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except SyntaxError:
+        return False
+    return bool(code.co_flags & inspect.CO_COROUTINE)

@@ -1,0 +1,1 @@
+"""Tensors by name, who holds them, and what steps leave behind."""

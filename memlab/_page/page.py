@@ -1,0 +1,198 @@
+"""Assembles the viewer: one HTML file that needs nothing else and fetches nothing.
+
+Owns what stands where in it, and its content security policy.  What the head and the
+blobs say is the core's (docs/FORMAT.md), how they look the viewer's.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab._core import Recording
+
+_ASSETS = Path(__file__).parents[1] / "viewer"
+
+# In the order in which each may use those before it.
+_SCRIPTS = (
+    "names.js",
+    "blobs.js",
+    "data.js",
+    "colors.js",
+    "query.js",
+    "describe.js",
+    "header.js",
+    "instant.js",
+    "inspector.js",
+    "finder.js",
+    "columns.js",
+    "bands.js",
+    "marks.js",
+    "gestures.js",
+    "viewport.js",
+    "timeline.js",
+    "tables.js",
+    "breakdown.js",
+    "tree.js",
+    "layout.js",
+    "treeview.js",
+    "flame.js",
+    "treemap.js",
+    "growth.js",
+    "memory.js",
+    "lanes.js",
+    "events.js",
+    "segments.js",
+    "viewer.js",
+)
+_STYLES = ("viewer.css", "breakdown.css")
+# Runs the core on a file that is dropped onto the empty page.
+_DROP_SCRIPT = "drop.js"
+_DROP_STYLE = "drop.css"
+_CORE = "core.wasm"
+# Chromium takes five seconds to parse as much, and 12 for twice that; 4 GB, 70 (2 cores).
+LONG_BYTES = 500 << 20
+
+
+def _escaped(text: str) -> str:
+    """JSON text that cannot end the element it sits in, whatever its strings say."""
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _source_hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text("utf-8")
+
+
+def _pieces(
+    about: dict[str, object],
+    head: bytes,
+    blobs: Iterable[bytes],
+    *,
+    scripts: Sequence[str] = _SCRIPTS,
+    styles: Sequence[str] = _STYLES,
+    also_scripts: str = "",
+    also: str = "",
+) -> Iterator[bytes]:
+    """The page, a piece at a time; BLOBS are the elements behind its scripts."""
+    if b"<" in head:
+        raise ValueError("page data must have its '<' escaped: write it with the core")
+    script = "\n".join(map(_asset, scripts))
+    style = "\n".join(map(_asset, styles))
+    policy = (
+        f"default-src 'none'; script-src {_source_hash(script)}{also_scripts}; "
+        f"style-src {_source_hash(style)}; base-uri 'none'; form-action 'none'{also}"
+    )
+    parts: dict[str, Iterable[bytes]] = {
+        "CSP": [policy.encode()],
+        "CSS": [style.encode()],
+        "ABOUT": [_escaped(json.dumps(about)).encode()],
+        "DATA": [head],
+        "JS": [script.encode()],
+        "BLOBS": blobs,
+    }
+    for i, piece in enumerate(_asset("page.html").split("@")):
+        if i % 2:
+            yield from parts[piece]
+        else:
+            yield piece.encode()
+
+
+def _element(name: str, kind: str, data: bytes) -> bytes:
+    """DATA in an element that the page's scripts may read."""
+    start = f'<script type="{kind}" id="{name}">'.encode()
+    return b"".join((start, base64.b64encode(data), b"</script>\n"))
+
+
+def _deflated(data: bytes) -> bytes:
+    """DATA as a browser's DecompressionStream("deflate-raw") takes it."""
+    packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+    return packer.compress(data) + packer.flush()
+
+
+def _elements(blobs: Iterable[bytes]) -> Iterator[bytes]:
+    for number, blob in enumerate(blobs):
+        yield _element(f"b{number}", "application/octet-stream", _deflated(blob))
+
+
+def _about(
+    title: str, notes: Iterable[str], state: dict[str, object] | None = None
+) -> dict[str, object]:
+    about: dict[str, object] = {"title": title, "notes": list(notes)}
+    if state is not None:
+        about["state"] = state
+    return about
+
+
+def data_of(recording: Recording) -> tuple[bytes, Sequence[bytes]]:
+    """The head and the blobs of RECORDING's page."""
+    return recording.page_data()
+
+
+def of(
+    recording: Recording,
+    *,
+    title: str = "",
+    notes: Iterable[str] = (),
+    state: dict[str, object] | None = None,
+) -> Iterator[bytes]:
+    """The page that shows RECORDING, piece by piece; arguments as in assemble().
+
+    state: what it shows first, as the hash of its URL would say it: view, device.
+    """
+    head, blobs = data_of(recording)
+    return _pieces(_about(title, notes, state), head, _elements(blobs))
+
+
+def assemble(
+    head: bytes,
+    blobs: Iterable[bytes] = (),
+    *,
+    title: str = "",
+    notes: Iterable[str] = (),
+) -> bytes:
+    """The page that shows HEAD and BLOBS, as UTF-8 bytes.
+
+    head, blobs: as Recording.page_data() gives them.  title: shown beside the name,
+    usually the file's name.  notes: sentences about the recording to show above it.
+
+    Raises ValueError if HEAD holds a byte that could end its element.
+    """
+    return b"".join(_pieces(_about(title, notes), head, _elements(blobs)))
+
+
+def assemble_empty() -> bytes:
+    """The page onto which a recording's file can be dropped, as UTF-8 bytes: it reads the
+    file itself, with the core as WebAssembly, and sends it nowhere."""
+    core = (_ASSETS / _CORE).read_bytes()
+    return b"".join(
+        _pieces(
+            {**_about("", ()), "empty": True},
+            b"null",
+            [_element("core", "application/wasm", core)],
+            scripts=(*_SCRIPTS, _DROP_SCRIPT),
+            styles=(*_STYLES, _DROP_STYLE),
+            also_scripts=" 'wasm-unsafe-eval'",
+        )
+    )
+
+
+def served(
+    head: bytes, offsets: Sequence[int], *, title: str = "", notes: Iterable[str] = ()
+) -> bytes:
+    """The same page as assemble()'s without the blobs, which it asks its server for: blob
+    N is bytes OFFSETS[N] up to before OFFSETS[N + 1] of `blobs`, beside it."""
+    about = {**_about(title, notes), "serve": {"offsets": list(offsets)}}
+    return b"".join(_pieces(about, head, (), also="; connect-src 'self'"))

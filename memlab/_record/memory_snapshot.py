@@ -1,0 +1,367 @@
+"""memlab.MemorySnapshot: records memory events and answers what was live at the peak.
+
+It is also a callback of Composer's Trainer: composer_hooks.py has what that calls,
+own_loop.py what loops without a trainer do, and window.py when it records then.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+
+from memlab import _core
+from memlab._errors import Error, check_count, tell
+from memlab._files import names, times
+from memlab._native import linemaps, sources
+from memlab._record import annotations as _annotations
+from memlab._record import oom
+from memlab._record.composer_hooks import ComposerHooks
+from memlab._record.own_loop import OwnLoop
+from memlab._record.owners import Owners
+from memlab._record.window import Window
+from memlab._report import peaks, report
+from memlab._text.code import Reader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, Literal
+
+    from memlab._answers import LineTable, Peak
+    from memlab._core import _Path
+
+
+_MOST_BYTES = 2**64 - 1
+
+
+def _place():
+    """This process's place in a run of several: (world_size, rank, local_rank), or None."""
+    known = names.ranks()
+    if known["world_size"] < 2:
+        # Alone, or of several that cannot be known to be: each would be rank 0.
+        return None
+    return known["world_size"], known["rank"], known["local_rank"]
+
+
+def _end_at_exit(snapshot):
+    """A program that ends without stop() leaves a file that says it was ended."""
+    reference = weakref.ref(snapshot)
+
+    def end():
+        snapshot = reference()
+        if snapshot is not None and snapshot._pid == os.getpid():
+            snapshot._tell_lines()
+            snapshot._end()
+
+    atexit.register(end)
+
+
+class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
+    """Records the memory of a program, at a cost low enough to leave on.
+
+        with memlab.MemorySnapshot() as snapshot:
+            train()
+        print(snapshot.summary())
+
+        trainer = composer.Trainer(..., callbacks=[memlab.MemorySnapshot()])
+
+    As a callback, or where a loop calls step(), it records once, and writes and uploads that:
+
+    skip_batches: batches before it records, at least 0.
+    interval: for how long: an int of batches, or a string: "3ba" batches, "1ep" epochs,
+        "2iter" iterations, "100sp" samples, "3e4tok" tokens, "0.1dur" a share of the
+        training, "90sec" or "1h20m40s"; or Composer's Time.  Recording ends with the
+        first batch after which so much has passed, or with the training.
+    folder, filename: format strings of where the recording is written, with .pickle and
+        .html behind; fields are run_name, rank, local_rank, world_size, local_world_size,
+        node_rank, and of filename also epoch, batch, batch_in_epoch, sample,
+        sample_in_epoch, token, token_in_epoch (ints), total_wct, epoch_wct, batch_wct
+        (seconds).
+    remote_file_name: as filename: the name under which both are uploaded, which may be a
+        URI.  A folder where its last part has no field but run_name.  None for no upload.
+    overwrite: whether the folder may have files, and uploads replace what is there.
+
+    And in any case:
+
+    max_entries: newest events kept for each device, at least 1; older ones are counted.
+    source: "cuda", "cpu", or None for the GPU where there is one.
+    stacks: "python", or "all" for C++ frames too, which costs microseconds an event.
+    context: None, "state", "alloc" or "all": the events that get stacks, as in torch.
+    device: an index to record one device only; None for all.
+    on_oom: a folder; when CUDA is out of memory, the recording is written there before
+        torch raises, as rank{rank}_oom.pickle with a report in words beside it, of the
+        first time and, with _last in the name, of the last.  Or the path of that pickle,
+        in which {rank} stands for the rank; without it the names of ranks but 0 end in
+        _rankN.  None writes nothing.
+    file: a .mlab file to which every event goes as it happens, so that it outlives the
+        process however that ends; memlab report, view, convert and load read it, even
+        while it is written.  A file there is replaced if it is a finished recording.
+    max_file_bytes: most bytes that it may have; later events are counted only.  None for
+        no limit.
+    uses: whether to keep when each block was last used by an operator of torch, on the
+        GPU, which `memlab explain` and `memlab tune` ask for.  It costs some microseconds
+        an operator.
+    source_lines: whether to keep what the lines of code say that stacks name, so that a
+        report shows them wherever it is made.  They are read when the recording is, and
+        for a file now and then after a step of an optimizer.
+
+    Raises memlab.Error, ValueError or TypeError for a value that makes no sense.
+
+    Recording may begin before the program uses CUDA, and never makes it do so.  Any
+    number of recordings, torch's own included, run side by side.
+    """
+
+    def __init__(
+        self,
+        skip_batches: int = 1,
+        interval: int | str | Any = "3ba",
+        max_entries: int = 100_000,
+        folder: str = "{run_name}/torch_traces",
+        filename: str = "rank{rank}.{batch}.memory_snapshot",
+        remote_file_name: str | None = (
+            "{run_name}/torch_memory_traces/rank{rank}.{batch}.memory_snapshot"
+        ),
+        overwrite: bool = False,
+        *,
+        source: Literal["cuda", "cpu", "script"] | None = None,
+        stacks: Literal["python", "all"] = "python",
+        context: Literal["state", "alloc", "all"] | None = "all",
+        device: object = None,
+        on_oom: _Path | None = None,
+        file: _Path | None = None,
+        max_file_bytes: int | None = None,
+        uses: bool = False,
+        source_lines: bool = True,
+    ) -> None:
+        if stacks not in ("python", "all"):
+            raise Error("expected stacks to be 'python', or 'all'")
+        if context not in (None, "state", "alloc", "all"):
+            raise Error("expected context to be 'state', 'alloc', 'all', or None")
+        if source is not None:
+            sources.check(source)
+        check_count(max_entries, 1, "max_entries")
+        check_count(skip_batches, 0, "skip_batches")
+        if max_file_bytes is not None:
+            check_count(max_file_bytes, 1, "max_file_bytes")
+            # More is no limit.
+            max_file_bytes = min(int(max_file_bytes), _MOST_BYTES)
+        folder = names.check_template(folder, "folder")
+        filename = names.check_template(filename, "filename")
+        if remote_file_name is not None:
+            names.check_template(remote_file_name, "remote_file_name")
+        self._window = Window(
+            self,
+            skip_batches=int(skip_batches),
+            interval=times.parse(interval),
+            folder=folder,
+            filename=filename,
+            remote_file_name=remote_file_name,
+            overwrite=bool(overwrite),
+        )
+        self._options = {
+            "max_entries": int(max_entries),
+            "context": context,
+            "native": stacks == "all",
+            "events": True,
+            "device": -1 if device is None else sources.parse_device(device)[1],
+            "file": None if file is None else os.fspath(file),
+            "max_file_bytes": max_file_bytes,
+            "uses": bool(uses),
+        }
+        self._file = self._options["file"]
+        self._source = source
+        self._oom_paths = None if on_oom is None else oom.Paths(on_oom)
+        self._watch = None
+        self._owners = Owners(self)
+        self._source_lines = bool(source_lines)
+        self._code = None
+        self._frozen = None
+        self._pid = None
+        self._place = None
+
+    def _name_file(self, **variables):
+        """Fills in the name of the file for this run and rank, and makes its folder."""
+        template = self._file
+        if not isinstance(template, str):
+            return
+        names.check_template(template, "file")
+        stem, ending = os.path.splitext(names.fill(template, **variables))
+        path = os.path.abspath(stem + names.apart(template) + ending)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._options["file"] = path
+
+    def start(self) -> MemorySnapshot:
+        """Begins to record, forgetting an earlier recording of this object; returns it.
+
+        Some milliseconds once torch is imported.  Raises memlab.Error where there is
+        nothing to record, or the file cannot be had, with the remedy; ValueError for a
+        size that makes no sense.
+        """
+        source = self._source or sources.default()
+        sources.ensure(source)
+        self._code = Reader() if self._source_lines else None
+        self._begin(source, keys=sources.dialect_keys(), place=self._rank(), **self._options)
+        if self._options["file"] is not None and self._pid is None:
+            _end_at_exit(self)
+        self._pid = os.getpid()
+        self._frozen = None
+        if source != "script":
+            try:
+                if self._oom_paths is not None and source == "cuda":
+                    self._watch = oom.Watch(self, self._oom_paths)
+                    self._watch.begin()
+                self._owners.start()
+                _annotations.start()
+            except BaseException:
+                self._owners.stop()
+                self._end()
+                _annotations.stop()
+                self._end_watch()
+                raise
+        return self
+
+    def stop(self) -> MemorySnapshot:
+        """Ends the recording, whose answers stay; returns this object.
+
+        Nothing where there is none, and in a forked child, which has no part in its
+        parent's recording.  Raises memlab.Error where memory cannot be read, and
+        MemoryError: the recording has ended then, without answers.
+        """
+        if not self.recording or self._pid != os.getpid():
+            return self
+        self._owners.stop()
+        try:
+            try:
+                self._frozen = self.data()
+            except (Error, MemoryError):
+                raise
+            except BaseException:
+                # Ctrl-C, as while files are read: the recording comes first, without more
+                # of their text.
+                self._code = None
+                self._frozen = self.data()
+                raise
+        finally:
+            self._end()
+            _annotations.stop()
+            self._end_watch()
+        return self
+
+    def _end_watch(self):
+        if self._watch is not None:
+            self._watch.end(self._frozen)
+            self._watch = None
+
+    def __enter__(self) -> MemorySnapshot:
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        try:
+            self.stop()
+        except (Error, MemoryError) as error:
+            # What the program did inside the block counts for more.
+            tell(f"the recording is lost: {error}")
+
+    def _read(self):
+        self._owners.scan()
+        linemaps.take()
+        _core.sample(False)
+        read = None if self._code is None else self._code.lines
+        recording = self._freeze(sources.dialect_keys(), self._rank(), read)
+        self._tell_lines()
+        return recording
+
+    def _tell_lines(self, most=None):
+        """Stores in the file what the lines say that it names so far; see Reader.lines."""
+        if self._code is None or self._options["file"] is None:
+            return
+        try:
+            self._tell_code(lambda frames: self._code.news(frames, most))
+        except Exception:
+            # The file shows no code then.
+            pass
+
+    def _rank(self):
+        """As _place(), or as it was: a group is often taken down before its files are
+        written."""
+        self._place = _place() or self._place
+        return self._place
+
+    def data(self) -> _core.Recording:
+        """The recording so far, as an immutable memlab._core.Recording.
+
+        While recording, each call reads anew.  Raises memlab.Error where nothing was
+        recorded, where memory cannot be read, and in a forked child for its parent's
+        recording; MemoryError.
+        """
+        if self.recording and self._pid != os.getpid():
+            raise Error("a forked child cannot read its parent's recording")
+        if self.recording:
+            try:
+                return self._read()
+            except Error:
+                # Another thread's stop() may have come in between.
+                if self.recording or self._frozen is None:
+                    raise
+        if self._frozen is None:
+            raise Error("nothing was recorded; call start() first")
+        return self._frozen
+
+    def save(self, path: _Path) -> None:
+        """Writes the recording to PATH as a pickle that torch's viewer reads too.
+
+        The file appears whole or not at all, with the mode of the one that it replaces, or
+        as the umask says.  Raises OSError, and what data() raises.
+        """
+        self.data().write_pickle(os.fspath(path), True)
+
+    def html(self) -> str:
+        """The recording as one self-contained HTML page that needs no network.
+
+        Raises what data() raises.
+        """
+        from memlab._page import page
+
+        return b"".join(page.of(self.data())).decode()
+
+    def peak(self, device: int | None = None, *, at: str = "peak") -> Peak:
+        """What was live when allocated bytes were at their peak, or at another instant.
+
+        device: an index; None for the device that has most allocated then.  at: "start",
+        "end", "step:12" for the peak within that step, "1.5s", "350ms" or "20us" from the
+        first event, or "event:123".  Returns a dict, described in docs/REPORT.md; bytes
+        and microseconds are ints.  Raises ValueError for what is no instant, memlab.Error
+        for one that the recording does not have, IndexError for such a device, and what
+        data() raises.
+        """
+        return peaks.peak(self.data(), device, at)
+
+    def lines(
+        self, device: int | None = None, functions: Iterable[str] = ()
+    ) -> list[LineTable]:
+        """What memory did while each line of some functions ran.
+
+        device: an index; None for the device with the largest peak.  functions: their
+        names, as `memlab report -f` takes them; without any, the three of your files
+        whose own lines hold most at the peak.  Returns one dict a function, described in
+        docs/REPORT.md.  Raises memlab.Error for a name that the recording does not have,
+        and what peak() raises.
+        """
+        return peaks.lines(self.data(), device, tuple(functions))
+
+    def summary(
+        self,
+        device: int | None = None,
+        *,
+        at: str = "peak",
+        by: Iterable[str] = (),
+    ) -> str:
+        """The answer of peak() as text for people, sizes in binary units.
+
+        device: an index; None for all that have events or memory.  at: the instant, as
+        for peak().  by: tables to show and nothing else, of "line", "module", "category",
+        "stack" and "size"; without any, the usual ones.  Raises ValueError for a table
+        that there is not, and what peak() raises.
+        """
+        return report.text(self.data(), device, at=at, by=by)

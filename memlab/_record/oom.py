@@ -1,0 +1,202 @@
+"""Out of memory: the recording that is written at that moment, and its account.
+
+Owns when to write, and what; the words are in _report/oom.py.
+"""
+
+import itertools
+import os
+import sys
+import threading
+import weakref
+
+from memlab import _core
+from memlab._errors import Error
+from memlab._files import names
+from memlab._native import bridge
+from memlab._report import oom as account
+from memlab._report import peaks
+from memlab._report import report as _report
+from memlab._text import terminal, wording
+
+# A program that catches the error and tries again may do so hundreds of times. So many
+# are written at once, then those whose number is a power of two; the last in any case.
+_WRITTEN_AT_ONCE = 10
+
+_watches = []
+
+
+def _on_out_of_memory(device, wanted, total, free):
+    """torch's observer: on the allocating thread, without the allocator's lock, before
+    torch raises its own error, which nothing here may replace."""
+    for watch in list(_watches):
+        watch.happened()
+
+
+def rank() -> str:
+    """The number of this process among those of a distributed run, "0" where alone."""
+    return str(names.ranks()["rank"])
+
+
+class Paths:
+    """Where the recordings of MemorySnapshot(on_oom=WHERE) go."""
+
+    def __init__(self, where):
+        where = os.fspath(where)
+        if not isinstance(where, str) or not where:
+            raise ValueError(f"on_oom must be a path, not {where!r}")
+        is_file = where.endswith((".pickle", ".pkl"))
+        self._template = (
+            where if is_file else os.path.join(where, "rank{rank}_oom.pickle")
+        )
+        # The program may go to another folder.
+        self._template = os.path.abspath(self._template)
+        folder = os.path.dirname(self._template)
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise Error(f"cannot write to {folder!r}: {error.strerror}") from None
+
+    def __call__(self, last):
+        number = rank()
+        path = self._template.replace("{rank}", number)
+        stem, ending = os.path.splitext(path)
+        if "{rank}" not in self._template and number != "0":
+            # One path for all: the others must not write over the first one's.
+            stem += f"_rank{number}"
+        stem += "_last" if last else ""
+        return stem + ending, stem + ".txt"
+
+
+class Watch:
+    """Writes the first and the last out of memory of one recording.
+
+    A subclass may write other files.
+
+    snapshot: a memlab.MemorySnapshot, which may be forgotten.  paths: a function that
+    takes whether it is the last, not the first, and returns the paths of the recording
+    and of its report.  start: as in report.text.
+    """
+
+    def __init__(self, snapshot, paths, start=None):
+        self._snapshot = weakref.ref(snapshot)
+        self._paths = paths
+        self._start = start
+        self._pid = os.getpid()
+        self._writing = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._count = 0
+        self._pending = False
+        self._failures = 0
+        self._last_written = False
+
+    def begin(self) -> None:
+        """Watches from now on."""
+        _watches[:] = [w for w in _watches if w._alive()]
+        _watches.append(self)
+        bridge.load().set_oom_callback(_on_out_of_memory)
+
+    def end(self, recording=None) -> None:
+        """Watches no longer; writes the last from RECORDING where that is still to do."""
+        if self in _watches:
+            _watches.remove(self)
+        if self._pid != os.getpid():
+            return
+        if self._pending and recording is not None:
+            self._pending = False
+            self._write(recording, self._count)
+        if self._count > 1:
+            path = self._shown(self._paths(True)[0])
+            written = f"; the last is in {path}" if self._last_written else ""
+            failed = f"; {self._failures} not written" if self._failures else ""
+            self._say(f"memlab: {self._count} times out of memory{written}{failed}")
+
+    def _alive(self):
+        return self._pid == os.getpid() and self._snapshot() is not None
+
+    def happened(self) -> None:
+        """One more; nothing that goes wrong here reaches the program."""
+        try:
+            if not self._alive():
+                return
+            number = self._count = next(self._numbers)
+            power = number & (number - 1) == 0
+            if number > _WRITTEN_AT_ONCE and not power:
+                self._pending = True
+                return
+            # Another thread may be out of memory at the same time: whoever writes also
+            # writes for the others, who go on at once.
+            self._pending = True
+            while self._pending and self._writing.acquire(blocking=False):
+                try:
+                    self._pending = False
+                    self._write_now()
+                finally:
+                    self._writing.release()
+        except Exception as error:
+            self._failed(error)
+
+    def _write_now(self):
+        snapshot = self._snapshot()
+        if snapshot is not None:
+            # Before the recording is read: what comes during that is not in it.
+            number = self._count
+            self._write(snapshot.data(), number)
+
+    def _write(self, recording, number):
+        last = number > 1
+        try:
+            written = self._write_files(recording, number, last)
+        except Exception as error:
+            self._last_written = False
+            self._failed(error)
+            return
+        self._last_written = last
+        if number == 1:
+            paths = " and ".join(map(self._shown, written))
+            self._say(f"memlab: out of memory; wrote {paths}")
+
+    def _write_files(self, recording, number, last):
+        """Writes what is kept of out of memory NUMBER; returns the paths to tell."""
+        path, report = self._paths(last)
+        try:
+            recording.write_pickle(path, True)
+        finally:
+            # Where there is no room for the one there may be for the other.
+            text = report_text(recording, number, self._start)
+            _core.write_file(report, text.encode("utf-8", "backslashreplace"))
+        return path, report
+
+    def _failed(self, error):
+        self._failures += 1
+        if self._failures == 1:
+            self._say(
+                f"memlab: out of memory; the recording could not be written: {error}"
+            )
+
+    def _shown(self, path):
+        return wording.shorten(path, self._start)
+
+    @staticmethod
+    def _say(text):
+        try:
+            terminal.say(text, sys.stderr)
+        except Exception:
+            # A stderr of the program's own that refuses.
+            pass
+
+
+# ---- In words ----
+
+
+def report_text(recording, number=1, start=None) -> str:
+    """What is written at an out of memory: its account, then the peak before it.
+
+    number: of how many in this run it is the last.
+    """
+    parts = []
+    if number > 1:
+        parts.append(f"Out of memory number {number} of this run.\n")
+    parts += [account.text(recording, i, start) for i in peaks.devices(recording)]
+    # No second look at all events: the thread that failed waits.
+    parts.append(_report.text(recording, start=start, oom=False, functions=None))
+    return "\n".join(part for part in parts if part)

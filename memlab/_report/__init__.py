@@ -1,0 +1,1 @@
+"""What a recording says, as a dict, as text, in Markdown and in colour."""

@@ -1,0 +1,133 @@
+"""Answers for people and machines: what was live at the peak, as dict and as text.
+
+All figures come from the C core; this file arranges and words them.
+"""
+
+import os
+
+from memlab._files import load
+from memlab._report import parts, stack_lines
+from memlab._report.peaks import answer_at, devices
+from memlab._text.code import Code
+
+# The report of a recording without a device.
+NOTHING = "No memory was allocated while recording."
+
+_GAPS_SHOWN = 5
+
+
+def report(
+    recording, file=None, functions=(), at="peak", only=None, source=None
+) -> dict:
+    """The answers for all devices, as `memlab report --json` prints them.
+
+    at: the instant, as instant.parse() takes it.  only: indexes of the devices; None for
+    all that have events or memory.  source: as for text().
+    """
+    code = Code(recording, source)
+    instant = parts.choose(at, functions=functions).instant
+    found = devices(recording) if only is None else only
+    answers = {i: answer_at(recording, i, instant) for i in found}
+    tables = dict.fromkeys(answers, ())
+    if instant.kind == "peak":
+        tables = stack_lines.tables(recording, answers, functions, code)
+    return {
+        "file": file,
+        "recording": recording.file,
+        "unread": recording.unread,
+        "source": recording.source,
+        "at": str(instant),
+        "ranks": recording.ranks(),
+        "devices": [
+            {
+                **answer,
+                "name": recording.device_name(i),
+                "lines": [table.answer() for table in tables[i]],
+            }
+            for i, answer in answers.items()
+        ],
+        "oom": [answer for i in found if (answer := recording.oom(i)) is not None],
+    }
+
+
+def text(
+    recording,
+    device=None,
+    lines=15,
+    start=None,
+    oom=True,
+    functions=(),
+    at="peak",
+    by=(),
+    source=None,
+) -> str:
+    """The report for people: the peak, what was live at it, the lines of the functions
+    that made it, the allocator's overhead, and, where OOM asks for it, the last out of
+    memory.
+
+    device: an index; None for all that have events or memory.  lines: rows of the table
+    by source line.  start: the folder to which paths are shown relative; None for the
+    current one.  functions: names of those to show line by line; without any, those that
+    hold most; None for no such tables.  at: another instant, as instant.parse() takes
+    it.  by: tables to show, of line, module, category, stack and size, and nothing else.
+    source: a folder with the program's files, for what the recording has no text of.
+    """
+
+    choice = parts.choose(
+        at, by, lines=lines, start=start, functions=functions, source=source
+    )
+    found = devices(recording) if device is None else [device]
+    notes = [
+        *file_notes(recording.file),
+        *load.unread_notes(recording),
+        *([] if found else [NOTHING]),
+    ]
+    sections = parts.sections(recording, found, choice, oom)
+    return parts.joined(notes, sections)
+
+
+def file_notes(file):
+    """Sentences about a recording's file that is not whole."""
+    if file is None:
+        return
+    if file["state"] == "recording":
+        yield f"Still being recorded by process {file['pid']}: the state so far."
+    elif file["state"] == "cut off":
+        yield "The recording was not ended: its process was killed or is lost."
+    if file["stopped"]:
+        reason = f" ({os.strerror(file['errno'])})" if file["errno"] else ""
+        yield f"Not everything was stored: {file['stopped']}{reason}."
+    if file["damaged_chunks"]:
+        yield f"Damaged parts of the file that were left out: {file['damaged_chunks']}."
+    if file["unknown_starts"]:
+        yield "What was in memory when the recording began is not known."
+    if file["repeated_starts"]:
+        yield (
+            "The memory at the start is in the file in parts: an early memlab wrote it. "
+            "The parts are put together here; that memlab itself misses memory."
+        )
+    if file["lost_records"]:
+        yield (
+            f"Owners, steps, names or settings that are lost: {file['lost_records']}; "
+            "categories and phases may miss them."
+        )
+    if file["native_frames"]:
+        yield (
+            "C++ frames are shown as addresses: their names are in the snapshot that the "
+            "process itself saved, not in this file."
+        )
+    if file["unread_records"]:
+        yield (
+            f"Records of the file that this memlab cannot read: "
+            f"{file['unread_records']}; a newer one may."
+        )
+    for gap in file["gaps"][:_GAPS_SHOWN]:
+        missing = gap["dropped"] + gap["lost"]
+        word = "events were" if missing != 1 else "event was"
+        kind = "not stored" if gap["dropped"] else "lost"
+        yield (
+            f"{missing} {word} {kind} after event {gap['position']} of device "
+            f"{gap['device']}."
+        )
+    if len(file["gaps"]) > _GAPS_SHOWN:
+        yield f"... and {len(file['gaps']) - _GAPS_SHOWN} more gaps."

@@ -1,0 +1,356 @@
+"""The processes that a program under `memlab run` starts: which of them are recorded, as
+what number of rank, and what is said of all of them at the end.
+
+A child is recorded from the moment at which it initialises CUDA, so whoever touches no GPU
+leaves no file.  The program is told nothing and its environment has nothing for this: what
+multiprocessing sends to a process that it starts anew brings memlab along, and a forked one
+has memlab already.  What is written of a recording is in _run/results.py.
+"""
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import json
+import multiprocessing.spawn
+import multiprocessing.util
+import os
+import sys
+import time
+
+from memlab._errors import Error
+from memlab._files import names as _names
+from memlab._record import oom
+from memlab._run import commands as _commands
+from memlab._run import results
+from memlab._text import terminal
+
+# What multiprocessing runs at the end of a process: after all that has a priority.
+_LAST = -1_000_000
+# How long a process waits for its number while others take theirs.
+_PATIENCE_SECONDS = 10
+
+_family = None  # that of this process
+
+
+class Family:
+    """A run and the processes that its program starts.
+
+    plan: a dict of plain values, which each of them has:
+    folder, program, start: as those of results.Names.  register: the path of the list of the
+    processes that are recorded; id: its first line.  first, stride: the numbers there are.
+    recording: two of the arguments of results.start().
+    """
+
+    def __init__(self, plan):
+        self.plan = plan
+        self.register = Register(plan["register"], plan["id"])
+
+    def join(self, cuda_ready):
+        """From now on CUDA_READY() is called when this process, or one that is forked of it,
+        has initialised CUDA, and processes that multiprocessing starts join too."""
+        global _family
+        _family = self
+        _when_imported("torch.cuda", lambda cuda: cuda._lazy_call(cuda_ready))
+        _bring_along(self.plan)
+        _commands.watch(self._command)
+
+    def _command(self, words):
+        if _commands.recording(words, []) is not None:
+            self.register.add(command=words)
+
+    def numbers(self):
+        """The numbers that there are, lowest first."""
+        return itertools.count(self.plan["first"], self.plan["stride"])
+
+    def give(self, number):
+        """The file of the idle process, which has that NUMBER, gets out of the way."""
+        names = self.names(number)
+        try:
+            os.rename(names.path(".mlab"), names.hidden_path(".mlab"))
+        except FileNotFoundError:
+            pass
+
+    def names(self, number):
+        """Where the results of the process with that NUMBER lie."""
+        plan = self.plan
+        return results.Names(plan["folder"], plan["program"], plan["start"], str(number))
+
+
+def known_rank():
+    """The rank of this process among several; None where nothing says that it has one."""
+    known = _names.ranks()
+    return known["rank"] if known["world_size"] > 1 else None
+
+
+# ---- The list of those that are recorded ----
+
+
+class Register:
+    """A file with a line of JSON for each thing that became known of a process.
+
+    A process is told by its `key`, from 0, which is the one of the run itself.  It has a
+    `pid`, a `number`, which no other has, and a `rank`, where one is known.  It may be
+    `idle`, which is to give its number away, or `failed`; `events` is False where it has no
+    file of its events, and `written` has the labels of what it wrote at its end.
+    """
+
+    def __init__(self, path, run_id):
+        self.path = path
+        self._id = run_id
+
+    def begin(self, number):
+        """Begins the list, of this run alone, with this process, whose number others may
+        have until it is recorded."""
+        file = results.open_own(self.path)
+        try:
+            os.ftruncate(file, 0)
+            _put(file, {"id": self._id})
+            _put(file, {**_this(), "key": 0, "number": number, "idle": True})
+        finally:
+            os.close(file)
+
+    def end(self):
+        """The run has ended."""
+        try:
+            os.unlink(self.path)
+        except FileNotFoundError:
+            pass
+
+    def take(self, key, wanted, numbers, give):
+        """The entry of this process, with the number WANTED, or else the first of NUMBERS,
+        that no other process has.
+
+        key: its own, None for a new one.  GIVE(number) is called where another, which is
+        idle, has that until now.
+        """
+        with self._held() as file:
+            entries = self.entries()
+            others = {e["number"]: e for e in entries if e["key"] != key}
+            taken = {number for number, e in others.items() if not e.get("idle")}
+            if wanted is None or wanted in taken:
+                wanted = next(number for number in numbers if number not in taken)
+            if wanted in others:
+                give(wanted)
+                _put(file, {"key": others[wanted]["key"], "number": None})
+            key = len(entries) if key is None else key
+            entry = {**_this(), "key": key, "number": wanted, "idle": False}
+            _put(file, entry)
+        return entry
+
+    def add(self, **what):
+        """Adds what became known: of the process with that `key`, or a `command`."""
+        with self._held() as file:
+            _put(file, what)
+
+    def entries(self):
+        """A dict for each process, in the order in which they came."""
+        found = {}
+        for line in self._lines():
+            if "key" in line:
+                found.setdefault(line["key"], {}).update(line)
+        return list(found.values())
+
+    def commands(self):
+        """The commands of other processes, lists of words, in their order."""
+        return [line["command"] for line in self._lines() if "command" in line]
+
+    def _lines(self):
+        try:
+            with open(self.path, "rb") as file:
+                lines = [_parsed(line) for line in file.read().split(b"\n") if line]
+        except FileNotFoundError:
+            lines = []
+        if lines[:1] != [{"id": self._id}]:
+            raise Error("the run that it was a part of has ended")
+        return [line for line in lines[1:] if isinstance(line, dict)]
+
+    @contextlib.contextmanager
+    def _held(self):
+        """The open file, while no other process writes to it."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            file = os.open(self.path, flags)
+        except FileNotFoundError:
+            raise Error("the run that it was a part of has ended") from None
+        try:
+            until = time.monotonic() + _PATIENCE_SECONDS
+            while not _locked(file):
+                if time.monotonic() > until:
+                    raise Error(f"{self.path} is locked by another process")
+                time.sleep(0.001)
+            yield file
+        finally:
+            # Not by closing alone: a process that was forked meanwhile has it open too.
+            fcntl.flock(file, fcntl.LOCK_UN)
+            os.close(file)
+
+
+def _this():
+    return {"pid": os.getpid(), "rank": known_rank()}
+
+
+def _put(file, line):
+    # The line feed comes first: a line that found no room ends where the next begins.
+    data = b"\n" + json.dumps(line).encode()
+    if os.write(file, data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _parsed(line):
+    """What LINE says; None where it was cut."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _locked(file):
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+# ---- Reaching them ----
+
+
+class _Along:
+    """Runs when multiprocessing's data for a new process is unpickled there.  An import
+    that fails there fails no program."""
+
+    def __init__(self, plan):
+        self._plan = plan
+
+    def __reduce__(self):
+        folder = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+        text = (
+            "import sys\n"
+            f"sys.path.append({folder!r})\n"
+            "try:\n"
+            "    from memlab._run import children\n"
+            f"    children.join({self._plan!r})\n"
+            "except Exception as error:\n"
+            "    print(f'memlab: a process is not recorded: {error}', file=sys.stderr)\n"
+            "finally:\n"
+            f"    sys.path.remove({folder!r})\n"
+        )
+        return exec, (text, {})
+
+
+def _bring_along(plan):
+    original = multiprocessing.spawn.get_preparation_data
+
+    def get_preparation_data(name):
+        return {**original(name), "memlab": _Along(plan)}
+
+    multiprocessing.spawn.get_preparation_data = get_preparation_data
+
+
+class _Importing:
+    """The entry of sys.meta_path that sees the module NAME imported, and goes."""
+
+    def __init__(self, name, call):
+        self._name, self._call = name, call
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        finders = (finder.find_spec(name, path, target) for finder in sys.meta_path)
+        spec = next((found for found in finders if found is not None), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader.exec_module = self._calling(spec.loader.exec_module)
+        return spec
+
+    def _calling(self, exec_module):
+        def exec_and_call(module):
+            exec_module(module)
+            self._call(module)
+
+        return exec_and_call
+
+
+def _when_imported(name, call):
+    """Calls CALL(module) when the module NAME has been imported."""
+    if name in sys.modules:
+        call(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Importing(name, call))
+
+
+# ---- In a child ----
+
+
+def join(plan):
+    """This process, which has just begun, is one of the run of PLAN."""
+    Family(plan).join(cuda_ready)
+
+
+def cuda_ready():
+    """Begins to record this process; inside torch's own initialisation, which nothing here
+    may reach."""
+    try:
+        _record(_family)
+    except Exception as error:
+        terminal.say(
+            f"memlab: process {os.getpid()} is not recorded: {error}", sys.stderr
+        )
+
+
+def _record(family):
+    register = family.register
+    entry = register.take(None, known_rank(), family.numbers(), family.give)
+    names = family.names(entry["number"])
+    try:
+        recording, max_file_bytes = family.plan["recording"]
+        snapshot, events = results.start(recording, names.path(".mlab"), max_file_bytes)
+    except Exception:
+        register.add(key=entry["key"], failed=True)
+        raise
+    if events is None:
+        register.add(key=entry["key"], events=False)
+    watch = oom.Watch(snapshot, names.oom_paths, names.start)
+    watch.begin()
+    process = os.getpid()
+
+    def rank_known():
+        rank = known_rank()
+        if os.getpid() == process and rank is not None:
+            snapshot._rank()
+            register.add(key=entry["key"], rank=rank)
+
+    def end():
+        if os.getpid() != process:
+            return
+        try:
+            _, written = results.write_results(snapshot, names, watch)
+            register.add(key=entry["key"], written=[label for label, _ in written])
+        except Exception as error:
+            terminal.say(
+                f"memlab: process {process} is not in the summary: {error}", sys.stderr
+            )
+
+    multiprocessing.util.Finalize(None, end, exitpriority=_LAST)
+    if entry["rank"] is None:
+        _when_imported(
+            "torch.distributed.distributed_c10d", lambda c10d: _on_group(c10d, rank_known)
+        )
+
+
+def _on_group(c10d, call):
+    """Calls CALL() when the process joins a group, or leaves it; before the end it may have
+    left it.  torch has no call for this."""
+    original = getattr(c10d, "_update_default_pg", None)
+    if original is None:
+        return
+
+    def update_default_pg(group):
+        original(group)
+        try:
+            call()
+        except Exception as error:
+            terminal.say(f"memlab: the rank was not noted: {error}", sys.stderr)
+
+    c10d._update_default_pg = update_default_pg

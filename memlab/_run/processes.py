@@ -1,0 +1,360 @@
+"""`memlab run`'s own process and those that its program starts, together: who has which
+number at the end, and the one summary of all.
+
+How they come to be recorded is in _run/children.py.
+"""
+
+import atexit
+import multiprocessing
+import multiprocessing.util
+import os
+import sys
+import time
+
+from memlab import _core
+from memlab._compare import merge
+from memlab._errors import Error
+from memlab._files import load
+from memlab._files import names as _names
+from memlab._report import peaks
+from memlab._run import children, results
+from memlab._text import terminal
+
+
+class Processes:
+    """Those of one run.
+
+    snapshot: the recording of this process, which waits for CUDA.  outputs: results.Names
+    of it, whose rank becomes that of this process.  recording: of each child, two of the
+    arguments of results.start().  write: writes the results of this process and returns
+    what results.write_results() does.  stdout: where they are told.  note: makes what is
+    told of commands.
+
+    Where the list of the others cannot be read, that is said, and this process is told
+    alone.
+    """
+
+    def __init__(self, snapshot, outputs, recording, write, stdout, note):
+        self._snapshot = snapshot
+        self._outputs = outputs
+        self._write = write
+        self._stdout = stdout
+        self._note = note
+        self._pid = os.getpid()
+        self._result = None, []  # of results.write_results()
+        self._written = False
+        self._numbered = False
+        self._waits = False  # what is left to do waits for the end of the others
+        self._arrived = True
+        self._family = self._new_family(recording)
+        if self._family is not None:
+            # Before the program has any of its own: called last.
+            atexit.register(self._at_exit)
+            self._family.join(self._cuda_ready)
+
+    def _new_family(self, recording):
+        outputs = self._outputs
+        first = int(outputs.rank)
+        # Where RANK is set, other runs have the numbers between.
+        stride = max(_names.ranks()["world_size"], 1) if "RANK" in os.environ else 1
+        family = children.Family(
+            {
+                "folder": outputs.folder,
+                "program": outputs.program,
+                "start": outputs.start,
+                "register": outputs.hidden_path(".processes"),
+                "id": f"{self._pid} {time.time_ns()}",
+                "first": first,
+                "stride": stride,
+                "recording": recording,
+            }
+        )
+        try:
+            family.register.begin(first)
+        except OSError as error:
+            terminal.say(
+                f"memlab: processes that the program starts are not recorded: {error}",
+                sys.stderr,
+            )
+            return None
+        return family
+
+    def _cuda_ready(self):
+        """Within torch's own initialisation, here or in a process forked of this one."""
+        if os.getpid() != self._pid:
+            children.cuda_ready()
+            return
+        self._take_number()
+
+    def _give_up(self, error):
+        """From here on the other processes are not known, because of ERROR."""
+        self._family = None
+        terminal.say(
+            f"memlab: what other processes recorded is not told: {error}", sys.stderr
+        )
+
+    def _take_number(self):
+        """From here on no other process may have the number of this one."""
+        if self._numbered or self._family is None:
+            return
+        self._numbered = True
+        outputs, family = self._outputs, self._family
+        before = int(outputs.rank)
+        try:
+            number = family.register.take(0, before, family.numbers(), None)["number"]
+            outputs.rank = str(number)
+            if number != before and outputs.events is not None:
+                outputs.events = outputs.path(".mlab")
+                os.rename(family.names(before).hidden_path(".mlab"), outputs.events)
+        except Exception as error:
+            self._give_up(error)
+
+    def _begun(self):
+        return self._numbered or not self._snapshot.waiting
+
+    def _has_memory(self):
+        """Whether this process has used a GPU, for more than to look at it."""
+        if not self._begun():
+            return False
+        try:
+            return bool(peaks.devices(self._snapshot.stop().data()))
+        except (Error, MemoryError):
+            # Whoever writes it says why.
+            return True
+
+    def _write_own(self):
+        if not self._written:
+            self._written = True
+            self._take_number()
+            self._result = self._write()
+
+    def _known(self):
+        """What is known of each process, this one first; empty where it cannot be read."""
+        if self._family is None:
+            return []
+        try:
+            return self._family.register.entries()
+        except (Error, OSError) as error:
+            self._give_up(error)
+            return []
+
+    def _others(self):
+        """What is known of each other process that was recorded."""
+        return [e for e in self._known() if e["key"] != 0 and "failed" not in e]
+
+    def end(self):
+        """When the program has ended; whether its report arrived."""
+        if self._has_memory():
+            self._write_own()
+        others = self._others()
+        if self._family is None or not (others or multiprocessing.active_children()):
+            return self._end_alone()
+        # They end with the interpreter, after what the program does at its exit: that
+        # begins here, for the status to come of it.
+        self._waits = True
+        atexit._run_exitfuncs()
+        return self._arrived
+
+    def _at_exit(self):
+        if not self._waits or os.getpid() != self._pid:
+            return
+        self._waits = False
+        multiprocessing.util._exit_function()
+        try:
+            others = self._others()
+            self._arrived = self._end_together(others) if others else self._end_alone()
+        except (Error, OSError, ValueError, MemoryError) as error:
+            self._arrived = False
+            terminal.say(f"memlab: no summary of the processes: {error}", sys.stderr)
+
+    def _end_alone(self):
+        self._write_own()
+        commands = self._forget()
+        arrived = results.tell(self._result, self._outputs, self._stdout)
+        self._tell_of(commands)
+        return arrived
+
+    def _end_together(self, others):
+        own = []
+        if self._has_memory():
+            self._write_own()
+            own = self._known()[:1]
+        else:
+            self._drop()
+        if self._family is None:
+            return self._end_alone()
+        family = self._family
+        entries = self._settle(own + others)
+        commands = self._forget()
+        text = "\n".join(_Summary(family, self._outputs, self._result, entries).lines())
+        arrived = results.show(text, self._stdout)
+        self._tell_of(commands)
+        return arrived
+
+    def terminated(self):
+        """When a signal ends this process; the others may go on."""
+        # First what cannot wait.
+        if self._has_memory():
+            self._write_own()
+        others = self._others()
+        if not others:
+            self._write_own()
+            self._forget()
+        elif not self._written:
+            self._drop()
+        for entry in others:
+            names = self._family.names(entry["number"])
+            text = f"memlab: process {entry['pid']} is recorded in {names.path('.mlab')}\n"
+            os.write(2, text.encode("utf-8", "backslashreplace"))
+
+    def _drop(self):
+        """This process has recorded nothing, and others have."""
+        self._snapshot.stop()
+        known = self._known()
+        if self._outputs.events is not None and known:
+            names = self._family.names(self._outputs.rank)
+            given = known[0]["number"] is None
+            os.unlink(names.hidden_path(".mlab") if given else names.path(".mlab"))
+
+    def _forget(self):
+        """Ends the list; returns the commands in it."""
+        if self._family is None:
+            return []
+        try:
+            commands = self._family.register.commands()
+            self._family.register.end()
+        except (Error, OSError) as error:
+            self._give_up(error)
+            return []
+        return commands
+
+    def _tell_of(self, commands):
+        if commands:
+            terminal.show(self._note(commands), sys.stderr)
+
+    # ---- Numbers ----
+
+    def _settle(self, entries):
+        """Gives each process of ENTRIES its rank as its number, where that became known too
+        late, and the others the lowest that are free; returns them in the order of their
+        numbers."""
+        settled = {}
+        for entry in entries:
+            if entry["rank"] is not None:
+                settled.setdefault(entry["rank"], entry)
+        for entry in sorted(entries, key=lambda entry: entry["number"]):
+            if settled.get(entry["rank"]) is not entry:
+                free = (n for n in self._family.numbers() if n not in settled)
+                settled[next(free)] = entry
+        moves = []
+        for number, entry in settled.items():
+            if entry["number"] != number:
+                names = self._family.names(entry["number"]), self._family.names(number)
+                moves += zip(*(n.all() for n in names))
+                entry["number"] = number
+        _rename(moves)
+        return [settled[number] for number in sorted(settled)]
+
+
+class _Summary:
+    """What is told of the processes of ENTRIES, in lines.
+
+    own: the result of this process, which has the key 0.
+    """
+
+    def __init__(self, family, outputs, own, entries):
+        self._family = family
+        self._outputs = outputs
+        self._text, written = own
+        self._entries = entries
+        for entry in entries:
+            if entry["key"] == 0:
+                entry["written"] = [label for label, _ in written]
+                entry["events"] = outputs.events is not None
+
+    def lines(self):
+        for some in _by_run(self._entries):
+            try:
+                alone = len(self._entries) == 1
+                yield self._report(some[0]) if alone else self._table(some)
+            except (Error, OSError, ValueError) as error:
+                yield f"memlab: no summary: {error}"
+        for entry in self._entries:
+            yield self._files(entry)
+
+    def _table(self, entries):
+        paths = [self._recording(entry) for entry in entries]
+        return merge.text(_core.merge(merge._each(paths)))
+
+    def _paths(self, entry):
+        """By label, of what the process wrote in this run."""
+        names = self._family.names(entry["number"])
+        paths = {
+            "Events": names.path(".mlab"),
+            "Snapshot": names.path(".pickle"),
+            "Page": names.path(".html"),
+            "Report": names.report_path(),
+        }
+        written = [*entry.get("written", ())]
+        if entry.get("events", True):
+            written.append("Events")
+        return {label: path for label, path in paths.items() if label in written}
+
+    def _recording(self, entry):
+        """The file with most events of a process."""
+        paths = self._paths(entry)
+        for label in ("Events", "Snapshot"):
+            if label in paths:
+                return paths[label]
+        raise Error(f"process {entry['pid']} could write no recording")
+
+    def _report(self, entry):
+        paths = self._paths(entry)
+        if entry["key"] == 0 and self._text is not None:
+            return self._text
+        if "Report" in paths:
+            with open(paths["Report"], encoding="utf-8") as file:
+                return file.read()
+        return results.text_of(load.read_recording(self._recording(entry)), self._outputs)
+
+    def _files(self, entry):
+        names = self._family.names(entry["number"])
+        first, *others = self._paths(entry).values() or [None]
+        if first is None:
+            return f"rank {entry['number']}: nothing could be written"
+        first = names.shown(first)
+        if "written" not in entry:
+            return (
+                f"rank {entry['number']}: {first}; process {entry['pid']} ended without "
+                f"its report: memlab report {first}"
+            )
+        return f"rank {entry['number']}: {', '.join([first, *map(os.path.basename, others)])}"
+
+
+def _by_run(entries):
+    """ENTRIES in lists of which none has a rank twice: a program may start its ranks again."""
+    runs = []
+    for entry in entries:
+        rank = entry["rank"]
+        fitting = (run for run in runs if rank not in [e["rank"] for e in run])
+        run = next(fitting, None) if rank is not None else next(iter(runs), None)
+        if run is None:
+            runs.append([entry])
+        else:
+            run.append(entry)
+    return runs
+
+
+def _rename(moves):
+    """Renames files, some to the names of others."""
+    waiting = []
+    for old, new in moves:
+        folder, name = os.path.split(old)
+        between = os.path.join(folder, f".moving-{name}")
+        try:
+            os.rename(old, between)
+        except FileNotFoundError:
+            continue
+        waiting.append((between, new))
+    for between, new in waiting:
+        os.rename(between, new)

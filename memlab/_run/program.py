@@ -1,0 +1,271 @@
+"""A program in this process, as Python would run it alone: `memlab run`, `memlab lines`.
+
+Owns how it starts (__main__, sys.argv, sys.path, on which device) and how it ends for
+whoever started it.  Knows nothing of what is measured meanwhile.
+"""
+
+import atexit
+import builtins
+import ctypes
+import importlib.machinery
+import importlib.util
+import os
+import runpy
+import shlex
+import signal
+import sys
+import threading
+import traceback
+import types
+
+from memlab import phantom
+from memlab._errors import Error
+from memlab._native import devices, sources
+from memlab._run import commands
+
+
+def prepare(options) -> str:
+    """The source of what memory is measured: "cuda" or "cpu".
+
+    Raises memlab.Error where the program or the source is not there, or torch has no code
+    for the GPU.  With --phantom it does not return but starts this process anew on the
+    phantom device.
+    """
+    if not options.module and not os.path.isfile(options.program):
+        launched = commands.recording(words(options)[1:], own_words(options))
+        if launched:
+            raise Error(
+                f"{options.program} starts other processes, which would not be recorded; "
+                f"write {shlex.join(launched)}"
+            )
+        raise Error(f"{options.program}: no such program; give the file of a script")
+    if options.module and not _module_exists(options.program):
+        raise Error(f"no module named {options.program}")
+    if options.phantom is not None and not devices.under_phantom():
+        _restart_on_phantom(options.phantom)
+    source = sources.default() if options.device == "auto" else options.device
+    if source == "cuda" and not devices.gpu_present():
+        raise Error("no GPU here; add --phantom for a stand-in, or --device cpu")
+    if source == "cuda" and devices.under_phantom():
+        _refuse_without_code()
+    return source
+
+
+def _refuse_without_code():
+    """Raises memlab.Error where torch has no code for the GPU that the phantom stands for."""
+    importlib.import_module("torch")  # which registers its code
+    ask = ctypes.CDLL(None).memlab_phantom_refusal
+    ask.restype = ctypes.c_char_p
+    refusal = ask()
+    if refusal is not None:
+        raise Error(refusal.decode())
+
+
+def words(options) -> list[str]:
+    """The program and its arguments, as words for python."""
+    module = ["-m"] if options.module else []
+    return ["python", *module, options.program, *options.arguments]
+
+
+def own_words(options) -> list[str]:
+    """The command of memlab's and its options, as they were given; before the program
+    runs."""
+    before = sys.argv[1 : len(sys.argv) - len(options.arguments) - 1]
+    return before[:-1] if options.module else before
+
+
+def described(source) -> str:
+    """SOURCE for people."""
+    if source == "cpu":
+        return "the memory of the CPU"
+    if devices.under_phantom():
+        name = os.environ.get("MEMLAB_PHANTOM_GPU", "")
+        return f"the phantom device ({name}): results are not computed"
+    return "the GPU"
+
+
+def rank() -> str:
+    """Which of the processes of a distributed run this is; "0" where there is one."""
+    text = os.environ.get("RANK", "0")
+    if not text.isdigit():
+        raise Error(f"RANK={text!r} is no number")
+    return text
+
+
+def _module_exists(name):
+    """Whether the package that the module NAME lies in can be found; imports nothing."""
+    sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.util.find_spec(name.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
+    finally:
+        del sys.path[0]
+
+
+def _restart_on_phantom(gpu):
+    """Replaces this process by one on the phantom device, where that is wanted; GPU ""
+    names none."""
+    if gpu == "auto":
+        if devices.gpu_present():
+            return
+        gpu = ""
+    if importlib.util.find_spec("torch") is None:
+        raise Error("--phantom needs a CUDA build of torch; pip install torch")
+    environment = {**os.environ, **phantom.environment(gpu)}
+    command = [sys.executable, "-m", "memlab", *sys.argv[1:]]
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os.execve(sys.executable, command, environment)
+
+
+def run(options, finish, compiled=None) -> int:
+    """Runs the program, then calls FINISH(), and returns the program's exit status; 1 in
+    place of 0 where FINISH gives False, since the answer did not arrive.
+
+    COMPILED(code) is called with the code of a script before it runs.  A child that the
+    program forked returns too, without FINISH.  After Ctrl-C the process ends as the
+    program alone would have, so that a shell sees the interrupt.
+    """
+    process = os.getpid()
+    status, interrupted = _execute(options, compiled)
+    if os.getpid() == process:
+        try:
+            if finish() is False:
+                status = status or 1
+        except KeyboardInterrupt:
+            interrupted = True
+            print(
+                "memlab: interrupted again: not all results were written",
+                file=sys.stderr,
+            )
+    if interrupted:
+        # As the interpreter does before it dies of the signal.
+        atexit._run_exitfuncs()
+        _die_of(signal.SIGINT)
+    return status
+
+
+def _execute(options, compiled):
+    """(exit status, whether it was interrupted)"""
+    sys.argv = [options.program, *options.arguments]
+    # The program's module stays __main__ after its end, as it does without memlab: for
+    # its threads and exit handlers, and so that the last look finds what it holds.
+    main = types.ModuleType("__main__")
+    main.__builtins__ = builtins
+    sys.modules["__main__"] = main
+    interrupted = False
+    try:
+        if options.module:
+            sys.path[0] = os.getcwd()
+            runpy._run_module_as_main(options.program)
+        else:
+            _run_script(os.path.abspath(options.program), main, compiled)
+        status = 0
+    except SystemExit as exit:
+        status = _exit_status(exit.code)
+    except KeyboardInterrupt as error:
+        _show(error)
+        status, interrupted = 130, True
+    except BaseException as error:
+        _show(error)
+        status = 1
+    try:
+        _wait_for_threads()
+    except KeyboardInterrupt:
+        interrupted = True
+    return status, interrupted
+
+
+def _run_script(path, main, compiled):
+    """Runs the script at the absolute PATH in the module MAIN, as python PATH does."""
+    main.__file__ = path
+    main.__cached__ = None
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    sys.path[0] = os.path.dirname(path)
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    if compiled is not None:
+        compiled(code)
+    exec(code, main.__dict__)
+
+
+def _exit_status(code):
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _show(error):
+    """Shows what ended the program as the interpreter does, without the frames that ran
+    it."""
+    runners = (__file__, runpy.__file__, "<frozen runpy>")
+    tb = error.__traceback__
+    while tb is not None and tb.tb_frame.f_code.co_filename in runners:
+        tb = tb.tb_next
+    error.__traceback__ = tb
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, tb
+    try:
+        sys.excepthook(type(error), error, tb)
+    except BaseException:
+        traceback.print_exc()
+        traceback.print_exception(type(error), error, tb)
+
+
+def _wait_for_threads():
+    """As the interpreter does at its end: what they allocate belongs to the run."""
+    # Workers of executors end when these ask them to; all of them may be asked again.
+    for ask in reversed(getattr(threading, "_threading_atexits", ())):
+        ask()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+
+
+def when_terminated(write, what) -> None:
+    """Where SIGTERM would end the program, calls WRITE() before it does; WHAT is written."""
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+
+    def on_terminate(number, frame):
+        # Not by print: the signal may have come in the middle of one.
+        os.write(2, f"memlab: terminated; writing {what}\n".encode())
+        try:
+            write()
+        finally:
+            _die_of(number)
+
+    def in_child():
+        if signal.getsignal(signal.SIGTERM) is on_terminate:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        let_in()
+
+    def hold():
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+    def let_in():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+
+    signal.signal(signal.SIGTERM, on_terminate)
+    # A forked child has nothing to write and dies at once, as it would alone. A signal
+    # that came before the child has its own handler would be lost: it waits that long.
+    os.register_at_fork(before=hold, after_in_child=in_child, after_in_parent=let_in)
+
+
+def _die_of(number):
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def flush(stdout) -> None:
+    """What the program printed on another stdout than its first, STDOUT, comes before what
+    is shown there."""
+    if sys.stdout is not stdout:
+        try:
+            sys.stdout.flush()
+        except (AttributeError, OSError, ValueError):
+            pass

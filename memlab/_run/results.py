@@ -1,0 +1,159 @@
+"""What `memlab run` leaves of one process: its recording, its report, where they lie."""
+
+import errno
+import os
+import stat
+import sys
+
+from memlab import _core
+from memlab._errors import Error
+from memlab._page import page
+from memlab._record.memory_snapshot import MemorySnapshot
+from memlab._report import report
+from memlab._run import program as _program
+from memlab._text import terminal, wording
+
+
+def start(recording, path, max_file_bytes):
+    """A recording under way, of the arguments RECORDING, and the path of its file; without
+    one, and None, where that cannot be had."""
+    try:
+        snapshot = MemorySnapshot(**recording, file=path, max_file_bytes=max_file_bytes)
+        return snapshot.start(), path
+    except (Error, ValueError) as error:
+        snapshot = MemorySnapshot(**recording).start()
+        terminal.say(f"memlab: recording without {path}: {error}", sys.stderr)
+        return snapshot, None
+
+
+class Names:
+    """Where the results of one process lie.
+
+    folder: absolute, for the program may go to another.  program: its name.  start: the
+    folder where memlab was started.  rank: digits.
+    """
+
+    def __init__(self, folder, program, start, rank):
+        self.folder = folder
+        self.program = program
+        self.start = start
+        self.rank = rank
+
+    def shown(self, path):
+        """PATH for people, who stand in the folder where memlab was started."""
+        return wording.shorten(path, self.start)
+
+    def path(self, ending):
+        return os.path.join(self.folder, f"rank{self.rank}{ending}")
+
+    def report_path(self, ending=".txt"):
+        name = "report" if self.rank == "0" else f"report_rank{self.rank}"
+        return os.path.join(self.folder, name + ending)
+
+    def hidden_path(self, ending):
+        return os.path.join(self.folder, f".rank{self.rank}{ending}")
+
+    def oom_paths(self, last):
+        ending = "_oom_last" if last else "_oom"
+        return self.path(ending + ".pickle"), self.report_path(ending + ".txt")
+
+    def all(self):
+        """The paths of all that there may be, in one order whatever the rank."""
+        own = [self.path(ending) for ending in (".mlab", ".pickle", ".html")]
+        return [*own, self.report_path(), *self.oom_paths(False), *self.oom_paths(True)]
+
+
+def open_own(path):
+    """A descriptor of the file at PATH, a lock or a list of memlab's own, made where there
+    is none.  Raises OSError, also for what another may have put there: a link, or no file
+    of its own."""
+    how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        lock = os.open(path, how, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, f"{path} is a symbolic link: remove it") from None
+    status = os.fstat(lock)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        os.close(lock)
+        raise OSError(errno.EINVAL, f"{path} is no file of its own: remove it")
+    return lock
+
+
+def text_of(recording, outputs):
+    return report.text(recording, start=outputs.start)
+
+
+def write_results(snapshot, outputs, watch):
+    """Writes the results, each on its own, and returns the report, None without one, and
+    (label, path) of what was written; what was not is said."""
+    written = []
+
+    def attempt(what, make):
+        try:
+            return make()
+        except (Error, OSError, MemoryError) as error:
+            # Python says nothing of memory.
+            why = getattr(error, "strerror", None) or str(error) or "no memory is left"
+            remedy = "make room for it, or choose another --out, and run again"
+            terminal.say(f"memlab: {what} was not written: {why}; {remedy}", sys.stderr)
+            return None
+
+    def put(label, path, write):
+        def make():
+            write(path)
+            written.append((label, path))
+
+        attempt(outputs.shown(path), make)
+
+    def take():
+        snapshot.stop()
+        recording = snapshot.data()
+        if watch is not None:
+            watch.end(recording)
+        return recording
+
+    recording = attempt("the recording", take)
+    if recording is None:
+        return None, written
+    # The least first: it may be all that there is room for.
+    text = attempt("the report", lambda: text_of(recording, outputs))
+    if text is not None:
+        data = text.encode("utf-8", "backslashreplace")
+        path = outputs.report_path()
+        put("Report", path, lambda path: _core.write_file(path, data))
+    put("Snapshot", outputs.path(".pickle"), lambda path: recording.write_pickle(path, True))
+    put(
+        "Page",
+        outputs.path(".html"),
+        lambda path: _core.write_file(path, page.of(recording, title=outputs.program)),
+    )
+    return text, written
+
+
+def tell(result, outputs, stdout):
+    """Shows the report of write_results(), and where all lies; whether there is one and it
+    arrived."""
+    text, written = result
+    if text is None:
+        return False
+    paths = dict(written)
+    if outputs.events is not None:
+        paths["Events"] = outputs.events
+    lines = [text]
+    for label in ("Snapshot", "Page", "Report", "Events"):
+        if label in paths:
+            lines.append(f"{label + ':':9} {outputs.shown(paths[label])}")
+    return show("\n".join(lines), stdout)
+
+
+def show(text, stdout):
+    """Shows TEXT on the program's first stdout, whatever became of that; whether it
+    arrived."""
+    _program.flush(stdout)
+    error = terminal.show(f"\n{text}", stdout)
+    if error is not None:
+        terminal.forget(stdout)
+        terminal.say(f"memlab: {terminal.unwritten(error)}", sys.stderr)
+    return error is None

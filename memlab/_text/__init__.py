@@ -1,0 +1,1 @@
+"""Text: sizes and places in words, terminals, arguments, code, tables of lines."""

@@ -1,0 +1,86 @@
+"""Sizes, shares, places and rows of a table in words.
+
+Owns how one of them looks; all figures come from the C core.
+"""
+
+import os
+
+# Of a line of the backward pass that is not exactly the one.
+HOW_WORDS = {
+    "likely": "likely",
+    "near": "near this line",
+    "backward_call": "called here",
+}
+
+
+def plural(count: int, word: str) -> str:
+    """COUNT with WORD, in the plural where it needs one."""
+    return f"{count} {word}{'s' * (count != 1)}"
+
+
+def size(count: int) -> str:
+    """COUNT bytes for people: 1536 -> '1.50 KiB'."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{count} B" if unit == "B" else f"{value:.2f} {unit}"
+        value /= 1024
+    return f"{value:.2f} TiB"
+
+
+def share(part: int, whole: int) -> str:
+    """PART of WHOLE in per cent."""
+    return f"{100 * part / whole:5.1f} %" if whole else "    - "
+
+
+def duration(count: int) -> str:
+    """COUNT microseconds for people: 1500 -> '1.5 ms'."""
+    if count < 1000:
+        return f"{count} us"
+    return f"{count / 1e3:.1f} ms" if count < 1_000_000 else f"{count / 1e6:.1f} s"
+
+
+def escape(text: str) -> str:
+    """TEXT with everything that could steer a terminal made visible."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "replace").decode()
+        for c in text
+    )
+
+
+def shorten(path: str, start: str | None = None) -> str:
+    """PATH relative to the folder START, or the current one, where it lies in it."""
+    here = os.path.join(start or os.getcwd(), "")
+    return path[len(here) :] if path.startswith(here) else path
+
+
+def place(group, start) -> str:
+    """Where the bytes of GROUP, an item of by_line, were allocated, as is known."""
+    backward = group["phase"] == "backward"
+    if group["line"] == 0 and not group["file"]:
+        # Autograd's threads have no Python frames; the reason says so, in brackets.
+        reason = group["reason"].removesuffix(" (backward)")
+        return f"(backward pass: {reason})" if backward else f"({reason})"
+    first, last = group["line"], group["until_line"]
+    lines = first if first == last else f"{first}-{last}"
+    said = f"{shorten(group['file'], start)}:{lines} {group['function']}"
+    if group["module"]:
+        said += f" [{group['module']}]"
+    if first != last:
+        said += " (backward, of one of these lines)"
+    elif group["how"] in HOW_WORDS:
+        said += f" (backward, {HOW_WORDS[group['how']]})"
+    elif backward:
+        said += " (backward)"
+    return said
+
+
+def aligned(rows, indent="  "):
+    """ROWS with aligned columns, as lines; the last cell of one may be several lines."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    hanging = indent + " " * sum(width + 2 for width in widths)
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths)]
+        first, *more = row[-1] if isinstance(row[-1], list) else [row[-1]]
+        yield (indent + "  ".join([*cells, first])).rstrip()
+        yield from (hanging + line for line in more)

@@ -1,0 +1,3 @@
+"""The version, for those that memlab/__init__.py imports."""
+
+__version__ = "0.1.0"

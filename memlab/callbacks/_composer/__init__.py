@@ -1,0 +1,1 @@
+"""Composer's Profiler, made anew: callbacks, schedules, traces."""

@@ -1,0 +1,80 @@
+"""What memlab's callbacks for Composer share: a guard for the training, uploads, folders.
+
+Knows of Composer's objects only what they are called with, and imports none of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+from memlab._errors import tell
+from memlab._files import names, store
+from memlab._record import composer_hooks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+
+class Callback(composer_hooks.Callback):
+    """A callback with a guard for the training run."""
+
+    _told = frozenset()
+
+    @contextlib.contextmanager
+    def _guard(self, what: str) -> Iterator[None]:
+        """Whatever is raised within is told, and goes no further."""
+        try:
+            yield
+        except Exception as error:
+            self._complain(what, f"{type(error).__name__}: {error}")
+
+    def _complain(self, what, reason):
+        """Warns that WHAT, once for each."""
+        if what not in self._told:
+            self._told |= {what}
+            tell(f"{type(self).__name__}: {what}: {reason}; the training goes on")
+
+    def _send(self, logger, path, name, overwrite):
+        """Uploads the file at PATH by LOGGER as NAME; returns whether that was done."""
+        try:
+            composer_hooks.sender(logger)(path, name, overwrite)
+        except FileExistsError as error:
+            self._complain(
+                "a file was not uploaded and stays here; overwrite=True would replace "
+                "what is there",
+                store.described(error),
+            )
+        except Exception as error:
+            # Its text may have credentials in it.
+            self._complain(
+                "a file was not uploaded and stays here", store.described(error)
+            )
+        else:
+            return True
+        return False
+
+
+def group() -> Any:
+    """torch.distributed, where this process is one of a group; else None."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available():
+        return None
+    return distributed if distributed.is_initialized() else None
+
+
+def prepare_folder(template: str, run_name: str, overwrite: bool) -> str:
+    """Makes the folder of this rank, and returns its path, which the program's going to
+    another folder leaves as it is.
+
+    Raises FileExistsError where OVERWRITE is false and it has files, OSError where it
+    cannot be made, ValueError for a name that leads out of it.
+    """
+    folder = os.path.abspath(names.fill(template, run_name=run_name))
+    os.makedirs(folder, exist_ok=True)
+    if not overwrite:
+        names.require_empty(folder)
+    return folder

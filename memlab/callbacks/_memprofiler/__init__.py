@@ -1,0 +1,1 @@
+"""MemProfiler: the memory of modules' calls, for Lightning."""

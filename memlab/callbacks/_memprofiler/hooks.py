@@ -1,0 +1,123 @@
+"""The hooks of MemProfiler: on modules, and of the tensors that autograd saves.
+
+Owns where they are put, and that nothing of them is left.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from memlab.callbacks import npp_hooks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from memlab.callbacks._memprofiler.config import MemProfilerCfg
+
+
+class Hooks:
+    """What MemProfiler does with hooks."""
+
+    module: Any
+    memprofiler_cfg: MemProfilerCfg
+    saved_tensors_funcs: list[Callable]
+    _state: Any
+    _part: Callable
+
+    def add_memprofiler_hooks(self) -> None:
+        """Registers memory_hooks on the module and its submodules, and resets what they
+        set; nothing where they are registered.
+
+        Compiled submodules get none within them, where they would break the graph.
+        """
+        state = self._state
+        if state.hook_handles:
+            return
+        modules = list(_outside_compiled(self.module))
+        names = self.memprofiler_cfg.save_hook_attrs
+        for module in modules:
+            new = [name for name in names if name not in vars(module)]
+            state.attributes.append((module, new))
+        for kind, method in (
+            ("pre_forward_hooks", "register_forward_pre_hook"),
+            ("post_forward_hooks", "register_forward_hook"),
+        ):
+            for hook in state.configured_hooks.get(kind, ()):
+                handles = state.hook_handles.setdefault(hook, [])
+                handles.extend(getattr(module, method)(hook) for module in modules)
+        self.exec_reset_state_hooks()
+
+    def remove_memprofiler_hooks(self) -> None:
+        """Removes the hooks, and the attributes that modules have because of them."""
+        state = self._state
+        for handles in state.hook_handles.values():
+            for handle in handles:
+                handle.remove()
+        state.hook_handles.clear()
+        for module, names in state.attributes:
+            for name in names:
+                vars(module).pop(name, None)
+        state.attributes.clear()
+
+    def exec_reset_state_hooks(self) -> None:
+        """Calls the reset_state_hooks with the module and save_hook_attrs."""
+        for hook in self._state.configured_hooks.get("reset_state_hooks", ()):
+            hook(self.module, self.memprofiler_cfg.save_hook_attrs)
+
+    def _enter_saved_tensors(self, stack, call):
+        if call is None or not call.collecting:
+            return
+        if not self.memprofiler_cfg.enable_saved_tensors_hooks:
+            return
+        with self._part(
+            "hooks of saved tensors", "enable_saved_tensors_hooks=False leaves them out"
+        ) as on:
+            if on:
+                graph = sys.modules["torch"].autograd.graph
+                pack, unpack = self.saved_tensors_funcs
+                if pack is npp_hooks._npp_hook:
+                    pack = self._packer(npp_hooks.counts())
+                dynamo = sys.modules.get("torch._dynamo")
+                if dynamo is not None:
+                    # Code that is compiled calls it, and would have it compiled, too.
+                    pack = dynamo.disable(pack)
+                stack.enter_context(graph.saved_tensors_hooks(pack, unpack))
+
+    def _packer(self, counts):
+        """_npp_hook for the calls of COUNTS, in whichever thread autograd saves."""
+        counts = tuple(counts)
+        part = (
+            "the bytes that autograd saves",
+            "enable_saved_tensors_hooks=False leaves them out",
+        )
+
+        def pack(tensor):
+            try:
+                for count in counts:
+                    count.add(tensor)
+            except Exception as error:
+                with self._part(*part):
+                    raise error
+            return tensor
+
+        return pack
+
+
+def _outside_compiled(module):
+    """MODULE and its submodules, but those that run in a compiled graph, as those of
+    torch.compile(module) do, and after module.compile() the module itself."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    compiled = () if dynamo is None else dynamo.OptimizedModule
+    seen = set()
+    waiting = [module] if hasattr(module, "register_forward_hook") else []
+    while waiting:
+        module = waiting.pop()
+        if module not in seen:
+            seen.add(module)
+            if getattr(module, "_compiled_call_impl", None) is not None:
+                continue
+            yield module
+            if not isinstance(module, compiled):
+                waiting.extend(module.children())

@@ -1,0 +1,126 @@
+"""What the allocator's callback can reach, read from the relocations of object files.
+
+The callback runs under torch's device lock, with or without the GIL: it may take no lock,
+memory, GIL or I/O.  Every function that ml_recorder_record can call, directly or through
+the stack walker, is followed through the compiled objects; what they refer to outside
+memlab must be on the short list below.
+"""
+
+import collections
+import pathlib
+import re
+import shutil
+import subprocess
+import sysconfig
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# The one question to CPython (DESIGN: which thread state is this thread's), the function of
+# bytes that its hashes are, and plain copies and comparisons of memory.
+ALLOWED = {
+    "PyGILState_GetThisThreadState",
+    "_Py_HashBytes",
+    "Py_HashBuffer",
+    "memcpy",
+    "memmove",
+    "memset",
+    "memcmp",
+    "strlen",
+    # Where these types are, to tell that an object is one of them.
+    "PyDict_Type",
+    "PyTuple_Type",
+}
+
+# Entered through pointers, which relocations do not follow.
+ROOTS = ["ml_recorder_record", "ml_recorder_used", "ml_frames_capture"]
+
+# Where the walk over frames failed its check at import: public API instead, and only for a
+# thread that holds the GIL already.
+FALLBACK = {"public_walk", "holds_gil"}
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory):
+    """All of csrc/core and csrc/py, one section a function, as released."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None or shutil.which("objdump") is None:
+        pytest.skip("needs a C compiler and objdump (Debian: gcc, binutils)")
+    folder = tmp_path_factory.mktemp("objects")
+    include = sysconfig.get_path("include")
+    files = sorted((ROOT / "csrc" / "core").rglob("*.c"))
+    files += [ROOT / "csrc/py/frames" / name for name in ("codes.c", "frames.c")]
+    for file in files:
+        subprocess.run(
+            [compiler, "-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-fno-inline",
+             "-ffunction-sections", "-fno-stack-protector", "-DNDEBUG", f"-I{include}",
+             *(f"-I{ROOT}/{folder}" for folder in ("csrc", "csrc/core", "csrc/py")), "-c", str(file), "-o", str(folder / f"{file.stem}.o")],
+            check=True,
+        )
+    return sorted(folder.glob("*.o"))
+
+
+def references(objects):
+    """{(object, function): names it refers to}, {name: objects that define it}"""
+    edges = collections.defaultdict(set)
+    defined = collections.defaultdict(set)
+    for path in objects:
+        text = subprocess.run(["objdump", "-tr", str(path)], capture_output=True,
+                              text=True, check=True).stdout
+        function = None
+        for line in text.splitlines():
+            symbol = re.match(r"^[0-9a-f]+ .{7} (\S+)\s+[0-9a-f]+\s+(?:\.\w+ )?(\S+)$", line)
+            if symbol and symbol[1] != "*UND*":
+                defined[symbol[2]].add(path.stem)
+            section = re.match(r"^RELOCATION RECORDS FOR \[(\S+)\]", line)
+            if section:
+                name = section[1]
+                function = name[6:] if name.startswith(".text.") else None
+            relocation = re.match(r"^[0-9a-f]+ R_\S+\s+(\S+)", line)
+            if relocation and function:
+                name = re.sub(r"[+-]0x[0-9a-f]+$", "", relocation[1])
+                name = name[6:] if name.startswith(".text.") else name
+                edges[path.stem, function].add(name)
+    return edges, defined
+
+
+def reached(edges, defined, root):
+    """{foreign name: the chain of functions that leads to it}"""
+    start = [(stem, root) for stem in defined[root]]
+    assert start, f"{root} is defined nowhere"
+    chains = {node: [node[1]] for node in start}
+    foreign = {}
+    queue = collections.deque(start)
+    while queue:
+        stem, function = node = queue.popleft()
+        for name in edges.get(node, ()):
+            if name in FALLBACK or name.startswith("."):
+                continue
+            homes = defined.get(name, set())
+            home = stem if stem in homes else next(iter(homes), None)
+            if home is None:
+                foreign.setdefault(name, chains[node])
+            elif (home, name) not in chains:
+                chains[home, name] = [*chains[node], name]
+                queue.append((home, name))
+    return foreign, {name for _, name in chains}
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_the_callback_reaches_nothing_foreign(objects, root):
+    edges, defined = references(objects)
+    foreign, _ = reached(edges, defined, root)
+    forbidden = {
+        name: " > ".join(chain) for name, chain in foreign.items() if name not in ALLOWED
+    }
+    assert not forbidden
+
+
+def test_the_proof_would_notice(objects):
+    """The same search finds system calls where they are, and the parts of the hot path."""
+    edges, defined = references(objects)
+    foreign, _ = reached(edges, defined, "ml_lane_reserve")
+    assert "mmap" in foreign
+    _, functions = reached(edges, defined, "ml_recorder_record")
+    assert {"ml_feed_record", "ml_ledger_apply", "ml_lane_push"} <= functions

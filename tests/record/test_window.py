@@ -1,0 +1,726 @@
+"""MemorySnapshot as a trainer's callback: when it records, and what it leaves.
+
+On the scripted source, where each batch makes one block of a size of its own, so that a
+file says which batches it is of; and, in one program, on a GPU.
+"""
+
+import gc
+import inspect
+import json
+import logging
+import os
+import random
+import re
+import stat
+import types
+import warnings
+import weakref
+from pathlib import Path
+
+import pytest
+from modes import NEW
+from stand_in_trainer import Event, Time, Trainer
+
+import memlab
+from memlab import _core
+from memlab._files import names
+from memlab._record import window as _window
+
+SEGMENT = 0x7F0000000000
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """What a batch does: of number N, one block of N + 1 times 512 bytes."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    source = _core.Script()
+    source.reset()
+    source.emit("segment_alloc", SEGMENT, 20 << 20)
+
+    def one_batch(batch):
+        source.emit("alloc", SEGMENT, (batch + 1) * 512)
+        source.emit("free_completed", SEGMENT, (batch + 1) * 512)
+
+    return one_batch
+
+
+def snapshot(*args, **options):
+    return memlab.MemorySnapshot(*args, source="script", **options)
+
+
+def files(folder="."):
+    return sorted(str(p.relative_to(folder)) for p in Path(folder).rglob("*.*"))
+
+
+def batches(path):
+    """The numbers of the batches that the recording at PATH is of."""
+    events = memlab.load(str(path))["device_traces"][0]
+    return [event["size"] // 512 - 1 for event in events if event["action"] == "alloc"]
+
+
+def test_signature():
+    """Names, order and defaults of Composer's; memlab's own only by name."""
+    parameters = inspect.signature(memlab.MemorySnapshot).parameters.values()
+    theirs = {p.name: p.default for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
+    assert list(theirs.items()) == [
+        ("skip_batches", 1),
+        ("interval", "3ba"),
+        ("max_entries", 100000),
+        ("folder", "{run_name}/torch_traces"),
+        ("filename", "rank{rank}.{batch}.memory_snapshot"),
+        (
+            "remote_file_name",
+            "{run_name}/torch_memory_traces/rank{rank}.{batch}.memory_snapshot",
+        ),
+        ("overwrite", False),
+    ]
+    assert {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} >= {
+        "source", "stacks", "context", "device", "on_oom", "file", "max_file_bytes",
+    }  # fmt: skip
+
+
+def test_defaults_record_once_from_the_second_batch_to_the_fourth(work):
+    callback = snapshot()
+    recorded = []
+
+    def watched(batch):
+        recorded.append(callback.recording)
+        work(batch)
+
+    trainer = Trainer(callback, work=watched, epochs=2)
+    assert os.path.isdir("r/torch_traces") and files() == []
+    trainer.fit()
+    trainer.close()
+    assert recorded == [1 <= batch <= 3 for batch in range(20)]
+    stem = "r/torch_traces/rank0.4.memory_snapshot"
+    assert files() == [f"{stem}.html", f"{stem}.pickle"]
+    assert batches(f"{stem}.pickle") == [1, 2, 3]
+    assert trainer.logger.uploads == [
+        (
+            f"r/torch_memory_traces/rank0.4.memory_snapshot{ending}",
+            os.path.abspath(stem + ending),
+            False,
+        )
+        for ending in (".pickle", ".html")
+    ]
+    page = Path(f"{stem}.html").read_text()
+    assert page.startswith("<!DOCTYPE html>") and "rank0.4.memory_snapshot.html" in page
+    assert "http://" not in page and "https://" not in page
+    assert {stat.S_IMODE(os.stat(name).st_mode) for name in files()} == {NEW}
+    # Its answers stay, for who holds it.
+    assert callback.data().counts(0)["events"] == 6
+
+
+def model_window(skip, unit, length, epochs, per_epoch, samples, tokens, seconds, group):
+    """By hand: the batches within the window, and how many there were at its end."""
+    moments = []  # in order: what is counted after each batch, and after each epoch
+    total = epochs * per_epoch
+
+    def counted(batch, ended):
+        return {
+            "ba": batch,
+            "sp": batch * samples,
+            "tok": batch * tokens,
+            "sec": batch * seconds,
+            "ep": ended,
+            "iter": ended // group,
+            "dur": batch / total,
+        }[unit]
+
+    for batch in range(1, total + 1):
+        moments.append((batch, counted(batch, (batch - 1) // per_epoch)))
+        if batch % per_epoch == 0:
+            moments.append((batch, counted(batch, batch // per_epoch)))
+    if skip >= total:
+        return [], None
+    before = counted(skip, skip // per_epoch)
+    for batch, count in moments:
+        if batch > skip and count - before >= length - 1e-9:
+            return list(range(skip, batch)), batch
+    return list(range(skip, total)), total
+
+
+def test_windows_of_every_unit_against_a_model(work):
+    rng = random.Random(20261122)
+    ended_early = never = 0
+    for case in range(100):
+        unit = rng.choice(["ba", "sp", "tok", "sec", "ep", "iter", "dur"])
+        epochs, per_epoch = rng.randrange(1, 5), rng.randrange(1, 9)
+        skip = rng.randrange(0, 12)
+        samples, tokens = rng.randrange(1, 40), rng.randrange(1, 200)
+        seconds, group = rng.choice([0.5, 1.0, 1.75]), rng.randrange(1, 3)
+        length = {
+            "ba": lambda: rng.randrange(1, 12),
+            "sp": lambda: rng.randrange(1, 300),
+            "tok": lambda: rng.randrange(1, 1500),
+            "sec": lambda: rng.randrange(1, 15),
+            "ep": lambda: rng.randrange(1, 4),
+            "iter": lambda: rng.randrange(1, 3),
+            "dur": lambda: rng.randrange(1, 11) / 10,
+        }[unit]()
+        callback = snapshot(skip, Time(length, unit), folder=f"case{case}")
+        trainer = Trainer(
+            callback,
+            work=work,
+            epochs=epochs,
+            batches=per_epoch,
+            samples=samples,
+            tokens=tokens,
+            seconds=seconds,
+            iteration_epochs=group,
+        )
+        trainer.fit()
+        expected, end = model_window(
+            skip, unit, length, epochs, per_epoch, samples, tokens, seconds, group
+        )
+        what = (case, skip, length, unit, epochs, per_epoch)
+        assert not callback.recording, what
+        if end is None:
+            never += 1
+            assert files(f"case{case}") == [], what
+        else:
+            ended_early += end < epochs * per_epoch
+            stem = f"rank0.{end}.memory_snapshot"
+            assert files(f"case{case}") == [f"{stem}.html", f"{stem}.pickle"], what
+            assert batches(f"case{case}/{stem}.pickle") == expected, what
+    assert ended_early > 25 and never > 4
+
+
+@pytest.mark.parametrize(
+    "interval, name, expected",
+    [
+        # By hand: 10 batches of 32 samples, 2 s each; the first is skipped.
+        ("100sp", "rank0.5", [1, 2, 3, 4]),
+        ("1ep", "rank0.10", list(range(1, 10))),
+        ("0.3dur", "rank0.4", [1, 2, 3]),
+        ("5sec", "rank0.4", [1, 2, 3]),
+        (2, "rank0.3", [1, 2]),
+    ],
+)
+def test_windows_by_hand(work, interval, name, expected):
+    trainer = Trainer(snapshot(interval=interval, remote_file_name=None), work=work)
+    trainer.fit()
+    assert batches(f"r/torch_traces/{name}.memory_snapshot.pickle") == expected
+    assert trainer.logger.uploads == []
+
+
+@pytest.mark.parametrize("end", ["fit_end", "close", "plain close", "exception"])
+def test_a_training_that_ends_within_the_window(work, end):
+    callback = snapshot()
+    trainer = Trainer(callback, work=work, batches=2)
+    if end == "fit_end":
+        trainer.fit()
+    else:
+
+        def fails(batch):
+            work(batch)
+            if batch == 1:
+                raise KeyError("the program's own")
+
+        trainer.work = fails
+        with pytest.raises(KeyError, match="the program's own"):
+            trainer.fit()
+        if end == "exception":
+            # Nobody calls close(): the program's end does.
+            _window._closer(callback._window)()
+        else:
+            callback.close(*([] if end == "plain close" else [trainer.state, None]))
+    assert not callback.recording
+    name = "rank0.2" if end == "fit_end" else "rank0.1"
+    assert batches(f"r/torch_traces/{name}.memory_snapshot.pickle") == [1]
+    assert len(trainer.logger.uploads) == 2
+    callback.close()
+    assert len(files()) == 2
+
+
+def test_a_second_fit_may_begin_the_window_and_a_second_trainer_another(work):
+    callback = snapshot(skip_batches=3, interval=1)
+    trainer = Trainer(callback, work=work, batches=2)
+    trainer.fit()
+    assert files() == []
+    trainer.fit()
+    assert batches("r/torch_traces/rank0.4.memory_snapshot.pickle") == [3]
+    Trainer(callback, work=work, batches=4, run_name="s").fit()
+    assert batches("s/torch_traces/rank0.4.memory_snapshot.pickle") == [3]
+
+
+def test_a_trainer_after_one_that_failed_within_the_window(work):
+    """Nobody closed the first, whose recording would go on for ever."""
+
+    def fails(batch):
+        work(batch)
+        assert batch < 2
+
+    callback = snapshot()
+    with pytest.raises(AssertionError):
+        Trainer(callback, work=fails).fit()
+    assert callback.recording
+    trainer = Trainer(callback, work=work, run_name="s")
+    assert not callback.recording
+    assert batches("r/torch_traces/rank0.2.memory_snapshot.pickle") == [1, 2]
+    assert warned(trainer.fit) == []
+    assert batches("s/torch_traces/rank0.4.memory_snapshot.pickle") == [1, 2, 3]
+
+
+def test_nothing_is_written_where_nothing_was_recorded(work, caplog):
+    caplog.set_level(logging.INFO, "memlab")
+    trainer = Trainer(snapshot(), work=lambda batch: None)
+    trainer.fit()
+    assert files() == [] and trainer.logger.uploads == []
+    assert "no memory event was recorded" in caplog.text
+
+
+def test_the_newest_events_are_kept(work):
+    def many(batch):
+        for _ in range(100):
+            work(batch)
+
+    Trainer(snapshot(max_entries=50), work=many).fit()
+    trace = memlab.load("r/torch_traces/rank0.4.memory_snapshot.pickle")
+    events = trace["device_traces"][0]
+    assert len(events) == 50 and events[-1]["action"] == "free_completed"
+    assert {event["size"] for event in events} == {4 * 512}
+
+
+def test_a_folder_with_files_is_refused_at_once(work):
+    folder = Path("r/torch_traces/deeper")
+    folder.mkdir(parents=True)
+    (folder / ".hidden").write_text("")
+    Trainer(snapshot())
+    (folder / "a.txt").write_text("mine")
+    with pytest.raises(FileExistsError) as caught:
+        Trainer(snapshot())
+    assert str(caught.value).startswith(
+        "r/torch_traces is not empty; r/torch_traces/deeper/a.txt exists."
+    )
+    trainer = Trainer(snapshot(overwrite=True), work=work)
+    trainer.fit()
+    assert len(files()) == 4 and (folder / "a.txt").read_text() == "mine"
+    assert [overwrite for _, _, overwrite in trainer.logger.uploads] == [True, True]
+
+
+def test_ranks_write_files_of_their_own(work, monkeypatch):
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    Trainer(snapshot(folder="a{local_rank}"), work=work).fit()
+    # A name that is the same on all ranks would be the last one's.
+    bare = snapshot(folder="b", filename="bare", remote_file_name="c/bare")
+    trainer = Trainer(bare, work=work)
+    trainer.fit()
+    assert files() == [
+        "a1/rank3.4.memory_snapshot.html",
+        "a1/rank3.4.memory_snapshot.pickle",
+        "b/bare_rank3.html",
+        "b/bare_rank3.pickle",
+    ]
+    assert trainer.logger.uploads[0][0] == "c/bare_rank3.pickle"
+    # Nor is a rank's folder here one where it is sent to.
+    for folder, filename in (("d{rank}", "bare"), ("e", "{rank}/bare")):
+        own = snapshot(folder=folder, filename=filename, remote_file_name="c")
+        trainer = Trainer(own, work=work)
+        trainer.fit()
+        assert trainer.logger.uploads[0][0] == "c/bare_rank3.pickle"
+
+
+@pytest.mark.parametrize(
+    "remote, key",
+    [
+        # The files themselves ...
+        ("x/rank{rank}.{batch}", "x/rank0.4.pickle"),
+        ("/x/{epoch}", "x/0.pickle"),
+        ("s3://b@ns/x/{run_name}-{rank}", "x/r-0.pickle"),
+        ("x/sub", "x/sub.pickle"),
+        ("x/name", "x/name/sub.pickle"),
+        # ... and folders for them.
+        ("{run_name}/traces", "r/traces/sub.pickle"),
+        ("traces/{run_name}", "traces/r/sub.pickle"),
+        ("gs://b/x/{batch}/", "x/4/sub.pickle"),
+        ("s3://b", "sub.pickle"),
+    ],
+)
+def test_remote_names(work, remote, key):
+    callback = snapshot(filename="deeper/sub", remote_file_name=remote)
+    trainer = Trainer(callback, work=work)
+    trainer.fit()
+    assert files("r/torch_traces/deeper") == ["sub.html", "sub.pickle"]
+    assert trainer.logger.uploads[0][0] == key
+
+
+def test_a_bucket_that_no_logger_has(work, monkeypatch):
+    """Composer makes an uploader for the bucket of its own callbacks only."""
+    sent = []
+    monkeypatch.setattr(_window.upload, "send", lambda *args: sent.append(args))
+    callback = snapshot(remote_file_name="s3://bucket@ns/x/{rank}")
+    for bucket, expected in (
+        ([], ["s3://bucket@ns/x/0.pickle", "s3://bucket@ns/x/0.html"]),
+        (["other", "bucket"], []),
+    ):
+        trainer = Trainer(callback, work=work, run_name=f"to{len(bucket)}")
+        trainer.logger.destinations = [
+            types.SimpleNamespace(remote_bucket_name=name) for name in bucket
+        ]
+        trainer.fit()
+        assert [uri for _, uri, _ in sent] == expected
+        assert [name for name, _, _ in trainer.logger.uploads] == ["x/0.pickle", "x/0.html"]
+        sent.clear()
+
+
+def warned(function):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function()
+    return [str(warning.message) for warning in caught]
+
+
+def test_an_upload_that_another_file_is_in_the_way_of_names_overwrite(work):
+    trainer = Trainer(snapshot(), work=work)
+    trainer.logger.error = FileExistsError("s3://user:secret@b/x exists")
+    (text,) = warned(trainer.fit)
+    assert "was not sent" in text and "overwrite=True" in text and "secret" not in text
+    # Each was tried, and each is here.
+    assert len(trainer.logger.uploads) == 2 and len(files()) == 2
+
+
+def broken_logger(trainer):
+    trainer.logger.error = RuntimeError("the network is gone")
+
+
+def no_timestamp(trainer):
+    work = trainer.work
+
+    def loses_it(batch):
+        work(batch)
+        if batch == 2:
+            trainer.state.timestamp = None
+
+    trainer.work = loses_it
+
+
+def folder_is_a_file(trainer):
+    os.rmdir("r/torch_traces")
+    Path("r/torch_traces").write_text("")
+
+
+def pickle_is_a_folder(trainer):
+    os.mkdir("r/torch_traces/rank0.4.memory_snapshot.pickle")
+
+
+def already_recording(trainer):
+    trainer.callbacks[0].start()
+
+
+@pytest.mark.parametrize(
+    "breaks, words, left",
+    [
+        (broken_logger, "was not sent", 2),
+        (no_timestamp, "was given up", 0),
+        (folder_is_a_file, "could not be written", 0),
+        (pickle_is_a_folder, "could not be written", 1),
+        (already_recording, "could not begin: Error: recording already", 0),
+    ],
+)
+def test_what_fails_is_told_once_and_the_training_goes_on(work, breaks, words, left):
+    trainer = Trainer(snapshot(), work=work)
+
+    def run():
+        breaks(trainer)
+        trainer.fit()
+
+    texts = warned(run)
+    assert len(texts) == 1 and words in texts[0], texts
+    assert trainer.timestamp.epoch == 1
+    window = trainer.callbacks[0]._window
+    assert window.over and window.failures >= 1
+    assert len([name for name in files() if os.path.isfile(name)]) == left
+    # A recording that the program began itself is its own.
+    assert trainer.callbacks[0].recording == (breaks is already_recording)
+    trainer.callbacks[0].stop()
+
+
+def test_warnings_that_are_errors_do_not_end_the_training(work):
+    trainer = Trainer(snapshot(), work=work)
+    trainer.logger.error = RuntimeError("the network is gone")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer.fit()
+    assert trainer.callbacks[0]._window.failures == 2
+
+
+def model_on(device):
+    parameter = types.SimpleNamespace(device=types.SimpleNamespace(type=device))
+    return types.SimpleNamespace(parameters=lambda: iter([parameter]))
+
+
+def test_a_model_on_no_gpu(work):
+    callback = memlab.MemorySnapshot()
+    with pytest.warns(UserWarning) as caught:
+        trainer = Trainer(callback, work=work, model=model_on("cpu"))
+    assert str(caught[0].message).startswith(
+        "The memory snapshot only works on CUDA devices, but the model is on cpu."
+    )
+    assert warned(trainer.fit) == [] and not os.path.exists("r")
+    for device in "cuda", "meta":
+        assert warned(lambda: Trainer(memlab.MemorySnapshot(), model=model_on(device))) == []
+    # One that was asked for is recorded, and a model may have no parameters.
+    assert warned(lambda: Trainer(snapshot(), work=work, model=model_on("cpu")).fit()) == []
+    assert warned(lambda: Trainer(memlab.MemorySnapshot(folder="bare"))) == []
+    assert len(files("r")) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments, error, words",
+    [
+        ({"skip_batches": -1}, ValueError, "skip_batches must be at least 0, not -1"),
+        ({"skip_batches": True}, ValueError, "skip_batches must be"),
+        ({"skip_batches": 1.0}, ValueError, "skip_batches must be"),
+        ({"interval": "3"}, ValueError, "interval"),
+        ({"interval": None}, TypeError, "interval must be"),
+        ({"max_entries": 0}, ValueError, "max_entries must be"),
+        ({"max_file_bytes": -1}, ValueError, "max_file_bytes must be at least 1, not -1"),
+        ({"max_file_bytes": "1G"}, ValueError, "max_file_bytes must be"),
+        ({"source": "gpu"}, memlab.Error, "unknown source 'gpu'"),
+        ({"folder": None}, TypeError, "folder must be a str"),
+        ({"folder": "{"}, ValueError, "folder is no format string"),
+        ({"filename": ""}, ValueError, "filename must be"),
+        ({"remote_file_name": "}"}, ValueError, "remote_file_name is no format string"),
+    ],
+)
+def test_arguments_that_make_no_sense(arguments, error, words):
+    with pytest.raises(error, match=words):
+        memlab.MemorySnapshot(**arguments)
+
+
+def test_names_that_lead_out_of_their_folder_are_refused_before_the_training(work):
+    with pytest.raises(ValueError, match="run_name is '../r'"):
+        Trainer(snapshot(), run_name="../r")
+    with pytest.raises(ValueError, match="is no name of a file in 'r/torch_traces'"):
+        Trainer(snapshot(filename="../{batch}"))
+    with pytest.raises(ValueError, match="file is no format string"):
+        Trainer(snapshot(file="a{.mlab"))
+    assert os.listdir() == []
+
+
+def test_the_file_of_all_events_is_named_for_the_run_and_rank(work, monkeypatch):
+    callback = snapshot(file="{run_name}/rank{rank}.mlab", interval=1)
+    Trainer(callback, work=work).fit()
+    monkeypatch.setenv("RANK", "2")
+    Trainer(callback, work=work, run_name="s").fit()
+    Trainer(snapshot(file="all.mlab", folder="all"), work=work).fit()
+    assert [name for name in files() if name.endswith("mlab")] == [
+        "all_rank2.mlab", "r/rank0.mlab", "s/rank2.mlab",
+    ]  # fmt: skip
+    assert batches("r/rank0.mlab") == [1] and batches("all_rank2.mlab") == [1, 2, 3]
+    # Without a trainer the name is what was given.
+    with snapshot(file="plain{rank}.mlab"):
+        work(0)
+    assert batches("plain{rank}.mlab") == [0]
+
+
+def test_as_a_context_manager_it_is_no_callback(work):
+    with snapshot(interval="1ep") as plain:
+        work(0)
+        work(1)
+    assert plain.data().counts(0)["events"] == 4
+    assert os.listdir() == [] and plain.state_dict() == {}
+    plain.close()
+    # Nothing of the callback keeps it alive.
+    gone = weakref.ref(plain)
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        del plain
+        assert gone() is None
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def test_a_resumed_run_records_anew(work):
+    """A checkpoint keeps nothing of it: the memory of another process is another."""
+    callback = snapshot(interval=1)
+    Trainer(callback, work=work).fit()
+    resumed = snapshot(interval=1, overwrite=True)
+    trainer = Trainer(resumed, work=work)
+    resumed.load_state_dict(json.loads(json.dumps(callback.state_dict())))
+    trainer.timestamp.batch = 10
+    trainer.fit()
+    assert batches("r/torch_traces/rank0.12.memory_snapshot.pickle") == [11]
+
+
+def test_folders_are_found_again_wherever_the_program_goes(work, tmp_path):
+    trainer = Trainer(snapshot(), work=work)
+    (tmp_path / "elsewhere").mkdir()
+    os.chdir(tmp_path / "elsewhere")
+    trainer.fit()
+    assert files(tmp_path / "r/torch_traces") == [
+        "rank0.4.memory_snapshot.html",
+        "rank0.4.memory_snapshot.pickle",
+    ]
+
+
+def test_other_recordings_go_on(work):
+    with snapshot() as other:
+        Trainer(snapshot(), work=work).fit()
+        work(0)
+    # Ten batches, and one after the window.
+    events = other.data().to_dict()["device_traces"][0]
+    assert sum(event["action"] == "alloc" for event in events) == 11
+
+
+def test_a_forked_child_leaves_the_window_to_its_parent(work):
+    callback = snapshot()
+    trainer = Trainer(callback, work=work)
+
+    def forks(batch):
+        work(batch)
+        if batch == 2:
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    trainer.timestamp.batch = 9
+                    trainer.run(Event.BATCH_END)
+                    callback.close()
+                    status = len(files()) + callback._window.failures
+                finally:
+                    os._exit(status)
+            assert os.waitpid(child, 0)[1] == 0
+
+    trainer.work = forks
+    trainer.fit()
+    assert batches("r/torch_traces/rank0.4.memory_snapshot.pickle") == [1, 2, 3]
+
+
+def test_a_name_of_nothing_in_a_bucket():
+    assert names.remote_key("") == ""
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, {tests!r})
+import os, pickle, torch, memlab
+from stand_in_trainer import Event, Trainer
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 64)
+
+    def forward(self, inputs):
+        return self.layer(inputs)
+
+model = Net().cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+def train_batch(batch):
+    inputs = torch.ones(batch + 1, 1024, device="cuda")
+    model(inputs[:, :64]).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+torch.cuda.memory._record_memory_history(stacks="python", max_entries=10_000)
+peak = torch.cuda.max_memory_allocated()
+callback = memlab.MemorySnapshot()
+with memlab.MemorySnapshot(on_oom="oom") as other:
+    Trainer(callback, work=train_batch, model=model).fit()
+    assert other.recording and not callback.recording
+    try:
+        torch.empty(1 << 50, device="cuda")
+    except torch.OutOfMemoryError:
+        pass
+assert torch.cuda.max_memory_allocated() >= peak
+
+# What torch's own viewer reads, of three batches; its recorder still runs.
+name = "r/torch_traces/rank0.4.memory_snapshot.pickle"
+with open(name, "rb") as file:
+    snapshot = pickle.load(file)
+assert set(snapshot) >= {{"segments", "device_traces"}}
+assert torch.cuda._memory_viz.trace_plot(snapshot)
+events = snapshot["device_traces"][0]
+inputs = [
+    event["size"] // 4096 - 1
+    for event in events
+    if event["action"] == "alloc" and event["size"] >= 4096 and event["frames"]
+    and event["frames"][0]["name"] == "train_batch"
+]
+assert inputs == [1, 2, 3], inputs
+torch_events = torch.cuda.memory._snapshot()["device_traces"][0]
+assert sum(event["action"] == "alloc" for event in torch_events) > len(inputs)
+assert memlab.load("oom/rank0_oom.pickle")["device_traces"][0]
+assert callback.peak()["device"] == 0
+assert "forward" in callback.summary()
+
+# The next training ends with the program, by an exception that nobody catches.
+def fails(batch):
+    train_batch(batch)
+    if batch == 2:
+        raise KeyError("the program's own")
+
+print("all is well")
+Trainer(memlab.MemorySnapshot(), work=fails, model=model, run_name="fails").fit()
+"""
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_and_at_the_end_of_a_program(phantom_run, tmp_path):
+    program = PROGRAM.format(tests=str(Path(__file__).parent))
+    done = phantom_run(program, check=False)
+    assert done.stdout == "all is well\n", done.stderr
+    assert done.stderr.endswith("KeyError: \"the program's own\"\n"), done.stderr
+    assert files(tmp_path / "fails") == [
+        "torch_traces/rank0.2.memory_snapshot.html",
+        "torch_traces/rank0.2.memory_snapshot.pickle",
+    ]
+
+
+def test_a_loop_without_a_trainer(work, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/somewhere/train.py"])
+    recorder = snapshot(interval=2)
+    for step in range(6):
+        recorder.step()
+        assert recorder.recording == (step in (1, 2))
+        work(step)
+    recorder.close()
+    stem = "train/torch_traces/rank0.3.memory_snapshot"
+    assert files() == [f"{stem}.html", f"{stem}.pickle"]
+    assert batches(f"{stem}.pickle") == [1, 2]
+    with pytest.raises(FileExistsError, match="train/torch_traces is not empty"):
+        snapshot().step()
+    with pytest.raises(ValueError, match="interval is in ep, which step"):
+        snapshot(interval="1ep").step()
+
+    # Seconds of a clock that the test turns; a loop that ends within the window; upload.
+    now, sent = [100.0], []
+    monkeypatch.setattr("memlab._record.own_loop.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(_window.upload, "send", lambda *args: sent.append(args[1:]))
+    for name, steps, expected in ("s", 5, [0, 1]), ("t", 1, [0]):
+        timed = snapshot(0, "2s", folder=name, filename="f", remote_file_name=f"s3://b/{name}")
+        for step in range(steps):
+            timed.step()
+            work(step)
+            now[0] += 1
+        timed.close()
+        assert batches(f"{name}/f.pickle") == expected
+        assert sent.pop(0) == (f"s3://b/{name}/f.pickle", False)
+        assert sent.pop(0) == (f"s3://b/{name}/f.html", False)
+
+
+def section(name):
+    text = (Path(__file__).parents[2] / "docs" / "TRAINERS.md").read_text()
+    return text.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.cuda
+def test_the_documented_loop(phantom_run, tmp_path):
+    (block,) = re.findall(r"```python\n(.*?)```", section("Your own loop"), re.S)
+    done = phantom_run(block)
+    assert done.stdout.startswith("Peak on cuda:0")
+    assert files(tmp_path / "traces") == [
+        "rank0.5.memory_snapshot.html",
+        "rank0.5.memory_snapshot.pickle",
+    ]
+    events = memlab.load(str(tmp_path / "traces/rank0.5.memory_snapshot.pickle"))
+    inputs = [e for e in events["device_traces"][0] if e["size"] == 2048]
+    assert sum(event["action"] == "alloc" for event in inputs) >= 3

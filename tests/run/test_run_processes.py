@@ -1,0 +1,625 @@
+"""`memlab run` of programs that start processes: which are recorded, under which number, and
+what is said at the end.
+
+Sizes are whole MiB of one tensor, so a peak says which process it is of.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from amounts import amount
+
+from memlab import phantom
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.cuda
+
+MIB = 1 << 20
+
+HEAD = """
+import multiprocessing, os, signal, sys, time
+import torch
+
+def hold(mib, device=0):
+    held = torch.empty(mib << 20, dtype=torch.uint8, device=device)
+    print("HELD", mib, flush=True)
+    return held
+"""
+
+
+@pytest.fixture
+def run(tmp_path, device_environment):
+    """A function that runs `memlab run` of the source of a program, with two GPUs."""
+
+    def run(source, *args, status=0, env=None, stdout=subprocess.PIPE):
+        (tmp_path / "program.py").write_text(HEAD + source)
+        done = subprocess.run(
+            [sys.executable, "-m", "memlab", "run", "--phantom=auto", *args, "program.py"],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "MEMLAB_PHANTOM_DEVICES": "2",
+                **(env or {}),
+            },
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == status, (done.stdout, done.stderr)
+        return done
+
+    return run
+
+
+def peaks(folder):
+    """{number: MiB at the peak} of what was recorded in FOLDER, of which the visible files
+    are all whole."""
+    from memlab._files.load import read_recording
+
+    found = {}
+    for path in sorted(folder.glob("*.mlab")):
+        recording = read_recording(path)
+        peak = max(
+            (recording.peak(i)["peak"]["allocated_bytes"]
+             for i in range(recording.device_count)), default=0
+        )
+        found[int(re.fullmatch(r"rank(\d+)\.mlab", path.name)[1])] = peak // MIB
+    return found
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def results(*numbers):
+    """The names of all files of processes with these NUMBERS that ended by themselves."""
+    found = {".rank0.lock"}
+    for n in numbers:
+        report = f"report_rank{n}.txt" if n else "report.txt"
+        found |= {f"rank{n}.mlab", f"rank{n}.pickle", f"rank{n}.html", report}
+    return found
+
+
+@pytest.mark.parametrize("known", ["before", "after"])
+def test_ranks_of_a_group_are_recorded_under_their_ranks(run, tmp_path, known):
+    """Also where the group is made late, by processes that come in the other order."""
+    done = run(f"""
+import torch.distributed as dist
+
+def demo(index, world_size, other):
+    rank = index if {known!r} == "before" else 1 - index
+    if {known!r} == "after":
+        if rank == 0:
+            other.wait()
+        torch.zeros(1, device=rank)
+        other.set()
+    dist.init_process_group(
+        "gloo", f"file://{{os.getcwd()}}/meet", rank=rank, world_size=world_size
+    )
+    model = torch.nn.Linear(1024, 1024).to(rank)
+    held = hold(100 * (rank + 1), rank)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    other = multiprocessing.get_context("spawn").Event()
+    torch.multiprocessing.spawn(demo, args=(2, other), nprocs=2)
+    print("PROGRAM ENDS")
+""")
+    out = tmp_path / "memlab_out"
+    assert names(out) == results(0, 1)
+    assert peaks(out) == {0: 104, 1: 204}
+    assert done.stdout.count("Ranks by peak: 2") == 1
+    assert done.stdout.index("PROGRAM ENDS") < done.stdout.index("Ranks by peak")
+    assert "missing" not in done.stdout and "No memory was allocated" not in done.stdout
+    assert "rank 1 peaks at" in done.stdout
+
+
+def test_an_interrupted_program_ends_as_it_does_alone(tmp_path, run):
+    """Ctrl-C reaches all processes: exit handlers run, children end, all is told."""
+    done = run("""
+import atexit
+
+def work(ready):
+    held = hold(64)
+    try:
+        ready.set()  # and from here on it may be interrupted
+        signal.pause()
+    except KeyboardInterrupt:
+        print("CHILD ENDS", flush=True)
+
+if __name__ == "__main__":
+    atexit.register(lambda: print("EXIT HANDLER", flush=True))
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    child = context.Process(target=work, args=(ready,))
+    child.start()
+    ready.wait()
+    os.kill(child.pid, signal.SIGINT)
+    child.join()
+    os.kill(os.getpid(), signal.SIGINT)
+""", status=-signal.SIGINT)
+    assert done.stdout.index("CHILD ENDS") < done.stdout.index("EXIT HANDLER")
+    assert "Peak on cuda:0: 64.00 MiB" in done.stdout
+    assert names(tmp_path / "memlab_out") == results(0)
+
+
+METHODS = ["fork", "spawn", "forkserver"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_children_that_touch_a_gpu_are_recorded(run, tmp_path, method):
+    """A process, a pool and an executor; what touches no GPU leaves no file, and a child of
+    a child counts like one."""
+    done = run(f"""
+import concurrent.futures
+
+def work(mib):
+    held = hold(mib)
+    return os.getpid()
+
+def outer():
+    inner = multiprocessing.get_context({method!r}).Process(target=work, args=(40,))
+    inner.start()
+    inner.join()
+
+def idle(value):
+    return value + 1
+
+if __name__ == "__main__":
+    multiprocessing.set_forkserver_preload(["torch"])
+    context = multiprocessing.get_context({method!r})
+    manager = context.Manager()
+    with context.Pool(1) as pool:
+        assert pool.map(idle, [1]) == [2]
+    with context.Pool(1) as pool:
+        pool.apply(work, (10,))
+        pool.close()
+        pool.join()
+    with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
+        assert pool.submit(work, 20).result() != os.getpid()
+    child = context.Process(target=work, args=(30,))
+    child.start()
+    child.join()
+    child = context.Process(target=outer)
+    child.start()
+    child.join()
+    print("NAMES", *os.environ)
+""")
+    kept = re.search("NAMES (.*)", done.stdout)[1].split()
+    assert set(kept) <= {*os.environ, *phantom.environment(), "PYTHONPATH"}
+    out = tmp_path / "memlab_out"
+    assert peaks(out) == {0: 10, 1: 20, 2: 30, 3: 40}, done.stderr
+    assert names(out) == results(0, 1, 2, 3)
+    assert done.stdout.count("Ranks by peak: 4") == 1
+    assert "memlab:" not in done.stderr.replace("memlab: recording the phantom", "")
+
+
+@pytest.mark.parametrize("first", ["parent", "child"])
+def test_the_programs_own_process_counts_too(run, tmp_path, first):
+    """Who is first has the lowest number."""
+    run(f"""
+def work():
+    hold(20)
+
+if __name__ == "__main__":
+    if {first!r} == "parent":
+        held = hold(10)
+    child = multiprocessing.get_context("spawn").Process(target=work)
+    child.start()
+    child.join()
+    held = None
+    held = hold(10)
+""")
+    out = tmp_path / "memlab_out"
+    assert peaks(out) == ({0: 10, 1: 20} if first == "parent" else {0: 20, 1: 10})
+    assert names(out) == results(0, 1)
+
+
+def test_ends_that_are_none(run, tmp_path):
+    """A child that is killed, one that raises, one without memory, one that leaves by
+    os._exit(), a daemon that is ended with the program: statuses are theirs, the events are
+    there, and what is missing is said."""
+    done = run("""
+def killed():
+    held = hold(10)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def raises():
+    held = hold(20)
+    raise ValueError("THE CHILD'S OWN")
+
+def out_of_memory():
+    held = hold(30)
+    torch.empty(1 << 50, device="cuda")
+
+def leaves():
+    held = hold(40)
+    os._exit(7)
+
+def daemon(ready):
+    held = hold(50)
+    ready.set()
+    while True:
+        signal.pause()
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("fork")
+    codes = []
+    for target in killed, raises, out_of_memory, leaves:
+        child = context.Process(target=target)
+        child.start()
+        child.join()
+        codes.append(child.exitcode)
+    ready = context.Event()
+    child = context.Process(target=daemon, args=(ready,), daemon=True)
+    child.start()
+    ready.wait()
+    print("CODES", codes)
+    sys.exit(5)
+""", status=5)
+    assert "CODES [-9, 1, 1, 7]" in done.stdout
+    assert "THE CHILD'S OWN" in done.stderr and "OutOfMemoryError" in done.stderr
+    out = tmp_path / "memlab_out"
+    assert peaks(out) == {0: 10, 1: 20, 2: 30, 3: 40, 4: 50}
+    whole = results(1, 2) | {"rank2_oom.pickle", "report_rank2_oom.txt"}
+    assert names(out) == whole | {"rank0.mlab", "rank3.mlab", "rank4.mlab"}
+    assert done.stdout.count("its process was killed") == 3
+    assert len(re.findall(r"rank [034]: .*ended without its report", done.stdout)) == 3
+    assert done.stdout.count("Ranks by peak: 5") == 1
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_of_a_data_loader_leave_no_file(run, tmp_path, method):
+    done = run(f"""
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.full((4,), float(index))
+
+if __name__ == "__main__":
+    loader = DataLoader(
+        Numbers(), 4, num_workers=1, multiprocessing_context={method!r},
+        persistent_workers=True,
+    )
+    for _ in range(2):
+        for batch in loader:
+            batch = batch.to("cuda")
+    held = hold(10)
+    print("PROGRAM ENDS")
+""")
+    out = tmp_path / "memlab_out"
+    assert names(out) == results(0) and peaks(out) == {0: 10}
+    assert "Peak on cuda:0: 10.00 MiB" in done.stdout and "Ranks" not in done.stdout
+    assert done.stdout.index("PROGRAM ENDS") < done.stdout.index("Peak on")
+
+
+def test_the_ranks_of_a_second_group_have_free_numbers(run, tmp_path):
+    """A program may start its ranks twice; each start is a table of its own."""
+    done = run("""
+import torch.distributed as dist
+
+def work(rank, mib):
+    dist.init_process_group(
+        "gloo", f"file://{os.getcwd()}/meet{mib}", rank=rank, world_size=2
+    )
+    held = hold(mib + 10 * rank, rank)
+    dist.barrier()
+
+if __name__ == "__main__":
+    for mib in 10, 30:
+        torch.multiprocessing.start_processes(work, (mib,), 2, start_method="fork")
+""")
+    assert sorted(peaks(tmp_path / "memlab_out").values()) == [10, 20, 30, 40]
+    assert peaks(tmp_path / "memlab_out")[0] == 10
+    assert done.stdout.count("Ranks by peak: 2") == 2
+
+
+def test_the_rank_that_is_set_in_the_childs_environment(run, tmp_path):
+    """As launchers for notebooks do."""
+    run("""
+def work(rank):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
+    hold(10 * (rank + 1), rank)
+
+if __name__ == "__main__":
+    for rank in 1, 0:
+        child = multiprocessing.get_context("fork").Process(target=work, args=(rank,))
+        child.start()
+        child.join()
+""")
+    assert peaks(tmp_path / "memlab_out") == {0: 10, 1: 20}
+
+
+def test_children_of_a_run_of_torchrun_have_numbers_of_no_rank(run, tmp_path):
+    run("""
+def work():
+    held = hold(20)
+
+if __name__ == "__main__":
+    held = hold(10)
+    for _ in range(2):
+        child = multiprocessing.get_context("spawn").Process(target=work)
+        child.start()
+        child.join()
+""", env={"RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "1"})
+    assert peaks(tmp_path / "memlab_out") == {1: 10, 4: 20, 7: 20}
+
+
+def test_a_plain_recording_in_a_forked_child(run, tmp_path, phantom_run):
+    """Without memlab run: a child of a process that has used no GPU records itself, beside a
+    recording of the parent that waits."""
+    done = phantom_run("""
+import os
+import torch
+import memlab
+
+waiting = memlab.MemorySnapshot(file="parent.mlab").start()
+child = os.fork()
+if child == 0:
+    with memlab.MemorySnapshot(file="child.mlab") as snapshot:
+        held = torch.empty(10 << 20, dtype=torch.uint8, device="cuda")
+    print(snapshot.peak()["peak"]["allocated_bytes"], waiting.waiting, flush=True)
+    try:
+        waiting.data()
+    except memlab.Error as error:
+        print(error, flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+held = torch.empty(20 << 20, dtype=torch.uint8, device="cuda")
+print(waiting.stop().peak()["peak"]["allocated_bytes"])
+for name in "child.mlab", "parent.mlab":
+    print(memlab._report.peaks.peak(memlab._files.load.read_recording(name))["peak"]["allocated_bytes"])
+""", warm=False)
+    assert done.stdout.split("\n") == [
+        f"{10 * MIB} True",
+        "a forked child cannot read its parent's recording",
+        str(20 * MIB), str(10 * MIB), str(20 * MIB), "",
+    ]
+
+
+def test_other_programs_are_told_of_with_the_line_that_records_them(run, tmp_path):
+    (tmp_path / "other.py").write_text("print('OTHER')")
+    done = run("""
+import subprocess
+subprocess.run([sys.executable, "-u", "other.py"], check=True)
+subprocess.run("python3 other.py", shell=True, check=True)
+subprocess.run(["true"], check=True)
+child = subprocess.Popen(args=[sys.executable, "-m", "memlab", "--version"])
+child.wait()
+held = hold(10)
+""")
+    assert "the program started 2 other Python processes, not recorded" in done.stderr
+    python = sys.executable
+    assert f"memlab: to record: {python} -u -m memlab run --phantom=auto other.py" in done.stderr
+    assert names(tmp_path / "memlab_out") == results(0)
+
+
+def test_a_launcher_is_no_program(run, tmp_path):
+    """torchrun's workers are processes of its own: the line that records them is said."""
+    done = subprocess.run(
+        [sys.executable, "-m", "memlab", "run", "--phantom", "torchrun",
+         "--nproc-per-node", "2", "program.py", "-x"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=100,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "memlab: torchrun starts other processes, which would not be recorded; write "
+        "torchrun --nproc-per-node 2 -m memlab run --phantom program.py -x\n"
+    )
+
+
+def test_a_process_that_only_looks_at_the_gpu_has_no_part(run, tmp_path):
+    """Trainers initialise CUDA before they start their ranks."""
+    done = run("""
+def work(rank):
+    held = hold(10)
+
+if __name__ == "__main__":
+    torch.cuda.init()
+    torch.multiprocessing.spawn(work, nprocs=1)
+""")
+    out = tmp_path / "memlab_out"
+    assert peaks(out) == {0: 10} and names(out) == results(0)
+    assert "Peak on cuda:0: 10.00 MiB" in done.stdout and "Ranks" not in done.stdout
+    assert "rank 0: memlab_out/rank0.mlab, rank0.pickle" in done.stdout
+
+
+def test_a_terminated_run_says_where_the_others_are_recorded(run, tmp_path):
+    """They go on as they would alone, and their files are whole in the end."""
+    done = run("""
+def work(ready, parent):
+    os.close(parent[1])
+    held = hold(10)
+    ready.set()
+    os.read(parent[0], 1)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("fork")
+    ready, parent = context.Event(), os.pipe()
+    child = context.Process(target=work, args=(ready, parent))
+    child.start()
+    print("CHILD", child.pid, flush=True)
+    ready.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+""", status=-signal.SIGTERM)
+    out = tmp_path / "memlab_out"
+    pid = re.search(r"CHILD (\d+)", done.stdout)[1]
+    assert f"memlab: process {pid} is recorded in {out}/rank0.mlab\n" in done.stderr
+    assert peaks(out) == {0: 10}
+    assert names(out) == results(0) | {".rank0.processes"}
+    assert done.stdout.count("Peak") == 0
+
+
+def test_a_file_that_cannot_be_read_takes_nothing_with_it(run, tmp_path):
+    done = run("""
+def work(mib):
+    held = hold(mib)
+
+if __name__ == "__main__":
+    for mib in 10, 20:
+        child = multiprocessing.get_context("fork").Process(target=work, args=(mib,))
+        child.start()
+        child.join()
+    os.truncate("memlab_out/rank1.mlab", 100)
+""")
+    assert "memlab: no summary:" in done.stdout and "rank1.mlab" in done.stdout
+    assert "rank 0: memlab_out/rank0.mlab, rank0.pickle" in done.stdout
+    assert names(tmp_path / "memlab_out") == results(0, 1)
+
+
+ONE_CHILD = """
+def work():
+    hold(48, 1)
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=work)
+    child.start(); child.join()
+"""
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut", "other"])
+def test_without_the_list_this_process_is_told_alone(run, tmp_path, harm):
+    """The program takes the list of its processes away, or a line of it found no room."""
+    done = run(f"""
+import shutil
+hold(24)
+path = "memlab_out/.rank0.processes"
+if {harm!r} == "gone":
+    os.unlink(path)
+elif {harm!r} == "cut":
+    with open(path, "a") as file:
+        file.write('\\n{{"key": 1, "pi')
+else:
+    with open(path, "w") as file:
+        file.write("something else")
+""")
+    assert "Peak on cuda:0: 24.00 MiB" in done.stdout
+    assert ("other processes recorded is not told" in done.stderr) == (harm != "cut")
+    assert peaks(tmp_path / "memlab_out") == {0: 24}
+
+
+def test_a_line_that_found_no_room_costs_itself(run, tmp_path):
+    done = run("""
+if __name__ == "__main__":
+    with open("memlab_out/.rank0.processes", "a") as file:
+        file.write('\\n{"key": 1, "pi')
+""" + ONE_CHILD)
+    assert "Peak on cuda:1: 48.00 MiB" in done.stdout
+    assert peaks(tmp_path / "memlab_out") == {0: 48}
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_a_list_that_another_has_made_is_not_written_to(run, tmp_path, kind):
+    folder = tmp_path / "memlab_out"
+    folder.mkdir()
+    victim = tmp_path / "victim.txt"
+    victim.write_text("theirs")
+    if kind == "fifo":
+        os.mkfifo(folder / ".rank0.processes")
+    else:
+        os.link(victim, folder / ".rank0.processes")
+    done = run("hold(24)")
+    assert "remove it" in done.stderr and "Peak on cuda:0: 24.00 MiB" in done.stdout
+    assert victim.read_text() == "theirs"
+
+
+def test_files_of_a_run_before_are_not_told_as_this_ones(run, tmp_path):
+    """Where a child cannot write its report it is made of its recording."""
+    run(ONE_CHILD.replace("48", "24"))
+    folder = tmp_path / "memlab_out"
+    report = (folder / "report.txt").read_text()
+    for name in ("report.txt", "rank0.html"):
+        (folder / name).unlink()
+        (folder / name).mkdir()
+    done = run(ONE_CHILD)
+    assert "Peak on cuda:1: 24.00 MiB" in report
+    assert "Peak on cuda:1: 48.00 MiB" in done.stdout
+    assert "report.txt was not written" in done.stderr
+    assert done.stdout.splitlines()[-1] == "rank 0: memlab_out/rank0.mlab, rank0.pickle"
+
+
+def test_a_child_without_its_file_is_recorded_in_memory(run, tmp_path):
+    folder = tmp_path / "memlab_out"
+    folder.mkdir()
+    (folder / "rank1.mlab").mkdir()
+    done = run(ONE_CHILD.replace("child.start()", "held = hold(24); child.start()"))
+    assert "recording without" in done.stderr
+    assert "rank 1: memlab_out/rank1.pickle" in done.stdout
+    assert "48.00 MiB" in done.stdout
+
+
+def test_the_status_says_where_a_summary_did_not_arrive(run):
+    with open("/dev/full", "w") as full:
+        done = run("hold = lambda *a: torch.empty(48 << 20, device=a[1])" + ONE_CHILD,
+                   status=1, stdout=full)
+    assert "could not be written to stdout" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
+def test_an_executor_that_nobody_shut_down_holds_no_run(run, kind):
+    done = run(f"""
+import concurrent.futures
+
+def work(number):
+    return number + 1
+
+if __name__ == "__main__":
+    executor = concurrent.futures.{kind}(2)
+    print("RESULT", executor.submit(work, 41).result())
+    held = hold(24)
+""")
+    assert "RESULT 42" in done.stdout and "Peak on cuda:0: 24.00 MiB" in done.stdout
+
+
+def test_children_record_whatever_their_parents_threads_were_doing(phantom_run):
+    """Forks beside threads that record the memory of the CPU and leave regions."""
+    done = phantom_run("""
+import os, signal, sys, threading
+import torch
+import memlab
+
+cpu = memlab.MemorySnapshot(source="cpu", file="cpu.mlab").start()
+waiting = memlab.MemorySnapshot(file="waiting.mlab").start()
+halt = threading.Event()
+
+def work():
+    while not halt.is_set():
+        with torch.profiler.record_function("region"):
+            held = [torch.empty(1000 + i) for i in range(50)]
+
+def record(path):
+    with memlab.MemorySnapshot(file=path, max_entries=1000) as snapshot:
+        held = torch.empty(10 << 20, dtype=torch.uint8, device="cuda")
+    return snapshot.peak()["peak"]["allocated_bytes"] == 10 << 20
+
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+statuses = []
+for i in range(int(sys.argv[1])):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(120)
+        os._exit(0 if record("child.mlab") else 1)
+    statuses.append(os.waitpid(child, 0)[1])
+halt.set()
+for thread in threads:
+    thread.join()
+assert not any(statuses), statuses
+assert waiting.waiting and cpu.stop().peak()["peak"]["allocated_bytes"] > 0
+""", amount("RECORDING_FORKS", 10), warm=False, timeout=4 * 3600)
+    assert done.stdout == ""
