@@ -468,5 +468,5 @@ def test_an_allocation_that_fails_alone(name, no_memory, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    right = {"0 ", f"1 memlab: {main._NO_MEMORY}\n"}
+    right = {"0 ", f"1 memlab: {_guard._NO_MEMORY}\n"}
     assert set(told) <= right and sum(told.values()) > 100, told

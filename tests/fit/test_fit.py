@@ -17,6 +17,7 @@ from on_phantom import needs_torch
 
 import memlab
 from memlab import _answers
+from memlab._cli import fit as _fit_command
 from memlab._cli import main
 from memlab._fit import answer as _fit_answer
 from memlab._fit import program, vary
@@ -134,7 +135,7 @@ def test_what_a_program_prints_does_not_steer_a_terminal(tmp_path):
 def test_a_signal_ends_the_command_by_its_clean_up(number):
     before = signal.signal(number, signal.SIG_DFL)
     try:
-        with pytest.raises(SystemExit) as exit, main._leaving_nothing():
+        with pytest.raises(SystemExit) as exit, _fit_command._leaving_nothing():
             signal.raise_signal(number)
         assert exit.value.code == 128 + number
         assert signal.getsignal(number) == signal.SIG_DFL
@@ -147,7 +148,7 @@ def test_a_signal_that_is_ignored_stays_so(number):
     """As SIGHUP is of what nohup starts."""
     before = signal.signal(number, signal.SIG_IGN)
     try:
-        with main._leaving_nothing():
+        with _fit_command._leaving_nothing():
             signal.raise_signal(number)
         assert signal.getsignal(number) == signal.SIG_IGN
     finally:

@@ -136,7 +136,7 @@ def test_the_key_stands_for_the_sources(package):
     bridge = bridge_module(package)
     before = bridge.bridge_key()
     assert bridge.bridge_key() == before
-    source = package / "_bridge_src" / "torch" / "cpu.cpp"
+    source = package / "_bridge_src" / "torch" / "sources" / "cpu.cpp"
     source.write_text(source.read_text() + "\n")
     assert bridge.bridge_key() != before
 
