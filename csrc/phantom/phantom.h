@@ -128,15 +128,51 @@ size_t ml_phantom_cudnn_version(void);
 /* NCCL's likewise. */
 int ml_phantom_nccl_version(void);
 
-/* --- device.c ---------------------------------------------------------- */
+/* --- gate.c ------------------------------------------------------------ */
 
-/* The calling thread's current device. */
-int ml_phantom_device(void);
+/* Of the process, as cuCheckpointProcessGetState tells them. */
+enum ml_gate_state {
+    ML_GATE_RUNNING,
+    ML_GATE_LOCKED,
+    ML_GATE_CHECKPOINTED /* it has given its contexts back */
+};
+enum ml_gate_state ml_gate_now(void);
+
+/* Waits while the process is locked, as every call does that works on a device. */
+void ml_phantom_wait(void);
+
+/* Runs a function that the program gave CUDA to run: Lock waits for its end. */
+void ml_phantom_run_callback(void (*call)(void *data), void *data);
+
+/* From one state to the next; false where the state is another. */
+bool ml_gate_move(enum ml_gate_state from, enum ml_gate_state to);
+
+/* Locks the process once no function of the program runs within CUDA: success, or ML_CU_*
+ * where it does not run, or after that many milliseconds, 0 being no limit. */
+int ml_gate_lock(unsigned int milliseconds);
+
+/* --- usage.c ----------------------------------------------------------- */
 
 /* Whether the program has used a device, by selecting it or allocating on it: a
  * device that it used has its context. */
 bool ml_phantom_is_active(int device);
 void ml_phantom_activate(int device);
+
+/* Bytes of device memory in use, the context's own share included. */
+size_t ml_phantom_used(int device);
+
+/* Charges or gives back physical memory. Charging fails when it would exceed the
+ * device's size. */
+bool ml_phantom_charge(size_t bytes, int device);
+void ml_phantom_discharge(size_t bytes, int device);
+
+/* Says to the other processes that share the devices what this one takes. */
+void ml_phantom_post(int device);
+
+/* --- device.c ---------------------------------------------------------- */
+
+/* The calling thread's current device. */
+int ml_phantom_device(void);
 
 /* Writes the UUID of the `installed`-th device of all. */
 void ml_phantom_uuid(unsigned char uuid[16], int installed);
@@ -170,14 +206,6 @@ const char *memlab_phantom_refusal(void);
 ml_cuda_error ml_phantom_malloc(void **pointer, size_t bytes, int device);
 ml_cuda_error ml_phantom_free(void *pointer);
 
-/* Bytes of device memory in use, the context's own share included. */
-size_t ml_phantom_used(int device);
-
-/* Charges or gives back physical memory. Charging fails when it would exceed the
- * device's size. */
-bool ml_phantom_charge(size_t bytes, int device);
-void ml_phantom_discharge(size_t bytes, int device);
-
 /* A handle of one of NVIDIA's libraries, which takes so much of the calling thread's
  * device while it lives; NULL: there is not so much. */
 void *ml_library_new(size_t bytes);
@@ -198,9 +226,6 @@ bool ml_phantom_is_reachable(const void *pointer);
 /* Whether there is managed memory (cudaMallocManaged). */
 bool ml_phantom_has_managed(void);
 
-/* Says to the other processes that share the devices what this one takes. */
-void ml_phantom_post(int device);
-
 /* --- shared.c ---------------------------------------------------------- */
 
 typedef struct {
@@ -216,17 +241,6 @@ unsigned int ml_shared_others(int installed, ml_phantom_user *users, unsigned in
 
 /* The bytes that they take together. */
 size_t ml_shared_used(int installed);
-
-/* --- checkpoint.c ------------------------------------------------------ */
-
-/* Waits while the process is locked, as every call does that works on a device. */
-void ml_phantom_wait(void);
-
-/* Runs a function that the program gave CUDA to run: Lock waits for its end. */
-void ml_phantom_run_callback(void (*call)(void *data), void *data);
-
-/* Whether the process has given its contexts back. */
-bool ml_phantom_is_checkpointed(void);
 
 /* --- clock.c ----------------------------------------------------------- */
 

@@ -23,7 +23,7 @@
 #include "training/owners.h"
 #include "training/paths.h"
 #include "training/step_hooks.h"
-#include "recordings/merge_dict.h"
+#include "recordings/merge.h"
 
 PyMODINIT_FUNC PyInit__core(void);
 

@@ -1,12 +1,14 @@
-/* The lines of what survives, and which of them leak.  See survivors.h.
+/* The lines of what survives, and which of them leak.  See leaks.h.
  *
  * Causes are cause.h's, sums by line peak_groups.h's: what survived is taken for a peak. */
+#include "inspect/leaks.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "analysis/answers/peak_groups.h"
 #include "base/base.h"
-#include "inspect/survivors_parts.h"
+#include "record/recorder.h"
 #include "stacks/adopt.h"
 
 /* ---- Where the blocks came from ---- */
@@ -267,8 +269,8 @@ compare_leaks(const void *a, const void *b)
     return x->device < y->device ? -1 : x->device > y->device;
 }
 
-int
-ml_survivors_find_leaks(ml_survivors *s, ml_leaks *out)
+static int
+find_leaks(ml_survivors *s, ml_leaks *out)
 {
     finding f = {.s = s, .out = out};
     int result = 0;
@@ -290,4 +292,44 @@ ml_survivors_find_leaks(ml_survivors *s, ml_leaks *out)
         qsort(out->items, out->count, sizeof(ml_leak), compare_leaks);
     }
     return result;
+}
+
+/* ---- Steps ---- */
+
+static int
+step_locked(ml_survivors *s, ml_leaks *out)
+{
+    if (!ml_window_begun(s->window)) {
+        return 0;
+    }
+    int result = ml_survivors_follow(s, &out->lost);
+    return result < 0 || out->lost ? result : find_leaks(s, out);
+}
+
+int
+ml_leaks_step(ml_survivors *s, ml_leaks *out)
+{
+    *out = (ml_leaks){0};
+    if (s->window->forked) {
+        return ml_recorder_fail(ML_ESTATE, "a forked child has no part in its parent's "
+                                           "recording");
+    }
+    ml_recorder_lock();
+    int result = step_locked(s, out);
+    ml_recorder_unlock();
+    if (result < 0) {
+        ml_leaks_fini(out);
+        return ml_recorder_fail(result, "%s", ml_strerror(result));
+    }
+    return 0;
+}
+
+void
+ml_leaks_fini(ml_leaks *leaks)
+{
+    for (size_t i = 0; i < leaks->count; i++) {
+        ml_free(leaks->items[i].line.module);
+    }
+    ml_free(leaks->items);
+    *leaks = (ml_leaks){0};
 }

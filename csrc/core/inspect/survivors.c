@@ -1,5 +1,5 @@
-/* What each step leaves behind.  See survivors.h; leaks.c makes lines of it. */
-#include "inspect/survivors_parts.h"
+/* What each step leaves behind.  See survivors.h. */
+#include "inspect/survivors.h"
 
 #include <string.h>
 
@@ -312,13 +312,10 @@ count_dropped(const ml_survivors *s)
     return dropped;
 }
 
-static int
-step_locked(ml_survivors *s, ml_leaks *out)
+int
+ml_survivors_follow(ml_survivors *s, bool *lost)
 {
     ml_window *window = s->window;
-    if (!ml_window_begun(window)) {
-        return 0;
-    }
     if (!s->begun) {
         s->begun = true;
         memcpy(s->now, window->marks, sizeof(s->now));
@@ -338,28 +335,10 @@ step_locked(ml_survivors *s, ml_leaks *out)
     if (result < 0 || !whole) {
         /* A free may be among what is lost: nothing is known to live any more. */
         begin_again(s);
-        out->lost = !whole;
+        *lost = !whole;
         return result;
     }
     s->steps++;
-    return ml_survivors_find_leaks(s, out);
-}
-
-int
-ml_survivors_step(ml_survivors *s, ml_leaks *out)
-{
-    *out = (ml_leaks){0};
-    if (s->window->forked) {
-        return ml_recorder_fail(ML_ESTATE, "a forked child has no part in its parent's "
-                                           "recording");
-    }
-    ml_recorder_lock();
-    int result = step_locked(s, out);
-    ml_recorder_unlock();
-    if (result < 0) {
-        ml_leaks_fini(out);
-        return ml_recorder_fail(result, "%s", ml_strerror(result));
-    }
     return 0;
 }
 
@@ -393,14 +372,4 @@ ml_survivors_free(ml_survivors *s)
     ml_free(s->previous);
     ml_recording_free(s->known);
     ml_free(s);
-}
-
-void
-ml_leaks_fini(ml_leaks *leaks)
-{
-    for (size_t i = 0; i < leaks->count; i++) {
-        ml_free(leaks->items[i].line.module);
-    }
-    ml_free(leaks->items);
-    *leaks = (ml_leaks){0};
 }

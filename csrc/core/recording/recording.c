@@ -279,6 +279,24 @@ ml_recording_add_first_code_line(ml_recording *recording, ml_intern *index,
     return result == 0 ? ml_intern_add(index, hash) : result;
 }
 
+ml_device_trace *
+ml_recording_add_device(ml_recording *recording, size_t device)
+{
+    size_t needed = device + 1;
+    if (needed > recording->device_count) {
+        ml_device_trace *items =
+            ml_realloc(recording->devices, needed * sizeof(*items));
+        if (items == NULL) {
+            return NULL;
+        }
+        memset(&items[recording->device_count], 0,
+               (needed - recording->device_count) * sizeof(*items));
+        recording->devices = items;
+        recording->device_count = needed;
+    }
+    return &recording->devices[device];
+}
+
 bool
 ml_recording_is_merged(const ml_recording *recording)
 {

@@ -377,6 +377,9 @@ int ml_recording_add_code_line(ml_recording *recording, ml_code_line line);
 int ml_recording_add_first_code_line(ml_recording *recording, struct ml_intern *index,
                                      ml_code_line line);
 
+/* The trace of DEVICE, which then exists, as all before it do; NULL without memory. */
+ml_device_trace *ml_recording_add_device(ml_recording *recording, size_t device);
+
 /* Takes all ranks away, with their parts. */
 void ml_recording_drop_ranks(ml_recording *recording);
 

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static _Atomic bool active[ML_PHANTOM_MAX_DEVICES];
 static _Thread_local int current_device;
 static _Thread_local ml_cuda_error last_error;
 
@@ -26,26 +25,11 @@ ml_phantom_error(ml_cuda_error error)
     return error;
 }
 
-bool
-ml_phantom_is_active(int device)
-{
-    return device >= 0 && device < ML_PHANTOM_MAX_DEVICES && active[device];
-}
-
 void
 ml_phantom_uuid(unsigned char uuid[16], int installed)
 {
     memcpy(uuid, "memlab-phantom-", 15);
     uuid[15] = (unsigned char)('0' + installed);
-}
-
-void
-ml_phantom_activate(int device)
-{
-    if (!active[device]) {
-        active[device] = true;
-        ml_phantom_post(device);
-    }
 }
 
 static bool

@@ -1,7 +1,7 @@
 /* Memory: what is allocated on each device and on the host, copies and fills.
  *
- * Owns: the bytes in use of each device, and the ranges of pinned host memory.
- * Where an allocation lies is space.c's affair.
+ * Owns: the ranges of pinned host memory. Where an allocation lies is space.c's affair, and
+ * how much of a device is taken usage.c's.
  */
 #define _GNU_SOURCE
 #include "phantom.h"
@@ -11,72 +11,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* What the driver takes of a device for a context with torch's kernels. Measured on an
- * H200 with torch 2.11.0+cu130 and driver 580.159.04, as NVML counts a process
- * (bench/results/fit_h200_*): 610 MiB, and with each library's handles, of which
- * training has two, one of the thread that runs backward,
- *
- *     630 MiB  convolutions alone (2 programs)
- *     676 MiB  inference with products (1), 678 in another run
- *     742 MiB  training with products (30)
- *     758 MiB  training with both (16); 760 (4), 762 (4)
- *
- * so 66 MiB a handle of cuBLAS, and 9 one of cuDNN. No other GPU was measured: they
- * are taken to need as much. */
-#define CONTEXT_BYTES (610 * ML_MIB)
-
-static size_t used[ML_PHANTOM_MAX_DEVICES]; /* Guarded by the lock, in bytes. */
-static ml_spans pinned;                     /* Guarded by the lock. */
-static ml_spans managed;                    /* Likewise. */
+static ml_spans pinned;  /* Guarded by the lock. */
+static ml_spans managed; /* Likewise. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-bool
-ml_phantom_charge(size_t bytes, int device)
-{
-    size_t total = ml_phantom_configure()->total_bytes;
-    size_t taken = ml_shared_used(ml_phantom_configure()->ordinals[device]);
-    bool fits = false;
-
-    ml_phantom_activate(device);
-    total -= taken < total ? taken : total;
-    pthread_mutex_lock(&lock);
-    if (total > CONTEXT_BYTES && used[device] <= total - CONTEXT_BYTES &&
-        bytes <= total - CONTEXT_BYTES - used[device]) {
-        used[device] += bytes;
-        fits = true;
-    }
-    pthread_mutex_unlock(&lock);
-    ml_phantom_post(device);
-    return fits;
-}
-
-void
-ml_phantom_discharge(size_t bytes, int device)
-{
-    pthread_mutex_lock(&lock);
-    used[device] -= bytes;
-    pthread_mutex_unlock(&lock);
-    ml_phantom_post(device);
-}
-
-void
-ml_phantom_post(int device)
-{
-    size_t bytes = ml_phantom_is_checkpointed() ? 0 : ml_phantom_used(device);
-
-    ml_shared_post(ml_phantom_configure()->ordinals[device], bytes);
-}
-
-size_t
-ml_phantom_used(int device)
-{
-    size_t total = ml_phantom_configure()->total_bytes;
-
-    pthread_mutex_lock(&lock);
-    size_t bytes = CONTEXT_BYTES + used[device];
-    pthread_mutex_unlock(&lock);
-    return bytes < total ? bytes : total;
-}
 
 typedef struct {
     size_t bytes;

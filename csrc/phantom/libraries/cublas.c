@@ -13,7 +13,7 @@ typedef struct {
  * would keep apart, a thread does. */
 static _Thread_local cublas_modes modes;
 
-/* memory.c has the measurement. */
+/* usage.c has the measurement. */
 #define HANDLE_BYTES (66 * ML_MIB)
 #define ALLOC_FAILED 3 /* of cublasStatus_t */
 

@@ -10,7 +10,7 @@
 
 #include "libraries/workspace.h"
 
-/* memory.c has the measurement. */
+/* usage.c has the measurement. */
 #define HANDLE_BYTES (9 * ML_MIB)
 #define INTERNAL_ERROR 4000 /* of cudnnStatus_t */
 

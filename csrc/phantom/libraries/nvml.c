@@ -7,7 +7,7 @@
  *
  * NVML counts the devices before CUDA_VISIBLE_DEVICES. It is another process's view:
  * a device takes memory from when this process uses it. As was seen with driver 580, it
- * makes the locked process itself wait (checkpoint.c).
+ * makes the locked process itself wait (gate.c).
  */
 #include "phantom.h"
 
@@ -91,7 +91,7 @@ used_bytes(int installed)
 
     for (int i = 0; i < config->devices; i++) {
         if (config->ordinals[i] == installed && ml_phantom_is_active(i) &&
-            !ml_phantom_is_checkpointed()) {
+            ml_gate_now() != ML_GATE_CHECKPOINTED) {
             return ml_phantom_used(i);
         }
     }

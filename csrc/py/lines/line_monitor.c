@@ -1,8 +1,12 @@
-/* How CPython is asked for the lines that run; see line_events.h.
+/* How CPython is asked for the lines that run; see line_monitor.h.
  *
  * A program that replaces its trace function, on 3.10 and 3.11, ends this on that thread:
  * its own is left where it is, and the line profiler says so when it is disabled. */
-#include "lines/line_events.h"
+#include "lines/line_monitor.h"
+
+#include <stdbool.h>
+
+#include "lines/line_watches.h"
 
 #if PY_VERSION_HEX >= 0x030c0000
 
@@ -18,7 +22,7 @@ static PyObject *
 on_line(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     if (count >= 2) {
-        ml_line_events_tell(args[0], ML_LINE_REACH, (int)PyLong_AsLong(args[1]));
+        ml_line_watches_tell(args[0], ML_LINE_REACH, (int)PyLong_AsLong(args[1]));
     }
     Py_RETURN_NONE;
 }
@@ -27,7 +31,7 @@ static PyObject *
 on_start(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     if (count >= 1) {
-        ml_line_events_tell(args[0], ML_LINE_CALL, 0);
+        ml_line_watches_tell(args[0], ML_LINE_CALL, 0);
     }
     Py_RETURN_NONE;
 }
@@ -36,13 +40,13 @@ on_start(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 static PyObject *
 on_resume(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
-    if (count >= 2 && ml_line_events_watched(args[0])) {
+    if (count >= 2 && ml_line_watches_has(args[0])) {
         int offset = (int)PyLong_AsLong(args[1]);
         PyCodeObject *code = (PyCodeObject *)args[0];
         int line = PyCode_Addr2Line(code, offset);
         /* An instruction may be of no line. */
-        ml_line_events_tell(args[0], ML_LINE_RESUME,
-                            line > 0 ? line : code->co_firstlineno);
+        ml_line_watches_tell(args[0], ML_LINE_RESUME,
+                             line > 0 ? line : code->co_firstlineno);
     }
     Py_RETURN_NONE;
 }
@@ -51,7 +55,7 @@ static PyObject *
 on_leave(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     if (count >= 1) {
-        ml_line_events_tell(args[0], ML_LINE_LEAVE, 0);
+        ml_line_watches_tell(args[0], ML_LINE_LEAVE, 0);
     }
     Py_RETURN_NONE;
 }
@@ -263,19 +267,19 @@ static void
 tell(PyFrameObject *frame, int what)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
-    if (ml_line_events_watched((PyObject *)code)) {
+    if (ml_line_watches_has((PyObject *)code)) {
         if (what == PyTrace_LINE) {
-            ml_line_events_tell((PyObject *)code, ML_LINE_REACH,
-                                PyFrame_GetLineNumber(frame));
+            ml_line_watches_tell((PyObject *)code, ML_LINE_REACH,
+                                 PyFrame_GetLineNumber(frame));
         }
         else if (what == PyTrace_RETURN) {
-            ml_line_events_tell((PyObject *)code, ML_LINE_LEAVE, 0);
+            ml_line_watches_tell((PyObject *)code, ML_LINE_LEAVE, 0);
         }
         else if (what == PyTrace_CALL) {
             bool resumed = is_resumed(frame, code);
-            ml_line_events_tell((PyObject *)code,
-                                resumed ? ML_LINE_RESUME : ML_LINE_CALL,
-                                resumed ? PyFrame_GetLineNumber(frame) : 0);
+            ml_line_watches_tell((PyObject *)code,
+                                 resumed ? ML_LINE_RESUME : ML_LINE_CALL,
+                                 resumed ? PyFrame_GetLineNumber(frame) : 0);
         }
     }
     Py_DECREF(code);

@@ -1,7 +1,7 @@
 /* memlab._core.Recording: an immutable recording, as a Python object.
  *
- * Owns an ml_recording, which never changes once wrapped: every method only reads it, so
- * they may run side by side and without the GIL. */
+ * Owns the type and its methods, but for those of exports.h.  They only read what the
+ * object wraps, so they may run side by side and without the GIL. */
 #include "state.h"
 
 #include <string.h>
@@ -17,6 +17,7 @@
 #include "dicts/notes_list.h"
 #include "dicts/oom_dict.h"
 #include "dicts/peak_dict.h"
+#include "dicts/ranks_list.h"
 #include "dicts/snapshot_dict.h"
 #include "dicts/stack_lines_dict.h"
 #include "dicts/trial_dict.h"
@@ -26,44 +27,12 @@
 #include "files/whole_file.h"
 #include "frames/code_lines.h"
 #include "recordings/exports.h"
-#include "recordings/merge_dict.h"
-
-typedef struct recording_object {
-    PyObject_HEAD
-    ml_recording *recording; /* owned */
-    PyObject *file;          /* dict of what its file tells; NULL: not such a file */
-} recording_object;
+#include "recordings/recording_object.h"
 
 static const ml_recording *
 recording_of(PyObject *op)
 {
-    return ((recording_object *)op)->recording;
-}
-
-PyObject *
-ml_recording_wrap(ml_state *state, ml_recording *recording)
-{
-    PyTypeObject *type = (PyTypeObject *)state->recording_type;
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    recording_object *self = (recording_object *)allocate(type, 0);
-    if (self == NULL) {
-        ml_recording_free(recording);
-        return NULL;
-    }
-    self->recording = recording;
-    return (PyObject *)self;
-}
-
-PyObject *
-ml_recording_wrap_file(ml_state *state, ml_recording *recording, PyObject *about)
-{
-    PyObject *wrapped = ml_recording_wrap(state, recording);
-    if (wrapped == NULL) {
-        Py_DECREF(about);
-        return NULL;
-    }
-    ((recording_object *)wrapped)->file = about;
-    return wrapped;
+    return ((ml_recording_object *)op)->recording;
 }
 
 PyDoc_STRVAR(from_bytes_doc,
@@ -120,7 +89,7 @@ recording_from_file(PyObject *type, PyObject *path)
 static PyObject *
 recording_get_file(PyObject *op, void *Py_UNUSED(closure))
 {
-    PyObject *file = ((recording_object *)op)->file;
+    PyObject *file = ((ml_recording_object *)op)->file;
     return Py_NewRef(file != NULL ? file : Py_None);
 }
 
@@ -743,14 +712,6 @@ recording_difference_page(PyObject *op, PyObject *args, PyObject *kwargs)
     return page;
 }
 
-const ml_recording *
-ml_recording_behind(ml_state *state, PyObject *op)
-{
-    return PyObject_TypeCheck(op, (PyTypeObject *)state->recording_type)
-               ? recording_of(op)
-               : NULL;
-}
-
 static PyObject *
 recording_get_lost_notes(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -856,7 +817,7 @@ static int
 recording_traverse(PyObject *op, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(op));
-    Py_VISIT(((recording_object *)op)->file);
+    Py_VISIT(((ml_recording_object *)op)->file);
     return 0;
 }
 
@@ -865,8 +826,8 @@ recording_dealloc(PyObject *op)
 {
     PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
-    ml_recording_free(((recording_object *)op)->recording);
-    Py_XDECREF(((recording_object *)op)->file);
+    ml_recording_free(((ml_recording_object *)op)->recording);
+    Py_XDECREF(((ml_recording_object *)op)->file);
     type->tp_free(op);
     Py_DECREF(type);
 }
@@ -885,7 +846,7 @@ static PyType_Slot recording_slots[] = {
 
 static PyType_Spec recording_spec = {
     .name = "memlab._core.Recording",
-    .basicsize = sizeof(recording_object),
+    .basicsize = sizeof(ml_recording_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
              Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = recording_slots,

@@ -1,11 +1,11 @@
 /* memlab._core.Leaks: what the steps of a program leave behind, as a Python object.
  *
  * Owns the survivors of one recording, which it keeps under way; the test of growth is
- * core/inspect/survivors.h's, what is said of it memlab/_objects/leaks.py's. */
+ * core/inspect/leaks.h's, what is said of it memlab/_objects/leaks.py's. */
 #include "dicts/dict_values.h"
 
 #include "core/base/base.h"
-#include "core/inspect/survivors.h"
+#include "core/inspect/leaks.h"
 #include "dicts/peak_dict.h"
 #include "training/snapshot_type.h"
 
@@ -58,7 +58,7 @@ leaks_step(PyObject *op, PyObject *Py_UNUSED(ignored))
     int result;
     self->busy = true;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_survivors_step(self->survivors, &leaks);
+    result = ml_leaks_step(self->survivors, &leaks);
     Py_END_ALLOW_THREADS
     self->busy = false;
     if (result < 0) {

@@ -1,6 +1,6 @@
 /* What steps leave behind, on the scripted source and on one that no lock orders.  Rows are
  * worked out by hand, or by a model that keeps every block in a list. */
-#include "inspect/survivors.h"
+#include "inspect/leaks.h"
 
 #include <stdlib.h>
 
@@ -108,7 +108,7 @@ static int
 step(fixture *f)
 {
     ml_leaks_fini(&f->leaks);
-    return ml_survivors_step(f->survivors, &f->leaks);
+    return ml_leaks_step(f->survivors, &f->leaks);
 }
 
 /* ---- Rows ---- */

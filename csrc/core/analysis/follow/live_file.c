@@ -247,6 +247,28 @@ heed_starts(ml_live *live)
     }
 }
 
+/* Of all devices. */
+static size_t
+events_kept(const ml_live *live)
+{
+    const ml_recording *recording = live->reader->recording;
+    size_t count = 0;
+    for (size_t d = 0; d < recording->device_count; d++) {
+        count += recording->devices[d].event_count;
+    }
+    return count;
+}
+
+uint64_t
+live_events(const ml_live *live)
+{
+    uint64_t count = 0;
+    for (unsigned i = 0; i < ML_MLAB_LANES; i++) {
+        count += live->lanes[i].state.ordinal;
+    }
+    return count;
+}
+
 /* One chunk of each lane, again and again.  1: the next would be too many. */
 static int
 read_lanes(ml_live *live, uint64_t enough)
@@ -262,7 +284,7 @@ read_lanes(ml_live *live, uint64_t enough)
             any = any || result == 1;
         }
         /* Lanes that nothing orders may be far apart while there are chunks left. */
-        if (live_kept(live) >= live->kept_most && (live->reader->ordered || !any)) {
+        if (events_kept(live) >= live->kept_most && (live->reader->ordered || !any)) {
             int result = live_condense(live);
             if (result < 0) {
                 return result;

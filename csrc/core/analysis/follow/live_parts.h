@@ -1,5 +1,6 @@
-/* The inside of a recording that is followed while it is made, shared by live_file.c (the
- * file), live.c (the answers) and live_condense.c (what makes room).  For no one else. */
+/* The inside of a recording that is followed while it is made, shared by live_history.c
+ * (all its time), live_recording.c (what is kept), live_condense.c (what makes room),
+ * live_file.c (the file) and live.c (the answers).  For no one else. */
 #ifndef ML_LIVE_PARTS_H
 #define ML_LIVE_PARTS_H
 
@@ -66,18 +67,17 @@ struct ml_live {
     size_t kept_most; /* events that are kept before some make room */
 };
 
-/* Reads the file on, EVENTS or little more; *MORE: there was more.  0 or ML_E*. */
-int live_read_on(ml_live *live, uint64_t events, bool *more, ml_read_error *error);
-/* Events of all devices that are kept, and that came. */
-size_t live_kept(const ml_live *live);
-uint64_t live_events(const ml_live *live);
-/* A recording of what is kept, finished, in a reader that the caller frees. */
-int live_finish(ml_live *live, mlab_reader **out, ml_mlab_info *info);
 /* Adds RECORDING, of what is kept, to the histories of its devices.  0 or ML_ENOMEM. */
 int live_note_history(ml_live *live, const ml_recording *recording);
+/* A recording of what is kept, finished, in a reader that the caller frees. */
+int live_finish(ml_live *live, mlab_reader **out, ml_mlab_info *info);
 /* About half of what is kept makes room. */
 int live_condense(ml_live *live);
 /* The first COUNT events of DEVICE go. */
 void live_forget(ml_live *live, unsigned device, size_t count);
+/* Reads the file on, EVENTS or little more; *MORE: there was more.  0 or ML_E*. */
+int live_read_on(ml_live *live, uint64_t events, bool *more, ml_read_error *error);
+/* Events of all devices that came. */
+uint64_t live_events(const ml_live *live);
 
 #endif

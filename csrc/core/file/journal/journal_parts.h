@@ -1,6 +1,6 @@
-/* The inside of a journal, shared by journal.c (lanes of events), journal_define.c
- * (definitions), journal_control.c (the control lane) and journal_thread.c (its life).
- * For no one else. */
+/* The inside of a journal, shared by journal_lane.c (chunks), journal_define.c
+ * (definitions), journal.c (events), journal_thread.c (what keeps chunks ready),
+ * journal_control.c (the control lane) and journal_open.c (its life).  For no one else. */
 #ifndef ML_JOURNAL_PARTS_H
 #define ML_JOURNAL_PARTS_H
 
@@ -14,6 +14,9 @@
 /* Measured: smaller ones cost more system calls, larger ones more disk that is never
  * used. */
 #define ML_JOURNAL_CHUNK_BYTES (UINT32_C(1) << 16)
+/* Of these, ready at the least, 1 MiB: what a training process records in a burst while the
+ * thread sleeps. */
+#define ML_JOURNAL_READY_LEAST 16u
 /* Longest text in one record. */
 #define ML_JOURNAL_TEXT_BYTES 2048u
 /* How long a start may wait, in all, for a disk that takes nothing. */
@@ -102,11 +105,16 @@ int ml_journal_define_init(ml_journal *journal);
 bool ml_journal_define(ml_journal *journal, ml_journal_lane *lane,
                        const ml_event *event);
 
-/* The clock's anchors at the start; the control lane is nobody else's yet. */
-void ml_journal_control_begin(ml_journal *journal);
-
+/* Starts the thread, which opens the file's parts: it says so in opened, and wakes who waits
+ * for refilled.  0 or ML_ENOMEM. */
+int ml_journal_thread_start(ml_journal *journal);
+/* Ends it and waits for its end. */
+void ml_journal_thread_stop(ml_journal *journal);
 /* Waits until the thread has had a round.  False where that is no use: nothing more is
  * stored, or this journal's start has waited ML_JOURNAL_PATIENCE_NS in all. */
 bool ml_journal_await_room(ml_journal *journal);
+
+/* The clock's anchors at the start; the control lane is nobody else's yet. */
+void ml_journal_control_begin(ml_journal *journal);
 
 #endif

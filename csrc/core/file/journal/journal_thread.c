@@ -1,5 +1,4 @@
-/* A journal's life: the file is opened, its thread keeps chunks ready, it is closed.  See
- * journal.h.
+/* A journal's thread, which keeps chunks ready.  See journal.h.
  *
  * The callback can wake nobody, so the thread looks at its chunks at short intervals and
  * keeps more of them ready the faster they are taken.  It blocks every signal but faults.
@@ -9,31 +8,24 @@
  * A start waits ML_JOURNAL_PATIENCE_NS at most for a disk that takes nothing; the memory at
  * the start is then unknown, and said to be. */
 
-#define _GNU_SOURCE 1 /* pthread_condattr_setclock, PATH_MAX */
+#define _GNU_SOURCE 1 /* PATH_MAX, clock_gettime */
 
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
 #include "file/journal/journal_parts.h"
 
-/* 1 MiB: what a training process records in a burst while the thread sleeps. */
-#define READY_LEAST 16u
 /* The others are those that lanes are writing. */
 #define READY_MOST (ML_JOURNAL_SLOTS - 2 * (ML_MLAB_LANES + 1))
 #define BUSY_NS 2000000
 #define IDLE_NS 20000000
-/* No clock of events is farther from the kernel's. */
-#define SANE_NS 1000000000u
 #define STACK_BYTES ((size_t)1 << 19)
-
-/* ---- The thread ---- */
 
 static void
 warn_stopped(const ml_journal *journal, enum ml_mlab_stop stop, int errnum)
@@ -122,10 +114,11 @@ tend(ml_journal *journal, uint64_t *taken, unsigned *wanted)
     uint64_t now = atomic_load(&journal->taken);
     uint64_t rate = now - *taken;
     *taken = now;
-    uint64_t grown = 4 * rate > READY_LEAST ? 4 * rate : READY_LEAST;
+    uint64_t grown =
+        4 * rate > ML_JOURNAL_READY_LEAST ? 4 * rate : ML_JOURNAL_READY_LEAST;
     /* Quickly up, slowly down. */
     *wanted = grown > *wanted ? (unsigned)(grown < READY_MOST ? grown : READY_MOST)
-                              : *wanted - (*wanted > READY_LEAST);
+                              : *wanted - (*wanted > ML_JOURNAL_READY_LEAST);
     reap(journal);
     if (atomic_load(&journal->header->stop) != ML_MLAB_STORES) {
         return IDLE_NS;
@@ -147,59 +140,11 @@ tend(ml_journal *journal, uint64_t *taken, unsigned *wanted)
     return rate > 0 ? BUSY_NS : IDLE_NS;
 }
 
-void
-ml_journal_place(ml_journal *journal, ml_process_place place)
-{
-    ml_mlab_header *header = journal->header;
-    atomic_store(&header->rank, place.rank);
-    atomic_store(&header->local_rank, place.local_rank);
-    /* Last, so that who reads it reads the others. */
-    atomic_store(&header->world_size, place.world_size);
-}
-
-/* When the clock of SOURCE's events said START, by the kernel's since boot; 0: one that is
- * no clock, as a script's. */
-static uint64_t
-boot_of_start(const ml_source *source, uint64_t start)
-{
-    ml_process process;
-    ml_process_here(&process, (ml_process_place){0}, source);
-    uint64_t since = process.unix_ns - start;
-    bool sane = process.unix_ns >= start ? since < SANE_NS : 0 - since < SANE_NS;
-    return sane ? process.boot_ns - since : 0;
-}
-
-static void
-write_header(ml_journal *journal, const ml_journal_options *options)
-{
-    ml_mlab_header *header = journal->header;
-    ml_process process;
-    ml_process_here(&process, options->place, NULL);
-    memcpy(header->magic, ML_MLAB_MAGIC, sizeof(header->magic));
-    header->version = ML_MLAB_VERSION;
-    header->byte_order = ML_MLAB_BYTE_ORDER;
-    header->required = journal->uses ? ML_MLAB_USES : 0;
-    header->chunk_bytes = journal->file.chunk_bytes;
-    header->keys = options->keys;
-    header->start_time = process.unix_ns;
-    header->pid = process.pid;
-    strncpy(header->source, journal->source->name, sizeof(header->source) - 1);
-    memcpy(header->host, process.host, sizeof(header->host));
-    header->ordered = journal->source->ordered != 0;
-    header->context = (uint8_t)(1 + options->wanted.context);
-    header->native = options->wanted.native;
-    header->checksum = ml_crc32c(0, header, offsetof(ml_mlab_header, checksum));
-    header->boot_ns = boot_of_start(journal->source, process.unix_ns);
-    memcpy(header->boot, process.boot, sizeof(header->boot));
-    ml_journal_place(journal, process.place);
-    atomic_store(&header->state, ML_MLAB_OPEN);
-}
-
 static int
 open_parts(ml_journal *journal)
 {
     int result = ml_journal_file_map(&journal->file, 0);
-    return result == 0 ? refill(journal, READY_LEAST) : result;
+    return result == 0 ? refill(journal, ML_JOURNAL_READY_LEAST) : result;
 }
 
 static int64_t
@@ -224,7 +169,7 @@ run(void *context)
 {
     ml_journal *journal = context;
     uint64_t taken = 0;
-    unsigned wanted = READY_LEAST;
+    unsigned wanted = ML_JOURNAL_READY_LEAST;
     /* All growing is done here, where the signal for a file that is too large is blocked
      * for good. */
     int result = open_parts(journal);
@@ -246,8 +191,8 @@ run(void *context)
     return NULL;
 }
 
-static int
-start_thread(ml_journal *journal)
+int
+ml_journal_thread_start(ml_journal *journal)
 {
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes) != 0) {
@@ -269,8 +214,8 @@ start_thread(ml_journal *journal)
     return error == 0 ? 0 : ML_ENOMEM;
 }
 
-static void
-stop_thread(ml_journal *journal)
+void
+ml_journal_thread_stop(ml_journal *journal)
 {
     pthread_mutex_lock(&journal->mutex);
     journal->closing = true;
@@ -293,190 +238,4 @@ ml_journal_await_room(ml_journal *journal)
     }
     pthread_mutex_unlock(&journal->mutex);
     return useful;
-}
-
-/* ---- Opening and closing ---- */
-
-static void
-discard(ml_journal *journal)
-{
-    ml_region_fini(&journal->defined);
-    ml_region_fini(&journal->marks);
-    pthread_cond_destroy(&journal->wake);
-    pthread_cond_destroy(&journal->refilled);
-    pthread_mutex_destroy(&journal->mutex);
-    ml_free(journal->path);
-    ml_free(journal);
-}
-
-/* Where lanes are threads, a block's end may come on another lane than its begin. */
-static int
-marks_init(ml_journal *journal)
-{
-    if (!journal->source->ordered) {
-        return 0;
-    }
-    size_t bytes = ML_MLAB_LANES * ML_MARK_BYTES;
-    int result = ml_region_init(&journal->marks, bytes, bytes);
-    for (size_t i = 0; i < ML_MLAB_LANES && result == 0; i++) {
-        uint64_t *at = (uint64_t *)journal->marks.base + (i << (ML_MARK_BITS + 1));
-        journal->lanes[i].marks = (ml_journal_marks){
-            .blocks = (_Atomic uint64_t *)at,
-            .owners = at + (UINT64_C(1) << ML_MARK_BITS),
-        };
-    }
-    return result;
-}
-
-static ml_journal *
-make(const ml_source *source, const ml_stacks *stacks,
-     const ml_journal_options *options)
-{
-    ml_journal *journal = ml_alloc_zeroed(1, sizeof(*journal));
-    size_t length = strlen(options->path) + 1;
-    char *path = ml_alloc(length);
-    if (journal == NULL || path == NULL) {
-        ml_free(journal);
-        ml_free(path);
-        return NULL;
-    }
-    memcpy(path, options->path, length);
-    journal->path = path;
-    journal->source = source;
-    journal->stacks = stacks;
-    journal->device = options->device;
-    journal->uses = options->uses;
-    journal->warn = options->warn;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&journal->wake, &monotonic);
-    pthread_cond_init(&journal->refilled, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    pthread_mutex_init(&journal->mutex, NULL);
-    if (ml_journal_define_init(journal) < 0 || marks_init(journal) < 0) {
-        discard(journal);
-        return NULL;
-    }
-    return journal;
-}
-
-/* File systems answer differently to what they do not support. */
-static bool
-maps_no_files(int errnum)
-{
-    return errnum == ENODEV || errnum == EINVAL || errnum == EOPNOTSUPP;
-}
-
-/* The file is there and empty: the thread fills it. */
-static int
-begin(ml_journal *journal, char *text, size_t text_bytes)
-{
-    int result = start_thread(journal);
-    if (result < 0) {
-        snprintf(text, text_bytes, "cannot record to %s: no thread can be started",
-                 journal->path);
-        return result;
-    }
-    pthread_mutex_lock(&journal->mutex);
-    while (!journal->opened) {
-        pthread_cond_wait(&journal->refilled, &journal->mutex);
-    }
-    result = journal->error;
-    pthread_mutex_unlock(&journal->mutex);
-    if (result < 0) {
-        stop_thread(journal);
-        snprintf(text, text_bytes, "cannot record to %s: %s", journal->path,
-                 maps_no_files(journal->errnum)
-                     ? "its file system cannot map files into memory; choose a file on "
-                       "another, such as a local disk"
-                     : strerror(journal->errnum));
-        return result;
-    }
-    return 0;
-}
-
-int
-ml_journal_open(ml_journal **out, const ml_source *source, const ml_stacks *stacks,
-                const ml_journal_options *options, char *text, size_t text_bytes)
-{
-    const uint64_t least = (READY_LEAST + 1) * ML_JOURNAL_CHUNK_BYTES;
-    if (options->limit_bytes < least) {
-        snprintf(text, text_bytes,
-                 "a file of %llu bytes is too small to record to; allow at least %llu",
-                 (unsigned long long)options->limit_bytes, (unsigned long long)least);
-        return ML_EINVALID;
-    }
-    ml_journal *journal = make(source, stacks, options);
-    if (journal == NULL) {
-        snprintf(text, text_bytes, "%s", ml_strerror(ML_ENOMEM));
-        return ML_ENOMEM;
-    }
-    int result =
-        ml_journal_file_open(&journal->file, journal->path, ML_JOURNAL_CHUNK_BYTES,
-                             options->limit_bytes, text, text_bytes);
-    if (result == 0) {
-        journal->header = ml_journal_file_at(&journal->file, 0);
-        result = begin(journal, text, text_bytes);
-    }
-    if (result < 0) {
-        ml_journal_file_close(&journal->file, 0);
-        discard(journal);
-        return result;
-    }
-    write_header(journal, options);
-    ml_journal_control_begin(journal);
-    *out = journal;
-    return 0;
-}
-
-int
-ml_journal_keep(ml_journal *journal, char *text, size_t text_bytes)
-{
-    return ml_journal_file_keep(&journal->file, text, text_bytes);
-}
-
-/* The bytes of the file less the chunks at its end that nobody took. */
-static uint64_t
-used_bytes(const ml_journal *journal)
-{
-    uint64_t used = journal->file.bytes;
-    bool found = true;
-    while (found) {
-        found = false;
-        for (unsigned i = 1; i < ML_JOURNAL_SLOTS && !found; i++) {
-            found = atomic_load(&journal->slots[i]) == ML_SLOT_READY &&
-                    journal->offsets[i] + journal->file.chunk_bytes == used;
-        }
-        used -= found ? journal->file.chunk_bytes : 0;
-    }
-    return used;
-}
-
-void
-ml_journal_close(ml_journal *journal)
-{
-    if (journal == NULL) {
-        return;
-    }
-    if (!journal->forked) {
-        stop_thread(journal);
-        atomic_store(&journal->header->state, ML_MLAB_ENDED);
-        ml_journal_file_close(&journal->file, used_bytes(journal));
-    }
-    discard(journal);
-}
-
-void
-ml_journal_forked(ml_journal *journal)
-{
-    if (journal == NULL) {
-        return;
-    }
-    journal->forked = true;
-    /* The thread that waits there is the parent's: to destroy them would wait for it. */
-    pthread_cond_init(&journal->wake, NULL);
-    pthread_cond_init(&journal->refilled, NULL);
-    pthread_mutex_init(&journal->mutex, NULL);
-    ml_journal_file_forked(&journal->file);
 }

@@ -655,7 +655,8 @@ place_tags(mlab_reader *reader)
     size_t count = 0;
     for (size_t i = 0; i < reader->tag_count; i++) {
         mlab_tag tag = reader->tags[i];
-        const ml_device_trace *trace = mlab_trace(reader, tag.device);
+        const ml_device_trace *trace =
+            ml_recording_add_device(reader->recording, tag.device);
         if (trace == NULL) {
             return ML_ENOMEM;
         }

@@ -51,7 +51,7 @@ add_place(mlab_reader *reader, unsigned device, uint64_t ordinal, uint64_t index
 static int
 skip_to(mlab_reader *reader, mlab_lane *lane, uint64_t ordinal, uint64_t dropped)
 {
-    ml_device_trace *trace = mlab_trace(reader, lane->device);
+    ml_device_trace *trace = ml_recording_add_device(reader->recording, lane->device);
     if (trace == NULL) {
         return ML_ENOMEM;
     }
@@ -129,14 +129,14 @@ mlab_begin_chunk(mlab_reader *reader, mlab_lane *lane, const ml_chunk *header)
         lane->ordinal += missing;
         return 0;
     }
-    ml_device_trace *trace = mlab_trace(reader, lane->device);
+    ml_device_trace *trace = ml_recording_add_device(reader->recording, lane->device);
     return trace != NULL ? skip_gap(reader, trace, lane, header) : ML_ENOMEM;
 }
 
 static int
 read_events(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk)
 {
-    ml_device_trace *trace = mlab_trace(reader, lane->device);
+    ml_device_trace *trace = ml_recording_add_device(reader->recording, lane->device);
     int result = trace != NULL ? 0 : ML_ENOMEM;
     const uint8_t *before = chunk->at;
     while (result == 0) {

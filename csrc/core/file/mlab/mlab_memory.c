@@ -177,7 +177,7 @@ mlab_finish_memory(mlab_reader *reader)
     int result = 0;
     for (unsigned d = 0; d < ML_DEVICE_MAX && result == 0; d++) {
         const mlab_start *start = &reader->starts[d];
-        if (start->known && mlab_trace(reader, d) == NULL) {
+        if (start->known && ml_recording_add_device(reader->recording, d) == NULL) {
             return ML_ENOMEM;
         }
     }

@@ -123,9 +123,6 @@ int mlab_end_lane(mlab_reader *reader, mlab_lane *lane, const ml_mlab_lane *coun
 int mlab_finish(mlab_reader *reader, const ml_mlab_header *header);
 void mlab_reader_free(mlab_reader *reader);
 
-/* The trace of DEVICE, which then exists; NULL without memory. */
-ml_device_trace *mlab_trace(mlab_reader *reader, unsigned device);
-
 /* A record of a chunk of events that is not an event.  What makes no sense is counted and
  * ignored. */
 void mlab_define(mlab_reader *reader, const ml_packed_other *record);

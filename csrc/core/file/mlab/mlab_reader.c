@@ -75,25 +75,6 @@ ml_mlab_input_of(ml_mlab_input *input, const int *descriptor)
     return 0;
 }
 
-ml_device_trace *
-mlab_trace(mlab_reader *reader, unsigned device)
-{
-    ml_recording *recording = reader->recording;
-    size_t needed = (size_t)device + 1;
-    if (needed > recording->device_count) {
-        void *items =
-            ml_realloc(recording->devices, needed * sizeof(*recording->devices));
-        if (items == NULL) {
-            return NULL;
-        }
-        recording->devices = items;
-        memset(&recording->devices[recording->device_count], 0,
-               (needed - recording->device_count) * sizeof(*recording->devices));
-        recording->device_count = needed;
-    }
-    return &recording->devices[device];
-}
-
 /* ---- The header ---- */
 
 int

@@ -3,84 +3,6 @@
 
 #include "lab/simulator/allocator_parts.h"
 
-const ml_allocator_figures *
-ml_allocator_get_figures(const ml_allocator *a)
-{
-    return &a->figures;
-}
-
-/* ---- Events and totals ---- */
-
-static void
-trace(ml_allocator *a, unsigned action, uint64_t addr, uint64_t size, uint64_t stream,
-      uint32_t pool, uint64_t block_bytes)
-{
-    a->figures.events++;
-    if (a->driver.event == NULL) {
-        return;
-    }
-    ml_event event = {0};
-    event.action = (uint8_t)action;
-    event.addr = addr;
-    event.size = size;
-    event.stream = stream;
-    event.pool[0] = a->pools[pool].id[0];
-    event.pool[1] = a->pools[pool].id[1];
-    event.block_bytes = block_bytes;
-    event.flags = ML_EVENT_POOL_KNOWN;
-    if (block_bytes != 0) {
-        event.flags |= ML_EVENT_BLOCK_KNOWN;
-    }
-    a->driver.event(a->driver.self, &event);
-}
-
-void
-ml_allocator_trace(ml_allocator *a, unsigned action, uint64_t addr, uint64_t size,
-                   const ml_node *node)
-{
-    trace(a, action, addr, size, node->stream, node->pool, 0);
-}
-
-static void
-trace_block(ml_allocator *a, unsigned action, const ml_node *node)
-{
-    trace(a, action, node->addr, node->requested, node->stream, node->pool, node->size);
-}
-
-static inline void
-raise_to(uint64_t *peak, uint64_t value)
-{
-    if (value > *peak) {
-        *peak = value;
-    }
-}
-
-void
-ml_allocator_reserved_grew(ml_allocator *a, uint64_t bytes)
-{
-    a->figures.current.reserved += bytes;
-    raise_to(&a->figures.peak.reserved, a->figures.current.reserved);
-}
-
-static void
-inactive_split_grew(ml_allocator *a, uint64_t bytes)
-{
-    a->figures.inactive_split += bytes;
-    raise_to(&a->figures.inactive_split_peak, a->figures.inactive_split);
-}
-
-static inline void
-count_allocated(ml_allocator *a, const ml_node *node)
-{
-    ml_totals *current = &a->figures.current, *peak = &a->figures.peak;
-    current->allocated += node->size;
-    current->active += node->size;
-    current->requested += node->requested;
-    raise_to(&peak->allocated, current->allocated);
-    raise_to(&peak->active, current->active);
-    raise_to(&peak->requested, current->requested);
-}
-
 /* ---- A block for a request ---- */
 
 static bool
@@ -211,9 +133,9 @@ new_segment(ml_allocator *a, ml_request *r, bool retry)
         block.counter = ++a->counter;
     }
     r->block = ml_node_new(a, &block);
-    ml_allocator_reserved_grew(a, bytes);
+    ml_figures_reserved_grew(a, bytes);
     a->figures.counters.of[ML_COUNTER_num_device_alloc]++;
-    ml_allocator_trace(a, ML_ACTION_SEGMENT_ALLOC, addr, bytes, &block);
+    ml_figures_trace_node(a, ML_ACTION_SEGMENT_ALLOC, addr, bytes, &block);
     return 1;
 }
 
@@ -275,7 +197,7 @@ find_memory(ml_allocator *a, ml_request *r)
         uint64_t left =
             a->driver.free_bytes != NULL ? a->driver.free_bytes(a->driver.self) : 0;
         a->figures.counters.of[ML_COUNTER_num_ooms]++;
-        trace(a, ML_ACTION_OOM, left, r->bytes, r->stream, r->pool, 0);
+        ml_figures_trace(a, ML_ACTION_OOM, left, r->bytes, r->stream, r->pool, 0);
     }
     return found;
 }
@@ -300,7 +222,7 @@ take_block(ml_allocator *a, const ml_request *r, uint64_t requested)
             a->figures.inactive_split -= r->bytes;
         }
         else if (own) {
-            inactive_split_grew(a, tail->size);
+            ml_figures_inactive_split_grew(a, tail->size);
         }
         node = front;
     }
@@ -309,9 +231,9 @@ take_block(ml_allocator *a, const ml_request *r, uint64_t requested)
     }
     node->state = ML_NODE_ALLOCATED;
     node->requested = requested;
-    trace_block(a, ML_ACTION_ALLOC, node);
+    ml_figures_trace_block(a, ML_ACTION_ALLOC, node);
     ml_slots_add(a, index);
-    count_allocated(a, node);
+    ml_figures_count_allocated(a, node);
     return node->addr;
 }
 
@@ -353,86 +275,6 @@ ml_allocator_malloc(ml_allocator *a, uint64_t bytes, uint64_t stream,
     }
     *addr = take_block(a, &r, bytes);
     return 0;
-}
-
-/* ---- Frees ---- */
-
-void
-ml_allocator_free_block(ml_allocator *a, uint32_t index)
-{
-    ml_node *node = &a->nodes[index];
-    trace_block(a, ML_ACTION_FREE_COMPLETED, node);
-    ml_slots_remove(a, index);
-    a->figures.current.active -= node->size;
-    a->figures.current.requested -= node->requested;
-    uint64_t swallowed = ml_node_merge(a, index, node->prev);
-    swallowed += ml_node_merge(a, index, node->next);
-    ml_node_to_pool(a, index);
-    if (node->space == 0) {
-        uint64_t now = ml_node_is_split(node) ? node->size : 0;
-        if (now >= swallowed) {
-            inactive_split_grew(a, now - swallowed);
-        }
-        else {
-            a->figures.inactive_split -= swallowed - now;
-        }
-    }
-}
-
-/* The block in use at ADDR, its free requested; 0: none is. */
-static uint32_t
-request_free(ml_allocator *a, uint64_t addr)
-{
-    uint32_t index = ml_slots_find(a, addr);
-    ml_node *node = &a->nodes[index];
-    if (index == 0 || node->state != ML_NODE_ALLOCATED) {
-        return 0;
-    }
-    a->figures.current.allocated -= node->size;
-    trace_block(a, ML_ACTION_FREE_REQUESTED, node);
-    return index;
-}
-
-int
-ml_allocator_free(ml_allocator *a, uint64_t addr)
-{
-    uint32_t index = request_free(a, addr);
-    if (index == 0) {
-        return ML_EINVALID;
-    }
-    if (a->nodes[index].uses != 0) {
-        return ml_streams_free(a, index);
-    }
-    ml_allocator_free_block(a, index);
-    return 0;
-}
-
-int
-ml_allocator_free_deferred(ml_allocator *a, uint64_t addr)
-{
-    uint32_t index = request_free(a, addr);
-    if (index == 0) {
-        return ML_EINVALID;
-    }
-    ml_streams_defer(a, index);
-    return 0;
-}
-
-int
-ml_allocator_complete(ml_allocator *a, uint64_t addr)
-{
-    uint32_t index = ml_slots_find(a, addr);
-    if (index == 0 || a->nodes[index].state != ML_NODE_DEFERRED) {
-        return ML_EINVALID;
-    }
-    ml_streams_complete(a, index);
-    return 0;
-}
-
-int
-ml_allocator_process_events(ml_allocator *a)
-{
-    return ml_allocator_is_capturing(a) ? 0 : ml_streams_finish(a, false);
 }
 
 int

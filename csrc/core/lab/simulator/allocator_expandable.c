@@ -124,9 +124,9 @@ map_block(ml_allocator *a, uint32_t index, uint64_t bytes)
     ml_node_merge(a, index, node->prev);
     ml_node_merge(a, index, node->next);
     ml_node_to_pool(a, index);
-    ml_allocator_reserved_grew(a, size);
+    ml_figures_reserved_grew(a, size);
     a->figures.counters.of[ML_COUNTER_num_device_alloc]++;
-    ml_allocator_trace(a, ML_ACTION_SEGMENT_MAP, addr, size, node);
+    ml_figures_trace_node(a, ML_ACTION_SEGMENT_MAP, addr, size, node);
     return 1;
 }
 
@@ -206,7 +206,7 @@ ml_expandable_release(ml_allocator *a, uint32_t index)
     ml_node_to_pool(a, index);
     a->figures.current.reserved -= high - low;
     a->figures.counters.of[ML_COUNTER_num_device_free]++;
-    ml_allocator_trace(a, ML_ACTION_SEGMENT_UNMAP, low, high - low, node);
+    ml_figures_trace_node(a, ML_ACTION_SEGMENT_UNMAP, low, high - low, node);
     if (!ml_node_is_split(node)) {
         a->driver.release(a->driver.self, space->addr, space->size);
         space->size = 0;

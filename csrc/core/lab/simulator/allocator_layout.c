@@ -207,7 +207,7 @@ cut_seed(ml_allocator *a, uint32_t index, const ml_block *blocks, size_t count)
             a->figures.current.active += node->size;
             a->figures.current.requested += node->requested;
             if (blocks[i].state == ML_BLOCK_PENDING_FREE) {
-                ml_streams_defer(a, index);
+                ml_frees_defer(a, index);
             }
             else {
                 a->figures.current.allocated += node->size;
@@ -258,7 +258,7 @@ ml_allocator_seed_segment(ml_allocator *a, const ml_segment *segment,
         }
         index = ml_node_new(a, &node);
     }
-    ml_allocator_reserved_grew(a, segment->total);
+    ml_figures_reserved_grew(a, segment->total);
     error = cut_seed(a, index, blocks, count);
     a->figures.peak = a->figures.current;
     a->figures.inactive_split_peak = a->figures.inactive_split;

@@ -143,6 +143,22 @@ ml_node_is_split(const ml_node *node)
     return node->prev != 0 || node->next != 0;
 }
 
+static inline bool
+ml_allocator_is_capturing(const ml_allocator *a)
+{
+    return a->captures > 0;
+}
+
+/* allocator_figures.c: events and totals. */
+void ml_figures_trace(ml_allocator *a, unsigned action, uint64_t addr, uint64_t size,
+                      uint64_t stream, uint32_t pool, uint64_t block_bytes);
+void ml_figures_trace_node(ml_allocator *a, unsigned action, uint64_t addr,
+                           uint64_t size, const ml_node *node);
+void ml_figures_trace_block(ml_allocator *a, unsigned action, const ml_node *node);
+void ml_figures_reserved_grew(ml_allocator *a, uint64_t bytes);
+void ml_figures_inactive_split_grew(ml_allocator *a, uint64_t bytes);
+void ml_figures_count_allocated(ml_allocator *a, const ml_node *node);
+
 /* allocator_sets.c: sets ordered by the key of their nodes. */
 void ml_set_insert(ml_allocator *a, uint32_t *root, uint32_t node);
 void ml_set_remove(ml_allocator *a, uint32_t *root, uint32_t node);
@@ -175,18 +191,6 @@ void ml_slots_add(ml_allocator *a, uint32_t node);
 void ml_slots_remove(ml_allocator *a, uint32_t node);
 uint32_t ml_slots_find(const ml_allocator *a, uint64_t addr); /* 0: none */
 
-/* allocator.c */
-void ml_allocator_trace(ml_allocator *a, unsigned action, uint64_t addr, uint64_t size,
-                        const ml_node *node);
-void ml_allocator_reserved_grew(ml_allocator *a, uint64_t bytes);
-/* FREE_COMPLETED: to the pool, merged with its neighbours. */
-void ml_allocator_free_block(ml_allocator *a, uint32_t node);
-static inline bool
-ml_allocator_is_capturing(const ml_allocator *a)
-{
-    return a->captures > 0;
-}
-
 /* allocator_pools.c */
 /* The index of the pool ID, made where there is none; negative: ML_ENOMEM. */
 int64_t ml_allocator_pool(ml_allocator *a, const uint32_t id[2]);
@@ -196,14 +200,13 @@ uint64_t ml_pool_place(const ml_memory_pool *pool);
 /* The pool after POOL (0: the first; then 0: no more) in the order of torch's tables. */
 size_t ml_pool_next(const ml_allocator *a, size_t pool);
 
-/* allocator_streams.c: events of streams, and what waits for them. */
-int ml_streams_free(ml_allocator *a, uint32_t node); /* NODE has uses */
-void ml_streams_defer(ml_allocator *a, uint32_t node);
-void ml_streams_complete(ml_allocator *a, uint32_t node); /* NODE was deferred */
+/* allocator_frees.c: frees, and what waits for events of streams. */
+/* NODE, its free requested, waits for ml_allocator_complete(). */
+void ml_frees_defer(ml_allocator *a, uint32_t node);
 /* Completes all that waits: for streams; and, where EVERYTHING, what was deferred. */
-int ml_streams_finish(ml_allocator *a, bool everything);
+int ml_frees_finish(ml_allocator *a, bool everything);
 /* Completes what of POOL waits for streams. */
-int ml_streams_finish_pool(ml_allocator *a, uint32_t pool);
+int ml_frees_finish_pool(ml_allocator *a, uint32_t pool);
 
 /* allocator_expandable.c.  Results: 1 done, 0 no memory left, or ML_E*. */
 int ml_expandable_alloc(ml_allocator *a, ml_request *request);
@@ -220,6 +223,5 @@ void ml_release_collect_garbage(ml_allocator *a);
 /* Oversize blocks, for REQUEST; whether enough went. */
 bool ml_release_oversize(ml_allocator *a, const ml_request *request);
 int ml_release_all(ml_allocator *a);
-int ml_release_pool(ml_allocator *a, uint32_t pool); /* of no user */
 
 #endif

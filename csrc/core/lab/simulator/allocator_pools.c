@@ -134,13 +134,3 @@ ml_allocator_pool_use(ml_allocator *a, const uint32_t id[2])
     }
     return index < 0 ? (int)index : 0;
 }
-
-int
-ml_allocator_pool_empty(ml_allocator *a, const uint32_t id[2])
-{
-    int64_t index = ml_allocator_pool(a, id);
-    if (index <= 0 || a->pools[index].use_count != 0 || ml_allocator_is_capturing(a)) {
-        return index < 0 ? (int)index : ML_EINVALID;
-    }
-    return ml_release_pool(a, (uint32_t)index);
-}

@@ -16,7 +16,7 @@ release_segment(ml_allocator *a, uint32_t index)
 {
     ml_node node = a->nodes[index];
     a->figures.counters.of[ML_COUNTER_num_device_free]++;
-    ml_allocator_trace(a, ML_ACTION_SEGMENT_FREE, node.addr, node.size, &node);
+    ml_figures_trace_node(a, ML_ACTION_SEGMENT_FREE, node.addr, node.size, &node);
     a->driver.segment_free(a->driver.self, node.addr, node.size);
     a->figures.current.reserved -= node.size;
     ml_node_from_pool(a, index);
@@ -136,15 +136,26 @@ release_blocks(ml_allocator *a, size_t pool, bool small)
     return 0;
 }
 
-int
-ml_release_pool(ml_allocator *a, uint32_t pool)
+/* POOL has no user. */
+static int
+release_pool(ml_allocator *a, uint32_t pool)
 {
     a->figures.counters.of[ML_COUNTER_num_sync_all_streams]++;
-    int error = ml_streams_finish_pool(a, pool);
+    int error = ml_frees_finish_pool(a, pool);
     if (error == 0) {
         error = release_blocks(a, pool, true);
     }
     return error != 0 ? error : release_blocks(a, pool, false);
+}
+
+int
+ml_allocator_pool_empty(ml_allocator *a, const uint32_t id[2])
+{
+    int64_t index = ml_allocator_pool(a, id);
+    if (index <= 0 || a->pools[index].use_count != 0 || ml_allocator_is_capturing(a)) {
+        return index < 0 ? (int)index : ML_EINVALID;
+    }
+    return release_pool(a, (uint32_t)index);
 }
 
 /* Whether torch would look at no pool but the one that requests go to now: up to 2.7, and
@@ -220,7 +231,7 @@ ml_release_all(ml_allocator *a)
     }
     if (!ml_allocator_is_capturing(a)) {
         a->figures.counters.of[ML_COUNTER_num_sync_all_streams]++;
-        error = ml_streams_finish(a, true);
+        error = ml_frees_finish(a, true);
         for (int small = 0; small <= 1 && error == 0; small++) {
             error = release_blocks(a, 0, small != 0);
         }

@@ -1,10 +1,35 @@
-/* Blocks that streams other than their own use: what their frees wait for.
+/* Frees of the allocator model, and what they wait for.
  *
- * Owns the lists of such streams, the events that torch would have queued for them, and
- * the frees that a capture or the caller holds back. */
+ * Owns the lists of streams that use blocks of others, the events that torch would have
+ * queued for them, and the frees that a capture or the caller holds back. */
 #include "lab/simulator/allocator_parts.h"
 
 #include <stdlib.h>
+
+/* FREE_COMPLETED: to the pool, merged with its neighbours. */
+static void
+free_block(ml_allocator *a, uint32_t index)
+{
+    ml_node *node = &a->nodes[index];
+    ml_figures_trace_block(a, ML_ACTION_FREE_COMPLETED, node);
+    ml_slots_remove(a, index);
+    a->figures.current.active -= node->size;
+    a->figures.current.requested -= node->requested;
+    uint64_t swallowed = ml_node_merge(a, index, node->prev);
+    swallowed += ml_node_merge(a, index, node->next);
+    ml_node_to_pool(a, index);
+    if (node->space == 0) {
+        uint64_t now = ml_node_is_split(node) ? node->size : 0;
+        if (now >= swallowed) {
+            ml_figures_inactive_split_grew(a, now - swallowed);
+        }
+        else {
+            a->figures.inactive_split -= swallowed - now;
+        }
+    }
+}
+
+/* ---- Streams that use a block ---- */
 
 static void
 drop_use(ml_allocator *a, uint32_t use)
@@ -75,8 +100,9 @@ insert_events(ml_allocator *a, uint32_t index, bool after_capture)
     return 0;
 }
 
-int
-ml_streams_free(ml_allocator *a, uint32_t index)
+/* NODE has uses. */
+static int
+free_used(ml_allocator *a, uint32_t index)
 {
     a->nodes[index].state = ML_NODE_WAITING;
     if (!ml_allocator_is_capturing(a)) {
@@ -91,7 +117,7 @@ ml_streams_free(ml_allocator *a, uint32_t index)
 }
 
 void
-ml_streams_defer(ml_allocator *a, uint32_t index)
+ml_frees_defer(ml_allocator *a, uint32_t index)
 {
     ml_node *node = &a->nodes[index];
     node->state = ML_NODE_DEFERRED;
@@ -101,8 +127,9 @@ ml_streams_defer(ml_allocator *a, uint32_t index)
     a->deferred_last = index;
 }
 
-void
-ml_streams_complete(ml_allocator *a, uint32_t index)
+/* NODE was deferred. */
+static void
+complete(ml_allocator *a, uint32_t index)
 {
     ml_node *node = &a->nodes[index];
     *(node->left != 0 ? &a->nodes[node->left].right : &a->deferred_first) = node->right;
@@ -112,7 +139,7 @@ ml_streams_complete(ml_allocator *a, uint32_t index)
         node->uses = a->uses[use].next;
         drop_use(a, use);
     }
-    ml_allocator_free_block(a, index);
+    free_block(a, index);
 }
 
 /* torch keeps a queue for each stream; which stream comes first is left open there. */
@@ -136,7 +163,7 @@ insert_held(ml_allocator *a)
             return error;
         }
         if (a->nodes[a->held[i]].events == 0) {
-            ml_allocator_free_block(a, a->held[i]);
+            free_block(a, a->held[i]);
         }
     }
     a->held_count = 0;
@@ -144,7 +171,7 @@ insert_held(ml_allocator *a)
 }
 
 int
-ml_streams_finish(ml_allocator *a, bool everything)
+ml_frees_finish(ml_allocator *a, bool everything)
 {
     int error = insert_held(a);
     if (error != 0) {
@@ -155,18 +182,18 @@ ml_streams_finish(ml_allocator *a, bool everything)
     }
     for (size_t i = 0; i < a->wait_count; i++) {
         if (--a->nodes[a->waits[i].node].events == 0) {
-            ml_allocator_free_block(a, a->waits[i].node);
+            free_block(a, a->waits[i].node);
         }
     }
     a->wait_count = 0;
     while (everything && a->deferred_first != 0) {
-        ml_streams_complete(a, a->deferred_first);
+        complete(a, a->deferred_first);
     }
     return 0;
 }
 
 int
-ml_streams_finish_pool(ml_allocator *a, uint32_t pool)
+ml_frees_finish_pool(ml_allocator *a, uint32_t pool)
 {
     int error = insert_held(a);
     if (error != 0) {
@@ -182,9 +209,67 @@ ml_streams_finish_pool(ml_allocator *a, uint32_t pool)
             a->waits[kept++] = a->waits[i];
         }
         else if (--node->events == 0) {
-            ml_allocator_free_block(a, a->waits[i].node);
+            free_block(a, a->waits[i].node);
         }
     }
     a->wait_count = kept;
     return 0;
+}
+
+/* ---- What callers ask for ---- */
+
+/* The block in use at ADDR, its free requested; 0: none is. */
+static uint32_t
+request_free(ml_allocator *a, uint64_t addr)
+{
+    uint32_t index = ml_slots_find(a, addr);
+    ml_node *node = &a->nodes[index];
+    if (index == 0 || node->state != ML_NODE_ALLOCATED) {
+        return 0;
+    }
+    a->figures.current.allocated -= node->size;
+    ml_figures_trace_block(a, ML_ACTION_FREE_REQUESTED, node);
+    return index;
+}
+
+int
+ml_allocator_free(ml_allocator *a, uint64_t addr)
+{
+    uint32_t index = request_free(a, addr);
+    if (index == 0) {
+        return ML_EINVALID;
+    }
+    if (a->nodes[index].uses != 0) {
+        return free_used(a, index);
+    }
+    free_block(a, index);
+    return 0;
+}
+
+int
+ml_allocator_free_deferred(ml_allocator *a, uint64_t addr)
+{
+    uint32_t index = request_free(a, addr);
+    if (index == 0) {
+        return ML_EINVALID;
+    }
+    ml_frees_defer(a, index);
+    return 0;
+}
+
+int
+ml_allocator_complete(ml_allocator *a, uint64_t addr)
+{
+    uint32_t index = ml_slots_find(a, addr);
+    if (index == 0 || a->nodes[index].state != ML_NODE_DEFERRED) {
+        return ML_EINVALID;
+    }
+    complete(a, index);
+    return 0;
+}
+
+int
+ml_allocator_process_events(ml_allocator *a)
+{
+    return ml_allocator_is_capturing(a) ? 0 : ml_frees_finish(a, false);
 }

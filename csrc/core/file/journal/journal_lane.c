@@ -1,0 +1,81 @@
+/* A lane of a journal: records into chunks of a mapped file, one after the other.
+ *
+ * All but ml_journal_begin_lane is on the hot path, held to the rule of the allocator's
+ * callback (no lock, memory, GIL or I/O). */
+#include "file/journal/journal_parts.h"
+
+/* A chunk that is ready becomes the caller's; 0: none is. */
+static unsigned
+take_slot(ml_journal *journal)
+{
+    if (atomic_load_explicit(&journal->stopped, memory_order_relaxed)) {
+        return 0;
+    }
+    /* In the order in which they were mapped, as long as one lane is at it. */
+    uint64_t first = atomic_load_explicit(&journal->taken, memory_order_relaxed);
+    for (unsigned n = 0; n < ML_JOURNAL_SLOTS - 1; n++) {
+        unsigned i = ml_journal_slot_at(first + n);
+        _Atomic int *slot = &journal->slots[i];
+        int wanted = ML_SLOT_READY;
+        if (atomic_load_explicit(slot, memory_order_relaxed) == ML_SLOT_READY &&
+            atomic_compare_exchange_strong_explicit(slot, &wanted, ML_SLOT_TAKEN,
+                                                    memory_order_acquire,
+                                                    memory_order_relaxed)) {
+            atomic_fetch_add_explicit(&journal->taken, 1, memory_order_relaxed);
+            return i;
+        }
+    }
+    return 0;
+}
+
+bool
+ml_journal_turn(ml_journal *journal, ml_journal_lane *lane)
+{
+    unsigned slot = take_slot(journal);
+    if (slot == 0) {
+        return false;
+    }
+    unsigned number = (unsigned)(lane - journal->lanes);
+    bool control = number == ML_MLAB_LANES;
+    bool of_device = journal->source->ordered && !control;
+    ml_chunk like = {
+        .kind = control ? ML_MLAB_CONTROL : ML_MLAB_EVENTS,
+        .flags = ML_CHUNK_CHECKED,
+        .bytes = journal->file.chunk_bytes,
+        .device = (uint16_t)(of_device ? number : 0),
+        .lane = (uint16_t)(of_device || control ? 0 : number),
+        .index = lane->chunks++,
+        .first = atomic_load_explicit(&lane->events, memory_order_relaxed),
+        .dropped = lane->pending,
+    };
+    ml_chunk_begin(&lane->writer, ml_journal_file_at(&journal->file, slot), &like);
+    if (lane->slot != 0) {
+        atomic_store_explicit(&journal->slots[lane->slot], ML_SLOT_FULL,
+                              memory_order_release);
+    }
+    lane->slot = slot;
+    lane->pending = 0;
+    return true;
+}
+
+bool
+ml_journal_append(ml_journal *journal, ml_journal_lane *lane, unsigned kind,
+                  const void *bytes, uint32_t length)
+{
+    return ml_chunk_append(&lane->writer, kind, bytes, length) == 0 ||
+           (ml_journal_turn(journal, lane) &&
+            ml_chunk_append(&lane->writer, kind, bytes, length) == 0);
+}
+
+void
+ml_journal_begin_lane(ml_journal *journal, unsigned lane)
+{
+    bool wanted = !journal->source->ordered || journal->device < 0 ||
+                  journal->device == (int)lane;
+    if (atomic_load(&journal->lanes[lane].begun)) {
+        ml_marks_reset(&journal->lanes[lane].marks);
+    }
+    atomic_store(&journal->lanes[lane].start,
+                 atomic_load(&journal->lanes[lane].events));
+    atomic_store(&journal->lanes[lane].begun, wanted);
+}

@@ -1,0 +1,40 @@
+/* Leaks: the lines of what survives, and which of them grow.
+ *
+ * Owns the test of growth; which blocks survive is for survivors.h to say.
+ *
+ * A step is what lies between two calls of ml_leaks_step.  A line leaks when each of
+ * the last ML_LEAK_STEPS steps or more in a row left a block of it that still lives, and
+ * none of this row has lost all of them since the call before: the row grew.  So none is
+ *
+ *   memory made once, in whatever step
+ *   a buffer that each step replaces, of whatever size
+ *   what is kept of fewer steps than ML_LEAK_STEPS
+ *   what is kept of a bounded number of steps, once it is full */
+#ifndef ML_LEAKS_H
+#define ML_LEAKS_H
+
+#include "analysis/answers/peak.h"
+#include "inspect/survivors.h"
+
+typedef struct ml_leak {
+    ml_peak_line line; /* bytes and blocks are those of the row; module owned, texts
+                          borrowed from the survivors */
+    uint64_t steps;    /* in a row */
+    uint64_t per_step; /* bytes: what the middle one of these steps left */
+    uint32_t frame;    /* frame id of the line among the survivors' own; 0: none */
+    int device;
+} ml_leak;
+
+typedef struct ml_leaks {
+    ml_leak *items; /* owned; most bytes first */
+    size_t count;
+    bool lost; /* events were lost since the call before: rows begin again */
+} ml_leaks;
+
+/* A step ends: what leaks now, of all devices.  The first is all since the window began;
+ * before it does, nothing is one.  Takes the recorder's lock: callers release the GIL.  0 or
+ * ML_E*, with the reason in ml_recorder_error(); rows may then begin again. */
+int ml_leaks_step(ml_survivors *survivors, ml_leaks *out);
+void ml_leaks_fini(ml_leaks *leaks);
+
+#endif

@@ -1,0 +1,15 @@
+/* The ranks of a recording as Python objects.
+ *
+ * Owns the keys of docs/REPORT.md; all figures are merge.h's. */
+#ifndef ML_PY_RANKS_LIST_H
+#define ML_PY_RANKS_LIST_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "core/recording/recording.h"
+
+/* A new list of dicts, by rank; or NULL with MemoryError. */
+PyObject *ml_py_ranks(const ml_recording *recording);
+
+#endif

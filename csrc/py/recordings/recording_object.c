@@ -1,0 +1,36 @@
+/* An ml_recording as a Python object.  See recording_object.h. */
+#include "recordings/recording_object.h"
+
+PyObject *
+ml_recording_wrap(ml_state *state, ml_recording *recording)
+{
+    PyTypeObject *type = (PyTypeObject *)state->recording_type;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    ml_recording_object *self = (ml_recording_object *)allocate(type, 0);
+    if (self == NULL) {
+        ml_recording_free(recording);
+        return NULL;
+    }
+    self->recording = recording;
+    return (PyObject *)self;
+}
+
+PyObject *
+ml_recording_wrap_file(ml_state *state, ml_recording *recording, PyObject *about)
+{
+    PyObject *wrapped = ml_recording_wrap(state, recording);
+    if (wrapped == NULL) {
+        Py_DECREF(about);
+        return NULL;
+    }
+    ((ml_recording_object *)wrapped)->file = about;
+    return wrapped;
+}
+
+const ml_recording *
+ml_recording_behind(ml_state *state, PyObject *op)
+{
+    return PyObject_TypeCheck(op, (PyTypeObject *)state->recording_type)
+               ? ((ml_recording_object *)op)->recording
+               : NULL;
+}
