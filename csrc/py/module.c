@@ -18,6 +18,7 @@
 #include "holders/holders.h"
 #include "lend/context.h"
 #include "lend/courtesy.h"
+#include "objects/tensors.h"
 #include "training/annotations.h"
 #include "training/module_calls.h"
 #include "training/owners.h"
@@ -177,7 +178,7 @@ static PyMethodDef functions[] = {
     {"use_storages", ml_courtesy_use, METH_O, ml_courtesy_use_doc},
     {"use_graph", ml_holders_use, METH_O, ml_holders_use_doc},
     {"find_holders", ml_holders_find, METH_VARARGS, ml_holders_find_doc},
-    {"use_tensors", ml_owners_use, METH_O, ml_owners_use_doc},
+    {"use_tensors", ml_tensors_use, METH_O, ml_tensors_use_doc},
     {"tag_step", ml_owners_step, METH_VARARGS, ml_owners_step_doc},
     {"tag_owners", ml_owners_scan, METH_VARARGS, ml_owners_scan_doc},
     {"name_modules", ml_owners_name_modules, METH_O, ml_owners_name_modules_doc},

@@ -1,8 +1,8 @@
 /* The module's functions about what holds objects.  See holders.h; the search is in
- * holders_walk.c, a path becomes words in holders_namer.c. */
+ * holders_walk.c, a path becomes words in holders_paths.c. */
 #include "holders/holders.h"
 
-#include "holders/holders_namer.h"
+#include "holders/holders_paths.h"
 #include "holders/holders_walk.h"
 #include "state.h"
 
@@ -62,7 +62,7 @@ paths_of(ml_walk *walk, Py_ssize_t count)
     for (size_t i = 0; found != NULL && i < holds; i++) {
         uint32_t target = ml_walk_thing(walk, hold[i].to)->target;
         PyObject *paths = PyTuple_GET_ITEM(PyList_GET_ITEM(found, target), 0);
-        PyObject *path = ml_holders_path(walk, &hold[i], false);
+        PyObject *path = ml_holders_path(walk, &hold[i]);
         if (path == NULL || PyList_Append(paths, path) < 0) {
             Py_CLEAR(found);
         }

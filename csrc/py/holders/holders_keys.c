@@ -61,11 +61,11 @@ ml_add_key(ml_namer *n, PyObject *key)
         return ml_namer_add(
             n, Py_BuildValue("(ss)", "item", ((PyTypeObject *)key)->tp_name));
     }
-    if (!n->nested && ml_walk_find(n->walk, key, &index)) {
+    if (n->key_path != NULL && ml_walk_find(n->walk, key, &index)) {
         const ml_thing *thing = ml_walk_thing(n->walk, index);
         const ml_hold way = {.from = thing->parent, .to = index, .lent = thing->lent};
-        return ml_namer_add(
-            n, Py_BuildValue("(sN)", "item", ml_holders_path(n->walk, &way, true)));
+        return ml_namer_add(n,
+                            Py_BuildValue("(sN)", "item", n->key_path(n->walk, &way)));
     }
     return ml_namer_add(
         n, Py_BuildValue("(sN)", "item",

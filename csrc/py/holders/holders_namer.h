@@ -13,13 +13,11 @@ typedef struct ml_namer {
     PyObject *steps; /* owned: a list */
     uint32_t *chain; /* indices of things, the root first, the target last */
     size_t count;
-    bool nested;  /* the path of a key, which tells no paths of further keys */
+    /* Tells the path of a key; NULL: this is one, which tells no paths of further keys. */
+    PyObject *(*key_path)(ml_walk *walk, const ml_hold *hold);
     bool last;    /* the step that is named now leads to the target */
     uint32_t nth; /* which of its references that is then */
 } ml_namer;
-
-/* The steps of HOLD's path, a new list of tuples, or NULL with an exception. */
-PyObject *ml_holders_path(ml_walk *walk, const ml_hold *hold, bool nested);
 
 /* Appends STEP, whose reference is taken; NULL passes an exception on.  0, or -1. */
 int ml_namer_add(ml_namer *n, PyObject *step);

@@ -8,6 +8,7 @@
 #include "core/record/window.h"
 #include "core/stacks/stacks.h"
 #include "frames/frames.h"
+#include "training/modules.h"
 #include "training/owners.h"
 
 /* Calls within each other that are looked at. */
@@ -56,25 +57,30 @@ forked(void)
     the.looking = false;
 }
 
-/* The recordings that watch, a new list; those that are gone are forgotten.  NULL where
- * there is none, or no memory. */
+/* What REFERENCE leads to, new; NULL: it is gone. */
 static PyObject *
-watching(void)
+referent(PyObject *reference)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    PyObject *snapshot = NULL;
+    (void)PyWeakref_GetRef(reference, &snapshot);
+    return snapshot;
+#else
+    PyObject *snapshot = PyWeakref_GET_OBJECT(reference);
+    return snapshot != Py_None ? Py_NewRef(snapshot) : NULL;
+#endif
+}
+
+/* The recordings that watch, a new list; those that are gone are forgotten, and FORGOTTEN,
+ * unless it is NULL.  NULL where there is none, or no memory. */
+static PyObject *
+watching(PyObject *forgotten)
 {
     Py_ssize_t count = the.snapshots != NULL ? PyList_GET_SIZE(the.snapshots) : 0;
     PyObject *found = count > 0 ? PyList_New(0) : NULL;
     for (Py_ssize_t i = count; found != NULL && i-- > 0;) {
-        PyObject *reference = PyList_GET_ITEM(the.snapshots, i);
-#if PY_VERSION_HEX >= 0x030d0000
-        PyObject *snapshot = NULL;
-        (void)PyWeakref_GetRef(reference, &snapshot);
-#else
-        PyObject *snapshot = Py_NewRef(PyWeakref_GET_OBJECT(reference));
-        if (snapshot == Py_None) {
-            Py_CLEAR(snapshot);
-        }
-#endif
-        if (snapshot == NULL) {
+        PyObject *snapshot = referent(PyList_GET_ITEM(the.snapshots, i));
+        if (snapshot == NULL || snapshot == forgotten) {
             (void)PySequence_DelItem(the.snapshots, i);
         }
         else if (PyList_Append(found, snapshot) < 0) {
@@ -87,6 +93,14 @@ watching(void)
         settle();
     }
     return found;
+}
+
+/* A snapshot died that watched. */
+static PyObject *
+snapshot_died(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(reference))
+{
+    Py_XDECREF(watching(NULL));
+    Py_RETURN_NONE;
 }
 
 /* Whether a look would find something: who owns nothing needs no name but its class. */
@@ -119,7 +133,7 @@ look(void)
 {
     ml_call calls[CALLS];
     size_t count = ml_frames_calls(calls, CALLS);
-    PyObject *snapshots = count > 0 ? watching() : NULL;
+    PyObject *snapshots = count > 0 ? watching(NULL) : NULL;
     bool unknown = false;
     for (size_t i = 0; snapshots != NULL && i < count && !unknown; i++) {
         unknown = is_unknown(calls[i].object);
@@ -149,6 +163,17 @@ alloc_noticing(PyTypeObject *type, Py_ssize_t items)
         PyErr_Restore(error, value, traceback);
     }
     return the.ordinary(type, items);
+}
+
+/* OBJECT, a module, is dying. */
+static void
+end(PyObject *object)
+{
+    PyObject *snapshots = watching(NULL);
+    if (snapshots != NULL) {
+        ml_owners_dying(the.module, snapshots, &the.types, object);
+    }
+    Py_XDECREF(snapshots);
 }
 
 const char ml_module_calls_watch_doc[] =
@@ -183,13 +208,18 @@ ml_module_calls_watch(PyObject *module, PyObject *args)
                                      .optimizer = Py_NewRef(types.optimizer)};
         the.ordinary = ((PyTypeObject *)types.tensor)->tp_alloc;
         pthread_atfork(NULL, NULL, forked);
+        ml_modules_at_end(end);
     }
     if (PyList_GET_SIZE(the.snapshots) == 0) {
         ml_owners_begin();
     }
-    PyObject *reference = PyWeakref_NewRef(snapshot, NULL);
+    static PyMethodDef died = {"snapshot_died", snapshot_died, METH_O, NULL};
+    PyObject *callback = PyCFunction_New(&died, NULL);
+    PyObject *reference =
+        callback != NULL ? PyWeakref_NewRef(snapshot, callback) : NULL;
     int result = reference != NULL ? PyList_Append(the.snapshots, reference) : -1;
     Py_XDECREF(reference);
+    Py_XDECREF(callback);
     if (result < 0) {
         return NULL;
     }
@@ -204,43 +234,6 @@ const char ml_module_calls_forget_doc[] =
 PyObject *
 ml_module_calls_forget(PyObject *Py_UNUSED(module), PyObject *snapshot)
 {
-    if (the.snapshots == NULL) {
-        Py_RETURN_NONE;
-    }
-    PyObject *reference = PyWeakref_NewRef(snapshot, NULL);
-    if (reference == NULL) {
-        return NULL;
-    }
-    /* The one weak reference without a callback that an object has. */
-    for (Py_ssize_t i = PyList_GET_SIZE(the.snapshots); i-- > 0;) {
-        if (PyList_GET_ITEM(the.snapshots, i) == reference &&
-            PySequence_DelItem(the.snapshots, i) < 0) {
-            Py_DECREF(reference);
-            return NULL;
-        }
-    }
-    Py_DECREF(reference);
-    Py_XDECREF(watching());
-    PyErr_Clear();
-    settle();
+    Py_XDECREF(watching(snapshot));
     Py_RETURN_NONE;
-}
-
-void
-ml_module_calls_end(PyObject *object)
-{
-    PyObject *snapshots = watching();
-    if (snapshots != NULL) {
-        ml_owners_dying(the.module, snapshots, &the.types, object);
-    }
-    Py_XDECREF(snapshots);
-}
-
-void
-ml_module_calls_gone(void)
-{
-    PyObject *error, *value, *traceback;
-    PyErr_Fetch(&error, &value, &traceback);
-    Py_XDECREF(watching());
-    PyErr_Restore(error, value, traceback);
 }

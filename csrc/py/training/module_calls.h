@@ -17,10 +17,4 @@ PyObject *ml_module_calls_watch(PyObject *module, PyObject *args);
 extern const char ml_module_calls_forget_doc[];
 PyObject *ml_module_calls_forget(PyObject *module, PyObject *snapshot);
 
-/* OBJECT, a module, is dying: its attributes are there for the last time. */
-void ml_module_calls_end(PyObject *object);
-
-/* A snapshot is dying: weak references to it are dead. */
-void ml_module_calls_gone(void);
-
 #endif

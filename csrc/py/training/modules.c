@@ -18,7 +18,6 @@
 #include "core/base/base.h"
 #include "core/record/window.h"
 #include "frames/frames.h"
-#include "training/module_calls.h"
 #include "training/paths.h"
 #include "training/shards.h"
 
@@ -337,6 +336,14 @@ name_all(naming *names, PyObject *objects)
 
 /* ---- watching for their end ---- */
 
+static void (*at_end)(PyObject *object);
+
+void
+ml_modules_at_end(void (*told)(PyObject *object))
+{
+    at_end = told;
+}
+
 /* SELF is (dict of watched modules, address). */
 static PyObject *
 module_died(PyObject *self, PyObject *Py_UNUSED(reference))
@@ -344,7 +351,9 @@ module_died(PyObject *self, PyObject *Py_UNUSED(reference))
     PyObject *address = PyTuple_GET_ITEM(self, 1);
 
     /* References are told before a dying object loses anything. */
-    ml_module_calls_end(PyLong_AsVoidPtr(address));
+    if (at_end != NULL) {
+        at_end(PyLong_AsVoidPtr(address));
+    }
     ml_stacks_forget_object(ml_recorder_stacks(),
                             (uint64_t)(uintptr_t)PyLong_AsVoidPtr(address));
     if (PyDict_DelItem(PyTuple_GET_ITEM(self, 0), address) < 0) {

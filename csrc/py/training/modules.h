@@ -10,7 +10,12 @@
 #include "state.h"
 
 /* Names the modules among OBJECTS, a list that keeps them alive, and their parameters
- * and buffers (paths.h), those that units among them keep (shards.h) too; follows calls through MODULE_TYPE.  0, or -1 with an exception. */
+ * and buffers (paths.h), those that units among them keep (shards.h) too; follows calls
+ * through MODULE_TYPE.  0, or -1 with an exception. */
 int ml_modules_name(PyObject *module, PyObject *objects, PyObject *module_type);
+
+/* TOLD is called with each module that was named as it dies: its attributes are there for
+ * the last time, and it may have no references. */
+void ml_modules_at_end(void (*told)(PyObject *object));
 
 #endif

@@ -2,26 +2,12 @@
 #include "training/owners.h"
 
 #include <stdbool.h>
-#include <string.h>
 
 #include "core/record/recorder.h"
 #include "objects/collector.h"
-#include "objects/tensor_attributes.h"
-#include "torch/bridge.h"
 #include "training/modules.h"
-#include "training/paths.h"
 #include "training/shards.h"
-#include "training/snapshot_type.h"
-
-typedef struct tagging {
-    ml_shared_window *shared; /* to be dropped; NULL: not recording */
-    PyObject *tensor_type;    /* borrowed */
-    bool cpu;                 /* tensors of the host are wanted, else those of CUDA */
-    ml_paths *paths;          /* borrowed; NULL: no module is known */
-    long count;               /* tensors tagged */
-    long strangers;           /* parameters that no look at modules has met */
-    bool steps; /* gradients are left to optimizers' steps, which read some of them */
-} tagging;
+#include "training/tags.h"
 
 /* An optimizer has stepped since the first of the recordings began. */
 static bool stepped;
@@ -39,145 +25,18 @@ swallow(void)
     }
 }
 
-static bool
-is_instance(PyObject *object, PyObject *type)
-{
-    /* Not isinstance(): that would run __class__ of whatever lies on the heap. */
-    return PyType_IsSubtype(Py_TYPE(object), (PyTypeObject *)type);
-}
-
-/* Set once; NULL: no torch bridge is loaded, and there are no tensors to look at. */
-static const ml_tensors *tensors;
-
-static void
-tag_memory(tagging *to, const ml_tensor *memory, const ml_owner *owner)
-{
-    if ((memory->cuda == 0) == to->cpu &&
-        ml_window_tag(to->shared->window, memory->device, memory->addr, owner) == 0) {
-        to->count++;
-    }
-}
-
-/* Wrappers within each other. */
-#define WRAPPED_DEPTH 4
-
-/* A tensor whose memory is that of its attributes, as a DTensor's; owned. */
-typedef struct wrappers {
-    PyObject *itself; /* NULL: it is none */
-    PyObject *gradient;
-} wrappers;
-
-static int
-find_wrapper(void *context, const ml_tensor_part *part)
-{
-    wrappers *found = context;
-    PyObject **place = strcmp(part->suffix, "") == 0        ? &found->itself
-                       : strcmp(part->suffix, ".grad") == 0 ? &found->gradient
-                                                            : NULL;
-    if (place != NULL && *place == NULL && part->object != NULL &&
-        (part->flags & ML_TENSOR_WRAPPER) != 0) {
-        *place = Py_NewRef((PyObject *)(uintptr_t)part->object);
-    }
-    return 0;
-}
-
-static void tag_wrapped(tagging *to, PyObject *wrapper, const ml_owner *owner,
-                        int depth);
-
-/* Also the memory of a wrapper. */
-static void
-tag_within(tagging *to, PyObject *tensor, const ml_owner *owner, int depth)
-{
-    ml_tensor memory;
-    wrappers found = {NULL, NULL};
-    if (tensors->storage(tensor, &memory)) {
-        tag_memory(to, &memory, owner);
-        return;
-    }
-    tensors->parts(tensor, find_wrapper, &found);
-    if (found.itself != NULL) {
-        tag_wrapped(to, tensor, owner, depth);
-    }
-    Py_XDECREF(found.itself);
-    Py_XDECREF(found.gradient);
-}
-
-static void
-tag_wrapped(tagging *to, PyObject *wrapper, const ml_owner *owner, int depth)
-{
-    ml_attribute held[ML_ATTRIBUTES];
-    if (depth < WRAPPED_DEPTH) {
-        size_t count =
-            ml_attributes_read(wrapper, (PyTypeObject *)to->tensor_type, held);
-        for (size_t i = 0; i < count; i++) {
-            tag_within(to, held[i].tensor, owner, depth + 1);
-        }
-        ml_attributes_drop(held, count);
-    }
-}
-
-static void
-tag(tagging *to, PyObject *tensor, const ml_owner *owner)
-{
-    if (is_instance(tensor, to->tensor_type)) {
-        tag_within(to, tensor, owner, 0);
-    }
-}
-
-static void
-tag_buffer(tagging *to, PyObject *buffer)
-{
-    ml_path path;
-    ml_paths_find(to->paths, buffer, &path);
-    tag(to, buffer, &(ml_owner){ML_CATEGORY_BUFFER, path.module, path.name});
-}
-
-static void
-tag_gradient(tagging *to, PyObject *parameter)
-{
-    ml_path path;
-    if (to->steps || !is_instance(parameter, to->tensor_type)) {
-        return;
-    }
-    ml_paths_find(to->paths, parameter, &path);
-    ml_owner owner = {ML_CATEGORY_GRADIENT, path.module, path.name};
-    ml_tensor memory;
-    if (tensors->gradient(parameter, &memory)) {
-        tag_memory(to, &memory, &owner);
-    }
-    else if (!tensors->storage(parameter, &memory)) {
-        /* Only a wrapper's gradient is one. */
-        wrappers found = {NULL, NULL};
-        tensors->parts(parameter, find_wrapper, &found);
-        if (found.gradient != NULL) {
-            tag_wrapped(to, found.gradient, &owner, 0);
-        }
-        Py_XDECREF(found.itself);
-        Py_XDECREF(found.gradient);
-    }
-}
-
-static void
-tag_parameter(tagging *to, PyObject *parameter)
-{
-    ml_path path;
-    ml_paths_find(to->paths, parameter, &path);
-    tag(to, parameter, &(ml_owner){ML_CATEGORY_PARAMETER, path.module, path.name});
-    tag_gradient(to, parameter);
-}
-
 static void
 tag_shard(void *context, const ml_shard *shard)
 {
-    tagging *to = context;
+    ml_tagging *to = context;
     ml_path path;
     if (shard->owner != NULL) {
         ml_paths_find(to->paths, shard->owner, &path);
         if (shard->tensor != NULL) {
-            tag(to, shard->tensor,
-                &(ml_owner){ML_CATEGORY_PARAMETER, path.module, path.name});
+            ml_tag_tensor(to, shard->tensor,
+                          &(ml_owner){ML_CATEGORY_PARAMETER, path.module, path.name});
         }
-        tag_gradient(to, shard->owner);
+        ml_tag_gradient(to, shard->owner);
     }
 }
 
@@ -200,26 +59,8 @@ ml_own_dict(PyObject *object, const char *name)
 
 /* No Python code runs from here on, so dicts cannot change while they are gone through. */
 
-/* Of the tensor itself, which comes first. */
-static int
-find_flags(void *context, const ml_tensor_part *part)
-{
-    *(uint32_t *)context = part->flags;
-    return 1;
-}
-
-static bool
-has_flag(const tagging *to, PyObject *tensor, uint32_t flags)
-{
-    uint32_t found = 0;
-    if (is_instance(tensor, to->tensor_type)) {
-        tensors->parts(tensor, find_flags, &found);
-    }
-    return (found & flags) != 0;
-}
-
 static void
-tag_module(tagging *to, PyObject *object)
+tag_module(ml_tagging *to, PyObject *object)
 {
     Py_ssize_t position = 0;
     PyObject *name, *tensor;
@@ -227,22 +68,23 @@ tag_module(tagging *to, PyObject *object)
     while (parameters != NULL && PyDict_Next(parameters, &position, &name, &tensor)) {
         /* The unit says what is a piece, and what was gathered of others.  A result is
          * there for one call, as torch.func.functional_call puts it. */
-        if (!ml_shards_keep(object, name) && !has_flag(to, tensor, ML_TENSOR_RESULT)) {
-            tag_parameter(to, tensor);
+        if (!ml_shards_keep(object, name) &&
+            !ml_tag_has_flag(to, tensor, ML_TENSOR_RESULT)) {
+            ml_tag_parameter(to, tensor);
         }
     }
     Py_XDECREF(parameters);
     PyObject *buffers = ml_own_dict(object, "_buffers");
     position = 0;
     while (buffers != NULL && PyDict_Next(buffers, &position, &name, &tensor)) {
-        tag_buffer(to, tensor);
+        ml_tag_buffer(to, tensor);
     }
     Py_XDECREF(buffers);
 }
 
 /* state: {parameter: {name: tensor}} */
 static void
-tag_state(tagging *to, PyObject *optimizer)
+tag_state(ml_tagging *to, PyObject *optimizer)
 {
     PyObject *state = ml_own_dict(optimizer, "state");
     Py_ssize_t position = 0;
@@ -253,9 +95,10 @@ tag_state(tagging *to, PyObject *optimizer)
         ml_path path;
         ml_paths_find(to->paths, parameter, &path);
         while (PyDict_Check(entries) && PyDict_Next(entries, &at, &name, &value)) {
-            if (is_instance(value, to->tensor_type)) {
+            if (ml_is_instance(value, to->tensor_type)) {
                 uint32_t text = ml_paths_state(to->paths, &path, name);
-                tag(to, value,
+                ml_tag_tensor(
+                    to, value,
                     &(ml_owner){ML_CATEGORY_OPTIMIZER_STATE, path.module, text});
             }
         }
@@ -265,8 +108,8 @@ tag_state(tagging *to, PyObject *optimizer)
 
 /* param_groups: [{"params": [tensor, ...]}, ...]: also parameters that no module holds. */
 static void
-visit_groups(tagging *to, PyObject *optimizer,
-             void (*visit)(tagging *to, PyObject *parameter))
+visit_groups(ml_tagging *to, PyObject *optimizer,
+             void (*visit)(ml_tagging *to, PyObject *parameter))
 {
     PyObject *attributes = PyObject_GenericGetDict(optimizer, NULL);
     PyObject *groups =
@@ -287,7 +130,7 @@ visit_groups(tagging *to, PyObject *optimizer,
 }
 
 static void
-count_stranger(tagging *to, PyObject *parameter)
+count_stranger(ml_tagging *to, PyObject *parameter)
 {
     ml_path path;
     to->strangers += !ml_paths_find(to->paths, parameter, &path);
@@ -295,13 +138,14 @@ count_stranger(tagging *to, PyObject *parameter)
 
 /* What modules were not found to have, none has. */
 static void
-add_stranger(tagging *to, PyObject *parameter)
+add_stranger(ml_tagging *to, PyObject *parameter)
 {
     ml_paths_add(to->paths, parameter, 0, NULL);
 }
 
 static bool
-begin_tagging(PyObject *module, PyObject *snapshot, PyObject *tensor_type, tagging *to)
+begin_tagging(PyObject *module, PyObject *snapshot, PyObject *tensor_type,
+              ml_tagging *to)
 {
     ml_state *state = PyModule_GetState(module);
     if (!PyObject_TypeCheck(snapshot, (PyTypeObject *)state->snapshot_type)) {
@@ -312,18 +156,19 @@ begin_tagging(PyObject *module, PyObject *snapshot, PyObject *tensor_type, taggi
         PyErr_SetString(PyExc_TypeError, "the tensor type must be a type");
         return false;
     }
-    *to = (tagging){.shared = ml_snapshot_share(snapshot),
-                    .tensor_type = tensor_type,
-                    .cpu = ml_snapshot_is_cpu(snapshot),
-                    .paths = state->paths};
+    *to = (ml_tagging){.shared = ml_snapshot_share(snapshot),
+                       .tensor_type = tensor_type,
+                       .tensors = ml_tensors_view(),
+                       .cpu = ml_snapshot_is_cpu(snapshot),
+                       .paths = state->paths};
     return true;
 }
 
 /* Whether there is anything to tag and anybody to be told. */
 static bool
-can_tag(const tagging *to)
+can_tag(const ml_tagging *to)
 {
-    return to->shared != NULL && tensors != NULL;
+    return to->shared != NULL && to->tensors != NULL;
 }
 
 /* The modules, units of their parameters and, unless the type is NULL, optimizers of the
@@ -343,7 +188,7 @@ find_owners(PyObject *module_type, PyObject *optimizer_type)
 /* Looks at all modules again where OPTIMIZER has parameters that were not met: of a
  * model made since.  0, or -1 with an exception. */
 static int
-meet_strangers(PyObject *module, tagging *to, PyObject *optimizer)
+meet_strangers(PyObject *module, ml_tagging *to, PyObject *optimizer)
 {
     PyObject *type = ml_paths_module_type(to->paths);
     visit_groups(to, optimizer, count_stranger);
@@ -365,15 +210,15 @@ meet_strangers(PyObject *module, tagging *to, PyObject *optimizer)
 }
 
 static void
-tag_owners(tagging *to, PyObject *owners, const ml_owner_types *types)
+tag_owners(ml_tagging *to, PyObject *owners, const ml_owner_types *types)
 {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(owners); i++) {
         PyObject *object = PyList_GET_ITEM(owners, i);
-        if (is_instance(object, types->module)) {
+        if (ml_is_instance(object, types->module)) {
             tag_module(to, object);
         }
-        else if (is_instance(object, types->optimizer)) {
-            visit_groups(to, object, tag_parameter);
+        else if (ml_is_instance(object, types->optimizer)) {
+            visit_groups(to, object, ml_tag_parameter);
             tag_state(to, object);
         }
         else {
@@ -392,7 +237,7 @@ ml_owners_look(PyObject *module, PyObject *snapshots, const ml_owner_types *type
         Py_CLEAR(owners);
     }
     for (Py_ssize_t i = 0; owners != NULL && i < PyList_GET_SIZE(snapshots); i++) {
-        tagging to;
+        ml_tagging to;
         if (!begin_tagging(module, PyList_GET_ITEM(snapshots, i), types->tensor, &to)) {
             Py_CLEAR(owners);
             break;
@@ -466,7 +311,7 @@ ml_owners_may_own(PyObject *object)
 #define GIVEN_OBJECTS 4096
 
 typedef struct given {
-    tagging *to;
+    ml_tagging *to;
     const ml_owner_types *types;
     unsigned left; /* objects */
 } given;
@@ -529,10 +374,10 @@ tag_given(given *what, PyObject *value, int depth)
         return;
     }
     what->left--;
-    if (is_instance(value, what->types->tensor)) {
+    if (ml_is_instance(value, what->types->tensor)) {
         uint32_t weights = depth > GIVEN_ARGUMENT ? ML_TENSOR_LEAF : 0;
-        if (!has_flag(what->to, value, ML_TENSOR_RESULT | weights)) {
-            tag(what->to, value, &(ml_owner){ML_CATEGORY_INPUT, 0, 0});
+        if (!ml_tag_has_flag(what->to, value, ML_TENSOR_RESULT | weights)) {
+            ml_tag_tensor(what->to, value, &(ml_owner){ML_CATEGORY_INPUT, 0, 0});
         }
     }
     else if (PyTuple_Check(value)) {
@@ -550,7 +395,7 @@ tag_given(given *what, PyObject *value, int depth)
     }
     else if (PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) &&
              Py_TYPE(value)->tp_dictoffset != 0 && !PyType_Check(value) &&
-             !is_instance(value, what->types->module)) {
+             !ml_is_instance(value, what->types->module)) {
         tag_given_attributes(what, value, depth + 1);
     }
 }
@@ -560,7 +405,7 @@ ml_owners_given(PyObject *module, PyObject *snapshots, const ml_owner_types *typ
                 PyObject *value)
 {
     for (Py_ssize_t i = 0; value != NULL && i < PyList_GET_SIZE(snapshots); i++) {
-        tagging to;
+        ml_tagging to;
         if (begin_tagging(module, PyList_GET_ITEM(snapshots, i), types->tensor, &to)) {
             given what = {.to = &to, .types = types, .left = GIVEN_OBJECTS};
             if (can_tag(&to)) {
@@ -577,10 +422,10 @@ ml_owners_dying(PyObject *module, PyObject *snapshots, const ml_owner_types *typ
                 PyObject *object)
 {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(snapshots); i++) {
-        tagging to;
+        ml_tagging to;
         if (begin_tagging(module, PyList_GET_ITEM(snapshots, i), types->tensor, &to)) {
             to.steps = stepped;
-            if (can_tag(&to) && is_instance(object, types->module)) {
+            if (can_tag(&to) && ml_is_instance(object, types->module)) {
                 tag_module(&to, object);
             }
             ml_shared_window_drop(to.shared);
@@ -600,7 +445,7 @@ ml_owners_step(PyObject *module, PyObject *args)
 {
     PyObject *snapshot, *tensor_type, *optimizer;
     int after, result = 0;
-    tagging to;
+    ml_tagging to;
     if (!PyArg_ParseTuple(args, "OOOp:tag_step", &snapshot, &tensor_type, &optimizer,
                           &after) ||
         !begin_tagging(module, snapshot, tensor_type, &to)) {
@@ -615,39 +460,12 @@ ml_owners_step(PyObject *module, PyObject *args)
             result = meet_strangers(module, &to, optimizer);
             /* Which would drop the exception. */
             if (result == 0) {
-                visit_groups(&to, optimizer, tag_parameter);
+                visit_groups(&to, optimizer, ml_tag_parameter);
             }
         }
     }
     ml_shared_window_drop(to.shared);
     return result < 0 ? NULL : PyLong_FromLong(to.count);
-}
-
-const char ml_owners_use_doc[] = "use_tensors($module, capsule, /)\n--\n\n"
-                                 "Takes the view of tensors that the torch bridge "
-                                 "offers, by which owners are found.";
-
-const ml_tensors *
-ml_owners_tensors(void)
-{
-    return tensors;
-}
-
-PyObject *
-ml_owners_use(PyObject *module, PyObject *capsule)
-{
-    const ml_tensors *table = PyCapsule_GetPointer(capsule, ML_TENSORS_CAPSULE);
-    if (table == NULL) {
-        return NULL;
-    }
-    if (table->size < sizeof(ml_tensors) || table->version != ML_ABI_VERSION) {
-        return ml_py_raise(
-            PyModule_GetState(module), ML_ESTATE,
-            "the torch bridge was built for another memlab; reinstall it "
-            "with: pip install --no-build-isolation --force-reinstall .");
-    }
-    tensors = table;
-    Py_RETURN_NONE;
 }
 
 const char ml_owners_name_modules_doc[] =

@@ -9,7 +9,6 @@
 #include <stdbool.h>
 
 #include "state.h"
-#include "torch/bridge.h"
 
 extern const char ml_owners_scan_doc[];
 PyObject *ml_owners_scan(PyObject *module, PyObject *args);
@@ -46,10 +45,5 @@ PyObject *ml_owners_step(PyObject *module, PyObject *args);
 /* The dict behind an attribute that only the object itself holds, without running
  * __getattr__ of a stranger's class. New reference, or NULL without an exception. */
 PyObject *ml_own_dict(PyObject *object, const char *name);
-
-/* The view of tensors that ml_owners_use took; NULL: none yet. */
-const ml_tensors *ml_owners_tensors(void);
-extern const char ml_owners_use_doc[];
-PyObject *ml_owners_use(PyObject *module, PyObject *capsule);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "core/base/base.h"
 #include "core/record/window.h"
-#include "training/owners.h"
+#include "objects/tensors.h"
 
 /* Names of states whose strings are remembered: an optimizer has a few. */
 #define STATES 8
@@ -43,7 +43,7 @@ ml_paths_begin(PyObject *module_type)
         ml_free(paths);
         return NULL;
     }
-    paths->tensors = ml_owners_tensors();
+    paths->tensors = ml_tensors_view();
     paths->module_type = Py_NewRef(module_type);
     return paths;
 }

@@ -7,7 +7,6 @@
 
 #include "core/base/base.h"
 #include "frames/code_lines.h"
-#include "training/module_calls.h"
 
 typedef struct snapshot_object {
     PyObject_HEAD
@@ -471,7 +470,6 @@ snapshot_dealloc(PyObject *op)
     PyTypeObject *type = Py_TYPE(op);
     snapshot_object *self = (snapshot_object *)op;
     PyObject_GC_UnTrack(op);
-    ml_module_calls_gone();
     ml_shared_window_drop(self->shared);
     type->tp_free(op);
     Py_DECREF(type);

@@ -13,6 +13,7 @@
 #include "objects/addresses.h"
 #include "objects/collector.h"
 #include "objects/tensor_rows.h"
+#include "objects/tensors.h"
 #include "training/owners.h"
 
 #define STATE_DEPTH 4 /* of dicts and lists in an optimizer's state of a parameter */
@@ -465,7 +466,7 @@ reporter_watch_optimizer(PyObject *op, PyObject *optimizer)
 static PyObject *
 reporter_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
-    const ml_tensors *tensors = ml_owners_tensors();
+    const ml_tensors *tensors = ml_tensors_view();
     if (tensors == NULL) {
         return ml_py_raise(ml_state_of(type), ML_ESTATE,
                            "no torch bridge is loaded, and there are no tensors to "

@@ -1,0 +1,142 @@
+/* The memory of tensors, handed to a recording with its owner.  See tags.h. */
+#include "training/tags.h"
+
+#include <string.h>
+
+#include "objects/tensor_attributes.h"
+
+static void
+tag_memory(ml_tagging *to, const ml_tensor *memory, const ml_owner *owner)
+{
+    if ((memory->cuda == 0) == to->cpu &&
+        ml_window_tag(to->shared->window, memory->device, memory->addr, owner) == 0) {
+        to->count++;
+    }
+}
+
+/* Wrappers within each other. */
+#define WRAPPED_DEPTH 4
+
+/* A tensor whose memory is that of its attributes, as a DTensor's; owned. */
+typedef struct wrappers {
+    PyObject *itself; /* NULL: it is none */
+    PyObject *gradient;
+} wrappers;
+
+static int
+find_wrapper(void *context, const ml_tensor_part *part)
+{
+    wrappers *found = context;
+    PyObject **place = strcmp(part->suffix, "") == 0        ? &found->itself
+                       : strcmp(part->suffix, ".grad") == 0 ? &found->gradient
+                                                            : NULL;
+    if (place != NULL && *place == NULL && part->object != NULL &&
+        (part->flags & ML_TENSOR_WRAPPER) != 0) {
+        *place = Py_NewRef((PyObject *)(uintptr_t)part->object);
+    }
+    return 0;
+}
+
+static void tag_wrapped(ml_tagging *to, PyObject *wrapper, const ml_owner *owner,
+                        int depth);
+
+/* Also the memory of a wrapper. */
+static void
+tag_within(ml_tagging *to, PyObject *tensor, const ml_owner *owner, int depth)
+{
+    ml_tensor memory;
+    wrappers found = {NULL, NULL};
+    if (to->tensors->storage(tensor, &memory)) {
+        tag_memory(to, &memory, owner);
+        return;
+    }
+    to->tensors->parts(tensor, find_wrapper, &found);
+    if (found.itself != NULL) {
+        tag_wrapped(to, tensor, owner, depth);
+    }
+    Py_XDECREF(found.itself);
+    Py_XDECREF(found.gradient);
+}
+
+static void
+tag_wrapped(ml_tagging *to, PyObject *wrapper, const ml_owner *owner, int depth)
+{
+    ml_attribute held[ML_ATTRIBUTES];
+    if (depth < WRAPPED_DEPTH) {
+        size_t count =
+            ml_attributes_read(wrapper, (PyTypeObject *)to->tensor_type, held);
+        for (size_t i = 0; i < count; i++) {
+            tag_within(to, held[i].tensor, owner, depth + 1);
+        }
+        ml_attributes_drop(held, count);
+    }
+}
+
+void
+ml_tag_tensor(ml_tagging *to, PyObject *tensor, const ml_owner *owner)
+{
+    if (ml_is_instance(tensor, to->tensor_type)) {
+        tag_within(to, tensor, owner, 0);
+    }
+}
+
+void
+ml_tag_buffer(ml_tagging *to, PyObject *buffer)
+{
+    ml_path path;
+    ml_paths_find(to->paths, buffer, &path);
+    ml_tag_tensor(to, buffer, &(ml_owner){ML_CATEGORY_BUFFER, path.module, path.name});
+}
+
+void
+ml_tag_gradient(ml_tagging *to, PyObject *parameter)
+{
+    ml_path path;
+    if (to->steps || !ml_is_instance(parameter, to->tensor_type)) {
+        return;
+    }
+    ml_paths_find(to->paths, parameter, &path);
+    ml_owner owner = {ML_CATEGORY_GRADIENT, path.module, path.name};
+    ml_tensor memory;
+    if (to->tensors->gradient(parameter, &memory)) {
+        tag_memory(to, &memory, &owner);
+    }
+    else if (!to->tensors->storage(parameter, &memory)) {
+        /* Only a wrapper's gradient is one. */
+        wrappers found = {NULL, NULL};
+        to->tensors->parts(parameter, find_wrapper, &found);
+        if (found.gradient != NULL) {
+            tag_wrapped(to, found.gradient, &owner, 0);
+        }
+        Py_XDECREF(found.itself);
+        Py_XDECREF(found.gradient);
+    }
+}
+
+void
+ml_tag_parameter(ml_tagging *to, PyObject *parameter)
+{
+    ml_path path;
+    ml_paths_find(to->paths, parameter, &path);
+    ml_tag_tensor(to, parameter,
+                  &(ml_owner){ML_CATEGORY_PARAMETER, path.module, path.name});
+    ml_tag_gradient(to, parameter);
+}
+
+/* Of the tensor itself, which comes first. */
+static int
+find_flags(void *context, const ml_tensor_part *part)
+{
+    *(uint32_t *)context = part->flags;
+    return 1;
+}
+
+bool
+ml_tag_has_flag(const ml_tagging *to, PyObject *tensor, uint32_t flags)
+{
+    uint32_t found = 0;
+    if (ml_is_instance(tensor, to->tensor_type)) {
+        to->tensors->parts(tensor, find_flags, &found);
+    }
+    return (found & flags) != 0;
+}
