@@ -23,7 +23,7 @@ PROGRAMS = Path(__file__).with_name("allocator_programs.py")
 SOURCES = [
     *sorted(CORE.glob("lab/simulator/allocator*.c")),
     *(CORE / f"base/{name}.c" for name in ("base", "region")),
-    *(CORE / f"ledger/{name}.c" for name in ("ledger", "blocks", "blocks_walk")),
+    *sorted(CORE.glob("ledger/*.c")),
     CORE / "gpu" / "placement.c",
     CORE / "compare" / "ranks" / "align.c",
 ]

@@ -308,6 +308,11 @@ typedef struct ml_ledger_visitor {
     int (*block)(void *context, const ml_block *block, uint64_t birth);
 } ml_ledger_visitor;
 
+/* In blocks_image.c: all that the table holds, packed, for a table with as much room. */
+size_t ml_blocks_image_bytes(const ml_blocks *blocks);
+void ml_blocks_save(const ml_blocks *blocks, void *image);
+void ml_blocks_load(ml_blocks *blocks, const void *image);
+
 /* In blocks_walk.c: keeps the counts from here on, as they are now. */
 void ml_blocks_start_counting(ml_blocks *blocks);
 

@@ -82,6 +82,14 @@ int ml_ledger_seed_block(ml_ledger *ledger, const ml_block *block);
 /* A block whose segment is not known: it gets one of its size that leaves with it. */
 int ml_ledger_seed_stray(ml_ledger *ledger, const ml_block *block);
 
+/* All that a ledger holds at a time, packed: one with the same rules and as much room goes
+ * on from there. */
+typedef struct ml_ledger_image ml_ledger_image;
+size_t ml_ledger_image_bytes(const ml_ledger *ledger);
+ml_ledger_image *
+ml_ledger_save(const ml_ledger *ledger); /* for ml_free; NULL: no memory */
+void ml_ledger_load(ml_ledger *ledger, const ml_ledger_image *image);
+
 /* Follows EVENT.  Where its block is found, fills block_bytes and sets
  * ML_EVENT_BLOCK_KNOWN (allocations and frees), and fills origin_stack (frees: the stack
  * of the allocation; segment frees: that of the segment).  On an allocation that comes

@@ -4,6 +4,7 @@
 #include "recording/recording.h"
 
 #include <stdio.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -121,6 +122,15 @@ ml_recording_new(ml_recording **out)
 }
 
 void
+ml_recording_detach(ml_recording *recording)
+{
+    ml_attached *attached = atomic_exchange(&recording->attached, NULL);
+    if (attached != NULL) {
+        attached->free(attached);
+    }
+}
+
+void
 ml_recording_drop_ranks(ml_recording *recording)
 {
     for (size_t i = 0; recording->ranks != NULL && i < recording->rank_count; i++) {
@@ -128,6 +138,7 @@ ml_recording_drop_ranks(ml_recording *recording)
         if (part != NULL) {
             /* All else is the whole's. */
             ml_free(part->notes);
+            ml_recording_detach(part);
             ml_free(part);
         }
     }
@@ -142,6 +153,7 @@ ml_recording_free(ml_recording *recording)
     if (recording == NULL) {
         return;
     }
+    ml_recording_detach(recording);
     for (size_t i = 0; recording->devices != NULL && i < recording->device_count; i++) {
         ml_device_trace *device = &recording->devices[i];
         ml_free(device->events);

@@ -323,6 +323,11 @@ enum ml_unread {
 #define ML_KEY_ALLOCATOR_SETTINGS 0x10u
 #define ML_KEY_HOST 0x20u
 
+/* What somebody made of a recording and keeps with it, and how that is freed. */
+typedef struct ml_attached {
+    void (*free)(struct ml_attached *attached);
+} ml_attached;
+
 typedef struct ml_recording {
     ml_string *strings;
     size_t string_count;
@@ -355,6 +360,9 @@ typedef struct ml_recording {
     uint8_t source_known; /* 1: source names where events came from */
     char source[13];      /* "cuda", "cpu", "script" */
     void *arena;          /* owned: string bytes */
+    /* Owned; analysis/analysis.h's.  The one field that changes once others have the
+     * recording, from NULL. */
+    _Atomic(ml_attached *) attached;
 } ml_recording;
 
 /* Whether two frames, by id, are of functions of one name and file. */
@@ -382,6 +390,8 @@ ml_device_trace *ml_recording_add_device(ml_recording *recording, size_t device)
 
 /* Takes all ranks away, with their parts. */
 void ml_recording_drop_ranks(ml_recording *recording);
+/* Without what is attached: before a recording that nobody else has is changed. */
+void ml_recording_detach(ml_recording *recording);
 
 /* Whether RECORDING was merged of ranks. */
 bool ml_recording_is_merged(const ml_recording *recording);

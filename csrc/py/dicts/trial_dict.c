@@ -1,7 +1,7 @@
 /* The answer to "what if" as a Python dict.  See trial_dict.h. */
 #include "dicts/trial_dict.h"
 
-#include "core/analysis/attribution/cause.h"
+#include "core/analysis/analysis.h"
 #include "core/base/base.h"
 #include "core/lab/whatif/tune.h"
 #include "core/lab/whatif/whatif.h"
@@ -48,13 +48,12 @@ oom_dict(const ml_recording *recording, int device, const ml_whatif *whatif)
     ml_cause cause = {.phase = ML_PHASE_BEFORE_RECORDING, .no_line = ML_NO_LINE_BEFORE};
     uint64_t time = 0;
     if (result->oom_event != ML_NO_EVENT) {
-        ml_causes *causes = NULL;
-        int error = ml_causes_new(recording, &causes);
+        const ml_causes *causes;
+        int error = ml_analysis_causes(recording, &causes);
         if (error < 0) {
             return PyErr_NoMemory();
         }
         cause = ml_causes_of(causes, (size_t)device, result->oom_event);
-        ml_causes_free(causes);
         time = whatif->workload->trace->events[result->oom_event].time / 1000;
     }
     const ml_frame *frame = &recording->frames[cause.frame];

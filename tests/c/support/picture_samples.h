@@ -16,6 +16,7 @@
 static inline ml_segment *
 sample_segment(sample *s, uint64_t addr, uint64_t stream)
 {
+    ml_recording_detach(s->recording);
     ml_segment *segment = &s->segments[s->device.segment_count++];
     *segment = (ml_segment){
         .addr = addr, .stream = stream, .first_block = s->device.block_count};
@@ -27,6 +28,7 @@ static inline void
 sample_block(sample *s, uint64_t size, uint64_t requested, enum ml_block_state state,
              uint32_t stack)
 {
+    ml_recording_detach(s->recording);
     ml_segment *segment = &s->segments[s->device.segment_count - 1];
     s->blocks[s->device.block_count++] =
         (ml_block){.addr = segment->addr + segment->total,
@@ -89,6 +91,7 @@ sample_failures(const sample *s, sample_writer write)
         budget_begin(tries);
         code = write(s->recording, &out);
         ml_buffer_fini(&out);
+        ml_recording_detach(s->recording);
         budget_end();
         if (budget_alive != 0) {
             return 0;

@@ -77,6 +77,7 @@ static inline ml_event *
 sample_event(sample *s, enum ml_action action, uint64_t addr, uint64_t size,
              uint32_t stack)
 {
+    ml_recording_detach(s->recording);
     ml_event *event = &s->events[s->device.event_count++];
     *event = (ml_event){.addr = addr,
                         .size = size,
@@ -90,6 +91,7 @@ sample_event(sample *s, enum ml_action action, uint64_t addr, uint64_t size,
 static inline void
 sample_tag(sample *s, uint64_t addr, enum ml_category category)
 {
+    ml_recording_detach(s->recording);
     s->tags[s->device.tag_count++] = (ml_tag){
         .addr = addr, .position = s->device.event_count, .category = (uint8_t)category};
 }

@@ -6,7 +6,7 @@
 #ifndef ML_PAGE_KINDS_H
 #define ML_PAGE_KINDS_H
 
-#include "analysis/attribution/explain.h"
+#include "analysis/analysis.h"
 #include "analysis/attribution/frame_lines.h"
 #include "base/base.h"
 

@@ -240,9 +240,6 @@ begin(work *w)
     rows->of_event = ml_alloc_zeroed(events + 1, sizeof(uint32_t));
     int error = rows->of_event == NULL ? ML_ENOMEM : 0;
     if (error == 0) {
-        error = ml_lives_begin(&rows->lives, w->replay, events);
-    }
-    if (error == 0) {
         ml_ledger_visitor visitor = {w, visit_segment, visit_block};
         error = ml_ledger_visit(ledger, &visitor);
     }
@@ -338,11 +335,7 @@ follow(work *w)
     ml_page_rows *rows = w->rows;
     int error = begin(w);
     for (size_t i = 0; error == 0 && i < rows->trace->event_count; i++) {
-        ml_lives_follow(&rows->lives, w->replay, rows->trace);
         error = follow_event(w, i);
-    }
-    if (error == 0) {
-        ml_lives_follow(&rows->lives, w->replay, rows->trace);
     }
     return error;
 }
@@ -394,28 +387,24 @@ ml_page_rows_init(ml_page_rows *rows, const ml_recording *recording, size_t devi
         return ML_ELIMIT;
     }
     work w = {.rows = rows, .has_segments = recording->rules.has_segments != 0};
-    int error = ml_replay_new(recording, device, &w.replay);
+    const ml_analysis *analysis;
+    int error = ml_analysis_of(recording, device, &analysis);
+    if (error == 0) {
+        error = ml_analysis_replay(analysis, 0, &w.replay);
+    }
     if (error == 0) {
         error = follow(&w);
     }
     if (error == 0) {
         error = number_rows(rows);
     }
-    rows->replay = w.replay;
+    ml_replay_free(w.replay);
     ml_page_pieces_fini(&w.pieces);
     ml_free(w.there);
     if (error < 0) {
         ml_page_rows_fini(rows);
     }
     return error;
-}
-
-void
-ml_page_rows_forget(ml_page_rows *rows)
-{
-    ml_lives_fini(&rows->lives);
-    ml_replay_free(rows->replay);
-    rows->replay = NULL;
 }
 
 void
@@ -428,6 +417,5 @@ ml_page_rows_fini(ml_page_rows *rows)
     ml_free(rows->segments);
     ml_free(rows->initial_stacks);
     ml_free(rows->initial_streams);
-    ml_page_rows_forget(rows);
     *rows = (ml_page_rows){0};
 }

@@ -7,8 +7,7 @@
 #ifndef ML_PAGE_ROWS_H
 #define ML_PAGE_ROWS_H
 
-#include "analysis/attribution/lives.h"
-#include "ledger/replay/replay.h"
+#include "analysis/analysis.h"
 
 /* Events of a device that a page can number. */
 #define ML_PAGE_EVENTS_MAX (INT32_MAX - 1)
@@ -74,8 +73,6 @@ typedef struct ml_page_rows {
     uint32_t *initial_stacks;  /* owned; of the rows of moment 0 */
     uint64_t *initial_streams; /* owned; likewise */
     size_t initial_count;
-    ml_lives lives;
-    ml_replay *replay; /* owned */
 } ml_page_rows;
 
 /* RECORDING is borrowed and outlives the rows.  0, ML_EINVALID for a DEVICE that it
@@ -83,7 +80,5 @@ typedef struct ml_page_rows {
  * error there is nothing to take down. */
 int ml_page_rows_init(ml_page_rows *rows, const ml_recording *recording, size_t device);
 void ml_page_rows_fini(ml_page_rows *rows);
-/* Without lives and replay from here on. */
-void ml_page_rows_forget(ml_page_rows *rows);
 
 #endif

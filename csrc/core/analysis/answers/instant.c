@@ -1,8 +1,7 @@
 /* Which event of a device an instant is.  See instant.h. */
 #include "analysis/answers/instant.h"
 
-#include "analysis/attribution/cause.h"
-#include "ledger/replay/replay.h"
+#include "analysis/analysis.h"
 
 #define NS_PER_US 1000
 
@@ -109,20 +108,20 @@ ml_instant_in_step(const ml_recording *recording, size_t device, uint64_t step,
 {
     *event = ML_INSTANT_NO_STEP;
     *steps = (ml_instant_steps){0, 0};
+    const ml_analysis *analysis;
+    int error = ml_analysis_of(recording, device, &analysis);
+    if (error < 0 || !has_step(recording, analysis->causes, step, steps)) {
+        return error;
+    }
     ml_replay *replay;
-    int error = ml_replay_new(recording, device, &replay);
+    error = ml_analysis_replay(analysis, 0, &replay);
     if (error < 0) {
         return error;
     }
-    ml_causes *causes = NULL;
-    error = ml_causes_new(recording, &causes);
-    if (error == 0 && has_step(recording, causes, step, steps)) {
-        find_most(replay, causes, device, step, event);
-        if (*event < 0) {
-            *event = last_before(recording, causes, device, step);
-        }
+    find_most(replay, analysis->causes, device, step, event);
+    if (*event < 0) {
+        *event = last_before(recording, analysis->causes, device, step);
     }
-    ml_causes_free(causes);
     ml_replay_free(replay);
-    return error;
+    return 0;
 }

@@ -175,8 +175,12 @@ fill(work *w)
     if (error < 0) {
         return error;
     }
+    const ml_analysis *analysis;
     ml_replay *replay;
-    error = ml_replay_new(w->recording, w->device, &replay);
+    error = ml_analysis_of(w->recording, w->device, &analysis);
+    if (error == 0) {
+        error = ml_analysis_replay(analysis, 0, &replay);
+    }
     if (error < 0) {
         return error;
     }

@@ -10,9 +10,7 @@
 
 #include <stdbool.h>
 
-#include "analysis/attribution/category.h"
-#include "analysis/attribution/explain.h"
-#include "ledger/replay/replay.h"
+#include "analysis/analysis.h"
 #include "recording/recording.h"
 
 typedef struct ml_peak_block {
@@ -115,16 +113,12 @@ typedef struct ml_peak {
     ml_peak_overhead overhead;
 } ml_peak;
 
-/* At the first instant of the most allocated bytes.  RECORDING is borrowed and outlives
- * the answer.  0, ML_EINVALID for a DEVICE that it does not have, or ML_ENOMEM. */
+/* At the first instant of the most allocated bytes.  RECORDING, which does not change any
+ * more, is borrowed and outlives the answer.  0, ML_EINVALID for a DEVICE that it does not have, or ML_ENOMEM. */
 int ml_peak_new(const ml_recording *recording, size_t device, ml_peak **out);
 /* At the instant after POSITION events; ML_EINVALID where there are fewer. */
 int ml_peak_new_at(const ml_recording *recording, size_t device, uint64_t position,
                    ml_peak **out);
-/* The first, by a REPLAY and an EXPLAINER of a device that there are already.  0 or
- * ML_ENOMEM. */
-int ml_peak_new_by(const ml_recording *recording, ml_replay *replay,
-                   const ml_explainer *explainer, ml_peak **out);
 void ml_peak_free(ml_peak *peak);
 
 /* The group of blocks of SIZE bytes, and the least size (bytes) of GROUP. */

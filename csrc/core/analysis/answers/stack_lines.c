@@ -1,6 +1,6 @@
 /* The lines of a recording's stacks.  See stack_lines.h.
  *
- * One replay sums up the events of each stack.  As a stack is its innermost frame and
+ * The allocations of each stack are summed up.  As a stack is its innermost frame and
  * its caller's stack, the sums of callers are had by adding each stack to its caller, and
  * a line has those of its outermost frames in the trie: one walk over the trie, whatever
  * the depth of the stacks. */
@@ -11,7 +11,6 @@
 
 #include "analysis/attribution/frame_lines.h"
 #include "base/base.h"
-#include "ledger/replay/replay.h"
 
 /* In place of a block's index. */
 #define NO_BLOCK SIZE_MAX
@@ -43,6 +42,7 @@ add(ml_stack_line_figures *to, const ml_stack_line_figures *from)
 
 /* ---- By stack ---- */
 
+/* Of allocations that stay: at the end a block is of the size that it has then. */
 static int
 add_left(void *context, const ml_block *block, uint64_t birth)
 {
@@ -57,22 +57,20 @@ add_left(void *context, const ml_block *block, uint64_t birth)
 static int
 add_events(work *w)
 {
+    const ml_analysis *analysis;
     ml_replay *replay;
-    int error = ml_replay_new(w->recording, w->device, &replay);
+    int error = ml_analysis_of(w->recording, w->device, &analysis);
+    if (error == 0) {
+        error = ml_analysis_replay(analysis, analysis->trace->event_count, &replay);
+    }
     if (error < 0) {
         return error;
     }
-    const ml_event *event;
-    while ((event = ml_replay_next(replay)) != NULL) {
-        if (event->action != ML_ACTION_ALLOC) {
-            continue;
-        }
+    for (size_t i = 0; i < analysis->lives.count; i++) {
+        const ml_life *life = &analysis->lives.rows[i];
         ml_stack_line_figures own = {
-            .allocated =
-                (event->flags & ML_EVENT_BLOCK_KNOWN) != 0 ? event->block_bytes : 0,
-            .allocations = 1,
-            .peak = ml_replay_totals(replay)->allocated};
-        add(&w->stacks[event->stack], &own);
+            .allocated = life->bytes, .allocations = 1, .peak = life->allocated};
+        add(&w->stacks[analysis->trace->events[life->birth].stack], &own);
     }
     ml_ledger_visitor visitor = {.context = w, .block = add_left};
     error = ml_ledger_visit(ml_replay_ledger(replay), &visitor);

@@ -180,8 +180,8 @@ take_blocks(work *w)
 static int
 explain_before(work *w)
 {
-    ml_causes *causes;
-    int result = ml_causes_new(w->memory, &causes);
+    const ml_causes *causes;
+    int result = ml_analysis_causes(w->memory, &causes);
     if (result < 0) {
         return result;
     }
@@ -190,7 +190,6 @@ explain_before(work *w)
         w->own[i].verdict =
             (ml_verdict){ML_CATEGORY_BEFORE_RECORDING, ML_WHY_KNOWN, .exact = true};
     }
-    ml_causes_free(causes);
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* The life of every block of one device.  See lives.h. */
+/* The lifetime of every block of one device.  See lives.h. */
 #include "analysis/attribution/lives.h"
 
 #include "base/base.h"
@@ -11,6 +11,13 @@ ml_lives_before(const ml_lives *lives, uint64_t addr)
     return at < count && lives->before_addr[at] == addr ? &lives->before[at] : NULL;
 }
 
+size_t
+ml_lives_row(const ml_lives *lives, uint64_t index)
+{
+    uint64_t before = lives->allocates[index / 64] & ((UINT64_C(1) << index % 64) - 1);
+    return lives->rank[index / 64] + (size_t)__builtin_popcountll(before);
+}
+
 /* Of the block in use that holds ADDR now, or where START, begins there. */
 static ml_life *
 life_at(const ml_lives *lives, const ml_replay *replay, uint64_t addr, bool start)
@@ -20,8 +27,9 @@ life_at(const ml_lives *lives, const ml_replay *replay, uint64_t addr, bool star
         place.block.state == ML_BLOCK_INACTIVE || (start && place.block.addr != addr)) {
         return NULL;
     }
-    return place.birth == ML_BEFORE_EVENTS ? ml_lives_before(lives, place.block.addr)
-                                           : &lives->of_event[place.birth];
+    return place.birth == ML_BEFORE_EVENTS
+               ? ml_lives_before(lives, place.block.addr)
+               : &lives->rows[ml_lives_row(lives, place.birth)];
 }
 
 static void
@@ -58,7 +66,24 @@ note_end(const ml_lives *lives, const ml_replay *replay, const ml_event *event,
     }
 }
 
-void
+/* The event at INDEX allocates. */
+static int
+add_row(ml_lives *lives, size_t index)
+{
+    void *rows = lives->rows;
+    int error =
+        ml_grow(&rows, &lives->capacity, lives->count + 1, sizeof(lives->rows[0]));
+    if (error < 0) {
+        return error;
+    }
+    lives->rows = rows;
+    lives->rows[lives->count++] =
+        (ml_life){.birth = index, .end = ML_NEVER, .tag = ML_CATEGORY_COUNT};
+    lives->allocates[index / 64] |= UINT64_C(1) << index % 64;
+    return 0;
+}
+
+int
 ml_lives_follow(ml_lives *lives, const ml_replay *replay, const ml_device_trace *trace)
 {
     size_t at = ml_replay_position(replay);
@@ -67,8 +92,25 @@ ml_lives_follow(ml_lives *lives, const ml_replay *replay, const ml_device_trace 
          lives->next_tag++) {
         apply_tag(lives, replay, &trace->tags[lives->next_tag]);
     }
-    if (at < trace->event_count) {
-        note_end(lives, replay, &trace->events[at], at);
+    if (at % 64 == 0) {
+        lives->rank[at / 64] = (uint32_t)lives->count;
+    }
+    if (at == trace->event_count) {
+        return 0;
+    }
+    const ml_event *event = &trace->events[at];
+    note_end(lives, replay, event, at);
+    return event->action == ML_ACTION_ALLOC ? add_row(lives, at) : 0;
+}
+
+void
+ml_lives_born(ml_lives *lives, size_t index, const ml_event *event, uint64_t allocated)
+{
+    ml_life *life = &lives->rows[lives->count - 1];
+    if (life->birth == index) {
+        life->bytes =
+            (event->flags & ML_EVENT_BLOCK_KNOWN) != 0 ? event->block_bytes : 0;
+        life->allocated = allocated;
     }
 }
 
@@ -77,62 +119,42 @@ make_room(ml_lives *lives, const ml_replay *replay, size_t event_count)
 {
     size_t count;
     const ml_block *blocks = ml_replay_initial(replay, &count);
-    lives->of_event = ml_alloc_zeroed(event_count + 1, sizeof(ml_life));
+    lives->allocates = ml_alloc_zeroed(event_count / 64 + 1, sizeof(uint64_t));
+    lives->rank = ml_alloc_zeroed(event_count / 64 + 1, sizeof(uint32_t));
     lives->before = ml_alloc_zeroed(count + 1, sizeof(ml_life));
     lives->before_addr = ml_alloc_zeroed(count + 1, sizeof(uint64_t));
-    if (lives->of_event == NULL || lives->before == NULL ||
+    if (lives->allocates == NULL || lives->rank == NULL || lives->before == NULL ||
         lives->before_addr == NULL) {
         return ML_ENOMEM;
     }
-    lives->event_count = event_count;
     lives->before_count = count;
-    for (size_t i = 0; i < event_count; i++) {
-        lives->of_event[i] =
-            (ml_life){.birth = i, .end = ML_NEVER, .tag = ML_CATEGORY_COUNT};
-    }
     for (size_t i = 0; i < count; i++) {
-        lives->before[i] =
-            (ml_life){.birth = ML_NEVER, .end = ML_NEVER, .tag = ML_CATEGORY_COUNT};
+        lives->before[i] = (ml_life){.birth = ML_NEVER,
+                                     .end = ML_NEVER,
+                                     .bytes = blocks[i].size,
+                                     .tag = ML_CATEGORY_COUNT};
         lives->before_addr[i] = blocks[i].addr;
     }
     return 0;
 }
 
 int
-ml_lives_begin(ml_lives *lives, const ml_replay *replay, size_t event_count)
+ml_lives_begin(ml_lives *lives, const ml_replay *replay, const ml_device_trace *trace)
 {
     *lives = (ml_lives){0};
-    int error = make_room(lives, replay, event_count);
+    int error = make_room(lives, replay, trace->event_count);
     if (error < 0) {
         ml_lives_fini(lives);
     }
     return error;
 }
 
-int
-ml_lives_init(ml_lives *lives, const ml_recording *recording, size_t device)
-{
-    const ml_device_trace *trace = &recording->devices[device];
-    *lives = (ml_lives){0};
-    ml_replay *replay;
-    int error = ml_replay_new(recording, device, &replay);
-    if (error < 0) {
-        return error;
-    }
-    error = ml_lives_begin(lives, replay, trace->event_count);
-    if (error == 0) {
-        do {
-            ml_lives_follow(lives, replay, trace);
-        } while (ml_replay_next(replay) != NULL);
-    }
-    ml_replay_free(replay);
-    return error;
-}
-
 void
 ml_lives_fini(ml_lives *lives)
 {
-    ml_free(lives->of_event);
+    ml_free(lives->rows);
+    ml_free(lives->allocates);
+    ml_free(lives->rank);
     ml_free(lives->before);
     ml_free(lives->before_addr);
     *lives = (ml_lives){0};

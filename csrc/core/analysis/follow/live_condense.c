@@ -170,12 +170,13 @@ walk(past *of, unsigned device)
 {
     mlab_start *start = &of->starts[device];
     ml_replay *replay;
-    int result = ml_replay_new(of->whole->recording, device, &replay);
+    const ml_analysis *analysis;
+    int result = ml_analysis_of(of->whole->recording, device, &analysis);
+    if (result == 0) {
+        result = ml_analysis_replay(analysis, (size_t)of->positions[device], &replay);
+    }
     if (result < 0) {
         return result;
-    }
-    while (ml_replay_position(replay) < of->positions[device] &&
-           ml_replay_next(replay) != NULL) {
     }
     ml_ledger_visitor visitor = {start, keep_segment, keep_block};
     result = ml_ledger_visit(ml_replay_ledger(replay), &visitor);

@@ -54,7 +54,7 @@ static bool
 find_most(const ml_sites *sites, const filter *through, span in, uint64_t *position)
 {
     const ml_recording *recording = sites->recording;
-    const ml_event *events = recording->devices[sites->device].events;
+    const ml_event *events = sites->analysis->trace->events;
     bool any = through->phase > NAMED;
     bool found = any;
     uint64_t most =
@@ -96,7 +96,7 @@ step_at(const ml_sites *sites, uint64_t position)
 static ml_difference_instant
 describe(const ml_sites *sites, uint64_t position)
 {
-    const ml_event *events = sites->recording->devices[sites->device].events;
+    const ml_event *events = sites->analysis->trace->events;
     ml_difference_instant at = {
         .known = true, .position = position, .phase = ML_PHASE_UNKNOWN};
     if (sites->event_count != 0) {

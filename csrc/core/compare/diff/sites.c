@@ -11,8 +11,7 @@ typedef struct work {
     ml_sites *sites;
     const ml_recording *recording;
     const uint32_t *texts; /* by string id */
-    const ml_causes *causes;
-    const ml_categories *categories;
+    const ml_analysis *analysis;
     uint64_t *operations; /* owned; by frame id; 0: not asked yet */
 } work;
 
@@ -134,17 +133,14 @@ static int
 describe_event(work *w, size_t index, uint64_t block_bytes)
 {
     ml_sites *sites = w->sites;
-    const ml_event *event = &w->recording->devices[sites->device].events[index];
+    const ml_event *event = &w->analysis->trace->events[index];
     uint64_t bytes = without_slack(w->recording, event->size, block_bytes);
-    const ml_life *life = &sites->lives.of_event[index];
-    ml_cause cause = ml_causes_of(w->causes, sites->device, index);
-    ml_verdict verdict = ml_categories_judge(w->categories, life, &cause);
-    ml_cause_name_owner(&cause, life, &verdict);
-    sites->category[index] = verdict.category;
-    sites->phase[index] = cause.phase;
-    sites->step[index] = cause.step;
+    ml_explained it = ml_explain(w->analysis, event->addr, index, event->stack);
+    sites->category[index] = it.verdict.category;
+    sites->phase[index] = it.cause.phase;
+    sites->step[index] = it.cause.step;
     sites->bytes[index] = bytes;
-    return site_of(w, &cause, &verdict, operation_of(w, event), bytes,
+    return site_of(w, &it.cause, &it.verdict, operation_of(w, event), bytes,
                    &sites->site[index]);
 }
 
@@ -152,14 +148,12 @@ static int
 describe_before(work *w, const ml_block *block, size_t index)
 {
     ml_sites *sites = w->sites;
-    const ml_life *life = &sites->lives.before[index];
-    ml_cause cause = ml_causes_before(w->causes, block->stack);
-    ml_verdict verdict = ml_categories_judge(w->categories, life, &cause);
-    ml_cause_name_owner(&cause, life, &verdict);
+    ml_explained it =
+        ml_explain(w->analysis, block->addr, ML_BEFORE_EVENTS, block->stack);
     uint64_t bytes = without_slack(w->recording, block->requested, block->size);
-    sites->before_category[index] = verdict.category;
+    sites->before_category[index] = it.verdict.category;
     sites->before_bytes[index] = bytes;
-    return site_of(w, &cause, &verdict, 0, bytes, &sites->before_site[index]);
+    return site_of(w, &it.cause, &it.verdict, 0, bytes, &sites->before_site[index]);
 }
 
 /* ---- All of them ---- */
@@ -208,18 +202,19 @@ describe_all(work *w, ml_replay *replay)
 static void
 note_ends(ml_sites *sites)
 {
-    for (size_t i = 0; i < sites->lives.before_count; i++) {
-        uint64_t end = sites->lives.before[i].end;
+    const ml_lives *lives = &sites->analysis->lives;
+    for (size_t i = 0; i < lives->before_count; i++) {
+        uint64_t end = lives->before[i].end;
         if (end != ML_NEVER) {
             sites->freed[end] = sites->before_site[i];
             sites->freed_bytes[end] = sites->before_bytes[i];
         }
     }
-    for (size_t i = 0; i < sites->event_count; i++) {
-        uint64_t end = sites->lives.of_event[i].end;
-        if (end != ML_NEVER && sites->site[i] != ML_NO_SITE) {
-            sites->freed[end] = sites->site[i];
-            sites->freed_bytes[end] = sites->bytes[i];
+    for (size_t i = 0; i < lives->count; i++) {
+        const ml_life *life = &lives->rows[i];
+        if (life->end != ML_NEVER) {
+            sites->freed[life->end] = sites->site[life->birth];
+            sites->freed_bytes[life->end] = sites->bytes[life->birth];
         }
     }
 }
@@ -228,7 +223,7 @@ static int
 make_room(ml_sites *sites)
 {
     size_t events = sites->event_count + 1;
-    size_t before = sites->lives.before_count + 1;
+    size_t before = sites->analysis->lives.before_count + 1;
     sites->site = ml_alloc_zeroed(events, sizeof(*sites->site));
     sites->category = ml_alloc_zeroed(events, sizeof(*sites->category));
     sites->phase = ml_alloc_zeroed(events, sizeof(*sites->phase));
@@ -251,27 +246,15 @@ make_room(ml_sites *sites)
 static int
 fill(work *w, ml_replay *replay)
 {
-    ml_causes *causes = NULL;
-    ml_categories *categories = NULL;
     w->operations = ml_alloc_zeroed(w->recording->frame_count + 1, sizeof(uint64_t));
     int result = w->operations == NULL ? ML_ENOMEM : make_room(w->sites);
     if (result == 0) {
-        result = ml_causes_new(w->recording, &causes);
-    }
-    if (result == 0) {
-        result = ml_categories_new(causes, w->recording, w->sites->device, &categories);
-    }
-    if (result == 0) {
-        w->causes = causes;
-        w->categories = categories;
         result = describe_all(w, replay);
     }
     if (result == 0) {
         note_ends(w->sites);
     }
     ml_free(w->operations);
-    ml_categories_free(categories);
-    ml_causes_free(causes);
     return result;
 }
 
@@ -279,20 +262,23 @@ int
 ml_sites_init(ml_sites *sites, ml_texts *texts, const ml_recording *recording,
               size_t device)
 {
-    *sites = (ml_sites){.recording = recording, .device = device};
+    *sites = (ml_sites){.recording = recording};
     ml_replay *replay = NULL;
     uint32_t *ids = NULL;
-    int result = ml_replay_new(recording, device, &replay);
+    int result = ml_analysis_of(recording, device, &sites->analysis);
+    if (result == 0) {
+        result = ml_analysis_replay(sites->analysis, 0, &replay);
+    }
     if (result < 0) {
         return result;
     }
     sites->event_count = recording->devices[device].event_count;
     result = ml_texts_of(texts, recording, &ids);
     if (result == 0) {
-        result = ml_lives_init(&sites->lives, recording, device);
-    }
-    if (result == 0) {
-        work w = {.sites = sites, .recording = recording, .texts = ids};
+        work w = {.sites = sites,
+                  .recording = recording,
+                  .texts = ids,
+                  .analysis = sites->analysis};
         result = fill(&w, replay);
     }
     ml_replay_free(replay);
@@ -316,7 +302,6 @@ ml_sites_fini(ml_sites *sites)
     ml_free(sites->freed);
     ml_free(sites->freed_bytes);
     ml_free(sites->allocated);
-    ml_lives_fini(&sites->lives);
     ml_free(sites->before_site);
     ml_free(sites->before_category);
     ml_free(sites->before_bytes);
@@ -353,10 +338,11 @@ see_block(void *context, const ml_block *block, uint64_t birth)
         category = sites->category[birth];
     }
     else {
-        const ml_life *life = ml_lives_before(&sites->lives, block->addr);
+        const ml_lives *lives = &sites->analysis->lives;
+        const ml_life *life = ml_lives_before(lives, block->addr);
         if (life != NULL) {
-            site = sites->before_site[life - sites->lives.before];
-            category = sites->before_category[life - sites->lives.before];
+            site = sites->before_site[life - lives->before];
+            category = sites->before_category[life - lives->before];
         }
     }
     uint64_t bytes = without_slack(sites->recording, block->requested, block->size);
@@ -372,12 +358,9 @@ static int
 see_instant(const ml_sites *sites, size_t position, ml_site_live *live)
 {
     ml_replay *replay;
-    int result = ml_replay_new(sites->recording, sites->device, &replay);
+    int result = ml_analysis_replay(sites->analysis, position, &replay);
     if (result < 0) {
         return result;
-    }
-    for (size_t i = 0; i < position; i++) {
-        ml_replay_next(replay);
     }
     look l = {sites, live};
     ml_ledger_visitor visitor = {&l, see_segment, see_block};
@@ -428,7 +411,7 @@ ml_sites_live(const ml_sites *sites, size_t position, size_t first, size_t last,
     int result =
         made == NULL || now == NULL ? ML_ENOMEM : see_instant(sites, position, made);
     if (result == 0) {
-        for (size_t i = 0; i < sites->lives.before_count; i++) {
+        for (size_t i = 0; i < sites->analysis->lives.before_count; i++) {
             now[sites->before_site[i]] += sites->before_bytes[i];
         }
         follow(sites, position, first, last, now, made);

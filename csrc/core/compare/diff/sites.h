@@ -8,7 +8,7 @@
 #ifndef ML_SITES_H
 #define ML_SITES_H
 
-#include "analysis/attribution/category.h"
+#include "analysis/analysis.h"
 #include "recording/recording.h"
 #include "recording/texts.h"
 
@@ -42,7 +42,7 @@ typedef struct ml_site {
 
 typedef struct ml_sites {
     const ml_recording *recording; /* borrowed */
-    size_t device;
+    const ml_analysis *analysis;   /* borrowed; of its device */
     ml_intern table;
     ml_site *items; /* owned; in the order in which they came */
     size_t count;
@@ -58,8 +58,7 @@ typedef struct ml_sites {
     uint64_t *allocated;   /* bytes on the device after it */
     size_t event_count;
     uint64_t allocated_before; /* the first event */
-    ml_lives lives;
-    uint32_t *before_site; /* owned; of lives.before */
+    uint32_t *before_site;     /* owned; of the analysis' lives.before */
     uint8_t *before_category;
     uint64_t *before_bytes;
 } ml_sites;

@@ -22,28 +22,19 @@ static int
 explain_demands(ml_advice_case *it)
 {
     const ml_workload *workload = it->workload;
-    ml_categories *categories = NULL;
-    ml_lives lives = {0};
-    int error = ml_causes_new(it->recording, &it->causes);
+    const ml_analysis *analysis;
+    int error = ml_analysis_of(it->recording, it->device, &analysis);
     if (error == 0) {
-        error = ml_categories_new(it->causes, it->recording, it->device, &categories);
-    }
-    if (error == 0) {
-        error = ml_lives_init(&lives, it->recording, it->device);
-    }
-    if (error == 0) {
+        it->causes = analysis->causes;
         it->of = ml_alloc_zeroed(workload->count + 1, sizeof(*it->of));
         error = it->of == NULL ? ML_ENOMEM : 0;
     }
-    ml_explainer explainer = {it->trace, it->device, it->causes, categories, &lives};
     for (size_t i = 0; error == 0 && i < workload->count; i++) {
         const ml_demand *demand = &workload->demands[i];
         bool before = demand->born == ML_NO_EVENT;
         uint64_t birth = before ? ML_BEFORE_EVENTS : (uint64_t)demand->born;
-        it->of[i] = ml_explain(&explainer, demand->addr, birth, demand->stack);
+        it->of[i] = ml_explain(analysis, demand->addr, birth, demand->stack);
     }
-    ml_lives_fini(&lives);
-    ml_categories_free(categories);
     return error;
 }
 
@@ -129,7 +120,6 @@ void
 ml_advice_case_fini(ml_advice_case *it)
 {
     ml_free(it->of);
-    ml_causes_free(it->causes);
     ml_workload_free(it->workload);
     *it = (ml_advice_case){0};
 }

@@ -6,7 +6,7 @@
 #ifndef ML_ADVICE_CASE_H
 #define ML_ADVICE_CASE_H
 
-#include "analysis/attribution/explain.h"
+#include "analysis/analysis.h"
 #include "lab/whatif/trial.h"
 #include "lab/whatif/workload.h"
 
@@ -108,7 +108,7 @@ typedef struct ml_advice_case {
     ml_trial_options options; /* of all trials: not at the recorded addresses */
     ml_trial_result before;   /* its peak_event is the instant of the allocated peak */
     ml_explained *of;         /* owned; of each demand */
-    ml_causes *causes;        /* owned */
+    const ml_causes *causes;  /* borrowed */
     bool exact;    /* a trial at the recorded addresses agrees with the recording */
     size_t failed; /* event of the first request that failed; ML_NO_EVENT: none did */
     size_t unfinished;     /* event; the forward began there that this was in */

@@ -1,8 +1,8 @@
 /* A replay: the exact memory of one device of a recording, at each of its events.
  *
- * Owns the state before the first event, had by undoing the events from the memory at
- * the end of the recording, and the ledger that carries it forward.  It must not know
- * what is asked of that state.  Where the recording lacks the memory at its end (bare
+ * Owns the ledger that carries the memory before the first event forward; that memory is
+ * found by undoing the events from the memory at the end of the recording
+ * (replay_start.h).  Where the recording lacks the memory at its end (bare
  * traces), blocks whose segment is unknown stand alone and reserved bytes are those of
  * the segments that were seen to come. */
 #ifndef ML_REPLAY_H
@@ -14,6 +14,7 @@
 #include "recording/recording.h"
 
 typedef struct ml_replay ml_replay;
+typedef struct ml_replay_start ml_replay_start;
 
 /* How well the replay agrees with the recording; in items but for uncertain_bytes. */
 typedef struct ml_replay_result {
@@ -33,11 +34,24 @@ typedef struct ml_replay_result {
 int ml_replay_new(const ml_recording *recording, size_t device, ml_replay **out);
 void ml_replay_free(ml_replay *replay);
 
+/* What several replays start from: it costs a walk back over all events, and where sizes
+ * are in doubt one forward.  Errors as above. */
+int ml_replay_start_new(const ml_recording *recording, size_t device,
+                        ml_replay_start **out);
+void ml_replay_start_free(ml_replay_start *start); /* takes NULL */
+/* START is borrowed and outlives the replay.  0 or ML_ENOMEM. */
+int ml_replay_from(const ml_replay_start *start, ml_replay **out);
+/* For who goes forward for the first time and shares START with nobody yet: keeps the
+ * state here, where the last one is far enough behind and there is memory. */
+void ml_replay_keep(const ml_replay *replay, ml_replay_start *start);
+
 /* Applies the next event and returns it as completed by the ledger, borrowed until the
  * next call; NULL after the last one. */
 const ml_event *ml_replay_next(ml_replay *replay);
-/* Back to before the first event. */
+/* Back to before the first event.  0 or ML_ENOMEM, also below. */
 int ml_replay_rewind(ml_replay *replay);
+/* To where POSITION events are applied, or all, from the nearest state that is kept. */
+int ml_replay_go_to(ml_replay *replay, size_t position);
 
 /* The memory after the events applied so far, borrowed; births are indices of events. */
 const ml_ledger *ml_replay_ledger(const ml_replay *replay);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/attribution/purposes.h"
+#include "analysis/analysis.h"
 #include "ledger/blocks.h"
 #include "ledger/replay/replay.h"
 
@@ -44,7 +44,7 @@ typedef struct born {
 typedef struct work {
     const ml_recording *recording; /* borrowed */
     const ml_device_trace *trace;  /* borrowed */
-    ml_purposes purposes;
+    const ml_analysis *analysis;   /* borrowed */
     born *births; /* owned; of the blocks in use at the end, by address */
     size_t birth_count;
     size_t birth_capacity;
@@ -74,16 +74,20 @@ static int
 find_births(work *w, size_t device)
 {
     ml_replay *replay;
-    int error = ml_replay_new(w->recording, device, &replay);
+    int error = ml_analysis_of(w->recording, device, &w->analysis);
+    if (error == 0) {
+        error = ml_analysis_judge(w->analysis);
+    }
+    if (error == 0) {
+        error = ml_analysis_replay(w->analysis, w->trace->event_count, &replay);
+    }
     if (error < 0) {
         return error;
-    }
-    while (ml_replay_next(replay) != NULL) {
     }
     ml_ledger_visitor visitor = {w, NULL, note_birth};
     error = ml_ledger_visit(ml_replay_ledger(replay), &visitor);
     ml_replay_free(replay);
-    return error < 0 ? error : ml_purposes_init(&w->purposes, w->recording, device);
+    return error;
 }
 
 static unsigned
@@ -93,7 +97,7 @@ category_of(const work *w, const ml_block *block)
     if (at == w->birth_count || w->births[at].addr != block->addr) {
         return ML_CATEGORY_UNKNOWN;
     }
-    return ml_purposes_category(&w->purposes, block->addr, w->births[at].birth);
+    return ml_analysis_category(w->analysis, block->addr, w->births[at].birth);
 }
 
 /* ---- Sums ---- */
@@ -442,7 +446,6 @@ put_device(const ml_recording *recording, size_t device, ml_buffer *out)
         error = find_births(&w, own);
         error = error < 0 ? error : put_rows(&w);
     }
-    ml_purposes_fini(&w.purposes);
     ml_free(w.births);
     return error;
 }

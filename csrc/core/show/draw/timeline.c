@@ -5,13 +5,13 @@
  * and the difference is nobody's. */
 #include "show/draw/timeline.h"
 
-#include "analysis/attribution/purposes.h"
+#include "analysis/analysis.h"
 #include "base/base.h"
 #include "ledger/replay/replay.h"
 
 typedef struct work {
     ml_timeline *timeline;
-    ml_purposes purposes;
+    const ml_analysis *analysis; /* borrowed */
     ml_replay *replay;
     uint64_t of[ML_CATEGORY_COUNT]; /* now */
     uint64_t sum;                   /* of these */
@@ -50,7 +50,7 @@ settle(work *w)
 static unsigned
 category_at(const work *w, const ml_ledger_place *place)
 {
-    return ml_purposes_category(&w->purposes, place->block.addr, place->birth);
+    return ml_analysis_category(w->analysis, place->block.addr, place->birth);
 }
 
 /* The block that EVENT, which is not applied yet, ends or takes the place of. */
@@ -103,7 +103,7 @@ begin(work *w)
     const ml_block *blocks = ml_replay_initial(w->replay, &count);
     for (size_t i = 0; i < count; i++) {
         if (blocks[i].state == ML_BLOCK_ALLOCATED) {
-            add(w, ml_purposes_category(&w->purposes, blocks[i].addr, ML_BEFORE_EVENTS),
+            add(w, ml_analysis_category(w->analysis, blocks[i].addr, ML_BEFORE_EVENTS),
                 blocks[i].size);
         }
     }
@@ -125,12 +125,13 @@ follow(work *w, const ml_device_trace *trace)
         take_ended(w, event);
         const ml_event *applied = ml_replay_next(w->replay);
         if (event->action == ML_ACTION_ALLOC) {
-            add(w, w->purposes.events[i].category, applied->block_bytes);
+            add(w, ml_analysis_category(w->analysis, event->addr, i),
+                applied->block_bytes);
         }
         settle(w);
         look(w, time);
     }
-    t->misfits = ml_replay_check(w->replay).misfits;
+    t->misfits = w->analysis->fit.misfits;
 }
 
 static int
@@ -167,16 +168,19 @@ ml_timeline_new(const ml_recording *recording, size_t device, size_t most,
                 ml_timeline **out)
 {
     work w = {0};
-    int error = ml_replay_new(recording, device, &w.replay);
+    int error = ml_analysis_of(recording, device, &w.analysis);
+    if (error == 0) {
+        error = ml_analysis_judge(w.analysis);
+    }
+    if (error == 0) {
+        error = ml_analysis_replay(w.analysis, 0, &w.replay);
+    }
     if (error < 0) {
         return error;
     }
     const ml_device_trace *trace = &recording->devices[device];
     w.timeline = ml_alloc_zeroed(1, sizeof(*w.timeline));
     error = w.timeline == NULL ? ML_ENOMEM : make_columns(w.timeline, trace, most);
-    if (error == 0) {
-        error = ml_purposes_init(&w.purposes, recording, device);
-    }
     if (error == 0) {
         follow(&w, trace);
         find_peaks(w.timeline);
@@ -185,7 +189,6 @@ ml_timeline_new(const ml_recording *recording, size_t device, size_t most,
     else {
         ml_timeline_free(w.timeline);
     }
-    ml_purposes_fini(&w.purposes);
     ml_replay_free(w.replay);
     return error;
 }

@@ -218,14 +218,14 @@ put_events(device_work *w)
 
 static int
 put_device(ml_perfetto *trace, uint64_t process, const ml_recording *part, size_t own,
-           const ml_causes *causes, const char *name)
+           const char *name)
 {
     device_work w = {.trace = trace, .device = {.part = part, .own = own}};
     w.device.kinds = &w.kinds;
     w.device.blobs = &w.blobs;
     int error = ml_page_kinds_init(&w.kinds, part);
     if (error == 0) {
-        error = ml_page_device_rows(&w.device, causes);
+        error = ml_page_device_rows(&w.device);
     }
     if (error == 0) {
         error = choose(&w);
@@ -267,14 +267,11 @@ put_process(ml_perfetto *trace, const ml_recording *recording, const ml_recordin
     uint32_t pid = pid_of(merged ? NULL : rank, index);
     uint64_t process = ml_perfetto_process(trace, pid, name);
     int error = ml_perfetto_put_notes(trace, part, pid, process);
-    ml_causes *causes = NULL;
-    error = error < 0 ? error : ml_causes_new(part, &causes);
     size_t first = merged ? rank->first_device : 0;
     for (size_t d = 0; d < part->device_count && error == 0; d++) {
         ml_recording_device_name(recording, first + d, name, sizeof(name));
-        error = put_device(trace, process, part, d, causes, name);
+        error = put_device(trace, process, part, d, name);
     }
-    ml_causes_free(causes);
     return error;
 }
 

@@ -31,7 +31,7 @@ typedef struct rows {
     ml_page_kinds kinds;
     ml_page_blobs blobs;
     ml_page_device device;
-    ml_causes *causes; /* owned */
+    const ml_causes *causes; /* borrowed */
 } rows;
 
 static void
@@ -39,7 +39,6 @@ rows_fini(rows *r)
 {
     ml_page_device_fini(&r->device);
     ml_page_kinds_fini(&r->kinds);
-    ml_causes_free(r->causes);
 }
 
 /* To be taken down in any case. */
@@ -52,8 +51,8 @@ rows_init(rows *r, const ml_recording *recording, size_t device)
     r->device.kinds = &r->kinds;
     r->device.blobs = &r->blobs;
     int error = ml_page_kinds_init(&r->kinds, part);
-    error = error < 0 ? error : ml_causes_new(part, &r->causes);
-    return error < 0 ? error : ml_page_device_rows(&r->device, r->causes);
+    error = error < 0 ? error : ml_analysis_causes(part, &r->causes);
+    return error < 0 ? error : ml_page_device_rows(&r->device);
 }
 
 /* The time of the event before MOMENT, unix ns; 0 where there is none. */

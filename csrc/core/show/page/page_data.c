@@ -12,9 +12,7 @@ typedef struct work {
     uint64_t base_us;
     ml_page_kinds kinds;
     ml_page_blobs blobs;
-    ml_buffer devices;        /* JSON; behind the tables that they add to */
-    const ml_recording *part; /* that the causes are of; borrowed */
-    ml_causes *causes;        /* owned */
+    ml_buffer devices; /* JSON; behind the tables that they add to */
 } work;
 
 /* The earliest event's, so that every device counts from the same moment.  0 is no time:
@@ -31,18 +29,6 @@ first_microsecond(const ml_recording *recording)
         }
     }
     return first == UINT64_MAX ? 0 : first;
-}
-
-static int
-find_causes(work *w, const ml_recording *part)
-{
-    if (w->part == part) {
-        return 0;
-    }
-    ml_causes_free(w->causes);
-    w->causes = NULL;
-    w->part = part;
-    return ml_causes_new(part, &w->causes);
 }
 
 /* A page that marks more shows nothing else. */
@@ -121,10 +107,7 @@ static int
 write_device(work *w, ml_page_device *device, size_t index)
 {
     ml_buffer *out = &w->devices;
-    int error = find_causes(w, device->part);
-    if (error == 0) {
-        error = ml_page_device_rows(device, w->causes);
-    }
+    int error = ml_page_device_rows(device);
     if (error == 0) {
         error = ml_page_groups_make(device);
     }
@@ -196,7 +179,6 @@ ml_page_data_make(ml_page_data *data, const ml_recording *recording)
     }
     data->blobs = w.blobs.list;
     data->blob_count = w.blobs.count;
-    ml_causes_free(w.causes);
     ml_page_kinds_fini(&w.kinds);
     ml_buffer_fini(&w.devices);
     return error;

@@ -67,7 +67,7 @@ ml_page_write_rows(ml_buffer *out, const ml_page_rows *rows, const uint32_t *ind
 /* ---- What the rows are ---- */
 
 static int
-describe_row(ml_page_device *device, const ml_explainer *explainer, size_t index)
+describe_row(ml_page_device *device, const ml_analysis *analysis, size_t index)
 {
     ml_page_rows *rows = &device->rows;
     ml_page_row *row = &rows->rows[index];
@@ -86,7 +86,7 @@ describe_row(ml_page_device *device, const ml_explainer *explainer, size_t index
         stack = rows->trace->events[birth].stack;
         stream = rows->trace->events[birth].stream;
     }
-    ml_explained it = ml_explain(explainer, row->addr, birth, stack);
+    ml_explained it = ml_explain(analysis, row->addr, birth, stack);
     uint32_t at;
     int error = ml_page_kinds_stream(device->kinds, stream, &at);
     return error == 0 ? ml_page_kinds_add(device->kinds, stack, at, &it, &row->kind)
@@ -94,25 +94,18 @@ describe_row(ml_page_device *device, const ml_explainer *explainer, size_t index
 }
 
 int
-ml_page_device_rows(ml_page_device *device, const ml_causes *causes)
+ml_page_device_rows(ml_page_device *device)
 {
     ml_page_rows *rows = &device->rows;
+    const ml_analysis *analysis;
     int error = ml_page_rows_init(rows, device->part, device->own);
-    ml_categories *categories = NULL;
     if (error == 0) {
-        error = ml_categories_new(causes, device->part, device->own, &categories);
+        error = ml_analysis_of(device->part, device->own, &analysis);
     }
-    ml_explainer explainer = {rows->trace, device->own, causes, categories,
-                              &rows->lives};
     for (size_t i = 0; error == 0 && i < rows->count; i++) {
-        error = describe_row(device, &explainer, i);
+        error = describe_row(device, analysis, i);
     }
-    if (error == 0) {
-        error = ml_peak_new_by(device->part, rows->replay, &explainer, &device->peak);
-    }
-    ml_categories_free(categories);
-    ml_page_rows_forget(rows);
-    return error;
+    return error != 0 ? error : ml_peak_new(device->part, device->own, &device->peak);
 }
 
 void

@@ -67,7 +67,7 @@ typedef struct ml_page_device {
 
 /* Fills rows, their kinds, and the peak.  0, ML_ELIMIT or ML_ENOMEM; to be taken down in
  * any case. */
-int ml_page_device_rows(ml_page_device *device, const ml_causes *causes);
+int ml_page_device_rows(ml_page_device *device);
 void ml_page_device_fini(ml_page_device *device);
 
 /* Fills groups from rows.  0 or ML_ENOMEM. */

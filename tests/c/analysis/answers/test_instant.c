@@ -30,6 +30,7 @@ check_step(const sample *f, uint64_t step, int64_t expected)
 {
     int64_t event;
     ml_instant_steps steps;
+    ml_recording_detach(f->recording);
     CHECK_INT(ml_instant_in_step(f->recording, 0, step, &event, &steps), 0);
     CHECK_INT(event, expected);
     CHECK_UINT(steps.first, f->recording->note_count != 0 ? 7 : 0);
@@ -129,6 +130,7 @@ test_memory_failures(void)
         ml_instant_steps steps;
         budget_begin(tries);
         result = ml_instant_in_step(f.recording, 0, 8, &event, &steps);
+        ml_recording_detach(f.recording);
         budget_end();
         CHECK_INT(budget_alive, 0);
     }

@@ -211,6 +211,7 @@ test_foreign(void)
     sample_begin(&f);
     build_step(&f);
     f.recording->foreign = 1;
+    ml_recording_detach(f.recording);
     f.device.tag_count = 0;
     for (size_t i = 0; i < f.device.event_count; i++) {
         f.events[i].flags = ML_EVENT_CONTEXT;
@@ -229,6 +230,7 @@ test_foreign(void)
     ml_peak_free(peak);
 
     /* What lived before the window. */
+    ml_recording_detach(f.recording);
     f.device.events += 3;
     f.device.event_count -= 3;
     CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
@@ -289,6 +291,7 @@ test_categories(void)
     ml_peak_free(peak);
 
     /* Without tagged parameters, what outlived the pass could be one. */
+    ml_recording_detach(f.recording);
     f.device.tag_count = 0;
     CHECK_INT(ml_peak_new_at(f.recording, 0, instant, &peak), 0);
     CHECK_STR(ml_category_text(peak->blocks[1].verdict.category), "activation");
@@ -385,6 +388,7 @@ test_peak_at_the_start(void)
     CHECK_UINT(peak->totals.allocated, 512);
     CHECK_UINT(peak->block_count, 1);
     ml_peak_free(peak);
+    ml_recording_detach(f.recording);
     f.device.event_count = 0;
     CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
     CHECK_UINT(peak->totals.allocated, 0);
@@ -466,6 +470,7 @@ test_no_memory(void)
         budget_begin(tries);
         result = ml_peak_new(f.recording, 0, &peak);
         ml_peak_free(peak);
+        ml_recording_detach(f.recording);
         budget_end();
     }
     CHECK_INT(budget_alive, 0);

@@ -86,6 +86,7 @@ static void
 work_out(fixture *f)
 {
     forget(f);
+    ml_recording_detach(f->made.recording);
     CHECK_INT(ml_recording_validate(f->made.recording), 0);
     CHECK_INT(ml_peak_new(f->made.recording, 0, &f->peak), 0);
     CHECK_INT(ml_stack_lines_init(&f->all, f->made.recording, 0, f->peak), 0);
@@ -405,6 +406,7 @@ test_no_memory(void)
     alloc(&f, 0, 1000, call(&f, main, "model.py", 2, "forward"));
     work_out(&f);
     ml_stack_lines_fini(&f.all);
+    ml_recording_detach(f.made.recording);
     int result = ML_ENOMEM;
     long tries = 0;
     for (; result == ML_ENOMEM && tries < 99; tries++) {
@@ -414,6 +416,7 @@ test_no_memory(void)
             CHECK_UINT(f.all.count, 2);
             ml_stack_lines_fini(&f.all);
         }
+        ml_recording_detach(f.made.recording);
         CHECK_INT(budget_alive, 0);
         budget_end();
     }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "analysis/attribution/category.h"
-#include "analysis/attribution/lives.h"
+#include "analysis/analysis.h"
 #include "base/base.h"
 #include "recording_samples.h"
 #include "test.h"
@@ -343,19 +343,12 @@ test_segments_and_frees_before_a_result(void)
 static const char *
 category(const fixture *f, size_t index)
 {
-    ml_causes *causes;
-    ml_categories *categories;
-    ml_lives lives;
-    ml_causes_new(f->made.recording, &causes);
-    ml_categories_new(causes, f->made.recording, 0, &categories);
-    ml_lives_init(&lives, f->made.recording, 0);
-    ml_cause cause = ml_causes_of(causes, 0, index);
-    ml_verdict verdict =
-        ml_categories_judge(categories, &lives.of_event[index], &cause);
-    ml_lives_fini(&lives);
-    ml_categories_free(categories);
-    ml_causes_free(causes);
-    return ml_category_text(verdict.category);
+    const ml_analysis *of;
+    ml_recording_detach(f->made.recording);
+    if (ml_analysis_of(f->made.recording, 0, &of) != 0) {
+        return "no memory";
+    }
+    return ml_category_text(ml_explain(of, 0, index, 0).verdict.category);
 }
 
 /* What another thread does meanwhile changes nothing. */
@@ -471,7 +464,7 @@ static void
 test_lives(void)
 {
     static fixture f;
-    ml_lives lives;
+    const ml_analysis *of;
     set_up(&f);
     alloc(&f, 0, MAIN, 0, 0);
     sample_tag(&f.made, BASE, ML_CATEGORY_PARAMETER);
@@ -480,23 +473,24 @@ test_lives(void)
     alloc(&f, 0, MAIN, 0, 0);
     sample_tag(&f.made, BASE, ML_CATEGORY_BUFFER);
     CHECK_INT(ml_recording_validate(f.made.recording), 0);
-    CHECK_INT(ml_lives_init(&lives, f.made.recording, 0), 0);
-    CHECK_UINT(lives.of_event[0].birth, 0);
-    CHECK_UINT(lives.of_event[0].end, 1);
-    CHECK_INT(lives.of_event[0].tag, ML_CATEGORY_PARAMETER);
-    CHECK_UINT(lives.of_event[3].end, ML_NEVER);
-    CHECK_INT(lives.of_event[3].tag, ML_CATEGORY_BUFFER);
-    CHECK_PTR(ml_lives_before(&lives, BASE), NULL);
-    ml_lives_fini(&lives);
+    CHECK_INT(ml_analysis_of(f.made.recording, 0, &of), 0);
+    CHECK_UINT(of->lives.count, 2);
+    CHECK_UINT(ml_lives_row(&of->lives, 3), 1);
+    CHECK_UINT(of->lives.rows[0].birth, 0);
+    CHECK_UINT(of->lives.rows[0].end, 1);
+    CHECK_INT(of->lives.rows[0].tag, ML_CATEGORY_PARAMETER);
+    CHECK_UINT(of->lives.rows[1].birth, 3);
+    CHECK_UINT(of->lives.rows[1].end, ML_NEVER);
+    CHECK_INT(of->lives.rows[1].tag, ML_CATEGORY_BUFFER);
+    CHECK_PTR(ml_lives_before(&of->lives, BASE), NULL);
     tear_down(&f);
 
     /* A free inside a block, as a file may say, frees nothing. */
     set_up(&f);
     alloc(&f, 0, MAIN, 0, 0);
     add(&f, ML_ACTION_FREE_REQUESTED, 0, MAIN, 0, 0)->addr += 512;
-    CHECK_INT(ml_lives_init(&lives, f.made.recording, 0), 0);
-    CHECK_UINT(lives.of_event[0].end, ML_NEVER);
-    ml_lives_fini(&lives);
+    CHECK_INT(ml_analysis_of(f.made.recording, 0, &of), 0);
+    CHECK_UINT(of->lives.rows[0].end, ML_NEVER);
     tear_down(&f);
 }
 

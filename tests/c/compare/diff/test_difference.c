@@ -222,6 +222,8 @@ test_no_memory(void)
             ml_buffer_fini(&page);
             ml_difference_free(all);
         }
+        ml_recording_detach(a.recording);
+        ml_recording_detach(b.recording);
         budget_end();
     }
     CHECK_INT(result, 0);

@@ -240,6 +240,8 @@ test_no_memory(void)
             ml_sites_fini(&m.sites[1]);
             ml_texts_fini(&m.texts);
         }
+        ml_recording_detach(m.samples[0].recording);
+        ml_recording_detach(m.samples[1].recording);
         budget_end();
     }
     CHECK_INT(result, 0);

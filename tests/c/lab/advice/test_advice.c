@@ -375,6 +375,7 @@ test_each_allocation_can_fail(void)
         result = ml_advices_new(s.recording, 0, 64 * MIB, &advices);
         CHECK(result == 0 || (result == ML_ENOMEM && advices == NULL));
         ml_advices_free(advices);
+        ml_recording_detach(s.recording);
         CHECK_INT(budget_alive, 0);
         budget_end();
     }

@@ -399,6 +399,7 @@ test_each_allocation_can_fail(void)
         result = ml_advices_new(s.recording, 0, UINT64_MAX, &out);
         CHECK(result == 0 || (result == ML_ENOMEM && out == NULL));
         ml_advices_free(out);
+        ml_recording_detach(s.recording);
         CHECK_INT(budget_alive, 0);
         budget_end();
     }
@@ -418,6 +419,7 @@ test_one_allocation_can_fail(void)
         /* Some of it is only there to be faster. */
         CHECK(result == 0 || (failed && result == ML_ENOMEM && out == NULL));
         ml_advices_free(out);
+        ml_recording_detach(s.recording);
         CHECK_INT(budget_alive, 0);
         budget_end();
     }

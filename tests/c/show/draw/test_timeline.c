@@ -264,6 +264,7 @@ test_memory_failures(void)
         budget_begin(tries);
         result = ml_timeline_new(f.recording, 0, 10, &t);
         ml_timeline_free(t);
+        ml_recording_detach(f.recording);
         budget_end();
         CHECK_INT(budget_alive, 0);
     }

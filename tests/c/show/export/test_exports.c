@@ -153,6 +153,7 @@ test_memory_failures(void)
         ml_buffer out = {0};
         CHECK_INT(writers[i](f.recording, &out), 0);
         ml_buffer_fini(&out);
+        ml_recording_detach(f.recording);
         CHECK(sample_failures(&f, writers[i]) > 2);
     }
     sample_end(&f);

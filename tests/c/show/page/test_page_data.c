@@ -308,6 +308,7 @@ test_memory_failures(void)
         budget_begin(tries);
         code = ml_page_data_make(&data, recording);
         ml_page_data_fini(&data);
+        ml_recording_detach(recording);
         budget_end();
         if (budget_alive != 0) {
             break;

@@ -1,0 +1,286 @@
+/* What every answer about a device of a recording starts from.  See analysis.h. */
+#include "analysis/analysis.h"
+
+#include <stdatomic.h>
+
+#include "analysis/attribution/elders.h"
+#include "base/base.h"
+#include "ledger/blocks.h"
+
+/* Of all devices of one recording; each is NULL until somebody asks for it. */
+typedef struct analyses {
+    ml_attached attached;
+    _Atomic(ml_causes *) causes;
+    size_t device_count;
+    _Atomic(ml_analysis *) devices[];
+} analyses;
+
+/* ---- Life ---- */
+
+static void
+free_analysis(ml_analysis *analysis)
+{
+    if (analysis != NULL) {
+        ml_categories_free(analysis->categories);
+        ml_lives_fini(&analysis->lives);
+        ml_replay_start_free(analysis->start);
+        ml_free(atomic_load(&analysis->verdicts));
+        ml_free(analysis);
+    }
+}
+
+static void
+free_analyses(ml_attached *attached)
+{
+    analyses *all = (analyses *)attached;
+    for (size_t d = 0; d < all->device_count; d++) {
+        free_analysis(atomic_load(&all->devices[d]));
+    }
+    ml_causes_free(atomic_load(&all->causes));
+    ml_free(all);
+}
+
+/* Those of RECORDING; NULL without memory. */
+static analyses *
+analyses_of(const ml_recording *recording)
+{
+    ml_recording *place = (ml_recording *)(uintptr_t)recording;
+    ml_attached *there = atomic_load(&place->attached);
+    if (there != NULL) {
+        return (analyses *)there;
+    }
+    analyses *made = ml_alloc_zeroed(1, sizeof(*made) + recording->device_count *
+                                                            sizeof(made->devices[0]));
+    if (made == NULL) {
+        return NULL;
+    }
+    made->attached.free = free_analyses;
+    made->device_count = recording->device_count;
+    if (!atomic_compare_exchange_strong(&place->attached, &there, &made->attached)) {
+        ml_free(made);
+        return (analyses *)there;
+    }
+    return made;
+}
+
+int
+ml_analysis_causes(const ml_recording *recording, const ml_causes **out)
+{
+    analyses *all = analyses_of(recording);
+    if (all == NULL) {
+        return ML_ENOMEM;
+    }
+    ml_causes *there = atomic_load(&all->causes);
+    if (there == NULL) {
+        ml_causes *made;
+        int error = ml_causes_new(recording, &made);
+        if (error < 0) {
+            return error;
+        }
+        if (atomic_compare_exchange_strong(&all->causes, &there, made)) {
+            there = made;
+        }
+        else {
+            ml_causes_free(made);
+        }
+    }
+    *out = there;
+    return 0;
+}
+
+/* ---- One device ---- */
+
+static void
+raise_totals(ml_totals *peaks, const ml_totals *now)
+{
+#define XX(name) peaks->name = peaks->name < now->name ? now->name : peaks->name;
+    ML_TOTALS(XX)
+#undef XX
+}
+
+/* Once over the events. */
+static int
+follow(ml_analysis *a, ml_replay *replay)
+{
+    int error = ml_lives_begin(&a->lives, replay, a->trace);
+    uint64_t most = ml_replay_totals(replay)->allocated;
+    a->peaks = *ml_replay_totals(replay);
+    while (error == 0) {
+        error = ml_lives_follow(&a->lives, replay, a->trace);
+        size_t index = ml_replay_position(replay);
+        const ml_event *event = error == 0 ? ml_replay_next(replay) : NULL;
+        if (event == NULL) {
+            break;
+        }
+        const ml_totals *now = ml_replay_totals(replay);
+        if (event->action == ML_ACTION_ALLOC) {
+            ml_lives_born(&a->lives, index, event, now->allocated);
+        }
+        if (now->allocated > most) {
+            most = now->allocated;
+            a->peak = index + 1;
+        }
+        raise_totals(&a->peaks, now);
+        ml_replay_keep(replay, a->start);
+    }
+    a->fit = ml_replay_check(replay);
+    return error;
+}
+
+static int
+fill(ml_analysis *a)
+{
+    ml_replay *replay = NULL;
+    int error = ml_replay_start_new(a->recording, a->device, &a->start);
+    if (error == 0) {
+        error = ml_replay_from(a->start, &replay);
+    }
+    if (error == 0) {
+        error = follow(a, replay);
+    }
+    ml_replay_free(replay);
+    if (error == 0) {
+        error = ml_analysis_causes(a->recording, &a->causes);
+    }
+    if (error == 0) {
+        error = ml_categories_new(a->causes, a->recording, a->device, &a->categories);
+    }
+    return error;
+}
+
+int
+ml_analysis_of(const ml_recording *recording, size_t device, const ml_analysis **out)
+{
+    if (device >= recording->device_count) {
+        return ML_EINVALID;
+    }
+    analyses *all = analyses_of(recording);
+    if (all == NULL) {
+        return ML_ENOMEM;
+    }
+    ml_analysis *there = atomic_load(&all->devices[device]);
+    if (there == NULL) {
+        ml_analysis *made = ml_alloc_zeroed(1, sizeof(*made));
+        if (made == NULL) {
+            return ML_ENOMEM;
+        }
+        made->recording = recording;
+        made->trace = &recording->devices[device];
+        made->device = device;
+        int error = fill(made);
+        if (error < 0) {
+            free_analysis(made);
+            return error;
+        }
+        if (atomic_compare_exchange_strong(&all->devices[device], &there, made)) {
+            there = made;
+        }
+        else {
+            free_analysis(made);
+        }
+    }
+    *out = there;
+    return 0;
+}
+
+int
+ml_analysis_replay(const ml_analysis *analysis, size_t position, ml_replay **out)
+{
+    ml_replay *replay;
+    int error = ml_replay_from(analysis->start, &replay);
+    if (error < 0) {
+        return error;
+    }
+    error = ml_replay_go_to(replay, position);
+    if (error < 0) {
+        ml_replay_free(replay);
+        return error;
+    }
+    *out = replay;
+    return 0;
+}
+
+/* ---- What blocks are ---- */
+
+static const ml_life *
+life_of(const ml_analysis *analysis, uint64_t addr, uint64_t birth)
+{
+    static const ml_life untold = {
+        .birth = ML_NEVER, .end = ML_NEVER, .tag = ML_CATEGORY_COUNT};
+    const ml_lives *lives = &analysis->lives;
+    if (birth != ML_BEFORE_EVENTS) {
+        return &lives->rows[ml_lives_row(lives, birth)];
+    }
+    const ml_life *life = ml_lives_before(lives, addr);
+    return life != NULL ? life : &untold;
+}
+
+static ml_verdict
+judge(const ml_analysis *analysis, const ml_life *life, const ml_elder *elder,
+      const ml_cause *cause)
+{
+    return elder != NULL && life->tag == ML_CATEGORY_COUNT
+               ? elder->verdict
+               : ml_categories_judge(analysis->categories, life, cause);
+}
+
+ml_explained
+ml_explain(const ml_analysis *analysis, uint64_t addr, uint64_t birth, uint32_t stack)
+{
+    bool before = birth == ML_BEFORE_EVENTS;
+    const ml_life *life = life_of(analysis, addr, birth);
+    const ml_elder *elder = before ? ml_elder_at(analysis->trace, addr) : NULL;
+    ml_explained it = {.name = life->name};
+    if (elder != NULL) {
+        it.cause = elder->cause;
+        it.cause.stack = stack;
+    }
+    else {
+        it.cause =
+            before ? ml_causes_before(analysis->causes, stack)
+                   : ml_causes_of(analysis->causes, analysis->device, (size_t)birth);
+    }
+    it.verdict = judge(analysis, life, elder, &it.cause);
+    ml_cause_name_owner(&it.cause, life, &it.verdict);
+    return it;
+}
+
+int
+ml_analysis_judge(const ml_analysis *analysis)
+{
+    ml_analysis *place = (ml_analysis *)(uintptr_t)analysis;
+    ml_verdict *there = atomic_load(&place->verdicts);
+    if (there != NULL) {
+        return 0;
+    }
+    const ml_lives *lives = &analysis->lives;
+    ml_verdict *made = ml_alloc_zeroed(lives->count + 1, sizeof(*made));
+    if (made == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < lives->count; i++) {
+        const ml_life *life = &lives->rows[i];
+        ml_cause cause =
+            ml_causes_of(analysis->causes, analysis->device, (size_t)life->birth);
+        made[i] = judge(analysis, life, NULL, &cause);
+    }
+    if (!atomic_compare_exchange_strong(&place->verdicts, &there, made)) {
+        ml_free(made);
+    }
+    return 0;
+}
+
+unsigned
+ml_analysis_category(const ml_analysis *analysis, uint64_t addr, uint64_t birth)
+{
+    if (birth != ML_BEFORE_EVENTS) {
+        const ml_verdict *verdicts = atomic_load(&analysis->verdicts);
+        return verdicts[ml_lives_row(&analysis->lives, birth)].category;
+    }
+    const ml_life *life = ml_lives_before(&analysis->lives, addr);
+    if (life == NULL) {
+        return ML_CATEGORY_UNKNOWN;
+    }
+    ml_cause cause = {.phase = ML_PHASE_BEFORE_RECORDING};
+    return judge(analysis, life, ml_elder_at(analysis->trace, addr), &cause).category;
+}

@@ -1,0 +1,59 @@
+/* What every answer about a device of a recording starts from: the fit of its events, its
+ * peak, the lifetimes, causes and categories of its allocations, and states that a replay
+ * can start from.
+ *
+ * An analysis is made when it is first asked for, by one walk back over the events and one
+ * forward, and belongs to the recording.  It is immutable, but for the verdicts, which are
+ * made when first asked for.  Any thread may ask: two that come first make two, of which
+ * one stays. */
+#ifndef ML_ANALYSIS_H
+#define ML_ANALYSIS_H
+
+#include "analysis/attribution/category.h"
+#include "analysis/attribution/lives.h"
+#include "ledger/replay/replay.h"
+#include "recording/recording.h"
+
+typedef struct ml_analysis {
+    const ml_recording *recording; /* borrowed */
+    const ml_device_trace *trace;  /* borrowed */
+    size_t device;
+    const ml_causes *causes;   /* borrowed; of the whole recording */
+    ml_categories *categories; /* owned */
+    ml_lives lives;
+    ml_replay_start *start; /* owned */
+    ml_replay_result fit;
+    uint64_t peak;   /* events before the first instant of the most allocated bytes */
+    ml_totals peaks; /* of each total alone */
+    _Atomic(ml_verdict *)
+        verdicts; /* owned; of the rows of lives; NULL: not asked for */
+} ml_analysis;
+
+/* RECORDING does not change any more.  *OUT is borrowed and lives as long as it.  0,
+ * ML_EINVALID for a DEVICE that it does not have, or ML_ENOMEM. */
+int ml_analysis_of(const ml_recording *recording, size_t device,
+                   const ml_analysis **out);
+/* The causes alone, of all devices; likewise. */
+int ml_analysis_causes(const ml_recording *recording, const ml_causes **out);
+
+/* A replay that stands after POSITION events, for ml_replay_free.  0 or ML_ENOMEM. */
+int ml_analysis_replay(const ml_analysis *analysis, size_t position, ml_replay **out);
+
+typedef struct ml_explained {
+    ml_cause cause;
+    ml_verdict verdict;
+    uint32_t name; /* string: its owner's; 0: none */
+} ml_explained;
+
+/* What the block at ADDR is, that event BIRTH allocated, or ML_BEFORE_EVENTS with STACK:
+ * its cause, category and owner, all rules together. */
+ml_explained ml_explain(const ml_analysis *analysis, uint64_t addr, uint64_t birth,
+                        uint32_t stack);
+
+/* Makes the categories of all allocations, for ml_analysis_category.  0 or ML_ENOMEM. */
+int ml_analysis_judge(const ml_analysis *analysis);
+/* The enum ml_category of a block as for ml_explain, without its cause. */
+unsigned ml_analysis_category(const ml_analysis *analysis, uint64_t addr,
+                              uint64_t birth);
+
+#endif

@@ -1,0 +1,44 @@
+/* What replays of one device start from: the memory before the recording's first event, and
+ * states behind some of the others.
+ *
+ * Owns finding the first by undoing the events from the memory at the recording's end.
+ * The states are kept by replay.c. */
+#ifndef ML_REPLAY_START_H
+#define ML_REPLAY_START_H
+
+#include "ledger/ledger.h"
+#include "ledger/replay/replay.h"
+#include "recording/recording.h"
+
+typedef struct ml_replay_state {
+    size_t position; /* events before it */
+    uint64_t misfits;
+    uint64_t mismatched_addresses;
+    ml_ledger_image *image; /* owned */
+} ml_replay_state;
+
+/* In ml_replay_start.doubts: the size is inferred, but it cannot be larger. */
+#define ML_SIZE_INFERRED UINT64_MAX
+
+struct ml_replay_start {
+    const ml_device_trace *trace; /* borrowed */
+    ml_allocator_rules rules;
+    /* Before the first event; owned, each sorted by address. */
+    ml_segment *ranges;
+    size_t range_count;
+    size_t range_capacity;
+    ml_block *blocks;
+    size_t block_count;
+    size_t block_capacity;
+    uint64_t *doubts; /* owned; of each block, the bytes by which it could be larger; 0
+                         where its size is settled */
+    ml_replay_state *states; /* owned; by position */
+    size_t state_count;
+    size_t state_capacity;
+};
+
+/* Of a DEVICE that RECORDING has, without states, and with doubts about sizes that only
+ * going forward settles.  RECORDING is borrowed and outlives it.  0 or ML_ENOMEM. */
+int ml_replay_undo(const ml_recording *recording, size_t device, ml_replay_start **out);
+
+#endif
