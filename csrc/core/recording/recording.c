@@ -596,11 +596,17 @@ ml_recording_validate(const ml_recording *recording)
     return 0;
 }
 
+_Static_assert(ML_IS_NUMBERED(ML_ACTIONS, ML_ACTION_COUNT),
+               "a number is missing or twice");
+_Static_assert(ML_IS_NUMBERED(ML_CATEGORIES, ML_CATEGORY_COUNT),
+               "a number is missing or twice");
+_Static_assert(ML_IS_NUMBERED(ML_NOTES, ML_NOTE_COUNT), "a number is missing or twice");
+
 const char *
 ml_action_text(unsigned action)
 {
     static const char *const texts[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
         ML_ACTIONS(XX)
 #undef XX
     };
@@ -611,7 +617,7 @@ const char *
 ml_category_text(unsigned category)
 {
     static const char *const texts[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
         ML_CATEGORIES(XX)
 #undef XX
     };
@@ -633,7 +639,7 @@ const char *
 ml_note_text(unsigned kind)
 {
     static const char *const texts[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
         ML_NOTES(XX)
 #undef XX
     };

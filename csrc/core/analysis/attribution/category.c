@@ -381,11 +381,13 @@ ml_cause_name_owner(ml_cause *cause, const ml_life *life, const ml_verdict *verd
     }
 }
 
+_Static_assert(ML_IS_NUMBERED(ML_WHYS, ML_WHY_COUNT), "a number is missing or twice");
+
 const char *
 ml_why_text(unsigned why)
 {
     static const char *const texts[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
         ML_WHYS(XX)
 #undef XX
     };
