@@ -359,17 +359,8 @@ on_one_host(const ml_recording *recording)
 size_t
 ml_device_trace_until(const ml_device_trace *trace, uint64_t time)
 {
-    size_t low = 0;
-    size_t high = trace->event_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (trace->events[middle].time <= time) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, trace->event_count, trace->events[low].time <= time);
     return low;
 }
 

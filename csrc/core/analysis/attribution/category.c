@@ -75,17 +75,8 @@ static size_t
 rank(const moments *m, uint16_t thread, uint64_t at)
 {
     moment sought = {at, thread};
-    size_t low = 0;
-    size_t high = m->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (compare_moments(&m->list[middle], &sought) < 0) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, m->count, compare_moments(&m->list[low], &sought) < 0);
     return low;
 }
 

@@ -45,18 +45,9 @@ struct ml_replay {
 static size_t
 find_range(const ml_replay *replay, uint64_t addr)
 {
-    size_t low = 0;
-    size_t high = replay->range_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const ml_segment *segment = &replay->ranges[middle];
-        if (segment->addr + segment->total <= addr) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, replay->range_count,
+              replay->ranges[low].addr + replay->ranges[low].total <= addr);
     return low;
 }
 
