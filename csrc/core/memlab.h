@@ -70,6 +70,23 @@ enum ml_action {
     ML_ACTION_COUNT = 0 ML_ACTIONS(ML_NUMBERED_ONE)
 };
 
+/* Whether ACTION gives back a block. */
+static inline int
+ml_action_frees_block(unsigned action)
+{
+    return action == ML_ACTION_FREE_REQUESTED || action == ML_ACTION_FREE_COMPLETED;
+}
+
+/* Whether ACTION gives back a block or a segment. */
+static inline int
+ml_action_frees(unsigned action)
+{
+    const unsigned frees = 1u << ML_ACTION_FREE_REQUESTED |
+                           1u << ML_ACTION_FREE_COMPLETED |
+                           1u << ML_ACTION_SEGMENT_FREE | 1u << ML_ACTION_SEGMENT_UNMAP;
+    return action < ML_ACTION_COUNT && (frees >> action & 1u) != 0;
+}
+
 /* Bits of ml_event.flags. */
 #define ML_EVENT_BACKWARD 0x01u    /* an autograd node was running on the thread */
 #define ML_EVENT_BLOCK_KNOWN 0x02u /* block_bytes was measured, not inferred */
