@@ -16,6 +16,15 @@ extern "C" {
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
 #define ML_ABI_VERSION 9u
 
+/* A list whose numbers are in files has entries XX(name, number, text): the number stands
+ * where a reader looks, and moving a line changes none.  Its count is
+ * 0 LIST(ML_NUMBERED_ONE); that all numbers below COUNT are there, each once, is
+ * ML_IS_NUMBERED(LIST, COUNT), a constant for a static assert. */
+#define ML_NUMBERED_ONE(name, number, text) +1
+#define ML_NUMBERED_BIT(name, number, text) | UINT64_C(1) << (number)
+#define ML_IS_NUMBERED(LIST, count) \
+    ((0 LIST(ML_NUMBERED_BIT)) == (UINT64_C(1) << (count)) - 1)
+
 /* name, text.  Functions return 0 or the negative of one of these. */
 #define ML_ERRORS(XX) \
     XX(NOMEM, "out of memory") \
@@ -39,26 +48,44 @@ enum ml_error {
 #undef XX
 };
 
-/* Events in the order and with the names of torch's trace entries.  The first nine
- * values equal c10's TraceEntry::Action; a value unknown to us becomes OTHER. */
+/* Events with the names of torch's trace entries: name, number, text.  The numbers are in
+ * files; the first nine equal c10's TraceEntry::Action.  A value unknown to us becomes
+ * OTHER. */
 #define ML_ACTIONS(XX) \
-    XX(ALLOC, "alloc") \
-    XX(FREE_REQUESTED, "free_requested") \
-    XX(FREE_COMPLETED, "free_completed") \
-    XX(SEGMENT_ALLOC, "segment_alloc") \
-    XX(SEGMENT_FREE, "segment_free") \
-    XX(SEGMENT_MAP, "segment_map") \
-    XX(SEGMENT_UNMAP, "segment_unmap") \
-    XX(SNAPSHOT, "snapshot") \
-    XX(OOM, "oom") \
-    XX(OTHER, "other")
+    XX(ALLOC, 0, "alloc") \
+    XX(FREE_REQUESTED, 1, "free_requested") \
+    XX(FREE_COMPLETED, 2, "free_completed") \
+    XX(SEGMENT_ALLOC, 3, "segment_alloc") \
+    XX(SEGMENT_FREE, 4, "segment_free") \
+    XX(SEGMENT_MAP, 5, "segment_map") \
+    XX(SEGMENT_UNMAP, 6, "segment_unmap") \
+    XX(SNAPSHOT, 7, "snapshot") \
+    XX(OOM, 8, "oom") \
+    XX(OTHER, 9, "other")
 
 enum ml_action {
-#define XX(name, text) ML_ACTION_##name,
+#define XX(name, number, text) ML_ACTION_##name = (number),
     ML_ACTIONS(XX)
 #undef XX
-    ML_ACTION_COUNT
+    ML_ACTION_COUNT = 0 ML_ACTIONS(ML_NUMBERED_ONE)
 };
+
+/* Whether ACTION gives back a block. */
+static inline int
+ml_action_frees_block(unsigned action)
+{
+    return action == ML_ACTION_FREE_REQUESTED || action == ML_ACTION_FREE_COMPLETED;
+}
+
+/* Whether ACTION gives back a block or a segment. */
+static inline int
+ml_action_frees(unsigned action)
+{
+    const unsigned frees = 1u << ML_ACTION_FREE_REQUESTED |
+                           1u << ML_ACTION_FREE_COMPLETED |
+                           1u << ML_ACTION_SEGMENT_FREE | 1u << ML_ACTION_SEGMENT_UNMAP;
+    return action < ML_ACTION_COUNT && (frees >> action & 1u) != 0;
+}
 
 /* Bits of ml_event.flags. */
 #define ML_EVENT_BACKWARD 0x01u    /* an autograd node was running on the thread */
@@ -132,9 +159,9 @@ typedef struct ml_allocator_rules {
 } ml_allocator_rules;
 
 enum ml_block_state {
-    ML_BLOCK_INACTIVE,
-    ML_BLOCK_ALLOCATED,   /* active_allocated */
-    ML_BLOCK_PENDING_FREE /* active_pending_free */
+    ML_BLOCK_INACTIVE = 0,
+    ML_BLOCK_ALLOCATED = 1,   /* active_allocated */
+    ML_BLOCK_PENDING_FREE = 2 /* active_pending_free */
 };
 
 typedef struct ml_block {

@@ -285,7 +285,7 @@ driver_event(void *self, const ml_event *made)
     run *running = self;
     const trace_event *told = &running->told->events.items[running->event];
     const char *const names[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
         ML_ACTIONS(XX)
 #undef XX
     };
@@ -607,7 +607,7 @@ run_program(run *running)
 static int
 action_of(const char *name)
 {
-#define XX(action, text) \
+#define XX(action, number, text) \
     if (strcmp(name, text) == 0) { \
         return ML_ACTION_##action; \
     }

@@ -27,7 +27,7 @@ static kept_event *kept;
 static atomic_size_t kept_count;
 
 static const char *const action_names[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
     ML_ACTIONS(XX)
 #undef XX
 };

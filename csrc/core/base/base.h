@@ -41,22 +41,30 @@ ml_hash_u64(uint64_t value)
 
 uint64_t ml_hash_bytes(const void *bytes, size_t length);
 
+/* AT, a size_t, becomes the first of COUNT indices for which BELOW, an expression of AT that
+ * holds up to some index and not from there on, does not hold; COUNT: it holds for all. */
+#define ML_SEARCH(at, count, below) \
+    do { \
+        size_t ml_search_low = 0, ml_search_high = (count); \
+        while (ml_search_low < ml_search_high) { \
+            (at) = ml_search_low + (ml_search_high - ml_search_low) / 2; \
+            if (below) { \
+                ml_search_low = (at) + 1; \
+            } \
+            else { \
+                ml_search_high = (at); \
+            } \
+        } \
+        (at) = ml_search_low; \
+    } while (0)
+
 /* The index of the first of COUNT ITEMS whose address is ADDR or above; COUNT: none.  Each
  * has SIZE bytes and begins with its uint64_t address, by which they are sorted. */
 static inline size_t
 ml_find_address(const void *items, size_t size, size_t count, uint64_t addr)
 {
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const void *item = (const char *)items + middle * size;
-        if (*(const uint64_t *)item < addr) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, count, *(const uint64_t *)((const char *)items + low * size) < addr);
     return low;
 }
 

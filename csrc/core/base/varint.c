@@ -17,9 +17,8 @@ append(ml_buffer *out, const uint8_t *bytes, size_t length)
     out->length += length;
 }
 
-/* VALUE to TO; the bytes written. */
-static size_t
-write_value(uint8_t *to, uint64_t value)
+size_t
+ml_varint_write(uint8_t to[ML_VARINT_ROOM], uint64_t value)
 {
     size_t length = 0;
     for (; value >= 0x80; value >>= 7) {
@@ -29,11 +28,25 @@ write_value(uint8_t *to, uint64_t value)
     return length;
 }
 
+bool
+ml_varint_read(const uint8_t **at, const uint8_t *end, uint64_t *value)
+{
+    *value = 0;
+    for (unsigned shift = 0; shift < 64 && *at < end; shift += 7) {
+        uint8_t byte = *(*at)++;
+        *value |= (uint64_t)(byte & 0x7f) << shift;
+        if ((byte & 0x80) == 0) {
+            return shift < 63 || byte <= 1;
+        }
+    }
+    return false;
+}
+
 void
 ml_varint_put(ml_buffer *out, uint64_t value)
 {
     uint8_t bytes[ROOM];
-    append(out, bytes, write_value(bytes, value));
+    append(out, bytes, ml_varint_write(bytes, value));
 }
 
 void
@@ -44,7 +57,7 @@ ml_varint_put_wide(ml_buffer *out, ml_wide value)
     for (; value > UINT64_MAX; value >>= 7) {
         bytes[length++] = (uint8_t)(value | 0x80);
     }
-    length += write_value(bytes + length, (uint64_t)value);
+    length += ml_varint_write(bytes + length, (uint64_t)value);
     append(out, bytes, length);
 }
 
@@ -58,7 +71,7 @@ ml_varint_put_change(ml_buffer *out, uint64_t before, uint64_t now)
     bytes[0] = (uint8_t)((magnitude << 1 & 0x7e) | less);
     if (magnitude >= 0x40) {
         bytes[0] |= 0x80;
-        length += write_value(bytes + 1, magnitude >> 6);
+        length += ml_varint_write(bytes + 1, magnitude >> 6);
     }
     append(out, bytes, length);
 }

@@ -1,13 +1,22 @@
 /* Numbers of any size in few bytes: LEB128, the lowest seven bits first.
  *
- * Owns the encoding of the page's columns (docs/FORMAT.md); it must not know what the
- * numbers are.  Whatever goes wrong is remembered by the buffer. */
+ * Owns the encoding, which the page's columns and records of .mlab files have
+ * (docs/FORMAT.md).  What goes wrong with a buffer is remembered by the buffer. */
 #ifndef ML_VARINT_H
 #define ML_VARINT_H
 
 #include "base/base.h"
 
 __extension__ typedef unsigned __int128 ml_wide;
+
+/* Bytes of the longest number of 64 bits. */
+#define ML_VARINT_ROOM 10
+
+/* VALUE to TO; the bytes written. */
+size_t ml_varint_write(uint8_t to[ML_VARINT_ROOM], uint64_t value);
+/* The number at *AT, which moves behind it.  False where the bytes end, at END, within the
+ * number, or it has more than 64 bits. */
+bool ml_varint_read(const uint8_t **at, const uint8_t *end, uint64_t *value);
 
 void ml_varint_put(ml_buffer *out, uint64_t value);
 void ml_varint_put_wide(ml_buffer *out, ml_wide value);

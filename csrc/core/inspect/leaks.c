@@ -21,16 +21,8 @@ find_event(const ml_survivors *s, const ml_event_list *list, const ml_survivor *
         return block->place < list->first ? list->count
                                           : (size_t)(block->place - list->first);
     }
-    size_t low = 0, high = list->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (list->items[middle].time < block->place) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, list->count, list->items[low].time < block->place);
     while (low < list->count && list->items[low].time == block->place &&
            (list->items[low].addr != block->addr ||
             list->items[low].action != ML_ACTION_ALLOC)) {

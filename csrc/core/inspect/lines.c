@@ -111,16 +111,8 @@ raise_row(ml_line_row *row, const run *seen)
 static size_t
 place_of(const ml_lines_function *function, uint32_t line)
 {
-    size_t low = 0, high = function->row_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (function->rows[middle]->line < line) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, function->row_count, function->rows[low]->line < line);
     return low;
 }
 

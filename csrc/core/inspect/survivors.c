@@ -231,8 +231,7 @@ apply_event(ml_survivors *s, ml_survivor_set *set, const ml_event *event,
 {
     bool ordered = s->window->feed->source->ordered;
     place = ordered ? place : event->time;
-    if (event->action == ML_ACTION_FREE_REQUESTED ||
-        event->action == ML_ACTION_FREE_COMPLETED) {
+    if (ml_action_frees_block(event->action)) {
         /* One that waited may be older than what is at its address by now. */
         bool known = forget_block(set, event->addr, place);
         bool waits = !known && !ordered && event->time > s->last_time;

@@ -459,8 +459,7 @@ ml_ledger_apply(ml_ledger *ledger, ml_event *event)
     bool reset = take_reset(ledger);
     bool peaks = reset;
     int problem;
-    if (event->action == ML_ACTION_FREE_REQUESTED ||
-        event->action == ML_ACTION_FREE_COMPLETED) {
+    if (ml_action_frees_block(event->action)) {
         problem = apply_free(ledger, event); /* which raises no peak */
     }
     else {

@@ -51,15 +51,6 @@ ml_feed_thread_number(void)
     return self.number;
 }
 
-static bool
-is_free(uint8_t action)
-{
-    const unsigned frees = 1u << ML_ACTION_FREE_REQUESTED |
-                           1u << ML_ACTION_FREE_COMPLETED |
-                           1u << ML_ACTION_SEGMENT_FREE | 1u << ML_ACTION_SEGMENT_UNMAP;
-    return action < ML_ACTION_COUNT && (frees >> action & 1u) != 0;
-}
-
 /* Fills stack and the flags that say what became of it.  DELAYED: the free of a segment, or
  * of a block whose free was asked for before; these are rare, and those that came of an
  * allocation count to its context. */
@@ -70,7 +61,8 @@ capture(ml_feed *feed, ml_event *record, bool delayed)
     if (wanted == 0) {
         return;
     }
-    unsigned kind = is_free(record->action) ? ML_CAPTURE_FREE : ML_CAPTURE_ALLOC;
+    unsigned kind =
+        ml_action_frees(record->action) ? ML_CAPTURE_FREE : ML_CAPTURE_ALLOC;
     kind |= delayed ? ML_CAPTURE_ALLOC : 0;
     if (!(wanted & kind) || record->action == ML_ACTION_SNAPSHOT) {
         return;
@@ -237,7 +229,7 @@ keep(ml_feed *feed, ml_device_log *log, ml_event *record)
     if (ml_ledger_apply(log->ledger, record) != 0) {
         count_alone(&log->inconsistencies);
     }
-    if (!is_free(record->action)) {
+    if (!ml_action_frees(record->action)) {
         raise_window_peaks(feed, log);
     }
     if (atomic_load_explicit(&feed->metering, memory_order_relaxed)) {
@@ -319,7 +311,7 @@ record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record,
      * from whatever call finds that the other streams are done with the block. */
     bool asked = record->action == ML_ACTION_FREE_REQUESTED;
     capture(feed, record,
-            is_free(record->action) && !asked && record->addr != log->freeing);
+            ml_action_frees(record->action) && !asked && record->addr != log->freeing);
     log->freeing = asked ? record->addr : 0;
     if (record->flags & ML_EVENT_STACK_LOST) {
         count_alone(&log->lost_stacks);

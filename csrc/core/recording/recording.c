@@ -371,17 +371,8 @@ on_one_host(const ml_recording *recording)
 size_t
 ml_device_trace_until(const ml_device_trace *trace, uint64_t time)
 {
-    size_t low = 0;
-    size_t high = trace->event_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (trace->events[middle].time <= time) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, trace->event_count, trace->events[low].time <= time);
     return low;
 }
 
@@ -608,11 +599,17 @@ ml_recording_validate(const ml_recording *recording)
     return 0;
 }
 
+_Static_assert(ML_IS_NUMBERED(ML_ACTIONS, ML_ACTION_COUNT),
+               "a number is missing or twice");
+_Static_assert(ML_IS_NUMBERED(ML_CATEGORIES, ML_CATEGORY_COUNT),
+               "a number is missing or twice");
+_Static_assert(ML_IS_NUMBERED(ML_NOTES, ML_NOTE_COUNT), "a number is missing or twice");
+
 const char *
 ml_action_text(unsigned action)
 {
     static const char *const texts[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
         ML_ACTIONS(XX)
 #undef XX
     };
@@ -623,7 +620,7 @@ const char *
 ml_category_text(unsigned category)
 {
     static const char *const texts[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
         ML_CATEGORIES(XX)
 #undef XX
     };
@@ -645,7 +642,7 @@ const char *
 ml_note_text(unsigned kind)
 {
     static const char *const texts[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
         ML_NOTES(XX)
 #undef XX
     };

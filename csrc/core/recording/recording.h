@@ -38,29 +38,30 @@ typedef struct ml_stack {
     uint32_t module;
 } ml_stack;
 
-/* What owns a block, as far as it is known exactly; names are JSON keys. */
+/* What owns a block, as far as it is known exactly: name, number, text.  Texts are JSON
+ * keys; numbers are in files. */
 #define ML_CATEGORIES(XX) \
-    XX(PARAMETER, "parameter") \
-    XX(BUFFER, "buffer") \
-    XX(GRADIENT, "gradient") \
-    XX(OPTIMIZER_STATE, "optimizer_state") \
-    XX(ACTIVATION, "activation") \
-    XX(TEMPORARY, "temporary") \
-    XX(INPUT, "input") \
-    XX(WORKSPACE, "workspace") \
-    XX(COMMUNICATION, "communication") \
-    XX(BEFORE_RECORDING, "before_recording") \
-    XX(UNKNOWN, "unknown") \
-    XX(OTHER, "other") /* the program's, made outside any call of a module */
+    XX(PARAMETER, 0, "parameter") \
+    XX(BUFFER, 1, "buffer") \
+    XX(GRADIENT, 2, "gradient") \
+    XX(OPTIMIZER_STATE, 3, "optimizer_state") \
+    XX(ACTIVATION, 4, "activation") \
+    XX(TEMPORARY, 5, "temporary") \
+    XX(INPUT, 6, "input") \
+    XX(WORKSPACE, 7, "workspace") \
+    XX(COMMUNICATION, 8, "communication") \
+    XX(BEFORE_RECORDING, 9, "before_recording") \
+    XX(UNKNOWN, 10, "unknown") \
+    XX(OTHER, 11, "other") /* the program's, made outside any call of a module */
 
 /* An owner that a tag names is up to this one; of those behind it no tensor's owner is. */
 #define ML_CATEGORY_TAG_LAST ML_CATEGORY_UNKNOWN
 
 enum ml_category {
-#define XX(name, text) ML_CATEGORY_##name,
+#define XX(name, number, text) ML_CATEGORY_##name = (number),
     ML_CATEGORIES(XX)
 #undef XX
-    ML_CATEGORY_COUNT
+    ML_CATEGORY_COUNT = 0 ML_CATEGORIES(ML_NUMBERED_ONE)
 };
 
 /* A tensor's owner made known while recording: "at this moment the block that holds
@@ -93,29 +94,30 @@ typedef struct ml_annotation {
 #define ML_NOTE_VALUES 7
 #define ML_NOTE_UNKNOWN UINT64_MAX
 
-/* What happened beside memory events, on the same clock.  name, then what the values
- * are, bytes unless said otherwise; the values not named are 0. */
+/* What happened beside memory events, on the same clock: name, number, text, then what the
+ * values are, bytes unless said otherwise; the values not named are 0.  The numbers are in
+ * files. */
 #define ML_NOTES(XX) \
-    XX(STEP, "step") /* a training step ended; its number, from 0 */ \
+    XX(STEP, 0, "step") /* a training step ended; its number, from 0 */ \
     /* A named part of the program, memlab.phase(); a number that its end shares. */ \
-    XX(PHASE_BEGIN, "phase_begin") \
-    XX(PHASE_END, "phase_end") \
-    XX(MARK, "mark") /* memlab.mark() */ \
+    XX(PHASE_BEGIN, 1, "phase_begin") \
+    XX(PHASE_END, 2, "phase_end") \
+    XX(MARK, 3, "mark") /* memlab.mark() */ \
     /* torch.profiler.record_function(); a number that its end shares. */ \
-    XX(REGION_BEGIN, "region_begin") \
-    XX(REGION_END, "region_end") \
-    XX(HOST, "host") /* resident set; pinned allocated; pinned reserved */ \
+    XX(REGION_BEGIN, 4, "region_begin") \
+    XX(REGION_END, 5, "region_end") \
+    XX(HOST, 6, "host") /* resident set; pinned allocated; pinned reserved */ \
     /* Of the whole device, as it says itself: used; total; of this process; of other \
      * processes; the driver's reserve, in total but not in used.  Then torch's reserved; \
      * torch's allocated.  All unknown: it could not be read, and the name says why. */ \
-    XX(GPU, "gpu") \
-    XX(OOM, "oom") /* asked for; free on the device; total; allowed */
+    XX(GPU, 7, "gpu") \
+    XX(OOM, 8, "oom") /* asked for; free on the device; total; allowed */
 
 enum ml_note_kind {
-#define XX(name, text) ML_NOTE_##name,
+#define XX(name, number, text) ML_NOTE_##name = (number),
     ML_NOTES(XX)
 #undef XX
-    ML_NOTE_COUNT
+    ML_NOTE_COUNT = 0 ML_NOTES(ML_NUMBERED_ONE)
 };
 
 typedef struct ml_note {

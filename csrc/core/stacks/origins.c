@@ -276,15 +276,7 @@ uint32_t
 ml_origins_of(const ml_origins *origins, const ml_origin_file *file, int64_t line)
 {
     const ml_origin_line *lines = origins->lines + file->first;
-    size_t low = 0, high = file->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (lines[middle].line <= line) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, file->count, lines[low].line <= line);
     return low > 0 ? lines[low - 1].frame : 0;
 }

@@ -45,13 +45,6 @@ ml_wanted_segment(const ml_wanted *wanted, const ml_stacks *stacks,
 }
 
 static bool
-is_free(uint8_t action)
-{
-    return action == ML_ACTION_FREE_REQUESTED || action == ML_ACTION_FREE_COMPLETED ||
-           action == ML_ACTION_SEGMENT_FREE || action == ML_ACTION_SEGMENT_UNMAP;
-}
-
-static bool
 is_allocation(uint8_t action)
 {
     return action == ML_ACTION_ALLOC || action == ML_ACTION_OOM ||
@@ -82,7 +75,8 @@ note_call(const ml_event *event, ml_wanted_call *call)
                                  .stack = event->stack,
                                  .known = (event->flags & ML_EVENT_CONTEXT) != 0};
     }
-    else if (!is_free(event->action) || event->action == ML_ACTION_FREE_REQUESTED) {
+    else if (!ml_action_frees(event->action) ||
+             event->action == ML_ACTION_FREE_REQUESTED) {
         call->known = false;
     }
 }
@@ -95,7 +89,7 @@ ml_wanted_event(const ml_wanted *wanted, const ml_stacks *stacks, ml_event *even
     if (call != NULL) {
         note_call(event, call);
     }
-    if (is_free(event->action) && wanted->context == ML_CONTEXT_ALLOC) {
+    if (ml_action_frees(event->action) && wanted->context == ML_CONTEXT_ALLOC) {
         /* As in torch, a free then shows where its block came from. */
         bool called = call != NULL && is_of_call(stacks, events, index, call);
         event->stack = called ? call->stack : event->origin_stack;

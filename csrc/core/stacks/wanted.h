@@ -10,12 +10,12 @@
 #include "memlab.h"
 #include "stacks/stacks.h"
 
-/* What to capture, in torch's terms and order. */
+/* What to capture, in torch's terms and order.  The header of a .mlab file has these. */
 enum ml_context {
-    ML_CONTEXT_NONE,  /* no stacks */
-    ML_CONTEXT_STATE, /* of live memory */
-    ML_CONTEXT_ALLOC, /* and of allocation events */
-    ML_CONTEXT_ALL    /* and of free events */
+    ML_CONTEXT_NONE = 0,  /* no stacks */
+    ML_CONTEXT_STATE = 1, /* of live memory */
+    ML_CONTEXT_ALLOC = 2, /* and of allocation events */
+    ML_CONTEXT_ALL = 3    /* and of free events */
 };
 
 typedef struct ml_wanted {

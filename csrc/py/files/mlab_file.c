@@ -36,9 +36,9 @@ gaps_of(const ml_mlab_info *info)
 static const char *
 stop_text(int stop)
 {
-    static const char *const texts[] = {[ML_MLAB_STORES] = "",
-#define XX(name, text) [ML_MLAB_STOP_##name] = text,
-                                        ML_MLAB_STOPS(XX)
+    static const char *const texts[] = {
+#define XX(name, number, text) [number] = text,
+        ML_MLAB_STOPS(XX)
 #undef XX
     };
     return texts[stop];

@@ -26,16 +26,8 @@ piece(const ml_page_pieces *pieces, size_t at)
 static size_t
 find(const ml_page_pieces *pieces, uint64_t addr)
 {
-    size_t low = 0, high = pieces->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (end_of(piece(pieces, middle)) <= addr) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, pieces->count, end_of(piece(pieces, low)) <= addr);
     return low;
 }
 

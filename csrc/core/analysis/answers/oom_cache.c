@@ -35,17 +35,9 @@ settle_segment(const memory *m, ml_segment *segment)
     if (m->oom->pool_known) {
         return;
     }
-    size_t low = 0; /* the segments below it that begin at or before this one */
-    size_t high = m->trace->segment_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (m->trace->segments[middle].addr <= segment->addr) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low; /* the segments below it that begin at or before this one */
+    ML_SEARCH(low, m->trace->segment_count,
+              m->trace->segments[low].addr <= segment->addr);
     const ml_segment *end = low > 0 ? &m->trace->segments[low - 1] : NULL;
     if (end != NULL && segment->addr - end->addr < end->total) {
         segment->pool[0] = end->pool[0];
@@ -88,17 +80,8 @@ keep_piece(void *context, const ml_block *block, uint64_t birth)
 static int64_t
 find_place(const ml_peak *state, const piece *p)
 {
-    size_t low = 0;
-    size_t high = state->block_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (state->blocks[middle].addr < p->block.addr) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, state->block_count, state->blocks[low].addr < p->block.addr);
     bool there = low < state->block_count && state->blocks[low].addr == p->block.addr &&
                  p->block.state == ML_BLOCK_ALLOCATED;
     return there ? (int64_t)low : -1;

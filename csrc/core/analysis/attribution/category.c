@@ -75,17 +75,8 @@ static size_t
 rank(const moments *m, uint16_t thread, uint64_t at)
 {
     moment sought = {at, thread};
-    size_t low = 0;
-    size_t high = m->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (compare_moments(&m->list[middle], &sought) < 0) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, m->count, compare_moments(&m->list[low], &sought) < 0);
     return low;
 }
 
@@ -381,11 +372,13 @@ ml_cause_name_owner(ml_cause *cause, const ml_life *life, const ml_verdict *verd
     }
 }
 
+_Static_assert(ML_IS_NUMBERED(ML_WHYS, ML_WHY_COUNT), "a number is missing or twice");
+
 const char *
 ml_why_text(unsigned why)
 {
     static const char *const texts[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
         ML_WHYS(XX)
 #undef XX
     };

@@ -37,18 +37,18 @@
 
 /* Why a category is not known. */
 #define ML_WHYS(XX) \
-    XX(KNOWN, "") \
-    XX(PASSES, "the recording does not say what a backward pass made") \
-    XX(NO_PASS, "no backward pass followed") \
-    XX(SEVERAL, "kept over several backward passes") \
-    XX(OWNERS, "kept over a backward pass, and parameters are not known") \
-    XX(OUTLIVES, "made by a backward pass that it outlives")
+    XX(KNOWN, 0, "") \
+    XX(PASSES, 1, "the recording does not say what a backward pass made") \
+    XX(NO_PASS, 2, "no backward pass followed") \
+    XX(SEVERAL, 3, "kept over several backward passes") \
+    XX(OWNERS, 4, "kept over a backward pass, and parameters are not known") \
+    XX(OUTLIVES, 5, "made by a backward pass that it outlives")
 
 enum ml_why {
-#define XX(name, text) ML_WHY_##name,
+#define XX(name, number, text) ML_WHY_##name = (number),
     ML_WHYS(XX)
 #undef XX
-    ML_WHY_COUNT
+    ML_WHY_COUNT = 0 ML_WHYS(ML_NUMBERED_ONE)
 };
 
 typedef struct ml_verdict {

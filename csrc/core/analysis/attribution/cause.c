@@ -366,11 +366,19 @@ text_of(const char *const *texts, unsigned count, unsigned index, unsigned other
     return texts[index < count ? index : otherwise];
 }
 
+_Static_assert(ML_IS_NUMBERED(ML_PHASES, ML_PHASE_COUNT),
+               "a number is missing or twice");
+_Static_assert(ML_IS_NUMBERED(ML_HOWS, ML_HOW_COUNT), "a number is missing or twice");
+_Static_assert(ML_IS_NUMBERED(ML_NO_LINES, ML_NO_LINE_COUNT),
+               "a number is missing or twice");
+_Static_assert(ML_IS_NUMBERED(ML_NO_MODULES, ML_NO_MODULE_COUNT),
+               "a number is missing or twice");
+
 const char *
 ml_phase_text(unsigned phase)
 {
     static const char *const texts[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
         ML_PHASES(XX)
 #undef XX
     };
@@ -381,7 +389,7 @@ const char *
 ml_how_text(unsigned how)
 {
     static const char *const texts[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
         ML_HOWS(XX)
 #undef XX
     };
@@ -392,7 +400,7 @@ const char *
 ml_no_line_text(unsigned no_line)
 {
     static const char *const texts[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
         ML_NO_LINES(XX)
 #undef XX
     };
@@ -403,7 +411,7 @@ const char *
 ml_no_module_text(unsigned no_module)
 {
     static const char *const texts[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
         ML_NO_MODULES(XX)
 #undef XX
     };

@@ -15,73 +15,73 @@
 #include "recording/recording.h"
 
 #define ML_PHASES(XX) \
-    XX(FORWARD, "forward") /* in an nn.Module's call, or where autograd took note */ \
-    XX(BACKWARD, "backward") \
-    XX(OPTIMIZER, "optimizer") \
-    XX(OTHER, "other") \
-    XX(BEFORE_RECORDING, "before_recording") \
-    XX(UNKNOWN, "unknown")
+    XX(FORWARD, 0, "forward") /* in a module's call, or where autograd took note */ \
+    XX(BACKWARD, 1, "backward") \
+    XX(OPTIMIZER, 2, "optimizer") \
+    XX(OTHER, 3, "other") \
+    XX(BEFORE_RECORDING, 4, "before_recording") \
+    XX(UNKNOWN, 5, "unknown")
 
 enum ml_phase {
-#define XX(name, text) ML_PHASE_##name,
+#define XX(name, number, text) ML_PHASE_##name = (number),
     ML_PHASES(XX)
 #undef XX
-    ML_PHASE_COUNT
+    ML_PHASE_COUNT = 0 ML_PHASES(ML_NUMBERED_ONE)
 };
 
 /* How a line is known. */
 #define ML_HOWS(XX) \
-    XX(NONE, "") /* it is not */ \
-    XX(FRAMES, "frames") \
-    XX(NODE, "node")          /* of the autograd node's forward operation */ \
-    XX(LIKELY, "likely")      /* of it, unless it worked in place */ \
-    XX(NEAR, "near")          /* of it too, between two lines: it left no event */ \
-    XX(CALL, "backward_call") /* only the line that called backward() */
+    XX(NONE, 0, "") /* it is not */ \
+    XX(FRAMES, 1, "frames") \
+    XX(NODE, 2, "node")          /* of the autograd node's forward operation */ \
+    XX(LIKELY, 3, "likely")      /* of it, unless it worked in place */ \
+    XX(NEAR, 4, "near")          /* of it too, between two lines: it left no event */ \
+    XX(CALL, 5, "backward_call") /* only the line that called backward() */
 
 enum ml_how {
-#define XX(name, text) ML_HOW_##name,
+#define XX(name, number, text) ML_HOW_##name = (number),
     ML_HOWS(XX)
 #undef XX
-    ML_HOW_COUNT
+    ML_HOW_COUNT = 0 ML_HOWS(ML_NUMBERED_ONE)
 };
 
 /* Why a block has no line. */
 #define ML_NO_LINES(XX) \
-    XX(NONE, "") /* it has one */ \
-    XX(BEFORE, "before recording") \
-    XX(BACKWARD, "no Python frames on the thread (backward)") \
-    XX(NODE, "its forward was not recorded (backward)") \
-    XX(GRADIENT, "autograd's own sum of gradients (backward)") \
-    XX(NO_PYTHON, "no Python frames on the thread") \
-    XX(LOST, "stack table full") \
-    XX(NOT_RECORDED, "stacks not recorded") \
-    XX(EMPTY, "recorded without frames")
+    XX(NONE, 0, "") /* it has one */ \
+    XX(BEFORE, 1, "before recording") \
+    XX(BACKWARD, 2, "no Python frames on the thread (backward)") \
+    XX(NODE, 3, "its forward was not recorded (backward)") \
+    XX(GRADIENT, 4, "autograd's own sum of gradients (backward)") \
+    XX(NO_PYTHON, 5, "no Python frames on the thread") \
+    XX(LOST, 6, "stack table full") \
+    XX(NOT_RECORDED, 7, "stacks not recorded") \
+    XX(EMPTY, 8, "recorded without frames")
 
 enum ml_no_line {
-#define XX(name, text) ML_NO_LINE_##name,
+#define XX(name, number, text) ML_NO_LINE_##name = (number),
     ML_NO_LINES(XX)
 #undef XX
-    ML_NO_LINE_COUNT
+    ML_NO_LINE_COUNT = 0 ML_NO_LINES(ML_NUMBERED_ONE)
 };
 
 /* Why a block has no module.  Those first in the list are outside any module, which is
  * an answer; of the others it is not known. */
 #define ML_NO_MODULES(XX) \
-    XX(NONE, "") /* it has one */ \
-    XX(CALL, "outside any module's call") \
-    XX(OPTIMIZER, "in an optimizer's step") \
-    XX(OWNER, "its owner is in no module") \
-    XX(LIBRARY, "work space of a library") \
-    XX(UNNAMED, "the module has no name in the recording") \
-    XX(STACK, "no stack that tells")
+    XX(NONE, 0, "") /* it has one */ \
+    XX(CALL, 1, "outside any module's call") \
+    XX(OPTIMIZER, 2, "in an optimizer's step") \
+    XX(OWNER, 3, "its owner is in no module") \
+    XX(LIBRARY, 4, "work space of a library") \
+    XX(UNNAMED, 5, "the module has no name in the recording") \
+    XX(STACK, 6, "no stack that tells")
 
 #define ML_NO_MODULE_OUTSIDE_LAST ML_NO_MODULE_LIBRARY
 
 enum ml_no_module {
-#define XX(name, text) ML_NO_MODULE_##name,
+#define XX(name, number, text) ML_NO_MODULE_##name = (number),
     ML_NO_MODULES(XX)
 #undef XX
-    ML_NO_MODULE_COUNT
+    ML_NO_MODULE_COUNT = 0 ML_NO_MODULES(ML_NUMBERED_ONE)
 };
 
 typedef struct ml_cause {

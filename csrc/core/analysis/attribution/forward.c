@@ -29,13 +29,6 @@ is_backward(const ml_event *event)
     return (event->flags & ML_EVENT_BACKWARD) != 0;
 }
 
-static bool
-is_free(const ml_event *event)
-{
-    return event->action == ML_ACTION_FREE_REQUESTED ||
-           event->action == ML_ACTION_FREE_COMPLETED;
-}
-
 static int
 compare_samples(const void *a, const void *b)
 {
@@ -107,7 +100,7 @@ frees_tell(const ml_device_trace *trace, bool *out)
         if (event->action == ML_ACTION_ALLOC) {
             result = keep_birth(&of, event);
         }
-        else if (is_free(event) && event->stack != 0 &&
+        else if (ml_action_frees_block(event->action) && event->stack != 0 &&
                  find_birth(&of, event->addr, &id)) {
             *out = of.stack[id] != 0 && of.stack[id] != event->stack;
         }
@@ -135,7 +128,8 @@ take_sample(const ml_event *event, bool frees, uint64_t order, ml_forward_sample
         out->node = event->node;
         out->node_thread = event->autograd_thread;
     }
-    return out->thread != 0 && (alloc || (frees && is_free(event)));
+    return out->thread != 0 &&
+           (alloc || (frees && ml_action_frees_block(event->action)));
 }
 
 /* Within a device the order is known better than by time. */
@@ -354,18 +348,11 @@ typedef struct sought {
 static size_t
 find_sample(const ml_forwards *forwards, uint16_t thread, uint64_t next)
 {
-    size_t low = 0;
-    size_t high = forwards->sample_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const ml_forward_sample *s = &forwards->samples[middle];
-        if (s->thread < thread || (s->thread == thread && s->next < next)) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, forwards->sample_count,
+              forwards->samples[low].thread < thread ||
+                  (forwards->samples[low].thread == thread &&
+                   forwards->samples[low].next < next));
     return low;
 }
 

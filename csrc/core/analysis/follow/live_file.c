@@ -181,17 +181,8 @@ static live_chunk *
 next_of(const ml_live *live, unsigned number)
 {
     live_chunk sought = {.lane = number, .index = live->lanes[number].next};
-    size_t low = 0;
-    size_t high = live->queue_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (compare_chunks(&live->queue[middle], &sought) < 0) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, live->queue_count, compare_chunks(&live->queue[low], &sought) < 0);
     return low < live->queue_count && live->queue[low].lane == number
                ? &live->queue[low]
                : NULL;

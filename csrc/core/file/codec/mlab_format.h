@@ -27,22 +27,25 @@
 
 enum ml_mlab_state {
     ML_MLAB_OPEN = 1, /* being written, or its process died */
-    ML_MLAB_ENDED
+    ML_MLAB_ENDED = 2
 };
 
-/* Why nothing more was stored, although events came; name, text. */
+/* Why nothing more was stored, although events came; name, number, text. */
 #define ML_MLAB_STOPS(XX) \
-    XX(LIMIT, "the limit of the file's size was reached") \
-    XX(DISK, "the file could not grow") \
-    XX(CUT, "another process cut or removed the file")
+    XX(NONE, 0, "") /* everything was stored */ \
+    XX(LIMIT, 1, "the limit of the file's size was reached") \
+    XX(DISK, 2, "the file could not grow") \
+    XX(CUT, 3, "another process cut or removed the file")
 
 enum ml_mlab_stop {
-    ML_MLAB_STORES,
-#define XX(name, text) ML_MLAB_STOP_##name,
+#define XX(name, number, text) ML_MLAB_STOP_##name = (number),
     ML_MLAB_STOPS(XX)
 #undef XX
-    ML_MLAB_STOP_COUNT
+    ML_MLAB_STOP_COUNT = 0 ML_MLAB_STOPS(ML_NUMBERED_ONE)
 };
+
+_Static_assert(ML_IS_NUMBERED(ML_MLAB_STOPS, ML_MLAB_STOP_COUNT),
+               "a number is missing or twice");
 
 /* One cache line each: lanes are written by different threads. */
 typedef struct ml_mlab_lane {
@@ -92,8 +95,8 @@ _Static_assert(offsetof(ml_mlab_header, checksum) == 140 &&
 
 /* kind of a chunk */
 enum ml_mlab_chunk {
-    ML_MLAB_EVENTS, /* events, and what they refer to before it is first used */
-    ML_MLAB_CONTROL
+    ML_MLAB_EVENTS = 0, /* events, and what they refer to before it is first used */
+    ML_MLAB_CONTROL = 1
 };
 
 /* ---- Records in chunks of events ----
@@ -101,10 +104,10 @@ enum ml_mlab_chunk {
  * Ids are those of the process that recorded, the same in all lanes. */
 
 enum ml_mlab_definition {
-    ML_MLAB_STRING,
-    ML_MLAB_CODE,
-    ML_MLAB_NODE,
-    ML_MLAB_OBJECT
+    ML_MLAB_STRING = 0,
+    ML_MLAB_CODE = 1,
+    ML_MLAB_NODE = 2,
+    ML_MLAB_OBJECT = 3
 };
 
 /* A part of a string; its bytes follow.  A long one has several, one after the other. */
@@ -141,19 +144,19 @@ typedef struct ml_mlab_object {
 /* ---- Records in chunks of control ---- */
 
 enum ml_mlab_control {
-    ML_MLAB_CLOCK,
-    ML_MLAB_START,   /* a device's memory from here to ML_MLAB_STARTED */
-    ML_MLAB_SEGMENT, /* ml_mlab_segment, then its blocks */
-    ML_MLAB_BLOCK,
-    ML_MLAB_STARTED, /* ml_mlab_device */
-    ML_MLAB_SETTING,
-    ML_MLAB_TAG,
-    ML_MLAB_NOTE,
-    ML_MLAB_NAME,
-    ML_MLAB_USE,
-    ML_MLAB_CODE_LINE,
-    ML_MLAB_ORIGIN_FRAME,
-    ML_MLAB_ORIGIN_LINE
+    ML_MLAB_CLOCK = 0,
+    ML_MLAB_START = 1,   /* a device's memory from here to ML_MLAB_STARTED */
+    ML_MLAB_SEGMENT = 2, /* ml_mlab_segment, then its blocks */
+    ML_MLAB_BLOCK = 3,
+    ML_MLAB_STARTED = 4, /* ml_mlab_device */
+    ML_MLAB_SETTING = 5,
+    ML_MLAB_TAG = 6,
+    ML_MLAB_NOTE = 7,
+    ML_MLAB_NAME = 8,
+    ML_MLAB_USE = 9,
+    ML_MLAB_CODE_LINE = 10,
+    ML_MLAB_ORIGIN_FRAME = 11,
+    ML_MLAB_ORIGIN_LINE = 12
 };
 
 /* Ticks of the source's clock and what time that was. */

@@ -79,10 +79,7 @@ static const uint8_t node_bytes[4] = {0, 0, 2, 4};
 static inline unsigned
 class_of(unsigned action)
 {
-    const unsigned frees = 1u << ML_ACTION_FREE_REQUESTED |
-                           1u << ML_ACTION_FREE_COMPLETED |
-                           1u << ML_ACTION_SEGMENT_FREE | 1u << ML_ACTION_SEGMENT_UNMAP;
-    return frees >> action & 1u;
+    return ml_action_frees(action) ? 1u : 0u;
 }
 
 /* The block of SIZE requested bytes by the allocator's default rules.  Any function would

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/varint.h"
 #include "file/journal/journal_parts.h"
 #include "stacks/stacks_records.h"
 
@@ -29,18 +30,11 @@ put(message *to, const void *bytes, size_t length)
     }
 }
 
-/* Seven bits a byte, the lowest first; the highest bit is set but in the last. */
 static void
 put_number(message *to, uint64_t number)
 {
-    uint8_t bytes[10];
-    size_t length = 0;
-    do {
-        bytes[length++] = (uint8_t)(number | 0x80);
-        number >>= 7;
-    } while (number != 0);
-    bytes[length - 1] &= 0x7f;
-    put(to, bytes, length);
+    uint8_t bytes[ML_VARINT_ROOM];
+    put(to, bytes, ml_varint_write(bytes, number));
 }
 
 /* The port's control lock is held, or the journal nobody else's yet.  False where there

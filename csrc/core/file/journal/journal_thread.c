@@ -30,9 +30,9 @@
 static void
 warn_stopped(const ml_journal *journal, enum ml_mlab_stop stop, int errnum)
 {
-    static const char *const texts[] = {[ML_MLAB_STORES] = "",
-#define XX(name, text) [ML_MLAB_STOP_##name] = text,
-                                        ML_MLAB_STOPS(XX)
+    static const char *const texts[] = {
+#define XX(name, number, text) [number] = text,
+        ML_MLAB_STOPS(XX)
 #undef XX
     };
     if (journal->warn == NULL) {
@@ -120,7 +120,7 @@ tend(ml_journal *journal, uint64_t *taken, unsigned *wanted)
     *wanted = grown > *wanted ? (unsigned)(grown < READY_MOST ? grown : READY_MOST)
                               : *wanted - (*wanted > ML_JOURNAL_READY_LEAST);
     reap(journal);
-    if (atomic_load(&journal->header->stop) != ML_MLAB_STORES) {
+    if (atomic_load(&journal->header->stop) != ML_MLAB_STOP_NONE) {
         return IDLE_NS;
     }
     if (!ml_journal_file_whole(&journal->file)) {
@@ -228,7 +228,7 @@ bool
 ml_journal_await_room(ml_journal *journal)
 {
     pthread_mutex_lock(&journal->mutex);
-    bool useful = atomic_load(&journal->header->stop) == ML_MLAB_STORES &&
+    bool useful = atomic_load(&journal->header->stop) == ML_MLAB_STOP_NONE &&
                   journal->waited_ns < ML_JOURNAL_PATIENCE_NS;
     if (useful) {
         int64_t begin = monotonic_ns();

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/varint.h"
 #include "file/mlab/mlab_parts.h"
 #include "stacks/stacks_records.h"
 
@@ -206,21 +207,6 @@ take_setting(mlab_reader *reader, const ml_mlab_setting *record, const uint8_t *
     return result;
 }
 
-/* False where the bytes end within the number, or it has more than 64 bits. */
-static bool
-take_number(const uint8_t **at, const uint8_t *end, uint64_t *number)
-{
-    *number = 0;
-    for (unsigned shift = 0; shift < 64 && *at < end; shift += 7) {
-        uint8_t byte = *(*at)++;
-        *number |= (uint64_t)(byte & 0x7f) << shift;
-        if ((byte & 0x80) == 0) {
-            return shift < 63 || byte <= 1;
-        }
-    }
-    return false;
-}
-
 static int
 take_tag(mlab_reader *reader, const ml_packed_other *record)
 {
@@ -236,8 +222,8 @@ take_tag(mlab_reader *reader, const ml_packed_other *record)
                     .device = at[1],
                     .lost = (uint8_t)((name_lost != 0) + (module_lost != 0))};
     at += 2;
-    if (!take_number(&at, end, &tag.addr) || !take_number(&at, end, &tag.place) ||
-        !take_number(&at, end, &module_bytes) || module_bytes > (size_t)(end - at) ||
+    if (!ml_varint_read(&at, end, &tag.addr) || !ml_varint_read(&at, end, &tag.place) ||
+        !ml_varint_read(&at, end, &module_bytes) || module_bytes > (size_t)(end - at) ||
         tag.device >= ML_DEVICE_MAX || tag.category > ML_CATEGORY_TAG_LAST) {
         return leave_out(reader);
     }
@@ -271,7 +257,7 @@ take_use(mlab_reader *reader, const ml_packed_other *record)
         return leave_out(reader);
     }
     use.device = *at++;
-    if (!take_number(&at, end, &use.addr) || !take_number(&at, end, &use.place) ||
+    if (!ml_varint_read(&at, end, &use.addr) || !ml_varint_read(&at, end, &use.place) ||
         use.device >= ML_DEVICE_MAX) {
         return leave_out(reader);
     }
@@ -592,19 +578,10 @@ uint64_t
 mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordinal)
 {
     const mlab_place *places = reader->places[device];
-    size_t low = 0;
-    size_t high = reader->place_count[device];
+    size_t low;
     uint64_t events = reader->recording->devices[device].event_count;
     uint64_t next = events;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (places[middle].ordinal <= ordinal) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    ML_SEARCH(low, reader->place_count[device], places[low].ordinal <= ordinal);
     if (low < reader->place_count[device]) {
         next = places[low].index;
     }

@@ -134,7 +134,7 @@ mlab_take_header(mlab_reader *reader, const ml_mlab_header *header, uint64_t byt
     ml_mlab_info *info = reader->info;
     info->ended = atomic_load(&header->state) == ML_MLAB_ENDED;
     uint32_t stop = atomic_load(&header->stop);
-    info->stop = stop < ML_MLAB_STOP_COUNT ? (int)stop : ML_MLAB_STORES;
+    info->stop = stop < ML_MLAB_STOP_COUNT ? (int)stop : ML_MLAB_STOP_NONE;
     info->stop_errno = (int)(atomic_load(&header->stop_errno) & 0xffff);
     info->pid = header->pid;
     memcpy(info->host, header->host, sizeof(info->host));

@@ -156,16 +156,8 @@ find_sizes(const ml_advice_case *it, const modules *m, sizes *s)
 static size_t
 find_size(const sizes *s, uint64_t bytes)
 {
-    size_t low = 0, high = s->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (s->list[middle] < bytes) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, s->count, s->list[low] < bytes);
     return low < s->count && s->list[low] == bytes ? low : s->count;
 }
 
@@ -253,16 +245,8 @@ propose_copies(const ml_advice_case *it, sizes *s, const item *items, size_t cou
 static size_t
 last_before(const ml_advice_case *it, const item *items, size_t count, size_t event)
 {
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (it->workload->demands[items[middle].demand].born < event) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, count, it->workload->demands[items[low].demand].born < event);
     return low == 0 ? count : low - 1;
 }
 

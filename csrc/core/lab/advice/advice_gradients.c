@@ -265,16 +265,8 @@ find_again(const finder *f, size_t at, uint32_t step)
     made sought = f->made[at];
     sought.step = step;
     sought.demand = 0;
-    size_t low = 0, high = f->made_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (compare_made(&f->made[middle], &sought) < 0) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, f->made_count, compare_made(&f->made[low], &sought) < 0);
     low += at - first;
     bool found = low < f->made_count && f->made[low].step == step &&
                  compare_kind(&f->made[low], &sought) == 0;

@@ -138,17 +138,10 @@ compare_passes(const void *a, const void *b)
 static const pass *
 pass_of(const finder *f, uint16_t thread, uint64_t number)
 {
-    size_t low = 0, high = f->pass_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const pass *at = &f->passes[middle];
-        if (at->thread < thread || (at->thread == thread && at->highest < number)) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, f->pass_count,
+              f->passes[low].thread < thread ||
+                  (f->passes[low].thread == thread && f->passes[low].highest < number));
     const pass *at = &f->passes[low];
     bool ran = low < f->pass_count && at->thread == thread && at->lowest <= number;
     return ran ? at : NULL;
@@ -158,16 +151,8 @@ pass_of(const finder *f, uint16_t thread, uint64_t number)
 static const pass *
 pass_at(const finder *f, size_t event)
 {
-    size_t low = 0, high = f->pass_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (f->by_event[middle].first < event) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, f->pass_count, f->by_event[low].first < event);
     return low != 0 && event <= f->by_event[low - 1].end ? &f->by_event[low - 1] : NULL;
 }
 

@@ -86,17 +86,8 @@ seed(ml_replay *replay)
 static const ml_replay_state *
 state_before(const ml_replay_start *start, size_t position)
 {
-    size_t low = 0;
-    size_t high = start->state_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (start->states[middle].position <= position) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, start->state_count, start->states[low].position <= position);
     return low != 0 ? &start->states[low - 1] : NULL;
 }
 

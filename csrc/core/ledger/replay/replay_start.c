@@ -20,18 +20,9 @@
 static size_t
 find_range(const ml_replay_start *start, uint64_t addr)
 {
-    size_t low = 0;
-    size_t high = start->range_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const ml_segment *segment = &start->ranges[middle];
-        if (segment->addr + segment->total <= addr) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, start->range_count,
+              start->ranges[low].addr + start->ranges[low].total <= addr);
     return low;
 }
 

@@ -103,16 +103,8 @@ put_name_or_address(work *w, uint32_t name, uint64_t addr)
 static size_t
 range_behind(const work *w, uint64_t addr)
 {
-    size_t low = 0, high = w->range_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (w->ranges[middle].end <= addr) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, w->range_count, w->ranges[low].end <= addr);
     return low;
 }
 

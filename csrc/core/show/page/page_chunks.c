@@ -74,16 +74,8 @@ place_of(const chunk_work *w, uint32_t row)
     if (w->fresh_count > 0 && row >= w->fresh[0]) {
         return w->carried_count + (row - w->fresh[0]) + 1;
     }
-    size_t low = 0, high = w->carried_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (w->carried[middle] < row) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
+    size_t low;
+    ML_SEARCH(low, w->carried_count, w->carried[low] < row);
     return low + 1;
 }
 

@@ -76,8 +76,11 @@ write_facts(ml_buffer *out, const work *w, const ml_page_device *device, size_t 
     ml_json_text(out, "}");
 }
 
+_Static_assert(ML_IS_NUMBERED(ML_PAGE_SCHEMES_OF, ML_PAGE_SCHEMES),
+               "a number is missing or twice");
+
 static const char *const scheme_names[] = {
-#define XX(name, text) text,
+#define XX(name, number, text) [number] = text,
     ML_PAGE_SCHEMES_OF(XX)
 #undef XX
 };

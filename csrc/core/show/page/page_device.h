@@ -24,16 +24,16 @@ void ml_page_blobs_fini(ml_page_blobs *blobs);
 void ml_page_note_value(ml_page_blobs *blobs, uint64_t value);
 
 #define ML_PAGE_SCHEMES_OF(XX) \
-    XX(CATEGORY, "category") \
-    XX(MODULE, "module") \
-    XX(LINE, "line") \
-    XX(SIZE, "size")
+    XX(CATEGORY, 0, "category") \
+    XX(MODULE, 1, "module") \
+    XX(LINE, 2, "line") \
+    XX(SIZE, 3, "size")
 
 enum ml_page_scheme {
-#define XX(name, text) ML_PAGE_BY_##name,
+#define XX(name, number, text) ML_PAGE_BY_##name = (number),
     ML_PAGE_SCHEMES_OF(XX)
 #undef XX
-    ML_PAGE_SCHEMES
+    ML_PAGE_SCHEMES = 0 ML_PAGE_SCHEMES_OF(ML_NUMBERED_ONE)
 };
 
 #define ML_PAGE_NO_GROUP UINT32_MAX
