@@ -35,7 +35,8 @@ def build(folder, name, *flags):
     if not Path(include, "Python.h").exists():
         pytest.skip(f"no headers of this Python in {include}")
     product = "codes frames frames_check frames_public"
-    core = "recall stacks stacks_objects stacks_resolve origins linetable region base recording"
+    core = "recall stacks stacks_objects stacks_resolve origins linetable region base"
+    core += " recording recording_validate"
     library = folder / f"{name}.so"
     subprocess.run(
         [
