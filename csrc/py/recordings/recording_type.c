@@ -1,7 +1,7 @@
 /* memlab._core.Recording: an immutable recording, as a Python object.
  *
  * Owns the type and its methods, but for those of answers.h, differences.h and
- * exports.h. They only read what the object wraps, so they may run side by side and
+ * exports.h.  They only read what the object wraps, so they may run side by side and
  * without the GIL. */
 #include "state.h"
 
