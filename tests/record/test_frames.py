@@ -35,7 +35,7 @@ def build(folder, name, *flags):
     if not Path(include, "Python.h").exists():
         pytest.skip(f"no headers of this Python in {include}")
     product = "codes frames frames_check frames_public"
-    core = "recall stacks stacks_objects stacks_resolve origins linetable region base"
+    core = "stack_cache stacks stacks_objects stacks_resolve origins linetable region base"
     core += " recording recording_validate interner"
     library = folder / f"{name}.so"
     subprocess.run(

@@ -9,7 +9,7 @@
 #include "analysis/answers/peak_groups.h"
 #include "base/base.h"
 #include "record/recorder.h"
-#include "stacks/adopt.h"
+#include "stacks/id_remap.h"
 
 /* ---- Where the blocks came from ---- */
 

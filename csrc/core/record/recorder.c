@@ -1,6 +1,6 @@
-/* The recorder: where recordings begin and end.  See recorder.h; registry.c has what all of
- * them share, start.c learns the memory there is when one begins, freeze.c turns a window
- * into a recording. */
+/* The recorder: where recordings begin and end.  See recorder.h; registry.c has what all
+ * of them share, window_start.c learns the memory there is when one begins,
+ * window_freeze.c turns a window into a recording. */
 #include "record/recorder.h"
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "record/registry.h"
 #include "record/sampler.h"
-#include "record/start.h"
+#include "record/window_start.h"
 #include "record/window.h"
 
 /* Whether FEED was recorded, or is of a source whose threads may be anywhere. */

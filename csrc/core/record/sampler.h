@@ -7,7 +7,7 @@
 #ifndef ML_SAMPLER_H
 #define ML_SAMPLER_H
 
-#include "gpu/account.h"
+#include "gpu/gpu_account.h"
 #include "memlab.h"
 
 /* A recording of SOURCE begins: every device is sampled, and steps count anew.  A device

@@ -2,7 +2,7 @@
 #include "dicts/gpu_dict.h"
 
 #include "core/base/base.h"
-#include "core/gpu/account.h"
+#include "core/gpu/gpu_account.h"
 #include "core/record/recorder.h"
 #include "core/record/sampler.h"
 

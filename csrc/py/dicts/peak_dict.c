@@ -5,7 +5,7 @@
 
 #include "core/analysis/answers/peak.h"
 #include "core/base/base.h"
-#include "core/recording/moment.h"
+#include "core/recording/program_position.h"
 #include "dicts/dict_values.h"
 
 static PyObject *

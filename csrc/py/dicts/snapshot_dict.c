@@ -5,7 +5,7 @@
 #include "dicts/snapshot_dict.h"
 
 #include "core/base/base.h"
-#include "core/file/snapshot/dialect.h"
+#include "core/file/snapshot/torch_schema.h"
 
 /* Snapshot, devices, device, segments, segment, blocks, block, frames, frame. */
 #define NESTING 16

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/stacks/recall.h"
+#include "core/stacks/stack_cache.h"
 #include "core/stacks/stacks.h"
 #include "frames/codes.h"
 #include "frames/frames_parts.h"

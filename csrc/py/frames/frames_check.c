@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "core/stacks/linetable.h"
-#include "core/stacks/recall.h"
+#include "core/stacks/stack_cache.h"
 #include "frames/codes.h"
 #include "frames/frames_parts.h"
 

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/stacks/recall.h"
+#include "core/stacks/stack_cache.h"
 #include "core/stacks/stacks.h"
 #include "frames/frames.h"
 

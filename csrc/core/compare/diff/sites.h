@@ -10,7 +10,7 @@
 
 #include "analysis/attribution/category.h"
 #include "recording/recording.h"
-#include "recording/texts.h"
+#include "recording/string_pool.h"
 
 #define ML_NO_SITE UINT32_MAX
 /* An enum ml_no_line more, of a site that every device has: what blocks are larger than the

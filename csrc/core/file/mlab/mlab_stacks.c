@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "file/mlab/mlab_parts.h"
-#include "stacks/adopt.h"
+#include "stacks/id_remap.h"
 #include "stacks/stacks_records.h"
 
 int

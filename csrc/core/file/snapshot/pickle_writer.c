@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "file/snapshot/dialect.h"
+#include "file/snapshot/torch_schema.h"
 
 #define BUFFER_BYTES ((size_t)256 * 1024)
 /* The viewer passes one batch as the arguments of a call, so a batch must be small;

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "recording/moment.h"
+#include "recording/program_position.h"
 
 /* A step of the recording, as events. */
 typedef struct span {

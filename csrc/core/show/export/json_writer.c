@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "file/snapshot/dialect.h"
+#include "file/snapshot/torch_schema.h"
 #include "show/text/page_json.h"
 
 #define VERSION 2

@@ -1,11 +1,11 @@
 /* Texts, tables and traces of a recording: every failure of memory, and sizes beyond all
  * sums; what they say is tested in tests/export/test_viz.py and test_export.py. */
 #include "file/snapshot/snapshot_reader.h"
-#include "ledger/replay/excerpt.h"
+#include "ledger/replay/event_filter.h"
 #include "picture_samples.h"
 #include "show/draw/flame.h"
-#include "show/draw/segsum.h"
-#include "show/draw/trace_text.h"
+#include "show/draw/torch_segsum.h"
+#include "show/draw/torch_trace.h"
 #include "show/export/perfetto.h"
 #include "show/export/stack_text.h"
 #include "show/export/tables.h"

@@ -328,7 +328,7 @@ test_freezing_beside_threads(void)
         clear_places();
         ml_window *window = start(&loose, 1000000);
         CHECK(window != NULL);
-        /* No address is without events, of which freeze_lanes.c knows nothing. */
+        /* No address is without events, of which window_freeze_lanes.c knows nothing. */
         for (int place = 0; place < PLACES; place++) {
             take(place);
             give(place);

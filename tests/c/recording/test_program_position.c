@@ -4,7 +4,7 @@
 
 #include "budget.h"
 #include "recording/annotations.h"
-#include "recording/moment.h"
+#include "recording/program_position.h"
 #include "test.h"
 
 /* Names are one letter. */

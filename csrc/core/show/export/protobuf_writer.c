@@ -1,5 +1,5 @@
-/* Protocol Buffers' wire format.  See proto.h. */
-#include "show/export/proto.h"
+/* Protocol Buffers' wire format.  See protobuf_writer.h. */
+#include "show/export/protobuf_writer.h"
 
 #include <string.h>
 

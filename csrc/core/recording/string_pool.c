@@ -1,5 +1,5 @@
-/* Texts of several recordings.  See texts.h. */
-#include "recording/texts.h"
+/* Texts of several recordings.  See string_pool.h. */
+#include "recording/string_pool.h"
 
 typedef struct query {
     const ml_texts *texts;

@@ -1,9 +1,9 @@
-/* What each thread saw at its last walk over its frames; see recall.h.
+/* What each thread saw at its last walk over its frames; see stack_cache.h.
  *
  * The first threads have a place each for ever.  There is no way to learn in the callback
  * that a thread has ended, so later ones share the other places, each behind a flag. */
 
-#include "stacks/recall.h"
+#include "stacks/stack_cache.h"
 
 #include "base/region.h"
 #include "memlab.h"

@@ -1,5 +1,5 @@
-/* The start of a window; see start.h. */
-#include "record/start.h"
+/* The start of a window; see window_start.h. */
+#include "record/window_start.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* How full the segments are.  See segsum.h. */
-#include "show/draw/segsum.h"
+/* How full the segments are.  See torch_segsum.h. */
+#include "show/draw/torch_segsum.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
-/* The events of a recording as text.  See trace_text.h.
+/* The events of a recording as text.  See torch_trace.h.
  *
  * A letter is given back when its block's free completes, or the last byte of its segment
  * goes, and the one given back last is the next to be taken.  Segments that were there all
  * along are seg_N, by their place among those at the end. */
-#include "show/draw/trace_text.h"
+#include "show/draw/torch_trace.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* The account of a whole GPU.  See account.h. */
-#include "gpu/account.h"
+/* The account of a whole GPU.  See gpu_account.h. */
+#include "gpu/gpu_account.h"
 
 /* Values of ML_NOTE_GPU, as recording.h lists them. */
 enum {

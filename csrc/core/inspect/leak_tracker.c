@@ -1,11 +1,11 @@
-/* What each step leaves behind.  See survivors.h. */
-#include "inspect/survivors.h"
+/* What each step leaves behind.  See leak_tracker.h. */
+#include "inspect/leak_tracker.h"
 
 #include <string.h>
 
 #include "base/base.h"
 #include "ledger/replay/settle.h"
-#include "stacks/adopt.h"
+#include "stacks/id_remap.h"
 
 /* ---- Blocks by address ---- */
 

@@ -1,9 +1,9 @@
-/* The inside of the dialect, shared by dialect.c (torch's keys) and dialect_extras.c (what
- * memlab adds).  For no one else. */
+/* The inside of the dialect, shared by torch_schema.c (torch's keys) and
+ * torch_schema_extras.c (what memlab adds).  For no one else. */
 #ifndef ML_DIALECT_PARTS_H
 #define ML_DIALECT_PARTS_H
 
-#include "file/snapshot/dialect.h"
+#include "file/snapshot/torch_schema.h"
 
 static inline void
 ml_put_number(ml_builder *to, enum ml_word key, uint64_t value)

@@ -1,5 +1,5 @@
-/* From the ids of a stack table to those of a recording.  See adopt.h. */
-#include "stacks/adopt.h"
+/* From the ids of a stack table to those of a recording.  See id_remap.h. */
+#include "stacks/id_remap.h"
 
 #include <string.h>
 

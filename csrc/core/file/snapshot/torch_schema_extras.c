@@ -1,5 +1,6 @@
-/* The key "memlab" of a snapshot, which torch's readers pass over.  See dialect_parts.h. */
-#include "file/snapshot/dialect_parts.h"
+/* The key "memlab" of a snapshot, which torch's readers pass over.  See
+ * torch_schema_parts.h. */
+#include "file/snapshot/torch_schema_parts.h"
 
 #include <string.h>
 

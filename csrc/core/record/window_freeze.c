@@ -4,12 +4,12 @@
  * Owns nothing that outlives a call.  The copies are made inside a walk over the
  * source's memory, at the instant at which the source's lock is held and its SNAPSHOT
  * event arrives, so that events, ledger and segments describe the same moment.
- * A source that no lock orders has no such instant: see freeze_lanes.c. */
+ * A source that no lock orders has no such instant: see window_freeze_lanes.c. */
 #include <string.h>
 
 #include "base/base.h"
 #include "record/window.h"
-#include "stacks/adopt.h"
+#include "stacks/id_remap.h"
 #include "stacks/stacks_records.h"
 
 /* Where live memory got its stack: from the ledger, by address. */

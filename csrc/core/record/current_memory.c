@@ -1,5 +1,5 @@
-/* The memory of a source as it is now.  See memory_now.h. */
-#include "record/memory_now.h"
+/* The memory of a source as it is now.  See current_memory.h. */
+#include "record/current_memory.h"
 
 #include "base/base.h"
 #include "record/window.h"

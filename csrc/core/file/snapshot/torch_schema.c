@@ -3,7 +3,7 @@
  * Integers leave as torch's own C++ writer leaves them, signed 64 bits wide: addresses
  * and streams from 2**63 on come out negative, since the viewer reads no others.  Readers
  * take no such sizes; sums of them and what was rounded up leave as the largest. */
-#include "file/snapshot/dialect_parts.h"
+#include "file/snapshot/torch_schema_parts.h"
 
 #include <string.h>
 

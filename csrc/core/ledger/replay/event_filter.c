@@ -1,5 +1,5 @@
-/* A recording without some of its events.  See excerpt.h. */
-#include "ledger/replay/excerpt.h"
+/* A recording without some of its events.  See event_filter.h. */
+#include "ledger/replay/event_filter.h"
 
 #include <stdlib.h>
 

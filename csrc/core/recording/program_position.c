@@ -1,9 +1,9 @@
-/* Where a recording's program was at a time.  See moment.h.
+/* Where a recording's program was at a time.  See program_position.h.
  *
  * A phase's end is that of the last one open with its number.  Numbers are given out once,
  * but a file may say anything: so for each number it is counted how many begins wait for
  * an end, or ends for a begin, and a note is looked at once. */
-#include "recording/moment.h"
+#include "recording/program_position.h"
 
 #include <string.h>
 

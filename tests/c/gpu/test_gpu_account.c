@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "gpu/account.h"
+#include "gpu/gpu_account.h"
 #include "test.h"
 
 #define NONE ML_NOTE_UNKNOWN
