@@ -44,7 +44,7 @@ of_no_process(const ml_note *sample)
 }
 
 void
-ml_account_mark(ml_account_marks *marks, const ml_note *sample, bool at_step)
+ml_gpu_account_mark(ml_gpu_account_marks *marks, const ml_note *sample, bool at_step)
 {
     if (marks->start == NULL) {
         marks->start = sample;
@@ -59,7 +59,7 @@ ml_account_mark(ml_account_marks *marks, const ml_note *sample, bool at_step)
 }
 
 static void
-set(ml_account *out, enum ml_account_line line, int64_t bytes)
+set(ml_gpu_account *out, enum ml_gpu_account_line line, int64_t bytes)
 {
     out->bytes[line] = bytes;
     out->known[line] = true;
@@ -75,7 +75,8 @@ least(int64_t a, int64_t b)
 /* What was outside torch then and still is counts to then; it is not told which of it
  * went, where some did. */
 static void
-set_outside(const ml_account_marks *marks, const ml_note *sample, ml_account *out)
+set_outside(const ml_gpu_account_marks *marks, const ml_note *sample,
+            ml_gpu_account *out)
 {
     if (!has(sample, OWN)) {
         return;
@@ -96,14 +97,15 @@ set_outside(const ml_account_marks *marks, const ml_note *sample, ml_account *ou
 }
 
 void
-ml_account_of(const ml_account_marks *marks, const ml_note *sample, uint64_t time,
-              const ml_totals *torch, ml_account *out)
+ml_gpu_account_of(const ml_gpu_account_marks *marks, const ml_note *sample,
+                  uint64_t time, const ml_totals *torch, ml_gpu_account *out)
 {
-    *out = (ml_account){.total = sample->values[TOTAL],
-                        .reserve = sample->values[RESERVE],
-                        .time = sample->time,
-                        .after = (int64_t)(sample->time - time),
-                        .moved = (int64_t)torch->reserved - value(sample, RESERVED)};
+    *out =
+        (ml_gpu_account){.total = sample->values[TOTAL],
+                         .reserve = sample->values[RESERVE],
+                         .time = sample->time,
+                         .after = (int64_t)(sample->time - time),
+                         .moved = (int64_t)torch->reserved - value(sample, RESERVED)};
     set(out, ML_LINE_torch_allocated, (int64_t)torch->allocated);
     set(out, ML_LINE_torch_pending_free, (int64_t)(torch->active - torch->allocated));
     set(out, ML_LINE_torch_cached, (int64_t)(torch->reserved - torch->active));
@@ -150,27 +152,27 @@ reason_of(const ml_recording *recording, int device)
 }
 
 bool
-ml_account_at(const ml_recording *recording, int device, uint64_t time,
-              const ml_totals *torch, ml_account *out, uint32_t *reason)
+ml_gpu_account_at(const ml_recording *recording, int device, uint64_t time,
+                  const ml_totals *torch, ml_gpu_account *out, uint32_t *reason)
 {
     const ml_note *sample = nearest(recording, time, is_sample, device);
     if (sample == NULL) {
         *reason = reason_of(recording, device);
         return false;
     }
-    ml_account_marks marks = {0};
+    ml_gpu_account_marks marks = {0};
     bool stepped = false;
     for (size_t i = 0; i < recording->note_count; i++) {
         stepped |= recording->notes[i].kind == ML_NOTE_STEP;
         if (is_sample(&recording->notes[i], device)) {
-            ml_account_mark(&marks, &recording->notes[i], stepped);
+            ml_gpu_account_mark(&marks, &recording->notes[i], stepped);
         }
     }
     if (recording->lost_notes > 0) {
         /* The first samples may be among them. */
         marks.start = marks.step = NULL;
     }
-    ml_account_of(&marks, sample, time, torch, out);
+    ml_gpu_account_of(&marks, sample, time, torch, out);
     return true;
 }
 
@@ -182,17 +184,17 @@ is_host(const ml_note *note, int device)
 }
 
 const ml_note *
-ml_account_host_at(const ml_recording *recording, uint64_t time)
+ml_gpu_account_host_at(const ml_recording *recording, uint64_t time)
 {
     return nearest(recording, time, is_host, -1);
 }
 
 const char *
-ml_account_line_text(unsigned line)
+ml_gpu_account_line_text(unsigned line)
 {
     static const char *const texts[ML_LINE_COUNT] = {
 #define XX(name) #name,
-        ML_ACCOUNT_LINES(XX)
+        ML_GPU_ACCOUNT_LINES(XX)
 #undef XX
     };
     return line < ML_LINE_COUNT ? texts[line] : "";

@@ -136,13 +136,13 @@ forget_before_gap(ml_survivor_set *set)
 /* ---- The events of a step ---- */
 
 static unsigned
-lane_count(const ml_survivors *s)
+lane_count(const ml_leak_tracker *s)
 {
     return s->window->feed->logs != NULL ? 1 : ML_FEED_LANES;
 }
 
 static ml_lane *
-lane_of(const ml_survivors *s, int device, unsigned lane)
+lane_of(const ml_leak_tracker *s, int device, unsigned lane)
 {
     const ml_feed *feed = s->window->feed;
     return feed->logs != NULL ? &feed->logs[device].lane : &feed->threads[lane].lane;
@@ -150,7 +150,7 @@ lane_of(const ml_survivors *s, int device, unsigned lane)
 
 /* Of DEVICE's lane, or that of an unordered source, in the ends of a step. */
 static size_t
-place_of(const ml_survivors *s, int device, unsigned lane)
+place_of(const ml_leak_tracker *s, int device, unsigned lane)
 {
     return s->window->feed->logs != NULL ? (size_t)device : lane;
 }
@@ -158,8 +158,8 @@ place_of(const ml_survivors *s, int device, unsigned lane)
 /* Appends the events from FROM up to TO that are kept.  False in *WHOLE where some are
  * not. */
 static int
-copy_events(const ml_survivors *s, int device, const uint64_t *from, const uint64_t *to,
-            ml_event_list *list, bool *whole)
+copy_events(const ml_leak_tracker *s, int device, const uint64_t *from,
+            const uint64_t *to, ml_event_list *list, bool *whole)
 {
     list->count = 0;
     for (unsigned i = 0; i < lane_count(s); i++) {
@@ -182,7 +182,8 @@ copy_events(const ml_survivors *s, int device, const uint64_t *from, const uint6
 }
 
 int
-ml_survivors_recall(ml_survivors *s, int device, uint64_t step, ml_event_list *list)
+ml_leak_tracker_recall(ml_leak_tracker *s, int device, uint64_t step,
+                       ml_event_list *list)
 {
     uint64_t oldest = s->steps > ML_RECALLED_STEPS ? s->steps - ML_RECALLED_STEPS : 0;
     step = step < oldest ? oldest : step;
@@ -226,7 +227,7 @@ add_orphans(ml_survivor_set *set, ml_event_list *list)
 }
 
 static int
-apply_event(ml_survivors *s, ml_survivor_set *set, const ml_event *event,
+apply_event(ml_leak_tracker *s, ml_survivor_set *set, const ml_event *event,
             uint64_t place)
 {
     bool ordered = s->window->feed->source->ordered;
@@ -253,7 +254,7 @@ apply_event(ml_survivors *s, ml_survivor_set *set, const ml_event *event,
 
 /* Follows DEVICE through the step that ends. */
 static int
-follow(ml_survivors *s, int device, const uint64_t *from, bool *whole)
+follow(ml_leak_tracker *s, int device, const uint64_t *from, bool *whole)
 {
     ml_survivor_set *set = &s->sets[device];
     ml_event_list *list = &s->list;
@@ -281,7 +282,7 @@ follow(ml_survivors *s, int device, const uint64_t *from, bool *whole)
 /* ---- Steps ---- */
 
 static void
-begin_again(ml_survivors *s)
+begin_again(ml_leak_tracker *s)
 {
     s->steps = 0;
     s->previous_count = 0;
@@ -291,7 +292,7 @@ begin_again(ml_survivors *s)
 }
 
 static void
-read_ends(const ml_survivors *s, uint64_t *ends)
+read_ends(const ml_leak_tracker *s, uint64_t *ends)
 {
     const ml_feed *feed = s->window->feed;
     for (int i = 0; i < ML_DEVICE_MAX; i++) {
@@ -302,7 +303,7 @@ read_ends(const ml_survivors *s, uint64_t *ends)
 
 /* Events that were never recorded, of all devices. */
 static uint64_t
-count_dropped(const ml_survivors *s)
+count_dropped(const ml_leak_tracker *s)
 {
     const ml_feed *feed = s->window->feed;
     uint64_t dropped = atomic_load(&feed->dropped);
@@ -313,7 +314,7 @@ count_dropped(const ml_survivors *s)
 }
 
 int
-ml_survivors_follow(ml_survivors *s, bool *lost)
+ml_leak_tracker_follow(ml_leak_tracker *s, bool *lost)
 {
     ml_window *window = s->window;
     if (!s->begun) {
@@ -343,9 +344,9 @@ ml_survivors_follow(ml_survivors *s, bool *lost)
 }
 
 int
-ml_survivors_new(ml_window *window, ml_survivors **out)
+ml_leak_tracker_new(ml_window *window, ml_leak_tracker **out)
 {
-    ml_survivors *s = ml_alloc_zeroed(1, sizeof(*s));
+    ml_leak_tracker *s = ml_alloc_zeroed(1, sizeof(*s));
     int result = s != NULL ? ml_recording_new(&s->known) : ML_ENOMEM;
     if (result < 0) {
         ml_free(s);
@@ -357,7 +358,7 @@ ml_survivors_new(ml_window *window, ml_survivors **out)
 }
 
 void
-ml_survivors_free(ml_survivors *s)
+ml_leak_tracker_free(ml_leak_tracker *s)
 {
     if (s == NULL) {
         return;

@@ -5,8 +5,8 @@
  *
  * Only steps count that had a survivor, as did all after them: what was left in a step
  * before one that left nothing is forgotten. */
-#ifndef ML_SURVIVORS_H
-#define ML_SURVIVORS_H
+#ifndef ML_LEAK_TRACKER_H
+#define ML_LEAK_TRACKER_H
 
 #include "analysis/attribution/cause.h"
 #include "record/window.h"
@@ -60,7 +60,7 @@ typedef struct ml_leak_row {
 } ml_leak_row;
 
 /* Guarded by the recorder's lock, but for what is constant. */
-typedef struct ml_survivors {
+typedef struct ml_leak_tracker {
     ml_window *window; /* borrowed */
     bool begun;
     uint64_t steps;              /* ended */
@@ -74,20 +74,20 @@ typedef struct ml_survivors {
     ml_leak_row *previous; /* owned */
     size_t previous_count;
     size_t previous_capacity;
-} ml_survivors;
+} ml_leak_tracker;
 
 /* WINDOW is borrowed and outlives the survivors; it keeps events, with stacks of
  * allocations, and is never cleared.  0 or ML_ENOMEM. */
-int ml_survivors_new(ml_window *window, ml_survivors **out);
-void ml_survivors_free(ml_survivors *survivors); /* takes NULL */
+int ml_leak_tracker_new(ml_window *window, ml_leak_tracker **out);
+void ml_leak_tracker_free(ml_leak_tracker *survivors); /* takes NULL */
 
 /* A step ends, of a window that has begun.  Callers hold the recorder's lock.  *LOST: events
  * were, and what was known of all steps is forgotten, as where this fails.  0 or
  * ML_ENOMEM. */
-int ml_survivors_follow(ml_survivors *survivors, bool *lost);
+int ml_leak_tracker_follow(ml_leak_tracker *survivors, bool *lost);
 /* The events of DEVICE from STEP on, or from the oldest that can be had, into LIST.  0 or
  * ML_ENOMEM. */
-int ml_survivors_recall(ml_survivors *survivors, int device, uint64_t step,
-                        ml_event_list *list);
+int ml_leak_tracker_recall(ml_leak_tracker *survivors, int device, uint64_t step,
+                           ml_event_list *list);
 
 #endif

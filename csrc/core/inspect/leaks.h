@@ -34,7 +34,7 @@ typedef struct ml_leaks {
 /* A step ends: what leaks now, of all devices.  The first is all since the window began;
  * before it does, nothing is one.  Takes the recorder's lock: callers release the GIL.  0 or
  * ML_E*, with the reason in ml_recorder_error(); rows may then begin again. */
-int ml_leaks_step(ml_survivors *survivors, ml_leaks *out);
+int ml_leaks_step(ml_leak_tracker *survivors, ml_leaks *out);
 void ml_leaks_fini(ml_leaks *leaks);
 
 #endif

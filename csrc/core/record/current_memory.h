@@ -3,8 +3,8 @@
  * Owns choosing the recording under way that tells most of it, and telling whether memory
  * changed between two looks.  It must not know what is asked of the memory.  All take the
  * recorder's lock: callers release the GIL. */
-#ifndef ML_MEMORY_NOW_H
-#define ML_MEMORY_NOW_H
+#ifndef ML_CURRENT_MEMORY_H
+#define ML_CURRENT_MEMORY_H
 
 #include <stdbool.h>
 

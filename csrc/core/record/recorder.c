@@ -187,7 +187,7 @@ begin(ml_window *window)
     window->listening = true;
     update_feed(feed);
     source->enable(source->self, 1);
-    result = ml_start_take(window);
+    result = ml_window_start_take(window);
     if (result < 0) {
         window->listening = false;
         settle(feed);
@@ -441,7 +441,7 @@ ml_window_configure(ml_window *window, const ml_window_options *options)
     ml_window_options before = window->options;
     set_options(window, options);
     if (window->listening) {
-        result = ml_start_reserve(feed, options->max_entries);
+        result = ml_window_start_reserve(feed, options->max_entries);
     }
     if (result == 0) {
         result = add_phase(window);

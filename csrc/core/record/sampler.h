@@ -30,7 +30,7 @@ void ml_sampler_forked(void);
 
 /* The account of DEVICE of SOURCE now, with marks since the process first sampled it.  0
  * or ML_E*, with a sentence in *REASON. */
-int ml_sampler_account(const ml_source *source, int device, ml_account *out,
+int ml_sampler_account(const ml_source *source, int device, ml_gpu_account *out,
                        const char **reason);
 /* The memory of the host now, as in ML_NOTE_HOST. */
 void ml_sampler_host(const ml_source *source, uint64_t values[ML_NOTE_VALUES]);

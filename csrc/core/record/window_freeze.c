@@ -464,8 +464,8 @@ freeze(freeze_walk *walk)
     }
     if (result == 0) {
         const ml_symbolizer *symbolizer = ml_recorder_symbolizer();
-        result = ml_adopt(recording, ml_recorder_stacks(),
-                          symbolizer->symbolize != NULL ? symbolizer : NULL, true);
+        result = ml_id_remap(recording, ml_recorder_stacks(),
+                             symbolizer->symbolize != NULL ? symbolizer : NULL, true);
     }
     if (result == 0) {
         result = convert_times(walk);
@@ -561,7 +561,7 @@ ml_freeze_bare_locked(ml_feed *feed, ml_recording **out)
     }
     if (result == 0) {
         /* Blocks of the cpu remember the stacks of recordings that have ended. */
-        result = ml_adopt(walk->recording, ml_recorder_stacks(), NULL, false);
+        result = ml_id_remap(walk->recording, ml_recorder_stacks(), NULL, false);
     }
     return conclude(walk, result, out);
 }

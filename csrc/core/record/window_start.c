@@ -344,14 +344,14 @@ take_unordered(ml_window *window)
 /* ---- Either ---- */
 
 int
-ml_start_take(ml_window *window)
+ml_window_start_take(ml_window *window)
 {
     return window->feed->source->ordered ? take_ordered(window)
                                          : take_unordered(window);
 }
 
 int
-ml_start_reserve(ml_feed *feed, uint64_t capacity)
+ml_window_start_reserve(ml_feed *feed, uint64_t capacity)
 {
     if (feed->logs == NULL) {
         return reserve_shared(feed, capacity);

@@ -4,16 +4,16 @@
  * the window's place on every lane, seeds the ledger of a device that nobody recorded
  * until now, and tells the window's file what lies in memory already.  It must not know
  * which windows there are; the caller holds the recorder's lock. */
-#ifndef ML_START_H
-#define ML_START_H
+#ifndef ML_WINDOW_START_H
+#define ML_WINDOW_START_H
 
 #include "record/window.h"
 
 /* Enables WINDOW's feed and takes the start of WINDOW, which listens already.  0 or ML_E*,
  * with the reason in ml_recorder_error(). */
-int ml_start_take(ml_window *window);
+int ml_window_start_take(ml_window *window);
 /* Room for the newest CAPACITY events of each device that was recorded before, or each
  * lane.  0 or ML_E*, likewise. */
-int ml_start_reserve(ml_feed *feed, uint64_t capacity);
+int ml_window_start_reserve(ml_feed *feed, uint64_t capacity);
 
 #endif

@@ -116,7 +116,7 @@ find_early(const ml_recording *recording, size_t count, const ml_note **found)
 
 /* The step after the first COUNT notes. */
 static void
-find_step(const ml_recording *recording, size_t count, ml_moment *out)
+find_step(const ml_recording *recording, size_t count, ml_program_position *out)
 {
     for (size_t i = 0; i < recording->note_count; i++) {
         const ml_note *note = &recording->notes[i];
@@ -135,13 +135,14 @@ find_step(const ml_recording *recording, size_t count, ml_moment *out)
 }
 
 int
-ml_moment_at(const ml_recording *recording, uint64_t time, ml_moment *out)
+ml_program_position_at(const ml_recording *recording, uint64_t time,
+                       ml_program_position *out)
 {
     size_t count = 0;
     while (count < recording->note_count && recording->notes[count].time <= time) {
         count++;
     }
-    ml_moment moment = {0};
+    ml_program_position moment = {0};
     find_step(recording, count, &moment);
     const ml_note *phase = NULL;
     int result = find_begun(recording, count, &phase);

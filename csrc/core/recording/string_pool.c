@@ -2,7 +2,7 @@
 #include "recording/string_pool.h"
 
 typedef struct query {
-    const ml_texts *texts;
+    const ml_string_pool *texts;
     ml_string text;
 } query;
 
@@ -14,7 +14,7 @@ same(const void *context, uint32_t id)
 }
 
 int
-ml_texts_find(ml_texts *texts, ml_string text, uint32_t *id)
+ml_string_pool_find(ml_string_pool *texts, ml_string text, uint32_t *id)
 {
     uint64_t hash = ml_hash_bytes(text.bytes, text.length);
     query asked = {texts, text};
@@ -34,32 +34,32 @@ ml_texts_find(ml_texts *texts, ml_string text, uint32_t *id)
 }
 
 int
-ml_texts_init(ml_texts *texts)
+ml_string_pool_init(ml_string_pool *texts)
 {
     uint32_t empty;
-    *texts = (ml_texts){0};
-    int result = ml_texts_find(texts, (ml_string){.bytes = ""}, &empty);
+    *texts = (ml_string_pool){0};
+    int result = ml_string_pool_find(texts, (ml_string){.bytes = ""}, &empty);
     if (result < 0) {
-        ml_texts_fini(texts);
+        ml_string_pool_fini(texts);
     }
     return result;
 }
 
 void
-ml_texts_fini(ml_texts *texts)
+ml_string_pool_fini(ml_string_pool *texts)
 {
     ml_intern_fini(&texts->table);
     ml_free(texts->items);
-    *texts = (ml_texts){0};
+    *texts = (ml_string_pool){0};
 }
 
 int
-ml_texts_of(ml_texts *texts, const ml_recording *recording, uint32_t **ids)
+ml_string_pool_of(ml_string_pool *texts, const ml_recording *recording, uint32_t **ids)
 {
     uint32_t *of = ml_alloc_zeroed(recording->string_count + 1, sizeof(*of));
     int result = of == NULL ? ML_ENOMEM : 0;
     for (size_t i = 0; i < recording->string_count && result == 0; i++) {
-        result = ml_texts_find(texts, recording->strings[i], &of[i]);
+        result = ml_string_pool_find(texts, recording->strings[i], &of[i]);
     }
     if (result < 0) {
         ml_free(of);

@@ -160,8 +160,8 @@ adopt(adoption *of, const ml_symbolizer *symbolizer, bool tags)
 }
 
 int
-ml_adopt(ml_recording *recording, const ml_stacks *stacks,
-         const ml_symbolizer *symbolizer, bool tags)
+ml_id_remap(ml_recording *recording, const ml_stacks *stacks,
+            const ml_symbolizer *symbolizer, bool tags)
 {
     adoption of = {.recording = recording, .stacks = stacks};
     of.stack_map.count = ml_stacks_count(stacks);

@@ -2,8 +2,8 @@
  *
  * Owns which parts of a recording refer to stacks and strings.  What an id stands for is
  * stacks.h's; where the recording came from it must not know. */
-#ifndef ML_ADOPT_H
-#define ML_ADOPT_H
+#ifndef ML_ID_REMAP_H
+#define ML_ID_REMAP_H
 
 #include "recording/recording.h"
 #include "stacks/stacks.h"
@@ -12,7 +12,7 @@
  * STACKS: makes them refer to columns of their own.  A stack that STACKS does not have is
  * one that an event has lost; a string likewise, which reads ML_NAME_LOST and counts in
  * lost_names.  0 or ML_E*. */
-int ml_adopt(ml_recording *recording, const ml_stacks *stacks,
-             const ml_symbolizer *symbolizer, bool tags);
+int ml_id_remap(ml_recording *recording, const ml_stacks *stacks,
+                const ml_symbolizer *symbolizer, bool tags);
 
 #endif

@@ -12,16 +12,16 @@
 #define SHARED_PLACES 64u
 
 static ml_region region;
-static _Atomic(ml_recall *) places;
+static _Atomic(ml_stack_cache *) places;
 static _Atomic uint32_t thread_count;
 
 /* Initial-exec: the first touch of lazily allocated TLS would call malloc. */
-static __thread ml_recall *mine __attribute__((tls_model("initial-exec")));
+static __thread ml_stack_cache *mine __attribute__((tls_model("initial-exec")));
 
 int
-ml_recall_init(void)
+ml_stack_cache_init(void)
 {
-    const size_t bytes = (OWN_PLACES + SHARED_PLACES) * sizeof(ml_recall);
+    const size_t bytes = (OWN_PLACES + SHARED_PLACES) * sizeof(ml_stack_cache);
 
     if (atomic_load(&places) != NULL) {
         return 0;
@@ -33,10 +33,10 @@ ml_recall_init(void)
     return error;
 }
 
-ml_recall *
-ml_recall_take(void)
+ml_stack_cache *
+ml_stack_cache_take(void)
 {
-    ml_recall *first = atomic_load_explicit(&places, memory_order_acquire);
+    ml_stack_cache *first = atomic_load_explicit(&places, memory_order_acquire);
 
     if (first == NULL) {
         return NULL;
@@ -55,7 +55,7 @@ ml_recall_take(void)
 }
 
 void
-ml_recall_give_back(ml_recall *recall)
+ml_stack_cache_give_back(ml_stack_cache *recall)
 {
     atomic_store_explicit(&recall->busy, 0, memory_order_release);
 }

@@ -4,8 +4,8 @@
  * Owns the memory for it, reserved beforehand: the functions marked HOT are for the
  * allocator callback.  Must not know what a frame's words mean; equal words are an equal
  * frame. */
-#ifndef ML_RECALL_H
-#define ML_RECALL_H
+#ifndef ML_STACK_CACHE_H
+#define ML_STACK_CACHE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -33,21 +33,21 @@ typedef struct ml_walked {
     uint32_t ids[ML_FRAMES_MAX]; /* of the stack from the outermost to each frame */
 } ml_walked;
 
-typedef struct ml_recall {
+typedef struct ml_stack_cache {
     ml_walked walked;
     uint64_t epoch; /* ml_stacks_epoch for which the ids hold */
     uint64_t codes; /* the caller's: since when an equal position is an equal frame */
     int64_t room;   /* the caller's: for how many frames more there was room then */
     _Atomic int busy;
-} ml_recall;
+} ml_stack_cache;
 
 /* Reserves the memory; without it every walk is a thread's first.  Once; 0 or ML_E*. */
-int ml_recall_init(void);
+int ml_stack_cache_init(void);
 
 /* HOT.  The memory of the calling thread, for it alone until it is given back.  NULL
  * where there is none: a late thread whose place another is using.  No thread takes it
  * twice at once. */
-ml_recall *ml_recall_take(void);
-void ml_recall_give_back(ml_recall *recall);
+ml_stack_cache *ml_stack_cache_take(void);
+void ml_stack_cache_give_back(ml_stack_cache *recall);
 
 #endif

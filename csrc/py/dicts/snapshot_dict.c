@@ -228,7 +228,7 @@ make_snapshot(maker *m)
     /* Nothing here is garbage yet, and the collector would look at all of it again
      * and again. */
     int collecting = PyGC_Disable();
-    ml_dialect_build(recording, 0, &m->builder);
+    ml_torch_schema_build(recording, 0, &m->builder);
     if (collecting) {
         PyGC_Enable();
     }

@@ -384,7 +384,7 @@ intern(ml_stacks *stacks, ml_walked *walked, size_t standing)
 /* Walks by instruction addresses alone, to as many frames as the interpreter's count of
  * calls says; false where this cannot be. */
 static inline bool
-walk_quickly(const PyThreadState *thread, ml_recall *recall, size_t *standing)
+walk_quickly(const PyThreadState *thread, ml_stack_cache *recall, size_t *standing)
 {
     ml_walked *walked = &recall->walked;
     uint64_t died = atomic_load_explicit(&ml_codes_died, memory_order_relaxed);
@@ -403,7 +403,7 @@ walk_quickly(const PyThreadState *thread, ml_recall *recall, size_t *standing)
 #endif
 
 static uint32_t
-recalled_capture(ml_stacks *stacks, ml_recall *recall)
+recalled_capture(ml_stacks *stacks, ml_stack_cache *recall)
 {
     const PyThreadState *thread = PyGILState_GetThisThreadState();
     ml_walked *walked = &recall->walked;
@@ -438,13 +438,13 @@ fresh_capture(ml_stacks *stacks)
 static uint32_t
 walk_capture(ml_stacks *stacks)
 {
-    ml_recall *recall = ml_recall_take();
+    ml_stack_cache *recall = ml_stack_cache_take();
 
     if (recall == NULL) {
         return fresh_capture(stacks);
     }
     uint32_t id = recalled_capture(stacks, recall);
-    ml_recall_give_back(recall);
+    ml_stack_cache_give_back(recall);
     return id;
 }
 

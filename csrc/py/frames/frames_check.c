@@ -139,7 +139,7 @@ run_check(void)
 int
 ml_frames_self_check(void)
 {
-    ml_recall_init();
+    ml_stack_cache_init();
 #ifdef WALK_UNKNOWN
     ml_frames_capture_by(ML_CAPTURE_PUBLIC, WALK_UNKNOWN);
     return 0;

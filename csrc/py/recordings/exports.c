@@ -177,7 +177,7 @@ const char ml_recording_segsum_doc[] =
 PyObject *
 ml_recording_segsum(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ml_py_text(ml_state_of(Py_TYPE(op)), ml_recording_of(op), ml_segsum);
+    return ml_py_text(ml_state_of(Py_TYPE(op)), ml_recording_of(op), ml_torch_segsum);
 }
 
 const char ml_recording_trace_text_doc[] =
@@ -188,7 +188,7 @@ const char ml_recording_trace_text_doc[] =
 PyObject *
 ml_recording_trace_text(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ml_py_text(ml_state_of(Py_TYPE(op)), ml_recording_of(op), ml_trace_text);
+    return ml_py_text(ml_state_of(Py_TYPE(op)), ml_recording_of(op), ml_torch_trace);
 }
 
 const char ml_recording_excerpt_doc[] =
@@ -221,7 +221,8 @@ ml_recording_excerpt(PyObject *op, PyObject *what)
     Py_BEGIN_ALLOW_THREADS
     result = copy_recording(ml_recording_of(op), &copy);
     if (result == 0) {
-        result = unfreed ? ml_excerpt_unfreed(copy) : ml_excerpt_segments(copy);
+        result =
+            unfreed ? ml_event_filter_unfreed(copy) : ml_event_filter_segments(copy);
     }
     Py_END_ALLOW_THREADS
     if (result < 0) {

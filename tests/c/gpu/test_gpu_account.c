@@ -55,12 +55,12 @@ recording_of(const ml_note *notes, size_t count)
 
 static bool
 account_of(const ml_note *notes, size_t count, uint64_t lost, uint64_t time,
-           const ml_totals *torch, ml_account *out)
+           const ml_totals *torch, ml_gpu_account *out)
 {
     ml_recording *recording = recording_of(notes, count);
     uint32_t reason = 0;
     recording->lost_notes = lost;
-    bool found = ml_account_at(recording, 0, time, torch, out, &reason);
+    bool found = ml_gpu_account_at(recording, 0, time, torch, out, &reason);
     ml_recording_free(recording);
     return found;
 }
@@ -72,7 +72,7 @@ account_of(const ml_note *notes, size_t count, uint64_t lost, uint64_t time,
     } while (0)
 
 static int64_t
-sum(const ml_account *account)
+sum(const ml_gpu_account *account)
 {
     int64_t bytes = 0;
     for (unsigned i = 0; i < ML_LINE_COUNT; i++) {
@@ -84,7 +84,7 @@ sum(const ml_account *account)
 static void
 test_lines(void)
 {
-    ml_account account;
+    ml_gpu_account account;
     CHECK(account_of(training, COUNT(training), 0, 40, &torch_then, &account));
     CHECK_LINE(account, torch_allocated, 120);
     CHECK_LINE(account, torch_pending_free, 30);
@@ -107,7 +107,7 @@ test_lines(void)
 static void
 test_the_sample_at_or_after(void)
 {
-    ml_account account;
+    ml_gpu_account account;
     CHECK(account_of(training, COUNT(training), 0, 22, &torch_then, &account));
     CHECK_INT(account.after, 31 - 22);
     CHECK_INT(account.used, 429);
@@ -117,7 +117,7 @@ test_the_sample_at_or_after(void)
 static void
 test_else_the_last_before(void)
 {
-    ml_account account;
+    ml_gpu_account account;
     CHECK(account_of(training, COUNT(training), 0, 90, &torch_then, &account));
     CHECK_INT(account.after, 40 - 90);
     CHECK_INT(account.used, 445);
@@ -127,7 +127,7 @@ test_else_the_last_before(void)
 static void
 test_torch_moved_in_between(void)
 {
-    ml_account account;
+    ml_gpu_account account;
     ml_totals torch = {.allocated = 260, .active = 260, .reserved = 280};
     CHECK(account_of(training, COUNT(training), 0, 20, &torch, &account));
     CHECK_INT(account.moved, 30);
@@ -147,7 +147,7 @@ test_unknown_is_signed(void)
         GPU(10, 408, 300, 100, 250),
         GPU(20, 400, 300, 100, 250),
     };
-    ml_account account;
+    ml_gpu_account account;
     CHECK(account_of(notes, COUNT(notes), 0, 20, &torch_then, &account));
     CHECK_LINE(account, driver, 8);
     CHECK_LINE(account, unknown, -8);
@@ -163,7 +163,7 @@ test_outside_that_went(void)
         GPU(21, 188, 80, 100, 0), GPU(30, 168, 60, 100, 0),
         GPU(40, 148, 40, 100, 0),
     };
-    ml_account account;
+    ml_gpu_account account;
     ml_totals none = {0};
     CHECK(account_of(notes, COUNT(notes), 0, 30, &none, &account));
     CHECK_LINE(account, outside_at_start, 50);
@@ -180,7 +180,7 @@ static void
 test_process_not_told(void)
 {
     static const ml_note notes[] = {GPU(10, 408, NONE, NONE, 250)};
-    ml_account account;
+    ml_gpu_account account;
     CHECK(account_of(notes, COUNT(notes), 0, 10, &torch_then, &account));
     CHECK(!account.known[ML_LINE_outside_at_start]);
     CHECK(!account.known[ML_LINE_outside_first_step]);
@@ -195,7 +195,7 @@ test_process_not_told(void)
 static void
 test_lost_notes(void)
 {
-    ml_account account;
+    ml_gpu_account account;
     CHECK(account_of(training, COUNT(training), 3, 40, &torch_then, &account));
     CHECK(!account.known[ML_LINE_outside_at_start]);
     CHECK(!account.known[ML_LINE_outside_first_step]);
@@ -208,16 +208,16 @@ test_no_sample(void)
 {
     ml_recording *recording = NULL;
     ml_note absent = GPU(10, NONE, NONE, NONE, NONE);
-    ml_account account;
+    ml_gpu_account account;
     uint32_t reason = 0;
     recording = recording_of(&absent, 1);
     CHECK_INT(
         ml_recording_add_string(recording, "absent", 6, &recording->notes[0].name), 0);
-    CHECK(!ml_account_at(recording, 0, 10, &torch_then, &account, &reason));
+    CHECK(!ml_gpu_account_at(recording, 0, 10, &torch_then, &account, &reason));
     CHECK_UINT(reason, recording->notes[0].name);
-    CHECK(!ml_account_at(recording, 1, 10, &torch_then, &account, &reason));
+    CHECK(!ml_gpu_account_at(recording, 1, 10, &torch_then, &account, &reason));
     CHECK_UINT(reason, 0);
-    CHECK(ml_account_host_at(recording, 10) == NULL);
+    CHECK(ml_gpu_account_host_at(recording, 10) == NULL);
     ml_recording_free(recording);
 }
 
@@ -225,8 +225,8 @@ static void
 test_host(void)
 {
     ml_recording *recording = recording_of(training, COUNT(training));
-    CHECK_UINT(ml_account_host_at(recording, 10)->values[0], 5);
-    CHECK_UINT(ml_account_host_at(recording, 99)->time, 11);
+    CHECK_UINT(ml_gpu_account_host_at(recording, 10)->values[0], 5);
+    CHECK_UINT(ml_gpu_account_host_at(recording, 99)->time, 11);
     ml_recording_free(recording);
 }
 

@@ -70,7 +70,7 @@ emit_loose(enum ml_action action, uint64_t addr, uint64_t time)
 
 typedef struct fixture {
     ml_window *window;
-    ml_survivors *survivors;
+    ml_leak_tracker *survivors;
     ml_leaks leaks;
 } fixture;
 
@@ -83,7 +83,7 @@ start(fixture *f, const ml_source *source, uint64_t max_entries)
                                  .keep_events = true,
                                  .device = -1};
     ml_window_start(source, &options, &f->window);
-    ml_survivors_new(f->window, &f->survivors);
+    ml_leak_tracker_new(f->window, &f->survivors);
 }
 
 static void
@@ -100,7 +100,7 @@ static void
 tear_down(fixture *f)
 {
     ml_leaks_fini(&f->leaks);
-    ml_survivors_free(f->survivors);
+    ml_leak_tracker_free(f->survivors);
     ml_window_stop(f->window);
 }
 

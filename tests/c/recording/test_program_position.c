@@ -65,8 +65,8 @@ static const char *
 at(const ml_recording *recording, uint64_t time)
 {
     static char text[8];
-    ml_moment moment;
-    if (ml_moment_at(recording, time, &moment) != 0) {
+    ml_program_position moment;
+    if (ml_program_position_at(recording, time, &moment) != 0) {
         return "error";
     }
     char phase = '-';
@@ -274,9 +274,9 @@ test_every_allocation_may_fail(void)
         ml_recording *recording = recording_of(notes, "aab", COUNT(notes));
         CHECK(recording != NULL);
         CHECK_INT(add_torchs(recording, 1, 'x', 0), 0);
-        ml_moment moment;
+        ml_program_position moment;
         budget_begin(budget);
-        int told = ml_moment_at(recording, 2, &moment);
+        int told = ml_program_position_at(recording, 2, &moment);
         int added = told == 0 ? ml_annotations_add_notes(recording) : told;
         budget_end();
         CHECK_STR(annotations(recording),

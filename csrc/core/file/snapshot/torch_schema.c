@@ -217,7 +217,7 @@ put_memory(ml_builder *to, const ml_recording *recording)
 }
 
 int
-ml_dialect_build(const ml_recording *recording, unsigned options, ml_builder *to)
+ml_torch_schema_build(const ml_recording *recording, unsigned options, ml_builder *to)
 {
     to->open(to, ML_VALUE_DICT);
     put_memory(to, recording);
@@ -242,7 +242,7 @@ ml_dialect_build(const ml_recording *recording, unsigned options, ml_builder *to
         ml_put_list(to, ML_WORD_HOST_TRACES);
         to->close(to);
     }
-    if ((options & ML_DIALECT_EXTRAS) != 0) {
+    if ((options & ML_TORCH_SCHEMA_EXTRAS) != 0) {
         ml_put_extras(to, recording);
     }
     to->close(to);

@@ -4,14 +4,14 @@
  * Owns the one walk over a recording that every writer of the dialect makes; the
  * writers differ only in the table of constructors that they hand over.  Knows neither
  * pickles nor Python. */
-#ifndef ML_DIALECT_H
-#define ML_DIALECT_H
+#ifndef ML_TORCH_SCHEMA_H
+#define ML_TORCH_SCHEMA_H
 
 #include "file/snapshot/value.h"
 #include "recording/recording.h"
 
 /* Adds the key "memlab" with what we know beyond torch's keys. */
-#define ML_DIALECT_EXTRAS 0x01u
+#define ML_TORCH_SCHEMA_EXTRAS 0x01u
 
 /* Every constant string of the dialect, by the name of its enumerator. */
 #define ML_WORDS(XX) \
@@ -156,7 +156,7 @@ typedef struct ml_builder {
 
 /* Builds the whole snapshot of RECORDING as one value.  OPTIONS of ML_DIALECT_*.
  * Returns BUILDER's error. */
-int ml_dialect_build(const ml_recording *recording, unsigned options,
-                     ml_builder *builder);
+int ml_torch_schema_build(const ml_recording *recording, unsigned options,
+                          ml_builder *builder);
 
 #endif

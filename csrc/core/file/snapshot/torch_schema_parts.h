@@ -1,7 +1,7 @@
 /* The inside of the dialect, shared by torch_schema.c (torch's keys) and
  * torch_schema_extras.c (what memlab adds).  For no one else. */
-#ifndef ML_DIALECT_PARTS_H
-#define ML_DIALECT_PARTS_H
+#ifndef ML_TORCH_SCHEMA_PARTS_H
+#define ML_TORCH_SCHEMA_PARTS_H
 
 #include "file/snapshot/torch_schema.h"
 

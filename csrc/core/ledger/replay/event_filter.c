@@ -132,7 +132,7 @@ measure_blocks(const ml_recording *recording, size_t device)
 }
 
 int
-ml_excerpt_unfreed(ml_recording *recording)
+ml_event_filter_unfreed(ml_recording *recording)
 {
     int error = 0;
     for (size_t d = 0; d < recording->device_count && error == 0; d++) {
@@ -359,7 +359,7 @@ convert_device(ml_device_trace *trace)
 }
 
 int
-ml_excerpt_segments(ml_recording *recording)
+ml_event_filter_segments(ml_recording *recording)
 {
     int error = 0;
     for (size_t d = 0; d < recording->device_count && error == 0; d++) {

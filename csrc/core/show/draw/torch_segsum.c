@@ -226,7 +226,7 @@ put_rows(ml_buffer *out, const row *rows, size_t count)
 }
 
 int
-ml_segsum(const ml_recording *recording, ml_buffer *out)
+ml_torch_segsum(const ml_recording *recording, ml_buffer *out)
 {
     size_t count = 0;
     for (size_t d = 0; d < recording->device_count; d++) {

@@ -407,7 +407,7 @@ put_device(const ml_device_trace *trace, size_t device, size_t first, ml_buffer 
 }
 
 int
-ml_trace_text(const ml_recording *recording, ml_buffer *out)
+ml_torch_trace(const ml_recording *recording, ml_buffer *out)
 {
     size_t first = 0;
     int error = 0;

@@ -17,14 +17,14 @@ put_key(ml_buffer *out, uint32_t field, unsigned wire)
 }
 
 void
-ml_proto_unsigned(ml_buffer *out, uint32_t field, uint64_t value)
+ml_protobuf_unsigned(ml_buffer *out, uint32_t field, uint64_t value)
 {
     put_key(out, field, WIRE_VARINT);
     ml_varint_put(out, value);
 }
 
 void
-ml_proto_bytes(ml_buffer *out, uint32_t field, const void *bytes, size_t length)
+ml_protobuf_bytes(ml_buffer *out, uint32_t field, const void *bytes, size_t length)
 {
     put_key(out, field, WIRE_BYTES);
     ml_varint_put(out, length);
@@ -34,13 +34,13 @@ ml_proto_bytes(ml_buffer *out, uint32_t field, const void *bytes, size_t length)
 }
 
 void
-ml_proto_c_string(ml_buffer *out, uint32_t field, const char *text)
+ml_protobuf_c_string(ml_buffer *out, uint32_t field, const char *text)
 {
-    ml_proto_bytes(out, field, text, strlen(text));
+    ml_protobuf_bytes(out, field, text, strlen(text));
 }
 
 void
-ml_proto_string(ml_buffer *out, uint32_t field, ml_string text)
+ml_protobuf_string(ml_buffer *out, uint32_t field, ml_string text)
 {
     put_key(out, field, WIRE_BYTES);
     ml_varint_put(out, text.length);
@@ -55,9 +55,9 @@ ml_proto_string(ml_buffer *out, uint32_t field, ml_string text)
 }
 
 void
-ml_proto_message(ml_buffer *out, uint32_t field, ml_buffer *part)
+ml_protobuf_message(ml_buffer *out, uint32_t field, ml_buffer *part)
 {
-    ml_proto_bytes(out, field, part->bytes, part->length);
+    ml_protobuf_bytes(out, field, part->bytes, part->length);
     if (part->error != 0 && out->error == 0) {
         out->error = part->error;
     }

@@ -2,18 +2,19 @@
  *
  * Owns how fields are laid out; must not know any message.  Whatever goes wrong is
  * remembered by the buffer. */
-#ifndef ML_PROTO_H
-#define ML_PROTO_H
+#ifndef ML_PROTOBUF_WRITER_H
+#define ML_PROTOBUF_WRITER_H
 
 #include "base/base.h"
 #include "recording/recording.h"
 
-void ml_proto_unsigned(ml_buffer *out, uint32_t field, uint64_t value);
-void ml_proto_bytes(ml_buffer *out, uint32_t field, const void *bytes, size_t length);
-void ml_proto_c_string(ml_buffer *out, uint32_t field, const char *text);
+void ml_protobuf_unsigned(ml_buffer *out, uint32_t field, uint64_t value);
+void ml_protobuf_bytes(ml_buffer *out, uint32_t field, const void *bytes,
+                       size_t length);
+void ml_protobuf_c_string(ml_buffer *out, uint32_t field, const char *text);
 /* Lone surrogates, which no string may have, become U+FFFD. */
-void ml_proto_string(ml_buffer *out, uint32_t field, ml_string text);
+void ml_protobuf_string(ml_buffer *out, uint32_t field, ml_string text);
 /* A message inside another; PART is empty afterwards. */
-void ml_proto_message(ml_buffer *out, uint32_t field, ml_buffer *part);
+void ml_protobuf_message(ml_buffer *out, uint32_t field, ml_buffer *part);
 
 #endif
