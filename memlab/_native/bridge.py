@@ -66,6 +66,7 @@ _HEADERS = (
     "objects/tensor_fields.h",
     "objects/transfer.h",
     "sources/cpu_table.h",
+    "sources/cuda_settings.h",
 )
 _REINSTALL = "pip install --no-build-isolation --force-reinstall --no-deps ."
 

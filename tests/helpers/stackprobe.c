@@ -150,7 +150,7 @@ probe_capture_full(PyObject *Py_UNUSED(self), PyObject *nodes)
 }
 
 #ifdef PROBE_HIDES_FRAMES
-/* Stands in for PyEval_GetFrame in frames.c: public functions that disagree. */
+/* Stands in for PyEval_GetFrame in frames_public.c: public functions that disagree. */
 PyFrameObject *
 probe_no_frame(void)
 {

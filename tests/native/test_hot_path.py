@@ -38,7 +38,7 @@ ROOTS = ["ml_recorder_record", "ml_recorder_used", "ml_frames_capture"]
 
 # Where the walk over frames failed its check at import: public API instead, and only for a
 # thread that holds the GIL already.
-FALLBACK = {"public_walk", "holds_gil"}
+FALLBACK = {"ml_frames_public_walk", "ml_frames_holds_gil"}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,8 @@ def objects(tmp_path_factory):
     folder = tmp_path_factory.mktemp("objects")
     include = sysconfig.get_path("include")
     files = sorted((ROOT / "csrc" / "core").rglob("*.c"))
-    files += [ROOT / "csrc/py/frames" / name for name in ("codes.c", "frames.c")]
+    names = ("codes.c", "frames.c", "frames_public.c")
+    files += [ROOT / "csrc/py/frames" / name for name in names]
     for file in files:
         subprocess.run(
             [compiler, "-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-fno-inline",

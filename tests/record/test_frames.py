@@ -34,7 +34,9 @@ def build(folder, name, *flags):
     include = sysconfig.get_path("include")
     if not Path(include, "Python.h").exists():
         pytest.skip(f"no headers of this Python in {include}")
-    core = "recall stacks stacks_objects stacks_resolve origins linetable region base recording"
+    product = "codes frames frames_check frames_public"
+    core = "stack_cache stacks stacks_objects stacks_resolve origins linetable region base"
+    core += " recording recording_validate interner"
     library = folder / f"{name}.so"
     subprocess.run(
         [
@@ -43,8 +45,7 @@ def build(folder, name, *flags):
             *("-fvisibility=hidden", "-I", include, "-o", str(library)),
             *(f'-DPROBE_NAME="{name}"', f"-DPROBE_INIT=PyInit_{name}", *flags),
             str(ROOT / "tests/helpers/stackprobe.c"),
-            str(ROOT / "csrc/py/frames/codes.c"),
-            str(ROOT / "csrc/py/frames/frames.c"),
+            *(str(ROOT / f"csrc/py/frames/{part}.c") for part in product.split()),
             *(f"-I{ROOT / folder}" for folder in ("csrc", "csrc/core", "csrc/py")),
             *(str(next((ROOT / "csrc/core").rglob(f"{part}.c"))) for part in core.split()),
         ],

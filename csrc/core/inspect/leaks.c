@@ -9,13 +9,14 @@
 #include "analysis/answers/peak_groups.h"
 #include "base/base.h"
 #include "record/recorder.h"
-#include "stacks/adopt.h"
+#include "stacks/id_remap.h"
 
 /* ---- Where the blocks came from ---- */
 
 /* Index of BLOCK's allocation in LIST; its count where it is not in it. */
 static size_t
-find_event(const ml_survivors *s, const ml_event_list *list, const ml_survivor *block)
+find_event(const ml_leak_tracker *s, const ml_event_list *list,
+           const ml_survivor *block)
 {
     if (s->window->feed->source->ordered) {
         return block->place < list->first ? list->count
@@ -33,13 +34,13 @@ find_event(const ml_survivors *s, const ml_event_list *list, const ml_survivor *
 }
 
 static int
-explain_by_events(ml_survivors *s, ml_survivor_set *set, const ml_event_list *list)
+explain_by_events(ml_leak_tracker *s, ml_survivor_set *set, const ml_event_list *list)
 {
     ml_device_trace trace = {.events = list->items, .event_count = list->count};
     s->known->devices = &trace;
     s->known->device_count = 1;
     ml_causes *causes = NULL;
-    int result = ml_adopt(s->known, ml_recorder_stacks(), NULL, false);
+    int result = ml_id_remap(s->known, ml_recorder_stacks(), NULL, false);
     if (result == 0) {
         result = ml_causes_new(s->known, &causes);
     }
@@ -62,7 +63,7 @@ explain_by_events(ml_survivors *s, ml_survivor_set *set, const ml_event_list *li
 }
 
 static int
-explain(ml_survivors *s, int device)
+explain(ml_leak_tracker *s, int device)
 {
     ml_survivor_set *set = &s->sets[device];
     uint64_t step = s->steps;
@@ -74,7 +75,7 @@ explain(ml_survivors *s, int device)
     if (step == s->steps) {
         return 0;
     }
-    int result = ml_survivors_recall(s, device, step > 0 ? step - 1 : 0, &s->list);
+    int result = ml_leak_tracker_recall(s, device, step > 0 ? step - 1 : 0, &s->list);
     return result == 0 ? explain_by_events(s, set, &s->list) : result;
 }
 
@@ -110,7 +111,7 @@ compare_bytes(const void *a, const void *b)
 /* The row of the COUNT blocks of one line, newest first, that ends with the last step.
  * SUMS has room for COUNT. */
 static ml_leak
-measure(const ml_survivors *s, const placed *blocks, size_t count, uint64_t *sums)
+measure(const ml_leak_tracker *s, const placed *blocks, size_t count, uint64_t *sums)
 {
     ml_leak leak = {0};
     for (size_t i = 0; i < count; i++) {
@@ -132,7 +133,7 @@ measure(const ml_survivors *s, const placed *blocks, size_t count, uint64_t *sum
 }
 
 static uint64_t
-steps_before(const ml_survivors *s, const ml_leak_row *row)
+steps_before(const ml_leak_tracker *s, const ml_leak_row *row)
 {
     for (size_t i = 0; i < s->previous_count; i++) {
         const ml_leak_row *was = &s->previous[i];
@@ -146,7 +147,7 @@ steps_before(const ml_survivors *s, const ml_leak_row *row)
 }
 
 typedef struct finding {
-    ml_survivors *s;
+    ml_leak_tracker *s;
     int device;
     ml_leaks *out;
     size_t capacity;
@@ -262,7 +263,7 @@ compare_leaks(const void *a, const void *b)
 }
 
 static int
-find_leaks(ml_survivors *s, ml_leaks *out)
+find_leaks(ml_leak_tracker *s, ml_leaks *out)
 {
     finding f = {.s = s, .out = out};
     int result = 0;
@@ -289,17 +290,17 @@ find_leaks(ml_survivors *s, ml_leaks *out)
 /* ---- Steps ---- */
 
 static int
-step_locked(ml_survivors *s, ml_leaks *out)
+step_locked(ml_leak_tracker *s, ml_leaks *out)
 {
     if (!ml_window_begun(s->window)) {
         return 0;
     }
-    int result = ml_survivors_follow(s, &out->lost);
+    int result = ml_leak_tracker_follow(s, &out->lost);
     return result < 0 || out->lost ? result : find_leaks(s, out);
 }
 
 int
-ml_leaks_step(ml_survivors *s, ml_leaks *out)
+ml_leaks_step(ml_leak_tracker *s, ml_leaks *out)
 {
     *out = (ml_leaks){0};
     if (s->window->forked) {

@@ -1,6 +1,6 @@
 /* Leaks: the lines of what survives, and which of them grow.
  *
- * Owns the test of growth; which blocks survive is for survivors.h to say.
+ * Owns the test of growth; which blocks survive is for leak_tracker.h to say.
  *
  * A step is what lies between two calls of ml_leaks_step.  A line leaks when each of
  * the last ML_LEAK_STEPS steps or more in a row left a block of it that still lives, and
@@ -14,7 +14,7 @@
 #define ML_LEAKS_H
 
 #include "analysis/answers/peak.h"
-#include "inspect/survivors.h"
+#include "inspect/leak_tracker.h"
 
 typedef struct ml_leak {
     ml_peak_line line; /* bytes and blocks are those of the row; module owned, texts
@@ -34,7 +34,7 @@ typedef struct ml_leaks {
 /* A step ends: what leaks now, of all devices.  The first is all since the window began;
  * before it does, nothing is one.  Takes the recorder's lock: callers release the GIL.  0 or
  * ML_E*, with the reason in ml_recorder_error(); rows may then begin again. */
-int ml_leaks_step(ml_survivors *survivors, ml_leaks *out);
+int ml_leaks_step(ml_leak_tracker *survivors, ml_leaks *out);
 void ml_leaks_fini(ml_leaks *leaks);
 
 #endif

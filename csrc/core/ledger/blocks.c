@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "ledger/spans.h"
 
 #define DEFAULT_LIMIT ((size_t)1 << 20)
 #define LEAST_LIMIT 1024u
@@ -116,40 +117,6 @@ unhash_block(ml_blocks *blocks, uint32_t index)
 }
 
 uint32_t
-ml_blocks_span_at_most(const ml_blocks *blocks, uint64_t addr)
-{
-    uint32_t found = 0;
-    uint32_t index = blocks->span_root;
-    while (index != 0) {
-        const ml_span *span = &blocks->spans[index];
-        found = span->addr <= addr ? index : found;
-        index = span->addr <= addr ? span->right : span->left;
-    }
-    return found;
-}
-
-uint32_t
-ml_blocks_span_above(const ml_blocks *blocks, uint64_t addr)
-{
-    uint32_t found = 0;
-    uint32_t index = blocks->span_root;
-    while (index != 0) {
-        const ml_span *span = &blocks->spans[index];
-        found = span->addr > addr ? index : found;
-        index = span->addr > addr ? span->left : span->right;
-    }
-    return found;
-}
-
-uint32_t
-ml_blocks_span_holding(const ml_blocks *blocks, uint64_t addr)
-{
-    uint32_t index = ml_blocks_span_at_most(blocks, addr);
-    const ml_span *span = &blocks->spans[index];
-    return index != 0 && addr - span->addr < span->total ? index : 0;
-}
-
-uint32_t
 ml_blocks_holding(const ml_blocks *blocks, uint64_t addr)
 {
     uint32_t span = ml_blocks_span_holding(blocks, addr);
@@ -220,87 +187,6 @@ ml_blocks_show(const ml_block_node *node)
 
 /* ---- Segments ---- */
 
-static uint32_t
-add_slot(ml_blocks *blocks)
-{
-    uint32_t index = blocks->span_unused;
-    if (index != 0) {
-        blocks->span_unused = blocks->spans[index].head;
-    }
-    else {
-        index = blocks->span_end++;
-    }
-    blocks->segments++;
-    return index;
-}
-
-/* The treap keeps parents above children in this order, as good as a random one. */
-static uint32_t
-rank_of(uint32_t index)
-{
-    return index * UINT32_C(0x9e3779b1);
-}
-
-static void
-link_span(ml_blocks *blocks, uint32_t index)
-{
-    ml_span *spans = blocks->spans;
-    uint64_t addr = spans[index].addr;
-    uint32_t *link = &blocks->span_root;
-    while (*link != 0 && rank_of(*link) > rank_of(index)) {
-        link = spans[*link].addr < addr ? &spans[*link].right : &spans[*link].left;
-    }
-    uint32_t rest = *link;
-    *link = index;
-    uint32_t *low = &spans[index].left;
-    uint32_t *high = &spans[index].right;
-    while (rest != 0) {
-        uint32_t **side = spans[rest].addr < addr ? &low : &high;
-        **side = rest;
-        *side = side == &low ? &spans[rest].right : &spans[rest].left;
-        rest = **side;
-    }
-    *low = 0;
-    *high = 0;
-}
-
-static void
-unlink_span(ml_blocks *blocks, uint32_t index)
-{
-    ml_span *spans = blocks->spans;
-    uint64_t addr = spans[index].addr;
-    uint32_t *link = &blocks->span_root;
-    while (*link != index) {
-        link = spans[*link].addr < addr ? &spans[*link].right : &spans[*link].left;
-    }
-    uint32_t left = spans[index].left;
-    uint32_t right = spans[index].right;
-    while (left != 0 && right != 0) {
-        if (rank_of(left) > rank_of(right)) {
-            *link = left;
-            link = &spans[left].right;
-            left = *link;
-        }
-        else {
-            *link = right;
-            link = &spans[right].left;
-            right = *link;
-        }
-    }
-    *link = left != 0 ? left : right;
-}
-
-/* Forgets the slot alone, neither its blocks nor its bytes. */
-static void
-drop_slot(ml_blocks *blocks, uint32_t index)
-{
-    unlink_span(blocks, index);
-    blocks->spans[index].used = 0;
-    blocks->spans[index].head = blocks->span_unused;
-    blocks->span_unused = index;
-    blocks->segments--;
-}
-
 static void
 count_span(ml_blocks *blocks, const ml_span *span)
 {
@@ -331,13 +217,13 @@ ml_blocks_add_span(ml_blocks *blocks, const ml_span *like)
     if (head == 0) {
         return 0;
     }
-    uint32_t index = add_slot(blocks);
+    uint32_t index = ml_spans_add(blocks);
     ml_span *span = &blocks->spans[index];
     *span = *like;
     span->head = head;
     span->tail = head;
     span->used = 1;
-    link_span(blocks, index);
+    ml_spans_link(blocks, index);
     blocks->nodes[head].segment = index;
     count_span(blocks, span);
     return index;
@@ -359,7 +245,7 @@ ml_blocks_drop_span(ml_blocks *blocks, uint32_t index)
         ml_blocks_drop(blocks, i);
     }
     uncount_span(blocks, &blocks->spans[index]);
-    drop_slot(blocks, index);
+    ml_spans_drop(blocks, index);
     return in_use;
 }
 
@@ -476,7 +362,7 @@ ml_blocks_join_spans(ml_blocks *blocks, uint32_t left_index, uint32_t right_inde
     blocks->nodes[right->tail].segment = left_index;
     left->tail = right->tail;
     left->total += right->total;
-    drop_slot(blocks, right_index);
+    ml_spans_drop(blocks, right_index);
     if (blocks->nodes[before].state == ML_BLOCK_INACTIVE &&
         blocks->nodes[after].state == ML_BLOCK_INACTIVE) {
         join_blocks(blocks, before, after);
@@ -558,18 +444,18 @@ remove_block(ml_blocks *blocks, uint32_t span_index, uint32_t index)
         blocks->counts.of[gone.pool][ML_COUNT_reserved_bytes] -= gone.size;
     }
     if (gone.prev == 0 && gone.next == 0) {
-        drop_slot(blocks, span_index);
+        ml_spans_drop(blocks, span_index);
         return;
     }
     if (gone.next != 0) {
-        uint32_t rest_index = gone.prev == 0 ? span_index : add_slot(blocks);
+        uint32_t rest_index = gone.prev == 0 ? span_index : ml_spans_add(blocks);
         ml_span *rest = &blocks->spans[rest_index];
         *rest = *span;
         rest->addr = gone_end;
         rest->total = end - gone_end;
         rest->head = gone.next;
         if (rest_index != span_index) {
-            link_span(blocks, rest_index);
+            ml_spans_link(blocks, rest_index);
         }
         blocks->nodes[gone.next].prev = 0;
         blocks->nodes[gone.next].segment = rest_index;

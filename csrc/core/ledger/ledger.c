@@ -1,104 +1,21 @@
 /* The ledger: follows the block structure of one device.  See ledger.h; the structure
- * itself is in blocks.c. */
-#include "ledger/ledger.h"
+ * itself is in blocks.c, what it begins with in ledger_seed.c. */
+#include "ledger/ledger_parts.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/base.h"
-
-#define MINIMUM_BLOCK_BYTES 512u
-/* From so many bytes on a block that has no place gets a segment of its own, in such units. */
-#define OWN_SEGMENT_LEAST (UINT64_C(10) << 20)
-#define OWN_SEGMENT_UNIT (UINT64_C(2) << 20)
-
-typedef struct shared_totals {
-#define XX(name) _Atomic uint64_t name;
-    ML_TOTALS(XX)
-#undef XX
-} shared_totals;
-
-struct ml_ledger {
-    ml_blocks blocks; /* owned; holds the current totals */
-    ml_allocator_rules rules;
-    bool plain; /* rounds up to whole minimal blocks, no divisions set */
-    ml_totals peak;
-    uint64_t events;
-    uint64_t inconsistencies;
-    uint64_t full;
-    uint32_t seed_rest; /* free block that holds what is yet to seed of a segment */
-    uint32_t requested; /* block whose free was requested last */
-    bool unsure;        /* of some segment's pool, perhaps */
-
-    /* What other threads read.  Written by the one writer between two increments of
-     * `sequence`; `reset` is set by any thread and cleared by the writer. */
-    _Atomic uint32_t sequence;
-    _Atomic bool reset;
-    shared_totals shared_current;
-    shared_totals shared_peak;
-};
 
 /* ---- Rules ---- */
 
 static const ml_allocator_rules default_rules = {.max_split_bytes = UINT64_MAX,
                                                  .has_segments = 1};
 
-uint64_t
-ml_allocator_round(const ml_allocator_rules *rules, uint64_t requested)
-{
-    if (!rules->has_segments || requested > UINT64_MAX / 4) {
-        return requested;
-    }
-    if (requested < MINIMUM_BLOCK_BYTES) {
-        return MINIMUM_BLOCK_BYTES;
-    }
-    unsigned log = 63u - (unsigned)__builtin_clzll(requested);
-    unsigned interval = log <= 20 ? 0 : log >= 35 ? 15 : log - 20;
-    uint64_t divisions = rules->roundup_divisions[interval];
-    if (divisions > 1 && requested > MINIMUM_BLOCK_BYTES * divisions) {
-        uint64_t power = UINT64_C(1) << log;
-        if (requested == power) {
-            return requested;
-        }
-        uint64_t step = power >> (63u - (unsigned)__builtin_clzll(divisions));
-        if (step == 0) {
-            return 2 * power;
-        }
-        return (requested + step - 1) & ~(step - 1);
-    }
-    return (requested + MINIMUM_BLOCK_BYTES - 1) & ~(uint64_t)(MINIMUM_BLOCK_BYTES - 1);
-}
-
-uint64_t
-ml_segment_bytes(uint64_t bytes, uint64_t large)
-{
-    if (bytes <= ML_SMALL_BLOCK_BYTES) {
-        return ML_SMALL_SEGMENT_BYTES;
-    }
-    if (bytes < OWN_SEGMENT_LEAST) {
-        return large;
-    }
-    if (bytes > UINT64_MAX - OWN_SEGMENT_UNIT) {
-        return UINT64_MAX;
-    }
-    return (bytes + OWN_SEGMENT_UNIT - 1) / OWN_SEGMENT_UNIT * OWN_SEGMENT_UNIT;
-}
-
-static bool
-rounds_plainly(const ml_allocator_rules *rules)
-{
-    uint32_t most = 0;
-    for (size_t i = 0; i < 16; i++) {
-        most |= rules->roundup_divisions[i];
-    }
-    return rules->has_segments && most <= 1;
-}
-
 /* As ml_allocator_round by LEDGER's rules. */
 static inline uint64_t
 round_size(const ml_ledger *ledger, uint64_t requested)
 {
-    const uint64_t rest = MINIMUM_BLOCK_BYTES - 1;
+    const uint64_t rest = ML_MINIMUM_BLOCK_BYTES - 1;
     if (ledger->plain && requested - 1 < UINT64_MAX / 4) {
         return (requested + rest) & ~rest;
     }
@@ -123,44 +40,12 @@ splits(const ml_allocator_rules *rules, const ml_block_node *node, uint64_t byte
                         (event->pool[0] != 0 || event->pool[1] != 0);
     bool expandable = node->expandable || (rules->expandable_segments && !private_pool);
     if (bytes <= ML_SMALL_BLOCK_BYTES || expandable) {
-        return rest >= MINIMUM_BLOCK_BYTES;
+        return rest >= ML_MINIMUM_BLOCK_BYTES;
     }
     return bytes < rules->max_split_bytes && rest > ML_SMALL_BLOCK_BYTES;
 }
 
 /* ---- Totals ---- */
-
-static void
-publish_peaks(ml_ledger *ledger)
-{
-#define XX(name) \
-    atomic_store_explicit(&ledger->shared_peak.name, ledger->peak.name, \
-                          memory_order_relaxed);
-    ML_TOTALS(XX)
-#undef XX
-}
-
-/* PEAKS: these changed too. */
-static inline void
-publish(ml_ledger *ledger, bool peaks, bool reset_taken)
-{
-    const ml_totals *current = &ledger->blocks.totals;
-    uint32_t sequence = atomic_load_explicit(&ledger->sequence, memory_order_relaxed);
-    atomic_store_explicit(&ledger->sequence, sequence + 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
-#define XX(name) \
-    atomic_store_explicit(&ledger->shared_current.name, current->name, \
-                          memory_order_relaxed);
-    ML_TOTALS(XX)
-#undef XX
-    if (peaks) {
-        publish_peaks(ledger);
-    }
-    if (reset_taken) {
-        atomic_store_explicit(&ledger->reset, false, memory_order_relaxed);
-    }
-    atomic_store_explicit(&ledger->sequence, sequence + 2, memory_order_release);
-}
 
 static bool
 take_reset(ml_ledger *ledger)
@@ -170,22 +55,6 @@ take_reset(ml_ledger *ledger)
         ledger->peak = ledger->blocks.totals;
     }
     return reset;
-}
-
-/* Whether one was raised. */
-static inline bool
-raise_peaks(ml_ledger *ledger)
-{
-    bool raised = false;
-    const ml_totals *current = &ledger->blocks.totals;
-#define XX(name) \
-    if (ledger->peak.name < current->name) { \
-        ledger->peak.name = current->name; \
-        raised = true; \
-    }
-    ML_TOTALS(XX)
-#undef XX
-    return raised;
 }
 
 /* ---- Events ---- */
@@ -464,14 +333,14 @@ ml_ledger_apply(ml_ledger *ledger, ml_event *event)
     }
     else {
         problem = apply_action(ledger, event);
-        peaks |= raise_peaks(ledger);
+        peaks |= ml_ledger_raise_peaks(ledger);
     }
     ledger->events++;
     if (problem != ML_LEDGER_FITS) {
         ledger->inconsistencies++;
         ledger->full += problem == ML_LEDGER_TABLE_FULL;
     }
-    publish(ledger, peaks, reset);
+    ml_ledger_publish(ledger, peaks, reset);
     return problem;
 }
 
@@ -527,7 +396,7 @@ static void
 set_rules(ml_ledger *ledger, const ml_allocator_rules *rules)
 {
     ledger->rules = *rules;
-    ledger->plain = rounds_plainly(rules);
+    ledger->plain = ml_allocator_rounds_plainly(rules);
     ledger->blocks.oversize = rules->max_split_bytes;
 }
 
@@ -571,170 +440,7 @@ ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules)
     if (rules != NULL) {
         set_rules(ledger, rules);
     }
-    publish(ledger, true, true);
-}
-
-struct ml_ledger_image {
-    ml_totals peak;
-    uint64_t events;
-    uint64_t inconsistencies;
-    uint64_t full;
-    uint32_t seed_rest;
-    uint32_t requested;
-    bool unsure;
-    unsigned char blocks[]; /* as blocks_image.c packs them */
-};
-
-size_t
-ml_ledger_image_bytes(const ml_ledger *ledger)
-{
-    return sizeof(ml_ledger_image) + ml_blocks_image_bytes(&ledger->blocks);
-}
-
-ml_ledger_image *
-ml_ledger_save(const ml_ledger *ledger)
-{
-    ml_ledger_image *image = ml_alloc(ml_ledger_image_bytes(ledger));
-    if (image != NULL) {
-        *image = (ml_ledger_image){.peak = ledger->peak,
-                                   .events = ledger->events,
-                                   .inconsistencies = ledger->inconsistencies,
-                                   .full = ledger->full,
-                                   .seed_rest = ledger->seed_rest,
-                                   .requested = ledger->requested,
-                                   .unsure = ledger->unsure};
-        ml_blocks_save(&ledger->blocks, image->blocks);
-    }
-    return image;
-}
-
-void
-ml_ledger_load(ml_ledger *ledger, const ml_ledger_image *image)
-{
-    ledger->peak = image->peak;
-    ledger->events = image->events;
-    ledger->inconsistencies = image->inconsistencies;
-    ledger->full = image->full;
-    ledger->seed_rest = image->seed_rest;
-    ledger->requested = image->requested;
-    ledger->unsure = image->unsure;
-    ml_blocks_load(&ledger->blocks, image->blocks);
-    publish(ledger, true, true);
-}
-
-static int
-seed_span(ml_ledger *ledger, const ml_span *like)
-{
-    ml_blocks *blocks = &ledger->blocks;
-    ledger->seed_rest = 0;
-    if (like->total == 0 || like->addr > UINT64_MAX - like->total) {
-        return ML_EINVALID;
-    }
-    uint64_t end = like->addr + like->total;
-    uint32_t before = ml_blocks_span_at_most(blocks, end - 1);
-    const ml_span *span = &blocks->spans[before];
-    if (before != 0 && span->addr + span->total > like->addr) {
-        return ML_EINVALID;
-    }
-    uint32_t index = ml_blocks_add_span(blocks, like);
-    if (index == 0) {
-        return ML_EFULL;
-    }
-    ledger->seed_rest = blocks->spans[index].head;
-    raise_peaks(ledger);
-    publish(ledger, true, false);
-    return 0;
-}
-
-int
-ml_ledger_seed_segment(ml_ledger *ledger, const ml_segment *seed)
-{
-    ml_span like = {.addr = seed->addr,
-                    .total = seed->total,
-                    .stream = seed->stream,
-                    .pool = {seed->pool[0], seed->pool[1]},
-                    .stack = seed->stack,
-                    .small = seed->small,
-                    .expandable = seed->expandable,
-                    .pool_known = 1};
-    return ledger->rules.has_segments ? seed_span(ledger, &like) : 0;
-}
-
-int
-ml_ledger_seed_stray(ml_ledger *ledger, const ml_block *seed)
-{
-    ml_span like = {.addr = seed->addr,
-                    .total = seed->size,
-                    .small = seed->size <= ML_SMALL_BLOCK_BYTES,
-                    .made_up = 1};
-    int error = ledger->rules.has_segments ? seed_span(ledger, &like) : 0;
-    return error < 0 ? error : ml_ledger_seed_block(ledger, seed);
-}
-
-/* Cuts the block that SEED describes out of what is left of its segment. */
-static int
-cut_seed(ml_ledger *ledger, const ml_block *seed, uint32_t *out)
-{
-    ml_blocks *blocks = &ledger->blocks;
-    uint32_t index = ledger->seed_rest;
-    const ml_block_node *rest = &blocks->nodes[index];
-    uint64_t skip = seed->addr - rest->addr;
-    if (index == 0 || seed->size == 0 || seed->addr < rest->addr ||
-        skip >= rest->size || seed->size > rest->size - skip) {
-        return ML_EINVALID;
-    }
-    if (skip != 0) {
-        index = ml_blocks_split(blocks, index, skip);
-        if (index == 0) {
-            return ML_EFULL;
-        }
-    }
-    uint32_t after = 0;
-    if (seed->size < blocks->nodes[index].size) {
-        after = ml_blocks_split(blocks, index, seed->size);
-        if (after == 0) {
-            ledger->seed_rest = ml_blocks_merge(blocks, index);
-            return ML_EFULL;
-        }
-    }
-    ledger->seed_rest = after;
-    *out = index;
-    return 0;
-}
-
-int
-ml_ledger_seed_block(ml_ledger *ledger, const ml_block *seed)
-{
-    ml_blocks *blocks = &ledger->blocks;
-    uint32_t index = 0;
-    if (seed->state == ML_BLOCK_INACTIVE) {
-        return 0;
-    }
-    if (ledger->rules.has_segments) {
-        int error = cut_seed(ledger, seed, &index);
-        if (error < 0) {
-            return error;
-        }
-    }
-    else {
-        if (ml_blocks_find(blocks, seed->addr) != 0) {
-            return ML_EINVALID;
-        }
-        index = ml_blocks_add(blocks, seed->addr, seed->size);
-        if (index == 0) {
-            return ML_EFULL;
-        }
-    }
-    ml_block_node *node = &blocks->nodes[index];
-    node->requested = seed->requested;
-    node->stack = seed->stack;
-    ml_blocks_use(blocks, node, seed->state);
-    if (!ledger->rules.has_segments) {
-        blocks->totals.reserved = blocks->totals.allocated;
-    }
-    raise_peaks(ledger);
-    publish(ledger, true, false);
-    return 0;
+    ml_ledger_publish(ledger, true, true);
 }
 
 /* ---- Reading ---- */
@@ -813,7 +519,7 @@ ml_ledger_forked(ml_ledger *ledger)
     uint32_t sequence = atomic_load_explicit(&ledger->sequence, memory_order_relaxed);
     if ((sequence & 1u) != 0) {
         atomic_store_explicit(&ledger->sequence, sequence - 1, memory_order_relaxed);
-        publish(ledger, true, false);
+        ml_ledger_publish(ledger, true, false);
     }
 }
 

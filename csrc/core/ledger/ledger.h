@@ -18,6 +18,7 @@
 #include <stdbool.h>
 
 #include "ledger/blocks.h"
+#include "ledger/rounding.h"
 #include "memlab.h"
 
 typedef struct ml_ledger ml_ledger;
@@ -47,21 +48,6 @@ typedef struct ml_ledger_totals {
     uint64_t inconsistencies; /* of these, how many did not fit */
     uint64_t full;            /* of those, how many for want of room */
 } ml_ledger_totals;
-
-/* The bytes of a block for REQUESTED bytes, before any slack: section C.1 of the
- * allocator's facts. */
-uint64_t ml_allocator_round(const ml_allocator_rules *rules, uint64_t requested);
-
-/* A block goes in the pool for small blocks up to this size; those pools' segments have
- * twice that and no other does. */
-#define ML_SMALL_BLOCK_BYTES (UINT64_C(1) << 20)
-#define ML_SMALL_SEGMENT_BYTES (UINT64_C(2) << 20)
-/* Segments of the pool for large blocks, unless large_segment_size_mb says otherwise. */
-#define ML_LARGE_SEGMENT_BYTES (UINT64_C(20) << 20)
-
-/* What is asked of the driver for a rounded block of BYTES that has no place: section C.1.
- * LARGE: bytes of the large pool's segments.  UINT64_MAX for what cannot be counted. */
-uint64_t ml_segment_bytes(uint64_t bytes, uint64_t large);
 
 /* BLOCK_LIMIT: most blocks that can exist at once, free ones included; 0 for 2^20.  Only
  * address space is taken for them; room may turn out smaller where that is short.

@@ -1,6 +1,6 @@
-/* The recorder: where recordings begin and end.  See recorder.h; registry.c has what all of
- * them share, start.c learns the memory there is when one begins, freeze.c turns a window
- * into a recording. */
+/* The recorder: where recordings begin and end.  See recorder.h; registry.c has what all
+ * of them share, window_start.c learns the memory there is when one begins,
+ * window_freeze.c turns a window into a recording. */
 #include "record/recorder.h"
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "record/registry.h"
 #include "record/sampler.h"
-#include "record/start.h"
+#include "record/window_start.h"
 #include "record/window.h"
 
 /* Whether FEED was recorded, or is of a source whose threads may be anywhere. */
@@ -187,7 +187,7 @@ begin(ml_window *window)
     window->listening = true;
     update_feed(feed);
     source->enable(source->self, 1);
-    result = ml_start_take(window);
+    result = ml_window_start_take(window);
     if (result < 0) {
         window->listening = false;
         settle(feed);
@@ -441,7 +441,7 @@ ml_window_configure(ml_window *window, const ml_window_options *options)
     ml_window_options before = window->options;
     set_options(window, options);
     if (window->listening) {
-        result = ml_start_reserve(feed, options->max_entries);
+        result = ml_window_start_reserve(feed, options->max_entries);
     }
     if (result == 0) {
         result = add_phase(window);

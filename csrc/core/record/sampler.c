@@ -16,7 +16,7 @@
 /* The notes that marks refer to; all of one device of the process. */
 typedef struct sampled_device {
     ml_note start, step, context;
-    ml_account_marks marks;
+    ml_gpu_account_marks marks;
     uint64_t peak; /* torch's allocated bytes at their highest, by the last look */
     bool failed;   /* since a recording began: its reason is noted, and that is all */
 } sampled_device;
@@ -113,7 +113,7 @@ sample_device(const ml_source *source, int device, ml_note *note, ml_totals *tor
     /* Notes get their time later; the order is all that the marks ask for. */
     note->time = now_ns();
     sampled_device *sampled = &sampler.devices[device];
-    ml_account_mark(&sampled->marks, note, sampler.steps > 0);
+    ml_gpu_account_mark(&sampled->marks, note, sampler.steps > 0);
     keep_mark(&sampled->marks.start, &sampled->start);
     keep_mark(&sampled->marks.step, &sampled->step);
     keep_mark(&sampled->marks.context, &sampled->context);
@@ -223,7 +223,7 @@ ml_sampler_forked(void)
 }
 
 int
-ml_sampler_account(const ml_source *source, int device, ml_account *out,
+ml_sampler_account(const ml_source *source, int device, ml_gpu_account *out,
                    const char **reason)
 {
     ml_note note;
@@ -231,7 +231,8 @@ ml_sampler_account(const ml_source *source, int device, ml_account *out,
     pthread_mutex_lock(&sampler.lock);
     int result = sample_device(source, device, &note, &torch, reason);
     if (result == 0) {
-        ml_account_of(&sampler.devices[device].marks, &note, note.time, &torch, out);
+        ml_gpu_account_of(&sampler.devices[device].marks, &note, note.time, &torch,
+                          out);
     }
     pthread_mutex_unlock(&sampler.lock);
     return result;

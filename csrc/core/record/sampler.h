@@ -7,7 +7,7 @@
 #ifndef ML_SAMPLER_H
 #define ML_SAMPLER_H
 
-#include "gpu/account.h"
+#include "gpu/gpu_account.h"
 #include "memlab.h"
 
 /* A recording of SOURCE begins: every device is sampled, and steps count anew.  A device
@@ -30,7 +30,7 @@ void ml_sampler_forked(void);
 
 /* The account of DEVICE of SOURCE now, with marks since the process first sampled it.  0
  * or ML_E*, with a sentence in *REASON. */
-int ml_sampler_account(const ml_source *source, int device, ml_account *out,
+int ml_sampler_account(const ml_source *source, int device, ml_gpu_account *out,
                        const char **reason);
 /* The memory of the host now, as in ML_NOTE_HOST. */
 void ml_sampler_host(const ml_source *source, uint64_t values[ML_NOTE_VALUES]);

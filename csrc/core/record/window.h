@@ -1,7 +1,8 @@
 /* A window: one recording under way.  Shared by recorder.c, which begins and ends
- * windows, start.c, which learns the memory at the start of one, window.c, which tags,
- * freeze.c with freeze_lanes.c, which turn one into a recording, memory_now.c, which
- * chooses one of them, and survivors.c, which follows one; known to nobody else. */
+ * windows, window_start.c, which learns the memory at the start of one, window.c, which
+ * tags, window_freeze.c with window_freeze_lanes.c, which turn one into a recording,
+ * current_memory.c, which chooses one of them, and leak_tracker.c, which follows one;
+ * known to nobody else. */
 #ifndef ML_WINDOW_H
 #define ML_WINDOW_H
 

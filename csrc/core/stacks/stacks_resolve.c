@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "recording/interner.h"
 #include "stacks/linetable.h"
 #include "stacks/stacks.h"
 #include "stacks/stacks_records.h"
@@ -22,140 +23,17 @@
 
 typedef struct resolver {
     const ml_stacks *stacks; /* borrowed */
-    ml_recording *recording; /* borrowed */
-    ml_intern strings;       /* ids are those of the recording's columns */
-    ml_intern frames;
-    ml_intern chains;     /* of the recording's stacks */
-    uint32_t *string_ids; /* by our string id; 0: not yet */
-    uint32_t *resolved;   /* by stack id: 0 not needed, NEEDED, or the result */
-    uint32_t *made;       /* by string id of a path: 0 not looked for, NOT_MADE, or the
+    ml_interner interner;    /* of the recording */
+    uint32_t *string_ids;    /* by our string id; 0: not yet */
+    uint32_t *resolved;      /* by stack id: 0 not needed, NEEDED, or the result */
+    uint32_t *made; /* by string id of a path: 0 not looked for, NOT_MADE, or the
                                 file of the origins, plus 2; NULL: there are none */
-    uint64_t *pcs;        /* distinct and ascending */
+    uint64_t *pcs;  /* distinct and ascending */
     ml_native_text *natives; /* by index into pcs */
     size_t pc_count;
     ml_stack *spliced; /* frames of one stack, innermost first; parents unused */
     size_t spliced_capacity;
 } resolver;
-
-/* ---- the recording's columns, each entry once ---- */
-
-typedef struct lookup {
-    const ml_recording *recording;
-    ml_string string;
-    ml_frame frame;
-    ml_stack stack;
-} lookup;
-
-static bool
-string_equal(const void *context, uint32_t id)
-{
-    const lookup *wanted = context;
-    const ml_string *string = &wanted->recording->strings[id];
-    return string->length == wanted->string.length &&
-           (string->length == 0 ||
-            memcmp(string->bytes, wanted->string.bytes, string->length) == 0);
-}
-
-static bool
-frame_equal(const void *context, uint32_t id)
-{
-    const lookup *wanted = context;
-    const ml_frame *frame = &wanted->recording->frames[id];
-    return frame->name == wanted->frame.name &&
-           frame->filename == wanted->frame.filename &&
-           frame->line == wanted->frame.line;
-}
-
-static bool
-stack_equal(const void *context, uint32_t id)
-{
-    const lookup *wanted = context;
-    const ml_stack *stack = &wanted->recording->stacks[id];
-    return stack->parent == wanted->stack.parent &&
-           stack->frame == wanted->stack.frame && stack->module == wanted->stack.module;
-}
-
-static uint64_t
-frame_hash(ml_frame frame)
-{
-    uint64_t names = (uint64_t)frame.name << 32 | frame.filename;
-    return ml_hash_u64(ml_hash_u64(names) + (uint64_t)frame.line);
-}
-
-static uint64_t
-stack_hash(ml_stack stack)
-{
-    return ml_hash_u64(ml_hash_u64((uint64_t)stack.parent << 32 | stack.frame) +
-                       stack.module);
-}
-
-static int
-add_string(resolver *r, const char *bytes, size_t length, uint32_t *id)
-{
-    lookup wanted = {.recording = r->recording,
-                     .string = {.bytes = bytes, .length = (uint32_t)length}};
-    uint64_t hash = ml_hash_bytes(bytes, length);
-
-    if (ml_intern_find(&r->strings, hash, string_equal, &wanted, id)) {
-        return 0;
-    }
-    int error = ml_intern_add(&r->strings, hash);
-    return error != 0 ? error
-                      : ml_recording_add_string(r->recording, bytes, length, id);
-}
-
-static int
-add_frame(resolver *r, ml_frame frame, uint32_t *id)
-{
-    lookup wanted = {.recording = r->recording, .frame = frame};
-    uint64_t hash = frame_hash(frame);
-
-    if (ml_intern_find(&r->frames, hash, frame_equal, &wanted, id)) {
-        return 0;
-    }
-    int error = ml_intern_add(&r->frames, hash);
-    return error != 0 ? error : ml_recording_add_frame(r->recording, frame, id);
-}
-
-static int
-add_stack(resolver *r, ml_stack stack, uint32_t *id)
-{
-    lookup wanted = {.recording = r->recording, .stack = stack};
-    uint64_t hash = stack_hash(stack);
-
-    if (ml_intern_find(&r->chains, hash, stack_equal, &wanted, id)) {
-        return 0;
-    }
-    int error = ml_intern_add(&r->chains, hash);
-    return error != 0 ? error : ml_recording_add_stack(r->recording, stack, id);
-}
-
-/* Enters what the recording holds already, so that ids of table and column agree. */
-static int
-seed_strings(resolver *r)
-{
-    int error = 0;
-
-    for (size_t i = 0; i < r->recording->string_count && error == 0; i++) {
-        ml_string string = r->recording->strings[i];
-        error = ml_intern_add(&r->strings, ml_hash_bytes(string.bytes, string.length));
-    }
-    return error;
-}
-
-static int
-seed_frames(resolver *r)
-{
-    int error = 0;
-
-    for (size_t i = 0; i < r->recording->frame_count && error == 0; i++) {
-        error = ml_intern_add(&r->frames, frame_hash(r->recording->frames[i]));
-    }
-    for (size_t i = 0; i < r->recording->stack_count && error == 0; i++) {
-        error = ml_intern_add(&r->chains, stack_hash(r->recording->stacks[i]));
-    }
-    return error;
-}
 
 /* ---- Python frames ---- */
 
@@ -164,8 +42,9 @@ resolve_string(resolver *r, uint32_t string_id, uint32_t *id)
 {
     if (string_id != 0 && r->string_ids[string_id] == 0) {
         const ml_stack_string *string = string_at(r->stacks, string_id);
-        int error = add_string(r, (char *)r->stacks->text.base + string->start,
-                               string->length, &r->string_ids[string_id]);
+        int error = ml_interner_string(&r->interner,
+                                       (char *)r->stacks->text.base + string->start,
+                                       string->length, &r->string_ids[string_id]);
         if (error != 0) {
             return error;
         }
@@ -200,19 +79,21 @@ resolve_object(resolver *r, uint32_t object_id, uint32_t *id)
         return 0;
     }
     if (object_id == ML_STACK_LOST) {
-        return add_string(r, ML_NAME_LOST, strlen(ML_NAME_LOST), id);
+        return ml_interner_string(&r->interner, ML_NAME_LOST, strlen(ML_NAME_LOST), id);
     }
     const ml_stack_object *object = object_in(&r->stacks->objects, object_id);
     uint32_t name = atomic_load_explicit(&object->name, memory_order_acquire);
     if (name != 0) {
         const ml_stack_string *string = string_at(r->stacks, name);
-        return add_string(r, text + string->start, string->length, id);
+        return ml_interner_string(&r->interner, text + string->start, string->length,
+                                  id);
     }
     const ml_stack_string *type = string_at(r->stacks, object->type_name);
     int length = snprintf(unnamed, sizeof(unnamed), "<%.*s>", (int)type->length,
                           text + type->start);
     bool whole = (size_t)length < sizeof(unnamed);
-    return add_string(r, unnamed, whole ? (size_t)length : sizeof(unnamed) - 1, id);
+    return ml_interner_string(&r->interner, unnamed,
+                              whole ? (size_t)length : sizeof(unnamed) - 1, id);
 }
 
 static int
@@ -235,7 +116,7 @@ splice_end(resolver *r, size_t count, uint32_t *stack)
     while (count > 0 && error == 0) {
         count--;
         r->spliced[count].parent = *stack;
-        error = add_stack(r, r->spliced[count], stack);
+        error = ml_interner_stack(&r->interner, r->spliced[count], stack);
     }
     return error;
 }
@@ -244,7 +125,9 @@ static int
 add_text(resolver *r, ml_slice text, uint32_t *id)
 {
     *id = 0;
-    return text.length == 0 ? 0 : add_string(r, text.bytes, text.length, id);
+    return text.length == 0
+               ? 0
+               : ml_interner_string(&r->interner, text.bytes, text.length, id);
 }
 
 /* The frame that made LINE of the file whose path is string PATH; 0: none.  Paths are
@@ -286,7 +169,7 @@ resolve_origin(resolver *r, const ml_stack_code *code, int64_t line, uint32_t *s
                              &frame.filename);
         }
         if (error == 0) {
-            error = add_frame(r, frame, &entry.frame);
+            error = ml_interner_frame(&r->interner, frame, &entry.frame);
         }
         if (error == 0) {
             error = splice_push(r, &count, entry);
@@ -310,12 +193,12 @@ resolve_python(resolver *r, const ml_stack_node *node, uint32_t *id)
         error = resolve_string(r, code->filename, &frame.filename);
     }
     if (error == 0) {
-        error = add_frame(r, frame, &stack.frame);
+        error = ml_interner_frame(&r->interner, frame, &stack.frame);
     }
     if (error == 0) {
         error = resolve_object(r, node->object, &stack.module);
     }
-    return error != 0 ? error : add_stack(r, stack, id);
+    return error != 0 ? error : ml_interner_stack(&r->interner, stack, id);
 }
 
 /* ---- native frames ---- */
@@ -390,11 +273,12 @@ resolve_native(resolver *r, uint64_t pc, uint32_t *frame_id)
         name = made;
     }
     ml_frame frame = {.line = text.line};
-    int error = add_string(r, name, strlen(name), &frame.name);
+    int error = ml_interner_string(&r->interner, name, strlen(name), &frame.name);
     if (error == 0) {
-        error = add_string(r, filename, strlen(filename), &frame.filename);
+        error = ml_interner_string(&r->interner, filename, strlen(filename),
+                                   &frame.filename);
     }
-    return error != 0 ? error : add_frame(r, frame, frame_id);
+    return error != 0 ? error : ml_interner_frame(&r->interner, frame, frame_id);
 }
 
 /* Takes the innermost frame off the chain of nodes *PYTHON, with what made it. */
@@ -406,7 +290,7 @@ splice_python(resolver *r, size_t *count, uint32_t *python)
     int error = 0;
 
     for (uint32_t at = r->resolved[*python]; at != end && error == 0;) {
-        ml_stack stack = r->recording->stacks[at];
+        ml_stack stack = r->interner.recording->stacks[at];
         error = splice_push(r, count, stack);
         at = stack.parent;
     }
@@ -507,9 +391,7 @@ resolve_spliced(resolver *r, uint32_t id, uint32_t *result)
 static void
 resolver_fini(resolver *r)
 {
-    ml_intern_fini(&r->strings);
-    ml_intern_fini(&r->frames);
-    ml_intern_fini(&r->chains);
+    ml_interner_fini(&r->interner);
     ml_free(r->string_ids);
     ml_free(r->resolved);
     ml_free(r->made);
@@ -521,7 +403,7 @@ resolver_fini(resolver *r)
 static int
 resolver_init(resolver *r, const ml_stacks *stacks, ml_recording *recording)
 {
-    *r = (resolver){.stacks = stacks, .recording = recording};
+    *r = (resolver){.stacks = stacks};
     r->string_ids =
         ml_alloc_zeroed(ml_stacks_string_count(stacks), sizeof(*r->string_ids));
     if (r->string_ids == NULL) {
@@ -533,7 +415,7 @@ resolver_init(resolver *r, const ml_stacks *stacks, ml_recording *recording)
             return ML_ENOMEM;
         }
     }
-    return seed_strings(r);
+    return ml_interner_init(&r->interner, recording);
 }
 
 static int
@@ -585,7 +467,7 @@ ml_stacks_resolve(const ml_stacks *stacks, ml_recording *recording, uint32_t *st
     }
     int error = resolver_init(&r, stacks, recording);
     if (error == 0) {
-        error = seed_frames(&r);
+        error = ml_interner_enter_stacks(&r.interner);
     }
     if (error == 0) {
         error = resolve_all(&r, stack_map, count, symbolizer);

@@ -2,7 +2,7 @@
 #include "dicts/gpu_dict.h"
 
 #include "core/base/base.h"
-#include "core/gpu/account.h"
+#include "core/gpu/gpu_account.h"
 #include "core/record/recorder.h"
 #include "core/record/sampler.h"
 
@@ -17,12 +17,12 @@ known(uint64_t value)
 }
 
 static PyObject *
-lines_dict(const ml_account *account)
+lines_dict(const ml_gpu_account *account)
 {
     PyObject *dict = PyDict_New();
     for (unsigned i = 0; dict != NULL && i < ML_LINE_COUNT; i++) {
         char key[64];
-        PyOS_snprintf(key, sizeof(key), "%s_bytes", ml_account_line_text(i));
+        PyOS_snprintf(key, sizeof(key), "%s_bytes", ml_gpu_account_line_text(i));
         PyObject *bytes = account->known[i] ? PyLong_FromLongLong(account->bytes[i])
                                             : Py_NewRef(Py_None);
         if (ml_py_set(dict, key, bytes) < 0) {
@@ -33,7 +33,7 @@ lines_dict(const ml_account *account)
 }
 
 static PyObject *
-account_dict(const ml_account *account)
+account_dict(const ml_gpu_account *account)
 {
     PyObject *dict = PyDict_New();
     if (dict != NULL &&
@@ -67,7 +67,7 @@ set_host(PyObject *dict, const uint64_t values[ML_NOTE_VALUES])
 }
 
 static PyObject *
-gpu_at(const ml_account *account)
+gpu_at(const ml_gpu_account *account)
 {
     PyObject *dict = account_dict(account);
     if (dict != NULL &&
@@ -81,7 +81,7 @@ gpu_at(const ml_account *account)
 static PyObject *
 host_at(const ml_recording *recording, uint64_t time)
 {
-    const ml_note *note = ml_account_host_at(recording, time);
+    const ml_note *note = ml_gpu_account_host_at(recording, time);
     if (note == NULL) {
         Py_RETURN_NONE;
     }
@@ -98,9 +98,9 @@ int
 ml_py_set_gpu(PyObject *dict, const ml_recording *recording, int device, uint64_t time,
               const ml_totals *torch)
 {
-    ml_account account;
+    ml_gpu_account account;
     uint32_t reason = 0;
-    bool found = ml_account_at(recording, device, time, torch, &account, &reason);
+    bool found = ml_gpu_account_at(recording, device, time, torch, &account, &reason);
     const ml_string *why = &recording->strings[reason];
     if (ml_py_set(dict, "gpu", found ? gpu_at(&account) : Py_NewRef(Py_None)) < 0 ||
         ml_py_set(dict, "gpu_reason",
@@ -170,7 +170,7 @@ ml_py_ledger(PyObject *module, PyObject *args)
         PyErr_Format(PyExc_ValueError, "no device %s:%d", name, device);
         return NULL;
     }
-    ml_account account;
+    ml_gpu_account account;
     uint64_t host[ML_NOTE_VALUES];
     Py_BEGIN_ALLOW_THREADS
     result = ml_sampler_account(source, device, &account, &reason);

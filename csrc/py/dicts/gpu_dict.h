@@ -1,6 +1,6 @@
 /* The account of a whole GPU as a Python dict, and functions of memlab._core that sample.
  *
- * Owns the keys of docs/REPORT.md; all figures are account.h's. */
+ * Owns the keys of docs/REPORT.md; all figures are gpu_account.h's. */
 #ifndef ML_PY_GPU_DICT_H
 #define ML_PY_GPU_DICT_H
 

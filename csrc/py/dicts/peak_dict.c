@@ -5,7 +5,7 @@
 
 #include "core/analysis/answers/peak.h"
 #include "core/base/base.h"
-#include "core/recording/moment.h"
+#include "core/recording/program_position.h"
 #include "dicts/dict_values.h"
 
 static PyObject *
@@ -313,7 +313,7 @@ peak_dict(const ml_recording *recording, int device, const ml_peak *peak)
 }
 
 static PyObject *
-moment_dict(const ml_recording *recording, const ml_moment *moment)
+moment_dict(const ml_recording *recording, const ml_program_position *moment)
 {
     const ml_string *phase = &recording->strings[moment->phase];
     PyObject *dict = PyDict_New();
@@ -334,9 +334,10 @@ moment_dict(const ml_recording *recording, const ml_moment *moment)
 PyObject *
 ml_py_moment(const ml_recording *recording, uint64_t time)
 {
-    ml_moment moment;
-    return ml_moment_at(recording, time, &moment) < 0 ? PyErr_NoMemory()
-                                                      : moment_dict(recording, &moment);
+    ml_program_position moment;
+    return ml_program_position_at(recording, time, &moment) < 0
+               ? PyErr_NoMemory()
+               : moment_dict(recording, &moment);
 }
 
 PyObject *

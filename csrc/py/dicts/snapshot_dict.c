@@ -5,7 +5,7 @@
 #include "dicts/snapshot_dict.h"
 
 #include "core/base/base.h"
-#include "core/file/snapshot/dialect.h"
+#include "core/file/snapshot/torch_schema.h"
 
 /* Snapshot, devices, device, segments, segment, blocks, block, frames, frame. */
 #define NESTING 16
@@ -228,7 +228,7 @@ make_snapshot(maker *m)
     /* Nothing here is garbage yet, and the collector would look at all of it again
      * and again. */
     int collecting = PyGC_Disable();
-    ml_dialect_build(recording, 0, &m->builder);
+    ml_torch_schema_build(recording, 0, &m->builder);
     if (collecting) {
         PyGC_Enable();
     }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/record/memory_now.h"
+#include "core/record/current_memory.h"
 #include "core/record/recorder.h"
 #include "dicts/dict_values.h"
 #include "dicts/peak_dict.h"

@@ -1,7 +1,7 @@
 /* Pictures of a recording, as bytes of SVG and HTML: methods of memlab._core.Recording.
  *
  * Owns their arguments; what they show is flame.h's, segments_page.h's, timeline_page.h's,
- * and that of texts segsum.h's and trace_text.h's. */
+ * and that of texts torch_segsum.h's and torch_trace.h's. */
 #ifndef ML_PY_PICTURES_H
 #define ML_PY_PICTURES_H
 

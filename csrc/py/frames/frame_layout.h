@@ -1,9 +1,9 @@
 /* Where CPython keeps a thread's frames, version by version: how to get from one to the
  * next, and what of it a walk reads.
  *
- * With collector.c the only file that includes CPython's internal headers; frames.c and
- * holders_frames.c include it, before anything that includes Python.h.  WALK_UNKNOWN is
- * defined, to the reason, where the layout is not known. */
+ * With collector.c the only file that includes CPython's internal headers; frames.c,
+ * frames_check.c and holders_frames.c include it, before anything that includes Python.h.
+ * WALK_UNKNOWN is defined, to the reason, where the layout is not known. */
 #ifndef ML_FRAME_LAYOUT_H
 #define ML_FRAME_LAYOUT_H
 

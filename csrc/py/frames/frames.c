@@ -17,25 +17,16 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/stacks/linetable.h"
-#include "core/stacks/recall.h"
+#include "core/stacks/stack_cache.h"
 #include "core/stacks/stacks.h"
 #include "frames/codes.h"
-
-#define FRAMES_INNER (ML_FRAMES_MAX - ML_FRAMES_OUTER)
-
-enum capture_mode {
-    CAPTURE_OFF,    /* not checked yet, or nothing safe is known */
-    CAPTURE_WALK,   /* by plain reads, on any thread */
-    CAPTURE_PUBLIC, /* by the public API, on threads that hold the GIL */
-};
+#include "frames/frames_parts.h"
 
 /* One for the process, like the layout that it is about; set by the self-check. */
-static _Atomic int capture_mode = CAPTURE_OFF;
+static _Atomic int capture_mode = ML_CAPTURE_OFF;
 static const char *_Atomic capture_reason = "the self-check has not run";
 
-/* Whose frames carry an object; kept alive for ever, for a walk may be reading it. */
-static PyCodeObject *_Atomic followed;
+PyCodeObject *_Atomic ml_frames_followed;
 
 /* The threads whose walks met a call to be told of, each in the place that its address
  * has; of two of one place the later one is there. */
@@ -74,7 +65,7 @@ static inline ml_seen_frame
 see(const walk_frame *frame, const PyCodeObject *code, uint64_t position)
 {
     const PyCodeObject *module_call =
-        atomic_load_explicit(&followed, memory_order_acquire);
+        atomic_load_explicit(&ml_frames_followed, memory_order_acquire);
     const PyObject *object =
         code == module_call ? walk_local(frame, 0) : (PyObject *)NULL;
 
@@ -218,8 +209,8 @@ walk(const PyThreadState *thread, ml_walked *walked, size_t count, bool by_posit
     return right;
 }
 
-static void
-walk_afresh(const PyThreadState *thread, ml_walked *walked)
+void
+ml_frames_walk(const PyThreadState *thread, ml_walked *walked)
 {
     size_t standing;
 
@@ -228,9 +219,8 @@ walk_afresh(const PyThreadState *thread, ml_walked *walked)
     walk(thread, walked, count_frames(thread), false, &standing);
 }
 
-/* All of *KEY but its object.  False for a frame that Python does not show yet. */
-static bool
-key_of(const ml_seen_frame *seen, ml_frame_key *key)
+bool
+ml_frames_key(const ml_seen_frame *seen, ml_frame_key *key)
 {
     const PyCodeObject *code = (const PyCodeObject *)(uintptr_t)seen->code;
 
@@ -242,62 +232,6 @@ key_of(const ml_seen_frame *seen, ml_frame_key *key)
 }
 
 #endif
-
-/* ---- the public way ---- */
-
-/* Not by PyGILState_Check, which says yes on every thread once there was a
- * subinterpreter. */
-static bool
-holds_gil(void)
-{
-#if PY_VERSION_HEX >= 0x030d0000
-    return PyThreadState_GetUnchecked() != NULL;
-#else
-    PyThreadState *own = PyGILState_GetThisThreadState();
-    return own != NULL && own == _PyThreadState_UncheckedGet();
-#endif
-}
-
-/* The place of a frame, counted from the innermost, among ML_FRAMES_MAX: callers take those
- * of the frames to be left out. */
-static size_t
-public_place(size_t frame)
-{
-    return frame < FRAMES_INNER
-               ? frame
-               : FRAMES_INNER + (frame - FRAMES_INNER) % ML_FRAMES_OUTER;
-}
-
-/* With the GIL; a key's offset is the line, and no frame has an object.  The number of all
- * frames, each at its place in KEYS. */
-static size_t
-public_walk(ml_frame_key *keys)
-{
-    size_t count = 0;
-    /* PyFrame_GetBack makes frame objects, which before 3.12 may start a collection,
-     * and with it finalizers, in the middle of the allocator. */
-    int collecting = PyGC_Disable();
-    PyFrameObject *frame = PyEval_GetFrame();
-
-    Py_XINCREF(frame);
-    while (frame != NULL) {
-        PyCodeObject *code = PyFrame_GetCode(frame);
-        int line = PyFrame_GetLineNumber(frame);
-        keys[public_place(count++)] = (ml_frame_key){
-            .code = (uintptr_t)code,
-            .fingerprint = ml_codes_print(code),
-            .offset = line > 0 ? (uint32_t)line : 0,
-        };
-        Py_DECREF(code);
-        PyFrameObject *back = PyFrame_GetBack(frame);
-        Py_DECREF(frame);
-        frame = back;
-    }
-    if (collecting) {
-        PyGC_Enable();
-    }
-    return count;
-}
 
 /* ---- interning ---- */
 
@@ -344,13 +278,14 @@ static uint32_t
 public_capture(ml_stacks *stacks)
 {
     ml_frame_key keys[ML_FRAMES_MAX];
-    size_t count = public_walk(keys);
+    size_t count = ml_frames_public_walk(keys);
     const size_t left_out = count > ML_FRAMES_MAX ? count - ML_FRAMES_MAX : 0;
     uint32_t id = 0;
 
     while (count > 0 && id != ML_STACK_LOST) {
-        id = add_frame(stacks, id, &keys[public_place(--count)], false);
-        if (left_out > 0 && count == FRAMES_INNER + left_out && id != ML_STACK_LOST) {
+        id = add_frame(stacks, id, &keys[ml_frames_public_place(--count)], false);
+        if (left_out > 0 && count == ML_FRAMES_INNER + left_out &&
+            id != ML_STACK_LOST) {
             id = add_left_out(stacks, id, left_out);
             count -= left_out;
         }
@@ -404,7 +339,7 @@ extend(ml_stacks *stacks, uint32_t parent, const ml_walked *walked, size_t index
     const ml_seen_frame *seen = &walked->frames[index];
     ml_frame_key key;
 
-    if (!key_of(seen, &key)) {
+    if (!ml_frames_key(seen, &key)) {
         return parent;
     }
     if (seen->object != 0) {
@@ -449,7 +384,7 @@ intern(ml_stacks *stacks, ml_walked *walked, size_t standing)
 /* Walks by instruction addresses alone, to as many frames as the interpreter's count of
  * calls says; false where this cannot be. */
 static inline bool
-walk_quickly(const PyThreadState *thread, ml_recall *recall, size_t *standing)
+walk_quickly(const PyThreadState *thread, ml_stack_cache *recall, size_t *standing)
 {
     ml_walked *walked = &recall->walked;
     uint64_t died = atomic_load_explicit(&ml_codes_died, memory_order_relaxed);
@@ -468,7 +403,7 @@ walk_quickly(const PyThreadState *thread, ml_recall *recall, size_t *standing)
 #endif
 
 static uint32_t
-recalled_capture(ml_stacks *stacks, ml_recall *recall)
+recalled_capture(ml_stacks *stacks, ml_stack_cache *recall)
 {
     const PyThreadState *thread = PyGILState_GetThisThreadState();
     ml_walked *walked = &recall->walked;
@@ -496,20 +431,20 @@ fresh_capture(ml_stacks *stacks)
 {
     ml_walked walked;
 
-    walk_afresh(PyGILState_GetThisThreadState(), &walked);
+    ml_frames_walk(PyGILState_GetThisThreadState(), &walked);
     return intern(stacks, &walked, 0);
 }
 
 static uint32_t
 walk_capture(ml_stacks *stacks)
 {
-    ml_recall *recall = ml_recall_take();
+    ml_stack_cache *recall = ml_stack_cache_take();
 
     if (recall == NULL) {
         return fresh_capture(stacks);
     }
     uint32_t id = recalled_capture(stacks, recall);
-    ml_recall_give_back(recall);
+    ml_stack_cache_give_back(recall);
     return id;
 }
 
@@ -522,11 +457,11 @@ ml_frames_capture(void *context, uint8_t *flags)
     uint32_t id = 0;
 
 #ifndef WALK_UNKNOWN
-    if (mode == CAPTURE_WALK) {
+    if (mode == ML_CAPTURE_WALK) {
         id = walk_capture(context);
     }
 #endif
-    if (mode == CAPTURE_PUBLIC && holds_gil()) {
+    if (mode == ML_CAPTURE_PUBLIC && ml_frames_holds_gil()) {
         id = public_capture(context);
     }
     if (id == 0) {
@@ -557,7 +492,7 @@ ml_frames_calls(ml_call *calls, size_t capacity)
 {
     size_t count = 0;
 #ifndef WALK_UNKNOWN
-    const PyCodeObject *code = atomic_load(&followed);
+    const PyCodeObject *code = atomic_load(&ml_frames_followed);
     const PyThreadState *thread = PyThreadState_Get();
     bool all = code != NULL && takes_all(code);
     uint64_t position;
@@ -588,9 +523,9 @@ ml_frames_follow(PyCodeObject *code)
 #else
     in_place = in_place && code->co_cell2arg == NULL;
 #endif
-    if (in_place && atomic_load(&followed) != code) {
+    if (in_place && atomic_load(&ml_frames_followed) != code) {
         Py_INCREF(code);
-        atomic_store(&followed, code);
+        atomic_store(&ml_frames_followed, code);
 #ifdef ML_CODES_WATCHED
         /* Walks so far did not look for its objects. */
         atomic_fetch_add(&ml_codes_died, 1);
@@ -599,166 +534,16 @@ ml_frames_follow(PyCodeObject *code)
     return in_place;
 }
 
-/* ---- the self-check ---- */
-
-#ifndef WALK_UNKNOWN
-
-static bool
-text_equal(PyObject *string, ml_slice text)
+void
+ml_frames_capture_by(enum ml_capture mode, const char *reason)
 {
-    PyObject *ours =
-        PyUnicode_DecodeUTF8(text.bytes, (Py_ssize_t)text.length, "surrogatepass");
-    int different = ours == NULL ? -1 : PyUnicode_Compare(ours, string);
-
-    Py_XDECREF(ours);
-    PyErr_Clear();
-    return different == 0;
-}
-
-/* The first argument of the function that is followed during the check. */
-static PyObject *check_argument;
-
-static bool
-frame_agrees(const ml_seen_frame *seen, const ml_frame_key *walked,
-             const ml_frame_key *expected)
-{
-    const PyCodeObject *code = (const PyCodeObject *)(uintptr_t)walked->code;
-    ml_codes_buffers buffers;
-
-    if (walked->code != expected->code ||
-        (code == atomic_load(&followed) && seen->object != (uintptr_t)check_argument)) {
-        return false;
-    }
-    ml_code_text text = ml_codes_text(code, &buffers, true);
-    int64_t line =
-        ml_linetable_line((const uint8_t *)text.linetable.bytes, text.linetable.length,
-                          text.firstlineno, text.python_minor, (int32_t)walked->offset);
-    return (line > 0 ? line : 0) == expected->offset &&
-           text_equal(code->co_name, text.name) &&
-           text_equal(code->co_filename, text.filename);
-}
-
-/* Frame for frame the same code, and by its copied text the same names and line. */
-static bool
-walk_agrees(const ml_walked *walked, const ml_frame_key *expected, size_t count)
-{
-    size_t shown = 0;
-
-    for (size_t i = walked->count; i-- > 0;) {
-        ml_frame_key key;
-        if (!key_of(&walked->frames[i], &key)) {
-            continue;
-        }
-        if (shown == count ||
-            !frame_agrees(&walked->frames[i], &key, &expected[public_place(shown)])) {
-            return false;
-        }
-        shown++;
-        if (i == ML_FRAMES_OUTER) {
-            shown += walked->left_out;
-        }
-    }
-    return shown == count;
-}
-
-/* Called from the Python code below: does the walk see what Python sees? */
-static PyObject *
-probe(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
-{
-    ml_frame_key expected[ML_FRAMES_MAX];
-    ml_walked held, released;
-
-    size_t count = public_walk(expected);
-    walk_afresh(PyGILState_GetThisThreadState(), &held);
-    Py_BEGIN_ALLOW_THREADS
-    walk_afresh(PyGILState_GetThisThreadState(), &released);
-    Py_END_ALLOW_THREADS
-
-    return PyBool_FromLong(count >= 2 && walk_agrees(&held, expected, count) &&
-                           walk_agrees(&released, expected, count));
-}
-
-static const char check_source[] = "def call(probe):\n"
-                                   "    return (\n"
-                                   "        probe())\n"
-                                   "def generate(probe):\n"
-                                   "    yield call(probe)\n"
-                                   "    yield probe()\n"
-                                   "class Type:\n"
-                                   "    def __len__(self):\n"
-                                   "        return self.probe() is True\n"
-                                   "def check(probe):\n"
-                                   "    item = Type()\n"
-                                   "    item.probe = probe\n"
-                                   "    return (call(probe) is True and\n"
-                                   "            all(generate(probe)) and\n"
-                                   "            len(item) == 1 and\n"
-                                   "            (lambda: probe())())\n";
-
-static bool
-run_check(void)
-{
-    static PyMethodDef probe_method = {"probe", probe, METH_NOARGS, NULL};
-    PyObject *globals = PyDict_New();
-    PyObject *function = PyCFunction_New(&probe_method, NULL);
-    PyObject *ran = NULL;
-    PyObject *result = NULL;
-
-    if (globals != NULL && function != NULL &&
-        PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0) {
-        ran = PyRun_String(check_source, Py_file_input, globals, globals);
-    }
-    PyObject *check = ran != NULL ? PyDict_GetItemString(globals, "check") : NULL;
-    PyObject *call = ran != NULL ? PyDict_GetItemString(globals, "call") : NULL;
-    if (check != NULL && call != NULL) {
-        check_argument = function;
-        atomic_store(&followed, (PyCodeObject *)PyFunction_GET_CODE(call));
-        result = PyObject_CallFunctionObjArgs(check, function, NULL);
-        atomic_store(&followed, NULL);
-    }
-    bool agrees = result == Py_True;
-    Py_XDECREF(result);
-    Py_XDECREF(ran);
-    Py_XDECREF(function);
-    Py_XDECREF(globals);
-    PyErr_Clear();
-    return agrees;
-}
-
-#endif
-
-int
-ml_frames_self_check(void)
-{
-    ml_recall_init();
-#ifdef WALK_UNKNOWN
-    atomic_store(&capture_reason, WALK_UNKNOWN);
-    atomic_store(&capture_mode, CAPTURE_PUBLIC);
-    return 0;
-#else
-    /* Once for the process: under a subinterpreter the thread's state, as found here,
-     * is the main interpreter's, and a second check would compare two stacks. */
-    if (atomic_load(&capture_mode) == CAPTURE_WALK) {
-        return 1;
-    }
-    if (!run_check()) {
-        atomic_store(&capture_reason,
-                     "the frames found differ from what Python's own functions show");
-        atomic_store(&capture_mode, CAPTURE_PUBLIC);
-        return 0;
-    }
-#ifdef ML_CODES_WATCHED
-    ml_codes_watch();
-#endif
-    atomic_store(&capture_reason, NULL);
-    atomic_store(&capture_mode, CAPTURE_WALK);
-    return 1;
-#endif
+    atomic_store(&capture_reason, reason);
+    atomic_store(&capture_mode, mode);
 }
 
 bool
 ml_frames_supported(const char **reason)
 {
     *reason = atomic_load(&capture_reason);
-    return atomic_load(&capture_mode) == CAPTURE_WALK;
+    return atomic_load(&capture_mode) == ML_CAPTURE_WALK;
 }

@@ -4,67 +4,17 @@
  * components or of the tensors that it wraps, and the same of its gradient.  A part that is
  * the whole of another subject (a gradient that Python has seen, the inside of a wrapper)
  * stays where it is a part, since that says what it is for. */
-#include "objects/tensor_rows.h"
+#include "objects/tensor_rows_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/analysis/answers/unheld.h"
 #include "core/base/base.h"
-#include "objects/addresses.h"
 #include "objects/tensor_attributes.h"
 #include "state.h"
 
 #define PATH_BYTES 512
-#define DEPTH 4   /* of wrappers in wrappers */
-#define BLOCK 512 /* bytes; the caching allocator's blocks are multiples */
-
-typedef struct part {
-    size_t subject;
-    size_t path;  /* into text: ".grad" */
-    size_t sizes; /* into sizes */
-    size_t dims;
-    size_t first; /* the part in whose memory it lies; its own number: none before it */
-    uint64_t impl;
-    uint64_t addr;
-    uint64_t bytes;
-    uint64_t numel;
-    PyObject *name; /* owned; NULL until it is a row */
-    char device_type[16];
-    int device_number;
-    int device;
-} part;
-
-typedef struct subject {
-    PyObject *tensor; /* borrowed; not to be looked at once settled */
-    uint64_t root;    /* its TensorImpl */
-    size_t first_part;
-    size_t part_count;
-    bool leaf;
-    bool owned;
-} subject;
-
-struct ml_rows {
-    const ml_tensors *tensors;
-    PyTypeObject *tensor_type;    /* borrowed */
-    PyTypeObject *parameter_type; /* borrowed */
-    subject *subjects;            /* owned, as all arrays here */
-    size_t subject_count;
-    size_t subject_capacity;
-    part *parts;
-    size_t part_count;
-    size_t part_capacity;
-    char *text; /* zero-terminated paths */
-    size_t text_bytes;
-    size_t text_capacity;
-    int64_t *sizes;
-    size_t size_count;
-    size_t size_capacity;
-    ml_addresses known;   /* subjects by their object */
-    ml_addresses claimed; /* TensorImpls that are parts of a subject, its own apart */
-    size_t *order;        /* parts that are rows */
-    size_t row_count;
-};
+#define DEPTH 4 /* of wrappers in wrappers */
 
 ml_rows *
 ml_rows_new(const ml_tensors *tensors, PyTypeObject *tensor_type,
@@ -102,14 +52,14 @@ ml_rows_free(ml_rows *rows)
 
 typedef struct reading {
     ml_rows *rows;
-    const char *prefix; /* how what is read is reached from the subject */
+    const char *prefix; /* how what is read is reached from the ml_row_subject */
     unsigned depth;     /* in how many wrappers it is */
 } reading;
 
 static int
 claim(ml_rows *rows, uint64_t impl)
 {
-    const subject *s = &rows->subjects[rows->subject_count - 1];
+    const ml_row_subject *s = &rows->subjects[rows->subject_count - 1];
     return impl == s->root ? 0 : ml_addresses_add(&rows->claimed, impl, 0);
 }
 
@@ -119,25 +69,25 @@ add_part(ml_rows *rows, const char *path, const ml_tensor_part *from)
     size_t length = strlen(path) + 1;
 
     if (ml_grow((void **)&rows->parts, &rows->part_capacity, rows->part_count + 1,
-                sizeof(part)) < 0 ||
+                sizeof(ml_row_part)) < 0 ||
         ml_grow((void **)&rows->text, &rows->text_capacity, rows->text_bytes + length,
                 1) < 0 ||
         ml_grow((void **)&rows->sizes, &rows->size_capacity,
                 rows->size_count + from->dims, sizeof(int64_t)) < 0) {
         return ML_ENOMEM;
     }
-    part *p = &rows->parts[rows->part_count];
-    *p = (part){.subject = rows->subject_count - 1,
-                .path = rows->text_bytes,
-                .sizes = rows->size_count,
-                .dims = from->dims,
-                .first = rows->part_count,
-                .impl = from->impl,
-                .addr = from->addr,
-                .bytes = from->bytes,
-                .numel = from->numel,
-                .device_number = from->device_number,
-                .device = from->device};
+    ml_row_part *p = &rows->parts[rows->part_count];
+    *p = (ml_row_part){.subject = rows->subject_count - 1,
+                       .path = rows->text_bytes,
+                       .sizes = rows->size_count,
+                       .dims = from->dims,
+                       .first = rows->part_count,
+                       .impl = from->impl,
+                       .addr = from->addr,
+                       .bytes = from->bytes,
+                       .numel = from->numel,
+                       .device_number = from->device_number,
+                       .device = from->device};
     strncpy(p->device_type, from->device_type, sizeof(p->device_type) - 1);
     memcpy(rows->text + rows->text_bytes, path, length);
     if (from->dims > 0) {
@@ -176,7 +126,7 @@ static int
 read_part(void *context, const ml_tensor_part *from)
 {
     const reading *r = context;
-    subject *s = &r->rows->subjects[r->rows->subject_count - 1];
+    ml_row_subject *s = &r->rows->subjects[r->rows->subject_count - 1];
     const char *path = from->suffix;
     char joined[PATH_BYTES];
 
@@ -211,9 +161,9 @@ ml_rows_reserve(ml_rows *rows, size_t count)
 {
     if (ml_addresses_reserve(&rows->known, rows->known.count + count) < 0 ||
         ml_grow((void **)&rows->subjects, &rows->subject_capacity,
-                rows->subject_count + count, sizeof(subject)) < 0 ||
+                rows->subject_count + count, sizeof(ml_row_subject)) < 0 ||
         ml_grow((void **)&rows->parts, &rows->part_capacity, rows->part_count + count,
-                sizeof(part)) < 0) {
+                sizeof(ml_row_part)) < 0) {
         PyErr_NoMemory();
         return -1;
     }
@@ -229,12 +179,13 @@ ml_rows_add(ml_rows *rows, PyObject *tensor, bool owned)
         return 0;
     }
     if (added < 0 || ml_grow((void **)&rows->subjects, &rows->subject_capacity,
-                             rows->subject_count + 1, sizeof(subject)) < 0) {
+                             rows->subject_count + 1, sizeof(ml_row_subject)) < 0) {
         PyErr_NoMemory();
         return -1;
     }
-    subject *s = &rows->subjects[rows->subject_count++];
-    *s = (subject){.tensor = tensor, .first_part = rows->part_count, .owned = owned};
+    ml_row_subject *s = &rows->subjects[rows->subject_count++];
+    *s = (ml_row_subject){
+        .tensor = tensor, .first_part = rows->part_count, .owned = owned};
     if (rows->tensors->parts(tensor, read_part, &r) < 0) {
         PyErr_NoMemory();
         return -1;
@@ -246,10 +197,10 @@ ml_rows_add(ml_rows *rows, PyObject *tensor, bool owned)
 /* ---- Which parts are rows ---- */
 
 static int
-order_subject(ml_rows *rows, const subject *s, ml_addresses *seen)
+order_subject(ml_rows *rows, const ml_row_subject *s, ml_addresses *seen)
 {
     for (size_t i = s->first_part; i < s->first_part + s->part_count; i++) {
-        const part *p = &rows->parts[i];
+        const ml_row_part *p = &rows->parts[i];
         if (p->numel == 0 && p->bytes == 0) {
             continue;
         }
@@ -277,7 +228,7 @@ order_parts(ml_rows *rows)
     }
     for (int last = 0; last < 2; last++) {
         for (size_t i = 0; i < rows->subject_count && result == 0; i++) {
-            const subject *s = &rows->subjects[i];
+            const ml_row_subject *s = &rows->subjects[i];
             bool is_part =
                 !s->owned && ml_addresses_find(&rows->claimed, s->root) != NULL;
             if (is_part == (last == 1)) {
@@ -296,12 +247,12 @@ typedef struct extent {
     uint64_t device; /* and its kind */
     uint64_t addr;
     uint64_t bytes;
-    const part *p;
+    const ml_row_part *p;
     size_t position; /* among the rows */
 } extent;
 
 static extent
-extent_of(const part *p, size_t position)
+extent_of(const ml_row_part *p, size_t position)
 {
     uint64_t device = (uint64_t)(uint32_t)p->device_number << 32 | (uint32_t)p->device;
     return (extent){device, p->addr, p->bytes, p, position};
@@ -326,7 +277,7 @@ compare_extents(const void *left, const void *right)
 }
 
 static bool
-lies_in(const part *inner, const part *outer)
+lies_in(const ml_row_part *inner, const ml_row_part *outer)
 {
     return inner->device_number == outer->device_number &&
            inner->device == outer->device && inner->addr >= outer->addr &&
@@ -341,20 +292,20 @@ find_shared(ml_rows *rows)
 {
     extent *extents = ml_alloc_zeroed(rows->row_count + 1, sizeof(*extents));
     size_t count = 0;
-    const part *outer = NULL;
+    const ml_row_part *outer = NULL;
 
     if (extents == NULL) {
         return ML_ENOMEM;
     }
     for (size_t i = 0; i < rows->row_count; i++) {
-        const part *p = &rows->parts[rows->order[i]];
+        const ml_row_part *p = &rows->parts[rows->order[i]];
         if (p->bytes > 0) {
             extents[count++] = extent_of(p, i);
         }
     }
     qsort(extents, count, sizeof(*extents), compare_extents);
     for (size_t i = 0; i < count; i++) {
-        const part *p = extents[i].p;
+        const ml_row_part *p = extents[i].p;
         if (outer != NULL && lies_in(p, outer)) {
             rows->parts[p - rows->parts].first = (size_t)(outer - rows->parts);
         }
@@ -373,7 +324,7 @@ drop_empty(ml_rows *rows)
     size_t kept = 0;
 
     for (size_t i = 0; i < rows->row_count; i++) {
-        const part *p = &rows->parts[rows->order[i]];
+        const ml_row_part *p = &rows->parts[rows->order[i]];
         if (p->numel > 0 || p->first == rows->order[i]) {
             rows->order[kept++] = rows->order[i];
         }
@@ -384,7 +335,8 @@ drop_empty(ml_rows *rows)
 /* ---- Names ---- */
 
 static PyObject *
-base_name(const ml_rows *rows, ml_names *names, const subject *s, unsigned long *number)
+base_name(const ml_rows *rows, ml_names *names, const ml_row_subject *s,
+          unsigned long *number)
 {
     uint64_t order;
     PyObject *name = ml_names_find(names, s->tensor, &order);
@@ -399,7 +351,7 @@ static int
 name_rows(ml_rows *rows, ml_names *names, unsigned long *number)
 {
     for (size_t i = 0; i < rows->row_count; i++) {
-        part *p = &rows->parts[rows->order[i]];
+        ml_row_part *p = &rows->parts[rows->order[i]];
         const char *path = rows->text + p->path;
         PyObject *name = base_name(rows, names, &rows->subjects[p->subject], number);
         if (name != NULL && path[0] != '\0') {
@@ -422,194 +374,4 @@ ml_rows_settle(ml_rows *rows, ml_names *names, unsigned long *number)
     }
     drop_empty(rows);
     return name_rows(rows, names, number);
-}
-
-/* ---- For Python ---- */
-
-static bool
-is_own(const ml_rows *rows, const part *p)
-{
-    return p->first == (size_t)(p - rows->parts);
-}
-
-static uint64_t
-used_bytes(const ml_rows *rows, const part *p)
-{
-    return is_own(rows, p) ? (p->bytes + BLOCK - 1) / BLOCK * BLOCK : 0;
-}
-
-static PyObject *
-sizes_tuple(const ml_rows *rows, const part *p)
-{
-    PyObject *tuple = PyTuple_New((Py_ssize_t)p->dims);
-    for (size_t i = 0; i < p->dims && tuple != NULL; i++) {
-        PyObject *size = PyLong_FromLongLong(rows->sizes[p->sizes + i]);
-        if (size == NULL) {
-            Py_CLEAR(tuple);
-            break;
-        }
-        PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, size);
-    }
-    return tuple;
-}
-
-/* The keys of a row, made once for all rows. */
-#define ROW_KEYS(XX) \
-    XX(name) XX(sizes) XX(elements) XX(used_bytes) XX(storage_bytes) XX(shared_with)
-
-enum row_key {
-#define XX(key) KEY_##key,
-    ROW_KEYS(XX)
-#undef XX
-    KEY_COUNT
-};
-
-/* False with an exception.  *FORM: a dict of all keys, which it owns, and whose copies need
- * not grow. */
-static bool
-make_keys(PyObject *keys[KEY_COUNT], PyObject **form)
-{
-    static const char *const texts[] = {
-#define XX(key) #key,
-        ROW_KEYS(XX)
-#undef XX
-    };
-    *form = PyDict_New();
-    bool made = *form != NULL;
-    for (size_t i = 0; i < KEY_COUNT; i++) {
-        keys[i] = PyUnicode_InternFromString(texts[i]);
-        made = made && keys[i] != NULL && PyDict_SetItem(*form, keys[i], Py_None) == 0;
-        Py_XDECREF(keys[i]);
-    }
-    return made;
-}
-
-static PyObject *
-row_dict(const ml_rows *rows, const part *p, PyObject *const keys[KEY_COUNT],
-         PyObject *form)
-{
-    PyObject *shared = is_own(rows, p) ? Py_None : rows->parts[p->first].name;
-    PyObject *values[KEY_COUNT] = {
-        [KEY_name] = Py_NewRef(p->name),
-        [KEY_sizes] = sizes_tuple(rows, p),
-        [KEY_elements] = PyLong_FromUnsignedLongLong(p->numel),
-        [KEY_used_bytes] = PyLong_FromUnsignedLongLong(used_bytes(rows, p)),
-        [KEY_storage_bytes] = PyLong_FromUnsignedLongLong(p->bytes),
-        [KEY_shared_with] = Py_NewRef(shared),
-    };
-    PyObject *dict = PyDict_Copy(form);
-    for (size_t i = 0; i < KEY_COUNT; i++) {
-        if (dict != NULL &&
-            (values[i] == NULL || PyDict_SetItem(dict, keys[i], values[i]) < 0)) {
-            Py_CLEAR(dict);
-        }
-        Py_XDECREF(values[i]);
-    }
-    return dict;
-}
-
-static bool
-same_device(const part *a, const part *b)
-{
-    return a->device_number == b->device_number && a->device == b->device;
-}
-
-/* The rows of the device of LIKE. */
-static PyObject *
-device_dict(const ml_rows *rows, const part *like)
-{
-    PyObject *dict = PyDict_New(), *list = PyList_New(0);
-    /* Of these there is one each. */
-    bool single =
-        strcmp(like->device_type, "cpu") == 0 || strcmp(like->device_type, "meta") == 0;
-    uint64_t elements = 0, used = 0;
-    PyObject *keys[KEY_COUNT], *form;
-
-    if (!make_keys(keys, &form)) {
-        Py_CLEAR(list);
-    }
-    for (size_t i = 0; i < rows->row_count && list != NULL; i++) {
-        const part *p = &rows->parts[rows->order[i]];
-        if (!same_device(p, like)) {
-            continue;
-        }
-        PyObject *row = row_dict(rows, p, keys, form);
-        if (row == NULL || PyList_Append(list, row) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(row);
-        elements += p->numel;
-        used += used_bytes(rows, p);
-    }
-    PyObject *name =
-        single ? PyUnicode_FromString(like->device_type)
-               : PyUnicode_FromFormat("%s:%d", like->device_type, like->device);
-    if (dict == NULL || ml_py_set(dict, "device", name) < 0 ||
-        ml_py_set(dict, "elements", PyLong_FromUnsignedLongLong(elements)) < 0 ||
-        ml_py_set(dict, "used_bytes", PyLong_FromUnsignedLongLong(used)) < 0 ||
-        list == NULL || ml_py_set(dict, "rows", Py_NewRef(list)) < 0) {
-        Py_CLEAR(dict);
-    }
-    Py_XDECREF(list);
-    Py_XDECREF(form);
-    return dict;
-}
-
-/* The part whose device comes next after that of LAST; NULL: there is none. */
-static const part *
-next_device(const ml_rows *rows, const part *last)
-{
-    const part *next = NULL;
-
-    for (size_t i = 0; i < rows->row_count; i++) {
-        const part *p = &rows->parts[rows->order[i]];
-        bool after =
-            last == NULL || p->device_number > last->device_number ||
-            (p->device_number == last->device_number && p->device > last->device);
-        bool before =
-            next == NULL || p->device_number < next->device_number ||
-            (p->device_number == next->device_number && p->device < next->device);
-        if (after && before) {
-            next = p;
-        }
-    }
-    return next;
-}
-
-PyObject *
-ml_rows_list(const ml_rows *rows)
-{
-    PyObject *list = PyList_New(0);
-
-    for (const part *p = next_device(rows, NULL); p != NULL && list != NULL;
-         p = next_device(rows, p)) {
-        PyObject *dict = device_dict(rows, p);
-        if (dict == NULL || PyList_Append(list, dict) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(dict);
-    }
-    return list;
-}
-
-PyObject *
-ml_rows_claims(const ml_rows *rows, int device)
-{
-    ml_claim *claims = ml_alloc((rows->row_count + 1) * sizeof(*claims));
-    size_t count = 0;
-
-    if (claims == NULL) {
-        return PyErr_NoMemory();
-    }
-    for (size_t i = 0; i < rows->row_count; i++) {
-        const part *p = &rows->parts[rows->order[i]];
-        if (p->bytes > 0 && is_own(rows, p) && p->device == device &&
-            strcmp(p->device_type, "cuda") == 0) {
-            claims[count++] = (ml_claim){p->addr, used_bytes(rows, p)};
-        }
-    }
-    PyObject *packed = PyBytes_FromStringAndSize((char *)claims,
-                                                 (Py_ssize_t)(count * sizeof(*claims)));
-    ml_free(claims);
-    return packed;
 }

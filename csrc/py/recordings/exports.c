@@ -7,21 +7,16 @@
 #include "core/base/base.h"
 #include "core/file/snapshot/pickle_writer.h"
 #include "core/file/snapshot/snapshot_reader.h"
-#include "core/ledger/replay/excerpt.h"
-#include "core/show/draw/segsum.h"
-#include "core/show/draw/trace_text.h"
+#include "core/ledger/replay/event_filter.h"
+#include "core/show/draw/torch_segsum.h"
+#include "core/show/draw/torch_trace.h"
 #include "core/show/export/json_writer.h"
 #include "core/show/export/perfetto.h"
 #include "core/show/export/stack_text.h"
 #include "dicts/columns.h"
 #include "files/pictures.h"
 #include "files/whole_file.h"
-
-static const ml_recording *
-recording_of(PyObject *op)
-{
-    return ml_recording_behind(ml_state_of(Py_TYPE(op)), op);
-}
+#include "recordings/recording_object.h"
 
 const char ml_recording_flame_difference_doc[] =
     "flame_difference($self, after, /)\n--\n\n"
@@ -40,7 +35,7 @@ flame_difference(PyObject *op, PyObject *after, bool folded)
                      Py_TYPE(after)->tp_name);
         return NULL;
     }
-    return ml_py_flame_difference(state, recording_of(op), other, folded);
+    return ml_py_flame_difference(state, ml_recording_of(op), other, folded);
 }
 
 PyObject *
@@ -85,7 +80,7 @@ PyObject *
 ml_recording_write_perfetto(PyObject *op, PyObject *path)
 {
     return ml_py_write_whole(ml_state_of(Py_TYPE(op)), path, write_perfetto_job,
-                             (void *)(uintptr_t)recording_of(op));
+                             (void *)(uintptr_t)ml_recording_of(op));
 }
 
 typedef struct json_job {
@@ -116,7 +111,7 @@ ml_recording_write_json(PyObject *op, PyObject *args)
     if (!PyArg_ParseTuple(args, "Op:write_json", &path, &expand)) {
         return NULL;
     }
-    json_job job = {recording_of(op), expand ? ML_JSON_EXPAND : 0};
+    json_job job = {ml_recording_of(op), expand ? ML_JSON_EXPAND : 0};
     return ml_py_write_whole(ml_state_of(Py_TYPE(op)), path, write_json_job, &job);
 }
 
@@ -131,7 +126,7 @@ const char ml_recording_stacks_folded_doc[] =
 PyObject *
 ml_recording_stacks_folded(PyObject *op, PyObject *device)
 {
-    return ml_py_stacks(ml_state_of(Py_TYPE(op)), recording_of(op), device,
+    return ml_py_stacks(ml_state_of(Py_TYPE(op)), ml_recording_of(op), device,
                         ml_stack_folded);
 }
 
@@ -142,14 +137,14 @@ const char ml_recording_stacks_speedscope_doc[] =
 PyObject *
 ml_recording_stacks_speedscope(PyObject *op, PyObject *device)
 {
-    return ml_py_stacks(ml_state_of(Py_TYPE(op)), recording_of(op), device,
+    return ml_py_stacks(ml_state_of(Py_TYPE(op)), ml_recording_of(op), device,
                         ml_stack_speedscope);
 }
 
 PyObject *
 ml_recording_columns(PyObject *op, PyObject *args, PyObject *kwargs)
 {
-    return ml_py_columns(ml_state_of(Py_TYPE(op)), recording_of(op), args, kwargs);
+    return ml_py_columns(ml_state_of(Py_TYPE(op)), ml_recording_of(op), args, kwargs);
 }
 
 static int
@@ -182,7 +177,7 @@ const char ml_recording_segsum_doc[] =
 PyObject *
 ml_recording_segsum(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ml_py_text(ml_state_of(Py_TYPE(op)), recording_of(op), ml_segsum);
+    return ml_py_text(ml_state_of(Py_TYPE(op)), ml_recording_of(op), ml_torch_segsum);
 }
 
 const char ml_recording_trace_text_doc[] =
@@ -193,7 +188,7 @@ const char ml_recording_trace_text_doc[] =
 PyObject *
 ml_recording_trace_text(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ml_py_text(ml_state_of(Py_TYPE(op)), recording_of(op), ml_trace_text);
+    return ml_py_text(ml_state_of(Py_TYPE(op)), ml_recording_of(op), ml_torch_trace);
 }
 
 const char ml_recording_excerpt_doc[] =
@@ -224,9 +219,10 @@ ml_recording_excerpt(PyObject *op, PyObject *what)
     ml_recording *copy = NULL;
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = copy_recording(recording_of(op), &copy);
+    result = copy_recording(ml_recording_of(op), &copy);
     if (result == 0) {
-        result = unfreed ? ml_excerpt_unfreed(copy) : ml_excerpt_segments(copy);
+        result =
+            unfreed ? ml_event_filter_unfreed(copy) : ml_event_filter_segments(copy);
     }
     Py_END_ALLOW_THREADS
     if (result < 0) {

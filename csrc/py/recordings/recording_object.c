@@ -34,3 +34,18 @@ ml_recording_behind(ml_state *state, PyObject *op)
                ? ((ml_recording_object *)op)->recording
                : NULL;
 }
+
+Py_ssize_t
+ml_recording_device_of(const ml_recording *recording, PyObject *arg)
+{
+    Py_ssize_t device = PyNumber_AsSsize_t(arg, PyExc_IndexError);
+    if (device == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (device < 0 || (size_t)device >= recording->device_count) {
+        PyErr_Format(PyExc_IndexError, "the recording has %zu devices, no %zd",
+                     recording->device_count, device);
+        return -1;
+    }
+    return device;
+}

@@ -14,4 +14,14 @@ typedef struct ml_recording_object {
     PyObject *file;          /* dict of what its file tells; NULL: not such a file */
 } ml_recording_object;
 
+/* Of OP, which is a Recording. */
+static inline const ml_recording *
+ml_recording_of(PyObject *op)
+{
+    return ((ml_recording_object *)op)->recording;
+}
+
+/* The device index ARG; -1 with IndexError for one that the recording does not have. */
+Py_ssize_t ml_recording_device_of(const ml_recording *recording, PyObject *arg);
+
 #endif

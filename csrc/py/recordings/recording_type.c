@@ -1,7 +1,8 @@
 /* memlab._core.Recording: an immutable recording, as a Python object.
  *
- * Owns the type and its methods, but for those of exports.h.  They only read what the
- * object wraps, so they may run side by side and without the GIL. */
+ * Owns the type and its methods, but for those of answers.h, differences.h and
+ * exports.h.  They only read what the object wraps, so they may run side by side and
+ * without the GIL. */
 #include "state.h"
 
 #include <string.h>
@@ -11,29 +12,18 @@
 #include "core/file/snapshot/snapshot_reader.h"
 #include "core/recording/recording.h"
 #include "core/show/page/page_data.h"
-#include "dicts/advice_dict.h"
-#include "dicts/difference_dict.h"
-#include "dicts/instant_event.h"
 #include "dicts/notes_list.h"
-#include "dicts/oom_dict.h"
-#include "dicts/peak_dict.h"
 #include "dicts/ranks_list.h"
 #include "dicts/snapshot_dict.h"
-#include "dicts/stack_lines_dict.h"
-#include "dicts/trial_dict.h"
 #include "files/load.h"
 #include "files/mlab_file.h"
 #include "files/pictures.h"
 #include "files/whole_file.h"
 #include "frames/code_lines.h"
+#include "recordings/answers.h"
+#include "recordings/differences.h"
 #include "recordings/exports.h"
 #include "recordings/recording_object.h"
-
-static const ml_recording *
-recording_of(PyObject *op)
-{
-    return ((ml_recording_object *)op)->recording;
-}
 
 PyDoc_STRVAR(from_bytes_doc,
              "from_bytes($type, data, /)\n--\n\n"
@@ -106,7 +96,7 @@ PyDoc_STRVAR(
 static PyObject *
 recording_code_lines(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ml_py_code_lines(recording_of(op));
+    return ml_py_code_lines(ml_recording_of(op));
 }
 
 PyDoc_STRVAR(to_dict_doc,
@@ -117,7 +107,7 @@ PyDoc_STRVAR(to_dict_doc,
 static PyObject *
 recording_to_dict(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ml_py_snapshot(recording_of(op));
+    return ml_py_snapshot(ml_recording_of(op));
 }
 
 /* ---- Files ---- */
@@ -156,258 +146,8 @@ recording_write_pickle(PyObject *op, PyObject *args)
     if (!PyArg_ParseTuple(args, "Op:write_pickle", &path, &extras)) {
         return NULL;
     }
-    pickle_job job = {recording_of(op), extras ? ML_PICKLE_EXTRAS : 0};
+    pickle_job job = {ml_recording_of(op), extras ? ML_PICKLE_EXTRAS : 0};
     return ml_py_write_whole(ml_state_of(Py_TYPE(op)), path, write_pickle_job, &job);
-}
-
-/* The device index ARG; -1 with IndexError for one that the recording does not have. */
-static Py_ssize_t
-device_of(const ml_recording *recording, PyObject *arg)
-{
-    Py_ssize_t device = PyNumber_AsSsize_t(arg, PyExc_IndexError);
-    if (device == -1 && PyErr_Occurred()) {
-        return -1;
-    }
-    if (device < 0 || (size_t)device >= recording->device_count) {
-        PyErr_Format(PyExc_IndexError, "the recording has %zu devices, no %zd",
-                     recording->device_count, device);
-        return -1;
-    }
-    return device;
-}
-
-/* DICT, or NULL, said of a part of the RECORDING: with the index that DEVICE has in the
- * whole. */
-static PyObject *
-name_device(PyObject *dict, Py_ssize_t device)
-{
-    if (dict != NULL && PyDict_Check(dict) &&
-        PyDict_GetItemString(dict, "device") != NULL &&
-        ml_py_set(dict, "device", PyLong_FromSsize_t(device)) < 0) {
-        Py_CLEAR(dict);
-    }
-    return dict;
-}
-
-PyDoc_STRVAR(
-    find_event_doc,
-    "find_event($self, device, *, time_us=None, step=None)\n--\n\n"
-    "The index of the event of a device that an instant is, for peak(); -1 for "
-    "before the first.\n\n"
-    "time_us: the one before the first that is later than so many microseconds after\n"
-    "the recording's first event, of any device. step: the event of that training "
-    "step\n"
-    "after which most was allocated. Just one of them is given. Raises ValueError for\n"
-    "one that the recording does not have, naming what there is, IndexError for such "
-    "a\n"
-    "device, TypeError, OverflowError, "
-    "MemoryError.");
-
-static PyObject *
-recording_find_event(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    static char *keywords[] = {"device", "time_us", "step", NULL};
-    const ml_recording *recording = recording_of(op);
-    PyObject *arg, *time = Py_None, *step = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OO:find_event", keywords, &arg,
-                                     &time, &step)) {
-        return NULL;
-    }
-    Py_ssize_t device = device_of(recording, arg);
-    if (device < 0) {
-        return NULL;
-    }
-    if ((time == Py_None) == (step == Py_None)) {
-        PyErr_SetString(PyExc_TypeError, "find_event() takes one of time_us and step");
-        return NULL;
-    }
-    return step == Py_None ? ml_py_event_at(recording, (size_t)device, time)
-                           : ml_py_event_in_step(ml_state_of(Py_TYPE(op)), recording,
-                                                 (size_t)device, step);
-}
-
-/* What ANSWER says of the device ARG, by its own rank alone in a merged recording. */
-static PyObject *
-answer_of(PyObject *op, PyObject *arg,
-          PyObject *(*answer)(ml_state *state, const ml_recording *recording,
-                              int device))
-{
-    const ml_recording *recording = recording_of(op);
-    Py_ssize_t device = device_of(recording, arg);
-    if (device < 0) {
-        return NULL;
-    }
-    size_t own = (size_t)device;
-    const ml_recording *part = ml_recording_part(recording, &own);
-    return name_device(answer(ml_state_of(Py_TYPE(op)), part, (int)own), device);
-}
-
-PyDoc_STRVAR(
-    peak_doc,
-    "peak($self, device, event=None)\n--\n\n"
-    "What was live on a device when its allocated bytes were at their peak, as a "
-    "dict.\n\n"
-    "event: an index, for what was live after that event instead; -1 for before "
-    "the first.\n"
-    "Bytes and microseconds; docs/REPORT.md describes each key. Raises "
-    "IndexError for a\n"
-    "device or an event that the recording does not have, MemoryError.");
-
-static PyObject *
-recording_peak(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    static char *keywords[] = {"device", "event", NULL};
-    const ml_recording *recording = recording_of(op);
-    PyObject *arg, *event = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:peak", keywords, &arg,
-                                     &event)) {
-        return NULL;
-    }
-    Py_ssize_t device = device_of(recording, arg);
-    if (device < 0) {
-        return NULL;
-    }
-    Py_ssize_t index = -1;
-    if (event != Py_None) {
-        index = PyNumber_AsSsize_t(event, PyExc_IndexError);
-        if (index == -1 && PyErr_Occurred()) {
-            return NULL;
-        }
-    }
-    size_t own = (size_t)device;
-    const ml_recording *part = ml_recording_part(recording, &own);
-    size_t count = part->devices[own].event_count;
-    if (index < -1 || (index >= 0 && (size_t)index >= count)) {
-        return PyErr_Format(PyExc_IndexError, "the device has %zu events, no %zd",
-                            count, index);
-    }
-    uint64_t position = (uint64_t)(index + 1);
-    PyObject *dict = ml_py_peak(ml_state_of(Py_TYPE(op)), part, (int)own,
-                                event != Py_None ? &position : NULL);
-    return name_device(dict, device);
-}
-
-PyDoc_STRVAR(
-    replay_doc,
-    "replay($self, device, /, *, conf=None, memory=None)\n--\n\n"
-    "What the run would have needed of a device under other allocator settings, as a "
-    "dict.\n\n"
-    "conf: a str, as in PYTORCH_CUDA_ALLOC_CONF; None for the recorded settings. "
-    "memory: "
-    "bytes\n"
-    "that there are for torch's allocator, an int; None for as many as there were. "
-    "Sizes in\n"
-    "bytes; docs/LABORATORY.md describes each key. Raises ValueError for settings that "
-    "torch\n"
-    "would not take, IndexError for a device that the recording does not have, "
-    "memlab.Error for\n"
-    "one whose allocator keeps no cache, MemoryError.");
-
-static PyObject *
-recording_replay(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    static char *keywords[] = {"", "conf", "memory", NULL};
-    const ml_recording *recording = recording_of(op);
-    PyObject *arg, *conf = Py_None, *memory = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OO:replay", keywords, &arg,
-                                     &conf, &memory)) {
-        return NULL;
-    }
-    Py_ssize_t device = device_of(recording, arg);
-    if (device < 0) {
-        return NULL;
-    }
-    size_t own = (size_t)device;
-    const ml_recording *part = ml_recording_part(recording, &own);
-    return name_device(
-        ml_py_replay(ml_state_of(Py_TYPE(op)), part, (int)own, conf, memory), device);
-}
-
-PyDoc_STRVAR(
-    explain_doc,
-    "explain($self, device, /, *, memory=None)\n--\n\n"
-    "Why the peak of a device is what it is, and what to change, as a dict.\n\n"
-    "memory: bytes that there are for torch's allocator, an int, to say which batch "
-    "fits;\n"
-    "None for what the recording knows of it. Sizes in bytes; docs/LABORATORY.md "
-    "describes\n"
-    "each key. Raises ValueError, IndexError for a device that the recording does not "
-    "have,\n"
-    "memlab.Error for one whose allocator keeps no cache, MemoryError.");
-
-/* What ANSWER says of a device, by FORMAT with a memory as a keyword. */
-static PyObject *
-answer_with_memory(PyObject *op, PyObject *args, PyObject *kwargs, const char *format,
-                   PyObject *(*answer)(ml_state *state, const ml_recording *recording,
-                                       int device, PyObject *memory))
-{
-    static char *keywords[] = {"", "memory", NULL};
-    const ml_recording *recording = recording_of(op);
-    PyObject *arg, *memory = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, keywords, &arg, &memory)) {
-        return NULL;
-    }
-    Py_ssize_t device = device_of(recording, arg);
-    if (device < 0) {
-        return NULL;
-    }
-    size_t own = (size_t)device;
-    const ml_recording *part = ml_recording_part(recording, &own);
-    return name_device(answer(ml_state_of(Py_TYPE(op)), part, (int)own, memory),
-                       device);
-}
-
-static PyObject *
-recording_explain(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    return answer_with_memory(op, args, kwargs, "O|$O:explain", ml_py_advice);
-}
-
-PyDoc_STRVAR(
-    tune_doc,
-    "tune($self, device, /, *, memory=None)\n--\n\n"
-    "The allocator settings with which the run would have reserved least of a device, "
-    "as "
-    "a dict.\n\n"
-    "memory: as for replay(). Sizes in bytes; docs/LABORATORY.md describes each key. "
-    "Raises\n"
-    "ValueError, IndexError, memlab.Error and MemoryError, as replay().");
-
-static PyObject *
-recording_tune(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    return answer_with_memory(op, args, kwargs, "O|$O:tune", ml_py_tune);
-}
-
-PyDoc_STRVAR(lines_doc,
-             "lines($self, device, /)\n--\n\n"
-             "What memory did on a device while each line of the program ran, as a "
-             "dict.\n\n"
-             "start_time_us is the time of the first event; functions are those of all "
-             "files, torch's\n"
-             "too, each with its lines; docs/REPORT.md describes the figures. Raises "
-             "IndexError for a\n"
-             "device that the recording does not have, MemoryError.");
-
-static PyObject *
-recording_lines(PyObject *op, PyObject *arg)
-{
-    return answer_of(op, arg, ml_py_lines);
-}
-
-PyDoc_STRVAR(oom_doc,
-             "oom($self, device, /)\n--\n\n"
-             "Why the last request of a device that ran out of memory failed, "
-             "as a dict; None where\n"
-             "none did.\n\n"
-             "docs/REPORT.md describes each key. Raises IndexError for a device "
-             "that the recording\n"
-             "does not have.");
-
-static PyObject *
-recording_oom(PyObject *op, PyObject *arg)
-{
-    return answer_of(op, arg, ml_py_oom);
 }
 
 PyDoc_STRVAR(
@@ -456,7 +196,7 @@ recording_page_data(PyObject *op, PyObject *Py_UNUSED(ignored))
     ml_page_data data;
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_page_data_make(&data, recording_of(op));
+    result = ml_page_data_make(&data, ml_recording_of(op));
     Py_END_ALLOW_THREADS
     PyObject *tuple = NULL;
     if (result == ML_ELIMIT) {
@@ -488,7 +228,8 @@ PyDoc_STRVAR(
 static PyObject *
 recording_flame_svg(PyObject *op, PyObject *args, PyObject *kwargs)
 {
-    return ml_py_flame(ml_state_of(Py_TYPE(op)), recording_of(op), false, args, kwargs);
+    return ml_py_flame(ml_state_of(Py_TYPE(op)), ml_recording_of(op), false, args,
+                       kwargs);
 }
 
 PyDoc_STRVAR(flame_folded_doc,
@@ -502,7 +243,8 @@ PyDoc_STRVAR(flame_folded_doc,
 static PyObject *
 recording_flame_folded(PyObject *op, PyObject *args, PyObject *kwargs)
 {
-    return ml_py_flame(ml_state_of(Py_TYPE(op)), recording_of(op), true, args, kwargs);
+    return ml_py_flame(ml_state_of(Py_TYPE(op)), ml_recording_of(op), true, args,
+                       kwargs);
 }
 
 PyDoc_STRVAR(segments_page_doc,
@@ -517,7 +259,7 @@ PyDoc_STRVAR(segments_page_doc,
 static PyObject *
 recording_segments_page(PyObject *op, PyObject *args, PyObject *kwargs)
 {
-    return ml_py_segments_page(ml_state_of(Py_TYPE(op)), recording_of(op), args,
+    return ml_py_segments_page(ml_state_of(Py_TYPE(op)), ml_recording_of(op), args,
                                kwargs);
 }
 
@@ -533,20 +275,20 @@ PyDoc_STRVAR(timeline_page_doc,
 static PyObject *
 recording_timeline_page(PyObject *op, PyObject *args, PyObject *kwargs)
 {
-    return ml_py_timeline_page(ml_state_of(Py_TYPE(op)), recording_of(op), args,
+    return ml_py_timeline_page(ml_state_of(Py_TYPE(op)), ml_recording_of(op), args,
                                kwargs);
 }
 
 static PyObject *
 recording_get_device_count(PyObject *op, void *Py_UNUSED(closure))
 {
-    return PyLong_FromSize_t(recording_of(op)->device_count);
+    return PyLong_FromSize_t(ml_recording_of(op)->device_count);
 }
 
 static PyObject *
 recording_get_source(PyObject *op, void *Py_UNUSED(closure))
 {
-    const ml_recording *recording = recording_of(op);
+    const ml_recording *recording = ml_recording_of(op);
     return PyUnicode_FromString(recording->source_known ? recording->source : "");
 }
 
@@ -560,7 +302,7 @@ PyDoc_STRVAR(
 static PyObject *
 recording_notes(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ml_py_notes(recording_of(op));
+    return ml_py_notes(ml_recording_of(op));
 }
 
 PyDoc_STRVAR(ranks_doc,
@@ -571,7 +313,7 @@ PyDoc_STRVAR(ranks_doc,
 static PyObject *
 recording_ranks(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ml_py_ranks(recording_of(op));
+    return ml_py_ranks(ml_recording_of(op));
 }
 
 PyDoc_STRVAR(device_name_doc,
@@ -583,8 +325,8 @@ PyDoc_STRVAR(device_name_doc,
 static PyObject *
 recording_device_name(PyObject *op, PyObject *arg)
 {
-    const ml_recording *recording = recording_of(op);
-    Py_ssize_t device = device_of(recording, arg);
+    const ml_recording *recording = ml_recording_of(op);
+    Py_ssize_t device = ml_recording_device_of(recording, arg);
     if (device < 0) {
         return NULL;
     }
@@ -593,135 +335,16 @@ recording_device_name(PyObject *op, PyObject *arg)
     return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
 }
 
-PyDoc_STRVAR(
-    difference_doc,
-    "difference($self, device, after, after_device, /, *, event=None, "
-    "after_event=None,\n"
-    "           same_code=False, phases=False, one_step=False)\n--\n\n"
-    "What of a device of the recording after is more, and what less, than of one "
-    "here, as a\n"
-    "dict: at their peaks, or after event number event here, and after_event there; "
-    "-1 is\n"
-    "before the first.\n\n"
-    "same_code: both ran the same files, so that a line is what it says. phases: of "
-    "each\n"
-    "phase too, one_step: only of those in the instant's step. Bytes; docs/REPORT.md\n"
-    "describes each key. Raises IndexError for a device or an event that its recording "
-    "does\n"
-    "not have, TypeError, MemoryError.");
-
-/* The side of DEVICE of RECORDING after EVENT, or at its peak for None.  0 or -1. */
-static int
-side_of(const ml_recording *recording, PyObject *device, PyObject *event,
-        ml_difference_side *side)
-{
-    Py_ssize_t index = device_of(recording, device);
-    if (index < 0) {
-        return -1;
-    }
-    side->device = (size_t)index;
-    side->recording = ml_recording_part(recording, &side->device);
-    side->position = ML_DIFFERENCE_PEAK;
-    if (event != Py_None) {
-        Py_ssize_t number = PyNumber_AsSsize_t(event, PyExc_IndexError);
-        if (number == -1 && PyErr_Occurred()) {
-            return -1;
-        }
-        if (number < -1) {
-            PyErr_Format(PyExc_IndexError, "no event has number %zd", number);
-            return -1;
-        }
-        side->position = (uint64_t)number + 1;
-    }
-    return 0;
-}
-
-/* What difference() is called with, and difference_page() with a title and a sentence
- * before.  0 or -1. */
-static int
-read_ask(PyObject *op, PyObject *args, PyObject *kwargs, ml_difference_ask *ask,
-         PyObject **title, PyObject **said)
-{
-    static char *keywords[] = {
-        "", "", "", "event", "after_event", "same_code", "phases", "one_step", NULL};
-    static char *page_keywords[] = {
-        "",       "",         "",      "event", "after_event", "same_code",
-        "phases", "one_step", "title", "said",  NULL};
-    PyTypeObject *type = (PyTypeObject *)ml_state_of(Py_TYPE(op))->recording_type;
-    PyObject *device, *after, *after_device;
-    PyObject *event = Py_None, *after_event = Py_None;
-    int same_code = 0, phases = 0, one_step = 0;
-    int read = title == NULL
-                   ? PyArg_ParseTupleAndKeywords(args, kwargs, "OO!O|$OOppp:difference",
-                                                 keywords, &device, type, &after,
-                                                 &after_device, &event, &after_event,
-                                                 &same_code, &phases, &one_step)
-                   : PyArg_ParseTupleAndKeywords(
-                         args, kwargs, "OO!O|$OOpppUU:difference_page", page_keywords,
-                         &device, type, &after, &after_device, &event, &after_event,
-                         &same_code, &phases, &one_step, title, said);
-    if (!read || side_of(recording_of(op), device, event, &ask->sides[0]) < 0 ||
-        side_of(recording_of(after), after_device, after_event, &ask->sides[1]) < 0) {
-        return -1;
-    }
-    ask->same_code = same_code != 0;
-    ask->phases = phases != 0;
-    ask->one_step = one_step != 0;
-    return 0;
-}
-
-static PyObject *
-recording_difference(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    ml_difference_ask ask;
-    return read_ask(op, args, kwargs, &ask, NULL, NULL) < 0
-               ? NULL
-               : ml_py_difference(ml_state_of(Py_TYPE(op)), &ask);
-}
-
-PyDoc_STRVAR(
-    difference_page_doc,
-    "difference_page($self, device, after, after_device, /, *, event=None,\n"
-    "                after_event=None, same_code=False, phases=False, "
-    "one_step=False,\n"
-    "                title=\"Two recordings\", said=\"\")\n--\n\n"
-    "What difference() says as an HTML page, which loads nothing: UTF-8 bytes, with "
-    "title\n"
-    "and below it the sentence said, both from anywhere. Raises what it raises, and "
-    "ValueError\n"
-    "for a title that is too long.");
-
-static PyObject *
-recording_difference_page(PyObject *op, PyObject *args, PyObject *kwargs)
-{
-    ml_difference_ask ask;
-    PyObject *title = NULL, *said = NULL;
-    if (read_ask(op, args, kwargs, &ask, &title, &said) < 0) {
-        return NULL;
-    }
-    /* What was not given, as a reference of ours. */
-    PyObject *head =
-        title != NULL ? Py_NewRef(title) : PyUnicode_FromString("Two recordings");
-    PyObject *body = said != NULL ? Py_NewRef(said) : PyUnicode_FromString("");
-    PyObject *page = NULL;
-    if (head != NULL && body != NULL) {
-        page = ml_py_difference_page(ml_state_of(Py_TYPE(op)), &ask, head, body);
-    }
-    Py_XDECREF(head);
-    Py_XDECREF(body);
-    return page;
-}
-
 static PyObject *
 recording_get_lost_notes(PyObject *op, void *Py_UNUSED(closure))
 {
-    return PyLong_FromUnsignedLongLong(recording_of(op)->lost_notes);
+    return PyLong_FromUnsignedLongLong(ml_recording_of(op)->lost_notes);
 }
 
 static PyObject *
 recording_get_unread(PyObject *op, void *Py_UNUSED(closure))
 {
-    const ml_recording *recording = recording_of(op);
+    const ml_recording *recording = ml_recording_of(op);
     PyObject *dict = PyDict_New();
     for (unsigned kind = 0; dict != NULL && kind < ML_UNREAD_COUNT; kind++) {
         if (recording->unread[kind] != 0 &&
@@ -744,8 +367,8 @@ PyDoc_STRVAR(counts_doc,
 static PyObject *
 recording_counts(PyObject *op, PyObject *arg)
 {
-    const ml_recording *recording = recording_of(op);
-    Py_ssize_t device = device_of(recording, arg);
+    const ml_recording *recording = ml_recording_of(op);
+    Py_ssize_t device = ml_recording_device_of(recording, arg);
     if (device < 0) {
         return NULL;
     }
@@ -766,18 +389,7 @@ static PyMethodDef recording_methods[] = {
     {"code_lines", recording_code_lines, METH_NOARGS, code_lines_doc},
     {"to_dict", recording_to_dict, METH_NOARGS, to_dict_doc},
     {"write_pickle", recording_write_pickle, METH_VARARGS, write_pickle_doc},
-    {"peak", (PyCFunction)(void (*)(void))recording_peak, METH_VARARGS | METH_KEYWORDS,
-     peak_doc},
-    {"replay", (PyCFunction)(void (*)(void))recording_replay,
-     METH_VARARGS | METH_KEYWORDS, replay_doc},
-    {"tune", (PyCFunction)(void (*)(void))recording_tune, METH_VARARGS | METH_KEYWORDS,
-     tune_doc},
-    {"explain", (PyCFunction)(void (*)(void))recording_explain,
-     METH_VARARGS | METH_KEYWORDS, explain_doc},
-    {"find_event", (PyCFunction)(void (*)(void))recording_find_event,
-     METH_VARARGS | METH_KEYWORDS, find_event_doc},
-    {"lines", recording_lines, METH_O, lines_doc},
-    {"oom", recording_oom, METH_O, oom_doc},
+    ML_RECORDING_ANSWERS,
     {"page_data", recording_page_data, METH_NOARGS, page_data_doc},
     {"flame_svg", (PyCFunction)(void (*)(void))recording_flame_svg,
      METH_VARARGS | METH_KEYWORDS, flame_svg_doc},
@@ -792,10 +404,10 @@ static PyMethodDef recording_methods[] = {
     {"ranks", recording_ranks, METH_NOARGS, ranks_doc},
     {"device_name", recording_device_name, METH_O, device_name_doc},
     ML_RECORDING_EXPORTS,
-    {"difference", (PyCFunction)(void (*)(void))recording_difference,
-     METH_VARARGS | METH_KEYWORDS, difference_doc},
-    {"difference_page", (PyCFunction)(void (*)(void))recording_difference_page,
-     METH_VARARGS | METH_KEYWORDS, difference_page_doc},
+    {"difference", (PyCFunction)(void (*)(void))ml_recording_difference,
+     METH_VARARGS | METH_KEYWORDS, ml_recording_difference_doc},
+    {"difference_page", (PyCFunction)(void (*)(void))ml_recording_difference_page,
+     METH_VARARGS | METH_KEYWORDS, ml_recording_difference_page_doc},
     {NULL, NULL, 0, NULL},
 };
 

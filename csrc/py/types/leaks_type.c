@@ -11,9 +11,9 @@
 
 typedef struct leaks_object {
     PyObject_HEAD
-    ml_shared_window *shared; /* one use of it */
-    ml_survivors *survivors;  /* owned */
-    bool busy;                /* a step is under way without the GIL */
+    ml_shared_window *shared;   /* one use of it */
+    ml_leak_tracker *survivors; /* owned */
+    bool busy;                  /* a step is under way without the GIL */
 } leaks_object;
 
 static PyObject *
@@ -88,7 +88,7 @@ leaks_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->shared = ml_snapshot_share(snapshot);
     int result = ML_ESTATE;
     if (self->shared != NULL) {
-        result = ml_survivors_new(self->shared->window, &self->survivors);
+        result = ml_leak_tracker_new(self->shared->window, &self->survivors);
     }
     if (result < 0) {
         Py_DECREF(self);
@@ -112,7 +112,7 @@ leaks_dealloc(PyObject *op)
     PyTypeObject *type = Py_TYPE(op);
     leaks_object *self = (leaks_object *)op;
     PyObject_GC_UnTrack(op);
-    ml_survivors_free(self->survivors);
+    ml_leak_tracker_free(self->survivors);
     ml_shared_window_drop(self->shared);
     type->tp_free(op);
     Py_DECREF(type);

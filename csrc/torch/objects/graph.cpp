@@ -285,30 +285,26 @@ function_of(const Function &node, long)
     return node.pyobj();
 }
 
+/* The dicts of those of HOOKS that are of the type with the name MANGLED, which is Known. */
+template <typename Known, typename Hooks>
+void
+tell_hooks(walk *w, const Hooks &hooks, const char *mangled, const char *name)
+{
+    for (const auto &hook : hooks) {
+        if (is(*hook, mangled)) {
+            tell_object(w, static_cast<Known &>(*hook).dict, name);
+        }
+    }
+}
+
 void
 hooks_of(walk *w, Node &node)
 {
-    for (const auto &hook : node.tensor_pre_hooks()) {
-        if (is(*hook, TENSOR_HOOK)) {
-            tell_object(
-                w, static_cast<torch::autograd::PyFunctionTensorPreHook &>(*hook).dict,
-                "_backward_hooks");
-        }
-    }
-    for (const auto &hook : node.pre_hooks()) {
-        if (is(*hook, PRE_HOOK)) {
-            tell_object(w,
-                        static_cast<torch::autograd::PyFunctionPreHook &>(*hook).dict,
-                        "pre_hooks");
-        }
-    }
-    for (const auto &hook : node.post_hooks()) {
-        if (is(*hook, POST_HOOK)) {
-            tell_object(w,
-                        static_cast<torch::autograd::PyFunctionPostHook &>(*hook).dict,
-                        "post_hooks");
-        }
-    }
+    using namespace torch::autograd;
+    tell_hooks<PyFunctionTensorPreHook>(w, node.tensor_pre_hooks(), TENSOR_HOOK,
+                                        "_backward_hooks");
+    tell_hooks<PyFunctionPreHook>(w, node.pre_hooks(), PRE_HOOK, "pre_hooks");
+    tell_hooks<PyFunctionPostHook>(w, node.post_hooks(), POST_HOOK, "post_hooks");
 }
 
 void
@@ -380,20 +376,13 @@ from_tensor(walk *w, const at::TensorBase &tensor)
     if (view != nullptr && view->has_bw_view()) {
         tell_tensor(w, view->get_backward_view().base_, "_base");
     }
-    for (const auto &hook : meta->hooks_) {
-        if (is(*hook, TENSOR_HOOK)) {
-            tell_object(
-                w, static_cast<torch::autograd::PyFunctionTensorPreHook &>(*hook).dict,
-                "_backward_hooks");
-        }
-    }
+    tell_hooks<torch::autograd::PyFunctionTensorPreHook>(w, meta->hooks_, TENSOR_HOOK,
+                                                         "_backward_hooks");
     const auto &after = meta->post_acc_grad_hooks_;
     if (after && is(*after, GRAD_HOOK)) {
-        tell_object(
-            w,
-            static_cast<torch::autograd::PyFunctionTensorPostAccGradHooks &>(*after)
-                .dict,
-            "_post_accumulate_grad_hooks");
+        using Known = torch::autograd::PyFunctionTensorPostAccGradHooks;
+        tell_object(w, static_cast<Known &>(*after).dict,
+                    "_post_accumulate_grad_hooks");
     }
 }
 

@@ -19,15 +19,13 @@
 #include <c10/util/ApproximateClock.h>
 
 #include "bridge.h"
+#include "sources/cuda_settings.h"
 
 void ml_tracker_call(const c10::cuda::CUDACachingAllocator::TraceEntry &entry) noexcept;
 
 namespace {
 
 namespace caching = c10::cuda::CUDACachingAllocator;
-
-/* torch's roundup_power2_divisions: one for each power of two from 1 MiB to 32 GiB. */
-constexpr size_t division_count = 16;
 
 /* c10 has no way to detach, so each is done once a process. */
 std::atomic<bool> tracking{false};
@@ -219,100 +217,6 @@ take_snapshot(Allocator *allocator, bool, long) -> decltype(allocator->snapshot(
     return allocator->snapshot();
 }
 
-/* Tells a visitor the settings; keeps its first non-zero answer. */
-struct settings_writer {
-    const ml_walk_visitor *visitor;
-    int result = 0;
-
-    void put(const char *key, char kind, int64_t integer, double real, const char *text,
-             const uint64_t *divisions)
-    {
-        if (result == 0) {
-            result = visitor->setting(visitor->context, key, kind, integer, real, text,
-                                      divisions);
-        }
-    }
-    void integer(const char *key, size_t value)
-    {
-        put(key, 'i', static_cast<int64_t>(value), 0.0, nullptr, nullptr);
-    }
-    void boolean(const char *key, bool value)
-    {
-        put(key, 'b', value, 0.0, nullptr, nullptr);
-    }
-};
-
-/* Settings that only some versions of AllocatorConfigInfo have. */
-template <class Config>
-auto
-put_graph_reuse(settings_writer &out, const Config &config, int)
-    -> decltype(config.graph_capture_record_stream_reuse, void())
-{
-    out.boolean("graph_capture_record_stream_reuse",
-                config.graph_capture_record_stream_reuse);
-}
-
-template <class Config>
-void
-put_graph_reuse(settings_writer &, const Config &, long)
-{
-}
-
-template <class Config>
-auto
-put_max_round(settings_writer &out, const Config &config, int)
-    -> decltype(config.max_round_threshold, void())
-{
-    out.integer("max_round_threshold", config.max_round_threshold);
-}
-
-template <class Config>
-void
-put_max_round(settings_writer &, const Config &, long)
-{
-}
-
-template <class Config>
-auto
-put_max_cached(settings_writer &out, const Config &config, int)
-    -> decltype(config.max_cached_size, void())
-{
-    out.integer("max_cached_size", config.max_cached_size);
-}
-
-template <class Config>
-void
-put_max_cached(settings_writer &, const Config &, long)
-{
-}
-
-template <class Config>
-int
-visit_settings(const ml_walk_visitor *visitor, const Config &config)
-{
-    uint64_t divisions[division_count] = {};
-    for (size_t i = 0; i < division_count; i++) {
-        if (i < config.roundup_power2_divisions.size()) {
-            divisions[i] = config.roundup_power2_divisions[i];
-        }
-    }
-    settings_writer out{visitor};
-    out.put("PYTORCH_CUDA_ALLOC_CONF", 's', 0, 0.0,
-            config.last_allocator_settings.c_str(), nullptr);
-    out.integer("max_split_size", config.max_split_size);
-    out.put("garbage_collection_threshold", 'f', 0, config.garbage_collection_threshold,
-            nullptr, nullptr);
-    out.boolean("expandable_segments", config.expandable_segments);
-    out.integer("pinned_num_register_threads", config.pinned_num_register_threads);
-    out.boolean("release_lock_on_cudamalloc", config.release_lock_on_malloc);
-    out.boolean("pinned_use_cuda_host_register", config.pinned_use_host_register);
-    put_graph_reuse(out, config, 0);
-    put_max_round(out, config, 0);
-    put_max_cached(out, config, 0);
-    out.put("roundup_power2_divisions", 'd', 0, 0.0, nullptr, divisions);
-    return out.result;
-}
-
 /* Turns unix microseconds back into ticks: torch hands annotations out converted, and
  * the visitor takes ticks.  The clock is linear, so two points give the inverse. */
 uint64_t
@@ -417,7 +321,7 @@ walk(void *, const ml_walk_visitor *visitor)
             return take_snapshot(caching::get(), wants_annotations, 0);
         }();
         if (visitor->setting != nullptr) {
-            result = visit_settings(visitor, snapshot.config_metadata);
+            result = ml_visit_settings(visitor, snapshot.config_metadata);
         }
         if (result == 0 && wants_annotations) {
             result = visit_annotations(visitor, snapshot.external_annotations);
@@ -451,7 +355,7 @@ rules(void *, int, ml_allocator_rules *out)
             split == std::numeric_limits<size_t>::max() ? UINT64_MAX : split;
         const std::vector<size_t> divisions =
             caching::CUDAAllocatorConfig::roundup_power2_divisions();
-        for (size_t i = 0; i < division_count && i < divisions.size(); i++) {
+        for (size_t i = 0; i < ml_division_count && i < divisions.size(); i++) {
             found.roundup_divisions[i] = static_cast<uint32_t>(divisions[i]);
         }
         found.expandable_segments = caching::CUDAAllocatorConfig::expandable_segments();

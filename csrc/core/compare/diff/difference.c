@@ -11,7 +11,7 @@
 
 typedef struct work {
     const ml_difference_ask *ask;
-    ml_texts texts;
+    ml_string_pool texts;
     ml_sites sites[2];
     ml_match match;
     ml_difference *made; /* owned */
@@ -323,14 +323,14 @@ ml_difference_new(const ml_difference_ask *ask, ml_difference **out)
         return ML_EINVALID;
     }
     work w = {.ask = ask, .made = ml_alloc_zeroed(1, sizeof(ml_difference))};
-    int result = w.made == NULL ? ML_ENOMEM : ml_texts_init(&w.texts);
+    int result = w.made == NULL ? ML_ENOMEM : ml_string_pool_init(&w.texts);
     if (result == 0) {
         result = fill(&w);
     }
     ml_match_fini(&w.match);
     ml_sites_fini(&w.sites[0]);
     ml_sites_fini(&w.sites[1]);
-    ml_texts_fini(&w.texts);
+    ml_string_pool_fini(&w.texts);
     if (result < 0) {
         ml_difference_free(w.made);
         return result;

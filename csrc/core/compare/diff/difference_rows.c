@@ -340,7 +340,7 @@ change_of(const sum *summed)
 static ml_difference_line
 line_of(const work *w, const sum *from)
 {
-    const ml_texts *texts = w->view->texts;
+    const ml_string_pool *texts = w->view->texts;
     ml_difference_line line = {.two = from->two,
                                .change = (uint8_t)change_of(from),
                                .rule = from->rule,

@@ -8,7 +8,7 @@
 #include "compare/diff/difference.h"
 
 typedef struct ml_difference_view {
-    const ml_texts *texts;
+    const ml_string_pool *texts;
     const ml_sites *sites[2];
     const ml_match *match;
     const ml_site_live *live[2]; /* by site */

@@ -13,7 +13,7 @@ typedef struct entry {
 
 typedef struct work {
     ml_match *match;
-    const ml_texts *texts;
+    const ml_string_pool *texts;
     const ml_sites *sites[2];
     /* By site: the pair of lines that it is of, from 1 on, 0 where its line has no
      * partner; without a line WITHOUT. */
@@ -219,7 +219,7 @@ make_room(work *w, entry *entries[2])
 }
 
 int
-ml_match_init(ml_match *match, const ml_texts *texts, const ml_sites *before,
+ml_match_init(ml_match *match, const ml_string_pool *texts, const ml_sites *before,
               const ml_sites *after, bool same_code)
 {
     work w = {.match = match, .texts = texts, .sites = {before, after}};

@@ -47,10 +47,10 @@ typedef struct ml_match {
     uint8_t *rule[2]; /* by site of each side: enum ml_match_rule; owned */
 } ml_match;
 
-/* Of BEFORE and AFTER, whose texts are of one ml_texts TEXTS.  SAME_CODE: both ran the same
- * files, so that lines are what they say.  0, or ML_ENOMEM, after which there is nothing to
- * take down. */
-int ml_match_init(ml_match *match, const ml_texts *texts, const ml_sites *before,
+/* Of BEFORE and AFTER, whose texts are of one ml_string_pool TEXTS.  SAME_CODE: both ran
+ * the same files, so that lines are what they say.  0, or ML_ENOMEM, after which there is
+ * nothing to take down. */
+int ml_match_init(ml_match *match, const ml_string_pool *texts, const ml_sites *before,
                   const ml_sites *after, bool same_code);
 void ml_match_fini(ml_match *match);
 

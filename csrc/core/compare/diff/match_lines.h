@@ -49,7 +49,7 @@ void ml_match_lines_fini(ml_match_lines *lines);
 
 /* Pairs the lines of two sides.  0 or ML_ENOMEM. */
 int ml_match_lines_pair(ml_match_lines *before, ml_match_lines *after,
-                        const ml_texts *texts, bool same_code);
+                        const ml_string_pool *texts, bool same_code);
 
 /* How many parts of two paths, counted from their ends, are the same. */
 size_t ml_match_tail(ml_string a, ml_string b);

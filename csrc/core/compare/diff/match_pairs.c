@@ -50,7 +50,7 @@ likeness(const ml_match_feature *a, size_t a_count, uint64_t a_weight,
 
 typedef struct sides {
     ml_match_lines *of[2];
-    const ml_texts *texts;
+    const ml_string_pool *texts;
 } sides;
 
 static uint32_t
@@ -495,7 +495,7 @@ pair_the_rest(const sides *s)
 
 int
 ml_match_lines_pair(ml_match_lines *before, ml_match_lines *after,
-                    const ml_texts *texts, bool same_code)
+                    const ml_string_pool *texts, bool same_code)
 {
     sides s = {{before, after}, texts};
     if (same_code) {

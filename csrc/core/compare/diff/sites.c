@@ -259,7 +259,7 @@ fill(work *w, ml_replay *replay)
 }
 
 int
-ml_sites_init(ml_sites *sites, ml_texts *texts, const ml_recording *recording,
+ml_sites_init(ml_sites *sites, ml_string_pool *texts, const ml_recording *recording,
               size_t device)
 {
     *sites = (ml_sites){.recording = recording};
@@ -273,7 +273,7 @@ ml_sites_init(ml_sites *sites, ml_texts *texts, const ml_recording *recording,
         return result;
     }
     sites->event_count = recording->devices[device].event_count;
-    result = ml_texts_of(texts, recording, &ids);
+    result = ml_string_pool_of(texts, recording, &ids);
     if (result == 0) {
         work w = {.sites = sites,
                   .recording = recording,

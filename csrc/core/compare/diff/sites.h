@@ -10,7 +10,7 @@
 
 #include "analysis/analysis.h"
 #include "recording/recording.h"
-#include "recording/texts.h"
+#include "recording/string_pool.h"
 
 #define ML_NO_SITE UINT32_MAX
 /* An enum ml_no_line more, of a site that every device has: what blocks are larger than the
@@ -66,7 +66,7 @@ typedef struct ml_sites {
 /* RECORDING is borrowed and outlives the sites; TEXTS gets what they say.  0, ML_EINVALID
  * for a DEVICE that the recording does not have, or ML_ENOMEM; then there is nothing to
  * take down. */
-int ml_sites_init(ml_sites *sites, ml_texts *texts, const ml_recording *recording,
+int ml_sites_init(ml_sites *sites, ml_string_pool *texts, const ml_recording *recording,
                   size_t device);
 void ml_sites_fini(ml_sites *sites);
 

@@ -7,6 +7,7 @@
 #include "analysis/attribution/elders.h"
 #include "base/base.h"
 #include "compare/ranks/align.h"
+#include "recording/interner.h"
 
 /* A rank on the way: its devices lie together among those that came, and so do its
  * annotations, whose devices count within the rank. */
@@ -21,9 +22,7 @@ struct ml_merge {
     ml_recording *merged; /* owned; without ranks yet */
     arrival *arrivals;    /* owned, with their parts */
     size_t arrival_count;
-    ml_intern strings;
-    ml_intern frames;
-    ml_intern stacks;
+    ml_interner interner; /* of the merged recording */
     ml_intern code_lines;
     size_t device_capacity;
     size_t arrival_capacity;
@@ -36,83 +35,6 @@ struct ml_merge {
 };
 
 /* ---- Texts, frames and stacks ---- */
-
-typedef struct string_query {
-    const ml_recording *merged;
-    ml_string string;
-} string_query;
-
-static bool
-same_string(const void *context, uint32_t id)
-{
-    const string_query *query = context;
-    return ml_string_compare(query->merged->strings[id], query->string) == 0;
-}
-
-static int
-merge_string(ml_merge *merge, ml_string string, uint32_t *id)
-{
-    uint64_t hash = ml_hash_bytes(string.bytes, string.length);
-    string_query query = {merge->merged, string};
-    if (ml_intern_find(&merge->strings, hash, same_string, &query, id)) {
-        return 0;
-    }
-    int result =
-        ml_recording_add_string(merge->merged, string.bytes, string.length, id);
-    return result == 0 ? ml_intern_add(&merge->strings, hash) : result;
-}
-
-typedef struct frame_query {
-    const ml_recording *merged;
-    ml_frame frame;
-} frame_query;
-
-static bool
-same_frame(const void *context, uint32_t id)
-{
-    const frame_query *query = context;
-    const ml_frame *frame = &query->merged->frames[id];
-    return frame->name == query->frame.name &&
-           frame->filename == query->frame.filename && frame->line == query->frame.line;
-}
-
-static int
-merge_frame(ml_merge *merge, ml_frame frame, uint32_t *id)
-{
-    uint64_t hash = ml_hash_bytes(&frame, sizeof(frame));
-    frame_query query = {merge->merged, frame};
-    if (ml_intern_find(&merge->frames, hash, same_frame, &query, id)) {
-        return 0;
-    }
-    int result = ml_recording_add_frame(merge->merged, frame, id);
-    return result == 0 ? ml_intern_add(&merge->frames, hash) : result;
-}
-
-typedef struct stack_query {
-    const ml_recording *merged;
-    ml_stack stack;
-} stack_query;
-
-static bool
-same_stack(const void *context, uint32_t id)
-{
-    const stack_query *query = context;
-    const ml_stack *stack = &query->merged->stacks[id];
-    return stack->parent == query->stack.parent && stack->frame == query->stack.frame &&
-           stack->module == query->stack.module;
-}
-
-static int
-merge_stack(ml_merge *merge, ml_stack stack, uint32_t *id)
-{
-    uint64_t hash = ml_hash_bytes(&stack, sizeof(stack));
-    stack_query query = {merge->merged, stack};
-    if (ml_intern_find(&merge->stacks, hash, same_stack, &query, id)) {
-        return 0;
-    }
-    int result = ml_recording_add_stack(merge->merged, stack, id);
-    return result == 0 ? ml_intern_add(&merge->stacks, hash) : result;
-}
 
 /* The ranks run one program: what the first of them has of a line counts. */
 static int
@@ -150,23 +72,26 @@ merge_tables(ml_merge *merge, const ml_recording *from)
     }
     int result = 0;
     for (size_t i = 1; i < from->string_count && result == 0; i++) {
-        result = merge_string(merge, from->strings[i], &merge->string_of[i]);
+        result = ml_interner_string(&merge->interner, from->strings[i].bytes,
+                                    from->strings[i].length, &merge->string_of[i]);
     }
     for (size_t i = 1; i < from->frame_count && result == 0; i++) {
         const ml_frame *frame = &from->frames[i];
-        result = merge_frame(merge,
-                             (ml_frame){.name = merge->string_of[frame->name],
-                                        .filename = merge->string_of[frame->filename],
-                                        .line = frame->line},
-                             &merge->frame_of[i]);
+        result =
+            ml_interner_frame(&merge->interner,
+                              (ml_frame){.name = merge->string_of[frame->name],
+                                         .filename = merge->string_of[frame->filename],
+                                         .line = frame->line},
+                              &merge->frame_of[i]);
     }
     for (size_t i = 1; i < from->stack_count && result == 0; i++) {
         const ml_stack *stack = &from->stacks[i];
-        result = merge_stack(merge,
-                             (ml_stack){.parent = merge->stack_of[stack->parent],
-                                        .frame = merge->frame_of[stack->frame],
-                                        .module = merge->string_of[stack->module]},
-                             &merge->stack_of[i]);
+        result =
+            ml_interner_stack(&merge->interner,
+                              (ml_stack){.parent = merge->stack_of[stack->parent],
+                                         .frame = merge->frame_of[stack->frame],
+                                         .module = merge->string_of[stack->module]},
+                              &merge->stack_of[i]);
     }
     for (size_t i = 0; i < from->code_line_count && result == 0; i++) {
         result = merge_code_line(merge, from->code_lines[i]);
@@ -431,7 +356,8 @@ add_rank(ml_merge *merge, const ml_recording *whole, const ml_recording *from,
     to->rank.rank = to->rank.rank < 0 ? number : to->rank.rank;
     merge->arrival_count++;
     part->rules = from->rules;
-    result = merge_string(merge, file, &to->rank.file);
+    result =
+        ml_interner_string(&merge->interner, file.bytes, file.length, &to->rank.file);
     if (result == 0) {
         result = add_devices(merge, from, from != whole, &to->rank);
     }
@@ -519,17 +445,10 @@ ml_merge_new(ml_merge **out)
     }
     int result = ml_recording_new(&merge->merged);
     if (result == 0) {
-        const ml_frame frame = {0};
-        const ml_stack stack = {0};
-        result = ml_intern_add(&merge->strings, ml_hash_bytes("", 0));
-        if (result == 0) {
-            result =
-                ml_intern_add(&merge->frames, ml_hash_bytes(&frame, sizeof(frame)));
-        }
-        if (result == 0) {
-            result =
-                ml_intern_add(&merge->stacks, ml_hash_bytes(&stack, sizeof(stack)));
-        }
+        result = ml_interner_init(&merge->interner, merge->merged);
+    }
+    if (result == 0) {
+        result = ml_interner_enter_stacks(&merge->interner);
     }
     if (result < 0) {
         ml_merge_free(merge);
@@ -551,9 +470,7 @@ ml_merge_free(ml_merge *merge)
         ml_free(part);
     }
     ml_free(merge->arrivals);
-    ml_intern_fini(&merge->strings);
-    ml_intern_fini(&merge->frames);
-    ml_intern_fini(&merge->stacks);
+    ml_interner_fini(&merge->interner);
     ml_intern_fini(&merge->code_lines);
     drop_ids(merge);
     ml_recording_free(merge->merged);

@@ -1,7 +1,7 @@
 /* The inside of the reader of .mlab files, shared by mlab_reader.c (file and chunks),
  * mlab_lanes.c (lanes), mlab_stacks.c (definitions), mlab_control.c (the control lane),
- * mlab_memory.c (the memory at the end) and live*.c (a file that grows).  For no one
- * else. */
+ * mlab_times.c (its clocks), mlab_places.c (where tags and uses lie), mlab_memory.c (the
+ * memory at the end) and live*.c (a file that grows).  For no one else. */
 #ifndef ML_MLAB_PARTS_H
 #define ML_MLAB_PARTS_H
 
@@ -139,11 +139,11 @@ int mlab_add_name(mlab_reader *reader, const uint8_t *bytes, size_t length,
                   uint32_t *id);
 /* The events of DEVICE in front of ORDINAL, of its lane. */
 uint64_t mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordinal);
-/* When all records were read: times become unix ns, tags find their places. */
-int mlab_finish_control(mlab_reader *reader);
-
-/* When the memory at the end is known: the last uses of what is live there.  0 or
- * ML_ENOMEM. */
+/* When all records were read: times become unix ns, tags find their places.  0 or
+ * ML_ENOMEM, as of the next. */
+void mlab_finish_times(mlab_reader *reader);
+int mlab_finish_tags(mlab_reader *reader);
+/* When the memory at the end is known: the last uses of what is live there. */
 int mlab_finish_uses(mlab_reader *reader);
 
 /* Stacks are those that the recording wanted, where the file says which; the others of the

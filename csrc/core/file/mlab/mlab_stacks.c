@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "file/mlab/mlab_parts.h"
-#include "stacks/adopt.h"
+#include "stacks/id_remap.h"
 #include "stacks/stacks_records.h"
 
 int
@@ -295,7 +295,7 @@ mlab_resolve(mlab_reader *reader)
     name_objects(reader);
     reader->info->native_frames = count_native(reader->stacks);
     /* Tags have their names from the control lane. */
-    int result = ml_adopt(reader->recording, reader->stacks, NULL, false);
+    int result = ml_id_remap(reader->recording, reader->stacks, NULL, false);
     unname_objects(reader, strings, used);
     count_lost_stacks(reader->recording);
     return result;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "file/snapshot/dialect.h"
+#include "file/snapshot/torch_schema.h"
 
 #define BUFFER_BYTES ((size_t)256 * 1024)
 /* The viewer passes one batch as the arguments of a call, so a batch must be small;
@@ -306,9 +306,9 @@ write_all(writer *w, unsigned options)
     }
     put_opcode(w, (char)0x80);
     put_opcode(w, 4);
-    ml_dialect_build(recording,
-                     (options & ML_PICKLE_EXTRAS) != 0 ? ML_DIALECT_EXTRAS : 0,
-                     &w->builder);
+    ml_torch_schema_build(
+        recording, (options & ML_PICKLE_EXTRAS) != 0 ? ML_TORCH_SCHEMA_EXTRAS : 0,
+        &w->builder);
     put_opcode(w, '.');
     flush(w);
     return w->builder.error;

@@ -7,7 +7,7 @@
 #define ML_SNAPSHOT_TABLES_H
 
 #include "base/base.h"
-#include "file/snapshot/dialect.h"
+#include "file/snapshot/torch_schema.h"
 #include "file/snapshot/value.h"
 #include "recording/recording.h"
 

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "recording/moment.h"
+#include "recording/program_position.h"
 
 /* A step of the recording, as events. */
 typedef struct span {
@@ -151,8 +151,8 @@ find_spans(finder *f)
 {
     const ml_advice_case *it = f->it;
     size_t count = it->trace->event_count;
-    ml_moment moment;
-    int error = ml_moment_at(it->recording, 0, &moment);
+    ml_program_position moment;
+    int error = ml_program_position_at(it->recording, 0, &moment);
     if (error == 0 && !moment.has_steps) {
         error = find_steps(f);
     }

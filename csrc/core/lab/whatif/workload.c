@@ -17,8 +17,6 @@
 #include "base/base.h"
 #include "ledger/replay/replay.h"
 
-/* A request of up to this takes a segment of the size for that, above its own. */
-
 const char *
 ml_doubt_text(unsigned doubt)
 {
@@ -63,14 +61,6 @@ keep_segment(void *context, const ml_segment *segment)
     return 0;
 }
 
-static int
-count_segment(void *context, const ml_segment *segment)
-{
-    (void)segment;
-    ++*(size_t *)context;
-    return 0;
-}
-
 static uint64_t
 stream_at(const ml_workload *workload, uint64_t addr, uint32_t pool[2])
 {
@@ -93,9 +83,7 @@ take_start(builder *b)
 {
     ml_workload *workload = b->workload;
     const ml_ledger *ledger = ml_replay_ledger(b->replay);
-    size_t count = 0;
-    ml_ledger_visitor counter = {.context = &count, .segment = count_segment};
-    ml_ledger_visit(ledger, &counter);
+    size_t count = ml_ledger_get_totals(ledger).segments;
     workload->segments = ml_alloc_zeroed(count + 1, sizeof(ml_segment));
     const ml_block *blocks = ml_replay_initial(b->replay, &workload->before_count);
     b->before = blocks;

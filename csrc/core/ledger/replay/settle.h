@@ -1,8 +1,8 @@
 /* Events of a source that no lock orders: the order in which they are told, and the
  * memory that they leave behind.
  *
- * Pure functions of what was recorded; shared by freeze_lanes.c, for recordings under way,
- * and the reader of files. */
+ * Pure functions of what was recorded; shared by window_freeze_lanes.c, for recordings
+ * under way, and the reader of files. */
 #ifndef ML_SETTLE_H
 #define ML_SETTLE_H
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "file/snapshot/dialect.h"
+#include "file/snapshot/torch_schema.h"
 #include "show/text/page_json.h"
 
 #define VERSION 2
@@ -213,7 +213,7 @@ ml_json_write(const ml_recording *recording, unsigned options, ml_sink sink,
                 .sink = sink,
                 .sink_context = context,
                 .expand = (options & ML_JSON_EXPAND) != 0};
-    ml_dialect_build(recording, 0, &w.builder);
+    ml_torch_schema_build(recording, 0, &w.builder);
     flush(&w);
     ml_buffer_fini(&w.out);
     return w.builder.error;

@@ -141,13 +141,13 @@ static void
 end_packet(ml_perfetto *trace)
 {
     bool first = trace->tracks == 0;
-    ml_proto_unsigned(&trace->packet, PACKET_SEQUENCE, SEQUENCE);
-    ml_proto_unsigned(&trace->packet, PACKET_FLAGS,
-                      first ? FLAG_CLEARED : FLAG_NEEDS_INTERNED);
+    ml_protobuf_unsigned(&trace->packet, PACKET_SEQUENCE, SEQUENCE);
+    ml_protobuf_unsigned(&trace->packet, PACKET_FLAGS,
+                         first ? FLAG_CLEARED : FLAG_NEEDS_INTERNED);
     if (trace->interned.length > 0) {
-        ml_proto_message(&trace->packet, PACKET_INTERNED, &trace->interned);
+        ml_protobuf_message(&trace->packet, PACKET_INTERNED, &trace->interned);
     }
-    ml_proto_message(&trace->out, TRACE_PACKET, &trace->packet);
+    ml_protobuf_message(&trace->out, TRACE_PACKET, &trace->packet);
     if (trace->out.length >= CHUNK_BYTES || trace->out.error != 0) {
         flush(trace);
     }
@@ -156,18 +156,18 @@ end_packet(ml_perfetto *trace)
 static void
 put_clock(ml_perfetto *trace, unsigned id, uint64_t time)
 {
-    ml_proto_unsigned(&trace->part, CLOCK_ID, id);
-    ml_proto_unsigned(&trace->part, CLOCK_TIMESTAMP, time);
-    ml_proto_message(&trace->message, CLOCKS_CLOCK, &trace->part);
+    ml_protobuf_unsigned(&trace->part, CLOCK_ID, id);
+    ml_protobuf_unsigned(&trace->part, CLOCK_TIMESTAMP, time);
+    ml_protobuf_message(&trace->message, CLOCKS_CLOCK, &trace->part);
 }
 
 void
 ml_perfetto_clock(ml_perfetto *trace, uint64_t time)
 {
-    ml_proto_unsigned(&trace->packet, PACKET_TIMESTAMP, time);
+    ml_protobuf_unsigned(&trace->packet, PACKET_TIMESTAMP, time);
     put_clock(trace, CLOCK_ID_BOOTTIME, time);
     put_clock(trace, CLOCK_ID_REALTIME, time);
-    ml_proto_message(&trace->packet, PACKET_CLOCKS, &trace->message);
+    ml_protobuf_message(&trace->packet, PACKET_CLOCKS, &trace->message);
     end_packet(trace);
 }
 
@@ -177,9 +177,9 @@ static uint64_t
 begin_track(ml_perfetto *trace, uint64_t parent)
 {
     uint64_t id = ++trace->tracks;
-    ml_proto_unsigned(&trace->message, TRACK_ID, id);
+    ml_protobuf_unsigned(&trace->message, TRACK_ID, id);
     if (parent != 0) {
-        ml_proto_unsigned(&trace->message, TRACK_PARENT, parent);
+        ml_protobuf_unsigned(&trace->message, TRACK_PARENT, parent);
     }
     return id;
 }
@@ -187,23 +187,23 @@ begin_track(ml_perfetto *trace, uint64_t parent)
 static void
 end_track(ml_perfetto *trace)
 {
-    ml_proto_message(&trace->packet, PACKET_TRACK, &trace->message);
+    ml_protobuf_message(&trace->packet, PACKET_TRACK, &trace->message);
     end_packet(trace);
 }
 
 static void
 put_name(ml_buffer *out, uint32_t field, const char *name)
 {
-    ml_proto_string(out, field, (ml_string){name, (uint32_t)strlen(name)});
+    ml_protobuf_string(out, field, (ml_string){name, (uint32_t)strlen(name)});
 }
 
 uint64_t
 ml_perfetto_process(ml_perfetto *trace, uint32_t pid, const char *name)
 {
     uint64_t id = begin_track(trace, 0);
-    ml_proto_unsigned(&trace->part, PROCESS_PID, pid);
+    ml_protobuf_unsigned(&trace->part, PROCESS_PID, pid);
     put_name(&trace->part, PROCESS_NAME, name);
-    ml_proto_message(&trace->message, TRACK_PROCESS, &trace->part);
+    ml_protobuf_message(&trace->message, TRACK_PROCESS, &trace->part);
     end_track(trace);
     return id;
 }
@@ -215,11 +215,11 @@ ml_perfetto_thread(ml_perfetto *trace, uint32_t pid, uint32_t number)
     uint64_t id = begin_track(trace, 0);
     ml_markup(&name, "thread ");
     ml_markup_unsigned(&name, number);
-    ml_proto_unsigned(&trace->part, THREAD_PID, pid);
+    ml_protobuf_unsigned(&trace->part, THREAD_PID, pid);
     /* The first thread's number is its process's, as the system's is. */
-    ml_proto_unsigned(&trace->part, THREAD_TID, (uint64_t)pid + number);
-    ml_proto_message(&trace->part, THREAD_NAME, &name);
-    ml_proto_message(&trace->message, TRACK_THREAD, &trace->part);
+    ml_protobuf_unsigned(&trace->part, THREAD_TID, (uint64_t)pid + number);
+    ml_protobuf_message(&trace->part, THREAD_NAME, &name);
+    ml_protobuf_message(&trace->message, TRACK_THREAD, &trace->part);
     end_track(trace);
     ml_buffer_fini(&name);
     return id;
@@ -239,8 +239,8 @@ ml_perfetto_counter(ml_perfetto *trace, uint64_t parent, const char *name)
 {
     uint64_t id = begin_track(trace, parent);
     put_name(&trace->message, TRACK_NAME, name);
-    ml_proto_unsigned(&trace->part, COUNTER_UNIT, UNIT_BYTES);
-    ml_proto_message(&trace->message, TRACK_COUNTER, &trace->part);
+    ml_protobuf_unsigned(&trace->part, COUNTER_UNIT, UNIT_BYTES);
+    ml_protobuf_message(&trace->message, TRACK_COUNTER, &trace->part);
     end_track(trace);
     return id;
 }
@@ -250,24 +250,24 @@ ml_perfetto_counter(ml_perfetto *trace, uint64_t parent, const char *name)
 void
 ml_perfetto_count(ml_perfetto *trace, uint64_t track, uint64_t time, uint64_t value)
 {
-    ml_proto_unsigned(&trace->message, EVENT_TYPE, EVENT_TYPE_COUNTER);
-    ml_proto_unsigned(&trace->message, EVENT_TRACK, track);
-    ml_proto_unsigned(&trace->message, EVENT_COUNTER_VALUE, value);
+    ml_protobuf_unsigned(&trace->message, EVENT_TYPE, EVENT_TYPE_COUNTER);
+    ml_protobuf_unsigned(&trace->message, EVENT_TRACK, track);
+    ml_protobuf_unsigned(&trace->message, EVENT_COUNTER_VALUE, value);
     ml_perfetto_event_end(trace, time);
 }
 
 void
 ml_perfetto_event_begin(ml_perfetto *trace, enum ml_perfetto_event type, uint64_t track)
 {
-    ml_proto_unsigned(&trace->message, EVENT_TYPE, type);
-    ml_proto_unsigned(&trace->message, EVENT_TRACK, track);
+    ml_protobuf_unsigned(&trace->message, EVENT_TYPE, type);
+    ml_protobuf_unsigned(&trace->message, EVENT_TRACK, track);
 }
 
 void
 ml_perfetto_event_end(ml_perfetto *trace, uint64_t time)
 {
-    ml_proto_unsigned(&trace->packet, PACKET_TIMESTAMP, time);
-    ml_proto_message(&trace->packet, PACKET_EVENT, &trace->message);
+    ml_protobuf_unsigned(&trace->packet, PACKET_TIMESTAMP, time);
+    ml_protobuf_message(&trace->packet, PACKET_EVENT, &trace->message);
     end_packet(trace);
 }
 
@@ -281,9 +281,9 @@ ml_perfetto_name(ml_perfetto *trace, const char *name)
 static void
 intern(ml_perfetto *trace, uint32_t field, uint64_t number, ml_string text)
 {
-    ml_proto_unsigned(&trace->part, INTERNED_NUMBER, number);
-    ml_proto_string(&trace->part, INTERNED_TEXT, text);
-    ml_proto_message(&trace->interned, field, &trace->part);
+    ml_protobuf_unsigned(&trace->part, INTERNED_NUMBER, number);
+    ml_protobuf_string(&trace->part, INTERNED_TEXT, text);
+    ml_protobuf_message(&trace->interned, field, &trace->part);
 }
 
 void
@@ -294,7 +294,7 @@ ml_perfetto_name_string(ml_perfetto *trace, uint32_t string)
         intern(trace, INTERNED_EVENT_NAME, (uint64_t)string + 1,
                trace->recording->strings[string]);
     }
-    ml_proto_unsigned(&trace->message, EVENT_NAME_NUMBER, (uint64_t)string + 1);
+    ml_protobuf_unsigned(&trace->message, EVENT_NAME_NUMBER, (uint64_t)string + 1);
 }
 
 /* What frames are called has numbers behind those of strings. */
@@ -311,28 +311,28 @@ ml_perfetto_name_frame(ml_perfetto *trace, uint32_t frame)
         trace->error = trace->error != 0 ? trace->error : text.error;
         ml_buffer_fini(&text);
     }
-    ml_proto_unsigned(&trace->message, EVENT_NAME_NUMBER, number);
+    ml_protobuf_unsigned(&trace->message, EVENT_NAME_NUMBER, number);
 }
 
 /* The annotation that PART holds, but for its name. */
 static void
 end_annotation(ml_perfetto *trace, const char *key)
 {
-    ml_proto_c_string(&trace->part, ANNOTATION_NAME, key);
-    ml_proto_message(&trace->message, EVENT_ANNOTATION, &trace->part);
+    ml_protobuf_c_string(&trace->part, ANNOTATION_NAME, key);
+    ml_protobuf_message(&trace->message, EVENT_ANNOTATION, &trace->part);
 }
 
 void
 ml_perfetto_figure(ml_perfetto *trace, const char *key, uint64_t value)
 {
-    ml_proto_unsigned(&trace->part, ANNOTATION_UNSIGNED, value);
+    ml_protobuf_unsigned(&trace->part, ANNOTATION_UNSIGNED, value);
     end_annotation(trace, key);
 }
 
 void
 ml_perfetto_address(ml_perfetto *trace, const char *key, uint64_t addr)
 {
-    ml_proto_unsigned(&trace->part, ANNOTATION_POINTER, addr);
+    ml_protobuf_unsigned(&trace->part, ANNOTATION_POINTER, addr);
     end_annotation(trace, key);
 }
 
@@ -351,7 +351,7 @@ ml_perfetto_string(ml_perfetto *trace, const char *key, uint32_t string)
         intern(trace, INTERNED_VALUE, (uint64_t)string + 1,
                trace->recording->strings[string]);
     }
-    ml_proto_unsigned(&trace->part, ANNOTATION_STRING_NUMBER, (uint64_t)string + 1);
+    ml_protobuf_unsigned(&trace->part, ANNOTATION_STRING_NUMBER, (uint64_t)string + 1);
     end_annotation(trace, key);
 }
 
@@ -376,6 +376,6 @@ ml_perfetto_stack(ml_perfetto *trace, const char *key, uint32_t stack)
         trace->error = trace->error != 0 ? trace->error : text.error;
         ml_buffer_fini(&text);
     }
-    ml_proto_unsigned(&trace->part, ANNOTATION_STRING_NUMBER, number);
+    ml_protobuf_unsigned(&trace->part, ANNOTATION_STRING_NUMBER, number);
     end_annotation(trace, key);
 }

@@ -7,7 +7,7 @@
 #define ML_PERFETTO_PACKETS_H
 
 #include "file/snapshot/pickle_writer.h"
-#include "show/export/proto.h"
+#include "show/export/protobuf_writer.h"
 
 enum ml_perfetto_event {
     ML_PERFETTO_BEGIN = 1,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "budget.h"
-#include "record/memory_now.h"
+#include "record/current_memory.h"
 #include "record/recorder.h"
 #include "record/script.h"
 #include "recording_samples.h"

@@ -33,7 +33,7 @@ build(sample *s, const place *places, size_t count)
 
 typedef struct matched {
     sample samples[2];
-    ml_texts texts;
+    ml_string_pool texts;
     ml_sites sites[2];
     ml_match match;
 } matched;
@@ -42,7 +42,7 @@ typedef struct matched {
 static int
 match(matched *m, bool same_code)
 {
-    int result = ml_texts_init(&m->texts);
+    int result = ml_string_pool_init(&m->texts);
     for (unsigned side = 0; side < 2 && result == 0; side++) {
         result =
             ml_sites_init(&m->sites[side], &m->texts, m->samples[side].recording, 0);
@@ -54,7 +54,7 @@ match(matched *m, bool same_code)
     if (result < 0) {
         ml_sites_fini(&m->sites[0]);
         ml_sites_fini(&m->sites[1]);
-        ml_texts_fini(&m->texts);
+        ml_string_pool_fini(&m->texts);
     }
     return result;
 }
@@ -67,7 +67,7 @@ done(matched *m)
         ml_sites_fini(&m->sites[side]);
         sample_end(&m->samples[side]);
     }
-    ml_texts_fini(&m->texts);
+    ml_string_pool_fini(&m->texts);
 }
 
 /* The line that the event at INDEX of the first recording has in the second; 0: none. */
@@ -238,7 +238,7 @@ test_no_memory(void)
             ml_match_fini(&m.match);
             ml_sites_fini(&m.sites[0]);
             ml_sites_fini(&m.sites[1]);
-            ml_texts_fini(&m.texts);
+            ml_string_pool_fini(&m.texts);
         }
         ml_recording_detach(m.samples[0].recording);
         ml_recording_detach(m.samples[1].recording);

@@ -2,7 +2,7 @@
 
 #include "base/base.h"
 #include "budget.h"
-#include "file/snapshot/dialect.h"
+#include "file/snapshot/torch_schema.h"
 #include "file/snapshot/pickle_writer.h"
 #include "literal.h"
 #include "test.h"

@@ -1,11 +1,11 @@
 /* Texts, tables and traces of a recording: every failure of memory, and sizes beyond all
  * sums; what they say is tested in tests/export/test_viz.py and test_export.py. */
 #include "file/snapshot/snapshot_reader.h"
-#include "ledger/replay/excerpt.h"
+#include "ledger/replay/event_filter.h"
 #include "picture_samples.h"
 #include "show/draw/flame.h"
-#include "show/draw/segsum.h"
-#include "show/draw/trace_text.h"
+#include "show/draw/torch_segsum.h"
+#include "show/draw/torch_trace.h"
 #include "show/export/perfetto.h"
 #include "show/export/stack_text.h"
 #include "show/export/tables.h"
@@ -65,14 +65,14 @@ static int
 take_unfreed(const ml_recording *recording, ml_buffer *out)
 {
     (void)out;
-    return take_excerpt(recording, ml_excerpt_unfreed);
+    return take_excerpt(recording, ml_event_filter_unfreed);
 }
 
 static int
 take_segments(const ml_recording *recording, ml_buffer *out)
 {
     (void)out;
-    return take_excerpt(recording, ml_excerpt_segments);
+    return take_excerpt(recording, ml_event_filter_segments);
 }
 
 static int
@@ -107,8 +107,9 @@ write_speedscope(const ml_recording *recording, ml_buffer *out)
 }
 
 static const sample_writer writers[] = {
-    ml_segsum,     ml_trace_text, write_perfetto,   write_tables,     take_unfreed,
-    take_segments, write_folded,  write_speedscope, write_difference, fold_difference,
+    ml_torch_segsum,  ml_torch_trace,  write_perfetto, write_tables,
+    take_unfreed,     take_segments,   write_folded,   write_speedscope,
+    write_difference, fold_difference,
 };
 
 #define WRITERS (sizeof(writers) / sizeof(*writers))
@@ -219,7 +220,7 @@ test_pieces_have_a_limit(void)
         events[i] = (ml_event){
             .addr = BASE - i, .size = 2 * i + 1, .action = ML_ACTION_SEGMENT_MAP};
     }
-    CHECK_INT(ml_excerpt_segments(recording), ML_ELIMIT);
+    CHECK_INT(ml_event_filter_segments(recording), ML_ELIMIT);
     CHECK_INT(ml_recording_validate(recording), 0);
     ml_recording_free(recording);
 }

@@ -1,0 +1,115 @@
+/* From the ticks of a .mlab file to unix ns, by its clocks.  See mlab_parts.h. */
+#include <stdlib.h>
+
+#include "file/mlab/mlab_parts.h"
+
+__extension__ typedef unsigned __int128 wide;
+
+static int
+compare_clocks(const void *a, const void *b)
+{
+    uint64_t left = ((const ml_mlab_clock *)a)->ticks;
+    uint64_t right = ((const ml_mlab_clock *)b)->ticks;
+    return (left > right) - (left < right);
+}
+
+/* By ticks, each once, and time never runs backwards. */
+static void
+sort_clocks(mlab_reader *reader)
+{
+    if (reader->clock_count == 0) {
+        return;
+    }
+    qsort(reader->clocks, reader->clock_count, sizeof(*reader->clocks), compare_clocks);
+    size_t count = 0;
+    for (size_t i = 0; i < reader->clock_count; i++) {
+        const ml_mlab_clock *clock = &reader->clocks[i];
+        const ml_mlab_clock *last = count > 0 ? &reader->clocks[count - 1] : NULL;
+        if (last == NULL ||
+            (clock->ticks > last->ticks && clock->unix_ns >= last->unix_ns)) {
+            reader->clocks[count++] = *clock;
+        }
+    }
+    reader->clock_count = count;
+}
+
+/* The last anchor but one that is not above TICKS, or the first; *NEAR is where that was
+ * for the time before. */
+static size_t
+anchor_below(const mlab_reader *reader, uint64_t ticks, size_t *near)
+{
+    const ml_mlab_clock *clocks = reader->clocks;
+    size_t low = 0;
+    size_t high = reader->clock_count - 1;
+    if (*near < high && clocks[*near].ticks <= ticks) {
+        low = *near;
+        high = ticks < clocks[low + 1].ticks ? low + 1 : high;
+    }
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (clocks[middle].ticks <= ticks) {
+            low = middle;
+        }
+        else {
+            high = middle;
+        }
+    }
+    *near = low;
+    return low;
+}
+
+/* On the line through the anchors beside it. */
+static uint64_t
+unix_ns(const mlab_reader *reader, uint64_t ticks, size_t *near)
+{
+    size_t count = reader->clock_count;
+    if (count < 2) {
+        return count == 0 ? ticks
+                          : reader->clocks[0].unix_ns + ticks - reader->clocks[0].ticks;
+    }
+    size_t at = anchor_below(reader, ticks, near);
+    const ml_mlab_clock *low = &reader->clocks[at];
+    const ml_mlab_clock *high = &reader->clocks[at + 1];
+    bool before = ticks < low->ticks;
+    uint64_t since = before ? low->ticks - ticks : ticks - low->ticks;
+    uint64_t rise = (uint64_t)((wide)(high->unix_ns - low->unix_ns) * since /
+                               (high->ticks - low->ticks));
+    return before ? low->unix_ns - rise : low->unix_ns + rise;
+}
+
+void
+mlab_finish_times(mlab_reader *reader)
+{
+    ml_recording *recording = reader->recording;
+    size_t near = 0;
+    sort_clocks(reader);
+    for (size_t d = 0; d < recording->device_count; d++) {
+        ml_device_trace *trace = &recording->devices[d];
+        for (size_t i = 0; i < trace->event_count; i++) {
+            trace->events[i].time = unix_ns(reader, trace->events[i].time, &near);
+        }
+    }
+    bool stepped = false;
+    uint64_t first_step = 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < recording->note_count; i++) {
+        ml_note note = recording->notes[i];
+        note.time = unix_ns(reader, note.time, &near);
+        if (kept > 0 && note.time < recording->notes[kept - 1].time) {
+            /* memlab writes them in order. */
+            reader->info->unread_records++;
+            continue;
+        }
+        if (note.kind == ML_NOTE_STEP) {
+            first_step = stepped ? first_step : note.values[0];
+            stepped = true;
+            /* Numbered by the process; a recording's begin with 0. */
+            note.values[0] -= first_step;
+        }
+        recording->notes[kept++] = note;
+    }
+    recording->note_count = kept;
+    for (size_t i = 0; i < reader->tag_count && !reader->ordered; i++) {
+        reader->tags[i].place = unix_ns(reader, reader->tags[i].place, &near);
+    }
+}

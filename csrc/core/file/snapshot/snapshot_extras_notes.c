@@ -1,0 +1,96 @@
+/* The notes of the key "memlab". */
+#include "file/snapshot/snapshot_extras_parts.h"
+
+static unsigned
+note_kind(ml_value value)
+{
+    unsigned kind = 0;
+    while (kind < ML_NOTE_COUNT && !ml_extras_is_text(value, ml_note_text(kind))) {
+        kind++;
+    }
+    return kind;
+}
+
+enum {
+    NOTE_COLUMNS = 6
+};
+
+/* *TIMED: it says when it was, in order, without which it cannot be kept. */
+static int
+read_note(ml_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
+          uint32_t index, uint64_t before, ml_note *note, bool *timed)
+{
+    const enum ml_unread what = ML_UNREAD_MEMLAB_NOTE;
+    note->device = -1;
+    ml_extras_read_number(tables, columns[3]->items[index], what, &note->device);
+    *timed = ml_extras_read_bits(tables, columns[0]->items[index], what, &note->time);
+    if (*timed && note->time < before) {
+        ml_tables_lose(tables, what);
+        *timed = false;
+    }
+    ml_extras_read_small(tables, columns[4]->items[index], what, UINT32_MAX,
+                         &note->thread);
+    for (uint32_t k = 0; k < ML_NOTE_VALUES; k++) {
+        note->values[k] = ML_NOTE_UNKNOWN;
+        ml_extras_read_bits(tables, columns[5]->items[ML_NOTE_VALUES * index + k], what,
+                            &note->values[k]);
+    }
+    return ml_tables_string(tables, columns[2]->items[index], what, &note->name);
+}
+
+/* Notes of a kind that is not known are passed over. */
+static int
+fill_notes(ml_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
+           ml_recording *recording)
+{
+    uint32_t count = columns[0]->count;
+    int error = ml_tree_charge(tables->tree, count * sizeof(ml_note));
+    if (error != 0 || count == 0) {
+        return error;
+    }
+    recording->notes = ml_alloc_zeroed(count, sizeof(ml_note));
+    if (recording->notes == NULL) {
+        return ML_ENOMEM;
+    }
+    uint64_t before = 0;
+    for (uint32_t i = 0; i < count && error == 0; i++) {
+        unsigned kind = note_kind(columns[1]->items[i]);
+        if (kind == ML_NOTE_COUNT) {
+            if (!ml_value_is(columns[1]->items[i], ML_VALUE_STRING)) {
+                ml_tables_lose(tables, ML_UNREAD_MEMLAB_NOTE);
+            }
+            continue;
+        }
+        ml_note note = {.kind = (uint8_t)kind};
+        bool timed = false;
+        error = read_note(tables, columns, i, before, &note, &timed);
+        if (timed) {
+            recording->notes[recording->note_count++] = note;
+            before = note.time;
+        }
+    }
+    return error;
+}
+
+int
+ml_extras_read_notes(ml_tables *tables, ml_value value, ml_recording *recording)
+{
+    static const unsigned keys[NOTE_COLUMNS] = {ML_WORD_TIME,   ML_WORD_KIND,
+                                                ML_WORD_NAME,   ML_WORD_DEVICE,
+                                                ML_WORD_THREAD, ML_WORD_VALUES};
+    const ml_array *columns[NOTE_COLUMNS] = {NULL};
+    const ml_array *dict = ml_extras_dict(tables, value, ML_UNREAD_MEMLAB_NOTE);
+    if (dict == NULL || recording->notes != NULL) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < dict->count; i += 2) {
+        if (ml_tables_word(tables, dict->items[i]) == ML_WORD_LOST) {
+            ml_extras_read_count(tables, dict->items[i + 1], ML_UNREAD_MEMLAB_NOTE,
+                                 &recording->lost_notes);
+        }
+    }
+    return ml_extras_columns(tables, dict, ML_UNREAD_MEMLAB_NOTE, keys, NOTE_COLUMNS,
+                             NOTE_COLUMNS, columns)
+               ? fill_notes(tables, columns, recording)
+               : 0;
+}

@@ -1,0 +1,250 @@
+/* The dialect of torch.cuda.memory._snapshot(): one walk over a recording.
+ *
+ * Integers leave as torch's own C++ writer leaves them, signed 64 bits wide: addresses
+ * and streams from 2**63 on come out negative, since the viewer reads no others.  Readers
+ * take no such sizes; sums of them and what was rounded up leave as the largest. */
+#include "file/snapshot/torch_schema_parts.h"
+
+#include <string.h>
+
+const char *
+ml_word_text(unsigned word)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_WORDS(XX)
+#undef XX
+    };
+    if (word >= ML_WORD_CATEGORIES) {
+        return ml_category_text(word - ML_WORD_CATEGORIES);
+    }
+    if (word >= ML_WORD_ACTIONS) {
+        return ml_action_text(word - ML_WORD_ACTIONS);
+    }
+    return texts[word];
+}
+
+static void
+put_pair(ml_builder *to, enum ml_word key, uint64_t first, uint64_t second)
+{
+    to->word(to, key);
+    to->open(to, ML_VALUE_TUPLE);
+    to->integer(to, (int64_t)first);
+    to->integer(to, (int64_t)second);
+    to->close(to);
+}
+
+static void
+put_frame(ml_builder *to, const ml_recording *recording, uint32_t id)
+{
+    if (to->recall(to, ML_SHARED_FRAME, id)) {
+        return;
+    }
+    const ml_frame *frame = &recording->frames[id];
+    to->open(to, ML_VALUE_DICT);
+    to->word(to, ML_WORD_NAME);
+    to->string(to, frame->name);
+    to->word(to, ML_WORD_FILENAME);
+    to->string(to, frame->filename);
+    to->word(to, ML_WORD_LINE);
+    to->integer(to, frame->line);
+    to->close(to);
+    to->keep(to, ML_SHARED_FRAME, id);
+}
+
+static void
+put_frames(ml_builder *to, const ml_recording *recording, uint32_t stack)
+{
+    to->word(to, ML_WORD_FRAMES);
+    if (to->recall(to, ML_SHARED_FRAMES, stack)) {
+        return;
+    }
+    to->open(to, ML_VALUE_LIST);
+    for (uint32_t at = stack; at != 0 && to->error == 0;
+         at = recording->stacks[at].parent) {
+        put_frame(to, recording, recording->stacks[at].frame);
+    }
+    to->close(to);
+    to->keep(to, ML_SHARED_FRAMES, stack);
+}
+
+static void
+put_block(ml_builder *to, const ml_recording *recording, const ml_block *block)
+{
+    static const enum ml_word states[] = {
+        [ML_BLOCK_INACTIVE] = ML_WORD_INACTIVE,
+        [ML_BLOCK_ALLOCATED] = ML_WORD_ACTIVE_ALLOCATED,
+        [ML_BLOCK_PENDING_FREE] = ML_WORD_ACTIVE_PENDING_FREE};
+    to->open(to, ML_VALUE_DICT);
+    ml_put_number(to, ML_WORD_ADDRESS, block->addr);
+    ml_put_size(to, ML_WORD_SIZE, block->size);
+    ml_put_size(to, ML_WORD_REQUESTED_SIZE, block->requested);
+    ml_put_word(to, ML_WORD_STATE, states[block->state]);
+    put_frames(to, recording, block->stack);
+    to->close(to);
+}
+
+static void
+put_segment(ml_builder *to, const ml_recording *recording, size_t device_index,
+            const ml_segment *segment)
+{
+    const ml_device_trace *device = &recording->devices[device_index];
+    to->open(to, ML_VALUE_DICT);
+    ml_put_number(to, ML_WORD_DEVICE, device_index);
+    ml_put_number(to, ML_WORD_ADDRESS, segment->addr);
+    ml_put_size(to, ML_WORD_TOTAL_SIZE, segment->total);
+    ml_put_size(to, ML_WORD_ALLOCATED_SIZE, segment->allocated);
+    ml_put_size(to, ML_WORD_ACTIVE_SIZE, segment->active);
+    ml_put_size(to, ML_WORD_REQUESTED_SIZE, segment->requested);
+    ml_put_number(to, ML_WORD_STREAM, segment->stream);
+    ml_put_word(to, ML_WORD_SEGMENT_TYPE,
+                segment->small ? ML_WORD_SMALL : ML_WORD_LARGE);
+    put_pair(to, ML_WORD_SEGMENT_POOL_ID, segment->pool[0], segment->pool[1]);
+    ml_put_bool(to, ML_WORD_IS_EXPANDABLE, segment->expandable != 0);
+    /* torch adds known frames last and empty ones at once. */
+    if (segment->stack == 0) {
+        put_frames(to, recording, 0);
+    }
+    ml_put_list(to, ML_WORD_BLOCKS);
+    for (size_t i = 0; i < segment->block_count; i++) {
+        put_block(to, recording, &device->blocks[segment->first_block + i]);
+    }
+    to->close(to);
+    if (segment->stack != 0) {
+        put_frames(to, recording, segment->stack);
+    }
+    to->close(to);
+}
+
+static void
+put_event(ml_builder *to, const ml_recording *recording, const ml_event *event)
+{
+    to->open(to, ML_VALUE_DICT);
+    ml_put_word(to, ML_WORD_ACTION, ML_WORD_ACTIONS + (unsigned)event->action);
+    ml_put_number(to,
+                  event->action == ML_ACTION_OOM ? ML_WORD_DEVICE_FREE : ML_WORD_ADDR,
+                  event->addr);
+    ml_put_size(to, ML_WORD_SIZE, event->size);
+    ml_put_number(to, ML_WORD_STREAM, event->stream);
+    ml_put_number(to, ML_WORD_TIME_US, event->time / 1000);
+    if ((recording->keys & ML_KEY_COMPILE_CONTEXT) != 0) {
+        ml_put_word(to, ML_WORD_COMPILE_CONTEXT, ML_WORD_NOT_COMPILED);
+    }
+    if ((recording->keys & ML_KEY_USER_METADATA) != 0) {
+        to->word(to, ML_WORD_USER_METADATA);
+        to->string(to, event->metadata);
+    }
+    if ((recording->keys & ML_KEY_POOL_ID) != 0) {
+        put_pair(to, ML_WORD_POOL_ID, event->pool[0], event->pool[1]);
+    }
+    if (event->stack != 0 || (event->flags & ML_EVENT_CONTEXT) != 0) {
+        put_frames(to, recording, event->stack);
+    }
+    to->close(to);
+}
+
+static void
+put_divisions(ml_builder *to, const uint64_t *divisions)
+{
+    static const char *const starts[] = {
+        "1",   "2",   "4",    "8",    "16",   "32",   "64",    "128",
+        "256", "512", "1024", "2048", "4096", "8192", "16384", "32768"};
+    to->open(to, ML_VALUE_DICT);
+    for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
+        to->text(to, starts[i], strlen(starts[i]));
+        ml_put_bytes(to, divisions[i]);
+    }
+    to->close(to);
+}
+
+static void
+put_setting(ml_builder *to, const ml_setting *setting)
+{
+    to->string(to, setting->key);
+    switch (setting->kind) {
+    case 'b':
+        to->boolean(to, setting->integer != 0);
+        break;
+    case 'i':
+        to->integer(to, setting->integer);
+        break;
+    case 'f':
+        to->real(to, setting->real);
+        break;
+    case 's':
+        to->string(to, setting->text);
+        break;
+    default:
+        put_divisions(to, setting->divisions);
+        break;
+    }
+}
+
+static void
+put_annotation(ml_builder *to, const ml_annotation *annotation)
+{
+    to->open(to, ML_VALUE_DICT);
+    ml_put_word(to, ML_WORD_STAGE, annotation->end ? ML_WORD_END : ML_WORD_START);
+    to->word(to, ML_WORD_NAME);
+    to->string(to, annotation->name);
+    to->word(to, ML_WORD_DEVICE);
+    to->integer(to, annotation->device);
+    ml_put_number(to, ML_WORD_TIME_US, annotation->time / 1000);
+    to->close(to);
+}
+
+static void
+put_memory(ml_builder *to, const ml_recording *recording)
+{
+    ml_put_list(to, ML_WORD_SEGMENTS);
+    for (size_t d = 0; d < recording->device_count; d++) {
+        const ml_device_trace *device = &recording->devices[d];
+        for (size_t i = 0; i < device->segment_count && to->error == 0; i++) {
+            put_segment(to, recording, d, &device->segments[i]);
+        }
+    }
+    to->close(to);
+    ml_put_list(to, ML_WORD_DEVICE_TRACES);
+    for (size_t d = 0; d < recording->device_count; d++) {
+        const ml_device_trace *device = &recording->devices[d];
+        to->open(to, ML_VALUE_LIST);
+        for (size_t i = 0; i < device->event_count && to->error == 0; i++) {
+            put_event(to, recording, &device->events[i]);
+        }
+        to->close(to);
+    }
+    to->close(to);
+}
+
+int
+ml_torch_schema_build(const ml_recording *recording, unsigned options, ml_builder *to)
+{
+    to->open(to, ML_VALUE_DICT);
+    put_memory(to, recording);
+    if ((recording->keys & ML_KEY_ALLOCATOR_SETTINGS) != 0) {
+        to->word(to, ML_WORD_ALLOCATOR_SETTINGS);
+        to->open(to, ML_VALUE_DICT);
+        for (size_t i = 0; i < recording->setting_count; i++) {
+            put_setting(to, &recording->settings[i]);
+        }
+        to->close(to);
+    }
+    if ((recording->keys & ML_KEY_EXTERNAL_ANNOTATIONS) != 0) {
+        ml_put_list(to, ML_WORD_EXTERNAL_ANNOTATIONS);
+        for (size_t i = 0; i < recording->annotation_count; i++) {
+            put_annotation(to, &recording->annotations[i]);
+        }
+        to->close(to);
+    }
+    if ((recording->keys & ML_KEY_HOST) != 0) {
+        ml_put_list(to, ML_WORD_HOST_SEGMENTS);
+        to->close(to);
+        ml_put_list(to, ML_WORD_HOST_TRACES);
+        to->close(to);
+    }
+    if ((options & ML_TORCH_SCHEMA_EXTRAS) != 0) {
+        ml_put_extras(to, recording);
+    }
+    to->close(to);
+    return to->error;
+}

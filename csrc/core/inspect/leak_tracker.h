@@ -1,0 +1,93 @@
+/* Survivors: what each step of a program leaves behind.
+ *
+ * Owns following the blocks that were allocated since it began, each with the step it was
+ * allocated in; which of them leak is for leaks.h to say.
+ *
+ * Only steps count that had a survivor, as did all after them: what was left in a step
+ * before one that left nothing is forgotten. */
+#ifndef ML_LEAK_TRACKER_H
+#define ML_LEAK_TRACKER_H
+
+#include "analysis/attribution/cause.h"
+#include "record/window.h"
+
+/* Steps of which events can be had again: those of a row of leaks.h when it becomes one, and
+ * the one before, for a backward pass whose forward lay in it. */
+#define ML_LEAK_STEPS 5
+#define ML_RECALLED_STEPS (ML_LEAK_STEPS + 1)
+
+typedef struct ml_survivor {
+    uint64_t addr;
+    uint64_t bytes;
+    uint64_t place; /* ordinal of its allocation; of an unordered source its time */
+    uint64_t step;
+    uint32_t stack;
+    bool explained; /* cause, of the survivors' own recording, is known */
+    ml_cause cause;
+} ml_survivor;
+
+/* Of one device, or one unordered source. */
+typedef struct ml_survivor_set {
+    ml_survivor *items; /* owned */
+    size_t count;
+    size_t capacity;
+    uint32_t *slots; /* owned; by hash of the address: index + 1; 0: free */
+    size_t slot_count;
+    uint32_t *alive; /* owned; of each step from first_step on: blocks that live */
+    size_t alive_capacity;
+    uint64_t first_step;
+    size_t step_count;
+    ml_event *orphans; /* owned; frees of an unordered source that wait */
+    size_t orphan_count;
+    size_t orphan_capacity;
+} ml_survivor_set;
+
+typedef struct ml_event_list {
+    ml_event *items; /* owned */
+    size_t count;
+    size_t capacity;
+    uint64_t first; /* ordinal of the first, of an ordered source */
+} ml_event_list;
+
+/* A row of steps, as the last call of ml_leaks_step found it. */
+typedef struct ml_leak_row {
+    uint64_t steps;
+    uint32_t frame;
+    int device;
+    uint8_t phase;
+    uint8_t how;
+    uint8_t no_line;
+} ml_leak_row;
+
+/* Guarded by the recorder's lock, but for what is constant. */
+typedef struct ml_leak_tracker {
+    ml_window *window; /* borrowed */
+    bool begun;
+    uint64_t steps;              /* ended */
+    uint64_t now[ML_DEVICE_MAX]; /* where each lane ended at the last of them */
+    uint64_t ends[ML_RECALLED_STEPS][ML_DEVICE_MAX]; /* and before each of the last */
+    uint64_t dropped;
+    uint64_t last_time; /* of an unordered source: of the newest event so far */
+    ml_survivor_set sets[ML_DEVICE_MAX];
+    ml_event_list list;  /* scratch */
+    ml_recording *known; /* owned; strings, frames and stacks seen so far; no device */
+    ml_leak_row *previous; /* owned */
+    size_t previous_count;
+    size_t previous_capacity;
+} ml_leak_tracker;
+
+/* WINDOW is borrowed and outlives the survivors; it keeps events, with stacks of
+ * allocations, and is never cleared.  0 or ML_ENOMEM. */
+int ml_leak_tracker_new(ml_window *window, ml_leak_tracker **out);
+void ml_leak_tracker_free(ml_leak_tracker *survivors); /* takes NULL */
+
+/* A step ends, of a window that has begun.  Callers hold the recorder's lock.  *LOST: events
+ * were, and what was known of all steps is forgotten, as where this fails.  0 or
+ * ML_ENOMEM. */
+int ml_leak_tracker_follow(ml_leak_tracker *survivors, bool *lost);
+/* The events of DEVICE from STEP on, or from the oldest that can be had, into LIST.  0 or
+ * ML_ENOMEM. */
+int ml_leak_tracker_recall(ml_leak_tracker *survivors, int device, uint64_t step,
+                           ml_event_list *list);
+
+#endif

@@ -1,0 +1,53 @@
+/* What each thread saw at its last walk over its frames, so that the next one interns
+ * only what changed.
+ *
+ * Owns the memory for it, reserved beforehand: the functions marked HOT are for the
+ * allocator callback.  Must not know what a frame's words mean; equal words are an equal
+ * frame. */
+#ifndef ML_STACK_CACHE_H
+#define ML_STACK_CACHE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Frames kept of a deeper stack: its outermost, which say what the program was about, and
+ * as many of the innermost. */
+#define ML_FRAMES_MAX 256
+#define ML_FRAMES_OUTER 128
+
+typedef struct ml_seen_frame {
+    uint64_t code;
+    uint64_t position;
+    uint64_t print;
+    uint64_t object;
+    uint64_t call;
+} ml_seen_frame;
+
+/* One walk, outermost frame first, so that what is called and returns is at the end. */
+typedef struct ml_walked {
+    size_t count;
+    size_t left_out; /* frames between the ML_FRAMES_OUTER outermost and the others */
+    ml_seen_frame frames[ML_FRAMES_MAX];
+    uint32_t ids[ML_FRAMES_MAX]; /* of the stack from the outermost to each frame */
+} ml_walked;
+
+typedef struct ml_stack_cache {
+    ml_walked walked;
+    uint64_t epoch; /* ml_stacks_epoch for which the ids hold */
+    uint64_t codes; /* the caller's: since when an equal position is an equal frame */
+    int64_t room;   /* the caller's: for how many frames more there was room then */
+    _Atomic int busy;
+} ml_stack_cache;
+
+/* Reserves the memory; without it every walk is a thread's first.  Once; 0 or ML_E*. */
+int ml_stack_cache_init(void);
+
+/* HOT.  The memory of the calling thread, for it alone until it is given back.  NULL
+ * where there is none: a late thread whose place another is using.  No thread takes it
+ * twice at once. */
+ml_stack_cache *ml_stack_cache_take(void);
+void ml_stack_cache_give_back(ml_stack_cache *recall);
+
+#endif

@@ -1,0 +1,56 @@
+/* The inside of the rows of a report, shared by tensor_rows.c (what is a row) and
+ * tensor_rows_dicts.c (what is told of it).  For no one else. */
+#ifndef ML_PY_TENSOR_ROWS_PARTS_H
+#define ML_PY_TENSOR_ROWS_PARTS_H
+
+#include "objects/addresses.h"
+#include "objects/tensor_rows.h"
+
+typedef struct ml_row_part {
+    size_t subject;
+    size_t path;  /* into text: ".grad" */
+    size_t sizes; /* into sizes */
+    size_t dims;
+    size_t first; /* the part in whose memory it lies; its own number: none before it */
+    uint64_t impl;
+    uint64_t addr;
+    uint64_t bytes;
+    uint64_t numel;
+    PyObject *name; /* owned; NULL until it is a row */
+    char device_type[16];
+    int device_number;
+    int device;
+} ml_row_part;
+
+typedef struct ml_row_subject {
+    PyObject *tensor; /* borrowed; not to be looked at once settled */
+    uint64_t root;    /* its TensorImpl */
+    size_t first_part;
+    size_t part_count;
+    bool leaf;
+    bool owned;
+} ml_row_subject;
+
+struct ml_rows {
+    const ml_tensors *tensors;
+    PyTypeObject *tensor_type;    /* borrowed */
+    PyTypeObject *parameter_type; /* borrowed */
+    ml_row_subject *subjects;     /* owned, as all arrays here */
+    size_t subject_count;
+    size_t subject_capacity;
+    ml_row_part *parts;
+    size_t part_count;
+    size_t part_capacity;
+    char *text; /* zero-terminated paths */
+    size_t text_bytes;
+    size_t text_capacity;
+    int64_t *sizes;
+    size_t size_count;
+    size_t size_capacity;
+    ml_addresses known;   /* subjects by their object */
+    ml_addresses claimed; /* TensorImpls that are parts of a subject, its own apart */
+    size_t *order;        /* parts that are rows */
+    size_t row_count;
+};
+
+#endif

@@ -1,0 +1,37 @@
+/* What a recording answers of a device: methods of memlab._core.Recording.
+ *
+ * Owns reading their arguments; what they say is said by dicts/. */
+#ifndef ML_PY_ANSWERS_H
+#define ML_PY_ANSWERS_H
+
+#include "state.h"
+
+#define ML_RECORDING_ANSWER_NAMES(XX) \
+    XX(peak) \
+    XX(replay) \
+    XX(tune) \
+    XX(explain) \
+    XX(find_event)
+
+#define XX(name) \
+    extern const char ml_recording_##name##_doc[]; \
+    PyObject *ml_recording_##name(PyObject *op, PyObject *args, PyObject *kwargs);
+ML_RECORDING_ANSWER_NAMES(XX)
+#undef XX
+extern const char ml_recording_lines_doc[];
+PyObject *ml_recording_lines(PyObject *op, PyObject *arg);
+extern const char ml_recording_oom_doc[];
+PyObject *ml_recording_oom(PyObject *op, PyObject *arg);
+
+/* Their entries in the table of methods. */
+#define ML_RECORDING_ANSWER(name) \
+    {#name, (PyCFunction)(void (*)(void))ml_recording_##name, \
+     METH_VARARGS | METH_KEYWORDS, ml_recording_##name##_doc},
+#define ML_RECORDING_ANSWERS \
+    ML_RECORDING_ANSWER_NAMES(ML_RECORDING_ANSWER){"lines", ml_recording_lines, \
+                                                   METH_O, ml_recording_lines_doc}, \
+    { \
+        "oom", ml_recording_oom, METH_O, ml_recording_oom_doc \
+    }
+
+#endif
