@@ -83,6 +83,17 @@ def torch():
     return torch
 
 
+@pytest.fixture
+def script():
+    """The scripted source, empty before and after."""
+    from memlab import _core
+
+    source = _core.Script()
+    source.reset()
+    yield source
+    source.reset()
+
+
 @pytest.fixture(scope="session")
 def device_environment():
     """The environment in which a program finds a CUDA device, real or phantom."""
