@@ -215,6 +215,9 @@ def test_recordings_are_written_and_none_goes_on(found, outcomes):
     assert seen["events"] and seen["frames"] and not seen["torch"]
 
 
+# Without a call.
+
+
 def test_a_new_profiler():
     profiler = _memprofiler.MemProfiler(1, a=2)
     assert (profiler.memory_stats, profiler.fsdp_memory_stats) == ({}, {})

@@ -1,7 +1,7 @@
 """Captured Python stacks against what Python's own tools say, on the running Python.
 
-The product's files are compiled here into small extension modules of their own, with
-functions to capture a stack now and to name it later (tests/helpers/stackprobe.c).
+The product's files are compiled into small extension modules of their own, with functions to
+capture a stack now and to name it later (tests/support/stackprobe.py).
 """
 
 import asyncio

@@ -1,6 +1,5 @@
 """Programs for `memlab lines`, and what it prints of them."""
 
-
 MEMLAB = """\
 import os, sys
 from memlab._cli.main import main
