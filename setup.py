@@ -82,7 +82,7 @@ def torch_extension():
         raise SystemExit(f"memlab: MEMLAB_TORCH={wanted}: expected auto, 0 or 1")
     if wanted == "0":
         return []
-    if bridge_module()._find_torch() is None:
+    if bridge_module().find_torch() is None:
         if wanted == "1":
             raise SystemExit(
                 "memlab: MEMLAB_TORCH=1, but torch cannot be imported by "

@@ -25,7 +25,7 @@ from memlab._lines.profile import (
     set_target_gpu,
 )
 from memlab._monitor.metrics import MemoryMonitor, metrics
-from memlab._native.bridge import backends
+from memlab._native.backends import backends
 from memlab._native.sources import ledger, stats
 from memlab._objects.holders import Holder, holders
 from memlab._objects.leaks import leaks

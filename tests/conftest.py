@@ -1,20 +1,18 @@
-"""What the tests share: where CUDA can be had, and running programs on it.
+"""What the tests share: programs run on a CUDA device.
 
 A test marked `cuda` needs a CUDA build of torch; it runs on a real GPU where there is
 one and on the phantom device elsewhere.  Nothing here initialises CUDA in the process
 of the tests: programs that use it run in processes of their own.
 """
 
-import functools
-import importlib.util
 import os
-import platform
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cuda_here import has_gpu, why_no_cuda, why_no_torch
 from viewer_pages import chromium, open_page, show  # noqa: F401
 from warm import end as end_parents
 from warm import run as run_warm
@@ -30,38 +28,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 # program that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@functools.cache
-def has_gpu():
-    """Whether programs find a CUDA device without the phantom's help."""
-    from memlab._native import devices
-
-    return devices.gpu_present()
-
-
-@functools.cache
-def why_no_torch():
-    """The reason why torch cannot be used, or None."""
-    if importlib.util.find_spec("torch") is None:
-        return "torch is not installed"
-    return None
-
-
-@functools.cache
-def why_no_cuda():
-    """The reason why no program can use CUDA here, be it the phantom's, or None."""
-    if why_no_torch():
-        return why_no_torch()
-    import torch
-
-    if torch.version.cuda is None:
-        return f"torch {torch.__version__} is not a CUDA build"
-    if has_gpu():
-        return None
-    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        return "no GPU, and the phantom device needs Linux on x86-64"
-    return None
 
 
 def pytest_sessionfinish():
@@ -81,6 +47,17 @@ def torch():
     import torch
 
     return torch
+
+
+@pytest.fixture
+def script():
+    """The scripted source, empty before and after."""
+    from memlab import _core
+
+    source = _core.Script()
+    source.reset()
+    yield source
+    source.reset()
 
 
 @pytest.fixture(scope="session")

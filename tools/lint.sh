@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks the layout of the C files, their warnings under gcc and clang, cppcheck, ruff and
-# the order of the rooms.  A missing tool is a failure that names its package.
+# Checks the lengths of source files, the layout of the C files, their warnings under gcc and
+# clang, cppcheck, ruff and the order of the rooms.  A missing tool is a failure that names
+# its package.
 #
 #   tools/lint.sh C_FILE...
 set -uo pipefail
@@ -50,6 +51,20 @@ layout()
     return $status
 }
 
+# lengths: names source files of more than 600 lines.  Tables of data end otherwise (.def).
+lengths()
+{
+    local long
+    long=$(find setup.py pytest_memlab.py csrc memlab tests examples bench tools -type f \
+        \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.py' -o -name '*.js' \) \
+        -exec awk 'END { if (FNR > 600) print FILENAME ": " FNR " lines, at most 600" }' \
+        {} \;)
+    [ -z "$long" ] || {
+        echo "$long" >&2
+        return 1
+    }
+}
+
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
 export objects
@@ -91,6 +106,7 @@ imports()
     }
 }
 
+check "lengths of files" lengths
 if tool=$(find_tool "Debian: apt-get install clang-format-14" clang-format-14); then
     check clang-format layout "$tool" "$@"
 else

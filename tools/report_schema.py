@@ -1,6 +1,6 @@
 """Writes memlab/report.schema.json, the JSON Schema of `memlab report --json`.
 
-The shapes are those of memlab/_answers.py, so that there is one place to change.
+The shapes are those of memlab/_answers/, so that there is one place to change.
 
     tools/report_schema.py           # writes it
     tools/report_schema.py --check   # says whether it is as it should be

@@ -9,9 +9,9 @@ def add(commands):
 
 
 def run(options):
-    from memlab._native import bridge
+    from memlab._native import backends
 
-    for name, state in bridge.backends().items():
+    for name, state in backends.backends().items():
         word = "yes" if state["available"] else "no "
         telling.show(f"{name:8} {word}  {state['reason']}".rstrip())
     return 0

@@ -121,7 +121,7 @@ def _has_bridge():
     """Whether the bridge is there; to build it takes a minute, which is for who records."""
     if _core.has_source("cuda"):
         return True
-    return any(path.exists() for path in bridge._built_paths(bridge.bridge_key()))
+    return any(path.exists() for path in bridge.built_paths(bridge.bridge_key()))
 
 
 class MemoryMonitor:

@@ -24,11 +24,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from memlab._answers import Backend
-
-__all__ = ["backends", "build", "bridge_key", "compile_command", "file_name", "load"]
+__all__ = ["build", "bridge_key", "compile_command", "file_name", "load"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SOURCES = (
@@ -113,7 +109,7 @@ class _TorchBuild:
         return int(numbers[0]), int(numbers[1])
 
 
-def _find_torch():
+def find_torch():
     """The _TorchBuild that `import torch` gives, or None; imports nothing."""
     module = sys.modules.get("torch")
     origin = getattr(module, "__file__", None)
@@ -148,7 +144,7 @@ def sources(torch_build):
 
 def bridge_key(torch_build=None):
     """The key of the bridge for this Python, this torch and these sources, a str."""
-    torch_build = torch_build or _find_torch()
+    torch_build = torch_build or find_torch()
     digest = hashlib.sha256()
     for part in (
         torch_build.version,
@@ -179,14 +175,14 @@ def cache_dir():
     return Path(base).expanduser() / "memlab" / "bridge"
 
 
-def _built_paths(key):
+def built_paths(key):
     return _PACKAGE / file_name(key), cache_dir() / key / "_torch.so"
 
 
 # ---------------------------------------------------------------- building
 
 
-def _compiler():
+def find_compiler():
     """The C++ compiler as a list of arguments, or None."""
     if os.environ.get("CXX"):
         command = shlex.split(os.environ["CXX"])
@@ -222,7 +218,7 @@ def compile_command(sources, output, torch):
     the flags.  Raises memlab.Error where a compiler or headers are missing.
     """
     build = _TorchBuild(Path(torch.__file__).parent)
-    compiler = _compiler()
+    compiler = find_compiler()
     if compiler is None:
         raise _error(
             "memlab needs a C++ compiler to build its bridge to torch "
@@ -290,7 +286,7 @@ def _link_arguments(build):
 def link_command(objects, output, torch):
     """The command that links objects of compile_command() into the bridge."""
     build = _TorchBuild(Path(torch.__file__).parent)
-    compiler = _compiler() or ["c++"]
+    compiler = find_compiler() or ["c++"]
     return (
         compiler
         + [str(path) for path in objects]
@@ -455,7 +451,7 @@ def bridge_path(torch):
     Raises memlab.Error with the remedy where it cannot be built.
     """
     key = bridge_key(_TorchBuild(Path(torch.__file__).parent))
-    installed, cached = _built_paths(key)
+    installed, cached = built_paths(key)
     if installed.exists():
         return installed
     try:
@@ -522,89 +518,3 @@ def _load():
     module = import_bridge(torch, bridge_path(torch))
     module.register(_core._api)
     return module
-
-
-# ---------------------------------------------------------------- telling
-
-
-def _phantom_path():
-    path = _PACKAGE / "libmemlab_phantom.so"
-    return path if path.exists() else None
-
-
-def _cuda_device_reason():
-    """Why CUDA cannot work here, or None; without touching the driver."""
-    from memlab._native import devices
-
-    if devices.gpu_present():
-        return None
-    return "no GPU on this machine; memlab phantom runs a program without one"
-
-
-def _bridge_state(torch_build):
-    """(usable, how) of the bridge for this torch; builds nothing."""
-    if os.environ.get("MEMLAB_TORCH") == "0":
-        return False, "switched off by MEMLAB_TORCH=0"
-    key = bridge_key(torch_build)
-    for path in _built_paths(key):
-        if path.exists():
-            return True, f"bridge built for torch {torch_build.version}"
-    if _compiler() is None:
-        return False, (
-            f"no bridge for torch {torch_build.version} and no C++ compiler to build "
-            "it: install g++ or clang++"
-        )
-    if torch_build.cuda and not cuda_include_dirs(torch_build.root):
-        return False, (
-            f"no bridge for torch {torch_build.version} and no CUDA headers to build "
-            "it: set CUDA_HOME"
-        )
-    return True, f"bridge for torch {torch_build.version} is built at first use"
-
-
-def backends() -> dict[str, Backend]:
-    """Which sources of memory events there are, and why the others are not.
-
-    Returns a dict of "cuda", "cpu", "script" and "phantom", each a dict with
-    "available" (bool) and "reason" (str: how it works, or what is missing and the
-    remedy); "cuda" and "cpu" also have "torch" (version, str or None).  Initialises no
-    CUDA, compiles nothing, imports no torch.
-    """
-    torch_build = _find_torch()
-    if torch_build is None:
-        absent = {
-            "available": False,
-            "reason": "torch is not installed: pip install torch",
-            "torch": None,
-        }
-        cuda, cpu = dict(absent), dict(absent)
-    else:
-        usable, how = _bridge_state(torch_build)
-        cpu = {"available": usable, "reason": how, "torch": torch_build.version}
-        cuda = dict(cpu)
-        if not torch_build.cuda:
-            cuda["available"] = False
-            cuda["reason"] = (
-                f"torch {torch_build.version} is built without CUDA: install a CUDA "
-                "build of torch"
-            )
-        elif usable:
-            missing = _cuda_device_reason()
-            if missing is not None:
-                cuda["available"] = False
-                cuda["reason"] = missing
-    phantom = _phantom_path()
-    return {
-        "cuda": cuda,
-        "cpu": cpu,
-        "script": {"available": True, "reason": "built in, for tests and examples"},
-        "phantom": {
-            "available": phantom is not None,
-            "reason": (
-                "a stand-in for a GPU: memlab phantom program args..."
-                if phantom is not None
-                else "libmemlab_phantom.so is not built: reinstall memlab on Linux with "
-                "a C compiler"
-            ),
-        },
-    }

@@ -6,8 +6,8 @@ import sys
 
 from memlab import _core
 from memlab._errors import Error
+from memlab._native import backends, devices
 from memlab._native import bridge as _bridge
-from memlab._native import devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def ensure(name: str) -> None:
     bridge = _bridge.load()
     if not _core.has_source(name):
         raise Error(
-            f"the {name} source is not available: {_bridge.backends()[name]['reason']}"
+            f"the {name} source is not available: {backends.backends()[name]['reason']}"
         )
     _core.use_tensors(bridge._tensors)
     if name == "cuda":

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import has_gpu
+from cuda_here import has_gpu
 
 from memlab.callbacks._memprofiler.config import MemProfilerCfg
 

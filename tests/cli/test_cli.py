@@ -40,7 +40,7 @@ def one_line_error(done):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """The results of `memlab run --phantom=auto` of the example program."""
-    from conftest import why_no_cuda
+    from cuda_here import why_no_cuda
 
     if why_no_cuda():
         pytest.skip(why_no_cuda())
@@ -333,7 +333,7 @@ def test_results_lie_where_they_were_asked_for(tmp_path, torch):
 def test_what_the_user_said_of_the_phantom_stands(
     tmp_path, monkeypatch, option, variables, seen
 ):
-    from conftest import has_gpu
+    from cuda_here import has_gpu
 
     if option == "--phantom=auto" and has_gpu():
         pytest.skip("--phantom=auto uses the GPU that is here")
@@ -514,7 +514,7 @@ def test_two_runs_into_one_folder(tmp_path, torch):
 
 
 def test_no_gpu(tmp_path, torch):
-    from conftest import has_gpu
+    from cuda_here import has_gpu
 
     if has_gpu():
         pytest.skip("this machine has a GPU")

@@ -32,7 +32,7 @@ def times(recording, device):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, device_environment):
     """The folder that tests/programs/two_ranks.py left, and what it printed."""
-    from conftest import has_gpu
+    from cuda_here import has_gpu
     from warm import run
 
     if has_gpu():

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import has_gpu
+from cuda_here import has_gpu
 
 IMPORT = """\
 from memlab.compat.pytorch_memlab import (

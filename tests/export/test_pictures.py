@@ -16,7 +16,18 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from segments import BASE, MIB, block, frame, recording, segment, snapshot
+from segments import (
+    BASE,
+    MAIN,
+    MIB,
+    STEP,
+    block,
+    frame,
+    recording,
+    segment,
+    snapshot,
+    two_segments,
+)
 
 import memlab
 from memlab import _core
@@ -26,34 +37,6 @@ VIEWER = Path(memlab.__file__).parent / "viewer"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 # A machine may be busy: only a page that never comes is wrong.
 PATIENCE_MS = 120_000
-
-
-MAIN = frame("main", "/u/train.py", 3)
-STEP = frame("step", "/u/lib/model.py", 7)
-
-
-def two_segments():
-    """Two stacks and one block without; a block that waits for its stream."""
-    return [
-        segment(
-            BASE,
-            [
-                block(BASE, 1024, 1000, frames=[STEP, MAIN]),
-                block(BASE + 1024, 512, 512, frames=[MAIN]),
-                block(BASE + 1536, 512, 300, "active_pending_free", [STEP, MAIN]),
-                block(BASE + 2048, 2 * MIB - 2048, 0, "inactive"),
-            ],
-        ),
-        segment(
-            BASE + 4 * MIB,
-            [
-                block(BASE + 4 * MIB, MIB, MIB - 100),
-                block(BASE + 5 * MIB, MIB, 0, "inactive"),
-            ],
-            stream=7,
-        ),
-    ]
-
 
 FOLDED = f"""\
 stream_0;seg_{BASE};active_allocated;train.py:3:main;model.py:7:step 1000

@@ -3,32 +3,35 @@
 import copy
 import gzip
 import html
-import io
 import json
-import os
 import pickle
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from modes import NEW
-from segments import BASE, MIB, block, frame, recording, segment, snapshot
-from test_pictures import MAIN, STEP, SVG, two_segments
+from segments import (
+    BASE,
+    HOSTILE,
+    MAIN,
+    MIB,
+    STEP,
+    block,
+    changed,
+    event,
+    frame,
+    recording,
+    segment,
+    snapshot,
+    two_segments,
+)
 
 import memlab
 from memlab import _core, viz
 
 DATA = Path(__file__).parents[1] / "data"
 PAGE = 20 * MIB
-
-
-def event(action, addr, size, frames=(), **more):
-    entry = {"action": action, "size": size, "stream": 0, "time_us": 1, **more}
-    entry["device_free" if action == "oom" else "addr"] = addr
-    return {**entry, "frames": list(frames)}
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def real(name):
@@ -239,23 +242,6 @@ def test_folded_lines_for_another_drawer(memory_viz, what):
     assert mine == getattr(memory_viz, what)(data, str.upper)
 
 
-def changed():
-    """In the first segment STEP's two blocks became one of 3072 bytes, MAIN's is gone, and
-    a new function has 1024; the second segment is another one."""
-    first, second = two_segments()
-    new = frame("grow", "/u/lib/model.py", 9)
-    # Another file, which has the same last part.
-    first["blocks"] = [
-        block(BASE, 3072, 3000, frames=[STEP, MAIN]),
-        block(BASE + 3072, 1024, 1024, frames=[new, MAIN]),
-        block(BASE + 4096, 2 * MIB - 4096, 0, "inactive"),
-    ]
-    for b in second["blocks"]:
-        b["address"] += MIB
-    second["address"] += MIB
-    return snapshot([first, second])
-
-
 def test_compare():
     before, after = snapshot(two_segments()), changed()
     boxes = {lines[0]: lines[1:] for lines in titles(viz.compare(before, after))}
@@ -326,14 +312,6 @@ def test_compare_boxes_nest():
         above = rows.get(y - 17, [(0, 1220)])
         for start, end in boxes:
             assert any(a <= start + 0.02 and end <= b + 0.02 for a, b in above)
-
-
-HOSTILE = [
-    '</script><script>alert(1)</script>"\'&',
-    "]]></style><svg onload=alert(1)>",
-    "a;b c\n\r\t\0\x1b[31m\u202e\ud800",
-    "{{7*7}}${x}@DATA@",
-]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -530,80 +508,3 @@ def test_wrong_arguments():
         viz.trace({"segments": [], "device_traces": [], "x": lambda: 0})
     with pytest.raises(ValueError, match="unfreed"):
         recording(snapshot([])).excerpt("freed")
-
-
-# ---- the command line ----
-
-
-def run(monkeypatch, capsys, *argv, stdin=b""):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin))))
-    try:
-        status = viz.main(list(map(str, argv)))
-    except SystemExit as end:
-        status = end.code
-    return status, *capsys.readouterr()
-
-
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, data in (("a", snapshot(two_segments())), ("b", changed())):
-        (tmp_path / f"{name}.pickle").write_bytes(pickle.dumps(data))
-    return tmp_path
-
-
-def test_texts(files, monkeypatch, capsys):
-    data = snapshot(two_segments())
-    assert run(monkeypatch, capsys, "stats", "a.pickle") == (0, viz.segsum(data) + "\n", "")
-    assert run(monkeypatch, capsys, "trace", "a.pickle") == (0, viz.trace(data) + "\n", "")
-
-
-def test_pictures_and_pages(files, monkeypatch, capsys):
-    before, after = snapshot(two_segments()), changed()
-    for argv, name, text in [
-        (("segments", "a.pickle"), "output.svg", viz.segments(before)),
-        (("memory", "a.pickle", "-o", "m.svg"), "m.svg", viz.memory(before)),
-        (("compare", "a.pickle", "b.pickle"), "output.svg", viz.compare(before, after)),
-        (("trace_plot", "a.pickle"), "output.html", viz.trace_plot(before)),
-        (
-            ("trace_plot", "a.pickle", "-d", "0", "-s", "-f", "--output", "t.html"),
-            "t.html",
-            viz.trace_plot(before, 0, True, True),
-        ),
-        (("segment_plot", "a.pickle", "-d", "0"), "output.html", viz.segment_plot(before)),
-    ]:
-        assert run(monkeypatch, capsys, *argv) == (0, "", "")
-        assert (files / name).read_text() == text
-        assert (files / name).stat().st_mode & 0o777 == NEW
-
-
-def test_stdin_in_a_process(files):
-    done = subprocess.run(
-        [sys.executable, "-m", "memlab.viz", "stats", "-"],
-        input=gzip.compress((files / "a.pickle").read_bytes()),
-        capture_output=True,
-        timeout=120,
-    )
-    assert done.stdout.decode() == viz.segsum(snapshot(two_segments())) + "\n"
-
-
-class Evil:
-    def __reduce__(self):
-        return os.mkdir, ("evil",)
-
-
-@pytest.mark.parametrize("stdin", [pickle.dumps(Evil()), b"", b"\x89MLAB\r\n\x1a"])
-def test_nothing_is_unpickled(files, monkeypatch, capsys, stdin):
-    (files / "evil.pickle").write_bytes(stdin)
-    for name in ("-", "evil.pickle"):
-        status, out, err = run(monkeypatch, capsys, "stats", name, stdin=stdin)
-        assert (status, out) == (1, "")
-        assert err.startswith("memlab: ") and err.count("\n") == 1
-    assert not (files / "evil").exists()
-
-
-def test_wrong_usage(files, monkeypatch, capsys):
-    assert run(monkeypatch, capsys)[0] == 2
-    assert run(monkeypatch, capsys, "stats")[0] == 2
-    assert run(monkeypatch, capsys, "compare", "-", "-")[0] == 1
-    assert run(monkeypatch, capsys, "stats", "none.pickle")[0] == 1

@@ -5,7 +5,7 @@
 runs programs on a device, the phantom or a real one, until torch has traced COUNT events,
 and writes to FILE what each asked, every event of torch's own trace, the segments and
 blocks at the end and torch's statistics, as lines of words and numbers that
-tests/helpers/allocator_checker.c reads.  `--again FILE` runs the requests of a
+tests/helpers/allocator_trace.c reads.  `--again FILE` runs the requests of a
 file's programs anew, so a failing program can be cut down.  Knows nothing of the model.
 """
 

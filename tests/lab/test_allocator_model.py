@@ -39,8 +39,8 @@ def check(tmp_path_factory):
         pytest.skip(f"no C compiler: {compiler[0]} not found")
     program = tmp_path_factory.mktemp("checker") / "allocator_checker"
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", f"-I{CORE}"]
-    source = HERE / "helpers" / "allocator_checker.c"
-    subprocess.run([*compiler, *flags, source, *SOURCES, "-o", program], check=True)
+    helpers = [HERE / "helpers" / f"allocator_{part}.c" for part in ("checker", "trace")]
+    subprocess.run([*compiler, *flags, *helpers, *SOURCES, "-o", program], check=True)
 
     def run(file):
         return subprocess.run([program, file], capture_output=True, text=True)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import has_gpu
+from cuda_here import has_gpu
 
 # One environment, so that all programs are forked of one process.
 BACKED = {"MEMLAB_PHANTOM_BACKED": "1", "MEMLAB_PHANTOM_DEVICES": "2"}

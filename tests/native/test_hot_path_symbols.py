@@ -55,7 +55,7 @@ def test_the_callback_calls_only_what_is_allowed(name, tmp_path, torch):
     from memlab._native import bridge
 
     (source,) = [
-        path for path in bridge.sources(bridge._find_torch()) if path.name == name
+        path for path in bridge.sources(bridge.find_torch()) if path.name == name
     ]
     found = undefined_symbols(
         compile_bridge_object(source, tmp_path / "object.o", torch)

@@ -9,7 +9,6 @@ import collections
 import hashlib
 import json
 import pickle
-import random
 import re
 import shutil
 import subprocess
@@ -27,12 +26,10 @@ from viewer_pages import (
     recorded,
     toy_steps,
 )
+from viewer_state import VIEWS, chosen_event, go, state_of, summary_totals
 
 from memlab import _core
 from memlab._page import page as _page
-
-VIEWS = ("timeline", "breakdown", "flame", "segments", "events", "growth")
-
 
 # ---- without a browser ----
 
@@ -86,158 +83,7 @@ def test_unescaped_data_is_refused():
         _page.assemble(b'{"strings":["</script><script>alert(1)"]}')
 
 
-# Without white space, which decides whether a search can be made of a name.
-PIECES = (
-    *("</script>", "<script>", "<!--", "-->", "]]>", "<img/src=x/onerror=alert(1)>"),
-    *("&lt;", "&#60;", '"', "'", "`", "\\", "\\u003c", "\u2028", "\u2029", "\0", "%00"),
-    *("\x1b[31m", "\x7f", "\x85", "\ud800", "\udfff", "\U0001f600", "\u202e", "\ufeff"),
-    *("javascript:", "//evil/x", "http://evil.example/x.js", "__proto__", "{{7*7}}"),
-    *("constructor", "${alert(1)}", "<style>@import'//evil'</style>", "a"),
-    *("<base/href=//evil>", "<svg/onload=alert(1)>", "</dialog><iframe/src=//evil>"),
-)
-
-
-def hostile_names(count, seed=1):
-    rng = random.Random(seed)
-    names = (
-        "".join(rng.choices(PIECES, k=rng.randrange(1, 6))) + f"<{i}>"
-        for i in range(count)
-    )
-    # JSON and JavaScript see two surrogates that happen to match as one character.
-    return [
-        name.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-        for name in names
-    ]
-
-
-def names_snapshot(names, depth=200):
-    """Allocations with stacks of DEPTH frames, of NAMES as functions and as files."""
-    toy = Toy()
-    toy.segment(0x7F0000000000, 512 * MIB)
-    for i in range(0, len(names), depth):
-        frames = [
-            frame(name, names[-1 - i - k], k + 1)
-            for k, name in enumerate(names[i : i + depth])
-        ]
-        toy.alloc(0x7F0000000000 + i // depth * 4096, 4096, frames)
-    return dumped(toy.snapshot())
-
-
-def test_hostile_names_change_no_element_of_the_file():
-    plain = page_of(names_snapshot(["a"] * 10_000))
-    hostile = hostile_names(10_000)
-    page = page_of(names_snapshot(hostile), title=hostile[0], notes=hostile[:100])
-    assert Tree(page).tags == Tree(plain).tags
-    text = page.split(b'id="memlab-data">')[1].split(b"</script>")[0]
-    assert not re.search(rb"[<>&]|\xe2\x80[\xa8\xa9]|[\x00-\x1f\x7f]", text)
-    assert set(hostile) <= set(json.loads(text)["strings"])
-
-
 # ---- in Chromium ----
-
-
-OUTLINE = """async () => {
-  const frame = () => new Promise((done) => requestAnimationFrame(done));
-  const fixed = (name) => name !== "aria-activedescendant";
-  const text = (e) => [
-    e.tagName, ...e.getAttributeNames().filter(fixed).sort()].join(" ");
-  const listed = ".rows .row, .rows .row *";
-  const take = () => [
-    ...Array.from(document.querySelectorAll(`*:not(${listed})`), text).sort(),
-    ...new Set(Array.from(document.querySelectorAll(listed), text))];
-  let [before, now] = [[], take()];
-  while (before.join() !== now.join()) {
-    await frame();
-    await frame();
-    [before, now] = [now, take()];
-  }
-  return now;
-}"""
-
-
-def outline(page):
-    """Every element's tag and the names of its attributes, sorted, once all is drawn.
-
-    Rows of the list of events count once: how many are in sight is the layout's, and so
-    is whether the chosen one is, which aria-activedescendant tells.
-    """
-    return page.evaluate(OUTLINE)
-
-
-def go(page, **state):
-    """Changes the page's state, as its views do, and waits until it is shown."""
-    page.evaluate("(state) => memlabViewer.go(state)", state)
-    assert page.locator(".fault:visible").all_text_contents() == []
-
-
-def named_everywhere(names, title):
-    """A recording's page with NAMES in every field: through the core as functions and
-    files, and in place of all that is text in what the core wrote."""
-    recording = _core.Recording.from_bytes(names_snapshot(names))
-    data, blobs = recording.page_data()
-    head = json.loads(data)
-    kinds = len(head["kinds"]["stack"])
-    head["kinds"]["module"] = [1 + i % 50 for i in range(kinds)]
-    head["kinds"]["name"] = [60 + i for i in range(kinds)]
-    head["strings"] = [head["strings"][0], *names[: len(head["strings"]) - 1]]
-    notes = [
-        *({"kind": kind, "time": 7 * i, "end": 7 * i + 50, "name": 1 + i, "value": i}
-          for i, kind in enumerate(["step", "phase", "region", "mark", "oom"] * 5)),
-    ]  # fmt: skip
-    for key, fill in ("device", -1), ("rank", 0):
-        for note in notes:
-            note[key] = fill
-    head["notes"] = {key: [note[key] for note in notes] for key in notes[0]}
-    own = [{"device": head["devices"][0]["index"], "number": 0}]
-    head["ranks"] = [{"rank": 0, "host": names[3], "file": names[4], "devices": own}]
-    head["source"] = names[5]
-    head["devices"] = [{**head["devices"][0], "name": names[6 + i]} for i in range(8)]
-    text = _page._escaped(json.dumps(head)).encode()
-    return _page.assemble(text, blobs, title=title, notes=names[:5])
-
-
-def test_hostile_names_change_no_element_of_the_page(open_page):
-    count = 100_000
-    outlines = []
-    for names in [f"f{i}" for i in range(count)], hostile_names(count):
-        page = open_page(named_everywhere(names, names[7]))
-        found = []
-        for view in VIEWS:
-            go(page, view=view)
-            found.append(outline(page))
-        go(page, view="events", search=">1", event=3, pinned={"chunk": 0, "id": 4})
-        found.append(outline(page))
-        outlines.append(found)
-    tame, hostile = outlines
-    for view, (one, other) in enumerate(zip(tame, hostile)):
-        assert one == other, view
-        assert one == other, view
-
-
-def state_of(page, event):
-    """What the page has in memory after EVENT: segments with their blocks, and totals."""
-    return page.evaluate(
-        """async (event) => {
-          const { model } = memlabViewer.shown();
-          const [pieces, chunk] = [await model.segments(0),
-                                   await model.chunk(0, model.chunkOf(0, event))];
-          const { rows, totals } = chunk;
-          const segments = memlabMemory.stateAt(pieces, chunk, event)
-            .filter((s) => !s.gone).map((s) => ({
-              address: memlabNames.addressNumber(s.hi, s.lo), size: s.bytes,
-              stream: model.streams[s.stream], expandable: s.expandable,
-              small: s.small, isPrivate: s.isPrivate,
-              holes: memlabMemory.holesOf(s, rows).map((h) => h.bytes),
-              blocks: s.rows.map((r) => [
-                memlabNames.addressNumber(rows.hi[r], rows.lo[r]), rows.bytes[r],
-                rows.requested[r] <= event]) }));
-          const i = event - chunk.first;
-          return { segments, totals: ["allocated", "active", "reserved"].map(
-            (name) => totals[name][i]) };
-        }""",
-        event,
-    )
-
 
 # Peaks of allocated and reserved bytes that torch's memory_stats() gave on the machine
 # where the snapshot was recorded.
@@ -309,19 +155,6 @@ def test_the_last_state_is_the_snapshots_own(show, name):
         for s in sorted(snapshot["segments"], key=lambda s: s["address"])
     ]
     assert state_of(page, last)["segments"] == expected
-
-
-def summary_totals(page):
-    """The exact totals that the allocator state view gives."""
-    text = page.locator("#view-segments .segment-pane output").first.get_attribute(
-        "title"
-    )
-    numbers = re.findall(r"([\d,]+) B (\w+)", text)
-    return tuple(int(number.replace(",", "")) for number, _ in numbers)
-
-
-def chosen_event(page):
-    return int(page.input_value("#instant-event").replace(",", ""))
 
 
 def test_each_view_opens_at_any_event_with_the_toys_totals(show):
@@ -674,84 +507,6 @@ def test_a_fault_in_one_view_leaves_the_others_at_work(chromium, tmp_path):
     page.close()
 
 
-def test_the_timeline_is_told_as_a_table_too(show):
-    data = recorded("gpt2_oom")
-    page = show(data)
-    assert page.locator("#timeline-table table").count() == 0
-    page.click("#table-open")
-    rows = page.locator("#timeline-table tbody tr")
-    rows.first.wait_for()
-    assert rows.count() == 20
-    cells = [row.split("\t") for row in rows.all_inner_texts()]
-    events = [int(row[0].replace(",", "")) for row in cells]
-    assert events == sorted(events)
-    assert ["1,120", "2.92 GiB"] in [[row[0], row[2]] for row in cells]
-
-
-def test_controls_have_names_and_the_page_works_by_keys_alone(show):
-    page = show(dumped(toy_steps().snapshot()))
-    for view in VIEWS:
-        go(page, view=view)
-        unnamed = page.evaluate(
-            """() => Array.from(document.querySelectorAll(
-                   "button, select, input, canvas, [role=listbox], [role=tabpanel]"))
-                 .filter((e) => e.checkVisibility()
-                                && !(e.getAttribute("aria-label") || e.textContent.trim()
-                                  || e.labels?.length
-                                  || e.getAttribute("aria-labelledby")))
-                 .map((e) => e.outerHTML)"""
-        )
-        assert unnamed == []
-    page.focus("#tab-growth")
-    page.keyboard.press("ArrowRight")
-    page.locator("#view-timeline").wait_for()
-    assert page.evaluate("document.activeElement.id") == "tab-timeline"
-    page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.id") == "search"
-    page.keyboard.press("Escape")
-    page.keyboard.press("?")
-    assert page.locator("#help").is_visible()
-    page.keyboard.press("Escape")
-    assert not page.locator("#help").is_visible()
-    # A ring shows where the keyboard is.
-    page.keyboard.press("Tab")
-    assert page.evaluate(
-        "getComputedStyle(document.activeElement).outlineStyle") == "solid"  # fmt: skip
-
-
-def luminance(colour):
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return sum(p * weight for p, weight in zip(parts, (0.2126, 0.7152, 0.0722)))
-
-
-def contrast(one, other):
-    a, b = sorted((luminance(one), luminance(other)), reverse=True)
-    return (a + 0.05) / (b + 0.05)
-
-
-def test_text_and_edges_stand_out_in_both_themes():
-    """WCAG's AA: 4.5 for text, 3 for the edges of controls and for focus."""
-    css = (ROOT / "memlab/viewer/viewer.css").read_text("utf-8")
-    light = dict(
-        re.findall(r"--([\w-]+): (#\w{6})", css.split('[data-theme="dark"]')[0])
-    )
-    dark = dict(
-        re.findall(r"--([\w-]+): (#\w{6})", css.split('[data-theme="dark"]')[1])
-    )
-    for theme in light, dark:
-        for text in "text", "quiet", "accent", "bad":
-            for back in "page", "panel", "canvas":
-                assert contrast(theme[text], theme[back]) >= 4.5, (text, back)
-        for text in "text", "quiet", "accent":
-            assert contrast(theme[text], theme["select"]) >= 4.5, text
-        for text in "text", "quiet":
-            assert contrast(theme[text], theme["free"]) >= 4.5, text
-        assert contrast(theme["warn"], theme["warn-back"]) >= 4.5
-        for back in "page", "panel":
-            assert contrast(theme["edge"], theme[back]) >= 3
-
-
 ENCODED = """
 const { encode, randomRecording } = require("./encode.js");
 const recording = randomRecording(9, 4000);
@@ -759,53 +514,6 @@ const { head, blobs } = encode({ ...recording, chunk: 128 });
 console.log(JSON.stringify({ head, events: recording.events,
   blobs: blobs.map((blob) => Buffer.from(blob).toString("base64")) }));
 """
-
-
-CUT = """(selectors) => selectors.flatMap((selector) =>
-  [...document.querySelectorAll(selector)].filter((element) => {
-    const box = element.getBoundingClientRect();
-    const place = element.closest(".table, #inspector, header").getBoundingClientRect();
-    return element.scrollWidth > element.clientWidth + 1 || box.right > place.right
-      || box.height > 30;
-  }).map((element) => `${selector}: ${element.textContent}`))"""
-
-
-@pytest.mark.parametrize("size", [(1280, 720), (800, 600)])
-def test_what_matters_is_in_sight_in_small_windows_too(show, size):
-    page = show(recorded("gpt2_oom"), {"view": "timeline", "event": 1120})
-    page.set_viewport_size({"width": size[0], "height": size[1]})
-    assert "1008.0 MiB" in page.text_content("#inspector")
-    assert page.evaluate(CUT, [".digest strong"]) == []
-    hint = page.evaluate(
-        """() => {
-             const field = document.getElementById("search");
-             const pen = document.createElement("canvas").getContext("2d");
-             pen.font = getComputedStyle(field).font;
-             return { room: field.clientWidth - 14,
-                      text: pen.measureText(field.placeholder).width };
-           }"""
-    )
-    assert hint["text"] <= hint["room"]
-    cut = page.evaluate(
-        """() => {
-             const legend = document.getElementById("legend").getBoundingClientRect();
-             return [...document.querySelectorAll("#legend li")]
-               .map((item) => item.getBoundingClientRect())
-               .filter((box) => box.top < legend.bottom && box.bottom > legend.bottom)
-               .length;
-           }"""
-    )
-    assert cut == 0
-    go(page, view="events")
-    page.wait_for_selector("#view-events .row")
-    assert page.evaluate(CUT, ["#view-events .row .size"]) == []
-    go(page, view="segments")
-    page.wait_for_selector("#view-segments .row")
-    assert page.evaluate(CUT, ["#view-segments .row .size"]) == []
-    # A segment's name and figures take 195 pixels; its blocks need some beside them.
-    assert page.evaluate(
-        "document.querySelector('#view-segments .stage').clientWidth"
-    ) >= 195 + 120
 
 
 def test_a_list_over_many_chunks_stays_where_it_is_scrolled_to(open_page):

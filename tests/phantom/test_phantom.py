@@ -1,14 +1,13 @@
 """The phantom device: programs of a CUDA build of torch run unchanged, without a GPU.
 
 Every program runs on the phantom, on a machine with a GPU too.  What a real H200 said
-is in tests/data/h200_peaks.json and h200_cudamalloc.json.
+is in tests/data/h200_peaks.json.
 """
 
 import functools
 import importlib.metadata
 import importlib.util
 import json
-import random
 import re
 import shutil
 import signal
@@ -17,14 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from on_phantom import (
-    PROGRAMS,
-    ROOT,
-    needs_library,
-    needs_torch,
-    output,
-    run,
-)
+from on_phantom import PROGRAMS, ROOT, needs_library, needs_torch, output, run
 
 from memlab import phantom
 
@@ -475,151 +467,6 @@ def test_workspaces_are_those_that_were_measured():
     assert made.stdout == checked_in
 
 
-# --- Where cudaMalloc places memory --------------------------------------------------
-
-
-class Placement:
-    """The driver's rule in Python, apart from the C: sizes and addresses in 2 MiB."""
-
-    UNIT = 16  # a region's size is a multiple of 32 MiB
-
-    def __init__(self):
-        self.regions = {}  # start: [size, serial, {address: size}]
-        self.serial = 0
-        self.end = None  # of the highest region that there was
-
-    def holes(self, start):
-        size, _, taken = self.regions[start]
-        end = start
-        for address in sorted(taken):
-            if address > end:
-                yield address - end, end
-            end = address + taken[address]
-        if start + size > end:
-            yield start + size - end, end
-
-    def predict(self, size):
-        """Where `size` goes; None while there is no region to start from."""
-        newest = sorted(self.regions, key=lambda start: -self.regions[start][1])
-        for start in newest:
-            fitting = sorted(hole for hole in self.holes(start) if hole[0] >= size)
-            if fitting:
-                return fitting[0][1]
-        room = -(-size // self.UNIT) * self.UNIT
-        if self.end is None:
-            return None
-        above = self.end
-        for below in sorted(self.regions, reverse=True):
-            if above - (below + self.regions[below][0]) > room:
-                break
-            above = below
-        return above - room
-
-    def take(self, address, size):
-        for start, (room, _, taken) in self.regions.items():
-            if start <= address < start + room:
-                taken[address] = size
-                return
-        self.serial += 1
-        room = -(-size // self.UNIT) * self.UNIT
-        self.regions[address] = [room, self.serial, {address: size}]
-        if self.end is None:
-            self.end = address + room
-
-    def free(self, address):
-        start = max(start for start in self.regions if start <= address)
-        del self.regions[start][2][address]
-        if not self.regions[start][2]:
-            del self.regions[start]
-
-
-def test_placement_rule_is_that_of_an_h200():
-    calls = json.loads((DATA / "h200_cudamalloc.json").read_text())["calls"]
-    rule, addresses, wrong = Placement(), [], []
-    for number, call in enumerate(calls):
-        if len(call) == 1:
-            rule.free(addresses[call[0]])
-            continue
-        address, size = call
-        if rule.predict(size) not in (None, address):
-            wrong.append(number)
-        rule.take(address, size)
-        addresses.append(address)
-    assert len(addresses) > 1500
-    assert wrong == []
-
-
-@needs_library
-def test_library_places_memory_by_the_rule():
-    seed = 20
-    generator = random.Random(seed)
-    script, live = [], 0
-    for _ in range(1500):
-        if live and generator.random() < 0.45:
-            script.append([-1, generator.randrange(live)])
-            live -= 1
-        else:
-            script.append([generator.choice([1, 1, 2, 5, 10, 10, 15, 16, 17, 33, 100]), 0])
-            live += 1
-    program = f"""
-import ctypes, json
-library = ctypes.CDLL({str(phantom.LIBRARY)!r})
-live = []
-for size, which in json.loads({json.dumps(script)!r}):
-    if size < 0:
-        assert library.cudaFree(ctypes.c_void_p(live.pop(which))) == 0
-    else:
-        got = ctypes.c_void_p()
-        assert library.cudaMalloc(ctypes.byref(got), ctypes.c_size_t(size << 21)) == 0
-        live.append(got.value)
-        print(got.value >> 21)
-"""
-    # Python's own allocator would map memory among the regions.
-    lines = output(program, env={"PYTHONMALLOC": "malloc"}).split()
-    got = iter(int(line) for line in lines)
-    rule, live = Placement(), []
-    for size, which in script:
-        if size < 0:
-            rule.free(live.pop(which))
-            continue
-        address = next(got)
-        expected = rule.predict(size)
-        assert expected in (None, address), f"seed {seed}, after {len(live)} allocations"
-        rule.take(address, size)
-        live.append(address)
-
-
-@needs_library
-def test_library_maps_memory_into_the_gaps_that_the_program_leaves():
-    """The driver takes its regions from the process's own address space: where the
-    program gave memory back, device memory follows."""
-    program = f"""
-import ctypes
-library = ctypes.CDLL({str(phantom.LIBRARY)!r})
-libc = ctypes.CDLL(None)
-libc.mmap.restype = ctypes.c_void_p
-MIB = 1 << 20
-def mapped(bytes):
-    # PROT_NONE; MAP_PRIVATE, MAP_ANONYMOUS and MAP_NORESERVE
-    return libc.mmap(None, ctypes.c_size_t(bytes), 0, 0x4022, -1, ctypes.c_long(0))
-def allocated(bytes):
-    got = ctypes.c_void_p()
-    assert library.cudaMalloc(ctypes.byref(got), ctypes.c_size_t(bytes)) == 0
-    return got.value
-# What is wider than a region is filled, down to where one lies below the other.
-fillers = [mapped(64 * MIB) for _ in range(24)]
-gap = fillers[-4]
-assert fillers[-6:] == [gap + n * 64 * MIB for n in (2, 1, 0, -1, -2, -3)]
-libc.munmap(ctypes.c_void_p(gap), ctypes.c_size_t(64 * MIB))
-regions = [allocated(20 * MIB) for _ in range(3)]
-print([gap <= start < gap + 64 * MIB for start in regions])
-print([start < fillers[-1] for start in regions])
-"""
-    lines = output(program, env={"PYTHONMALLOC": "malloc"}).splitlines()
-    # Of 64 MiB that begin anywhere, one region of 32 MiB is all that fits.
-    assert lines == ["[True, False, False]", "[False, True, True]"]
-
-
 # --- Peaks against an H200 -----------------------------------------------------------
 
 
@@ -649,130 +496,3 @@ def test_peaks_are_those_of_an_h200(name, allocated_percent, reserved_percent):
         error = 100 * (got[key] - truth[key]) / truth[key]
         if percent is not None:
             assert abs(error) <= percent, f"{key}: {error:+.3f} %"
-
-
-# --- The command ---------------------------------------------------------------------
-
-
-def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "memlab.phantom", *arguments],
-        capture_output=True, text=True, cwd=ROOT, timeout=300,
-    )
-
-
-@needs_library
-def test_command_lists_the_gpus():
-    listed = command("--list")
-    assert listed.returncode == 0
-    names = [line.split()[0] for line in listed.stdout.splitlines()[1:]]
-    assert names == list(phantom.gpus())
-    assert {"h200", "h100", "a100-80", "a100-40", "l40s", "a10g", "l4"} <= set(names)
-    assert {"rtx4090", "rtx3090", "t4", "v100"} <= set(names)
-
-
-@needs_library
-def test_command_starts_the_program_with_its_arguments():
-    show = "import os, sys; print(os.environ['MEMLAB_PHANTOM_MEMORY'], sys.argv[1:])"
-    done = command("--memory", "1.5GiB", sys.executable, "-c", show, "--gpu", "x")
-    assert done.stdout == f"{3 * 512 * MIB} ['--gpu', 'x']\n"
-    failing = command(sys.executable, "-c", "raise SystemExit(7)")
-    assert failing.returncode == 7
-
-
-OF_THE_DEVICE = """
-import os
-print(*(os.environ[f"MEMLAB_PHANTOM_{name}"]
-        for name in ("GPU", "DEVICES", "MEMORY", "BACKED")))
-"""
-VARIABLES = {"GPU": "l4", "DEVICES": "3", "MEMORY": "1.5GiB", "BACKED": "1"}
-
-
-@needs_library
-@pytest.mark.parametrize(
-    "options, variables, seen",
-    [
-        ([], {}, ["h200", "1", "0"]),
-        ([], VARIABLES, ["l4", "3", str(3 * 512 * MIB), "1"]),
-        (["--gpu", "t4", "--memory", "2GiB"], VARIABLES,
-         ["t4", "3", str(2048 * MIB), "1"]),
-        (["--devices", "2"], {"DEVICES": "", "MEMORY": str(MIB)},
-         ["h200", "2", str(MIB), "0"]),
-    ],
-)
-def test_an_option_before_a_variable_before_the_default(
-    options, variables, seen, monkeypatch
-):
-    for name in VARIABLES:
-        monkeypatch.delenv(f"MEMLAB_PHANTOM_{name}", raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(f"MEMLAB_PHANTOM_{name}", value)
-    done = command(*options, sys.executable, "-c", OF_THE_DEVICE)
-    assert done.stdout.split() == seen, done.stderr
-
-
-@needs_library
-@pytest.mark.parametrize(
-    "variable, value, words",
-    [
-        ("GPU", "h300", "unknown GPU 'h300'; known are h200, h100"),
-        ("MEMORY", "lots", "'lots' is no memory size"),
-        ("DEVICES", "many", "MEMLAB_PHANTOM_DEVICES=many is no number"),
-    ],
-)
-def test_command_refuses_variables_that_make_no_sense(
-    variable, value, words, monkeypatch
-):
-    monkeypatch.setenv(f"MEMLAB_PHANTOM_{variable}", value)
-    done = command("true")
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-@needs_library
-@pytest.mark.parametrize(
-    "arguments, status, words",
-    [
-        (["--gpu", "h300", "true"], 2, "unknown GPU 'h300'; known are h200, h100"),
-        (["--memory", "lots", "true"], 2, "'lots' is no memory size"),
-        (["--memory", "0", "true"], 2, "'0' is no memory size"),
-        (["--devices", "99", "true"], 2, "99 devices: from 1 to 16 are possible"),
-        ([], 2, "no program given"),
-        (["/no/such/program"], 127, "/no/such/program: No such file or directory"),
-    ],
-)
-def test_command_refuses_in_one_line(arguments, status, words):
-    done = command(*arguments)
-    assert done.returncode == status
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-@needs_library
-@pytest.mark.parametrize(
-    "variable, value",
-    [("GPU", "h300"), ("DEVICES", "none"), ("MEMORY", "24GiB")],
-)
-def test_library_refuses_an_environment_that_makes_no_sense(variable, value):
-    name = f"MEMLAB_PHANTOM_{variable}"
-    count = "import ctypes; ctypes.CDLL(None).cudaGetDeviceCount(ctypes.byref(ctypes.c_int()))"
-    done = run(count, env={name: value})
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"memlab phantom: {name}={value} is ")
-
-
-@needs_library
-def test_environment_keeps_what_is_preloaded(monkeypatch):
-    monkeypatch.setenv("LD_PRELOAD", f"/a.so:{phantom.LIBRARY} /b.so")
-    preload = phantom.environment()["LD_PRELOAD"]
-    assert preload == f"{phantom.LIBRARY}:/a.so:/b.so"
-
-
-@pytest.mark.parametrize(
-    "text, size",
-    [("24GiB", 24 << 30), ("24g", 24 << 30), ("512 MiB", 512 << 20), ("1000", 1000),
-     ("0.5T", 1 << 39), ("1KB", 1024)],
-)
-def test_memory_sizes(text, size):
-    assert phantom.parse_memory(text) == size

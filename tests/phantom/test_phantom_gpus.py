@@ -15,12 +15,12 @@ from amounts import amount
 from on_phantom import (
     PROGRAMS,
     ROOT,
+    command,
     needs_library,
     needs_torch,
     output,
     run,
 )
-from test_phantom import command
 
 import memlab
 from memlab import phantom

@@ -13,51 +13,17 @@ import random
 import re
 import stat
 import types
-import warnings
 import weakref
 from pathlib import Path
 
 import pytest
 from modes import NEW
 from stand_in_trainer import Event, Time, Trainer
+from window_files import batches, files, snapshot, warned
 
 import memlab
-from memlab import _core
 from memlab._files import names
 from memlab._record import window as _window
-
-SEGMENT = 0x7F0000000000
-
-
-@pytest.fixture
-def work(tmp_path, monkeypatch):
-    """What a batch does: of number N, one block of N + 1 times 512 bytes."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK"):
-        monkeypatch.delenv(name, raising=False)
-    source = _core.Script()
-    source.reset()
-    source.emit("segment_alloc", SEGMENT, 20 << 20)
-
-    def one_batch(batch):
-        source.emit("alloc", SEGMENT, (batch + 1) * 512)
-        source.emit("free_completed", SEGMENT, (batch + 1) * 512)
-
-    return one_batch
-
-
-def snapshot(*args, **options):
-    return memlab.MemorySnapshot(*args, source="script", **options)
-
-
-def files(folder="."):
-    return sorted(str(p.relative_to(folder)) for p in Path(folder).rglob("*.*"))
-
-
-def batches(path):
-    """The numbers of the batches that the recording at PATH is of."""
-    events = memlab.load(str(path))["device_traces"][0]
-    return [event["size"] // 512 - 1 for event in events if event["action"] == "alloc"]
 
 
 def test_signature():
@@ -365,141 +331,6 @@ def test_a_bucket_that_no_logger_has(work, monkeypatch):
         assert [uri for _, uri, _ in sent] == expected
         assert [name for name, _, _ in trainer.logger.uploads] == ["x/0.pickle", "x/0.html"]
         sent.clear()
-
-
-def warned(function):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        function()
-    return [str(warning.message) for warning in caught]
-
-
-def test_an_upload_that_another_file_is_in_the_way_of_names_overwrite(work):
-    trainer = Trainer(snapshot(), work=work)
-    trainer.logger.error = FileExistsError("s3://user:secret@b/x exists")
-    (text,) = warned(trainer.fit)
-    assert "was not sent" in text and "overwrite=True" in text and "secret" not in text
-    # Each was tried, and each is here.
-    assert len(trainer.logger.uploads) == 2 and len(files()) == 2
-
-
-def broken_logger(trainer):
-    trainer.logger.error = RuntimeError("the network is gone")
-
-
-def no_timestamp(trainer):
-    work = trainer.work
-
-    def loses_it(batch):
-        work(batch)
-        if batch == 2:
-            trainer.state.timestamp = None
-
-    trainer.work = loses_it
-
-
-def folder_is_a_file(trainer):
-    os.rmdir("r/torch_traces")
-    Path("r/torch_traces").write_text("")
-
-
-def pickle_is_a_folder(trainer):
-    os.mkdir("r/torch_traces/rank0.4.memory_snapshot.pickle")
-
-
-def already_recording(trainer):
-    trainer.callbacks[0].start()
-
-
-@pytest.mark.parametrize(
-    "breaks, words, left",
-    [
-        (broken_logger, "was not sent", 2),
-        (no_timestamp, "was given up", 0),
-        (folder_is_a_file, "could not be written", 0),
-        (pickle_is_a_folder, "could not be written", 1),
-        (already_recording, "could not begin: Error: recording already", 0),
-    ],
-)
-def test_what_fails_is_told_once_and_the_training_goes_on(work, breaks, words, left):
-    trainer = Trainer(snapshot(), work=work)
-
-    def run():
-        breaks(trainer)
-        trainer.fit()
-
-    texts = warned(run)
-    assert len(texts) == 1 and words in texts[0], texts
-    assert trainer.timestamp.epoch == 1
-    window = trainer.callbacks[0]._window
-    assert window.over and window.failures >= 1
-    assert len([name for name in files() if os.path.isfile(name)]) == left
-    # A recording that the program began itself is its own.
-    assert trainer.callbacks[0].recording == (breaks is already_recording)
-    trainer.callbacks[0].stop()
-
-
-def test_warnings_that_are_errors_do_not_end_the_training(work):
-    trainer = Trainer(snapshot(), work=work)
-    trainer.logger.error = RuntimeError("the network is gone")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        trainer.fit()
-    assert trainer.callbacks[0]._window.failures == 2
-
-
-def model_on(device):
-    parameter = types.SimpleNamespace(device=types.SimpleNamespace(type=device))
-    return types.SimpleNamespace(parameters=lambda: iter([parameter]))
-
-
-def test_a_model_on_no_gpu(work):
-    callback = memlab.MemorySnapshot()
-    with pytest.warns(UserWarning) as caught:
-        trainer = Trainer(callback, work=work, model=model_on("cpu"))
-    assert str(caught[0].message).startswith(
-        "The memory snapshot only works on CUDA devices, but the model is on cpu."
-    )
-    assert warned(trainer.fit) == [] and not os.path.exists("r")
-    for device in "cuda", "meta":
-        assert warned(lambda: Trainer(memlab.MemorySnapshot(), model=model_on(device))) == []
-    # One that was asked for is recorded, and a model may have no parameters.
-    assert warned(lambda: Trainer(snapshot(), work=work, model=model_on("cpu")).fit()) == []
-    assert warned(lambda: Trainer(memlab.MemorySnapshot(folder="bare"))) == []
-    assert len(files("r")) == 2
-
-
-@pytest.mark.parametrize(
-    "arguments, error, words",
-    [
-        ({"skip_batches": -1}, ValueError, "skip_batches must be at least 0, not -1"),
-        ({"skip_batches": True}, ValueError, "skip_batches must be"),
-        ({"skip_batches": 1.0}, ValueError, "skip_batches must be"),
-        ({"interval": "3"}, ValueError, "interval"),
-        ({"interval": None}, TypeError, "interval must be"),
-        ({"max_entries": 0}, ValueError, "max_entries must be"),
-        ({"max_file_bytes": -1}, ValueError, "max_file_bytes must be at least 1, not -1"),
-        ({"max_file_bytes": "1G"}, ValueError, "max_file_bytes must be"),
-        ({"source": "gpu"}, memlab.Error, "unknown source 'gpu'"),
-        ({"folder": None}, TypeError, "folder must be a str"),
-        ({"folder": "{"}, ValueError, "folder is no format string"),
-        ({"filename": ""}, ValueError, "filename must be"),
-        ({"remote_file_name": "}"}, ValueError, "remote_file_name is no format string"),
-    ],
-)
-def test_arguments_that_make_no_sense(arguments, error, words):
-    with pytest.raises(error, match=words):
-        memlab.MemorySnapshot(**arguments)
-
-
-def test_names_that_lead_out_of_their_folder_are_refused_before_the_training(work):
-    with pytest.raises(ValueError, match="run_name is '../r'"):
-        Trainer(snapshot(), run_name="../r")
-    with pytest.raises(ValueError, match="is no name of a file in 'r/torch_traces'"):
-        Trainer(snapshot(filename="../{batch}"))
-    with pytest.raises(ValueError, match="file is no format string"):
-        Trainer(snapshot(file="a{.mlab"))
-    assert os.listdir() == []
 
 
 def test_the_file_of_all_events_is_named_for_the_run_and_rank(work, monkeypatch):

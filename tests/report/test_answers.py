@@ -1,4 +1,4 @@
-"""What memlab answers has the shapes that memlab/_answers.py and the stubs promise."""
+"""What memlab answers has the shapes that memlab/_answers/ and the stubs promise."""
 
 import ast
 import gzip
@@ -113,8 +113,8 @@ def test_every_shape_is_used_and_says_what_it_is():
     used = {"Report", "Lines", "Ledger", "Note", "Counts", "Stats", "News"}
     used |= {"Backend", "Diff", "History", "Leak", "MergedRanks", "ReporterDevice"}
     used |= {"Explanation", "FitAnswer", "Replay", "Tune"}
-    tree = ast.parse((PACKAGE / "_answers.py").read_text())
-    shapes = {n.name: n for n in tree.body if isinstance(n, ast.ClassDef)}
+    trees = [ast.parse(path.read_text()) for path in (PACKAGE / "_answers").glob("*.py")]
+    shapes = {n.name: n for tree in trees for n in tree.body if isinstance(n, ast.ClassDef)}
     seen = set()
     while used:
         name = used.pop()

@@ -9,84 +9,16 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from amounts import amount
+from run_folders import ROOT, names, peaks, results
 
 from memlab import phantom
-
-ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.cuda
 
 MIB = 1 << 20
-
-HEAD = """
-import multiprocessing, os, signal, sys, time
-import torch
-
-def hold(mib, device=0):
-    held = torch.empty(mib << 20, dtype=torch.uint8, device=device)
-    print("HELD", mib, flush=True)
-    return held
-"""
-
-
-@pytest.fixture
-def run(tmp_path, device_environment):
-    """A function that runs `memlab run` of the source of a program, with two GPUs."""
-
-    def run(source, *args, status=0, env=None, stdout=subprocess.PIPE):
-        (tmp_path / "program.py").write_text(HEAD + source)
-        done = subprocess.run(
-            [sys.executable, "-m", "memlab", "run", "--phantom=auto", *args, "program.py"],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT),
-                "MEMLAB_PHANTOM_DEVICES": "2",
-                **(env or {}),
-            },
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == status, (done.stdout, done.stderr)
-        return done
-
-    return run
-
-
-def peaks(folder):
-    """{number: MiB at the peak} of what was recorded in FOLDER, of which the visible files
-    are all whole."""
-    from memlab._files.load import read_recording
-
-    found = {}
-    for path in sorted(folder.glob("*.mlab")):
-        recording = read_recording(path)
-        peak = max(
-            (recording.peak(i)["peak"]["allocated_bytes"]
-             for i in range(recording.device_count)), default=0
-        )
-        found[int(re.fullmatch(r"rank(\d+)\.mlab", path.name)[1])] = peak // MIB
-    return found
-
-
-def names(folder):
-    return {path.name for path in folder.iterdir()}
-
-
-def results(*numbers):
-    """The names of all files of processes with these NUMBERS that ended by themselves."""
-    found = {".rank0.lock"}
-    for n in numbers:
-        report = f"report_rank{n}.txt" if n else "report.txt"
-        found |= {f"rank{n}.mlab", f"rank{n}.pickle", f"rank{n}.html", report}
-    return found
 
 
 @pytest.mark.parametrize("known", ["before", "after"])
@@ -462,111 +394,6 @@ if __name__ == "__main__":
     assert peaks(out) == {0: 10}
     assert names(out) == results(0) | {".rank0.processes"}
     assert done.stdout.count("Peak") == 0
-
-
-def test_a_file_that_cannot_be_read_takes_nothing_with_it(run, tmp_path):
-    done = run("""
-def work(mib):
-    held = hold(mib)
-
-if __name__ == "__main__":
-    for mib in 10, 20:
-        child = multiprocessing.get_context("fork").Process(target=work, args=(mib,))
-        child.start()
-        child.join()
-    os.truncate("memlab_out/rank1.mlab", 100)
-""")
-    assert "memlab: no summary:" in done.stdout and "rank1.mlab" in done.stdout
-    assert "rank 0: memlab_out/rank0.mlab, rank0.pickle" in done.stdout
-    assert names(tmp_path / "memlab_out") == results(0, 1)
-
-
-ONE_CHILD = """
-def work():
-    hold(48, 1)
-
-if __name__ == "__main__":
-    child = multiprocessing.get_context("spawn").Process(target=work)
-    child.start(); child.join()
-"""
-
-
-@pytest.mark.parametrize("harm", ["gone", "cut", "other"])
-def test_without_the_list_this_process_is_told_alone(run, tmp_path, harm):
-    """The program takes the list of its processes away, or a line of it found no room."""
-    done = run(f"""
-import shutil
-hold(24)
-path = "memlab_out/.rank0.processes"
-if {harm!r} == "gone":
-    os.unlink(path)
-elif {harm!r} == "cut":
-    with open(path, "a") as file:
-        file.write('\\n{{"key": 1, "pi')
-else:
-    with open(path, "w") as file:
-        file.write("something else")
-""")
-    assert "Peak on cuda:0: 24.00 MiB" in done.stdout
-    assert ("other processes recorded is not told" in done.stderr) == (harm != "cut")
-    assert peaks(tmp_path / "memlab_out") == {0: 24}
-
-
-def test_a_line_that_found_no_room_costs_itself(run, tmp_path):
-    done = run("""
-if __name__ == "__main__":
-    with open("memlab_out/.rank0.processes", "a") as file:
-        file.write('\\n{"key": 1, "pi')
-""" + ONE_CHILD)
-    assert "Peak on cuda:1: 48.00 MiB" in done.stdout
-    assert peaks(tmp_path / "memlab_out") == {0: 48}
-
-
-@pytest.mark.parametrize("kind", ["fifo", "link"])
-def test_a_list_that_another_has_made_is_not_written_to(run, tmp_path, kind):
-    folder = tmp_path / "memlab_out"
-    folder.mkdir()
-    victim = tmp_path / "victim.txt"
-    victim.write_text("theirs")
-    if kind == "fifo":
-        os.mkfifo(folder / ".rank0.processes")
-    else:
-        os.link(victim, folder / ".rank0.processes")
-    done = run("hold(24)")
-    assert "remove it" in done.stderr and "Peak on cuda:0: 24.00 MiB" in done.stdout
-    assert victim.read_text() == "theirs"
-
-
-def test_files_of_a_run_before_are_not_told_as_this_ones(run, tmp_path):
-    """Where a child cannot write its report it is made of its recording."""
-    run(ONE_CHILD.replace("48", "24"))
-    folder = tmp_path / "memlab_out"
-    report = (folder / "report.txt").read_text()
-    for name in ("report.txt", "rank0.html"):
-        (folder / name).unlink()
-        (folder / name).mkdir()
-    done = run(ONE_CHILD)
-    assert "Peak on cuda:1: 24.00 MiB" in report
-    assert "Peak on cuda:1: 48.00 MiB" in done.stdout
-    assert "report.txt was not written" in done.stderr
-    assert done.stdout.splitlines()[-1] == "rank 0: memlab_out/rank0.mlab, rank0.pickle"
-
-
-def test_a_child_without_its_file_is_recorded_in_memory(run, tmp_path):
-    folder = tmp_path / "memlab_out"
-    folder.mkdir()
-    (folder / "rank1.mlab").mkdir()
-    done = run(ONE_CHILD.replace("child.start()", "held = hold(24); child.start()"))
-    assert "recording without" in done.stderr
-    assert "rank 1: memlab_out/rank1.pickle" in done.stdout
-    assert "48.00 MiB" in done.stdout
-
-
-def test_the_status_says_where_a_summary_did_not_arrive(run):
-    with open("/dev/full", "w") as full:
-        done = run("hold = lambda *a: torch.empty(48 << 20, device=a[1])" + ONE_CHILD,
-                   status=1, stdout=full)
-    assert "could not be written to stdout" in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["ThreadPoolExecutor", "ProcessPoolExecutor"])

@@ -72,3 +72,11 @@ def output(program, **options):
     done = run(program, **options)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout.strip()
+
+
+def command(*arguments):
+    """The command of the phantom device: the CompletedProcess."""
+    return subprocess.run(
+        [sys.executable, "-m", "memlab.phantom", *arguments],
+        capture_output=True, text=True, cwd=ROOT, timeout=300,
+    )

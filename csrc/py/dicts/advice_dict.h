@@ -1,6 +1,6 @@
 /* The answer to "what to change" as a Python dict.
  *
- * Owns its keys, those of memlab/_answers.py; all figures are advice.h's. */
+ * Owns its keys, those of memlab/_answers/; all figures are advice.h's. */
 #ifndef ML_PY_ADVICE_DICT_H
 #define ML_PY_ADVICE_DICT_H
 

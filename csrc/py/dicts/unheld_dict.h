@@ -7,7 +7,7 @@
 
 #include "core/analysis/answers/unheld.h"
 
-/* A new dict, described in memlab/_answers.py as Unheld; NULL with an exception. */
+/* A new dict, described in memlab/_answers/ as Unheld; NULL with an exception. */
 PyObject *ml_py_unheld(const ml_unheld *unheld, bool recorded);
 
 /* The module's function unheld. */

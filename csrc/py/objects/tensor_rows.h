@@ -30,7 +30,7 @@ bool ml_rows_has(const ml_rows *rows, PyObject *tensor);
  * 0, or -1 with an exception. */
 int ml_rows_settle(ml_rows *rows, ml_names *names, unsigned long *number);
 
-/* A list of dicts, described in memlab/_answers.py as ReporterDevice; NULL with an
+/* A list of dicts, described in memlab/_answers/ as ReporterDevice; NULL with an
  * exception. */
 PyObject *ml_rows_list(const ml_rows *rows);
 

@@ -15,7 +15,7 @@
 #define MIB (UINT64_C(1) << 20)
 #define BASE UINT64_C(0x7f0000000000)
 
-static ml_event
+static inline ml_event
 make_event(enum ml_action action, uint64_t addr, uint64_t size)
 {
     ml_event event = {.addr = addr, .size = size, .action = (uint8_t)action};
@@ -40,7 +40,7 @@ typedef struct model {
     bool expandable;
 } model;
 
-static uint64_t
+static inline uint64_t
 next_random(model *m)
 {
     m->random ^= m->random << 13;
@@ -49,7 +49,7 @@ next_random(model *m)
     return m->random;
 }
 
-static void
+static inline void
 model_insert(model *m, size_t at, model_block block)
 {
     memmove(&m->blocks[at + 1], &m->blocks[at], (m->count - at) * sizeof(block));
@@ -57,14 +57,14 @@ model_insert(model *m, size_t at, model_block block)
     m->count++;
 }
 
-static void
+static inline void
 model_remove(model *m, size_t at)
 {
     m->count--;
     memmove(&m->blocks[at], &m->blocks[at + 1], (m->count - at) * sizeof(m->blocks[0]));
 }
 
-static void
+static inline void
 model_merge(model *m)
 {
     for (size_t i = 0; i + 1 < m->count;) {
@@ -80,21 +80,21 @@ model_merge(model *m)
     }
 }
 
-static uint64_t
+static inline uint64_t
 model_round(uint64_t size)
 {
     return size < 512 ? 512 : (size + 511) / 512 * 512;
 }
 
 /* What a reservation is mapped and unmapped by. */
-static uint64_t
+static inline uint64_t
 model_page(const model_block *block)
 {
     return block->small ? 2 * MIB : 20 * MIB;
 }
 
 /* Makes the next event and does it; events of no effect are OOM. */
-static ml_event
+static inline ml_event
 model_step(model *m)
 {
     uint64_t dice = next_random(m) % 100;

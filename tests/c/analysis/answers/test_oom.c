@@ -1,135 +1,12 @@
 /* Out of memory in block maps worked out by hand. */
 #include "analysis/answers/oom.h"
 
-#include <stdlib.h>
-
-#include "base/base.h"
 #include "budget.h"
+#include "oom_samples.h"
 #include "recording_samples.h"
 #include "test.h"
 
-#define MIB (UINT64_C(1) << 20)
-#define GIB (UINT64_C(1) << 30)
-#define BASE UINT64_C(0x7f0000000000)
 #define NEXT (BASE + GIB)
-
-/* Stream, pool and flags are those of the events to come. */
-typedef struct fixture {
-    sample made;
-    uint64_t stream;
-    uint32_t pool;
-    uint8_t flags;
-    ml_oom *oom;
-} fixture;
-
-static void
-set_up(fixture *f)
-{
-    memset(f, 0, sizeof(*f));
-    sample_begin(&f->made);
-    f->flags = ML_EVENT_POOL_KNOWN;
-}
-
-static void
-tear_down(fixture *f)
-{
-    ml_oom_free(f->oom);
-    sample_end(&f->made);
-}
-
-static uint32_t
-add_frame(fixture *f, uint32_t parent, const char *file, int line, const char *name,
-          const char *module)
-{
-    return sample_call(f->made.recording, parent, file, line, name, module);
-}
-
-static uint32_t
-user_line(fixture *f, int line)
-{
-    return add_frame(f, 0, "train.py", line, "step", NULL);
-}
-
-static ml_event *
-add(fixture *f, enum ml_action action, uint64_t addr, uint64_t size)
-{
-    ml_event *event = sample_event(&f->made, action, addr, size, 0);
-    event->stream = f->stream;
-    event->pool[0] = event->pool[1] = f->pool;
-    event->flags = f->flags;
-    return event;
-}
-
-static void
-add_alloc(fixture *f, uint64_t addr, uint64_t size, uint32_t stack)
-{
-    add(f, ML_ACTION_ALLOC, addr, size)->stack = stack;
-}
-
-static void
-add_free(fixture *f, uint64_t addr, uint64_t size)
-{
-    add(f, ML_ACTION_FREE_REQUESTED, addr, size);
-    add(f, ML_ACTION_FREE_COMPLETED, addr, size);
-}
-
-static void
-add_note(fixture *f, enum ml_note_kind kind, uint64_t time, uint64_t a, uint64_t b,
-         uint64_t c, uint64_t d)
-{
-    ml_note *note = &f->made.notes[f->made.recording->note_count++];
-    *note = (ml_note){.time = time, .kind = (uint8_t)kind};
-    note->values[0] = a;
-    note->values[1] = b;
-    note->values[2] = c;
-    note->values[3] = d;
-}
-
-/* The memory at the end, which a real recording has: that after all events. */
-static int
-end_segment(void *context, const ml_segment *segment)
-{
-    fixture *f = context;
-    f->made.segments[f->made.device.segment_count++] = *segment;
-    return 0;
-}
-
-static int
-end_block(void *context, const ml_block *block, uint64_t birth)
-{
-    fixture *f = context;
-    (void)birth;
-    f->made.blocks[f->made.device.block_count++] = *block;
-    return 0;
-}
-
-static void
-finish(fixture *f)
-{
-    ml_ledger *ledger;
-    ml_ledger_new(&ledger, &f->made.recording->rules, 1024);
-    for (size_t i = 0; i < f->made.device.event_count; i++) {
-        ml_event event = f->made.events[i];
-        ml_ledger_apply(ledger, &event);
-    }
-    ml_ledger_visitor visitor = {f, end_segment, end_block};
-    ml_ledger_visit(ledger, &visitor);
-    ml_ledger_free(ledger);
-}
-
-/* The answer for the last OOM event, which the replay must fit. */
-#define ANSWER(f) \
-    do { \
-        finish(f); \
-        CHECK_INT(ml_recording_validate((f)->made.recording), 0); \
-        int64_t last_ = ml_oom_last((f)->made.recording, 0); \
-        CHECK(last_ >= 0); \
-        CHECK_INT(ml_oom_new((f)->made.recording, 0, (uint64_t)last_, &(f)->oom), 0); \
-        CHECK_UINT((f)->oom->state->replay.misfits, 0); \
-        CHECK_UINT((f)->oom->state->replay.mismatched_blocks, 0); \
-    } while (0)
-
-#define CHECK_VERDICT(f, text) CHECK_STR(ml_oom_verdict_text((f)->oom->verdict), text)
 
 #define CHECK_UNUSED(f, kind, bytes_, pieces_, largest_) \
     do { \
@@ -138,37 +15,6 @@ finish(fixture *f)
         CHECK_UINT(u_->pieces, pieces_); \
         CHECK_UINT(u_->largest, largest_); \
     } while (0)
-
-/* The advice in order, "kind:MiB ...". */
-static const char *
-advice_text(const ml_oom *oom)
-{
-    static char text[512];
-    size_t used = 0;
-    text[0] = '\0';
-    for (size_t i = 0; i < oom->advice_count; i++) {
-        used +=
-            (size_t)snprintf(text + used, sizeof(text) - used, "%s%s:%llu",
-                             i == 0 ? "" : " ", ml_oom_advice_text(oom->advice[i].kind),
-                             (unsigned long long)(oom->advice[i].bytes / MIB));
-    }
-    return text;
-}
-
-#define OOM(f, free, size) add(f, ML_ACTION_OOM, free, size)
-
-/* One segment of 20 MiB: A 6, B 4, C 6, D 4 MiB; A and C are freed, 8 MiB asked for. */
-static void
-add_fragments(fixture *f)
-{
-    add(f, ML_ACTION_SEGMENT_ALLOC, BASE, 20 * MIB);
-    add_alloc(f, BASE, 6 * MIB, user_line(f, 1));
-    add_alloc(f, BASE + 6 * MIB, 4 * MIB, user_line(f, 2));
-    add_alloc(f, BASE + 10 * MIB, 6 * MIB, user_line(f, 3));
-    add_alloc(f, BASE + 16 * MIB, 4 * MIB, user_line(f, 4));
-    add_free(f, BASE, 6 * MIB);
-    add_free(f, BASE + 10 * MIB, 6 * MIB);
-}
 
 static void
 test_fragmented(void)
@@ -501,63 +347,6 @@ test_the_instant(void)
     tear_down(&f);
 }
 
-static void
-test_where_it_was_asked(void)
-{
-    fixture f;
-    set_up(&f);
-    uint32_t stack = add_frame(&f, 0, "train.py", 41, "step", NULL);
-    stack =
-        add_frame(&f, stack, "/lib/python3.11/site-packages/torch/nn/modules/module.py",
-                  1, "_call_impl", "model.h.3.mlp");
-    stack = add_frame(&f, stack, "/lib/python3.11/site-packages/torch/nn/functional.py",
-                      2, "cross_entropy", NULL);
-    OOM(&f, 0, 8 * MIB)->stack = stack;
-    ANSWER(&f);
-    CHECK_INT(f.made.recording->frames[f.oom->cause.frame].line, 41);
-    ml_string module = f.made.recording->strings[f.oom->cause.module];
-    CHECK_TEXT(module.bytes, module.length, "model.h.3.mlp");
-    CHECK_VERDICT(&f, "too_big");
-    tear_down(&f);
-
-    set_up(&f);
-    add_fragments(&f);
-    stack = add_frame(&f, 0, "/lib/python3.11/site-packages/torch/nn/functional.py", 2,
-                      "cross_entropy", NULL);
-    OOM(&f, 0, 18 * MIB)->stack = stack;
-    ANSWER(&f);
-    CHECK_VERDICT(&f, "full");
-    CHECK_STR(advice_text(f.oom), "logits:18 one_line:4");
-    tear_down(&f);
-
-    set_up(&f);
-    add_fragments(&f);
-    ml_event *event = OOM(&f, 0, 18 * MIB);
-    event->flags |= ML_EVENT_BACKWARD | ML_EVENT_NO_PYTHON;
-    event->node = sample_string(f.made.recording,
-                                "N5torch8autograd9generated19LogSoftmaxBackward0E");
-    ANSWER(&f);
-    CHECK_STR(ml_phase_text(f.oom->cause.phase), "backward");
-    CHECK_UINT(f.oom->cause.frame, 0);
-    CHECK_INT(f.oom->cause.no_line, ML_NO_LINE_BACKWARD);
-    CHECK_STR(advice_text(f.oom), "logits:18 one_line:4");
-    tear_down(&f);
-}
-
-/* A function of the program may have the word in its name. */
-static void
-test_no_loss_asked(void)
-{
-    fixture f;
-    set_up(&f);
-    add_fragments(&f);
-    OOM(&f, 0, 18 * MIB)->stack =
-        add_frame(&f, 0, "train.py", 3, "train_with_cross_entropy", NULL);
-    ANSWER(&f);
-    CHECK_STR(advice_text(f.oom), "one_line:4");
-    tear_down(&f);
-}
-
 /* As a file may say: nothing was asked for, and less than nothing is left. */
 static void
 test_a_request_of_nothing(void)
@@ -569,102 +358,6 @@ test_a_request_of_nothing(void)
     ANSWER(&f);
     CHECK_UINT(f.oom->requested, 0);
     CHECK_UINT(f.oom->fit.size, 0);
-    tear_down(&f);
-}
-
-/* Parameters 12, optimizer state 12, gradients 4, the rest 2 MiB of line 8. */
-static void
-test_what_takes_the_memory(void)
-{
-    fixture f;
-    set_up(&f);
-    add(&f, ML_ACTION_SEGMENT_ALLOC, BASE, 30 * MIB);
-    add_alloc(&f, BASE, 12 * MIB, user_line(&f, 1));
-    sample_tag(&f.made, BASE, ML_CATEGORY_PARAMETER);
-    add_alloc(&f, BASE + 12 * MIB, 12 * MIB, user_line(&f, 2));
-    sample_tag(&f.made, BASE + 12 * MIB, ML_CATEGORY_OPTIMIZER_STATE);
-    add_alloc(&f, BASE + 24 * MIB, 4 * MIB, user_line(&f, 3));
-    sample_tag(&f.made, BASE + 24 * MIB, ML_CATEGORY_GRADIENT);
-    add_alloc(&f, BASE + 28 * MIB, 2 * MIB, user_line(&f, 8));
-    OOM(&f, 0, 12 * MIB);
-    ANSWER(&f);
-    CHECK_VERDICT(&f, "full");
-    CHECK_STR(advice_text(f.oom), "optimizer_state:12 parameters:12");
-    CHECK_UINT(f.oom->state->line_count, 4);
-    tear_down(&f);
-}
-
-/* Each step keeps 2 MiB of line 7 for ever; an activation of another size each time comes
- * and goes. */
-static void
-add_steps(fixture *f, int steps, bool backward, bool marked)
-{
-    uint32_t kept = user_line(f, 7);
-    add(f, ML_ACTION_SEGMENT_ALLOC, BASE, 64 * MIB);
-    add_alloc(f, BASE, 10 * MIB, user_line(f, 1));
-    for (int i = 0; i < steps; i++) {
-        uint64_t at = BASE + 10 * MIB + (uint64_t)i * 2 * MIB;
-        uint64_t size = (i % 2 == 0 ? 20 : 2) * MIB;
-        add_alloc(f, at, 2 * MIB, kept);
-        add_alloc(f, at + 2 * MIB, size, user_line(f, 5));
-        f->flags |= backward ? ML_EVENT_BACKWARD : 0;
-        add_free(f, at + 2 * MIB, size);
-        f->flags &= (uint8_t)~ML_EVENT_BACKWARD;
-        if (marked) {
-            add_note(f, ML_NOTE_STEP, SAMPLE_TIME(&f->made), (uint64_t)i, 0, 0, 0);
-        }
-    }
-}
-
-static void
-test_growth(void)
-{
-    for (int marked = 0; marked < 2; marked++) {
-        fixture f;
-        set_up(&f);
-        add_steps(&f, 6, true, marked != 0);
-        OOM(&f, 0, 50 * MIB);
-        ANSWER(&f);
-        const ml_oom_growth *growth = &f.oom->growth;
-        CHECK_INT(growth->marked, marked);
-        /* Passes: the lowest between two of the six, 12 MiB up to 20; the last pass is in
-         * no whole step.  Marks: those after the first mark, 12 MiB before the second
-         * step's block up to 20 before the sixth's; the same. */
-        CHECK_UINT(growth->steps, 4);
-        CHECK_UINT(growth->first, 12 * MIB);
-        CHECK_UINT(growth->last, 20 * MIB);
-        CHECK_UINT(growth->line_count, 1);
-        CHECK_INT(growth->lines[0].line, 7);
-        CHECK_UINT(growth->lines[0].before, 2 * MIB);
-        CHECK_UINT(growth->lines[0].after, 10 * MIB);
-        CHECK_VERDICT(&f, "full");
-        CHECK(strncmp(advice_text(f.oom), "growth:8", 8) == 0);
-        tear_down(&f);
-    }
-}
-
-/* Three steps are too few to say, and a level that once falls has not grown. */
-static void
-test_no_growth(void)
-{
-    fixture f;
-    set_up(&f);
-    add_steps(&f, 4, true, false);
-    OOM(&f, 0, 60 * MIB);
-    ANSWER(&f);
-    CHECK_UINT(f.oom->growth.steps, 0);
-    tear_down(&f);
-
-    set_up(&f);
-    add_steps(&f, 6, true, false);
-    add_free(&f, BASE + 10 * MIB, 2 * MIB);
-    add_free(&f, BASE + 12 * MIB, 2 * MIB);
-    add_alloc(&f, BASE + 10 * MIB, 2 * MIB, 0);
-    f.flags |= ML_EVENT_BACKWARD;
-    add_free(&f, BASE + 14 * MIB, 2 * MIB);
-    OOM(&f, 0, 60 * MIB);
-    ANSWER(&f);
-    CHECK_UINT(f.oom->growth.steps, 0);
     tear_down(&f);
 }
 
@@ -777,12 +470,7 @@ main(void)
     RUN(test_expandable_segments);
     RUN(test_pending_neighbour);
     RUN(test_the_instant);
-    RUN(test_where_it_was_asked);
-    RUN(test_no_loss_asked);
     RUN(test_a_request_of_nothing);
-    RUN(test_what_takes_the_memory);
-    RUN(test_growth);
-    RUN(test_no_growth);
     RUN(test_no_such_event);
     RUN(test_without_segments);
     RUN(test_many_holes);

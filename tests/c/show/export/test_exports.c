@@ -1,5 +1,5 @@
 /* Texts, tables and traces of a recording: every failure of memory, and sizes beyond all
- * sums; what they say is tested in tests/export/test_viz.py and test_export.py. */
+ * sums; what they say is tested in tests/export/. */
 #include "file/snapshot/snapshot_reader.h"
 #include "ledger/replay/event_filter.h"
 #include "picture_samples.h"

@@ -1,0 +1,220 @@
+"""Runs in the model of the allocator: replayed, explained, tuned."""
+
+from typing import TypedDict
+
+from memlab._answers.peaks import Moment, Totals
+
+
+class ReplayPeaks(TypedDict):
+    """Peaks of each total alone, over the window of the recording."""
+
+    allocated_peak_bytes: int
+    active_peak_bytes: int
+    requested_peak_bytes: int
+    reserved_peak_bytes: int
+
+
+class ReplayInstant(Totals):
+    """Where most was reserved: after which event, -1 for before the first; what was reserved
+    and not active, and of that what lies beside blocks in use."""
+
+    event: int
+    unused_bytes: int
+    inactive_split_bytes: int
+
+
+class ReplayOom(TypedDict):
+    """The request that fails first; file "" where reason says why there is no line."""
+
+    event: int
+    time_us: int
+    requested_bytes: int
+    reserved_bytes: int
+    file: str
+    line: int
+    function: str
+    module: str
+    phase: str
+    reason: str
+    step: int
+    least_memory_bytes: int
+    missing_bytes: int
+
+
+class ReplayDevice(ReplayPeaks):
+    """What one device would need."""
+
+    device: int
+    name: str
+    events: int
+    mismatched_addresses: int
+    mismatched_segments: int
+    mismatched_blocks: int
+    compared: bool
+    allocations: int
+    peak_event: int
+    reserved_peak_range_bytes: list[int]
+    at_reserved_peak: ReplayInstant
+    retries: int
+    ooms: int
+    oom: ReplayOom | None
+    driver_calls: int
+    memory_bytes: int | None
+    recorded: ReplayPeaks
+    exact: bool
+    inexact_because: list[str]
+
+
+class Replay(TypedDict):
+    """What `memlab replay --json` prints, of the settings and the memory that were asked."""
+
+    conf: str | None
+    memory_bytes: int | None
+    devices: list[ReplayDevice]
+
+
+class ExplainedPeak(Totals):
+    """The peaks of each total alone, and the allocation that made that of allocated bytes:
+    event -1 and file "" where it was before the recording or reason says why."""
+
+    event: int
+    time_us: int
+    moment: Moment
+    file: str
+    line: int
+    function: str
+    module: str
+    phase: str
+    how: str
+    reason: str
+
+
+class ExplainedReserved(Totals):
+    """Totals where most was reserved; of what is free, what lies beside blocks in use."""
+
+    inactive_split_bytes: int
+
+
+class ExplainedPart(TypedDict):
+    """Blocks at the allocated peak of one category, in modules whose paths are equal up to
+    their first number; modules: how many these are; reason: why the category is unknown."""
+
+    category: str
+    reason: str
+    module: str
+    bytes: int
+    blocks: int
+    modules: int
+
+
+class Savings(TypedDict):
+    """By how many bytes peaks fall; below 0: they rise."""
+
+    allocated_saving_bytes: int
+    reserved_saving_bytes: int
+
+
+class Advice(Savings):
+    """A change that lowers a peak when the run is replayed with it.
+
+    kind: what is wasted. exact: False where the replay has to assume when memory would be
+    freed. together: it still saves where those before it are followed. file "": it is of no
+    one line. What bytes, blocks and count are of depends on the kind; name is what an owner
+    calls the tensor, conf the settings of the allocator.
+    """
+
+    kind: str
+    exact: bool
+    together: bool
+    file: str
+    line: int
+    function: str
+    module: str
+    name: str
+    bytes: int
+    blocks: int
+    count: int
+    conf: str
+
+
+class ExplainedTogether(Totals, Savings):
+    """Peaks where all advice is followed that saves beside what comes before it."""
+
+
+class BatchFit(Totals):
+    """The largest factor of the batch that fits, 0 for none, and the peaks with it; scaling:
+    bytes of the peak that are taken to grow with the batch."""
+
+    memory_bytes: int
+    scaling_bytes: int
+    factor: float
+
+
+class ExplainedDevice(TypedDict):
+    """Why the peak of a device is what it is, and what to change; most saving first.
+
+    recorded: its peaks, of each total alone; peak: those of the same run in the model of the
+    allocator, with segments where the driver would put them, with which all else is
+    compared. failed: a request failed; in the model it does not.
+    """
+
+    device: int
+    name: str
+    exact: bool
+    inexact_because: list[str]
+    recorded: Totals
+    peak: ExplainedPeak
+    at_reserved_peak: ExplainedReserved
+    parts: list[ExplainedPart]
+    advice: list[Advice]
+    together: ExplainedTogether
+    batch: BatchFit | None
+    uses_known: bool
+    failed: bool
+    tried: int
+
+
+class Explanation(TypedDict):
+    """What `memlab explain --json` prints, for the memory that was asked about."""
+
+    memory_bytes: int | None
+    devices: list[ExplainedDevice]
+
+
+class Tuned(TypedDict):
+    """What came of some settings, as text of PYTORCH_CUDA_ALLOC_CONF; None: the recorded
+    ones."""
+
+    conf: str | None
+    reserved_peak_bytes: int
+    reserved_peak_range_bytes: list[int]
+    allocated_peak_bytes: int
+    retries: int
+    ooms: int
+    driver_calls: int
+
+
+class TuneDevice(TypedDict):
+    """The settings with which one device would have reserved least."""
+
+    device: int
+    name: str
+    events: int
+    memory_bytes: int | None
+    base: Tuned
+    best: Tuned | None
+    fits: bool
+    others: list[Tuned]
+    trials: int
+    out_of_trials: bool
+    perfect_packing_bytes: int
+    perfect_frees_bytes: int | None
+    exact: bool
+    inexact_because: list[str]
+
+
+class Tune(TypedDict):
+    """What `memlab tune --json` prints, with the memory that was asked for."""
+
+    memory_bytes: int | None
+    devices: list[TuneDevice]

@@ -1,0 +1,194 @@
+"""What was live at an instant: the peak, and the account of a whole GPU."""
+
+from typing import Literal, TypedDict
+
+Category = Literal[
+    "parameter",
+    "buffer",
+    "gradient",
+    "optimizer_state",
+    "activation",
+    "temporary",
+    "input",
+    "other",
+    "workspace",
+    "communication",
+    "before_recording",
+    "unknown",
+]
+
+
+class Totals(TypedDict):
+    """Bytes of one device at one instant."""
+
+    allocated_bytes: int
+    active_bytes: int
+    requested_bytes: int
+    reserved_bytes: int
+
+
+class Instant(Totals):
+    """Totals, and when: event is an index into the events kept."""
+
+    time_us: int
+    event: int
+
+
+class Moment(TypedDict):
+    """Where the program was; None for what it did not tell."""
+
+    step: int | None
+    phase: str | None
+
+
+class Frame(TypedDict):
+    """One frame of a stack."""
+
+    name: str
+    filename: str
+    line: int
+
+
+class Line(TypedDict):
+    """Live bytes of one line of the program; file "" and line 0 where reason says why
+    there is none."""
+
+    file: str
+    line: int
+    until_line: int
+    function: str
+    bytes: int
+    blocks: int
+    phase: str
+    backward: bool
+    how: str
+    module: str
+    by_category: dict[Category, int]
+    reason: str
+
+
+class Stack(TypedDict):
+    """Live bytes of one stack, innermost frame first."""
+
+    frames: list[Frame]
+    bytes: int
+    blocks: int
+    phase: str
+    how: str
+    reason: str
+
+
+class ModulePart(TypedDict):
+    """Live bytes of one module; module "" where reason says why there is none."""
+
+    module: str
+    reason: str
+    bytes: int
+    blocks: int
+
+
+class SizePart(TypedDict):
+    """Live bytes of blocks of least_bytes up to below four times that."""
+
+    least_bytes: int
+    bytes: int
+    blocks: int
+
+
+class Overhead(TypedDict):
+    """What the allocator held beyond what was allocated; fragmentation from 0 to 1,
+    free_blocks and segments are numbers of them."""
+
+    inactive_bytes: int
+    slack_bytes: int
+    largest_free_bytes: int
+    free_blocks: int
+    segments: int
+    fragmentation: float
+
+
+class GpuLines(TypedDict):
+    """Signed bytes that add up to what the device says is used; None: not told."""
+
+    torch_allocated_bytes: int | None
+    torch_pending_free_bytes: int | None
+    torch_cached_bytes: int | None
+    outside_at_start_bytes: int | None
+    outside_first_step_bytes: int | None
+    outside_later_bytes: int | None
+    other_processes_bytes: int | None
+    driver_bytes: int | None
+    unknown_bytes: int | None
+
+
+class Gpu(TypedDict):
+    """The account of a whole GPU."""
+
+    used_bytes: int
+    total_bytes: int | None
+    driver_reserve_bytes: int | None
+    lines: GpuLines
+
+
+class GpuSample(Gpu):
+    """The same of the sample nearest to the peak."""
+
+    moved_bytes: int
+    time_us: int
+    after_us: int
+
+
+class Host(TypedDict):
+    """The host's memory; None where torch does not tell."""
+
+    rss_bytes: int | None
+    pinned_allocated_bytes: int | None
+    pinned_reserved_bytes: int | None
+
+
+class HostSample(Host):
+    """The same of the sample nearest to the peak."""
+
+    time_us: int
+    after_us: int
+
+
+class Ledger(Gpu):
+    """What memlab.ledger() answers."""
+
+    device: int
+    host: Host
+
+
+class Peak(TypedDict):
+    """What was live on one device when its allocated bytes were at their peak."""
+
+    device: int
+    events: int
+    overwritten_events: int
+    dropped_events: int
+    lost_stacks: int
+    lost_names: int
+    peak: Instant
+    moment: Moment
+    whole_peak: Totals
+    peak_before_window: bool
+    by_line: list[Line]
+    by_stack: list[Stack]
+    by_category: dict[Category, int]
+    by_module: list[ModulePart]
+    by_size: list[SizePart]
+    outside_modules_bytes: int
+    unknown_module_bytes: int
+    by_phase: dict[str, int]
+    by_how: dict[str, int]
+    unknown_because: dict[str, int]
+    inexact_category_bytes: int
+    step: int
+    unattributed_bytes: int
+    overhead: Overhead
+    gpu: GpuSample | None
+    gpu_reason: str
+    host: HostSample | None
+    uncertain_bytes: int
+    mismatches: int

@@ -1,0 +1,113 @@
+"""What a recording, its file and the recorder say of themselves."""
+
+from typing import TypedDict
+
+
+class Note(TypedDict):
+    """What happened beside memory events; device and rank -1: of none.  What values are, None for
+    one that is not known, is the kind's."""
+
+    time_ns: int
+    kind: str
+    name: str
+    device: int
+    rank: int
+    thread: int
+    values: list[int | None]
+
+
+class Counts(TypedDict):
+    """How much of a device a recording holds: numbers, not bytes."""
+
+    events: int
+    segments: int
+    blocks: int
+    overwritten_events: int
+    dropped_events: int
+    lost_stacks: int
+    lost_names: int
+
+
+class Gap(TypedDict):
+    """Where events of a device are missing, after so many of it."""
+
+    device: int
+    position: int
+    dropped: int
+    lost: int
+
+
+class File(TypedDict):
+    """What a .mlab file tells of its making; errno is the system's, 0: no error.  bytes is
+    its length."""
+
+    state: str
+    stopped: str
+    errno: int
+    pid: int
+    host: str
+    gaps: list[Gap]
+    start_time_us: int
+    bytes: int
+    event_bytes: int
+    definition_bytes: int
+    control_bytes: int
+    damaged_chunks: int
+    lost_records: int
+    unread_records: int
+    unknown_starts: int
+    repeated_starts: int
+    native_frames: int
+
+
+class News(TypedDict):
+    """What a look at a file that is followed found: whether it has more than was read now,
+    whether it is shorter than what was read before, its bytes and those looked at, and the
+    events so far, of which gone_events made room for newer ones."""
+
+    more: bool
+    cut: bool
+    bytes: int
+    read_bytes: int
+    events: int
+    gone_events: int
+
+
+class History(TypedDict):
+    """The most allocated bytes in each of some spans of equal time, from a start on."""
+
+    start_time_us: int
+    column_us: float
+    allocated_bytes: list[int]
+
+
+class Stats(TypedDict):
+    """The recorder's own counters of one device."""
+
+    events: int
+    dropped_events: int
+    lost_stacks: int
+    lost_names: int
+    inconsistencies: int
+    lane_events: int
+    lane_bytes: int
+    allocated_bytes: int
+    active_bytes: int
+    requested_bytes: int
+    reserved_bytes: int
+    allocated_bytes_peak: int
+    active_bytes_peak: int
+    requested_bytes_peak: int
+    reserved_bytes_peak: int
+
+
+class _BackendTorch(TypedDict, total=False):
+    torch: str | None
+
+
+class Backend(_BackendTorch):
+    """Whether a source of events can be recorded, and how or why not; torch, of "cuda"
+    and "cpu" only, is its version."""
+
+    available: bool
+    reason: str

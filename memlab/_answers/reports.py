@@ -1,0 +1,30 @@
+"""What `memlab report --json` prints."""
+
+from typing import TypedDict
+
+from memlab._answers.comparisons import Rank
+from memlab._answers.lines import LineTable
+from memlab._answers.oom import Oom
+from memlab._answers.peaks import Peak
+from memlab._answers.recordings import File
+
+
+class DeviceReport(Peak):
+    """One device in a report."""
+
+    name: str
+    lines: list[LineTable]
+
+
+class Report(TypedDict):
+    """What `memlab report --json` prints; file is the path that was read, at the instant
+    as memlab report --at names it."""
+
+    file: str | None
+    recording: File | None
+    unread: dict[str, int]
+    source: str
+    at: str
+    ranks: list[Rank]
+    devices: list[DeviceReport]
+    oom: list[Oom]
