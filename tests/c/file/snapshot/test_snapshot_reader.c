@@ -3,7 +3,7 @@
 
 #include "base/base.h"
 #include "budget.h"
-#include "file/snapshot/dialect.h"
+#include "file/snapshot/torch_schema.h"
 #include "literal.h"
 #include "snapshot_literals.h"
 #include "test.h"
