@@ -150,7 +150,7 @@ typedef struct ml_totals {
 #undef XX
 } ml_totals;
 
-/* How the allocator rounds and splits; see section C of the allocator's facts. */
+/* How the allocator rounds and splits; see docs/ALLOCATOR.md. */
 typedef struct ml_allocator_rules {
     uint64_t max_split_bytes;       /* UINT64_MAX: unlimited */
     uint32_t roundup_divisions[16]; /* per power of two from 1 MiB on; 0 or 1: off */

@@ -28,9 +28,9 @@ round_by(const void *rules, uint64_t requested)
     return ml_allocator_round(rules, requested);
 }
 
-/* The split rule of section C.4.  A private pool with segments that are not expandable
- * while the setting is on has an allocator of its own, to which the setting does not
- * apply. */
+/* The rule of splitting, docs/ALLOCATOR.md.  A private pool with segments that are not
+ * expandable while the setting is on has an allocator of its own, to which the setting
+ * does not apply. */
 static bool
 splits(const ml_allocator_rules *rules, const ml_block_node *node, uint64_t bytes,
        const ml_event *event)

@@ -9,8 +9,7 @@
 
 #define ML_MINIMUM_BLOCK_BYTES 512u
 
-/* The bytes of a block for REQUESTED bytes, before any slack: section C.1 of the
- * allocator's facts. */
+/* The bytes of a block for REQUESTED bytes, before any slack: docs/ALLOCATOR.md. */
 uint64_t ml_allocator_round(const ml_allocator_rules *rules, uint64_t requested);
 /* Whether RULES round up to whole minimal blocks, no divisions set. */
 bool ml_allocator_rounds_plainly(const ml_allocator_rules *rules);
@@ -22,7 +21,7 @@ bool ml_allocator_rounds_plainly(const ml_allocator_rules *rules);
 /* Segments of the pool for large blocks, unless large_segment_size_mb says otherwise. */
 #define ML_LARGE_SEGMENT_BYTES (UINT64_C(20) << 20)
 
-/* What is asked of the driver for a rounded block of BYTES that has no place: section C.1.
+/* What is asked of the driver for a rounded block of BYTES that has no place, likewise.
  * LARGE: bytes of the large pool's segments.  UINT64_MAX for what cannot be counted. */
 uint64_t ml_segment_bytes(uint64_t bytes, uint64_t large);
 

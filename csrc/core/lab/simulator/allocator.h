@@ -2,7 +2,7 @@
  * each request, and which memory it would take from the driver and give back.
  *
  * Owns the segments and blocks that the allocator would have, their totals, and the rules
- * of section C of the allocator's facts.  It is deterministic and knows no recording: who
+ * of docs/ALLOCATOR.md.  It is deterministic and knows no recording: who
  * calls says what the program asks, and the ml_allocator_driver says where memory lies and
  * when there is none left.  Fed with torch's requests and the driver's answers it makes
  * torch's events, one by one and in order.
