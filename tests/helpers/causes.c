@@ -10,9 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "analysis/attribution/category.h"
-#include "analysis/attribution/cause.h"
-#include "analysis/attribution/lives.h"
+#include "analysis/analysis.h"
 #include "base/base.h"
 #include "file/snapshot/snapshot_reader.h"
 
@@ -67,25 +65,16 @@ put_allocation(const ml_recording *recording, size_t device, size_t index,
 }
 
 static int
-put_device(const ml_recording *recording, const ml_causes *causes, size_t device)
+put_device(const ml_recording *recording, size_t device)
 {
-    ml_lives lives;
-    int error = ml_lives_init(&lives, recording, device);
-    if (error < 0) {
-        return error;
+    const ml_analysis *of;
+    int error = ml_analysis_of(recording, device, &of);
+    for (size_t i = 0; error == 0 && i < of->lives.count; i++) {
+        const ml_life *life = &of->lives.rows[i];
+        ml_cause cause = ml_causes_of(of->causes, device, (size_t)life->birth);
+        ml_verdict verdict = ml_categories_judge(of->categories, life, &cause);
+        put_allocation(recording, device, (size_t)life->birth, &cause, &verdict);
     }
-    ml_categories *categories = NULL;
-    error = ml_categories_new(causes, recording, device, &categories);
-    for (size_t i = 0; error == 0 && i < lives.event_count; i++) {
-        if (recording->devices[device].events[i].action == ML_ACTION_ALLOC) {
-            ml_cause cause = ml_causes_of(causes, device, i);
-            ml_verdict verdict =
-                ml_categories_judge(categories, &lives.of_event[i], &cause);
-            put_allocation(recording, device, i, &cause, &verdict);
-        }
-    }
-    ml_categories_free(categories);
-    ml_lives_fini(&lives);
     return error;
 }
 
@@ -103,15 +92,10 @@ put_all(const ml_recording *recording)
             putchar('\n');
         }
     }
-    ml_causes *causes;
-    int error = ml_causes_new(recording, &causes);
-    if (error < 0) {
-        return error;
-    }
+    int error = 0;
     for (size_t d = 0; error == 0 && d < recording->device_count; d++) {
-        error = put_device(recording, causes, d);
+        error = put_device(recording, d);
     }
-    ml_causes_free(causes);
     return error;
 }
 
