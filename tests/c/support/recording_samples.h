@@ -63,6 +63,7 @@ sample_begin(sample *s)
 static inline void
 sample_end(sample *s)
 {
+    ml_recording_detach(s->recording);
     s->recording->devices = NULL;
     s->recording->device_count = 0;
     s->recording->notes = NULL;

@@ -17,6 +17,7 @@ struct ml_causes {
     ml_stack_facts facts;
     ml_forwards forwards;
     timeline *devices; /* owned */
+    size_t device_count;
     bool passes_known; /* the recording says which events a backward pass made */
 };
 
@@ -174,6 +175,7 @@ ml_causes_new(const ml_recording *recording, ml_causes **out)
         return ML_ENOMEM;
     }
     causes->recording = recording;
+    causes->device_count = recording->device_count;
     int error = ml_stack_facts_init(&causes->facts, recording);
     if (error == 0) {
         error = ml_forwards_init(&causes->forwards, recording, &causes->facts);
@@ -197,8 +199,7 @@ ml_causes_free(ml_causes *causes)
     if (causes == NULL) {
         return;
     }
-    for (size_t d = 0; causes->devices != NULL && d < causes->recording->device_count;
-         d++) {
+    for (size_t d = 0; causes->devices != NULL && d < causes->device_count; d++) {
         ml_free(causes->devices[d].phases);
         ml_free(causes->devices[d].steps);
     }
