@@ -1,6 +1,8 @@
 /* The calling thread's frames by Python's public functions.  See frames_parts.h. */
 #include "frames/frames_parts.h"
 
+#include <frameobject.h>
+
 #include "frames/codes.h"
 
 bool
