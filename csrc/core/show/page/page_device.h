@@ -7,7 +7,7 @@
 #define ML_PAGE_DEVICE_H
 
 #include "analysis/allocations/page_kinds.h"
-#include "analysis/allocations/page_rows.h"
+#include "analysis/lifetimes/lifetimes.h"
 #include "analysis/answers/peak.h"
 
 /* Each of a page's blobs is written once, in the order of their numbers. */

@@ -4,7 +4,7 @@
 #ifndef ML_PAGE_SEGMENTS_H
 #define ML_PAGE_SEGMENTS_H
 
-#include "analysis/allocations/page_rows.h"
+#include "analysis/lifetimes/lifetimes.h"
 
 typedef struct ml_page_pieces {
     ml_page_rows *rows; /* borrowed; gets the segments */

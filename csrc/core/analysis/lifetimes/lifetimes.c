@@ -2,11 +2,11 @@
  *
  * An event says which block it is about; what else it changed, because it did not fit,
  * shows in the totals, and then all rows that are there are held against the ledger. */
-#include "analysis/allocations/page_rows.h"
+#include "analysis/lifetimes/lifetimes.h"
 
 #include <string.h>
 
-#include "analysis/allocations/page_segments.h"
+#include "analysis/lifetimes/segment_lifetimes.h"
 #include "base/base.h"
 
 typedef struct work {

@@ -4,7 +4,7 @@
  * expandable segments in part, others whole, as the ledger does.  Where the ledger has
  * then other bytes than the pieces, because an event did not fit or a block stands
  * alone, the pieces are compared with the ledger's one by one. */
-#include "analysis/allocations/page_segments.h"
+#include "analysis/lifetimes/segment_lifetimes.h"
 
 #include <string.h>
 
