@@ -22,7 +22,7 @@ free_analysis(ml_analysis *analysis)
 {
     if (analysis != NULL) {
         ml_categories_free(analysis->categories);
-        ml_lives_fini(&analysis->lives);
+        ml_lifetimes_fini(&analysis->lifetimes);
         ml_replay_start_free(analysis->start);
         ml_free(atomic_load(&analysis->verdicts));
         ml_free(analysis);
@@ -102,29 +102,25 @@ raise_totals(ml_totals *peaks, const ml_totals *now)
 static int
 follow(ml_analysis *a, ml_replay *replay)
 {
-    int error = ml_lives_begin(&a->lives, replay, a->trace);
-    uint64_t most = ml_replay_totals(replay)->allocated;
-    a->peaks = *ml_replay_totals(replay);
-    while (error == 0) {
-        error = ml_lives_follow(&a->lives, replay, a->trace);
-        size_t index = ml_replay_position(replay);
-        const ml_event *event = error == 0 ? ml_replay_next(replay) : NULL;
-        if (event == NULL) {
-            break;
-        }
-        const ml_totals *now = ml_replay_totals(replay);
-        if (event->action == ML_ACTION_ALLOC) {
-            ml_lives_born(&a->lives, index, event, now->allocated);
-        }
+    ml_lifetimes_work *work = NULL;
+    int result = ml_lifetimes_begin(&a->lifetimes, a->trace, replay, &work);
+    if (result < 0) {
+        return result;
+    }
+    const ml_totals *now = ml_replay_totals(replay);
+    uint64_t most = now->allocated;
+    a->peaks = *now;
+    while ((result = ml_lifetimes_next(work)) == 1) {
         if (now->allocated > most) {
             most = now->allocated;
-            a->peak = index + 1;
+            a->peak = ml_replay_position(replay);
         }
         raise_totals(&a->peaks, now);
         ml_replay_keep(replay, a->start);
     }
+    ml_lifetimes_end(work);
     a->fit = ml_replay_check(replay);
-    return error;
+    return result;
 }
 
 static int
@@ -202,21 +198,26 @@ ml_analysis_replay(const ml_analysis *analysis, size_t position, ml_replay **out
 
 /* ---- What blocks are ---- */
 
-static const ml_life *
-life_of(const ml_analysis *analysis, uint64_t addr, uint64_t birth)
+/* That of no block that events tell of. */
+static const ml_lifetime untold = {
+    .requested = ML_NEVER, .end = ML_NEVER, .tag = ML_CATEGORY_COUNT};
+
+/* The life of the block whose first row is INDEX, as one row: into *WHOLE, if others follow. */
+static const ml_lifetime *
+whole_life(const ml_analysis *analysis, size_t index, ml_lifetime *whole)
 {
-    static const ml_life untold = {
-        .birth = ML_NEVER, .end = ML_NEVER, .tag = ML_CATEGORY_COUNT};
-    const ml_lives *lives = &analysis->lives;
-    if (birth != ML_BEFORE_EVENTS) {
-        return &lives->rows[ml_lives_row(lives, birth)];
+    const ml_lifetime *first = &analysis->lifetimes.rows[index];
+    if (first->rest == 0) {
+        return first;
     }
-    const ml_life *life = ml_lives_before(lives, addr);
-    return life != NULL ? life : &untold;
+    *whole = *ml_lifetime_last(&analysis->lifetimes, first);
+    whole->bytes = first->bytes;
+    whole->start = first->start;
+    return whole;
 }
 
 static ml_verdict
-judge(const ml_analysis *analysis, const ml_life *life, const ml_elder *elder,
+judge(const ml_analysis *analysis, const ml_lifetime *life, const ml_elder *elder,
       const ml_cause *cause)
 {
     return elder != NULL && life->tag == ML_CATEGORY_COUNT
@@ -224,25 +225,61 @@ judge(const ml_analysis *analysis, const ml_life *life, const ml_elder *elder,
                : ml_categories_judge(analysis->categories, life, cause);
 }
 
-ml_explained
-ml_explain(const ml_analysis *analysis, uint64_t addr, uint64_t birth, uint32_t stack)
+/* ELDER: of a block from before the first event, which is at most that. */
+static ml_explained
+explain(const ml_analysis *analysis, const ml_lifetime *life, const ml_elder *elder,
+        uint32_t stack)
 {
-    bool before = birth == ML_BEFORE_EVENTS;
-    const ml_life *life = life_of(analysis, addr, birth);
-    const ml_elder *elder = before ? ml_elder_at(analysis->trace, addr) : NULL;
     ml_explained it = {.name = life->name};
     if (elder != NULL) {
         it.cause = elder->cause;
         it.cause.stack = stack;
     }
     else {
-        it.cause =
-            before ? ml_causes_before(analysis->causes, stack)
-                   : ml_causes_of(analysis->causes, analysis->device, (size_t)birth);
+        it.cause = life->birth == 0 ? ml_causes_before(analysis->causes, stack)
+                                    : ml_causes_of(analysis->causes, analysis->device,
+                                                   life->birth - 1);
     }
     it.verdict = judge(analysis, life, elder, &it.cause);
     ml_cause_name_owner(&it.cause, life, &it.verdict);
     return it;
+}
+
+ml_explained
+ml_explain(const ml_analysis *analysis, uint64_t addr, uint64_t birth, uint32_t stack)
+{
+    const ml_lifetimes *lifetimes = &analysis->lifetimes;
+    bool before = birth == ML_BEFORE_EVENTS;
+    size_t index = before ? ml_lifetimes_earlier(lifetimes, addr)
+                          : ml_lifetimes_row(lifetimes, birth);
+    ml_lifetime whole;
+    const ml_lifetime *life =
+        index == SIZE_MAX ? &untold : whole_life(analysis, index, &whole);
+    return explain(analysis, life, before ? ml_elder_at(analysis->trace, addr) : NULL,
+                   stack);
+}
+
+ml_explained
+ml_explain_row(const ml_analysis *analysis, size_t index)
+{
+    const ml_lifetime *row = &analysis->lifetimes.rows[index];
+    ml_earlier_block of = ml_lifetimes_request(&analysis->lifetimes, index);
+    return ml_explain(analysis, of.addr,
+                      row->birth == 0 ? ML_BEFORE_EVENTS : row->birth - 1, of.stack);
+}
+
+static ml_verdict
+judge_row(const ml_analysis *analysis, size_t index)
+{
+    ml_lifetime whole;
+    const ml_lifetime *life = whole_life(analysis, index, &whole);
+    if (life->birth == 0) {
+        uint64_t addr = ml_lifetimes_request(&analysis->lifetimes, index).addr;
+        ml_cause cause = {.phase = ML_PHASE_BEFORE_RECORDING};
+        return judge(analysis, life, ml_elder_at(analysis->trace, addr), &cause);
+    }
+    ml_cause cause = ml_causes_of(analysis->causes, analysis->device, life->birth - 1);
+    return judge(analysis, life, NULL, &cause);
 }
 
 int
@@ -253,16 +290,13 @@ ml_analysis_judge(const ml_analysis *analysis)
     if (there != NULL) {
         return 0;
     }
-    const ml_lives *lives = &analysis->lives;
-    ml_verdict *made = ml_alloc_zeroed(lives->count + 1, sizeof(*made));
+    const ml_lifetimes *lifetimes = &analysis->lifetimes;
+    ml_verdict *made = ml_alloc_zeroed(lifetimes->count + 1, sizeof(*made));
     if (made == NULL) {
         return ML_ENOMEM;
     }
-    for (size_t i = 0; i < lives->count; i++) {
-        const ml_life *life = &lives->rows[i];
-        ml_cause cause =
-            ml_causes_of(analysis->causes, analysis->device, (size_t)life->birth);
-        made[i] = judge(analysis, life, NULL, &cause);
+    for (size_t i = 0; i < lifetimes->count; i++) {
+        made[i] = judge_row(analysis, i);
     }
     if (!atomic_compare_exchange_strong(&place->verdicts, &there, made)) {
         ml_free(made);
@@ -271,16 +305,7 @@ ml_analysis_judge(const ml_analysis *analysis)
 }
 
 unsigned
-ml_analysis_category(const ml_analysis *analysis, uint64_t addr, uint64_t birth)
+ml_analysis_category(const ml_analysis *analysis, size_t index)
 {
-    if (birth != ML_BEFORE_EVENTS) {
-        const ml_verdict *verdicts = atomic_load(&analysis->verdicts);
-        return verdicts[ml_lives_row(&analysis->lives, birth)].category;
-    }
-    const ml_life *life = ml_lives_before(&analysis->lives, addr);
-    if (life == NULL) {
-        return ML_CATEGORY_UNKNOWN;
-    }
-    ml_cause cause = {.phase = ML_PHASE_BEFORE_RECORDING};
-    return judge(analysis, life, ml_elder_at(analysis->trace, addr), &cause).category;
+    return atomic_load(&analysis->verdicts)[index].category;
 }

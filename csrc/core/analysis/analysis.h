@@ -10,7 +10,7 @@
 #define ML_ANALYSIS_H
 
 #include "analysis/attribution/category.h"
-#include "analysis/attribution/lives.h"
+#include "analysis/lifetimes/lifetimes.h"
 #include "ledger/replay/replay.h"
 #include "recording/recording.h"
 
@@ -20,13 +20,13 @@ typedef struct ml_analysis {
     size_t device;
     const ml_causes *causes;   /* borrowed; of the whole recording */
     ml_categories *categories; /* owned */
-    ml_lives lives;
+    ml_lifetimes lifetimes;
     ml_replay_start *start; /* owned */
     ml_replay_result fit;
     uint64_t peak;   /* events before the first instant of the most allocated bytes */
     ml_totals peaks; /* of each total alone */
     _Atomic(ml_verdict *)
-        verdicts; /* owned; of the rows of lives; NULL: not asked for */
+        verdicts; /* owned; of the rows of lifetimes; NULL: not asked for */
 } ml_analysis;
 
 /* RECORDING does not change any more.  *OUT is borrowed and lives as long as it.  0,
@@ -49,11 +49,12 @@ typedef struct ml_explained {
  * its cause, category and owner, all rules together. */
 ml_explained ml_explain(const ml_analysis *analysis, uint64_t addr, uint64_t birth,
                         uint32_t stack);
+/* Likewise the block of row INDEX of the lifetimes. */
+ml_explained ml_explain_row(const ml_analysis *analysis, size_t index);
 
 /* Makes the categories of all allocations, for ml_analysis_category.  0 or ML_ENOMEM. */
 int ml_analysis_judge(const ml_analysis *analysis);
-/* The enum ml_category of a block as for ml_explain, without its cause. */
-unsigned ml_analysis_category(const ml_analysis *analysis, uint64_t addr,
-                              uint64_t birth);
+/* The enum ml_category of row INDEX of the lifetimes, without its cause. */
+unsigned ml_analysis_category(const ml_analysis *analysis, size_t index);
 
 #endif

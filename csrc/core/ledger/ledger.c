@@ -544,6 +544,15 @@ ml_ledger_locate(const ml_ledger *ledger, uint64_t addr, ml_ledger_place *out)
     return true;
 }
 
+bool
+ml_ledger_uses(const ml_ledger *ledger, uint64_t addr, uint64_t *birth)
+{
+    const ml_block_node *node =
+        &ledger->blocks.nodes[ml_blocks_find(&ledger->blocks, addr)];
+    *birth = node->birth;
+    return node != ledger->blocks.nodes && node->state != ML_BLOCK_INACTIVE;
+}
+
 int
 ml_ledger_visit(const ml_ledger *ledger, const ml_ledger_visitor *visitor)
 {

@@ -123,6 +123,9 @@ typedef struct ml_ledger_place {
  * unchanged, where none does. */
 bool ml_ledger_locate(const ml_ledger *ledger, uint64_t addr, ml_ledger_place *out);
 
+/* Whether a block in use starts at ADDR; *BIRTH is as a visitor is shown it. */
+bool ml_ledger_uses(const ml_ledger *ledger, uint64_t addr, uint64_t *birth);
+
 /* Shows VISITOR every segment and block; BIRTH of a block is the number of events applied
  * before its allocation, or ML_BEFORE_EVENTS.  Takes no memory.  Not by two threads at
  * once. */

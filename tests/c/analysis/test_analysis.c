@@ -31,13 +31,14 @@ test_categories(void)
     const ml_analysis *of;
     CHECK_INT(ml_analysis_of(f.recording, 0, &of), 0);
     CHECK_INT(ml_analysis_judge(of), 0);
-    CHECK_INT(ml_analysis_category(of, BASE, ML_BEFORE_EVENTS), ML_CATEGORY_BUFFER);
-    CHECK_INT(ml_analysis_category(of, BASE + KIB, ML_BEFORE_EVENTS),
+    const ml_lifetimes *lifetimes = &of->lifetimes;
+    CHECK_UINT(lifetimes->earlier_count, 2);
+    CHECK_INT(ml_analysis_category(of, ml_lifetimes_earlier(lifetimes, BASE)),
+              ML_CATEGORY_BUFFER);
+    CHECK_INT(ml_analysis_category(of, ml_lifetimes_earlier(lifetimes, BASE + KIB)),
               ML_CATEGORY_BEFORE_RECORDING);
-    CHECK_INT(ml_analysis_category(of, BASE + 2 * KIB, 0), ML_CATEGORY_PARAMETER);
-    /* Nothing was there. */
-    CHECK_INT(ml_analysis_category(of, BASE + 1, ML_BEFORE_EVENTS),
-              ML_CATEGORY_UNKNOWN);
+    CHECK_INT(ml_analysis_category(of, ml_lifetimes_row(lifetimes, 0)),
+              ML_CATEGORY_PARAMETER);
     sample_end(&f);
 }
 

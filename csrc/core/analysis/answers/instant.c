@@ -2,6 +2,7 @@
 #include "analysis/answers/instant.h"
 
 #include "analysis/analysis.h"
+#include "analysis/lifetimes/lifetimes_walk.h"
 
 #define NS_PER_US 1000
 
@@ -55,19 +56,19 @@ ml_instant_at(const ml_recording *recording, size_t device, uint64_t time)
     return (int64_t)count - 1;
 }
 
-/* Of the events of DEVICE: *EVENT as ml_instant_in_step() says, if it has one in STEP. */
+/* Of the events of OF's device: *EVENT as ml_instant_in_step() says, if it has one in STEP. */
 static void
-find_most(ml_replay *replay, const ml_causes *causes, size_t device, uint64_t step,
-          int64_t *event)
+find_most(const ml_analysis *of, uint64_t step, int64_t *event)
 {
     uint64_t most = 0;
-    while (ml_replay_next(replay) != NULL) {
-        size_t index = ml_replay_position(replay) - 1;
-        uint64_t allocated = ml_replay_totals(replay)->allocated;
-        if (ml_causes_step(causes, device, index) == step &&
-            (*event < 0 || allocated > most)) {
-            *event = (int64_t)index;
-            most = allocated;
+    ml_lifetimes_walk walk;
+    ml_lifetimes_walk_begin(&walk, &of->lifetimes, NULL, NULL);
+    for (size_t i = 0; i < of->trace->event_count; i++) {
+        ml_lifetimes_walk_next(&walk);
+        if (ml_causes_step(of->causes, of->device, i) == step &&
+            (*event < 0 || walk.allocated > most)) {
+            *event = (int64_t)i;
+            most = walk.allocated;
         }
     }
 }
@@ -113,15 +114,9 @@ ml_instant_in_step(const ml_recording *recording, size_t device, uint64_t step,
     if (error < 0 || !has_step(recording, analysis->causes, step, steps)) {
         return error;
     }
-    ml_replay *replay;
-    error = ml_analysis_replay(analysis, 0, &replay);
-    if (error < 0) {
-        return error;
-    }
-    find_most(replay, analysis->causes, device, step, event);
+    find_most(analysis, step, event);
     if (*event < 0) {
         *event = last_before(recording, analysis->causes, device, step);
     }
-    ml_replay_free(replay);
     return 0;
 }

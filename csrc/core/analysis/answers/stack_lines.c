@@ -66,11 +66,14 @@ add_events(work *w)
     if (error < 0) {
         return error;
     }
-    for (size_t i = 0; i < analysis->lives.count; i++) {
-        const ml_life *life = &analysis->lives.rows[i];
-        ml_stack_line_figures own = {
-            .allocated = life->bytes, .allocations = 1, .peak = life->allocated};
-        add(&w->stacks[analysis->trace->events[life->birth].stack], &own);
+    const ml_lifetimes *lifetimes = &analysis->lifetimes;
+    for (size_t i = 0; i < lifetimes->count; i++) {
+        const ml_lifetime *life = &lifetimes->rows[i];
+        if (life->birth != 0 && life->start == life->birth) {
+            ml_stack_line_figures own = {
+                .allocated = life->bytes, .allocations = 1, .peak = life->allocated};
+            add(&w->stacks[ml_lifetime_event(lifetimes, life)->stack], &own);
+        }
     }
     ml_ledger_visitor visitor = {.context = w, .block = add_left};
     error = ml_ledger_visit(ml_replay_ledger(replay), &visitor);

@@ -210,11 +210,11 @@ typedef struct tally {
 } tally;
 
 static tally
-during(const ml_categories *c, const ml_life *life)
+during(const ml_categories *c, const ml_lifetime *life)
 {
-    uint64_t from = life->birth + 1;
-    uint64_t to = life->end == ML_NEVER ? c->trace->event_count : life->end + 1;
-    uint16_t thread = thread_of(c, &c->trace->events[life->birth]);
+    uint64_t from = life->birth;
+    uint64_t to = life->requested == ML_NEVER ? c->trace->event_count : life->requested;
+    uint16_t thread = thread_of(c, &c->trace->events[life->birth - 1]);
     tally in = {
         .passes = rank(&c->passes, thread, to) - rank(&c->passes, thread, from),
         .forwards = rank(&c->forwards, thread, to) - rank(&c->forwards, thread, from),
@@ -230,9 +230,10 @@ during(const ml_categories *c, const ml_life *life)
 }
 
 static bool
-freed_by_pass(const ml_categories *c, const ml_life *life)
+freed_by_pass(const ml_categories *c, const ml_lifetime *life)
 {
-    return life->end != ML_NEVER && is_backward(&c->trace->events[life->end]);
+    return life->requested != ML_NEVER &&
+           is_backward(&c->trace->events[life->requested - 1]);
 }
 
 /* torch keeps one of these for each cuBLAS handle and stream, for the whole run: 8 MiB and
@@ -241,29 +242,30 @@ freed_by_pass(const ml_categories *c, const ml_life *life)
 #define EVEN_WORKSPACE 33554432
 
 static bool
-like_workspace(const ml_categories *c, const ml_life *life)
+like_workspace(const ml_categories *c, const ml_lifetime *life)
 {
-    uint64_t size = c->trace->events[life->birth].size;
-    return life->end == ML_NEVER && (size == ODD_WORKSPACE || size == EVEN_WORKSPACE);
+    uint64_t size = c->trace->events[life->birth - 1].size;
+    return life->requested == ML_NEVER &&
+           (size == ODD_WORKSPACE || size == EVEN_WORKSPACE);
 }
 
 /* Of all threads, which it serves alike. */
 static bool
-outlives_passes(const ml_categories *c, const ml_life *life)
+outlives_passes(const ml_categories *c, const ml_lifetime *life)
 {
     size_t passes = 0;
     for (size_t i = 0; i < c->passes.count; i++) {
-        passes += c->passes.list[i].at > life->birth;
+        passes += c->passes.list[i].at >= life->birth;
     }
     return passes > 1;
 }
 
 static ml_verdict
-judge_backward(const ml_categories *c, const ml_life *life, const ml_cause *cause,
+judge_backward(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause,
                tally in)
 {
     if (freed_by_pass(c, life) && in.passes == 0) {
-        uint32_t stack = c->trace->events[life->end].stack;
+        uint32_t stack = c->trace->events[life->requested - 1].stack;
         /* The recomputation frees its own temporaries in module calls. */
         bool kept = cause->recomputed &&
                     ml_causes_facts(c->causes)->of[stack].scope != ML_SCOPE_MODULE;
@@ -277,18 +279,19 @@ judge_backward(const ml_categories *c, const ml_life *life, const ml_cause *caus
 
 /* backward() holds it until it returns. */
 static ml_verdict
-judge_seed(const ml_life *life, tally in)
+judge_seed(const ml_lifetime *life, tally in)
 {
-    return life->end != ML_NEVER && in.forwards == 0 ? exact(ML_CATEGORY_TEMPORARY)
-                                                     : likely(ML_CATEGORY_GRADIENT);
+    return life->requested != ML_NEVER && in.forwards == 0
+               ? exact(ML_CATEGORY_TEMPORARY)
+               : likely(ML_CATEGORY_GRADIENT);
 }
 
 static ml_verdict
-judge_forward(const ml_categories *c, const ml_life *life, const ml_cause *cause,
+judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause,
               tally in)
 {
     if (like_workspace(c, life) &&
-        (c->trace->events[life->birth].size == ODD_WORKSPACE ||
+        (c->trace->events[life->birth - 1].size == ODD_WORKSPACE ||
          outlives_passes(c, life))) {
         return likely(ML_CATEGORY_WORKSPACE);
     }
@@ -307,27 +310,28 @@ judge_forward(const ml_categories *c, const ml_life *life, const ml_cause *cause
         return likely(ML_CATEGORY_ACTIVATION);
     }
     if (in.passes == 0) {
-        return life->end != ML_NEVER ? exact(ML_CATEGORY_TEMPORARY)
-                                     : unknown(ML_WHY_NO_PASS);
+        return life->requested != ML_NEVER ? exact(ML_CATEGORY_TEMPORARY)
+                                           : unknown(ML_WHY_NO_PASS);
     }
     return unknown(in.passes == 1 ? ML_WHY_OWNERS : ML_WHY_SEVERAL);
 }
 
 ml_verdict
-ml_categories_judge(const ml_categories *c, const ml_life *life, const ml_cause *cause)
+ml_categories_judge(const ml_categories *c, const ml_lifetime *life,
+                    const ml_cause *cause)
 {
     bool given = life->tag == ML_CATEGORY_INPUT;
     if (life->tag != ML_CATEGORY_COUNT && !given) {
         return exact((enum ml_category)life->tag);
     }
-    if (life->birth == ML_NEVER) {
+    if (life->birth == 0) {
         return exact(given ? ML_CATEGORY_INPUT : ML_CATEGORY_BEFORE_RECORDING);
     }
     if (cause->communication) {
         return exact(ML_CATEGORY_COMMUNICATION);
     }
     /* What a model's own work made is no batch, whatever it is given to next. */
-    uint32_t stack = c->trace->events[life->birth].stack;
+    uint32_t stack = c->trace->events[life->birth - 1].stack;
     bool outside = ml_causes_facts(c->causes)->of[stack].scope == ML_SCOPE_NONE;
     if (given && outside &&
         (cause->phase == ML_PHASE_OTHER || cause->phase == ML_PHASE_FORWARD)) {
@@ -335,7 +339,7 @@ ml_categories_judge(const ml_categories *c, const ml_life *life, const ml_cause 
     }
     tally in = during(c, life);
     if (cause->phase == ML_PHASE_OPTIMIZER) {
-        return life->end != ML_NEVER && in.others == 0
+        return life->requested != ML_NEVER && in.others == 0
                    ? exact(ML_CATEGORY_TEMPORARY)
                    : likely(ML_CATEGORY_OPTIMIZER_STATE);
     }
@@ -343,7 +347,7 @@ ml_categories_judge(const ml_categories *c, const ml_life *life, const ml_cause 
         return unknown(ML_WHY_PASSES);
     }
     /* Not by the phase: the flag is what passes are counted by. */
-    if (is_backward(&c->trace->events[life->birth])) {
+    if (is_backward(&c->trace->events[life->birth - 1])) {
         return judge_backward(c, life, cause, in);
     }
     if (cause->seed) {
@@ -353,7 +357,7 @@ ml_categories_judge(const ml_categories *c, const ml_life *life, const ml_cause 
 }
 
 void
-ml_cause_name_owner(ml_cause *cause, const ml_life *life, const ml_verdict *verdict)
+ml_cause_name_owner(ml_cause *cause, const ml_lifetime *life, const ml_verdict *verdict)
 {
     if (life->module != 0) {
         cause->module = life->module;

@@ -33,7 +33,7 @@
 #define ML_CATEGORY_H
 
 #include "analysis/attribution/cause.h"
-#include "analysis/attribution/lives.h"
+#include "analysis/lifetimes/lifetimes.h"
 
 /* Why a category is not known. */
 #define ML_WHYS(XX) \
@@ -64,12 +64,12 @@ int ml_categories_new(const ml_causes *causes, const ml_recording *recording,
                       size_t device, ml_categories **out);
 void ml_categories_free(ml_categories *categories); /* takes NULL */
 
-ml_verdict ml_categories_judge(const ml_categories *categories, const ml_life *life,
+ml_verdict ml_categories_judge(const ml_categories *categories, const ml_lifetime *life,
                                const ml_cause *cause);
 
 /* Sets CAUSE's module to that of the owner, as far as LIFE and VERDICT tell: whose memory a
  * block is tells more than whose call made it. */
-void ml_cause_name_owner(ml_cause *cause, const ml_life *life,
+void ml_cause_name_owner(ml_cause *cause, const ml_lifetime *life,
                          const ml_verdict *verdict);
 
 const char *ml_why_text(unsigned why); /* "" for an unknown one */

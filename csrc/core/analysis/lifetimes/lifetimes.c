@@ -1,146 +1,150 @@
-/* The allocations of one device as rows.  See page_rows.h.
+/* The lifetimes of the blocks of one device.  See lifetimes.h.
  *
  * An event says which block it is about; what else it changed, because it did not fit,
  * shows in the totals, and then all rows that are there are held against the ledger. */
 #include "analysis/lifetimes/lifetimes.h"
 
-#include <string.h>
-
 #include "analysis/lifetimes/segment_lifetimes.h"
 #include "base/base.h"
 
-typedef struct work {
-    ml_page_rows *rows;
-    ml_replay *replay;
-    ml_page_pieces pieces;
-    bool has_segments;
+struct ml_lifetimes_work {
+    ml_lifetimes *lifetimes; /* borrowed */
+    ml_replay *replay;       /* borrowed */
+    ml_mapped_pieces pieces;
+    size_t next_tag;
     uint64_t stream; /* of the segment visited last */
-    uint32_t *there; /* owned; rows that are there */
+    uint32_t
+        *there; /* owned; rows that are there, each of which has its place as `rest` */
     size_t there_count;
     size_t there_capacity;
     uint64_t allocated; /* bytes of rows */
     uint64_t active;
-    size_t initial_capacity;
-    size_t stream_capacity;
-} work;
+};
 
 /* ---- Rows that come and go ---- */
 
 static int
-add_row(work *w, ml_page_row row, uint32_t *index)
+add_row(ml_lifetimes_work *w, ml_lifetime row, size_t *index)
 {
-    ml_page_rows *rows = w->rows;
-    void *list = rows->rows;
+    ml_lifetimes *lifetimes = w->lifetimes;
+    void *list = lifetimes->rows;
     void *there = w->there;
-    int error = ml_grow(&list, &rows->capacity, rows->count + 1, sizeof(ml_page_row));
+    int error =
+        ml_grow(&list, &lifetimes->capacity, lifetimes->count + 1, sizeof(ml_lifetime));
     if (error < 0) {
         return error;
     }
-    rows->rows = list;
+    lifetimes->rows = list;
     error = ml_grow(&there, &w->there_capacity, w->there_count + 1, sizeof(uint32_t));
     if (error < 0) {
         return error;
     }
     w->there = there;
-    row.place = (uint32_t)w->there_count;
-    *index = (uint32_t)rows->count;
-    w->there[w->there_count++] = *index;
-    rows->rows[rows->count++] = row;
+    *index = lifetimes->count++;
+    row.rest = (uint32_t)w->there_count;
+    w->there[w->there_count++] = (uint32_t)*index;
+    lifetimes->rows[*index] = row;
     w->active += row.bytes;
-    w->allocated += row.requested == ML_PAGE_NEVER ? row.bytes : 0;
+    w->allocated += row.requested == ML_NEVER ? row.bytes : 0;
     return 0;
 }
 
 static void
-request_row(work *w, uint32_t index, uint32_t moment)
+request_row(ml_lifetimes_work *w, size_t index, uint32_t moment)
 {
-    ml_page_row *row = &w->rows->rows[index];
-    if (row->requested == ML_PAGE_NEVER) {
+    ml_lifetime *row = &w->lifetimes->rows[index];
+    if (row->requested == ML_NEVER) {
         row->requested = moment;
         w->allocated -= row->bytes;
     }
 }
 
 static void
-end_row(work *w, uint32_t index, uint32_t moment)
+end_row(ml_lifetimes_work *w, size_t index, uint32_t moment)
 {
-    ml_page_row *row = &w->rows->rows[index];
+    ml_lifetime *row = &w->lifetimes->rows[index];
     request_row(w, index, moment);
     row->end = moment;
     w->active -= row->bytes;
     uint32_t last = w->there[--w->there_count];
-    w->there[row->place] = last;
-    w->rows->rows[last].place = row->place;
+    w->there[row->rest] = last;
+    w->lifetimes->rows[last].rest = row->rest;
+    row->rest = 0;
 }
 
-/* The row of the block of BIRTH at ADDR, plus 1; 0: there is none. */
-static uint32_t
-row_of(const ml_page_rows *rows, uint64_t birth, uint64_t addr)
+static size_t
+last_of(const ml_lifetimes *lifetimes, size_t index)
 {
-    uint32_t index;
-    if (birth == ML_BEFORE_EVENTS) {
-        size_t at =
-            ml_find_address(rows->rows, sizeof(ml_page_row), rows->initial_count, addr);
-        if (at == rows->initial_count || rows->rows[at].addr != addr) {
-            return 0;
-        }
-        index = (uint32_t)at;
+    while (lifetimes->rows[index].end != ML_NEVER && lifetimes->rows[index].rest != 0) {
+        index = lifetimes->rows[index].rest;
     }
-    else {
-        if (rows->of_event[birth] == 0) {
-            return 0;
-        }
-        index = rows->of_event[birth] - 1;
-    }
-    while (rows->rows[index].rest != 0) {
-        index = rows->rows[index].rest;
-    }
-    return index + 1;
+    return index;
+}
+
+size_t
+ml_lifetimes_earlier(const ml_lifetimes *lifetimes, uint64_t addr)
+{
+    size_t count = lifetimes->earlier_count;
+    size_t at =
+        ml_find_address(lifetimes->earlier, sizeof(ml_earlier_block), count, addr);
+    return at < count && lifetimes->earlier[at].addr == addr ? at : SIZE_MAX;
+}
+
+/* The row of the block in use of BIRTH that starts at ADDR; SIZE_MAX: there is none. */
+static size_t
+row_of(const ml_lifetimes *lifetimes, uint64_t birth, uint64_t addr)
+{
+    size_t index = birth == ML_BEFORE_EVENTS ? ml_lifetimes_earlier(lifetimes, addr)
+                                             : ml_lifetimes_row(lifetimes, birth);
+    return index == SIZE_MAX ? index : last_of(lifetimes, index);
 }
 
 static int
-note_change(work *w, uint32_t row, uint32_t moment)
+note_change(ml_lifetimes_work *w, size_t row, uint32_t moment)
 {
-    ml_page_rows *rows = w->rows;
-    void *changes = rows->changes;
-    int error = ml_grow(&changes, &rows->change_capacity, rows->change_count + 1,
-                        sizeof(ml_page_change));
+    ml_lifetimes *lifetimes = w->lifetimes;
+    void *changes = lifetimes->changes;
+    int error = ml_grow(&changes, &lifetimes->change_capacity,
+                        lifetimes->change_count + 1, sizeof(ml_lifetime_change));
     if (error == 0) {
-        rows->changes = changes;
-        rows->changes[rows->change_count++] = (ml_page_change){moment, row};
+        lifetimes->changes = changes;
+        lifetimes->changes[lifetimes->change_count++] =
+            (ml_lifetime_change){moment, (uint32_t)row};
     }
     return error;
 }
 
 /* ---- Where an event changed more than its block ---- */
 
-/* BLOCK is what is left of row INDEX. */
+/* BYTES are what is left of row INDEX. */
 static int
-cut_row(work *w, uint32_t index, uint64_t bytes, uint32_t moment)
+cut_row(ml_lifetimes_work *w, size_t index, uint64_t bytes, uint32_t moment)
 {
-    ml_page_row rest = w->rows->rows[index];
-    bool requested = rest.requested != ML_PAGE_NEVER;
+    ml_lifetime rest = w->lifetimes->rows[index];
+    bool requested = rest.requested != ML_NEVER;
     end_row(w, index, moment);
     rest.start = moment;
-    rest.requested = requested ? moment : ML_PAGE_NEVER;
+    rest.requested = requested ? moment : ML_NEVER;
     rest.bytes = bytes;
-    uint32_t added;
+    size_t added;
     int error = add_row(w, rest, &added);
     if (error == 0) {
-        w->rows->rows[index].rest = added;
+        w->lifetimes->rows[index].rest = (uint32_t)added;
         error = note_change(w, added, moment);
     }
     return error;
 }
 
 static int
-compare_row(work *w, uint32_t index, uint32_t moment)
+compare_row(ml_lifetimes_work *w, size_t index, uint32_t moment)
 {
-    const ml_page_row *row = &w->rows->rows[index];
+    const ml_lifetimes *lifetimes = w->lifetimes;
+    const ml_lifetime *row = &lifetimes->rows[index];
     uint64_t birth = row->birth == 0 ? ML_BEFORE_EVENTS : row->birth - 1;
+    uint64_t addr = ml_lifetimes_request(lifetimes, index).addr;
     ml_ledger_place place;
-    bool found = ml_ledger_locate(ml_replay_ledger(w->replay), row->addr, &place) &&
-                 place.block.addr == row->addr && place.birth == birth &&
+    bool found = ml_ledger_locate(ml_replay_ledger(w->replay), addr, &place) &&
+                 place.block.addr == addr && place.birth == birth &&
                  place.block.state != ML_BLOCK_INACTIVE;
     if (found && place.block.size == row->bytes) {
         return 0;
@@ -154,7 +158,7 @@ compare_row(work *w, uint32_t index, uint32_t moment)
 }
 
 static int
-compare_rows(work *w, uint32_t moment)
+compare_rows(ml_lifetimes_work *w, uint32_t moment)
 {
     int error = 0;
     /* What takes the place of a row that ended was compared before. */
@@ -169,7 +173,7 @@ compare_rows(work *w, uint32_t moment)
 static int
 visit_segment(void *context, const ml_segment *segment)
 {
-    work *w = context;
+    ml_lifetimes_work *w = context;
     w->stream = segment->stream;
     return 0;
 }
@@ -177,245 +181,297 @@ visit_segment(void *context, const ml_segment *segment)
 static int
 visit_block(void *context, const ml_block *block, uint64_t birth)
 {
-    work *w = context;
-    ml_page_rows *rows = w->rows;
+    ml_lifetimes_work *w = context;
+    ml_lifetimes *lifetimes = w->lifetimes;
     (void)birth;
     if (block->state == ML_BLOCK_INACTIVE) {
         return 0;
     }
-    bool allocated = block->state == ML_BLOCK_ALLOCATED;
-    uint32_t index;
-    int error = add_row(w,
-                        (ml_page_row){.addr = block->addr,
-                                      .bytes = block->size,
-                                      .size = block->requested,
-                                      .requested = allocated ? ML_PAGE_NEVER : 0,
-                                      .end = ML_PAGE_NEVER},
-                        &index);
-    void *stacks = rows->initial_stacks;
+    size_t index;
+    int error = add_row(
+        w,
+        (ml_lifetime){.bytes = block->size,
+                      .earlier = lifetimes->earlier_count,
+                      .requested = block->state == ML_BLOCK_ALLOCATED ? ML_NEVER : 0,
+                      .end = ML_NEVER,
+                      .tag = ML_CATEGORY_COUNT},
+        &index);
+    void *earlier = lifetimes->earlier;
     if (error == 0) {
-        error = ml_grow(&stacks, &w->initial_capacity, rows->count, sizeof(uint32_t));
+        error = ml_grow(&earlier, &lifetimes->earlier_capacity, lifetimes->count,
+                        sizeof(ml_earlier_block));
     }
-    if (error < 0) {
-        return error;
+    if (error == 0) {
+        lifetimes->earlier = earlier;
+        lifetimes->earlier[index] = (ml_earlier_block){.addr = block->addr,
+                                                       .size = block->requested,
+                                                       .stream = w->stream,
+                                                       .stack = block->stack};
+        lifetimes->earlier_count = lifetimes->count;
     }
-    rows->initial_stacks = stacks;
-    void *streams = rows->initial_streams;
-    error = ml_grow(&streams, &w->stream_capacity, rows->count, sizeof(uint64_t));
-    if (error < 0) {
-        return error;
-    }
-    rows->initial_streams = streams;
-    rows->initial_stacks[index] = block->stack;
-    rows->initial_streams[index] = w->stream;
-    rows->initial_count = rows->count;
-    return 0;
+    return error;
 }
 
+/* Where there are no segments, reserved bytes are the allocated ones. */
 static int
-note_reserved(work *w, uint32_t moment)
+note_reserved(ml_lifetimes_work *w, uint32_t moment)
 {
-    ml_page_rows *rows = w->rows;
+    ml_lifetimes *lifetimes = w->lifetimes;
     uint64_t bytes = ml_replay_totals(w->replay)->reserved;
-    if (rows->reserved_count != 0 &&
-        rows->reserved[rows->reserved_count - 1].bytes == bytes) {
+    if (!ml_replay_has_segments(w->replay) ||
+        (lifetimes->reserved_count != 0 &&
+         lifetimes->reserved[lifetimes->reserved_count - 1].bytes == bytes)) {
         return 0;
     }
-    void *reserved = rows->reserved;
-    int error = ml_grow(&reserved, &rows->reserved_capacity, rows->reserved_count + 1,
-                        sizeof(ml_page_reserved));
+    void *reserved = lifetimes->reserved;
+    int error = ml_grow(&reserved, &lifetimes->reserved_capacity,
+                        lifetimes->reserved_count + 1, sizeof(ml_reserved_change));
     if (error == 0) {
-        rows->reserved = reserved;
-        rows->reserved[rows->reserved_count++] = (ml_page_reserved){moment, bytes};
+        lifetimes->reserved = reserved;
+        lifetimes->reserved[lifetimes->reserved_count++] =
+            (ml_reserved_change){moment, bytes};
     }
     return error;
 }
 
 static int
-begin(work *w)
+begin(ml_lifetimes_work *w)
 {
-    ml_page_rows *rows = w->rows;
+    ml_lifetimes *lifetimes = w->lifetimes;
     const ml_ledger *ledger = ml_replay_ledger(w->replay);
-    size_t events = rows->trace->event_count;
-    rows->of_event = ml_alloc_zeroed(events + 1, sizeof(uint32_t));
-    int error = rows->of_event == NULL ? ML_ENOMEM : 0;
-    if (error == 0) {
-        ml_ledger_visitor visitor = {w, visit_segment, visit_block};
-        error = ml_ledger_visit(ledger, &visitor);
+    lifetimes->of_event =
+        ml_alloc_zeroed(lifetimes->trace->event_count + 1, sizeof(uint32_t));
+    if (lifetimes->of_event == NULL) {
+        return ML_ENOMEM;
     }
-    if (error == 0 && w->has_segments) {
-        error = ml_page_pieces_begin(&w->pieces, rows, ledger);
+    ml_ledger_visitor visitor = {w, visit_segment, visit_block};
+    int error = ml_ledger_visit(ledger, &visitor);
+    if (error == 0 && ml_replay_has_segments(w->replay)) {
+        error = ml_mapped_pieces_begin(&w->pieces, lifetimes, ledger);
     }
     return error == 0 ? note_reserved(w, 0) : error;
 }
 
-/* ---- Event by event ---- */
-
-/* The row of the block in use that EVENT, not yet applied, frees or takes the place of,
- * plus 1; 0: none. */
-static uint32_t
-find_row(const work *w, const ml_event *event)
+int
+ml_lifetimes_begin(ml_lifetimes *lifetimes, const ml_device_trace *trace,
+                   ml_replay *replay, ml_lifetimes_work **out)
 {
-    ml_ledger_place place;
-    if (event->action > ML_ACTION_FREE_COMPLETED ||
-        !ml_ledger_locate(ml_replay_ledger(w->replay), event->addr, &place) ||
-        place.block.addr != event->addr || place.block.state == ML_BLOCK_INACTIVE) {
-        return 0;
+    if (trace->event_count > ML_LIFETIMES_EVENTS_MAX) {
+        return ML_ELIMIT;
     }
-    return row_of(w->rows, place.birth, event->addr);
-}
-
-/* TAKEN is the row in whose place EVENT allocates, plus 1, or 0. */
-static int
-follow_alloc(work *w, const ml_event *event, size_t index, uint32_t taken)
-{
-    uint32_t moment = (uint32_t)index + 1;
-    ml_ledger_place place;
-    if (!ml_ledger_locate(ml_replay_ledger(w->replay), event->addr, &place) ||
-        place.block.addr != event->addr || place.birth != index ||
-        place.block.state == ML_BLOCK_INACTIVE) {
-        return 0;
+    ml_lifetimes_work *w = ml_alloc_zeroed(1, sizeof(*w));
+    if (w == NULL) {
+        return ML_ENOMEM;
     }
-    uint32_t row;
-    int error = taken != 0 ? note_change(w, taken - 1, moment) : 0;
+    lifetimes->trace = trace;
+    w->lifetimes = lifetimes;
+    w->replay = replay;
+    int error = begin(w);
     if (error < 0) {
+        ml_lifetimes_end(w);
         return error;
     }
-    if (taken != 0) {
-        end_row(w, taken - 1, moment);
+    *out = w;
+    return 0;
+}
+
+/* ---- Tags ---- */
+
+/* The row of the block in use that holds ADDR now; NULL: none does. */
+static ml_lifetime *
+row_at(const ml_lifetimes_work *w, uint64_t addr)
+{
+    ml_ledger_place place;
+    if (!ml_ledger_locate(ml_replay_ledger(w->replay), addr, &place) ||
+        place.block.state == ML_BLOCK_INACTIVE) {
+        return NULL;
     }
-    error = add_row(w,
-                    (ml_page_row){.addr = event->addr,
-                                  .bytes = place.block.size,
-                                  .size = event->size,
-                                  .start = moment,
-                                  .requested = ML_PAGE_NEVER,
-                                  .end = ML_PAGE_NEVER,
-                                  .birth = moment},
-                    &row);
+    size_t index = row_of(w->lifetimes, place.birth, place.block.addr);
+    return index == SIZE_MAX ? NULL : &w->lifetimes->rows[index];
+}
+
+static void
+apply_tag(const ml_lifetimes_work *w, const ml_tag *tag)
+{
+    ml_lifetime *row = row_at(w, tag->addr);
+    /* What waits to be freed is nobody's any more. */
+    if (row == NULL || row->requested != ML_NEVER) {
+        return;
+    }
+    /* Whoever is given a tensor does not own it. */
+    if (tag->category == ML_CATEGORY_INPUT
+            ? row->tag == ML_CATEGORY_COUNT
+            : row->tag != ML_CATEGORY_PARAMETER ||
+                  tag->category == ML_CATEGORY_PARAMETER) {
+        row->tag = tag->category;
+        row->name = tag->name;
+        row->module = tag->module;
+    }
+}
+
+/* Those that come right before event INDEX. */
+static void
+apply_tags(ml_lifetimes_work *w, size_t index)
+{
+    const ml_device_trace *trace = w->lifetimes->trace;
+    for (; w->next_tag < trace->tag_count && trace->tags[w->next_tag].position == index;
+         w->next_tag++) {
+        apply_tag(w, &trace->tags[w->next_tag]);
+    }
+}
+
+/* ---- Event by event ---- */
+
+/* The row of the block in use that EVENT, not yet applied, frees or takes the place of;
+ * SIZE_MAX: none. */
+static size_t
+find_row(const ml_lifetimes_work *w, const ml_event *event)
+{
+    uint64_t birth;
+    return event->action <= ML_ACTION_FREE_COMPLETED &&
+                   ml_ledger_uses(ml_replay_ledger(w->replay), event->addr, &birth)
+               ? row_of(w->lifetimes, birth, event->addr)
+               : SIZE_MAX;
+}
+
+/* The bytes of the block that EVENT, the one at INDEX, completed, allocated; 0 where the
+ * ledger had no room for it. */
+static uint64_t
+placed_bytes(const ml_lifetimes_work *w, const ml_event *event, size_t index)
+{
+    ml_ledger_place place;
+    if (ml_replay_fits(w->replay)) {
+        return event->block_bytes;
+    }
+    return ml_ledger_locate(ml_replay_ledger(w->replay), event->addr, &place) &&
+                   place.block.addr == event->addr && place.birth == index &&
+                   place.block.state != ML_BLOCK_INACTIVE
+               ? place.block.size
+               : 0;
+}
+
+/* TAKEN is the row in whose place EVENT allocates, or SIZE_MAX. */
+static int
+follow_alloc(ml_lifetimes_work *w, const ml_event *event, size_t index, size_t taken)
+{
+    uint32_t moment = (uint32_t)index + 1;
+    uint64_t bytes = placed_bytes(w, event, index);
+    int error = 0;
+    if (bytes != 0 && taken != SIZE_MAX) {
+        error = note_change(w, taken, moment);
+        end_row(w, taken, moment);
+    }
+    size_t row;
     if (error == 0) {
-        w->rows->of_event[index] = row + 1;
+        error =
+            add_row(w,
+                    (ml_lifetime){.bytes = bytes,
+                                  .allocated = ml_replay_totals(w->replay)->allocated,
+                                  .birth = moment,
+                                  .start = moment,
+                                  .requested = ML_NEVER,
+                                  .end = ML_NEVER,
+                                  .tag = ML_CATEGORY_COUNT},
+                    &row);
+    }
+    if (error == 0) {
+        w->lifetimes->of_event[index] = (uint32_t)row + 1;
+    }
+    if (error == 0 && bytes == 0) {
+        end_row(w, row, moment);
     }
     return error;
 }
 
-static int
-follow_event(work *w, size_t index)
+static void
+follow_free(ml_lifetimes_work *w, const ml_event *event, size_t index, size_t row)
 {
-    ml_page_rows *rows = w->rows;
+    w->lifetimes->of_event[index] = (uint32_t)row + 1;
+    request_row(w, row, (uint32_t)index + 1);
+    if (event->action == ML_ACTION_FREE_COMPLETED) {
+        end_row(w, row, (uint32_t)index + 1);
+    }
+}
+
+int
+ml_lifetimes_next(ml_lifetimes_work *w)
+{
+    ml_lifetimes *lifetimes = w->lifetimes;
+    size_t index = ml_replay_position(w->replay);
     uint32_t moment = (uint32_t)index + 1;
-    uint32_t row = find_row(w, &rows->trace->events[index]);
+    apply_tags(w, index);
+    if (index == lifetimes->trace->event_count) {
+        return 0;
+    }
+    size_t row = find_row(w, &lifetimes->trace->events[index]);
     const ml_event *event = ml_replay_next(w->replay);
     int error = 0;
     if (event->action == ML_ACTION_ALLOC) {
         error = follow_alloc(w, event, index, row);
     }
-    else if (row != 0) {
-        rows->of_event[index] = row;
-        request_row(w, row - 1, moment);
-        if (event->action == ML_ACTION_FREE_COMPLETED) {
-            end_row(w, row - 1, moment);
-        }
+    else if (row != SIZE_MAX) {
+        follow_free(w, event, index, row);
     }
     const ml_totals *totals = ml_replay_totals(w->replay);
     if (error == 0 &&
         (totals->allocated != w->allocated || totals->active != w->active)) {
         error = compare_rows(w, moment);
     }
-    if (error == 0 && w->has_segments) {
-        error = ml_page_pieces_follow(&w->pieces, event, ml_replay_ledger(w->replay),
-                                      moment);
-    }
-    return error == 0 ? note_reserved(w, moment) : error;
-}
-
-static int
-follow(work *w)
-{
-    ml_page_rows *rows = w->rows;
-    int error = begin(w);
-    for (size_t i = 0; error == 0 && i < rows->trace->event_count; i++) {
-        error = follow_event(w, i);
-    }
-    return error;
-}
-
-/* ---- How often an address was given out ---- */
-
-typedef struct seen {
-    uint64_t addr;
-    uint32_t count; /* 0: the slot is empty */
-} seen;
-
-static int
-number_rows(ml_page_rows *rows)
-{
-    size_t slots = 16;
-    while (slots < 2 * rows->count) {
-        slots *= 2;
-    }
-    seen *table = ml_alloc_zeroed(slots, sizeof(seen));
-    if (table == NULL) {
-        return ML_ENOMEM;
-    }
-    for (size_t i = 0; i < rows->count; i++) {
-        ml_page_row *row = &rows->rows[i];
-        size_t at = (size_t)ml_hash_u64(row->addr) & (slots - 1);
-        while (table[at].count != 0 && table[at].addr != row->addr) {
-            at = (at + 1) & (slots - 1);
-        }
-        table[at].addr = row->addr;
-        /* What another event left of an allocation is none of its own. */
-        table[at].count += row->birth == row->start;
-        row->ordinal = table[at].count - 1;
-    }
-    ml_free(table);
-    return 0;
-}
-
-/* ---- The whole ---- */
-
-int
-ml_page_rows_init(ml_page_rows *rows, const ml_recording *recording, size_t device)
-{
-    *rows = (ml_page_rows){0};
-    if (device >= recording->device_count) {
-        return ML_EINVALID;
-    }
-    rows->trace = &recording->devices[device];
-    if (rows->trace->event_count > ML_PAGE_EVENTS_MAX) {
-        return ML_ELIMIT;
-    }
-    work w = {.rows = rows, .has_segments = recording->rules.has_segments != 0};
-    const ml_analysis *analysis;
-    int error = ml_analysis_of(recording, device, &analysis);
-    if (error == 0) {
-        error = ml_analysis_replay(analysis, 0, &w.replay);
+    if (error == 0 && ml_replay_has_segments(w->replay)) {
+        error = ml_mapped_pieces_follow(&w->pieces, event, ml_replay_ledger(w->replay),
+                                        moment);
     }
     if (error == 0) {
-        error = follow(&w);
+        error = note_reserved(w, moment);
     }
-    if (error == 0) {
-        error = number_rows(rows);
-    }
-    ml_replay_free(w.replay);
-    ml_page_pieces_fini(&w.pieces);
-    ml_free(w.there);
-    if (error < 0) {
-        ml_page_rows_fini(rows);
-    }
-    return error;
+    return error < 0 ? error : 1;
 }
 
 void
-ml_page_rows_fini(ml_page_rows *rows)
+ml_lifetimes_end(ml_lifetimes_work *w)
 {
-    ml_free(rows->rows);
-    ml_free(rows->of_event);
-    ml_free(rows->changes);
-    ml_free(rows->reserved);
-    ml_free(rows->segments);
-    ml_free(rows->initial_stacks);
-    ml_free(rows->initial_streams);
-    *rows = (ml_page_rows){0};
+    if (w != NULL) {
+        for (size_t i = 0; i < w->there_count; i++) {
+            w->lifetimes->rows[w->there[i]].rest = 0;
+        }
+        ml_mapped_pieces_fini(&w->pieces);
+        ml_free(w->there);
+        ml_free(w);
+    }
+}
+
+void
+ml_lifetimes_fini(ml_lifetimes *lifetimes)
+{
+    ml_free(lifetimes->rows);
+    ml_free(lifetimes->of_event);
+    ml_free(lifetimes->earlier);
+    ml_free(lifetimes->changes);
+    ml_free(lifetimes->reserved);
+    ml_free(lifetimes->segments);
+    *lifetimes = (ml_lifetimes){0};
+}
+
+/* ---- What a row is of ---- */
+
+ml_earlier_block
+ml_lifetimes_request(const ml_lifetimes *lifetimes, size_t index)
+{
+    const ml_lifetime *row = &lifetimes->rows[index];
+    if (row->birth != 0) {
+        const ml_event *event = ml_lifetime_event(lifetimes, row);
+        return (ml_earlier_block){.addr = event->addr,
+                                  .size = event->size,
+                                  .stream = event->stream,
+                                  .stack = event->stack};
+    }
+    return lifetimes->earlier[row->earlier];
+}
+
+const ml_lifetime *
+ml_lifetime_last(const ml_lifetimes *lifetimes, const ml_lifetime *row)
+{
+    return row->rest == 0
+               ? row
+               : &lifetimes->rows[last_of(lifetimes, (size_t)(row - lifetimes->rows))];
 }

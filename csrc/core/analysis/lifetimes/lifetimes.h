@@ -1,84 +1,130 @@
-/* The allocations of one device as rows, each from its start to its end, and the
- * segments likewise: what one replay tells, kept for a page.
+/* The lifetimes of the blocks of one device: from which moment to which each is there, its
+ * bytes, and what it is tagged as.
  *
- * Owns following the replay's memory block by block, so that after any event the rows
- * that are allocated are the blocks of the replay there, to the byte, also where events
- * do not fit.  It must not know what allocations are for, nor how they are written. */
-#ifndef ML_PAGE_ROWS_H
-#define ML_PAGE_ROWS_H
+ * After any event the rows that are there are the replay's blocks in use, to the byte, also
+ * where events do not fit.  The segments are followed beside them (segment_lifetimes.h).
+ *
+ * A tag at a position names the block that holds its address there, for the whole of its
+ * lifetime.  The last tag of a block holds, but a parameter stays one, and INPUT is only of a
+ * block without any other. */
+#ifndef ML_LIFETIMES_H
+#define ML_LIFETIMES_H
 
-#include "analysis/analysis.h"
+#include "ledger/replay/replay.h"
+#include "recording/recording.h"
 
-/* Events of a device that a page can number. */
-#define ML_PAGE_EVENTS_MAX (INT32_MAX - 1)
 /* Moments: 0 is before the first event, N after event N - 1. */
-#define ML_PAGE_NEVER UINT32_MAX
+#define ML_NEVER UINT32_MAX
+#define ML_LIFETIMES_EVENTS_MAX (UINT32_MAX - 2)
 
-typedef struct ml_page_row {
-    uint64_t addr;
-    uint64_t bytes;     /* of the block */
-    uint64_t size;      /* bytes asked for */
-    uint32_t start;     /* moment from which on it is there */
-    uint32_t requested; /* from which on it is not allocated; ML_PAGE_NEVER */
-    uint32_t end;       /* from which on it is not there; ML_PAGE_NEVER */
-    uint32_t birth;   /* moment of the allocation; before START where another event cut
-                           the block */
-    uint32_t kind;    /* for who describes the row */
-    uint32_t ordinal; /* allocations that its address had before */
-    uint32_t place;   /* among the rows that are there, while replaying */
+typedef struct ml_lifetime {
+    uint64_t bytes; /* of the block; 0 where the ledger had no room for it */
+    union {
+        uint64_t allocated; /* bytes on the device right after its allocation */
+        uint64_t
+            earlier; /* of a block from before the first event: its place among these */
+    };
+    uint32_t birth; /* moment of its allocation; 0: before the first event */
+    uint32_t
+        start; /* from which on it is there; after BIRTH where another event cut the
+                           block */
+    uint32_t requested; /* from which on it is not allocated; ML_NEVER */
+    uint32_t end;       /* from which on it is not there; ML_NEVER */
     uint32_t rest; /* the row that goes on where another event cut this one; 0: none */
-} ml_page_row;
+    uint32_t name; /* string: of its tag; 0: none */
+    uint32_t module; /* string: likewise */
+    uint8_t tag;     /* enum ml_category, or ML_CATEGORY_COUNT for none */
+} ml_lifetime;
+
+/* What no event tells of a block that was there before the first. */
+typedef struct ml_earlier_block {
+    uint64_t addr;
+    uint64_t size; /* bytes asked for */
+    uint64_t stream;
+    uint32_t stack;
+} ml_earlier_block;
 
 /* A row that an event changed beside its own. */
-typedef struct ml_page_change {
+typedef struct ml_lifetime_change {
     uint32_t moment;
     uint32_t row;
-} ml_page_change;
+} ml_lifetime_change;
 
-typedef struct ml_page_reserved {
+typedef struct ml_reserved_change {
     uint32_t moment; /* from which on */
     uint64_t bytes;
-} ml_page_reserved;
-
-#define ML_PAGE_EXPANDABLE 1u
-#define ML_PAGE_SMALL 2u
-#define ML_PAGE_PRIVATE 4u
+} ml_reserved_change;
 
 /* A segment, or of an expandable one a piece that was mapped at once. */
-typedef struct ml_page_segment {
+typedef struct ml_segment_lifetime {
     uint64_t addr;
     uint64_t bytes;
     uint64_t stream;
     uint32_t start; /* as of rows */
     uint32_t end;
     uint32_t stack;
-    uint32_t flags; /* ML_PAGE_* */
-} ml_page_segment;
+    bool expandable;
+    bool small;
+    bool private_pool;
+} ml_segment_lifetime;
 
-typedef struct ml_page_rows {
+typedef struct ml_lifetimes {
     const ml_device_trace *trace; /* borrowed */
-    ml_page_row *rows;            /* owned; by start, those of moment 0 by address */
+    ml_lifetime
+        *rows; /* owned; by start, those from before the first event by address */
     size_t count;
     size_t capacity;
-    uint32_t *of_event;      /* owned; row of each event, plus 1; 0: it has none */
-    ml_page_change *changes; /* owned; by moment */
+    /* Owned; the row of each event, plus 1: that it made or ended; 0: it has none.  Every
+     * allocation has one. */
+    uint32_t *of_event;
+    ml_earlier_block *earlier; /* owned; of the first rows */
+    size_t earlier_count;
+    size_t earlier_capacity;
+    ml_lifetime_change *changes; /* owned; by moment */
     size_t change_count;
     size_t change_capacity;
-    ml_page_reserved *reserved; /* owned; by moment, of which the first is 0 */
+    ml_reserved_change *reserved; /* owned; by moment, of which the first is 0 */
     size_t reserved_count;
     size_t reserved_capacity;
-    ml_page_segment *segments; /* owned; by start */
+    ml_segment_lifetime *segments; /* owned; by start */
     size_t segment_count;
     size_t segment_capacity;
-    uint32_t *initial_stacks;  /* owned; of the rows of moment 0 */
-    uint64_t *initial_streams; /* owned; likewise */
-    size_t initial_count;
-} ml_page_rows;
+} ml_lifetimes;
 
-/* RECORDING is borrowed and outlives the rows.  0, ML_EINVALID for a DEVICE that it
- * does not have, ML_ELIMIT for more events than a page can number, or ML_ENOMEM; after an
- * error there is nothing to take down. */
-int ml_page_rows_init(ml_page_rows *rows, const ml_recording *recording, size_t device);
-void ml_page_rows_fini(ml_page_rows *rows);
+typedef struct ml_lifetimes_work ml_lifetimes_work;
+
+/* Begins to fill LIFETIMES, all zeros, from REPLAY, which stands before the first event and
+ * of which both outlive *OUT.  LIFETIMES are to be taken down in any case.  0, ML_ELIMIT for
+ * more events than moments, or ML_ENOMEM. */
+int ml_lifetimes_begin(ml_lifetimes *lifetimes, const ml_device_trace *trace,
+                       ml_replay *replay, ml_lifetimes_work **out);
+/* Over the next event.  1, 0 behind the last, or ML_ENOMEM. */
+int ml_lifetimes_next(ml_lifetimes_work *work);
+void ml_lifetimes_end(ml_lifetimes_work *work); /* takes NULL */
+void ml_lifetimes_fini(ml_lifetimes *lifetimes);
+
+/* The first row of the block that event INDEX allocated, which does allocate. */
+static inline size_t
+ml_lifetimes_row(const ml_lifetimes *lifetimes, uint64_t index)
+{
+    return lifetimes->of_event[index] - 1;
+}
+
+/* Likewise of the block at ADDR from before the first event; SIZE_MAX: there was none. */
+size_t ml_lifetimes_earlier(const ml_lifetimes *lifetimes, uint64_t addr);
+
+/* The event that allocated the block of ROW, which was not there before the first. */
+static inline const ml_event *
+ml_lifetime_event(const ml_lifetimes *lifetimes, const ml_lifetime *row)
+{
+    return &lifetimes->trace->events[row->birth - 1];
+}
+
+/* The block of row INDEX as it was asked for: its bytes, address, stack and stream. */
+ml_earlier_block ml_lifetimes_request(const ml_lifetimes *lifetimes, size_t index);
+
+/* ROW, or where other events cut it the last row of its block. */
+const ml_lifetime *ml_lifetime_last(const ml_lifetimes *lifetimes,
+                                    const ml_lifetime *row);
 
 #endif

@@ -1,4 +1,4 @@
-/* The segments of one device over a replay.  See page_segments.h.
+/* The segments of one device over a replay.  See segment_lifetimes.h.
  *
  * A segment that comes or goes takes away what was there in its range: pieces of
  * expandable segments in part, others whole, as the ledger does.  Where the ledger has
@@ -11,20 +11,20 @@
 #include "base/base.h"
 
 static uint64_t
-end_of(const ml_page_segment *segment)
+end_of(const ml_segment_lifetime *segment)
 {
     return segment->addr + segment->bytes;
 }
 
-static ml_page_segment *
-piece(const ml_page_pieces *pieces, size_t at)
+static ml_segment_lifetime *
+piece(const ml_mapped_pieces *pieces, size_t at)
 {
-    return &pieces->rows->segments[pieces->there[at]];
+    return &pieces->lifetimes->segments[pieces->there[at]];
 }
 
 /* The first piece that ends above ADDR. */
 static size_t
-find(const ml_page_pieces *pieces, uint64_t addr)
+find(const ml_mapped_pieces *pieces, uint64_t addr)
 {
     size_t low;
     ML_SEARCH(low, pieces->count, end_of(piece(pieces, low)) <= addr);
@@ -32,17 +32,17 @@ find(const ml_page_pieces *pieces, uint64_t addr)
 }
 
 static int
-insert(ml_page_pieces *pieces, size_t at, ml_page_segment segment)
+insert(ml_mapped_pieces *pieces, size_t at, ml_segment_lifetime segment)
 {
-    ml_page_rows *rows = pieces->rows;
-    void *segments = rows->segments;
+    ml_lifetimes *lifetimes = pieces->lifetimes;
+    void *segments = lifetimes->segments;
     void *there = pieces->there;
-    int error = ml_grow(&segments, &rows->segment_capacity, rows->segment_count + 1,
-                        sizeof(ml_page_segment));
+    int error = ml_grow(&segments, &lifetimes->segment_capacity,
+                        lifetimes->segment_count + 1, sizeof(ml_segment_lifetime));
     if (error < 0) {
         return error;
     }
-    rows->segments = segments;
+    lifetimes->segments = segments;
     error = ml_grow(&there, &pieces->capacity, pieces->count + 1, sizeof(uint32_t));
     if (error < 0) {
         return error;
@@ -50,16 +50,16 @@ insert(ml_page_pieces *pieces, size_t at, ml_page_segment segment)
     pieces->there = there;
     memmove(&pieces->there[at + 1], &pieces->there[at],
             (pieces->count - at) * sizeof(uint32_t));
-    pieces->there[at] = (uint32_t)rows->segment_count;
+    pieces->there[at] = (uint32_t)lifetimes->segment_count;
     pieces->count++;
     pieces->bytes += segment.bytes;
-    rows->segments[rows->segment_count++] = segment;
+    lifetimes->segments[lifetimes->segment_count++] = segment;
     return 0;
 }
 
 /* The pieces [FROM, TO) end at MOMENT. */
 static void
-end_pieces(ml_page_pieces *pieces, size_t from, size_t to, uint32_t moment)
+end_pieces(ml_mapped_pieces *pieces, size_t from, size_t to, uint32_t moment)
 {
     if (from == to) {
         return;
@@ -76,14 +76,14 @@ end_pieces(ml_page_pieces *pieces, size_t from, size_t to, uint32_t moment)
 /* Nothing stays in [LOW, HIGH); of an expandable segment what lies outside does, and
  * where CUT of any. */
 static int
-clear(ml_page_pieces *pieces, uint64_t low, uint64_t high, bool cut, uint32_t moment)
+clear(ml_mapped_pieces *pieces, uint64_t low, uint64_t high, bool cut, uint32_t moment)
 {
     size_t from = find(pieces, low);
     size_t to = from;
-    ml_page_segment left = {0}, right = {0};
+    ml_segment_lifetime left = {0}, right = {0};
     for (; to < pieces->count && piece(pieces, to)->addr < high; to++) {
-        const ml_page_segment *hit = piece(pieces, to);
-        if (!cut && (hit->flags & ML_PAGE_EXPANDABLE) == 0) {
+        const ml_segment_lifetime *hit = piece(pieces, to);
+        if (!cut && !hit->expandable) {
             continue;
         }
         if (hit->addr < low) {
@@ -105,24 +105,24 @@ clear(ml_page_pieces *pieces, uint64_t low, uint64_t high, bool cut, uint32_t mo
 /* ---- Comparing with the ledger ---- */
 
 typedef struct comparison {
-    ml_page_pieces *pieces;
+    ml_mapped_pieces *pieces;
     uint32_t moment;
     uint64_t end; /* of the ledger's segment before */
 } comparison;
 
-static ml_page_segment
+static ml_segment_lifetime
 of_segment(const ml_segment *segment, uint32_t moment)
 {
     bool private = (segment->pool[0] | segment->pool[1]) != 0;
-    return (ml_page_segment){.addr = segment->addr,
-                             .bytes = segment->total,
-                             .stream = segment->stream,
-                             .start = moment,
-                             .end = ML_PAGE_NEVER,
-                             .stack = segment->stack,
-                             .flags = (segment->expandable ? ML_PAGE_EXPANDABLE : 0) |
-                                      (segment->small ? ML_PAGE_SMALL : 0) |
-                                      (private ? ML_PAGE_PRIVATE : 0)};
+    return (ml_segment_lifetime){.addr = segment->addr,
+                                 .bytes = segment->total,
+                                 .stream = segment->stream,
+                                 .start = moment,
+                                 .end = ML_NEVER,
+                                 .stack = segment->stack,
+                                 .expandable = segment->expandable != 0,
+                                 .small = segment->small != 0,
+                                 .private_pool = private};
 }
 
 /* Takes away what the ledger does not have in [LOW, HIGH). */
@@ -138,7 +138,7 @@ static int
 compare_segment(void *context, const ml_segment *segment)
 {
     comparison *c = context;
-    ml_page_pieces *pieces = c->pieces;
+    ml_mapped_pieces *pieces = c->pieces;
     uint64_t end = segment->addr + segment->total;
     int error = forget(c, c->end, segment->addr);
     c->end = end;
@@ -150,7 +150,7 @@ compare_segment(void *context, const ml_segment *segment)
             at = stop < end ? stop : end;
             continue;
         }
-        ml_page_segment rest = of_segment(segment, c->moment);
+        ml_segment_lifetime rest = of_segment(segment, c->moment);
         rest.addr = at;
         rest.bytes = (known < end ? known : end) - at;
         error = insert(pieces, next, rest);
@@ -160,7 +160,7 @@ compare_segment(void *context, const ml_segment *segment)
 }
 
 static int
-compare(ml_page_pieces *pieces, const ml_ledger *ledger, uint32_t moment)
+compare(ml_mapped_pieces *pieces, const ml_ledger *ledger, uint32_t moment)
 {
     comparison c = {.pieces = pieces, .moment = moment};
     ml_ledger_visitor visitor = {.context = &c, .segment = compare_segment};
@@ -171,64 +171,58 @@ compare(ml_page_pieces *pieces, const ml_ledger *ledger, uint32_t moment)
 /* ---- Following ---- */
 
 int
-ml_page_pieces_begin(ml_page_pieces *pieces, ml_page_rows *rows,
-                     const ml_ledger *ledger)
+ml_mapped_pieces_begin(ml_mapped_pieces *pieces, ml_lifetimes *lifetimes,
+                       const ml_ledger *ledger)
 {
-    *pieces = (ml_page_pieces){.rows = rows};
-    int error = compare(pieces, ledger, 0);
-    if (error < 0) {
-        ml_page_pieces_fini(pieces);
-    }
-    return error;
+    *pieces = (ml_mapped_pieces){.lifetimes = lifetimes};
+    return compare(pieces, ledger, 0);
 }
 
 void
-ml_page_pieces_fini(ml_page_pieces *pieces)
+ml_mapped_pieces_fini(ml_mapped_pieces *pieces)
 {
     ml_free(pieces->there);
-    *pieces = (ml_page_pieces){0};
+    *pieces = (ml_mapped_pieces){0};
 }
 
 static int
-map(ml_page_pieces *pieces, const ml_event *event, uint32_t moment)
+map(ml_mapped_pieces *pieces, const ml_event *event, uint32_t moment)
 {
     bool expandable = event->action == ML_ACTION_SEGMENT_MAP;
     bool private = (event->flags & ML_EVENT_POOL_KNOWN) != 0 &&
                    (event->pool[0] | event->pool[1]) != 0;
     int error = clear(pieces, event->addr, event->addr + event->size, false, moment);
-    ml_page_segment segment = {
-        .addr = event->addr,
-        .bytes = event->size,
-        .stream = event->stream,
-        .start = moment,
-        .end = ML_PAGE_NEVER,
-        .stack = event->stack,
-        .flags = (expandable ? ML_PAGE_EXPANDABLE : 0) |
-                 (event->size <= ML_SMALL_SEGMENT_BYTES ? ML_PAGE_SMALL : 0) |
-                 (private ? ML_PAGE_PRIVATE : 0)};
+    ml_segment_lifetime segment = {.addr = event->addr,
+                                   .bytes = event->size,
+                                   .stream = event->stream,
+                                   .start = moment,
+                                   .end = ML_NEVER,
+                                   .stack = event->stack,
+                                   .expandable = expandable,
+                                   .small = event->size <= ML_SMALL_SEGMENT_BYTES,
+                                   .private_pool = private};
     return error == 0 ? insert(pieces, find(pieces, event->addr), segment) : error;
 }
 
 /* The block of EVENT, outside every known segment, is one of its own while there. */
 static int
-follow_alone(ml_page_pieces *pieces, const ml_event *event, uint64_t reserved,
+follow_alone(ml_mapped_pieces *pieces, const ml_event *event, uint64_t reserved,
              uint32_t moment)
 {
     bool known = (event->flags & ML_EVENT_BLOCK_KNOWN) != 0;
     uint64_t bytes = event->block_bytes;
     size_t at = find(pieces, event->addr);
-    const ml_page_segment *next = at < pieces->count ? piece(pieces, at) : NULL;
+    const ml_segment_lifetime *next = at < pieces->count ? piece(pieces, at) : NULL;
     if (known && event->action == ML_ACTION_ALLOC &&
         reserved == pieces->bytes + bytes && bytes <= UINT64_MAX - event->addr &&
         (next == NULL || next->addr >= event->addr + bytes)) {
         return insert(pieces, at,
-                      (ml_page_segment){
-                          .addr = event->addr,
-                          .bytes = bytes,
-                          .stream = event->stream,
-                          .start = moment,
-                          .end = ML_PAGE_NEVER,
-                          .flags = bytes <= ML_SMALL_BLOCK_BYTES ? ML_PAGE_SMALL : 0});
+                      (ml_segment_lifetime){.addr = event->addr,
+                                            .bytes = bytes,
+                                            .stream = event->stream,
+                                            .start = moment,
+                                            .end = ML_NEVER,
+                                            .small = bytes <= ML_SMALL_BLOCK_BYTES});
     }
     if (known && event->action == ML_ACTION_FREE_COMPLETED &&
         pieces->bytes == reserved + bytes && next != NULL &&
@@ -239,8 +233,8 @@ follow_alone(ml_page_pieces *pieces, const ml_event *event, uint64_t reserved,
 }
 
 int
-ml_page_pieces_follow(ml_page_pieces *pieces, const ml_event *event,
-                      const ml_ledger *ledger, uint32_t moment)
+ml_mapped_pieces_follow(ml_mapped_pieces *pieces, const ml_event *event,
+                        const ml_ledger *ledger, uint32_t moment)
 {
     int error = 0;
     uint64_t reserved = ml_ledger_current(ledger)->reserved;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analysis/answers/peak_groups.h"
+#include "analysis/lifetimes/lifetimes_walk.h"
 #include "base/base.h"
 #include "ledger/replay/replay.h"
 
@@ -130,12 +131,15 @@ without_slack(const ml_recording *recording, uint64_t requested, uint64_t bytes)
 }
 
 static int
-describe_event(work *w, size_t index, uint64_t block_bytes)
+describe_event(work *w, size_t index)
 {
     ml_sites *sites = w->sites;
+    const ml_lifetimes *lifetimes = &w->analysis->lifetimes;
     const ml_event *event = &w->analysis->trace->events[index];
-    uint64_t bytes = without_slack(w->recording, event->size, block_bytes);
-    ml_explained it = ml_explain(w->analysis, event->addr, index, event->stack);
+    size_t row = ml_lifetimes_row(lifetimes, index);
+    uint64_t bytes =
+        without_slack(w->recording, event->size, lifetimes->rows[row].bytes);
+    ml_explained it = ml_explain_row(w->analysis, row);
     sites->category[index] = it.verdict.category;
     sites->phase[index] = it.cause.phase;
     sites->step[index] = it.cause.step;
@@ -145,12 +149,13 @@ describe_event(work *w, size_t index, uint64_t block_bytes)
 }
 
 static int
-describe_before(work *w, const ml_block *block, size_t index)
+describe_before(work *w, size_t index)
 {
     ml_sites *sites = w->sites;
-    ml_explained it =
-        ml_explain(w->analysis, block->addr, ML_BEFORE_EVENTS, block->stack);
-    uint64_t bytes = without_slack(w->recording, block->requested, block->size);
+    const ml_lifetimes *lifetimes = &w->analysis->lifetimes;
+    ml_explained it = ml_explain_row(w->analysis, index);
+    uint64_t bytes = without_slack(w->recording, lifetimes->earlier[index].size,
+                                   lifetimes->rows[index].bytes);
     sites->before_category[index] = it.verdict.category;
     sites->before_bytes[index] = bytes;
     return site_of(w, &it.cause, &it.verdict, 0, bytes, &sites->before_site[index]);
@@ -173,48 +178,59 @@ add_own_sites(ml_sites *sites)
 }
 
 static int
-describe_all(work *w, ml_replay *replay)
+describe_all(work *w)
 {
     ml_sites *sites = w->sites;
+    const ml_lifetimes *lifetimes = &w->analysis->lifetimes;
+    ml_lifetimes_walk walk;
     int result = add_own_sites(sites);
-    size_t count;
-    const ml_block *blocks = ml_replay_initial(replay, &count);
-    for (size_t i = 0; i < count && result == 0; i++) {
-        result = describe_before(w, &blocks[i], i);
+    for (size_t i = 0; i < lifetimes->earlier_count && result == 0; i++) {
+        result = describe_before(w, i);
     }
-    sites->allocated_before = ml_replay_totals(replay)->allocated;
+    ml_lifetimes_walk_begin(&walk, lifetimes, NULL, NULL);
+    sites->allocated_before = walk.allocated;
     uint32_t step = 0;
     for (size_t i = 0; i < sites->event_count && result == 0; i++) {
-        const ml_event *event = ml_replay_next(replay);
+        ml_lifetimes_walk_next(&walk);
         sites->site[i] = ML_NO_SITE;
         sites->freed[i] = ML_NO_SITE;
         sites->phase[i] = ML_PHASE_UNKNOWN;
-        if (event->action == ML_ACTION_ALLOC) {
-            result = describe_event(w, i, event->block_bytes);
+        if (lifetimes->trace->events[i].action == ML_ACTION_ALLOC) {
+            result = describe_event(w, i);
             step = sites->step[i];
         }
         sites->step[i] = step;
-        sites->allocated[i] = ml_replay_totals(replay)->allocated;
+        sites->allocated[i] = walk.allocated;
     }
     return result;
+}
+
+/* BYTES of SITE end with the block whose first row is INDEX. */
+static void
+note_end(ml_sites *sites, size_t index, uint32_t site, uint64_t bytes)
+{
+    const ml_lifetimes *lifetimes = &sites->analysis->lifetimes;
+    const ml_lifetime *last = ml_lifetime_last(lifetimes, &lifetimes->rows[index]);
+    /* What waited to be freed at the start ends with that. */
+    uint32_t end = last->requested != 0 ? last->requested : last->end;
+    if (end != ML_NEVER) {
+        sites->freed[end - 1] = site;
+        sites->freed_bytes[end - 1] = bytes;
+    }
 }
 
 static void
 note_ends(ml_sites *sites)
 {
-    const ml_lives *lives = &sites->analysis->lives;
-    for (size_t i = 0; i < lives->before_count; i++) {
-        uint64_t end = lives->before[i].end;
-        if (end != ML_NEVER) {
-            sites->freed[end] = sites->before_site[i];
-            sites->freed_bytes[end] = sites->before_bytes[i];
+    const ml_lifetimes *lifetimes = &sites->analysis->lifetimes;
+    for (size_t i = 0; i < lifetimes->count; i++) {
+        const ml_lifetime *row = &lifetimes->rows[i];
+        if (i < lifetimes->earlier_count) {
+            note_end(sites, i, sites->before_site[i], sites->before_bytes[i]);
         }
-    }
-    for (size_t i = 0; i < lives->count; i++) {
-        const ml_life *life = &lives->rows[i];
-        if (life->end != ML_NEVER) {
-            sites->freed[life->end] = sites->site[life->birth];
-            sites->freed_bytes[life->end] = sites->bytes[life->birth];
+        else if (row->start == row->birth) {
+            note_end(sites, i, sites->site[row->birth - 1],
+                     sites->bytes[row->birth - 1]);
         }
     }
 }
@@ -223,7 +239,7 @@ static int
 make_room(ml_sites *sites)
 {
     size_t events = sites->event_count + 1;
-    size_t before = sites->analysis->lives.before_count + 1;
+    size_t before = sites->analysis->lifetimes.earlier_count + 1;
     sites->site = ml_alloc_zeroed(events, sizeof(*sites->site));
     sites->category = ml_alloc_zeroed(events, sizeof(*sites->category));
     sites->phase = ml_alloc_zeroed(events, sizeof(*sites->phase));
@@ -244,12 +260,12 @@ make_room(ml_sites *sites)
 }
 
 static int
-fill(work *w, ml_replay *replay)
+fill(work *w)
 {
     w->operations = ml_alloc_zeroed(w->recording->frame_count + 1, sizeof(uint64_t));
     int result = w->operations == NULL ? ML_ENOMEM : make_room(w->sites);
     if (result == 0) {
-        result = describe_all(w, replay);
+        result = describe_all(w);
     }
     if (result == 0) {
         note_ends(w->sites);
@@ -263,12 +279,8 @@ ml_sites_init(ml_sites *sites, ml_string_pool *texts, const ml_recording *record
               size_t device)
 {
     *sites = (ml_sites){.recording = recording};
-    ml_replay *replay = NULL;
     uint32_t *ids = NULL;
     int result = ml_analysis_of(recording, device, &sites->analysis);
-    if (result == 0) {
-        result = ml_analysis_replay(sites->analysis, 0, &replay);
-    }
     if (result < 0) {
         return result;
     }
@@ -279,9 +291,8 @@ ml_sites_init(ml_sites *sites, ml_string_pool *texts, const ml_recording *record
                   .recording = recording,
                   .texts = ids,
                   .analysis = sites->analysis};
-        result = fill(&w, replay);
+        result = fill(&w);
     }
-    ml_replay_free(replay);
     ml_free(ids);
     if (result < 0) {
         ml_sites_fini(sites);
@@ -338,11 +349,10 @@ see_block(void *context, const ml_block *block, uint64_t birth)
         category = sites->category[birth];
     }
     else {
-        const ml_lives *lives = &sites->analysis->lives;
-        const ml_life *life = ml_lives_before(lives, block->addr);
-        if (life != NULL) {
-            site = sites->before_site[life - lives->before];
-            category = sites->before_category[life - lives->before];
+        size_t index = ml_lifetimes_earlier(&sites->analysis->lifetimes, block->addr);
+        if (index != SIZE_MAX) {
+            site = sites->before_site[index];
+            category = sites->before_category[index];
         }
     }
     uint64_t bytes = without_slack(sites->recording, block->requested, block->size);
@@ -411,7 +421,7 @@ ml_sites_live(const ml_sites *sites, size_t position, size_t first, size_t last,
     int result =
         made == NULL || now == NULL ? ML_ENOMEM : see_instant(sites, position, made);
     if (result == 0) {
-        for (size_t i = 0; i < sites->analysis->lives.before_count; i++) {
+        for (size_t i = 0; i < sites->analysis->lifetimes.earlier_count; i++) {
             now[sites->before_site[i]] += sites->before_bytes[i];
         }
         follow(sites, position, first, last, now, made);

@@ -58,7 +58,7 @@ typedef struct ml_sites {
     uint64_t *allocated;   /* bytes on the device after it */
     size_t event_count;
     uint64_t allocated_before; /* the first event */
-    uint32_t *before_site;     /* owned; of the analysis' lives.before */
+    uint32_t *before_site;     /* owned; of the analysis' earlier blocks */
     uint8_t *before_category;
     uint64_t *before_bytes;
 } ml_sites;

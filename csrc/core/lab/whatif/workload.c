@@ -14,8 +14,9 @@
 
 #include <string.h>
 
+#include "analysis/analysis.h"
+#include "analysis/lifetimes/lifetimes_walk.h"
 #include "base/base.h"
-#include "ledger/replay/replay.h"
 
 const char *
 ml_doubt_text(unsigned doubt)
@@ -43,10 +44,9 @@ typedef struct run {
 typedef struct builder {
     ml_workload *workload;
     const ml_device_trace *trace;
-    ml_replay *replay;
-    size_t demand_capacity;
+    const ml_analysis *analysis; /* borrowed */
+    ml_lifetimes_walk walk;
     size_t mark_capacity;
-    const ml_block *before; /* borrowed; of the demands from before the first event */
     run run;
     bool collects; /* garbage, from a threshold on */
 } builder;
@@ -82,53 +82,79 @@ static int
 take_start(builder *b)
 {
     ml_workload *workload = b->workload;
-    const ml_ledger *ledger = ml_replay_ledger(b->replay);
+    const ml_lifetimes *lifetimes = &b->analysis->lifetimes;
+    ml_replay *replay;
+    int error = ml_analysis_replay(b->analysis, 0, &replay);
+    if (error < 0) {
+        return error;
+    }
+    const ml_ledger *ledger = ml_replay_ledger(replay);
     size_t count = ml_ledger_get_totals(ledger).segments;
     workload->segments = ml_alloc_zeroed(count + 1, sizeof(ml_segment));
-    const ml_block *blocks = ml_replay_initial(b->replay, &workload->before_count);
-    b->before = blocks;
+    workload->before_count = lifetimes->earlier_count;
     workload->before_states = ml_alloc_zeroed(workload->before_count + 1, 1);
     if (workload->segments == NULL || workload->before_states == NULL) {
+        ml_replay_free(replay);
         return ML_ENOMEM;
     }
     ml_ledger_visitor keeper = {.context = workload, .segment = keep_segment};
     ml_ledger_visit(ledger, &keeper);
+    ml_replay_free(replay);
     for (size_t i = 0; i < workload->before_count; i++) {
+        const ml_earlier_block *block = &lifetimes->earlier[i];
+        const ml_lifetime *row = &lifetimes->rows[i];
         ml_demand *demand = &workload->demands[workload->count++];
-        *demand = (ml_demand){.bytes = blocks[i].requested,
+        *demand = (ml_demand){.bytes = block->size,
                               .born = ML_NO_EVENT,
                               .freed = ML_NO_EVENT,
                               .completed = ML_NO_EVENT,
-                              .addr = blocks[i].addr,
-                              .block_bytes = blocks[i].size,
-                              .stack = blocks[i].stack};
+                              .addr = block->addr,
+                              .block_bytes = row->bytes,
+                              .stack = block->stack};
         demand->stream = stream_at(workload, demand->addr, demand->pool);
-        workload->before_states[i] = blocks[i].state;
+        workload->before_states[i] =
+            row->requested == 0 ? ML_BLOCK_PENDING_FREE : ML_BLOCK_ALLOCATED;
     }
     return 0;
 }
 
 /* ---- Demands ---- */
 
-/* The demand whose block in use is at ADDR now; NULL: there is none. */
+/* That of row INDEX of the lifetimes. */
 static ml_demand *
-find_demand(const builder *b, uint64_t addr)
+demand_of(const builder *b, size_t index)
 {
-    ml_ledger_place place;
-    if (!ml_ledger_locate(ml_replay_ledger(b->replay), addr, &place) ||
-        place.block.addr != addr || place.block.state == ML_BLOCK_INACTIVE) {
-        return NULL;
-    }
+    const ml_lifetime *row = &b->analysis->lifetimes.rows[index];
     ml_workload *workload = b->workload;
-    if (place.birth != ML_BEFORE_EVENTS) {
-        uint32_t demand = workload->of_event[place.birth];
-        return demand == 0 ? NULL : &workload->demands[demand - 1];
+    return &workload->demands[row->birth == 0 ? row->earlier
+                                              : workload->of_event[row->birth - 1] - 1];
+}
+
+/* The demand whose block in use is where the next event, which allocates, puts another;
+ * NULL: there is none. */
+static ml_demand *
+find_replaced(const builder *b)
+{
+    const ml_lifetimes *lifetimes = &b->analysis->lifetimes;
+    size_t event = b->walk.position;
+    for (size_t i = b->walk.change;
+         i < lifetimes->change_count && lifetimes->changes[i].moment == event + 1;
+         i++) {
+        size_t row = lifetimes->changes[i].row;
+        if (lifetimes->rows[row].end == event + 1 &&
+            ml_lifetimes_request(lifetimes, row).addr == b->trace->events[event].addr) {
+            return demand_of(b, row);
+        }
     }
-    size_t i =
-        ml_find_address(b->before, sizeof(ml_block), workload->before_count, addr);
-    return i < workload->before_count && b->before[i].addr == addr
-               ? &workload->demands[i]
-               : NULL;
+    return NULL;
+}
+
+/* The demand that the next event, a free, is of; NULL: it is of none. */
+static ml_demand *
+find_freed(const builder *b)
+{
+    uint32_t row = b->analysis->lifetimes.of_event[b->walk.position];
+    return row == 0 ? NULL : demand_of(b, row - 1);
 }
 
 /* The pool of an event that does not say it: that of the segment at the end which holds
@@ -191,6 +217,7 @@ static void
 take_alloc(builder *b, const size_t *since, size_t index, const ml_event *event)
 {
     ml_workload *workload = b->workload;
+    const ml_lifetimes *lifetimes = &b->analysis->lifetimes;
     ml_demand *demand = &workload->demands[workload->count++];
     *demand = (ml_demand){.bytes = event->size,
                           .stream = event->stream,
@@ -198,7 +225,8 @@ take_alloc(builder *b, const size_t *since, size_t index, const ml_event *event)
                           .freed = ML_NO_EVENT,
                           .completed = ML_NO_EVENT,
                           .addr = event->addr,
-                          .block_bytes = event->block_bytes,
+                          .block_bytes =
+                              lifetimes->rows[ml_lifetimes_row(lifetimes, index)].bytes,
                           .stack = event->stack};
     take_pool(b, since, index, event, demand->pool);
     workload->of_event[index] = (uint32_t)workload->count;
@@ -302,9 +330,7 @@ follow_release(builder *b, size_t index, const ml_event *event)
     bool other = pool[0] != b->run.pool[0] || pool[1] != b->run.pool[1];
     int error = !is_private && has_pool(&b->run) ? end_run(b, NULL) : 0;
     if (b->run.first == ML_NO_EVENT) {
-        b->run = (run){.first = index,
-                       .end = index,
-                       .reserved = ml_replay_totals(b->replay)->reserved};
+        b->run = (run){.first = index, .end = index, .reserved = b->walk.reserved};
         other = true;
     }
     b->run.end += b->run.end == index;
@@ -335,7 +361,7 @@ take_oom(builder *b, size_t index, const ml_event *event)
 {
     /* The event tells the rounded bytes, and as its address what the device had left. */
     ml_workload *workload = b->workload;
-    uint64_t reserved = ml_replay_totals(b->replay)->reserved;
+    uint64_t reserved = b->walk.reserved;
     uint64_t wanted = segment_bytes(&workload->recording->rules, event->size);
     note_refusal(workload, reserved, wanted);
     if (event->addr < wanted && event->addr <= UINT64_MAX - reserved) {
@@ -383,21 +409,21 @@ take_event(builder *b, const size_t *since, size_t index)
     switch (event->action) {
     case ML_ACTION_ALLOC:
         error = end_run(b, event);
-        demand = find_demand(b, event->addr);
+        demand = find_replaced(b);
         if (demand != NULL) { /* its free was lost */
             end_demand(b, demand, index);
         }
         break;
     case ML_ACTION_FREE_REQUESTED:
         error = end_run(b, event);
-        demand = find_demand(b, event->addr);
+        demand = find_freed(b);
         if (demand != NULL && demand->freed == ML_NO_EVENT &&
             !was_pending(b->workload, demand)) {
             demand->freed = index;
         }
         break;
     case ML_ACTION_FREE_COMPLETED:
-        demand = find_demand(b, event->addr);
+        demand = find_freed(b);
         if (demand != NULL) {
             end_demand(b, demand, index);
         }
@@ -411,9 +437,9 @@ take_event(builder *b, const size_t *since, size_t index)
     default:
         break;
     }
-    const ml_event *completed = ml_replay_next(b->replay);
+    ml_lifetimes_walk_next(&b->walk);
     if (event->action == ML_ACTION_ALLOC) {
-        take_alloc(b, since, index, completed);
+        take_alloc(b, since, index, event);
     }
     else if (demand != NULL) {
         b->workload->of_event[index] = (uint32_t)(demand - b->workload->demands) + 1;
@@ -438,32 +464,22 @@ find_comings(const ml_device_trace *trace)
     return since;
 }
 
-static void
-raise_totals(ml_totals *peak, const ml_totals *now)
-{
-#define XX(name) peak->name = now->name > peak->name ? now->name : peak->name;
-    ML_TOTALS(XX)
-#undef XX
-}
-
 /* The peaks, and whether a request failed, which the rest goes by. */
-static int
+static void
 look_ahead(builder *b)
 {
     ml_workload *workload = b->workload;
-    raise_totals(&workload->peak, ml_replay_totals(b->replay));
-    for (const ml_event *event; (event = ml_replay_next(b->replay)) != NULL;) {
-        raise_totals(&workload->peak, ml_replay_totals(b->replay));
-        workload->failed |= event->action == ML_ACTION_OOM;
+    const ml_replay_result *fit = &b->analysis->fit;
+    workload->peak = b->analysis->peaks;
+    for (size_t i = 0; i < b->trace->event_count && !workload->failed; i++) {
+        workload->failed = b->trace->events[i].action == ML_ACTION_OOM;
     }
-    ml_replay_result check = ml_replay_check(b->replay);
-    workload->doubts |= (uint32_t)(check.misfits != 0) << ML_DOUBT_MISFITS |
-                        (uint32_t)(check.uncertain_blocks != 0) << ML_DOUBT_UNCERTAIN |
-                        (uint32_t)(!check.compared) << ML_DOUBT_NO_END |
+    workload->doubts |= (uint32_t)(fit->misfits != 0) << ML_DOUBT_MISFITS |
+                        (uint32_t)(fit->uncertain_blocks != 0) << ML_DOUBT_UNCERTAIN |
+                        (uint32_t)(!fit->compared) << ML_DOUBT_NO_END |
                         (uint32_t)(b->trace->overwritten_events != 0)
                             << ML_DOUBT_OVERWRITTEN |
                         (uint32_t)(b->trace->dropped_events != 0) << ML_DOUBT_DROPPED;
-    return ml_replay_rewind(b->replay);
 }
 
 static bool
@@ -483,18 +499,18 @@ build(builder *b)
 {
     ml_workload *workload = b->workload;
     const ml_device_trace *trace = b->trace;
-    size_t initial;
-    ml_replay_initial(b->replay, &initial);
-    workload->demands =
-        ml_alloc_zeroed(initial + trace->event_count + 1, sizeof(ml_demand));
+    const ml_lifetimes *lifetimes = &b->analysis->lifetimes;
+    workload->demands = ml_alloc_zeroed(lifetimes->count + 1, sizeof(ml_demand));
     workload->of_event = ml_alloc_zeroed(trace->event_count + 1, sizeof(uint32_t));
     if (workload->demands == NULL || workload->of_event == NULL) {
         return ML_ENOMEM;
     }
-    int error = look_ahead(b);
-    if (error == 0) {
-        error = take_start(b);
+    look_ahead(b);
+    int error = take_start(b);
+    if (error < 0) {
+        return error;
     }
+    ml_lifetimes_walk_begin(&b->walk, lifetimes, NULL, NULL);
     workload->doubts |= (uint32_t)(workload->before_count != 0) << ML_DOUBT_BEFORE;
     size_t *since = find_comings(trace);
     if (since == NULL) {
@@ -508,10 +524,6 @@ build(builder *b)
         take_limit(workload);
         error = end_run(b, NULL);
     }
-    void *fitted = error == 0 ? ml_realloc(workload->demands,
-                                           (workload->count + 1) * sizeof(ml_demand))
-                              : NULL;
-    workload->demands = fitted != NULL ? fitted : workload->demands;
     return error;
 }
 
@@ -542,10 +554,9 @@ ml_workload_new(const ml_recording *recording, size_t device, ml_workload **out)
     b.workload->limit = UINT64_MAX;
     b.workload->collected = UINT64_MAX;
     b.workload->original = true;
-    int error = ml_replay_new(recording, device, &b.replay);
+    int error = ml_analysis_of(recording, device, &b.analysis);
     if (error == 0) {
         error = build(&b);
-        ml_replay_free(b.replay);
     }
     if (error == 0) {
         ml_workload_take_uses(b.workload);

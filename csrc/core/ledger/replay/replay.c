@@ -18,6 +18,7 @@ struct ml_replay {
     ml_event event;
     uint64_t misfits;
     uint64_t mismatched_addresses;
+    bool fits; /* the last event did */
 };
 
 /* ---- Going forward ---- */
@@ -29,7 +30,8 @@ ml_replay_next(ml_replay *replay)
         return NULL;
     }
     replay->event = replay->start->trace->events[replay->position++];
-    if (ml_ledger_apply(replay->ledger, &replay->event) != ML_LEDGER_FITS) {
+    replay->fits = ml_ledger_apply(replay->ledger, &replay->event) == ML_LEDGER_FITS;
+    if (!replay->fits) {
         replay->misfits++;
         replay->mismatched_addresses += replay->event.action == ML_ACTION_ALLOC;
     }
@@ -284,6 +286,18 @@ const ml_totals *
 ml_replay_totals(const ml_replay *replay)
 {
     return ml_ledger_current(replay->ledger);
+}
+
+bool
+ml_replay_has_segments(const ml_replay *replay)
+{
+    return replay->start->rules.has_segments != 0;
+}
+
+bool
+ml_replay_fits(const ml_replay *replay)
+{
+    return replay->fits;
 }
 
 size_t

@@ -48,6 +48,8 @@ void ml_replay_keep(const ml_replay *replay, ml_replay_start *start);
 /* Applies the next event and returns it as completed by the ledger, borrowed until the
  * next call; NULL after the last one. */
 const ml_event *ml_replay_next(ml_replay *replay);
+/* Whether the last event that was applied fitted the blocks there were. */
+bool ml_replay_fits(const ml_replay *replay);
 /* Back to before the first event.  0 or ML_ENOMEM, also below. */
 int ml_replay_rewind(ml_replay *replay);
 /* To where POSITION events are applied, or all, from the nearest state that is kept. */
@@ -56,6 +58,8 @@ int ml_replay_go_to(ml_replay *replay, size_t position);
 /* The memory after the events applied so far, borrowed; births are indices of events. */
 const ml_ledger *ml_replay_ledger(const ml_replay *replay);
 const ml_totals *ml_replay_totals(const ml_replay *replay);
+/* Whether the allocator has segments, of which its blocks are parts. */
+bool ml_replay_has_segments(const ml_replay *replay);
 /* Events applied so far. */
 size_t ml_replay_position(const ml_replay *replay);
 

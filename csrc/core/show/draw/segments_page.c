@@ -10,8 +10,6 @@
 #include <string.h>
 
 #include "analysis/analysis.h"
-#include "ledger/blocks.h"
-#include "ledger/replay/replay.h"
 
 /* Lines drawn of a device, the largest segments first, and of one segment. */
 #define MOST_LINES 2000u
@@ -36,18 +34,18 @@ static const struct {
     [ML_BLOCK_PENDING_FREE] = {"awaiting free", "class=\"edge\" fill=\"#e69f00\""},
 };
 
-typedef struct born {
+typedef struct left_block {
     uint64_t addr;
-    uint64_t birth;
-} born;
+    size_t row; /* of the lifetimes */
+} left_block;
 
 typedef struct work {
     const ml_recording *recording; /* borrowed */
     const ml_device_trace *trace;  /* borrowed */
     const ml_analysis *analysis;   /* borrowed */
-    born *births; /* owned; of the blocks in use at the end, by address */
-    size_t birth_count;
-    size_t birth_capacity;
+    left_block *left;              /* owned; the blocks in use at the end, by address */
+    size_t left_count;
+    size_t left_capacity;
     uint64_t largest;   /* segment, bytes */
     uint64_t narrowest; /* box, hundredths of a pixel */
     ml_buffer *out;
@@ -56,48 +54,45 @@ typedef struct work {
 /* ---- What blocks are for ---- */
 
 static int
-note_birth(void *context, const ml_block *block, uint64_t birth)
+compare_left(const void *a, const void *b)
 {
-    work *w = context;
-    if (block->state == ML_BLOCK_INACTIVE) {
-        return 0;
-    }
-    if (ml_grow((void **)&w->births, &w->birth_capacity, w->birth_count + 1,
-                sizeof(born)) < 0) {
-        return ML_ENOMEM;
-    }
-    w->births[w->birth_count++] = (born){block->addr, birth};
-    return 0;
+    const left_block *x = a;
+    const left_block *y = b;
+    return (x->addr > y->addr) - (x->addr < y->addr);
 }
 
 static int
-find_births(work *w, size_t device)
+find_left(work *w, size_t device)
 {
-    ml_replay *replay;
     int error = ml_analysis_of(w->recording, device, &w->analysis);
     if (error == 0) {
         error = ml_analysis_judge(w->analysis);
     }
-    if (error == 0) {
-        error = ml_analysis_replay(w->analysis, w->trace->event_count, &replay);
+    const ml_lifetimes *lifetimes = error == 0 ? &w->analysis->lifetimes : NULL;
+    for (size_t i = 0; error == 0 && i < lifetimes->count; i++) {
+        if (lifetimes->rows[i].end == ML_NEVER) {
+            error = ml_grow((void **)&w->left, &w->left_capacity, w->left_count + 1,
+                            sizeof(left_block));
+        }
+        if (lifetimes->rows[i].end == ML_NEVER && error == 0) {
+            w->left[w->left_count++] =
+                (left_block){ml_lifetimes_request(lifetimes, i).addr, i};
+        }
     }
-    if (error < 0) {
-        return error;
+    if (w->left_count != 0) {
+        qsort(w->left, w->left_count, sizeof(left_block), compare_left);
     }
-    ml_ledger_visitor visitor = {w, NULL, note_birth};
-    error = ml_ledger_visit(ml_replay_ledger(replay), &visitor);
-    ml_replay_free(replay);
     return error;
 }
 
 static unsigned
 category_of(const work *w, const ml_block *block)
 {
-    size_t at = ml_find_address(w->births, sizeof(born), w->birth_count, block->addr);
-    if (at == w->birth_count || w->births[at].addr != block->addr) {
-        return ML_CATEGORY_UNKNOWN;
-    }
-    return ml_analysis_category(w->analysis, block->addr, w->births[at].birth);
+    size_t at =
+        ml_find_address(w->left, sizeof(left_block), w->left_count, block->addr);
+    return at == w->left_count || w->left[at].addr != block->addr
+               ? ML_CATEGORY_UNKNOWN
+               : ml_analysis_category(w->analysis, w->left[at].row);
 }
 
 /* ---- Sums ---- */
@@ -443,10 +438,10 @@ put_device(const ml_recording *recording, size_t device, ml_buffer *out)
     put_sums(&w);
     int error = 0;
     if (w.trace->segment_count > 0) {
-        error = find_births(&w, own);
+        error = find_left(&w, own);
         error = error < 0 ? error : put_rows(&w);
     }
-    ml_free(w.births);
+    ml_free(w.left);
     return error;
 }
 

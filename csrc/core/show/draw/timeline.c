@@ -1,76 +1,32 @@
-/* A timeline.  See timeline.h.
- *
- * Sums by category follow the blocks that the replay has: what an event frees is looked
- * up there before it is applied.  Where events do not fit, the replay's total is right
- * and the difference is nobody's. */
+/* A timeline.  See timeline.h. */
 #include "show/draw/timeline.h"
 
 #include "analysis/analysis.h"
 #include "base/base.h"
-#include "ledger/replay/replay.h"
+#include "analysis/lifetimes/lifetimes_walk.h"
 
 typedef struct work {
     ml_timeline *timeline;
     const ml_analysis *analysis; /* borrowed */
-    ml_replay *replay;
+    ml_lifetimes_walk walk;
     uint64_t of[ML_CATEGORY_COUNT]; /* now */
-    uint64_t sum;                   /* of these */
     size_t column;
 } work;
 
 static void
-add(work *w, unsigned category, uint64_t bytes)
+change(void *context, const ml_lifetime *row, bool begins)
 {
-    w->of[category] += bytes;
-    w->sum += bytes;
-}
-
-static void
-take(work *w, unsigned category, uint64_t bytes)
-{
-    uint64_t there = w->of[category];
-    uint64_t taken = bytes < there ? bytes : there;
-    w->of[category] -= taken;
-    w->sum -= taken;
-}
-
-/* Makes the categories add up to the replay's total. */
-static void
-settle(work *w)
-{
-    uint64_t allocated = ml_replay_totals(w->replay)->allocated;
-    if (w->sum < allocated) {
-        add(w, ML_CATEGORY_UNKNOWN, allocated - w->sum);
-    }
-    for (unsigned i = ML_CATEGORY_COUNT; i-- > 0 && w->sum > allocated;) {
-        take(w, i, w->sum - allocated);
-    }
-}
-
-static unsigned
-category_at(const work *w, const ml_ledger_place *place)
-{
-    return ml_analysis_category(w->analysis, place->block.addr, place->birth);
-}
-
-/* The block that EVENT, which is not applied yet, ends or takes the place of. */
-static void
-take_ended(work *w, const ml_event *event)
-{
-    ml_ledger_place place;
-    if (event->action <= ML_ACTION_FREE_COMPLETED &&
-        ml_ledger_locate(ml_replay_ledger(w->replay), event->addr, &place) &&
-        place.block.state == ML_BLOCK_ALLOCATED &&
-        (event->action == ML_ACTION_ALLOC || place.block.addr == event->addr)) {
-        take(w, category_at(w, &place), place.block.size);
-    }
+    work *w = context;
+    size_t index = (size_t)(row - w->analysis->lifetimes.rows);
+    uint64_t *bytes = &w->of[ml_analysis_category(w->analysis, index)];
+    *bytes = begins ? *bytes + row->bytes : *bytes - row->bytes;
 }
 
 /* Its column becomes NOW's where that has more. */
 static void
 look(work *w, uint64_t time)
 {
-    const ml_totals *now = ml_replay_totals(w->replay);
+    const ml_lifetimes_walk *now = &w->walk;
     ml_timeline_column *column = &w->timeline->columns[w->column];
     if (column->reserved < now->reserved) {
         column->reserved = now->reserved;
@@ -97,38 +53,18 @@ enter(work *w, size_t last)
 }
 
 static void
-begin(work *w)
-{
-    size_t count;
-    const ml_block *blocks = ml_replay_initial(w->replay, &count);
-    for (size_t i = 0; i < count; i++) {
-        if (blocks[i].state == ML_BLOCK_ALLOCATED) {
-            add(w, ml_analysis_category(w->analysis, blocks[i].addr, ML_BEFORE_EVENTS),
-                blocks[i].size);
-        }
-    }
-    settle(w);
-    w->timeline->columns[0].time = w->timeline->start;
-    look(w, w->timeline->start);
-}
-
-static void
 follow(work *w, const ml_device_trace *trace)
 {
     ml_timeline *t = w->timeline;
     uint64_t time = t->start;
-    begin(w);
+    ml_lifetimes_walk_begin(&w->walk, &w->analysis->lifetimes, change, w);
+    t->columns[0].time = t->start;
+    look(w, t->start);
     for (size_t i = 0; i < trace->event_count; i++) {
         const ml_event *event = &trace->events[i];
         time = event->time > time ? event->time : time;
         enter(w, (size_t)((time - t->start) / t->column_ns));
-        take_ended(w, event);
-        const ml_event *applied = ml_replay_next(w->replay);
-        if (event->action == ML_ACTION_ALLOC) {
-            add(w, ml_analysis_category(w->analysis, event->addr, i),
-                applied->block_bytes);
-        }
-        settle(w);
+        ml_lifetimes_walk_next(&w->walk);
         look(w, time);
     }
     t->misfits = w->analysis->fit.misfits;
@@ -172,9 +108,6 @@ ml_timeline_new(const ml_recording *recording, size_t device, size_t most,
     if (error == 0) {
         error = ml_analysis_judge(w.analysis);
     }
-    if (error == 0) {
-        error = ml_analysis_replay(w.analysis, 0, &w.replay);
-    }
     if (error < 0) {
         return error;
     }
@@ -189,7 +122,6 @@ ml_timeline_new(const ml_recording *recording, size_t device, size_t most,
     else {
         ml_timeline_free(w.timeline);
     }
-    ml_replay_free(w.replay);
     return error;
 }
 

@@ -54,7 +54,7 @@ compare_sized(const void *left, const void *right)
 static int
 choose(device_work *w)
 {
-    const ml_page_rows *rows = &w->device.rows;
+    const ml_lifetimes *rows = w->device.rows.lifetimes;
     sized *all = ml_alloc_zeroed(rows->count + 1, sizeof(*all));
     w->lanes = ml_alloc_zeroed(rows->count + 1, sizeof(*w->lanes));
     if (all == NULL || w->lanes == NULL) {
@@ -102,17 +102,19 @@ take_lane(device_work *w)
 /* ---- What is written of one ---- */
 
 static void
-put_facts(device_work *w, const ml_page_row *row)
+put_facts(device_work *w, size_t index)
 {
     ml_perfetto *trace = w->trace;
-    const ml_page_kind *kind = &w->kinds.list[row->kind];
+    const ml_page_rows *rows = &w->device.rows;
+    ml_earlier_block of = ml_lifetimes_request(rows->lifetimes, index);
+    const ml_page_kind *kind = &w->kinds.list[rows->kinds[index]];
     char name[48];
-    snprintf(name, sizeof(name), "b%llx_%u", (unsigned long long)row->addr,
-             row->ordinal);
+    snprintf(name, sizeof(name), "b%llx_%u", (unsigned long long)of.addr,
+             rows->ordinals[index]);
     ml_perfetto_text(trace, "name", name);
-    ml_perfetto_figure(trace, "bytes", row->bytes);
-    ml_perfetto_figure(trace, "requested_bytes", row->size);
-    ml_perfetto_address(trace, "address", row->addr);
+    ml_perfetto_figure(trace, "bytes", rows->lifetimes->rows[index].bytes);
+    ml_perfetto_figure(trace, "requested_bytes", of.size);
+    ml_perfetto_address(trace, "address", of.addr);
     ml_perfetto_text(trace, "category", ml_category_text(kind->category));
     ml_perfetto_text(trace, "phase", ml_phase_text(kind->phase));
     ml_perfetto_figure(trace, "stream", w->kinds.streams[kind->stream]);
@@ -128,11 +130,11 @@ put_facts(device_work *w, const ml_page_row *row)
 }
 
 static void
-change(void *context, const ml_page_row *row, bool begins)
+change(void *context, const ml_lifetime *row, bool begins)
 {
     device_work *w = context;
-    const ml_page_rows *rows = &w->device.rows;
-    uint32_t *lane = &w->lanes[row - rows->rows];
+    size_t index = ml_page_row_index(&w->device.rows, row);
+    uint32_t *lane = &w->lanes[index];
     if (*lane == NO_LANE || w->error < 0) {
         return;
     }
@@ -147,7 +149,7 @@ change(void *context, const ml_page_row *row, bool begins)
     if (*lane == NO_LANE) {
         return;
     }
-    const ml_page_kind *kind = &w->kinds.list[row->kind];
+    const ml_page_kind *kind = &w->kinds.list[w->device.rows.kinds[index]];
     uint32_t frame = w->kinds.lines[kind->line].frame;
     ml_perfetto_event_begin(w->trace, ML_PERFETTO_BEGIN, w->tracks[*lane]);
     if (frame == 0) {
@@ -156,7 +158,7 @@ change(void *context, const ml_page_row *row, bool begins)
     else {
         ml_perfetto_name_frame(w->trace, frame);
     }
-    put_facts(w, row);
+    put_facts(w, index);
     ml_perfetto_event_end(w->trace, w->time);
 }
 
@@ -202,9 +204,9 @@ put_events(device_work *w)
     w->time = trace->event_count > 0 ? trace->events[0].time : 0;
     ml_page_walk_begin(&walk, &w->device, change, w);
     for (size_t i = 0; i <= trace->event_count && w->trace->error == 0; i++) {
-        count(w, &allocated, walk.allocated);
-        count(w, &active, walk.active);
-        count(w, &reserved, walk.reserved);
+        count(w, &allocated, walk.memory.allocated);
+        count(w, &active, walk.memory.active);
+        count(w, &reserved, walk.memory.reserved);
         if (i < trace->event_count) {
             const ml_event *event = &trace->events[i];
             w->time = event->time > w->time ? event->time : w->time;

@@ -59,14 +59,14 @@ rows_init(rows *r, const ml_recording *recording, size_t device)
 static uint64_t
 time_of(const ml_device_trace *trace, uint32_t moment)
 {
-    return moment == 0 || moment == ML_PAGE_NEVER ? 0 : trace->events[moment - 1].time;
+    return moment == 0 || moment == ML_NEVER ? 0 : trace->events[moment - 1].time;
 }
 
 /* The event after which it is MOMENT: -1 before the first, their number for never. */
 static int64_t
 event_of(const ml_device_trace *trace, uint32_t moment)
 {
-    return moment == ML_PAGE_NEVER ? (int64_t)trace->event_count : (int64_t)moment - 1;
+    return moment == ML_NEVER ? (int64_t)trace->event_count : (int64_t)moment - 1;
 }
 
 /* ---- Events ---- */
@@ -109,10 +109,11 @@ make_events(ml_table *table, const ml_recording *recording, size_t device)
                                 .address = event->addr,
                                 .bytes = event->size,
                                 .stream = event->stream,
-                                .allocation = (int64_t)r.device.rows.of_event[i] - 1,
-                                .allocated = walk.allocated,
-                                .active = walk.active,
-                                .reserved = walk.reserved,
+                                .allocation =
+                                    (int64_t)r.device.rows.lifetimes->of_event[i] - 1,
+                                .allocated = walk.memory.allocated,
+                                .active = walk.memory.active,
+                                .reserved = walk.memory.reserved,
                                 .stack = event->stack,
                                 .thread = event->thread,
                                 .metadata = event->metadata,
@@ -149,21 +150,23 @@ static const ml_table_field allocation_fields[] = {
     FIELD(allocation_row, thread, 'I')};
 
 static struct allocation_row
-describe_allocation(const rows *r, const ml_page_row *row)
+describe_allocation(const rows *r, size_t index)
 {
     const ml_recording *recording = r->device.part;
     const ml_device_trace *trace = r->device.rows.trace;
-    const ml_page_kind *kind = &r->kinds.list[row->kind];
+    const ml_lifetime *row = &r->device.rows.lifetimes->rows[index];
+    ml_earlier_block of = ml_lifetimes_request(r->device.rows.lifetimes, index);
+    const ml_page_kind *kind = &r->kinds.list[r->device.rows.kinds[index]];
     const ml_frame *frame = &recording->frames[r->kinds.lines[kind->line].frame];
     struct allocation_row out = {.start = event_of(trace, row->start),
                                  .free = event_of(trace, row->requested),
                                  .end = event_of(trace, row->end),
                                  .start_ns = time_of(trace, row->start),
                                  .free_ns = time_of(trace, row->requested),
-                                 .address = row->addr,
-                                 .nth = row->ordinal,
+                                 .address = of.addr,
+                                 .nth = r->device.rows.ordinals[index],
                                  .bytes = row->bytes,
-                                 .requested = row->size,
+                                 .requested = of.size,
                                  .stream = r->kinds.streams[kind->stream],
                                  .stack = kind->stack,
                                  .file = frame->filename,
@@ -189,13 +192,13 @@ make_allocations(ml_table *table, const ml_recording *recording, size_t device)
 {
     rows r;
     int error = rows_init(&r, recording, device);
-    size_t count = r.device.rows.count;
+    size_t count = r.device.rows.lifetimes->count;
     if (error == 0) {
         error =
             ml_table_init(table, allocation_fields, COUNT_OF(allocation_fields), count);
     }
     for (size_t i = 0; i < count && error == 0; i++) {
-        struct allocation_row row = describe_allocation(&r, &r.device.rows.rows[i]);
+        struct allocation_row row = describe_allocation(&r, i);
         ml_table_put(table, i, &row);
     }
     rows_fini(&r);

@@ -33,10 +33,10 @@ enum {
 static void
 carry(chunk_work *w, size_t first)
 {
-    const ml_page_row *rows = w->device->rows.rows;
+    const ml_lifetime *rows = w->device->rows.lifetimes->rows;
     size_t kept = 0;
     if (first == 0) {
-        w->fresh_count = w->device->rows.initial_count;
+        w->fresh_count = w->device->rows.lifetimes->earlier_count;
         w->next = w->fresh_count;
         for (size_t i = 0; i < w->fresh_count; i++) {
             w->carried[i] = (uint32_t)i;
@@ -60,9 +60,10 @@ carry(chunk_work *w, size_t first)
 static void
 take_fresh(chunk_work *w, size_t end)
 {
-    const ml_page_rows *rows = &w->device->rows;
+    const ml_lifetimes *lifetimes = w->device->rows.lifetimes;
     w->fresh_count = 0;
-    for (; w->next < rows->count && rows->rows[w->next].start <= end; w->next++) {
+    for (; w->next < lifetimes->count && lifetimes->rows[w->next].start <= end;
+         w->next++) {
         w->fresh[w->fresh_count++] = (uint32_t)w->next;
     }
 }
@@ -85,7 +86,7 @@ write_events(ml_buffer *out, chunk_work *w, size_t first, size_t count,
 {
     const ml_page_rows *rows = &w->device->rows;
     const ml_event *events = &rows->trace->events[first];
-    const uint32_t *own = rows->of_event + first;
+    const uint32_t *own = rows->lifetimes->of_event + first;
     for (size_t i = 0; i < count; i++) {
         ml_varint_put(out, events[i].action);
     }
@@ -113,7 +114,7 @@ static int
 write_bare_events(ml_buffer *out, chunk_work *w, size_t first, size_t count)
 {
     const ml_event *events = &w->device->rows.trace->events[first];
-    const uint32_t *own = w->device->rows.of_event + first;
+    const uint32_t *own = w->device->rows.lifetimes->of_event + first;
     uint64_t before = 0;
     int error = 0;
     for (size_t i = 0; i < count; i++) {
@@ -154,7 +155,8 @@ write_chunk(chunk_work *w, size_t first, size_t count, uint64_t *time, uint64_t 
     if (out == NULL) {
         return ML_ENOMEM;
     }
-    uint64_t before[OF_COUNT] = {0, walk->allocated, walk->active, walk->reserved};
+    const ml_lifetimes_walk *now = &walk->memory;
+    uint64_t before[OF_COUNT] = {0, now->allocated, now->active, now->reserved};
     carry(w, first);
     take_fresh(w, first + count);
     ml_varint_put(out, count);
@@ -165,19 +167,19 @@ write_chunk(chunk_work *w, size_t first, size_t count, uint64_t *time, uint64_t 
     }
     ml_page_write_rows(out, &w->device->rows, w->carried, w->carried_count);
     ml_page_write_rows(out, &w->device->rows, w->fresh, w->fresh_count);
-    *peak = count > 0 ? 0 : walk->allocated;
+    *peak = count > 0 ? 0 : now->allocated;
     *time = walk->time;
     for (size_t i = 0; i < count; i++) {
         ml_page_walk_next(walk);
         uint64_t *numbers = &w->numbers[i * OF_COUNT];
         numbers[OF_TIME] = walk->time;
-        numbers[OF_ALLOCATED] = walk->allocated;
-        numbers[OF_ACTIVE] = walk->active;
-        numbers[OF_RESERVED] = walk->reserved;
+        numbers[OF_ALLOCATED] = now->allocated;
+        numbers[OF_ACTIVE] = now->active;
+        numbers[OF_RESERVED] = now->reserved;
         *time = i == 0 ? walk->time : *time;
-        *peak = walk->allocated > *peak ? walk->allocated : *peak;
-        ml_page_note_value(blobs, walk->active);
-        ml_page_note_value(blobs, walk->reserved);
+        *peak = now->allocated > *peak ? now->allocated : *peak;
+        ml_page_note_value(blobs, now->active);
+        ml_page_note_value(blobs, now->reserved);
     }
     write_events(out, w, first, count, before);
     int error = write_bare_events(out, w, first, count);
@@ -197,10 +199,11 @@ write_chunks(chunk_work *w, uint64_t (*facts)[2])
     ml_page_device *device = w->device;
     size_t events = device->rows.trace->event_count;
     ml_page_walk_begin(&w->walk, device, NULL, NULL);
-    ml_page_note_value(device->blobs, w->walk.active);
-    for (size_t i = 0; i < device->rows.count; i++) {
-        ml_page_note_value(device->blobs, device->rows.rows[i].size);
-        ml_page_note_value(device->blobs, device->rows.rows[i].bytes);
+    ml_page_note_value(device->blobs, w->walk.memory.active);
+    const ml_lifetimes *lifetimes = device->rows.lifetimes;
+    for (size_t i = 0; i < lifetimes->count; i++) {
+        ml_page_note_value(device->blobs, ml_lifetimes_request(lifetimes, i).size);
+        ml_page_note_value(device->blobs, lifetimes->rows[i].bytes);
     }
     int error = 0;
     for (size_t i = 0; i < chunk_count(device) && error == 0; i++) {
@@ -216,10 +219,10 @@ ml_page_write_chunks(ml_page_device *device, ml_buffer *head)
 {
     size_t chunks = chunk_count(device);
     size_t first = device->blobs->count;
+    size_t rows = device->rows.lifetimes->count;
     chunk_work w = {.device = device,
-                    .carried =
-                        ml_alloc_zeroed(device->rows.count + 1, sizeof(uint32_t)),
-                    .fresh = ml_alloc_zeroed(device->rows.count + 1, sizeof(uint32_t)),
+                    .carried = ml_alloc_zeroed(rows + 1, sizeof(uint32_t)),
+                    .fresh = ml_alloc_zeroed(rows + 1, sizeof(uint32_t)),
                     .numbers = ml_alloc_zeroed(MOST * OF_COUNT, sizeof(uint64_t))};
     uint64_t(*facts)[2] = ml_alloc_zeroed(chunks, sizeof(*facts));
     int error =
@@ -252,6 +255,7 @@ typedef struct tally {
 } tally;
 
 typedef struct integral_work {
+    const ml_page_rows *rows; /* borrowed */
     ml_page_walk walk;
     tally *tallies; /* owned; by kind */
     size_t count;
@@ -265,13 +269,13 @@ count_up_to(tally *of, uint64_t time)
 }
 
 static void
-change_kind(void *context, const ml_page_row *row, bool begins)
+change_kind(void *context, const ml_lifetime *row, bool begins)
 {
     integral_work *w = context;
-    tally *of = &w->tallies[row->kind];
+    tally *of = &w->tallies[w->rows->kinds[ml_page_row_index(w->rows, row)]];
     count_up_to(of, w->walk.time);
     of->bytes = begins ? of->bytes + row->bytes : of->bytes - row->bytes;
-    of->allocs += begins && row->start == w->walk.position && w->walk.position > 0;
+    of->allocs += begins && row->start == w->walk.memory.position && row->start > 0;
 }
 
 /* Over COUNT events, then up to the time of the next one. */
@@ -334,7 +338,8 @@ write_integrals(ml_page_device *device, integral_work *w)
         }
         size_t first = i * MOST;
         size_t count = events - first < MOST ? events - first : MOST;
-        while (ahead.position < events && ahead.position <= first + count) {
+        while (ahead.memory.position < events &&
+               ahead.memory.position <= first + count) {
             ml_page_walk_next(&ahead);
         }
         write_integral(out, w, count, ahead.time);
@@ -350,6 +355,7 @@ ml_page_write_integrals(ml_page_device *device, ml_buffer *head)
     size_t blobs =
         (chunk_count(device) + ML_PAGE_BLOB_CHUNKS - 1) / ML_PAGE_BLOB_CHUNKS;
     integral_work w = {
+        .rows = &device->rows,
         .count = device->groups.kind_count,
         .tallies = ml_alloc_zeroed(device->groups.kind_count + 1, sizeof(tally))};
     int error = w.tallies == NULL ? ML_ENOMEM : write_integrals(device, &w);

@@ -58,11 +58,11 @@ write_facts(ml_buffer *out, const work *w, const ml_page_device *device, size_t 
     ml_json_key_unsigned(out, "index", index);
     ml_json_key_string(out, "name", name);
     ml_json_key_unsigned(out, "events", trace->event_count);
-    ml_json_key_unsigned(out, "allocs", device->rows.count);
+    ml_json_key_unsigned(out, "allocs", device->rows.lifetimes->count);
     ml_page_walk walk;
     ml_page_walk_begin(&walk, device, NULL, NULL);
     ml_json_key_unsigned(out, "first_us", walk.time);
-    while (walk.position < trace->event_count) {
+    while (walk.memory.position < trace->event_count) {
         ml_page_walk_next(&walk);
     }
     ml_json_key_unsigned(out, "last_us", walk.time);

@@ -7,8 +7,9 @@
 #define ML_PAGE_DEVICE_H
 
 #include "analysis/allocations/page_kinds.h"
-#include "analysis/lifetimes/lifetimes.h"
+#include "analysis/allocations/page_rows.h"
 #include "analysis/answers/peak.h"
+#include "analysis/lifetimes/lifetimes_walk.h"
 
 /* Each of a page's blobs is written once, in the order of their numbers. */
 typedef struct ml_page_blobs {
@@ -73,7 +74,7 @@ void ml_page_device_fini(ml_page_device *device);
 /* Fills groups from rows.  0 or ML_ENOMEM. */
 int ml_page_groups_make(ml_page_device *device);
 /* The group of ROW by SCHEME. */
-size_t ml_page_group_of(const ml_page_groups *groups, const ml_page_row *row,
+size_t ml_page_group_of(const ml_page_device *device, const ml_lifetime *row,
                         enum ml_page_scheme scheme);
 
 /* Each writes blobs and, as members of an object, what the head says of them.  0 or
@@ -83,6 +84,11 @@ int ml_page_write_bands(ml_page_device *device, ml_buffer *head);
 int ml_page_write_segments(ml_page_device *device, ml_buffer *head);
 int ml_page_write_integrals(ml_page_device *device, ml_buffer *head);
 int ml_page_write_chunks(ml_page_device *device, ml_buffer *head);
+
+/* Flags of a segment. */
+#define ML_PAGE_EXPANDABLE 1u
+#define ML_PAGE_SMALL 2u
+#define ML_PAGE_PRIVATE 4u
 
 #define ML_PAGE_CHUNK_EVENTS ((size_t)65536)
 #define ML_PAGE_BLOB_CHUNKS ((size_t)64)
@@ -97,25 +103,14 @@ void ml_page_write_rows(ml_buffer *out, const ml_page_rows *rows, const uint32_t
 /* ---- Going over the events again ---- */
 
 typedef struct ml_page_walk {
-    const ml_page_rows *rows; /* borrowed */
+    ml_lifetimes_walk memory;
     uint64_t base_us;
-    size_t position; /* events gone over */
-    size_t change;   /* the next of rows->changes */
-    size_t reserve;  /* the next of rows->reserved */
-    uint64_t allocated;
-    uint64_t active;
-    uint64_t reserved;
     uint64_t time; /* us from the base; never less than before */
-    /* Told of each row that begins to be allocated, or ends.  NULL: nobody is. */
-    void (*changed)(void *context, const ml_page_row *row, bool begins);
-    void *context;
 } ml_page_walk;
 
-/* Before the first event. */
+/* Before the first event; CHANGED and CONTEXT as of ml_lifetimes_walk_begin(). */
 void ml_page_walk_begin(ml_page_walk *walk, const ml_page_device *device,
-                        void (*changed)(void *context, const ml_page_row *row,
-                                        bool begins),
-                        void *context);
+                        ml_lifetime_changed *changed, void *context);
 /* Over the next event, which there is. */
 void ml_page_walk_next(ml_page_walk *walk);
 

@@ -125,8 +125,9 @@ group_by_size(ml_page_device *device)
 {
     ml_page_groups *groups = &device->groups;
     bool present[ML_PAGE_SIZES] = {false};
-    for (size_t i = 0; i < device->rows.count; i++) {
-        present[size_class(device->rows.rows[i].bytes)] = true;
+    const ml_lifetimes *lifetimes = device->rows.lifetimes;
+    for (size_t i = 0; i < lifetimes->count; i++) {
+        present[size_class(lifetimes->rows[i].bytes)] = true;
     }
     size_t count = 0;
     for (size_t i = 0; i < ML_PAGE_SIZES; i++) {
@@ -144,11 +145,12 @@ weigh(const ml_page_device *device, weighed *kinds)
 {
     const ml_page_rows *rows = &device->rows;
     uint32_t last = (uint32_t)rows->trace->event_count;
-    for (size_t i = 0; i < rows->count; i++) {
-        const ml_page_row *row = &rows->rows[i];
-        uint32_t until = row->requested != ML_PAGE_NEVER ? row->requested : last + 1;
-        kinds[row->kind].present = true;
-        kinds[row->kind].weight += (ml_wide)row->bytes * (until - row->start);
+    for (size_t i = 0; i < rows->lifetimes->count; i++) {
+        const ml_lifetime *row = &rows->lifetimes->rows[i];
+        uint32_t until = row->requested != ML_NEVER ? row->requested : last + 1;
+        weighed *kind = &kinds[rows->kinds[i]];
+        kind->present = true;
+        kind->weight += (ml_wide)row->bytes * (until - row->start);
     }
 }
 
@@ -182,10 +184,12 @@ ml_page_groups_make(ml_page_device *device)
 }
 
 size_t
-ml_page_group_of(const ml_page_groups *groups, const ml_page_row *row,
+ml_page_group_of(const ml_page_device *device, const ml_lifetime *row,
                  enum ml_page_scheme scheme)
 {
+    const ml_page_groups *groups = &device->groups;
+    uint32_t kind = device->rows.kinds[ml_page_row_index(&device->rows, row)];
     return groups->firsts[scheme] + (scheme == ML_PAGE_BY_SIZE
                                          ? groups->of_size[size_class(row->bytes)]
-                                         : groups->of_kind[scheme][row->kind]);
+                                         : groups->of_kind[scheme][kind]);
 }

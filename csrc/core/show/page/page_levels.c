@@ -26,12 +26,12 @@ typedef struct work {
 } work;
 
 static void
-change_group(void *context, const ml_page_row *row, bool begins)
+change_group(void *context, const ml_lifetime *row, bool begins)
 {
     work *w = context;
     for (unsigned i = 0; i < ML_PAGE_SCHEMES; i++) {
-        uint64_t *bytes = &w->bytes[ml_page_group_of(&w->device->groups, row,
-                                                     (enum ml_page_scheme)i)];
+        uint64_t *bytes =
+            &w->bytes[ml_page_group_of(w->device, row, (enum ml_page_scheme)i)];
         *bytes = begins ? *bytes + row->bytes : *bytes - row->bytes;
     }
 }
@@ -47,20 +47,21 @@ fill_column(work *w, uint64_t *column, ml_page_walk *scout, ml_page_walk *follow
         if (i == 0) {
             column[AT_TIME] = scout->time;
         }
-        if (i == 0 || scout->allocated > column[AT_ALLOCATED]) {
-            column[AT_PEAK] = scout->position - 1;
-            column[AT_ALLOCATED] = scout->allocated;
-            column[AT_ACTIVE] = scout->active;
-            column[AT_RESERVED] = scout->reserved;
+        if (i == 0 || scout->memory.allocated > column[AT_ALLOCATED]) {
+            column[AT_PEAK] = scout->memory.position - 1;
+            column[AT_ALLOCATED] = scout->memory.allocated;
+            column[AT_ACTIVE] = scout->memory.active;
+            column[AT_RESERVED] = scout->memory.reserved;
         }
-        column[AT_TOP] =
-            scout->reserved > column[AT_TOP] ? scout->reserved : column[AT_TOP];
+        column[AT_TOP] = scout->memory.reserved > column[AT_TOP]
+                             ? scout->memory.reserved
+                             : column[AT_TOP];
     }
-    while (follower->position <= column[AT_PEAK]) {
+    while (follower->memory.position <= column[AT_PEAK]) {
         ml_page_walk_next(follower);
     }
     memcpy(&column[AT_GROUPS], w->bytes, w->device->groups.total * sizeof(uint64_t));
-    while (follower->position < scout->position) {
+    while (follower->memory.position < scout->memory.position) {
         ml_page_walk_next(follower);
     }
 }
@@ -201,10 +202,10 @@ ml_page_write_levels(ml_page_device *device, ml_buffer *head)
 
 /* Events for which ROW is allocated. */
 static size_t
-lasts(const ml_page_device *device, const ml_page_row *row)
+lasts(const ml_page_device *device, const ml_lifetime *row)
 {
     size_t last = device->rows.trace->event_count + 1;
-    return (row->requested != ML_PAGE_NEVER ? row->requested : last) - row->start;
+    return (row->requested != ML_NEVER ? row->requested : last) - row->start;
 }
 
 /* The blob of the rows that INDEX lists; their first start, last end go to BOUNDS. */
@@ -218,10 +219,10 @@ write_band(ml_page_device *device, const uint32_t *index, size_t count,
     }
     ml_varint_put(out, count);
     ml_page_write_rows(out, &device->rows, index, count);
-    bounds[0] = (int64_t)device->rows.rows[index[0]].start - 1;
+    bounds[0] = (int64_t)device->rows.lifetimes->rows[index[0]].start - 1;
     bounds[1] = 0;
     for (size_t i = 0; i < count; i++) {
-        const ml_page_row *row = &device->rows.rows[index[i]];
+        const ml_lifetime *row = &device->rows.lifetimes->rows[index[i]];
         int64_t end = (int64_t)row->start + (int64_t)lasts(device, row) - 1;
         bounds[1] = end > bounds[1] ? end : bounds[1];
     }
@@ -234,8 +235,8 @@ write_bands(ml_page_device *device, size_t span, size_t least, size_t most,
             uint32_t *index, ml_buffer *head)
 {
     size_t count = 0;
-    for (size_t i = 0; i < device->rows.count; i++) {
-        size_t events = lasts(device, &device->rows.rows[i]);
+    for (size_t i = 0; i < device->rows.lifetimes->count; i++) {
+        size_t events = lasts(device, &device->rows.lifetimes->rows[i]);
         if (events >= least && events < most) {
             index[count++] = (uint32_t)i;
         }
@@ -271,7 +272,8 @@ ml_page_write_bands(ml_page_device *device, ml_buffer *head)
     while ((events + span - 1) / span > ML_PAGE_BLOB_COLUMNS) {
         span *= 4;
     }
-    uint32_t *index = ml_alloc_zeroed(device->rows.count + 1, sizeof(uint32_t));
+    uint32_t *index =
+        ml_alloc_zeroed(device->rows.lifetimes->count + 1, sizeof(uint32_t));
     int error = index == NULL ? ML_ENOMEM : 0;
     ml_json_key(head, "bands");
     ml_json_text(head, "[");

@@ -459,41 +459,6 @@ test_the_thread_of_the_engine(void)
     tear_down(&f);
 }
 
-/* A tag names the block that is there then; a parameter stays one. */
-static void
-test_lives(void)
-{
-    static fixture f;
-    const ml_analysis *of;
-    set_up(&f);
-    alloc(&f, 0, MAIN, 0, 0);
-    sample_tag(&f.made, BASE, ML_CATEGORY_PARAMETER);
-    sample_tag(&f.made, BASE, ML_CATEGORY_GRADIENT);
-    free_block(&f, 0, MAIN, 0);
-    alloc(&f, 0, MAIN, 0, 0);
-    sample_tag(&f.made, BASE, ML_CATEGORY_BUFFER);
-    CHECK_INT(ml_recording_validate(f.made.recording), 0);
-    CHECK_INT(ml_analysis_of(f.made.recording, 0, &of), 0);
-    CHECK_UINT(of->lives.count, 2);
-    CHECK_UINT(ml_lives_row(&of->lives, 3), 1);
-    CHECK_UINT(of->lives.rows[0].birth, 0);
-    CHECK_UINT(of->lives.rows[0].end, 1);
-    CHECK_INT(of->lives.rows[0].tag, ML_CATEGORY_PARAMETER);
-    CHECK_UINT(of->lives.rows[1].birth, 3);
-    CHECK_UINT(of->lives.rows[1].end, ML_NEVER);
-    CHECK_INT(of->lives.rows[1].tag, ML_CATEGORY_BUFFER);
-    CHECK_PTR(ml_lives_before(&of->lives, BASE), NULL);
-    tear_down(&f);
-
-    /* A free inside a block, as a file may say, frees nothing. */
-    set_up(&f);
-    alloc(&f, 0, MAIN, 0, 0);
-    add(&f, ML_ACTION_FREE_REQUESTED, 0, MAIN, 0, 0)->addr += 512;
-    CHECK_INT(ml_analysis_of(f.made.recording, 0, &of), 0);
-    CHECK_UINT(of->lives.rows[0].end, ML_NEVER);
-    tear_down(&f);
-}
-
 /* backward() makes the gradient that it begins with before any node runs. */
 static void
 test_the_first_gradient(void)
@@ -564,7 +529,6 @@ main(void)
     RUN(test_what_a_pass_frees);
     RUN(test_what_was_given);
     RUN(test_the_thread_of_the_engine);
-    RUN(test_lives);
     RUN(test_the_first_gradient);
     RUN(test_workspaces);
     return TEST_RESULT();

@@ -19,6 +19,9 @@
 typedef struct fixture {
     ml_recording recording;
     ml_device_trace device;
+    ml_string string; /* the first of each, which stands for none */
+    ml_frame frame;
+    ml_stack stack;
     ml_workload *workload;
     ml_trial_options options;
     ml_trial_result result;
@@ -41,6 +44,19 @@ make_recording(fixture *f, ml_event *events, size_t count)
     f->recording.device_count = 1;
     f->recording.rules.max_split_bytes = UINT64_MAX;
     f->recording.rules.has_segments = 1;
+    f->recording.strings = &f->string;
+    f->recording.string_count = 1;
+    f->recording.frames = &f->frame;
+    f->recording.frame_count = 1;
+    f->recording.stacks = &f->stack;
+    f->recording.stack_count = 1;
+}
+
+static void
+tear_down(fixture *f)
+{
+    ml_workload_free(f->workload);
+    ml_recording_detach(&f->recording);
 }
 
 static int
@@ -92,7 +108,7 @@ test_as_recorded(void)
     CHECK_UINT(f.result.peak.allocated, 120 * MIB);
     CHECK_UINT(f.result.peak_event, 5);
     CHECK_UINT(f.result.at_end.allocated, 100 * MIB);
-    ml_workload_free(f.workload);
+    tear_down(&f);
 }
 
 static void
@@ -119,7 +135,7 @@ test_a_free_that_is_moved(void)
     CHECK_INT(run(&f), 0);
     CHECK_UINT(f.result.peak.allocated, 120 * MIB);
     ml_workload_free(copy);
-    ml_workload_free(f.workload);
+    tear_down(&f);
 }
 
 static void
@@ -137,7 +153,7 @@ test_a_birth_that_is_moved(void)
     f.workload->demands[0].freed = f.workload->demands[0].completed = 8;
     CHECK_INT(run(&f), 0);
     CHECK_UINT(f.result.peak.allocated, 100 * MIB);
-    ml_workload_free(f.workload);
+    tear_down(&f);
 }
 
 static void
@@ -156,7 +172,7 @@ test_edits_that_make_no_sense(void)
     CHECK_INT(run(&f), ML_EINVALID);
     a->freed = a->completed = 8;
     CHECK_INT(run(&f), 0);
-    ml_workload_free(f.workload);
+    tear_down(&f);
 }
 
 static void
@@ -180,7 +196,7 @@ test_memory_that_runs_out(void)
     uint64_t least;
     CHECK_INT(ml_trial_least_memory(f.workload, &f.options, &least), 0);
     CHECK_UINT(least, 120 * MIB);
-    ml_workload_free(f.workload);
+    tear_down(&f);
 }
 
 typedef struct sights {
@@ -214,7 +230,7 @@ test_what_there_is_at_an_event(void)
         CHECK_UINT(seen.blocks, rows[i].blocks);
         CHECK_UINT(seen.births, rows[i].births);
     }
-    ml_workload_free(f.workload);
+    tear_down(&f);
 }
 
 /* 40 MiB of cache go back before 60 are taken: the program's doing, as there was room. */
@@ -241,7 +257,7 @@ test_whose_doing_a_release_was(void)
     CHECK_UINT(f.workload->refused, 100 * MIB);
     CHECK(f.workload->by_driver);
     CHECK_UINT(f.workload->limit, 60 * MIB); /* it had nothing left */
-    ml_workload_free(f.workload);
+    tear_down(&f);
 }
 
 static void
@@ -279,6 +295,7 @@ test_no_memory(void)
         budget_begin(budget);
         error = ml_tune_new(&f.recording, 0, 100 * MIB, &tune);
         ml_tune_free(tune);
+        ml_recording_detach(&f.recording);
         budget_end();
         CHECK_INT(budget_alive, 0);
         CHECK(error == 0 || error == ML_ENOMEM);

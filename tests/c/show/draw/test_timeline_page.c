@@ -81,6 +81,7 @@ test_axes(void)
     CHECK_HAS(text, "text-anchor=\"end\">time in ms</text>");
     ml_free(text);
     /* 20 seconds and 3 TiB. */
+    ml_recording_detach(f.recording);
     for (size_t i = 0; i < f.device.event_count; i++) {
         f.events[i].time *= 5000;
     }

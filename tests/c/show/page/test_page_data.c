@@ -198,6 +198,7 @@ test_large_integers_are_strings(void)
     CHECK(strstr(text, "\"rounded\":true") == NULL);
     ml_free(text);
     events[1] = event(ML_ACTION_ALLOC, 513, 1, 0);
+    ml_recording_detach(recording);
     text = document(recording);
     CHECK(text != NULL);
     CHECK_HAS(text, "\"peak\":[\"9007199254740993\"]");

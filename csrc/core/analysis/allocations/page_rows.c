@@ -1,0 +1,103 @@
+/* The allocations of one device as a page numbers them.  See page_rows.h. */
+#include "analysis/allocations/page_rows.h"
+
+#include "base/base.h"
+
+/* ---- What the rows are ---- */
+
+static int
+describe_row(ml_page_rows *rows, ml_page_kinds *kinds, const ml_analysis *analysis,
+             size_t index)
+{
+    ml_earlier_block of = ml_lifetimes_request(rows->lifetimes, index);
+    ml_explained it = ml_explain_row(analysis, index);
+    uint32_t stream;
+    int error = ml_page_kinds_stream(kinds, of.stream, &stream);
+    return error == 0
+               ? ml_page_kinds_add(kinds, of.stack, stream, &it, &rows->kinds[index])
+               : error;
+}
+
+/* ---- How often an address was given out ---- */
+
+typedef struct seen {
+    uint64_t addr;
+    uint32_t count; /* 0: the slot is empty */
+} seen;
+
+static int
+number_rows(ml_page_rows *rows)
+{
+    const ml_lifetimes *lifetimes = rows->lifetimes;
+    size_t slots = 16;
+    while (slots < 2 * lifetimes->count) {
+        slots *= 2;
+    }
+    seen *table = ml_alloc_zeroed(slots, sizeof(seen));
+    if (table == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < lifetimes->count; i++) {
+        const ml_lifetime *row = &lifetimes->rows[i];
+        uint64_t addr = ml_lifetimes_request(lifetimes, i).addr;
+        size_t at = (size_t)ml_hash_u64(addr) & (slots - 1);
+        while (table[at].count != 0 && table[at].addr != addr) {
+            at = (at + 1) & (slots - 1);
+        }
+        table[at].addr = addr;
+        /* What another event left of an allocation is none of its own. */
+        table[at].count += row->birth == row->start;
+        rows->ordinals[i] = table[at].count - 1;
+    }
+    ml_free(table);
+    return 0;
+}
+
+/* ---- The whole ---- */
+
+static int
+fill(ml_page_rows *rows, ml_page_kinds *kinds, const ml_analysis *analysis)
+{
+    size_t count = rows->lifetimes->count;
+    rows->kinds = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
+    rows->ordinals = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
+    if (rows->kinds == NULL || rows->ordinals == NULL) {
+        return ML_ENOMEM;
+    }
+    int error = number_rows(rows);
+    for (size_t i = 0; i < count && error == 0; i++) {
+        error = describe_row(rows, kinds, analysis, i);
+    }
+    return error;
+}
+
+int
+ml_page_rows_init(ml_page_rows *rows, ml_page_kinds *kinds,
+                  const ml_recording *recording, size_t device)
+{
+    *rows = (ml_page_rows){0};
+    const ml_analysis *analysis;
+    if (device < recording->device_count &&
+        recording->devices[device].event_count > ML_PAGE_EVENTS_MAX) {
+        return ML_ELIMIT;
+    }
+    int error = ml_analysis_of(recording, device, &analysis);
+    if (error < 0) {
+        return error;
+    }
+    rows->trace = analysis->trace;
+    rows->lifetimes = &analysis->lifetimes;
+    error = fill(rows, kinds, analysis);
+    if (error < 0) {
+        ml_page_rows_fini(rows);
+    }
+    return error;
+}
+
+void
+ml_page_rows_fini(ml_page_rows *rows)
+{
+    ml_free(rows->kinds);
+    ml_free(rows->ordinals);
+    *rows = (ml_page_rows){0};
+}

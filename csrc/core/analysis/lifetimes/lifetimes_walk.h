@@ -1,0 +1,30 @@
+/* A walk over the lifetimes of a device's blocks: its totals after each event, and which
+ * blocks begin and end there, without a replay. */
+#ifndef ML_LIFETIMES_WALK_H
+#define ML_LIFETIMES_WALK_H
+
+#include "analysis/lifetimes/lifetimes.h"
+
+/* ROW is one of the walk's lifetimes. */
+typedef void ml_lifetime_changed(void *context, const ml_lifetime *row, bool begins);
+
+typedef struct ml_lifetimes_walk {
+    const ml_lifetimes *lifetimes; /* borrowed */
+    size_t position;               /* events gone over */
+    size_t change;                 /* the next of the changes */
+    size_t reserve;                /* the next of reserved */
+    uint64_t allocated;            /* bytes, after these events */
+    uint64_t active;
+    uint64_t reserved;
+    /* Told of each row that begins to be allocated, or ends to be.  NULL: nobody is. */
+    ml_lifetime_changed *changed;
+    void *context;
+} ml_lifetimes_walk;
+
+/* Before the first event. */
+void ml_lifetimes_walk_begin(ml_lifetimes_walk *walk, const ml_lifetimes *lifetimes,
+                             ml_lifetime_changed *changed, void *context);
+/* Over the next event, which there is. */
+void ml_lifetimes_walk_next(ml_lifetimes_walk *walk);
+
+#endif
