@@ -187,20 +187,24 @@ ml_buffer_fini(ml_buffer *buffer)
     *buffer = (ml_buffer){0};
 }
 
+bool
+ml_buffer_reserve(ml_buffer *buffer, size_t length)
+{
+    if (buffer->error == 0 && (length > SIZE_MAX - buffer->length ||
+                               ml_grow((void **)&buffer->bytes, &buffer->capacity,
+                                       buffer->length + length, 1) != 0)) {
+        buffer->error = ML_ENOMEM;
+    }
+    return buffer->error == 0;
+}
+
 void
 ml_buffer_append(ml_buffer *buffer, const void *bytes, size_t length)
 {
-    if (buffer->error != 0 || length == 0) {
-        return;
+    if (length != 0 && ml_buffer_reserve(buffer, length)) {
+        memcpy(buffer->bytes + buffer->length, bytes, length);
+        buffer->length += length;
     }
-    if (length > SIZE_MAX - buffer->length ||
-        ml_grow((void **)&buffer->bytes, &buffer->capacity, buffer->length + length,
-                1) != 0) {
-        buffer->error = ML_ENOMEM;
-        return;
-    }
-    memcpy(buffer->bytes + buffer->length, bytes, length);
-    buffer->length += length;
 }
 
 void

@@ -87,6 +87,8 @@ typedef struct ml_buffer {
 
 void ml_buffer_fini(ml_buffer *buffer);
 void ml_buffer_append(ml_buffer *buffer, const void *bytes, size_t length);
+/* Room for LENGTH bytes more, which the caller may write behind the others; false: none. */
+bool ml_buffer_reserve(ml_buffer *buffer, size_t length);
 
 /* Maps byte strings or small fixed structs to dense ids; used while building. */
 typedef struct ml_intern {

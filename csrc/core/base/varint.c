@@ -4,17 +4,12 @@
 /* Of 128 bits. */
 #define ROOM 19
 
-static void
-append(ml_buffer *out, const uint8_t *bytes, size_t length)
+/* Whether OUT has room for one, where it is written in place. */
+static bool
+has_room(ml_buffer *out)
 {
-    if (out->error != 0 || out->capacity - out->length < ROOM) {
-        ml_buffer_append(out, bytes, length);
-        return;
-    }
-    for (size_t i = 0; i < length; i++) {
-        out->bytes[out->length + i] = (char)bytes[i];
-    }
-    out->length += length;
+    return (out->error == 0 && out->capacity - out->length >= ROOM) ||
+           ml_buffer_reserve(out, ROOM);
 }
 
 size_t
@@ -42,36 +37,46 @@ ml_varint_read(const uint8_t **at, const uint8_t *end, uint64_t *value)
     return false;
 }
 
+static uint8_t *
+end_of(ml_buffer *out)
+{
+    return (uint8_t *)out->bytes + out->length;
+}
+
 void
 ml_varint_put(ml_buffer *out, uint64_t value)
 {
-    uint8_t bytes[ROOM];
-    append(out, bytes, ml_varint_write(bytes, value));
+    if (has_room(out)) {
+        out->length += ml_varint_write(end_of(out), value);
+    }
 }
 
 void
 ml_varint_put_wide(ml_buffer *out, ml_wide value)
 {
-    uint8_t bytes[ROOM];
-    size_t length = 0;
-    for (; value > UINT64_MAX; value >>= 7) {
-        bytes[length++] = (uint8_t)(value | 0x80);
+    if (!has_room(out)) {
+        return;
     }
-    length += ml_varint_write(bytes + length, (uint64_t)value);
-    append(out, bytes, length);
+    for (; value > UINT64_MAX; value >>= 7) {
+        *end_of(out) = (uint8_t)(value | 0x80);
+        out->length++;
+    }
+    out->length += ml_varint_write(end_of(out), (uint64_t)value);
 }
 
 void
 ml_varint_put_change(ml_buffer *out, uint64_t before, uint64_t now)
 {
-    uint8_t bytes[ROOM];
     bool less = now < before;
     uint64_t magnitude = less ? before - now - 1 : now - before;
-    size_t length = 1;
-    bytes[0] = (uint8_t)((magnitude << 1 & 0x7e) | less);
-    if (magnitude >= 0x40) {
-        bytes[0] |= 0x80;
-        length += ml_varint_write(bytes + 1, magnitude >> 6);
+    if (!has_room(out)) {
+        return;
     }
-    append(out, bytes, length);
+    uint8_t *to = end_of(out);
+    to[0] = (uint8_t)((magnitude << 1 & 0x7e) | less);
+    out->length++;
+    if (magnitude >= 0x40) {
+        to[0] |= 0x80;
+        out->length += ml_varint_write(to + 1, magnitude >> 6);
+    }
 }

@@ -5,26 +5,28 @@
 
 #include "base/base.h"
 
-/* Something that a thread began, by its number of autograd's. */
-typedef struct moment {
+/* A backward pass began, of the thread of its forward, by autograd's number. */
+typedef struct pass {
     uint64_t at; /* index of the event */
     uint16_t thread;
-} moment;
+} pass;
 
-typedef struct moments {
-    moment *list; /* owned; by thread, then time */
-    size_t count;
-} moments;
+/* Of an event that does not come. */
+#define NO_EVENT UINT32_MAX
 
 struct ml_categories {
     const ml_causes *causes;      /* borrowed */
     const ml_device_trace *trace; /* borrowed */
-    moments passes;               /* backward passes, of the thread of their forward */
-    moments forwards;             /* allocations of a forward */
-    moments others;               /* allocations outside any optimizer's step */
-    uint32_t *any_forwards; /* owned; of all threads, before each event and in all */
-    uint8_t *threads;       /* owned; HAS_*, by number */
-    bool owners_known;      /* it has tagged parameters */
+    pass *passes;                 /* owned; by thread, then time */
+    size_t pass_count;
+    size_t pass_capacity;
+    /* Owned; of each allocation, the event after it of its own thread that allocates in a
+     * forward (of any thread, where its own has no forward at all), and that allocates
+     * outside any optimizer's step. */
+    uint32_t *next_forward;
+    uint32_t *next_other;
+    uint8_t *threads;  /* owned; HAS_*, by number */
+    bool owners_known; /* it has tagged parameters */
 };
 
 /* What a thread has of its own in the recording. */
@@ -53,55 +55,48 @@ is_backward(const ml_event *event)
     return (event->flags & ML_EVENT_BACKWARD) != 0;
 }
 
-static void
-add_moment(moments *m, size_t at, uint16_t thread)
-{
-    m->list[m->count++] = (moment){at, thread};
-}
-
 static int
-compare_moments(const void *a, const void *b)
+compare_passes(const void *a, const void *b)
 {
-    const moment *x = a;
-    const moment *y = b;
+    const pass *x = a;
+    const pass *y = b;
     if (x->thread != y->thread) {
         return x->thread < y->thread ? -1 : 1;
     }
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Of THREAD, before event AT. */
+/* Passes of THREAD, and of those before it, that began before event AT. */
 static size_t
-rank(const moments *m, uint16_t thread, uint64_t at)
+rank(const ml_categories *c, uint16_t thread, uint64_t at)
 {
-    moment sought = {at, thread};
+    pass sought = {at, thread};
     size_t low;
-    ML_SEARCH(low, m->count, compare_moments(&m->list[low], &sought) < 0);
+    ML_SEARCH(low, c->pass_count, compare_passes(&c->passes[low], &sought) < 0);
     return low;
 }
 
-static void
-note_allocation(ml_categories *c, size_t index, enum ml_phase phase)
+static int
+add_pass(ml_categories *c, size_t at, uint16_t thread)
 {
-    uint16_t thread = thread_of(c, &c->trace->events[index]);
-    if (phase == ML_PHASE_FORWARD) {
-        c->threads[thread] |= HAS_FORWARDS;
-        add_moment(&c->forwards, index, thread);
-        c->any_forwards[index + 1]++;
+    void *passes = c->passes;
+    int error = ml_grow(&passes, &c->pass_capacity, c->pass_count + 1, sizeof(pass));
+    if (error == 0) {
+        c->passes = passes;
+        c->passes[c->pass_count++] = (pass){at, thread};
     }
-    if (phase != ML_PHASE_OPTIMIZER) {
-        add_moment(&c->others, index, thread);
-    }
+    return error;
 }
 
-static void
+static int
 note_pass(ml_categories *c, size_t index)
 {
     const ml_event *event = &c->trace->events[index];
     uint16_t thread = thread_of(c, event);
+    int error = 0;
     if (is_backward(event)) {
         if (!(c->threads[thread] & HAS_PASS)) {
-            add_moment(&c->passes, index, thread);
+            error = add_pass(c, index, thread);
         }
         c->threads[thread] |= HAS_PASS;
     }
@@ -110,42 +105,86 @@ note_pass(ml_categories *c, size_t index)
         c->threads[UNNUMBERED] &= (uint8_t)~HAS_PASS;
         c->threads[ENGINE] &= (uint8_t)~HAS_PASS;
     }
+    return error;
 }
 
-static void
-take_moments(ml_categories *c, size_t device)
+/* The passes, which threads have forwards, and for now as the next forward of each
+ * allocation its own phase. */
+static int
+go_forward(ml_categories *c, size_t device)
 {
     const ml_device_trace *trace = c->trace;
+    int error = 0;
     for (size_t i = 0; i < trace->event_count; i++) {
         const ml_event *event = &trace->events[i];
         if (event->action == ML_ACTION_ALLOC && !is_backward(event)) {
             c->threads[event->autograd_thread] |= HAS_ALLOCATIONS;
         }
     }
-    for (size_t i = 0; i < trace->event_count; i++) {
-        c->any_forwards[i + 1] = c->any_forwards[i];
-        note_pass(c, i);
-        if (trace->events[i].action == ML_ACTION_ALLOC) {
-            note_allocation(c, i, ml_causes_phase(c->causes, device, i));
+    for (size_t i = 0; i < trace->event_count && error == 0; i++) {
+        const ml_event *event = &trace->events[i];
+        error = note_pass(c, i);
+        if (event->action == ML_ACTION_ALLOC) {
+            enum ml_phase phase = ml_causes_phase(c->causes, device, i);
+            c->next_forward[i] = phase;
+            if (phase == ML_PHASE_FORWARD) {
+                c->threads[thread_of(c, event)] |= HAS_FORWARDS;
+            }
         }
     }
-    moments *all[] = {&c->passes, &c->forwards, &c->others};
-    for (size_t i = 0; i < 3; i++) {
-        qsort(all[i]->list, all[i]->count, sizeof(moment), compare_moments);
+    return error;
+}
+
+/* NEXT: room for two events of each thread. */
+static void
+go_back(ml_categories *c, uint32_t *next)
+{
+    const ml_device_trace *trace = c->trace;
+    uint32_t *forwards = next;
+    uint32_t *others = next + UINT16_MAX + 1;
+    uint32_t any_forward = NO_EVENT;
+    for (size_t i = 0; i <= UINT16_MAX; i++) {
+        forwards[i] = others[i] = NO_EVENT;
+    }
+    for (size_t i = trace->event_count; i-- > 0;) {
+        const ml_event *event = &trace->events[i];
+        if (event->action != ML_ACTION_ALLOC) {
+            continue;
+        }
+        uint16_t thread = thread_of(c, event);
+        uint32_t phase = c->next_forward[i];
+        c->next_forward[i] =
+            c->threads[thread] & HAS_FORWARDS ? forwards[thread] : any_forward;
+        c->next_other[i] = others[thread];
+        if (phase == ML_PHASE_FORWARD) {
+            forwards[thread] = any_forward = (uint32_t)i;
+        }
+        if (phase != ML_PHASE_OPTIMIZER) {
+            others[thread] = (uint32_t)i;
+        }
     }
 }
 
-static bool
-make_room(ml_categories *c)
+static int
+look_around(ml_categories *c, size_t device)
 {
     size_t count = c->trace->event_count + 1;
-    c->passes.list = ml_alloc_zeroed(count, sizeof(moment));
-    c->forwards.list = ml_alloc_zeroed(count, sizeof(moment));
-    c->others.list = ml_alloc_zeroed(count, sizeof(moment));
-    c->any_forwards = ml_alloc_zeroed(count, sizeof(uint32_t));
+    c->next_forward = ml_alloc_zeroed(count, sizeof(uint32_t));
+    c->next_other = ml_alloc_zeroed(count, sizeof(uint32_t));
     c->threads = ml_alloc_zeroed((size_t)UINT16_MAX + 1, 1);
-    return c->passes.list != NULL && c->forwards.list != NULL &&
-           c->others.list != NULL && c->any_forwards != NULL && c->threads != NULL;
+    uint32_t *next = ml_alloc_zeroed(2 * ((size_t)UINT16_MAX + 1), sizeof(uint32_t));
+    int error = c->next_forward == NULL || c->next_other == NULL ||
+                        c->threads == NULL || next == NULL
+                    ? ML_ENOMEM
+                    : go_forward(c, device);
+    if (error == 0) {
+        go_back(c, next);
+    }
+    if (c->pass_count != 0) {
+        qsort(c->passes, c->pass_count, sizeof(pass), compare_passes);
+    }
+    ml_free(next);
+    return error;
 }
 
 int
@@ -158,11 +197,11 @@ ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t
     }
     c->causes = causes;
     c->trace = &recording->devices[device];
-    if (!make_room(c)) {
+    int error = look_around(c, device);
+    if (error < 0) {
         ml_categories_free(c);
-        return ML_ENOMEM;
+        return error;
     }
-    take_moments(c, device);
     for (size_t i = 0; i < c->trace->tag_count; i++) {
         c->owners_known =
             c->owners_known || c->trace->tags[i].category == ML_CATEGORY_PARAMETER;
@@ -175,10 +214,9 @@ void
 ml_categories_free(ml_categories *categories)
 {
     if (categories != NULL) {
-        ml_free(categories->passes.list);
-        ml_free(categories->forwards.list);
-        ml_free(categories->others.list);
-        ml_free(categories->any_forwards);
+        ml_free(categories->passes);
+        ml_free(categories->next_forward);
+        ml_free(categories->next_other);
         ml_free(categories->threads);
         ml_free(categories);
     }
@@ -203,28 +241,24 @@ unknown(enum ml_why why)
 }
 
 /* What happened from just after an allocation up to the free and with it, on its thread. */
-typedef struct tally {
-    size_t passes;   /* those of threads without a number are anyone's */
-    size_t forwards; /* of all threads, where its own has none at all */
-    size_t others;
-} tally;
+typedef struct during {
+    size_t passes; /* those of threads without a number are anyone's */
+    bool forwards; /* of all threads, where its own has none at all */
+    bool others;
+} during;
 
-static tally
-during(const ml_categories *c, const ml_lifetime *life)
+static during
+look_at(const ml_categories *c, const ml_lifetime *life)
 {
     uint64_t from = life->birth;
     uint64_t to = life->requested == ML_NEVER ? c->trace->event_count : life->requested;
-    uint16_t thread = thread_of(c, &c->trace->events[life->birth - 1]);
-    tally in = {
-        .passes = rank(&c->passes, thread, to) - rank(&c->passes, thread, from),
-        .forwards = rank(&c->forwards, thread, to) - rank(&c->forwards, thread, from),
-        .others = rank(&c->others, thread, to) - rank(&c->others, thread, from)};
+    size_t born = life->birth - 1;
+    uint16_t thread = thread_of(c, &c->trace->events[born]);
+    during in = {.passes = rank(c, thread, to) - rank(c, thread, from),
+                 .forwards = c->next_forward[born] < to,
+                 .others = c->next_other[born] < to};
     if (thread != UNNUMBERED) {
-        in.passes +=
-            rank(&c->passes, UNNUMBERED, to) - rank(&c->passes, UNNUMBERED, from);
-    }
-    if (!(c->threads[thread] & HAS_FORWARDS)) {
-        in.forwards = c->any_forwards[to] - c->any_forwards[from];
+        in.passes += rank(c, UNNUMBERED, to) - rank(c, UNNUMBERED, from);
     }
     return in;
 }
@@ -254,15 +288,15 @@ static bool
 outlives_passes(const ml_categories *c, const ml_lifetime *life)
 {
     size_t passes = 0;
-    for (size_t i = 0; i < c->passes.count; i++) {
-        passes += c->passes.list[i].at >= life->birth;
+    for (size_t i = 0; i < c->pass_count; i++) {
+        passes += c->passes[i].at >= life->birth;
     }
     return passes > 1;
 }
 
 static ml_verdict
 judge_backward(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause,
-               tally in)
+               during in)
 {
     if (freed_by_pass(c, life) && in.passes == 0) {
         uint32_t stack = c->trace->events[life->requested - 1].stack;
@@ -279,23 +313,22 @@ judge_backward(const ml_categories *c, const ml_lifetime *life, const ml_cause *
 
 /* backward() holds it until it returns. */
 static ml_verdict
-judge_seed(const ml_lifetime *life, tally in)
+judge_seed(const ml_lifetime *life, during in)
 {
-    return life->requested != ML_NEVER && in.forwards == 0
-               ? exact(ML_CATEGORY_TEMPORARY)
-               : likely(ML_CATEGORY_GRADIENT);
+    return life->requested != ML_NEVER && !in.forwards ? exact(ML_CATEGORY_TEMPORARY)
+                                                       : likely(ML_CATEGORY_GRADIENT);
 }
 
 static ml_verdict
 judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause,
-              tally in)
+              during in)
 {
     if (like_workspace(c, life) &&
         (c->trace->events[life->birth - 1].size == ODD_WORKSPACE ||
          outlives_passes(c, life))) {
         return likely(ML_CATEGORY_WORKSPACE);
     }
-    bool outside = cause->phase == ML_PHASE_OTHER && in.forwards != 0;
+    bool outside = cause->phase == ML_PHASE_OTHER && in.forwards;
     bool freed = freed_by_pass(c, life);
     if (outside) {
         /* Of an operation's results only the first tells of its node; the graph that the
@@ -337,9 +370,9 @@ ml_categories_judge(const ml_categories *c, const ml_lifetime *life,
         (cause->phase == ML_PHASE_OTHER || cause->phase == ML_PHASE_FORWARD)) {
         return exact(ML_CATEGORY_INPUT);
     }
-    tally in = during(c, life);
+    during in = look_at(c, life);
     if (cause->phase == ML_PHASE_OPTIMIZER) {
-        return life->requested != ML_NEVER && in.others == 0
+        return life->requested != ML_NEVER && !in.others
                    ? exact(ML_CATEGORY_TEMPORARY)
                    : likely(ML_CATEGORY_OPTIMIZER_STATE);
     }

@@ -28,7 +28,7 @@ typedef struct span {
 
 /* What the events that count must be of. */
 typedef struct filter {
-    unsigned phase; /* enum ml_phase, NAMED, or above for any */
+    unsigned phase; /* enum ml_phase, or NAMED */
     ml_string name; /* of a named one */
 } filter;
 
@@ -55,15 +55,13 @@ find_most(const ml_sites *sites, const filter *through, span in, uint64_t *posit
 {
     const ml_recording *recording = sites->recording;
     const ml_event *events = sites->analysis->trace->events;
-    bool any = through->phase > NAMED;
-    bool found = any;
-    uint64_t most =
-        in.first == 0 ? sites->allocated_before : sites->allocated[in.first - 1];
+    bool found = false;
+    uint64_t most = 0;
     *position = in.first;
     size_t note = 0, open = 0;
     for (size_t i = in.first; i < in.last; i++) {
-        bool counts = any || (events[i].action == ML_ACTION_ALLOC &&
-                              sites->phase[i] == through->phase);
+        /* Of what allocates nothing the phase is unknown. */
+        bool counts = sites->phase[i] == through->phase;
         if (through->phase == NAMED) {
             move_on(recording, through->name, events[i].time, &note, &open);
             counts = events[i].action == ML_ACTION_ALLOC && open > 0;
@@ -161,13 +159,12 @@ add_part(work *w, ml_string phase, const ml_difference_instant at[2])
 static int
 add_instant(work *w)
 {
-    static const filter all = {.phase = NAMED + 1};
     ml_difference_instant at[2];
     for (unsigned side = 0; side < 2; side++) {
         uint64_t position = w->ask->sides[side].position;
         const ml_sites *sites = &w->sites[side];
         if (position == ML_DIFFERENCE_PEAK) {
-            find_most(sites, &all, (span){0, sites->event_count}, &position);
+            position = sites->analysis->peak;
         }
         at[side] = describe(sites, position);
     }

@@ -13,8 +13,11 @@ typedef struct work {
     const ml_recording *recording;
     const uint32_t *texts; /* by string id */
     const ml_analysis *analysis;
-    uint64_t *operations; /* owned; by frame id; 0: not asked yet */
+    uint64_t
+        *operations; /* owned; by frame id; NOT_ASKED yet, or 0: it is of no library */
 } work;
+
+#define NOT_ASKED UINT64_MAX
 
 /* Sites that are always there: of blocks that no event and no list of blocks tells of, as
  * misfits may leave, and of slack. */
@@ -60,23 +63,24 @@ find_site(ml_sites *sites, const ml_site_key *key, uint8_t phase, uint32_t *id)
 /* Of a frame of a library: its function and the file's own name, as folders differ from
  * machine to machine and lines from release to release. */
 static uint64_t
-operation_of_frame(work *w, uint32_t frame)
+name_operation(const ml_recording *recording, uint32_t frame)
 {
-    const ml_recording *recording = w->recording;
-    if (w->operations[frame] == 0) {
-        ml_string file = recording->strings[recording->frames[frame].filename];
-        ml_string name = recording->strings[recording->frames[frame].name];
-        uint32_t start = file.length;
-        while (start > 0 && file.bytes[start - 1] != '/') {
-            start--;
-        }
-        uint64_t parts[2] = {
-            ml_hash_bytes(file.bytes + start, file.length - start),
-            ml_hash_bytes(name.bytes, name.length),
-        };
-        w->operations[frame] = ml_hash_bytes(parts, sizeof(parts)) | 1;
+    enum ml_frame_place place = ml_frame_place_of(recording, frame);
+    if (place != ML_PLACE_LIBRARY && place != ML_PLACE_PACKAGE) {
+        return 0;
     }
-    return w->operations[frame];
+    ml_string file = recording->strings[recording->frames[frame].filename];
+    ml_string name = recording->strings[recording->frames[frame].name];
+    uint32_t start = file.length;
+    while (start > 0 && file.bytes[start - 1] != '/') {
+        start--;
+    }
+    uint64_t parts[2] = {
+        ml_hash_bytes(file.bytes + start, file.length - start),
+        ml_hash_bytes(name.bytes, name.length),
+    };
+    uint64_t hash = ml_hash_bytes(parts, sizeof(parts)) | 1;
+    return hash == NOT_ASKED ? 1 : hash;
 }
 
 static uint64_t
@@ -84,9 +88,11 @@ operation_of(work *w, const ml_event *event)
 {
     if (event->stack != 0) {
         uint32_t frame = w->recording->stacks[event->stack].frame;
-        enum ml_frame_place place = ml_frame_place_of(w->recording, frame);
-        if (place == ML_PLACE_LIBRARY || place == ML_PLACE_PACKAGE) {
-            return operation_of_frame(w, frame);
+        if (w->operations[frame] == NOT_ASKED) {
+            w->operations[frame] = name_operation(w->recording, frame);
+        }
+        if (w->operations[frame] != 0) {
+            return w->operations[frame];
         }
     }
     ml_string node = w->recording->strings[event->node];
@@ -188,7 +194,6 @@ describe_all(work *w)
         result = describe_before(w, i);
     }
     ml_lifetimes_walk_begin(&walk, lifetimes, NULL, NULL);
-    sites->allocated_before = walk.allocated;
     uint32_t step = 0;
     for (size_t i = 0; i < sites->event_count && result == 0; i++) {
         ml_lifetimes_walk_next(&walk);
@@ -262,8 +267,12 @@ make_room(ml_sites *sites)
 static int
 fill(work *w)
 {
-    w->operations = ml_alloc_zeroed(w->recording->frame_count + 1, sizeof(uint64_t));
+    size_t frames = w->recording->frame_count;
+    w->operations = ml_alloc_zeroed(frames + 1, sizeof(uint64_t));
     int result = w->operations == NULL ? ML_ENOMEM : make_room(w->sites);
+    for (size_t i = 0; i < frames && result == 0; i++) {
+        w->operations[i] = NOT_ASKED;
+    }
     if (result == 0) {
         result = describe_all(w);
     }
