@@ -240,9 +240,24 @@ unknown(enum ml_why why)
     return (ml_verdict){ML_CATEGORY_UNKNOWN, (uint8_t)why, true};
 }
 
+/* How many passes of THREAD began from event FROM up to before TO; of more than one, 2. */
+static unsigned
+passes_between(const ml_categories *c, uint16_t thread, uint64_t from, uint64_t to)
+{
+    size_t first = rank(c, thread, from);
+    unsigned count = 0;
+    while (count < 2 && first + count < c->pass_count &&
+           c->passes[first + count].thread == thread &&
+           c->passes[first + count].at < to) {
+        count++;
+    }
+    return count;
+}
+
 /* What happened from just after an allocation up to the free and with it, on its thread. */
 typedef struct during {
-    size_t passes; /* those of threads without a number are anyone's */
+    unsigned
+        passes; /* none, one or more; those of threads without a number are anyone's */
     bool forwards; /* of all threads, where its own has none at all */
     bool others;
 } during;
@@ -254,11 +269,12 @@ look_at(const ml_categories *c, const ml_lifetime *life)
     uint64_t to = life->requested == ML_NEVER ? c->trace->event_count : life->requested;
     size_t born = life->birth - 1;
     uint16_t thread = thread_of(c, &c->trace->events[born]);
-    during in = {.passes = rank(c, thread, to) - rank(c, thread, from),
+    during in = {.passes = passes_between(c, thread, from, to),
                  .forwards = c->next_forward[born] < to,
                  .others = c->next_other[born] < to};
-    if (thread != UNNUMBERED) {
-        in.passes += rank(c, UNNUMBERED, to) - rank(c, UNNUMBERED, from);
+    bool unnumbered = c->pass_count != 0 && c->passes[0].thread == UNNUMBERED;
+    if (thread != UNNUMBERED && unnumbered) {
+        in.passes += passes_between(c, UNNUMBERED, from, to);
     }
     return in;
 }

@@ -417,11 +417,14 @@ ml_lifetimes_next(ml_lifetimes_work *w)
         (totals->allocated != w->allocated || totals->active != w->active)) {
         error = compare_rows(w, moment);
     }
-    if (error == 0 && ml_replay_has_segments(w->replay)) {
+    /* Few events change what is mapped. */
+    bool mapped =
+        event->action > ML_ACTION_FREE_COMPLETED || totals->reserved != w->pieces.bytes;
+    if (error == 0 && mapped && ml_replay_has_segments(w->replay)) {
         error = ml_mapped_pieces_follow(&w->pieces, event, ml_replay_ledger(w->replay),
                                         moment);
     }
-    if (error == 0) {
+    if (error == 0 && mapped) {
         error = note_reserved(w, moment);
     }
     return error < 0 ? error : 1;

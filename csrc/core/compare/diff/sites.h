@@ -57,7 +57,7 @@ typedef struct ml_sites {
     uint64_t *freed_bytes; /* of that block */
     uint64_t *allocated;   /* bytes on the device after it */
     size_t event_count;
-    uint32_t *before_site;     /* owned; of the analysis' earlier blocks */
+    uint32_t *before_site; /* owned; of the analysis' earlier blocks */
     uint8_t *before_category;
     uint64_t *before_bytes;
 } ml_sites;

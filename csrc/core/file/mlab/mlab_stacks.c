@@ -264,11 +264,26 @@ unname_objects(mlab_reader *reader, uint32_t first, size_t used)
     atomic_store(&stacks->text_used, used);
 }
 
+/* Those left out too. */
+static bool
+has_native(const ml_stacks *stacks)
+{
+    uint32_t id = 1;
+    while (id < ml_stacks_count(stacks) &&
+           !(is_defined(stacks, id) && node_at(stacks, id)->code == 0)) {
+        id++;
+    }
+    return id < ml_stacks_count(stacks);
+}
+
 void
 mlab_finish_stacks(mlab_reader *reader)
 {
     const ml_wanted *wanted = &reader->wanted;
     const ml_stacks *stacks = reader->stacks;
+    if (wanted->context == ML_CONTEXT_ALL && (wanted->native || !has_native(stacks))) {
+        return; /* nothing is there that was not wanted */
+    }
     for (size_t d = 0; d < reader->recording->device_count; d++) {
         ml_device_trace *trace = &reader->recording->devices[d];
         ml_wanted_call call = {0};
