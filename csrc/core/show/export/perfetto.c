@@ -51,33 +51,54 @@ compare_sized(const void *left, const void *right)
     return a->row < b->row ? -1 : 1;
 }
 
+/* The first of LIST that are largest, and the largest of the others behind them. */
+#define KEPT (ML_PERFETTO_ALLOCATIONS + 1u)
+
+/* LIST has room for four times as many as are KEPT; returns how many are in it. */
+static size_t
+keep_largest(const ml_lifetimes *rows, sized *list)
+{
+    size_t count = 0;
+    uint64_t enough = 0; /* bytes; of as many or fewer none are kept */
+    for (size_t i = 0; i < rows->count; i++) {
+        if (rows->rows[i].bytes > enough || count < KEPT) {
+            list[count++] = (sized){rows->rows[i].bytes, (uint32_t)i};
+        }
+        if (count == 4 * KEPT) {
+            qsort(list, count, sizeof(*list), compare_sized);
+            count = KEPT;
+            enough = list[KEPT - 1].bytes;
+        }
+    }
+    qsort(list, count, sizeof(*list), compare_sized);
+    return count < KEPT ? count : KEPT;
+}
+
 static int
 choose(device_work *w)
 {
     const ml_lifetimes *rows = w->device.rows.lifetimes;
-    sized *all = ml_alloc_zeroed(rows->count + 1, sizeof(*all));
+    sized *largest = ml_alloc_zeroed(4 * KEPT, sizeof(*largest));
     w->lanes = ml_alloc_zeroed(rows->count + 1, sizeof(*w->lanes));
-    if (all == NULL || w->lanes == NULL) {
-        ml_free(all);
+    if (largest == NULL || w->lanes == NULL) {
+        ml_free(largest);
         return ML_ENOMEM;
     }
-    for (size_t i = 0; i < rows->count; i++) {
-        all[i] = (sized){rows->rows[i].bytes, (uint32_t)i};
-    }
-    qsort(all, rows->count, sizeof(*all), compare_sized);
-    for (size_t i = ML_PERFETTO_ALLOCATIONS; i < rows->count; i++) {
-        w->lanes[all[i].row] = NO_LANE;
-    }
     snprintf(w->name, sizeof(w->name), "allocations");
-    if (rows->count > ML_PERFETTO_ALLOCATIONS) {
-        size_t rest = rows->count - ML_PERFETTO_ALLOCATIONS;
+    if (keep_largest(rows, largest) == KEPT) {
+        for (size_t i = 0; i < rows->count; i++) {
+            w->lanes[i] = NO_LANE;
+        }
+        for (size_t i = 0; i < ML_PERFETTO_ALLOCATIONS; i++) {
+            w->lanes[largest[i].row] = 0;
+        }
         snprintf(w->name, sizeof(w->name),
                  "allocations: the %u largest; the other %zu have at most %llu bytes "
                  "each",
-                 ML_PERFETTO_ALLOCATIONS, rest,
-                 (unsigned long long)all[ML_PERFETTO_ALLOCATIONS].bytes);
+                 ML_PERFETTO_ALLOCATIONS, rows->count - ML_PERFETTO_ALLOCATIONS,
+                 (unsigned long long)largest[ML_PERFETTO_ALLOCATIONS].bytes);
     }
-    ml_free(all);
+    ml_free(largest);
     return 0;
 }
 
