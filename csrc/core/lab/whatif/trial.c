@@ -43,6 +43,9 @@ follow_peaks(trial *t, size_t event)
         result->peak_event = event;
     }
     if (figures->peak.reserved > result->peak.reserved) {
+        result->too_much =
+            t->options->enough != 0 && figures->peak.reserved > t->options->enough;
+        t->ended = t->ended || result->too_much;
         result->reserved_peak_event = event;
         result->at_reserved_peak = figures->current;
         result->inactive_split = figures->inactive_split;

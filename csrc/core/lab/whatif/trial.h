@@ -26,6 +26,9 @@ typedef struct ml_trial_options {
                                 else that is asked for anew, by address */
     bool go_on; /* after memory ran out, without what was asked; else it ends there.  A
                    request that failed in the recording never ends it. */
+    /* Bytes: where more are reserved it ends, as its figures are of no use then.  0: they
+     * always are. */
+    uint64_t enough;
     enum ml_placement_policy placement;
     uint64_t seed; /* of ML_PLACEMENT_SHUFFLED */
 } ml_trial_options;
@@ -49,6 +52,8 @@ typedef struct ml_trial_result {
                                 counts them: not of expandable segments */
     uint64_t retries;
     uint64_t driver_calls; /* that took memory or gave it back */
+    bool
+        too_much; /* more was reserved than would be enough: what follows is not known */
     uint64_t ooms;
     size_t oom_event;      /* the first; ML_NO_EVENT: none */
     uint64_t oom_bytes;    /* that were asked for there */

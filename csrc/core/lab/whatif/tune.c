@@ -186,9 +186,49 @@ find(const tuner *t, const uint8_t at[KNOB_COUNT])
     return NULL;
 }
 
-/* Tries AT unless that was done; 0 or ML_E*. */
+/* Whether RESULT is of a run that never ran short of memory, so that what reserves more is
+ * worse. */
+static bool
+has_room(const ml_trial_result *result)
+{
+    return result->ooms == 0 && result->retries == 0;
+}
+
+/* What reserves more is worse than BYTES and not worth anything; 0: that is not so. */
+static uint64_t
+enough_for(const tuner *t, uint64_t bytes)
+{
+    const ml_tuned *base = &t->tune->base;
+    return !has_room(&base->result) || bytes == UINT64_MAX ? 0
+           : bytes > base->high                            ? bytes
+                                                           : base->high;
+}
+
+/* Bytes that the last of the best STARTS so far reserves; UINT64_MAX: there are fewer. */
+static uint64_t
+last_start(const tuner *t)
+{
+    uint64_t best[STARTS];
+    for (size_t i = 0; i < STARTS; i++) {
+        best[i] = UINT64_MAX;
+    }
+    for (size_t i = 0; i < t->count; i++) {
+        const ml_trial_result *result = &t->tried[i].tuned.result;
+        uint64_t bytes = has_room(result) ? result->peak.reserved : UINT64_MAX;
+        for (size_t k = 0; k < STARTS; k++) {
+            if (bytes < best[k]) {
+                uint64_t worse = best[k];
+                best[k] = bytes;
+                bytes = worse;
+            }
+        }
+    }
+    return best[STARTS - 1];
+}
+
+/* Tries AT unless that was done, as far as it reserves ENOUGH bytes at most; 0 or ML_E*. */
 static int
-try(tuner *t, const uint8_t at[KNOB_COUNT])
+try(tuner *t, const uint8_t at[KNOB_COUNT], uint64_t enough)
 {
     if (!is_sensible(at) || find(t, at) != NULL) {
         return 0;
@@ -209,6 +249,7 @@ try(tuner *t, const uint8_t at[KNOB_COUNT])
     ml_trial_options options;
     error = options_of(t, made->tuned.conf, &options);
     if (error == 0) {
+        options.enough = enough;
         error = ml_trial_run(t->tune->whatif->workload, &options, &made->tuned.result);
         t->tune->trials++;
         t->count++;
@@ -229,7 +270,7 @@ try_grid(tuner *t)
         at[KNOB_EXPANDABLE] = i % 2;
         at[KNOB_SPLIT] = splits[i / 2 % 4];
         at[KNOB_DIVISIONS] = divisions[i / 8];
-        error = try(t, at);
+        error = try(t, at, enough_for(t, last_start(t)));
     }
     return error;
 }
@@ -247,7 +288,9 @@ improve(tuner *t, size_t *from, bool *better)
             uint8_t at[KNOB_COUNT];
             memcpy(at, start, KNOB_COUNT);
             at[knob] = (uint8_t)value;
-            int error = try(t, at);
+            const ml_trial_result *best = &t->tried[*from].tuned.result;
+            uint64_t bytes = has_room(best) ? best->peak.reserved : UINT64_MAX;
+            int error = try(t, at, enough_for(t, bytes));
             if (error < 0) {
                 return error;
             }
@@ -340,14 +383,24 @@ knobs_of(const candidate *made)
     return knobs;
 }
 
+/* Whether TUNED is worth it beside OTHER, in all orders of addresses, which become known then. */
 static int
-settle(tuner *t, ml_tuned *tuned)
+settle(tuner *t, ml_tuned *tuned, const ml_tuned *other, bool *worth)
 {
+    /* Of one order it is known, and others make it no better. */
+    tuned->low = tuned->high = tuned->result.peak.reserved;
+    *worth = is_worth(t, tuned, other);
+    if (!*worth) {
+        return 0;
+    }
     ml_trial_options options;
     int error = options_of(t, tuned->conf, &options);
-    return error < 0 ? error
-                     : ml_whatif_range(t->tune->whatif->workload, &options,
-                                       &tuned->result, &tuned->low, &tuned->high);
+    if (error == 0) {
+        error = ml_whatif_range(t->tune->whatif->workload, &options, &tuned->result,
+                                &tuned->low, &tuned->high);
+    }
+    *worth = error == 0 && is_worth(t, tuned, other);
+    return error;
 }
 
 /* The best of those that were tried with so many SETTINGS; NULL: there is none. */
@@ -356,7 +409,8 @@ best_with(const tuner *t, unsigned settings)
 {
     for (size_t i = 0; i < t->count; i++) {
         const ml_tuned *tuned = &t->tried[i].tuned;
-        if (tuned->settings == settings && !is_costly(t, &tuned->result)) {
+        if (tuned->settings == settings && !tuned->result.too_much &&
+            !is_costly(t, &tuned->result)) {
             return &t->tried[i];
         }
     }
@@ -376,9 +430,9 @@ choose(tuner *t, const candidate **out)
             continue;
         }
         ml_tuned tuned = made->tuned;
-        error = settle(t, &tuned);
-        if (error == 0 &&
-            is_worth(t, &tuned, *out == NULL ? &tune->base : &tune->best)) {
+        bool worth;
+        error = settle(t, &tuned, *out == NULL ? &tune->base : &tune->best, &worth);
+        if (error == 0 && worth) {
             *out = made;
             tune->best = tuned;
         }
@@ -422,9 +476,10 @@ choose_others(tuner *t, const candidate *best)
         ml_tuned *other = &tune->others[tune->other_count];
         *other = made->tuned;
         settled++;
-        error = settle(t, other);
+        bool worth = false;
+        error = settle(t, other, &tune->base, &worth);
         taken[tune->other_count + 1] = knobs_of(made);
-        tune->other_count += error == 0 && is_worth(t, other, &tune->base);
+        tune->other_count += worth;
     }
     return error;
 }
