@@ -523,29 +523,6 @@ bound_packing(ml_tune *tune)
     tune->packed = needed + (rest != 0 ? ML_PLACEMENT_GRANULE - rest : 0);
 }
 
-/* The peak if each block were freed after its last use. */
-static int
-bound_frees(ml_tune *tune)
-{
-    ml_workload *copy;
-    ml_trial_options options = tune->whatif->options;
-    ml_trial_result result;
-    tune->freed_soon = UINT64_MAX;
-    int error = ml_workload_copy(tune->whatif->workload, &copy);
-    if (error < 0) {
-        return error;
-    }
-    if (ml_workload_free_at_last_use(copy) != 0) {
-        ml_whatif_options(tune->whatif, ML_WHATIF_RECORDED, &options);
-        options.memory_bytes = UINT64_MAX;
-        options.settings.limited = false;
-        error = ml_trial_run(copy, &options, &result);
-        tune->freed_soon = error == 0 ? result.peak.allocated : UINT64_MAX;
-    }
-    ml_workload_free(copy);
-    return error;
-}
-
 static void
 prepare(tuner *t)
 {
@@ -579,7 +556,7 @@ run(tuner *t, const ml_recording *recording, size_t device)
     }
     if (error == 0) {
         bound_packing(tune);
-        error = bound_frees(tune);
+        error = ml_whatif_freed_soon(tune->whatif, &tune->freed_soon);
     }
     return error;
 }

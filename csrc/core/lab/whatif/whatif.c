@@ -75,6 +75,28 @@ ml_whatif_options(const ml_whatif *whatif, uint64_t memory, ml_trial_options *op
     }
 }
 
+int
+ml_whatif_freed_soon(const ml_whatif *whatif, uint64_t *peak)
+{
+    ml_workload *copy;
+    ml_trial_options options = whatif->options;
+    ml_trial_result result;
+    *peak = UINT64_MAX;
+    int error = ml_workload_copy(whatif->workload, &copy);
+    if (error < 0) {
+        return error;
+    }
+    if (ml_workload_free_at_last_use(copy) != 0) {
+        ml_whatif_options(whatif, ML_WHATIF_RECORDED, &options);
+        options.memory_bytes = UINT64_MAX;
+        options.settings.limited = false;
+        error = ml_trial_run(copy, &options, &result);
+        *peak = error == 0 ? result.peak.allocated : UINT64_MAX;
+    }
+    ml_workload_free(copy);
+    return error;
+}
+
 /* The settings of CONF, which starts from those of the same torch. */
 static int
 parse(ml_whatif *whatif, const char *conf, uint64_t memory, char *problem,

@@ -44,4 +44,8 @@ void ml_whatif_options(const ml_whatif *whatif, uint64_t memory,
 int ml_whatif_range(const ml_workload *workload, const ml_trial_options *options,
                     ml_trial_result *result, uint64_t *low, uint64_t *high);
 
+/* The peak of allocated bytes if each block were freed after its last use; UINT64_MAX: no
+ * last use is known.  As ml_trial_run. */
+int ml_whatif_freed_soon(const ml_whatif *whatif, uint64_t *peak);
+
 #endif

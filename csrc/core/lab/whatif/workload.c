@@ -130,13 +130,17 @@ demand_of(const builder *b, size_t index)
                                               : workload->of_event[row->birth - 1] - 1];
 }
 
-/* The demand whose block in use is where the next event, which allocates, puts another;
- * NULL: there is none. */
+/* The demand that the next event ends: a free does, and an allocation in the place of a block
+ * in use; NULL: none. */
 static ml_demand *
-find_replaced(const builder *b)
+find_ended(const builder *b)
 {
     const ml_lifetimes *lifetimes = &b->analysis->lifetimes;
     size_t event = b->walk.position;
+    if (b->trace->events[event].action != ML_ACTION_ALLOC) {
+        uint32_t row = lifetimes->of_event[event];
+        return row == 0 ? NULL : demand_of(b, row - 1);
+    }
     for (size_t i = b->walk.change;
          i < lifetimes->change_count && lifetimes->changes[i].moment == event + 1;
          i++) {
@@ -147,14 +151,6 @@ find_replaced(const builder *b)
         }
     }
     return NULL;
-}
-
-/* The demand that the next event, a free, is of; NULL: it is of none. */
-static ml_demand *
-find_freed(const builder *b)
-{
-    uint32_t row = b->analysis->lifetimes.of_event[b->walk.position];
-    return row == 0 ? NULL : demand_of(b, row - 1);
 }
 
 /* The pool of an event that does not say it: that of the segment at the end which holds
@@ -409,21 +405,21 @@ take_event(builder *b, const size_t *since, size_t index)
     switch (event->action) {
     case ML_ACTION_ALLOC:
         error = end_run(b, event);
-        demand = find_replaced(b);
+        demand = find_ended(b);
         if (demand != NULL) { /* its free was lost */
             end_demand(b, demand, index);
         }
         break;
     case ML_ACTION_FREE_REQUESTED:
         error = end_run(b, event);
-        demand = find_freed(b);
+        demand = find_ended(b);
         if (demand != NULL && demand->freed == ML_NO_EVENT &&
             !was_pending(b->workload, demand)) {
             demand->freed = index;
         }
         break;
     case ML_ACTION_FREE_COMPLETED:
-        demand = find_freed(b);
+        demand = find_ended(b);
         if (demand != NULL) {
             end_demand(b, demand, index);
         }
