@@ -1,6 +1,7 @@
 /* The devices of the key "memlab": losses and peaks, tags, uses, and what torch's events
  * have no keys for. */
 #include "file/snapshot/snapshot_extras_parts.h"
+#include "file/snapshot/snapshot_fields.h"
 
 static void
 read_peak(ml_tables *tables, ml_value value, ml_totals *peak)
@@ -107,83 +108,30 @@ read_flags(ml_tables *tables, ml_value value, ml_device_trace *device)
     }
 }
 
-/* One value an event, each put where SET puts it. */
+/* One value an event. */
 static int
 read_event_column(ml_tables *tables, ml_value value, ml_device_trace *device,
-                  int (*set)(ml_tables *tables, ml_event *event, ml_value item))
+                  const ml_event_column *column)
 {
-    const ml_array *column =
-        ml_extras_list(tables, value, ML_UNREAD_MEMLAB_EVENT, device->event_count);
+    const enum ml_unread what = ML_UNREAD_MEMLAB_EVENT;
+    const ml_array *list = ml_extras_list(tables, value, what, device->event_count);
     int error = 0;
-    for (size_t i = 0; column != NULL && i < device->event_count && error == 0; i++) {
-        error = set(tables, &device->events[i], column->items[i]);
+    for (size_t i = 0; list != NULL && i < device->event_count && error == 0; i++) {
+        error =
+            ml_tables_column(tables, column, list->items[i], what, &device->events[i]);
     }
     return error;
 }
 
-static int
-set_block_bytes(ml_tables *tables, ml_event *event, ml_value item)
+static void
+read_block_bytes(ml_tables *tables, ml_value value, ml_device_trace *device)
 {
-    ml_extras_read_count(tables, item, ML_UNREAD_MEMLAB_EVENT, &event->block_bytes);
-    return 0;
-}
-
-/* What torch's dialect has no room for: nanoseconds beyond whole microseconds. */
-static int
-set_time(ml_tables *tables, ml_event *event, ml_value item)
-{
-    uint32_t rest = 0;
-    ml_extras_read_small(tables, item, ML_UNREAD_MEMLAB_EVENT, 999, &rest);
-    event->time = event->time / 1000 * 1000 + rest;
-    return 0;
-}
-
-static int
-set_thread(ml_tables *tables, ml_event *event, ml_value item)
-{
-    ml_extras_read_small(tables, item, ML_UNREAD_MEMLAB_EVENT, UINT32_MAX,
-                         &event->thread);
-    return 0;
-}
-
-static int
-set_autograd_thread(ml_tables *tables, ml_event *event, ml_value item)
-{
-    uint32_t number = 0;
-    ml_extras_read_small(tables, item, ML_UNREAD_MEMLAB_EVENT, UINT16_MAX, &number);
-    event->autograd_thread = (uint16_t)number;
-    return 0;
-}
-
-static int
-set_sequence(ml_tables *tables, ml_event *event, ml_value item)
-{
-    ml_extras_read_bits(tables, item, ML_UNREAD_MEMLAB_EVENT, &event->sequence);
-    return 0;
-}
-
-static int
-set_next(ml_tables *tables, ml_event *event, ml_value item)
-{
-    ml_extras_read_bits(tables, item, ML_UNREAD_MEMLAB_EVENT, &event->next);
-    return 0;
-}
-
-static int
-set_next_thread(ml_tables *tables, ml_event *event, ml_value item)
-{
-    uint32_t number = 0;
-    ml_extras_read_small(tables, item, ML_UNREAD_MEMLAB_EVENT, UINT16_MAX, &number);
-    event->next_thread = (uint16_t)number;
-    return 0;
-}
-
-static int
-set_unused(ml_tables *tables, ml_event *event, ml_value item)
-{
-    ml_extras_read_small(tables, item, ML_UNREAD_MEMLAB_EVENT, UINT32_MAX,
-                         &event->unused);
-    return 0;
+    const enum ml_unread what = ML_UNREAD_MEMLAB_EVENT;
+    const ml_array *list = ml_extras_list(tables, value, what, device->event_count);
+    for (size_t i = 0; list != NULL && i < device->event_count; i++) {
+        ml_extras_read_count(tables, list->items[i], what,
+                             &device->events[i].block_bytes);
+    }
 }
 
 static void
@@ -230,24 +178,6 @@ read_uses(ml_tables *tables, ml_value value, ml_device_trace *device)
     return 0;
 }
 
-static int
-set_node(ml_tables *tables, ml_event *event, ml_value item)
-{
-    return ml_tables_string(tables, item, ML_UNREAD_MEMLAB_EVENT, &event->node);
-}
-
-static int
-set_pool(ml_tables *tables, ml_event *event, ml_value item)
-{
-    uint64_t pool = 0;
-    if (!ml_extras_read_bits(tables, item, ML_UNREAD_MEMLAB_EVENT, &pool)) {
-        event->flags &= (uint8_t)~ML_EVENT_POOL_KNOWN;
-    }
-    event->pool[0] = (uint32_t)(pool >> 32);
-    event->pool[1] = (uint32_t)pool;
-    return 0;
-}
-
 /* Without any pool the flag says nothing: the first that wrote it lost the pools. */
 static void
 forget_pools(ml_device_trace *device)
@@ -284,29 +214,14 @@ read_device_field(ml_tables *tables, unsigned word, ml_value item,
         read_flags(tables, item, device);
         return 0;
     case ML_WORD_BLOCK_BYTES:
-        return read_event_column(tables, item, device, set_block_bytes);
-    case ML_WORD_TIME:
-        return read_event_column(tables, item, device, set_time);
-    case ML_WORD_THREAD:
-        return read_event_column(tables, item, device, set_thread);
-    case ML_WORD_AUTOGRAD_THREAD:
-        return read_event_column(tables, item, device, set_autograd_thread);
-    case ML_WORD_SEQUENCE:
-        return read_event_column(tables, item, device, set_sequence);
-    case ML_WORD_NEXT:
-        return read_event_column(tables, item, device, set_next);
-    case ML_WORD_NEXT_THREAD:
-        return read_event_column(tables, item, device, set_next_thread);
-    case ML_WORD_NODE:
-        return read_event_column(tables, item, device, set_node);
-    case ML_WORD_UNUSED:
-        return read_event_column(tables, item, device, set_unused);
-    case ML_WORD_POOL_ID:
-        return read_event_column(tables, item, device, set_pool);
+        read_block_bytes(tables, item, device);
+        return 0;
     case ML_WORD_USES:
         return read_uses(tables, item, device);
     default:
-        return 0;
+        return word < ML_EVENT_COLUMN_COUNT
+                   ? read_event_column(tables, item, device, &ml_event_columns[word])
+                   : 0;
     }
 }
 

@@ -37,11 +37,11 @@ static void
 read_event_pool(ml_reader *r, ml_value value, ml_event *event)
 {
     uint64_t pool[2] = {UINT64_MAX, UINT64_MAX};
-    if (!ml_reader_pool(r, value, ML_UNREAD_EVENT_POOL, pool)) {
+    if (!ml_reader_pool(r, value, ML_UNREAD_EVENT_POOL_ID, pool)) {
         return;
     }
     if (pool[0] > UINT32_MAX || pool[1] > UINT32_MAX) {
-        ml_tables_lose(&r->tables, ML_UNREAD_EVENT_POOL);
+        ml_tables_lose(&r->tables, ML_UNREAD_EVENT_POOL_ID);
         return;
     }
     event->pool[0] = (uint32_t)pool[0];
@@ -60,6 +60,17 @@ read_action(ml_reader *r, ml_value value, ml_event *event, unsigned *seen)
         event->action = (uint8_t)(known ? word - ML_WORD_ACTIONS : ML_ACTION_OTHER);
         *seen |= SEEN_ACTION;
     }
+}
+
+static int
+read_event_column(ml_reader *r, unsigned word, ml_value value, ml_event *event)
+{
+    if (word >= ML_EVENT_COLUMN_COUNT || ml_event_columns[word].key == 0) {
+        return 0;
+    }
+    const ml_event_column *column = &ml_event_columns[word];
+    r->recording->keys |= column->key;
+    return ml_tables_column(&r->tables, column, value, column->unread, event);
 }
 
 static int
@@ -90,10 +101,6 @@ read_event_field(ml_reader *r, unsigned word, ml_value value, ml_event *event,
     case ML_WORD_COMPILE_CONTEXT:
         r->recording->keys |= ML_KEY_COMPILE_CONTEXT;
         return 0;
-    case ML_WORD_USER_METADATA:
-        r->recording->keys |= ML_KEY_USER_METADATA;
-        return ml_tables_string(&r->tables, value, ML_UNREAD_EVENT_METADATA,
-                                &event->metadata);
     case ML_WORD_POOL_ID:
         r->recording->keys |= ML_KEY_POOL_ID;
         read_event_pool(r, value, event);
@@ -103,7 +110,7 @@ read_event_field(ml_reader *r, unsigned word, ml_value value, ml_event *event,
         return ml_tables_stack(&r->tables, value, ML_UNREAD_EVENT_FRAMES,
                                &event->stack);
     default:
-        return 0;
+        return read_event_column(r, word, value, event);
     }
 }
 
