@@ -146,6 +146,15 @@ typedef struct ml_event {
     XX(NODE, "node", node, STRING, MEMLAB) \
     XX(UNUSED, "unused", unused, U32, MEMLAB)
 
+/* Sparse columns, of 32 bits: packed only where they are not 0.  Member, number, text; the
+ * numbers are in files, and 3 is the last that fits. */
+#define ML_SPARSE_COLUMNS(XX) \
+    XX(unused, 0, "unused") /* of a free: events since its block was used, plus 1 */
+
+enum {
+    ML_SPARSE_COLUMN_COUNT = 0 ML_SPARSE_COLUMNS(ML_NUMBERED_ONE)
+};
+
 /* Texts of an event, borrowed for the length of the call. */
 typedef struct ml_event_text {
     const char *metadata; /* the user's, of metadata_bytes bytes */
