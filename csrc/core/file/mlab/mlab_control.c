@@ -11,38 +11,10 @@
 
 /* ---- Names ---- */
 
-typedef struct lookup {
-    const ml_recording *recording;
-    const char *bytes;
-    size_t length;
-} lookup;
-
-static bool
-is_string(const void *context, uint32_t id)
-{
-    const lookup *wanted = context;
-    const ml_string *string = &wanted->recording->strings[id];
-    return string->length == wanted->length &&
-           memcmp(string->bytes, wanted->bytes, wanted->length) == 0;
-}
-
 int
 mlab_add_name(mlab_reader *reader, const uint8_t *bytes, size_t length, uint32_t *id)
 {
-    lookup wanted = {reader->recording, (const char *)bytes, length};
-    *id = 0;
-    if (length == 0) {
-        return 0;
-    }
-    if (reader->strings.count == 0 && ml_intern_add(&reader->strings, 0) < 0) {
-        return ML_ENOMEM;
-    }
-    uint64_t hash = ml_hash_bytes(bytes, length);
-    if (ml_intern_find(&reader->strings, hash, is_string, &wanted, id)) {
-        return 0;
-    }
-    int result = ml_recording_add_string(reader->recording, wanted.bytes, length, id);
-    return result == 0 ? ml_intern_add(&reader->strings, hash) : result;
+    return ml_interner_string(&reader->interner, (const char *)bytes, length, id);
 }
 
 static int

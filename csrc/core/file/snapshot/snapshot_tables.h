@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "file/snapshot/torch_schema.h"
 #include "file/snapshot/value.h"
-#include "recording/recording.h"
+#include "recording/interner.h"
 
 typedef struct ml_tables {
     ml_tree *tree;           /* borrowed */
@@ -17,9 +17,7 @@ typedef struct ml_tables {
     uint8_t *words;          /* by node id: word + 1, 0 not looked at; owned */
     uint32_t *made;          /* by node id: id in its column + 1, 0 none; owned */
     ml_intern word_index;
-    ml_intern strings;
-    ml_intern frames;
-    ml_intern stacks;
+    ml_interner interner;
     uint64_t given[ML_UNREAD_COUNT]; /* how many there were, readable or not */
 } ml_tables;
 
