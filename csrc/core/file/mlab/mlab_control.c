@@ -4,10 +4,8 @@
 
 #include "base/varint.h"
 #include "file/mlab/mlab_parts.h"
+#include "recording/side_data.h"
 #include "stacks/stacks_records.h"
-
-/* Settings of different keys, which are searched one by one; torch has some twenty. */
-#define SETTINGS_MOST 1000u
 
 /* ---- Names ---- */
 
@@ -45,6 +43,13 @@ leave_out(mlab_reader *reader)
 {
     reader->info->unread_records++;
     return 0;
+}
+
+/* Nothing but no memory keeps the file from being read. */
+static int
+taken(mlab_reader *reader, int result)
+{
+    return result == 0 || result == ML_ENOMEM ? result : leave_out(reader);
 }
 
 static int
@@ -143,37 +148,20 @@ static int
 take_setting(mlab_reader *reader, const ml_mlab_setting *record, const uint8_t *text,
              size_t length)
 {
-    ml_recording *recording = reader->recording;
     size_t key_bytes = record->key_bytes < length ? record->key_bytes : length;
     ml_setting setting = {
         .kind = record->kind, .integer = record->integer, .real = record->real};
     memcpy(setting.divisions, record->divisions, sizeof(setting.divisions));
-    if (setting.kind == '\0' || strchr("bifsd", setting.kind) == NULL) {
-        return leave_out(reader);
-    }
     int result = mlab_add_name(reader, text, key_bytes, &setting.key);
     if (result == 0) {
         result =
             mlab_add_name(reader, text + key_bytes, length - key_bytes, &setting.text);
     }
-    for (size_t i = 0; i < recording->setting_count && result == 0; i++) {
-        if (recording->settings[i].key == setting.key) {
-            /* The memory was walked more than once. */
-            recording->settings[i] = setting;
-            return 0;
-        }
-    }
-    if (result == 0 && recording->setting_count >= SETTINGS_MOST) {
-        return leave_out(reader);
-    }
-    if (result == 0) {
-        result = ml_grow((void **)&recording->settings, &reader->setting_capacity,
-                         recording->setting_count + 1, sizeof(setting));
-    }
-    if (result == 0) {
-        recording->settings[recording->setting_count++] = setting;
-    }
-    return result;
+    return result == 0
+               ? taken(reader,
+                       ml_recording_add_setting(reader->recording,
+                                                &reader->setting_capacity, &setting))
+               : result;
 }
 
 static int
@@ -281,13 +269,6 @@ take_name(mlab_reader *reader, const ml_mlab_name *record, const uint8_t *text,
         reader->names[reader->name_count++] = name;
     }
     return result;
-}
-
-/* Nothing but no memory keeps the file from being read. */
-static int
-taken(mlab_reader *reader, int result)
-{
-    return result == 0 || result == ML_ENOMEM ? result : leave_out(reader);
 }
 
 /* Ids are places: behind a hole they would be others', so that nothing is taken there. */

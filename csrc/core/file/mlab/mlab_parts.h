@@ -143,7 +143,7 @@ int mlab_add_name(mlab_reader *reader, const uint8_t *bytes, size_t length,
 uint64_t mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordinal);
 /* When all records were read: times become unix ns, tags find their places.  0 or
  * ML_ENOMEM, as of the next. */
-void mlab_finish_times(mlab_reader *reader);
+int mlab_finish_times(mlab_reader *reader);
 int mlab_finish_tags(mlab_reader *reader);
 /* When the memory at the end is known: the last uses of what is live there. */
 int mlab_finish_uses(mlab_reader *reader);

@@ -341,7 +341,9 @@ mlab_finish(mlab_reader *reader, const ml_mlab_header *header)
     }
     if (result == 0) {
         count_dropped(reader);
-        mlab_finish_times(reader);
+        result = mlab_finish_times(reader);
+    }
+    if (result == 0) {
         result = mlab_finish_tags(reader);
     }
     if (result == 0) {

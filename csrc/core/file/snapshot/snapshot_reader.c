@@ -9,6 +9,7 @@
 #include "file/snapshot/snapshot_fields.h"
 #include "file/snapshot/snapshot_memory.h"
 #include "file/snapshot/unpickle.h"
+#include "recording/side_data.h"
 
 /* Microseconds in the file, nanoseconds in the recording. */
 static bool
@@ -256,9 +257,8 @@ read_settings(ml_reader *r, ml_value value)
         return 0;
     }
     const ml_array *dict = ml_value_as_array(value);
-    void *column = NULL;
-    int error = ml_reader_column(r, dict->count / 2, sizeof(ml_setting), &column);
-    r->recording->settings = column;
+    size_t capacity = 0;
+    int error = ml_tree_charge(r->tables.tree, dict->count / 2 * sizeof(ml_setting));
     r->recording->keys |= ML_KEY_ALLOCATOR_SETTINGS;
     for (uint32_t i = 0; error == 0 && i < dict->count; i += 2) {
         ml_value key = dict->items[i];
@@ -266,15 +266,16 @@ read_settings(ml_reader *r, ml_value value)
             ml_tables_lose(&r->tables, ML_UNREAD_SETTING);
             continue;
         }
-        ml_setting *setting = &r->recording->settings[r->recording->setting_count];
-        *setting = (ml_setting){0};
-        error = ml_tables_string(&r->tables, key, ML_UNREAD_SETTING, &setting->key);
+        ml_setting setting = {0};
+        error = ml_tables_string(&r->tables, key, ML_UNREAD_SETTING, &setting.key);
         if (error == 0) {
-            error = read_setting(r, dict->items[i + 1], setting);
+            error = read_setting(r, dict->items[i + 1], &setting);
         }
-        if (setting->kind != 0) {
-            apply_rule(&r->recording->rules, ml_tables_word(&r->tables, key), setting);
-            r->recording->setting_count++;
+        if (error == 0 && setting.kind != 0) {
+            apply_rule(&r->recording->rules, ml_tables_word(&r->tables, key), &setting);
+            error = ml_tables_taken(
+                &r->tables, ML_UNREAD_SETTING,
+                ml_recording_add_setting(r->recording, &capacity, &setting));
         }
     }
     return error;

@@ -80,6 +80,16 @@ ml_tables_give(ml_tables *tables, enum ml_unread what, bool readable)
     return readable;
 }
 
+int
+ml_tables_taken(ml_tables *tables, enum ml_unread what, int result)
+{
+    if (result == ML_EFORMAT) {
+        ml_tables_lose(tables, what);
+        return 0;
+    }
+    return result;
+}
+
 void
 ml_tables_count_missing(ml_tables *tables)
 {

@@ -32,6 +32,8 @@ unsigned ml_tables_word(ml_tables *tables, ml_value key);
 void ml_tables_lose(ml_tables *tables, enum ml_unread what);
 /* Counts a WHAT, and as one that could not be read unless READABLE, which it returns. */
 bool ml_tables_give(ml_tables *tables, enum ml_unread what, bool readable);
+/* RESULT, of adding to the recording; but what that does not take counts as a WHAT. */
+int ml_tables_taken(ml_tables *tables, enum ml_unread what, int result);
 /* Counts what is missing, when all else is read. */
 void ml_tables_count_missing(ml_tables *tables);
 
