@@ -2,16 +2,6 @@
 #include "file/snapshot/snapshot_extras_parts.h"
 #include "recording/side_data.h"
 
-static unsigned
-note_kind(ml_value value)
-{
-    unsigned kind = 0;
-    while (kind < ML_NOTE_COUNT && !ml_extras_is_text(value, ml_note_text(kind))) {
-        kind++;
-    }
-    return kind;
-}
-
 enum {
     NOTE_COLUMNS = 6
 };
@@ -44,7 +34,8 @@ fill_notes(ml_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
     int error = ml_tree_charge(tables->tree, count * sizeof(ml_note));
     size_t capacity = 0;
     for (uint32_t i = 0; i < count && error == 0; i++) {
-        unsigned kind = note_kind(columns[1]->items[i]);
+        unsigned kind =
+            ml_extras_choice(columns[1]->items[i], ml_note_text, ML_NOTE_COUNT);
         if (kind == ML_NOTE_COUNT) {
             if (!ml_value_is(columns[1]->items[i], ML_VALUE_STRING)) {
                 ml_tables_lose(tables, ML_UNREAD_MEMLAB_NOTE);
