@@ -127,6 +127,34 @@ typedef struct ml_event {
     uint32_t unused;
 } ml_event;
 
+/* Columns of an event that snapshots keep by what they hold, in the order of their keys:
+ * name, key, member, what it holds, whose key it is.  0 says nothing.
+ *
+ * U16, U32: a number.  BITS: 64 of them, signed in snapshots.  STRING: id of a string.
+ * POOL: id of a memory pool.  REST: nanoseconds beyond whole microseconds.
+ * TORCH, and first: a key of torch's own events, in versions of torch that have the bit
+ * ML_KEY_ of NAME; of others, and MEMLAB: a list below the key "memlab". */
+#define ML_EVENT_COLUMNS(XX) \
+    XX(USER_METADATA, "user_metadata", metadata, STRING, TORCH) \
+    XX(POOL_ID, "pool_id", pool, POOL, TORCH) \
+    XX(TIME, "time", time, REST, MEMLAB) \
+    XX(THREAD, "thread", thread, U32, MEMLAB) \
+    XX(AUTOGRAD_THREAD, "autograd_thread", autograd_thread, U16, MEMLAB) \
+    XX(SEQUENCE, "sequence", sequence, BITS, MEMLAB) \
+    XX(NEXT, "next", next, BITS, MEMLAB) \
+    XX(NEXT_THREAD, "next_thread", next_thread, U16, MEMLAB) \
+    XX(NODE, "node", node, STRING, MEMLAB) \
+    XX(UNUSED, "unused", unused, U32, MEMLAB)
+
+/* Sparse columns, of 32 bits: packed only where they are not 0.  Member, number, text; the
+ * numbers are in files, and 3 is the last that fits. */
+#define ML_SPARSE_COLUMNS(XX) \
+    XX(unused, 0, "unused") /* of a free: events since its block was used, plus 1 */
+
+enum {
+    ML_SPARSE_COLUMN_COUNT = 0 ML_SPARSE_COLUMNS(ML_NUMBERED_ONE)
+};
+
 /* Texts of an event, borrowed for the length of the call. */
 typedef struct ml_event_text {
     const char *metadata; /* the user's, of metadata_bytes bytes */

@@ -26,10 +26,8 @@ demand(int condition)
 static void
 look_at(const ml_recording *recording, size_t device, const char *conf, uint64_t memory)
 {
-    char problem[800];
     ml_whatif *whatif;
-    int error = ml_whatif_new(recording, device, conf, memory, problem, sizeof(problem),
-                              &whatif);
+    int error = ml_whatif_new(recording, device, conf, memory, &whatif, NULL, 0);
     if (error != 0) {
         demand(error < 0 && error != ML_EINVALID);
         return;

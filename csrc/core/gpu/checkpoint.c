@@ -146,37 +146,42 @@ advice_on_restore(int answer)
                : "the driver could not bring back what the GPU held: try again";
 }
 
+/* What a function says of its failure; begins empty, and is added to. */
+typedef struct sentence {
+    char *problem;
+    size_t problem_bytes;
+} sentence;
+
 __attribute__((format(printf, 2, 3))) static void
-say(char text[ML_CHECKPOINT_TEXT], const char *format, ...)
+say(const sentence *to, const char *format, ...)
 {
-    size_t end = strlen(text);
+    size_t end = strlen(to->problem);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text + end, ML_CHECKPOINT_TEXT - end, format, arguments);
+    vsnprintf(to->problem + end, to->problem_bytes - end, format, arguments);
     va_end(arguments);
 }
 
 static void
-say_version(char text[ML_CHECKPOINT_TEXT])
+say_version(const sentence *to)
 {
     if (version[0] != '\0') {
-        say(text, " (driver %s)", version);
+        say(to, " (driver %s)", version);
     }
 }
 
 static void
-say_failed(char text[ML_CHECKPOINT_TEXT], const char *call, int answer,
-           const char *advice)
+say_failed(const sentence *to, const char *call, int answer, const char *advice)
 {
-    say(text, "%s failed with %s (%d): %s", call, answer_name(answer), answer, advice);
-    say_version(text);
+    say(to, "%s failed with %s (%d): %s", call, answer_name(answer), answer, advice);
+    say_version(to);
 }
 
 /* What is left to whoever cannot go on from within. */
 static void
-say_from_outside(char text[ML_CHECKPOINT_TEXT], const char *actions)
+say_from_outside(const sentence *to, const char *actions)
 {
-    say(text,
+    say(to,
         ". Until then CUDA calls of this process wait. From a shell, NVIDIA's "
         "cuda-checkpoint does the same: --pid %d --action %s",
         (int)getpid(), actions);
@@ -227,16 +232,16 @@ find_calls(void *library)
 
 /* Whether the driver would begin. */
 static int
-check_state(const ml_checkpoint_calls *calls, char text[ML_CHECKPOINT_TEXT])
+check_state(const ml_checkpoint_calls *calls, const sentence *to)
 {
     int state = RUNNING;
     int answer = calls->get_state(getpid(), &state);
     if (answer != SUCCESS) {
-        say_failed(text, "cuCheckpointProcessGetState", answer, advice_on_lock(answer));
+        say_failed(to, "cuCheckpointProcessGetState", answer, advice_on_lock(answer));
         return ML_EUNSUPPORTED;
     }
     if (state != RUNNING) {
-        say(text, "the process is locked or checkpointed already, by somebody else");
+        say(to, "the process is locked or checkpointed already, by somebody else");
         return ML_ESTATE;
     }
     return 1;
@@ -252,19 +257,19 @@ find_version(void)
 }
 
 static int
-begin(void *library, char text[ML_CHECKPOINT_TEXT])
+begin(void *library, const sentence *to)
 {
     if (!find_calls(library)) {
         int cuda = cuda_of(library);
         find_version();
-        say(text,
+        say(to,
             "NVIDIA's driver cannot give a CUDA context back: driver 570 and CUDA 12.8 "
             "are the first that can, and this one knows CUDA %d.%d",
             cuda / 1000, cuda % 1000 / 10);
-        say_version(text);
+        say_version(to);
         return ML_EUNSUPPORTED;
     }
-    int result = check_state(&driver, text);
+    int result = check_state(&driver, to);
     if (result == 1) {
         find_version();
     }
@@ -273,21 +278,20 @@ begin(void *library, char text[ML_CHECKPOINT_TEXT])
 
 /* The contexts are MOVING. */
 static int
-check(char text[ML_CHECKPOINT_TEXT])
+check(const sentence *to)
 {
-    text[0] = '\0';
+    to->problem[0] = '\0';
     if (tested != NULL) {
         driver = *tested;
-        return check_state(&driver, text);
+        return check_state(&driver, to);
     }
     void *library = ml_driver_loaded();
     int result = 0;
     if (library == NULL || !has_context(library)) {
-        say(text,
-            "CUDA is not initialised in this process: there is no context to give");
+        say(to, "CUDA is not initialised in this process: there is no context to give");
     }
     else {
-        result = begin(library, text);
+        result = begin(library, to);
     }
     if (library != NULL) {
         dlclose(library);
@@ -297,14 +301,14 @@ check(char text[ML_CHECKPOINT_TEXT])
 
 /* Claims the contexts for moving them from where they should be. */
 static bool
-claim(int from, char text[ML_CHECKPOINT_TEXT])
+claim(int from, const sentence *to)
 {
-    text[0] = '\0';
+    to->problem[0] = '\0';
     int found = from;
     if (atomic_compare_exchange_strong(&place, &found, MOVING)) {
         return true;
     }
-    say(text, "%s",
+    say(to, "%s",
         found == MOVING ? "another thread is moving the CUDA context"
         : found == AWAY ? "the CUDA context is away"
                         : "the CUDA context is here");
@@ -312,12 +316,13 @@ claim(int from, char text[ML_CHECKPOINT_TEXT])
 }
 
 int
-ml_checkpoint_check(char text[ML_CHECKPOINT_TEXT])
+ml_checkpoint_check(char *problem, size_t problem_bytes)
 {
-    if (!claim(HERE, text)) {
+    const sentence said = {problem, problem_bytes};
+    if (!claim(HERE, &said)) {
         return ML_ESTATE;
     }
-    int result = check(text);
+    int result = check(&said);
     atomic_store(&place, HERE);
     return result;
 }
@@ -325,12 +330,12 @@ ml_checkpoint_check(char text[ML_CHECKPOINT_TEXT])
 /* ---- Giving ---- */
 
 static int
-lock(unsigned limit_ms, char text[ML_CHECKPOINT_TEXT])
+lock(unsigned limit_ms, const sentence *to)
 {
     lock_arguments arguments = {.timeout_ms = limit_ms > 0 ? limit_ms : 1};
     int answer = driver.lock(getpid(), &arguments);
     if (answer != SUCCESS) {
-        say_failed(text, "cuCheckpointProcessLock", answer, advice_on_lock(answer));
+        say_failed(to, "cuCheckpointProcessLock", answer, advice_on_lock(answer));
         return ML_ESOURCE;
     }
     return 0;
@@ -346,30 +351,30 @@ call(int (*function)(int pid, void *arguments))
 
 /* Out of LOCKED.  True where the contexts are here again. */
 static bool
-unlock(char text[ML_CHECKPOINT_TEXT])
+unlock(const sentence *to)
 {
     int answer = call(driver.unlock);
     if (answer == SUCCESS) {
         return true;
     }
-    if (text[0] != '\0') {
-        say(text, "; then ");
+    if (to->problem[0] != '\0') {
+        say(to, "; then ");
     }
-    say_failed(text, "cuCheckpointProcessUnlock", answer, "try to take it back again");
-    say_from_outside(text, "unlock");
+    say_failed(to, "cuCheckpointProcessUnlock", answer, "try to take it back again");
+    say_from_outside(to, "unlock");
     return false;
 }
 
 /* Leaves the contexts at the place that it returns. */
 static int
-give(unsigned limit_ms, char text[ML_CHECKPOINT_TEXT], int *result)
+give(unsigned limit_ms, const sentence *to, int *result)
 {
     if (!ml_driver_close(limit_ms)) {
-        say(text, "another thread of memlab stayed inside the driver");
+        say(to, "another thread of memlab stayed inside the driver");
         *result = ML_ESTATE;
         return HERE;
     }
-    *result = lock(limit_ms, text);
+    *result = lock(limit_ms, to);
     if (*result < 0) {
         ml_driver_open();
         return HERE;
@@ -379,9 +384,9 @@ give(unsigned limit_ms, char text[ML_CHECKPOINT_TEXT], int *result)
         return AWAY;
     }
     *result = ML_ESOURCE;
-    say_failed(text, "cuCheckpointProcessCheckpoint", answer,
+    say_failed(to, "cuCheckpointProcessCheckpoint", answer,
                advice_on_checkpoint(answer));
-    if (!unlock(text)) {
+    if (!unlock(to)) {
         return AWAY;
     }
     ml_driver_open();
@@ -389,15 +394,16 @@ give(unsigned limit_ms, char text[ML_CHECKPOINT_TEXT], int *result)
 }
 
 int
-ml_checkpoint_give(unsigned limit_ms, char text[ML_CHECKPOINT_TEXT])
+ml_checkpoint_give(unsigned limit_ms, char *problem, size_t problem_bytes)
 {
-    if (!claim(HERE, text)) {
+    const sentence said = {problem, problem_bytes};
+    if (!claim(HERE, &said)) {
         return ML_ESTATE;
     }
-    int result = check(text), now = HERE;
+    int result = check(&said), now = HERE;
     if (result == 1) {
         atomic_store(&giver, getpid());
-        now = give(limit_ms, text, &result);
+        now = give(limit_ms, &said, &result);
     }
     else if (result == 0) {
         result = ML_ESTATE;
@@ -417,46 +423,45 @@ state_now(void)
 }
 
 static int
-take(char text[ML_CHECKPOINT_TEXT])
+take(const sentence *to)
 {
     int state = state_now(), answer = SUCCESS;
     if (state == FAILED) {
-        say(text,
-            "the driver says that this process has lost what CUDA held "
-            "(CU_PROCESS_STATE_FAILED). What is in the host's memory is left: save "
-            "it, and go on in a new process");
+        say(to, "the driver says that this process has lost what CUDA held "
+                "(CU_PROCESS_STATE_FAILED). What is in the host's memory is left: save "
+                "it, and go on in a new process");
         return ML_ESOURCE;
     }
     if (state == CHECKPOINTING || state == RESTORING) {
-        say(text, "the process is being checkpointed or restored from outside: try "
-                  "again when that is done");
+        say(to, "the process is being checkpointed or restored from outside: try "
+                "again when that is done");
         return ML_ESTATE;
     }
     if (state == CHECKPOINTED) {
         answer = call(driver.restore);
     }
     if (answer != SUCCESS) {
-        say_failed(text, "cuCheckpointProcessRestore", answer,
-                   advice_on_restore(answer));
-        say_from_outside(text, "restore, then --action unlock");
+        say_failed(to, "cuCheckpointProcessRestore", answer, advice_on_restore(answer));
+        say_from_outside(to, "restore, then --action unlock");
         return ML_ESOURCE;
     }
-    return state == RUNNING || unlock(text) ? 0 : ML_ESOURCE;
+    return state == RUNNING || unlock(to) ? 0 : ML_ESOURCE;
 }
 
 int
-ml_checkpoint_take(char text[ML_CHECKPOINT_TEXT])
+ml_checkpoint_take(char *problem, size_t problem_bytes)
 {
-    if (!claim(AWAY, text)) {
+    const sentence said = {problem, problem_bytes};
+    if (!claim(AWAY, &said)) {
         return ML_ESTATE;
     }
     int result = ML_ESTATE;
     if (atomic_load(&giver) != getpid()) {
-        say(text,
+        say(&said,
             "the CUDA context belongs to the process that this one was forked of");
     }
     else {
-        result = take(text);
+        result = take(&said);
     }
     if (result == 0) {
         ml_driver_open();

@@ -11,6 +11,7 @@
 #define ML_CHECKPOINT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* The driver's calls, with its own signatures; results are its CUresult. */
 typedef struct ml_checkpoint_calls {
@@ -24,21 +25,22 @@ typedef struct ml_checkpoint_calls {
 /* For tests: these instead of the loaded driver's, which NULL brings back. */
 void ml_checkpoint_use(const ml_checkpoint_calls *calls);
 
-/* Room for what a failed function says: what failed, why, and what to do. */
+/* Room for what a failed function says in PROBLEM of PROBLEM_BYTES: what failed, why, and
+ * what to do. */
 #define ML_CHECKPOINT_TEXT 1024
 
 /* Whether there is a context that the driver can give back.  1, 0 where there is none to
- * give, or ML_E*; TEXT says why for the latter two.  Changes nothing. */
-int ml_checkpoint_check(char text[ML_CHECKPOINT_TEXT]);
+ * give, or ML_E*; PROBLEM says why for the latter two.  Changes nothing. */
+int ml_checkpoint_check(char *problem, size_t problem_bytes);
 
 /* Gives the contexts back.  A thread that is inside CUDA is waited for, LIMIT_MS
- * milliseconds at most.  0, or ML_E* with TEXT; the contexts are then where they were,
+ * milliseconds at most.  0, or ML_E* with PROBLEM; the contexts are then where they were,
  * unless ml_checkpoint_is_away. */
-int ml_checkpoint_give(unsigned limit_ms, char text[ML_CHECKPOINT_TEXT]);
+int ml_checkpoint_give(unsigned limit_ms, char *problem, size_t problem_bytes);
 
 /* Takes them back, from whatever state the driver says the process is in.  0, or ML_E*
- * with TEXT; it can then be tried again. */
-int ml_checkpoint_take(char text[ML_CHECKPOINT_TEXT]);
+ * with PROBLEM; it can then be tried again. */
+int ml_checkpoint_take(char *problem, size_t problem_bytes);
 
 /* Whether the contexts were given and not taken back. */
 bool ml_checkpoint_is_away(void);

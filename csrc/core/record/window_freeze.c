@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "record/window.h"
+#include "recording/side_data.h"
 #include "stacks/id_remap.h"
 #include "stacks/stacks_records.h"
 
@@ -150,14 +151,10 @@ add_use(freeze_walk *walk, const ml_block *block)
     }
     uint64_t first = walk->uses_from;
     uint64_t position = last > first ? last - first : 0;
-    int result = ml_grow((void **)&trace->uses, &walk->use_capacity,
-                         trace->use_count + 1, sizeof(*trace->uses));
-    if (result == 0) {
-        trace->uses[trace->use_count++] = (ml_use){
-            .addr = block->addr,
-            .position = position < trace->event_count ? position : trace->event_count};
-    }
-    return result;
+    ml_use use = {.addr = block->addr,
+                  .position =
+                      position < trace->event_count ? position : trace->event_count};
+    return ml_device_trace_add_use(trace, &walk->use_capacity, &use);
 }
 
 static int
@@ -308,7 +305,6 @@ walk_setting(void *context, const char *key, char kind, int64_t integer, double 
              const char *text, const uint64_t *divisions)
 {
     freeze_walk *walk = context;
-    ml_recording *recording = walk->recording;
     ml_setting setting = {.kind = kind, .integer = integer, .real = real};
     if (kind == 'd') {
         memcpy(setting.divisions, divisions, sizeof(setting.divisions));
@@ -317,14 +313,9 @@ walk_setting(void *context, const char *key, char kind, int64_t integer, double 
     if (result == 0) {
         result = add_text(walk, text, &setting.text);
     }
-    if (result == 0) {
-        result = ml_grow((void **)&recording->settings, &walk->setting_capacity,
-                         recording->setting_count + 1, sizeof(setting));
-    }
-    if (result == 0) {
-        recording->settings[recording->setting_count++] = setting;
-    }
-    return result;
+    return result == 0 ? ml_recording_add_setting(walk->recording,
+                                                  &walk->setting_capacity, &setting)
+                       : result;
 }
 
 static int

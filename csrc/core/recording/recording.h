@@ -280,8 +280,8 @@ typedef struct ml_rank {
     XX(EVENT_SIZE, "event.size", EVENT, 2) \
     XX(EVENT_STREAM, "event.stream", EVENT, 1) \
     XX(EVENT_TIME, "event.time_us", EVENT, 1) \
-    XX(EVENT_METADATA, "event.user_metadata", EVENT, 1) \
-    XX(EVENT_POOL, "event.pool_id", EVENT, 1) \
+    XX(EVENT_USER_METADATA, "event.user_metadata", EVENT, 1) \
+    XX(EVENT_POOL_ID, "event.pool_id", EVENT, 1) \
     XX(EVENT_FRAMES, "event.frames", NONE, 0) \
     XX(FRAME, "frame", NONE, 0) \
     XX(FRAME_NAME, "frame.name", FRAME, 2) \

@@ -8,23 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
+
 size_t
 ml_spans_after(const ml_spans *spans, uintptr_t address)
 {
-    size_t low = 0, high = spans->count;
+    const ml_span *items = spans->items;
+    size_t at;
 
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const ml_span *span = &spans->items[middle];
-
-        if (span->start + span->bytes <= address) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
-    return low;
+    ML_SEARCH(at, spans->count, items[at].start + items[at].bytes <= address);
+    return at;
 }
 
 const ml_span *

@@ -217,8 +217,8 @@ ml_py_replay(ml_state *state, const ml_recording *recording, int device, PyObjec
     ml_whatif *whatif = NULL;
     int error;
     Py_BEGIN_ALLOW_THREADS
-    error = ml_whatif_new(recording, (size_t)device, settings, bytes, problem,
-                          sizeof(problem), &whatif);
+    error = ml_whatif_new(recording, (size_t)device, settings, bytes, &whatif, problem,
+                          sizeof(problem));
     Py_END_ALLOW_THREADS
     if (error < 0) {
         return ml_py_raise_trial(state, error, problem);

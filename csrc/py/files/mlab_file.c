@@ -33,24 +33,15 @@ gaps_of(const ml_mlab_info *info)
     return list;
 }
 
-static const char *
-stop_text(int stop)
-{
-    static const char *const texts[] = {
-#define XX(name, number, text) [number] = text,
-        ML_MLAB_STOPS(XX)
-#undef XX
-    };
-    return texts[stop];
-}
-
 PyObject *
 ml_py_about_mlab(const ml_mlab_info *info, bool locked)
 {
     const char *state = info->ended ? "ended" : locked ? "recording" : "cut off";
     PyObject *dict = PyDict_New();
     if (dict == NULL || ml_py_set(dict, "state", PyUnicode_FromString(state)) < 0 ||
-        ml_py_set(dict, "stopped", PyUnicode_FromString(stop_text(info->stop))) < 0 ||
+        ml_py_set(dict, "stopped",
+                  PyUnicode_FromString(
+                      ml_mlab_stop_text((enum ml_mlab_stop)info->stop))) < 0 ||
         ml_py_set(dict, "errno", PyLong_FromLong(info->stop_errno)) < 0 ||
         ml_py_set(dict, "pid", PyLong_FromUnsignedLongLong(info->pid)) < 0 ||
         ml_py_set(dict, "host",

@@ -14,23 +14,23 @@ const char ml_py_context_check_doc[] =
 PyObject *
 ml_py_context_check(PyObject *module, PyObject *Py_UNUSED(unused))
 {
-    char text[ML_CHECKPOINT_TEXT];
+    char problem[ML_CHECKPOINT_TEXT];
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_checkpoint_check(text);
+    result = ml_checkpoint_check(problem, sizeof(problem));
     Py_END_ALLOW_THREADS
     if (result < 0) {
-        return ml_py_raise(PyModule_GetState(module), result, text);
+        return ml_py_raise(PyModule_GetState(module), result, problem);
     }
-    return result == 1 ? Py_NewRef(Py_None) : PyUnicode_FromString(text);
+    return result == 1 ? Py_NewRef(Py_None) : PyUnicode_FromString(problem);
 }
 
-/* What a change of the context comes to: None, or the error that TEXT explains. */
+/* What a change of the context comes to: None, or the error that PROBLEM explains. */
 static PyObject *
-none_or_raise(PyObject *module, int result, const char *text)
+none_or_raise(PyObject *module, int result, const char *problem)
 {
     if (result < 0) {
-        return ml_py_raise(PyModule_GetState(module), result, text);
+        return ml_py_raise(PyModule_GetState(module), result, problem);
     }
     Py_RETURN_NONE;
 }
@@ -54,12 +54,12 @@ ml_py_context_give(PyObject *module, PyObject *limit)
         PyErr_SetString(PyExc_OverflowError, "limit_ms is too large");
         return NULL;
     }
-    char text[ML_CHECKPOINT_TEXT];
+    char problem[ML_CHECKPOINT_TEXT];
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_checkpoint_give((unsigned)limit_ms, text);
+    result = ml_checkpoint_give((unsigned)limit_ms, problem, sizeof(problem));
     Py_END_ALLOW_THREADS
-    return none_or_raise(module, result, text);
+    return none_or_raise(module, result, problem);
 }
 
 const char ml_py_context_take_doc[] =
@@ -71,12 +71,12 @@ const char ml_py_context_take_doc[] =
 PyObject *
 ml_py_context_take(PyObject *module, PyObject *Py_UNUSED(unused))
 {
-    char text[ML_CHECKPOINT_TEXT];
+    char problem[ML_CHECKPOINT_TEXT];
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_checkpoint_take(text);
+    result = ml_checkpoint_take(problem, sizeof(problem));
     Py_END_ALLOW_THREADS
-    return none_or_raise(module, result, text);
+    return none_or_raise(module, result, problem);
 }
 
 const char ml_py_context_away_doc[] =

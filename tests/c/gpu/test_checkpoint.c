@@ -113,12 +113,12 @@ static void
 test_there_and_back(void)
 {
     begin();
-    CHECK_INT(ml_checkpoint_check(text), 1);
-    CHECK_INT(ml_checkpoint_give(700, text), 0);
+    CHECK_INT(ml_checkpoint_check(text, sizeof(text)), 1);
+    CHECK_INT(ml_checkpoint_give(700, text, sizeof(text)), 0);
     CHECK(ml_checkpoint_is_away() && !is_open() && made.was_closed);
     CHECK_INT(made.limit_ms, 700);
     CHECK_INT(made.state, CHECKPOINTED);
-    CHECK_INT(ml_checkpoint_take(text), 0);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), 0);
     CHECK(!ml_checkpoint_is_away() && is_open());
     CHECK_INT(made.state, RUNNING);
     CHECK_STR(made.calls, "LCRU");
@@ -129,9 +129,9 @@ test_no_limit_is_the_shortest(void)
 {
     begin();
     /* The driver's 0 would wait for ever. */
-    CHECK_INT(ml_checkpoint_give(0, text), 0);
+    CHECK_INT(ml_checkpoint_give(0, text, sizeof(text)), 0);
     CHECK_INT(made.limit_ms, 1);
-    CHECK_INT(ml_checkpoint_take(text), 0);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), 0);
 }
 
 static void
@@ -139,7 +139,7 @@ test_a_busy_thread_changes_nothing(void)
 {
     begin();
     made.refusals[0] = 600;
-    CHECK_INT(ml_checkpoint_give(5, text), ML_ESOURCE);
+    CHECK_INT(ml_checkpoint_give(5, text, sizeof(text)), ML_ESOURCE);
     CHECK(strstr(text, "cuCheckpointProcessLock failed with CUDA_ERROR_NOT_READY, not "
                        "ready (600): another thread stayed inside CUDA") == text);
     CHECK(!ml_checkpoint_is_away() && is_open());
@@ -151,14 +151,14 @@ test_what_cannot_be_checkpointed_is_unlocked(void)
 {
     begin();
     made.refusals[1] = 801;
-    CHECK_INT(ml_checkpoint_give(5, text), ML_ESOURCE);
+    CHECK_INT(ml_checkpoint_give(5, text, sizeof(text)), ML_ESOURCE);
     CHECK(strstr(text, "CUDA_ERROR_NOT_SUPPORTED") && strstr(text, "managed (UVM)"));
     CHECK(!ml_checkpoint_is_away() && is_open());
     CHECK_INT(made.state, RUNNING);
     CHECK_STR(made.calls, "LCU");
     /* And once that is gone: */
-    CHECK_INT(ml_checkpoint_give(5, text), 0);
-    CHECK_INT(ml_checkpoint_take(text), 0);
+    CHECK_INT(ml_checkpoint_give(5, text, sizeof(text)), 0);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), 0);
 }
 
 static void
@@ -167,12 +167,12 @@ test_a_failing_unlock_can_be_tried_again(void)
     begin();
     made.refusals[1] = 2;
     made.refusals[3] = 999;
-    CHECK_INT(ml_checkpoint_give(5, text), ML_ESOURCE);
+    CHECK_INT(ml_checkpoint_give(5, text, sizeof(text)), ML_ESOURCE);
     CHECK(strstr(text, "cuCheckpointProcessCheckpoint failed") == text);
     CHECK(strstr(text, "; then cuCheckpointProcessUnlock failed") &&
           strstr(text, "--action unlock"));
     CHECK(ml_checkpoint_is_away() && !is_open());
-    CHECK_INT(ml_checkpoint_take(text), 0);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), 0);
     CHECK(!ml_checkpoint_is_away() && is_open());
     CHECK_STR(made.calls, "LCUU");
 }
@@ -181,15 +181,15 @@ static void
 test_a_failing_restore_can_be_tried_again(void)
 {
     begin();
-    CHECK_INT(ml_checkpoint_give(5, text), 0);
+    CHECK_INT(ml_checkpoint_give(5, text, sizeof(text)), 0);
     made.refusals[2] = 2;
-    CHECK_INT(ml_checkpoint_take(text), ML_ESOURCE);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), ML_ESOURCE);
     char outside[64];
     snprintf(outside, sizeof(outside), "--pid %d --action restore", (int)getpid());
     CHECK(strstr(text, "cuCheckpointProcessRestore failed") == text);
     CHECK(strstr(text, "try again when it is free") && strstr(text, outside));
     CHECK(ml_checkpoint_is_away() && !is_open());
-    CHECK_INT(ml_checkpoint_take(text), 0);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), 0);
     CHECK(!ml_checkpoint_is_away() && is_open());
     CHECK_STR(made.calls, "LCRRU");
 }
@@ -199,9 +199,9 @@ test_somebody_restores_it_from_outside(void)
 {
     for (int state = RUNNING; state <= LOCKED; state++) {
         begin();
-        CHECK_INT(ml_checkpoint_give(5, text), 0);
+        CHECK_INT(ml_checkpoint_give(5, text, sizeof(text)), 0);
         made.state = state;
-        CHECK_INT(ml_checkpoint_take(text), 0);
+        CHECK_INT(ml_checkpoint_take(text, sizeof(text)), 0);
         CHECK_STR(made.calls, state == RUNNING ? "LC" : "LCU");
         CHECK(!ml_checkpoint_is_away() && is_open());
     }
@@ -211,23 +211,23 @@ static void
 test_what_is_lost_is_said(void)
 {
     begin();
-    CHECK_INT(ml_checkpoint_give(5, text), 0);
+    CHECK_INT(ml_checkpoint_give(5, text, sizeof(text)), 0);
     made.state = FAILED;
-    CHECK_INT(ml_checkpoint_take(text), ML_ESOURCE);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), ML_ESOURCE);
     CHECK(strstr(text, "has lost what CUDA held"));
     CHECK(ml_checkpoint_is_away());
     made.state = CHECKPOINTED;
-    CHECK_INT(ml_checkpoint_take(text), 0);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), 0);
 }
 
 static void
 test_a_state_that_is_not_told_is_as_it_was_left(void)
 {
     begin();
-    CHECK_INT(ml_checkpoint_give(5, text), 0);
+    CHECK_INT(ml_checkpoint_give(5, text, sizeof(text)), 0);
     made.get_state = 304;
-    CHECK_INT(ml_checkpoint_take(text), 0);
-    CHECK_INT(ml_checkpoint_check(text), ML_EUNSUPPORTED);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), 0);
+    CHECK_INT(ml_checkpoint_check(text, sizeof(text)), ML_EUNSUPPORTED);
     CHECK(strstr(text, "CUDA_ERROR_OPERATING_SYSTEM") && strstr(text, "container"));
 }
 
@@ -236,7 +236,7 @@ test_others_that_checkpoint_are_respected(void)
 {
     begin();
     made.state = LOCKED;
-    CHECK_INT(ml_checkpoint_give(5, text), ML_ESTATE);
+    CHECK_INT(ml_checkpoint_give(5, text, sizeof(text)), ML_ESTATE);
     CHECK(strstr(text, "by somebody else"));
     CHECK_STR(made.calls, "");
     CHECK(is_open());
@@ -246,13 +246,13 @@ static void
 test_out_of_order(void)
 {
     begin();
-    CHECK_INT(ml_checkpoint_take(text), ML_ESTATE);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), ML_ESTATE);
     CHECK_STR(text, "the CUDA context is here");
-    CHECK_INT(ml_checkpoint_give(5, text), 0);
-    CHECK_INT(ml_checkpoint_give(5, text), ML_ESTATE);
+    CHECK_INT(ml_checkpoint_give(5, text, sizeof(text)), 0);
+    CHECK_INT(ml_checkpoint_give(5, text, sizeof(text)), ML_ESTATE);
     CHECK_STR(text, "the CUDA context is away");
-    CHECK_INT(ml_checkpoint_check(text), ML_ESTATE);
-    CHECK_INT(ml_checkpoint_take(text), 0);
+    CHECK_INT(ml_checkpoint_check(text, sizeof(text)), ML_ESTATE);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), 0);
     CHECK_STR(made.calls, "LCRU");
 }
 
@@ -261,20 +261,20 @@ test_a_reader_inside_the_driver_is_waited_for(void)
 {
     begin();
     CHECK(ml_driver_enter());
-    CHECK_INT(ml_checkpoint_give(3, text), ML_ESTATE);
+    CHECK_INT(ml_checkpoint_give(3, text, sizeof(text)), ML_ESTATE);
     CHECK(strstr(text, "stayed inside the driver"));
     CHECK_STR(made.calls, "");
     CHECK(is_open());
     ml_driver_leave();
-    CHECK_INT(ml_checkpoint_give(3, text), 0);
-    CHECK_INT(ml_checkpoint_take(text), 0);
+    CHECK_INT(ml_checkpoint_give(3, text, sizeof(text)), 0);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), 0);
 }
 
 static void
 test_nobody_asks_the_driver_meanwhile(void)
 {
     begin();
-    CHECK_INT(ml_checkpoint_give(3, text), 0);
+    CHECK_INT(ml_checkpoint_give(3, text, sizeof(text)), 0);
     ml_gpu_memory memory;
     const char *reason = NULL;
     char name[ML_GPU_NAME], driver[ML_DRIVER_VERSION];
@@ -284,23 +284,23 @@ test_nobody_asks_the_driver_meanwhile(void)
     CHECK(!ml_gpu_memory_has_context(0));
     CHECK(!ml_gpu_memory_name(0, name));
     CHECK(!ml_gpu_memory_driver(driver));
-    CHECK_INT(ml_checkpoint_take(text), 0);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), 0);
 }
 
 static void
 test_a_forked_child_takes_nothing(void)
 {
     begin();
-    CHECK_INT(ml_checkpoint_give(5, text), 0);
+    CHECK_INT(ml_checkpoint_give(5, text, sizeof(text)), 0);
     pid_t child = fork();
     if (child == 0) {
-        int result = ml_checkpoint_take(text);
+        int result = ml_checkpoint_take(text, sizeof(text));
         _exit(result == ML_ESTATE && strstr(text, "forked") ? 7 : 1);
     }
     int status;
     CHECK_INT(waitpid(child, &status, 0), child);
     CHECK_INT(WEXITSTATUS(status), 7);
-    CHECK_INT(ml_checkpoint_take(text), 0);
+    CHECK_INT(ml_checkpoint_take(text, sizeof(text)), 0);
 }
 
 static void *
@@ -308,10 +308,10 @@ give_and_take(void *given)
 {
     char said[ML_CHECKPOINT_TEXT];
     for (int i = 0; i < 300; i++) {
-        if (ml_checkpoint_give(1000, said) == 0) {
+        if (ml_checkpoint_give(1000, said, sizeof(said)) == 0) {
             ++*(int *)given;
             /* Another thread may be looking: only one moves it. */
-            while (ml_checkpoint_take(said) != 0) {
+            while (ml_checkpoint_take(said, sizeof(said)) != 0) {
             }
         }
     }
@@ -352,9 +352,9 @@ test_without_a_driver_there_is_nothing_to_give(void)
 {
     begin();
     ml_checkpoint_use(NULL);
-    CHECK_INT(ml_checkpoint_check(text), 0);
+    CHECK_INT(ml_checkpoint_check(text, sizeof(text)), 0);
     CHECK(strstr(text, "CUDA is not initialised"));
-    CHECK_INT(ml_checkpoint_give(5, text), ML_ESTATE);
+    CHECK_INT(ml_checkpoint_give(5, text, sizeof(text)), ML_ESTATE);
     CHECK(!ml_checkpoint_is_away() && is_open());
 }
 

@@ -19,10 +19,9 @@ begin(ml_live *live, ml_read_error *error)
     if (result < 0) {
         return result;
     }
-    live->reader = ml_alloc_zeroed(1, sizeof(*live->reader));
-    if (live->reader == NULL || ml_recording_new(&live->reader->recording) < 0 ||
-        mlab_stacks_new(live->reader) < 0) {
-        return ml_read_fail(error, ML_ENOMEM, 0, "%s", ml_strerror(ML_ENOMEM));
+    result = mlab_reader_new(&live->reader);
+    if (result < 0) {
+        return ml_read_fail(error, result, 0, "%s", ml_strerror(result));
     }
     live->reader->info = &live->info;
     mlab_take_header(live->reader, &live->header, live->input.bytes);

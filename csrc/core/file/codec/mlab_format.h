@@ -47,6 +47,17 @@ enum ml_mlab_stop {
 _Static_assert(ML_IS_NUMBERED(ML_MLAB_STOPS, ML_MLAB_STOP_COUNT),
                "a number is missing or twice");
 
+static inline const char *
+ml_mlab_stop_text(enum ml_mlab_stop stop)
+{
+    static const char *const texts[] = {
+#define XX(name, number, text) [number] = text,
+        ML_MLAB_STOPS(XX)
+#undef XX
+    };
+    return texts[stop];
+}
+
 /* One cache line each: lanes are written by different threads. */
 typedef struct ml_mlab_lane {
     _Atomic uint64_t events;  /* that came: stored or dropped; records in the last */

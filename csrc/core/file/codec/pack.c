@@ -164,12 +164,11 @@ put_next(ml_pack *state, const ml_event *event, uint8_t *to)
 }
 
 static uint8_t *
-put_unused(const ml_event *event, uint8_t *to)
+put_sparse(unsigned number, uint32_t value, uint8_t *to)
 {
-    unsigned code = 0u + (event->unused >> 8 != 0) + (event->unused >> 16 != 0) +
-                    (event->unused >> 24 != 0);
-    *to = (uint8_t)(ML_PACK_TAG_UNUSED | code << 4);
-    return put(to + 1, event->unused, code + 1);
+    unsigned code = 0u + (value >> 8 != 0) + (value >> 16 != 0) + (value >> 24 != 0);
+    *to = (uint8_t)(ML_PACK_TAG_SPARSE | code << 4 | number << 6);
+    return put(to + 1, value, code + 1);
 }
 
 /* Whether EVENT is the free that STATE's event requested, completed. */
@@ -262,9 +261,12 @@ ml_pack_event(ml_pack *state, const ml_event *event, uint8_t *to)
     if (event->next_thread != 0 || event->next != 0) {
         to = put_next(state, event, to);
     }
-    if (event->unused != 0) {
-        to = put_unused(event, to);
+#define XX(member, number, text) \
+    if (event->member != 0) { \
+        to = put_sparse(number, event->member, to); \
     }
+    ML_SPARSE_COLUMNS(XX)
+#undef XX
     to = completes(state, event) ? put_completed(state, event, to)
                                  : put_event(state, event, action, class, to);
     return (size_t)(to - start);

@@ -17,7 +17,7 @@
 
 /* Most bytes that ml_pack_event writes, of which some lie behind the record: a field is
  * stored as a whole word. */
-#define ML_PACK_ROOM 112u
+#define ML_PACK_ROOM (107u + 5u * ML_SPARSE_COLUMN_COUNT)
 
 /* Bytes before those of a record that is not an event, and how many kinds of them there
  * are. */

@@ -9,7 +9,7 @@
  * What changes with the phase of a program rather than from event to event (thread,
  * stream, pool, ...) is the context, a record of its own before the event that needs
  * it.  So is what few events have: the number of the node that is made next where one
- * runs, and how long a block was not used. */
+ * runs, and each of ML_SPARSE_COLUMNS. */
 #ifndef ML_PACK_CODES_H
 #define ML_PACK_CODES_H
 
@@ -20,12 +20,17 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "fields are stored as words, least byte first");
 _Static_assert(ML_ACTION_COUNT <= 10, "tags from 10 on are not actions");
+_Static_assert(ML_IS_NUMBERED(ML_SPARSE_COLUMNS, ML_SPARSE_COLUMN_COUNT),
+               "a number is missing or twice");
+/* The number of a sparse column has two bits. */
+#define ML_PACK_SPARSE_MOST 4
+_Static_assert(ML_SPARSE_COLUMN_COUNT <= ML_PACK_SPARSE_MOST, "tag 13 has no more");
 
 /* The event before, but completed: only its time differs. */
 #define ML_PACK_TAG_COMPLETED 10u
 #define ML_PACK_TAG_CONTEXT 11u
 #define ML_PACK_TAG_NEXT 12u
-#define ML_PACK_TAG_UNUSED 13u
+#define ML_PACK_TAG_SPARSE 13u
 #define ML_PACK_TAG_OTHER 15u
 
 /* Places of the codes in the three bytes of an event. */

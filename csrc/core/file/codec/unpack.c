@@ -92,16 +92,22 @@ get_next(ml_pack *state, const uint8_t **at, const uint8_t *end)
     return 0;
 }
 
+/* What stands before an event in sparse columns, by number: those that only a later writer
+ * knows are passed over. */
 static int
-get_unused(const uint8_t **at, const uint8_t *end, uint32_t *unused)
+get_sparse(const uint8_t **at, const uint8_t *end, uint32_t sparse[ML_PACK_SPARSE_MOST])
 {
     const uint8_t *from = *at;
-    unsigned code = from[0] >> 4;
-    if (code > 3 || end - from < 2 + (ptrdiff_t)code) {
-        return ML_EFORMAT;
+    memset(sparse, 0, ML_PACK_SPARSE_MOST * sizeof(*sparse));
+    while (from < end && (*from & 15u) == ML_PACK_TAG_SPARSE) {
+        unsigned code = from[0] >> 4 & 3u;
+        unsigned number = from[0] >> 6;
+        if (end - from < 2 + (ptrdiff_t)code) {
+            return ML_EFORMAT;
+        }
+        from++;
+        sparse[number] = (uint32_t)get(&from, end, code + 1);
     }
-    from++;
-    *unused = (uint32_t)get(&from, end, code + 1);
     *at = from;
     return 0;
 }
@@ -243,9 +249,9 @@ ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *even
     if (next && get_next(state, &from, end) < 0) {
         return ML_EFORMAT;
     }
-    uint32_t unused = 0;
-    if (from < end && (*from & 15u) == ML_PACK_TAG_UNUSED &&
-        get_unused(&from, end, &unused) < 0) {
+    uint32_t sparse[ML_PACK_SPARSE_MOST];
+    bool any_sparse = from < end && (*from & 15u) == ML_PACK_TAG_SPARSE;
+    if (any_sparse && get_sparse(&from, end, sparse) < 0) {
         return ML_EFORMAT;
     }
     bool begun = from != *at;
@@ -271,7 +277,11 @@ ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *even
         event->next = state->next;
         event->next_thread = state->next_thread;
     }
-    event->unused = unused;
+    if (any_sparse) {
+#define XX(member, number, text) event->member = sparse[number];
+        ML_SPARSE_COLUMNS(XX)
+#undef XX
+    }
     *at = from;
     return ML_PACKED_EVENT;
 }

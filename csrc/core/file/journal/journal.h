@@ -55,12 +55,13 @@ typedef struct ml_journal_options {
 
 /* Makes the file and starts the thread.  STACKS is what ids refer to.  What lies at the
  * path already stays there until the journal is kept.  0 or ML_E*, with a sentence in
- * TEXT. */
+ * PROBLEM. */
 int ml_journal_open(ml_journal **out, const ml_source *source, const ml_stacks *stacks,
-                    const ml_journal_options *options, char *text, size_t text_bytes);
+                    const ml_journal_options *options, char *problem,
+                    size_t problem_bytes);
 /* The file takes its place at the path: the start has succeeded.  0 or ML_E*, with a
- * sentence in TEXT. */
-int ml_journal_keep(ml_journal *journal, char *text, size_t text_bytes);
+ * sentence in PROBLEM. */
+int ml_journal_keep(ml_journal *journal, char *problem, size_t problem_bytes);
 /* The process has PLACE, which was not known before or was another. */
 void ml_journal_place(ml_journal *journal, ml_process_place place);
 /* Ends the file, which nothing may write to any more: ml_journal_detach first.  One that

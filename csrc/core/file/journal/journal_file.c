@@ -174,11 +174,11 @@ guard_end(ml_journal_file *file)
 /* ---- Opening ---- */
 
 __attribute__((format(printf, 4, 5))) static int
-fail(char *text, size_t text_bytes, int error, const char *format, ...)
+fail(char *problem, size_t problem_bytes, int error, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, text_bytes, format, arguments);
+    vsnprintf(problem, problem_bytes, format, arguments);
     va_end(arguments);
     return error;
 }
@@ -204,8 +204,8 @@ lies_at(const char *path, int descriptor)
 /* One attempt at the file itself, or at the recording whose place it takes: *DESCRIPTOR is
  * of the locked file at PATH, with its *BYTES, or -1 to try again. */
 static int
-try_open(const char *path, int *descriptor, uint64_t *bytes, char *text,
-         size_t text_bytes)
+try_open(const char *path, int *descriptor, uint64_t *bytes, char *problem,
+         size_t problem_bytes)
 {
     *descriptor = -1;
     int file;
@@ -214,16 +214,17 @@ try_open(const char *path, int *descriptor, uint64_t *bytes, char *text,
     } while (file < 0 && errno == EINTR);
     if (file < 0) {
         const char *reason = errno == ELOOP ? "it is a symbolic link" : strerror(errno);
-        return fail(text, text_bytes, ML_EIO, "cannot record to %s: %s", path, reason);
+        return fail(problem, problem_bytes, ML_EIO, "cannot record to %s: %s", path,
+                    reason);
     }
     struct stat mine;
     int result = 0;
     if (fstat(file, &mine) != 0 || !S_ISREG(mine.st_mode)) {
-        result = fail(text, text_bytes, ML_EIO,
+        result = fail(problem, problem_bytes, ML_EIO,
                       "cannot record to %s: it is no regular file", path);
     }
     else if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        result = fail(text, text_bytes, ML_ESTATE,
+        result = fail(problem, problem_bytes, ML_ESTATE,
                       "%s is being recorded already; choose another file", path);
     }
     else if (!lies_at(path, file)) {
@@ -235,7 +236,7 @@ try_open(const char *path, int *descriptor, uint64_t *bytes, char *text,
         return 0;
     }
     else {
-        result = fail(text, text_bytes, ML_EIO,
+        result = fail(problem, problem_bytes, ML_EIO,
                       "%s exists and is no recording of memlab; choose another file or "
                       "remove it",
                       path);
@@ -247,14 +248,14 @@ try_open(const char *path, int *descriptor, uint64_t *bytes, char *text,
 /* The file is made beside the recording that it will replace: who reads that keeps it
  * whole, and a start that fails leaves it. */
 static int
-make_apart(ml_journal_file *file, char *text, size_t text_bytes)
+make_apart(ml_journal_file *file, char *problem, size_t problem_bytes)
 {
     static const char name[] = ".memlab-XXXXXX";
     const char *slash = strrchr(file->path, '/');
     size_t folder = slash != NULL ? (size_t)(slash - file->path) + 1 : 0;
     file->apart = ml_alloc(folder + sizeof(name));
     if (file->apart == NULL) {
-        return fail(text, text_bytes, ML_ENOMEM, "%s", ml_strerror(ML_ENOMEM));
+        return fail(problem, problem_bytes, ML_ENOMEM, "%s", ml_strerror(ML_ENOMEM));
     }
     memcpy(file->apart, file->path, folder);
     memcpy(file->apart + folder, name, sizeof(name));
@@ -263,7 +264,7 @@ make_apart(ml_journal_file *file, char *text, size_t text_bytes)
         int error = errno;
         ml_free(file->apart);
         file->apart = NULL;
-        return fail(text, text_bytes, ML_EIO,
+        return fail(problem, problem_bytes, ML_EIO,
                     "cannot record to %s: no file can be made beside it: %s",
                     file->path, strerror(error));
     }
@@ -282,23 +283,23 @@ make_apart(ml_journal_file *file, char *text, size_t text_bytes)
 }
 
 static int
-open_file(ml_journal_file *file, char *text, size_t text_bytes)
+open_file(ml_journal_file *file, char *problem, size_t problem_bytes)
 {
     int descriptor = -1;
     uint64_t bytes = 0;
     for (int i = 0; i < ATTEMPTS && descriptor < 0; i++) {
-        int result = try_open(file->path, &descriptor, &bytes, text, text_bytes);
+        int result = try_open(file->path, &descriptor, &bytes, problem, problem_bytes);
         if (result < 0) {
             return result;
         }
     }
     if (descriptor < 0) {
-        return fail(text, text_bytes, ML_ESTATE,
+        return fail(problem, problem_bytes, ML_ESTATE,
                     "%s is being replaced by others; choose another file", file->path);
     }
     if (bytes > 0) {
         file->replaced = descriptor;
-        return make_apart(file, text, text_bytes);
+        return make_apart(file, problem, problem_bytes);
     }
     file->descriptor = descriptor;
     return 0;
@@ -306,7 +307,7 @@ open_file(ml_journal_file *file, char *text, size_t text_bytes)
 
 int
 ml_journal_file_open(ml_journal_file *file, const char *path, uint32_t chunk_bytes,
-                     uint64_t limit, char *text, size_t text_bytes)
+                     uint64_t limit, char *problem, size_t problem_bytes)
 {
     *file = (ml_journal_file){.path = path,
                               .descriptor = -1,
@@ -317,18 +318,18 @@ ml_journal_file_open(ml_journal_file *file, const char *path, uint32_t chunk_byt
     void *slots = mmap(NULL, (size_t)ML_JOURNAL_SLOTS * chunk_bytes, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (slots == MAP_FAILED) {
-        return fail(text, text_bytes, ML_ENOMEM, "cannot record to %s: %s", path,
+        return fail(problem, problem_bytes, ML_ENOMEM, "cannot record to %s: %s", path,
                     strerror(errno));
     }
     file->slots = slots;
     guard_begin(file);
     if (file->guard < 0) {
-        return fail(text, text_bytes, ML_EFULL,
+        return fail(problem, problem_bytes, ML_EFULL,
                     "%d files are being recorded already; stop one of these recordings "
                     "first",
                     ML_JOURNAL_FILES);
     }
-    int result = open_file(file, text, text_bytes);
+    int result = open_file(file, problem, problem_bytes);
     struct stat status;
     file->named =
         result == 0 && fstat(file->descriptor, &status) == 0 && status.st_nlink > 0;
@@ -336,19 +337,19 @@ ml_journal_file_open(ml_journal_file *file, const char *path, uint32_t chunk_byt
 }
 
 int
-ml_journal_file_keep(ml_journal_file *file, char *text, size_t text_bytes)
+ml_journal_file_keep(ml_journal_file *file, char *problem, size_t problem_bytes)
 {
     bool taken = file->apart != NULL && !lies_at(file->path, file->replaced) &&
                  access(file->path, F_OK) == 0;
     if (taken) {
-        return fail(text, text_bytes, ML_ESTATE,
+        return fail(problem, problem_bytes, ML_ESTATE,
                     "%s is being replaced by others; choose another file", file->path);
     }
     if (file->apart != NULL) {
         ml_permission_grant(&file->permission, file->descriptor);
     }
     if (file->apart != NULL && rename(file->apart, file->path) != 0) {
-        return fail(text, text_bytes, ML_EIO, "cannot replace %s: %s", file->path,
+        return fail(problem, problem_bytes, ML_EIO, "cannot replace %s: %s", file->path,
                     strerror(errno));
     }
     file->kept = true;

@@ -38,12 +38,12 @@ typedef struct ml_journal_file {
 
 /* Makes a file for PATH, which must outlive it: locked, empty, and, where no file lies
  * there, open to all whom the umask lets.  Where a recording lies there that nobody writes any more, that stays until the
- * file is kept.  0 or ML_E*, with a sentence in TEXT. */
+ * file is kept.  0 or ML_E*, with a sentence in PROBLEM. */
 int ml_journal_file_open(ml_journal_file *file, const char *path, uint32_t chunk_bytes,
-                         uint64_t limit, char *text, size_t text_bytes);
+                         uint64_t limit, char *problem, size_t problem_bytes);
 /* The file lies at its path from here on, and what was there is gone.  0 or ML_EIO, with a
- * sentence in TEXT. */
-int ml_journal_file_keep(ml_journal_file *file, char *text, size_t text_bytes);
+ * sentence in PROBLEM. */
+int ml_journal_file_keep(ml_journal_file *file, char *problem, size_t problem_bytes);
 /* The file becomes BYTES long, or was never there where it is not kept; all mappings end.
  * For half-open files too. */
 void ml_journal_file_close(ml_journal_file *file, uint64_t bytes);

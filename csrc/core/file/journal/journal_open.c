@@ -137,12 +137,12 @@ maps_no_files(int errnum)
 
 /* The file is there and empty: the thread fills it. */
 static int
-begin(ml_journal *journal, char *text, size_t text_bytes)
+begin(ml_journal *journal, char *problem, size_t problem_bytes)
 {
     int result = ml_journal_thread_start(journal);
     if (result < 0) {
-        snprintf(text, text_bytes, "cannot record to %s: no thread can be started",
-                 journal->path);
+        snprintf(problem, problem_bytes,
+                 "cannot record to %s: no thread can be started", journal->path);
         return result;
     }
     pthread_mutex_lock(&journal->mutex);
@@ -153,7 +153,7 @@ begin(ml_journal *journal, char *text, size_t text_bytes)
     pthread_mutex_unlock(&journal->mutex);
     if (result < 0) {
         ml_journal_thread_stop(journal);
-        snprintf(text, text_bytes, "cannot record to %s: %s", journal->path,
+        snprintf(problem, problem_bytes, "cannot record to %s: %s", journal->path,
                  maps_no_files(journal->errnum)
                      ? "its file system cannot map files into memory; choose a file on "
                        "another, such as a local disk"
@@ -165,26 +165,26 @@ begin(ml_journal *journal, char *text, size_t text_bytes)
 
 int
 ml_journal_open(ml_journal **out, const ml_source *source, const ml_stacks *stacks,
-                const ml_journal_options *options, char *text, size_t text_bytes)
+                const ml_journal_options *options, char *problem, size_t problem_bytes)
 {
     const uint64_t least = (ML_JOURNAL_READY_LEAST + 1) * ML_JOURNAL_CHUNK_BYTES;
     if (options->limit_bytes < least) {
-        snprintf(text, text_bytes,
+        snprintf(problem, problem_bytes,
                  "a file of %llu bytes is too small to record to; allow at least %llu",
                  (unsigned long long)options->limit_bytes, (unsigned long long)least);
         return ML_EINVALID;
     }
     ml_journal *journal = make(source, stacks, options);
     if (journal == NULL) {
-        snprintf(text, text_bytes, "%s", ml_strerror(ML_ENOMEM));
+        snprintf(problem, problem_bytes, "%s", ml_strerror(ML_ENOMEM));
         return ML_ENOMEM;
     }
     int result =
         ml_journal_file_open(&journal->file, journal->path, ML_JOURNAL_CHUNK_BYTES,
-                             options->limit_bytes, text, text_bytes);
+                             options->limit_bytes, problem, problem_bytes);
     if (result == 0) {
         journal->header = ml_journal_file_at(&journal->file, 0);
-        result = begin(journal, text, text_bytes);
+        result = begin(journal, problem, problem_bytes);
     }
     if (result < 0) {
         ml_journal_file_close(&journal->file, 0);
@@ -198,9 +198,9 @@ ml_journal_open(ml_journal **out, const ml_source *source, const ml_stacks *stac
 }
 
 int
-ml_journal_keep(ml_journal *journal, char *text, size_t text_bytes)
+ml_journal_keep(ml_journal *journal, char *problem, size_t problem_bytes)
 {
-    return ml_journal_file_keep(&journal->file, text, text_bytes);
+    return ml_journal_file_keep(&journal->file, problem, problem_bytes);
 }
 
 /* The bytes of the file less the chunks at its end that nobody took. */

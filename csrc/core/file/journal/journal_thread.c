@@ -30,18 +30,13 @@
 static void
 warn_stopped(const ml_journal *journal, enum ml_mlab_stop stop, int errnum)
 {
-    static const char *const texts[] = {
-#define XX(name, number, text) [number] = text,
-        ML_MLAB_STOPS(XX)
-#undef XX
-    };
     if (journal->warn == NULL) {
         return;
     }
     char text[PATH_MAX + 256];
     snprintf(text, sizeof(text),
              "memlab: %s: %s%s%s%s; later events are counted, not stored",
-             journal->path, texts[stop], errnum != 0 ? " (" : "",
+             journal->path, ml_mlab_stop_text(stop), errnum != 0 ? " (" : "",
              errnum != 0 ? strerror(errnum) : "", errnum != 0 ? ")" : "");
     journal->warn(text);
 }

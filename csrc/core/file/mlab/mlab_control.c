@@ -4,45 +4,15 @@
 
 #include "base/varint.h"
 #include "file/mlab/mlab_parts.h"
+#include "recording/side_data.h"
 #include "stacks/stacks_records.h"
 
-/* Settings of different keys, which are searched one by one; torch has some twenty. */
-#define SETTINGS_MOST 1000u
-
 /* ---- Names ---- */
-
-typedef struct lookup {
-    const ml_recording *recording;
-    const char *bytes;
-    size_t length;
-} lookup;
-
-static bool
-is_string(const void *context, uint32_t id)
-{
-    const lookup *wanted = context;
-    const ml_string *string = &wanted->recording->strings[id];
-    return string->length == wanted->length &&
-           memcmp(string->bytes, wanted->bytes, wanted->length) == 0;
-}
 
 int
 mlab_add_name(mlab_reader *reader, const uint8_t *bytes, size_t length, uint32_t *id)
 {
-    lookup wanted = {reader->recording, (const char *)bytes, length};
-    *id = 0;
-    if (length == 0) {
-        return 0;
-    }
-    if (reader->strings.count == 0 && ml_intern_add(&reader->strings, 0) < 0) {
-        return ML_ENOMEM;
-    }
-    uint64_t hash = ml_hash_bytes(bytes, length);
-    if (ml_intern_find(&reader->strings, hash, is_string, &wanted, id)) {
-        return 0;
-    }
-    int result = ml_recording_add_string(reader->recording, wanted.bytes, length, id);
-    return result == 0 ? ml_intern_add(&reader->strings, hash) : result;
+    return ml_interner_string(&reader->interner, (const char *)bytes, length, id);
 }
 
 static int
@@ -73,6 +43,13 @@ leave_out(mlab_reader *reader)
 {
     reader->info->unread_records++;
     return 0;
+}
+
+/* Nothing but no memory keeps the file from being read. */
+static int
+taken(mlab_reader *reader, int result)
+{
+    return result == 0 || result == ML_ENOMEM ? result : leave_out(reader);
 }
 
 static int
@@ -171,37 +148,20 @@ static int
 take_setting(mlab_reader *reader, const ml_mlab_setting *record, const uint8_t *text,
              size_t length)
 {
-    ml_recording *recording = reader->recording;
     size_t key_bytes = record->key_bytes < length ? record->key_bytes : length;
     ml_setting setting = {
         .kind = record->kind, .integer = record->integer, .real = record->real};
     memcpy(setting.divisions, record->divisions, sizeof(setting.divisions));
-    if (setting.kind == '\0' || strchr("bifsd", setting.kind) == NULL) {
-        return leave_out(reader);
-    }
     int result = mlab_add_name(reader, text, key_bytes, &setting.key);
     if (result == 0) {
         result =
             mlab_add_name(reader, text + key_bytes, length - key_bytes, &setting.text);
     }
-    for (size_t i = 0; i < recording->setting_count && result == 0; i++) {
-        if (recording->settings[i].key == setting.key) {
-            /* The memory was walked more than once. */
-            recording->settings[i] = setting;
-            return 0;
-        }
-    }
-    if (result == 0 && recording->setting_count >= SETTINGS_MOST) {
-        return leave_out(reader);
-    }
-    if (result == 0) {
-        result = ml_grow((void **)&recording->settings, &reader->setting_capacity,
-                         recording->setting_count + 1, sizeof(setting));
-    }
-    if (result == 0) {
-        recording->settings[recording->setting_count++] = setting;
-    }
-    return result;
+    return result == 0
+               ? taken(reader,
+                       ml_recording_add_setting(reader->recording,
+                                                &reader->setting_capacity, &setting))
+               : result;
 }
 
 static int
@@ -309,13 +269,6 @@ take_name(mlab_reader *reader, const ml_mlab_name *record, const uint8_t *text,
         reader->names[reader->name_count++] = name;
     }
     return result;
-}
-
-/* Nothing but no memory keeps the file from being read. */
-static int
-taken(mlab_reader *reader, int result)
-{
-    return result == 0 || result == ML_ENOMEM ? result : leave_out(reader);
 }
 
 /* Ids are places: behind a hole they would be others', so that nothing is taken there. */

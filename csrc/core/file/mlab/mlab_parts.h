@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "file/codec/mlab_format.h"
 #include "file/mlab/mlab_reader.h"
+#include "recording/interner.h"
 #include "stacks/stacks.h"
 #include "stacks/wanted.h"
 
@@ -62,8 +63,8 @@ typedef struct mlab_reader {
     bool ordered;
     bool wants; /* the next is told */
     ml_wanted wanted;
-    ml_stacks *stacks; /* owned: with the ids of the file */
-    ml_intern strings; /* the recording's own, for names */
+    ml_stacks *stacks;    /* owned: with the ids of the file */
+    ml_interner interner; /* of the recording, for names */
     ml_intern code_lines;
 
     ml_mlab_clock *clocks; /* owned; by ticks once read */
@@ -121,12 +122,13 @@ int mlab_read_chunk(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk
 int mlab_end_lane(mlab_reader *reader, mlab_lane *lane, const ml_mlab_lane *counted);
 /* When all was read: READER's recording becomes complete. */
 int mlab_finish(mlab_reader *reader, const ml_mlab_header *header);
+/* One with an empty recording and no stacks yet. */
+int mlab_reader_new(mlab_reader **out);
 void mlab_reader_free(mlab_reader *reader);
 
 /* A record of a chunk of events that is not an event.  What makes no sense is counted and
  * ignored. */
 void mlab_define(mlab_reader *reader, const ml_packed_other *record);
-int mlab_stacks_new(mlab_reader *reader);
 /* The recording's events refer to its own tables from here on; the stacks stay as they
  * were. */
 int mlab_resolve(mlab_reader *reader);
@@ -141,7 +143,7 @@ int mlab_add_name(mlab_reader *reader, const uint8_t *bytes, size_t length,
 uint64_t mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordinal);
 /* When all records were read: times become unix ns, tags find their places.  0 or
  * ML_ENOMEM, as of the next. */
-void mlab_finish_times(mlab_reader *reader);
+int mlab_finish_times(mlab_reader *reader);
 int mlab_finish_tags(mlab_reader *reader);
 /* When the memory at the end is known: the last uses of what is live there. */
 int mlab_finish_uses(mlab_reader *reader);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "file/mlab/mlab_parts.h"
+#include "recording/side_data.h"
 
 /* ---- Tags ---- */
 
@@ -40,22 +41,6 @@ compare_tags(const void *a, const void *b)
     return (left->order > right->order) - (left->order < right->order);
 }
 
-static int
-add_tag(ml_device_trace *trace, size_t *capacity, const mlab_tag *from)
-{
-    if (ml_grow((void **)&trace->tags, capacity, trace->tag_count + 1, sizeof(ml_tag)) <
-        0) {
-        return ML_ENOMEM;
-    }
-    trace->lost_names += from->lost;
-    trace->tags[trace->tag_count++] = (ml_tag){.addr = from->addr,
-                                               .position = from->place,
-                                               .name = from->name,
-                                               .module = from->module,
-                                               .category = from->category};
-    return 0;
-}
-
 int
 mlab_finish_tags(mlab_reader *reader)
 {
@@ -80,9 +65,15 @@ mlab_finish_tags(mlab_reader *reader)
     }
     int result = 0;
     for (size_t i = 0; i < count && result == 0; i++) {
-        unsigned device = reader->tags[i].device;
-        result = add_tag(&reader->recording->devices[device], &capacity[device],
-                         &reader->tags[i]);
+        const mlab_tag *from = &reader->tags[i];
+        ml_device_trace *trace = &reader->recording->devices[from->device];
+        ml_tag tag = {.addr = from->addr,
+                      .position = from->place,
+                      .name = from->name,
+                      .module = from->module,
+                      .category = from->category};
+        result = ml_device_trace_add_tag(trace, &capacity[from->device], &tag);
+        trace->lost_names += from->lost;
     }
     return result;
 }
@@ -112,8 +103,9 @@ mlab_finish_uses(mlab_reader *reader)
     if (reader->use_count == 0 || !reader->ordered) {
         return 0;
     }
+    int result = 0;
     qsort(reader->uses, reader->use_count, sizeof(*reader->uses), compare_uses);
-    for (size_t i = 0; i < reader->use_count; i++) {
+    for (size_t i = 0; i < reader->use_count && result == 0; i++) {
         const mlab_use *use = &reader->uses[i];
         bool last = i + 1 == reader->use_count || use[1].device != use->device ||
                     use[1].addr != use->addr;
@@ -121,12 +113,9 @@ mlab_finish_uses(mlab_reader *reader)
             continue;
         }
         ml_device_trace *trace = &recording->devices[use->device];
-        if (ml_grow((void **)&trace->uses, &capacity[use->device], trace->use_count + 1,
-                    sizeof(*trace->uses)) < 0) {
-            return ML_ENOMEM;
-        }
         uint64_t position = mlab_index_of(reader, use->device, use->place);
-        trace->uses[trace->use_count++] = (ml_use){use->addr, position};
+        result = ml_device_trace_add_use(trace, &capacity[use->device],
+                                         &(ml_use){use->addr, position});
     }
-    return 0;
+    return result;
 }

@@ -321,10 +321,8 @@ read_all(mlab_reader *reader, const ml_mlab_input *input, const ml_mlab_header *
 {
     listing list = {0};
     void *buffer = ml_alloc(header->chunk_bytes);
-    int result = buffer != NULL ? mlab_stacks_new(reader) : ML_ENOMEM;
-    if (result == 0) {
-        result = list_chunks(reader, input, header->chunk_bytes, &list);
-    }
+    int result = buffer != NULL ? list_chunks(reader, input, header->chunk_bytes, &list)
+                                : ML_ENOMEM;
     if (result == 0) {
         result = read_lanes(reader, input, &list, header, buffer);
     }
@@ -343,7 +341,9 @@ mlab_finish(mlab_reader *reader, const ml_mlab_header *header)
     }
     if (result == 0) {
         count_dropped(reader);
-        mlab_finish_times(reader);
+        result = mlab_finish_times(reader);
+    }
+    if (result == 0) {
         result = mlab_finish_tags(reader);
     }
     if (result == 0) {
@@ -365,12 +365,34 @@ mlab_finish(mlab_reader *reader, const ml_mlab_header *header)
     return result == 0 ? ml_recording_validate(reader->recording) : result;
 }
 
+int
+mlab_reader_new(mlab_reader **out)
+{
+    mlab_reader *reader = ml_alloc_zeroed(1, sizeof(*reader));
+    if (reader == NULL) {
+        return ML_ENOMEM;
+    }
+    int result = ml_recording_new(&reader->recording);
+    if (result == 0) {
+        result = ml_interner_init(&reader->interner, reader->recording);
+    }
+    if (result == 0) {
+        result = ml_stacks_new(&reader->stacks, NULL);
+    }
+    if (result < 0) {
+        mlab_reader_free(reader);
+        return result;
+    }
+    *out = reader;
+    return 0;
+}
+
 void
 mlab_reader_free(mlab_reader *reader)
 {
     ml_recording_free(reader->recording);
     ml_stacks_free(reader->stacks);
-    ml_intern_fini(&reader->strings);
+    ml_interner_fini(&reader->interner);
     ml_intern_fini(&reader->code_lines);
     ml_free(reader->clocks);
     ml_free(reader->tags);
@@ -394,10 +416,10 @@ ml_mlab_read(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
         return result;
     }
     ml_mlab_info about = {0};
-    mlab_reader *reader = ml_alloc_zeroed(1, sizeof(*reader));
-    if (reader == NULL || ml_recording_new(&reader->recording) < 0) {
-        ml_free(reader);
-        return ml_read_fail(error, ML_ENOMEM, 0, "%s", ml_strerror(ML_ENOMEM));
+    mlab_reader *reader = NULL;
+    result = mlab_reader_new(&reader);
+    if (result < 0) {
+        return ml_read_fail(error, result, 0, "%s", ml_strerror(result));
     }
     reader->info = &about;
     mlab_take_header(reader, &header, input->bytes);

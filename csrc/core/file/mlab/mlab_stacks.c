@@ -10,12 +10,6 @@
 #include "stacks/id_remap.h"
 #include "stacks/stacks_records.h"
 
-int
-mlab_stacks_new(mlab_reader *reader)
-{
-    return ml_stacks_new(&reader->stacks, NULL);
-}
-
 /* Ids below are given out. */
 static void
 raise_count(ml_stack_table *table, uint32_t id)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "file/mlab/mlab_parts.h"
+#include "recording/side_data.h"
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -77,7 +78,38 @@ unix_ns(const mlab_reader *reader, uint64_t ticks, size_t *near)
     return before ? low->unix_ns - rise : low->unix_ns + rise;
 }
 
-void
+/* The steps of a process are numbered by it; a recording's begin with 0. */
+static int
+finish_notes(mlab_reader *reader, size_t *near)
+{
+    ml_recording *recording = reader->recording;
+    ml_note *told = recording->notes;
+    size_t count = recording->note_count;
+    size_t capacity = 0;
+    bool stepped = false;
+    uint64_t first_step = 0;
+    int result = 0;
+    recording->notes = NULL;
+    recording->note_count = 0;
+    for (size_t i = 0; i < count && result == 0; i++) {
+        told[i].time = unix_ns(reader, told[i].time, near);
+        result = ml_recording_add_note(recording, &capacity, &told[i]);
+        if (result == ML_EFORMAT) {
+            /* memlab writes them in order. */
+            reader->info->unread_records++;
+            result = 0;
+        }
+        else if (result == 0 && told[i].kind == ML_NOTE_STEP) {
+            first_step = stepped ? first_step : told[i].values[0];
+            stepped = true;
+            recording->notes[recording->note_count - 1].values[0] -= first_step;
+        }
+    }
+    ml_free(told);
+    return result;
+}
+
+int
 mlab_finish_times(mlab_reader *reader)
 {
     ml_recording *recording = reader->recording;
@@ -89,27 +121,9 @@ mlab_finish_times(mlab_reader *reader)
             trace->events[i].time = unix_ns(reader, trace->events[i].time, &near);
         }
     }
-    bool stepped = false;
-    uint64_t first_step = 0;
-    size_t kept = 0;
-    for (size_t i = 0; i < recording->note_count; i++) {
-        ml_note note = recording->notes[i];
-        note.time = unix_ns(reader, note.time, &near);
-        if (kept > 0 && note.time < recording->notes[kept - 1].time) {
-            /* memlab writes them in order. */
-            reader->info->unread_records++;
-            continue;
-        }
-        if (note.kind == ML_NOTE_STEP) {
-            first_step = stepped ? first_step : note.values[0];
-            stepped = true;
-            /* Numbered by the process; a recording's begin with 0. */
-            note.values[0] -= first_step;
-        }
-        recording->notes[kept++] = note;
-    }
-    recording->note_count = kept;
+    int result = finish_notes(reader, &near);
     for (size_t i = 0; i < reader->tag_count && !reader->ordered; i++) {
         reader->tags[i].place = unix_ns(reader, reader->tags[i].place, &near);
     }
+    return result;
 }

@@ -14,7 +14,7 @@ enum {
 /* A line without a place or a text is none; the rest of it may be unknown. */
 static int
 read_code_line(ml_tables *tables, const ml_array *const columns[CODE_COLUMNS],
-               uint32_t index)
+               uint32_t index, ml_intern *known)
 {
     const enum ml_unread what = ML_UNREAD_MEMLAB_CODE;
     ml_code_line line = {0};
@@ -39,7 +39,8 @@ read_code_line(ml_tables *tables, const ml_array *const columns[CODE_COLUMNS],
     line.first_line = (int64_t)numbers[1];
     line.last_line = (int64_t)numbers[2];
     line.changed_us = (int64_t)numbers[3];
-    return error == 0 ? ml_recording_add_code_line(tables->recording, line) : error;
+    return error == 0 ? ml_recording_add_first_code_line(tables->recording, known, line)
+                      : error;
 }
 
 static int
@@ -57,9 +58,11 @@ read_code(ml_tables *tables, ml_value value)
     }
     uint32_t count = columns[0]->count;
     int error = ml_tree_charge(tables->tree, count * sizeof(ml_code_line));
+    ml_intern known = {0};
     for (uint32_t i = 0; i < count && error == 0; i++) {
-        error = read_code_line(tables, columns, i);
+        error = read_code_line(tables, columns, i, &known);
     }
+    ml_intern_fini(&known);
     return error;
 }
 

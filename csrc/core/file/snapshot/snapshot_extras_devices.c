@@ -1,6 +1,8 @@
 /* The devices of the key "memlab": losses and peaks, tags, uses, and what torch's events
  * have no keys for. */
 #include "file/snapshot/snapshot_extras_parts.h"
+#include "file/snapshot/snapshot_fields.h"
+#include "recording/side_data.h"
 
 static void
 read_peak(ml_tables *tables, ml_value value, ml_totals *peak)
@@ -23,34 +25,31 @@ enum {
     TAG_COLUMNS
 };
 
-/* *PLACED: it says what and when, without which it says nothing. */
+/* One that does not say what and when says nothing. */
 static int
 read_tag(ml_tables *tables, const ml_array *const columns[TAG_COLUMNS], uint32_t index,
-         const ml_device_trace *device, ml_tag *tag, bool *placed)
+         ml_device_trace *device, size_t *capacity)
 {
     const enum ml_unread what = ML_UNREAD_MEMLAB_TAG;
-    size_t count = device->tag_count;
-    uint64_t before = count != 0 ? device->tags[count - 1].position : 0;
-    *tag = (ml_tag){0};
-    *placed =
-        ml_extras_read_count(tables, columns[0]->items[index], what, &tag->position) &&
-        ml_extras_read_bits(tables, columns[1]->items[index], what, &tag->addr);
-    if (*placed && (tag->position < before || tag->position > device->event_count)) {
-        ml_tables_lose(tables, what);
-        *placed = false;
-    }
+    ml_tag tag = {0};
+    bool placed =
+        ml_extras_read_count(tables, columns[0]->items[index], what, &tag.position) &&
+        ml_extras_read_bits(tables, columns[1]->items[index], what, &tag.addr);
     unsigned word = ml_tables_word(tables, columns[2]->items[index]);
     bool known = word >= ML_WORD_CATEGORIES && word < ML_WORD_COUNT;
-    tag->category =
+    tag.category =
         (uint8_t)(known ? word - ML_WORD_CATEGORIES : (unsigned)ML_CATEGORY_UNKNOWN);
     if (!ml_value_is(columns[2]->items[index], ML_VALUE_STRING)) {
         ml_tables_lose(tables, what);
     }
-    int error = ml_tables_string(tables, columns[3]->items[index], what, &tag->name);
+    int error = ml_tables_string(tables, columns[3]->items[index], what, &tag.name);
     if (error == 0 && columns[4] != NULL) {
-        error = ml_tables_string(tables, columns[4]->items[index], what, &tag->module);
+        error = ml_tables_string(tables, columns[4]->items[index], what, &tag.module);
     }
-    return error;
+    return error != 0 || !placed
+               ? error
+               : ml_tables_taken(tables, what,
+                                 ml_device_trace_add_tag(device, capacity, &tag));
 }
 
 static int
@@ -66,24 +65,10 @@ read_tags(ml_tables *tables, ml_value value, ml_device_trace *device)
         return 0;
     }
     uint32_t count = columns[0]->count;
-    if (count == 0) {
-        return 0;
-    }
+    size_t capacity = 0;
     int error = ml_tree_charge(tables->tree, count * sizeof(ml_tag));
-    if (error != 0) {
-        return error;
-    }
-    device->tags = ml_alloc_zeroed(count, sizeof(ml_tag));
-    if (device->tags == NULL) {
-        return ML_ENOMEM;
-    }
     for (uint32_t i = 0; i < count && error == 0; i++) {
-        bool placed = false;
-        ml_tag tag;
-        error = read_tag(tables, columns, i, device, &tag, &placed);
-        if (placed) {
-            device->tags[device->tag_count++] = tag;
-        }
+        error = read_tag(tables, columns, i, device, &capacity);
     }
     return error;
 }
@@ -107,103 +92,29 @@ read_flags(ml_tables *tables, ml_value value, ml_device_trace *device)
     }
 }
 
-/* One value an event, each put where SET puts it. */
+/* One value an event. */
 static int
 read_event_column(ml_tables *tables, ml_value value, ml_device_trace *device,
-                  int (*set)(ml_tables *tables, ml_event *event, ml_value item))
+                  const ml_event_column *column)
 {
-    const ml_array *column =
-        ml_extras_list(tables, value, ML_UNREAD_MEMLAB_EVENT, device->event_count);
+    const enum ml_unread what = ML_UNREAD_MEMLAB_EVENT;
+    const ml_array *list = ml_extras_list(tables, value, what, device->event_count);
     int error = 0;
-    for (size_t i = 0; column != NULL && i < device->event_count && error == 0; i++) {
-        error = set(tables, &device->events[i], column->items[i]);
+    for (size_t i = 0; list != NULL && i < device->event_count && error == 0; i++) {
+        error =
+            ml_tables_column(tables, column, list->items[i], what, &device->events[i]);
     }
     return error;
 }
 
-static int
-set_block_bytes(ml_tables *tables, ml_event *event, ml_value item)
-{
-    ml_extras_read_count(tables, item, ML_UNREAD_MEMLAB_EVENT, &event->block_bytes);
-    return 0;
-}
-
-/* What torch's dialect has no room for: nanoseconds beyond whole microseconds. */
-static int
-set_time(ml_tables *tables, ml_event *event, ml_value item)
-{
-    uint32_t rest = 0;
-    ml_extras_read_small(tables, item, ML_UNREAD_MEMLAB_EVENT, 999, &rest);
-    event->time = event->time / 1000 * 1000 + rest;
-    return 0;
-}
-
-static int
-set_thread(ml_tables *tables, ml_event *event, ml_value item)
-{
-    ml_extras_read_small(tables, item, ML_UNREAD_MEMLAB_EVENT, UINT32_MAX,
-                         &event->thread);
-    return 0;
-}
-
-static int
-set_autograd_thread(ml_tables *tables, ml_event *event, ml_value item)
-{
-    uint32_t number = 0;
-    ml_extras_read_small(tables, item, ML_UNREAD_MEMLAB_EVENT, UINT16_MAX, &number);
-    event->autograd_thread = (uint16_t)number;
-    return 0;
-}
-
-static int
-set_sequence(ml_tables *tables, ml_event *event, ml_value item)
-{
-    ml_extras_read_bits(tables, item, ML_UNREAD_MEMLAB_EVENT, &event->sequence);
-    return 0;
-}
-
-static int
-set_next(ml_tables *tables, ml_event *event, ml_value item)
-{
-    ml_extras_read_bits(tables, item, ML_UNREAD_MEMLAB_EVENT, &event->next);
-    return 0;
-}
-
-static int
-set_next_thread(ml_tables *tables, ml_event *event, ml_value item)
-{
-    uint32_t number = 0;
-    ml_extras_read_small(tables, item, ML_UNREAD_MEMLAB_EVENT, UINT16_MAX, &number);
-    event->next_thread = (uint16_t)number;
-    return 0;
-}
-
-static int
-set_unused(ml_tables *tables, ml_event *event, ml_value item)
-{
-    ml_extras_read_small(tables, item, ML_UNREAD_MEMLAB_EVENT, UINT32_MAX,
-                         &event->unused);
-    return 0;
-}
-
 static void
-fill_uses(ml_tables *tables, const ml_array *addrs, const ml_array *positions,
-          ml_device_trace *device)
+read_block_bytes(ml_tables *tables, ml_value value, ml_device_trace *device)
 {
-    const enum ml_unread what = ML_UNREAD_MEMLAB_USE;
-    for (uint32_t i = 0; i < addrs->count; i++) {
-        size_t count = device->use_count;
-        ml_use use;
-        if (!ml_extras_read_bits(tables, addrs->items[i], what, &use.addr) ||
-            !ml_extras_read_count(tables, positions->items[i], what, &use.position)) {
-            continue;
-        }
-        if (use.position > device->event_count ||
-            (count != 0 && use.addr <= device->uses[count - 1].addr)) {
-            ml_tables_lose(tables, what);
-            continue;
-        }
-        device->uses[device->use_count++] = use;
+    const enum ml_unread what = ML_UNREAD_MEMLAB_EVENT;
+    const ml_array *list = ml_extras_list(tables, value, what, device->event_count);
+    for (size_t i = 0; list != NULL && i < device->event_count; i++) {
+        ml_extras_read_count(tables, list->items[i], what,
+                             &device->events[i].block_bytes);
     }
 }
 
@@ -214,38 +125,22 @@ read_uses(ml_tables *tables, ml_value value, ml_device_trace *device)
     const ml_array *columns[2] = {NULL, NULL};
     const ml_array *dict = ml_extras_dict(tables, value, ML_UNREAD_MEMLAB_USE);
     if (dict == NULL || device->uses != NULL ||
-        !ml_extras_columns(tables, dict, ML_UNREAD_MEMLAB_USE, keys, 2, 2, columns) ||
-        columns[0]->count == 0) {
+        !ml_extras_columns(tables, dict, ML_UNREAD_MEMLAB_USE, keys, 2, 2, columns)) {
         return 0;
     }
-    int error = ml_tree_charge(tables->tree, columns[0]->count * sizeof(ml_use));
-    if (error != 0) {
-        return error;
+    uint32_t count = columns[0]->count;
+    size_t capacity = 0;
+    int error = ml_tree_charge(tables->tree, count * sizeof(ml_use));
+    for (uint32_t i = 0; i < count && error == 0; i++) {
+        const enum ml_unread what = ML_UNREAD_MEMLAB_USE;
+        ml_use use;
+        if (ml_extras_read_bits(tables, columns[0]->items[i], what, &use.addr) &&
+            ml_extras_read_count(tables, columns[1]->items[i], what, &use.position)) {
+            error = ml_tables_taken(tables, what,
+                                    ml_device_trace_add_use(device, &capacity, &use));
+        }
     }
-    device->uses = ml_alloc_zeroed(columns[0]->count, sizeof(ml_use));
-    if (device->uses == NULL) {
-        return ML_ENOMEM;
-    }
-    fill_uses(tables, columns[0], columns[1], device);
-    return 0;
-}
-
-static int
-set_node(ml_tables *tables, ml_event *event, ml_value item)
-{
-    return ml_tables_string(tables, item, ML_UNREAD_MEMLAB_EVENT, &event->node);
-}
-
-static int
-set_pool(ml_tables *tables, ml_event *event, ml_value item)
-{
-    uint64_t pool = 0;
-    if (!ml_extras_read_bits(tables, item, ML_UNREAD_MEMLAB_EVENT, &pool)) {
-        event->flags &= (uint8_t)~ML_EVENT_POOL_KNOWN;
-    }
-    event->pool[0] = (uint32_t)(pool >> 32);
-    event->pool[1] = (uint32_t)pool;
-    return 0;
+    return error;
 }
 
 /* Without any pool the flag says nothing: the first that wrote it lost the pools. */
@@ -284,29 +179,14 @@ read_device_field(ml_tables *tables, unsigned word, ml_value item,
         read_flags(tables, item, device);
         return 0;
     case ML_WORD_BLOCK_BYTES:
-        return read_event_column(tables, item, device, set_block_bytes);
-    case ML_WORD_TIME:
-        return read_event_column(tables, item, device, set_time);
-    case ML_WORD_THREAD:
-        return read_event_column(tables, item, device, set_thread);
-    case ML_WORD_AUTOGRAD_THREAD:
-        return read_event_column(tables, item, device, set_autograd_thread);
-    case ML_WORD_SEQUENCE:
-        return read_event_column(tables, item, device, set_sequence);
-    case ML_WORD_NEXT:
-        return read_event_column(tables, item, device, set_next);
-    case ML_WORD_NEXT_THREAD:
-        return read_event_column(tables, item, device, set_next_thread);
-    case ML_WORD_NODE:
-        return read_event_column(tables, item, device, set_node);
-    case ML_WORD_UNUSED:
-        return read_event_column(tables, item, device, set_unused);
-    case ML_WORD_POOL_ID:
-        return read_event_column(tables, item, device, set_pool);
+        read_block_bytes(tables, item, device);
+        return 0;
     case ML_WORD_USES:
         return read_uses(tables, item, device);
     default:
-        return 0;
+        return word < ML_EVENT_COLUMN_COUNT
+                   ? read_event_column(tables, item, device, &ml_event_columns[word])
+                   : 0;
     }
 }
 

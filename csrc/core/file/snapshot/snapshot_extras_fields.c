@@ -87,6 +87,16 @@ ml_extras_is_text(ml_value value, const char *name)
     return strlen(name) == text->length && memcmp(name, text->bytes, text->length) == 0;
 }
 
+unsigned
+ml_extras_choice(ml_value value, const char *(*text_of)(unsigned), unsigned count)
+{
+    unsigned choice = 0;
+    while (choice < count && !ml_extras_is_text(value, text_of(choice))) {
+        choice++;
+    }
+    return choice;
+}
+
 bool
 ml_extras_columns(ml_tables *tables, const ml_array *dict, enum ml_unread what,
                   const unsigned *keys, unsigned count, unsigned required,

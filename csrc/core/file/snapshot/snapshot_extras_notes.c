@@ -1,33 +1,20 @@
 /* The notes of the key "memlab". */
 #include "file/snapshot/snapshot_extras_parts.h"
-
-static unsigned
-note_kind(ml_value value)
-{
-    unsigned kind = 0;
-    while (kind < ML_NOTE_COUNT && !ml_extras_is_text(value, ml_note_text(kind))) {
-        kind++;
-    }
-    return kind;
-}
+#include "recording/side_data.h"
 
 enum {
     NOTE_COLUMNS = 6
 };
 
-/* *TIMED: it says when it was, in order, without which it cannot be kept. */
+/* *TIMED: it says when it was, without which it cannot be kept. */
 static int
 read_note(ml_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
-          uint32_t index, uint64_t before, ml_note *note, bool *timed)
+          uint32_t index, ml_note *note, bool *timed)
 {
     const enum ml_unread what = ML_UNREAD_MEMLAB_NOTE;
     note->device = -1;
     ml_extras_read_number(tables, columns[3]->items[index], what, &note->device);
     *timed = ml_extras_read_bits(tables, columns[0]->items[index], what, &note->time);
-    if (*timed && note->time < before) {
-        ml_tables_lose(tables, what);
-        *timed = false;
-    }
     ml_extras_read_small(tables, columns[4]->items[index], what, UINT32_MAX,
                          &note->thread);
     for (uint32_t k = 0; k < ML_NOTE_VALUES; k++) {
@@ -45,16 +32,10 @@ fill_notes(ml_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
 {
     uint32_t count = columns[0]->count;
     int error = ml_tree_charge(tables->tree, count * sizeof(ml_note));
-    if (error != 0 || count == 0) {
-        return error;
-    }
-    recording->notes = ml_alloc_zeroed(count, sizeof(ml_note));
-    if (recording->notes == NULL) {
-        return ML_ENOMEM;
-    }
-    uint64_t before = 0;
+    size_t capacity = 0;
     for (uint32_t i = 0; i < count && error == 0; i++) {
-        unsigned kind = note_kind(columns[1]->items[i]);
+        unsigned kind =
+            ml_extras_choice(columns[1]->items[i], ml_note_text, ML_NOTE_COUNT);
         if (kind == ML_NOTE_COUNT) {
             if (!ml_value_is(columns[1]->items[i], ML_VALUE_STRING)) {
                 ml_tables_lose(tables, ML_UNREAD_MEMLAB_NOTE);
@@ -63,10 +44,10 @@ fill_notes(ml_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
         }
         ml_note note = {.kind = (uint8_t)kind};
         bool timed = false;
-        error = read_note(tables, columns, i, before, &note, &timed);
-        if (timed) {
-            recording->notes[recording->note_count++] = note;
-            before = note.time;
+        error = read_note(tables, columns, i, &note, &timed);
+        if (error == 0 && timed) {
+            error = ml_tables_taken(tables, ML_UNREAD_MEMLAB_NOTE,
+                                    ml_recording_add_note(recording, &capacity, &note));
         }
     }
     return error;

@@ -24,6 +24,9 @@ const ml_array *ml_extras_dict(ml_tables *tables, ml_value value, enum ml_unread
 const ml_array *ml_extras_list(ml_tables *tables, ml_value value, enum ml_unread what,
                                size_t count);
 bool ml_extras_is_text(ml_value value, const char *name);
+/* The place of VALUE among the COUNT texts of TEXT_OF; COUNT: it is none of them. */
+unsigned ml_extras_choice(ml_value value, const char *(*text_of)(unsigned),
+                          unsigned count);
 /* The lists that DICT has for the COUNT KEYS, all as long as the first; only the first
  * REQUIRED must be there, the others stay NULL. */
 bool ml_extras_columns(ml_tables *tables, const ml_array *dict, enum ml_unread what,

@@ -6,13 +6,12 @@ static uint8_t
 read_choice(ml_tables *tables, ml_value value, const char *(*text_of)(unsigned),
             unsigned count)
 {
-    for (unsigned i = 0; i < count; i++) {
-        if (ml_extras_is_text(value, text_of(i))) {
-            return (uint8_t)i;
-        }
+    unsigned choice = ml_extras_choice(value, text_of, count);
+    if (choice == count) {
+        ml_tables_lose(tables, ML_UNREAD_MEMLAB_RANK);
+        return 0;
     }
-    ml_tables_lose(tables, ML_UNREAD_MEMLAB_RANK);
-    return 0;
+    return (uint8_t)choice;
 }
 
 /* The part that RANK has, or a new one. */

@@ -66,6 +66,39 @@ ml_reader_address(ml_reader *r, ml_value value, enum ml_unread what, uint64_t *o
     return ml_tables_give(&r->tables, what, ml_value_address(value, out));
 }
 
+static bool
+column_bits(enum ml_holds holds, ml_value value, uint64_t *bits)
+{
+    if (holds == ML_HOLDS_BITS || holds == ML_HOLDS_POOL) {
+        *bits = ml_value_is(value, ML_VALUE_INT) ? (uint64_t)ml_value_as_int(value) : 0;
+        return ml_value_is(value, ML_VALUE_INT);
+    }
+    uint64_t most = holds == ML_HOLDS_REST  ? 999
+                    : holds == ML_HOLDS_U16 ? UINT16_MAX
+                                            : UINT32_MAX;
+    return ml_value_natural(value, bits) && *bits <= most;
+}
+
+int
+ml_tables_column(ml_tables *tables, const ml_event_column *column, ml_value value,
+                 enum ml_unread what, ml_event *event)
+{
+    if (column->holds == ML_HOLDS_STRING) {
+        uint32_t id;
+        int error = ml_tables_string(tables, value, what, &id);
+        ml_event_column_set(column, id, event);
+        return error;
+    }
+    uint64_t bits = 0;
+    bool readable =
+        ml_tables_give(tables, what, column_bits(column->holds, value, &bits));
+    ml_event_column_set(column, readable ? bits : 0, event);
+    if (column->holds == ML_HOLDS_POOL && !readable) {
+        event->flags &= (uint8_t)~ML_EVENT_POOL_KNOWN;
+    }
+    return 0;
+}
+
 const ml_array *
 ml_reader_list(ml_reader *r, ml_value value, enum ml_unread what)
 {

@@ -6,6 +6,7 @@
 #ifndef ML_SNAPSHOT_FIELDS_H
 #define ML_SNAPSHOT_FIELDS_H
 
+#include "file/snapshot/event_columns.h"
 #include "file/snapshot/snapshot_tables.h"
 
 struct ml_pending; /* a segment before its blocks are read */
@@ -39,6 +40,10 @@ bool ml_reader_address(ml_reader *r, ml_value value, enum ml_unread what,
                        uint64_t *out);
 bool ml_reader_pool(ml_reader *r, ml_value value, enum ml_unread what,
                     uint64_t pool[2]);
+/* VALUE becomes what EVENT has in COLUMN; nothing where it is no WHAT, which is counted.  A
+ * pool is one number.  0, ML_ELIMIT or ML_ENOMEM. */
+int ml_tables_column(ml_tables *tables, const ml_event_column *column, ml_value value,
+                     enum ml_unread what, ml_event *event);
 const ml_array *ml_reader_list(ml_reader *r, ml_value value, enum ml_unread what);
 const ml_array *ml_reader_dict(ml_reader *r, ml_value value, enum ml_unread what);
 

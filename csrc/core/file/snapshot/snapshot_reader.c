@@ -9,6 +9,7 @@
 #include "file/snapshot/snapshot_fields.h"
 #include "file/snapshot/snapshot_memory.h"
 #include "file/snapshot/unpickle.h"
+#include "recording/side_data.h"
 
 /* Microseconds in the file, nanoseconds in the recording. */
 static bool
@@ -37,11 +38,11 @@ static void
 read_event_pool(ml_reader *r, ml_value value, ml_event *event)
 {
     uint64_t pool[2] = {UINT64_MAX, UINT64_MAX};
-    if (!ml_reader_pool(r, value, ML_UNREAD_EVENT_POOL, pool)) {
+    if (!ml_reader_pool(r, value, ML_UNREAD_EVENT_POOL_ID, pool)) {
         return;
     }
     if (pool[0] > UINT32_MAX || pool[1] > UINT32_MAX) {
-        ml_tables_lose(&r->tables, ML_UNREAD_EVENT_POOL);
+        ml_tables_lose(&r->tables, ML_UNREAD_EVENT_POOL_ID);
         return;
     }
     event->pool[0] = (uint32_t)pool[0];
@@ -60,6 +61,17 @@ read_action(ml_reader *r, ml_value value, ml_event *event, unsigned *seen)
         event->action = (uint8_t)(known ? word - ML_WORD_ACTIONS : ML_ACTION_OTHER);
         *seen |= SEEN_ACTION;
     }
+}
+
+static int
+read_event_column(ml_reader *r, unsigned word, ml_value value, ml_event *event)
+{
+    if (word >= ML_EVENT_COLUMN_COUNT || ml_event_columns[word].key == 0) {
+        return 0;
+    }
+    const ml_event_column *column = &ml_event_columns[word];
+    r->recording->keys |= column->key;
+    return ml_tables_column(&r->tables, column, value, column->unread, event);
 }
 
 static int
@@ -90,10 +102,6 @@ read_event_field(ml_reader *r, unsigned word, ml_value value, ml_event *event,
     case ML_WORD_COMPILE_CONTEXT:
         r->recording->keys |= ML_KEY_COMPILE_CONTEXT;
         return 0;
-    case ML_WORD_USER_METADATA:
-        r->recording->keys |= ML_KEY_USER_METADATA;
-        return ml_tables_string(&r->tables, value, ML_UNREAD_EVENT_METADATA,
-                                &event->metadata);
     case ML_WORD_POOL_ID:
         r->recording->keys |= ML_KEY_POOL_ID;
         read_event_pool(r, value, event);
@@ -103,7 +111,7 @@ read_event_field(ml_reader *r, unsigned word, ml_value value, ml_event *event,
         return ml_tables_stack(&r->tables, value, ML_UNREAD_EVENT_FRAMES,
                                &event->stack);
     default:
-        return 0;
+        return read_event_column(r, word, value, event);
     }
 }
 
@@ -249,9 +257,8 @@ read_settings(ml_reader *r, ml_value value)
         return 0;
     }
     const ml_array *dict = ml_value_as_array(value);
-    void *column = NULL;
-    int error = ml_reader_column(r, dict->count / 2, sizeof(ml_setting), &column);
-    r->recording->settings = column;
+    size_t capacity = 0;
+    int error = ml_tree_charge(r->tables.tree, dict->count / 2 * sizeof(ml_setting));
     r->recording->keys |= ML_KEY_ALLOCATOR_SETTINGS;
     for (uint32_t i = 0; error == 0 && i < dict->count; i += 2) {
         ml_value key = dict->items[i];
@@ -259,15 +266,16 @@ read_settings(ml_reader *r, ml_value value)
             ml_tables_lose(&r->tables, ML_UNREAD_SETTING);
             continue;
         }
-        ml_setting *setting = &r->recording->settings[r->recording->setting_count];
-        *setting = (ml_setting){0};
-        error = ml_tables_string(&r->tables, key, ML_UNREAD_SETTING, &setting->key);
+        ml_setting setting = {0};
+        error = ml_tables_string(&r->tables, key, ML_UNREAD_SETTING, &setting.key);
         if (error == 0) {
-            error = read_setting(r, dict->items[i + 1], setting);
+            error = read_setting(r, dict->items[i + 1], &setting);
         }
-        if (setting->kind != 0) {
-            apply_rule(&r->recording->rules, ml_tables_word(&r->tables, key), setting);
-            r->recording->setting_count++;
+        if (error == 0 && setting.kind != 0) {
+            apply_rule(&r->recording->rules, ml_tables_word(&r->tables, key), &setting);
+            error = ml_tables_taken(
+                &r->tables, ML_UNREAD_SETTING,
+                ml_recording_add_setting(r->recording, &capacity, &setting));
         }
     }
     return error;

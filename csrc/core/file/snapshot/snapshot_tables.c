@@ -7,56 +7,13 @@
  * file may be as short as two bytes. */
 #define ENTRY_BYTES 48u
 
-typedef struct text_query {
-    const ml_recording *recording;
-    const char *bytes;
-    size_t length;
-} text_query;
-
 static bool
 word_equals(const void *context, uint32_t id)
 {
-    const text_query *query = context;
+    const ml_text *wanted = context;
     const char *text = ml_word_text(id);
-    return strlen(text) == query->length &&
-           memcmp(text, query->bytes, query->length) == 0;
-}
-
-static bool
-string_equals(const void *context, uint32_t id)
-{
-    const text_query *query = context;
-    const ml_string *string = &query->recording->strings[id];
-    return string->length == query->length &&
-           memcmp(string->bytes, query->bytes, query->length) == 0;
-}
-
-typedef struct frame_query {
-    const ml_recording *recording;
-    ml_frame frame;
-} frame_query;
-
-static bool
-frame_equals(const void *context, uint32_t id)
-{
-    const frame_query *query = context;
-    const ml_frame *frame = &query->recording->frames[id];
-    return frame->name == query->frame.name &&
-           frame->filename == query->frame.filename && frame->line == query->frame.line;
-}
-
-typedef struct stack_query {
-    const ml_recording *recording;
-    ml_stack stack;
-} stack_query;
-
-static bool
-stack_equals(const void *context, uint32_t id)
-{
-    const stack_query *query = context;
-    const ml_stack *stack = &query->recording->stacks[id];
-    return stack->parent == query->stack.parent && stack->frame == query->stack.frame &&
-           stack->module == query->stack.module;
+    return strlen(text) == wanted->length &&
+           memcmp(text, wanted->bytes, wanted->length) == 0;
 }
 
 int
@@ -76,17 +33,8 @@ ml_tables_init(ml_tables *tables, ml_tree *tree, ml_recording *recording)
             return error;
         }
     }
-    /* The entries with which a recording is born. */
-    ml_frame frame = recording->frames[0];
-    ml_stack stack = recording->stacks[0];
-    int error = ml_intern_add(&tables->strings, ml_hash_bytes("", 0));
-    if (error == 0) {
-        error = ml_intern_add(&tables->frames, ml_hash_bytes(&frame, sizeof(frame)));
-    }
-    if (error == 0) {
-        error = ml_intern_add(&tables->stacks, ml_hash_bytes(&stack, sizeof(stack)));
-    }
-    return error;
+    int error = ml_interner_init(&tables->interner, recording);
+    return error == 0 ? ml_interner_enter_stacks(&tables->interner) : error;
 }
 
 void
@@ -95,9 +43,7 @@ ml_tables_fini(ml_tables *tables)
     ml_free(tables->words);
     ml_free(tables->made);
     ml_intern_fini(&tables->word_index);
-    ml_intern_fini(&tables->strings);
-    ml_intern_fini(&tables->frames);
-    ml_intern_fini(&tables->stacks);
+    ml_interner_fini(&tables->interner);
     *tables = (ml_tables){0};
 }
 
@@ -110,10 +56,9 @@ ml_tables_word(ml_tables *tables, ml_value key)
     const ml_text *text = ml_value_as_text(key);
     uint8_t *seen = &tables->words[text->node.id];
     if (*seen == 0) {
-        text_query query = {NULL, text->bytes, text->length};
         uint32_t word = ML_WORD_COUNT;
         ml_intern_find(&tables->word_index, ml_hash_bytes(text->bytes, text->length),
-                       word_equals, &query, &word);
+                       word_equals, text, &word);
         *seen = (uint8_t)(word + 1);
     }
     return *seen - 1u;
@@ -133,6 +78,16 @@ ml_tables_give(ml_tables *tables, enum ml_unread what, bool readable)
         ml_tables_lose(tables, what);
     }
     return readable;
+}
+
+int
+ml_tables_taken(ml_tables *tables, enum ml_unread what, int result)
+{
+    if (result == ML_EFORMAT) {
+        ml_tables_lose(tables, what);
+        return 0;
+    }
+    return result;
 }
 
 void
@@ -166,20 +121,19 @@ ml_tables_string(ml_tables *tables, ml_value value, enum ml_unread what, uint32_
     const ml_text *text = ml_value_as_text(value);
     uint32_t *made = &tables->made[text->node.id];
     if (*made == 0) {
-        uint64_t hash = ml_hash_bytes(text->bytes, text->length);
-        text_query query = {tables->recording, text->bytes, text->length};
-        uint32_t found = 0;
-        if (!ml_intern_find(&tables->strings, hash, string_equals, &query, &found)) {
-            int error = ml_tree_charge(tables->tree, text->length + ENTRY_BYTES);
-            if (error != 0 ||
-                (error = ml_recording_add_string(tables->recording, text->bytes,
-                                                 text->length, &found)) != 0 ||
-                (error = ml_intern_add(&tables->strings, hash)) != 0) {
-                return error;
-            }
-            if (!string_equals(&query, found)) {
+        size_t count = tables->recording->string_count;
+        uint32_t found;
+        int error =
+            ml_interner_string(&tables->interner, text->bytes, text->length, &found);
+        if (error == 0 && found == count) {
+            error = ml_tree_charge(tables->tree, text->length + ENTRY_BYTES);
+            const ml_string *string = &tables->recording->strings[found];
+            if (memcmp(string->bytes, text->bytes, text->length) != 0) {
                 ml_tables_lose(tables, what); /* not all of it is UTF-8 */
             }
+        }
+        if (error != 0) {
+            return error;
         }
         *made = found + 1;
     }
@@ -234,20 +188,18 @@ find_frame(ml_tables *tables, ml_value value, uint32_t *id)
     uint32_t *made = &tables->made[dict->node.id];
     if (*made == 0) {
         tables->given[ML_UNREAD_FRAME]++;
-        frame_query query = {.recording = tables->recording};
-        int error = read_frame(tables, dict, &query.frame);
+        ml_frame frame = {0};
+        uint32_t found = 0;
+        int error = read_frame(tables, dict, &frame);
+        size_t count = tables->recording->frame_count;
+        if (error == 0) {
+            error = ml_interner_frame(&tables->interner, frame, &found);
+        }
+        if (error == 0 && found == count) {
+            error = ml_tree_charge(tables->tree, ENTRY_BYTES);
+        }
         if (error != 0) {
             return error;
-        }
-        uint64_t hash = ml_hash_bytes(&query.frame, sizeof(query.frame));
-        uint32_t found = 0;
-        if (!ml_intern_find(&tables->frames, hash, frame_equals, &query, &found)) {
-            if ((error = ml_tree_charge(tables->tree, ENTRY_BYTES)) != 0 ||
-                (error = ml_recording_add_frame(tables->recording, query.frame,
-                                                &found)) != 0 ||
-                (error = ml_intern_add(&tables->frames, hash)) != 0) {
-                return error;
-            }
         }
         *made = found + 1;
     }
@@ -258,16 +210,10 @@ find_frame(ml_tables *tables, ml_value value, uint32_t *id)
 static int
 find_stack(ml_tables *tables, ml_stack stack, uint32_t *id)
 {
-    stack_query query = {tables->recording, stack};
-    uint64_t hash = ml_hash_bytes(&stack, sizeof(stack));
-    if (ml_intern_find(&tables->stacks, hash, stack_equals, &query, id)) {
-        return 0;
-    }
-    int error = ml_tree_charge(tables->tree, ENTRY_BYTES);
-    if (error == 0) {
-        error = ml_recording_add_stack(tables->recording, stack, id);
-    }
-    return error == 0 ? ml_intern_add(&tables->stacks, hash) : error;
+    size_t count = tables->recording->stack_count;
+    int error = ml_interner_stack(&tables->interner, stack, id);
+    return error == 0 && *id == count ? ml_tree_charge(tables->tree, ENTRY_BYTES)
+                                      : error;
 }
 
 /* The name that MODULES has for PLACE; entries go from the innermost frame outwards, so

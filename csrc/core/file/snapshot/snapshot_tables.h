@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "file/snapshot/torch_schema.h"
 #include "file/snapshot/value.h"
-#include "recording/recording.h"
+#include "recording/interner.h"
 
 typedef struct ml_tables {
     ml_tree *tree;           /* borrowed */
@@ -17,9 +17,7 @@ typedef struct ml_tables {
     uint8_t *words;          /* by node id: word + 1, 0 not looked at; owned */
     uint32_t *made;          /* by node id: id in its column + 1, 0 none; owned */
     ml_intern word_index;
-    ml_intern strings;
-    ml_intern frames;
-    ml_intern stacks;
+    ml_interner interner;
     uint64_t given[ML_UNREAD_COUNT]; /* how many there were, readable or not */
 } ml_tables;
 
@@ -34,6 +32,8 @@ unsigned ml_tables_word(ml_tables *tables, ml_value key);
 void ml_tables_lose(ml_tables *tables, enum ml_unread what);
 /* Counts a WHAT, and as one that could not be read unless READABLE, which it returns. */
 bool ml_tables_give(ml_tables *tables, enum ml_unread what, bool readable);
+/* RESULT, of adding to the recording; but what that does not take counts as a WHAT. */
+int ml_tables_taken(ml_tables *tables, enum ml_unread what, int result);
 /* Counts what is missing, when all else is read. */
 void ml_tables_count_missing(ml_tables *tables);
 

@@ -11,8 +11,11 @@ const char *
 ml_word_text(unsigned word)
 {
     static const char *const texts[] = {
+#define XX(name, key, member, holds, of) key,
+        ML_EVENT_COLUMNS(XX)
+#undef XX
 #define XX(name, text) text,
-        ML_WORDS(XX)
+            ML_WORDS(XX)
 #undef XX
     };
     if (word >= ML_WORD_CATEGORIES) {
@@ -130,12 +133,18 @@ put_event(ml_builder *to, const ml_recording *recording, const ml_event *event)
     if ((recording->keys & ML_KEY_COMPILE_CONTEXT) != 0) {
         ml_put_word(to, ML_WORD_COMPILE_CONTEXT, ML_WORD_NOT_COMPILED);
     }
-    if ((recording->keys & ML_KEY_USER_METADATA) != 0) {
-        to->word(to, ML_WORD_USER_METADATA);
-        to->string(to, event->metadata);
-    }
-    if ((recording->keys & ML_KEY_POOL_ID) != 0) {
-        put_pair(to, ML_WORD_POOL_ID, event->pool[0], event->pool[1]);
+    const ml_event_column *column = ml_event_columns;
+    for (; column->key != 0; column++) {
+        if ((recording->keys & column->key) == 0) {
+            continue;
+        }
+        if (column->holds == ML_HOLDS_POOL) {
+            put_pair(to, column->word, event->pool[0], event->pool[1]);
+        }
+        else {
+            to->word(to, column->word);
+            ml_put_column(to, column, event);
+        }
     }
     if (event->stack != 0 || (event->flags & ML_EVENT_CONTEXT) != 0) {
         put_frames(to, recording, event->stack);

@@ -13,7 +13,8 @@
 /* Adds the key "memlab" with what we know beyond torch's keys. */
 #define ML_TORCH_SCHEMA_EXTRAS 0x01u
 
-/* Every constant string of the dialect, by the name of its enumerator. */
+/* Every constant string of the dialect but the keys of ML_EVENT_COLUMNS, by the name of its
+ * enumerator. */
 #define ML_WORDS(XX) \
     XX(SEGMENTS, "segments") \
     XX(DEVICE_TRACES, "device_traces") \
@@ -49,8 +50,6 @@
     XX(TIME_US, "time_us") \
     XX(COMPILE_CONTEXT, "compile_context") \
     XX(NOT_COMPILED, "N/A") \
-    XX(USER_METADATA, "user_metadata") \
-    XX(POOL_ID, "pool_id") \
     XX(STAGE, "stage") \
     XX(START, "START") \
     XX(END, "END") \
@@ -69,18 +68,10 @@
     XX(CATEGORY, "category") \
     XX(FLAGS, "flags") \
     XX(BLOCK_BYTES, "block_bytes") \
-    XX(THREAD, "thread") \
-    XX(AUTOGRAD_THREAD, "autograd_thread") \
-    XX(SEQUENCE, "sequence") \
-    XX(NEXT, "next") \
-    XX(NEXT_THREAD, "next_thread") \
-    XX(NODE, "node") \
-    XX(UNUSED, "unused") \
     XX(USES, "uses") \
     XX(MODULES, "modules") \
     XX(MODULE, "module") \
     XX(NOTES, "notes") \
-    XX(TIME, "time") \
     XX(KIND, "kind") \
     XX(VALUES, "values") \
     XX(LOST, "lost") \
@@ -117,10 +108,13 @@
     XX(ROUNDUP_POWER2_DIVISIONS, "roundup_power2_divisions")
 
 enum ml_word {
+#define XX(name, key, member, holds, of) ML_WORD_##name,
+    ML_EVENT_COLUMNS(XX)
+#undef XX
 #define XX(name, text) ML_WORD_##name,
     ML_WORDS(XX)
 #undef XX
-    ML_WORD_ACTIONS, /* plus an enum ml_action */
+        ML_WORD_ACTIONS, /* plus an enum ml_action */
     ML_WORD_CATEGORIES =
         ML_WORD_ACTIONS + ML_ACTION_COUNT, /* plus an enum ml_category of a tag */
     ML_WORD_COUNT = ML_WORD_CATEGORIES + ML_CATEGORY_TAG_LAST + 1

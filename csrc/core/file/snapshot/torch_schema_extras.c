@@ -101,49 +101,23 @@ put_block_bytes(ml_builder *to, const ml_device_trace *device)
 }
 
 /* Left out where every event has 0, as in a recording without autograd. */
-#define PUT_EVENT_COLUMN(to, device, key, field, put) \
-    do { \
-        bool any = false; \
-        for (size_t i_ = 0; i_ < (device)->event_count && !any; i_++) { \
-            any = ((device)->events[i_].field) != 0; \
-        } \
-        if (any) { \
-            ml_put_list(to, key); \
-            for (size_t i_ = 0; i_ < (device)->event_count; i_++) { \
-                put; \
-            } \
-            (to)->close(to); \
-        } \
-    } while (0)
-
 static void
-put_details(ml_builder *to, const ml_device_trace *device, unsigned keys)
+put_column(ml_builder *to, const ml_device_trace *device, const ml_event_column *column)
 {
-    const ml_event *events = device->events;
-    if ((keys & ML_KEY_POOL_ID) == 0) {
-        PUT_EVENT_COLUMN(to, device, ML_WORD_POOL_ID, pool[0] | events[i_].pool[1],
-                         to->integer(to, (int64_t)((uint64_t)events[i_].pool[0] << 32 |
-                                                   events[i_].pool[1])));
+    size_t first = 0;
+    while (first < device->event_count &&
+           ml_event_column_get(column, &device->events[first]) == 0) {
+        first++;
     }
-    /* torch's dialect has whole microseconds only, and notes lie between events. */
-    PUT_EVENT_COLUMN(to, device, ML_WORD_TIME, time % 1000,
-                     to->integer(to, (int64_t)(events[i_].time % 1000)));
-    PUT_EVENT_COLUMN(to, device, ML_WORD_THREAD, thread,
-                     to->integer(to, events[i_].thread));
-    PUT_EVENT_COLUMN(to, device, ML_WORD_AUTOGRAD_THREAD, autograd_thread,
-                     to->integer(to, events[i_].autograd_thread));
-    PUT_EVENT_COLUMN(to, device, ML_WORD_SEQUENCE, sequence,
-                     to->integer(to, (int64_t)events[i_].sequence));
-    PUT_EVENT_COLUMN(to, device, ML_WORD_NEXT, next,
-                     to->integer(to, (int64_t)events[i_].next));
-    PUT_EVENT_COLUMN(to, device, ML_WORD_NEXT_THREAD, next_thread,
-                     to->integer(to, events[i_].next_thread));
-    PUT_EVENT_COLUMN(to, device, ML_WORD_NODE, node, to->string(to, events[i_].node));
-    PUT_EVENT_COLUMN(to, device, ML_WORD_UNUSED, unused,
-                     to->integer(to, events[i_].unused));
+    if (first == device->event_count) {
+        return;
+    }
+    ml_put_list(to, column->word);
+    for (size_t i = 0; i < device->event_count; i++) {
+        ml_put_column(to, column, &device->events[i]);
+    }
+    to->close(to);
 }
-
-#undef PUT_EVENT_COLUMN
 
 static bool
 any_module(const ml_recording *recording, uint32_t stack)
@@ -360,7 +334,11 @@ ml_put_extras(ml_builder *to, const ml_recording *recording)
         put_tags(to, device);
         put_flags(to, device);
         put_block_bytes(to, device);
-        put_details(to, device, recording->keys);
+        for (unsigned k = 0; k < ML_EVENT_COLUMN_COUNT; k++) {
+            if ((recording->keys & ml_event_columns[k].key) == 0) {
+                put_column(to, device, &ml_event_columns[k]);
+            }
+        }
         put_uses(to, device);
         to->close(to);
     }

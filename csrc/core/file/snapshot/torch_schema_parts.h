@@ -3,6 +3,7 @@
 #ifndef ML_TORCH_SCHEMA_PARTS_H
 #define ML_TORCH_SCHEMA_PARTS_H
 
+#include "file/snapshot/event_columns.h"
 #include "file/snapshot/torch_schema.h"
 
 static inline void
@@ -44,6 +45,19 @@ ml_put_list(ml_builder *to, enum ml_word key)
 {
     to->word(to, key);
     to->open(to, ML_VALUE_LIST);
+}
+
+/* What EVENT has in COLUMN; a pool is one number. */
+static inline void
+ml_put_column(ml_builder *to, const ml_event_column *column, const ml_event *event)
+{
+    uint64_t bits = ml_event_column_get(column, event);
+    if (column->holds == ML_HOLDS_STRING) {
+        to->string(to, (uint32_t)bits);
+    }
+    else {
+        to->integer(to, (int64_t)bits);
+    }
 }
 
 /* The key "memlab" of RECORDING, with its value. */

@@ -105,11 +105,8 @@ make_room(ml_workload *copy, const ml_advice *const *advices, size_t count)
 static int
 set_conf(ml_allocator_settings *settings, const char *conf)
 {
-    char problem[200];
     int error = ml_allocator_settings_default(settings, settings->version);
-    return error < 0
-               ? error
-               : ml_allocator_settings_parse(settings, conf, problem, sizeof(problem));
+    return error < 0 ? error : ml_allocator_settings_parse(settings, conf, NULL, 0);
 }
 
 static int

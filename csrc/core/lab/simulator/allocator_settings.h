@@ -41,7 +41,7 @@ int ml_allocator_settings_default(ml_allocator_settings *settings, unsigned vers
 /* Changes SETTINGS by CONF, such as "expandable_segments:True,max_split_size_mb:128", as
  * torch would: what it does not name of max_split_size, the divisions and the threshold
  * goes back to its default.  0 or ML_ENOMEM; or ML_EINVALID, with a sentence in PROBLEM of
- * PROBLEM_BYTES (cut where that is too short).  SETTINGS changes on success alone. */
+ * PROBLEM_BYTES (cut where that is too short; NULL and 0: nowhere).  SETTINGS changes on success alone. */
 int ml_allocator_settings_parse(ml_allocator_settings *settings, const char *conf,
                                 char *problem, size_t problem_bytes);
 

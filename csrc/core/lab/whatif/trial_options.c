@@ -33,14 +33,13 @@ parse_conf(const ml_recording *recording, ml_allocator_settings *settings)
 {
     const ml_setting *setting = find_setting(recording, "PYTORCH_CUDA_ALLOC_CONF", 's');
     char conf[CONF_MAX];
-    char problem[1];
     if (setting == NULL || recording->strings[setting->text].length >= CONF_MAX) {
         return;
     }
     ml_string text = recording->strings[setting->text];
     memcpy(conf, text.bytes, text.length);
     conf[text.length] = '\0';
-    ml_allocator_settings_parse(settings, conf, problem, sizeof(problem));
+    ml_allocator_settings_parse(settings, conf, NULL, 0);
 }
 
 static void

@@ -151,13 +151,11 @@ static int
 options_of(const tuner *t, const char *conf, ml_trial_options *out)
 {
     const ml_whatif *base = t->tune->whatif;
-    char problem[200];
     *out = base->options;
     int error =
         ml_allocator_settings_default(&out->settings, base->own.settings.version);
     if (error == 0) {
-        error =
-            ml_allocator_settings_parse(&out->settings, conf, problem, sizeof(problem));
+        error = ml_allocator_settings_parse(&out->settings, conf, NULL, 0);
     }
     bool own_limit = out->settings.limited;
     double fraction = out->settings.memory_fraction;
@@ -543,9 +541,8 @@ static int
 run(tuner *t, const ml_recording *recording, size_t device)
 {
     ml_tune *tune = t->tune;
-    char problem[1];
-    int error = ml_whatif_new(recording, device, NULL, t->memory, problem,
-                              sizeof(problem), &tune->whatif);
+    int error =
+        ml_whatif_new(recording, device, NULL, t->memory, &tune->whatif, NULL, 0);
     if (error == 0) {
         prepare(t);
         error = search_and_choose(t);

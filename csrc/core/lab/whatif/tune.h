@@ -45,7 +45,7 @@ typedef struct ml_tune {
 
 /* What fits is better than what does not, then what seldom ran short of memory, then what
  * reserves less, where differences below 0.5 % of the base, or 2 MiB, are none.  Arguments and
- * results as ml_whatif_new; PROBLEM is not needed. */
+ * results as ml_whatif_new. */
 int ml_tune_new(const ml_recording *recording, size_t device, uint64_t memory,
                 ml_tune **out);
 void ml_tune_free(ml_tune *tune); /* takes NULL */

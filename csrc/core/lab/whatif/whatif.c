@@ -186,9 +186,11 @@ answer(ml_whatif *whatif, uint64_t memory)
 
 int
 ml_whatif_new(const ml_recording *recording, size_t device, const char *conf,
-              uint64_t memory, char *problem, size_t problem_bytes, ml_whatif **out)
+              uint64_t memory, ml_whatif **out, char *problem, size_t problem_bytes)
 {
-    problem[0] = '\0';
+    if (problem_bytes > 0) {
+        problem[0] = '\0';
+    }
     ml_whatif *whatif = ml_alloc_zeroed(1, sizeof(*whatif));
     if (whatif == NULL) {
         return ML_ENOMEM;

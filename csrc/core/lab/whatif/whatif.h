@@ -26,10 +26,10 @@ typedef struct ml_whatif {
 /* CONF: settings as PYTORCH_CUDA_ALLOC_CONF has them, or NULL for the recorded ones.
  * MEMORY: bytes that there are for the allocator, or ML_WHATIF_RECORDED.  0; as
  * ml_workload_new; or ML_EINVALID with a sentence in PROBLEM of PROBLEM_BYTES, not empty,
- * for settings that torch would not take. */
+ * for settings that torch would not take.  PROBLEM may be NULL, of 0 bytes. */
 int ml_whatif_new(const ml_recording *recording, size_t device, const char *conf,
-                  uint64_t memory, char *problem, size_t problem_bytes,
-                  ml_whatif **out);
+                  uint64_t memory, ml_whatif **out, char *problem,
+                  size_t problem_bytes);
 void ml_whatif_free(ml_whatif *whatif); /* takes NULL */
 
 /* How much there was for the allocator in the trial, at least; UINT64_MAX: no end to it. */

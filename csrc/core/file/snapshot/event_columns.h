@@ -1,0 +1,40 @@
+/* The columns of ML_EVENT_COLUMNS in snapshots: where each is, and what its value is.
+ *
+ * Must not know where in a snapshot values lie. */
+#ifndef ML_EVENT_COLUMNS_H
+#define ML_EVENT_COLUMNS_H
+
+#include "file/snapshot/torch_schema.h"
+
+enum ml_holds {
+    ML_HOLDS_U16,
+    ML_HOLDS_U32,
+    ML_HOLDS_BITS,
+    ML_HOLDS_STRING,
+    ML_HOLDS_POOL,
+    ML_HOLDS_REST
+};
+
+typedef struct ml_event_column {
+    enum ml_word word; /* its key */
+    enum ml_holds holds;
+    uint32_t key;          /* ML_KEY_ of a key of torch's; 0: it is memlab's */
+    enum ml_unread unread; /* what a value of torch's key is that cannot be read */
+    size_t offset;         /* of the member */
+} ml_event_column;
+
+enum {
+#define XX(name, key, member, holds, of) +1
+    ML_EVENT_COLUMN_COUNT = 0 ML_EVENT_COLUMNS(XX)
+#undef XX
+};
+
+/* By their words; torch's before memlab's. */
+extern const ml_event_column ml_event_columns[ML_EVENT_COLUMN_COUNT];
+
+/* What EVENT has in COLUMN, as 64 bits: of a pool the first number is the high half. */
+uint64_t ml_event_column_get(const ml_event_column *column, const ml_event *event);
+/* EVENT has BITS there from now on, which fit. */
+void ml_event_column_set(const ml_event_column *column, uint64_t bits, ml_event *event);
+
+#endif

@@ -1,0 +1,26 @@
+/* What a recording has beside its events: settings, notes, owners, last uses.
+ *
+ * Owns which of them a recording takes and in which order, whoever tells them. */
+#ifndef ML_SIDE_DATA_H
+#define ML_SIDE_DATA_H
+
+#include "recording/recording.h"
+
+/* While building: each of these adds to a column that has room for *CAPACITY items, growing
+ * it.  0 or ML_ENOMEM; or ML_EFORMAT, with nothing changed, for what the recording does not
+ * take. */
+
+/* Takes the place of an earlier one of its key.  Up to 1,000 keys of known kinds. */
+int ml_recording_add_setting(ml_recording *recording, size_t *capacity,
+                             const ml_setting *setting);
+/* In the order of time. */
+int ml_recording_add_note(ml_recording *recording, size_t *capacity,
+                          const ml_note *note);
+/* In the order of positions, which are at most the events of TRACE. */
+int ml_device_trace_add_tag(ml_device_trace *trace, size_t *capacity,
+                            const ml_tag *tag);
+/* In the order of addresses, each once; positions likewise. */
+int ml_device_trace_add_use(ml_device_trace *trace, size_t *capacity,
+                            const ml_use *use);
+
+#endif
