@@ -142,7 +142,7 @@ def test_fragmentation(run):
 
 
 # One segment of 128 MiB: 30 of the linear layer's result, which is freed; 32 of cuBLAS's
-# work space; 50 that are freed; 16 never used. What comes later lies in segments of its
+# workspace; 50 that are freed; 16 never used. What comes later lies in segments of its
 # own: 30 of relu's result, and 7.5 of the input in the 20 of a smaller request.
 HOLE = """
 class Net(torch.nn.Module):
