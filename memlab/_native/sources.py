@@ -153,7 +153,7 @@ def ledger(device: object = None) -> Ledger:
     if device is not None:
         source, index = parse_device(device)
     if source != "cuda":
-        raise ValueError(f"{device!r} is no GPU; write for example 'cuda:0'")
+        raise ValueError(f"{device!r} is not a GPU; write for example 'cuda:0'")
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         raise Error("CUDA is not initialised in this process; use the GPU first")
@@ -176,7 +176,7 @@ def parse_device(device) -> tuple[str, int]:
     text = str(device)
     kind, _, index = text.partition(":")
     if kind not in ("cuda", "cpu", "script") or (index and not index.isdigit()):
-        raise ValueError(f"{device!r} is no device; write for example 'cuda:0'")
+        raise ValueError(f"{device!r} is not a device; write for example 'cuda:0'")
     if kind == "cuda" and not index:
         import torch
 
