@@ -114,7 +114,7 @@ def _installed(word):
         first = file.readline(512)
     if not first.startswith(b"#!") or b"python" not in first:
         raise Error(
-            f"{word} is no Python program; give the script that it starts, as in "
+            f"{word} is not a Python program; give the script that it starts, for example "
             "memlab fit python train.py"
         )
     return path

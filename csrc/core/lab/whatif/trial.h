@@ -57,7 +57,7 @@ typedef struct ml_trial_result {
 } ml_trial_result;
 
 /* How the recorded run went, as far as it tells: its settings, in the version of torch that
- * is likeliest; memory without end, or as much as it seems to have had; addresses as
+ * is likeliest; unlimited memory, or as much as it seems to have had; addresses as
  * recorded.  In trial_options.c. */
 void ml_trial_options_of(const ml_workload *workload, ml_trial_options *out);
 /* Runs them, as run; where the model and the recording part, also with other versions of

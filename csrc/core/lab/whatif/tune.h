@@ -14,7 +14,7 @@ typedef struct ml_tuned {
     char conf[ML_TUNE_CONF_MAX]; /* "": torch's defaults */
     unsigned settings;           /* that conf changes */
     ml_trial_result result;
-    uint64_t low; /* reserved peak, over orders of addresses */
+    uint64_t low; /* reserved peak, over driver placements */
     uint64_t high;
 } ml_tuned;
 
