@@ -2,8 +2,7 @@
  * amount of memory.
  *
  * Owns the order in which demands reach the model, the driver that gives it memory, and
- * the figures of what came of it.  It must not know what a workload is for, nor the
- * allocator's rules: those are the model's.
+ * the figures of what came of it.
  *
  * Where segments go to the addresses that they had in the recording, the trial is a check
  * of the model: each address, segment event and block at the end is compared.  Else a

@@ -1,8 +1,8 @@
 /* Tuning: the allocator settings with which a recorded run would have reserved least.
  *
- * Owns which settings are tried and how one is preferred to another.  Every choice is text
- * as PYTORCH_CUDA_ALLOC_CONF has it, and what is told of it came of a trial of that very
- * text.  It must not know how any of it is worded. */
+ * Owns which settings are tried and how one is preferred to another.  Every choice is
+ * text as PYTORCH_CUDA_ALLOC_CONF has it, and what is told of it came of a trial of
+ * that very text. */
 #ifndef ML_TUNE_H
 #define ML_TUNE_H
 

@@ -1,7 +1,7 @@
 /* What if: the same run under other settings or with other memory.
  *
- * Owns how the recorded run, replayed as it was, and a trial of it become one answer, and
- * what is exact of that.  It must not know how any of it is worded. */
+ * Owns how the recorded run, replayed as it was, and a trial of it become one answer,
+ * and what is exact of that. */
 #ifndef ML_WHATIF_H
 #define ML_WHATIF_H
 
