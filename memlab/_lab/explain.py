@@ -50,7 +50,7 @@ def explain(
     device: int | None = None,
     rank: int | None = None,
 ) -> Explanation:
-    """Why the peak of a recorded run is what it is, and what to change so that it falls.
+    """Explains the peak of a recorded run, and what to change so that it falls.
 
     recording: the path of a file as memlab.load() takes it, or what
     memlab.MemorySnapshot.data() gives. memory: how much there is for torch's allocator, in
@@ -58,8 +58,8 @@ def explain(
     device: the number of one device in its process; rank: that of a process in a merged
     file; None for all.
 
-    Each advice comes with the bytes by which the peaks of allocated and of reserved memory
-    fall in a replay of the run as it would have been; one that lowers neither is not given.
+    Each advice has the bytes by which the peaks of allocated and of reserved memory fall in
+    a replay of the changed run; changes that lower neither are left out.
 
     Returns a dict, {"devices": [...]}, sizes in bytes; docs/LABORATORY.md describes each
     key. Raises ValueError for a memory that is no size, memlab.Error for a device that is
