@@ -1,7 +1,7 @@
 """One run of a program on the phantom device, in a process of its own, for `memlab fit`.
 
 Owns how a command is made to run program.py, the time that it may take, and what comes
-back.  Knows nothing of what is asked of it: that is answer.py's.
+back.
 """
 
 import dataclasses

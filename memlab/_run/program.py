@@ -1,7 +1,7 @@
 """A program in this process, as Python would run it alone: `memlab run`, `memlab lines`.
 
 Owns how it starts (__main__, sys.argv, sys.path, on which device) and how it ends for
-whoever started it.  Knows nothing of what is measured meanwhile.
+whoever started it.
 """
 
 import atexit
