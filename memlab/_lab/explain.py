@@ -293,8 +293,8 @@ def _device(answer: ExplainedDevice) -> list[Part]:
             Heading("No saving found"),
             Said(
                 f"{plural(answer['tried'], 'change')} replayed, none lowers the peak. Checked: "
-                "late frees, copies, gradients, graphs, checkpointing, fragmentation, "
-                "settings."
+                f"{'late frees, ' * answer['uses_known']}copies, gradients, graphs, "
+                "checkpointing, fragmentation, settings."
             ),
         ]
     parts += _batch(answer)
