@@ -110,7 +110,7 @@ format: ## Lay out the C and C++ files with clang-format 14
 	@$(call need,$(or $(CLANG_FORMAT),clang-format-14),clang-format-14)
 	$(CLANG_FORMAT) -i $(C_FILES)
 
-lint: ## Check lengths, layout, warnings of gcc and clang, cppcheck, ruff, order of rooms
+lint: ## Check lengths, terms, layout, warnings of gcc and clang, cppcheck, ruff, rooms
 	@tools/lint.sh $(C_FILES)
 
 wasm: ## Build the core that the empty page reads files with

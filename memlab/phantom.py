@@ -66,11 +66,11 @@ def parse_memory(text: str) -> int:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.I)
     if not match:
-        raise ValueError(f"{text!r} is no memory size; write for example 24GiB")
+        raise ValueError(f"{text!r} is not a memory size; write for example 24GiB")
     number, unit = match.groups()
     size = float(number) * (1 << _UNITS[unit.upper()])
     if not 1 <= size < 1 << 62:
-        raise ValueError(f"{text!r} is no memory size; write for example 24GiB")
+        raise ValueError(f"{text!r} is not a memory size; write for example 24GiB")
     return int(size)
 
 
@@ -100,7 +100,7 @@ def environment(
     if devices is None:
         devices = _variable("DEVICES") or "1"
         if not devices.isdecimal():
-            raise ValueError(f"MEMLAB_PHANTOM_DEVICES={devices} is no number")
+            raise ValueError(f"MEMLAB_PHANTOM_DEVICES={devices} is not a number")
         devices = int(devices)
     if not 1 <= devices <= MAX_DEVICES:
         raise ValueError(f"{devices} devices: from 1 to {MAX_DEVICES} are possible")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the lengths of source files, the layout of the C files, their warnings under gcc and
-# clang, cppcheck, ruff and the order of the rooms.  A missing tool is a failure that names
-# its package.
+# clang, cppcheck, ruff, the order of the rooms and coined terms.  A missing tool is a failure
+# that names its package.
 #
 #   tools/lint.sh C_FILE...
 set -uo pipefail
@@ -107,6 +107,7 @@ imports()
 }
 
 check "lengths of files" lengths
+check "terms" "${PYTHON:-python3}" tools/words.py
 if tool=$(find_tool "Debian: apt-get install clang-format-14" clang-format-14); then
     check clang-format layout "$tool" "$@"
 else

@@ -175,8 +175,8 @@ choose_gpu(void)
         }
     }
     if (chosen == NULL) {
-        ml_phantom_refuse("MEMLAB_PHANTOM_GPU=%s is no GPU that it knows; "
-                          "memlab phantom --list names those it knows",
+        ml_phantom_refuse("MEMLAB_PHANTOM_GPU=%s is not a known GPU; "
+                          "memlab phantom --list names those that are",
                           name);
     }
 }
@@ -230,7 +230,7 @@ read_environment(void)
     if (driver != NULL && *driver != '\0') {
         if (cuda_of_driver(driver) == 0) {
             ml_phantom_refuse(
-                "MEMLAB_PHANTOM_DRIVER=%s is no version from 525 on, such as "
+                "MEMLAB_PHANTOM_DRIVER=%s is not a version from 525 on, such as "
                 "570.86.10",
                 driver);
         }

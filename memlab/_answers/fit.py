@@ -20,7 +20,7 @@ class FitDevice(TypedDict):
 
     total_bytes = reserved_peak_bytes + outside_bytes.  headroom_bytes is what all ranks
     leave of capacity_bytes, negative where that is not enough.  fits: of this device.
-    reserved_peak_range_bytes: the least and the most over the orders of addresses that were
+    reserved_peak_range_bytes: the least and the most over the driver placements that were
     tried.
     """
 

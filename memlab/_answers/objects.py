@@ -9,7 +9,7 @@ from memlab._objects.holders import Holder
 class UnheldRow(Line):
     """Memory of one line that no known holder keeps.
 
-    keeper: "" for autograd or other C++ code; else "work space of a library" (by its size,
+    keeper: "" for autograd or other C++ code; else "workspace of a library" (by its size,
     as in by_category), "pool of a CUDA graph" or "memory pool", whose id is pool.
     """
 

@@ -10,26 +10,26 @@ def add(commands):
 
     command = commands.add_parser(
         "convert",
-        help="write a file in another format",
-        description="Writes a file in the format that the name of the new one ends in, or "
-        "that --to names.",
+        help="convert a recording to another format",
+        description="Converts a recording.  The ending of OUT selects the format, or --to "
+        "does.",
     )
     command.set_defaults(command="convert", run=run)
     command.add_argument("file", help=kinds.FILE)
     endings = " ".join(end for ends, *_ in export.FORMATS.values() for end in ends)
     command.add_argument(
-        "out", help=f"file to write; its name ends in one of {endings}, or see --to"
+        "out", help=f"file to write; its name ends in one of {endings}, or use --to"
     )
     command.add_argument(
         "--to",
         choices=tuple(export.FORMATS),
-        help="format, whatever the name of the new file ends in",
+        help="format (default: by the ending of OUT)",
     )
     command.add_argument(
         "--device",
         type=kinds.index,
         metavar="N",
-        help="this device alone, for formats of tables and stacks (default: all)",
+        help="this device only, for formats of tables and stacks (default: all)",
     )
     command.add_argument(
         "--table",
@@ -39,8 +39,8 @@ def add(commands):
     command.add_argument(
         "--expand",
         action="store_true",
-        help="for json: every stack written out wherever it is referred to, as version 1 "
-        "had it, which takes up to a thousand times the room",
+        help="for json: write every stack in full wherever it is used, as version 1 did; "
+        "the file is up to 1,000 times larger",
     )
 
 

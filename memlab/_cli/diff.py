@@ -8,7 +8,7 @@ from memlab._cli import kinds, telling
 def add(commands):
     command = commands.add_parser(
         "diff",
-        help="say what of one run's memory is more than of another's, and what less",
+        help="compare the memory of two runs, line by line",
         description="Compares two runs, two steps or two ranks: what appeared, is gone, "
         "grew, shrank or moved in time, at the peak and in each phase.",
     )
@@ -18,27 +18,27 @@ def add(commands):
         "after",
         nargs="?",
         metavar="AFTER",
-        help="likewise; without it two instants or ranks of the first are compared",
+        help="likewise; without it, compare two instants or ranks of BEFORE",
     )
     command.add_argument(
         "--at",
         type=kinds.instants,
         default="peak",
         metavar="WHEN[,WHEN]",
-        help="the instant of both, or of the one and of the other: peak, end, step:12 or 12, "
-        "1.5s, event:123 (default: peak)",
+        help="the instant to compare, or one for each: peak, end, step:12 or 12, 1.5s, "
+        "event:123 (default: peak)",
     )
     command.add_argument(
         "--ranks",
         type=kinds.two_ranks,
         metavar="N,N",
-        help="these ranks of files that memlab merge wrote",
+        help="compare these ranks, of files that memlab merge wrote",
     )
     command.add_argument(
         "--device",
         type=kinds.index,
         metavar="N",
-        help="the device of both (default: of each the one that was fullest)",
+        help="the device to compare (default: the fullest of each)",
     )
     command.add_argument(
         "--lines",
@@ -48,12 +48,12 @@ def add(commands):
         help="rows of the table by line (default: %(default)s)",
     )
     form = command.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="for machines")
+    form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument(
-        "--html", metavar="FILE", help="write a page to this file, without scripts"
+        "--html", metavar="FILE", help="write an HTML page without scripts to this file"
     )
     form.add_argument(
-        "--markdown", action="store_true", help="for a comment on a pull request"
+        "--markdown", action="store_true", help="print Markdown, for a pull request"
     )
 
 
@@ -63,7 +63,8 @@ def run(options):
     at = options.at
     if options.after is None and at[0] == at[1] and options.ranks is None:
         options.wrong_usage(
-            "name a second file, or two instants or ranks of this one: --at 3,9, --ranks 0,1"
+            "name a second file, or two instants or ranks of this one, for example --at 3,9 "
+            "or --ranks 0,1"
         )
     compared = diff.compare(
         options.before,

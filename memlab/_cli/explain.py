@@ -6,10 +6,9 @@ from memlab._cli import kinds, laboratory
 def add(commands):
     command = commands.add_parser(
         "explain",
-        help="say why the peak of a file is what it is, and what to change",
-        description="Says in words why the peak of a recorded run is what it is, and what to "
-        "change so that it falls: each advice with what it saves in a replay of the run as "
-        "it would have been.",
+        help="explain the peak, and what to change so that it falls",
+        description="Explains the peak of a recorded run and lists changes that lower it.  "
+        "The saving of each change is measured by a replay of the changed run.",
     )
     command.set_defaults(command="explain", run=run)
     command.add_argument("file", help=kinds.FILE)

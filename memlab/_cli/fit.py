@@ -13,13 +13,13 @@ from memlab._text import terminal
 def add(commands):
     command = commands.add_parser(
         "fit",
-        help="say whether a program fits on a GPU that need not be here",
+        help="say whether a program fits on a GPU that you need not have",
         allow_abbrev=False,
         usage="memlab fit [options] [-m] [python] program arguments...",
-        description="Runs the program, unchanged, on the phantom device, a stand-in for a "
-        "GPU on which nothing is computed, until its memory peaks no higher, and says "
-        "whether it fits there.  The exit status is 0 if it fits, 3 if it does not, 1 for "
-        "an error of the program or of memlab, 2 for wrong usage.",
+        description="Runs the program, unchanged, on the phantom device until its peaks "
+        "stop rising, and says whether it fits.  The phantom device stands in for a GPU and "
+        "computes nothing.  Exit status: 0 it fits, 3 it does not fit, 1 the program or "
+        "memlab failed, 2 wrong usage.",
     )
     command.set_defaults(command="fit", run=run, wrong_usage=command.error)
     command.add_argument("--gpu", help="see memlab phantom --list (default: h200)")
@@ -37,28 +37,28 @@ def add(commands):
     command.add_argument(
         "--vary",
         metavar="NAME=A..B",
-        help="find the largest value from A to B that fits: of {NAME} in an argument, of "
-        "the argument --NAME or NAME=, or of an environment variable in capitals",
+        help="find the largest value from A to B that fits; NAME is {NAME} in an argument, "
+        "an argument --NAME or NAME=, or an environment variable in capitals",
     )
     command.add_argument(
         "--steps",
         type=kinds.count,
         metavar="N",
-        help="end the program after N steps of its optimizer (default: when no peak rose "
-        "for 10 steps)",
+        help="end the program after N optimizer steps (default: when no peak rose for 10 "
+        "steps)",
     )
     command.add_argument(
         "--timeout",
         type=kinds.seconds,
         metavar="SECONDS",
-        help="time for one run of the program (default: 900)",
+        help="time limit of one run of the program (default: 900)",
     )
-    command.add_argument("--json", action="store_true", help="for machines")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.add_argument(
         "-m",
         dest="module",
         action="store_true",
-        help="the program is the name of a module",
+        help="the program is a module",
     )
     command.add_argument("words", nargs=argparse.REMAINDER, metavar="program")
 

@@ -7,7 +7,7 @@ FILE = "a .mlab file, or a snapshot pickle of memlab or torch, gzip too"
 
 def count(text):
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
@@ -17,7 +17,7 @@ def seconds(text):
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
 
 
@@ -36,7 +36,7 @@ def instants(text):
 def two_ranks(text):
     parts = text.split(",")
     if len(parts) != 2 or not all(part.isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no two ranks, as in 0,1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not two ranks, for example 0,1")
     return int(parts[0]), int(parts[1])
 
 
@@ -51,13 +51,13 @@ def memory(text):
 
 def index(text):
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no index of a GPU: 0, 1, ...")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a GPU index: 0, 1, ...")
     return int(text)
 
 
 def rank(text):
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of a rank: 0, 1, ...")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rank: 0, 1, ...")
     return int(text)
 
 

@@ -10,22 +10,21 @@ def add_options(command):
         "--memory",
         type=kinds.memory,
         metavar="SIZE",
-        help="how much there is for torch's allocator, for example 24GiB (default: as much "
-        "as there was)",
+        help="memory for torch's allocator, for example 24GiB (default: as recorded)",
     )
     command.add_argument(
         "--device",
         type=kinds.index,
         metavar="N",
-        help="this device alone (default: all)",
+        help="this device only (default: all)",
     )
     command.add_argument(
         "--rank",
         type=kinds.rank,
         metavar="N",
-        help="the devices of this rank alone, of a file that memlab merge wrote",
+        help="the devices of this rank only, of a file that memlab merge wrote",
     )
-    command.add_argument("--json", action="store_true", help="for machines")
+    command.add_argument("--json", action="store_true", help="print JSON")
 
 
 def tell(options, answer, sections):

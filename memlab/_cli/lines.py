@@ -12,9 +12,9 @@ def add(commands):
         help="run a program and show the memory of each line of some functions",
         allow_abbrev=False,
         usage="memlab lines -f function [options] [-m] program arguments...",
-        description="Runs a program and, when it ends, by an error, Ctrl-C or SIGTERM too, "
-        "writes a table of the lines of each function to its stdout, after what the program "
-        "wrote there.",
+        description="Runs a program.  When it ends, also by an error, Ctrl-C or SIGTERM, "
+        "prints a table of the lines of each function to stdout, after the program's own "
+        "output.",
     )
     command.set_defaults(command="lines", run=run, wrong_usage=command.error)
     command.add_argument(
@@ -25,8 +25,8 @@ def add(commands):
         required=True,
         metavar="FUNCTION",
         help="profile this function: module:function, module:Class.method, "
-        "module:outer.<locals>.inner, or without a module one of the program itself; may "
-        "be repeated",
+        "module:outer.<locals>.inner, or without a module a function of the program itself; "
+        "may be repeated",
     )
     command.add_argument(
         "-c",
@@ -35,9 +35,9 @@ def add(commands):
         action="append",
         default=[],
         metavar="COLUMN",
-        help="show this field of torch.cuda.memory_stats() too, over the time from one "
-        "line to the next, or 'delta', the bytes that a line left allocated, or 'calls', "
-        "how often it ran; may be repeated",
+        help="also show this field of torch.cuda.memory_stats(), measured from one line to "
+        "the next; or 'delta', the bytes that a line left allocated; or 'calls', how often "
+        "it ran; may be repeated",
     )
     command.add_argument(
         "-D",

@@ -58,7 +58,8 @@ def parse(argv):
 
 def _parser():
     parser = Parser(
-        prog="memlab", description="Where the memory of a PyTorch training run goes."
+        prog="memlab",
+        description="Shows where the GPU memory of a PyTorch training run goes.",
     )
     parser.add_argument("--version", action="version", version=f"memlab {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")

@@ -10,9 +10,9 @@ from memlab._errors import Error
 def add(commands):
     command = commands.add_parser(
         "merge",
-        help="say which rank of several peaks highest and why, and make one file of theirs",
-        description="Brings the recordings of the ranks of one run together, with their "
-        "clocks aligned, and says which peaks highest and why.",
+        help="merge the recordings of several ranks, and compare their peaks",
+        description="Merges the recordings of the ranks of one run, aligns their clocks, "
+        "and says which rank peaks highest and why.",
     )
     command.set_defaults(command="merge", run=run)
     command.add_argument(

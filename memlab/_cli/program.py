@@ -8,17 +8,16 @@ def add_device(command):
         "--device",
         choices=("auto", "cuda", "cpu"),
         default="auto",
-        help="whose memory (default: a GPU where there is one)",
+        help="whose memory (default: a GPU, if there is one)",
     )
     command.add_argument(
         "--phantom",
         metavar="GPU",
-        help="run on the phantom device, a stand-in for a GPU on which "
-        "results are not computed: --phantom for the GPU that MEMLAB_PHANTOM_GPU "
-        "names, else an h200, --phantom=GPU for another, --phantom=auto only where "
-        "there is no GPU; memlab phantom --list names them. "
-        "MEMLAB_PHANTOM_MEMORY, for example 24GiB, is the memory of each, "
-        "MEMLAB_PHANTOM_DEVICES how many there are",
+        help="run on the phantom device, a stand-in for a GPU that computes nothing. "
+        "--phantom: the GPU that MEMLAB_PHANTOM_GPU names, else an h200; --phantom=GPU: "
+        "another one (memlab phantom --list names them); --phantom=auto: only without a "
+        "GPU. MEMLAB_PHANTOM_MEMORY, for example 24GiB, is the memory of each, "
+        "MEMLAB_PHANTOM_DEVICES their number",
     )
 
 
@@ -27,7 +26,7 @@ def add_program(command):
         "-m",
         dest="module",
         action="store_true",
-        help="the program is the name of a module",
+        help="the program is a module",
     )
     command.add_argument("program", help="script to run, or module with -m")
     rest = command.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")

@@ -7,9 +7,9 @@ def add(commands):
     command = commands.add_parser(
         "replay",
         help="say what a recorded run would need under other allocator settings",
-        description="Replays a recording in a model of torch's caching allocator: as it was, "
-        "which is compared with the recording, or under other settings or with other "
-        "memory.",
+        description="Replays a recording in a model of torch's caching allocator.  Without "
+        "options it compares the model with the recording; --conf and --memory replay it "
+        "under other settings or with other memory.",
     )
     command.set_defaults(command="replay", run=run)
     command.add_argument("file", help=kinds.FILE)

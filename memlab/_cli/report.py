@@ -7,7 +7,7 @@ from memlab._cli import kinds, telling
 
 def add(commands):
     command = commands.add_parser(
-        "report", help="what was live at the peak of a file, or at another instant"
+        "report", help="report what was live at the peak, or at another instant"
     )
     command.set_defaults(command="report", run=run, wrong_usage=command.error)
     command.add_argument("file", help=kinds.FILE)
@@ -24,36 +24,37 @@ def add(commands):
         action="append",
         default=[],
         choices=("line", "module", "category", "stack", "size"),
-        help="show this table and nothing else; more than one by more --by",
+        help="show only this table; may be repeated",
     )
     command.add_argument(
         "--device",
         type=kinds.index,
         metavar="N",
-        help="only cuda:N, or the like (default: all)",
+        help="this device only, cuda:N or the like (default: all)",
     )
     command.add_argument(
-        "--rank", type=kinds.rank, metavar="R", help="only this rank of several"
+        "--rank", type=kinds.rank, metavar="R", help="this rank only"
     )
     form = command.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="all of it, for machines")
+    form.add_argument("--json", action="store_true", help="print all tables as JSON")
     form.add_argument(
         "--markdown",
         action="store_true",
-        help="for a comment on a pull request: tables as GitHub renders them",
+        help="print Markdown, for a pull request",
     )
     command.add_argument(
         "--source",
         metavar="DIR",
-        help="show the lines of the .py files in this folder, of the program's files of "
-        "which the recording has no text (torch's have none)",
+        help="folder of the program, for the text of lines that the recording does not "
+        "have (torch's snapshots have none)",
     )
     command.add_argument(
         "--lines",
         type=kinds.count,
         default=15,
         metavar="N",
-        help="most rows of the table by line, and of those of --by (default: %(default)s)",
+        help="most rows of the table by line and of the tables of --by (default: "
+        "%(default)s)",
     )
     command.add_argument(
         "-f",
@@ -62,8 +63,8 @@ def add(commands):
         action="append",
         default=[],
         metavar="NAME",
-        help="a function to show line by line: its name, Class.method, module:name or "
-        "file.py:name; more than one by more -f (default: those whose lines hold most)",
+        help="show this function line by line: its name, Class.method, module:name or "
+        "file.py:name; may be repeated (default: the functions whose lines hold most)",
     )
 
 

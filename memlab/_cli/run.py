@@ -33,7 +33,7 @@ def add(commands):
         type=kinds.count,
         default=16 << 30,
         metavar="N",
-        help="most bytes of the .mlab file, which keeps every event "
+        help="size limit of the .mlab file, which keeps every event "
         "(default: %(default)s)",
     )
     command.add_argument(
@@ -45,14 +45,13 @@ def add(commands):
     command.add_argument(
         "--uses",
         action="store_true",
-        help="keep when each block was last used, for memlab explain and tune; costs some "
-        "microseconds an operator",
+        help="record when each block was last used, for memlab explain and tune; costs "
+        "some microseconds an operator",
     )
     command.add_argument(
         "--no-source",
         action="store_true",
-        help="leave out what the lines of code say that stacks name, which the recording "
-        "keeps otherwise",
+        help="do not keep the text of the code lines that stacks name",
     )
     program.add_program(command)
 

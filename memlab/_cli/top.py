@@ -12,19 +12,19 @@ def add(commands):
     command = commands.add_parser(
         "top",
         help="show what a running job has allocated, live",
-        description="Shows what a running job has allocated, by line, module, category or "
-        "stack, live.  Only its .mlab file is read; the job sees nothing of it.",
+        description="Shows live what a running job has allocated, by line, module, category "
+        "or stack.  memlab reads only the job's .mlab file and does not disturb the job.",
     )
     command.set_defaults(command="top", run=run)
     command.add_argument(
         "job",
         nargs="?",
         metavar="PID|FILE",
-        help="a process, whose children count too, a .mlab file, or a folder of them "
-        "(default: the job of yours that runs)",
+        help="a process (its children count too), a .mlab file, or a folder of them "
+        "(default: your running job)",
     )
-    command.add_argument("--once", action="store_true", help="print one look and end")
-    command.add_argument("--json", action="store_true", help="the same, for machines")
+    command.add_argument("--once", action="store_true", help="print once and exit")
+    command.add_argument("--json", action="store_true", help="print once as JSON and exit")
     command.add_argument(
         "--by",
         action="append",
@@ -46,7 +46,7 @@ def run(options):
     followed = [top.Followed(name, path) for name, path in top.find(options.job)]
     if not (options.once or options.json):
         if sys.stdout is None or not sys.stdout.isatty():
-            raise Error("no terminal to show it on: memlab top --once, or --json")
+            raise Error("stdout is not a terminal: use memlab top --once, or --json")
         try:
             from memlab._monitor import top_screen
         except ImportError as error:

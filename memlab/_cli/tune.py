@@ -7,8 +7,8 @@ def add(commands):
     command = commands.add_parser(
         "tune",
         help="find the allocator settings with which a recorded run would reserve least",
-        description="Tries allocator settings by replaying a recording under them, and says "
-        "the best, what they save, and the bounds that no settings pass.",
+        description="Replays a recording under many allocator settings.  Prints the best, "
+        "what they save, and bounds that no settings can beat.",
     )
     command.set_defaults(command="tune", run=run)
     command.add_argument("file", help=kinds.FILE)

@@ -10,10 +10,10 @@ from memlab._text import terminal
 def add(commands):
     command = commands.add_parser(
         "view",
-        help="make an HTML page of a file, or one that files can be dropped onto",
-        description="Writes an HTML page that shows a recording and needs nothing else. "
-        "Without FILE it is the empty page: a recording's file that is dropped onto it, or "
-        "chosen there, is read by the page itself and sent nowhere.",
+        help="make an HTML page of a recording, or an empty page to drop files onto",
+        description="Writes an HTML page that shows a recording and needs no other file. "
+        "Without FILE the page is empty: drop a recording onto it, or choose one there. "
+        "The page reads the file itself and sends it nowhere.",
     )
     command.set_defaults(command="view", run=run, wrong_usage=command.error)
     command.add_argument("file", nargs="?", metavar="FILE", help=kinds.FILE)
@@ -27,8 +27,8 @@ def add(commands):
     where.add_argument(
         "--serve",
         action="store_true",
-        help="write no page, but serve it at a secret address of this machine until Ctrl-C: "
-        "for recordings whose page would be too large for a browser",
+        help="write no page; serve it at a secret address of this machine until Ctrl-C, "
+        "for recordings that are too large for one page",
     )
 
 
@@ -57,8 +57,8 @@ def run(options):
     length = os.path.getsize(out)
     if length > _page.LONG_BYTES:
         terminal.say(
-            f"memlab: the page has {wording.size(length)}, which a browser takes long to "
-            f"open: memlab view --serve {options.file} needs no page",
+            f"memlab: the page has {wording.size(length)}; a browser opens it slowly.  "
+            f"Faster: memlab view --serve {options.file}",
             sys.stderr,
         )
     return 0
@@ -79,7 +79,7 @@ def _serve(source):
     # All that is asked for is in the server's file.
     del recording
     try:
-        telling.say(f"Page: {server.url}\nIt is there for this machine until Ctrl-C.")
+        telling.say(f"Page: {server.url}\nServed to this machine until Ctrl-C.")
         server.run()
     except KeyboardInterrupt:
         pass

@@ -130,13 +130,13 @@ def compare(
     ranks: tuple[int, int] | None = None,
     device: int | None = None,
 ) -> _Compared:
-    """What of the run in the file AFTER is to be compared with that in BEFORE.
+    """Compares the run in the file AFTER with the run in BEFORE.
 
-    BEFORE and AFTER are paths as memlab.load() takes them; without AFTER two instants, or
-    two ranks of a merged file, of BEFORE are compared. at: the instant of each; where both
-    are steps, phases are looked for in these. ranks: a rank of each. device: its number in
-    its process, the same of both; None: of each the one that was fullest. answer() is a
-    dict, described in docs/REPORT.md, sizes in bytes, times in unix microseconds.
+    BEFORE and AFTER are paths as memlab.load() takes them.  Without AFTER, two instants or
+    two ranks of BEFORE are compared.  at: the instant of each; if both are steps, phases
+    are those of these steps.  ranks: a rank of each.  device: its number in its process,
+    the same for both; None: the fullest device of each.  answer() is a dict, described in
+    docs/REPORT.md, sizes in bytes, times in unix microseconds.
 
     Raises memlab.Error for what a file does not have, SnapshotError for what is no
     recording, OSError, ValueError.

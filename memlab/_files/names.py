@@ -78,7 +78,7 @@ def check_template(template: object, name: str) -> str:
         _format(template, {**known, **dict.fromkeys(_TIMES[-3:], 0.0), "run_name": "r"})
     except ValueError as error:
         raise ValueError(
-            f"{name} is no format string: {error} in {template!r}; write {{{{ and }}}} "
+            f"{name} is not a format string: {error} in {template!r}; write {{{{ and }}}} "
             "for braces"
         ) from None
     return template
@@ -179,7 +179,7 @@ def inside(folder: str, name: str) -> str:
     Raises ValueError for a name that is none or leads out of it.
     """
     if not name or name.endswith(os.sep) or _leaves(name):
-        raise ValueError(f"{name!r} is no name of a file in {folder!r}")
+        raise ValueError(f"{name!r} is not a file name in {folder!r}")
     return os.path.join(folder, name)
 
 

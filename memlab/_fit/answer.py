@@ -91,7 +91,7 @@ class _Asked:
         used = {}
         for item in answer["devices"]:
             used[item["device"]] = used.get(item["device"], 0) + item["total_bytes"]
-        self.tell("trying orders of addresses and settings of the allocator")
+        self.tell("trying driver placements and allocator settings")
         recordings = {
             number: load.read_recording(path) for number, path in run.recordings.items()
         }
@@ -107,8 +107,8 @@ class _Asked:
                 reserved = item["reserved_peak_bytes"]
                 item.update(reserved_peak_range_bytes=[reserved] * 2, settings=None)
                 answer["notes"].append(
-                    f"cuda:{item['device']}: other orders of addresses and settings could "
-                    f"not be tried: {error}"
+                    f"cuda:{item['device']}: other driver placements and settings could not "
+                    f"be tried: {error}"
                 )
         return answer
 
@@ -139,10 +139,10 @@ class _Asked:
             raise Error(run.refused)
         if run.late and not any(rank["steps"] for rank in run.ranks.values()):
             raise Error(
-                f"{command.name} did not end within {self._timeout:g} s, nor make a step "
-                "of an optimizer. On the phantom device nothing is computed: values read "
-                "from it are 0, and a loop that waits for another one does not end. Give "
-                f"it more time (timeout), or less to do{_printed(run)}"
+                f"{command.name} made no optimizer step within {self._timeout:g} s and did "
+                "not end. On the phantom device nothing is computed: values read from it are "
+                "0, and a loop that waits for another value does not end. Give the program "
+                f"more time (timeout), or less to do{_printed(run)}"
             )
         if run.failed:
             raise Error(
@@ -151,30 +151,32 @@ class _Asked:
             )
         if not run.ranks:
             raise Error(
-                f"{command.name} ended without a trace, as by os._exit() or exec, which "
-                f"leave no time to say what it took{_printed(run)}"
+                f"{command.name} ended without a report, as by os._exit() or exec: let it "
+                f"end normally{_printed(run)}"
             )
         if not any(rank["devices"] for rank in run.ranks.values()):
             raise Error(
-                f"{command.name} used no GPU in its own process; memory of processes that "
-                f"it starts is seen where torchrun starts them{_printed(run)}"
+                f"{command.name} used no GPU in its own process. Processes that it starts are "
+                f"measured only if torchrun starts them{_printed(run)}"
             )
         return run
 
     def _learn_need(self, answer, command, variables):
         """Replaces the figures of a run that ended early by those of one without a limit,
         and returns that; None where it could not be had."""
-        self.tell("out of memory; running it with memory without end, to see its need")
+        self.tell(
+            "out of memory; running again with unlimited memory to measure what it needs"
+        )
         try:
             run = self._run(command, self._endless, variables)
         except Error as error:
             answer["notes"].append(
-                f"the figures are those until memory ran out: without a limit {error}"
+                f"the figures end where memory ran out: with unlimited memory {error}"
             )
             return None
         if run.out_of_memory:
             answer["notes"].append(
-                f"the figures are those until {self._endless >> 30} GiB of memory ran out too"
+                f"the figures end where {self._endless >> 30} GiB of memory ran out too"
             )
         answer["devices"] = self._devices(run)
         answer.update(_progress(run))
@@ -223,9 +225,9 @@ def _notes(run):
     rebuilt = max((rank["rebuilt_bytes"] for rank in run.ranks.values()), default=0)
     if rebuilt:
         notes.append(
-            "DistributedDataParallel makes its buckets anew in the second step, and the "
-            "old ones go when torch's watchdog of NCCL next looks: by chance the peak "
-            f"is up to {wording.size(rebuilt)} higher"
+            "DistributedDataParallel rebuilds its buckets in the second step, and torch's NCCL "
+            "watchdog frees the old ones later: by chance the peak is up to "
+            f"{wording.size(rebuilt)} higher"
         )
     return notes
 

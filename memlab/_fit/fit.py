@@ -46,7 +46,7 @@ def fit(
 
     Returns a dict, described in docs/LABORATORY.md: fits is a bool, and each of devices has
     allocated_peak_bytes, reserved_peak_bytes, total_bytes (as nvidia-smi would count) and
-    capacity_bytes.  Where it does not fit, they are of a run with memory without end.
+    capacity_bytes.  Where it does not fit, they are of a run with unlimited memory.
 
     Raises memlab.Error where the program fails for another reason, with the last lines of
     what it printed, or does not come to a step in time; ValueError for an argument that

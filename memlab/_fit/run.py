@@ -1,7 +1,7 @@
 """One run of a program on the phantom device, in a process of its own, for `memlab fit`.
 
 Owns how a command is made to run program.py, the time that it may take, and what comes
-back.  Knows nothing of what is asked of it: that is answer.py's.
+back.
 """
 
 import dataclasses
@@ -114,7 +114,7 @@ def _installed(word):
         first = file.readline(512)
     if not first.startswith(b"#!") or b"python" not in first:
         raise Error(
-            f"{word} is no Python program; give the script that it starts, as in "
+            f"{word} is not a Python program; give the script that it starts, for example "
             "memlab fit python train.py"
         )
     return path

@@ -42,7 +42,7 @@ def _headline(answer):
     if left < 0:
         return (
             f"{_of(answer)} does not fit {on}: it takes {wording.size(capacity - left)}, "
-            f"{wording.size(-left)} more than there is."
+            f"{wording.size(-left)} too much."
         )
     return f"{_of(answer)} does not fit {on}."
 
@@ -71,7 +71,7 @@ def _device(item, several, start):
     total = item["total_bytes"]
     rows = [
         (item["allocated_peak_bytes"], "allocated at the peak"),
-        (item["reserved_peak_bytes"], "reserved by torch at the most"),
+        (item["reserved_peak_bytes"], "reserved by torch at the peak"),
         (item["outside_bytes"], "outside torch: CUDA context, libraries"),
         (total, "in all, as nvidia-smi counts"),
     ]
@@ -79,8 +79,8 @@ def _device(item, several, start):
     low, high = item["reserved_peak_range_bytes"]
     if low != high:
         yield (
-            "What torch reserves depends on where the driver puts its segments: from "
-            f"{wording.size(low)} to {wording.size(high)} over the orders that were tried."
+            f"Reserved: {wording.size(low)} to {wording.size(high)}, depending on driver "
+            "placement."
         )
     settings = item["settings"]
     if settings is not None and _worth_saying(settings, item):
@@ -120,7 +120,7 @@ def _tried(vary):
     if vary["largest"] is None:
         yield f"Not even {vary['lowest']} fits."
     else:
-        more = " (the highest that was to be tried)" * (vary["largest"] == vary["highest"])
+        more = " (the highest of the range)" * (vary["largest"] == vary["highest"])
         yield f"The largest that fits is {vary['largest']}{more}."
     if not vary["monotonic"]:
         yield (
@@ -132,7 +132,7 @@ def _tried(vary):
         # What printed it is escaped already; of several values this one is the limit.
         name, first = wording.escape(vary["name"]), failed[0]
         yield (
-            f"With {name}={first['value']} the program failed, not for want of memory: "
+            f"With {name}={first['value']} the program failed for another reason than memory: "
             f"{first['error']}"
         )
 
@@ -143,14 +143,14 @@ def _notes(answer):
         yield f"The program ran to its end, with {_steps(steps)}."
     elif answer["ended"] == "stopped":
         yield (
-            f"The program was ended after {_steps(steps)}; no peak rose in the last "
-            f"{answer['steps_after_peak']}. What it does later, such as an evaluation or "
-            "longer inputs, is not in the figures."
+            f"memlab ended the program after {_steps(steps)}; no peak rose in the last "
+            f"{answer['steps_after_peak']}. The figures leave out what the program does later, "
+            "such as an evaluation or longer inputs."
         )
     else:
         yield (
-            f"The program's time was over after {_steps(steps)}; no peak rose in the last "
-            f"{answer['steps_after_peak']}. What it does later is not in the figures."
+            f"The time limit ended the program after {_steps(steps)}; no peak rose in the last "
+            f"{answer['steps_after_peak']}. The figures leave out what the program does later."
         )
     for item in answer["devices"]:
         if item["ooms"] and answer["fits"]:
@@ -160,8 +160,8 @@ def _notes(answer):
             )
         elif item["retries"]:
             yield (
-                f"cuda:{item['device']} was full {_times(item['retries'])}, and torch gave "
-                "its cache back to go on, which costs time."
+                f"cuda:{item['device']} was full {_times(item['retries'])}; torch freed its "
+                "cache to continue, which costs time."
             )
     for note in answer["notes"]:
         yield f"{note[0].upper()}{note[1:]}."

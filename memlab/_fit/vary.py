@@ -25,7 +25,7 @@ def parse(text) -> Vary:
     """NAME=A..B.  Raises ValueError for anything else."""
     match = re.fullmatch(r"\s*([A-Za-z_][\w.-]*)\s*=\s*(\d+)\s*\.\.\s*(\d+)\s*", text)
     if not match or not 1 <= int(match[2]) <= int(match[3]):
-        raise ValueError(f"{text!r} is no range; write for example batch_size=1..64")
+        raise ValueError(f"{text!r} is not a range; write for example batch_size=1..64")
     return Vary(match[1], int(match[2]), int(match[3]))
 
 

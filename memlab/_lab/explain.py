@@ -32,9 +32,8 @@ _NOT_RECORDED = (
     "kept over a backward pass, and parameters are not known",
 )
 _UNKNOWN = (
-    "What is unknown can be given little advice on. Modules, owners and passes are known only "
-    "in a recording that memlab made from the program's start, with a step or two in it: "
-    "memlab run --uses."
+    "Much of the peak is unknown, so advice is limited. Record the program from its start, "
+    "with a step or two: memlab run --uses."
 )
 _PHASES = {
     "forward": "in the forward pass",
@@ -51,7 +50,7 @@ def explain(
     device: int | None = None,
     rank: int | None = None,
 ) -> Explanation:
-    """Why the peak of a recorded run is what it is, and what to change so that it falls.
+    """Explains the peak of a recorded run, and what to change so that it falls.
 
     recording: the path of a file as memlab.load() takes it, or what
     memlab.MemorySnapshot.data() gives. memory: how much there is for torch's allocator, in
@@ -59,8 +58,8 @@ def explain(
     device: the number of one device in its process; rank: that of a process in a merged
     file; None for all.
 
-    Each advice comes with the bytes by which the peaks of allocated and of reserved memory
-    fall in a replay of the run as it would have been; one that lowers neither is not given.
+    Each advice has the bytes by which the peaks of allocated and of reserved memory fall in
+    a replay of the changed run; changes that lower neither are left out.
 
     Returns a dict, {"devices": [...]}, sizes in bytes; docs/LABORATORY.md describes each
     key. Raises ValueError for a memory that is no size, memlab.Error for a device that is
@@ -127,12 +126,12 @@ def _reserved(answer: ExplainedDevice):
     at = answer["at_reserved_peak"]
     unused = at["reserved_bytes"] - at["active_bytes"]
     words = (
-        f"Of the {_size(at['reserved_bytes'])} reserved at most, {_size(unused)} are then "
+        f"At the peak of reserved memory, {_size(at['reserved_bytes'])}, {_size(unused)} are "
         "not in use"
     )
     split = at["inactive_split_bytes"]
     if split:
-        words += f", {_size(split)} of these beside blocks in use (fragmentation)"
+        words += f"; {_size(split)} of these are in segments with used blocks (fragmentation)"
     return words + "."
 
 
@@ -140,17 +139,17 @@ def _why(answer: ExplainedDevice):
     peak = answer["peak"]
     when = _when(peak)
     if when:
-        yield Said("Most is allocated ", when, ".")
+        yield Said("The peak is ", when, ".")
     was = answer["recorded"]["reserved_bytes"]
     if answer["failed"]:
         yield Said(
-            f"The recorded run ran out of memory, with {_size(was)} reserved at most; here "
-            "it has what it asked for."
+            f"The recorded run ran out of memory with {_size(was)} reserved; the replay has "
+            "unlimited memory."
         )
     elif was != peak["reserved_bytes"]:
         yield Said(
-            f"The recorded run had {_size(was)} reserved at most; here every run has the "
-            "addresses that the driver is likely to give."
+            f"The recorded run reserved {_size(was)}; the replays assume the likeliest driver "
+            "placement."
         )
     said = _consists(answer)
     if said:
@@ -174,7 +173,7 @@ def _why(answer: ExplainedDevice):
         )
         for part in shown
     ]
-    yield Heading("What it consists of")
+    yield Heading("What is in the peak")
     columns = ("bytes", "share", "blocks", "what")
     yield Table(columns, rows, [part["bytes"] for part in shown], whole, names=True)
     rest = answer["parts"][_PARTS_SHOWN:]
@@ -235,7 +234,7 @@ def _together(answer: ExplainedDevice, told):
     alone = [str(i) for i, item in enumerate(told, 1) if not item["together"]]
     if alone:
         verb = "saves" if len(alone) == 1 else "save"
-        yield Said(f"Without {', '.join(alone)}, which {verb} nothing beside the others.")
+        yield Said(f"Not counted: {', '.join(alone)}, which {verb} nothing after the others.")
 
 
 def _batch(answer: ExplainedDevice):
@@ -243,20 +242,20 @@ def _batch(answer: ExplainedDevice):
     if batch is None:
         return
     memory, factor = _size(batch["memory_bytes"]), batch["factor"]
-    yield Heading(f"The batch that fits in {memory}")
+    yield Heading(f"The largest batch that fits in {memory}")
     if factor == 0:
-        yield Said(f"None: what does not grow with the batch needs more than {memory}.")
+        yield Said(f"None: memory that does not grow with the batch exceeds {memory}.")
         return
     if not batch["scaling_bytes"]:
-        yield Said("Nothing that is allocated at the peak seems to grow with the batch.")
+        yield Said("Nothing at the peak seems to grow with the batch.")
         return
     yield Said(
         f"{factor:.2f} times this one, with {_size(batch['allocated_bytes'])} allocated "
         f"and {_size(batch['reserved_bytes'])} reserved."
     )
     yield Said(
-        f"Assumed to grow with it: {_size(batch['scaling_bytes'])} of the peak, which are "
-        "activations, inputs and temporaries, but those of a parameter's size."
+        f"Assumed to grow with the batch: {_size(batch['scaling_bytes'])} of the peak "
+        "(activations, inputs and temporaries, except those of a parameter's size)."
     )
 
 
@@ -283,7 +282,7 @@ def _device(answer: ExplainedDevice) -> list[Part]:
     if covered:
         parts.append(
             Said(
-                f"{plural(covered, 'more change')} of these kinds would save nothing beside "
+                f"{plural(covered, 'more change')} of these kinds would save nothing after "
                 "them."
             )
         )
@@ -291,18 +290,19 @@ def _device(answer: ExplainedDevice) -> list[Part]:
         parts += _together(answer, told)
     elif not answer["advice"]:
         parts += [
-            Heading("Nothing to change"),
+            Heading("No saving found"),
             Said(
-                f"Of {plural(answer['tried'], 'change')} that could help none lowers the "
-                "peak in a replay."
+                f"{plural(answer['tried'], 'change')} replayed, none lowers the peak. Checked: "
+                f"{'late frees, ' * answer['uses_known']}copies, gradients, graphs, "
+                "checkpointing, fragmentation, settings."
             ),
         ]
     parts += _batch(answer)
     if not answer["uses_known"]:
         parts.append(
             Said(
-                "What is held after its last use is not known: memlab run --uses records "
-                "it."
+                "Not checked: memory that is held after its last use. memlab run --uses "
+                "records it."
             )
         )
     if not answer["exact"]:

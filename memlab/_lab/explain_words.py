@@ -19,9 +19,9 @@ plural = wording.plural
 
 def _gradients_kept(item):
     return (
-        "Gradients live on while the next forward pass runs",
+        "Gradients stay allocated during the next forward pass",
         f"{_size(item['bytes'])} of gradients, in {plural(item['blocks'], 'block')}, are "
-        "there at the peak: no call frees them, or zero_grad(set_to_none=False) overwrites "
+        "live at the peak: no call frees them, or zero_grad(set_to_none=False) overwrites "
         "them with zeros.",
         "optimizer.zero_grad(), or model.zero_grad() without an optimizer, before the forward "
         "pass: it sets gradients to None",
@@ -32,7 +32,7 @@ def _gradients_late(item):
     return (
         "zero_grad() comes after the forward pass",
         f"{_size(item['bytes'])} of gradients, in {plural(item['blocks'], 'block')}, are "
-        "there at the peak: zero_grad() frees them, but only after the next forward pass.",
+        "live at the peak: zero_grad() frees them, but only after the next forward pass.",
         "optimizer.zero_grad(), or model.zero_grad() without an optimizer, right after the "
         "update or before the forward pass",
     )
@@ -42,7 +42,7 @@ def _late_frees(item):
     return (
         "Blocks are held after their last use",
         f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')} of this line, are "
-        "there at the peak though no operator reads or writes them any more.",
+        "live at the peak though no operator reads or writes them any more.",
         "del the variable that holds it, or the entry of a list, after its last use",
     )
 
@@ -50,15 +50,15 @@ def _late_frees(item):
 def _checkpoint(item):
     waiting = (
         f"{_size(item['bytes'])} of activations, in {plural(item['blocks'], 'block')} of "
-        f"{plural(item['count'], 'module')}, wait at the peak for the backward pass. "
+        f"{plural(item['count'], 'module')}, are saved at the peak for the backward pass. "
         if item["blocks"]
-        else f"Activations of {plural(item['count'], 'module')} wait for the backward pass, "
-        "though none at the peak of what is allocated. "
+        else f"Activations of {plural(item['count'], 'module')} are saved for the backward "
+        "pass, though none at the peak of allocated memory. "
     )
     return (
-        "Activations are saved that could be computed again",
-        f"{waiting}Checkpointing keeps what goes into each of these modules and runs its forward "
-        "once more in the backward pass, which takes that time.",
+        "Activations are saved that could be recomputed",
+        f"{waiting}Checkpointing keeps only the inputs of these modules and runs their forward "
+        "again in the backward pass, which takes time.",
         "x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False); of a model of "
         "transformers: model.gradient_checkpointing_enable()",
     )
@@ -66,10 +66,11 @@ def _checkpoint(item):
 
 def _fragmentation(item):
     return (
-        "Blocks that stay keep segments that are else free",
-        f"{_size(item['bytes'])} are unused in {plural(item['count'], 'segment')} that "
-        f"{plural(item['blocks'], 'block')} of this line keep, at the peak of what is "
-        "reserved. Made at once, before what comes and goes, they would lie together.",
+        "Long-lived blocks keep nearly empty segments",
+        f"At the peak of reserved memory, {_size(item['bytes'])} are unused in "
+        f"{plural(item['count'], 'segment')} that {plural(item['blocks'], 'block')} of this "
+        "line keep. Allocated together, before the short-lived blocks, they would share "
+        "segments.",
         "allocate these before the loop, as one tensor if their sizes are known",
     )
 
@@ -77,29 +78,28 @@ def _fragmentation(item):
 def _settings(item):
     write = f"PYTORCH_CUDA_ALLOC_CONF={item['conf']}"
     return (
-        "Other settings of the allocator need less",
-        f"{_size(item['bytes'])} are reserved and not in use at the peak of what is "
-        "reserved.",
+        "Other allocator settings reserve less",
+        f"{_size(item['bytes'])} are reserved and not in use at the peak of reserved memory.",
         write if item["conf"] else "unset PYTORCH_CUDA_ALLOC_CONF",
     )
 
 
 def _graph_unused(item):
     return (
-        "A forward pass whose graph no backward pass runs",
+        "A forward pass saves a graph that no backward pass uses",
         f"{_size(item['bytes'])} of activations, in {plural(item['blocks'], 'block')}, are "
-        "there at the peak for a backward pass that never comes: of an evaluation, or of a "
-        "result that is kept with its graph.",
-        "with torch.no_grad(): around it; what is kept as result.detach()",
+        "live at the peak for a backward pass that never comes: an evaluation, or a result "
+        "that is kept with its graph.",
+        "with torch.no_grad(): around the forward pass; keep results as result.detach()",
     )
 
 
 def _graph_retained(item):
     return (
-        "A backward pass frees nothing of its forward",
+        "A backward pass does not free its graph",
         f"{_size(item['bytes'])} of activations, in {plural(item['blocks'], 'block')}, are "
-        "there at the peak, though a backward pass has run their graph: it was told to "
-        "retain it, or the program holds them all.",
+        "live at the peak though their backward pass has run: it retains the graph, or the "
+        "program holds them all.",
         "loss.backward() without retain_graph=True, and del loss",
     )
 
@@ -108,7 +108,7 @@ def _frozen_gradients(item):
     return (
         "Gradients that no optimizer reads",
         f"{_size(item['bytes'])} of gradients, in {plural(item['blocks'], 'block')}, are "
-        "there at the peak, of parameters that were in no optimizer when one made a step.",
+        "live at the peak, for parameters that no optimizer has.",
         "module.requires_grad_(False)",
     )
 
@@ -116,18 +116,18 @@ def _frozen_gradients(item):
 def _model_copied(item):
     return (
         "A copy of the parameters stays on the GPU",
-        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')} of the sizes that "
-        "the parameters have, are there at the peak. Unless forward passes need it there, the "
-        "host's memory could have it.",
-        "make the copy of model.cpu() or of tensor.cpu()",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')} of the parameters' "
+        "sizes, are live at the peak. Unless forward passes use the copy, it can be in the "
+        "host's memory.",
+        "copy model.cpu() or tensor.cpu()",
     )
 
 
 def _logits_float32(item):
     return (
         "Logits are cast to float32 for the loss",
-        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are there at the "
-        "peak, which in the 16 bits that the logits have would be half, and the cast none.",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are live at the "
+        "peak. In the 16 bits of the logits they take half, and the cast disappears.",
         "with torch.autocast('cuda', enabled=False): cross_entropy(logits, targets), without "
         "logits.float(); autocast would cast them, too",
     )
@@ -135,11 +135,11 @@ def _logits_float32(item):
 
 def _loss_whole(item):
     return (
-        "The loss is computed of all tokens at once",
-        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are there at the "
-        "peak, of logits and what the loss makes of them. Computed in "
-        f"{plural(item['count'], 'part')} of the tokens, each of which runs its forward once "
-        "more in the backward pass, it needs but a part of that.",
+        "The loss is computed for all tokens at once",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are live at the "
+        "peak: logits, and what the loss computes from them. In "
+        f"{plural(item['count'], 'chunk')} of the tokens, each recomputed in the backward "
+        "pass, the loss needs only a part of that.",
         "loss = sum(checkpoint(head_and_loss, h, t, use_reentrant=False) for h, t in "
         f"zip(hidden.chunk({item['count']}), targets.chunk({item['count']}))), of tokens in one "
         "dimension",
@@ -149,24 +149,24 @@ def _loss_whole(item):
 def _grown(item):
     return (
         "A tensor grows by copies of itself",
-        f"{_size(item['bytes'])} at the peak, in {plural(item['blocks'], 'block')}, are what "
-        f"this line has a larger copy of already; it made {item['count']} such copies.",
-        "allocate it once with its last size, and write into it",
+        f"{_size(item['bytes'])} at the peak, in {plural(item['blocks'], 'block')}, are old "
+        f"versions of a tensor of which this line has a larger copy; it made {item['count']} "
+        "such copies.",
+        "allocate the tensor once with its final size, and write into it",
     )
 
 
 def _optimizer_temporaries(item):
     there = (
         f"{_size(item['bytes'])} of temporaries, in {plural(item['blocks'], 'block')}, are "
-        "there at the peak"
+        "live at the peak"
         if item["blocks"]
-        else "They are gone at the peak of what is allocated, but what was reserved for them "
-        "stays"
+        else "They are freed at the peak of allocated memory, but stay reserved"
     )
     return (
-        "The optimizer makes temporaries of all parameters at once",
-        f"{there}; a fused optimizer makes none, one without foreach makes those "
-        "of one parameter at a time.",
+        "The optimizer allocates temporaries for all parameters at once",
+        f"{there}. A fused optimizer allocates none; one without foreach allocates those of "
+        "one parameter at a time.",
         "fused=True, or foreach=False, for the optimizer",
     )
 
@@ -174,9 +174,9 @@ def _optimizer_temporaries(item):
 def _data_kept(item):
     return (
         "Data stay on the GPU for the whole run",
-        f"{_size(item['bytes'])} are there from before the first forward pass to behind the "
-        "last, and each step makes its inputs beside them, a small part of that size.",
-        "keep the data in pinned memory, and bring rows.to('cuda', non_blocking=True)",
+        f"{_size(item['bytes'])} are live from before the first forward pass until after the "
+        "last. The inputs of each step are a small part of that size.",
+        "keep the data in pinned memory, and copy rows.to('cuda', non_blocking=True)",
     )
 
 

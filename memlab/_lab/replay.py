@@ -126,7 +126,7 @@ def _verified(answer: ReplayDevice):
     ]
     events = wording.plural(answer["events"], "event")
     if wrong:
-        return f"The model replays the {events} of the recording, but for {', '.join(wrong)}."
+        return f"The model replays the {events} of the recording, except {', '.join(wrong)}."
     compared = ", segment and final block" if answer["compared"] else " and segment"
     return f"The model replays the {events} of the recording with every address{compared} right."
 
@@ -134,9 +134,9 @@ def _verified(answer: ReplayDevice):
 def _cache(answer: ReplayDevice):
     at = answer["at_reserved_peak"]
     unused, split = at["unused_bytes"], at["inactive_split_bytes"]
-    words = f"Unused where most was reserved: {wording.size(unused)}"
+    words = f"Not in use at the peak of reserved memory: {wording.size(unused)}"
     if split:
-        words += f", {wording.size(split)} of it beside blocks in use (fragmentation)"
+        words += f"; {wording.size(split)} of it in segments with used blocks (fragmentation)"
     return words + "."
 
 
@@ -144,7 +144,7 @@ def _oom(oom, exact):
     place = f"{wording.shorten(oom['file'])}:{oom['line']} {oom['function']}"
     where = wording.escape(place if oom["file"] else f"({oom['reason'] or 'no line'})")
     yield Said(
-        f"Runs out of memory: {wording.size(oom['requested_bytes'])} asked for at ",
+        f"Runs out of memory: {wording.size(oom['requested_bytes'])} requested at ",
         where,
         f", with {wording.size(oom['reserved_bytes'])} reserved.",
     )
@@ -162,8 +162,8 @@ def _device(answer: ReplayDevice, asked) -> list[Part]:
     if low != high:
         parts.append(
             Said(
-                f"By the order of the driver's addresses: from {wording.size(low)} to "
-                f"{wording.size(high)} reserved."
+                f"Reserved: {wording.size(low)} to {wording.size(high)}, depending on driver "
+                "placement."
             )
         )
     if answer["oom"] is not None:
@@ -172,7 +172,7 @@ def _device(answer: ReplayDevice, asked) -> list[Part]:
         parts.append(Said("Does not run out of memory."))
     if answer["retries"]:
         again = wording.plural(answer["retries"], "time")
-        parts.append(Said(f"Memory ran short {again}, and the cache was given back."))
+        parts.append(Said(f"Memory ran short {again}; torch then freed its cache."))
     parts.append(Said(_verified(answer)))
     if not answer["exact"]:
         parts.append(Said("Not exact: " + "; ".join(answer["inexact_because"]) + "."))

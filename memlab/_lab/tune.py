@@ -78,7 +78,7 @@ def _bounds(answer: TuneDevice):
     yield Said(f"Perfect packing: {packed} reserved. No settings can go below it.")
     soon = answer["perfect_frees_bytes"]
     if soon is None:
-        yield Said("Perfect frees: not known. Record with --uses (uses=True) to have it.")
+        yield Said("Perfect frees: not known. Record with --uses (uses=True) to know it.")
     else:
         yield Said(
             f"Perfect frees: {wording.size(soon)} allocated, if each block were freed "
@@ -92,23 +92,23 @@ def _verdict(answer: TuneDevice):
         f" {wording.size(answer['memory_bytes'])} of"
     )
     if best is None:
-        words = "No settings that were tried reserve less"
+        words = "No settings found that reserve less"
         if not answer["fits"]:
-            words += f", and it does not fit in{room} memory"
+            words += f", and the program does not fit in{room} memory"
         yield Said(words + ".")
         return
     if not answer["fits"]:
         yield Said(
-            f"No settings that were tried make it fit in{room} memory. Of memory without "
-            "end, as in what follows, these reserve least:"
+            f"No settings found that make the program fit in{room} memory. With unlimited "
+            "memory, as in the table, these reserve least:"
         )
     elif base["ooms"]:
-        yield Said("With these settings it fits:")
+        yield Said("With these settings the program fits:")
     elif base["retries"]:
         now = best["retries"]
         never = f"runs short {wording.plural(now, 'time')}" if now else "never runs short"
         times = wording.plural(base["retries"], "time")
-        yield Said(f"With these settings memory {never}, which it otherwise does {times}:")
+        yield Said(f"With these settings memory {never}, not {times} as recorded:")
     else:
         yield Said(f"These settings reserve {_saving(best, base)}:")
     yield Listing([f"{_VARIABLE}={best['conf']}"])
@@ -124,18 +124,15 @@ def _device(answer: TuneDevice) -> list[Part]:
         for tuned in ([best] if best else []) + answer["others"]
     ]
     columns = (
-        "reserved", "by order of addresses", "change", "driver calls", "retries", "settings"
+        "reserved", "by driver placement", "change", "driver calls", "retries", "settings"
     )
     parts.append(Table(columns, rows, headed=True))
     parts += _bounds(answer)
     tried = f"{answer['trials']} trials"
     if answer["out_of_trials"]:
-        tried += ", which is all that it takes for so long a recording"
+        tried += ", the limit for a recording of this length"
     parts.append(
-        Said(
-            f"Of {tried}. Speed is not replayed: calls of the driver, which take time, are "
-            "an indication."
-        )
+        Said(f"{tried}. Speed is not replayed; calls of the driver are slow, so fewer is better.")
     )
     if not answer["exact"]:
         parts.append(Said("Not exact: " + "; ".join(answer["inexact_because"]) + "."))

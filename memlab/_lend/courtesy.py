@@ -31,7 +31,7 @@ class Courtesy(_core.Courtesy):
     raises an error.  Call it while no other thread uses the GPU.
 
     What stays on the GPUs is in `left`: memory that C++ alone holds, that of memory pools
-    and of other libraries.  cuBLAS's work spaces are given back for good: torch makes them
+    and of other libraries.  cuBLAS's workspaces are given back for good: torch makes them
     again when it multiplies.  Afterwards tensors have other addresses.  A library that was
     given one, by DLPack or otherwise, must not use it until it asks again after
     `restore()`; a CUDA graph cannot ask, so memlab.Error is raised beforehand where one

@@ -120,7 +120,7 @@ def _check_columns(columns):
             continue
         known = [*_OWN, *_core.COLUMNS]
         near = ", ".join(difflib.get_close_matches(str(name), known, 3, 0.4)) or "none"
-        raise ValueError(f"{name!r} is no column; near it are {near}. {there_are}")
+        raise ValueError(f"{name!r} is not a column; near it are {near}. {there_are}")
     return columns
 
 

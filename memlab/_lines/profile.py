@@ -148,7 +148,7 @@ def profile_every(
     columns: str | Sequence[str] = DEFAULT_COLUMNS,
 ) -> Callable[[_F], _F]:
     """Prints the GPU memory of each line of a function after every OUTPUT_INTERVAL calls,
-    of these calls alone.
+    for these calls only.
 
     enable: False leaves the function as it is.  columns: as in LineProfiler.display().
     Calls that raise count too, those of generators and coroutines once they end.  A call

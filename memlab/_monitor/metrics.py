@@ -139,7 +139,7 @@ class MemoryMonitor:
     prometheus: a port of 127.0.0.1 at which Prometheus finds the last figures under
         /metrics, each further rank of a machine one port above; 0 for any free port,
         which `address` then tells; or "HOST:PORT" for another address.  It has no
-        password: give it no address that strangers reach.
+        password: give it no address that untrusted machines reach.
 
     Raises ValueError, TypeError or memlab.Error for an argument that makes no sense.  What
     goes wrong later ends the part concerned with a warning, never the program.

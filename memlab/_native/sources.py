@@ -132,7 +132,7 @@ def stats(device: object = None) -> Stats:
 
 
 def ledger(device: object = None) -> Ledger:
-    """What a whole GPU holds now: lines that add up to what the device says is used.
+    """The use of a whole GPU now, in lines that add up to what the device reports as used.
 
     device: an int, a torch.device, a string such as "cuda:1", or None for the current
     CUDA device.
@@ -143,7 +143,7 @@ def ledger(device: object = None) -> Ledger:
     docs/REPORT.md, are torch_allocated_bytes, torch_pending_free_bytes,
     torch_cached_bytes, outside_at_start_bytes, outside_first_step_bytes,
     outside_later_bytes, other_processes_bytes, driver_bytes and unknown_bytes: ints, or
-    None for what the driver does not tell, which is then in unknown_bytes.
+    None for what the driver does not report, which is then in unknown_bytes.
 
     Asks the driver, some 50 microseconds; no recording is needed, but with one the lines
     outside torch tell what came when.  Raises memlab.Error where CUDA is not initialised
@@ -153,7 +153,7 @@ def ledger(device: object = None) -> Ledger:
     if device is not None:
         source, index = parse_device(device)
     if source != "cuda":
-        raise ValueError(f"{device!r} is no GPU; write for example 'cuda:0'")
+        raise ValueError(f"{device!r} is not a GPU; write for example 'cuda:0'")
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         raise Error("CUDA is not initialised in this process; use the GPU first")
@@ -176,7 +176,7 @@ def parse_device(device) -> tuple[str, int]:
     text = str(device)
     kind, _, index = text.partition(":")
     if kind not in ("cuda", "cpu", "script") or (index and not index.isdigit()):
-        raise ValueError(f"{device!r} is no device; write for example 'cuda:0'")
+        raise ValueError(f"{device!r} is not a device; write for example 'cuda:0'")
     if kind == "cuda" and not index:
         import torch
 

@@ -1,7 +1,6 @@
 """%mlrun, %%mlrun and %memlab in IPython and Jupyter.
 
-Owns the magics' options and how code is run; it must not know how tables look, nor what
-%memlab free drops.
+Owns the magics' options and how code is run.
 """
 
 import ast

@@ -192,7 +192,7 @@ def _target(device):
     try:
         device = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise ValueError(f"{device!r} is no device: {error}") from error
+        raise ValueError(f"{device!r} is not a device: {error}") from error
     if device.type != "cuda":
         return str(device) if device.index else device.type
     begun = torch.cuda.is_initialized()

@@ -106,11 +106,11 @@ def mark(name: str) -> None:
 
 
 def step() -> None:
-    """Tells every recording under way that a training step ends here.
+    """Marks the end of a training step in every recording under way.
 
-    Only for a loop that steps no torch.optim.Optimizer: their steps are counted anyway,
-    and this counts with them as one more optimizer would, once an iteration.  Where
-    nothing is recorded, and in a forked child, it does nothing.
+    Only for a loop without a torch.optim.Optimizer, whose steps are counted anyway; with
+    one, this counts as one more optimizer.  Call it once an iteration.  Where nothing is
+    recorded, and in a forked child, it does nothing.
     """
     if _core.noting():
         _steps.stepped("memlab.step")

@@ -66,15 +66,16 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
 
         trainer = composer.Trainer(..., callbacks=[memlab.MemorySnapshot()])
 
-    As a callback, or where a loop calls step(), it records once, and writes and uploads that:
+    As a callback, or in a loop that calls step(), it makes one recording and writes it.
+    Options for these:
 
     skip_batches: batches before it records, at least 0.
-    interval: for how long: an int of batches, or a string: "3ba" batches, "1ep" epochs,
-        "2iter" iterations, "100sp" samples, "3e4tok" tokens, "0.1dur" a share of the
-        training, "90sec" or "1h20m40s"; or Composer's Time.  Recording ends with the
-        first batch after which so much has passed, or with the training.
-    folder, filename: format strings of where the recording is written, with .pickle and
-        .html behind; fields are run_name, rank, local_rank, world_size, local_world_size,
+    interval: how long it records: an int of batches, or a string: "3ba" batches, "1ep"
+        epochs, "2iter" iterations, "100sp" samples, "3e4tok" tokens, "0.1dur" a share of
+        the training, "90sec" or "1h20m40s"; or Composer's Time.  Recording ends with the
+        first batch at or after the end of the interval, or with the training.
+    folder, filename: format strings of the files' path, to which .pickle and .html are
+        added; fields are run_name, rank, local_rank, world_size, local_world_size,
         node_rank, and of filename also epoch, batch, batch_in_epoch, sample,
         sample_in_epoch, token, token_in_epoch (ints), total_wct, epoch_wct, batch_wct
         (seconds).
@@ -82,29 +83,28 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         URI.  A folder where its last part has no field but run_name.  None for no upload.
     overwrite: whether the folder may have files, and uploads replace what is there.
 
-    And in any case:
+    Options for every recording:
 
     max_entries: newest events kept for each device, at least 1; older ones are counted.
     source: "cuda", "cpu", or None for the GPU where there is one.
     stacks: "python", or "all" for C++ frames too, which costs microseconds an event.
     context: None, "state", "alloc" or "all": the events that get stacks, as in torch.
     device: an index to record one device only; None for all.
-    on_oom: a folder; when CUDA is out of memory, the recording is written there before
-        torch raises, as rank{rank}_oom.pickle with a report in words beside it, of the
-        first time and, with _last in the name, of the last.  Or the path of that pickle,
-        in which {rank} stands for the rank; without it the names of ranks but 0 end in
+    on_oom: a folder.  When CUDA runs out of memory, memlab writes the recording there
+        before torch raises, as rank{rank}_oom.pickle with a report in words: of the first
+        time and, with _last in the name, of the last.  Or the path of that pickle, in
+        which {rank} is the rank; without {rank} the names of ranks other than 0 end in
         _rankN.  None writes nothing.
-    file: a .mlab file to which every event goes as it happens, so that it outlives the
+    file: a .mlab file to which every event goes as it happens, so that it survives the
         process however that ends; memlab report, view, convert and load read it, even
-        while it is written.  A file there is replaced if it is a finished recording.
-    max_file_bytes: most bytes that it may have; later events are counted only.  None for
-        no limit.
-    uses: whether to keep when each block was last used by an operator of torch, on the
-        GPU, which `memlab explain` and `memlab tune` ask for.  It costs some microseconds
-        an operator.
-    source_lines: whether to keep what the lines of code say that stacks name, so that a
-        report shows them wherever it is made.  They are read when the recording is, and
-        for a file now and then after a step of an optimizer.
+        while it is written.  A finished recording at this path is replaced.
+    max_file_bytes: size limit of that file; later events are counted, not stored.  None
+        is unlimited.
+    uses: whether to record when a torch operator last used each block on the GPU, for
+        `memlab explain` and `memlab tune`.  It costs some microseconds an operator.
+    source_lines: whether to keep the text of the code lines that stacks name, so that a
+        report shows them on any machine.  The text is read when the recording is, and for
+        a file now and then after an optimizer step.
 
     Raises memlab.Error, ValueError or TypeError for a value that makes no sense.
 

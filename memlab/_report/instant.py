@@ -50,7 +50,7 @@ def parse(text: str) -> Instant:
         places = _PLACES[unit]
         digits = (part or "").ljust(places, "0")
         return Instant("time", int(whole + digits[:places]))
-    raise ValueError(f"{text!r} is no instant: {FORMS}")
+    raise ValueError(f"{text!r} is not an instant: {FORMS}")
 
 
 def event(recording: Recording, device: int, instant: Instant) -> int | None:

@@ -85,7 +85,7 @@ def _state(answer):
     if device["allowed_bytes"] is not None:
         yield (
             f"This process is limited to {_size(device['allowed_bytes'])}, of which "
-            f"{_size(device['headroom_bytes'])} could still be had."
+            f"{_size(device['headroom_bytes'])} were still available."
         )
     yield (
         f"torch held {_size(at['reserved_bytes'])}: {_size(at['allocated_bytes'])} "
@@ -113,8 +113,8 @@ def _state(answer):
             )
     if answer["released_bytes"]:
         yield (
-            f"Right before, torch had given {_size(answer['released_bytes'])} of unused "
-            "segments back to the driver: that was not enough."
+            f"Just before, torch returned {_size(answer['released_bytes'])} of unused "
+            "segments to the driver; that was not enough."
         )
     if answer["mismatches"]:
         yield (
@@ -135,7 +135,7 @@ _NOT_ELIGIBLE = {
     "other_pool": lambda answer: (
         "of a private memory pool (a CUDA graph's or a MemPool's)"
         if answer["request"]["pool"] in (None, [0, 0])
-        else "outside of the private memory pool that it was asked of"
+        else "outside the private memory pool that should serve it"
     ),
     "other_size": lambda answer: (
         "of the pool for blocks above 1 MiB"
@@ -155,7 +155,7 @@ def _enough_in_one_piece(answer):
     else:
         enough = (
             f"The unused {_size(eligible['bytes'])} with the {_size(device['headroom_bytes'])} "
-            "that could still be had would have been enough"
+            "still available would have been enough"
         )
     return (
         f"{enough} in one piece, but it is in "
@@ -220,9 +220,10 @@ def _too_big(answer):
 _VERDICTS = {
     "too_big": _too_big,
     "unexplained": lambda answer: (
-        f"A free block of {_size(answer['unused']['eligible']['largest_bytes'])} would "
-        "have served by the allocator's rules. The recording does not say why it was not "
-        "used; a MemPool with rules of its own can be the reason."
+        "By the allocator's rules a free block of "
+        f"{_size(answer['unused']['eligible']['largest_bytes'])} would have served. The "
+        "recording does not say why it was not used; a MemPool with its own rules can be "
+        "the reason."
     ),
     "limit": _limit,
     "driver": lambda answer: (
@@ -233,9 +234,8 @@ _VERDICTS = {
     "fragmented": _fragmented,
     "not_eligible": _not_eligible,
     "outside": lambda answer: (
-        "Others hold the memory: without the "
-        f"{_size(answer['on_device']['outside_bytes'])} outside of torch's allocator the "
-        "request would have fitted."
+        "Memory outside torch's allocator is the reason: without its "
+        f"{_size(answer['on_device']['outside_bytes'])} the request would have fitted."
     ),
     "full": _full,
 }

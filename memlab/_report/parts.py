@@ -216,8 +216,8 @@ def _caveats(answer, instant):
         yield f"Names that were lost, shown as <lost>: {answer['lost_names']}"
     if answer["peak_before_window"] and instant.kind == "peak":
         yield (
-            f"The true peak, {size(answer['whole_peak']['allocated_bytes'])}, was "
-            "before the events that were kept: record with more max_entries"
+            f"The true peak, {size(answer['whole_peak']['allocated_bytes'])}, came "
+            "before the events that were kept: record again with a larger max_entries"
         )
     elif answer["overwritten_events"]:
         yield f"Older events overwritten: {answer['overwritten_events']}"
@@ -268,8 +268,7 @@ def _categories(answer, choice):
         yield Table(("bytes", "share", "category"), rows, counts, whole)
     if answer["inexact_category_bytes"]:
         yield Said(
-            f"{size(answer['inexact_category_bytes'])} of these by rules that a "
-            "program can break; all else is exact"
+            f"{size(answer['inexact_category_bytes'])} estimated; the rest is exact"
         )
 
 
@@ -391,11 +390,11 @@ _GPU_LINES = (
     ("torch_allocated_bytes", "torch: allocated"),
     ("torch_pending_free_bytes", "torch: freed, waiting for another stream"),
     ("torch_cached_bytes", "torch: reserved but not in use"),
-    ("outside_at_start_bytes", "this process outside torch, there at the start"),
-    ("outside_first_step_bytes", "this process outside torch, came in the first step"),
-    ("outside_later_bytes", "this process outside torch, came later"),
+    ("outside_at_start_bytes", "this process outside torch, at the start"),
+    ("outside_first_step_bytes", "this process outside torch, added in the first step"),
+    ("outside_later_bytes", "this process outside torch, added later"),
     ("other_processes_bytes", "other processes"),
-    ("driver_bytes", "of no process (driver)"),
+    ("driver_bytes", "driver"),
     ("unknown_bytes", "unknown"),
 )
 
@@ -418,7 +417,7 @@ def _whole_gpu(answer, instant):
             yield Table(("bytes", "share", "whose"), rows, counts, used)
         unsaid = [words for key, words in _GPU_LINES if lines[key] is None]
         if unsaid:
-            yield Said("Not told by the driver, so in unknown: " + "; ".join(unsaid))
+            yield Said("Not reported by the driver, part of unknown: " + "; ".join(unsaid))
         yield Said("Outside torch as sampled " + _apart(account["after_us"], instant))
     if host is not None and account is not None:
         title = "The host, as sampled " + _apart(host["after_us"], instant)
@@ -433,8 +432,7 @@ def _whole_gpu(answer, instant):
             yield Table(("bytes", "what"), rows)
         if host["pinned_reserved_bytes"] and host["pinned_allocated_bytes"] is None:
             yield Said(
-                "How much of the pinned memory was in use is not known: before 2.13 torch "
-                "counts that wrongly"
+                "Pinned memory in use: not known, torch before 2.13 counts it wrongly"
             )
 
 

@@ -30,11 +30,12 @@ _LEGEND = (
 # What is wrong with the source of a function, for people.
 _SOURCE_WORDS = {
     "read": "",
-    "newer": "its file is newer than the recording: these lines may be others",
-    "differs": "its file is not as it was: no such function at these lines",
-    "missing": "no text of its lines is here; memlab report --source DIR reads the program's",
-    "absent": "no text of its lines is here, and the folder of --source has no such file that "
-    "Python can read",
+    "newer": "its file changed after the recording: these lines may differ",
+    "differs": "its file changed: no such function at these lines",
+    "missing": "the recording has no text of these lines; memlab report --source DIR reads "
+    "the program's files",
+    "absent": "the recording has no text of these lines, and the folder of --source has no "
+    "such file that Python can read",
 }
 
 
@@ -197,7 +198,7 @@ def _table_text(table, whole, named, start):
     place = f"{shorten(table.file, start)}:{table.first} {table.name}"
     part = f"{size(table.own_bytes)} ({share(table.own_bytes, whole).strip()})"
     yield ""
-    yield f"  {escape(place)}: {part} of the peak is of its own lines"
+    yield f"  {escape(place)}: {part} of the peak, by its own lines"
     if _SOURCE_WORDS[table.state]:
         yield f"  ({_SOURCE_WORDS[table.state]})"
     columns = [

@@ -1,7 +1,7 @@
 """A program in this process, as Python would run it alone: `memlab run`, `memlab lines`.
 
 Owns how it starts (__main__, sys.argv, sys.path, on which device) and how it ends for
-whoever started it.  Knows nothing of what is measured meanwhile.
+whoever started it.
 """
 
 import atexit
@@ -88,7 +88,7 @@ def rank() -> str:
     """Which of the processes of a distributed run this is; "0" where there is one."""
     text = os.environ.get("RANK", "0")
     if not text.isdigit():
-        raise Error(f"RANK={text!r} is no number")
+        raise Error(f"RANK={text!r} is not a number")
     return text
 
 

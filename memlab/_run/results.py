@@ -77,7 +77,7 @@ def open_own(path):
     status = os.fstat(lock)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(lock)
-        raise OSError(errno.EINVAL, f"{path} is no file of its own: remove it")
+        raise OSError(errno.EINVAL, f"{path} is not a regular file: remove it")
     return lock
 
 

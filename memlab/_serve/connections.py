@@ -189,7 +189,7 @@ class Server:
         self._answer(connection)
 
     def _extend(self, connection):
-        # A stranger's answer is short: its time is that of the head.
+        # The answer to an untrusted request is short: its time is that of the head.
         if connection.trusted:
             connection.deadline = time.monotonic() + _IDLE_SECONDS
 

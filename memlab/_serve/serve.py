@@ -99,7 +99,7 @@ class _Handler(connections.Handler):
 
     def _allowed(self):
         """Whether it is for one of the two paths, and came by this machine's address: not
-        by a name that a stranger's page made lead here."""
+        by a name that an untrusted page made lead here."""
         hosts = self.headers.get_all("Host", ())
         token = f"/{self.server.token}/"
         paths = (token, token + "blobs")

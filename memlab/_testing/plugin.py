@@ -41,7 +41,7 @@ def size(value: object, name: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
     if match is None or isinstance(value, bool):
         raise ValueError(
-            f"{name}: {value!r} is no size; write a number of bytes, or for example '1.5 GiB'"
+            f"{name}: {value!r} is not a size; write a number of bytes, or for example '1.5 GiB'"
         )
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
@@ -74,7 +74,7 @@ class Memory:
         sense, memlab.Error where there is nothing to record."""
         if baseline is not None:
             if not isinstance(baseline, str) or not baseline:
-                raise ValueError(f"baseline: {baseline!r} is no name")
+                raise ValueError(f"baseline: {baseline!r} is not a name")
             if baseline in self._names:
                 raise ValueError(f"this test has a baseline {baseline!r} already")
             self._names.add(baseline)
@@ -196,7 +196,7 @@ _prepared: set = set()
 
 def _prepare(source, index):
     """The first products of matrices of a process, in the thread of backward passes too,
-    make work space of cuBLAS and cuBLASLt (of sums of both kinds) that stays: it would
+    make workspace of cuBLAS and cuBLASLt (of sums of both kinds) that stays: it would
     count for the test that happens to be first."""
     if source != "cuda":
         return
@@ -345,7 +345,7 @@ def read(path: str) -> dict:
         return {}
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise Error(
-            f"{path} is no file of memory baselines of this memlab ({error}): mend it, or "
+            f"{path} is not a file of memory baselines that this memlab reads ({error}): fix it, or "
             "remove it and run pytest --memory-update"
         ) from None
     return content["baselines"]

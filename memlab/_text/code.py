@@ -2,7 +2,7 @@
 
 Owns the reading of Python's sources: by the recorder those of the program that runs here,
 and for a report those in the one folder that somebody names.  What a recording names is
-never opened: the recording of a stranger would show the files of whoever reads it.
+never opened: an untrusted recording would show the files of its reader.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class _Folder:
     def __init__(self, path):
         self._root = os.path.realpath(path)
         if not os.path.isdir(self._root):
-            raise Error(f"{path}: no such folder; --source takes the one of the program")
+            raise Error(f"{path}: no such folder; --source takes the program's folder")
         self._known = {}
 
     def of(self, path):

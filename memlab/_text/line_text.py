@@ -1,6 +1,6 @@
 """Tables of lines as text and HTML, in the form that pytorch_memlab gave them.
 
-Owns how tables look; it must not know how their figures were had.
+Owns how tables look.
 """
 
 import ast

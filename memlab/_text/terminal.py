@@ -61,8 +61,8 @@ def answer(text: str) -> None:
 def unwritten(error: OSError) -> str:
     """Says that stdout took no answer because of ERROR, and what helps."""
     return (
-        f"the answer could not be written to stdout: {error.strerror or error}; make room "
-        "there, or send it to another place"
+        f"the answer could not be written to stdout: {error.strerror or error}; free space "
+        "there, or redirect it"
     )
 
 

@@ -41,7 +41,7 @@ const memlabTreemap = (() => {
     const parts = [
       ...(unknown === 0 ? [] : [`${exactBytes(unknown)} of no known category`]),
       ...(inexact === 0 ? []
-        : [`${exactBytes(inexact)} by rules that a program can break`])];
+        : [`${exactBytes(inexact)} estimated`])];
     return parts.length === 0 ? "All categories are exact."
       : `${parts.join("; ")}; all other categories are exact.`;
   }

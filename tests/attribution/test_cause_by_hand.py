@@ -71,7 +71,7 @@ def amount(size):
 
 def table(peak, source, program):
     """What was live beside the probe, a row each: line, phase, how it is known, module,
-    category, MiB.  cuBLAS keeps a work space of the GPU's choice: its size is left out."""
+    category, MiB.  cuBLAS keeps a workspace of the GPU's choice: its size is left out."""
     at = labels(source)
     found = set()
     for row in peak["by_line"]:
@@ -412,7 +412,7 @@ def turn(*_):
     barrier.wait(60)
 
 def warm_up():
-    # A work space of cuBLAS is known by passes that it outlives.
+    # A workspace of cuBLAS is known by passes that it outlives.
     w = torch.ones(8, 8, device=DEVICE, requires_grad=True)
     (w @ w).sum().backward()
     del w

@@ -422,7 +422,7 @@ def test_no_command_and_unknown_arguments(tmp_path, torch):
     done = memlab("run", "--device", "tpu", "x.py")
     assert done.returncode == 2 and "tpu" in done.stderr
     done = memlab("run", "--max-entries", "few", "x.py")
-    assert done.returncode == 2 and "'few' is no whole number" in done.stderr
+    assert done.returncode == 2 and "'few' is not a whole number" in done.stderr
     done = memlab("run")
     assert done.returncode == 2 and done.stderr.endswith("are required: program\n")
     (tmp_path / "file").write_text("")

@@ -343,7 +343,7 @@ def test_more_memory_than_there_can_be(command, tmp_path, capsys):
         with pytest.raises(SystemExit) as caught:
             main.main([command, file, "--memory", text])
         assert caught.value.code == 2
-        assert "is no memory size; write for example 24GiB" in capsys.readouterr().err
+        assert "is not a memory size; write for example 24GiB" in capsys.readouterr().err
     assert main.main([command, file, "--memory", "4194303TiB"]) == 0
     recording = _core.Recording.from_bytes((tmp_path / "a.pickle").read_bytes())
     import memlab

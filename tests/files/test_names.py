@@ -137,7 +137,7 @@ def test_a_run_cannot_lead_out_of_its_folder(run):
 def test_a_file_is_inside_its_folder():
     assert _names.inside("out", "a/b..c") == os.path.join("out", "a/b..c")
     for name in ("", "../b", "a/../b", "/b", "a/", ".."):
-        with pytest.raises(ValueError, match="is no name of a file in 'out'"):
+        with pytest.raises(ValueError, match="is not a file name in 'out'"):
             _names.inside("out", name)
 
 

@@ -161,7 +161,7 @@ def test_a_signal_that_is_ignored_stays_so(number):
         (["nowhere.py"], "nowhere.py: no such program"),
         (["python", "nowhere.py"], "nowhere.py: no such program"),
         (["python"], "no program given"),
-        (["sh", "a.sh"], "sh is no Python program; give the script that it starts"),
+        (["sh", "a.sh"], "sh is not a Python program; give the script that it starts"),
     ],
 )
 def test_what_is_no_program(words, said):
@@ -222,15 +222,15 @@ def test_words_of_what_fits():
         "6.00 MiB.\n"
     )
     assert "    3.00 MiB  100.0 %  gradient\n" in text
-    assert "ended after 12 steps of its optimizer; no peak rose in the last 10." in text
-    assert "where the driver puts" not in text and "PYTORCH" not in text
-    assert "from 4.00 MiB to 5.00 MiB" in words(
+    assert "ended the program after 12 steps of its optimizer; no peak rose in the last 10." in text
+    assert "driver placement" not in text and "PYTORCH" not in text
+    assert "Reserved: 4.00 MiB to 5.00 MiB, depending on driver" in words(
         reserved_peak_range_bytes=[4 * MIB, 5 * MIB]
     )
-    assert "cuda:0 was full once, and torch gave its cache back" in words(retries=1)
+    assert "cuda:0 was full once; torch freed its cache" in words(retries=1)
     assert "ran out of memory 2 times, and the program went on" in words(ooms=2)
     assert "ran to its end, with 1 step of its optimizer." in words(ended="end", steps=1)
-    assert "time was over after 12 steps" in words(ended="time")
+    assert "The time limit ended the program after 12 steps" in words(ended="time")
 
 
 def test_words_of_what_does_not_fit():
@@ -359,7 +359,7 @@ def test_a_later_value_with_which_the_program_fails_keeps_what_was_found():
     assert "\n         6  failed, see below\n" in text
     assert "\nThe largest that fits is 5.\n" in text
     assert (
-        "With N=6 the program failed, not for want of memory: a.py failed of 6\n"
+        "With N=6 the program failed for another reason than memory: a.py failed of 6\n"
         in text
     )
     assert "failed of 8" not in text
@@ -464,13 +464,13 @@ def test_a_program_that_fails_by_itself(capsys, monkeypatch):
 def test_a_program_that_leaves_no_time(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import os, torch; torch.ones(1, device='cuda'); os._exit(0)")
-    with pytest.raises(memlab.Error, match="train.py ended without a trace"):
+    with pytest.raises(memlab.Error, match="train.py ended without a report"):
         memlab.fit(script)
 
 
 @needs_torch
 def test_a_program_that_comes_to_no_step_in_time():
-    with pytest.raises(memlab.Error, match="not end within 0.1 s, nor make a step"):
+    with pytest.raises(memlab.Error, match="no optimizer step within 0.1 s"):
         memlab.fit(PROGRAM, timeout=0.1)
 
 
@@ -552,9 +552,9 @@ runpy.run_path(os.environ["PROGRAM"])
         ([], "no program given"),
         (["--gpu", "abacus", "a.py"], "unknown GPU 'abacus'"),
         (["--vary", "n=3", "a.py"], "write for example batch_size=1..64"),
-        (["--memory", "much", "a.py"], "no memory size"),
-        (["--steps", "0", "a.py"], "no whole number of at least 1"),
-        (["--timeout", "nan", "a.py"], "no number of seconds"),
+        (["--memory", "much", "a.py"], "not a memory size"),
+        (["--steps", "0", "a.py"], "not a whole number of at least 1"),
+        (["--timeout", "nan", "a.py"], "not a number of seconds"),
     ],
 )
 def test_wrong_usage(words, said, capsys):

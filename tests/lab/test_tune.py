@@ -180,7 +180,7 @@ def test_the_command_where_nothing_helps(tmp_path, capsys):
     path.write_bytes(pickle.dumps(run(*HELD), protocol=4))
     assert main.main(["tune", str(path)]) == 0
     printed = capsys.readouterr().out
-    assert "No settings that were tried reserve less." in printed
+    assert "No settings found that reserve less." in printed
     assert "ALLOC_CONF" not in printed
     assert main.main(["tune", str(path), "--memory", "100MiB"]) == 0
-    assert "and it does not fit in 100.00 MiB of memory." in capsys.readouterr().out
+    assert "and the program does not fit in 100.00 MiB of memory." in capsys.readouterr().out

@@ -234,7 +234,7 @@ def test_what_is_not_there_is_named(kernel):
         ("-f torch.nowhere ran = True", "Could not find function 'torch.nowhere'"),
         ("-f no.where ran = True", "Could not find function 'no.where'"),
         ("-c active_bytes.peak ran = True", "near it are active_bytes.all.peak"),
-        ("-c nothing ran = True", "'nothing' is no column"),
+        ("-c nothing ran = True", "'nothing' is not a column"),
         ("-D ran = True", "no column to show. There are delta, calls"),
         ("-x ran = True", "option -x not recognized; %mlrun? shows the options"),
         ("-f", "option -f requires argument"),

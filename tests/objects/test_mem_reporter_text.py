@@ -7,7 +7,7 @@ The programs are its programs.  What is not as there, and why:
 - torch keeps the Python object of a tensor that autograd saves, so that the intermediate of
   the "failed example" is seen today.
 - The README gives no sums that are right for the LSTM; here they are worked out by hand.
-- cuBLAS gets no work space, as in the days of the README.
+- cuBLAS gets no workspace, as in the days of the README.
 """
 
 import pytest

@@ -74,7 +74,7 @@ tell("after backward")
 loss = net(x).sum()
 tell("before backward")
 torch._C._cuda_clearCublasWorkspaces()
-tell("without work spaces")
+tell("without workspaces")
 del loss
 tell("no graph")
 
@@ -183,7 +183,7 @@ def test_without_a_recording_nothing_is_known_of_a_block(answer):
 
 
 def test_what_autograd_keeps_has_the_line_and_module_that_made_it(answer):
-    now = answer["told"]["without work spaces"]
+    now = answer["told"]["without workspaces"]
     assert now["recorded"] and not now["changed"]
     made = rows(now)
     # The result of relu, which its node saves; that of exp likewise.

@@ -65,8 +65,8 @@ def test_an_option_before_a_variable_before_the_default(
     "variable, value, words",
     [
         ("GPU", "h300", "unknown GPU 'h300'; known are h200, h100"),
-        ("MEMORY", "lots", "'lots' is no memory size"),
-        ("DEVICES", "many", "MEMLAB_PHANTOM_DEVICES=many is no number"),
+        ("MEMORY", "lots", "'lots' is not a memory size"),
+        ("DEVICES", "many", "MEMLAB_PHANTOM_DEVICES=many is not a number"),
     ],
 )
 def test_command_refuses_variables_that_make_no_sense(
@@ -84,8 +84,8 @@ def test_command_refuses_variables_that_make_no_sense(
     "arguments, status, words",
     [
         (["--gpu", "h300", "true"], 2, "unknown GPU 'h300'; known are h200, h100"),
-        (["--memory", "lots", "true"], 2, "'lots' is no memory size"),
-        (["--memory", "0", "true"], 2, "'0' is no memory size"),
+        (["--memory", "lots", "true"], 2, "'lots' is not a memory size"),
+        (["--memory", "0", "true"], 2, "'0' is not a memory size"),
         (["--devices", "99", "true"], 2, "99 devices: from 1 to 16 are possible"),
         ([], 2, "no program given"),
         (["/no/such/program"], 127, "/no/such/program: No such file or directory"),

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from rank_files import snapshot as of_rank
-from test_readme import RUNS_TESTS
 
 import memlab
 from memlab import _core, viz
@@ -27,6 +26,17 @@ DOCS = (ROOT / "docs" / "VIEWING.md").read_text()
 MIB = 1 << 20
 BASE = 1 << 40
 
+
+# A program that runs the test of the docs, first to write its baseline.
+RUNS_TESTS = """
+import sys
+from pathlib import Path
+import pytest
+
+Path("test_example.py").write_text({tests!r})
+options = ["-q", "-p", "no:cacheprovider", "-p", "pytest_memlab", "test_example.py"]
+sys.exit(pytest.main([*options, "--memory-update"]) or pytest.main(options))
+"""
 
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", DOCS, re.S | re.M)
 

@@ -151,8 +151,8 @@ def test_events_that_do_not_fit_are_counted_for_the_process(script):
         ({"max_entries": -5}, ValueError, "max_entries must be at least 1, not -5"),
         ({"max_entries": True}, ValueError, "max_entries must be at least 1, not True"),
         ({"max_entries": "5"}, ValueError, "max_entries must be at least 1, not '5'"),
-        ({"device": -1}, ValueError, "-1 is no device; write for example"),
-        ({"device": "tpu"}, ValueError, "'tpu' is no device; write for example"),
+        ({"device": -1}, ValueError, "-1 is not a device; write for example"),
+        ({"device": "tpu"}, ValueError, "'tpu' is not a device; write for example"),
     ],
 )
 def test_bad_arguments_are_named(options, error, words):

@@ -121,9 +121,9 @@ def test_a_model_on_no_gpu(work):
         ({"max_file_bytes": "1G"}, ValueError, "max_file_bytes must be"),
         ({"source": "gpu"}, memlab.Error, "unknown source 'gpu'"),
         ({"folder": None}, TypeError, "folder must be a str"),
-        ({"folder": "{"}, ValueError, "folder is no format string"),
+        ({"folder": "{"}, ValueError, "folder is not a format string"),
         ({"filename": ""}, ValueError, "filename must be"),
-        ({"remote_file_name": "}"}, ValueError, "remote_file_name is no format string"),
+        ({"remote_file_name": "}"}, ValueError, "remote_file_name is not a format string"),
     ],
 )
 def test_arguments_that_make_no_sense(arguments, error, words):
@@ -134,8 +134,8 @@ def test_arguments_that_make_no_sense(arguments, error, words):
 def test_names_that_lead_out_of_their_folder_are_refused_before_the_training(work):
     with pytest.raises(ValueError, match="run_name is '../r'"):
         Trainer(snapshot(), run_name="../r")
-    with pytest.raises(ValueError, match="is no name of a file in 'r/torch_traces'"):
+    with pytest.raises(ValueError, match="is not a file name in 'r/torch_traces'"):
         Trainer(snapshot(filename="../{batch}"))
-    with pytest.raises(ValueError, match="file is no format string"):
+    with pytest.raises(ValueError, match="file is not a format string"):
         Trainer(snapshot(file="a{.mlab"))
     assert os.listdir() == []

@@ -142,7 +142,7 @@ def test_fragmentation(run):
 
 
 # One segment of 128 MiB: 30 of the linear layer's result, which is freed; 32 of cuBLAS's
-# work space; 50 that are freed; 16 never used. What comes later lies in segments of its
+# workspace; 50 that are freed; 16 never used. What comes later lies in segments of its
 # own: 30 of relu's result, and 7.5 of the input in the 20 of a smaller request.
 HOLE = """
 class Net(torch.nn.Module):
@@ -197,7 +197,7 @@ def test_the_largest_hole_and_its_neighbours(run):
     text = " ".join((out / "report_oom.txt").read_text().split())
     for words in (
         "Called from program.py:8 fail.",
-        "The unused 108.50 MiB with the 62.00 MiB that could still be had would have "
+        "The unused 108.50 MiB with the 62.00 MiB still available would have "
         "been enough in one piece, but it is in 3 pieces, the largest 66.00 MiB.",
         f"before 32.00 MiB of program.py:{before['line']} forward (forward, fc), "
         f"called from program.py:{before['caller']['line']} <module>",

@@ -130,7 +130,7 @@ def test_an_instant_in_words(text, instant):
      "time:3", " 12", "12\n", "٣", "9" * 40],
 )
 def test_what_is_no_instant_is_refused(text):
-    with pytest.raises(ValueError, match="is no instant: peak, start, end, step:12"):
+    with pytest.raises(ValueError, match="is not an instant: peak, start, end, step:12"):
         _instant.parse(text)
 
 

@@ -247,7 +247,7 @@ def test_devices_and_ranks_are_chosen(tmp_path):
 @pytest.mark.parametrize(
     "args, status, said",
     [
-        (["--at", "noon"], 2, "'noon' is no instant: peak, start, end, step:12"),
+        (["--at", "noon"], 2, "'noon' is not an instant: peak, start, end, step:12"),
         (["--at", "7"], 1, "script:0: no event in step 7: there are steps 0 to 3"),
         (["--at", "event:9"], 1, "no event 9: script:0 has events 0 to 8"),
         (["--at", "1s"], 1, "script:0: the recording ends 10000 us after its first event"),
@@ -257,7 +257,7 @@ def test_devices_and_ranks_are_chosen(tmp_path):
         (["--json", "--markdown"], 2, "not allowed with argument --json"),
         (["--json", "--by", "line"], 2, "--json has all tables: leave out --by"),
         (["--device", "9"], 1, "the recording has no memory of device 9: it has 0"),
-        (["--device", "cuda:0"], 2, "'cuda:0' is no index of a GPU"),
+        (["--device", "cuda:0"], 2, "'cuda:0' is not a GPU index"),
         (["--rank", "0"], 1, "no memory of rank 0"),
     ],
 )

@@ -50,7 +50,10 @@ def main():
 main()
 """
 
-MISSING = "no text of its lines is here; memlab report --source DIR reads the program's"
+MISSING = (
+    "the recording has no text of these lines; memlab report --source DIR reads the "
+    "program's files"
+)
 LEGEND = """\
   at peak: live at the peak, allocated while the line ran, by it or what it called
   backward: live at the peak, allocated by the backward pass of these
@@ -62,18 +65,18 @@ LEGEND = """\
 KEPT = f"""\
 Line by line, the functions whose own lines hold most of the peak
 {LEGEND}
-  model.py:2 Net.forward: 12.00 KiB (52.2 %) of the peak is of its own lines
+  model.py:2 Net.forward: 12.00 KiB (52.2 %) of the peak, by its own lines
   line    at peak       peak  allocated       left
      4   8.00 KiB   8.00 KiB   8.00 KiB   8.00 KiB      self.forward(deep - 1)
      5  12.00 KiB  12.00 KiB  12.00 KiB  12.00 KiB  allocate(next(at), 4 * KIB)     # said
 
-  model.py:15 main: 8.00 KiB (34.8 %) of the peak is of its own lines
+  model.py:15 main: 8.00 KiB (34.8 %) of the peak, by its own lines
   line    at peak       peak  allocated       left
     16  12.00 KiB  12.00 KiB  12.00 KiB  12.00 KiB  Net().forward(2)
     17   3.00 KiB  15.00 KiB   3.00 KiB   3.00 KiB  Other().forward()
     18   8.00 KiB  23.00 KiB   8.00 KiB   8.00 KiB  allocate(next(at), 8 * KIB)
 
-  model.py:10 Other.forward: 3.00 KiB (13.0 %) of the peak is of its own lines
+  model.py:10 Other.forward: 3.00 KiB (13.0 %) of the peak, by its own lines
   line   at peak       peak  allocated      left
     12  3.00 KiB  15.00 KiB   3.00 KiB  3.00 KiB  return [allocate(next(at), KIB), allocate(
 """
@@ -82,7 +85,7 @@ Line by line, the functions whose own lines hold most of the peak
 TABLES = f"""\
 Line by line, the functions whose own lines hold most of the peak
 {LEGEND}
-  model.py:2 Net.forward: 12.00 KiB (52.2 %) of the peak is of its own lines
+  model.py:2 Net.forward: 12.00 KiB (52.2 %) of the peak, by its own lines
   line    at peak       peak  allocated       left
      2                                              def forward(self, deep):
      3                                                  if deep:
@@ -91,14 +94,14 @@ Line by line, the functions whose own lines hold most of the peak
      6
      7                                                  return deep
 
-  model.py:15 main: 8.00 KiB (34.8 %) of the peak is of its own lines
+  model.py:15 main: 8.00 KiB (34.8 %) of the peak, by its own lines
   line    at peak       peak  allocated       left
     15                                              def main():
     16  12.00 KiB  12.00 KiB  12.00 KiB  12.00 KiB      Net().forward(2)
     17   3.00 KiB  15.00 KiB   3.00 KiB   3.00 KiB      Other().forward()
     18   8.00 KiB  23.00 KiB   8.00 KiB   8.00 KiB      allocate(next(at), 8 * KIB)
 
-  model.py:10 Other.forward: 3.00 KiB (13.0 %) of the peak is of its own lines
+  model.py:10 Other.forward: 3.00 KiB (13.0 %) of the peak, by its own lines
   line   at peak       peak  allocated      left
     10                                            @staticmethod
     11                                            def forward():
@@ -209,7 +212,7 @@ def test_long_functions_where_something_happens(script, tmp_path):
     (table,) = peaks.lines(recording, functions=["long"])
     assert (table["first_line"], table["last_line"]) == (1, 61)
     shown = section(recording).splitlines()
-    assert shown[6].endswith("long: 3.00 KiB (100.0 %) of the peak is of its own lines")
+    assert shown[6].endswith("long: 3.00 KiB (100.0 %) of the peak, by its own lines")
     assert [line.split()[0] for line in shown[8:]] == ["22", "...", "60"]
     recording = bare(recording)
     shown = section(recording, source=tmp_path).splitlines()
@@ -240,7 +243,7 @@ def test_source_that_is_newer_is_shown_and_says_so(script, tmp_path):
     newer = {(name, "newer") for name, _ in READ}
     assert states(recording, path) == newer
     assert states(bare(recording), path, tmp_path) == newer
-    words = "  (its file is newer than the recording: these lines may be others)\n"
+    words = "  (its file changed after the recording: these lines may differ)\n"
     assert section(recording).count(words) == 3
     os.utime(path, ns=(RECORDED, RECORDED))
     assert states(recording, path) == newer
@@ -300,7 +303,7 @@ def test_source_that_is_not_that_of_the_recording(script, tmp_path, change):
     shown = section(recording)
     assert MERGED in shown
     assert f"{wording.shorten(str(path))}:4 forward: 15.00 KiB" in shown
-    words = {"differs": "its file is not as it was: no such function at these lines",
+    words = {"differs": "its file changed: no such function at these lines",
              "missing": MISSING}  # fmt: skip
     assert shown.count(f"  ({words[state]})\n") == 2
     assert [t["function"] for t in peaks.lines(recording, functions=["Net.forward"])
@@ -445,7 +448,7 @@ def test_without_allocations(script):
 STREAMS = f"""\
 Line by line, the functions whose own lines hold most of the peak
 {LEGEND}
-  truth.py:65 step: 938.09 MiB (100.0 %) of the peak is of its own lines
+  truth.py:65 step: 938.09 MiB (100.0 %) of the peak, by its own lines
   ({MISSING})
   line     at peak        peak  allocated        left
     65  938.09 MiB  938.09 MiB   4.24 GiB  794.44 MiB

@@ -359,8 +359,8 @@ def test_wrong_usage(lines, write, tmp_path):
     for args, status, says in [
         (["program.py"], 2, "required: -f/--function"),
         (["-f", "f"], 2, "required: program"),
-        (["-f", "f", "-c", "bytes", "program.py"], 2, "'bytes' is no column"),
-        (["-f", "f", "-g", "one", "program.py"], 2, "'one' is no index of a GPU"),
+        (["-f", "f", "-c", "bytes", "program.py"], 2, "'bytes' is not a column"),
+        (["-f", "f", "-g", "one", "program.py"], 2, "'one' is not a GPU index"),
         (["-f", "f", "-D", "program.py"], 2, "leaves no column: add one with -c"),
         (["-f", "program:", "program.py"], 1, "'program:' names no function"),
         (["-f", "other.py:f", "program.py"], 1, "other.py is not the program; write f"),

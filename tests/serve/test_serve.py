@@ -358,4 +358,4 @@ def test_a_long_page_names_the_way_without(recorded, monkeypatch, capsys):
     assert main.main(["view", str(recorded), "--out", str(out)]) == 0
     said = capsys.readouterr()
     assert said.out == f"Page: {out}\n"
-    assert "takes long to open" in said.err and f"view --serve {recorded}" in said.err
+    assert "opens it slowly" in said.err and f"view --serve {recorded}" in said.err

@@ -168,11 +168,11 @@ def test_xfail(memory):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ('max="much"', "max: 'much' is no size"),
-        ("max=-1", "max: -1 is no size"),
-        ("leaks=True", "leaks: True is no size"),
-        ('tolerance="2 percent"', "tolerance: '2 percent' is no size"),
-        ('baseline=""', "baseline: '' is no name"),
+        ('max="much"', "max: 'much' is not a size"),
+        ("max=-1", "max: -1 is not a size"),
+        ("leaks=True", "leaks: True is not a size"),
+        ('tolerance="2 percent"', "tolerance: '2 percent' is not a size"),
+        ('baseline=""', "baseline: '' is not a name"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run, arguments, said):
@@ -258,7 +258,7 @@ def test_a_file_that_is_none_of_baselines_is_refused(run, pytester, content, opt
     file.write_text(content)
     done = run(baseline(), *options)
     done.assert_outcomes(failed=2)
-    done.stdout.fnmatch_lines(["*is no file of memory baselines of this memlab*"])
+    done.stdout.fnmatch_lines(["*is not a file of memory baselines*"])
     assert file.read_text() == content
 
 

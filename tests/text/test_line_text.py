@@ -273,7 +273,7 @@ for unknown in "g", print, ["f", "g"]:
     with pytest.raises(ValueError, match="is not profiled; these are: f, Net.forward, never"):
         profiler.display(unknown)
 for unknown in "active_bytes", "active_bytes.all", "active_bytes.all.pique", "line":
-    with pytest.raises(ValueError, match="is no column"):
+    with pytest.raises(ValueError, match="is not a column"):
         profiler.display(columns=(unknown,))
 
 for columns in ("allocated_bytes.all.current",), "allocated_bytes.all.current":

@@ -91,7 +91,7 @@ def test_a_folder_that_is_not_there(script, tmp_path):
         )  # fmt: skip
         assert done.returncode == 1
         assert done.stderr == (
-            f"memlab: {source}: no such folder; --source takes the one of the program\n"
+            f"memlab: {source}: no such folder; --source takes the program's folder\n"
         )
 
 

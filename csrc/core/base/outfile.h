@@ -1,9 +1,9 @@
 /* Output files that appear whole or not at all.
  *
  * Owns a temporary file beside the wanted one: mode 0600, an unpredictable name, never
- * an existing file or link.  Commit puts it in the place of the old file in one step, for
- * those to open whom permission.h says; until then the old file is untouched, and after
- * any failure it still is.  Knows nothing of what is written. */
+ * an existing file or link.  Commit puts it in the place of the old file in one step,
+ * for those to open whom permission.h says; until then the old file is untouched, and
+ * after any failure it still is. */
 #ifndef ML_OUTFILE_H
 #define ML_OUTFILE_H
 

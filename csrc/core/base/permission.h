@@ -18,7 +18,7 @@ typedef struct ml_permission {
 } ml_permission;
 
 /* Of the file that is to be NAME in the open FOLDER, where a regular file may lie.  A
- * link there is replaced, not followed, and grants nothing; nor does a stranger's file in
+ * link there is replaced, not followed, and grants nothing; nor does another user's file in
  * a sticky folder, which anybody may have put there. */
 ml_permission ml_permission_of(int folder, const char *name);
 /* The mode by which the file is to be made, with O_EXCL. */

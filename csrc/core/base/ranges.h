@@ -1,6 +1,4 @@
-/* Ranges of addresses that are taken and do not overlap.
- *
- * Owns the ranges; it must not know what is in them. */
+/* Ranges of addresses that are taken and do not overlap. */
 #ifndef ML_RANGES_H
 #define ML_RANGES_H
 

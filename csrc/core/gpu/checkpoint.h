@@ -2,7 +2,7 @@
  * while, by the driver's checkpoint of its own process (drivers from 570 on).
  *
  * Owns the order of the driver's calls, what is done where one fails, and the words for
- * it.  It must not know torch or Python, and never loads the driver or initialises CUDA.
+ * it.  It never loads the driver or initialises CUDA.
  *
  * While the contexts are away every CUDA call of any thread waits in the driver until they
  * are back; memlab makes none (driver.h).  Seconds of work: no caller holds a lock or the

@@ -1,10 +1,9 @@
 /* The CUDA driver that this process has loaded, and whether it may be asked now.
  *
- * Owns finding libcuda.so.1 among what is loaded, and the gate before the driver and its
- * management library NVML: while the process's CUDA context is away (checkpoint.h) they
- * hold whoever asks until it is back, so memlab then asks neither.  It must not know what
- * their functions do, and never loads the driver or initialises CUDA.  Any thread; no
- * lock. */
+ * Owns finding libcuda.so.1 among what is loaded, and the gate before the driver and
+ * its management library NVML: while the process's CUDA context is away (checkpoint.h)
+ * they hold whoever asks until it is back, so memlab then asks neither.  It never loads
+ * the driver or initialises CUDA.  Any thread; no lock. */
 #ifndef ML_DRIVER_H
 #define ML_DRIVER_H
 

@@ -1,8 +1,7 @@
 /* The account of a whole GPU at an instant: lines that add up to what the device says is
  * used, out of the samples among a recording's notes.
  *
- * Owns what each line means.  Pure: a function of notes and of torch's totals; knows no
- * driver and no source. */
+ * Owns what each line means.  Pure: a function of notes and of torch's totals. */
 #ifndef ML_GPU_ACCOUNT_H
 #define ML_GPU_ACCOUNT_H
 

@@ -1,8 +1,8 @@
 /* What a whole GPU holds, as the driver's management library NVML says.
  *
- * Owns finding NVML and the NVML device of a CUDA device.  It must not know torch, and
- * never initialises CUDA or makes a context.  Some 20 microseconds a reading, with the
- * driver's locks: not from the allocator's callback.  Any thread. */
+ * Owns finding NVML and the NVML device of a CUDA device.  It never initialises CUDA or
+ * makes a context.  Some 20 microseconds a reading, with the driver's locks: not from
+ * the allocator's callback.  Any thread. */
 #ifndef ML_GPU_MEMORY_H
 #define ML_GPU_MEMORY_H
 

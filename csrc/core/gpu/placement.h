@@ -21,8 +21,7 @@
  * The other policies show what depends on the order: ascending and descending addresses
  * without regions, and places drawn from a seed.
  *
- * Owns: which ranges of one device's address space are taken.  Knows nothing of memory,
- * of how much a device has, of the allocator or of recordings.  Not thread-safe. */
+ * Owns: which ranges of one device's address space are taken.  Not thread-safe. */
 #ifndef ML_PLACEMENT_H
 #define ML_PLACEMENT_H
 

@@ -125,7 +125,7 @@ measure(const ml_leak_tracker *s, const placed *blocks, size_t count, uint64_t *
         leak.line.blocks++;
     }
     if (leak.steps >= ML_LEAK_STEPS) {
-        /* Not the mean: in one of them a library may have made its work space there. */
+        /* Not the mean: in one of them a library may have made its workspace there. */
         qsort(sums, (size_t)leak.steps, sizeof(*sums), compare_bytes);
         leak.per_step = sums[leak.steps / 2];
     }

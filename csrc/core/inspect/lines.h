@@ -1,11 +1,11 @@
 /* Line tables: what memory did while each line of some functions ran.
  *
  * Owns the rows of the functions, and for each thread the calls of them that are under
- * way, one on top of the other.  It is told when a call begins, comes to a line, and ends,
- * and asks a meter what happened since it was told last, which counts at that line and at
- * those of the profiled callers; it must not know what tells it.  A lap belongs to the
- * thread whose calls it times, whoever begins or ends it.
- * Callers take turns: with Python that is the GIL. */
+ * way, one on top of the other.  It is told when a call begins, comes to a line, and
+ * ends, and asks a meter what happened since it was told last, which counts at that
+ * line and at those of the profiled callers.  A lap belongs to the thread whose calls
+ * it times, whoever begins or ends it.  Callers take turns: with Python that is the
+ * GIL. */
 #ifndef ML_LINES_H
 #define ML_LINES_H
 

@@ -1,8 +1,8 @@
 /* The block table of one device: which segments and blocks exist, and the sums over them.
  *
- * Owns the nodes, the ways to find them (by start address, by neighbour, by segment) and
- * the operations that keep them whole: split, join, release, unmap.  It must not know
- * events, rules of rounding, or peaks; that is the ledger's, its one user.
+ * Owns the nodes, the ways to find them (by start address, by neighbour, by segment)
+ * and the operations that keep them whole: split, join, release, unmap.  Its
+ * one user is the ledger, which knows events and rounding.
  *
  * Blocks are fixed-size nodes in reserved address space, known by index (0 is none).
  * Three structures run through them: the doubly linked list of a segment's blocks in

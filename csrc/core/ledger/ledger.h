@@ -1,12 +1,12 @@
 /* The ledger: the block structure of one device, followed event by event.
  *
- * Owns the segments and blocks that exist and the totals over them; it must not know
- * where events come from nor what they are for.  Allocated bytes cannot be had from the
- * events' sizes alone, which are the requested ones: a block is what was split off a
- * free block, so the ledger keeps the free blocks too and applies the caching
- * allocator's own rules to them: round the request, split when enough remains, merge
- * with free neighbours when a free is completed, join mapped ranges that touch.  Which
- * free block was taken need not be modelled, since the event says the address.
+ * Owns the segments and blocks that exist and the totals over them.  Allocated bytes
+ * cannot be had from the events' sizes alone, which are the requested ones: a block is
+ * what was split off a free block, so the ledger keeps the free blocks too and applies
+ * the caching allocator's own rules to them: round the request, split when enough
+ * remains, merge with free neighbours when a free is completed, join mapped ranges that
+ * touch.  Which free block was taken need not be modelled, since the event says the
+ * address.
  *
  * ml_ledger_apply runs inside the allocator's callback: after ml_ledger_new nothing here
  * takes a lock, memory from the C library, or a system call.  One thread at a time may

@@ -1,9 +1,9 @@
 /* A meter: what torch counts of one device, and laps over it: what it did between one
  * moment and the next.
  *
- * Owns the counts, the sums of what was added to and taken from them, and the peak of each
- * lap.  It must not know where blocks lie, nor what a lap is for.  A lap costs the program
- * nothing: torch's own statistics, which would have to be reset for it, are not touched.
+ * Owns the counts, the sums of what was added to and taken from them, and the peak of
+ * each lap.  A lap costs the program nothing: torch's own statistics, which would have
+ * to be reset for it, are not touched.
  *
  * The counts are changed inside the allocator's callback, by one thread at a time
  * (ml_meter_follow) or by any (ml_meter_add); laps are read on any thread.  What happens

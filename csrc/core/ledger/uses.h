@@ -1,8 +1,8 @@
 /* When the blocks of one device were last used: by an operator that read or wrote them.
  *
- * Owns a fixed table from the addresses of live blocks to positions, which are numbers of
- * the device's events so far.  It must not know operators or events.  What it says is
- * never too early: where it may have missed a use it knows nothing.
+ * Owns a fixed table from the addresses of live blocks to positions, which are numbers
+ * of the device's events so far.  What it says is never too early: where it may have
+ * missed a use it knows nothing.
  *
  * Blocks come and go inside the allocator's callback, one thread at a time; any thread
  * marks and looks, beside it.  Plain memory only. */

@@ -1,7 +1,7 @@
 /* What the allocator counts of a device: the figures of torch.cuda.memory_stats() that have
  * a current value, a peak, and sums of what was added and taken.
  *
- * Owns their names and order.  It must not know who counts. */
+ * Owns their names and order. */
 #ifndef ML_COUNTS_H
 #define ML_COUNTS_H
 

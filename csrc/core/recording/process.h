@@ -1,8 +1,8 @@
 /* Which process of a run this is, and what its clock is worth beside others'.
  *
- * Owns what a recording tells of its process, so that recordings of several ranks can be
- * brought together: its place among them, the machine, its boot, and one moment on the
- * kernel's clock.  It must not know torch or Python, who tell it the ranks. */
+ * Owns what a recording tells of its process, so that recordings of several ranks can
+ * be brought together: its place among them, the machine, its boot, and one moment on
+ * the kernel's clock. */
 #ifndef ML_PROCESS_H
 #define ML_PROCESS_H
 

@@ -1,6 +1,6 @@
 /* A recording: building its tables and freeing it.
  *
- * Owns the arena behind the strings; knows neither sources nor files. */
+ * Owns the arena behind the strings. */
 #include "recording/recording.h"
 
 #include <stdio.h>

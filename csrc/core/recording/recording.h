@@ -1,8 +1,8 @@
 /* A recording: what was recorded or read from a file, complete and immutable.
  *
  * Owns the columns that every analysis and writer reads: strings, frames, stacks, and
- * for each device its events, its memory at the end, and what is known of losses.  It
- * must not know where it came from.  All analyses are functions of a recording. */
+ * for each device its events, its memory at the end, and what is known of losses.  All
+ * analyses are functions of a recording. */
 #ifndef ML_RECORDING_H
 #define ML_RECORDING_H
 

@@ -2,8 +2,7 @@
  * that it writes.
  *
  * Owns, for each such file, from which of its lines on what made it, and the frames of
- * that, each once.  All zeros is without any.  It must not know who keeps it, nor Python:
- * whoever adds holds off whoever reads. */
+ * that, each once.  All zeros is without any.  The caller keeps adds and reads apart. */
 #ifndef ML_ORIGINS_H
 #define ML_ORIGINS_H
 

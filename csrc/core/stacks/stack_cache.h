@@ -2,8 +2,7 @@
  * only what changed.
  *
  * Owns the memory for it, reserved beforehand: the functions marked HOT are for the
- * allocator callback.  Must not know what a frame's words mean; equal words are an equal
- * frame. */
+ * allocator callback.  Frames whose words are equal are one frame. */
 #ifndef ML_STACK_CACHE_H
 #define ML_STACK_CACHE_H
 

@@ -1,10 +1,10 @@
 /* Call stacks as small numbers: a trie that many threads extend at once.
  *
  * Owns the frames, the copied text of code objects and the strings that events refer to
- * by id while a recording runs, and the names of the objects that frames work on.  The functions marked HOT are for the allocator
- * callback: no lock, no allocation, no I/O, and what they return stays valid until
- * ml_stacks_free.  Knows nothing of Python's memory: a code object is a number and the
- * text that came with it. */
+ * by id while a recording runs, and the names of the objects that frames work on.  The
+ * functions marked HOT are for the allocator callback: no lock, no allocation, no I/O,
+ * and what they return stays valid until ml_stacks_free.  A code object is a number and
+ * the text that came with it. */
 #ifndef ML_STACKS_H
 #define ML_STACKS_H
 

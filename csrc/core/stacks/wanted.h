@@ -1,7 +1,5 @@
 /* What one recording wants of the stacks that were captured for all of them together, which
- * may be more: as torch keeps them for a context.
- *
- * Owns the rule; must not know who recorded, nor where events came from. */
+ * may be more: as torch keeps them for a context. */
 #ifndef ML_WANTED_H
 #define ML_WANTED_H
 

@@ -1,6 +1,4 @@
 /* Devices: which there are, what they can do, the thread's current one, errors.
- *
- * Knows nothing of memory beyond its size.
  */
 #include "phantom.h"
 

@@ -3,8 +3,7 @@
  * The driver maps its regions into the process, as is done here: so they lie in the gaps
  * that the program's own memory leaves, as they would on a GPU.
  *
- * Owns: the regions, which are mappings that cannot be touched. Knows nothing of sizes
- * of devices.
+ * Owns: the regions, which are mappings that cannot be touched.
  */
 #define _GNU_SOURCE
 #include "phantom.h"

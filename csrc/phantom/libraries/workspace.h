@@ -1,7 +1,7 @@
 /* What a convolution takes beside its result.
  *
- * Owns: the measured workspaces and the rule that carries them over to other shapes.
- * Knows nothing of cuDNN's descriptors.
+ * Owns: the measured workspaces and the rule that carries them over to other
+ * shapes.
  */
 #ifndef ML_PHANTOM_WORKSPACE_H
 #define ML_PHANTOM_WORKSPACE_H

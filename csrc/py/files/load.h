@@ -1,6 +1,6 @@
 /* Files of foreign origin as Python objects.
  *
- * Owns the step from value trees to Python; knows nothing of snapshots. */
+ * Owns the step from value trees to Python. */
 #ifndef ML_PY_LOAD_H
 #define ML_PY_LOAD_H
 

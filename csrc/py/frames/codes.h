@@ -1,9 +1,9 @@
 /* Python's code objects, as a walk over frames takes them: which one it is, what it says,
  * and when one dies.
  *
- * A code object may die and another take its address, hence fingerprints, and the copies
- * of its texts that ml_stacks keeps.  It must not know frames.  But for ml_codes_watch all
- * is for the allocator callback: plain reads of an object that someone keeps alive. */
+ * A code object may die and another take its address, hence fingerprints, and the
+ * copies of its texts that ml_stacks keeps.  But for ml_codes_watch all is for the
+ * allocator callback: plain reads of an object that someone keeps alive. */
 #ifndef ML_CODES_H
 #define ML_CODES_H
 

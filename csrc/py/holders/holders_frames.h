@@ -2,8 +2,8 @@
  * objects, and those of frame objects and generators.
  *
  * Owns what such a frame refers to and by what names; makes no frame object, runs no
- * Python code, takes no reference.  It must not know what is searched for.  With the GIL
- * throughout; pointers stand as long as it is held. */
+ * Python code, takes no reference.  With the GIL throughout; pointers stand as long as
+ * it is held. */
 #ifndef ML_PY_HOLDERS_FRAMES_H
 #define ML_PY_HOLDERS_FRAMES_H
 

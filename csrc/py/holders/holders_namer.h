@@ -1,8 +1,7 @@
 /* A path while it is put into words.
  *
  * Owns the chain of things from a root to a target and the steps told so far, each a
- * Python tuple; sentences are made of them by _objects/holders.py.  It must not know how a
- * reference is named (holders_names.h). */
+ * Python tuple; sentences are made of them by _objects/holders.py. */
 #ifndef ML_PY_HOLDERS_NAMER_H
 #define ML_PY_HOLDERS_NAMER_H
 

@@ -410,7 +410,7 @@ parse_columns(PyObject *names)
             continue;
         }
         if (text != NULL) {
-            PyErr_Format(PyExc_ValueError, "'%s' is no figure of a line", text);
+            PyErr_Format(PyExc_ValueError, "'%s' is not a figure of a line", text);
         }
         ml_free(columns);
         return NULL;

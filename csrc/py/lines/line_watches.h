@@ -1,7 +1,6 @@
 /* The code objects that line tables watch.
  *
- * Owns the list of them, and telling each table what its own do; it must not know what the
- * tables hold, nor how CPython is asked.  All with the GIL. */
+ * Owns the list of them, and telling each table what its own do.  All with the GIL. */
 #ifndef ML_LINE_WATCHES_H
 #define ML_LINE_WATCHES_H
 

@@ -1,8 +1,8 @@
 /* Windows that keep the meters of a source moving, for all line profilers together.
  *
  * Owns one window for each source whose meters are wanted, however many want them: the
- * recorder has room for few, and each that starts walks the source's memory.  It must not
- * know what the meters are for.  All with the GIL, which is released on the way. */
+ * recorder has room for few, and each that starts walks the source's memory.  All with
+ * the GIL, which is released on the way. */
 #ifndef ML_METERING_H
 #define ML_METERING_H
 

@@ -1,6 +1,4 @@
-/* A map from addresses to small numbers.
- *
- * Owns a hash table; it must not know what lies at the addresses. */
+/* A map from addresses to small numbers. */
 #ifndef ML_PY_ADDRESSES_H
 #define ML_PY_ADDRESSES_H
 

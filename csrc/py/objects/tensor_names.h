@@ -1,8 +1,8 @@
 /* What tensors are called, from one look at them to the next.
  *
- * Owns the names, each of one object: another one at its address has none.  A parameter is
- * told by a mark (torch/bridge.h), since a weak reference would keep torch from swapping
- * it, anything else by a weak reference.  It must not know how names are found. */
+ * Owns the names, each of one object: another one at its address has none.  A parameter
+ * is told by a mark (torch/bridge.h), since a weak reference would keep torch from
+ * swapping it, anything else by a weak reference. */
 #ifndef ML_PY_TENSOR_NAMES_H
 #define ML_PY_TENSOR_NAMES_H
 

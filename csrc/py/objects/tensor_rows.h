@@ -1,8 +1,8 @@
 /* The rows of a report: each tensor's memory once, by the name of the object it is of.
  *
  * Owns what is one row and what is another: gradients and components belong to their
- * tensor, storages that lie in one another count once, by the first.  It must not know in
- * which order tensors come, nor keep any alive. */
+ * tensor, storages that lie in one another count once, by the first.  It keeps no
+ * tensor alive. */
 #ifndef ML_PY_TENSOR_ROWS_H
 #define ML_PY_TENSOR_ROWS_H
 

@@ -12,7 +12,7 @@
 /* An optimizer has stepped since the first of the recordings began. */
 static bool stepped;
 
-/* What a stranger's tensor raises is not the program's concern; an interrupt is, and comes
+/* What an object of another library raises is not the program's concern; an interrupt is, and comes
  * back at the next bytecode. */
 static void
 swallow(void)

@@ -43,7 +43,7 @@ extern const char ml_owners_step_doc[];
 PyObject *ml_owners_step(PyObject *module, PyObject *args);
 
 /* The dict behind an attribute that only the object itself holds, without running
- * __getattr__ of a stranger's class. New reference, or NULL without an exception. */
+ * __getattr__ of its class. New reference, or NULL without an exception. */
 PyObject *ml_own_dict(PyObject *object, const char *name);
 
 #endif

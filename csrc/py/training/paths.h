@@ -1,10 +1,9 @@
 /* Which module has a parameter or a buffer, and by what name.
  *
  * Owns the map from tensors to paths, made anew whenever modules are named, by which
- * optimizers, that hold tensors without names, are read.  It keeps no tensor alive: each
- * is known by a mark (torch/bridge.h), so that another one at its address is not taken for
- * it; what can have no mark, by a weak reference.
- * It must not know what a path is asked for. */
+ * optimizers, that hold tensors without names, are read.  It keeps no tensor alive:
+ * each is known by a mark (torch/bridge.h), so that another one at its address is not
+ * taken for it; what can have no mark, by a weak reference. */
 #ifndef ML_PY_PATHS_H
 #define ML_PY_PATHS_H
 

@@ -1,10 +1,10 @@
 /* The units of FullyShardedDataParallel, of torch's both versions: which parameters of
  * modules they keep in pieces.
  *
- * Owns the knowledge of torch's objects for that, read without running any code of theirs:
- * a module of a unit has its piece as a parameter, or while it works the whole, which was
- * gathered and goes again.  So whose memory is a parameter's is asked of the unit.  It must
- * not know what is tagged. */
+ * Owns the knowledge of torch's objects for that, read without running any code of
+ * theirs: a module of a unit has its piece as a parameter, or while it works the whole,
+ * which was gathered and goes again.  So whose memory is a parameter's is asked of the
+ * unit. */
 #ifndef ML_PY_SHARDS_H
 #define ML_PY_SHARDS_H
 

@@ -93,7 +93,7 @@ ml_step_hooks_put(PyObject *Py_UNUSED(module), PyObject *args)
     PyObject *hooks = PyDict_GetItemWithError(namespace, name);
     if (hooks == NULL || !PyDict_Check(hooks)) {
         if (!PyErr_Occurred()) {
-            PyErr_Format(PyExc_TypeError, "%U is no dict of hooks", name);
+            PyErr_Format(PyExc_TypeError, "%U is not a dict of hooks", name);
         }
         return NULL;
     }

@@ -1,7 +1,7 @@
 /* The memory of tensors, handed to a recording with its owner.
  *
- * Owns how a tensor's memory is found, also of one that wraps others, and how a parameter,
- * its gradient and a buffer are told.  It must not know where they were found. */
+ * Owns how a tensor's memory is found, also of one that wraps others, and how a
+ * parameter, its gradient and a buffer are told. */
 #ifndef ML_PY_TAGS_H
 #define ML_PY_TAGS_H
 

@@ -2,10 +2,9 @@
  * those of torch's own optimizers and data loaders among them, and of programs in
  * TorchScript.
  *
- * It is there while a source records, and for these two scopes only: torch runs nothing
- * for an operator because of it.  Telling takes a lock, so nothing here may
- * be reached from the allocator's callback.  It must not know what becomes of what it
- * tells. */
+ * It is there while a source records, and for these two scopes only: torch runs
+ * nothing for an operator because of it.  Telling takes a lock, so nothing here
+ * may be reached from the allocator's callback. */
 #include <atomic>
 #include <cstring>
 #include <memory>

@@ -1,9 +1,9 @@
 /* Owns the callback that c10's CUDA caching allocator runs for every memory event.
  *
- * c10 holds the device's lock around it and the caller may hold the GIL, so nothing here
- * takes a lock, memory, the GIL or does I/O, and nothing throws.  The file is its own
- * object: its undefined symbols are the proof (tests/native/test_hot_path_symbols.py).  It must
- * not know what becomes of an event. */
+ * c10 holds the device's lock around it and the caller may hold the GIL, so
+ * nothing here takes a lock, memory, the GIL or does I/O, and nothing throws.
+ * The file is its own object: its undefined symbols are the proof
+ * (tests/native/test_hot_path_symbols.py). */
 #include <atomic>
 #include <type_traits>
 

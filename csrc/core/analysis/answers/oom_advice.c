@@ -179,7 +179,7 @@ ml_oom_advise(ml_oom *oom, const ml_recording *recording, const ml_event *event)
     if (oom->growth.steps != 0) {
         advise(oom, ML_OOM_ADVICE_GROWTH, oom->growth.last - oom->growth.first);
     }
-    /* The limit may be what is wanted: the cache below it is what can be mended then. */
+    /* The limit may be what is wanted: the cache below it is what can be fixed then. */
     bool in_pieces = oom->verdict == ML_OOM_FRAGMENTED ||
                      (oom->verdict == ML_OOM_LIMIT &&
                       suffices(oom, unused[ML_OOM_UNUSED_ELIGIBLE].bytes));

@@ -34,10 +34,10 @@ typedef struct ml_claim {
 
 /* Who keeps a block, where that is known without asking. */
 #define ML_KEEPERS(XX) \
-    XX(UNKNOWN, "")                          /* autograd, or other C++ code */ \
-    XX(WORKSPACE, "work space of a library") /* by its size: not exact */ \
-    XX(GRAPH, "pool of a CUDA graph")        /* a pool that a capture made itself */ \
-    XX(POOL, "memory pool")                  /* one that the program made */
+    XX(UNKNOWN, "")                         /* autograd, or other C++ code */ \
+    XX(WORKSPACE, "workspace of a library") /* by its size: not exact */ \
+    XX(GRAPH, "pool of a CUDA graph")       /* a pool that a capture made itself */ \
+    XX(POOL, "memory pool")                 /* one that the program made */
 
 enum ml_keeper {
 #define XX(name, text) ML_KEEPER_##name,

@@ -22,7 +22,7 @@
  *                             pass began before its free, where parameters are known;
  *                             TEMPORARY, freed before the next pass began
  *
- *   what has the size that torch gives to the work space of a cuBLAS handle, is never
+ *   what has the size that torch gives to the workspace of a cuBLAS handle, is never
  *   freed, and would be GRADIENT, or saw more than one pass, of whatever thread, or has
  *   a size that hardly a tensor has: WORKSPACE (not exact)
  *

@@ -71,9 +71,9 @@ enum ml_no_line {
     XX(CALL, 1, "outside any module's call") \
     XX(OPTIMIZER, 2, "in an optimizer's step") \
     XX(OWNER, 3, "its owner is in no module") \
-    XX(LIBRARY, 4, "work space of a library") \
+    XX(LIBRARY, 4, "workspace of a library") \
     XX(UNNAMED, 5, "the module has no name in the recording") \
-    XX(STACK, 6, "no stack that tells")
+    XX(STACK, 6, "no Python stack")
 
 #define ML_NO_MODULE_OUTSIDE_LAST ML_NO_MODULE_LIBRARY
 

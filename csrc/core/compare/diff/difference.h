@@ -2,9 +2,9 @@
  * at another instant.
  *
  * Owns what became of each line: appeared, gone, grew, shrank, or moved in time.  Both
- * sides are told apart by match.h, live bytes are those of sites.h; it must not know
- * why the two are compared.  Of each grouping the differences add up to that of the
- * whole, and those from A to B are those from B to A with their signs turned. */
+ * sides are told apart by match.h, live bytes are those of sites.h.  Of each grouping
+ * the differences add up to that of the whole, and those from A to B are those from B
+ * to A with their signs turned. */
 #ifndef ML_DIFFERENCE_H
 #define ML_DIFFERENCE_H
 

@@ -1,10 +1,10 @@
 /* Which site of one recording is which of another, where the program may have been edited
  * between the two.
  *
- * Owns the pairing, from what is surest to what is least sure; it must not know how much
- * is live at any instant.  What both recordings say of a site is its file, function, line,
- * module and operation (sites.h).  An edit above a line moves its number, a function may
- * have another name, a file another folder, and one line may allocate several times, so:
+ * Owns the pairing, from what is surest to what is least sure.  What both recordings
+ * say of a site is its file, function, line, module and operation (sites.h).  An edit
+ * above a line moves its number, a function may have another name, a file another
+ * folder, and one line may allocate several times, so:
  *
  *   1. Files are paired by the tail of their paths that both share, then by what is in them.
  *   2. Lines of two paired files are paired in their order, as a longest common subsequence

@@ -1,10 +1,10 @@
 /* Sites: what allocates on one device, and how much of each is live when.
  *
- * A site is a line of the user's code with the module that ran there, the function of the
- * library, or the autograd node, that was at work, and whether a backward pass ran; where
- * no line is known, the reason and the category stand for it.  Owns the sites of all
- * allocations of a device; it must not know of a second recording.  Causes are cause.h's,
- * categories category.h's, live blocks the replay's. */
+ * A site is a line of the user's code with the module that ran there, the function of
+ * the library, or the autograd node, that was at work, and whether a backward pass ran;
+ * where no line is known, the reason and the category stand for it.  Owns the sites of
+ * all allocations of a device.  Causes are cause.h's, categories category.h's, live
+ * blocks the replay's. */
 #ifndef ML_SITES_H
 #define ML_SITES_H
 

@@ -8,8 +8,7 @@
  * within the bound around it.  With fewer than ML_ALIGN_STEPS of them its own clock has to
  * do, and there is no bound.
  *
- * A rank is moved as a whole, so nothing that is in order in it gets out of order.  Knows
- * nothing of events. */
+ * A rank is moved as a whole, so nothing that is in order in it gets out of order. */
 #ifndef ML_ALIGN_H
 #define ML_ALIGN_H
 

@@ -3,7 +3,7 @@
  * Owns bringing them together: texts, frames and stacks that are equal become one, each
  * (rank, device) becomes a device, and each rank keeps its notes, rules and losses in a
  * part of its own, so that what is asked of a device is answered as its own recording
- * would have.  Times are align.h's.  It must not know files. */
+ * would have.  Times are align.h's. */
 #ifndef ML_MERGE_H
 #define ML_MERGE_H
 

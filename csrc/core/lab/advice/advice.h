@@ -1,8 +1,8 @@
 /* Advice: what of a program to change so that its peak falls, and by how much.
  *
  * Owns the answer: advices, each with the saving that a trial of the edited workload
- * predicts, ranked, and what all of them together save.  It must not know how any of it
- * is worded, nor how a waste is found: that is the rules', advice_rules.h.
+ * predicts, ranked, and what all of them together save.  The rules that find wastes are
+ * advice_rules.h's.
  *
  * The trials of one answer go by the same rules: the recording's own settings, memory
  * where the driver would put it.  An advice is only given where its edits lower a peak by

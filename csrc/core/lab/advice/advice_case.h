@@ -1,8 +1,7 @@
 /* A case: what a rule of advice may look at, and the proposals that it makes.
  *
- * Owns what is known of each demand of a workload - its cause, category, owner - and the
- * edits that a proposal consists of.  It must not know any rule, nor what a proposal
- * saves. */
+ * Owns what is known of each demand of a workload - its cause, category, owner - and
+ * the edits that a proposal consists of. */
 #ifndef ML_ADVICE_CASE_H
 #define ML_ADVICE_CASE_H
 

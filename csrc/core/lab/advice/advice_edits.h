@@ -1,7 +1,6 @@
 /* Edits of proposals, made on a copy of a workload, and the trial of them.
  *
- * Owns what an edit does to a demand, and who comes first where two edit the same; it must
- * not know why they are proposed. */
+ * Owns what an edit does to a demand, and who comes first where two edit the same. */
 #ifndef ML_ADVICE_EDITS_H
 #define ML_ADVICE_EDITS_H
 

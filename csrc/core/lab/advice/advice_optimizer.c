@@ -141,7 +141,7 @@ made_of(const ml_advice_case *it, size_t demand)
                   .node = it->trace->events[of->born].node};
 }
 
-/* Of a module that has a parameter in an optimizer it could be a library's work space. */
+/* Of a module that has a parameter in an optimizer it could be a library's workspace. */
 static bool
 is_frozen(const ml_advice_case *it, const owners *told, size_t demand)
 {

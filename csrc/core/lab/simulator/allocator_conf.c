@@ -125,7 +125,7 @@ read_integer(conf *c, const char *key, uint64_t *out)
     errno = 0;
     *out = strtoull(text, &end, 10);
     if (end == text || errno == ERANGE) {
-        return refuse(c, "%s: '%.80s' is no whole number", key, text);
+        return refuse(c, "%s: '%.80s' is not a whole number", key, text);
     }
     return 0;
 }
@@ -138,7 +138,7 @@ read_real(conf *c, const char *key, double *out)
     errno = 0;
     *out = strtod(text, &end);
     if (end == text || errno == ERANGE) {
-        return refuse(c, "%s: '%.80s' is no number", key, text);
+        return refuse(c, "%s: '%.80s' is not a number", key, text);
     }
     return 0;
 }

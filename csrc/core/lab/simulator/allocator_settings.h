@@ -1,7 +1,7 @@
 /* Settings of torch's caching allocator for CUDA: what decides how memory is cut up.
  *
  * Owns their defaults by version of torch and the text form that torch reads from
- * PYTORCH_CUDA_ALLOC_CONF.  It must not know what an allocator does with them. */
+ * PYTORCH_CUDA_ALLOC_CONF. */
 #ifndef ML_ALLOCATOR_SETTINGS_H
 #define ML_ALLOCATOR_SETTINGS_H
 

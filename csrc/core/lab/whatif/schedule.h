@@ -1,8 +1,7 @@
 /* A schedule: what a workload asks of an allocator, in order.
  *
  * Owns the order.  At one event of the recording come, first to last: cache given back,
- * frees moved there, births moved there, and what the recording itself had there.  It must
- * not know who is asked. */
+ * frees moved there, births moved there, and what the recording itself had there. */
 #ifndef ML_SCHEDULE_H
 #define ML_SCHEDULE_H
 

@@ -147,7 +147,7 @@ step_request(trial *t, size_t item)
 static int
 step_complete(trial *t, uint32_t item)
 {
-    /* It stays with what is pending, whose places are forgotten, as its own is now. */
+    /* The block joins the pending list; pending blocks have no address. */
     uint64_t addr = t->placed[item];
     t->placed[item] = 0;
     return ml_allocator_complete(t->allocator, addr);

@@ -2,8 +2,7 @@
  * amount of memory.
  *
  * Owns the order in which demands reach the model, the driver that gives it memory, and
- * the figures of what came of it.  It must not know what a workload is for, nor the
- * allocator's rules: those are the model's.
+ * the figures of what came of it.
  *
  * Where segments go to the addresses that they had in the recording, the trial is a check
  * of the model: each address, segment event and block at the end is compared.  Else a
@@ -62,7 +61,7 @@ typedef struct ml_trial_result {
 } ml_trial_result;
 
 /* How the recorded run went, as far as it tells: its settings, in the version of torch that
- * is likeliest; memory without end, or as much as it seems to have had; addresses as
+ * is likeliest; unlimited memory, or as much as it seems to have had; addresses as
  * recorded.  In trial_options.c. */
 void ml_trial_options_of(const ml_workload *workload, ml_trial_options *out);
 /* Runs them, as run; where the model and the recording part, also with other versions of

@@ -2,7 +2,7 @@
  * where the recording had it.
  *
  * Owns how much memory there is and where, and whether the model took and gave back
- * segments as the recording did.  It must not know blocks. */
+ * segments as the recording did. */
 #ifndef ML_TRIAL_DRIVER_H
 #define ML_TRIAL_DRIVER_H
 

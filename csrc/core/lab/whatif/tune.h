@@ -1,8 +1,8 @@
 /* Tuning: the allocator settings with which a recorded run would have reserved least.
  *
- * Owns which settings are tried and how one is preferred to another.  Every choice is text
- * as PYTORCH_CUDA_ALLOC_CONF has it, and what is told of it came of a trial of that very
- * text.  It must not know how any of it is worded. */
+ * Owns which settings are tried and how one is preferred to another.  Every choice is
+ * text as PYTORCH_CUDA_ALLOC_CONF has it, and what is told of it came of a trial of
+ * that very text. */
 #ifndef ML_TUNE_H
 #define ML_TUNE_H
 
@@ -14,7 +14,7 @@ typedef struct ml_tuned {
     char conf[ML_TUNE_CONF_MAX]; /* "": torch's defaults */
     unsigned settings;           /* that conf changes */
     ml_trial_result result;
-    uint64_t low; /* reserved peak, over orders of addresses */
+    uint64_t low; /* reserved peak, over driver placements */
     uint64_t high;
 } ml_tuned;
 

@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 
-/* Orders of addresses that are tried: the driver's, up, down, and drawn ones. */
+/* Driver placements that are tried: the likeliest, up, down, and drawn ones. */
 #define SHUFFLES 4
 
 static uint64_t

@@ -1,7 +1,7 @@
 /* What if: the same run under other settings or with other memory.
  *
- * Owns how the recorded run, replayed as it was, and a trial of it become one answer, and
- * what is exact of that.  It must not know how any of it is worded. */
+ * Owns how the recorded run, replayed as it was, and a trial of it become one answer,
+ * and what is exact of that. */
 #ifndef ML_WHATIF_H
 #define ML_WHATIF_H
 
@@ -16,7 +16,7 @@ typedef struct ml_whatif {
     ml_trial_options options; /* of the trial; own where nothing was asked */
     ml_trial_result result;   /* what came of it; check where nothing was asked */
     bool asked;               /* of something else than the recorded run */
-    uint64_t low; /* reserved peak, over the orders of addresses that were tried */
+    uint64_t low; /* reserved peak, over the driver placements that were tried */
     uint64_t high;
     uint64_t
         least_memory; /* with which it would not have run out; 0 where it does not */
@@ -39,7 +39,7 @@ uint64_t ml_whatif_memory(const ml_whatif *whatif);
  * the recorded one, with MEMORY as above. */
 void ml_whatif_options(const ml_whatif *whatif, uint64_t memory,
                        ml_trial_options *options);
-/* The reserved peak of OPTIONS over the orders of addresses, if they matter; *RESULT is
+/* The reserved peak of OPTIONS over driver placements, if they matter; *RESULT is
  * that of the driver's order.  0, ML_EINVALID or ML_ENOMEM. */
 int ml_whatif_range(const ml_workload *workload, const ml_trial_options *options,
                     ml_trial_result *result, uint64_t *low, uint64_t *high);

@@ -1,10 +1,9 @@
 /* A workload: what a program asked of the allocator on one device, without where it was
  * put.
  *
- * Owns the demands, one a block with its life, and what else of the recording belongs to
- * the program rather than to the allocator: when it gave its cache back, which requests
- * failed, what was there before the first event.  It must not know how memory is given:
- * that is a trial's.
+ * Owns the demands, one a block with its life, and what else of the recording belongs
+ * to the program rather than to the allocator: when it gave its cache back, which
+ * requests failed, what was there before the first event.
  *
  * Demands may be edited, which asks "what if the program had done this instead": on a
  * copy, set their bytes or move their events, then give the copy to ml_trial_run. */

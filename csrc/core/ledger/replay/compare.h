@@ -1,7 +1,7 @@
 /* Memory compared: segments and blocks that something arrived at, with those that a
  * recording has at its end.
  *
- * Owns what counts as a difference; it must not know who arrived there. */
+ * Owns what counts as a difference. */
 #ifndef ML_COMPARE_H
 #define ML_COMPARE_H
 

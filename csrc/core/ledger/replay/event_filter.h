@@ -1,8 +1,8 @@
 /* A recording without some of its events.
  *
- * Owns what is left out and what then stands for what; must not know who looks at it.
- * Each changes a recording that nobody else has yet: 0, or ML_ENOMEM or ML_ELIMIT, after
- * which it is still valid, but may be done in part. */
+ * Owns what is left out and what then stands for what.  Each changes a recording that
+ * nobody else has yet: 0, or ML_ENOMEM or ML_ELIMIT, after which it is still valid, but
+ * may be done in part. */
 #ifndef ML_EVENT_FILTER_H
 #define ML_EVENT_FILTER_H
 

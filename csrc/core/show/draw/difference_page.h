@@ -1,6 +1,4 @@
-/* A difference as a page: a file of its own, without scripts, that loads nothing.
- *
- * Owns how it reads; it must not know what is compared. */
+/* A difference as a page: a file of its own, without scripts, that loads nothing. */
 #ifndef ML_DIFFERENCE_PAGE_H
 #define ML_DIFFERENCE_PAGE_H
 

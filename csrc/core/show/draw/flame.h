@@ -2,8 +2,7 @@
  *
  * Owns the tree of a device's, or all devices', memory by stream, segment, state and
  * frame, its picture as SVG, and the folded lines that torch.cuda._memory_viz writes of
- * it.  Must not know why the memory is held.  Bytes of the tree add up to what is
- * reserved. */
+ * it.  Bytes of the tree add up to what is reserved. */
 #ifndef ML_FLAME_H
 #define ML_FLAME_H
 

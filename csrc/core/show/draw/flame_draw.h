@@ -1,7 +1,7 @@
 /* The look of flame graphs: their file, their boxes, what a click does.
  *
- * Owns the measures, the style and the script of the SVG; must not know what a box stands
- * for.  Widths and places across are in hundredths of a pixel, depths in rows. */
+ * Owns the measures, the style and the script of the SVG.  Widths and places across are
+ * in hundredths of a pixel, depths in rows. */
 #ifndef ML_FLAME_DRAW_H
 #define ML_FLAME_DRAW_H
 

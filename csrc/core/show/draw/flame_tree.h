@@ -1,9 +1,8 @@
 /* The tree of a flame graph: memory at the end of a recording by stream, segment, state
  * and frame.
  *
- * Owns which blocks are of one node, which frames say nothing, and the order of what lies
- * side by side.  Bytes of the tree add up to what is reserved.  Must not know how it is
- * drawn. */
+ * Owns which blocks are of one node, which frames say nothing, and the order of what
+ * lies side by side.  Bytes of the tree add up to what is reserved. */
 #ifndef ML_FLAME_TREE_H
 #define ML_FLAME_TREE_H
 

@@ -1,8 +1,7 @@
 /* A timeline: the allocated bytes of a device by category over time, in few columns.
  *
  * Owns which instant stands for each column of equal time: of those in it, the one with
- * the most allocated bytes, so that no peak is lost however many events there are.  Must
- * not know how it is drawn. */
+ * the most allocated bytes, so that no peak is lost however many events there are. */
 #ifndef ML_TIMELINE_H
 #define ML_TIMELINE_H
 

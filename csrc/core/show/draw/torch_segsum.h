@@ -1,7 +1,7 @@
 /* How full the segments are at the end of a recording, as text.
  *
- * Owns the layout of torch.cuda._memory_viz's segsum(): a line for each segment of 20 MiB
- * or more, the sums over all, the legend.  Must not know what the memory is for. */
+ * Owns the layout of torch.cuda._memory_viz's segsum(): a line for each segment of 20
+ * MiB or more, the sums over all, the legend. */
 #ifndef ML_TORCH_SEGSUM_H
 #define ML_TORCH_SEGSUM_H
 

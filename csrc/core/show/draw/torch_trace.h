@@ -1,8 +1,7 @@
 /* The events of a recording, as text that reads like a program.
  *
- * Owns the layout of torch.cuda._memory_viz's trace(): a line for each event, letters that
- * name what is there now, and which segment an address is in.  Must not know what the
- * memory is for. */
+ * Owns the layout of torch.cuda._memory_viz's trace(): a line for each event, letters
+ * that name what is there now, and which segment an address is in. */
 #ifndef ML_TORCH_TRACE_H
 #define ML_TORCH_TRACE_H
 

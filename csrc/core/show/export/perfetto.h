@@ -1,9 +1,9 @@
 /* A recording as a trace of Perfetto, which ui.perfetto.dev opens.
  *
  * Owns which tracks there are and what they show: of each device allocated, active and
- * reserved bytes as counters, out of memory, and the largest allocations as slices, from
- * allocation to free; of each process its steps, and of its threads phases, regions and
- * marks.  Must not know where the bytes go. */
+ * reserved bytes as counters, out of memory, and the largest allocations as slices,
+ * from allocation to free; of each process its steps, and of its threads phases,
+ * regions and marks. */
 #ifndef ML_PERFETTO_H
 #define ML_PERFETTO_H
 

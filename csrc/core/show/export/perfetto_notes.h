@@ -1,7 +1,7 @@
 /* What happened beside memory, in a Perfetto trace.
  *
  * Owns which notes are slices and which instants: steps of the process, phases, regions
- * and marks of its threads.  Must not know of memory. */
+ * and marks of its threads. */
 #ifndef ML_PERFETTO_NOTES_H
 #define ML_PERFETTO_NOTES_H
 

@@ -1,8 +1,7 @@
 /* The packets of a Perfetto trace.
  *
- * Owns the numbers of their fields, which stand in perfetto's protos/perfetto/trace, and
- * which texts were written before, so that later packets name them by number.  Must not
- * know what is shown. */
+ * Owns the numbers of their fields, which stand in perfetto's protos/perfetto/trace,
+ * and which texts were written before, so that later packets name them by number. */
 #ifndef ML_PERFETTO_PACKETS_H
 #define ML_PERFETTO_PACKETS_H
 

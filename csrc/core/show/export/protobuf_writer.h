@@ -1,7 +1,6 @@
 /* Protocol Buffers' wire format, written.
  *
- * Owns how fields are laid out; must not know any message.  Whatever goes wrong is
- * remembered by the buffer. */
+ * Owns how fields are laid out.  Whatever goes wrong is remembered by the buffer. */
 #ifndef ML_PROTOBUF_WRITER_H
 #define ML_PROTOBUF_WRITER_H
 

@@ -1,7 +1,7 @@
 /* What is live at the peak by stack, as text for viewers of profiles.
  *
- * Owns the folded lines of flame graph tools and the JSON of speedscope.  Must not know how
- * the peak is found; bytes add up to what is allocated there. */
+ * Owns the folded lines of flame graph tools and the JSON of speedscope.  Bytes add
+ * up to what is allocated at the peak. */
 #ifndef ML_STACK_TEXT_H
 #define ML_STACK_TEXT_H
 

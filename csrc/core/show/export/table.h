@@ -1,6 +1,6 @@
 /* A table: columns of numbers, one behind the other in memory.
  *
- * Owns their memory and how a row is spread over them; must not know what they mean. */
+ * Owns their memory and how a row is spread over them. */
 #ifndef ML_TABLE_H
 #define ML_TABLE_H
 

@@ -1,7 +1,7 @@
 /* A recording as tables, for programs that read columns.
  *
- * Owns which tables there are, their columns and what stands for "none": docs/VIEWING.md
- * names them.  Must not know the formats of files. */
+ * Owns which tables there are, their columns and what stands for "none":
+ * docs/VIEWING.md names them. */
 #ifndef ML_TABLES_H
 #define ML_TABLES_H
 

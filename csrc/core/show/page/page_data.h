@@ -1,8 +1,7 @@
 /* The viewer's page data: a recording as a head, one JSON document, and blobs of
  * columns.
  *
- * docs/FORMAT.md is its specification, which memlab/viewer/data.js reads.  It must not
- * know how the page looks. */
+ * docs/FORMAT.md is its specification, which memlab/viewer/data.js reads. */
 #ifndef ML_PAGE_DATA_H
 #define ML_PAGE_DATA_H
 

@@ -1,8 +1,8 @@
 /* Text for pictures: what SVG and HTML show of a recording.
  *
- * Owns the escaping that keeps any string inside its element, how sizes and frames read,
- * the letters' width, and the head that all pages share.  Must not know what a picture
- * shows.  Whatever goes wrong is remembered by the buffer. */
+ * Owns the escaping that keeps any string inside its element, how sizes and frames
+ * read, the letters' width, and the head that all pages share.  Whatever goes wrong is
+ * remembered by the buffer. */
 #ifndef ML_MARKUP_H
 #define ML_MARKUP_H
 

@@ -1,8 +1,8 @@
 /* JSON text, safe inside a script element of an HTML page.
  *
- * Owns how numbers and strings are written; it must not know which keys there are.
- * What it writes is ASCII but for characters of names, valid UTF-8, and holds none of
- * < > & nor U+2028 nor U+2029.  Whatever goes wrong is remembered by the buffer. */
+ * Owns how numbers and strings are written.  What it writes is ASCII but for characters
+ * of names, valid UTF-8, and holds none of < > & nor U+2028 nor U+2029.  Whatever goes
+ * wrong is remembered by the buffer. */
 #ifndef ML_PAGE_JSON_H
 #define ML_PAGE_JSON_H
 

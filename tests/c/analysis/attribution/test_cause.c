@@ -492,7 +492,7 @@ test_the_first_gradient(void)
     tear_down(&f);
 }
 
-/* One pass tells a work space of a size that no tensor has. */
+/* One pass tells a workspace of a size that no tensor has. */
 static void
 test_workspaces(void)
 {
