@@ -152,4 +152,4 @@ $(CTEST_DIR)/flags: FORCE tools/warnings.flags tools/warnings-core.flags
 .PHONY: FORCE
 FORCE:
 
--include $(wildcard $(CTEST_DIR)/*.d $(CTEST_DIR)/core/*.d)
+-include $(shell find $(CTEST_DIR) -name "*.d" 2> /dev/null)
