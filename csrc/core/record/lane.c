@@ -7,9 +7,9 @@
  * large enough that its header and fresh start cost nothing. */
 #define CHUNK_BYTES (UINT32_C(16) << 10)
 
-/* The longest record with its context, rounded up: what is promised holds for events of
- * any values. */
-#define RECORD_BYTES 96u
+/* The longest record, 100 bytes with what comes before it, and its share of a chunk's header,
+ * state and unused end: what is promised holds for events of any values. */
+#define RECORD_BYTES 104u
 
 /* Chunks beside those that hold what is wanted: the oldest, of which a part is wanted,
  * and what may be written while a reader, perhaps not running, keeps others from being
@@ -18,7 +18,7 @@
 
 /* Fewer would overwrite within one training step of a small model. */
 #define RING_MINIMUM 1024u
-/* 2^26 events: 6 GiB of address space, touched only as events come. */
+/* 2^26 events: 6.5 GiB of address space, touched only as events come. */
 #define RING_MAXIMUM (UINT64_C(1) << 26)
 
 /* Reserved address space as places for chunks.  Its chunks are numbered, and which place

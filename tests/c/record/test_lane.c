@@ -28,14 +28,17 @@ long_event(uint64_t number)
                       .block_bytes = wide * 3,
                       .stream = wide * 5,
                       .sequence = wide * 7,
+                      .next = wide * 11,
                       .stack = (uint32_t)number | 0x80000000,
                       .origin_stack = (uint32_t)~number,
                       .pool = {(uint32_t)number, 1},
                       .metadata = (uint32_t)number + 1,
                       .node = (uint32_t)number | 0x40000000,
-                      .thread = (uint32_t)number,
+                      .thread = (uint32_t)number | 0x10000,
                       .autograd_thread = (uint16_t)~number,
-                      .flags = (uint8_t)(number & 0x7f)};
+                      .next_thread = (uint16_t)number | 1,
+                      .flags = (uint8_t)(number & 0x7f),
+                      .unused = (uint32_t)number | 0x80000000};
     return event;
 }
 
@@ -145,18 +148,19 @@ static void
 test_longest_records_are_kept_as_well(void)
 {
     enum {
-        WANTED = 5000
+        WANTED = 1 << 18, /* whose longest records fill more than the spare chunks */
+        PUSHED = 2 * WANTED
     };
     ml_lane lane = {.newest = NULL};
     CHECK_INT(ml_lane_reserve(&lane, WANTED), 0);
-    for (uint64_t i = 0; i < 60000; i++) {
+    for (uint64_t i = 0; i < PUSHED; i++) {
         ml_event event = long_event(i);
         CHECK_INT(ml_lane_push(&lane, &event), 0);
     }
-    size_t count = ml_lane_copy(&lane, 0, 60000, WANTED, out);
+    size_t count = ml_lane_copy(&lane, 0, PUSHED, WANTED, out);
     CHECK_INT(count, WANTED);
     for (size_t i = 0; i < count; i++) {
-        ml_event wanted = long_event(60000 - WANTED + i);
+        ml_event wanted = long_event(PUSHED - WANTED + i);
         /* All before the padding, and what is behind it. */
         CHECK_INT(memcmp(&out[i], &wanted, offsetof(ml_event, flags) + 1), 0);
         CHECK_UINT(out[i].unused, wanted.unused);
