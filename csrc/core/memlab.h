@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
-#define ML_ABI_VERSION 9u
+#define ML_ABI_VERSION 10u
 
 /* A list whose numbers are in files has entries XX(name, number, text): the number stands
  * where a reader looks, and moving a line changes none.  Its count is
@@ -253,6 +253,9 @@ typedef struct ml_counters {
     uint64_t of[ML_COUNTER_MAX];
 } ml_counters;
 
+/* Where the events of a source go; the recorder's. */
+typedef struct ml_feed ml_feed;
+
 /* A source of events.  All functions may be called without the GIL unless said. */
 typedef struct ml_source {
     uint32_t size;    /* of this struct, bytes */
@@ -290,6 +293,9 @@ typedef struct ml_source {
     int (*changes)(void *self, int device, uint64_t *out);
     /* Tells the source whether anyone wants to know of uses.  NULL: it cannot tell. */
     void (*watch_uses)(void *self, int enabled);
+    /* Set by register_source, before the first event; NULL until then.  An event finds its
+     * feed here without a search. */
+    ml_feed *feed;
 } ml_source;
 
 /* That an operator uses memory. */
@@ -320,7 +326,7 @@ typedef struct ml_api {
     uint32_t version; /* ML_ABI_VERSION */
     /* Registers SOURCE, which must live for ever. Replaces none: a second one of the
      * same name is an error. */
-    int (*register_source)(const ml_source *source);
+    int (*register_source)(ml_source *source);
     /* The hot path: takes no lock, memory, GIL or I/O, never fails.  Fields of EVENT
      * that the core fills itself (stack, origin_stack, block_bytes, thread) are ignored on
      * entry, but for SOURCEs that are not ordered: those give block_bytes and

@@ -251,7 +251,7 @@ int ml_clock_init(void);
 int ml_clock_unix_ns(uint64_t *ticks, size_t stride_bytes, size_t count);
 
 /* cpu.cpp.  The sources are static: valid for the life of the process. */
-const ml_source *ml_cpu_source(const ml_api *api);
+ml_source *ml_cpu_source(const ml_api *api);
 /* In a forked child: record nothing until the child itself asks. */
 void ml_cpu_forked(void);
 typedef struct ml_cpu_counters {
@@ -265,7 +265,7 @@ void ml_cpu_count(ml_cpu_counters *out);
 int ml_host_memory(uint64_t *in_use, uint64_t *held);
 
 /* cuda.cpp, only where torch is built for CUDA. */
-const ml_source *ml_cuda_source(const ml_api *api);
+ml_source *ml_cuda_source(const ml_api *api);
 void ml_cuda_forked(void);
 /* What to call when CUDA is out of memory; NULL: nothing. */
 void ml_cuda_set_oom_hook(ml_oom_hook hook);

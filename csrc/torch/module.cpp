@@ -32,7 +32,7 @@ after_fork_in_child(void)
 }
 
 int
-register_one(const ml_api *api, const ml_source *source, PyObject *names)
+register_one(const ml_api *api, ml_source *source, PyObject *names)
 {
     const int result = api->register_source(source);
     if (result != 0) {

@@ -203,6 +203,45 @@ def test_which_stacks_were_wanted(tmp_path, number, lines):
     assert [frames[0]["line"] if frames else 0 for frames in found] == lines
 
 
+def test_a_chunk_goes_on_from_a_state(tmp_path):
+    """Its events say that all is as before."""
+    lane = [
+        by_hand.string(1, "train"),
+        by_hand.string(2, "train.py"),
+        by_hand.code(1, 1, 2, 10),
+        by_hand.stack(1, 0, 1, 11),
+        by_hand.stack(2, 0, 1, 12),
+        by_hand.state(
+            time=5000, addr=HELD + MIB, size=MIB, stack=(2, 1), block=MIB,
+            flags=(32, 32 | 1), thread=3, action=9,
+        ),
+        by_hand.same_event(0, time=1000),
+        by_hand.same_event(1, time=500),
+    ]  # fmt: skip
+    control = [
+        by_hand.clock(0, 10**18),
+        by_hand.clock(10**6, 10**18 + 10**6),
+        by_hand.start(0, 0),
+        by_hand.segment(0, HELD, 20 * MIB),
+        by_hand.started(0),
+    ]
+    data = by_hand.file([(2, lane)], control, keys=2, context=3, required=2)
+    path = tmp_path / "state.mlab"
+    path.write_bytes(data)
+    recording = read_recording(path)
+    assert recording.file["damaged_chunks"] == recording.file["unread_records"] == 0
+    read = plain(recording, tmp_path)
+    alloc, free = read["device_traces"][0]
+    assert (alloc["action"], free["action"]) == ("alloc", "free_requested")
+    assert [e["addr"] - HELD for e in (alloc, free)] == [MIB, MIB]
+    assert [e["size"] for e in (alloc, free)] == [MIB, MIB]
+    assert [e["time_us"] for e in (alloc, free)] == [10**15 + 6, 10**15 + 6]
+    assert read["memlab"]["devices"][0]["time"] == [0, 500]
+    assert [e["frames"][0]["line"] for e in (alloc, free)] == [12, 11]
+    flags = read["memlab"]["devices"][0]["flags"]
+    assert [ord(each) - 0x40 & 33 for each in flags] == [32, 33]
+
+
 # ---- Recordings of programs ----
 
 

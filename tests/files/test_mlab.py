@@ -439,7 +439,7 @@ snapshot.stop()
 def test_a_newer_file_is_refused(record, tmp_path):
     path, _ = record()
     data = bytearray(path.read_bytes())
-    data[16] = 1
+    data[16] |= 4
     path.write_bytes(data)
     with pytest.raises(memlab.SnapshotError, match="header is damaged"):
         memlab.load(path)

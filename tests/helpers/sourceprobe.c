@@ -33,7 +33,7 @@ static const char *const action_names[] = {
 };
 
 static int
-register_source(const ml_source *source)
+register_source(ml_source *source)
 {
     if (source_count == sizeof(sources) / sizeof(*sources)) {
         return ML_EFULL;

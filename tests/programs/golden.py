@@ -113,6 +113,22 @@ def killed(name):
 
 
 @program
+def shared(name):
+    """Begun while another recording goes on, with which it shares its records; several
+    chunks of one lane."""
+    import torch
+
+    other = memlab.MemorySnapshot(uses=True).start()
+    kept = train("cuda:0", steps=1)
+    with memlab.MemorySnapshot(file=name + ".mlab"):
+        for i in range(3000):
+            torch.empty(512 * (i % 7 + 1), dtype=torch.uint8, device="cuda:0").fill_(i % 2)
+        kept = train("cuda:0", steps=1)
+    other.stop()
+    del kept
+
+
+@program
 def ranks(name):
     """Two processes, merged."""
     paths = []

@@ -121,9 +121,9 @@ plain.save("plain.pickle")
     assert again["unused"] == device["unused"] + [0]
     assert again["uses"] == device["uses"]
     # A reader that does not know of last uses must not take the events for others.
-    assert (tmp_path / "it.mlab").read_bytes()[16:24] == (1).to_bytes(8, "little")
-    # Who did not ask for them has none.
-    assert (tmp_path / "plain.mlab").read_bytes()[16:24] == bytes(8)
+    assert (tmp_path / "it.mlab").read_bytes()[16] & 1
+    # Who did not ask for them has none, though its file shares the other's records.
+    assert not (tmp_path / "plain.mlab").read_bytes()[16] & 1
     read_recording(tmp_path / "plain.mlab").write_pickle(str(tmp_path / "p.pickle"), True)
     for path in tmp_path / "plain.pickle", tmp_path / "p.pickle":
         keys = pickle.loads(path.read_bytes())["memlab"]["devices"][0]

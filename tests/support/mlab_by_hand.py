@@ -61,6 +61,19 @@ def unused(events):
     return bytes([13 | 3 << 4]) + struct.pack("<I", events + 1)
 
 
+def state(*, time, addr, size, stack, block, flags, thread, action):
+    """What the events behind it are relative to; what is no argument is 0."""
+    return bytes([14]) + struct.pack(
+        "<8Q9I2H4B", time, addr, size, block, *[0] * 4, *stack, *[0] * 6, thread,
+        0, 0, *flags, action, 0,
+    )  # fmt: skip
+
+
+def same_event(action, *, time):
+    """TIME since the event before, of which it is a copy, but for what classes have."""
+    return action.to_bytes(3, "little") + struct.pack("<H", time)
+
+
 def event(action, *, time, addr, size, of=0, origin=0, block, sequence=0, node=0):
     """TIME since the event before."""
     codes = action | 3 << 4 | 7 << 6 | 7 << 9 | 3 << 12 | 3 << 14 | 7 << 16 | 5 << 19

@@ -188,7 +188,7 @@ mark_locked(ml_feed *feed, ml_memory_mark *out)
 static int
 find_feed(const ml_source *source, ml_feed **out)
 {
-    *out = ml_recorder_feed(source);
+    *out = source->feed;
     if (*out == NULL) {
         return ml_recorder_fail(ML_EINVALID, "source is not registered");
     }

@@ -114,6 +114,25 @@ begin_record(ml_feed *feed, ml_event *record, const ml_event_text *text)
     }
 }
 
+/* Apart, so that an event which goes to no file does not make room for its record. */
+static __attribute__((noinline)) int
+push_to_files(ml_feed *feed, ml_lane *lane, unsigned number, const ml_event *record)
+{
+    ml_packed_event packed;
+    int result = ml_lane_push_shared(lane, record, &packed);
+    ml_journal_port_record(&feed->port, number, record, &packed);
+    return result;
+}
+
+/* LANE, number NUMBER of the feed, keeps RECORD, and so do the files, by the same bytes.
+ * 0; -1 where the lane has no room. */
+static inline int
+push(ml_feed *feed, ml_lane *lane, unsigned number, const ml_event *record)
+{
+    return ml_journal_port_open(&feed->port) ? push_to_files(feed, lane, number, record)
+                                             : ml_lane_push(lane, record);
+}
+
 /* ---- Ordered sources ---- */
 
 static void
@@ -222,7 +241,7 @@ ml_feed_use_unseen(ml_feed *feed)
     }
 }
 
-/* The ledger finishes RECORD, and the lane keeps it. */
+/* The ledger finishes RECORD, and the lane and the files keep it. */
 static inline void
 keep(ml_feed *feed, ml_device_log *log, ml_event *record)
 {
@@ -239,7 +258,7 @@ keep(ml_feed *feed, ml_device_log *log, ml_event *record)
         ml_ledger_stop_counting(log->ledger);
     }
     follow_uses(feed, log, record);
-    if (ml_lane_push(&log->lane, record) != 0) {
+    if (push(feed, &log->lane, (unsigned)(log - feed->logs), record) != 0) {
         count(&log->dropped);
     }
 }
@@ -322,7 +341,6 @@ record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record,
     else {
         put_off(log, record);
     }
-    ml_journal_port_record(&feed->port, (unsigned)(log - feed->logs), record);
     return record->stack;
 }
 
@@ -390,10 +408,9 @@ record_unordered(ml_feed *feed, const ml_event *event, const ml_event_text *text
     if (node != NULL) {
         record->node = node_id(feed, &log->names, node);
     }
-    if (ml_lane_push(&log->lane, record) != 0) {
+    if (push(feed, &log->lane, (unsigned)(log - feed->threads), record) != 0) {
         count(&feed->dropped);
     }
-    ml_journal_port_record(&feed->port, (unsigned)(log - feed->threads), record);
     ml_lane_release(&log->lane);
     return record->stack;
 }

@@ -73,7 +73,7 @@ typedef struct ml_thread_log {
     ml_node_names names;
 } ml_thread_log;
 
-typedef struct ml_feed {
+struct ml_feed {
     const ml_source *source; /* borrowed, for ever */
     ml_stacks *stacks;       /* borrowed from the recorder */
     ml_stack_walker walker;
@@ -90,7 +90,7 @@ typedef struct ml_feed {
     _Atomic uint64_t lost_stacks;
     ml_journal_port port; /* the files that its events go to as well */
     bool forked;          /* in a child of a process that recorded it: it stays off */
-} ml_feed;
+};
 
 /* A walk over a source's memory by memlab itself.  The source's SNAPSHOT event arrives
  * on this thread with the device's lock held: the one moment at which lane and ledger

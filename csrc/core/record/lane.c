@@ -7,9 +7,9 @@
  * large enough that its header and fresh start cost nothing. */
 #define CHUNK_BYTES (UINT32_C(16) << 10)
 
-/* The longest record with its context, rounded up: what is promised holds for events of
- * any values. */
-#define RECORD_BYTES 96u
+/* The longest record, 100 bytes with what comes before it, and its share of a chunk's header,
+ * state and unused end: what is promised holds for events of any values. */
+#define RECORD_BYTES 104u
 
 /* Chunks beside those that hold what is wanted: the oldest, of which a part is wanted,
  * and what may be written while a reader, perhaps not running, keeps others from being
@@ -18,7 +18,7 @@
 
 /* Fewer would overwrite within one training step of a small model. */
 #define RING_MINIMUM 1024u
-/* 2^26 events: 6 GiB of address space, touched only as events come. */
+/* 2^26 events: 6.5 GiB of address space, touched only as events come. */
 #define RING_MAXIMUM (UINT64_C(1) << 26)
 
 /* Reserved address space as places for chunks.  Its chunks are numbered, and which place
@@ -223,6 +223,7 @@ begin_chunk(ml_lane *lane)
                      .index = lane->chunks++,
                      .first = atomic_load_explicit(&lane->head, memory_order_relaxed)};
     ml_chunk_begin(&lane->writer, chunk_at(ring, number), &like);
+    ml_chunk_push_state(&lane->writer, &lane->state);
     atomic_store_explicit(&ring->newest, number + 1, memory_order_release);
     return 0;
 }
@@ -233,14 +234,32 @@ ml_lane_push(ml_lane *lane, const ml_event *event)
     if (atomic_load_explicit(&lane->stale, memory_order_relaxed)) {
         restart(lane);
     }
-    if (ml_chunk_push(&lane->writer, event) != 0) {
+    if (ml_chunk_push(&lane->writer, &lane->state, event) != 0) {
         if (begin_chunk(lane) != 0) {
             return -1;
         }
-        ml_chunk_push(&lane->writer, event);
+        ml_chunk_push(&lane->writer, &lane->state, event);
     }
     uint64_t head = atomic_load_explicit(&lane->head, memory_order_relaxed);
     atomic_store_explicit(&lane->head, head + 1, memory_order_release);
+    return 0;
+}
+
+int
+ml_lane_push_shared(ml_lane *lane, const ml_event *event, ml_packed_event *packed)
+{
+    packed->before = lane->state;
+    packed->bytes = lane->writer.at;
+    uint64_t chunks = lane->chunks;
+    if (ml_lane_push(lane, event) != 0) {
+        packed->bytes = packed->spare;
+        packed->length = ml_pack_event(&lane->state, event, packed->spare);
+        return -1;
+    }
+    if (lane->chunks != chunks) {
+        packed->bytes = (uint8_t *)(lane->writer.chunk + 1) + ML_PACK_STATE_BYTES;
+    }
+    packed->length = (size_t)(lane->writer.at - packed->bytes);
     return 0;
 }
 

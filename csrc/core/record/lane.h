@@ -1,10 +1,10 @@
 /* A lane: the newest events of one device or one thread, packed.
  *
- * Owns the order of the events and the chunks that hold them; it must not know what
- * events mean.  Places in a lane are ordinals: the number of events that were pushed
- * before.  Chunks are taken from reserved address space as events come, and the oldest is
- * used again once the others hold as many events as are wanted, so the memory in use
- * follows what is kept.
+ * Owns the order of the events, their packing, and the chunks that hold them; it must not
+ * know what events mean.  Places in a lane are ordinals: the number of events that were
+ * pushed before.  Chunks are taken from reserved address space as events come, and the
+ * oldest is used again once the others hold as many events as are wanted, so the memory in
+ * use follows what is kept.
  *
  * One writer at a time, who touches plain memory only; a reader may run beside it. */
 #ifndef ML_LANE_H
@@ -31,6 +31,7 @@ typedef struct ml_lane {
     /* The writer's own. */
     uint64_t chunks; /* begun ever */
     ml_chunk_writer writer;
+    ml_pack state; /* what the next record is relative to, whoever keeps it */
 } ml_lane;
 
 void ml_lane_fini(ml_lane *lane);
@@ -45,8 +46,12 @@ bool ml_lane_claim(ml_lane *lane);
 void ml_lane_release(ml_lane *lane);
 
 /* Hot path, for the one writer: the lane's claimant, or whoever holds the lock that
- * orders the source's events.  0; -1 where there is no room, with nothing changed. */
+ * orders the source's events.  Packs EVENT and keeps it.  0; -1 where there is no room, with
+ * nothing changed. */
 int ml_lane_push(ml_lane *lane, const ml_event *event);
+/* Hot path, as above, for an event that others keep, too.  *PACKED is its record, good until
+ * the next push, also where the lane has no room for it. */
+int ml_lane_push_shared(ml_lane *lane, const ml_event *event, ml_packed_event *packed);
 
 /* The ordinal of the next event. */
 uint64_t ml_lane_end(const ml_lane *lane);

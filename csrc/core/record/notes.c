@@ -129,7 +129,7 @@ keep(note_ring *ring, const ml_note *note, const char *name, uint32_t length)
     }
     ring->end += bytes;
     ring->kept++;
-    ml_journal_port_note(ml_recorder_port(source), &record->note, name, length);
+    ml_journal_port_note(&source->feed->port, &record->note, name, length);
 }
 
 /* LENGTH, or as much of it as is kept, without the half of a character. */

@@ -361,7 +361,7 @@ int
 ml_window_start(const ml_source *source, const ml_window_options *options,
                 ml_window **out)
 {
-    ml_feed *feed = ml_recorder_feed(source);
+    ml_feed *feed = source->feed;
     if (feed == NULL) {
         return ml_recorder_fail(ML_EINVALID, "source is not registered");
     }
@@ -410,7 +410,7 @@ ml_window_start(const ml_source *source, const ml_window_options *options,
 int
 ml_recorder_ready(const ml_source *source)
 {
-    ml_feed *feed = ml_recorder_feed(source);
+    ml_feed *feed = source->feed;
     if (feed == NULL) {
         return ml_recorder_fail(ML_EINVALID, "source is not registered");
     }
@@ -589,7 +589,7 @@ ml_recorder_thread(void)
 int
 ml_recorder_stats_of(const ml_source *source, int device, ml_recorder_stats *out)
 {
-    ml_feed *feed = ml_recorder_feed(source);
+    ml_feed *feed = source->feed;
     if (feed == NULL) {
         return ml_recorder_fail(ML_EINVALID, "source is not registered");
     }

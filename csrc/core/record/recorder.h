@@ -65,7 +65,7 @@ typedef uint32_t (*ml_native_walker)(void *stacks, uint32_t parent, uint8_t *fla
 int ml_recorder_init(ml_stack_walker walker);
 void ml_recorder_set_native(ml_native_walker walker, const ml_symbolizer *symbolizer);
 
-int ml_recorder_add_source(const ml_source *source);
+int ml_recorder_add_source(ml_source *source);
 /* NULL where no source of that name is registered. */
 const ml_source *ml_recorder_source(const char *name);
 

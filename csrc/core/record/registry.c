@@ -83,18 +83,6 @@ ml_recorder_window(unsigned slot)
     return ml_registered.windows[slot];
 }
 
-ml_feed *
-ml_recorder_feed(const ml_source *source)
-{
-    int count = atomic_load_explicit(&ml_registered.feed_count, memory_order_acquire);
-    for (int i = 0; i < count; i++) {
-        if (ml_registered.feeds[i].source == source) {
-            return &ml_registered.feeds[i];
-        }
-    }
-    return NULL;
-}
-
 void
 ml_recorder_name_object(uint32_t id, const char *name, size_t length)
 {
@@ -136,12 +124,6 @@ ml_recorder_add_origins(ml_slice path, const ml_made_line *lines, size_t count)
     return result;
 }
 
-ml_journal_port *
-ml_recorder_port(const ml_source *source)
-{
-    return &ml_recorder_feed(source)->port;
-}
-
 const ml_source *
 ml_recorder_source(const char *name)
 {
@@ -155,7 +137,7 @@ ml_recorder_source(const char *name)
 }
 
 int
-ml_recorder_add_source(const ml_source *source)
+ml_recorder_add_source(ml_source *source)
 {
     if (source->size < sizeof(ml_source) || source->version != ML_ABI_VERSION) {
         return ml_recorder_fail(ML_EINVALID,
@@ -185,6 +167,7 @@ ml_recorder_add_source(const ml_source *source)
         result = feed->logs != NULL || feed->threads != NULL ? 0 : ML_ENOMEM;
     }
     if (result == 0) {
+        source->feed = &ml_registered.feeds[count];
         atomic_store(&ml_registered.feed_count, count + 1);
     }
     pthread_mutex_unlock(&ml_registered.lock);
@@ -195,17 +178,13 @@ uint32_t
 ml_recorder_record(const ml_source *source, int device, ml_event *event,
                    const ml_event_text *text)
 {
-    ml_feed *feed = ml_recorder_feed(source);
-    if (feed == NULL) {
-        return 0;
-    }
-    return ml_feed_record(feed, device, event, text);
+    return source->feed != NULL ? ml_feed_record(source->feed, device, event, text) : 0;
 }
 
 int
 ml_recorder_enabled(const ml_source *source)
 {
-    ml_feed *feed = ml_recorder_feed(source);
+    const ml_feed *feed = source->feed;
     return feed != NULL && atomic_load_explicit(&feed->enabled, memory_order_relaxed);
 }
 
@@ -222,7 +201,7 @@ ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor)
 ml_meter *
 ml_recorder_meter(const ml_source *source, int device)
 {
-    ml_feed *feed = ml_recorder_feed(source);
+    ml_feed *feed = source->feed;
     if (feed == NULL || device < 0 ||
         device >= (feed->logs != NULL ? ML_DEVICE_MAX : 1)) {
         return NULL;
@@ -243,17 +222,15 @@ ml_recorder_meter(const ml_source *source, int device)
 void
 ml_recorder_used(const ml_source *source, const ml_use_mark *marks, size_t count)
 {
-    ml_feed *feed = ml_recorder_feed(source);
-    if (feed != NULL) {
-        ml_feed_used(feed, marks, count);
+    if (source->feed != NULL) {
+        ml_feed_used(source->feed, marks, count);
     }
 }
 
 void
 ml_recorder_use_unseen(const ml_source *source)
 {
-    ml_feed *feed = ml_recorder_feed(source);
-    if (feed != NULL) {
-        ml_feed_use_unseen(feed);
+    if (source->feed != NULL) {
+        ml_feed_use_unseen(source->feed);
     }
 }

@@ -32,11 +32,7 @@ void ml_recorder_lock(void);
 void ml_recorder_unlock(void);
 /* The window in place SLOT, below ML_WINDOW_MAX; NULL: there is none. */
 ml_window *ml_recorder_window(unsigned slot);
-/* NULL where SOURCE is not registered. */
-ml_feed *ml_recorder_feed(const ml_source *source);
 ml_stacks *ml_recorder_stacks(void);
-/* Where the events of SOURCE, which is registered, leave for files. */
-ml_journal_port *ml_recorder_port(const ml_source *source);
 const ml_symbolizer *ml_recorder_symbolizer(void);
 /* Walks over the memory of FEED's source as WALK.  0 or ML_E*, with the reason. */
 int ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor);

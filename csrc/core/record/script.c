@@ -134,7 +134,7 @@ script_error(void *self)
 }
 
 int
-ml_script_register(int (*register_source)(const ml_source *source),
+ml_script_register(int (*register_source)(ml_source *source),
                    uint32_t (*record)(const ml_source *source, int device,
                                       ml_event *event, const ml_event_text *text))
 {

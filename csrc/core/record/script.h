@@ -12,7 +12,7 @@
 
 /* Registers the source named "script" with REGISTER_SOURCE; idempotent.  Events go to
  * RECORD.  0 or ML_E*. */
-int ml_script_register(int (*register_source)(const ml_source *source),
+int ml_script_register(int (*register_source)(ml_source *source),
                        uint32_t (*record)(const ml_source *source, int device,
                                           ml_event *event, const ml_event_text *text));
 /* Delivers one event, with its device's lock held.  A problem of the script itself (a

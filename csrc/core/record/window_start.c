@@ -10,7 +10,7 @@
 #define ATTEMPTS 16
 
 /* A thread on the cpu source keeps at most this many events: 64 lanes of them are
- * 16 GiB of address space. */
+ * 26 GiB of address space. */
 #define SHARED_LANE_MAXIMUM (UINT64_C(1) << 22)
 
 /* The walk with which a window begins: marks its place on every lane, and learns the

@@ -26,7 +26,7 @@ constexpr uint64_t small_bytes = 1u << 20;
 
 /* Written before anything can be recorded, never after. */
 const ml_api *bound_api;
-extern const ml_source source;
+extern ml_source source;
 
 std::atomic<int> listening{0};
 std::atomic<uint64_t> current_bytes{0};
@@ -331,29 +331,31 @@ error(void *)
     return failure.load(std::memory_order_relaxed);
 }
 
-const ml_source source = {sizeof(ml_source),
-                          ML_ABI_VERSION,
-                          "cpu",
-                          nullptr,
-                          0,
-                          device_count,
-                          attach,
-                          enable,
-                          walk,
-                          rules,
-                          totals,
-                          unix_ns,
-                          now,
-                          error,
-                          nullptr,
-                          nullptr,
-                          nullptr};
+ml_source source = {sizeof(ml_source),
+                    ML_ABI_VERSION,
+                    "cpu",
+                    nullptr,
+                    0,
+                    device_count,
+                    attach,
+                    enable,
+                    walk,
+                    rules,
+                    totals,
+                    unix_ns,
+                    now,
+                    error,
+                    nullptr,
+                    nullptr,
+                    nullptr,
+                    nullptr,
+                    nullptr};
 
 } // namespace
 
 extern "C" {
 
-const ml_source *
+ml_source *
 ml_cpu_source(const ml_api *api)
 {
     bound_api = api;

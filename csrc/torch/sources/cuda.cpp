@@ -34,7 +34,7 @@ std::atomic<ml_oom_hook> oom_hook{nullptr};
 std::atomic<bool> forked{false};
 /* Written before anything is attached, never after. */
 const ml_api *bound_api;
-extern const ml_source source;
+extern ml_source source;
 /* This thread's last failure: a static text or failure_text. */
 thread_local const char *failure = "";
 thread_local char failure_text[512];
@@ -452,24 +452,25 @@ pinned(void *, uint64_t *in_use, uint64_t *held)
     return ml_host_memory(in_use, held);
 }
 
-extern const ml_source source = {sizeof(ml_source),
-                                 ML_ABI_VERSION,
-                                 "cuda",
-                                 nullptr,
-                                 1,
-                                 device_count,
-                                 attach,
-                                 enable,
-                                 walk,
-                                 rules,
-                                 totals,
-                                 unix_ns,
-                                 now,
-                                 error,
-                                 pinned,
-                                 counters,
-                                 changes,
-                                 watch_uses};
+ml_source source = {sizeof(ml_source),
+                    ML_ABI_VERSION,
+                    "cuda",
+                    nullptr,
+                    1,
+                    device_count,
+                    attach,
+                    enable,
+                    walk,
+                    rules,
+                    totals,
+                    unix_ns,
+                    now,
+                    error,
+                    pinned,
+                    counters,
+                    changes,
+                    watch_uses,
+                    nullptr};
 
 } // namespace
 
@@ -487,7 +488,7 @@ ml_cuda_walk(const ml_walk_visitor *visitor)
     return walk(nullptr, visitor);
 }
 
-const ml_source *
+ml_source *
 ml_cuda_source(const ml_api *api)
 {
     bound_api = api;

@@ -54,7 +54,7 @@ give(int place)
     emit(ML_ACTION_FREE_COMPLETED, BASE + (uint64_t)place * 512, 512);
 }
 
-static const ml_source loose = {SOURCE_SAMPLE, .name = "loose"};
+static ml_source loose = {SOURCE_SAMPLE, .name = "loose"};
 
 static void
 emit_loose(enum ml_action action, uint64_t addr, uint64_t time)

@@ -28,14 +28,17 @@ long_event(uint64_t number)
                       .block_bytes = wide * 3,
                       .stream = wide * 5,
                       .sequence = wide * 7,
+                      .next = wide * 11,
                       .stack = (uint32_t)number | 0x80000000,
                       .origin_stack = (uint32_t)~number,
                       .pool = {(uint32_t)number, 1},
                       .metadata = (uint32_t)number + 1,
                       .node = (uint32_t)number | 0x40000000,
-                      .thread = (uint32_t)number,
+                      .thread = (uint32_t)number | 0x10000,
                       .autograd_thread = (uint16_t)~number,
-                      .flags = (uint8_t)(number & 0x7f)};
+                      .next_thread = (uint16_t)number | 1,
+                      .flags = (uint8_t)(number & 0x7f),
+                      .unused = (uint32_t)number | 0x80000000};
     return event;
 }
 
@@ -145,19 +148,22 @@ static void
 test_longest_records_are_kept_as_well(void)
 {
     enum {
-        WANTED = 5000
+        WANTED = 1 << 18, /* whose longest records fill more than the spare chunks */
+        PUSHED = 2 * WANTED
     };
     ml_lane lane = {.newest = NULL};
     CHECK_INT(ml_lane_reserve(&lane, WANTED), 0);
-    for (uint64_t i = 0; i < 60000; i++) {
+    for (uint64_t i = 0; i < PUSHED; i++) {
         ml_event event = long_event(i);
         CHECK_INT(ml_lane_push(&lane, &event), 0);
     }
-    size_t count = ml_lane_copy(&lane, 0, 60000, WANTED, out);
+    size_t count = ml_lane_copy(&lane, 0, PUSHED, WANTED, out);
     CHECK_INT(count, WANTED);
     for (size_t i = 0; i < count; i++) {
-        ml_event wanted = long_event(60000 - WANTED + i);
-        CHECK_INT(memcmp(&out[i], &wanted, sizeof(wanted)), 0);
+        ml_event wanted = long_event(PUSHED - WANTED + i);
+        /* All before the padding, and what is behind it. */
+        CHECK_INT(memcmp(&out[i], &wanted, offsetof(ml_event, flags) + 1), 0);
+        CHECK_UINT(out[i].unused, wanted.unused);
     }
     ml_lane_fini(&lane);
 }
@@ -209,6 +215,125 @@ test_discard(void)
         CHECK_INT(ml_lane_copy(&lane, 0, end + 100, 5000, out), 100);
         CHECK(are_numbered(out, 100, end));
     }
+    ml_lane_fini(&lane);
+}
+
+/* ---- Copies ---- */
+
+/* What a copier of the lane's records reads, with room for all of a test. */
+typedef struct copier {
+    _Alignas(8) uint8_t bytes[1 << 20];
+    ml_chunk_writer writer;
+} copier;
+
+static copier copies;
+
+static void
+copier_begin(void)
+{
+    ml_chunk like = {.flags = ML_CHUNK_CHECKED, .bytes = sizeof(copies.bytes)};
+    ml_chunk_begin(&copies.writer, copies.bytes, &like);
+}
+
+/* Whether the copier has the events FROM up to TO, and no others. */
+static int
+copier_has(uint64_t from, uint64_t to)
+{
+    ml_chunk_reader reader;
+    ml_chunk header;
+    ml_packed_other other;
+    ml_event event;
+    if (ml_chunk_open(&reader, copies.bytes, sizeof(copies.bytes), &header) != 0) {
+        return 0;
+    }
+    for (uint64_t i = from; i < to; i++) {
+        if (ml_chunk_next(&reader, &event, &other) != ML_PACKED_EVENT ||
+            !are_numbered(&event, 1, i)) {
+            return 0;
+        }
+    }
+    return ml_chunk_next(&reader, &event, &other) == ML_PACKED_END;
+}
+
+/* Pushes the events from FROM up to TO and copies their records; those for which the lane
+ * had no room, UINT64_MAX where the copier had none. */
+static uint64_t
+push_copied(ml_lane *lane, uint64_t from, uint64_t to)
+{
+    uint64_t failed = 0;
+    for (uint64_t i = from; i < to; i++) {
+        ml_event event = numbered(i);
+        ml_packed_event packed;
+        failed += ml_lane_push_shared(lane, &event, &packed) != 0;
+        if (copies.writer.at == (uint8_t *)((ml_chunk *)(void *)copies.bytes + 1)) {
+            ml_chunk_push_state(&copies.writer, &packed.before);
+        }
+        if (ml_chunk_push_packed(&copies.writer, &packed) != 0) {
+            return UINT64_MAX;
+        }
+    }
+    return failed;
+}
+
+/* From any event on, over every boundary of the lane's chunks and over a restart. */
+static void
+test_copies(void)
+{
+    ml_lane lane = {.newest = NULL};
+    CHECK_INT(ml_lane_reserve(&lane, 5000), 0);
+    for (uint64_t from = 0; from < 20000; from += 997) {
+        CHECK(push(&lane, from, from + 400));
+        copier_begin();
+        CHECK_UINT(push_copied(&lane, from + 400, from + 900), 0);
+        if (from % 2 != 0) {
+            ml_lane_discard(&lane);
+            CHECK_INT(ml_lane_reserve(&lane, 5000), 0);
+        }
+        CHECK_UINT(push_copied(&lane, from + 900, from + 997), 0);
+        CHECK(copier_has(from + 400, from + 997));
+        uint64_t end = ml_lane_end(&lane);
+        size_t count = ml_lane_copy(&lane, 0, end, 97, out);
+        CHECK_INT(count, 97);
+        CHECK(are_numbered(out, count, from + 900));
+    }
+    ml_lane_fini(&lane);
+}
+
+/* The copier misses nothing where the lane has no room, and the lane goes on once it has. */
+static void
+test_copies_without_room(void)
+{
+    ml_lane lane = {.newest = NULL};
+    copier_begin();
+    CHECK_UINT(push_copied(&lane, 0, 100), 100);
+    CHECK_INT(ml_lane_end(&lane), 0);
+    CHECK_INT(ml_lane_reserve(&lane, 1000), 0);
+    CHECK_UINT(push_copied(&lane, 100, 200), 0);
+    CHECK(copier_has(0, 200));
+    CHECK_INT(ml_lane_copy(&lane, 0, 100, 1000, out), 100);
+    CHECK(are_numbered(out, 100, 100));
+    ml_lane_fini(&lane);
+}
+
+/* A reader who stays keeps every chunk from being used again, until none is left: what comes
+ * then goes to the copier alone, and the lane's next chunk goes on from there. */
+static void
+test_copies_while_a_reader_stays(void)
+{
+    ml_lane lane = {.newest = NULL};
+    CHECK_INT(ml_lane_reserve(&lane, 1024), 0);
+    atomic_fetch_add(&lane.readers, 1);
+    uint64_t next = 0;
+    for (; push(&lane, next, next + 1); next++) {
+    }
+    copier_begin();
+    CHECK_UINT(push_copied(&lane, next, next + 50), 50);
+    atomic_fetch_sub(&lane.readers, 1);
+    CHECK_UINT(push_copied(&lane, next + 50, next + 80), 0);
+    CHECK(copier_has(next, next + 80));
+    uint64_t end = ml_lane_end(&lane);
+    CHECK_INT(ml_lane_copy(&lane, 0, end, 30, out), 30);
+    CHECK(are_numbered(out, 30, next + 50));
     ml_lane_fini(&lane);
 }
 
@@ -285,6 +410,9 @@ main(void)
     RUN_LONG_IN_ONE_THREAD(test_longest_records_are_kept_as_well);
     RUN(test_growth_keeps_history);
     RUN(test_discard);
+    RUN(test_copies);
+    RUN(test_copies_without_room);
+    RUN(test_copies_while_a_reader_stays);
     RUN(test_reader_beside_writers);
     return TEST_RESULT();
 }

@@ -22,7 +22,7 @@
 static _Atomic int live[PLACES];
 /* Runs once, while the walk is behind place PLACES / 2. */
 static void (*meanwhile)(void);
-static const ml_source loose, steady;
+static ml_source loose, steady;
 static _Atomic uint64_t ticks;
 
 static uint64_t
@@ -99,8 +99,8 @@ loose_rules(void *self, int device, ml_allocator_rules *out)
     return 0;
 }
 
-static const ml_source loose = {SOURCE_SAMPLE, .name = "loose", .walk = loose_walk,
-                                .rules = loose_rules, .unix_ns = source_unix_ns};
+static ml_source loose = {SOURCE_SAMPLE, .name = "loose", .walk = loose_walk,
+                          .rules = loose_rules, .unix_ns = source_unix_ns};
 
 /* ---- An ordered source of one segment, whose first walk another thread disturbs ---- */
 
@@ -130,9 +130,9 @@ steady_walk(void *self, const ml_walk_visitor *visitor)
     return result;
 }
 
-static const ml_source steady = {SOURCE_SAMPLE,         .name = "steady",
-                                 .ordered = 1,          .walk = steady_walk,
-                                 .rules = source_rules, .unix_ns = source_unix_ns};
+static ml_source steady = {SOURCE_SAMPLE,         .name = "steady",
+                           .ordered = 1,          .walk = steady_walk,
+                           .rules = source_rules, .unix_ns = source_unix_ns};
 
 /* ---- Helpers ---- */
 

@@ -52,6 +52,9 @@ begin(sample *of)
     of->length = CHUNK;
 }
 
+/* What the next event of the chunk that was added last is relative to. */
+static ml_pack sample_state;
+
 static inline ml_chunk_writer
 add_chunk(sample *of, unsigned kind, unsigned device, uint64_t index, uint64_t first)
 {
@@ -64,7 +67,14 @@ add_chunk(sample *of, unsigned kind, unsigned device, uint64_t index, uint64_t f
     ml_chunk_writer writer;
     ml_chunk_begin(&writer, of->bytes + of->length, &like);
     of->length += CHUNK;
+    sample_state = (ml_pack){.time = 0};
     return writer;
+}
+
+static inline int
+push_event(ml_chunk_writer *writer, const ml_event *event)
+{
+    return ml_chunk_push(writer, &sample_state, event);
 }
 
 static inline void
@@ -75,7 +85,7 @@ add_event(ml_chunk_writer *writer, uint64_t number)
                       .size = 1 << 20,
                       .time = number,
                       .stack = 2};
-    ml_chunk_push(writer, &event);
+    push_event(writer, &event);
 }
 
 static inline void

@@ -109,7 +109,6 @@ ml_chunk_begin(ml_chunk_writer *writer, void *memory, const ml_chunk *like)
     memcpy(chunk->reserved, like->reserved, sizeof(chunk->reserved));
     chunk->magic = ML_CHUNK_MAGIC;
     atomic_store_explicit(&chunk->commit, 0, memory_order_release);
-    memset(&writer->state, 0, sizeof(writer->state));
     writer->chunk = chunk;
     writer->at = (uint8_t *)(chunk + 1);
     writer->end = (uint8_t *)memory + like->bytes;
@@ -125,6 +124,28 @@ ml_chunk_commit_checked(ml_chunk_writer *writer, uint8_t *to)
     uint64_t bytes = (uint64_t)(to - (uint8_t *)(writer->chunk + 1));
     atomic_store_explicit(&writer->chunk->commit, bytes | (uint64_t)writer->crc << 32,
                           memory_order_release);
+}
+
+int
+ml_chunk_push_state(ml_chunk_writer *writer, const ml_pack *state)
+{
+    if (writer->end - writer->at < (ptrdiff_t)ML_PACK_STATE_BYTES) {
+        return ML_EFULL;
+    }
+    ml_pack_state(state, writer->at);
+    ml_chunk_commit(writer, writer->at + ML_PACK_STATE_BYTES);
+    return 0;
+}
+
+int
+ml_chunk_push_packed(ml_chunk_writer *writer, const ml_packed_event *event)
+{
+    if ((size_t)(writer->end - writer->at) < event->length) {
+        return ML_EFULL;
+    }
+    memcpy(writer->at, event->bytes, event->length);
+    ml_chunk_commit(writer, writer->at + event->length);
+    return 0;
 }
 
 int

@@ -1,9 +1,9 @@
 /* A chunk: a fixed-size piece of a lane, a header and the packed records behind it.
  *
  * Owns the layout of chunks, which is the same in memory and in files, and the commit
- * word that says how much of one is whole.  A chunk is read alone: the codec's state
- * starts afresh with each.  It must not know where its memory comes from, nor what
- * records mean that are not events.
+ * word that says how much of one is whole.  A chunk is read alone: its records are
+ * relative to zeros, or to the state that a record of the chunk tells.  It must not know
+ * where its memory comes from, nor what records mean that are not events.
  *
  * One writer at a time.  Every record is committed by one release store, so a reader on
  * another thread, of another process, or after the writer was killed sees whole records
@@ -52,7 +52,6 @@ typedef struct ml_chunk_writer {
     uint8_t *end;
     uint32_t crc;
     bool checked;
-    ml_pack state;
 } ml_chunk_writer;
 
 /* Makes MEMORY, of LIKE->bytes bytes and aligned to 8, a chunk without records, with all
@@ -74,18 +73,24 @@ ml_chunk_commit(ml_chunk_writer *writer, uint8_t *to)
     atomic_store_explicit(&writer->chunk->commit, bytes, memory_order_release);
 }
 
-/* Hot path.  Appends and commits.  0, or ML_EFULL with nothing changed. */
+/* Each of these appends a record and commits it.  0, or ML_EFULL with nothing changed.
+ *
+ * Hot path.  The record of EVENT, packed here: relative to STATE, which moves on. */
 static inline int
-ml_chunk_push(ml_chunk_writer *writer, const ml_event *event)
+ml_chunk_push(ml_chunk_writer *writer, ml_pack *state, const ml_event *event)
 {
     uint8_t *at = writer->at;
     if (writer->end - at < (ptrdiff_t)ML_PACK_ROOM) {
         return ML_EFULL;
     }
-    ml_chunk_commit(writer, at + ml_pack_event(&writer->state, event, at));
+    ml_chunk_commit(writer, at + ml_pack_event(state, event, at));
     return 0;
 }
 
+/* Hot path.  What the records behind it are relative to. */
+int ml_chunk_push_state(ml_chunk_writer *writer, const ml_pack *state);
+/* Hot path.  A copy of EVENT's record.  It is relative to the last event or state here. */
+int ml_chunk_push_packed(ml_chunk_writer *writer, const ml_packed_event *event);
 /* A record of the container's own KIND, below ML_PACK_KINDS. */
 int ml_chunk_append(ml_chunk_writer *writer, unsigned kind, const void *bytes,
                     uint32_t length);

@@ -14,8 +14,9 @@
 #define ML_MLAB_BYTE_ORDER UINT32_C(0x01020304)
 /* Bits of required: a reader that does not know one refuses the file.  Of optional: one
  * that does not know them loses nothing but what they stand for.  None exist yet. */
-#define ML_MLAB_USES UINT64_C(1) /* its events say how long blocks were not used */
-#define ML_MLAB_REQUIRED ML_MLAB_USES
+#define ML_MLAB_USES UINT64_C(1)   /* its events say how long blocks were not used */
+#define ML_MLAB_STATES UINT64_C(2) /* its chunks have states before their events */
+#define ML_MLAB_REQUIRED (ML_MLAB_USES | ML_MLAB_STATES)
 /* What a reader takes as the size of chunks: a power of two between these; the header
  * lies within one. */
 #define ML_MLAB_CHUNK_LEAST (UINT32_C(1) << 13)

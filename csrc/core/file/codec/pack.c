@@ -273,6 +273,13 @@ ml_pack_event(ml_pack *state, const ml_event *event, uint8_t *to)
 }
 
 void
+ml_pack_state(const ml_pack *state, uint8_t *to)
+{
+    to[0] = ML_PACK_TAG_STATE;
+    memcpy(to + 1, state, ML_PACK_STATE_BYTES - 1);
+}
+
+void
 ml_pack_other(unsigned kind, uint32_t length, uint8_t *to)
 {
     to[0] = (uint8_t)(ML_PACK_TAG_OTHER | kind << 4);

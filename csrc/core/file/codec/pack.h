@@ -24,8 +24,13 @@
 #define ML_PACK_OTHER_HEADER 5u
 #define ML_PACK_KINDS 16u
 
+/* The bytes of a record of the state. */
+#define ML_PACK_STATE_BYTES 109u
+
 /* What the next record is relative to; all zeros before the first.  Fields of two are
- * for allocations and frees, whose values repeat apart from each other. */
+ * for allocations and frees, whose values repeat apart from each other.  A record of the
+ * state has these fields in this order, without a gap: another field is another format, and
+ * needs a bit of `required` in mlab_format.h. */
 typedef struct ml_pack {
     uint64_t time;
     uint64_t addr;
@@ -50,6 +55,18 @@ typedef struct ml_pack {
 
 /* Hot path.  Writes EVENT to TO, which has ML_PACK_ROOM bytes; the bytes of its record. */
 size_t ml_pack_event(ml_pack *state, const ml_event *event, uint8_t *to);
+
+/* Hot path.  Writes STATE to TO, as a record of ML_PACK_STATE_BYTES: whoever reads it goes
+ * on from STATE. */
+void ml_pack_state(const ml_pack *state, uint8_t *to);
+
+/* The record of one event, for every chunk that keeps the event. */
+typedef struct ml_packed_event {
+    ml_pack before;       /* what the record is relative to */
+    const uint8_t *bytes; /* borrowed, or spare */
+    size_t length;
+    uint8_t spare[ML_PACK_ROOM];
+} ml_packed_event;
 
 /* Hot path.  Writes what comes before the LENGTH bytes of a record of KIND, below
  * ML_PACK_KINDS; ML_PACK_OTHER_HEADER bytes. */

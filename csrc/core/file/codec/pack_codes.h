@@ -25,12 +25,18 @@ _Static_assert(ML_IS_NUMBERED(ML_SPARSE_COLUMNS, ML_SPARSE_COLUMN_COUNT),
 /* The number of a sparse column has two bits. */
 #define ML_PACK_SPARSE_MOST 4
 _Static_assert(ML_SPARSE_COLUMN_COUNT <= ML_PACK_SPARSE_MOST, "tag 13 has no more");
+_Static_assert(offsetof(ml_pack, stack) == 64 &&
+                   offsetof(ml_pack, autograd_thread) == 100 &&
+                   offsetof(ml_pack, sequence_max) == ML_PACK_STATE_BYTES - 2,
+               "a state's record is the struct's bytes");
 
 /* The event before, but completed: only its time differs. */
 #define ML_PACK_TAG_COMPLETED 10u
 #define ML_PACK_TAG_CONTEXT 11u
 #define ML_PACK_TAG_NEXT 12u
 #define ML_PACK_TAG_SPARSE 13u
+/* What the records behind it are relative to, in place of what came before. */
+#define ML_PACK_TAG_STATE 14u
 #define ML_PACK_TAG_OTHER 15u
 
 /* Places of the codes in the three bytes of an event. */

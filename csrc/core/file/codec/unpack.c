@@ -112,6 +112,22 @@ get_sparse(const uint8_t **at, const uint8_t *end, uint32_t sparse[ML_PACK_SPARS
     return 0;
 }
 
+static int
+get_state(ml_pack *state, const uint8_t **at, const uint8_t *end)
+{
+    ml_pack read = *state;
+    if (end - *at < (ptrdiff_t)ML_PACK_STATE_BYTES || **at != ML_PACK_TAG_STATE) {
+        return ML_EFORMAT;
+    }
+    memcpy(&read, *at + 1, ML_PACK_STATE_BYTES - 1);
+    if (read.action >= ML_ACTION_COUNT || read.sequence_max > 1) {
+        return ML_EFORMAT;
+    }
+    *state = read;
+    *at += ML_PACK_STATE_BYTES;
+    return 0;
+}
+
 static void
 show_event(const ml_pack *state, ml_event *event)
 {
@@ -240,6 +256,12 @@ ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *even
           ml_packed_other *other)
 {
     const uint8_t *from = *at;
+    while (from < end && (*from & 15u) == ML_PACK_TAG_STATE) {
+        if (get_state(state, &from, end) < 0) {
+            return ML_EFORMAT;
+        }
+    }
+    const uint8_t *start = from;
     /* These come right before their event: what is committed never ends with one. */
     if (from < end && (*from & 15u) == ML_PACK_TAG_CONTEXT &&
         get_context(state, &from, end) < 0) {
@@ -254,14 +276,17 @@ ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *even
     if (any_sparse && get_sparse(&from, end, sparse) < 0) {
         return ML_EFORMAT;
     }
-    bool begun = from != *at;
+    bool begun = from != start;
     if (from >= end) {
+        *at = begun ? *at : from;
         return begun ? ML_EFORMAT : ML_PACKED_END;
     }
     unsigned tag = *from & 15u;
     int result = ML_EFORMAT;
     if (tag == ML_PACK_TAG_OTHER && !begun) {
-        return get_other(at, end, other);
+        result = get_other(&from, end, other);
+        *at = result < 0 ? *at : from;
+        return result;
     }
     if (tag == ML_PACK_TAG_COMPLETED) {
         result = get_completed(state, &from, end);

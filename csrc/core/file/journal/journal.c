@@ -11,7 +11,17 @@
 /* ---- Events ---- */
 
 static bool
-store(ml_journal *journal, ml_journal_lane *lane, const ml_event *event)
+put(ml_journal_lane *lane, const ml_packed_event *packed)
+{
+    if (!lane->stated) {
+        lane->stated = ml_chunk_push_state(&lane->writer, &packed->before) == 0;
+    }
+    return lane->stated && ml_chunk_push_packed(&lane->writer, packed) == 0;
+}
+
+static bool
+store(ml_journal *journal, ml_journal_lane *lane, const ml_event *event,
+      const ml_packed_event *packed)
 {
     if (atomic_load_explicit(&journal->stopped, memory_order_relaxed)) {
         return false;
@@ -23,25 +33,19 @@ store(ml_journal *journal, ml_journal_lane *lane, const ml_event *event)
     if (!ml_journal_define(journal, lane, event)) {
         return false;
     }
-    return ml_chunk_push(&lane->writer, event) == 0 ||
-           (ml_journal_turn(journal, lane) && ml_chunk_push(&lane->writer, event) == 0);
+    return put(lane, packed) || (ml_journal_turn(journal, lane) && put(lane, packed));
 }
 
 static void
-record(ml_journal *journal, unsigned number, const ml_event *event)
+record(ml_journal *journal, unsigned number, const ml_event *event,
+       const ml_packed_event *packed)
 {
     ml_journal_lane *lane = &journal->lanes[number];
     ml_mlab_lane *shown = &journal->header->lanes[number];
     if (!atomic_load_explicit(&lane->begun, memory_order_relaxed)) {
         return;
     }
-    ml_event plain;
-    if (event->unused != 0 && !journal->uses) {
-        plain = *event;
-        plain.unused = 0;
-        event = &plain;
-    }
-    if (!store(journal, lane, event)) {
+    if (!store(journal, lane, event, packed)) {
         lane->pending++;
         lane->dropped++;
         atomic_store_explicit(&shown->dropped, lane->dropped, memory_order_relaxed);
@@ -53,14 +57,15 @@ record(ml_journal *journal, unsigned number, const ml_event *event)
 }
 
 void
-ml_journal_port_write(ml_journal_port *port, unsigned lane, const ml_event *event)
+ml_journal_port_record(ml_journal_port *port, unsigned lane, const ml_event *event,
+                       const ml_packed_event *packed)
 {
     /* Either who detaches sees this, or the loads below see that it has detached. */
     atomic_exchange(&port->writing[lane], 1);
     for (int i = 0; i < ML_PORT_JOURNALS; i++) {
         ml_journal *journal = atomic_load(&port->journals[i]);
         if (journal != NULL) {
-            record(journal, lane, event);
+            record(journal, lane, event, packed);
         }
     }
     atomic_store_explicit(&port->writing[lane], 0, memory_order_release);

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "file/codec/pack.h"
 #include "memlab.h"
 #include "recording/process.h"
 #include "recording/recording.h"
@@ -32,7 +33,8 @@ typedef struct ml_journal ml_journal;
 /* The journals that a source's events go to.  Lives for ever; all zeros but for the lock
  * is one without journals. */
 typedef struct ml_journal_port {
-    _Atomic int count; /* of journals; 0 spares the callback all else */
+    /* Of journals; 0 spares the callback their part. */
+    _Atomic int count;
     _Atomic(ml_journal *) journals[ML_PORT_JOURNALS]; /* borrowed */
     /* A lane's writer is in a journal: who takes one away waits for that. */
     _Atomic int writing[ML_PORT_LANES];
@@ -95,16 +97,17 @@ void ml_journal_setting(ml_journal *journal, const char *key, char kind,
                         int64_t integer, double real, const char *text,
                         const uint64_t *divisions);
 
-/* Hot path.  EVENT, complete but for what the ledger knows, came on LANE. */
-void ml_journal_port_write(ml_journal_port *port, unsigned lane, const ml_event *event);
-
-static inline void
-ml_journal_port_record(ml_journal_port *port, unsigned lane, const ml_event *event)
+/* Hot path.  Whether PORT has journals. */
+static inline bool
+ml_journal_port_open(const ml_journal_port *port)
 {
-    if (atomic_load_explicit(&port->count, memory_order_relaxed) != 0) {
-        ml_journal_port_write(port, lane, event);
-    }
+    return atomic_load_explicit(&port->count, memory_order_relaxed) != 0;
 }
+
+/* Hot path.  EVENT, complete, came on LANE, and PACKED is its record.  Since a lane was
+ * begun, every record that its packer made comes here. */
+void ml_journal_port_record(ml_journal_port *port, unsigned lane, const ml_event *event,
+                            const ml_packed_event *packed);
 
 /* The following from any thread but within the callback.  What finds no room is counted.
  *

@@ -153,14 +153,12 @@ define_node(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
     return true;
 }
 
-/* Callers first, so that what is defined is whole wherever room ends. */
-static bool
-define_stack(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
+/* Callers first, so that what is defined is whole wherever room ends.  Apart, because it is
+ * rare that a stack is new. */
+static __attribute__((noinline)) bool
+define_nodes(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
 {
     const ml_stacks *stacks = journal->stacks;
-    if (id == 0 || id >= stacks->nodes.limit) {
-        return true;
-    }
     while (!has(lane->nodes, id)) {
         uint32_t chain[CHAIN];
         uint32_t length = 0;
@@ -176,6 +174,13 @@ define_stack(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
         }
     }
     return true;
+}
+
+static inline bool
+define_stack(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
+{
+    return id == 0 || id >= journal->stacks->nodes.limit || has(lane->nodes, id) ||
+           define_nodes(journal, lane, id);
 }
 
 bool

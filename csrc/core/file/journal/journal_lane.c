@@ -54,6 +54,7 @@ ml_journal_turn(ml_journal *journal, ml_journal_lane *lane)
                               memory_order_release);
     }
     lane->slot = slot;
+    lane->stated = false;
     lane->pending = 0;
     return true;
 }

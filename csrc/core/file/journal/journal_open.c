@@ -45,7 +45,7 @@ write_header(ml_journal *journal, const ml_journal_options *options)
     memcpy(header->magic, ML_MLAB_MAGIC, sizeof(header->magic));
     header->version = ML_MLAB_VERSION;
     header->byte_order = ML_MLAB_BYTE_ORDER;
-    header->required = journal->uses ? ML_MLAB_USES : 0;
+    header->required = ML_MLAB_STATES | (options->uses ? ML_MLAB_USES : 0);
     header->chunk_bytes = journal->file.chunk_bytes;
     header->keys = options->keys;
     header->start_time = process.unix_ns;
@@ -112,7 +112,6 @@ make(const ml_source *source, const ml_stacks *stacks,
     journal->source = source;
     journal->stacks = stacks;
     journal->device = options->device;
-    journal->uses = options->uses;
     journal->warn = options->warn;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);

@@ -36,6 +36,7 @@ typedef struct ml_journal_lane {
     _Alignas(64) ml_chunk_writer writer;
     _Atomic bool begun;
     unsigned slot; /* of the writer's chunk; 0: none yet */
+    bool stated;   /* the chunk tells what its next event is relative to */
     _Atomic uint64_t events;
     _Atomic uint64_t start; /* of these, before the lane was begun last */
     uint64_t pending;       /* dropped since the last one stored */
@@ -56,7 +57,6 @@ struct ml_journal {
     const ml_stacks *stacks;
     ml_journal_port *port; /* borrowed; while attached */
     int device;            /* -1: all */
-    bool uses;             /* its events say how long blocks were not used */
     void (*warn)(const char *text);
     char *path; /* owned */
     bool forked;

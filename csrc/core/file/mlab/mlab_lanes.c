@@ -113,8 +113,13 @@ add_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
                 trace->event_count + 1, sizeof(*event)) < 0) {
         return ML_ENOMEM;
     }
-    trace->events[trace->event_count] = *event;
-    check_sizes(reader, &trace->events[trace->event_count++]);
+    ml_event *kept = &trace->events[trace->event_count++];
+    *kept = *event;
+    if (!reader->tells_uses) {
+        /* Wanted by a recording beside this one, which shares its records. */
+        kept->unused = 0;
+    }
+    check_sizes(reader, kept);
     return 0;
 }
 

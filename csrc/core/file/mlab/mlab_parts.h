@@ -61,7 +61,8 @@ typedef struct mlab_reader {
     ml_recording *recording; /* under construction; owned */
     ml_mlab_info *info;
     bool ordered;
-    bool wants; /* the next is told */
+    bool tells_uses; /* its events say how long blocks were not used */
+    bool wants;      /* the next is told */
     ml_wanted wanted;
     ml_stacks *stacks;    /* owned: with the ids of the file */
     ml_interner interner; /* of the recording, for names */

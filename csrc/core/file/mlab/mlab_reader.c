@@ -126,6 +126,7 @@ mlab_take_header(mlab_reader *reader, const ml_mlab_header *header, uint64_t byt
     recording->source_known = 1;
     recording->keys = header->keys;
     reader->ordered = header->ordered != 0;
+    reader->tells_uses = (header->required & ML_MLAB_USES) != 0;
     reader->wants = header->context > 0 && header->context <= 1 + ML_CONTEXT_ALL;
     if (reader->wants) {
         reader->wanted.context = (enum ml_context)(header->context - 1);

@@ -324,9 +324,9 @@ count_changes(void *self, int device, uint64_t *out)
 
 static int counting_walk(void *self, const ml_walk_visitor *visitor);
 
-static const ml_source counting = {SOURCE_SAMPLE,         .name = "counting",
-                                   .ordered = 1,          .walk = counting_walk,
-                                   .rules = source_rules, .changes = count_changes};
+static ml_source counting = {SOURCE_SAMPLE,         .name = "counting",
+                             .ordered = 1,          .walk = counting_walk,
+                             .rules = source_rules, .changes = count_changes};
 
 static int
 counting_walk(void *self, const ml_walk_visitor *visitor)

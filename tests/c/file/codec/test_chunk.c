@@ -20,10 +20,11 @@ fill(ml_chunk_writer *writer, uint8_t flags, uint64_t from)
 {
     ml_chunk like = {.flags = flags, .bytes = BYTES, .index = 3, .first = from};
     ml_chunk_begin(writer, memory, &like);
+    ml_pack state = {.time = 0};
     uint64_t number = from;
     for (;;) {
         ml_event event = numbered(number);
-        if (ml_chunk_push(writer, &event) != 0) {
+        if (ml_chunk_push(writer, &state, &event) != 0) {
             return number - from;
         }
         number++;
@@ -69,15 +70,74 @@ test_is_read_alone(void)
     }
 }
 
+/* Two chunks keep the events of one packer from different ones on, by the same records. */
+static void
+test_a_record_is_the_same_in_every_chunk(void)
+{
+    enum {
+        EVENTS = 60,
+        JOINED = 40
+    };
+    static uint64_t other_memory[BYTES / 8];
+    ml_chunk like = {.bytes = BYTES, .flags = ML_CHUNK_CHECKED};
+    ml_chunk_writer first, second;
+    ml_pack state = {.time = 0};
+    const uint8_t *joined = NULL;
+    ml_chunk_begin(&first, memory, &like);
+    ml_chunk_begin(&second, other_memory, &like);
+    for (uint64_t number = 0; number < EVENTS; number++) {
+        ml_event event = numbered(number);
+        ml_packed_event packed = {.before = state, .bytes = first.at};
+        CHECK_INT(ml_chunk_push(&first, &state, &event), 0);
+        packed.length = (size_t)(first.at - packed.bytes);
+        if (number == JOINED) {
+            joined = packed.bytes;
+            CHECK_INT(ml_chunk_push_state(&second, &packed.before), 0);
+        }
+        if (number >= JOINED) {
+            CHECK_INT(ml_chunk_push_packed(&second, &packed), 0);
+        }
+    }
+    ml_chunk_reader reader;
+    ml_chunk header;
+    CHECK_INT(ml_chunk_open(&reader, memory, BYTES, &header), 0);
+    CHECK_INT(count_events(&reader, 0), EVENTS);
+    CHECK_INT(ml_chunk_open(&reader, other_memory, BYTES, &header), 0);
+    CHECK_INT(count_events(&reader, JOINED), EVENTS - JOINED);
+    size_t shared = ml_chunk_used(&second) - ML_PACK_STATE_BYTES;
+    CHECK_UINT(shared, (size_t)(first.at - joined));
+    CHECK_INT(memcmp(second.at - shared, joined, shared), 0);
+}
+
+/* What finds no room changes nothing. */
+static void
+test_a_full_chunk_takes_no_more(void)
+{
+    ml_chunk_writer writer;
+    ml_pack state = {.time = 0};
+    ml_packed_event packed = {.bytes = packed.spare};
+    ml_event event = numbered(1);
+    packed.length = ml_pack_event(&state, &event, packed.spare);
+    fill(&writer, ML_CHUNK_CHECKED, 0);
+    while (ml_chunk_push_packed(&writer, &packed) == 0) {
+    }
+    uint32_t used = ml_chunk_used(&writer);
+    CHECK(BYTES - sizeof(ml_chunk) - used < packed.length);
+    CHECK_INT(ml_chunk_push_state(&writer, &state), ML_EFULL);
+    CHECK_INT(ml_chunk_push(&writer, &state, &event), ML_EFULL);
+    CHECK_UINT(ml_chunk_used(&writer), used);
+}
+
 static void
 test_other_records_keep_their_place(void)
 {
     ml_chunk_writer writer;
     ml_chunk like = {.bytes = BYTES, .flags = ML_CHUNK_CHECKED};
     ml_chunk_begin(&writer, memory, &like);
+    ml_pack state = {.time = 0};
     ml_event event = numbered(1);
     CHECK_INT(ml_chunk_append(&writer, 2, "def", 3), 0);
-    CHECK_INT(ml_chunk_push(&writer, &event), 0);
+    CHECK_INT(ml_chunk_push(&writer, &state, &event), 0);
     CHECK_INT(ml_chunk_append(&writer, 4, NULL, 0), 0);
     uint32_t used = ml_chunk_used(&writer);
     CHECK_INT(ml_chunk_append(&writer, 2, memory, BYTES), ML_EFULL);
@@ -140,9 +200,10 @@ static void *
 write_beside(void *context)
 {
     ml_chunk_writer *writer = context;
+    ml_pack state = {.time = 0};
     for (uint64_t number = 0;; number++) {
         ml_event event = numbered(number);
-        if (ml_chunk_push(writer, &event) != 0) {
+        if (ml_chunk_push(writer, &state, &event) != 0) {
             return NULL;
         }
     }
@@ -175,6 +236,8 @@ main(void)
 {
     RUN(test_crc); /* first: before anything asks the processor */
     RUN(test_is_read_alone);
+    RUN(test_a_record_is_the_same_in_every_chunk);
+    RUN(test_a_full_chunk_takes_no_more);
     RUN(test_other_records_keep_their_place);
     RUN_LONG_IN_ONE_THREAD(test_broken_chunks_are_refused);
     RUN(test_reader_beside_the_writer);

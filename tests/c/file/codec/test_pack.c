@@ -273,6 +273,85 @@ test_cut_and_broken_bytes_are_refused(void)
     }
 }
 
+/* A reader that begins anywhere in a run, behind the state of there, reads the rest of it. */
+static void
+test_a_run_is_read_from_a_state_on(void)
+{
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        ml_event events[RUN_EVENTS];
+        ml_event before = {.addr = 0};
+        ml_pack writer = {.time = 0};
+        /* A reader of another run until then. */
+        ml_pack reader = {.time = seed, .node = 7, .flags = {1, 2}};
+        const uint8_t *at = packed;
+        uint8_t *to = packed;
+        random_state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+        size_t from = random_below(RUN_EVENTS);
+        for (size_t i = 0; i < RUN_EVENTS; i++) {
+            before = events[i] = hostile_event(&before);
+            if (i == from) {
+                to = packed;
+                ml_pack_state(&writer, to);
+                to += ML_PACK_STATE_BYTES;
+            }
+            to += ml_pack_event(&writer, &events[i], to);
+        }
+        ml_event event;
+        ml_packed_other other;
+        for (size_t i = from; i < RUN_EVENTS; i++) {
+            CHECK_INT(ml_unpack(&reader, &at, to, &event, &other), ML_PACKED_EVENT);
+            CHECK(same_event(&event, &events[i]));
+        }
+        CHECK_INT(ml_unpack(&reader, &at, to, &event, &other), ML_PACKED_END);
+    }
+}
+
+static void
+test_states_that_make_no_sense_are_refused(void)
+{
+    const ml_pack state = {.time = 1, .action = ML_ACTION_OTHER, .sequence_max = 1};
+    size_t events;
+    ml_pack_state(&state, packed);
+    CHECK_INT(read_all(packed, ML_PACK_STATE_BYTES, &events), 0);
+    for (size_t cut = 1; cut < ML_PACK_STATE_BYTES; cut++) {
+        CHECK_INT(read_all(packed, cut, &events), ML_EFORMAT);
+    }
+    packed[0] |= 0x10;
+    CHECK_INT(read_all(packed, ML_PACK_STATE_BYTES, &events), ML_EFORMAT);
+    ml_pack_state(&state, packed);
+    packed[ML_PACK_STATE_BYTES - 2] = ML_ACTION_COUNT;
+    CHECK_INT(read_all(packed, ML_PACK_STATE_BYTES, &events), ML_EFORMAT);
+    ml_pack_state(&state, packed);
+    packed[ML_PACK_STATE_BYTES - 1] = 2;
+    CHECK_INT(read_all(packed, ML_PACK_STATE_BYTES, &events), ML_EFORMAT);
+    /* Nothing is taken of what is refused, and a state alone is no event. */
+    ml_pack reader = {.time = 0};
+    ml_event event;
+    ml_packed_other other;
+    const uint8_t *at = packed;
+    CHECK_INT(ml_unpack(&reader, &at, packed + ML_PACK_STATE_BYTES, &event, &other),
+              ML_EFORMAT);
+    CHECK_PTR(at, packed);
+    CHECK_UINT(reader.time, 0);
+    ml_pack_state(&state, packed);
+    CHECK_INT(ml_unpack(&reader, &at, packed + ML_PACK_STATE_BYTES, &event, &other),
+              ML_PACKED_END);
+    CHECK_PTR(at, packed + ML_PACK_STATE_BYTES);
+    CHECK_UINT(reader.time, 1);
+    /* None stands between an event and its context. */
+    uint8_t *to = packed;
+    ml_event far = {.thread = 9};
+    ml_pack writer = {.time = 0};
+    size_t whole = ml_pack_event(&writer, &far, to);
+    uint8_t record[ML_PACK_ROOM];
+    memcpy(record, packed, whole);
+    memcpy(to, record, 4);
+    ml_pack_state(&state, to + 4);
+    memcpy(to + 4 + ML_PACK_STATE_BYTES, record + 4, whole - 4);
+    CHECK_INT(read_all(packed, whole + ML_PACK_STATE_BYTES, &events), ML_EFORMAT);
+    CHECK_UINT(events, 0);
+}
+
 /* A thread's number takes the room that it needs, and comes back whole. */
 static void
 test_numbers_of_threads(void)
@@ -425,6 +504,8 @@ main(void)
     RUN(test_limits_by_name);
     RUN(test_what_is_not_kept);
     RUN_LONG_IN_ONE_THREAD(test_cut_and_broken_bytes_are_refused);
+    RUN(test_a_run_is_read_from_a_state_on);
+    RUN(test_states_that_make_no_sense_are_refused);
     RUN(test_numbers_of_threads);
     RUN(test_unknown_sparse_columns);
     RUN(test_other_records);

@@ -165,29 +165,29 @@ now(void *self)
     return clock_ticks;
 }
 
-static const ml_source waiting = {.size = sizeof(ml_source),
-                                  .version = ML_ABI_VERSION,
-                                  .name = "waiting",
-                                  .device_count = count_devices,
-                                  .attach = attach,
-                                  .enable = source_enable,
-                                  .walk = walk_nothing,
-                                  .rules = give_rules,
-                                  .unix_ns = unix_of,
-                                  .now = now};
+static ml_source waiting = {.size = sizeof(ml_source),
+                            .version = ML_ABI_VERSION,
+                            .name = "waiting",
+                            .device_count = count_devices,
+                            .attach = attach,
+                            .enable = source_enable,
+                            .walk = walk_nothing,
+                            .rules = give_rules,
+                            .unix_ns = unix_of,
+                            .now = now};
 
 /* Recorded by nobody yet, so that a child may. */
-static const ml_source unused = {.size = sizeof(ml_source),
-                                 .version = ML_ABI_VERSION,
-                                 .name = "unused",
-                                 .ordered = 1,
-                                 .device_count = count_devices,
-                                 .attach = attach,
-                                 .enable = source_enable,
-                                 .walk = walk_nothing,
-                                 .rules = give_rules,
-                                 .unix_ns = unix_of,
-                                 .now = now};
+static ml_source unused = {.size = sizeof(ml_source),
+                           .version = ML_ABI_VERSION,
+                           .name = "unused",
+                           .ordered = 1,
+                           .device_count = count_devices,
+                           .attach = attach,
+                           .enable = source_enable,
+                           .walk = walk_nothing,
+                           .rules = give_rules,
+                           .unix_ns = unix_of,
+                           .now = now};
 
 static int
 start_source(const ml_source *source, const char *at, ml_window **out)

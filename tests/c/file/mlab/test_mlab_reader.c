@@ -162,6 +162,27 @@ test_a_missing_chunk_is_a_gap(void)
     CHECK_UINT(info.gaps[0].lost, 2);
 }
 
+/* A recording beside this one wanted to know when blocks were last used, and its records
+ * are shared: here they say nothing. */
+static void
+test_uses_that_another_recording_wanted(void)
+{
+    for (uint64_t wanted = 0; wanted <= ML_MLAB_USES; wanted++) {
+        begin(&file);
+        header_of(&file)->required = ML_MLAB_STATES | wanted;
+        seal_header(&file);
+        ml_chunk_writer events = add_chunk(&file, ML_MLAB_EVENTS, 0, 0, 0);
+        ml_event event = {.action = ML_ACTION_FREE_REQUESTED,
+                          .addr = 1 << 20,
+                          .size = 512,
+                          .unused = 1};
+        push_event(&events, &event);
+        CHECK_INT(read_sample(&file), 0);
+        CHECK_UINT(events_of(0), 1);
+        CHECK_UINT(recording->devices[0].events[0].unused, wanted);
+    }
+}
+
 /* The memory was read once more after events had come: what is missing of those before is
  * of no use, and nothing is missing. */
 static void
@@ -309,11 +330,11 @@ test_sizes_above_the_dialect(void)
     ml_chunk_append(&control, ML_MLAB_STARTED, &device, sizeof(device));
     ml_chunk_writer events = add_chunk(&file, ML_MLAB_EVENTS, 0, 0, 0);
     ml_event event = {.action = ML_ACTION_ALLOC, .addr = base + 4096, .size = big};
-    ml_chunk_push(&events, &event);
+    push_event(&events, &event);
     event = (ml_event){.action = ML_ACTION_OOM, .addr = UINT64_MAX, .size = 7};
-    ml_chunk_push(&events, &event);
+    push_event(&events, &event);
     event = (ml_event){.action = ML_ACTION_SEGMENT_ALLOC, .addr = big, .size = 1 << 21};
-    ml_chunk_push(&events, &event);
+    push_event(&events, &event);
     CHECK_INT(read_sample(&file), 0);
     CHECK_UINT(info.unread_records, 0);
     CHECK_UINT(recording->unread[ML_UNREAD_SEGMENT_TOTAL_SIZE], 1);
@@ -361,14 +382,14 @@ test_definitions_in_a_damaged_chunk(void)
                           .stack = 1,
                           .metadata = 1,
                           .node = 1};
-        ml_chunk_push(&second, &event);
+        push_event(&second, &event);
         /* Of a stack of its own, on one that is not there. */
         node = (ml_mlab_node){.id = 2, .parent = 1, .code = 1, .object = 2};
         ml_chunk_append(&second, ML_MLAB_NODE, &node, sizeof(node));
         event.addr = 2 << 20;
         event.stack = 2;
         event.metadata = 0;
-        ml_chunk_push(&second, &event);
+        push_event(&second, &event);
         chunk_at(&file, 1)->version += (uint16_t)damaged;
         CHECK_INT(read_sample(&file), 0);
         const ml_device_trace *trace = &recording->devices[0];
@@ -405,7 +426,7 @@ test_a_tower_of_native_frames(void)
         for (unsigned i = 0; i < EACH; i++, id++) {
             add_node(&events, id + 1, id, id + 1);
             ml_event event = {.action = ML_ACTION_OOM, .stack = id + 1};
-            CHECK_INT(ml_chunk_push(&events, &event), 0);
+            CHECK_INT(push_event(&events, &event), 0);
         }
     }
     CHECK_INT(read_sample(&file), 0);
@@ -455,7 +476,7 @@ test_stacks_that_no_table_has(void)
                               .size = 512,
                               .stack = ids[i],
                               .flags = ML_EVENT_STACK_LOST * (ids[i] == UINT32_MAX)};
-            ml_chunk_push(&chunk, &event);
+            push_event(&chunk, &event);
             CHECK_INT(read_sample(&file), 0);
             CHECK_UINT(events_of(0), 1);
             CHECK_UINT(recording->devices[0].events[0].stack, 0);
@@ -473,6 +494,7 @@ main(void)
     RUN(test_optional_features_are_passed_over);
     RUN(test_chunks_that_are_left_out);
     RUN(test_a_missing_chunk_is_a_gap);
+    RUN(test_uses_that_another_recording_wanted);
     RUN(test_a_gap_before_the_start);
     RUN(test_definitions_without_sense);
     RUN(test_records_that_cannot_be_read);
