@@ -15,7 +15,7 @@ PROGRAMS = Path(__file__).resolve().parents[1] / "isolated"
 TESTS = {
     "Courtesy": "leak_courtesy.py",
     "Leaks": "leak_leaks.py",
-    "Live": "leak_live.py",
+    "Follower": "leak_follower.py",
     "LineProfiler": "leak_line_profiler.py",
     "MemReporter": "leak_mem_reporter.py",
     "MemorySnapshot": "leak_memory_snapshot.py",

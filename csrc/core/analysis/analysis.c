@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-#include "analysis/attribution/elders.h"
+#include "analysis/attribution/prior_blocks.h"
 #include "base/base.h"
 #include "ledger/blocks.h"
 

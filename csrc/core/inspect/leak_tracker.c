@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "ledger/replay/settle.h"
+#include "ledger/replay/unordered_events.h"
 #include "stacks/id_remap.h"
 
 /* ---- Blocks by address ---- */

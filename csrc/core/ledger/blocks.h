@@ -24,7 +24,7 @@
 
 #include "base/region.h"
 #include "memlab.h"
-#include "recording/counts.h"
+#include "recording/pool_stats.h"
 
 /* Birth of a block that was there before the first event. */
 #define ML_BEFORE_EVENTS UINT64_MAX

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "memlab.h"
-#include "recording/counts.h"
+#include "recording/pool_stats.h"
 
 /* Laps under way at once. */
 #define ML_LAP_MAX 16

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "ledger/replay/settle.h"
+#include "ledger/replay/unordered_events.h"
 #include "record/window.h"
 
 /* By time, of which the newest count, back to where a lane has lost events. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/analysis/attribution/cause.h"
-#include "core/show/export/tables.h"
+#include "core/show/export/recording_tables.h"
 
 const char ml_columns_doc[] =
     "columns($self, table, device=0)\n--\n\n"

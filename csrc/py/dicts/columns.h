@@ -1,6 +1,6 @@
 /* Tables of a recording as Python's buffers: a method of memlab._core.Recording.
  *
- * Owns its arguments; which tables and columns there are is tables.h's. */
+ * Owns its arguments; which tables and columns there are is recording_tables.h's. */
 #ifndef ML_PY_COLUMNS_H
 #define ML_PY_COLUMNS_H
 

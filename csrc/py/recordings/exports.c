@@ -10,7 +10,7 @@
 #include "core/ledger/replay/event_filter.h"
 #include "core/show/draw/torch_segsum.h"
 #include "core/show/draw/torch_trace.h"
-#include "core/show/export/json_writer.h"
+#include "core/show/export/recording_json.h"
 #include "core/show/export/perfetto.h"
 #include "core/show/export/stack_text.h"
 #include "dicts/columns.h"

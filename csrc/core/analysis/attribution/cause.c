@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/attribution/forward.h"
+#include "analysis/attribution/forward_match.h"
 #include "base/base.h"
 
 typedef struct timeline {

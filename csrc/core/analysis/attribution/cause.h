@@ -4,7 +4,7 @@
  * must not know what is asked about it.
  *
  * Autograd's threads have no Python frames: what a node allocates in a backward pass has
- * the line of the forward operation that made the node, as forward.h finds it.
+ * the line of the forward operation that made the node, as forward_match.h finds it.
  *
  * Frames win: what Python code does in a backward pass, as a custom function or the
  * recomputation of a checkpoint, has frames and lines of its own. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/attribution/elders.h"
+#include "analysis/attribution/prior_blocks.h"
 #include "base/base.h"
 #include "compare/ranks/align.h"
 #include "recording/interner.h"

@@ -5,7 +5,7 @@
 #include "file/mlab/mlab_parts.h"
 #include "ledger/ledger.h"
 #include "ledger/replay/replay.h"
-#include "ledger/replay/settle.h"
+#include "ledger/replay/unordered_events.h"
 
 typedef struct memory {
     ml_device_trace *trace;

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "file/mlab/mlab_parts.h"
-#include "ledger/replay/settle.h"
+#include "ledger/replay/unordered_events.h"
 
 /* A chunk that was begun, as its header had it at the first look. */
 typedef struct listed {

@@ -149,7 +149,7 @@ ml_allocator_is_capturing(const ml_allocator *a)
     return a->captures > 0;
 }
 
-/* allocator_figures.c: events and totals. */
+/* allocator_stats.c: events and totals. */
 void ml_figures_trace(ml_allocator *a, unsigned action, uint64_t addr, uint64_t size,
                       uint64_t stream, uint32_t pool, uint64_t block_bytes);
 void ml_figures_trace_node(ml_allocator *a, unsigned action, uint64_t addr,

@@ -5,7 +5,7 @@
 
 #include "analysis/answers/peak.h"
 #include "show/text/markup.h"
-#include "show/text/page_json.h"
+#include "show/text/json.h"
 
 typedef struct work {
     const ml_recording *recording; /* borrowed */

@@ -5,7 +5,7 @@
 
 #include "show/page/page_device.h"
 #include "show/page/page_head.h"
-#include "show/text/page_json.h"
+#include "show/text/json.h"
 
 typedef struct work {
     const ml_recording *recording;

@@ -2,7 +2,7 @@
 #include "show/page/page_device.h"
 
 #include "base/varint.h"
-#include "show/text/page_json.h"
+#include "show/text/json.h"
 
 /* ---- Blobs ---- */
 

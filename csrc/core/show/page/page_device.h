@@ -6,8 +6,8 @@
 #ifndef ML_PAGE_DEVICE_H
 #define ML_PAGE_DEVICE_H
 
-#include "analysis/allocations/page_kinds.h"
-#include "analysis/allocations/page_rows.h"
+#include "analysis/allocations/allocation_kinds.h"
+#include "analysis/allocations/allocation_rows.h"
 #include "analysis/answers/peak.h"
 #include "analysis/lifetimes/lifetimes_walk.h"
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "show/text/page_json.h"
+#include "show/text/json.h"
 
 /* Grows when the page has to read something else. */
 #define FORMAT 2u

@@ -5,7 +5,7 @@
 #ifndef ML_PAGE_HEAD_H
 #define ML_PAGE_HEAD_H
 
-#include "analysis/allocations/page_kinds.h"
+#include "analysis/allocations/allocation_kinds.h"
 #include "analysis/answers/peak.h"
 
 void ml_page_head_begin(ml_buffer *out, const ml_recording *recording,

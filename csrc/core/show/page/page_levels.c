@@ -4,7 +4,7 @@
 
 #include "base/varint.h"
 #include "show/page/page_device.h"
-#include "show/text/page_json.h"
+#include "show/text/json.h"
 
 /* Numbers of a column, then the bytes of each group of each scheme. */
 enum {

@@ -8,7 +8,7 @@
 #include "show/draw/torch_trace.h"
 #include "show/export/perfetto.h"
 #include "show/export/stack_text.h"
-#include "show/export/tables.h"
+#include "show/export/recording_tables.h"
 #include "test.h"
 
 static int

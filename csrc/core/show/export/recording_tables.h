@@ -6,7 +6,7 @@
 #define ML_TABLES_H
 
 #include "recording/recording.h"
-#include "show/export/table.h"
+#include "show/export/column_table.h"
 
 /* name, text, whether a device has its own. */
 #define ML_TABLES(XX) \

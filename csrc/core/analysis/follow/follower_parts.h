@@ -1,11 +1,11 @@
-/* The inside of a recording that is followed while it is made, shared by live_history.c
- * (all its time), live_recording.c (what is kept), live_condense.c (what makes room),
- * live_file.c (the file) and live.c (the answers).  For no one else. */
+/* The inside of a recording that is followed while it is made, shared by follower_history.c
+ * (all its time), follower_recording.c (what is kept), follower_condense.c (what makes room),
+ * follower_file.c (the file) and follower.c (the answers).  For no one else. */
 #ifndef ML_LIVE_PARTS_H
 #define ML_LIVE_PARTS_H
 
-#include "analysis/attribution/elders.h"
-#include "analysis/follow/live.h"
+#include "analysis/attribution/prior_blocks.h"
+#include "analysis/follow/follower.h"
 #include "file/mlab/mlab_parts.h"
 
 /* A chunk that was begun. */

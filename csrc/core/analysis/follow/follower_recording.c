@@ -1,7 +1,7 @@
-/* What was read so far of a .mlab file that is followed, as a recording.  See live.h. */
+/* What was read so far of a .mlab file that is followed, as a recording.  See follower.h. */
 #include <string.h>
 
-#include "analysis/follow/live_parts.h"
+#include "analysis/follow/follower_parts.h"
 
 /* ---- What is kept ---- */
 

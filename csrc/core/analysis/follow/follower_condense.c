@@ -1,11 +1,11 @@
 /* Making room in a recording that is followed: the older half of the events goes, and what
- * it said of the blocks that outlive it stays.  See live.h. */
+ * it said of the blocks that outlive it stays.  See follower.h. */
 #include <string.h>
 
 #include "analysis/answers/peak.h"
-#include "analysis/follow/live_parts.h"
+#include "analysis/follow/follower_parts.h"
 #include "ledger/replay/replay.h"
-#include "ledger/replay/settle.h"
+#include "ledger/replay/unordered_events.h"
 
 /* A recording of all that is kept, and what it takes to go back from its ids. */
 typedef struct past {

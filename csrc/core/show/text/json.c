@@ -1,5 +1,5 @@
-/* JSON text for a page.  See page_json.h. */
-#include "show/text/page_json.h"
+/* JSON text for a page.  See json.h. */
+#include "show/text/json.h"
 
 #include <stdbool.h>
 #include <string.h>

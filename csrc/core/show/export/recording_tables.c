@@ -1,8 +1,8 @@
-/* A recording as tables.  See tables.h.
+/* A recording as tables.  See recording_tables.h.
  *
  * A row is a struct here, whose fields are listed beside it: the order of the lists is the
  * order of the columns. */
-#include "show/export/tables.h"
+#include "show/export/recording_tables.h"
 
 #include <string.h>
 

@@ -36,7 +36,7 @@ for _ in range(50):
 
 def refused():
     try:
-        _core.Live("leak_live.py.none")
+        _core.Live("leak_follower.py.none")
     except OSError:
         return
     raise AssertionError("a file that is not there was opened")

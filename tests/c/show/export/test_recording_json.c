@@ -1,4 +1,4 @@
-#include "show/export/json_writer.h"
+#include "show/export/recording_json.h"
 
 #include "base/base.h"
 #include "budget.h"

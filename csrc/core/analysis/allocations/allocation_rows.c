@@ -1,5 +1,5 @@
-/* The allocations of one device as a page numbers them.  See page_rows.h. */
-#include "analysis/allocations/page_rows.h"
+/* The allocations of one device as a page numbers them.  See allocation_rows.h. */
+#include "analysis/allocations/allocation_rows.h"
 
 #include "base/base.h"
 

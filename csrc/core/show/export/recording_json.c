@@ -1,5 +1,5 @@
 /* Writing a recording as JSON: a builder of the dialect that refers to stacks by number. */
-#include "show/export/json_writer.h"
+#include "show/export/recording_json.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 #include "file/snapshot/torch_schema.h"
-#include "show/text/page_json.h"
+#include "show/text/json.h"
 
 #define VERSION 2
 #define BUFFER_BYTES ((size_t)64 * 1024)

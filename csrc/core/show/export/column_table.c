@@ -1,5 +1,5 @@
-/* A table of columns.  See table.h. */
-#include "show/export/table.h"
+/* A table of columns.  See column_table.h. */
+#include "show/export/column_table.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Kinds of allocations.  See page_kinds.h. */
-#include "analysis/allocations/page_kinds.h"
+/* Kinds of allocations.  See allocation_kinds.h. */
+#include "analysis/allocations/allocation_kinds.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#include "core/analysis/follow/live.h"
+#include "core/analysis/follow/follower.h"
 #include "core/recording/annotations.h"
 #include "files/load.h"
 #include "files/mlab_file.h"

@@ -1,5 +1,5 @@
-/* What is known of blocks from before a recording's first event.  See elders.h. */
-#include "analysis/attribution/elders.h"
+/* What is known of blocks from before a recording's first event.  See prior_blocks.h. */
+#include "analysis/attribution/prior_blocks.h"
 
 #include "base/base.h"
 

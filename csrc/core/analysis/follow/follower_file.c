@@ -1,4 +1,4 @@
-/* Reading a .mlab file on, from where the last look ended.  See live.h.
+/* Reading a .mlab file on, from where the last look ended.  See follower.h.
  *
  * A lane writes its chunks one after the other, so that of one whose successor is seen
  * nothing is to come.  Where pieces were looked at before a chunk was begun in them, a
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/follow/live_parts.h"
+#include "analysis/follow/follower_parts.h"
 
 /* Pieces of the file that are looked at before what they hold is read. */
 #define LIST_MOST 256u

@@ -1,14 +1,14 @@
 /* A .mlab file that is followed: opening it, looks at it, and their answers.  See
- * live.h. */
+ * follower.h. */
 #define _POSIX_C_SOURCE 200809L /* O_CLOEXEC */
 
-#include "analysis/follow/live.h"
+#include "analysis/follow/follower.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "analysis/follow/live_parts.h"
+#include "analysis/follow/follower_parts.h"
 
 /* ---- The file ---- */
 

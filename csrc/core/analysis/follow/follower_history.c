@@ -1,8 +1,8 @@
 /* The allocated bytes of a recording that is followed, over all its time, in few columns.
- * See live.h. */
+ * See follower.h. */
 #include <string.h>
 
-#include "analysis/follow/live_parts.h"
+#include "analysis/follow/follower_parts.h"
 #include "ledger/replay/replay.h"
 
 /* Two become one, which lasts as long as both. */

@@ -1,5 +1,5 @@
-/* The forward operation that made an autograd node.  See forward.h. */
-#include "analysis/attribution/forward.h"
+/* The forward operation that made an autograd node.  See forward_match.h. */
+#include "analysis/attribution/forward_match.h"
 
 #include <stdlib.h>
 #include <string.h>

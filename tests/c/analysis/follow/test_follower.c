@@ -1,7 +1,7 @@
 /* A file that is followed while it grows: each look equals the whole file read then. */
 #define _POSIX_C_SOURCE 200809L /* mkstemp, pwrite, ftruncate */
 
-#include "analysis/follow/live.h"
+#include "analysis/follow/follower.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* The events of a source that no lock orders as one history, and the memory at its end.
- * See settle.h. */
-#include "ledger/replay/settle.h"
+ * See unordered_events.h. */
+#include "ledger/replay/unordered_events.h"
 
 #include <stdlib.h>
 #include <string.h>

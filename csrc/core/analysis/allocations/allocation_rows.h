@@ -3,7 +3,7 @@
 #ifndef ML_PAGE_ROWS_H
 #define ML_PAGE_ROWS_H
 
-#include "analysis/allocations/page_kinds.h"
+#include "analysis/allocations/allocation_kinds.h"
 #include "analysis/analysis.h"
 
 /* Events of a device that a page can number. */

@@ -1,7 +1,7 @@
 /* What is known of blocks from before a recording's first event, whose own events made
  * room for newer ones.
  *
- * Owns the table of them, by address; who fills it is live_condense.c's business. */
+ * Owns the table of them, by address; who fills it is follower_condense.c's business. */
 #ifndef ML_ELDERS_H
 #define ML_ELDERS_H
 
