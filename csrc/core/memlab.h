@@ -16,9 +16,9 @@ extern "C" {
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
 #define ML_ABI_VERSION 10u
 
-/* A list whose numbers are in files has entries XX(name, number, text): the number stands
- * where a reader looks, and moving a line changes none.  Its count is
- * 0 LIST(ML_NUMBERED_ONE); that all numbers below COUNT are there, each once, is
+/* A list whose numbers are in files has entries XX(name, number, text): the number
+ * stands where a reader looks, and moving a line changes none.  Its count is 0
+ * LIST(ML_NUMBERED_ONE); that all numbers below COUNT are there, each once, is
  * ML_IS_NUMBERED(LIST, COUNT), a constant for a static assert. */
 #define ML_NUMBERED_ONE(name, number, text) +1
 #define ML_NUMBERED_BIT(name, number, text) | UINT64_C(1) << (number)
@@ -48,9 +48,9 @@ enum ml_error {
 #undef XX
 };
 
-/* Events with the names of torch's trace entries: name, number, text.  The numbers are in
- * files; the first nine equal c10's TraceEntry::Action.  A value unknown to us becomes
- * OTHER. */
+/* Events with the names of torch's trace entries: name, number, text.  The numbers
+ * are in files; the first nine equal c10's TraceEntry::Action.  A value unknown to
+ * us becomes OTHER. */
 #define ML_ACTIONS(XX) \
     XX(ALLOC, 0, "alloc") \
     XX(FREE_REQUESTED, 1, "free_requested") \
@@ -122,13 +122,13 @@ typedef struct ml_event {
     uint16_t next_thread; /* as autograd_thread; 0: next says nothing and is 0 */
     uint8_t action;       /* enum ml_action */
     uint8_t flags;        /* ML_EVENT_* */
-    /* Of a FREE_REQUESTED: how many events of the device came between the last use of the
-     * block by an operator and this one, plus 1.  0: not known. */
+    /* Of a FREE_REQUESTED: how many events of the device came between the last use
+     * of the block by an operator and this one, plus 1.  0: not known. */
     uint32_t unused;
 } ml_event;
 
-/* Columns of an event that snapshots keep by what they hold, in the order of their keys:
- * name, key, member, what it holds, whose key it is.  0 says nothing.
+/* Columns of an event that snapshots keep by what they hold, in the order of their
+ * keys: name, key, member, what it holds, whose key it is.  0 says nothing.
  *
  * U16, U32: a number.  BITS: 64 of them, signed in snapshots.  STRING: id of a string.
  * POOL: id of a memory pool.  REST: nanoseconds beyond whole microseconds.
@@ -146,8 +146,8 @@ typedef struct ml_event {
     XX(NODE, "node", node, STRING, MEMLAB) \
     XX(UNUSED, "unused", unused, U32, MEMLAB)
 
-/* Sparse columns, of 32 bits: packed only where they are not 0.  Member, number, text; the
- * numbers are in files, and 3 is the last that fits. */
+/* Sparse columns, of 32 bits: packed only where they are not 0.  Member, number,
+ * text; the numbers are in files, and 3 is the last that fits. */
 #define ML_SPARSE_COLUMNS(XX) \
     XX(unused, 0, "unused") /* of a free: events since its block was used, plus 1 */
 
@@ -233,25 +233,25 @@ typedef struct ml_walk_visitor {
                       uint64_t ticks);
 } ml_walk_visitor;
 
-/* What an allocator counts of a device since the program began, or last reset it, and its
- * events do not tell; torch's names. */
-#define ML_COUNTERS(XX) \
+/* What an allocator counts of a device since the program began, or last reset it,
+ * and its events do not tell; torch's names. */
+#define ML_SOURCE_COUNTERS(XX) \
     XX(num_alloc_retries) \
     XX(num_ooms) \
     XX(num_sync_all_streams) \
     XX(num_device_alloc) \
     XX(num_device_free)
 
-enum ml_counter {
-#define XX(name) ML_COUNTER_##name,
-    ML_COUNTERS(XX)
+enum ml_source_counter {
+#define XX(name) ML_SOURCE_COUNTER_##name,
+    ML_SOURCE_COUNTERS(XX)
 #undef XX
-    ML_COUNTER_MAX
+    ML_SOURCE_COUNTER_MAX
 };
 
-typedef struct ml_counters {
-    uint64_t of[ML_COUNTER_MAX];
-} ml_counters;
+typedef struct ml_source_counters {
+    uint64_t of[ML_SOURCE_COUNTER_MAX];
+} ml_source_counters;
 
 /* Where the events of a source go; the recorder's. */
 typedef struct ml_feed ml_feed;
@@ -287,14 +287,14 @@ typedef struct ml_source {
      * none. */
     int (*pinned)(void *self, uint64_t *in_use, uint64_t *held);
     /* The allocator's own counters.  0 or ML_E*.  NULL: it keeps none. */
-    int (*counters)(void *self, int device, ml_counters *out);
+    int (*counters)(void *self, int device, ml_source_counters *out);
     /* A number that grows whenever memory of DEVICE comes, goes or waits to, until the
      * program resets the allocator's counters.  0 or ML_E*.  NULL: it keeps none. */
     int (*changes)(void *self, int device, uint64_t *out);
     /* Tells the source whether anyone wants to know of uses.  NULL: it cannot tell. */
     void (*watch_uses)(void *self, int enabled);
-    /* Set by register_source, before the first event; NULL until then.  An event finds its
-     * feed here without a search. */
+    /* Set by register_source, before the first event; NULL until then.  An event
+     * finds its feed here without a search. */
     ml_feed *feed;
 } ml_source;
 
@@ -318,7 +318,8 @@ typedef void (*ml_torchscript_visitor)(void *context,
  * memory, no lock and not the GIL; throws nothing. */
 typedef void (*ml_torchscript_frames)(ml_torchscript_visitor visit, void *context);
 
-/* What memlab._core offers a source, handed over in the capsule named ML_API_CAPSULE. */
+/* What memlab._core offers a source, handed over in the capsule named
+ * ML_API_CAPSULE. */
 #define ML_API_CAPSULE "memlab._core._api"
 
 typedef struct ml_api {
@@ -328,11 +329,11 @@ typedef struct ml_api {
      * same name is an error. */
     int (*register_source)(ml_source *source);
     /* The hot path: takes no lock, memory, GIL or I/O, never fails.  Fields of EVENT
-     * that the core fills itself (stack, origin_stack, block_bytes, thread) are ignored on
-     * entry, but for SOURCEs that are not ordered: those give block_bytes and
-     * origin_stack.  So are metadata and node, which come from TEXT (NULL: no texts).
-     * EVENT of an ordered source is filled in where it is, that of another left alone.
-     * Returns the stack id recorded for the event. */
+     * that the core fills itself (stack, origin_stack, block_bytes, thread) are
+     * ignored on entry, but for SOURCEs that are not ordered: those give block_bytes
+     * and origin_stack.  So are metadata and node, which come from TEXT (NULL: no
+     * texts).  EVENT of an ordered source is filled in where it is, that of another
+     * left alone.  Returns the stack id recorded for the event. */
     uint32_t (*record)(const ml_source *source, int device, ml_event *event,
                        const ml_event_text *text);
     /* 1 while any recording wants events of SOURCE. */
@@ -342,18 +343,20 @@ typedef struct ml_api {
      * never the GIL: not from the allocator's callback. */
     void (*out_of_memory)(const ml_source *source, int device, uint64_t asked,
                           uint64_t free, uint64_t total, uint64_t allowed);
-    /* A region of the program that has NAME of LENGTH bytes begins, or ends (END): both
-     * with one NUMBER.  Takes a lock, never the GIL: not from the allocator's callback. */
+    /* A region of the program that has NAME of LENGTH bytes begins, or ends (END):
+     * both with one NUMBER.  Takes a lock, never the GIL: not from the allocator's
+     * callback. */
     void (*region)(int end, uint64_t number, const char *name, size_t length);
     /* COUNT blocks of SOURCE are used now.  Takes no lock. */
     void (*used)(const ml_source *source, const ml_use_mark *marks, size_t count);
     /* The memory of SOURCE is used from now on in ways that it does not see. */
     void (*use_unseen)(const ml_source *source);
-    /* SOURCE has devices now: recordings that wait for them begin.  Takes a lock, never the
-     * GIL, which the caller must not hold: not from the allocator's callback.  0 or ML_E*. */
+    /* SOURCE has devices now: recordings that wait for them begin.  Takes a lock,
+     * never the GIL, which the caller must not hold: not from the allocator's
+     * callback.  0 or ML_E*. */
     int (*ready)(const ml_source *source);
-    /* A program in TorchScript begins, whose frames are asked of FRAMES from now on.  Any
-     * number of times; takes no lock. */
+    /* A program in TorchScript begins, whose frames are asked of FRAMES from now on.
+     * Any number of times; takes no lock. */
     void (*torchscript_begun)(ml_torchscript_frames frames);
 } ml_api;
 

@@ -239,9 +239,9 @@ add_type(PyObject *module, const char *name, PyObject **slot, PyObject *type)
     return PyModule_AddObjectRef(module, name, type);
 }
 
-/* The slot below makes CPython refuse only interpreters that ask for the check, from 3.12
- * on; older ones, and those of "legacy" settings, would get a second set of types over the
- * one recorder. */
+/* The slot below makes CPython refuse only interpreters that ask for the check, from
+ * 3.12 on; older ones, and those of "legacy" settings, would get a second set of
+ * types over the one recorder. */
 static int
 refuse_subinterpreters(PyObject *module)
 {
@@ -275,7 +275,8 @@ core_exec(PyObject *module)
         PyErr_NoMemory();
         return -1;
     }
-    /* What the check finds decides how stacks are captured; it never stops the import. */
+    /* What the check finds decides how stacks are captured; it never stops the
+     * import. */
     ml_frames_self_check();
     if (PyErr_Occurred()) {
         return -1;
@@ -289,7 +290,8 @@ core_exec(PyObject *module)
         add_type(module, "Script", &state->script_type, ml_script_type_new(module)) <
             0 ||
         add_type(module, "Leaks", &state->leaks_type, ml_leaks_type_new(module)) < 0 ||
-        add_type(module, "Live", &state->live_type, ml_live_type_new(module)) < 0 ||
+        add_type(module, "Follower", &state->follower_type,
+                 ml_follower_type_new(module)) < 0 ||
         add_type(module, "LineProfiler", &state->line_profiler_type,
                  ml_line_profiler_type_new(module)) < 0 ||
         add_type(module, "MemReporter", &state->mem_reporter_type,

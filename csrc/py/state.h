@@ -1,6 +1,7 @@
 /* The module state of memlab._core, and how core errors become Python's.
  *
- * Owns the list of objects that the module keeps; types reach it through their module. */
+ * Owns the list of objects that the module keeps; types reach it through their
+ * module. */
 #ifndef ML_PY_STATE_H
 #define ML_PY_STATE_H
 
@@ -22,7 +23,7 @@
     XX(snapshot_type) \
     XX(script_type) \
     XX(leaks_type) \
-    XX(live_type) \
+    XX(follower_type) \
     XX(line_profiler_type) \
     XX(mem_reporter_type) \
     XX(watched_modules) /* dict of named modules: address, weak reference */
@@ -49,7 +50,7 @@ PyObject *ml_recording_type_new(PyObject *module);
 PyObject *ml_snapshot_type_new(PyObject *module);
 PyObject *ml_script_type_new(PyObject *module);
 PyObject *ml_leaks_type_new(PyObject *module);
-PyObject *ml_live_type_new(PyObject *module);
+PyObject *ml_follower_type_new(PyObject *module);
 PyObject *ml_line_profiler_type_new(PyObject *module);
 PyObject *ml_mem_reporter_type_new(PyObject *module);
 /* The names of the figures of a line, a tuple of str; NULL with an exception. */

@@ -183,7 +183,7 @@ class Followed:
         self.news: Any = None
         self.answers: list[dict] = []
         with self._named():
-            self._live = _core.Live(path)
+            self._live = _core.Follower(path)
 
     def read(self) -> bool:
         """Reads on a little; whether there is more."""

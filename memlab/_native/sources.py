@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from memlab._answers import Ledger, Stats
 
-# Bits of ml_recording.keys: optional keys of the snapshot dialect, by torch version.
+# Bits of ml_recording.keys: optional keys of the snapshot schema, by torch version.
 _KEY_COMPILE_CONTEXT = 0x01
 _KEY_USER_METADATA = 0x02
 _KEY_POOL_ID = 0x04

@@ -2,10 +2,10 @@
  *
  *     allocator_checker FILE
  *
- * Reads programs that tests/lab/allocator_programs.py ran, gives each one's requests to the
- * model, and compares every event, address, final segment and block and statistic with
- * torch's own, in order.  Where the device's memory lies and when it runs out is the
- * model's to say as well: of the recording this uses only how much there was and at
+ * Reads programs that tests/lab/allocator_programs.py ran, gives each one's requests to
+ * the model, and compares every event, address, final segment and block and statistic
+ * with torch's own, in order.  Where the device's memory lies and when it runs out is
+ * the model's to say as well: of the recording this uses only how much there was and at
  * which address it ended.
  *
  * Writes a line for each program that differs, and last `N programs, N events, N
@@ -165,8 +165,8 @@ same_event(const trace_event *told, const ml_event *made)
             (told->pool[0] == made->pool[0] && told->pool[1] == made->pool[1]));
 }
 
-/* Looks for MADE among the events of its kind that follow, where their order is a hash's,
- * and brings it to the front. */
+/* Looks for MADE among the events of its kind that follow, where their order is a
+ * hash's, and brings it to the front. */
 static bool
 reorder(run *running, const ml_event *made)
 {
@@ -277,7 +277,7 @@ visit_block(void *context, const ml_block *made, uint64_t birth)
 
 /* The model's value of torch's statistic; false: it has none. */
 static bool
-figure(const ml_allocator_figures *figures, const char *name, uint64_t *value)
+figure(const ml_allocator_stats *figures, const char *name, uint64_t *value)
 {
     const struct {
         const char *name;
@@ -288,8 +288,8 @@ figure(const ml_allocator_figures *figures, const char *name, uint64_t *value)
         {#total "_bytes.all.peak", figures->peak.total},
         ML_TOTALS(XX)
 #undef XX
-#define XX(counter) {#counter, figures->counters.of[ML_COUNTER_##counter]},
-            ML_COUNTERS(XX)
+#define XX(counter) {#counter, figures->counters.of[ML_SOURCE_COUNTER_##counter]},
+            ML_SOURCE_COUNTERS(XX)
 #undef XX
                 {"inactive_split_bytes.all.current", figures->inactive_split},
         {"inactive_split_bytes.all.peak", figures->inactive_split_peak},
@@ -310,7 +310,7 @@ compare_end(run *running)
 {
     const program *told = running->told;
     const ml_ledger_visitor visitor = {running, visit_segment, visit_block};
-    const ml_allocator_figures *figures = ml_allocator_get_figures(running->model);
+    const ml_allocator_stats *figures = ml_allocator_get_stats(running->model);
 
     running->request = told->requests.count;
     if (running->event != told->events.count) {

@@ -70,7 +70,7 @@ put_device(const ml_recording *recording, size_t device)
     const ml_analysis *of;
     int error = ml_analysis_of(recording, device, &of);
     for (size_t i = 0; error == 0 && i < of->lives.count; i++) {
-        const ml_life *life = &of->lives.rows[i];
+        const ml_lifetime *life = &of->lives.rows[i];
         ml_cause cause = ml_causes_of(of->causes, device, (size_t)life->birth);
         ml_verdict verdict = ml_categories_judge(of->categories, life, &cause);
         put_allocation(recording, device, (size_t)life->birth, &cause, &verdict);

@@ -1,4 +1,4 @@
-"""memlab._core.Live: opened, read on, asked, with events that make room, and closed."""
+"""memlab._core.Follower: opened, read on, asked, with events that make room, and closed."""
 
 import itertools
 
@@ -36,28 +36,28 @@ for _ in range(50):
 
 def refused():
     try:
-        _core.Live("leak_follower.py.none")
+        _core.Follower("leak_follower.py.none")
     except OSError:
         return
     raise AssertionError("a file that is not there was opened")
 
 
 def looked():
-    live = _core.Live("leak.mlab")
+    live = _core.Follower("leak.mlab")
     live.poll()
     live.recording()
 
 
 def closed():
-    live = _core.Live("leak.mlab", kept=20)
+    live = _core.Follower("leak.mlab", kept=20)
     live.poll(10)
     live.close()
 
 
-leaks.check(_core.Live, looked, (300,))
-leaks.check(_core.Live, closed, (300,))
-leaks.check(_core.Live, refused, (2_000,))
-live = _core.Live("leak.mlab", kept=200)
+leaks.check(_core.Follower, looked, (300,))
+leaks.check(_core.Follower, closed, (300,))
+leaks.check(_core.Follower, refused, (2_000,))
+live = _core.Follower("leak.mlab", kept=200)
 
 
 def followed():
@@ -66,6 +66,6 @@ def followed():
     live.recording()
 
 
-leaks.check(_core.Live, followed, (1_000,))
+leaks.check(_core.Follower, followed, (1_000,))
 live.close()
 snapshot._end()

@@ -19,9 +19,9 @@ SEGMENT = 20 * MIB
 BASE = 0x7F0000000000
 SIZES = [0, 1, 511, 512, 513, (1 << 31) - 1, (1 << 31) + 1, 1 << 32, 1 << 40]
 SIZES += [(1 << 53) - 1, (1 << 53) + 1, (1 << 63) - 1]
-# The dialect's numbers are signed, and a process has no address from 2**63 on.
+# The schema's numbers are signed, and a process has no address from 2**63 on.
 ADDRESSES = [0, 1, BASE, BASE + 512, (1 << 63) - 1]
-POOL_ID = 0x04  # the key of the dialect that shows an event's pool
+POOL_ID = 0x04  # the key of the schema that shows an event's pool
 
 
 def block_bytes(size):

@@ -121,7 +121,7 @@ def look(followed):
 
 def test_each_look_equals_the_whole_file_read_then(job):
     job("alloc a 3")
-    live = _core.Live(job.file)
+    live = _core.Follower(job.file)
     for commands in (["alloc b 5", "step"], ["free a"], ["alloc c 1", "step", "free b"], []):
         job(*commands)
         live.poll()
@@ -136,7 +136,7 @@ def test_each_look_equals_the_whole_file_read_then(job):
 
 def test_a_look_reads_only_what_came_since(job):
     job(*["alloc a 1", "free a"] * 200)
-    live = _core.Live(job.file)
+    live = _core.Follower(job.file)
     first = live.poll()
     assert first["events"] == 600
     assert not first["more"]
@@ -151,7 +151,7 @@ def sums(answer, by):
 
 
 def test_old_events_make_room_and_what_they_said_stays(job):
-    live = _core.Live(job.file, kept=64)
+    live = _core.Follower(job.file, kept=64)
     job("alloc old 7", "step")
     for i in range(40):
         job(f"alloc a{i} 1", f"alloc b{i} 2", f"free b{i}", "step")
@@ -165,7 +165,7 @@ def test_old_events_make_room_and_what_they_said_stays(job):
     for key in ("whole_peak", "by_line", "by_stack", "by_module", "by_category", "by_phase"):
         assert kept[key] == whole[key], key
     assert kept["peak"]["allocated_bytes"] == whole["peak"]["allocated_bytes"] == 47 * MIB
-    history, all_of_it = live.history(0), _core.Live(job.file)
+    history, all_of_it = live.history(0), _core.Follower(job.file)
     all_of_it.poll()
     all_of_it.recording()
     assert history == all_of_it.history(0)
@@ -174,7 +174,7 @@ def test_old_events_make_room_and_what_they_said_stays(job):
 
 
 def test_what_made_room_is_told_of_a_merged_recording_too(job):
-    live = _core.Live(job.file, kept=8)
+    live = _core.Follower(job.file, kept=8)
     job("many 3", "step", *["alloc a 2", "free a"] * 10)
     assert live.poll()["gone_events"] > 0
     alone = live.recording()
@@ -197,7 +197,7 @@ def test_a_look_in_parts_ends_where_one_at_once_does(job):
     assert {key: answer[key] for key in whole.peak(0)} == end(whole)
     # A line of the program each, and the one that all others are of.
     assert sum(row.bytes for row in top.rows(answer, "line")) == 51 * MIB
-    parts = _core.Live(job.file)
+    parts = _core.Follower(job.file)
     while parts.poll(10)["more"]:
         pass
     assert parts.recording().to_dict() == whole.to_dict()

@@ -55,7 +55,7 @@ def test_of_a_recording(tmp_path):
     assert recording.file is None and recording.oom(0) is None
     read = _core.Recording.from_file(path)
     check(read.file, _answers.File)
-    live = _core.Live(path)
+    live = _core.Follower(path)
     check(live.poll(), _answers.News)
     live.recording()
     check(live.history(0), _answers.History)

@@ -202,7 +202,8 @@ ml_analysis_replay(const ml_analysis *analysis, size_t position, ml_replay **out
 static const ml_lifetime untold = {
     .requested = ML_NEVER, .end = ML_NEVER, .tag = ML_CATEGORY_COUNT};
 
-/* The life of the block whose first row is INDEX, as one row: into *WHOLE, if others follow. */
+/* The life of the block whose first row is INDEX, as one row: into *WHOLE, if others
+ * follow. */
 static const ml_lifetime *
 whole_life(const ml_analysis *analysis, size_t index, ml_lifetime *whole)
 {
@@ -217,22 +218,22 @@ whole_life(const ml_analysis *analysis, size_t index, ml_lifetime *whole)
 }
 
 static ml_verdict
-judge(const ml_analysis *analysis, const ml_lifetime *life, const ml_elder *elder,
-      const ml_cause *cause)
+judge(const ml_analysis *analysis, const ml_lifetime *life,
+      const ml_prior_block *prior_block, const ml_cause *cause)
 {
-    return elder != NULL && life->tag == ML_CATEGORY_COUNT
-               ? elder->verdict
+    return prior_block != NULL && life->tag == ML_CATEGORY_COUNT
+               ? prior_block->verdict
                : ml_categories_judge(analysis->categories, life, cause);
 }
 
 /* ELDER: of a block from before the first event, which is at most that. */
 static ml_explained
-explain(const ml_analysis *analysis, const ml_lifetime *life, const ml_elder *elder,
-        uint32_t stack)
+explain(const ml_analysis *analysis, const ml_lifetime *life,
+        const ml_prior_block *prior_block, uint32_t stack)
 {
     ml_explained it = {.name = life->name};
-    if (elder != NULL) {
-        it.cause = elder->cause;
+    if (prior_block != NULL) {
+        it.cause = prior_block->cause;
         it.cause.stack = stack;
     }
     else {
@@ -240,7 +241,7 @@ explain(const ml_analysis *analysis, const ml_lifetime *life, const ml_elder *el
                                     : ml_causes_of(analysis->causes, analysis->device,
                                                    life->birth - 1);
     }
-    it.verdict = judge(analysis, life, elder, &it.cause);
+    it.verdict = judge(analysis, life, prior_block, &it.cause);
     ml_cause_name_owner(&it.cause, life, &it.verdict);
     return it;
 }
@@ -255,8 +256,8 @@ ml_explain(const ml_analysis *analysis, uint64_t addr, uint64_t birth, uint32_t 
     ml_lifetime whole;
     const ml_lifetime *life =
         index == SIZE_MAX ? &untold : whole_life(analysis, index, &whole);
-    return explain(analysis, life, before ? ml_elder_at(analysis->trace, addr) : NULL,
-                   stack);
+    return explain(analysis, life,
+                   before ? ml_prior_block_at(analysis->trace, addr) : NULL, stack);
 }
 
 ml_explained
@@ -276,7 +277,7 @@ judge_row(const ml_analysis *analysis, size_t index)
     if (life->birth == 0) {
         uint64_t addr = ml_lifetimes_request(&analysis->lifetimes, index).addr;
         ml_cause cause = {.phase = ML_PHASE_BEFORE_RECORDING};
-        return judge(analysis, life, ml_elder_at(analysis->trace, addr), &cause);
+        return judge(analysis, life, ml_prior_block_at(analysis->trace, addr), &cause);
     }
     ml_cause cause = ml_causes_of(analysis->causes, analysis->device, life->birth - 1);
     return judge(analysis, life, NULL, &cause);

@@ -192,7 +192,7 @@ ml_leak_tracker_recall(ml_leak_tracker *s, int device, uint64_t step,
     int result = copy_events(s, device, from, s->now, list, &whole);
     list->first = s->now[place_of(s, device, 0)] - list->count;
     if (result == 0 && !s->window->feed->source->ordered) {
-        result = ml_settle_events(list->items, list->count);
+        result = ml_unordered_events_sort(list->items, list->count);
     }
     return result;
 }
@@ -223,7 +223,7 @@ add_orphans(ml_survivor_set *set, ml_event_list *list)
     }
     list->count = total;
     set->orphan_count = 0;
-    return ml_settle_events(list->items, list->count);
+    return ml_unordered_events_sort(list->items, list->count);
 }
 
 static int

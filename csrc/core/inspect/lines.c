@@ -16,8 +16,8 @@ struct ml_lines_function {
 
 /* What happened from one moment to another. */
 typedef struct run {
-    ml_figures figures;
-    ml_figure_set moved;
+    ml_meter_stats figures;
+    ml_meter_stat_set moved;
     bool any;
 } run;
 
@@ -38,11 +38,11 @@ typedef struct thread_calls {
     size_t depth;
     size_t capacity;
     uint32_t number; /* that of the thread's events */
-    /* The lap of this thread; NULL between calls and where there is no device. */
+    /* The interval of this thread; NULL between calls and where there is no device. */
     ml_meter *meter;
-    int lap;
-    run now;              /* the lap that ended last; settled once it has been told */
-    ml_counters counters; /* at its end */
+    int interval;
+    run now; /* the interval that ended last; settled once it has been told */
+    ml_source_counters counters; /* at its end */
 } thread_calls;
 
 struct ml_lines {
@@ -73,14 +73,14 @@ append(run *sum, const run *later)
         sum->any = true;
         return;
     }
-    for (ml_figure_set rest = later->moved; rest != 0; rest &= rest - 1) {
+    for (ml_meter_stat_set rest = later->moved; rest != 0; rest &= rest - 1) {
         int i = __builtin_ctzll(rest);
         sum->figures.current[i] = later->figures.current[i];
         sum->figures.peak[i] = larger(sum->figures.peak[i], later->figures.peak[i]);
         sum->figures.allocated[i] += later->figures.allocated[i];
         sum->figures.freed[i] += later->figures.freed[i];
     }
-    for (int i = 0; i < ML_COUNTER_MAX; i++) {
+    for (int i = 0; i < ML_SOURCE_COUNTER_MAX; i++) {
         sum->figures.counted[i] += later->figures.counted[i];
     }
     sum->moved |= later->moved;
@@ -89,18 +89,18 @@ append(run *sum, const run *later)
 static void
 raise_row(ml_line_row *row, const run *seen)
 {
-    const ml_figures *figures = &seen->figures;
-    ml_figures *most = &row->most;
-    for (int i = 0; i < ML_FIGURE_COUNT; i++) {
+    const ml_meter_stats *figures = &seen->figures;
+    ml_meter_stats *most = &row->most;
+    for (int i = 0; i < ML_METER_STAT_COUNT; i++) {
         most->current[i] = larger(most->current[i], figures->current[i]);
         most->peak[i] = larger(most->peak[i], figures->peak[i]);
     }
-    for (ml_figure_set rest = seen->moved; rest != 0; rest &= rest - 1) {
+    for (ml_meter_stat_set rest = seen->moved; rest != 0; rest &= rest - 1) {
         int i = __builtin_ctzll(rest);
         most->allocated[i] = larger(most->allocated[i], figures->allocated[i]);
         most->freed[i] = larger(most->freed[i], figures->freed[i]);
     }
-    for (int i = 0; i < ML_COUNTER_MAX; i++) {
+    for (int i = 0; i < ML_SOURCE_COUNTER_MAX; i++) {
         most->counted[i] = larger(most->counted[i], figures->counted[i]);
     }
 }
@@ -146,19 +146,19 @@ run_line(ml_lines *lines, ml_lines_function *function, uint32_t line)
     return row;
 }
 
-/* ---- Laps ---- */
+/* ---- Intervals ---- */
 
 static void
 end_lap(thread_calls *calls)
 {
     if (calls->meter != NULL) {
-        ml_meter_end_lap(calls->meter, calls->lap);
+        ml_meter_end_interval(calls->meter, calls->interval);
         calls->meter = NULL;
     }
 }
 
-/* What the allocator's own counters rose by since the last time is in calls->now; whether
- * any did.  Where there is no device yet they are 0. */
+/* What the allocator's own counters rose by since the last time is in calls->now;
+ * whether any did.  Where there is no device yet they are 0. */
 static bool
 take_counters(const ml_lines *lines, thread_calls *calls)
 {
@@ -166,12 +166,12 @@ take_counters(const ml_lines *lines, thread_calls *calls)
     if (source->counters == NULL) {
         return false;
     }
-    ml_counters now;
+    ml_source_counters now;
     if (source->counters(source->self, lines->device, &now) < 0) {
         memset(&now, 0, sizeof(now));
     }
     uint64_t rose = 0;
-    for (int i = 0; i < ML_COUNTER_MAX; i++) {
+    for (int i = 0; i < ML_SOURCE_COUNTER_MAX; i++) {
         uint64_t before = calls->counters.of[i];
         /* The program may have reset them since. */
         uint64_t by = now.of[i] < before ? now.of[i] : now.of[i] - before;
@@ -193,8 +193,9 @@ start_lap(ml_lines *lines, thread_calls *calls)
     if (meter == NULL) {
         return;
     }
-    calls->lap = ml_meter_begin_lap(meter, calls->number, &calls->now.figures);
-    if (calls->lap < 0) {
+    calls->interval =
+        ml_meter_begin_interval(meter, calls->number, &calls->now.figures);
+    if (calls->interval < 0) {
         lines->lost++;
         return;
     }
@@ -206,11 +207,11 @@ start_lap(ml_lines *lines, thread_calls *calls)
 static int64_t
 allocated_now(const thread_calls *calls)
 {
-    return (int64_t)
-        calls->now.figures.current[ml_figure(ML_FIGURE_ALL, ML_COUNT_allocated_bytes)];
+    return (int64_t)calls->now.figures
+        .current[ml_meter_stat(ML_METER_STAT_ALL, ML_POOL_STAT_allocated_bytes)];
 }
 
-/* A lap begins amid calls: of what their lines did before nothing counts. */
+/* An interval begins amid calls: of what their lines did before nothing counts. */
 static void
 start_lap_amid(ml_lines *lines, thread_calls *calls)
 {
@@ -231,7 +232,8 @@ next_lap(ml_lines *lines, thread_calls *calls)
         return false;
     }
     bool counted = take_counters(lines, calls);
-    calls->now.moved = ml_meter_next_lap(calls->meter, calls->lap, &calls->now.figures);
+    calls->now.moved =
+        ml_meter_next_interval(calls->meter, calls->interval, &calls->now.figures);
     return counted || calls->now.moved != 0;
 }
 
@@ -239,7 +241,7 @@ next_lap(ml_lines *lines, thread_calls *calls)
 static void
 settle(thread_calls *calls)
 {
-    ml_figures_settle(&calls->now.figures, calls->now.moved);
+    ml_meter_stats_settle(&calls->now.figures, calls->now.moved);
     memset(calls->now.figures.counted, 0, sizeof(calls->now.figures.counted));
     calls->now.moved = 0;
 }
@@ -296,7 +298,8 @@ end_line(ml_lines *lines, thread_calls *calls)
 {
     call *top = &calls->calls[calls->depth - 1];
     ml_line_row *row = top->row;
-    /* Before the lap ends: of what happens meanwhile the row may not have heard. */
+    /* Before the interval ends: of what happens meanwhile the row may not have
+     * heard. */
     uint64_t events = calls->meter != NULL ? ml_meter_events(calls->meter) : 0;
     bool moved = next_lap(lines, calls);
     if (row != NULL && (moved || top->inner.any || row->seen != events)) {
@@ -331,8 +334,8 @@ end_call(ml_lines *lines, thread_calls *calls)
     }
 }
 
-/* Whether a call of FUNCTION is under way, which is on top then: those above it were left
- * and nobody told, as where a greenlet is switched in the midst of them. */
+/* Whether a call of FUNCTION is under way, which is on top then: those above it were
+ * left and nobody told, as where a greenlet is switched in the midst of them. */
 static bool
 find_call(ml_lines *lines, thread_calls *calls, const ml_lines_function *function)
 {

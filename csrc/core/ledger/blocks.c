@@ -15,8 +15,8 @@
 int
 ml_blocks_init(ml_blocks *blocks, size_t limit)
 {
-    const size_t each =
-        sizeof(ml_block_node) + sizeof(ml_span) + sizeof(ml_place) + sizeof(uint32_t);
+    const size_t each = sizeof(ml_block_node) + sizeof(ml_block_span) +
+                        sizeof(ml_place) + sizeof(uint32_t);
     limit = limit == 0 ? DEFAULT_LIMIT : limit;
     /* Indices are 32 bits, and one past the end must be one too. */
     limit = limit > UINT32_MAX / 2 ? UINT32_MAX / 2 : limit;
@@ -32,8 +32,8 @@ ml_blocks_init(ml_blocks *blocks, size_t limit)
     char *base = blocks->region.base;
     blocks->nodes = (ml_block_node *)(void *)base;
     base += sizeof(ml_block_node) * (limit + 1);
-    blocks->spans = (ml_span *)(void *)base;
-    base += sizeof(ml_span) * (limit + 1);
+    blocks->spans = (ml_block_span *)(void *)base;
+    base += sizeof(ml_block_span) * (limit + 1);
     blocks->order = (ml_place *)(void *)base;
     base += sizeof(ml_place) * (limit + 1);
     blocks->buckets = (uint32_t *)(void *)base;
@@ -188,7 +188,7 @@ ml_blocks_show(const ml_block_node *node)
 /* ---- Segments ---- */
 
 static void
-count_span(ml_blocks *blocks, const ml_span *span)
+count_span(ml_blocks *blocks, const ml_block_span *span)
 {
     blocks->totals.reserved += span->total;
     if (blocks->counting) {
@@ -197,20 +197,20 @@ count_span(ml_blocks *blocks, const ml_span *span)
 }
 
 static void
-uncount_span(ml_blocks *blocks, const ml_span *span)
+uncount_span(ml_blocks *blocks, const ml_block_span *span)
 {
     blocks->totals.reserved -= span->total;
     if (!blocks->counting) {
         return;
     }
     uint64_t *counts = blocks->counts.of[span->small ? ML_POOL_SMALL : ML_POOL_LARGE];
-    counts[ML_COUNT_reserved_bytes] -= span->total;
-    counts[ML_COUNT_segment] -= !span->expandable;
-    counts[ML_COUNT_oversize_segments] -= ml_blocks_is_oversize(blocks, span);
+    counts[ML_POOL_STAT_reserved_bytes] -= span->total;
+    counts[ML_POOL_STAT_segment] -= !span->expandable;
+    counts[ML_POOL_STAT_oversize_segments] -= ml_blocks_is_oversize(blocks, span);
 }
 
 uint32_t
-ml_blocks_add_span(ml_blocks *blocks, const ml_span *like)
+ml_blocks_add_span(ml_blocks *blocks, const ml_block_span *like)
 {
     uint32_t head = add_node(blocks, like->addr, like->total, like->expandable,
                              like->small ? ML_POOL_SMALL : ML_POOL_LARGE);
@@ -218,7 +218,7 @@ ml_blocks_add_span(ml_blocks *blocks, const ml_span *like)
         return 0;
     }
     uint32_t index = ml_spans_add(blocks);
-    ml_span *span = &blocks->spans[index];
+    ml_block_span *span = &blocks->spans[index];
     *span = *like;
     span->head = head;
     span->tail = head;
@@ -334,7 +334,7 @@ ml_blocks_release(ml_blocks *blocks, uint32_t index)
 void
 ml_blocks_set_small(ml_blocks *blocks, uint32_t index, bool small)
 {
-    ml_span *span = &blocks->spans[index];
+    ml_block_span *span = &blocks->spans[index];
     span->small = small;
     span->small_unknown = 0;
     blocks->nodes[span->head].pool = small ? ML_POOL_SMALL : ML_POOL_LARGE;
@@ -343,8 +343,8 @@ ml_blocks_set_small(ml_blocks *blocks, uint32_t index, bool small)
 void
 ml_blocks_join_spans(ml_blocks *blocks, uint32_t left_index, uint32_t right_index)
 {
-    ml_span *left = &blocks->spans[left_index];
-    const ml_span *right = &blocks->spans[right_index];
+    ml_block_span *left = &blocks->spans[left_index];
+    const ml_block_span *right = &blocks->spans[right_index];
     if (!left->pool_known && right->pool_known) {
         memcpy(left->pool, right->pool, sizeof(left->pool));
         left->pool_known = 1;
@@ -434,14 +434,14 @@ release_range(ml_blocks *blocks, uint32_t span, uint64_t low, uint64_t high)
 static void
 remove_block(ml_blocks *blocks, uint32_t span_index, uint32_t index)
 {
-    ml_span *span = &blocks->spans[span_index];
+    ml_block_span *span = &blocks->spans[span_index];
     const ml_block_node gone = blocks->nodes[index];
     uint64_t end = span->addr + span->total;
     uint64_t gone_end = gone.addr + gone.size;
     ml_blocks_drop(blocks, index);
     blocks->totals.reserved -= gone.size;
     if (blocks->counting) {
-        blocks->counts.of[gone.pool][ML_COUNT_reserved_bytes] -= gone.size;
+        blocks->counts.of[gone.pool][ML_POOL_STAT_reserved_bytes] -= gone.size;
     }
     if (gone.prev == 0 && gone.next == 0) {
         ml_spans_drop(blocks, span_index);
@@ -449,7 +449,7 @@ remove_block(ml_blocks *blocks, uint32_t span_index, uint32_t index)
     }
     if (gone.next != 0) {
         uint32_t rest_index = gone.prev == 0 ? span_index : ml_spans_add(blocks);
-        ml_span *rest = &blocks->spans[rest_index];
+        ml_block_span *rest = &blocks->spans[rest_index];
         *rest = *span;
         rest->addr = gone_end;
         rest->total = end - gone_end;
@@ -498,7 +498,7 @@ ml_blocks_clear_range(ml_blocks *blocks, uint64_t low, uint64_t high)
         index = ml_blocks_span_above(blocks, low);
     }
     while (index != 0 && blocks->spans[index].addr < high) {
-        const ml_span *span = &blocks->spans[index];
+        const ml_block_span *span = &blocks->spans[index];
         uint64_t from = span->addr > low ? span->addr : low;
         uint64_t to = span->addr + span->total;
         to = to < high ? to : high;

@@ -1,4 +1,5 @@
-/* The block table of one device: which segments and blocks exist, and the sums over them.
+/* The block table of one device: which segments and blocks exist, and the sums over
+ * them.
  *
  * Owns the nodes, the ways to find them (by start address, by neighbour, by segment)
  * and the operations that keep them whole: split, join, release, unmap.  Its
@@ -6,17 +7,17 @@
  *
  * Blocks are fixed-size nodes in reserved address space, known by index (0 is none).
  * Three structures run through them: the doubly linked list of a segment's blocks in
- * address order, a hash by start address, and the list of unused nodes.  Segments are in
- * a treap by address.
+ * address order, a hash by start address, and the list of unused nodes.  Segments are
+ * in a treap by address.
  *
  * The hash is a linear one: each insertion may split one bucket, so that it grows in
  * place, a step at a time, and never stops an allocation for a rehash of everything.
  *
- * Only the first and the last block of a segment know their segment (`segment` of the
- * others is stale): that is what lets two mapped runs be joined, or a block be split or
- * merged, in constant time.  Every join keeps the left node, so a segment's first block
- * changes only when its start is unmapped.  A segment has at least one block, so as long
- * as there is a node for a block there is a slot for its segment. */
+ * Only the first and the last block of a segment know their segment (`segment` of
+ * the others is stale): that is what lets two mapped runs be joined, or a block be
+ * split or merged, in constant time.  Every join keeps the left node, so a segment's
+ * first block changes only when its start is unmapped.  A segment has at least one
+ * block, so as long as there is a node for a block there is a slot for its segment. */
 #ifndef ML_BLOCKS_H
 #define ML_BLOCKS_H
 
@@ -47,7 +48,7 @@ typedef struct ml_block_node {
     uint8_t pool; /* enum ml_pool */
 } ml_block_node;
 
-typedef struct ml_span {
+typedef struct ml_block_span {
     uint64_t addr;
     uint64_t total;
     uint64_t stream;
@@ -64,7 +65,7 @@ typedef struct ml_span {
     uint8_t split;         /* its first block was once */
     uint8_t small_unknown; /* only of a segment that is one free block */
     uint8_t made_up;       /* for an allocation outside every known segment */
-} ml_span;
+} ml_block_span;
 
 typedef struct ml_place {
     uint64_t addr;
@@ -74,7 +75,7 @@ typedef struct ml_place {
 typedef struct ml_blocks {
     ml_region region;     /* owned; holds the four arrays */
     ml_block_node *nodes; /* 1..limit */
-    ml_span *spans;       /* the segments, 1..limit */
+    ml_block_span *spans; /* the segments, 1..limit */
     uint32_t *buckets;
     ml_place *order; /* scratch of the one visitor there may be */
     uint32_t limit;
@@ -90,10 +91,10 @@ typedef struct ml_blocks {
     uint64_t in_use;      /* blocks allocated or waiting for their free */
     uint64_t segments;    /* items */
     uint64_t oversize;    /* bytes from which on torch calls a block or segment so */
-    /* torch's own counts, kept while somebody wants them; without meaning where there are
-     * no segments. */
+    /* torch's own counts, kept while somebody wants them; without meaning where
+     * there are no segments. */
     bool counting;
-    ml_pool_counts counts;
+    ml_pool_stats counts;
 } ml_blocks;
 
 /* LIMIT as block_limit of ml_ledger_new.  0 or ML_ENOMEM. */
@@ -143,13 +144,13 @@ ml_blocks_count_in_pool(ml_blocks *blocks, const ml_block_node *node)
 {
     uint64_t *counts = blocks->counts.of[node->pool];
     bool allocated = node->state == ML_BLOCK_ALLOCATED;
-    counts[ML_COUNT_allocation] += allocated;
-    counts[ML_COUNT_allocated_bytes] += allocated ? node->size : 0;
-    counts[ML_COUNT_oversize_allocations] +=
+    counts[ML_POOL_STAT_allocation] += allocated;
+    counts[ML_POOL_STAT_allocated_bytes] += allocated ? node->size : 0;
+    counts[ML_POOL_STAT_oversize_allocations] +=
         allocated && node->size >= blocks->oversize;
-    counts[ML_COUNT_active]++;
-    counts[ML_COUNT_active_bytes] += node->size;
-    counts[ML_COUNT_requested_bytes] += node->requested;
+    counts[ML_POOL_STAT_active]++;
+    counts[ML_POOL_STAT_active_bytes] += node->size;
+    counts[ML_POOL_STAT_requested_bytes] += node->requested;
 }
 
 static inline void
@@ -157,13 +158,13 @@ ml_blocks_uncount_in_pool(ml_blocks *blocks, const ml_block_node *node)
 {
     uint64_t *counts = blocks->counts.of[node->pool];
     bool allocated = node->state == ML_BLOCK_ALLOCATED;
-    counts[ML_COUNT_allocation] -= allocated;
-    counts[ML_COUNT_allocated_bytes] -= allocated ? node->size : 0;
-    counts[ML_COUNT_oversize_allocations] -=
+    counts[ML_POOL_STAT_allocation] -= allocated;
+    counts[ML_POOL_STAT_allocated_bytes] -= allocated ? node->size : 0;
+    counts[ML_POOL_STAT_oversize_allocations] -=
         allocated && node->size >= blocks->oversize;
-    counts[ML_COUNT_active]--;
-    counts[ML_COUNT_active_bytes] -= node->size;
-    counts[ML_COUNT_requested_bytes] -= node->requested;
+    counts[ML_POOL_STAT_active]--;
+    counts[ML_POOL_STAT_active_bytes] -= node->size;
+    counts[ML_POOL_STAT_requested_bytes] -= node->requested;
 }
 
 /* The sums over blocks in use: before a block's state or size changes and after. */
@@ -204,8 +205,8 @@ static inline void
 ml_blocks_count_rest(ml_blocks *blocks, const ml_block_node *node)
 {
     if (blocks->counting && ml_blocks_is_rest(node)) {
-        blocks->counts.of[node->pool][ML_COUNT_inactive_split]++;
-        blocks->counts.of[node->pool][ML_COUNT_inactive_split_bytes] += node->size;
+        blocks->counts.of[node->pool][ML_POOL_STAT_inactive_split]++;
+        blocks->counts.of[node->pool][ML_POOL_STAT_inactive_split_bytes] += node->size;
     }
 }
 
@@ -213,8 +214,8 @@ static inline void
 ml_blocks_uncount_rest(ml_blocks *blocks, const ml_block_node *node)
 {
     if (blocks->counting && ml_blocks_is_rest(node)) {
-        blocks->counts.of[node->pool][ML_COUNT_inactive_split]--;
-        blocks->counts.of[node->pool][ML_COUNT_inactive_split_bytes] -= node->size;
+        blocks->counts.of[node->pool][ML_POOL_STAT_inactive_split]--;
+        blocks->counts.of[node->pool][ML_POOL_STAT_inactive_split_bytes] -= node->size;
     }
 }
 
@@ -235,34 +236,34 @@ ml_blocks_pend(ml_blocks *blocks, ml_block_node *node)
     node->state = ML_BLOCK_PENDING_FREE;
     if (blocks->counting) {
         uint64_t *counts = blocks->counts.of[node->pool];
-        counts[ML_COUNT_allocation]--;
-        counts[ML_COUNT_allocated_bytes] -= node->size;
-        counts[ML_COUNT_oversize_allocations] -= node->size >= blocks->oversize;
+        counts[ML_POOL_STAT_allocation]--;
+        counts[ML_POOL_STAT_allocated_bytes] -= node->size;
+        counts[ML_POOL_STAT_oversize_allocations] -= node->size >= blocks->oversize;
     }
 }
 
 static inline bool
-ml_blocks_is_oversize(const ml_blocks *blocks, const ml_span *span)
+ml_blocks_is_oversize(const ml_blocks *blocks, const ml_block_span *span)
 {
     return !span->expandable && span->total >= blocks->oversize;
 }
 
 /* torch counts an expandable segment's bytes, but not the segment. */
 static inline void
-ml_blocks_count_span(ml_blocks *blocks, const ml_span *span)
+ml_blocks_count_span(ml_blocks *blocks, const ml_block_span *span)
 {
     uint64_t *counts = blocks->counts.of[span->small ? ML_POOL_SMALL : ML_POOL_LARGE];
-    counts[ML_COUNT_reserved_bytes] += span->total;
-    counts[ML_COUNT_segment] += !span->expandable;
-    counts[ML_COUNT_oversize_segments] += ml_blocks_is_oversize(blocks, span);
+    counts[ML_POOL_STAT_reserved_bytes] += span->total;
+    counts[ML_POOL_STAT_segment] += !span->expandable;
+    counts[ML_POOL_STAT_oversize_segments] += ml_blocks_is_oversize(blocks, span);
 }
 
 /* What the outside is shown of a block. */
 ml_block ml_blocks_show(const ml_block_node *node);
 
-/* A segment of one free block, with all but its blocks as in LIKE.  Returns the index of
- * the segment, 0 when the table is full. */
-uint32_t ml_blocks_add_span(ml_blocks *blocks, const ml_span *like);
+/* A segment of one free block, with all but its blocks as in LIKE.  Returns the
+ * index of the segment, 0 when the table is full. */
+uint32_t ml_blocks_add_span(ml_blocks *blocks, const ml_block_span *like);
 
 /* Forgets segment SPAN and its blocks.  Returns how many of them were in use. */
 uint64_t ml_blocks_drop_span(ml_blocks *blocks, uint32_t span);
@@ -277,8 +278,8 @@ uint32_t ml_blocks_merge(ml_blocks *blocks, uint32_t index);
 uint32_t ml_blocks_release(ml_blocks *blocks, uint32_t index);
 /* Settles of which pool a segment is of which that was unknown. */
 void ml_blocks_set_small(ml_blocks *blocks, uint32_t span, bool small);
-/* Appends segment RIGHT, which begins where LEFT ends, to it.  What one of them knows of
- * their pool counts for both. */
+/* Appends segment RIGHT, which begins where LEFT ends, to it.  What one of them
+ * knows of their pool counts for both. */
 void ml_blocks_join_spans(ml_blocks *blocks, uint32_t left, uint32_t right);
 
 /* Makes a free block that starts at ADDR and, where its segment is long enough, has
@@ -308,7 +309,8 @@ typedef struct ml_ledger_visitor {
     int (*block)(void *context, const ml_block *block, uint64_t birth);
 } ml_ledger_visitor;
 
-/* In blocks_image.c: all that the table holds, packed, for a table with as much room. */
+/* In blocks_image.c: all that the table holds, packed, for a table with as much
+ * room. */
 size_t ml_blocks_image_bytes(const ml_blocks *blocks);
 void ml_blocks_save(const ml_blocks *blocks, void *image);
 void ml_blocks_load(ml_blocks *blocks, const void *image);

@@ -125,7 +125,7 @@ ml_blocks_visit(const ml_blocks *blocks, bool has_segments,
     uint32_t count = order_spans(blocks);
     size_t first_block = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const ml_span *span = &blocks->spans[blocks->order[i].index];
+        const ml_block_span *span = &blocks->spans[blocks->order[i].index];
         ml_segment segment = {.addr = span->addr,
                               .total = span->total,
                               .stream = span->stream,
@@ -160,7 +160,7 @@ ml_blocks_start_counting(ml_blocks *blocks)
     memset(&blocks->counts, 0, sizeof(blocks->counts));
     blocks->counting = true;
     for (uint32_t i = 1; i < blocks->span_end; i++) {
-        const ml_span *span = &blocks->spans[i];
+        const ml_block_span *span = &blocks->spans[i];
         if (!span->used) {
             continue;
         }
@@ -181,7 +181,7 @@ ml_blocks_start_counting(ml_blocks *blocks)
 
 typedef struct sums {
     ml_totals totals;
-    ml_pool_counts counts;
+    ml_pool_stats counts;
     uint64_t in_use;
     uint64_t nodes;
 } sums;
@@ -198,15 +198,15 @@ check_node(const ml_blocks *blocks, uint32_t index, sums *total)
     switch (node->state) {
     case ML_BLOCK_INACTIVE:
         if (ml_blocks_is_rest(node)) {
-            counts[ML_COUNT_inactive_split]++;
-            counts[ML_COUNT_inactive_split_bytes] += node->size;
+            counts[ML_POOL_STAT_inactive_split]++;
+            counts[ML_POOL_STAT_inactive_split_bytes] += node->size;
         }
         return NULL;
     case ML_BLOCK_ALLOCATED:
         total->totals.allocated += node->size;
-        counts[ML_COUNT_allocation]++;
-        counts[ML_COUNT_allocated_bytes] += node->size;
-        counts[ML_COUNT_oversize_allocations] += node->size >= blocks->oversize;
+        counts[ML_POOL_STAT_allocation]++;
+        counts[ML_POOL_STAT_allocated_bytes] += node->size;
+        counts[ML_POOL_STAT_oversize_allocations] += node->size >= blocks->oversize;
         break;
     case ML_BLOCK_PENDING_FREE:
         break;
@@ -216,16 +216,16 @@ check_node(const ml_blocks *blocks, uint32_t index, sums *total)
     total->totals.active += node->size;
     total->totals.requested += node->requested;
     total->in_use++;
-    counts[ML_COUNT_active]++;
-    counts[ML_COUNT_active_bytes] += node->size;
-    counts[ML_COUNT_requested_bytes] += node->requested;
+    counts[ML_POOL_STAT_active]++;
+    counts[ML_POOL_STAT_active_bytes] += node->size;
+    counts[ML_POOL_STAT_requested_bytes] += node->requested;
     return NULL;
 }
 
 static const char *
 check_span(const ml_blocks *blocks, uint32_t index, sums *total)
 {
-    const ml_span *span = &blocks->spans[index];
+    const ml_block_span *span = &blocks->spans[index];
     const ml_block_node *head = &blocks->nodes[span->head];
     const ml_block_node *tail = &blocks->nodes[span->tail];
     if (head->prev != 0 || tail->next != 0 || head->segment != index ||
@@ -262,9 +262,9 @@ check_span(const ml_blocks *blocks, uint32_t index, sums *total)
     }
     total->totals.reserved += span->total;
     uint64_t *counts = total->counts.of[head->pool];
-    counts[ML_COUNT_reserved_bytes] += span->total;
-    counts[ML_COUNT_segment] += !span->expandable;
-    counts[ML_COUNT_oversize_segments] += ml_blocks_is_oversize(blocks, span);
+    counts[ML_POOL_STAT_reserved_bytes] += span->total;
+    counts[ML_POOL_STAT_segment] += !span->expandable;
+    counts[ML_POOL_STAT_oversize_segments] += ml_blocks_is_oversize(blocks, span);
     return NULL;
 }
 

@@ -129,13 +129,13 @@ make_block(ml_ledger *ledger, const ml_event *event, uint64_t bytes, int *proble
     if (above != 0 && blocks->spans[above].addr - event->addr < bytes) {
         bytes = blocks->spans[above].addr - event->addr;
     }
-    ml_span made_up = {.addr = event->addr,
-                       .total = bytes,
-                       .stream = event->stream,
-                       .pool = {event->pool[0], event->pool[1]},
-                       .small = bytes <= ML_SMALL_BLOCK_BYTES,
-                       .pool_known = (event->flags & ML_EVENT_POOL_KNOWN) != 0,
-                       .made_up = 1};
+    ml_block_span made_up = {.addr = event->addr,
+                             .total = bytes,
+                             .stream = event->stream,
+                             .pool = {event->pool[0], event->pool[1]},
+                             .small = bytes <= ML_SMALL_BLOCK_BYTES,
+                             .pool_known = (event->flags & ML_EVENT_POOL_KNOWN) != 0,
+                             .made_up = 1};
     uint32_t span = ml_blocks_add_span(blocks, &made_up);
     return span == 0 ? 0 : blocks->spans[span].head;
 }
@@ -216,7 +216,7 @@ apply_free(ml_ledger *ledger, ml_event *event)
 
 /* Whether two mapped runs are parts of one reservation if they touch. */
 static bool
-same_owner(const ml_span *a, const ml_span *b)
+same_owner(const ml_block_span *a, const ml_block_span *b)
 {
     bool pools = a->small_unknown || b->small_unknown || a->small == b->small;
     if (a->expandable != b->expandable || !pools || a->stream != b->stream) {
@@ -241,15 +241,15 @@ apply_segment_new(ml_ledger *ledger, const ml_event *event, bool small_unknown)
     }
     uint64_t end = event->addr + event->size;
     bool taken = ml_blocks_clear_range(blocks, event->addr, end).bytes != 0;
-    ml_span like = {.addr = event->addr,
-                    .total = event->size,
-                    .stream = event->stream,
-                    .pool = {event->pool[0], event->pool[1]},
-                    .stack = event->stack,
-                    .small = event->size <= ML_SMALL_SEGMENT_BYTES,
-                    .expandable = event->action == ML_ACTION_SEGMENT_MAP,
-                    .pool_known = (event->flags & ML_EVENT_POOL_KNOWN) != 0,
-                    .small_unknown = small_unknown};
+    ml_block_span like = {.addr = event->addr,
+                          .total = event->size,
+                          .stream = event->stream,
+                          .pool = {event->pool[0], event->pool[1]},
+                          .stack = event->stack,
+                          .small = event->size <= ML_SMALL_SEGMENT_BYTES,
+                          .expandable = event->action == ML_ACTION_SEGMENT_MAP,
+                          .pool_known = (event->flags & ML_EVENT_POOL_KNOWN) != 0,
+                          .small_unknown = small_unknown};
     uint32_t added = ml_blocks_add_span(blocks, &like);
     if (added == 0) {
         return ML_LEDGER_TABLE_FULL;
@@ -279,7 +279,7 @@ apply_segment_gone(ml_ledger *ledger, ml_event *event)
     if (index == 0) {
         return ML_LEDGER_SEGMENT_UNKNOWN;
     }
-    const ml_span *span = &blocks->spans[index];
+    const ml_block_span *span = &blocks->spans[index];
     bool fits = event->action == ML_ACTION_SEGMENT_UNMAP
                     ? span->expandable
                     : span->addr == event->addr && span->total == event->size;
@@ -451,8 +451,8 @@ ml_ledger_current(const ml_ledger *ledger)
     return &ledger->blocks.totals;
 }
 
-const ml_pool_counts *
-ml_ledger_counts(const ml_ledger *ledger)
+const ml_pool_stats *
+ml_ledger_pool_stats(const ml_ledger *ledger)
 {
     return ledger->blocks.counting ? &ledger->blocks.counts : NULL;
 }

@@ -8,10 +8,11 @@
  * touch.  Which free block was taken need not be modelled, since the event says the
  * address.
  *
- * ml_ledger_apply runs inside the allocator's callback: after ml_ledger_new nothing here
- * takes a lock, memory from the C library, or a system call.  One thread at a time may
- * change or visit a ledger (the device's lock sees to that); ml_ledger_read_totals and
- * ml_ledger_reset_peaks may be called from any thread at any time. */
+ * ml_ledger_apply runs inside the allocator's callback: after ml_ledger_new nothing
+ * here takes a lock, memory from the C library, or a system call.  One thread at a
+ * time may change or visit a ledger (the device's lock sees to that);
+ * ml_ledger_read_totals and ml_ledger_reset_peaks may be called from any thread at
+ * any time. */
 #ifndef ML_LEDGER_H
 #define ML_LEDGER_H
 
@@ -49,27 +50,27 @@ typedef struct ml_ledger_totals {
     uint64_t full;            /* of those, how many for want of room */
 } ml_ledger_totals;
 
-/* BLOCK_LIMIT: most blocks that can exist at once, free ones included; 0 for 2^20.  Only
- * address space is taken for them; room may turn out smaller where that is short.
- * RULES is copied; NULL is the default settings.  0 or ML_ENOMEM. */
+/* BLOCK_LIMIT: most blocks that can exist at once, free ones included; 0 for 2^20.
+ * Only address space is taken for them; room may turn out smaller where that is
+ * short.  RULES is copied; NULL is the default settings.  0 or ML_ENOMEM. */
 int ml_ledger_new(ml_ledger **out, const ml_allocator_rules *rules, size_t block_limit);
 void ml_ledger_free(ml_ledger *ledger);
 
 /* As new, keeping its room.  RULES of NULL keeps the rules. */
 void ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules);
 
-/* State before the first event.  A seeded segment is free as a whole; blocks of it then
- * follow in address order, of which inactive ones change nothing.  The fields of SEGMENT
- * that sum up its blocks are not used.  For rules without segments: blocks alone.  0, or
- * ML_EFULL, or ML_EINVALID for what overlaps or does not lie within the segment last
- * seeded. */
+/* State before the first event.  A seeded segment is free as a whole; blocks of it
+ * then follow in address order, of which inactive ones change nothing.  The fields
+ * of SEGMENT that sum up its blocks are not used.  For rules without segments:
+ * blocks alone.  0, or ML_EFULL, or ML_EINVALID for what overlaps or does not lie
+ * within the segment last seeded. */
 int ml_ledger_seed_segment(ml_ledger *ledger, const ml_segment *segment);
 int ml_ledger_seed_block(ml_ledger *ledger, const ml_block *block);
 /* A block whose segment is not known: it gets one of its size that leaves with it. */
 int ml_ledger_seed_stray(ml_ledger *ledger, const ml_block *block);
 
-/* All that a ledger holds at a time, packed: one with the same rules and as much room goes
- * on from there. */
+/* All that a ledger holds at a time, packed: one with the same rules and as much
+ * room goes on from there. */
 typedef struct ml_ledger_image ml_ledger_image;
 size_t ml_ledger_image_bytes(const ml_ledger *ledger);
 ml_ledger_image *
@@ -77,29 +78,31 @@ ml_ledger_save(const ml_ledger *ledger); /* for ml_free; NULL: no memory */
 void ml_ledger_load(ml_ledger *ledger, const ml_ledger_image *image);
 
 /* Follows EVENT.  Where its block is found, fills block_bytes and sets
- * ML_EVENT_BLOCK_KNOWN (allocations and frees), and fills origin_stack (frees: the stack
- * of the allocation; segment frees: that of the segment).  On an allocation that comes
- * with ML_EVENT_BLOCK_KNOWN, block_bytes is believed instead of the rules.  Returns an
- * enum ml_ledger_problem, 0 where the event fits.
+ * ML_EVENT_BLOCK_KNOWN (allocations and frees), and fills origin_stack (frees: the
+ * stack of the allocation; segment frees: that of the segment).  On an allocation that
+ * comes with ML_EVENT_BLOCK_KNOWN, block_bytes is believed instead of the rules.
+ * Returns an enum ml_ledger_problem, 0 where the event fits.
  *
  * Constant time; for events of segments logarithmic in their number, and events that do
  * not fit may look at every block of one.
  *
- * Not seen: whether a memory pool forbids splitting (torch.cuda.MemPool(no_split=True)).
- * The bytes of such a pool are reported too low. */
+ * Not seen: whether a memory pool forbids splitting
+ * (torch.cuda.MemPool(no_split=True)).  The bytes of such a pool are reported too
+ * low. */
 int ml_ledger_apply(ml_ledger *ledger, ml_event *event);
 
-/* Goes back over EVENT in a ledger of segments alone: what was released is there again,
- * and the other way round.  Free memory of a pool is unmapped in one piece, however it was
- * mapped, so its size does not tell the pool: what touches it does, and what happened in it
- * before.  As ml_ledger_apply, but the totals are not published. */
+/* Goes back over EVENT in a ledger of segments alone: what was released is there
+ * again, and the other way round.  Free memory of a pool is unmapped in one piece,
+ * however it was mapped, so its size does not tell the pool: what touches it does,
+ * and what happened in it before.  As ml_ledger_apply, but the totals are not
+ * published. */
 int ml_ledger_undo(ml_ledger *ledger, const ml_event *event);
 
 /* For the thread that applies events.  _current is borrowed and follows the ledger. */
 const ml_totals *ml_ledger_current(const ml_ledger *ledger);
-/* torch's own counts of each pool, by enum ml_pool and enum ml_count; likewise.  NULL while
- * they are not kept, which spares every event some work. */
-const ml_pool_counts *ml_ledger_counts(const ml_ledger *ledger);
+/* torch's own counts of each pool, by enum ml_pool and enum ml_pool_stat; likewise.
+ * NULL while they are not kept, which spares every event some work. */
+const ml_pool_stats *ml_ledger_pool_stats(const ml_ledger *ledger);
 void ml_ledger_start_counting(ml_ledger *ledger);
 void ml_ledger_stop_counting(ml_ledger *ledger);
 ml_ledger_totals ml_ledger_get_totals(const ml_ledger *ledger);
@@ -126,9 +129,9 @@ bool ml_ledger_locate(const ml_ledger *ledger, uint64_t addr, ml_ledger_place *o
 /* Whether a block in use starts at ADDR; *BIRTH is as a visitor is shown it. */
 bool ml_ledger_uses(const ml_ledger *ledger, uint64_t addr, uint64_t *birth);
 
-/* Shows VISITOR every segment and block; BIRTH of a block is the number of events applied
- * before its allocation, or ML_BEFORE_EVENTS.  Takes no memory.  Not by two threads at
- * once. */
+/* Shows VISITOR every segment and block; BIRTH of a block is the number of events
+ * applied before its allocation, or ML_BEFORE_EVENTS.  Takes no memory.  Not by two
+ * threads at once. */
 int ml_ledger_visit(const ml_ledger *ledger, const ml_ledger_visitor *visitor);
 
 /* A full check of every link, order and total; for tests.  NULL, or what is wrong. */

@@ -2,7 +2,7 @@
 #include "ledger/ledger_parts.h"
 
 static int
-seed_span(ml_ledger *ledger, const ml_span *like)
+seed_span(ml_ledger *ledger, const ml_block_span *like)
 {
     ml_blocks *blocks = &ledger->blocks;
     ledger->seed_rest = 0;
@@ -11,7 +11,7 @@ seed_span(ml_ledger *ledger, const ml_span *like)
     }
     uint64_t end = like->addr + like->total;
     uint32_t before = ml_blocks_span_at_most(blocks, end - 1);
-    const ml_span *span = &blocks->spans[before];
+    const ml_block_span *span = &blocks->spans[before];
     if (before != 0 && span->addr + span->total > like->addr) {
         return ML_EINVALID;
     }
@@ -28,24 +28,24 @@ seed_span(ml_ledger *ledger, const ml_span *like)
 int
 ml_ledger_seed_segment(ml_ledger *ledger, const ml_segment *seed)
 {
-    ml_span like = {.addr = seed->addr,
-                    .total = seed->total,
-                    .stream = seed->stream,
-                    .pool = {seed->pool[0], seed->pool[1]},
-                    .stack = seed->stack,
-                    .small = seed->small,
-                    .expandable = seed->expandable,
-                    .pool_known = 1};
+    ml_block_span like = {.addr = seed->addr,
+                          .total = seed->total,
+                          .stream = seed->stream,
+                          .pool = {seed->pool[0], seed->pool[1]},
+                          .stack = seed->stack,
+                          .small = seed->small,
+                          .expandable = seed->expandable,
+                          .pool_known = 1};
     return ledger->rules.has_segments ? seed_span(ledger, &like) : 0;
 }
 
 int
 ml_ledger_seed_stray(ml_ledger *ledger, const ml_block *seed)
 {
-    ml_span like = {.addr = seed->addr,
-                    .total = seed->size,
-                    .small = seed->size <= ML_SMALL_BLOCK_BYTES,
-                    .made_up = 1};
+    ml_block_span like = {.addr = seed->addr,
+                          .total = seed->size,
+                          .small = seed->size <= ML_SMALL_BLOCK_BYTES,
+                          .made_up = 1};
     int error = ledger->rules.has_segments ? seed_span(ledger, &like) : 0;
     return error < 0 ? error : ml_ledger_seed_block(ledger, seed);
 }

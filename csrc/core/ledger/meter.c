@@ -1,4 +1,4 @@
-/* A meter and its laps; see meter.h. */
+/* A meter and its intervals; see meter.h. */
 #include "ledger/meter.h"
 
 #include <string.h>
@@ -17,10 +17,10 @@ store(_Atomic uint64_t *value, uint64_t now)
     atomic_store_explicit(value, now, RELAXED);
 }
 
-static ml_figure_set
+static ml_meter_stat_set
 bit(int figure)
 {
-    return (ml_figure_set)1 << figure;
+    return (ml_meter_stat_set)1 << figure;
 }
 
 static uint64_t
@@ -40,48 +40,49 @@ raise_peak(_Atomic uint64_t *peak, uint64_t value)
     }
 }
 
-/* The lap's own thread is here, so that nobody begins the next lap now. */
+/* The interval's own thread is here, so that nobody begins the next interval now. */
 static void
-move_own(const ml_meter *meter, ml_meter_lap *lap, ml_figure_set moved,
-         ml_figure_set rose)
+move_own(const ml_meter *meter, ml_meter_interval *interval, ml_meter_stat_set moved,
+         ml_meter_stat_set rose)
 {
-    ml_figure_set before = load(&lap->moved);
-    for (ml_figure_set first = moved & ~before; first != 0; first &= first - 1) {
-        store(&lap->peak[__builtin_ctzll(first)], 0);
+    ml_meter_stat_set before = load(&interval->moved);
+    for (ml_meter_stat_set first = moved & ~before; first != 0; first &= first - 1) {
+        store(&interval->peak[__builtin_ctzll(first)], 0);
     }
-    store(&lap->moved, before | moved);
+    store(&interval->moved, before | moved);
     for (; rose != 0; rose &= rose - 1) {
         int figure = __builtin_ctzll(rose);
-        store(&lap->peak[figure],
-              larger(load(&lap->peak[figure]), load(&meter->current[figure])));
+        store(&interval->peak[figure],
+              larger(load(&interval->peak[figure]), load(&meter->current[figure])));
     }
 }
 
-/* The lap's thread reads peaks after what moved, and counts last: so what rises now is
- * in the peak of one lap, or in the counts that the next starts at. */
+/* The interval's thread reads peaks after what moved, and counts last: so what rises
+ * now is in the peak of one interval, or in the counts that the next starts at. */
 static void
-move_other(const ml_meter *meter, ml_meter_lap *lap, ml_figure_set moved,
-           ml_figure_set rose)
+move_other(const ml_meter *meter, ml_meter_interval *interval, ml_meter_stat_set moved,
+           ml_meter_stat_set rose)
 {
     for (; rose != 0; rose &= rose - 1) {
         int figure = __builtin_ctzll(rose);
-        raise_peak(&lap->others_peak[figure], load(&meter->current[figure]));
+        raise_peak(&interval->others_peak[figure], load(&meter->current[figure]));
     }
-    atomic_fetch_or_explicit(&lap->others_moved, moved, memory_order_release);
+    atomic_fetch_or_explicit(&interval->others_moved, moved, memory_order_release);
 }
 
 /* THREAD has changed the figures MOVED, of which some ROSE. */
 static void
-move_laps(ml_meter *meter, uint32_t thread, ml_figure_set moved, ml_figure_set rose)
+move_laps(ml_meter *meter, uint32_t thread, ml_meter_stat_set moved,
+          ml_meter_stat_set rose)
 {
-    uint32_t laps = atomic_load_explicit(&meter->taken, memory_order_acquire);
-    for (; laps != 0; laps &= laps - 1) {
-        ml_meter_lap *lap = &meter->laps[__builtin_ctz(laps)];
-        if (atomic_load_explicit(&lap->thread, RELAXED) == thread) {
-            move_own(meter, lap, moved, rose);
+    uint32_t intervals = atomic_load_explicit(&meter->taken, memory_order_acquire);
+    for (; intervals != 0; intervals &= intervals - 1) {
+        ml_meter_interval *interval = &meter->intervals[__builtin_ctz(intervals)];
+        if (atomic_load_explicit(&interval->thread, RELAXED) == thread) {
+            move_own(meter, interval, moved, rose);
         }
         else {
-            move_other(meter, lap, moved, rose);
+            move_other(meter, interval, moved, rose);
         }
     }
 }
@@ -95,19 +96,19 @@ set_figure(ml_meter *meter, int figure, uint64_t value)
 }
 
 void
-ml_meter_set(ml_meter *meter, const ml_pool_counts *counts)
+ml_meter_set(ml_meter *meter, const ml_pool_stats *counts)
 {
     meter->followed = *counts;
-    for (int count = 0; count < ML_COUNT_MAX; count++) {
+    for (int count = 0; count < ML_POOL_STAT_MAX; count++) {
         uint64_t all = 0;
         for (int pool = 0; pool < ML_POOL_MAX; pool++) {
-            set_figure(meter, ml_figure(pool, count), counts->of[pool][count]);
+            set_figure(meter, ml_meter_stat(pool, count), counts->of[pool][count]);
             all += counts->of[pool][count];
         }
-        set_figure(meter, ml_figure(ML_FIGURE_ALL, count), all);
+        set_figure(meter, ml_meter_stat(ML_METER_STAT_ALL, count), all);
     }
     /* No thread has the number 0. */
-    move_laps(meter, 0, bit(ML_FIGURE_COUNT) - 1, 0);
+    move_laps(meter, 0, bit(ML_METER_STAT_COUNT) - 1, 0);
     atomic_fetch_add_explicit(&meter->events, 1, memory_order_release);
 }
 
@@ -123,21 +124,21 @@ change(ml_meter *meter, int figure, uint64_t before, uint64_t now)
 }
 
 void
-ml_meter_follow(ml_meter *meter, uint32_t thread, const ml_pool_counts *counts)
+ml_meter_follow(ml_meter *meter, uint32_t thread, const ml_pool_stats *counts)
 {
-    ml_figure_set moved = 0, rose = 0;
+    ml_meter_stat_set moved = 0, rose = 0;
     for (int pool = 0; pool < ML_POOL_MAX; pool++) {
         uint64_t *followed = meter->followed.of[pool];
         const uint64_t *of = counts->of[pool];
         if (memcmp(followed, of, sizeof(meter->followed.of[pool])) == 0) {
             continue;
         }
-        for (int count = 0; count < ML_COUNT_MAX; count++) {
+        for (int count = 0; count < ML_POOL_STAT_MAX; count++) {
             if (of[count] == followed[count]) {
                 continue;
             }
-            int figure = ml_figure(pool, count);
-            int all = ml_figure(ML_FIGURE_ALL, count);
+            int figure = ml_meter_stat(pool, count);
+            int all = ml_meter_stat(ML_METER_STAT_ALL, count);
             change(meter, figure, followed[count], of[count]);
             change(meter, all, followed[count], of[count]);
             moved |= bit(figure) | bit(all);
@@ -156,16 +157,17 @@ ml_meter_add(ml_meter *meter, uint32_t thread, uint64_t bytes, bool freed)
     static const struct {
         int count;
         bool bytes;
-    } counts[] = {{ML_COUNT_allocation, false},    {ML_COUNT_active, false},
-                  {ML_COUNT_segment, false},       {ML_COUNT_allocated_bytes, true},
-                  {ML_COUNT_reserved_bytes, true}, {ML_COUNT_active_bytes, true},
-                  {ML_COUNT_requested_bytes, true}};
-    static const int pools[] = {ML_POOL_LARGE, ML_FIGURE_ALL};
-    ml_figure_set moved = 0;
+    } counts[] = {
+        {ML_POOL_STAT_allocation, false},    {ML_POOL_STAT_active, false},
+        {ML_POOL_STAT_segment, false},       {ML_POOL_STAT_allocated_bytes, true},
+        {ML_POOL_STAT_reserved_bytes, true}, {ML_POOL_STAT_active_bytes, true},
+        {ML_POOL_STAT_requested_bytes, true}};
+    static const int pools[] = {ML_POOL_LARGE, ML_METER_STAT_ALL};
+    ml_meter_stat_set moved = 0;
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         uint64_t amount = counts[i].bytes ? bytes : 1;
         for (size_t j = 0; j < sizeof(pools) / sizeof(pools[0]); j++) {
-            int figure = ml_figure(pools[j], counts[i].count);
+            int figure = ml_meter_stat(pools[j], counts[i].count);
             atomic_fetch_add_explicit(&meter->current[figure], freed ? -amount : amount,
                                       RELAXED);
             atomic_fetch_add_explicit(freed ? &meter->freed[figure]
@@ -178,113 +180,115 @@ ml_meter_add(ml_meter *meter, uint32_t thread, uint64_t bytes, bool freed)
     atomic_fetch_add_explicit(&meter->events, 1, memory_order_release);
 }
 
-/* ---- Laps ---- */
+/* ---- Intervals ---- */
 
-/* The lap starts with FIGURE as it is now.  Where another thread is at it the sums are read
- * again until they belong together; one that was stopped amid a change has told its sum,
- * and the rest follows. */
+/* The interval starts with FIGURE as it is now.  Where another thread is at it the
+ * sums are read again until they belong together; one that was stopped amid a change
+ * has told its sum, and the rest follows. */
 static void
-start_figure(const ml_meter *meter, ml_meter_lap *lap, int figure)
+start_figure(const ml_meter *meter, ml_meter_interval *interval, int figure)
 {
     for (int tries = 0; tries < 100; tries++) {
         uint64_t now = load(&meter->current[figure]);
-        lap->allocated[figure] = load(&meter->allocated[figure]);
-        lap->freed[figure] = load(&meter->freed[figure]);
-        lap->start[figure] =
-            load(&meter->base[figure]) + lap->allocated[figure] - lap->freed[figure];
-        if (lap->start[figure] == now) {
+        interval->allocated[figure] = load(&meter->allocated[figure]);
+        interval->freed[figure] = load(&meter->freed[figure]);
+        interval->start[figure] = load(&meter->base[figure]) +
+                                  interval->allocated[figure] - interval->freed[figure];
+        if (interval->start[figure] == now) {
             return;
         }
     }
 }
 
-/* A lap that nobody has; -1 where there is none. */
+/* An interval that nobody has; -1 where there is none. */
 static int
 claim_lap(ml_meter *meter)
 {
     uint32_t claimed = atomic_load_explicit(&meter->claimed, RELAXED);
-    int lap;
+    int interval;
     do {
-        lap = __builtin_ctz(~claimed);
-        if (lap >= ML_LAP_MAX) {
+        interval = __builtin_ctz(~claimed);
+        if (interval >= ML_METER_INTERVAL_MAX) {
             return -1;
         }
-    } while (
-        !atomic_compare_exchange_weak(&meter->claimed, &claimed, claimed | 1u << lap));
-    return lap;
+    } while (!atomic_compare_exchange_weak(&meter->claimed, &claimed,
+                                           claimed | 1u << interval));
+    return interval;
 }
 
 int
-ml_meter_begin_lap(ml_meter *meter, uint32_t thread, ml_figures *now)
+ml_meter_begin_interval(ml_meter *meter, uint32_t thread, ml_meter_stats *now)
 {
     int number = claim_lap(meter);
     if (number < 0) {
         return -1;
     }
-    ml_meter_lap *lap = &meter->laps[number];
+    ml_meter_interval *interval = &meter->intervals[number];
     memset(now, 0, sizeof(*now));
-    atomic_store_explicit(&lap->thread, thread, RELAXED);
-    store(&lap->moved, 0);
-    store(&lap->others_moved, 0);
-    for (int figure = 0; figure < ML_FIGURE_COUNT; figure++) {
-        store(&lap->others_peak[figure], 0);
+    atomic_store_explicit(&interval->thread, thread, RELAXED);
+    store(&interval->moved, 0);
+    store(&interval->others_moved, 0);
+    for (int figure = 0; figure < ML_METER_STAT_COUNT; figure++) {
+        store(&interval->others_peak[figure], 0);
     }
     atomic_fetch_or(&meter->taken, 1u << number);
-    for (int figure = 0; figure < ML_FIGURE_COUNT; figure++) {
-        start_figure(meter, lap, figure);
-        now->current[figure] = now->peak[figure] = lap->start[figure];
+    for (int figure = 0; figure < ML_METER_STAT_COUNT; figure++) {
+        start_figure(meter, interval, figure);
+        now->current[figure] = now->peak[figure] = interval->start[figure];
     }
     return number;
 }
 
 void
-ml_meter_end_lap(ml_meter *meter, int lap)
+ml_meter_end_interval(ml_meter *meter, int interval)
 {
-    atomic_fetch_and(&meter->taken, ~(1u << lap));
-    atomic_fetch_and(&meter->claimed, ~(1u << lap));
+    atomic_fetch_and(&meter->taken, ~(1u << interval));
+    atomic_fetch_and(&meter->claimed, ~(1u << interval));
 }
 
-/* The most that FIGURE had in LAP, but for what it has now. */
+/* The most that FIGURE had in INTERVAL, but for what it has now. */
 static uint64_t
-take_peak(ml_meter_lap *lap, int figure, ml_figure_set own, ml_figure_set others)
+take_peak(ml_meter_interval *interval, int figure, ml_meter_stat_set own,
+          ml_meter_stat_set others)
 {
-    uint64_t peak = lap->start[figure];
+    uint64_t peak = interval->start[figure];
     if (own & bit(figure)) {
-        peak = larger(peak, load(&lap->peak[figure]));
+        peak = larger(peak, load(&interval->peak[figure]));
     }
     if (others & bit(figure)) {
-        peak = larger(peak,
-                      atomic_exchange_explicit(&lap->others_peak[figure], 0, RELAXED));
+        peak = larger(
+            peak, atomic_exchange_explicit(&interval->others_peak[figure], 0, RELAXED));
     }
     return peak;
 }
 
-ml_figure_set
-ml_meter_next_lap(ml_meter *meter, int number, ml_figures *figures)
+ml_meter_stat_set
+ml_meter_next_interval(ml_meter *meter, int number, ml_meter_stats *figures)
 {
-    ml_meter_lap *lap = &meter->laps[number];
-    ml_figure_set others = atomic_load_explicit(&lap->others_moved, RELAXED);
+    ml_meter_interval *interval = &meter->intervals[number];
+    ml_meter_stat_set others = atomic_load_explicit(&interval->others_moved, RELAXED);
     if (others != 0) {
-        others = atomic_exchange_explicit(&lap->others_moved, 0, memory_order_acquire);
+        others =
+            atomic_exchange_explicit(&interval->others_moved, 0, memory_order_acquire);
     }
-    ml_figure_set own = load(&lap->moved);
-    ml_figure_set moved = own | others;
-    for (ml_figure_set rest = moved; rest != 0; rest &= rest - 1) {
+    ml_meter_stat_set own = load(&interval->moved);
+    ml_meter_stat_set moved = own | others;
+    for (ml_meter_stat_set rest = moved; rest != 0; rest &= rest - 1) {
         int i = __builtin_ctzll(rest);
-        uint64_t peak = take_peak(lap, i, own, others);
-        uint64_t allocated = lap->allocated[i], freed = lap->freed[i];
-        start_figure(meter, lap, i);
-        figures->current[i] = lap->start[i];
-        figures->peak[i] = larger(peak, lap->start[i]);
-        figures->allocated[i] = lap->allocated[i] - allocated;
-        figures->freed[i] = lap->freed[i] - freed;
+        uint64_t peak = take_peak(interval, i, own, others);
+        uint64_t allocated = interval->allocated[i], freed = interval->freed[i];
+        start_figure(meter, interval, i);
+        figures->current[i] = interval->start[i];
+        figures->peak[i] = larger(peak, interval->start[i]);
+        figures->allocated[i] = interval->allocated[i] - allocated;
+        figures->freed[i] = interval->freed[i] - freed;
     }
-    store(&lap->moved, 0);
+    store(&interval->moved, 0);
     return moved;
 }
 
 void
-ml_figures_settle(ml_figures *figures, ml_figure_set moved)
+ml_meter_stats_settle(ml_meter_stats *figures, ml_meter_stat_set moved)
 {
     for (; moved != 0; moved &= moved - 1) {
         int i = __builtin_ctzll(moved);

@@ -1,14 +1,14 @@
-/* A meter: what torch counts of one device, and laps over it: what it did between one
- * moment and the next.
+/* A meter: what torch counts of one device, and intervals over it: what it did between
+ * one moment and the next.
  *
  * Owns the counts, the sums of what was added to and taken from them, and the peak of
- * each lap.  A lap costs the program nothing: torch's own statistics, which would have
- * to be reset for it, are not touched.
+ * each interval.  An interval costs the program nothing: torch's own statistics, which
+ * would have to be reset for it, are not touched.
  *
  * The counts are changed inside the allocator's callback, by one thread at a time
- * (ml_meter_follow) or by any (ml_meter_add); laps are read on any thread.  What happens
- * on the reading thread is exact.  What another thread does at the very moment at which
- * one lap ends and the next begins belongs to either of them. */
+ * (ml_meter_follow) or by any (ml_meter_add); intervals are read on any thread.
+ * What happens on the reading thread is exact.  What another thread does at the very
+ * moment at which one interval ends and the next begins belongs to either of them. */
 #ifndef ML_METER_H
 #define ML_METER_H
 
@@ -19,86 +19,91 @@
 #include "memlab.h"
 #include "recording/pool_stats.h"
 
-/* Laps under way at once. */
-#define ML_LAP_MAX 16
+/* Intervals under way at once. */
+#define ML_METER_INTERVAL_MAX 16
 
 /* The pools as torch names figures: all, then each. */
-#define ML_FIGURE_POOLS (ML_POOL_MAX + 1)
-#define ML_FIGURE_ALL ML_POOL_MAX
-#define ML_FIGURE_COUNT (ML_FIGURE_POOLS * (int)ML_COUNT_MAX)
+#define ML_METER_STAT_POOLS (ML_POOL_MAX + 1)
+#define ML_METER_STAT_ALL ML_POOL_MAX
+#define ML_METER_STAT_COUNT (ML_METER_STAT_POOLS * (int)ML_POOL_STAT_MAX)
 
-/* What a lap saw, each by ml_figure(). */
-typedef struct ml_figures {
-    uint64_t current[ML_FIGURE_COUNT]; /* at its end */
-    uint64_t peak[ML_FIGURE_COUNT];
-    uint64_t allocated[ML_FIGURE_COUNT]; /* sum of what was added */
-    uint64_t freed[ML_FIGURE_COUNT];     /* sum of what was taken */
-    /* What the allocator's own counters rose by; not the meter's, which leaves it alone. */
-    uint64_t counted[ML_COUNTER_MAX];
-} ml_figures;
+/* What an interval saw, each by ml_meter_stat(). */
+typedef struct ml_meter_stats {
+    uint64_t current[ML_METER_STAT_COUNT]; /* at its end */
+    uint64_t peak[ML_METER_STAT_COUNT];
+    uint64_t allocated[ML_METER_STAT_COUNT]; /* sum of what was added */
+    uint64_t freed[ML_METER_STAT_COUNT];     /* sum of what was taken */
+    /* What the allocator's own counters rose by; not the meter's, which leaves it
+     * alone. */
+    uint64_t counted[ML_SOURCE_COUNTER_MAX];
+} ml_meter_stats;
 
-/* POOL: enum ml_pool, or ML_FIGURE_ALL. */
+/* POOL: enum ml_pool, or ML_METER_STAT_ALL. */
 static inline int
-ml_figure(int pool, int count)
+ml_meter_stat(int pool, int count)
 {
-    return pool * (int)ML_COUNT_MAX + count;
+    return pool * (int)ML_POOL_STAT_MAX + count;
 }
 
-/* A set of figures: bit ml_figure() each. */
-typedef uint64_t ml_figure_set;
-_Static_assert(ML_FIGURE_COUNT <= 64, "a set has a bit for each figure");
+/* A set of figures: bit ml_meter_stat() each. */
+typedef uint64_t ml_meter_stat_set;
+_Static_assert(ML_METER_STAT_COUNT <= 64, "a set has a bit for each figure");
 
-typedef struct ml_meter_lap {
-    /* Whose lap it is.  It alone changes these two, so that loads and stores are enough;
-     * another thread may end its lap meanwhile. */
+typedef struct ml_meter_interval {
+    /* Whose interval it is.  It alone changes these two, so that loads and stores
+     * are enough; another thread may end its interval meanwhile. */
     _Atomic uint32_t thread;
-    _Atomic ml_figure_set moved;
-    _Atomic uint64_t peak[ML_FIGURE_COUNT]; /* of those that moved; 0 where none rose */
+    _Atomic ml_meter_stat_set moved;
+    _Atomic uint64_t
+        peak[ML_METER_STAT_COUNT]; /* of those that moved; 0 where none rose */
     /* The same of what other threads did meanwhile. */
-    _Atomic ml_figure_set others_moved;
-    _Atomic uint64_t others_peak[ML_FIGURE_COUNT];
+    _Atomic ml_meter_stat_set others_moved;
+    _Atomic uint64_t others_peak[ML_METER_STAT_COUNT];
     /* The meter's at its start. */
-    uint64_t start[ML_FIGURE_COUNT];
-    uint64_t allocated[ML_FIGURE_COUNT];
-    uint64_t freed[ML_FIGURE_COUNT];
-} ml_meter_lap;
+    uint64_t start[ML_METER_STAT_COUNT];
+    uint64_t allocated[ML_METER_STAT_COUNT];
+    uint64_t freed[ML_METER_STAT_COUNT];
+} ml_meter_interval;
 
 typedef struct ml_meter {
     _Atomic uint64_t events;
     /* Where nobody is amid a change, current is base and what was added less what was
      * taken. */
-    _Atomic uint64_t base[ML_FIGURE_COUNT];
-    _Atomic uint64_t current[ML_FIGURE_COUNT];
-    _Atomic uint64_t allocated[ML_FIGURE_COUNT];
-    _Atomic uint64_t freed[ML_FIGURE_COUNT];
-    ml_pool_counts followed;  /* what ml_meter_follow was told last */
-    _Atomic uint32_t claimed; /* bit i: laps[i] has an owner */
-    _Atomic uint32_t taken;   /* bit i: laps[i] is under way */
-    ml_meter_lap laps[ML_LAP_MAX];
+    _Atomic uint64_t base[ML_METER_STAT_COUNT];
+    _Atomic uint64_t current[ML_METER_STAT_COUNT];
+    _Atomic uint64_t allocated[ML_METER_STAT_COUNT];
+    _Atomic uint64_t freed[ML_METER_STAT_COUNT];
+    ml_pool_stats followed;   /* what ml_meter_follow was told last */
+    _Atomic uint32_t claimed; /* bit i: intervals[i] has an owner */
+    _Atomic uint32_t taken;   /* bit i: intervals[i] is under way */
+    ml_meter_interval intervals[ML_METER_INTERVAL_MAX];
 } ml_meter;
 
 /* The counts are COUNTS now, whatever they were: nothing was added or taken. */
-void ml_meter_set(ml_meter *meter, const ml_pool_counts *counts);
-/* The same by the events of the one thread that follows the device at a time, now THREAD,
- * a number as in ml_event. */
-void ml_meter_follow(ml_meter *meter, uint32_t thread, const ml_pool_counts *counts);
-/* BYTES more in one more block of memory that has neither pools nor segments; FREED: fewer,
- * in one fewer. */
+void ml_meter_set(ml_meter *meter, const ml_pool_stats *counts);
+/* The same by the events of the one thread that follows the device at a time, now
+ * THREAD, a number as in ml_event. */
+void ml_meter_follow(ml_meter *meter, uint32_t thread, const ml_pool_stats *counts);
+/* BYTES more in one more block of memory that has neither pools nor segments; FREED:
+ * fewer, in one fewer. */
 void ml_meter_add(ml_meter *meter, uint32_t thread, uint64_t bytes, bool freed);
 
-/* Begins a lap of THREAD, which need not be the caller; its number, or -1 where ML_LAP_MAX
- * are under way.  NOW becomes what there is, of which nothing happened. */
-int ml_meter_begin_lap(ml_meter *meter, uint32_t thread, ml_figures *now);
-void ml_meter_end_lap(ml_meter *meter, int lap);
-/* The next lap begins; what moved in LAP, which is put into FIGURES.  These are of a lap
- * before, settled since.  By the thread of the lap, or one that ends it next. */
-ml_figure_set ml_meter_next_lap(ml_meter *meter, int lap, ml_figures *figures);
+/* Begins an interval of THREAD, which need not be the caller; its number, or -1
+ * where ML_METER_INTERVAL_MAX are under way.  NOW becomes what there is, of which
+ * nothing happened. */
+int ml_meter_begin_interval(ml_meter *meter, uint32_t thread, ml_meter_stats *now);
+void ml_meter_end_interval(ml_meter *meter, int interval);
+/* The next interval begins; what moved in INTERVAL, which is put into FIGURES.
+ * These are of an interval before, settled since.  By the thread of the interval, or
+ * one that ends it next. */
+ml_meter_stat_set ml_meter_next_interval(ml_meter *meter, int interval,
+                                         ml_meter_stats *figures);
 
-/* How many events it has had: what they changed shows in every lap that ends from now
- * on. */
+/* How many events it has had: what they changed shows in every interval that ends
+ * from now on. */
 uint64_t ml_meter_events(const ml_meter *meter);
 
 /* Of MOVED nothing happens any more: what was added and taken has been told. */
-void ml_figures_settle(ml_figures *figures, ml_figure_set moved);
+void ml_meter_stats_settle(ml_meter_stats *figures, ml_meter_stat_set moved);
 
 #endif

@@ -1,4 +1,5 @@
-/* The segments of a block table: their slots, and the treap by address.  See spans.h. */
+/* The segments of a block table: their slots, and the treap by address.  See
+ * spans.h. */
 #include "ledger/spans.h"
 
 uint32_t
@@ -7,7 +8,7 @@ ml_blocks_span_at_most(const ml_blocks *blocks, uint64_t addr)
     uint32_t found = 0;
     uint32_t index = blocks->span_root;
     while (index != 0) {
-        const ml_span *span = &blocks->spans[index];
+        const ml_block_span *span = &blocks->spans[index];
         found = span->addr <= addr ? index : found;
         index = span->addr <= addr ? span->right : span->left;
     }
@@ -20,7 +21,7 @@ ml_blocks_span_above(const ml_blocks *blocks, uint64_t addr)
     uint32_t found = 0;
     uint32_t index = blocks->span_root;
     while (index != 0) {
-        const ml_span *span = &blocks->spans[index];
+        const ml_block_span *span = &blocks->spans[index];
         found = span->addr > addr ? index : found;
         index = span->addr > addr ? span->left : span->right;
     }
@@ -31,7 +32,7 @@ uint32_t
 ml_blocks_span_holding(const ml_blocks *blocks, uint64_t addr)
 {
     uint32_t index = ml_blocks_span_at_most(blocks, addr);
-    const ml_span *span = &blocks->spans[index];
+    const ml_block_span *span = &blocks->spans[index];
     return index != 0 && addr - span->addr < span->total ? index : 0;
 }
 
@@ -59,7 +60,7 @@ rank_of(uint32_t index)
 void
 ml_spans_link(ml_blocks *blocks, uint32_t index)
 {
-    ml_span *spans = blocks->spans;
+    ml_block_span *spans = blocks->spans;
     uint64_t addr = spans[index].addr;
     uint32_t *link = &blocks->span_root;
     while (*link != 0 && rank_of(*link) > rank_of(index)) {
@@ -82,7 +83,7 @@ ml_spans_link(ml_blocks *blocks, uint32_t index)
 static void
 unlink_span(ml_blocks *blocks, uint32_t index)
 {
-    ml_span *spans = blocks->spans;
+    ml_block_span *spans = blocks->spans;
     uint64_t addr = spans[index].addr;
     uint32_t *link = &blocks->span_root;
     while (*link != index) {

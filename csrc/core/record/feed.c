@@ -1,8 +1,8 @@
 /* A feed: the events of one source, from the callback to the lanes.  See feed.h.
  *
  * Everything reachable from ml_feed_record is held to the rule of the allocator's
- * callback (no lock, memory, GIL or I/O); tests/native/test_hot_path.py proves it from the
- * relocations of the object files. */
+ * callback (no lock, memory, GIL or I/O); tests/native/test_hot_path.py proves it
+ * from the relocations of the object files. */
 #include "record/feed.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 /* Initial-exec: the first touch of lazily allocated TLS would call malloc in the
  * callback.  Small, because the static TLS block has little room for late libraries. */
 static __thread struct {
-    ml_walk *walk;
+    ml_feed_walk *walk;
     uint32_t number; /* of this thread, from 1; 0: not numbered yet */
     uint32_t lane;   /* of an unordered source, that it used last */
     int busy;        /* inside the callback */
@@ -21,7 +21,7 @@ static __thread struct {
 static _Atomic uint32_t thread_count;
 
 void
-ml_feed_set_walk(ml_walk *walk)
+ml_feed_set_walk(ml_feed_walk *walk)
 {
     self.walk = walk;
 }
@@ -51,9 +51,9 @@ ml_feed_thread_number(void)
     return self.number;
 }
 
-/* Fills stack and the flags that say what became of it.  DELAYED: the free of a segment, or
- * of a block whose free was asked for before; these are rare, and those that came of an
- * allocation count to its context. */
+/* Fills stack and the flags that say what became of it.  DELAYED: the free of a
+ * segment, or of a block whose free was asked for before; these are rare, and those
+ * that came of an allocation count to its context. */
 static inline void
 capture(ml_feed *feed, ml_event *record, bool delayed)
 {
@@ -124,8 +124,8 @@ push_to_files(ml_feed *feed, ml_lane *lane, unsigned number, const ml_event *rec
     return result;
 }
 
-/* LANE, number NUMBER of the feed, keeps RECORD, and so do the files, by the same bytes.
- * 0; -1 where the lane has no room. */
+/* LANE, number NUMBER of the feed, keeps RECORD, and so do the files, by the same
+ * bytes.  0; -1 where the lane has no room. */
 static inline int
 push(ml_feed *feed, ml_lane *lane, unsigned number, const ml_event *record)
 {
@@ -157,13 +157,14 @@ static void
 follow(ml_device_log *log)
 {
     ml_meter *meter = atomic_load_explicit(&log->meter, memory_order_acquire);
-    const ml_pool_counts *counts = ml_ledger_counts(log->ledger);
+    const ml_pool_stats *counts = ml_ledger_pool_stats(log->ledger);
     if (meter != NULL && counts != NULL) {
         ml_meter_follow(meter, ml_feed_thread_number(), counts);
     }
 }
 
-/* Blocks of a private pool are those of a CUDA graph, which uses them without operators. */
+/* Blocks of a private pool are those of a CUDA graph, which uses them without
+ * operators. */
 static void
 follow_uses(ml_feed *feed, ml_device_log *log, ml_event *record)
 {
@@ -199,8 +200,8 @@ mark_use(ml_device_log *log, uint64_t addr, bool inner)
     if (uses == NULL) {
         return;
     }
-    /* What waits counts among the lane's events once it is there.  In this order: while it
-     * is being moved, it counts twice, and not never. */
+    /* What waits counts among the lane's events once it is there.  In this order:
+     * while it is being moved, it counts twice, and not never. */
     uint64_t position = atomic_load_explicit(&log->pending, memory_order_acquire);
     position += ml_lane_end(&log->lane);
     if (addr == 0) {
@@ -356,9 +357,9 @@ ml_feed_thread_events(const ml_feed *feed)
     return events;
 }
 
-/* A log whose lane is this thread's until released; NULL where all are taken.  A thread
- * stays with the lane it had last, so that two that met part for good, and the events of
- * one free follow each other. */
+/* A log whose lane is this thread's until released; NULL where all are taken.  A
+ * thread stays with the lane it had last, so that two that met part for good, and
+ * the events of one free follow each other. */
 static ml_thread_log *
 claim_log(ml_feed *feed)
 {

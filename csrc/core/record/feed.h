@@ -95,14 +95,14 @@ struct ml_feed {
 /* A walk over a source's memory by memlab itself.  The source's SNAPSHOT event arrives
  * on this thread with the device's lock held: the one moment at which lane and ledger
  * can be read or set as a whole. */
-typedef struct ml_walk {
+typedef struct ml_feed_walk {
     ml_feed *feed;
-    void (*arrive)(struct ml_walk *walk, int device);
+    void (*arrive)(struct ml_feed_walk *walk, int device);
     bool silent; /* the SNAPSHOT event itself is not recorded */
-} ml_walk;
+} ml_feed_walk;
 
 /* Sets the walk of the calling thread; NULL ends it. */
-void ml_feed_set_walk(ml_walk *walk);
+void ml_feed_set_walk(ml_feed_walk *walk);
 
 /* The small number of the calling thread, from 1, that its events and notes have. */
 uint32_t ml_feed_thread_number(void);

@@ -7,8 +7,9 @@
  * large enough that its header and fresh start cost nothing. */
 #define CHUNK_BYTES (UINT32_C(16) << 10)
 
-/* The longest record, 100 bytes with what comes before it, and its share of a chunk's header,
- * state and unused end: what is promised holds for events of any values. */
+/* The longest record, 100 bytes with what comes before it, and its share of a
+ * chunk's header, state and unused end: what is promised holds for events of any
+ * values. */
 #define RECORD_BYTES 104u
 
 /* Chunks beside those that hold what is wanted: the oldest, of which a part is wanted,
@@ -131,7 +132,8 @@ ml_lane_discard(ml_lane *lane)
     for (ml_ring *ring = atomic_load(&lane->newest); ring != NULL; ring = ring->older) {
         ml_region_discard(&ring->region);
     }
-    /* Last: a late writer that sees it begins a chunk that is not discarded any more. */
+    /* Last: a late writer that sees it begins a chunk that is not discarded any
+     * more. */
     atomic_store(&lane->stale, true);
 }
 
@@ -176,8 +178,8 @@ take_place(ml_lane *lane, ml_ring *ring, uint64_t newest, uint32_t *place)
     if (!fresh && oldest == reuse && oldest < newest) {
         oldest++;
     }
-    /* Against ml_lane_copy, which counts itself before it looks for the oldest: either it
-     * is seen here, or it sees what is stored here. */
+    /* Against ml_lane_copy, which counts itself before it looks for the oldest:
+     * either it is seen here, or it sees what is stored here. */
     atomic_store(&ring->oldest, oldest);
     if (reuse < oldest && atomic_load(&lane->readers) == 0) {
         *place = atomic_load_explicit(&ring->places[reuse % ring->place_count],
@@ -191,7 +193,8 @@ take_place(ml_lane *lane, ml_ring *ring, uint64_t newest, uint32_t *place)
     return fresh;
 }
 
-/* All chunks so far were discarded: what they held is gone, and their places are free. */
+/* All chunks so far were discarded: what they held is gone, and their places are
+ * free. */
 static void
 restart(ml_lane *lane)
 {
@@ -290,8 +293,9 @@ typedef struct readable {
     uint64_t newest;
 } readable;
 
-/* The readable chunks of LANE, without gaps between their events, the newest ring first.
- * Each ring is at least twice its elder, so there are few.  Between _begin and _end. */
+/* The readable chunks of LANE, without gaps between their events, the newest ring
+ * first.  Each ring is at least twice the one before it, so there are few.  Between
+ * _begin and _end. */
 #define RINGS_MOST 32u
 
 static size_t

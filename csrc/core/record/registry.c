@@ -1,5 +1,5 @@
-/* What the process records with: one of each.  See registry.h; the functions that Python and
- * the sources call are recorder.h's. */
+/* What the process records with: one of each.  See registry.h; the functions that
+ * Python and the sources call are recorder.h's. */
 #include "record/registry.h"
 
 #include <stdarg.h>
@@ -189,7 +189,7 @@ ml_recorder_enabled(const ml_source *source)
 }
 
 int
-ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor)
+ml_recorder_walk(ml_feed *feed, ml_feed_walk *walk, const ml_walk_visitor *visitor)
 {
     walk->feed = feed;
     ml_feed_set_walk(walk);

@@ -1,8 +1,8 @@
 /* The registry: what a process has one of to record with.
  *
- * Owns the sources with what each of them feeds, the table of stacks, who walks stacks, the
- * places of the windows under way, and the lock under which these change.  It must not know
- * what a window is: recorder.c begins and ends them. */
+ * Owns the sources with what each of them feeds, the table of stacks, who walks
+ * stacks, the places of the windows under way, and the lock under which these
+ * change.  It must not know what a window is: recorder.c begins and ends them. */
 #ifndef ML_REGISTRY_H
 #define ML_REGISTRY_H
 
@@ -35,7 +35,7 @@ ml_window *ml_recorder_window(unsigned slot);
 ml_stacks *ml_recorder_stacks(void);
 const ml_symbolizer *ml_recorder_symbolizer(void);
 /* Walks over the memory of FEED's source as WALK.  0 or ML_E*, with the reason. */
-int ml_recorder_walk(ml_feed *feed, ml_walk *walk, const ml_walk_visitor *visitor);
+int ml_recorder_walk(ml_feed *feed, ml_feed_walk *walk, const ml_walk_visitor *visitor);
 
 /* Sets the thread's error sentence; returns ERROR. */
 int ml_recorder_fail(int error, const char *format, ...)

@@ -26,7 +26,7 @@ typedef struct live_stacks {
 } live_stacks;
 
 typedef struct freeze_walk {
-    ml_walk base;
+    ml_feed_walk base;
     ml_window *window;       /* NULL: of the memory alone */
     ml_recording *recording; /* under construction; one trace a device */
     live_stacks segments[ML_DEVICE_MAX];
@@ -199,7 +199,7 @@ copy_lane_events(freeze_walk *walk, ml_device_trace *trace, ml_lane *lane,
 }
 
 static void
-freeze_arrive(ml_walk *base, int device)
+freeze_arrive(ml_feed_walk *base, int device)
 {
     freeze_walk *walk = (freeze_walk *)base;
     ml_window *window = walk->window;
@@ -529,7 +529,7 @@ ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out,
 }
 
 static void
-pass_by(ml_walk *base, int device)
+pass_by(ml_feed_walk *base, int device)
 {
     (void)base;
     (void)device;
@@ -543,7 +543,7 @@ ml_freeze_bare_locked(ml_feed *feed, ml_recording **out)
     if (result < 0) {
         return result;
     }
-    walk->base = (ml_walk){.arrive = pass_by, .silent = true};
+    walk->base = (ml_feed_walk){.arrive = pass_by, .silent = true};
     ml_walk_visitor visitor = {
         .context = walk, .segment = walk_segment, .block = walk_block};
     result = ml_recorder_walk(feed, &walk->base, &visitor);

@@ -1,11 +1,12 @@
-/* From the lanes of a source that no lock orders to one history, and to the memory at its
- * end.
+/* From the lanes of a source that no lock orders to one history, and to the memory at
+ * its end.
  *
- * There is no instant at which events and memory can be read as a whole.  So the memory
- * is walked first and the events are copied after: of an address that they name, the last
- * of them says whether it is live at their end, and the walk answers for the others.
- * What this cannot see is an allocation under way on another thread at an address without
- * events: until its event comes, it looks as if it had been there before them all. */
+ * There is no instant at which events and memory can be read as a whole.  So the
+ * memory is walked first and the events are copied after: of an address that they
+ * name, the last of them says whether it is live at their end, and the walk answers
+ * for the others.  What this cannot see is an allocation under way on another thread
+ * at an address without events: until its event comes, it looks as if it had been
+ * there before them all. */
 #include <string.h>
 
 #include "base/base.h"
@@ -43,7 +44,7 @@ merge_lanes(const ml_window *window, ml_device_trace *trace)
             recorded += total;
         }
     }
-    if (ml_settle_events(trace->events, trace->event_count) < 0) {
+    if (ml_unordered_events_sort(trace->events, trace->event_count) < 0) {
         return ML_ENOMEM;
     }
     size_t excess = trace->event_count > limit ? trace->event_count - (size_t)limit : 0;
@@ -67,5 +68,5 @@ ml_freeze_lanes(const ml_window *window, ml_device_trace *trace)
         return result;
     }
     ml_window_copy_counts(window, 0, trace);
-    return ml_settle_memory(trace);
+    return ml_unordered_events_end_memory(trace);
 }

@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 
-/* Walks until the ledgers have caught up with threads that allocate meanwhile; the second
- * is enough but for a thread that was held up for thousands of events. */
+/* Walks until the ledgers have caught up with threads that allocate meanwhile; the
+ * second is enough but for a thread that was held up for thousands of events. */
 #define ATTEMPTS 16
 
 /* A thread on the cpu source keeps at most this many events: 64 lanes of them are
@@ -16,7 +16,7 @@
 /* The walk with which a window begins: marks its place on every lane, and learns the
  * memory of devices that were not recorded until now. */
 typedef struct start_walk {
-    ml_walk base;
+    ml_feed_walk base;
     ml_window *window;
     int seeding; /* the device whose segments arrive now; -1: not wanted */
     bool begun[ML_DEVICE_MAX]; /* the window has its mark on the device's lane */
@@ -32,14 +32,14 @@ set_meter(const ml_feed *feed, ml_device_log *log)
 {
     ml_meter *meter = atomic_load(&log->meter);
     if (meter != NULL && atomic_load(&feed->metering) &&
-        ml_ledger_counts(log->ledger) == NULL) {
+        ml_ledger_pool_stats(log->ledger) == NULL) {
         ml_ledger_start_counting(log->ledger);
-        ml_meter_set(meter, ml_ledger_counts(log->ledger));
+        ml_meter_set(meter, ml_ledger_pool_stats(log->ledger));
     }
 }
 
 static void
-arrive(ml_walk *base, int device)
+arrive(ml_feed_walk *base, int device)
 {
     start_walk *walk = (start_walk *)base;
     if (device < 0 || device >= ML_DEVICE_MAX) {
@@ -187,8 +187,8 @@ prepare_log(ml_feed *feed, int device, uint64_t capacity, ml_allocator_rules *ru
                : reserve_device(feed, device, capacity);
 }
 
-/* One walk that marks, and seeds what is off; true in *AGAIN where another has to follow,
- * because other threads went on allocating meanwhile. */
+/* One walk that marks, and seeds what is off; true in *AGAIN where another has to
+ * follow, because other threads went on allocating meanwhile. */
 static int
 take_devices(start_walk *walk, int devices, bool *again)
 {
@@ -286,26 +286,26 @@ store_memory(ml_window *window)
 static int
 count_block(void *context, int device, const ml_block *block)
 {
-    ml_pool_counts *counts = context;
+    ml_pool_stats *counts = context;
     (void)device;
     uint64_t *of = counts->of[ML_POOL_LARGE];
-    of[ML_COUNT_allocation]++;
-    of[ML_COUNT_segment]++;
-    of[ML_COUNT_active]++;
-    of[ML_COUNT_allocated_bytes] += block->size;
-    of[ML_COUNT_reserved_bytes] += block->size;
-    of[ML_COUNT_active_bytes] += block->size;
-    of[ML_COUNT_requested_bytes] += block->size;
+    of[ML_POOL_STAT_allocation]++;
+    of[ML_POOL_STAT_segment]++;
+    of[ML_POOL_STAT_active]++;
+    of[ML_POOL_STAT_allocated_bytes] += block->size;
+    of[ML_POOL_STAT_reserved_bytes] += block->size;
+    of[ML_POOL_STAT_active_bytes] += block->size;
+    of[ML_POOL_STAT_requested_bytes] += block->size;
     return 0;
 }
 
-/* Of what other threads allocate during the walk some counts twice or not at all, for as
- * long as it lives: no lock orders them. */
+/* Of what other threads allocate during the walk some counts twice or not at all,
+ * for as long as it lives: no lock orders them. */
 static int
 start_meter(ml_feed *feed)
 {
-    ml_pool_counts counts = {{{0}}};
-    ml_walk walk = {.silent = true};
+    ml_pool_stats counts = {{{0}}};
+    ml_feed_walk walk = {.silent = true};
     ml_walk_visitor visitor = {.context = &counts, .block = count_block};
     ml_meter *meter = ml_recorder_meter(feed->source, 0);
     if (meter == NULL) {

@@ -5,10 +5,10 @@
 
 #include "base/base.h"
 
-/* torch's callback and ours run one after the other at the same instant of a region; what
- * lies between is that a thread may have to wait there for a processor, and that each
- * reading of the clock's scale is off by as much.  Only its own sequence tells a region
- * from the next one of its name, which may well be nearer. */
+/* torch's callback and ours run one after the other at the same instant of a region;
+ * what lies between is that a thread may have to wait there for a processor, and
+ * that each reading of the clock's scale is off by as much.  Only its own sequence
+ * tells a region from the next one of its name, which may well be nearer. */
 #define SAME_NS UINT64_C(100000000)
 
 /* Stages that a note shows as; a mark is an instant: both. */
@@ -83,7 +83,7 @@ merge(const ml_recording *recording, const char *taken, ml_annotation *out)
                    recording->annotations[torchs].time <= note->time) {
                 out[count++] = recording->annotations[torchs++];
             }
-            /* torch's dialect knows no annotation without a device. */
+            /* torch's schema knows no annotation without a device. */
             out[count++] =
                 (ml_annotation){.time = note->time,
                                 .name = note->name,

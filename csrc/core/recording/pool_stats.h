@@ -1,16 +1,16 @@
-/* What the allocator counts of a device: the figures of torch.cuda.memory_stats() that have
- * a current value, a peak, and sums of what was added and taken.
+/* What the allocator counts of a device: the figures of torch.cuda.memory_stats() that
+ * have a current value, a peak, and sums of what was added and taken.
  *
  * Owns their names and order. */
-#ifndef ML_COUNTS_H
-#define ML_COUNTS_H
+#ifndef ML_POOL_STATS_H
+#define ML_POOL_STATS_H
 
 #include <stdint.h>
 
-/* Bytes where the name says so, else items; torch's names, in torch's order.  The last two
- * are of blocks and segments of max_split_size and more, which torch does not count by
- * pool. */
-#define ML_COUNTS(XX) \
+/* Bytes where the name says so, else items; torch's names, in torch's order.  The
+ * last two are of blocks and segments of max_split_size and more, which torch does
+ * not count by pool. */
+#define ML_POOL_STATS(XX) \
     XX(allocation) \
     XX(segment) \
     XX(active) \
@@ -23,11 +23,11 @@
     XX(oversize_allocations) \
     XX(oversize_segments)
 
-enum ml_count {
-#define XX(name) ML_COUNT_##name,
-    ML_COUNTS(XX)
+enum ml_pool_stat {
+#define XX(name) ML_POOL_STAT_##name,
+    ML_POOL_STATS(XX)
 #undef XX
-    ML_COUNT_MAX
+    ML_POOL_STAT_MAX
 };
 
 /* The pools that torch counts apart. */
@@ -37,8 +37,8 @@ enum ml_pool {
     ML_POOL_MAX
 };
 
-typedef struct ml_pool_counts {
-    uint64_t of[ML_POOL_MAX][ML_COUNT_MAX];
-} ml_pool_counts;
+typedef struct ml_pool_stats {
+    uint64_t of[ML_POOL_MAX][ML_POOL_STAT_MAX];
+} ml_pool_stats;
 
 #endif

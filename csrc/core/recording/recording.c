@@ -160,7 +160,7 @@ ml_recording_free(ml_recording *recording)
         ml_free(device->segments);
         ml_free(device->blocks);
         ml_free(device->tags);
-        ml_free(device->elders);
+        ml_free(device->prior_blocks);
         ml_free(device->uses);
     }
     ml_free(recording->devices);
@@ -176,8 +176,8 @@ ml_recording_free(ml_recording *recording)
     ml_free(recording);
 }
 
-/* A name cut in the middle of a character, or a symbol of another encoding, must not make
- * a file that no reader takes: '?' for each byte that is not part of UTF-8. */
+/* A name cut in the middle of a character, or a symbol of another encoding, must not
+ * make a file that no reader takes: '?' for each byte that is not part of UTF-8. */
 static void
 copy_text(char *to, const char *bytes, size_t length)
 {

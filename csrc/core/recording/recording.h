@@ -54,7 +54,8 @@ typedef struct ml_stack {
     XX(UNKNOWN, 10, "unknown") \
     XX(OTHER, 11, "other") /* the program's, made outside any call of a module */
 
-/* An owner that a tag names is up to this one; of those behind it no tensor's owner is. */
+/* An owner that a tag names is up to this one; of those behind it no tensor's owner
+ * is. */
 #define ML_CATEGORY_TAG_LAST ML_CATEGORY_UNKNOWN
 
 enum ml_category {
@@ -75,8 +76,8 @@ typedef struct ml_tag {
     uint8_t pad[7];
 } ml_tag;
 
-/* The last use, by an operator, of a block that is live at the end.  POSITION counts the
- * device's events before it. */
+/* The last use, by an operator, of a block that is live at the end.  POSITION counts
+ * the device's events before it. */
 typedef struct ml_use {
     uint64_t addr;
     uint64_t position;
@@ -94,9 +95,9 @@ typedef struct ml_annotation {
 #define ML_NOTE_VALUES 7
 #define ML_NOTE_UNKNOWN UINT64_MAX
 
-/* What happened beside memory events, on the same clock: name, number, text, then what the
- * values are, bytes unless said otherwise; the values not named are 0.  The numbers are in
- * files. */
+/* What happened beside memory events, on the same clock: name, number, text, then
+ * what the values are, bytes unless said otherwise; the values not named are 0.  The
+ * numbers are in files. */
 #define ML_NOTES(XX) \
     XX(STEP, 0, "step") /* a training step ended; its number, from 0 */ \
     /* A named part of the program, memlab.phase(); a number that its end shares. */ \
@@ -137,8 +138,8 @@ typedef struct ml_code_line {
     uint32_t name;     /* string: function */
     int64_t line;      /* above 0 */
     uint32_t text;     /* string: without what ends the line */
-    /* String: the function's name with those around it; 0: the file has no such function
-     * at this line, and TEXT is empty. */
+    /* String: the function's name with those around it; 0: the file has no such
+     * function at this line, and TEXT is empty. */
     uint32_t qualname;
     int64_t first_line; /* of the function; 0: not known */
     int64_t last_line;
@@ -167,8 +168,8 @@ typedef struct ml_device_trace {
     uint64_t overwritten_events; /* recorded, then overwritten by newer ones */
     uint64_t dropped_events;     /* never recorded */
     uint64_t lost_stacks;        /* events whose stack did not fit the tables */
-    /* Names in it that did not fit the tables (metadata, autograd nodes, owners); they read
-     * "<lost>". */
+    /* Names in it that did not fit the tables (metadata, autograd nodes, owners);
+     * they read "<lost>". */
     uint64_t lost_names;
     /* While the window was recorded, including events since overwritten; 0 where the
      * recording does not know (a foreign snapshot). */
@@ -178,8 +179,8 @@ typedef struct ml_device_trace {
     uint32_t number; /* in its process; the others' say it only in a merged recording */
     /* Owned; by address: what is known of blocks from before the first event.  Of
      * recordings that are followed while they are made. */
-    struct ml_elder *elders;
-    size_t elder_count;
+    struct ml_prior_block *prior_blocks;
+    size_t prior_block_count;
 } ml_device_trace;
 
 /* How the clock of a rank was set to that of the first; JSON keys. */
@@ -211,8 +212,8 @@ enum ml_rank_state {
     ML_RANK_STATE_COUNT
 };
 
-/* A process of a recording.  Of one that is not merged there is one or none, and what it
- * does not know of itself is as in all zeros, but for rank and local_rank. */
+/* A process of a recording.  Of one that is not merged there is one or none, and
+ * what it does not know of itself is as in all zeros, but for rank and local_rank. */
 typedef struct ml_rank {
     int32_t rank;        /* -1: not known */
     int32_t local_rank;  /* -1: not known */
@@ -235,19 +236,19 @@ typedef struct ml_rank {
     uint8_t pad[2];
     size_t first_device; /* of the merged recording */
     size_t device_count;
-    /* The rank alone, as a recording that has all tables of the whole; owned.  NULL where
-     * the recording is not merged. */
+    /* The rank alone, as a recording that has all tables of the whole; owned.  NULL
+     * where the recording is not merged. */
     struct ml_recording *part;
 } ml_rank;
 
-/* Devices that one recording may have, and as many ranks, some of which may have none; and
- * the ranks of a run that can be told. */
+/* Devices that one recording may have, and as many ranks, some of which may have
+ * none; and the ranks of a run that can be told. */
 #define ML_RECORDING_DEVICES_MAX 4096
 #define ML_WORLD_MAX (1 << 20)
 
-/* Values of a snapshot that may be missing or nothing that can be read: a name, the key
- * that tells it, what has one, and whether all snapshots' have it (2), all of one or none
- * (1), or any (0). */
+/* Values of a snapshot that may be missing or nothing that can be read: a name, the
+ * key that tells it, what has one, and whether all snapshots' have it (2), all of
+ * one or none (1), or any (0). */
 #define ML_UNREADS(XX) \
     XX(SEGMENTS, "segments", NONE, 0) \
     XX(DEVICE_TRACES, "device_traces", NONE, 0) \
@@ -313,11 +314,11 @@ enum ml_unread {
     ML_UNREAD_NONE = ML_UNREAD_COUNT
 };
 
-/* Sizes and counts above are none: torch's dialect has no larger ones, so that a recording
+/* Sizes and counts above are none: torch's schema has no larger ones, so that a recording
  * with one could not be saved and read again. */
 #define ML_SIZE_MOST ((uint64_t)INT64_MAX)
 
-/* Bits of ml_recording.known: which optional keys the dialect of the snapshot has. */
+/* Bits of ml_recording.known: which optional keys the schema of the snapshot has. */
 #define ML_KEY_COMPILE_CONTEXT 0x01u
 #define ML_KEY_USER_METADATA 0x02u
 #define ML_KEY_POOL_ID 0x04u
@@ -351,9 +352,9 @@ typedef struct ml_recording {
     size_t code_line_count;
     /* Of a snapshot: values that could not be read, which are unknown here. */
     uint64_t unread[ML_UNREAD_COUNT];
-    /* Of processes that were merged, by rank; each has its devices, one behind the other,
-     * and its notes in its part: the whole has none, as their threads, steps and phases are
-     * of one process. */
+    /* Of processes that were merged, by rank; each has its devices, one behind the
+     * other, and its notes in its part: the whole has none, as their threads, steps
+     * and phases are of one process. */
     ml_rank *ranks;
     size_t rank_count;
     ml_allocator_rules rules;
@@ -376,14 +377,15 @@ int ml_recording_new(ml_recording **out);
 void ml_recording_free(ml_recording *recording);
 
 /* While building: add to a column, growing it; ids are written on success only.
- * String bytes are copied, with '?' for each that is not UTF-8.  These do not deduplicate: keep an ml_intern for that. */
+ * String bytes are copied, with '?' for each that is not UTF-8.  These do not
+ * deduplicate: keep an ml_intern for that. */
 int ml_recording_add_string(ml_recording *recording, const char *bytes, size_t length,
                             uint32_t *id);
 int ml_recording_add_frame(ml_recording *recording, ml_frame frame, uint32_t *id);
 int ml_recording_add_stack(ml_recording *recording, ml_stack stack, uint32_t *id);
 int ml_recording_add_code_line(ml_recording *recording, ml_code_line line);
-/* The same, unless there is one of the file, function and number: the first counts.  INDEX
- * is that of all lines of RECORDING, which were added so. */
+/* The same, unless there is one of the file, function and number: the first counts.
+ * INDEX is that of all lines of RECORDING, which were added so. */
 int ml_recording_add_first_code_line(ml_recording *recording, struct ml_intern *index,
                                      ml_code_line line);
 
@@ -397,25 +399,27 @@ void ml_recording_detach(ml_recording *recording);
 
 /* Whether RECORDING was merged of ranks. */
 bool ml_recording_is_merged(const ml_recording *recording);
-/* Gives every rank of a merged RECORDING its part: its tables, source and devices; the
- * part's notes, settings and rules stay.  Parts exist, and nothing is added after this. */
+/* Gives every rank of a merged RECORDING its part: its tables, source and devices;
+ * the part's notes, settings and rules stay.  Parts exist, and nothing is added
+ * after this. */
 void ml_recording_seal(ml_recording *recording);
-/* The recording whose analyses are right for device *DEVICE, which exists, and its index
- * there: RECORDING itself, or the part of the rank. */
+/* The recording whose analyses are right for device *DEVICE, which exists, and its
+ * index there: RECORDING itself, or the part of the rank. */
 const ml_recording *ml_recording_part(const ml_recording *recording, size_t *device);
 
 /* How many of the events of TRACE, which lie by time, are not after TIME (unix ns). */
 size_t ml_device_trace_until(const ml_device_trace *trace, uint64_t time);
 
-/* After how many events of TRACE the block of event INDEX, a FREE_REQUESTED, was last used by
- * an operator: at most INDEX, never too early, and UINT64_MAX where it is not known.  Not
- * after its allocation: not known, too. */
+/* After how many events of TRACE the block of event INDEX, a FREE_REQUESTED, was
+ * last used by an operator: at most INDEX, never too early, and UINT64_MAX where it
+ * is not known.  Not after its allocation: not known, too. */
 uint64_t ml_device_trace_last_use(const ml_device_trace *trace, size_t index);
 /* Likewise of the block at ADDR, which is live at the end. */
 uint64_t ml_device_trace_last_use_live(const ml_device_trace *trace, uint64_t addr);
 
-/* Writes what people call DEVICE to OUT of BYTES, cut where that is too short: cuda:0, or
- * of a merged recording rank 1 (cuda:1), with the host where there are several. */
+/* Writes what people call DEVICE to OUT of BYTES, cut where that is too short:
+ * cuda:0, or of a merged recording rank 1 (cuda:1), with the host where there are
+ * several. */
 void ml_recording_device_name(const ml_recording *recording, size_t device, char *out,
                               size_t bytes);
 

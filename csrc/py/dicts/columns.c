@@ -60,16 +60,16 @@ ml_columns_texts(void)
 }
 
 static int
-kind_of(const char *name, enum ml_table_kind *kind)
+kind_of(const char *name, enum ml_recording_table_kind *kind)
 {
     static const char *const names[] = {
 #define XX(name, text, of_device) text,
-        ML_TABLES(XX)
+        ML_RECORDING_TABLES(XX)
 #undef XX
     };
-    for (unsigned i = 0; i < ML_TABLE_COUNT; i++) {
+    for (unsigned i = 0; i < ML_RECORDING_TABLE_COUNT; i++) {
         if (strcmp(name, names[i]) == 0) {
-            *kind = (enum ml_table_kind)i;
+            *kind = (enum ml_recording_table_kind)i;
             return 0;
         }
     }
@@ -81,9 +81,9 @@ kind_of(const char *name, enum ml_table_kind *kind)
 }
 
 static PyObject *
-column_view(const ml_table_column *column)
+column_view(const ml_column_table_column *column)
 {
-    size_t size = column->count * ml_table_item_size(column->format);
+    size_t size = column->count * ml_column_table_item_size(column->format);
     PyObject *bytes = PyBytes_FromStringAndSize(column->items, (Py_ssize_t)size);
     PyObject *view = bytes == NULL ? NULL : PyMemoryView_FromObject(bytes);
     Py_XDECREF(bytes);
@@ -97,11 +97,11 @@ column_view(const ml_table_column *column)
 
 /* The columns of TABLE are freed one by one, so that there are never two of all. */
 static PyObject *
-table_dict(ml_table *table)
+table_dict(ml_column_table *table)
 {
     PyObject *dict = PyDict_New();
     for (size_t i = 0; i < table->column_count && dict != NULL; i++) {
-        ml_table_column *column = &table->columns[i];
+        ml_column_table_column *column = &table->columns[i];
         PyObject *view = column_view(column);
         ml_free(column->items);
         column->items = NULL;
@@ -119,24 +119,24 @@ ml_py_columns(ml_state *state, const ml_recording *recording, PyObject *args,
     static char *keywords[] = {"table", "device", NULL};
     const char *name;
     Py_ssize_t device = 0;
-    enum ml_table_kind kind;
+    enum ml_recording_table_kind kind;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|n:columns", keywords, &name,
                                      &device) ||
         kind_of(name, &kind) < 0) {
         return NULL;
     }
-    if (ml_table_is_of_device(kind) &&
+    if (ml_recording_table_is_of_device(kind) &&
         (device < 0 || (size_t)device >= recording->device_count)) {
         PyErr_Format(PyExc_IndexError, "the recording has %zu devices, no %zd",
                      recording->device_count, device);
         return NULL;
     }
-    ml_table table;
+    ml_column_table table;
     int error;
     Py_BEGIN_ALLOW_THREADS
-    error = ml_tables_make(&table, recording, kind, (size_t)device);
+    error = ml_recording_tables_make(&table, recording, kind, (size_t)device);
     Py_END_ALLOW_THREADS
     PyObject *dict = error < 0 ? ml_py_raise(state, error, NULL) : table_dict(&table);
-    ml_table_fini(&table);
+    ml_column_table_fini(&table);
     return dict;
 }

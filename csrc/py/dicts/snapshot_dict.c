@@ -1,4 +1,4 @@
-/* A recording as a Python dictionary: the dialect's constructors on a stack of values,
+/* A recording as a Python dictionary: the schema's constructors on a stack of values,
  * as an unpickler has it.
  *
  * A Python exception stays set where the builder's error says that it failed. */

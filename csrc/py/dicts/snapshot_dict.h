@@ -1,6 +1,6 @@
 /* A recording as the Python dictionary that torch.cuda.memory._snapshot() returns.
  *
- * Owns the dialect's constructors for Python objects; the keys are the dialect's. */
+ * Owns the schema's constructors for Python objects; the keys are the schema's. */
 #ifndef ML_PY_SNAPSHOT_DICT_H
 #define ML_PY_SNAPSHOT_DICT_H
 

@@ -52,7 +52,8 @@ lines_of(profiler_object *self)
     return self->lines;
 }
 
-/* The source and *DEVICE that ARGS name, with the tables there; NULL with an exception. */
+/* The source and *DEVICE that ARGS name, with the tables there; NULL with an
+ * exception. */
 static const ml_source *
 parse_target(PyObject *op, PyObject *args, const char *format, int *device)
 {
@@ -249,11 +250,11 @@ enum metric {
 typedef struct column {
     char name[48];
     enum metric metric;
-    int figure; /* ml_figure(); enum ml_counter for COUNTED; 0 for MAX_SPLIT */
+    int figure; /* ml_meter_stat(); enum ml_source_counter for COUNTED; 0 for MAX_SPLIT */
 } column;
 
 enum {
-    COLUMNS = ML_FIGURE_COUNT * COUNTED + ML_COUNTER_MAX + 1
+    COLUMNS = ML_METER_STAT_COUNT * COUNTED + ML_SOURCE_COUNTER_MAX + 1
 };
 
 /* One column for each metric of COUNT in POOL. */
@@ -262,15 +263,15 @@ list_figures(column *next, const char *count_name, int count, int pool)
 {
     static const char *const pools[] = {".large_pool", ".small_pool", ".all"};
     static const char *const metrics[] = {"current", "peak", "allocated", "freed"};
-    _Static_assert(ML_POOL_LARGE == 0 && ML_POOL_SMALL == 1 && ML_FIGURE_ALL == 2,
+    _Static_assert(ML_POOL_LARGE == 0 && ML_POOL_SMALL == 1 && ML_METER_STAT_ALL == 2,
                    "the names of the pools are in their order");
-    bool pooled = count < ML_COUNT_oversize_allocations;
-    for (int metric = 0; metric < COUNTED && (pooled || pool == ML_FIGURE_ALL);
+    bool pooled = count < ML_POOL_STAT_oversize_allocations;
+    for (int metric = 0; metric < COUNTED && (pooled || pool == ML_METER_STAT_ALL);
          metric++) {
         PyOS_snprintf(next->name, sizeof(next->name), "%s%s.%s", count_name,
                       pooled ? pools[pool] : "", metrics[metric]);
         next->metric = (enum metric)metric;
-        next->figure = ml_figure(pool, count);
+        next->figure = ml_meter_stat(pool, count);
         next++;
     }
     return next;
@@ -280,23 +281,23 @@ list_figures(column *next, const char *count_name, int count, int pool)
 static size_t
 list_columns(column out[COLUMNS])
 {
-    static const char *const counts[ML_COUNT_MAX] = {
+    static const char *const counts[ML_POOL_STAT_MAX] = {
 #define XX(name) #name,
-        ML_COUNTS(XX)
+        ML_POOL_STATS(XX)
 #undef XX
     };
-    static const char *const counters[ML_COUNTER_MAX] = {
+    static const char *const counters[ML_SOURCE_COUNTER_MAX] = {
 #define XX(name) #name,
-        ML_COUNTERS(XX)
+        ML_SOURCE_COUNTERS(XX)
 #undef XX
     };
     column *next = out;
-    for (int count = 0; count < ML_COUNT_MAX; count++) {
-        for (int pool = 0; pool < ML_FIGURE_POOLS; pool++) {
+    for (int count = 0; count < ML_POOL_STAT_MAX; count++) {
+        for (int pool = 0; pool < ML_METER_STAT_POOLS; pool++) {
             next = list_figures(next, counts[count], count, pool);
         }
     }
-    for (int counter = 0; counter < ML_COUNTER_MAX; counter++) {
+    for (int counter = 0; counter < ML_SOURCE_COUNTER_MAX; counter++) {
         PyOS_snprintf(next->name, sizeof(next->name), "%s", counters[counter]);
         next->metric = COUNTED;
         next->figure = counter;
@@ -378,8 +379,9 @@ row_tuple(const ml_line_row *row, const column *columns, Py_ssize_t count,
                          (long long)row->delta, values);
 }
 
-/* Copies of the rows of FUNCTION, *COUNT of them, to be freed; NULL with an exception.
- * Where Python objects are made other Python code may run, profiled functions among it. */
+/* Copies of the rows of FUNCTION, *COUNT of them, to be freed; NULL with an
+ * exception.  Where Python objects are made other Python code may run, profiled
+ * functions among it. */
 static ml_line_row *
 copy_rows(const ml_lines_function *function, size_t *count)
 {

@@ -92,7 +92,7 @@ static int
 write_json_job(void *context, ml_outfile *file)
 {
     const json_job *job = context;
-    return ml_json_write(job->recording, job->options, sink_file, file);
+    return ml_recording_json_write(job->recording, job->options, sink_file, file);
 }
 
 const char ml_recording_write_json_doc[] =
@@ -111,7 +111,7 @@ ml_recording_write_json(PyObject *op, PyObject *args)
     if (!PyArg_ParseTuple(args, "Op:write_json", &path, &expand)) {
         return NULL;
     }
-    json_job job = {ml_recording_of(op), expand ? ML_JSON_EXPAND : 0};
+    json_job job = {ml_recording_of(op), expand ? ML_RECORDING_JSON_EXPAND : 0};
     return ml_py_write_whole(ml_state_of(Py_TYPE(op)), path, write_json_job, &job);
 }
 
@@ -155,7 +155,8 @@ sink_buffer(void *context, const void *bytes, size_t length)
     return buffer->error;
 }
 
-/* By way of the file that memlab would write, which holds all that a recording knows. */
+/* By way of the file that memlab would write, which holds all that a recording
+ * knows. */
 static int
 copy_recording(const ml_recording *recording, ml_recording **out)
 {

@@ -278,7 +278,7 @@ PyDoc_STRVAR(
     freeze_doc,
     "_freeze($self, keys, place=None, code=None, /)\n--\n\n"
     "What was recorded so far, as an immutable Recording; recording goes on.\n\n"
-    "keys is the set of optional keys of the running torch's dialect, as a bit mask.\n"
+    "keys is the set of optional keys of the running torch's schema, as a bit mask.\n"
     "place is (world_size, rank, local_rank), or None where that is not known.\n"
     "code reads lines of code, as for _tell_code; None, or where it raises an "
     "Exception:\n"

@@ -1,7 +1,7 @@
-/* memlab._core.Live: a .mlab file that is followed while it is written.
+/* memlab._core.Follower: a .mlab file that is followed while it is written.
  *
- * Owns an ml_live, which one thread at a time may use: a call that comes while another is
- * under way is refused. */
+ * Owns an ml_follower, which one thread at a time may use: a call that comes while
+ * another is under way is refused. */
 #include "state.h"
 
 #include <errno.h>
@@ -13,12 +13,13 @@
 
 typedef struct live_object {
     PyObject_HEAD
-    ml_live *live; /* owned; NULL: closed */
+    ml_follower *live; /* owned; NULL: closed */
     bool busy;
 } live_object;
 
-/* The file behind OP, which nobody else may use until release(); NULL with an exception. */
-static ml_live *
+/* The file behind OP, which nobody else may use until release(); NULL with an
+ * exception. */
+static ml_follower *
 take(PyObject *op)
 {
     live_object *self = (live_object *)op;
@@ -77,16 +78,16 @@ live_poll(PyObject *op, PyObject *args)
             return NULL;
         }
     }
-    ml_live *live = take(op);
+    ml_follower *live = take(op);
     if (live == NULL) {
         return NULL;
     }
-    ml_live_news news;
+    ml_follower_news news;
     ml_read_error error = {0};
     int result;
     int errnum;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_live_poll(live, events, &news, &error);
+    result = ml_follower_poll(live, events, &news, &error);
     errnum = errno;
     Py_END_ALLOW_THREADS
     release(op);
@@ -113,7 +114,7 @@ PyDoc_STRVAR(
 static PyObject *
 live_recording(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    ml_live *live = take(op);
+    ml_follower *live = take(op);
     if (live == NULL) {
         return NULL;
     }
@@ -123,9 +124,9 @@ live_recording(PyObject *op, PyObject *Py_UNUSED(ignored))
     int result;
     bool locked = false;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_live_recording(live, &recording, &info, &error);
+    result = ml_follower_recording(live, &recording, &info, &error);
     if (result == 0) {
-        locked = !info.ended && ml_py_mlab_locked(ml_live_descriptor(live));
+        locked = !info.ended && ml_py_mlab_locked(ml_follower_descriptor(live));
         if (locked) {
             recording->ranks[0].state = ML_RANK_RECORDING;
         }
@@ -160,7 +161,7 @@ PyDoc_STRVAR(
     "be.");
 
 static PyObject *
-history_dict(const ml_live_history *history)
+history_dict(const ml_follower_history *history)
 {
     PyObject *columns = PyList_New((Py_ssize_t)history->count);
     for (size_t i = 0; columns != NULL && i < history->count; i++) {
@@ -186,13 +187,14 @@ live_history(PyObject *op, PyObject *arg)
     if (device == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    const ml_live *live = take(op);
+    const ml_follower *live = take(op);
     if (live == NULL) {
         return NULL;
     }
-    const ml_live_history *history = device < 0 || device >= ML_DEVICE_MAX
-                                         ? NULL
-                                         : ml_live_get_history(live, (unsigned)device);
+    const ml_follower_history *history =
+        device < 0 || device >= ML_DEVICE_MAX
+            ? NULL
+            : ml_follower_get_history(live, (unsigned)device);
     /* Held while objects are made: a collection of garbage lets other threads run. */
     PyObject *dict = history != NULL ? history_dict(history) : NULL;
     release(op);
@@ -210,12 +212,12 @@ PyDoc_STRVAR(fileno_doc,
 static PyObject *
 live_fileno(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    const ml_live *live = take(op);
+    const ml_follower *live = take(op);
     if (live == NULL) {
         return NULL;
     }
     release(op);
-    return PyLong_FromLong(ml_live_descriptor(live));
+    return PyLong_FromLong(ml_follower_descriptor(live));
 }
 
 PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
@@ -229,7 +231,7 @@ live_close(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (self->live != NULL && take(op) == NULL) {
         return NULL;
     }
-    ml_live_close(self->live);
+    ml_follower_close(self->live);
     self->live = NULL;
     release(op);
     Py_RETURN_NONE;
@@ -240,8 +242,8 @@ live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"path", "kept", NULL};
     PyObject *path;
-    Py_ssize_t kept = ML_LIVE_EVENTS;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|$n:Live", keywords,
+    Py_ssize_t kept = ML_FOLLOWER_EVENTS;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|$n:Follower", keywords,
                                      PyUnicode_FSConverter, &path, &kept)) {
         return NULL;
     }
@@ -250,11 +252,11 @@ live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return PyErr_Format(PyExc_ValueError, "kept: expected at least 1, not %zd",
                             kept);
     }
-    ml_live *live = NULL;
+    ml_follower *live = NULL;
     ml_read_error error = {0};
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = ml_live_open(&live, PyBytes_AS_STRING(path), (size_t)kept, &error);
+    result = ml_follower_open(&live, PyBytes_AS_STRING(path), (size_t)kept, &error);
     Py_END_ALLOW_THREADS
     if (result < 0 && error.code == 0) {
         PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
@@ -269,7 +271,7 @@ live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     live_object *self = (live_object *)allocate(type, 0);
     if (self == NULL) {
-        ml_live_close(live);
+        ml_follower_close(live);
         return NULL;
     }
     self->live = live;
@@ -297,13 +299,13 @@ live_dealloc(PyObject *op)
 {
     PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
-    ml_live_close(((live_object *)op)->live);
+    ml_follower_close(((live_object *)op)->live);
     type->tp_free(op);
     Py_DECREF(type);
 }
 
 PyDoc_STRVAR(live_doc,
-             "Live(path, *, kept=524288)\n--\n\n"
+             "Follower(path, *, kept=524288)\n--\n\n"
              "Follows a .mlab file while it is written; only the file is read.\n\n"
              "kept: events that are kept in memory before the older half of them makes "
              "room. Raises\n"
@@ -320,14 +322,14 @@ static PyType_Slot live_slots[] = {
 };
 
 static PyType_Spec live_spec = {
-    .name = "memlab._core.Live",
+    .name = "memlab._core.Follower",
     .basicsize = sizeof(live_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = live_slots,
 };
 
 PyObject *
-ml_live_type_new(PyObject *module)
+ml_follower_type_new(PyObject *module)
 {
     return PyType_FromModuleAndSpec(module, &live_spec, NULL);
 }

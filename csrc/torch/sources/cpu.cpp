@@ -69,7 +69,7 @@ new_event(ml_action action, uint64_t addr, uint64_t size, const char **node) noe
     return event;
 }
 
-/* torch's dialect has two events for a free; on the CPU both happen at once. */
+/* torch's schema has two events for a free; on the CPU both happen at once. */
 void
 record_free(const ml_cpu_node *node) noexcept
 {

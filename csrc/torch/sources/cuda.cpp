@@ -400,11 +400,11 @@ totals(void *, int device, ml_totals *current, ml_totals *peak)
 }
 
 int
-counters(void *, int device, ml_counters *out)
+counters(void *, int device, ml_source_counters *out)
 {
     return with_stats(device, [&](const auto &stats) {
-#define XX(name) out->of[ML_COUNTER_##name] = static_cast<uint64_t>(stats.name);
-        ML_COUNTERS(XX)
+#define XX(name) out->of[ML_SOURCE_COUNTER_##name] = static_cast<uint64_t>(stats.name);
+        ML_SOURCE_COUNTERS(XX)
 #undef XX
     });
 }

@@ -27,53 +27,53 @@ test_every_count_of_a_split_block(void)
     ml_window *window = start_with(2 * MIB);
     ml_meter *meter = ml_recorder_meter(script(), 0);
     CHECK(meter != NULL);
-    ml_figures seen;
-    int lap = ml_meter_begin_lap(meter, ml_recorder_thread(), &seen);
-    CHECK_INT(lap, 0);
+    ml_meter_stats seen;
+    int interval = ml_meter_begin_interval(meter, ml_recorder_thread(), &seen);
+    CHECK_INT(interval, 0);
     emit(ML_ACTION_ALLOC, LARGE + 2 * MIB, 3 * MIB - 100);
-    ml_figure_set moved = ml_meter_next_lap(meter, lap, &seen);
+    ml_meter_stat_set moved = ml_meter_next_interval(meter, interval, &seen);
     CHECK(moved != 0);
-    CHECK(ml_meter_next_lap(meter, lap, &seen) == 0);
-    CHECK_UINT(figure(seen.current, ML_COUNT_allocation), 2);
-    CHECK_UINT(figure(seen.allocated, ML_COUNT_allocation), 1);
-    CHECK_UINT(figure(seen.current, ML_COUNT_segment), 1);
-    CHECK_UINT(figure(seen.allocated, ML_COUNT_segment), 0);
-    CHECK_UINT(figure(seen.current, ML_COUNT_allocated_bytes), 5 * MIB);
-    CHECK_UINT(figure(seen.allocated, ML_COUNT_allocated_bytes), 3 * MIB);
-    CHECK_UINT(figure(seen.current, ML_COUNT_requested_bytes), 5 * MIB - 100);
-    CHECK_UINT(figure(seen.current, ML_COUNT_reserved_bytes), 20 * MIB);
+    CHECK(ml_meter_next_interval(meter, interval, &seen) == 0);
+    CHECK_UINT(figure(seen.current, ML_POOL_STAT_allocation), 2);
+    CHECK_UINT(figure(seen.allocated, ML_POOL_STAT_allocation), 1);
+    CHECK_UINT(figure(seen.current, ML_POOL_STAT_segment), 1);
+    CHECK_UINT(figure(seen.allocated, ML_POOL_STAT_segment), 0);
+    CHECK_UINT(figure(seen.current, ML_POOL_STAT_allocated_bytes), 5 * MIB);
+    CHECK_UINT(figure(seen.allocated, ML_POOL_STAT_allocated_bytes), 3 * MIB);
+    CHECK_UINT(figure(seen.current, ML_POOL_STAT_requested_bytes), 5 * MIB - 100);
+    CHECK_UINT(figure(seen.current, ML_POOL_STAT_reserved_bytes), 20 * MIB);
     /* The rest of the segment, of which 3 MiB were taken. */
-    CHECK_UINT(figure(seen.current, ML_COUNT_inactive_split), 1);
-    CHECK_UINT(figure(seen.peak, ML_COUNT_inactive_split_bytes), 18 * MIB);
-    CHECK_UINT(figure(seen.current, ML_COUNT_inactive_split_bytes), 15 * MIB);
-    CHECK_UINT(figure(seen.freed, ML_COUNT_inactive_split_bytes), 3 * MIB);
-    CHECK_UINT(seen.current[ml_figure(ML_POOL_LARGE, ML_COUNT_allocation)], 2);
-    CHECK_UINT(seen.current[ml_figure(ML_POOL_SMALL, ML_COUNT_allocation)], 0);
+    CHECK_UINT(figure(seen.current, ML_POOL_STAT_inactive_split), 1);
+    CHECK_UINT(figure(seen.peak, ML_POOL_STAT_inactive_split_bytes), 18 * MIB);
+    CHECK_UINT(figure(seen.current, ML_POOL_STAT_inactive_split_bytes), 15 * MIB);
+    CHECK_UINT(figure(seen.freed, ML_POOL_STAT_inactive_split_bytes), 3 * MIB);
+    CHECK_UINT(seen.current[ml_meter_stat(ML_POOL_LARGE, ML_POOL_STAT_allocation)], 2);
+    CHECK_UINT(seen.current[ml_meter_stat(ML_POOL_SMALL, ML_POOL_STAT_allocation)], 0);
     /* Asked for but not done yet: allocated falls, active stays. */
     emit(ML_ACTION_FREE_REQUESTED, LARGE, 2 * MIB);
-    ml_figures_settle(&seen, moved);
-    moved = ml_meter_next_lap(meter, lap, &seen);
-    CHECK_UINT(figure(seen.current, ML_COUNT_allocation), 1);
-    CHECK_UINT(figure(seen.current, ML_COUNT_active), 2);
-    CHECK_UINT(figure(seen.peak, ML_COUNT_allocated_bytes), 5 * MIB);
-    CHECK_UINT(figure(seen.freed, ML_COUNT_allocated_bytes), 2 * MIB);
-    CHECK_UINT(figure(seen.freed, ML_COUNT_active_bytes), 0);
+    ml_meter_stats_settle(&seen, moved);
+    moved = ml_meter_next_interval(meter, interval, &seen);
+    CHECK_UINT(figure(seen.current, ML_POOL_STAT_allocation), 1);
+    CHECK_UINT(figure(seen.current, ML_POOL_STAT_active), 2);
+    CHECK_UINT(figure(seen.peak, ML_POOL_STAT_allocated_bytes), 5 * MIB);
+    CHECK_UINT(figure(seen.freed, ML_POOL_STAT_allocated_bytes), 2 * MIB);
+    CHECK_UINT(figure(seen.freed, ML_POOL_STAT_active_bytes), 0);
     /* Both gone: one free block, which is no rest of a split. */
     emit(ML_ACTION_FREE_COMPLETED, LARGE, 2 * MIB);
     emit(ML_ACTION_FREE_REQUESTED, LARGE + 2 * MIB, 3 * MIB - 100);
     emit(ML_ACTION_FREE_COMPLETED, LARGE + 2 * MIB, 3 * MIB - 100);
-    ml_figures_settle(&seen, moved);
-    moved = ml_meter_next_lap(meter, lap, &seen);
-    CHECK_UINT(figure(seen.current, ML_COUNT_active), 0);
-    CHECK_UINT(figure(seen.current, ML_COUNT_inactive_split), 0);
-    CHECK_UINT(figure(seen.peak, ML_COUNT_inactive_split), 2);
-    CHECK_UINT(figure(seen.peak, ML_COUNT_inactive_split_bytes), 17 * MIB);
+    ml_meter_stats_settle(&seen, moved);
+    moved = ml_meter_next_interval(meter, interval, &seen);
+    CHECK_UINT(figure(seen.current, ML_POOL_STAT_active), 0);
+    CHECK_UINT(figure(seen.current, ML_POOL_STAT_inactive_split), 0);
+    CHECK_UINT(figure(seen.peak, ML_POOL_STAT_inactive_split), 2);
+    CHECK_UINT(figure(seen.peak, ML_POOL_STAT_inactive_split_bytes), 17 * MIB);
     emit(ML_ACTION_SEGMENT_FREE, LARGE, 20 * MIB);
-    ml_figures_settle(&seen, moved);
-    moved = ml_meter_next_lap(meter, lap, &seen);
-    CHECK_UINT(figure(seen.current, ML_COUNT_reserved_bytes), 0);
-    CHECK_UINT(figure(seen.freed, ML_COUNT_segment), 1);
-    ml_meter_end_lap(meter, lap);
+    ml_meter_stats_settle(&seen, moved);
+    moved = ml_meter_next_interval(meter, interval, &seen);
+    CHECK_UINT(figure(seen.current, ML_POOL_STAT_reserved_bytes), 0);
+    CHECK_UINT(figure(seen.freed, ML_POOL_STAT_segment), 1);
+    ml_meter_end_interval(meter, interval);
     ml_window_stop(window);
 }
 
@@ -83,15 +83,15 @@ test_laps_run_out_and_come_back(void)
     ml_script_reset(NULL);
     ml_window *window = start();
     ml_meter *meter = ml_recorder_meter(script(), 0);
-    ml_figures now;
-    for (int i = 0; i < ML_LAP_MAX; i++) {
-        CHECK_INT(ml_meter_begin_lap(meter, 1, &now), i);
+    ml_meter_stats now;
+    for (int i = 0; i < ML_METER_INTERVAL_MAX; i++) {
+        CHECK_INT(ml_meter_begin_interval(meter, 1, &now), i);
     }
-    CHECK_INT(ml_meter_begin_lap(meter, 1, &now), -1);
-    ml_meter_end_lap(meter, 3);
-    CHECK_INT(ml_meter_begin_lap(meter, 1, &now), 3);
-    for (int i = 0; i < ML_LAP_MAX; i++) {
-        ml_meter_end_lap(meter, i);
+    CHECK_INT(ml_meter_begin_interval(meter, 1, &now), -1);
+    ml_meter_end_interval(meter, 3);
+    CHECK_INT(ml_meter_begin_interval(meter, 1, &now), 3);
+    for (int i = 0; i < ML_METER_INTERVAL_MAX; i++) {
+        ml_meter_end_interval(meter, i);
     }
     ml_window_stop(window);
 }
@@ -120,46 +120,48 @@ test_a_caller_has_the_peak_of_what_it_calls(void)
     const ml_line_row *called = row_at(outer, 3);
     CHECK(called != NULL);
     CHECK_UINT(called->calls, 1);
-    CHECK_UINT(figure(called->most.peak, ML_COUNT_active_bytes), 6 * MIB);
-    CHECK_UINT(figure(called->most.allocated, ML_COUNT_active_bytes), 4 * MIB);
-    CHECK_UINT(figure(called->most.freed, ML_COUNT_active_bytes), 4 * MIB);
+    CHECK_UINT(figure(called->most.peak, ML_POOL_STAT_active_bytes), 6 * MIB);
+    CHECK_UINT(figure(called->most.allocated, ML_POOL_STAT_active_bytes), 4 * MIB);
+    CHECK_UINT(figure(called->most.freed, ML_POOL_STAT_active_bytes), 4 * MIB);
     CHECK_INT(called->delta, 0);
     CHECK_INT(row_at(inner, 11)->delta, 4 * MIB);
     CHECK_INT(row_at(inner, 12)->delta, -4 * (int64_t)MIB);
-    CHECK_UINT(figure(row_at(inner, 10)->most.peak, ML_COUNT_active_bytes), 2 * MIB);
-    CHECK_UINT(figure(row_at(outer, 4)->most.peak, ML_COUNT_active_bytes), 2 * MIB);
-    CHECK_UINT(figure(row_at(outer, 1)->most.peak, ML_COUNT_active_bytes), 0);
+    CHECK_UINT(figure(row_at(inner, 10)->most.peak, ML_POOL_STAT_active_bytes),
+               2 * MIB);
+    CHECK_UINT(figure(row_at(outer, 4)->most.peak, ML_POOL_STAT_active_bytes), 2 * MIB);
+    CHECK_UINT(figure(row_at(outer, 1)->most.peak, ML_POOL_STAT_active_bytes), 0);
     CHECK_UINT(ml_lines_lost(lines), 0);
     ml_lines_free(lines);
     ml_window_stop(window);
 }
 
-/* How many laps there is room for on METER. */
+/* How many intervals there is room for on METER. */
 static int
 free_laps(ml_meter *meter)
 {
-    ml_figures now;
-    int laps = 0;
-    int taken[ML_LAP_MAX];
-    while (laps < ML_LAP_MAX &&
-           (taken[laps] = ml_meter_begin_lap(meter, 1, &now)) >= 0) {
-        laps++;
+    ml_meter_stats now;
+    int intervals = 0;
+    int taken[ML_METER_INTERVAL_MAX];
+    while (intervals < ML_METER_INTERVAL_MAX &&
+           (taken[intervals] = ml_meter_begin_interval(meter, 1, &now)) >= 0) {
+        intervals++;
     }
-    for (int i = 0; i < laps; i++) {
-        ml_meter_end_lap(meter, taken[i]);
+    for (int i = 0; i < intervals; i++) {
+        ml_meter_end_interval(meter, taken[i]);
     }
-    return laps;
+    return intervals;
 }
 
-/* All laps are taken until the second line: what there was already is nobody's growth. */
+/* All intervals are taken until the second line: what there was already is nobody's
+ * growth. */
 static void
 test_a_lap_that_begins_amid_a_call(void)
 {
     ml_window *window = start_with(4 * MIB);
     ml_meter *meter = ml_recorder_meter(script(), 0);
-    ml_figures now;
-    for (int i = 0; i < ML_LAP_MAX; i++) {
-        ml_meter_begin_lap(meter, 1, &now);
+    ml_meter_stats now;
+    for (int i = 0; i < ML_METER_INTERVAL_MAX; i++) {
+        ml_meter_begin_interval(meter, 1, &now);
     }
     ml_lines *lines = ml_lines_new();
     ml_lines_target(lines, script(), 0);
@@ -168,7 +170,7 @@ test_a_lap_that_begins_amid_a_call(void)
     ml_lines_enter(lines, outer, 7, false, 0);
     ml_lines_reach(lines, outer, 7, 2);
     ml_lines_enter(lines, inner, 7, false, 0);
-    ml_meter_end_lap(meter, 3);
+    ml_meter_end_interval(meter, 3);
     ml_lines_reach(lines, inner, 7, 11);
     emit(ML_ACTION_ALLOC, LARGE + 4 * MIB, 2 * MIB);
     ml_lines_leave(lines, inner, 7);
@@ -176,18 +178,20 @@ test_a_lap_that_begins_amid_a_call(void)
     CHECK_INT(row_at(inner, 10)->delta, 0);
     CHECK_INT(row_at(inner, 11)->delta, 2 * MIB);
     CHECK_INT(row_at(outer, 2)->delta, 2 * MIB);
-    CHECK_UINT(figure(row_at(outer, 2)->most.peak, ML_COUNT_allocated_bytes), 6 * MIB);
-    CHECK_UINT(figure(row_at(outer, 2)->most.allocated, ML_COUNT_allocated_bytes),
+    CHECK_UINT(figure(row_at(outer, 2)->most.peak, ML_POOL_STAT_allocated_bytes),
+               6 * MIB);
+    CHECK_UINT(figure(row_at(outer, 2)->most.allocated, ML_POOL_STAT_allocated_bytes),
                2 * MIB);
     CHECK(ml_lines_lost(lines) > 0);
-    for (int i = 0; i < ML_LAP_MAX; i++) {
-        ml_meter_end_lap(meter, i);
+    for (int i = 0; i < ML_METER_INTERVAL_MAX; i++) {
+        ml_meter_end_interval(meter, i);
     }
     ml_lines_free(lines);
     ml_window_stop(window);
 }
 
-/* As two greenlets that take turns: what is left amid a line has no end that is told. */
+/* As two greenlets that take turns: what is left amid a line has no end that is
+ * told. */
 static void
 test_calls_of_whose_end_nobody_tells(void)
 {
@@ -210,7 +214,7 @@ test_calls_of_whose_end_nobody_tells(void)
     CHECK_UINT(row_at(one, 2)->calls, 100);
     CHECK_UINT(row_at(other, 11)->calls, 100);
     CHECK_INT(row_at(other, 11)->delta, -200 * (int64_t)MIB);
-    CHECK_INT(free_laps(meter), ML_LAP_MAX);
+    CHECK_INT(free_laps(meter), ML_METER_INTERVAL_MAX);
     ml_lines_free(lines);
     ml_window_stop(window);
 }
@@ -263,16 +267,16 @@ allocate_elsewhere(void *arg)
     return NULL;
 }
 
-/* The laps of this thread, taken while another allocates, leave nothing out and tell
- * nothing twice: each starts where the last ended. */
+/* The intervals of this thread, taken while another allocates, leave nothing out and
+ * tell nothing twice: each starts where the last ended. */
 static void
 test_laps_add_up_while_another_thread_allocates(void)
 {
     ml_window *window = start_with(0);
     ml_meter *meter = ml_recorder_meter(script(), 0);
-    ml_figures seen;
-    int lap = ml_meter_begin_lap(meter, ml_recorder_thread(), &seen);
-    int bytes = ml_figure(ML_FIGURE_ALL, ML_COUNT_allocated_bytes);
+    ml_meter_stats seen;
+    int interval = ml_meter_begin_interval(meter, ml_recorder_thread(), &seen);
+    int bytes = ml_meter_stat(ML_METER_STAT_ALL, ML_POOL_STAT_allocated_bytes);
     uint64_t allocated = 0, freed = 0, peak = 0;
     uint64_t allocated_before = atomic_load(&meter->allocated[bytes]);
     int wrong = 0;
@@ -281,7 +285,7 @@ test_laps_add_up_while_another_thread_allocates(void)
     for (bool last = false; !last;) {
         last = atomic_load(&others_done);
         uint64_t before = seen.current[bytes];
-        ml_figure_set moved = ml_meter_next_lap(meter, lap, &seen);
+        ml_meter_stat_set moved = ml_meter_next_interval(meter, interval, &seen);
         wrong +=
             before + seen.allocated[bytes] - seen.freed[bytes] != seen.current[bytes];
         wrong += seen.peak[bytes] < before || seen.peak[bytes] < seen.current[bytes];
@@ -289,17 +293,17 @@ test_laps_add_up_while_another_thread_allocates(void)
         allocated += seen.allocated[bytes];
         freed += seen.freed[bytes];
         peak = seen.peak[bytes] > peak ? seen.peak[bytes] : peak;
-        ml_figures_settle(&seen, moved);
+        ml_meter_stats_settle(&seen, moved);
     }
     pthread_join(thread, NULL);
-    ml_meter_next_lap(meter, lap, &seen);
+    ml_meter_next_interval(meter, interval, &seen);
     allocated += seen.allocated[bytes];
     freed += seen.freed[bytes];
     CHECK_INT(wrong, 0);
     CHECK_UINT(allocated - freed, seen.current[bytes]);
     CHECK_UINT(peak, LARGE_SLOTS * MIB);
     CHECK_UINT(allocated, atomic_load(&meter->allocated[bytes]) - allocated_before);
-    ml_meter_end_lap(meter, lap);
+    ml_meter_end_interval(meter, interval);
     ml_window_stop(window);
 }
 
@@ -338,12 +342,12 @@ test_laps_begun_and_ended_for_another_thread(void)
         ml_lines_target(lines, script(), 1);
         ml_lines_target(lines, script(), 0);
     }
-    CHECK_UINT(atomic_load(&meter->laps[0].thread), elsewhere.number);
+    CHECK_UINT(atomic_load(&meter->intervals[0].thread), elsewhere.number);
     ml_lines_close(lines);
     pthread_join(thread, NULL);
     const ml_line_row *row = row_at(elsewhere.function, 1);
-    CHECK(figure(row->most.peak, ML_COUNT_allocated_bytes) <= LARGE_SLOTS * MIB);
-    CHECK_INT(free_laps(meter), ML_LAP_MAX);
+    CHECK(figure(row->most.peak, ML_POOL_STAT_allocated_bytes) <= LARGE_SLOTS * MIB);
+    CHECK_INT(free_laps(meter), ML_METER_INTERVAL_MAX);
     ml_lines_free(lines);
     ml_window_stop(window);
 }

@@ -1,5 +1,5 @@
-/* Line tables of random programs against a model that keeps every event and looks at all of
- * them for each line. */
+/* Line tables of random programs against a model that keeps every event and looks at
+ * all of them for each line. */
 #include "inspect/lines.h"
 
 #include <stdlib.h>
@@ -22,8 +22,9 @@ enum {
     BLOCKS,
     KINDS
 };
-static const int counts[KINDS] = {ML_COUNT_allocated_bytes, ML_COUNT_active_bytes,
-                                  ML_COUNT_requested_bytes, ML_COUNT_active};
+static const int counts[KINDS] = {ML_POOL_STAT_allocated_bytes,
+                                  ML_POOL_STAT_active_bytes,
+                                  ML_POOL_STAT_requested_bytes, ML_POOL_STAT_active};
 
 typedef struct moment {
     uint64_t of[KINDS];
@@ -115,7 +116,8 @@ move_memory(int slot)
 {
     uint64_t addr = slot_addr(slot), size = model.requested[slot];
     if (size == 0) {
-        /* Some 2 MiB in the large slots, so that nothing is left to split off between. */
+        /* Some 2 MiB in the large slots, so that nothing is left to split off
+         * between. */
         size = slot < LARGE_SLOTS ? 2 * MIB - (uint64_t)(rand() % 500)
                                   : MIB / 8 - (uint64_t)(rand() % 500);
         emit(ML_ACTION_ALLOC, addr, size);
@@ -133,7 +135,8 @@ move_memory(int slot)
     push_moment();
 }
 
-/* Every slot is a block of its own from the start: allocation never has to look for one. */
+/* Every slot is a block of its own from the start: allocation never has to look for
+ * one. */
 static void
 cut_segments(void)
 {

@@ -1,5 +1,5 @@
 /* What notes come to: the step and the phase at a time, and the annotations of torch's
- * dialect.  Every expected value is read off the notes that stand above it. */
+ * schema.  Every expected value is read off the notes that stand above it. */
 #include <string.h>
 
 #include "budget.h"
@@ -137,8 +137,8 @@ test_phases_that_overlap(void)
     ml_recording_free(recording);
 }
 
-/* A file may say anything.  Each note is looked at once: were the open phases searched for
- * each end, this would take minutes. */
+/* A file may say anything.  Each note is looked at once: were the open phases
+ * searched for each end, this would take minutes. */
 static void
 test_phases_without_end_and_ends_without_phase(void)
 {
@@ -149,7 +149,8 @@ test_phases_without_end_and_ends_without_phase(void)
     CHECK_INT(ml_recording_new(&recording), 0);
     recording->notes = ml_alloc_zeroed(3 * MANY, sizeof(ml_note));
     CHECK(recording->notes != NULL);
-    /* Many begin, as many others end, then the first end in the order of their begin. */
+    /* Many begin, as many others end, then the first end in the order of their
+     * begin. */
     for (uint64_t i = 0; i < 3 * MANY; i++) {
         recording->notes[i] = (ml_note){
             .time = i,
@@ -223,7 +224,8 @@ test_annotations_in_order(void)
 
 #define MS 1000000ull
 
-/* torch noted the regions too, but the first of each name, which came before it began. */
+/* torch noted the regions too, but the first of each name, which came before it
+ * began. */
 static void
 test_regions_that_torch_noted_too(void)
 {
@@ -243,8 +245,9 @@ test_regions_that_torch_noted_too(void)
     ml_recording_free(recording);
 }
 
-/* The thread waited for a processor between torch's callback and ours, and torch measured
- * its clock 25 ms off: regions of 10 ms whose nearest is another one's, each there once. */
+/* The thread waited for a processor between torch's callback and ours, and torch
+ * measured its clock 25 ms off: regions of 10 ms whose nearest is another one's,
+ * each there once. */
 static void
 test_regions_nearer_to_another_than_to_their_own(void)
 {

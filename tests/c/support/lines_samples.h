@@ -48,7 +48,7 @@ start(void)
 static inline uint64_t
 figure(const uint64_t *figures, int count)
 {
-    return figures[ml_figure(ML_FIGURE_ALL, count)];
+    return figures[ml_meter_stat(ML_METER_STAT_ALL, count)];
 }
 
 static inline const ml_line_row *

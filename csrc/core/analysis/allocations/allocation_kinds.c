@@ -4,23 +4,23 @@
 #include <string.h>
 
 int
-ml_page_kinds_init(ml_page_kinds *kinds, const ml_recording *recording)
+ml_allocation_kinds_init(ml_allocation_kinds *kinds, const ml_recording *recording)
 {
-    *kinds = (ml_page_kinds){.recording = recording};
+    *kinds = (ml_allocation_kinds){.recording = recording};
     int error = ml_frame_lines_init(&kinds->frames, recording);
     if (error < 0) {
         return error;
     }
     kinds->of_frame = ml_alloc_zeroed(recording->frame_count, sizeof(uint32_t));
     if (kinds->of_frame == NULL) {
-        ml_page_kinds_fini(kinds);
+        ml_allocation_kinds_fini(kinds);
         return ML_ENOMEM;
     }
     return 0;
 }
 
 void
-ml_page_kinds_fini(ml_page_kinds *kinds)
+ml_allocation_kinds_fini(ml_allocation_kinds *kinds)
 {
     ml_frame_lines_fini(&kinds->frames);
     ml_free(kinds->of_frame);
@@ -29,7 +29,7 @@ ml_page_kinds_fini(ml_page_kinds *kinds)
     ml_intern_fini(&kinds->interned);
     ml_free(kinds->streams);
     ml_intern_fini(&kinds->interned_streams);
-    *kinds = (ml_page_kinds){0};
+    *kinds = (ml_allocation_kinds){0};
 }
 
 /* ---- Lines ---- */
@@ -37,7 +37,7 @@ ml_page_kinds_fini(ml_page_kinds *kinds)
 /* As peak_groups.c does for a group: one that goes round a loop goes past all that do
  * not. */
 static void
-widen(ml_page_line *line, int64_t at, int64_t until)
+widen(ml_allocation_line *line, int64_t at, int64_t until)
 {
     bool round = until < at;
     if (line->until == 0 || (round && line->until >= at) ||
@@ -47,7 +47,8 @@ widen(ml_page_line *line, int64_t at, int64_t until)
 }
 
 int
-ml_page_kinds_line(ml_page_kinds *kinds, const ml_cause *cause, uint32_t *line)
+ml_allocation_kinds_line(ml_allocation_kinds *kinds, const ml_cause *cause,
+                         uint32_t *line)
 {
     uint32_t frame = 0;
     uint32_t *slot = &kinds->of_reason[cause->no_line];
@@ -61,13 +62,13 @@ ml_page_kinds_line(ml_page_kinds *kinds, const ml_cause *cause, uint32_t *line)
     if (*slot == 0) {
         void *lines = kinds->lines;
         int error = ml_grow(&lines, &kinds->line_capacity, kinds->line_count + 1,
-                            sizeof(ml_page_line));
+                            sizeof(ml_allocation_line));
         if (error < 0) {
             return error;
         }
         kinds->lines = lines;
         kinds->lines[kinds->line_count++] =
-            (ml_page_line){.frame = frame, .no_line = cause->no_line};
+            (ml_allocation_line){.frame = frame, .no_line = cause->no_line};
         *slot = (uint32_t)kinds->line_count;
     }
     *line = *slot - 1;
@@ -93,7 +94,7 @@ same_stream(const void *context, uint32_t id)
 }
 
 int
-ml_page_kinds_stream(ml_page_kinds *kinds, uint64_t stream, uint32_t *index)
+ml_allocation_kinds_stream(ml_allocation_kinds *kinds, uint64_t stream, uint32_t *index)
 {
     uint64_t hash = ml_hash_u64(stream);
     sought s = {kinds->streams, &stream};
@@ -122,12 +123,12 @@ static bool
 same_kind(const void *context, uint32_t id)
 {
     const sought *s = context;
-    return memcmp((const ml_page_kind *)s->items + id, s->item, sizeof(ml_page_kind)) ==
-           0;
+    return memcmp((const ml_allocation_kind *)s->items + id, s->item,
+                  sizeof(ml_allocation_kind)) == 0;
 }
 
 static int
-intern_kind(ml_page_kinds *kinds, const ml_page_kind *kind, uint32_t *index)
+intern_kind(ml_allocation_kinds *kinds, const ml_allocation_kind *kind, uint32_t *index)
 {
     uint64_t hash = ml_hash_bytes(kind, sizeof(*kind));
     sought s = {kinds->list, kind};
@@ -150,16 +151,16 @@ intern_kind(ml_page_kinds *kinds, const ml_page_kind *kind, uint32_t *index)
 }
 
 int
-ml_page_kinds_add(ml_page_kinds *kinds, uint32_t stack, uint32_t stream,
-                  const ml_explained *it, uint32_t *kind)
+ml_allocation_kinds_add(ml_allocation_kinds *kinds, uint32_t stack, uint32_t stream,
+                        const ml_explained *it, uint32_t *kind)
 {
     const ml_cause *cause = &it->cause;
     uint32_t line;
-    int error = ml_page_kinds_line(kinds, cause, &line);
+    int error = ml_allocation_kinds_line(kinds, cause, &line);
     if (error < 0) {
         return error;
     }
-    ml_page_kind new;
+    ml_allocation_kind new;
     memset(&new, 0, sizeof(new)); /* all of its bytes are compared */
     new.stack = stack;
     new.line = line;

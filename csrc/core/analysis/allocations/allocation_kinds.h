@@ -3,14 +3,14 @@
  * Owns which combinations of stack, line, module, category and the like there are in a
  * recording, and the lines and streams that they name.  All rules are cause.h's and
  * category.h's; it must not know how a page is laid out. */
-#ifndef ML_PAGE_KINDS_H
-#define ML_PAGE_KINDS_H
+#ifndef ML_ALLOCATION_KINDS_H
+#define ML_ALLOCATION_KINDS_H
 
 #include "analysis/analysis.h"
 #include "analysis/attribution/frame_lines.h"
 #include "base/base.h"
 
-typedef struct ml_page_kind {
+typedef struct ml_allocation_kind {
     uint32_t stack;  /* of the allocation's own event; 0: none */
     uint32_t line;   /* index into lines */
     int64_t until;   /* the last line that it could be; 0: it is the line */
@@ -24,24 +24,24 @@ typedef struct ml_page_kind {
     uint8_t how;
     uint8_t exact;
     uint8_t pad[6];
-} ml_page_kind;
+} ml_allocation_kind;
 
 /* Places that the report tells apart; phase and way are the kinds'. */
-typedef struct ml_page_line {
+typedef struct ml_allocation_line {
     uint32_t frame;  /* one that says it; 0: there is no line */
     uint8_t no_line; /* enum ml_no_line: why there is none */
     int64_t until; /* the last that it could be, of all its kinds; 0: it is the line */
-} ml_page_line;
+} ml_allocation_line;
 
-typedef struct ml_page_kinds {
+typedef struct ml_allocation_kinds {
     const ml_recording *recording; /* borrowed */
     ml_frame_lines frames;
     uint32_t *of_frame; /* owned; the line of each frame, plus 1 */
     uint32_t of_reason[ML_NO_LINE_COUNT];
-    ml_page_line *lines; /* owned */
+    ml_allocation_line *lines; /* owned */
     size_t line_count;
     size_t line_capacity;
-    ml_page_kind *list; /* owned */
+    ml_allocation_kind *list; /* owned */
     size_t count;
     size_t capacity;
     ml_intern interned;
@@ -49,18 +49,20 @@ typedef struct ml_page_kinds {
     size_t stream_count;
     size_t stream_capacity;
     ml_intern interned_streams;
-} ml_page_kinds;
+} ml_allocation_kinds;
 
 /* RECORDING is borrowed and outlives the kinds.  0 or ML_ENOMEM, after which there is
  * nothing to take down. */
-int ml_page_kinds_init(ml_page_kinds *kinds, const ml_recording *recording);
-void ml_page_kinds_fini(ml_page_kinds *kinds);
+int ml_allocation_kinds_init(ml_allocation_kinds *kinds, const ml_recording *recording);
+void ml_allocation_kinds_fini(ml_allocation_kinds *kinds);
 
 /* Each adds what is new.  0 or ML_ENOMEM. */
-int ml_page_kinds_line(ml_page_kinds *kinds, const ml_cause *cause, uint32_t *line);
-int ml_page_kinds_stream(ml_page_kinds *kinds, uint64_t stream, uint32_t *index);
+int ml_allocation_kinds_line(ml_allocation_kinds *kinds, const ml_cause *cause,
+                             uint32_t *line);
+int ml_allocation_kinds_stream(ml_allocation_kinds *kinds, uint64_t stream,
+                               uint32_t *index);
 /* Of an allocation that IT tells of, with STACK on STREAM, an index. */
-int ml_page_kinds_add(ml_page_kinds *kinds, uint32_t stack, uint32_t stream,
-                      const ml_explained *it, uint32_t *kind);
+int ml_allocation_kinds_add(ml_allocation_kinds *kinds, uint32_t stack, uint32_t stream,
+                            const ml_explained *it, uint32_t *kind);
 
 #endif

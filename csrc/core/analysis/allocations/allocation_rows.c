@@ -6,16 +6,16 @@
 /* ---- What the rows are ---- */
 
 static int
-describe_row(ml_page_rows *rows, ml_page_kinds *kinds, const ml_analysis *analysis,
-             size_t index)
+describe_row(ml_allocation_rows *rows, ml_allocation_kinds *kinds,
+             const ml_analysis *analysis, size_t index)
 {
     ml_earlier_block of = ml_lifetimes_request(rows->lifetimes, index);
     ml_explained it = ml_explain_row(analysis, index);
     uint32_t stream;
-    int error = ml_page_kinds_stream(kinds, of.stream, &stream);
-    return error == 0
-               ? ml_page_kinds_add(kinds, of.stack, stream, &it, &rows->kinds[index])
-               : error;
+    int error = ml_allocation_kinds_stream(kinds, of.stream, &stream);
+    return error == 0 ? ml_allocation_kinds_add(kinds, of.stack, stream, &it,
+                                                &rows->kinds[index])
+                      : error;
 }
 
 /* ---- How often an address was given out ---- */
@@ -26,7 +26,7 @@ typedef struct seen {
 } seen;
 
 static int
-number_rows(ml_page_rows *rows)
+number_rows(ml_allocation_rows *rows)
 {
     const ml_lifetimes *lifetimes = rows->lifetimes;
     size_t slots = 16;
@@ -56,7 +56,7 @@ number_rows(ml_page_rows *rows)
 /* ---- The whole ---- */
 
 static int
-fill(ml_page_rows *rows, ml_page_kinds *kinds, const ml_analysis *analysis)
+fill(ml_allocation_rows *rows, ml_allocation_kinds *kinds, const ml_analysis *analysis)
 {
     size_t count = rows->lifetimes->count;
     rows->kinds = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
@@ -72,10 +72,10 @@ fill(ml_page_rows *rows, ml_page_kinds *kinds, const ml_analysis *analysis)
 }
 
 int
-ml_page_rows_init(ml_page_rows *rows, ml_page_kinds *kinds,
-                  const ml_recording *recording, size_t device)
+ml_allocation_rows_init(ml_allocation_rows *rows, ml_allocation_kinds *kinds,
+                        const ml_recording *recording, size_t device)
 {
-    *rows = (ml_page_rows){0};
+    *rows = (ml_allocation_rows){0};
     const ml_analysis *analysis;
     if (device < recording->device_count &&
         recording->devices[device].event_count > ML_PAGE_EVENTS_MAX) {
@@ -89,15 +89,15 @@ ml_page_rows_init(ml_page_rows *rows, ml_page_kinds *kinds,
     rows->lifetimes = &analysis->lifetimes;
     error = fill(rows, kinds, analysis);
     if (error < 0) {
-        ml_page_rows_fini(rows);
+        ml_allocation_rows_fini(rows);
     }
     return error;
 }
 
 void
-ml_page_rows_fini(ml_page_rows *rows)
+ml_allocation_rows_fini(ml_allocation_rows *rows)
 {
     ml_free(rows->kinds);
     ml_free(rows->ordinals);
-    *rows = (ml_page_rows){0};
+    *rows = (ml_allocation_rows){0};
 }

@@ -1,7 +1,7 @@
-/* The allocations of one device as a page numbers them: the rows of its lifetimes, each with
- * its kind and how often its address was given out before. */
-#ifndef ML_PAGE_ROWS_H
-#define ML_PAGE_ROWS_H
+/* The allocations of one device as a page numbers them: the rows of its lifetimes,
+ * each with its kind and how often its address was given out before. */
+#ifndef ML_ALLOCATION_ROWS_H
+#define ML_ALLOCATION_ROWS_H
 
 #include "analysis/allocations/allocation_kinds.h"
 #include "analysis/analysis.h"
@@ -9,23 +9,23 @@
 /* Events of a device that a page can number. */
 #define ML_PAGE_EVENTS_MAX (INT32_MAX - 1)
 
-typedef struct ml_page_rows {
+typedef struct ml_allocation_rows {
     const ml_device_trace *trace;  /* borrowed */
     const ml_lifetimes *lifetimes; /* borrowed; of the rows */
     uint32_t *kinds;               /* owned; of each row */
     uint32_t *ordinals; /* owned; likewise: allocations that its address had before */
-} ml_page_rows;
+} ml_allocation_rows;
 
-/* RECORDING is borrowed and outlives the rows; KINDS gets what is new.  0, ML_EINVALID for a
- * DEVICE that it does not have, ML_ELIMIT for more events than a page can number, or
- * ML_ENOMEM; after an error there is nothing to take down. */
-int ml_page_rows_init(ml_page_rows *rows, ml_page_kinds *kinds,
-                      const ml_recording *recording, size_t device);
-void ml_page_rows_fini(ml_page_rows *rows);
+/* RECORDING is borrowed and outlives the rows; KINDS gets what is new.  0,
+ * ML_EINVALID for a DEVICE that it does not have, ML_ELIMIT for more events than a
+ * page can number, or ML_ENOMEM; after an error there is nothing to take down. */
+int ml_allocation_rows_init(ml_allocation_rows *rows, ml_allocation_kinds *kinds,
+                            const ml_recording *recording, size_t device);
+void ml_allocation_rows_fini(ml_allocation_rows *rows);
 
 /* The number of ROW. */
 static inline size_t
-ml_page_row_index(const ml_page_rows *rows, const ml_lifetime *row)
+ml_allocation_row_index(const ml_allocation_rows *rows, const ml_lifetime *row)
 {
     return (size_t)(row - rows->lifetimes->rows);
 }

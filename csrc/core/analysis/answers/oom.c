@@ -6,13 +6,13 @@
 #include "analysis/answers/oom_growth.h"
 #include "base/base.h"
 
-typedef struct work {
+typedef struct oom_work {
     ml_oom *oom;
     const ml_recording *recording;
     const ml_device_trace *trace;
     size_t device;
     const ml_event *event;
-} work;
+} oom_work;
 
 /* ---- What was asked, and what there was to give ---- */
 
@@ -22,10 +22,10 @@ round_up(uint64_t bytes, uint64_t unit)
     return bytes > UINT64_MAX - unit ? bytes : (bytes + unit - 1) / unit * unit;
 }
 
-/* The note that was made of this OOM; NULL in a recording that has none.  Its thread made
- * it right after the event, but others may be out of memory at the same time. */
+/* The note that was made of this OOM; NULL in a recording that has none.  Its thread
+ * made it right after the event, but others may be out of memory at the same time. */
 static const ml_note *
-find_note(const work *w)
+find_note(const oom_work *w)
 {
     for (size_t i = 0; i < w->recording->note_count; i++) {
         const ml_note *note = &w->recording->notes[i];
@@ -52,7 +52,7 @@ less(uint64_t from, uint64_t bytes)
 
 /* Of the releases right before the event: frees may be among them, nothing else. */
 static uint64_t
-released_before(const work *w)
+released_before(const oom_work *w)
 {
     uint64_t bytes = 0;
     for (uint64_t i = w->oom->event; i > 0; i--) {
@@ -69,7 +69,7 @@ released_before(const work *w)
 }
 
 static void
-count_ooms(work *w)
+count_ooms(oom_work *w)
 {
     for (size_t i = 0; i < w->trace->event_count; i++) {
         if (w->trace->events[i].action == ML_ACTION_OOM) {
@@ -81,7 +81,7 @@ count_ooms(work *w)
 
 /* By the rules for all events: a backward pass asks for its forward line. */
 static int
-describe_place(work *w)
+describe_place(oom_work *w)
 {
     ml_causes *causes;
     int error = ml_causes_new(w->recording, &causes);
@@ -93,7 +93,7 @@ describe_place(work *w)
 }
 
 static void
-describe_request(work *w)
+describe_request(oom_work *w)
 {
     ml_oom *oom = w->oom;
     const ml_event *event = w->event;
@@ -127,7 +127,7 @@ describe_request(work *w)
 }
 
 static void
-describe_supply(work *w)
+describe_supply(oom_work *w)
 {
     ml_oom *oom = w->oom;
     uint64_t reserved = oom->state->totals.reserved;
@@ -145,7 +145,7 @@ describe_supply(work *w)
 /* ---- The whole ---- */
 
 static int
-replay_to_event(work *w, ml_replay *replay, ml_oom_steps *steps)
+replay_to_event(oom_work *w, ml_replay *replay, ml_oom_steps *steps)
 {
     int error = 0;
     for (uint64_t i = 0; i < w->oom->event && error == 0; i++) {
@@ -165,7 +165,7 @@ replay_to_event(work *w, ml_replay *replay, ml_oom_steps *steps)
 }
 
 static int
-fill(work *w)
+fill(oom_work *w)
 {
     ml_oom *oom = w->oom;
     int error = ml_peak_new_at(w->recording, w->device, oom->event, &oom->state);
@@ -220,11 +220,11 @@ ml_oom_new(const ml_recording *recording, size_t device, uint64_t event, ml_oom 
         recording->devices[device].events[event].action != ML_ACTION_OOM) {
         return ML_EINVALID;
     }
-    work w = {.oom = ml_alloc_zeroed(1, sizeof(ml_oom)),
-              .recording = recording,
-              .trace = &recording->devices[device],
-              .device = device,
-              .event = &recording->devices[device].events[event]};
+    oom_work w = {.oom = ml_alloc_zeroed(1, sizeof(ml_oom)),
+                  .recording = recording,
+                  .trace = &recording->devices[device],
+                  .device = device,
+                  .event = &recording->devices[device].events[event]};
     if (w.oom == NULL) {
         return ML_ENOMEM;
     }

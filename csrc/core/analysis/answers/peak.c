@@ -6,13 +6,13 @@
 #include "analysis/answers/peak_groups.h"
 #include "base/base.h"
 
-typedef struct work {
+typedef struct peak_work {
     ml_peak *peak;
     const ml_analysis *analysis;
     size_t block_capacity;
     uint32_t *stacks; /* of the allocation of each of peak->blocks */
     size_t stack_capacity;
-} work;
+} peak_work;
 
 static void
 raise(ml_totals *peak, const ml_totals *current)
@@ -27,7 +27,7 @@ raise(ml_totals *peak, const ml_totals *current)
 static int
 visit_segment(void *context, const ml_segment *segment)
 {
-    work *w = context;
+    peak_work *w = context;
     (void)segment;
     w->peak->overhead.segments++;
     return 0;
@@ -36,7 +36,7 @@ visit_segment(void *context, const ml_segment *segment)
 static int
 visit_block(void *context, const ml_block *block, uint64_t birth)
 {
-    work *w = context;
+    peak_work *w = context;
     ml_peak *peak = w->peak;
     if (block->state == ML_BLOCK_INACTIVE) {
         ml_peak_overhead *overhead = &peak->overhead;
@@ -93,7 +93,7 @@ fill_overhead(ml_peak *peak)
 /* ---- What each block is ---- */
 
 static int
-explain(const work *w)
+explain(const peak_work *w)
 {
     const ml_analysis *analysis = w->analysis;
     ml_peak *peak = w->peak;
@@ -114,7 +114,7 @@ explain(const work *w)
 /* ---- The whole ---- */
 
 static int
-fill(work *w, const ml_replay *replay)
+fill(peak_work *w, const ml_replay *replay)
 {
     const ml_device_trace *trace = w->analysis->trace;
     ml_peak *peak = w->peak;
@@ -141,7 +141,7 @@ static int
 make(const ml_analysis *analysis, uint64_t position, ml_peak **out)
 {
     ml_replay *replay = NULL;
-    work w = {.analysis = analysis, .peak = ml_alloc_zeroed(1, sizeof(ml_peak))};
+    peak_work w = {.analysis = analysis, .peak = ml_alloc_zeroed(1, sizeof(ml_peak))};
     int error = w.peak == NULL
                     ? ML_ENOMEM
                     : ml_analysis_replay(analysis, (size_t)position, &replay);

@@ -1,9 +1,9 @@
 /* The lines of a recording's stacks.  See stack_lines.h.
  *
- * The allocations of each stack are summed up.  As a stack is its innermost frame and
- * its caller's stack, the sums of callers are had by adding each stack to its caller, and
- * a line has those of its outermost frames in the trie: one walk over the trie, whatever
- * the depth of the stacks. */
+ * The allocations of each stack are summed up.  As a stack is its innermost frame
+ * and its caller's stack, the sums of callers are had by adding each stack to its
+ * caller, and a line has those of its outermost frames in the trie: one walk over
+ * the trie, whatever the depth of the stacks. */
 #include "analysis/answers/stack_lines.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 /* In place of a block's index. */
 #define NO_BLOCK SIZE_MAX
 
-typedef struct work {
+typedef struct stack_lines_work {
     const ml_recording *recording;
     const ml_peak *peak;
     size_t device;
@@ -29,7 +29,7 @@ typedef struct work {
      * line follows from it, and of each block the next of its stack. */
     size_t *first_block;
     size_t *next_block;
-} work;
+} stack_lines_work;
 
 static void
 add(ml_stack_line_figures *to, const ml_stack_line_figures *from)
@@ -46,7 +46,7 @@ add(ml_stack_line_figures *to, const ml_stack_line_figures *from)
 static int
 add_left(void *context, const ml_block *block, uint64_t birth)
 {
-    work *w = context;
+    stack_lines_work *w = context;
     if (block->state == ML_BLOCK_ALLOCATED && birth != ML_BEFORE_EVENTS) {
         uint32_t stack = w->recording->devices[w->device].events[birth].stack;
         w->stacks[stack].left += block->size;
@@ -55,7 +55,7 @@ add_left(void *context, const ml_block *block, uint64_t birth)
 }
 
 static int
-add_events(work *w)
+add_events(stack_lines_work *w)
 {
     const ml_analysis *analysis;
     ml_replay *replay;
@@ -82,7 +82,7 @@ add_events(work *w)
 }
 
 static void
-add_blocks(work *w)
+add_blocks(stack_lines_work *w)
 {
     const ml_event *events = w->recording->devices[w->device].events;
     for (size_t i = 0; i < w->peak->block_count; i++) {
@@ -105,7 +105,7 @@ add_blocks(work *w)
 
 /* Callers have lower ids. */
 static void
-add_to_callers(work *w)
+add_to_callers(stack_lines_work *w)
 {
     for (size_t i = w->recording->stack_count; i-- > 1;) {
         uint32_t caller = w->recording->stacks[i].parent;
@@ -117,10 +117,10 @@ add_to_callers(work *w)
 
 /* ---- By line ---- */
 
-/* Blocks whose line, see ml_stack_facts_line, is in none of their own frames: a module's
- * code that is run again by a checkpoint, say. */
+/* Blocks whose line, see ml_stack_facts_line, is in none of their own frames: a
+ * module's code that is run again by a checkpoint, say. */
 static void
-add_called_elsewhere(work *w, uint32_t stack)
+add_called_elsewhere(stack_lines_work *w, uint32_t stack)
 {
     for (size_t i = w->first_block[stack]; i != NO_BLOCK; i = w->next_block[i]) {
         uint32_t line = w->line_of[w->peak->blocks[i].cause.frame];
@@ -131,7 +131,7 @@ add_called_elsewhere(work *w, uint32_t stack)
 }
 
 static void
-enter(work *w, uint32_t stack)
+enter(stack_lines_work *w, uint32_t stack)
 {
     uint32_t line = w->line_of[w->recording->stacks[stack].frame];
     if (w->running[line]++ == 0) {
@@ -141,13 +141,13 @@ enter(work *w, uint32_t stack)
 }
 
 static void
-leave(work *w, uint32_t stack)
+leave(stack_lines_work *w, uint32_t stack)
 {
     w->running[w->line_of[w->recording->stacks[stack].frame]]--;
 }
 
 static void
-walk(work *w)
+walk(stack_lines_work *w)
 {
     uint32_t stack = w->first_callee[0];
     while (stack != 0) {
@@ -168,7 +168,7 @@ walk(work *w)
 }
 
 static int
-number_lines(work *w)
+number_lines(stack_lines_work *w)
 {
     ml_frame_lines frames;
     int error = ml_frame_lines_init(&frames, w->recording);
@@ -203,7 +203,7 @@ any_figure(const ml_stack_line_figures *figures)
 }
 
 static int
-collect(const work *w, ml_stack_lines *all)
+collect(const stack_lines_work *w, ml_stack_lines *all)
 {
     const ml_recording *recording = w->recording;
     size_t count = 0;
@@ -234,7 +234,7 @@ collect(const work *w, ml_stack_lines *all)
 }
 
 static int
-make_room(work *w)
+make_room(stack_lines_work *w)
 {
     size_t stacks = w->recording->stack_count;
     size_t frames = w->recording->frame_count;
@@ -259,7 +259,7 @@ make_room(work *w)
 }
 
 static void
-clean_up(work *w)
+clean_up(stack_lines_work *w)
 {
     ml_free(w->stacks);
     ml_free(w->lines);
@@ -276,7 +276,7 @@ ml_stack_lines_init(ml_stack_lines *all, const ml_recording *recording, size_t d
                     const ml_peak *peak)
 {
     *all = (ml_stack_lines){0};
-    work w = {.recording = recording, .peak = peak, .device = device};
+    stack_lines_work w = {.recording = recording, .peak = peak, .device = device};
     int error = make_room(&w);
     if (error == 0) {
         error = number_lines(&w);

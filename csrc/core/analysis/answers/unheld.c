@@ -13,7 +13,7 @@ typedef struct place {
     uint32_t stack;   /* id; 0: unknown */
 } place;
 
-typedef struct work {
+typedef struct unheld_work {
     const ml_recording *memory;
     size_t device;
     ml_unheld *unheld;
@@ -24,7 +24,7 @@ typedef struct work {
     ml_peak_block *own; /* owned; of the unheld blocks */
     place *places;      /* owned; of each of them */
     size_t own_count;
-} work;
+} unheld_work;
 
 /* ---- Claims ---- */
 
@@ -41,7 +41,7 @@ compare_claims(const void *a, const void *b)
 
 /* Sorted, each address once, by its largest claim. */
 static int
-take_claims(work *w, const ml_claim *claims, size_t count)
+take_claims(unheld_work *w, const ml_claim *claims, size_t count)
 {
     w->claims = ml_alloc_zeroed(count + 1, sizeof(ml_claim));
     w->in_block = ml_alloc_zeroed(count + 1, 1);
@@ -71,7 +71,7 @@ end_of(uint64_t addr, uint64_t bytes)
 
 /* Bytes of BLOCK that claims which begin in it cover; UINT64_MAX: none begins in it. */
 static uint64_t
-cover(work *w, const ml_block *block)
+cover(unheld_work *w, const ml_block *block)
 {
     uint64_t end = end_of(block->addr, block->size);
     uint64_t covered = 0;
@@ -93,7 +93,7 @@ cover(work *w, const ml_block *block)
 }
 
 static void
-count_outside(work *w)
+count_outside(unheld_work *w)
 {
     uint64_t from = 0;
     for (size_t i = 0; i < w->claim_count; i++) {
@@ -112,7 +112,7 @@ count_outside(work *w)
 /* ---- Blocks ---- */
 
 static void
-add_unheld(work *w, const ml_block *block, size_t segment)
+add_unheld(unheld_work *w, const ml_block *block, size_t segment)
 {
     w->unheld->unheld += block->size;
     w->unheld->unheld_blocks++;
@@ -130,7 +130,7 @@ add_unheld(work *w, const ml_block *block, size_t segment)
 }
 
 static void
-take_block(work *w, const ml_block *block, size_t segment)
+take_block(unheld_work *w, const ml_block *block, size_t segment)
 {
     ml_unheld *unheld = w->unheld;
     if (block->state == ML_BLOCK_PENDING_FREE) {
@@ -156,7 +156,7 @@ take_block(work *w, const ml_block *block, size_t segment)
 }
 
 static int
-take_blocks(work *w)
+take_blocks(unheld_work *w)
 {
     const ml_device_trace *trace = w->trace;
     w->own = ml_alloc_zeroed(trace->block_count + 1, sizeof(*w->own));
@@ -178,7 +178,7 @@ take_blocks(work *w)
 /* ---- Where unheld blocks come from ---- */
 
 static int
-explain_before(work *w)
+explain_before(unheld_work *w)
 {
     const ml_causes *causes;
     int result = ml_analysis_causes(w->memory, &causes);
@@ -194,7 +194,7 @@ explain_before(work *w)
 }
 
 static int
-explain_by_events(work *w)
+explain_by_events(unheld_work *w)
 {
     ml_peak *peak;
     int result = ml_peak_new_at(w->memory, w->device, w->trace->event_count, &peak);
@@ -216,7 +216,7 @@ explain_by_events(work *w)
 }
 
 static int
-explain(work *w)
+explain(unheld_work *w)
 {
     if (w->own_count == 0) {
         return 0;
@@ -236,7 +236,7 @@ typedef struct kind {
 } kind;
 
 static enum ml_keeper
-keeper_of(const work *w, size_t block)
+keeper_of(const unheld_work *w, size_t block)
 {
     const uint64_t *pool = w->trace->segments[w->places[block].segment].pool;
     if (w->own[block].verdict.category == ML_CATEGORY_WORKSPACE) {
@@ -250,7 +250,7 @@ keeper_of(const work *w, size_t block)
 }
 
 static bool
-belongs(const work *w, size_t block, const kind *of)
+belongs(const unheld_work *w, size_t block, const kind *of)
 {
     const uint64_t *pool = w->trace->segments[w->places[block].segment].pool;
     return w->own[block].cause.module == of->module &&
@@ -275,7 +275,7 @@ add_rows(ml_unheld *unheld, size_t *capacity, ml_peak *part, const ml_unheld_row
 
 /* The rows of all blocks like the first that is in none so far; takes these away. */
 static int
-group_next(work *w, size_t *capacity)
+group_next(unheld_work *w, size_t *capacity)
 {
     const ml_segment *segment = &w->trace->segments[w->places[0].segment];
     kind of = {.like = {.pool = {segment->pool[0], segment->pool[1]},
@@ -335,7 +335,7 @@ compare_rows(const void *a, const void *b)
 /* ---- The whole ---- */
 
 static int
-fill(work *w, const ml_claim *claims, size_t count)
+fill(unheld_work *w, const ml_claim *claims, size_t count)
 {
     int result = take_claims(w, claims, count);
     if (result == 0 && w->device < w->memory->device_count) {
@@ -364,9 +364,9 @@ int
 ml_unheld_new(const ml_recording *memory, size_t device, const ml_claim *claims,
               size_t count, ml_unheld **out)
 {
-    work w = {.memory = memory,
-              .device = device,
-              .unheld = ml_alloc_zeroed(1, sizeof(ml_unheld))};
+    unheld_work w = {.memory = memory,
+                     .device = device,
+                     .unheld = ml_alloc_zeroed(1, sizeof(ml_unheld))};
     if (w.unheld == NULL) {
         return ML_ENOMEM;
     }

@@ -15,7 +15,7 @@ typedef struct timeline {
 struct ml_causes {
     const ml_recording *recording; /* borrowed */
     ml_stack_facts facts;
-    ml_forwards forwards;
+    ml_forward_index forwards;
     timeline *devices; /* owned */
     size_t device_count;
     bool passes_known; /* the recording says which events a backward pass made */
@@ -69,9 +69,9 @@ typedef struct progress {
     bool passed;   /* a backward pass ran since its last allocation */
 } progress;
 
-/* Between an operation's node and its result may come the segment that it needs, and a
- * free: they do not tell whose the node was.  Behind a backward pass no operation of the
- * forward is under way, and a free tells of nodes that made nothing. */
+/* Between an operation's node and its result may come the segment that it needs, and
+ * a free: they do not tell whose the node was.  Behind a backward pass no operation
+ * of the forward is under way, and a free tells of nodes that made nothing. */
 static void
 find_phases(const ml_causes *causes, const ml_device_trace *trace, uint8_t *phases,
             progress *of_threads)
@@ -178,7 +178,7 @@ ml_causes_new(const ml_recording *recording, ml_causes **out)
     causes->device_count = recording->device_count;
     int error = ml_stack_facts_init(&causes->facts, recording);
     if (error == 0) {
-        error = ml_forwards_init(&causes->forwards, recording, &causes->facts);
+        error = ml_forward_index_init(&causes->forwards, recording, &causes->facts);
     }
     if (error == 0) {
         error = make_timelines(causes);
@@ -204,7 +204,7 @@ ml_causes_free(ml_causes *causes)
         ml_free(causes->devices[d].steps);
     }
     ml_free(causes->devices);
-    ml_forwards_fini(&causes->forwards);
+    ml_forward_index_fini(&causes->forwards);
     ml_stack_facts_fini(&causes->facts);
     ml_free(causes);
 }
@@ -256,11 +256,11 @@ name_module(const ml_causes *causes, ml_cause *cause, uint32_t stack)
 
 /* Takes the line from the operation that made a node. */
 static void
-name_forward(const ml_causes *causes, ml_cause *cause, ml_forward forward)
+name_forward(const ml_causes *causes, ml_cause *cause, ml_forward_match forward)
 {
-    static const enum ml_how hows[] = {[ML_FORWARD_EXACT] = ML_HOW_NODE,
-                                       [ML_FORWARD_LIKELY] = ML_HOW_LIKELY,
-                                       [ML_FORWARD_BETWEEN] = ML_HOW_NEAR};
+    static const enum ml_how hows[] = {[ML_FORWARD_MATCH_EXACT] = ML_HOW_NODE,
+                                       [ML_FORWARD_MATCH_LIKELY] = ML_HOW_LIKELY,
+                                       [ML_FORWARD_MATCH_BETWEEN] = ML_HOW_NEAR};
     name_line(causes, cause, forward.stack, hows[forward.way]);
     if (cause->how == ML_HOW_NEAR) {
         uint32_t last = ml_stack_facts_line(&causes->facts, forward.until).frame;
@@ -275,9 +275,9 @@ find_line(const ml_causes *causes, size_t device, size_t index, ml_cause *cause)
     const ml_event *event = &causes->recording->devices[device].events[index];
     const ml_stack_fact *own = &causes->facts.of[event->stack];
     bool frames = own->inner.place < ML_PLACE_NATIVE;
-    ml_forward forward = {0};
+    ml_forward_match forward = {0};
     if (is_backward(event) && (own->inner.place != ML_PLACE_USER || own->module == 0)) {
-        forward = ml_forwards_find(&causes->forwards, device, index);
+        forward = ml_forward_index_find(&causes->forwards, device, index);
     }
     if (frames) {
         name_line(causes, cause, event->stack, ML_HOW_FRAMES);

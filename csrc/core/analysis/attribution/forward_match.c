@@ -141,7 +141,7 @@ order_of(const ml_recording *recording, size_t device, size_t index)
 }
 
 static int
-take_samples(ml_forwards *forwards)
+take_samples(ml_forward_index *forwards)
 {
     const ml_recording *recording = forwards->recording;
     size_t total = 0;
@@ -202,8 +202,8 @@ static const char in_place_types[] =
     "Sin Sinc Sinh Sqrt Sub Tan Tanh Threshold Tril Triu Trunc Uniform "
     "UnsafeIndexPut Xlogy ";
 
-/* The name of a mangled TYPE that torch generated, without the "Backward" and the digits at
- * its end; empty: it is none. */
+/* The name of a mangled TYPE that torch generated, without the "Backward" and the
+ * digits at its end; empty: it is none. */
 static ml_string
 generated_name(ml_string type)
 {
@@ -270,7 +270,7 @@ kind_of(ml_string type)
 }
 
 static int
-find_kinds(ml_forwards *forwards)
+find_kinds(ml_forward_index *forwards)
 {
     const ml_recording *recording = forwards->recording;
     forwards->kinds = ml_alloc_zeroed(recording->string_count, 1);
@@ -301,10 +301,10 @@ depth_of(const ml_recording *recording, uint32_t stack)
     return depth;
 }
 
-/* What BEFORE and AFTER have of the innermost function that both are in: where it had come
- * to then.  What ran between them is of these lines or of those between, or of functions
- * that they called. */
-static ml_forward
+/* What BEFORE and AFTER have of the innermost function that both are in: where it
+ * had come to then.  What ran between them is of these lines or of those between, or
+ * of functions that they called. */
+static ml_forward_match
 shared_part(const ml_recording *recording, uint32_t before, uint32_t after)
 {
     size_t deep = depth_of(recording, before);
@@ -328,9 +328,9 @@ shared_part(const ml_recording *recording, uint32_t before, uint32_t after)
     if (below != 0 && after_below != 0 &&
         ml_frame_same_function(recording, recording->stacks[below].frame,
                                recording->stacks[after_below].frame)) {
-        return (ml_forward){below, after_below, ML_FORWARD_BETWEEN};
+        return (ml_forward_match){below, after_below, ML_FORWARD_MATCH_BETWEEN};
     }
-    return (ml_forward){before, before, ML_FORWARD_BETWEEN};
+    return (ml_forward_match){before, before, ML_FORWARD_MATCH_BETWEEN};
 }
 
 /* ---- The operation ---- */
@@ -346,7 +346,7 @@ typedef struct sought {
 /* The first sample of THREAD that saw NEXT or more; sample_count or one of another
  * thread where there is none. */
 static size_t
-find_sample(const ml_forwards *forwards, uint16_t thread, uint64_t next)
+find_sample(const ml_forward_index *forwards, uint16_t thread, uint64_t next)
 {
     size_t low;
     ML_SEARCH(low, forwards->sample_count,
@@ -358,36 +358,38 @@ find_sample(const ml_forwards *forwards, uint16_t thread, uint64_t next)
 
 /* Whether a node made SAMPLE, and no Python code that it ran. */
 static bool
-is_nodes(const ml_forwards *forwards, const ml_forward_sample *sample)
+is_nodes(const ml_forward_index *forwards, const ml_forward_sample *sample)
 {
     return sample->node_thread != 0 &&
            forwards->facts->of[sample->stack].inner.place >= ML_PLACE_NATIVE;
 }
 
-/* Whether AFTER, the first event that saw what follows NODE's number, is of its operation. */
-static enum ml_forward_way
-tells(const ml_forwards *forwards, const sought *node, const ml_forward_sample *after)
+/* Whether AFTER, the first event that saw what follows NODE's number, is of its
+ * operation. */
+static enum ml_forward_match_way
+tells(const ml_forward_index *forwards, const sought *node,
+      const ml_forward_sample *after)
 {
     if (after->next != node->sequence + 1 || !after->is_alloc) {
-        return ML_FORWARD_BETWEEN;
+        return ML_FORWARD_MATCH_BETWEEN;
     }
     switch (forwards->kinds[node->type]) {
     case KIND_BARE:
-        return ML_FORWARD_BETWEEN;
+        return ML_FORWARD_MATCH_BETWEEN;
     case KIND_PYTHON:
-        return forwards->facts->of[after->stack].function ? ML_FORWARD_EXACT
-                                                          : ML_FORWARD_BETWEEN;
+        return forwards->facts->of[after->stack].function ? ML_FORWARD_MATCH_EXACT
+                                                          : ML_FORWARD_MATCH_BETWEEN;
     case KIND_ALLOCATES:
-        return ML_FORWARD_EXACT;
+        return ML_FORWARD_MATCH_EXACT;
     default:
-        return ML_FORWARD_LIKELY;
+        return ML_FORWARD_MATCH_LIKELY;
     }
 }
 
-static ml_forward
-find(const ml_forwards *forwards, sought node, unsigned nested)
+static ml_forward_match
+find(const ml_forward_index *forwards, sought node, unsigned nested)
 {
-    const ml_forward nowhere = {0, 0, ML_FORWARD_NOWHERE};
+    const ml_forward_match nowhere = {0, 0, ML_FORWARD_MATCH_NOWHERE};
     if (node.thread == 0 || node.sequence == UINT64_MAX || nested == MOST_NESTED) {
         return nowhere;
     }
@@ -398,37 +400,37 @@ find(const ml_forwards *forwards, sought node, unsigned nested)
         after->order >= node.order) {
         return nowhere;
     }
-    enum ml_forward_way way = tells(forwards, &node, after);
-    bool between = way == ML_FORWARD_BETWEEN;
+    enum ml_forward_match_way way = tells(forwards, &node, after);
+    bool between = way == ML_FORWARD_MATCH_BETWEEN;
     /* Made before the first event that we have, at a place nobody saw. */
     if (between && (before == NULL || before->thread != node.thread)) {
         return nowhere;
     }
     if (is_nodes(forwards, after)) {
-        /* By a pass that is differentiated itself: the place is that of the node that ran,
-         * whatever the line of it. */
+        /* By a pass that is differentiated itself: the place is that of the node
+         * that ran, whatever the line of it. */
         if (between &&
             (!is_nodes(forwards, before) || before->node_thread != after->node_thread ||
              before->sequence != after->sequence)) {
             return nowhere;
         }
         sought maker = {after->sequence, after->order, after->node, after->node_thread};
-        ml_forward found = find(forwards, maker, nested + 1);
-        if (way == ML_FORWARD_LIKELY && found.way == ML_FORWARD_EXACT) {
-            found.way = ML_FORWARD_LIKELY;
+        ml_forward_match found = find(forwards, maker, nested + 1);
+        if (way == ML_FORWARD_MATCH_LIKELY && found.way == ML_FORWARD_MATCH_EXACT) {
+            found.way = ML_FORWARD_MATCH_LIKELY;
         }
         return found;
     }
     if (!between) {
-        return (ml_forward){after->stack, 0, (uint8_t)way};
+        return (ml_forward_match){after->stack, 0, (uint8_t)way};
     }
     return is_nodes(forwards, before)
                ? nowhere
                : shared_part(forwards->recording, before->stack, after->stack);
 }
 
-ml_forward
-ml_forwards_find(const ml_forwards *forwards, size_t device, size_t index)
+ml_forward_match
+ml_forward_index_find(const ml_forward_index *forwards, size_t device, size_t index)
 {
     const ml_event *event = &forwards->recording->devices[device].events[index];
     sought node = {event->sequence, order_of(forwards->recording, device, index),
@@ -437,24 +439,24 @@ ml_forwards_find(const ml_forwards *forwards, size_t device, size_t index)
 }
 
 int
-ml_forwards_init(ml_forwards *forwards, const ml_recording *recording,
-                 const ml_stack_facts *facts)
+ml_forward_index_init(ml_forward_index *forwards, const ml_recording *recording,
+                      const ml_stack_facts *facts)
 {
-    *forwards = (ml_forwards){.recording = recording, .facts = facts};
+    *forwards = (ml_forward_index){.recording = recording, .facts = facts};
     int error = take_samples(forwards);
     if (error == 0) {
         error = find_kinds(forwards);
     }
     if (error < 0) {
-        ml_forwards_fini(forwards);
+        ml_forward_index_fini(forwards);
     }
     return error;
 }
 
 void
-ml_forwards_fini(ml_forwards *forwards)
+ml_forward_index_fini(ml_forward_index *forwards)
 {
     ml_free(forwards->samples);
     ml_free(forwards->kinds);
-    *forwards = (ml_forwards){0};
+    *forwards = (ml_forward_index){0};
 }

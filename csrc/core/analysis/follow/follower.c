@@ -13,7 +13,7 @@
 /* ---- The file ---- */
 
 static int
-begin(ml_live *live, ml_read_error *error)
+begin(ml_follower *live, ml_read_error *error)
 {
     int result = mlab_read_header(&live->input, &live->header, error);
     if (result < 0) {
@@ -34,9 +34,9 @@ begin(ml_live *live, ml_read_error *error)
 }
 
 int
-ml_live_open(ml_live **out, const char *path, size_t kept, ml_read_error *error)
+ml_follower_open(ml_follower **out, const char *path, size_t kept, ml_read_error *error)
 {
-    ml_live *live = ml_alloc_zeroed(1, sizeof(*live));
+    ml_follower *live = ml_alloc_zeroed(1, sizeof(*live));
     if (live == NULL) {
         return ml_read_fail(error, ML_ENOMEM, 0, "%s", ml_strerror(ML_ENOMEM));
     }
@@ -51,7 +51,7 @@ ml_live_open(ml_live **out, const char *path, size_t kept, ml_read_error *error)
     }
     if (result < 0) {
         int errnum = errno;
-        ml_live_close(live);
+        ml_follower_close(live);
         errno = errnum;
         return result;
     }
@@ -60,7 +60,7 @@ ml_live_open(ml_live **out, const char *path, size_t kept, ml_read_error *error)
 }
 
 void
-ml_live_close(ml_live *live)
+ml_follower_close(ml_follower *live)
 {
     if (live == NULL) {
         return;
@@ -76,7 +76,7 @@ ml_live_close(ml_live *live)
         ml_free(live->lanes[i].buffer);
     }
     for (unsigned d = 0; d < ML_DEVICE_MAX; d++) {
-        ml_free(live->elders[d].items);
+        ml_free(live->prior_blocks[d].items);
     }
     ml_free(live->ready);
     ml_free(live->queue);
@@ -84,13 +84,13 @@ ml_live_close(ml_live *live)
 }
 
 int
-ml_live_descriptor(const ml_live *live)
+ml_follower_descriptor(const ml_follower *live)
 {
     return live->descriptor;
 }
 
 static uint64_t
-gone(const ml_live *live)
+gone(const ml_follower *live)
 {
     uint64_t count = 0;
     for (unsigned d = 0; d < ML_DEVICE_MAX; d++) {
@@ -100,12 +100,13 @@ gone(const ml_live *live)
 }
 
 int
-ml_live_poll(ml_live *live, uint64_t events, ml_live_news *news, ml_read_error *error)
+ml_follower_poll(ml_follower *live, uint64_t events, ml_follower_news *news,
+                 ml_read_error *error)
 {
     ml_mlab_header header;
     ml_read_error ignored = {0};
     ml_mlab_input input;
-    *news = (ml_live_news){0};
+    *news = (ml_follower_news){0};
     if (live->failed < 0) {
         return ml_read_fail(error, live->failed, 0, "%s", ml_strerror(live->failed));
     }
@@ -122,12 +123,12 @@ ml_live_poll(ml_live *live, uint64_t events, ml_live_news *news, ml_read_error *
         /* As it was before the chunks are read: what it counts is in them. */
         live->header = header;
         mlab_take_header(live->reader, &header, input.bytes);
-        result = live_read_on(live, events, &news->more, error);
+        result = follower_read_on(live, events, &news->more, error);
         live->failed = result;
     }
     news->bytes = live->input.bytes;
     news->read_bytes = live->scanned < news->bytes ? live->scanned : news->bytes;
-    news->events = live_events(live);
+    news->events = follower_events(live);
     news->gone = gone(live);
     return result;
 }
@@ -135,11 +136,11 @@ ml_live_poll(ml_live *live, uint64_t events, ml_live_news *news, ml_read_error *
 /* ---- The answer ---- */
 
 int
-ml_live_recording(ml_live *live, ml_recording **out, ml_mlab_info *info,
-                  ml_read_error *error)
+ml_follower_recording(ml_follower *live, ml_recording **out, ml_mlab_info *info,
+                      ml_read_error *error)
 {
     mlab_reader *reader;
-    int result = live->failed < 0 ? live->failed : live_finish(live, &reader, info);
+    int result = live->failed < 0 ? live->failed : follower_finish(live, &reader, info);
     if (result < 0) {
         return ml_read_fail(error, result, 0, "%s", ml_strerror(result));
     }

@@ -1,59 +1,61 @@
-/* A .mlab file that is followed while it is written: each look reads only what came since
- * the one before, and answers with a recording of the state then.
+/* A .mlab file that is followed while it is written: each look reads only what came
+ * since the one before, and answers with a recording of the state then.
  *
- * The file alone is read; the process that writes it sees nothing of it.  What is kept in
- * memory is bounded: where more events came than that, the older half makes room.  The
- * memory, its lines and its modules stay exact; a block from before then keeps the
+ * The file alone is read; the process that writes it sees nothing of it.  What is kept
+ * in memory is bounded: where more events came than that, the older half makes room.
+ * The memory, its lines and its modules stay exact; a block from before then keeps the
  * category that it had.
  *
  * Treats the file as hostile, as mlab_reader.h does.  One thread at a time. */
-#ifndef ML_LIVE_H
-#define ML_LIVE_H
+#ifndef ML_FOLLOWER_H
+#define ML_FOLLOWER_H
 
 #include "file/mlab/mlab_reader.h"
 
-typedef struct ml_live ml_live;
+typedef struct ml_follower ml_follower;
 
 /* Events that are kept at least, of all devices, unless told otherwise. */
-#define ML_LIVE_EVENTS ((size_t)1 << 19)
+#define ML_FOLLOWER_EVENTS ((size_t)1 << 19)
 
-typedef struct ml_live_news {
+typedef struct ml_follower_news {
     bool more;           /* the file has more than was read now */
     bool cut;            /* it is shorter than what was read: what was read stays */
     uint64_t read_bytes; /* of the file, so far */
     uint64_t bytes;      /* of the file */
     uint64_t events;     /* read so far, of all devices */
     uint64_t gone;       /* of these, those that made room */
-} ml_live_news;
+} ml_follower_news;
 
-/* The most bytes that were allocated in each of some spans of equal time, since the first
- * event; those of the newest span may grow. */
-#define ML_LIVE_COLUMNS 512u
+/* The most bytes that were allocated in each of some spans of equal time, since the
+ * first event; those of the newest span may grow. */
+#define ML_FOLLOWER_COLUMNS 512u
 
-typedef struct ml_live_history {
+typedef struct ml_follower_history {
     uint64_t start;     /* unix ns */
     uint64_t column_ns; /* 0: no event came yet */
     size_t count;
-    uint64_t most[ML_LIVE_COLUMNS];
-} ml_live_history;
+    uint64_t most[ML_FOLLOWER_COLUMNS];
+} ml_follower_history;
 
 /* Opens the file at PATH and reads its header.  KEPT: events before some make room.  0;
  * ML_EIO with errno; or ML_E* with *ERROR. */
-int ml_live_open(ml_live **out, const char *path, size_t kept, ml_read_error *error);
-void ml_live_close(ml_live *live); /* takes NULL */
+int ml_follower_open(ml_follower **out, const char *path, size_t kept,
+                     ml_read_error *error);
+void ml_follower_close(ml_follower *live); /* takes NULL */
 /* The open file, borrowed. */
-int ml_live_descriptor(const ml_live *live);
+int ml_follower_descriptor(const ml_follower *live);
 
-/* Reads on, EVENTS events or little more.  0; ML_EIO with errno; or ML_E* with *ERROR, after
- * which there are no answers any more. */
-int ml_live_poll(ml_live *live, uint64_t events, ml_live_news *news,
-                 ml_read_error *error);
+/* Reads on, EVENTS events or little more.  0; ML_EIO with errno; or ML_E* with
+ * *ERROR, after which there are no answers any more. */
+int ml_follower_poll(ml_follower *live, uint64_t events, ml_follower_news *news,
+                     ml_read_error *error);
 
 /* What was read so far, as ml_mlab_read would give it of the file as it was then. */
-int ml_live_recording(ml_live *live, ml_recording **out, ml_mlab_info *info,
-                      ml_read_error *error);
+int ml_follower_recording(ml_follower *live, ml_recording **out, ml_mlab_info *info,
+                          ml_read_error *error);
 
 /* As of the last recording; borrowed.  NULL for a DEVICE that there cannot be. */
-const ml_live_history *ml_live_get_history(const ml_live *live, unsigned device);
+const ml_follower_history *ml_follower_get_history(const ml_follower *live,
+                                                   unsigned device);
 
 #endif

@@ -1,5 +1,5 @@
-/* Making room in a recording that is followed: the older half of the events goes, and what
- * it said of the blocks that outlive it stays.  See follower.h. */
+/* Making room in a recording that is followed: the older half of the events goes,
+ * and what it said of the blocks that outlive it stays.  See follower.h. */
 #include <string.h>
 
 #include "analysis/answers/peak.h"
@@ -9,7 +9,7 @@
 
 /* A recording of all that is kept, and what it takes to go back from its ids. */
 typedef struct past {
-    ml_live *live;
+    ml_follower *live;
     mlab_reader *whole;   /* owned; finished */
     uint32_t *raw_stacks; /* owned; by stack id of its recording, ids of the file */
     uint64_t positions[ML_DEVICE_MAX]; /* events that go */
@@ -63,7 +63,7 @@ move_places(mlab_reader *reader, unsigned device, uint64_t index)
 }
 
 void
-live_forget(ml_live *live, unsigned device, size_t count)
+follower_forget(ml_follower *live, unsigned device, size_t count)
 {
     ml_device_trace *trace = &live->reader->recording->devices[device];
     move_places(live->reader, device, count);
@@ -83,7 +83,8 @@ live_forget(ml_live *live, unsigned device, size_t count)
 
 /* ---- Where to cut ---- */
 
-/* Between two steps where that can be, when hardly anything waits for a backward pass. */
+/* Between two steps where that can be, when hardly anything waits for a backward
+ * pass. */
 static void
 choose(past *of)
 {
@@ -219,43 +220,45 @@ keep_frame(const past *of, uint32_t frame, ml_frame *kept)
 
 /* Of a block whose own allocation goes: STACK becomes that of the file. */
 static int
-make_elder(const past *of, unsigned device, const ml_peak_block *block,
-           live_elder *elder, uint32_t *stack)
+make_prior_block(const past *of, unsigned device, const ml_peak_block *block,
+                 follower_prior_block *prior_block, uint32_t *stack)
 {
     const ml_event *event =
         &of->live->reader->recording->devices[device].events[block->event];
-    *elder = (live_elder){.elder = {.addr = block->addr,
-                                    .cause = block->cause,
-                                    .verdict = block->verdict}};
+    *prior_block = (follower_prior_block){.prior_block = {.addr = block->addr,
+                                                          .cause = block->cause,
+                                                          .verdict = block->verdict}};
     *stack = of->raw_stacks[block->cause.stack];
     *stack = *stack != 0 || block->cause.stack == 0 ? *stack : event->stack;
-    int result = keep_frame(of, block->cause.frame, &elder->frame);
+    int result = keep_frame(of, block->cause.frame, &prior_block->frame);
     if (result == 0) {
-        result = keep_frame(of, block->cause.until, &elder->until);
+        result = keep_frame(of, block->cause.until, &prior_block->until);
     }
     return result < 0 ? result
-                      : keep_text(of, block->cause.module, &elder->elder.cause.module);
+                      : keep_text(of, block->cause.module,
+                                  &prior_block->prior_block.cause.module);
 }
 
-/* What was known of a block before: its elder, if it has one, and its stack. */
-static const live_elder *
-known_elder(const past *of, unsigned device, uint64_t addr, uint32_t *stack)
+/* What was known of a block before: its prior_block, if it has one, and its stack. */
+static const follower_prior_block *
+known_prior_block(const past *of, unsigned device, uint64_t addr, uint32_t *stack)
 {
-    const live_elders *elders = &of->live->elders[device];
+    const follower_prior_blocks *prior_blocks = &of->live->prior_blocks[device];
     const mlab_start *start = &of->live->reader->starts[device];
     size_t at =
         ml_find_address(start->blocks, sizeof(ml_block), start->block_count, addr);
     bool there = at < start->block_count && start->blocks[at].addr == addr;
     *stack = there ? start->blocks[at].stack : 0;
-    at = ml_find_address(elders->items, sizeof(live_elder), elders->count, addr);
-    return at < elders->count && elders->items[at].elder.addr == addr
-               ? &elders->items[at]
+    at = ml_find_address(prior_blocks->items, sizeof(follower_prior_block),
+                         prior_blocks->count, addr);
+    return at < prior_blocks->count && prior_blocks->items[at].prior_block.addr == addr
+               ? &prior_blocks->items[at]
                : NULL;
 }
 
-/* The elders of DEVICE into ELDERS, and their stacks into its new start. */
+/* The prior blocks of DEVICE into PRIOR_BLOCKS, and their stacks into its new start. */
 static int
-keep_elders(past *of, unsigned device, live_elders *elders)
+keep_prior_blocks(past *of, unsigned device, follower_prior_blocks *prior_blocks)
 {
     const ml_peak *there = of->there[device];
     mlab_start *start = &of->starts[device];
@@ -263,16 +266,17 @@ keep_elders(past *of, unsigned device, live_elders *elders)
     size_t block = 0;
     for (size_t i = 0; i < there->block_count && result == 0; i++) {
         uint64_t addr = there->blocks[i].addr;
-        live_elder elder;
+        follower_prior_block prior_block;
         uint32_t stack = 0;
-        const live_elder *known = NULL;
+        const follower_prior_block *known = NULL;
         bool before = there->blocks[i].event < 0;
         if (before) {
-            known = known_elder(of, device, addr, &stack);
+            known = known_prior_block(of, device, addr, &stack);
         }
         else {
-            result = make_elder(of, device, &there->blocks[i], &elder, &stack);
-            known = &elder;
+            result =
+                make_prior_block(of, device, &there->blocks[i], &prior_block, &stack);
+            known = &prior_block;
         }
         while (block < start->block_count && start->blocks[block].addr < addr) {
             block++;
@@ -281,12 +285,12 @@ keep_elders(past *of, unsigned device, live_elders *elders)
             start->blocks[block].stack = stack;
         }
         if (result == 0 && known != NULL) {
-            elder = *known;
-            result = ml_grow((void **)&elders->items, &elders->capacity,
-                             elders->count + 1, sizeof(elder));
+            prior_block = *known;
+            result = ml_grow((void **)&prior_blocks->items, &prior_blocks->capacity,
+                             prior_blocks->count + 1, sizeof(prior_block));
         }
         if (result == 0 && known != NULL) {
-            elders->items[elders->count++] = elder;
+            prior_blocks->items[prior_blocks->count++] = prior_block;
         }
     }
     return result;
@@ -363,9 +367,9 @@ keep_peaks(past *of, unsigned device)
 
 /* From here on nothing fails. */
 static void
-forget(past *of, live_elders *elders)
+forget(past *of, follower_prior_blocks *prior_blocks)
 {
-    ml_live *live = of->live;
+    ml_follower *live = of->live;
     mlab_reader *reader = live->reader;
     uint64_t ordinals[ML_DEVICE_MAX] = {0};
     uint64_t times[ML_DEVICE_MAX] = {0};
@@ -381,7 +385,7 @@ forget(past *of, live_elders *elders)
         mlab_start *start = &reader->starts[d];
         mlab_start kept = of->starts[d];
         keep_peaks(of, d);
-        live_forget(live, d, (size_t)of->positions[d]);
+        follower_forget(live, d, (size_t)of->positions[d]);
         kept.head = start->head;
         kept.known = start->known;
         kept.complete = start->complete;
@@ -392,62 +396,63 @@ forget(past *of, live_elders *elders)
         }
         of->starts[d] = *start; /* to be freed */
         *start = kept;
-        live_elders old = live->elders[d];
-        live->elders[d] = elders[d];
-        elders[d] = old;
+        follower_prior_blocks old = live->prior_blocks[d];
+        live->prior_blocks[d] = prior_blocks[d];
+        prior_blocks[d] = old;
     }
 }
 
 static void
-past_fini(past *of, live_elders *elders)
+past_fini(past *of, follower_prior_blocks *prior_blocks)
 {
     for (unsigned d = 0; d < ML_DEVICE_MAX; d++) {
         ml_peak_free(of->there[d]);
         ml_free(of->starts[d].segments);
         ml_free(of->starts[d].blocks);
-        ml_free(elders[d].items);
+        ml_free(prior_blocks[d].items);
     }
     if (of->whole != NULL) {
         mlab_reader_free(of->whole);
     }
     ml_free(of->raw_stacks);
     ml_free(of);
-    ml_free(elders);
+    ml_free(prior_blocks);
 }
 
 int
-live_condense(ml_live *live)
+follower_condense(ml_follower *live)
 {
     ml_recording *kept = live->reader->recording;
     ml_mlab_info info = {0};
     past *of = ml_alloc_zeroed(1, sizeof(*of));
-    live_elders *elders = ml_alloc_zeroed(ML_DEVICE_MAX, sizeof(*elders));
-    int result = of == NULL || elders == NULL ? ML_ENOMEM : 0;
+    follower_prior_blocks *prior_blocks =
+        ml_alloc_zeroed(ML_DEVICE_MAX, sizeof(*prior_blocks));
+    int result = of == NULL || prior_blocks == NULL ? ML_ENOMEM : 0;
     if (result < 0) {
         ml_free(of);
-        ml_free(elders);
+        ml_free(prior_blocks);
         return result;
     }
     of->live = live;
     if (!live->reader->ordered && kept->device_count > 0) {
         /* In the order in which the recording has them. */
-        result =
-            ml_settle_events(kept->devices[0].events, kept->devices[0].event_count);
+        result = ml_unordered_events_sort(kept->devices[0].events,
+                                          kept->devices[0].event_count);
     }
     if (result == 0) {
-        result = live_finish(live, &of->whole, &info);
+        result = follower_finish(live, &of->whole, &info);
     }
     if (result == 0) {
         choose(of);
         result = look(of);
     }
     for (unsigned d = 0; result == 0 && d < kept->device_count; d++) {
-        result = keep_elders(of, d, &elders[d]);
+        result = keep_prior_blocks(of, d, &prior_blocks[d]);
     }
     if (result == 0) {
-        forget(of, elders);
+        forget(of, prior_blocks);
     }
     ml_mlab_info_fini(&info);
-    past_fini(of, elders);
+    past_fini(of, prior_blocks);
     return result;
 }

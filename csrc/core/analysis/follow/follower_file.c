@@ -14,8 +14,8 @@
 static int
 compare_chunks(const void *a, const void *b)
 {
-    const live_chunk *x = a;
-    const live_chunk *y = b;
+    const follower_chunk *x = a;
+    const follower_chunk *y = b;
     if (x->lane != y->lane) {
         return x->lane < y->lane ? -1 : 1;
     }
@@ -29,7 +29,7 @@ compare_chunks(const void *a, const void *b)
 
 /* Looks at the piece at OFFSET.  ML_EFULL: it is no chunk yet. */
 static int
-look_at(ml_live *live, uint64_t offset)
+look_at(ml_follower *live, uint64_t offset)
 {
     ml_chunk header;
     if (live->input.read(live->input.context, offset, &header, sizeof(header)) < 0) {
@@ -49,14 +49,14 @@ look_at(ml_live *live, uint64_t offset)
         return ML_ENOMEM;
     }
     live->queue[live->queue_count++] =
-        (live_chunk){.offset = offset,
-                     .index = header.index,
-                     .lane = mlab_lane_of(live->reader, &header)};
+        (follower_chunk){.offset = offset,
+                         .index = header.index,
+                         .lane = mlab_lane_of(live->reader, &header)};
     return 0;
 }
 
 static int
-look_again(ml_live *live)
+look_again(ml_follower *live)
 {
     size_t count = 0;
     for (size_t i = 0; i < live->ready_count; i++) {
@@ -74,11 +74,11 @@ look_again(ml_live *live)
 
 /* What was read leaves, and what its lane has passed: that is there twice. */
 static void
-drop_read(ml_live *live)
+drop_read(ml_follower *live)
 {
     size_t count = 0;
     for (size_t i = 0; i < live->queue_count; i++) {
-        live_chunk chunk = live->queue[i];
+        follower_chunk chunk = live->queue[i];
         bool passed = chunk.index < live->lanes[chunk.lane].next;
         live->info.damaged_chunks += passed && !chunk.read;
         if (!passed) {
@@ -90,7 +90,7 @@ drop_read(ml_live *live)
 
 /* Looks at MOST further pieces, and again at those that were no chunks. */
 static int
-list_pieces(ml_live *live, uint64_t most)
+list_pieces(ml_follower *live, uint64_t most)
 {
     uint32_t bytes = live->header.chunk_bytes;
     int result = look_again(live);
@@ -117,7 +117,7 @@ list_pieces(ml_live *live, uint64_t most)
 
 /* Reads what was committed in LANE's chunk since. */
 static int
-go_on(ml_live *live, live_lane *lane)
+go_on(ml_follower *live, follower_lane *lane)
 {
     ml_chunk header;
     if (lane->offset == 0 || lane->damaged ||
@@ -149,7 +149,7 @@ go_on(ml_live *live, live_lane *lane)
 }
 
 static int
-begin(ml_live *live, live_lane *lane, live_chunk *chunk)
+begin(ml_follower *live, follower_lane *lane, follower_chunk *chunk)
 {
     ml_chunk header;
     chunk->read = true;
@@ -177,10 +177,10 @@ begin(ml_live *live, live_lane *lane, live_chunk *chunk)
 }
 
 /* The chunk of lane NUMBER to go on with; NULL: none is known. */
-static live_chunk *
-next_of(const ml_live *live, unsigned number)
+static follower_chunk *
+next_of(const ml_follower *live, unsigned number)
 {
-    live_chunk sought = {.lane = number, .index = live->lanes[number].next};
+    follower_chunk sought = {.lane = number, .index = live->lanes[number].next};
     size_t low;
     ML_SEARCH(low, live->queue_count, compare_chunks(&live->queue[low], &sought) < 0);
     return low < live->queue_count && live->queue[low].lane == number
@@ -190,10 +190,10 @@ next_of(const ml_live *live, unsigned number)
 
 /* Reads at most a chunk of lane NUMBER.  1: there was one; 0; or ML_E*. */
 static int
-step(ml_live *live, unsigned number)
+step(ml_follower *live, unsigned number)
 {
-    live_lane *lane = &live->lanes[number];
-    live_chunk *next = next_of(live, number);
+    follower_lane *lane = &live->lanes[number];
+    follower_chunk *next = next_of(live, number);
     if (next != NULL && next->index != lane->next) {
         int result = list_pieces(live, UINT64_MAX);
         if (result < 0) {
@@ -211,7 +211,7 @@ step(ml_live *live, unsigned number)
 }
 
 static int
-read_all_of(ml_live *live, unsigned number)
+read_all_of(ml_follower *live, unsigned number)
 {
     int result = step(live, number);
     while (result == 1) {
@@ -222,25 +222,25 @@ read_all_of(ml_live *live, unsigned number)
 
 /* A start that came behind events of its device: these do not count. */
 static void
-heed_starts(ml_live *live)
+heed_starts(ml_follower *live)
 {
     for (unsigned d = 0; live->reader->ordered && d < ML_DEVICE_MAX; d++) {
         uint64_t *start = &live->reader->starts[d].head.events;
         uint64_t events = *start;
         if (events > live->begun[d] && d < live->reader->recording->device_count) {
             *start = live->begun[d];
-            live_forget(live, d, (size_t)mlab_index_of(live->reader, d, events));
+            follower_forget(live, d, (size_t)mlab_index_of(live->reader, d, events));
             *start = events;
             live->begun[d] = events;
             /* A walk says anew what is there, and owners are told again. */
-            live->elders[d].count = 0;
+            live->prior_blocks[d].count = 0;
         }
     }
 }
 
 /* Of all devices. */
 static size_t
-events_kept(const ml_live *live)
+events_kept(const ml_follower *live)
 {
     const ml_recording *recording = live->reader->recording;
     size_t count = 0;
@@ -251,7 +251,7 @@ events_kept(const ml_live *live)
 }
 
 uint64_t
-live_events(const ml_live *live)
+follower_events(const ml_follower *live)
 {
     uint64_t count = 0;
     for (unsigned i = 0; i < ML_MLAB_LANES; i++) {
@@ -262,7 +262,7 @@ live_events(const ml_live *live)
 
 /* One chunk of each lane, again and again.  1: the next would be too many. */
 static int
-read_lanes(ml_live *live, uint64_t enough)
+read_lanes(ml_follower *live, uint64_t enough)
 {
     bool any = true;
     while (any) {
@@ -276,12 +276,12 @@ read_lanes(ml_live *live, uint64_t enough)
         }
         /* Lanes that nothing orders may be far apart while there are chunks left. */
         if (events_kept(live) >= live->kept_most && (live->reader->ordered || !any)) {
-            int result = live_condense(live);
+            int result = follower_condense(live);
             if (result < 0) {
                 return result;
             }
         }
-        if (any && live_events(live) >= enough) {
+        if (any && follower_events(live) >= enough) {
             return 1;
         }
     }
@@ -289,9 +289,9 @@ read_lanes(ml_live *live, uint64_t enough)
 }
 
 int
-live_read_on(ml_live *live, uint64_t events, bool *more, ml_read_error *error)
+follower_read_on(ml_follower *live, uint64_t events, bool *more, ml_read_error *error)
 {
-    uint64_t known = live_events(live);
+    uint64_t known = follower_events(live);
     uint64_t enough = events > UINT64_MAX - known ? UINT64_MAX : known + events;
     int result = 0;
     *more = true;
@@ -306,7 +306,7 @@ live_read_on(ml_live *live, uint64_t events, bool *more, ml_read_error *error)
             result = read_lanes(live, enough);
         }
         *more = result == 1 || live->scanned + sizeof(ml_chunk) <= live->input.bytes;
-        if (result == 0 && live_events(live) >= enough) {
+        if (result == 0 && follower_events(live) >= enough) {
             break;
         }
     }

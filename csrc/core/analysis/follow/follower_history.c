@@ -1,5 +1,5 @@
-/* The allocated bytes of a recording that is followed, over all its time, in few columns.
- * See follower.h. */
+/* The allocated bytes of a recording that is followed, over all its time, in few
+ * columns.  See follower.h. */
 #include <string.h>
 
 #include "analysis/follow/follower_parts.h"
@@ -7,21 +7,21 @@
 
 /* Two become one, which lasts as long as both. */
 static void
-fold(ml_live_history *history)
+fold(ml_follower_history *history)
 {
-    for (size_t i = 0; i < ML_LIVE_COLUMNS / 2; i++) {
+    for (size_t i = 0; i < ML_FOLLOWER_COLUMNS / 2; i++) {
         uint64_t a = history->most[2 * i];
         uint64_t b = history->most[2 * i + 1];
         history->most[i] = a < b ? b : a;
     }
-    memset(&history->most[ML_LIVE_COLUMNS / 2], 0,
+    memset(&history->most[ML_FOLLOWER_COLUMNS / 2], 0,
            sizeof(history->most) - sizeof(history->most) / 2);
     history->count = (history->count + 1) / 2;
     history->column_ns *= 2;
 }
 
 static void
-raise(ml_live_history *history, size_t column, uint64_t bytes)
+raise(ml_follower_history *history, size_t column, uint64_t bytes)
 {
     if (history->most[column] < bytes) {
         history->most[column] = bytes;
@@ -30,10 +30,10 @@ raise(ml_live_history *history, size_t column, uint64_t bytes)
 
 /* The column of TIME, which then exists. */
 static size_t
-column_of(ml_live_history *history, uint64_t time)
+column_of(ml_follower_history *history, uint64_t time)
 {
     uint64_t since = time > history->start ? time - history->start : 0;
-    while (since / history->column_ns >= ML_LIVE_COLUMNS) {
+    while (since / history->column_ns >= ML_FOLLOWER_COLUMNS) {
         fold(history);
     }
     size_t column = (size_t)(since / history->column_ns);
@@ -42,7 +42,8 @@ column_of(ml_live_history *history, uint64_t time)
 }
 
 static int
-note_device(ml_live_history *history, const ml_recording *recording, unsigned device)
+note_device(ml_follower_history *history, const ml_recording *recording,
+            unsigned device)
 {
     ml_replay *replay;
     int result = ml_replay_new(recording, device, &replay);
@@ -53,7 +54,7 @@ note_device(ml_live_history *history, const ml_recording *recording, unsigned de
     const ml_event *event = ml_replay_next(replay);
     uint64_t before = event != NULL ? event->time : 0;
     if (event != NULL && history->column_ns == 0) {
-        *history = (ml_live_history){.start = event->time, .column_ns = 1};
+        *history = (ml_follower_history){.start = event->time, .column_ns = 1};
     }
     for (; event != NULL; event = ml_replay_next(replay)) {
         size_t to = column_of(history, event->time);
@@ -70,7 +71,7 @@ note_device(ml_live_history *history, const ml_recording *recording, unsigned de
 
 /* What was told before is told again, and the most of both is the same. */
 int
-live_note_history(ml_live *live, const ml_recording *recording)
+follower_note_history(ml_follower *live, const ml_recording *recording)
 {
     int result = 0;
     for (unsigned d = 0; d < recording->device_count && result == 0; d++) {
@@ -79,8 +80,8 @@ live_note_history(ml_live *live, const ml_recording *recording)
     return result;
 }
 
-const ml_live_history *
-ml_live_get_history(const ml_live *live, unsigned device)
+const ml_follower_history *
+ml_follower_get_history(const ml_follower *live, unsigned device)
 {
     return device < ML_DEVICE_MAX ? &live->histories[device] : NULL;
 }

@@ -1,23 +1,24 @@
-/* The inside of a recording that is followed while it is made, shared by follower_history.c
- * (all its time), follower_recording.c (what is kept), follower_condense.c (what makes room),
- * follower_file.c (the file) and follower.c (the answers).  For no one else. */
-#ifndef ML_LIVE_PARTS_H
-#define ML_LIVE_PARTS_H
+/* The inside of a recording that is followed while it is made, shared by
+ * follower_history.c (all its time), follower_recording.c (what is kept),
+ * follower_condense.c (what makes room), follower_file.c (the file) and follower.c
+ * (the answers).  For no one else. */
+#ifndef ML_FOLLOWER_PARTS_H
+#define ML_FOLLOWER_PARTS_H
 
 #include "analysis/attribution/prior_blocks.h"
 #include "analysis/follow/follower.h"
 #include "file/mlab/mlab_parts.h"
 
 /* A chunk that was begun. */
-typedef struct live_chunk {
+typedef struct follower_chunk {
     uint64_t offset;
     uint64_t index; /* in its lane */
     unsigned lane;
     bool read; /* or being read */
-} live_chunk;
+} follower_chunk;
 
 /* A lane, and the chunk in which it goes on. */
-typedef struct live_lane {
+typedef struct follower_lane {
     mlab_lane state;
     ml_chunk *buffer; /* owned; the chunk as far as it was read; NULL: none yet */
     uint64_t offset;  /* of the chunk; 0: none yet */
@@ -26,23 +27,23 @@ typedef struct live_lane {
     uint32_t used; /* bytes of records read */
     uint32_t crc;  /* of these */
     bool damaged;  /* nothing more of this chunk is read */
-} live_lane;
+} follower_lane;
 
-/* An elder by ids that outlive one recording: its module and the texts of its frames are
- * strings of the reader's recording. */
-typedef struct live_elder {
-    ml_elder elder;
+/* A prior block by ids that outlive one recording: its module and the texts of its
+ * frames are strings of the reader's recording. */
+typedef struct follower_prior_block {
+    ml_prior_block prior_block;
     ml_frame frame;
     ml_frame until;
-} live_elder;
+} follower_prior_block;
 
-typedef struct live_elders {
-    live_elder *items; /* owned; by address */
+typedef struct follower_prior_blocks {
+    follower_prior_block *items; /* owned; by address */
     size_t count;
     size_t capacity;
-} live_elders;
+} follower_prior_blocks;
 
-struct ml_live {
+struct ml_follower {
     int descriptor;
     ml_mlab_input input;
     ml_mlab_header header;
@@ -53,31 +54,32 @@ struct ml_live {
     uint64_t *ready;  /* owned; those of them that are no chunk yet */
     size_t ready_count;
     size_t ready_capacity;
-    live_chunk *queue; /* owned; by lane and index */
+    follower_chunk *queue; /* owned; by lane and index */
     size_t queue_count;
     size_t queue_capacity;
-    live_lane lanes[ML_MLAB_LANES + 1];
+    follower_lane lanes[ML_MLAB_LANES + 1];
 
     uint64_t begun[ML_DEVICE_MAX]; /* events before the memory that is known for good */
     uint64_t gone[ML_DEVICE_MAX];  /* events that made room */
     ml_totals peaks[ML_DEVICE_MAX];
-    live_elders elders[ML_DEVICE_MAX];
-    ml_live_history histories[ML_DEVICE_MAX];
+    follower_prior_blocks prior_blocks[ML_DEVICE_MAX];
+    ml_follower_history histories[ML_DEVICE_MAX];
     int failed;       /* ML_E*: what was read is not whole any more; or 0 */
     size_t kept_most; /* events that are kept before some make room */
 };
 
 /* Adds RECORDING, of what is kept, to the histories of its devices.  0 or ML_ENOMEM. */
-int live_note_history(ml_live *live, const ml_recording *recording);
+int follower_note_history(ml_follower *live, const ml_recording *recording);
 /* A recording of what is kept, finished, in a reader that the caller frees. */
-int live_finish(ml_live *live, mlab_reader **out, ml_mlab_info *info);
+int follower_finish(ml_follower *live, mlab_reader **out, ml_mlab_info *info);
 /* About half of what is kept makes room. */
-int live_condense(ml_live *live);
+int follower_condense(ml_follower *live);
 /* The first COUNT events of DEVICE go. */
-void live_forget(ml_live *live, unsigned device, size_t count);
+void follower_forget(ml_follower *live, unsigned device, size_t count);
 /* Reads the file on, EVENTS or little more; *MORE: there was more.  0 or ML_E*. */
-int live_read_on(ml_live *live, uint64_t events, bool *more, ml_read_error *error);
+int follower_read_on(ml_follower *live, uint64_t events, bool *more,
+                     ml_read_error *error);
 /* Events of all devices that came. */
-uint64_t live_events(const ml_live *live);
+uint64_t follower_events(const ml_follower *live);
 
 #endif

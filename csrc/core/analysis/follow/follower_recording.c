@@ -1,4 +1,5 @@
-/* What was read so far of a .mlab file that is followed, as a recording.  See follower.h. */
+/* What was read so far of a .mlab file that is followed, as a recording.  See
+ * follower.h. */
 #include <string.h>
 
 #include "analysis/follow/follower_parts.h"
@@ -63,7 +64,7 @@ copy_start(const mlab_start *from, mlab_start *to)
 
 /* Tags of what was not read yet would count for what is there now. */
 static void
-copy_tags(const ml_live *live, mlab_reader *to)
+copy_tags(const ml_follower *live, mlab_reader *to)
 {
     for (size_t i = 0; i < live->reader->tag_count; i++) {
         const mlab_tag *tag = &live->reader->tags[i];
@@ -74,7 +75,7 @@ copy_tags(const ml_live *live, mlab_reader *to)
 }
 
 static int
-copy_reader(const ml_live *live, mlab_reader *to)
+copy_reader(const ml_follower *live, mlab_reader *to)
 {
     const mlab_reader *from = live->reader;
     to->ordered = from->ordered;
@@ -103,7 +104,7 @@ copy_reader(const ml_live *live, mlab_reader *to)
 }
 
 static int
-copy_info(const ml_live *live, mlab_reader *to)
+copy_info(const ml_follower *live, mlab_reader *to)
 {
     *to->info = live->info;
     to->info->gaps =
@@ -112,9 +113,10 @@ copy_info(const ml_live *live, mlab_reader *to)
     return to->info->gaps != NULL ? 0 : ML_ENOMEM;
 }
 
-/* What the file counts beyond the last chunk was not stored, if all chunks were read. */
+/* What the file counts beyond the last chunk was not stored, if all chunks were
+ * read. */
 static int
-count_missing(const ml_live *live, mlab_reader *to)
+count_missing(const ml_follower *live, mlab_reader *to)
 {
     int result = 0;
     bool all = live->scanned + sizeof(ml_chunk) > live->input.bytes;
@@ -137,23 +139,25 @@ add_frame(ml_recording *recording, ml_frame frame, uint32_t *id)
 }
 
 static int
-put_elders(const live_elders *from, ml_recording *recording, ml_device_trace *trace)
+put_prior_blocks(const follower_prior_blocks *from, ml_recording *recording,
+                 ml_device_trace *trace)
 {
-    trace->elders = ml_alloc_zeroed(from->count + 1, sizeof(ml_elder));
-    int result = trace->elders == NULL ? ML_ENOMEM : 0;
+    trace->prior_blocks = ml_alloc_zeroed(from->count + 1, sizeof(ml_prior_block));
+    int result = trace->prior_blocks == NULL ? ML_ENOMEM : 0;
     for (size_t i = 0; i < from->count && result == 0; i++) {
-        ml_elder *elder = &trace->elders[trace->elder_count++];
-        *elder = from->items[i].elder;
-        result = add_frame(recording, from->items[i].frame, &elder->cause.frame);
+        ml_prior_block *prior_block = &trace->prior_blocks[trace->prior_block_count++];
+        *prior_block = from->items[i].prior_block;
+        result = add_frame(recording, from->items[i].frame, &prior_block->cause.frame);
         if (result == 0) {
-            result = add_frame(recording, from->items[i].until, &elder->cause.until);
+            result =
+                add_frame(recording, from->items[i].until, &prior_block->cause.until);
         }
     }
     return result;
 }
 
 static int
-put_past(const ml_live *live, ml_recording *recording)
+put_past(const ml_follower *live, ml_recording *recording)
 {
     int result = 0;
     for (size_t d = 0; d < recording->device_count && result == 0; d++) {
@@ -163,15 +167,15 @@ put_past(const ml_live *live, ml_recording *recording)
     trace->peak.name = trace->peak.name < most->name ? most->name : trace->peak.name;
         ML_TOTALS(XX)
 #undef XX
-        if (live->elders[d].count > 0) {
-            result = put_elders(&live->elders[d], recording, trace);
+        if (live->prior_blocks[d].count > 0) {
+            result = put_prior_blocks(&live->prior_blocks[d], recording, trace);
         }
     }
     return result;
 }
 
 int
-live_finish(ml_live *live, mlab_reader **out, ml_mlab_info *info)
+follower_finish(ml_follower *live, mlab_reader **out, ml_mlab_info *info)
 {
     mlab_reader *to = ml_alloc_zeroed(1, sizeof(*to));
     if (to == NULL) {
@@ -194,7 +198,7 @@ live_finish(ml_live *live, mlab_reader **out, ml_mlab_info *info)
         result = put_past(live, to->recording);
     }
     if (result == 0) {
-        result = live_note_history(live, to->recording);
+        result = follower_note_history(live, to->recording);
     }
     to->stacks = NULL;
     if (result < 0) {

@@ -9,14 +9,14 @@
 /* Of a phase that has no enum ml_phase: a named one. */
 #define NAMED ML_PHASE_COUNT
 
-typedef struct work {
+typedef struct difference_work {
     const ml_difference_ask *ask;
     ml_string_pool texts;
     ml_sites sites[2];
     ml_match match;
     ml_difference *made; /* owned */
     size_t part_capacity;
-} work;
+} difference_work;
 
 /* The events of a step of a side, or of all: from FIRST up to before LAST. */
 typedef struct span {
@@ -108,8 +108,8 @@ describe(const ml_sites *sites, uint64_t position)
 
 /* ---- Parts ---- */
 
-/* Whether both instants are of one course of events, where what is more at the later one
- * came since then; two steps are compared as if each were a run. */
+/* Whether both instants are of one course of events, where what is more at the later
+ * one came since then; two steps are compared as if each were a run. */
 static bool
 one_course(const ml_difference_ask *ask)
 {
@@ -118,7 +118,7 @@ one_course(const ml_difference_ask *ask)
 }
 
 static int
-add_part(work *w, ml_string phase, const ml_difference_instant at[2])
+add_part(difference_work *w, ml_string phase, const ml_difference_instant at[2])
 {
     ml_difference *made = w->made;
     int result = ml_grow((void **)&made->parts, &w->part_capacity, made->part_count + 1,
@@ -157,7 +157,7 @@ add_part(work *w, ml_string phase, const ml_difference_instant at[2])
 }
 
 static int
-add_instant(work *w)
+add_instant(difference_work *w)
 {
     ml_difference_instant at[2];
     for (unsigned side = 0; side < 2; side++) {
@@ -172,7 +172,7 @@ add_instant(work *w)
 }
 
 static int
-add_phase(work *w, const filter *through, ml_string name)
+add_phase(difference_work *w, const filter *through, ml_string name)
 {
     ml_difference_instant at[2] = {{0}, {0}};
     for (unsigned side = 0; side < 2; side++) {
@@ -202,7 +202,7 @@ has_name(const ml_string *names, size_t count, ml_string name)
 
 /* The names of phases of both sides, in the order in which they begin. */
 static size_t
-list_names(work *w, ml_string names[ML_DIFFERENCE_PHASES_MAX])
+list_names(difference_work *w, ml_string names[ML_DIFFERENCE_PHASES_MAX])
 {
     size_t count = 0;
     for (unsigned side = 0; side < 2; side++) {
@@ -224,7 +224,7 @@ list_names(work *w, ml_string names[ML_DIFFERENCE_PHASES_MAX])
 }
 
 static int
-add_phases(work *w)
+add_phases(difference_work *w)
 {
     static const uint8_t phases[] = {ML_PHASE_FORWARD, ML_PHASE_BACKWARD,
                                      ML_PHASE_OPTIMIZER};
@@ -246,8 +246,9 @@ add_phases(work *w)
 
 /* ---- The whole ---- */
 
-/* A number of what a side says: the sides are looked at in the order of these, so that what
- * is left open between two answers is decided alike whichever of them comes first. */
+/* A number of what a side says: the sides are looked at in the order of these, so
+ * that what is left open between two answers is decided alike whichever of them
+ * comes first. */
 static uint64_t
 digest(const ml_difference_side *side)
 {
@@ -279,7 +280,7 @@ turn(ml_match *match)
 }
 
 static int
-fill(work *w)
+fill(difference_work *w)
 {
     const ml_difference_side *sides = w->ask->sides;
     unsigned first = digest(&sides[0]) > digest(&sides[1]);
@@ -319,7 +320,7 @@ ml_difference_new(const ml_difference_ask *ask, ml_difference **out)
     if (!exists(&ask->sides[0]) || !exists(&ask->sides[1])) {
         return ML_EINVALID;
     }
-    work w = {.ask = ask, .made = ml_alloc_zeroed(1, sizeof(ml_difference))};
+    difference_work w = {.ask = ask, .made = ml_alloc_zeroed(1, sizeof(ml_difference))};
     int result = w.made == NULL ? ML_ENOMEM : ml_string_pool_init(&w.texts);
     if (result == 0) {
         result = fill(&w);

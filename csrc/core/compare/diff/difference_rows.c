@@ -48,12 +48,12 @@ typedef struct sums {
     size_t capacity;
 } sums;
 
-typedef struct work {
+typedef struct difference_rows_work {
     const ml_difference_view *view;
     ml_difference_part *part;
     unit *units; /* owned */
     size_t unit_count;
-} work;
+} difference_rows_work;
 
 static uint64_t
 magnitude(const ml_two *two)
@@ -80,7 +80,7 @@ most_of(const ml_site_live *live)
 }
 
 static void
-add_unit(work *w, uint32_t before, uint32_t after, uint8_t rule)
+add_unit(difference_rows_work *w, uint32_t before, uint32_t after, uint8_t rule)
 {
     unit *u = &w->units[w->unit_count++];
     *u = (unit){.site = {before, after}, .rule = rule};
@@ -95,7 +95,7 @@ add_unit(work *w, uint32_t before, uint32_t after, uint8_t rule)
 }
 
 static void
-list_units(work *w)
+list_units(difference_rows_work *w)
 {
     const ml_match *match = w->view->match;
     for (size_t i = 0; i < w->view->sites[0]->count; i++) {
@@ -110,7 +110,7 @@ list_units(work *w)
 
 /* How the memory of U, which moved, did. */
 static enum ml_move
-move_of(const work *w, const unit *u)
+move_of(const difference_rows_work *w, const unit *u)
 {
     bool more = u->two.bytes[1] > u->two.bytes[0];
     /* Has the side that has less of it at its instant had as much before? */
@@ -160,10 +160,10 @@ sums_fini(sums *all)
     ml_free(all->items);
 }
 
-/* What the row of U is of: its line on both sides, where its line has one on the other even
- * if the site itself has none. */
+/* What the row of U is of: its line on both sides, where its line has one on the
+ * other even if the site itself has none. */
 static key
-line_key(const work *w, const unit *u)
+line_key(const difference_rows_work *w, const unit *u)
 {
     const ml_match *match = w->view->match;
     uint32_t at[2] = {u->site[0], u->site[1]};
@@ -192,7 +192,7 @@ line_key(const work *w, const unit *u)
 }
 
 static key
-module_key(const work *w, const unit *u)
+module_key(const difference_rows_work *w, const unit *u)
 {
     unsigned side = u->site[1] != ML_NO_SITE;
     const ml_site_key *site = &w->view->sites[side]->items[u->site[side]].key;
@@ -200,7 +200,7 @@ module_key(const work *w, const unit *u)
 }
 
 static void
-add_unit_to(const work *w, sum *to, const unit *u)
+add_unit_to(const difference_rows_work *w, sum *to, const unit *u)
 {
     add_two(&to->two, &u->two);
     for (unsigned side = 0; side < 2; side++) {
@@ -227,7 +227,7 @@ add_unit_to(const work *w, sum *to, const unit *u)
 }
 
 static int
-add_up(const work *w, sums *by_line, sums *by_module)
+add_up(const difference_rows_work *w, sums *by_line, sums *by_module)
 {
     ml_difference_part *part = w->part;
     for (size_t i = 0; i < w->unit_count; i++) {
@@ -338,7 +338,7 @@ change_of(const sum *summed)
 }
 
 static ml_difference_line
-line_of(const work *w, const sum *from)
+line_of(const difference_rows_work *w, const sum *from)
 {
     const ml_string_pool *texts = w->view->texts;
     ml_difference_line line = {.two = from->two,
@@ -359,7 +359,8 @@ line_of(const work *w, const sum *from)
     return line;
 }
 
-/* PATTERN, which may be NULL, that fits NAME too; owned by the caller.  0 or ML_ENOMEM. */
+/* PATTERN, which may be NULL, that fits NAME too; owned by the caller.  0 or
+ * ML_ENOMEM. */
 static int
 fit(char **pattern, ml_string name)
 {
@@ -381,7 +382,7 @@ fit(char **pattern, ml_string name)
 
 /* The modules of what differs, for the lines that BY_LINE has in their order. */
 static int
-name_modules(const work *w, sums *by_line, const uint32_t *places)
+name_modules(const difference_rows_work *w, sums *by_line, const uint32_t *places)
 {
     int result = 0;
     for (size_t i = 0; i < w->unit_count && result == 0; i++) {
@@ -399,7 +400,7 @@ name_modules(const work *w, sums *by_line, const uint32_t *places)
 }
 
 static int
-fill_lines(const work *w, sums *by_line)
+fill_lines(const difference_rows_work *w, sums *by_line)
 {
     ml_difference_part *part = w->part;
     part->lines = ml_alloc_zeroed(by_line->count + 1, sizeof(*part->lines));
@@ -422,7 +423,7 @@ fill_lines(const work *w, sums *by_line)
 }
 
 static int
-fill_modules(const work *w, const sums *by_module)
+fill_modules(const difference_rows_work *w, const sums *by_module)
 {
     ml_difference_part *part = w->part;
     part->modules = ml_alloc_zeroed(by_module->count + 1, sizeof(*part->modules));
@@ -446,10 +447,11 @@ int
 ml_difference_rows(const ml_difference_view *view, ml_difference_part *part)
 {
     sums by_line = {0}, by_module = {0};
-    work w = {.view = view,
-              .part = part,
-              .units = ml_alloc_zeroed(
-                  view->sites[0]->count + view->sites[1]->count + 1, sizeof(unit))};
+    difference_rows_work w = {
+        .view = view,
+        .part = part,
+        .units = ml_alloc_zeroed(view->sites[0]->count + view->sites[1]->count + 1,
+                                 sizeof(unit))};
     int result = w.units == NULL ? ML_ENOMEM : 0;
     if (result == 0) {
         list_units(&w);

@@ -11,7 +11,7 @@ typedef struct entry {
     uint32_t site;
 } entry;
 
-typedef struct work {
+typedef struct match_work {
     ml_match *match;
     const ml_string_pool *texts;
     const ml_sites *sites[2];
@@ -19,7 +19,7 @@ typedef struct work {
      * partner; without a line WITHOUT. */
     uint32_t *pair[2];
     uint8_t *has_module[2]; /* by text */
-} work;
+} match_work;
 
 #define WITHOUT UINT32_MAX
 
@@ -58,7 +58,7 @@ compare_entries(const void *a, const void *b)
 
 /* Whether SITE takes part in a round, and by what. */
 static bool
-key_of(const work *w, unsigned side, size_t site, unsigned by, uint64_t *key)
+key_of(const match_work *w, unsigned side, size_t site, unsigned by, uint64_t *key)
 {
     const ml_site *of = &w->sites[side]->items[site];
     const ml_site_key *says = &of->key;
@@ -85,7 +85,7 @@ key_of(const work *w, unsigned side, size_t site, unsigned by, uint64_t *key)
 }
 
 static size_t
-list_side(const work *w, unsigned side, unsigned by, entry *entries)
+list_side(const match_work *w, unsigned side, unsigned by, entry *entries)
 {
     size_t count = 0;
     for (size_t i = 0; i < w->sites[side]->count; i++) {
@@ -98,7 +98,7 @@ list_side(const work *w, unsigned side, unsigned by, entry *entries)
 }
 
 static enum ml_match_rule
-rule_of_lines(const work *w, const ml_site_key *a, const ml_site_key *b)
+rule_of_lines(const match_work *w, const ml_site_key *a, const ml_site_key *b)
 {
     if (a->file != b->file &&
         ml_match_tail(w->texts->items[a->file], w->texts->items[b->file]) == 0) {
@@ -110,7 +110,7 @@ rule_of_lines(const work *w, const ml_site_key *a, const ml_site_key *b)
 }
 
 static void
-pair_sites(work *w, uint32_t a, uint32_t b, unsigned by)
+pair_sites(match_work *w, uint32_t a, uint32_t b, unsigned by)
 {
     ml_match *match = w->match;
     enum ml_match_rule rule = ML_MATCH_MODULE;
@@ -123,7 +123,7 @@ pair_sites(work *w, uint32_t a, uint32_t b, unsigned by)
 }
 
 static void
-play_round(work *w, unsigned by, entry *entries[2])
+play_round(match_work *w, unsigned by, entry *entries[2])
 {
     size_t counts[2] = {list_side(w, 0, by, entries[0]),
                         list_side(w, 1, by, entries[1])};
@@ -141,7 +141,7 @@ play_round(work *w, unsigned by, entry *entries[2])
 /* ---- Lines ---- */
 
 static void
-note_modules(work *w)
+note_modules(match_work *w)
 {
     for (unsigned side = 0; side < 2; side++) {
         for (size_t i = 0; i < w->sites[side]->count; i++) {
@@ -151,7 +151,7 @@ note_modules(work *w)
 }
 
 static void
-note_pairs(work *w, const ml_match_lines lines[2])
+note_pairs(match_work *w, const ml_match_lines lines[2])
 {
     for (unsigned side = 0; side < 2; side++) {
         for (size_t i = 0; i < w->sites[side]->count; i++) {
@@ -174,7 +174,7 @@ note_pairs(work *w, const ml_match_lines lines[2])
 }
 
 static int
-pair_lines(work *w, bool same_code)
+pair_lines(match_work *w, bool same_code)
 {
     ml_match_lines lines[2] = {{0}, {0}};
     note_modules(w);
@@ -196,7 +196,7 @@ pair_lines(work *w, bool same_code)
 /* ---- The whole ---- */
 
 static int
-make_room(work *w, entry *entries[2])
+make_room(match_work *w, entry *entries[2])
 {
     bool all = true;
     for (unsigned side = 0; side < 2; side++) {
@@ -222,7 +222,7 @@ int
 ml_match_init(ml_match *match, const ml_string_pool *texts, const ml_sites *before,
               const ml_sites *after, bool same_code)
 {
-    work w = {.match = match, .texts = texts, .sites = {before, after}};
+    match_work w = {.match = match, .texts = texts, .sites = {before, after}};
     entry *entries[2] = {NULL, NULL};
     *match = (ml_match){{NULL, NULL}, {NULL, NULL}, {NULL, NULL}};
     int result = make_room(&w, entries);

@@ -8,19 +8,19 @@
 #include "base/base.h"
 #include "ledger/replay/replay.h"
 
-typedef struct work {
+typedef struct sites_work {
     ml_sites *sites;
     const ml_recording *recording;
     const uint32_t *texts; /* by string id */
     const ml_analysis *analysis;
     uint64_t
         *operations; /* owned; by frame id; NOT_ASKED yet, or 0: it is of no library */
-} work;
+} sites_work;
 
 #define NOT_ASKED UINT64_MAX
 
-/* Sites that are always there: of blocks that no event and no list of blocks tells of, as
- * misfits may leave, and of slack. */
+/* Sites that are always there: of blocks that no event and no list of blocks tells
+ * of, as misfits may leave, and of slack. */
 enum {
     UNTOLD,
     SLACK
@@ -84,7 +84,7 @@ name_operation(const ml_recording *recording, uint32_t frame)
 }
 
 static uint64_t
-operation_of(work *w, const ml_event *event)
+operation_of(sites_work *w, const ml_event *event)
 {
     if (event->stack != 0) {
         uint32_t frame = w->recording->stacks[event->stack].frame;
@@ -101,8 +101,8 @@ operation_of(work *w, const ml_event *event)
 
 /* The site of a block of CAUSE and VERDICT that OPERATION allocated. */
 static int
-site_of(work *w, const ml_cause *cause, const ml_verdict *verdict, uint64_t operation,
-        uint64_t bytes, uint32_t *site)
+site_of(sites_work *w, const ml_cause *cause, const ml_verdict *verdict,
+        uint64_t operation, uint64_t bytes, uint32_t *site)
 {
     ml_site_key key = {.operation = operation,
                        .module = w->texts[cause->module],
@@ -137,7 +137,7 @@ without_slack(const ml_recording *recording, uint64_t requested, uint64_t bytes)
 }
 
 static int
-describe_event(work *w, size_t index)
+describe_event(sites_work *w, size_t index)
 {
     ml_sites *sites = w->sites;
     const ml_lifetimes *lifetimes = &w->analysis->lifetimes;
@@ -155,7 +155,7 @@ describe_event(work *w, size_t index)
 }
 
 static int
-describe_before(work *w, size_t index)
+describe_before(sites_work *w, size_t index)
 {
     ml_sites *sites = w->sites;
     const ml_lifetimes *lifetimes = &w->analysis->lifetimes;
@@ -184,7 +184,7 @@ add_own_sites(ml_sites *sites)
 }
 
 static int
-describe_all(work *w)
+describe_all(sites_work *w)
 {
     ml_sites *sites = w->sites;
     const ml_lifetimes *lifetimes = &w->analysis->lifetimes;
@@ -265,7 +265,7 @@ make_room(ml_sites *sites)
 }
 
 static int
-fill(work *w)
+fill(sites_work *w)
 {
     size_t frames = w->recording->frame_count;
     w->operations = ml_alloc_zeroed(frames + 1, sizeof(uint64_t));
@@ -296,10 +296,10 @@ ml_sites_init(ml_sites *sites, ml_string_pool *texts, const ml_recording *record
     sites->event_count = recording->devices[device].event_count;
     result = ml_string_pool_of(texts, recording, &ids);
     if (result == 0) {
-        work w = {.sites = sites,
-                  .recording = recording,
-                  .texts = ids,
-                  .analysis = sites->analysis};
+        sites_work w = {.sites = sites,
+                        .recording = recording,
+                        .texts = ids,
+                        .analysis = sites->analysis};
         result = fill(&w);
     }
     ml_free(ids);
@@ -394,8 +394,8 @@ raise(uint64_t *most, uint64_t now)
     *most = *most < now ? now : *most;
 }
 
-/* The most that was live from state FIRST to state LAST, a state being that after as many
- * events; NOW is what is live before the first. */
+/* The most that was live from state FIRST to state LAST, a state being that after as
+ * many events; NOW is what is live before the first. */
 static void
 follow(const ml_sites *sites, size_t position, size_t first, size_t last, uint64_t *now,
        ml_site_live *live)

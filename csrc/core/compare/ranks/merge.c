@@ -120,7 +120,7 @@ static int
 copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace *to)
 {
     void *events = NULL, *segments = NULL, *blocks = NULL, *tags = NULL;
-    void *elders = NULL, *uses = NULL;
+    void *prior_blocks = NULL, *uses = NULL;
     int result =
         copy_column(from->events, from->event_count, sizeof(ml_event), &events);
     if (result == 0) {
@@ -135,8 +135,8 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
         result = copy_column(from->tags, from->tag_count, sizeof(ml_tag), &tags);
     }
     if (result == 0) {
-        result =
-            copy_column(from->elders, from->elder_count, sizeof(ml_elder), &elders);
+        result = copy_column(from->prior_blocks, from->prior_block_count,
+                             sizeof(ml_prior_block), &prior_blocks);
     }
     if (result == 0) {
         result = copy_column(from->uses, from->use_count, sizeof(ml_use), &uses);
@@ -148,7 +148,7 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
     to->segments = segments;
     to->blocks = blocks;
     to->tags = tags;
-    to->elders = elders;
+    to->prior_blocks = prior_blocks;
     to->uses = uses;
     if (result < 0) {
         return result;
@@ -170,8 +170,8 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
         to->tags[i].name = merge->string_of[to->tags[i].name];
         to->tags[i].module = merge->string_of[to->tags[i].module];
     }
-    for (size_t i = 0; i < to->elder_count; i++) {
-        ml_cause *cause = &to->elders[i].cause;
+    for (size_t i = 0; i < to->prior_block_count; i++) {
+        ml_cause *cause = &to->prior_blocks[i].cause;
         cause->stack = 0; /* it is the block's */
         cause->frame = merge->frame_of[cause->frame];
         cause->until = merge->frame_of[cause->until];
@@ -180,8 +180,8 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
     return 0;
 }
 
-/* Whether anything is known of a device: a process lists those, too, that it never used, of
- * which there is no more than that they were looked at. */
+/* Whether anything is known of a device: a process lists those, too, that it never
+ * used, of which there is no more than that they were looked at. */
 static bool
 is_used(const ml_device_trace *device)
 {
@@ -263,8 +263,8 @@ add_notes(const ml_merge *merge, const ml_recording *from, ml_recording *part)
     return 0;
 }
 
-/* Those of the rank OF of FROM, or all.  Torch's viewer has nothing but their device to tell
- * ranks apart: those of none go to the first of the rank. */
+/* Those of the rank OF of FROM, or all.  Torch's viewer has nothing but their device
+ * to tell ranks apart: those of none go to the first of the rank. */
 static int
 add_annotations(ml_merge *merge, const ml_recording *from, const ml_rank *of,
                 arrival *to)
@@ -326,7 +326,8 @@ move_back(const arrival *of, ml_recording *merged)
     }
 }
 
-/* What FROM, which is WHOLE or a part of it, holds; KNOWN is what is known of the rank. */
+/* What FROM, which is WHOLE or a part of it, holds; KNOWN is what is known of the
+ * rank. */
 static int
 add_rank(ml_merge *merge, const ml_recording *whole, const ml_recording *from,
          const ml_rank *known, ml_string file, int number)
@@ -505,8 +506,8 @@ compare_placed(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* In the order of their times, with the devices of the merged recording; those of a rank
- * that has none are left out. */
+/* In the order of their times, with the devices of the merged recording; those of a
+ * rank that has none are left out. */
 static int
 place_annotations(const ml_merge *merge, size_t arrivals)
 {

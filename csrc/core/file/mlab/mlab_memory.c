@@ -1,5 +1,5 @@
-/* The memory at the end of a .mlab file: what was there at the start, carried forward by
- * the events.  See mlab_reader.h. */
+/* The memory at the end of a .mlab file: what was there at the start, carried
+ * forward by the events.  See mlab_reader.h. */
 #include <string.h>
 
 #include "file/mlab/mlab_parts.h"
@@ -122,8 +122,8 @@ follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules
     return result;
 }
 
-/* Nobody knew the memory at an instant: the walk at the start and the events say together
- * what there is at the end, and undoing them what there was. */
+/* Nobody knew the memory at an instant: the walk at the start and the events say
+ * together what there is at the end, and undoing them what there was. */
 static int
 settle(mlab_reader *reader, ml_device_trace *trace, mlab_start *start)
 {
@@ -141,7 +141,7 @@ settle(mlab_reader *reader, ml_device_trace *trace, mlab_start *start)
     trace->segment_count = start->segment_count;
     start->segments = NULL;
     start->segment_count = 0;
-    int result = ml_settle_memory(trace);
+    int result = ml_unordered_events_end_memory(trace);
     ml_replay *replay = NULL;
     if (result == 0) {
         result = ml_replay_new(reader->recording, 0, &replay);

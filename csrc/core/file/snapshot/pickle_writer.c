@@ -1,4 +1,4 @@
-/* Writing a recording as a pickle: the dialect's constructors as opcodes.
+/* Writing a recording as a pickle: the schema's constructors as opcodes.
  *
  * Shared values are numbered in the order of their MEMOIZE.  Containers are memoised
  * when they are complete, which is as good as before, since none contains itself. */
@@ -124,7 +124,7 @@ close_container(ml_builder *builder)
     writer *w = writer_of(builder);
     level inner = w->levels[--w->depth];
     if (inner.kind == ML_VALUE_TUPLE) {
-        put_opcode(w, (char)0x86); /* TUPLE2: the dialect has pairs only */
+        put_opcode(w, (char)0x86); /* TUPLE2: the schema has pairs only */
     }
     else if (inner.count != 0) {
         put_opcode(w, inner.kind == ML_VALUE_LIST ? 'e' : 'u');

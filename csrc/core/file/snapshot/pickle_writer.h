@@ -1,7 +1,7 @@
 /* Writing a recording as a pickle that torch's tools and viewer read.
  *
  * Owns the pickle format on the way out: protocol 4, only the opcodes that torch's own
- * viewer knows.  The keys and their order are the dialect's. */
+ * viewer knows.  The keys and their order are the schema's. */
 #ifndef ML_PICKLE_WRITER_H
 #define ML_PICKLE_WRITER_H
 

@@ -13,7 +13,7 @@ enum {
 
 /* A line without a place or a text is none; the rest of it may be unknown. */
 static int
-read_code_line(ml_tables *tables, const ml_array *const columns[CODE_COLUMNS],
+read_code_line(ml_snapshot_tables *tables, const ml_array *const columns[CODE_COLUMNS],
                uint32_t index, ml_intern *known)
 {
     const enum ml_unread what = ML_UNREAD_MEMLAB_CODE;
@@ -27,13 +27,14 @@ read_code_line(ml_tables *tables, const ml_array *const columns[CODE_COLUMNS],
         whole = whole && ml_value_is(columns[k]->items[index], ML_VALUE_STRING);
     }
     if (!whole) {
-        ml_tables_lose(tables, what);
+        ml_snapshot_tables_lose(tables, what);
         return 0;
     }
     int error = 0;
     for (unsigned k = 0; k < 4 && error == 0; k++) {
         ml_extras_read_count(tables, columns[4 + k]->items[index], what, &numbers[k]);
-        error = ml_tables_string(tables, columns[k]->items[index], what, strings[k]);
+        error = ml_snapshot_tables_string(tables, columns[k]->items[index], what,
+                                          strings[k]);
     }
     line.line = (int64_t)numbers[0];
     line.first_line = (int64_t)numbers[1];
@@ -44,7 +45,7 @@ read_code_line(ml_tables *tables, const ml_array *const columns[CODE_COLUMNS],
 }
 
 static int
-read_code(ml_tables *tables, ml_value value)
+read_code(ml_snapshot_tables *tables, ml_value value)
 {
     static const unsigned keys[CODE_COLUMNS] = {
         ML_WORD_FILE, ML_WORD_FUNCTION,   ML_WORD_TEXT,      ML_WORD_QUALNAME,
@@ -69,7 +70,7 @@ read_code(ml_tables *tables, ml_value value)
 /* ---- The whole ---- */
 
 static void
-read_source(ml_tables *tables, ml_value value)
+read_source(ml_snapshot_tables *tables, ml_value value)
 {
     ml_recording *recording = tables->recording;
     const ml_text *text =
@@ -79,7 +80,7 @@ read_source(ml_tables *tables, ml_value value)
         readable = text->bytes[i] > ' ' && text->bytes[i] <= '~';
     }
     if (!readable) {
-        ml_tables_lose(tables, ML_UNREAD_MEMLAB_SOURCE);
+        ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_SOURCE);
         return;
     }
     memcpy(recording->source, text->bytes, text->length);
@@ -89,7 +90,7 @@ read_source(ml_tables *tables, ml_value value)
 
 /* What could not be read of the file that this one was made of. */
 static void
-read_unread(ml_tables *tables, ml_value value)
+read_unread(ml_snapshot_tables *tables, ml_value value)
 {
     const ml_array *dict = ml_extras_dict(tables, value, ML_UNREAD_MEMLAB);
     for (uint32_t i = 0; dict != NULL && i < dict->count; i += 2) {
@@ -106,11 +107,11 @@ read_unread(ml_tables *tables, ml_value value)
 }
 
 static int64_t
-version_of(ml_tables *tables, const ml_array *dict)
+version_of(ml_snapshot_tables *tables, const ml_array *dict)
 {
     int64_t version = 0;
     for (uint32_t i = 0; i < dict->count; i += 2) {
-        if (ml_tables_word(tables, dict->items[i]) == ML_WORD_VERSION &&
+        if (ml_snapshot_tables_word(tables, dict->items[i]) == ML_WORD_VERSION &&
             ml_value_is(dict->items[i + 1], ML_VALUE_INT)) {
             version = ml_value_as_int(dict->items[i + 1]);
         }
@@ -119,11 +120,11 @@ version_of(ml_tables *tables, const ml_array *dict)
 }
 
 static int
-read_modules(ml_tables *tables, ml_value value)
+read_modules(ml_snapshot_tables *tables, ml_value value)
 {
     const enum ml_unread what = ML_UNREAD_MEMLAB_MODULE;
     if (!ml_value_is(value, ML_VALUE_LIST)) {
-        ml_tables_lose(tables, what);
+        ml_snapshot_tables_lose(tables, what);
         return 0;
     }
     const ml_array *pairs = ml_value_as_array(value);
@@ -131,14 +132,15 @@ read_modules(ml_tables *tables, ml_value value)
     for (uint32_t k = 0; error == 0 && k + 1 < pairs->count; k += 2) {
         const ml_array *modules = ml_extras_dict(tables, pairs->items[k + 1], what);
         if (modules != NULL) {
-            error = ml_tables_stack_of_modules(tables, pairs->items[k], modules);
+            error =
+                ml_snapshot_tables_stack_of_modules(tables, pairs->items[k], modules);
         }
     }
     return error;
 }
 
 int
-ml_extras_read_modules(ml_tables *tables, ml_value value)
+ml_extras_read_modules(ml_snapshot_tables *tables, ml_value value)
 {
     if (!ml_value_is(value, ML_VALUE_DICT) ||
         version_of(tables, ml_value_as_array(value)) != 1) {
@@ -147,7 +149,7 @@ ml_extras_read_modules(ml_tables *tables, ml_value value)
     const ml_array *dict = ml_value_as_array(value);
     int error = 0;
     for (uint32_t i = 0; error == 0 && i < dict->count; i += 2) {
-        if (ml_tables_word(tables, dict->items[i]) == ML_WORD_MODULES) {
+        if (ml_snapshot_tables_word(tables, dict->items[i]) == ML_WORD_MODULES) {
             error = read_modules(tables, dict->items[i + 1]);
         }
     }
@@ -155,24 +157,24 @@ ml_extras_read_modules(ml_tables *tables, ml_value value)
 }
 
 int
-ml_extras_read(ml_tables *tables, ml_value value)
+ml_extras_read(ml_snapshot_tables *tables, ml_value value)
 {
     const ml_array *dict = ml_extras_dict(tables, value, ML_UNREAD_MEMLAB);
     int64_t version = dict != NULL ? version_of(tables, dict) : 0;
     if (dict != NULL && version < 1) {
-        ml_tables_lose(tables, ML_UNREAD_MEMLAB);
+        ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB);
     }
     int error = 0;
     for (uint32_t i = 0; version == 1 && error == 0 && i < dict->count; i += 2) {
         ml_value item = dict->items[i + 1];
-        switch (ml_tables_word(tables, dict->items[i])) {
+        switch (ml_snapshot_tables_word(tables, dict->items[i])) {
         case ML_WORD_SOURCE:
             read_source(tables, item);
             break;
         case ML_WORD_HAS_SEGMENTS:
             tables->recording->rules.has_segments = item.bits != ML_VALUE_OF_FALSE.bits;
             if (!ml_value_is(item, ML_VALUE_BOOL)) {
-                ml_tables_lose(tables, ML_UNREAD_MEMLAB);
+                ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB);
             }
             break;
         case ML_WORD_DEVICES:

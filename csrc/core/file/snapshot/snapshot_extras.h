@@ -1,7 +1,8 @@
 /* The key "memlab" of a snapshot: what we once saved beyond torch's keys.
  *
- * Owns reading back what the dialect's extras wrote: losses, peaks, owners of tensors,
- * modules of stacks, notes, lines of code, and the columns of events that torch does not have.  Private to the snapshot reader. */
+ * Owns reading back what the schema's extras wrote: losses, peaks, owners of
+ * tensors, modules of stacks, notes, lines of code, and the columns of events that
+ * torch does not have.  Private to the snapshot reader. */
 #ifndef ML_SNAPSHOT_EXTRAS_H
 #define ML_SNAPSHOT_EXTRAS_H
 
@@ -9,9 +10,9 @@
 
 /* Before any stack is read: gives the lists of frames that have modules their stacks.
  * 0, ML_ELIMIT or ML_ENOMEM, here and below. */
-int ml_extras_read_modules(ml_tables *tables, ml_value value);
+int ml_extras_read_modules(ml_snapshot_tables *tables, ml_value value);
 /* Completes the recording of TABLES, whose devices and events are read already.  A
  * newer version of the key is ignored. */
-int ml_extras_read(ml_tables *tables, ml_value value);
+int ml_extras_read(ml_snapshot_tables *tables, ml_value value);
 
 #endif

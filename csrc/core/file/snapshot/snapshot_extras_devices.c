@@ -1,11 +1,11 @@
-/* The devices of the key "memlab": losses and peaks, tags, uses, and what torch's events
- * have no keys for. */
+/* The devices of the key "memlab": losses and peaks, tags, uses, and what torch's
+ * events have no keys for. */
 #include "file/snapshot/snapshot_extras_parts.h"
 #include "file/snapshot/snapshot_fields.h"
 #include "recording/side_data.h"
 
 static void
-read_peak(ml_tables *tables, ml_value value, ml_totals *peak)
+read_peak(ml_snapshot_tables *tables, ml_value value, ml_totals *peak)
 {
     const ml_array *dict = ml_extras_dict(tables, value, ML_UNREAD_MEMLAB_DEVICE);
     for (uint32_t i = 0; dict != NULL && i < dict->count; i += 2) {
@@ -27,24 +27,26 @@ enum {
 
 /* One that does not say what and when says nothing. */
 static int
-read_tag(ml_tables *tables, const ml_array *const columns[TAG_COLUMNS], uint32_t index,
-         ml_device_trace *device, size_t *capacity)
+read_tag(ml_snapshot_tables *tables, const ml_array *const columns[TAG_COLUMNS],
+         uint32_t index, ml_device_trace *device, size_t *capacity)
 {
     const enum ml_unread what = ML_UNREAD_MEMLAB_TAG;
     ml_tag tag = {0};
     bool placed =
         ml_extras_read_count(tables, columns[0]->items[index], what, &tag.position) &&
         ml_extras_read_bits(tables, columns[1]->items[index], what, &tag.addr);
-    unsigned word = ml_tables_word(tables, columns[2]->items[index]);
+    unsigned word = ml_snapshot_tables_word(tables, columns[2]->items[index]);
     bool known = word >= ML_WORD_CATEGORIES && word < ML_WORD_COUNT;
     tag.category =
         (uint8_t)(known ? word - ML_WORD_CATEGORIES : (unsigned)ML_CATEGORY_UNKNOWN);
     if (!ml_value_is(columns[2]->items[index], ML_VALUE_STRING)) {
-        ml_tables_lose(tables, what);
+        ml_snapshot_tables_lose(tables, what);
     }
-    int error = ml_tables_string(tables, columns[3]->items[index], what, &tag.name);
+    int error =
+        ml_snapshot_tables_string(tables, columns[3]->items[index], what, &tag.name);
     if (error == 0 && columns[4] != NULL) {
-        error = ml_tables_string(tables, columns[4]->items[index], what, &tag.module);
+        error = ml_snapshot_tables_string(tables, columns[4]->items[index], what,
+                                          &tag.module);
     }
     return error != 0 || !placed
                ? error
@@ -53,7 +55,7 @@ read_tag(ml_tables *tables, const ml_array *const columns[TAG_COLUMNS], uint32_t
 }
 
 static int
-read_tags(ml_tables *tables, ml_value value, ml_device_trace *device)
+read_tags(ml_snapshot_tables *tables, ml_value value, ml_device_trace *device)
 {
     static const unsigned keys[TAG_COLUMNS] = {
         ML_WORD_POSITION, ML_WORD_ADDR, ML_WORD_CATEGORY, ML_WORD_NAME, ML_WORD_MODULE};
@@ -74,18 +76,18 @@ read_tags(ml_tables *tables, ml_value value, ml_device_trace *device)
 }
 
 static void
-read_flags(ml_tables *tables, ml_value value, ml_device_trace *device)
+read_flags(ml_snapshot_tables *tables, ml_value value, ml_device_trace *device)
 {
     if (!ml_value_is(value, ML_VALUE_STRING) ||
         ml_value_as_text(value)->length != device->event_count) {
-        ml_tables_lose(tables, ML_UNREAD_MEMLAB_EVENT);
+        ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_EVENT);
         return;
     }
     const char *column = ml_value_as_text(value)->bytes;
     for (size_t i = 0; i < device->event_count; i++) {
         unsigned char flags = (unsigned char)column[i];
         if ((flags & 0xc0) != 0x40) {
-            ml_tables_lose(tables, ML_UNREAD_MEMLAB_EVENT);
+            ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_EVENT);
             continue;
         }
         device->events[i].flags |= (uint8_t)(flags & 0x3f);
@@ -94,7 +96,7 @@ read_flags(ml_tables *tables, ml_value value, ml_device_trace *device)
 
 /* One value an event. */
 static int
-read_event_column(ml_tables *tables, ml_value value, ml_device_trace *device,
+read_event_column(ml_snapshot_tables *tables, ml_value value, ml_device_trace *device,
                   const ml_event_column *column)
 {
     const enum ml_unread what = ML_UNREAD_MEMLAB_EVENT;
@@ -108,7 +110,7 @@ read_event_column(ml_tables *tables, ml_value value, ml_device_trace *device,
 }
 
 static void
-read_block_bytes(ml_tables *tables, ml_value value, ml_device_trace *device)
+read_block_bytes(ml_snapshot_tables *tables, ml_value value, ml_device_trace *device)
 {
     const enum ml_unread what = ML_UNREAD_MEMLAB_EVENT;
     const ml_array *list = ml_extras_list(tables, value, what, device->event_count);
@@ -119,7 +121,7 @@ read_block_bytes(ml_tables *tables, ml_value value, ml_device_trace *device)
 }
 
 static int
-read_uses(ml_tables *tables, ml_value value, ml_device_trace *device)
+read_uses(ml_snapshot_tables *tables, ml_value value, ml_device_trace *device)
 {
     static const unsigned keys[2] = {ML_WORD_ADDR, ML_WORD_POSITION};
     const ml_array *columns[2] = {NULL, NULL};
@@ -153,7 +155,7 @@ forget_pools(ml_device_trace *device)
 }
 
 static int
-read_device_field(ml_tables *tables, unsigned word, ml_value item,
+read_device_field(ml_snapshot_tables *tables, unsigned word, ml_value item,
                   ml_device_trace *device)
 {
     const enum ml_unread what = ML_UNREAD_MEMLAB_DEVICE;
@@ -191,7 +193,7 @@ read_device_field(ml_tables *tables, unsigned word, ml_value item,
 }
 
 int
-ml_extras_read_devices(ml_tables *tables, ml_value value)
+ml_extras_read_devices(ml_snapshot_tables *tables, ml_value value)
 {
     ml_recording *recording = tables->recording;
     const ml_array *list =
@@ -202,7 +204,7 @@ ml_extras_read_devices(ml_tables *tables, ml_value value)
             ml_extras_dict(tables, list->items[i], ML_UNREAD_MEMLAB_DEVICE);
         bool pools = (recording->keys & ML_KEY_POOL_ID) != 0;
         for (uint32_t k = 0; dict != NULL && error == 0 && k < dict->count; k += 2) {
-            unsigned word = ml_tables_word(tables, dict->items[k]);
+            unsigned word = ml_snapshot_tables_word(tables, dict->items[k]);
             pools |= word == ML_WORD_POOL_ID;
             error = read_device_field(tables, word, dict->items[k + 1],
                                       &recording->devices[i]);

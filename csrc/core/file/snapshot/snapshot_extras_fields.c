@@ -4,11 +4,11 @@
 #include <string.h>
 
 bool
-ml_extras_read_count(ml_tables *tables, ml_value value, enum ml_unread what,
+ml_extras_read_count(ml_snapshot_tables *tables, ml_value value, enum ml_unread what,
                      uint64_t *out)
 {
     if (!ml_value_is(value, ML_VALUE_INT) || ml_value_as_int(value) < 0) {
-        ml_tables_lose(tables, what);
+        ml_snapshot_tables_lose(tables, what);
         return false;
     }
     *out = (uint64_t)ml_value_as_int(value);
@@ -16,7 +16,7 @@ ml_extras_read_count(ml_tables *tables, ml_value value, enum ml_unread what,
 }
 
 bool
-ml_extras_read_small(ml_tables *tables, ml_value value, enum ml_unread what,
+ml_extras_read_small(ml_snapshot_tables *tables, ml_value value, enum ml_unread what,
                      uint64_t most, uint32_t *out)
 {
     uint64_t count = 0;
@@ -24,7 +24,7 @@ ml_extras_read_small(ml_tables *tables, ml_value value, enum ml_unread what,
         return false;
     }
     if (count > most) {
-        ml_tables_lose(tables, what);
+        ml_snapshot_tables_lose(tables, what);
         return false;
     }
     *out = (uint32_t)count;
@@ -32,11 +32,11 @@ ml_extras_read_small(ml_tables *tables, ml_value value, enum ml_unread what,
 }
 
 bool
-ml_extras_read_bits(ml_tables *tables, ml_value value, enum ml_unread what,
+ml_extras_read_bits(ml_snapshot_tables *tables, ml_value value, enum ml_unread what,
                     uint64_t *out)
 {
     if (!ml_value_is(value, ML_VALUE_INT)) {
-        ml_tables_lose(tables, what);
+        ml_snapshot_tables_lose(tables, what);
         return false;
     }
     *out = (uint64_t)ml_value_as_int(value);
@@ -44,12 +44,12 @@ ml_extras_read_bits(ml_tables *tables, ml_value value, enum ml_unread what,
 }
 
 bool
-ml_extras_read_number(ml_tables *tables, ml_value value, enum ml_unread what,
+ml_extras_read_number(ml_snapshot_tables *tables, ml_value value, enum ml_unread what,
                       int32_t *out)
 {
     if (!ml_value_is(value, ML_VALUE_INT) || ml_value_as_int(value) < -1 ||
         ml_value_as_int(value) > INT32_MAX) {
-        ml_tables_lose(tables, what);
+        ml_snapshot_tables_lose(tables, what);
         return false;
     }
     *out = (int32_t)ml_value_as_int(value);
@@ -57,21 +57,22 @@ ml_extras_read_number(ml_tables *tables, ml_value value, enum ml_unread what,
 }
 
 const ml_array *
-ml_extras_dict(ml_tables *tables, ml_value value, enum ml_unread what)
+ml_extras_dict(ml_snapshot_tables *tables, ml_value value, enum ml_unread what)
 {
     if (!ml_value_is(value, ML_VALUE_DICT)) {
-        ml_tables_lose(tables, what);
+        ml_snapshot_tables_lose(tables, what);
         return NULL;
     }
     return ml_value_as_array(value);
 }
 
 const ml_array *
-ml_extras_list(ml_tables *tables, ml_value value, enum ml_unread what, size_t count)
+ml_extras_list(ml_snapshot_tables *tables, ml_value value, enum ml_unread what,
+               size_t count)
 {
     if (!ml_value_is(value, ML_VALUE_LIST) ||
         ml_value_as_array(value)->count != count) {
-        ml_tables_lose(tables, what);
+        ml_snapshot_tables_lose(tables, what);
         return NULL;
     }
     return ml_value_as_array(value);
@@ -98,12 +99,12 @@ ml_extras_choice(ml_value value, const char *(*text_of)(unsigned), unsigned coun
 }
 
 bool
-ml_extras_columns(ml_tables *tables, const ml_array *dict, enum ml_unread what,
+ml_extras_columns(ml_snapshot_tables *tables, const ml_array *dict, enum ml_unread what,
                   const unsigned *keys, unsigned count, unsigned required,
                   const ml_array **columns)
 {
     for (uint32_t i = 0; i < dict->count; i += 2) {
-        unsigned word = ml_tables_word(tables, dict->items[i]);
+        unsigned word = ml_snapshot_tables_word(tables, dict->items[i]);
         for (unsigned k = 0; k < count; k++) {
             if (word == keys[k] && ml_value_is(dict->items[i + 1], ML_VALUE_LIST)) {
                 columns[k] = ml_value_as_array(dict->items[i + 1]);
@@ -117,7 +118,7 @@ ml_extras_columns(ml_tables *tables, const ml_array *dict, enum ml_unread what,
                 ? k >= required
                 : columns[0] != NULL && columns[k]->count == times * columns[0]->count;
         if (!fits) {
-            ml_tables_lose(tables, what);
+            ml_snapshot_tables_lose(tables, what);
             return false;
         }
     }

@@ -8,7 +8,7 @@ enum {
 
 /* *TIMED: it says when it was, without which it cannot be kept. */
 static int
-read_note(ml_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
+read_note(ml_snapshot_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
           uint32_t index, ml_note *note, bool *timed)
 {
     const enum ml_unread what = ML_UNREAD_MEMLAB_NOTE;
@@ -22,12 +22,13 @@ read_note(ml_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
         ml_extras_read_bits(tables, columns[5]->items[ML_NOTE_VALUES * index + k], what,
                             &note->values[k]);
     }
-    return ml_tables_string(tables, columns[2]->items[index], what, &note->name);
+    return ml_snapshot_tables_string(tables, columns[2]->items[index], what,
+                                     &note->name);
 }
 
 /* Notes of a kind that is not known are passed over. */
 static int
-fill_notes(ml_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
+fill_notes(ml_snapshot_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
            ml_recording *recording)
 {
     uint32_t count = columns[0]->count;
@@ -38,7 +39,7 @@ fill_notes(ml_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
             ml_extras_choice(columns[1]->items[i], ml_note_text, ML_NOTE_COUNT);
         if (kind == ML_NOTE_COUNT) {
             if (!ml_value_is(columns[1]->items[i], ML_VALUE_STRING)) {
-                ml_tables_lose(tables, ML_UNREAD_MEMLAB_NOTE);
+                ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_NOTE);
             }
             continue;
         }
@@ -54,7 +55,8 @@ fill_notes(ml_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
 }
 
 int
-ml_extras_read_notes(ml_tables *tables, ml_value value, ml_recording *recording)
+ml_extras_read_notes(ml_snapshot_tables *tables, ml_value value,
+                     ml_recording *recording)
 {
     static const unsigned keys[NOTE_COLUMNS] = {ML_WORD_TIME,   ML_WORD_KIND,
                                                 ML_WORD_NAME,   ML_WORD_DEVICE,
@@ -65,7 +67,7 @@ ml_extras_read_notes(ml_tables *tables, ml_value value, ml_recording *recording)
         return 0;
     }
     for (uint32_t i = 0; i < dict->count; i += 2) {
-        if (ml_tables_word(tables, dict->items[i]) == ML_WORD_LOST) {
+        if (ml_snapshot_tables_word(tables, dict->items[i]) == ML_WORD_LOST) {
             ml_extras_read_count(tables, dict->items[i + 1], ML_UNREAD_MEMLAB_NOTE,
                                  &recording->lost_notes);
         }

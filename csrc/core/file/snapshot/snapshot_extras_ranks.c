@@ -3,12 +3,12 @@
 
 /* The place of VALUE among what TEXT_OF names, of COUNT; 0 where it is not there. */
 static uint8_t
-read_choice(ml_tables *tables, ml_value value, const char *(*text_of)(unsigned),
-            unsigned count)
+read_choice(ml_snapshot_tables *tables, ml_value value,
+            const char *(*text_of)(unsigned), unsigned count)
 {
     unsigned choice = ml_extras_choice(value, text_of, count);
     if (choice == count) {
-        ml_tables_lose(tables, ML_UNREAD_MEMLAB_RANK);
+        ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_RANK);
         return 0;
     }
     return (uint8_t)choice;
@@ -16,7 +16,7 @@ read_choice(ml_tables *tables, ml_value value, const char *(*text_of)(unsigned),
 
 /* The part that RANK has, or a new one. */
 static int
-need_part(ml_tables *tables, ml_rank *rank)
+need_part(ml_snapshot_tables *tables, ml_rank *rank)
 {
     int error = 0;
     if (rank->part == NULL) {
@@ -30,7 +30,7 @@ need_part(ml_tables *tables, ml_rank *rank)
 /* The devices of RANK, by their numbers in its process: those behind the ranks before.
  * *BROKEN: which they are is not known. */
 static int
-read_numbers(ml_tables *tables, ml_value value, ml_rank *rank, bool *broken)
+read_numbers(ml_snapshot_tables *tables, ml_value value, ml_rank *rank, bool *broken)
 {
     const ml_recording *recording = tables->recording;
     int error = need_part(tables, rank);
@@ -56,7 +56,7 @@ enum {
 };
 
 static int
-read_rules(ml_tables *tables, ml_value value, ml_rank *rank)
+read_rules(ml_snapshot_tables *tables, ml_value value, ml_rank *rank)
 {
     int error = need_part(tables, rank);
     const ml_array *list =
@@ -80,7 +80,7 @@ read_rules(ml_tables *tables, ml_value value, ml_rank *rank)
 }
 
 static int
-read_rank_field(ml_tables *tables, unsigned word, ml_value item, ml_rank *rank,
+read_rank_field(ml_snapshot_tables *tables, unsigned word, ml_value item, ml_rank *rank,
                 bool *broken)
 {
     const enum ml_unread what = ML_UNREAD_MEMLAB_RANK;
@@ -97,11 +97,11 @@ read_rank_field(ml_tables *tables, unsigned word, ml_value item, ml_rank *rank,
         ml_extras_read_small(tables, item, what, ML_WORLD_MAX, &rank->world_size);
         return 0;
     case ML_WORD_FILE:
-        return ml_tables_string(tables, item, what, &rank->file);
+        return ml_snapshot_tables_string(tables, item, what, &rank->file);
     case ML_WORD_HOST:
-        return ml_tables_string(tables, item, what, &rank->host);
+        return ml_snapshot_tables_string(tables, item, what, &rank->host);
     case ML_WORD_BOOT_ID:
-        return ml_tables_string(tables, item, what, &rank->boot);
+        return ml_snapshot_tables_string(tables, item, what, &rank->boot);
     case ML_WORD_PID:
         ml_extras_read_bits(tables, item, what, &rank->pid);
         return 0;
@@ -142,8 +142,8 @@ read_rank_field(ml_tables *tables, unsigned word, ml_value item, ml_rank *rank,
     }
 }
 
-/* Whether the ranks share out the devices, as those of a merged recording do, or are one
- * process at most. */
+/* Whether the ranks share out the devices, as those of a merged recording do, or are
+ * one process at most. */
 static bool
 ranks_fit(const ml_recording *recording)
 {
@@ -159,12 +159,12 @@ ranks_fit(const ml_recording *recording)
 }
 
 int
-ml_extras_read_ranks(ml_tables *tables, ml_value value)
+ml_extras_read_ranks(ml_snapshot_tables *tables, ml_value value)
 {
     ml_recording *recording = tables->recording;
     if (!ml_value_is(value, ML_VALUE_LIST) || recording->ranks != NULL ||
         ml_value_as_array(value)->count > ML_RECORDING_DEVICES_MAX) {
-        ml_tables_lose(tables, ML_UNREAD_MEMLAB_RANK);
+        ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_RANK);
         return 0;
     }
     const ml_array *list = ml_value_as_array(value);
@@ -184,14 +184,15 @@ ml_extras_read_ranks(ml_tables *tables, ml_value value)
         broken = !ml_value_is(list->items[i], ML_VALUE_DICT);
         const ml_array *dict = broken ? NULL : ml_value_as_array(list->items[i]);
         for (uint32_t k = 0; dict != NULL && k < dict->count && error == 0; k += 2) {
-            error = read_rank_field(tables, ml_tables_word(tables, dict->items[k]),
-                                    dict->items[k + 1], rank, &broken);
+            error =
+                read_rank_field(tables, ml_snapshot_tables_word(tables, dict->items[k]),
+                                dict->items[k + 1], rank, &broken);
         }
         next += rank->device_count;
     }
     /* Without knowing whose the devices are, they are those of nobody. */
     if (error == 0 && (broken || !ranks_fit(recording))) {
-        ml_tables_lose(tables, ML_UNREAD_MEMLAB_RANK);
+        ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_RANK);
         ml_recording_drop_ranks(recording);
     }
     return error;

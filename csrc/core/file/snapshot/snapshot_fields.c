@@ -57,13 +57,13 @@ ml_value_address(ml_value value, uint64_t *out)
 bool
 ml_reader_natural(ml_reader *r, ml_value value, enum ml_unread what, uint64_t *out)
 {
-    return ml_tables_give(&r->tables, what, ml_value_natural(value, out));
+    return ml_snapshot_tables_give(&r->tables, what, ml_value_natural(value, out));
 }
 
 bool
 ml_reader_address(ml_reader *r, ml_value value, enum ml_unread what, uint64_t *out)
 {
-    return ml_tables_give(&r->tables, what, ml_value_address(value, out));
+    return ml_snapshot_tables_give(&r->tables, what, ml_value_address(value, out));
 }
 
 static bool
@@ -80,18 +80,18 @@ column_bits(enum ml_holds holds, ml_value value, uint64_t *bits)
 }
 
 int
-ml_tables_column(ml_tables *tables, const ml_event_column *column, ml_value value,
-                 enum ml_unread what, ml_event *event)
+ml_tables_column(ml_snapshot_tables *tables, const ml_event_column *column,
+                 ml_value value, enum ml_unread what, ml_event *event)
 {
     if (column->holds == ML_HOLDS_STRING) {
         uint32_t id;
-        int error = ml_tables_string(tables, value, what, &id);
+        int error = ml_snapshot_tables_string(tables, value, what, &id);
         ml_event_column_set(column, id, event);
         return error;
     }
     uint64_t bits = 0;
     bool readable =
-        ml_tables_give(tables, what, column_bits(column->holds, value, &bits));
+        ml_snapshot_tables_give(tables, what, column_bits(column->holds, value, &bits));
     ml_event_column_set(column, readable ? bits : 0, event);
     if (column->holds == ML_HOLDS_POOL && !readable) {
         event->flags &= (uint8_t)~ML_EVENT_POOL_KNOWN;
@@ -103,14 +103,16 @@ const ml_array *
 ml_reader_list(ml_reader *r, ml_value value, enum ml_unread what)
 {
     bool readable = ml_value_is(value, ML_VALUE_LIST);
-    return ml_tables_give(&r->tables, what, readable) ? ml_value_as_array(value) : NULL;
+    return ml_snapshot_tables_give(&r->tables, what, readable)
+               ? ml_value_as_array(value)
+               : NULL;
 }
 
 const ml_array *
 ml_reader_dict(ml_reader *r, ml_value value, enum ml_unread what)
 {
     if (!ml_value_is(value, ML_VALUE_DICT)) {
-        ml_tables_lose(&r->tables, what);
+        ml_snapshot_tables_lose(&r->tables, what);
         return NULL;
     }
     r->tables.given[what]++;
@@ -126,7 +128,7 @@ ml_reader_pool(ml_reader *r, ml_value value, enum ml_unread what, uint64_t pool[
                     ml_value_as_array(value)->count == 2 &&
                     ml_value_address(ml_value_as_array(value)->items[0], &first) &&
                     ml_value_address(ml_value_as_array(value)->items[1], &second);
-    if (ml_tables_give(&r->tables, what, readable)) {
+    if (ml_snapshot_tables_give(&r->tables, what, readable)) {
         pool[0] = first;
         pool[1] = second;
     }

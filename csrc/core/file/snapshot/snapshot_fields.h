@@ -1,5 +1,5 @@
-/* Reading the fields of a snapshot: typed, range-checked, and counted where they cannot be
- * read.
+/* Reading the fields of a snapshot: typed, range-checked, and counted where they cannot
+ * be read.
  *
  * Owns the reader's state; knows types and limits but no schema.  Private to the
  * snapshot reader. */
@@ -12,7 +12,7 @@
 struct ml_pending; /* a segment before its blocks are read */
 
 typedef struct ml_reader {
-    ml_tables tables;
+    ml_snapshot_tables tables;
     ml_recording *recording; /* owned until success */
     ml_read_error *error;
     struct ml_pending *pending; /* owned */
@@ -28,8 +28,9 @@ int ml_reader_column(ml_reader *r, size_t count, size_t size, void **out);
 /* Makes sure that the recording will have COUNT devices. */
 void ml_reader_need_devices(ml_reader *r, size_t count);
 
-/* Whether VALUE is a count or a size in bytes, of ML_SIZE_MOST at most; or an address or a
- * stream handle: 64 bits, which some writers show as signed.  *OUT is written only then, below too. */
+/* Whether VALUE is a count or a size in bytes, of ML_SIZE_MOST at most; or an
+ * address or a stream handle: 64 bits, which some writers show as signed.  *OUT is
+ * written only then, below too. */
 bool ml_value_natural(ml_value value, uint64_t *out);
 bool ml_value_address(ml_value value, uint64_t *out);
 
@@ -40,10 +41,10 @@ bool ml_reader_address(ml_reader *r, ml_value value, enum ml_unread what,
                        uint64_t *out);
 bool ml_reader_pool(ml_reader *r, ml_value value, enum ml_unread what,
                     uint64_t pool[2]);
-/* VALUE becomes what EVENT has in COLUMN; nothing where it is no WHAT, which is counted.  A
- * pool is one number.  0, ML_ELIMIT or ML_ENOMEM. */
-int ml_tables_column(ml_tables *tables, const ml_event_column *column, ml_value value,
-                     enum ml_unread what, ml_event *event);
+/* VALUE becomes what EVENT has in COLUMN; nothing where it is no WHAT, which is
+ * counted.  A pool is one number.  0, ML_ELIMIT or ML_ENOMEM. */
+int ml_tables_column(ml_snapshot_tables *tables, const ml_event_column *column,
+                     ml_value value, enum ml_unread what, ml_event *event);
 const ml_array *ml_reader_list(ml_reader *r, ml_value value, enum ml_unread what);
 const ml_array *ml_reader_dict(ml_reader *r, ml_value value, enum ml_unread what);
 

@@ -26,7 +26,7 @@ enum {
 static uint8_t
 read_state(ml_reader *r, ml_value value)
 {
-    switch (ml_tables_word(&r->tables, value)) {
+    switch (ml_snapshot_tables_word(&r->tables, value)) {
     case ML_WORD_INACTIVE:
         return ML_BLOCK_INACTIVE;
     case ML_WORD_ACTIVE_ALLOCATED:
@@ -35,7 +35,7 @@ read_state(ml_reader *r, ml_value value)
     case ML_WORD_ACTIVE_AWAITING_FREE:
         return ML_BLOCK_PENDING_FREE;
     default:
-        ml_tables_lose(&r->tables, ML_UNREAD_BLOCK_STATE);
+        ml_snapshot_tables_lose(&r->tables, ML_UNREAD_BLOCK_STATE);
         return ML_BLOCK_INACTIVE;
     }
 }
@@ -60,14 +60,14 @@ read_history(ml_reader *r, ml_value value, block_facts *facts)
     const ml_array *dict = ml_reader_dict(r, list->items[0], ML_UNREAD_BLOCK_HISTORY);
     for (uint32_t i = 0; dict != NULL && error == 0 && i < dict->count; i += 2) {
         ml_value item = dict->items[i + 1];
-        switch (ml_tables_word(&r->tables, dict->items[i])) {
+        switch (ml_snapshot_tables_word(&r->tables, dict->items[i])) {
         case ML_WORD_REAL_SIZE:
             facts->asked = ml_reader_natural(r, item, ML_UNREAD_BLOCK_REQUESTED_SIZE,
                                              &facts->block.requested);
             break;
         case ML_WORD_FRAMES:
-            error = ml_tables_stack(&r->tables, item, ML_UNREAD_BLOCK_FRAMES,
-                                    &facts->block.stack);
+            error = ml_snapshot_tables_stack(&r->tables, item, ML_UNREAD_BLOCK_FRAMES,
+                                             &facts->block.stack);
             break;
         default:
             break;
@@ -97,8 +97,8 @@ read_block_field(ml_reader *r, unsigned word, ml_value value, block_facts *facts
         block->state = read_state(r, value);
         return 0;
     case ML_WORD_FRAMES:
-        return ml_tables_stack(&r->tables, value, ML_UNREAD_BLOCK_FRAMES,
-                               &block->stack);
+        return ml_snapshot_tables_stack(&r->tables, value, ML_UNREAD_BLOCK_FRAMES,
+                                        &block->stack);
     case ML_WORD_HISTORY:
         return read_history(r, value, facts);
     default:
@@ -112,14 +112,14 @@ read_block(ml_reader *r, const ml_array *dict, block_facts *facts)
     int error = 0;
     *facts = (block_facts){0};
     for (uint32_t i = 0; error == 0 && i < dict->count; i += 2) {
-        unsigned word = ml_tables_word(&r->tables, dict->items[i]);
+        unsigned word = ml_snapshot_tables_word(&r->tables, dict->items[i]);
         error = read_block_field(r, word, dict->items[i + 1], facts);
     }
     return error;
 }
 
-/* Where VALUE, a block, says that it is; true where it says the address, *SIZED where it
- * says the size. */
+/* Where VALUE, a block, says that it is; true where it says the address, *SIZED
+ * where it says the size. */
 static bool
 look_at_block(ml_reader *r, ml_value value, uint64_t *addr, uint64_t *size, bool *sized)
 {
@@ -128,7 +128,7 @@ look_at_block(ml_reader *r, ml_value value, uint64_t *addr, uint64_t *size, bool
     if (ml_value_is(value, ML_VALUE_DICT)) {
         const ml_array *dict = ml_value_as_array(value);
         for (uint32_t i = 0; i < dict->count; i += 2) {
-            unsigned word = ml_tables_word(&r->tables, dict->items[i]);
+            unsigned word = ml_snapshot_tables_word(&r->tables, dict->items[i]);
             if (word == ML_WORD_ADDRESS) {
                 placed = ml_value_address(dict->items[i + 1], addr);
             }
@@ -140,8 +140,8 @@ look_at_block(ml_reader *r, ml_value value, uint64_t *addr, uint64_t *size, bool
     return placed;
 }
 
-/* Whether the block at INDEX is at ADDR, by what the next one says or the segment's END.
- * A block without a size of its own is as long as is left. */
+/* Whether the block at INDEX is at ADDR, by what the next one says or the segment's
+ * END.  A block without a size of its own is as long as is left. */
 static bool
 fits_behind(ml_reader *r, const ml_pending *from, size_t index, uint64_t addr,
             const block_facts *facts, uint64_t end)
@@ -156,9 +156,9 @@ fits_behind(ml_reader *r, const ml_pending *from, size_t index, uint64_t addr,
            facts->block.size == next - addr;
 }
 
-/* Puts the block at INDEX of a segment that ends at END into its place: torch's blocks lie
- * one behind the other, so that what one does not tell the others do.  LOW is where the
- * block before ended, BEFORE that block or NULL. */
+/* Puts the block at INDEX of a segment that ends at END into its place: torch's
+ * blocks lie one behind the other, so that what one does not tell the others do.
+ * LOW is where the block before ended, BEFORE that block or NULL. */
 static void
 place_block(ml_reader *r, const ml_pending *from, size_t index, block_facts *facts,
             uint64_t low, uint64_t end, ml_block *before)
@@ -169,7 +169,8 @@ place_block(ml_reader *r, const ml_pending *from, size_t index, block_facts *fac
     if (fits && block->addr < low) {
         fits = fits_behind(r, from, index, block->addr, facts, end);
         if (fits) {
-            ml_tables_lose(&r->tables, ML_UNREAD_BLOCK_SIZE); /* of the one before */
+            ml_snapshot_tables_lose(&r->tables,
+                                    ML_UNREAD_BLOCK_SIZE); /* of the one before */
             before->size = block->addr - before->addr;
         }
     }
@@ -179,7 +180,7 @@ place_block(ml_reader *r, const ml_pending *from, size_t index, block_facts *fac
                (facts->sized && block->size == 0);
     }
     if (facts->placed && !fits) {
-        ml_tables_lose(&r->tables, ML_UNREAD_BLOCK_ADDRESS);
+        ml_snapshot_tables_lose(&r->tables, ML_UNREAD_BLOCK_ADDRESS);
     }
     if (!fits) {
         block->addr = low;
@@ -190,7 +191,7 @@ place_block(ml_reader *r, const ml_pending *from, size_t index, block_facts *fac
         return;
     }
     if (facts->sized) {
-        ml_tables_lose(&r->tables, ML_UNREAD_BLOCK_SIZE);
+        ml_snapshot_tables_lose(&r->tables, ML_UNREAD_BLOCK_SIZE);
     }
     if (index + 1 < from->blocks->count) {
         look_at_block(r, from->blocks->items[index + 1], &next, &size, &sized);
@@ -205,7 +206,7 @@ check_request(ml_reader *r, block_facts *facts)
     ml_block *block = &facts->block;
     bool used = block->state != ML_BLOCK_INACTIVE;
     if (facts->asked && used && block->requested > block->size) {
-        ml_tables_lose(&r->tables, ML_UNREAD_BLOCK_REQUESTED_SIZE);
+        ml_snapshot_tables_lose(&r->tables, ML_UNREAD_BLOCK_REQUESTED_SIZE);
         facts->asked = false;
     }
     /* torch 2.0 knows no requests of blocks without frames: then no byte is lost to
@@ -281,7 +282,7 @@ read_device(ml_reader *r, ml_value value, uint32_t *out)
     bool readable =
         ml_value_natural(value, &device) && device < ML_RECORDING_DEVICES_MAX;
     *out = (uint32_t)device;
-    return ml_tables_give(&r->tables, ML_UNREAD_SEGMENT_DEVICE, readable);
+    return ml_snapshot_tables_give(&r->tables, ML_UNREAD_SEGMENT_DEVICE, readable);
 }
 
 static void
@@ -319,22 +320,22 @@ read_segment_field(ml_reader *r, unsigned word, ml_value value, ml_pending *into
         ml_reader_address(r, value, ML_UNREAD_SEGMENT_STREAM, &segment->stream);
         return 0;
     case ML_WORD_SEGMENT_TYPE:
-        kind = ml_tables_word(&r->tables, value);
+        kind = ml_snapshot_tables_word(&r->tables, value);
         segment->small = kind == ML_WORD_SMALL;
-        ml_tables_give(&r->tables, ML_UNREAD_SEGMENT_TYPE,
-                       kind == ML_WORD_SMALL || kind == ML_WORD_LARGE);
+        ml_snapshot_tables_give(&r->tables, ML_UNREAD_SEGMENT_TYPE,
+                                kind == ML_WORD_SMALL || kind == ML_WORD_LARGE);
         return 0;
     case ML_WORD_SEGMENT_POOL_ID:
         ml_reader_pool(r, value, ML_UNREAD_SEGMENT_POOL, segment->pool);
         return 0;
     case ML_WORD_IS_EXPANDABLE:
         segment->expandable = value.bits == ML_VALUE_OF_TRUE.bits;
-        ml_tables_give(&r->tables, ML_UNREAD_SEGMENT_EXPANDABLE,
-                       ml_value_is(value, ML_VALUE_BOOL));
+        ml_snapshot_tables_give(&r->tables, ML_UNREAD_SEGMENT_EXPANDABLE,
+                                ml_value_is(value, ML_VALUE_BOOL));
         return 0;
     case ML_WORD_FRAMES:
-        return ml_tables_stack(&r->tables, value, ML_UNREAD_SEGMENT_FRAMES,
-                               &segment->stack);
+        return ml_snapshot_tables_stack(&r->tables, value, ML_UNREAD_SEGMENT_FRAMES,
+                                        &segment->stack);
     case ML_WORD_BLOCKS:
         into->blocks = ml_reader_list(r, value, ML_UNREAD_SEGMENT_BLOCKS);
         return 0;
@@ -392,7 +393,7 @@ place_segment(ml_reader *r, ml_pending *into)
     bool wrong = (into->given & GIVEN_ADDRESS) != 0 && places > 1 && tiled &&
                  addr != segment->addr;
     if (wrong) {
-        ml_tables_lose(&r->tables, ML_UNREAD_SEGMENT_ADDRESS);
+        ml_snapshot_tables_lose(&r->tables, ML_UNREAD_SEGMENT_ADDRESS);
         into->given &= ~(uint32_t)GIVEN_ADDRESS;
     }
     if ((into->given & GIVEN_ADDRESS) == 0 && tiled && places > 0) {
@@ -402,7 +403,7 @@ place_segment(ml_reader *r, ml_pending *into)
     wrong = segment->total > UINT64_MAX - segment->addr ||
             (tiled && is_likelier(total, segment->total));
     if ((into->given & GIVEN_TOTAL) != 0 && wrong) {
-        ml_tables_lose(&r->tables, ML_UNREAD_SEGMENT_TOTAL_SIZE);
+        ml_snapshot_tables_lose(&r->tables, ML_UNREAD_SEGMENT_TOTAL_SIZE);
         into->given &= ~(uint32_t)GIVEN_TOTAL;
     }
     if ((into->given & GIVEN_TOTAL) == 0 && tiled &&
@@ -419,7 +420,7 @@ read_segment(ml_reader *r, ml_value value, ml_pending *into)
     int error = 0;
     into->given = GIVEN_DEVICE;
     for (uint32_t i = 0; dict != NULL && error == 0 && i < dict->count; i += 2) {
-        unsigned word = ml_tables_word(&r->tables, dict->items[i]);
+        unsigned word = ml_snapshot_tables_word(&r->tables, dict->items[i]);
         error = read_segment_field(r, word, dict->items[i + 1], into);
     }
     const uint32_t needed = GIVEN_ADDRESS | GIVEN_TOTAL | GIVEN_DEVICE;
@@ -430,11 +431,11 @@ read_segment(ml_reader *r, ml_value value, ml_pending *into)
     }
     ml_segment *segment = &into->segment;
     if ((into->given & GIVEN_ALLOCATED) != 0 && segment->allocated > segment->total) {
-        ml_tables_lose(&r->tables, ML_UNREAD_SEGMENT_ALLOCATED_SIZE);
+        ml_snapshot_tables_lose(&r->tables, ML_UNREAD_SEGMENT_ALLOCATED_SIZE);
         into->given &= ~(uint32_t)GIVEN_ALLOCATED;
     }
     if ((into->given & GIVEN_ACTIVE) != 0 && segment->active > segment->total) {
-        ml_tables_lose(&r->tables, ML_UNREAD_SEGMENT_ACTIVE_SIZE);
+        ml_snapshot_tables_lose(&r->tables, ML_UNREAD_SEGMENT_ACTIVE_SIZE);
         into->given &= ~(uint32_t)GIVEN_ACTIVE;
     }
     ml_reader_need_devices(r, (size_t)into->device + 1);
@@ -530,7 +531,7 @@ ml_memory_read_blocks(ml_reader *r)
                 error = read_blocks(r, &r->pending[i], trace);
             }
             else {
-                ml_tables_lose(&r->tables, ML_UNREAD_SEGMENT);
+                ml_snapshot_tables_lose(&r->tables, ML_UNREAD_SEGMENT);
             }
         }
         first = end;

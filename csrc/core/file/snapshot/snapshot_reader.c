@@ -17,7 +17,7 @@ read_time(ml_reader *r, ml_value value, enum ml_unread what, uint64_t *out)
 {
     uint64_t time = 0;
     bool readable = ml_value_natural(value, &time) && time <= UINT64_MAX / 1000;
-    if (ml_tables_give(&r->tables, what, readable)) {
+    if (ml_snapshot_tables_give(&r->tables, what, readable)) {
         *out = time * 1000;
     }
     return readable;
@@ -42,7 +42,7 @@ read_event_pool(ml_reader *r, ml_value value, ml_event *event)
         return;
     }
     if (pool[0] > UINT32_MAX || pool[1] > UINT32_MAX) {
-        ml_tables_lose(&r->tables, ML_UNREAD_EVENT_POOL_ID);
+        ml_snapshot_tables_lose(&r->tables, ML_UNREAD_EVENT_POOL_ID);
         return;
     }
     event->pool[0] = (uint32_t)pool[0];
@@ -53,9 +53,9 @@ read_event_pool(ml_reader *r, ml_value value, ml_event *event)
 static void
 read_action(ml_reader *r, ml_value value, ml_event *event, unsigned *seen)
 {
-    if (ml_tables_give(&r->tables, ML_UNREAD_EVENT_ACTION,
-                       ml_value_is(value, ML_VALUE_STRING))) {
-        unsigned word = ml_tables_word(&r->tables, value);
+    if (ml_snapshot_tables_give(&r->tables, ML_UNREAD_EVENT_ACTION,
+                                ml_value_is(value, ML_VALUE_STRING))) {
+        unsigned word = ml_snapshot_tables_word(&r->tables, value);
         bool known =
             word >= ML_WORD_ACTIONS && word < ML_WORD_ACTIONS + ML_ACTION_COUNT;
         event->action = (uint8_t)(known ? word - ML_WORD_ACTIONS : ML_ACTION_OTHER);
@@ -108,15 +108,15 @@ read_event_field(ml_reader *r, unsigned word, ml_value value, ml_event *event,
         return 0;
     case ML_WORD_FRAMES:
         event->flags |= ML_EVENT_CONTEXT;
-        return ml_tables_stack(&r->tables, value, ML_UNREAD_EVENT_FRAMES,
-                               &event->stack);
+        return ml_snapshot_tables_stack(&r->tables, value, ML_UNREAD_EVENT_FRAMES,
+                                        &event->stack);
     default:
         return read_event_column(r, word, value, event);
     }
 }
 
-/* An event that lacks what makes it one keeps its place and time, and is of no action that
- * changes memory. */
+/* An event that lacks what makes it one keeps its place and time, and is of no
+ * action that changes memory. */
 static int
 read_event(ml_reader *r, ml_value value, ml_event *event)
 {
@@ -125,17 +125,17 @@ read_event(ml_reader *r, ml_value value, ml_event *event)
     int error = 0;
     event->time = NO_TIME;
     for (uint32_t i = 0; dict != NULL && error == 0 && i < dict->count; i += 2) {
-        unsigned word = ml_tables_word(&r->tables, dict->items[i]);
+        unsigned word = ml_snapshot_tables_word(&r->tables, dict->items[i]);
         error = read_event_field(r, word, dict->items[i + 1], event, &seen);
     }
     if (event->action == ML_ACTION_OOM && event->addr > ML_SIZE_MOST) {
         /* No address but how much was free. */
-        ml_tables_lose(&r->tables, ML_UNREAD_EVENT_ADDR);
+        ml_snapshot_tables_lose(&r->tables, ML_UNREAD_EVENT_ADDR);
         event->addr = 0;
         seen &= ~(unsigned)SEEN_ADDR;
     }
     if (event->action != ML_ACTION_OOM && event->size > UINT64_MAX - event->addr) {
-        ml_tables_lose(&r->tables, ML_UNREAD_EVENT_SIZE);
+        ml_snapshot_tables_lose(&r->tables, ML_UNREAD_EVENT_SIZE);
         event->size = 0;
         seen &= ~(unsigned)SEEN_SIZE;
     }
@@ -145,7 +145,8 @@ read_event(ml_reader *r, ml_value value, ml_event *event)
     return error;
 }
 
-/* What does not say when it was, was with what came before it; the first with the next. */
+/* What does not say when it was, was with what came before it; the first with the
+ * next. */
 static void
 fill_times(ml_device_trace *device)
 {
@@ -220,12 +221,13 @@ read_setting(ml_reader *r, ml_value value, ml_setting *setting)
         return 0;
     case ML_VALUE_STRING:
         setting->kind = 's';
-        return ml_tables_string(&r->tables, value, ML_UNREAD_SETTING, &setting->text);
+        return ml_snapshot_tables_string(&r->tables, value, ML_UNREAD_SETTING,
+                                         &setting->text);
     case ML_VALUE_DICT:
         read_divisions(r, ml_value_as_array(value), setting);
         return 0;
     default:
-        ml_tables_lose(&r->tables, ML_UNREAD_SETTING);
+        ml_snapshot_tables_lose(&r->tables, ML_UNREAD_SETTING);
         return 0;
     }
 }
@@ -253,7 +255,7 @@ static int
 read_settings(ml_reader *r, ml_value value)
 {
     if (!ml_value_is(value, ML_VALUE_DICT)) {
-        ml_tables_lose(&r->tables, ML_UNREAD_ALLOCATOR_SETTINGS);
+        ml_snapshot_tables_lose(&r->tables, ML_UNREAD_ALLOCATOR_SETTINGS);
         return 0;
     }
     const ml_array *dict = ml_value_as_array(value);
@@ -263,16 +265,18 @@ read_settings(ml_reader *r, ml_value value)
     for (uint32_t i = 0; error == 0 && i < dict->count; i += 2) {
         ml_value key = dict->items[i];
         if (!ml_value_is(key, ML_VALUE_STRING)) {
-            ml_tables_lose(&r->tables, ML_UNREAD_SETTING);
+            ml_snapshot_tables_lose(&r->tables, ML_UNREAD_SETTING);
             continue;
         }
         ml_setting setting = {0};
-        error = ml_tables_string(&r->tables, key, ML_UNREAD_SETTING, &setting.key);
+        error =
+            ml_snapshot_tables_string(&r->tables, key, ML_UNREAD_SETTING, &setting.key);
         if (error == 0) {
             error = read_setting(r, dict->items[i + 1], &setting);
         }
         if (error == 0 && setting.kind != 0) {
-            apply_rule(&r->recording->rules, ml_tables_word(&r->tables, key), &setting);
+            apply_rule(&r->recording->rules, ml_snapshot_tables_word(&r->tables, key),
+                       &setting);
             error = ml_tables_taken(
                 &r->tables, ML_UNREAD_SETTING,
                 ml_recording_add_setting(r->recording, &capacity, &setting));
@@ -292,22 +296,22 @@ read_annotation(ml_reader *r, const ml_array *dict, ml_annotation *annotation,
     for (uint32_t i = 0; error == 0 && i < dict->count; i += 2) {
         ml_value item = dict->items[i + 1];
         unsigned word;
-        switch (ml_tables_word(&r->tables, dict->items[i])) {
+        switch (ml_snapshot_tables_word(&r->tables, dict->items[i])) {
         case ML_WORD_STAGE:
-            word = ml_tables_word(&r->tables, item);
+            word = ml_snapshot_tables_word(&r->tables, item);
             annotation->end = word == ML_WORD_END;
-            ml_tables_give(&r->tables, ML_UNREAD_ANNOTATION_STAGE,
-                           word == ML_WORD_START || word == ML_WORD_END);
+            ml_snapshot_tables_give(&r->tables, ML_UNREAD_ANNOTATION_STAGE,
+                                    word == ML_WORD_START || word == ML_WORD_END);
             break;
         case ML_WORD_NAME:
-            error = ml_tables_string(&r->tables, item, ML_UNREAD_ANNOTATION_NAME,
-                                     &annotation->name);
+            error = ml_snapshot_tables_string(
+                &r->tables, item, ML_UNREAD_ANNOTATION_NAME, &annotation->name);
             break;
         case ML_WORD_DEVICE:
-            if (ml_tables_give(&r->tables, ML_UNREAD_ANNOTATION_DEVICE,
-                               ml_value_is(item, ML_VALUE_INT) &&
-                                   ml_value_as_int(item) >= INT32_MIN &&
-                                   ml_value_as_int(item) <= INT32_MAX)) {
+            if (ml_snapshot_tables_give(&r->tables, ML_UNREAD_ANNOTATION_DEVICE,
+                                        ml_value_is(item, ML_VALUE_INT) &&
+                                            ml_value_as_int(item) >= INT32_MIN &&
+                                            ml_value_as_int(item) <= INT32_MAX)) {
                 annotation->device = (int32_t)ml_value_as_int(item);
             }
             break;
@@ -366,7 +370,7 @@ find_parts(ml_reader *r, const ml_array *dict, parts *found)
 {
     for (uint32_t i = 0; i < dict->count; i += 2) {
         ml_value value = dict->items[i + 1];
-        switch (ml_tables_word(&r->tables, dict->items[i])) {
+        switch (ml_snapshot_tables_word(&r->tables, dict->items[i])) {
         case ML_WORD_SEGMENTS:
             found->segments = value;
             found->has_segments = true;
@@ -409,7 +413,7 @@ read_traces(ml_reader *r, const ml_array *traces)
             error = read_trace(r, traces->items[i], &r->recording->devices[i]);
         }
         else {
-            ml_tables_lose(&r->tables, ML_UNREAD_TRACE);
+            ml_snapshot_tables_lose(&r->tables, ML_UNREAD_TRACE);
         }
     }
     return error;
@@ -453,7 +457,7 @@ read_parts(ml_reader *r, const parts *from)
     if (error == 0 && from->has_extras) {
         error = ml_extras_read(&r->tables, from->extras);
     }
-    ml_tables_count_missing(&r->tables);
+    ml_snapshot_tables_count_missing(&r->tables);
     return error;
 }
 
@@ -489,7 +493,7 @@ read_root(ml_reader *r, const ml_tree *tree)
                 "it is not a memory snapshot");
         }
         if (!found.has_segments) {
-            ml_tables_lose(&r->tables, ML_UNREAD_SEGMENTS);
+            ml_snapshot_tables_lose(&r->tables, ML_UNREAD_SEGMENTS);
         }
     }
     else if (ml_value_is(tree->root, ML_VALUE_LIST)) {
@@ -525,7 +529,7 @@ read_tree(ml_tree *tree, ml_recording **out, ml_read_error *error)
     ml_reader r = {.error = error};
     int result = ml_recording_new(&r.recording);
     if (result == 0) {
-        result = ml_tables_init(&r.tables, tree, r.recording);
+        result = ml_snapshot_tables_init(&r.tables, tree, r.recording);
     }
     if (result != 0) {
         ml_read_fail(error, result, 0, "%s", ml_strerror(result));
@@ -534,7 +538,7 @@ read_tree(ml_tree *tree, ml_recording **out, ml_read_error *error)
         result = read_root(&r, tree);
     }
     ml_free(r.pending);
-    ml_tables_fini(&r.tables);
+    ml_snapshot_tables_fini(&r.tables);
     if (result != 0) {
         ml_recording_free(r.recording);
         return result;

@@ -17,9 +17,10 @@ word_equals(const void *context, uint32_t id)
 }
 
 int
-ml_tables_init(ml_tables *tables, ml_tree *tree, ml_recording *recording)
+ml_snapshot_tables_init(ml_snapshot_tables *tables, ml_tree *tree,
+                        ml_recording *recording)
 {
-    *tables = (ml_tables){.tree = tree, .recording = recording};
+    *tables = (ml_snapshot_tables){.tree = tree, .recording = recording};
     tables->words = ml_alloc_zeroed(tree->node_count, sizeof(*tables->words));
     tables->made = ml_alloc_zeroed(tree->node_count, sizeof(*tables->made));
     if (tables->words == NULL || tables->made == NULL) {
@@ -38,17 +39,17 @@ ml_tables_init(ml_tables *tables, ml_tree *tree, ml_recording *recording)
 }
 
 void
-ml_tables_fini(ml_tables *tables)
+ml_snapshot_tables_fini(ml_snapshot_tables *tables)
 {
     ml_free(tables->words);
     ml_free(tables->made);
     ml_intern_fini(&tables->word_index);
     ml_interner_fini(&tables->interner);
-    *tables = (ml_tables){0};
+    *tables = (ml_snapshot_tables){0};
 }
 
 unsigned
-ml_tables_word(ml_tables *tables, ml_value key)
+ml_snapshot_tables_word(ml_snapshot_tables *tables, ml_value key)
 {
     if (!ml_value_is(key, ML_VALUE_STRING)) {
         return ML_WORD_COUNT;
@@ -65,33 +66,33 @@ ml_tables_word(ml_tables *tables, ml_value key)
 }
 
 void
-ml_tables_lose(ml_tables *tables, enum ml_unread what)
+ml_snapshot_tables_lose(ml_snapshot_tables *tables, enum ml_unread what)
 {
     tables->recording->unread[what]++;
 }
 
 bool
-ml_tables_give(ml_tables *tables, enum ml_unread what, bool readable)
+ml_snapshot_tables_give(ml_snapshot_tables *tables, enum ml_unread what, bool readable)
 {
     tables->given[what]++;
     if (!readable) {
-        ml_tables_lose(tables, what);
+        ml_snapshot_tables_lose(tables, what);
     }
     return readable;
 }
 
 int
-ml_tables_taken(ml_tables *tables, enum ml_unread what, int result)
+ml_tables_taken(ml_snapshot_tables *tables, enum ml_unread what, int result)
 {
     if (result == ML_EFORMAT) {
-        ml_tables_lose(tables, what);
+        ml_snapshot_tables_lose(tables, what);
         return 0;
     }
     return result;
 }
 
 void
-ml_tables_count_missing(ml_tables *tables)
+ml_snapshot_tables_count_missing(ml_snapshot_tables *tables)
 {
     static const struct {
         unsigned owner;
@@ -112,10 +113,11 @@ ml_tables_count_missing(ml_tables *tables)
 }
 
 int
-ml_tables_string(ml_tables *tables, ml_value value, enum ml_unread what, uint32_t *id)
+ml_snapshot_tables_string(ml_snapshot_tables *tables, ml_value value,
+                          enum ml_unread what, uint32_t *id)
 {
     *id = 0;
-    if (!ml_tables_give(tables, what, ml_value_is(value, ML_VALUE_STRING))) {
+    if (!ml_snapshot_tables_give(tables, what, ml_value_is(value, ML_VALUE_STRING))) {
         return 0;
     }
     const ml_text *text = ml_value_as_text(value);
@@ -129,7 +131,7 @@ ml_tables_string(ml_tables *tables, ml_value value, enum ml_unread what, uint32_
             error = ml_tree_charge(tables->tree, text->length + ENTRY_BYTES);
             const ml_string *string = &tables->recording->strings[found];
             if (memcmp(string->bytes, text->bytes, text->length) != 0) {
-                ml_tables_lose(tables, what); /* not all of it is UTF-8 */
+                ml_snapshot_tables_lose(tables, what); /* not all of it is UTF-8 */
             }
         }
         if (error != 0) {
@@ -143,28 +145,29 @@ ml_tables_string(ml_tables *tables, ml_value value, enum ml_unread what, uint32_
 
 /* torch has 2**64-1 for the line of a frame that has none. */
 static int64_t
-read_line(ml_tables *tables, ml_value value)
+read_line(ml_snapshot_tables *tables, ml_value value)
 {
     bool readable = ml_value_is(value, ML_VALUE_INT) && ml_value_as_int(value) >= 0 &&
                     ml_value_as_int(value) <= INT32_MAX;
-    return ml_tables_give(tables, ML_UNREAD_FRAME_LINE, readable)
+    return ml_snapshot_tables_give(tables, ML_UNREAD_FRAME_LINE, readable)
                ? ml_value_as_int(value)
                : 0;
 }
 
 static int
-read_frame(ml_tables *tables, const ml_array *dict, ml_frame *frame)
+read_frame(ml_snapshot_tables *tables, const ml_array *dict, ml_frame *frame)
 {
     int error = 0;
     for (uint32_t i = 0; error == 0 && i < dict->count; i += 2) {
         ml_value value = dict->items[i + 1];
-        switch (ml_tables_word(tables, dict->items[i])) {
+        switch (ml_snapshot_tables_word(tables, dict->items[i])) {
         case ML_WORD_NAME:
-            error = ml_tables_string(tables, value, ML_UNREAD_FRAME_NAME, &frame->name);
+            error = ml_snapshot_tables_string(tables, value, ML_UNREAD_FRAME_NAME,
+                                              &frame->name);
             break;
         case ML_WORD_FILENAME:
-            error = ml_tables_string(tables, value, ML_UNREAD_FRAME_FILENAME,
-                                     &frame->filename);
+            error = ml_snapshot_tables_string(tables, value, ML_UNREAD_FRAME_FILENAME,
+                                              &frame->filename);
             break;
         case ML_WORD_LINE:
             frame->line = read_line(tables, value);
@@ -177,11 +180,11 @@ read_frame(ml_tables *tables, const ml_array *dict, ml_frame *frame)
 }
 
 static int
-find_frame(ml_tables *tables, ml_value value, uint32_t *id)
+find_frame(ml_snapshot_tables *tables, ml_value value, uint32_t *id)
 {
     *id = 0;
     if (!ml_value_is(value, ML_VALUE_DICT)) {
-        ml_tables_lose(tables, ML_UNREAD_FRAME);
+        ml_snapshot_tables_lose(tables, ML_UNREAD_FRAME);
         return 0;
     }
     const ml_array *dict = ml_value_as_array(value);
@@ -208,7 +211,7 @@ find_frame(ml_tables *tables, ml_value value, uint32_t *id)
 }
 
 static int
-find_stack(ml_tables *tables, ml_stack stack, uint32_t *id)
+find_stack(ml_snapshot_tables *tables, ml_stack stack, uint32_t *id)
 {
     size_t count = tables->recording->stack_count;
     int error = ml_interner_stack(&tables->interner, stack, id);
@@ -219,8 +222,8 @@ find_stack(ml_tables *tables, ml_stack stack, uint32_t *id)
 /* The name that MODULES has for PLACE; entries go from the innermost frame outwards, so
  * *BEFORE, the number of those not passed yet, only falls. */
 static int
-module_at(ml_tables *tables, const ml_array *modules, uint32_t *before, uint32_t place,
-          uint32_t *name)
+module_at(ml_snapshot_tables *tables, const ml_array *modules, uint32_t *before,
+          uint32_t place, uint32_t *name)
 {
     *name = 0;
     for (; modules != NULL && *before != 0; *before -= 2) {
@@ -228,19 +231,19 @@ module_at(ml_tables *tables, const ml_array *modules, uint32_t *before, uint32_t
         bool readable = ml_value_is(key, ML_VALUE_INT);
         if (readable && ml_value_as_int(key) == place) {
             *before -= 2;
-            return ml_tables_string(tables, modules->items[*before + 1],
-                                    ML_UNREAD_MEMLAB_MODULE, name);
+            return ml_snapshot_tables_string(tables, modules->items[*before + 1],
+                                             ML_UNREAD_MEMLAB_MODULE, name);
         }
         if (readable && ml_value_as_int(key) >= 0 && ml_value_as_int(key) < place) {
             return 0;
         }
-        ml_tables_lose(tables, ML_UNREAD_MEMLAB_MODULE); /* of no frame */
+        ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_MODULE); /* of no frame */
     }
     return 0;
 }
 
 static int
-make_stack(ml_tables *tables, const ml_array *list, const ml_array *modules,
+make_stack(ml_snapshot_tables *tables, const ml_array *list, const ml_array *modules,
            uint32_t *id)
 {
     ml_stack stack = {0};
@@ -260,17 +263,18 @@ make_stack(ml_tables *tables, const ml_array *list, const ml_array *modules,
         stack.parent = *id;
     }
     for (; before != 0; before -= 2) {
-        ml_tables_lose(tables, ML_UNREAD_MEMLAB_MODULE);
+        ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_MODULE);
     }
     return 0;
 }
 
 int
-ml_tables_stack(ml_tables *tables, ml_value value, enum ml_unread what, uint32_t *id)
+ml_snapshot_tables_stack(ml_snapshot_tables *tables, ml_value value,
+                         enum ml_unread what, uint32_t *id)
 {
     *id = 0;
     if (!ml_value_is(value, ML_VALUE_LIST)) {
-        ml_tables_lose(tables, what);
+        ml_snapshot_tables_lose(tables, what);
         return 0;
     }
     const ml_array *list = ml_value_as_array(value);
@@ -288,11 +292,12 @@ ml_tables_stack(ml_tables *tables, ml_value value, enum ml_unread what, uint32_t
 }
 
 int
-ml_tables_stack_of_modules(ml_tables *tables, ml_value value, const ml_array *modules)
+ml_snapshot_tables_stack_of_modules(ml_snapshot_tables *tables, ml_value value,
+                                    const ml_array *modules)
 {
     if (!ml_value_is(value, ML_VALUE_LIST) ||
         tables->made[ml_value_as_array(value)->node.id] != 0) {
-        ml_tables_lose(tables, ML_UNREAD_MEMLAB_MODULE);
+        ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_MODULE);
         return 0;
     }
     const ml_array *list = ml_value_as_array(value);

@@ -1,8 +1,9 @@
 /* The names in a snapshot: its keys, strings, frames and stacks, each looked at once.
  *
  * Owns what is known of every shared node of a value tree, so that fifty thousand
- * references to ninety frames cost fifty thousand array reads, and the count of what could
- * not be read; knows nothing of segments or events.  Private to the snapshot reader. */
+ * references to ninety frames cost fifty thousand array reads, and the count of what
+ * could not be read; knows nothing of segments or events.  Private to the snapshot
+ * reader. */
 #ifndef ML_SNAPSHOT_TABLES_H
 #define ML_SNAPSHOT_TABLES_H
 
@@ -11,7 +12,7 @@
 #include "file/snapshot/value.h"
 #include "recording/interner.h"
 
-typedef struct ml_tables {
+typedef struct ml_snapshot_tables {
     ml_tree *tree;           /* borrowed */
     ml_recording *recording; /* borrowed */
     uint8_t *words;          /* by node id: word + 1, 0 not looked at; owned */
@@ -19,33 +20,37 @@ typedef struct ml_tables {
     ml_intern word_index;
     ml_interner interner;
     uint64_t given[ML_UNREAD_COUNT]; /* how many there were, readable or not */
-} ml_tables;
+} ml_snapshot_tables;
 
-int ml_tables_init(ml_tables *tables, ml_tree *tree, ml_recording *recording);
-void ml_tables_fini(ml_tables *tables);
+int ml_snapshot_tables_init(ml_snapshot_tables *tables, ml_tree *tree,
+                            ml_recording *recording);
+void ml_snapshot_tables_fini(ml_snapshot_tables *tables);
 
 /* The word that KEY spells, or ML_WORD_COUNT. */
-unsigned ml_tables_word(ml_tables *tables, ml_value key);
+unsigned ml_snapshot_tables_word(ml_snapshot_tables *tables, ml_value key);
 
 /* One bad value costs that value, never the file: what is not as it must be counts as a
  * WHAT that could not be read, and the recording has nothing in its place. */
-void ml_tables_lose(ml_tables *tables, enum ml_unread what);
-/* Counts a WHAT, and as one that could not be read unless READABLE, which it returns. */
-bool ml_tables_give(ml_tables *tables, enum ml_unread what, bool readable);
+void ml_snapshot_tables_lose(ml_snapshot_tables *tables, enum ml_unread what);
+/* Counts a WHAT, and as one that could not be read unless READABLE, which it
+ * returns. */
+bool ml_snapshot_tables_give(ml_snapshot_tables *tables, enum ml_unread what,
+                             bool readable);
 /* RESULT, of adding to the recording; but what that does not take counts as a WHAT. */
-int ml_tables_taken(ml_tables *tables, enum ml_unread what, int result);
+int ml_tables_taken(ml_snapshot_tables *tables, enum ml_unread what, int result);
 /* Counts what is missing, when all else is read. */
-void ml_tables_count_missing(ml_tables *tables);
+void ml_snapshot_tables_count_missing(ml_snapshot_tables *tables);
 
-/* Ids in the recording for a string and for a list of frames, innermost first; 0 for what
- * cannot be read.  0, ML_ELIMIT or ML_ENOMEM. */
-int ml_tables_string(ml_tables *tables, ml_value value, enum ml_unread what,
-                     uint32_t *id);
-int ml_tables_stack(ml_tables *tables, ml_value value, enum ml_unread what,
-                    uint32_t *id);
-/* The same for a list whose frames have MODULES, a dict of names by place in the list.
- * Afterwards ml_tables_stack knows the list by these; so it must not have seen it. */
-int ml_tables_stack_of_modules(ml_tables *tables, ml_value value,
-                               const ml_array *modules);
+/* Ids in the recording for a string and for a list of frames, innermost first; 0 for
+ * what cannot be read.  0, ML_ELIMIT or ML_ENOMEM. */
+int ml_snapshot_tables_string(ml_snapshot_tables *tables, ml_value value,
+                              enum ml_unread what, uint32_t *id);
+int ml_snapshot_tables_stack(ml_snapshot_tables *tables, ml_value value,
+                             enum ml_unread what, uint32_t *id);
+/* The same for a list whose frames have MODULES, a dict of names by place in the
+ * list.  Afterwards ml_snapshot_tables_stack knows the list by these; so it must not
+ * have seen it. */
+int ml_snapshot_tables_stack_of_modules(ml_snapshot_tables *tables, ml_value value,
+                                        const ml_array *modules);
 
 #endif

@@ -1,8 +1,9 @@
-/* The dialect of torch.cuda.memory._snapshot(): one walk over a recording.
+/* The schema of torch.cuda.memory._snapshot(): one walk over a recording.
  *
- * Integers leave as torch's own C++ writer leaves them, signed 64 bits wide: addresses
- * and streams from 2**63 on come out negative, since the viewer reads no others.  Readers
- * take no such sizes; sums of them and what was rounded up leave as the largest. */
+ * Integers leave as torch's own C++ writer leaves them, signed 64 bits wide:
+ * addresses and streams from 2**63 on come out negative, since the viewer reads no
+ * others.  Readers take no such sizes; sums of them and what was rounded up leave as
+ * the largest. */
 #include "file/snapshot/torch_schema_parts.h"
 
 #include <string.h>

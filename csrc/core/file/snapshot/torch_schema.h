@@ -1,7 +1,7 @@
-/* The dialect of torch.cuda.memory._snapshot(): which keys, in which order, with which
+/* The schema of torch.cuda.memory._snapshot(): which keys, in which order, with which
  * objects shared.
  *
- * Owns the one walk over a recording that every writer of the dialect makes; the
+ * Owns the one walk over a recording that every writer of the schema makes; the
  * writers differ only in the table of constructors that they hand over.  Knows neither
  * pickles nor Python. */
 #ifndef ML_TORCH_SCHEMA_H
@@ -13,8 +13,8 @@
 /* Adds the key "memlab" with what we know beyond torch's keys. */
 #define ML_TORCH_SCHEMA_EXTRAS 0x01u
 
-/* Every constant string of the dialect but the keys of ML_EVENT_COLUMNS, by the name of its
- * enumerator. */
+/* Every constant string of the schema but the keys of ML_EVENT_COLUMNS, by the name
+ * of its enumerator. */
 #define ML_WORDS(XX) \
     XX(SEGMENTS, "segments") \
     XX(DEVICE_TRACES, "device_traces") \

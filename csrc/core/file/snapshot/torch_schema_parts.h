@@ -1,4 +1,4 @@
-/* The inside of the dialect, shared by torch_schema.c (torch's keys) and
+/* The inside of the schema, shared by torch_schema.c (torch's keys) and
  * torch_schema_extras.c (what memlab adds).  For no one else. */
 #ifndef ML_TORCH_SCHEMA_PARTS_H
 #define ML_TORCH_SCHEMA_PARTS_H

@@ -34,13 +34,13 @@ typedef struct ml_value {
 
 /* Strings and containers are nodes that may be referred to from several places; their
  * ids count from 0, so that a reader can keep what it made of each in an array. */
-typedef struct ml_node {
+typedef struct ml_value_header {
     uint32_t kind; /* enum ml_value_kind */
     uint32_t id;   /* 0 for boxed numbers */
-} ml_node;
+} ml_value_header;
 
 typedef struct ml_scalar {
-    ml_node node;
+    ml_value_header node;
     union {
         int64_t integer;
         uint64_t natural;
@@ -49,7 +49,7 @@ typedef struct ml_scalar {
 } ml_scalar;
 
 typedef struct ml_text {
-    ml_node node;
+    ml_value_header node;
     /* Borrowed.  A string is what the file has for UTF-8, which may be anything; a huge
      * integer is two's complement, the lowest byte first. */
     const char *bytes;
@@ -57,7 +57,7 @@ typedef struct ml_text {
 } ml_text;
 
 typedef struct ml_array {
-    ml_node node;
+    ml_value_header node;
     uint32_t count;    /* values: two an entry for a dict */
     uint32_t capacity; /* values */
     ml_value *items;   /* owned by the tree */
@@ -110,16 +110,17 @@ int ml_array_add(ml_tree *tree, ml_array *array, const ml_value *items, size_t c
  * it was; after that, recursion over the tree is safe.  Linear in the tree's size. */
 int ml_tree_check(const ml_tree *tree, ml_read_error *error);
 
-static inline const ml_node *
+static inline const ml_value_header *
 ml_value_node(ml_value value)
 {
-    return (value.bits & 7) == 0 ? (const ml_node *)(uintptr_t)value.bits : NULL;
+    return (value.bits & 7) == 0 ? (const ml_value_header *)(uintptr_t)value.bits
+                                 : NULL;
 }
 
 static inline enum ml_value_kind
 ml_value_kind(ml_value value)
 {
-    const ml_node *node = ml_value_node(value);
+    const ml_value_header *node = ml_value_node(value);
     if (node != NULL) {
         return (enum ml_value_kind)node->kind;
     }
@@ -133,7 +134,7 @@ ml_value_kind(ml_value value)
 static inline int64_t
 ml_value_as_int(ml_value value)
 {
-    const ml_node *node = ml_value_node(value);
+    const ml_value_header *node = ml_value_node(value);
     return node != NULL ? ((const ml_scalar *)node)->as.integer
                         : (int64_t)value.bits >> 3;
 }

@@ -20,8 +20,8 @@ expanded_size(const ml_allocator *a, uint32_t index)
     return node->size + (node->next != 0 && !next->mapped ? next->size : 0);
 }
 
-/* The first free block from INDEX on that the request may have, by how blocks may be used
- * while expandable segments are on or off; 0: none. */
+/* The first free block from INDEX on that the request may have, by how blocks may be
+ * used while expandable segments are on or off; 0: none. */
 static uint32_t
 pass_expandable(const ml_allocator *a, uint32_t root, uint32_t index,
                 const ml_request *r)
@@ -91,15 +91,15 @@ should_split(const ml_allocator *a, const ml_request *r)
 /* throw_on_cudamalloc_oom: the driver was not asked, and nothing else is tried. */
 #define REJECTED 2
 
-/* torch's alloc_block: memory from the driver.  1 done, 0 none left, REJECTED, or ML_E*.
- * The limit goes before the rejection, which so is for a fraction that was set while the
- * program ran, and with it no limit. */
+/* torch's alloc_block: memory from the driver.  1 done, 0 none left, REJECTED, or
+ * ML_E*.  The limit goes before the rejection, which so is for a fraction that was
+ * set while the program ran, and with it no limit. */
 static int
 new_segment(ml_allocator *a, ml_request *r, bool retry)
 {
     uint64_t bytes = r->segment_bytes, reserved = a->figures.current.reserved;
     if (retry) {
-        a->figures.counters.of[ML_COUNTER_num_alloc_retries]++;
+        a->figures.counters.of[ML_SOURCE_COUNTER_num_alloc_retries]++;
     }
     if (bytes > UINT64_MAX - reserved || reserved + bytes > a->allowed) {
         return 0;
@@ -133,9 +133,9 @@ new_segment(ml_allocator *a, ml_request *r, bool retry)
         block.counter = ++a->counter;
     }
     r->block = ml_node_new(a, &block);
-    ml_figures_reserved_grew(a, bytes);
-    a->figures.counters.of[ML_COUNTER_num_device_alloc]++;
-    ml_figures_trace_node(a, ML_ACTION_SEGMENT_ALLOC, addr, bytes, &block);
+    ml_allocator_stats_reserved_grew(a, bytes);
+    a->figures.counters.of[ML_SOURCE_COUNTER_num_device_alloc]++;
+    ml_allocator_stats_trace_node(a, ML_ACTION_SEGMENT_ALLOC, addr, bytes, &block);
     return 1;
 }
 
@@ -196,8 +196,9 @@ find_memory(ml_allocator *a, ml_request *r)
     if (found == 0) {
         uint64_t left =
             a->driver.free_bytes != NULL ? a->driver.free_bytes(a->driver.self) : 0;
-        a->figures.counters.of[ML_COUNTER_num_ooms]++;
-        ml_figures_trace(a, ML_ACTION_OOM, left, r->bytes, r->stream, r->pool, 0);
+        a->figures.counters.of[ML_SOURCE_COUNTER_num_ooms]++;
+        ml_allocator_stats_trace(a, ML_ACTION_OOM, left, r->bytes, r->stream, r->pool,
+                                 0);
     }
     return found;
 }
@@ -222,7 +223,7 @@ take_block(ml_allocator *a, const ml_request *r, uint64_t requested)
             a->figures.inactive_split -= r->bytes;
         }
         else if (own) {
-            ml_figures_inactive_split_grew(a, tail->size);
+            ml_allocator_stats_inactive_split_grew(a, tail->size);
         }
         node = front;
     }
@@ -231,9 +232,9 @@ take_block(ml_allocator *a, const ml_request *r, uint64_t requested)
     }
     node->state = ML_NODE_ALLOCATED;
     node->requested = requested;
-    ml_figures_trace_block(a, ML_ACTION_ALLOC, node);
+    ml_allocator_stats_trace_block(a, ML_ACTION_ALLOC, node);
     ml_slots_add(a, index);
-    ml_figures_count_allocated(a, node);
+    ml_allocator_stats_count_allocated(a, node);
     return node->addr;
 }
 

@@ -1,5 +1,5 @@
-/* Expandable segments of the allocator model: address space that memory is mapped into and
- * out of, page by page. */
+/* Expandable segments of the allocator model: address space that memory is mapped
+ * into and out of, page by page. */
 #include "lab/simulator/allocator_parts.h"
 
 #include <string.h>
@@ -10,7 +10,8 @@ ml_expandable_page(const ml_allocator *a, bool small)
     return small ? ML_SMALL_SEGMENT_BYTES : a->settings.large_segment_bytes;
 }
 
-/* torch reserves 9/8 of the device, so that pages that went can come back at the end. */
+/* torch reserves 9/8 of the device, so that pages that went can come back at the
+ * end. */
 uint64_t
 ml_expandable_bytes(const ml_allocator *a, bool small)
 {
@@ -62,8 +63,8 @@ has_room(const ml_allocator *a, uint32_t index, uint64_t bytes)
     return room >= bytes;
 }
 
-/* The lowest place for the request: an unmapped range, or the free block before it, with
- * enough behind it; of a new address space where there is none. */
+/* The lowest place for the request: an unmapped range, or the free block before it,
+ * with enough behind it; of a new address space where there is none. */
 static int
 find_place(ml_allocator *a, const ml_request *r, uint32_t *out)
 {
@@ -124,9 +125,9 @@ map_block(ml_allocator *a, uint32_t index, uint64_t bytes)
     ml_node_merge(a, index, node->prev);
     ml_node_merge(a, index, node->next);
     ml_node_to_pool(a, index);
-    ml_figures_reserved_grew(a, size);
-    a->figures.counters.of[ML_COUNTER_num_device_alloc]++;
-    ml_figures_trace_node(a, ML_ACTION_SEGMENT_MAP, addr, size, node);
+    ml_allocator_stats_reserved_grew(a, size);
+    a->figures.counters.of[ML_SOURCE_COUNTER_num_device_alloc]++;
+    ml_allocator_stats_trace_node(a, ML_ACTION_SEGMENT_MAP, addr, size, node);
     return 1;
 }
 
@@ -205,8 +206,8 @@ ml_expandable_release(ml_allocator *a, uint32_t index)
     ml_node_merge(a, index, node->next);
     ml_node_to_pool(a, index);
     a->figures.current.reserved -= high - low;
-    a->figures.counters.of[ML_COUNTER_num_device_free]++;
-    ml_figures_trace_node(a, ML_ACTION_SEGMENT_UNMAP, low, high - low, node);
+    a->figures.counters.of[ML_SOURCE_COUNTER_num_device_free]++;
+    ml_allocator_stats_trace_node(a, ML_ACTION_SEGMENT_UNMAP, low, high - low, node);
     if (!ml_node_is_split(node)) {
         a->driver.release(a->driver.self, space->addr, space->size);
         space->size = 0;

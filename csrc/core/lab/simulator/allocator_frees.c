@@ -11,7 +11,7 @@ static void
 free_block(ml_allocator *a, uint32_t index)
 {
     ml_node *node = &a->nodes[index];
-    ml_figures_trace_block(a, ML_ACTION_FREE_COMPLETED, node);
+    ml_allocator_stats_trace_block(a, ML_ACTION_FREE_COMPLETED, node);
     ml_slots_remove(a, index);
     a->figures.current.active -= node->size;
     a->figures.current.requested -= node->requested;
@@ -21,7 +21,7 @@ free_block(ml_allocator *a, uint32_t index)
     if (node->space == 0) {
         uint64_t now = ml_node_is_split(node) ? node->size : 0;
         if (now >= swallowed) {
-            ml_figures_inactive_split_grew(a, now - swallowed);
+            ml_allocator_stats_inactive_split_grew(a, now - swallowed);
         }
         else {
             a->figures.inactive_split -= swallowed - now;
@@ -74,8 +74,8 @@ ml_allocator_record_stream(ml_allocator *a, uint64_t addr, uint64_t stream)
     return 0;
 }
 
-/* An event on each stream that uses NODE; without those of captures where they are known
- * to have ended (AFTER_CAPTURE). */
+/* An event on each stream that uses NODE; without those of captures where they are
+ * known to have ended (AFTER_CAPTURE). */
 static int
 insert_events(ml_allocator *a, uint32_t index, bool after_capture)
 {
@@ -228,7 +228,7 @@ request_free(ml_allocator *a, uint64_t addr)
         return 0;
     }
     a->figures.current.allocated -= node->size;
-    ml_figures_trace_block(a, ML_ACTION_FREE_REQUESTED, node);
+    ml_allocator_stats_trace_block(a, ML_ACTION_FREE_REQUESTED, node);
     return index;
 }
 

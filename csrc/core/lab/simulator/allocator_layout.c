@@ -1,5 +1,5 @@
-/* The layout of the allocator model's memory: how a model begins, what lies there before
- * the first event, how it reads as a snapshot, and whether it is whole. */
+/* The layout of the allocator model's memory: how a model begins, what lies there
+ * before the first event, how it reads as a snapshot, and whether it is whole. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -258,7 +258,7 @@ ml_allocator_seed_segment(ml_allocator *a, const ml_segment *segment,
         }
         index = ml_node_new(a, &node);
     }
-    ml_figures_reserved_grew(a, segment->total);
+    ml_allocator_stats_reserved_grew(a, segment->total);
     error = cut_seed(a, index, blocks, count);
     a->figures.peak = a->figures.current;
     a->figures.inactive_split_peak = a->figures.inactive_split;

@@ -87,7 +87,7 @@ struct ml_allocator {
     ml_allocator_driver driver;
     uint64_t total_bytes;
     uint64_t allowed; /* UINT64_MAX: no cap */
-    ml_allocator_figures figures;
+    ml_allocator_stats figures;
     uint64_t counter; /* of segments, or of blocks: what orders them */
     uint32_t random;
     uint32_t captures; /* pools that stop frees and releases while they are begun */
@@ -150,14 +150,16 @@ ml_allocator_is_capturing(const ml_allocator *a)
 }
 
 /* allocator_stats.c: events and totals. */
-void ml_figures_trace(ml_allocator *a, unsigned action, uint64_t addr, uint64_t size,
-                      uint64_t stream, uint32_t pool, uint64_t block_bytes);
-void ml_figures_trace_node(ml_allocator *a, unsigned action, uint64_t addr,
-                           uint64_t size, const ml_node *node);
-void ml_figures_trace_block(ml_allocator *a, unsigned action, const ml_node *node);
-void ml_figures_reserved_grew(ml_allocator *a, uint64_t bytes);
-void ml_figures_inactive_split_grew(ml_allocator *a, uint64_t bytes);
-void ml_figures_count_allocated(ml_allocator *a, const ml_node *node);
+void ml_allocator_stats_trace(ml_allocator *a, unsigned action, uint64_t addr,
+                              uint64_t size, uint64_t stream, uint32_t pool,
+                              uint64_t block_bytes);
+void ml_allocator_stats_trace_node(ml_allocator *a, unsigned action, uint64_t addr,
+                                   uint64_t size, const ml_node *node);
+void ml_allocator_stats_trace_block(ml_allocator *a, unsigned action,
+                                    const ml_node *node);
+void ml_allocator_stats_reserved_grew(ml_allocator *a, uint64_t bytes);
+void ml_allocator_stats_inactive_split_grew(ml_allocator *a, uint64_t bytes);
+void ml_allocator_stats_count_allocated(ml_allocator *a, const ml_node *node);
 
 /* allocator_sets.c: sets ordered by the key of their nodes. */
 void ml_set_insert(ml_allocator *a, uint32_t *root, uint32_t node);
@@ -183,8 +185,8 @@ void ml_node_splice(ml_allocator *a, uint32_t node, uint32_t before, uint32_t af
 /* To the set of its pool that is its: of free blocks or of unmapped space. */
 void ml_node_to_pool(ml_allocator *a, uint32_t node);
 void ml_node_from_pool(ml_allocator *a, uint32_t node);
-/* NODE swallows OTHER, its neighbour, where that is free or unmapped as NODE is: the bytes
- * swallowed, or 0. */
+/* NODE swallows OTHER, its neighbour, where that is free or unmapped as NODE is: the
+ * bytes swallowed, or 0. */
 uint64_t ml_node_merge(ml_allocator *a, uint32_t node, uint32_t other);
 int ml_slots_reserve(ml_allocator *a);
 void ml_slots_add(ml_allocator *a, uint32_t node);
@@ -194,10 +196,12 @@ uint32_t ml_slots_find(const ml_allocator *a, uint64_t addr); /* 0: none */
 /* allocator_pools.c */
 /* The index of the pool ID, made where there is none; negative: ML_ENOMEM. */
 int64_t ml_allocator_pool(ml_allocator *a, const uint32_t id[2]);
-/* Where POOL lies in torch's hash tables, which put a key where its product with 2^64 over
- * the golden ratio says.  Two that fall on one place lie there as they came. */
+/* Where POOL lies in torch's hash tables, which put a key where its product with
+ * 2^64 over the golden ratio says.  Two that fall on one place lie there as they
+ * came. */
 uint64_t ml_pool_place(const ml_memory_pool *pool);
-/* The pool after POOL (0: the first; then 0: no more) in the order of torch's tables. */
+/* The pool after POOL (0: the first; then 0: no more) in the order of torch's
+ * tables. */
 size_t ml_pool_next(const ml_allocator *a, size_t pool);
 
 /* allocator_frees.c: frees, and what waits for events of streams. */
@@ -210,9 +214,11 @@ int ml_frees_finish_pool(ml_allocator *a, uint32_t pool);
 
 /* allocator_expandable.c.  Results: 1 done, 0 no memory left, or ML_E*. */
 int ml_expandable_alloc(ml_allocator *a, ml_request *request);
-/* Gives up the whole pages of the free block NODE, and the address space with the last. */
+/* Gives up the whole pages of the free block NODE, and the address space with the
+ * last. */
 int ml_expandable_release(ml_allocator *a, uint32_t node);
-/* A new space of at least BYTES at ADDR, with an unmapped node like LIKE; *NODE: that. */
+/* A new space of at least BYTES at ADDR, with an unmapped node like LIKE; *NODE:
+ * that. */
 int ml_expandable_add(ml_allocator *a, uint64_t addr, uint64_t bytes,
                       const ml_node *like, uint32_t *node);
 uint64_t ml_expandable_page(const ml_allocator *a, bool small);

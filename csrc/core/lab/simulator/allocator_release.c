@@ -1,5 +1,6 @@
-/* What the allocator model gives back to the driver: all that is free, oversize blocks for
- * a request that found no memory, and what garbage collection takes for old. */
+/* What the allocator model gives back to the driver: all that is free, oversize
+ * blocks for a request that found no memory, and what garbage collection takes for
+ * old. */
 #include <stdlib.h>
 
 #include "lab/simulator/allocator_parts.h"
@@ -15,8 +16,9 @@ static void
 release_segment(ml_allocator *a, uint32_t index)
 {
     ml_node node = a->nodes[index];
-    a->figures.counters.of[ML_COUNTER_num_device_free]++;
-    ml_figures_trace_node(a, ML_ACTION_SEGMENT_FREE, node.addr, node.size, &node);
+    a->figures.counters.of[ML_SOURCE_COUNTER_num_device_free]++;
+    ml_allocator_stats_trace_node(a, ML_ACTION_SEGMENT_FREE, node.addr, node.size,
+                                  &node);
     a->driver.segment_free(a->driver.self, node.addr, node.size);
     a->figures.current.reserved -= node.size;
     ml_node_from_pool(a, index);
@@ -140,7 +142,7 @@ release_blocks(ml_allocator *a, size_t pool, bool small)
 static int
 release_pool(ml_allocator *a, uint32_t pool)
 {
-    a->figures.counters.of[ML_COUNTER_num_sync_all_streams]++;
+    a->figures.counters.of[ML_SOURCE_COUNTER_num_sync_all_streams]++;
     int error = ml_frees_finish_pool(a, pool);
     if (error == 0) {
         error = release_blocks(a, pool, true);
@@ -158,8 +160,8 @@ ml_allocator_pool_empty(ml_allocator *a, const uint32_t id[2])
     return release_pool(a, (uint32_t)index);
 }
 
-/* Whether torch would look at no pool but the one that requests go to now: up to 2.7, and
- * that one has a user. */
+/* Whether torch would look at no pool but the one that requests go to now: up to
+ * 2.7, and that one has a user. */
 static bool
 looks_at_one_pool(const ml_allocator *a)
 {
@@ -230,7 +232,7 @@ ml_release_all(ml_allocator *a)
         return 0;
     }
     if (!ml_allocator_is_capturing(a)) {
-        a->figures.counters.of[ML_COUNTER_num_sync_all_streams]++;
+        a->figures.counters.of[ML_SOURCE_COUNTER_num_sync_all_streams]++;
         error = ml_frees_finish(a, true);
         for (int small = 0; small <= 1 && error == 0; small++) {
             error = release_blocks(a, 0, small != 0);

@@ -1,15 +1,16 @@
-/* What the allocator model tells: the events that it would trace, totals and their peaks. */
+/* What the allocator model tells: the events that it would trace, totals and their
+ * peaks. */
 #include "lab/simulator/allocator_parts.h"
 
-const ml_allocator_figures *
-ml_allocator_get_figures(const ml_allocator *a)
+const ml_allocator_stats *
+ml_allocator_get_stats(const ml_allocator *a)
 {
     return &a->figures;
 }
 
 void
-ml_figures_trace(ml_allocator *a, unsigned action, uint64_t addr, uint64_t size,
-                 uint64_t stream, uint32_t pool, uint64_t block_bytes)
+ml_allocator_stats_trace(ml_allocator *a, unsigned action, uint64_t addr, uint64_t size,
+                         uint64_t stream, uint32_t pool, uint64_t block_bytes)
 {
     a->figures.events++;
     if (a->driver.event == NULL) {
@@ -31,17 +32,17 @@ ml_figures_trace(ml_allocator *a, unsigned action, uint64_t addr, uint64_t size,
 }
 
 void
-ml_figures_trace_node(ml_allocator *a, unsigned action, uint64_t addr, uint64_t size,
-                      const ml_node *node)
+ml_allocator_stats_trace_node(ml_allocator *a, unsigned action, uint64_t addr,
+                              uint64_t size, const ml_node *node)
 {
-    ml_figures_trace(a, action, addr, size, node->stream, node->pool, 0);
+    ml_allocator_stats_trace(a, action, addr, size, node->stream, node->pool, 0);
 }
 
 void
-ml_figures_trace_block(ml_allocator *a, unsigned action, const ml_node *node)
+ml_allocator_stats_trace_block(ml_allocator *a, unsigned action, const ml_node *node)
 {
-    ml_figures_trace(a, action, node->addr, node->requested, node->stream, node->pool,
-                     node->size);
+    ml_allocator_stats_trace(a, action, node->addr, node->requested, node->stream,
+                             node->pool, node->size);
 }
 
 static inline void
@@ -53,21 +54,21 @@ raise_to(uint64_t *peak, uint64_t value)
 }
 
 void
-ml_figures_reserved_grew(ml_allocator *a, uint64_t bytes)
+ml_allocator_stats_reserved_grew(ml_allocator *a, uint64_t bytes)
 {
     a->figures.current.reserved += bytes;
     raise_to(&a->figures.peak.reserved, a->figures.current.reserved);
 }
 
 void
-ml_figures_inactive_split_grew(ml_allocator *a, uint64_t bytes)
+ml_allocator_stats_inactive_split_grew(ml_allocator *a, uint64_t bytes)
 {
     a->figures.inactive_split += bytes;
     raise_to(&a->figures.inactive_split_peak, a->figures.inactive_split);
 }
 
 void
-ml_figures_count_allocated(ml_allocator *a, const ml_node *node)
+ml_allocator_stats_count_allocated(ml_allocator *a, const ml_node *node)
 {
     ml_totals *current = &a->figures.current, *peak = &a->figures.peak;
     current->allocated += node->size;

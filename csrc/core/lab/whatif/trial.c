@@ -1,8 +1,9 @@
 /* A trial.  See trial.h.
  *
- * A demand's address in the model is kept by its number, so that frees find their blocks
- * however differently the model places them.  What waits for other streams is completed
- * where the recording completed it, or earlier where the model waits for all streams. */
+ * A demand's address in the model is kept by its number, so that frees find their
+ * blocks however differently the model places them.  What waits for other streams is
+ * completed where the recording completed it, or earlier where the model waits for
+ * all streams. */
 #include "lab/whatif/trial.h"
 
 #include <stdlib.h>
@@ -22,7 +23,7 @@ typedef struct trial {
     ml_schedule schedule;
     ml_trial_driver driver;
     ml_allocator *allocator;
-    const ml_allocator_figures *figures;
+    const ml_allocator_stats *figures;
     uint64_t *placed; /* of each demand, its address in the model; 0: it is not there */
     uint32_t *pending; /* demands whose frees wait, or did */
     size_t pending_count;
@@ -37,7 +38,7 @@ typedef struct trial {
 static void
 follow_peaks(trial *t, size_t event)
 {
-    const ml_allocator_figures *figures = t->figures;
+    const ml_allocator_stats *figures = t->figures;
     ml_trial_result *result = &t->result;
     if (figures->peak.allocated > result->peak.allocated) {
         result->peak_event = event;
@@ -57,7 +58,7 @@ follow_peaks(trial *t, size_t event)
 static void
 follow_waits(trial *t)
 {
-    uint64_t waits = t->figures->counters.of[ML_COUNTER_num_sync_all_streams];
+    uint64_t waits = t->figures->counters.of[ML_SOURCE_COUNTER_num_sync_all_streams];
     if (waits == t->waits) {
         return;
     }
@@ -165,11 +166,12 @@ step_empty(trial *t, const ml_mark *mark)
     }
     int result = ml_allocator_pool_empty(t->allocator, mark->pool);
     /* That waited for streams, but not for what is pending here. */
-    t->waits = t->figures->counters.of[ML_COUNTER_num_sync_all_streams];
+    t->waits = t->figures->counters.of[ML_SOURCE_COUNTER_num_sync_all_streams];
     return result;
 }
 
-/* Of a request that failed.  What was to come after it is not known: it is given back. */
+/* Of a request that failed.  What was to come after it is not known: it is given
+ * back. */
 static int
 step_failure(trial *t, const ml_mark *mark)
 {
@@ -332,7 +334,7 @@ start(trial *t, const ml_workload *workload, const ml_trial_options *options)
                                  &t->allocator);
     }
     if (error == 0) {
-        t->figures = ml_allocator_get_figures(t->allocator);
+        t->figures = ml_allocator_get_stats(t->allocator);
         error = options->recorded_addresses ? seed(t) : ask_start(t);
     }
     if (error == 0) {
@@ -377,7 +379,7 @@ static void
 sum_up(trial *t)
 {
     ml_trial_result *result = &t->result;
-    result->retries = t->figures->counters.of[ML_COUNTER_num_alloc_retries];
+    result->retries = t->figures->counters.of[ML_SOURCE_COUNTER_num_alloc_retries];
     result->driver_calls = t->driver.calls;
     result->at_end = t->figures->current;
     result->mismatched_segments = t->driver.mismatched_segments;

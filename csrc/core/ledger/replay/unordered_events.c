@@ -24,7 +24,7 @@ comes_before(const ml_event *a, const ml_event *b)
 /* A stable merge sort: events of one lane with the same time keep their order, which
  * qsort does not promise.  0 or ML_ENOMEM. */
 int
-ml_settle_events(ml_event *events, size_t count)
+ml_unordered_events_sort(ml_event *events, size_t count)
 {
     ml_event *other = ml_alloc_zeroed(count + 1, sizeof(*other));
     if (other == NULL) {
@@ -183,7 +183,7 @@ blocks_of(ml_segment *segments, size_t count)
 }
 
 int
-ml_settle_memory(ml_device_trace *trace)
+ml_unordered_events_end_memory(ml_device_trace *trace)
 {
     settled all = {0};
     int result = settle_all(&all, trace);

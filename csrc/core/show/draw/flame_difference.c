@@ -1,8 +1,8 @@
 /* The flame graph of two recordings.  See flame.h.
  *
- * The tree of each is made alone; then nodes of both that say the same below the same are
- * one pair.  A pair is as wide as what is below it, and where memory is its own, as the
- * larger of the two, so that boxes nest whatever came and went. */
+ * The tree of each is made alone; then nodes of both that say the same below the
+ * same are one pair.  A pair is as wide as what is below it, and where memory is its
+ * own, as the larger of the two, so that boxes nest whatever came and went. */
 #include "show/draw/flame.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ typedef struct pair {
     size_t child_count;
 } pair;
 
-typedef struct work {
+typedef struct flame_difference_work {
     const ml_recording *recordings[2];
     ml_flame_tree trees[2];
     ml_intern by_key;
@@ -34,32 +34,32 @@ typedef struct work {
     size_t pair_capacity;
     uint32_t *pair_of[2]; /* owned; by node of each tree */
     uint32_t *children;   /* owned; pairs by parent, then the widest first */
-} work;
+} flame_difference_work;
 
 /* ---- Pairs ---- */
 
 /* A node of one tree, and the pair of its parent. */
 typedef struct wanted {
-    const work *w;
+    const flame_difference_work *w;
     unsigned side;
     uint32_t node;
     uint32_t parent;
 } wanted;
 
 static const ml_flame_node *
-node_of(const work *w, unsigned side, uint32_t node)
+node_of(const flame_difference_work *w, unsigned side, uint32_t node)
 {
     return &w->trees[side].nodes[node];
 }
 
 static ml_string
-text_of(const work *w, unsigned side, uint32_t string)
+text_of(const flame_difference_work *w, unsigned side, uint32_t string)
 {
     return w->recordings[side]->strings[string];
 }
 
 static const ml_frame *
-frame_of(const work *w, unsigned side, const ml_flame_node *n)
+frame_of(const flame_difference_work *w, unsigned side, const ml_flame_node *n)
 {
     return &w->recordings[side]->frames[n->is.value];
 }
@@ -104,7 +104,7 @@ is_pair(const void *context, uint32_t id)
 }
 
 static int
-find_pair(work *w, unsigned side, uint32_t node, uint32_t *out)
+find_pair(flame_difference_work *w, unsigned side, uint32_t node, uint32_t *out)
 {
     const ml_flame_node *n = node_of(w, side, node);
     wanted a = {w, side, node, node == 0 ? 0 : w->pair_of[side][n->is.parent]};
@@ -126,7 +126,7 @@ find_pair(work *w, unsigned side, uint32_t node, uint32_t *out)
 
 /* A node has a higher number than its parent. */
 static int
-add_tree(work *w, unsigned side)
+add_tree(flame_difference_work *w, unsigned side)
 {
     const ml_flame_tree *t = &w->trees[side];
     size_t count = t->nodes_by_key.count;
@@ -163,7 +163,7 @@ larger(const uint64_t bytes[2])
 }
 
 static const ml_flame_node *
-shown_node(const work *w, const pair *p, unsigned *side)
+shown_node(const flame_difference_work *w, const pair *p, unsigned *side)
 {
     *side = p->node[1] != NO_NODE ? 1 : 0;
     return node_of(w, *side, p->node[*side]);
@@ -171,7 +171,7 @@ shown_node(const work *w, const pair *p, unsigned *side)
 
 /* A pair has a higher number than its parent, whichever tree it came from. */
 static int
-arrange(work *w)
+arrange(flame_difference_work *w)
 {
     size_t count = w->by_key.count;
     ml_flame_ranked *all = ml_alloc_zeroed(count, sizeof(*all));
@@ -248,7 +248,7 @@ put_bytes(ml_buffer *out, const uint64_t bytes[2])
 }
 
 static void
-put_pair_name(const work *w, const pair *p, bool whole, ml_buffer *out)
+put_pair_name(const flame_difference_work *w, const pair *p, bool whole, ml_buffer *out)
 {
     unsigned side;
     const ml_flame_node *n = shown_node(w, p, &side);
@@ -259,7 +259,7 @@ put_pair_name(const work *w, const pair *p, bool whole, ml_buffer *out)
 }
 
 static void
-draw(const work *w, const pair *p, ml_buffer *name, ml_buffer *out)
+draw(const flame_difference_work *w, const pair *p, ml_buffer *name, ml_buffer *out)
 {
     static const char *const grown[] = {"l e", "l g1", "l g2", "l g3"};
     static const char *const shrunk[] = {"l e", "l s1", "l s2", "l s3"};
@@ -277,8 +277,8 @@ draw(const work *w, const pair *p, ml_buffer *name, ml_buffer *out)
 
 /* COUNT pairs side by side, up to END, that are too narrow one by one. */
 static void
-draw_rest(const work *w, const pair *above, uint64_t end, const pair *rest,
-          ml_buffer *name, ml_buffer *out)
+draw_rest(const flame_difference_work *w, const pair *above, uint64_t end,
+          const pair *rest, ml_buffer *name, ml_buffer *out)
 {
     uint64_t width = ml_markup_scale(rest->weight, w->pairs[0].weight, ML_FLAME_WIDTH);
     if (width < ML_FLAME_NARROWEST) {
@@ -297,7 +297,8 @@ draw_rest(const work *w, const pair *above, uint64_t end, const pair *rest,
 
 /* As in flame.c, of weights. */
 static void
-place_children(work *w, const pair *above, ml_buffer *name, ml_buffer *out)
+place_children(flame_difference_work *w, const pair *above, ml_buffer *name,
+               ml_buffer *out)
 {
     uint64_t total = w->pairs[0].weight;
     uint64_t before = 0;
@@ -329,7 +330,7 @@ place_children(work *w, const pair *above, ml_buffer *name, ml_buffer *out)
 
 /* A pair's number is above its parent's, so that places go up the numbers. */
 static uint32_t
-draw_all(work *w, ml_buffer *name, ml_buffer *boxes)
+draw_all(flame_difference_work *w, ml_buffer *name, ml_buffer *boxes)
 {
     uint32_t deepest = 0;
     w->pairs[0].width = w->pairs[0].weight > 0 ? ML_FLAME_WIDTH : 0;
@@ -345,7 +346,7 @@ draw_all(work *w, ml_buffer *name, ml_buffer *boxes)
 }
 
 static void
-put_all(work *w, ml_buffer *name, ml_buffer *boxes, ml_buffer *out)
+put_all(flame_difference_work *w, ml_buffer *name, ml_buffer *boxes, ml_buffer *out)
 {
     uint32_t deepest = draw_all(w, name, boxes);
     const uint64_t *bytes = w->pairs[0].bytes;
@@ -367,7 +368,7 @@ int
 ml_flame_difference(const ml_recording *before, const ml_recording *after,
                     ml_buffer *out)
 {
-    work w = {.recordings = {before, after}};
+    flame_difference_work w = {.recordings = {before, after}};
     ml_buffer name = {0};
     ml_buffer boxes = {0};
     bool several = ml_flame_device_count(before, ML_ALL_DEVICES) > 1 ||

@@ -1,9 +1,10 @@
 /* The segments as a page.  See segments_page.h.
  *
- * A row is as wide as any other, so that holes show in small segments too; the bar below
- * it has the scale that all rows share.  A segment of many blocks, as expandable ones are,
- * goes on in further lines.  Blocks narrower than a pixel, of very many a few, are drawn
- * together with their neighbours, in the colour of what most of their bytes are. */
+ * A row is as wide as any other, so that holes show in small segments too; the bar
+ * below it has the scale that all rows share.  A segment of many blocks, as
+ * expandable ones are, goes on in further lines.  Blocks narrower than a pixel, of
+ * very many a few, are drawn together with their neighbours, in the colour of what
+ * most of their bytes are. */
 #include "show/draw/segments_page.h"
 
 #include <stdlib.h>
@@ -39,7 +40,7 @@ typedef struct left_block {
     size_t row; /* of the lifetimes */
 } left_block;
 
-typedef struct work {
+typedef struct segments_page_work {
     const ml_recording *recording; /* borrowed */
     const ml_device_trace *trace;  /* borrowed */
     const ml_analysis *analysis;   /* borrowed */
@@ -49,7 +50,7 @@ typedef struct work {
     uint64_t largest;   /* segment, bytes */
     uint64_t narrowest; /* box, hundredths of a pixel */
     ml_buffer *out;
-} work;
+} segments_page_work;
 
 /* ---- What blocks are for ---- */
 
@@ -62,7 +63,7 @@ compare_left(const void *a, const void *b)
 }
 
 static int
-find_left(work *w, size_t device)
+find_left(segments_page_work *w, size_t device)
 {
     int error = ml_analysis_of(w->recording, device, &w->analysis);
     if (error == 0) {
@@ -86,7 +87,7 @@ find_left(work *w, size_t device)
 }
 
 static unsigned
-category_of(const work *w, const ml_block *block)
+category_of(const segments_page_work *w, const ml_block *block)
 {
     size_t at =
         ml_find_address(w->left, sizeof(left_block), w->left_count, block->addr);
@@ -141,7 +142,7 @@ put_sum_row(ml_buffer *out, unsigned state, uint64_t bytes, uint64_t blocks,
 }
 
 static void
-put_sums(const work *w)
+put_sums(const segments_page_work *w)
 {
     sums s = {0};
     uint64_t reserved = 0;
@@ -172,7 +173,7 @@ typedef struct run {
 } run;
 
 static void
-put_block_title(const work *w, const ml_block *block)
+put_block_title(const segments_page_work *w, const ml_block *block)
 {
     ml_markup_exact_size(w->out, block->size);
     ml_markup(w->out, " ");
@@ -190,7 +191,7 @@ put_block_title(const work *w, const ml_block *block)
 }
 
 static void
-put_run_title(const work *w, const run *r)
+put_run_title(const segments_page_work *w, const run *r)
 {
     for (unsigned i = 0, lines = 0; i < STATE_COUNT; i++) {
         if (r->s.blocks[i] > 0) {
@@ -205,7 +206,7 @@ put_run_title(const work *w, const run *r)
 }
 
 static void
-put_run(const work *w, const run *r, uint64_t top)
+put_run(const segments_page_work *w, const run *r, uint64_t top)
 {
     unsigned most = ML_BLOCK_INACTIVE;
     uint64_t blocks = 0;
@@ -252,10 +253,10 @@ place_on(const line *l, uint64_t offset)
     return ml_markup_scale(offset - l->low, l->length, BAR_WIDTH);
 }
 
-/* The blocks that lie on L, the first of which is *NEXT; there it ends.  A block begins a
- * run of its own unless both it and the run are too narrow. */
+/* The blocks that lie on L, the first of which is *NEXT; there it ends.  A block
+ * begins a run of its own unless both it and the run are too narrow. */
 static void
-put_line_blocks(const work *w, const line *l, size_t *next)
+put_line_blocks(const segments_page_work *w, const line *l, size_t *next)
 {
     const ml_segment *segment = l->segment;
     const ml_block *blocks = &w->trace->blocks[segment->first_block];
@@ -299,7 +300,7 @@ lines_of(const ml_segment *segment)
 
 /* The lines of SEGMENT, the first of which is the page's line number FIRST. */
 static void
-put_lines(const work *w, const ml_segment *segment, size_t first)
+put_lines(const segments_page_work *w, const ml_segment *segment, size_t first)
 {
     uint64_t length = (segment->total - 1) / lines_of(segment) + 1;
     size_t next = 0;
@@ -335,7 +336,7 @@ put_pool(ml_buffer *out, const ml_segment *segment)
 }
 
 static void
-put_row(const work *w, const ml_segment *segment, size_t first)
+put_row(const segments_page_work *w, const ml_segment *segment, size_t first)
 {
     uint64_t top = (uint64_t)first * LINE;
     ml_markup(w->out, "<text x=\"0\" y=\"");
@@ -374,7 +375,7 @@ compare_segments(const void *left, const void *right)
 }
 
 static int
-put_rows(work *w)
+put_rows(segments_page_work *w)
 {
     size_t count = w->trace->segment_count;
     const ml_segment **rows = ml_alloc_zeroed(count, sizeof(*rows));
@@ -424,7 +425,8 @@ put_device(const ml_recording *recording, size_t device, ml_buffer *out)
 {
     size_t own = device;
     const ml_recording *part = ml_recording_part(recording, &own);
-    work w = {.recording = part, .trace = &part->devices[own], .out = out};
+    segments_page_work w = {
+        .recording = part, .trace = &part->devices[own], .out = out};
     char label[ML_DEVICE_LABEL];
     ml_device_label(recording, device, "Device", label);
     ml_markup(out, "<h2>");

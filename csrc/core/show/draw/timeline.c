@@ -5,18 +5,18 @@
 #include "base/base.h"
 #include "analysis/lifetimes/lifetimes_walk.h"
 
-typedef struct work {
+typedef struct timeline_work {
     ml_timeline *timeline;
     const ml_analysis *analysis; /* borrowed */
     ml_lifetimes_walk walk;
     uint64_t of[ML_CATEGORY_COUNT]; /* now */
     size_t column;
-} work;
+} timeline_work;
 
 static void
 change(void *context, const ml_lifetime *row, bool begins)
 {
-    work *w = context;
+    timeline_work *w = context;
     size_t index = (size_t)(row - w->analysis->lifetimes.rows);
     uint64_t *bytes = &w->of[ml_analysis_category(w->analysis, index)];
     *bytes = begins ? *bytes + row->bytes : *bytes - row->bytes;
@@ -24,7 +24,7 @@ change(void *context, const ml_lifetime *row, bool begins)
 
 /* Its column becomes NOW's where that has more. */
 static void
-look(work *w, uint64_t time)
+look(timeline_work *w, uint64_t time)
 {
     const ml_lifetimes_walk *now = &w->walk;
     ml_timeline_column *column = &w->timeline->columns[w->column];
@@ -42,7 +42,7 @@ look(work *w, uint64_t time)
 
 /* The columns up to LAST begin, each with what there is. */
 static void
-enter(work *w, size_t last)
+enter(timeline_work *w, size_t last)
 {
     while (w->column < last) {
         w->column++;
@@ -53,7 +53,7 @@ enter(work *w, size_t last)
 }
 
 static void
-follow(work *w, const ml_device_trace *trace)
+follow(timeline_work *w, const ml_device_trace *trace)
 {
     ml_timeline *t = w->timeline;
     uint64_t time = t->start;
@@ -103,7 +103,7 @@ int
 ml_timeline_new(const ml_recording *recording, size_t device, size_t most,
                 ml_timeline **out)
 {
-    work w = {0};
+    timeline_work w = {0};
     int error = ml_analysis_of(recording, device, &w.analysis);
     if (error == 0) {
         error = ml_analysis_judge(w.analysis);

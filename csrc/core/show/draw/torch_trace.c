@@ -1,8 +1,8 @@
 /* The events of a recording as text.  See torch_trace.h.
  *
- * A letter is given back when its block's free completes, or the last byte of its segment
- * goes, and the one given back last is the next to be taken.  Segments that were there all
- * along are seg_N, by their place among those at the end. */
+ * A letter is given back when its block's free completes, or the last byte of its
+ * segment goes, and the one given back last is the next to be taken.  Segments that
+ * were there all along are seg_N, by their place among those at the end. */
 #include "show/draw/torch_trace.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ typedef struct held {
     uint32_t name; /* NO_NAME: nothing that the trace allocated */
 } held;
 
-typedef struct work {
+typedef struct torch_trace_work {
     ml_buffer *out;
     range *ranges; /* owned; by address, none over another */
     size_t range_count;
@@ -43,12 +43,12 @@ typedef struct work {
     ml_intern addresses;
     uint64_t total; /* bytes that the trace allocated and did not free */
     int error;
-} work;
+} torch_trace_work;
 
 /* ---- Names ---- */
 
 static uint32_t
-take_name(work *w)
+take_name(torch_trace_work *w)
 {
     if (w->unused_count > 0) {
         return w->unused[--w->unused_count];
@@ -70,13 +70,13 @@ take_name(work *w)
 }
 
 static void
-give_name(work *w, uint32_t name)
+give_name(torch_trace_work *w, uint32_t name)
 {
     w->unused[w->unused_count++] = name;
 }
 
 static void
-put_name(work *w, uint32_t name)
+put_name(torch_trace_work *w, uint32_t name)
 {
     char letter = (char)('a' + name % 26);
     ml_buffer_append(w->out, &letter, 1);
@@ -87,7 +87,7 @@ put_name(work *w, uint32_t name)
 
 /* NAME, or the address of what has none. */
 static void
-put_name_or_address(work *w, uint32_t name, uint64_t addr)
+put_name_or_address(torch_trace_work *w, uint32_t name, uint64_t addr)
 {
     if (name == NO_NAME) {
         ml_markup_unsigned(w->out, addr);
@@ -101,7 +101,7 @@ put_name_or_address(work *w, uint32_t name, uint64_t addr)
 
 /* The first range that ends behind ADDR. */
 static size_t
-range_behind(const work *w, uint64_t addr)
+range_behind(const torch_trace_work *w, uint64_t addr)
 {
     size_t low;
     ML_SEARCH(low, w->range_count, w->ranges[low].end <= addr);
@@ -109,7 +109,7 @@ range_behind(const work *w, uint64_t addr)
 }
 
 static const range *
-range_at(const work *w, uint64_t addr)
+range_at(const torch_trace_work *w, uint64_t addr)
 {
     size_t at = range_behind(w, addr);
     return at < w->range_count && w->ranges[at].addr <= addr ? &w->ranges[at] : NULL;
@@ -117,7 +117,7 @@ range_at(const work *w, uint64_t addr)
 
 /* Puts COUNT ranges in the place of the OLD ones from AT on. */
 static void
-replace(work *w, size_t at, size_t old, const range *ranges, size_t count)
+replace(torch_trace_work *w, size_t at, size_t old, const range *ranges, size_t count)
 {
     size_t total = w->range_count - old + count;
     int error =
@@ -136,7 +136,7 @@ replace(work *w, size_t at, size_t old, const range *ranges, size_t count)
 
 /* SIZE bytes from ADDR on are in no segment any more. */
 static void
-cut(work *w, uint64_t addr, uint64_t size)
+cut(torch_trace_work *w, uint64_t addr, uint64_t size)
 {
     uint64_t end = ml_markup_add(addr, size);
     size_t at = range_behind(w, addr);
@@ -168,7 +168,7 @@ cut(work *w, uint64_t addr, uint64_t size)
 }
 
 static void
-add_range(work *w, range r)
+add_range(torch_trace_work *w, range r)
 {
     if (r.end > r.addr) {
         replace(w, range_behind(w, r.addr), 0, &r, 1);
@@ -177,7 +177,7 @@ add_range(work *w, range r)
 
 /* Those of the end that no event brought. */
 static void
-begin_ranges(work *w, const ml_device_trace *trace, size_t first)
+begin_ranges(torch_trace_work *w, const ml_device_trace *trace, size_t first)
 {
     w->range_count = 0;
     for (size_t i = 0; i < trace->segment_count; i++) {
@@ -201,7 +201,7 @@ begin_ranges(work *w, const ml_device_trace *trace, size_t first)
 /* ---- Blocks ---- */
 
 typedef struct wanted {
-    const work *w;
+    const torch_trace_work *w;
     uint64_t addr;
 } wanted;
 
@@ -214,7 +214,7 @@ is_at(const void *context, uint32_t id)
 
 /* What is known of ADDR; NULL: no block was seen there, or no memory. */
 static held *
-block_at(work *w, uint64_t addr, bool add)
+block_at(torch_trace_work *w, uint64_t addr, bool add)
 {
     wanted asked = {w, addr};
     uint64_t hash = ml_hash_u64(addr);
@@ -236,7 +236,7 @@ block_at(work *w, uint64_t addr, bool add)
 }
 
 static void
-end_block(work *w, held *block)
+end_block(torch_trace_work *w, held *block)
 {
     if (block != NULL && block->name != NO_NAME) {
         w->total -= block->size;
@@ -248,7 +248,7 @@ end_block(work *w, held *block)
 /* ---- Lines ---- */
 
 static void
-put_size(work *w, const char *before, uint64_t bytes, const char *behind)
+put_size(torch_trace_work *w, const char *before, uint64_t bytes, const char *behind)
 {
     ml_markup(w->out, before);
     ml_markup_torch_size(w->out, bytes);
@@ -256,7 +256,7 @@ put_size(work *w, const char *before, uint64_t bytes, const char *behind)
 }
 
 static void
-put_alloc(work *w, const ml_event *event)
+put_alloc(torch_trace_work *w, const ml_event *event)
 {
     held *block = block_at(w, event->addr, true);
     if (block == NULL) {
@@ -291,7 +291,7 @@ put_alloc(work *w, const ml_event *event)
 }
 
 static void
-put_free(work *w, const ml_event *event)
+put_free(torch_trace_work *w, const ml_event *event)
 {
     bool completed = event->action == ML_ACTION_FREE_COMPLETED;
     held *block = block_at(w, event->addr, false);
@@ -304,7 +304,7 @@ put_free(work *w, const ml_event *event)
 }
 
 static void
-put_segment(work *w, const ml_event *event)
+put_segment(torch_trace_work *w, const ml_event *event)
 {
     bool mapped = event->action == ML_ACTION_SEGMENT_MAP;
     cut(w, event->addr, event->size);
@@ -327,7 +327,7 @@ put_segment(work *w, const ml_event *event)
 }
 
 static void
-put_segment_end(work *w, const ml_event *event)
+put_segment_end(torch_trace_work *w, const ml_event *event)
 {
     bool mapped = event->action == ML_ACTION_SEGMENT_UNMAP;
     const range *r = range_at(w, event->addr);
@@ -339,7 +339,7 @@ put_segment_end(work *w, const ml_event *event)
 }
 
 static void
-put_event(work *w, const ml_event *event)
+put_event(torch_trace_work *w, const ml_event *event)
 {
     switch (event->action) {
     case ML_ACTION_ALLOC:
@@ -370,7 +370,7 @@ put_event(work *w, const ml_event *event)
 }
 
 static void
-work_fini(work *w)
+work_fini(torch_trace_work *w)
 {
     ml_free(w->ranges);
     ml_free(w->left);
@@ -383,7 +383,7 @@ work_fini(work *w)
 static int
 put_device(const ml_device_trace *trace, size_t device, size_t first, ml_buffer *out)
 {
-    work w = {.out = out};
+    torch_trace_work w = {.out = out};
     ml_markup(out, out->length > 0 ? "\nDevice " : "Device ");
     ml_markup_unsigned(out, device);
     ml_markup(out, " ----------------\n");

@@ -1,8 +1,8 @@
 /* A recording as a Perfetto trace.  See perfetto.h.
  *
- * Slices of a track must lie side by side or one in the other.  Allocations overlap as they
- * like: each takes a track of its own name that is not in use, and the viewer shows tracks
- * of one name as one. */
+ * Slices of a track must lie side by side or one in the other.  Allocations overlap
+ * as they like: each takes a track of its own name that is not in use, and the
+ * viewer shows tracks of one name as one. */
 #include "show/export/perfetto.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 typedef struct device_work {
     ml_perfetto *trace;
-    ml_page_kinds kinds;
+    ml_allocation_kinds kinds;
     ml_page_blobs blobs;
     ml_page_device device;
     uint64_t track;
@@ -126,9 +126,9 @@ static void
 put_facts(device_work *w, size_t index)
 {
     ml_perfetto *trace = w->trace;
-    const ml_page_rows *rows = &w->device.rows;
+    const ml_allocation_rows *rows = &w->device.rows;
     ml_earlier_block of = ml_lifetimes_request(rows->lifetimes, index);
-    const ml_page_kind *kind = &w->kinds.list[rows->kinds[index]];
+    const ml_allocation_kind *kind = &w->kinds.list[rows->kinds[index]];
     char name[48];
     snprintf(name, sizeof(name), "b%llx_%u", (unsigned long long)of.addr,
              rows->ordinals[index]);
@@ -154,7 +154,7 @@ static void
 change(void *context, const ml_lifetime *row, bool begins)
 {
     device_work *w = context;
-    size_t index = ml_page_row_index(&w->device.rows, row);
+    size_t index = ml_allocation_row_index(&w->device.rows, row);
     uint32_t *lane = &w->lanes[index];
     if (*lane == NO_LANE || w->error < 0) {
         return;
@@ -170,7 +170,7 @@ change(void *context, const ml_lifetime *row, bool begins)
     if (*lane == NO_LANE) {
         return;
     }
-    const ml_page_kind *kind = &w->kinds.list[w->device.rows.kinds[index]];
+    const ml_allocation_kind *kind = &w->kinds.list[w->device.rows.kinds[index]];
     uint32_t frame = w->kinds.lines[kind->line].frame;
     ml_perfetto_event_begin(w->trace, ML_PERFETTO_BEGIN, w->tracks[*lane]);
     if (frame == 0) {
@@ -246,7 +246,7 @@ put_device(ml_perfetto *trace, uint64_t process, const ml_recording *part, size_
     device_work w = {.trace = trace, .device = {.part = part, .own = own}};
     w.device.kinds = &w.kinds;
     w.device.blobs = &w.blobs;
-    int error = ml_page_kinds_init(&w.kinds, part);
+    int error = ml_allocation_kinds_init(&w.kinds, part);
     if (error == 0) {
         error = ml_page_device_rows(&w.device);
     }
@@ -259,7 +259,7 @@ put_device(ml_perfetto *trace, uint64_t process, const ml_recording *part, size_
         error = w.error;
     }
     ml_page_device_fini(&w.device);
-    ml_page_kinds_fini(&w.kinds);
+    ml_allocation_kinds_fini(&w.kinds);
     ml_free(w.lanes);
     ml_free(w.tracks);
     ml_free(w.unused);
@@ -268,7 +268,8 @@ put_device(ml_perfetto *trace, uint64_t process, const ml_recording *part, size_
 
 /* ---- Processes ---- */
 
-/* One that Perfetto has no other for; its number is the system's where that is known. */
+/* One that Perfetto has no other for; its number is the system's where that is
+ * known. */
 static uint32_t
 pid_of(const ml_rank *rank, size_t index)
 {

@@ -18,7 +18,7 @@ typedef struct slice {
     bool open;
 } slice;
 
-typedef struct work {
+typedef struct perfetto_notes_work {
     ml_perfetto *trace;
     const ml_recording *part;
     uint32_t pid;
@@ -30,18 +30,18 @@ typedef struct work {
     size_t waiting_capacity;
     uint64_t first;
     uint64_t last;
-} work;
+} perfetto_notes_work;
 
 /* ---- Begins and ends ---- */
 
 typedef struct wanted {
-    const work *w;
+    const perfetto_notes_work *w;
     uint64_t number;
     uint8_t kind;
 } wanted;
 
 static int
-add_slice(work *w, slice s)
+add_slice(perfetto_notes_work *w, slice s)
 {
     s.order = w->count;
     if (ml_grow((void **)&w->slices, &w->capacity, w->count + 1, sizeof(*w->slices)) <
@@ -61,7 +61,7 @@ is_number(const void *context, uint32_t id)
 }
 
 static int
-begin_slice(work *w, const ml_note *note)
+begin_slice(perfetto_notes_work *w, const ml_note *note)
 {
     uint32_t index = (uint32_t)w->count;
     int error = add_slice(w, (slice){.begin = note->time,
@@ -91,7 +91,7 @@ begin_slice(work *w, const ml_note *note)
 
 /* An end without a begin was open from the start. */
 static int
-end_slice(work *w, const ml_note *note)
+end_slice(perfetto_notes_work *w, const ml_note *note)
 {
     uint8_t kind = (uint8_t)(note->kind - 1);
     wanted a = {.w = w, .number = note->values[0], .kind = kind};
@@ -112,7 +112,7 @@ end_slice(work *w, const ml_note *note)
 }
 
 static int
-collect(work *w)
+collect(perfetto_notes_work *w)
 {
     int error = 0;
     for (size_t i = 0; i < w->part->note_count && error == 0; i++) {
@@ -137,7 +137,8 @@ typedef struct lane {
     size_t capacity;
 } lane;
 
-/* More lie across one another in no program; what is beyond ends with those around it. */
+/* More lie across one another in no program; what is beyond ends with those around
+ * it. */
 #define MOST_LANES 16u
 
 static int
@@ -167,7 +168,7 @@ end_until(ml_perfetto *trace, lane *l, uint64_t time)
 }
 
 static int
-put_slice(work *w, lane *l, const slice *s)
+put_slice(perfetto_notes_work *w, lane *l, const slice *s)
 {
     if (ml_grow((void **)&l->ends, &l->capacity, l->count + 1, sizeof(*l->ends)) < 0) {
         return ML_ENOMEM;
@@ -184,7 +185,8 @@ put_slice(work *w, lane *l, const slice *s)
 
 /* The lane for S, the last of MOST_LANES whatever is there. */
 static lane *
-lane_for(work *w, lane lanes[MOST_LANES], const slice *s, uint64_t thread_track)
+lane_for(perfetto_notes_work *w, lane lanes[MOST_LANES], const slice *s,
+         uint64_t thread_track)
 {
     for (size_t i = 0; i < MOST_LANES; i++) {
         lane *l = &lanes[i];
@@ -203,7 +205,7 @@ lane_for(work *w, lane lanes[MOST_LANES], const slice *s, uint64_t thread_track)
 
 /* The COUNT slices of one thread. */
 static int
-put_thread(work *w, const slice *slices, size_t count, uint64_t track)
+put_thread(perfetto_notes_work *w, const slice *slices, size_t count, uint64_t track)
 {
     lane lanes[MOST_LANES] = {{0}};
     int error = 0;
@@ -220,7 +222,7 @@ put_thread(work *w, const slice *slices, size_t count, uint64_t track)
 /* ---- All ---- */
 
 static void
-put_steps(work *w, uint64_t process)
+put_steps(perfetto_notes_work *w, uint64_t process)
 {
     uint64_t track = 0;
     uint64_t begin = w->first;
@@ -243,7 +245,7 @@ put_steps(work *w, uint64_t process)
 }
 
 static void
-put_marks(work *w, uint64_t process)
+put_marks(perfetto_notes_work *w, uint64_t process)
 {
     uint64_t track = 0;
     for (size_t i = 0; i < w->part->note_count; i++) {
@@ -258,7 +260,7 @@ put_marks(work *w, uint64_t process)
 }
 
 static void
-find_times(work *w)
+find_times(perfetto_notes_work *w)
 {
     const ml_recording *part = w->part;
     w->first = UINT64_MAX;
@@ -283,7 +285,7 @@ int
 ml_perfetto_put_notes(ml_perfetto *trace, const ml_recording *part, uint32_t pid,
                       uint64_t process)
 {
-    work w = {.trace = trace, .part = part, .pid = pid};
+    perfetto_notes_work w = {.trace = trace, .part = part, .pid = pid};
     find_times(&w);
     int error = collect(&w);
     if (error == 0 && w.count > 0) {

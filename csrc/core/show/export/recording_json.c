@@ -1,4 +1,5 @@
-/* Writing a recording as JSON: a builder of the dialect that refers to stacks by number. */
+/* Writing a recording as JSON: a builder of the schema that refers to stacks by
+ * number. */
 #include "show/export/recording_json.h"
 
 #include <inttypes.h>
@@ -196,8 +197,8 @@ keep(ml_builder *builder, enum ml_shared kind, uint32_t id)
 }
 
 int
-ml_json_write(const ml_recording *recording, unsigned options, ml_sink sink,
-              void *context)
+ml_recording_json_write(const ml_recording *recording, unsigned options, ml_sink sink,
+                        void *context)
 {
     writer w = {.builder = {.open = open_container,
                             .close = close_container,
@@ -212,7 +213,7 @@ ml_json_write(const ml_recording *recording, unsigned options, ml_sink sink,
                 .recording = recording,
                 .sink = sink,
                 .sink_context = context,
-                .expand = (options & ML_JSON_EXPAND) != 0};
+                .expand = (options & ML_RECORDING_JSON_EXPAND) != 0};
     ml_torch_schema_build(recording, 0, &w.builder);
     flush(&w);
     ml_buffer_fini(&w.out);

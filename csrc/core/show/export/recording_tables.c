@@ -1,7 +1,7 @@
 /* A recording as tables.  See recording_tables.h.
  *
- * A row is a struct here, whose fields are listed beside it: the order of the lists is the
- * order of the columns. */
+ * A row is a struct here, whose fields are listed beside it: the order of the lists
+ * is the order of the columns. */
 #include "show/export/recording_tables.h"
 
 #include <string.h>
@@ -15,11 +15,11 @@
 #define COUNT_OF(list) (sizeof(list) / sizeof((list)[0]))
 
 bool
-ml_table_is_of_device(enum ml_table_kind kind)
+ml_recording_table_is_of_device(enum ml_recording_table_kind kind)
 {
     static const bool of_device[] = {
 #define XX(name, text, of) of,
-        ML_TABLES(XX)
+        ML_RECORDING_TABLES(XX)
 #undef XX
     };
     return of_device[kind];
@@ -28,7 +28,7 @@ ml_table_is_of_device(enum ml_table_kind kind)
 /* ---- What a device's rows are ---- */
 
 typedef struct rows {
-    ml_page_kinds kinds;
+    ml_allocation_kinds kinds;
     ml_page_blobs blobs;
     ml_page_device device;
     const ml_causes *causes; /* borrowed */
@@ -38,7 +38,7 @@ static void
 rows_fini(rows *r)
 {
     ml_page_device_fini(&r->device);
-    ml_page_kinds_fini(&r->kinds);
+    ml_allocation_kinds_fini(&r->kinds);
 }
 
 /* To be taken down in any case. */
@@ -50,7 +50,7 @@ rows_init(rows *r, const ml_recording *recording, size_t device)
     r->device.part = part;
     r->device.kinds = &r->kinds;
     r->device.blobs = &r->blobs;
-    int error = ml_page_kinds_init(&r->kinds, part);
+    int error = ml_allocation_kinds_init(&r->kinds, part);
     error = error < 0 ? error : ml_analysis_causes(part, &r->causes);
     return error < 0 ? error : ml_page_device_rows(&r->device);
 }
@@ -79,7 +79,7 @@ struct event_row {
     uint8_t action, backward;
 };
 
-static const ml_table_field event_fields[] = {
+static const ml_column_table_field event_fields[] = {
     FIELD(event_row, time_ns, 'Q'),   FIELD(event_row, action, 'B'),
     FIELD(event_row, address, 'Q'),   FIELD(event_row, bytes, 'Q'),
     FIELD(event_row, stream, 'Q'),    FIELD(event_row, allocation, 'q'),
@@ -89,14 +89,14 @@ static const ml_table_field event_fields[] = {
     FIELD(event_row, metadata, 'I'),  FIELD(event_row, node, 'I')};
 
 static int
-make_events(ml_table *table, const ml_recording *recording, size_t device)
+make_events(ml_column_table *table, const ml_recording *recording, size_t device)
 {
     rows r;
     int error = rows_init(&r, recording, device);
     const ml_device_trace *trace = &recording->devices[device];
     if (error == 0) {
-        error = ml_table_init(table, event_fields, COUNT_OF(event_fields),
-                              trace->event_count);
+        error = ml_column_table_init(table, event_fields, COUNT_OF(event_fields),
+                                     trace->event_count);
     }
     ml_page_walk walk;
     if (error == 0) {
@@ -120,7 +120,7 @@ make_events(ml_table *table, const ml_recording *recording, size_t device)
                                 .node = event->node,
                                 .action = event->action,
                                 .backward = (event->flags & ML_EVENT_BACKWARD) != 0};
-        ml_table_put(table, i, &row);
+        ml_column_table_put(table, i, &row);
     }
     rows_fini(&r);
     return error;
@@ -135,7 +135,7 @@ struct allocation_row {
     uint8_t category, exact, phase, how;
 };
 
-static const ml_table_field allocation_fields[] = {
+static const ml_column_table_field allocation_fields[] = {
     FIELD(allocation_row, start, 'q'),     FIELD(allocation_row, free, 'q'),
     FIELD(allocation_row, end, 'q'),       FIELD(allocation_row, start_ns, 'Q'),
     FIELD(allocation_row, free_ns, 'Q'),   FIELD(allocation_row, address, 'Q'),
@@ -156,7 +156,7 @@ describe_allocation(const rows *r, size_t index)
     const ml_device_trace *trace = r->device.rows.trace;
     const ml_lifetime *row = &r->device.rows.lifetimes->rows[index];
     ml_earlier_block of = ml_lifetimes_request(r->device.rows.lifetimes, index);
-    const ml_page_kind *kind = &r->kinds.list[r->device.rows.kinds[index]];
+    const ml_allocation_kind *kind = &r->kinds.list[r->device.rows.kinds[index]];
     const ml_frame *frame = &recording->frames[r->kinds.lines[kind->line].frame];
     struct allocation_row out = {.start = event_of(trace, row->start),
                                  .free = event_of(trace, row->requested),
@@ -188,18 +188,18 @@ describe_allocation(const rows *r, size_t index)
 }
 
 static int
-make_allocations(ml_table *table, const ml_recording *recording, size_t device)
+make_allocations(ml_column_table *table, const ml_recording *recording, size_t device)
 {
     rows r;
     int error = rows_init(&r, recording, device);
     size_t count = r.device.rows.lifetimes->count;
     if (error == 0) {
-        error =
-            ml_table_init(table, allocation_fields, COUNT_OF(allocation_fields), count);
+        error = ml_column_table_init(table, allocation_fields,
+                                     COUNT_OF(allocation_fields), count);
     }
     for (size_t i = 0; i < count && error == 0; i++) {
         struct allocation_row row = describe_allocation(&r, i);
-        ml_table_put(table, i, &row);
+        ml_column_table_put(table, i, &row);
     }
     rows_fini(&r);
     return error;
@@ -213,7 +213,7 @@ struct segment_row {
     uint8_t small, expandable;
 };
 
-static const ml_table_field segment_fields[] = {
+static const ml_column_table_field segment_fields[] = {
     FIELD(segment_row, address, 'Q'),   FIELD(segment_row, bytes, 'Q'),
     FIELD(segment_row, allocated, 'Q'), FIELD(segment_row, active, 'Q'),
     FIELD(segment_row, requested, 'Q'), FIELD(segment_row, stream, 'Q'),
@@ -222,10 +222,10 @@ static const ml_table_field segment_fields[] = {
     FIELD(segment_row, stack, 'I')};
 
 static int
-make_segments(ml_table *table, const ml_device_trace *trace)
+make_segments(ml_column_table *table, const ml_device_trace *trace)
 {
-    int error = ml_table_init(table, segment_fields, COUNT_OF(segment_fields),
-                              trace->segment_count);
+    int error = ml_column_table_init(table, segment_fields, COUNT_OF(segment_fields),
+                                     trace->segment_count);
     for (size_t i = 0; i < trace->segment_count && error == 0; i++) {
         const ml_segment *s = &trace->segments[i];
         struct segment_row row = {.address = s->addr,
@@ -239,7 +239,7 @@ make_segments(ml_table *table, const ml_device_trace *trace)
                                   .stack = s->stack,
                                   .small = s->small != 0,
                                   .expandable = s->expandable != 0};
-        ml_table_put(table, i, &row);
+        ml_column_table_put(table, i, &row);
     }
     return error;
 }
@@ -250,16 +250,16 @@ struct block_row {
     uint8_t state;
 };
 
-static const ml_table_field block_fields[] = {
+static const ml_column_table_field block_fields[] = {
     FIELD(block_row, segment, 'Q'), FIELD(block_row, address, 'Q'),
     FIELD(block_row, bytes, 'Q'),   FIELD(block_row, requested, 'Q'),
     FIELD(block_row, state, 'B'),   FIELD(block_row, stack, 'I')};
 
 static int
-make_blocks(ml_table *table, const ml_device_trace *trace)
+make_blocks(ml_column_table *table, const ml_device_trace *trace)
 {
-    int error =
-        ml_table_init(table, block_fields, COUNT_OF(block_fields), trace->block_count);
+    int error = ml_column_table_init(table, block_fields, COUNT_OF(block_fields),
+                                     trace->block_count);
     for (size_t i = 0; i < trace->segment_count && error == 0; i++) {
         const ml_segment *s = &trace->segments[i];
         for (size_t b = s->first_block; b < s->first_block + s->block_count; b++) {
@@ -270,7 +270,7 @@ make_blocks(ml_table *table, const ml_device_trace *trace)
                                     .requested = block->requested,
                                     .stack = block->stack,
                                     .state = block->state};
-            ml_table_put(table, b, &row);
+            ml_column_table_put(table, b, &row);
         }
     }
     return error;
@@ -291,23 +291,23 @@ struct note_row {
         name, 'Q', offsetof(struct note_row, values[index]) \
     }
 
-static const ml_table_field note_fields[] = {FIELD(note_row, time_ns, 'Q'),
-                                             FIELD(note_row, kind, 'B'),
-                                             FIELD(note_row, name, 'I'),
-                                             FIELD(note_row, rank, 'q'),
-                                             FIELD(note_row, device, 'q'),
-                                             FIELD(note_row, thread, 'I'),
-                                             VALUE("value_0", 0),
-                                             VALUE("value_1", 1),
-                                             VALUE("value_2", 2),
-                                             VALUE("value_3", 3),
-                                             VALUE("value_4", 4),
-                                             VALUE("value_5", 5),
-                                             VALUE("value_6", 6)};
+static const ml_column_table_field note_fields[] = {FIELD(note_row, time_ns, 'Q'),
+                                                    FIELD(note_row, kind, 'B'),
+                                                    FIELD(note_row, name, 'I'),
+                                                    FIELD(note_row, rank, 'q'),
+                                                    FIELD(note_row, device, 'q'),
+                                                    FIELD(note_row, thread, 'I'),
+                                                    VALUE("value_0", 0),
+                                                    VALUE("value_1", 1),
+                                                    VALUE("value_2", 2),
+                                                    VALUE("value_3", 3),
+                                                    VALUE("value_4", 4),
+                                                    VALUE("value_5", 5),
+                                                    VALUE("value_6", 6)};
 
 /* Those of PART, from row *NEXT on; FIRST: devices of the ranks before it. */
 static void
-put_notes(ml_table *table, const ml_recording *part, int64_t rank, size_t first,
+put_notes(ml_column_table *table, const ml_recording *part, int64_t rank, size_t first,
           size_t *next)
 {
     for (size_t i = 0; i < part->note_count; i++) {
@@ -320,12 +320,12 @@ put_notes(ml_table *table, const ml_recording *part, int64_t rank, size_t first,
             .thread = note->thread,
             .kind = note->kind};
         memcpy(row.values, note->values, sizeof(row.values));
-        ml_table_put(table, (*next)++, &row);
+        ml_column_table_put(table, (*next)++, &row);
     }
 }
 
 static int
-make_notes(ml_table *table, const ml_recording *recording)
+make_notes(ml_column_table *table, const ml_recording *recording)
 {
     bool merged = ml_recording_is_merged(recording);
     size_t count = recording->note_count;
@@ -333,7 +333,7 @@ make_notes(ml_table *table, const ml_recording *recording)
     for (size_t i = 0; merged && i < recording->rank_count; i++) {
         count += recording->ranks[i].part->note_count;
     }
-    int error = ml_table_init(table, note_fields, COUNT_OF(note_fields), count);
+    int error = ml_column_table_init(table, note_fields, COUNT_OF(note_fields), count);
     for (size_t i = 0; error == 0 && merged && i < recording->rank_count; i++) {
         const ml_rank *rank = &recording->ranks[i];
         put_notes(table, rank->part, rank->rank, rank->first_device, &next);
@@ -351,19 +351,19 @@ struct stack_row {
     uint32_t parent, frame, module;
 };
 
-static const ml_table_field stack_fields[] = {FIELD(stack_row, parent, 'I'),
-                                              FIELD(stack_row, frame, 'I'),
-                                              FIELD(stack_row, module, 'I')};
+static const ml_column_table_field stack_fields[] = {FIELD(stack_row, parent, 'I'),
+                                                     FIELD(stack_row, frame, 'I'),
+                                                     FIELD(stack_row, module, 'I')};
 
 static int
-make_stacks(ml_table *table, const ml_recording *recording)
+make_stacks(ml_column_table *table, const ml_recording *recording)
 {
-    int error = ml_table_init(table, stack_fields, COUNT_OF(stack_fields),
-                              recording->stack_count);
+    int error = ml_column_table_init(table, stack_fields, COUNT_OF(stack_fields),
+                                     recording->stack_count);
     for (size_t i = 0; i < recording->stack_count && error == 0; i++) {
         const ml_stack *stack = &recording->stacks[i];
         struct stack_row row = {stack->parent, stack->frame, stack->module};
-        ml_table_put(table, i, &row);
+        ml_column_table_put(table, i, &row);
     }
     return error;
 }
@@ -373,28 +373,29 @@ struct frame_row {
     uint32_t function, file;
 };
 
-static const ml_table_field frame_fields[] = {FIELD(frame_row, function, 'I'),
-                                              FIELD(frame_row, file, 'I'),
-                                              FIELD(frame_row, line, 'q')};
+static const ml_column_table_field frame_fields[] = {FIELD(frame_row, function, 'I'),
+                                                     FIELD(frame_row, file, 'I'),
+                                                     FIELD(frame_row, line, 'q')};
 
 static int
-make_frames(ml_table *table, const ml_recording *recording)
+make_frames(ml_column_table *table, const ml_recording *recording)
 {
-    int error = ml_table_init(table, frame_fields, COUNT_OF(frame_fields),
-                              recording->frame_count);
+    int error = ml_column_table_init(table, frame_fields, COUNT_OF(frame_fields),
+                                     recording->frame_count);
     for (size_t i = 0; i < recording->frame_count && error == 0; i++) {
         const ml_frame *frame = &recording->frames[i];
         struct frame_row row = {frame->line, frame->name, frame->filename};
-        ml_table_put(table, i, &row);
+        ml_column_table_put(table, i, &row);
     }
     return error;
 }
 
 static int
-make_strings(ml_table *table, const ml_recording *recording)
+make_strings(ml_column_table *table, const ml_recording *recording)
 {
-    static const ml_table_field fields[] = {{"offsets", 'q', 0}, {"bytes", 'B', 0}};
-    int error = ml_table_init(table, fields, 1, recording->string_count + 1);
+    static const ml_column_table_field fields[] = {{"offsets", 'q', 0},
+                                                   {"bytes", 'B', 0}};
+    int error = ml_column_table_init(table, fields, 1, recording->string_count + 1);
     uint64_t length = 0;
     for (size_t i = 0; i < recording->string_count; i++) {
         length += recording->strings[i].length;
@@ -404,7 +405,7 @@ make_strings(ml_table *table, const ml_recording *recording)
         return ML_ENOMEM;
     }
     table->columns[table->column_count++] =
-        (ml_table_column){"bytes", 'B', bytes, (size_t)length};
+        (ml_column_table_column){"bytes", 'B', bytes, (size_t)length};
     int64_t *offsets = table->columns[0].items;
     for (size_t i = 0; i < recording->string_count; i++) {
         ml_string text = recording->strings[i];
@@ -418,24 +419,24 @@ make_strings(ml_table *table, const ml_recording *recording)
 }
 
 int
-ml_tables_make(ml_table *table, const ml_recording *recording, enum ml_table_kind kind,
-               size_t device)
+ml_recording_tables_make(ml_column_table *table, const ml_recording *recording,
+                         enum ml_recording_table_kind kind, size_t device)
 {
-    *table = (ml_table){0};
+    *table = (ml_column_table){0};
     switch (kind) {
-    case ML_TABLE_EVENTS:
+    case ML_RECORDING_TABLE_EVENTS:
         return make_events(table, recording, device);
-    case ML_TABLE_ALLOCATIONS:
+    case ML_RECORDING_TABLE_ALLOCATIONS:
         return make_allocations(table, recording, device);
-    case ML_TABLE_SEGMENTS:
+    case ML_RECORDING_TABLE_SEGMENTS:
         return make_segments(table, &recording->devices[device]);
-    case ML_TABLE_BLOCKS:
+    case ML_RECORDING_TABLE_BLOCKS:
         return make_blocks(table, &recording->devices[device]);
-    case ML_TABLE_NOTES:
+    case ML_RECORDING_TABLE_NOTES:
         return make_notes(table, recording);
-    case ML_TABLE_STACKS:
+    case ML_RECORDING_TABLE_STACKS:
         return make_stacks(table, recording);
-    case ML_TABLE_FRAMES:
+    case ML_RECORDING_TABLE_FRAMES:
         return make_frames(table, recording);
     default:
         return make_strings(table, recording);

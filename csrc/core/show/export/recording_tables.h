@@ -2,14 +2,14 @@
  *
  * Owns which tables there are, their columns and what stands for "none":
  * docs/VIEWING.md names them. */
-#ifndef ML_TABLES_H
-#define ML_TABLES_H
+#ifndef ML_RECORDING_TABLES_H
+#define ML_RECORDING_TABLES_H
 
 #include "recording/recording.h"
 #include "show/export/column_table.h"
 
 /* name, text, whether a device has its own. */
-#define ML_TABLES(XX) \
+#define ML_RECORDING_TABLES(XX) \
     XX(EVENTS, "events", true) \
     XX(ALLOCATIONS, "allocations", true) \
     XX(SEGMENTS, "segments", true) \
@@ -19,18 +19,18 @@
     XX(FRAMES, "frames", false) \
     XX(STRINGS, "strings", false) /* offsets, one more than strings, and bytes */
 
-enum ml_table_kind {
-#define XX(name, text, of_device) ML_TABLE_##name,
-    ML_TABLES(XX)
+enum ml_recording_table_kind {
+#define XX(name, text, of_device) ML_RECORDING_TABLE_##name,
+    ML_RECORDING_TABLES(XX)
 #undef XX
-    ML_TABLE_COUNT
+    ML_RECORDING_TABLE_COUNT
 };
 
-bool ml_table_is_of_device(enum ml_table_kind kind);
+bool ml_recording_table_is_of_device(enum ml_recording_table_kind kind);
 
-/* DEVICE, which exists, counts for tables that a device has.  0, ML_ELIMIT for more events
- * than can be numbered, or ML_ENOMEM; to be taken down in any case. */
-int ml_tables_make(ml_table *table, const ml_recording *recording,
-                   enum ml_table_kind kind, size_t device);
+/* DEVICE, which exists, counts for tables that a device has.  0, ML_ELIMIT for more
+ * events than can be numbered, or ML_ENOMEM; to be taken down in any case. */
+int ml_recording_tables_make(ml_column_table *table, const ml_recording *recording,
+                             enum ml_recording_table_kind kind, size_t device);
 
 #endif

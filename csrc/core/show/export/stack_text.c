@@ -7,16 +7,16 @@
 #include "show/text/markup.h"
 #include "show/text/json.h"
 
-typedef struct work {
+typedef struct stack_text_work {
     const ml_recording *recording; /* borrowed */
     ml_buffer *out;
     ml_buffer text;
     uint32_t *path; /* owned; frames of a stack, the outermost last */
     size_t path_capacity;
-} work;
+} stack_text_work;
 
 static int
-find_path(work *w, const ml_recording *part, uint32_t stack, size_t *length)
+find_path(stack_text_work *w, const ml_recording *part, uint32_t stack, size_t *length)
 {
     *length = 0;
     for (; stack != 0; stack = part->stacks[stack].parent) {
@@ -31,8 +31,8 @@ find_path(work *w, const ml_recording *part, uint32_t stack, size_t *length)
 
 /* Calls PUT for each device that is wanted and what it has at its peak. */
 static int
-each_device(work *w, size_t device,
-            int (*put)(work *w, size_t device, const ml_recording *part,
+each_device(stack_text_work *w, size_t device,
+            int (*put)(stack_text_work *w, size_t device, const ml_recording *part,
                        const ml_peak *peak))
 {
     int error = 0;
@@ -58,7 +58,7 @@ each_device(work *w, size_t device,
 
 /* Nothing in a frame may end it, or its line. */
 static void
-put_frame_text(work *w)
+put_frame_text(stack_text_work *w)
 {
     for (size_t i = 0; i < w->text.length; i++) {
         char *c = &w->text.bytes[i];
@@ -69,7 +69,8 @@ put_frame_text(work *w)
 }
 
 static int
-put_folded(work *w, size_t device, const ml_recording *part, const ml_peak *peak)
+put_folded(stack_text_work *w, size_t device, const ml_recording *part,
+           const ml_peak *peak)
 {
     for (size_t i = 0; i < peak->stack_count; i++) {
         const ml_peak_stack *stack = &peak->stacks[i];
@@ -105,7 +106,7 @@ put_folded(work *w, size_t device, const ml_recording *part, const ml_peak *peak
 int
 ml_stack_folded(const ml_recording *recording, size_t device, ml_buffer *out)
 {
-    work w = {.recording = recording, .out = out};
+    stack_text_work w = {.recording = recording, .out = out};
     return each_device(&w, device, put_folded);
 }
 
@@ -141,7 +142,7 @@ put_frames(ml_buffer *out, const ml_recording *recording)
 }
 
 static int
-put_samples(work *w, const ml_recording *part, const ml_peak *peak)
+put_samples(stack_text_work *w, const ml_recording *part, const ml_peak *peak)
 {
     ml_json_text(w->out, ",\"samples\":[");
     for (size_t i = 0; i < peak->stack_count; i++) {
@@ -167,7 +168,8 @@ put_samples(work *w, const ml_recording *part, const ml_peak *peak)
 }
 
 static int
-put_profile(work *w, size_t device, const ml_recording *part, const ml_peak *peak)
+put_profile(stack_text_work *w, size_t device, const ml_recording *part,
+            const ml_peak *peak)
 {
     char name[ML_DEVICE_LABEL];
     ml_recording_device_name(w->recording, device, name, sizeof(name));
@@ -192,7 +194,7 @@ put_profile(work *w, size_t device, const ml_recording *part, const ml_peak *pea
 int
 ml_stack_speedscope(const ml_recording *recording, size_t device, ml_buffer *out)
 {
-    work w = {.recording = recording, .out = out};
+    stack_text_work w = {.recording = recording, .out = out};
     ml_json_text(out,
                  "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\","
                  "\"exporter\":\"memlab\",\"activeProfileIndex\":0,");

@@ -84,7 +84,7 @@ static void
 write_events(ml_buffer *out, chunk_work *w, size_t first, size_t count,
              const uint64_t before[OF_COUNT])
 {
-    const ml_page_rows *rows = &w->device->rows;
+    const ml_allocation_rows *rows = &w->device->rows;
     const ml_event *events = &rows->trace->events[first];
     const uint32_t *own = rows->lifetimes->of_event + first;
     for (size_t i = 0; i < count; i++) {
@@ -137,7 +137,8 @@ write_bare_events(ml_buffer *out, chunk_work *w, size_t first, size_t count)
     for (size_t i = 0; i < count && error == 0; i++) {
         if (own[i] == 0) {
             uint32_t stream = 0;
-            error = ml_page_kinds_stream(w->device->kinds, events[i].stream, &stream);
+            error =
+                ml_allocation_kinds_stream(w->device->kinds, events[i].stream, &stream);
             ml_varint_put(out, stream);
         }
     }
@@ -255,7 +256,7 @@ typedef struct tally {
 } tally;
 
 typedef struct integral_work {
-    const ml_page_rows *rows; /* borrowed */
+    const ml_allocation_rows *rows; /* borrowed */
     ml_page_walk walk;
     tally *tallies; /* owned; by kind */
     size_t count;
@@ -272,7 +273,7 @@ static void
 change_kind(void *context, const ml_lifetime *row, bool begins)
 {
     integral_work *w = context;
-    tally *of = &w->tallies[w->rows->kinds[ml_page_row_index(w->rows, row)]];
+    tally *of = &w->tallies[w->rows->kinds[ml_allocation_row_index(w->rows, row)]];
     count_up_to(of, w->walk.time);
     of->bytes = begins ? of->bytes + row->bytes : of->bytes - row->bytes;
     of->allocs += begins && row->start == w->walk.memory.position && row->start > 0;

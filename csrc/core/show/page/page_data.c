@@ -7,16 +7,17 @@
 #include "show/page/page_head.h"
 #include "show/text/json.h"
 
-typedef struct work {
+typedef struct page_data_work {
     const ml_recording *recording;
     uint64_t base_us;
-    ml_page_kinds kinds;
+    ml_allocation_kinds kinds;
     ml_page_blobs blobs;
     ml_buffer devices; /* JSON; behind the tables that they add to */
-} work;
+} page_data_work;
 
-/* The earliest event's, so that every device counts from the same moment.  0 is no time:
- * an event without one must not put all others decades from the page's beginning. */
+/* The earliest event's, so that every device counts from the same moment.  0 is no
+ * time: an event without one must not put all others decades from the page's
+ * beginning. */
 static uint64_t
 first_microsecond(const ml_recording *recording)
 {
@@ -50,7 +51,8 @@ write_ooms(ml_buffer *out, const ml_device_trace *trace)
 }
 
 static void
-write_facts(ml_buffer *out, const work *w, const ml_page_device *device, size_t index)
+write_facts(ml_buffer *out, const page_data_work *w, const ml_page_device *device,
+            size_t index)
 {
     const ml_device_trace *trace = device->rows.trace;
     char name[200];
@@ -107,7 +109,7 @@ write_groups(ml_buffer *out, const ml_page_groups *groups)
 }
 
 static int
-write_device(work *w, ml_page_device *device, size_t index)
+write_device(page_data_work *w, ml_page_device *device, size_t index)
 {
     ml_buffer *out = &w->devices;
     int error = ml_page_device_rows(device);
@@ -135,7 +137,7 @@ write_device(work *w, ml_page_device *device, size_t index)
 }
 
 static int
-write_devices(work *w)
+write_devices(page_data_work *w)
 {
     int error = 0;
     ml_json_text(&w->devices, "[");
@@ -151,7 +153,7 @@ write_devices(work *w)
 }
 
 static int
-write_head(work *w, ml_buffer *head)
+write_head(page_data_work *w, ml_buffer *head)
 {
     ml_json_text(head, "{");
     ml_page_head_begin(head, w->recording, w->base_us);
@@ -172,8 +174,9 @@ int
 ml_page_data_make(ml_page_data *data, const ml_recording *recording)
 {
     *data = (ml_page_data){0};
-    work w = {.recording = recording, .base_us = first_microsecond(recording)};
-    int error = ml_page_kinds_init(&w.kinds, recording);
+    page_data_work w = {.recording = recording,
+                        .base_us = first_microsecond(recording)};
+    int error = ml_allocation_kinds_init(&w.kinds, recording);
     if (error == 0) {
         error = write_devices(&w);
     }
@@ -182,7 +185,7 @@ ml_page_data_make(ml_page_data *data, const ml_recording *recording)
     }
     data->blobs = w.blobs.list;
     data->blob_count = w.blobs.count;
-    ml_page_kinds_fini(&w.kinds);
+    ml_allocation_kinds_fini(&w.kinds);
     ml_buffer_fini(&w.devices);
     return error;
 }

@@ -35,8 +35,8 @@ ml_page_note_value(ml_page_blobs *blobs, uint64_t value)
 }
 
 void
-ml_page_write_rows(ml_buffer *out, const ml_page_rows *rows, const uint32_t *index,
-                   size_t count)
+ml_page_write_rows(ml_buffer *out, const ml_allocation_rows *rows,
+                   const uint32_t *index, size_t count)
 {
     const ml_lifetime *list = rows->lifetimes->rows;
 #define ROW list[index[i]]
@@ -70,15 +70,15 @@ ml_page_write_rows(ml_buffer *out, const ml_page_rows *rows, const uint32_t *ind
 int
 ml_page_device_rows(ml_page_device *device)
 {
-    int error =
-        ml_page_rows_init(&device->rows, device->kinds, device->part, device->own);
+    int error = ml_allocation_rows_init(&device->rows, device->kinds, device->part,
+                                        device->own);
     return error != 0 ? error : ml_peak_new(device->part, device->own, &device->peak);
 }
 
 void
 ml_page_device_fini(ml_page_device *device)
 {
-    ml_page_rows_fini(&device->rows);
+    ml_allocation_rows_fini(&device->rows);
     ml_peak_free(device->peak);
     for (size_t i = 0; i < ML_PAGE_BY_SIZE; i++) {
         ml_free(device->groups.of_kind[i]);
@@ -118,7 +118,7 @@ ml_page_write_segments(ml_page_device *device, ml_buffer *head)
     int error = 0;
     for (size_t i = 0; i < count && error == 0; i++) {
         uint32_t stream = 0;
-        error = ml_page_kinds_stream(device->kinds, list[i].stream, &stream);
+        error = ml_allocation_kinds_stream(device->kinds, list[i].stream, &stream);
         ml_varint_put(out, stream);
     }
     for (size_t i = 0; i < count; i++) {

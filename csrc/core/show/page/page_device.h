@@ -59,15 +59,15 @@ typedef struct ml_page_device {
     const ml_recording *part; /* borrowed; in which the device is number OWN */
     size_t own;
     uint64_t base_us;
-    ml_page_kinds *kinds; /* borrowed */
-    ml_page_blobs *blobs; /* borrowed */
-    ml_page_rows rows;
+    ml_allocation_kinds *kinds; /* borrowed */
+    ml_page_blobs *blobs;       /* borrowed */
+    ml_allocation_rows rows;
     ml_page_groups groups;
     ml_peak *peak; /* owned */
 } ml_page_device;
 
-/* Fills rows, their kinds, and the peak.  0, ML_ELIMIT or ML_ENOMEM; to be taken down in
- * any case. */
+/* Fills rows, their kinds, and the peak.  0, ML_ELIMIT or ML_ENOMEM; to be taken
+ * down in any case. */
 int ml_page_device_rows(ml_page_device *device);
 void ml_page_device_fini(ml_page_device *device);
 
@@ -97,8 +97,8 @@ int ml_page_write_chunks(ml_page_device *device, ml_buffer *head);
 #define ML_PAGE_BLOB_BANDS ((size_t)8192)
 
 /* The columns of COUNT rows, whose numbers INDEX lists. */
-void ml_page_write_rows(ml_buffer *out, const ml_page_rows *rows, const uint32_t *index,
-                        size_t count);
+void ml_page_write_rows(ml_buffer *out, const ml_allocation_rows *rows,
+                        const uint32_t *index, size_t count);
 
 /* ---- Going over the events again ---- */
 

@@ -42,7 +42,7 @@ compare_weights(const void *a, const void *b)
 }
 
 static uint32_t
-id_of(const ml_page_kind *kind, enum ml_page_scheme scheme)
+id_of(const ml_allocation_kind *kind, enum ml_page_scheme scheme)
 {
     return scheme == ML_PAGE_BY_MODULE ? kind->module : kind->line;
 }
@@ -143,7 +143,7 @@ group_by_size(ml_page_device *device)
 static void
 weigh(const ml_page_device *device, weighed *kinds)
 {
-    const ml_page_rows *rows = &device->rows;
+    const ml_allocation_rows *rows = &device->rows;
     uint32_t last = (uint32_t)rows->trace->event_count;
     for (size_t i = 0; i < rows->lifetimes->count; i++) {
         const ml_lifetime *row = &rows->lifetimes->rows[i];
@@ -188,7 +188,7 @@ ml_page_group_of(const ml_page_device *device, const ml_lifetime *row,
                  enum ml_page_scheme scheme)
 {
     const ml_page_groups *groups = &device->groups;
-    uint32_t kind = device->rows.kinds[ml_page_row_index(&device->rows, row)];
+    uint32_t kind = device->rows.kinds[ml_allocation_row_index(&device->rows, row)];
     return groups->firsts[scheme] + (scheme == ML_PAGE_BY_SIZE
                                          ? groups->of_size[size_class(row->bytes)]
                                          : groups->of_kind[scheme][kind]);

@@ -76,11 +76,11 @@ ml_page_head_begin(ml_buffer *out, const ml_recording *recording, uint64_t base_
 }
 
 void
-ml_page_head_kinds(ml_buffer *out, const ml_page_kinds *kinds)
+ml_page_head_kinds(ml_buffer *out, const ml_allocation_kinds *kinds)
 {
     const ml_recording *recording = kinds->recording;
-    const ml_page_line *lines = kinds->lines;
-    const ml_page_kind *list = kinds->list;
+    const ml_allocation_line *lines = kinds->lines;
+    const ml_allocation_kind *list = kinds->list;
 #define LINE(field) recording->frames[lines[i].frame].field
     ml_json_key(out, "lines");
     ml_json_text(out, "{");
@@ -473,13 +473,13 @@ put_peak(ml_buffer *out, const ml_peak *peak, const uint32_t *lines)
 }
 
 int
-ml_page_head_peak(ml_buffer *out, const ml_peak *peak, ml_page_kinds *kinds)
+ml_page_head_peak(ml_buffer *out, const ml_peak *peak, ml_allocation_kinds *kinds)
 {
     uint32_t *lines = ml_alloc_zeroed(peak->line_count + 1, sizeof(*lines));
     int error = lines == NULL ? ML_ENOMEM : 0;
     for (size_t i = 0; i < peak->block_count && error == 0; i++) {
         const ml_peak_block *block = &peak->blocks[i];
-        error = ml_page_kinds_line(kinds, &block->cause, &lines[block->line]);
+        error = ml_allocation_kinds_line(kinds, &block->cause, &lines[block->line]);
     }
     if (error == 0) {
         put_peak(out, peak, lines);

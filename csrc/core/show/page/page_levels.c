@@ -17,18 +17,18 @@ enum {
     AT_GROUPS
 };
 
-typedef struct work {
+typedef struct page_levels_work {
     ml_page_device *device;
     uint64_t *columns; /* owned; of the finest level, later of the coarser ones */
     size_t count;
     size_t width;    /* numbers of a column */
     uint64_t *bytes; /* owned; now, of each group of each scheme */
-} work;
+} page_levels_work;
 
 static void
 change_group(void *context, const ml_lifetime *row, bool begins)
 {
-    work *w = context;
+    page_levels_work *w = context;
     for (unsigned i = 0; i < ML_PAGE_SCHEMES; i++) {
         uint64_t *bytes =
             &w->bytes[ml_page_group_of(w->device, row, (enum ml_page_scheme)i)];
@@ -39,8 +39,8 @@ change_group(void *context, const ml_lifetime *row, bool begins)
 /* SCOUT goes ahead over the column's COUNT events to find the one that FOLLOWER, which
  * knows the groups, stops at. */
 static void
-fill_column(work *w, uint64_t *column, ml_page_walk *scout, ml_page_walk *follower,
-            size_t count)
+fill_column(page_levels_work *w, uint64_t *column, ml_page_walk *scout,
+            ml_page_walk *follower, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         ml_page_walk_next(scout);
@@ -67,7 +67,7 @@ fill_column(work *w, uint64_t *column, ml_page_walk *scout, ml_page_walk *follow
 }
 
 static void
-fill_columns(work *w)
+fill_columns(page_levels_work *w)
 {
     size_t events = w->device->rows.trace->event_count;
     ml_page_walk scout, follower;
@@ -82,7 +82,7 @@ fill_columns(work *w)
 
 /* Each four columns become one. */
 static void
-merge_columns(work *w)
+merge_columns(page_levels_work *w)
 {
     size_t merged = (w->count + 3) / 4;
     for (size_t i = 0; i < merged; i++) {
@@ -103,7 +103,8 @@ merge_columns(work *w)
 }
 
 static void
-write_changes(ml_buffer *out, const work *w, size_t first, size_t end, size_t number)
+write_changes(ml_buffer *out, const page_levels_work *w, size_t first, size_t end,
+              size_t number)
 {
     uint64_t before = 0;
     for (size_t i = first; i < end; i++) {
@@ -114,7 +115,8 @@ write_changes(ml_buffer *out, const work *w, size_t first, size_t end, size_t nu
 }
 
 static void
-write_columns(ml_buffer *out, const work *w, size_t span, size_t first, size_t end)
+write_columns(ml_buffer *out, const page_levels_work *w, size_t span, size_t first,
+              size_t end)
 {
     ml_varint_put(out, end - first);
     write_changes(out, w, first, end, AT_TIME);
@@ -135,7 +137,7 @@ write_columns(ml_buffer *out, const work *w, size_t span, size_t first, size_t e
 
 /* The coarser levels come first: this one is written when they are. */
 static int
-write_level(work *w, size_t span, ml_buffer *head)
+write_level(page_levels_work *w, size_t span, ml_buffer *head)
 {
     int error = 0;
     size_t count = w->count;
@@ -180,9 +182,9 @@ int
 ml_page_write_levels(ml_page_device *device, ml_buffer *head)
 {
     size_t events = device->rows.trace->event_count;
-    work w = {.device = device,
-              .count = (events + ML_PAGE_SPAN - 1) / ML_PAGE_SPAN,
-              .width = AT_GROUPS + device->groups.total};
+    page_levels_work w = {.device = device,
+                          .count = (events + ML_PAGE_SPAN - 1) / ML_PAGE_SPAN,
+                          .width = AT_GROUPS + device->groups.total};
     w.columns = ml_alloc_zeroed(w.count * w.width + 1, sizeof(uint64_t));
     w.bytes = ml_alloc_zeroed(device->groups.total + 1, sizeof(uint64_t));
     int error = w.columns == NULL || w.bytes == NULL ? ML_ENOMEM : 0;

@@ -3,8 +3,8 @@
  * Owns how numbers and strings are written.  What it writes is ASCII but for characters
  * of names, valid UTF-8, and holds none of < > & nor U+2028 nor U+2029.  Whatever goes
  * wrong is remembered by the buffer. */
-#ifndef ML_PAGE_JSON_H
-#define ML_PAGE_JSON_H
+#ifndef ML_JSON_H
+#define ML_JSON_H
 
 #include "base/base.h"
 #include "recording/recording.h"

@@ -14,8 +14,8 @@
 static sample file;
 static char path[] = "/tmp/memlab-live-XXXXXX";
 static int descriptor;
-static ml_live *live;
-static ml_live_news news;
+static ml_follower *live;
+static ml_follower_news news;
 static ml_recording *recording;
 static ml_mlab_info info;
 static ml_read_error failure;
@@ -40,7 +40,7 @@ static void
 close_live(void)
 {
     forget();
-    ml_live_close(live);
+    ml_follower_close(live);
     live = NULL;
 }
 
@@ -49,8 +49,9 @@ look(void)
 {
     forget();
     failure = (ml_read_error){0};
-    int result = ml_live_poll(live, UINT64_MAX, &news, &failure);
-    return result < 0 ? result : ml_live_recording(live, &recording, &info, &failure);
+    int result = ml_follower_poll(live, UINT64_MAX, &news, &failure);
+    return result < 0 ? result
+                      : ml_follower_recording(live, &recording, &info, &failure);
 }
 
 /* What LOOK answered is what the sample says. */
@@ -84,7 +85,7 @@ check_same(sample *of)
 static void
 open_live(size_t kept)
 {
-    CHECK_INT(ml_live_open(&live, path, kept, &failure), 0);
+    CHECK_INT(ml_follower_open(&live, path, kept, &failure), 0);
 }
 
 static void
@@ -92,7 +93,7 @@ test_a_file_that_grows(void)
 {
     begin(&file);
     store(&file, file.length);
-    open_live(ML_LIVE_EVENTS);
+    open_live(ML_FOLLOWER_EVENTS);
     CHECK_INT(look(), 0);
     CHECK_UINT(news.events, 0);
     ml_chunk_writer control = add_chunk(&file, ML_MLAB_CONTROL, 0, 0, 0);
@@ -125,7 +126,7 @@ test_pieces_that_fill_later(void)
     memcpy(kept, chunk_at(&file, 2), sizeof(kept));
     memset(chunk_at(&file, 2), 0, sizeof(kept));
     store(&file, file.length);
-    open_live(ML_LIVE_EVENTS);
+    open_live(ML_FOLLOWER_EVENTS);
     CHECK_INT(look(), 0);
     CHECK_UINT(news.events, 2);
     /* Pieces change places: the second chunk of the lane lies first. */
@@ -143,7 +144,7 @@ test_what_is_damaged_is_left_out(void)
 {
     build(&file);
     store(&file, file.length);
-    open_live(ML_LIVE_EVENTS);
+    open_live(ML_FOLLOWER_EVENTS);
     CHECK_INT(look(), 0);
     check_same(&file);
     /* More of the last chunk of device 0, with a sum that is wrong. */
@@ -161,7 +162,7 @@ test_what_is_damaged_is_left_out(void)
     build(&file);
     memset(chunk_at(&file, 2), 0, CHUNK);
     store(&file, file.length);
-    open_live(ML_LIVE_EVENTS);
+    open_live(ML_FOLLOWER_EVENTS);
     CHECK_INT(look(), 0);
     CHECK_UINT(recording->devices[0].dropped_events, 3);
     check_same(&file);
@@ -173,7 +174,7 @@ test_a_file_that_is_cut(void)
 {
     build(&file);
     store(&file, file.length);
-    open_live(ML_LIVE_EVENTS);
+    open_live(ML_FOLLOWER_EVENTS);
     CHECK_INT(look(), 0);
     store(&file, CHUNK / 2);
     CHECK_INT(look(), 0);
@@ -199,21 +200,21 @@ test_old_events_make_room(void)
         blocks += recording->devices[0].blocks[i].state == ML_BLOCK_ALLOCATED;
     }
     CHECK_UINT(blocks, 6);
-    CHECK(recording->devices[0].elder_count > 0);
-    const ml_live_history *history = ml_live_get_history(live, 0);
+    CHECK(recording->devices[0].prior_block_count > 0);
+    const ml_follower_history *history = ml_follower_get_history(live, 0);
     CHECK_UINT(history->most[history->count - 1], 6 << 20);
-    CHECK(ml_live_get_history(live, ML_DEVICE_MAX) == NULL);
+    CHECK(ml_follower_get_history(live, ML_DEVICE_MAX) == NULL);
     close_live();
 }
 
 static void
 test_what_is_refused(void)
 {
-    CHECK_INT(ml_live_open(&live, "/nowhere/none.mlab", 4, &failure), ML_EIO);
+    CHECK_INT(ml_follower_open(&live, "/nowhere/none.mlab", 4, &failure), ML_EIO);
     begin(&file);
     file.bytes[0] = 'x';
     store(&file, file.length);
-    CHECK_INT(ml_live_open(&live, path, 4, &failure), ML_EFORMAT);
+    CHECK_INT(ml_follower_open(&live, path, 4, &failure), ML_EFORMAT);
 }
 
 static void
@@ -226,7 +227,7 @@ test_running_out_of_memory(void)
     for (; result == ML_ENOMEM && budget < 5000; budget++) {
         budget_begin(budget);
         failure = (ml_read_error){0};
-        result = ml_live_open(&live, path, 4, &failure);
+        result = ml_follower_open(&live, path, 4, &failure);
         if (result == 0) {
             result = look();
             /* What is not whole answers nothing more. */

@@ -118,7 +118,8 @@ test_extras(void)
     ml_recording_free(recording);
 }
 
-/* What events say of autograd and of time, the modules of stacks that say the same, and notes. */
+/* What events say of autograd and of time, the modules of stacks that say the same,
+ * and notes. */
 static void
 test_extras_of_events(void)
 {
@@ -148,7 +149,8 @@ test_extras_of_events(void)
         "'flags':'a`'}]}}");
     CHECK(recording != NULL);
     ml_event *events = recording->devices[0].events;
-    /* The second stack of the same frames differs from the first in its modules alone. */
+    /* The second stack of the same frames differs from the first in its modules
+     * alone. */
     uint32_t names[4];
     static const char *const texts[4] = {"h.0.mlp", "h.0", "h.1", "N"};
     for (size_t i = 0; i < 4; i++) {
@@ -219,7 +221,7 @@ test_extras_of_events(void)
     "'tags':{'position':[],'addr':[],'category':[],'name':[],'module':[]}," \
     "'flags':'PP','block_bytes':[0,0]" extras "}]}}"
 
-/* Of events in a dialect that has no key for them. */
+/* Of events in a schema that has no key for them. */
 static void
 test_extras_of_pools(void)
 {

@@ -1,4 +1,5 @@
-/* What of a snapshot cannot be read: it is left out and counted, or the whole is refused. */
+/* What of a snapshot cannot be read: it is left out and counted, or the whole is
+ * refused. */
 #include "file/snapshot/snapshot_reader.h"
 
 #include "base/base.h"
@@ -24,8 +25,8 @@ append(void *context, const void *bytes, size_t length)
     return out->error;
 }
 
-/* What is saved of the literal, and again of that, has no size below zero and counts the
- * same as unread. */
+/* What is saved of the literal, and again of that, has no size below zero and counts
+ * the same as unread. */
 static void
 check_saved(const char *text)
 {
@@ -300,8 +301,8 @@ test_lies(void)
         "block.requested_size 1");
 }
 
-/* From 2**63 on: torch's dialect has no such sizes, so that what is saved of the recording
- * holds none, below zero or not, and says once how many there were. */
+/* From 2**63 on: torch's schema has no such sizes, so that what is saved of the
+ * recording holds none, below zero or not, and says once how many there were. */
 static void
 test_sizes_above_the_dialect(void)
 {

@@ -8,8 +8,8 @@
 #include "base/base.h"
 #include "test.h"
 
-/* Sizes go up to 512; up to 1 MiB they share segments of 2 MiB, below 10 MiB segments of
- * 20; from there on a segment is the request, rounded to 2 MiB. */
+/* Sizes go up to 512; up to 1 MiB they share segments of 2 MiB, below 10 MiB
+ * segments of 20; from there on a segment is the request, rounded to 2 MiB. */
 static void
 test_pools_and_sizes(void)
 {
@@ -24,7 +24,7 @@ test_pools_and_sizes(void)
     CHECK_UINT(get(&f, 21 * MIB), 32 * MIB);
     CHECK_STR(f.log, "S0+2M a0+1 a512+513 a1536+1M S2M+20M a2M+1048577 a3146240+10M "
                      "S22M+10M a22M+10M S32M+22M a32M+21M ");
-    const ml_allocator_figures *figures = ml_allocator_get_figures(f.allocator);
+    const ml_allocator_stats *figures = ml_allocator_get_stats(f.allocator);
     CHECK_UINT(figures->current.reserved, 54 * MIB);
     /* The last keeps its slack of 1 MiB, as no more than that is not cut off. */
     CHECK_UINT(figures->current.allocated,
@@ -34,11 +34,12 @@ test_pools_and_sizes(void)
     /* What is left of the first two segments. */
     CHECK_UINT(figures->inactive_split,
                (2 * MIB - 1536 - MIB) + (20 * MIB - MIB - 512 - 10 * MIB));
-    CHECK_UINT(figures->counters.of[ML_COUNTER_num_device_alloc], 4);
+    CHECK_UINT(figures->counters.of[ML_SOURCE_COUNTER_num_device_alloc], 4);
     TEAR_DOWN(f);
 }
 
-/* The smallest block that fits is taken; of two of one size the lower, as up to 2.11. */
+/* The smallest block that fits is taken; of two of one size the lower, as up to
+ * 2.11. */
 static void
 test_best_fit(void)
 {
@@ -64,11 +65,10 @@ test_merge(void)
     uint64_t a = get(&f, 512), b = get(&f, 1024), c = get(&f, 2048);
     drop(&f, a);
     drop(&f, c);
-    CHECK_UINT(ml_allocator_get_figures(f.allocator)->inactive_split, 2 * MIB - 1024);
+    CHECK_UINT(ml_allocator_get_stats(f.allocator)->inactive_split, 2 * MIB - 1024);
     drop(&f, b);
-    CHECK_UINT(ml_allocator_get_figures(f.allocator)->inactive_split, 0);
-    CHECK_UINT(ml_allocator_get_figures(f.allocator)->inactive_split_peak,
-               2 * MIB - 512);
+    CHECK_UINT(ml_allocator_get_stats(f.allocator)->inactive_split, 0);
+    CHECK_UINT(ml_allocator_get_stats(f.allocator)->inactive_split_peak, 2 * MIB - 512);
     f.log[0] = '\0';
     CHECK_INT(ml_allocator_empty_cache(f.allocator), 0);
     CHECK_STR(f.log, "s0+2M ");
@@ -86,7 +86,8 @@ test_divisions(void)
     TEAR_DOWN(f);
 }
 
-/* Where the driver has no more, all that is free goes back and it is asked once more. */
+/* Where the driver has no more, all that is free goes back and it is asked once
+ * more. */
 static void
 test_retry(void)
 {
@@ -103,10 +104,10 @@ test_retry(void)
     /* 12 MiB are left, and 14 with the small segment; large ones go first. */
     CHECK_UINT(get(&f, 16 * MIB), UINT64_MAX);
     CHECK_STR(f.log, "s20M+2M O14M+16M ");
-    const ml_counters *counters = &ml_allocator_get_figures(f.allocator)->counters;
-    CHECK_UINT(counters->of[ML_COUNTER_num_alloc_retries], 2);
-    CHECK_UINT(counters->of[ML_COUNTER_num_ooms], 1);
-    CHECK_UINT(counters->of[ML_COUNTER_num_sync_all_streams], 2);
+    const ml_source_counters *counters = &ml_allocator_get_stats(f.allocator)->counters;
+    CHECK_UINT(counters->of[ML_SOURCE_COUNTER_num_alloc_retries], 2);
+    CHECK_UINT(counters->of[ML_SOURCE_COUNTER_num_ooms], 1);
+    CHECK_UINT(counters->of[ML_SOURCE_COUNTER_num_sync_all_streams], 2);
     TEAR_DOWN(f);
 }
 
@@ -123,12 +124,13 @@ test_max_split(void)
     CHECK_UINT(b, 70 * MIB);
     CHECK_UINT(get(&f, 50 * MIB), 100 * MIB); /* 70 is 50 and 20 more */
     CHECK_UINT(get(&f, 51 * MIB), a);
-    CHECK_UINT(ml_allocator_get_figures(f.allocator)->current.allocated,
+    CHECK_UINT(ml_allocator_get_stats(f.allocator)->current.allocated,
                (30 + 50 + 70) * MIB);
     TEAR_DOWN(f);
 }
 
-/* No memory: first only as many oversize blocks go, from the largest on, as are asked. */
+/* No memory: first only as many oversize blocks go, from the largest on, as are
+ * asked. */
 static void
 test_release_oversize(void)
 {
@@ -151,8 +153,8 @@ test_release_oversize(void)
     TEAR_DOWN(f);
 }
 
-/* With a limit of 512 MiB and a threshold of a quarter: before memory is asked for, free
- * segments that were passed over as often as the average, or more often, go. */
+/* With a limit of 512 MiB and a threshold of a quarter: before memory is asked for,
+ * free segments that were passed over as often as the average, or more often, go. */
 static void
 test_garbage(void)
 {
@@ -186,8 +188,8 @@ test_streams(void)
     f.log[0] = '\0';
     drop(&f, a);
     CHECK_STR(f.log, "f0+512 ");
-    CHECK_UINT(ml_allocator_get_figures(f.allocator)->current.allocated, 512);
-    CHECK_UINT(ml_allocator_get_figures(f.allocator)->current.active, 1024);
+    CHECK_UINT(ml_allocator_get_stats(f.allocator)->current.allocated, 512);
+    CHECK_UINT(ml_allocator_get_stats(f.allocator)->current.active, 1024);
     CHECK_UINT(get(&f, 512), 512);
     CHECK_INT(ml_allocator_process_events(f.allocator), 0);
     CHECK_UINT(get(&f, 512), a);
@@ -196,7 +198,8 @@ test_streams(void)
     TEAR_DOWN(f);
 }
 
-/* A replay says itself when a free is completed; the want of memory completes it too. */
+/* A replay says itself when a free is completed; the want of memory completes it
+ * too. */
 static void
 test_deferred(void)
 {
@@ -215,8 +218,8 @@ test_deferred(void)
     TEAR_DOWN(f);
 }
 
-/* Where two free blocks have one size: by address, by the making of the block, by that of
- * the segment.  The first segment lies above the second. */
+/* Where two free blocks have one size: by address, by the making of the block, by
+ * that of the segment.  The first segment lies above the second. */
 static void
 test_order(void)
 {
@@ -238,8 +241,8 @@ test_order(void)
     }
 }
 
-/* From 2.12 on a request can be refused before the driver is asked: no event tells.  Where
- * the fraction was given from the start the limit that it makes refuses first. */
+/* From 2.12 on a request can be refused before the driver is asked: no event tells.
+ * Where the fraction was given from the start the limit that it makes refuses first. */
 static void
 test_refused_early(void)
 {
@@ -255,7 +258,7 @@ test_refused_early(void)
     CHECK_INT(ml_allocator_change_settings(f.allocator, &f.settings), 0);
     CHECK_UINT(get(&f, 100 * MIB), UINT64_MAX);
     CHECK_STR(f.log, "");
-    CHECK_UINT(ml_allocator_get_figures(f.allocator)->rejections, 1);
+    CHECK_UINT(ml_allocator_get_stats(f.allocator)->rejections, 1);
     CHECK_UINT(get(&f, 56 * MIB), 200 * MIB);
     TEAR_DOWN(f);
 }

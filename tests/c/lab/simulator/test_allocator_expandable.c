@@ -1,12 +1,12 @@
-/* The allocator model's expandable segments: pages in one address space, and where memory or
- * room runs out. */
+/* The allocator model's expandable segments: pages in one address space, and where
+ * memory or room runs out. */
 #include "lab/simulator/allocator.h"
 
 #include "allocator_fixture.h"
 #include "test.h"
 
-/* Pages of 20 MiB behind each other in one address space of 9/8 of the device; blocks are
- * cut exactly, and whole free pages go back. */
+/* Pages of 20 MiB behind each other in one address space of 9/8 of the device;
+ * blocks are cut exactly, and whole free pages go back. */
 static void
 test_expandable(void)
 {
@@ -35,7 +35,7 @@ test_expandable(void)
     f.log[0] = '\0';
     CHECK_INT(ml_allocator_empty_cache(f.allocator), 0);
     CHECK_STR(f.log, "U0+60M ");
-    CHECK_UINT(ml_allocator_get_figures(f.allocator)->current.reserved, 0);
+    CHECK_UINT(ml_allocator_get_stats(f.allocator)->current.reserved, 0);
     TEAR_DOWN(f);
 }
 
@@ -56,8 +56,9 @@ test_expandable_fails(void)
     TEAR_DOWN(f);
 }
 
-/* However much memory there is: what the address space has no room for is not there.  The
- * two tries leave an address space each, as torch's do, of which the first serves later. */
+/* However much memory there is: what the address space has no room for is not there.
+ * The two tries leave an address space each, as torch's do, of which the first
+ * serves later. */
 static void
 test_expandable_has_no_room(void)
 {

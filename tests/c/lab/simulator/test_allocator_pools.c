@@ -45,7 +45,7 @@ test_pool_flags(void)
     drop(&f, a);
     f.left = 0;
     CHECK_UINT(get(&f, 12 * MIB), a);
-    CHECK_UINT(ml_allocator_get_figures(f.allocator)->current.allocated, 70 * MIB);
+    CHECK_UINT(ml_allocator_get_stats(f.allocator)->current.allocated, 70 * MIB);
     TEAR_DOWN(f);
 }
 

@@ -1,5 +1,5 @@
-/* Texts, tables and traces of a recording: every failure of memory, and sizes beyond all
- * sums; what they say is tested in tests/export/. */
+/* Texts, tables and traces of a recording: every failure of memory, and sizes beyond
+ * all sums; what they say is tested in tests/export/. */
 #include "file/snapshot/snapshot_reader.h"
 #include "ledger/replay/event_filter.h"
 #include "picture_samples.h"
@@ -29,13 +29,14 @@ static int
 write_tables(const ml_recording *recording, ml_buffer *out)
 {
     int error = 0;
-    for (unsigned kind = 0; kind < ML_TABLE_COUNT && error == 0; kind++) {
-        ml_table table;
-        error = ml_tables_make(&table, recording, (enum ml_table_kind)kind, 0);
+    for (unsigned kind = 0; kind < ML_RECORDING_TABLE_COUNT && error == 0; kind++) {
+        ml_column_table table;
+        error = ml_recording_tables_make(&table, recording,
+                                         (enum ml_recording_table_kind)kind, 0);
         for (size_t i = 0; i < table.column_count && error == 0; i++) {
             ml_buffer_append(out, table.columns[i].name, 1);
         }
-        ml_table_fini(&table);
+        ml_column_table_fini(&table);
     }
     return error < 0 ? error : out->error;
 }
@@ -114,8 +115,8 @@ static const sample_writer writers[] = {
 
 #define WRITERS (sizeof(writers) / sizeof(*writers))
 
-/* Two segments, the second mapped while recording; a block of each stays, two go; a phase,
- * a step and a mark. */
+/* Two segments, the second mapped while recording; a block of each stays, two go; a
+ * phase, a step and a mark. */
 static void
 little(sample *f)
 {

@@ -60,7 +60,7 @@ check_written(unsigned options, const char *expected)
     ml_recording *recording = literal_recording(snapshot);
     CHECK(recording != NULL);
     ml_buffer out = {0};
-    CHECK_INT(ml_json_write(recording, options, sink, &out), 0);
+    CHECK_INT(ml_recording_json_write(recording, options, sink, &out), 0);
     CHECK_TEXT(out.bytes, out.length, expected);
     ml_buffer_fini(&out);
     ml_recording_free(recording);
@@ -80,7 +80,8 @@ test_stacks_stand_in_one_table(void)
 static void
 test_stacks_written_out(void)
 {
-    check_written(ML_JSON_EXPAND, EXPECTED("", "[]", "[" F_JSON "," G_JSON "]"));
+    check_written(ML_RECORDING_JSON_EXPAND,
+                  EXPECTED("", "[]", "[" F_JSON "," G_JSON "]"));
 }
 
 static void
@@ -88,7 +89,7 @@ test_a_sink_that_takes_nothing_more(void)
 {
     ml_recording *recording = literal_recording(snapshot);
     CHECK(recording != NULL);
-    CHECK_INT(ml_json_write(recording, 0, full, NULL), ML_EFULL);
+    CHECK_INT(ml_recording_json_write(recording, 0, full, NULL), ML_EFULL);
     ml_recording_free(recording);
 }
 
@@ -100,7 +101,8 @@ test_without_memory(void)
     for (long budget = 0;; budget++) {
         ml_buffer out = {0};
         budget_begin(budget);
-        int result = ml_json_write(recording, ML_JSON_EXPAND, sink, &out);
+        int result =
+            ml_recording_json_write(recording, ML_RECORDING_JSON_EXPAND, sink, &out);
         ml_buffer_fini(&out);
         budget_end();
         CHECK_INT(budget_alive, 0);
