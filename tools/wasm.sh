@@ -14,8 +14,8 @@ export work
 # What the page needs of the core: what reads files, analyses, and writes the page's data.
 rooms=(base recording stacks ledger file/codec file/mlab file/snapshot analysis show/text
     show/page)
-# These files of the rooms ask for a system, which the page does not have.
-systems=(csrc/core/base/permission.c csrc/core/base/region.c csrc/core/recording/process.c)
+# What asks for a system, which the page does not have.
+systems='^csrc/core/(base/system/.*|recording/process)\.c$'
 
 # compile FILE: into $work.
 compile()
@@ -26,7 +26,7 @@ compile()
 }
 export -f compile
 find "${rooms[@]/#/csrc/core/}" csrc/wasm -name '*.c' | sort |
-    grep -vxF "$(printf '%s\n' "${systems[@]}")" |
+    grep -vE "$systems" |
     xargs -P "$(nproc)" -n 1 bash -c 'compile "$1"' compile
 
 llvm-ar-14 rcsD "$work/core.a" "$work"/csrc_core_*.o

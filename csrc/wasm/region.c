@@ -1,5 +1,5 @@
-/* The regions of core/base/region.h where there is no address space without memory. */
-#include "core/base/region.h"
+/* The regions of core/base/system/region.h where there is no address space without memory. */
+#include "core/base/system/region.h"
 
 #include <stdint.h>
 #include <string.h>

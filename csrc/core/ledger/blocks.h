@@ -23,7 +23,7 @@
 
 #include <stdbool.h>
 
-#include "base/region.h"
+#include "base/system/region.h"
 #include "memlab.h"
 #include "recording/pool_stats.h"
 

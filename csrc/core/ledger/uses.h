@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/region.h"
+#include "base/system/region.h"
 
 /* What ml_uses_look does not know. */
 #define ML_USE_UNKNOWN UINT64_MAX

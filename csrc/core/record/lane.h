@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "base/region.h"
+#include "base/system/region.h"
 #include "file/codec/chunk.h"
 #include "memlab.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/region.h"
+#include "base/system/region.h"
 #include "record/recorder.h"
 #include "record/registry.h"
 #include "recording/annotations.h"

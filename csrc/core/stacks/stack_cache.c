@@ -5,7 +5,7 @@
 
 #include "stacks/stack_cache.h"
 
-#include "base/region.h"
+#include "base/system/region.h"
 #include "memlab.h"
 
 #define OWN_PLACES 64u

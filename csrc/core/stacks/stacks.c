@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/region.h"
+#include "base/system/region.h"
 #include "stacks/stacks_records.h"
 
 /* Odd constants with well-spread bits; they make one multiplication a hash. */

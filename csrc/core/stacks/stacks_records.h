@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/region.h"
+#include "base/system/region.h"
 #include "stacks/origins.h"
 #include "stacks/stacks.h"
 

@@ -4,7 +4,7 @@
 #ifndef ML_PY_WHOLE_FILE_H
 #define ML_PY_WHOLE_FILE_H
 
-#include "core/base/outfile.h"
+#include "core/base/system/outfile.h"
 #include "state.h"
 
 /* Writes the file at PATH (str, bytes or os.PathLike) through WRITE, which is called

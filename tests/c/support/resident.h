@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/region.h"
+#include "base/system/region.h"
 
 /* Bytes; SIZE_MAX where the system does not tell. */
 static inline size_t

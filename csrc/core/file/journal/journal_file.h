@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/permission.h"
+#include "base/system/permission.h"
 
 /* Files being written at once, in a process. */
 #define ML_JOURNAL_FILES 8

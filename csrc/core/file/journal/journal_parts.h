@@ -4,7 +4,7 @@
 #ifndef ML_JOURNAL_PARTS_H
 #define ML_JOURNAL_PARTS_H
 
-#include "base/region.h"
+#include "base/system/region.h"
 #include "file/codec/chunk.h"
 #include "file/codec/mlab_format.h"
 #include "file/journal/journal.h"

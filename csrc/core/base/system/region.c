@@ -6,7 +6,7 @@
 /* MAP_ANONYMOUS and madvise are not part of C11 or POSIX. */
 #define _DEFAULT_SOURCE 1
 
-#include "base/region.h"
+#include "base/system/region.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Who may open an output file.  See permission.h. */
 #define _DEFAULT_SOURCE 1 /* fchown, S_ISVTX */
 
-#include "base/permission.h"
+#include "base/system/permission.h"
 
 #include <errno.h>
 #include <fcntl.h>

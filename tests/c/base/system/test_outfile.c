@@ -1,6 +1,6 @@
 #define _DEFAULT_SOURCE /* mkdtemp, symlink, setrlimit */
 
-#include "base/outfile.h"
+#include "base/system/outfile.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Output files that appear whole or not at all: write beside, sync, rename, sync. */
 #define _DEFAULT_SOURCE /* getentropy, renameat */
 
-#include "base/outfile.h"
+#include "base/system/outfile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #endif
 
 #include "base/base.h"
-#include "base/permission.h"
+#include "base/system/permission.h"
 
 /* Linux writes no more than this at once. */
 #define WRITE_BYTES ((size_t)1 << 30)

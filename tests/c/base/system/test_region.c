@@ -3,7 +3,7 @@
 /* For resident.h. */
 #define _DEFAULT_SOURCE 1
 
-#include "base/region.h"
+#include "base/system/region.h"
 
 #include <stdint.h>
 #include <sys/resource.h>
