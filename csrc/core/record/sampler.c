@@ -1,11 +1,10 @@
 /* Samples of the memory of the host and of whole GPUs.  See sampler.h. */
-#define _GNU_SOURCE /* for clock_gettime */
 #include "record/sampler.h"
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/system/clock.h"
 #include "gpu/gpu_memory.h"
 #include "gpu/host_memory.h"
 #include "record/recorder.h"
@@ -28,14 +27,6 @@ static struct {
     uint64_t cost_ns; /* of the last sample */
     uint64_t steps;   /* since a recording began */
 } sampler = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static uint64_t
-now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static bool
 has_gpus(const ml_source *source)
@@ -111,7 +102,7 @@ sample_device(const ml_source *source, int device, ml_note *note, ml_totals *tor
         gpu.reserve, torch->reserved, torch->allocated};
     memcpy(note->values, values, sizeof(values));
     /* Notes get their time later; the order is all that the marks ask for. */
-    note->time = now_ns();
+    note->time = ml_clock_steady_ns();
     sampled_device *sampled = &sampler.devices[device];
     ml_gpu_account_mark(&sampled->marks, note, sampler.steps > 0);
     keep_mark(&sampled->marks.start, &sampled->start);
@@ -143,7 +134,7 @@ note_device(const ml_source *source, int device)
 static void
 sample(const ml_source *source, bool all)
 {
-    uint64_t began = now_ns();
+    uint64_t began = ml_clock_steady_ns();
     ml_note host = {.kind = ML_NOTE_HOST, .device = -1};
     ml_sampler_host(source, host.values);
     ml_recorder_note(source, &host, NULL, 0);
@@ -153,7 +144,7 @@ sample(const ml_source *source, bool all)
             note_device(source, i);
         }
     }
-    sampler.last_ns = now_ns();
+    sampler.last_ns = ml_clock_steady_ns();
     sampler.cost_ns = sampler.last_ns - began;
 }
 
@@ -195,7 +186,7 @@ ml_sampler_step(const ml_source *source)
     if (!ml_recorder_enabled(source) || pthread_mutex_trylock(&sampler.lock) != 0) {
         return;
     }
-    uint64_t passed = now_ns() - sampler.last_ns;
+    uint64_t passed = ml_clock_steady_ns() - sampler.last_ns;
     sampler.steps++;
     bool peak = has_gpus(source) && has_new_peak(source);
     bool rested =

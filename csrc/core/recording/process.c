@@ -5,18 +5,9 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-static uint64_t
-read_clock(clockid_t clock)
-{
-    struct timespec now;
-    if (clock_gettime(clock, &now) != 0) {
-        return 0;
-    }
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
+#include "base/system/clock.h"
 
 static int
 digit_of(char character)
@@ -56,8 +47,8 @@ ml_process_here(ml_process *out, ml_process_place place, const ml_source *source
     *out = (ml_process){.place = place, .pid = (uint64_t)getpid()};
     gethostname(out->host, sizeof(out->host) - 1);
     read_boot(out->boot);
-    out->unix_ns = read_clock(CLOCK_REALTIME);
-    out->boot_ns = read_clock(CLOCK_BOOTTIME);
+    out->unix_ns = ml_clock_unix_ns();
+    out->boot_ns = ml_clock_boot_ns();
     uint64_t now = source != NULL ? source->now(source->self) : 0;
     if (source != NULL && source->unix_ns(source->self, &now, sizeof(now), 1) == 0) {
         out->unix_ns = now;

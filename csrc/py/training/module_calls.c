@@ -3,8 +3,8 @@
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <time.h>
 
+#include "core/base/system/clock.h"
 #include "core/record/window.h"
 #include "core/stacks/stacks.h"
 #include "frames/frames.h"
@@ -28,14 +28,6 @@ static struct {
     unsigned looks;
     uint64_t next; /* time of the next look that is not free */
 } the;
-
-static uint64_t
-now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 static PyObject *alloc_noticing(PyTypeObject *type, Py_ssize_t items);
 
@@ -117,14 +109,14 @@ is_unknown(PyObject *object)
 static void
 look_at(PyObject *snapshots)
 {
-    uint64_t begun = now();
+    uint64_t begun = ml_clock_steady_ns();
     if (the.looks >= FREE_LOOKS && begun < the.next) {
         return;
     }
     the.looks += the.looks < FREE_LOOKS;
     /* Without memory the next call tries again. */
     (void)ml_owners_look(the.module, snapshots, &the.types, false);
-    uint64_t ended = now();
+    uint64_t ended = ml_clock_steady_ns();
     the.next = ended + REST * (ended - begun);
 }
 

@@ -8,7 +8,7 @@
  * A start waits ML_JOURNAL_PATIENCE_NS at most for a disk that takes nothing; the memory at
  * the start is then unknown, and said to be. */
 
-#define _GNU_SOURCE 1 /* PATH_MAX, clock_gettime */
+#define _GNU_SOURCE 1 /* PATH_MAX */
 
 #include <errno.h>
 #include <limits.h>
@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/system/clock.h"
 #include "file/journal/journal_parts.h"
 
 /* The others are those that lanes are writing. */
@@ -142,18 +143,10 @@ open_parts(ml_journal *journal)
     return result == 0 ? refill(journal, ML_JOURNAL_READY_LEAST) : result;
 }
 
-static int64_t
-monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
 static void
 await(ml_journal *journal, pthread_cond_t *condition, int64_t ns)
 {
-    int64_t end = monotonic_ns() + ns;
+    int64_t end = (int64_t)ml_clock_steady_ns() + ns;
     struct timespec until = {.tv_sec = (time_t)(end / 1000000000),
                              .tv_nsec = (long)(end % 1000000000)};
     pthread_cond_timedwait(condition, &journal->mutex, &until);
@@ -226,10 +219,10 @@ ml_journal_await_room(ml_journal *journal)
     bool useful = atomic_load(&journal->header->stop) == ML_MLAB_STOP_NONE &&
                   journal->waited_ns < ML_JOURNAL_PATIENCE_NS;
     if (useful) {
-        int64_t begin = monotonic_ns();
+        int64_t begin = (int64_t)ml_clock_steady_ns();
         pthread_cond_signal(&journal->wake);
         await(journal, &journal->refilled, ML_JOURNAL_PATIENCE_NS - journal->waited_ns);
-        journal->waited_ns += monotonic_ns() - begin;
+        journal->waited_ns += (int64_t)ml_clock_steady_ns() - begin;
     }
     pthread_mutex_unlock(&journal->mutex);
     return useful;

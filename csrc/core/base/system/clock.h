@@ -1,0 +1,11 @@
+/* The system's clocks, in ns. */
+#ifndef ML_CLOCK_H
+#define ML_CLOCK_H
+
+#include <stdint.h>
+
+uint64_t ml_clock_unix_ns(void);   /* since 1970; 0: not known */
+uint64_t ml_clock_boot_ns(void);   /* since boot, sleep included; 0: not known */
+uint64_t ml_clock_steady_ns(void); /* since some moment; never set back */
+
+#endif
