@@ -226,7 +226,7 @@ judge(const ml_analysis *analysis, const ml_lifetime *life,
                : ml_categories_judge(analysis->categories, life, cause);
 }
 
-/* ELDER: of a block from before the first event, which is at most that. */
+/* PRIOR_BLOCK: of a block from before the first event; NULL: nothing more is known of it. */
 static ml_explained
 explain(const ml_analysis *analysis, const ml_lifetime *life,
         const ml_prior_block *prior_block, uint32_t stack)

@@ -19,7 +19,7 @@ int ml_recording_add_note(ml_recording *recording, size_t *capacity,
 /* In the order of positions, which are at most the events of TRACE. */
 int ml_device_trace_add_tag(ml_device_trace *trace, size_t *capacity,
                             const ml_tag *tag);
-/* In the order of addresses, each once; positions likewise. */
+/* By address, each once; positions likewise. */
 int ml_device_trace_add_use(ml_device_trace *trace, size_t *capacity,
                             const ml_use *use);
 

@@ -381,11 +381,11 @@ knobs_of(const candidate *made)
     return knobs;
 }
 
-/* Whether TUNED is worth it beside OTHER, in all orders of addresses, which become known then. */
+/* Whether TUNED is worth it beside OTHER, in all driver placements, which become known then. */
 static int
 settle(tuner *t, ml_tuned *tuned, const ml_tuned *other, bool *worth)
 {
-    /* Of one order it is known, and others make it no better. */
+    /* Of one placement it is known, and others make it no better. */
     tuned->low = tuned->high = tuned->result.peak.reserved;
     *worth = is_worth(t, tuned, other);
     if (!*worth) {
