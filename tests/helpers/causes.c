@@ -69,11 +69,15 @@ put_device(const ml_recording *recording, size_t device)
 {
     const ml_analysis *of;
     int error = ml_analysis_of(recording, device, &of);
-    for (size_t i = 0; error == 0 && i < of->lives.count; i++) {
-        const ml_lifetime *life = &of->lives.rows[i];
-        ml_cause cause = ml_causes_of(of->causes, device, (size_t)life->birth);
+    for (size_t i = 0; error == 0 && i < of->lifetimes.count; i++) {
+        const ml_lifetime *life = &of->lifetimes.rows[i];
+        if (life->birth == 0 || life->start != life->birth) {
+            continue; /* from before the recording, or cut by another event */
+        }
+        size_t event = (size_t)life->birth - 1;
+        ml_cause cause = ml_causes_of(of->causes, device, event);
         ml_verdict verdict = ml_categories_judge(of->categories, life, &cause);
-        put_allocation(recording, device, (size_t)life->birth, &cause, &verdict);
+        put_allocation(recording, device, event, &cause, &verdict);
     }
     return error;
 }

@@ -22,7 +22,7 @@ PROGRAMS = Path(__file__).with_name("allocator_programs.py")
 #: What the model is made of, and what that needs of the core.
 SOURCES = [
     *sorted(CORE.glob("lab/simulator/allocator*.c")),
-    *(CORE / f"base/{name}.c" for name in ("base", "region")),
+    *(CORE / f"base/{name}.c" for name in ("base", "system/region")),
     *sorted(CORE.glob("ledger/*.c")),
     CORE / "gpu" / "placement.c",
     CORE / "compare" / "ranks" / "align.c",

@@ -334,20 +334,22 @@ find_row(const ml_lifetimes_work *w, const ml_event *event)
                : SIZE_MAX;
 }
 
-/* The bytes of the block that EVENT, the one at INDEX, completed, allocated; 0 where the
- * ledger had no room for it. */
-static uint64_t
-placed_bytes(const ml_lifetimes_work *w, const ml_event *event, size_t index)
+/* Whether there is a block that EVENT, the one at INDEX, completed, allocated, and of how many
+ * BYTES: the ledger may have had no room for it. */
+static bool
+is_placed(const ml_lifetimes_work *w, const ml_event *event, size_t index,
+          uint64_t *bytes)
 {
     ml_ledger_place place;
+    *bytes = event->block_bytes;
     if (ml_replay_fits(w->replay)) {
-        return event->block_bytes;
+        return true;
     }
-    return ml_ledger_locate(ml_replay_ledger(w->replay), event->addr, &place) &&
-                   place.block.addr == event->addr && place.birth == index &&
-                   place.block.state != ML_BLOCK_INACTIVE
-               ? place.block.size
-               : 0;
+    bool placed = ml_ledger_locate(ml_replay_ledger(w->replay), event->addr, &place) &&
+                  place.block.addr == event->addr && place.birth == index &&
+                  place.block.state != ML_BLOCK_INACTIVE;
+    *bytes = placed ? place.block.size : 0;
+    return placed;
 }
 
 /* TAKEN is the row in whose place EVENT allocates, or SIZE_MAX. */
@@ -355,9 +357,10 @@ static int
 follow_alloc(ml_lifetimes_work *w, const ml_event *event, size_t index, size_t taken)
 {
     uint32_t moment = (uint32_t)index + 1;
-    uint64_t bytes = placed_bytes(w, event, index);
+    uint64_t bytes;
+    bool placed = is_placed(w, event, index, &bytes);
     int error = 0;
-    if (bytes != 0 && taken != SIZE_MAX) {
+    if (placed && taken != SIZE_MAX) {
         error = note_change(w, taken, moment);
         end_row(w, taken, moment);
     }
@@ -377,7 +380,7 @@ follow_alloc(ml_lifetimes_work *w, const ml_event *event, size_t index, size_t t
     if (error == 0) {
         w->lifetimes->of_event[index] = (uint32_t)row + 1;
     }
-    if (error == 0 && bytes == 0) {
+    if (error == 0 && !placed) {
         end_row(w, row, moment);
     }
     return error;
