@@ -249,7 +249,7 @@ test_whose_doing_a_release_was(void)
     CHECK_UINT(f.workload->marks[0].kind, ML_MARK_EMPTY_CACHE);
     CHECK_UINT(f.workload->marks[0].event, 4);
     CHECK_UINT(f.workload->refused, UINT64_MAX);
-    ml_workload_free(f.workload);
+    tear_down(&f);
     /* Where 80 more were refused at the end, 100 may have been refused before. */
     CHECK_INT(set_up(&f, events, COUNT(events)), 0);
     CHECK_UINT(f.workload->mark_count, 1);
