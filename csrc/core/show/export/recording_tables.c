@@ -192,7 +192,7 @@ make_allocations(ml_column_table *table, const ml_recording *recording, size_t d
 {
     rows r;
     int error = rows_init(&r, recording, device);
-    size_t count = r.device.rows.lifetimes->count;
+    size_t count = error == 0 ? r.device.rows.lifetimes->count : 0;
     if (error == 0) {
         error = ml_column_table_init(table, allocation_fields,
                                      COUNT_OF(allocation_fields), count);
