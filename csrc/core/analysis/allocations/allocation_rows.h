@@ -23,11 +23,4 @@ int ml_allocation_rows_init(ml_allocation_rows *rows, ml_allocation_kinds *kinds
                             const ml_recording *recording, size_t device);
 void ml_allocation_rows_fini(ml_allocation_rows *rows);
 
-/* The number of ROW. */
-static inline size_t
-ml_allocation_row_index(const ml_allocation_rows *rows, const ml_lifetime *row)
-{
-    return (size_t)(row - rows->lifetimes->rows);
-}
-
 #endif

@@ -479,5 +479,6 @@ ml_lifetime_last(const ml_lifetimes *lifetimes, const ml_lifetime *row)
 {
     return row->rest == 0
                ? row
-               : &lifetimes->rows[last_of(lifetimes, (size_t)(row - lifetimes->rows))];
+               : &lifetimes
+                      ->rows[last_of(lifetimes, ml_lifetimes_index(lifetimes, row))];
 }

@@ -113,6 +113,13 @@ ml_lifetimes_row(const ml_lifetimes *lifetimes, uint64_t index)
 /* Likewise of the block at ADDR from before the first event; SIZE_MAX: there was none. */
 size_t ml_lifetimes_earlier(const ml_lifetimes *lifetimes, uint64_t addr);
 
+/* The number of ROW. */
+static inline size_t
+ml_lifetimes_index(const ml_lifetimes *lifetimes, const ml_lifetime *row)
+{
+    return (size_t)(row - lifetimes->rows);
+}
+
 /* The event that allocated the block of ROW, which was not there before the first. */
 static inline const ml_event *
 ml_lifetime_event(const ml_lifetimes *lifetimes, const ml_lifetime *row)

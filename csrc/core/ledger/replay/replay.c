@@ -118,12 +118,6 @@ ml_replay_go_to(ml_replay *replay, size_t position)
     return 0;
 }
 
-int
-ml_replay_rewind(ml_replay *replay)
-{
-    return ml_replay_go_to(replay, 0);
-}
-
 void
 ml_replay_keep(const ml_replay *replay, ml_replay_start *start)
 {
@@ -304,13 +298,6 @@ size_t
 ml_replay_position(const ml_replay *replay)
 {
     return replay->position;
-}
-
-const ml_block *
-ml_replay_initial(const ml_replay *replay, size_t *count)
-{
-    *count = replay->start->block_count;
-    return replay->start->blocks;
 }
 
 /* ---- Comparing ---- */

@@ -50,9 +50,8 @@ void ml_replay_keep(const ml_replay *replay, ml_replay_start *start);
 const ml_event *ml_replay_next(ml_replay *replay);
 /* Whether the last event that was applied fitted the blocks there were. */
 bool ml_replay_fits(const ml_replay *replay);
-/* Back to before the first event.  0 or ML_ENOMEM, also below. */
-int ml_replay_rewind(ml_replay *replay);
-/* To where POSITION events are applied, or all, from the nearest state that is kept. */
+/* To where POSITION events are applied, or all, from the nearest state that is kept.  0 or
+ * ML_ENOMEM. */
 int ml_replay_go_to(ml_replay *replay, size_t position);
 
 /* The memory after the events applied so far, borrowed; births are indices of events. */
@@ -62,9 +61,6 @@ const ml_totals *ml_replay_totals(const ml_replay *replay);
 bool ml_replay_has_segments(const ml_replay *replay);
 /* Events applied so far. */
 size_t ml_replay_position(const ml_replay *replay);
-
-/* The blocks in use before the first event, by address; borrowed. */
-const ml_block *ml_replay_initial(const ml_replay *replay, size_t *count);
 
 /* After the last event: compares what is left with the recording's end. */
 ml_replay_result ml_replay_check(const ml_replay *replay);

@@ -69,21 +69,25 @@ find_left(segments_page_work *w, size_t device)
     if (error == 0) {
         error = ml_analysis_judge(w->analysis);
     }
-    const ml_lifetimes *lifetimes = error == 0 ? &w->analysis->lifetimes : NULL;
-    for (size_t i = 0; error == 0 && i < lifetimes->count; i++) {
-        if (lifetimes->rows[i].end == ML_NEVER) {
-            error = ml_grow((void **)&w->left, &w->left_capacity, w->left_count + 1,
-                            sizeof(left_block));
+    if (error < 0) {
+        return error;
+    }
+    const ml_lifetimes *lifetimes = &w->analysis->lifetimes;
+    for (size_t i = 0; i < lifetimes->count; i++) {
+        if (lifetimes->rows[i].end != ML_NEVER) {
+            continue;
         }
-        if (lifetimes->rows[i].end == ML_NEVER && error == 0) {
-            w->left[w->left_count++] =
-                (left_block){ml_lifetimes_request(lifetimes, i).addr, i};
+        if (ml_grow((void **)&w->left, &w->left_capacity, w->left_count + 1,
+                    sizeof(left_block)) < 0) {
+            return ML_ENOMEM;
         }
+        w->left[w->left_count++] =
+            (left_block){ml_lifetimes_request(lifetimes, i).addr, i};
     }
     if (w->left_count != 0) {
         qsort(w->left, w->left_count, sizeof(left_block), compare_left);
     }
-    return error;
+    return 0;
 }
 
 static unsigned

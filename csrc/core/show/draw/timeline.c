@@ -2,8 +2,8 @@
 #include "show/draw/timeline.h"
 
 #include "analysis/analysis.h"
-#include "base/base.h"
 #include "analysis/lifetimes/lifetimes_walk.h"
+#include "base/base.h"
 
 typedef struct timeline_work {
     ml_timeline *timeline;
@@ -17,12 +17,12 @@ static void
 change(void *context, const ml_lifetime *row, bool begins)
 {
     timeline_work *w = context;
-    size_t index = (size_t)(row - w->analysis->lifetimes.rows);
+    size_t index = ml_lifetimes_index(&w->analysis->lifetimes, row);
     uint64_t *bytes = &w->of[ml_analysis_category(w->analysis, index)];
     *bytes = begins ? *bytes + row->bytes : *bytes - row->bytes;
 }
 
-/* Its column becomes NOW's where that has more. */
+/* Its column becomes what there is now, where that is more. */
 static void
 look(timeline_work *w, uint64_t time)
 {

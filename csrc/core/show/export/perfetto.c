@@ -154,7 +154,7 @@ static void
 change(void *context, const ml_lifetime *row, bool begins)
 {
     device_work *w = context;
-    size_t index = ml_allocation_row_index(&w->device.rows, row);
+    size_t index = ml_lifetimes_index(w->device.rows.lifetimes, row);
     uint32_t *lane = &w->lanes[index];
     if (*lane == NO_LANE || w->error < 0) {
         return;

@@ -273,7 +273,8 @@ static void
 change_kind(void *context, const ml_lifetime *row, bool begins)
 {
     integral_work *w = context;
-    tally *of = &w->tallies[w->rows->kinds[ml_allocation_row_index(w->rows, row)]];
+    tally *of =
+        &w->tallies[w->rows->kinds[ml_lifetimes_index(w->rows->lifetimes, row)]];
     count_up_to(of, w->walk.time);
     of->bytes = begins ? of->bytes + row->bytes : of->bytes - row->bytes;
     of->allocs += begins && row->start == w->walk.memory.position && row->start > 0;

@@ -188,7 +188,8 @@ ml_page_group_of(const ml_page_device *device, const ml_lifetime *row,
                  enum ml_page_scheme scheme)
 {
     const ml_page_groups *groups = &device->groups;
-    uint32_t kind = device->rows.kinds[ml_allocation_row_index(&device->rows, row)];
+    const ml_allocation_rows *rows = &device->rows;
+    uint32_t kind = rows->kinds[ml_lifetimes_index(rows->lifetimes, row)];
     return groups->firsts[scheme] + (scheme == ML_PAGE_BY_SIZE
                                          ? groups->of_size[size_class(row->bytes)]
                                          : groups->of_kind[scheme][kind]);

@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "block_model.h"
+#include "ledger/replay/replay_start.h"
 #include "test.h"
 
 /* A recording of one device built from arrays that the test owns. */
@@ -76,9 +77,10 @@ test_small_pool(void)
     CHECK_INT(ml_replay_new(&f.recording, 1, &replay), ML_EINVALID);
     CHECK_INT(ml_replay_new(&f.recording, 0, &replay), 0);
 
-    size_t count;
-    const ml_block *initial = ml_replay_initial(replay, &count);
-    CHECK_UINT(count, 2);
+    ml_replay_start *start;
+    CHECK_INT(ml_replay_start_new(&f.recording, 0, &start), 0);
+    const ml_block *initial = start->blocks;
+    CHECK_UINT(start->block_count, 2);
     CHECK_UINT(initial[0].addr, BASE);
     CHECK_UINT(initial[0].size, 512);
     CHECK_UINT(initial[0].requested, 500);
@@ -87,6 +89,7 @@ test_small_pool(void)
     CHECK_UINT(initial[1].addr, BASE + 512);
     CHECK_UINT(initial[1].stack, 6);
     CHECK_INT(initial[1].state, ML_BLOCK_ALLOCATED);
+    ml_replay_start_free(start);
 
     CHECK_UINT(ml_replay_totals(replay)->allocated, 1536);
     CHECK_UINT(ml_replay_totals(replay)->requested, 1500);
@@ -103,7 +106,7 @@ test_small_pool(void)
     CHECK_UINT(ml_replay_totals(replay)->allocated, 512);
     CHECK_UINT(ml_replay_totals(replay)->active, 1536);
     CHECK_AGREES(replay);
-    CHECK_INT(ml_replay_rewind(replay), 0);
+    CHECK_INT(ml_replay_go_to(replay, 0), 0);
     CHECK_UINT(ml_replay_position(replay), 0);
     CHECK_UINT(ml_replay_totals(replay)->allocated, 1536);
     run_to_end(replay);
