@@ -101,6 +101,7 @@ from memlab._answers.recordings import (
     Stats,
 )
 from memlab._answers.reports import DeviceReport, Report
+from memlab._answers.verdict import Finding, Verdict, VerdictPeak
 
 __all__ = [
     "Advice",
@@ -124,6 +125,7 @@ __all__ = [
     "ExplainedTogether",
     "Explanation",
     "File",
+    "Finding",
     "FitAnswer",
     "FitDevice",
     "FitOom",
@@ -190,4 +192,6 @@ __all__ = [
     "Two",
     "Unheld",
     "UnheldRow",
+    "Verdict",
+    "VerdictPeak",
 ]

@@ -7,6 +7,7 @@ from memlab._answers.lines import LineTable
 from memlab._answers.oom import Oom
 from memlab._answers.peaks import Peak
 from memlab._answers.recordings import File
+from memlab._answers.verdict import Verdict
 
 
 class DeviceReport(Peak):
@@ -14,6 +15,7 @@ class DeviceReport(Peak):
 
     name: str
     lines: list[LineTable]
+    verdict: Verdict
 
 
 class Report(TypedDict):

@@ -1,8 +1,10 @@
 """`memlab report`."""
 
 import json
+import os
+import shlex
 
-from memlab._cli import kinds, telling
+from memlab._cli import gates, kinds, telling
 
 
 def add(commands):
@@ -10,11 +12,15 @@ def add(commands):
         "report", help="report what was live at the peak, or at another instant"
     )
     command.set_defaults(command="report", run=run, wrong_usage=command.error)
-    command.add_argument("file", help=kinds.FILE)
+    command.add_argument(
+        "file", help=f"{kinds.FILE}, or the folder of a memlab run with all its ranks"
+    )
+    command.add_argument(
+        "--full", action="store_true", help="all tables; without it the first screen"
+    )
     command.add_argument(
         "--at",
         type=kinds.instant,
-        default="peak",
         metavar="INSTANT",
         help="peak (the default), start, end, step:12 or 12 for the peak within that step, "
         "1.5s, 350ms or 20us from the first event, event:123",
@@ -35,6 +41,7 @@ def add(commands):
     command.add_argument(
         "--rank", type=kinds.rank, metavar="R", help="this rank only"
     )
+    gates.add(command)
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print all tables as JSON")
     form.add_argument(
@@ -51,10 +58,8 @@ def add(commands):
     command.add_argument(
         "--lines",
         type=kinds.count,
-        default=15,
         metavar="N",
-        help="most rows of the table by line and of the tables of --by (default: "
-        "%(default)s)",
+        help="most rows of the table by line and of the tables of --by (default: 15)",
     )
     command.add_argument(
         "-f",
@@ -69,33 +74,57 @@ def add(commands):
 
 
 def run(options):
+    from memlab._compare import merge
     from memlab._files import load
-    from memlab._report import parts, peaks, report
+    from memlab._report import first_screen, parts, peaks, report
 
-    if options.functions and (options.by or options.at != "peak"):
+    at = options.at or "peak"
+    if options.functions and (options.by or at != "peak"):
         options.wrong_usage("-f is for the peak, without --by")
-    if options.json and options.by:
-        options.wrong_usage("--json has all tables: leave out --by")
-    recording = load.read_recording(options.file, quiet=True)
+    if options.json and (options.by or options.full):
+        options.wrong_usage("--json has all tables: leave out --by and --full")
+    recording = merge.read(options.file)
     found = peaks.choose_devices(recording, options.device, options.rank)
-    if options.at.startswith("event:") and len(found) > 1:
+    if at.startswith("event:") and len(found) > 1:
         options.wrong_usage(
-            f"--at {options.at} is of one device: add --device or --rank"
+            f"--at {at} is of one device: add --device or --rank"
         )
     if options.json:
         answer = report.report(
-            recording, options.file, options.functions, options.at, found, options.source
+            recording, options.file, options.functions, at, found, options.source
         )
         telling.say(json.dumps(answer, indent=1))
-        return 0
+        return gates.status(options, recording, found)
     choice = parts.choose(
-        options.at,
+        at,
         options.by,
-        lines=options.lines,
+        lines=options.lines or 15,
         functions=options.functions,
         source=options.source,
     )
+    screen = []
     notes = [*report.file_notes(recording.file), *load.unread_notes(recording)]
-    sections = list(parts.sections(recording, found, choice))
-    telling.report(notes, sections, options.markdown)
-    return 0
+    # Who asks for something of the full report gets that.
+    asked = (options.at, options.rank, options.device, options.lines, options.source)
+    full = options.full or options.functions or any(item is not None for item in asked)
+    if found and choice.usual and not full:
+        screen = _first_screen(recording, found, options.file, notes)
+        telling.report(notes, [screen], options.markdown, first_screen.COLUMNS)
+    else:
+        if found and options.full:
+            screen = [first_screen.parts(recording, found)]
+        sections = parts.sections(recording, found, choice)
+        telling.report(notes, [*screen, *sections], options.markdown)
+    return gates.status(options, recording, found)
+
+
+def _first_screen(recording, found, file, notes):
+    from memlab._report import first_screen
+
+    word = shlex.quote(file)
+    last = [f"Next: memlab report --full {word}"]
+    if recording.source != "cpu":
+        last.append(f"      memlab explain {word}" if not os.path.isdir(file) else "")
+    return first_screen.parts(
+        recording, found, notes=notes, last=list(filter(None, last))
+    )

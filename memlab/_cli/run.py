@@ -53,6 +53,9 @@ def add(commands):
         action="store_true",
         help="do not keep the text of the code lines that stacks name",
     )
+    command.add_argument(
+        "--quiet", action="store_true", help="say nothing but what went wrong"
+    )
     program.add_program(command)
 
 

@@ -15,8 +15,9 @@ def show(text):
     terminal.answer(terminal.fitted(text, sys.stdout))
 
 
-def report(notes, sections, as_markdown):
-    """The SECTIONS of a report after the sentences NOTES."""
+def report(notes, sections, as_markdown, columns=0):
+    """The SECTIONS of a report after the sentences NOTES; in lines of COLUMNS where it is not
+    for a terminal, 0 for as long as they are."""
     from memlab._report import parts
     from memlab._report import report as _report
 
@@ -31,6 +32,7 @@ def report(notes, sections, as_markdown):
 
     text = rich.coloured(notes, sections, sys.stdout)
     if text is None:
-        show(parts.joined(notes, sections).removesuffix("\n"))
+        plain = parts.joined(notes, sections).removesuffix("\n")
+        show(terminal.fit(plain, columns))
     else:
         say(text.removesuffix("\n"))

@@ -129,6 +129,18 @@ def merge(paths: Sequence[_Path]) -> Recording:
     return _core.merge(_each(list(_paths(paths))))
 
 
+def read(path: _Path) -> Recording:
+    """The recording in the file at PATH; of a folder, that of all ranks in it.
+
+    Takes and raises what merge() does; what could not be read of a file is for the caller
+    to tell.
+    """
+    paths = list(_paths([path]))
+    if len(paths) == 1:
+        return load.read_recording(paths[0], quiet=True)
+    return merge(paths)
+
+
 # ---- The table ----
 
 

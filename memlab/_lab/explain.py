@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from memlab import _core
 from memlab._lab import replay
-from memlab._lab.explain_words import WORDS, plural
+from memlab._report.advice_words import WORDS, plural
 from memlab._report.parts import Heading, Said, Table
 from memlab._text import wording
 

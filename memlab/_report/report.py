@@ -6,7 +6,8 @@ All figures come from the C core; this file arranges and words them.
 import os
 
 from memlab._files import load
-from memlab._report import parts, stack_lines
+from memlab._report import first_screen, parts, stack_lines
+from memlab._report import verdict as _verdict
 from memlab._report.peaks import answer_at, devices
 from memlab._text.code import Code
 
@@ -43,6 +44,7 @@ def report(
                 **answer,
                 "name": recording.device_name(i),
                 "lines": [table.answer() for table in tables[i]],
+                "verdict": _verdict.of_device(recording, i),
             }
             for i, answer in answers.items()
         ],
@@ -61,9 +63,9 @@ def text(
     by=(),
     source=None,
 ) -> str:
-    """The report for people: the peak, what was live at it, the lines of the functions
-    that made it, the allocator's overhead, and, where OOM asks for it, the last out of
-    memory.
+    """The report for people: the first screen, the peak, what was live at it, the lines of
+    the functions that made it, the allocator's overhead, and, where OOM asks for it, the
+    last out of memory.
 
     device: an index; None for all that have events or memory.  lines: rows of the table
     by source line.  start: the folder to which paths are shown relative; None for the
@@ -82,7 +84,9 @@ def text(
         *load.unread_notes(recording),
         *([] if found else [NOTHING]),
     ]
-    sections = parts.sections(recording, found, choice, oom)
+    sections = list(parts.sections(recording, found, choice, oom))
+    if choice.usual and oom and found:
+        sections.insert(0, first_screen.parts(recording, found, start=start))
     return parts.joined(notes, sections)
 
 

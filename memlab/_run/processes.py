@@ -17,7 +17,7 @@ from memlab._errors import Error
 from memlab._files import load
 from memlab._files import names as _names
 from memlab._report import peaks
-from memlab._run import children, results
+from memlab._run import children
 from memlab._text import terminal
 
 
@@ -27,18 +27,18 @@ class Processes:
     snapshot: the recording of this process, which waits for CUDA.  outputs: results.Names
     of it, whose rank becomes that of this process.  recording: of each child, two of the
     arguments of results.start().  write: writes the results of this process and returns
-    what results.write_results() does.  stdout: where they are told.  note: makes what is
-    told of commands.
+    what results.write_results() does.  telling: a Telling.  note: makes what is told of
+    commands.
 
     Where the list of the others cannot be read, that is said, and this process is told
     alone.
     """
 
-    def __init__(self, snapshot, outputs, recording, write, stdout, note):
+    def __init__(self, snapshot, outputs, recording, write, telling, note):
         self._snapshot = snapshot
         self._outputs = outputs
         self._write = write
-        self._stdout = stdout
+        self._telling = telling
         self._note = note
         self._pid = os.getpid()
         self._result = None, []  # of results.write_results()
@@ -170,7 +170,7 @@ class Processes:
     def _end_alone(self):
         self._write_own()
         commands = self._forget()
-        arrived = results.tell(self._result, self._outputs, self._stdout)
+        arrived = self._telling.result(self._result, self._outputs)
         self._tell_of(commands)
         return arrived
 
@@ -186,10 +186,10 @@ class Processes:
         family = self._family
         entries = self._settle(own + others)
         commands = self._forget()
-        text = "\n".join(_Summary(family, self._outputs, self._result, entries).lines())
-        arrived = results.show(text, self._stdout)
+        summary = _Summary(family, self._outputs, self._result, entries)
+        summary.tell(self._telling)
         self._tell_of(commands)
-        return arrived
+        return True
 
     def terminated(self):
         """When a signal ends this process; the others may go on."""
@@ -230,7 +230,7 @@ class Processes:
 
     def _tell_of(self, commands):
         if commands:
-            terminal.show(self._note(commands), sys.stderr)
+            self._telling.say(self._note(commands))
 
     # ---- Numbers ----
 
@@ -257,7 +257,7 @@ class Processes:
 
 
 class _Summary:
-    """What is told of the processes of ENTRIES, in lines.
+    """What is told of the processes of ENTRIES.
 
     own: the result of this process, which has the key 0.
     """
@@ -265,26 +265,30 @@ class _Summary:
     def __init__(self, family, outputs, own, entries):
         self._family = family
         self._outputs = outputs
-        self._text, written = own
+        self._own, written = own
         self._entries = entries
         for entry in entries:
             if entry["key"] == 0:
                 entry["written"] = [label for label, _ in written]
                 entry["events"] = outputs.events is not None
 
-    def lines(self):
+    def tell(self, telling):
+        """Says it by TELLING, of each run of the program's that there was."""
         for some in _by_run(self._entries):
             try:
-                alone = len(self._entries) == 1
-                yield self._report(some[0]) if alone else self._table(some)
+                telling.recording(self._read(some), self._outputs, {})
             except (Error, OSError, ValueError) as error:
-                yield f"memlab: no summary: {error}"
-        for entry in self._entries:
-            yield self._files(entry)
+                telling.say(f"memlab: no summary: {error}")
+        telling.say("\n".join(self._files(entry) for entry in self._entries))
 
-    def _table(self, entries):
+    def _read(self, entries):
+        """What ENTRIES recorded, together."""
+        if len(entries) == 1 and entries[0]["key"] == 0 and self._own is not None:
+            return self._own
         paths = [self._recording(entry) for entry in entries]
-        return merge.text(_core.merge(merge._each(paths)))
+        if len(paths) == 1:
+            return load.read_recording(paths[0])
+        return _core.merge(merge._each(paths))
 
     def _paths(self, entry):
         """By label, of what the process wrote in this run."""
@@ -307,15 +311,6 @@ class _Summary:
             if label in paths:
                 return paths[label]
         raise Error(f"process {entry['pid']} could write no recording")
-
-    def _report(self, entry):
-        paths = self._paths(entry)
-        if entry["key"] == 0 and self._text is not None:
-            return self._text
-        if "Report" in paths:
-            with open(paths["Report"], encoding="utf-8") as file:
-                return file.read()
-        return results.text_of(load.read_recording(self._recording(entry)), self._outputs)
 
     def _files(self, entry):
         names = self._family.names(entry["number"])

@@ -10,7 +10,6 @@ from memlab._errors import Error
 from memlab._page import page
 from memlab._record.memory_snapshot import MemorySnapshot
 from memlab._report import report
-from memlab._run import program as _program
 from memlab._text import terminal, wording
 
 
@@ -81,12 +80,8 @@ def open_own(path):
     return lock
 
 
-def text_of(recording, outputs):
-    return report.text(recording, start=outputs.start)
-
-
 def write_results(snapshot, outputs, watch):
-    """Writes the results, each on its own, and returns the report, None without one, and
+    """Writes the results, each on its own, and returns the recording, None without one, and
     (label, path) of what was written; what was not is said."""
     written = []
 
@@ -118,7 +113,7 @@ def write_results(snapshot, outputs, watch):
     if recording is None:
         return None, written
     # The least first: it may be all that there is room for.
-    text = attempt("the report", lambda: text_of(recording, outputs))
+    text = attempt("the report", lambda: report.text(recording, start=outputs.start))
     if text is not None:
         data = text.encode("utf-8", "backslashreplace")
         path = outputs.report_path()
@@ -129,31 +124,4 @@ def write_results(snapshot, outputs, watch):
         outputs.path(".html"),
         lambda path: _core.write_file(path, page.of(recording, title=outputs.program)),
     )
-    return text, written
-
-
-def tell(result, outputs, stdout):
-    """Shows the report of write_results(), and where all lies; whether there is one and it
-    arrived."""
-    text, written = result
-    if text is None:
-        return False
-    paths = dict(written)
-    if outputs.events is not None:
-        paths["Events"] = outputs.events
-    lines = [text]
-    for label in ("Snapshot", "Page", "Report", "Events"):
-        if label in paths:
-            lines.append(f"{label + ':':9} {outputs.shown(paths[label])}")
-    return show("\n".join(lines), stdout)
-
-
-def show(text, stdout):
-    """Shows TEXT on the program's first stdout, whatever became of that; whether it
-    arrived."""
-    _program.flush(stdout)
-    error = terminal.show(f"\n{text}", stdout)
-    if error is not None:
-        terminal.forget(stdout)
-        terminal.say(f"memlab: {terminal.unwritten(error)}", sys.stderr)
-    return error is None
+    return recording, written

@@ -3,13 +3,12 @@
 import fcntl
 import functools
 import os
-import sys
 
 from memlab._errors import Error
 from memlab._record import oom
 from memlab._run import program as _program
 from memlab._run import results
-from memlab._text import terminal
+from memlab._run.telling import Telling
 
 
 def run(options) -> int:
@@ -26,14 +25,14 @@ def run(options) -> int:
     snapshot, outputs.events = results.start(
         recording, outputs.path(".mlab"), options.max_file_bytes
     )
-    stdout = sys.stdout
+    telling = Telling(options.quiet)
     watch = None
 
     def write():
         return results.write_results(snapshot, outputs, watch)
 
     def end():
-        return results.tell(write(), outputs, stdout)
+        return telling.result(write(), outputs)
 
     terminated = write
     if source == "cuda":
@@ -48,10 +47,10 @@ def run(options) -> int:
             program=_program.words(options),
         )
         processes = _processes.Processes(
-            snapshot, outputs, (recording, options.max_file_bytes), write, stdout, note
+            snapshot, outputs, (recording, options.max_file_bytes), write, telling, note
         )
         end, terminated = processes.end, processes.terminated
-    terminal.say(f"memlab: recording {_program.described(source)}", sys.stderr)
+    telling.say(f"memlab: recording {_program.described(source)}")
     _program.when_terminated(terminated, "the recording")
     return _program.run(options, end)
 

@@ -56,12 +56,17 @@ def test_run_leaves_its_results(demo):
     assert {p.name for p in out.iterdir() if not p.name.startswith(".")} == {
         "rank0.mlab", "rank0.pickle", "rank0.html", "report.txt"
     }
-    assert "step 2/2" in done.stdout
-    assert "Peak on cuda:0" in done.stdout
-    assert "By category" in done.stdout and "By line" in done.stdout
+    # The program's stdout is the program's.
+    assert "step 2/2" in done.stdout and "Peak" not in done.stdout
+    screen = done.stderr[done.stderr.index("Peak on cuda:0") :]
+    assert len(screen.splitlines()) <= 24 and max(map(len, screen.splitlines())) <= 80
+    for said in ("What it consists of", "Verdict: Fits", "Files in out: ", "Next: memlab"):
+        assert said in screen
     for name in ("rank0.mlab", "rank0.pickle", "rank0.html", "report.txt"):
-        assert os.path.join("out", name) in done.stdout
-    assert (out / "report.txt").read_text() in done.stdout
+        assert name in screen
+    report = (out / "report.txt").read_text()
+    assert report.startswith(screen[: screen.index("  In step")])
+    assert "By category" in report and "By line" in report
     for path in out.iterdir():
         # Of the lock nobody else needs to know.
         expected = 0o600 if path.name == ".rank0.lock" else NEW
@@ -123,7 +128,7 @@ def test_the_report_says_what_was_lost(demo, tmp_path):
     device["lost_stacks"], device["lost_names"] = 3, 4
     path = tmp_path / "lost.pickle"
     path.write_bytes(pickle.dumps(snapshot, protocol=4))
-    text = memlab("report", path).stdout
+    text = memlab("report", "--full", path).stdout
     assert "  Events whose stack was lost: 3\n" in text
     assert "  Names that were lost, shown as <lost>: 4\n" in text
     (answer,) = json.loads(memlab("report", path, "--json").stdout)["devices"]
@@ -314,7 +319,7 @@ def test_results_lie_where_they_were_asked_for(tmp_path, torch):
     )
     done = memlab("run", "--device", "cpu", "--out", "out", "program.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "memlab: recording the memory of the CPU\n"
+    assert done.stderr.startswith("memlab: recording the memory of the CPU\n\nPeak on cpu")
     report = (tmp_path / "out" / "report.txt").read_text()
     assert " program.py:3 <module>    x = torch.ones(1000)" in report
     assert not list((tmp_path / "elsewhere").iterdir())
@@ -398,7 +403,7 @@ def test_an_output_that_cannot_show_everything(demo, tmp_path, torch):
     script.write_text("import torch\nx = torch.ones(1000)\n", encoding="utf-8")
     plain = {"PYTHONIOENCODING": "ascii"}
     done = memlab("run", "--device", "cpu", "--out", tmp_path / "out", script, env=plain)
-    assert done.returncode == 0 and "pr\\xf6g.py:2" in done.stdout, done.stderr
+    assert done.returncode == 0 and "pr\\xf6g.py:2" in done.stderr, done.stderr
     done = memlab("report", tmp_path / "out" / "rank0.pickle", env=plain)
     assert done.returncode == 0 and "pr\\xf6g.py:2" in done.stdout, done.stderr
     read, write = os.pipe()

@@ -14,7 +14,7 @@ import memlab
 from memlab import _answers, _core
 from memlab._cli import main
 from memlab._lab import explain as _explain
-from memlab._lab import explain_words
+from memlab._report import advice_words
 from memlab._report import parts
 
 MIB = 1 << 20
@@ -324,10 +324,10 @@ def test_names_cannot_steer_the_terminal(tmp_path, capsys):
 def test_every_kind_has_words():
     header = Path(__file__).parents[2] / "csrc/core/lab/advice/advice_case.h"
     kinds = re.findall(r'^    XX\(\w+, "(\w+)"\)', header.read_text(), re.MULTILINE)
-    assert "checkpoint" in kinds and set(kinds) == set(explain_words.WORDS)
+    assert "checkpoint" in kinds and set(kinds) == set(advice_words.WORDS)
     item = dict.fromkeys(("bytes", "blocks", "count"), 1) | {"conf": "a:b"}
     item |= dict.fromkeys(("file", "module", "name", "function"), "x") | {"line": 1}
-    for kind, words in explain_words.WORDS.items():
+    for kind, words in advice_words.WORDS.items():
         title, sentence, change = words(item)
         assert title and sentence.endswith(".") and change, kind
 
@@ -368,10 +368,10 @@ def test_what_other_advice_of_its_kind_covers_is_counted():
 
 def test_temporaries_that_are_gone_at_the_peak():
     item = {"bytes": 0, "blocks": 0, "count": 0}
-    _, sentence, _ = explain_words.WORDS["optimizer_temporaries"](item)
+    _, sentence, _ = advice_words.WORDS["optimizer_temporaries"](item)
     assert sentence.startswith("They are freed at the peak of allocated memory")
     item["count"] = 8
-    _, sentence, _ = explain_words.WORDS["checkpoint"](item)
+    _, sentence, _ = advice_words.WORDS["checkpoint"](item)
     assert sentence.startswith("Activations of 8 modules are saved") and "0 B" not in sentence
 
 

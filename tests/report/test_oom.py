@@ -324,7 +324,7 @@ fail(1 << 40)
 torch.cuda.memory._dump_snapshot("torch.pickle")
 """
     run(source, alone=True)
-    done = subprocess.run([sys.executable, "-m", "memlab", "report", "torch.pickle"],
+    done = subprocess.run([sys.executable, "-m", "memlab", "report", "--full", "torch.pickle"],
                           cwd=tmp_path, text=True, capture_output=True)
     assert "CUDA out of memory on cuda:0" in done.stdout, done.stderr
     assert "asked for 1.00 TiB" in done.stdout

@@ -220,15 +220,18 @@ def test_devices_and_ranks_are_chosen(tmp_path):
         return snapshot_file(path, *([(n * MIB, [])] for n in (1, 2)))
 
     paths = [two(tmp_path / f"rank{rank}.pickle") for rank in (0, 1)]
-    headings = ["cuda:0", "cuda:1"]
-    assert re.findall(r"^Peak on (.*?): \d", run("report", paths[0])[1], re.M) == headings
+    text = run("report", paths[0])[1]
+    # Of two devices the first screen tells the fuller, and the other in a line.
+    assert text.startswith("Peak on cuda:1: 2.00 MiB allocated")
+    assert "\n  cuda:0: 1.00 MiB allocated" in text
     merged = tmp_path / "all.pickle"
     merge.merge(map(str, paths)).write_pickle(merged, True)
 
     def names(*args):
-        return re.findall(r"^Peak on (.*?): \d", run("report", merged, *args)[1], re.M)
+        text = run("report", merged, *args)[1]
+        return re.findall(r"^Peak on (.*?): .* \(\d+ bytes\)$", text, re.M)
 
-    assert names() == ["rank 0 (cuda:0)", "rank 0 (cuda:1)", "rank 1 (cuda:0)",
+    assert names("--full") == ["rank 0 (cuda:0)", "rank 0 (cuda:1)", "rank 1 (cuda:0)",
                        "rank 1 (cuda:1)"]
     assert names("--rank", 1) == ["rank 1 (cuda:0)", "rank 1 (cuda:1)"]
     assert names("--device", 1) == ["rank 0 (cuda:1)", "rank 1 (cuda:1)"]
@@ -375,7 +378,7 @@ def test_markdown_shows_any_name_as_it_is(tmp_path):
 
 
 def test_markdown_as_a_whole(stacks):
-    text = run("report", stacks, "--markdown")[1]
+    text = run("report", stacks, "--markdown", "--at", "peak")[1]
     assert text.startswith(
         "### Peak on <code>cuda&#58;0</code>: 1.75 MiB allocated (1835008 bytes)\n\n"
         "#### By category\n\n"
@@ -395,11 +398,12 @@ def test_markdown_as_a_whole(stacks):
 def test_markdown_has_room_in_a_comment(tmp_path):
     names = [f"<{n:05}>" + "|" * 300 for n in range(600)]
     path = hostile_file(tmp_path / "run.pickle", names)
-    for args in (["--lines", 600], ["--by", "stack", "--by", "line", "--lines", 600], []):
+    every = ["--lines", 600]
+    for args in (every, ["--by", "stack", "--by", "line", *every], ["--full"]):
         text = run("report", path, "--markdown", *args)[1]
         assert len(text) <= markdown.MOST_CHARACTERS < 65_536
         cut = "The rest is left out: it has no room in a comment.\n"
-        assert text.endswith(cut) == bool(args)
+        assert text.endswith(cut) == ("--lines" in args)
         assert text.count("<details>") == text.count("</details>")
         assert text.count("```") % 2 == 0
     assert len(text) > 1000

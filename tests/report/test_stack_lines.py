@@ -393,7 +393,7 @@ def test_the_command(model, tmp_path):
     file = tmp_path / "run.pickle"
     recording.write_pickle(file, True)
     place = wording.shorten(str(path))
-    shown = run("report", file).stdout
+    shown = run("report", "--full", file).stdout
     assert KEPT.replace("model.py", place) in shown
     # As the program's own process shows it.
     assert shown == report.text(recording)

@@ -2,7 +2,6 @@
 #include "dicts/advice_dict.h"
 
 #include "core/base/base.h"
-#include "core/lab/advice/advice.h"
 #include "dicts/dict_values.h"
 #include "dicts/peak_dict.h"
 #include "dicts/trial_dict.h"
@@ -20,9 +19,8 @@ saving(uint64_t before, uint64_t after)
     return less;
 }
 
-/* DICT with a file, line and function: of FRAME, all empty for frame 0. */
-static int
-set_frame(PyObject *dict, const ml_recording *recording, uint32_t frame)
+int
+ml_py_set_frame(PyObject *dict, const ml_recording *recording, uint32_t frame)
 {
     const ml_frame *f = &recording->frames[frame];
     if (ml_py_set(dict, "file", text(recording->strings[f->filename])) < 0 ||
@@ -43,10 +41,11 @@ set_savings(PyObject *dict, const ml_totals *before, uint64_t allocated,
     return ml_py_set(dict, "reserved_saving_bytes", saving(before->reserved, reserved));
 }
 
-static PyObject *
-item_dict(const ml_recording *recording, const ml_advices *advices,
-          const ml_advice *advice)
+PyObject *
+ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
+                  size_t index)
 {
+    const ml_advice *advice = &advices->list[index];
     const char *module = advice->module != NULL ? advice->module : "";
     PyObject *dict = PyDict_New();
     if (dict != NULL &&
@@ -56,7 +55,7 @@ item_dict(const ml_recording *recording, const ml_advices *advices,
                      advice->reserved_after) < 0 ||
          ml_py_set(dict, "exact", PyBool_FromLong(advice->exact)) < 0 ||
          ml_py_set(dict, "together", PyBool_FromLong(advice->together)) < 0 ||
-         set_frame(dict, recording, advice->frame) < 0 ||
+         ml_py_set_frame(dict, recording, advice->frame) < 0 ||
          ml_py_set(dict, "module", text_at(module)) < 0 ||
          ml_py_set(dict, "name", text(recording->strings[advice->name])) < 0 ||
          ml_py_set(dict, "bytes", number(advice->bytes)) < 0 ||
@@ -126,7 +125,7 @@ peak_dict(const ml_recording *recording, const ml_advices *advices)
     if (ml_py_set(dict, "event", event) < 0 ||
         ml_py_set(dict, "time_us", number(advices->peak_time / 1000)) < 0 ||
         ml_py_set(dict, "moment", ml_py_moment(recording, advices->peak_time)) < 0 ||
-        set_frame(dict, recording, at->frame) < 0 ||
+        ml_py_set_frame(dict, recording, at->frame) < 0 ||
         ml_py_set(dict, "module", text(recording->strings[at->module])) < 0 ||
         ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(at->phase))) < 0 ||
         ml_py_set(dict, "how", PyUnicode_FromString(ml_how_text(at->how))) < 0 ||
@@ -164,8 +163,7 @@ static PyObject *
 advice_list(const ml_recording *recording, const ml_advices *advices)
 {
     PyObject *list;
-    FILL_LIST(list, i, advices->count,
-              item_dict(recording, advices, &advices->list[i]));
+    FILL_LIST(list, i, advices->count, ml_py_advice_item(recording, advices, i));
     return list;
 }
 

@@ -4,6 +4,7 @@
 #ifndef ML_PY_ADVICE_DICT_H
 #define ML_PY_ADVICE_DICT_H
 
+#include "core/lab/advice/advice.h"
 #include "core/recording/recording.h"
 #include "state.h"
 
@@ -12,5 +13,12 @@
  * allocator has no segments, MemoryError. */
 PyObject *ml_py_advice(ml_state *state, const ml_recording *recording, int device,
                        PyObject *memory);
+
+/* New reference: item INDEX of ADVICES, as in that list, with an
+ * exception set where it is NULL. */
+PyObject *ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
+                            size_t index);
+/* DICT with "file", "line" and "function" of FRAME, all empty for frame 0. */
+int ml_py_set_frame(PyObject *dict, const ml_recording *recording, uint32_t frame);
 
 #endif

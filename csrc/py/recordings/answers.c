@@ -7,6 +7,7 @@
 #include "dicts/peak_dict.h"
 #include "dicts/stack_lines_dict.h"
 #include "dicts/trial_dict.h"
+#include "dicts/verdict_dict.h"
 #include "recordings/recording_object.h"
 
 /* DICT, or NULL, said of a part of the RECORDING: with the index that DEVICE has in the
@@ -190,6 +191,36 @@ PyObject *
 ml_recording_explain(PyObject *op, PyObject *args, PyObject *kwargs)
 {
     return answer_with_memory(op, args, kwargs, "O|$O:explain", ml_py_advice);
+}
+
+const char ml_recording_verdict_doc[] =
+    "verdict($self, device, /, *, trials=False)\n--\n\n"
+    "What happened on a device, why, and what to change, as a dict.\n\n"
+    "trials: a bool, whether changes are tried in replays of the whole run. Sizes in "
+    "bytes;\n"
+    "docs/REPORT.md describes each key. Raises IndexError for a device that the "
+    "recording\n"
+    "does not have, MemoryError.";
+
+PyObject *
+ml_recording_verdict(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"", "trials", NULL};
+    const ml_recording *recording = ml_recording_of(op);
+    PyObject *arg;
+    int trials = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$p:verdict", keywords, &arg,
+                                     &trials)) {
+        return NULL;
+    }
+    Py_ssize_t device = ml_recording_device_of(recording, arg);
+    if (device < 0) {
+        return NULL;
+    }
+    size_t own = (size_t)device;
+    const ml_recording *part = ml_recording_part(recording, &own);
+    return name_device(
+        ml_py_verdict(ml_state_of(Py_TYPE(op)), part, (int)own, trials != 0), device);
 }
 
 const char ml_recording_tune_doc[] =

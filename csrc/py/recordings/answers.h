@@ -11,6 +11,7 @@
     XX(replay) \
     XX(tune) \
     XX(explain) \
+    XX(verdict) \
     XX(find_event)
 
 #define XX(name) \

@@ -42,43 +42,32 @@ add(ml_stack_line_figures *to, const ml_stack_line_figures *from)
 
 /* ---- By stack ---- */
 
-/* Of allocations that stay: at the end a block is of the size that it has then. */
-static int
-add_left(void *context, const ml_block *block, uint64_t birth)
-{
-    stack_lines_work *w = context;
-    if (block->state == ML_BLOCK_ALLOCATED && birth != ML_BEFORE_EVENTS) {
-        uint32_t stack = w->recording->devices[w->device].events[birth].stack;
-        w->stacks[stack].left += block->size;
-    }
-    return 0;
-}
-
 static int
 add_events(stack_lines_work *w)
 {
     const ml_analysis *analysis;
-    ml_replay *replay;
     int error = ml_analysis_of(w->recording, w->device, &analysis);
-    if (error == 0) {
-        error = ml_analysis_replay(analysis, analysis->trace->event_count, &replay);
-    }
     if (error < 0) {
         return error;
     }
     const ml_lifetimes *lifetimes = &analysis->lifetimes;
     for (size_t i = 0; i < lifetimes->count; i++) {
         const ml_lifetime *life = &lifetimes->rows[i];
-        if (life->birth != 0 && life->start == life->birth) {
-            ml_stack_line_figures own = {
-                .allocated = life->bytes, .allocations = 1, .peak = life->allocated};
-            add(&w->stacks[ml_lifetime_event(lifetimes, life)->stack], &own);
+        if (life->birth == 0) {
+            continue;
         }
+        ml_stack_line_figures own = {0};
+        if (life->start == life->birth) {
+            own.allocated = life->bytes;
+            own.allocations = 1;
+            own.peak = life->allocated;
+        }
+        if (life->requested == ML_NEVER && life->end == ML_NEVER) {
+            own.left = life->bytes;
+        }
+        add(&w->stacks[ml_lifetime_event(lifetimes, life)->stack], &own);
     }
-    ml_ledger_visitor visitor = {.context = w, .block = add_left};
-    error = ml_ledger_visit(ml_replay_ledger(replay), &visitor);
-    ml_replay_free(replay);
-    return error;
+    return 0;
 }
 
 static void

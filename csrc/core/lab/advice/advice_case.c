@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analysis/answers/peak_groups.h"
+#include "analysis/answers/stages.h"
 #include "base/base.h"
 
 /* ---- What is known ---- */
@@ -27,7 +28,7 @@ explain_demands(ml_advice_case *it)
     if (error == 0) {
         it->causes = analysis->causes;
         it->of = ml_alloc_zeroed(workload->count + 1, sizeof(*it->of));
-        error = it->of == NULL ? ML_ENOMEM : 0;
+        error = it->of == NULL ? ML_ENOMEM : ml_stages_new(analysis, &it->stages);
     }
     for (size_t i = 0; error == 0 && i < workload->count; i++) {
         const ml_demand *demand = &workload->demands[i];
@@ -120,6 +121,7 @@ void
 ml_advice_case_fini(ml_advice_case *it)
 {
     ml_free(it->of);
+    ml_free(it->stages);
     ml_workload_free(it->workload);
     *it = (ml_advice_case){0};
 }

@@ -33,6 +33,8 @@
     XX(OPTIMIZER_TEMPORARIES, "optimizer_temporaries") \
     /* one block, of which steps take small parts */ \
     XX(DATA_KEPT, "data_kept") \
+    /* what evaluations make, in a smaller batch; count: parts of the batch instead */ \
+    XX(EVALUATION_BATCH, "evaluation_batch") \
     /* activations that would be made anew; count: modules of the pattern */ \
     XX(CHECKPOINT, "checkpoint") \
     /* blocks that no operator used any more; count: of the whole recording */ \
@@ -108,6 +110,7 @@ typedef struct ml_advice_case {
     ml_trial_result before;   /* its peak_event is the instant of the allocated peak */
     ml_explained *of;         /* owned; of each demand */
     const ml_causes *causes;  /* borrowed */
+    uint8_t *stages;          /* owned; enum ml_stage of each event */
     bool exact;    /* a trial at the recorded addresses agrees with the recording */
     size_t failed; /* event of the first request that failed; ML_NO_EVENT: none did */
     size_t unfinished;     /* event; the forward began there that this was in */

@@ -64,6 +64,16 @@ def _checkpoint(item):
     )
 
 
+def _evaluation_batch(item):
+    parts = item["count"]
+    return (
+        "An evaluation makes the peak",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are an evaluation's own "
+        f"at the peak. With 1/{parts} of its batch it stays below the peak of the training.",
+        f"evaluate with a batch {parts} times smaller",
+    )
+
+
 def _fragmentation(item):
     return (
         "Long-lived blocks keep nearly empty segments",
@@ -195,6 +205,7 @@ WORDS: dict[str, Callable[[Advice], tuple[str, str, str]]] = {
     "data_kept": _data_kept,
     "late_frees": _late_frees,
     "checkpoint": _checkpoint,
+    "evaluation_batch": _evaluation_batch,
     "fragmentation": _fragmentation,
     "settings": _settings,
 }

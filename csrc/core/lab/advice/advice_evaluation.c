@@ -1,0 +1,112 @@
+/* Evaluations that make the peak of a run that trains: a smaller batch there costs the
+ * training nothing. */
+#include "lab/advice/advice_rules.h"
+
+#include <string.h>
+
+#include "analysis/answers/stages.h"
+#include "base/base.h"
+
+/* The batch of the evaluation is divided by this at most. */
+#define MOST_PARTS 64
+
+/* What is there after each event: of evaluations' own, and all else. */
+typedef struct sums {
+    int64_t own;
+    int64_t rest;
+} sums;
+
+static bool
+is_own(const ml_advice_case *it, size_t demand)
+{
+    size_t born = it->workload->demands[demand].born;
+    return born != ML_NO_EVENT && ml_stage_is_evaluation(it->stages[born]);
+}
+
+/* Changes at each event, then what is there after it. */
+static void
+fill(const ml_advice_case *it, sums *at)
+{
+    size_t count = it->trace->event_count;
+    for (size_t i = 0; i < it->workload->count; i++) {
+        const ml_demand *demand = &it->workload->demands[i];
+        size_t born = demand->born == ML_NO_EVENT ? 0 : demand->born;
+        size_t freed = demand->freed < count ? demand->freed : count;
+        bool own = is_own(it, i);
+        int64_t bytes = (int64_t)demand->block_bytes;
+        *(own ? &at[born].own : &at[born].rest) += bytes;
+        *(own ? &at[freed].own : &at[freed].rest) -= bytes;
+    }
+    for (size_t i = 1; i <= count; i++) {
+        at[i].own += at[i - 1].own;
+        at[i].rest += at[i - 1].rest;
+    }
+}
+
+/* In how many parts the batch of the evaluations stays below the peak of all else; 0: it
+ * does not make the peak, or the program does not train. */
+static int64_t
+find_parts(const ml_advice_case *it, const sums *at)
+{
+    int64_t most = 0;
+    bool trains = false;
+    for (size_t i = 0; i < it->trace->event_count; i++) {
+        trains |= it->stages[i] == ML_STAGE_BACKWARD;
+        if (!ml_stage_is_evaluation(it->stages[i]) && at[i].own + at[i].rest > most) {
+            most = at[i].own + at[i].rest;
+        }
+    }
+    int64_t parts = 1;
+    for (size_t i = 0; trains && i < it->trace->event_count; i++) {
+        while (parts < MOST_PARTS && at[i].own / parts + at[i].rest > most &&
+               at[i].own != 0) {
+            parts *= 2;
+        }
+    }
+    return parts > 1 ? parts : 0;
+}
+
+static int
+propose(const ml_advice_case *it, uint64_t parts, ml_proposals *out)
+{
+    ml_advice *advice = ml_proposals_add(out, ML_ADVICE_EVALUATION_BATCH);
+    if (advice == NULL) {
+        return ML_ENOMEM;
+    }
+    advice->exact = false;
+    advice->count = parts;
+    advice->frame = ml_causes_of(it->causes, it->device, it->before.peak_event).frame;
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < it->workload->count; i++) {
+        if (!is_own(it, i)) {
+            continue;
+        }
+        const ml_demand *demand = &it->workload->demands[i];
+        if (ml_demand_at_peak(it, i)) {
+            advice->bytes += demand->block_bytes;
+            advice->blocks++;
+        }
+        ml_edit edit = {.kind = ML_EDIT_RESIZE,
+                        .demand = i,
+                        .bytes = (demand->bytes + parts - 1) / parts};
+        error = ml_advice_edit(advice, edit);
+    }
+    return error;
+}
+
+int
+ml_advise_evaluation(const ml_advice_case *it, ml_proposals *out)
+{
+    size_t peak = it->before.peak_event;
+    if (peak >= it->trace->event_count || !ml_stage_is_evaluation(it->stages[peak])) {
+        return 0;
+    }
+    sums *at = ml_alloc_zeroed(it->trace->event_count + 1, sizeof(*at));
+    if (at == NULL) {
+        return ML_ENOMEM;
+    }
+    fill(it, at);
+    int64_t parts = find_parts(it, at);
+    ml_free(at);
+    return parts == 0 ? 0 : propose(it, (uint64_t)parts, out);
+}

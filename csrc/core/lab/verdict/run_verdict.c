@@ -1,0 +1,247 @@
+/* The verdict on a run.  See run_verdict.h. */
+#include "lab/verdict/run_verdict.h"
+
+#include "analysis/answers/oom.h"
+#include "base/base.h"
+#include "gpu/gpu_account.h"
+
+/* Told from this share of the whole on. */
+#define UNUSED_PERCENT 10
+#define OUTSIDE_PERCENT 20
+#define EVALUATION_PERCENT 5
+/* Of the GPU's memory, as much as this in use is tight. */
+#define TIGHT_PERCENT 90
+/* Of the unused bytes, so many in segments with used blocks are fragmentation. */
+#define SPLIT_PERCENT 50
+
+typedef struct maker {
+    const ml_analysis *analysis;
+    ml_run_verdict *verdict;
+    const uint8_t *stages;
+} maker;
+
+static bool
+is_share(uint64_t part, uint64_t whole, unsigned percent)
+{
+    return part != 0 && part / percent * 100 >= whole;
+}
+
+static ml_finding *
+add(ml_run_verdict *verdict, enum ml_finding_kind kind, uint64_t bytes, uint64_t of)
+{
+    ml_finding *finding = &verdict->findings[verdict->finding_count++];
+    *finding = (ml_finding){
+        .kind = (uint8_t)kind, .stage = ML_STAGE_COUNT, .bytes = bytes, .of = of};
+    return finding;
+}
+
+/* ---- Findings ---- */
+
+static void
+find_failure(const maker *m)
+{
+    const ml_analysis *a = m->analysis;
+    int64_t last = ml_oom_last(a->recording, a->device);
+    if (last >= 0) {
+        ml_finding *finding =
+            add(m->verdict, ML_FINDING_OUT_OF_MEMORY, a->trace->events[last].size,
+                m->verdict->peak.reserved);
+        finding->stage = m->stages[last];
+        finding->cause = ml_causes_of(a->causes, a->device, (size_t)last);
+    }
+}
+
+/* The most that was allocated outside evaluations; 0 where the program does not train. */
+static uint64_t
+peak_of_training(const maker *m)
+{
+    const ml_lifetimes *lifetimes = &m->analysis->lifetimes;
+    bool trains = false;
+    for (size_t i = 0; i < m->analysis->trace->event_count && !trains; i++) {
+        trains = m->stages[i] == ML_STAGE_BACKWARD;
+    }
+    uint64_t most = 0;
+    for (size_t i = 0; trains && i < lifetimes->count; i++) {
+        const ml_lifetime *life = &lifetimes->rows[i];
+        bool own = life->birth != 0 && life->start == life->birth;
+        if (own && life->allocated > most &&
+            !ml_stage_is_evaluation(m->stages[life->birth - 1])) {
+            most = life->allocated;
+        }
+    }
+    return most;
+}
+
+static void
+find_evaluation(const maker *m)
+{
+    ml_run_verdict *verdict = m->verdict;
+    if (!ml_stage_is_evaluation(verdict->stage)) {
+        return;
+    }
+    uint64_t training = peak_of_training(m);
+    uint64_t above = verdict->peak.allocated - training;
+    if (training != 0 && is_share(above, verdict->peak.allocated, EVALUATION_PERCENT)) {
+        ml_finding *finding =
+            add(verdict, ML_FINDING_PEAK_IN_EVALUATION, above, training);
+        finding->stage = verdict->stage;
+        finding->cause = verdict->at;
+    }
+}
+
+/* Of the instant of the most reserved bytes where trials tell it, else between the peaks. */
+static void
+find_unused(const maker *m)
+{
+    ml_run_verdict *verdict = m->verdict;
+    uint64_t reserved = verdict->peak.reserved;
+    uint64_t unused = reserved - verdict->peak.active;
+    uint64_t split = 0;
+    if (verdict->advices != NULL) {
+        const ml_trial_result *before = &verdict->advices->before;
+        reserved = before->at_reserved_peak.reserved;
+        unused = reserved - before->at_reserved_peak.active;
+        split = before->inactive_split;
+    }
+    if (is_share(unused, reserved, UNUSED_PERCENT)) {
+        bool fragmented = is_share(split, unused, SPLIT_PERCENT);
+        add(verdict, fragmented ? ML_FINDING_FRAGMENTED : ML_FINDING_CACHE_HELD,
+            fragmented ? split : unused, reserved);
+    }
+}
+
+static void
+find_room(const maker *m)
+{
+    ml_run_verdict *verdict = m->verdict;
+    const ml_analysis *a = m->analysis;
+    ml_gpu_account account;
+    uint32_t reason;
+    if (!ml_gpu_account_at(a->recording, (int)a->device, verdict->peak_time,
+                           &verdict->peak, &account, &reason) ||
+        account.total == ML_NOTE_UNKNOWN || account.total == 0) {
+        return;
+    }
+    verdict->total = account.total;
+    int64_t torch = account.bytes[ML_LINE_torch_allocated] +
+                    account.bytes[ML_LINE_torch_pending_free] +
+                    account.bytes[ML_LINE_torch_cached];
+    uint64_t outside = account.used > torch ? (uint64_t)(account.used - torch) : 0;
+    uint64_t used = outside + verdict->peak.reserved;
+    uint64_t left = account.total > used ? account.total - used : 0;
+    bool failed = verdict->finding_count != 0;
+    bool tight = is_share(used, account.total, TIGHT_PERCENT);
+    if (!failed) {
+        add(verdict, tight ? ML_FINDING_TIGHT : ML_FINDING_FITS, left, account.total);
+    }
+    if (is_share(outside, account.total, OUTSIDE_PERCENT)) {
+        add(verdict, ML_FINDING_OUTSIDE, outside, account.total);
+    }
+}
+
+/* The best advice that goes with those before it, or is the first of its kind: of modules
+ * within a module, for instance, one is told. */
+static void
+choose_changes(ml_run_verdict *verdict)
+{
+    const ml_advices *advices = verdict->advices;
+    bool told[ML_ADVICE_COUNT] = {false};
+    size_t count = advices != NULL ? advices->count : 0;
+    for (size_t i = 0; i < count && verdict->change_count < ML_CHANGES_MOST; i++) {
+        const ml_advice *advice = &advices->list[i];
+        if (advice->together || !told[advice->kind]) {
+            told[advice->kind] = true;
+            verdict->changes[verdict->change_count++] = i;
+        }
+    }
+}
+
+static void
+sort_by_urgency(ml_run_verdict *verdict)
+{
+    for (size_t i = 1; i < verdict->finding_count; i++) {
+        ml_finding moved = verdict->findings[i];
+        size_t at = i;
+        for (; at > 0 && verdict->findings[at - 1].kind > moved.kind; at--) {
+            verdict->findings[at] = verdict->findings[at - 1];
+        }
+        verdict->findings[at] = moved;
+    }
+}
+
+/* ---- All of it ---- */
+
+static int
+fill(maker *m, bool trials)
+{
+    const ml_analysis *a = m->analysis;
+    ml_run_verdict *verdict = m->verdict;
+    verdict->peak = a->peaks;
+    verdict->stage = ML_STAGE_OTHER;
+    if (a->peak != 0) {
+        size_t event = (size_t)a->peak - 1;
+        verdict->stage = m->stages[event];
+        verdict->at = ml_causes_of(a->causes, a->device, event);
+        verdict->peak_time = a->trace->events[event].time;
+    }
+    if (trials) {
+        int error =
+            ml_advices_new(a->recording, a->device, UINT64_MAX, &verdict->advices);
+        if (error < 0 && error != ML_EUNSUPPORTED && error != ML_ELIMIT) {
+            return error;
+        }
+    }
+    find_failure(m);
+    find_room(m);
+    find_evaluation(m);
+    find_unused(m);
+    sort_by_urgency(verdict);
+    choose_changes(verdict);
+    return 0;
+}
+
+int
+ml_run_verdict_new(const ml_recording *recording, size_t device, bool trials,
+                   ml_run_verdict **out)
+{
+    const ml_recording *part = ml_recording_part(recording, &device);
+    maker m = {0};
+    int error = ml_analysis_of(part, device, &m.analysis);
+    if (error < 0) {
+        return error;
+    }
+    uint8_t *stages = NULL;
+    m.verdict = ml_alloc_zeroed(1, sizeof(*m.verdict));
+    error = m.verdict == NULL ? ML_ENOMEM : ml_stages_new(m.analysis, &stages);
+    m.stages = stages;
+    if (error == 0) {
+        error = fill(&m, trials);
+    }
+    ml_free(stages);
+    if (error < 0) {
+        ml_run_verdict_free(m.verdict);
+        return error;
+    }
+    *out = m.verdict;
+    return 0;
+}
+
+void
+ml_run_verdict_free(ml_run_verdict *verdict)
+{
+    if (verdict != NULL) {
+        ml_advices_free(verdict->advices);
+        ml_free(verdict);
+    }
+}
+
+const char *
+ml_finding_text(unsigned kind)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_FINDINGS(XX)
+#undef XX
+    };
+    return kind < ML_FINDING_COUNT ? texts[kind] : "";
+}

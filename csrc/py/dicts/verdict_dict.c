@@ -1,0 +1,106 @@
+/* The verdict on a run as a Python dict.  See verdict_dict.h. */
+#include "dicts/verdict_dict.h"
+
+#include "core/base/base.h"
+#include "core/lab/verdict/run_verdict.h"
+#include "dicts/advice_dict.h"
+#include "dicts/dict_values.h"
+#include "dicts/peak_dict.h"
+#include "dicts/trial_dict.h"
+
+/* DICT with the line, module and how these are known. */
+static int
+set_cause(PyObject *dict, const ml_recording *recording, const ml_cause *cause)
+{
+    if (ml_py_set_frame(dict, recording, cause->frame) < 0 ||
+        ml_py_set(dict, "module", text(recording->strings[cause->module])) < 0) {
+        return -1;
+    }
+    return ml_py_set(dict, "how", PyUnicode_FromString(ml_how_text(cause->how)));
+}
+
+static PyObject *
+finding_dict(const ml_recording *recording, const ml_finding *finding)
+{
+    const char *stage =
+        finding->stage < ML_STAGE_COUNT ? ml_stage_text(finding->stage) : "";
+    PyObject *dict = PyDict_New();
+    if (dict != NULL &&
+        (ml_py_set(dict, "kind", PyUnicode_FromString(ml_finding_text(finding->kind))) <
+             0 ||
+         ml_py_set(dict, "stage", PyUnicode_FromString(stage)) < 0 ||
+         ml_py_set(dict, "bytes", number(finding->bytes)) < 0 ||
+         ml_py_set(dict, "of_bytes", number(finding->of)) < 0 ||
+         set_cause(dict, recording, &finding->cause) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+peak_dict(const ml_recording *recording, const ml_run_verdict *verdict)
+{
+    PyObject *dict = ml_py_totals(&verdict->peak);
+    if (dict != NULL &&
+        (ml_py_set(dict, "stage", PyUnicode_FromString(ml_stage_text(verdict->stage))) <
+             0 ||
+         ml_py_set(dict, "moment", ml_py_moment(recording, verdict->peak_time)) < 0 ||
+         set_cause(dict, recording, &verdict->at) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+finding_list(const ml_recording *recording, const ml_run_verdict *verdict)
+{
+    PyObject *list;
+    FILL_LIST(list, i, verdict->finding_count,
+              finding_dict(recording, &verdict->findings[i]));
+    return list;
+}
+
+static PyObject *
+change_list(const ml_recording *recording, const ml_run_verdict *verdict)
+{
+    PyObject *list;
+    FILL_LIST(list, i, verdict->change_count,
+              ml_py_advice_item(recording, verdict->advices, verdict->changes[i]));
+    return list;
+}
+
+static PyObject *
+answer_dict(const ml_recording *recording, int device, const ml_run_verdict *verdict)
+{
+    PyObject *dict = PyDict_New();
+    PyObject *total = verdict->total == 0 ? Py_NewRef(Py_None) : number(verdict->total);
+    if (dict == NULL) {
+        Py_XDECREF(total);
+        return NULL;
+    }
+    if (ml_py_set(dict, "total_bytes", total) < 0 ||
+        ml_py_set(dict, "device", PyLong_FromLong(device)) < 0 ||
+        ml_py_set(dict, "peak", peak_dict(recording, verdict)) < 0 ||
+        ml_py_set(dict, "findings", finding_list(recording, verdict)) < 0 ||
+        ml_py_set(dict, "tried", PyBool_FromLong(verdict->advices != NULL)) < 0 ||
+        ml_py_set(dict, "changes", change_list(recording, verdict)) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+PyObject *
+ml_py_verdict(ml_state *state, const ml_recording *recording, int device, bool trials)
+{
+    ml_run_verdict *verdict = NULL;
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_run_verdict_new(recording, (size_t)device, trials, &verdict);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        return ml_py_raise_trial(state, result, "");
+    }
+    PyObject *dict = answer_dict(recording, device, verdict);
+    ml_run_verdict_free(verdict);
+    return dict;
+}

@@ -1,0 +1,44 @@
+"""The verdict on a run: what happened on a device, why, and what to change."""
+
+from typing import TypedDict
+
+from memlab._answers.lab import Advice
+from memlab._answers.peaks import Moment, Totals
+
+
+class Finding(TypedDict):
+    """A fact, with bytes and of what they are a part; file "" where it is of no line."""
+
+    kind: str
+    stage: str
+    bytes: int
+    of_bytes: int
+    file: str
+    line: int
+    function: str
+    module: str
+    how: str
+
+
+class VerdictPeak(Totals):
+    """Peaks of each total alone; the moment, stage and line are of allocated bytes."""
+
+    stage: str
+    moment: Moment
+    file: str
+    line: int
+    function: str
+    module: str
+    how: str
+
+
+class Verdict(TypedDict):
+    """Of one device; findings the most urgent first, changes those that save most; tried:
+    whether changes were looked for.  total_bytes: of the GPU, None where not known."""
+
+    device: int
+    total_bytes: int | None
+    peak: VerdictPeak
+    findings: list[Finding]
+    tried: bool
+    changes: list[Advice]

@@ -1,0 +1,45 @@
+"""Gates: limits under which a command ends with a status of its own, for CI."""
+
+import sys
+
+from memlab._cli import kinds
+from memlab._text import terminal, wording
+
+# Of the process, where a limit is passed; 1 is a failure of memlab's, 2 wrong usage.
+STATUS = 3
+
+
+def add(command):
+    command.add_argument(
+        "--fail-over",
+        type=kinds.memory,
+        metavar="SIZE",
+        help="end with status 3 where a device reserved more than this, for example 20GiB",
+    )
+    command.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        choices=("oom",),
+        help="end with status 3 where a device ran out of memory (oom); may be repeated",
+    )
+
+
+def status(options, recording, devices) -> int:
+    """0, or STATUS where a device, an index, passes a limit of OPTIONS, which is said."""
+    problems = []
+    for device in devices:
+        name = wording.escape(recording.device_name(device))
+        verdict = recording.verdict(device)
+        reserved = verdict["peak"]["reserved_bytes"]
+        if options.fail_over is not None and reserved > options.fail_over:
+            problems.append(
+                f"{name} reserved {wording.size(reserved)}, more than "
+                f"{wording.size(options.fail_over)}"
+            )
+        kinds_found = [finding["kind"] for finding in verdict["findings"]]
+        if "oom" in options.fail_on and "out_of_memory" in kinds_found:
+            problems.append(f"{name} ran out of memory")
+    for problem in problems:
+        terminal.say(f"memlab: {problem}", sys.stderr)
+    return STATUS if problems else 0

@@ -1,0 +1,157 @@
+"""The first screen: the peak, what it consists of, the verdict, and where to go on.
+
+It has 24 lines of 80 columns at most; all else is in the full report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memlab._report import peaks
+from memlab._report import verdict as _verdict
+from memlab._report.parts import Heading, Listing, Part, Said, Table, joined
+from memlab._text import terminal, wording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab._answers import Peak, Verdict
+    from memlab._core import Recording
+
+LINES, COLUMNS = 24, 80
+_ROWS = 7
+_OTHERS = 2
+
+_size = wording.size
+
+
+class Device:
+    """What is told of one device, an index of the recording."""
+
+    def __init__(self, recording: Recording, device: int, start: str | None = None) -> None:
+        self.name = wording.escape(recording.device_name(device))
+        self.start = start
+        self.source = recording.source
+        self.verdict: Verdict = _verdict.of_device(recording, device)
+        self.answer: Peak = recording.peak(device)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ran out of memory."""
+        return any(item["kind"] == "out_of_memory" for item in self.verdict["findings"])
+
+    @property
+    def urgency(self) -> tuple[bool, int]:
+        """Of several devices the one with the highest is told."""
+        return self.failed, self.verdict["peak"]["allocated_bytes"]
+
+    def line(self) -> str:
+        """The device in one line, beside another that is told."""
+        peak = self.verdict["peak"]
+        return f"{self.name}: {_amounts(self, peak)}" + ", ran out of memory" * self.failed
+
+
+def _amounts(device, peak):
+    allocated = f"{_size(peak['allocated_bytes'])} allocated"
+    if device.source == "cpu":
+        return allocated
+    total = device.verdict["total_bytes"]
+    of = f" of {_size(total)}" if total is not None else ""
+    return f"{allocated}, {_size(peak['reserved_bytes'])} reserved{of}"
+
+
+def _when(device):
+    peak = device.verdict["peak"]
+    moment = peak["moment"]
+    words = [] if moment["step"] is None else [f"in step {moment['step']}"]
+    if moment["phase"] is not None:
+        words.append(f"in phase {wording.escape(moment['phase'])}")
+    words.append(_verdict.stage(peak))
+    where = _verdict.place(peak, device.start)
+    words.append(where and f"at {where}")
+    said = ", ".join(filter(None, words))
+    return said[:1].upper() + said[1:]
+
+
+def _consists(device, rows):
+    whole = device.answer["peak"]["allocated_bytes"]
+    groups = peaks.categories(device.answer)
+    if not groups:
+        return
+    yield Heading("What it consists of")
+    shown = groups[:rows]
+    left = groups[rows:]
+    if left:
+        shown = [*shown[:-1], (sum(count for count, _ in [shown[-1], *left]), "other kinds")]
+    cells = [(_size(count), wording.share(count, whole), name) for count, name in shown]
+    yield Table(("bytes", "share", "kind"), cells, [count for count, _ in shown], whole)
+
+
+def _judged(device, changes):
+    sentences = _verdict.sentences(device.verdict, device.start)
+    if sentences:
+        yield Heading("Verdict: ", sentences[0])
+        yield from map(Said, sentences[1:])
+    else:
+        yield Heading("Verdict")
+    lines = []
+    for number, item in enumerate(device.verdict["changes"][:changes], 1):
+        first, second = _verdict.change(item, device.start)
+        lines += [_cut(f"  {number}. {first}"), _cut(f"     {second}")]
+    if lines:
+        yield Listing(lines)
+    elif device.verdict["tried"]:
+        yield Said("No change found that lowers the peak by 1 % or more.")
+    elif device.source != "cpu":
+        yield Said("Too long to try changes here: memlab explain does.")
+
+
+def _cut(line):
+    return line if len(line) <= COLUMNS else line[: COLUMNS - 4].rstrip() + " ..."
+
+
+def _parts(told, others, last, rows, changes):
+    peak = told.verdict["peak"]
+    parts: list[Part] = [
+        Heading("Peak on ", told.name, f": {_amounts(told, peak)}", level=1)
+    ]
+    when = _when(told)
+    if when:
+        parts.append(Said(when))
+    parts += [Said(device.line()) for device in others[:_OTHERS]]
+    if others[_OTHERS:]:
+        parts.append(Said(f"and {wording.plural(len(others) - _OTHERS, 'more device')}"))
+    parts += _consists(told, rows)
+    parts += _judged(told, changes)
+    if last:
+        parts.append(Listing(["", *last]))
+    return parts
+
+
+def parts(
+    recording: Recording,
+    devices: Sequence[int],
+    *,
+    notes: Sequence[str] = (),
+    last: Sequence[str] = (),
+    start: str | None = None,
+) -> list[Part]:
+    """The first screen of DEVICES, indexes, with the lines LAST at its end: of the device
+    that ran out of memory, else of that with the highest peak.  NOTES are told before it.
+    start: the folder to which paths are relative; None for the current one."""
+    told, *others = sorted(
+        (Device(recording, i, start) for i in devices),
+        key=lambda device: device.urgency,
+        reverse=True,
+    )
+    changes = 3
+    for rows in range(_ROWS, 1, -1):
+        changes = 3 if rows > 3 else rows
+        made = _parts(told, others, last, rows, changes)
+        if len(text([*notes], made).splitlines()) <= LINES:
+            break
+    return made
+
+
+def text(notes: Sequence[str], made: list[Part]) -> str:
+    """NOTES and what parts() MADE, in lines of COLUMNS."""
+    return terminal.fit(joined(notes, [made]), COLUMNS)

@@ -1,0 +1,116 @@
+"""The verdict on a run in words: what happened, why, and what to change.
+
+All figures, what is told and in which order are the core's.
+"""
+
+from __future__ import annotations
+
+from memlab._report.advice_words import WORDS
+from memlab._text import wording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab._answers import Advice, Verdict
+    from memlab._core import Recording
+
+# Changes are tried in replays of the whole run: of a longer one `memlab explain` does it.
+_TRIED_EVENTS = 200_000
+
+_size = wording.size
+
+
+def of_device(recording: Recording, device: int) -> Verdict:
+    """The verdict on DEVICE, an index, with changes where the recording is short."""
+    events = recording.counts(device)["events"]
+    return recording.verdict(device, trials=events <= _TRIED_EVENTS)
+
+
+def place(item, start=None) -> str:
+    """FILE:LINE FUNCTION of an item of a verdict, escaped; "" where it has none."""
+    if not item["file"]:
+        return ""
+    path = wording.shorten(item["file"], start)
+    return wording.escape(f"{path}:{item['line']} {item['function']}")
+
+
+_STAGES = {
+    "loading": "while loading",
+    "forward": "in a forward pass",
+    "backward": "in a backward pass",
+    "optimizer": "in an optimizer step",
+    "evaluation": "in an evaluation",
+    "generation": "in a generation",
+}
+
+
+def stage(item) -> str:
+    """In which stage an item of a verdict is; "" where that is not known."""
+    return _STAGES.get(item["stage"], "")
+
+
+def _out_of_memory(finding, start):
+    where = " ".join(filter(None, (stage(finding), f"at {place(finding, start)}")))
+    return (
+        f"Out of memory {where}: {_size(finding['bytes'])} were asked for, torch held "
+        f"{_size(finding['of_bytes'])}."
+    )
+
+
+def _peak_in_evaluation(finding, start):
+    return (
+        f"The peak is {stage(finding)}, not in the training: {_size(finding['bytes'])} above "
+        f"the training's {_size(finding['of_bytes'])}."
+    )
+
+
+# By kind: a sentence.
+_FINDINGS = {
+    "out_of_memory": _out_of_memory,
+    "tight": lambda finding, start: (
+        f"Tight: {_size(finding['bytes'])} of the GPU's {_size(finding['of_bytes'])} are free "
+        "at the peak."
+    ),
+    "peak_in_evaluation": _peak_in_evaluation,
+    "fragmented": lambda finding, start: (
+        f"Fragmented: {_size(finding['bytes'])} of the {_size(finding['of_bytes'])} reserved "
+        "lie free between blocks in use."
+    ),
+    "cache_held": lambda finding, start: (
+        f"Cached: {_size(finding['bytes'])} of the {_size(finding['of_bytes'])} reserved are "
+        "not in use."
+    ),
+    "outside_torch": lambda finding, start: (
+        f"Outside torch: {_size(finding['bytes'])} of the GPU's {_size(finding['of_bytes'])}."
+    ),
+    "fits": lambda finding, start: (
+        f"Fits: {_size(finding['bytes'])} of the GPU's {_size(finding['of_bytes'])} are free "
+        "at the peak."
+    ),
+}
+
+
+def sentences(verdict: Verdict, start: str | None = None) -> list[str]:
+    """What was found, the most urgent first; paths relative to the folder START."""
+    return [_FINDINGS[finding["kind"]](finding, start) for finding in verdict["findings"]]
+
+
+def saving(item: Advice) -> str:
+    """By how much a change lowers the peaks."""
+    less, more = [], []
+    for name in ("allocated", "reserved"):
+        saved = item[f"{name}_saving_bytes"]
+        if saved > 0:
+            less.append(f"{_size(saved)} {name}")
+        elif saved < 0:
+            more.append(f"but {_size(-saved)} more {name}")
+    return ", ".join(less + more)
+
+
+def change(item: Advice, start: str | None = None) -> tuple[str, str]:
+    """A change in two lines: what to write, and what that saves where."""
+    _, _, write = WORDS[item["kind"]](item)
+    modules = item["module"] if item["module"].strip("*") else ""
+    where = ", ".join(filter(None, (wording.escape(modules), place(item, start))))
+    sure = "" if item["exact"] else " (estimated)"
+    saves = f"saves {saving(item)}{sure}"
+    return wording.escape(write), f"{saves}; {where}" if where else saves

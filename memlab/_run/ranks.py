@@ -1,0 +1,47 @@
+"""The ranks that a launcher started, each under `memlab run`: which of them are done.
+
+Each rank locks a file of its own in the folder of the results as long as it lives.
+"""
+
+import fcntl
+import os
+import time
+
+from memlab._files import names as _names
+
+# How long the rank that tells of all waits for the others.
+_SECONDS = 10.0
+_EVERY = 0.05
+
+
+def others() -> range:
+    """The ranks of this run, where a launcher started several; else empty."""
+    known = _names.ranks()
+    launched = "RANK" in os.environ and known["world_size"] > 1
+    return range(known["world_size"]) if launched else range(0)
+
+
+def wait(outputs, ranks) -> list[int]:
+    """Those of RANKS whose results are not there yet, after waiting for them."""
+    end = time.monotonic() + _SECONDS
+    while True:
+        missing = [r for r in ranks if str(r) != outputs.rank and not _is_done(outputs, r)]
+        if not missing or time.monotonic() > end:
+            return missing
+        time.sleep(_EVERY)
+
+
+def _is_done(outputs, rank):
+    """Whether RANK has written what it has and ended."""
+    path = os.path.join(outputs.folder, f".rank{rank}.lock")
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return True
