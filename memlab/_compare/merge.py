@@ -129,16 +129,20 @@ def merge(paths: Sequence[_Path]) -> Recording:
     return _core.merge(_each(list(_paths(paths))))
 
 
-def read(path: _Path) -> Recording:
-    """The recording in the file at PATH; of a folder, that of all ranks in it.
+def read_all(paths: Sequence[str]) -> Recording:
+    """The recording in the file at the one of PATHS, or what merge() makes of several.
 
-    Takes and raises what merge() does; what could not be read of a file is for the caller
-    to tell.
+    Raises what merge() does; what could not be read of a single file is for the caller to
+    tell.
     """
-    paths = list(_paths([path]))
     if len(paths) == 1:
         return load.read_recording(paths[0], quiet=True)
-    return merge(paths)
+    return _core.merge(_each(paths))
+
+
+def read(path: _Path) -> Recording:
+    """Likewise in the file at PATH; of a folder, that of all ranks in it."""
+    return read_all([*_paths([path])])
 
 
 # ---- The table ----

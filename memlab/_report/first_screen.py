@@ -109,7 +109,25 @@ def _cut(line):
     return line if len(line) <= COLUMNS else line[: COLUMNS - 4].rstrip() + " ..."
 
 
-def _parts(told, others, last, rows, changes):
+def _of_ranks(recording):
+    """Sentences about ranks of a RECORDING whose memory is not told to the end."""
+    ranks = recording.ranks()
+    world = max((rank["world_size"] or 0 for rank in ranks), default=0)
+    known = {rank["rank"] for rank in ranks}
+
+    def those(state):
+        return sorted(r["rank"] for r in ranks if r["state"] == state and r["rank"] is not None)
+
+    for words, found in (
+        ("Killed before its end", those("cut off")),
+        ("Still being recorded", those("recording")),
+        ("No recording", [rank for rank in range(world) if rank not in known]),
+    ):
+        if len(ranks) > 1 and found:
+            yield f"{words}: rank{'s' * (len(found) > 1)} {wording.numbers(found)}"
+
+
+def _parts(told, others, last, rows, changes, said):
     peak = told.verdict["peak"]
     parts: list[Part] = [
         Heading("Peak on ", told.name, f": {_amounts(told, peak)}", level=1)
@@ -120,6 +138,7 @@ def _parts(told, others, last, rows, changes):
     parts += [Said(device.line()) for device in others[:_OTHERS]]
     if others[_OTHERS:]:
         parts.append(Said(f"and {wording.plural(len(others) - _OTHERS, 'more device')}"))
+    parts += map(Said, said)
     parts += _consists(told, rows)
     parts += _judged(told, changes)
     if last:
@@ -143,10 +162,10 @@ def parts(
         key=lambda device: device.urgency,
         reverse=True,
     )
-    changes = 3
+    said = [*_of_ranks(recording)]
     for rows in range(_ROWS, 1, -1):
         changes = 3 if rows > 3 else rows
-        made = _parts(told, others, last, rows, changes)
+        made = _parts(told, others, last, rows, changes, said)
         if len(text([*notes], made).splitlines()) <= LINES:
             break
     return made

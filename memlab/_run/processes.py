@@ -11,14 +11,13 @@ import os
 import sys
 import time
 
-from memlab import _core
 from memlab._compare import merge
 from memlab._errors import Error
-from memlab._files import load
 from memlab._files import names as _names
 from memlab._report import peaks
 from memlab._run import children
-from memlab._text import terminal
+from memlab._run import telling as _telling
+from memlab._text import terminal, wording
 
 
 class Processes:
@@ -275,55 +274,49 @@ class _Summary:
     def tell(self, telling):
         """Says it by TELLING, of each run of the program's that there was."""
         for some in _by_run(self._entries):
+            lines = [*self._files(some)]
             try:
-                telling.recording(self._read(some), self._outputs, {})
+                telling.recording(self._read(some), self._outputs, lines)
             except (Error, OSError, ValueError) as error:
-                telling.say(f"memlab: no summary: {error}")
-        telling.say("\n".join(self._files(entry) for entry in self._entries))
+                telling.say("\n".join([f"memlab: no summary: {error}", *lines]))
 
     def _read(self, entries):
         """What ENTRIES recorded, together."""
         if len(entries) == 1 and entries[0]["key"] == 0 and self._own is not None:
             return self._own
-        paths = [self._recording(entry) for entry in entries]
-        if len(paths) == 1:
-            return load.read_recording(paths[0])
-        return _core.merge(merge._each(paths))
+        return merge.read_all([self._recording(entry) for entry in entries])
 
-    def _paths(self, entry):
-        """By label, of what the process wrote in this run."""
-        names = self._family.names(entry["number"])
-        paths = {
-            "Events": names.path(".mlab"),
-            "Snapshot": names.path(".pickle"),
-            "Page": names.path(".html"),
-            "Report": names.report_path(),
-        }
-        written = [*entry.get("written", ())]
-        if entry.get("events", True):
-            written.append("Events")
-        return {label: path for label, path in paths.items() if label in written}
+    def _labels(self, entry):
+        """Of what the process wrote in this run."""
+        events = ["Events"] if entry.get("events", True) else []
+        return [*events, *entry.get("written", ())]
 
     def _recording(self, entry):
         """The file with most events of a process."""
-        paths = self._paths(entry)
+        labels = self._labels(entry)
+        paths = self._family.names(entry["number"]).by_label()
         for label in ("Events", "Snapshot"):
-            if label in paths:
+            if label in labels:
                 return paths[label]
         raise Error(f"process {entry['pid']} could write no recording")
 
-    def _files(self, entry):
-        names = self._family.names(entry["number"])
-        first, *others = self._paths(entry).values() or [None]
-        if first is None:
-            return f"rank {entry['number']}: nothing could be written"
-        first = names.shown(first)
-        if "written" not in entry:
-            return (
-                f"rank {entry['number']}: {first}; process {entry['pid']} ended without "
-                f"its report: memlab report {first}"
-            )
-        return f"rank {entry['number']}: {', '.join([first, *map(os.path.basename, others)])}"
+    def _files(self, entries):
+        """Lines on the files of ENTRIES; of those that have the same, one."""
+        alike = {}
+        for entry in entries:
+            key = frozenset(self._labels(entry)), "written" in entry
+            alike.setdefault(key, []).append(entry["number"])
+        for (labels, ended), numbers in alike.items():
+            who = f"rank{'s' * (len(numbers) > 1)} {wording.numbers(numbers)}"
+            if not labels:
+                yield f"Nothing could be written of {who}."
+                continue
+            if not ended:
+                yield f"Ended without a report: {who}."
+            if len(numbers) == 1:
+                yield from _telling.files(self._family.names(numbers[0]), labels)
+            else:
+                yield from _telling.files_of_ranks(self._outputs, labels, numbers)
 
 
 def _by_run(entries):

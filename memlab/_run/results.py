@@ -56,10 +56,23 @@ class Names:
         ending = "_oom_last" if last else "_oom"
         return self.path(ending + ".pickle"), self.report_path(ending + ".txt")
 
+    def of_rank(self, rank):
+        """Likewise of RANK, of the same run."""
+        return Names(self.folder, self.program, self.start, rank)
+
+    def by_label(self):
+        """The paths of the results of a run that ends, by what they are."""
+        return {
+            "Events": self.path(".mlab"),
+            "Snapshot": self.path(".pickle"),
+            "Page": self.path(".html"),
+            "Report": self.report_path(),
+        }
+
     def all(self):
         """The paths of all that there may be, in one order whatever the rank."""
-        own = [self.path(ending) for ending in (".mlab", ".pickle", ".html")]
-        return [*own, self.report_path(), *self.oom_paths(False), *self.oom_paths(True)]
+        own = self.by_label().values()
+        return [*own, *self.oom_paths(False), *self.oom_paths(True)]
 
 
 def open_own(path):

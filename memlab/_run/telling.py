@@ -6,7 +6,6 @@ import os
 import shlex
 import sys
 
-from memlab import _core
 from memlab._compare import merge
 from memlab._errors import Error
 from memlab._report import first_screen, peaks, report
@@ -40,40 +39,38 @@ class Telling:
         recording, written = result
         if recording is None:
             return False
-        paths = dict(written)
+        labels = [label for label, _ in written]
         if outputs.events is not None:
-            paths["Events"] = outputs.events
+            labels.append("Events")
         others = _ranks.others()
         if not others:
-            self.recording(recording, outputs, paths)
+            self.recording(recording, outputs, files(outputs, labels))
         elif outputs.rank == "0":
-            self._ranks(recording, outputs, paths, others)
+            self._ranks(recording, outputs, labels, others)
         elif any(recording.oom(i) is not None for i in peaks.devices(recording)):
-            self.recording(recording, outputs, paths)
+            self.recording(recording, outputs, files(outputs, labels))
         return True
 
-    def _ranks(self, recording, outputs, paths, others):
+    def _ranks(self, recording, outputs, labels, others):
         if self._quiet:
             return
         missing = _ranks.wait(outputs, others)
-        found = [_recording_of(outputs, r) for r in others if r not in missing]
+        there = [rank for rank in others if rank not in missing]
+        found = [_recording_of(outputs, rank) for rank in there]
         notes = []
-        if missing:
-            said = ", ".join(map(str, missing))
-            notes = [f"No recording yet of {wording.plural(len(missing), 'rank')}: {said}."]
         try:
-            recording = _core.merge(merge._each([path for path in found if path]))
+            recording = merge.read_all([path for path in found if path])
         except (Error, OSError, ValueError) as error:
-            notes.append(f"The ranks could not be read together: {error}.")
-        self.recording(recording, outputs, paths, notes)
+            notes = [f"The ranks could not be read together: {error}."]
+        self.recording(recording, outputs, files_of_ranks(outputs, labels, there), notes)
 
-    def recording(self, recording, outputs, paths, missing=()) -> None:
-        """The first screen of RECORDING, of which PATHS, by label, lie where OUTPUTS says;
+    def recording(self, recording, outputs, lines, missing=()) -> None:
+        """The first screen of RECORDING and LINES on its files, whose folder OUTPUTS knows;
         MISSING are sentences about what is not in it."""
         if self._quiet:
             return
         notes = [*report.file_notes(recording.file), *missing]
-        last = [*files(outputs, paths), *_next(outputs, paths)]
+        last = [*lines, *_next(recording, outputs)]
         devices = peaks.devices(recording)
         if devices:
             parts = first_screen.parts(
@@ -92,19 +89,35 @@ def _recording_of(outputs, rank):
     return next(filter(os.path.exists, paths), None)
 
 
-def files(outputs, paths) -> list[str]:
-    """Where PATHS, by label, lie."""
-    named = [(paths[label], words) for label, words in _FILES if label in paths]
-    if not named:
-        return []
-    folder = outputs.shown(outputs.folder)
-    names = [
-        os.path.basename(path) + (f" ({words})" if words else "") for path, words in named
+def _names(outputs, labels):
+    """The names of the files that OUTPUTS has of LABELS, with what they are."""
+    paths = outputs.by_label()
+    return [
+        os.path.basename(paths[label]) + (f" ({words})" if words else "")
+        for label, words in _FILES
+        if label in labels
     ]
-    return [f"Files in {wording.escape(folder)}: {', '.join(names)}"]
 
 
-def _next(outputs, paths):
+def files(outputs, labels) -> list[str]:
+    """Where the files of LABELS lie."""
+    names = ", ".join(_names(outputs, labels))
+    folder = wording.escape(outputs.shown(outputs.folder))
+    return [f"Files in {folder}: {names}"] if names else []
+
+
+def files_of_ranks(outputs, labels, ranks) -> list[str]:
+    """Likewise of each of RANKS, whose files are named as those of OUTPUTS."""
+    names = _names(outputs.of_rank("N"), labels)
+    if 0 in ranks and "Report" in labels:
+        names.insert(0, os.path.basename(outputs.of_rank("0").report_path()))
+    folder = wording.escape(outputs.shown(outputs.folder))
+    who = f"Files in {folder}, for N = {wording.numbers(ranks)}: "
+    return [who + ", ".join(names)] if names else []
+
+
+def _next(recording, outputs):
     folder = shlex.quote(outputs.shown(outputs.folder))
-    if "Events" in paths or "Snapshot" in paths:
-        yield f"Next: memlab report --full {folder}"
+    yield f"Next: memlab report --full {folder}"
+    if len(recording.ranks()) > 1:
+        yield f"      memlab merge {folder}  (compares the ranks)"

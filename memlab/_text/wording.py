@@ -3,7 +3,13 @@
 Owns how one of them looks; all figures come from the C core.
 """
 
+from __future__ import annotations
+
 import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Of a line of the backward pass that is not exactly the one.
 HOW_WORDS = {
@@ -16,6 +22,17 @@ HOW_WORDS = {
 def plural(count: int, word: str) -> str:
     """COUNT with WORD, in the plural where it needs one."""
     return f"{count} {word}{'s' * (count != 1)}"
+
+
+def numbers(values: Iterable[int]) -> str:
+    """Rising whole numbers in few characters: 0, 1, 2, 5 -> '0-2, 5'."""
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    return ", ".join(f"{r[0]}-{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs)
 
 
 def size(count: int) -> str:

@@ -21,8 +21,8 @@ if __name__ == "__main__":
         child.join()
     os.truncate("memlab_out/rank1.mlab", 100)
 """)
-    assert "memlab: no summary:" in done.stdout and "rank1.mlab" in done.stdout
-    assert "rank 0: memlab_out/rank0.mlab, rank0.pickle" in done.stdout
+    assert "memlab: no summary:" in done.stderr and "rank1.mlab" in done.stderr
+    assert "for N = 0, 1: report.txt, report_rankN.txt" in done.stderr
     assert names(tmp_path / "memlab_out") == results(0, 1)
 
 
@@ -52,7 +52,7 @@ else:
     with open(path, "w") as file:
         file.write("something else")
 """)
-    assert "Peak on cuda:0: 24.00 MiB" in done.stdout
+    assert "Peak on cuda:0: 24.00 MiB" in done.stderr
     assert ("other processes recorded is not told" in done.stderr) == (harm != "cut")
     assert peaks(tmp_path / "memlab_out") == {0: 24}
 
@@ -63,7 +63,7 @@ if __name__ == "__main__":
     with open("memlab_out/.rank0.processes", "a") as file:
         file.write('\\n{"key": 1, "pi')
 """ + ONE_CHILD)
-    assert "Peak on cuda:1: 48.00 MiB" in done.stdout
+    assert "Peak on cuda:1: 48.00 MiB" in done.stderr
     assert peaks(tmp_path / "memlab_out") == {0: 48}
 
 
@@ -78,7 +78,7 @@ def test_a_list_that_another_has_made_is_not_written_to(run, tmp_path, kind):
     else:
         os.link(victim, folder / ".rank0.processes")
     done = run("hold(24)")
-    assert "remove it" in done.stderr and "Peak on cuda:0: 24.00 MiB" in done.stdout
+    assert "remove it" in done.stderr and "Peak on cuda:0: 24.00 MiB" in done.stderr
     assert victim.read_text() == "theirs"
 
 
@@ -92,9 +92,9 @@ def test_files_of_a_run_before_are_not_told_as_this_ones(run, tmp_path):
         (folder / name).mkdir()
     done = run(ONE_CHILD)
     assert "Peak on cuda:1: 24.00 MiB" in report
-    assert "Peak on cuda:1: 48.00 MiB" in done.stdout
+    assert "Peak on cuda:1: 48.00 MiB" in done.stderr
     assert "report.txt was not written" in done.stderr
-    assert done.stdout.splitlines()[-1] == "rank 0: memlab_out/rank0.mlab, rank0.pickle"
+    assert "Files in memlab_out: rank0.pickle, rank0.mlab\n" in done.stderr
 
 
 def test_a_child_without_its_file_is_recorded_in_memory(run, tmp_path):
@@ -103,12 +103,14 @@ def test_a_child_without_its_file_is_recorded_in_memory(run, tmp_path):
     (folder / "rank1.mlab").mkdir()
     done = run(ONE_CHILD.replace("child.start()", "held = hold(24); child.start()"))
     assert "recording without" in done.stderr
-    assert "rank 1: memlab_out/rank1.pickle" in done.stdout
-    assert "48.00 MiB" in done.stdout
+    assert "(the page), rank1.pickle\n" in done.stderr.replace("\n    ", " ")
+    assert "Peak on rank 1 (cuda:1): 48.00 MiB" in done.stderr
 
 
-def test_the_status_says_where_a_summary_did_not_arrive(run):
+def test_what_memlab_says_never_goes_to_the_programs_output(run, tmp_path):
+    """Nor does a full disk below that change the status."""
     with open("/dev/full", "w") as full:
         done = run("hold = lambda *a: torch.empty(48 << 20, device=a[1])" + ONE_CHILD,
-                   status=1, stdout=full)
-    assert "could not be written to stdout" in done.stderr
+                   stdout=full)
+    assert "Peak on cuda:1: 192.00 MiB" in done.stderr
+    assert "Peak on cuda:1: 192.00 MiB" in (tmp_path / "memlab_out/report.txt").read_text()
