@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from memlab._report import changes as _changes
 from memlab._report import peaks
 from memlab._report import verdict as _verdict
 from memlab._report.parts import Heading, Listing, Part, Said, Table, joined
@@ -95,14 +96,19 @@ def _judged(device, changes):
         yield Heading("Verdict")
     lines = []
     for number, item in enumerate(device.verdict["changes"][:changes], 1):
-        first, second = _verdict.change(item, device.start)
-        lines += [_cut(f"  {number}. {first}"), _cut(f"     {second}")]
+        place = _verdict.place(item, device.start)
+        first, second = _changes.lines(item, place)
+        lines += [*_broken(f"  {number}. {first}"), _cut(f"     {second}")]
     if lines:
         yield Listing(lines)
     elif device.verdict["tried"]:
         yield Said("No change found that lowers the peak by 1 % or more.")
     elif device.source != "cpu":
         yield Said("Too long to try changes here: memlab explain does.")
+
+
+def _broken(line):
+    return terminal.fit(line, COLUMNS).split("\n")
 
 
 def _cut(line):

@@ -6,6 +6,7 @@ All figures come from the C core; this file asks for them.
 from memlab._errors import Error
 from memlab._report import instant as _instant
 from memlab._report import stack_lines
+from memlab._text import wording
 from memlab._text.wording import share, size
 
 CATEGORIES = (
@@ -71,26 +72,15 @@ def choose_devices(recording, number=None, rank=None) -> list[int]:
         there = sorted({ranks[i] for i in found if ranks.get(i) is not None})
         found = [i for i in found if ranks.get(i) == rank]
         if not found:
-            has = f"it has {_listed(there)}" if there else "it does not say whose it is"
+            has = f"it has {wording.numbers(there)}" if there else "it does not say whose it is"
             raise Error(f"the recording has no memory of rank {rank}: {has}")
     if number is not None:
         there = sorted({numbers[i] for i in found})
         found = [i for i in found if numbers[i] == number]
         if not found:
-            has = _listed(there) or "none"
+            has = wording.numbers(there) or "none"
             raise Error(f"the recording has no memory of device {number}: it has {has}")
     return found
-
-
-def _listed(numbers):
-    """NUMBERS, in order, with runs of them as 0-7."""
-    runs = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def categories(answer) -> list[tuple[int, str]]:

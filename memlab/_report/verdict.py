@@ -1,16 +1,16 @@
-"""The verdict on a run in words: what happened, why, and what to change.
+"""The verdict on a run in words: what happened, and why.
 
-All figures, what is told and in which order are the core's.
+All figures, what is told and in which order are the core's.  The words of what to change
+are in changes.py.
 """
 
 from __future__ import annotations
 
-from memlab._report.advice_words import WORDS
 from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from memlab._answers import Advice, Verdict
+    from memlab._answers import Verdict
     from memlab._core import Recording
 
 # Changes are tried in replays of the whole run: of a longer one `memlab explain` does it.
@@ -49,9 +49,12 @@ def stage(item) -> str:
 
 
 def _out_of_memory(finding, start):
-    where = " ".join(filter(None, (stage(finding), f"at {place(finding, start)}")))
+    where = place(finding, start)
+    module = wording.escape(finding["module"])
+    words = (stage(finding), module and f"of {module}", where and f"at {where}")
     return (
-        f"Out of memory {where}: {_size(finding['bytes'])} were asked for, torch held "
+        f"Out of memory {' '.join(filter(None, words))}: "
+        f"{_size(finding['bytes'])} were asked for, torch held "
         f"{_size(finding['of_bytes'])}."
     )
 
@@ -92,25 +95,3 @@ _FINDINGS = {
 def sentences(verdict: Verdict, start: str | None = None) -> list[str]:
     """What was found, the most urgent first; paths relative to the folder START."""
     return [_FINDINGS[finding["kind"]](finding, start) for finding in verdict["findings"]]
-
-
-def saving(item: Advice) -> str:
-    """By how much a change lowers the peaks."""
-    less, more = [], []
-    for name in ("allocated", "reserved"):
-        saved = item[f"{name}_saving_bytes"]
-        if saved > 0:
-            less.append(f"{_size(saved)} {name}")
-        elif saved < 0:
-            more.append(f"but {_size(-saved)} more {name}")
-    return ", ".join(less + more)
-
-
-def change(item: Advice, start: str | None = None) -> tuple[str, str]:
-    """A change in two lines: what to write, and what that saves where."""
-    _, _, write = WORDS[item["kind"]](item)
-    modules = item["module"] if item["module"].strip("*") else ""
-    where = ", ".join(filter(None, (wording.escape(modules), place(item, start))))
-    sure = "" if item["exact"] else " (estimated)"
-    saves = f"saves {saving(item)}{sure}"
-    return wording.escape(write), f"{saves}; {where}" if where else saves

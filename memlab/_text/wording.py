@@ -28,11 +28,11 @@ def numbers(values: Iterable[int]) -> str:
     """Rising whole numbers in few characters: 0, 1, 2, 5 -> '0-2, 5'."""
     runs: list[list[int]] = []
     for value in values:
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1].append(value)
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
         else:
-            runs.append([value])
-    return ", ".join(f"{r[0]}-{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs)
+            runs.append([value, value])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def size(count: int) -> str:

@@ -22,7 +22,7 @@ if __name__ == "__main__":
     os.truncate("memlab_out/rank1.mlab", 100)
 """)
     assert "memlab: no summary:" in done.stderr and "rank1.mlab" in done.stderr
-    assert "for N = 0, 1: report.txt, report_rankN.txt" in done.stderr
+    assert "for N = 0-1: report.txt, report_rankN.txt" in done.stderr
     assert names(tmp_path / "memlab_out") == results(0, 1)
 
 

@@ -141,7 +141,7 @@ const char *
 ml_stage_text(unsigned stage)
 {
     static const char *const texts[] = {
-#define XX(name, number, text) [number] = (text),
+#define XX(name, text) text,
         ML_STAGES(XX)
 #undef XX
     };

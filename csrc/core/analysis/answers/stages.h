@@ -10,19 +10,19 @@
 #include "analysis/analysis.h"
 
 #define ML_STAGES(XX) \
-    XX(LOADING, 0, "loading") /* before the first call of a module */ \
-    XX(FORWARD, 1, "forward") \
-    XX(BACKWARD, 2, "backward") \
-    XX(OPTIMIZER, 3, "optimizer") \
-    XX(EVALUATION, 4, "evaluation") \
-    XX(GENERATION, 5, "generation") \
-    XX(OTHER, 6, "other") /* between these */
+    XX(LOADING, "loading") /* before the first call of a module */ \
+    XX(FORWARD, "forward") \
+    XX(BACKWARD, "backward") \
+    XX(OPTIMIZER, "optimizer") \
+    XX(EVALUATION, "evaluation") \
+    XX(GENERATION, "generation") \
+    XX(OTHER, "other") /* between these */
 
 enum ml_stage {
-#define XX(name, number, text) ML_STAGE_##name = (number),
+#define XX(name, text) ML_STAGE_##name,
     ML_STAGES(XX)
 #undef XX
-    ML_STAGE_COUNT = 0 ML_STAGES(ML_NUMBERED_ONE)
+    ML_STAGE_COUNT
 };
 
 /* The enum ml_stage of each event of ANALYSIS, for ml_free.  0 or ML_ENOMEM. */

@@ -27,6 +27,7 @@ struct ml_categories {
     uint32_t *next_other;
     uint8_t *threads;  /* owned; HAS_*, by number */
     bool owners_known; /* it has tagged parameters */
+    uint64_t failed;   /* events up to the last failed request, with it; 0: none */
 };
 
 /* What a thread has of its own in the recording. */
@@ -123,6 +124,7 @@ go_forward(ml_categories *c, size_t device)
     }
     for (size_t i = 0; i < trace->event_count && error == 0; i++) {
         const ml_event *event = &trace->events[i];
+        c->failed = event->action == ML_ACTION_OOM ? i + 1 : c->failed;
         error = note_pass(c, i);
         if (event->action == ML_ACTION_ALLOC) {
             enum ml_phase phase = ml_causes_phase(c->causes, device, i);
@@ -335,6 +337,21 @@ judge_seed(const ml_lifetime *life, during in)
                                                        : likely(ML_CATEGORY_GRADIENT);
 }
 
+/* Whether autograd made nodes since on the thread of LIFE, which the last failed request
+ * cut off: what the forward pass keeps by then is for a backward pass. */
+static bool
+waits_for_pass(const ml_categories *c, const ml_lifetime *life)
+{
+    if (c->failed <= life->birth) {
+        return false;
+    }
+    const ml_event *birth = &c->trace->events[life->birth - 1];
+    const ml_event *failed = &c->trace->events[c->failed - 1];
+    return birth->autograd_thread != 0 && !is_backward(failed) &&
+           birth->autograd_thread == failed->autograd_thread &&
+           birth->sequence != failed->sequence;
+}
+
 static ml_verdict
 judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause,
               during in)
@@ -358,9 +375,13 @@ judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *c
     if (in.passes == 1 && c->owners_known) {
         return likely(ML_CATEGORY_ACTIVATION);
     }
+    if (in.passes == 0 && life->requested != ML_NEVER) {
+        return exact(ML_CATEGORY_TEMPORARY);
+    }
     if (in.passes == 0) {
-        return life->requested != ML_NEVER ? exact(ML_CATEGORY_TEMPORARY)
-                                           : unknown(ML_WHY_NO_PASS);
+        return cause->phase == ML_PHASE_FORWARD && waits_for_pass(c, life)
+                   ? likely(ML_CATEGORY_ACTIVATION)
+                   : unknown(ML_WHY_NO_PASS);
     }
     return unknown(in.passes == 1 ? ML_WHY_OWNERS : ML_WHY_SEVERAL);
 }

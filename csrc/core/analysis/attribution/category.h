@@ -20,7 +20,9 @@
  *                             is exact);
  *                             ACTIVATION, freed by a pass, or alive when exactly one
  *                             pass began before its free, where parameters are known;
- *                             TEMPORARY, freed before the next pass began
+ *                             TEMPORARY, freed before the next pass began;
+ *                             ACTIVATION, kept by a forward that ran out of memory (not
+ *                             exact)
  *
  *   what has the size that torch gives to the workspace of a cuBLAS handle, is never
  *   freed, and would be GRADIENT, or saw more than one pass, of whatever thread, or has

@@ -87,7 +87,8 @@ place_of(ml_string file)
     /* Of memlab where it is not installed: it ran the program. */
     if (ml_string_holds(file, "/memlab/_run/") ||
         ml_string_holds(file, "/memlab/_cli/") || ends(file, "/memlab/_run.py") ||
-        ends(file, "/memlab/_cli.py") || ends(file, "/memlab/__main__.py")) {
+        ends(file, "/memlab/_cli.py") || ends(file, "/memlab/_guard.py") ||
+        ends(file, "/memlab/__main__.py")) {
         return ML_PLACE_PACKAGE;
     }
     /* Code that torch.compile wrote: the user's is what called it. */

@@ -26,6 +26,7 @@
 typedef struct modules {
     bool *trained; /* owned */
     bool *called;  /* owned; something was allocated in a call of it */
+    bool reached; /* a forward pass has ended: modules that were not called never are */
 } modules;
 
 /* A demand that a line made. */
@@ -66,6 +67,10 @@ find_modules(const ml_advice_case *it, modules *m)
     for (size_t i = 1; i < it->recording->stack_count; i++) {
         m->called[it->recording->stacks[i].module] = true;
     }
+    m->reached = it->failed == ML_NO_EVENT;
+    for (size_t i = 0; !m->reached && i < it->failed; i++) {
+        m->reached = ml_causes_phase(it->causes, it->device, i) == ML_PHASE_BACKWARD;
+    }
     return 0;
 }
 
@@ -74,7 +79,7 @@ static bool
 is_idle(const modules *m, const ml_explained *of)
 {
     uint32_t module = of->cause.module;
-    return of->verdict.category == ML_CATEGORY_PARAMETER && module != 0 &&
+    return m->reached && of->verdict.category == ML_CATEGORY_PARAMETER && module != 0 &&
            !m->trained[module] && !m->called[module];
 }
 

@@ -11,6 +11,8 @@
 #define EVALUATION_PERCENT 5
 /* Of the GPU's memory, as much as this in use is tight. */
 #define TIGHT_PERCENT 90
+/* What is unused counts from this share of the GPU's memory on. */
+#define MATTERS_PERCENT 2
 /* Of the unused bytes, so many in segments with used blocks are fragmentation. */
 #define SPLIT_PERCENT 50
 
@@ -103,7 +105,8 @@ find_unused(const maker *m)
         unused = reserved - before->at_reserved_peak.active;
         split = before->inactive_split;
     }
-    if (is_share(unused, reserved, UNUSED_PERCENT)) {
+    if (is_share(unused, reserved, UNUSED_PERCENT) &&
+        (verdict->total == 0 || is_share(unused, verdict->total, MATTERS_PERCENT))) {
         bool fragmented = is_share(split, unused, SPLIT_PERCENT);
         add(verdict, fragmented ? ML_FINDING_FRAGMENTED : ML_FINDING_CACHE_HELD,
             fragmented ? split : unused, reserved);

@@ -1,0 +1,73 @@
+"""A change of the program in two short lines: what to do and what it saves, then the code.
+
+The account of each kind, with its reasons, is in advice_words.py.
+"""
+
+from __future__ import annotations
+
+from memlab._text import wording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memlab._answers import Advice
+
+# By kind: what to do, and code that does it.
+DO: dict[str, tuple[str, str]] = {
+    "gradients_kept": ("Free the gradients before the forward pass", "optimizer.zero_grad()"),
+    "gradients_late": ("Free the gradients before the forward pass", "optimizer.zero_grad()"),
+    "graph_unused": ("Run the evaluation without a graph", "with torch.no_grad():"),
+    "graph_retained": ("Let the backward pass free its graph", "loss.backward(); del loss"),
+    "frozen_gradients": ("Freeze what no optimizer trains", "module.requires_grad_(False)"),
+    "model_copied": ("Keep the copy of the parameters on the host", "copy = copy.cpu()"),
+    "logits_float32": (
+        "Compute the loss in the logits' 16 bits",
+        "with torch.autocast('cuda', enabled=False):",
+    ),
+    "loss_whole": (
+        "Compute the loss in chunks of the tokens",
+        "checkpoint(head_and_loss, chunk, use_reentrant=False)",
+    ),
+    "grown_by_copies": ("Allocate the tensor once, at its final size", "out[a:b] = part"),
+    "optimizer_temporaries": ("Use the fused optimizer", "AdamW(parameters, fused=True)"),
+    "data_kept": ("Keep the data on the host", "rows.to('cuda', non_blocking=True)"),
+    "late_frees": ("Free it after its last use", "del NAME"),
+    "checkpoint": (
+        "Recompute activations",
+        "x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)",
+    ),
+    "evaluation_batch": ("Evaluate in smaller batches", "DataLoader(..., batch_size=B)"),
+    "fragmentation": ("Allocate long-lived blocks together", "before the loop"),
+    "settings": ("Change the allocator's settings", ""),
+}
+
+
+def saving(item: Advice) -> str:
+    """By how much a change lowers the peaks."""
+    less, more = [], []
+    for name in ("allocated", "reserved"):
+        saved = item[f"{name}_saving_bytes"]
+        if saved > 0:
+            less.append(f"{wording.size(saved)} {name}")
+        elif saved < 0:
+            more.append(f"but {wording.size(-saved)} more {name}")
+    return ", ".join(less + more)
+
+
+def _code(item):
+    kind = item["kind"]
+    if kind == "settings":
+        conf = item["conf"]
+        return f"PYTORCH_CUDA_ALLOC_CONF={conf}" if conf else "unset PYTORCH_CUDA_ALLOC_CONF"
+    if kind == "evaluation_batch":
+        return f"DataLoader(..., batch_size=B // {item['count']})"
+    return DO[kind][1]
+
+
+def lines(item: Advice, place: str) -> tuple[str, str]:
+    """What to do and what it saves; PLACE, escaped, "" where there is none, with the code."""
+    what, _ = DO[item["kind"]]
+    module = wording.escape(item["module"]) if item["module"].strip("*") else ""
+    where = f" in {module}" if module else ""
+    sure = "" if item["exact"] else " (estimated)"
+    code = wording.escape(_code(item))
+    return f"{what}{where}: saves {saving(item)}{sure}", f"{place}: {code}" if place else code
