@@ -406,6 +406,27 @@ test_what_a_pass_frees(void)
     tear_down(&f);
 }
 
+/* A forward that ran out of memory: what its finished operations keep is for the backward
+ * pass; what the last one took may be anything, as may what makes no node. */
+static void
+test_a_forward_that_ran_out(void)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t layer =
+        sample_call(f.made.recording, 0, "model.py", 5, "forward", "layer");
+    alloc(&f, 0, MAIN, 1, layer);
+    alloc(&f, 1, MAIN, 2, layer);
+    alloc(&f, 2, SECOND, 1, layer); /* another thread's forward */
+    add(&f, ML_ACTION_OOM, 3, MAIN, 2, layer);
+    CHECK_STR(category(&f, 0), "activation");
+    CHECK_STR(category(&f, 1), "unknown");
+    CHECK_STR(category(&f, 2), "unknown");
+    alloc(&f, 4, MAIN, 2, layer); /* behind it, of the same operation */
+    CHECK_STR(category(&f, 4), "unknown");
+    tear_down(&f);
+}
+
 /* What a module was given is a batch where no module and no autograd made it. */
 static void
 test_what_was_given(void)
@@ -527,6 +548,7 @@ main(void)
     RUN(test_segments_and_frees_before_a_result);
     RUN(test_threads_beside);
     RUN(test_what_a_pass_frees);
+    RUN(test_a_forward_that_ran_out);
     RUN(test_what_was_given);
     RUN(test_the_thread_of_the_engine);
     RUN(test_the_first_gradient);

@@ -1,0 +1,113 @@
+/* Stages of recordings put together by hand: training, evaluation, generation, and what is
+ * too short to tell. */
+#include "analysis/answers/stages.h"
+
+#include "base/base.h"
+#include "budget.h"
+#include "recording_samples.h"
+#include "test.h"
+
+#define BASE UINT64_C(0x7f0000000000)
+
+static sample s;
+
+static void
+take(uint32_t stack, uint64_t sequence, uint8_t flags)
+{
+    uint64_t addr = BASE + s.device.event_count * UINT64_C(4096);
+    ml_event *event = sample_event(&s, ML_ACTION_ALLOC, addr, 4096, stack);
+    event->block_bytes = event->size;
+    event->autograd_thread = 1;
+    event->sequence = sequence;
+    event->flags = flags;
+}
+
+/* Four allocations, the first with the number FIRST, each next one by STEP more. */
+static void
+take_four(uint32_t stack, uint64_t first, uint64_t step)
+{
+    for (uint64_t i = 0; i < 4; i++) {
+        take(stack, first + i * step, 0);
+    }
+}
+
+/* A parameter, a forward and its backward, then forwards that make no node: in a loop of
+ * the program's, below generate(), and one of three allocations only. */
+static void
+train_and_look(void)
+{
+    sample_begin(&s);
+    s.recording->rules.has_segments = 0;
+    uint32_t main = sample_call(s.recording, 0, "/home/a/train.py", 9, "main", NULL);
+    uint32_t layer =
+        sample_call(s.recording, main, "/home/a/model.py", 5, "forward", "layer");
+    uint32_t writer =
+        sample_call(s.recording, main, "/home/a/train.py", 20, "generate", NULL);
+    uint32_t written =
+        sample_call(s.recording, writer, "/home/a/model.py", 5, "forward", "layer");
+    take(main, 1, 0);
+    take_four(layer, 1, 1);
+    take(0, 4, ML_EVENT_BACKWARD);
+    take(main, 4, 0);
+    take_four(layer, 4, 0);
+    take(main, 4, 0);
+    take_four(written, 4, 0);
+    take(main, 4, 0);
+    take(layer, 4, 0);
+    take(layer, 4, 0);
+    take(layer, 4, 0);
+}
+
+static void
+test_stages_of_a_run(void)
+{
+    static const uint8_t want[] = {
+        ML_STAGE_LOADING,    ML_STAGE_FORWARD,    ML_STAGE_FORWARD,
+        ML_STAGE_FORWARD,    ML_STAGE_FORWARD,    ML_STAGE_BACKWARD,
+        ML_STAGE_OTHER,      ML_STAGE_EVALUATION, ML_STAGE_EVALUATION,
+        ML_STAGE_EVALUATION, ML_STAGE_EVALUATION, ML_STAGE_OTHER,
+        ML_STAGE_GENERATION, ML_STAGE_GENERATION, ML_STAGE_GENERATION,
+        ML_STAGE_GENERATION, ML_STAGE_OTHER,      ML_STAGE_FORWARD,
+        ML_STAGE_FORWARD,    ML_STAGE_FORWARD,
+    };
+    train_and_look();
+    const ml_analysis *analysis;
+    uint8_t *stages = NULL;
+    CHECK_INT(ml_analysis_of(s.recording, 0, &analysis), 0);
+    CHECK_INT(ml_stages_new(analysis, &stages), 0);
+    CHECK_UINT(s.device.event_count, sizeof(want));
+    for (size_t i = 0; i < sizeof(want); i++) {
+        CHECK_STR(ml_stage_text(stages[i]), ml_stage_text(want[i]));
+    }
+    ml_free(stages);
+    sample_end(&s);
+}
+
+static void
+test_memory_failures(void)
+{
+    train_and_look();
+    const ml_analysis *analysis;
+    CHECK_INT(ml_analysis_of(s.recording, 0, &analysis), 0);
+    int result = ML_ENOMEM;
+    long tries = 0;
+    for (; result == ML_ENOMEM && tries < 20; tries++) {
+        uint8_t *stages = NULL;
+        budget_begin(tries);
+        result = ml_stages_new(analysis, &stages);
+        ml_free(stages);
+        budget_end();
+        CHECK_INT(budget_alive, 0);
+    }
+    CHECK_INT(result, 0);
+    CHECK(tries > 3);
+    sample_end(&s);
+}
+
+int
+main(void)
+{
+    RUN(test_stages_of_a_run);
+    RUN(test_memory_failures);
+    return TEST_RESULT();
+}
