@@ -75,6 +75,7 @@ def _serve(source):
         *_page.data_of(recording),
         title=os.path.basename(source),
         notes=_report.file_notes(recording.file),
+        verdicts=_page.verdicts_on(recording),
     )
     # All that is asked for is in the server's file.
     del recording

@@ -13,6 +13,8 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from memlab._report import verdict as _verdict
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from memlab._core import Recording
@@ -128,12 +130,22 @@ def _elements(blobs: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _about(
-    title: str, notes: Iterable[str], state: dict[str, object] | None = None
+    title: str,
+    notes: Iterable[str],
+    state: dict[str, object] | None = None,
+    verdicts: Sequence[Sequence[str]] = (),
 ) -> dict[str, object]:
     about: dict[str, object] = {"title": title, "notes": list(notes)}
     if state is not None:
         about["state"] = state
+    if verdicts:
+        about["verdicts"] = verdicts
     return about
+
+
+def verdicts_on(recording: Recording) -> list[list[str]]:
+    """The verdict on each device of RECORDING, by index, in lines."""
+    return [_verdict.lines(recording, i) for i in range(recording.device_count)]
 
 
 def data_of(recording: Recording) -> tuple[bytes, Sequence[bytes]]:
@@ -153,7 +165,8 @@ def of(
     state: what it shows first, as the hash of its URL would say it: view, device.
     """
     head, blobs = data_of(recording)
-    return _pieces(_about(title, notes, state), head, _elements(blobs))
+    about = _about(title, notes, state, verdicts_on(recording))
+    return _pieces(about, head, _elements(blobs))
 
 
 def assemble(
@@ -190,9 +203,18 @@ def assemble_empty() -> bytes:
 
 
 def served(
-    head: bytes, offsets: Sequence[int], *, title: str = "", notes: Iterable[str] = ()
+    head: bytes,
+    offsets: Sequence[int],
+    *,
+    title: str = "",
+    notes: Iterable[str] = (),
+    verdicts: Sequence[Sequence[str]] = (),
 ) -> bytes:
     """The same page as assemble()'s without the blobs, which it asks its server for: blob
-    N is bytes OFFSETS[N] up to before OFFSETS[N + 1] of `blobs`, beside it."""
-    about = {**_about(title, notes), "serve": {"offsets": list(offsets)}}
+    N is bytes OFFSETS[N] up to before OFFSETS[N + 1] of `blobs`, beside it.  VERDICTS: of
+    verdicts_on()."""
+    about = {
+        **_about(title, notes, verdicts=verdicts),
+        "serve": {"offsets": list(offsets)},
+    }
     return b"".join(_pieces(about, head, (), also="; connect-src 'self'"))

@@ -6,6 +6,7 @@ are in changes.py.
 
 from __future__ import annotations
 
+from memlab._report import changes
 from memlab._text import wording
 
 TYPE_CHECKING = False
@@ -95,3 +96,13 @@ _FINDINGS = {
 def sentences(verdict: Verdict, start: str | None = None) -> list[str]:
     """What was found, the most urgent first; paths relative to the folder START."""
     return [_FINDINGS[finding["kind"]](finding, start) for finding in verdict["findings"]]
+
+
+def lines(recording: Recording, device: int) -> list[str]:
+    """The verdict on DEVICE, an index, in lines: what was found, then what to change."""
+    verdict = of_device(recording, device)
+    said = sentences(verdict)
+    for number, item in enumerate(verdict["changes"], 1):
+        what, code = changes.lines(item, place(item))
+        said.append(f"{number}. {what}. {code}")
+    return said

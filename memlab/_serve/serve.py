@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from memlab._errors import Error
 from memlab._page import page
@@ -23,7 +23,7 @@ _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})?", re.ASCII)
 
 
 class Server:
-    """Serves the page of HEAD and BLOBS, with arguments as in page.assemble(); run() does
+    """Serves the page of HEAD and BLOBS, with arguments as in page.served(); run() does
     so until it is interrupted or closed.
 
     url: where the page is.  Raises OSError where there is no port, and Error where there
@@ -37,6 +37,7 @@ class Server:
         *,
         title: str = "",
         notes: Iterable[str] = (),
+        verdicts: Sequence[Sequence[str]] = (),
     ) -> None:
         self._blobs, offsets = _stored(blobs)
         token = secrets.token_urlsafe(24)
@@ -44,7 +45,9 @@ class Server:
         port = self._server.server_address[1]
         self._server.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         self._server.token = token
-        self._server.page = page.served(head, offsets, title=title, notes=notes)
+        self._server.page = page.served(
+            head, offsets, title=title, notes=notes, verdicts=verdicts
+        )
         self._server.blobs = self._blobs.fileno()
         self._server.blob_bytes = offsets[-1]
         self.url = f"http://127.0.0.1:{port}/{token}/"

@@ -89,6 +89,13 @@ const memlabHeader = (() => {
     return lines;
   }
 
+  /* What happened on device D and what to change; ABOUT has it where the command wrote the
+   * page. */
+  function verdict(about, model, d) {
+    const lines = about.verdicts?.[model.devices[d].index] ?? [];
+    return lines.map((line) => make("p", {}, memlabNames.printable(line)));
+  }
+
   /* One button a device, with its peak beside those of the others. */
   function strip(model, chosen, choose) {
     const most = model.devices.reduce(
@@ -105,5 +112,5 @@ const memlabHeader = (() => {
     });
   }
 
-  return { deviceName, facts, warnings, strip };
+  return { deviceName, facts, verdict, warnings, strip };
 })();

@@ -307,6 +307,9 @@ const memlabViewer = (() => {
     const d = state.device;
     byId("device").value = String(d);
     byId("facts").replaceChildren(...memlabHeader.facts(model, d));
+    const verdict = memlabHeader.verdict(about, model, d);
+    byId("verdict").replaceChildren(...verdict);
+    byId("verdict").hidden = verdict.length === 0;
     const lines = memlabHeader.warnings(model, d, about.notes);
     byId("warnings").replaceChildren(...lines.map((line) => make("p", {}, line)));
     byId("warnings").hidden = lines.length === 0;

@@ -2,11 +2,9 @@
 #include "dicts/verdict_dict.h"
 
 #include "core/base/base.h"
-#include "core/lab/verdict/run_verdict.h"
 #include "dicts/advice_dict.h"
 #include "dicts/dict_values.h"
 #include "dicts/peak_dict.h"
-#include "dicts/trial_dict.h"
 
 /* DICT with the line, module and how these are known. */
 static int
@@ -69,8 +67,8 @@ change_list(const ml_recording *recording, const ml_run_verdict *verdict)
     return list;
 }
 
-static PyObject *
-answer_dict(const ml_recording *recording, int device, const ml_run_verdict *verdict)
+PyObject *
+ml_py_verdict(const ml_recording *recording, int device, const ml_run_verdict *verdict)
 {
     PyObject *dict = PyDict_New();
     PyObject *total = verdict->total == 0 ? Py_NewRef(Py_None) : number(verdict->total);
@@ -86,21 +84,5 @@ answer_dict(const ml_recording *recording, int device, const ml_run_verdict *ver
         ml_py_set(dict, "changes", change_list(recording, verdict)) < 0) {
         Py_CLEAR(dict);
     }
-    return dict;
-}
-
-PyObject *
-ml_py_verdict(ml_state *state, const ml_recording *recording, int device, bool trials)
-{
-    ml_run_verdict *verdict = NULL;
-    int result;
-    Py_BEGIN_ALLOW_THREADS
-    result = ml_run_verdict_new(recording, (size_t)device, trials, &verdict);
-    Py_END_ALLOW_THREADS
-    if (result < 0) {
-        return ml_py_raise_trial(state, result, "");
-    }
-    PyObject *dict = answer_dict(recording, device, verdict);
-    ml_run_verdict_free(verdict);
     return dict;
 }

@@ -4,12 +4,11 @@
 #ifndef ML_PY_VERDICT_DICT_H
 #define ML_PY_VERDICT_DICT_H
 
-#include "core/recording/recording.h"
+#include "core/lab/verdict/run_verdict.h"
 #include "state.h"
 
-/* New reference: the verdict on DEVICE, which must exist in RECORDING, with TRIALS of changes
- * or without.  Raises MemoryError. */
-PyObject *ml_py_verdict(ml_state *state, const ml_recording *recording, int device,
-                        bool trials);
+/* New reference: VERDICT on DEVICE of RECORDING; NULL with an exception set. */
+PyObject *ml_py_verdict(const ml_recording *recording, int device,
+                        const ml_run_verdict *verdict);
 
 #endif

@@ -217,10 +217,15 @@ ml_recording_verdict(PyObject *op, PyObject *args, PyObject *kwargs)
     if (device < 0) {
         return NULL;
     }
+    int error = 0;
+    const ml_run_verdict *verdict =
+        ml_recording_verdict_of(op, (size_t)device, trials != 0, &error);
+    if (verdict == NULL) {
+        return ml_py_raise_trial(ml_state_of(Py_TYPE(op)), error, "");
+    }
     size_t own = (size_t)device;
     const ml_recording *part = ml_recording_part(recording, &own);
-    return name_device(
-        ml_py_verdict(ml_state_of(Py_TYPE(op)), part, (int)own, trials != 0), device);
+    return ml_py_verdict(part, (int)device, verdict);
 }
 
 const char ml_recording_tune_doc[] =

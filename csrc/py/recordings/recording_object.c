@@ -1,6 +1,9 @@
 /* An ml_recording as a Python object.  See recording_object.h. */
 #include "recordings/recording_object.h"
 
+#include "core/base/base.h"
+#include "core/lab/verdict/run_verdict.h"
+
 PyObject *
 ml_recording_wrap(ml_state *state, ml_recording *recording)
 {
@@ -48,4 +51,44 @@ ml_recording_device_of(const ml_recording *recording, PyObject *arg)
         return -1;
     }
     return device;
+}
+
+const ml_run_verdict *
+ml_recording_verdict_of(PyObject *op, size_t device, bool trials, int *error)
+{
+    ml_recording_object *self = (ml_recording_object *)op;
+    if (self->verdicts == NULL) {
+        self->verdicts =
+            ml_alloc_zeroed(2 * self->recording->device_count, sizeof(*self->verdicts));
+    }
+    if (self->verdicts == NULL) {
+        *error = ML_ENOMEM;
+        return NULL;
+    }
+    ml_run_verdict **kept = &self->verdicts[2 * device + trials];
+    if (*kept == NULL) {
+        ml_run_verdict *made = NULL;
+        Py_BEGIN_ALLOW_THREADS
+        *error = ml_run_verdict_new(self->recording, device, trials, &made);
+        Py_END_ALLOW_THREADS
+        if (*kept == NULL) {
+            *kept = made;
+        }
+        else {
+            ml_run_verdict_free(made);
+        }
+    }
+    return *kept;
+}
+
+void
+ml_recording_drop_verdicts(PyObject *op)
+{
+    ml_recording_object *self = (ml_recording_object *)op;
+    for (size_t i = 0; self->verdicts != NULL && i < 2 * self->recording->device_count;
+         i++) {
+        ml_run_verdict_free(self->verdicts[i]);
+    }
+    ml_free(self->verdicts);
+    self->verdicts = NULL;
 }

@@ -1,7 +1,5 @@
-/* What a Recording wraps, as an object.
- *
- * Owns an ml_recording, which never changes once wrapped; state.h has the functions.  The
- * methods are recording_type.c's. */
+/* What a Recording wraps, as an object: an ml_recording, which never changes once wrapped, and
+ * the verdicts that were asked for.  state.h has the functions, recording_type.c the methods. */
 #ifndef ML_PY_RECORDING_OBJECT_H
 #define ML_PY_RECORDING_OBJECT_H
 
@@ -12,6 +10,9 @@ typedef struct ml_recording_object {
     PyObject_HEAD
     ml_recording *recording; /* owned */
     PyObject *file;          /* dict of what its file tells; NULL: not such a file */
+    /* Owned; of each device the verdict without trials, then with; NULL: not asked for.
+     * Guarded by the GIL. */
+    struct ml_run_verdict **verdicts;
 } ml_recording_object;
 
 /* Of OP, which is a Recording. */
@@ -20,6 +21,13 @@ ml_recording_of(PyObject *op)
 {
     return ((ml_recording_object *)op)->recording;
 }
+
+/* The verdict on DEVICE, which exists, with TRIALS of changes or without; it lives as long as
+ * OP, a Recording.  NULL with *ERROR, of ml_run_verdict_new(). */
+const struct ml_run_verdict *ml_recording_verdict_of(PyObject *op, size_t device,
+                                                     bool trials, int *error);
+/* Takes all verdicts of OP away. */
+void ml_recording_drop_verdicts(PyObject *op);
 
 /* The device index ARG; -1 with IndexError for one that the recording does not have. */
 Py_ssize_t ml_recording_device_of(const ml_recording *recording, PyObject *arg);

@@ -438,6 +438,7 @@ recording_dealloc(PyObject *op)
 {
     PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
+    ml_recording_drop_verdicts(op);
     ml_recording_free(((ml_recording_object *)op)->recording);
     Py_XDECREF(((ml_recording_object *)op)->file);
     type->tp_free(op);
