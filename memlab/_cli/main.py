@@ -16,6 +16,7 @@ from memlab._cli import (
     merge,
     phantom,
     program,
+    progress,
     replay,
     report,
     run,
@@ -32,6 +33,8 @@ _COMMANDS = (
     *(run, lines, report, merge, diff, replay, tune, explain, view, top, convert, fit),
     *(phantom, backends),
 )
+# What may work for seconds before it says anything.
+_LONG = {"report", "merge", "diff", "replay", "tune", "explain", "view", "convert"}
 
 
 def main(argv=None) -> int:
@@ -44,7 +47,12 @@ def _command(argv):
     if argv[:1] == ["phantom"]:
         return phantom.run(argv[1:])
     options = parse(argv)
-    return options.run(options)
+    if options.command in _LONG:
+        progress.begin(options.command)
+    try:
+        return options.run(options)
+    finally:
+        progress.end()
 
 
 def parse(argv):

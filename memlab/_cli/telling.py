@@ -2,17 +2,19 @@
 
 import sys
 
+from memlab._cli import progress
 from memlab._text import terminal
 
 
 def say(text):
     """TEXT as it is."""
+    progress.end()
     terminal.answer(text)
 
 
 def show(text):
     """TEXT in lines that the terminal has room for."""
-    terminal.answer(terminal.fitted(text, sys.stdout))
+    say(terminal.fitted(text, sys.stdout))
 
 
 def report(notes, sections, as_markdown, columns=0):
