@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from memlab._report import instant as _instant
 from memlab._report import oom as _oom
+from memlab._report import modules as _rolled
 from memlab._report import peaks, stack_lines
 from memlab._report.instant import Instant
 from memlab._text import wording
@@ -19,7 +20,8 @@ from memlab._text.wording import duration, escape, share, size
 
 TABLES = ("line", "module", "category", "stack", "size")
 
-_MODULES_SHOWN = 8
+# Of the peak; what a line holds more of is told by the model's own lines.
+_SHARE_TAKEN_APART = 0.2
 _SOURCE_SHOWN = 60
 _FRAMES_SHOWN = 20
 
@@ -148,7 +150,7 @@ def of_device(recording, device, answer, choice, code, tables) -> Iterator[Part]
         return
     yield from _categories(answer, choice)
     yield from _phases(answer)
-    if any(group["module"] for group in answer["by_module"]):
+    if _rolled.of_answer(answer):
         yield from _modules(answer, choice)
     yield from lines(answer, choice)
     if tables:
@@ -281,9 +283,15 @@ def _phases(answer):
 
 
 def _modules(answer, choice):
-    groups = answer["by_module"]
-    shown = choice.lines if choice.by else _MODULES_SHOWN
-    yield Heading("By module", detail=not choice.by)
+    if not choice.by:
+        yield Heading("By module", detail=True)
+        yield _table(
+            ("module",), _rolled.of_answer(answer), answer,
+            lambda row: (_rolled.name(row),), names=True,
+        )
+        return
+    groups, shown = answer["by_module"], choice.lines
+    yield Heading("By module")
     if groups:
         yield _table(
             ("module",), groups[:shown], answer,
@@ -297,19 +305,41 @@ def _by_line(answer, choice, code):
     groups, shown = answer["by_line"], choice.lines
     if not groups:
         return
+    if not choice.by:
+        groups = _taken_apart(groups, answer["peak"]["allocated_bytes"])
 
     def cells(group):
-        place = escape(wording.place(group, choice.start))
-        one = group["line"] == group["until_line"]
-        if one:
-            said = code.line(group["file"], group["function"], group["line"]).strip()
-            place += f"    {_cut(escape(said))}" if said else ""
+        place = wording.place(group, choice.start)
+        inner = group.get("within")
+        if inner is not None:
+            place = wording.place_within(group, inner, choice.start)
+        said = ""
+        if group["line"] == group["until_line"]:
+            of = inner or group
+            said = code.line(of["file"], of["function"], of["line"]).strip()
+        place = escape(place) + (f"    {_cut(escape(said))}" if said else "")
         return _blocks(group), _kind(group), place
 
     yield Heading("By line")
     columns = ("blocks", "category", "line")
     yield _table(columns, groups[:shown], answer, cells, names=True)
     yield from _rest(groups, shown, "line")
+
+
+def _taken_apart(groups, whole):
+    """GROUPS, with those that hold much by the model's own lines: what is WITHIN them."""
+    out = []
+    for group in groups:
+        if group["bytes"] < _SHARE_TAKEN_APART * whole:
+            out.append(group)
+            continue
+        for inner in group["inner"]:
+            same = all(inner[key] == group[key] for key in ("file", "line", "function"))
+            parts = {key: inner[key] for key in ("bytes", "blocks", "module", "by_category")}
+            out.append({**group, **parts, "within": None if same else inner})
+        if not group["inner"]:
+            out.append(group)
+    return sorted(out, key=lambda group: -group["bytes"])
 
 
 def _stacks(answer, choice):

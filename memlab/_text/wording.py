@@ -54,6 +54,24 @@ def shorten(path: str, start: str | None = None) -> str:
     return path[len(here) :] if path.startswith(here) else path
 
 
+def of_package(path: str) -> str:
+    """PATH from the folder of the installed package on that it is of, where it is of one."""
+    for folder in ("site-packages/", "dist-packages/"):
+        before, found, inside = path.rpartition(folder)
+        if found:
+            return inside
+    return path
+
+
+def place_within(group, inner, start) -> str:
+    """Likewise of INNER, an item of its inner lines: where the user's line leads to it."""
+    there = f"{of_package(shorten(inner['file'], start))}:{inner['line']}"
+    return place(
+        {**group, "function": f"-> {there} {inner['function']}", "module": inner["module"]},
+        start,
+    )
+
+
 def place(group, start) -> str:
     """Where the bytes of GROUP, an item of by_line, were allocated, as is known."""
     backward = group["phase"] == "backward"
