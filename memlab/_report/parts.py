@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from memlab._report import instant as _instant
 from memlab._report import oom as _oom
+from memlab._report import model_lines, peaks, stack_lines
 from memlab._report import modules as _rolled
-from memlab._report import peaks, stack_lines
 from memlab._report.instant import Instant
 from memlab._text import wording
 from memlab._text.code import Code
@@ -20,8 +20,6 @@ from memlab._text.wording import duration, escape, share, size
 
 TABLES = ("line", "module", "category", "stack", "size")
 
-# Of the peak; what a line holds more of is told by the model's own lines.
-_SHARE_TAKEN_APART = 0.2
 _SOURCE_SHOWN = 60
 _FRAMES_SHOWN = 20
 
@@ -302,44 +300,26 @@ def _modules(answer, choice):
 
 
 def _by_line(answer, choice, code):
-    groups, shown = answer["by_line"], choice.lines
-    if not groups:
+    lines, shown = answer["by_line"], choice.lines
+    if not lines:
         return
+    rows = [model_lines.Row(line) for line in lines]
     if not choice.by:
-        groups = _taken_apart(groups, answer["peak"]["allocated_bytes"])
+        rows = model_lines.rows(lines, answer["peak"]["allocated_bytes"])
 
     def cells(group):
-        place = wording.place(group, choice.start)
-        inner = group.get("within")
-        if inner is not None:
-            place = wording.place_within(group, inner, choice.start)
-        said = ""
-        if group["line"] == group["until_line"]:
-            of = inner or group
-            said = code.line(of["file"], of["function"], of["line"]).strip()
-        place = escape(place) + (f"    {_cut(escape(said))}" if said else "")
-        return _blocks(group), _kind(group), place
+        row = group["row"]
+        place = escape(row.place(choice.start))
+        if row.code is not None:
+            said = code.line(*(row.code[key] for key in ("file", "function", "line")))
+            place += f"    {_cut(escape(said.strip()))}" if said.strip() else ""
+        return _blocks(row.figures), _kind(row.figures), place
 
     yield Heading("By line")
     columns = ("blocks", "category", "line")
+    groups = [{"bytes": row.bytes, "row": row} for row in rows]
     yield _table(columns, groups[:shown], answer, cells, names=True)
     yield from _rest(groups, shown, "line")
-
-
-def _taken_apart(groups, whole):
-    """GROUPS, with those that hold much by the model's own lines: what is WITHIN them."""
-    out = []
-    for group in groups:
-        if group["bytes"] < _SHARE_TAKEN_APART * whole:
-            out.append(group)
-            continue
-        for inner in group["inner"]:
-            same = all(inner[key] == group[key] for key in ("file", "line", "function"))
-            parts = {key: inner[key] for key in ("bytes", "blocks", "module", "by_category")}
-            out.append({**group, **parts, "within": None if same else inner})
-        if not group["inner"]:
-            out.append(group)
-    return sorted(out, key=lambda group: -group["bytes"])
 
 
 def _stacks(answer, choice):

@@ -63,15 +63,6 @@ def of_package(path: str) -> str:
     return path
 
 
-def place_within(group, inner, start) -> str:
-    """Likewise of INNER, an item of its inner lines: where the user's line leads to it."""
-    there = f"{of_package(shorten(inner['file'], start))}:{inner['line']}"
-    return place(
-        {**group, "function": f"-> {there} {inner['function']}", "module": inner["module"]},
-        start,
-    )
-
-
 def place(group, start) -> str:
     """Where the bytes of GROUP, an item of by_line, were allocated, as is known."""
     backward = group["phase"] == "backward"

@@ -71,7 +71,10 @@ static PyObject *
 rows_list(const ml_module_tree *tree, size_t most)
 {
     ml_module_row rows[ML_MODULE_ROWS];
-    size_t count = ml_module_rows(tree, rows, most);
+    size_t count;
+    if (ml_module_rows(tree, rows, most, &count) < 0) {
+        return PyErr_NoMemory();
+    }
     PyObject *list;
     FILL_LIST(list, i, count, row_dict(tree, &rows[i]));
     return list;

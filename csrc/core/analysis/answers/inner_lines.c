@@ -46,19 +46,15 @@ compare_inner(const void *a, const void *b)
     return ml_string_compare(x->function, y->function);
 }
 
-/* The innermost frame of a model: of the block's stack, or the line's own. */
 static int
-key_blocks(const ml_peak *peak, const ml_stack_facts *facts, ml_frame_lines *lines,
-           keyed *keys)
+key_blocks(const ml_peak *peak, ml_frame_lines *lines, keyed *keys)
 {
     for (size_t i = 0; i < peak->block_count; i++) {
         const ml_cause *cause = &peak->blocks[i].cause;
-        uint32_t model = facts->of[cause->stack].model;
         uint32_t first = 0;
         int error = 0;
         if (cause->how != ML_HOW_NONE) {
-            error =
-                ml_frame_lines_first(lines, model != 0 ? model : cause->frame, &first);
+            error = ml_frame_lines_first(lines, cause->model, &first);
         }
         if (error < 0) {
             return error;
@@ -127,9 +123,8 @@ sum_up(ml_peak *peak, const ml_recording *recording, const keyed *keys)
 }
 
 int
-ml_inner_lines_find(ml_peak *peak, const ml_analysis *analysis)
+ml_inner_lines_find(ml_peak *peak, const ml_recording *recording)
 {
-    const ml_recording *recording = analysis->recording;
     ml_frame_lines lines;
     int error = ml_frame_lines_init(&lines, recording);
     if (error < 0) {
@@ -137,9 +132,8 @@ ml_inner_lines_find(ml_peak *peak, const ml_analysis *analysis)
     }
     keyed *keys = ml_alloc_zeroed(peak->block_count + 1, sizeof(keyed));
     peak->inner = ml_alloc_zeroed(peak->block_count + 1, sizeof(ml_peak_inner));
-    error = keys == NULL || peak->inner == NULL
-                ? ML_ENOMEM
-                : key_blocks(peak, ml_causes_facts(analysis->causes), &lines, keys);
+    error = keys == NULL || peak->inner == NULL ? ML_ENOMEM
+                                                : key_blocks(peak, &lines, keys);
     if (error == 0) {
         qsort(keys, peak->block_count, sizeof(keyed), compare_keyed);
         error = sum_up(peak, recording, keys);

@@ -9,6 +9,6 @@
 #include "analysis/answers/peak.h"
 
 /* From PEAK's blocks and lines fills its inner lines.  0 or ML_ENOMEM. */
-int ml_inner_lines_find(ml_peak *peak, const ml_analysis *analysis);
+int ml_inner_lines_find(ml_peak *peak, const ml_recording *recording);
 
 #endif

@@ -1,64 +1,77 @@
-/* The rows of a module tree.  See module_rows.h. */
+/* The rows of a module tree.  See module_rows.h.
+ *
+ * The largest nodes are shown, as many as there are rows for: of a node without a larger one
+ * in it a row is all, of another what these leave.  A parent comes before its children, so
+ * that one more node is at most one row more. */
 #include "analysis/answers/module_rows.h"
 
 #include <stdlib.h>
 
-/* Of NODE's children those that have a row of their own are the first, if there is room. */
-static size_t
-large_children(const ml_module_tree *tree, uint32_t node)
+typedef struct shown {
+    const ml_module_node *node;
+    uint32_t id;
+    uint32_t parent;  /* shown */
+    uint32_t inside;  /* items: children that are shown */
+    ml_peak_sum left; /* by them */
+    bool passed;      /* LEFT has what shown children left */
+} shown;
+
+static int
+compare_shown(const void *a, const void *b)
 {
-    const ml_module_node *of = &tree->nodes[node];
-    size_t count = 0;
-    while (count < of->children && tree->nodes[of->first + count].all.bytes != 0 &&
-           tree->nodes[of->first + count].all.bytes >= tree->nodes[0].all.bytes / 100) {
-        count++;
+    const shown *x = a;
+    const shown *y = b;
+    if (x->node->all.bytes != y->node->all.bytes) {
+        return x->node->all.bytes > y->node->all.bytes ? -1 : 1;
     }
-    return count;
+    return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Puts the first SHOWN children of the node of ROW behind the COUNT ROWS; what is left
- * becomes ROW's, which goes where nothing is.  How many rows there are then. */
-static size_t
-unfold(const ml_module_tree *tree, ml_module_row *rows, size_t count, size_t row,
-       size_t shown)
+static bool
+has_row(const shown *at, size_t index, uint64_t least)
 {
-    const ml_module_node *of = &tree->nodes[rows[row].node];
-    ml_module_row left = rows[row];
-    for (size_t i = 0; i < shown; i++) {
-        ml_peak_sum sum = tree->nodes[of->first + i].all;
-        left.sum.bytes -= sum.bytes;
-        left.sum.blocks -= sum.blocks;
-    }
-    left.share = shown == of->children ? ML_MODULE_OWN : ML_MODULE_REST;
-    size_t from = 0;
-    if (left.sum.bytes == 0) {
-        uint32_t child = of->first + (uint32_t)from++;
-        left = (ml_module_row){.node = child, .sum = tree->nodes[child].all};
-    }
-    rows[row] = left;
-    for (; from < shown; from++) {
-        uint32_t child = of->first + (uint32_t)from;
-        rows[count++] = (ml_module_row){.node = child, .sum = tree->nodes[child].all};
-    }
-    return count;
+    return at->left.bytes != 0 &&
+           (index == 0 || at->inside == 0 || at->left.bytes >= least);
 }
 
-/* How many children of ROW's node can have rows beside COUNT rows, of MOST; 0: it stays. */
+/* Of the first COUNT of LIST those that have rows, into ROWS, which may be NULL; how many they
+ * are.  What is LEFT of less than LEAST bytes goes to the parent. */
 static size_t
-room_for(const ml_module_tree *tree, const ml_module_row *row, size_t count,
-         size_t most)
+count_rows(shown *list, size_t count, uint64_t least, ml_module_row *rows)
 {
-    size_t large = row->share == ML_MODULE_ALL ? large_children(tree, row->node) : 0;
-    ml_peak_sum left = row->sum;
-    for (size_t i = 0; i < large; i++) {
-        left.bytes -= tree->nodes[tree->nodes[row->node].first + i].all.bytes;
+    for (size_t i = 0; i < count; i++) {
+        list[i].left = list[i].node->all;
+        list[i].inside = 0;
+        list[i].passed = false;
+        if (i != 0) {
+            shown *parent = &list[list[i].parent];
+            parent->inside++;
+            parent->left.bytes -= list[i].left.bytes;
+            parent->left.blocks -= list[i].left.blocks;
+        }
     }
-    if (count + large - (left.bytes == 0) <= most) {
-        return large;
+    size_t found = 0;
+    for (size_t i = count; i-- > 0;) {
+        const shown *at = &list[i];
+        if (has_row(at, i, least)) {
+            bool own = !at->passed && at->inside == at->node->children;
+            if (rows != NULL) {
+                rows[found] =
+                    (ml_module_row){.node = at->id,
+                                    .share = (uint8_t)(at->inside == 0 ? ML_MODULE_ALL
+                                                       : own           ? ML_MODULE_OWN
+                                                             : ML_MODULE_REST),
+                                    .sum = at->left};
+            }
+            found++;
+        }
+        else if (i != 0 && at->left.bytes != 0) {
+            shown *parent = &list[at->parent];
+            ml_peak_sum_add(&parent->left, at->left);
+            parent->passed = true;
+        }
     }
-    /* One child and the rest say little. */
-    size_t room = most - count;
-    return room >= 2 || (row->node == 0 && room != 0) ? room : 0;
+    return found;
 }
 
 static int
@@ -75,41 +88,62 @@ compare_rows(const void *a, const void *b)
     return x->node < y->node ? -1 : x->node > y->node;
 }
 
-size_t
-ml_module_rows(const ml_module_tree *tree, ml_module_row *rows, size_t most)
+/* The nodes of TREE of LEAST bytes or more, and the root, as they are shown.  0 or
+ * ML_ENOMEM. */
+static int
+order_nodes(const ml_module_tree *tree, uint64_t least, shown **list, size_t *count)
 {
-    if (tree->nodes[0].all.bytes == 0 || most == 0) {
-        return 0;
+    shown *made = ml_alloc_zeroed(tree->count, sizeof(shown));
+    uint32_t *places = ml_alloc_zeroed(tree->count, sizeof(uint32_t));
+    if (made == NULL || places == NULL) {
+        ml_free(made);
+        ml_free(places);
+        return ML_ENOMEM;
     }
-    size_t count = 1;
-    rows[0] = (ml_module_row){.sum = tree->nodes[0].all};
-    for (;;) {
-        size_t best = most;
-        size_t shown = 0;
-        for (size_t i = 0; i < count; i++) {
-            size_t can = room_for(tree, &rows[i], count, most);
-            if (can != 0 &&
-                (best == most || rows[i].sum.bytes > rows[best].sum.bytes)) {
-                best = i;
-                shown = can;
-            }
+    *count = 0;
+    for (uint32_t i = 0; i < tree->count; i++) {
+        uint64_t bytes = tree->nodes[i].all.bytes;
+        if (i == 0 || (bytes != 0 && bytes >= least)) {
+            made[(*count)++] = (shown){.node = &tree->nodes[i], .id = i};
         }
-        if (best == most) {
-            break;
-        }
-        count = unfold(tree, rows, count, best, shown);
     }
-    for (size_t i = 0; i < count; i++) {
-        /* Numbers that all of a module lies in, and that have no rows, say nothing more. */
+    qsort(made, *count, sizeof(shown), compare_shown);
+    for (uint32_t i = 0; i < *count; i++) {
+        places[made[i].id] = i;
+        made[i].parent = places[made[i].node->parent];
+    }
+    ml_free(places);
+    *list = made;
+    return 0;
+}
+
+int
+ml_module_rows(const ml_module_tree *tree, ml_module_row *rows, size_t most,
+               size_t *count)
+{
+    uint64_t least = tree->nodes[0].all.bytes / 100;
+    shown *list;
+    size_t nodes;
+    int error = order_nodes(tree, least, &list, &nodes);
+    if (error < 0) {
+        return error;
+    }
+    size_t at = 0;
+    ML_SEARCH(at, nodes, count_rows(list, at + 1, least, NULL) <= most);
+    *count = at == 0 ? 0 : count_rows(list, at, least, rows);
+    for (size_t i = 0; i < *count; i++) {
+        /* Numbers in which all of a module lies say no more than it. */
         const ml_module_node *node = &tree->nodes[rows[i].node];
-        bool all = node->parent != 0 &&
-                   tree->nodes[node->parent].all.bytes == rows[i].sum.bytes;
-        if (node->each && rows[i].share == ML_MODULE_ALL && all) {
+        if (node->each && node->parent != 0 &&
+            tree->nodes[node->parent].all.bytes == node->all.bytes) {
             rows[i].node = node->parent;
         }
     }
-    qsort(rows, count, sizeof(ml_module_row), compare_rows);
-    return count;
+    ml_free(list);
+    if (*count != 0) {
+        qsort(rows, *count, sizeof(ml_module_row), compare_rows);
+    }
+    return 0;
 }
 
 size_t

@@ -28,10 +28,10 @@ typedef struct ml_module_row {
 #define ML_MODULE_ROWS 10
 
 /* The MOST rows or fewer that say most of where the bytes are, the most bytes first, the
- * rest of the root last: each time the largest gives way to its parts, but for those of less
- * than a hundredth of all bytes.  They add up to all bytes.  ROWS has room for MOST; how
- * many there are. */
-size_t ml_module_rows(const ml_module_tree *tree, ml_module_row *rows, size_t most);
+ * rest of the root last: those of the largest modules, none of which has less than a hundredth
+ * of all bytes.  They add up to all bytes.  ROWS has room for MOST.  0 or ML_ENOMEM. */
+int ml_module_rows(const ml_module_tree *tree, ml_module_row *rows, size_t most,
+                   size_t *count);
 /* The row of ROWS, COUNT of them, that has NODE; COUNT where there is none. */
 size_t ml_module_row_of(const ml_module_tree *tree, const ml_module_row *rows,
                         size_t count, uint32_t node);

@@ -110,7 +110,7 @@ explain(const peak_work *w)
                                     (size_t)peak->position - 1);
     }
     int error = ml_peak_group(peak, analysis->recording);
-    return error < 0 ? error : ml_inner_lines_find(peak, analysis);
+    return error < 0 ? error : ml_inner_lines_find(peak, analysis->recording);
 }
 
 /* ---- The whole ---- */

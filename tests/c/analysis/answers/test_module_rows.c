@@ -1,6 +1,7 @@
 /* Rows of module trees worked out by hand. */
 #include "analysis/answers/module_rows.h"
 
+#include "budget.h"
 #include "recording_samples.h"
 #include "test.h"
 
@@ -32,7 +33,10 @@ write_rows(const module *list, size_t count, size_t most, ml_buffer *out)
     if (ml_module_tree_new(s.recording, modules, count, &tree) < 0) {
         return;
     }
-    size_t found = ml_module_rows(tree, rows, most);
+    size_t found = 0;
+    if (ml_module_rows(tree, rows, most, &found) < 0) {
+        return;
+    }
     for (size_t i = 0; i < found; i++) {
         char text[96];
         const char *reason = ml_no_module_text(tree->nodes[rows[i].node].no_module);
@@ -71,47 +75,51 @@ write_rows(const module *list, size_t count, size_t most, ml_buffer *out)
         NULL, 100 \
     }
 
+/* All in 1000.  A path of one child each is no row more; of modules that have no room the
+ * bytes are the rest of the one around them. */
 static void
 test_unfolds(void)
 {
-    /* All in 1000.  A path of one child each is no row more. */
     CHECK_ROWS(10,
                "net.l.*.mlp 400 all; net.head 300 all; net.l.*.attn 160 all; "
                "workspace of a library 100 all; net.l.* 40 own; ",
                NET);
-    /* The layers would take three rows for one: the largest part and the rest, if both have
-     * room. */
     CHECK_ROWS(5,
                "net.l.*.mlp 400 all; net.head 300 all; net.l.*.attn 160 all; "
                "workspace of a library 100 all; net.l.* 40 own; ",
                NET);
-    CHECK_ROWS(4, "net.l.* 600 all; net.head 300 all; workspace of a library 100 all; ",
-               NET);
-    CHECK_ROWS(3, "net.l.* 600 all; net.head 300 all; workspace of a library 100 all; ",
-               NET);
-    CHECK_ROWS(2, "net 900 all; workspace of a library 100 all; ", NET);
+    CHECK_ROWS(
+        4, "net.l.*.mlp 400 all; net.head 300 all; net.l.* 200 rest;  100 rest; ", NET);
+    CHECK_ROWS(3, "net.l.* 600 all; net 300 rest;  100 rest; ", NET);
+    CHECK_ROWS(2, "net 900 all;  100 rest; ", NET);
     CHECK_ROWS(1, " 1000 all; ", NET);
 }
 
-/* More children than rows: the largest, and the rest. */
+/* More children than rows: the largest, and the rest; of equal ones some. */
 static void
 test_wide(void)
 {
     CHECK_ROWS(4, "d 40 all; c 30 all; b 20 all;  15 rest; ", {"a", 10}, {"b", 20},
                {"c", 30}, {"d", 40}, {"e", 5});
-    CHECK_ROWS(5, "f.4 50 all; f.3 40 all; f.* 30 rest; f.2 30 all; z 20 all; ",
+    CHECK_ROWS(3, "a 10 all; b 10 all;  20 rest; ", {"a", 10}, {"b", 10}, {"c", 10},
+               {"d", 10});
+    CHECK_ROWS(5, "f.4 50 all; f.3 40 all; f 30 rest; f.2 30 all; z 20 all; ",
                {"f.0", 10}, {"f.1", 20}, {"f.2", 30}, {"f.3", 40}, {"f.4", 50},
                {"z", 20});
 }
 
-/* Less than a hundredth has no row. */
+/* Less than a hundredth has no row, neither a module nor what is left of one. */
 static void
 test_small(void)
 {
     CHECK_ROWS(10, "a 991 all;  9 rest; ", {"a", 991}, {"b", 9});
     CHECK_ROWS(10, "a 990 all; b 10 all; ", {"a", 990}, {"b", 10});
-    CHECK_ROWS(10, "n.a 600 all; m 395 all; n 5 rest; ", {"n.a", 600}, {"n.b", 3},
+    CHECK_ROWS(10, "n.a 600 all; m 395 all;  5 rest; ", {"n.a", 600}, {"n.b", 3},
                {"n", 2}, {"m", 395});
+    CHECK_ROWS(10, "n.a 600 all; m 385 all; n 10 own;  5 rest; ", {"n.a", 600},
+               {"n", 10}, {"m", 385}, {"o", 5});
+    CHECK_ROWS(10, "n.a.x 600 all; m 380 all; n 20 rest; ", {"n.a.x", 600}, {"n.a", 9},
+               {"n", 11}, {"m", 380});
 }
 
 static void
@@ -119,6 +127,27 @@ test_nothing(void)
 {
     CHECK_ROWS(10, "", {"a", 0});
     CHECK_ROWS(0, "", {"a", 1});
+}
+
+static void
+test_no_memory(void)
+{
+    static sample s;
+    sample_begin(&s);
+    ml_peak_module only = {.module = sample_string(s.recording, "a.x"), .bytes = 1};
+    ml_module_row rows[ML_MODULE_ROWS];
+    ml_module_tree *tree;
+    CHECK_INT(ml_module_tree_new(s.recording, &only, 1, &tree), 0);
+    for (long budget = 0; budget < 3; budget++) {
+        size_t count = 0;
+        budget_begin(budget);
+        int error = ml_module_rows(tree, rows, ML_MODULE_ROWS, &count);
+        budget_end();
+        CHECK_INT(budget_alive, 0);
+        CHECK_INT(error, budget < 2 ? ML_ENOMEM : 0);
+    }
+    ml_module_tree_free(tree);
+    sample_end(&s);
 }
 
 static void
@@ -135,15 +164,17 @@ test_row_of(void)
     ml_module_row rows[ML_MODULE_ROWS];
     ml_module_tree *tree;
     CHECK_INT(ml_module_tree_new(s.recording, modules, 4, &tree), 0);
-    CHECK_UINT(ml_module_rows(tree, rows, ML_MODULE_ROWS), 4);
-    /* a.x, a.y, the rest of a, the rest of all */
-    static const size_t want[] = {0, 1, 3, 2};
+    size_t count;
+    CHECK_INT(ml_module_rows(tree, rows, ML_MODULE_ROWS, &count), 0);
+    CHECK_UINT(count, 3);
+    /* a.x, a.y, and the rest: what is left of a has no row of its own. */
+    static const size_t want[] = {0, 1, 2, 2};
     for (size_t i = 0; i < 4; i++) {
         uint32_t node = tree->of_module[modules[i].module];
-        CHECK_UINT(ml_module_row_of(tree, rows, 4, node), want[i]);
+        CHECK_UINT(ml_module_row_of(tree, rows, 3, node), want[i]);
     }
     /* Of rows that leave out the root there is none. */
-    CHECK_UINT(ml_module_row_of(tree, rows, 3, tree->of_module[modules[2].module]), 3);
+    CHECK_UINT(ml_module_row_of(tree, rows, 2, tree->of_module[modules[2].module]), 2);
     ml_module_tree_free(tree);
     sample_end(&s);
 }
@@ -156,5 +187,6 @@ main(void)
     RUN(test_small);
     RUN(test_nothing);
     RUN(test_row_of);
+    RUN(test_no_memory);
     return TEST_RESULT();
 }
