@@ -29,7 +29,8 @@ typedef struct ml_module_row {
 
 /* The MOST rows or fewer that say most of where the bytes are, the most bytes first, the
  * rest of the root last: those of the largest modules, none of which has less than a hundredth
- * of all bytes.  They add up to all bytes.  ROWS has room for MOST.  0 or ML_ENOMEM. */
+ * of all bytes.  They add up to all bytes.  ROWS has room for MOST, which is ML_MODULE_ROWS or
+ * less.  0 or ML_ENOMEM. */
 int ml_module_rows(const ml_module_tree *tree, ml_module_row *rows, size_t most,
                    size_t *count);
 /* The row of ROWS, COUNT of them, that has NODE; COUNT where there is none. */

@@ -88,10 +88,13 @@ test_unfolds(void)
                "net.l.*.mlp 400 all; net.head 300 all; net.l.*.attn 160 all; "
                "workspace of a library 100 all; net.l.* 40 own; ",
                NET);
-    CHECK_ROWS(
-        4, "net.l.*.mlp 400 all; net.head 300 all; net.l.* 200 rest;  100 rest; ", NET);
-    CHECK_ROWS(3, "net.l.* 600 all; net 300 rest;  100 rest; ", NET);
-    CHECK_ROWS(2, "net 900 all;  100 rest; ", NET);
+    CHECK_ROWS(4,
+               "net.l.*.mlp 400 all; net.head 300 all; net.l.* 200 rest; "
+               "workspace of a library 100 all; ",
+               NET);
+    CHECK_ROWS(3, "net.l.* 600 all; net 300 rest; workspace of a library 100 all; ",
+               NET);
+    CHECK_ROWS(2, "net 900 all; workspace of a library 100 all; ", NET);
     CHECK_ROWS(1, " 1000 all; ", NET);
 }
 
@@ -106,6 +109,18 @@ test_wide(void)
     CHECK_ROWS(5, "f.4 50 all; f.3 40 all; f 30 rest; f.2 30 all; z 20 all; ",
                {"f.0", 10}, {"f.1", 20}, {"f.2", 30}, {"f.3", 40}, {"f.4", 50},
                {"z", 20});
+}
+
+/* What is left to the rest of all is a twentieth at most, if that costs no larger row. */
+static void
+test_rest(void)
+{
+    /* By size alone n.a to n.c, 70 each, would come first and leave m and o, 120. */
+    CHECK_ROWS(4, "z 670 all; n 210 all; m 60 all; o 60 all; ", {"z", 670}, {"n.a", 70},
+               {"n.b", 70}, {"n.c", 70}, {"m", 60}, {"o", 60});
+    /* n whole would be larger than any row now. */
+    CHECK_ROWS(4, "n.a 300 all; n.b 300 all; n.c 280 all;  120 rest; ", {"n.a", 300},
+               {"n.b", 300}, {"n.c", 280}, {"m", 60}, {"o", 60});
 }
 
 /* Less than a hundredth has no row, neither a module nor what is left of one. */
@@ -184,6 +199,7 @@ main(void)
 {
     RUN(test_unfolds);
     RUN(test_wide);
+    RUN(test_rest);
     RUN(test_small);
     RUN(test_nothing);
     RUN(test_row_of);
