@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from memlab._report import instant as _instant
-from memlab._report import oom as _oom
 from memlab._report import model_lines, peaks, stack_lines
 from memlab._report import modules as _rolled
+from memlab._report import oom as _oom
 from memlab._report.instant import Instant
 from memlab._text import wording
 from memlab._text.code import Code
