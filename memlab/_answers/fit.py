@@ -3,7 +3,7 @@
 from typing import TypedDict
 
 from memlab._answers.oom import Place
-from memlab._answers.peaks import Category, Line
+from memlab._answers.peaks import Category, PeakLine
 
 
 class FitSettings(TypedDict):
@@ -39,7 +39,7 @@ class FitDevice(TypedDict):
     retries: int
     ooms: int
     by_category: dict[Category, int]
-    by_line: list[Line]
+    by_line: list[PeakLine]
 
 
 class FitOom(Place):

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from memlab._answers.peaks import Category, Frame, Line, Totals
+from memlab._answers.peaks import Category, Frame, PeakLine, Totals
 
 
 class Place(TypedDict):
@@ -144,7 +144,7 @@ class Oom(TypedDict):
     nearest_fit: OomFit | None
     growth: OomGrowth | None
     advice: list[OomAdvice]
-    by_line: list[Line]
+    by_line: list[PeakLine]
     by_category: dict[Category, int]
     unknown_because: dict[str, int]
     mismatches: int

@@ -1,5 +1,7 @@
 """What was live at an instant: the peak, and the account of a whole GPU."""
 
+from __future__ import annotations
+
 from typing import Literal, TypedDict
 
 Category = Literal[
@@ -67,6 +69,25 @@ class Line(TypedDict):
     reason: str
 
 
+class InnerLine(TypedDict):
+    """What a line made, by the model's own line: the innermost that is neither torch's nor
+    Python's own."""
+
+    file: str
+    line: int
+    function: str
+    bytes: int
+    blocks: int
+    module: str
+    by_category: dict[Category, int]
+
+
+class PeakLine(Line):
+    """A line, and its parts by the model's own lines; none where that is the line itself."""
+
+    inner: list[InnerLine]
+
+
 class Stack(TypedDict):
     """Live bytes of one stack, innermost frame first."""
 
@@ -83,6 +104,32 @@ class ModulePart(TypedDict):
 
     module: str
     reason: str
+    bytes: int
+    blocks: int
+
+
+class ModuleNode(TypedDict):
+    """Live bytes of a module and of those in it, and its own alone; modules: how many
+    repeated ones "*" in the path stands for."""
+
+    module: str
+    reason: str
+    modules: int
+    bytes: int
+    blocks: int
+    own_bytes: int
+    own_blocks: int
+    children: list[ModuleNode]
+
+
+class ModuleRow(TypedDict):
+    """A row of the summary of modules; share: all of the module, its own without those in
+    it, or the rest, what no other row has of it."""
+
+    module: str
+    reason: str
+    modules: int
+    share: str
     bytes: int
     blocks: int
 
@@ -173,10 +220,12 @@ class Peak(TypedDict):
     moment: Moment
     whole_peak: Totals
     peak_before_window: bool
-    by_line: list[Line]
+    by_line: list[PeakLine]
     by_stack: list[Stack]
     by_category: dict[Category, int]
     by_module: list[ModulePart]
+    module_tree: list[ModuleNode]
+    module_rows: list[ModuleRow]
     by_size: list[SizePart]
     outside_modules_bytes: int
     unknown_module_bytes: int

@@ -5,10 +5,11 @@ It has 24 lines of 80 columns at most; all else is in the full report.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from memlab._report import changes as _changes
-from memlab._report import peaks
+from memlab._report import modules, peaks
 from memlab._report import verdict as _verdict
 from memlab._report.parts import Heading, Listing, Part, Said, Table, joined
 from memlab._text import terminal, wording
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from memlab._core import Recording
 
 LINES, COLUMNS = 24, 80
-_ROWS = 7
+_ROWS = 10
+# With fewer there is room for modules alone.
+_LEAST_OF_TWO = 5
 _OTHERS = 2
 
 _size = wording.size
@@ -34,6 +37,7 @@ class Device:
         self.source = recording.source
         self.verdict: Verdict = _verdict.of_device(recording, device)
         self.answer: Peak = recording.peak(device)
+        self.modules = functools.cache(functools.partial(modules.rows, recording, device))
 
     @property
     def failed(self) -> bool:
@@ -79,12 +83,25 @@ def _consists(device, rows):
     if not groups:
         return
     yield Heading("What it consists of")
+    of_modules = device.modules(rows // 2 if rows >= _LEAST_OF_TWO else rows)
+    if of_modules:
+        yield _table(
+            "module", [(row["bytes"], modules.name(row)) for row in of_modules], whole
+        )
+        if rows < _LEAST_OF_TWO:
+            return
+        yield Said("of these kinds:")
+        rows -= rows // 2 + 1
     shown = groups[:rows]
     left = groups[rows:]
     if left:
         shown = [*shown[:-1], (sum(count for count, _ in [shown[-1], *left]), "other kinds")]
-    cells = [(_size(count), wording.share(count, whole), name) for count, name in shown]
-    yield Table(("bytes", "share", "kind"), cells, [count for count, _ in shown], whole)
+    yield _table("kind", shown, whole)
+
+
+def _table(of, groups, whole):
+    cells = [(_size(count), wording.share(count, whole), name) for count, name in groups]
+    return Table(("bytes", "share", of), cells, [count for count, _ in groups], whole)
 
 
 def _judged(device, changes):

@@ -3,7 +3,7 @@
 All figures come from the C core.
 """
 
-from memlab._report import peaks
+from memlab._report import model_lines, peaks
 from memlab._text import wording
 
 _size = wording.size
@@ -284,22 +284,22 @@ def _live(answer, start, lines=10):
     yield ""
     yield f"What was allocated then, {_size(whole)}"
     yield from wording.aligned(peaks.category_rows(answer, whole))
-    groups = answer["by_line"]
+    rows = model_lines.rows(answer["by_line"], whole)
     yield "  by line"
     yield from wording.aligned(
         [
             (
-                _size(group["bytes"]),
-                wording.share(group["bytes"], whole),
-                _blocks(group["blocks"]),
-                wording.escape(wording.place(group, start)),
+                _size(row.bytes),
+                wording.share(row.bytes, whole),
+                _blocks(row.figures["blocks"]),
+                wording.escape(row.place(start)),
             )
-            for group in groups[:lines]
+            for row in rows[:lines]
         ]
     )
-    if groups[lines:]:
-        rest = sum(group["bytes"] for group in groups[lines:])
-        yield f"  ... and {len(groups) - lines} more lines with {_size(rest)}"
+    if rows[lines:]:
+        rest = sum(row.bytes for row in rows[lines:])
+        yield f"  ... and {len(rows) - lines} more lines with {_size(rest)}"
 
 
 def _grown(item, answer, start):

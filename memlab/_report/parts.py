@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from memlab._report import instant as _instant
+from memlab._report import model_lines, peaks, stack_lines
+from memlab._report import modules as _rolled
 from memlab._report import oom as _oom
-from memlab._report import peaks, stack_lines
 from memlab._report.instant import Instant
 from memlab._text import wording
 from memlab._text.code import Code
@@ -19,7 +20,6 @@ from memlab._text.wording import duration, escape, share, size
 
 TABLES = ("line", "module", "category", "stack", "size")
 
-_MODULES_SHOWN = 8
 _SOURCE_SHOWN = 60
 _FRAMES_SHOWN = 20
 
@@ -148,7 +148,7 @@ def of_device(recording, device, answer, choice, code, tables) -> Iterator[Part]
         return
     yield from _categories(answer, choice)
     yield from _phases(answer)
-    if any(group["module"] for group in answer["by_module"]):
+    if _rolled.of_answer(answer):
         yield from _modules(answer, choice)
     yield from lines(answer, choice)
     if tables:
@@ -281,9 +281,15 @@ def _phases(answer):
 
 
 def _modules(answer, choice):
-    groups = answer["by_module"]
-    shown = choice.lines if choice.by else _MODULES_SHOWN
-    yield Heading("By module", detail=not choice.by)
+    if not choice.by:
+        yield Heading("By module", detail=True)
+        yield _table(
+            ("module",), _rolled.of_answer(answer), answer,
+            lambda row: (_rolled.name(row),), names=True,
+        )
+        return
+    groups, shown = answer["by_module"], choice.lines
+    yield Heading("By module")
     if groups:
         yield _table(
             ("module",), groups[:shown], answer,
@@ -294,20 +300,24 @@ def _modules(answer, choice):
 
 
 def _by_line(answer, choice, code):
-    groups, shown = answer["by_line"], choice.lines
-    if not groups:
+    lines, shown = answer["by_line"], choice.lines
+    if not lines:
         return
+    rows = [model_lines.Row(line) for line in lines]
+    if not choice.by:
+        rows = model_lines.rows(lines, answer["peak"]["allocated_bytes"])
 
     def cells(group):
-        place = escape(wording.place(group, choice.start))
-        one = group["line"] == group["until_line"]
-        if one:
-            said = code.line(group["file"], group["function"], group["line"]).strip()
-            place += f"    {_cut(escape(said))}" if said else ""
-        return _blocks(group), _kind(group), place
+        row = group["row"]
+        place = escape(row.place(choice.start))
+        if row.code is not None:
+            said = code.line(*(row.code[key] for key in ("file", "function", "line")))
+            place += f"    {_cut(escape(said.strip()))}" if said.strip() else ""
+        return _blocks(row.figures), _kind(row.figures), place
 
     yield Heading("By line")
     columns = ("blocks", "category", "line")
+    groups = [{"bytes": row.bytes, "row": row} for row in rows]
     yield _table(columns, groups[:shown], answer, cells, names=True)
     yield from _rest(groups, shown, "line")
 

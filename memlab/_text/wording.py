@@ -71,6 +71,15 @@ def shorten(path: str, start: str | None = None) -> str:
     return path[len(here) :] if path.startswith(here) else path
 
 
+def of_package(path: str) -> str:
+    """PATH from the folder of the installed package on that it is of, where it is of one."""
+    for folder in ("site-packages/", "dist-packages/"):
+        before, found, inside = path.rpartition(folder)
+        if found:
+            return inside
+    return path
+
+
 def place(group, start) -> str:
     """Where the bytes of GROUP, an item of by_line, were allocated, as is known."""
     backward = group["phase"] == "backward"

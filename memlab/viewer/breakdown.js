@@ -291,8 +291,10 @@ const memlabBreakdown = (() => {
 
   /* ---- words ---- */
 
-  /* FILE:LINE FUNCTION and how that is known, as the report says it. */
-  function lineText(model, { line, until, phase, how, reason, module }, whole = false) {
+  /* FILE:LINE FUNCTION and how that is known, as the report says it.  inner: a frame, the
+   * model's own line to which the line leads. */
+  function lineText(model, { line, until, phase, how, reason, module, inner = 0 },
+                    whole = false) {
     const { file, function: name, line: number } = model.lines;
     if (reason !== "") {
       const bare = reason.replace(/ \(backward\)$/, "");
@@ -301,7 +303,9 @@ const memlabBreakdown = (() => {
     const path = model.strings[file[line]];
     const last = until === 0 ? number[line] : until;
     const at = last === number[line] ? last : `${number[line]}-${last}`;
-    const text = `${whole ? path : shortFile(path)}:${at} ${model.strings[name[line]]}`
+    const there = inner > 0 ? `→ ${frameText(model, inner, whole)}`
+      : model.strings[name[line]];
+    const text = `${whole ? path : shortFile(path)}:${at} ${there}`
       + (module === "" ? "" : ` [${module}]`);
     if (last !== number[line]) {
       return `${text} (backward, of one of these lines)`;

@@ -8,7 +8,7 @@
 "use strict";
 
 const memlabData = (() => {
-  const FORMAT = 2;
+  const FORMAT = 3;
   const TILE_COLUMNS = 4096;
   const BLOB_INTEGRALS = 64;
   const SCHEMES = ["category", "module", "line", "size"];
@@ -36,6 +36,8 @@ const memlabData = (() => {
 
   function deviceOf(head) {
     return { ...head, chunkCount: head.chunks.blobs.length,
+             module_rows: { ...head.module_rows,
+                            path: head.module_rows.path.map(printable) },
              group_of_kind: integers(head.group_of_kind) };
   }
 
@@ -281,6 +283,7 @@ const memlabData = (() => {
       stacks: integers(head.stacks),
       lines: integers(head.lines),
       kinds: integers(head.kinds),
+      modules: { ...head.modules, path: head.modules.path.map(printable) },
       notes: notesOf(head, strings),
       devices: head.devices.map(deviceOf),
     };

@@ -197,6 +197,11 @@ const memlabNames = (() => {
     return text === "" ? `(${model.no_modules[reason[kind]] || "no module"})` : text;
   }
 
+  /* PATH of a module, or of several that are rolled up. */
+  function rolledText(path, modules) {
+    return modules > 1 ? `${path} ×${modules}` : path;
+  }
+
   /* ---- groups of the picture ---- */
 
   const SCHEMES = ["category", "module", "line", "size"];
@@ -215,8 +220,16 @@ const memlabNames = (() => {
     if (id < 0) {
       return `all other ${scheme}s`;
     }
-    return scheme === "line" ? linePlace(model, id)
-      : model.strings[id] || "outside modules";
+    return scheme === "line" ? linePlace(model, id) : rowText(model, d, id);
+  }
+
+  const SHARES = new Map([["own", ", itself"], ["rest", ", the rest"]]);
+
+  /* A row of modules, as the report says it. */
+  function rowText(model, d, row) {
+    const { path, modules, no_module: reason, share } = model.devices[d].module_rows;
+    return reason[row] > 0 ? `(${model.no_modules[reason[row]]})`
+      : rolledText(path[row], modules[row]) + (SHARES.get(share[row]) ?? "");
   }
 
   /* A search that finds what a group has, or "". */
@@ -232,7 +245,8 @@ const memlabNames = (() => {
     if (id < 0) {
       return "";
     }
-    return scheme === "line" ? lineWord(model, id) : searchWord(model.strings[id]);
+    return scheme === "line" ? lineWord(model, id)
+      : searchWord(model.devices[d].module_rows.path[id].replace(/\[\d+-\d+\]/g, "*"));
   }
 
   /* ---- steps and phases ---- */
@@ -283,6 +297,6 @@ const memlabNames = (() => {
   return { HOW_WORDS, formatBytes, formatCount, formatTime, exactBytes, plural,
            printable, hex, addressNumber, allocationName, eventName, shortFile,
            placeText, frameText, stackFrames, hasLine, linePlace, lineTitle,
-           searchWord, lineWord, kindPlace, kindCategory, kindModule, categoryText,
+           searchWord, lineWord, kindPlace, kindCategory, kindModule, categoryText, rolledText,
            SCHEMES, groupText, groupWord, notesOf, stepEnds, stepAt, phasesAt };
 })();

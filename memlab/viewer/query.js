@@ -83,8 +83,9 @@ const memlabQuery = (() => {
     const { stack, line, module, category, name } = model.kinds;
     const { lines, strings } = model;
     const strung = new Uint8Array(strings.length);
+    const has = wordTest(word);
     for (let s = 0; s < strings.length; s++) {
-      strung[s] = Number(strings[s].toLowerCase().includes(word));
+      strung[s] = Number(has(strings[s].toLowerCase()));
     }
     const lined = new Uint8Array(lines.line.length);
     for (let l = 0; l < lined.length; l++) {
@@ -120,6 +121,17 @@ const memlabQuery = (() => {
       const offset = (address.hi - rows.hi[row]) * HIGH + (address.lo - rows.lo[row]);
       return offset >= 0 && offset < rows.bytes[row];
     };
+  }
+
+  /* Whether a text has WORD, in which "*" stands for any part of a module's path. */
+  function wordTest(word) {
+    if (!word.includes("*")) {
+      return (text) => text.includes(word);
+    }
+    const parts = word.split(/\*+/).map(
+      (part) => part.replace(/[.[\]\\^$+?{}()|/-]/g, "\\$&"));
+    const pattern = new RegExp(parts.join("[^.]*"));
+    return (text) => text.includes(word) || pattern.test(text);
   }
 
   /* What TEXT finds in MODEL: null for an empty text, else

@@ -7,15 +7,17 @@
 
 const memlabTree = (() => {
   const { lineText, frameText } = memlabBreakdown;
+  const { rolledText } = memlabNames;
 
   /* What a node stands for. */
   const ROOT = 0;
   const CATEGORY = 1; /* index; those of "unknown" are one */
   const MODULE = 2; /* string, the whole path */
-  const PART = 3; /* of a module's path; index into the tree's parts */
+  const PART = 3; /* of a module's path, repeated ones rolled up; the node in model.modules */
   const NO_MODULE = 4; /* the reason's index */
   const FRAME = 5; /* frame, the first of the same text */
   const LINE = 6; /* index into the tree's places */
+  const ROLLED = 7; /* as PART, the whole path */
 
   /* ---- frames that say nothing ---- */
 
@@ -62,7 +64,7 @@ const memlabTree = (() => {
 
   function empty() {
     return { tag: [ROOT], value: [0], parent: [-1], depth: [0], known: new Map(),
-             own: [0], ownBlocks: [0], ownOther: [0], parts: [], places: [] };
+             own: [0], ownBlocks: [0], ownOther: [0], places: [] };
   }
 
   function child(tree, parent, tag, value) {
@@ -82,29 +84,20 @@ const memlabTree = (() => {
     return node;
   }
 
-  /* A number for TEXT among those of LIST. */
-  function numberOf(list, known, text) {
-    if (!known.has(text)) {
-      known.set(text, list.length);
-      list.push(text);
-    }
-    return known.get(text);
-  }
-
   /* Puts kinds into TREE: each path's elements are nodes below one another. */
   function planter(model, tree, { rows, category, noise }) {
     const { kinds } = model;
     const { first, noise: noisy } = factsOf(model);
-    const parts = new Map();
     const places = new Map();
     const leads = new Map();
 
     function lineLeaf(node, kind) {
       const place = { line: kinds.line[kind], until: kinds.until[kind], module: "",
+                      inner: kinds.inner[kind],
                       phase: model.phases[kinds.phase[kind]],
                       how: model.hows[kinds.how[kind]],
                       reason: model.no_lines[model.lines.no_line[kinds.line[kind]]] };
-      const text = `${place.line},${place.until},${place.phase},${place.how}`;
+      const text = [place.line, place.until, place.phase, place.how, place.inner].join();
       if (!places.has(text)) {
         places.set(text, tree.places.length);
         tree.places.push(place);
@@ -139,12 +132,20 @@ const memlabTree = (() => {
       if (module === 0) {
         return child(tree, base, NO_MODULE, kinds.no_module[kind]);
       }
-      if (rows === "line") {
-        return child(tree, base, MODULE, module);
+      const rolled = kinds.rolled[kind];
+      const node = rows === "line" ? child(tree, base, ROLLED, rolled)
+        : partsTo(rolled).reduce((at, part) => child(tree, at, PART, part), base);
+      /* What was rolled up unfolds. */
+      return model.modules.modules[rolled] > 1 ? child(tree, node, MODULE, module) : node;
+    }
+
+    /* From the root down, which is none of them. */
+    function partsTo(rolled) {
+      const out = [];
+      for (let at = rolled; at > 0; at = model.modules.parent[at]) {
+        out.push(at);
       }
-      const add = (node, part) => child(tree, node, PART,
-                                        numberOf(tree.parts, parts, part));
-      return model.strings[module].split(".").reduce(add, base);
+      return out.reverse();
     }
 
     return (kind) => {
@@ -161,7 +162,7 @@ const memlabTree = (() => {
   }
 
   /* ROWS: "stack" (outermost frames first), "module" (parts of its path, then the line) or
-   * "line" (category, module, line).  CATEGORY: below the categories.  NOISE: with frames
+   * "line" (category, module, line); repeated modules are one, then each.  CATEGORY: below the categories.  NOISE: with frames
    * that say nothing.  OTHER: weights of an earlier instant, whose sums stand beside. */
   function build(model, weights, { rows = "stack", category = false, noise = false,
                                    other = null } = {}) {
@@ -209,7 +210,7 @@ const memlabTree = (() => {
     }
     return { tag: Uint8Array.from(tree.tag), value: Float64Array.from(tree.value),
              parent: Int32Array.from(tree.parent), depth: Int32Array.from(tree.depth),
-             parts: tree.parts, places: tree.places, count, bytes, blocks, other,
+             places: tree.places, count, bytes, blocks, other,
              children, kindNodes: tree.kindNodes ?? new Int32Array(0) };
   }
 
@@ -248,8 +249,11 @@ const memlabTree = (() => {
       return model.categories[value].replace(/_/g, " ");
     case MODULE:
       return model.strings[value];
+    case ROLLED:
+      return rolledText(model.modules.path[value], model.modules.modules[value]);
     case PART:
-      return tree.parts[value];
+      return rolledText(whole ? model.modules.path[value]
+        : model.modules.path[value].replace(/^.*\./, ""), model.modules.modules[value]);
     case NO_MODULE:
       return `(${model.no_modules[value] || "no module"})`;
     case FRAME:
@@ -266,6 +270,10 @@ const memlabTree = (() => {
       : said;
   }
 
+  function isModule(tree, node) {
+    return [MODULE, ROLLED, PART].includes(tree.tag[node]);
+  }
+
   /* Where there is little room: of code the function and the line's number. */
   function short(model, tree, node) {
     const value = tree.value[node];
@@ -274,9 +282,11 @@ const memlabTree = (() => {
       return `${model.strings[name[value]]}:${line[value]}`;
     }
     if (tree.tag[node] === LINE && tree.places[value].reason === "") {
-      const { line, phase } = tree.places[value];
-      const { function: name, line: number } = model.lines;
-      const said = `${model.strings[name[line]]}:${number[line]}`;
+      const { line, phase, inner } = tree.places[value];
+      const { function: name, line: number } = inner > 0
+        ? { function: model.frames.name, line: model.frames.line } : model.lines;
+      const at = inner > 0 ? inner : line;
+      const said = `${model.strings[name[at]]}:${number[at]}`;
       return phase === "backward" ? `backward of ${said}` : said;
     }
     return text(model, tree, node);
@@ -354,5 +364,5 @@ const memlabTree = (() => {
     return at === root;
   }
 
-  return { MODULE, build, groupsOf, text, short, pathTo, keysTo, follow, matches };
+  return { isModule, build, groupsOf, text, short, pathTo, keysTo, follow, matches };
 })();

@@ -169,7 +169,7 @@ const memlabTreeView = (() => {
         return `${text}  ${labelAmount(box.node)}`;
       }
       /* Modules differ in how they end; of code the function says most. */
-      return shown.tree.tag[box.node] === memlabTree.MODULE
+      return memlabTree.isModule(shown.tree, box.node)
         ? `…${text.slice(1 - letters)}`
         : memlabTree.short(shown.model, shown.tree, box.node);
     }

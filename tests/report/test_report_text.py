@@ -484,7 +484,7 @@ def test_the_schema_is_that_of_the_shapes():
 
 
 def test_the_schema_names_the_categories():
-    for name in ("DeviceReport", "Line", "Oom"):
+    for name in ("DeviceReport", "PeakLine", "Oom"):
         categories = SCHEMA["$defs"][name]["properties"]["by_category"]
         assert tuple(categories["properties"]) == memlab.CATEGORIES
         assert categories["additionalProperties"] == {"type": "integer"}

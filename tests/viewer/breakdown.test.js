@@ -52,7 +52,7 @@ function recording(seed, { kinds = 40, rows = 300, events = 500, stacks = 30 } =
   }
   const table = {
     stack: [], line: [], module: [], no_module: [], category: [], exact: [], why: [],
-    phase: [], how: [], name: [], stream: [], until: [],
+    phase: [], how: [], name: [], stream: [], until: [], inner: [], rolled: [],
   };
   for (let k = 0; k < kinds; k++) {
     const line = roll(lines.line.length);
@@ -68,6 +68,9 @@ function recording(seed, { kinds = 40, rows = 300, events = 500, stacks = 30 } =
     table.phase.push(roll(3));
     table.how.push(lines.no_line[line] !== 0 ? 0 : 1 + roll(5));
     table.until.push(HOWS[table.how[k]] === "near" ? 1 + roll(9) : 0);
+    table.inner.push(table.how[k] === 0 ? 0 : roll(2) * roll(12));
+    table.rolled.push(["net", "net.*", "net.*.fc"].indexOf(
+      strings[module].replace(/[01]/, "*")) + 1);
     table.name.push(0);
     table.stream.push(0);
   }
@@ -84,7 +87,10 @@ function recording(seed, { kinds = 40, rows = 300, events = 500, stacks = 30 } =
   const allocated = column(
     events, (e) => at(e).reduce((sum, r) => sum + live.bytes[r], 0));
   const model = {
-    strings, frames, lines, kinds: table, categories: CATEGORIES, phases: PHASES,
+    strings, frames, lines, kinds: table, categories: CATEGORIES,
+    modules: { path: ["", "net", "net.*", "net.*.fc"], parent: [0, 0, 1, 2],
+               modules: [0, 1, 2, 2] },
+    phases: PHASES,
     hows: HOWS, no_lines: NO_LINES, no_modules: NO_MODULES, whys: WHYS,
     stacks: { parent: column(stacks, (s) => (s < 2 ? 0 : roll(s))),
               frame: column(stacks, (s) => (s === 0 ? 0 : 1 + roll(12))) },
@@ -231,12 +237,22 @@ test("modules and last lines widen as the report's", () => {
   assert.equal(breakdown.widenUntil(5, 2, 3), 3);
 });
 
+/* Of each module of the recording the names on the way, in rows by line and by module: what
+ * was rolled up unfolds. */
+const ROLLED = new Map([
+  ["net", [["net"], ["net"]]],
+  ["net.0", [["net.*", "net.0"], ["net", "*", "net.0"]]],
+  ["net.1", [["net.*", "net.1"], ["net", "*", "net.1"]]],
+  ["net.0.fc", [["net.*.fc", "net.0.fc"], ["net", "*", "fc", "net.0.fc"]]],
+  ["net.1.fc", [["net.*.fc", "net.1.fc"], ["net", "*", "fc", "net.1.fc"]]],
+]);
+
 /* The names on the way to the node of a kind, spelt out. */
 function wayOf(model, kind, { rows, category, noise }) {
   const { kinds, lines, frames } = model;
   const line = `line ${[lines.file, lines.function, lines.line, lines.no_line].map(
     (column) => column[kinds.line[kind]])} ${kinds.phase[kind]} ${kinds.how[kind]} `
-    + kinds.until[kind];
+    + `${kinds.until[kind]} ${kinds.inner[kind]}`;
   const way = category || rows === "line" ? [`category ${kinds.category[kind]}`] : [];
   if (rows === "stack") {
     const stack = [];
@@ -259,7 +275,7 @@ function wayOf(model, kind, { rows, category, noise }) {
     way.push(`no module ${kinds.no_module[kind]}`);
   }
   else {
-    way.push(...(rows === "line" ? [module] : module.split(".")));
+    way.push(...ROLLED.get(module)[rows === "line" ? 0 : 1]);
   }
   return [...way, line];
 }
@@ -335,7 +351,7 @@ function oneStack(frames) {
   const model = {
     strings, hows: ["", "frames"], phases: [""], no_lines: [""],
     kinds: { stack: [frames.length], line: [0], module: [0], no_module: [0], category: [0],
-             phase: [0], how: [1], until: [0] },
+             phase: [0], how: [1], until: [0], inner: [0] },
     lines: { no_line: [0] },
     frames: { name: [0, ...frames.map(([name]) => strings.indexOf(name))],
               file: [0, ...frames.map(([, file]) => strings.indexOf(file))],

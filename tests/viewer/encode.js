@@ -261,7 +261,7 @@ function encode({ events = [], before = [], kinds = [{}], notes = [], chunk = 65
                   spans = [256], segments = [], peak = null, names = {} } = {}) {
   const full = kinds.map((kind) => ({
     stack: 0, line: 0, module: 0, no_module: 0, category: 0, exact: 1, why: 0, phase: 0,
-    how: 0, name: 0, stream: 0, ...kind }));
+    how: 0, name: 0, stream: 0, inner: 0, rolled: 0, ...kind }));
   const story = follow(events, before);
   const times = events.map((event, e) => event[5] ?? 10 * e);
   const grouped = groupsOf(full, story.lives);
@@ -317,7 +317,7 @@ function encode({ events = [], before = [], kinds = [{}], notes = [], chunk = 65
   const strings = names.strings
     ?? ["", "net", "net.weight", "/home/u/net.py", "forward", "step"];
   const head = {
-    format: 2, source: "cuda", base_us: "1700000000000000", strings, actions: ACTIONS,
+    format: 3, source: "cuda", base_us: "1700000000000000", strings, actions: ACTIONS,
     categories: CATEGORIES, phases: ["none", "forward", "backward", "optimizer"],
     hows: ["exact", "near"], no_lines: ["", "no stack"], no_modules: ["", "no module"],
     whys: [""],
@@ -327,6 +327,7 @@ function encode({ events = [], before = [], kinds = [{}], notes = [], chunk = 65
                             line: [7, 8, 9, 10], until: [7, 8, 9, 10],
                             no_line: [0, 0, 0, 0] },
     kinds: table(full, Object.keys(full[0])),
+    modules: names.modules ?? { path: [""], parent: [0], modules: [0] },
     streams: [0],
     notes: table(notes.map((note) => ({ time: 0, end: null, name: 0, device: -1, rank: -1,
                                         value: 0, ...note })),
@@ -340,6 +341,11 @@ function encode({ events = [], before = [], kinds = [{}], notes = [], chunk = 65
       peak: peak ?? { event: highest, ...(story.totals[highest] ?? story.first),
                       highest: { reserved: Math.max(
                         0, ...story.totals.map((row) => row.reserved)) } },
+      module_rows: names.moduleRows ?? {
+        path: grouped.groups.module.map((id) => `net.${id}`),
+        modules: grouped.groups.module.map(() => 1),
+        no_module: grouped.groups.module.map(() => 0),
+        share: grouped.groups.module.map(() => "all") },
       groups: grouped.groups, group_of_kind: grouped.groupOfKind, levels, bands,
       segments: segmentBlob, integrals,
       chunks: { events: chunk, blobs: chunks,

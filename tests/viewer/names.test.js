@@ -54,8 +54,12 @@ const MODEL = {
   kinds: { line: [0, 0, 1, 2, 3], phase: [0, 1, 1, 1, 0], how: [0, 0, 1, 0, 0],
            category: [0, 0, 1, 1, 0], why: [0, 0, 1, 0, 0], exact: [1, 0, 1, 1, 1],
            name: [5, 0, 0, 0, 0], module: [4, 0, 0, 0, 0], no_module: [0, 1, 0, 0, 0] },
-  devices: [{ index: 3, groups: { category: [1, 0], module: [4, -1], line: [1, 3, -1],
-                                  size: [256, 1024] } }],
+  devices: [{ index: 3, groups: { category: [1, 0], module: [0, 1, 2, 3, -1],
+                                  line: [1, 3, -1], size: [256, 1024] },
+              module_rows: {
+                path: ["block.*.mlp", "block.*", "", "net.[0-8]", ""],
+                modules: [48, 48, 0, 5, 0], no_module: [0, 0, 1, 0, 0],
+                share: ["all", "own", "all", "rest", "rest"] } }],
 };
 
 test("a line says where it is, how it is known, or why there is none", () => {
@@ -80,7 +84,10 @@ test("groups have words, and a search that finds them", () => {
   const all = (scheme) => MODEL.devices[0].groups[scheme].map(
     (_, g) => [groupText(MODEL, 0, scheme, g), groupWord(MODEL, 0, scheme, g)]);
   assert.deepEqual(all("category"), [["unknown", "unknown"], ["parameter", "parameter"]]);
-  assert.deepEqual(all("module"), [["block.0", "block.0"], ["all other modules", ""]]);
+  assert.deepEqual(all("module"), [
+    ["block.*.mlp ×48", "block.*.mlp"], ["block.* ×48, itself", "block.*"],
+    ["(outside any module's call)", ""], ["net.[0-8] ×5, the rest", "net.*"],
+    ["all other modules", ""]]);
   assert.deepEqual(all("line"), [["net.py:8-11 forward", "net.py:8"],
                                  ["my net.py:9 forward", '"my net.py:9"'],
                                  ["all other lines", ""]]);

@@ -7,6 +7,7 @@
 #include "core/base/base.h"
 #include "core/recording/program_position.h"
 #include "dicts/dict_values.h"
+#include "dicts/module_dict.h"
 
 static PyObject *
 string(const ml_recording *recording, uint32_t id)
@@ -140,11 +141,48 @@ stack_dict(const ml_recording *recording, const ml_peak_stack *stack)
     return dict;
 }
 
+static PyObject *
+inner_dict(const ml_peak_inner *inner)
+{
+    PyObject *dict = PyDict_New();
+    if (dict != NULL &&
+        (ml_py_set(dict, "file", text(inner->file)) < 0 ||
+         ml_py_set(dict, "line", PyLong_FromLongLong(inner->line)) < 0 ||
+         ml_py_set(dict, "function", text(inner->function)) < 0 ||
+         ml_py_set(dict, "bytes", number(inner->bytes)) < 0 ||
+         ml_py_set(dict, "blocks", number(inner->blocks)) < 0 ||
+         ml_py_set(dict, "module",
+                   text_at(inner->module != NULL ? inner->module : "")) < 0 ||
+         ml_py_set(dict, "by_category",
+                   bytes_dict(inner->categories, ML_CATEGORY_COUNT, ml_category_text)) <
+             0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+line_with_inner(const ml_peak *peak, const ml_peak_line *line)
+{
+    PyObject *list;
+    FILL_LIST(list, i, line->inner_count,
+              inner_dict(&peak->inner[line->first_inner + i]));
+    PyObject *dict = list != NULL ? ml_py_peak_line(line) : NULL;
+    if (dict == NULL) {
+        Py_XDECREF(list);
+        return NULL;
+    }
+    if (ml_py_set(dict, "inner", list) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
 PyObject *
 ml_py_peak_lines(const ml_peak *peak)
 {
     PyObject *list;
-    FILL_LIST(list, i, peak->line_count, ml_py_peak_line(&peak->lines[i]));
+    FILL_LIST(list, i, peak->line_count, line_with_inner(peak, &peak->lines[i]));
     return list;
 }
 
@@ -271,7 +309,7 @@ overhead_dict(const ml_peak_overhead *overhead)
 }
 
 static PyObject *
-peak_dict(const ml_recording *recording, int device, const ml_peak *peak)
+peak_dict(const ml_recording *recording, int device, const ml_peak *peak, size_t rows)
 {
     const ml_device_trace *trace = &recording->devices[device];
     const ml_replay_result *replay = &peak->replay;
@@ -292,6 +330,7 @@ peak_dict(const ml_recording *recording, int device, const ml_peak *peak)
         ml_py_set(dict, "by_stack", stacks_list(recording, peak)) < 0 ||
         ml_py_set(dict, "by_category", ml_py_peak_categories(peak)) < 0 ||
         ml_py_set(dict, "by_module", modules_list(recording, peak)) < 0 ||
+        ml_py_set_modules(dict, recording, peak, rows) < 0 ||
         ml_py_set(dict, "by_size", sizes_list(peak)) < 0 ||
         ml_py_set(dict, "outside_modules_bytes", number(outside_modules(peak))) < 0 ||
         ml_py_set(dict, "unknown_module_bytes", number(unknown_module(peak))) < 0 ||
@@ -342,7 +381,7 @@ ml_py_moment(const ml_recording *recording, uint64_t time)
 
 PyObject *
 ml_py_peak(ml_state *state, const ml_recording *recording, int device,
-           const uint64_t *position)
+           const uint64_t *position, size_t rows)
 {
     ml_peak *peak = NULL;
     int result;
@@ -354,7 +393,7 @@ ml_py_peak(ml_state *state, const ml_recording *recording, int device,
     if (result < 0) {
         return ml_py_raise(state, result, ml_strerror(result));
     }
-    PyObject *dict = peak_dict(recording, device, peak);
+    PyObject *dict = peak_dict(recording, device, peak, rows);
     if (dict != NULL &&
         (ml_py_set(dict, "moment", ml_py_moment(recording, peak->time)) < 0 ||
          ml_py_set_gpu(dict, recording, device, peak->time, &peak->totals) < 0)) {

@@ -8,9 +8,10 @@
 #include "state.h"
 
 /* After *POSITION events, or at the peak where POSITION is NULL: new reference, or NULL
- * with MemoryError.  DEVICE must exist in RECORDING and have as many events. */
+ * with MemoryError.  DEVICE must exist in RECORDING and have as many events.  ROWS: most
+ * rows of modules, ML_MODULE_ROWS or fewer. */
 PyObject *ml_py_peak(ml_state *state, const ml_recording *recording, int device,
-                     const uint64_t *position);
+                     const uint64_t *position, size_t rows);
 
 /* Parts of it, for answers about other instants: new references, or NULL with
  * MemoryError. */

@@ -1,6 +1,7 @@
 /* What a recording answers of a device.  See answers.h. */
 #include "recordings/answers.h"
 
+#include "core/analysis/answers/module_rows.h"
 #include "dicts/advice_dict.h"
 #include "dicts/instant_event.h"
 #include "dicts/oom_dict.h"
@@ -76,24 +77,31 @@ answer_of(PyObject *op, PyObject *arg,
 }
 
 const char ml_recording_peak_doc[] =
-    "peak($self, device, event=None)\n--\n\n"
+    "peak($self, device, event=None, *, module_rows=10)\n--\n\n"
     "What was live on a device when its allocated bytes were at their peak, as a "
     "dict.\n\n"
     "event: an index, for what was live after that event instead; -1 for before "
     "the first.\n"
+    "module_rows: the most rows that the answer's module_rows has, 1 to 10.\n"
     "Bytes and microseconds; docs/REPORT.md describes each key. Raises "
     "IndexError for a\n"
-    "device or an event that the recording does not have, MemoryError.";
+    "device or an event that the recording does not have, ValueError for other rows,\n"
+    "MemoryError.";
 
 PyObject *
 ml_recording_peak(PyObject *op, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"device", "event", NULL};
+    static char *keywords[] = {"device", "event", "module_rows", NULL};
     const ml_recording *recording = ml_recording_of(op);
     PyObject *arg, *event = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:peak", keywords, &arg,
-                                     &event)) {
+    int rows = ML_MODULE_ROWS;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$i:peak", keywords, &arg, &event,
+                                     &rows)) {
         return NULL;
+    }
+    if (rows < 1 || rows > ML_MODULE_ROWS) {
+        return PyErr_Format(PyExc_ValueError, "module_rows must be 1 to %d, not %d",
+                            ML_MODULE_ROWS, rows);
     }
     Py_ssize_t device = ml_recording_device_of(recording, arg);
     if (device < 0) {
@@ -115,7 +123,7 @@ ml_recording_peak(PyObject *op, PyObject *args, PyObject *kwargs)
     }
     uint64_t position = (uint64_t)(index + 1);
     PyObject *dict = ml_py_peak(ml_state_of(Py_TYPE(op)), part, (int)own,
-                                event != Py_None ? &position : NULL);
+                                event != Py_None ? &position : NULL, (size_t)rows);
     return name_device(dict, device);
 }
 

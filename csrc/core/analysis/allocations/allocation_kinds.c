@@ -156,7 +156,11 @@ ml_allocation_kinds_add(ml_allocation_kinds *kinds, uint32_t stack, uint32_t str
 {
     const ml_cause *cause = &it->cause;
     uint32_t line;
+    uint32_t inner = 0;
     int error = ml_allocation_kinds_line(kinds, cause, &line);
+    if (error == 0 && cause->how != ML_HOW_NONE) {
+        error = ml_frame_lines_first(&kinds->frames, cause->model, &inner);
+    }
     if (error < 0) {
         return error;
     }
@@ -164,6 +168,7 @@ ml_allocation_kinds_add(ml_allocation_kinds *kinds, uint32_t stack, uint32_t str
     memset(&new, 0, sizeof(new)); /* all of its bytes are compared */
     new.stack = stack;
     new.line = line;
+    new.inner = inner != kinds->lines[line].frame ? inner : 0;
     new.until = cause->until != 0 ? kinds->recording->frames[cause->until].line : 0;
     new.module = cause->module;
     new.name = it->name;

@@ -13,6 +13,7 @@
 typedef struct ml_allocation_kind {
     uint32_t stack;  /* of the allocation's own event; 0: none */
     uint32_t line;   /* index into lines */
+    uint32_t inner;  /* frame of the model's own line, where that is another; 0: none */
     int64_t until;   /* the last line that it could be; 0: it is the line */
     uint32_t module; /* string; 0: none */
     uint32_t name;   /* string: the owner's; 0: none */
@@ -23,7 +24,7 @@ typedef struct ml_allocation_kind {
     uint8_t phase;
     uint8_t how;
     uint8_t exact;
-    uint8_t pad[6];
+    uint8_t pad[2];
 } ml_allocation_kind;
 
 /* Places that the report tells apart; phase and way are the kinds'. */

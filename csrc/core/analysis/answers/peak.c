@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "analysis/answers/inner_lines.h"
 #include "analysis/answers/peak_groups.h"
 #include "base/base.h"
 
@@ -108,7 +109,8 @@ explain(const peak_work *w)
         peak->step = ml_causes_step(analysis->causes, analysis->device,
                                     (size_t)peak->position - 1);
     }
-    return ml_peak_group(peak, analysis->recording);
+    int error = ml_peak_group(peak, analysis->recording);
+    return error < 0 ? error : ml_inner_lines_find(peak, analysis->recording);
 }
 
 /* ---- The whole ---- */
@@ -189,6 +191,10 @@ ml_peak_free(ml_peak *peak)
             ml_free(peak->lines[i].module);
         }
         ml_free(peak->lines);
+        for (size_t i = 0; i < peak->inner_count; i++) {
+            ml_free(peak->inner[i].module);
+        }
+        ml_free(peak->inner);
         ml_free(peak->stacks);
         ml_free(peak->modules);
         ml_free(peak);

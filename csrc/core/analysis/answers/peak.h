@@ -43,7 +43,23 @@ typedef struct ml_peak_line {
      * end; owned.  NULL: none of them is in one. */
     char *module;
     uint64_t categories[ML_CATEGORY_COUNT]; /* bytes */
+    /* Of the peak's inner lines those that make up this one, the most bytes first; none
+     * where it would be the line itself. */
+    size_t first_inner;
+    size_t inner_count;
 } ml_peak_line;
+
+/* Blocks of a line by the model's own line: the innermost frame that is neither torch's nor
+ * Python's own. */
+typedef struct ml_peak_inner {
+    ml_string file; /* bytes borrowed from the recording; empty without a line */
+    ml_string function;
+    int64_t line;                           /* 0: none */
+    uint64_t bytes;                         /* that the blocks occupy */
+    uint64_t blocks;                        /* items */
+    char *module;                           /* as of ml_peak_line; owned */
+    uint64_t categories[ML_CATEGORY_COUNT]; /* bytes */
+} ml_peak_inner;
 
 typedef struct ml_peak_module {
     uint32_t module;   /* string: path of the innermost module; 0: none */
@@ -97,6 +113,8 @@ typedef struct ml_peak {
     ml_peak_line
         *lines; /* owned; most bytes first, then by file, line, function, phase */
     size_t line_count;
+    ml_peak_inner *inner; /* owned; of the lines */
+    size_t inner_count;
     ml_peak_stack *stacks; /* owned; most bytes first, then by stack and phase */
     size_t stack_count;
     ml_peak_module *modules; /* owned; most bytes first */

@@ -187,6 +187,22 @@ ml_module_widen(char *pattern, ml_string name)
     *to = '\0';
 }
 
+int
+ml_module_note(char **pattern, ml_string name)
+{
+    if (*pattern != NULL) {
+        ml_module_widen(*pattern, name);
+        return 0;
+    }
+    /* Room for ".*" behind. */
+    *pattern = ml_alloc_zeroed(name.length + 3, 1);
+    if (*pattern == NULL) {
+        return ML_ENOMEM;
+    }
+    memcpy(*pattern, name.bytes, name.length);
+    return 0;
+}
+
 /* The modules of LINE's blocks, which KEYS list, as one name. */
 static int
 name_modules(const ml_peak *peak, const ml_recording *recording, const keyed *keys,
@@ -199,17 +215,9 @@ name_modules(const ml_peak *peak, const ml_recording *recording, const keyed *ke
             continue;
         }
         last = module;
-        ml_string name = recording->strings[module];
-        if (line->module != NULL) {
-            ml_module_widen(line->module, name);
-            continue;
-        }
-        /* Room for ".*" behind. */
-        line->module = ml_alloc_zeroed(name.length + 3, 1);
-        if (line->module == NULL) {
+        if (ml_module_note(&line->module, recording->strings[module]) < 0) {
             return ML_ENOMEM;
         }
-        memcpy(line->module, name.bytes, name.length);
     }
     return 0;
 }

@@ -13,5 +13,8 @@ int ml_peak_group(ml_peak *peak, const ml_recording *recording);
  * in it, one that fits NAME too: "*" for each part that differs, and for all that follows
  * where one has more parts. */
 void ml_module_widen(char *pattern, ml_string name);
+/* Likewise *PATTERN, or, where it is NULL, one that is NAME, for the caller to free.  0 or
+ * ML_ENOMEM. */
+int ml_module_note(char **pattern, ml_string name);
 
 #endif

@@ -234,7 +234,9 @@ name_line(const ml_causes *causes, ml_cause *cause, uint32_t stack, enum ml_how 
     cause->how = ML_HOW_NONE;
     if (line.place < ML_PLACE_NATIVE) {
         /* A place in somebody's library is no line to go to. */
+        uint32_t model = causes->facts.of[stack].model;
         cause->frame = line.frame;
+        cause->model = model != 0 ? model : line.frame;
         cause->how = (uint8_t)how;
     }
 }

@@ -87,6 +87,7 @@ enum ml_no_module {
 typedef struct ml_cause {
     uint32_t stack;    /* that names the line; 0: none */
     uint32_t frame;    /* frame id of the line; 0: none */
+    uint32_t model;    /* frame id of the model's own line in STACK, or FRAME */
     uint32_t until;    /* frame id; with ML_HOW_NEAR the last line that it could be */
     uint32_t module;   /* string: path of the innermost module; 0: none */
     uint32_t step;     /* number of the training step */

@@ -169,6 +169,7 @@ extend(const ml_recording *recording, uint8_t file, ml_stack stack,
             .whole = fact.whole, .inner.place = ML_PLACE_NONE, .engine = true};
     }
     fact.inner = better(caller->inner, own);
+    fact.model = own.place <= ML_PLACE_PACKAGE ? own.frame : caller->model;
     if (stack.module != 0) {
         fact.module = stack.module;
         fact.outer_module =

@@ -40,10 +40,13 @@ typedef struct ml_stack_fact {
     ml_standing inner;
     uint32_t module;       /* string: of the innermost frame of these that has one */
     uint32_t outer_module; /* string: of the outermost */
-    uint8_t scope;         /* enum ml_scope, of these */
-    bool engine;           /* the engine runs, below these */
-    bool seed;             /* of these: backward() makes the gradient it begins with */
-    bool function;         /* of these: in the forward of a torch.autograd.Function */
+    /* Frame: the innermost of them that is the user's or an installed package's, as that of
+     * a model in a library; 0: none. */
+    uint32_t model;
+    uint8_t scope;      /* enum ml_scope, of these */
+    bool engine;        /* the engine runs, below these */
+    bool seed;          /* of these: backward() makes the gradient it begins with */
+    bool function;      /* of these: in the forward of a torch.autograd.Function */
     bool communication; /* of these: in torch.distributed, outside any module in it, and
                          * more than an operator on a DTensor */
 } ml_stack_fact;

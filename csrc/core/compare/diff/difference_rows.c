@@ -359,27 +359,6 @@ line_of(const difference_rows_work *w, const sum *from)
     return line;
 }
 
-/* PATTERN, which may be NULL, that fits NAME too; owned by the caller.  0 or
- * ML_ENOMEM. */
-static int
-fit(char **pattern, ml_string name)
-{
-    if (name.length == 0) {
-        return 0;
-    }
-    if (*pattern != NULL) {
-        ml_module_widen(*pattern, name);
-        return 0;
-    }
-    /* Room for ".*" behind. */
-    *pattern = ml_alloc_zeroed((size_t)name.length + 3, 1);
-    if (*pattern == NULL) {
-        return ML_ENOMEM;
-    }
-    memcpy(*pattern, name.bytes, name.length);
-    return 0;
-}
-
 /* The modules of what differs, for the lines that BY_LINE has in their order. */
 static int
 name_modules(const difference_rows_work *w, sums *by_line, const uint32_t *places)
@@ -392,8 +371,10 @@ name_modules(const difference_rows_work *w, sums *by_line, const uint32_t *place
         uint32_t place = places[line - by_line->items];
         if (place != 0 && u->two.bytes[0] != u->two.bytes[1]) {
             of = module_key(w, u);
-            result = fit(&w->part->lines[place - 1].module,
-                         w->view->texts->items[of.module]);
+            ml_string name = w->view->texts->items[of.module];
+            result = name.length == 0
+                         ? 0
+                         : ml_module_note(&w->part->lines[place - 1].module, name);
         }
     }
     return result;

@@ -123,6 +123,7 @@ write_device(page_data_work *w, ml_page_device *device, size_t index)
     ml_json_text(out, "{");
     write_facts(out, w, device, index);
     write_groups(out, &device->groups);
+    ml_page_write_modules(out, device);
     static int (*const writers[])(ml_page_device * device, ml_buffer * head) = {
         ml_page_write_levels, ml_page_write_bands, ml_page_write_segments,
         ml_page_write_integrals, ml_page_write_chunks};
@@ -161,9 +162,11 @@ write_head(page_data_work *w, ml_buffer *head)
         ml_json_key(head, "rounded");
         ml_json_text(head, "true");
     }
-    ml_page_head_kinds(head, &w->kinds);
+    int error = ml_page_head_kinds(head, &w->kinds);
     ml_page_head_ranks(head, w->recording);
-    int error = ml_page_head_notes(head, w->recording, w->base_us);
+    if (error == 0) {
+        error = ml_page_head_notes(head, w->recording, w->base_us);
+    }
     ml_json_key(head, "devices");
     ml_buffer_append(head, w->devices.bytes, w->devices.length);
     ml_json_text(head, "}");

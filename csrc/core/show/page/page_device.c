@@ -80,6 +80,7 @@ ml_page_device_fini(ml_page_device *device)
 {
     ml_allocation_rows_fini(&device->rows);
     ml_peak_free(device->peak);
+    ml_module_tree_free(device->groups.modules);
     for (size_t i = 0; i < ML_PAGE_BY_SIZE; i++) {
         ml_free(device->groups.of_kind[i]);
     }

@@ -8,6 +8,7 @@
 
 #include "analysis/allocations/allocation_kinds.h"
 #include "analysis/allocations/allocation_rows.h"
+#include "analysis/answers/module_rows.h"
 #include "analysis/answers/peak.h"
 #include "analysis/lifetimes/lifetimes_walk.h"
 
@@ -38,21 +39,24 @@ enum ml_page_scheme {
 };
 
 #define ML_PAGE_NO_GROUP UINT32_MAX
-/* Of modules and of lines; the others share one. */
+/* Of lines; the others share one. */
 #define ML_PAGE_GROUPS_MOST 24
 /* 0, and the powers of 4 up to 2^52, which JavaScript tells from those beside them. */
 #define ML_PAGE_SIZES 28
 
 typedef struct ml_page_groups {
     size_t kind_count; /* when they were made; later ones are of other devices */
-    /* Groups of each scheme; ids: a category, a string, a line (-1: all others), the
-     * least bytes. */
+    /* Groups of each scheme; ids: a category, a row of modules, a line (-1: all others),
+     * the least bytes. */
     int64_t ids[ML_PAGE_SCHEMES][ML_PAGE_SIZES + 1];
     size_t counts[ML_PAGE_SCHEMES];
     size_t firsts[ML_PAGE_SCHEMES];     /* groups of the schemes before */
     size_t total;                       /* of all schemes */
     uint32_t *of_kind[ML_PAGE_BY_SIZE]; /* owned; ML_PAGE_NO_GROUP: not of the device */
     uint8_t of_size[ML_PAGE_SIZES];
+    ml_module_tree *modules; /* owned; of the peak, and of all modules of the device */
+    ml_module_row module_rows[ML_MODULE_ROWS];
+    size_t module_row_count;
 } ml_page_groups;
 
 typedef struct ml_page_device {
@@ -71,6 +75,13 @@ typedef struct ml_page_device {
 int ml_page_device_rows(ml_page_device *device);
 void ml_page_device_fini(ml_page_device *device);
 
+/* Of the groups those by module: the rows that say most of the peak.  PRESENT: by kind,
+ * whether the device has it.  0 or ML_ENOMEM. */
+int ml_page_group_modules(ml_page_device *device, const bool *present);
+/* A node's path as a string. */
+void ml_page_put_path(ml_buffer *out, const ml_module_tree *tree, uint32_t node);
+/* Writes them as a member of the device. */
+void ml_page_write_modules(ml_buffer *out, const ml_page_device *device);
 /* Fills groups from rows.  0 or ML_ENOMEM. */
 int ml_page_groups_make(ml_page_device *device);
 /* The group of ROW by SCHEME. */

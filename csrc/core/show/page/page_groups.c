@@ -41,18 +41,12 @@ compare_weights(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static uint32_t
-id_of(const ml_allocation_kind *kind, enum ml_page_scheme scheme)
-{
-    return scheme == ML_PAGE_BY_MODULE ? kind->module : kind->line;
-}
-
-/* The ML_PAGE_GROUPS_MOST heaviest of COUNT ids; the others are one more. */
+/* The ML_PAGE_GROUPS_MOST heaviest lines; the others are one more. */
 static int
-group_by(ml_page_device *device, enum ml_page_scheme scheme, const weighed *kinds,
-         size_t count)
+group_by_line(ml_page_device *device, const weighed *kinds)
 {
     ml_page_groups *groups = &device->groups;
+    size_t count = device->kinds->line_count + 1;
     weighed *sums = ml_alloc_zeroed(count, sizeof(weighed));
     uint32_t *places = ml_alloc_zeroed(count, sizeof(uint32_t)); /* plus 1 */
     if (sums == NULL || places == NULL) {
@@ -61,7 +55,7 @@ group_by(ml_page_device *device, enum ml_page_scheme scheme, const weighed *kind
         return ML_ENOMEM;
     }
     for (size_t i = 0; i < groups->kind_count; i++) {
-        weighed *sum = &sums[id_of(&device->kinds->list[i], scheme)];
+        weighed *sum = &sums[device->kinds->list[i].line];
         sum->weight += kinds[i].weight;
         sum->present = sum->present || kinds[i].present;
     }
@@ -71,21 +65,37 @@ group_by(ml_page_device *device, enum ml_page_scheme scheme, const weighed *kind
     qsort(sums, count, sizeof(weighed), compare_weights);
     size_t kept = 0;
     for (; kept < count && kept < ML_PAGE_GROUPS_MOST && sums[kept].present; kept++) {
-        groups->ids[scheme][kept] = sums[kept].id;
+        groups->ids[ML_PAGE_BY_LINE][kept] = sums[kept].id;
         places[sums[kept].id] = (uint32_t)kept + 1;
     }
     bool others = kept < count && sums[kept].present;
-    groups->ids[scheme][kept] = -1;
-    groups->counts[scheme] = kept + others;
+    groups->ids[ML_PAGE_BY_LINE][kept] = -1;
+    groups->counts[ML_PAGE_BY_LINE] = kept + others;
     for (size_t i = 0; i < groups->kind_count; i++) {
-        uint32_t place = places[id_of(&device->kinds->list[i], scheme)];
-        groups->of_kind[scheme][i] = !kinds[i].present ? ML_PAGE_NO_GROUP
-                                     : place != 0      ? place - 1
-                                                       : (uint32_t)kept;
+        uint32_t place = places[device->kinds->list[i].line];
+        groups->of_kind[ML_PAGE_BY_LINE][i] = !kinds[i].present ? ML_PAGE_NO_GROUP
+                                              : place != 0      ? place - 1
+                                                                : (uint32_t)kept;
     }
     ml_free(sums);
     ml_free(places);
     return 0;
+}
+
+static int
+group_by_module(ml_page_device *device, const weighed *kinds)
+{
+    size_t count = device->groups.kind_count;
+    bool *present = ml_alloc_zeroed(count + 1, sizeof(bool));
+    if (present == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < count; i++) {
+        present[i] = kinds[i].present;
+    }
+    int error = ml_page_group_modules(device, present);
+    ml_free(present);
+    return error;
 }
 
 static void
@@ -170,10 +180,10 @@ ml_page_groups_make(ml_page_device *device)
         weigh(device, kinds);
         group_by_category(device, kinds);
         group_by_size(device);
-        error = group_by(device, ML_PAGE_BY_MODULE, kinds, device->part->string_count);
+        error = group_by_module(device, kinds);
     }
     if (error == 0) {
-        error = group_by(device, ML_PAGE_BY_LINE, kinds, device->kinds->line_count + 1);
+        error = group_by_line(device, kinds);
     }
     ml_free(kinds);
     for (size_t i = 0; i < ML_PAGE_SCHEMES; i++) {

@@ -3,10 +3,11 @@
 
 #include <string.h>
 
+#include "show/page/page_device.h"
 #include "show/text/json.h"
 
 /* Grows when the page has to read something else. */
-#define FORMAT 2u
+#define FORMAT 3u
 
 /* ---- What all share ---- */
 
@@ -75,9 +76,45 @@ ml_page_head_begin(ml_buffer *out, const ml_recording *recording, uint64_t base_
     ml_json_text(out, "}");
 }
 
-void
+/* The modules of all kinds as a tree, without bytes: the page adds up those that it shows. */
+static int
+make_tree(const ml_allocation_kinds *kinds, ml_module_tree **tree)
+{
+    ml_peak_module *modules = ml_alloc_zeroed(kinds->count + 1, sizeof(*modules));
+    if (modules == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < kinds->count; i++) {
+        modules[i] = (ml_peak_module){.module = kinds->list[i].module,
+                                      .no_module = kinds->list[i].no_module};
+    }
+    int error = ml_module_tree_new(kinds->recording, modules, kinds->count, tree);
+    ml_free(modules);
+    return error;
+}
+
+static void
+put_tree(ml_buffer *out, const ml_module_tree *tree)
+{
+    ml_json_key(out, "modules");
+    ml_json_text(out, "{");
+    ML_JSON_COLUMN(out, "path", i, tree->count,
+                   ml_page_put_path(out, tree, (uint32_t)i));
+    ML_JSON_COLUMN(out, "parent", i, tree->count,
+                   ml_json_unsigned(out, tree->nodes[i].parent));
+    ML_JSON_COLUMN(out, "modules", i, tree->count,
+                   ml_json_unsigned(out, tree->nodes[i].modules));
+    ml_json_text(out, "}");
+}
+
+int
 ml_page_head_kinds(ml_buffer *out, const ml_allocation_kinds *kinds)
 {
+    ml_module_tree *tree = NULL;
+    int error = make_tree(kinds, &tree);
+    if (error < 0) {
+        return error;
+    }
     const ml_recording *recording = kinds->recording;
     const ml_allocation_line *lines = kinds->lines;
     const ml_allocation_kind *list = kinds->list;
@@ -101,6 +138,7 @@ ml_page_head_kinds(ml_buffer *out, const ml_allocation_kinds *kinds)
     XX(stack) \
     XX(line) \
     XX(until) \
+    XX(inner) \
     XX(module) \
     XX(no_module) XX(category) XX(exact) XX(why) XX(phase) XX(how) XX(name) XX(stream)
 #define XX(field) \
@@ -109,9 +147,15 @@ ml_page_head_kinds(ml_buffer *out, const ml_allocation_kinds *kinds)
     KINDS(XX)
 #undef XX
 #undef KINDS
+    ML_JSON_COLUMN(out, "rolled", i, kinds->count,
+                   ml_json_unsigned(
+                       out, list[i].module == 0 ? 0 : tree->of_module[list[i].module]));
     ml_json_text(out, "}");
+    put_tree(out, tree);
+    ml_module_tree_free(tree);
     ML_JSON_COLUMN(out, "streams", i, kinds->stream_count,
                    ml_json_unsigned(out, kinds->streams[i]));
+    return out->error;
 }
 
 /* ---- Ranks: the keys of Recording.ranks() ---- */

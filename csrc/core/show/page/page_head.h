@@ -10,9 +10,9 @@
 
 void ml_page_head_begin(ml_buffer *out, const ml_recording *recording,
                         uint64_t base_us);
-void ml_page_head_kinds(ml_buffer *out, const ml_allocation_kinds *kinds);
+/* 0 or ML_ENOMEM, as of those that return something. */
+int ml_page_head_kinds(ml_buffer *out, const ml_allocation_kinds *kinds);
 void ml_page_head_ranks(ml_buffer *out, const ml_recording *recording);
-/* 0 or ML_ENOMEM. */
 int ml_page_head_notes(ml_buffer *out, const ml_recording *recording, uint64_t base_us);
 /* The peak of a device. */
 int ml_page_head_peak(ml_buffer *out, const ml_peak *peak, ml_allocation_kinds *kinds);

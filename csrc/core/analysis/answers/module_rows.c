@@ -1,0 +1,226 @@
+/* The rows of a module tree.  See module_rows.h.
+ *
+ * The largest nodes are shown, as many as there are rows for: of a node without a shown one
+ * in it a row is all, of another what these leave.  A parent comes before its children, so
+ * that one more node is at most one row more.  Where what the root leaves is much, its
+ * children come earlier than their size says. */
+#include "analysis/answers/module_rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the root may leave: one in so many bytes. */
+#define REST_MOST 20
+/* How many times larger than they are its children may count. */
+#define BOOST_MOST 64
+
+typedef struct shown {
+    const ml_module_node *node;
+    double weight; /* by which they are sorted */
+    uint32_t id;
+    uint32_t parent;  /* shown */
+    uint32_t inside;  /* items: children that are shown */
+    ml_peak_sum left; /* by them */
+    bool passed;      /* LEFT has what shown children left */
+} shown;
+
+static int
+compare_shown(const void *a, const void *b)
+{
+    const shown *x = a;
+    const shown *y = b;
+    if (x->weight != y->weight) {
+        return x->weight > y->weight ? -1 : 1;
+    }
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static bool
+has_row(const shown *at, size_t index, uint64_t least)
+{
+    return at->left.bytes != 0 &&
+           (index == 0 || at->inside == 0 || at->left.bytes >= least);
+}
+
+/* Of the first COUNT of LIST those that have rows, into ROWS, which may be NULL; how many they
+ * are.  What is LEFT of less than LEAST bytes goes to the parent. */
+static size_t
+count_rows(shown *list, size_t count, uint64_t least, ml_module_row *rows)
+{
+    for (size_t i = 0; i < count; i++) {
+        list[i].left = list[i].node->all;
+        list[i].inside = 0;
+        list[i].passed = false;
+        if (i != 0) {
+            shown *parent = &list[list[i].parent];
+            parent->inside++;
+            parent->left.bytes -= list[i].left.bytes;
+            parent->left.blocks -= list[i].left.blocks;
+        }
+    }
+    size_t found = 0;
+    for (size_t i = count; i-- > 0;) {
+        const shown *at = &list[i];
+        if (has_row(at, i, least)) {
+            bool own = !at->passed && at->inside == at->node->children;
+            if (rows != NULL) {
+                rows[found] =
+                    (ml_module_row){.node = at->id,
+                                    .share = (uint8_t)(at->inside == 0 ? ML_MODULE_ALL
+                                                       : own           ? ML_MODULE_OWN
+                                                             : ML_MODULE_REST),
+                                    .sum = at->left};
+            }
+            found++;
+        }
+        else if (i != 0 && at->left.bytes != 0) {
+            shown *parent = &list[at->parent];
+            ml_peak_sum_add(&parent->left, at->left);
+            parent->passed = true;
+        }
+    }
+    return found;
+}
+
+static int
+compare_rows(const void *a, const void *b)
+{
+    const ml_module_row *x = a;
+    const ml_module_row *y = b;
+    if ((x->node == 0) != (y->node == 0)) {
+        return x->node == 0 ? 1 : -1;
+    }
+    if (x->sum.bytes != y->sum.bytes) {
+        return x->sum.bytes > y->sum.bytes ? -1 : 1;
+    }
+    return x->node < y->node ? -1 : x->node > y->node;
+}
+
+typedef struct choice {
+    const ml_module_tree *tree;
+    uint64_t least; /* bytes of a row */
+    shown *list;    /* owned; the root, and nodes of LEAST bytes or more */
+    size_t count;
+    uint32_t *places; /* owned; by node: index into LIST */
+} choice;
+
+static int
+choice_init(choice *c, const ml_module_tree *tree)
+{
+    *c = (choice){.tree = tree,
+                  .least = tree->nodes[0].all.bytes / 100,
+                  .list = ml_alloc_zeroed(tree->count, sizeof(shown)),
+                  .places = ml_alloc_zeroed(tree->count, sizeof(uint32_t))};
+    if (c->list == NULL || c->places == NULL) {
+        return ML_ENOMEM;
+    }
+    for (uint32_t i = 0; i < tree->count; i++) {
+        uint64_t bytes = tree->nodes[i].all.bytes;
+        if (i == 0 || (bytes != 0 && bytes >= c->least)) {
+            c->list[c->count++] = (shown){.node = &tree->nodes[i], .id = i};
+        }
+    }
+    return 0;
+}
+
+/* The rows where the root's children count BOOST times as much; how many they are. */
+static size_t
+choose(choice *c, unsigned boost, size_t most, ml_module_row *rows)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        shown *at = &c->list[i];
+        bool first = at->id == 0 || at->node->parent == 0;
+        at->weight = (double)at->node->all.bytes * (first ? boost : 1);
+    }
+    qsort(c->list, c->count, sizeof(shown), compare_shown);
+    for (uint32_t i = 0; i < c->count; i++) {
+        c->places[c->list[i].id] = i;
+        c->list[i].parent = c->places[c->list[i].node->parent];
+    }
+    size_t at = 0;
+    ML_SEARCH(at, c->count, count_rows(c->list, at + 1, c->least, NULL) <= most);
+    size_t count = at == 0 ? 0 : count_rows(c->list, at, c->least, rows);
+    if (count != 0) {
+        qsort(rows, count, sizeof(ml_module_row), compare_rows);
+    }
+    return count;
+}
+
+/* RIGHT leaves less than LEFT does, and has no row larger than the largest of that or than a
+ * quarter of ALL bytes. */
+static bool
+is_better(const ml_module_row *left, size_t left_count, const ml_module_row *right,
+          size_t right_count, uint64_t all)
+{
+    const ml_module_row *a = &left[left_count - 1];
+    const ml_module_row *b = &right[right_count - 1];
+    uint64_t most = left[0].sum.bytes > all / 4 ? left[0].sum.bytes : all / 4;
+    return right[0].sum.bytes <= most && (b->node != 0 || b->sum.bytes < a->sum.bytes);
+}
+
+static bool
+leaves_much(const choice *c, const ml_module_row *rows, size_t count)
+{
+    return count > 1 && rows[count - 1].node == 0 &&
+           rows[count - 1].sum.bytes > c->tree->nodes[0].all.bytes / REST_MOST;
+}
+
+int
+ml_module_rows(const ml_module_tree *tree, ml_module_row *rows, size_t most,
+               size_t *count)
+{
+    choice c;
+    int error = choice_init(&c, tree);
+    *count = error < 0 ? 0 : choose(&c, 1, most, rows);
+    for (unsigned boost = 2; boost <= BOOST_MOST && leaves_much(&c, rows, *count);
+         boost *= 2) {
+        ml_module_row others[ML_MODULE_ROWS];
+        size_t found = choose(&c, boost, most, others);
+        if (is_better(rows, *count, others, found, tree->nodes[0].all.bytes)) {
+            memcpy(rows, others, found * sizeof(*rows));
+            *count = found;
+        }
+    }
+    ml_free(c.list);
+    ml_free(c.places);
+    for (size_t i = 0; i < *count; i++) {
+        /* Numbers in which all of a module lies say no more than it. */
+        const ml_module_node *node = &tree->nodes[rows[i].node];
+        if (node->each && node->parent != 0 &&
+            tree->nodes[node->parent].all.bytes == node->all.bytes) {
+            rows[i].node = node->parent;
+        }
+    }
+    return error;
+}
+
+size_t
+ml_module_row_of(const ml_module_tree *tree, const ml_module_row *rows, size_t count,
+                 uint32_t node)
+{
+    for (;;) {
+        for (size_t i = 0; i < count; i++) {
+            if (rows[i].node == node) {
+                return i;
+            }
+        }
+        if (node == 0) {
+            return count;
+        }
+        node = tree->nodes[node].parent;
+    }
+}
+
+_Static_assert(ML_IS_NUMBERED(ML_MODULE_SHARES, ML_MODULE_SHARE_COUNT),
+               "a number is missing or twice");
+
+const char *
+ml_module_share_text(unsigned share)
+{
+    static const char *const texts[] = {
+#define XX(name, number, text) [number] = text,
+        ML_MODULE_SHARES(XX)
+#undef XX
+    };
+    return share < ML_MODULE_SHARE_COUNT ? texts[share] : "";
+}
