@@ -338,11 +338,12 @@ judge_seed(const ml_lifetime *life, during in)
 }
 
 /* Whether autograd made nodes since on the thread of LIFE, which the last failed request
- * cut off: what the forward pass keeps by then is for a backward pass. */
+ * cut off: what the forward pass keeps by then is for a backward pass, unless it may be a
+ * workspace. */
 static bool
 waits_for_pass(const ml_categories *c, const ml_lifetime *life)
 {
-    if (c->failed <= life->birth) {
+    if (c->failed <= life->birth || like_workspace(c, life)) {
         return false;
     }
     const ml_event *birth = &c->trace->events[life->birth - 1];
