@@ -211,14 +211,11 @@ ml_module_row_of(const ml_module_tree *tree, const ml_module_row *rows, size_t c
     }
 }
 
-_Static_assert(ML_IS_NUMBERED(ML_MODULE_SHARES, ML_MODULE_SHARE_COUNT),
-               "a number is missing or twice");
-
 const char *
 ml_module_share_text(unsigned share)
 {
     static const char *const texts[] = {
-#define XX(name, number, text) [number] = text,
+#define XX(name, text) text,
         ML_MODULE_SHARES(XX)
 #undef XX
     };

@@ -8,15 +8,15 @@
 
 /* What of a node a row is. */
 #define ML_MODULE_SHARES(XX) \
-    XX(ALL, 0, "all") \
-    XX(OWN, 1, "own")   /* not what is in modules of it */ \
-    XX(REST, 2, "rest") /* what no row below it has */
+    XX(ALL, "all") \
+    XX(OWN, "own")   /* not what is in modules of it */ \
+    XX(REST, "rest") /* what no row below it has */
 
 enum ml_module_share {
-#define XX(name, number, text) ML_MODULE_##name = (number),
+#define XX(name, text) ML_MODULE_##name,
     ML_MODULE_SHARES(XX)
 #undef XX
-    ML_MODULE_SHARE_COUNT = 0 ML_MODULE_SHARES(ML_NUMBERED_ONE)
+    ML_MODULE_SHARE_COUNT
 };
 
 typedef struct ml_module_row {
