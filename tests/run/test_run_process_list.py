@@ -52,7 +52,7 @@ else:
     with open(path, "w") as file:
         file.write("something else")
 """)
-    assert "Peak on cuda:0: 24.00 MiB" in done.stdout
+    assert "Peak on cuda:0: 24.0 MiB" in done.stdout
     assert ("other processes recorded is not told" in done.stderr) == (harm != "cut")
     assert peaks(tmp_path / "memlab_out") == {0: 24}
 
@@ -63,7 +63,7 @@ if __name__ == "__main__":
     with open("memlab_out/.rank0.processes", "a") as file:
         file.write('\\n{"key": 1, "pi')
 """ + ONE_CHILD)
-    assert "Peak on cuda:1: 48.00 MiB" in done.stdout
+    assert "Peak on cuda:1: 48.0 MiB" in done.stdout
     assert peaks(tmp_path / "memlab_out") == {0: 48}
 
 
@@ -78,7 +78,7 @@ def test_a_list_that_another_has_made_is_not_written_to(run, tmp_path, kind):
     else:
         os.link(victim, folder / ".rank0.processes")
     done = run("hold(24)")
-    assert "remove it" in done.stderr and "Peak on cuda:0: 24.00 MiB" in done.stdout
+    assert "remove it" in done.stderr and "Peak on cuda:0: 24.0 MiB" in done.stdout
     assert victim.read_text() == "theirs"
 
 
@@ -91,8 +91,8 @@ def test_files_of_a_run_before_are_not_told_as_this_ones(run, tmp_path):
         (folder / name).unlink()
         (folder / name).mkdir()
     done = run(ONE_CHILD)
-    assert "Peak on cuda:1: 24.00 MiB" in report
-    assert "Peak on cuda:1: 48.00 MiB" in done.stdout
+    assert "Peak on cuda:1: 24.0 MiB" in report
+    assert "Peak on cuda:1: 48.0 MiB" in done.stdout
     assert "report.txt was not written" in done.stderr
     assert done.stdout.splitlines()[-1] == "rank 0: memlab_out/rank0.mlab, rank0.pickle"
 
@@ -104,7 +104,7 @@ def test_a_child_without_its_file_is_recorded_in_memory(run, tmp_path):
     done = run(ONE_CHILD.replace("child.start()", "held = hold(24); child.start()"))
     assert "recording without" in done.stderr
     assert "rank 1: memlab_out/rank1.pickle" in done.stdout
-    assert "48.00 MiB" in done.stdout
+    assert "48.0 MiB" in done.stdout
 
 
 def test_the_status_says_where_a_summary_did_not_arrive(run):
