@@ -13,7 +13,7 @@ from memlab._text import terminal
 def add(commands):
     command = commands.add_parser(
         "fit",
-        help="say whether a program fits on a GPU that you need not have",
+        help="say whether a program fits on a GPU that is not here",
         allow_abbrev=False,
         usage="memlab fit [options] [-m] [python] program arguments...",
         description="Runs the program, unchanged, on the phantom device until its peaks "

@@ -58,8 +58,8 @@ def _in_folder(folder):
             found.setdefault(rank, {})[stem] = endings
     if not found:
         raise Error(
-            f"{folder}: no recording of a rank here, whose name is as rank0.mlab, "
-            "rank0.pickle or rank0.4.memory_snapshot.pickle: name the files themselves"
+            f"{folder}: no recording of a rank here (a name such as rank0.mlab, rank0.pickle "
+            "or rank0.4.memory_snapshot.pickle): name the files themselves"
         )
     return [
         os.path.join(folder, _one_of(folder, rank, found[rank])) for rank in sorted(found)
@@ -71,8 +71,8 @@ def _one_of(folder, rank, stems):
     named = [stem for stem in stems if re.fullmatch(r"rank\d+", stem)] or list(stems)
     if len(named) > 1:
         raise Error(
-            f"{folder}: of rank {rank} there are {len(named)} recordings, {named[0]} and "
-            f"{named[1]} among them: name the files themselves, one a rank"
+            f"{folder}: rank {rank} has {len(named)} recordings, {named[0]} and {named[1]} "
+            "among them: name the files themselves, one a rank"
         )
     return named[0] + next(e for e in _ENDINGS if e in stems[named[0]])
 

@@ -171,7 +171,9 @@ def _write_sqlite(recording, path, device, table):
     try:
         import sqlite3
     except ImportError as error:
-        raise Error(f"{path}: this Python has no sqlite3 ({error})") from None
+        raise Error(
+            f"{path}: this Python has no sqlite3 ({error}): choose another format"
+        ) from None
     tables = _Tables(recording)
 
     def write(temporary):

@@ -75,7 +75,7 @@ class Queue:
                 # Its locks may be held by threads that are not here.
                 tell(
                     f"{path} was not uploaded: a forked child of a process that "
-                    "uploads does not"
+                    "uploads cannot; upload the file yourself"
                 )
                 return
             self._add(path, str(uri), overwrite)
@@ -228,7 +228,7 @@ def _end():
         try:
             _at_end.pop()()
         except Exception as error:
-            tell(f"what was left to do at the end was not done: {error}")
+            tell(f"the last steps at the end of the program failed: {error}")
     _queue.end()
 
 

@@ -11,6 +11,10 @@ from memlab._errors import Error
 from memlab._lend.context import Context
 from memlab._native import bridge
 
+_GIVEN_BACK = (
+    "the CUDA context is given back, by another Courtesy: restore that one first"
+)
+
 
 class Courtesy(_core.Courtesy):
     """Moves all CUDA tensors to the host and back, in place.
@@ -75,7 +79,7 @@ class Courtesy(_core.Courtesy):
         """
         if _core.context_away():
             if self._context is None:
-                raise Error("the CUDA context is given back, by another Courtesy")
+                raise Error(_GIVEN_BACK)
             return
         was_yielded = self.yielded
         if was_yielded and self._context is None:
@@ -109,10 +113,7 @@ class Courtesy(_core.Courtesy):
             if self._context is None:
                 if not self.yielded:
                     return
-                raise Error(
-                    "the CUDA context is given back, by another Courtesy: restore that "
-                    "one first"
-                )
+                raise Error(_GIVEN_BACK)
             try:
                 self._context.take()
             finally:
@@ -145,7 +146,10 @@ def _torch_with_gpus() -> Any:
 
 def _refuse_capture(torch: Any) -> None:
     if torch.cuda.is_current_stream_capturing():
-        raise Error("memory cannot be moved while a CUDA graph is being captured")
+        raise Error(
+            "memory cannot be moved while a CUDA graph is being captured: end the capture "
+            "first"
+        )
 
 
 def _has_graphs(courtesy: Courtesy, torch: Any, has_context: bool) -> bool:

@@ -322,7 +322,7 @@ class _Prometheus:
                 self._endpoint = _prometheus.Endpoint(host, port)
             except (OSError, OverflowError) as error:
                 raise Error(
-                    f"{host}:{port} cannot be had ({error}): give prometheus= another port"
+                    f"{host}:{port} cannot be opened ({error}): give prometheus= another port"
                 ) from None
         if index is None:
             index = sys.modules["torch"].cuda.current_device()

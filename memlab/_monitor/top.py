@@ -130,7 +130,9 @@ def find(what: str | None) -> list[tuple[str, str]]:
                 f"process {pid} is another user's: name its .mlab file instead"
             ) from None
         except OSError:
-            raise Error(f"process {pid} has ended") from None
+            raise Error(
+                f"process {pid} has ended: name its .mlab file instead"
+            ) from None
         found = list(_of_processes(_with_children(pid, _processes())))
         if not found:
             raise Error(
@@ -141,7 +143,10 @@ def find(what: str | None) -> list[tuple[str, str]]:
     if os.path.isdir(what):
         names = sorted(n for n in os.listdir(what) if n.endswith(".mlab"))
         if not names:
-            raise Error(f"{what}: no file in it ends in .mlab")
+            raise Error(
+                f"{what}: no file in it ends in .mlab; start the job with memlab run, "
+                "or name another folder"
+            )
         return [(path, path) for path in (os.path.join(what, n) for n in names)]
     return [(what, what)]
 

@@ -53,7 +53,10 @@ class phase:
         # Each call has a phase of its own: calls may overlap.
         name = self._name
         if inspect.isasyncgenfunction(function):
-            raise TypeError("memlab.phase cannot decorate an asynchronous generator")
+            raise TypeError(
+                "memlab.phase cannot decorate an asynchronous generator: write "
+                "`with memlab.phase(name):` within it"
+            )
         if inspect.isgeneratorfunction(function):
 
             @functools.wraps(function)

@@ -296,7 +296,9 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         recording; MemoryError.
         """
         if self.recording and self._pid != os.getpid():
-            raise Error("a forked child cannot read its parent's recording")
+            raise Error(
+                "a forked child cannot read its parent's recording: read it in the parent"
+            )
         if self.recording:
             try:
                 return self._read()

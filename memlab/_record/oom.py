@@ -54,7 +54,9 @@ class Paths:
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
-            raise Error(f"cannot write to {folder!r}: {error.strerror}") from None
+            raise Error(
+                f"cannot write to {folder!r}: {error.strerror}; give on_oom another folder"
+            ) from None
 
     def __call__(self, last):
         number = rank()

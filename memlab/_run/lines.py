@@ -41,7 +41,10 @@ def _say_missed(wanted):
 def _gpu(options, source):
     """The index of the GPU whose memory counts."""
     if source == "cpu" and options.gpu is not None:
-        raise Error(f"--gpu {options.gpu} where the memory of the CPU is measured")
+        raise Error(
+            f"--gpu {options.gpu} selects a GPU, but the memory of the CPU is measured: "
+            "leave --gpu out"
+        )
     if options.gpu is not None:
         return options.gpu
     local = os.environ.get("LOCAL_RANK", "")

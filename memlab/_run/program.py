@@ -88,7 +88,7 @@ def rank() -> str:
     """Which of the processes of a distributed run this is; "0" where there is one."""
     text = os.environ.get("RANK", "0")
     if not text.isdigit():
-        raise Error(f"RANK={text!r} is not a number")
+        raise Error(f"RANK={text!r} is not a number: set it to the rank, or unset it")
     return text
 
 

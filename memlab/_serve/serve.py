@@ -133,7 +133,7 @@ class _Handler(connections.Handler):
         while first <= last:
             chunk = os.pread(self.server.blobs, min(_CHUNK, last + 1 - first), first)
             if not chunk:
-                raise Error("the page's data was cut: what was told cannot be sent")
+                raise Error("the file of the page's data was cut by another program: run memlab view --serve again")
             yield chunk
             first += len(chunk)
 

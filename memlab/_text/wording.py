@@ -18,6 +18,8 @@ HOW_WORDS = {
     "backward_call": "called here",
 }
 
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
+
 
 def plural(count: int, word: str) -> str:
     """COUNT with WORD, in the plural where it needs one."""
@@ -36,13 +38,20 @@ def numbers(values: Iterable[int]) -> str:
 
 
 def size(count: int) -> str:
-    """COUNT bytes for people: 1536 -> '1.50 KiB'."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1024:
-            return f"{count} B" if unit == "B" else f"{value:.2f} {unit}"
-        value /= 1024
-    return f"{value:.2f} TiB"
+    """COUNT bytes for people: 1536 -> '1.50 KiB', 606000000 -> '578 MiB'.
+
+    Three significant digits, in the least unit with a value below 1000: 1000 MiB is
+    '0.977 GiB'.  Bytes below 1 KiB are exact.
+    """
+    if abs(count) < 1024:
+        return f"{count} B"
+    power = 1
+    while abs(count) / 1024**power >= 999.5 and power < len(_UNITS):
+        power += 1
+    value = count / 1024**power
+    # '#' keeps zeros at the end, and a point behind three digits.
+    digits = f"{value:#.3g}".rstrip(".") if abs(value) < 999.5 else f"{value:.0f}"
+    return f"{digits} {_UNITS[power - 1]}"
 
 
 def share(part: int, whole: int) -> str:

@@ -21,15 +21,15 @@ const memlabNames = (() => {
     const sign = value < 0 ? "-" : "";
     value = Math.abs(value);
     let unit = 0;
-    while (value >= 1024 && unit < UNITS.length - 1) {
+    if (value < 1024) {
+      return `${sign}${value} B`;
+    }
+    /* Three significant digits: from 999.5 on it would have four. */
+    while ((unit === 0 || value >= 999.5) && unit < UNITS.length - 1) {
       value /= 1024;
       unit += 1;
     }
-    if (unit === 0) {
-      return `${sign}${value} B`;
-    }
-    const digits = value >= 100 ? 1 : 2;
-    return `${sign}${value.toFixed(digits)} ${UNITS[unit]}`;
+    return `${sign}${value < 999.5 ? value.toPrecision(3) : value.toFixed(0)} ${UNITS[unit]}`;
   }
 
   function formatCount(value) {

@@ -308,18 +308,18 @@ def test_what_the_command_prints(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     place = "/home/a/project/train.py"
     assert lines[0] == (
-        f"+20.00 KiB at the peak: {place}:12 train (appeared, 12.00 KiB), "
+        f"+20.0 KiB at the peak: {place}:12 train (appeared, 12.0 KiB), "
         f"{place}:11 train (grew, 8.00 KiB)"
     )
     assert any(
-        line.split() == ["+8.00", "KiB", "grew", "8.00", "KiB", "->", "16.00", "KiB",
+        line.split() == ["+8.00", "KiB", "grew", "8.00", "KiB", "->", "16.0", "KiB",
                          "unknown", f"{place}:11", "train"]
         for line in lines
     )
     assert main.main(["diff", *paths[::-1]]) == 0
-    assert "-20.00 KiB at the peak: " in capsys.readouterr().out
+    assert "-20.0 KiB at the peak: " in capsys.readouterr().out
     assert main.main(["diff", paths[0], paths[0]]) == 0
-    assert capsys.readouterr().out.startswith("The same memory at the peak: 12.00 KiB\n")
+    assert capsys.readouterr().out.startswith("The same memory at the peak: 12.0 KiB\n")
 
 
 def test_for_machines(tmp_path, capsys):
@@ -347,7 +347,7 @@ def test_two_instants_of_a_file(tmp_path, capsys):
     assert [answer[side]["step"] for side in ("before", "after")] == [0, 2]
     assert rows(answer) == [(10, 10, "grew", "line", 1, 3)]
     assert main.main(["diff", path, "--at", "event:0,end"]) == 0
-    assert "+16.00 KiB at the end: " in capsys.readouterr().out
+    assert "+16.0 KiB at the end: " in capsys.readouterr().out
     # Within one step all of it comes later; that is why it grew.
     for at, change in (("event:0,event:1", "grew"), ("event:1,event:0", "shrank")):
         assert main.main(["diff", path, "--at", at, "--json"]) == 0

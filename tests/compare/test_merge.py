@@ -181,7 +181,7 @@ def test_a_folder_as_trainers_callbacks_leave_it(tmp_path):
     answer = merge.ranks(merge.merge([tmp_path]))
     assert [row["peak_allocated_bytes"] for row in answer["ranks"]] == [2048, 1024, 512]
     write(tmp_path, **{"rank1.8.memory_snapshot": snapshot(1, sizes=[512])})
-    with pytest.raises(Error, match=r"of rank 1 there are 2 recordings, rank1\.4\.\S+ and "
+    with pytest.raises(Error, match=r"rank 1 has 2 recordings, rank1\.4\.\S+ and "
                        r"rank1\.8\.\S+ among them: name the files themselves"):
         merge.merge([tmp_path])
     write(tmp_path, rank1=snapshot(1, sizes=[4096]))

@@ -93,7 +93,7 @@ def test_flame_svg():
     assert titles["all memory"] == "4.00 MiB (4,194,304 bytes), 100.0 %, 6 blocks"
     assert titles["stream 7"] == "2.00 MiB (2,097,152 bytes), 50.0 %, 2 blocks"
     assert titles["no stack recorded"] == (
-        "1023.90 KiB (1,048,476 bytes), 25.0 %, 1 block"
+        "1.00 MiB (1,048,476 bytes), 25.0 %, 1 block"
     )
 
 

@@ -439,7 +439,7 @@ def test_what_is_sent_at_the_end_is_uploaded(server, file):
     uri = server.uri("b/1", scheme).replace("127.0.0.1", "localhost")
     status, err = ended(start("late", file, 60, uri))
     assert status == 0 and server.objects == {"b/1": CONTENT}
-    assert "what was left to do at the end was not done: division by zero" in err
+    assert "the last steps at the end of the program failed: division by zero" in err
 
 
 def test_a_store_that_hangs_does_not_keep_the_program(server, file):
@@ -467,4 +467,4 @@ def test_a_program_that_is_killed_leaves_no_part_under_the_key(scheme, server, f
 def test_a_forked_child_uploads_nothing(server, file):
     status, err = ended(start("fork", file, 60, server.uri("b/key")))
     assert status == 0 and server.objects == {"b/key": CONTENT}
-    assert "a forked child of a process that uploads does not" in err
+    assert "a forked child of a process that uploads cannot" in err

@@ -218,7 +218,7 @@ def words(**changed):
 def test_words_of_what_fits():
     text = words()
     assert text.startswith(
-        "train\\x1b.py fits on an NVIDIA L4 with 16.00 MiB: it takes 10.00 MiB and leaves "
+        "train\\x1b.py fits on an NVIDIA L4 with 16.0 MiB: it takes 10.0 MiB and leaves "
         "6.00 MiB.\n"
     )
     assert "    3.00 MiB  100.0 %  gradient\n" in text
@@ -246,7 +246,7 @@ def test_words_of_what_does_not_fit():
         fits=False, headroom_bytes=-2 * MIB, capacity_bytes=8 * MIB, out_of_memory=oom,
         settings=settings,
     )  # fmt: skip
-    assert "does not fit on an NVIDIA L4 with 8.00 MiB: it takes 10.00 MiB, 2.00 MiB " in text
+    assert "does not fit on an NVIDIA L4 with 8.00 MiB: it takes 10.0 MiB, 2.00 MiB " in text
     assert "Memory ran out in a\\x1b.py:7 step, which asked for 2.00 MiB." in text
     assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in text
     oom.update(file="", rank=1, requested_bytes=None, reason="outside torch's allocator")

@@ -254,7 +254,7 @@ def test_the_command(tmp_path, capsys):
     between().write_pickle(str(path), True)
     status, out, err = explain(capsys, path)
     assert (status, err) == (0, "")
-    assert out.startswith("Peak on cuda:0: 124.00 MiB allocated, 200.00 MiB reserved\n")
+    assert out.startswith("Peak on cuda:0: 124 MiB allocated, 200 MiB reserved\n")
     assert "train.py:9 train" in out
     assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in out
     status, out, err = explain(capsys, path, "--json", "--memory", "1GiB")
@@ -264,7 +264,7 @@ def test_the_command(tmp_path, capsys):
     # Nothing is known to grow with the batch, and it fits as it is.
     assert answer["devices"][0]["batch"]["factor"] == 1
     status, out, err = explain(capsys, path, "--memory", "160MiB")
-    assert "None: memory that does not grow with the batch exceeds 160.00 MiB" in out
+    assert "None: memory that does not grow with the batch exceeds 160 MiB" in out
 
 
 def test_what_there_is_not(tmp_path, capsys):
@@ -350,7 +350,7 @@ def test_what_rises_is_said_last():
     answer = only(between())
     item = by_kind(answer)["fragmentation"]
     assert item["allocated_saving_bytes"] < 0 < item["reserved_saving_bytes"]
-    assert "saves 54.00 MiB reserved, but 3.00 MiB more allocated" in told(answer)
+    assert "saves 54.0 MiB reserved, but 3.00 MiB more allocated" in told(answer)
 
 
 def test_what_other_advice_of_its_kind_covers_is_counted():

@@ -341,8 +341,8 @@ def test_the_command(file, capsys):
     assert "the same" in printed and "Not exact" not in printed
     assert main.main(["replay", str(file), "--memory", "100MiB", "--conf", ""]) == 0
     printed = capsys.readouterr().out
-    assert "Runs out of memory: 60.00 MiB requested at train.py:3 train" in printed
-    assert "It needs at least 120.00 MiB, 20.00 MiB more than there is." in printed
+    assert "Runs out of memory: 60.0 MiB requested at train.py:3 train" in printed
+    assert "It needs at least 120 MiB, 20.0 MiB more than there is." in printed
     assert main.main(["replay", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == memlab.replay(file)
 

@@ -294,7 +294,9 @@ print(json.dumps(said))
         MEMLAB_PHANTOM_BACKED="1",
     )
     assert said["away"] == [2, True, "cpu"] and said["same"] and said["still"] == 2
-    assert said["plain"] == "the CUDA context is given back, by another Courtesy"
+    assert said["plain"] == (
+        "the CUDA context is given back, by another Courtesy: restore that one first"
+    )
     assert said["back"] == [0, False, "cuda"]
     # Of two layers' weights and biases the last.
     assert said["changed"] == [3] and said["bias"] == [3] * 8

@@ -408,7 +408,7 @@ def test_each_rank_of_a_machine_has_a_port_of_its_own(monkeypatch, said):
         sinks.write({"memory/ooms": 1}, 4)
         assert sinks.address is None
         (text,) = said
-        assert f"no longer written to Prometheus: 127.0.0.1:{port} cannot be had" in text
+        assert f"no longer written to Prometheus: 127.0.0.1:{port} cannot be opened" in text
         assert text.endswith("give prometheus= another port")
     sinks = _metrics.Sinks(prometheus=port - 1, device=2)
     sinks.write({"memory/ooms": 1}, 3)

@@ -203,7 +203,7 @@ def test_a_line_that_calls_a_library_is_told_by_the_model_s_own(trainer):
     # As it was.
     _, text, _ = run("report", "--by", "line", trainer)
     rows = [" ".join(row.split()) for row in part(text, "By line")]
-    assert rows[0] == "13.00 MiB 65.0 % 3 blocks unknown sft.py:108 <module>"
+    assert rows[0] == "13.0 MiB 65.0 % 3 blocks unknown sft.py:108 <module>"
 
 
 def test_inner_lines_add_up_to_their_line(trainer):

@@ -181,14 +181,14 @@ def test_only_the_tables_that_are_asked_for(stacks):
         "Peak on cuda:0: 1.75 MiB allocated (1835008 bytes)\n"
         "\n"
         "By stack\n"
-        "    1.00 MiB   57.1 %  1 block  /x/model.py:3 f\n"
-        "                                /x/train.py:9 main\n"
-        "  512.00 KiB   28.6 %  1 block  /x/model.py:7 g\n"
-        "  ... and 1 more stack with 256.00 KiB\n"
+        "  1.00 MiB   57.1 %  1 block  /x/model.py:3 f\n"
+        "                              /x/train.py:9 main\n"
+        "   512 KiB   28.6 %  1 block  /x/model.py:7 g\n"
+        "  ... and 1 more stack with 256 KiB\n"
         "\n"
         "By size of the blocks\n"
-        "    1.00 MiB   57.1 %   1 block  1 MiB to below 4 MiB\n"
-        "  768.00 KiB   42.9 %  2 blocks  256 KiB to below 1 MiB\n"
+        "  1.00 MiB   57.1 %   1 block  1 MiB to below 4 MiB\n"
+        "   768 KiB   42.9 %  2 blocks  256 KiB to below 1 MiB\n"
     )
     out = run("report", stacks, "--by", "stack")[1]
     assert "/x/deep.py:19 at19\n" in out and "at20" not in out

@@ -65,48 +65,48 @@ LEGEND = """\
 KEPT = f"""\
 Line by line, the functions whose own lines hold most of the peak
 {LEGEND}
-  model.py:2 Net.forward: 12.00 KiB (52.2 %) of the peak, by its own lines
-  line    at peak       peak  allocated       left
-     4   8.00 KiB   8.00 KiB   8.00 KiB   8.00 KiB      self.forward(deep - 1)
-     5  12.00 KiB  12.00 KiB  12.00 KiB  12.00 KiB  allocate(next(at), 4 * KIB)     # said
+  model.py:2 Net.forward: 12.0 KiB (52.2 %) of the peak, by its own lines
+  line   at peak      peak  allocated      left
+     4  8.00 KiB  8.00 KiB   8.00 KiB  8.00 KiB      self.forward(deep - 1)
+     5  12.0 KiB  12.0 KiB   12.0 KiB  12.0 KiB  allocate(next(at), 4 * KIB)     # said
 
   model.py:15 main: 8.00 KiB (34.8 %) of the peak, by its own lines
-  line    at peak       peak  allocated       left
-    16  12.00 KiB  12.00 KiB  12.00 KiB  12.00 KiB  Net().forward(2)
-    17   3.00 KiB  15.00 KiB   3.00 KiB   3.00 KiB  Other().forward()
-    18   8.00 KiB  23.00 KiB   8.00 KiB   8.00 KiB  allocate(next(at), 8 * KIB)
+  line   at peak      peak  allocated      left
+    16  12.0 KiB  12.0 KiB   12.0 KiB  12.0 KiB  Net().forward(2)
+    17  3.00 KiB  15.0 KiB   3.00 KiB  3.00 KiB  Other().forward()
+    18  8.00 KiB  23.0 KiB   8.00 KiB  8.00 KiB  allocate(next(at), 8 * KIB)
 
   model.py:10 Other.forward: 3.00 KiB (13.0 %) of the peak, by its own lines
-  line   at peak       peak  allocated      left
-    12  3.00 KiB  15.00 KiB   3.00 KiB  3.00 KiB  return [allocate(next(at), KIB), allocate(
+  line   at peak      peak  allocated      left
+    12  3.00 KiB  15.0 KiB   3.00 KiB  3.00 KiB  return [allocate(next(at), KIB), allocate(
 """
 
 # What the folder of the program shows of a recording that has no text: whole functions.
 TABLES = f"""\
 Line by line, the functions whose own lines hold most of the peak
 {LEGEND}
-  model.py:2 Net.forward: 12.00 KiB (52.2 %) of the peak, by its own lines
-  line    at peak       peak  allocated       left
-     2                                              def forward(self, deep):
-     3                                                  if deep:
-     4   8.00 KiB   8.00 KiB   8.00 KiB   8.00 KiB          self.forward(deep - 1)
-     5  12.00 KiB  12.00 KiB  12.00 KiB  12.00 KiB      allocate(next(at), 4 * KIB)     # said
+  model.py:2 Net.forward: 12.0 KiB (52.2 %) of the peak, by its own lines
+  line   at peak      peak  allocated      left
+     2                                           def forward(self, deep):
+     3                                               if deep:
+     4  8.00 KiB  8.00 KiB   8.00 KiB  8.00 KiB          self.forward(deep - 1)
+     5  12.0 KiB  12.0 KiB   12.0 KiB  12.0 KiB      allocate(next(at), 4 * KIB)     # said
      6
-     7                                                  return deep
+     7                                               return deep
 
   model.py:15 main: 8.00 KiB (34.8 %) of the peak, by its own lines
-  line    at peak       peak  allocated       left
-    15                                              def main():
-    16  12.00 KiB  12.00 KiB  12.00 KiB  12.00 KiB      Net().forward(2)
-    17   3.00 KiB  15.00 KiB   3.00 KiB   3.00 KiB      Other().forward()
-    18   8.00 KiB  23.00 KiB   8.00 KiB   8.00 KiB      allocate(next(at), 8 * KIB)
+  line   at peak      peak  allocated      left
+    15                                           def main():
+    16  12.0 KiB  12.0 KiB   12.0 KiB  12.0 KiB      Net().forward(2)
+    17  3.00 KiB  15.0 KiB   3.00 KiB  3.00 KiB      Other().forward()
+    18  8.00 KiB  23.0 KiB   8.00 KiB  8.00 KiB      allocate(next(at), 8 * KIB)
 
   model.py:10 Other.forward: 3.00 KiB (13.0 %) of the peak, by its own lines
-  line   at peak       peak  allocated      left
-    10                                            @staticmethod
-    11                                            def forward():
-    12  3.00 KiB  15.00 KiB   3.00 KiB  3.00 KiB      return [allocate(next(at), KIB), allocate(
-    13                                                    next(at), 2 * KIB)]
+  line   at peak      peak  allocated      left
+    10                                           @staticmethod
+    11                                           def forward():
+    12  3.00 KiB  15.0 KiB   3.00 KiB  3.00 KiB      return [allocate(next(at), KIB), allocate(
+    13                                                   next(at), 2 * KIB)]
 """
 
 RECORDED = 10**18  # unix ns
@@ -251,10 +251,10 @@ def test_source_that_is_newer_is_shown_and_says_so(script, tmp_path):
 
 
 MERGED = """\
-  line    at peak       peak  allocated       left
-     4   8.00 KiB   8.00 KiB   8.00 KiB   8.00 KiB
-     5  12.00 KiB  12.00 KiB  12.00 KiB  12.00 KiB
-    12   3.00 KiB  15.00 KiB   3.00 KiB   3.00 KiB
+  line   at peak      peak  allocated      left
+     4  8.00 KiB  8.00 KiB   8.00 KiB  8.00 KiB
+     5  12.0 KiB  12.0 KiB   12.0 KiB  12.0 KiB
+    12  3.00 KiB  15.0 KiB   3.00 KiB  3.00 KiB
 """
 
 
@@ -302,7 +302,7 @@ def test_source_that_is_not_that_of_the_recording(script, tmp_path, change):
     assert states(bare(recording), path, tmp_path) == in_folder
     shown = section(recording)
     assert MERGED in shown
-    assert f"{wording.shorten(str(path))}:4 forward: 15.00 KiB" in shown
+    assert f"{wording.shorten(str(path))}:4 forward: 15.0 KiB" in shown
     words = {"differs": "its file changed: no such function at these lines",
              "missing": MISSING}  # fmt: skip
     assert shown.count(f"  ({words[state]})\n") == 2
@@ -359,7 +359,7 @@ def test_a_function_of_very_many_lines(script):
     numbers = [int(line.split()[0]) for line in table.splitlines()[3:-1]]
     assert numbers == list(range(62, 102))
     shown = section(recording, functions=["f"])
-    assert "more lines" not in shown and "\n     2    1.00 KiB " in shown
+    assert "more lines" not in shown and "\n     2  1.00 KiB " in shown
 
 
 def test_source_of_any_depth(script, tmp_path):
@@ -448,10 +448,10 @@ def test_without_allocations(script):
 STREAMS = f"""\
 Line by line, the functions whose own lines hold most of the peak
 {LEGEND}
-  truth.py:65 step: 938.09 MiB (100.0 %) of the peak, by its own lines
+  truth.py:65 step: 938 MiB (100.0 %) of the peak, by its own lines
   ({MISSING})
-  line     at peak        peak  allocated        left
-    65  938.09 MiB  938.09 MiB   4.24 GiB  794.44 MiB
+  line  at peak     peak  allocated     left
+    65  938 MiB  938 MiB   4.24 GiB  794 MiB
 """
 
 

@@ -368,7 +368,7 @@ def test_wrong_usage(lines, write, tmp_path):
         (["-f", "f", "-m", "nosuch.part"], 1, "no module named nosuch.part"),
         (["-f", "f", "--out", "no/x.txt", "program.py"], 1, "choose another --out"),
         (["-f", "f", "--out", ".", "program.py"], 1, "choose another --out"),
-        (["-f", "f", "-g", "1", "program.py"], 1, "where the memory of the CPU"),
+        (["-f", "f", "-g", "1", "program.py"], 1, "but the memory of the CPU"),
     ]:
         done = lines("--device", "cpu", *args)
         assert done.returncode == status and says in done.stderr, (args, done.stderr)

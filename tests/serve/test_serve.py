@@ -335,7 +335,7 @@ def test_a_browser_shows_it_with_ranges_alone(chromium):
         page.goto(server.url + '#{"event":9}')
         # What only a chunk tells.
         assert toy.totals[9][0] == 8 * 65536
-        text = f"of {len(toy.events)} · 63 µs · 512.0 KiB allocated"
+        text = f"of {len(toy.events)} · 63 µs · 512 KiB allocated"
         page.wait_for_function(
             "text => document.body.innerText.includes(text)", arg=text
         )

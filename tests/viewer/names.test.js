@@ -14,7 +14,13 @@ test("bytes, counts and times read alike everywhere", () => {
   assert.equal(formatBytes(0), "0 B");
   assert.equal(formatBytes(1023), "1023 B");
   assert.equal(formatBytes(1536), "1.50 KiB");
-  assert.equal(formatBytes(400 * 1024 * 1024), "400.0 MiB");
+  assert.equal(formatBytes(400 * 1024 * 1024), "400 MiB");
+  /* 999.499 and 999.5 KiB; 9.996 and 1000 MiB. */
+  assert.equal(formatBytes(1023487), "999 KiB");
+  assert.equal(formatBytes(1023488), "0.976 MiB");
+  assert.equal(formatBytes(10481565), "10.0 MiB");
+  assert.equal(formatBytes(1000 * 1024 * 1024), "0.977 GiB");
+  assert.equal(formatBytes(2 ** 30 - 1), "1.00 GiB");
   assert.equal(formatBytes(-2048), "-2.00 KiB");
   assert.equal(formatBytes(2 ** 63), "8.00 EiB");
   assert.equal(exactBytes(1536), "1.50 KiB (1,536 B)");

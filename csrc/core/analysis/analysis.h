@@ -1,11 +1,11 @@
-/* What every answer about a device of a recording starts from: the fit of its events, its
- * peak, the lifetimes, causes and categories of its allocations, and states that a replay
- * can start from.
+/* The base of every answer about a device of a recording: the fit of its events, its
+ * peak, the lifetimes, causes and categories of its allocations, and states for
+ * starting a replay.
  *
- * An analysis is made when it is first asked for, by one walk back over the events and one
- * forward, and belongs to the recording.  It is immutable, but for the verdicts, which are
- * made when first asked for.  Any thread may ask: two that come first make two, of which
- * one stays. */
+ * An analysis is made at first use, by one walk back over the events and one forward,
+ * and belongs to the recording.  It is immutable; only the verdicts are added at their
+ * first use.  Any thread may ask: if two threads make an analysis at once, one of the
+ * two stays. */
 #ifndef ML_ANALYSIS_H
 #define ML_ANALYSIS_H
 
@@ -29,14 +29,14 @@ typedef struct ml_analysis {
         verdicts; /* owned; of the rows of lifetimes; NULL: not asked for */
 } ml_analysis;
 
-/* RECORDING does not change any more.  *OUT is borrowed and lives as long as it.  0,
- * ML_EINVALID for a DEVICE that it does not have, or ML_ENOMEM. */
+/* RECORDING does not change any more.  *OUT is borrowed and lives as long as RECORDING.
+ * 0, ML_EINVALID for a DEVICE that it does not have, or ML_ENOMEM. */
 int ml_analysis_of(const ml_recording *recording, size_t device,
                    const ml_analysis **out);
-/* The causes alone, of all devices; likewise. */
+/* Likewise, only the causes, of all devices. */
 int ml_analysis_causes(const ml_recording *recording, const ml_causes **out);
 
-/* A replay that stands after POSITION events, for ml_replay_free.  0 or ML_ENOMEM. */
+/* A replay after POSITION events, for ml_replay_free.  0 or ML_ENOMEM. */
 int ml_analysis_replay(const ml_analysis *analysis, size_t position, ml_replay **out);
 
 typedef struct ml_explained {
@@ -45,11 +45,11 @@ typedef struct ml_explained {
     uint32_t name; /* string: its owner's; 0: none */
 } ml_explained;
 
-/* What the block at ADDR is, that event BIRTH allocated, or ML_BEFORE_EVENTS with STACK:
- * its cause, category and owner, all rules together. */
+/* Explains the block at ADDR by all rules: its cause, category and owner.  Event BIRTH
+ * allocated it; or BIRTH is ML_BEFORE_EVENTS, and STACK its stack. */
 ml_explained ml_explain(const ml_analysis *analysis, uint64_t addr, uint64_t birth,
                         uint32_t stack);
-/* Likewise the block of row INDEX of the lifetimes. */
+/* Likewise for the block of row INDEX of the lifetimes. */
 ml_explained ml_explain_row(const ml_analysis *analysis, size_t index);
 
 /* Makes the categories of all allocations, for ml_analysis_category.  0 or ML_ENOMEM. */

@@ -1,7 +1,7 @@
 /* Memory, growth, hashing, searching, text and error texts for the core.
  *
- * Owns the one allocation hook through which every byte of the core goes, so that tests
- * can make any allocation fail. */
+ * All memory of the core comes through one allocation hook, so that tests can make any
+ * allocation fail. */
 #ifndef ML_BASE_H
 #define ML_BASE_H
 

@@ -1,4 +1,4 @@
-/* Ranges of addresses that are taken and do not overlap. */
+/* A set of taken ranges of addresses, which do not overlap. */
 #ifndef ML_RANGES_H
 #define ML_RANGES_H
 

@@ -1,7 +1,7 @@
 /* Numbers of any size in few bytes: LEB128, the lowest seven bits first.
  *
- * Owns the encoding, which the page's columns and records of .mlab files have
- * (docs/FORMAT.md).  What goes wrong with a buffer is remembered by the buffer. */
+ * The page's columns and records of .mlab files use it (docs/FORMAT.md).  A buffer
+ * remembers its errors. */
 #ifndef ML_VARINT_H
 #define ML_VARINT_H
 

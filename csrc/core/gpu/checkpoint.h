@@ -1,8 +1,8 @@
-/* Giving this process's CUDA contexts, and all that they hold, back to the GPUs for a
+/* Gives this process's CUDA contexts, with all their memory, back to the GPUs for a
  * while, by the driver's checkpoint of its own process (drivers from 570 on).
  *
- * Owns the order of the driver's calls, what is done where one fails, and the words for
- * it.  It never loads the driver or initialises CUDA.
+ * Owns the order of the driver's calls, the recovery from failures, and the words for
+ * these.  It never loads the driver or initialises CUDA.
  *
  * While the contexts are away every CUDA call of any thread waits in the driver until they
  * are back; memlab makes none (driver.h).  Seconds of work: no caller holds a lock or the
@@ -29,8 +29,8 @@ void ml_checkpoint_use(const ml_checkpoint_calls *calls);
  * what to do. */
 #define ML_CHECKPOINT_TEXT 1024
 
-/* Whether there is a context that the driver can give back.  1, 0 where there is none to
- * give, or ML_E*; PROBLEM says why for the latter two.  Changes nothing. */
+/* Whether there is a context that the driver can give back. 1, 0 without a context, or
+ * ML_E*; PROBLEM says why for the latter two.  Changes nothing. */
 int ml_checkpoint_check(char *problem, size_t problem_bytes);
 
 /* Gives the contexts back.  A thread that is inside CUDA is waited for, LIMIT_MS
@@ -38,7 +38,7 @@ int ml_checkpoint_check(char *problem, size_t problem_bytes);
  * unless ml_checkpoint_is_away. */
 int ml_checkpoint_give(unsigned limit_ms, char *problem, size_t problem_bytes);
 
-/* Takes them back, from whatever state the driver says the process is in.  0, or ML_E*
+/* Takes them back, from any state of the process that the driver reports.  0, or ML_E*
  * with PROBLEM; it can then be tried again. */
 int ml_checkpoint_take(char *problem, size_t problem_bytes);
 

@@ -15,8 +15,8 @@
     "until it " \
     "is taken again"
 
-/* To be called before the driver or NVML is; not twice by one thread.  False, and then
- * nothing to leave, where the gate is closed. */
+/* Call it before the driver or NVML; not twice by one thread.  False if the gate is
+ * closed; then there is nothing to leave. */
 bool ml_driver_enter(void);
 void ml_driver_leave(void);
 
@@ -27,7 +27,7 @@ void *ml_driver_loaded(void);
  * false where the library, any of dlopen's, lacks it. */
 bool ml_driver_function(void *library, const char *name, void *function);
 
-/* Closes the gate and waits until nobody is inside.  False where somebody still is after
+/* Closes the gate and waits until no thread is inside.  False if one still is after
  * LIMIT_MS milliseconds: the gate is then open again. */
 bool ml_driver_close(unsigned limit_ms);
 void ml_driver_open(void);

@@ -1,7 +1,7 @@
-/* The account of a whole GPU at an instant: lines that add up to what the device says is
- * used, out of the samples among a recording's notes.
+/* The account of a whole GPU at an instant, from the samples among a recording's notes:
+ * lines that add up to the device's used memory.
  *
- * Owns what each line means.  Pure: a function of notes and of torch's totals. */
+ * Defines each line.  A function of notes and of torch's totals. */
 #ifndef ML_GPU_ACCOUNT_H
 #define ML_GPU_ACCOUNT_H
 
@@ -63,7 +63,7 @@ void ml_gpu_account_of(const ml_gpu_account_marks *marks, const ml_note *sample,
  * is the string that says why, 0 for nothing said. */
 bool ml_gpu_account_at(const ml_recording *recording, int device, uint64_t time,
                        const ml_totals *torch, ml_gpu_account *out, uint32_t *reason);
-/* The note of the host's memory chosen likewise; NULL: there is none. */
+/* The note of the host's memory, chosen likewise; NULL without one. */
 const ml_note *ml_gpu_account_host_at(const ml_recording *recording, uint64_t time);
 
 const char *ml_gpu_account_line_text(unsigned line);

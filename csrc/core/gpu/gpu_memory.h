@@ -1,4 +1,4 @@
-/* What a whole GPU holds, as the driver's management library NVML says.
+/* The memory of a whole GPU, from the driver's management library NVML.
  *
  * Owns finding NVML and the NVML device of a CUDA device.  It never initialises CUDA or
  * makes a context.  Some 20 microseconds a reading, with the driver's locks: not from
@@ -25,8 +25,8 @@ typedef struct ml_gpu_memory {
                         process may be one of them */
 } ml_gpu_memory;
 
-/* Of the CUDA device of that index, whatever CUDA_VISIBLE_DEVICES made of the order.  0
- * or ML_E*, with a sentence in *REASON, static; ML_ESTATE while this process's contexts
+/* Of the CUDA device of that index, in any order that CUDA_VISIBLE_DEVICES sets.  0 or
+ * ML_E*, with a sentence in *REASON, static; ML_ESTATE while this process's contexts
  * are away (checkpoint.h), when NVML would not answer. */
 int ml_gpu_memory_read(int device, ml_gpu_memory *out, const char **reason);
 

@@ -1,4 +1,4 @@
-/* Placement: where on a device the driver puts the memory that it is asked for.
+/* Placement: the addresses that the driver chooses for memory on a device.
  *
  * Up to torch 2.11 the caching allocator breaks ties between equal free blocks by
  * address, so the peak it reserves depends on the order of the addresses that cudaMalloc

@@ -1,10 +1,10 @@
-/* Survivors: what each step of a program leaves behind.
+/* Survivors: the blocks that each step of a program leaves behind.
  *
- * Owns following the blocks that were allocated since it began, each with the step it was
- * allocated in; which of them leak is for leaks.h to say.
+ * Follows the blocks that were allocated since it began, each with its step; leaks.h
+ * decides which of them leak.
  *
- * Only steps count that had a survivor, as did all after them: what was left in a step
- * before one that left nothing is forgotten. */
+ * A step counts only if it and all later steps had survivors: survivors of steps before
+ * a step without any are forgotten. */
 #ifndef ML_LEAK_TRACKER_H
 #define ML_LEAK_TRACKER_H
 

@@ -1,6 +1,6 @@
-/* Leaks: the lines of what survives, and which of them grow.
+/* Leaks: the lines of surviving blocks, and which of them grow.
  *
- * Owns the test of growth; which blocks survive is for leak_tracker.h to say.
+ * Owns the test of growth; leak_tracker.h finds the survivors.
  *
  * A step is what lies between two calls of ml_leaks_step.  A line leaks when each of
  * the last ML_LEAK_STEPS steps or more in a row left a block of it that still lives, and

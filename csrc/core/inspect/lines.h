@@ -1,4 +1,4 @@
-/* Line tables: what memory did while each line of some functions ran.
+/* Line tables: the changes of memory while each line of some functions ran.
  *
  * Owns the rows of the functions, and for each thread the calls of them that are
  * under way, one on top of the other.  It is told when a call begins, comes to a
@@ -54,7 +54,7 @@ void ml_lines_reach(ml_lines *lines, ml_lines_function *function, uint64_t threa
  * seen. */
 void ml_lines_leave(ml_lines *lines, const ml_lines_function *function,
                     uint64_t thread);
-/* Nothing more is told of the calls that are under way: what their lines had so far is
+/* The calls under way get no more events; the figures of their lines so far are
  * kept. */
 void ml_lines_close(ml_lines *lines);
 

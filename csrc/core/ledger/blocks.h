@@ -1,23 +1,23 @@
 /* The block table of one device: which segments and blocks exist, and the sums over
  * them.
  *
- * Owns the nodes, the ways to find them (by start address, by neighbour, by segment)
- * and the operations that keep them whole: split, join, release, unmap.  Its
- * one user is the ledger, which knows events and rounding.
+ * Owns the nodes, their indexes (by start address, by neighbour, by segment) and the
+ * operations on them: split, join, release, unmap.  Only the ledger uses it; the ledger
+ * knows events and rounding.
  *
  * Blocks are fixed-size nodes in reserved address space, known by index (0 is none).
  * Three structures run through them: the doubly linked list of a segment's blocks in
  * address order, a hash by start address, and the list of unused nodes.  Segments are
  * in a treap by address.
  *
- * The hash is a linear one: each insertion may split one bucket, so that it grows in
- * place, a step at a time, and never stops an allocation for a rehash of everything.
+ * The table uses linear hashing: each insertion may split one bucket.  So it grows in
+ * place, a step at a time, and an allocation never waits for a whole rehash.
  *
- * Only the first and the last block of a segment know their segment (`segment` of
- * the others is stale): that is what lets two mapped runs be joined, or a block be
- * split or merged, in constant time.  Every join keeps the left node, so a segment's
- * first block changes only when its start is unmapped.  A segment has at least one
- * block, so as long as there is a node for a block there is a slot for its segment. */
+ * Only the first and the last block of a segment know their segment (`segment` of the
+ * others is stale).  So joining two mapped runs, and splitting or merging a block, take
+ * constant time.  Every join keeps the left node, so a segment's first block changes
+ * only when its start is unmapped.  A segment has at least one block.  So if there is a
+ * node for a block, there is a slot for its segment. */
 #ifndef ML_BLOCKS_H
 #define ML_BLOCKS_H
 
@@ -27,7 +27,7 @@
 #include "memlab.h"
 #include "recording/pool_stats.h"
 
-/* Birth of a block that was there before the first event. */
+/* Birth of a block from before the first event. */
 #define ML_BEFORE_EVENTS UINT64_MAX
 
 #define ML_BLOCK_UNUSED 0xffu /* state of a node in the list of unused ones */
@@ -136,7 +136,7 @@ uint32_t ml_blocks_holding(const ml_blocks *blocks, uint64_t addr);
 
 /* A free block outside every segment; 0 when the table is full. */
 uint32_t ml_blocks_add(ml_blocks *blocks, uint64_t addr, uint64_t size);
-/* The node of a block outside every segment goes back. */
+/* Returns the node of a block outside every segment. */
 void ml_blocks_drop(ml_blocks *blocks, uint32_t index);
 
 static inline void
@@ -167,7 +167,8 @@ ml_blocks_uncount_in_pool(ml_blocks *blocks, const ml_block_node *node)
     counts[ML_POOL_STAT_requested_bytes] -= node->requested;
 }
 
-/* The sums over blocks in use: before a block's state or size changes and after. */
+/* Updates the sums over blocks in use: called before a block's state or size changes,
+ * and after. */
 static inline void
 ml_blocks_count(ml_blocks *blocks, const ml_block_node *node)
 {
@@ -192,8 +193,8 @@ ml_blocks_uncount(ml_blocks *blocks, const ml_block_node *node)
     }
 }
 
-/* A free block is the rest of a split where its segment has other blocks; torch leaves
- * expandable segments out of that. */
+/* A free block is the rest of a split if its segment has other blocks; torch does not
+ * count expandable segments here. */
 static inline bool
 ml_blocks_is_rest(const ml_block_node *node)
 {
@@ -219,7 +220,7 @@ ml_blocks_uncount_rest(ml_blocks *blocks, const ml_block_node *node)
     }
 }
 
-/* Free block NODE, of which all but its state is set, is in use from now on. */
+/* Free block NODE, complete but for its state, is in use from now on. */
 static inline void
 ml_blocks_use(ml_blocks *blocks, ml_block_node *node, uint8_t state)
 {
@@ -258,7 +259,7 @@ ml_blocks_count_span(ml_blocks *blocks, const ml_block_span *span)
     counts[ML_POOL_STAT_oversize_segments] += ml_blocks_is_oversize(blocks, span);
 }
 
-/* What the outside is shown of a block. */
+/* A block as visitors see it. */
 ml_block ml_blocks_show(const ml_block_node *node);
 
 /* A segment of one free block, with all but its blocks as in LIKE.  Returns the
@@ -276,41 +277,39 @@ uint32_t ml_blocks_merge(ml_blocks *blocks, uint32_t index);
 /* Block INDEX in use becomes free and merges; a segment made up for it goes with it.
  * Returns the free block that holds it now, 0 if none does. */
 uint32_t ml_blocks_release(ml_blocks *blocks, uint32_t index);
-/* Settles of which pool a segment is of which that was unknown. */
+/* Sets the pool of a segment whose pool was unknown. */
 void ml_blocks_set_small(ml_blocks *blocks, uint32_t span, bool small);
-/* Appends segment RIGHT, which begins where LEFT ends, to it.  What one of them
- * knows of their pool counts for both. */
+/* Appends segment RIGHT to LEFT, where LEFT ends.  If one knows their pool, both do. */
 void ml_blocks_join_spans(ml_blocks *blocks, uint32_t left, uint32_t right);
 
-/* Makes a free block that starts at ADDR and, where its segment is long enough, has
- * BYTES, whatever was there: blocks in use that overlap are taken to have been freed
- * unseen, but of the one that begins before ADDR, only what TIGHT(context, requested)
- * says it needs is its own.  0 when no segment holds ADDR or the table is full. */
+/* Makes a free block that starts at ADDR, of BYTES if its segment is long enough.
+ * Blocks in use that overlap are assumed to have been freed unseen.  A block that
+ * begins before ADDR keeps the bytes that TIGHT(context, requested) says it needs.  0
+ * when no segment holds ADDR or the table is full. */
 uint32_t ml_blocks_make_room(ml_blocks *blocks, uint64_t addr, uint64_t bytes,
                              uint64_t (*tight)(const void *context, uint64_t requested),
                              const void *context);
 
-/* What ml_blocks_clear_range took away. */
+/* The blocks that ml_blocks_clear_range removed. */
 typedef struct ml_cleared {
     uint64_t bytes;  /* of the range asked for */
     uint64_t in_use; /* blocks */
     bool full;       /* more had to go, for want of a node to cut at */
 } ml_cleared;
 
-/* Forgets all that lies in [LOW, HIGH): parts of expandable segments, others whole. */
+/* Forgets all in [LOW, HIGH): parts of expandable segments, whole other segments. */
 ml_cleared ml_blocks_clear_range(ml_blocks *blocks, uint64_t low, uint64_t high);
 
-/* Receives segments by address, each followed by its blocks by address, free ones
- * included.  BIRTH is without meaning for those.  A non-zero return stops the walk and
- * becomes its result.  Either may be NULL. */
+/* Receives segments by address, each followed by its blocks by address, also free ones,
+ * whose BIRTH has no meaning.  A non-zero return stops the walk and becomes its result.
+ * Either may be NULL. */
 typedef struct ml_ledger_visitor {
     void *context;
     int (*segment)(void *context, const ml_segment *segment);
     int (*block)(void *context, const ml_block *block, uint64_t birth);
 } ml_ledger_visitor;
 
-/* In blocks_image.c: all that the table holds, packed, for a table with as much
- * room. */
+/* In blocks_image.c: the whole content, packed, for a table with as much room. */
 size_t ml_blocks_image_bytes(const ml_blocks *blocks);
 void ml_blocks_save(const ml_blocks *blocks, void *image);
 void ml_blocks_load(ml_blocks *blocks, const void *image);
@@ -322,7 +321,7 @@ void ml_blocks_start_counting(ml_blocks *blocks);
  * segments each block is announced as one of its own. */
 int ml_blocks_visit(const ml_blocks *blocks, bool has_segments,
                     const ml_ledger_visitor *visitor);
-/* NULL, or what is wrong. */
+/* NULL, or the error. */
 const char *ml_blocks_validate(const ml_blocks *blocks, bool has_segments);
 
 #endif

@@ -1,12 +1,11 @@
 /* The ledger: the block structure of one device, followed event by event.
  *
- * Owns the segments and blocks that exist and the totals over them.  Allocated bytes
- * cannot be had from the events' sizes alone, which are the requested ones: a block is
- * what was split off a free block, so the ledger keeps the free blocks too and applies
- * the caching allocator's own rules to them: round the request, split when enough
- * remains, merge with free neighbours when a free is completed, join mapped ranges that
- * touch.  Which free block was taken need not be modelled, since the event says the
- * address.
+ * Owns the existing segments and blocks, and the totals over them.  The events have
+ * requested sizes; allocated bytes do not follow from these alone, since a block is
+ * split off a free block.  So the ledger also keeps the free blocks, and applies the
+ * caching allocator's rules: round the request, split when enough remains, merge with
+ * free neighbours when a free is completed, join mapped ranges that touch.  It need not
+ * model which free block is taken: the event has the address.
  *
  * ml_ledger_apply runs inside the allocator's callback: after ml_ledger_new nothing
  * here takes a lock, memory from the C library, or a system call.  One thread at a
@@ -24,8 +23,8 @@
 
 typedef struct ml_ledger ml_ledger;
 
-/* What an event did not agree with.  The ledger then does the nearest thing that leaves
- * it whole, and counts. */
+/* Why an event does not fit.  The ledger then does the nearest consistent thing, and
+ * counts it. */
 enum ml_ledger_problem {
     ML_LEDGER_FITS = 0,
     ML_LEDGER_ALLOC_UNKNOWN,    /* allocation outside every known segment */
@@ -50,69 +49,67 @@ typedef struct ml_ledger_totals {
     uint64_t full;            /* of those, how many for want of room */
 } ml_ledger_totals;
 
-/* BLOCK_LIMIT: most blocks that can exist at once, free ones included; 0 for 2^20.
- * Only address space is taken for them; room may turn out smaller where that is
- * short.  RULES is copied; NULL is the default settings.  0 or ML_ENOMEM. */
+/* BLOCK_LIMIT: the most blocks that can exist at once, also free ones; 0 for 2^20.
+ * They take only address space; if that is short, the limit is lower.  RULES is copied;
+ * NULL is the default settings.  0 or ML_ENOMEM. */
 int ml_ledger_new(ml_ledger **out, const ml_allocator_rules *rules, size_t block_limit);
 void ml_ledger_free(ml_ledger *ledger);
 
 /* As new, keeping its room.  RULES of NULL keeps the rules. */
 void ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules);
 
-/* State before the first event.  A seeded segment is free as a whole; blocks of it
- * then follow in address order, of which inactive ones change nothing.  The fields
- * of SEGMENT that sum up its blocks are not used.  For rules without segments:
- * blocks alone.  0, or ML_EFULL, or ML_EINVALID for what overlaps or does not lie
- * within the segment last seeded. */
+/* State before the first event.  A seeded segment is free as a whole.  Its blocks then
+ * follow in address order; inactive ones change nothing.  The fields of SEGMENT that
+ * sum up its blocks are not used.  For rules without segments: blocks alone.  0,
+ * ML_EFULL, or ML_EINVALID for a block that overlaps or is outside the last seeded
+ * segment. */
 int ml_ledger_seed_segment(ml_ledger *ledger, const ml_segment *segment);
 int ml_ledger_seed_block(ml_ledger *ledger, const ml_block *block);
-/* A block whose segment is not known: it gets one of its size that leaves with it. */
+/* A block of an unknown segment: it gets one of its own size, which ends with it. */
 int ml_ledger_seed_stray(ml_ledger *ledger, const ml_block *block);
 
-/* All that a ledger holds at a time, packed: one with the same rules and as much
- * room goes on from there. */
+/* A ledger's whole state, packed.  A ledger with the same rules and as much room can
+ * continue from it. */
 typedef struct ml_ledger_image ml_ledger_image;
 size_t ml_ledger_image_bytes(const ml_ledger *ledger);
 ml_ledger_image *
 ml_ledger_save(const ml_ledger *ledger); /* for ml_free; NULL: no memory */
 void ml_ledger_load(ml_ledger *ledger, const ml_ledger_image *image);
 
-/* Follows EVENT.  Where its block is found, fills block_bytes and sets
+/* Follows EVENT.  If its block is found, fills block_bytes and sets
  * ML_EVENT_BLOCK_KNOWN (allocations and frees), and fills origin_stack (frees: the
- * stack of the allocation; segment frees: that of the segment).  On an allocation that
- * comes with ML_EVENT_BLOCK_KNOWN, block_bytes is believed instead of the rules.
- * Returns an enum ml_ledger_problem, 0 where the event fits.
+ * stack of the allocation; segment frees: that of the segment).  An allocation with
+ * ML_EVENT_BLOCK_KNOWN has its block_bytes, not those of the rules.  Returns an enum
+ * ml_ledger_problem, 0 if the event fits.
  *
- * Constant time; for events of segments logarithmic in their number, and events that do
- * not fit may look at every block of one.
+ * Constant time; events of segments take logarithmic time in their number.  An event
+ * that does not fit may look at every block of a segment.
  *
  * Not seen: whether a memory pool forbids splitting
  * (torch.cuda.MemPool(no_split=True)).  The bytes of such a pool are reported too
  * low. */
 int ml_ledger_apply(ml_ledger *ledger, ml_event *event);
 
-/* Goes back over EVENT in a ledger of segments alone: what was released is there
- * again, and the other way round.  Free memory of a pool is unmapped in one piece,
- * however it was mapped, so its size does not tell the pool: what touches it does,
- * and what happened in it before.  As ml_ledger_apply, but the totals are not
- * published. */
+/* Undoes EVENT in a ledger of segments alone: a released segment exists again, and the
+ * other way round.  Free memory of a pool is unmapped in one piece, however it was
+ * mapped, so its size does not tell the pool.  The memory beside it does, and its
+ * earlier events.  As ml_ledger_apply, but the totals are not published. */
 int ml_ledger_undo(ml_ledger *ledger, const ml_event *event);
 
 /* For the thread that applies events.  _current is borrowed and follows the ledger. */
 const ml_totals *ml_ledger_current(const ml_ledger *ledger);
 /* torch's own counts of each pool, by enum ml_pool and enum ml_pool_stat; likewise.
- * NULL while they are not kept, which spares every event some work. */
+ * NULL while they are not kept, which makes events cheaper. */
 const ml_pool_stats *ml_ledger_pool_stats(const ml_ledger *ledger);
 void ml_ledger_start_counting(ml_ledger *ledger);
 void ml_ledger_stop_counting(ml_ledger *ledger);
 ml_ledger_totals ml_ledger_get_totals(const ml_ledger *ledger);
-/* For any thread: totals of one instant, never of halves of two. */
+/* For any thread: totals of one instant. */
 void ml_ledger_read_totals(const ml_ledger *ledger, ml_totals *current,
                            ml_totals *peak);
 /* For any thread: peaks start again from the current totals. */
 void ml_ledger_reset_peaks(ml_ledger *ledger);
-/* In a child of fork, which may not have the thread that was publishing totals: nobody
- * waits for it. */
+/* In a child of fork: ends a publication of totals whose thread may not exist here. */
 void ml_ledger_forked(ml_ledger *ledger);
 /* A block and the one before it in its segment. */
 typedef struct ml_ledger_place {
@@ -122,11 +119,11 @@ typedef struct ml_ledger_place {
     uint64_t before_birth;
 } ml_ledger_place;
 
-/* The block that holds ADDR: in constant time where one starts there.  False, with *OUT
- * unchanged, where none does. */
+/* The block that holds ADDR: in constant time if one starts there.  False, with *OUT
+ * unchanged, if none holds it. */
 bool ml_ledger_locate(const ml_ledger *ledger, uint64_t addr, ml_ledger_place *out);
 
-/* Whether a block in use starts at ADDR; *BIRTH is as a visitor is shown it. */
+/* Whether a block in use starts at ADDR; *BIRTH is as for a visitor. */
 bool ml_ledger_uses(const ml_ledger *ledger, uint64_t addr, uint64_t *birth);
 
 /* Shows VISITOR every segment and block; BIRTH of a block is the number of events
@@ -134,7 +131,7 @@ bool ml_ledger_uses(const ml_ledger *ledger, uint64_t addr, uint64_t *birth);
  * threads at once. */
 int ml_ledger_visit(const ml_ledger *ledger, const ml_ledger_visitor *visitor);
 
-/* A full check of every link, order and total; for tests.  NULL, or what is wrong. */
+/* A full check of every link, order and total; for tests.  NULL, or the error. */
 const char *ml_ledger_validate(const ml_ledger *ledger);
 
 #endif

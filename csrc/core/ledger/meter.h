@@ -1,14 +1,14 @@
-/* A meter: what torch counts of one device, and intervals over it: what it did between
- * one moment and the next.
+/* A meter: torch's counts of one device, and intervals over them: the changes between
+ * two moments.
  *
- * Owns the counts, the sums of what was added to and taken from them, and the peak of
- * each interval.  An interval costs the program nothing: torch's own statistics, which
- * would have to be reset for it, are not touched.
+ * Owns the counts, the sums added to and taken from them, and the peak of each
+ * interval.  An interval does not touch torch's own statistics, which would otherwise
+ * have to be reset.
  *
  * The counts are changed inside the allocator's callback, by one thread at a time
- * (ml_meter_follow) or by any (ml_meter_add); intervals are read on any thread.
- * What happens on the reading thread is exact.  What another thread does at the very
- * moment at which one interval ends and the next begins belongs to either of them. */
+ * (ml_meter_follow) or by any (ml_meter_add); intervals are read on any thread.  The
+ * reading thread's own changes are exact.  Another thread's change at the moment
+ * between two intervals belongs to either of them. */
 #ifndef ML_METER_H
 #define ML_METER_H
 
@@ -27,14 +27,13 @@
 #define ML_METER_STAT_ALL ML_POOL_MAX
 #define ML_METER_STAT_COUNT (ML_METER_STAT_POOLS * (int)ML_POOL_STAT_MAX)
 
-/* What an interval saw, each by ml_meter_stat(). */
+/* The figures of an interval, each by ml_meter_stat(). */
 typedef struct ml_meter_stats {
     uint64_t current[ML_METER_STAT_COUNT]; /* at its end */
     uint64_t peak[ML_METER_STAT_COUNT];
     uint64_t allocated[ML_METER_STAT_COUNT]; /* sum of what was added */
     uint64_t freed[ML_METER_STAT_COUNT];     /* sum of what was taken */
-    /* What the allocator's own counters rose by; not the meter's, which leaves it
-     * alone. */
+    /* The increase of the allocator's own counters; the meter does not change it. */
     uint64_t counted[ML_SOURCE_COUNTER_MAX];
 } ml_meter_stats;
 
@@ -50,13 +49,13 @@ typedef uint64_t ml_meter_stat_set;
 _Static_assert(ML_METER_STAT_COUNT <= 64, "a set has a bit for each figure");
 
 typedef struct ml_meter_interval {
-    /* Whose interval it is.  It alone changes these two, so that loads and stores
-     * are enough; another thread may end its interval meanwhile. */
+    /* The interval's thread.  It alone changes these two, so that loads and stores are
+     * enough; another thread may end its interval meanwhile. */
     _Atomic uint32_t thread;
     _Atomic ml_meter_stat_set moved;
     _Atomic uint64_t
         peak[ML_METER_STAT_COUNT]; /* of those that moved; 0 where none rose */
-    /* The same of what other threads did meanwhile. */
+    /* The same for other threads meanwhile. */
     _Atomic ml_meter_stat_set others_moved;
     _Atomic uint64_t others_peak[ML_METER_STAT_COUNT];
     /* The meter's at its start. */
@@ -67,8 +66,7 @@ typedef struct ml_meter_interval {
 
 typedef struct ml_meter {
     _Atomic uint64_t events;
-    /* Where nobody is amid a change, current is base and what was added less what was
-     * taken. */
+    /* Outside a change, current is base plus the added less the taken. */
     _Atomic uint64_t base[ML_METER_STAT_COUNT];
     _Atomic uint64_t current[ML_METER_STAT_COUNT];
     _Atomic uint64_t allocated[ML_METER_STAT_COUNT];
@@ -79,31 +77,31 @@ typedef struct ml_meter {
     ml_meter_interval intervals[ML_METER_INTERVAL_MAX];
 } ml_meter;
 
-/* The counts are COUNTS now, whatever they were: nothing was added or taken. */
+/* Sets the counts to COUNTS, without adding or taking. */
 void ml_meter_set(ml_meter *meter, const ml_pool_stats *counts);
-/* The same by the events of the one thread that follows the device at a time, now
- * THREAD, a number as in ml_event. */
+/* The same by events.  One thread follows the device at a time, now THREAD, a number as
+ * in ml_event. */
 void ml_meter_follow(ml_meter *meter, uint32_t thread, const ml_pool_stats *counts);
-/* BYTES more in one more block of memory that has neither pools nor segments; FREED:
- * fewer, in one fewer. */
+/* Adds a block of BYTES, of memory without pools and segments; FREED: takes one
+ * away. */
 void ml_meter_add(ml_meter *meter, uint32_t thread, uint64_t bytes, bool freed);
 
-/* Begins an interval of THREAD, which need not be the caller; its number, or -1
- * where ML_METER_INTERVAL_MAX are under way.  NOW becomes what there is, of which
- * nothing happened. */
+/* Begins an interval of THREAD, which need not be the caller.  Returns its number, or
+ * -1 if ML_METER_INTERVAL_MAX are under way.  NOW gets the current figures, without
+ * changes. */
 int ml_meter_begin_interval(ml_meter *meter, uint32_t thread, ml_meter_stats *now);
 void ml_meter_end_interval(ml_meter *meter, int interval);
-/* The next interval begins; what moved in INTERVAL, which is put into FIGURES.
- * These are of an interval before, settled since.  By the thread of the interval, or
+/* Begins the next interval.  Returns what moved in INTERVAL, and puts it into FIGURES,
+ * which are of an earlier, settled interval.  Called by the interval's thread, or by
  * one that ends it next. */
 ml_meter_stat_set ml_meter_next_interval(ml_meter *meter, int interval,
                                          ml_meter_stats *figures);
 
-/* How many events it has had: what they changed shows in every interval that ends
- * from now on. */
+/* The number of its events so far.  Their changes show in every interval that ends from
+ * now on. */
 uint64_t ml_meter_events(const ml_meter *meter);
 
-/* Of MOVED nothing happens any more: what was added and taken has been told. */
+/* Clears the added and taken sums of MOVED: they were reported. */
 void ml_meter_stats_settle(ml_meter_stats *figures, ml_meter_stat_set moved);
 
 #endif

@@ -1,4 +1,4 @@
-/* The sizes that torch's allocator makes of requests: those of blocks and of segments. */
+/* The sizes of blocks and segments that torch's allocator uses for requests. */
 #ifndef ML_ROUNDING_H
 #define ML_ROUNDING_H
 
@@ -14,15 +14,15 @@ uint64_t ml_allocator_round(const ml_allocator_rules *rules, uint64_t requested)
 /* Whether RULES round up to whole minimal blocks, no divisions set. */
 bool ml_allocator_rounds_plainly(const ml_allocator_rules *rules);
 
-/* A block goes in the pool for small blocks up to this size; those pools' segments have
- * twice that and no other does. */
+/* The largest block of the pool for small blocks.  Only that pool's segments have twice
+ * this size. */
 #define ML_SMALL_BLOCK_BYTES (UINT64_C(1) << 20)
 #define ML_SMALL_SEGMENT_BYTES (UINT64_C(2) << 20)
 /* Segments of the pool for large blocks, unless large_segment_size_mb says otherwise. */
 #define ML_LARGE_SEGMENT_BYTES (UINT64_C(20) << 20)
 
-/* What is asked of the driver for a rounded block of BYTES that has no place, likewise.
- * LARGE: bytes of the large pool's segments.  UINT64_MAX for what cannot be counted. */
+/* Likewise, the bytes of a new segment for a rounded block of BYTES.  LARGE: bytes of
+ * the large pool's segments.  UINT64_MAX on overflow. */
 uint64_t ml_segment_bytes(uint64_t bytes, uint64_t large);
 
 #endif

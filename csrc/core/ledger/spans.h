@@ -8,7 +8,7 @@
 /* A slot, to be filled and linked; there is one for every block. */
 uint32_t ml_spans_add(ml_blocks *blocks);
 void ml_spans_link(ml_blocks *blocks, uint32_t index);
-/* Forgets the slot alone, neither its blocks nor its bytes. */
+/* Forgets only the slot, neither its blocks nor its bytes. */
 void ml_spans_drop(ml_blocks *blocks, uint32_t index);
 
 #endif

@@ -1,11 +1,11 @@
-/* When the blocks of one device were last used: by an operator that read or wrote them.
+/* The last uses of the blocks of one device: when an operator last read or wrote each.
  *
- * Owns a fixed table from the addresses of live blocks to positions, which are numbers
- * of the device's events so far.  What it says is never too early: where it may have
- * missed a use it knows nothing.
+ * Owns a fixed table from the addresses of live blocks to positions: the number of the
+ * device's events so far.  A position is never too early: if a use may have been
+ * missed, the position is unknown.
  *
- * Blocks come and go inside the allocator's callback, one thread at a time; any thread
- * marks and looks, beside it.  Plain memory only. */
+ * Blocks come and go inside the allocator's callback, one thread at a time.  Any thread
+ * may mark and look meanwhile.  Plain memory only. */
 #ifndef ML_USES_H
 #define ML_USES_H
 
@@ -15,11 +15,11 @@
 
 #include "base/system/region.h"
 
-/* What ml_uses_look does not know. */
+/* Returned for an unknown last use. */
 #define ML_USE_UNKNOWN UINT64_MAX
 
-/* Addresses within blocks that others than the allocator gave to tensors: of what came by
- * DLPack, for instance. */
+/* Addresses of tensors within blocks that do not come from the allocator, for example
+ * by DLPack. */
 #define ML_USES_INNER 64
 
 typedef struct ml_use_slot {
@@ -29,7 +29,7 @@ typedef struct ml_use_slot {
 
 typedef struct ml_uses {
     ml_region region; /* of slots; owned */
-    /* Whoever used an address within a block, by any of these. */
+    /* The last use of any address within a block. */
     ml_use_slot inner[ML_USES_INNER];
     _Atomic uint32_t inner_count;
     /* Up to this position any block may have been used. */
@@ -46,21 +46,22 @@ void ml_uses_clear(ml_uses *uses);
 
 /* Hot path: a block comes.  It has no use yet. */
 void ml_uses_begin(ml_uses *uses, uint64_t addr);
-/* Hot path: the block at ADDR of BYTES goes.  Its last use, or ML_USE_UNKNOWN. */
+/* Hot path: the block at ADDR of BYTES goes.  Returns its last use, or
+ * ML_USE_UNKNOWN. */
 uint64_t ml_uses_end(ml_uses *uses, uint64_t addr, uint64_t bytes);
 
-/* The block at ADDR, or the one that holds it where it is INNER, is used at POSITION. */
+/* The block at ADDR, or with INNER the one that holds ADDR, is used at POSITION. */
 void ml_uses_mark(ml_uses *uses, uint64_t addr, uint64_t position, bool inner);
 /* Any block may have been used up to POSITION. */
 void ml_uses_mark_all(ml_uses *uses, uint64_t position);
-/* From here on memory is used in ways that nobody sees. */
+/* From here on memory is used unseen. */
 void ml_uses_blind(ml_uses *uses);
 
 /* A non-zero return stops. */
 typedef int (*ml_use_visitor)(void *context, uint64_t addr, uint64_t position);
 
-/* Shows the last use of each block that is there, where it is known; beside the callback.
- * What VISIT stopped with, else 0. */
+/* Shows the known last use of each live block; the callback may run meanwhile.  Returns
+ * the value with which VISIT stopped, else 0. */
 int ml_uses_visit(const ml_uses *uses, ml_use_visitor visit, void *context);
 
 /* The last use of the live block at ADDR of BYTES, or ML_USE_UNKNOWN. */

@@ -1,9 +1,9 @@
 /* A feed: the events of one source, from the callback to the lanes.
  *
- * Owns, for each device of the source, the lane that keeps its newest events and the
- * ledger that follows its blocks.  It must not know recordings; it is told whether
- * anyone listens and what to capture.  ml_feed_record is the hot path: it runs inside
- * the allocator's callback and touches plain memory only. */
+ * For each device of the source it owns the lane with the newest events and the ledger
+ * of the blocks.  It does not know recordings: its fields say whether to record and
+ * what to capture. ml_feed_record is the hot path: it runs inside the allocator's
+ * callback and touches plain memory only. */
 #ifndef ML_FEED_H
 #define ML_FEED_H
 
@@ -20,7 +20,7 @@
 
 /* Recordings under way at once. */
 #define ML_WINDOW_MAX 16
-/* Lanes of a source that no lock orders: as many threads can record at once. */
+/* Lanes of an unordered source: so many threads can record at once. */
 #define ML_FEED_LANES 64
 /* Events kept while a ledger's start is being read. */
 #define ML_FEED_PENDING (UINT32_C(1) << 16)
@@ -37,8 +37,8 @@ enum ml_log_state {
     ML_LOG_LIVE       /* the ledger is at the lane's end */
 };
 
-/* String ids of the names of autograd nodes, by their address: the names are static, so
- * one costs its hash only once. */
+/* String ids of the names of autograd nodes, by address.  The names are static, so each
+ * is hashed once. */
 #define ML_NODE_NAMES 64u
 typedef struct ml_node_names {
     struct {
@@ -47,14 +47,14 @@ typedef struct ml_node_names {
     } slots[ML_NODE_NAMES];
 } ml_node_names;
 
-/* One device of an ordered source.  All plain fields are written by whoever holds the
- * source's device lock: the callback, or memlab's own thread inside a walk. */
+/* One device of an ordered source.  The holder of the source's device lock writes all
+ * plain fields: the callback, or memlab's own thread inside a walk. */
 typedef struct ml_device_log {
     ml_lane lane;
     ml_ledger *ledger; /* owned; NULL until the device is first recorded */
     uint64_t freeing;  /* the last event asked to free this address; 0: it did not */
     _Atomic int state; /* enum ml_log_state */
-    /* Events that are not in the lane yet, which holds finished ones only. */
+    /* Events that are not in the lane yet: the lane holds finished events only. */
     ml_region pending_region;         /* owned */
     _Atomic uint32_t pending;         /* of them */
     _Atomic(ml_meter *) meter;        /* owned; NULL until a window wants it */
@@ -104,15 +104,15 @@ typedef struct ml_feed_walk {
 /* Sets the walk of the calling thread; NULL ends it. */
 void ml_feed_set_walk(ml_feed_walk *walk);
 
-/* The small number of the calling thread, from 1, that its events and notes have. */
+/* The small number of the calling thread in its events and notes, from 1. */
 uint32_t ml_feed_thread_number(void);
 
 /* As ml_api.record in memlab.h. */
 uint32_t ml_feed_record(ml_feed *feed, int device, ml_event *event,
                         const ml_event_text *text);
 
-/* The lock of the source's device is held, or nobody writes: records what was pending
- * when the ledger was seeded, and starts forgotten peaks again from there. */
+/* Records the events that were pending when the ledger was seeded, and restarts
+ * forgotten peaks.  The lock of the source's device is held, or nothing writes. */
 void ml_feed_catch_up(ml_feed *feed, ml_device_log *log);
 
 /* As ml_api.used and ml_api.use_unseen in memlab.h. */

@@ -1,12 +1,12 @@
 /* A lane: the newest events of one device or one thread, packed.
  *
- * Owns the order of the events, their packing, and the chunks that hold them; it must not
- * know what events mean.  Places in a lane are ordinals: the number of events that were
- * pushed before.  Chunks are taken from reserved address space as events come, and the
- * oldest is used again once the others hold as many events as are wanted, so the memory in
- * use follows what is kept.
+ * Owns the order of the events, their packing, and the chunks that hold them; it does
+ * not know what events mean.  A place in a lane is an ordinal: the number of events
+ * pushed before it.  Chunks come from reserved address space as events arrive.  Once
+ * the other chunks hold the wanted number of events, the oldest is used again.  So
+ * memory use follows the number of kept events.
  *
- * One writer at a time, who touches plain memory only; a reader may run beside it. */
+ * One writer at a time, which touches plain memory only; a reader may run beside it. */
 #ifndef ML_LANE_H
 #define ML_LANE_H
 
@@ -36,21 +36,21 @@ typedef struct ml_lane {
 
 void ml_lane_fini(ml_lane *lane);
 
-/* Makes the lane keep at least the newest CAPACITY events from now on, as far as address
- * space can be had (a request is met in part rather than refused), beside a writer or
- * not.  Callers hold the recorder's lock.  0 or ML_ENOMEM. */
+/* From now on the lane keeps at least the newest CAPACITY events.  If address space is
+ * short, it keeps fewer.  A writer may run meanwhile.  Callers hold the recorder's
+ * lock.  0 or ML_ENOMEM. */
 int ml_lane_reserve(ml_lane *lane, uint64_t capacity);
 
 /* Hot path.  Makes the caller the one writer, unless there is one: never waits. */
 bool ml_lane_claim(ml_lane *lane);
 void ml_lane_release(ml_lane *lane);
 
-/* Hot path, for the one writer: the lane's claimant, or whoever holds the lock that
- * orders the source's events.  Packs EVENT and keeps it.  0; -1 where there is no room, with
- * nothing changed. */
+/* Hot path, for the one writer: the lane's claimant, or the holder of the lock that
+ * orders the source's events.  Packs EVENT and keeps it.  0, or -1 without room and
+ * with nothing changed. */
 int ml_lane_push(ml_lane *lane, const ml_event *event);
-/* Hot path, as above, for an event that others keep, too.  *PACKED is its record, good until
- * the next push, also where the lane has no room for it. */
+/* Hot path, as above, for an event that files keep, too.  *PACKED is its record, valid
+ * until the next push, even if the lane has no room for it. */
 int ml_lane_push_shared(ml_lane *lane, const ml_event *event, ml_packed_event *packed);
 
 /* The ordinal of the next event. */
@@ -60,13 +60,13 @@ uint64_t ml_lane_oldest(ml_lane *lane);
 /* Bytes of memory that hold events. */
 uint64_t ml_lane_bytes(ml_lane *lane);
 
-/* Copies of the events from ordinal START up to END, the newest LIMIT of them that are
- * kept, into OUT, oldest first.  Returns the number copied; safe beside the writer. */
+/* Copies the events from ordinal START up to END into OUT, oldest first: of those kept,
+ * the newest LIMIT.  Returns their number.  The writer may run meanwhile. */
 size_t ml_lane_copy(ml_lane *lane, uint64_t start, uint64_t end, uint64_t limit,
                     ml_event *out);
 
-/* Gives the memory back to the system; the events are lost, and none are wanted.  Only
- * while nobody reads; a late writer does no harm. */
+/* Returns the memory to the system.  The events are lost, and none are wanted.  Only
+ * while nothing reads; a late writer does no harm. */
 void ml_lane_discard(ml_lane *lane);
 
 #endif

@@ -1,12 +1,13 @@
-/* Notes while recording: what happens beside memory events (steps, phases, marks, regions,
- * samples), from the call that tells of it to the recording.
+/* Notes while recording: steps, phases, marks, regions and samples, which happen beside
+ * memory events.  Their way from the call to the recording.
  *
- * Owns, for each source that is recorded, a ring of its newest notes, on the source's
- * clock.  It must not know windows: a window keeps a mark.  Nothing here is reached from
- * the allocator's callback.  recorder.h has what tells of notes: ml_recorder_note.
+ * Each recorded source has a ring of its newest notes, on the source's clock.  Notes do
+ * not know windows: a window keeps a mark.  The allocator's callback reaches nothing
+ * here. ml_recorder_note in recorder.h adds notes.
  *
- * One lock of its own, held for moments, taken before none but a file's control lane, guards all
- * of it: who notes may hold the GIL, who begins and ends holds the recorder's lock. */
+ * One lock guards all.  It is held for moments, and no lock but that of a file's
+ * control lane is taken under it.  A caller that notes may hold the GIL; a caller that
+ * begins or ends holds the recorder's lock. */
 #ifndef ML_NOTES_H
 #define ML_NOTES_H
 
@@ -23,16 +24,16 @@ typedef struct ml_notes_mark {
     uint64_t steps; /* ML_NOTE_STEP among them */
 } ml_notes_mark;
 
-/* One more listens to SOURCE, from the mark returned. */
+/* Adds a listener to SOURCE, from the returned mark on. */
 ml_notes_mark ml_notes_begin(const ml_source *source);
-/* One fewer listens; after the last the notes are forgotten. */
+/* Removes a listener; after the last one the notes are freed. */
 void ml_notes_end(const ml_source *source);
 ml_notes_mark ml_notes_now(const ml_source *source);
-/* Into RECORDING, the notes of SOURCE since MARK: in order, in unix nanoseconds, steps
- * numbered from 0, and among its annotations.  How many are missing goes to lost_notes.
- * 0 or ML_E*. */
+/* Copies the notes of SOURCE since MARK into RECORDING: in order, in unix nanoseconds,
+ * steps numbered from 0, and among its annotations. lost_notes gets the number of
+ * missing ones.  0 or ML_E*. */
 int ml_notes_copy(const ml_source *source, ml_notes_mark mark, ml_recording *recording);
-/* In a forked child, before any other thread: nobody listens. */
+/* In a forked child, before any other thread: removes all listeners. */
 void ml_notes_forked(void);
 
 #endif

@@ -1,15 +1,15 @@
 /* The recorder: the one place of a process where sources deliver memory events and
- * recordings of them begin and end.
+ * recordings begin and end.
  *
- * Owns the lanes and ledgers of each source's devices, the stack table, and the windows:
- * a window is one recording under way, no more than a starting place on the shared
- * lanes, so that any number of them do not disturb each other.  It must not know Python
- * or torch; stacks come from a walker that it is given.
+ * Owns the lanes and ledgers of each source's devices, the stack table, and the
+ * windows.  A window is one recording under way.  It is only a starting place on the
+ * shared lanes, so windows do not disturb each other.  The recorder does not know
+ * Python or torch: a walker gives it the stacks.
  *
- * There is one recorder a process because torch's allocator trackers are for the process
- * and can never be detached.  All functions but ml_recorder_record, ml_recorder_used, ml_recorder_note,
- * ml_window_begun and ml_window_tag take the recorder's lock: callers release the GIL.
- * But for the first, none may be called from within the callback. */
+ * A process has one recorder, because torch's allocator trackers belong to the process
+ * and can never be detached.  All functions but ml_recorder_record, ml_recorder_used,
+ * ml_recorder_note, ml_window_begun and ml_window_tag take the recorder's lock: callers
+ * release the GIL.  Only ml_recorder_record may be called within the callback. */
 #ifndef ML_RECORDER_H
 #define ML_RECORDER_H
 
@@ -32,7 +32,7 @@ typedef struct ml_window_options {
     bool uses;        /* when blocks were last used; costs some of every operator */
     bool meter;       /* the devices' meters follow the events: ml_recorder_meter */
     int device;       /* -1: all */
-    /* The recording goes to this .mlab file as well, all of it; NULL: to none. */
+    /* The .mlab file that also gets the whole recording; NULL: none. */
     const char *file;               /* borrowed for the call */
     uint64_t file_bytes;            /* that it may have; UINT64_MAX: any */
     uint32_t keys;                  /* ML_KEY_* of the running torch, for the file */
@@ -40,8 +40,8 @@ typedef struct ml_window_options {
     ml_process_place place;         /* for the file */
 } ml_window_options;
 
-/* Counters of one device: since the process began, over all recordings; those of one
- * recording are in its trace. */
+/* Counters of one device since the process began, over all recordings.  A recording's
+ * trace has its own. */
 typedef struct ml_recorder_stats {
     uint64_t events;
     uint64_t dropped_events;
@@ -55,8 +55,8 @@ typedef struct ml_recorder_stats {
                        lock orders the source, since the process began */
 } ml_recorder_stats;
 
-/* Captures the calling thread's stack into STACKS; 0 for none; sets ML_EVENT_* bits in
- * *FLAGS.  Runs inside the allocator's callback. */
+/* Captures the calling thread's stack into STACKS and returns its id, 0 for none.  Sets
+ * ML_EVENT_* bits in *FLAGS.  Runs inside the allocator's callback. */
 typedef uint32_t (*ml_stack_walker)(void *stacks, uint8_t *flags);
 /* Adds native frames on top of stack PARENT. */
 typedef uint32_t (*ml_native_walker)(void *stacks, uint32_t parent, uint8_t *flags);
@@ -66,19 +66,19 @@ int ml_recorder_init(ml_stack_walker walker);
 void ml_recorder_set_native(ml_native_walker walker, const ml_symbolizer *symbolizer);
 
 int ml_recorder_add_source(ml_source *source);
-/* NULL where no source of that name is registered. */
+/* NULL if no source of that name is registered. */
 const ml_source *ml_recorder_source(const char *name);
 
-/* Begins a recording of SOURCE.  Where the source has no devices yet (CUDA not
- * initialised) the recording waits for ml_recorder_ready.  0 or ML_E*, with the reason
+/* Begins a recording of SOURCE.  If the source has no devices yet (CUDA is not
+ * initialised), the recording waits for ml_recorder_ready.  0 or ML_E*, with the reason
  * in ml_recorder_error(). */
 int ml_window_start(const ml_source *source, const ml_window_options *options,
                     ml_window **out);
 /* The source's devices exist now: recordings that wait begin. */
 int ml_recorder_ready(const ml_source *source);
-/* Changes what is captured from here on; what was recorded stays. */
+/* Changes what is captured from here on; recorded events stay. */
 int ml_window_configure(ml_window *window, const ml_window_options *options);
-/* Forgets the events so far, with what was counted and the peak, and goes on. */
+/* Forgets the events, counts and peak so far, and goes on. */
 void ml_window_clear(ml_window *window);
 /* Whether the recording has begun (its source has devices). */
 bool ml_window_begun(const ml_window *window);
@@ -89,27 +89,28 @@ typedef struct ml_owner {
     uint32_t name;   /* string: what that calls it */
 } ml_owner;
 
-/* States that the block that holds ADDR is OWNER's now.  Tags whose events are kept no
- * longer are dropped in time. */
+/* The block that holds ADDR belongs to OWNER now.  Tags whose events are overwritten
+ * are dropped in time. */
 int ml_window_tag(ml_window *window, int device, uint64_t addr, const ml_owner *owner);
-/* What was recorded so far, as an immutable recording; the window goes on.  KEYS and
+/* An immutable recording of the events so far; the window goes on.  KEYS and
  * EVENT_FRAMES as in ml_recording.  Not from the allocator's callback. */
 int ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out);
-/* The process has PLACE, which was not known before or was another: told to WINDOW's file. */
+/* Writes the process's PLACE, new or changed, to WINDOW's file. */
 void ml_window_place(ml_window *window, ml_process_place place);
-/* The Python frames that WINDOW's file names so far, as a recording with nothing else, for
- * ml_window_tell_code; NULL without a file, and in a forked child.  0 or ML_ENOMEM. */
+/* For ml_window_tell_code: a recording with the Python frames that WINDOW's file names
+ * so far, and nothing else.  NULL without a file, and in a forked child.  0 or
+ * ML_ENOMEM. */
 int ml_window_file_frames(const ml_window *window, ml_recording **out);
-/* The code lines of RECORDING, told to WINDOW's file.  Waits for room. */
+/* Writes the code lines of RECORDING to WINDOW's file.  Waits for room. */
 void ml_window_tell_code(ml_window *window, const ml_recording *recording);
 /* Ends and frees; NULL is nothing. */
 void ml_window_stop(ml_window *window);
 
-/* Notes what happens beside memory events, for every recording of SOURCE that is under
- * way or waits, and for all of them where it is NULL.  time, thread, name (from NAME of
- * LENGTH bytes, cut at ML_NOTE_NAME_MAX) and the number of a step are filled in here.  Any
- * thread, with or without the GIL.  Nobody listening, it does nothing; it never fails:
- * notes that have to make room are counted. */
+/* Adds NOTE to every recording of SOURCE that is under way or waits; SOURCE NULL: of
+ * all sources.  Fills in time, thread, name (from NAME of LENGTH bytes, cut at
+ * ML_NOTE_NAME_MAX) and the number of a step.  Any thread, with or without the GIL.
+ * Without a recording it does nothing.  It never fails: overwritten notes are
+ * counted. */
 void ml_recorder_note(const ml_source *source, const ml_note *note, const char *name,
                       size_t length);
 /* The note of an OOM; see ml_api. */
@@ -119,22 +120,23 @@ void ml_recorder_note_oom(const ml_source *source, int device, uint64_t asked,
 void ml_recorder_region(int end, uint64_t number, const char *name, size_t length);
 /* Names the object ID in the stacks of all recordings; see ml_stacks_name_object. */
 void ml_recorder_name_object(uint32_t id, const char *name, size_t length);
-/* A line of a file that a compiler wrote, and the trace of what made it; borrowed. */
+/* A line of a file that a compiler wrote, and the trace of the code behind it;
+ * borrowed. */
 typedef struct ml_made_line {
     int64_t line;
     ml_slice trace; /* as Python writes it, outermost frame first; empty: none */
 } ml_made_line;
-/* The COUNT LINES of the file PATH, ascending, are those: see origins.h.  What was said of
- * a file stays.  0 or ML_E*. */
+/* Gives the COUNT LINES, ascending, of the file PATH: see origins.h.  A file's earlier
+ * lines stay.  0 or ML_E*. */
 int ml_recorder_add_origins(ml_slice path, const ml_made_line *lines, size_t count);
-/* Whether anyone would hear of a note. */
+/* Whether a recording would keep a note. */
 bool ml_recorder_noting(void);
 
-/* The meter of DEVICE of SOURCE, which moves while a window with `meter` has begun, and is
- * never freed.  NULL where there is no such device or no memory.  Takes no lock. */
+/* The meter of DEVICE of SOURCE.  It moves while a window with `meter` has begun, and
+ * is never freed.  NULL without such a device or without memory.  Takes no lock. */
 ml_meter *ml_recorder_meter(const ml_source *source, int device);
 
-/* The number that events of the calling thread have. */
+/* The calling thread's number in its events. */
 uint32_t ml_recorder_thread(void);
 
 /* 0, or ML_EINVALID for a device without events so far. */

@@ -1,8 +1,8 @@
-/* The registry: what a process has one of to record with.
+/* The registry: the objects for recording that a process has once.
  *
- * Owns the sources with what each of them feeds, the table of stacks, who walks
- * stacks, the places of the windows under way, and the lock under which these
- * change.  It must not know what a window is: recorder.c begins and ends them. */
+ * Owns the sources with their feeds, the table of stacks, the walkers, the places of
+ * the windows under way, and the lock for all of these.  It does not know what a window
+ * is: recorder.c begins and ends them. */
 #ifndef ML_REGISTRY_H
 #define ML_REGISTRY_H
 
@@ -40,7 +40,7 @@ int ml_recorder_walk(ml_feed *feed, ml_feed_walk *walk, const ml_walk_visitor *v
 /* Sets the thread's error sentence; returns ERROR. */
 int ml_recorder_fail(int error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The same with what FEED's source says of its last failure. */
+/* The same with the sentence of FEED's source about its last failure. */
 int ml_recorder_fail_source(const ml_feed *feed, int error);
 
 #endif

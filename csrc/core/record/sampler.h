@@ -1,21 +1,21 @@
-/* Samples of the memory of the host and of whole GPUs, as notes of what is recorded.
+/* Samples of the memory of the host and of whole GPUs, as notes of the recordings.
  *
- * Owns when a sample is taken and how much of the time samples may take; what they hold
- * is gpu_memory.h's and host_memory.h's.  Nothing here is reached from the allocator's
- * callback.  One lock of its own, under which the driver and the source are asked: callers
- * release the GIL. */
+ * Decides when to take a sample, and limits the time of samples; gpu_memory.h and
+ * host_memory.h fill them.  The allocator's callback reaches nothing here.  The driver
+ * and the source are asked under one lock: callers release the GIL. */
 #ifndef ML_SAMPLER_H
 #define ML_SAMPLER_H
 
 #include "gpu/gpu_account.h"
 #include "memlab.h"
 
-/* A recording of SOURCE begins: every device is sampled, and steps count anew.  A device
- * that cannot be read is noted once, with the reason, and left alone from then on. */
+/* A recording of SOURCE begins: samples every device, and restarts the count of steps.
+ * A device that cannot be read is noted once, with the reason, and then never asked
+ * again. */
 void ml_sampler_begin(const ml_source *source);
-/* A step ended: samples SOURCE after each of the first ML_SAMPLER_STEPS steps, then when
- * ML_SAMPLER_REST times what a sample costs have passed since the last, and a quarter of a
- * second, so that a day of notes is kept; where torch's allocated bytes have a new peak,
+/* A step ended.  Samples SOURCE after each of the first ML_SAMPLER_STEPS steps.  Later
+ * samples are at least ML_SAMPLER_REST times a sample's cost apart, and a quarter of a
+ * second, so that a day of notes is kept.  At a new peak of torch's allocated bytes,
  * ML_SAMPLER_PEAK_REST times the cost is enough. */
 #define ML_SAMPLER_STEPS 4
 #define ML_SAMPLER_REST 1000

@@ -1,8 +1,7 @@
-/* A scripted source: events that a test writes down, delivered as an allocator would.
+/* A scripted source: it delivers a test's events as an allocator would.
  *
- * Owns a lock for each device, as torch's allocator does, and a ledger that answers for
- * the memory that the script has built.  Tests of everything behind the seam run on it
- * without torch or a GPU. */
+ * Owns a lock for each device, as torch's allocator does, and a ledger of the script's
+ * memory.  With it everything behind the seam is tested without torch or a GPU. */
 #ifndef ML_SCRIPT_H
 #define ML_SCRIPT_H
 
@@ -15,8 +14,8 @@
 int ml_script_register(int (*register_source)(ml_source *source),
                        uint32_t (*record)(const ml_source *source, int device,
                                           ml_event *event, const ml_event_text *text));
-/* Delivers one event, with its device's lock held.  A problem of the script itself (a
- * free of what was never allocated) is delivered all the same.  0 or ML_EINVALID. */
+/* Delivers one event, with its device's lock held.  A faulty event (a free of an
+ * address that was never allocated) is delivered all the same.  0 or ML_EINVALID. */
 int ml_script_emit(int device, const ml_event *event, const ml_event_text *text);
 /* Forgets all memory; RULES for what follows, NULL for the default ones. */
 int ml_script_reset(const ml_allocator_rules *rules);

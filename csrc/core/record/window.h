@@ -1,8 +1,7 @@
-/* A window: one recording under way.  Shared by recorder.c, which begins and ends
- * windows, window_start.c, which learns the memory at the start of one, window.c, which
- * tags, window_freeze.c with window_freeze_lanes.c, which turn one into a recording,
- * current_memory.c, which chooses one of them, and leak_tracker.c, which follows one;
- * known to nobody else. */
+/* A window: one recording under way.  Only these files know it: recorder.c begins and
+ * ends windows, window_start.c learns the memory at a start, window.c tags,
+ * window_freeze.c and window_freeze_lanes.c make recordings, current_memory.c chooses a
+ * window, and leak_tracker.c follows one. */
 #ifndef ML_WINDOW_H
 #define ML_WINDOW_H
 
@@ -31,8 +30,8 @@ typedef struct ml_window_counts {
     uint64_t lost_stacks;
 } ml_window_counts;
 
-/* Guarded by the recorder's lock, but for the tags.  Per device of an ordered source; of
- * an unordered one marks are per lane, and all else is in place 0. */
+/* Guarded by the recorder's lock, but for the tags.  Arrays are by device of an ordered
+ * source.  For an unordered source marks are by lane, and all else is in place 0. */
 struct ml_window {
     ml_feed *feed; /* borrowed, for ever */
     ml_window_options options;
@@ -45,9 +44,9 @@ struct ml_window {
     uint64_t base_forgotten[ML_DEVICE_MAX]; /* events before the last clear */
     ml_window_counts counts[ML_DEVICE_MAX];
     ml_notes_mark notes; /* since it was started, also while it waits */
-    /* Guards the tags.  Who tags holds the GIL, which threads that hold the recorder's
-     * lock may have to wait for: so this one is held for moments only, taken after the
-     * recorder's and before no other. */
+    /* Guards the tags.  A thread that tags holds the GIL, and a holder of the
+     * recorder's lock may have to wait for the GIL.  So this lock is held for moments
+     * only, taken after the recorder's and before no other. */
     pthread_mutex_t tags_lock;
     _Atomic uint64_t entry_limit; /* newest events of a device that it keeps */
     ml_window_tags tags[ML_DEVICE_MAX];
@@ -59,7 +58,7 @@ struct ml_window {
 
 _Static_assert(ML_FEED_LANES == ML_DEVICE_MAX, "marks serve devices and lanes alike");
 
-/* Whether the window is of DEVICE. */
+/* Whether the window records DEVICE. */
 bool ml_window_wants(const ml_window *window, int device);
 /* Events of DEVICE since the window began; from any thread. */
 uint64_t ml_window_position(const ml_window *window, int device);
@@ -67,17 +66,16 @@ uint64_t ml_window_position(const ml_window *window, int device);
 ml_window_counts ml_window_counts_now(const ml_feed *feed, int device);
 /* The tags so far, by position, *COUNT of them; the caller frees *OUT.  0 or ML_ENOMEM. */
 int ml_window_copy_tags(ml_window *window, int device, ml_tag **out, size_t *count);
-/* Into TRACE, what WINDOW counted on DEVICE since it began. */
+/* Copies WINDOW's counts on DEVICE since it began into TRACE. */
 void ml_window_copy_counts(const ml_window *window, int device, ml_device_trace *trace);
-/* Fills the events and loss counts of TRACE, the one device of a source that no lock
- * orders, and makes the memory in it, walked before, that at the end of these events.  0
- * or ML_E*. */
+/* Fills the events and loss counts of TRACE, the one device of an unordered source.
+ * The memory in TRACE, walked before, becomes that at the end of these events.  0 or
+ * ML_E*. */
 int ml_freeze_lanes(const ml_window *window, ml_device_trace *trace);
-/* ENDS, of ML_DEVICE_MAX or NULL, takes where each device's lane ended at its instant. */
+/* ENDS, of ML_DEVICE_MAX or NULL, gets the end of each device's lane at its instant. */
 int ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out,
                             uint64_t *ends);
-/* The memory of FEED alone, of which no window tells anything.  0 or ML_E*, with the
- * reason. */
+/* The memory of FEED alone, without any window.  0 or ML_E*, with the reason. */
 int ml_freeze_bare_locked(ml_feed *feed, ml_recording **out);
 
 #endif

@@ -1,9 +1,9 @@
-/* The start of a window: its place among the events, and the memory that is there then.
+/* The start of a window: its place among the events, and the memory at that instant.
  *
- * Owns the walk over a source's memory by which both are taken at one instant: it marks
- * the window's place on every lane, seeds the ledger of a device that nobody recorded
- * until now, and tells the window's file what lies in memory already.  It must not know
- * which windows there are; the caller holds the recorder's lock. */
+ * A walk over the source's memory takes both at one instant.  It marks the window's
+ * place on every lane, seeds the ledger of a device that was not recorded before, and
+ * writes the memory at the start into the window's file.  The caller holds the
+ * recorder's lock. */
 #ifndef ML_WINDOW_START_H
 #define ML_WINDOW_START_H
 

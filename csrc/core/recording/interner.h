@@ -12,14 +12,14 @@ typedef struct ml_interner {
     ml_intern stacks;
 } ml_interner;
 
-/* Enters the strings that RECORDING holds already, so that ids of table and column agree.
- * 0 or ML_ENOMEM, after which all that is left is _fini, here and below. */
+/* Enters the strings of RECORDING, so that ids of table and column agree.  0 or
+ * ML_ENOMEM, after which only _fini may follow, here and below. */
 int ml_interner_init(ml_interner *interner, ml_recording *recording);
 void ml_interner_fini(ml_interner *interner);
 /* Enters its frames and stacks: before the first of these. */
 int ml_interner_enter_stacks(ml_interner *interner);
 
-/* *ID becomes that of the entry, which is added where it is new. */
+/* **ID becomes that of the entry, which is added if it is new. */
 int ml_interner_string(ml_interner *interner, const char *bytes, size_t length,
                        uint32_t *id);
 int ml_interner_frame(ml_interner *interner, ml_frame frame, uint32_t *id);

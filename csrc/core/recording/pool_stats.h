@@ -1,5 +1,5 @@
-/* What the allocator counts of a device: the figures of torch.cuda.memory_stats() that
- * have a current value, a peak, and sums of what was added and taken.
+/* The allocator's counts of a device: the figures of torch.cuda.memory_stats() with a
+ * current value, a peak, and sums added and taken.
  *
  * Owns their names and order. */
 #ifndef ML_POOL_STATS_H

@@ -1,14 +1,13 @@
-/* Which process of a run this is, and what its clock is worth beside others'.
+/* The identity of a process in a run, and the relation of its clock to others'.
  *
- * Owns what a recording tells of its process, so that recordings of several ranks can
- * be brought together: its place among them, the machine, its boot, and one moment on
- * the kernel's clock. */
+ * A recording keeps it so that recordings of several ranks can be merged: the process's
+ * place among them, the machine, its boot, and one moment on the kernel's clock. */
 #ifndef ML_PROCESS_H
 #define ML_PROCESS_H
 
 #include "recording/recording.h"
 
-/* A process's place in a run of several; all zeros is one that is not known. */
+/* A process's place in a run of several; all zeros: not known. */
 typedef struct ml_process_place {
     uint32_t world_size; /* 0: not known, and then the others say nothing */
     uint32_t rank;
@@ -26,12 +25,13 @@ typedef struct ml_process {
     unsigned char boot[ML_BOOT_BYTES]; /* id of the boot; zeros: not known */
 } ml_process;
 
-/* This one, now.  With SOURCE the moment is on the clock of its events, which may be off
- * from the kernel's by what each process measures of it; NULL: on the kernel's. */
+/* This process, now.  With SOURCE the moment is on the clock of its events, which each
+ * process measures against the kernel's, with an error.  NULL: on the kernel's
+ * clock. */
 void ml_process_here(ml_process *out, ml_process_place place, const ml_source *source);
 
-/* Makes PROCESS the one rank of RECORDING, which has none yet; what became of it is STATE,
- * an enum ml_rank_state.  0 or ML_ENOMEM. */
+/* Makes PROCESS the one rank of RECORDING, which has none yet, with STATE, an enum
+ * ml_rank_state.  0 or ML_ENOMEM. */
 int ml_process_tell(const ml_process *process, uint8_t state, ml_recording *recording);
 
 #endif

@@ -1,6 +1,7 @@
-/* Where a recording's program was at a time: its step and its phase, from the notes.
+/* The position of a recording's program at a time: its step and its phase, from the
+ * notes.
  *
- * Owns what steps and phases mean; a function of a recording. */
+ * Defines steps and phases; a function of a recording. */
 #ifndef ML_PROGRAM_POSITION_H
 #define ML_PROGRAM_POSITION_H
 
@@ -8,9 +9,9 @@
 
 #include "recording/recording.h"
 
-/* A step is the time up to the note of its end; what lies behind the last end counts as
- * one more.  A phase whose begin is missing was open from the start.  Of several open
- * phases the one that began last counts, on whatever thread. */
+/* A step is the time up to the note of its end; the time after the last end is one more
+ * step.  A phase without a begin was open from the start.  Of several open phases the
+ * one that began last counts, on any thread. */
 typedef struct ml_program_position {
     uint64_t step;  /* only where has_steps */
     bool has_steps; /* the program told of any */
@@ -18,7 +19,7 @@ typedef struct ml_program_position {
     uint32_t phase; /* string: name; 0 is the empty name, too */
 } ml_program_position;
 
-/* At TIME (unix ns), when the notes of that time have happened.  0 or ML_ENOMEM. */
+/* The position at TIME (unix ns), after the notes of that time.  0 or ML_ENOMEM. */
 int ml_program_position_at(const ml_recording *recording, uint64_t time,
                            ml_program_position *out);
 

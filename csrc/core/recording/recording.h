@@ -1,8 +1,8 @@
-/* A recording: what was recorded or read from a file, complete and immutable.
+/* A recording: the data of a run, recorded or read from a file, complete and immutable.
  *
  * Owns the columns that every analysis and writer reads: strings, frames, stacks, and
- * for each device its events, its memory at the end, and what is known of losses.  All
- * analyses are functions of a recording. */
+ * for each device its events, its memory at the end, and its losses.  All analyses are
+ * functions of a recording. */
 #ifndef ML_RECORDING_H
 #define ML_RECORDING_H
 
@@ -21,7 +21,7 @@ typedef struct ml_string {
 } ml_string;
 
 bool ml_string_holds(ml_string text, const char *part);
-/* The order of their bytes, as memcmp tells it. */
+/* Their order by bytes, as memcmp. */
 int ml_string_compare(ml_string a, ml_string b);
 
 typedef struct ml_frame {
@@ -38,8 +38,8 @@ typedef struct ml_stack {
     uint32_t module;
 } ml_stack;
 
-/* What owns a block, as far as it is known exactly: name, number, text.  Texts are JSON
- * keys; numbers are in files. */
+/* The owner of a block, if known exactly: name, number, text.  Texts are JSON keys;
+ * numbers are in files. */
 #define ML_CATEGORIES(XX) \
     XX(PARAMETER, 0, "parameter") \
     XX(BUFFER, 1, "buffer") \
@@ -54,8 +54,7 @@ typedef struct ml_stack {
     XX(UNKNOWN, 10, "unknown") \
     XX(OTHER, 11, "other") /* the program's, made outside any call of a module */
 
-/* An owner that a tag names is up to this one; of those behind it no tensor's owner
- * is. */
+/* The last owner that a tag can name; those after it own no tensor. */
 #define ML_CATEGORY_TAG_LAST ML_CATEGORY_UNKNOWN
 
 enum ml_category {
@@ -65,8 +64,8 @@ enum ml_category {
     ML_CATEGORY_COUNT = 0 ML_CATEGORIES(ML_NUMBERED_ONE)
 };
 
-/* A tensor's owner made known while recording: "at this moment the block that holds
- * ADDR is a parameter".  POSITION counts the device's events before that moment. */
+/* A tensor's owner, told while recording: "at this moment the block that holds ADDR is
+ * a parameter".  POSITION counts the device's events before that moment. */
 typedef struct ml_tag {
     uint64_t addr;
     uint64_t position; /* index into the device's events, 0..event_count */
@@ -95,9 +94,9 @@ typedef struct ml_annotation {
 #define ML_NOTE_VALUES 7
 #define ML_NOTE_UNKNOWN UINT64_MAX
 
-/* What happened beside memory events, on the same clock: name, number, text, then
- * what the values are, bytes unless said otherwise; the values not named are 0.  The
- * numbers are in files. */
+/* Notes beside memory events, on the same clock: name, number, text, then the meaning
+ * of the values, bytes unless said otherwise; other values are 0.  The numbers are in
+ * files. */
 #define ML_NOTES(XX) \
     XX(STEP, 0, "step") /* a training step ended; its number, from 0 */ \
     /* A named part of the program, memlab.phase(); a number that its end shares. */ \
@@ -131,7 +130,7 @@ typedef struct ml_note {
     uint8_t pad[3];
 } ml_note;
 
-/* What a line of code that frames name says, as the program's file had it while it was
+/* The text of a line of code that frames name, from the program's file while it was
  * recorded. */
 typedef struct ml_code_line {
     uint32_t filename; /* string; as the next and LINE those of a frame */
@@ -171,8 +170,8 @@ typedef struct ml_device_trace {
     /* Names in it that did not fit the tables (metadata, autograd nodes, owners);
      * they read "<lost>". */
     uint64_t lost_names;
-    /* While the window was recorded, including events since overwritten; 0 where the
-     * recording does not know (a foreign snapshot). */
+    /* While the window was recorded, including events since overwritten; 0 if not known
+     * (a foreign snapshot). */
     ml_totals peak;
     ml_use *uses; /* by address; of blocks that are live at the end, as far as known */
     size_t use_count;
@@ -183,7 +182,7 @@ typedef struct ml_device_trace {
     size_t prior_block_count;
 } ml_device_trace;
 
-/* How the clock of a rank was set to that of the first; JSON keys. */
+/* How the clock of a rank was aligned with that of the first; JSON keys. */
 #define ML_ALIGNMENTS(XX) \
     XX(NONE, "")               /* it was not: a recording of one process */ \
     XX(REFERENCE, "reference") /* it is what the others were set to */ \
@@ -198,7 +197,7 @@ enum ml_alignment {
     ML_ALIGNMENT_COUNT
 };
 
-/* What became of the process, as its .mlab file tells; JSON keys. */
+/* The state of the process, from its .mlab file; JSON keys. */
 #define ML_RANK_STATES(XX) \
     XX(UNKNOWN, "") \
     XX(ENDED, "ended") \
@@ -212,8 +211,8 @@ enum ml_rank_state {
     ML_RANK_STATE_COUNT
 };
 
-/* A process of a recording.  Of one that is not merged there is one or none, and
- * what it does not know of itself is as in all zeros, but for rank and local_rank. */
+/* A process of a recording.  A recording that is not merged has one or none.  Unknown
+ * fields are zeros, but for rank and local_rank. */
 typedef struct ml_rank {
     int32_t rank;        /* -1: not known */
     int32_t local_rank;  /* -1: not known */
@@ -226,8 +225,8 @@ typedef struct ml_rank {
      * known. */
     uint64_t anchor_time;
     uint64_t anchor_boot;
-    /* Of a merged recording.  offset was taken from all its times; within bound (ns,
-     * ML_NOTE_UNKNOWN: not known) they then agree, as alignment can tell. */
+    /* Of a merged recording: offset was subtracted from all its times, which then agree
+     * within bound (ns, ML_NOTE_UNKNOWN: not known). */
     int64_t offset;
     uint64_t bound;
     uint32_t common_steps; /* of ML_ALIGNMENT_STEPS: ends that were compared */
@@ -236,13 +235,13 @@ typedef struct ml_rank {
     uint8_t pad[2];
     size_t first_device; /* of the merged recording */
     size_t device_count;
-    /* The rank alone, as a recording that has all tables of the whole; owned.  NULL
-     * where the recording is not merged. */
+    /* The rank alone, as a recording with all tables of the whole; owned.  NULL if the
+     * recording is not merged. */
     struct ml_recording *part;
 } ml_rank;
 
-/* Devices that one recording may have, and as many ranks, some of which may have
- * none; and the ranks of a run that can be told. */
+/* The most devices, and the most ranks (some without devices), of one recording; and
+ * the most ranks of a run. */
 #define ML_RECORDING_DEVICES_MAX 4096
 #define ML_WORLD_MAX (1 << 20)
 
@@ -326,7 +325,7 @@ enum ml_unread {
 #define ML_KEY_ALLOCATOR_SETTINGS 0x10u
 #define ML_KEY_HOST 0x20u
 
-/* What somebody made of a recording and keeps with it, and how that is freed. */
+/* An object made from a recording and kept with it, and how it is freed. */
 typedef struct ml_attached {
     void (*free)(struct ml_attached *attached);
 } ml_attached;
@@ -350,11 +349,11 @@ typedef struct ml_recording {
     ml_code_line
         *code_lines; /* of the whole; the first of a file, function, line counts */
     size_t code_line_count;
-    /* Of a snapshot: values that could not be read, which are unknown here. */
+    /* Of a snapshot: values that could not be read; they are unknown here. */
     uint64_t unread[ML_UNREAD_COUNT];
-    /* Of processes that were merged, by rank; each has its devices, one behind the
-     * other, and its notes in its part: the whole has none, as their threads, steps
-     * and phases are of one process. */
+    /* The merged processes, by rank, with their devices in the same order.  Notes are
+     * in the parts; the whole has none, since threads, steps and phases belong to one
+     * process. */
     ml_rank *ranks;
     size_t rank_count;
     ml_allocator_rules rules;
@@ -363,15 +362,15 @@ typedef struct ml_recording {
     uint8_t source_known; /* 1: source names where events came from */
     char source[13];      /* "cuda", "cpu", "script" */
     void *arena;          /* owned: string bytes */
-    /* Owned; analysis/analysis.h's.  The one field that changes once others have the
-     * recording, from NULL. */
+    /* Owned; analysis/analysis.h's.  The only field that changes, from NULL, once the
+     * recording is shared. */
     _Atomic(ml_attached *) attached;
 } ml_recording;
 
 /* Whether two frames, by id, are of functions of one name and file. */
 bool ml_frame_same_function(const ml_recording *recording, uint32_t a, uint32_t b);
 
-/* A recording with index 0 of strings, frames and stacks set up and nothing else. */
+/* A recording with only index 0 of strings, frames and stacks. */
 int ml_recording_new(ml_recording **out);
 /* Takes NULL and half-built recordings. */
 void ml_recording_free(ml_recording *recording);
@@ -384,8 +383,8 @@ int ml_recording_add_string(ml_recording *recording, const char *bytes, size_t l
 int ml_recording_add_frame(ml_recording *recording, ml_frame frame, uint32_t *id);
 int ml_recording_add_stack(ml_recording *recording, ml_stack stack, uint32_t *id);
 int ml_recording_add_code_line(ml_recording *recording, ml_code_line line);
-/* The same, unless there is one of the file, function and number: the first counts.
- * INDEX is that of all lines of RECORDING, which were added so. */
+/* The same, unless the recording has a line of that file, function and number: the
+ * first counts.  INDEX has all lines of RECORDING, added by this function. */
 int ml_recording_add_first_code_line(ml_recording *recording, struct ml_intern *index,
                                      ml_code_line line);
 
@@ -394,7 +393,8 @@ ml_device_trace *ml_recording_add_device(ml_recording *recording, size_t device)
 
 /* Takes all ranks away, with their parts. */
 void ml_recording_drop_ranks(ml_recording *recording);
-/* Without what is attached: before a recording that nobody else has is changed. */
+/* Removes the attached objects, before a recording that is not shared yet is
+ * changed. */
 void ml_recording_detach(ml_recording *recording);
 
 /* Whether RECORDING was merged of ranks. */
@@ -407,19 +407,18 @@ void ml_recording_seal(ml_recording *recording);
  * index there: RECORDING itself, or the part of the rank. */
 const ml_recording *ml_recording_part(const ml_recording *recording, size_t *device);
 
-/* How many of the events of TRACE, which lie by time, are not after TIME (unix ns). */
+/* The number of events of TRACE, sorted by time, that are not after TIME (unix ns). */
 size_t ml_device_trace_until(const ml_device_trace *trace, uint64_t time);
 
-/* After how many events of TRACE the block of event INDEX, a FREE_REQUESTED, was
- * last used by an operator: at most INDEX, never too early, and UINT64_MAX where it
- * is not known.  Not after its allocation: not known, too. */
+/* The number of events of TRACE before an operator last used the block of event INDEX,
+ * a FREE_REQUESTED: at most INDEX, never too early.  UINT64_MAX if it is not known, or
+ * not after the allocation. */
 uint64_t ml_device_trace_last_use(const ml_device_trace *trace, size_t index);
 /* Likewise of the block at ADDR, which is live at the end. */
 uint64_t ml_device_trace_last_use_live(const ml_device_trace *trace, uint64_t addr);
 
-/* Writes what people call DEVICE to OUT of BYTES, cut where that is too short:
- * cuda:0, or of a merged recording rank 1 (cuda:1), with the host where there are
- * several. */
+/* Writes the label of DEVICE to OUT of BYTES, cut if that is too short: cuda:0, or in a
+ * merged recording rank 1 (cuda:1), with the host if there are several. */
 void ml_recording_device_name(const ml_recording *recording, size_t device, char *out,
                               size_t bytes);
 

@@ -1,6 +1,6 @@
-/* What a recording has beside its events: settings, notes, owners, last uses.
+/* The side data of a recording: settings, notes, owners, last uses.
  *
- * Owns which of them a recording takes and in which order, whoever tells them. */
+ * Decides which of them a recording accepts, and their order. */
 #ifndef ML_SIDE_DATA_H
 #define ML_SIDE_DATA_H
 
@@ -10,7 +10,7 @@
  * it.  0 or ML_ENOMEM; or ML_EFORMAT, with nothing changed, for what the recording does not
  * take. */
 
-/* Takes the place of an earlier one of its key.  Up to 1,000 keys of known kinds. */
+/* Replaces an earlier setting of its key.  Up to 1,000 keys of known kinds. */
 int ml_recording_add_setting(ml_recording *recording, size_t *capacity,
                              const ml_setting *setting);
 /* In the order of time. */

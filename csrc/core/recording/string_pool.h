@@ -1,4 +1,4 @@
-/* Texts of several recordings, told apart by what they say.
+/* The texts of several recordings, each different text once.
  *
  * Owns their ids, which mean the same whichever recording a text is from; the bytes stay
  * the recordings'.  Id 0 is the empty text. */
@@ -15,12 +15,13 @@ typedef struct ml_string_pool {
     size_t capacity;
 } ml_string_pool;
 
-/* 0 or ML_ENOMEM, after which there is nothing to take down. */
+/* 0, or ML_ENOMEM with nothing to free. */
 int ml_string_pool_init(ml_string_pool *texts);
 void ml_string_pool_fini(ml_string_pool *texts);
 /* The id of TEXT, whose bytes outlive the texts.  0 or ML_ENOMEM. */
 int ml_string_pool_find(ml_string_pool *texts, ml_string text, uint32_t *id);
-/* By string id of RECORDING the id of what it says; owned by the caller.  0 or ML_ENOMEM. */
+/* By string id of RECORDING the id of its text; owned by the caller.  0 or
+ * ML_ENOMEM. */
 int ml_string_pool_of(ml_string_pool *texts, const ml_recording *recording,
                       uint32_t **ids);
 

@@ -1,7 +1,7 @@
-/* From the ids of a stack table to those of a recording.
+/* Maps the ids of a stack table to those of a recording.
  *
- * Owns which parts of a recording refer to stacks and strings.  What an id stands for is
- * stacks.h's; where the recording came from it must not know. */
+ * Knows which parts of a recording refer to stacks and strings; stacks.h resolves the
+ * ids. */
 #ifndef ML_ID_REMAP_H
 #define ML_ID_REMAP_H
 

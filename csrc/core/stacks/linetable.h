@@ -1,7 +1,7 @@
 /* Line numbers of Python instructions, from a copied co_linetable.
  *
- * Owns the decoding of CPython's tables and nothing else; needs no Python, so a stack
- * can be named after its code object has died. */
+ * Decodes CPython's tables without Python, so a stack can be named after its code
+ * object has died. */
 #ifndef ML_LINETABLE_H
 #define ML_LINETABLE_H
 

@@ -1,5 +1,5 @@
-/* The program's lines from which a compiler made code: what torch.compile says of the files
- * that it writes.
+/* The program's lines from which a compiler made code: torch.compile tells them for the
+ * files that it writes.
  *
  * Owns, for each such file, from which of its lines on what made it, and the frames of
  * that, each once.  All zeros is without any.  The caller keeps adds and reads apart. */

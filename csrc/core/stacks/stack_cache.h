@@ -1,8 +1,8 @@
-/* What each thread saw at its last walk over its frames, so that the next one interns
- * only what changed.
+/* Each thread's result of its last walk over its frames, so that the next walk interns
+ * only changed frames.
  *
- * Owns the memory for it, reserved beforehand: the functions marked HOT are for the
- * allocator callback.  Frames whose words are equal are one frame. */
+ * The memory is reserved beforehand: the functions marked HOT are for the allocator
+ * callback.  Frames with equal words are one frame. */
 #ifndef ML_STACK_CACHE_H
 #define ML_STACK_CACHE_H
 
@@ -24,7 +24,7 @@ typedef struct ml_seen_frame {
     uint64_t call;
 } ml_seen_frame;
 
-/* One walk, outermost frame first, so that what is called and returns is at the end. */
+/* One walk, outermost frame first, so that calls and returns change its end. */
 typedef struct ml_walked {
     size_t count;
     size_t left_out; /* frames between the ML_FRAMES_OUTER outermost and the others */

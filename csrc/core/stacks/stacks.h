@@ -3,8 +3,8 @@
  * Owns the frames, the copied text of code objects and the strings that events refer to
  * by id while a recording runs, and the names of the objects that frames work on.  The
  * functions marked HOT are for the allocator callback: no lock, no allocation, no I/O,
- * and what they return stays valid until ml_stacks_free.  A code object is a number and
- * the text that came with it. */
+ * and what they return stays valid until ml_stacks_free.  Here a code object is a
+ * number and its text. */
 #ifndef ML_STACKS_H
 #define ML_STACKS_H
 
@@ -15,8 +15,8 @@
 
 typedef struct ml_stacks ml_stacks;
 
-/* How much may be kept.  Address space for all of it is reserved at once and becomes
- * memory as it is used; a half, a quarter, ... where the system refuses that much. */
+/* Limits.  Address space for all is reserved at once, and becomes memory with use.  If
+ * the system refuses that much, a half, a quarter, ... is reserved. */
 typedef struct ml_stacks_limits {
     size_t nodes;      /* distinct (caller, frame) pairs */
     size_t codes;      /* code objects */
@@ -48,7 +48,7 @@ typedef struct ml_slice {
     size_t length;     /* bytes */
 } ml_slice;
 
-/* What is needed to name a frame after its code object has died. */
+/* The text for naming a frame after its code object has died. */
 typedef struct ml_code_text {
     ml_slice name;
     ml_slice filename;
@@ -65,7 +65,7 @@ typedef struct ml_code_text {
 
 /* In place of an id: did not fit. */
 #define ML_STACK_LOST UINT32_MAX
-/* What a name that did not fit reads as, in a recording. */
+/* The text in a recording of a name that did not fit. */
 #define ML_NAME_LOST "<lost>"
 
 /* LIMITS NULL takes the defaults.  0, ML_EINVALID or ML_ENOMEM. */
@@ -73,8 +73,8 @@ int ml_stacks_new(ml_stacks **out, const ml_stacks_limits *limits);
 /* Takes NULL.  No other thread may still use STACKS. */
 void ml_stacks_free(ml_stacks *stacks);
 
-/* HOT.  The id of the stack PARENT (0: none) extended by a frame; 0 where it is not
- * known yet.  An id is above its parent's. */
+/* HOT.  The id of the stack PARENT (0: none) extended by a frame; 0 if it is not known
+ * yet.  An id is above its parent's. */
 uint32_t ml_stacks_find(const ml_stacks *stacks, uint32_t parent,
                         const ml_frame_key *key);
 
@@ -120,7 +120,7 @@ uint32_t ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length);
  * for one that did not fit. */
 ml_slice ml_stacks_text(const ml_stacks *stacks, uint32_t id);
 
-/* The path or name by which the object ID is known now; 0: it has none.  A string id. */
+/* The present path or name of the object ID, a string id; 0: none. */
 uint32_t ml_stacks_object_name(const ml_stacks *stacks, uint32_t id);
 
 /* HOT.  The id of an object whose type has that name, found or added.  TYPE_NAME may be
@@ -133,16 +133,16 @@ uint32_t ml_stacks_object(ml_stacks *stacks, ml_object_key key,
 int ml_stacks_name_object(ml_stacks *stacks, uint32_t id, const char *name,
                           size_t length);
 
-/* Whatever lives at ADDRESS is dying: what is found there later is another object with a
- * name of its own.  Any thread, before the memory can be given out again. */
+/* The object at ADDRESS is dying: a later object there is another one, with its own
+ * name.  Any thread, before the memory can be used again. */
 void ml_stacks_forget_object(ml_stacks *stacks, uint64_t address);
 
 /* HOT.  Changes whenever an object is forgotten, and is never that of another ml_stacks:
  * ids that a caller remembers hold while it stays. */
 uint64_t ml_stacks_epoch(const ml_stacks *stacks);
 
-/* How often a string or an object found no room, those of code objects apart: their stacks
- * are lost. */
+/* How often a string or an object found no room, without those of code objects, whose
+ * stacks are lost. */
 uint64_t ml_stacks_lost_names(const ml_stacks *stacks);
 
 /* All ids of stacks, strings and objects are below these. */
@@ -150,8 +150,8 @@ uint32_t ml_stacks_count(const ml_stacks *stacks);
 uint32_t ml_stacks_string_count(const ml_stacks *stacks);
 uint32_t ml_stacks_object_count(const ml_stacks *stacks);
 
-/* What made the code that a compiler wrote: its frames get these as callers when they are
- * resolved, as if what made it had called it. */
+/* The origins of code that a compiler wrote.  When frames are resolved, the frames of
+ * such code get these as callers. */
 typedef struct ml_origins ml_origins;
 ml_origins *ml_stacks_origins(ml_stacks *stacks);
 

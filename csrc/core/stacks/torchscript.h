@@ -1,7 +1,7 @@
 /* Frames of TorchScript, on top of Python's.
  *
- * Owns the way from torch's interpreter of TorchScript to the table of stacks; of that
- * interpreter it knows only the function that tells the frames under way. */
+ * It brings frames from torch's interpreter of TorchScript to the table of stacks,
+ * through the one function that visits the frames under way. */
 #ifndef ML_TORCHSCRIPT_H
 #define ML_TORCHSCRIPT_H
 

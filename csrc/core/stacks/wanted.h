@@ -1,5 +1,5 @@
-/* What one recording wants of the stacks that were captured for all of them together, which
- * may be more: as torch keeps them for a context. */
+/* The stacks that one recording wants, as torch keeps them for a context.  The captured
+ * stacks, for all recordings together, may be more. */
 #ifndef ML_WANTED_H
 #define ML_WANTED_H
 
@@ -21,10 +21,10 @@ typedef struct ml_wanted {
     bool native; /* C++ frames too */
 } ml_wanted;
 
-/* STACK, an id of STACKS, without what is not wanted; 0: nothing is. */
+/* The wanted part of STACK, an id of STACKS; 0: none. */
 uint32_t ml_wanted_stack(const ml_wanted *wanted, const ml_stacks *stacks,
                          uint32_t stack);
-/* The same of where SEGMENT came from. */
+/* The same for the stack of SEGMENT. */
 uint32_t ml_wanted_segment(const ml_wanted *wanted, const ml_stacks *stacks,
                            const ml_segment *segment);
 /* The call in which memory that other streams had used, or segments, were freed, as far as

@@ -55,7 +55,7 @@ what_of(const char *name, enum ml_flame_what *what)
         *what = ML_FLAME_MEMORY;
         return 0;
     }
-    PyErr_Format(PyExc_ValueError, "what is '%s': write \"segments\" or \"memory\"",
+    PyErr_Format(PyExc_ValueError, "what must be \"segments\" or \"memory\", not '%s'",
                  name);
     return -1;
 }

@@ -489,8 +489,8 @@ ml_line_monitor_end(void)
     if (replaced > 0 &&
         PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
                          "sys.settrace() was called while lines were profiled: on %zu "
-                         "thread(s) those that ran after it were not seen (on CPython "
-                         "3.12 and later they are)",
+                         "thread(s) the lines after it were not measured; use CPython "
+                         "3.12 or later, or profile without the tracer",
                          replaced) < 0) {
         PyErr_Clear();
     }

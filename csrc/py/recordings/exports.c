@@ -213,8 +213,8 @@ ml_recording_excerpt(PyObject *op, PyObject *what)
     }
     bool unfreed = strcmp(name, "unfreed") == 0;
     if (!unfreed && strcmp(name, "segments") != 0) {
-        PyErr_Format(PyExc_ValueError, "what is %R: write \"unfreed\" or \"segments\"",
-                     what);
+        PyErr_Format(PyExc_ValueError,
+                     "what must be \"unfreed\" or \"segments\", not %R", what);
         return NULL;
     }
     ml_recording *copy = NULL;

@@ -77,7 +77,8 @@ merge_all(ml_state *state, ml_merge *merge, PyObject *iterator)
     result = ml_merge_finish(merge, &merged);
     Py_END_ALLOW_THREADS
     if (result == ML_EINVALID) {
-        PyErr_SetString(PyExc_ValueError, "there is nothing to merge");
+        PyErr_SetString(PyExc_ValueError,
+                        "there is nothing to merge: give one recording or more");
         return NULL;
     }
     return result < 0 ? ml_py_raise(state, result, ml_strerror(result))

@@ -1,8 +1,8 @@
-/* Kinds of allocations: what many of them have in common, told once for a page.
+/* Kinds of allocations: the properties that many share, stored once for a page.
  *
- * Owns which combinations of stack, line, module, category and the like there are in a
- * recording, and the lines and streams that they name.  All rules are cause.h's and
- * category.h's; it must not know how a page is laid out. */
+ * Owns the combinations of stack, line, module, category and the like in a recording,
+ * and the lines and streams that they name.  All rules are cause.h's and
+ * category.h's. */
 #ifndef ML_ALLOCATION_KINDS_H
 #define ML_ALLOCATION_KINDS_H
 
@@ -27,7 +27,7 @@ typedef struct ml_allocation_kind {
     uint8_t pad[2];
 } ml_allocation_kind;
 
-/* Places that the report tells apart; phase and way are the kinds'. */
+/* The lines that a report distinguishes; phase and way are the kinds'. */
 typedef struct ml_allocation_line {
     uint32_t frame;  /* one that says it; 0: there is no line */
     uint8_t no_line; /* enum ml_no_line: why there is none */
@@ -52,17 +52,17 @@ typedef struct ml_allocation_kinds {
     ml_intern interned_streams;
 } ml_allocation_kinds;
 
-/* RECORDING is borrowed and outlives the kinds.  0 or ML_ENOMEM, after which there is
- * nothing to take down. */
+/* RECORDING is borrowed and outlives the kinds.  0, or ML_ENOMEM with nothing to
+ * free. */
 int ml_allocation_kinds_init(ml_allocation_kinds *kinds, const ml_recording *recording);
 void ml_allocation_kinds_fini(ml_allocation_kinds *kinds);
 
-/* Each adds what is new.  0 or ML_ENOMEM. */
+/* Each adds a new entry if it is not there yet.  0 or ML_ENOMEM. */
 int ml_allocation_kinds_line(ml_allocation_kinds *kinds, const ml_cause *cause,
                              uint32_t *line);
 int ml_allocation_kinds_stream(ml_allocation_kinds *kinds, uint64_t stream,
                                uint32_t *index);
-/* Of an allocation that IT tells of, with STACK on STREAM, an index. */
+/* The kind of an allocation explained by IT, with STACK, on STREAM, an index. */
 int ml_allocation_kinds_add(ml_allocation_kinds *kinds, uint32_t stack, uint32_t stream,
                             const ml_explained *it, uint32_t *kind);
 

@@ -1,5 +1,5 @@
-/* The allocations of one device as a page numbers them: the rows of its lifetimes,
- * each with its kind and how often its address was given out before. */
+/* The allocations of one device as a page numbers them: the rows of its lifetimes, each
+ * with its kind and the earlier allocations of its address. */
 #ifndef ML_ALLOCATION_ROWS_H
 #define ML_ALLOCATION_ROWS_H
 
@@ -16,9 +16,9 @@ typedef struct ml_allocation_rows {
     uint32_t *ordinals; /* owned; likewise: allocations that its address had before */
 } ml_allocation_rows;
 
-/* RECORDING is borrowed and outlives the rows; KINDS gets what is new.  0,
- * ML_EINVALID for a DEVICE that it does not have, ML_ELIMIT for more events than a
- * page can number, or ML_ENOMEM; after an error there is nothing to take down. */
+/* RECORDING is borrowed and outlives the rows; KINDS gets the new kinds.  0,
+ * ML_EINVALID for a DEVICE that it does not have, ML_ELIMIT for more events than a page
+ * can number, or ML_ENOMEM; after an error there is nothing to free. */
 int ml_allocation_rows_init(ml_allocation_rows *rows, ml_allocation_kinds *kinds,
                             const ml_recording *recording, size_t device);
 void ml_allocation_rows_fini(ml_allocation_rows *rows);

@@ -1,18 +1,18 @@
 /* An out of memory: why a request failed, from the memory at that instant.
  *
- * Owns the answer: what was asked and from where, what the device and the limit had left,
- * which part of the unused cache could have served and why the rest could not, the
- * largest holes with their neighbours, the nearest place that the request would have
- * fitted, whether memory had grown step by step, a verdict, and what to try with the
- * figure that supports it.  It must not know how any of it is worded.
+ * The answer has the request and its line, the memory that device and limit had left,
+ * and the unused cache: the part that could have served the request, and why the rest
+ * could not.  It has the largest holes with their neighbours, the nearest place for the
+ * request, and whether memory grew step by step.  It ends with a verdict, and advice
+ * with the figure that supports it.  The words are not made here.
  *
- * The instant is that of the OOM event.  torch looks in its cache, asks the driver, gives
- * all segments without a block in use back to the driver, asks once more, and only then
- * makes the event: what it gave back is in released, and no longer in the totals.
+ * The instant is that of the OOM event. torch looks in its cache, asks the driver,
+ * returns all segments without a block in use to the driver, asks once more, and only
+ * then makes the event.  The returned bytes are in `released`, not in the totals.
  *
- * A free block can serve a request of its own stream, of the same memory pool and of the
- * same of the two pools for blocks up to 1 MiB and above; with max_split_size, not a block
- * above that for a request below it. */
+ * A free block can serve a request of its own stream and memory pool, and of its own
+ * size class: up to 1 MiB, or above.  With max_split_size a block above it cannot serve
+ * a request below it. */
 #ifndef ML_OOM_H
 #define ML_OOM_H
 
@@ -20,10 +20,10 @@
 
 #include "analysis/answers/peak.h"
 
-/* Of a figure that the recording does not have. */
+/* A figure that the recording does not have. */
 #define ML_OOM_UNKNOWN UINT64_MAX
 
-/* The first of these that holds. */
+/* The verdict is the first of these that holds. */
 #define ML_OOM_VERDICTS(XX) \
     XX(TOO_BIG, "too_big")         /* above the whole device, or above the limit */ \
     XX(UNEXPLAINED, "unexplained") /* a free block would have served */ \
@@ -44,7 +44,7 @@ enum ml_oom_verdict {
     ML_OOM_VERDICT_COUNT
 };
 
-/* Unused cache: whether it could have served the request, else the first reason why not. */
+/* Unused cache: it could have served the request, or the first reason why not. */
 #define ML_OOM_UNUSED(XX) \
     XX(ELIGIBLE, "eligible") \
     XX(OTHER_POOL, \
@@ -107,7 +107,7 @@ typedef struct ml_oom_hole {
 
 #define ML_OOM_HOLES 5
 
-/* The stretch of one segment that is long enough and holds the fewest bytes in use. */
+/* The range within one segment that is long enough and has the fewest bytes in use. */
 typedef struct ml_oom_fit {
     uint64_t addr;
     uint64_t size; /* 0: no segment is long enough */
@@ -176,10 +176,10 @@ typedef struct ml_oom {
     size_t advice_count;
 } ml_oom;
 
-/* The index of the last OOM event of DEVICE; -1 where it has none. */
+/* The index of the last OOM event of DEVICE; -1 without one. */
 int64_t ml_oom_last(const ml_recording *recording, size_t device);
-/* The OOM at EVENT.  RECORDING is borrowed and outlives the answer.  0, ML_EINVALID where
- * there is no such event, or ML_ENOMEM. */
+/* The OOM at EVENT.  RECORDING is borrowed and outlives the answer.  0, ML_EINVALID if
+ * that is no OOM event, or ML_ENOMEM. */
 int ml_oom_new(const ml_recording *recording, size_t device, uint64_t event,
                ml_oom **out);
 void ml_oom_free(ml_oom *oom);

@@ -1,5 +1,5 @@
-/* The verdict on an out of memory and what to try; the part of oom.h that judges.  Every
- * figure is there already. */
+/* The verdict on an out of memory, and the advice; a part of oom.h.  All figures are
+ * filled already. */
 #ifndef ML_OOM_ADVICE_H
 #define ML_OOM_ADVICE_H
 

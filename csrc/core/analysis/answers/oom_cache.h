@@ -1,4 +1,4 @@
-/* The unused cache at an out of memory; the part of oom.h that looks at every block. */
+/* The unused cache at an out of memory; the part of oom.h that reads every block. */
 #ifndef ML_OOM_CACHE_H
 #define ML_OOM_CACHE_H
 

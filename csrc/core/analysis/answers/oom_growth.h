@@ -1,10 +1,10 @@
-/* Whether memory grew step by step before an out of memory; the part of oom.h that looks
- * at time.
+/* Whether memory grew step by step before an out of memory; a part of oom.h.
  *
- * Owns the lowest allocated bytes of each step.  A step ends where the program said so
- * (ML_NOTE_STEP); in a recording without, where a backward pass begins: between two of
- * these memory comes down to what outlives a step.  Activations do not count that way,
- * however long a sequence is, so a figure that rises every time is memory that is kept. */
+ * Keeps the lowest allocated bytes of each step.  A step ends at an ML_NOTE_STEP of the
+ * program; in a recording without these, where a backward pass begins.  Between two
+ * such ends memory falls to the bytes that outlive a step, without activations, however
+ * long a sequence is.  So if the lowest bytes rise in every step, the program keeps
+ * memory. */
 #ifndef ML_OOM_GROWTH_H
 #define ML_OOM_GROWTH_H
 
@@ -35,7 +35,7 @@ void ml_oom_steps_fini(ml_oom_steps *steps);
  * ML_ENOMEM. */
 int ml_oom_steps_add(ml_oom_steps *steps, const ml_event *event, uint64_t position,
                      uint64_t allocated);
-/* What these steps say where ALLOCATED bytes were live at the end.  0 or ML_E*. */
+/* The growth over these steps, with ALLOCATED bytes live at the end.  0 or ML_E*. */
 int ml_oom_steps_judge(const ml_oom_steps *steps, uint64_t allocated,
                        ml_oom_growth *out);
 

@@ -1,8 +1,9 @@
-/* The peak: what was live at the instant of the most allocated bytes, or at any other.
+/* The peak: the live blocks at the instant of the most allocated bytes, or at any
+ * other.
  *
- * Owns the answer: the totals there, each allocated block with where it came from and
- * what it is for, the sums by line, by stack and by category, and the allocator's
- * overhead.  It must not know how any of it is printed.
+ * The answer has the totals, each allocated block with its cause and category, the sums
+ * by line, by stack and by category, and the allocator's overhead.  It is not printed
+ * here.
  *
  * Causes are cause.h's, categories category.h's. */
 #ifndef ML_PEAK_H
@@ -24,23 +25,23 @@ typedef struct ml_peak_block {
 } ml_peak_block;
 
 /* Blocks allocated by one line of the user's code in one phase, known in one way.  The
- * line is the innermost frame outside Python's library and installed packages; where a
- * stack has no such frame, the innermost of a package, or else the innermost that is
- * Python; a stack without any has no line. */
+ * line is the innermost frame outside Python's library and installed packages.  A stack
+ * without such a frame has the innermost frame of a package, or else the innermost
+ * Python frame.  A stack without Python frames has no line. */
 typedef struct ml_peak_line {
     ml_string file; /* bytes borrowed from the recording; empty without a line */
     ml_string function;
     int64_t line; /* 0: none */
-    /* With ML_HOW_NEAR the last that it could be: between the two, or, where it is above
-     * LINE, in a loop that begins again.  0: it is LINE. */
+    /* With ML_HOW_NEAR the last possible line.  If it is above LINE, the range goes
+     * through the start of a loop. 0: it is LINE. */
     int64_t until;
     uint64_t bytes;  /* that the blocks occupy */
     uint64_t blocks; /* items */
     uint8_t phase;   /* enum ml_phase */
     uint8_t no_line; /* enum ml_no_line */
     uint8_t how;     /* enum ml_how */
-    /* Of the blocks; where they are in several, with "*" for what differs.  NUL at the
-     * end; owned.  NULL: none of them is in one. */
+    /* Module of the blocks; of several modules, "*" stands for the parts that differ.
+     * NUL at the end; owned.  NULL: none of the blocks is in a module. */
     char *module;
     uint64_t categories[ML_CATEGORY_COUNT]; /* bytes */
     /* Of the peak's inner lines those that make up this one, the most bytes first; none
@@ -77,11 +78,11 @@ typedef struct ml_peak_stack {
     uint8_t how;
 } ml_peak_stack;
 
-/* Groups of blocks by size: 0 is of blocks of no bytes, group K of those of 4^(K-1) bytes
- * up to below 4^K. */
+/* Groups of blocks by size: group 0 has blocks of no bytes, group K those from 4^(K-1)
+ * bytes to below 4^K. */
 #define ML_PEAK_SIZE_COUNT 33
 
-/* Of one category, phase, or the like. */
+/* The blocks of one category, phase, or the like. */
 typedef struct ml_peak_sum {
     uint64_t bytes;
     uint64_t blocks; /* items */
@@ -94,8 +95,8 @@ typedef struct ml_peak_overhead {
     uint64_t largest_free; /* largest free block */
     uint64_t free_blocks;  /* items */
     uint64_t segments;     /* items */
-    /* (inactive - largest_free) / inactive: the share of the inactive bytes that one request
-     * could not have; 0 where nothing is inactive. */
+    /* (inactive - largest_free) / inactive: the share of the inactive bytes that one
+     * request cannot get; 0 without inactive bytes. */
     double fragmentation;
 } ml_peak_overhead;
 
@@ -131,10 +132,11 @@ typedef struct ml_peak {
     ml_peak_overhead overhead;
 } ml_peak;
 
-/* At the first instant of the most allocated bytes.  RECORDING, which does not change any
- * more, is borrowed and outlives the answer.  0, ML_EINVALID for a DEVICE that it does not have, or ML_ENOMEM. */
+/* The peak at the first instant of the most allocated bytes.  RECORDING does not change
+ * any more, is borrowed and outlives the answer.  0, ML_EINVALID for a DEVICE that it
+ * does not have, or ML_ENOMEM. */
 int ml_peak_new(const ml_recording *recording, size_t device, ml_peak **out);
-/* At the instant after POSITION events; ML_EINVALID where there are fewer. */
+/* The same at the instant after POSITION events; ML_EINVALID if there are fewer. */
 int ml_peak_new_at(const ml_recording *recording, size_t device, uint64_t position,
                    ml_peak **out);
 void ml_peak_free(ml_peak *peak);

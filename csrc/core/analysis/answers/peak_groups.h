@@ -1,5 +1,4 @@
-/* The sums of a peak by line, by stack and by category; the part of peak.h that reads
- * stacks. */
+/* The sums of a peak by line, by stack and by category; a part of peak.h. */
 #ifndef ML_PEAK_GROUPS_H
 #define ML_PEAK_GROUPS_H
 
@@ -9,9 +8,9 @@
  * line.  0 or ML_ENOMEM. */
 int ml_peak_group(ml_peak *peak, const ml_recording *recording);
 
-/* Makes of PATTERN, which NUL ends and which has room for two bytes more than the first name
- * in it, one that fits NAME too: "*" for each part that differs, and for all that follows
- * where one has more parts. */
+/* Widens PATTERN so that NAME fits it too: "*" for each part that differs, and for the
+ * rest of the longer one.  NUL ends PATTERN, which has room for two bytes more than its
+ * first name. */
 void ml_module_widen(char *pattern, ml_string name);
 /* Likewise *PATTERN, or, where it is NULL, one that is NAME, for the caller to free.  0 or
  * ML_ENOMEM. */

@@ -1,22 +1,22 @@
-/* The lines of a recording's stacks: what memory did while each line of the program ran,
- * as far as the recording alone can tell.
+/* The lines of a recording's stacks: memory while each line of the program ran, from
+ * the recording alone.
  *
- * Owns the figures of a line.  A line runs while it is in the stack of the thread, so an
- * allocation counts at each of its stack's lines, once, however often that line is in it.
- * It must not know which lines are shown, nor how.
+ * A line runs while it is in the stack of the thread.  So an allocation counts at each
+ * line of its stack, once, however often that line is in the stack.
  *
- * What a backward pass allocates on autograd's threads has no line that runs: it counts
- * at the lines of the forward operation, as cause.h finds it, in a figure of its own. */
+ * Allocations of a backward pass on autograd's threads have no running line.  They
+ * count at the lines of the forward operation that cause.h finds, in a separate
+ * figure. */
 #ifndef ML_STACK_LINES_H
 #define ML_STACK_LINES_H
 
 #include "analysis/answers/peak.h"
 
-/* name, key of its answer: sums over the stacks that have the line; bytes, the last in
+/* name, key in the answer: sums over the stacks with the line; bytes, but the last in
  * items. */
 #define ML_STACK_LINE_SUMS(XX) \
     XX(at_peak, "at_peak_bytes") /* live at the peak, allocated while it ran */ \
-    /* Live at the peak, allocated by a backward pass for what ran while it did. */ \
+    /* Live at the peak, allocated by the backward pass of operations run in the line. */ \
     XX(backward, "backward_bytes") \
     XX(allocated, "allocated_bytes") /* in the recording, while it ran */ \
     XX(left, "left_bytes")           /* of allocated, not freed at the end */ \
@@ -42,8 +42,8 @@ typedef struct ml_stack_lines {
     size_t count;
 } ml_stack_lines;
 
-/* PEAK is of DEVICE of RECORDING, which outlives the lines.  0 or ML_ENOMEM, after
- * which there is nothing to take down. */
+/* PEAK is of DEVICE of RECORDING, which outlives the lines.  0, or ML_ENOMEM with
+ * nothing to free. */
 int ml_stack_lines_init(ml_stack_lines *all, const ml_recording *recording,
                         size_t device, const ml_peak *peak);
 void ml_stack_lines_fini(ml_stack_lines *all);

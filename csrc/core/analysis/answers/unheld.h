@@ -1,15 +1,15 @@
-/* Memory that is allocated though nobody is known to hold it: what only autograd or C++
- * code keeps, by the line that allocated it.
+/* Allocated memory without a known holder: only autograd or C++ code keeps it.  By the
+ * line that allocated it.
  *
- * Owns the sums over one device's memory, given what is claimed of it: a claim says that
- * a known holder (a tensor that Python sees) keeps so many bytes from an address on.  It
- * must not know who claims.  To the byte,
+ * Sums over one device's memory, given the claims on it.  A claim says that a known
+ * holder (a tensor that Python sees) keeps so many bytes from an address on.  To the
+ * byte,
  *
  *     held + unheld = allocated
  *     allocated + awaiting + cached = reserved
  *
- * A pure function of a recording and the claims.  Claims and memory are to be of one
- * moment, which is for the caller to see to:
+ * A pure function of a recording and the claims.  The caller makes sure that claims and
+ * memory are of one moment:
  *
  *     do {
  *         GIL released: ml_memory_mark_now(source, &before)
@@ -18,9 +18,9 @@
  *     } while (!ml_memory_same(&before, &now, device) and there are tries left);
  *     GIL released: for each device ml_unheld_new(memory, device, claims, count, &unheld)
  *
- * Modules in it have the names that were given before ml_memory_read.
- * (csrc/py/dicts/unheld_dict.h makes Python's dict of it, with the GIL.)  Where the last try saw
- * a change too, the answer is of memory that changed while it was read: say so. */
+ * Modules in it have the names given before ml_memory_read.
+ * (csrc/py/dicts/unheld_dict.h makes Python's dict of it, with the GIL.) If the last
+ * try saw a change too, tell the user that memory changed while it was read. */
 #ifndef ML_UNHELD_H
 #define ML_UNHELD_H
 
@@ -32,7 +32,7 @@ typedef struct ml_claim {
     uint64_t bytes; /* 0: claims nothing */
 } ml_claim;
 
-/* Who keeps a block, where that is known without asking. */
+/* The keeper of a block, if it is known without a claim. */
 #define ML_KEEPERS(XX) \
     XX(UNKNOWN, "")                         /* autograd, or other C++ code */ \
     XX(WORKSPACE, "workspace of a library") /* by its size: not exact */ \
@@ -72,9 +72,9 @@ typedef struct ml_unheld {
     size_t row_count;
 } ml_unheld;
 
-/* CLAIMS in any order; several of one address count once, by the largest.  A DEVICE that
- * MEMORY does not have holds nothing.  MEMORY is borrowed and outlives the answer.  0 or
- * ML_ENOMEM. */
+/* CLAIMS are in any order; several of one address count once, by the largest.  A DEVICE
+ * that MEMORY does not have has no memory.  MEMORY is borrowed and outlives the answer.
+ * 0 or ML_ENOMEM. */
 int ml_unheld_new(const ml_recording *memory, size_t device, const ml_claim *claims,
                   size_t count, ml_unheld **out);
 void ml_unheld_free(ml_unheld *unheld); /* takes NULL */

@@ -1,9 +1,8 @@
-/* The category of an allocation: what its memory is for.
+/* The category of an allocation: the purpose of its memory.
  *
- * Owns the rules; it must not know who asks, or for which instant.  First the tags of
- * the recording, which are exact, but for INPUT: what a module was given is that only
- * where it was made outside any module's call and any pass or step.  All other rules
- * follow from the events:
+ * The recording's tags come first, and are exact.  Exception: a block passed to a
+ * module is INPUT only if it was made outside any module's call and any pass or step.
+ * All other rules follow from the events:
  *
  *   before the first event    BEFORE_RECORDING
  *   in torch.distributed      COMMUNICATION, but for a DTensor's operators
@@ -28,9 +27,10 @@
  *   freed, and would be GRADIENT, or saw more than one pass, of whatever thread, or has
  *   a size that hardly a tensor has: WORKSPACE (not exact)
  *
- * All else is UNKNOWN, and says why.  A backward pass is a run of events made while nodes
- * ran that one thread's forward had made; it ends at that thread's next allocation without
- * one.  What counts for a block is what its own thread did: others train beside it. */
+ * All else is UNKNOWN, with a reason.  A backward pass is a run of events made while
+ * nodes of one thread's forward ran.  It ends at that thread's next allocation without
+ * a node.  For a block only the passes of its own thread count, since several threads
+ * may train. */
 #ifndef ML_CATEGORY_H
 #define ML_CATEGORY_H
 
@@ -61,7 +61,7 @@ typedef struct ml_verdict {
 
 typedef struct ml_categories ml_categories;
 
-/* CAUSES is borrowed and outlives the answer.  0 or ML_ENOMEM. */
+/* CAUSES is borrowed and outlives the categories.  0 or ML_ENOMEM. */
 int ml_categories_new(const ml_causes *causes, const ml_recording *recording,
                       size_t device, ml_categories **out);
 void ml_categories_free(ml_categories *categories); /* takes NULL */
@@ -69,8 +69,8 @@ void ml_categories_free(ml_categories *categories); /* takes NULL */
 ml_verdict ml_categories_judge(const ml_categories *categories, const ml_lifetime *life,
                                const ml_cause *cause);
 
-/* Sets CAUSE's module to that of the owner, as far as LIFE and VERDICT tell: whose memory a
- * block is tells more than whose call made it. */
+/* Sets CAUSE's module to that of the owner, if LIFE and VERDICT tell it: the owner of a
+ * block says more than the call that made it. */
 void ml_cause_name_owner(ml_cause *cause, const ml_lifetime *life,
                          const ml_verdict *verdict);
 

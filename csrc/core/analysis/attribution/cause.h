@@ -1,12 +1,11 @@
 /* The cause of each allocation: the line that made it, its module, its phase and step.
  *
- * Owns what follows from stacks and from autograd's numbers over a whole recording; it
- * must not know what is asked about it.
+ * Causes follow from stacks and from autograd's numbers over a whole recording.
  *
- * Autograd's threads have no Python frames: what a node allocates in a backward pass has
- * the line of the forward operation that made the node, as forward_match.h finds it.
+ * Autograd's threads have no Python frames.  An allocation of a node in a backward pass
+ * has the line of the forward operation that made the node; forward_match.h finds it.
  *
- * Frames win: what Python code does in a backward pass, as a custom function or the
+ * Frames come first: Python code in a backward pass, such as a custom function or the
  * recomputation of a checkpoint, has frames and lines of its own. */
 #ifndef ML_CAUSE_H
 #define ML_CAUSE_H
@@ -64,8 +63,8 @@ enum ml_no_line {
     ML_NO_LINE_COUNT = 0 ML_NO_LINES(ML_NUMBERED_ONE)
 };
 
-/* Why a block has no module.  Those first in the list are outside any module, which is
- * an answer; of the others it is not known. */
+/* Why a block has no module.  The first in the list mean that the block is outside any
+ * module; with the others its module is not known. */
 #define ML_NO_MODULES(XX) \
     XX(NONE, 0, "") /* it has one */ \
     XX(CALL, 1, "outside any module's call") \
@@ -106,9 +105,10 @@ typedef struct ml_causes ml_causes;
 int ml_causes_new(const ml_recording *recording, ml_causes **out);
 void ml_causes_free(ml_causes *causes); /* takes NULL */
 
-/* Of event INDEX of DEVICE, which exist. */
+/* The cause of event INDEX of DEVICE, which exist. */
 ml_cause ml_causes_of(const ml_causes *causes, size_t device, size_t index);
-/* Of a block from before the recording, with the stack of its allocation or 0. */
+/* The cause of a block from before the recording, with the stack of its allocation or
+ * 0. */
 ml_cause ml_causes_before(const ml_causes *causes, uint32_t stack);
 /* Its phase, without the search for its line. */
 enum ml_phase ml_causes_phase(const ml_causes *causes, size_t device, size_t index);

@@ -1,15 +1,13 @@
 /* The forward operation that made an autograd node, found by the node's number.
  *
- * Owns what the events of all threads saw of autograd's counters; it must not know what
- * a line is used for.
+ * Keeps the values of autograd's counters in the events of all threads.
  *
  * A node takes its number from a counter of the thread that makes it, before its
- * operation runs.  So what first allocates where the next number is seen is the
- * operation itself, if it allocates, and its place is known.  Most types of nodes
- * say that it does.  Others have a form that works in place: it could be followed,
- * before the next node, by an operation that makes none, and no event tells the two
- * apart.  A view allocates nothing: its place is somewhere between two events of the
- * thread. */
+ * operation runs.  So the first allocation with the next number is the operation's own,
+ * if it allocates, and its place is known.  For most types of nodes the operation
+ * always allocates.  Others have a form that works in place.  An operation without a
+ * node may follow it before the next node, and no event tells the two apart.  A view
+ * allocates nothing: its place is somewhere between two events of the thread. */
 #ifndef ML_FORWARD_MATCH_H
 #define ML_FORWARD_MATCH_H
 
@@ -35,18 +33,18 @@ enum ml_forward_match_way {
 
 typedef struct ml_forward_match {
     uint32_t stack; /* 0: not known */
-    /* With BETWEEN: from STACK up to this one, which is as deep and of the same
-     * function, or is STACK. */
+    /* With BETWEEN: the place is between STACK and this stack, which is as deep and of
+     * the same function, or is STACK. */
     uint32_t until;
     uint8_t way; /* enum ml_forward_match_way */
 } ml_forward_match;
 
-/* What is borrowed outlives the answers.  0 or ML_ENOMEM. */
+/* RECORDING and FACTS are borrowed and outlive the answers.  0 or ML_ENOMEM. */
 int ml_forward_index_init(ml_forward_index *forwards, const ml_recording *recording,
                           const ml_stack_facts *facts);
 void ml_forward_index_fini(ml_forward_index *forwards);
 
-/* Of the node that ran at event INDEX of DEVICE. */
+/* The forward operation of the node that ran at event INDEX of DEVICE. */
 ml_forward_match ml_forward_index_find(const ml_forward_index *forwards, size_t device,
                                        size_t index);
 

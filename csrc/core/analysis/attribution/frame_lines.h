@@ -1,7 +1,6 @@
-/* Frames by what they say: file, line and function.  A recording may hold equal ones
- * more than once.
+/* Frames by file, line and function.  A recording may have equal frames several times.
  *
- * Owns telling which frames are equal; it must not know what is summed by them. */
+ * Finds equal frames; it does not know what is summed by them. */
 #ifndef ML_FRAME_LINES_H
 #define ML_FRAME_LINES_H
 
@@ -16,13 +15,13 @@ typedef struct ml_frame_lines {
     size_t asked_capacity;
 } ml_frame_lines;
 
-/* RECORDING is borrowed and outlives the lines.  0 or ML_ENOMEM, after which there is
- * nothing to take down. */
+/* RECORDING is borrowed and outlives the lines.  0, or ML_ENOMEM with nothing to
+ * free. */
 int ml_frame_lines_init(ml_frame_lines *lines, const ml_recording *recording);
 void ml_frame_lines_fini(ml_frame_lines *lines);
 
-/* The frame id that stands for all which say what FRAME says: of these the one that was
- * asked for first.  0 or ML_ENOMEM. */
+/* *FIRST is the frame id for all frames equal to FRAME: the one that was first asked
+ * for.  0 or ML_ENOMEM. */
 int ml_frame_lines_first(ml_frame_lines *lines, uint32_t frame, uint32_t *first);
 
 #endif

@@ -1,16 +1,16 @@
-/* Modules that repeat: those whose paths differ in one number, as transformer.h.0 and
- * transformer.h.11 do.
+/* Modules that repeat: their paths differ in one number, as transformer.h.0 and
+ * transformer.h.11.
  *
- * Owns which instance of which family a path belongs to.  A path with several numbers is in
- * several families, one for each number.  It must not know what modules hold. */
+ * Finds the instance and the family of a path.  A path with several numbers is in
+ * several families, one for each number. */
 #ifndef ML_MODULE_REPEATS_H
 #define ML_MODULE_REPEATS_H
 
 #include "recording/recording.h"
 
-/* Numbers of a path that are looked at, from the left. */
+/* Numbers of a path that count, from the left. */
 #define ML_REPEATS_LEVELS 3
-/* Instances and families that are told apart; those beyond belong to none. */
+/* The most instances and families; further paths belong to none. */
 #define ML_REPEATS_MOST 4096
 
 typedef struct ml_instance {
@@ -38,14 +38,14 @@ typedef struct ml_repeats {
 /* 0 or ML_ENOMEM. */
 int ml_repeats_init(ml_repeats *repeats, const ml_recording *recording);
 void ml_repeats_fini(ml_repeats *repeats);
-/* Takes note of MODULE, a string of the recording; 0 or ML_ENOMEM. */
+/* Adds MODULE, a string of the recording.  0 or ML_ENOMEM. */
 int ml_repeats_add(ml_repeats *repeats, const ml_recording *recording, uint32_t module);
 
-/* 1 + the instance of FAMILY that MODULE, which was added, lies in; 0: in none. */
+/* 1 + the instance of FAMILY that contains MODULE, which was added; 0: none does. */
 uint32_t ml_repeats_instance(const ml_repeats *repeats, uint32_t module,
                              uint32_t family);
-/* The end of the first part of PATH from FROM on that is a number, whose start becomes
- * *NUMBER; 0: none is. */
+/* The end of the first part of PATH, from FROM on, that is a number; *NUMBER is its
+ * start. 0: no part is. */
 size_t ml_path_number(ml_string path, size_t from, size_t *number);
 
 #endif

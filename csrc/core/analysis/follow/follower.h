@@ -1,12 +1,11 @@
-/* A .mlab file that is followed while it is written: each look reads only what came
- * since the one before, and answers with a recording of the state then.
+/* Follows a .mlab file while it is written.  Each poll reads only the new bytes, and
+ * gives a recording of the state at that time.
  *
- * The file alone is read; the process that writes it sees nothing of it.  What is kept
- * in memory is bounded: where more events came than that, the older half makes room.
- * The memory, its lines and its modules stay exact; a block from before then keeps the
- * category that it had.
+ * Only the file is read; the writing process is not disturbed.  Memory is bounded:
+ * beyond the limit the older half of the events is dropped.  The memory, its lines and
+ * its modules stay exact; a block from before then keeps its category.
  *
- * Treats the file as hostile, as mlab_reader.h does.  One thread at a time. */
+ * It trusts nothing in the file, like mlab_reader.h.  One thread at a time. */
 #ifndef ML_FOLLOWER_H
 #define ML_FOLLOWER_H
 
@@ -14,7 +13,7 @@
 
 typedef struct ml_follower ml_follower;
 
-/* Events that are kept at least, of all devices, unless told otherwise. */
+/* The default for the least number of events kept, of all devices. */
 #define ML_FOLLOWER_EVENTS ((size_t)1 << 19)
 
 typedef struct ml_follower_news {
@@ -26,8 +25,8 @@ typedef struct ml_follower_news {
     uint64_t gone;       /* of these, those that made room */
 } ml_follower_news;
 
-/* The most bytes that were allocated in each of some spans of equal time, since the
- * first event; those of the newest span may grow. */
+/* The most allocated bytes in each of some spans of equal time, since the first event.
+ * The newest span's may still grow. */
 #define ML_FOLLOWER_COLUMNS 512u
 
 typedef struct ml_follower_history {
@@ -37,24 +36,24 @@ typedef struct ml_follower_history {
     uint64_t most[ML_FOLLOWER_COLUMNS];
 } ml_follower_history;
 
-/* Opens the file at PATH and reads its header.  KEPT: events before some make room.  0;
- * ML_EIO with errno; or ML_E* with *ERROR. */
+/* Opens the file at PATH and reads its header.  KEPT: the events kept before some are
+ * dropped.  0; ML_EIO with errno; or ML_E* with *ERROR. */
 int ml_follower_open(ml_follower **out, const char *path, size_t kept,
                      ml_read_error *error);
 void ml_follower_close(ml_follower *live); /* takes NULL */
 /* The open file, borrowed. */
 int ml_follower_descriptor(const ml_follower *live);
 
-/* Reads on, EVENTS events or little more.  0; ML_EIO with errno; or ML_E* with
- * *ERROR, after which there are no answers any more. */
+/* Reads on, EVENTS events or little more.  0; ML_EIO with errno; or ML_E* with *ERROR,
+ * after which nothing more is answered. */
 int ml_follower_poll(ml_follower *live, uint64_t events, ml_follower_news *news,
                      ml_read_error *error);
 
-/* What was read so far, as ml_mlab_read would give it of the file as it was then. */
+/* The recording of the bytes read so far, as ml_mlab_read would give it. */
 int ml_follower_recording(ml_follower *live, ml_recording **out, ml_mlab_info *info,
                           ml_read_error *error);
 
-/* As of the last recording; borrowed.  NULL for a DEVICE that there cannot be. */
+/* The history up to the last recording; borrowed.  NULL if DEVICE is out of range. */
 const ml_follower_history *ml_follower_get_history(const ml_follower *live,
                                                    unsigned device);
 

@@ -68,15 +68,16 @@ struct ml_follower {
     size_t kept_most; /* events that are kept before some make room */
 };
 
-/* Adds RECORDING, of what is kept, to the histories of its devices.  0 or ML_ENOMEM. */
+/* Adds RECORDING, of the kept events, to the histories of its devices.  0 or
+ * ML_ENOMEM. */
 int follower_note_history(ml_follower *live, const ml_recording *recording);
-/* A recording of what is kept, finished, in a reader that the caller frees. */
+/* A finished recording of the kept events, in a reader that the caller frees. */
 int follower_finish(ml_follower *live, mlab_reader **out, ml_mlab_info *info);
-/* About half of what is kept makes room. */
+/* Drops about half of the kept events. */
 int follower_condense(ml_follower *live);
-/* The first COUNT events of DEVICE go. */
+/* Drops the first COUNT events of DEVICE. */
 void follower_forget(ml_follower *live, unsigned device, size_t count);
-/* Reads the file on, EVENTS or little more; *MORE: there was more.  0 or ML_E*. */
+/* Reads on in the file, EVENTS or little more; *MORE: there was more.  0 or ML_E*. */
 int follower_read_on(ml_follower *live, uint64_t events, bool *more,
                      ml_read_error *error);
 /* Events of all devices that came. */

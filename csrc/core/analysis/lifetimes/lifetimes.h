@@ -1,12 +1,12 @@
-/* The lifetimes of the blocks of one device: from which moment to which each is there, its
- * bytes, and what it is tagged as.
+/* The lifetimes of the blocks of one device: the moments between which each exists, its
+ * bytes, and its tag.
  *
- * After any event the rows that are there are the replay's blocks in use, to the byte, also
- * where events do not fit.  The segments are followed beside them (segment_lifetimes.h).
+ * After any event the existing rows are the replay's blocks in use, to the byte, even
+ * if events do not fit. segment_lifetimes.h follows the segments.
  *
- * A tag at a position names the block that holds its address there, for the whole of its
- * lifetime.  The last tag of a block holds, but a parameter stays one, and INPUT is only of a
- * block without any other. */
+ * A tag at a position names the block that holds its address there, for its whole
+ * lifetime.  The last tag of a block counts.  Exceptions: a parameter stays one, and
+ * INPUT is only for a block without any other tag. */
 #ifndef ML_LIFETIMES_H
 #define ML_LIFETIMES_H
 
@@ -36,7 +36,7 @@ typedef struct ml_lifetime {
     uint8_t tag;     /* enum ml_category, or ML_CATEGORY_COUNT for none */
 } ml_lifetime;
 
-/* What no event tells of a block that was there before the first. */
+/* Facts about a block from before the first event, which no event has. */
 typedef struct ml_earlier_block {
     uint64_t addr;
     uint64_t size; /* bytes asked for */
@@ -44,7 +44,7 @@ typedef struct ml_earlier_block {
     uint32_t stack;
 } ml_earlier_block;
 
-/* A row that an event changed beside its own. */
+/* A row that an event changed besides its own row. */
 typedef struct ml_lifetime_change {
     uint32_t moment;
     uint32_t row;
@@ -74,8 +74,8 @@ typedef struct ml_lifetimes {
         *rows; /* owned; by start, those from before the first event by address */
     size_t count;
     size_t capacity;
-    /* Owned; the row of each event, plus 1: that it made or ended; 0: it has none.  Every
-     * allocation has one. */
+    /* Owned; by event: 1 + the row that it made or ended; 0: none.  Every allocation
+     * has one. */
     uint32_t *of_event;
     ml_earlier_block *earlier; /* owned; of the first rows */
     size_t earlier_count;
@@ -93,12 +93,12 @@ typedef struct ml_lifetimes {
 
 typedef struct ml_lifetimes_work ml_lifetimes_work;
 
-/* Begins to fill LIFETIMES, all zeros, from REPLAY, which stands before the first event and
- * of which both outlive *OUT.  LIFETIMES are to be taken down in any case.  0, ML_ELIMIT for
- * more events than moments, or ML_ENOMEM. */
+/* Begins to fill LIFETIMES, all zeros, from REPLAY, which is before the first event.
+ * Both outlive *OUT.  Call ml_lifetimes_fini in any case.  0, ML_ELIMIT for more events
+ * than moments, or ML_ENOMEM. */
 int ml_lifetimes_begin(ml_lifetimes *lifetimes, const ml_device_trace *trace,
                        ml_replay *replay, ml_lifetimes_work **out);
-/* Over the next event.  1, 0 behind the last, or ML_ENOMEM. */
+/* Takes the next event. 1, 0 after the last, or ML_ENOMEM. */
 int ml_lifetimes_next(ml_lifetimes_work *work);
 void ml_lifetimes_end(ml_lifetimes_work *work); /* takes NULL */
 void ml_lifetimes_fini(ml_lifetimes *lifetimes);
@@ -110,7 +110,7 @@ ml_lifetimes_row(const ml_lifetimes *lifetimes, uint64_t index)
     return lifetimes->of_event[index] - 1;
 }
 
-/* Likewise of the block at ADDR from before the first event; SIZE_MAX: there was none. */
+/* Likewise for the block at ADDR from before the first event; SIZE_MAX without one. */
 size_t ml_lifetimes_earlier(const ml_lifetimes *lifetimes, uint64_t addr);
 
 /* The number of ROW. */
@@ -120,17 +120,18 @@ ml_lifetimes_index(const ml_lifetimes *lifetimes, const ml_lifetime *row)
     return (size_t)(row - lifetimes->rows);
 }
 
-/* The event that allocated the block of ROW, which was not there before the first. */
+/* The event that allocated the block of ROW, which is not from before the first
+ * event. */
 static inline const ml_event *
 ml_lifetime_event(const ml_lifetimes *lifetimes, const ml_lifetime *row)
 {
     return &lifetimes->trace->events[row->birth - 1];
 }
 
-/* The block of row INDEX as it was asked for: its bytes, address, stack and stream. */
+/* The request for the block of row INDEX: its bytes, address, stack and stream. */
 ml_earlier_block ml_lifetimes_request(const ml_lifetimes *lifetimes, size_t index);
 
-/* ROW, or where other events cut it the last row of its block. */
+/* ROW, or if other events cut it the last row of its block. */
 const ml_lifetime *ml_lifetime_last(const ml_lifetimes *lifetimes,
                                     const ml_lifetime *row);
 

@@ -1,5 +1,5 @@
-/* A walk over the lifetimes of a device's blocks: its totals after each event, and which
- * blocks begin and end there, without a replay. */
+/* A walk over the lifetimes of a device's blocks: the totals after each event, and the
+ * blocks that begin and end there, without a replay. */
 #ifndef ML_LIFETIMES_WALK_H
 #define ML_LIFETIMES_WALK_H
 
@@ -16,7 +16,7 @@ typedef struct ml_lifetimes_walk {
     uint64_t allocated;            /* bytes, after these events */
     uint64_t active;
     uint64_t reserved;
-    /* Told of each row that begins to be allocated, or ends to be.  NULL: nobody is. */
+    /* Called for each row whose allocation begins or ends.  NULL: none. */
     ml_lifetime_changed *changed;
     void *context;
 } ml_lifetimes_walk;
@@ -24,7 +24,7 @@ typedef struct ml_lifetimes_walk {
 /* Before the first event. */
 void ml_lifetimes_walk_begin(ml_lifetimes_walk *walk, const ml_lifetimes *lifetimes,
                              ml_lifetime_changed *changed, void *context);
-/* Over the next event, which there is. */
+/* Takes the next event, which exists. */
 void ml_lifetimes_walk_next(ml_lifetimes_walk *walk);
 
 #endif

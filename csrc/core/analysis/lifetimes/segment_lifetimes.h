@@ -1,6 +1,6 @@
 /* The segments of one device over a replay, as rows of its lifetimes.
  *
- * Keeps the pieces that are mapped at a moment, by address; blocks are lifetimes.c's. */
+ * Keeps the pieces mapped at a moment, by address; lifetimes.c has the blocks. */
 #ifndef ML_SEGMENT_LIFETIMES_H
 #define ML_SEGMENT_LIFETIMES_H
 
@@ -14,7 +14,7 @@ typedef struct ml_mapped_pieces {
     uint64_t bytes; /* of them */
 } ml_mapped_pieces;
 
-/* Before the first event; to be taken down in any case.  0 or ML_ENOMEM. */
+/* Before the first event.  Call ml_mapped_pieces_fini in any case.  0 or ML_ENOMEM. */
 int ml_mapped_pieces_begin(ml_mapped_pieces *pieces, ml_lifetimes *lifetimes,
                            const ml_ledger *ledger);
 /* After EVENT, which LEDGER has seen, as the moment MOMENT.  0 or ML_ENOMEM. */

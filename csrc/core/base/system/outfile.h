@@ -2,8 +2,8 @@
  *
  * Owns a temporary file beside the wanted one: mode 0600, an unpredictable name, never
  * an existing file or link.  Commit puts it in the place of the old file in one step,
- * for those to open whom permission.h says; until then the old file is untouched, and
- * after any failure it still is. */
+ * with the permission of permission.h.  Until then, and after any failure, the old file
+ * is untouched. */
 #ifndef ML_OUTFILE_H
 #define ML_OUTFILE_H
 
@@ -42,11 +42,11 @@ int ml_outfile_write(ml_outfile *file, const void *bytes, size_t length);
  * still bring the old one back. */
 int ml_outfile_commit(ml_outfile *file, ml_outfile_error *error);
 
-/* Gives up: removes what was written.  FILE, which may be NULL, is gone afterwards.
+/* Gives up: removes the temporary file.  FILE, which may be NULL, is gone afterwards.
  * *ERROR is filled in where a write had failed. */
 void ml_outfile_abort(ml_outfile *file, ml_outfile_error *error);
 
-/* The system calls made, in the order in which they are first made. */
+/* The system calls used, in the order of their first use. */
 typedef struct ml_outfile_calls {
     int (*open)(const char *path, int flags);
     int (*create)(int folder, const char *name, int flags, mode_t mode);

@@ -1,9 +1,8 @@
-/* Who may open an output file: whoever could open the file that it replaces, or else
- * what the umask and the folder's default ACL say.
+/* The permission of an output file: that of the file that it replaces, or else that of
+ * the umask and the folder's default ACL.
  *
- * Nobody else can open it while it is written.  The process's umask is left alone: only
- * the kernel can ask for it without a moment in which other threads make files under
- * another. */
+ * No other user can open it while it is written.  The process's umask is not read:
+ * reading it sets it for a moment, in which other threads may make files. */
 #ifndef ML_PERMISSION_H
 #define ML_PERMISSION_H
 

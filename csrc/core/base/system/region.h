@@ -1,7 +1,7 @@
 /* Reserved address space whose pages become memory at their first touch.
  *
- * Owns mappings for tables that the allocator callback fills: the callback may not
- * allocate, so all room that it can ever need is reserved beforehand. */
+ * The allocator callback fills tables in it.  The callback may not allocate, so all
+ * room that it can need is reserved beforehand. */
 #ifndef ML_REGION_H
 #define ML_REGION_H
 

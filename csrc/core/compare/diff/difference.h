@@ -1,10 +1,10 @@
-/* What of one device's memory is more, and what less, than of another's, or than of its own
- * at another instant.
+/* The difference of one device's memory from another's, or from its own at another
+ * instant.
  *
- * Owns what became of each line: appeared, gone, grew, shrank, or moved in time.  Both
- * sides are told apart by match.h, live bytes are those of sites.h.  Of each grouping
- * the differences add up to that of the whole, and those from A to B are those from B
- * to A with their signs turned. */
+ * Decides the change of each line: appeared, gone, grew, shrank, or moved in time.
+ * match.h pairs the sites of both sides; sites.h gives the live bytes.  In each
+ * grouping the differences add up to the total difference.  Swapping the sides changes
+ * only the signs. */
 #ifndef ML_DIFFERENCE_H
 #define ML_DIFFERENCE_H
 

@@ -1,7 +1,7 @@
-/* The rows of one part of a difference, from what is live at two instants.
+/* The rows of one part of a difference, from the live bytes at two instants.
  *
- * Owns summing sites by line, module and category; the part of difference.h that knows
- * neither instants nor phases. */
+ * Sums sites by line, module and category; the part of difference.h without instants
+ * and phases. */
 #ifndef ML_DIFFERENCE_ROWS_H
 #define ML_DIFFERENCE_ROWS_H
 
@@ -15,7 +15,7 @@ typedef struct ml_difference_view {
     bool no_moves;               /* ML_CHANGE_MOVED is no answer */
 } ml_difference_view;
 
-/* Into PART, whose rows are none.  0 or ML_ENOMEM; PART can be taken down either way. */
+/* Fills PART, which has no rows yet.  0 or ML_ENOMEM; PART can be freed either way. */
 int ml_difference_rows(const ml_difference_view *view, ml_difference_part *part);
 void ml_difference_part_fini(ml_difference_part *part);
 

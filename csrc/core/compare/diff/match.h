@@ -1,5 +1,4 @@
-/* Which site of one recording is which of another, where the program may have been edited
- * between the two.
+/* Pairs the sites of two recordings; the program may have been edited between them.
  *
  * Owns the pairing, from what is surest to what is least sure.  What both recordings
  * say of a site is its file, function, line, module and operation (sites.h).  An edit
@@ -22,7 +21,7 @@
 
 #include "compare/diff/sites.h"
 
-/* By what two lines were paired, the surest first; JSON keys. */
+/* The rule by which two lines were paired, the surest first; JSON keys. */
 #define ML_MATCH_RULES(XX) \
     XX(NONE, "")       /* nothing is its partner */ \
     XX(LINE, "line")   /* the same file, function and line */ \

@@ -1,7 +1,7 @@
-/* The lines of a recording, and which of one is which of another.
+/* The lines of a recording, paired with those of another.
  *
- * Owns what lines are alike, and pairing them in their order; the part of match.h that
- * knows no sites but those of a line. */
+ * Measures how similar lines are, and pairs them in their order; the part of match.h
+ * that works on lines. */
 #ifndef ML_MATCH_LINES_H
 #define ML_MATCH_LINES_H
 

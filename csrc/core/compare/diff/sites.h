@@ -1,4 +1,4 @@
-/* Sites: what allocates on one device, and how much of each is live when.
+/* Sites: the allocating places of one device, and their live bytes over time.
  *
  * A site is a line of the user's code with the module that ran there, the function of
  * the library, or the autograd node, that was at work, and whether a backward pass ran;

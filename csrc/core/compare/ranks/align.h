@@ -1,4 +1,4 @@
-/* The clocks of ranks, set to that of the first.
+/* Aligns the clocks of ranks with that of the first.
  *
  * Owns the rules.  Ranks of one boot of one kernel, or where that is not known of one host
  * by its name, share a clock: nothing is moved, and the bound is how far apart the two
@@ -8,7 +8,7 @@
  * within the bound around it.  With fewer than ML_ALIGN_STEPS of them its own clock has to
  * do, and there is no bound.
  *
- * A rank is moved as a whole, so nothing that is in order in it gets out of order. */
+ * All times of a rank move by the same amount, so its order stays. */
 #ifndef ML_ALIGN_H
 #define ML_ALIGN_H
 

@@ -1,9 +1,8 @@
-/* One recording out of those of several ranks.
+/* Merges the recordings of several ranks into one.
  *
- * Owns bringing them together: texts, frames and stacks that are equal become one, each
- * (rank, device) becomes a device, and each rank keeps its notes, rules and losses in a
- * part of its own, so that what is asked of a device is answered as its own recording
- * would have.  Times are align.h's. */
+ * Equal texts, frames and stacks become one, and each (rank, device) becomes a device.
+ * Each rank keeps its notes, rules and losses in its own part, so that answers about a
+ * device are those of its own recording. align.h sets the times. */
 #ifndef ML_MERGE_H
 #define ML_MERGE_H
 

@@ -1,12 +1,12 @@
-/* A chunk: a fixed-size piece of a lane, a header and the packed records behind it.
+/* A chunk: a fixed-size piece of a lane, a header and then packed records.
  *
- * Owns the layout of chunks, which is the same in memory and in files, and the commit
- * word that says how much of one is whole.  A chunk is read alone: its records are
- * relative to zeros, or to the state that a record of the chunk tells.  It must not know
- * where its memory comes from, nor what records mean that are not events.
+ * Owns the layout of chunks, which is the same in memory and in files.  The commit word
+ * says how many bytes are complete.  A chunk is read alone: its records are relative to
+ * zeros, or to a state record of the chunk.  This file does not know where the memory
+ * comes from, nor what other records than events mean.
  *
- * One writer at a time.  Every record is committed by one release store, so a reader on
- * another thread, of another process, or after the writer was killed sees whole records
+ * One writer at a time.  One release store commits each record.  So a reader on another
+ * thread, in another process, or after the writer was killed sees whole records
  * only. */
 #ifndef ML_CHUNK_H
 #define ML_CHUNK_H
@@ -38,8 +38,8 @@ typedef struct ml_chunk {
     uint64_t first; /* events of the lane before this chunk's first */
     uint64_t
         dropped; /* events of the lane lost between the chunk before and this one */
-    /* Low half: bytes of the payload that are whole.  High half: their CRC-32C, where
-     * flags says so. */
+    /* Low half: complete bytes of the payload.  High half: their CRC-32C, with
+     * ML_CHUNK_CHECKED. */
     _Atomic uint64_t commit;
     uint64_t reserved[2];
 } ml_chunk;
@@ -54,11 +54,11 @@ typedef struct ml_chunk_writer {
     bool checked;
 } ml_chunk_writer;
 
-/* Makes MEMORY, of LIKE->bytes bytes and aligned to 8, a chunk without records, with all
- * else but magic, version and commit as in LIKE; WRITER goes on there. */
+/* Makes MEMORY, of LIKE->bytes bytes and aligned to 8, a chunk without records.  Its
+ * header is LIKE's, with magic, version and commit set here.  WRITER goes on there. */
 void ml_chunk_begin(ml_chunk_writer *writer, void *memory, const ml_chunk *like);
 
-/* The bytes up to TO are whole. */
+/* The bytes up to TO are complete. */
 void ml_chunk_commit_checked(ml_chunk_writer *writer, uint8_t *to);
 
 static inline void
@@ -87,9 +87,9 @@ ml_chunk_push(ml_chunk_writer *writer, ml_pack *state, const ml_event *event)
     return 0;
 }
 
-/* Hot path.  What the records behind it are relative to. */
+/* Hot path.  A record of STATE: the base of the records after it. */
 int ml_chunk_push_state(ml_chunk_writer *writer, const ml_pack *state);
-/* Hot path.  A copy of EVENT's record.  It is relative to the last event or state here. */
+/* Hot path.  A copy of EVENT's record.  Its base is the last event or state here. */
 int ml_chunk_push_packed(ml_chunk_writer *writer, const ml_packed_event *event);
 /* A record of the container's own KIND, below ML_PACK_KINDS. */
 int ml_chunk_append(ml_chunk_writer *writer, unsigned kind, const void *bytes,
@@ -104,17 +104,17 @@ typedef struct ml_chunk_reader {
     ml_pack state;
 } ml_chunk_reader;
 
-/* Reads the header at MEMORY, aligned to 8, of which BYTES can be read, and makes READER
- * stand before the records committed by now.  *HEADER is a copy.  0, or ML_EFORMAT where
- * these are not the bytes of a chunk that was begun, or the CRC differs. */
+/* Reads the header at MEMORY, aligned to 8, with BYTES readable bytes.  READER starts
+ * at the first of the records committed by now.  *HEADER is a copy.  0, or ML_EFORMAT
+ * if these are not the bytes of a chunk that was begun, or the CRC differs. */
 int ml_chunk_open(ml_chunk_reader *reader, const void *memory, size_t bytes,
                   ml_chunk *header);
 
 /* As ml_unpack: enum ml_packed or ML_EFORMAT. */
 int ml_chunk_next(ml_chunk_reader *reader, ml_event *event, ml_packed_other *other);
 
-/* Asks the processor whether it has an instruction for what follows, which is slow until
- * then.  Not from the callback. */
+/* Lets ml_crc32c use the processor's instruction, if there is one; until then it is
+ * slow.  Not from the callback. */
 void ml_crc32c_choose(void);
 /* CRC-32C of BYTES, going on from CRC (0 to begin with). */
 uint32_t ml_crc32c(uint32_t crc, const void *bytes, size_t length);

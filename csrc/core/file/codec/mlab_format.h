@@ -1,8 +1,8 @@
 /* The layout of a .mlab file: its header and the records in its chunks.
  *
- * Owns numbers and structs that journal.c writes and mlab_reader.c reads, nothing else;
- * docs/FORMAT.md is the specification in words.  All integers have the byte order of the
- * machine that wrote them, which the header tells. */
+ * Numbers and structs only, which journal.c writes and mlab_reader.c reads;
+ * docs/FORMAT.md is the specification in words.  All integers have the byte order of
+ * the writing machine, which the header tells. */
 #ifndef ML_MLAB_FORMAT_H
 #define ML_MLAB_FORMAT_H
 
@@ -12,18 +12,19 @@
 #define ML_MLAB_MAGIC "\x89MLAB\r\n\x1a"
 #define ML_MLAB_VERSION 1u
 #define ML_MLAB_BYTE_ORDER UINT32_C(0x01020304)
-/* Bits of required: a reader that does not know one refuses the file.  Of optional: one
- * that does not know them loses nothing but what they stand for.  None exist yet. */
+/* Bits of required: a reader that does not know one refuses the file.  Bits of
+ * optional: a reader that does not know one loses only that feature.  None exist
+ * yet. */
 #define ML_MLAB_USES UINT64_C(1)   /* its events say how long blocks were not used */
 #define ML_MLAB_STATES UINT64_C(2) /* its chunks have states before their events */
 #define ML_MLAB_REQUIRED (ML_MLAB_USES | ML_MLAB_STATES)
-/* What a reader takes as the size of chunks: a power of two between these; the header
- * lies within one. */
+/* A reader accepts chunk sizes that are a power of two between these; the header fits
+ * into one chunk. */
 #define ML_MLAB_CHUNK_LEAST (UINT32_C(1) << 13)
 #define ML_MLAB_CHUNK_MOST (UINT32_C(1) << 24)
 
-/* Lanes of events: one a device, or of a source that no lock orders one a thread.  The
- * control lane is the one after them. */
+/* Lanes of events: one a device, or one a thread of an unordered source.  The control
+ * lane comes after them. */
 #define ML_MLAB_LANES 64u
 
 enum ml_mlab_state {
@@ -31,7 +32,7 @@ enum ml_mlab_state {
     ML_MLAB_ENDED = 2
 };
 
-/* Why nothing more was stored, although events came; name, number, text. */
+/* Why the file has no more events, although more came; name, number, text. */
 #define ML_MLAB_STOPS(XX) \
     XX(NONE, 0, "") /* everything was stored */ \
     XX(LIMIT, 1, "the limit of the file's size was reached") \
@@ -88,8 +89,8 @@ typedef struct ml_mlab_header {
     _Atomic uint32_t state;      /* enum ml_mlab_state */
     _Atomic uint32_t stop;       /* enum ml_mlab_stop */
     _Atomic uint32_t stop_errno; /* of ML_MLAB_STOP_DISK */
-    /* The process's place in a run of several, as far as it is known so far; world_size 0:
-     * it is not. */
+    /* The process's place in a run of several, as known so far; world_size 0: not
+     * known. */
     _Atomic uint32_t local_rank;
     /* Since boot, when the clock of the events said start_time; 0: not known. */
     uint64_t boot_ns;
@@ -122,7 +123,7 @@ enum ml_mlab_definition {
     ML_MLAB_OBJECT = 3
 };
 
-/* A part of a string; its bytes follow.  A long one has several, one after the other. */
+/* A part of a string; its bytes follow.  A long string has several parts, in order. */
 typedef struct ml_mlab_string {
     uint32_t id;
     uint32_t total; /* bytes of the whole */
@@ -171,15 +172,16 @@ enum ml_mlab_control {
     ML_MLAB_ORIGIN_LINE = 12
 };
 
-/* Ticks of the source's clock and what time that was. */
+/* Ticks of the source's clock, and their unix time. */
 typedef struct ml_mlab_clock {
     uint64_t ticks;
     uint64_t unix_ns;
 } ml_mlab_clock;
 
-/* A device's memory at an instant: after EVENTS of its lane.  A later one for the same
- * device takes the place of the earlier, with all events in between; but where the earlier
- * is not complete and EVENTS is the same, it goes on, as early writers had it. */
+/* A device's memory at an instant: after EVENTS of its lane.  A later start of the same
+ * device replaces the earlier one and the events in between.  But if the earlier one is
+ * not complete and EVENTS is the same, the later one continues it: early writers wrote
+ * starts in parts. */
 typedef struct ml_mlab_start {
     uint64_t events;
     uint64_t max_split_bytes; /* ml_allocator_rules */
@@ -224,17 +226,17 @@ typedef struct ml_mlab_setting {
     uint8_t reserved[3];
 } ml_mlab_setting;
 
-/* Of a tag's category: its name, its module's path did not fit the tables. */
+/* Bits of a tag's category: its name, or its module's path, did not fit the tables. */
 #define ML_MLAB_NAME_LOST 0x80u
 #define ML_MLAB_MODULE_LOST 0x40u
 
-/* ML_MLAB_TAG has no struct, for there are many: a byte of category, one of device, three
- * numbers of seven bits a byte (the address; of an ordered source the events of the device
- * before it, else ticks; the bytes of the module's path), the path, the name. */
+/* ML_MLAB_TAG has no struct, since tags are many and have to be short: a byte of
+ * category, one of device, three LEB128 numbers (the address; the events of the device
+ * before it, or of an unordered source ticks; the bytes of the module's path), the
+ * path, the name. */
 
-/* ML_MLAB_USE has no struct either: a byte of device, two numbers of seven bits a byte (the
- * address of a block that is live at the end, the events of the device before its last
- * use). */
+/* ML_MLAB_USE has no struct either: a byte of device, two LEB128 numbers (the address
+ * of a block that is live at the end, the events of the device before its last use). */
 
 /* ml_note; the name follows. */
 typedef struct ml_mlab_note {
@@ -258,7 +260,7 @@ typedef struct ml_mlab_code_line {
     uint16_t reserved[3];
 } ml_mlab_code_line;
 
-/* The name of an object; it follows.  The latest counts. */
+/* An object's name, which follows.  The last one counts. */
 typedef struct ml_mlab_name {
     uint64_t object;
 } ml_mlab_name;

@@ -1,12 +1,11 @@
 /* The codec of one memory event: an ml_event as a record of some 4 to 20 bytes, and back.
  *
  * Owns the layout of records, which is the same in memory and in files; docs/FORMAT.md
- * is its specification.  Most fields are written relative to the event before, so a
- * writer and its reader go through the same states; it must not know what holds the
- * records.  Every field of an event comes back exactly, but for actions past
- * ML_ACTION_OTHER, which become it.
+ * is its specification.  Most fields are written relative to the last event, so a
+ * writer and its reader go through the same states.  Every field of an event comes back
+ * exactly, except that actions past ML_ACTION_OTHER become it.
  *
- * Reading treats its input as hostile: any bytes give events or ML_EFORMAT. */
+ * The reader trusts nothing: any bytes give events or ML_EFORMAT. */
 #ifndef ML_PACK_H
 #define ML_PACK_H
 
@@ -15,22 +14,22 @@
 
 #include "memlab.h"
 
-/* Most bytes that ml_pack_event writes, of which some lie behind the record: a field is
- * stored as a whole word. */
+/* The most bytes that ml_pack_event writes.  Some lie after the record, since a field
+ * is stored as a whole word. */
 #define ML_PACK_ROOM (107u + 5u * ML_SPARSE_COLUMN_COUNT)
 
-/* Bytes before those of a record that is not an event, and how many kinds of them there
- * are. */
+/* Bytes before the content of a record that is not an event; the number of kinds of
+ * these. */
 #define ML_PACK_OTHER_HEADER 5u
 #define ML_PACK_KINDS 16u
 
 /* The bytes of a record of the state. */
 #define ML_PACK_STATE_BYTES 109u
 
-/* What the next record is relative to; all zeros before the first.  Fields of two are
- * for allocations and frees, whose values repeat apart from each other.  A record of the
- * state has these fields in this order, without a gap: another field is another format, and
- * needs a bit of `required` in mlab_format.h. */
+/* The base of the next record; all zeros before the first.  Arrays of two are for
+ * allocations and for frees, whose values repeat separately.  A state record has these
+ * fields in this order, without a gap: a new field is a new format, and needs a bit of
+ * `required` in mlab_format.h. */
 typedef struct ml_pack {
     uint64_t time;
     uint64_t addr;
@@ -53,11 +52,12 @@ typedef struct ml_pack {
     uint8_t sequence_max; /* its sequence was UINT64_MAX */
 } ml_pack;
 
-/* Hot path.  Writes EVENT to TO, which has ML_PACK_ROOM bytes; the bytes of its record. */
+/* Hot path.  Writes EVENT to TO, which has ML_PACK_ROOM bytes; returns its record's
+ * length. */
 size_t ml_pack_event(ml_pack *state, const ml_event *event, uint8_t *to);
 
-/* Hot path.  Writes STATE to TO, as a record of ML_PACK_STATE_BYTES: whoever reads it goes
- * on from STATE. */
+/* Hot path.  Writes STATE to TO, as a record of ML_PACK_STATE_BYTES; its reader goes on
+ * from STATE. */
 void ml_pack_state(const ml_pack *state, uint8_t *to);
 
 /* The record of one event, for every chunk that keeps the event. */
@@ -68,8 +68,8 @@ typedef struct ml_packed_event {
     uint8_t spare[ML_PACK_ROOM];
 } ml_packed_event;
 
-/* Hot path.  Writes what comes before the LENGTH bytes of a record of KIND, below
- * ML_PACK_KINDS; ML_PACK_OTHER_HEADER bytes. */
+/* Hot path.  Writes the ML_PACK_OTHER_HEADER bytes before the LENGTH bytes of a record
+ * of KIND, below ML_PACK_KINDS. */
 void ml_pack_other(unsigned kind, uint32_t length, uint8_t *to);
 
 enum ml_packed {
@@ -78,14 +78,14 @@ enum ml_packed {
     ML_PACKED_OTHER /* of a kind that the container gives a meaning */
 };
 
-/* A record that is not an event; borrowed from what was read. */
+/* A record that is not an event; borrowed from the input. */
 typedef struct ml_packed_other {
     const uint8_t *bytes;
     uint32_t length;
     uint8_t kind;
 } ml_packed_other;
 
-/* Reads the record at *AT, which moves behind it, and no byte from END on.  Returns enum
+/* Reads the record at *AT, and no byte from END on; *AT moves past it.  Returns enum
  * ml_packed and fills EVENT or OTHER accordingly; or ML_EFORMAT, with *AT unchanged. */
 int ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *event,
               ml_packed_other *other);

@@ -1,15 +1,16 @@
-/* The codes of the record of a memory event, for pack.c, which writes it, and unpack.c,
- * which reads it; docs/FORMAT.md specifies the bytes.
+/* The codes of the record of a memory event, for pack.c and unpack.c; docs/FORMAT.md
+ * specifies the bytes.
  *
  * A record begins with a tag, the low four bits of its first byte.  A tag up to
- * ML_ACTION_OTHER is an event of that action: 24 bits of codes, the tag among them, say
- * how each field was written, and the fields follow, whole bytes, least first.  A field
- * is stored as a whole word, which the next one overlaps, and not by a loop over bytes.
+ * ML_ACTION_OTHER is an event of that action. 24 bits of codes, with the tag, say how
+ * each field was written; then come the fields in whole bytes, least first.  A field is
+ * stored as one word, which the next field overlaps: that is faster than a loop over
+ * bytes.
  *
- * What changes with the phase of a program rather than from event to event (thread,
- * stream, pool, ...) is the context, a record of its own before the event that needs
- * it.  So is what few events have: the number of the node that is made next where one
- * runs, and each of ML_SPARSE_COLUMNS. */
+ * Fields that change with the phase of a program rather than from event to event
+ * (thread, stream, pool, ...) are the context, a record of its own before the event
+ * that needs it.  Fields that few events have are also records of their own: the number
+ * of the node made next while a node runs, and each of ML_SPARSE_COLUMNS. */
 #ifndef ML_PACK_CODES_H
 #define ML_PACK_CODES_H
 
@@ -30,12 +31,12 @@ _Static_assert(offsetof(ml_pack, stack) == 64 &&
                    offsetof(ml_pack, sequence_max) == ML_PACK_STATE_BYTES - 2,
                "a state's record is the struct's bytes");
 
-/* The event before, but completed: only its time differs. */
+/* The last event, but completed: only its time differs. */
 #define ML_PACK_TAG_COMPLETED 10u
 #define ML_PACK_TAG_CONTEXT 11u
 #define ML_PACK_TAG_NEXT 12u
 #define ML_PACK_TAG_SPARSE 13u
-/* What the records behind it are relative to, in place of what came before. */
+/* The base of the records after it, in place of all before. */
 #define ML_PACK_TAG_STATE 14u
 #define ML_PACK_TAG_OTHER 15u
 
@@ -50,8 +51,8 @@ _Static_assert(offsetof(ml_pack, stack) == 64 &&
 #define ML_PACK_NODE_AT 22
 #define ML_PACK_CODES_BYTES 3u
 
-/* Bytes of a field by its code.  Where a second table follows, the value is counted in
- * units of 2^shift. */
+/* Bytes of a field by its code.  If a second table follows, the value is in units of
+ * 2^shift. */
 static const uint8_t ml_pack_time_bytes[4] = {2, 3, 4, 8};
 static const uint8_t ml_pack_completed_time_bytes[4] = {0, 1, 2, 8};
 /* Distance to the address before; 0: none; 7: the address itself. */
@@ -62,7 +63,7 @@ static const uint8_t ml_pack_size_bytes[8] = {0, 1, 2, 1, 2, 4, 3, 8};
 static const uint8_t ml_pack_size_shift[8] = {0, 0, 0, 9, 9, 0, 9, 0};
 /* 0: as in the last event of the class. */
 static const uint8_t ml_pack_stack_bytes[4] = {0, 2, 3, 4};
-/* 0: the size rounded; 1: zero; 2: the size; 7: itself; else what it has over the
+/* 0: the rounded size; 1: zero; 2: the size; 7: itself; else the excess over the
  * rounded size, in units of 512 bytes. */
 static const uint8_t ml_pack_block_bytes[8] = {0, 0, 0, 1, 2, 3, 4, 8};
 /* 0: as before; 1: UINT64_MAX; 5: itself; else the distance. */
@@ -83,9 +84,9 @@ static const uint8_t ml_pack_node_bytes[4] = {0, 0, 2, 4};
 #define ML_PACK_CONTEXT_STREAM 0x08u
 #define ML_PACK_CONTEXT_POOL 0x10u
 #define ML_PACK_CONTEXT_METADATA 0x20u
-/* The stream before the last change is back: two that take turns cost little. */
+/* The stream before the last change is back: two alternating streams cost little. */
 #define ML_PACK_CONTEXT_STREAM_BACK 0x40u
-/* As the thread above, in four bytes: programs that start threads without end get there. */
+/* As the thread above, in four bytes, for programs that keep starting threads. */
 #define ML_PACK_CONTEXT_THREAD_WIDE 0x80u
 
 static inline unsigned
@@ -102,7 +103,8 @@ ml_pack_rounded(uint64_t size)
     return size < 512 ? 512 : (size + 511) & ~UINT64_C(511);
 }
 
-/* Distances as magnitude and, in the lowest bit, sign: small ones of both are short. */
+/* A distance as magnitude and, in the lowest bit, sign: small ones of both signs are
+ * short. */
 static inline uint64_t
 ml_pack_fold_sign(uint64_t distance, unsigned shift)
 {

@@ -1,11 +1,11 @@
-/* The file under a recording that is written while it is made: made, locked, grown and
- * mapped a chunk at a time.
+/* The file of a journal: it is made, locked, and then grown and mapped a chunk at a
+ * time.
  *
- * Owns the descriptor, the lock that keeps a second writer off, and the address space
- * into which chunks are mapped; must not know what is in them.  Memory that is mapped
- * stays writable whatever becomes of the file: room is taken on the disk before it is
- * mapped, and where another process cuts the file, a handler for SIGBUS that claims these
- * addresses alone puts other memory there. */
+ * Owns the descriptor, the lock against a second writer, and the address space of the
+ * mapped chunks; it does not know their content.  Mapped memory stays writable whatever
+ * happens to the file.  Room is taken on the disk before it is mapped.  If another
+ * process cuts the file, a SIGBUS handler maps other memory there; it handles these
+ * addresses alone. */
 #ifndef ML_JOURNAL_FILE_H
 #define ML_JOURNAL_FILE_H
 
@@ -36,23 +36,23 @@ typedef struct ml_journal_file {
     bool named;     /* at first; some file systems count no names */
 } ml_journal_file;
 
-/* Makes a file for PATH, which must outlive it: locked, empty, and, where no file lies
- * there, open to all whom the umask lets.  Where a recording lies there that nobody writes any more, that stays until the
- * file is kept.  0 or ML_E*, with a sentence in PROBLEM. */
+/* Makes a file for PATH, which must outlive it: locked and empty.  If no file is there,
+ * the umask decides the permission.  If a recording is there that nothing writes any
+ * more, it stays until the file is kept.  0 or ML_E*, with a sentence in PROBLEM. */
 int ml_journal_file_open(ml_journal_file *file, const char *path, uint32_t chunk_bytes,
                          uint64_t limit, char *problem, size_t problem_bytes);
-/* The file lies at its path from here on, and what was there is gone.  0 or ML_EIO, with a
- * sentence in PROBLEM. */
+/* Moves the file to its path, in place of the file there.  0 or ML_EIO, with a sentence
+ * in PROBLEM. */
 int ml_journal_file_keep(ml_journal_file *file, char *problem, size_t problem_bytes);
-/* The file becomes BYTES long, or was never there where it is not kept; all mappings end.
- * For half-open files too. */
+/* Cuts the file to BYTES, or removes it if it was not kept; ends all mappings.  For
+ * half-open files too. */
 void ml_journal_file_close(ml_journal_file *file, uint64_t bytes);
-/* In a forked child: gives up the descriptors, and with them the parent's locks.  Nothing is
- * mapped there. */
+/* In a forked child: closes the descriptors, and with them the parent's locks.  Nothing
+ * is mapped there. */
 void ml_journal_file_forked(ml_journal_file *file);
 
-/* Appends a chunk of zeros to the file and maps it at SLOT.  0, ML_ELIMIT where the limit
- * forbids it, or ML_EIO with errno. */
+/* Appends a chunk of zeros to the file and maps it at SLOT.  0, ML_ELIMIT at the limit,
+ * or ML_EIO with errno. */
 int ml_journal_file_map(ml_journal_file *file, unsigned slot);
 void ml_journal_file_unmap(ml_journal_file *file, unsigned slot);
 
@@ -62,7 +62,7 @@ ml_journal_file_at(const ml_journal_file *file, unsigned slot)
     return file->slots + (size_t)slot * file->chunk_bytes;
 }
 
-/* Whether what was mapped is still the file: nobody cut or removed it. */
+/* Whether the mapped chunks are still in the file: no process cut or removed it. */
 bool ml_journal_file_whole(const ml_journal_file *file);
 
 #endif

@@ -11,15 +11,14 @@
 #include "file/journal/journal_file.h"
 #include "file/journal/journal_marks.h"
 
-/* Measured: smaller ones cost more system calls, larger ones more disk that is never
- * used. */
+/* Measured: smaller chunks cost more system calls, larger ones more unused disk. */
 #define ML_JOURNAL_CHUNK_BYTES (UINT32_C(1) << 16)
-/* Of these, ready at the least, 1 MiB: what a training process records in a burst while the
- * thread sleeps. */
+/* The least number of ready chunks, 1 MiB: a training process records that much in a
+ * burst while the thread sleeps. */
 #define ML_JOURNAL_READY_LEAST 16u
 /* Longest text in one record. */
 #define ML_JOURNAL_TEXT_BYTES 2048u
-/* How long a start may wait, in all, for a disk that takes nothing. */
+/* The most time, in all, that a start waits for a disk that takes nothing. */
 #define ML_JOURNAL_PATIENCE_NS INT64_C(2000000000)
 
 /* Life of a slot: the thread maps a chunk there, a lane takes it, fills it and leaves it,
@@ -31,7 +30,7 @@ enum ml_journal_slot {
     ML_SLOT_FULL
 };
 
-/* Written by whoever has the lane; of events that is the holder of the device's lock. */
+/* The lane's holder writes it; for events that is the holder of the device's lock. */
 typedef struct ml_journal_lane {
     _Alignas(64) ml_chunk_writer writer;
     _Atomic bool begun;
@@ -94,27 +93,28 @@ ml_journal_slot_at(uint64_t number)
     return 1 + (unsigned)(number % (ML_JOURNAL_SLOTS - 1));
 }
 
-/* Hot path.  A new chunk for LANE; false where none is ready. */
+/* Hot path.  Gives LANE a new chunk; false if none is ready. */
 bool ml_journal_turn(ml_journal *journal, ml_journal_lane *lane);
-/* Hot path.  A record of LENGTH bytes; false where there is no room. */
+/* Hot path.  Writes a record of LENGTH bytes; false without room. */
 bool ml_journal_append(ml_journal *journal, ml_journal_lane *lane, unsigned kind,
                        const void *bytes, uint32_t length);
 
 int ml_journal_define_init(ml_journal *journal);
-/* Hot path.  What EVENT refers to is defined in LANE; false where there is no room. */
+/* Hot path.  Defines in LANE all that EVENT refers to; false without room. */
 bool ml_journal_define(ml_journal *journal, ml_journal_lane *lane,
                        const ml_event *event);
 
-/* Starts the thread, which opens the file's parts: it says so in opened, and wakes who waits
- * for refilled.  0 or ML_ENOMEM. */
+/* Starts the thread, which opens the file's parts, sets opened, and signals refilled.
+ * 0 or ML_ENOMEM. */
 int ml_journal_thread_start(ml_journal *journal);
 /* Ends it and waits for its end. */
 void ml_journal_thread_stop(ml_journal *journal);
-/* Waits until the thread has had a round.  False where that is no use: nothing more is
+/* Waits for one round of the thread.  False if waiting is of no use: nothing more is
  * stored, or this journal's start has waited ML_JOURNAL_PATIENCE_NS in all. */
 bool ml_journal_await_room(ml_journal *journal);
 
-/* The clock's anchors at the start; the control lane is nobody else's yet. */
+/* Writes the clock's anchors at the start, before any other thread uses the control
+ * lane. */
 void ml_journal_control_begin(ml_journal *journal);
 
 #endif

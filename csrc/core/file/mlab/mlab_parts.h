@@ -113,46 +113,48 @@ enum mlab_piece {
 };
 enum mlab_piece mlab_piece_of(const mlab_reader *reader, const ml_chunk *header,
                               uint32_t chunk_bytes);
-/* The lane of the file that a chunk says it belongs to; ML_MLAB_LANES + 1 for none. */
+/* The lane of the file that CHUNK names; ML_MLAB_LANES + 1 for none. */
 unsigned mlab_lane_of(const mlab_reader *reader, const ml_chunk *chunk);
-/* Notes what is missing in front of the chunk HEADER.  0 or ML_ENOMEM, as of the next. */
+/* Notes the events missing before the chunk HEADER.  0 or ML_ENOMEM, as of the next. */
 int mlab_begin_chunk(mlab_reader *reader, mlab_lane *lane, const ml_chunk *header);
-/* Takes the records up to the end of CHUNK, which may be given a later end and go on. */
+/* Reads the records up to the end of CHUNK, which may later get a later end and go
+ * on. */
 int mlab_read_chunk(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk);
-/* What the lane counted beyond all that was read. */
+/* Notes the events that the lane counted beyond those read. */
 int mlab_end_lane(mlab_reader *reader, mlab_lane *lane, const ml_mlab_lane *counted);
-/* When all was read: READER's recording becomes complete. */
+/* After all was read: completes READER's recording. */
 int mlab_finish(mlab_reader *reader, const ml_mlab_header *header);
 /* One with an empty recording and no stacks yet. */
 int mlab_reader_new(mlab_reader **out);
 void mlab_reader_free(mlab_reader *reader);
 
-/* A record of a chunk of events that is not an event.  What makes no sense is counted and
+/* A record of a chunk of events that is not an event.  A malformed one is counted and
  * ignored. */
 void mlab_define(mlab_reader *reader, const ml_packed_other *record);
 /* The recording's events refer to its own tables from here on; the stacks stay as they
  * were. */
 int mlab_resolve(mlab_reader *reader);
 
-/* A record of the control lane.  What makes no sense is counted and ignored.  0 or
+/* A record of the control lane.  A malformed one is counted and ignored.  0 or
  * ML_ENOMEM. */
 int mlab_control(mlab_reader *reader, const ml_packed_other *record);
-/* *ID becomes that of the text among the recording's strings, which hold no others yet. */
+/* *ID becomes the text's id among the recording's strings; only names are among these
+ * yet. */
 int mlab_add_name(mlab_reader *reader, const uint8_t *bytes, size_t length,
                   uint32_t *id);
-/* The events of DEVICE in front of ORDINAL, of its lane. */
+/* The number of events of DEVICE before ORDINAL in its lane. */
 uint64_t mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordinal);
-/* When all records were read: times become unix ns, tags find their places.  0 or
+/* After all records were read: times become unix ns, tags get their places.  0 or
  * ML_ENOMEM, as of the next. */
 int mlab_finish_times(mlab_reader *reader);
 int mlab_finish_tags(mlab_reader *reader);
-/* When the memory at the end is known: the last uses of what is live there. */
+/* After the memory at the end is known: sets the last uses of its live blocks. */
 int mlab_finish_uses(mlab_reader *reader);
 
-/* Stacks are those that the recording wanted, where the file says which; the others of the
- * file were captured for recordings beside it. */
+/* Drops the stacks that the recording did not want, if the file says which it wanted;
+ * they were captured for other recordings of the process. */
 void mlab_finish_stacks(mlab_reader *reader);
-/* Events are completed, and the memory at their end is worked out.  0 or ML_ENOMEM. */
+/* Completes the events, and computes the memory at their end.  0 or ML_ENOMEM. */
 int mlab_finish_memory(mlab_reader *reader);
 
 #endif

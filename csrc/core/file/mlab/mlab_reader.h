@@ -1,24 +1,23 @@
 /* From a .mlab file to a recording; docs/FORMAT.md describes the file.
  *
- * Treats the file as hostile: what it says is data, checked before use, and the memory
- * taken follows the bytes that are there.  What is damaged is left out and counted.  A
- * file may be read while it is written: the result is the state at some moment, of each
- * lane all events up to one of them. */
+ * The reader trusts nothing: every value is checked before use, and memory use follows
+ * the bytes of the file.  Damaged parts are left out and counted.  A file may be read
+ * while it is written: the result has all events of each lane up to some moment. */
 #ifndef ML_MLAB_READER_H
 #define ML_MLAB_READER_H
 
 #include "file/snapshot/value.h"
 #include "recording/recording.h"
 
-/* Where bytes come from.  READ returns 0, or ML_EIO where LENGTH bytes at OFFSET are not
- * to be had. */
+/* The source of the bytes.  READ returns 0, or ML_EIO if it cannot read LENGTH bytes at
+ * OFFSET. */
 typedef struct ml_mlab_input {
     void *context;
     uint64_t bytes;
     int (*read)(void *context, uint64_t offset, void *to, size_t length);
 } ml_mlab_input;
 
-/* Events of a device are missing in front of the event at POSITION. */
+/* Events of a device are missing before the event at POSITION. */
 typedef struct ml_mlab_gap {
     uint64_t position;
     uint64_t dropped; /* not stored */
@@ -26,7 +25,7 @@ typedef struct ml_mlab_gap {
     uint32_t device;
 } ml_mlab_gap;
 
-/* What the file tells of its own making. */
+/* How the file was written. */
 typedef struct ml_mlab_info {
     bool ended; /* false: its process goes on or was killed */
     int stop;   /* enum ml_mlab_stop */
@@ -50,10 +49,10 @@ typedef struct ml_mlab_info {
 
 void ml_mlab_info_fini(ml_mlab_info *info);
 
-/* Whether the first LENGTH bytes of a file are those of a .mlab file. */
+/* Whether BYTES, the first LENGTH of a file, begin a .mlab file. */
 bool ml_mlab_is(const void *bytes, size_t length);
 
-/* Of the open file DESCRIPTOR, as long as it is now.  0 or ML_EIO with errno. */
+/* The open file DESCRIPTOR, with its present length.  0 or ML_EIO with errno. */
 int ml_mlab_input_of(ml_mlab_input *input, const int *descriptor);
 
 /* 0, or ML_E* with *ERROR filled in; *OUT and *INFO are written on success only. */

@@ -1,6 +1,6 @@
-/* The columns of ML_EVENT_COLUMNS in snapshots: where each is, and what its value is.
+/* The columns of ML_EVENT_COLUMNS in snapshots: the place and the value of each.
  *
- * Must not know where in a snapshot values lie. */
+ * It does not know the layout of a snapshot. */
 #ifndef ML_EVENT_COLUMNS_H
 #define ML_EVENT_COLUMNS_H
 
@@ -34,7 +34,7 @@ extern const ml_event_column ml_event_columns[ML_EVENT_COLUMN_COUNT];
 
 /* What EVENT has in COLUMN, as 64 bits: of a pool the first number is the high half. */
 uint64_t ml_event_column_get(const ml_event_column *column, const ml_event *event);
-/* EVENT has BITS there from now on, which fit. */
+/* Sets EVENT's value in COLUMN to BITS, which fit. */
 void ml_event_column_set(const ml_event_column *column, uint64_t bits, ml_event *event);
 
 #endif

@@ -1,7 +1,7 @@
-/* Writing a recording as a pickle that torch's tools and viewer read.
+/* Writes a recording as a pickle for torch's tools and viewer.
  *
- * Owns the pickle format on the way out: protocol 4, only the opcodes that torch's own
- * viewer knows.  The keys and their order are the schema's. */
+ * Protocol 4, with only the opcodes that torch's own viewer knows.  The keys and their
+ * order are torch_schema.h's. */
 #ifndef ML_PICKLE_WRITER_H
 #define ML_PICKLE_WRITER_H
 

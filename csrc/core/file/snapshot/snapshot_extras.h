@@ -1,8 +1,8 @@
-/* The key "memlab" of a snapshot: what we once saved beyond torch's keys.
+/* The key "memlab" of a snapshot: the data that memlab saved beyond torch's keys.
  *
- * Owns reading back what the schema's extras wrote: losses, peaks, owners of
- * tensors, modules of stacks, notes, lines of code, and the columns of events that
- * torch does not have.  Private to the snapshot reader. */
+ * Reads it back: losses, peaks, owners of tensors, modules of stacks, notes, lines of
+ * code, and the columns of events that torch does not have.  Private to the snapshot
+ * reader. */
 #ifndef ML_SNAPSHOT_EXTRAS_H
 #define ML_SNAPSHOT_EXTRAS_H
 

@@ -6,8 +6,8 @@
 
 #include "file/snapshot/snapshot_tables.h"
 
-/* Reads VALUE to *OUT; false, and counted as a WHAT, where it is none.  *OUT is
- * written only where it is one, here and below. */
+/* Reads VALUE to *OUT.  If it is no WHAT, counts that and returns false, with *OUT
+ * unchanged, here and below. */
 bool ml_extras_read_count(ml_snapshot_tables *tables, ml_value value,
                           enum ml_unread what, uint64_t *out);
 /* A count of MOST at most. */
@@ -25,11 +25,11 @@ const ml_array *ml_extras_dict(ml_snapshot_tables *tables, ml_value value,
 const ml_array *ml_extras_list(ml_snapshot_tables *tables, ml_value value,
                                enum ml_unread what, size_t count);
 bool ml_extras_is_text(ml_value value, const char *name);
-/* The place of VALUE among the COUNT texts of TEXT_OF; COUNT: it is none of them. */
+/* The index of VALUE among the COUNT texts of TEXT_OF; COUNT if it is none of them. */
 unsigned ml_extras_choice(ml_value value, const char *(*text_of)(unsigned),
                           unsigned count);
-/* The lists that DICT has for the COUNT KEYS, all as long as the first; only the first
- * REQUIRED must be there, the others stay NULL. */
+/* The lists of DICT for the COUNT KEYS, all as long as the first.  Only the first
+ * REQUIRED must exist; a missing one stays NULL. */
 bool ml_extras_columns(ml_snapshot_tables *tables, const ml_array *dict,
                        enum ml_unread what, const unsigned *keys, unsigned count,
                        unsigned required, const ml_array **columns);

@@ -1,8 +1,7 @@
-/* Reading the fields of a snapshot: typed, range-checked, and counted where they cannot
- * be read.
+/* Reads the fields of a snapshot: typed, range-checked, and counted if they cannot be
+ * read.
  *
- * Owns the reader's state; knows types and limits but no schema.  Private to the
- * snapshot reader. */
+ * Knows types and limits but no schema.  Private to the snapshot reader. */
 #ifndef ML_SNAPSHOT_FIELDS_H
 #define ML_SNAPSHOT_FIELDS_H
 
@@ -19,7 +18,7 @@ typedef struct ml_reader {
     size_t pending_count;
 } ml_reader;
 
-/* Fills in the error, which is of memory or its limit, and returns CODE. */
+/* Fills in the error of CODE, ML_ENOMEM or ML_ELIMIT, and returns CODE. */
 int ml_reader_refuse(ml_reader *r, int code);
 
 /* An array of COUNT items for the recording, charged and zeroed; NULL for none.  0,
@@ -34,15 +33,15 @@ void ml_reader_need_devices(ml_reader *r, size_t count);
 bool ml_value_natural(ml_value value, uint64_t *out);
 bool ml_value_address(ml_value value, uint64_t *out);
 
-/* VALUE as what WHAT must be; false or NULL where it is none, which is counted. */
+/* VALUE as a WHAT; false or NULL if it is none, which is counted. */
 bool ml_reader_natural(ml_reader *r, ml_value value, enum ml_unread what,
                        uint64_t *out);
 bool ml_reader_address(ml_reader *r, ml_value value, enum ml_unread what,
                        uint64_t *out);
 bool ml_reader_pool(ml_reader *r, ml_value value, enum ml_unread what,
                     uint64_t pool[2]);
-/* VALUE becomes what EVENT has in COLUMN; nothing where it is no WHAT, which is
- * counted.  A pool is one number.  0, ML_ELIMIT or ML_ENOMEM. */
+/* Sets EVENT's value in COLUMN to VALUE; if VALUE is no WHAT, only counts that.  A pool
+ * is one number.  0, ML_ELIMIT or ML_ENOMEM. */
 int ml_tables_column(ml_snapshot_tables *tables, const ml_event_column *column,
                      ml_value value, enum ml_unread what, ml_event *event);
 const ml_array *ml_reader_list(ml_reader *r, ml_value value, enum ml_unread what);

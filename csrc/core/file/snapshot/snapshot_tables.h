@@ -1,9 +1,8 @@
-/* The names in a snapshot: its keys, strings, frames and stacks, each looked at once.
+/* The names in a snapshot: its keys, strings, frames and stacks, each read once.
  *
- * Owns what is known of every shared node of a value tree, so that fifty thousand
- * references to ninety frames cost fifty thousand array reads, and the count of what
- * could not be read; knows nothing of segments or events.  Private to the snapshot
- * reader. */
+ * Keeps the result for every shared node of a value tree: fifty thousand references to
+ * ninety frames cost fifty thousand array reads.  Also counts unreadable values.  It
+ * knows nothing of segments or events.  Private to the snapshot reader. */
 #ifndef ML_SNAPSHOT_TABLES_H
 #define ML_SNAPSHOT_TABLES_H
 
@@ -29,27 +28,27 @@ void ml_snapshot_tables_fini(ml_snapshot_tables *tables);
 /* The word that KEY spells, or ML_WORD_COUNT. */
 unsigned ml_snapshot_tables_word(ml_snapshot_tables *tables, ml_value key);
 
-/* One bad value costs that value, never the file: what is not as it must be counts as a
- * WHAT that could not be read, and the recording has nothing in its place. */
+/* One bad value costs that value, never the file.  Counts an unreadable WHAT; the
+ * recording has nothing in its place. */
 void ml_snapshot_tables_lose(ml_snapshot_tables *tables, enum ml_unread what);
-/* Counts a WHAT, and as one that could not be read unless READABLE, which it
- * returns. */
+/* Counts a WHAT; if it is not READABLE, also as unreadable.  Returns READABLE. */
 bool ml_snapshot_tables_give(ml_snapshot_tables *tables, enum ml_unread what,
                              bool readable);
-/* RESULT, of adding to the recording; but what that does not take counts as a WHAT. */
+/* RESULT of adding to the recording; a value that it refused counts as an unreadable
+ * WHAT. */
 int ml_tables_taken(ml_snapshot_tables *tables, enum ml_unread what, int result);
-/* Counts what is missing, when all else is read. */
+/* Counts missing values, after all else is read. */
 void ml_snapshot_tables_count_missing(ml_snapshot_tables *tables);
 
-/* Ids in the recording for a string and for a list of frames, innermost first; 0 for
- * what cannot be read.  0, ML_ELIMIT or ML_ENOMEM. */
+/* *ID is the recording's id for a string, or for a list of frames, innermost first; 0
+ * if it cannot be read.  Returns 0, ML_ELIMIT or ML_ENOMEM. */
 int ml_snapshot_tables_string(ml_snapshot_tables *tables, ml_value value,
                               enum ml_unread what, uint32_t *id);
 int ml_snapshot_tables_stack(ml_snapshot_tables *tables, ml_value value,
                              enum ml_unread what, uint32_t *id);
-/* The same for a list whose frames have MODULES, a dict of names by place in the
- * list.  Afterwards ml_snapshot_tables_stack knows the list by these; so it must not
- * have seen it. */
+/* The same for a list whose frames have MODULES, a dict of names by place in the list.
+ * Call it before ml_snapshot_tables_stack sees the list, which then uses the
+ * modules. */
 int ml_snapshot_tables_stack_of_modules(ml_snapshot_tables *tables, ml_value value,
                                         const ml_array *modules);
 

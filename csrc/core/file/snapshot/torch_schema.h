@@ -1,16 +1,15 @@
 /* The schema of torch.cuda.memory._snapshot(): which keys, in which order, with which
  * objects shared.
  *
- * Owns the one walk over a recording that every writer of the schema makes; the
- * writers differ only in the table of constructors that they hand over.  Knows neither
- * pickles nor Python. */
+ * Owns the one walk over a recording for all writers of the schema.  Writers differ
+ * only in their table of constructors.  It knows neither pickles nor Python. */
 #ifndef ML_TORCH_SCHEMA_H
 #define ML_TORCH_SCHEMA_H
 
 #include "file/snapshot/value.h"
 #include "recording/recording.h"
 
-/* Adds the key "memlab" with what we know beyond torch's keys. */
+/* Adds the key "memlab" with data beyond torch's keys. */
 #define ML_TORCH_SCHEMA_EXTRAS 0x01u
 
 /* Every constant string of the schema but the keys of ML_EVENT_COLUMNS, by the name
@@ -122,15 +121,15 @@ enum ml_word {
 
 const char *ml_word_text(unsigned word);
 
-/* What may be referred to again once it was made. */
+/* Objects that are made once and referred to again. */
 enum ml_shared {
     ML_SHARED_FRAME,
     ML_SHARED_FRAMES
 };
 
-/* Makes values one after another; between open and close of a container they become
- * its items, a dict's alternating key and value.  Nothing returns an error: ERROR holds
- * the first one, after which every call does nothing. */
+/* Makes values one after another.  Between open and close of a container they become
+ * its items; a dict's alternate key and value.  No function returns an error: ERROR
+ * holds the first one, after which every call does nothing. */
 typedef struct ml_builder {
     void *context;
     int error; /* 0 or ML_E* */
@@ -148,7 +147,7 @@ typedef struct ml_builder {
     void (*keep)(struct ml_builder *builder, enum ml_shared kind, uint32_t id);
 } ml_builder;
 
-/* Builds the whole snapshot of RECORDING as one value.  OPTIONS of ML_DIALECT_*.
+/* Builds the whole snapshot of RECORDING as one value.  OPTIONS are ML_TORCH_SCHEMA_*.
  * Returns BUILDER's error. */
 int ml_torch_schema_build(const ml_recording *recording, unsigned options,
                           ml_builder *builder);

@@ -1,5 +1,5 @@
-/* The inside of the schema, shared by torch_schema.c (torch's keys) and
- * torch_schema_extras.c (what memlab adds).  For no one else. */
+/* The inside of the schema, shared only by torch_schema.c (torch's keys) and
+ * torch_schema_extras.c (memlab's key). */
 #ifndef ML_TORCH_SCHEMA_PARTS_H
 #define ML_TORCH_SCHEMA_PARTS_H
 

@@ -1,8 +1,8 @@
-/* Reading pickles that hold plain data, without trusting them.
+/* Reads pickles of plain data, without trusting them.
  *
- * Owns the pickle format on the way in: protocols 2 to 5, None, bool, int, float, str,
- * bytes, list, tuple and dict.  Every other opcode is refused; what could run code or
- * import something is refused by name.  Knows nothing of snapshots. */
+ * Protocols 2 to 5 with None, bool, int, float, str, bytes, list, tuple and dict.
+ * Every other opcode is refused; one that could run code or import something is refused
+ * by name.  It knows nothing of snapshots. */
 #ifndef ML_UNPICKLE_H
 #define ML_UNPICKLE_H
 

@@ -1,7 +1,7 @@
-/* Trees of plain data: what a file of foreign origin said, before anyone believes it.
+/* Trees of plain data: the content of an untrusted file, before any check.
  *
- * Owns the nodes and their memory; knows neither the file's format nor what the data
- * mean.  A tree borrows its strings from the bytes it was read from. */
+ * Owns the nodes and their memory; it knows neither the file's format nor the meaning
+ * of the data.  A tree borrows its strings from the bytes it was read from. */
 #ifndef ML_VALUE_H
 #define ML_VALUE_H
 
@@ -32,8 +32,8 @@ typedef struct ml_value {
     uint64_t bits;
 } ml_value;
 
-/* Strings and containers are nodes that may be referred to from several places; their
- * ids count from 0, so that a reader can keep what it made of each in an array. */
+/* Strings and containers are nodes that several places may refer to.  Their ids count
+ * from 0, so that a reader can keep its result for each in an array. */
 typedef struct ml_value_header {
     uint32_t kind; /* enum ml_value_kind */
     uint32_t id;   /* 0 for boxed numbers */
@@ -50,8 +50,8 @@ typedef struct ml_scalar {
 
 typedef struct ml_text {
     ml_value_header node;
-    /* Borrowed.  A string is what the file has for UTF-8, which may be anything; a huge
-     * integer is two's complement, the lowest byte first. */
+    /* Borrowed.  A string should be UTF-8, but may be any bytes; a huge integer is
+     * two's complement, the lowest byte first. */
     const char *bytes;
     size_t length; /* bytes */
 } ml_text;
@@ -72,7 +72,7 @@ typedef struct ml_tree {
     struct ml_tree_large *large;
 } ml_tree;
 
-/* What was wrong with a file.  TEXT is a whole clause without the file's name. */
+/* The error in a file.  TEXT is a whole clause without the file's name. */
 typedef struct ml_read_error {
     int code;      /* ML_E* */
     size_t offset; /* byte of the file, where that is known */
@@ -106,8 +106,8 @@ int ml_value_text(ml_tree *tree, enum ml_value_kind kind, const char *bytes,
 int ml_value_array(ml_tree *tree, enum ml_value_kind kind, size_t count, ml_value *out);
 int ml_array_add(ml_tree *tree, ml_array *array, const ml_value *items, size_t count);
 
-/* 0 if no path from the root is longer than ML_DEPTH_MAX and none comes back to where
- * it was; after that, recursion over the tree is safe.  Linear in the tree's size. */
+/* 0 if no path from the root is longer than ML_DEPTH_MAX and none is a cycle: recursion
+ * over the tree is then safe.  Linear in the tree's size. */
 int ml_tree_check(const ml_tree *tree, ml_read_error *error);
 
 static inline const ml_value_header *

@@ -1,5 +1,4 @@
-/* Memory compared: segments and blocks that something arrived at, with those that a
- * recording has at its end.
+/* Compares segments and blocks with those that a recording has at its end.
  *
  * Owns what counts as a difference. */
 #ifndef ML_COMPARE_H
@@ -16,10 +15,10 @@ typedef struct ml_comparison {
     uint64_t mismatched_blocks;
 } ml_comparison;
 
-/* For a ml_ledger_visitor with a comparison, of which only trace is set, as its context. */
+/* For a ml_ledger_visitor whose context is a comparison with only trace set. */
 int ml_compare_segment(void *comparison, const ml_segment *have);
 int ml_compare_block(void *comparison, const ml_block *have, uint64_t birth);
-/* Behind the last block: counts what was not arrived at. */
+/* After the last block: counts the blocks that were not visited. */
 void ml_compare_end(ml_comparison *comparison);
 
 #endif

@@ -1,20 +1,19 @@
 /* A recording without some of its events.
  *
- * Owns what is left out and what then stands for what.  Each changes a recording that
- * nobody else has yet: 0, or ML_ENOMEM or ML_ELIMIT, after which it is still valid, but
- * may be done in part. */
+ * Each changes a recording that nothing else uses yet.  0, or ML_ENOMEM or ML_ELIMIT,
+ * with the recording valid but perhaps changed in part. */
 #ifndef ML_EVENT_FILTER_H
 #define ML_EVENT_FILTER_H
 
 #include "recording/recording.h"
 
-/* Leaves out allocations whose free completed while recording, with their frees: of the
- * allocations seen those stay that are there at the end. */
+/* Removes allocations whose free completed while recording, with their frees.  The
+ * allocations that are live at the end stay. */
 int ml_event_filter_unfreed(ml_recording *recording);
 
-/* Leaves out all allocations, and has the segments be blocks in their place: a recording
- * of what the driver gave and got back.  Of an expandable segment each run of pages that
- * came and went together is a block. */
+/* Replaces all allocations by the segments as blocks: a recording of the memory that
+ * the driver gave and got back.  In an expandable segment each run of pages that came
+ * and went together is a block. */
 int ml_event_filter_segments(ml_recording *recording);
 
 #endif

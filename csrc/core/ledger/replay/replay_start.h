@@ -1,8 +1,8 @@
-/* What replays of one device start from: the memory before the recording's first event, and
- * states behind some of the others.
+/* The start of replays of one device: the memory before the recording's first event,
+ * and the states after some later events.
  *
- * Owns finding the first by undoing the events from the memory at the recording's end.
- * The states are kept by replay.c. */
+ * It undoes the events from the memory at the recording's end. replay.c keeps the later
+ * states. */
 #ifndef ML_REPLAY_START_H
 #define ML_REPLAY_START_H
 
@@ -37,8 +37,9 @@ struct ml_replay_start {
     size_t state_capacity;
 };
 
-/* Of a DEVICE that RECORDING has, without states, and with doubts about sizes that only
- * going forward settles.  RECORDING is borrowed and outlives it.  0 or ML_ENOMEM. */
+/* The start for DEVICE, which RECORDING has: without later states, and with doubts
+ * about sizes that only a walk forward settles.  RECORDING is borrowed and outlives it.
+ * 0 or ML_ENOMEM. */
 int ml_replay_undo(const ml_recording *recording, size_t device, ml_replay_start **out);
 
 #endif

@@ -196,6 +196,35 @@ put_two_digits(ml_buffer *out, uint64_t value)
     ml_buffer_append(out, text, sizeof(text));
 }
 
+/* WHOLE and REST / UNIT, below 1000, with three significant digits. */
+static void
+put_three_digits(ml_buffer *out, uint64_t whole, uint64_t rest, uint64_t unit)
+{
+    unsigned digits = whole >= 100 ? 0 : whole >= 10 ? 1 : whole >= 1 ? 2 : 3;
+    uint64_t scale = 1;
+    for (unsigned i = 0; i < digits; i++) {
+        scale *= 10;
+    }
+    uint64_t value = whole * scale + rest * scale / unit;
+    rest = rest * scale % unit;
+    /* Ties to the even one, as Python rounds in the reports. */
+    if (rest * 2 > unit || (rest * 2 == unit && value % 2 == 1)) {
+        value++;
+    }
+    if (value == 1000 && digits > 0) {
+        value /= 10;
+        scale /= 10;
+        digits--;
+    }
+    ml_markup_unsigned(out, value / scale);
+    if (digits > 0) {
+        ml_markup(out, ".");
+        for (scale /= 10; scale > 0; scale /= 10) {
+            ml_markup_unsigned(out, value / scale % 10);
+        }
+    }
+}
+
 void
 ml_markup_size(ml_buffer *out, uint64_t bytes)
 {
@@ -207,21 +236,12 @@ ml_markup_size(ml_buffer *out, uint64_t bytes)
     }
     size_t name = 0;
     uint64_t unit = KIB;
-    while (name < 3 && bytes / unit >= KIB) {
+    /* From 999.5 on it would have four digits. */
+    while (name < 3 && bytes / unit * 2 + (bytes % unit * 2 >= unit) >= 1999) {
         unit *= KIB;
         name++;
     }
-    uint64_t whole = bytes / unit;
-    uint64_t rest = bytes % unit * 100;
-    uint64_t hundredths = rest / unit;
-    rest %= unit;
-    /* Ties to the even one, as Python rounds in the reports. */
-    if (rest * 2 > unit || (rest * 2 == unit && hundredths % 2 == 1)) {
-        hundredths++;
-    }
-    ml_markup_unsigned(out, whole + hundredths / 100);
-    ml_markup(out, ".");
-    put_two_digits(out, hundredths % 100);
+    put_three_digits(out, bytes / unit, bytes % unit, unit);
     ml_markup(out, names[name]);
 }
 

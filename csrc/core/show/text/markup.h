@@ -27,7 +27,8 @@ void ml_markup_unsigned(ml_buffer *out, uint64_t value);
 void ml_markup_count(ml_buffer *out, uint64_t value);
 /* In hexadecimal, as "0x7f". */
 void ml_markup_address(ml_buffer *out, uint64_t addr);
-/* 1536 bytes as "1.50 KiB". */
+/* 1536 bytes as "1.50 KiB": three significant digits, in the least unit with a value
+ * below 1000; below 1 KiB all. */
 void ml_markup_size(ml_buffer *out, uint64_t bytes);
 /* 1536 bytes as "1.5KiB", as torch's own reports write it. */
 void ml_markup_torch_size(ml_buffer *out, uint64_t bytes);
