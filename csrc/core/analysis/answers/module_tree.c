@@ -247,7 +247,9 @@ add_numbers(work *w, uint32_t node)
     for (size_t i = from; i < w->child_count; i++) {
         ml_module_node *to = &w->children[i].node;
         to->each = to->each && to->several;
-        to->own = to->each ? (ml_peak_sum){0} : to->own;
+        if (to->each) {
+            to->own = (ml_peak_sum){0};
+        }
         to->beside = to->several && groups > 1;
     }
     return 0;
