@@ -5,11 +5,13 @@
 A room is a folder of csrc, or one noun of a folder: core/memlab is memlab.h there.  No file
 may include a header of a room above its own, nor use a symbol that one defines: OBJECTS is a folder
 with the object of csrc/core/base/base.c at core/base/base.c.o, and so on.  No files may need
-each other's symbols in a circle.  Prints what is wrong and ends with status 1.
+each other's symbols in a circle.  Of the C library a file of the core uses what [core] allows
+its room.  Prints what is wrong and ends with status 1.
 """
 
 import collections
 import configparser
+import fnmatch
 import re
 import subprocess
 import sys
@@ -20,14 +22,29 @@ CSRC = ROOT / "csrc"
 SOURCES = (".c", ".h", ".cpp", ".def")
 
 
-def read_order():
-    """{room: how many it may use}"""
-    config = configparser.ConfigParser()
+def read_config():
+    config = configparser.ConfigParser(delimiters="=")
     config.read(ROOT / "tools" / "rooms.ini")
+    return config
+
+
+def read_order(config):
+    """{room: how many it may use}"""
     rooms = [
         line for line in config["csrc"]["order"].split("\n") if line and line[0] != "#"
     ]
     return {room: place for place, room in enumerate(reversed(rooms))}
+
+
+def outside(config, used, homes, rooms):
+    """What files of the core use, and none defines, beyond what their rooms may."""
+    allowed = {room: names.split() for room, names in config["core"].items()}
+    for file, names in used.items():
+        if file.parts[0] == "core":
+            may = allowed["everywhere"] + allowed.get(rooms[file], [])
+            for name in names - homes.keys():
+                if not any(fnmatch.fnmatchcase(name, pattern) for pattern in may):
+                    yield f"csrc/{file}: uses {name}, which is for core/base/system to ask"
 
 
 def room_of(file, order):
@@ -101,7 +118,8 @@ def circles(edges):
 
 
 def main(objects):
-    order = read_order()
+    config = read_config()
+    order = read_order(config)
     wrong = []
     files = sorted(
         path.relative_to(CSRC) for path in CSRC.rglob("*") if path.suffix in SOURCES
@@ -126,6 +144,7 @@ def main(objects):
             if homes[name] != file and is_linked_with(file, homes[name]):
                 check(file, homes[name], f"uses {name} of")
                 edges[str(file)].add(str(homes[name]))
+    wrong += outside(config, used, homes, rooms)
     wrong += ["a circle: " + ", ".join(circle) for circle in circles(edges)]
     print("\n".join(sorted(wrong)) or "the rooms' doors open one way")
     return bool(wrong)

@@ -1,16 +1,15 @@
 /* Giving CUDA contexts back and taking them again.  See checkpoint.h. */
-#define _GNU_SOURCE /* for getpid */
 #include "gpu/checkpoint.h"
 
-#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/system/library.h"
+#include "base/system/this_process.h"
 #include "gpu/driver.h"
 #include "gpu/gpu_memory.h"
 #include "memlab.h"
@@ -184,7 +183,7 @@ say_from_outside(const sentence *to, const char *actions)
     say(to,
         ". Until then CUDA calls of this process wait. From a shell, NVIDIA's "
         "cuda-checkpoint does the same: --pid %d --action %s",
-        (int)getpid(), actions);
+        ml_this_process_id(), actions);
 }
 
 /* ---- Finding the calls ---- */
@@ -194,7 +193,7 @@ has_context(void *library)
 {
     int (*count_devices)(int *count) = NULL;
     int count = 0;
-    if (!ml_driver_function(library, "cuDeviceGetCount", &count_devices) ||
+    if (!ml_library_function(library, "cuDeviceGetCount", &count_devices) ||
         count_devices(&count) != SUCCESS) {
         return false;
     }
@@ -211,7 +210,7 @@ cuda_of(void *library)
 {
     int (*get_version)(int *version) = NULL;
     int cuda = 0;
-    return ml_driver_function(library, "cuDriverGetVersion", &get_version) &&
+    return ml_library_function(library, "cuDriverGetVersion", &get_version) &&
                    get_version(&cuda) == SUCCESS
                ? cuda
                : 0;
@@ -221,13 +220,14 @@ static bool
 find_calls(void *library)
 {
     return cuda_of(library) >= FIRST_CUDA &&
-           ml_driver_function(library, "cuCheckpointProcessGetState",
-                              &driver.get_state) &&
-           ml_driver_function(library, "cuCheckpointProcessLock", &driver.lock) &&
-           ml_driver_function(library, "cuCheckpointProcessCheckpoint",
-                              &driver.checkpoint) &&
-           ml_driver_function(library, "cuCheckpointProcessRestore", &driver.restore) &&
-           ml_driver_function(library, "cuCheckpointProcessUnlock", &driver.unlock);
+           ml_library_function(library, "cuCheckpointProcessGetState",
+                               &driver.get_state) &&
+           ml_library_function(library, "cuCheckpointProcessLock", &driver.lock) &&
+           ml_library_function(library, "cuCheckpointProcessCheckpoint",
+                               &driver.checkpoint) &&
+           ml_library_function(library, "cuCheckpointProcessRestore",
+                               &driver.restore) &&
+           ml_library_function(library, "cuCheckpointProcessUnlock", &driver.unlock);
 }
 
 /* Whether the driver would begin. */
@@ -235,7 +235,7 @@ static int
 check_state(const ml_checkpoint_calls *calls, const sentence *to)
 {
     int state = RUNNING;
-    int answer = calls->get_state(getpid(), &state);
+    int answer = calls->get_state(ml_this_process_id(), &state);
     if (answer != SUCCESS) {
         say_failed(to, "cuCheckpointProcessGetState", answer, advice_on_lock(answer));
         return ML_EUNSUPPORTED;
@@ -293,9 +293,7 @@ check(const sentence *to)
     else {
         result = begin(library, to);
     }
-    if (library != NULL) {
-        dlclose(library);
-    }
+    ml_library_close(library);
     return result;
 }
 
@@ -333,7 +331,7 @@ static int
 lock(unsigned limit_ms, const sentence *to)
 {
     lock_arguments arguments = {.timeout_ms = limit_ms > 0 ? limit_ms : 1};
-    int answer = driver.lock(getpid(), &arguments);
+    int answer = driver.lock(ml_this_process_id(), &arguments);
     if (answer != SUCCESS) {
         say_failed(to, "cuCheckpointProcessLock", answer, advice_on_lock(answer));
         return ML_ESOURCE;
@@ -346,7 +344,7 @@ call(int (*function)(int pid, void *arguments))
 {
     /* What the other calls' arguments hold is optional or reserved. */
     uint64_t arguments[8] = {0};
-    return function(getpid(), arguments);
+    return function(ml_this_process_id(), arguments);
 }
 
 /* Out of LOCKED.  True where the contexts are here again. */
@@ -402,7 +400,7 @@ ml_checkpoint_give(unsigned limit_ms, char *problem, size_t problem_bytes)
     }
     int result = check(&said), now = HERE;
     if (result == 1) {
-        atomic_store(&giver, getpid());
+        atomic_store(&giver, ml_this_process_id());
         now = give(limit_ms, &said, &result);
     }
     else if (result == 0) {
@@ -419,7 +417,8 @@ static int
 state_now(void)
 {
     int state = CHECKPOINTED;
-    return driver.get_state(getpid(), &state) == SUCCESS ? state : CHECKPOINTED;
+    return driver.get_state(ml_this_process_id(), &state) == SUCCESS ? state
+                                                                     : CHECKPOINTED;
 }
 
 static int
@@ -456,7 +455,7 @@ ml_checkpoint_take(char *problem, size_t problem_bytes)
         return ML_ESTATE;
     }
     int result = ML_ESTATE;
-    if (atomic_load(&giver) != getpid()) {
+    if (atomic_load(&giver) != ml_this_process_id()) {
         say(&said,
             "the CUDA context belongs to the process that this one was forked of");
     }

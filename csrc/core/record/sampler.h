@@ -1,7 +1,7 @@
 /* Samples of the memory of the host and of whole GPUs, as notes of what is recorded.
  *
  * Owns when a sample is taken and how much of the time samples may take; what they hold
- * is gpu_memory.h's and host_memory.h's.  Nothing here is reached from the allocator's
+ * is gpu_memory.h's and this_process.h's.  Nothing here is reached from the allocator's
  * callback.  One lock of its own, under which the driver and the source are asked: callers
  * release the GIL. */
 #ifndef ML_SAMPLER_H

@@ -1,47 +1,27 @@
-/* The file under a recording that is written while it is made: made, locked, grown and
- * mapped a chunk at a time.
- *
- * Owns the descriptor, the lock that keeps a second writer off, and the address space
- * into which chunks are mapped; must not know what is in them.  Memory that is mapped
- * stays writable whatever becomes of the file: room is taken on the disk before it is
- * mapped, and where another process cuts the file, a handler for SIGBUS that claims these
- * addresses alone puts other memory there. */
+/* The file under a recording that is written while it is made: a locked file, grown and
+ * mapped a chunk at a time.  What goes wrong is told in sentences for users. */
 #ifndef ML_JOURNAL_FILE_H
 #define ML_JOURNAL_FILE_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/system/locked_file.h"
+#include "base/system/mapping.h"
 
-#include "base/system/permission.h"
-
-/* Files being written at once, in a process. */
-#define ML_JOURNAL_FILES 8
 /* Chunks mapped at once, of one file; the first is the header. */
 #define ML_JOURNAL_SLOTS 256u
 
 typedef struct ml_journal_file {
-    const char *path; /* borrowed */
-    char *apart;      /* owned: where it lies until it is kept; NULL: at its path */
-    int descriptor;
-    int replaced; /* the recording at the path until then, locked; -1: none */
-    ml_permission permission; /* where it replaces one */
-    bool kept;
-    int guard; /* its place in the handler's list */
-    uint32_t chunk_bytes;
-    uint8_t *slots; /* owned address space, ML_JOURNAL_SLOTS chunks */
-    uint64_t bytes; /* of the file */
-    uint64_t limit; /* bytes it may have */
-    bool named;     /* at first; some file systems count no names */
+    ml_locked_file file;
+    ml_mapping chunks; /* ML_JOURNAL_SLOTS of them */
+    uint64_t bytes;    /* of the file */
+    uint64_t limit;    /* bytes it may have */
 } ml_journal_file;
 
 /* Makes a file for PATH, which must outlive it: locked, empty, and, where no file lies
- * there, open to all whom the umask lets.  Where a recording lies there that nobody writes any more, that stays until the
- * file is kept.  0 or ML_E*, with a sentence in PROBLEM. */
+ * there, open to all whom the umask lets.  Where a recording lies there that nobody writes
+ * any more, that stays until the file is kept.  0 or ML_E*, with a sentence in PROBLEM. */
 int ml_journal_file_open(ml_journal_file *file, const char *path, uint32_t chunk_bytes,
                          uint64_t limit, char *problem, size_t problem_bytes);
-/* The file lies at its path from here on, and what was there is gone.  0 or ML_EIO, with a
+/* The file lies at its path from here on, and what was there is gone.  0 or ML_E*, with a
  * sentence in PROBLEM. */
 int ml_journal_file_keep(ml_journal_file *file, char *problem, size_t problem_bytes);
 /* The file becomes BYTES long, or was never there where it is not kept; all mappings end.
@@ -54,15 +34,8 @@ void ml_journal_file_forked(ml_journal_file *file);
 /* Appends a chunk of zeros to the file and maps it at SLOT.  0, ML_ELIMIT where the limit
  * forbids it, or ML_EIO with errno. */
 int ml_journal_file_map(ml_journal_file *file, unsigned slot);
-void ml_journal_file_unmap(ml_journal_file *file, unsigned slot);
-
-static inline void *
-ml_journal_file_at(const ml_journal_file *file, unsigned slot)
-{
-    return file->slots + (size_t)slot * file->chunk_bytes;
-}
 
 /* Whether what was mapped is still the file: nobody cut or removed it. */
-bool ml_journal_file_whole(const ml_journal_file *file);
+bool ml_journal_file_is_whole(const ml_journal_file *file);
 
 #endif
