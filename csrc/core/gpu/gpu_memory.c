@@ -40,7 +40,7 @@ typedef struct cuda_uuid {
 
 typedef int (*process_list)(void *device, unsigned *count, nvml_process *out);
 
-/* Written once, by load(). */
+/* Of this process; written once, by load(), but for the handles. */
 static struct {
     pthread_once_t once;
     const char *reason; /* NULL: it can be used */
@@ -50,10 +50,9 @@ static struct {
     int (*version)(char *text, unsigned size);
     process_list compute;  /* NULL: an old driver */
     process_list graphics; /* likewise */
+    /* Its devices by index of CUDA's, as they are found; they live as long as NVML. */
+    _Atomic(void *) handles[ML_DEVICE_MAX];
 } nvml = {.once = PTHREAD_ONCE_INIT};
-
-/* NVML's devices by index of CUDA's, as they are found; they live as long as NVML. */
-static _Atomic(void *) handles[ML_DEVICE_MAX];
 
 static void
 load(void)
@@ -144,10 +143,10 @@ handle_of(int device)
     if (device < 0 || device >= ML_DEVICE_MAX) {
         return NULL;
     }
-    void *handle = atomic_load_explicit(&handles[device], memory_order_acquire);
+    void *handle = atomic_load_explicit(&nvml.handles[device], memory_order_acquire);
     char name[ML_GPU_NAME];
     if (handle == NULL && (handle = find_handle(device, name)) != NULL) {
-        atomic_store_explicit(&handles[device], handle, memory_order_release);
+        atomic_store_explicit(&nvml.handles[device], handle, memory_order_release);
     }
     return handle;
 }
