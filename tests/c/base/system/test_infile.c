@@ -1,4 +1,5 @@
 /* Files read at any place. */
+#define _GNU_SOURCE 1 /* mkstemp */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
