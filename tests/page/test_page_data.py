@@ -487,7 +487,7 @@ def run_core(path, *out):
 
 def data_of_core(path, tmp_path):
     out = tmp_path / "page"
-    assert run_core(path, out) == ("", 0)
+    check_core(run_core(path, out), ("", 0))
     head, _, rest = out.read_bytes().partition(b"\0")
     blobs = []
     while rest:

@@ -1,6 +1,4 @@
-/* Memory, growth, hashing and error texts for the core.
- *
- * Owns the allocation hook, the only mutable global of the core. */
+/* Memory, growth, hashing and error texts for the core.  See base.h. */
 #include "base/base.h"
 
 #include <stdlib.h>

@@ -1,16 +1,15 @@
 /* Giving CUDA contexts back and taking them again.  See checkpoint.h. */
-#define _GNU_SOURCE /* for getpid */
 #include "gpu/checkpoint.h"
 
-#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/system/library.h"
+#include "base/system/this_process.h"
 #include "gpu/driver.h"
 #include "gpu/gpu_memory.h"
 #include "memlab.h"
@@ -65,25 +64,27 @@ enum {
     AWAY
 };
 
-static _Atomic int place = HERE;
-/* Who gave them; a forked child shares nothing with the driver. */
-static _Atomic int giver;
-
-/* Written and read while the contexts are moved, by one thread at a time. */
-static ml_checkpoint_calls driver;
-static char version[ML_DRIVER_VERSION]; /* "": unknown */
-static const ml_checkpoint_calls *tested;
+/* Of this process. */
+static struct {
+    _Atomic int place;
+    /* Who gave them; a forked child shares nothing with the driver. */
+    _Atomic int giver;
+    /* Written and read while the contexts are moved, by one thread at a time. */
+    ml_checkpoint_calls driver;
+    char version[ML_DRIVER_VERSION]; /* "": unknown */
+    const ml_checkpoint_calls *tested;
+} contexts = {.place = HERE};
 
 void
 ml_checkpoint_use(const ml_checkpoint_calls *calls)
 {
-    tested = calls;
+    contexts.tested = calls;
 }
 
 bool
 ml_checkpoint_is_away(void)
 {
-    return atomic_load(&place) == AWAY;
+    return atomic_load(&contexts.place) == AWAY;
 }
 
 /* ---- Words ---- */
@@ -165,8 +166,8 @@ say(const sentence *to, const char *format, ...)
 static void
 say_version(const sentence *to)
 {
-    if (version[0] != '\0') {
-        say(to, " (driver %s)", version);
+    if (contexts.version[0] != '\0') {
+        say(to, " (driver %s)", contexts.version);
     }
 }
 
@@ -184,7 +185,7 @@ say_from_outside(const sentence *to, const char *actions)
     say(to,
         ". Until then CUDA calls of this process wait. From a shell, NVIDIA's "
         "cuda-checkpoint does the same: --pid %d --action %s",
-        (int)getpid(), actions);
+        ml_this_process_id(), actions);
 }
 
 /* ---- Finding the calls ---- */
@@ -194,7 +195,7 @@ has_context(void *library)
 {
     int (*count_devices)(int *count) = NULL;
     int count = 0;
-    if (!ml_driver_function(library, "cuDeviceGetCount", &count_devices) ||
+    if (!ml_library_function(library, "cuDeviceGetCount", &count_devices) ||
         count_devices(&count) != SUCCESS) {
         return false;
     }
@@ -211,7 +212,7 @@ cuda_of(void *library)
 {
     int (*get_version)(int *version) = NULL;
     int cuda = 0;
-    return ml_driver_function(library, "cuDriverGetVersion", &get_version) &&
+    return ml_library_function(library, "cuDriverGetVersion", &get_version) &&
                    get_version(&cuda) == SUCCESS
                ? cuda
                : 0;
@@ -221,13 +222,16 @@ static bool
 find_calls(void *library)
 {
     return cuda_of(library) >= FIRST_CUDA &&
-           ml_driver_function(library, "cuCheckpointProcessGetState",
-                              &driver.get_state) &&
-           ml_driver_function(library, "cuCheckpointProcessLock", &driver.lock) &&
-           ml_driver_function(library, "cuCheckpointProcessCheckpoint",
-                              &driver.checkpoint) &&
-           ml_driver_function(library, "cuCheckpointProcessRestore", &driver.restore) &&
-           ml_driver_function(library, "cuCheckpointProcessUnlock", &driver.unlock);
+           ml_library_function(library, "cuCheckpointProcessGetState",
+                               &contexts.driver.get_state) &&
+           ml_library_function(library, "cuCheckpointProcessLock",
+                               &contexts.driver.lock) &&
+           ml_library_function(library, "cuCheckpointProcessCheckpoint",
+                               &contexts.driver.checkpoint) &&
+           ml_library_function(library, "cuCheckpointProcessRestore",
+                               &contexts.driver.restore) &&
+           ml_library_function(library, "cuCheckpointProcessUnlock",
+                               &contexts.driver.unlock);
 }
 
 /* Whether the driver would begin. */
@@ -235,7 +239,7 @@ static int
 check_state(const ml_checkpoint_calls *calls, const sentence *to)
 {
     int state = RUNNING;
-    int answer = calls->get_state(getpid(), &state);
+    int answer = calls->get_state(ml_this_process_id(), &state);
     if (answer != SUCCESS) {
         say_failed(to, "cuCheckpointProcessGetState", answer, advice_on_lock(answer));
         return ML_EUNSUPPORTED;
@@ -251,8 +255,8 @@ check_state(const ml_checkpoint_calls *calls, const sentence *to)
 static void
 find_version(void)
 {
-    if (!ml_gpu_memory_driver(version)) {
-        version[0] = '\0';
+    if (!ml_gpu_memory_driver(contexts.version)) {
+        contexts.version[0] = '\0';
     }
 }
 
@@ -269,7 +273,7 @@ begin(void *library, const sentence *to)
         say_version(to);
         return ML_EUNSUPPORTED;
     }
-    int result = check_state(&driver, to);
+    int result = check_state(&contexts.driver, to);
     if (result == 1) {
         find_version();
     }
@@ -281,9 +285,9 @@ static int
 check(const sentence *to)
 {
     to->problem[0] = '\0';
-    if (tested != NULL) {
-        driver = *tested;
-        return check_state(&driver, to);
+    if (contexts.tested != NULL) {
+        contexts.driver = *contexts.tested;
+        return check_state(&contexts.driver, to);
     }
     void *library = ml_driver_loaded();
     int result = 0;
@@ -293,9 +297,7 @@ check(const sentence *to)
     else {
         result = begin(library, to);
     }
-    if (library != NULL) {
-        dlclose(library);
-    }
+    ml_library_close(library);
     return result;
 }
 
@@ -305,7 +307,7 @@ claim(int from, const sentence *to)
 {
     to->problem[0] = '\0';
     int found = from;
-    if (atomic_compare_exchange_strong(&place, &found, MOVING)) {
+    if (atomic_compare_exchange_strong(&contexts.place, &found, MOVING)) {
         return true;
     }
     say(to, "%s",
@@ -323,7 +325,7 @@ ml_checkpoint_check(char *problem, size_t problem_bytes)
         return ML_ESTATE;
     }
     int result = check(&said);
-    atomic_store(&place, HERE);
+    atomic_store(&contexts.place, HERE);
     return result;
 }
 
@@ -333,7 +335,7 @@ static int
 lock(unsigned limit_ms, const sentence *to)
 {
     lock_arguments arguments = {.timeout_ms = limit_ms > 0 ? limit_ms : 1};
-    int answer = driver.lock(getpid(), &arguments);
+    int answer = contexts.driver.lock(ml_this_process_id(), &arguments);
     if (answer != SUCCESS) {
         say_failed(to, "cuCheckpointProcessLock", answer, advice_on_lock(answer));
         return ML_ESOURCE;
@@ -346,14 +348,14 @@ call(int (*function)(int pid, void *arguments))
 {
     /* What the other calls' arguments hold is optional or reserved. */
     uint64_t arguments[8] = {0};
-    return function(getpid(), arguments);
+    return function(ml_this_process_id(), arguments);
 }
 
 /* Out of LOCKED.  True where the contexts are here again. */
 static bool
 unlock(const sentence *to)
 {
-    int answer = call(driver.unlock);
+    int answer = call(contexts.driver.unlock);
     if (answer == SUCCESS) {
         return true;
     }
@@ -379,7 +381,7 @@ give(unsigned limit_ms, const sentence *to, int *result)
         ml_driver_open();
         return HERE;
     }
-    int answer = call(driver.checkpoint);
+    int answer = call(contexts.driver.checkpoint);
     if (answer == SUCCESS) {
         return AWAY;
     }
@@ -402,13 +404,13 @@ ml_checkpoint_give(unsigned limit_ms, char *problem, size_t problem_bytes)
     }
     int result = check(&said), now = HERE;
     if (result == 1) {
-        atomic_store(&giver, getpid());
+        atomic_store(&contexts.giver, ml_this_process_id());
         now = give(limit_ms, &said, &result);
     }
     else if (result == 0) {
         result = ML_ESTATE;
     }
-    atomic_store(&place, now);
+    atomic_store(&contexts.place, now);
     return result;
 }
 
@@ -419,7 +421,9 @@ static int
 state_now(void)
 {
     int state = CHECKPOINTED;
-    return driver.get_state(getpid(), &state) == SUCCESS ? state : CHECKPOINTED;
+    return contexts.driver.get_state(ml_this_process_id(), &state) == SUCCESS
+               ? state
+               : CHECKPOINTED;
 }
 
 static int
@@ -438,7 +442,7 @@ take(const sentence *to)
         return ML_ESTATE;
     }
     if (state == CHECKPOINTED) {
-        answer = call(driver.restore);
+        answer = call(contexts.driver.restore);
     }
     if (answer != SUCCESS) {
         say_failed(to, "cuCheckpointProcessRestore", answer, advice_on_restore(answer));
@@ -456,7 +460,7 @@ ml_checkpoint_take(char *problem, size_t problem_bytes)
         return ML_ESTATE;
     }
     int result = ML_ESTATE;
-    if (atomic_load(&giver) != getpid()) {
+    if (atomic_load(&contexts.giver) != ml_this_process_id()) {
         say(&said,
             "the CUDA context belongs to the process that this one was forked of");
     }
@@ -466,6 +470,6 @@ ml_checkpoint_take(char *problem, size_t problem_bytes)
     if (result == 0) {
         ml_driver_open();
     }
-    atomic_store(&place, result == 0 ? HERE : AWAY);
+    atomic_store(&contexts.place, result == 0 ? HERE : AWAY);
     return result;
 }

@@ -20,12 +20,8 @@
 bool ml_driver_enter(void);
 void ml_driver_leave(void);
 
-/* The loaded driver, for dlsym and dlclose; NULL where none is loaded. */
+/* The loaded driver, a library (library.h) to be closed; NULL where none is loaded. */
 void *ml_driver_loaded(void);
-
-/* Writes the address of NAME to *FUNCTION, a pointer to a pointer to a function; NULL and
- * false where the library, any of dlopen's, lacks it. */
-bool ml_driver_function(void *library, const char *name, void *function);
 
 /* Closes the gate and waits until no thread is inside.  False if one still is after
  * LIMIT_MS milliseconds: the gate is then open again. */

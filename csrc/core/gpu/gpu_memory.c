@@ -1,14 +1,14 @@
 /* What a whole GPU holds.  See gpu_memory.h. */
 #include "gpu/gpu_memory.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/system/library.h"
+#include "base/system/this_process.h"
 #include "gpu/driver.h"
 #include "memlab.h"
 
@@ -40,7 +40,7 @@ typedef struct cuda_uuid {
 
 typedef int (*process_list)(void *device, unsigned *count, nvml_process *out);
 
-/* Written once, by load(). */
+/* Of this process; written once, by load(), but for the handles. */
 static struct {
     pthread_once_t once;
     const char *reason; /* NULL: it can be used */
@@ -50,23 +50,22 @@ static struct {
     int (*version)(char *text, unsigned size);
     process_list compute;  /* NULL: an old driver */
     process_list graphics; /* likewise */
+    /* Its devices by index of CUDA's, as they are found; they live as long as NVML. */
+    _Atomic(void *) handles[ML_DEVICE_MAX];
 } nvml = {.once = PTHREAD_ONCE_INIT};
-
-/* NVML's devices by index of CUDA's, as they are found; they live as long as NVML. */
-static _Atomic(void *) handles[ML_DEVICE_MAX];
 
 static void
 load(void)
 {
-    void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+    void *library = ml_library_load("libnvidia-ml.so.1");
     int (*init)(void) = NULL;
     if (library == NULL) {
         nvml.reason = "libnvidia-ml.so.1, a part of NVIDIA's driver, is not here";
         return;
     }
-    if (!ml_driver_function(library, "nvmlInit_v2", &init) ||
-        !ml_driver_function(library, "nvmlDeviceGetMemoryInfo", &nvml.memory) ||
-        !ml_driver_function(library, "nvmlDeviceGetHandleByUUID", &nvml.by_uuid)) {
+    if (!ml_library_function(library, "nvmlInit_v2", &init) ||
+        !ml_library_function(library, "nvmlDeviceGetMemoryInfo", &nvml.memory) ||
+        !ml_library_function(library, "nvmlDeviceGetHandleByUUID", &nvml.by_uuid)) {
         nvml.reason = "libnvidia-ml.so.1 lacks functions that are needed";
         return;
     }
@@ -74,17 +73,17 @@ load(void)
         nvml.reason = "libnvidia-ml.so.1 could not be initialised";
         return;
     }
-    ml_driver_function(library, "nvmlDeviceGetMemoryInfo_v2", &nvml.memory_2);
-    ml_driver_function(library, "nvmlSystemGetDriverVersion", &nvml.version);
-    if (!ml_driver_function(library, "nvmlDeviceGetComputeRunningProcesses_v3",
-                            &nvml.compute)) {
-        ml_driver_function(library, "nvmlDeviceGetComputeRunningProcesses_v2",
-                           &nvml.compute);
+    ml_library_function(library, "nvmlDeviceGetMemoryInfo_v2", &nvml.memory_2);
+    ml_library_function(library, "nvmlSystemGetDriverVersion", &nvml.version);
+    if (!ml_library_function(library, "nvmlDeviceGetComputeRunningProcesses_v3",
+                             &nvml.compute)) {
+        ml_library_function(library, "nvmlDeviceGetComputeRunningProcesses_v2",
+                            &nvml.compute);
     }
-    if (!ml_driver_function(library, "nvmlDeviceGetGraphicsRunningProcesses_v3",
-                            &nvml.graphics)) {
-        ml_driver_function(library, "nvmlDeviceGetGraphicsRunningProcesses_v2",
-                           &nvml.graphics);
+    if (!ml_library_function(library, "nvmlDeviceGetGraphicsRunningProcesses_v3",
+                             &nvml.graphics)) {
+        ml_library_function(library, "nvmlDeviceGetGraphicsRunningProcesses_v2",
+                            &nvml.graphics);
     }
 }
 
@@ -100,13 +99,11 @@ uuid_of(int device, cuda_uuid *out)
     void *driver = ml_driver_loaded();
     int number;
     bool found = driver != NULL &&
-                 ml_driver_function(driver, "cuDeviceGet", &get_device) &&
-                 (ml_driver_function(driver, "cuDeviceGetUuid_v2", &get_uuid) ||
-                  ml_driver_function(driver, "cuDeviceGetUuid", &get_uuid)) &&
+                 ml_library_function(driver, "cuDeviceGet", &get_device) &&
+                 (ml_library_function(driver, "cuDeviceGetUuid_v2", &get_uuid) ||
+                  ml_library_function(driver, "cuDeviceGetUuid", &get_uuid)) &&
                  get_device(&number, device) == 0 && get_uuid(out, number) == 0;
-    if (driver != NULL) {
-        dlclose(driver);
-    }
+    ml_library_close(driver);
     return found;
 }
 
@@ -146,10 +143,10 @@ handle_of(int device)
     if (device < 0 || device >= ML_DEVICE_MAX) {
         return NULL;
     }
-    void *handle = atomic_load_explicit(&handles[device], memory_order_acquire);
+    void *handle = atomic_load_explicit(&nvml.handles[device], memory_order_acquire);
     char name[ML_GPU_NAME];
     if (handle == NULL && (handle = find_handle(device, name)) != NULL) {
-        atomic_store_explicit(&handles[device], handle, memory_order_release);
+        atomic_store_explicit(&nvml.handles[device], handle, memory_order_release);
     }
     return handle;
 }
@@ -163,12 +160,10 @@ has_context(int device)
     unsigned flags;
     int number, active = 0;
     bool told =
-        driver != NULL && ml_driver_function(driver, "cuDeviceGet", &get_device) &&
-        ml_driver_function(driver, "cuDevicePrimaryCtxGetState", &get_state) &&
+        driver != NULL && ml_library_function(driver, "cuDeviceGet", &get_device) &&
+        ml_library_function(driver, "cuDevicePrimaryCtxGetState", &get_state) &&
         get_device(&number, device) == 0 && get_state(number, &flags, &active) == 0;
-    if (driver != NULL) {
-        dlclose(driver);
-    }
+    ml_library_close(driver);
     return told && active;
 }
 
@@ -309,7 +304,8 @@ ml_gpu_memory_read(int device, ml_gpu_memory *out, const char **reason)
     ml_gpu_memory found;
     result = read_handle(handle, &found, reason);
     if (result == 0) {
-        read_processes(handle, (unsigned)getpid(), has_context(device), &found);
+        read_processes(handle, (unsigned)ml_this_process_id(), has_context(device),
+                       &found);
         *out = found;
     }
     ml_driver_leave();

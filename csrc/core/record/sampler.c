@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/system/clock.h"
+#include "base/system/this_process.h"
 #include "gpu/gpu_memory.h"
-#include "gpu/host_memory.h"
 #include "record/recorder.h"
 
 /* Torch's totals may move while the driver is asked: then it is asked again. */
@@ -42,7 +42,7 @@ ml_sampler_host(const ml_source *source, uint64_t values[ML_NOTE_VALUES])
     for (unsigned i = 0; i < ML_NOTE_VALUES; i++) {
         values[i] = 0;
     }
-    values[0] = ml_host_resident();
+    values[0] = ml_this_process_resident();
     if (source->pinned != NULL &&
         source->pinned(source->self, &values[1], &values[2]) < 0) {
         values[1] = values[2] = ML_NOTE_UNKNOWN;

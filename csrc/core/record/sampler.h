@@ -1,7 +1,7 @@
 /* Samples of the memory of the host and of whole GPUs, as notes of the recordings.
  *
  * Decides when to take a sample, and limits the time of samples; gpu_memory.h and
- * host_memory.h fill them.  The allocator's callback reaches nothing here.  The driver
+ * this_process.h fill them.  The allocator's callback reaches nothing here.  The driver
  * and the source are asked under one lock: callers release the GIL. */
 #ifndef ML_SAMPLER_H
 #define ML_SAMPLER_H

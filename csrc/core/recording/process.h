@@ -5,6 +5,7 @@
 #ifndef ML_PROCESS_H
 #define ML_PROCESS_H
 
+#include "base/system/this_process.h"
 #include "recording/recording.h"
 
 /* A process's place in a run of several; all zeros: not known. */
@@ -13,8 +14,6 @@ typedef struct ml_process_place {
     uint32_t rank;
     uint32_t local_rank;
 } ml_process_place;
-
-#define ML_BOOT_BYTES 16
 
 typedef struct ml_process {
     ml_process_place place;

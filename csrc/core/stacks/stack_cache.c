@@ -11,9 +11,10 @@
 #define OWN_PLACES 64u
 #define SHARED_PLACES 64u
 
-static ml_region region;
-static _Atomic(ml_stack_cache *) places;
-static _Atomic uint32_t thread_count;
+static struct {
+    _Atomic(ml_stack_cache *) places; /* owned, for ever; NULL: there are none */
+    _Atomic uint32_t threads;         /* that have one */
+} caches;
 
 /* Initial-exec: the first touch of lazily allocated TLS would call malloc. */
 static __thread ml_stack_cache *mine __attribute__((tls_model("initial-exec")));
@@ -23,12 +24,13 @@ ml_stack_cache_init(void)
 {
     const size_t bytes = (OWN_PLACES + SHARED_PLACES) * sizeof(ml_stack_cache);
 
-    if (atomic_load(&places) != NULL) {
+    if (atomic_load(&caches.places) != NULL) {
         return 0;
     }
+    ml_region region;
     int error = ml_region_init(&region, bytes, bytes);
     if (error == 0) {
-        atomic_store(&places, region.base);
+        atomic_store(&caches.places, region.base);
     }
     return error;
 }
@@ -36,14 +38,14 @@ ml_stack_cache_init(void)
 ml_stack_cache *
 ml_stack_cache_take(void)
 {
-    ml_stack_cache *first = atomic_load_explicit(&places, memory_order_acquire);
+    ml_stack_cache *first = atomic_load_explicit(&caches.places, memory_order_acquire);
 
     if (first == NULL) {
         return NULL;
     }
     if (mine == NULL) {
         uint32_t number =
-            atomic_fetch_add_explicit(&thread_count, 1, memory_order_relaxed);
+            atomic_fetch_add_explicit(&caches.threads, 1, memory_order_relaxed);
         mine = first +
                (number < OWN_PLACES ? number : OWN_PLACES + number % SHARED_PLACES);
     }

@@ -92,7 +92,6 @@ line_of(const ml_recording *recording, uint32_t stack)
 static void
 test_events_and_state(void)
 {
-    ml_script_reset(NULL);
     /* Before recording: a segment with one block. */
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 20 * MIB, 1);
     emit(ML_ACTION_ALLOC, SEGMENT, 4 * MIB, 1);
@@ -139,7 +138,6 @@ test_events_and_state(void)
 static void
 test_overwriting_is_counted(void)
 {
-    ml_script_reset(NULL);
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
     ml_window *window = start(100, ML_CONTEXT_ALL);
     CHECK(window != NULL);
@@ -164,7 +162,6 @@ test_overwriting_is_counted(void)
 static void
 test_windows_do_not_disturb_each_other(void)
 {
-    ml_script_reset(NULL);
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
     ml_window *first = start(1000, ML_CONTEXT_ALL);
     emit(ML_ACTION_ALLOC, SEGMENT, 4096, 1);
@@ -194,7 +191,6 @@ test_windows_do_not_disturb_each_other(void)
 static void
 test_contexts_change_while_recording(void)
 {
-    ml_script_reset(NULL);
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
     ml_window *window = start(1000, ML_CONTEXT_ALL);
     ml_window_options options = {
@@ -254,7 +250,6 @@ test_state_keeps_the_stacks_of_whole_segments(void)
 static void
 test_tags(void)
 {
-    ml_script_reset(NULL);
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
     ml_window *window = start(4, ML_CONTEXT_ALL);
     emit(ML_ACTION_ALLOC, SEGMENT, 512, 1);
@@ -285,7 +280,6 @@ test_tags(void)
 static void
 test_clear_forgets_events_only(void)
 {
-    ml_script_reset(NULL);
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
     ml_window *window = start(100, ML_CONTEXT_ALL);
     emit(ML_ACTION_ALLOC, SEGMENT, 512, 5);
@@ -303,7 +297,6 @@ test_clear_forgets_events_only(void)
 static void
 test_clear_forgets_the_peak(void)
 {
-    ml_script_reset(NULL);
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
     ml_window *window = start(100, ML_CONTEXT_ALL);
     emit(ML_ACTION_ALLOC, SEGMENT, 512, 0);
@@ -329,7 +322,6 @@ test_clear_forgets_the_peak(void)
 static void
 test_losses_are_those_of_the_window(void)
 {
-    ml_script_reset(NULL);
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
     ml_window *first = start(100, ML_CONTEXT_ALL);
     emit(ML_ACTION_ALLOC, SEGMENT, 512, LOST);
@@ -373,7 +365,6 @@ watch_requests(void *pointer, size_t bytes)
 static void
 test_tags_do_not_pile_up(void)
 {
-    ml_script_reset(NULL);
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
     ml_window *window = start(100, ML_CONTEXT_ALL);
     emit(ML_ACTION_ALLOC, SEGMENT, 512, 0);
@@ -419,7 +410,6 @@ test_tags_do_not_pile_up(void)
 static void
 test_failing_to_change_changes_nothing(void)
 {
-    ml_script_reset(NULL);
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
     ml_window *window = start(1000, ML_CONTEXT_ALL);
     ml_window_options options = {
@@ -455,7 +445,6 @@ keep_allocating(void *context)
 static void
 test_starting_beside_a_writer(void)
 {
-    ml_script_reset(NULL);
     next_line = 0;
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
     emit(ML_ACTION_ALLOC, SEGMENT, 4096, 0);
@@ -485,7 +474,6 @@ test_starting_beside_a_writer(void)
 static void
 test_forked_children_read_totals_of_one_instant(void)
 {
-    ml_script_reset(NULL);
     next_line = 0;
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
     ml_window *window = start(100, ML_CONTEXT_ALL);
@@ -515,25 +503,28 @@ test_forked_children_read_totals_of_one_instant(void)
     CHECK_INT(failed, 0);
 }
 
+static int
+begin(void)
+{
+    return ml_recorder_init(walk) != 0 ||
+           ml_script_register(ml_recorder_add_source, ml_recorder_record) != 0;
+}
+
 int
 main(void)
 {
-    if (ml_recorder_init(walk) != 0 ||
-        ml_script_register(ml_recorder_add_source, ml_recorder_record) != 0) {
-        return 1;
-    }
-    RUN(test_events_and_state);
-    RUN(test_overwriting_is_counted);
-    RUN(test_windows_do_not_disturb_each_other);
-    RUN(test_contexts_change_while_recording);
-    RUN(test_state_keeps_the_stacks_of_whole_segments);
-    RUN(test_tags);
-    RUN(test_clear_forgets_events_only);
-    RUN(test_clear_forgets_the_peak);
-    RUN(test_losses_are_those_of_the_window);
-    RUN(test_tags_do_not_pile_up);
-    RUN(test_failing_to_change_changes_nothing);
-    RUN(test_starting_beside_a_writer);
-    RUN(test_forked_children_read_totals_of_one_instant);
+    RUN_AFRESH(begin, test_events_and_state);
+    RUN_AFRESH(begin, test_overwriting_is_counted);
+    RUN_AFRESH(begin, test_windows_do_not_disturb_each_other);
+    RUN_AFRESH(begin, test_contexts_change_while_recording);
+    RUN_AFRESH(begin, test_state_keeps_the_stacks_of_whole_segments);
+    RUN_AFRESH(begin, test_tags);
+    RUN_AFRESH(begin, test_clear_forgets_events_only);
+    RUN_AFRESH(begin, test_clear_forgets_the_peak);
+    RUN_AFRESH(begin, test_losses_are_those_of_the_window);
+    RUN_AFRESH(begin, test_tags_do_not_pile_up);
+    RUN_AFRESH(begin, test_failing_to_change_changes_nothing);
+    RUN_AFRESH(begin, test_starting_beside_a_writer);
+    RUN_AFRESH(begin, test_forked_children_read_totals_of_one_instant);
     return TEST_RESULT();
 }

@@ -371,17 +371,20 @@ test_peak_while_a_recording_begins(void)
     ml_window_stop(window);
 }
 
+static int
+begin(void)
+{
+    return ml_recorder_init(NULL) != 0 || ml_recorder_add_source(&loose) != 0 ||
+           ml_recorder_add_source(&steady) != 0;
+}
+
 int
 main(void)
 {
-    if (ml_recorder_init(NULL) != 0 || ml_recorder_add_source(&loose) != 0 ||
-        ml_recorder_add_source(&steady) != 0) {
-        return 1;
-    }
-    RUN(test_memory_changes_during_the_walk);
-    RUN(test_half_a_free);
-    RUN(test_every_allocation_may_fail);
-    RUN(test_freezing_beside_threads);
-    RUN(test_peak_while_a_recording_begins);
+    RUN_AFRESH(begin, test_memory_changes_during_the_walk);
+    RUN_AFRESH(begin, test_half_a_free);
+    RUN_AFRESH(begin, test_every_allocation_may_fail);
+    RUN_AFRESH(begin, test_freezing_beside_threads);
+    RUN_AFRESH(begin, test_peak_while_a_recording_begins);
     return TEST_RESULT();
 }

@@ -1,14 +1,11 @@
 /* A .mlab file that is followed: opening it, looks at it, and their answers.  See
  * follower.h. */
-#define _POSIX_C_SOURCE 200809L /* O_CLOEXEC */
-
 #include "analysis/follow/follower.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "analysis/follow/follower_parts.h"
+#include "base/system/infile.h"
 
 /* ---- The file ---- */
 
@@ -41,8 +38,7 @@ ml_follower_open(ml_follower **out, const char *path, size_t kept, ml_read_error
         return ml_read_fail(error, ML_ENOMEM, 0, "%s", ml_strerror(ML_ENOMEM));
     }
     live->kept_most = kept;
-    /* Of a pipe there is no waiting for who writes it. */
-    live->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    live->descriptor = ml_infile_open(path);
     int result = live->descriptor < 0
                      ? ML_EIO
                      : ml_mlab_input_of(&live->input, &live->descriptor);
@@ -65,9 +61,7 @@ ml_follower_close(ml_follower *live)
     if (live == NULL) {
         return;
     }
-    if (live->descriptor >= 0) {
-        close(live->descriptor);
-    }
+    ml_infile_close(live->descriptor);
     if (live->reader != NULL) {
         mlab_reader_free(live->reader);
     }

@@ -30,3 +30,11 @@ ml_clock_steady_ns(void)
 {
     return read_clock(CLOCK_MONOTONIC);
 }
+
+void
+ml_clock_rest(uint64_t ns)
+{
+    const struct timespec pause = {.tv_sec = (time_t)(ns / UINT64_C(1000000000)),
+                                   .tv_nsec = (long)(ns % UINT64_C(1000000000))};
+    nanosleep(&pause, NULL);
+}

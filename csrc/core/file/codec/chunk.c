@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/system/processor.h"
+
 /* ---- CRC-32C ----
  *
  * The processor's instruction where it has one, which is asked once: the
@@ -30,23 +32,10 @@ crc_by_table(uint32_t crc, const uint8_t *bytes, size_t length)
 #define CRC_TARGET __attribute__((target("sse4.2")))
 #define CRC_WORD(crc, word) (uint32_t) __builtin_ia32_crc32di(crc, word)
 #define CRC_BYTE(crc, byte) __builtin_ia32_crc32qi(crc, byte)
-
-static bool
-has_crc(void)
-{
-    return __builtin_cpu_supports("sse4.2") != 0;
-}
 #elif defined(__aarch64__) && defined(__linux__)
-#include <sys/auxv.h> /* getauxval */
 #define CRC_TARGET __attribute__((target("+crc")))
 #define CRC_WORD(crc, word) __builtin_aarch64_crc32cx(crc, word)
 #define CRC_BYTE(crc, byte) __builtin_aarch64_crc32cb(crc, byte)
-
-static bool
-has_crc(void)
-{
-    return (getauxval(AT_HWCAP) & (1ul << 7)) != 0; /* HWCAP_CRC32 */
-}
 #endif
 
 static _Atomic int crc_kind; /* 0: not asked yet; 1: by table; 2: by instruction */
@@ -72,7 +61,7 @@ ml_crc32c_choose(void)
 {
     if (atomic_load_explicit(&crc_kind, memory_order_relaxed) == 0) {
 #ifdef CRC_TARGET
-        int kind = has_crc() ? 2 : 1;
+        int kind = ml_processor_has_crc32c() ? 2 : 1;
 #else
         int kind = 1;
 #endif

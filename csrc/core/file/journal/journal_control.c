@@ -65,7 +65,7 @@ has_room(ml_journal *journal, ml_journal_lane *lane, uint32_t length)
     uint32_t needed = length + ML_PACK_OTHER_HEADER;
     bool fits =
         lane->slot != 0 && ml_chunk_used(&lane->writer) + needed + sizeof(ml_chunk) <=
-                               journal->file.chunk_bytes;
+                               journal->file.chunks.chunk_bytes;
     return fits || ml_journal_turn(journal, lane);
 }
 

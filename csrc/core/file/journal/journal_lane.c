@@ -41,14 +41,14 @@ ml_journal_turn(ml_journal *journal, ml_journal_lane *lane)
     ml_chunk like = {
         .kind = control ? ML_MLAB_CONTROL : ML_MLAB_EVENTS,
         .flags = ML_CHUNK_CHECKED,
-        .bytes = journal->file.chunk_bytes,
+        .bytes = journal->file.chunks.chunk_bytes,
         .device = (uint16_t)(of_device ? number : 0),
         .lane = (uint16_t)(of_device || control ? 0 : number),
         .index = lane->chunks++,
         .first = atomic_load_explicit(&lane->events, memory_order_relaxed),
         .dropped = lane->pending,
     };
-    ml_chunk_begin(&lane->writer, ml_journal_file_at(&journal->file, slot), &like);
+    ml_chunk_begin(&lane->writer, ml_mapping_at(&journal->file.chunks, slot), &like);
     if (lane->slot != 0) {
         atomic_store_explicit(&journal->slots[lane->slot], ML_SLOT_FULL,
                               memory_order_release);

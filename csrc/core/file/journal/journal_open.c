@@ -46,7 +46,7 @@ write_header(ml_journal *journal, const ml_journal_options *options)
     header->version = ML_MLAB_VERSION;
     header->byte_order = ML_MLAB_BYTE_ORDER;
     header->required = ML_MLAB_STATES | (options->uses ? ML_MLAB_USES : 0);
-    header->chunk_bytes = journal->file.chunk_bytes;
+    header->chunk_bytes = journal->file.chunks.chunk_bytes;
     header->keys = options->keys;
     header->start_time = process.unix_ns;
     header->pid = process.pid;
@@ -182,7 +182,7 @@ ml_journal_open(ml_journal **out, const ml_source *source, const ml_stacks *stac
         ml_journal_file_open(&journal->file, journal->path, ML_JOURNAL_CHUNK_BYTES,
                              options->limit_bytes, problem, problem_bytes);
     if (result == 0) {
-        journal->header = ml_journal_file_at(&journal->file, 0);
+        journal->header = ml_mapping_at(&journal->file.chunks, 0);
         result = begin(journal, problem, problem_bytes);
     }
     if (result < 0) {
@@ -212,9 +212,9 @@ used_bytes(const ml_journal *journal)
         found = false;
         for (unsigned i = 1; i < ML_JOURNAL_SLOTS && !found; i++) {
             found = atomic_load(&journal->slots[i]) == ML_SLOT_READY &&
-                    journal->offsets[i] + journal->file.chunk_bytes == used;
+                    journal->offsets[i] + journal->file.chunks.chunk_bytes == used;
         }
-        used -= found ? journal->file.chunk_bytes : 0;
+        used -= found ? journal->file.chunks.chunk_bytes : 0;
     }
     return used;
 }

@@ -1,9 +1,8 @@
 /* A journal's thread, which keeps chunks ready.  See journal.h.
  *
  * The callback can wake nobody, so the thread looks at its chunks at short intervals and
- * keeps more of them ready the faster they are taken.  It blocks every signal but faults.
- * A forked child has no such thread, and lets the file go; that there is one may make
- * CPython 3.12 and later warn at os.fork.
+ * keeps more of them ready the faster they are taken.  A forked child has no such thread,
+ * and lets the file go; that there is one may make CPython 3.12 and later warn at os.fork.
  *
  * A start waits ML_JOURNAL_PATIENCE_NS at most for a disk that takes nothing; the memory at
  * the start is then unknown, and said to be. */
@@ -12,21 +11,19 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/base.h"
 #include "base/system/clock.h"
+#include "base/system/thread.h"
 #include "file/journal/journal_parts.h"
 
 /* The others are those that lanes are writing. */
 #define READY_MOST (ML_JOURNAL_SLOTS - 2 * (ML_MLAB_LANES + 1))
 #define BUSY_NS 2000000
 #define IDLE_NS 20000000
-#define STACK_BYTES ((size_t)1 << 19)
 
 static void
 warn_stopped(const ml_journal *journal, enum ml_mlab_stop stop, int errnum)
@@ -87,7 +84,7 @@ reap(ml_journal *journal)
     for (unsigned i = 1; i < ML_JOURNAL_SLOTS; i++) {
         if (atomic_load_explicit(&journal->slots[i], memory_order_acquire) ==
             ML_SLOT_FULL) {
-            ml_journal_file_unmap(&journal->file, i);
+            ml_mapping_unmap(&journal->file.chunks, i);
             atomic_store(&journal->slots[i], ML_SLOT_EMPTY);
         }
     }
@@ -119,7 +116,7 @@ tend(ml_journal *journal, uint64_t *taken, unsigned *wanted)
     if (atomic_load(&journal->header->stop) != ML_MLAB_STOP_NONE) {
         return IDLE_NS;
     }
-    if (!ml_journal_file_whole(&journal->file)) {
+    if (!ml_journal_file_is_whole(&journal->file)) {
         stop_storing(journal, ML_MLAB_STOP_CUT, 0);
         return IDLE_NS;
     }
@@ -182,24 +179,7 @@ run(void *context)
 int
 ml_journal_thread_start(ml_journal *journal)
 {
-    pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) != 0) {
-        return ML_ENOMEM;
-    }
-    size_t least = (size_t)sysconf(_SC_THREAD_STACK_MIN);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES > least ? STACK_BYTES : least);
-    /* Signals are the program's.  Faults of the thread itself cannot be blocked. */
-    sigset_t all, before;
-    sigfillset(&all);
-    sigdelset(&all, SIGBUS);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGFPE);
-    sigdelset(&all, SIGILL);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&journal->thread, &attributes, run, journal);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return error == 0 ? 0 : ML_ENOMEM;
+    return ml_thread_start(&journal->thread, run, journal);
 }
 
 void

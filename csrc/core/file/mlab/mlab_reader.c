@@ -1,19 +1,14 @@
 /* From a .mlab file to a recording: the header, the chunks, the lanes.  See
  * mlab_reader.h. */
-#define _POSIX_C_SOURCE 200809L /* pread */
-
 #include "file/mlab/mlab_reader.h"
 
-#include "recording/process.h"
-
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "base/system/infile.h"
 #include "file/mlab/mlab_parts.h"
 #include "ledger/replay/unordered_events.h"
+#include "recording/process.h"
 
 /* A chunk that was begun, as its header had it at the first look. */
 typedef struct listed {
@@ -46,33 +41,15 @@ static int
 read_descriptor(void *context, uint64_t offset, void *to, size_t length)
 {
     const int *descriptor = context;
-    char *at = to;
-    while (length > 0) {
-        ssize_t got = pread(*descriptor, at, length, (off_t)offset);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return ML_EIO;
-        }
-        at += got;
-        offset += (uint64_t)got;
-        length -= (size_t)got;
-    }
-    return 0;
+    return ml_infile_read(*descriptor, offset, to, length);
 }
 
 int
 ml_mlab_input_of(ml_mlab_input *input, const int *descriptor)
 {
-    struct stat status;
-    if (fstat(*descriptor, &status) != 0) {
-        return ML_EIO;
-    }
     *input = (ml_mlab_input){.context = (void *)(uintptr_t)descriptor,
-                             .bytes = (uint64_t)status.st_size,
                              .read = read_descriptor};
-    return 0;
+    return ml_infile_bytes(*descriptor, &input->bytes);
 }
 
 /* ---- The header ---- */

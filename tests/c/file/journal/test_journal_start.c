@@ -471,14 +471,17 @@ test_a_child_records_nothing_that_its_parent_has(void)
     unlink(path);
 }
 
+static int
+begin(void)
+{
+    return ml_recorder_init(sample_walk) < 0 ||
+           ml_script_register(ml_recorder_add_source, ml_recorder_record) < 0 ||
+           ml_recorder_add_source(&waiting) < 0 || ml_recorder_add_source(&unused) < 0;
+}
+
 int
 main(void)
 {
-    if (ml_recorder_init(sample_walk) < 0 ||
-        ml_script_register(ml_recorder_add_source, ml_recorder_record) < 0 ||
-        ml_recorder_add_source(&waiting) < 0 || ml_recorder_add_source(&unused) < 0) {
-        return 1;
-    }
     snprintf(folder, sizeof(folder), "%s", sample_path(""));
     snprintf(path, sizeof(path), "%sa.mlab", folder);
     if (UNDER_TSAN) {
@@ -487,19 +490,18 @@ main(void)
              "child");
     }
     else {
-        /* First, for the script has no recordings yet. */
-        RUN(test_a_child_records_what_its_parent_has_not);
-        RUN(test_a_child_records_nothing_that_its_parent_has);
+        RUN_AFRESH(begin, test_a_child_records_what_its_parent_has_not);
+        RUN_AFRESH(begin, test_a_child_records_nothing_that_its_parent_has);
     }
-    RUN(test_a_limit_too_small);
-    RUN(test_all_places_are_taken);
-    RUN(test_the_source_refuses);
-    RUN(test_recordings_that_wait_have_their_places);
-    RUN(test_running_out_of_memory);
-    RUN(test_the_clock_of_a_file);
-    RUN(test_a_folder_that_takes_no_file);
-    RUN(test_what_others_put_there_stays);
-    RUN(test_a_child_keeps_no_lock);
+    RUN_AFRESH(begin, test_a_limit_too_small);
+    RUN_AFRESH(begin, test_all_places_are_taken);
+    RUN_AFRESH(begin, test_the_source_refuses);
+    RUN_AFRESH(begin, test_recordings_that_wait_have_their_places);
+    RUN_AFRESH(begin, test_running_out_of_memory);
+    RUN_AFRESH(begin, test_the_clock_of_a_file);
+    RUN_AFRESH(begin, test_a_folder_that_takes_no_file);
+    RUN_AFRESH(begin, test_what_others_put_there_stays);
+    RUN_AFRESH(begin, test_a_child_keeps_no_lock);
     sample_remove_folder();
     return TEST_RESULT();
 }

@@ -1,0 +1,55 @@
+/* Files that are read at any place.  See infile.h. */
+#define _POSIX_C_SOURCE 200809L /* pread, O_CLOEXEC */
+
+#include "base/system/infile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "memlab.h"
+
+int
+ml_infile_open(const char *path)
+{
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+void
+ml_infile_close(int descriptor)
+{
+    if (descriptor >= 0) {
+        close(descriptor);
+    }
+}
+
+int
+ml_infile_bytes(int descriptor, uint64_t *bytes)
+{
+    struct stat status;
+    if (fstat(descriptor, &status) != 0) {
+        return ML_EIO;
+    }
+    *bytes = (uint64_t)status.st_size;
+    return 0;
+}
+
+int
+ml_infile_read(int descriptor, uint64_t offset, void *to, size_t length)
+{
+    char *at = to;
+    while (length > 0) {
+        ssize_t got = pread(descriptor, at, length, (off_t)offset);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return ML_EIO;
+        }
+        at += got;
+        offset += (uint64_t)got;
+        length -= (size_t)got;
+    }
+    return 0;
+}

@@ -1,0 +1,11 @@
+/* What this machine's processor can, which is known only at run time: memlab is compiled
+ * for any of its kind. */
+#ifndef ML_PROCESSOR_H
+#define ML_PROCESSOR_H
+
+#include <stdbool.h>
+
+/* Whether it has the instruction for CRC-32C. */
+bool ml_processor_has_crc32c(void);
+
+#endif
