@@ -21,11 +21,11 @@ def plural(count: int, word: str) -> str:
 def size(count: int) -> str:
     """COUNT bytes for people: 1536 -> '1.50 KiB'."""
     value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if abs(value) < 1024:
             return f"{count} B" if unit == "B" else f"{value:.2f} {unit}"
         value /= 1024
-    return f"{value:.2f} TiB"
+    return f"{value:.2f} EiB"
 
 
 def share(part: int, whole: int) -> str:

@@ -265,6 +265,10 @@ ml_explain_row(const ml_analysis *analysis, size_t index)
 {
     const ml_lifetime *row = &analysis->lifetimes.rows[index];
     ml_earlier_block of = ml_lifetimes_request(&analysis->lifetimes, index);
+    if (row->birth != 0 && row->start == row->birth) { /* the first of its block */
+        ml_lifetime whole;
+        return explain(analysis, whole_life(analysis, index, &whole), NULL, of.stack);
+    }
     return ml_explain(analysis, of.addr,
                       row->birth == 0 ? ML_BEFORE_EVENTS : row->birth - 1, of.stack);
 }

@@ -282,11 +282,12 @@ change_kind(void *context, const ml_lifetime *row, bool begins)
 
 /* Over COUNT events, then up to the time of the next one. */
 static void
-write_integral(ml_buffer *out, integral_work *w, size_t count, uint64_t until)
+write_integral(ml_buffer *out, integral_work *w, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         ml_page_walk_next(&w->walk);
     }
+    uint64_t until = ml_page_walk_peek(&w->walk);
     size_t used = 0;
     for (size_t i = 0; i < w->count; i++) {
         count_up_to(&w->tallies[i], until);
@@ -323,11 +324,9 @@ static int
 write_integrals(ml_page_device *device, integral_work *w)
 {
     size_t events = device->rows.trace->event_count;
-    ml_page_walk ahead; /* as far as the first event of the next chunk */
-    ml_page_walk_begin(&ahead, device, NULL, NULL);
     ml_page_walk_begin(&w->walk, device, change_kind, w);
     for (size_t i = 0; i < w->count; i++) {
-        w->tallies[i].since = ahead.time;
+        w->tallies[i].since = w->walk.time;
     }
     ml_buffer *out = NULL;
     int error = 0;
@@ -340,11 +339,7 @@ write_integrals(ml_page_device *device, integral_work *w)
         }
         size_t first = i * MOST;
         size_t count = events - first < MOST ? events - first : MOST;
-        while (ahead.memory.position < events &&
-               ahead.memory.position <= first + count) {
-            ml_page_walk_next(&ahead);
-        }
-        write_integral(out, w, count, ahead.time);
+        write_integral(out, w, count);
         error = out->error;
     }
     return error;

@@ -113,5 +113,11 @@ void ml_page_walk_begin(ml_page_walk *walk, const ml_page_device *device,
                         ml_lifetime_changed *changed, void *context);
 /* Over the next event, which there is. */
 void ml_page_walk_next(ml_page_walk *walk);
+/* The time that it will have after the next event; behind the last, that it has. */
+uint64_t ml_page_walk_peek(const ml_page_walk *walk);
+
+/* That a walk has after the first event, and after the last. */
+uint64_t ml_page_first_time(const ml_page_device *device);
+uint64_t ml_page_last_time(const ml_page_device *device);
 
 #endif

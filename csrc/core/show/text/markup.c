@@ -199,7 +199,7 @@ put_two_digits(ml_buffer *out, uint64_t value)
 void
 ml_markup_size(ml_buffer *out, uint64_t bytes)
 {
-    static const char *const names[] = {" KiB", " MiB", " GiB", " TiB"};
+    static const char *const names[] = {" KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
     if (bytes < KIB) {
         ml_markup_unsigned(out, bytes);
         ml_markup(out, " B");
@@ -207,13 +207,16 @@ ml_markup_size(ml_buffer *out, uint64_t bytes)
     }
     size_t name = 0;
     uint64_t unit = KIB;
-    while (name < 3 && bytes / unit >= KIB) {
+    while (name < 5 && bytes / unit >= KIB) {
         unit *= KIB;
         name++;
     }
     uint64_t whole = bytes / unit;
-    uint64_t rest = bytes % unit * 100;
-    uint64_t hundredths = rest / unit;
+    /* A digit at a time: ten of the largest unit fit. */
+    uint64_t rest = bytes % unit * 10;
+    uint64_t hundredths = rest / unit * 10;
+    rest = rest % unit * 10;
+    hundredths += rest / unit;
     rest %= unit;
     /* Ties to the even one, as Python rounds in the reports. */
     if (rest * 2 > unit || (rest * 2 == unit && hundredths % 2 == 1)) {

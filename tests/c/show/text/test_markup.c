@@ -104,7 +104,10 @@ static const struct {
     {(1 << 20) - 1, "1024.00 KiB"},
     {UINT64_C(5) << 30, "5.00 GiB"},
     {UINT64_C(3) << 40, "3.00 TiB"},
-    {UINT64_MAX, "16777216.00 TiB"},
+    {UINT64_C(1) << 50, "1.00 PiB"},
+    {(UINT64_C(1) << 60) - 1, "1024.00 PiB"},
+    {(UINT64_C(1) << 60) + (UINT64_C(1) << 59), "1.50 EiB"},
+    {UINT64_MAX, "16.00 EiB"},
 };
 
 static void
