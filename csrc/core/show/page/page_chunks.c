@@ -166,8 +166,8 @@ write_chunk(chunk_work *w, size_t first, size_t count, uint64_t *time, uint64_t 
     for (unsigned i = OF_ALLOCATED; i < OF_COUNT; i++) {
         ml_varint_put(out, before[i]);
     }
-    ml_page_write_rows(out, &w->device->rows, w->carried, w->carried_count);
-    ml_page_write_rows(out, &w->device->rows, w->fresh, w->fresh_count);
+    ml_page_write_rows(out, w->device, w->carried, w->carried_count);
+    ml_page_write_rows(out, w->device, w->fresh, w->fresh_count);
     *peak = count > 0 ? 0 : now->allocated;
     *time = walk->time;
     for (size_t i = 0; i < count; i++) {
@@ -201,11 +201,6 @@ write_chunks(chunk_work *w, uint64_t (*facts)[2])
     size_t events = device->rows.trace->event_count;
     ml_page_walk_begin(&w->walk, device, NULL, NULL);
     ml_page_note_value(device->blobs, w->walk.memory.active);
-    const ml_lifetimes *lifetimes = device->rows.lifetimes;
-    for (size_t i = 0; i < lifetimes->count; i++) {
-        ml_page_note_value(device->blobs, ml_lifetimes_request(lifetimes, i).size);
-        ml_page_note_value(device->blobs, lifetimes->rows[i].bytes);
-    }
     int error = 0;
     for (size_t i = 0; i < chunk_count(device) && error == 0; i++) {
         size_t first = i * MOST;

@@ -40,9 +40,10 @@ typedef struct asked {
 } asked;
 
 void
-ml_page_write_rows(ml_buffer *out, const ml_allocation_rows *rows,
-                   const uint32_t *index, size_t count)
+ml_page_write_rows(ml_buffer *out, const ml_page_device *device, const uint32_t *index,
+                   size_t count)
 {
+    const ml_allocation_rows *rows = &device->rows;
     const ml_lifetime *list = rows->lifetimes->rows;
     asked *requests = ml_alloc_zeroed(count + 1, sizeof(*requests));
     if (requests == NULL) {
@@ -52,6 +53,8 @@ ml_page_write_rows(ml_buffer *out, const ml_allocation_rows *rows,
     for (size_t i = 0; i < count; i++) {
         ml_earlier_block of = ml_lifetimes_request(rows->lifetimes, index[i]);
         requests[i] = (asked){of.addr, of.size};
+        ml_page_note_value(device->blobs, of.size);
+        ml_page_note_value(device->blobs, list[index[i]].bytes);
     }
 #define ROW list[index[i]]
 #define REQUEST requests[i]

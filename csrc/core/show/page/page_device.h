@@ -97,7 +97,7 @@ int ml_page_write_chunks(ml_page_device *device, ml_buffer *head);
 #define ML_PAGE_BLOB_BANDS ((size_t)8192)
 
 /* The columns of COUNT rows, whose numbers INDEX lists. */
-void ml_page_write_rows(ml_buffer *out, const ml_allocation_rows *rows,
+void ml_page_write_rows(ml_buffer *out, const ml_page_device *device,
                         const uint32_t *index, size_t count);
 
 /* ---- Going over the events again ---- */

@@ -238,7 +238,7 @@ write_band(ml_page_device *device, const uint32_t *index, size_t count,
         return ML_ENOMEM;
     }
     ml_varint_put(out, count);
-    ml_page_write_rows(out, &device->rows, index, count);
+    ml_page_write_rows(out, device, index, count);
     bounds[0] = (int64_t)device->rows.lifetimes->rows[index[0]].start - 1;
     bounds[1] = 0;
     for (size_t i = 0; i < count; i++) {
