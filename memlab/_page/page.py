@@ -120,7 +120,7 @@ def _element(name: str, kind: str, data: bytes) -> bytes:
 
 def _deflated(data: bytes) -> bytes:
     """DATA as a browser's DecompressionStream("deflate-raw") takes it."""
-    packer = zlib.compressobj(4, zlib.DEFLATED, -15)
+    packer = zlib.compressobj(2, zlib.DEFLATED, -15)
     return packer.compress(data) + packer.flush()
 
 

@@ -18,7 +18,7 @@ HOW_WORDS = {
     "backward_call": "called here",
 }
 
-_UNITS = ("KiB", "MiB", "GiB", "TiB")
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def plural(count: int, word: str) -> str:

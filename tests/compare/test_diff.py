@@ -1,9 +1,13 @@
 """memlab diff: what is compared, that its figures add up, and what it prints."""
 
+import gzip
 import json
 import pickle
 import random
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from answer_shapes import check
@@ -275,6 +279,19 @@ def test_any_two_runs(seed):
     assert sum(row["difference_bytes"] for row in there["by_line"]) == more
     assert sum(row["difference_bytes"] for row in there["by_module"]) == more
     assert sum(there["by_category"].values()) == more
+
+
+def test_every_process_gives_the_same_answer(tmp_path):
+    """Half of them gave another, as the addresses that a process has decided it."""
+    files = []
+    for name in ("numbers", "shared"):
+        packed = Path(__file__).parents[1] / "data" / "golden" / f"{name}.mlab.gz"
+        files.append(tmp_path / f"{name}.mlab")
+        files[-1].write_bytes(gzip.decompress(packed.read_bytes()))
+    command = [sys.executable, "-m", "memlab", "diff", *files]
+    answers = {subprocess.run(command, capture_output=True).stdout for _ in range(5)}
+    assert len(answers) == 1
+    assert b"By line" in answers.pop()
 
 
 def test_any_event_can_be_compared():

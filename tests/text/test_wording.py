@@ -34,6 +34,10 @@ from memlab._text import wording
         (1023 << 20, "0.999 GiB"),
         ((1 << 30) - 1, "1.00 GiB"),
         (5 << 40, "5.00 TiB"),
+        (1 << 50, "1.00 PiB"),
+        (1999 << 49, "0.976 EiB"),
+        (3 << 59, "1.50 EiB"),
+        ((1 << 64) - 1, "16.0 EiB"),
     ],
 )
 def test_a_size_has_three_significant_digits(count, text):

@@ -226,7 +226,8 @@ judge(const ml_analysis *analysis, const ml_lifetime *life,
                : ml_categories_judge(analysis->categories, life, cause);
 }
 
-/* PRIOR_BLOCK: of a block from before the first event; NULL: nothing more is known of it. */
+/* PRIOR_BLOCK, STACK: of a block from before the first event; NULL: nothing more is known of
+ * it. */
 static ml_explained
 explain(const ml_analysis *analysis, const ml_lifetime *life,
         const ml_prior_block *prior_block, uint32_t stack)
@@ -264,6 +265,10 @@ ml_explained
 ml_explain_row(const ml_analysis *analysis, size_t index)
 {
     const ml_lifetime *row = &analysis->lifetimes.rows[index];
+    if (row->birth != 0 && row->start == row->birth) { /* the first of its block */
+        ml_lifetime whole;
+        return explain(analysis, whole_life(analysis, index, &whole), NULL, 0);
+    }
     ml_earlier_block of = ml_lifetimes_request(&analysis->lifetimes, index);
     return ml_explain(analysis, of.addr,
                       row->birth == 0 ? ML_BEFORE_EVENTS : row->birth - 1, of.stack);

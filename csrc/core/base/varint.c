@@ -12,17 +12,6 @@ has_room(ml_buffer *out)
            ml_buffer_reserve(out, ROOM);
 }
 
-size_t
-ml_varint_write(uint8_t to[ML_VARINT_ROOM], uint64_t value)
-{
-    size_t length = 0;
-    for (; value >= 0x80; value >>= 7) {
-        to[length++] = (uint8_t)(value | 0x80);
-    }
-    to[length++] = (uint8_t)value;
-    return length;
-}
-
 bool
 ml_varint_read(const uint8_t **at, const uint8_t *end, uint64_t *value)
 {
@@ -44,7 +33,7 @@ end_of(ml_buffer *out)
 }
 
 void
-ml_varint_put(ml_buffer *out, uint64_t value)
+ml_varint_put_long(ml_buffer *out, uint64_t value)
 {
     if (has_room(out)) {
         out->length += ml_varint_write(end_of(out), value);

@@ -13,12 +13,31 @@ __extension__ typedef unsigned __int128 ml_wide;
 #define ML_VARINT_ROOM 10
 
 /* VALUE to TO; the bytes written. */
-size_t ml_varint_write(uint8_t to[ML_VARINT_ROOM], uint64_t value);
+static inline size_t
+ml_varint_write(uint8_t to[ML_VARINT_ROOM], uint64_t value)
+{
+    size_t length = 0;
+    for (; value >= 0x80; value >>= 7) {
+        to[length++] = (uint8_t)(value | 0x80);
+    }
+    to[length++] = (uint8_t)value;
+    return length;
+}
 /* The number at *AT, which moves behind it.  False where the bytes end, at END, within the
  * number, or it has more than 64 bits. */
 bool ml_varint_read(const uint8_t **at, const uint8_t *end, uint64_t *value);
 
-void ml_varint_put(ml_buffer *out, uint64_t value);
+/* Likewise behind what is in OUT; most numbers are of one byte. */
+void ml_varint_put_long(ml_buffer *out, uint64_t value);
+static inline void
+ml_varint_put(ml_buffer *out, uint64_t value)
+{
+    if (value >= 0x80 || out->length == out->capacity || out->error != 0) {
+        ml_varint_put_long(out, value);
+        return;
+    }
+    out->bytes[out->length++] = (char)value;
+}
 void ml_varint_put_wide(ml_buffer *out, ml_wide value);
 /* NOW less BEFORE, of 65 bits: twice the difference, or of a negative one twice its
  * magnitude less one. */

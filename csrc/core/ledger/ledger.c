@@ -322,26 +322,44 @@ apply_action(ml_ledger *ledger, ml_event *event)
     }
 }
 
-int
-ml_ledger_apply(ml_ledger *ledger, ml_event *event)
+/* *RAISED: a peak was. */
+static inline int
+apply(ml_ledger *ledger, ml_event *event, bool *raised)
 {
-    bool reset = take_reset(ledger);
-    bool peaks = reset;
     int problem;
     if (ml_action_frees_block(event->action)) {
         problem = apply_free(ledger, event); /* which raises no peak */
     }
     else {
         problem = apply_action(ledger, event);
-        peaks |= ml_ledger_raise_peaks(ledger);
+        *raised |= ml_ledger_raise_peaks(ledger);
     }
     ledger->events++;
     if (problem != ML_LEDGER_FITS) {
         ledger->inconsistencies++;
         ledger->full += problem == ML_LEDGER_TABLE_FULL;
     }
+    return problem;
+}
+
+int
+ml_ledger_apply(ml_ledger *ledger, ml_event *event)
+{
+    bool reset = take_reset(ledger);
+    bool peaks = reset;
+    int problem = apply(ledger, event, &peaks);
     ml_ledger_publish(ledger, peaks, reset);
     return problem;
+}
+
+int
+ml_ledger_follow(ml_ledger *ledger, ml_event *event)
+{
+    bool raised = false;
+    if (take_reset(ledger)) {
+        atomic_store_explicit(&ledger->reset, false, memory_order_relaxed);
+    }
+    return apply(ledger, event, &raised);
 }
 
 /* ---- Going back ---- */

@@ -89,6 +89,8 @@ void ml_ledger_load(ml_ledger *ledger, const ml_ledger_image *image);
  * (torch.cuda.MemPool(no_split=True)).  The bytes of such a pool are reported too
  * low. */
 int ml_ledger_apply(ml_ledger *ledger, ml_event *event);
+/* Likewise of a ledger whose totals no other thread reads: they are not published. */
+int ml_ledger_follow(ml_ledger *ledger, ml_event *event);
 
 /* Undoes EVENT in a ledger of segments alone: a released segment exists again, and the
  * other way round.  Free memory of a pool is unmapped in one piece, however it was

@@ -26,7 +26,7 @@ typedef struct adoption {
 static void
 want_stack(adoption *of, uint32_t id)
 {
-    if (id != 0 && id < of->stack_map.count) {
+    if (id != 0 && id < of->stack_map.count && of->stack_map.ids[id] == 0) {
         const ml_stack_node *node = node_at(of->stacks, id);
         of->stack_map.ids[id] = node->code != 0 || node->fingerprint != 0;
     }
@@ -35,7 +35,7 @@ want_stack(adoption *of, uint32_t id)
 static void
 want_string(adoption *of, uint32_t id)
 {
-    if (id != 0 && id < of->string_map.count) {
+    if (id != 0 && id < of->string_map.count && of->string_map.ids[id] == 0) {
         of->string_map.ids[id] = string_at(of->stacks, id)->length > 0;
     }
 }

@@ -96,9 +96,14 @@ same_stream(const void *context, uint32_t id)
 int
 ml_allocation_kinds_stream(ml_allocation_kinds *kinds, uint64_t stream, uint32_t *index)
 {
+    if (kinds->stream_count != 0 && kinds->streams[kinds->last_stream] == stream) {
+        *index = kinds->last_stream;
+        return 0;
+    }
     uint64_t hash = ml_hash_u64(stream);
     sought s = {kinds->streams, &stream};
     if (ml_intern_find(&kinds->interned_streams, hash, same_stream, &s, index)) {
+        kinds->last_stream = *index;
         return 0;
     }
     void *streams = kinds->streams;
@@ -128,7 +133,7 @@ same_kind(const void *context, uint32_t id)
 }
 
 static int
-intern_kind(ml_allocation_kinds *kinds, const ml_allocation_kind *kind, uint32_t *index)
+find_kind(ml_allocation_kinds *kinds, const ml_allocation_kind *kind, uint32_t *index)
 {
     uint64_t hash = ml_hash_bytes(kind, sizeof(*kind));
     sought s = {kinds->list, kind};
@@ -148,6 +153,20 @@ intern_kind(ml_allocation_kinds *kinds, const ml_allocation_kind *kind, uint32_t
     *index = (uint32_t)kinds->count;
     kinds->list[kinds->count++] = *kind;
     return 0;
+}
+
+static int
+intern_kind(ml_allocation_kinds *kinds, const ml_allocation_kind *kind, uint32_t *index)
+{
+    uint32_t *recent = &kinds->recent[kind->stack % ML_ALLOCATION_KINDS_RECENT];
+    sought last = {kinds->list, kind};
+    if (*recent != 0 && same_kind(&last, *recent - 1)) {
+        *index = *recent - 1;
+        return 0;
+    }
+    int error = find_kind(kinds, kind, index);
+    *recent = error == 0 ? *index + 1 : *recent;
+    return error;
 }
 
 int

@@ -34,6 +34,9 @@ typedef struct ml_allocation_line {
     int64_t until; /* the last that it could be, of all its kinds; 0: it is the line */
 } ml_allocation_line;
 
+/* Stacks whose last kind is found without a search; they share places. */
+#define ML_ALLOCATION_KINDS_RECENT 1024u
+
 typedef struct ml_allocation_kinds {
     const ml_recording *recording; /* borrowed */
     ml_frame_lines frames;
@@ -46,9 +49,11 @@ typedef struct ml_allocation_kinds {
     size_t count;
     size_t capacity;
     ml_intern interned;
-    uint64_t *streams; /* owned */
+    uint32_t recent[ML_ALLOCATION_KINDS_RECENT]; /* the last of each stack's, plus 1 */
+    uint64_t *streams;                           /* owned */
     size_t stream_count;
     size_t stream_capacity;
+    uint32_t last_stream;
     ml_intern interned_streams;
 } ml_allocation_kinds;
 

@@ -5,16 +5,15 @@
 
 /* ---- What the rows are ---- */
 
-static int
-describe_row(ml_allocation_rows *rows, ml_allocation_kinds *kinds,
-             const ml_analysis *analysis, size_t index)
+int
+ml_allocation_row_kind(const ml_analysis *analysis, size_t index,
+                       ml_allocation_kinds *kinds, uint32_t *kind)
 {
-    ml_earlier_block of = ml_lifetimes_request(rows->lifetimes, index);
+    ml_earlier_block of = ml_lifetimes_request(&analysis->lifetimes, index);
     ml_explained it = ml_explain_row(analysis, index);
     uint32_t stream;
     int error = ml_allocation_kinds_stream(kinds, of.stream, &stream);
-    return error == 0 ? ml_allocation_kinds_add(kinds, of.stack, stream, &it,
-                                                &rows->kinds[index])
+    return error == 0 ? ml_allocation_kinds_add(kinds, of.stack, stream, &it, kind)
                       : error;
 }
 
@@ -59,14 +58,15 @@ static int
 fill(ml_allocation_rows *rows, ml_allocation_kinds *kinds, const ml_analysis *analysis)
 {
     size_t count = rows->lifetimes->count;
-    rows->kinds = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
     rows->ordinals = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
-    if (rows->kinds == NULL || rows->ordinals == NULL) {
-        return ML_ENOMEM;
+    int error = rows->ordinals == NULL ? ML_ENOMEM : number_rows(rows);
+    if (error < 0 || kinds == NULL) {
+        return error;
     }
-    int error = number_rows(rows);
+    rows->kinds = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
+    error = rows->kinds == NULL ? ML_ENOMEM : 0;
     for (size_t i = 0; i < count && error == 0; i++) {
-        error = describe_row(rows, kinds, analysis, i);
+        error = ml_allocation_row_kind(analysis, i, kinds, &rows->kinds[i]);
     }
     return error;
 }
@@ -85,6 +85,7 @@ ml_allocation_rows_init(ml_allocation_rows *rows, ml_allocation_kinds *kinds,
     if (error < 0) {
         return error;
     }
+    rows->analysis = analysis;
     rows->trace = analysis->trace;
     rows->lifetimes = &analysis->lifetimes;
     error = fill(rows, kinds, analysis);

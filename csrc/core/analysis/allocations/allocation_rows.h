@@ -10,17 +10,22 @@
 #define ML_PAGE_EVENTS_MAX (INT32_MAX - 1)
 
 typedef struct ml_allocation_rows {
+    const ml_analysis *analysis;   /* borrowed */
     const ml_device_trace *trace;  /* borrowed */
     const ml_lifetimes *lifetimes; /* borrowed; of the rows */
     uint32_t *kinds;               /* owned; of each row */
     uint32_t *ordinals; /* owned; likewise: allocations that its address had before */
 } ml_allocation_rows;
 
-/* RECORDING is borrowed and outlives the rows; KINDS gets the new kinds.  0,
- * ML_EINVALID for a DEVICE that it does not have, ML_ELIMIT for more events than a page
- * can number, or ML_ENOMEM; after an error there is nothing to free. */
+/* RECORDING is borrowed and outlives the rows; KINDS gets the new kinds (NULL: the rows
+ * have none).  0, ML_EINVALID for a DEVICE that it does not have, ML_ELIMIT for more events
+ * than a page can number, or ML_ENOMEM; after an error there is nothing to free. */
 int ml_allocation_rows_init(ml_allocation_rows *rows, ml_allocation_kinds *kinds,
                             const ml_recording *recording, size_t device);
 void ml_allocation_rows_fini(ml_allocation_rows *rows);
+
+/* The kind of row INDEX.  0 or ML_ENOMEM. */
+int ml_allocation_row_kind(const ml_analysis *analysis, size_t index,
+                           ml_allocation_kinds *kinds, uint32_t *kind);
 
 #endif

@@ -32,49 +32,6 @@ typedef struct filter {
     ml_string name; /* of a named one */
 } filter;
 
-/* How many phases of NAME are open, moved on to TIME. */
-static void
-move_on(const ml_recording *recording, ml_string name, uint64_t time, size_t *note,
-        size_t *open)
-{
-    for (; *note < recording->note_count && recording->notes[*note].time <= time;
-         (*note)++) {
-        const ml_note *now = &recording->notes[*note];
-        bool begins = now->kind == ML_NOTE_PHASE_BEGIN;
-        if ((begins || now->kind == ML_NOTE_PHASE_END) &&
-            ml_string_compare(recording->strings[now->name], name) == 0) {
-            *open = begins ? *open + 1 : *open - (*open > 0);
-        }
-    }
-}
-
-/* The first instant in IN of the most allocated bytes that FILTER lets through; false:
- * there is none. */
-static bool
-find_most(const ml_sites *sites, const filter *through, span in, uint64_t *position)
-{
-    const ml_recording *recording = sites->recording;
-    const ml_event *events = sites->analysis->trace->events;
-    bool found = false;
-    uint64_t most = 0;
-    *position = in.first;
-    size_t note = 0, open = 0;
-    for (size_t i = in.first; i < in.last; i++) {
-        /* Of what allocates nothing the phase is unknown. */
-        bool counts = sites->phase[i] == through->phase;
-        if (through->phase == NAMED) {
-            move_on(recording, through->name, events[i].time, &note, &open);
-            counts = events[i].action == ML_ACTION_ALLOC && open > 0;
-        }
-        if (counts && (!found || sites->allocated[i] > most)) {
-            found = true;
-            most = sites->allocated[i];
-            *position = i + 1;
-        }
-    }
-    return found;
-}
-
 /* The step around POSITION. */
 static span
 step_at(const ml_sites *sites, uint64_t position)
@@ -89,6 +46,86 @@ step_at(const ml_sites *sites, uint64_t position)
         in.last++;
     }
     return in;
+}
+
+/* Events that are looked through, and where the notes lie among them. */
+typedef struct stretch {
+    span in;
+    size_t *noted; /* owned; of each note the first event that comes after it */
+} stretch;
+
+static int
+find_notes(stretch *over, const ml_sites *sites)
+{
+    const ml_recording *recording = sites->recording;
+    const ml_event *events = sites->analysis->trace->events;
+    over->noted = ml_alloc_zeroed(recording->note_count + 1, sizeof(size_t));
+    if (over->noted == NULL) {
+        return ML_ENOMEM;
+    }
+    size_t note = 0;
+    for (size_t i = over->in.first; i < over->in.last && note < recording->note_count;
+         i++) {
+        while (note < recording->note_count &&
+               recording->notes[note].time <= events[i].time) {
+            over->noted[note++] = i;
+        }
+    }
+    for (; note < recording->note_count; note++) {
+        over->noted[note] = over->in.last;
+    }
+    return 0;
+}
+
+/* The first instant of the most allocated bytes. */
+typedef struct most {
+    bool found;
+    uint64_t bytes;
+    uint64_t position;
+} most;
+
+/* Of allocations alone: of what allocates nothing the phase is unknown. */
+static void
+look_through(const ml_sites *sites, span in, unsigned phase, most *out)
+{
+    for (size_t i = in.first; i < in.last; i++) {
+        bool counts =
+            phase == NAMED ? sites->site[i] != ML_NO_SITE : sites->phase[i] == phase;
+        if (counts && (!out->found || sites->allocated[i] > out->bytes)) {
+            *out = (most){true, sites->allocated[i], i + 1};
+        }
+    }
+}
+
+/* Of what FILTER lets through. */
+static most
+find_most(const ml_sites *sites, const filter *through, const stretch *over)
+{
+    const ml_recording *recording = sites->recording;
+    most out = {0};
+    if (through->phase != NAMED) {
+        look_through(sites, over->in, through->phase, &out);
+        return out;
+    }
+    size_t open = 0;
+    size_t from = over->in.first;
+    for (size_t i = 0; i < recording->note_count; i++) {
+        const ml_note *note = &recording->notes[i];
+        bool begins = note->kind == ML_NOTE_PHASE_BEGIN;
+        if ((!begins && note->kind != ML_NOTE_PHASE_END) ||
+            ml_string_compare(recording->strings[note->name], through->name) != 0) {
+            continue;
+        }
+        if (open > 0) {
+            look_through(sites, (span){from, over->noted[i]}, NAMED, &out);
+        }
+        from = over->noted[i];
+        open = begins ? open + 1 : open - (open > 0);
+    }
+    if (open > 0) {
+        look_through(sites, (span){from, over->in.last}, NAMED, &out);
+    }
+    return out;
 }
 
 static ml_difference_instant
@@ -172,18 +209,14 @@ add_instant(difference_work *w)
 }
 
 static int
-add_phase(difference_work *w, const filter *through, ml_string name)
+add_phase(difference_work *w, const stretch over[2], const filter *through,
+          ml_string name)
 {
     ml_difference_instant at[2] = {{0}, {0}};
     for (unsigned side = 0; side < 2; side++) {
-        const ml_sites *sites = &w->sites[side];
-        span in = {0, sites->event_count};
-        if (w->ask->one_step) {
-            in = step_at(sites, w->made->parts[0].at[side].position);
-        }
-        uint64_t position;
-        if (find_most(sites, through, in, &position)) {
-            at[side] = describe(sites, position);
+        most found = find_most(&w->sites[side], through, &over[side]);
+        if (found.found) {
+            at[side] = describe(&w->sites[side], found.position);
         }
     }
     return at[0].known || at[1].known ? add_part(w, name, at) : 0;
@@ -224,7 +257,7 @@ list_names(difference_work *w, ml_string names[ML_DIFFERENCE_PHASES_MAX])
 }
 
 static int
-add_phases(difference_work *w)
+add_each(difference_work *w, const stretch over[2])
 {
     static const uint8_t phases[] = {ML_PHASE_FORWARD, ML_PHASE_BACKWARD,
                                      ML_PHASE_OPTIMIZER};
@@ -232,40 +265,82 @@ add_phases(difference_work *w)
     for (size_t i = 0; i < sizeof(phases) && result == 0; i++) {
         filter through = {.phase = phases[i]};
         const char *text = ml_phase_text(phases[i]);
-        result = add_phase(
-            w, &through, (ml_string){.bytes = text, .length = (uint32_t)strlen(text)});
+        result =
+            add_phase(w, over, &through,
+                      (ml_string){.bytes = text, .length = (uint32_t)strlen(text)});
     }
     ml_string names[ML_DIFFERENCE_PHASES_MAX];
     size_t count = result == 0 ? list_names(w, names) : 0;
     for (size_t i = 0; i < count && result == 0; i++) {
         filter through = {.phase = NAMED, .name = names[i]};
-        result = add_phase(w, &through, names[i]);
+        result = add_phase(w, over, &through, names[i]);
     }
+    return result;
+}
+
+static int
+add_phases(difference_work *w)
+{
+    stretch over[2] = {{{0, 0}, NULL}, {{0, 0}, NULL}};
+    int result = 0;
+    for (unsigned side = 0; side < 2 && result == 0; side++) {
+        const ml_sites *sites = &w->sites[side];
+        over[side].in = (span){0, sites->event_count};
+        if (w->ask->one_step) {
+            over[side].in = step_at(sites, w->made->parts[0].at[side].position);
+        }
+        result = find_notes(&over[side], sites);
+    }
+    if (result == 0) {
+        result = add_each(w, over);
+    }
+    ml_free(over[0].noted);
+    ml_free(over[1].noted);
     return result;
 }
 
 /* ---- The whole ---- */
 
-/* A number of what a side says: the sides are looked at in the order of these, so
- * that what is left open between two answers is decided alike whichever of them
- * comes first. */
-static uint64_t
-digest(const ml_difference_side *side)
+static int
+compare_numbers(uint64_t a, uint64_t b)
 {
-    const ml_recording *recording = side->recording;
-    const ml_device_trace *trace = &recording->devices[side->device];
-    uint64_t hash = trace->event_count;
-    for (size_t i = 0; i < recording->string_count; i++) {
-        ml_string text = recording->strings[i];
-        hash = ml_hash_u64(hash ^ ml_hash_bytes(text.bytes, text.length));
+    return a < b ? -1 : a > b;
+}
+
+static int
+compare_texts(const ml_recording *a, const ml_recording *b)
+{
+    int order = compare_numbers(a->string_count, b->string_count);
+    for (size_t i = 0; i < a->string_count && order == 0; i++) {
+        order = ml_string_compare(a->strings[i], b->strings[i]);
     }
-    for (size_t i = 0; i < recording->frame_count; i++) {
-        hash = ml_hash_u64(hash ^ (uint64_t)recording->frames[i].line);
+    if (order == 0) {
+        order = compare_numbers(a->frame_count, b->frame_count);
     }
-    for (size_t i = 0; i < trace->event_count; i++) {
-        hash = ml_hash_u64(hash ^ trace->events[i].size ^ trace->events[i].addr << 1);
+    for (size_t i = 0; i < a->frame_count && order == 0; i++) {
+        order =
+            compare_numbers((uint64_t)a->frames[i].line, (uint64_t)b->frames[i].line);
     }
-    return hash;
+    return order;
+}
+
+/* The sides are looked at in this order, so that what is left open between two answers is
+ * decided alike whichever of them comes first, and in each process. */
+static int
+compare_sides(const ml_difference_side *a, const ml_difference_side *b)
+{
+    const ml_device_trace *x = &a->recording->devices[a->device];
+    const ml_device_trace *y = &b->recording->devices[b->device];
+    int order = x == y ? 0 : compare_numbers(x->event_count, y->event_count);
+    if (order == 0 && a->recording != b->recording) {
+        order = compare_texts(a->recording, b->recording);
+    }
+    for (size_t i = 0; i < x->event_count && order == 0 && x != y; i++) {
+        order = compare_numbers(x->events[i].size, y->events[i].size);
+        order =
+            order != 0 ? order : compare_numbers(x->events[i].addr, y->events[i].addr);
+    }
+    return order;
 }
 
 static void
@@ -283,7 +358,7 @@ static int
 fill(difference_work *w)
 {
     const ml_difference_side *sides = w->ask->sides;
-    unsigned first = digest(&sides[0]) > digest(&sides[1]);
+    unsigned first = compare_sides(&sides[0], &sides[1]) > 0;
     int result = 0;
     for (unsigned i = 0; i < 2 && result == 0; i++) {
         unsigned side = i == 0 ? first : !first;

@@ -109,7 +109,7 @@ follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules
     trace->peak = *ml_ledger_current(ledger);
     for (size_t i = 0; i < trace->event_count && result == 0; i++) {
         ml_event event = trace->events[i];
-        ml_ledger_apply(ledger, &event);
+        ml_ledger_follow(ledger, &event);
         complete(&trace->events[i], &event);
         add_to_peak(trace, ml_ledger_current(ledger));
     }

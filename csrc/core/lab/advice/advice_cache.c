@@ -171,24 +171,23 @@ propose_lines(const ml_advice_case *it, ml_proposals *out)
 static int
 propose_settings(const ml_advice_case *it, ml_proposals *out)
 {
-    ml_tune *tune;
-    int error = ml_tune_new(it->recording, it->device, ML_WHATIF_RECORDED, &tune);
-    if (error < 0) {
-        return error == ML_EFORMAT ? 0 : error; /* see try_as_it_is() */
+    char conf[ML_TUNE_CONF_MAX];
+    bool helps;
+    if (!it->checks) {
+        return 0;
     }
-    ml_advice *advice = NULL;
-    if (tune->helps) {
-        const ml_trial_result *before = &it->before;
-        advice = ml_proposals_add(out, ML_ADVICE_SETTINGS);
-        error = advice == NULL ? ML_ENOMEM : 0;
-        if (advice != NULL) {
-            snprintf(advice->conf, sizeof(advice->conf), "%s", tune->best.conf);
-            advice->bytes =
-                before->at_reserved_peak.reserved - before->at_reserved_peak.active;
-        }
+    int error = ml_tune_best(it->workload, &it->own, &it->checked, conf, &helps);
+    if (error < 0 || !helps) {
+        return error == ML_EFORMAT ? 0 : error;
     }
-    ml_tune_free(tune);
-    return error;
+    const ml_trial_result *before = &it->before;
+    ml_advice *advice = ml_proposals_add(out, ML_ADVICE_SETTINGS);
+    if (advice == NULL) {
+        return ML_ENOMEM;
+    }
+    snprintf(advice->conf, sizeof(advice->conf), "%s", conf);
+    advice->bytes = before->at_reserved_peak.reserved - before->at_reserved_peak.active;
+    return 0;
 }
 
 int

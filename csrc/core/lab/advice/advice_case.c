@@ -66,15 +66,18 @@ static int
 try_as_it_is(ml_advice_case *it)
 {
     ml_trial_options *options = &it->options;
-    ml_trial_result checked;
-    ml_trial_options_of(it->workload, options);
-    int error = ml_trial_check(it->workload, options, &checked);
+    const ml_trial_result *checked = &it->checked;
+    ml_trial_options_of(it->workload, &it->own);
+    it->own.schedule = &it->schedule;
+    int error = ml_trial_check(it->workload, &it->own, &it->checked);
     if (error < 0 && error != ML_EFORMAT) {
         return error;
     }
     /* Where what was there at the start does not fit together, it is asked for anew. */
-    it->exact = error == 0 && checked.mismatched_addresses == 0 &&
-                checked.mismatched_segments == 0 && checked.mismatched_blocks == 0;
+    it->checks = error == 0;
+    it->exact = error == 0 && checked->mismatched_addresses == 0 &&
+                checked->mismatched_segments == 0 && checked->mismatched_blocks == 0;
+    *options = it->own;
     /* Of a limit between bounds the lower one: so much there was for certain. */
     if (it->workload->failed) {
         it->memory_bytes = it->workload->limit != UINT64_MAX
@@ -104,7 +107,10 @@ ml_advice_case_init(ml_advice_case *it, const ml_recording *recording, size_t de
     it->device = it->workload->device;
     it->trace = it->workload->trace;
     it->failed = first_failed(it->trace);
-    error = try_as_it_is(it);
+    error = ml_schedule_init(&it->schedule, it->workload);
+    if (error == 0) {
+        error = try_as_it_is(it);
+    }
     if (error == 0) {
         error = explain_demands(it);
     }
@@ -122,6 +128,7 @@ ml_advice_case_fini(ml_advice_case *it)
 {
     ml_free(it->of);
     ml_free(it->stages);
+    ml_schedule_fini(&it->schedule);
     ml_workload_free(it->workload);
     *it = (ml_advice_case){0};
 }

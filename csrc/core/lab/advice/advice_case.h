@@ -105,7 +105,12 @@ typedef struct ml_advice_case {
     const ml_recording *recording;
     size_t device;
     const ml_device_trace *trace;
-    ml_workload *workload;    /* owned */
+    ml_workload *workload;   /* owned */
+    ml_schedule schedule;    /* owned; of workload */
+    ml_trial_options own;    /* the recorded run */
+    ml_trial_result checked; /* of own at the recorded addresses */
+    bool checks; /* what was there at the start fits together, so that the two
+                                 above are known */
     ml_trial_options options; /* of all trials: not at the recorded addresses */
     ml_trial_result before;   /* its peak_event is the instant of the allocated peak */
     ml_explained *of;         /* owned; of each demand */

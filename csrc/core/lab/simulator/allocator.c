@@ -43,6 +43,36 @@ pass_expandable(const ml_allocator *a, uint32_t root, uint32_t index,
     return index != 0 && nodes[index].stream == r->stream ? index : 0;
 }
 
+/* Whether BYTES are below max_split_size, and for which values of that they would be. */
+static bool
+is_below_split(ml_allocator *a, uint64_t bytes)
+{
+    ml_allocator_slack *slack = &a->figures.slack;
+    bool below = bytes < a->settings.max_split_bytes;
+    if (below && slack->split_low <= bytes) {
+        slack->split_low = bytes + 1;
+    }
+    else if (!below && slack->split_high > bytes) {
+        slack->split_high = bytes;
+    }
+    return below;
+}
+
+/* Whether MORE bytes than were asked for are too many for a block that is not cut. */
+static bool
+is_too_large(ml_allocator *a, uint64_t more)
+{
+    ml_allocator_slack *slack = &a->figures.slack;
+    bool large = more >= a->settings.max_non_split_rounding;
+    if (large && slack->rounding_high > more) {
+        slack->rounding_high = more;
+    }
+    else if (!large && slack->rounding_low <= more) {
+        slack->rounding_low = more + 1;
+    }
+    return large;
+}
+
 /* torch's get_free_block: the best fit, taken out of its set. */
 static bool
 find_free_block(ml_allocator *a, ml_request *r)
@@ -62,11 +92,9 @@ find_free_block(ml_allocator *a, ml_request *r)
         }
     }
     /* Only this block is asked about; a larger one is not looked for. */
-    uint64_t size = a->nodes[index].size, most = a->settings.max_split_bytes;
-    if (r->bytes < most && size >= most) {
-        return false;
-    }
-    if (r->bytes >= most && size >= r->bytes + a->settings.max_non_split_rounding) {
+    uint64_t size = a->nodes[index].size;
+    if (is_below_split(a, r->bytes) ? !is_below_split(a, size)
+                                    : is_too_large(a, size - r->bytes)) {
         return false;
     }
     ml_set_remove(a, &pool->blocks, index);
@@ -75,7 +103,7 @@ find_free_block(ml_allocator *a, ml_request *r)
 }
 
 static bool
-should_split(const ml_allocator *a, const ml_request *r)
+should_split(ml_allocator *a, const ml_request *r)
 {
     const ml_node *node = &a->nodes[r->block];
     if ((a->pools[node->pool].flags & ML_POOL_NO_SPLIT) != 0) {
@@ -85,7 +113,7 @@ should_split(const ml_allocator *a, const ml_request *r)
     if (node->small || r->expandable) {
         return rest >= ML_MINIMUM_BLOCK;
     }
-    return r->bytes < a->settings.max_split_bytes && rest > ML_SMALL_BLOCK_BYTES;
+    return rest > ML_SMALL_BLOCK_BYTES && is_below_split(a, r->bytes);
 }
 
 /* throw_on_cudamalloc_oom: the driver was not asked, and nothing else is tried. */

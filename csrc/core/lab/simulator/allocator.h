@@ -47,6 +47,15 @@ typedef struct ml_allocator_driver {
  * raise. */
 #define ML_ALLOCATOR_OOM 1
 
+/* Values of two settings with which everything would have gone the same, each from its low
+ * through its high. */
+typedef struct ml_allocator_slack {
+    uint64_t split_low; /* of max_split_bytes */
+    uint64_t split_high;
+    uint64_t rounding_low; /* of max_non_split_rounding */
+    uint64_t rounding_high;
+} ml_allocator_slack;
+
 typedef struct ml_allocator_stats {
     ml_totals current;
     ml_totals peak;          /* of each alone */
@@ -54,6 +63,7 @@ typedef struct ml_allocator_stats {
     uint64_t inactive_split_peak;
     ml_source_counters counters; /* torch's */
     uint64_t rejections;         /* num_oom_rejections */
+    ml_allocator_slack slack;    /* so far */
     uint64_t events;
 } ml_allocator_stats;
 

@@ -58,6 +58,8 @@ ml_allocator_new(const ml_allocator_settings *settings,
     a->driver = *driver;
     a->total_bytes = total_bytes < ML_REQUEST_MAX ? total_bytes : ML_REQUEST_MAX;
     a->random = 2463534242u;
+    a->figures.slack.split_high = UINT64_MAX;
+    a->figures.slack.rounding_high = UINT64_MAX;
     take_settings(a, settings);
     int error = make_first(a);
     if (error != 0) {

@@ -84,6 +84,7 @@ bool
 ml_release_oversize(ml_allocator *a, const ml_request *r)
 {
     uint64_t most = a->settings.max_split_bytes;
+    a->figures.slack.split_low = a->figures.slack.split_high = most;
     if (most == UINT64_MAX) {
         return false;
     }

@@ -1,36 +1,65 @@
 /* The order of a workload's steps.  See schedule.h.
  *
- * A counting sort by event; the passes over marks and demands come in the order that steps
- * of one event have. */
+ * The recording's events are in order already.  What was moved is sorted, and merged with
+ * them. */
 #include "lab/whatif/schedule.h"
+
+#include <stdlib.h>
 
 #include "base/base.h"
 
-enum pass {
-    PASS_CACHE, /* given back, or a pool is */
-    PASS_FREES, /* moved */
-    PASS_BIRTHS,
-    PASS_RECORDED,
-    PASS_COUNT
+/* What comes first at one event. */
+enum rank {
+    RANK_CACHE, /* given back, or a pool is */
+    RANK_FREES, /* moved */
+    RANK_BIRTHS,
+    RANK_FAILURES,
+    RANK_RECORDED
 };
+
+/* A step that the recording does not have where it is now. */
+typedef struct moved {
+    ml_step step;
+    uint32_t rank;  /* enum rank */
+    uint32_t place; /* among those of one event and rank */
+} moved;
 
 typedef struct sorter {
     const ml_workload *workload;
-    uint32_t *next; /* per event: of its steps the next place */
-    ml_step *steps; /* NULL: they are counted */
+    moved *list; /* owned */
     size_t count;
+    size_t capacity;
 } sorter;
 
-static void
-put(sorter *s, size_t event, size_t item, enum ml_step_kind kind)
+static int
+move(sorter *s, size_t event, size_t item, enum ml_step_kind kind, enum rank rank)
 {
-    if (s->steps == NULL) {
-        s->next[event]++;
-        s->count++;
-        return;
+    void *list = s->list;
+    if (ml_grow(&list, &s->capacity, s->count + 1, sizeof(moved)) < 0) {
+        return ML_ENOMEM;
     }
-    s->steps[s->next[event]++] = (ml_step){
-        .event = (uint32_t)event, .item = (uint32_t)item, .kind = (uint32_t)kind};
+    s->list = list;
+    s->list[s->count] = (moved){.step = {.event = (uint32_t)event,
+                                         .item = (uint32_t)item,
+                                         .kind = (uint32_t)kind},
+                                .rank = (uint32_t)rank,
+                                .place = (uint32_t)s->count};
+    s->count++;
+    return 0;
+}
+
+static int
+compare_moved(const void *a, const void *b)
+{
+    const moved *x = a;
+    const moved *y = b;
+    if (x->step.event != y->step.event) {
+        return x->step.event < y->step.event ? -1 : 1;
+    }
+    if (x->rank != y->rank) {
+        return x->rank < y->rank ? -1 : 1;
+    }
+    return x->place < y->place ? -1 : x->place > y->place;
 }
 
 /* Whether the recording has an event of demand ITEM at EVENT. */
@@ -41,49 +70,90 @@ is_recorded(const ml_workload *workload, size_t event, size_t item)
            workload->of_event[event] == (uint32_t)item + 1;
 }
 
-static void
-put_demand(sorter *s, size_t item, enum pass pass)
+/* Whether DEMAND's free is one step. */
+static bool
+is_whole(const ml_demand *demand)
+{
+    return demand->freed != ML_NO_EVENT && demand->completed != ML_NO_EVENT &&
+           demand->completed - demand->freed <= 1;
+}
+
+/* Where the recording has not all steps of demand ITEM, those that it lacks. */
+static int
+move_demand(sorter *s, size_t item)
 {
     const ml_workload *workload = s->workload;
     const ml_demand *demand = &workload->demands[item];
-    if (demand->bytes == 0) {
-        return;
+    bool whole = is_whole(demand);
+    int error = 0;
+    if (demand->born != ML_NO_EVENT && !is_recorded(workload, demand->born, item)) {
+        error = move(s, demand->born, item, ML_STEP_ALLOC, RANK_BIRTHS);
     }
-    if (demand->born != ML_NO_EVENT) {
-        bool there = is_recorded(workload, demand->born, item);
-        if (pass == (there ? PASS_RECORDED : PASS_BIRTHS)) {
-            put(s, demand->born, item, ML_STEP_ALLOC);
-        }
+    if (error == 0 && demand->freed != ML_NO_EVENT &&
+        !is_recorded(workload, demand->freed, item)) {
+        error = move(s, demand->freed, item, whole ? ML_STEP_FREE : ML_STEP_REQUEST,
+                     RANK_FREES);
     }
-    bool whole = demand->freed != ML_NO_EVENT && demand->completed != ML_NO_EVENT &&
-                 demand->completed - demand->freed <= 1;
-    if (demand->freed != ML_NO_EVENT) {
-        bool there = is_recorded(workload, demand->freed, item);
-        if (pass == (there ? PASS_RECORDED : PASS_FREES)) {
-            put(s, demand->freed, item, whole ? ML_STEP_FREE : ML_STEP_REQUEST);
-        }
+    if (error == 0 && demand->completed != ML_NO_EVENT && !whole &&
+        !is_recorded(workload, demand->completed, item)) {
+        error = move(s, demand->completed, item, ML_STEP_COMPLETE, RANK_FREES);
     }
-    if (demand->completed != ML_NO_EVENT && !whole) {
-        bool there = is_recorded(workload, demand->completed, item);
-        if (pass == (there ? PASS_RECORDED : PASS_FREES)) {
-            put(s, demand->completed, item, ML_STEP_COMPLETE);
-        }
-    }
+    return error;
 }
 
-static void
-put_pass(sorter *s, enum pass pass)
+static int
+move_marks(sorter *s)
 {
     const ml_workload *workload = s->workload;
-    for (size_t i = 0; i < workload->mark_count; i++) {
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < workload->mark_count; i++) {
         bool cache = workload->marks[i].kind != ML_MARK_OOM;
-        if (pass == (cache ? PASS_CACHE : PASS_RECORDED)) {
-            put(s, workload->marks[i].event, i, ML_STEP_MARK);
+        error = move(s, workload->marks[i].event, i, ML_STEP_MARK,
+                     cache ? RANK_CACHE : RANK_FAILURES);
+    }
+    return error;
+}
+
+/* The step that the recording has at EVENT; false: none. */
+static bool
+recorded_step(const ml_workload *workload, size_t event, ml_step *out)
+{
+    uint32_t number = workload->of_event[event];
+    if (number == 0 || workload->demands[number - 1].bytes == 0) {
+        return false;
+    }
+    const ml_demand *demand = &workload->demands[number - 1];
+    *out = (ml_step){.event = (uint32_t)event, .item = number - 1};
+    bool whole = is_whole(demand);
+    if (event == demand->born) {
+        out->kind = ML_STEP_ALLOC;
+    }
+    else if (event == demand->freed) {
+        out->kind = whole ? ML_STEP_FREE : ML_STEP_REQUEST;
+    }
+    else if (event == demand->completed && !whole) {
+        out->kind = ML_STEP_COMPLETE;
+    }
+    else {
+        return false;
+    }
+    return true;
+}
+
+/* Steps has room for all. */
+static void
+merge(const sorter *s, ml_schedule *schedule)
+{
+    size_t next = 0;
+    size_t events = s->workload->trace->event_count;
+    ml_step *to = schedule->steps;
+    for (size_t event = 0; event <= events; event++) {
+        while (next < s->count && s->list[next].step.event == event) {
+            *to++ = s->list[next++].step;
         }
+        to += event < events && recorded_step(s->workload, event, to);
     }
-    for (size_t i = 0; pass != PASS_CACHE && i < workload->count; i++) {
-        put_demand(s, i, pass);
-    }
+    schedule->count = (size_t)(to - schedule->steps);
 }
 
 static bool
@@ -102,37 +172,30 @@ is_sound(const ml_workload *workload, const ml_demand *demand)
 int
 ml_schedule_init(ml_schedule *schedule, const ml_workload *workload)
 {
-    *schedule = (ml_schedule){0};
-    for (size_t i = 0; i < workload->count; i++) {
+    *schedule = (ml_schedule){.workload = workload};
+    sorter s = {.workload = workload};
+    int error = move_marks(&s);
+    for (size_t i = 0; error == 0 && i < workload->count; i++) {
         const ml_demand *demand = &workload->demands[i];
-        if (demand->bytes != 0 && !is_sound(workload, demand)) {
-            return ML_EINVALID;
+        if (demand->bytes == 0) {
+            continue;
         }
-        schedule->demands += demand->bytes != 0 && demand->born != ML_NO_EVENT;
+        error = is_sound(workload, demand) ? move_demand(&s, i) : ML_EINVALID;
+        schedule->demands += demand->born != ML_NO_EVENT;
     }
-    size_t events = workload->trace->event_count;
-    sorter s = {.workload = workload,
-                .next = ml_alloc_zeroed(events + 2, sizeof(uint32_t))};
-    if (s.next == NULL) {
-        return ML_ENOMEM;
+    if (error == 0 && s.count > 1) {
+        qsort(s.list, s.count, sizeof(moved), compare_moved);
     }
-    for (enum pass pass = 0; pass < PASS_COUNT; pass++) {
-        put_pass(&s, pass);
+    if (error == 0) {
+        size_t most = workload->trace->event_count + s.count + 1;
+        schedule->steps = ml_alloc_zeroed(most, sizeof(ml_step));
+        error = schedule->steps == NULL ? ML_ENOMEM : 0;
     }
-    s.steps = ml_alloc_zeroed(s.count + 1, sizeof(ml_step));
-    uint32_t before = 0;
-    for (size_t i = 0; s.steps != NULL && i <= events; i++) {
-        uint32_t here = s.next[i];
-        s.next[i] = before;
-        before += here;
+    if (error == 0) {
+        merge(&s, schedule);
     }
-    for (enum pass pass = 0; s.steps != NULL && pass < PASS_COUNT; pass++) {
-        put_pass(&s, pass);
-    }
-    ml_free(s.next);
-    schedule->steps = s.steps;
-    schedule->count = s.count;
-    return s.steps == NULL ? ML_ENOMEM : 0;
+    ml_free(s.list);
+    return error;
 }
 
 void

@@ -22,7 +22,8 @@ typedef struct ml_step {
 } ml_step;
 
 typedef struct ml_schedule {
-    ml_step *steps; /* owned */
+    const ml_workload *workload; /* borrowed; that it is of, as it was then */
+    ml_step *steps;              /* owned */
     size_t count;
     uint64_t demands; /* that are asked for after the start */
 } ml_schedule;

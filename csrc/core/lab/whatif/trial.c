@@ -9,8 +9,6 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "lab/simulator/allocator.h"
-#include "lab/whatif/schedule.h"
 #include "lab/whatif/trial_driver.h"
 #include "ledger/replay/compare.h"
 
@@ -20,7 +18,8 @@
 typedef struct trial {
     const ml_workload *workload;
     const ml_trial_options *options;
-    ml_schedule schedule;
+    ml_schedule own; /* where the options have none */
+    const ml_schedule *schedule;
     ml_trial_driver driver;
     ml_allocator *allocator;
     const ml_allocator_stats *figures;
@@ -321,10 +320,15 @@ start(trial *t, const ml_workload *workload, const ml_trial_options *options)
     t->result.peak_event = ML_NO_EVENT;
     t->result.reserved_peak_event = ML_NO_EVENT;
     t->result.oom_event = ML_NO_EVENT;
-    int error = ml_schedule_init(&t->schedule, workload);
-    if (error < 0) {
-        return error;
+    t->schedule = options->schedule;
+    if (t->schedule == NULL || t->schedule->workload != workload) {
+        int failed = ml_schedule_init(&t->own, workload);
+        if (failed < 0) {
+            return failed;
+        }
+        t->schedule = &t->own;
     }
+    int error = 0;
     t->placed = ml_alloc_zeroed(workload->count + 1, sizeof(uint64_t));
     error = t->placed == NULL ? ML_ENOMEM
                               : ml_trial_driver_init(&t->driver, workload, options);
@@ -350,7 +354,7 @@ finish(trial *t)
         ml_allocator_delete(t->allocator);
     }
     ml_trial_driver_fini(&t->driver);
-    ml_schedule_fini(&t->schedule);
+    ml_schedule_fini(&t->own);
     ml_free(t->placed);
     ml_free(t->pending);
 }
@@ -363,8 +367,8 @@ go(trial *t, size_t event)
 {
     int error = 0;
     size_t last = 0;
-    for (size_t i = 0; i < t->schedule.count && error == 0 && !t->ended; i++) {
-        const ml_step *step = &t->schedule.steps[i];
+    for (size_t i = 0; i < t->schedule->count && error == 0 && !t->ended; i++) {
+        const ml_step *step = &t->schedule->steps[i];
         if (step->event > event) {
             break;
         }
@@ -382,6 +386,7 @@ sum_up(trial *t)
     result->retries = t->figures->counters.of[ML_SOURCE_COUNTER_num_alloc_retries];
     result->driver_calls = t->driver.calls;
     result->at_end = t->figures->current;
+    result->slack = t->figures->slack;
     result->mismatched_segments = t->driver.mismatched_segments;
     result->compared =
         t->options->recorded_addresses && t->workload->trace->segment_count != 0;

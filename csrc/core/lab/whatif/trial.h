@@ -11,7 +11,8 @@
 #define ML_TRIAL_H
 
 #include "gpu/placement.h"
-#include "lab/simulator/allocator_settings.h"
+#include "lab/simulator/allocator.h"
+#include "lab/whatif/schedule.h"
 #include "lab/whatif/workload.h"
 #include "ledger/blocks.h"
 
@@ -30,6 +31,9 @@ typedef struct ml_trial_options {
     uint64_t enough;
     enum ml_placement_policy placement;
     uint64_t seed; /* of ML_PLACEMENT_SHUFFLED */
+    /* Borrowed.  Where it is of the workload that is tried, its order is taken from here; else
+     * one is made for the trial. */
+    const ml_schedule *schedule;
 } ml_trial_options;
 
 typedef struct ml_trial_result {
@@ -58,6 +62,7 @@ typedef struct ml_trial_result {
     uint64_t oom_bytes;    /* that were asked for there */
     uint64_t oom_reserved; /* bytes reserved there */
     ml_totals at_end;
+    ml_allocator_slack slack; /* of the settings */
 } ml_trial_result;
 
 /* How the recorded run went, as far as it tells: its settings, in the version of torch that

@@ -4,61 +4,11 @@
  * setting at a time, until no single change makes it better. */
 #include "lab/whatif/tune.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-
-/* Each setting has a list of values, of which the first, 0, is torch's default. */
-enum knob {
-    KNOB_EXPANDABLE,
-    KNOB_SPLIT,
-    KNOB_DIVISIONS,
-    KNOB_ROUNDING,
-    KNOB_LARGE,
-    KNOB_COLLECT,
-    KNOB_COUNT
-};
-
-#define VALUES_MAX 10
-
-typedef struct knob_rule {
-    const char *key;
-    unsigned since;              /* version of torch */
-    unsigned values[VALUES_MAX]; /* 0 ends them, but for the first */
-} knob_rule;
-
-static const knob_rule rules[KNOB_COUNT] = {
-    [KNOB_EXPANDABLE] = {"expandable_segments", 0, {0, 1}},
-    [KNOB_SPLIT] = {"max_split_size_mb", 0, {0, 20, 32, 64, 128, 256, 512, 1024, 2048}},
-    [KNOB_DIVISIONS] = {"roundup_power2_divisions", 0, {0, 2, 4, 8, 16, 32}},
-    [KNOB_ROUNDING] = {"max_non_split_rounding_mb", 0, {0, 32, 64, 128, 256, 512}},
-    [KNOB_LARGE] = {"large_segment_size_mb", 211, {0, 12, 16, 32, 64, 128, 256}},
-    /* In hundredths.  Only with a limit on the process. */
-    [KNOB_COLLECT] = {"garbage_collection_threshold", 0, {0, 60, 80, 90}},
-};
-
-/* A limit for a process that has none, with which garbage is collected. */
-#define LIMIT "per_process_memory_fraction:0.95"
-#define LIMIT_SINCE 210
-
-typedef struct candidate {
-    uint8_t at[KNOB_COUNT]; /* index into values */
-    ml_tuned tuned;
-} candidate;
-
-typedef struct tuner {
-    ml_tune *tune;
-    uint64_t memory;
-    unsigned budget;
-    bool collects;    /* collecting garbage may be tried */
-    bool needs_limit; /* and needs a limit of its own */
-    bool endless;     /* memory */
-    candidate *tried; /* owned */
-    size_t count;
-    size_t capacity;
-} tuner;
+#include "lab/whatif/tune_candidates.h"
 
 #define TRIALS_MAX 240
 #define TRIALS_MIN 40
@@ -82,107 +32,7 @@ ml_tune_is_better(const ml_trial_result *a, const ml_trial_result *b)
                                                 : a->driver_calls < b->driver_calls;
 }
 
-/* ---- One candidate ---- */
-
-static void
-append(char *conf, const char *text)
-{
-    size_t length = strlen(conf);
-    snprintf(conf + length, ML_TUNE_CONF_MAX - length, "%s%s", length == 0 ? "" : ",",
-             text);
-}
-
-static void
-write_conf(const tuner *t, const uint8_t at[KNOB_COUNT], ml_tuned *out)
-{
-    out->conf[0] = '\0';
-    out->settings = 0;
-    for (unsigned i = 0; i < KNOB_COUNT; i++) {
-        if (at[i] == 0) {
-            continue;
-        }
-        char value[16];
-        char entry[80];
-        if (i == KNOB_EXPANDABLE) {
-            snprintf(value, sizeof(value), "True");
-        }
-        else {
-            snprintf(value, sizeof(value), i == KNOB_COLLECT ? "0.%02u" : "%u",
-                     rules[i].values[at[i]]);
-        }
-        snprintf(entry, sizeof(entry), "%s:%s", rules[i].key, value);
-        append(out->conf, entry);
-        out->settings++;
-    }
-    if (at[KNOB_COLLECT] != 0 && t->needs_limit) {
-        append(out->conf, LIMIT);
-        out->settings++;
-    }
-}
-
-static unsigned
-value_count(const tuner *t, unsigned knob)
-{
-    unsigned version = t->tune->whatif->own.settings.version;
-    if (version < rules[knob].since || (knob == KNOB_COLLECT && !t->collects)) {
-        return 1;
-    }
-    unsigned count = 1;
-    while (count < VALUES_MAX && rules[knob].values[count] != 0) {
-        count++;
-    }
-    return count;
-}
-
-/* Whether torch would take it, and it says something that fewer settings do not. */
-static bool
-is_sensible(const uint8_t at[KNOB_COUNT])
-{
-    unsigned large = rules[KNOB_LARGE].values[at[KNOB_LARGE]];
-    unsigned split = rules[KNOB_SPLIT].values[at[KNOB_SPLIT]];
-    unsigned rounding = rules[KNOB_ROUNDING].values[at[KNOB_ROUNDING]];
-    unsigned least = large == 0 ? 20 : large;
-    return (split == 0 || split >= least) &&
-           (rounding == 0 || (split != 0 && rounding >= least));
-}
-
-/* The options of CONF. */
-static int
-options_of(const tuner *t, const char *conf, ml_trial_options *out)
-{
-    const ml_whatif *base = t->tune->whatif;
-    *out = base->options;
-    int error =
-        ml_allocator_settings_default(&out->settings, base->own.settings.version);
-    if (error == 0) {
-        error = ml_allocator_settings_parse(&out->settings, conf, NULL, 0);
-    }
-    bool own_limit = out->settings.limited;
-    double fraction = out->settings.memory_fraction;
-    if (error == 0) {
-        ml_whatif_options(base, t->memory, out);
-        if (own_limit) {
-            out->settings.limited = true;
-            out->settings.memory_fraction = fraction;
-        }
-    }
-    if (error == 0 && t->endless) {
-        out->memory_bytes = UINT64_MAX;
-        out->settings.limited = false;
-    }
-    return error;
-}
-
-static const candidate *
-find(const tuner *t, const uint8_t at[KNOB_COUNT])
-{
-    for (size_t i = 0; i < t->count; i++) {
-        if (memcmp(t->tried[i].at, at, KNOB_COUNT) == 0) {
-            return &t->tried[i];
-        }
-    }
-    return NULL;
-}
+/* ---- The search ---- */
 
 /* Whether RESULT is of a run that never ran short of memory, so that what reserves more is
  * worse. */
@@ -192,19 +42,49 @@ has_room(const ml_trial_result *result)
     return result->ooms == 0 && result->retries == 0;
 }
 
-/* What reserves more is worse than BYTES and not worth anything; 0: that is not so. */
+/* Whether it asks the driver so much more often that it is not to be advised. */
+static bool
+is_costly(const ml_tuner *t, const ml_trial_result *result)
+{
+    const ml_trial_result *base = &t->tune->base.result;
+    return base->ooms == 0 && result->driver_calls / 2 > base->driver_calls + 50;
+}
+
+/* Bytes that the best with so many SETTINGS reserves so far; UINT64_MAX: there is none. */
 static uint64_t
-enough_for(const tuner *t, uint64_t bytes)
+best_so_far(const ml_tuner *t, unsigned settings)
+{
+    uint64_t best = UINT64_MAX;
+    for (size_t i = 0; i < t->count; i++) {
+        const ml_tuned *tuned = &t->tried[i].tuned;
+        const ml_trial_result *result = &tuned->result;
+        if (tuned->settings == settings && has_room(result) && !result->too_much &&
+            !is_costly(t, result) && result->peak.reserved < best) {
+            best = result->peak.reserved;
+        }
+    }
+    return best;
+}
+
+/* What reserves more at AT is worse than BYTES and not worth anything; 0: that is not so. */
+static uint64_t
+enough_for(const ml_tuner *t, const uint8_t at[KNOB_COUNT], uint64_t bytes)
 {
     const ml_tuned *base = &t->tune->base;
-    return !has_room(&base->result) || bytes == UINT64_MAX ? 0
-           : bytes > base->high                            ? bytes
-                                                           : base->high;
+    if (!has_room(&base->result) || bytes == UINT64_MAX) {
+        return 0;
+    }
+    uint64_t most = base->high;
+    if (t->best_only) {
+        uint64_t best = best_so_far(t, ml_candidate_settings(t, at));
+        most = best < most ? best : most;
+    }
+    return bytes > most ? bytes : most;
 }
 
 /* Bytes that the last of the best STARTS so far reserves; UINT64_MAX: there are fewer. */
 static uint64_t
-last_start(const tuner *t)
+last_start(const ml_tuner *t)
 {
     uint64_t best[STARTS];
     for (size_t i = 0; i < STARTS; i++) {
@@ -224,41 +104,8 @@ last_start(const tuner *t)
     return best[STARTS - 1];
 }
 
-/* Tries AT unless that was done, as far as it reserves ENOUGH bytes at most; 0 or ML_E*. */
 static int
-try(tuner *t, const uint8_t at[KNOB_COUNT], uint64_t enough)
-{
-    if (!is_sensible(at) || find(t, at) != NULL) {
-        return 0;
-    }
-    if (t->tune->trials == t->budget) {
-        t->tune->out_of_trials = true;
-        return 0;
-    }
-    void *items = t->tried;
-    int error = ml_grow(&items, &t->capacity, t->count + 1, sizeof(candidate));
-    if (error < 0) {
-        return error;
-    }
-    t->tried = items;
-    candidate *made = &t->tried[t->count];
-    memcpy(made->at, at, KNOB_COUNT);
-    write_conf(t, at, &made->tuned);
-    ml_trial_options options;
-    error = options_of(t, made->tuned.conf, &options);
-    if (error == 0) {
-        options.enough = enough;
-        error = ml_trial_run(t->tune->whatif->workload, &options, &made->tuned.result);
-        t->tune->trials++;
-        t->count++;
-    }
-    return error;
-}
-
-/* ---- The search ---- */
-
-static int
-try_grid(tuner *t)
+try_grid(ml_tuner *t)
 {
     static const uint8_t splits[] = {0, 2, 4, 6};
     static const uint8_t divisions[] = {0, 2, 4};
@@ -268,7 +115,7 @@ try_grid(tuner *t)
         at[KNOB_EXPANDABLE] = i % 2;
         at[KNOB_SPLIT] = splits[i / 2 % 4];
         at[KNOB_DIVISIONS] = divisions[i / 8];
-        error = try(t, at, enough_for(t, last_start(t)));
+        error = ml_candidate_try(t, at, enough_for(t, at, last_start(t)));
     }
     return error;
 }
@@ -276,23 +123,23 @@ try_grid(tuner *t)
 /* From the candidate at *FROM to the best that differs in one setting; whether there was a
  * better one. */
 static int
-improve(tuner *t, size_t *from, bool *better)
+improve(ml_tuner *t, size_t *from, bool *better)
 {
     uint8_t start[KNOB_COUNT];
     memcpy(start, t->tried[*from].at, KNOB_COUNT);
     *better = false;
     for (unsigned knob = 0; knob < KNOB_COUNT; knob++) {
-        for (unsigned value = 0; value < value_count(t, knob); value++) {
+        for (unsigned value = 0; value < ml_candidate_values(t, knob); value++) {
             uint8_t at[KNOB_COUNT];
             memcpy(at, start, KNOB_COUNT);
             at[knob] = (uint8_t)value;
             const ml_trial_result *best = &t->tried[*from].tuned.result;
             uint64_t bytes = has_room(best) ? best->peak.reserved : UINT64_MAX;
-            int error = try(t, at, enough_for(t, bytes));
+            int error = ml_candidate_try(t, at, enough_for(t, at, bytes));
             if (error < 0) {
                 return error;
             }
-            const candidate *made = find(t, at);
+            const ml_candidate *made = ml_candidate_find(t, at);
             if (made != NULL &&
                 ml_tune_is_better(&made->tuned.result, &t->tried[*from].tuned.result)) {
                 *from = (size_t)(made - t->tried);
@@ -306,8 +153,8 @@ improve(tuner *t, size_t *from, bool *better)
 static int
 compare(const void *a, const void *b)
 {
-    const ml_tuned *x = &((const candidate *)a)->tuned;
-    const ml_tuned *y = &((const candidate *)b)->tuned;
+    const ml_tuned *x = &((const ml_candidate *)a)->tuned;
+    const ml_tuned *y = &((const ml_candidate *)b)->tuned;
     if (ml_tune_is_better(&x->result, &y->result)) {
         return -1;
     }
@@ -319,7 +166,7 @@ compare(const void *a, const void *b)
 }
 
 static int
-search(tuner *t)
+search(ml_tuner *t)
 {
     int error = try_grid(t);
     if (error < 0) {
@@ -327,31 +174,37 @@ search(tuner *t)
     }
     uint8_t starts[STARTS][KNOB_COUNT];
     size_t count = t->count < STARTS ? t->count : STARTS;
-    qsort(t->tried, t->count, sizeof(candidate), compare);
+    qsort(t->tried, t->count, sizeof(ml_candidate), compare);
     for (size_t i = 0; i < count; i++) {
         memcpy(starts[i], t->tried[i].at, KNOB_COUNT);
     }
     for (size_t i = 0; i < count && error == 0; i++) {
-        const candidate *start = find(t, starts[i]);
+        const ml_candidate *start = ml_candidate_find(t, starts[i]);
         size_t at = (size_t)(start - t->tried);
         bool better = true;
         while (better && error == 0) {
             error = improve(t, &at, &better);
         }
     }
-    qsort(t->tried, t->count, sizeof(candidate), compare);
+    qsort(t->tried, t->count, sizeof(ml_candidate), compare);
     return error;
 }
 
 /* ---- The choice ---- */
 
+/* Bytes below which a difference is worth nothing. */
+static uint64_t
+least_worth(const ml_tuner *t)
+{
+    uint64_t part = t->tune->base.result.peak.reserved / 200;
+    return part > ML_PLACEMENT_GRANULE ? part : ML_PLACEMENT_GRANULE;
+}
+
 /* Whether A is better than B by more than is worth nothing, in whatever order the driver's
  * addresses come. */
 static bool
-is_worth(const tuner *t, const ml_tuned *a, const ml_tuned *b)
+is_worth(const ml_tuner *t, const ml_tuned *a, const ml_tuned *b)
 {
-    uint64_t part = t->tune->base.result.peak.reserved / 200;
-    uint64_t unit = part > ML_PLACEMENT_GRANULE ? part : ML_PLACEMENT_GRANULE;
     if (a->result.ooms != 0 || b->result.ooms != 0) {
         return a->result.ooms == 0 && b->result.ooms != 0;
     }
@@ -359,20 +212,12 @@ is_worth(const tuner *t, const ml_tuned *a, const ml_tuned *b)
     if (a->result.retries != 0 || b->result.retries != 0) {
         return a->result.retries <= b->result.retries / 2;
     }
-    return a->high + unit <= b->high;
-}
-
-/* Whether it asks the driver so much more often that it is not to be advised. */
-static bool
-is_costly(const tuner *t, const ml_trial_result *result)
-{
-    const ml_trial_result *base = &t->tune->base.result;
-    return base->ooms == 0 && result->driver_calls / 2 > base->driver_calls + 50;
+    return a->high + least_worth(t) <= b->high;
 }
 
 /* Bit for each knob that is not at its default. */
 static unsigned
-knobs_of(const candidate *made)
+knobs_of(const ml_candidate *made)
 {
     unsigned knobs = 0;
     for (unsigned i = 0; i < KNOB_COUNT; i++) {
@@ -383,7 +228,7 @@ knobs_of(const candidate *made)
 
 /* Whether TUNED is worth it beside OTHER, in all driver placements, which become known then. */
 static int
-settle(tuner *t, ml_tuned *tuned, const ml_tuned *other, bool *worth)
+settle(ml_tuner *t, ml_tuned *tuned, const ml_tuned *other, bool *worth)
 {
     /* Of one placement it is known, and others make it no better. */
     tuned->low = tuned->high = tuned->result.peak.reserved;
@@ -392,18 +237,20 @@ settle(tuner *t, ml_tuned *tuned, const ml_tuned *other, bool *worth)
         return 0;
     }
     ml_trial_options options;
-    int error = options_of(t, tuned->conf, &options);
+    int error = ml_candidate_options(t, tuned->conf, &options);
     if (error == 0) {
-        error = ml_whatif_range(t->tune->whatif->workload, &options, &tuned->result,
-                                &tuned->low, &tuned->high);
+        bool room = has_room(&tuned->result) && has_room(&other->result);
+        error = ml_whatif_spread(t->tune->whatif->workload, &options, &tuned->result,
+                                 room ? other->high - least_worth(t) : 0, &tuned->low,
+                                 &tuned->high);
     }
     *worth = error == 0 && is_worth(t, tuned, other);
     return error;
 }
 
 /* The best of those that were tried with so many SETTINGS; NULL: there is none. */
-static const candidate *
-best_with(const tuner *t, unsigned settings)
+static const ml_candidate *
+best_with(const ml_tuner *t, unsigned settings)
 {
     for (size_t i = 0; i < t->count; i++) {
         const ml_tuned *tuned = &t->tried[i].tuned;
@@ -417,13 +264,13 @@ best_with(const tuner *t, unsigned settings)
 
 /* Sets *OUT to the best with the fewest settings; NULL: nothing is worth it. */
 static int
-choose(tuner *t, const candidate **out)
+choose(ml_tuner *t, const ml_candidate **out)
 {
     ml_tune *tune = t->tune;
     *out = NULL;
     int error = 0;
     for (unsigned settings = 0; settings <= KNOB_COUNT + 1 && error == 0; settings++) {
-        const candidate *made = best_with(t, settings);
+        const ml_candidate *made = best_with(t, settings);
         if (made == NULL) {
             continue;
         }
@@ -441,7 +288,7 @@ choose(tuner *t, const candidate **out)
 
 /* Whether KNOBS of OTHERS, COUNT of them, are all in MADE. */
 static bool
-is_covered(const candidate *made, const unsigned *others, size_t count)
+is_covered(const ml_candidate *made, const unsigned *others, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if ((knobs_of(made) & others[i]) == others[i]) {
@@ -455,14 +302,14 @@ is_covered(const candidate *made, const unsigned *others, size_t count)
 #define SETTLED_MAX 8
 
 static int
-choose_others(tuner *t, const candidate *best)
+choose_others(ml_tuner *t, const ml_candidate *best)
 {
     ml_tune *tune = t->tune;
     unsigned taken[ML_TUNE_OTHERS_MAX + 2] = {knobs_of(best)};
     unsigned settled = 0;
     int error = 0;
     for (size_t i = 0; i < t->count && error == 0; i++) {
-        const candidate *made = &t->tried[i];
+        const ml_candidate *made = &t->tried[i];
         if (tune->other_count == ML_TUNE_OTHERS_MAX || settled == SETTLED_MAX ||
             !ml_tune_is_better(&made->tuned.result, &tune->base.result)) {
             break;
@@ -483,19 +330,19 @@ choose_others(tuner *t, const candidate *best)
 }
 
 static int
-search_and_choose(tuner *t)
+search_and_choose(ml_tuner *t)
 {
-    const candidate *best = NULL;
+    const ml_candidate *best = NULL;
     int error = search(t);
     if (error == 0) {
         error = choose(t, &best);
     }
-    return error == 0 && best != NULL ? choose_others(t, best) : error;
+    return error == 0 && best != NULL && !t->best_only ? choose_others(t, best) : error;
 }
 
 /* Where nothing fits: what would need the least. */
 static int
-search_endless(tuner *t)
+search_endless(ml_tuner *t)
 {
     ml_tune *tune = t->tune;
     ml_trial_options options = tune->whatif->options;
@@ -522,7 +369,7 @@ bound_packing(ml_tune *tune)
 }
 
 static void
-prepare(tuner *t)
+prepare(ml_tuner *t)
 {
     ml_tune *tune = t->tune;
     const ml_whatif *whatif = tune->whatif;
@@ -531,31 +378,29 @@ prepare(tuner *t)
     t->budget = (unsigned)(most > TRIALS_MAX ? TRIALS_MAX : most);
     t->budget = t->budget < TRIALS_MIN ? TRIALS_MIN : t->budget;
     t->needs_limit = !whatif->own.settings.limited;
-    t->collects = !t->needs_limit || (t->memory != ML_WHATIF_RECORDED &&
-                                      whatif->own.settings.version >= LIMIT_SINCE);
+    t->collects =
+        !t->needs_limit || (t->memory != ML_WHATIF_RECORDED &&
+                            whatif->own.settings.version >= ML_CANDIDATE_LIMIT_SINCE);
     tune->base =
         (ml_tuned){.result = whatif->result, .low = whatif->low, .high = whatif->high};
 }
 
+/* Whatif is there. */
 static int
-run(tuner *t, const ml_recording *recording, size_t device)
+find_best(ml_tuner *t)
 {
     ml_tune *tune = t->tune;
-    int error =
-        ml_whatif_new(recording, device, NULL, t->memory, &tune->whatif, NULL, 0);
-    if (error == 0) {
-        prepare(t);
-        error = search_and_choose(t);
-    }
-    if (error == 0) {
-        tune->fits = tune->helps || tune->base.result.ooms == 0;
-        error = tune->fits ? 0 : search_endless(t);
-    }
-    if (error == 0) {
-        bound_packing(tune);
-        error = ml_whatif_freed_soon(tune->whatif, &tune->freed_soon);
-    }
-    return error;
+    prepare(t);
+    int error = search_and_choose(t);
+    tune->fits = tune->helps || tune->base.result.ooms == 0;
+    return error < 0 || tune->fits ? error : search_endless(t);
+}
+
+static void
+tuner_fini(ml_tuner *t)
+{
+    ml_free(t->tried);
+    ml_free(t->sizes);
 }
 
 int
@@ -566,15 +411,42 @@ ml_tune_new(const ml_recording *recording, size_t device, uint64_t memory,
     if (tune == NULL) {
         return ML_ENOMEM;
     }
-    tuner t = {.tune = tune, .memory = memory};
-    int error = run(&t, recording, device);
-    ml_free(t.tried);
+    ml_tuner t = {.tune = tune, .memory = memory};
+    int error = ml_whatif_new(recording, device, NULL, memory, &tune->whatif, NULL, 0);
+    if (error == 0) {
+        error = find_best(&t);
+    }
+    if (error == 0) {
+        bound_packing(tune);
+        error = ml_whatif_freed_soon(tune->whatif, &tune->freed_soon);
+    }
+    tuner_fini(&t);
     if (error < 0) {
         ml_tune_free(tune);
         return error;
     }
     *out = tune;
     return 0;
+}
+
+int
+ml_tune_best(ml_workload *workload, const ml_trial_options *own,
+             const ml_trial_result *check, char conf[ML_TUNE_CONF_MAX], bool *helps)
+{
+    ml_tune *tune = ml_alloc_zeroed(1, sizeof(*tune));
+    if (tune == NULL) {
+        return ML_ENOMEM;
+    }
+    ml_tuner t = {.tune = tune, .memory = ML_WHATIF_RECORDED, .best_only = true};
+    int error = ml_whatif_of(workload, own, check, &tune->whatif);
+    if (error == 0) {
+        error = find_best(&t);
+    }
+    *helps = tune->helps;
+    memcpy(conf, tune->best.conf, ML_TUNE_CONF_MAX);
+    tuner_fini(&t);
+    ml_tune_free(tune);
+    return error;
 }
 
 void

@@ -49,6 +49,11 @@ typedef struct ml_tune {
 int ml_tune_new(const ml_recording *recording, size_t device, uint64_t memory,
                 ml_tune **out);
 void ml_tune_free(ml_tune *tune); /* takes NULL */
+/* The best alone, of the recorded run, as ml_whatif_of has it: CONF is filled in where
+ * *HELPS.  As ml_tune_new. */
+int ml_tune_best(ml_workload *workload, const ml_trial_options *own,
+                 const ml_trial_result *check, char conf[ML_TUNE_CONF_MAX],
+                 bool *helps);
 
 /* Whether A is the better result by that. */
 bool ml_tune_is_better(const ml_trial_result *a, const ml_trial_result *b);

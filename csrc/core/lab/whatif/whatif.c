@@ -16,17 +16,15 @@ mismatches(const ml_trial_result *result)
 }
 
 int
-ml_whatif_range(const ml_workload *workload, const ml_trial_options *options,
-                ml_trial_result *result, uint64_t *low, uint64_t *high)
+ml_whatif_spread(const ml_workload *workload, const ml_trial_options *options,
+                 const ml_trial_result *result, uint64_t enough, uint64_t *low,
+                 uint64_t *high)
 {
-    int error = ml_trial_run(workload, options, result);
-    if (error < 0) {
-        return error;
-    }
     *low = *high = result->peak.reserved;
     if (options->settings.order != ML_ORDER_ADDRESS || options->recorded_addresses) {
         return 0;
     }
+    int error = 0;
     for (unsigned i = 0; i < 2 + SHUFFLES && error == 0; i++) {
         ml_trial_options other = *options;
         ml_trial_result came;
@@ -34,13 +32,26 @@ ml_whatif_range(const ml_workload *workload, const ml_trial_options *options,
                           : i == 1 ? ML_PLACEMENT_DESCENDING
                                    : ML_PLACEMENT_SHUFFLED;
         other.seed = i;
+        other.enough = enough;
         error = ml_trial_run(workload, &other, &came);
         if (error == 0) {
             *low = came.peak.reserved < *low ? came.peak.reserved : *low;
             *high = came.peak.reserved > *high ? came.peak.reserved : *high;
         }
+        if (error == 0 && came.too_much) {
+            break;
+        }
     }
     return error;
+}
+
+int
+ml_whatif_range(const ml_workload *workload, const ml_trial_options *options,
+                ml_trial_result *result, uint64_t *low, uint64_t *high)
+{
+    int error = ml_trial_run(workload, options, result);
+    return error < 0 ? error
+                     : ml_whatif_spread(workload, options, result, 0, low, high);
 }
 
 void
@@ -198,7 +209,11 @@ ml_whatif_new(const ml_recording *recording, size_t device, const char *conf,
     whatif->asked = conf != NULL || memory != ML_WHATIF_RECORDED;
     int error = ml_workload_new(recording, device, &whatif->workload);
     if (error == 0) {
+        error = ml_schedule_init(&whatif->schedule, whatif->workload);
+    }
+    if (error == 0) {
         ml_trial_options_of(whatif->workload, &whatif->own);
+        whatif->own.schedule = &whatif->schedule;
         error = ml_trial_check(whatif->workload, &whatif->own, &whatif->check);
     }
     if (error == 0) {
@@ -216,11 +231,33 @@ ml_whatif_new(const ml_recording *recording, size_t device, const char *conf,
     return 0;
 }
 
+int
+ml_whatif_of(ml_workload *workload, const ml_trial_options *own,
+             const ml_trial_result *check, ml_whatif **out)
+{
+    ml_whatif *whatif = ml_alloc_zeroed(1, sizeof(*whatif));
+    if (whatif == NULL) {
+        return ML_ENOMEM;
+    }
+    *whatif = (ml_whatif){.workload = workload,
+                          .borrowed = true,
+                          .own = *own,
+                          .check = *check,
+                          .options = *own,
+                          .result = *check,
+                          .low = check->peak.reserved,
+                          .high = check->peak.reserved};
+    settle_doubts(whatif);
+    *out = whatif;
+    return 0;
+}
+
 void
 ml_whatif_free(ml_whatif *whatif)
 {
     if (whatif != NULL) {
-        ml_workload_free(whatif->workload);
+        ml_schedule_fini(&whatif->schedule);
+        ml_workload_free(whatif->borrowed ? NULL : whatif->workload);
         ml_free(whatif);
     }
 }

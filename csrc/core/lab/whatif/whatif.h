@@ -10,7 +10,9 @@
 #define ML_WHATIF_RECORDED UINT64_MAX
 
 typedef struct ml_whatif {
-    ml_workload *workload;    /* owned */
+    ml_workload *workload;    /* owned, unless the answer is ml_whatif_of's */
+    bool borrowed;            /* workload */
+    ml_schedule schedule;     /* owned; of workload */
     ml_trial_options own;     /* the recorded run, as far as it tells */
     ml_trial_result check;    /* what came of it in the model */
     ml_trial_options options; /* of the trial; own where nothing was asked */
@@ -30,6 +32,10 @@ typedef struct ml_whatif {
 int ml_whatif_new(const ml_recording *recording, size_t device, const char *conf,
                   uint64_t memory, ml_whatif **out, char *problem,
                   size_t problem_bytes);
+/* The recorded run: OWN and CHECK are what ml_trial_check made of WORKLOAD, which is
+ * borrowed.  0 or ML_ENOMEM. */
+int ml_whatif_of(ml_workload *workload, const ml_trial_options *own,
+                 const ml_trial_result *check, ml_whatif **out);
 void ml_whatif_free(ml_whatif *whatif); /* takes NULL */
 
 /* How much there was for the allocator in the trial, at least; UINT64_MAX: no end to it. */
@@ -43,6 +49,11 @@ void ml_whatif_options(const ml_whatif *whatif, uint64_t memory,
  * that of the driver's order.  0, ML_EINVALID or ML_ENOMEM. */
 int ml_whatif_range(const ml_workload *workload, const ml_trial_options *options,
                     ml_trial_result *result, uint64_t *low, uint64_t *high);
+/* Likewise where RESULT is known; it ends where one reserves more than ENOUGH (0: never),
+ * with *HIGH above that. */
+int ml_whatif_spread(const ml_workload *workload, const ml_trial_options *options,
+                     const ml_trial_result *result, uint64_t enough, uint64_t *low,
+                     uint64_t *high);
 
 /* The peak of allocated bytes if each block were freed after its last use; UINT64_MAX: no
  * last use is known.  As ml_trial_run. */

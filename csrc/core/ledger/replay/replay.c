@@ -30,7 +30,7 @@ ml_replay_next(ml_replay *replay)
         return NULL;
     }
     replay->event = replay->start->trace->events[replay->position++];
-    replay->fits = ml_ledger_apply(replay->ledger, &replay->event) == ML_LEDGER_FITS;
+    replay->fits = ml_ledger_follow(replay->ledger, &replay->event) == ML_LEDGER_FITS;
     if (!replay->fits) {
         replay->misfits++;
         replay->mismatched_addresses += replay->event.action == ML_ACTION_ALLOC;

@@ -17,8 +17,7 @@
 
 typedef struct device_work {
     ml_perfetto *trace;
-    ml_allocation_kinds kinds;
-    ml_page_blobs blobs;
+    ml_allocation_kinds kinds; /* of those that are shown */
     ml_page_device device;
     uint64_t track;
     uint64_t time;    /* of the event gone over last, unix ns; never less than before */
@@ -123,12 +122,11 @@ take_lane(device_work *w)
 /* ---- What is written of one ---- */
 
 static void
-put_facts(device_work *w, size_t index)
+put_facts(device_work *w, size_t index, const ml_allocation_kind *kind)
 {
     ml_perfetto *trace = w->trace;
     const ml_allocation_rows *rows = &w->device.rows;
     ml_earlier_block of = ml_lifetimes_request(rows->lifetimes, index);
-    const ml_allocation_kind *kind = &w->kinds.list[rows->kinds[index]];
     char name[48];
     snprintf(name, sizeof(name), "b%llx_%u", (unsigned long long)of.addr,
              rows->ordinals[index]);
@@ -170,7 +168,13 @@ change(void *context, const ml_lifetime *row, bool begins)
     if (*lane == NO_LANE) {
         return;
     }
-    const ml_allocation_kind *kind = &w->kinds.list[w->device.rows.kinds[index]];
+    uint32_t number;
+    w->error =
+        ml_allocation_row_kind(w->device.rows.analysis, index, &w->kinds, &number);
+    if (w->error < 0) {
+        return;
+    }
+    const ml_allocation_kind *kind = &w->kinds.list[number];
     uint32_t frame = w->kinds.lines[kind->line].frame;
     ml_perfetto_event_begin(w->trace, ML_PERFETTO_BEGIN, w->tracks[*lane]);
     if (frame == 0) {
@@ -179,7 +183,7 @@ change(void *context, const ml_lifetime *row, bool begins)
     else {
         ml_perfetto_name_frame(w->trace, frame);
     }
-    put_facts(w, index);
+    put_facts(w, index, kind);
     ml_perfetto_event_end(w->trace, w->time);
 }
 
@@ -244,11 +248,9 @@ put_device(ml_perfetto *trace, uint64_t process, const ml_recording *part, size_
            const char *name)
 {
     device_work w = {.trace = trace, .device = {.part = part, .own = own}};
-    w.device.kinds = &w.kinds;
-    w.device.blobs = &w.blobs;
     int error = ml_allocation_kinds_init(&w.kinds, part);
     if (error == 0) {
-        error = ml_page_device_rows(&w.device);
+        error = ml_allocation_rows_init(&w.device.rows, NULL, part, own);
     }
     if (error == 0) {
         error = choose(&w);

@@ -247,13 +247,42 @@ ml_perfetto_counter(ml_perfetto *trace, uint64_t parent, const char *name)
 
 /* ---- Events ---- */
 
+/* Room for a packet of a counter: its keys are of two bytes at most. */
+#define COUNT_ROOM 64
+
+/* Field FIELD of VALUE to TO; where that ends. */
+static inline uint8_t *
+put_number(uint8_t *to, uint32_t field, uint64_t value)
+{
+    to = ml_protobuf_put_key(to, field, ML_PROTOBUF_VARINT);
+    return to + ml_varint_write(to, value);
+}
+
+/* Most packets of a trace are these: they are written in place, their lengths, each of one
+ * byte, last. */
 void
 ml_perfetto_count(ml_perfetto *trace, uint64_t track, uint64_t time, uint64_t value)
 {
-    ml_protobuf_unsigned(&trace->message, EVENT_TYPE, EVENT_TYPE_COUNTER);
-    ml_protobuf_unsigned(&trace->message, EVENT_TRACK, track);
-    ml_protobuf_unsigned(&trace->message, EVENT_COUNTER_VALUE, value);
-    ml_perfetto_event_end(trace, time);
+    ml_buffer *out = &trace->out;
+    if (!ml_buffer_reserve(out, COUNT_ROOM)) {
+        flush(trace);
+        return;
+    }
+    uint8_t *start = (uint8_t *)out->bytes + out->length;
+    uint8_t *packet = ml_protobuf_put_key(start, TRACE_PACKET, ML_PROTOBUF_BYTES) + 1;
+    uint8_t *to = put_number(packet, PACKET_TIMESTAMP, time);
+    uint8_t *event = ml_protobuf_put_key(to, PACKET_EVENT, ML_PROTOBUF_BYTES) + 1;
+    to = put_number(event, EVENT_TYPE, EVENT_TYPE_COUNTER);
+    to = put_number(to, EVENT_TRACK, track);
+    to = put_number(to, EVENT_COUNTER_VALUE, value);
+    event[-1] = (uint8_t)(to - event);
+    to = put_number(to, PACKET_SEQUENCE, SEQUENCE);
+    to = put_number(to, PACKET_FLAGS, FLAG_NEEDS_INTERNED);
+    packet[-1] = (uint8_t)(to - packet);
+    out->length += (size_t)(to - start);
+    if (out->length >= CHUNK_BYTES) {
+        flush(trace);
+    }
 }
 
 void

@@ -3,13 +3,6 @@
 
 #include <string.h>
 
-#include "base/varint.h"
-
-enum {
-    WIRE_VARINT = 0,
-    WIRE_BYTES = 2
-};
-
 static void
 put_key(ml_buffer *out, uint32_t field, unsigned wire)
 {
@@ -19,14 +12,14 @@ put_key(ml_buffer *out, uint32_t field, unsigned wire)
 void
 ml_protobuf_unsigned(ml_buffer *out, uint32_t field, uint64_t value)
 {
-    put_key(out, field, WIRE_VARINT);
+    put_key(out, field, ML_PROTOBUF_VARINT);
     ml_varint_put(out, value);
 }
 
 void
 ml_protobuf_bytes(ml_buffer *out, uint32_t field, const void *bytes, size_t length)
 {
-    put_key(out, field, WIRE_BYTES);
+    put_key(out, field, ML_PROTOBUF_BYTES);
     ml_varint_put(out, length);
     if (length > 0) {
         ml_buffer_append(out, bytes, length);
@@ -42,7 +35,7 @@ ml_protobuf_c_string(ml_buffer *out, uint32_t field, const char *text)
 void
 ml_protobuf_string(ml_buffer *out, uint32_t field, ml_string text)
 {
-    put_key(out, field, WIRE_BYTES);
+    put_key(out, field, ML_PROTOBUF_BYTES);
     ml_varint_put(out, text.length);
     if (text.length == 0) {
         return;

@@ -5,7 +5,20 @@
 #define ML_PROTOBUF_WRITER_H
 
 #include "base/base.h"
+#include "base/varint.h"
 #include "recording/recording.h"
+
+enum ml_protobuf_wire {
+    ML_PROTOBUF_VARINT = 0,
+    ML_PROTOBUF_BYTES = 2
+};
+
+/* The key of FIELD to TO, which has room for a number; where it ends. */
+static inline uint8_t *
+ml_protobuf_put_key(uint8_t *to, uint32_t field, enum ml_protobuf_wire wire)
+{
+    return to + ml_varint_write(to, (uint64_t)field << 3 | (unsigned)wire);
+}
 
 void ml_protobuf_unsigned(ml_buffer *out, uint32_t field, uint64_t value);
 void ml_protobuf_bytes(ml_buffer *out, uint32_t field, const void *bytes,

@@ -166,8 +166,8 @@ write_chunk(chunk_work *w, size_t first, size_t count, uint64_t *time, uint64_t 
     for (unsigned i = OF_ALLOCATED; i < OF_COUNT; i++) {
         ml_varint_put(out, before[i]);
     }
-    ml_page_write_rows(out, &w->device->rows, w->carried, w->carried_count);
-    ml_page_write_rows(out, &w->device->rows, w->fresh, w->fresh_count);
+    ml_page_write_rows(out, w->device, w->carried, w->carried_count);
+    ml_page_write_rows(out, w->device, w->fresh, w->fresh_count);
     *peak = count > 0 ? 0 : now->allocated;
     *time = walk->time;
     for (size_t i = 0; i < count; i++) {
@@ -201,11 +201,6 @@ write_chunks(chunk_work *w, uint64_t (*facts)[2])
     size_t events = device->rows.trace->event_count;
     ml_page_walk_begin(&w->walk, device, NULL, NULL);
     ml_page_note_value(device->blobs, w->walk.memory.active);
-    const ml_lifetimes *lifetimes = device->rows.lifetimes;
-    for (size_t i = 0; i < lifetimes->count; i++) {
-        ml_page_note_value(device->blobs, ml_lifetimes_request(lifetimes, i).size);
-        ml_page_note_value(device->blobs, lifetimes->rows[i].bytes);
-    }
     int error = 0;
     for (size_t i = 0; i < chunk_count(device) && error == 0; i++) {
         size_t first = i * MOST;
@@ -282,11 +277,12 @@ change_kind(void *context, const ml_lifetime *row, bool begins)
 
 /* Over COUNT events, then up to the time of the next one. */
 static void
-write_integral(ml_buffer *out, integral_work *w, size_t count, uint64_t until)
+write_integral(ml_buffer *out, integral_work *w, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         ml_page_walk_next(&w->walk);
     }
+    uint64_t until = ml_page_walk_peek(&w->walk);
     size_t used = 0;
     for (size_t i = 0; i < w->count; i++) {
         count_up_to(&w->tallies[i], until);
@@ -323,11 +319,9 @@ static int
 write_integrals(ml_page_device *device, integral_work *w)
 {
     size_t events = device->rows.trace->event_count;
-    ml_page_walk ahead; /* as far as the first event of the next chunk */
-    ml_page_walk_begin(&ahead, device, NULL, NULL);
     ml_page_walk_begin(&w->walk, device, change_kind, w);
     for (size_t i = 0; i < w->count; i++) {
-        w->tallies[i].since = ahead.time;
+        w->tallies[i].since = w->walk.time;
     }
     ml_buffer *out = NULL;
     int error = 0;
@@ -340,11 +334,7 @@ write_integrals(ml_page_device *device, integral_work *w)
         }
         size_t first = i * MOST;
         size_t count = events - first < MOST ? events - first : MOST;
-        while (ahead.memory.position < events &&
-               ahead.memory.position <= first + count) {
-            ml_page_walk_next(&ahead);
-        }
-        write_integral(out, w, count, ahead.time);
+        write_integral(out, w, count);
         error = out->error;
     }
     return error;

@@ -61,13 +61,8 @@ write_facts(ml_buffer *out, const page_data_work *w, const ml_page_device *devic
     ml_json_key_string(out, "name", name);
     ml_json_key_unsigned(out, "events", trace->event_count);
     ml_json_key_unsigned(out, "allocs", device->rows.lifetimes->count);
-    ml_page_walk walk;
-    ml_page_walk_begin(&walk, device, NULL, NULL);
-    ml_json_key_unsigned(out, "first_us", walk.time);
-    while (walk.memory.position < trace->event_count) {
-        ml_page_walk_next(&walk);
-    }
-    ml_json_key_unsigned(out, "last_us", walk.time);
+    ml_json_key_unsigned(out, "first_us", ml_page_first_time(device));
+    ml_json_key_unsigned(out, "last_us", ml_page_last_time(device));
     write_ooms(out, trace);
     ml_json_key(out, "losses");
     ml_json_text(out, "{");

@@ -34,13 +34,30 @@ ml_page_note_value(ml_page_blobs *blobs, uint64_t value)
     blobs->rounded = blobs->rounded || value > UINT64_C(1) << 53;
 }
 
+typedef struct asked {
+    uint64_t addr;
+    uint64_t size;
+} asked;
+
 void
-ml_page_write_rows(ml_buffer *out, const ml_allocation_rows *rows,
-                   const uint32_t *index, size_t count)
+ml_page_write_rows(ml_buffer *out, const ml_page_device *device, const uint32_t *index,
+                   size_t count)
 {
+    const ml_allocation_rows *rows = &device->rows;
     const ml_lifetime *list = rows->lifetimes->rows;
+    asked *requests = ml_alloc_zeroed(count + 1, sizeof(*requests));
+    if (requests == NULL) {
+        out->error = ML_ENOMEM;
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        ml_earlier_block of = ml_lifetimes_request(rows->lifetimes, index[i]);
+        requests[i] = (asked){of.addr, of.size};
+        ml_page_note_value(device->blobs, of.size);
+        ml_page_note_value(device->blobs, list[index[i]].bytes);
+    }
 #define ROW list[index[i]]
-#define REQUEST ml_lifetimes_request(rows->lifetimes, index[i])
+#define REQUEST requests[i]
 #define COLUMN(value) \
     for (size_t i = 0; i < count; i++) { \
         ml_varint_put(out, (value)); \
@@ -65,6 +82,7 @@ ml_page_write_rows(ml_buffer *out, const ml_allocation_rows *rows,
 #undef COLUMN
 #undef REQUEST
 #undef ROW
+    ml_free(requests);
 }
 
 int
@@ -135,12 +153,41 @@ ml_page_write_segments(ml_page_device *device, ml_buffer *head)
 
 /* ---- Going over the events again ---- */
 
-static void
-tell_time(ml_page_walk *walk, size_t event)
+/* Us from BASE_US. */
+static uint64_t
+time_since(uint64_t base_us, const ml_event *event)
 {
-    uint64_t us = walk->memory.lifetimes->trace->events[event].time / 1000;
-    uint64_t time = us > walk->base_us ? us - walk->base_us : 0;
-    walk->time = time > walk->time ? time : walk->time;
+    uint64_t us = event->time / 1000;
+    return us > base_us ? us - base_us : 0;
+}
+
+uint64_t
+ml_page_walk_peek(const ml_page_walk *walk)
+{
+    const ml_device_trace *trace = walk->memory.lifetimes->trace;
+    if (walk->memory.position >= trace->event_count) {
+        return walk->time;
+    }
+    uint64_t time = time_since(walk->base_us, &trace->events[walk->memory.position]);
+    return time > walk->time ? time : walk->time;
+}
+
+uint64_t
+ml_page_first_time(const ml_page_device *device)
+{
+    const ml_device_trace *trace = device->rows.trace;
+    return trace->event_count > 0 ? time_since(device->base_us, &trace->events[0]) : 0;
+}
+
+uint64_t
+ml_page_last_time(const ml_page_device *device)
+{
+    const ml_device_trace *trace = device->rows.trace;
+    uint64_t last = 0;
+    for (size_t i = 0; i < trace->event_count; i++) {
+        last = trace->events[i].time > last ? trace->events[i].time : last;
+    }
+    return last / 1000 > device->base_us ? last / 1000 - device->base_us : 0;
 }
 
 void
@@ -149,14 +196,12 @@ ml_page_walk_begin(ml_page_walk *walk, const ml_page_device *device,
 {
     *walk = (ml_page_walk){.base_us = device->base_us};
     ml_lifetimes_walk_begin(&walk->memory, device->rows.lifetimes, changed, context);
-    if (device->rows.trace->event_count > 0) {
-        tell_time(walk, 0);
-    }
+    walk->time = ml_page_first_time(device);
 }
 
 void
 ml_page_walk_next(ml_page_walk *walk)
 {
-    tell_time(walk, walk->memory.position);
+    walk->time = ml_page_walk_peek(walk);
     ml_lifetimes_walk_next(&walk->memory);
 }

@@ -108,7 +108,7 @@ int ml_page_write_chunks(ml_page_device *device, ml_buffer *head);
 #define ML_PAGE_BLOB_BANDS ((size_t)8192)
 
 /* The columns of COUNT rows, whose numbers INDEX lists. */
-void ml_page_write_rows(ml_buffer *out, const ml_allocation_rows *rows,
+void ml_page_write_rows(ml_buffer *out, const ml_page_device *device,
                         const uint32_t *index, size_t count);
 
 /* ---- Going over the events again ---- */
@@ -124,5 +124,11 @@ void ml_page_walk_begin(ml_page_walk *walk, const ml_page_device *device,
                         ml_lifetime_changed *changed, void *context);
 /* Over the next event, which there is. */
 void ml_page_walk_next(ml_page_walk *walk);
+/* The time that it will have after the next event; behind the last, that it has. */
+uint64_t ml_page_walk_peek(const ml_page_walk *walk);
+
+/* That a walk has after the first event, and after the last. */
+uint64_t ml_page_first_time(const ml_page_device *device);
+uint64_t ml_page_last_time(const ml_page_device *device);
 
 #endif

@@ -17,67 +17,82 @@ enum {
     AT_GROUPS
 };
 
+/* What a group gained; of what it lost the negative. */
+typedef struct gain {
+    size_t group;
+    uint64_t bytes;
+} gain;
+
 typedef struct page_levels_work {
     ml_page_device *device;
     uint64_t *columns; /* owned; of the finest level, later of the coarser ones */
     size_t count;
     size_t width;    /* numbers of a column */
     uint64_t *bytes; /* owned; now, of each group of each scheme */
+    gain *gains;     /* owned; since the column's peak so far */
+    size_t gain_count;
+    size_t gain_capacity;
+    int error;
 } page_levels_work;
 
 static void
 change_group(void *context, const ml_lifetime *row, bool begins)
 {
     page_levels_work *w = context;
+    void *gains = w->gains;
+    int error = ml_grow(&gains, &w->gain_capacity, w->gain_count + ML_PAGE_SCHEMES,
+                        sizeof(gain));
+    w->gains = gains;
+    if (error < 0) {
+        w->error = error;
+        return;
+    }
+    uint64_t bytes = begins ? row->bytes : 0 - row->bytes;
     for (unsigned i = 0; i < ML_PAGE_SCHEMES; i++) {
-        uint64_t *bytes =
-            &w->bytes[ml_page_group_of(w->device, row, (enum ml_page_scheme)i)];
-        *bytes = begins ? *bytes + row->bytes : *bytes - row->bytes;
+        size_t group = ml_page_group_of(w->device, row, (enum ml_page_scheme)i);
+        w->bytes[group] += bytes;
+        w->gains[w->gain_count++] = (gain){group, bytes};
     }
 }
 
-/* SCOUT goes ahead over the column's COUNT events to find the one that FOLLOWER, which
- * knows the groups, stops at. */
+/* Over COUNT events.  The groups are those of the peak: what they gained after it is taken
+ * away again. */
 static void
-fill_column(page_levels_work *w, uint64_t *column, ml_page_walk *scout,
-            ml_page_walk *follower, size_t count)
+fill_column(page_levels_work *w, uint64_t *column, ml_page_walk *walk, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        ml_page_walk_next(scout);
+        ml_page_walk_next(walk);
         if (i == 0) {
-            column[AT_TIME] = scout->time;
+            column[AT_TIME] = walk->time;
         }
-        if (i == 0 || scout->memory.allocated > column[AT_ALLOCATED]) {
-            column[AT_PEAK] = scout->memory.position - 1;
-            column[AT_ALLOCATED] = scout->memory.allocated;
-            column[AT_ACTIVE] = scout->memory.active;
-            column[AT_RESERVED] = scout->memory.reserved;
+        if (i == 0 || walk->memory.allocated > column[AT_ALLOCATED]) {
+            column[AT_PEAK] = walk->memory.position - 1;
+            column[AT_ALLOCATED] = walk->memory.allocated;
+            column[AT_ACTIVE] = walk->memory.active;
+            column[AT_RESERVED] = walk->memory.reserved;
+            w->gain_count = 0;
         }
-        column[AT_TOP] = scout->memory.reserved > column[AT_TOP]
-                             ? scout->memory.reserved
-                             : column[AT_TOP];
-    }
-    while (follower->memory.position <= column[AT_PEAK]) {
-        ml_page_walk_next(follower);
+        column[AT_TOP] = walk->memory.reserved > column[AT_TOP] ? walk->memory.reserved
+                                                                : column[AT_TOP];
     }
     memcpy(&column[AT_GROUPS], w->bytes, w->device->groups.total * sizeof(uint64_t));
-    while (follower->memory.position < scout->memory.position) {
-        ml_page_walk_next(follower);
+    for (size_t i = 0; i < w->gain_count; i++) {
+        column[AT_GROUPS + w->gains[i].group] -= w->gains[i].bytes;
     }
 }
 
-static void
+static int
 fill_columns(page_levels_work *w)
 {
     size_t events = w->device->rows.trace->event_count;
-    ml_page_walk scout, follower;
-    ml_page_walk_begin(&scout, w->device, NULL, NULL);
-    ml_page_walk_begin(&follower, w->device, change_group, w);
-    for (size_t i = 0; i < w->count; i++) {
+    ml_page_walk walk;
+    ml_page_walk_begin(&walk, w->device, change_group, w);
+    for (size_t i = 0; i < w->count && w->error == 0; i++) {
         size_t left = events - i * ML_PAGE_SPAN;
-        fill_column(w, &w->columns[i * w->width], &scout, &follower,
+        fill_column(w, &w->columns[i * w->width], &walk,
                     left < ML_PAGE_SPAN ? left : ML_PAGE_SPAN);
     }
+    return w->error;
 }
 
 /* Each four columns become one. */
@@ -189,13 +204,16 @@ ml_page_write_levels(ml_page_device *device, ml_buffer *head)
     w.bytes = ml_alloc_zeroed(device->groups.total + 1, sizeof(uint64_t));
     int error = w.columns == NULL || w.bytes == NULL ? ML_ENOMEM : 0;
     if (error == 0) {
-        fill_columns(&w);
+        error = fill_columns(&w);
+    }
+    if (error == 0) {
         ml_json_key(head, "levels");
         ml_json_text(head, "[");
         error = write_level(&w, ML_PAGE_SPAN, head);
         ml_json_text(head, "]");
     }
     ml_free(w.columns);
+    ml_free(w.gains);
     ml_free(w.bytes);
     return error;
 }
@@ -220,7 +238,7 @@ write_band(ml_page_device *device, const uint32_t *index, size_t count,
         return ML_ENOMEM;
     }
     ml_varint_put(out, count);
-    ml_page_write_rows(out, &device->rows, index, count);
+    ml_page_write_rows(out, device, index, count);
     bounds[0] = (int64_t)device->rows.lifetimes->rows[index[0]].start - 1;
     bounds[1] = 0;
     for (size_t i = 0; i < count; i++) {

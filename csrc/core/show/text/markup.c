@@ -205,6 +205,11 @@ put_three_digits(ml_buffer *out, uint64_t whole, uint64_t rest, uint64_t unit)
     for (unsigned i = 0; i < digits; i++) {
         scale *= 10;
     }
+    /* Room for the product; a rest that is no tie stays none. */
+    while (unit > UINT64_MAX / 2000) {
+        unit >>= 1;
+        rest = rest >> 1 | (rest & 1);
+    }
     uint64_t value = whole * scale + rest * scale / unit;
     rest = rest * scale % unit;
     /* Ties to the even one, as Python rounds in the reports. */
@@ -228,7 +233,7 @@ put_three_digits(ml_buffer *out, uint64_t whole, uint64_t rest, uint64_t unit)
 void
 ml_markup_size(ml_buffer *out, uint64_t bytes)
 {
-    static const char *const names[] = {" KiB", " MiB", " GiB", " TiB"};
+    static const char *const names[] = {" KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
     if (bytes < KIB) {
         ml_markup_unsigned(out, bytes);
         ml_markup(out, " B");
@@ -237,7 +242,7 @@ ml_markup_size(ml_buffer *out, uint64_t bytes)
     size_t name = 0;
     uint64_t unit = KIB;
     /* From 999.5 on it would have four digits. */
-    while (name < 3 && bytes / unit * 2 + (bytes % unit * 2 >= unit) >= 1999) {
+    while (name < 5 && bytes / unit * 2 + (bytes % unit * 2 >= unit) >= 1999) {
         unit *= KIB;
         name++;
     }

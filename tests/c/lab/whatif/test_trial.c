@@ -282,6 +282,69 @@ test_ranges(void)
     ml_ranges_fini(&ranges);
 }
 
+/* A block of 30 MiB goes, then 12 come: they are cut off it, unless it is too large. */
+#define CUT_EVENTS \
+    { \
+        of(ML_ACTION_SEGMENT_ALLOC, A, 30), of(ML_ACTION_ALLOC, A, 30), \
+            of(ML_ACTION_FREE_REQUESTED, A, 30), of(ML_ACTION_FREE_COMPLETED, A, 30), \
+            of(ML_ACTION_ALLOC, A, 12) \
+    }
+
+static void
+test_settings_that_decide_alike(void)
+{
+    ml_event events[] = CUT_EVENTS;
+    fixture f;
+    CHECK_INT(set_up(&f, events, COUNT(events)), 0);
+    CHECK_INT(run(&f), 0);
+    CHECK_UINT(f.result.peak.reserved, 30 * MIB);
+    CHECK_UINT(f.result.slack.split_low, 30 * MIB + 1);
+    CHECK_UINT(f.result.slack.split_high, UINT64_MAX);
+    f.options.settings.max_split_bytes = 25 * MIB;
+    CHECK_INT(run(&f), 0);
+    CHECK_UINT(f.result.peak.reserved, 42 * MIB);
+    CHECK_UINT(f.result.slack.split_low, 12 * MIB + 1);
+    CHECK_UINT(f.result.slack.split_high, 30 * MIB);
+    /* Whole for what is large itself: 18 MiB more than it asked for. */
+    f.options.settings.max_split_bytes = 12 * MIB;
+    f.options.settings.max_non_split_rounding = 20 * MIB;
+    CHECK_INT(run(&f), 0);
+    CHECK_UINT(f.result.peak.reserved, 30 * MIB);
+    CHECK_UINT(f.result.peak.allocated, 30 * MIB);
+    CHECK_UINT(f.result.slack.rounding_low, 18 * MIB + 1);
+    CHECK_UINT(f.result.slack.rounding_high, UINT64_MAX);
+    tear_down(&f);
+}
+
+/* Blocks of 30, 40 and 50 MiB one after the other take 120 MiB, or 60 in pages of 20 that
+ * grow. */
+static void
+test_the_best_alone(void)
+{
+    ml_event events[] = {
+        of(ML_ACTION_SEGMENT_ALLOC, A, 30),  of(ML_ACTION_ALLOC, A, 30),
+        of(ML_ACTION_FREE_REQUESTED, A, 30), of(ML_ACTION_FREE_COMPLETED, A, 30),
+        of(ML_ACTION_SEGMENT_ALLOC, B, 40),  of(ML_ACTION_ALLOC, B, 40),
+        of(ML_ACTION_FREE_REQUESTED, B, 40), of(ML_ACTION_FREE_COMPLETED, B, 40),
+        of(ML_ACTION_SEGMENT_ALLOC, C, 50),  of(ML_ACTION_ALLOC, C, 50)};
+    fixture f;
+    CHECK_INT(set_up(&f, events, COUNT(events)), 0);
+    f.options.recorded_addresses = true;
+    CHECK_INT(ml_trial_check(f.workload, &f.options, &f.result), 0);
+    CHECK_UINT(f.result.peak.reserved, 120 * MIB);
+    ml_tune *tune = NULL;
+    char conf[ML_TUNE_CONF_MAX];
+    bool helps = false;
+    CHECK_INT(ml_tune_new(&f.recording, 0, ML_WHATIF_RECORDED, &tune), 0);
+    CHECK_INT(ml_tune_best(f.workload, &f.options, &f.result, conf, &helps), 0);
+    CHECK(helps && tune->helps);
+    CHECK_STR(conf, "expandable_segments:True");
+    CHECK_STR(tune->best.conf, conf);
+    CHECK_UINT(tune->best.result.peak.reserved, 60 * MIB);
+    ml_tune_free(tune);
+    tear_down(&f);
+}
+
 /* Every allocation of all of it fails in turn. */
 static void
 test_no_memory(void)
@@ -327,6 +390,8 @@ main(void)
     RUN(test_what_there_is_at_an_event);
     RUN(test_whose_doing_a_release_was);
     RUN(test_ranges);
+    RUN(test_settings_that_decide_alike);
+    RUN(test_the_best_alone);
     RUN(test_no_memory);
     RUN(test_what_is_refused);
     return TEST_RESULT();

@@ -267,7 +267,7 @@ test_sizes_beyond_all_sums(void)
     sample_block(&f, UINT64_MAX - 10, 5, ML_BLOCK_ALLOCATED, 0);
     char *text = sample_document(&f, write_segments);
     CHECK(text != NULL);
-    CHECK_HAS(text, "<title>all memory\n16777216 TiB (18,446,744,073,709,551,615 ");
+    CHECK_HAS(text, "<title>all memory\n16.0 EiB (18,446,744,073,709,551,615 ");
     CHECK_HAS(text, "stream 18446744073709551615");
     ml_free(text);
     text = sample_document(&f, fold_segments);

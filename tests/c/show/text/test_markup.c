@@ -114,7 +114,12 @@ static const struct {
     {(1 << 30) - 1, "1.00 GiB"},
     {UINT64_C(5) << 30, "5.00 GiB"},
     {UINT64_C(3) << 40, "3.00 TiB"},
-    {UINT64_MAX, "16777216 TiB"},
+    {UINT64_C(1) << 50, "1.00 PiB"},
+    {(UINT64_C(1) << 60) - 1, "1.00 EiB"},
+    /* 999.5 PiB, a tie of 1999 halves. */
+    {UINT64_C(1999) << 49, "0.976 EiB"},
+    {(UINT64_C(1) << 60) + (UINT64_C(1) << 59), "1.50 EiB"},
+    {UINT64_MAX, "16.0 EiB"},
 };
 
 static void
