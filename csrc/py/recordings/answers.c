@@ -2,6 +2,7 @@
 #include "recordings/answers.h"
 
 #include "dicts/advice_dict.h"
+#include "dicts/growth_dict.h"
 #include "dicts/instant_event.h"
 #include "dicts/oom_dict.h"
 #include "dicts/peak_dict.h"
@@ -221,6 +222,20 @@ ml_recording_verdict(PyObject *op, PyObject *args, PyObject *kwargs)
     const ml_recording *part = ml_recording_part(recording, &own);
     return name_device(
         ml_py_verdict(ml_state_of(Py_TYPE(op)), part, (int)own, trials != 0), device);
+}
+
+const char ml_recording_growth_doc[] =
+    "growth($self, device, /)\n--\n\n"
+    "Which lines of the program leave memory behind on a device step by step, as a "
+    "dict.\n\n"
+    "Sizes in bytes; docs/REPORT.md describes each key. Raises IndexError for a device "
+    "that\n"
+    "the recording does not have, MemoryError.";
+
+PyObject *
+ml_recording_growth(PyObject *op, PyObject *arg)
+{
+    return answer_of(op, arg, ml_py_growth);
 }
 
 const char ml_recording_tune_doc[] =
