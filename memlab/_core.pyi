@@ -16,6 +16,7 @@ from memlab._answers import (
     Difference,
     ExplainedDevice,
     File,
+    Growth,
     History,
     Leak,
     Ledger,

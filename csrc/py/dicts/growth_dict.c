@@ -47,7 +47,6 @@ line_dict(const ml_analysis *analysis, const ml_growing *growing)
 {
     const ml_recording *recording = analysis->recording;
     PyObject *dict = PyDict_New();
-    bool backward = growing->cause.phase == ML_PHASE_BACKWARD;
     const char *reason = ml_no_line_text(growing->cause.no_line);
     if (dict != NULL &&
         (ml_py_set(dict, "bytes_per_step", number(growing->per_step)) < 0 ||
@@ -55,7 +54,8 @@ line_dict(const ml_analysis *analysis, const ml_growing *growing)
          ml_py_set(dict, "blocks", number(growing->blocks)) < 0 ||
          ml_py_set(dict, "certain", PyBool_FromLong(growing->certain)) < 0 ||
          ml_py_set(dict, "lines", PyLong_FromUnsignedLong(growing->lines)) < 0 ||
-         ml_py_set(dict, "backward", PyBool_FromLong(backward)) < 0 ||
+         ml_py_set(dict, "phase",
+                   PyUnicode_FromString(ml_phase_text(growing->cause.phase))) < 0 ||
          ml_py_set(dict, "reason", PyUnicode_FromString(reason)) < 0 ||
          ml_py_set_growing(dict, recording, growing) < 0 ||
          ml_py_set_cause(dict, recording, &growing->cause) < 0 ||
