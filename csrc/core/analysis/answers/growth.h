@@ -33,7 +33,7 @@
 #define ML_GROWTH_PERCENT 1
 
 /* Blocks of a line by which to ask who holds it, the newest first. */
-#define ML_GROWING_BLOCKS 4
+#define ML_GROWING_BLOCKS 12
 
 /* What ends a step; JSON values. */
 #define ML_GROWTH_BYS(XX) \

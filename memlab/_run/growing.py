@@ -1,0 +1,120 @@
+"""Who holds what grows: looked for while the program runs and when it ends, and noted in the
+recording.
+
+A list that a function keeps dies with that function.  So the first look comes early, after
+some optimizer steps, and others after ever more; together they take a second at most.
+Nothing is raised into the program.
+"""
+
+import os
+import re
+import sys
+import time
+
+from memlab import _core
+from memlab._native import sources
+from memlab._objects import holders
+from memlab._record import optimizers
+
+# Steps before the first look: one more than tell a leak.
+_FIRST = 6
+_TIMES = 4
+_SECONDS = 1.0
+_LINES = 8
+
+_KEY = re.compile(r"\[[^\[\]]*\](?=`|$)")
+
+
+class Watch:
+    """Looks who holds what grows in SNAPSHOT, which records."""
+
+    def __init__(self, snapshot):
+        self._snapshot = snapshot
+        self._pid = os.getpid()
+        self._steps = 0
+        self._next = _FIRST
+        self._left = _SECONDS
+        self._last = 0.0
+        snapshot._look = self.look
+
+    def start(self):
+        """Looks at steps from now on."""
+        if "torch" in sys.modules:
+            optimizers.watch(self)
+
+    def before_step(self, optimizer):
+        """Nothing has grown yet."""
+
+    def after_step(self, optimizer):
+        """An optimizer has stepped."""
+        self._steps += 1
+        if self._steps < self._next:
+            return
+        self._next *= _TIMES
+        # There is so much more to be looked at than the last time.
+        if self._last * _TIMES > self._left or os.getpid() != self._pid:
+            optimizers.forget(self)
+            return
+        begin = time.perf_counter()
+        try:
+            snapshot = self._snapshot
+            if snapshot.recording:
+                self.look(
+                    snapshot._freeze(sources.dialect_keys(), snapshot._rank(), None)
+                )
+        except Exception:
+            optimizers.forget(self)
+        self._last = time.perf_counter() - begin
+        self._left -= self._last
+
+    def look(self, recording):
+        """Notes who holds what grows in RECORDING; whether somebody does."""
+        try:
+            devices = range(recording.device_count)
+            return any([_look(recording, device) for device in devices])
+        except Exception:
+            return False
+
+
+def _look(recording, device):
+    growing = [line for line in recording.growth(device)["lines"] if line["addresses"]]
+    growing = growing[:_LINES]
+    addresses = [address for line in growing for address in line["addresses"]]
+    if not addresses or "torch" not in sys.modules:
+        return False
+    tensor = sys.modules["torch"].Tensor
+    source = recording.source
+    found = _core.tensors_at(tensor, source == "cuda", device, addresses)
+    known = {}
+    live = [each for each in found if each is not None]
+    places = [at for at, each in zip(addresses, found, strict=True) if each is not None]
+    # find() wants the only list.
+    found = None
+    for address, held in zip(places, holders.find(live), strict=True):
+        known[address] = held
+    noted = False
+    for line in growing:
+        asked = [at for at in line["addresses"] if at in known]
+        name = _common([known[at] for at in asked])
+        if name:
+            _core.note_holder(source, device, asked[0], name)
+            noted = True
+    return noted
+
+
+def _common(held):
+    """What holds most tensors, of each of which HELD is the list of holders; the nearest of
+    several.  "" where none is known."""
+    times, kept = {}, {}
+    for each in held:
+        names = {}
+        for holder in each:
+            if holder.kind not in ("temporary", "cycle", "outside"):
+                names.setdefault(_KEY.sub("[...]", holder.path), holder.path)
+        for name, path in names.items():
+            times[name] = times.get(name, 0) + 1
+            kept.setdefault(name, path)
+    if not times:
+        return ""
+    name = max(times, key=times.get)
+    return kept[name] if times[name] == 1 else name
