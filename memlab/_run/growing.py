@@ -12,6 +12,7 @@ import sys
 import time
 
 from memlab import _core
+from memlab._errors import tell
 from memlab._native import sources
 from memlab._objects import holders
 from memlab._record import optimizers
@@ -21,8 +22,11 @@ _FIRST = 6
 _TIMES = 4
 _SECONDS = 1.0
 _LINES = 8
+# As many objects as are gone through in that time.
+_OBJECTS = 3_000_000
 
-_KEY = re.compile(r"\[[^\[\]]*\](?=`|$)")
+# A number, or the last key of an expression.
+_KEY = re.compile(r"\[(?:\d+\]|[^\[\]]*\](?=`|$))")
 
 
 class Watch:
@@ -35,7 +39,7 @@ class Watch:
         self._next = _FIRST
         self._left = _SECONDS
         self._last = 0.0
-        snapshot._look = self.look
+        snapshot._look = self.last_look
 
     def start(self):
         """Looks at steps from now on."""
@@ -67,21 +71,38 @@ class Watch:
         self._last = time.perf_counter() - begin
         self._left -= self._last
 
-    def look(self, recording):
-        """Notes who holds what grows in RECORDING; whether somebody does."""
+    def last_look(self, recording):
+        """Looks in RECORDING, which has all of the program."""
+        optimizers.forget(self)
         try:
-            devices = range(recording.device_count)
-            return any([_look(recording, device) for device in devices])
-        except Exception:
+            return self.look(recording)
+        except Exception as error:
+            tell(f"who holds what grows could not be looked for: {error!r}")
             return False
 
+    def look(self, recording):
+        """Notes who holds what grows in RECORDING; whether somebody does."""
+        if "torch" not in sys.modules:
+            return False
+        found = {
+            device: lines
+            for device in range(recording.device_count)
+            if (lines := _unknown(recording, device))
+        }
+        if found and sys.getallocatedblocks() > _OBJECTS:
+            tell("who holds what grows was not looked for: there are too many objects")
+            return False
+        return any([_look(recording, device, lines) for device, lines in found.items()])
 
-def _look(recording, device):
-    growing = [line for line in recording.growth(device)["lines"] if line["addresses"]]
-    growing = growing[:_LINES]
+
+def _unknown(recording, device):
+    """The lines that grow and of which no holder is known."""
+    lines = recording.growth(device)["lines"]
+    return [line for line in lines if line["addresses"] and not line["holder"]][:_LINES]
+
+
+def _look(recording, device, growing):
     addresses = [address for line in growing for address in line["addresses"]]
-    if not addresses or "torch" not in sys.modules:
-        return False
     tensor = sys.modules["torch"].Tensor
     source = recording.source
     found = _core.tensors_at(tensor, source == "cuda", device, addresses)
