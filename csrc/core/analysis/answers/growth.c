@@ -552,6 +552,29 @@ ml_growth_free(ml_growth *growth)
     }
 }
 
+bool
+ml_growth_has(const ml_growth *growth, const ml_cause *cause)
+{
+    for (size_t i = 0; i < growth->count; i++) {
+        const ml_growing *line = &growth->lines[i];
+        if (line->certain && !line->graph && cause->frame != 0 &&
+            line->cause.frame == cause->frame &&
+            (line->cause.phase == ML_PHASE_BACKWARD) ==
+                (cause->phase == ML_PHASE_BACKWARD)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+ml_growth_tell(const ml_growth *growth, const ml_cause *cause, ml_verdict *verdict)
+{
+    if (verdict->why == ML_WHY_SEVERAL && ml_growth_has(growth, cause)) {
+        verdict->why = ML_WHY_GROWS;
+    }
+}
+
 const char *
 ml_growth_by_text(unsigned by)
 {

@@ -78,6 +78,12 @@ typedef struct ml_growth {
 int ml_growth_new(const ml_analysis *analysis, ml_growth **out);
 void ml_growth_free(ml_growth *growth); /* takes NULL */
 
+/* Has VERDICT, of CAUSE, say that it grows where it says that it is kept. */
+void ml_growth_tell(const ml_growth *growth, const ml_cause *cause,
+                    ml_verdict *verdict);
+/* Whether CAUSE is of a line that grows for certain, and not as the end of a graph. */
+bool ml_growth_has(const ml_growth *growth, const ml_cause *cause);
+
 const char *ml_growth_by_text(unsigned by); /* "" for an unknown one */
 
 #endif
