@@ -317,7 +317,7 @@ function encode({ events = [], before = [], kinds = [{}], notes = [], chunk = 65
   const strings = names.strings
     ?? ["", "net", "net.weight", "/home/u/net.py", "forward", "step"];
   const head = {
-    format: 2, source: "cuda", base_us: "1700000000000000", strings, actions: ACTIONS,
+    format: 3, source: "cuda", base_us: "1700000000000000", strings, actions: ACTIONS,
     categories: CATEGORIES, phases: ["none", "forward", "backward", "optimizer"],
     hows: ["exact", "near"], no_lines: ["", "no stack"], no_modules: ["", "no module"],
     whys: [""],

@@ -6,7 +6,7 @@
 #include "show/text/json.h"
 
 /* Grows when the page has to read something else. */
-#define FORMAT 2u
+#define FORMAT 3u
 
 /* ---- What all share ---- */
 
