@@ -87,7 +87,11 @@ is_call(const ml_event *event, const ml_stack_fact *facts)
            facts[event->stack].scope == ML_SCOPE_MODULE;
 }
 
-/* How often most of COUNT stacks came, of those that came more than once; 0: none did. */
+/* Of so many stacks that came more than once, one that marks a call is none of the rarest. */
+#define RAREST 16
+
+/* The least often that a fair part of COUNT stacks came, of those that came more than once: in
+ * a snapshot of torch's the layers of a net may have the same stacks.  0: none did. */
 static int
 find_usual(const uint32_t *times, size_t count, uint32_t *out)
 {
@@ -102,9 +106,13 @@ find_usual(const uint32_t *times, size_t count, uint32_t *out)
     for (size_t i = 0; i < count; i++) {
         stacks[times[i]]++;
     }
-    *out = 0;
+    uint64_t all = 0;
     for (uint32_t i = 2; i <= most; i++) {
-        if (stacks[i] != 0 && (*out == 0 || stacks[i] >= stacks[*out])) {
+        all += stacks[i];
+    }
+    *out = 0;
+    for (uint32_t i = 2; i <= most && *out == 0; i++) {
+        if (stacks[i] != 0 && (uint64_t)stacks[i] * RAREST >= all) {
             *out = i;
         }
     }
@@ -113,7 +121,7 @@ find_usual(const uint32_t *times, size_t count, uint32_t *out)
 }
 
 /* A call allocates from the same stacks each time, with the exception of some: one that comes
- * as often as most do marks the calls. */
+ * once a call marks them. */
 static int
 by_calls(const ml_analysis *a, ml_growth_steps *steps)
 {
