@@ -77,7 +77,7 @@ def held(growing) -> str:
 
 def _grows(finding, start):
     said = ", ".join(filter(None, (_growing(finding, start), held(finding))))
-    if finding["graph"]:
+    if finding["graph"] or finding["holder"].startswith("autograd node "):
         remedy = "It keeps an autograd graph: keep .item() or .detach() of it instead."
     else:
         remedy = "Empty what holds it, or keep .item() or .detach().cpu() of it instead."
