@@ -67,6 +67,12 @@ def test_leak(path):
     assert (finding["line"], finding["holder"]) == (marked, first["holder"])
 
 
+def test_category_says_so():
+    [path] = [path for path in LEAKS if path.stem == "list_local"]
+    whys = record(path).peak(0)["unknown_because"]
+    assert whys["left behind by each step: it grows"] >= 7 * 2048, whys
+
+
 @pytest.mark.parametrize("path", SETTLES, ids=lambda path: path.stem)
 def test_settles(path):
     growth = record(path).growth(0)

@@ -198,7 +198,7 @@ find_lefts(finder *f, size_t first, size_t end)
 static size_t
 find_run(const finder *f, size_t count)
 {
-    uint64_t distances[DISTANCES];
+    uint64_t distances[DISTANCES] = {0};
     size_t known = count - 1 < DISTANCES ? count - 1 : DISTANCES;
     for (size_t i = 0; i < known; i++) {
         distances[i] = f->lefts[count - 1 - i].step - f->lefts[count - 2 - i].step;

@@ -41,26 +41,23 @@ by_notes(const ml_analysis *a, ml_growth_steps *steps)
     return error;
 }
 
-/* A pass ends where something else allocates. */
+/* A pass ends with the last of its events before something else allocates. */
 static int
 by_passes(const ml_analysis *a, ml_growth_steps *steps)
 {
-    bool inside = false;
+    size_t end = 0;
     int error = 0;
     for (size_t i = 0; error == 0 && i < a->trace->event_count; i++) {
         const ml_event *event = &a->trace->events[i];
         if ((event->flags & ML_EVENT_BACKWARD) != 0) {
-            inside = true;
+            end = i + 1;
         }
-        else if (inside && event->action == ML_ACTION_ALLOC) {
-            inside = false;
-            error = end_step(steps, i);
+        else if (end != 0 && event->action == ML_ACTION_ALLOC) {
+            error = end_step(steps, end);
+            end = 0;
         }
     }
-    if (error == 0 && inside) {
-        error = end_step(steps, a->trace->event_count);
-    }
-    return error;
+    return error == 0 && end != 0 ? end_step(steps, end) : error;
 }
 
 /* Where a recording does not say what a pass makes: it begins with a gradient that backward()
