@@ -22,7 +22,8 @@ _FIRST = 6
 _TIMES = 4
 _SECONDS = 1.0
 _LINES = 8
-# As many objects as are gone through in that time.
+# As many events and objects as are gone through in that time.
+_EVENTS = 200_000
 _OBJECTS = 3_000_000
 
 # A number, or the last key of an expression.
@@ -39,6 +40,7 @@ class Watch:
         self._next = _FIRST
         self._left = _SECONDS
         self._last = 0.0
+        self._stopped = False
         snapshot._look = self.last_look
 
     def start(self):
@@ -57,25 +59,34 @@ class Watch:
         self._next *= _TIMES
         # There is so much more to be looked at than the last time.
         if self._last * _TIMES > self._left or os.getpid() != self._pid:
-            optimizers.forget(self)
+            self._stop()
             return
         begin = time.perf_counter()
         try:
             snapshot = self._snapshot
-            if snapshot.recording:
+            if _events(snapshot) > _EVENTS:
+                self._stop()
+            elif snapshot.recording:
                 self.look(
                     snapshot._freeze(sources.dialect_keys(), snapshot._rank(), None)
                 )
         except Exception:
-            optimizers.forget(self)
+            self._stop()
         self._last = time.perf_counter() - begin
         self._left -= self._last
+
+    def _stop(self):
+        self._stopped = True
+        optimizers.forget(self)
 
     def last_look(self, recording):
         """Looks in RECORDING, which has all of the program."""
         optimizers.forget(self)
         try:
-            return self.look(recording)
+            found = self.look(recording)
+            if self._stopped and not found and _grows(recording):
+                tell("who holds what grows was not looked for in all of the run: that takes long")
+            return found
         except Exception as error:
             tell(f"who holds what grows could not be looked for: {error!r}")
             return False
@@ -93,6 +104,21 @@ class Watch:
             tell("who holds what grows was not looked for: there are too many objects")
             return False
         return any([_look(recording, device, lines) for device, lines in found.items()])
+
+
+def _events(snapshot):
+    """How many of all devices there are so far."""
+    source = snapshot._source or sources.default()
+    cuda = source == "cuda"
+    devices = range(sys.modules["torch"].cuda.device_count() if cuda else 1)
+    return sum(_core.stats(source, device)["events"] for device in devices)
+
+
+def _grows(recording):
+    """Whether a line grows of which no holder is known."""
+    devices = range(recording.device_count)
+    lines = [line for device in devices for line in recording.growth(device)["lines"]]
+    return any(line["certain"] and not line["holder"] for line in lines)
 
 
 def _unknown(recording, device):
