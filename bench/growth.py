@@ -4,9 +4,8 @@
     memlab phantom python bench/growth.py NAME...
 
 Each trains for eight steps, or as many as it says, in a process of its own.  Limits of growth.h
-may be set by those of
-half "a", every second one by name; half "b" is the test.  `alarms` counts the lines that grow
-for certain, `perhaps` those of too few steps.
+may be set by those of half "a", every second one by name; half "b" is the test.  `alarms`
+counts the lines that grow for certain, `perhaps` those of too few steps.
 """
 
 import json
