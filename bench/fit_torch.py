@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 from fit_nets import GPTBlocks
-from fit_training import GPU, adamw, normal, programs, train, whole
+from fit_training import GPU, adamw, normal, programs, steps, train, whole
 from fit_transformers import gpt2, next_token
 from torch import nn
 
@@ -52,7 +52,7 @@ def averaged_weights():
         model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.99)
     )
     optimizer = adamw(model)
-    for _ in range(3):
+    for _ in steps():
         next_token(50257, 4, 512)(model).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -67,7 +67,7 @@ def mlp_cuda_graph():
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for _ in range(3):
+        for _ in steps():
             optimizer.zero_grad(set_to_none=True)
             model(x).square().mean().backward()
             optimizer.step()
@@ -78,7 +78,7 @@ def mlp_cuda_graph():
         loss = model(x).square().mean()
         loss.backward()
         optimizer.step()
-    for _ in range(3):
+    for _ in steps():
         graph.replay()
     torch.cuda.synchronize()
 

@@ -4,6 +4,9 @@ import torch
 
 GPU = "cuda"
 
+# Of a program that does not say it.
+STEPS = 3
+
 
 def programs():
     """An empty dict, and a decorator that adds a function to it under its name."""
@@ -14,6 +17,11 @@ def programs():
         return function
 
     return found, program
+
+
+def steps():
+    """The steps of a loop of a program's own."""
+    return range(STEPS)
 
 
 def normal(*shape):
@@ -32,7 +40,7 @@ def sgd(model, **options):
     return torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, **options)
 
 
-def train(model, loss_of, optimizer=None, steps=3, amp=None, accumulate=1, scaler=False):
+def train(model, loss_of, optimizer=None, steps=None, amp=None, accumulate=1, scaler=False):
     """STEPS steps with gradients of ACCUMULATE batches each; AMP: the type of autocast."""
     optimizer = optimizer or adamw(model)
     if scaler:
@@ -40,7 +48,7 @@ def train(model, loss_of, optimizer=None, steps=3, amp=None, accumulate=1, scale
         for parameter in model.parameters():
             torch.nn.init.zeros_(parameter)
     scaler = torch.amp.GradScaler("cuda", enabled=scaler)
-    for step in range(steps * accumulate):
+    for step in range((steps or STEPS) * accumulate):
         with torch.autocast("cuda", dtype=amp, enabled=amp is not None):
             loss = loss_of(model)
         scaler.scale(loss).backward()
@@ -52,8 +60,8 @@ def train(model, loss_of, optimizer=None, steps=3, amp=None, accumulate=1, scale
 
 
 def train_and_keep(model, optimizer, batch_of):
-    """Three steps as many loops are written: a step's outputs live until the next one's."""
-    for _ in range(3):
+    """STEPS steps as many loops are written: a step's outputs live until the next one's."""
+    for _ in steps():
         outputs = model(**batch_of())
         loss = outputs.loss
         loss.backward()

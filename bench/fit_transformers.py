@@ -2,7 +2,17 @@
 
 import torch
 from fit_nets import LowRank
-from fit_training import GPU, adamw, normal, programs, sgd, train, train_and_keep, whole
+from fit_training import (
+    GPU,
+    adamw,
+    normal,
+    programs,
+    sgd,
+    steps,
+    train,
+    train_and_keep,
+    whole,
+)
 
 PROGRAMS, program = programs()
 
@@ -99,7 +109,7 @@ def gpt2_sgd():
 def gpt2_clipped():
     model = gpt2(n_layer=6)
     optimizer = adamw(model)
-    for _ in range(3):
+    for _ in steps():
         next_token(50257, 4, 512)(model).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -160,7 +170,7 @@ def llama_master_weights():
     model = causal("Llama", torch.bfloat16, **LLAMA)
     masters = [p.detach().float().requires_grad_() for p in model.parameters()]
     optimizer = torch.optim.AdamW(masters, lr=1e-4)
-    for _ in range(3):
+    for _ in steps():
         next_token(32000, 4, 512)(model).backward()
         for master, weight in zip(masters, model.parameters(), strict=True):
             master.grad = weight.grad.float()
@@ -232,7 +242,7 @@ def roberta_gradscaler():
 def distilbert_inference():
     model = pretrained("DistilBertModel", "DistilBertConfig").eval()
     with torch.inference_mode():
-        for _ in range(3):
+        for _ in steps():
             model(input_ids=whole(30522, 128, 256)).last_hidden_state.mean(1).cpu()
 
 

@@ -4,7 +4,17 @@ torchvision, where that is installed."""
 import torch
 import torch.nn.functional as F
 from fit_nets import UNet, mobilenet, resnet, vgg, waveform_net
-from fit_training import GPU, adamw, normal, programs, sgd, train, train_and_keep, whole
+from fit_training import (
+    GPU,
+    adamw,
+    normal,
+    programs,
+    sgd,
+    steps,
+    train,
+    train_and_keep,
+    whole,
+)
 from fit_transformers import images_of, pretrained
 from torch import nn
 
@@ -181,7 +191,7 @@ def gan():
         nn.Conv2d(512, 1, 4), nn.Flatten(),
     ).to(GPU)  # fmt: skip
     made_by, judged_by = adamw(maker), adamw(judge)
-    for _ in range(3):
+    for _ in steps():
         real, fake = normal(64, 3, 64, 64), maker(normal(64, 128, 1, 1))
         loss = F.softplus(-judge(real)).mean() + F.softplus(judge(fake.detach())).mean()
         judged_by.zero_grad(set_to_none=True)

@@ -19,6 +19,7 @@
 #include "lend/context.h"
 #include "lend/courtesy.h"
 #include "objects/tensors.h"
+#include "objects/tensors_at.h"
 #include "training/annotations.h"
 #include "training/module_calls.h"
 #include "training/owners.h"
@@ -177,6 +178,7 @@ static PyMethodDef functions[] = {
     {"use_native_stacks", ml_native_use, METH_O, ml_native_use_doc},
     {"use_storages", ml_courtesy_use, METH_O, ml_courtesy_use_doc},
     {"use_graph", ml_holders_use, METH_O, ml_holders_use_doc},
+    {"tensors_at", ml_py_tensors_at, METH_VARARGS, ml_py_tensors_at_doc},
     {"find_holders", ml_holders_find, METH_VARARGS, ml_holders_find_doc},
     {"use_tensors", ml_tensors_use, METH_O, ml_tensors_use_doc},
     {"tag_step", ml_owners_step, METH_VARARGS, ml_owners_step_doc},
@@ -192,6 +194,7 @@ static PyMethodDef functions[] = {
      ml_py_end_phase_doc},
     {"mark", ml_py_mark, METH_O, ml_py_mark_doc},
     {"note_step", ml_py_note_step, METH_NOARGS, ml_py_note_step_doc},
+    {"note_holder", ml_py_note_holder, METH_VARARGS, ml_py_note_holder_doc},
     {"sample", ml_py_sample, METH_O, ml_py_sample_doc},
     {"ledger", ml_py_ledger, METH_VARARGS, ml_py_ledger_doc},
     {"unheld", ml_py_unheld_now, METH_VARARGS, ml_py_unheld_now_doc},

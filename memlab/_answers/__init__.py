@@ -29,6 +29,7 @@ from memlab._answers.fit import (
     FitTried,
     FitVary,
 )
+from memlab._answers.growth import Growing, Growth
 from memlab._answers.lab import (
     Advice,
     BatchFit,
@@ -142,6 +143,8 @@ __all__ = [
     "Gpu",
     "GpuLines",
     "GpuSample",
+    "Growing",
+    "Growth",
     "History",
     "Host",
     "HostSample",

@@ -3,6 +3,7 @@
 from typing import TypedDict
 
 from memlab._answers.comparisons import Rank
+from memlab._answers.growth import Growth
 from memlab._answers.lines import LineTable
 from memlab._answers.oom import Oom
 from memlab._answers.peaks import Peak
@@ -16,6 +17,7 @@ class DeviceReport(Peak):
     name: str
     lines: list[LineTable]
     verdict: Verdict
+    growth: Growth
 
 
 class Report(TypedDict):

@@ -20,13 +20,16 @@ def add(command):
         "--fail-on",
         action="append",
         default=[],
-        choices=("oom",),
-        help="end with status 3 where a device ran out of memory (oom); may be repeated",
+        choices=("oom", "leak"),
+        help="end with status 3 where a device ran out of memory (oom), or memory grew by step "
+        "(leak); may be repeated",
     )
 
 
 def status(options, recording, devices) -> int:
     """0, or STATUS where a device, an index, passes a limit of OPTIONS, which is said."""
+    from memlab._report import verdict as _verdict
+
     problems = []
     for device in devices:
         name = wording.escape(recording.device_name(device))
@@ -40,6 +43,11 @@ def status(options, recording, devices) -> int:
         kinds_found = [finding["kind"] for finding in verdict["findings"]]
         if "oom" in options.fail_on and "out_of_memory" in kinds_found:
             problems.append(f"{name} ran out of memory")
+        if "leak" in options.fail_on:
+            problems += [
+                f"{name}: {sentence}"
+                for sentence in _verdict.sentences(verdict, kinds=("grows",))
+            ]
     for problem in problems:
         terminal.say(f"memlab: {problem}", sys.stderr)
     return STATUS if problems else 0

@@ -177,6 +177,8 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         self._source_lines = bool(source_lines)
         self._code = None
         self._frozen = None
+        # Called with what is recorded, at the end; whether it noted more.
+        self._look = None
         self._pid = None
         self._place = None
 
@@ -234,6 +236,8 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         try:
             try:
                 self._frozen = self.data()
+                if self._look is not None and self._look(self._frozen):
+                    self._frozen = self.data()
             except (Error, MemoryError):
                 raise
             except BaseException:

@@ -13,6 +13,7 @@ from memlab._report import instant as _instant
 from memlab._report import model_lines, peaks, stack_lines
 from memlab._report import modules as _rolled
 from memlab._report import oom as _oom
+from memlab._report import verdict as _verdict
 from memlab._report.instant import Instant
 from memlab._text import wording
 from memlab._text.code import Code
@@ -151,6 +152,8 @@ def of_device(recording, device, answer, choice, code, tables) -> Iterator[Part]
     if _rolled.of_answer(answer):
         yield from _modules(answer, choice)
     yield from lines(answer, choice)
+    if choice.usual:
+        yield from _growth(recording.growth(device), choice)
     if tables:
         whole = answer["peak"]["allocated_bytes"]
         named = bool(choice.functions)
@@ -320,6 +323,35 @@ def _by_line(answer, choice, code):
     groups = [{"bytes": row.bytes, "row": row} for row in rows]
     yield _table(columns, groups[:shown], answer, cells, names=True)
     yield from _rest(groups, shown, "line")
+
+
+_STEPS = {
+    "steps": "step",
+    "backward_passes": "backward pass",
+    "module_calls": "call of the outermost module",
+}
+
+
+def _growth(growth, choice):
+    growing = growth["lines"]
+    if not growing:
+        return
+    shown = growing[: choice.lines]
+
+    def cells(line):
+        place = escape(wording.place({**line, "until_line": line["line"]}, choice.start))
+        said = _verdict.held(line)
+        if line["graph"]:
+            said = ", ".join(filter(None, ("an autograd graph", said)))
+        sure = "" if line["certain"] else "too few steps to tell"
+        last = [place, *filter(None, (said, sure))]
+        return size(line["bytes_per_step"]), str(line["since_step"]), str(line["steps"]), last
+
+    yield Heading(f"What grows by {_STEPS[growth['steps_by']]}")
+    columns = ("bytes a step", "since step", "steps", "line")
+    yield Table(columns, [cells(line) for line in shown], names=True, headed=True)
+    if growing[len(shown) :]:
+        yield Said(f"... and {wording.plural(len(growing) - len(shown), 'more line')}")
 
 
 def _stacks(answer, choice):

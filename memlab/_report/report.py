@@ -45,6 +45,7 @@ def report(
                 "name": recording.device_name(i),
                 "lines": [table.answer() for table in tables[i]],
                 "verdict": _verdict.of_device(recording, i),
+                "growth": recording.growth(i),
             }
             for i, answer in answers.items()
         ],

@@ -11,6 +11,8 @@ from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from memlab._answers import Verdict
     from memlab._core import Recording
 
@@ -67,9 +69,32 @@ def _peak_in_evaluation(finding, start):
     )
 
 
+def _growing(finding, start):
+    where = place(finding, start) or "a line that is not known"
+    return f"{_size(finding['bytes'])} a step since step {finding['since_step']}: {where}"
+
+
+def held(growing) -> str:
+    """Who holds what grows; "" where that is not known."""
+    return f"held by {wording.escape(growing['holder'])}" if growing["holder"] else ""
+
+
+def _grows(finding, start):
+    said = ", ".join(filter(None, (_growing(finding, start), held(finding))))
+    if finding["graph"] or finding["holder"].startswith("autograd node "):
+        remedy = "It keeps an autograd graph: keep .item() or .detach() of it instead."
+    else:
+        remedy = "Empty what holds it, or keep .item() or .detach().cpu() of it instead."
+    return f"Grows by {said}. {remedy}"
+
+
 # By kind: a sentence.
 _FINDINGS = {
     "out_of_memory": _out_of_memory,
+    "grows": _grows,
+    "may_grow": lambda finding, start: (
+        f"May grow by {_growing(finding, start)}; {finding['steps']} steps are too few to tell."
+    ),
     "tight": lambda finding, start: (
         f"Tight: {_size(finding['bytes'])} of the GPU's {_size(finding['of_bytes'])} are free "
         "at the peak."
@@ -93,9 +118,15 @@ _FINDINGS = {
 }
 
 
-def sentences(verdict: Verdict, start: str | None = None) -> list[str]:
-    """What was found, the most urgent first; paths relative to the folder START."""
-    return [_FINDINGS[finding["kind"]](finding, start) for finding in verdict["findings"]]
+def sentences(
+    verdict: Verdict, start: str | None = None, kinds: Container[str] = _FINDINGS
+) -> list[str]:
+    """What of KINDS was found, the most urgent first; paths relative to the folder START."""
+    return [
+        _FINDINGS[finding["kind"]](finding, start)
+        for finding in verdict["findings"]
+        if finding["kind"] in kinds
+    ]
 
 
 def lines(recording: Recording, device: int) -> list[str]:

@@ -6,8 +6,8 @@ import os
 
 from memlab._errors import Error
 from memlab._record import oom
+from memlab._run import growing, results
 from memlab._run import program as _program
-from memlab._run import results
 from memlab._run.telling import Telling
 
 
@@ -25,6 +25,7 @@ def run(options) -> int:
     snapshot, outputs.events = results.start(
         recording, outputs.path(".mlab"), options.max_file_bytes
     )
+    growing.Watch(snapshot).start()
     telling = Telling(options.quiet)
     watch = None
 

@@ -32,6 +32,23 @@ const memlabGrowth = (() => {
       + `. ${counts.join(", ") || "Nothing changed"}.`;
   }
 
+  const STEPS = { steps: "step", backward_passes: "backward pass",
+                  module_calls: "call of the outermost module" };
+
+  /* A sentence for each line that grows by step, as the report has them. */
+  function growing(model, { growth }) {
+    return growth.frame.map((frame, i) => {
+      const holder = model.strings[growth.holder[i]];
+      const place = memlabNames.placeText(memlabNames.frameText(model, frame));
+      return `${growth.certain[i] ? "Grows" : "May grow"} by `
+        + `${formatBytes(Number(growth.per_step[i]))} a ${STEPS[growth.by]} since step `
+        + `${formatCount(Number(growth.since[i]))}: ${place}`
+        + `${growth.graph[i] ? ", an autograd graph" : ""}`
+        + `${holder === "" ? "" : `, held by ${holder}`}`
+        + `${growth.certain[i] ? "" : "; too few steps to tell"}.`;
+    });
+  }
+
   /* ---- tables ---- */
 
   function columnsOf(model) {
@@ -117,6 +134,7 @@ const memlabGrowth = (() => {
     const by = memlabTables.choice("By", B.BYS.map((each) => [each, each]), "line",
                                    (value) => callbacks.change({ by: value }));
     const said = make("p", { class: "instant" });
+    const steady = make("div", { class: "growing" });
     const tableRoom = make("div", { class: "sums-room" });
     const table = memlabTables.create(tableRoom, {
       name: "What grew", columns: [], first: 40, sort: { id: "difference", down: true },
@@ -134,7 +152,8 @@ const memlabGrowth = (() => {
     let stepOf = new Map(); /* by event the option of the step that ends there */
     element.classList.add("growth");
     element.append(
-      make("div", { class: "toolbar" }, from.element, to.element, by.element), said,
+      make("div", { class: "toolbar" }, from.element, to.element, by.element),
+      steady, said,
       tableRoom, make("h3", {}, "New and still live, the oldest first"), freshText,
       freshRoom, make("h3", {}, "By stack: orange grew, blue shrank"), view.element);
 
@@ -186,6 +205,8 @@ const memlabGrowth = (() => {
       const { model, d, state, before, after, added, tree } = shown;
       listInstants();
       by.select.value = B.byOf(state);
+      steady.replaceChildren(...growing(model, model.devices[d]).map(
+        (text) => make("p", {}, text)));
       const all = B.differences(model, d, before, after, B.byOf(state));
       const rows = all.filter((row) => row.change !== "same");
       for (const row of rows) {
@@ -243,5 +264,5 @@ const memlabGrowth = (() => {
     return { show };
   }
 
-  return { create };
+  return { create, growing };
 })();

@@ -27,7 +27,8 @@ ACTIONS = """alloc free_requested free_completed segment_alloc segment_free segm
     segment_unmap snapshot oom other""".split()
 CATEGORIES = """parameter buffer gradient optimizer_state activation temporary input
     workspace communication before_recording unknown""".split()
-NOTES = """step phase_begin phase_end mark region_begin region_end host gpu oom""".split()
+NOTES = """step phase_begin phase_end mark region_begin region_end host gpu oom
+    holder""".split()
 STOPS = [
     "",
     "the limit of the file's size was reached",
@@ -92,7 +93,7 @@ def numbers():
         ),
         *(
             by_hand.note(i, 1000 * i, range(7), device=0, thread=3, name=f"note {i}")
-            for i in range(9)
+            for i in range(len(NOTES))
         ),
         by_hand.object_name(1, "net.0"),
         by_hand.last_use(0, HELD + 5 * MIB, 12),
@@ -144,9 +145,9 @@ def test_categories(recording, tmp_path):
 def test_notes(recording):
     notes = recording.notes()
     assert [each["kind"] for each in notes] == NOTES
-    assert [each["name"] for each in notes] == [f"note {i}" for i in range(9)]
+    assert [each["name"] for each in notes] == [f"note {i}" for i in range(10)]
     assert {tuple(each["values"]) for each in notes} == {tuple(range(7))}
-    assert notes[8]["time_ns"] == 10**18 + 8000
+    assert notes[9]["time_ns"] == 10**18 + 9000
 
 
 def test_memory_at_the_start(recording):

@@ -8,12 +8,12 @@
 #ifndef ML_LEAK_TRACKER_H
 #define ML_LEAK_TRACKER_H
 
-#include "analysis/attribution/cause.h"
+#include "analysis/answers/growth.h"
 #include "record/window.h"
 
 /* Steps of which events can be had again: those of a row of leaks.h when it becomes one, and
  * the one before, for a backward pass whose forward lay in it. */
-#define ML_LEAK_STEPS 5
+#define ML_LEAK_STEPS ML_GROWTH_STEPS
 #define ML_RECALLED_STEPS (ML_LEAK_STEPS + 1)
 
 typedef struct ml_survivor {

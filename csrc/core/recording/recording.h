@@ -111,7 +111,9 @@ typedef struct ml_annotation {
      * processes; the driver's reserve, in total but not in used.  Then torch's reserved; \
      * torch's allocated.  All unknown: it could not be read, and the name says why. */ \
     XX(GPU, 7, "gpu") \
-    XX(OOM, 8, "oom") /* asked for; free on the device; total; allowed */
+    XX(OOM, 8, "oom") /* asked for; free on the device; total; allowed */ \
+    /* Who holds the block at this address; the name says who. */ \
+    XX(HOLDER, 9, "holder")
 
 enum ml_note_kind {
 #define XX(name, number, text) ML_NOTE_##name = (number),

@@ -4,18 +4,8 @@
 #include "core/base/base.h"
 #include "dicts/advice_dict.h"
 #include "dicts/dict_values.h"
+#include "dicts/growth_dict.h"
 #include "dicts/peak_dict.h"
-
-/* DICT with the line, module and how these are known. */
-static int
-set_cause(PyObject *dict, const ml_recording *recording, const ml_cause *cause)
-{
-    if (ml_py_set_frame(dict, recording, cause->frame) < 0 ||
-        ml_py_set(dict, "module", text(recording->strings[cause->module])) < 0) {
-        return -1;
-    }
-    return ml_py_set(dict, "how", PyUnicode_FromString(ml_how_text(cause->how)));
-}
 
 static PyObject *
 finding_dict(const ml_recording *recording, const ml_finding *finding)
@@ -29,7 +19,8 @@ finding_dict(const ml_recording *recording, const ml_finding *finding)
          ml_py_set(dict, "stage", PyUnicode_FromString(stage)) < 0 ||
          ml_py_set(dict, "bytes", number(finding->bytes)) < 0 ||
          ml_py_set(dict, "of_bytes", number(finding->of)) < 0 ||
-         set_cause(dict, recording, &finding->cause) < 0)) {
+         ml_py_set_growing(dict, recording, finding->growing) < 0 ||
+         ml_py_set_cause(dict, recording, &finding->cause) < 0)) {
         Py_CLEAR(dict);
     }
     return dict;
@@ -43,7 +34,7 @@ peak_dict(const ml_recording *recording, const ml_run_verdict *verdict)
         (ml_py_set(dict, "stage", PyUnicode_FromString(ml_stage_text(verdict->stage))) <
              0 ||
          ml_py_set(dict, "moment", ml_py_moment(recording, verdict->peak_time)) < 0 ||
-         set_cause(dict, recording, &verdict->at) < 0)) {
+         ml_py_set_cause(dict, recording, &verdict->at) < 0)) {
         Py_CLEAR(dict);
     }
     return dict;

@@ -3,6 +3,7 @@
 
 #include "core/analysis/answers/module_rows.h"
 #include "dicts/advice_dict.h"
+#include "dicts/growth_dict.h"
 #include "dicts/instant_event.h"
 #include "dicts/oom_dict.h"
 #include "dicts/peak_dict.h"
@@ -234,6 +235,20 @@ ml_recording_verdict(PyObject *op, PyObject *args, PyObject *kwargs)
     size_t own = (size_t)device;
     const ml_recording *part = ml_recording_part(recording, &own);
     return ml_py_verdict(part, (int)device, verdict);
+}
+
+const char ml_recording_growth_doc[] =
+    "growth($self, device, /)\n--\n\n"
+    "Which lines of the program leave memory behind on a device step by step, as a "
+    "dict.\n\n"
+    "Sizes in bytes; docs/REPORT.md describes each key. Raises IndexError for a device "
+    "that\n"
+    "the recording does not have, MemoryError.";
+
+PyObject *
+ml_recording_growth(PyObject *op, PyObject *arg)
+{
+    return answer_of(op, arg, ml_py_growth);
 }
 
 const char ml_recording_tune_doc[] =

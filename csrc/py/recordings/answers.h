@@ -21,6 +21,8 @@ ML_RECORDING_ANSWER_NAMES(XX)
 #undef XX
 extern const char ml_recording_lines_doc[];
 PyObject *ml_recording_lines(PyObject *op, PyObject *arg);
+extern const char ml_recording_growth_doc[];
+PyObject *ml_recording_growth(PyObject *op, PyObject *arg);
 extern const char ml_recording_oom_doc[];
 PyObject *ml_recording_oom(PyObject *op, PyObject *arg);
 
@@ -31,6 +33,7 @@ PyObject *ml_recording_oom(PyObject *op, PyObject *arg);
 #define ML_RECORDING_ANSWERS \
     ML_RECORDING_ANSWER_NAMES(ML_RECORDING_ANSWER){"lines", ml_recording_lines, \
                                                    METH_O, ml_recording_lines_doc}, \
+        {"growth", ml_recording_growth, METH_O, ml_recording_growth_doc}, \
     { \
         "oom", ml_recording_oom, METH_O, ml_recording_oom_doc \
     }

@@ -113,6 +113,30 @@ ml_py_mark(PyObject *Py_UNUSED(module), PyObject *name)
     Py_RETURN_NONE;
 }
 
+const char ml_py_note_holder_doc[] =
+    "note_holder($module, source, device, address, holder, /)\n--\n\n"
+    "Notes who holds the block at an address of a device.\n\n"
+    "Raises TypeError, OverflowError.";
+
+PyObject *
+ml_py_note_holder(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    const char *source, *holder;
+    Py_ssize_t length;
+    unsigned long long address;
+    int device;
+    if (!PyArg_ParseTuple(args, "siKs#:note_holder", &source, &device, &address,
+                          &holder, &length)) {
+        return NULL;
+    }
+    const ml_source *of = ml_recorder_source(source);
+    if (of != NULL) {
+        ml_note note = {.kind = ML_NOTE_HOLDER, .device = device, .values = {address}};
+        ml_recorder_note(of, &note, holder, (size_t)length);
+    }
+    Py_RETURN_NONE;
+}
+
 const char ml_py_note_step_doc[] =
     "note_step($module, /)\n--\n\n"
     "Notes that a training step ended, and samples the memory where that is due.";

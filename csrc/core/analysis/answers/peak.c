@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "analysis/answers/growth.h"
 #include "analysis/answers/inner_lines.h"
 #include "analysis/answers/peak_groups.h"
 #include "base/base.h"
@@ -93,6 +94,26 @@ fill_overhead(ml_peak *peak)
 
 /* ---- What each block is ---- */
 
+/* What a list keeps was not only kept: it grows. */
+static int
+tell_growth(const peak_work *w)
+{
+    ml_growth *growth = NULL;
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < w->peak->block_count; i++) {
+        ml_peak_block *block = &w->peak->blocks[i];
+        if (block->verdict.why != ML_WHY_SEVERAL) {
+            continue;
+        }
+        error = growth == NULL ? ml_growth_new(w->analysis, &growth) : 0;
+        if (error == 0) {
+            ml_growth_tell(growth, &block->cause, &block->verdict);
+        }
+    }
+    ml_growth_free(growth);
+    return error;
+}
+
 static int
 explain(const peak_work *w)
 {
@@ -109,7 +130,10 @@ explain(const peak_work *w)
         peak->step = ml_causes_step(analysis->causes, analysis->device,
                                     (size_t)peak->position - 1);
     }
-    int error = ml_peak_group(peak, analysis->recording);
+    int error = tell_growth(w);
+    if (error == 0) {
+        error = ml_peak_group(peak, analysis->recording);
+    }
     return error < 0 ? error : ml_inner_lines_find(peak, analysis->recording);
 }
 

@@ -44,7 +44,9 @@
     XX(NO_PASS, 2, "no backward pass followed") \
     XX(SEVERAL, 3, "kept over several backward passes") \
     XX(OWNERS, 4, "kept over a backward pass, and parameters are not known") \
-    XX(OUTLIVES, 5, "made by a backward pass that it outlives")
+    XX(OUTLIVES, 5, "made by a backward pass that it outlives") \
+    /* In place of SEVERAL, by answers/growth.h. */ \
+    XX(GROWS, 6, "left behind by each step: it grows")
 
 enum ml_why {
 #define XX(name, number, text) ML_WHY_##name = (number),

@@ -30,11 +30,15 @@ explain_demands(ml_advice_case *it)
         it->of = ml_alloc_zeroed(workload->count + 1, sizeof(*it->of));
         error = it->of == NULL ? ML_ENOMEM : ml_stages_new(analysis, &it->stages);
     }
+    if (error == 0) {
+        error = ml_growth_new(analysis, &it->growth);
+    }
     for (size_t i = 0; error == 0 && i < workload->count; i++) {
         const ml_demand *demand = &workload->demands[i];
         bool before = demand->born == ML_NO_EVENT;
         uint64_t birth = before ? ML_BEFORE_EVENTS : (uint64_t)demand->born;
         it->of[i] = ml_explain(analysis, demand->addr, birth, demand->stack);
+        ml_growth_tell(it->growth, &it->of[i].cause, &it->of[i].verdict);
     }
     return error;
 }
@@ -127,6 +131,7 @@ void
 ml_advice_case_fini(ml_advice_case *it)
 {
     ml_free(it->of);
+    ml_growth_free(it->growth);
     ml_free(it->stages);
     ml_schedule_fini(&it->schedule);
     ml_workload_free(it->workload);

@@ -5,7 +5,7 @@
 #ifndef ML_ADVICE_CASE_H
 #define ML_ADVICE_CASE_H
 
-#include "analysis/analysis.h"
+#include "analysis/answers/growth.h"
 #include "lab/whatif/trial.h"
 #include "lab/whatif/workload.h"
 
@@ -114,6 +114,7 @@ typedef struct ml_advice_case {
     ml_trial_options options; /* of all trials: not at the recorded addresses */
     ml_trial_result before;   /* its peak_event is the instant of the allocated peak */
     ml_explained *of;         /* owned; of each demand */
+    ml_growth *growth;        /* owned */
     const ml_causes *causes;  /* borrowed */
     uint8_t *stages;          /* owned; enum ml_stage of each event */
     bool exact;    /* a trial at the recorded addresses agrees with the recording */

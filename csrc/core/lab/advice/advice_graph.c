@@ -4,7 +4,10 @@
  * An allocation of a forward knows the number that its thread's next node will get, and so
  * the node that was made for it; a pass runs nodes of known numbers.  Where nodes ran and
  * nothing of their forward was freed, the graph was retained.  Without a graph a block goes
- * with its last use, so this needs a recording that knows last uses. */
+ * with its last use, so this needs a recording that knows last uses.
+ *
+ * What a list keeps of each step is no graph, though it may be all that a pass would have
+ * freed. */
 #include "lab/advice/advice_rules.h"
 
 #include <stdlib.h>
@@ -193,7 +196,8 @@ judge(const finder *f, size_t demand, uint32_t *frame)
     const ml_advice_case *it = f->it;
     const ml_demand *of = &it->workload->demands[demand];
     /* A backward pass would have followed. */
-    if (ml_demand_unfinished(it, demand)) {
+    if (ml_demand_unfinished(it, demand) ||
+        ml_growth_has(it->growth, &it->of[demand].cause)) {
         return ML_ADVICE_COUNT;
     }
     const ml_event *birth = &it->trace->events[of->born];

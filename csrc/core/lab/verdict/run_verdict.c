@@ -53,6 +53,21 @@ find_failure(const maker *m)
     }
 }
 
+/* The line that grows most stands for all. */
+static void
+find_growth(const maker *m)
+{
+    const ml_growth *growth = m->verdict->growth;
+    if (growth->count != 0) {
+        const ml_growing *line = &growth->lines[0];
+        ml_finding *finding =
+            add(m->verdict, line->certain ? ML_FINDING_GROWS : ML_FINDING_MAY_GROW,
+                line->per_step, line->bytes);
+        finding->cause = line->cause;
+        finding->growing = line;
+    }
+}
+
 /* The most that was allocated outside evaluations; 0 where the program does not train. */
 static uint64_t
 peak_of_training(const maker *m)
@@ -132,7 +147,8 @@ find_room(const maker *m)
     uint64_t outside = account.used > torch ? (uint64_t)(account.used - torch) : 0;
     uint64_t used = outside + verdict->peak.reserved;
     uint64_t left = account.total > used ? account.total - used : 0;
-    bool failed = verdict->finding_count != 0;
+    bool failed = verdict->finding_count != 0 &&
+                  verdict->findings[0].kind == ML_FINDING_OUT_OF_MEMORY;
     bool tight = is_share(used, account.total, TIGHT_PERCENT);
     if (!failed) {
         add(verdict, tight ? ML_FINDING_TIGHT : ML_FINDING_FITS, left, account.total);
@@ -187,14 +203,16 @@ fill(maker *m, bool trials)
         verdict->at = ml_causes_of(a->causes, a->device, event);
         verdict->peak_time = a->trace->events[event].time;
     }
-    if (trials) {
-        int error =
-            ml_advices_new(a->recording, a->device, UINT64_MAX, &verdict->advices);
-        if (error < 0 && error != ML_EUNSUPPORTED && error != ML_ELIMIT) {
-            return error;
-        }
+    int error = ml_growth_new(a, &verdict->growth);
+    if (error == 0 && trials) {
+        error = ml_advices_new(a->recording, a->device, UINT64_MAX, &verdict->advices);
+        error = error == ML_EUNSUPPORTED || error == ML_ELIMIT ? 0 : error;
+    }
+    if (error < 0) {
+        return error;
     }
     find_failure(m);
+    find_growth(m);
     find_room(m);
     find_evaluation(m);
     find_unused(m);
@@ -234,6 +252,7 @@ ml_run_verdict_free(ml_run_verdict *verdict)
 {
     if (verdict != NULL) {
         ml_advices_free(verdict->advices);
+        ml_growth_free(verdict->growth);
         ml_free(verdict);
     }
 }

@@ -6,6 +6,7 @@
 #ifndef ML_RUN_VERDICT_H
 #define ML_RUN_VERDICT_H
 
+#include "analysis/answers/growth.h"
 #include "analysis/answers/stages.h"
 #include "lab/advice/advice.h"
 
@@ -13,6 +14,8 @@
 #define ML_FINDINGS(XX) \
     /* the request that failed; of: bytes that torch had reserved */ \
     XX(OUT_OF_MEMORY, "out_of_memory") \
+    /* bytes that each step leaves at a line; of: what is kept of it */ \
+    XX(GROWS, "grows") \
     /* bytes free for torch at the peak of reserved memory; of: the GPU's */ \
     XX(TIGHT, "tight") \
     /* by which the peak is above that of the training; of: the training's peak */ \
@@ -23,6 +26,8 @@
     XX(CACHE_HELD, "cache_held") \
     /* used on the GPU by others than torch; of: the GPU's */ \
     XX(OUTSIDE, "outside_torch") \
+    /* as of GROWS, of too few steps to tell */ \
+    XX(MAY_GROW, "may_grow") \
     /* as of TIGHT */ \
     XX(FITS, "fits")
 
@@ -41,6 +46,7 @@ typedef struct ml_finding {
     uint64_t bytes; /* as the kind says */
     uint64_t of;    /* likewise */
     ml_cause cause; /* of the allocation; all 0: of none */
+    const ml_growing *growing; /* of the verdict's growth; NULL: of none */
 } ml_finding;
 
 typedef struct ml_run_verdict {
@@ -51,6 +57,7 @@ typedef struct ml_run_verdict {
     uint64_t total;     /* bytes of the GPU; 0: not known */
     ml_finding findings[ML_FINDING_COUNT];
     size_t finding_count;
+    ml_growth *growth;   /* owned */
     ml_advices *advices; /* owned; NULL: nothing was tried */
     /* The best of these, by index: none repeats what one before it saves. */
     size_t changes[ML_CHANGES_MOST];

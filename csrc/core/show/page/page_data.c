@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "analysis/answers/growth.h"
 #include "show/page/page_device.h"
 #include "show/page/page_head.h"
 #include "show/text/json.h"
@@ -103,6 +104,41 @@ write_groups(ml_buffer *out, const ml_page_groups *groups)
     ml_json_text(out, "}");
 }
 
+/* What grows step by step. */
+static int
+write_growth(ml_buffer *out, const ml_page_device *device)
+{
+    const ml_analysis *analysis;
+    ml_growth *growth = NULL;
+    int error = ml_analysis_of(device->part, device->own, &analysis);
+    if (error == 0) {
+        error = ml_growth_new(analysis, &growth);
+    }
+    if (error < 0) {
+        return error;
+    }
+    const ml_growing *lines = growth->lines;
+    ml_json_key(out, "growth");
+    ml_json_text(out, "{");
+    ml_json_key_string(out, "by", ml_growth_by_text(growth->by));
+    ml_json_key_unsigned(out, "steps", growth->steps);
+    ML_JSON_COLUMN(out, "frame", i, growth->count,
+                   ml_json_unsigned(out, lines[i].cause.frame));
+    ML_JSON_COLUMN(out, "per_step", i, growth->count,
+                   ml_json_unsigned(out, lines[i].per_step));
+    ML_JSON_COLUMN(out, "since", i, growth->count,
+                   ml_json_unsigned(out, lines[i].since));
+    ML_JSON_COLUMN(out, "certain", i, growth->count,
+                   ml_json_unsigned(out, lines[i].certain));
+    ML_JSON_COLUMN(out, "graph", i, growth->count,
+                   ml_json_unsigned(out, lines[i].graph));
+    ML_JSON_COLUMN(out, "holder", i, growth->count,
+                   ml_json_unsigned(out, lines[i].holder));
+    ml_json_text(out, "}");
+    ml_growth_free(growth);
+    return 0;
+}
+
 static int
 write_device(page_data_work *w, ml_page_device *device, size_t index)
 {
@@ -127,6 +163,9 @@ write_device(page_data_work *w, ml_page_device *device, size_t index)
     }
     if (error == 0) {
         error = ml_page_head_peak(out, device->peak, &w->kinds);
+    }
+    if (error == 0) {
+        error = write_growth(out, device);
     }
     ml_json_text(out, "}");
     return error;

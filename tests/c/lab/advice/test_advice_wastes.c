@@ -293,6 +293,36 @@ test_a_graph_that_a_pass_retains(void)
     end();
 }
 
+/* Each of eight steps leaves 20 MiB of line 8, and its pass has nothing to free: a list keeps
+ * what it would have freed, until the program ends. */
+static void
+test_a_list_is_no_graph(void)
+{
+    begin();
+    uint32_t stack = in_module(8);
+    uint32_t of_loss = line(9);
+    uint64_t kept[8];
+    size_t used[8];
+    for (uint64_t i = 0; i < 8; i++) {
+        kept[i] = take(20, stack, 2 * i + 2);
+        uint64_t loss = take(1, of_loss, 2 * i + 3);
+        used[i] = s.device.event_count;
+        uint64_t gradient = take_back(2, 2 * i + 2, "MulBackward0");
+        give(gradient, 2, ML_EVENT_BACKWARD, 1);
+        give(loss, 1, 0, 1);
+    }
+    for (size_t i = 0; i < 8; i++) {
+        uint64_t since = s.device.event_count - used[i] + 1;
+        give(kept[i], 20, 0, (uint32_t)since);
+    }
+    CHECK(find(ML_ADVICE_GRAPH_RETAINED) == NULL);
+    CHECK(find(ML_ADVICE_GRAPH_UNUSED) == NULL);
+    const ml_advice *late = find(ML_ADVICE_LATE_FREES);
+    CHECK(late != NULL);
+    CHECK_INT(line_of(late), 5);
+    end();
+}
+
 static void
 test_a_graph_that_a_pass_frees(void)
 {
@@ -437,6 +467,7 @@ main(void)
     RUN(test_a_loss_that_is_checkpointed);
     RUN(test_a_graph_that_no_pass_runs);
     RUN(test_a_graph_that_a_pass_retains);
+    RUN(test_a_list_is_no_graph);
     RUN(test_a_graph_that_a_pass_frees);
     RUN(test_a_forward_that_runs_out_of_memory);
     RUN(test_lines_that_keep_segments);

@@ -1,0 +1,587 @@
+/* Which lines leave memory behind step by step.  See growth.h. */
+#include "analysis/answers/growth.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/answers/growth_steps.h"
+#include "base/base.h"
+
+/* Distances between steps that tell the usual one: the last so many. */
+#define DISTANCES 8
+/* The value of a loss, in bytes. */
+#define SCALAR_BYTES 8
+/* Sizes of fewer steps than tell a leak differ by no more than this. */
+#define SIZES_APART 4
+#define STEPS_AHEAD 1000
+
+/* A block that is kept. */
+typedef struct kept {
+    ml_string file; /* with these, its line */
+    ml_string function;
+    int64_t line;
+    bool backward;
+    bool forward;
+    uint8_t no_line;
+    uint32_t step;  /* index */
+    uint32_t until; /* of the first step at whose end it is not allocated */
+    size_t row;
+    uint64_t bytes;
+} kept;
+
+/* What was left at a line by one step. */
+typedef struct left {
+    uint32_t step;
+    uint64_t bytes;
+    uint64_t blocks;
+} left;
+
+/* A line that grows: its blocks, and the steps that left something. */
+typedef struct found {
+    ml_growing line;
+    size_t first; /* kept blocks */
+    size_t end;
+    uint32_t begin; /* steps, by index */
+    uint32_t last;
+    bool folded;
+} found;
+
+typedef struct finder {
+    const ml_analysis *analysis;
+    ml_growth_steps steps;
+    kept *blocks; /* owned */
+    size_t count;
+    size_t capacity;
+    left *lefts;    /* owned; room for one a step; of the line looked at */
+    uint64_t *sums; /* owned; room for one a step and one more */
+    found *list;    /* owned */
+    size_t found_count;
+    size_t found_capacity;
+} finder;
+
+/* ---- What is kept ---- */
+
+static bool
+is_left(const finder *f, const kept *block)
+{
+    return block->until == f->steps.count;
+}
+
+static int
+add_kept(finder *f, size_t row, uint32_t step, uint32_t until)
+{
+    void *blocks = f->blocks;
+    if (ml_grow(&blocks, &f->capacity, f->count + 1, sizeof(kept)) < 0) {
+        return ML_ENOMEM;
+    }
+    f->blocks = blocks;
+    const ml_analysis *a = f->analysis;
+    const ml_lifetime *life = &a->lifetimes.rows[row];
+    ml_cause cause = ml_causes_of(a->causes, a->device, life->birth - 1);
+    const ml_frame *frame = &a->recording->frames[cause.frame];
+    f->blocks[f->count++] = (kept){
+        .file = a->recording->strings[frame->filename],
+        .function = a->recording->strings[frame->name],
+        .line = frame->line,
+        .backward = cause.phase == ML_PHASE_BACKWARD,
+        .forward = cause.phase == ML_PHASE_FORWARD,
+        .no_line = cause.no_line,
+        .step = step,
+        .until = until,
+        .row = row,
+        .bytes = life->bytes,
+    };
+    return 0;
+}
+
+/* The index of the first step that ends at MOMENT or later. */
+static uint32_t
+step_of(const ml_growth_steps *steps, uint32_t moment)
+{
+    size_t at;
+    ML_SEARCH(at, steps->count, steps->moments[at] < moment);
+    return (uint32_t)at;
+}
+
+static int
+find_kept(finder *f)
+{
+    const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
+    uint32_t count = (uint32_t)f->steps.count;
+    uint32_t step = 0;
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < lifetimes->count; i++) {
+        const ml_lifetime *life = &lifetimes->rows[i];
+        if (life->birth == 0 || life->start != life->birth ||
+            life->tag == ML_CATEGORY_OPTIMIZER_STATE) {
+            continue;
+        }
+        while (step < count && f->steps.moments[step] < life->birth) {
+            step++;
+        }
+        if (step == count) {
+            break;
+        }
+        const ml_lifetime *end = ml_lifetime_last(lifetimes, life);
+        uint32_t until =
+            end->requested == ML_NEVER ? count : step_of(&f->steps, end->requested);
+        if (until > step + 1 || (until == count && step + 1 == count)) {
+            error = add_kept(f, i, step, until);
+        }
+    }
+    return error;
+}
+
+static int
+compare_lines(const kept *a, const kept *b)
+{
+    if (a->line != b->line) {
+        return a->line < b->line ? -1 : 1;
+    }
+    if (a->backward != b->backward) {
+        return a->backward ? 1 : -1;
+    }
+    if (a->no_line != b->no_line) {
+        return a->no_line < b->no_line ? -1 : 1;
+    }
+    int order = ml_string_compare(a->file, b->file);
+    return order != 0 ? order : ml_string_compare(a->function, b->function);
+}
+
+static int
+compare_kept(const void *a, const void *b)
+{
+    const kept *x = a;
+    const kept *y = b;
+    int order = compare_lines(x, y);
+    return order != 0 ? order : (x->row > y->row) - (x->row < y->row);
+}
+
+/* ---- One line ---- */
+
+static int
+compare_numbers(const void *a, const void *b)
+{
+    const uint64_t *x = a;
+    const uint64_t *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static uint64_t
+median(uint64_t *numbers, size_t count)
+{
+    qsort(numbers, count, sizeof(*numbers), compare_numbers);
+    return numbers[count / 2];
+}
+
+/* What each step left of the blocks FIRST up to END; how many steps left something. */
+static size_t
+find_lefts(finder *f, size_t first, size_t end)
+{
+    size_t count = 0;
+    for (size_t i = first; i < end; i++) {
+        const kept *block = &f->blocks[i];
+        if (!is_left(f, block)) {
+            continue;
+        }
+        if (count == 0 || f->lefts[count - 1].step != block->step) {
+            f->lefts[count++] = (left){.step = block->step};
+        }
+        f->lefts[count - 1].bytes += block->bytes;
+        f->lefts[count - 1].blocks++;
+    }
+    return count;
+}
+
+/* The first of COUNT steps that left something from which on the distances are usual; COUNT:
+ * it stopped. */
+static size_t
+find_run(const finder *f, size_t count)
+{
+    uint64_t distances[DISTANCES] = {0};
+    size_t known = count - 1 < DISTANCES ? count - 1 : DISTANCES;
+    for (size_t i = 0; i < known; i++) {
+        distances[i] = f->lefts[count - 1 - i].step - f->lefts[count - 2 - i].step;
+    }
+    uint64_t usual = median(distances, known);
+    if (f->steps.count - 1 - f->lefts[count - 1].step >= 2 * usual) {
+        return count;
+    }
+    size_t first = count - 1;
+    while (first > 0 && f->lefts[first].step - f->lefts[first - 1].step <= 2 * usual) {
+        first--;
+    }
+    return first;
+}
+
+/* Whether more is kept of the blocks FIRST up to END than ever was before STEP, by half of
+ * the BYTES left since. */
+static bool
+has_grown(finder *f, size_t first, size_t end, uint32_t step, uint64_t bytes)
+{
+    size_t count = f->steps.count;
+    memset(f->sums, 0, (count + 1) * sizeof(*f->sums));
+    for (size_t i = first; i < end; i++) {
+        /* Sums of differences: they wrap around and back. */
+        f->sums[f->blocks[i].step] += f->blocks[i].bytes;
+        f->sums[f->blocks[i].until] -= f->blocks[i].bytes;
+    }
+    uint64_t most = 0;
+    for (size_t i = 1; i < count; i++) {
+        f->sums[i] += f->sums[i - 1];
+    }
+    for (size_t i = 0; i < step; i++) {
+        most = f->sums[i] > most ? f->sums[i] : most;
+    }
+    return f->sums[count - 1] >= most + bytes / 2;
+}
+
+/* What a step leaves of those FIRST up to COUNT: the last may yet give back some of it. */
+static bool
+measure(finder *f, size_t first, size_t count, found *out)
+{
+    ml_growing *line = &out->line;
+    uint64_t least = UINT64_MAX;
+    uint64_t most = 0;
+    size_t sizes = 0;
+    for (size_t i = first; i < count; i++) {
+        line->bytes += f->lefts[i].bytes;
+        line->blocks += f->lefts[i].blocks;
+        if (f->lefts[i].step + 1 == f->steps.count) {
+            continue;
+        }
+        least = f->lefts[i].bytes < least ? f->lefts[i].bytes : least;
+        most = f->lefts[i].bytes > most ? f->lefts[i].bytes : most;
+        f->sums[sizes++] = f->lefts[i].bytes;
+    }
+    out->begin = f->lefts[first].step;
+    out->last = f->lefts[count - 1].step;
+    line->since = ml_growth_step_number(&f->steps, out->begin);
+    line->steps = count - first;
+    line->certain = line->steps >= ML_GROWTH_STEPS;
+    /* Not the mean: in one of them a library may have made its workspace there. */
+    line->per_step =
+        median(f->sums, sizes) * line->steps / (f->steps.count - out->begin);
+    return line->certain || most / SIZES_APART <= least;
+}
+
+static int
+judge_line(finder *f, size_t first, size_t end)
+{
+    size_t count = find_lefts(f, first, end);
+    if (count < ML_GROWTH_FEWEST) {
+        return 0;
+    }
+    size_t from = find_run(f, count);
+    if (count - from < ML_GROWTH_FEWEST) {
+        return 0;
+    }
+    size_t recent = count - from > ML_GROWTH_STEPS ? count - ML_GROWTH_STEPS : from;
+    uint64_t bytes = 0;
+    for (size_t i = recent; i < count; i++) {
+        bytes += f->lefts[i].bytes;
+    }
+    found line = {.first = first, .end = end, .line.lines = 1};
+    if (!has_grown(f, first, end, f->lefts[recent].step, bytes) ||
+        !measure(f, from, count, &line)) {
+        return 0;
+    }
+    void *list = f->list;
+    if (ml_grow(&list, &f->found_capacity, f->found_count + 1, sizeof(found)) < 0) {
+        return ML_ENOMEM;
+    }
+    f->list = list;
+    f->list[f->found_count++] = line;
+    return 0;
+}
+
+static int
+judge_lines(finder *f)
+{
+    size_t steps = f->steps.count;
+    f->lefts = ml_alloc_zeroed(steps, sizeof(*f->lefts));
+    f->sums = ml_alloc_zeroed(steps + 1, sizeof(*f->sums));
+    int error = f->lefts == NULL || f->sums == NULL ? ML_ENOMEM : 0;
+    size_t first = 0;
+    for (size_t i = 1; error == 0 && i <= f->count; i++) {
+        if (i == f->count || compare_lines(&f->blocks[i], &f->blocks[first]) != 0) {
+            error = judge_line(f, first, i);
+            first = i;
+        }
+    }
+    return error;
+}
+
+/* ---- Graphs ---- */
+
+/* The newest block of LINE that STEP left; NULL: none. */
+static const kept *
+newest_of(const finder *f, const found *line, uint32_t step)
+{
+    const kept *newest = NULL;
+    for (size_t i = line->first; i < line->end; i++) {
+        const kept *block = &f->blocks[i];
+        if (is_left(f, block) && block->step == step) {
+            newest = block;
+        }
+    }
+    return newest;
+}
+
+static bool
+is_scalar(const finder *f, const kept *block)
+{
+    const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
+    return ml_lifetime_event(lifetimes, &lifetimes->rows[block->row])->size <=
+           SCALAR_BYTES;
+}
+
+/* Blocks of a forward that a step left and that are more than a value, made up to ROW. */
+static size_t
+saved_until(const finder *f, const found *line, uint32_t step, size_t row)
+{
+    size_t count = 0;
+    for (size_t i = line->first; i < line->end; i++) {
+        const kept *block = &f->blocks[i];
+        count += is_left(f, block) && block->step == step && block->forward &&
+                 block->row < row && !is_scalar(f, block);
+    }
+    return count;
+}
+
+static bool
+grow_together(const found *a, const found *b)
+{
+    uint64_t apart = a->begin > b->begin ? a->begin - b->begin : b->begin - a->begin;
+    uint64_t differ = a->line.steps > b->line.steps ? a->line.steps - b->line.steps
+                                                    : b->line.steps - a->line.steps;
+    return apart <= 1 && differ <= 1;
+}
+
+/* If LINE makes the end of a graph, which is a loss, all other lines whose blocks are in it
+ * become part of it.  One step before the last is looked at: the last still has all. */
+static void
+fold_graph(finder *f, found *line)
+{
+    const kept *blocks = &f->blocks[line->first];
+    uint32_t step = 0;
+    for (size_t i = 0; i < line->end - line->first; i++) {
+        if (is_left(f, &blocks[i]) && blocks[i].step < line->last) {
+            step = blocks[i].step;
+        }
+    }
+    const kept *loss = newest_of(f, line, step);
+    if (loss == NULL || !loss->forward || !is_scalar(f, loss)) {
+        return;
+    }
+    size_t saved = 0;
+    for (size_t i = 0; i < f->found_count; i++) {
+        if (!f->list[i].folded && grow_together(line, &f->list[i])) {
+            saved += saved_until(f, &f->list[i], step, loss->row);
+        }
+    }
+    if (saved < 2) {
+        return;
+    }
+    line->line.graph = true;
+    for (size_t i = 0; i < f->found_count; i++) {
+        found *other = &f->list[i];
+        if (other != line && !other->folded && !other->line.graph &&
+            grow_together(line, other) && saved_until(f, other, step, loss->row) != 0) {
+            other->folded = true;
+            line->line.bytes += other->line.bytes;
+            line->line.blocks += other->line.blocks;
+            line->line.per_step += other->line.per_step;
+            line->line.lines++;
+        }
+    }
+}
+
+/* ---- All of them ---- */
+
+/* Blocks by which to ask who holds them: those of earlier steps than the last first. */
+static void
+name_rows(const finder *f, found *line)
+{
+    const ml_analysis *a = f->analysis;
+    ml_growing *out = &line->line;
+    size_t newest = f->blocks[line->end - 1].row;
+    for (size_t i = line->end; i > line->first; i--) {
+        const kept *block = &f->blocks[i - 1];
+        if (is_left(f, block)) {
+            newest = block->row;
+            break;
+        }
+    }
+    out->cause =
+        ml_causes_of(a->causes, a->device, a->lifetimes.rows[newest].birth - 1);
+    for (size_t i = line->end; i > line->first; i--) {
+        const kept *block = &f->blocks[i - 1];
+        const ml_lifetime *life = &a->lifetimes.rows[block->row];
+        if (block->step < line->last && out->row_count < ML_GROWING_BLOCKS &&
+            ml_lifetime_last(&a->lifetimes, life)->requested == ML_NEVER) {
+            out->rows[out->row_count++] = block->row;
+        }
+    }
+}
+
+/* Whether a block of LINE is the one that lies at the address of NOTE at its time. */
+static bool
+is_named(const finder *f, const found *line, const ml_note *note)
+{
+    const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
+    size_t moment = ml_device_trace_until(f->analysis->trace, note->time);
+    for (size_t i = line->first; i < line->end; i++) {
+        const ml_lifetime *life = &lifetimes->rows[f->blocks[i].row];
+        if (ml_lifetime_event(lifetimes, life)->addr == note->values[0] &&
+            life->birth <= moment &&
+            moment < ml_lifetime_last(lifetimes, life)->requested) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+name_holder(const finder *f, found *line)
+{
+    const ml_recording *recording = f->analysis->recording;
+    for (size_t i = recording->note_count; i > 0 && line->line.holder == 0; i--) {
+        const ml_note *note = &recording->notes[i - 1];
+        if (note->kind == ML_NOTE_HOLDER &&
+            note->device == (int32_t)f->analysis->device && is_named(f, line, note)) {
+            line->line.holder = note->name;
+        }
+    }
+}
+
+static bool
+matters(const finder *f, const found *line)
+{
+    uint64_t peak = f->analysis->peaks.allocated;
+    return line->line.per_step != 0 &&
+           line->line.per_step >= peak / 100 * ML_GROWTH_PERCENT / STEPS_AHEAD;
+}
+
+static int
+compare_found(const void *a, const void *b)
+{
+    const ml_growing *x = a;
+    const ml_growing *y = b;
+    if (x->certain != y->certain) {
+        return x->certain ? -1 : 1;
+    }
+    if (x->per_step != y->per_step) {
+        return x->per_step > y->per_step ? -1 : 1;
+    }
+    return (x->cause.stack > y->cause.stack) - (x->cause.stack < y->cause.stack);
+}
+
+static int
+take_lines(finder *f, ml_growth *out)
+{
+    for (size_t i = 0; i < f->found_count; i++) {
+        if (!f->list[i].folded) {
+            fold_graph(f, &f->list[i]);
+        }
+    }
+    out->lines = ml_alloc_zeroed(f->found_count + 1, sizeof(*out->lines));
+    if (out->lines == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < f->found_count; i++) {
+        found *line = &f->list[i];
+        if (!line->folded && matters(f, line)) {
+            name_rows(f, line);
+            name_holder(f, line);
+            out->lines[out->count++] = line->line;
+        }
+    }
+    if (out->count != 0) {
+        qsort(out->lines, out->count, sizeof(*out->lines), compare_found);
+    }
+    return 0;
+}
+
+static int
+find_all(finder *f, ml_growth *out)
+{
+    int error = ml_growth_steps_find(f->analysis, &f->steps);
+    out->by = f->steps.by;
+    out->steps = f->steps.count;
+    if (error < 0 || f->steps.count == 0) {
+        return error;
+    }
+    out->last = ml_growth_step_number(&f->steps, f->steps.count - 1);
+    error = find_kept(f);
+    if (error == 0 && f->count != 0) {
+        qsort(f->blocks, f->count, sizeof(*f->blocks), compare_kept);
+        error = judge_lines(f);
+    }
+    return error < 0 ? error : take_lines(f, out);
+}
+
+int
+ml_growth_new(const ml_analysis *analysis, ml_growth **out)
+{
+    ml_growth *growth = ml_alloc_zeroed(1, sizeof(*growth));
+    if (growth == NULL) {
+        return ML_ENOMEM;
+    }
+    finder f = {.analysis = analysis};
+    int error = find_all(&f, growth);
+    ml_growth_steps_fini(&f.steps);
+    ml_free(f.blocks);
+    ml_free(f.lefts);
+    ml_free(f.sums);
+    ml_free(f.list);
+    if (error < 0) {
+        ml_growth_free(growth);
+        return error;
+    }
+    *out = growth;
+    return 0;
+}
+
+void
+ml_growth_free(ml_growth *growth)
+{
+    if (growth != NULL) {
+        ml_free(growth->lines);
+        ml_free(growth);
+    }
+}
+
+bool
+ml_growth_has(const ml_growth *growth, const ml_cause *cause)
+{
+    for (size_t i = 0; i < growth->count; i++) {
+        const ml_growing *line = &growth->lines[i];
+        if (line->certain && !line->graph && cause->frame != 0 &&
+            line->cause.frame == cause->frame &&
+            (line->cause.phase == ML_PHASE_BACKWARD) ==
+                (cause->phase == ML_PHASE_BACKWARD)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+ml_growth_tell(const ml_growth *growth, const ml_cause *cause, ml_verdict *verdict)
+{
+    if (verdict->why == ML_WHY_SEVERAL && ml_growth_has(growth, cause)) {
+        verdict->why = ML_WHY_GROWS;
+    }
+}
+
+const char *
+ml_growth_by_text(unsigned by)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_GROWTH_BYS(XX)
+#undef XX
+    };
+    return by < ML_GROWTH_BY_COUNT ? texts[by] : "";
+}

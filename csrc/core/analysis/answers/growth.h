@@ -1,0 +1,89 @@
+/* Which lines leave memory behind step by step: leaks, in any recording of a device.
+ *
+ * A step ends where the program said so (ML_NOTE_STEP, which an optimizer's step is noted
+ * as); in a recording without such notes, with a backward pass; without these, where the
+ * outermost module is called once more.  Step 0 begins with the recording.  What comes behind
+ * the end of the last step counts in none.
+ *
+ * A block that outlives its step by another whole one is kept; at the end of the last step so
+ * is what that step left.  A step left something at a line where a block of it that was
+ * allocated in the step is kept and still allocated at the end of the last step.  A line grows
+ * where
+ *
+ *   it was left something in ML_GROWTH_STEPS steps or more, of which the first is SINCE, and
+ *   no two of these, nor the last of them and the last step, lie further apart than twice the
+ *   median distance: a cache that settles does not
+ *
+ *   what is kept of it is more than it ever was before the last ML_GROWTH_STEPS of these, by
+ *   half of what they left or more: a buffer that each step replaces, what is kept of the last
+ *   few steps, and a list that each epoch empties do not
+ *
+ *   at this pace it takes ML_GROWTH_PERCENT of the peak in 1,000 steps, or more: a list of
+ *   losses does not matter to most
+ *
+ * Of ML_GROWTH_FEWEST steps or more, but too few for that, it is told as not certain.  An
+ * optimizer's states do not count: there are as many as parameters. */
+#ifndef ML_GROWTH_H
+#define ML_GROWTH_H
+
+#include "analysis/analysis.h"
+
+#define ML_GROWTH_STEPS 5
+#define ML_GROWTH_FEWEST 3
+#define ML_GROWTH_PERCENT 1
+
+/* Blocks of a line by which to ask who holds it, the newest first. */
+#define ML_GROWING_BLOCKS 12
+
+/* What ends a step; JSON values. */
+#define ML_GROWTH_BYS(XX) \
+    XX(NOTHING, "") /* no step is known */ \
+    XX(NOTES, "steps") \
+    XX(PASSES, "backward_passes") \
+    XX(CALLS, "module_calls")
+
+enum ml_growth_by {
+#define XX(name, text) ML_GROWTH_BY_##name,
+    ML_GROWTH_BYS(XX)
+#undef XX
+    ML_GROWTH_BY_COUNT
+};
+
+typedef struct ml_growing {
+    ml_cause cause;    /* of its newest block */
+    uint64_t since;    /* number of the first step that left something */
+    uint64_t steps;    /* that left something */
+    uint64_t per_step; /* bytes, over all steps since */
+    uint64_t bytes;    /* kept at the end of the last step */
+    uint64_t blocks;
+    uint32_t holder; /* string: who holds it; 0: not known */
+    bool certain;
+    /* Likely an autograd graph, of which this line made the end, a loss: bytes and blocks are
+     * those of the whole, of so many lines. */
+    bool graph;
+    uint32_t lines;
+    size_t rows[ML_GROWING_BLOCKS]; /* of the lifetimes; allocated at the very end */
+    size_t row_count;
+} ml_growing;
+
+typedef struct ml_growth {
+    uint8_t by;        /* enum ml_growth_by */
+    uint64_t steps;    /* whole ones */
+    uint64_t last;     /* number of the last */
+    ml_growing *lines; /* owned; certain ones first, then most bytes a step */
+    size_t count;
+} ml_growth;
+
+/* 0 or ML_ENOMEM. */
+int ml_growth_new(const ml_analysis *analysis, ml_growth **out);
+void ml_growth_free(ml_growth *growth); /* takes NULL */
+
+/* Has VERDICT, of CAUSE, say that it grows where it says that it is kept. */
+void ml_growth_tell(const ml_growth *growth, const ml_cause *cause,
+                    ml_verdict *verdict);
+/* Whether CAUSE is of a line that grows for certain, and not as the end of a graph. */
+bool ml_growth_has(const ml_growth *growth, const ml_cause *cause);
+
+const char *ml_growth_by_text(unsigned by); /* "" for an unknown one */
+
+#endif

@@ -1,0 +1,181 @@
+/* Where the steps of a training end.  See growth_steps.h. */
+#include "analysis/answers/growth_steps.h"
+
+#include <string.h>
+
+#include "base/base.h"
+
+static int
+end_step(ml_growth_steps *steps, size_t moment)
+{
+    void *moments = steps->moments;
+    if (ml_grow(&moments, &steps->capacity, steps->count + 1, sizeof(uint32_t)) < 0) {
+        return ML_ENOMEM;
+    }
+    steps->moments = moments;
+    steps->moments[steps->count++] = (uint32_t)moment;
+    return 0;
+}
+
+static int
+by_notes(const ml_analysis *a, ml_growth_steps *steps)
+{
+    const ml_recording *recording = a->recording;
+    size_t count = 0;
+    for (size_t i = 0; i < recording->note_count; i++) {
+        count += recording->notes[i].kind == ML_NOTE_STEP;
+    }
+    if (count == 0) {
+        return 0;
+    }
+    steps->by = ML_GROWTH_BY_NOTES;
+    steps->numbers = ml_alloc_zeroed(count, sizeof(uint64_t));
+    int error = steps->numbers == NULL ? ML_ENOMEM : 0;
+    for (size_t i = 0; error == 0 && i < recording->note_count; i++) {
+        const ml_note *note = &recording->notes[i];
+        if (note->kind == ML_NOTE_STEP) {
+            steps->numbers[steps->count] = note->values[0];
+            error = end_step(steps, ml_device_trace_until(a->trace, note->time));
+        }
+    }
+    return error;
+}
+
+/* A pass ends with the last of its events before something else allocates. */
+static int
+by_passes(const ml_analysis *a, ml_growth_steps *steps)
+{
+    size_t end = 0;
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < a->trace->event_count; i++) {
+        const ml_event *event = &a->trace->events[i];
+        if ((event->flags & ML_EVENT_BACKWARD) != 0) {
+            end = i + 1;
+        }
+        else if (end != 0 && event->action == ML_ACTION_ALLOC) {
+            error = end_step(steps, end);
+            end = 0;
+        }
+    }
+    return error == 0 && end != 0 ? end_step(steps, end) : error;
+}
+
+/* Where a recording does not say what a pass makes: it begins with a gradient that backward()
+ * makes. */
+static int
+by_seeds(const ml_analysis *a, ml_growth_steps *steps)
+{
+    const ml_stack_fact *facts = ml_causes_facts(a->causes)->of;
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < a->trace->event_count; i++) {
+        const ml_event *event = &a->trace->events[i];
+        if (event->action == ML_ACTION_ALLOC && facts[event->stack].seed) {
+            error = end_step(steps, i);
+        }
+    }
+    return error;
+}
+
+static bool
+is_call(const ml_event *event, const ml_stack_fact *facts)
+{
+    return event->action == ML_ACTION_ALLOC &&
+           (event->flags & ML_EVENT_BACKWARD) == 0 &&
+           facts[event->stack].scope == ML_SCOPE_MODULE;
+}
+
+/* Of so many stacks that came more than once, one that marks a call is none of the rarest. */
+#define RAREST 16
+
+/* The least often that a fair part of COUNT stacks came, of those that came more than once: in
+ * a snapshot of torch's the layers of a net may have the same stacks.  0: none did. */
+static int
+find_usual(const uint32_t *times, size_t count, uint32_t *out)
+{
+    uint32_t most = 0;
+    for (size_t i = 0; i < count; i++) {
+        most = times[i] > most ? times[i] : most;
+    }
+    uint32_t *stacks = ml_alloc_zeroed((size_t)most + 1, sizeof(*stacks));
+    if (stacks == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < count; i++) {
+        stacks[times[i]]++;
+    }
+    uint64_t all = 0;
+    for (uint32_t i = 2; i <= most; i++) {
+        all += stacks[i];
+    }
+    *out = 0;
+    for (uint32_t i = 2; i <= most && *out == 0; i++) {
+        if (stacks[i] != 0 && (uint64_t)stacks[i] * RAREST >= all) {
+            *out = i;
+        }
+    }
+    ml_free(stacks);
+    return 0;
+}
+
+/* A call allocates from the same stacks each time, with the exception of some: one that comes
+ * once a call marks them. */
+static int
+by_calls(const ml_analysis *a, ml_growth_steps *steps)
+{
+    const ml_stack_fact *facts = ml_causes_facts(a->causes)->of;
+    size_t stack_count = a->recording->stack_count;
+    uint32_t *times = ml_alloc_zeroed(stack_count + 1, sizeof(*times));
+    if (times == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < a->trace->event_count; i++) {
+        const ml_event *event = &a->trace->events[i];
+        times[event->stack] += is_call(event, facts);
+    }
+    uint32_t usual = 0;
+    uint32_t marking = 0;
+    bool begun = false;
+    int error = find_usual(times, stack_count, &usual);
+    for (size_t i = 0; error == 0 && usual != 0 && i < a->trace->event_count; i++) {
+        const ml_event *event = &a->trace->events[i];
+        if (!is_call(event, facts) || times[event->stack] != usual) {
+            continue;
+        }
+        if (!begun) {
+            begun = true;
+            marking = event->stack;
+        }
+        else if (event->stack == marking) {
+            error = end_step(steps, i);
+        }
+    }
+    ml_free(times);
+    return error;
+}
+
+int
+ml_growth_steps_find(const ml_analysis *analysis, ml_growth_steps *steps)
+{
+    memset(steps, 0, sizeof(*steps));
+    int error = by_notes(analysis, steps);
+    if (error == 0 && steps->count == 0) {
+        steps->by = ML_GROWTH_BY_PASSES;
+        error = ml_causes_know_passes(analysis->causes) ? by_passes(analysis, steps)
+                                                        : by_seeds(analysis, steps);
+    }
+    if (error == 0 && steps->count == 0) {
+        steps->by = ML_GROWTH_BY_CALLS;
+        error = by_calls(analysis, steps);
+    }
+    if (error == 0 && steps->count == 0) {
+        steps->by = ML_GROWTH_BY_NOTHING;
+    }
+    return error;
+}
+
+void
+ml_growth_steps_fini(ml_growth_steps *steps)
+{
+    ml_free(steps->moments);
+    ml_free(steps->numbers);
+}

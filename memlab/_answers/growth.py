@@ -1,0 +1,42 @@
+"""Which lines of a program leave memory behind step by step."""
+
+from typing import TypedDict
+
+
+class Growing(TypedDict):
+    """A line that each step leaves memory at, which is still there at the end of the last.
+
+    certain: of five steps or more.  graph: likely an autograd graph, whose end this line
+    made; lines: of how many lines it is.  phase: in which its newest block was allocated;
+    in "backward" for the operation of the line.  reason: why there is no line.  addresses:
+    of some of its blocks that are still allocated at the end of the recording.
+    """
+
+    bytes_per_step: int
+    bytes: int
+    blocks: int
+    certain: bool
+    lines: int
+    phase: str
+    reason: str
+    since_step: int
+    steps: int
+    graph: bool
+    holder: str
+    file: str
+    line: int
+    function: str
+    module: str
+    how: str
+    addresses: list[int]
+
+
+class Growth(TypedDict):
+    """Of one device; steps_by: what a step is, "steps", "backward_passes", "module_calls",
+    or "" where none is known."""
+
+    device: int
+    steps_by: str
+    steps: int
+    last_step: int | None
+    lines: list[Growing]

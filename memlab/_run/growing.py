@@ -1,0 +1,167 @@
+"""Who holds what grows: looked for while the program runs and when it ends, and noted in the
+recording.
+
+A list that a function keeps dies with that function.  So the first look comes early, after
+some optimizer steps, and others after ever more; together they take a second at most.
+Nothing is raised into the program.
+"""
+
+import os
+import re
+import sys
+import time
+
+from memlab import _core
+from memlab._errors import tell
+from memlab._native import sources
+from memlab._objects import holders
+from memlab._record import optimizers
+
+# Steps before the first look: one more than tell a leak.
+_FIRST = 6
+_TIMES = 4
+_SECONDS = 1.0
+_LINES = 8
+# As many events and objects as are gone through in that time.
+_EVENTS = 200_000
+_OBJECTS = 3_000_000
+
+# A number, or the last key of an expression.
+_KEY = re.compile(r"\[(?:\d+\]|[^\[\]]*\](?=`|$))")
+
+
+class Watch:
+    """Looks who holds what grows in SNAPSHOT, which records."""
+
+    def __init__(self, snapshot):
+        self._snapshot = snapshot
+        self._pid = os.getpid()
+        self._steps = 0
+        self._next = _FIRST
+        self._left = _SECONDS
+        self._last = 0.0
+        self._stopped = False
+        snapshot._look = self.last_look
+
+    def start(self):
+        """Looks at steps from now on."""
+        if "torch" in sys.modules:
+            optimizers.watch(self)
+
+    def before_step(self, optimizer):
+        """Nothing has grown yet."""
+
+    def after_step(self, optimizer):
+        """An optimizer has stepped."""
+        self._steps += 1
+        if self._steps < self._next:
+            return
+        self._next *= _TIMES
+        # There is so much more to be looked at than the last time.
+        if self._last * _TIMES > self._left or os.getpid() != self._pid:
+            self._stop()
+            return
+        begin = time.perf_counter()
+        try:
+            snapshot = self._snapshot
+            if _events(snapshot) > _EVENTS:
+                self._stop()
+            elif snapshot.recording:
+                self.look(
+                    snapshot._freeze(sources.dialect_keys(), snapshot._rank(), None)
+                )
+        except Exception:
+            self._stop()
+        self._last = time.perf_counter() - begin
+        self._left -= self._last
+
+    def _stop(self):
+        self._stopped = True
+        optimizers.forget(self)
+
+    def last_look(self, recording):
+        """Looks in RECORDING, which has all of the program."""
+        optimizers.forget(self)
+        try:
+            found = self.look(recording)
+            if self._stopped and not found and _grows(recording):
+                tell("who holds what grows was not looked for in all of the run: that takes long")
+            return found
+        except Exception as error:
+            tell(f"who holds what grows could not be looked for: {error!r}")
+            return False
+
+    def look(self, recording):
+        """Notes who holds what grows in RECORDING; whether somebody does."""
+        if "torch" not in sys.modules:
+            return False
+        found = {
+            device: lines
+            for device in range(recording.device_count)
+            if (lines := _unknown(recording, device))
+        }
+        if found and sys.getallocatedblocks() > _OBJECTS:
+            tell("who holds what grows was not looked for: there are too many objects")
+            return False
+        return any([_look(recording, device, lines) for device, lines in found.items()])
+
+
+def _events(snapshot):
+    """How many of all devices there are so far."""
+    source = snapshot._source or sources.default()
+    cuda = source == "cuda"
+    devices = range(sys.modules["torch"].cuda.device_count() if cuda else 1)
+    return sum(_core.stats(source, device)["events"] for device in devices)
+
+
+def _grows(recording):
+    """Whether a line grows of which no holder is known."""
+    devices = range(recording.device_count)
+    lines = [line for device in devices for line in recording.growth(device)["lines"]]
+    return any(line["certain"] and not line["holder"] for line in lines)
+
+
+def _unknown(recording, device):
+    """The lines that grow and of which no holder is known."""
+    lines = recording.growth(device)["lines"]
+    return [line for line in lines if line["addresses"] and not line["holder"]][:_LINES]
+
+
+def _look(recording, device, growing):
+    addresses = [address for line in growing for address in line["addresses"]]
+    tensor = sys.modules["torch"].Tensor
+    source = recording.source
+    found = _core.tensors_at(tensor, source == "cuda", device, addresses)
+    known = {}
+    live = [each for each in found if each is not None]
+    places = [at for at, each in zip(addresses, found, strict=True) if each is not None]
+    # find() wants the only list.
+    found = None
+    for address, held in zip(places, holders.find(live), strict=True):
+        known[address] = held
+    noted = False
+    for line in growing:
+        asked = [at for at in line["addresses"] if at in known]
+        name = _common([known[at] for at in asked])
+        if name:
+            _core.note_holder(source, device, asked[0], name)
+            noted = True
+    return noted
+
+
+def _common(held):
+    """What holds most tensors, of each of which HELD is the list of holders; the nearest of
+    several.  "" where none is known."""
+    times, kept = {}, {}
+    for each in held:
+        names = {}
+        for holder in each:
+            if holder.kind not in ("temporary", "cycle", "outside"):
+                names.setdefault(_KEY.sub("[...]", holder.path), holder.path)
+        for name, path in names.items():
+            times[name] = times.get(name, 0) + 1
+            kept.setdefault(name, path)
+    if not times:
+        return ""
+    name = max(times, key=times.get)
+    return kept[name] if times[name] == 1 else name

@@ -1,0 +1,501 @@
+/* Which lines grow by step: runs of a few steps, made by hand. */
+#include "analysis/answers/growth.h"
+
+#include "budget.h"
+#include "oom_samples.h"
+#include "test.h"
+
+/* One step after the other, each of blocks that come and go. */
+typedef struct run {
+    fixture f;
+    uint32_t line;     /* stack of the line looked at */
+    uint32_t other;    /* of what each step gives back */
+    uint64_t next;     /* free address */
+    uint64_t steps;    /* that ended */
+    uint64_t size;     /* of what is kept */
+    uint64_t kept[64]; /* addresses, by step; 0: none */
+    ml_growth *growth;
+} run;
+
+static void
+begin(run *r)
+{
+    memset(r, 0, sizeof(*r));
+    set_up(&r->f);
+    r->line = user_line(&r->f, 7);
+    r->other = user_line(&r->f, 5);
+    r->size = 2 * MIB;
+    r->next = BASE + 10 * MIB;
+    add(&r->f, ML_ACTION_SEGMENT_ALLOC, BASE, 256 * MIB);
+    add_alloc(&r->f, BASE, 10 * MIB, user_line(&r->f, 1));
+}
+
+static uint64_t
+take(run *r, uint64_t size, uint32_t stack)
+{
+    uint64_t at = r->next;
+    add_alloc(&r->f, at, size, stack);
+    r->next += (size + 511) / 512 * 512;
+    return at;
+}
+
+static void
+keep(run *r)
+{
+    r->kept[r->steps] = take(r, r->size, r->line);
+}
+
+static void
+drop(run *r, uint64_t step)
+{
+    add_free(&r->f, r->kept[step], r->size);
+    r->kept[step] = 0;
+}
+
+/* An activation comes and goes; NUMBER is what the program calls the step. */
+static void
+end_numbered(run *r, uint64_t number)
+{
+    uint64_t at = take(r, 4 * MIB, r->other);
+    add_free(&r->f, at, 4 * MIB);
+    r->next = at;
+    add_note(&r->f, ML_NOTE_STEP, SAMPLE_TIME(&r->f.made), number, 0, 0, 0);
+    r->steps++;
+}
+
+static void
+end_step(run *r)
+{
+    end_numbered(r, r->steps);
+}
+
+static void
+answer(run *r)
+{
+    finish(&r->f);
+    CHECK_INT(ml_recording_validate(r->f.made.recording), 0);
+    const ml_analysis *analysis;
+    CHECK_INT(ml_analysis_of(r->f.made.recording, 0, &analysis), 0);
+    CHECK_INT(ml_growth_new(analysis, &r->growth), 0);
+}
+
+static void
+end(run *r)
+{
+    ml_growth_free(r->growth);
+    tear_down(&r->f);
+}
+
+/* Each of COUNT steps keeps something. */
+static void
+keep_always(run *r, int count)
+{
+    for (int i = 0; i < count; i++) {
+        keep(r);
+        end_step(r);
+    }
+}
+
+static int64_t
+line_of(const run *r, size_t index)
+{
+    const ml_recording *recording = r->f.made.recording;
+    return recording->frames[r->growth->lines[index].cause.frame].line;
+}
+
+static void
+test_leak(void)
+{
+    run r;
+    begin(&r);
+    keep_always(&r, 8);
+    answer(&r);
+    CHECK_STR(ml_growth_by_text(r.growth->by), "steps");
+    CHECK_UINT(r.growth->steps, 8);
+    CHECK_UINT(r.growth->last, 7);
+    CHECK_UINT(r.growth->count, 1);
+    const ml_growing *line = &r.growth->lines[0];
+    CHECK_INT(line_of(&r, 0), 7);
+    CHECK(line->certain && !line->graph);
+    CHECK_UINT(line->since, 0);
+    CHECK_UINT(line->steps, 8);
+    CHECK_UINT(line->per_step, 2 * MIB);
+    CHECK_UINT(line->bytes, 16 * MIB);
+    CHECK_UINT(line->blocks, 8);
+    CHECK_UINT(line->lines, 1);
+    CHECK_UINT(line->holder, 0);
+    /* All but that of the last step, the newest first. */
+    CHECK_UINT(line->row_count, 7);
+    end(&r);
+}
+
+static void
+test_backward_passes(void)
+{
+    run r;
+    begin(&r);
+    add_steps(&r.f, 6, true, false);
+    answer(&r);
+    CHECK_STR(ml_growth_by_text(r.growth->by), "backward_passes");
+    CHECK_UINT(r.growth->steps, 6);
+    CHECK_UINT(r.growth->count, 1);
+    CHECK_UINT(r.growth->lines[0].steps, 6);
+    CHECK_UINT(r.growth->lines[0].per_step, 2 * MIB);
+    end(&r);
+}
+
+/* Torch's own snapshots do not say what a pass made, but a gradient begins it. */
+static void
+test_seeds(void)
+{
+    run r;
+    begin(&r);
+    r.f.made.recording->foreign = 1;
+    uint32_t seed = add_frame(&r.f, user_line(&r.f, 9), "torch/autograd/__init__.py", 1,
+                              "_make_grads", NULL);
+    for (int i = 0; i < 6; i++) {
+        take(&r, 2 * MIB, r.line);
+        uint64_t gradient = take(&r, 512, seed);
+        add_free(&r.f, gradient, 512);
+    }
+    answer(&r);
+    CHECK_STR(ml_growth_by_text(r.growth->by), "backward_passes");
+    CHECK_UINT(r.growth->steps, 6);
+    CHECK_UINT(r.growth->count, 1);
+    CHECK_UINT(r.growth->lines[0].steps, 6);
+    end(&r);
+}
+
+/* Two stacks of the module come once a call; the step that begins last has no end. */
+static void
+test_calls(void)
+{
+    run r;
+    begin(&r);
+    uint32_t net = add_frame(&r.f, r.line, "net.py", 3, "forward", "net");
+    uint32_t inner = add_frame(&r.f, net, "net.py", 8, "forward", "net.inner");
+    uint32_t once = add_frame(&r.f, net, "net.py", 4, "forward", "net");
+    take(&r, MIB, once);
+    for (int i = 0; i < 7; i++) {
+        take(&r, 2 * MIB, inner);
+        uint64_t out = take(&r, MIB, net);
+        add_free(&r.f, out, MIB);
+    }
+    answer(&r);
+    CHECK_STR(ml_growth_by_text(r.growth->by), "module_calls");
+    CHECK_UINT(r.growth->steps, 6);
+    CHECK_UINT(r.growth->count, 1);
+    CHECK_INT(line_of(&r, 0), 8);
+    CHECK_UINT(r.growth->lines[0].steps, 6);
+    end(&r);
+}
+
+static void
+test_too_few_steps(void)
+{
+    for (int steps = 2; steps <= 5; steps++) {
+        run r;
+        begin(&r);
+        keep_always(&r, steps);
+        answer(&r);
+        CHECK_UINT(r.growth->count, steps > 2);
+        if (steps > 2) {
+            CHECK_INT(r.growth->lines[0].certain, steps == 5);
+        }
+        end(&r);
+    }
+}
+
+static void
+test_nothing_grows(void)
+{
+    run r;
+    begin(&r);
+    add_alloc(&r.f, r.next, MIB, r.line);
+    answer(&r);
+    CHECK_STR(ml_growth_by_text(r.growth->by), "");
+    CHECK_UINT(r.growth->count, 0);
+    end(&r);
+}
+
+/* What is kept of the last six steps. */
+static void
+test_ring(void)
+{
+    run r;
+    begin(&r);
+    for (int i = 0; i < 16; i++) {
+        keep(&r);
+        if (i >= 6) {
+            drop(&r, r.steps - 6);
+        }
+        end_step(&r);
+    }
+    answer(&r);
+    CHECK_UINT(r.growth->count, 0);
+    end(&r);
+}
+
+/* The first six of nine steps keep something. */
+static void
+test_settles(void)
+{
+    run r;
+    begin(&r);
+    keep_always(&r, 6);
+    for (int i = 0; i < 3; i++) {
+        end_step(&r);
+    }
+    answer(&r);
+    CHECK_UINT(r.growth->count, 0);
+    end(&r);
+}
+
+/* Steps of a cache that is asked for keys by chance: 0 to 4, 6, 9, 14, 23 of 24. */
+static void
+test_cache_by_chance(void)
+{
+    static const int made[] = {0, 1, 2, 3, 4, 6, 9, 14, 23};
+    run r;
+    begin(&r);
+    size_t next = 0;
+    for (int i = 0; i < 24; i++) {
+        if (next < sizeof(made) / sizeof(made[0]) && made[next] == i) {
+            keep(&r);
+            next++;
+        }
+        end_step(&r);
+    }
+    answer(&r);
+    CHECK_UINT(r.growth->count, 0);
+    end(&r);
+}
+
+/* A list that is emptied after ten steps has six of its second ten; with as many steps more
+ * than it ever had it is one that grows. */
+static void
+test_epochs(void)
+{
+    run r;
+    begin(&r);
+    keep_always(&r, 10);
+    for (uint64_t i = 0; i < 10; i++) {
+        drop(&r, i);
+    }
+    keep_always(&r, 6);
+    answer(&r);
+    CHECK_UINT(r.growth->count, 0);
+    end(&r);
+
+    begin(&r);
+    keep_always(&r, 3);
+    for (uint64_t i = 0; i < 3; i++) {
+        drop(&r, i);
+    }
+    keep_always(&r, 9);
+    answer(&r);
+    CHECK_UINT(r.growth->count, 1);
+    CHECK_UINT(r.growth->lines[0].since, 3);
+    end(&r);
+}
+
+static void
+test_every_second(void)
+{
+    run r;
+    begin(&r);
+    for (int i = 0; i < 14; i++) {
+        if (i % 2 == 0) {
+            keep(&r);
+        }
+        end_step(&r);
+    }
+    answer(&r);
+    CHECK_UINT(r.growth->count, 1);
+    CHECK_UINT(r.growth->lines[0].steps, 7);
+    CHECK_UINT(r.growth->lines[0].per_step, MIB);
+    CHECK(r.growth->lines[0].certain);
+    end(&r);
+}
+
+/* Steps by the program's own numbers, from 100 on; the leak begins with the sixth. */
+static void
+test_numbers(void)
+{
+    run r;
+    begin(&r);
+    for (uint64_t i = 0; i < 12; i++) {
+        if (i >= 5) {
+            keep(&r);
+        }
+        end_numbered(&r, 100 + i);
+    }
+    answer(&r);
+    CHECK_UINT(r.growth->last, 111);
+    CHECK_UINT(r.growth->count, 1);
+    CHECK_UINT(r.growth->lines[0].since, 105);
+    CHECK_UINT(r.growth->lines[0].per_step, 2 * MIB);
+    end(&r);
+}
+
+/* The peak is 14 MiB and a little: a hundred-thousandth is 146 bytes. */
+static void
+test_what_matters(void)
+{
+    for (int i = 0; i < 2; i++) {
+        run r;
+        begin(&r);
+        r.size = i == 0 ? 512 : 1024;
+        if (i == 0) {
+            add_alloc(&r.f, BASE + 100 * MIB, 64 * MIB, r.other);
+        }
+        keep_always(&r, 6);
+        answer(&r);
+        CHECK_UINT(r.growth->count, (size_t)i);
+        end(&r);
+    }
+}
+
+/* Line 7 grows more than line 5, and is first. */
+static void
+test_two_lines(void)
+{
+    run r;
+    begin(&r);
+    for (int i = 0; i < 6; i++) {
+        take(&r, MIB, r.other);
+        keep(&r);
+        end_step(&r);
+    }
+    answer(&r);
+    CHECK_UINT(r.growth->count, 2);
+    CHECK_INT(line_of(&r, 0), 7);
+    CHECK_INT(line_of(&r, 1), 5);
+    end(&r);
+}
+
+/* Each step keeps a loss with what two layers saved. */
+static void
+test_graph(void)
+{
+    run r;
+    begin(&r);
+    uint32_t first = add_frame(&r.f, r.line, "net.py", 3, "forward", "net.a");
+    uint32_t second = add_frame(&r.f, r.line, "net.py", 4, "forward", "net.b");
+    uint32_t loss = add_frame(&r.f, 0, "train.py", 9, "step", "loss");
+    for (int i = 0; i < 6; i++) {
+        take(&r, 2 * MIB, first);
+        take(&r, MIB, second);
+        take(&r, 4, loss);
+        end_step(&r);
+    }
+    answer(&r);
+    CHECK_UINT(r.growth->count, 1);
+    const ml_growing *line = &r.growth->lines[0];
+    CHECK_INT(line_of(&r, 0), 9);
+    CHECK(line->graph && line->certain);
+    CHECK_UINT(line->lines, 3);
+    CHECK_UINT(line->blocks, 18);
+    CHECK_UINT(line->per_step, 3 * MIB + 512);
+    end(&r);
+}
+
+/* The one name is of a block of the line; the other came before that block. */
+static void
+test_holder(void)
+{
+    run r;
+    begin(&r);
+    keep_always(&r, 6);
+    uint64_t addr = r.kept[2];
+    add_note(&r.f, ML_NOTE_HOLDER, SAMPLE_TIME(&r.f.made), addr, 0, 0, 0);
+    ml_recording *recording = r.f.made.recording;
+    recording->notes[recording->note_count - 1].name = sample_string(recording, "kept");
+    answer(&r);
+    CHECK_UINT(r.growth->count, 1);
+    ml_string name = recording->strings[r.growth->lines[0].holder];
+    CHECK_INT(ml_string_compare(name, (ml_string){"kept", 4}), 0);
+    end(&r);
+
+    begin(&r);
+    add_note(&r.f, ML_NOTE_HOLDER, SAMPLE_TIME(&r.f.made), r.next, 0, 0, 0);
+    keep_always(&r, 6);
+    answer(&r);
+    CHECK_UINT(r.growth->count, 1);
+    CHECK_UINT(r.growth->lines[0].holder, 0);
+    end(&r);
+}
+
+/* There are no more of these than parameters. */
+static void
+test_optimizer_states(void)
+{
+    run r;
+    begin(&r);
+    for (int i = 0; i < 6; i++) {
+        keep(&r);
+        sample_tag(&r.f.made, r.kept[r.steps], ML_CATEGORY_OPTIMIZER_STATE);
+        end_step(&r);
+    }
+    answer(&r);
+    CHECK_UINT(r.growth->count, 0);
+    end(&r);
+}
+
+static void
+test_no_memory(void)
+{
+    for (int passes = 0; passes < 2; passes++) {
+        run r;
+        begin(&r);
+        if (passes) {
+            add_steps(&r.f, 6, true, false);
+        }
+        else {
+            keep_always(&r, 6);
+        }
+        finish(&r.f);
+        const ml_analysis *analysis;
+        CHECK_INT(ml_analysis_of(r.f.made.recording, 0, &analysis), 0);
+        int result = ML_ENOMEM;
+        long tries = 0;
+        for (; result == ML_ENOMEM && budget_alive == 0 && tries < 100; tries++) {
+            budget_begin(tries);
+            result = ml_growth_new(analysis, &r.growth);
+            if (result == 0) {
+                CHECK_UINT(r.growth->count, 1);
+                ml_growth_free(r.growth);
+                r.growth = NULL;
+            }
+            budget_end();
+        }
+        CHECK_INT(budget_alive, 0);
+        CHECK_INT(result, 0);
+        CHECK(tries > 6);
+        end(&r);
+    }
+}
+
+int
+main(void)
+{
+    RUN(test_leak);
+    RUN(test_backward_passes);
+    RUN(test_seeds);
+    RUN(test_calls);
+    RUN(test_too_few_steps);
+    RUN(test_nothing_grows);
+    RUN(test_ring);
+    RUN(test_settles);
+    RUN(test_cache_by_chance);
+    RUN(test_epochs);
+    RUN(test_every_second);
+    RUN(test_numbers);
+    RUN(test_what_matters);
+    RUN(test_two_lines);
+    RUN(test_graph);
+    RUN(test_holder);
+    RUN(test_optimizer_states);
+    RUN(test_no_memory);
+    return TEST_RESULT();
+}

@@ -1,0 +1,24 @@
+"""A list of the program keeps each input.
+
+held by: global `seen[...]`
+since step: 0
+"""
+
+import torch
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def step(x):
+    loss = model(x).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+seen = []
+for _ in range(8):
+    x = torch.randn(16, 64)  # leaks
+    seen.append(x)
+    step(x)

@@ -1,0 +1,29 @@
+"""A list of a function keeps each output.
+
+held by: local `kept[...]` of main()
+since step: 0
+"""
+
+import torch
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def step(x):
+    loss = model(x).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def main():
+    kept = []
+    for _ in range(8):
+        x = torch.randn(16, 64)
+        out = model(x)  # leaks
+        kept.append(out.detach())
+        step(x)
+
+
+main()

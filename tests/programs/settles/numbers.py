@@ -1,0 +1,20 @@
+"""Losses are kept as numbers."""
+
+import torch
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def step(x):
+    loss = model(x).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+losses = []
+for _ in range(10):
+    x = torch.randn(16, 64)
+    step(x)
+    losses.append(model(x).pow(2).mean().item())

@@ -1,0 +1,91 @@
+"""`memlab run` of programs whose memory grows: what it says, what its files keep."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+LEAK = ROOT / "tests" / "programs" / "leaks" / "list_local.py"
+
+pytestmark = pytest.mark.usefixtures("torch")
+
+
+def command(*args, cwd, status=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "memlab", *args],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == status, (done.stdout, done.stderr)
+    return done
+
+
+def growing(path):
+    [device] = json.loads(command("report", "--json", str(path), cwd=path.parent).stdout)[
+        "devices"
+    ]
+    [line] = [line for line in device["growth"]["lines"] if line["certain"]]
+    return line
+
+
+def test_holder_is_kept_in_the_files(tmp_path):
+    said = command("run", "--device", "cpu", "--out", "out", str(LEAK), cwd=tmp_path).stderr
+    said = " ".join(said.split())
+    assert "Verdict: Grows by 2.00 KiB a step since step 0: " in said
+    assert "list_local.py:24 main, held by local `kept[...]` of main()" in said
+    for name in ("rank0.mlab", "rank0.pickle"):
+        line = growing(tmp_path / "out" / name)
+        assert line["holder"].startswith("local `kept[...]` of main()")
+    report = (tmp_path / "out" / "report.txt").read_text()
+    assert "What grows by step" in report
+    done = command("report", "out", "--fail-on", "leak", cwd=tmp_path, status=3)
+    assert "Grows by 2.00 KiB a step" in " ".join(done.stderr.split())
+
+
+def test_killed(tmp_path):
+    """The line is there in any case; who holds it, where a look came before the end."""
+    source = LEAK.read_text().replace("step(x)\n\n\nmain", "step(x)\n    os.kill(0, 9)\n\n\nmain")
+    source = source.replace("import torch", "import os\n\nimport torch", 1)
+    source = source.replace("os.kill(0, 9)", "os.kill(os.getpid(), 9)")
+    program = tmp_path / "program.py"
+    program.write_text(source)
+    command(
+        "run", "--device", "cpu", "--out", "out", str(program), cwd=tmp_path,
+        status=-signal.SIGKILL,
+    )
+    line = growing(tmp_path / "out" / "rank0.mlab")
+    assert line["file"] == str(program)
+    assert line["holder"].startswith("local `kept[...]` of main()")
+
+
+def test_nobody_fails_on_a_program_that_settles(tmp_path):
+    program = ROOT / "tests" / "programs" / "settles" / "warm_up.py"
+    command("run", "--device", "cpu", "--out", "out", str(program), cwd=tmp_path)
+    command("report", "out", "--fail-on", "leak", cwd=tmp_path)
+
+
+def test_torchs_own_snapshot(tmp_path, device_environment):
+    """The line alone, by backward passes: nothing else is known of it."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n"
+        "torch.cuda.memory._record_memory_history(max_entries=100000)\n"
+        "model = torch.nn.Linear(64, 64).cuda()\n"
+        "kept = []\n"
+        "for _ in range(8):\n"
+        "    x = torch.randn(16, 64, device='cuda')\n"
+        "    kept.append(x.neg())\n"
+        "    model(x).sum().backward()\n"
+        "torch.cuda.memory._dump_snapshot('snapshot.pickle')\n"
+    )
+    command("phantom", sys.executable, str(program), cwd=tmp_path)
+    line = growing(tmp_path / "snapshot.pickle")
+    assert (line["line"], line["since_step"], line["holder"]) == (7, 0, "")
