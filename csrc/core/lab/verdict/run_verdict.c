@@ -97,6 +97,12 @@ find_unused(const maker *m)
     uint64_t reserved = verdict->peak.reserved;
     uint64_t unused = reserved - verdict->peak.active;
     uint64_t split = 0;
+    if (ml_oom_last(m->analysis->recording, m->analysis->device) >= 0) {
+        if (verdict->fit.fragmented) {
+            add(verdict, ML_FINDING_FRAGMENTED, unused, reserved);
+        }
+        return;
+    }
     if (verdict->advices != NULL) {
         const ml_trial_result *before = &verdict->advices->before;
         reserved = before->at_reserved_peak.reserved;
@@ -169,6 +175,36 @@ sort_by_urgency(ml_run_verdict *verdict)
     }
 }
 
+static bool
+has_kind(const ml_run_verdict *verdict, enum ml_finding_kind kind)
+{
+    for (size_t i = 0; i < verdict->finding_count; i++) {
+        if (verdict->findings[i].kind == kind) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What would make it fit, where it did not, or nearly. */
+static int
+find_fit(const maker *m)
+{
+    ml_run_verdict *verdict = m->verdict;
+    if (!has_kind(verdict, ML_FINDING_OUT_OF_MEMORY) &&
+        !has_kind(verdict, ML_FINDING_TIGHT)) {
+        return 0;
+    }
+    ml_advice_case it;
+    int error = ml_advice_case_init(&it, m->analysis->recording, m->analysis->device);
+    if (error == 0) {
+        error = ml_make_fit_find(&it, &verdict->fit);
+        verdict->has_fit = error == 0;
+        ml_advice_case_fini(&it);
+    }
+    return error == ML_EUNSUPPORTED || error == ML_ELIMIT ? 0 : error;
+}
+
 /* ---- All of it ---- */
 
 static int
@@ -193,6 +229,12 @@ fill(maker *m, bool trials)
     }
     find_failure(m);
     find_room(m);
+    if (trials) {
+        int error = find_fit(m);
+        if (error < 0) {
+            return error;
+        }
+    }
     find_evaluation(m);
     find_unused(m);
     sort_by_urgency(verdict);
