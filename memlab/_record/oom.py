@@ -6,6 +6,7 @@ Owns when to write, and what; the words are in _report/oom.py.
 import gc
 import itertools
 import os
+import re
 import sys
 import threading
 import weakref
@@ -25,11 +26,25 @@ _WRITTEN_AT_ONCE = 10
 
 _watches = []
 
+# Names of a program's argument for its batch.
+_BATCH = re.compile(r"--?(?:\w+[-_])*(?:batch|batch[-_]size|bs)(?:=(\d+))?")
+
 # Bytes of state for each of a trained parameter, by torch's classes; SGD's depends.
 _STATE = {
     **dict.fromkeys(("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta"), 2),
     **dict.fromkeys(("Adagrad", "RMSprop", "Rprop", "Muon"), 1),
 }
+
+
+def _mark_batch():
+    """Marks the batch among the program's arguments, and of these nothing else."""
+    words = sys.argv[1:]
+    for word, following in zip(words, [*words[1:], ""]):
+        match = _BATCH.fullmatch(word)
+        value = match and (match[1] or following)
+        if value and value.isdecimal():
+            _core.mark(f"batch argument {word.partition('=')[0]} {value}")
+            return
 
 
 def _mark_optimizers():
@@ -156,6 +171,7 @@ class Watch:
             number = self._count = next(self._numbers)
             if number == 1:
                 _mark_optimizers()
+                _mark_batch()
             power = number & (number - 1) == 0
             if number > _WRITTEN_AT_ONCE and not power:
                 self._pending = True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memlab._report import peaks
+from memlab._report import make_fit, peaks
 from memlab._report import verdict as _verdict
 from memlab._report.parts import Heading, Listing, Part, Said, Table, joined
 from memlab._text import terminal, wording
@@ -93,6 +93,9 @@ def _judged(device, changes):
         yield from map(Said, sentences[1:])
     else:
         yield Heading("Verdict")
+    fit = device.verdict["make_fit"]
+    if fit is not None:
+        yield from map(Said, filter(None, (make_fit.batch(fit), make_fit.chosen(fit))))
     lines = []
     for number, item in enumerate(device.verdict["changes"][:changes], 1):
         first, second = _verdict.change(item, device.start)

@@ -5,6 +5,7 @@
 #include "core/lab/verdict/run_verdict.h"
 #include "dicts/advice_dict.h"
 #include "dicts/dict_values.h"
+#include "dicts/make_fit_dict.h"
 #include "dicts/peak_dict.h"
 #include "dicts/trial_dict.h"
 
@@ -70,71 +71,6 @@ change_list(const ml_recording *recording, const ml_run_verdict *verdict)
 }
 
 static PyObject *
-untold_list(uint32_t untold)
-{
-    PyObject *list = PyList_New(0);
-    for (unsigned i = 0; i < ML_UNTOLD_COUNT && list != NULL; i++) {
-        if ((untold >> i & 1) == 0) {
-            continue;
-        }
-        PyObject *word = PyUnicode_FromString(ml_untold_text(i));
-        if (word == NULL || PyList_Append(list, word) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(word);
-    }
-    return list;
-}
-
-static PyObject *
-unseen_dict(const ml_make_fit *fit)
-{
-    PyObject *dict = PyDict_New();
-    if (dict != NULL &&
-        (ml_py_set(dict, "modules", number(fit->modules)) < 0 ||
-         ml_py_set(dict, "forward_bytes", number(fit->forward)) < 0 ||
-         ml_py_set(dict, "gradient_bytes", number(fit->gradients)) < 0 ||
-         ml_py_set(dict, "optimizer_state_bytes", number(fit->state)) < 0 ||
-         ml_py_set(dict, "optimizer_assumed", PyBool_FromLong(fit->state_assumed)) <
-             0)) {
-        Py_CLEAR(dict);
-    }
-    return dict;
-}
-
-static PyObject *
-part_of_batch(uint32_t parts)
-{
-    return PyFloat_FromDouble((double)parts / ML_FIT_PARTS);
-}
-
-static PyObject *
-fit_dict(const ml_make_fit *fit)
-{
-    PyObject *dict = PyDict_New();
-    PyObject *memory = fit->memory_bytes == UINT64_MAX ? Py_NewRef(Py_None)
-                                                       : number(fit->memory_bytes);
-    if (dict == NULL) {
-        Py_XDECREF(memory);
-        return NULL;
-    }
-    if (ml_py_set(dict, "memory_bytes", memory) < 0 ||
-        ml_py_set(dict, "untold_because", untold_list(fit->untold)) < 0 ||
-        ml_py_set(dict, "unseen", unseen_dict(fit)) < 0 ||
-        ml_py_set(dict, "needs_least_bytes", number(fit->needs_least)) < 0 ||
-        ml_py_set(dict, "needs_most_bytes", number(fit->needs_most)) < 0 ||
-        ml_py_set(dict, "batch_named", PyBool_FromLong(fit->batch_named)) < 0 ||
-        ml_py_set(dict, "batch_factor", part_of_batch(fit->batch_safe)) < 0 ||
-        ml_py_set(dict, "batch_factor_most", part_of_batch(fit->batch_most)) < 0 ||
-        ml_py_set(dict, "fragmented", PyBool_FromLong(fit->fragmented)) < 0 ||
-        ml_py_set(dict, "unfragmented_fits", PyBool_FromLong(fit->unfragmented_fits)) <
-            0) {
-        Py_CLEAR(dict);
-    }
-    return dict;
-}
-
-static PyObject *
 answer_dict(const ml_recording *recording, int device, const ml_run_verdict *verdict)
 {
     PyObject *dict = PyDict_New();
@@ -150,8 +86,8 @@ answer_dict(const ml_recording *recording, int device, const ml_run_verdict *ver
         ml_py_set(dict, "tried", PyBool_FromLong(verdict->advices != NULL)) < 0 ||
         ml_py_set(dict, "changes", change_list(recording, verdict)) < 0 ||
         ml_py_set(dict, "make_fit",
-                  verdict->has_fit ? fit_dict(&verdict->fit) : Py_NewRef(Py_None)) <
-            0) {
+                  verdict->has_fit ? ml_py_make_fit(&verdict->fit)
+                                   : Py_NewRef(Py_None)) < 0) {
         Py_CLEAR(dict);
     }
     return dict;

@@ -1,6 +1,10 @@
 /* What makes a run fit.  See make_fit.h. */
 #include "lab/verdict/make_fit.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
 typedef struct finder {
     const ml_advice_case *it;
     ml_trial_options options; /* with the memory that there was */
@@ -80,6 +84,44 @@ tell_unseen(const ml_remainder *remainder, ml_make_fit *out)
     out->state_assumed = remainder->state_assumed;
 }
 
+/* The batch among the program's arguments, as _record/oom.py marks it. */
+static void
+read_argument(const ml_recording *recording, ml_make_fit *out)
+{
+    for (size_t i = 0; i < recording->note_count; i++) {
+        const ml_note *note = &recording->notes[i];
+        ml_string text = recording->strings[note->name];
+        char copy[128];
+        if (note->kind == ML_NOTE_MARK && text.length < sizeof(copy)) {
+            memcpy(copy, text.bytes, text.length);
+            copy[text.length] = 0;
+            (void)sscanf(copy, "batch argument %63s %" SCNu64, out->batch_name,
+                         &out->batch_number);
+        }
+    }
+}
+
+static uint64_t
+number_of(const ml_make_fit *fit, uint32_t parts)
+{
+    return fit->batch_number / ML_FIT_PARTS * parts +
+           fit->batch_number % ML_FIT_PARTS * parts / ML_FIT_PARTS;
+}
+
+static bool
+agree(const ml_make_fit *fit)
+{
+    return fit->batch_most <= fit->batch_safe + fit->batch_safe / ML_FIT_AGREES ||
+           (fit->batch_number != 0 &&
+            number_of(fit, fit->batch_most) <= number_of(fit, fit->batch_safe) + 1);
+}
+
+uint64_t
+ml_make_fit_number(const ml_make_fit *fit)
+{
+    return number_of(fit, fit->batch_safe);
+}
+
 static int
 find(const finder *f, const ml_remainder *little, const ml_remainder *much)
 {
@@ -88,6 +130,9 @@ find(const finder *f, const ml_remainder *little, const ml_remainder *much)
     int error = find_need(f, little, &out->needs_least);
     if (error == 0) {
         error = find_need(f, much, &out->needs_most);
+    }
+    if (error == 0) {
+        error = ml_remedies_find(much, f->it, &f->options, &out->remedies);
     }
     if (error < 0 || !out->failed) {
         return error;
@@ -98,8 +143,7 @@ find(const finder *f, const ml_remainder *little, const ml_remainder *much)
     }
     if (error == 0 && out->untold == 0) {
         error = find_batch(f, little, &out->batch_most);
-        out->batch_named =
-            out->batch_most <= out->batch_safe + out->batch_safe / ML_FIT_AGREES;
+        out->batch_named = agree(out);
     }
     return error;
 }
@@ -111,6 +155,7 @@ ml_make_fit_find(const ml_advice_case *it, ml_make_fit *out)
                          .failed = it->failed != ML_NO_EVENT,
                          .batch_safe = ML_FIT_PARTS,
                          .batch_most = ML_FIT_PARTS};
+    read_argument(it->recording, out);
     finder f = {.it = it, .options = it->options, .out = out};
     f.options.memory_bytes = it->memory_bytes;
     f.options.go_on = false;
@@ -126,5 +171,21 @@ ml_make_fit_find(const ml_advice_case *it, ml_make_fit *out)
         ml_remainder_fini(&much);
     }
     ml_remainder_fini(&little);
+    return error;
+}
+
+int
+ml_make_fit_of(const ml_recording *recording, size_t device, uint64_t memory_bytes,
+               ml_make_fit *out)
+{
+    ml_advice_case it;
+    int error = ml_advice_case_init(&it, recording, device);
+    if (error == 0) {
+        if (memory_bytes != UINT64_MAX) {
+            it.memory_bytes = memory_bytes;
+        }
+        error = ml_make_fit_find(&it, out);
+        ml_advice_case_fini(&it);
+    }
     return error;
 }

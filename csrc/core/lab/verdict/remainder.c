@@ -40,6 +40,7 @@ ml_remainder_add(ml_remainder_builder *b, uint64_t bytes, size_t like, bool scal
                         .freed = ML_NO_EVENT,
                         .completed = ML_NO_EVENT,
                         .last_used = ML_NO_EVENT,
+                        .stack = of->stack,
                         .block_bytes = bytes};
     out->items[workload->count] = (ml_remainder_item){
         .scales = scales,
@@ -276,6 +277,9 @@ continue_run(ml_remainder_builder *b)
     size_t unseen = out->workload->count;
     int error = ml_remainder_add(b, it->trace->events[out->failed].size, 0, true,
                                  ML_REST_PASS, NULL);
+    if (error == 0) {
+        out->workload->demands[unseen].stack = it->trace->events[out->failed].stack;
+    }
     if (b->stage == ML_STAGE_OPTIMIZER || b->stage == ML_STAGE_LOADING) {
         out->items[unseen].kind = ML_REST_KEPT;
         out->items[unseen].scales = false;

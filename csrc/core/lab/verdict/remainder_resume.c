@@ -115,7 +115,7 @@ ml_remainder_resume(ml_remainder_builder *b, size_t previous)
     ml_free(now.list);
     uint64_t low = kept_at(b, previous);
     uint64_t high = kept_at(b, b->pass);
-    if (high > low + low / GROWTH_PART &&
+    if (b->out->untold == 0 && high > low + low / GROWTH_PART &&
         high - low > b->it->before.peak.allocated / GROWTH_PART) {
         b->out->untold |= 1u << ML_UNTOLD_GROWTH;
     }

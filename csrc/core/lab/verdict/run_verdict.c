@@ -155,6 +155,13 @@ choose_changes(ml_run_verdict *verdict)
     size_t count = advices != NULL ? advices->count : 0;
     for (size_t i = 0; i < count && verdict->change_count < ML_CHANGES_MOST; i++) {
         const ml_advice *advice = &advices->list[i];
+        /* Where memory ran out, other settings count if they get past the request. */
+        bool setting = advice->kind == ML_ADVICE_SETTINGS ||
+                       advice->kind == ML_ADVICE_FRAGMENTATION;
+        if (setting && verdict->has_fit && verdict->fit.failed &&
+            !verdict->fit.fragmented) {
+            continue;
+        }
         if (advice->together || !told[advice->kind]) {
             told[advice->kind] = true;
             verdict->changes[verdict->change_count++] = i;
@@ -195,13 +202,13 @@ find_fit(const maker *m)
         !has_kind(verdict, ML_FINDING_TIGHT)) {
         return 0;
     }
-    ml_advice_case it;
-    int error = ml_advice_case_init(&it, m->analysis->recording, m->analysis->device);
-    if (error == 0) {
-        error = ml_make_fit_find(&it, &verdict->fit);
-        verdict->has_fit = error == 0;
-        ml_advice_case_fini(&it);
-    }
+    /* Of a run that did not fail: what it reserved, and what was left. */
+    bool failed = has_kind(verdict, ML_FINDING_OUT_OF_MEMORY);
+    uint64_t memory =
+        failed ? UINT64_MAX : verdict->peak.reserved + verdict->findings[0].bytes;
+    int error = ml_make_fit_of(m->analysis->recording, m->analysis->device, memory,
+                               &verdict->fit);
+    verdict->has_fit = error == 0;
     return error == ML_EUNSUPPORTED || error == ML_ELIMIT ? 0 : error;
 }
 
