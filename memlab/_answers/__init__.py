@@ -38,6 +38,9 @@ from memlab._answers.lab import (
     ExplainedReserved,
     ExplainedTogether,
     Explanation,
+    MakeFit,
+    Measured,
+    Remedy,
     Replay,
     ReplayDevice,
     ReplayInstant,
@@ -47,6 +50,7 @@ from memlab._answers.lab import (
     Tune,
     Tuned,
     TuneDevice,
+    Unseen,
 )
 from memlab._answers.lines import (
     FunctionLines,

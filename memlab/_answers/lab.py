@@ -229,11 +229,24 @@ class ExplainedDevice(TypedDict):
     tried: int
 
 
+class Measured(TypedDict):
+    """What fits on a GPU with memory_bytes, measured on the phantom device; conf "" and
+    batch_argument "": not tried; batch_largest None: none from 1 to batch_given."""
+
+    memory_bytes: int
+    conf: str
+    conf_fits: bool | None
+    batch_argument: str
+    batch_given: int
+    batch_largest: int | None
+
+
 class Explanation(TypedDict):
     """What `memlab explain --json` prints, for the memory that was asked about."""
 
     memory_bytes: int | None
     devices: list[ExplainedDevice]
+    measured: Measured | None
 
 
 class Tuned(TypedDict):

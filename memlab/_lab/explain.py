@@ -75,7 +75,18 @@ def explain(
         "devices": replay.of_devices(
             source, name, device, rank, lambda index: source.explain(index, memory=limit)
         ),
+        "measured": None,
     }
+
+
+def gpu_bytes(recording: _core.Recording | _Path) -> int | None:
+    """The least memory of a GPU in RECORDING, as the verdict has it; None: none is known."""
+    source, _ = replay.recorded(recording)
+    totals = [
+        source.verdict(index, trials=False)["total_bytes"]
+        for index in range(source.device_count)
+    ]
+    return min(filter(None, totals), default=None)
 
 
 # ---- Words ----

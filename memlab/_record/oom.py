@@ -6,14 +6,13 @@ Owns when to write, and what; the words are in _report/oom.py.
 import gc
 import itertools
 import os
-import re
 import sys
 import threading
 import weakref
 
 from memlab import _core
 from memlab._errors import Error
-from memlab._files import names
+from memlab._files import names, words
 from memlab._native import bridge
 from memlab._report import oom as account
 from memlab._report import peaks
@@ -26,9 +25,6 @@ _WRITTEN_AT_ONCE = 10
 
 _watches = []
 
-# Names of a program's argument for its batch.
-_BATCH = re.compile(r"--?(?:\w+[-_])*(?:batch|batch[-_]size|bs)(?:=(\d+))?")
-
 # Bytes of state for each of a trained parameter, by torch's classes; SGD's depends.
 _STATE = {
     **dict.fromkeys(("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta"), 2),
@@ -38,13 +34,9 @@ _STATE = {
 
 def _mark_batch():
     """Marks the batch among the program's arguments, and of these nothing else."""
-    words = sys.argv[1:]
-    for word, following in zip(words, [*words[1:], ""]):
-        match = _BATCH.fullmatch(word)
-        value = match and (match[1] or following)
-        if value and value.isdecimal():
-            _core.mark(f"batch argument {word.partition('=')[0]} {value}")
-            return
+    found = words.batch_argument(sys.argv[1:])
+    if found is not None:
+        _core.mark(f"batch argument {found[0]} {found[1]}")
 
 
 def _mark_optimizers():

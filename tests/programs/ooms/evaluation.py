@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--batch", type=int, default=9000)
+parser.add_argument("--batch", type=int, default=13000)
 batch = parser.parse_args().batch
 net = nn.Sequential(*[nn.Sequential(nn.Linear(4096, 4096), nn.ReLU()) for _ in range(12)])
 net = net.cuda()

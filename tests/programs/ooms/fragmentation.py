@@ -8,8 +8,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--batch", type=int, default=128)
 batch = parser.parse_args().batch
 mib = 1 << 18
-made = [torch.empty(batch + i % 2 * batch, mib, device="cuda") for i in range(108)]
-kept = [torch.empty(batch // 8, mib, device="cuda") for _ in range(4)]
-del made[1::2]
-kept += [torch.empty(batch // 2, mib, device="cuda") for _ in range(54)]
-whole = torch.empty(32 * batch, mib, device="cuda")
+kept = []
+for _ in range(70):
+    large = torch.empty(2 * batch, mib, device="cuda")
+    del large
+    kept.append(torch.empty(5 * batch // 4, mib, device="cuda"))
+whole = torch.empty(60 * batch, mib, device="cuda")

@@ -272,6 +272,12 @@ continue_run(ml_remainder_builder *b)
     if (b->stage == ML_STAGE_LOADING) {
         out->untold |= 1u << ML_UNTOLD_LOADING;
     }
+    if (b->stage == ML_STAGE_GENERATION) {
+        out->untold |= 1u << ML_UNTOLD_GENERATION;
+    }
+    if (b->stage == ML_STAGE_OTHER) {
+        out->untold |= 1u << ML_UNTOLD_STAGE;
+    }
     bool passed = has_stage(it, 0, b->pass, ML_STAGE_BACKWARD);
     out->trains = passed || !ml_stage_is_evaluation(b->stage);
     size_t unseen = out->workload->count;

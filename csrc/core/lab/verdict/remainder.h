@@ -20,7 +20,7 @@
     XX(MODULES, "modules that were not reached resemble none that was") \
     XX(GROWTH, "memory grows from step to step") \
     XX(SIZES, "the last step asks for other sizes than the one before it") \
-    XX(REQUEST, "which part of the request grows with the batch is not known")
+    XX(GENERATION, "how much is still to be generated is not known")
 
 enum ml_untold {
 #define XX(name, text) ML_UNTOLD_##name,

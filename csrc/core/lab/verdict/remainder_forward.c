@@ -3,8 +3,6 @@
  * Those of the family in which it failed are taken to be like the last one that ended.  What
  * follows that family is estimated where it is a module or two, as a head: rows of the last
  * one's usual size, times what the parameters make of a row. */
-#include <stdlib.h>
-
 #include "analysis/attribution/module_repeats.h"
 #include "base/base.h"
 #include "lab/verdict/remainder_parts.h"
@@ -31,9 +29,14 @@ instance_of(const family *of, ml_string module)
     }
     size_t number;
     size_t end = ml_path_number(module, of->before.length, &number);
-    return end == 0 || number != of->before.length
-               ? NO_INSTANCE
-               : (uint32_t)strtoul(module.bytes + number, NULL, 10);
+    if (end == 0 || number != of->before.length || end - number > 9) {
+        return NO_INSTANCE;
+    }
+    uint32_t value = 0;
+    for (size_t i = number; i < end; i++) {
+        value = value * 10 + (uint32_t)(module.bytes[i] - '0');
+    }
+    return value;
 }
 
 static ml_string

@@ -6,6 +6,8 @@
 
 /* Of the bytes of two passes, one in so many may differ in size. */
 #define UNLIKE_PART 50
+/* Allocations that one of two passes may begin with. */
+#define MOST_SHIFT 8
 /* What is kept may rise by one part in so many from pass to pass. */
 #define GROWTH_PART 200
 
@@ -59,6 +61,28 @@ is_alike(const ml_remainder_builder *b, const ml_sequence *before,
     return now->count < before->count && unlike <= all / UNLIKE_PART;
 }
 
+/* Leaves out what only one of the passes begins with, as the first batch, which was there
+ * before the first one.  Whether they are alike then. */
+static bool
+align(const ml_remainder_builder *b, ml_sequence *before, ml_sequence *now)
+{
+    for (size_t shift = 0; shift <= 2 * MOST_SHIFT; shift++) {
+        ml_sequence *from = shift <= MOST_SHIFT ? now : before;
+        size_t left = shift <= MOST_SHIFT ? shift : shift - MOST_SHIFT;
+        if (from->count <= left) {
+            continue;
+        }
+        ml_sequence kept = *from;
+        from->list += left;
+        from->count -= left;
+        if (is_alike(b, before, now)) {
+            return true;
+        }
+        *from = kept;
+    }
+    return false;
+}
+
 /* What BEFORE had from the place on at which NOW ended. */
 static int
 follow(ml_remainder_builder *b, const ml_sequence *before, const ml_sequence *now)
@@ -105,14 +129,15 @@ ml_remainder_resume(ml_remainder_builder *b, size_t previous)
     if (error == 0) {
         error = ml_sequence_take(b, b->pass, b->out->failed, &now);
     }
-    if (error == 0 && !is_alike(b, &before, &now)) {
+    size_t *lists[] = {before.list, now.list};
+    if (error == 0 && !align(b, &before, &now)) {
         b->out->untold |= 1u << ML_UNTOLD_SIZES;
     }
     else if (error == 0) {
         error = follow(b, &before, &now);
     }
-    ml_free(before.list);
-    ml_free(now.list);
+    ml_free(lists[0]);
+    ml_free(lists[1]);
     uint64_t low = kept_at(b, previous);
     uint64_t high = kept_at(b, b->pass);
     if (b->out->untold == 0 && high > low + low / GROWTH_PART &&
