@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of the memory one in so many is left for what placement and libraries change. */
+#define MARGIN_PART 64
+
 typedef struct finder {
     const ml_advice_case *it;
     ml_trial_options options; /* with the memory that there was */
@@ -68,7 +71,11 @@ find_fragmentation(const finder *f, const ml_remainder *remainder)
     if (error == 0) {
         bool past = gets_past(&without, remainder->failed);
         f->out->unfragmented_fits = without.ooms == 0 && remainder->untold == 0;
-        f->out->fragmented = past && (remainder->untold != 0 || without.ooms == 0);
+        /* What comes later in a pass that cannot be told may be what does not fit. */
+        uint32_t later =
+            1u << ML_UNTOLD_MODULES | 1u << ML_UNTOLD_GROWTH | 1u << ML_UNTOLD_SIZES;
+        bool all = remainder->untold != 0 || without.ooms == 0;
+        f->out->fragmented = past && all && (remainder->untold & later) == 0;
     }
     return error;
 }
@@ -139,7 +146,9 @@ find(const finder *f, const ml_remainder *little, const ml_remainder *much)
     }
     error = find_fragmentation(f, little);
     if (error == 0 && out->untold == 0) {
-        error = find_batch(f, much, &out->batch_safe);
+        finder careful = *f;
+        careful.options.memory_bytes -= careful.options.memory_bytes / MARGIN_PART;
+        error = find_batch(&careful, much, &out->batch_safe);
     }
     if (error == 0 && out->untold == 0) {
         error = find_batch(f, little, &out->batch_most);
