@@ -39,6 +39,9 @@ from memlab._answers.lab import (
     ExplainedReserved,
     ExplainedTogether,
     Explanation,
+    MakeFit,
+    Measured,
+    Remedy,
     Replay,
     ReplayDevice,
     ReplayInstant,
@@ -48,6 +51,7 @@ from memlab._answers.lab import (
     Tune,
     Tuned,
     TuneDevice,
+    Unseen,
 )
 from memlab._answers.lines import (
     FunctionLines,
@@ -156,6 +160,8 @@ __all__ = [
     "LineFigures",
     "LineTable",
     "Lines",
+    "MakeFit",
+    "Measured",
     "MergedRanks",
     "ModuleNode",
     "ModulePart",
@@ -183,6 +189,7 @@ __all__ = [
     "RankDevice",
     "RankDifference",
     "RankPeak",
+    "Remedy",
     "Replay",
     "ReplayDevice",
     "ReplayInstant",
@@ -203,6 +210,7 @@ __all__ = [
     "Two",
     "Unheld",
     "UnheldRow",
+    "Unseen",
     "Verdict",
     "VerdictPeak",
 ]

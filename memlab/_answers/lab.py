@@ -150,6 +150,60 @@ class BatchFit(Totals):
     factor: float
 
 
+class Unseen(TypedDict):
+    """Bytes of one pass that a run which ran out of memory did not live to ask for, estimated;
+    modules: how many were not reached; optimizer_assumed: the state is that of an Adam."""
+
+    modules: int
+    forward_bytes: int
+    gradient_bytes: int
+    optimizer_state_bytes: int
+    optimizer_assumed: bool
+
+
+class Remedy(TypedDict):
+    """A change with which the run needs less; tried: in a replay of the program's own
+    requests, else estimated; fits: alone; chosen: of the smallest set that fits."""
+
+    kind: str
+    module: str
+    tried: bool
+    count: int
+    saving_bytes: int
+    needs_bytes: int
+    fits: bool
+    chosen: bool
+
+
+class MakeFit(TypedDict):
+    """What makes a run fit in memory_bytes: None where that is not known.
+
+    needs: reserved bytes of the whole run, with little and with much assumed of what was
+    not recorded. untold_because: why no batch is told. batch_factor and batch_factor_most:
+    the largest batch that fits, of the recorded one, with much and with little assumed;
+    batch_named: they agree, so that the first is told. batch: that as a number, where an
+    argument of the program named it; batch_recorded: 0 where none did. fragmented: where
+    memory need not be in one piece, the request that failed succeeds, and so does what
+    follows, as far as it can be told."""
+
+    memory_bytes: int | None
+    failed: bool
+    untold_because: list[str]
+    unseen: Unseen
+    needs_least_bytes: int
+    needs_most_bytes: int
+    batch_argument: str
+    batch_recorded: int
+    batch: int
+    batch_named: bool
+    batch_factor: float
+    batch_factor_most: float
+    remedies: list[Remedy]
+    chosen_need_bytes: int
+    fragmented: bool
+    unfragmented_fits: bool
+
+
 class ExplainedDevice(TypedDict):
     """Why the peak of a device is what it is, and what to change; most saving first.
 
@@ -169,9 +223,22 @@ class ExplainedDevice(TypedDict):
     advice: list[Advice]
     together: ExplainedTogether
     batch: BatchFit | None
+    make_fit: MakeFit | None
     uses_known: bool
     failed: bool
     tried: int
+
+
+class Measured(TypedDict):
+    """What fits on a GPU with memory_bytes, measured on the phantom device; conf "" and
+    batch_argument "": not tried; batch_largest None: none from 1 to batch_given."""
+
+    memory_bytes: int
+    conf: str
+    conf_fits: bool | None
+    batch_argument: str
+    batch_given: int
+    batch_largest: int | None
 
 
 class Explanation(TypedDict):
@@ -179,6 +246,7 @@ class Explanation(TypedDict):
 
     memory_bytes: int | None
     devices: list[ExplainedDevice]
+    measured: Measured | None
 
 
 class Tuned(TypedDict):

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from memlab._answers.lab import Advice
+from memlab._answers.lab import Advice, MakeFit
 from memlab._answers.peaks import Moment, Totals
 
 
@@ -39,7 +39,8 @@ class VerdictPeak(Totals):
 
 class Verdict(TypedDict):
     """Of one device; findings the most urgent first, changes those that save most; tried:
-    whether changes were looked for.  total_bytes: of the GPU, None where not known."""
+    whether changes were looked for.  make_fit: where it ran out
+    of memory, or nearly, and changes were looked for.  total_bytes: of the GPU, None where not known."""
 
     device: int
     total_bytes: int | None
@@ -47,3 +48,4 @@ class Verdict(TypedDict):
     findings: list[Finding]
     tried: bool
     changes: list[Advice]
+    make_fit: MakeFit | None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from memlab import _core
 from memlab._lab import replay
+from memlab._report import make_fit
 from memlab._report.advice_words import WORDS, plural
 from memlab._report.parts import Heading, Said, Table
 from memlab._text import wording
@@ -40,6 +41,7 @@ _PHASES = {
     "backward": "in the backward pass",
     "optimizer": "in the optimizer's step",
 }
+_SETTINGS = ("settings", "fragmentation")
 _size = wording.size
 
 
@@ -73,7 +75,18 @@ def explain(
         "devices": replay.of_devices(
             source, name, device, rank, lambda index: source.explain(index, memory=limit)
         ),
+        "measured": None,
     }
+
+
+def gpu_bytes(recording: _core.Recording | _Path) -> int | None:
+    """The least memory of a GPU in RECORDING, as the verdict has it; None: none is known."""
+    source, _ = replay.recorded(recording)
+    totals = [
+        source.verdict(index, trials=False)["total_bytes"]
+        for index in range(source.device_count)
+    ]
+    return min(filter(None, totals), default=None)
 
 
 # ---- Words ----
@@ -271,11 +284,16 @@ def _device(answer: ExplainedDevice) -> list[Part]:
         ),
         *_why(answer),
     ]
-    worth = [item for item in answer["advice"] if _is_worth_telling(item, peak)]
+    fit = answer["make_fit"]
+    advice = answer["advice"]
+    if fit is not None and fit["failed"] and not fit["fragmented"]:
+        # Settings that do not get past the request are no help.
+        advice = [item for item in advice if item["kind"] not in _SETTINGS]
+    worth = [item for item in advice if _is_worth_telling(item, peak)]
     told = _not_covered(worth)
     for number, item in enumerate(told, 1):
         parts += _advice(number, item)
-    left = len(answer["advice"]) - len(worth)
+    left = len(advice) - len(worth)
     if left:
         parts.append(Said(f"{plural(left, 'more change')} would save less than 1 % each."))
     covered = len(worth) - len(told)
@@ -298,6 +316,8 @@ def _device(answer: ExplainedDevice) -> list[Part]:
             ),
         ]
     parts += _batch(answer)
+    if fit is not None:
+        parts += make_fit.parts(fit)
     if not answer["uses_known"]:
         parts.append(
             Said(

@@ -3,6 +3,7 @@
 Owns when to write, and what; the words are in _report/oom.py.
 """
 
+import gc
 import itertools
 import os
 import sys
@@ -11,7 +12,7 @@ import weakref
 
 from memlab import _core
 from memlab._errors import Error
-from memlab._files import names
+from memlab._files import names, words
 from memlab._native import bridge
 from memlab._report import oom as account
 from memlab._report import peaks
@@ -23,6 +24,47 @@ from memlab._text import terminal, wording
 _WRITTEN_AT_ONCE = 10
 
 _watches = []
+
+# Bytes of state for each of a trained parameter, by torch's classes; SGD's depends.
+_STATE = {
+    **dict.fromkeys(("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta"), 2),
+    **dict.fromkeys(("Adagrad", "RMSprop", "Rprop", "Muon"), 1),
+}
+
+
+def _mark_batch():
+    """Marks the batch among the program's arguments, and of these nothing else."""
+    found = words.batch_argument(sys.argv[1:])
+    if found is not None:
+        _core.mark(f"batch argument {found[0]} {found[1]}")
+
+
+def _mark_optimizers():
+    """Marks what the program's optimizers will keep, which no event tells before a first
+    step.  The texts are read by lab/verdict/remainder.c."""
+    module = sys.modules.get("torch.optim.optimizer")
+    if module is None or not _core.noting():
+        return
+    for item in gc.get_objects():
+        if not issubclass(type(item), module.Optimizer):
+            continue
+        names = [c.__name__ for c in type(item).__mro__]
+        name = next((n for n in names if n in _STATE or n == "SGD"), None)
+        if name is None:
+            continue
+        trained = state = 0
+        for group in item.param_groups:
+            count = sum(
+                p.numel() * p.element_size()
+                for p in group["params"]
+                if p.is_cuda and p.requires_grad
+            )
+            trained += count
+            state += count * _STATE.get(name, 1 if group.get("momentum") else 0)
+        _core.mark(
+            f"optimizer {type(item).__name__}: state of {state} bytes for {trained} bytes"
+        )
+
 
 
 def _on_out_of_memory(device, wanted, total, free):
@@ -121,6 +163,9 @@ class Watch:
             if not self._alive():
                 return
             number = self._count = next(self._numbers)
+            if number == 1:
+                _mark_optimizers()
+                _mark_batch()
             power = number & (number - 1) == 0
             if number > _WRITTEN_AT_ONCE and not power:
                 self._pending = True

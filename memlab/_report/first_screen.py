@@ -9,7 +9,7 @@ import functools
 from collections.abc import Sequence
 
 from memlab._report import changes as _changes
-from memlab._report import modules, peaks
+from memlab._report import make_fit, modules, peaks
 from memlab._report import verdict as _verdict
 from memlab._report.parts import Heading, Listing, Part, Said, Table, joined
 from memlab._text import terminal, wording
@@ -111,6 +111,9 @@ def _judged(device, changes):
         yield from map(Said, sentences[1:])
     else:
         yield Heading("Verdict")
+    fit = device.verdict["make_fit"]
+    if fit is not None:
+        yield from map(Said, filter(None, (make_fit.batch(fit), make_fit.chosen(fit))))
     lines = []
     for number, item in enumerate(device.verdict["changes"][:changes], 1):
         place = _verdict.place(item, device.start)

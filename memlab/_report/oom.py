@@ -22,7 +22,11 @@ def text(recording, device, start=None) -> str:
     out += ["", *_wrapped(_VERDICTS[answer["verdict"]](answer))]
     out += _holes(answer, start)
     out += _live(answer, start)
-    advice = [_ADVICE[item["kind"]](item, answer, start) for item in answer["advice"]]
+    advice = [
+        _ADVICE[item["kind"]](item, answer, start)
+        for item in answer["advice"]
+        if item["kind"] in _ADVICE
+    ]
     if advice:
         out += ["", "What to try"]
         for line in advice:
@@ -164,7 +168,10 @@ def _enough_in_one_piece(answer):
 
 
 def _fragmented(answer):
-    return f"Fragmentation. {_enough_in_one_piece(answer)}"
+    return (
+        f"{_enough_in_one_piece(answer)} Whether a setting gets past this request is not "
+        "tried here: memlab explain does, with what comes after it."
+    )
 
 
 def _limit(answer):
@@ -176,7 +183,7 @@ def _limit(answer):
     )
     # What advises so has seen that the cache suffices.
     if any(item["kind"] == "expandable_segments" for item in answer["advice"]):
-        line += f" Fragmentation besides: {_enough_in_one_piece(answer)}"
+        line += f" {_enough_in_one_piece(answer)}"
     return line
 
 
@@ -326,21 +333,15 @@ def _part(item, answer):
 
 
 def _activations(item, answer, start):
-    short = answer["request"]["driver_bytes"] - answer["on_device"]["headroom_bytes"]
-    line = (
+    return (
         f"{_part(item, answer)} are activations saved for backward: activation "
         "checkpointing (torch.utils.checkpoint) keeps fewer of them, autocast to bfloat16 "
-        "halves float32 ones, and they shrink with the batch or the sequence."
+        "halves float32 ones, and they shrink with the batch or the sequence. What comes "
+        "after this instant is not in these figures."
     )
-    both = item["bytes"] + answer["request"]["bytes"]
-    if 0 < short < both:
-        line += (
-            f" At this instant {_size(short)} are missing: a batch smaller by "
-            f"{-(-100 * short // both)} % at least, if they scale with it."
-        )
-    return line
 
 
+# Settings are not among them: no trial was made that shows what they would do.
 _ADVICE = {
     "request": lambda item, answer, start: (
         f"Ask for less than {_size(item['bytes'])} at once: check the shape, or do it in "
@@ -351,10 +352,6 @@ _ADVICE = {
         f"{_size(item['bytes'])} free beyond the limit."
     ),
     "growth": _grown,
-    "expandable_segments": lambda item, answer, start: (
-        "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, with which the unused "
-        f"{_size(item['bytes'])} need not be in one piece of a segment."
-    ),
     "max_split_size": lambda item, answer, start: (
         "Raise or leave out max_split_size_mb: it keeps "
         f"{_size(item['bytes'])} of free blocks from being split for this request."

@@ -2,7 +2,9 @@
 #include "dicts/advice_dict.h"
 
 #include "core/base/base.h"
+#include "core/lab/verdict/make_fit.h"
 #include "dicts/dict_values.h"
+#include "dicts/make_fit_dict.h"
 #include "dicts/peak_dict.h"
 #include "dicts/trial_dict.h"
 
@@ -207,14 +209,26 @@ ml_py_advice(ml_state *state, const ml_recording *recording, int device,
         return NULL;
     }
     ml_advices *advices = NULL;
+    ml_make_fit fit;
+    bool asked = false;
     int result;
     Py_BEGIN_ALLOW_THREADS
     result = ml_advices_new(recording, (size_t)device, bytes, &advices);
+    asked = result == 0 && (advices->failed || bytes != UINT64_MAX);
+    if (asked) {
+        result = ml_make_fit_of(recording, (size_t)device, bytes, &fit);
+    }
     Py_END_ALLOW_THREADS
     if (result < 0) {
+        ml_advices_free(advices);
         return ml_py_raise_trial(state, result, "");
     }
     PyObject *dict = answer_dict(recording, device, advices);
+    if (dict != NULL &&
+        ml_py_set(dict, "make_fit", asked ? ml_py_make_fit(&fit) : Py_NewRef(Py_None)) <
+            0) {
+        Py_CLEAR(dict);
+    }
     ml_advices_free(advices);
     return dict;
 }

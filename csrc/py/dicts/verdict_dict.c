@@ -5,6 +5,7 @@
 #include "dicts/advice_dict.h"
 #include "dicts/dict_values.h"
 #include "dicts/growth_dict.h"
+#include "dicts/make_fit_dict.h"
 #include "dicts/peak_dict.h"
 
 static PyObject *
@@ -72,7 +73,10 @@ ml_py_verdict(const ml_recording *recording, int device, const ml_run_verdict *v
         ml_py_set(dict, "peak", peak_dict(recording, verdict)) < 0 ||
         ml_py_set(dict, "findings", finding_list(recording, verdict)) < 0 ||
         ml_py_set(dict, "tried", PyBool_FromLong(verdict->advices != NULL)) < 0 ||
-        ml_py_set(dict, "changes", change_list(recording, verdict)) < 0) {
+        ml_py_set(dict, "changes", change_list(recording, verdict)) < 0 ||
+        ml_py_set(dict, "make_fit",
+                  verdict->has_fit ? ml_py_make_fit(&verdict->fit)
+                                   : Py_NewRef(Py_None)) < 0) {
         Py_CLEAR(dict);
     }
     return dict;

@@ -198,7 +198,11 @@ ml_advices_new(const ml_recording *recording, size_t device, uint64_t memory_byt
     ml_advices *advices = ml_alloc_zeroed(1, sizeof(*advices));
     error = advices == NULL ? ML_ENOMEM : advise(&it, advices);
     if (error == 0) {
-        error = ml_advice_fit_batch(&it, memory_bytes, &advices->batch);
+        /* Of a run that ran out of memory lab/verdict tells it, with what was to come. */
+        advices->batch.memory_bytes = UINT64_MAX;
+        if (it.failed == ML_NO_EVENT) {
+            error = ml_advice_fit_batch(&it, memory_bytes, &advices->batch);
+        }
     }
     if (error == 0) {
         error = ml_advice_find_parts(&it, &advices->parts, &advices->part_count);

@@ -114,6 +114,12 @@ find_unused(const maker *m)
     uint64_t reserved = verdict->peak.reserved;
     uint64_t unused = reserved - verdict->peak.active;
     uint64_t split = 0;
+    if (ml_oom_last(m->analysis->recording, m->analysis->device) >= 0) {
+        if (verdict->fit.fragmented) {
+            add(verdict, ML_FINDING_FRAGMENTED, unused, reserved);
+        }
+        return;
+    }
     if (verdict->advices != NULL) {
         const ml_trial_result *before = &verdict->advices->before;
         reserved = before->at_reserved_peak.reserved;
@@ -168,6 +174,13 @@ choose_changes(ml_run_verdict *verdict)
     size_t count = advices != NULL ? advices->count : 0;
     for (size_t i = 0; i < count && verdict->change_count < ML_CHANGES_MOST; i++) {
         const ml_advice *advice = &advices->list[i];
+        /* Where memory ran out, other settings count if they get past the request. */
+        bool setting = advice->kind == ML_ADVICE_SETTINGS ||
+                       advice->kind == ML_ADVICE_FRAGMENTATION;
+        if (setting && verdict->has_fit && verdict->fit.failed &&
+            !verdict->fit.fragmented) {
+            continue;
+        }
         if (advice->together || !told[advice->kind]) {
             told[advice->kind] = true;
             verdict->changes[verdict->change_count++] = i;
@@ -186,6 +199,36 @@ sort_by_urgency(ml_run_verdict *verdict)
         }
         verdict->findings[at] = moved;
     }
+}
+
+static bool
+has_kind(const ml_run_verdict *verdict, enum ml_finding_kind kind)
+{
+    for (size_t i = 0; i < verdict->finding_count; i++) {
+        if (verdict->findings[i].kind == kind) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What would make it fit, where it did not, or nearly. */
+static int
+find_fit(const maker *m)
+{
+    ml_run_verdict *verdict = m->verdict;
+    if (!has_kind(verdict, ML_FINDING_OUT_OF_MEMORY) &&
+        !has_kind(verdict, ML_FINDING_TIGHT)) {
+        return 0;
+    }
+    /* Of a run that did not fail: what it reserved, and what was left. */
+    bool failed = has_kind(verdict, ML_FINDING_OUT_OF_MEMORY);
+    uint64_t memory =
+        failed ? UINT64_MAX : verdict->peak.reserved + verdict->findings[0].bytes;
+    int error = ml_make_fit_of(m->analysis->recording, m->analysis->device, memory,
+                               &verdict->fit);
+    verdict->has_fit = error == 0;
+    return error == ML_EUNSUPPORTED || error == ML_ELIMIT ? 0 : error;
 }
 
 /* ---- All of it ---- */
@@ -214,6 +257,12 @@ fill(maker *m, bool trials)
     find_failure(m);
     find_growth(m);
     find_room(m);
+    if (trials) {
+        int error = find_fit(m);
+        if (error < 0) {
+            return error;
+        }
+    }
     find_evaluation(m);
     find_unused(m);
     sort_by_urgency(verdict);

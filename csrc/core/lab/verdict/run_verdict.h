@@ -9,6 +9,7 @@
 #include "analysis/answers/growth.h"
 #include "analysis/answers/stages.h"
 #include "lab/advice/advice.h"
+#include "lab/verdict/make_fit.h"
 
 /* Texts are JSON values.  Of each, what bytes and of are.  The order is that of urgency. */
 #define ML_FINDINGS(XX) \
@@ -62,6 +63,9 @@ typedef struct ml_run_verdict {
     /* The best of these, by index: none repeats what one before it saves. */
     size_t changes[ML_CHANGES_MOST];
     size_t change_count;
+    ml_make_fit
+        fit; /* where HAS_FIT: of a run that ran out of memory, or nearly, and trials */
+    bool has_fit;
 } ml_run_verdict;
 
 /* Of a merged RECORDING, which outlives the verdict, it is the part.  TRIALS: whether changes

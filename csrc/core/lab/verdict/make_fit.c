@@ -1,0 +1,200 @@
+/* What makes a run fit.  See make_fit.h. */
+#include "lab/verdict/make_fit.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Of the memory one in so many is left for what placement and libraries change. */
+#define MARGIN_PART 64
+
+typedef struct finder {
+    const ml_advice_case *it;
+    ml_trial_options options; /* with the memory that there was */
+    ml_make_fit *out;
+} finder;
+
+/* By halving: a batch as large as this one is known not to fit. */
+static int
+find_batch(const finder *f, const ml_remainder *remainder, uint32_t *parts)
+{
+    uint32_t good = 0;
+    uint32_t bad = ML_FIT_PARTS;
+    while (bad - good > 1) {
+        uint32_t middle = good + (bad - good) / 2;
+        ml_trial_result result;
+        int error =
+            ml_remainder_try(remainder, &f->options, middle, ML_FIT_PARTS, &result);
+        if (error < 0) {
+            return error;
+        }
+        *(result.ooms == 0 ? &good : &bad) = middle;
+    }
+    *parts = good;
+    return 0;
+}
+
+static int
+find_need(const finder *f, const ml_remainder *remainder, uint64_t *bytes)
+{
+    ml_trial_options unlimited = f->options;
+    unlimited.memory_bytes = UINT64_MAX;
+    ml_trial_result result;
+    int error = ml_remainder_try(remainder, &unlimited, 1, 1, &result);
+    *bytes = error == 0 ? result.peak.reserved : 0;
+    return error;
+}
+
+static bool
+gets_past(const ml_trial_result *result, size_t event)
+{
+    return result->ooms == 0 || result->oom_event > event;
+}
+
+/* Fragmentation is to blame where the model fails as the run did, and does not where memory
+ * need not be in one piece. */
+static int
+find_fragmentation(const finder *f, const ml_remainder *remainder)
+{
+    ml_trial_result as_it_was;
+    ml_trial_result without;
+    ml_trial_options options = f->options;
+    if (options.settings.expandable_segments) {
+        return 0;
+    }
+    int error = ml_remainder_try(remainder, &options, 1, 1, &as_it_was);
+    if (error < 0 || gets_past(&as_it_was, remainder->failed)) {
+        return error;
+    }
+    options.settings.expandable_segments = true;
+    error = ml_remainder_try(remainder, &options, 1, 1, &without);
+    if (error == 0) {
+        bool past = gets_past(&without, remainder->failed);
+        f->out->unfragmented_fits = without.ooms == 0 && remainder->untold == 0;
+        /* What comes later in a pass that cannot be told may be what does not fit. */
+        uint32_t later =
+            1u << ML_UNTOLD_MODULES | 1u << ML_UNTOLD_GROWTH | 1u << ML_UNTOLD_SIZES;
+        bool all = remainder->untold != 0 || without.ooms == 0;
+        f->out->fragmented = past && all && (remainder->untold & later) == 0;
+    }
+    return error;
+}
+
+static void
+tell_unseen(const ml_remainder *remainder, ml_make_fit *out)
+{
+    out->untold = remainder->untold;
+    out->forward = remainder->forward;
+    out->gradients = remainder->gradients;
+    out->state = remainder->state;
+    out->modules = remainder->modules;
+    out->state_assumed = remainder->state_assumed;
+}
+
+/* The batch among the program's arguments, as _record/oom.py marks it. */
+static void
+read_argument(const ml_recording *recording, ml_make_fit *out)
+{
+    for (size_t i = 0; i < recording->note_count; i++) {
+        const ml_note *note = &recording->notes[i];
+        ml_string text = recording->strings[note->name];
+        char copy[128];
+        if (note->kind == ML_NOTE_MARK && text.length < sizeof(copy)) {
+            memcpy(copy, text.bytes, text.length);
+            copy[text.length] = 0;
+            (void)sscanf(copy, "batch argument %63s %" SCNu64, out->batch_name,
+                         &out->batch_number);
+        }
+    }
+}
+
+static uint64_t
+number_of(const ml_make_fit *fit, uint32_t parts)
+{
+    return fit->batch_number / ML_FIT_PARTS * parts +
+           fit->batch_number % ML_FIT_PARTS * parts / ML_FIT_PARTS;
+}
+
+static bool
+agree(const ml_make_fit *fit)
+{
+    return fit->batch_most <= fit->batch_safe + fit->batch_safe / ML_FIT_AGREES ||
+           (fit->batch_number != 0 &&
+            number_of(fit, fit->batch_most) <= number_of(fit, fit->batch_safe) + 1);
+}
+
+uint64_t
+ml_make_fit_number(const ml_make_fit *fit)
+{
+    return number_of(fit, fit->batch_safe);
+}
+
+static int
+find(const finder *f, const ml_remainder *little, const ml_remainder *much)
+{
+    ml_make_fit *out = f->out;
+    tell_unseen(much, out);
+    int error = find_need(f, little, &out->needs_least);
+    if (error == 0) {
+        error = find_need(f, much, &out->needs_most);
+    }
+    if (error == 0) {
+        error = ml_remedies_find(much, f->it, &f->options, &out->remedies);
+    }
+    if (error < 0 || !out->failed) {
+        return error;
+    }
+    error = find_fragmentation(f, little);
+    if (error == 0 && out->untold == 0) {
+        finder careful = *f;
+        careful.options.memory_bytes -= careful.options.memory_bytes / MARGIN_PART;
+        error = find_batch(&careful, much, &out->batch_safe);
+    }
+    if (error == 0 && out->untold == 0) {
+        error = find_batch(f, little, &out->batch_most);
+        out->batch_named = agree(out);
+    }
+    return error;
+}
+
+int
+ml_make_fit_find(const ml_advice_case *it, ml_make_fit *out)
+{
+    *out = (ml_make_fit){.memory_bytes = it->memory_bytes,
+                         .failed = it->failed != ML_NO_EVENT,
+                         .batch_safe = ML_FIT_PARTS,
+                         .batch_most = ML_FIT_PARTS};
+    read_argument(it->recording, out);
+    finder f = {.it = it, .options = it->options, .out = out};
+    f.options.memory_bytes = it->memory_bytes;
+    f.options.go_on = false;
+    ml_remainder little;
+    int error = ml_remainder_init(&little, it, false);
+    if (error < 0) {
+        return error;
+    }
+    ml_remainder much;
+    error = ml_remainder_init(&much, it, true);
+    if (error == 0) {
+        error = find(&f, &little, &much);
+        ml_remainder_fini(&much);
+    }
+    ml_remainder_fini(&little);
+    return error;
+}
+
+int
+ml_make_fit_of(const ml_recording *recording, size_t device, uint64_t memory_bytes,
+               ml_make_fit *out)
+{
+    ml_advice_case it;
+    int error = ml_advice_case_init(&it, recording, device);
+    if (error == 0) {
+        if (memory_bytes != UINT64_MAX) {
+            it.memory_bytes = memory_bytes;
+        }
+        error = ml_make_fit_find(&it, out);
+        ml_advice_case_fini(&it);
+    }
+    return error;
+}

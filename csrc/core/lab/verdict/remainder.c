@@ -1,0 +1,412 @@
+/* The remainder of a run that ran out of memory.  See remainder.h. */
+#include "lab/verdict/remainder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/answers/oom.h"
+#include "analysis/answers/stages.h"
+#include "base/base.h"
+#include "lab/verdict/remainder_parts.h"
+
+/* ---- Demands ---- */
+
+int
+ml_remainder_add(ml_remainder_builder *b, uint64_t bytes, size_t like, bool scales,
+                 enum ml_remainder_kind kind, size_t *index)
+{
+    ml_remainder *out = b->out;
+    ml_workload *workload = out->workload;
+    if (workload->count == out->capacity) {
+        size_t items = out->capacity;
+        void *demands = workload->demands;
+        void *marks = out->items;
+        int error =
+            ml_grow(&demands, &out->capacity, workload->count + 1, sizeof(ml_demand));
+        workload->demands = demands;
+        if (error == 0) {
+            error = ml_grow(&marks, &items, out->capacity, sizeof(ml_remainder_item));
+            out->items = marks;
+        }
+        if (error < 0) {
+            return ML_ENOMEM;
+        }
+    }
+    const ml_demand *of = &workload->demands[like];
+    ml_demand demand = {.bytes = bytes,
+                        .stream = of->stream,
+                        .pool = {of->pool[0], of->pool[1]},
+                        .born = b->now,
+                        .freed = ML_NO_EVENT,
+                        .completed = ML_NO_EVENT,
+                        .last_used = ML_NO_EVENT,
+                        .stack = of->stack,
+                        .block_bytes = bytes};
+    out->items[workload->count] = (ml_remainder_item){
+        .scales = scales,
+        .kind = (uint8_t)kind,
+        .category = kind == ML_REST_GRADIENT ? ML_CATEGORY_GRADIENT
+                    : kind == ML_REST_KEPT   ? ML_CATEGORY_OPTIMIZER_STATE
+                                             : ML_CATEGORY_UNKNOWN,
+        .like = (uint32_t)(like < out->recorded ? like : out->items[like].like)};
+    if (index != NULL) {
+        *index = workload->count;
+    }
+    workload->demands[workload->count++] = demand;
+    return 0;
+}
+
+void
+ml_remainder_free_at(ml_remainder_builder *b, size_t index, size_t event)
+{
+    ml_demand *demand = &b->out->workload->demands[index];
+    demand->freed = event;
+    demand->completed = event;
+}
+
+bool
+ml_remainder_is_live(const ml_remainder *out, size_t i)
+{
+    const ml_demand *demand = &out->workload->demands[i];
+    return demand->bytes != 0 && demand->freed == ML_NO_EVENT &&
+           demand->completed == ML_NO_EVENT;
+}
+
+/* ---- The recorded ones ---- */
+
+static bool
+does_scale(const ml_remainder_builder *b, size_t i, const uint64_t *weights,
+           size_t count)
+{
+    const ml_advice_case *it = b->it;
+    const ml_explained *of = &it->of[i];
+    const ml_demand *demand = &it->workload->demands[i];
+    if (ml_remainder_is_kept(of->verdict.category) ||
+        of->verdict.category == ML_CATEGORY_GRADIENT ||
+        of->cause.phase == ML_PHASE_OPTIMIZER || demand->born == ML_NO_EVENT ||
+        bsearch(&demand->bytes, weights, count, sizeof(uint64_t),
+                ml_remainder_compare_sizes) != NULL) {
+        return false;
+    }
+    return it->stages[demand->born] != ML_STAGE_LOADING || !b->much;
+}
+
+static int
+take_sizes(ml_remainder_builder *b, uint64_t **weights, size_t *count)
+{
+    const ml_advice_case *it = b->it;
+    *count = 0;
+    *weights = ml_alloc_zeroed(2 * it->workload->count + 1, sizeof(uint64_t));
+    for (size_t i = 0; *weights != NULL && i < it->workload->count; i++) {
+        if (it->of[i].verdict.category == ML_CATEGORY_PARAMETER) {
+            uint64_t bytes = it->workload->demands[i].bytes;
+            (*weights)[(*count)++] = bytes;
+            (*weights)[(*count)++] = bytes / 2;
+        }
+    }
+    if (*weights == NULL) {
+        return ML_ENOMEM;
+    }
+    qsort(*weights, *count, sizeof(uint64_t), ml_remainder_compare_sizes);
+    return 0;
+}
+
+static enum ml_remainder_kind
+kind_of(const ml_remainder_builder *b, size_t i)
+{
+    const ml_demand *demand = &b->it->workload->demands[i];
+    unsigned category = b->it->of[i].verdict.category;
+    if (category == ML_CATEGORY_GRADIENT) {
+        return ML_REST_GRADIENT;
+    }
+    bool pass = demand->born != ML_NO_EVENT && demand->born >= b->pass &&
+                b->it->stages[demand->born] != ML_STAGE_LOADING &&
+                !ml_remainder_is_kept(category);
+    return pass ? ML_REST_PASS : ML_REST_KEPT;
+}
+
+static int
+classify(ml_remainder_builder *b)
+{
+    ml_remainder *out = b->out;
+    ml_workload *workload = out->workload;
+    uint64_t *weights;
+    size_t count;
+    int error = take_sizes(b, &weights, &count);
+    for (size_t i = 0; error == 0 && i < workload->count; i++) {
+        ml_demand *demand = &workload->demands[i];
+        bool before = demand->born == ML_NO_EVENT;
+        if (!before && demand->born > out->failed) {
+            demand->bytes = 0;
+        }
+        if (demand->freed != ML_NO_EVENT && demand->freed > out->failed) {
+            demand->freed = ML_NO_EVENT;
+        }
+        if (demand->completed != ML_NO_EVENT && demand->completed > out->failed) {
+            demand->completed = demand->freed;
+        }
+        out->items[i].scales = does_scale(b, i, weights, count);
+        out->items[i].kind = (uint8_t)kind_of(b, i);
+        out->items[i].category = b->it->of[i].verdict.category;
+        out->items[i].like = (uint32_t)i;
+        if (b->it->of[i].verdict.category == ML_CATEGORY_PARAMETER &&
+            ml_remainder_is_live(out, i)) {
+            out->parameters += demand->bytes;
+        }
+    }
+    ml_free(weights);
+    return error;
+}
+
+/* A workload of its own, without the requests that failed. */
+static int
+take_workload(ml_remainder *out, const ml_advice_case *it)
+{
+    int error = ml_workload_copy(it->workload, &out->workload);
+    if (error < 0) {
+        return error;
+    }
+    ml_workload *workload = out->workload;
+    out->capacity = workload->count;
+    out->recorded = workload->count;
+    out->items = ml_alloc_zeroed(workload->count + 1, sizeof(*out->items));
+    out->marks = ml_alloc_zeroed(workload->mark_count + 1, sizeof(*out->marks));
+    if (out->items == NULL || out->marks == NULL) {
+        return ML_ENOMEM;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < workload->mark_count; i++) {
+        const ml_mark *mark = &workload->marks[i];
+        if (mark->kind != ML_MARK_OOM && mark->event < out->failed) {
+            out->marks[kept++] = *mark;
+        }
+    }
+    workload->marks = out->marks;
+    workload->mark_count = kept;
+    return 0;
+}
+
+/* ---- Passes ---- */
+
+/* The event at which the forward began whose forward or backward pass ends at UNTIL. */
+static size_t
+pass_before(const ml_advice_case *it, size_t until)
+{
+    size_t i = until;
+    while (i > 0 && it->stages[i - 1] != ML_STAGE_FORWARD &&
+           !ml_stage_is_evaluation(it->stages[i - 1])) {
+        i--;
+    }
+    while (i > 0 && it->stages[i - 1] != ML_STAGE_BACKWARD &&
+           it->stages[i - 1] != ML_STAGE_OPTIMIZER &&
+           it->stages[i - 1] != ML_STAGE_LOADING) {
+        i--;
+    }
+    return i;
+}
+
+static bool
+has_stage(const ml_advice_case *it, size_t from, size_t until, unsigned stage)
+{
+    for (size_t i = from; i < until; i++) {
+        if (it->stages[i] == stage && it->trace->events[i].action == ML_ACTION_ALLOC) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- The whole ---- */
+
+/* What one module's checkpoint makes again in the backward pass. */
+static int
+make_anew(ml_remainder_builder *b)
+{
+    ml_remainder *out = b->out;
+    int error = 0;
+    for (size_t i = 0; i < out->recorded && error == 0; i++) {
+        const ml_demand *demand = &out->workload->demands[i];
+        size_t brief = 0;
+        if (demand->bytes == 0 || demand->born == ML_NO_EVENT ||
+            demand->born < b->anew_from || demand->born >= b->anew_until ||
+            !out->items[i].scales) {
+            continue;
+        }
+        error = ml_remainder_add(b, demand->bytes, i, true, ML_REST_BRIEF, &brief);
+        if (error == 0) {
+            ml_remainder_free_at(b, brief, b->now + 2);
+        }
+    }
+    return error;
+}
+
+static int
+first_pass(ml_remainder_builder *b)
+{
+    int error = 0;
+    if (b->stage != ML_STAGE_BACKWARD && b->stage != ML_STAGE_OPTIMIZER) {
+        error = ml_remainder_finish_forward(b);
+    }
+    if (error < 0 || ml_stage_is_evaluation(b->stage)) {
+        return error;
+    }
+    if (b->stage != ML_STAGE_OPTIMIZER) {
+        error = make_anew(b);
+        error = error == 0 ? ml_remainder_backward(b) : error;
+    }
+    size_t until = b->now;
+    if (error == 0) {
+        error = ml_remainder_optimize(b);
+    }
+    return error == 0 ? ml_remainder_repeat(b, until) : error;
+}
+
+static int
+continue_run(ml_remainder_builder *b)
+{
+    const ml_advice_case *it = b->it;
+    ml_remainder *out = b->out;
+    if (out->parameters == 0) {
+        out->untold |= 1u << ML_UNTOLD_OWNERS;
+    }
+    if (b->stage == ML_STAGE_LOADING) {
+        out->untold |= 1u << ML_UNTOLD_LOADING;
+    }
+    if (b->stage == ML_STAGE_GENERATION) {
+        out->untold |= 1u << ML_UNTOLD_GENERATION;
+    }
+    if (b->stage == ML_STAGE_OTHER) {
+        out->untold |= 1u << ML_UNTOLD_STAGE;
+    }
+    bool passed = has_stage(it, 0, b->pass, ML_STAGE_BACKWARD);
+    out->trains = passed || !ml_stage_is_evaluation(b->stage);
+    size_t unseen = out->workload->count;
+    int error = ml_remainder_add(b, it->trace->events[out->failed].size, 0, true,
+                                 ML_REST_PASS, NULL);
+    if (error == 0) {
+        out->workload->demands[unseen].stack = it->trace->events[out->failed].stack;
+    }
+    if (b->stage == ML_STAGE_OPTIMIZER || b->stage == ML_STAGE_LOADING) {
+        out->items[unseen].kind = ML_REST_KEPT;
+        out->items[unseen].scales = false;
+    }
+    b->now++;
+    if (error < 0 || out->untold != 0) {
+        return error;
+    }
+    if (!passed || b->stage == ML_STAGE_OPTIMIZER) {
+        return first_pass(b);
+    }
+    if (ml_stage_is_evaluation(b->stage)) {
+        return ml_remainder_finish_forward(b);
+    }
+    bool optimized = has_stage(it, 0, b->pass, ML_STAGE_OPTIMIZER);
+    error = ml_remainder_resume(b, pass_before(it, b->pass));
+    if (error < 0 || optimized || out->untold != 0) {
+        return error;
+    }
+    size_t until = b->now;
+    error = ml_remainder_optimize(b);
+    return error == 0 ? ml_remainder_repeat(b, until) : error;
+}
+
+/* As long as all demands take, for the trial. */
+static int
+lengthen(ml_remainder_builder *b)
+{
+    ml_remainder *out = b->out;
+    ml_workload *workload = out->workload;
+    size_t end = b->it->trace->event_count;
+    for (size_t i = 0; i < workload->count; i++) {
+        const ml_demand *demand = &workload->demands[i];
+        end =
+            demand->born != ML_NO_EVENT && demand->born >= end ? demand->born + 1 : end;
+        end = demand->freed != ML_NO_EVENT && demand->freed >= end ? demand->freed + 1
+                                                                   : end;
+    }
+    out->of_event = ml_alloc_zeroed(end + 1, sizeof(uint32_t));
+    if (out->of_event == NULL) {
+        return ML_ENOMEM;
+    }
+    size_t kept = out->failed < b->it->trace->event_count ? out->failed
+                                                          : b->it->trace->event_count;
+    memcpy(out->of_event, workload->of_event, kept * sizeof(uint32_t));
+    workload->of_event = out->of_event;
+    out->trace = (ml_device_trace){.event_count = end};
+    workload->trace = &out->trace;
+    return 0;
+}
+
+int
+ml_remainder_init(ml_remainder *remainder, const ml_advice_case *it, bool much)
+{
+    int64_t last = ml_oom_last(it->recording, it->device);
+    *remainder = (ml_remainder){.failed = last < 0 ? ML_NO_EVENT : (size_t)last};
+    ml_remainder_builder b = {.it = it, .out = remainder, .much = much};
+    if (last >= 0) {
+        b.stage = it->stages[last];
+        b.pass = pass_before(it, (size_t)last);
+        b.now = (size_t)last;
+    }
+    int error = take_workload(remainder, it);
+    if (error == 0) {
+        error = classify(&b);
+    }
+    if (error == 0 && last >= 0) {
+        error = continue_run(&b);
+    }
+    if (error == 0) {
+        error = lengthen(&b);
+    }
+    if (error < 0) {
+        ml_remainder_fini(remainder);
+    }
+    return error;
+}
+
+void
+ml_remainder_fini(ml_remainder *remainder)
+{
+    ml_workload_free(remainder->workload);
+    ml_free(remainder->items);
+    ml_free(remainder->of_event);
+    ml_free(remainder->marks);
+    *remainder = (ml_remainder){0};
+}
+
+static uint64_t
+part_of(uint64_t bytes, uint32_t parts, uint32_t whole)
+{
+    uint64_t part = bytes / whole * parts + (bytes % whole * parts + whole - 1) / whole;
+    return bytes != 0 && part == 0 ? 1 : part;
+}
+
+int
+ml_remainder_try(const ml_remainder *remainder, const ml_trial_options *options,
+                 uint32_t parts, uint32_t whole, ml_trial_result *out)
+{
+    ml_workload *copy;
+    int error = ml_workload_copy(remainder->workload, &copy);
+    if (error < 0) {
+        return error;
+    }
+    for (size_t i = 0; i < copy->count; i++) {
+        if (remainder->items[i].scales) {
+            copy->demands[i].bytes = part_of(copy->demands[i].bytes, parts, whole);
+        }
+    }
+    error = ml_trial_run(copy, options, out);
+    ml_workload_free(copy);
+    return error;
+}
+
+const char *
+ml_untold_text(unsigned untold)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_UNTOLD(XX)
+#undef XX
+    };
+    return untold < ML_UNTOLD_COUNT ? texts[untold] : "";
+}

@@ -1,0 +1,314 @@
+/* The rest of a forward pass: the modules that it did not reach.
+ *
+ * Those of the family in which it failed are taken to be like the last one that ended.  What
+ * follows that family is estimated where it is a module or two, as a head: rows of the last
+ * one's usual size, times what the parameters make of a row. */
+#include "analysis/attribution/module_repeats.h"
+#include "base/base.h"
+#include "lab/verdict/remainder_parts.h"
+
+#define MOST_OTHERS 4
+#define NO_INSTANCE UINT32_MAX
+
+typedef struct family {
+    ml_string before; /* path up to the number */
+    uint32_t current; /* of the module in which the request failed */
+    uint32_t most;    /* the highest that has parameters */
+    size_t first;     /* event of the current one */
+    size_t previous;  /* of the last that ended */
+} family;
+
+/* The number of MODULE in FAMILY; NO_INSTANCE: it is not of it. */
+static uint32_t
+instance_of(const family *of, ml_string module)
+{
+    if (module.length <= of->before.length ||
+        ml_string_compare((ml_string){module.bytes, of->before.length}, of->before) !=
+            0) {
+        return NO_INSTANCE;
+    }
+    size_t number;
+    size_t end = ml_path_number(module, of->before.length, &number);
+    if (end == 0 || number != of->before.length || end - number > 9) {
+        return NO_INSTANCE;
+    }
+    uint32_t value = 0;
+    for (size_t i = number; i < end; i++) {
+        value = value * 10 + (uint32_t)(module.bytes[i] - '0');
+    }
+    return value;
+}
+
+static ml_string
+module_at(const ml_remainder_builder *b, size_t i)
+{
+    return b->it->recording->strings[b->it->of[i].cause.module];
+}
+
+static bool
+is_parameter(const ml_remainder_builder *b, size_t i)
+{
+    return b->it->of[i].verdict.category == ML_CATEGORY_PARAMETER;
+}
+
+static bool
+is_of_pass(const ml_remainder_builder *b, size_t i)
+{
+    const ml_demand *demand = &b->out->workload->demands[i];
+    return demand->bytes != 0 && demand->born != ML_NO_EVENT &&
+           demand->born >= b->pass && demand->born < b->out->failed &&
+           !is_parameter(b, i);
+}
+
+static bool
+find_family(const ml_remainder_builder *b, ml_string module, family *of)
+{
+    size_t number;
+    if (ml_path_number(module, 0, &number) == 0) {
+        return false;
+    }
+    *of = (family){.before = {module.bytes, (uint32_t)number},
+                   .first = b->out->failed,
+                   .previous = b->out->failed};
+    of->current = instance_of(of, module);
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        uint32_t instance = instance_of(of, module_at(b, i));
+        if (instance == NO_INSTANCE) {
+            continue;
+        }
+        if (is_parameter(b, i)) {
+            of->most = instance > of->most ? instance : of->most;
+            continue;
+        }
+        size_t born = b->out->workload->demands[i].born;
+        if (!is_of_pass(b, i)) {
+            continue;
+        }
+        if (instance == of->current && born < of->first) {
+            of->first = born;
+        }
+        if (instance + 1 == of->current && born < of->previous) {
+            of->previous = born;
+        }
+    }
+    return true;
+}
+
+/* What the pass had from event FROM until UNTIL, once more. */
+static int
+play(ml_remainder_builder *b, size_t from, size_t until)
+{
+    ml_remainder *out = b->out;
+    size_t start = b->now;
+    int error = 0;
+    for (size_t i = 0; i < out->recorded && error == 0; i++) {
+        ml_demand demand = out->workload->demands[i];
+        if (!is_of_pass(b, i) || demand.born < from || demand.born >= until) {
+            continue;
+        }
+        size_t index = 0;
+        b->now = start + (demand.born - from);
+        error = ml_remainder_add(b, demand.bytes, i, out->items[i].scales, ML_REST_PASS,
+                                 &index);
+        if (error == 0 && demand.freed != ML_NO_EVENT) {
+            ml_remainder_free_at(b, index, start + (demand.freed - from));
+        }
+        else if (error == 0) {
+            out->forward += demand.bytes;
+        }
+    }
+    b->now = start + (until - from);
+    return error;
+}
+
+/* The rest of the current instance, as the previous one had it. */
+static int
+finish_instance(ml_remainder_builder *b, const family *of)
+{
+    ml_sequence before = {0};
+    ml_sequence now = {0};
+    int error = ml_sequence_take(b, of->previous, of->first, &before);
+    if (error == 0) {
+        error = ml_sequence_take(b, of->first, b->out->failed, &now);
+    }
+    size_t start = b->now;
+    if (error == 0 && now.count < before.count) {
+        size_t place = b->out->workload->demands[before.list[now.count]].born;
+        error = play(b, place + 1, of->first); /* the request is there already */
+        for (size_t k = 0; k <= now.count && error == 0; k++) {
+            size_t i = k < now.count ? now.list[k] : b->out->recorded;
+            size_t freed = b->out->workload->demands[before.list[k]].freed;
+            if (freed != ML_NO_EVENT && freed > place &&
+                ml_remainder_is_live(b->out, i)) {
+                ml_remainder_free_at(b, i, start + (freed - place));
+            }
+        }
+    }
+    ml_free(before.list);
+    ml_free(now.list);
+    return error;
+}
+
+/* What the last instance made, where it kept little of it. */
+static bool
+is_made_anew(const ml_remainder_builder *b, const family *of)
+{
+    uint64_t made = 0;
+    uint64_t kept = 0;
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        const ml_demand *demand = &b->out->workload->demands[i];
+        if (is_of_pass(b, i) && b->out->items[i].scales &&
+            demand->born >= of->previous && demand->born < of->first) {
+            made += demand->bytes;
+            kept += demand->freed == ML_NO_EVENT ? demand->bytes : 0;
+        }
+    }
+    return kept < made / 4;
+}
+
+static int
+finish_family(ml_remainder_builder *b, const family *of)
+{
+    uint32_t left = of->most > of->current ? of->most - of->current : 0;
+    if (of->previous >= of->first) {
+        b->out->untold |= (uint32_t)(left != 0) << ML_UNTOLD_MODULES;
+        return 0;
+    }
+    b->out->modules += left;
+    if (is_made_anew(b, of)) {
+        b->anew_from = of->previous;
+        b->anew_until = of->first;
+    }
+    int error = finish_instance(b, of);
+    for (uint32_t i = 0; i < left && error == 0; i++) {
+        error = play(b, of->previous, of->first);
+    }
+    return error;
+}
+
+/* ---- What follows the family ---- */
+
+static bool
+was_reached(const ml_remainder_builder *b, uint32_t module)
+{
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        if (is_of_pass(b, i) && b->it->of[i].cause.module == module) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The size that most blocks of the last instance have, and the smallest of its parameters. */
+static void
+find_rows(const ml_remainder_builder *b, const family *of, uint64_t *rows,
+          uint64_t *width, size_t *like)
+{
+    uint64_t most = 0;
+    *rows = 0;
+    *width = UINT64_MAX;
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        const ml_demand *demand = &b->out->workload->demands[i];
+        if (is_parameter(b, i)) {
+            bool own = instance_of(of, module_at(b, i)) != NO_INSTANCE;
+            *width = own && demand->bytes < *width ? demand->bytes : *width;
+            continue;
+        }
+        if (!is_of_pass(b, i) || demand->born < of->previous ||
+            demand->born >= of->first || !b->out->items[i].scales) {
+            continue;
+        }
+        uint64_t same = 0;
+        for (size_t j = i; j < b->out->recorded; j++) {
+            same += is_of_pass(b, j) && b->out->workload->demands[j].born < of->first &&
+                    b->out->workload->demands[j].bytes == demand->bytes;
+        }
+        if (same > most) {
+            most = same;
+            *rows = demand->bytes;
+            *like = i;
+        }
+    }
+}
+
+/* Of one that multiplies a row by its parameter of BYTES. */
+static uint64_t
+made_of(uint64_t bytes, uint64_t rows, uint64_t width)
+{
+    uint64_t out = bytes / width; /* elements of a row */
+    return out <= 1 ? rows : rows / width * 4 * out;
+}
+
+/* Whether weights were cast to 16 bits in the pass: a loss then goes on in float32. */
+static bool
+is_autocast(const ml_remainder_builder *b)
+{
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        if (is_of_pass(b, i) && !b->out->items[i].scales &&
+            b->it->of[i].verdict.category != ML_CATEGORY_WORKSPACE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int
+finish_others(ml_remainder_builder *b, const family *of)
+{
+    uint64_t rows;
+    uint64_t width;
+    size_t like = 0;
+    size_t after = 0;
+    find_rows(b, of, &rows, &width, &like);
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        if (is_parameter(b, i) && instance_of(of, module_at(b, i)) != NO_INSTANCE) {
+            after = i;
+        }
+    }
+    bool cast = is_autocast(b);
+    unsigned others = 0;
+    uint32_t last = 0;
+    int error = 0;
+    for (size_t i = after + 1; i < b->out->recorded && error == 0; i++) {
+        uint32_t module = b->it->of[i].cause.module;
+        if (!is_parameter(b, i) || module == last || was_reached(b, module)) {
+            continue;
+        }
+        last = module;
+        others++;
+        if (rows == 0 || width == UINT64_MAX || width == 0) {
+            break;
+        }
+        uint64_t bytes = made_of(b->out->workload->demands[i].bytes, rows, width);
+        b->out->forward += bytes;
+        /* A loss keeps what it makes of them besides. */
+        error = ml_remainder_add(b, bytes, like, true, ML_REST_PASS, NULL);
+        b->now++;
+        if (error == 0 && b->much) {
+            error = ml_remainder_add(b, cast ? 2 * bytes : bytes, like, true,
+                                     ML_REST_PASS, NULL);
+            b->now++;
+        }
+    }
+    b->out->modules += others;
+    if (others > MOST_OTHERS || (others != 0 && rows == 0)) {
+        b->out->untold |= 1u << ML_UNTOLD_MODULES;
+    }
+    return error;
+}
+
+int
+ml_remainder_finish_forward(ml_remainder_builder *b)
+{
+    ml_cause cause = ml_causes_of(b->it->causes, b->it->device, b->out->failed);
+    if (cause.module == 0) {
+        return 0; /* behind the modules: a loss */
+    }
+    family of;
+    if (!find_family(b, b->it->recording->strings[cause.module], &of)) {
+        b->out->untold |= 1u << ML_UNTOLD_MODULES;
+        return 0;
+    }
+    int error = finish_family(b, &of);
+    return error == 0 ? finish_others(b, &of) : error;
+}

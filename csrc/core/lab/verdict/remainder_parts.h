@@ -1,0 +1,66 @@
+/* What remainder.c and remainder_forward.c share: a remainder under construction. */
+#ifndef ML_REMAINDER_PARTS_H
+#define ML_REMAINDER_PARTS_H
+
+#include "lab/verdict/remainder.h"
+
+typedef struct ml_remainder_builder {
+    const ml_advice_case *it;
+    ml_remainder *out;
+    size_t pass; /* event: the forward under way began */
+    size_t now;  /* event of what is asked for next */
+    /* Events between which the last module made what checkpoints make again; the same:
+     * nothing is. */
+    size_t anew_from;
+    size_t anew_until;
+    bool much;
+    uint8_t stage; /* enum ml_stage of the request that failed */
+} ml_remainder_builder;
+
+/* One more demand, of LIKE's stream and pool, at NOW; its index in *INDEX unless that is NULL.
+ * 0 or ML_ENOMEM. */
+int ml_remainder_add(ml_remainder_builder *b, uint64_t bytes, size_t like, bool scales,
+                     enum ml_remainder_kind kind, size_t *index);
+void ml_remainder_free_at(ml_remainder_builder *b, size_t index, size_t event);
+
+static inline bool
+ml_remainder_is_kept(unsigned category)
+{
+    return category == ML_CATEGORY_PARAMETER || category == ML_CATEGORY_BUFFER ||
+           category == ML_CATEGORY_OPTIMIZER_STATE ||
+           category == ML_CATEGORY_WORKSPACE || category == ML_CATEGORY_COMMUNICATION;
+}
+
+static inline int
+ml_remainder_compare_sizes(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a;
+    uint64_t y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+bool ml_remainder_is_live(const ml_remainder *out, size_t demand);
+
+/* Demands of the recording by birth, without workspaces. */
+typedef struct ml_sequence {
+    size_t *list; /* owned */
+    size_t count;
+} ml_sequence;
+
+/* Those born from event FROM until UNTIL; 0 or ML_ENOMEM. */
+int ml_sequence_take(const ml_remainder_builder *b, size_t from, size_t until,
+                     ml_sequence *out);
+
+/* Each asks for what its name says; 0 or ML_ENOMEM.  The backward pass of what waits for it;
+ * the state of the optimizer, and a second pass like that which ended at UNTIL. */
+int ml_remainder_backward(ml_remainder_builder *b);
+int ml_remainder_optimize(ml_remainder_builder *b);
+int ml_remainder_repeat(ml_remainder_builder *b, size_t until);
+/* The rest of a pass, where the one that began at PREVIOUS had ended. */
+int ml_remainder_resume(ml_remainder_builder *b, size_t previous);
+
+/* Asks for what the modules would have that the forward pass did not reach.  0 or
+ * ML_ENOMEM. */
+int ml_remainder_finish_forward(ml_remainder_builder *b);
+
+#endif

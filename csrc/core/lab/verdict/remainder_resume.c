@@ -1,0 +1,148 @@
+/* The rest of a pass of which one had ended before: what that one had from there on. */
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "lab/verdict/remainder_parts.h"
+
+/* Of the bytes of two passes, one in so many may differ in size. */
+#define UNLIKE_PART 50
+/* Allocations that one of two passes may begin with. */
+#define MOST_SHIFT 8
+/* What is kept may rise by one part in so many from pass to pass. */
+#define GROWTH_PART 200
+
+static uint64_t
+kept_at(const ml_remainder_builder *b, size_t event)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        unsigned category = b->it->of[i].verdict.category;
+        bool counts =
+            !ml_remainder_is_kept(category) && category != ML_CATEGORY_GRADIENT;
+        if (counts && ml_demand_lives_at(b->it, i, event)) {
+            bytes += b->it->workload->demands[i].block_bytes;
+        }
+    }
+    return bytes;
+}
+
+int
+ml_sequence_take(const ml_remainder_builder *b, size_t from, size_t until,
+                 ml_sequence *out)
+{
+    const ml_workload *workload = b->out->workload;
+    out->list = ml_alloc_zeroed(b->out->recorded + 1, sizeof(size_t));
+    out->count = 0;
+    for (size_t i = 0; out->list != NULL && i < b->out->recorded; i++) {
+        size_t born = workload->demands[i].born;
+        if (workload->demands[i].bytes != 0 && born != ML_NO_EVENT && born >= from &&
+            born < until && b->it->of[i].verdict.category != ML_CATEGORY_WORKSPACE) {
+            out->list[out->count++] = i;
+        }
+    }
+    return out->list == NULL ? ML_ENOMEM : 0;
+}
+
+/* Whether the passes ask for the same sizes, as far as NOW goes. */
+static bool
+is_alike(const ml_remainder_builder *b, const ml_sequence *before,
+         const ml_sequence *now)
+{
+    const ml_demand *demands = b->out->workload->demands;
+    uint64_t all = 0;
+    uint64_t unlike = 0;
+    for (size_t i = 0; i < now->count; i++) {
+        uint64_t bytes = demands[now->list[i]].bytes;
+        all += bytes;
+        if (i >= before->count || demands[before->list[i]].bytes != bytes) {
+            unlike += bytes;
+        }
+    }
+    return now->count < before->count && unlike <= all / UNLIKE_PART;
+}
+
+/* Leaves out what only one of the passes begins with, as the first batch, which was there
+ * before the first one.  Whether they are alike then. */
+static bool
+align(const ml_remainder_builder *b, ml_sequence *before, ml_sequence *now)
+{
+    for (size_t shift = 0; shift <= 2 * MOST_SHIFT; shift++) {
+        ml_sequence *from = shift <= MOST_SHIFT ? now : before;
+        size_t left = shift <= MOST_SHIFT ? shift : shift - MOST_SHIFT;
+        if (from->count <= left) {
+            continue;
+        }
+        ml_sequence kept = *from;
+        from->list += left;
+        from->count -= left;
+        if (is_alike(b, before, now)) {
+            return true;
+        }
+        *from = kept;
+    }
+    return false;
+}
+
+/* What BEFORE had from the place on at which NOW ended. */
+static int
+follow(ml_remainder_builder *b, const ml_sequence *before, const ml_sequence *now)
+{
+    ml_remainder *out = b->out;
+    size_t place = out->workload->demands[before->list[now->count]].born;
+    size_t start = b->now;
+    int error = 0;
+    for (size_t k = 0; k < before->count && error == 0; k++) {
+        size_t i = before->list[k];
+        ml_demand demand = out->workload->demands[i];
+        size_t index = k < now->count ? now->list[k] : 0;
+        if (k >= now->count) {
+            if (ml_remainder_is_live(out, i) && out->items[i].kind != ML_REST_PASS) {
+                continue; /* it is there */
+            }
+            b->now = start + (demand.born - place);
+            error = ml_remainder_add(b, demand.bytes, i, out->items[i].scales,
+                                     ML_REST_BRIEF, &index);
+            out->forward += demand.bytes;
+        }
+        bool ends = demand.freed != ML_NO_EVENT && demand.freed > place;
+        if (error == 0 && ends && ml_remainder_is_live(out, index)) {
+            ml_remainder_free_at(b, index, start + (demand.freed - place));
+        }
+    }
+    size_t last = 0;
+    for (size_t i = 0; i < out->workload->count; i++) {
+        const ml_demand *demand = &out->workload->demands[i];
+        last = demand->born != ML_NO_EVENT && demand->born > last ? demand->born : last;
+        last =
+            demand->freed != ML_NO_EVENT && demand->freed > last ? demand->freed : last;
+    }
+    b->now = last + 1;
+    return error;
+}
+
+int
+ml_remainder_resume(ml_remainder_builder *b, size_t previous)
+{
+    ml_sequence before = {0};
+    ml_sequence now = {0};
+    int error = ml_sequence_take(b, previous, b->pass, &before);
+    if (error == 0) {
+        error = ml_sequence_take(b, b->pass, b->out->failed, &now);
+    }
+    size_t *lists[] = {before.list, now.list};
+    if (error == 0 && !align(b, &before, &now)) {
+        b->out->untold |= 1u << ML_UNTOLD_SIZES;
+    }
+    else if (error == 0) {
+        error = follow(b, &before, &now);
+    }
+    ml_free(lists[0]);
+    ml_free(lists[1]);
+    uint64_t low = kept_at(b, previous);
+    uint64_t high = kept_at(b, b->pass);
+    if (b->out->untold == 0 && high > low + low / GROWTH_PART &&
+        high - low > b->it->before.peak.allocated / GROWTH_PART) {
+        b->out->untold |= 1u << ML_UNTOLD_GROWTH;
+    }
+    return error;
+}

@@ -1,0 +1,369 @@
+/* Remedies.  See remedies.h. */
+#include "lab/verdict/remedies.h"
+
+#include <string.h>
+
+#include "analysis/attribution/module_repeats.h"
+#include "base/base.h"
+
+#define CHUNKS 8
+#define GPUS_MOST 8
+/* Less than one part in so many of the need is not worth telling. */
+#define LEAST_PART 100
+/* Kinds of torch's functions that a stack shows, as bits of a demand. */
+#define OF_LOSS 1u
+#define OF_SCORES 2u
+
+typedef struct chest {
+    const ml_remainder *remainder;
+    const ml_advice_case *it;
+    ml_trial_options options;
+    ml_remedies *out;
+    uint8_t *marks;   /* owned; of each stack, OF_LOSS and OF_SCORES */
+    ml_string family; /* path up to the number of the modules that make most */
+    uint32_t modules; /* of it */
+    uint64_t loss;    /* bytes of the largest block that a loss makes */
+    uint32_t gpus;
+} chest;
+
+static uint8_t
+mark_of(ml_string name)
+{
+    static const struct {
+        const char *name;
+        uint8_t mark;
+    } known[] = {{"cross_entropy", OF_LOSS},
+                 {"log_softmax", OF_LOSS},
+                 {"nll_loss", OF_LOSS},
+                 {"softmax", OF_SCORES}};
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (name.length == strlen(known[i].name) &&
+            memcmp(name.bytes, known[i].name, name.length) == 0) {
+            return known[i].mark;
+        }
+    }
+    return 0;
+}
+
+static int
+mark_stacks(chest *c)
+{
+    const ml_recording *recording = c->it->recording;
+    c->marks = ml_alloc_zeroed(recording->stack_count + 1, 1);
+    for (size_t i = 1; c->marks != NULL && i < recording->stack_count; i++) {
+        const ml_stack *stack = &recording->stacks[i];
+        c->marks[i] = c->marks[stack->parent] |
+                      mark_of(recording->strings[recording->frames[stack->frame].name]);
+    }
+    return c->marks == NULL ? ML_ENOMEM : 0;
+}
+
+static uint8_t
+marks_of(const chest *c, size_t demand)
+{
+    return c->marks[c->remainder->workload->demands[demand].stack];
+}
+
+static bool
+is_made(const chest *c, size_t demand)
+{
+    return c->remainder->items[demand].scales;
+}
+
+/* ---- Modules that repeat ---- */
+
+static ml_string
+before_number(const chest *c, size_t demand)
+{
+    size_t like = c->remainder->items[demand].like;
+    ml_string path = c->it->recording->strings[c->it->of[like].cause.module];
+    size_t number = 0;
+    size_t end = ml_path_number(path, 0, &number);
+    return (ml_string){path.bytes, end == 0 ? 0 : (uint32_t)number};
+}
+
+static bool
+is_of(const chest *c, size_t demand, ml_string family)
+{
+    size_t like = c->remainder->items[demand].like;
+    ml_string path = c->it->recording->strings[c->it->of[like].cause.module];
+    size_t number = 0;
+    return ml_path_number(path, 0, &number) != 0 && number == family.length &&
+           memcmp(path.bytes, family.bytes, number) == 0;
+}
+
+/* The modules whose blocks are the most: those of the first family that has any, as a net
+ * has one trunk. */
+static void
+find_family(chest *c)
+{
+    const ml_remainder *remainder = c->remainder;
+    uint64_t most = 0;
+    for (size_t i = 0; i < remainder->workload->count; i++) {
+        uint64_t bytes = remainder->workload->demands[i].bytes;
+        ml_string before = before_number(c, i);
+        if (is_made(c, i) && bytes > most && before.bytes != NULL) {
+            size_t like = remainder->items[i].like;
+            if (c->it->of[like].cause.module != 0) {
+                most = bytes;
+                c->family = before;
+            }
+        }
+    }
+    const ml_recording *recording = c->it->recording;
+    for (size_t i = 0; most != 0 && i < remainder->recorded; i++) {
+        if (!is_of(c, i, c->family)) {
+            continue;
+        }
+        ml_string path = recording->strings[c->it->of[i].cause.module];
+        uint32_t number = 0;
+        for (size_t at = c->family.length;
+             at < path.length && path.bytes[at] >= '0' && path.bytes[at] <= '9'; at++) {
+            number = number * 10 + (uint32_t)(path.bytes[at] - '0');
+        }
+        c->modules = number + 1 > c->modules ? number + 1 : c->modules;
+    }
+}
+
+static void
+find_loss(chest *c)
+{
+    for (size_t i = 0; i < c->remainder->workload->count; i++) {
+        uint64_t bytes = c->remainder->workload->demands[i].bytes;
+        if (is_made(c, i) && (marks_of(c, i) & OF_LOSS) != 0 && bytes > c->loss) {
+            c->loss = bytes;
+        }
+    }
+}
+
+/* ---- Edits ---- */
+
+static bool
+is_optimizers(const chest *c, size_t i)
+{
+    return c->remainder->items[i].category == ML_CATEGORY_OPTIMIZER_STATE;
+}
+
+static uint64_t
+edited(const chest *c, size_t i, uint64_t bytes, unsigned kind)
+{
+    unsigned category = c->remainder->items[i].category;
+    bool made = is_made(c, i);
+    switch (kind) {
+    case ML_REMEDY_LOSS_CHUNKED:
+        /* With the logits, which have the size of what a loss makes, or half of it. */
+        return made && c->loss != 0 && (bytes == c->loss || bytes * 2 == c->loss)
+                   ? bytes / CHUNKS
+                   : bytes;
+    case ML_REMEDY_ATTENTION:
+        return made && (marks_of(c, i) & OF_SCORES) != 0 ? 0 : bytes;
+    case ML_REMEDY_OPTIMIZER_8BIT:
+        return is_optimizers(c, i) ? bytes / 4 : bytes;
+    case ML_REMEDY_OPTIMIZER_SGD:
+    case ML_REMEDY_OPTIMIZER_OFFLOADED:
+        return is_optimizers(c, i) ? 0 : bytes;
+    case ML_REMEDY_BFLOAT16:
+        return made && category != ML_CATEGORY_INPUT ? bytes / 2 : bytes;
+    case ML_REMEDY_CHECKPOINT:
+        /* One module's at a time, and an input of each. */
+        return made && c->modules > 1 && is_of(c, i, c->family)
+                   ? bytes / c->modules + bytes / CHUNKS
+                   : bytes;
+    case ML_REMEDY_SMALLER_BATCH:
+        return made ? bytes / 2 : bytes;
+    case ML_REMEDY_LORA:
+        return is_optimizers(c, i) || category == ML_CATEGORY_GRADIENT ? bytes / 100
+                                                                       : bytes;
+    case ML_REMEDY_FSDP:
+        return is_optimizers(c, i) || category == ML_CATEGORY_GRADIENT ||
+                       category == ML_CATEGORY_PARAMETER
+                   ? bytes / c->gpus
+                   : bytes;
+    default:
+        return bytes;
+    }
+}
+
+/* The reserved peak with the remedies of the bits KINDS. */
+static int
+needs_with(const chest *c, uint32_t kinds, uint64_t *needs)
+{
+    ml_workload *copy;
+    int error = ml_workload_copy(c->remainder->workload, &copy);
+    if (error < 0) {
+        return error;
+    }
+    for (size_t i = 0; i < copy->count; i++) {
+        for (unsigned kind = 0; kind < ML_REMEDY_COUNT; kind++) {
+            if ((kinds >> kind & 1) != 0) {
+                copy->demands[i].bytes = edited(c, i, copy->demands[i].bytes, kind);
+            }
+        }
+    }
+    ml_trial_options options = c->options;
+    options.memory_bytes = UINT64_MAX;
+    options.settings.expandable_segments |= (kinds >> ML_REMEDY_SETTINGS & 1) != 0;
+    ml_trial_result result;
+    error = ml_trial_run(copy, &options, &result);
+    ml_workload_free(copy);
+    *needs = error == 0 ? result.peak.reserved : 0;
+    return error;
+}
+
+/* ---- The list ---- */
+
+/* Bytes by which KIND makes demands smaller: no peak falls by more, but by chance. */
+static uint64_t
+removed(const chest *c, unsigned kind)
+{
+    uint64_t bytes = 0;
+    const ml_workload *workload = c->remainder->workload;
+    for (size_t i = 0; i < workload->count; i++) {
+        bytes +=
+            workload->demands[i].bytes - edited(c, i, workload->demands[i].bytes, kind);
+    }
+    return bytes;
+}
+
+static int
+try_alone(chest *c, unsigned kind)
+{
+    ml_remedies *out = c->out;
+    uint64_t needs = 0;
+    int error = 0;
+    for (c->gpus = 2; error == 0; c->gpus *= 2) {
+        error = needs_with(c, 1u << kind, &needs);
+        if (kind != ML_REMEDY_FSDP || needs <= c->options.memory_bytes ||
+            c->gpus == GPUS_MOST) {
+            break;
+        }
+    }
+    uint64_t most = removed(c, kind);
+    if (kind != ML_REMEDY_SETTINGS && needs < out->needs && out->needs - needs > most) {
+        needs = out->needs - most;
+    }
+    if (error < 0 || needs >= out->needs ||
+        out->needs - needs < out->needs / LEAST_PART) {
+        return error;
+    }
+    ml_remedy remedy = {.kind = (uint8_t)kind,
+                        .exact = kind == ML_REMEDY_SETTINGS,
+                        .needs = needs,
+                        .saving = out->needs - needs,
+                        .fits = c->options.memory_bytes != UINT64_MAX &&
+                                needs <= c->options.memory_bytes};
+    remedy.count = kind == ML_REMEDY_LOSS_CHUNKED    ? CHUNKS
+                   : kind == ML_REMEDY_SMALLER_BATCH ? 2
+                   : kind == ML_REMEDY_FSDP          ? c->gpus
+                   : kind == ML_REMEDY_CHECKPOINT    ? c->modules
+                                                     : 0;
+    if (kind == ML_REMEDY_CHECKPOINT) {
+        remedy.module = c->family;
+    }
+    size_t at = out->count++;
+    for (; at > 0 && out->list[at - 1].saving < remedy.saving; at--) {
+        out->list[at] = out->list[at - 1];
+    }
+    out->list[at] = remedy;
+    return 0;
+}
+
+static ml_remedy *
+of_kind(ml_remedies *out, unsigned kind)
+{
+    for (size_t i = 0; i < out->count; i++) {
+        if (out->list[i].kind == kind) {
+            return &out->list[i];
+        }
+    }
+    return NULL;
+}
+
+/* What no other remedy of the same memory has a part in: one optimizer is enough. */
+static bool
+goes_with(uint32_t kinds, unsigned kind)
+{
+    uint32_t optimizers = 1u << ML_REMEDY_OPTIMIZER_8BIT |
+                          1u << ML_REMEDY_OPTIMIZER_SGD |
+                          1u << ML_REMEDY_OPTIMIZER_OFFLOADED | 1u << ML_REMEDY_LORA;
+    return (optimizers >> kind & 1) == 0 || (kinds & optimizers) == 0;
+}
+
+static int
+choose(chest *c)
+{
+    ml_remedies *out = c->out;
+    uint32_t kinds = 0;
+    uint64_t needs = out->needs;
+    int error = 0;
+    for (unsigned kind = 0; kind < ML_REMEDY_COUNT && kinds == 0; kind++) {
+        const ml_remedy *remedy = of_kind(out, kind);
+        if (remedy != NULL && remedy->fits) {
+            kinds = 1u << kind;
+            needs = remedy->needs;
+        }
+    }
+    bool fits = kinds != 0;
+    for (unsigned kind = 0; kind < ML_REMEDY_COUNT && !fits && error == 0; kind++) {
+        const ml_remedy *remedy = of_kind(out, kind);
+        if (remedy == NULL || !goes_with(kinds, kind)) {
+            continue;
+        }
+        c->gpus = kind == ML_REMEDY_FSDP ? remedy->count : c->gpus;
+        kinds |= 1u << kind;
+        error = needs_with(c, kinds, &needs);
+        fits = needs <= c->options.memory_bytes;
+    }
+    /* Without those that are not needed, the costly ones first. */
+    for (unsigned kind = ML_REMEDY_COUNT; kind > 0 && fits && error == 0; kind--) {
+        uint32_t fewer = kinds & ~(1u << (kind - 1));
+        uint64_t less = 0;
+        if (fewer == kinds || fewer == 0) {
+            continue;
+        }
+        error = needs_with(c, fewer, &less);
+        if (less <= c->options.memory_bytes) {
+            kinds = fewer;
+            needs = less;
+        }
+    }
+    for (size_t i = 0; i < out->count && fits; i++) {
+        out->list[i].chosen = (kinds >> out->list[i].kind & 1) != 0;
+    }
+    out->together = fits ? needs : 0;
+    return error;
+}
+
+int
+ml_remedies_find(const ml_remainder *remainder, const ml_advice_case *it,
+                 const ml_trial_options *options, ml_remedies *out)
+{
+    *out = (ml_remedies){0};
+    chest c = {.remainder = remainder, .it = it, .options = *options, .out = out};
+    c.options.go_on = true;
+    int error = mark_stacks(&c);
+    if (error == 0) {
+        find_family(&c);
+        find_loss(&c);
+        error = needs_with(&c, 0, &out->needs);
+    }
+    for (unsigned kind = 0; kind < ML_REMEDY_COUNT && error == 0; kind++) {
+        error = try_alone(&c, kind);
+    }
+    if (error == 0 && options->memory_bytes != UINT64_MAX && remainder->untold == 0) {
+        error = choose(&c);
+    }
+    ml_free(c.marks);
+    return error;
+}
+
+const char *
+ml_remedy_text(unsigned kind)
+{
+    static const char *const texts[] = {
+#define XX(name, text) text,
+        ML_REMEDIES(XX)
+#undef XX
+    };
+    return kind < ML_REMEDY_COUNT ? texts[kind] : "";
+}

@@ -1,0 +1,19 @@
+"""The first step fits; beside the optimizer's state the second does not."""
+
+import argparse
+
+import torch
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch", type=int, default=72000)
+batch = parser.parse_args().batch
+net = nn.Sequential(*[nn.Sequential(nn.Linear(4096, 4096), nn.ReLU()) for _ in range(16)])
+net = net.cuda()
+optimizer = torch.optim.AdamW(net.parameters())
+for _ in range(4):
+    x = torch.zeros(batch, 4096, device="cuda")
+    optimizer.zero_grad()
+    net(x).mean().backward()
+    optimizer.step()
+    del x

@@ -1,0 +1,71 @@
+"""The programs of tests/programs/ooms on the phantom device: what fits, and what memlab
+says of it."""
+
+import os
+import re
+import subprocess
+import sys
+
+from on_phantom import PROGRAMS, ROOT, run
+
+from memlab import phantom
+from memlab._files import load
+
+FOLDER = PROGRAMS / "ooms"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
+GPU = "rtx4090"
+# What torch raises where no engine of cuDNN gets its workspace.
+_NO_ENGINE = "unable to find an engine"
+
+
+def batch_of(name):
+    """The batch with which it runs out of memory."""
+    text = (FOLDER / f"{name}.py").read_text()
+    return int(re.search(r'"--batch", type=int, default=(\d+)', text)[1])
+
+
+def _shared(name, folder):
+    return {"MEMLAB_PHANTOM_SHARED": str(folder / "shared")} if "processes" in name else {}
+
+
+def fits(name, batch, folder):
+    """Whether it ends with BATCH."""
+    done = run(
+        FOLDER / f"{name}.py",
+        arguments=["--batch", str(batch)],
+        env=_shared(name, folder),
+        gpu=GPU,
+    )
+    out = "OutOfMemoryError" in done.stderr or _NO_ENGINE in done.stderr
+    assert done.returncode == 0 or out, done.stderr[-2000:]
+    return done.returncode == 0
+
+
+def make_fit(name, folder):
+    """What the verdict says of a run that ran out of memory, and what stderr said."""
+    variables = {**os.environ, **phantom.environment(gpu=GPU), **_shared(name, folder)}
+    out = folder / "out"
+    words = ["run", f"--phantom={GPU}", "--out", str(out), str(FOLDER / f"{name}.py")]
+    words += ["--batch", str(batch_of(name))]
+    done = subprocess.run(
+        [sys.executable, "-m", "memlab", *words],
+        cwd=ROOT,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    recording = load.read_recording(out / "rank0.mlab")
+    return recording.verdict(0, trials=True), done.stderr
+
+
+def largest(name, below, folder):
+    """The largest batch below BELOW, which does not fit, that does; to one part in 50."""
+    good, bad = 0, below
+    while bad - good > max(1, good // 50):
+        middle = (good + bad) // 2
+        if fits(name, middle, folder):
+            good = middle
+        else:
+            bad = middle
+    return good
