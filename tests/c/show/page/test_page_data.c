@@ -91,7 +91,7 @@ test_head(void)
     char *text = document(recording);
     CHECK(text != NULL);
     CHECK_HAS(text,
-              "{\"format\":2,\"source\":\"\",\"foreign\":0,\"base_us\":\"1000000\",");
+              "{\"format\":3,\"source\":\"\",\"foreign\":0,\"base_us\":\"1000000\",");
     CHECK(strstr(text, "rounded") == NULL);
     CHECK_HAS(text,
               "\"lines\":{\"file\":[0],\"function\":[0],\"line\":[0],\"until\":[0],"
