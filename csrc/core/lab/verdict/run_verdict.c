@@ -201,15 +201,15 @@ sort_by_urgency(ml_run_verdict *verdict)
     }
 }
 
-static bool
-has_kind(const ml_run_verdict *verdict, enum ml_finding_kind kind)
+static const ml_finding *
+find_kind(const ml_run_verdict *verdict, enum ml_finding_kind kind)
 {
     for (size_t i = 0; i < verdict->finding_count; i++) {
         if (verdict->findings[i].kind == kind) {
-            return true;
+            return &verdict->findings[i];
         }
     }
-    return false;
+    return NULL;
 }
 
 /* What would make it fit, where it did not, or nearly. */
@@ -217,14 +217,13 @@ static int
 find_fit(const maker *m)
 {
     ml_run_verdict *verdict = m->verdict;
-    if (!has_kind(verdict, ML_FINDING_OUT_OF_MEMORY) &&
-        !has_kind(verdict, ML_FINDING_TIGHT)) {
+    const ml_finding *tight = find_kind(verdict, ML_FINDING_TIGHT);
+    if (tight == NULL && find_kind(verdict, ML_FINDING_OUT_OF_MEMORY) == NULL) {
         return 0;
     }
     /* Of a run that did not fail: what it reserved, and what was left. */
-    bool failed = has_kind(verdict, ML_FINDING_OUT_OF_MEMORY);
     uint64_t memory =
-        failed ? UINT64_MAX : verdict->peak.reserved + verdict->findings[0].bytes;
+        tight == NULL ? UINT64_MAX : verdict->peak.reserved + tight->bytes;
     int error = ml_make_fit_of(m->analysis->recording, m->analysis->device, memory,
                                &verdict->fit);
     verdict->has_fit = error == 0;
@@ -257,11 +256,9 @@ fill(maker *m, bool trials)
     find_failure(m);
     find_growth(m);
     find_room(m);
-    if (trials) {
-        int error = find_fit(m);
-        if (error < 0) {
-            return error;
-        }
+    error = trials ? find_fit(m) : 0;
+    if (error < 0) {
+        return error;
     }
     find_evaluation(m);
     find_unused(m);
