@@ -343,18 +343,11 @@ ml_recording_part(const ml_recording *recording, size_t *device)
     if (!ml_recording_is_merged(recording)) {
         return recording;
     }
-    size_t low = 0, high = recording->rank_count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (recording->ranks[middle].first_device <= *device) {
-            low = middle;
-        }
-        else {
-            high = middle;
-        }
-    }
-    *device -= recording->ranks[low].first_device;
-    return recording->ranks[low].part;
+    const ml_rank *ranks = recording->ranks;
+    size_t at;
+    ML_SEARCH(at, recording->rank_count - 1, ranks[at + 1].first_device <= *device);
+    *device -= ranks[at].first_device;
+    return ranks[at].part;
 }
 
 static bool

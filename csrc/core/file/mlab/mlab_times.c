@@ -40,23 +40,12 @@ static size_t
 anchor_below(const mlab_reader *reader, uint64_t ticks, size_t *near)
 {
     const ml_mlab_clock *clocks = reader->clocks;
-    size_t low = 0;
-    size_t high = reader->clock_count - 1;
-    if (*near < high && clocks[*near].ticks <= ticks) {
-        low = *near;
-        high = ticks < clocks[low + 1].ticks ? low + 1 : high;
+    size_t at = *near;
+    if (clocks[at].ticks > ticks || clocks[at + 1].ticks <= ticks) {
+        ML_SEARCH(at, reader->clock_count - 2, clocks[at + 1].ticks <= ticks);
     }
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (clocks[middle].ticks <= ticks) {
-            low = middle;
-        }
-        else {
-            high = middle;
-        }
-    }
-    *near = low;
-    return low;
+    *near = at;
+    return at;
 }
 
 /* NS * SINCE / TICKS; mostly 64 bits hold the product, whose division is quicker. */
