@@ -101,7 +101,8 @@ def _consists(device, rows):
 
 def _table(of, groups, whole):
     cells = [(_size(count), wording.share(count, whole), name) for count, name in groups]
-    return Table(("bytes", "share", of), cells, [count for count, _ in groups], whole)
+    counts = [count for count, _ in groups]
+    return Table(("bytes", "share", of), cells, counts, whole, names=of == "module")
 
 
 def _judged(device, changes):

@@ -66,6 +66,18 @@ test("what a search counts is what there is, over all chunks", async () => {
   }
 });
 
+test("a star in a word is any part of a module's path", async () => {
+  const recording = randomRecording(1, 200);
+  const { model, story } = opened({ ...recording, chunk: 32 });
+  const wanted = story.lives.filter(({ kind }) => recording.kinds[kind].module === 2);
+  assert.ok(wanted.length > 0);
+  /* net.weight is the second of the strings that modules are. */
+  for (const text of ["net.*ght", "n*t.*ght", "*.weight"]) {
+    assert.equal((await counted(model, text)).count, wanted.length, text);
+  }
+  assert.equal((await counted(model, "n*weight")).count, 0);
+});
+
 test("a count ends where it is stopped", async () => {
   const { model } = opened({ ...randomRecording(3, 200), chunk: 32 });
   let calls = 0;

@@ -440,7 +440,7 @@ ml_module_tree_free(ml_module_tree *tree)
 void
 ml_module_path(const ml_module_tree *tree, uint32_t node, ml_buffer *out)
 {
-    uint32_t path[ML_MODULE_DEPTH];
+    uint32_t path[ML_MODULE_DEPTH] = {0};
     size_t length = 0;
     for (uint32_t at = node; at != 0; at = tree->nodes[at].parent) {
         uint32_t parent = tree->nodes[at].parent;

@@ -59,8 +59,8 @@ write_rows(const module *list, size_t count, size_t most, ml_buffer *out)
         const module list_[] = {__VA_ARGS__}; \
         ml_buffer out_ = {0}; \
         write_rows(list_, sizeof(list_) / sizeof(list_[0]), most, &out_); \
-        int same_ = \
-            out_.length == strlen(want) && memcmp(out_.bytes, want, out_.length) == 0; \
+        bool same_ = out_.length == strlen(want) && \
+                     (out_.length == 0 || memcmp(out_.bytes, want, out_.length) == 0); \
         if (!same_) { \
             fprintf(stderr, "%.*s\n", (int)out_.length, out_.bytes); \
         } \
