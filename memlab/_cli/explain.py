@@ -26,12 +26,21 @@ def add(commands):
     )
 
 
+def separate(argv):
+    """ARGV without the -- behind --measure, with which argparse would end the options."""
+    words = list(argv)
+    if "--measure" in words:
+        at = words.index("--measure") + 1
+        if words[at : at + 1] == ["--"]:
+            del words[at]
+    return words
+
+
 def run(options):
     from memlab._lab import explain
 
     words = options.measure
     if words is not None:
-        words = words[1:] if words[:1] == ["--"] else words
         if not words:
             options.wrong_usage("--measure needs a program, as in --measure -- train.py")
     answer = explain.explain(

@@ -61,6 +61,8 @@ def parse(argv):
         argv = program.separate_phantom(argv, run.VALUES)
     elif argv[:1] == ["lines"]:
         argv = program.separate_phantom(argv, lines.VALUES)
+    elif argv[:1] == ["explain"]:
+        argv = explain.separate(argv)
     return _parser().parse_args(argv)
 
 

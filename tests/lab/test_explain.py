@@ -380,9 +380,11 @@ def test_a_snapshot_of_torch_that_ran_out_of_memory():
     check(answer, _answers.ExplainedDevice)
     assert answer["failed"] and not answer["uses_known"]
     assert answer["peak"]["allocated_bytes"] > answer["recorded"]["reserved_bytes"]
-    assert answer["batch"]["memory_bytes"] == answer["recorded"]["reserved_bytes"]
-    assert 0 < answer["batch"]["factor"] < 1
-    assert answer["batch"]["reserved_bytes"] <= answer["batch"]["memory_bytes"]
+    assert answer["batch"] is None
+    fit = answer["make_fit"]
+    assert fit["memory_bytes"] == answer["recorded"]["reserved_bytes"]
+    assert fit["untold_because"][0] == "the parameters are not known"
+    assert not fit["batch_named"]
     assert {part["reason"] for part in answer["parts"] if part["category"] == "unknown"} == {
         "the recording does not say what a backward pass made"
     }

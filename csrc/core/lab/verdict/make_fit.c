@@ -19,16 +19,14 @@ static int
 find_batch(const finder *f, const ml_remainder *remainder, uint32_t *parts)
 {
     uint32_t good = 0;
-    uint32_t bad = ML_FIT_PARTS;
-    while (bad - good > 1) {
-        uint32_t middle = good + (bad - good) / 2;
+    for (uint32_t step = ML_FIT_PARTS / 2; step != 0; step /= 2) {
         ml_trial_result result;
-        int error =
-            ml_remainder_try(remainder, &f->options, middle, ML_FIT_PARTS, &result);
+        int error = ml_remainder_try(remainder, &f->options, good + step, ML_FIT_PARTS,
+                                     &result);
         if (error < 0) {
             return error;
         }
-        *(result.ooms == 0 ? &good : &bad) = middle;
+        good += result.ooms == 0 ? step : 0;
     }
     *parts = good;
     return 0;
