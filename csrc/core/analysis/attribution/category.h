@@ -61,9 +61,11 @@ typedef struct ml_verdict {
 
 typedef struct ml_categories ml_categories;
 
-/* CAUSES is borrowed and outlives the answer.  0 or ML_ENOMEM. */
+/* CAUSES is borrowed and outlives the answer.  LIFETIMES, those of DEVICE, are read here only.
+ * 0 or ML_ENOMEM. */
 int ml_categories_new(const ml_causes *causes, const ml_recording *recording,
-                      size_t device, ml_categories **out);
+                      size_t device, const ml_lifetimes *lifetimes,
+                      ml_categories **out);
 void ml_categories_free(ml_categories *categories); /* takes NULL */
 
 ml_verdict ml_categories_judge(const ml_categories *categories, const ml_lifetime *life,

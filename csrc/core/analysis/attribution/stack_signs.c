@@ -1,0 +1,278 @@
+/* What stacks say where a recording has nothing of autograd.  See stack_signs.h. */
+#include "analysis/attribution/stack_signs.h"
+
+#include <string.h>
+
+#include "base/base.h"
+
+static ml_string
+file_of(const ml_recording *recording, uint32_t stack)
+{
+    uint32_t frame = recording->stacks[stack].frame;
+    return recording->strings[recording->frames[frame].filename];
+}
+
+static ml_string
+name_of(const ml_recording *recording, uint32_t stack)
+{
+    uint32_t frame = recording->stacks[stack].frame;
+    return recording->strings[recording->frames[frame].name];
+}
+
+static bool
+is(ml_string text, const char *other)
+{
+    return text.length == strlen(other) && memcmp(text.bytes, other, text.length) == 0;
+}
+
+static bool
+is_any(ml_string text, const char *const *others)
+{
+    for (; *others != NULL; others++) {
+        if (is(text, *others)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- Which recordings ---- */
+
+static bool
+knows_autograd(const ml_recording *recording)
+{
+    if (!recording->foreign || recording->source_known) {
+        return true;
+    }
+    for (size_t d = 0; d < recording->device_count; d++) {
+        const ml_device_trace *trace = &recording->devices[d];
+        for (size_t i = 0; i < trace->event_count; i++) {
+            if (trace->events[i].flags & ML_EVENT_BACKWARD) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* ---- Stacks ---- */
+
+typedef struct search {
+    const ml_recording *recording;
+    const ml_stack_facts *facts;
+    uint32_t
+        *roots; /* owned; of each stack the outermost with a Python frame; 0: none */
+    uint8_t *of;
+    int64_t buffers; /* line of torch's Module._apply that moves buffers; 0: not seen */
+    bool begins;     /* a stack begins as those of a program's threads do */
+} search;
+
+/* What the frame of STACK alone says. */
+static bool
+begins_thread(const search *s, uint32_t stack)
+{
+    static const char *const names[] = {"<module>", "_bootstrap", "_run_module_as_main",
+                                        "_run_code", NULL};
+    return is_any(name_of(s->recording, stack), names);
+}
+
+static bool
+is_apply(const search *s, uint32_t stack)
+{
+    return stack != 0 && is(name_of(s->recording, stack), "_apply") &&
+           ml_string_holds(file_of(s->recording, stack), "torch/nn/modules/module.py");
+}
+
+/* torch's Module._apply moves parameters, then their gradients, then buffers, from lines
+ * in this order, and calls itself for the modules within. */
+static void
+find_buffers(search *s)
+{
+    int64_t first = 0;
+    for (size_t i = 1; i < s->recording->stack_count; i++) {
+        uint32_t caller = s->recording->stacks[i].parent;
+        if (!is_apply(s, caller) || is(name_of(s->recording, (uint32_t)i), "_apply")) {
+            continue;
+        }
+        int64_t line = s->recording->frames[s->recording->stacks[caller].frame].line;
+        first = first == 0 || line < first ? line : first;
+        s->buffers = line > s->buffers ? line : s->buffers;
+    }
+    s->buffers = s->buffers == first ? 0 : s->buffers;
+}
+
+static bool
+makes_model(ml_string file, ml_string name)
+{
+    static const char *const of_modules[] = {
+        "__init__",     "reset_parameters",      "_apply",       "to_empty",
+        "__setstate__", "_load_from_state_dict", "__deepcopy__", NULL};
+    static const char *const of_any[] = {"load_state_dict", "from_pretrained",
+                                         "_init_weights", NULL};
+    return ml_string_holds(file, "torch/nn/parameter.py") ||
+           (ml_string_holds(file, "torch/nn/modules/") && is_any(name, of_modules)) ||
+           is_any(name, of_any);
+}
+
+/* The innermost frame that tells holds. */
+static uint8_t
+work_of(const search *s, uint32_t stack, uint8_t caller)
+{
+    ml_string file = file_of(s->recording, stack);
+    ml_string name = name_of(s->recording, stack);
+    if (is(name, "zero_grad") &&
+        (ml_string_holds(file, "torch/optim/") ||
+         ml_string_holds(file, "torch/nn/modules/module.py"))) {
+        return ML_SIGN_CLEARS;
+    }
+    if (is_apply(s, stack)) {
+        int64_t line = s->recording->frames[s->recording->stacks[stack].frame].line;
+        return line == s->buffers ? ML_SIGN_BUFFER : ML_SIGN_PARAMETER;
+    }
+    if (ml_string_holds(file, "torch/optim/") &&
+        !ml_string_holds(file, "torch/optim/swa_utils.py")) {
+        return ML_SIGN_OPTIMIZER;
+    }
+    if (caller & ML_SIGN_OPTIMIZER) {
+        return caller;
+    }
+    if (ml_string_holds(file, "torch/nn/modules/module.py") && is(name, "_call_impl")) {
+        return 0;
+    }
+    if (caller == 0 && makes_model(file, name)) {
+        return ML_SIGN_PARAMETER;
+    }
+    return caller;
+}
+
+static void
+look(search *s)
+{
+    for (uint32_t i = 1; i < s->recording->stack_count; i++) {
+        uint32_t caller = s->recording->stacks[i].parent;
+        s->roots[i] = s->roots[caller];
+        s->of[i] = s->of[caller];
+        if (ml_frame_place_of(s->recording, s->recording->stacks[i].frame) >=
+            ML_PLACE_NATIVE) {
+            continue;
+        }
+        if (s->roots[i] == 0) {
+            s->roots[i] = i;
+            s->begins = s->begins || begins_thread(s, i);
+        }
+        s->of[i] = work_of(s, i, s->of[caller]);
+    }
+}
+
+/* Code of torch that autograd calls from its own threads. */
+static bool
+is_called_back(const search *s, uint32_t root)
+{
+    ml_string file = file_of(s->recording, root);
+    return ml_string_holds(file, "torch/autograd/") ||
+           ml_string_holds(file, "torch/utils/checkpoint.py");
+}
+
+static bool
+is_backward(const search *s, uint32_t stack)
+{
+    if (s->facts->of[stack].engine) {
+        return true;
+    }
+    uint32_t root = s->roots[stack];
+    return root == 0 || (s->begins ? !begins_thread(s, root) : is_called_back(s, root));
+}
+
+static bool
+has_python(const search *s)
+{
+    for (size_t i = 0; i < s->recording->stack_count; i++) {
+        if (s->roots[i] != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int
+ml_stack_signs_init(ml_stack_signs *signs, const ml_recording *recording,
+                    const ml_stack_facts *facts)
+{
+    *signs = (ml_stack_signs){0};
+    if (knows_autograd(recording)) {
+        return 0;
+    }
+    size_t count = recording->stack_count;
+    search s = {.recording = recording,
+                .facts = facts,
+                .roots = ml_alloc_zeroed(count, sizeof(uint32_t)),
+                .of = ml_alloc_zeroed(count, 1)};
+    if (s.roots == NULL || s.of == NULL) {
+        ml_free(s.roots);
+        ml_free(s.of);
+        return ML_ENOMEM;
+    }
+    find_buffers(&s);
+    look(&s);
+    if (has_python(&s)) {
+        for (uint32_t i = 0; i < count; i++) {
+            s.of[i] |= is_backward(&s, i) ? ML_SIGN_BACKWARD : 0;
+        }
+        signs->of = s.of;
+    }
+    else {
+        ml_free(s.of);
+    }
+    ml_free(s.roots);
+    return 0;
+}
+
+void
+ml_stack_signs_fini(ml_stack_signs *signs)
+{
+    ml_free(signs->of);
+    *signs = (ml_stack_signs){0};
+}
+
+/* ---- Events ---- */
+
+/* With context="alloc" torch gives a free the stack of its block's allocation: frees among
+ * a pass's allocations then mostly look as if the program made them. */
+static bool
+frees_have_stacks(const ml_stack_signs *signs, const ml_device_trace *trace)
+{
+    size_t counts[2] = {
+        0}; /* of others and of the pass's own, between its allocations */
+    size_t waiting[2] = {0}; /* since the last allocation, which was a pass's */
+    bool passing = false;
+    for (size_t i = 0; i < trace->event_count; i++) {
+        const ml_event *event = &trace->events[i];
+        bool backward = (signs->of[event->stack] & ML_SIGN_BACKWARD) != 0;
+        if (event->action == ML_ACTION_ALLOC) {
+            counts[0] += passing && backward ? waiting[0] : 0;
+            counts[1] += passing && backward ? waiting[1] : 0;
+            waiting[0] = waiting[1] = 0;
+            passing = backward;
+        }
+        else if (event->action == ML_ACTION_FREE_REQUESTED && passing) {
+            waiting[backward]++;
+        }
+    }
+    return counts[1] >= counts[0];
+}
+
+void
+ml_stack_signs_find_passes(const ml_stack_signs *signs, const ml_device_trace *trace,
+                           bool *backward)
+{
+    bool by_stack = frees_have_stacks(signs, trace);
+    bool last = false;
+    for (size_t i = 0; i < trace->event_count; i++) {
+        const ml_event *event = &trace->events[i];
+        bool own = (signs->of[event->stack] & ML_SIGN_BACKWARD) != 0;
+        if (event->action == ML_ACTION_ALLOC) {
+            last = own;
+        }
+        backward[i] = by_stack || event->action == ML_ACTION_ALLOC ? own : last;
+    }
+}
