@@ -1,9 +1,10 @@
 """How right the estimated categories of torch's own snapshots are.
 
     python bench/estimated_categories.py                    # all programs: the table
-    python bench/estimated_categories.py --keep DIR NAME... # these; their files stay
+    python bench/estimated_categories.py --keep DIR NAME... # these; their recordings stay
 
-Each program of fit_programs.py runs on the phantom device and is recorded twice at once: by
+Each program of fit_programs.py runs on the phantom device, or with --gpu on this GPU, and is
+recorded twice at once: by
 memlab, which follows owners and autograd, and by torch's own recorder.  The table compares,
 block by block at the peak, what memlab estimates from torch's snapshot with what it knows
 from its own recording.  Bytes whose category memlab does not know itself are left out.
@@ -35,6 +36,9 @@ MADE_ON = (
     "resnet18",
     "lstm",
     "gan",
+    "recommender",
+    "llama_master_weights",
+    "tv_resnet50_amp_cl",
     "gpt2_fp32+late",
     "resnet18+native",
 )
@@ -43,11 +47,9 @@ HELD_ON = tuple(
     """
     gpt2_fp16 gpt2_bf16 gpt2_accumulation gpt2_gradscaler gpt2_capturable_adamw
     gpt2_loop_adamw gpt2_sgd gpt2_clipped llama_bf16 llama_eager_attn llama_fused_adamw
-    llama_checkpointed+stripped llama_lora llama_adafactor llama_master_weights
-    mistral_bf16 mixtral qwen2 opt bert roberta_gradscaler distilbert_inference t5 bart
-    whisper clip vit swin seq2seq distilled averaged_weights mlp_cuda_graph recommender
-    loader_workers hf_resnet50 hf_resnet101 hf_regnet hf_convnext hf_mobilenet_v2
-    resnet34_bf16 resnet18_channels_last vgg11 mobilenet_fp16 unet_amp diffusion_unet
+    llama_checkpointed+stripped llama_lora llama_adafactor mistral_bf16 mixtral qwen2 opt bert roberta_gradscaler distilbert_inference t5 bart
+    whisper clip vit swin seq2seq distilled averaged_weights mlp_cuda_graph loader_workers hf_resnet50 hf_resnet101 hf_regnet hf_convnext hf_mobilenet_v2
+    resnet34_bf16 tv_convnext_tiny tv_vit_b_16_amp resnet18_channels_last vgg11 mobilenet_fp16 unet_amp diffusion_unet
     unet_fp32 conv3d audio_conv1d autoencoder
     bert+late llama_lora+late t5+late vgg11+late gpt2_sgd+late unet_fp32+late swin+late
     recommender+late mobilenet_fp16+native diffusion_unet+native gpt2_sgd+native
@@ -141,7 +143,7 @@ def blocks_at_peak(path):
 
 
 def rolled_up(module):
-    return re.sub(r"\b\d+\b", "*", module)
+    return re.sub(r"(?<![A-Za-z0-9])\d+", "*", module)
 
 
 Result = collections.namedtuple("Result", "bytes missing judged right wrong modules")
@@ -203,6 +205,7 @@ def main():
     parser.add_argument("names", nargs="*", help="programs, default: all")
     parser.add_argument("--keep", type=Path, help="a folder for the recordings")
     parser.add_argument("--again", action="store_true", help="compare those of --keep")
+    parser.add_argument("--gpu", action="store_true", help="on this GPU, no phantom")
     parser.add_argument("--record", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     names = args.names or [*MADE_ON, *HELD_ON]
@@ -214,8 +217,9 @@ def main():
         folder = args.keep or Path(made)
         folder.mkdir(exist_ok=True)
         if not args.again:
+            phantom = [sys.executable, "-m", "memlab", "phantom", "--gpu", "h100"]
             subprocess.run(
-                [sys.executable, "-m", "memlab", "phantom", "--gpu", "h100",
+                [*([] if args.gpu else phantom),
                  sys.executable, __file__, "--record", "--keep", folder, *names],
                 check=True,
             )  # fmt: skip

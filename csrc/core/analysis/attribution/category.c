@@ -437,21 +437,27 @@ static enum ml_category
 estimate(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
 {
     const ml_event *birth = &c->trace->events[life->birth - 1];
-    uint8_t signs = ml_causes_signs(c->causes)->of[birth->stack];
+    const uint8_t *of = ml_causes_signs(c->causes)->of;
+    uint8_t signs = of[birth->stack];
     during in = look_at(c, life);
     bool stays = life->requested == ML_NEVER || in.forwards;
     bool lasts = ml_estimate_lasts(c->estimate, life->requested);
+    bool outside = cause->phase == ML_PHASE_OTHER && stays;
+    if (outside && signs & (ML_SIGN_PARAMETER | ML_SIGN_BUFFER)) {
+        return signs & ML_SIGN_BUFFER ? ML_CATEGORY_BUFFER : ML_CATEGORY_PARAMETER;
+    }
+    if (outside && signs & ML_SIGN_OPTIMIZER) {
+        return ML_CATEGORY_OPTIMIZER_STATE;
+    }
+    if (life->requested != ML_NEVER &&
+        of[c->trace->events[life->requested - 1].stack] & ML_SIGN_CLEARS) {
+        return ML_CATEGORY_GRADIENT;
+    }
     if (lasts && in.passes > 1 && ml_estimate_is_trained(c->estimate, birth->size)) {
         return ML_CATEGORY_PARAMETER;
     }
-    if (cause->phase != ML_PHASE_OTHER || !stays) {
+    if (!outside) {
         return ML_CATEGORY_UNKNOWN;
-    }
-    if (signs & (ML_SIGN_PARAMETER | ML_SIGN_BUFFER)) {
-        return signs & ML_SIGN_BUFFER ? ML_CATEGORY_BUFFER : ML_CATEGORY_PARAMETER;
-    }
-    if (signs & ML_SIGN_OPTIMIZER) {
-        return ML_CATEGORY_OPTIMIZER_STATE;
     }
     if (!in.forwards) {
         return ML_CATEGORY_UNKNOWN;

@@ -129,29 +129,34 @@ outlives(const search *s, size_t born, uint32_t requested)
            s->passes[requested - 1] != s->passes[born];
 }
 
+/* Whether zero_grad() frees a block at REQUESTED, a moment or ML_NEVER. */
+static bool
+is_cleared(const search *s, uint32_t requested)
+{
+    return requested != 0 && requested != ML_NEVER &&
+           signs_of(s, s->trace->events[requested - 1].stack) & ML_SIGN_CLEARS;
+}
+
 static int
 find_gradients(search *s)
 {
+    const ml_lifetimes *lifetimes = s->lifetimes;
     int error = 0;
-    for (size_t i = 0; i < s->trace->event_count && error == 0; i++) {
-        const ml_event *event = &s->trace->events[i];
-        if (event->action != ML_ACTION_ALLOC || !is_backward(s, i)) {
-            continue;
-        }
-        const ml_lifetimes *lifetimes = s->lifetimes;
-        const ml_lifetime *row = &lifetimes->rows[ml_lifetimes_row(lifetimes, i)];
-        uint32_t requested = ml_lifetime_last(lifetimes, row)->requested;
-        bool workspace = ml_workspace_has_size(event->size);
-        if (!workspace && outlives(s, i, requested)) {
-            error = add_gradient(s, event->size, s->passes[i]);
+    for (size_t i = 0; i < lifetimes->earlier_count && error == 0; i++) {
+        if (is_cleared(s, lifetimes->rows[i].requested)) {
+            error = add_gradient(s, lifetimes->earlier[i].size, 0);
         }
     }
-    /* Prior ones, of which the zero pass told. */
-    for (size_t i = 0; i < s->lifetimes->earlier_count && error == 0; i++) {
-        uint32_t requested = s->lifetimes->rows[i].requested;
-        if (requested != 0 && requested != ML_NEVER &&
-            signs_of(s, s->trace->events[requested - 1].stack) & ML_SIGN_CLEARS) {
-            error = add_gradient(s, s->lifetimes->earlier[i].size, 0);
+    for (size_t i = 0; i < s->trace->event_count && error == 0; i++) {
+        const ml_event *event = &s->trace->events[i];
+        if (event->action != ML_ACTION_ALLOC || ml_workspace_has_size(event->size)) {
+            continue;
+        }
+        const ml_lifetime *row = &lifetimes->rows[ml_lifetimes_row(lifetimes, i)];
+        uint32_t requested = ml_lifetime_last(lifetimes, row)->requested;
+        if (is_cleared(s, requested) ||
+            (is_backward(s, i) && outlives(s, i, requested))) {
+            error = add_gradient(s, event->size, s->passes[i]);
         }
     }
     return error;
@@ -253,7 +258,7 @@ category_by_free(const search *s, uint32_t requested, uint64_t size)
     if (requested == 0) {
         return ML_CATEGORY_BEFORE_RECORDING;
     }
-    if (signs_of(s, s->trace->events[requested - 1].stack) & ML_SIGN_CLEARS) {
+    if (is_cleared(s, requested)) {
         return ML_CATEGORY_GRADIENT;
     }
     if (is_backward(s, requested - 1)) {

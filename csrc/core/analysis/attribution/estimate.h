@@ -3,8 +3,9 @@
  *
  * Owns rules that many programs keep and some break: what follows from them is estimated.
  *
- *   trained sizes    those of blocks that a backward pass makes and leaves: gradients.  A
- *                    parameter has the size of its gradient, as the optimizer's state has.
+ *   trained sizes    those of gradients: blocks that a backward pass makes and leaves, or
+ *                    that zero_grad() frees.  A parameter has the size of its gradient, as
+ *                    the optimizer's state has.
  *   sites of inputs  stacks whose first block was made after a pass or step and before the
  *                    next call of a module
  *   earlier blocks   those from before the first event, which mostly have no stack: what

@@ -89,9 +89,10 @@ static void
 find_buffers(search *s)
 {
     int64_t first = 0;
-    for (size_t i = 1; i < s->recording->stack_count; i++) {
-        uint32_t caller = s->recording->stacks[i].parent;
-        if (!is_apply(s, caller) || is(name_of(s->recording, (uint32_t)i), "_apply")) {
+    for (uint32_t i = 1; i < s->recording->stack_count; i++) {
+        uint32_t caller = s->inners[s->recording->stacks[i].parent];
+        if (s->inners[i] != i || !is_apply(s, caller) ||
+            is(name_of(s->recording, i), "_apply")) {
             continue;
         }
         int64_t line = s->recording->frames[s->recording->stacks[caller].frame].line;
@@ -146,21 +147,24 @@ work_of(const search *s, uint32_t stack, uint8_t caller)
 }
 
 static void
-look(search *s)
+find_python(search *s)
 {
     for (uint32_t i = 1; i < s->recording->stack_count; i++) {
         uint32_t caller = s->recording->stacks[i].parent;
-        s->roots[i] = s->roots[caller];
-        s->of[i] = s->of[caller];
-        if (ml_frame_place_of(s->recording, s->recording->stacks[i].frame) >=
-            ML_PLACE_NATIVE) {
-            continue;
-        }
-        if (s->roots[i] == 0) {
-            s->roots[i] = i;
-            s->begins = s->begins || begins_thread(s, i);
-        }
-        s->of[i] = work_of(s, i, s->of[caller]);
+        uint32_t frame = s->recording->stacks[i].frame;
+        bool python = ml_frame_place_of(s->recording, frame) < ML_PLACE_NATIVE;
+        s->roots[i] = s->roots[caller] == 0 && python ? i : s->roots[caller];
+        s->inners[i] = python ? i : s->inners[caller];
+        s->begins = s->begins || (s->roots[i] == i && begins_thread(s, i));
+    }
+}
+
+static void
+find_work(search *s)
+{
+    for (uint32_t i = 1; i < s->recording->stack_count; i++) {
+        uint8_t caller = s->of[s->recording->stacks[i].parent];
+        s->of[i] = s->inners[i] == i ? work_of(s, i, caller) : caller;
     }
 }
 
@@ -206,15 +210,15 @@ ml_stack_signs_init(ml_stack_signs *signs, const ml_recording *recording,
     search s = {.recording = recording,
                 .facts = facts,
                 .roots = ml_alloc_zeroed(count, sizeof(uint32_t)),
+                .inners = ml_alloc_zeroed(count, sizeof(uint32_t)),
                 .of = ml_alloc_zeroed(count, 1)};
-    if (s.roots == NULL || s.of == NULL) {
-        ml_free(s.roots);
-        ml_free(s.of);
-        return ML_ENOMEM;
+    bool memory = s.roots != NULL && s.inners != NULL && s.of != NULL;
+    if (memory) {
+        find_python(&s);
+        find_buffers(&s);
+        find_work(&s);
     }
-    find_buffers(&s);
-    look(&s);
-    if (has_python(&s)) {
+    if (memory && has_python(&s)) {
         for (uint32_t i = 0; i < count; i++) {
             s.of[i] |= is_backward(&s, i) ? ML_SIGN_BACKWARD : 0;
         }
@@ -224,7 +228,8 @@ ml_stack_signs_init(ml_stack_signs *signs, const ml_recording *recording,
         ml_free(s.of);
     }
     ml_free(s.roots);
-    return 0;
+    ml_free(s.inners);
+    return memory ? 0 : ML_ENOMEM;
 }
 
 void
