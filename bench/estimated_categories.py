@@ -60,9 +60,10 @@ HELD_ON = tuple(
 def record(name, folder):
     """Runs a program under both recorders."""
     import fit_programs
-    import memlab
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    import memlab
 
     program, _, way = name.partition("+")
     known = memlab.MemorySnapshot(max_entries=ENTRIES, source="cuda")
@@ -167,7 +168,9 @@ def compare(folder, name):
             else:
                 wrong[block.category, mine.category] += block.bytes
         if block.module and block.category == "activation":
-            of_module[mine.module if mine else ""][rolled_up(block.module)] += block.bytes
+            of_module[mine.module if mine else ""][rolled_up(block.module)] += (
+                block.bytes
+            )
     # A name is right of the one module, or the repeats of one, that it stands for most.
     named = sum(max(c.values()) for module, c in of_module.items() if module)
     whole = sum(sum(c.values()) for c in of_module.values())
@@ -181,7 +184,9 @@ def share(part, whole):
 
 def show(folder, names):
     """The lines of the table."""
-    print(f"{'program':32} {'MiB':>9} {'judged':>6} {'right':>6} {'module':>6}  wrong, as")
+    print(
+        f"{'program':32} {'MiB':>9} {'judged':>6} {'right':>6} {'module':>6}  wrong, as"
+    )
     for name in names:
         try:
             result = compare(folder, name)

@@ -60,8 +60,9 @@ knows_autograd(const ml_recording *recording)
 typedef struct search {
     const ml_recording *recording;
     const ml_stack_facts *facts;
-    uint32_t
-        *roots; /* owned; of each stack the outermost with a Python frame; 0: none */
+    /* Of each stack the outermost and the innermost with a Python frame; 0: none; owned. */
+    uint32_t *roots;
+    uint32_t *inners;
     uint8_t *of;
     int64_t buffers; /* line of torch's Module._apply that moves buffers; 0: not seen */
     bool begins;     /* a stack begins as those of a program's threads do */
