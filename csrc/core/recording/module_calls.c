@@ -86,6 +86,13 @@ put_stem(ml_buffer *name, ml_string file)
     }
 }
 
+static bool
+same_string(const namer *n, uint32_t a, uint32_t b)
+{
+    return a == b ||
+           ml_string_compare(n->recording->strings[a], n->recording->strings[b]) == 0;
+}
+
 /* Names the call in PATH whose forward is FRAME, from the line of SITE. */
 static int
 name_call(namer *n, uint32_t path, uint32_t frame, uint32_t site, uint32_t *id)
@@ -103,7 +110,7 @@ name_call(namer *n, uint32_t path, uint32_t frame, uint32_t site, uint32_t *id)
         ml_buffer_append(&n->name, outer.bytes, outer.length);
         ml_buffer_append(&n->name, ".", 1);
     }
-    if (path == 0 || !line || recording->frames[site].filename != file) {
+    if (path == 0 || !line || !same_string(n, recording->frames[site].filename, file)) {
         put_stem(&n->name, recording->strings[file]);
     }
     if (line) {
@@ -136,7 +143,7 @@ stand(namer *n, uint32_t stack)
         recording->stacks[stack].module = at.path;
     }
     else if (!at.called && (file & FILE_PYTHON) &&
-             (at.file == 0 || at.file == filename)) {
+             (at.file == 0 || same_string(n, at.file, filename))) {
         at.site = frame;
     }
     n->places[stack] = at;
