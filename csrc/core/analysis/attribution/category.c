@@ -456,6 +456,11 @@ estimate(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
     if (lasts && in.passes > 1 && ml_estimate_is_trained(c->estimate, birth->size)) {
         return ML_CATEGORY_PARAMETER;
     }
+    if (cause->phase == ML_PHASE_FORWARD && in.passes == 0 && waits_for_pass(c, life) &&
+        life->requested > c->failed) {
+        /* It went as the error did. */
+        return ML_CATEGORY_ACTIVATION;
+    }
     if (!outside) {
         return ML_CATEGORY_UNKNOWN;
     }

@@ -197,7 +197,13 @@ test_out_of_memory(void)
     set_up(&f);
     size_t saved = alloc(&f, 0, 9000, f.forward);
     CHECK_STR(category(&f, saved), "unknown");
+    size_t brief = alloc(&f, 1, 9000, f.forward);
+    release(&f, 1, 9000, f.forward);
     sample_event(&f.made, ML_ACTION_OOM, 0, 9000, f.forward);
+    CHECK_STR(category(&f, saved), "activation");
+    CHECK_STR(category(&f, brief), "temporary");
+    /* The program goes on without it. */
+    release(&f, 0, 9000, f.loss);
     CHECK_STR(category(&f, saved), "activation");
     sample_end(&f.made);
 }
