@@ -14,8 +14,7 @@ import memlab
 from memlab import _answers, _core
 from memlab._cli import main
 from memlab._lab import explain as _explain
-from memlab._report import advice_words
-from memlab._report import parts
+from memlab._report import advice_words, parts
 
 MIB = 1 << 20
 BASE = 1 << 40

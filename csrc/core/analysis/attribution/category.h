@@ -28,6 +28,9 @@
  *   freed, and would be GRADIENT, or saw more than one pass, of whatever thread, or has
  *   a size that hardly a tensor has: WORKSPACE (not exact)
  *
+ * Where the recording has nothing of autograd, the passes are those of stack_signs.h, and the
+ * rules of estimate.h come first: nothing is exact then.
+ *
  * All else is UNKNOWN, and says why.  A backward pass is a run of events made while nodes
  * ran that one thread's forward had made; it ends at that thread's next allocation without
  * one.  What counts for a block is what its own thread did: others train beside it. */

@@ -188,12 +188,25 @@ is_backward(const search *s, uint32_t stack)
     return root == 0 || (s->begins ? !begins_thread(s, root) : is_called_back(s, root));
 }
 
+/* Whether Python code called a module or an optimizer, or a backward pass allocates beside
+ * it: of a program that does nothing of this there is nothing to estimate. */
 static bool
-has_python(const search *s)
+trains(const search *s)
 {
-    for (size_t i = 0; i < s->recording->stack_count; i++) {
-        if (s->roots[i] != 0) {
+    bool python = false;
+    for (uint32_t i = 0; i < s->recording->stack_count; i++) {
+        python = python || s->roots[i] != 0;
+        if (s->roots[i] != 0 && s->facts->of[i].scope != ML_SCOPE_NONE) {
             return true;
+        }
+    }
+    for (size_t d = 0; python && d < s->recording->device_count; d++) {
+        const ml_device_trace *trace = &s->recording->devices[d];
+        for (size_t i = 0; i < trace->event_count; i++) {
+            const ml_event *event = &trace->events[i];
+            if (event->action == ML_ACTION_ALLOC && is_backward(s, event->stack)) {
+                return true;
+            }
         }
     }
     return false;
@@ -219,7 +232,7 @@ ml_stack_signs_init(ml_stack_signs *signs, const ml_recording *recording,
         find_buffers(&s);
         find_work(&s);
     }
-    if (memory && has_python(&s)) {
+    if (memory && trains(&s)) {
         for (uint32_t i = 0; i < count; i++) {
             s.of[i] |= is_backward(&s, i) ? ML_SIGN_BACKWARD : 0;
         }
