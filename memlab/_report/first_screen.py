@@ -28,7 +28,9 @@ _size = wording.size
 class Device:
     """What is told of one device, an index of the recording."""
 
-    def __init__(self, recording: Recording, device: int, start: str | None = None) -> None:
+    def __init__(
+        self, recording: Recording, device: int, start: str | None = None
+    ) -> None:
         self.name = wording.escape(recording.device_name(device))
         self.start = start
         self.source = recording.source
@@ -48,7 +50,9 @@ class Device:
     def line(self) -> str:
         """The device in one line, beside another that is told."""
         peak = self.verdict["peak"]
-        return f"{self.name}: {_amounts(self, peak)}" + ", ran out of memory" * self.failed
+        return (
+            f"{self.name}: {_amounts(self, peak)}" + ", ran out of memory" * self.failed
+        )
 
 
 def _amounts(device, peak):
@@ -78,11 +82,15 @@ def _consists(device, rows):
     groups = peaks.categories(device.answer)
     if not groups:
         return
-    yield Heading("What it consists of")
+    guessed = 2 * device.answer["inexact_category_bytes"] > whole
+    yield Heading("What it consists of" + (", estimated" if guessed else ""))
     shown = groups[:rows]
     left = groups[rows:]
     if left:
-        shown = [*shown[:-1], (sum(count for count, _ in [shown[-1], *left]), "other kinds")]
+        shown = [
+            *shown[:-1],
+            (sum(count for count, _ in [shown[-1], *left]), "other kinds"),
+        ]
     cells = [(_size(count), wording.share(count, whole), name) for count, name in shown]
     yield Table(("bytes", "share", "kind"), cells, [count for count, _ in shown], whole)
 
@@ -122,7 +130,9 @@ def _of_ranks(recording):
     known = {rank["rank"] for rank in ranks}
 
     def those(state):
-        return sorted(r["rank"] for r in ranks if r["state"] == state and r["rank"] is not None)
+        return sorted(
+            r["rank"] for r in ranks if r["state"] == state and r["rank"] is not None
+        )
 
     for words, found in (
         ("Killed before its end", those("cut off")),
@@ -143,7 +153,9 @@ def _parts(told, others, last, rows, changes, said):
         parts.append(Said(when))
     parts += [Said(device.line()) for device in others[:_OTHERS]]
     if others[_OTHERS:]:
-        parts.append(Said(f"and {wording.plural(len(others) - _OTHERS, 'more device')}"))
+        parts.append(
+            Said(f"and {wording.plural(len(others) - _OTHERS, 'more device')}")
+        )
     parts += map(Said, said)
     parts += _consists(told, rows)
     parts += _judged(told, changes)

@@ -7,6 +7,7 @@ import pytest
 
 import memlab
 from memlab import _core
+from memlab._cli import main
 
 PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "estimated.py"
 
@@ -52,7 +53,7 @@ def test_nine_tenths_of_the_peak_are_right(phantom_run, tmp_path, name):
 
 
 @pytest.mark.cuda
-def test_calls_of_modules_have_names(phantom_run, tmp_path):
+def test_calls_of_modules_have_names(phantom_run, tmp_path, capsys):
     path = tmp_path / "torch.pickle"
     phantom_run(PROGRAM, "encoder", tmp_path / "known.pickle", path)
     peak = _core.Recording.from_bytes(path.read_bytes()).peak(0)
@@ -63,6 +64,9 @@ def test_calls_of_modules_have_names(phantom_run, tmp_path):
         i for i, text in enumerate(lines, 1) if "return self.head(self.layers" in text
     )
     assert f"estimated@{outer}.linear@{head}" in modules
+    for file, said in ((path, True), (tmp_path / "known.pickle", False)):
+        assert main.main(["report", str(file)]) == 0
+        assert ("What it consists of, estimated" in capsys.readouterr().out) is said
 
 
 @pytest.mark.cuda
