@@ -28,9 +28,7 @@ _size = wording.size
 class Device:
     """What is told of one device, an index of the recording."""
 
-    def __init__(
-        self, recording: Recording, device: int, start: str | None = None
-    ) -> None:
+    def __init__(self, recording: Recording, device: int, start: str | None = None) -> None:
         self.name = wording.escape(recording.device_name(device))
         self.start = start
         self.source = recording.source
@@ -50,9 +48,7 @@ class Device:
     def line(self) -> str:
         """The device in one line, beside another that is told."""
         peak = self.verdict["peak"]
-        return (
-            f"{self.name}: {_amounts(self, peak)}" + ", ran out of memory" * self.failed
-        )
+        return f"{self.name}: {_amounts(self, peak)}" + ", ran out of memory" * self.failed
 
 
 def _amounts(device, peak):
@@ -87,10 +83,7 @@ def _consists(device, rows):
     shown = groups[:rows]
     left = groups[rows:]
     if left:
-        shown = [
-            *shown[:-1],
-            (sum(count for count, _ in [shown[-1], *left]), "other kinds"),
-        ]
+        shown = [*shown[:-1], (sum(count for count, _ in [shown[-1], *left]), "other kinds")]
     cells = [(_size(count), wording.share(count, whole), name) for count, name in shown]
     yield Table(("bytes", "share", "kind"), cells, [count for count, _ in shown], whole)
 
@@ -130,9 +123,7 @@ def _of_ranks(recording):
     known = {rank["rank"] for rank in ranks}
 
     def those(state):
-        return sorted(
-            r["rank"] for r in ranks if r["state"] == state and r["rank"] is not None
-        )
+        return sorted(r["rank"] for r in ranks if r["state"] == state and r["rank"] is not None)
 
     for words, found in (
         ("Killed before its end", those("cut off")),
@@ -153,9 +144,7 @@ def _parts(told, others, last, rows, changes, said):
         parts.append(Said(when))
     parts += [Said(device.line()) for device in others[:_OTHERS]]
     if others[_OTHERS:]:
-        parts.append(
-            Said(f"and {wording.plural(len(others) - _OTHERS, 'more device')}")
-        )
+        parts.append(Said(f"and {wording.plural(len(others) - _OTHERS, 'more device')}"))
     parts += map(Said, said)
     parts += _consists(told, rows)
     parts += _judged(told, changes)

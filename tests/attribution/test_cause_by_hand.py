@@ -91,7 +91,6 @@ def table(peak, source, program):
 def check(request, tmp_path):
     """check(device, instant, body, rows): runs a program up to its end and compares the
     rows of what was live when it called probe(instant)."""
-
     def check(device, instant, body, rows):
         environment = None
         if device == "cuda":

@@ -78,9 +78,7 @@ def test_99_per_cent_of_the_peak_have_a_cause(name, tmp_path, phantom_run):
     peak = json.loads(done.stdout.splitlines()[-1])
     total = peak["peak"]["allocated_bytes"]
     modules = sum(row["bytes"] for row in peak["by_module"] if row["module"])
-    assert (
-        modules + peak["outside_modules_bytes"] + peak["unknown_module_bytes"] == total
-    )
+    assert modules + peak["outside_modules_bytes"] + peak["unknown_module_bytes"] == total
     known = {
         "line": sum(r["bytes"] for r in peak["by_line"] if r["file"] == str(program)),
         "module": modules + peak["outside_modules_bytes"],

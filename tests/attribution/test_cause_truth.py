@@ -164,18 +164,10 @@ PROGRAMS = [
 PROMISED = {("frames", ""), ("node", "exact"), ("likely", "exact"), ("near", "between")}
 # The types of the nodes in `in_place` that worked in place and were followed by an
 # operation without a node: what the first event after them tells is not their line.
-FOLLOWED = {
-    "AddBackward0",
-    "MulBackward0",
-    "NegBackward0",
-    "ReluBackward0",
-    "SigmoidBackward0",
-}
+FOLLOWED = {"AddBackward0", "MulBackward0", "NegBackward0", "ReluBackward0", "SigmoidBackward0"}
 
 
-@pytest.fixture(
-    scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
-)
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def folder(request, tmp_path_factory):
     environment = None
     if request.param == "cuda":
