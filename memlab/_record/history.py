@@ -164,9 +164,24 @@ def snapshot(device: object = None) -> dict[str, Any]:
     return taken
 
 
-def dump_snapshot(filename: _Path = "dump_snapshot.pickle") -> None:
+def _tell_owners():
+    import torch
+
+    _core.name_modules(torch.nn.Module)
+    _core.tag_owners(_history, torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+
+
+def dump_snapshot(
+    filename: _Path = "dump_snapshot.pickle", *, extras: bool = False
+) -> None:
     """Writes snapshot() as a pickle that torch's tools and viewer read.
+
+    extras: what memlab knows beside it goes below the key "memlab", which torch's tools
+    ignore: who owns what memory now, what a backward pass made, modules, notes.  So
+    memlab report need not estimate these.
 
     The file appears whole or not at all.  Raises memlab.Error or OSError.
     """
-    _recording().write_pickle(os.fspath(filename), False)
+    if extras:
+        _tell_owners()
+    _recording().write_pickle(os.fspath(filename), bool(extras))

@@ -82,7 +82,8 @@ def _consists(device, rows):
     groups = peaks.categories(device.answer)
     if not groups:
         return
-    yield Heading("What it consists of")
+    guessed = 2 * device.answer["inexact_category_bytes"] > whole
+    yield Heading("What it consists of" + (", estimated" if guessed else ""))
     of_modules = device.modules(rows // 2 if rows >= _LEAST_OF_TWO else rows)
     if of_modules:
         yield _table(

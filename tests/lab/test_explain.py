@@ -375,7 +375,7 @@ def test_temporaries_that_are_gone_at_the_peak():
 
 
 def test_a_snapshot_of_torch_that_ran_out_of_memory():
-    """It had as much as it reserved at least, and only torch's own frames: no modules."""
+    """It had as much as it reserved at least; what its memory is for is estimated."""
     answer = only(Path(__file__).parents[1] / "data" / "gpt2_oom.pickle.gz")
     check(answer, _answers.ExplainedDevice)
     assert answer["failed"] and not answer["uses_known"]
@@ -385,12 +385,13 @@ def test_a_snapshot_of_torch_that_ran_out_of_memory():
     assert fit["memory_bytes"] == answer["recorded"]["reserved_bytes"]
     assert fit["untold_because"][0] == "the parameters are not known"
     assert not fit["batch_named"]
-    assert {part["reason"] for part in answer["parts"] if part["category"] == "unknown"} == {
-        "the recording does not say what a backward pass made"
-    }
+    assert "unknown" not in {part["category"] for part in answer["parts"]}
     text = told(answer)
     assert "The recorded run ran out of memory" in text
+    assert "activation of modeling_gpt2@21.linear@697" in text
     for part in answer["parts"]:
-        part["reason"] = "no backward pass followed"
+        part |= {"category": "unknown", "reason": "no backward pass followed"}
     assert "Much of the peak is unknown" not in told(answer)
-    assert "Much of the peak is unknown, so advice is limited" in text
+    for part in answer["parts"]:
+        part["reason"] = "the recording does not say what a backward pass made"
+    assert "Much of the peak is unknown, so advice is limited" in told(answer)

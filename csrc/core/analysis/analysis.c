@@ -139,7 +139,8 @@ fill(ml_analysis *a)
         error = ml_analysis_causes(a->recording, &a->causes);
     }
     if (error == 0) {
-        error = ml_categories_new(a->causes, a->recording, a->device, &a->categories);
+        error = ml_categories_new(a->causes, a->recording, a->device, &a->lifetimes,
+                                  &a->categories);
     }
     return error;
 }
@@ -199,8 +200,10 @@ ml_analysis_replay(const ml_analysis *analysis, size_t position, ml_replay **out
 /* ---- What blocks are ---- */
 
 /* That of no block that events tell of. */
-static const ml_lifetime untold = {
-    .requested = ML_NEVER, .end = ML_NEVER, .tag = ML_CATEGORY_COUNT};
+static const ml_lifetime untold = {.earlier = UINT64_MAX,
+                                   .requested = ML_NEVER,
+                                   .end = ML_NEVER,
+                                   .tag = ML_CATEGORY_COUNT};
 
 /* The life of the block whose first row is INDEX, as one row: into *WHOLE, if others
  * follow. */

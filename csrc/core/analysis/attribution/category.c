@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "analysis/attribution/estimate.h"
+#include "analysis/attribution/workspace.h"
 #include "base/base.h"
 
 /* A backward pass began, of the thread of its forward, by autograd's number. */
@@ -17,7 +19,9 @@ typedef struct pass {
 struct ml_categories {
     const ml_causes *causes;      /* borrowed */
     const ml_device_trace *trace; /* borrowed */
-    pass *passes;                 /* owned; by thread, then time */
+    size_t device;
+    ml_estimate *estimate; /* owned; NULL: the recording says what it takes */
+    pass *passes;          /* owned; by thread, then time */
     size_t pass_count;
     size_t pass_capacity;
     /* Owned; of each allocation, the event after it of its own thread that allocates in a
@@ -51,9 +55,9 @@ thread_of(const ml_categories *c, const ml_event *event)
 }
 
 static bool
-is_backward(const ml_event *event)
+is_backward(const ml_categories *c, size_t index)
 {
-    return (event->flags & ML_EVENT_BACKWARD) != 0;
+    return ml_causes_is_backward(c->causes, c->device, index);
 }
 
 static int
@@ -95,7 +99,7 @@ note_pass(ml_categories *c, size_t index)
     const ml_event *event = &c->trace->events[index];
     uint16_t thread = thread_of(c, event);
     int error = 0;
-    if (is_backward(event)) {
+    if (is_backward(c, index)) {
         if (!(c->threads[thread] & HAS_PASS)) {
             error = add_pass(c, index, thread);
         }
@@ -112,13 +116,13 @@ note_pass(ml_categories *c, size_t index)
 /* The passes, which threads have forwards, and for now as the next forward of each
  * allocation its own phase. */
 static int
-go_forward(ml_categories *c, size_t device)
+go_forward(ml_categories *c)
 {
     const ml_device_trace *trace = c->trace;
     int error = 0;
     for (size_t i = 0; i < trace->event_count; i++) {
         const ml_event *event = &trace->events[i];
-        if (event->action == ML_ACTION_ALLOC && !is_backward(event)) {
+        if (event->action == ML_ACTION_ALLOC && !is_backward(c, i)) {
             c->threads[event->autograd_thread] |= HAS_ALLOCATIONS;
         }
     }
@@ -127,7 +131,7 @@ go_forward(ml_categories *c, size_t device)
         c->failed = event->action == ML_ACTION_OOM ? i + 1 : c->failed;
         error = note_pass(c, i);
         if (event->action == ML_ACTION_ALLOC) {
-            enum ml_phase phase = ml_causes_phase(c->causes, device, i);
+            enum ml_phase phase = ml_causes_phase(c->causes, c->device, i);
             c->next_forward[i] = phase;
             if (phase == ML_PHASE_FORWARD) {
                 c->threads[thread_of(c, event)] |= HAS_FORWARDS;
@@ -168,7 +172,7 @@ go_back(ml_categories *c, uint32_t *next)
 }
 
 static int
-look_around(ml_categories *c, size_t device)
+look_around(ml_categories *c)
 {
     size_t count = c->trace->event_count + 1;
     c->next_forward = ml_alloc_zeroed(count, sizeof(uint32_t));
@@ -178,7 +182,7 @@ look_around(ml_categories *c, size_t device)
     int error = c->next_forward == NULL || c->next_other == NULL ||
                         c->threads == NULL || next == NULL
                     ? ML_ENOMEM
-                    : go_forward(c, device);
+                    : go_forward(c);
     if (error == 0) {
         go_back(c, next);
     }
@@ -191,7 +195,7 @@ look_around(ml_categories *c, size_t device)
 
 int
 ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t device,
-                  ml_categories **out)
+                  const ml_lifetimes *lifetimes, ml_categories **out)
 {
     ml_categories *c = ml_alloc_zeroed(1, sizeof(*c));
     if (c == NULL) {
@@ -199,11 +203,16 @@ ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t
     }
     c->causes = causes;
     c->trace = &recording->devices[device];
-    int error = look_around(c, device);
+    c->device = device;
+    int error = look_around(c);
+    if (error == 0) {
+        error = ml_estimate_new(causes, recording, device, lifetimes, &c->estimate);
+    }
     if (error < 0) {
         ml_categories_free(c);
         return error;
     }
+    c->owners_known = c->estimate != NULL;
     for (size_t i = 0; i < c->trace->tag_count; i++) {
         c->owners_known =
             c->owners_known || c->trace->tags[i].category == ML_CATEGORY_PARAMETER;
@@ -216,6 +225,7 @@ void
 ml_categories_free(ml_categories *categories)
 {
     if (categories != NULL) {
+        ml_estimate_free(categories->estimate);
         ml_free(categories->passes);
         ml_free(categories->next_forward);
         ml_free(categories->next_other);
@@ -284,21 +294,14 @@ look_at(const ml_categories *c, const ml_lifetime *life)
 static bool
 freed_by_pass(const ml_categories *c, const ml_lifetime *life)
 {
-    return life->requested != ML_NEVER &&
-           is_backward(&c->trace->events[life->requested - 1]);
+    return life->requested != ML_NEVER && is_backward(c, life->requested - 1);
 }
-
-/* torch keeps one of these for each cuBLAS handle and stream, for the whole run: 8 MiB and
- * 128 KiB, which hardly a tensor has, on an H100 or later 32 MiB. */
-#define ODD_WORKSPACE 8519680
-#define EVEN_WORKSPACE 33554432
 
 static bool
 like_workspace(const ml_categories *c, const ml_lifetime *life)
 {
     uint64_t size = c->trace->events[life->birth - 1].size;
-    return life->requested == ML_NEVER &&
-           (size == ODD_WORKSPACE || size == EVEN_WORKSPACE);
+    return life->requested == ML_NEVER && ml_workspace_has_size(size);
 }
 
 /* Of all threads, which it serves alike. */
@@ -348,9 +351,12 @@ waits_for_pass(const ml_categories *c, const ml_lifetime *life)
     }
     const ml_event *birth = &c->trace->events[life->birth - 1];
     const ml_event *failed = &c->trace->events[c->failed - 1];
-    return birth->autograd_thread != 0 && !is_backward(failed) &&
-           birth->autograd_thread == failed->autograd_thread &&
-           birth->sequence != failed->sequence;
+    if (is_backward(c, c->failed - 1)) {
+        return false;
+    }
+    return c->estimate != NULL || (birth->autograd_thread != 0 &&
+                                   birth->autograd_thread == failed->autograd_thread &&
+                                   birth->sequence != failed->sequence);
 }
 
 static ml_verdict
@@ -358,11 +364,11 @@ judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *c
               during in)
 {
     if (like_workspace(c, life) &&
-        (c->trace->events[life->birth - 1].size == ODD_WORKSPACE ||
+        (c->trace->events[life->birth - 1].size == ML_WORKSPACE_ODD ||
          outlives_passes(c, life))) {
         return likely(ML_CATEGORY_WORKSPACE);
     }
-    bool outside = cause->phase == ML_PHASE_OTHER && in.forwards;
+    bool outside = cause->phase == ML_PHASE_OTHER && in.forwards && c->estimate == NULL;
     bool freed = freed_by_pass(c, life);
     if (outside) {
         /* Of an operation's results only the first tells of its node; the graph that the
@@ -387,9 +393,8 @@ judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *c
     return unknown(in.passes == 1 ? ML_WHY_OWNERS : ML_WHY_SEVERAL);
 }
 
-ml_verdict
-ml_categories_judge(const ml_categories *c, const ml_lifetime *life,
-                    const ml_cause *cause)
+static ml_verdict
+judge(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
 {
     bool given = life->tag == ML_CATEGORY_INPUT;
     if (life->tag != ML_CATEGORY_COUNT && !given) {
@@ -418,13 +423,82 @@ ml_categories_judge(const ml_categories *c, const ml_lifetime *life,
         return unknown(ML_WHY_PASSES);
     }
     /* Not by the phase: the flag is what passes are counted by. */
-    if (is_backward(&c->trace->events[life->birth - 1])) {
+    if (is_backward(c, life->birth - 1)) {
         return judge_backward(c, life, cause, in);
     }
     if (cause->seed) {
         return judge_seed(life, in);
     }
     return judge_forward(c, life, cause, in);
+}
+
+/* What estimates tell of a block that a program made outside any optimizer's step and any
+ * pass; UNKNOWN: nothing. */
+static enum ml_category
+estimate(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
+{
+    const ml_event *birth = &c->trace->events[life->birth - 1];
+    const uint8_t *of = ml_causes_signs(c->causes)->of;
+    uint8_t signs = of[birth->stack];
+    during in = look_at(c, life);
+    bool stays = life->requested == ML_NEVER || in.forwards;
+    bool lasts = ml_estimate_lasts(c->estimate, life->requested);
+    bool outside = cause->phase == ML_PHASE_OTHER && stays;
+    if (outside && signs & (ML_SIGN_PARAMETER | ML_SIGN_BUFFER)) {
+        return signs & ML_SIGN_BUFFER ? ML_CATEGORY_BUFFER : ML_CATEGORY_PARAMETER;
+    }
+    if (outside && signs & ML_SIGN_OPTIMIZER) {
+        return ML_CATEGORY_OPTIMIZER_STATE;
+    }
+    if (life->requested != ML_NEVER &&
+        of[c->trace->events[life->requested - 1].stack] & ML_SIGN_CLEARS) {
+        return ML_CATEGORY_GRADIENT;
+    }
+    if (lasts && in.passes > 1 && ml_estimate_is_trained(c->estimate, birth->size)) {
+        return ML_CATEGORY_PARAMETER;
+    }
+    if (cause->phase == ML_PHASE_FORWARD && in.passes == 0 && waits_for_pass(c, life) &&
+        life->requested > c->failed) {
+        /* It went as the error did. */
+        return ML_CATEGORY_ACTIVATION;
+    }
+    if (!outside) {
+        return ML_CATEGORY_UNKNOWN;
+    }
+    if (!in.forwards) {
+        return ML_CATEGORY_UNKNOWN;
+    }
+    bool input = ml_estimate_is_input(c->estimate, birth->stack);
+    bool kept =
+        in.passes > 1 && (!input || (lasts && rank(c, UNNUMBERED, life->birth) != 0));
+    return kept ? ML_CATEGORY_OTHER : input ? ML_CATEGORY_INPUT : ML_CATEGORY_UNKNOWN;
+}
+
+static ml_verdict
+judge_estimated(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
+{
+    if (life->birth == 0) {
+        unsigned category = ml_estimate_earlier(c->estimate, life->earlier);
+        return category == ML_CATEGORY_BEFORE_RECORDING ? exact(category)
+                                                        : likely(category);
+    }
+    if (cause->phase == ML_PHASE_FORWARD || cause->phase == ML_PHASE_OTHER) {
+        enum ml_category category = estimate(c, life, cause);
+        if (category != ML_CATEGORY_UNKNOWN && !cause->communication) {
+            return likely(category);
+        }
+    }
+    ml_verdict verdict = judge(c, life, cause);
+    verdict.exact = verdict.category == ML_CATEGORY_UNKNOWN;
+    return verdict;
+}
+
+ml_verdict
+ml_categories_judge(const ml_categories *c, const ml_lifetime *life,
+                    const ml_cause *cause)
+{
+    return c->estimate != NULL ? judge_estimated(c, life, cause)
+                               : judge(c, life, cause);
 }
 
 void

@@ -27,6 +27,9 @@
  *   freed, and would be GRADIENT, or saw more than one pass, of whatever thread, or has
  *   a size that hardly a tensor has: WORKSPACE (not exact)
  *
+ * Where the recording has nothing of autograd, the passes are those of stack_signs.h, and the
+ * rules of estimate.h come first: nothing is exact then.
+ *
  * All else is UNKNOWN, with a reason.  A backward pass is a run of events made while
  * nodes of one thread's forward ran.  It ends at that thread's next allocation without
  * a node.  For a block only the passes of its own thread count, since several threads
@@ -63,9 +66,11 @@ typedef struct ml_verdict {
 
 typedef struct ml_categories ml_categories;
 
-/* CAUSES is borrowed and outlives the categories.  0 or ML_ENOMEM. */
+/* CAUSES is borrowed and outlives the categories.  LIFETIMES, those of DEVICE, are read here
+ * only.  0 or ML_ENOMEM. */
 int ml_categories_new(const ml_causes *causes, const ml_recording *recording,
-                      size_t device, ml_categories **out);
+                      size_t device, const ml_lifetimes *lifetimes,
+                      ml_categories **out);
 void ml_categories_free(ml_categories *categories); /* takes NULL */
 
 ml_verdict ml_categories_judge(const ml_categories *categories, const ml_lifetime *life,

@@ -10,21 +10,25 @@
 typedef struct timeline {
     uint8_t *phases; /* owned; of each event */
     uint32_t *steps; /* owned; of each event */
+    bool *backward;  /* owned; of each event by signs; NULL: flags say it */
 } timeline;
 
 struct ml_causes {
     const ml_recording *recording; /* borrowed */
     ml_stack_facts facts;
+    ml_stack_signs signs;
     ml_forward_index forwards;
     timeline *devices; /* owned */
     size_t device_count;
     bool passes_known; /* the recording says which events a backward pass made */
 };
 
-static bool
-is_backward(const ml_event *event)
+bool
+ml_causes_is_backward(const ml_causes *causes, size_t device, size_t index)
 {
-    return (event->flags & ML_EVENT_BACKWARD) != 0;
+    const bool *by_signs = causes->devices[device].backward;
+    uint8_t flags = causes->recording->devices[device].events[index].flags;
+    return by_signs != NULL ? by_signs[index] : (flags & ML_EVENT_BACKWARD) != 0;
 }
 
 /* ---- Phases ---- */
@@ -35,7 +39,7 @@ any_backward(const ml_recording *recording)
     for (size_t d = 0; d < recording->device_count; d++) {
         const ml_device_trace *trace = &recording->devices[d];
         for (size_t i = 0; i < trace->event_count; i++) {
-            if (is_backward(&trace->events[i])) {
+            if (trace->events[i].flags & ML_EVENT_BACKWARD) {
                 return true;
             }
         }
@@ -43,15 +47,16 @@ any_backward(const ml_recording *recording)
     return false;
 }
 
-/* ADVANCED: autograd made a node on the thread, which EVENT is the first to tell. */
+/* BACKWARD: a pass made EVENT.  ADVANCED: autograd made a node on the thread, which EVENT is
+ * the first to tell. */
 static enum ml_phase
-phase_of(const ml_causes *causes, const ml_event *event, bool advanced)
+phase_of(const ml_causes *causes, const ml_event *event, bool backward, bool advanced)
 {
     const ml_stack_fact *fact = &causes->facts.of[event->stack];
     if (fact->scope == ML_SCOPE_OPTIMIZER) {
         return ML_PHASE_OPTIMIZER;
     }
-    if (is_backward(event) || fact->engine || fact->seed) {
+    if (backward || fact->engine || fact->seed) {
         return ML_PHASE_BACKWARD;
     }
     if (fact->scope == ML_SCOPE_MODULE || advanced) {
@@ -60,7 +65,8 @@ phase_of(const ml_causes *causes, const ml_event *event, bool advanced)
     if (event->stack == 0 && (event->flags & ML_EVENT_NO_PYTHON) == 0) {
         return ML_PHASE_UNKNOWN;
     }
-    return event->autograd_thread != 0 ? ML_PHASE_OTHER : ML_PHASE_UNKNOWN;
+    return event->autograd_thread != 0 || causes->signs.of != NULL ? ML_PHASE_OTHER
+                                                                   : ML_PHASE_UNKNOWN;
 }
 
 /* What was seen of autograd on a thread. */
@@ -73,15 +79,16 @@ typedef struct progress {
  * a free: they do not tell whose the node was.  Behind a backward pass no operation
  * of the forward is under way, and a free tells of nodes that made nothing. */
 static void
-find_phases(const ml_causes *causes, const ml_device_trace *trace, uint8_t *phases,
-            progress *of_threads)
+find_phases(const ml_causes *causes, size_t device, progress *of_threads)
 {
+    const ml_device_trace *trace = &causes->recording->devices[device];
     for (size_t i = 0; i < trace->event_count; i++) {
         const ml_event *event = &trace->events[i];
         progress *thread = &of_threads[event->autograd_thread];
         bool alloc = event->action == ML_ACTION_ALLOC;
         bool advanced = false;
-        if (is_backward(event)) {
+        bool backward = ml_causes_is_backward(causes, device, i);
+        if (backward) {
             thread->passed = true;
         }
         else if (event->autograd_thread != 0) {
@@ -91,7 +98,8 @@ find_phases(const ml_causes *causes, const ml_device_trace *trace, uint8_t *phas
             }
             thread->passed = thread->passed && !alloc;
         }
-        phases[i] = (uint8_t)phase_of(causes, event, advanced);
+        causes->devices[device].phases[i] =
+            (uint8_t)phase_of(causes, event, backward, advanced);
     }
 }
 
@@ -155,8 +163,16 @@ make_timelines(ml_causes *causes)
             error = ML_ENOMEM;
             break;
         }
+        if (causes->signs.of != NULL) {
+            line->backward = ml_alloc_zeroed(trace->event_count + 1, sizeof(bool));
+            if (line->backward == NULL) {
+                error = ML_ENOMEM;
+                break;
+            }
+            ml_stack_signs_find_passes(&causes->signs, trace, line->backward);
+        }
         memset(of_threads, 0, ((size_t)UINT16_MAX + 1) * sizeof(*of_threads));
-        find_phases(causes, trace, line->phases, of_threads);
+        find_phases(causes, d, of_threads);
         if (!steps_by_notes(recording, trace, line->steps)) {
             steps_by_phases(trace, line->phases, line->steps);
         }
@@ -178,6 +194,9 @@ ml_causes_new(const ml_recording *recording, ml_causes **out)
     causes->device_count = recording->device_count;
     int error = ml_stack_facts_init(&causes->facts, recording);
     if (error == 0) {
+        error = ml_stack_signs_init(&causes->signs, recording, &causes->facts);
+    }
+    if (error == 0) {
         error = ml_forward_index_init(&causes->forwards, recording, &causes->facts);
     }
     if (error == 0) {
@@ -187,8 +206,8 @@ ml_causes_new(const ml_recording *recording, ml_causes **out)
         ml_causes_free(causes);
         return error;
     }
-    causes->passes_known =
-        !recording->foreign || recording->source_known || any_backward(recording);
+    causes->passes_known = !recording->foreign || recording->source_known ||
+                           any_backward(recording) || causes->signs.of != NULL;
     *out = causes;
     return 0;
 }
@@ -202,9 +221,11 @@ ml_causes_free(ml_causes *causes)
     for (size_t d = 0; causes->devices != NULL && d < causes->device_count; d++) {
         ml_free(causes->devices[d].phases);
         ml_free(causes->devices[d].steps);
+        ml_free(causes->devices[d].backward);
     }
     ml_free(causes->devices);
     ml_forward_index_fini(&causes->forwards);
+    ml_stack_signs_fini(&causes->signs);
     ml_stack_facts_fini(&causes->facts);
     ml_free(causes);
 }
@@ -278,7 +299,8 @@ find_line(const ml_causes *causes, size_t device, size_t index, ml_cause *cause)
     const ml_stack_fact *own = &causes->facts.of[event->stack];
     bool frames = own->inner.place < ML_PLACE_NATIVE;
     ml_forward_match forward = {0};
-    if (is_backward(event) && (own->inner.place != ML_PLACE_USER || own->module == 0)) {
+    if (ml_causes_is_backward(causes, device, index) &&
+        (own->inner.place != ML_PLACE_USER || own->module == 0)) {
         forward = ml_forward_index_find(&causes->forwards, device, index);
     }
     if (frames) {
@@ -317,7 +339,8 @@ ml_causes_of(const ml_causes *causes, size_t device, size_t index)
     const ml_stack_fact *own = &causes->facts.of[event->stack];
     ml_cause cause = {.phase = causes->devices[device].phases[index],
                       .step = causes->devices[device].steps[index],
-                      .recomputed = is_backward(event) && own->scope == ML_SCOPE_MODULE,
+                      .recomputed = ml_causes_is_backward(causes, device, index) &&
+                                    own->scope == ML_SCOPE_MODULE,
                       .seed = own->seed,
                       .communication = own->communication,
                       .no_module = ML_NO_MODULE_STACK};
@@ -355,6 +378,12 @@ bool
 ml_causes_know_passes(const ml_causes *causes)
 {
     return causes->passes_known;
+}
+
+const ml_stack_signs *
+ml_causes_signs(const ml_causes *causes)
+{
+    return &causes->signs;
 }
 
 const ml_stack_facts *

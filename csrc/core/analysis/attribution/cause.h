@@ -11,6 +11,7 @@
 #define ML_CAUSE_H
 
 #include "analysis/attribution/stack_facts.h"
+#include "analysis/attribution/stack_signs.h"
 #include "recording/recording.h"
 
 #define ML_PHASES(XX) \
@@ -116,7 +117,11 @@ enum ml_phase ml_causes_phase(const ml_causes *causes, size_t device, size_t ind
 uint32_t ml_causes_step(const ml_causes *causes, size_t device, size_t index);
 /* Whether the recording says which events a backward pass made. */
 bool ml_causes_know_passes(const ml_causes *causes);
+/* Whether a backward pass made event INDEX: by its flag, or by signs. */
+bool ml_causes_is_backward(const ml_causes *causes, size_t device, size_t index);
 const ml_stack_facts *ml_causes_facts(const ml_causes *causes); /* borrowed */
+/* Borrowed; without any where the recording says what a backward pass made. */
+const ml_stack_signs *ml_causes_signs(const ml_causes *causes);
 
 const char *ml_phase_text(unsigned phase);         /* "unknown" for an unknown one */
 const char *ml_how_text(unsigned how);             /* "" for an unknown one */

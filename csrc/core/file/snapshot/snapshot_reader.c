@@ -9,6 +9,7 @@
 #include "file/snapshot/snapshot_fields.h"
 #include "file/snapshot/snapshot_memory.h"
 #include "file/snapshot/unpickle.h"
+#include "recording/module_calls.h"
 #include "recording/side_data.h"
 
 /* Microseconds in the file, nanoseconds in the recording. */
@@ -456,6 +457,9 @@ read_parts(ml_reader *r, const parts *from)
     }
     if (error == 0 && from->has_extras) {
         error = ml_extras_read(&r->tables, from->extras);
+    }
+    else if (error == 0) {
+        error = ml_module_calls_name(r->recording);
     }
     ml_snapshot_tables_count_missing(&r->tables);
     return error;

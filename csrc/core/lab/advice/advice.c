@@ -97,9 +97,12 @@ try_each(const ml_advice_case *it, ml_proposals *proposals, ml_advices *out)
     }
     qsort(proposals->list, proposals->count, sizeof(ml_advice), compare_bytes);
     unsigned tried[ML_ADVICE_COUNT] = {0};
+    bool estimated = ml_causes_signs(it->causes)->of != NULL;
     for (size_t i = 0; i < proposals->count; i++) {
         ml_advice *advice = &proposals->list[i];
         ml_totals after;
+        advice->exact =
+            advice->exact && (!estimated || advice->kind == ML_ADVICE_SETTINGS);
         if (tried[advice->kind]++ == MOST_TRIED) {
             tried[advice->kind] = MOST_TRIED;
             continue;

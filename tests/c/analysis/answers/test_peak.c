@@ -202,7 +202,8 @@ test_step(void)
     sample_end(&f);
 }
 
-/* A foreign snapshot says nothing of backward passes: nothing is guessed. */
+/* A foreign snapshot says nothing of backward passes, and without frames nothing is
+ * estimated. */
 static void
 test_foreign(void)
 {
@@ -216,17 +217,19 @@ test_foreign(void)
     for (size_t i = 0; i < f.device.event_count; i++) {
         f.events[i].flags = ML_EVENT_CONTEXT;
         f.events[i].autograd_thread = 0;
+        f.events[i].stack = 0;
     }
+    f.recording->stack_count = 1;
     CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
     CHECK_UINT(peak->categories[ML_CATEGORY_UNKNOWN].bytes, 16384);
-    CHECK_LINE(peak, 1, "", 0, "", 4096, 1, "unknown");
-    CHECK_STR(ml_no_line_text(peak->lines[1].no_line), "recorded without frames");
+    CHECK_LINE(peak, 0, "", 0, "", 16384, 3, "unknown");
+    CHECK_STR(ml_no_line_text(peak->lines[0].no_line), "recorded without frames");
     ml_peak_free(peak);
     for (size_t i = 0; i < f.device.event_count; i++) {
         f.events[i].flags = 0;
     }
     CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
-    CHECK_STR(ml_no_line_text(peak->lines[1].no_line), "stacks not recorded");
+    CHECK_STR(ml_no_line_text(peak->lines[0].no_line), "stacks not recorded");
     ml_peak_free(peak);
 
     /* What lived before the window. */

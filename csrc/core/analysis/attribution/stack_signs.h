@@ -1,0 +1,35 @@
+/* What stacks say where a recording has nothing of autograd: torch's own snapshots.
+ *
+ * Owns which events count as those of a backward pass then, and which frames make a model.
+ * Autograd's threads run no Python code of their own.  So a stack without Python frames is
+ * theirs, as is one whose outermost Python frame is none that a program's thread begins
+ * with: a checkpoint's, a hook's, a custom function's.  Programs can break these rules. */
+#ifndef ML_STACK_SIGNS_H
+#define ML_STACK_SIGNS_H
+
+#include "analysis/attribution/stack_facts.h"
+#include "recording/recording.h"
+
+enum ml_stack_sign {
+    ML_SIGN_BACKWARD = 1, /* of a backward pass */
+    ML_SIGN_PARAMETER = 2,
+    ML_SIGN_BUFFER = 4,    /* a model's tensors are made, moved or loaded */
+    ML_SIGN_OPTIMIZER = 8, /* an optimizer's code, whatever it does */
+    ML_SIGN_CLEARS = 16    /* zero_grad() */
+};
+
+typedef struct ml_stack_signs {
+    uint8_t
+        *of; /* owned; ML_SIGN_*, by stack; NULL: the recording needs no estimates */
+} ml_stack_signs;
+
+/* 0 or ML_ENOMEM. */
+int ml_stack_signs_init(ml_stack_signs *signs, const ml_recording *recording,
+                        const ml_stack_facts *facts);
+void ml_stack_signs_fini(ml_stack_signs *signs);
+
+/* Sets BACKWARD, of each event of TRACE, to whether a backward pass made it. */
+void ml_stack_signs_find_passes(const ml_stack_signs *signs,
+                                const ml_device_trace *trace, bool *backward);
+
+#endif
