@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "memlab.h"
+#include "recording/events.h"
 
 struct ml_intern; /* base.h */
 
@@ -157,8 +158,8 @@ typedef struct ml_setting {
 } ml_setting;
 
 typedef struct ml_device_trace {
-    ml_event *events; /* oldest first; times in unix ns; block_bytes as known */
     size_t event_count;
+    ml_events events;     /* oldest first; times in unix ns; block_bytes as known */
     ml_segment *segments; /* at the end of the recording, by address */
     size_t segment_count;
     ml_block *blocks; /* of all segments, in segment then address order */

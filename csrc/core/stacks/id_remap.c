@@ -43,8 +43,10 @@ want_string(adoption *of, uint32_t id)
 static void
 want_all(adoption *of, const ml_device_trace *trace, bool tags)
 {
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events);
     for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = &trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         want_stack(of, event->stack);
         want_stack(of, event->origin_stack);
         want_string(of, event->metadata);
@@ -119,9 +121,13 @@ static int
 adopt_all(adoption *of, ml_device_trace *trace, bool tags)
 {
     int result = 0;
+    ml_event_editor editor;
+    ml_event_editor_init(&editor, &trace->events);
     for (size_t i = 0; i < trace->event_count && result == 0; i++) {
-        result = adopt_event(of, trace, &trace->events[i]);
+        result = adopt_event(of, trace, ml_event_editor_at(&editor, i));
     }
+    int edited = ml_event_editor_end(&editor);
+    result = result == 0 ? edited : result;
     for (size_t i = 0; i < trace->segment_count; i++) {
         trace->segments[i].stack = adopted(&of->stack_map, trace->segments[i].stack);
     }

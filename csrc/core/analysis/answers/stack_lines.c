@@ -48,7 +48,8 @@ add_left(void *context, const ml_block *block, uint64_t birth)
 {
     stack_lines_work *w = context;
     if (block->state == ML_BLOCK_ALLOCATED && birth != ML_BEFORE_EVENTS) {
-        uint32_t stack = w->recording->devices[w->device].events[birth].stack;
+        uint32_t stack =
+            ml_events_stack(&w->recording->devices[w->device].events, birth);
         w->stacks[stack].left += block->size;
     }
     return 0;
@@ -72,7 +73,8 @@ add_events(stack_lines_work *w)
         if (life->birth != 0 && life->start == life->birth) {
             ml_stack_line_figures own = {
                 .allocated = life->bytes, .allocations = 1, .peak = life->allocated};
-            add(&w->stacks[ml_lifetime_event(lifetimes, life)->stack], &own);
+            size_t event = life->birth - 1;
+            add(&w->stacks[ml_events_stack(&lifetimes->trace->events, event)], &own);
         }
     }
     ml_ledger_visitor visitor = {.context = w, .block = add_left};
@@ -84,11 +86,12 @@ add_events(stack_lines_work *w)
 static void
 add_blocks(stack_lines_work *w)
 {
-    const ml_event *events = w->recording->devices[w->device].events;
+    const ml_events *events = &w->recording->devices[w->device].events;
     for (size_t i = 0; i < w->peak->block_count; i++) {
         const ml_peak_block *block = &w->peak->blocks[i];
         const ml_cause *cause = &block->cause;
-        uint32_t own = block->event < 0 ? cause->stack : events[block->event].stack;
+        uint32_t own = block->event < 0 ? cause->stack
+                                        : ml_events_stack(events, (size_t)block->event);
         w->stacks[own].at_peak += block->size;
         if (cause->how == ML_HOW_NONE) {
             continue;

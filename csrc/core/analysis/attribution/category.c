@@ -42,9 +42,8 @@ enum {
 #define ENGINE UINT16_MAX
 
 static uint16_t
-thread_of(const ml_categories *c, const ml_event *event)
+thread_of(const ml_categories *c, uint16_t thread)
 {
-    uint16_t thread = event->autograd_thread;
     return thread == UNNUMBERED || c->threads[thread] & HAS_ALLOCATIONS ? thread
                                                                         : ENGINE;
 }
@@ -53,6 +52,12 @@ static bool
 is_backward(const ml_event *event)
 {
     return (event->flags & ML_EVENT_BACKWARD) != 0;
+}
+
+static bool
+is_backward_at(const ml_categories *c, size_t index)
+{
+    return (ml_events_flags(&c->trace->events, index) & ML_EVENT_BACKWARD) != 0;
 }
 
 static int
@@ -89,10 +94,9 @@ add_pass(ml_categories *c, size_t at, uint16_t thread)
 }
 
 static int
-note_pass(ml_categories *c, size_t index)
+note_pass(ml_categories *c, size_t index, const ml_event *event)
 {
-    const ml_event *event = &c->trace->events[index];
-    uint16_t thread = thread_of(c, event);
+    uint16_t thread = thread_of(c, event->autograd_thread);
     int error = 0;
     if (is_backward(event)) {
         if (!(c->threads[thread] & HAS_PASS)) {
@@ -115,20 +119,22 @@ go_forward(ml_categories *c, size_t device)
 {
     const ml_device_trace *trace = c->trace;
     int error = 0;
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events);
     for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = &trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         if (event->action == ML_ACTION_ALLOC && !is_backward(event)) {
             c->threads[event->autograd_thread] |= HAS_ALLOCATIONS;
         }
     }
     for (size_t i = 0; i < trace->event_count && error == 0; i++) {
-        const ml_event *event = &trace->events[i];
-        error = note_pass(c, i);
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
+        error = note_pass(c, i, event);
         if (event->action == ML_ACTION_ALLOC) {
             enum ml_phase phase = ml_causes_phase(c->causes, device, i);
             c->next_forward[i] = phase;
             if (phase == ML_PHASE_FORWARD) {
-                c->threads[thread_of(c, event)] |= HAS_FORWARDS;
+                c->threads[thread_of(c, event->autograd_thread)] |= HAS_FORWARDS;
             }
         }
     }
@@ -147,11 +153,10 @@ go_back(ml_categories *c, uint32_t *next)
         forwards[i] = others[i] = NO_EVENT;
     }
     for (size_t i = trace->event_count; i-- > 0;) {
-        const ml_event *event = &trace->events[i];
-        if (event->action != ML_ACTION_ALLOC) {
+        if (ml_events_action(&trace->events, i) != ML_ACTION_ALLOC) {
             continue;
         }
-        uint16_t thread = thread_of(c, event);
+        uint16_t thread = thread_of(c, ml_events_autograd_thread(&trace->events, i));
         uint32_t phase = c->next_forward[i];
         c->next_forward[i] =
             c->threads[thread] & HAS_FORWARDS ? forwards[thread] : any_forward;
@@ -268,7 +273,7 @@ look_at(const ml_categories *c, const ml_lifetime *life)
     uint64_t from = life->birth;
     uint64_t to = life->requested == ML_NEVER ? c->trace->event_count : life->requested;
     size_t born = life->birth - 1;
-    uint16_t thread = thread_of(c, &c->trace->events[born]);
+    uint16_t thread = thread_of(c, ml_events_autograd_thread(&c->trace->events, born));
     during in = {.passes = passes_between(c, thread, from, to),
                  .forwards = c->next_forward[born] < to,
                  .others = c->next_other[born] < to};
@@ -282,8 +287,7 @@ look_at(const ml_categories *c, const ml_lifetime *life)
 static bool
 freed_by_pass(const ml_categories *c, const ml_lifetime *life)
 {
-    return life->requested != ML_NEVER &&
-           is_backward(&c->trace->events[life->requested - 1]);
+    return life->requested != ML_NEVER && is_backward_at(c, life->requested - 1);
 }
 
 /* torch keeps one of these for each cuBLAS handle and stream, for the whole run: 8 MiB and
@@ -294,7 +298,7 @@ freed_by_pass(const ml_categories *c, const ml_lifetime *life)
 static bool
 like_workspace(const ml_categories *c, const ml_lifetime *life)
 {
-    uint64_t size = c->trace->events[life->birth - 1].size;
+    uint64_t size = ml_events_size(&c->trace->events, life->birth - 1);
     return life->requested == ML_NEVER &&
            (size == ODD_WORKSPACE || size == EVEN_WORKSPACE);
 }
@@ -315,7 +319,7 @@ judge_backward(const ml_categories *c, const ml_lifetime *life, const ml_cause *
                during in)
 {
     if (freed_by_pass(c, life) && in.passes == 0) {
-        uint32_t stack = c->trace->events[life->requested - 1].stack;
+        uint32_t stack = ml_events_stack(&c->trace->events, life->requested - 1);
         /* The recomputation frees its own temporaries in module calls. */
         bool kept = cause->recomputed &&
                     ml_causes_facts(c->causes)->of[stack].scope != ML_SCOPE_MODULE;
@@ -340,7 +344,7 @@ judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *c
               during in)
 {
     if (like_workspace(c, life) &&
-        (c->trace->events[life->birth - 1].size == ODD_WORKSPACE ||
+        (ml_events_size(&c->trace->events, life->birth - 1) == ODD_WORKSPACE ||
          outlives_passes(c, life))) {
         return likely(ML_CATEGORY_WORKSPACE);
     }
@@ -380,7 +384,7 @@ ml_categories_judge(const ml_categories *c, const ml_lifetime *life,
         return exact(ML_CATEGORY_COMMUNICATION);
     }
     /* What a model's own work made is no batch, whatever it is given to next. */
-    uint32_t stack = c->trace->events[life->birth - 1].stack;
+    uint32_t stack = ml_events_stack(&c->trace->events, life->birth - 1);
     bool outside = ml_causes_facts(c->causes)->of[stack].scope == ML_SCOPE_NONE;
     if (given && outside &&
         (cause->phase == ML_PHASE_OTHER || cause->phase == ML_PHASE_FORWARD)) {
@@ -396,7 +400,7 @@ ml_categories_judge(const ml_categories *c, const ml_lifetime *life,
         return unknown(ML_WHY_PASSES);
     }
     /* Not by the phase: the flag is what passes are counted by. */
-    if (is_backward(&c->trace->events[life->birth - 1])) {
+    if (is_backward_at(c, life->birth - 1)) {
         return judge_backward(c, life, cause, in);
     }
     if (cause->seed) {

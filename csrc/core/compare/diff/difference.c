@@ -54,7 +54,7 @@ static bool
 find_most(const ml_sites *sites, const filter *through, span in, uint64_t *position)
 {
     const ml_recording *recording = sites->recording;
-    const ml_event *events = sites->analysis->trace->events;
+    const ml_events *events = &sites->analysis->trace->events;
     bool found = false;
     uint64_t most = 0;
     *position = in.first;
@@ -63,8 +63,8 @@ find_most(const ml_sites *sites, const filter *through, span in, uint64_t *posit
         /* Of what allocates nothing the phase is unknown. */
         bool counts = sites->phase[i] == through->phase;
         if (through->phase == NAMED) {
-            move_on(recording, through->name, events[i].time, &note, &open);
-            counts = events[i].action == ML_ACTION_ALLOC && open > 0;
+            move_on(recording, through->name, ml_events_time(events, i), &note, &open);
+            counts = ml_events_action(events, i) == ML_ACTION_ALLOC && open > 0;
         }
         if (counts && (!found || sites->allocated[i] > most)) {
             found = true;
@@ -94,12 +94,11 @@ step_at(const ml_sites *sites, uint64_t position)
 static ml_difference_instant
 describe(const ml_sites *sites, uint64_t position)
 {
-    const ml_event *events = sites->analysis->trace->events;
     ml_difference_instant at = {
         .known = true, .position = position, .phase = ML_PHASE_UNKNOWN};
     if (sites->event_count != 0) {
         size_t event = position == 0 ? 0 : (size_t)position - 1;
-        at.time = events[event].time;
+        at.time = ml_events_time(&sites->analysis->trace->events, event);
         at.step = sites->step[event];
         at.phase = position == 0 ? ML_PHASE_UNKNOWN : sites->phase[event];
     }
@@ -263,7 +262,8 @@ digest(const ml_difference_side *side)
         hash = ml_hash_u64(hash ^ (uint64_t)recording->frames[i].line);
     }
     for (size_t i = 0; i < trace->event_count; i++) {
-        hash = ml_hash_u64(hash ^ trace->events[i].size ^ trace->events[i].addr << 1);
+        hash = ml_hash_u64(hash ^ ml_events_size(&trace->events, i) ^
+                           ml_events_addr(&trace->events, i) << 1);
     }
     return hash;
 }

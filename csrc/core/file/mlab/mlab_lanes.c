@@ -109,11 +109,11 @@ add_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
         /* From before the memory was read for good. */
         return 0;
     }
-    if (ml_grow((void **)&trace->events, &reader->event_capacity[lane->device],
+    if (ml_grow((void **)&trace->events.plain, &reader->event_capacity[lane->device],
                 trace->event_count + 1, sizeof(*event)) < 0) {
         return ML_ENOMEM;
     }
-    ml_event *kept = &trace->events[trace->event_count++];
+    ml_event *kept = &trace->events.plain[trace->event_count++];
     *kept = *event;
     if (!reader->tells_uses) {
         /* Wanted by a recording beside this one, which shares its records. */

@@ -107,12 +107,17 @@ follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules
     result = seed(ledger, start, misfits);
     ml_ledger_reset_peaks(ledger);
     trace->peak = *ml_ledger_current(ledger);
+    ml_event_editor editor;
+    ml_event_editor_init(&editor, &trace->events);
     for (size_t i = 0; i < trace->event_count && result == 0; i++) {
-        ml_event event = trace->events[i];
-        ml_ledger_apply(ledger, &event);
-        complete(&trace->events[i], &event);
+        ml_event *event = ml_event_editor_at(&editor, i);
+        ml_event followed = *event;
+        ml_ledger_apply(ledger, &followed);
+        complete(event, &followed);
         add_to_peak(trace, ml_ledger_current(ledger));
     }
+    int edited = ml_event_editor_end(&editor);
+    result = result == 0 ? edited : result;
     if (result == 0) {
         memory to = {.trace = trace};
         ml_ledger_visitor visitor = {&to, keep_segment, keep_block};

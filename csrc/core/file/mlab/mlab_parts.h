@@ -151,7 +151,7 @@ int mlab_finish_uses(mlab_reader *reader);
 
 /* Stacks are those that the recording wanted, where the file says which; the others of the
  * file were captured for recordings beside it. */
-void mlab_finish_stacks(mlab_reader *reader);
+int mlab_finish_stacks(mlab_reader *reader);
 /* Events are completed, and the memory at their end is worked out.  0 or ML_ENOMEM. */
 int mlab_finish_memory(mlab_reader *reader);
 

@@ -338,7 +338,7 @@ mlab_finish(mlab_reader *reader, const ml_mlab_header *header)
     int result = 0;
     if (!reader->ordered && reader->recording->device_count > 0) {
         ml_device_trace *trace = &reader->recording->devices[0];
-        result = ml_unordered_events_sort(trace->events, trace->event_count);
+        result = ml_unordered_events_sort(trace->events.plain, trace->event_count);
     }
     if (result == 0) {
         count_dropped(reader);
@@ -354,7 +354,7 @@ mlab_finish(mlab_reader *reader, const ml_mlab_header *header)
         result = mlab_finish_uses(reader);
     }
     if (result == 0 && reader->wants) {
-        mlab_finish_stacks(reader);
+        result = mlab_finish_stacks(reader);
     }
     if (result == 0) {
         result = mlab_resolve(reader);

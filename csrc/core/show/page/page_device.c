@@ -137,7 +137,7 @@ ml_page_write_segments(ml_page_device *device, ml_buffer *head)
 static void
 tell_time(ml_page_walk *walk, size_t event)
 {
-    uint64_t us = walk->memory.lifetimes->trace->events[event].time / 1000;
+    uint64_t us = ml_events_time(&walk->memory.lifetimes->trace->events, event) / 1000;
     uint64_t time = us > walk->base_us ? us - walk->base_us : 0;
     walk->time = time > walk->time ? time : walk->time;
 }
