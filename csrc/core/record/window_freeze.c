@@ -462,7 +462,7 @@ freeze(freeze_walk *walk)
     if (result == 0) {
         result = convert_times(walk);
     }
-    return result;
+    return result == 0 ? ml_recording_pack(recording) : result;
 }
 
 /* A recording without devices so far, and a walk that fills it. */

@@ -13,81 +13,37 @@ _Static_assert(0 ML_EVENT_MEMBERS(XX) + PADDING == sizeof(ml_event),
 /* Bits that a word still has room for behind up to 7 others. */
 #define MOST_BITS 56
 
-static const size_t TAIL = sizeof(uint64_t);
+#define TAIL sizeof(uint64_t)
 
 /* ---- A chunk ---- */
 
+/* The MEMBERS of its events.  OUT holds those of BEFORE, or nothing where that is NULL:
+ * what is alike in all events of both stays. */
 static void
-read_column(const ml_event_chunk *chunk, unsigned member, size_t count,
-            uint64_t *values)
+read_chunk(const ml_event_chunk *chunk, const ml_event_chunk *before, uint32_t members,
+           ml_event *out)
 {
-    for (size_t i = 0; i < count; i++) {
-        values[i] = ml_event_chunk_value(chunk, member, i);
-    }
-}
-
-/* OUT holds BEFORE, or nothing where that is NULL: what is alike in all events of both
- * stays. */
-static void
-read_chunk(const ml_event_chunk *chunk, const ml_event_chunk *before, ml_event *out)
-{
-    uint64_t values[ML_EVENTS_CHUNK];
     size_t count = chunk->count;
     before = before != NULL && before->count >= count ? before : NULL;
 #define XX(name, member, type) \
-    { \
-        const unsigned number = ML_EVENT_MEMBER_##name; \
-        type base = (type)chunk->columns[number].base; \
-        if (chunk->columns[number].bits != 0) { \
-            read_column(chunk, number, count, values); \
+    if ((members & ML_EVENT_BIT(name)) != 0) { \
+        const ml_event_column_bits column = chunk->columns[ML_EVENT_MEMBER_##name]; \
+        const ml_event_column_bits *last = \
+            before != NULL ? &before->columns[ML_EVENT_MEMBER_##name] : NULL; \
+        if (column.bits != 0) { \
+            const uint8_t *bytes = chunk->bytes + column.at; \
             for (size_t i = 0; i < count; i++) { \
-                out[i].member = (type)values[i]; \
+                out[i].member = (type)ml_event_column_value(column, bytes, i); \
             } \
         } \
-        else if (before == NULL || before->columns[number].bits != 0 || \
-                 before->columns[number].base != base) { \
+        else if (last == NULL || last->bits != 0 || last->base != column.base) { \
             for (size_t i = 0; i < count; i++) { \
-                out[i].member = base; \
+                out[i].member = (type)column.base; \
             } \
         } \
     }
     ML_EVENT_MEMBERS(XX)
 #undef XX
-}
-
-/* The numbers below 64 of zeros at the end of WORD, which is not 0, and of its bits. */
-static unsigned
-zeros_of(uint64_t word)
-{
-    return (unsigned)__builtin_ctzll(word);
-}
-
-static unsigned
-bits_of(uint64_t word)
-{
-    return 64 - (unsigned)__builtin_clzll(word);
-}
-
-/* DIFFER has the bits in which the COUNT values differ, not 0. */
-static ml_event_column_bits
-column_of(const uint64_t *values, size_t count, uint64_t differ)
-{
-    uint64_t least = values[0];
-    uint64_t most = values[0];
-    for (size_t i = 1; i < count; i++) {
-        least = values[i] < least ? values[i] : least;
-        most = values[i] > most ? values[i] : most;
-    }
-    unsigned shift = zeros_of(differ);
-    unsigned bits = bits_of((most - least) >> shift);
-    if (bits > MOST_BITS) {
-        bits = 64;
-        shift = 0;
-    }
-    return (ml_event_column_bits){.base = least,
-                                  .bits = (uint8_t)bits,
-                                  .drop = (uint8_t)(64 - bits),
-                                  .shift = (uint8_t)shift};
 }
 
 static size_t
@@ -96,22 +52,24 @@ bytes_of(const ml_event_column_bits *column, size_t count)
     return (count * column->bits + 7) / 8;
 }
 
+/* VALUES, of BITS each, up to 56, to OUT; what VALUES holds is lost. */
 static void
-write_column(const ml_event_column_bits *column, const uint64_t *values, size_t count,
-             uint8_t *out)
+write_bits(uint64_t *values, size_t count, unsigned bits, uint8_t *out)
 {
-    if (column->bits == 64) {
+    /* As many in one as there is room for. */
+    while (count > 1 && 2 * bits <= MOST_BITS) {
+        values[count] = 0;
+        count = (count + 1) / 2;
         for (size_t i = 0; i < count; i++) {
-            uint64_t word = values[i] - column->base;
-            memcpy(out + i * sizeof(word), &word, sizeof(word));
+            values[i] = values[2 * i] | values[2 * i + 1] << bits;
         }
-        return;
+        bits *= 2;
     }
     uint64_t word = 0;
     unsigned filled = 0;
     for (size_t i = 0; i < count; i++) {
-        word |= (values[i] - column->base) >> column->shift << filled;
-        filled += column->bits;
+        word |= values[i] << filled;
+        filled += bits;
         memcpy(out, &word, sizeof(word));
         out += filled >> 3;
         word >>= filled & ~7u;
@@ -119,51 +77,107 @@ write_column(const ml_event_column_bits *column, const uint64_t *values, size_t 
     }
 }
 
-/* A new chunk of COUNT events; NULL: no memory. */
-static ml_event_chunk *
-new_chunk(const ml_event *events, size_t count)
+/* The COUNT values, which lie between LEAST and MOST and differ in the bits of DIFFER, to
+ * OUT; what VALUES holds is lost. */
+static ml_event_column_bits
+write_column(uint64_t *values, size_t count, uint64_t least, uint64_t most,
+             uint64_t differ, uint8_t *out)
 {
-    /* Whatever changes in a chunk, as values. */
-    uint64_t values[ML_EVENT_MEMBER_COUNT][ML_EVENTS_CHUNK];
+    unsigned shift = (unsigned)__builtin_ctzll(differ);
+    unsigned bits = 64 - (unsigned)__builtin_clzll((most - least) >> shift);
+    if (bits > MOST_BITS) {
+        bits = 64;
+        shift = 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        values[i] = (values[i] - least) >> shift;
+    }
+    if (bits == 64) {
+        memcpy(out, values, count * sizeof(*values));
+    }
+    else {
+        write_bits(values, count, bits, out);
+    }
+    return (ml_event_column_bits){.base = least,
+                                  .bits = (uint8_t)bits,
+                                  .drop = (uint8_t)(64 - bits),
+                                  .shift = (uint8_t)shift};
+}
+
+/* The bits in which members of the COUNT events differ. */
+static ml_event
+differences(const ml_event *events, size_t count)
+{
+    enum {
+        WORDS = sizeof(ml_event) / sizeof(uint64_t)
+    };
+    uint64_t first[WORDS];
+    uint64_t differ[WORDS] = {0};
+    memcpy(first, events, sizeof(first));
+    for (size_t i = 1; i < count; i++) {
+        uint64_t words[WORDS];
+        memcpy(words, &events[i], sizeof(words));
+        for (size_t k = 0; k < WORDS; k++) {
+            differ[k] |= words[k] ^ first[k];
+        }
+    }
+    ml_event result;
+    memcpy(&result, differ, sizeof(result));
+    return result;
+}
+
+/* A new chunk of COUNT events, with the MEMBERS of EVENTS and all others of FROM, which may
+ * be NULL where there are none; NULL: no memory. */
+static ml_event_chunk *
+new_chunk(const ml_event *events, size_t count, uint32_t members,
+          const ml_event_chunk *from)
+{
+    uint64_t values[ML_EVENTS_CHUNK + 1];
     ml_event_column_bits columns[ML_EVENT_MEMBER_COUNT];
-    size_t bytes = 0;
+    uint8_t bytes[ML_EVENTS_CHUNK * sizeof(ml_event) + TAIL];
+    size_t filled = 0;
+    ml_event differ = differences(events, count);
 #define XX(name, member, type) \
     { \
-        ml_event_column_bits *column = &columns[ML_EVENT_MEMBER_##name]; \
-        uint64_t *of = values[ML_EVENT_MEMBER_##name]; \
-        type first = events[0].member; \
-        type differ = 0; \
-        for (size_t i = 0; i < count; i++) { \
-            differ |= events[i].member ^ first; \
+        const unsigned number = ML_EVENT_MEMBER_##name; \
+        ml_event_column_bits *column = &columns[number]; \
+        if ((members >> number & 1u) == 0) { \
+            *column = from->columns[number]; \
+            memcpy(bytes + filled, from->bytes + column->at, bytes_of(column, count)); \
         } \
-        *column = (ml_event_column_bits){.base = first, .drop = 63}; \
-        if (differ != 0) { \
+        else if (differ.member == 0) { \
+            *column = (ml_event_column_bits){.base = events[0].member, .drop = 63}; \
+        } \
+        else { \
+            type least = events[0].member; \
+            type most = least; \
             for (size_t i = 0; i < count; i++) { \
-                of[i] = events[i].member; \
+                type value = events[i].member; \
+                least = value < least ? value : least; \
+                most = value > most ? value : most; \
+                values[i] = value; \
             } \
-            *column = column_of(of, count, differ); \
-            column->at = (uint32_t)bytes; \
-            bytes += bytes_of(column, count); \
+            *column = write_column(values, count, least, most, differ.member, \
+                                   bytes + filled); \
         } \
+        column->at = (uint32_t)filled; \
+        filled += bytes_of(column, count); \
     }
     ML_EVENT_MEMBERS(XX)
 #undef XX
-    ml_event_chunk *chunk = ml_alloc(sizeof(*chunk) + bytes + TAIL);
+    ml_event_chunk *chunk = ml_alloc(sizeof(*chunk) + filled + TAIL);
     if (chunk == NULL) {
         return NULL;
     }
     chunk->count = count;
     for (unsigned k = 0; k < ML_EVENT_MEMBER_COUNT; k++) {
-        if (columns[k].bits == 0) {
-            columns[k].at = (uint32_t)bytes;
-        }
-        else {
-            /* In order: what a column writes beyond its own is the next one's. */
-            write_column(&columns[k], values[k], count, chunk->bytes + columns[k].at);
-        }
         chunk->columns[k] = columns[k];
+        if (columns[k].bits == 0) {
+            chunk->columns[k].at = (uint32_t)filled;
+        }
     }
-    memset(chunk->bytes + bytes, 0, TAIL);
+    memcpy(chunk->bytes, bytes, filled);
+    memset(chunk->bytes + filled, 0, TAIL);
     return chunk;
 }
 
@@ -174,7 +188,7 @@ add_chunk(ml_events *events, const ml_event *from, size_t count)
                 events->chunk_count + 1, sizeof(*events->chunks)) < 0) {
         return ML_ENOMEM;
     }
-    ml_event_chunk *chunk = new_chunk(from, count);
+    ml_event_chunk *chunk = new_chunk(from, count, ML_EVENT_ALL, NULL);
     if (chunk == NULL) {
         return ML_ENOMEM;
     }
@@ -218,9 +232,10 @@ ml_events_at(const ml_events *events, size_t i)
 /* ---- Going through them ---- */
 
 void
-ml_event_cursor_init(ml_event_cursor *cursor, const ml_events *events)
+ml_event_cursor_init(ml_event_cursor *cursor, const ml_events *events, uint32_t members)
 {
     cursor->events = events;
+    cursor->members = members;
     cursor->at = events->plain;
     cursor->first = 0;
     cursor->count = events->plain != NULL ? SIZE_MAX : 0;
@@ -232,7 +247,7 @@ ml_event_cursor_fill(ml_event_cursor *cursor, size_t i)
 {
     size_t number = i / ML_EVENTS_CHUNK;
     const ml_event_chunk *chunk = cursor->events->chunks[number];
-    read_chunk(chunk, cursor->chunk, cursor->window);
+    read_chunk(chunk, cursor->chunk, cursor->members, cursor->window);
     cursor->chunk = chunk;
     cursor->at = cursor->window;
     cursor->first = number * ML_EVENTS_CHUNK;
@@ -260,10 +275,12 @@ ml_event_writer_flush(ml_event_writer *writer)
 }
 
 void
-ml_event_editor_init(ml_event_editor *editor, ml_events *events)
+ml_event_editor_init(ml_event_editor *editor, ml_events *events, uint32_t reads,
+                     uint32_t changes)
 {
-    ml_event_cursor_init(&editor->cursor, events);
+    ml_event_cursor_init(&editor->cursor, events, reads | changes);
     editor->events = events;
+    editor->changes = changes;
     editor->error = 0;
 }
 
@@ -275,7 +292,8 @@ put_back(ml_event_editor *editor)
     if (cursor->chunk == NULL) {
         return;
     }
-    ml_event_chunk *chunk = new_chunk(cursor->window, cursor->count);
+    ml_event_chunk *chunk =
+        new_chunk(cursor->window, cursor->count, editor->changes, cursor->chunk);
     if (chunk == NULL) {
         editor->error = ML_ENOMEM;
     }
@@ -329,7 +347,7 @@ ml_events_copy(const ml_events *from, size_t count)
         return copy;
     }
     for (size_t i = 0; i < from->chunk_count; i++) {
-        read_chunk(from->chunks[i], NULL, copy + i * ML_EVENTS_CHUNK);
+        read_chunk(from->chunks[i], NULL, ML_EVENT_ALL, copy + i * ML_EVENTS_CHUNK);
     }
     return copy;
 }

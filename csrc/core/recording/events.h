@@ -41,6 +41,16 @@ enum ml_event_member {
     ML_EVENT_MEMBER_COUNT
 };
 
+/* Sets of them. */
+#define ML_EVENT_BIT(name) (UINT32_C(1) << ML_EVENT_MEMBER_##name)
+#define ML_EVENT_ALL ((UINT32_C(1) << ML_EVENT_MEMBER_COUNT) - 1)
+/* What changes memory, and how. */
+#define ML_EVENT_MEMORY \
+    (ML_EVENT_BIT(addr) | ML_EVENT_BIT(size) | ML_EVENT_BIT(block_bytes) | \
+     ML_EVENT_BIT(stream) | ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) | \
+     ML_EVENT_BIT(pool_first) | ML_EVENT_BIT(pool_second) | ML_EVENT_BIT(action) | \
+     ML_EVENT_BIT(flags))
+
 #define ML_EVENTS_CHUNK 256u
 
 /* A value is BASE plus what its bits say, SHIFT to the left.  A column that is the same in
@@ -75,15 +85,22 @@ void ml_events_free(ml_events *events);
 #error "columns of events are read as little-endian words"
 #endif
 
+/* BYTES are those of COLUMN. */
+static inline uint64_t
+ml_event_column_value(ml_event_column_bits column, const uint8_t *bytes, size_t i)
+{
+    size_t bit = i * column.bits;
+    uint64_t word;
+    memcpy(&word, bytes + (bit >> 3), sizeof(word));
+    word = word >> (bit & 7) & UINT64_MAX >> column.drop;
+    return column.base + (word << column.shift);
+}
+
 static inline uint64_t
 ml_event_chunk_value(const ml_event_chunk *chunk, unsigned member, size_t i)
 {
     const ml_event_column_bits *column = &chunk->columns[member];
-    size_t bit = i * column->bits;
-    uint64_t word;
-    memcpy(&word, chunk->bytes + column->at + (bit >> 3), sizeof(word));
-    word = word >> (bit & 7) & UINT64_MAX >> column->drop;
-    return column->base + (word << column->shift);
+    return ml_event_column_value(*column, chunk->bytes + column->at, i);
 }
 
 /* ml_events_addr(events, i) and so on: one member of one event. */
@@ -103,17 +120,20 @@ ml_event ml_events_at(const ml_events *events, size_t i);
 
 /* ---- Going through them ---- */
 
-/* Reads many events near each other, forwards or backwards. */
+/* Reads members of many events near each other, forwards or backwards. */
 typedef struct ml_event_cursor {
     const ml_events *events; /* borrowed */
     const ml_event *at;      /* the events from FIRST on, COUNT of them */
     size_t first;
     size_t count;
+    uint32_t members;            /* those that are read; others are anything */
     const ml_event_chunk *chunk; /* that WINDOW was last filled from */
     ml_event window[ML_EVENTS_CHUNK];
 } ml_event_cursor;
 
-void ml_event_cursor_init(ml_event_cursor *cursor, const ml_events *events);
+/* MEMBERS: a set of those that are read; of plain events all are there. */
+void ml_event_cursor_init(ml_event_cursor *cursor, const ml_events *events,
+                          uint32_t members);
 void ml_event_cursor_fill(ml_event_cursor *cursor, size_t i);
 
 /* Borrowed until another event is asked for. */
@@ -153,10 +173,13 @@ ml_event_writer_next(ml_event_writer *writer)
 typedef struct ml_event_editor {
     ml_event_cursor cursor;
     ml_events *events; /* borrowed */
+    uint32_t changes;  /* members */
     int error;         /* 0 or ML_ENOMEM: some are as they were */
 } ml_event_editor;
 
-void ml_event_editor_init(ml_event_editor *editor, ml_events *events);
+/* READS and CHANGES: sets of members; what is changed is read, too. */
+void ml_event_editor_init(ml_event_editor *editor, ml_events *events, uint32_t reads,
+                          uint32_t changes);
 void ml_event_editor_move(ml_event_editor *editor, size_t i);
 /* 0 or ML_ENOMEM. */
 int ml_event_editor_end(ml_event_editor *editor);

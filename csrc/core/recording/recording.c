@@ -309,6 +309,17 @@ ml_recording_add_device(ml_recording *recording, size_t device)
     return &recording->devices[device];
 }
 
+int
+ml_recording_pack(ml_recording *recording)
+{
+    int result = 0;
+    for (size_t i = 0; i < recording->device_count && result == 0; i++) {
+        ml_device_trace *trace = &recording->devices[i];
+        result = ml_events_pack(&trace->events, trace->event_count);
+    }
+    return result;
+}
+
 bool
 ml_recording_is_merged(const ml_recording *recording)
 {

@@ -424,6 +424,9 @@ uint64_t ml_device_trace_last_use_live(const ml_device_trace *trace, uint64_t ad
 void ml_recording_device_name(const ml_recording *recording, size_t device, char *out,
                               size_t bytes);
 
+/* Packs the events of all devices that are plain.  0, or ML_ENOMEM, and some stay so. */
+int ml_recording_pack(ml_recording *recording);
+
 /* Checks every index and every order that the comments above promise; 0 or ML_EFORMAT.
  * Everything that reads a recording may rely on them. */
 int ml_recording_validate(const ml_recording *recording);

@@ -44,7 +44,9 @@ static void
 want_all(adoption *of, const ml_device_trace *trace, bool tags)
 {
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events);
+    ml_event_cursor_init(&cursor, &trace->events,
+                         ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) |
+                             ML_EVENT_BIT(metadata) | ML_EVENT_BIT(node));
     for (size_t i = 0; i < trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         want_stack(of, event->stack);
@@ -122,7 +124,10 @@ adopt_all(adoption *of, ml_device_trace *trace, bool tags)
 {
     int result = 0;
     ml_event_editor editor;
-    ml_event_editor_init(&editor, &trace->events);
+    ml_event_editor_init(&editor, &trace->events, 0,
+                         ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) |
+                             ML_EVENT_BIT(metadata) | ML_EVENT_BIT(node) |
+                             ML_EVENT_BIT(flags));
     for (size_t i = 0; i < trace->event_count && result == 0; i++) {
         result = adopt_event(of, trace, ml_event_editor_at(&editor, i));
     }

@@ -120,7 +120,9 @@ go_forward(ml_categories *c, size_t device)
     const ml_device_trace *trace = c->trace;
     int error = 0;
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events);
+    ml_event_cursor_init(&cursor, &trace->events,
+                         ML_EVENT_BIT(action) | ML_EVENT_BIT(flags) |
+                             ML_EVENT_BIT(autograd_thread));
     for (size_t i = 0; i < trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         if (event->action == ML_ACTION_ALLOC && !is_backward(event)) {

@@ -77,7 +77,10 @@ find_phases(const ml_causes *causes, const ml_device_trace *trace, uint8_t *phas
             progress *of_threads)
 {
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events);
+    ml_event_cursor_init(&cursor, &trace->events,
+                         ML_EVENT_BIT(stack) | ML_EVENT_BIT(action) |
+                             ML_EVENT_BIT(flags) | ML_EVENT_BIT(sequence) |
+                             ML_EVENT_BIT(autograd_thread));
     for (size_t i = 0; i < trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         progress *thread = &of_threads[event->autograd_thread];

@@ -95,7 +95,9 @@ frees_tell(const ml_device_trace *trace, bool *out)
     births of = {0};
     int result = 0;
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events);
+    ml_event_cursor_init(&cursor, &trace->events,
+                         ML_EVENT_BIT(addr) | ML_EVENT_BIT(stack) |
+                             ML_EVENT_BIT(action));
     for (size_t i = 0; i < trace->event_count && result == 0 && !*out; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         uint32_t id;
@@ -163,7 +165,11 @@ take_samples(ml_forward_index *forwards)
             return error;
         }
         ml_event_cursor cursor;
-        ml_event_cursor_init(&cursor, &trace->events);
+        ml_event_cursor_init(
+            &cursor, &trace->events,
+            ML_EVENT_BIT(sequence) | ML_EVENT_BIT(next) | ML_EVENT_BIT(stack) |
+                ML_EVENT_BIT(node) | ML_EVENT_BIT(autograd_thread) |
+                ML_EVENT_BIT(next_thread) | ML_EVENT_BIT(action) | ML_EVENT_BIT(flags));
         for (size_t i = 0; i < trace->event_count; i++) {
             forwards->sample_count += take_sample(
                 ml_event_cursor_at(&cursor, i), frees, order_of(recording, d, i),

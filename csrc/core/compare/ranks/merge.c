@@ -585,6 +585,7 @@ ml_merge_finish(ml_merge *merge, ml_recording **out)
         return ML_EINVALID;
     }
     int result = place_ranks(merge);
+    result = result == 0 ? ml_recording_pack(merge->merged) : result;
     if (result < 0) {
         return result;
     }

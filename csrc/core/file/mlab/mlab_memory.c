@@ -108,7 +108,9 @@ follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules
     ml_ledger_reset_peaks(ledger);
     trace->peak = *ml_ledger_current(ledger);
     ml_event_editor editor;
-    ml_event_editor_init(&editor, &trace->events);
+    ml_event_editor_init(&editor, &trace->events, ML_EVENT_MEMORY,
+                         ML_EVENT_BIT(block_bytes) | ML_EVENT_BIT(flags) |
+                             ML_EVENT_BIT(origin_stack));
     for (size_t i = 0; i < trace->event_count && result == 0; i++) {
         ml_event *event = ml_event_editor_at(&editor, i);
         ml_event followed = *event;

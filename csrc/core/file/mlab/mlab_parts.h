@@ -84,7 +84,9 @@ typedef struct mlab_reader {
     size_t note_capacity;
     size_t setting_capacity;
     size_t gap_capacity;
-    size_t event_capacity[ML_DEVICE_MAX];
+    size_t event_capacity[ML_DEVICE_MAX]; /* of plain ones */
+    /* Owned; packs the events of the lane that is read.  NULL: they stay plain. */
+    ml_event_writer *writer;
     mlab_place *places[ML_DEVICE_MAX]; /* owned; of ordered sources */
     size_t place_count[ML_DEVICE_MAX];
     size_t place_capacity[ML_DEVICE_MAX];

@@ -283,7 +283,10 @@ mlab_finish_stacks(mlab_reader *reader)
         ml_device_trace *trace = &reader->recording->devices[d];
         ml_wanted_call call = {0};
         ml_event_editor editor;
-        ml_event_editor_init(&editor, &trace->events);
+        ml_event_editor_init(
+            &editor, &trace->events,
+            ML_EVENT_BIT(addr) | ML_EVENT_BIT(action) | ML_EVENT_BIT(thread),
+            ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) | ML_EVENT_BIT(flags));
         for (size_t i = trace->event_count; i-- > 0;) {
             ml_wanted_event(wanted, stacks, &trace->events, i,
                             ml_event_editor_at(&editor, i),

@@ -119,7 +119,7 @@ mlab_finish_times(mlab_reader *reader)
     for (size_t d = 0; d < recording->device_count && result == 0; d++) {
         ml_device_trace *trace = &recording->devices[d];
         ml_event_editor editor;
-        ml_event_editor_init(&editor, &trace->events);
+        ml_event_editor_init(&editor, &trace->events, 0, ML_EVENT_BIT(time));
         for (size_t i = 0; i < trace->event_count; i++) {
             ml_event *event = ml_event_editor_at(&editor, i);
             event->time = unix_ns(reader, event->time, &near);

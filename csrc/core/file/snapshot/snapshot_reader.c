@@ -516,6 +516,10 @@ read_root(ml_reader *r, const ml_tree *tree)
             "nothing in it could be read as a segment or an event: it is "
             "not a memory snapshot");
     }
+    error = ml_recording_pack(r->recording);
+    if (error != 0) {
+        return ml_reader_refuse(r, error);
+    }
     if (ml_recording_validate(r->recording) != 0) {
         return ml_read_fail(r->error, ML_EFORMAT, 0, "the snapshot contradicts itself");
     }

@@ -105,7 +105,7 @@ static void
 put_column(ml_builder *to, const ml_device_trace *device, const ml_event_column *column)
 {
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &device->events);
+    ml_event_cursor_init(&cursor, &device->events, ML_EVENT_ALL);
     size_t first = 0;
     while (first < device->event_count &&
            ml_event_column_get(column, ml_event_cursor_at(&cursor, first)) == 0) {

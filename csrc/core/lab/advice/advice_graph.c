@@ -85,7 +85,7 @@ find_passes(finder *f)
     const ml_device_trace *trace = f->it->trace;
     int error = 0;
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events);
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; error == 0 && i < trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         if (event->autograd_thread == 0) {

@@ -451,7 +451,7 @@ find_comings(const ml_device_trace *trace)
 {
     size_t *since = ml_alloc_zeroed(trace->segment_count + 1, sizeof(*since));
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events);
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; since != NULL && i < trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         size_t at = ml_find_address(trace->segments, sizeof(ml_segment),
@@ -543,7 +543,7 @@ ml_workload_new(const ml_recording *recording, size_t device, ml_workload **out)
     builder b = {.trace = trace,
                  .run = {.first = ML_NO_EVENT},
                  .collects = collects_garbage(recording)};
-    ml_event_cursor_init(&b.cursor, &trace->events);
+    ml_event_cursor_init(&b.cursor, &trace->events, ML_EVENT_ALL);
     b.workload = ml_alloc_zeroed(1, sizeof(ml_workload));
     if (b.workload == NULL) {
         return ML_ENOMEM;

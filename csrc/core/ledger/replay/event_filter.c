@@ -57,7 +57,7 @@ static int
 pair_up(pairing *p, const ml_device_trace *trace)
 {
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events);
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; i < trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         open_block *block;
@@ -140,7 +140,8 @@ ml_event_filter_unfreed(ml_recording *recording)
     for (size_t d = 0; d < recording->device_count && error == 0; d++) {
         ml_device_trace *trace = &recording->devices[d];
         pairing p = {.gone = ml_alloc_zeroed(trace->event_count + 1, sizeof(bool))};
-        error = p.gone == NULL ? ML_ENOMEM : measure_blocks(recording, d);
+        bool plain = ml_events_unpack(&trace->events, trace->event_count) != NULL;
+        error = p.gone == NULL || !plain ? ML_ENOMEM : measure_blocks(recording, d);
         error = error < 0 ? error : pair_up(&p, trace);
         if (error == 0) {
             drop_gone(trace, p.gone);
@@ -149,7 +150,7 @@ ml_event_filter_unfreed(ml_recording *recording)
         ml_free(p.blocks);
         ml_free(p.gone);
     }
-    return error;
+    return error < 0 ? error : ml_recording_pack(recording);
 }
 
 /* ---- Segments as blocks ---- */
@@ -256,7 +257,7 @@ convert_events(const ml_device_trace *trace, const edges *e, column *c)
     uint64_t most = MOST_PIECES(trace->event_count);
     int error = 0;
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events);
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; i < trace->event_count && error == 0; i++) {
         ml_event event = *ml_event_cursor_at(&cursor, i);
         if (event.action <= ML_ACTION_FREE_COMPLETED ||
@@ -375,5 +376,5 @@ ml_event_filter_segments(ml_recording *recording)
             recording->ranks[i].part->rules = recording->rules;
         }
     }
-    return error;
+    return error < 0 ? error : ml_recording_pack(recording);
 }

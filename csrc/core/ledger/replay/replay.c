@@ -162,7 +162,7 @@ ml_replay_from(const ml_replay_start *start, ml_replay **out)
         return ML_ENOMEM;
     }
     replay->start = start;
-    ml_event_cursor_init(&replay->cursor, &start->trace->events);
+    ml_event_cursor_init(&replay->cursor, &start->trace->events, ML_EVENT_ALL);
     /* An allocation adds two blocks at most, itself and the rest of its segment. */
     int error = ml_ledger_new(
         &replay->ledger, &start->rules,

@@ -190,7 +190,7 @@ begin_ranges(torch_trace_work *w, const ml_device_trace *trace, size_t first)
                              .name = NO_NAME});
     }
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events);
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; i < trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         if (event->action == ML_ACTION_SEGMENT_ALLOC ||
@@ -393,7 +393,7 @@ put_device(const ml_device_trace *trace, size_t device, size_t first, ml_buffer 
     ml_markup(out, " entries\n");
     begin_ranges(&w, trace, first);
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events);
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; i < trace->event_count && w.error == 0; i++) {
         put_event(&w, ml_event_cursor_at(&cursor, i));
     }

@@ -223,7 +223,7 @@ put_events(device_work *w)
     counter reserved = {.track = ml_perfetto_counter(w->trace, w->track, "reserved")};
     ml_page_walk walk;
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events);
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     w->time = trace->event_count > 0 ? ml_events_time(&trace->events, 0) : 0;
     ml_page_walk_begin(&walk, &w->device, change, w);
     for (size_t i = 0; i <= trace->event_count && w->trace->error == 0; i++) {

@@ -105,7 +105,7 @@ make_events(ml_column_table *table, const ml_recording *recording, size_t device
         ml_page_walk_begin(&walk, &r.device, NULL, NULL);
     }
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events);
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; i < trace->event_count && error == 0; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         ml_page_walk_next(&walk);
