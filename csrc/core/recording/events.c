@@ -281,6 +281,7 @@ ml_event_editor_init(ml_event_editor *editor, ml_events *events, uint32_t reads,
     ml_event_cursor_init(&editor->cursor, events, reads | changes);
     editor->events = events;
     editor->changes = changes;
+    editor->changed = false;
     editor->error = 0;
 }
 
@@ -289,9 +290,10 @@ static void
 put_back(ml_event_editor *editor)
 {
     ml_event_cursor *cursor = &editor->cursor;
-    if (cursor->chunk == NULL) {
+    if (!editor->changed) {
         return;
     }
+    editor->changed = false;
     ml_event_chunk *chunk =
         new_chunk(cursor->window, cursor->count, editor->changes, cursor->chunk);
     if (chunk == NULL) {

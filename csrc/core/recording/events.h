@@ -174,6 +174,7 @@ typedef struct ml_event_editor {
     ml_event_cursor cursor;
     ml_events *events; /* borrowed */
     uint32_t changes;  /* members */
+    bool changed;      /* an event of the window */
     int error;         /* 0 or ML_ENOMEM: some are as they were */
 } ml_event_editor;
 
@@ -184,9 +185,9 @@ void ml_event_editor_move(ml_event_editor *editor, size_t i);
 /* 0 or ML_ENOMEM. */
 int ml_event_editor_end(ml_event_editor *editor);
 
-/* To be changed, borrowed until another event is asked for. */
-static inline ml_event *
-ml_event_editor_at(ml_event_editor *editor, size_t i)
+/* Borrowed until another event is asked for. */
+static inline const ml_event *
+ml_event_editor_see(ml_event_editor *editor, size_t i)
 {
     if (editor->events->plain != NULL) {
         return &editor->events->plain[i];
@@ -194,6 +195,18 @@ ml_event_editor_at(ml_event_editor *editor, size_t i)
     if (i - editor->cursor.first >= editor->cursor.count) {
         ml_event_editor_move(editor, i);
     }
+    return &editor->cursor.window[i - editor->cursor.first];
+}
+
+/* The same, to be changed. */
+static inline ml_event *
+ml_event_editor_at(ml_event_editor *editor, size_t i)
+{
+    if (editor->events->plain != NULL) {
+        return &editor->events->plain[i];
+    }
+    ml_event_editor_see(editor, i);
+    editor->changed = true;
     return &editor->cursor.window[i - editor->cursor.first];
 }
 

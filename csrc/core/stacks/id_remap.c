@@ -119,6 +119,18 @@ adopt_event(adoption *of, ml_device_trace *trace, ml_event *event)
     return result < 0 ? result : adopt_string(of, trace, &event->node);
 }
 
+/* EVENT, which number I became, where it is another. */
+static void
+keep_adopted(ml_event_editor *editor, size_t i, const ml_event *event)
+{
+    const ml_event *now = ml_event_editor_see(editor, i);
+    if (now->stack != event->stack || now->origin_stack != event->origin_stack ||
+        now->metadata != event->metadata || now->node != event->node ||
+        now->flags != event->flags) {
+        *ml_event_editor_at(editor, i) = *event;
+    }
+}
+
 static int
 adopt_all(adoption *of, ml_device_trace *trace, bool tags)
 {
@@ -129,7 +141,9 @@ adopt_all(adoption *of, ml_device_trace *trace, bool tags)
                              ML_EVENT_BIT(metadata) | ML_EVENT_BIT(node) |
                              ML_EVENT_BIT(flags));
     for (size_t i = 0; i < trace->event_count && result == 0; i++) {
-        result = adopt_event(of, trace, ml_event_editor_at(&editor, i));
+        ml_event event = *ml_event_editor_see(&editor, i);
+        result = adopt_event(of, trace, &event);
+        keep_adopted(&editor, i, &event);
     }
     int edited = ml_event_editor_end(&editor);
     result = result == 0 ? edited : result;
