@@ -428,9 +428,7 @@ take_event(builder *b, const size_t *since, size_t index)
         break;
     case ML_ACTION_OOM:
         error = end_run(b, event);
-        if (error == 0) {
-            error = take_oom(b, index, event);
-        }
+        error = error < 0 ? error : take_oom(b, index, event);
         break;
     default:
         break;
@@ -450,15 +448,14 @@ static size_t *
 find_comings(const ml_device_trace *trace)
 {
     size_t *since = ml_alloc_zeroed(trace->segment_count + 1, sizeof(*since));
-    ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; since != NULL && i < trace->event_count; i++) {
-        const ml_event *event = ml_event_cursor_at(&cursor, i);
-        size_t at = ml_find_address(trace->segments, sizeof(ml_segment),
-                                    trace->segment_count, event->addr);
-        if (event->action == ML_ACTION_SEGMENT_ALLOC && at < trace->segment_count &&
-            trace->segments[at].addr == event->addr) {
-            since[at] = i;
+        uint64_t addr = ml_events_addr(&trace->events, i);
+        if (ml_events_action(&trace->events, i) == ML_ACTION_SEGMENT_ALLOC) {
+            size_t at = ml_find_address(trace->segments, sizeof(ml_segment),
+                                        trace->segment_count, addr);
+            if (at < trace->segment_count && trace->segments[at].addr == addr) {
+                since[at] = i;
+            }
         }
     }
     return since;
@@ -556,9 +553,7 @@ ml_workload_new(const ml_recording *recording, size_t device, ml_workload **out)
     b.workload->collected = UINT64_MAX;
     b.workload->original = true;
     int error = ml_analysis_of(recording, device, &b.analysis);
-    if (error == 0) {
-        error = build(&b);
-    }
+    error = error < 0 ? error : build(&b);
     if (error == 0) {
         ml_workload_take_uses(b.workload);
     }
