@@ -44,7 +44,8 @@ static void
 put_allocation(const ml_recording *recording, size_t device, size_t index,
                const ml_cause *cause, const ml_verdict *verdict)
 {
-    const ml_event *event = &recording->devices[device].events[index];
+    ml_event told = ml_events_at(&recording->devices[device].events, index);
+    const ml_event *event = &told;
     printf("A\t%zu\t%zu\t%" PRIu64 "\t%u\t%" PRIu64 "\t%d\t", device, index,
            event->time, event->thread, event->size,
            (event->flags & ML_EVENT_BACKWARD) != 0);

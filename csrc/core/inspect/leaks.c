@@ -36,7 +36,8 @@ find_event(const ml_leak_tracker *s, const ml_event_list *list,
 static int
 explain_by_events(ml_leak_tracker *s, ml_survivor_set *set, const ml_event_list *list)
 {
-    ml_device_trace trace = {.events = list->items, .event_count = list->count};
+    ml_device_trace trace = {.events = {.plain = list->items},
+                             .event_count = list->count};
     s->known->devices = &trace;
     s->known->device_count = 1;
     ml_causes *causes = NULL;

@@ -189,12 +189,12 @@ copy_lane_events(freeze_walk *walk, ml_device_trace *trace, ml_lane *lane,
         trace->overwritten_events = total;
         return;
     }
-    trace->events = ml_alloc((size_t)room * sizeof(ml_event));
-    if (trace->events == NULL) {
+    trace->events.plain = ml_alloc((size_t)room * sizeof(ml_event));
+    if (trace->events.plain == NULL) {
         note_error(walk, ML_ENOMEM);
         return;
     }
-    trace->event_count = ml_lane_copy(lane, mark, end, room, trace->events);
+    trace->event_count = ml_lane_copy(lane, mark, end, room, trace->events.plain);
     trace->overwritten_events = total - trace->event_count;
 }
 
@@ -346,14 +346,15 @@ dress_events(freeze_walk *walk, ml_device_trace *trace, int device)
     ml_wanted_call call = {0};
     size_t phase = window->phase_count - 1;
     for (size_t i = trace->event_count; i-- > 0;) {
-        ml_event *event = &trace->events[i];
+        ml_event *event = &trace->events.plain[i];
         uint64_t position = walk->first[device] + i;
         while (phase > 0 && window->phases[phase].position[device] > position) {
             phase--;
         }
         event->unused = window->options.uses ? event->unused : 0;
         ml_wanted_event(&window->phases[phase].wanted, ml_recorder_stacks(),
-                        trace->events, i, window->feed->source->ordered ? &call : NULL);
+                        &trace->events, i, event,
+                        window->feed->source->ordered ? &call : NULL);
     }
 }
 
@@ -413,7 +414,7 @@ convert_times(freeze_walk *walk)
     for (size_t d = 0; d < recording->device_count && result >= 0; d++) {
         ml_device_trace *trace = &recording->devices[d];
         if (trace->event_count > 0) {
-            result = source->unix_ns(source->self, &trace->events[0].time,
+            result = source->unix_ns(source->self, &trace->events.plain[0].time,
                                      sizeof(ml_event), trace->event_count);
         }
     }
@@ -461,7 +462,7 @@ freeze(freeze_walk *walk)
     if (result == 0) {
         result = convert_times(walk);
     }
-    return result;
+    return result == 0 ? ml_recording_pack(recording) : result;
 }
 
 /* A recording without devices so far, and a walk that fills it. */

@@ -29,13 +29,13 @@ merge_lanes(const ml_window *window, ml_device_trace *trace)
         uint64_t kept = end - ml_lane_oldest(lane);
         uint64_t room = total < limit ? total : limit;
         room = room < kept ? room : kept;
-        int result = ml_grow((void **)&trace->events, &capacity,
+        int result = ml_grow((void **)&trace->events.plain, &capacity,
                              trace->event_count + (size_t)room, sizeof(ml_event));
         if (result < 0) {
             return result;
         }
         if (room > 0) {
-            ml_event *copy = trace->events + trace->event_count;
+            ml_event *copy = trace->events.plain + trace->event_count;
             size_t count = ml_lane_copy(lane, window->marks[i], end, room, copy);
             if (count < total && count > 0 && copy[0].time > whole_from) {
                 whole_from = copy[0].time;
@@ -44,16 +44,17 @@ merge_lanes(const ml_window *window, ml_device_trace *trace)
             recorded += total;
         }
     }
-    if (ml_unordered_events_sort(trace->events, trace->event_count) < 0) {
+    if (ml_unordered_events_sort(trace->events.plain, trace->event_count) < 0) {
         return ML_ENOMEM;
     }
     size_t excess = trace->event_count > limit ? trace->event_count - (size_t)limit : 0;
-    while (excess < trace->event_count && trace->events[excess].time < whole_from) {
+    while (excess < trace->event_count &&
+           ml_events_time(&trace->events, excess) < whole_from) {
         excess++;
     }
     if (excess > 0) {
         trace->event_count -= excess;
-        memmove(trace->events, trace->events + excess,
+        memmove(trace->events.plain, trace->events.plain + excess,
                 trace->event_count * sizeof(ml_event));
     }
     trace->overwritten_events = recorded - trace->event_count;

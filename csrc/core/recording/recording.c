@@ -156,7 +156,7 @@ ml_recording_free(ml_recording *recording)
     ml_recording_detach(recording);
     for (size_t i = 0; recording->devices != NULL && i < recording->device_count; i++) {
         ml_device_trace *device = &recording->devices[i];
-        ml_free(device->events);
+        ml_events_free(&device->events);
         ml_free(device->segments);
         ml_free(device->blocks);
         ml_free(device->tags);
@@ -309,6 +309,17 @@ ml_recording_add_device(ml_recording *recording, size_t device)
     return &recording->devices[device];
 }
 
+int
+ml_recording_pack(ml_recording *recording)
+{
+    int result = 0;
+    for (size_t i = 0; i < recording->device_count && result == 0; i++) {
+        ml_device_trace *trace = &recording->devices[i];
+        result = ml_events_pack(&trace->events, trace->event_count);
+    }
+    return result;
+}
+
 bool
 ml_recording_is_merged(const ml_recording *recording)
 {
@@ -365,7 +376,7 @@ size_t
 ml_device_trace_until(const ml_device_trace *trace, uint64_t time)
 {
     size_t low;
-    ML_SEARCH(low, trace->event_count, trace->events[low].time <= time);
+    ML_SEARCH(low, trace->event_count, ml_events_time(&trace->events, low) <= time);
     return low;
 }
 
@@ -373,12 +384,13 @@ ml_device_trace_until(const ml_device_trace *trace, uint64_t time)
 uint64_t
 ml_device_trace_last_use(const ml_device_trace *trace, size_t index)
 {
-    const ml_event *event = &trace->events[index];
-    if (event->unused == 0 || event->action != ML_ACTION_FREE_REQUESTED ||
+    uint32_t unused = ml_events_unused(&trace->events, index);
+    if (unused == 0 ||
+        ml_events_action(&trace->events, index) != ML_ACTION_FREE_REQUESTED ||
         trace->dropped_events != 0) {
         return UINT64_MAX;
     }
-    uint64_t events = event->unused - 1;
+    uint64_t events = unused - 1;
     return events < index ? index - events : 0;
 }
 

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "memlab.h"
+#include "recording/events.h"
 
 struct ml_intern; /* base.h */
 
@@ -158,8 +159,8 @@ typedef struct ml_setting {
 } ml_setting;
 
 typedef struct ml_device_trace {
-    ml_event *events; /* oldest first; times in unix ns; block_bytes as known */
     size_t event_count;
+    ml_events events;     /* oldest first; times in unix ns; block_bytes as known */
     ml_segment *segments; /* at the end of the recording, by address */
     size_t segment_count;
     ml_block *blocks; /* of all segments, in segment then address order */
@@ -423,6 +424,9 @@ uint64_t ml_device_trace_last_use_live(const ml_device_trace *trace, uint64_t ad
  * merged recording rank 1 (cuda:1), with the host if there are several. */
 void ml_recording_device_name(const ml_recording *recording, size_t device, char *out,
                               size_t bytes);
+
+/* Packs the events of all devices that are plain.  0, or ML_ENOMEM, and some stay so. */
+int ml_recording_pack(ml_recording *recording);
 
 /* Checks every index and every order that the comments above promise; 0 or ML_EFORMAT.
  * Everything that reads a recording may rely on them. */

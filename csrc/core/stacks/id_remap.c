@@ -43,8 +43,12 @@ want_string(adoption *of, uint32_t id)
 static void
 want_all(adoption *of, const ml_device_trace *trace, bool tags)
 {
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events,
+                         ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) |
+                             ML_EVENT_BIT(metadata) | ML_EVENT_BIT(node));
     for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = &trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         want_stack(of, event->stack);
         want_stack(of, event->origin_stack);
         want_string(of, event->metadata);
@@ -115,13 +119,34 @@ adopt_event(adoption *of, ml_device_trace *trace, ml_event *event)
     return result < 0 ? result : adopt_string(of, trace, &event->node);
 }
 
+/* EVENT, which number I became, where it is another. */
+static void
+keep_adopted(ml_event_editor *editor, size_t i, const ml_event *event)
+{
+    const ml_event *now = ml_event_editor_see(editor, i);
+    if (now->stack != event->stack || now->origin_stack != event->origin_stack ||
+        now->metadata != event->metadata || now->node != event->node ||
+        now->flags != event->flags) {
+        *ml_event_editor_at(editor, i) = *event;
+    }
+}
+
 static int
 adopt_all(adoption *of, ml_device_trace *trace, bool tags)
 {
     int result = 0;
+    ml_event_editor editor;
+    ml_event_editor_init(&editor, &trace->events, 0,
+                         ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) |
+                             ML_EVENT_BIT(metadata) | ML_EVENT_BIT(node) |
+                             ML_EVENT_BIT(flags));
     for (size_t i = 0; i < trace->event_count && result == 0; i++) {
-        result = adopt_event(of, trace, &trace->events[i]);
+        ml_event event = *ml_event_editor_see(&editor, i);
+        result = adopt_event(of, trace, &event);
+        keep_adopted(&editor, i, &event);
     }
+    int edited = ml_event_editor_end(&editor);
+    result = result == 0 ? edited : result;
     for (size_t i = 0; i < trace->segment_count; i++) {
         trace->segments[i].stack = adopted(&of->stack_map, trace->segments[i].stack);
     }

@@ -55,12 +55,12 @@ is_allocation(uint8_t action)
  * done with, or segments to make room, and the free has the allocation's stack.  All other
  * frees come of a free or of empty_cache(), which have none of their own. */
 static bool
-is_of_call(const ml_stacks *stacks, const ml_event *events, size_t index,
-           const ml_wanted_call *call)
+is_of_call(const ml_stacks *stacks, const ml_events *events, size_t index,
+           const ml_event *event, const ml_wanted_call *call)
 {
-    const ml_event *event = &events[index];
-    bool at_once = index > 0 && events[index - 1].action == ML_ACTION_FREE_REQUESTED &&
-                   events[index - 1].addr == event->addr;
+    bool at_once = index > 0 &&
+                   ml_events_action(events, index - 1) == ML_ACTION_FREE_REQUESTED &&
+                   ml_events_addr(events, index - 1) == event->addr;
     return event->action != ML_ACTION_FREE_REQUESTED &&
            !(event->action == ML_ACTION_FREE_COMPLETED && at_once) && call->known &&
            (event->flags & ML_EVENT_CONTEXT) != 0 && call->thread == event->thread &&
@@ -82,16 +82,16 @@ note_call(const ml_event *event, ml_wanted_call *call)
 }
 
 void
-ml_wanted_event(const ml_wanted *wanted, const ml_stacks *stacks, ml_event *events,
-                size_t index, ml_wanted_call *call)
+ml_wanted_event(const ml_wanted *wanted, const ml_stacks *stacks,
+                const ml_events *events, size_t index, ml_event *event,
+                ml_wanted_call *call)
 {
-    ml_event *event = &events[index];
     if (call != NULL) {
         note_call(event, call);
     }
     if (ml_action_frees(event->action) && wanted->context == ML_CONTEXT_ALLOC) {
         /* As in torch, a free then shows where its block came from. */
-        bool called = call != NULL && is_of_call(stacks, events, index, call);
+        bool called = call != NULL && is_of_call(stacks, events, index, event, call);
         event->stack = called ? call->stack : event->origin_stack;
         event->flags &= (uint8_t)~ML_EVENT_CONTEXT;
         event->flags |= called || event->stack != 0 ? ML_EVENT_CONTEXT : 0;

@@ -35,10 +35,11 @@ typedef struct ml_wanted_call {
     bool known;
 } ml_wanted_call;
 
-/* EVENTS[INDEX] of a device, whose events are visited from the last to the first, has the
- * stacks that are wanted, and says so in its flags.  CALL, zeros at first, is kept between;
+/* EVENT, which number INDEX of the EVENTS of a device becomes, has the stacks that are
+ * wanted, and says so in its flags; they are visited from the last to the first.  CALL, zeros at first, is kept between;
  * NULL: of events that no lock orders. */
-void ml_wanted_event(const ml_wanted *wanted, const ml_stacks *stacks, ml_event *events,
-                     size_t index, ml_wanted_call *call);
+void ml_wanted_event(const ml_wanted *wanted, const ml_stacks *stacks,
+                     const ml_events *events, size_t index, ml_event *event,
+                     ml_wanted_call *call);
 
 #endif

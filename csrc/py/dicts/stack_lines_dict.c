@@ -86,7 +86,8 @@ ml_py_lines(ml_state *state, const ml_recording *recording, int device)
         return ml_py_raise(state, result, ml_strerror(result));
     }
     const ml_device_trace *trace = &recording->devices[device];
-    uint64_t start = trace->event_count != 0 ? trace->events[0].time / 1000 : 0;
+    uint64_t start =
+        trace->event_count != 0 ? ml_events_time(&trace->events, 0) / 1000 : 0;
     PyObject *dict = PyDict_New();
     if (dict != NULL && (ml_py_set(dict, "start_time_us", number(start)) < 0 ||
                          ml_py_set(dict, "functions", functions_list(&all)) < 0)) {

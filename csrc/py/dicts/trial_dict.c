@@ -54,7 +54,8 @@ oom_dict(const ml_recording *recording, int device, const ml_whatif *whatif)
             return PyErr_NoMemory();
         }
         cause = ml_causes_of(causes, (size_t)device, result->oom_event);
-        time = whatif->workload->trace->events[result->oom_event].time / 1000;
+        time =
+            ml_events_time(&whatif->workload->trace->events, result->oom_event) / 1000;
     }
     const ml_frame *frame = &recording->frames[cause.frame];
     uint64_t memory = ml_whatif_memory(whatif);

@@ -13,6 +13,7 @@
 #include "record/script.h"
 #include "record/window.h"
 #include "test.h"
+#include "plain_events.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define SEGMENT UINT64_C(0x700000000000)
@@ -114,14 +115,14 @@ test_events_and_state(void)
     CHECK_INT(ml_recording_validate(recording), 0);
     ml_device_trace *trace = &recording->devices[0];
     CHECK_INT(trace->event_count, 3);
-    CHECK_INT(trace->events[0].action, ML_ACTION_ALLOC);
-    CHECK_INT(trace->events[0].block_bytes, 3 * MIB + 512);
-    CHECK_INT(line_of(recording, trace->events[0].stack), 10);
-    CHECK_INT(line_of(recording, trace->events[1].stack), 11);
-    CHECK_INT(line_of(recording, trace->events[2].stack), 11);
+    CHECK_INT(plain_events(trace)[0].action, ML_ACTION_ALLOC);
+    CHECK_INT(plain_events(trace)[0].block_bytes, 3 * MIB + 512);
+    CHECK_INT(line_of(recording, plain_events(trace)[0].stack), 10);
+    CHECK_INT(line_of(recording, plain_events(trace)[1].stack), 11);
+    CHECK_INT(line_of(recording, plain_events(trace)[2].stack), 11);
     /* The freed block was there before recording: where it came from is not known. */
-    CHECK_INT(trace->events[1].origin_stack, 0);
-    CHECK_INT(trace->events[1].block_bytes, 4 * MIB);
+    CHECK_INT(plain_events(trace)[1].origin_stack, 0);
+    CHECK_INT(plain_events(trace)[1].block_bytes, 4 * MIB);
     CHECK_INT(trace->overwritten_events, 0);
     CHECK_INT(trace->peak.allocated, 7 * MIB + 512);
     CHECK_INT(trace->segment_count, 1);
@@ -151,7 +152,7 @@ test_overwriting_is_counted(void)
     ml_device_trace *trace = &recording->devices[0];
     CHECK_INT(trace->event_count, 100);
     CHECK_INT(trace->overwritten_events, 3001 - 100);
-    CHECK_INT(trace->events[99].action, ML_ACTION_FREE_COMPLETED);
+    CHECK_INT(plain_events(trace)[99].action, ML_ACTION_FREE_COMPLETED);
     CHECK_INT(trace->blocks[0].state, ML_BLOCK_ALLOCATED);
     CHECK_INT(line_of(recording, trace->blocks[0].stack), 7);
     CHECK_INT(trace->peak.allocated, 512 + 1024);
@@ -172,7 +173,7 @@ test_windows_do_not_disturb_each_other(void)
     ml_recording *late = freeze(second);
     CHECK(late != NULL);
     CHECK_INT(late->devices[0].event_count, 3);
-    CHECK_INT(late->devices[0].events[0].stack, 0);
+    CHECK_INT(plain_events(&late->devices[0])[0].stack, 0);
     CHECK_INT(late->devices[0].peak.allocated, 4096);
     ml_recording_free(late);
     ml_window_stop(second);
@@ -181,9 +182,9 @@ test_windows_do_not_disturb_each_other(void)
     CHECK(whole != NULL);
     /* The walk with which the second was read is an event of its own, as in torch. */
     CHECK_INT(whole->devices[0].event_count, 6);
-    CHECK_INT(whole->devices[0].events[4].action, ML_ACTION_SNAPSHOT);
-    CHECK_INT(line_of(whole, whole->devices[0].events[0].stack), 1);
-    CHECK_INT(line_of(whole, whole->devices[0].events[5].stack), 4);
+    CHECK_INT(plain_events(&whole->devices[0])[4].action, ML_ACTION_SNAPSHOT);
+    CHECK_INT(line_of(whole, plain_events(&whole->devices[0])[0].stack), 1);
+    CHECK_INT(line_of(whole, plain_events(&whole->devices[0])[5].stack), 4);
     ml_recording_free(whole);
     ml_window_stop(first);
 }
@@ -205,7 +206,7 @@ test_contexts_change_while_recording(void)
     free_block(SEGMENT, 512, 4);
     ml_recording *recording = freeze(window);
     CHECK(recording != NULL);
-    ml_event *events = recording->devices[0].events;
+    ml_event *events = plain_events(&recording->devices[0]);
     CHECK_INT(recording->devices[0].event_count, 5);
     CHECK_INT(line_of(recording, events[0].stack), 1);
     CHECK_INT(events[1].stack, 0);
@@ -288,7 +289,7 @@ test_clear_forgets_events_only(void)
     ml_recording *recording = freeze(window);
     CHECK_INT(recording->devices[0].event_count, 1);
     CHECK_INT(recording->devices[0].overwritten_events, 0);
-    CHECK_INT(line_of(recording, recording->devices[0].events[0].stack), 6);
+    CHECK_INT(line_of(recording, plain_events(&recording->devices[0])[0].stack), 6);
     CHECK_INT(line_of(recording, recording->devices[0].blocks[0].stack), 5);
     ml_recording_free(recording);
     ml_window_stop(window);
@@ -420,7 +421,7 @@ test_failing_to_change_changes_nothing(void)
     emit(ML_ACTION_ALLOC, SEGMENT, 512, 5);
     ml_recording *recording = freeze(window);
     CHECK(recording != NULL);
-    CHECK_INT(line_of(recording, recording->devices[0].events[0].stack), 5);
+    CHECK_INT(line_of(recording, plain_events(&recording->devices[0])[0].stack), 5);
     ml_recording_free(recording);
     ml_window_stop(window);
 }

@@ -10,6 +10,7 @@
 #include "record/window.h"
 #include "source_samples.h"
 #include "test.h"
+#include "plain_events.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define SEGMENT UINT64_C(0x700000000000)
@@ -162,10 +163,10 @@ agrees(const ml_recording *recording, const int *at_start)
     memcpy(now, at_start, sizeof(now));
     const ml_device_trace *trace = &recording->devices[0];
     for (size_t i = 0; i < trace->event_count; i++) {
-        int *place = &now[(trace->events[i].addr - SEGMENT) / PLACE_BYTES];
-        int wanted = trace->events[i].action == ML_ACTION_ALLOC            ? 0
-                     : trace->events[i].action == ML_ACTION_FREE_REQUESTED ? 1
-                                                                           : 2;
+        int *place = &now[(plain_events(trace)[i].addr - SEGMENT) / PLACE_BYTES];
+        int wanted = plain_events(trace)[i].action == ML_ACTION_ALLOC            ? 0
+                     : plain_events(trace)[i].action == ML_ACTION_FREE_REQUESTED ? 1
+                                                                                 : 2;
         if (*place != wanted) {
             return false;
         }

@@ -2,6 +2,7 @@
 
 #include "budget.h"
 #include "test.h"
+#include "plain_events.h"
 
 /* One device, one segment of two blocks, two events, one tag, one stack of two frames:
  * correct in every field that ml_recording_validate looks at. */
@@ -33,17 +34,17 @@ small_recording(void)
     recording->settings[0].kind = 'b';
     recording->annotation_count = 1;
     ml_device_trace *device = &recording->devices[0];
-    device->events = ml_alloc_zeroed(2, sizeof(ml_event));
+    device->events.plain = ml_alloc_zeroed(2, sizeof(ml_event));
     device->segments = ml_alloc_zeroed(2, sizeof(ml_segment));
     device->blocks = ml_alloc_zeroed(2, sizeof(ml_block));
     device->tags = ml_alloc_zeroed(2, sizeof(ml_tag));
-    if (device->events == NULL || device->segments == NULL || device->blocks == NULL ||
-        device->tags == NULL) {
+    if (device->events.plain == NULL || device->segments == NULL ||
+        device->blocks == NULL || device->tags == NULL) {
         ml_recording_free(recording);
         return NULL;
     }
     device->event_count = 2;
-    device->events[0] = (ml_event){.addr = 4096, .size = 500, .stack = inner};
+    plain_events(device)[0] = (ml_event){.addr = 4096, .size = 500, .stack = inner};
     device->segment_count = 2;
     device->segments[0] = (ml_segment){.addr = 4096, .total = 2048, .block_count = 2};
     device->segments[1] = (ml_segment){.addr = 8192, .total = 512, .first_block = 2};
@@ -137,10 +138,10 @@ test_validate_checks_indexes(void)
     CHECK_BREAKS(r->stacks[1].frame = 2);
     CHECK_BREAKS(r->stacks[1].parent = 1);
     CHECK_BREAKS(r->stacks[1].parent = 2);
-    CHECK_BREAKS(d->events[0].stack = 3);
-    CHECK_BREAKS(d->events[1].origin_stack = 3);
-    CHECK_BREAKS(d->events[1].metadata = 3);
-    CHECK_BREAKS(d->events[1].action = ML_ACTION_COUNT);
+    CHECK_BREAKS(plain_events(d)[0].stack = 3);
+    CHECK_BREAKS(plain_events(d)[1].origin_stack = 3);
+    CHECK_BREAKS(plain_events(d)[1].metadata = 3);
+    CHECK_BREAKS(plain_events(d)[1].action = ML_ACTION_COUNT);
     CHECK_BREAKS(d->blocks[1].stack = 3);
     CHECK_BREAKS(d->blocks[1].state = 3);
     CHECK_BREAKS(d->segments[1].stack = 3);

@@ -55,7 +55,7 @@ test_tags_and_uses(void)
     CHECK_INT(ml_device_trace_add_tag(trace, &tags, &(ml_tag){.position = 1}),
               ML_EFORMAT);
     CHECK_INT(ml_device_trace_add_tag(trace, &tags, &(ml_tag){.position = 0}), 0);
-    trace->events = ml_alloc_zeroed(2, sizeof(ml_event));
+    trace->events.plain = ml_alloc_zeroed(2, sizeof(ml_event));
     trace->event_count = 2;
     CHECK_INT(ml_device_trace_add_tag(trace, &tags, &(ml_tag){.position = 2}), 0);
     CHECK_INT(ml_device_trace_add_tag(trace, &tags, &(ml_tag){.position = 2}), 0);

@@ -5,6 +5,7 @@
 #include "journal_samples.h"
 #include "record/window.h"
 #include "test.h"
+#include "plain_events.h"
 
 static ml_mlab_info info;
 
@@ -62,14 +63,14 @@ check(const ml_recording *recording)
 {
     const ml_device_trace *trace = &recording->devices[0];
     CHECK(trace->event_count >= 4);
-    CHECK_STR(text_of(recording, trace->events[0].metadata), "known");
-    CHECK_STR(text_of(recording, trace->events[0].node), "KnownBackward");
-    CHECK_STR(text_of(recording, trace->events[1].metadata), "<lost>");
-    CHECK_STR(text_of(recording, trace->events[1].node), "<lost>");
-    CHECK_STR(text_of(recording, trace->events[2].metadata), "");
-    CHECK_STR(text_of(recording, trace->events[2].node), "<lost>");
-    CHECK_STR(text_of(recording, trace->events[3].metadata), "known");
-    CHECK_STR(text_of(recording, trace->events[3].node), "");
+    CHECK_STR(text_of(recording, plain_events(trace)[0].metadata), "known");
+    CHECK_STR(text_of(recording, plain_events(trace)[0].node), "KnownBackward");
+    CHECK_STR(text_of(recording, plain_events(trace)[1].metadata), "<lost>");
+    CHECK_STR(text_of(recording, plain_events(trace)[1].node), "<lost>");
+    CHECK_STR(text_of(recording, plain_events(trace)[2].metadata), "");
+    CHECK_STR(text_of(recording, plain_events(trace)[2].node), "<lost>");
+    CHECK_STR(text_of(recording, plain_events(trace)[3].metadata), "known");
+    CHECK_STR(text_of(recording, plain_events(trace)[3].node), "");
     CHECK_UINT(trace->tag_count, 3);
     CHECK_STR(text_of(recording, trace->tags[0].name), "<lost>");
     CHECK_STR(text_of(recording, trace->tags[0].module), "<lost>");

@@ -35,9 +35,10 @@ static void
 want(enum ml_context context, ml_event *events, size_t count, bool ordered)
 {
     const ml_wanted wanted = {.context = context, .native = true};
+    const ml_events of = {.plain = events};
     ml_wanted_call call = {0};
     for (size_t i = count; i-- > 0;) {
-        ml_wanted_event(&wanted, stacks, events, i, ordered ? &call : NULL);
+        ml_wanted_event(&wanted, stacks, &of, i, &events[i], ordered ? &call : NULL);
     }
 }
 

@@ -54,7 +54,7 @@ sample_begin(sample *s)
     s->recording->devices = &s->device;
     s->recording->device_count = 1;
     s->recording->notes = s->notes;
-    s->device.events = s->events;
+    s->device.events.plain = s->events;
     s->device.tags = s->tags;
     s->device.segments = s->segments;
     s->device.blocks = s->blocks;

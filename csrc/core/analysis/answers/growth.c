@@ -332,8 +332,8 @@ static bool
 is_scalar(const finder *f, const kept *block)
 {
     const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
-    return ml_lifetime_event(lifetimes, &lifetimes->rows[block->row])->size <=
-           SCALAR_BYTES;
+    return ml_events_size(&lifetimes->trace->events,
+                          lifetimes->rows[block->row].birth - 1) <= SCALAR_BYTES;
 }
 
 /* Blocks of a forward that a step left and that are more than a value, made up to ROW. */
@@ -433,7 +433,8 @@ is_named(const finder *f, const found *line, const ml_note *note)
     size_t moment = ml_device_trace_until(f->analysis->trace, note->time);
     for (size_t i = line->first; i < line->end; i++) {
         const ml_lifetime *life = &lifetimes->rows[f->blocks[i].row];
-        if (ml_lifetime_event(lifetimes, life)->addr == note->values[0] &&
+        if (ml_events_addr(&lifetimes->trace->events, life->birth - 1) ==
+                note->values[0] &&
             life->birth <= moment &&
             moment < ml_lifetime_last(lifetimes, life)->requested) {
             return true;

@@ -48,11 +48,11 @@ by_passes(const ml_analysis *a, ml_growth_steps *steps)
     size_t end = 0;
     int error = 0;
     for (size_t i = 0; error == 0 && i < a->trace->event_count; i++) {
-        const ml_event *event = &a->trace->events[i];
-        if ((event->flags & ML_EVENT_BACKWARD) != 0) {
+        if ((ml_events_flags(&a->trace->events, i) & ML_EVENT_BACKWARD) != 0) {
             end = i + 1;
         }
-        else if (end != 0 && event->action == ML_ACTION_ALLOC) {
+        else if (end != 0 &&
+                 ml_events_action(&a->trace->events, i) == ML_ACTION_ALLOC) {
             error = end_step(steps, end);
             end = 0;
         }
@@ -68,8 +68,8 @@ by_seeds(const ml_analysis *a, ml_growth_steps *steps)
     const ml_stack_fact *facts = ml_causes_facts(a->causes)->of;
     int error = 0;
     for (size_t i = 0; error == 0 && i < a->trace->event_count; i++) {
-        const ml_event *event = &a->trace->events[i];
-        if (event->action == ML_ACTION_ALLOC && facts[event->stack].seed) {
+        if (ml_events_action(&a->trace->events, i) == ML_ACTION_ALLOC &&
+            facts[ml_events_stack(&a->trace->events, i)].seed) {
             error = end_step(steps, i);
         }
     }
@@ -128,8 +128,12 @@ by_calls(const ml_analysis *a, ml_growth_steps *steps)
     if (times == NULL) {
         return ML_ENOMEM;
     }
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &a->trace->events,
+                         ML_EVENT_BIT(action) | ML_EVENT_BIT(flags) |
+                             ML_EVENT_BIT(stack));
     for (size_t i = 0; i < a->trace->event_count; i++) {
-        const ml_event *event = &a->trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         times[event->stack] += is_call(event, facts);
     }
     uint32_t usual = 0;
@@ -137,7 +141,7 @@ by_calls(const ml_analysis *a, ml_growth_steps *steps)
     bool begun = false;
     int error = find_usual(times, stack_count, &usual);
     for (size_t i = 0; error == 0 && usual != 0 && i < a->trace->event_count; i++) {
-        const ml_event *event = &a->trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         if (!is_call(event, facts) || times[event->stack] != usual) {
             continue;
         }

@@ -7,9 +7,9 @@
 #define NS_PER_US 1000
 
 static uint64_t
-microsecond(const ml_event *event)
+microsecond(const ml_device_trace *trace, size_t event)
 {
-    return event->time / NS_PER_US;
+    return ml_events_time(&trace->events, event) / NS_PER_US;
 }
 
 uint64_t
@@ -18,8 +18,8 @@ ml_instant_base(const ml_recording *recording)
     uint64_t first = UINT64_MAX;
     for (size_t d = 0; d < recording->device_count; d++) {
         const ml_device_trace *trace = &recording->devices[d];
-        if (trace->event_count != 0 && microsecond(&trace->events[0]) < first) {
-            first = microsecond(&trace->events[0]);
+        if (trace->event_count != 0 && microsecond(trace, 0) < first) {
+            first = microsecond(trace, 0);
         }
     }
     return first == UINT64_MAX ? 0 : first;
@@ -33,7 +33,7 @@ ml_instant_length(const ml_recording *recording)
     for (size_t d = 0; d < recording->device_count; d++) {
         const ml_device_trace *trace = &recording->devices[d];
         for (size_t i = 0; i < trace->event_count; i++) {
-            uint64_t time = microsecond(&trace->events[i]);
+            uint64_t time = microsecond(trace, i);
             last = last < time ? time : last;
         }
     }
@@ -47,7 +47,7 @@ ml_instant_at(const ml_recording *recording, size_t device, uint64_t time)
     uint64_t base = ml_instant_base(recording);
     size_t count = 0;
     while (count < trace->event_count) {
-        uint64_t at = microsecond(&trace->events[count]);
+        uint64_t at = microsecond(trace, count);
         if (at > base && at - base > time) {
             break;
         }

@@ -11,7 +11,7 @@ typedef struct oom_work {
     const ml_recording *recording;
     const ml_device_trace *trace;
     size_t device;
-    const ml_event *event;
+    ml_event event;
 } oom_work;
 
 /* ---- What was asked, and what there was to give ---- */
@@ -30,8 +30,8 @@ find_note(const oom_work *w)
     for (size_t i = 0; i < w->recording->note_count; i++) {
         const ml_note *note = &w->recording->notes[i];
         if (note->kind == ML_NOTE_OOM && note->device == (int32_t)w->device &&
-            note->thread == w->event->thread && note->time >= w->event->time &&
-            note->values[1] == w->event->addr) {
+            note->thread == w->event.thread && note->time >= w->event.time &&
+            note->values[1] == w->event.addr) {
             return note;
         }
     }
@@ -56,12 +56,11 @@ released_before(const oom_work *w)
 {
     uint64_t bytes = 0;
     for (uint64_t i = w->oom->event; i > 0; i--) {
-        const ml_event *event = &w->trace->events[i - 1];
-        if (event->action == ML_ACTION_SEGMENT_FREE ||
-            event->action == ML_ACTION_SEGMENT_UNMAP) {
-            bytes += event->size;
+        unsigned action = ml_events_action(&w->trace->events, i - 1);
+        if (action == ML_ACTION_SEGMENT_FREE || action == ML_ACTION_SEGMENT_UNMAP) {
+            bytes += ml_events_size(&w->trace->events, i - 1);
         }
-        else if (event->action != ML_ACTION_FREE_COMPLETED) {
+        else if (action != ML_ACTION_FREE_COMPLETED) {
             break;
         }
     }
@@ -72,7 +71,7 @@ static void
 count_ooms(oom_work *w)
 {
     for (size_t i = 0; i < w->trace->event_count; i++) {
-        if (w->trace->events[i].action == ML_ACTION_OOM) {
+        if (ml_events_action(&w->trace->events, i) == ML_ACTION_OOM) {
             w->oom->count++;
             w->oom->number += i <= w->oom->event;
         }
@@ -96,7 +95,7 @@ static void
 describe_request(oom_work *w)
 {
     ml_oom *oom = w->oom;
-    const ml_event *event = w->event;
+    const ml_event *event = &w->event;
     const ml_note *note = find_note(w);
     oom->time = event->time;
     oom->requested = event->size;
@@ -149,7 +148,7 @@ replay_to_event(oom_work *w, ml_replay *replay, ml_oom_steps *steps)
 {
     int error = 0;
     for (uint64_t i = 0; i < w->oom->event && error == 0; i++) {
-        error = ml_oom_steps_add(steps, &w->trace->events[i], i,
+        error = ml_oom_steps_add(steps, ml_replay_peek(replay), i,
                                  ml_replay_totals(replay)->allocated);
         ml_replay_next(replay);
     }
@@ -195,7 +194,7 @@ fill(oom_work *w)
     }
     describe_supply(w);
     ml_oom_judge(oom);
-    return ml_oom_advise(oom, w->recording, w->event);
+    return ml_oom_advise(oom, w->recording, &w->event);
 }
 
 int64_t
@@ -204,7 +203,7 @@ ml_oom_last(const ml_recording *recording, size_t device)
     if (device < recording->device_count) {
         const ml_device_trace *trace = &recording->devices[device];
         for (size_t i = trace->event_count; i > 0; i--) {
-            if (trace->events[i - 1].action == ML_ACTION_OOM) {
+            if (ml_events_action(&trace->events, i - 1) == ML_ACTION_OOM) {
                 return (int64_t)i - 1;
             }
         }
@@ -217,14 +216,14 @@ ml_oom_new(const ml_recording *recording, size_t device, uint64_t event, ml_oom 
 {
     if (device >= recording->device_count ||
         event >= recording->devices[device].event_count ||
-        recording->devices[device].events[event].action != ML_ACTION_OOM) {
+        ml_events_action(&recording->devices[device].events, event) != ML_ACTION_OOM) {
         return ML_EINVALID;
     }
     oom_work w = {.oom = ml_alloc_zeroed(1, sizeof(ml_oom)),
                   .recording = recording,
                   .trace = &recording->devices[device],
                   .device = device,
-                  .event = &recording->devices[device].events[event]};
+                  .event = ml_events_at(&recording->devices[device].events, event)};
     if (w.oom == NULL) {
         return ML_ENOMEM;
     }

@@ -152,7 +152,7 @@ fill(peak_work *w, const ml_replay *replay)
     peak->totals = *ml_replay_totals(replay);
     if (trace->event_count != 0) {
         size_t event = peak->position == 0 ? 0 : (size_t)peak->position - 1;
-        peak->time = trace->events[event].time;
+        peak->time = ml_events_time(&trace->events, event);
     }
     ml_ledger_visitor visitor = {w, visit_segment, visit_block};
     int error = ml_ledger_visit(ml_replay_ledger(replay), &visitor);

@@ -65,7 +65,8 @@ add_events(stack_lines_work *w)
         if (life->requested == ML_NEVER && life->end == ML_NEVER) {
             own.left = life->bytes;
         }
-        add(&w->stacks[ml_lifetime_event(lifetimes, life)->stack], &own);
+        add(&w->stacks[ml_events_stack(&lifetimes->trace->events, life->birth - 1)],
+            &own);
     }
     return 0;
 }
@@ -73,11 +74,12 @@ add_events(stack_lines_work *w)
 static void
 add_blocks(stack_lines_work *w)
 {
-    const ml_event *events = w->recording->devices[w->device].events;
+    const ml_events *events = &w->recording->devices[w->device].events;
     for (size_t i = 0; i < w->peak->block_count; i++) {
         const ml_peak_block *block = &w->peak->blocks[i];
         const ml_cause *cause = &block->cause;
-        uint32_t own = block->event < 0 ? cause->stack : events[block->event].stack;
+        uint32_t own = block->event < 0 ? cause->stack
+                                        : ml_events_stack(events, (size_t)block->event);
         w->stacks[own].at_peak += block->size;
         if (cause->how == ML_HOW_NONE) {
             continue;

@@ -47,10 +47,11 @@ static void
 close_run(finder *f, run *open)
 {
     if (open->count >= RUN_EVENTS && !open->advanced) {
-        const ml_event *events = f->analysis->trace->events;
+        const ml_events *events = &f->analysis->trace->events;
         for (size_t i = open->first;; i = f->links[i]) {
-            f->stages[i] = f->generates[events[i].stack] ? ML_STAGE_GENERATION
-                                                         : ML_STAGE_EVALUATION;
+            f->stages[i] = f->generates[ml_events_stack(events, i)]
+                               ? ML_STAGE_GENERATION
+                               : ML_STAGE_EVALUATION;
             if (i == open->last) {
                 break;
             }
@@ -60,9 +61,8 @@ close_run(finder *f, run *open)
 }
 
 static void
-extend_run(finder *f, run *open, size_t event)
+extend_run(finder *f, run *open, size_t event, const ml_event *at)
 {
-    const ml_event *at = &f->analysis->trace->events[event];
     if (open->count++ == 0) {
         open->first = event;
         open->sequence = at->sequence;
@@ -88,8 +88,12 @@ follow(finder *f)
     };
     const ml_analysis *analysis = f->analysis;
     bool begun = analysis->trace->overwritten_events != 0;
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &analysis->trace->events,
+                         ML_EVENT_BIT(action) | ML_EVENT_BIT(flags) |
+                             ML_EVENT_BIT(sequence) | ML_EVENT_BIT(autograd_thread));
     for (size_t i = 0; i < analysis->trace->event_count; i++) {
-        const ml_event *event = &analysis->trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         uint8_t stage =
             of_phase[ml_causes_phase(analysis->causes, analysis->device, i)];
         begun |= stage != ML_STAGE_OTHER;
@@ -99,7 +103,7 @@ follow(finder *f)
         }
         run *open = &f->threads[event->autograd_thread];
         if (stage == ML_STAGE_FORWARD) {
-            extend_run(f, open, i);
+            extend_run(f, open, i, event);
         }
         /* What is freed between modules ends no call of one. */
         else if (event->action == ML_ACTION_ALLOC) {

@@ -47,9 +47,8 @@ enum {
 #define ENGINE UINT16_MAX
 
 static uint16_t
-thread_of(const ml_categories *c, const ml_event *event)
+thread_of(const ml_categories *c, uint16_t thread)
 {
-    uint16_t thread = event->autograd_thread;
     return thread == UNNUMBERED || c->threads[thread] & HAS_ALLOCATIONS ? thread
                                                                         : ENGINE;
 }
@@ -94,10 +93,9 @@ add_pass(ml_categories *c, size_t at, uint16_t thread)
 }
 
 static int
-note_pass(ml_categories *c, size_t index)
+note_pass(ml_categories *c, size_t index, const ml_event *event)
 {
-    const ml_event *event = &c->trace->events[index];
-    uint16_t thread = thread_of(c, event);
+    uint16_t thread = thread_of(c, event->autograd_thread);
     int error = 0;
     if (is_backward(c, index)) {
         if (!(c->threads[thread] & HAS_PASS)) {
@@ -120,21 +118,25 @@ go_forward(ml_categories *c)
 {
     const ml_device_trace *trace = c->trace;
     int error = 0;
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events,
+                         ML_EVENT_BIT(action) | ML_EVENT_BIT(flags) |
+                             ML_EVENT_BIT(autograd_thread));
     for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = &trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         if (event->action == ML_ACTION_ALLOC && !is_backward(c, i)) {
             c->threads[event->autograd_thread] |= HAS_ALLOCATIONS;
         }
     }
     for (size_t i = 0; i < trace->event_count && error == 0; i++) {
-        const ml_event *event = &trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         c->failed = event->action == ML_ACTION_OOM ? i + 1 : c->failed;
-        error = note_pass(c, i);
+        error = note_pass(c, i, event);
         if (event->action == ML_ACTION_ALLOC) {
             enum ml_phase phase = ml_causes_phase(c->causes, c->device, i);
             c->next_forward[i] = phase;
             if (phase == ML_PHASE_FORWARD) {
-                c->threads[thread_of(c, event)] |= HAS_FORWARDS;
+                c->threads[thread_of(c, event->autograd_thread)] |= HAS_FORWARDS;
             }
         }
     }
@@ -153,11 +155,10 @@ go_back(ml_categories *c, uint32_t *next)
         forwards[i] = others[i] = NO_EVENT;
     }
     for (size_t i = trace->event_count; i-- > 0;) {
-        const ml_event *event = &trace->events[i];
-        if (event->action != ML_ACTION_ALLOC) {
+        if (ml_events_action(&trace->events, i) != ML_ACTION_ALLOC) {
             continue;
         }
-        uint16_t thread = thread_of(c, event);
+        uint16_t thread = thread_of(c, ml_events_autograd_thread(&trace->events, i));
         uint32_t phase = c->next_forward[i];
         c->next_forward[i] =
             c->threads[thread] & HAS_FORWARDS ? forwards[thread] : any_forward;
@@ -280,7 +281,7 @@ look_at(const ml_categories *c, const ml_lifetime *life)
     uint64_t from = life->birth;
     uint64_t to = life->requested == ML_NEVER ? c->trace->event_count : life->requested;
     size_t born = life->birth - 1;
-    uint16_t thread = thread_of(c, &c->trace->events[born]);
+    uint16_t thread = thread_of(c, ml_events_autograd_thread(&c->trace->events, born));
     during in = {.passes = passes_between(c, thread, from, to),
                  .forwards = c->next_forward[born] < to,
                  .others = c->next_other[born] < to};
@@ -300,7 +301,7 @@ freed_by_pass(const ml_categories *c, const ml_lifetime *life)
 static bool
 like_workspace(const ml_categories *c, const ml_lifetime *life)
 {
-    uint64_t size = c->trace->events[life->birth - 1].size;
+    uint64_t size = ml_events_size(&c->trace->events, life->birth - 1);
     return life->requested == ML_NEVER && ml_workspace_has_size(size);
 }
 
@@ -320,7 +321,7 @@ judge_backward(const ml_categories *c, const ml_lifetime *life, const ml_cause *
                during in)
 {
     if (freed_by_pass(c, life) && in.passes == 0) {
-        uint32_t stack = c->trace->events[life->requested - 1].stack;
+        uint32_t stack = ml_events_stack(&c->trace->events, life->requested - 1);
         /* The recomputation frees its own temporaries in module calls. */
         bool kept = cause->recomputed &&
                     ml_causes_facts(c->causes)->of[stack].scope != ML_SCOPE_MODULE;
@@ -349,14 +350,17 @@ waits_for_pass(const ml_categories *c, const ml_lifetime *life)
     if (c->failed <= life->birth || like_workspace(c, life)) {
         return false;
     }
-    const ml_event *birth = &c->trace->events[life->birth - 1];
-    const ml_event *failed = &c->trace->events[c->failed - 1];
     if (is_backward(c, c->failed - 1)) {
         return false;
     }
-    return c->estimate != NULL || (birth->autograd_thread != 0 &&
-                                   birth->autograd_thread == failed->autograd_thread &&
-                                   birth->sequence != failed->sequence);
+    if (c->estimate != NULL) {
+        return true;
+    }
+    ml_event birth = ml_events_at(&c->trace->events, life->birth - 1);
+    ml_event failed = ml_events_at(&c->trace->events, c->failed - 1);
+    return birth.autograd_thread != 0 &&
+           birth.autograd_thread == failed.autograd_thread &&
+           birth.sequence != failed.sequence;
 }
 
 static ml_verdict
@@ -364,7 +368,7 @@ judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *c
               during in)
 {
     if (like_workspace(c, life) &&
-        (c->trace->events[life->birth - 1].size == ML_WORKSPACE_ODD ||
+        (ml_events_size(&c->trace->events, life->birth - 1) == ML_WORKSPACE_ODD ||
          outlives_passes(c, life))) {
         return likely(ML_CATEGORY_WORKSPACE);
     }
@@ -407,7 +411,7 @@ judge(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
         return exact(ML_CATEGORY_COMMUNICATION);
     }
     /* What a model's own work made is no batch, whatever it is given to next. */
-    uint32_t stack = c->trace->events[life->birth - 1].stack;
+    uint32_t stack = ml_events_stack(&c->trace->events, life->birth - 1);
     bool outside = ml_causes_facts(c->causes)->of[stack].scope == ML_SCOPE_NONE;
     if (given && outside &&
         (cause->phase == ML_PHASE_OTHER || cause->phase == ML_PHASE_FORWARD)) {
@@ -437,9 +441,11 @@ judge(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
 static enum ml_category
 estimate(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
 {
-    const ml_event *birth = &c->trace->events[life->birth - 1];
+    const ml_events *events = &c->trace->events;
+    size_t birth = life->birth - 1;
+    uint32_t stack = ml_events_stack(events, birth);
     const uint8_t *of = ml_causes_signs(c->causes)->of;
-    uint8_t signs = of[birth->stack];
+    uint8_t signs = of[stack];
     during in = look_at(c, life);
     bool stays = life->requested == ML_NEVER || in.forwards;
     bool lasts = ml_estimate_lasts(c->estimate, life->requested);
@@ -451,10 +457,11 @@ estimate(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
         return ML_CATEGORY_OPTIMIZER_STATE;
     }
     if (life->requested != ML_NEVER &&
-        of[c->trace->events[life->requested - 1].stack] & ML_SIGN_CLEARS) {
+        of[ml_events_stack(events, life->requested - 1)] & ML_SIGN_CLEARS) {
         return ML_CATEGORY_GRADIENT;
     }
-    if (lasts && in.passes > 1 && ml_estimate_is_trained(c->estimate, birth->size)) {
+    if (lasts && in.passes > 1 &&
+        ml_estimate_is_trained(c->estimate, ml_events_size(events, birth))) {
         return ML_CATEGORY_PARAMETER;
     }
     if (cause->phase == ML_PHASE_FORWARD && in.passes == 0 && waits_for_pass(c, life) &&
@@ -468,7 +475,7 @@ estimate(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
     if (!in.forwards) {
         return ML_CATEGORY_UNKNOWN;
     }
-    bool input = ml_estimate_is_input(c->estimate, birth->stack);
+    bool input = ml_estimate_is_input(c->estimate, stack);
     bool kept =
         in.passes > 1 && (!input || (lasts && rank(c, UNNUMBERED, life->birth) != 0));
     return kept ? ML_CATEGORY_OTHER : input ? ML_CATEGORY_INPUT : ML_CATEGORY_UNKNOWN;

@@ -27,8 +27,11 @@ bool
 ml_causes_is_backward(const ml_causes *causes, size_t device, size_t index)
 {
     const bool *by_signs = causes->devices[device].backward;
-    uint8_t flags = causes->recording->devices[device].events[index].flags;
-    return by_signs != NULL ? by_signs[index] : (flags & ML_EVENT_BACKWARD) != 0;
+    if (by_signs != NULL) {
+        return by_signs[index];
+    }
+    const ml_events *events = &causes->recording->devices[device].events;
+    return (ml_events_flags(events, index) & ML_EVENT_BACKWARD) != 0;
 }
 
 /* ---- Phases ---- */
@@ -39,7 +42,7 @@ any_backward(const ml_recording *recording)
     for (size_t d = 0; d < recording->device_count; d++) {
         const ml_device_trace *trace = &recording->devices[d];
         for (size_t i = 0; i < trace->event_count; i++) {
-            if (trace->events[i].flags & ML_EVENT_BACKWARD) {
+            if ((ml_events_flags(&trace->events, i) & ML_EVENT_BACKWARD) != 0) {
                 return true;
             }
         }
@@ -82,8 +85,13 @@ static void
 find_phases(const ml_causes *causes, size_t device, progress *of_threads)
 {
     const ml_device_trace *trace = &causes->recording->devices[device];
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events,
+                         ML_EVENT_BIT(stack) | ML_EVENT_BIT(action) |
+                             ML_EVENT_BIT(flags) | ML_EVENT_BIT(sequence) |
+                             ML_EVENT_BIT(autograd_thread));
     for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = &trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         progress *thread = &of_threads[event->autograd_thread];
         bool alloc = event->action == ML_ACTION_ALLOC;
         bool advanced = false;
@@ -120,7 +128,7 @@ steps_by_notes(const ml_recording *recording, const ml_device_trace *trace,
     for (size_t i = 0; any && i < trace->event_count; i++) {
         while (note < recording->note_count &&
                (recording->notes[note].kind != ML_NOTE_STEP ||
-                recording->notes[note].time <= trace->events[i].time)) {
+                recording->notes[note].time <= ml_events_time(&trace->events, i))) {
             if (recording->notes[note].kind == ML_NOTE_STEP) {
                 step = (uint32_t)recording->notes[note].values[0] + 1;
             }
@@ -138,7 +146,7 @@ steps_by_phases(const ml_device_trace *trace, const uint8_t *phases, uint32_t *s
     uint32_t step = 0;
     bool stepped = false;
     for (size_t i = 0; i < trace->event_count; i++) {
-        if (trace->events[i].action == ML_ACTION_ALLOC) {
+        if (ml_events_action(&trace->events, i) == ML_ACTION_ALLOC) {
             bool now = phases[i] == ML_PHASE_OPTIMIZER;
             step += stepped && !now;
             stepped = now;
@@ -293,9 +301,9 @@ name_forward(const ml_causes *causes, ml_cause *cause, ml_forward_match forward)
 }
 
 static void
-find_line(const ml_causes *causes, size_t device, size_t index, ml_cause *cause)
+find_line(const ml_causes *causes, size_t device, size_t index, const ml_event *event,
+          ml_cause *cause)
 {
-    const ml_event *event = &causes->recording->devices[device].events[index];
     const ml_stack_fact *own = &causes->facts.of[event->stack];
     bool frames = own->inner.place < ML_PLACE_NATIVE;
     ml_forward_match forward = {0};
@@ -335,7 +343,8 @@ find_line(const ml_causes *causes, size_t device, size_t index, ml_cause *cause)
 ml_cause
 ml_causes_of(const ml_causes *causes, size_t device, size_t index)
 {
-    const ml_event *event = &causes->recording->devices[device].events[index];
+    ml_event told = ml_events_at(&causes->recording->devices[device].events, index);
+    const ml_event *event = &told;
     const ml_stack_fact *own = &causes->facts.of[event->stack];
     ml_cause cause = {.phase = causes->devices[device].phases[index],
                       .step = causes->devices[device].steps[index],
@@ -344,7 +353,7 @@ ml_causes_of(const ml_causes *causes, size_t device, size_t index)
                       .seed = own->seed,
                       .communication = own->communication,
                       .no_module = ML_NO_MODULE_STACK};
-    find_line(causes, device, index, &cause);
+    find_line(causes, device, index, event, &cause);
     return cause;
 }
 

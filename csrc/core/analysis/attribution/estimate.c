@@ -58,7 +58,7 @@ find_passes(search *s)
             passes += !passing;
             passing = true;
         }
-        else if (s->trace->events[i].action == ML_ACTION_ALLOC) {
+        else if (ml_events_action(&s->trace->events, i) == ML_ACTION_ALLOC) {
             passing = false;
         }
         s->passes[i] = passes;
@@ -78,15 +78,14 @@ find_inputs(search *s, size_t stacks)
     }
     bool called = false;
     for (size_t i = 0; i < s->trace->event_count; i++) {
-        const ml_event *event = &s->trace->events[i];
-        if (event->action != ML_ACTION_ALLOC) {
+        if (ml_events_action(&s->trace->events, i) != ML_ACTION_ALLOC) {
             continue;
         }
+        uint32_t stack = ml_events_stack(&s->trace->events, i);
         enum ml_phase phase = ml_causes_phase(s->causes, s->device, i);
         if (phase == ML_PHASE_OTHER) {
-            s->made->inputs[event->stack] =
-                seen[event->stack] ? s->made->inputs[event->stack] : !called;
-            seen[event->stack] = true;
+            s->made->inputs[stack] = seen[stack] ? s->made->inputs[stack] : !called;
+            seen[stack] = true;
             continue;
         }
         called = phase == ML_PHASE_FORWARD;
@@ -134,7 +133,8 @@ static bool
 is_cleared(const search *s, uint32_t requested)
 {
     return requested != 0 && requested != ML_NEVER &&
-           signs_of(s, s->trace->events[requested - 1].stack) & ML_SIGN_CLEARS;
+           signs_of(s, ml_events_stack(&s->trace->events, requested - 1)) &
+               ML_SIGN_CLEARS;
 }
 
 static int
@@ -148,15 +148,16 @@ find_gradients(search *s)
         }
     }
     for (size_t i = 0; i < s->trace->event_count && error == 0; i++) {
-        const ml_event *event = &s->trace->events[i];
-        if (event->action != ML_ACTION_ALLOC || ml_workspace_has_size(event->size)) {
+        uint64_t size = ml_events_size(&s->trace->events, i);
+        if (ml_events_action(&s->trace->events, i) != ML_ACTION_ALLOC ||
+            ml_workspace_has_size(size)) {
             continue;
         }
         const ml_lifetime *row = &lifetimes->rows[ml_lifetimes_row(lifetimes, i)];
         uint32_t requested = ml_lifetime_last(lifetimes, row)->requested;
         if (is_cleared(s, requested) ||
             (is_backward(s, i) && outlives(s, i, requested))) {
-            error = add_gradient(s, event->size, s->passes[i]);
+            error = add_gradient(s, size, s->passes[i]);
         }
     }
     return error;

@@ -94,8 +94,12 @@ frees_tell(const ml_device_trace *trace, bool *out)
     *out = false;
     births of = {0};
     int result = 0;
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events,
+                         ML_EVENT_BIT(addr) | ML_EVENT_BIT(stack) |
+                             ML_EVENT_BIT(action));
     for (size_t i = 0; i < trace->event_count && result == 0 && !*out; i++) {
-        const ml_event *event = &trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         uint32_t id;
         if (event->action == ML_ACTION_ALLOC) {
             result = keep_birth(&of, event);
@@ -136,8 +140,9 @@ take_sample(const ml_event *event, bool frees, uint64_t order, ml_forward_sample
 static uint64_t
 order_of(const ml_recording *recording, size_t device, size_t index)
 {
-    return recording->device_count == 1 ? index
-                                        : recording->devices[device].events[index].time;
+    return recording->device_count == 1
+               ? index
+               : ml_events_time(&recording->devices[device].events, index);
 }
 
 static int
@@ -159,10 +164,16 @@ take_samples(ml_forward_index *forwards)
         if (error < 0) {
             return error;
         }
+        ml_event_cursor cursor;
+        ml_event_cursor_init(
+            &cursor, &trace->events,
+            ML_EVENT_BIT(sequence) | ML_EVENT_BIT(next) | ML_EVENT_BIT(stack) |
+                ML_EVENT_BIT(node) | ML_EVENT_BIT(autograd_thread) |
+                ML_EVENT_BIT(next_thread) | ML_EVENT_BIT(action) | ML_EVENT_BIT(flags));
         for (size_t i = 0; i < trace->event_count; i++) {
-            forwards->sample_count +=
-                take_sample(&trace->events[i], frees, order_of(recording, d, i),
-                            &forwards->samples[forwards->sample_count]);
+            forwards->sample_count += take_sample(
+                ml_event_cursor_at(&cursor, i), frees, order_of(recording, d, i),
+                &forwards->samples[forwards->sample_count]);
         }
     }
     qsort(forwards->samples, forwards->sample_count, sizeof(ml_forward_sample),
@@ -280,9 +291,10 @@ find_kinds(ml_forward_index *forwards)
     for (size_t d = 0; d < recording->device_count; d++) {
         const ml_device_trace *trace = &recording->devices[d];
         for (size_t i = 0; i < trace->event_count; i++) {
-            uint8_t *kind = &forwards->kinds[trace->events[i].node];
+            uint32_t node = ml_events_node(&trace->events, i);
+            uint8_t *kind = &forwards->kinds[node];
             if (*kind == KIND_UNSEEN) {
-                *kind = kind_of(recording->strings[trace->events[i].node]);
+                *kind = kind_of(recording->strings[node]);
             }
         }
     }
@@ -432,9 +444,10 @@ find(const ml_forward_index *forwards, sought node, unsigned nested)
 ml_forward_match
 ml_forward_index_find(const ml_forward_index *forwards, size_t device, size_t index)
 {
-    const ml_event *event = &forwards->recording->devices[device].events[index];
-    sought node = {event->sequence, order_of(forwards->recording, device, index),
-                   event->node, event->autograd_thread};
+    const ml_events *events = &forwards->recording->devices[device].events;
+    sought node = {
+        ml_events_sequence(events, index), order_of(forwards->recording, device, index),
+        ml_events_node(events, index), ml_events_autograd_thread(events, index)};
     return find(forwards, node, 0);
 }
 

@@ -47,7 +47,7 @@ knows_autograd(const ml_recording *recording)
     for (size_t d = 0; d < recording->device_count; d++) {
         const ml_device_trace *trace = &recording->devices[d];
         for (size_t i = 0; i < trace->event_count; i++) {
-            if (trace->events[i].flags & ML_EVENT_BACKWARD) {
+            if ((ml_events_flags(&trace->events, i) & ML_EVENT_BACKWARD) != 0) {
                 return true;
             }
         }
@@ -203,8 +203,8 @@ trains(const search *s)
     for (size_t d = 0; python && d < s->recording->device_count; d++) {
         const ml_device_trace *trace = &s->recording->devices[d];
         for (size_t i = 0; i < trace->event_count; i++) {
-            const ml_event *event = &trace->events[i];
-            if (event->action == ML_ACTION_ALLOC && is_backward(s, event->stack)) {
+            if (ml_events_action(&trace->events, i) == ML_ACTION_ALLOC &&
+                is_backward(s, ml_events_stack(&trace->events, i))) {
                 return true;
             }
         }
@@ -265,15 +265,16 @@ frees_have_stacks(const ml_stack_signs *signs, const ml_device_trace *trace)
     size_t waiting[2] = {0}; /* since the last allocation, which was a pass's */
     bool passing = false;
     for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = &trace->events[i];
-        bool backward = (signs->of[event->stack] & ML_SIGN_BACKWARD) != 0;
-        if (event->action == ML_ACTION_ALLOC) {
+        unsigned action = ml_events_action(&trace->events, i);
+        uint32_t stack = ml_events_stack(&trace->events, i);
+        bool backward = (signs->of[stack] & ML_SIGN_BACKWARD) != 0;
+        if (action == ML_ACTION_ALLOC) {
             counts[0] += passing && backward ? waiting[0] : 0;
             counts[1] += passing && backward ? waiting[1] : 0;
             waiting[0] = waiting[1] = 0;
             passing = backward;
         }
-        else if (event->action == ML_ACTION_FREE_REQUESTED && passing) {
+        else if (action == ML_ACTION_FREE_REQUESTED && passing) {
             waiting[backward]++;
         }
     }
@@ -287,11 +288,10 @@ ml_stack_signs_find_passes(const ml_stack_signs *signs, const ml_device_trace *t
     bool by_stack = frees_have_stacks(signs, trace);
     bool last = false;
     for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = &trace->events[i];
-        bool own = (signs->of[event->stack] & ML_SIGN_BACKWARD) != 0;
-        if (event->action == ML_ACTION_ALLOC) {
-            last = own;
-        }
-        backward[i] = by_stack || event->action == ML_ACTION_ALLOC ? own : last;
+        bool alloc = ml_events_action(&trace->events, i) == ML_ACTION_ALLOC;
+        uint32_t stack = ml_events_stack(&trace->events, i);
+        bool own = (signs->of[stack] & ML_SIGN_BACKWARD) != 0;
+        last = alloc ? own : last;
+        backward[i] = by_stack || alloc ? own : last;
     }
 }

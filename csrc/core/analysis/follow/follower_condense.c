@@ -69,8 +69,8 @@ follower_forget(ml_follower *live, unsigned device, size_t count)
     move_places(live->reader, device, count);
     trace->event_count -= count;
     if (count > 0) {
-        memmove(trace->events, trace->events + count,
-                trace->event_count * sizeof(*trace->events));
+        memmove(trace->events.plain, trace->events.plain + count,
+                trace->event_count * sizeof(ml_event));
     }
     for (size_t i = 0; i < live->info.gap_count; i++) {
         ml_mlab_gap *gap = &live->info.gaps[i];
@@ -96,8 +96,9 @@ choose(past *of)
         }
     }
     size_t count = most->event_count;
-    uint64_t time = count > 0 ? most->events[count / 2].time : 0;
-    uint64_t latest = count > 0 ? most->events[count - count / 4 - 1].time : 0;
+    uint64_t time = count > 0 ? ml_events_time(&most->events, count / 2) : 0;
+    uint64_t latest =
+        count > 0 ? ml_events_time(&most->events, count - count / 4 - 1) : 0;
     uint64_t cut = time;
     for (size_t i = 0; i < recording->note_count; i++) {
         const ml_note *note = &recording->notes[i];
@@ -124,8 +125,8 @@ invert_stacks(past *of)
     }
     for (size_t d = 0; d < kept->device_count; d++) {
         for (size_t i = 0; i < kept->devices[d].event_count; i++) {
-            of->raw_stacks[recording->devices[d].events[i].stack] =
-                kept->devices[d].events[i].stack;
+            of->raw_stacks[ml_events_stack(&recording->devices[d].events, i)] =
+                ml_events_stack(&kept->devices[d].events, i);
         }
     }
     of->raw_stacks[0] = 0;
@@ -223,13 +224,14 @@ static int
 make_prior_block(const past *of, unsigned device, const ml_peak_block *block,
                  follower_prior_block *prior_block, uint32_t *stack)
 {
-    const ml_event *event =
-        &of->live->reader->recording->devices[device].events[block->event];
+    const ml_events *events = &of->live->reader->recording->devices[device].events;
     *prior_block = (follower_prior_block){.prior_block = {.addr = block->addr,
                                                           .cause = block->cause,
                                                           .verdict = block->verdict}};
     *stack = of->raw_stacks[block->cause.stack];
-    *stack = *stack != 0 || block->cause.stack == 0 ? *stack : event->stack;
+    *stack = *stack != 0 || block->cause.stack == 0
+                 ? *stack
+                 : ml_events_stack(events, (size_t)block->event);
     int result = keep_frame(of, block->cause.frame, &prior_block->frame);
     if (result == 0) {
         result = keep_frame(of, block->cause.until, &prior_block->until);
@@ -376,7 +378,9 @@ forget(past *of, follower_prior_blocks *prior_blocks)
     size_t count = reader->recording->device_count;
     for (unsigned d = 0; d < count; d++) {
         size_t gone = (size_t)of->positions[d];
-        times[d] = gone > 0 ? reader->recording->devices[d].events[gone - 1].time : 0;
+        times[d] = gone > 0
+                       ? ml_events_time(&reader->recording->devices[d].events, gone - 1)
+                       : 0;
         ordinals[d] = ordinal_at(reader, d, gone);
     }
     keep_tags(of, ordinals, times);
@@ -436,7 +440,7 @@ follower_condense(ml_follower *live)
     of->live = live;
     if (!live->reader->ordered && kept->device_count > 0) {
         /* In the order in which the recording has them. */
-        result = ml_unordered_events_sort(kept->devices[0].events,
+        result = ml_unordered_events_sort(kept->devices[0].events.plain,
                                           kept->devices[0].event_count);
     }
     if (result == 0) {

@@ -43,9 +43,9 @@ copy_recording(const ml_recording *from, ml_recording *to)
     to->device_count = from->device_count;
     for (size_t d = 0; d < from->device_count; d++) {
         const ml_device_trace *trace = &from->devices[d];
-        to->devices[d].events =
-            copy_of(trace->events, trace->event_count, sizeof(ml_event));
-        if (to->devices[d].events == NULL) {
+        to->devices[d].events.plain =
+            ml_events_copy(&trace->events, trace->event_count);
+        if (to->devices[d].events.plain == NULL) {
             return ML_ENOMEM;
         }
         to->devices[d].event_count = trace->event_count;

@@ -406,7 +406,7 @@ ml_lifetimes_next(ml_lifetimes_work *w)
     if (index == lifetimes->trace->event_count) {
         return 0;
     }
-    size_t row = find_row(w, &lifetimes->trace->events[index]);
+    size_t row = find_row(w, ml_replay_peek(w->replay));
     const ml_event *event = ml_replay_next(w->replay);
     int error = 0;
     if (event->action == ML_ACTION_ALLOC) {
@@ -465,11 +465,12 @@ ml_lifetimes_request(const ml_lifetimes *lifetimes, size_t index)
 {
     const ml_lifetime *row = &lifetimes->rows[index];
     if (row->birth != 0) {
-        const ml_event *event = ml_lifetime_event(lifetimes, row);
-        return (ml_earlier_block){.addr = event->addr,
-                                  .size = event->size,
-                                  .stream = event->stream,
-                                  .stack = event->stack};
+        const ml_events *events = &lifetimes->trace->events;
+        size_t event = row->birth - 1;
+        return (ml_earlier_block){.addr = ml_events_addr(events, event),
+                                  .size = ml_events_size(events, event),
+                                  .stream = ml_events_stream(events, event),
+                                  .stack = ml_events_stack(events, event)};
     }
     return lifetimes->earlier[row->earlier];
 }

@@ -120,14 +120,6 @@ ml_lifetimes_index(const ml_lifetimes *lifetimes, const ml_lifetime *row)
     return (size_t)(row - lifetimes->rows);
 }
 
-/* The event that allocated the block of ROW, which is not from before the first
- * event. */
-static inline const ml_event *
-ml_lifetime_event(const ml_lifetimes *lifetimes, const ml_lifetime *row)
-{
-    return &lifetimes->trace->events[row->birth - 1];
-}
-
 /* The request for the block of row INDEX: its bytes, address, stack and stream. */
 ml_earlier_block ml_lifetimes_request(const ml_lifetimes *lifetimes, size_t index);
 

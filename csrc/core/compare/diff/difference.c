@@ -58,7 +58,7 @@ static int
 find_notes(stretch *over, const ml_sites *sites)
 {
     const ml_recording *recording = sites->recording;
-    const ml_event *events = sites->analysis->trace->events;
+    const ml_events *events = &sites->analysis->trace->events;
     over->noted = ml_alloc_zeroed(recording->note_count + 1, sizeof(size_t));
     if (over->noted == NULL) {
         return ML_ENOMEM;
@@ -67,7 +67,7 @@ find_notes(stretch *over, const ml_sites *sites)
     for (size_t i = over->in.first; i < over->in.last && note < recording->note_count;
          i++) {
         while (note < recording->note_count &&
-               recording->notes[note].time <= events[i].time) {
+               recording->notes[note].time <= ml_events_time(events, i)) {
             over->noted[note++] = i;
         }
     }
@@ -131,12 +131,11 @@ find_most(const ml_sites *sites, const filter *through, const stretch *over)
 static ml_difference_instant
 describe(const ml_sites *sites, uint64_t position)
 {
-    const ml_event *events = sites->analysis->trace->events;
     ml_difference_instant at = {
         .known = true, .position = position, .phase = ML_PHASE_UNKNOWN};
     if (sites->event_count != 0) {
         size_t event = position == 0 ? 0 : (size_t)position - 1;
-        at.time = events[event].time;
+        at.time = ml_events_time(&sites->analysis->trace->events, event);
         at.step = sites->step[event];
         at.phase = position == 0 ? ML_PHASE_UNKNOWN : sites->phase[event];
     }
@@ -336,9 +335,12 @@ compare_sides(const ml_difference_side *a, const ml_difference_side *b)
         order = compare_texts(a->recording, b->recording);
     }
     for (size_t i = 0; i < x->event_count && order == 0 && x != y; i++) {
-        order = compare_numbers(x->events[i].size, y->events[i].size);
-        order =
-            order != 0 ? order : compare_numbers(x->events[i].addr, y->events[i].addr);
+        order = compare_numbers(ml_events_size(&x->events, i),
+                                ml_events_size(&y->events, i));
+        if (order == 0) {
+            order = compare_numbers(ml_events_addr(&x->events, i),
+                                    ml_events_addr(&y->events, i));
+        }
     }
     return order;
 }

@@ -84,10 +84,11 @@ name_operation(const ml_recording *recording, uint32_t frame)
 }
 
 static uint64_t
-operation_of(sites_work *w, const ml_event *event)
+operation_of(sites_work *w, const ml_events *events, size_t index)
 {
-    if (event->stack != 0) {
-        uint32_t frame = w->recording->stacks[event->stack].frame;
+    uint32_t stack = ml_events_stack(events, index);
+    if (stack != 0) {
+        uint32_t frame = w->recording->stacks[stack].frame;
         if (w->operations[frame] == NOT_ASKED) {
             w->operations[frame] = name_operation(w->recording, frame);
         }
@@ -95,7 +96,7 @@ operation_of(sites_work *w, const ml_event *event)
             return w->operations[frame];
         }
     }
-    ml_string node = w->recording->strings[event->node];
+    ml_string node = w->recording->strings[ml_events_node(events, index)];
     return node.length == 0 ? 0 : ml_hash_bytes(node.bytes, node.length) | 1;
 }
 
@@ -141,16 +142,16 @@ describe_event(sites_work *w, size_t index)
 {
     ml_sites *sites = w->sites;
     const ml_lifetimes *lifetimes = &w->analysis->lifetimes;
-    const ml_event *event = &w->analysis->trace->events[index];
+    const ml_events *events = &w->analysis->trace->events;
     size_t row = ml_lifetimes_row(lifetimes, index);
-    uint64_t bytes =
-        without_slack(w->recording, event->size, lifetimes->rows[row].bytes);
+    uint64_t bytes = without_slack(w->recording, ml_events_size(events, index),
+                                   lifetimes->rows[row].bytes);
     ml_explained it = ml_explain_row(w->analysis, row);
     sites->category[index] = it.verdict.category;
     sites->phase[index] = it.cause.phase;
     sites->step[index] = it.cause.step;
     sites->bytes[index] = bytes;
-    return site_of(w, &it.cause, &it.verdict, operation_of(w, event), bytes,
+    return site_of(w, &it.cause, &it.verdict, operation_of(w, events, index), bytes,
                    &sites->site[index]);
 }
 
@@ -200,7 +201,7 @@ describe_all(sites_work *w)
         sites->site[i] = ML_NO_SITE;
         sites->freed[i] = ML_NO_SITE;
         sites->phase[i] = ML_PHASE_UNKNOWN;
-        if (lifetimes->trace->events[i].action == ML_ACTION_ALLOC) {
+        if (ml_events_action(&lifetimes->trace->events, i) == ML_ACTION_ALLOC) {
             result = describe_event(w, i);
             step = sites->step[i];
         }

@@ -119,10 +119,10 @@ copy_column(const void *from, size_t count, size_t size, void **to)
 static int
 copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace *to)
 {
-    void *events = NULL, *segments = NULL, *blocks = NULL, *tags = NULL;
+    void *segments = NULL, *blocks = NULL, *tags = NULL;
     void *prior_blocks = NULL, *uses = NULL;
-    int result =
-        copy_column(from->events, from->event_count, sizeof(ml_event), &events);
+    ml_event *events = ml_events_copy(&from->events, from->event_count);
+    int result = events == NULL ? ML_ENOMEM : 0;
     if (result == 0) {
         result = copy_column(from->segments, from->segment_count, sizeof(ml_segment),
                              &segments);
@@ -144,7 +144,7 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
     uint32_t number = to->number;
     *to = *from;
     to->number = number;
-    to->events = events;
+    to->events = (ml_events){.plain = events};
     to->segments = segments;
     to->blocks = blocks;
     to->tags = tags;
@@ -154,7 +154,7 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
         return result;
     }
     for (size_t i = 0; i < to->event_count; i++) {
-        ml_event *event = &to->events[i];
+        ml_event *event = &events[i];
         event->stack = merge->stack_of[event->stack];
         event->origin_stack = merge->stack_of[event->origin_stack];
         event->metadata = merge->string_of[event->metadata];
@@ -186,7 +186,7 @@ static bool
 is_used(const ml_device_trace *device)
 {
     for (size_t i = 0; i < device->event_count; i++) {
-        if (device->events[i].action != ML_ACTION_SNAPSHOT) {
+        if (ml_events_action(&device->events, i) != ML_ACTION_SNAPSHOT) {
             return true;
         }
     }
@@ -304,7 +304,8 @@ move_times(const ml_rank *rank, ml_recording *merged, int64_t offset)
     for (size_t d = 0; d < rank->device_count; d++) {
         ml_device_trace *device = &merged->devices[rank->first_device + d];
         for (size_t i = 0; i < device->event_count; i++) {
-            device->events[i].time = ml_align_time(device->events[i].time, offset);
+            ml_event *event = &device->events.plain[i];
+            event->time = ml_align_time(event->time, offset);
         }
     }
     for (size_t i = 0; i < rank->part->note_count; i++) {
@@ -584,6 +585,7 @@ ml_merge_finish(ml_merge *merge, ml_recording **out)
         return ML_EINVALID;
     }
     int result = place_ranks(merge);
+    result = result == 0 ? ml_recording_pack(merge->merged) : result;
     if (result < 0) {
         return result;
     }

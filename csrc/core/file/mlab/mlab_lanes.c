@@ -100,6 +100,20 @@ check_sizes(mlab_reader *reader, ml_event *event)
     }
 }
 
+/* Where the next event of TRACE, which is DEVICE's, goes; NULL: no memory. */
+static ml_event *
+next_event(mlab_reader *reader, ml_device_trace *trace, unsigned device)
+{
+    if (reader->writer != NULL) {
+        reader->writer->events = &trace->events;
+        return ml_event_writer_next(reader->writer);
+    }
+    return ml_grow((void **)&trace->events.plain, &reader->event_capacity[device],
+                   trace->event_count + 1, sizeof(ml_event)) == 0
+               ? &trace->events.plain[trace->event_count]
+               : NULL;
+}
+
 static int
 add_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
           const ml_event *event)
@@ -109,11 +123,11 @@ add_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
         /* From before the memory was read for good. */
         return 0;
     }
-    if (ml_grow((void **)&trace->events, &reader->event_capacity[lane->device],
-                trace->event_count + 1, sizeof(*event)) < 0) {
+    ml_event *kept = next_event(reader, trace, lane->device);
+    if (kept == NULL) {
         return ML_ENOMEM;
     }
-    ml_event *kept = &trace->events[trace->event_count++];
+    trace->event_count++;
     *kept = *event;
     if (!reader->tells_uses) {
         /* Wanted by a recording beside this one, which shares its records. */

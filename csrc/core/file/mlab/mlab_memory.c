@@ -72,6 +72,13 @@ seed(ml_ledger *ledger, const mlab_start *start, uint64_t *misfits)
 }
 
 /* An event from before the ledger followed its device lacks what the ledger knows. */
+static bool
+is_incomplete(const ml_event *event, const ml_event *followed)
+{
+    return (event->block_bytes == 0 && (followed->flags & ML_EVENT_BLOCK_KNOWN) != 0) ||
+           (event->origin_stack == 0 && followed->origin_stack != 0);
+}
+
 static void
 complete(ml_event *event, const ml_event *followed)
 {
@@ -107,12 +114,21 @@ follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules
     result = seed(ledger, start, misfits);
     ml_ledger_reset_peaks(ledger);
     trace->peak = *ml_ledger_current(ledger);
+    ml_event_editor editor;
+    ml_event_editor_init(&editor, &trace->events, ML_EVENT_MEMORY,
+                         ML_EVENT_BIT(block_bytes) | ML_EVENT_BIT(flags) |
+                             ML_EVENT_BIT(origin_stack));
     for (size_t i = 0; i < trace->event_count && result == 0; i++) {
-        ml_event event = trace->events[i];
-        ml_ledger_follow(ledger, &event);
-        complete(&trace->events[i], &event);
+        const ml_event *told = ml_event_editor_see(&editor, i);
+        ml_event followed = *told;
+        ml_ledger_follow(ledger, &followed);
+        if (is_incomplete(told, &followed)) {
+            complete(ml_event_editor_at(&editor, i), &followed);
+        }
         add_to_peak(trace, ml_ledger_current(ledger));
     }
+    int edited = ml_event_editor_end(&editor);
+    result = result == 0 ? edited : result;
     if (result == 0) {
         memory to = {.trace = trace};
         ml_ledger_visitor visitor = {&to, keep_segment, keep_block};

@@ -84,7 +84,9 @@ typedef struct mlab_reader {
     size_t note_capacity;
     size_t setting_capacity;
     size_t gap_capacity;
-    size_t event_capacity[ML_DEVICE_MAX];
+    size_t event_capacity[ML_DEVICE_MAX]; /* of plain ones */
+    /* Owned; packs the events of the lane that is read.  NULL: they stay plain. */
+    ml_event_writer *writer;
     mlab_place *places[ML_DEVICE_MAX]; /* owned; of ordered sources */
     size_t place_count[ML_DEVICE_MAX];
     size_t place_capacity[ML_DEVICE_MAX];
@@ -152,8 +154,8 @@ int mlab_finish_tags(mlab_reader *reader);
 int mlab_finish_uses(mlab_reader *reader);
 
 /* Drops the stacks that the recording did not want, if the file says which it wanted;
- * they were captured for other recordings of the process. */
-void mlab_finish_stacks(mlab_reader *reader);
+ * they were captured for other recordings of the process.  0 or ML_ENOMEM. */
+int mlab_finish_stacks(mlab_reader *reader);
 /* Completes the events, and computes the memory at their end.  0 or ML_ENOMEM. */
 int mlab_finish_memory(mlab_reader *reader);
 

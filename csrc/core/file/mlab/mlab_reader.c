@@ -255,6 +255,9 @@ read_lane(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
             reader->info->damaged_chunks++;
         }
     }
+    if (result == 0 && reader->writer != NULL) {
+        result = ml_event_writer_flush(reader->writer);
+    }
     return result == 0 ? mlab_end_lane(reader, &lane, counted) : result;
 }
 
@@ -301,6 +304,14 @@ read_all(mlab_reader *reader, const ml_mlab_input *input, const ml_mlab_header *
     void *buffer = ml_alloc(header->chunk_bytes);
     int result = buffer != NULL ? list_chunks(reader, input, header->chunk_bytes, &list)
                                 : ML_ENOMEM;
+    if (result == 0 && reader->ordered) {
+        /* Those of other sources are sorted first. */
+        reader->writer = ml_alloc(sizeof(*reader->writer));
+        result = reader->writer != NULL ? 0 : ML_ENOMEM;
+    }
+    if (result == 0 && reader->ordered) {
+        ml_event_writer_init(reader->writer, NULL);
+    }
     if (result == 0) {
         result = read_lanes(reader, input, &list, header, buffer);
     }
@@ -315,7 +326,7 @@ mlab_finish(mlab_reader *reader, const ml_mlab_header *header)
     int result = 0;
     if (!reader->ordered && reader->recording->device_count > 0) {
         ml_device_trace *trace = &reader->recording->devices[0];
-        result = ml_unordered_events_sort(trace->events, trace->event_count);
+        result = ml_unordered_events_sort(trace->events.plain, trace->event_count);
     }
     if (result == 0) {
         count_dropped(reader);
@@ -331,7 +342,7 @@ mlab_finish(mlab_reader *reader, const ml_mlab_header *header)
         result = mlab_finish_uses(reader);
     }
     if (result == 0 && reader->wants) {
-        mlab_finish_stacks(reader);
+        result = mlab_finish_stacks(reader);
     }
     if (result == 0) {
         result = mlab_resolve(reader);
@@ -340,6 +351,7 @@ mlab_finish(mlab_reader *reader, const ml_mlab_header *header)
         /* Last: while the tables are made, their ids are those of the interned. */
         result = take_process(reader->recording, header);
     }
+    result = result == 0 ? ml_recording_pack(reader->recording) : result;
     return result == 0 ? ml_recording_validate(reader->recording) : result;
 }
 
@@ -375,6 +387,7 @@ mlab_reader_free(mlab_reader *reader)
     ml_free(reader->clocks);
     ml_free(reader->tags);
     ml_free(reader->uses);
+    ml_free(reader->writer);
     ml_free(reader->names);
     for (int i = 0; i < ML_DEVICE_MAX; i++) {
         ml_free(reader->starts[i].segments);

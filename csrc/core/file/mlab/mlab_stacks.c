@@ -234,7 +234,8 @@ count_lost_stacks(ml_recording *recording)
     for (size_t d = 0; d < recording->device_count; d++) {
         ml_device_trace *trace = &recording->devices[d];
         for (size_t i = 0; i < trace->event_count; i++) {
-            trace->lost_stacks += (trace->events[i].flags & ML_EVENT_STACK_LOST) != 0;
+            trace->lost_stacks +=
+                (ml_events_flags(&trace->events, i) & ML_EVENT_STACK_LOST) != 0;
         }
     }
 }
@@ -270,20 +271,30 @@ has_native(const ml_stacks *stacks)
     return id < ml_stacks_count(stacks);
 }
 
-void
+int
 mlab_finish_stacks(mlab_reader *reader)
 {
     const ml_wanted *wanted = &reader->wanted;
     const ml_stacks *stacks = reader->stacks;
     if (wanted->context == ML_CONTEXT_ALL && (wanted->native || !has_native(stacks))) {
-        return; /* nothing is there that was not wanted */
+        return 0; /* nothing is there that was not wanted */
     }
     for (size_t d = 0; d < reader->recording->device_count; d++) {
         ml_device_trace *trace = &reader->recording->devices[d];
         ml_wanted_call call = {0};
+        ml_event_editor editor;
+        ml_event_editor_init(
+            &editor, &trace->events,
+            ML_EVENT_BIT(addr) | ML_EVENT_BIT(action) | ML_EVENT_BIT(thread),
+            ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) | ML_EVENT_BIT(flags));
         for (size_t i = trace->event_count; i-- > 0;) {
-            ml_wanted_event(wanted, stacks, trace->events, i,
+            ml_wanted_event(wanted, stacks, &trace->events, i,
+                            ml_event_editor_at(&editor, i),
                             reader->ordered ? &call : NULL);
+        }
+        int result = ml_event_editor_end(&editor);
+        if (result < 0) {
+            return result;
         }
         for (size_t i = 0; i < trace->segment_count; i++) {
             trace->segments[i].stack =
@@ -294,6 +305,7 @@ mlab_finish_stacks(mlab_reader *reader)
                 ml_wanted_stack(wanted, stacks, trace->blocks[i].stack);
         }
     }
+    return 0;
 }
 
 int

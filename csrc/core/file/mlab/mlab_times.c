@@ -113,14 +113,19 @@ mlab_finish_times(mlab_reader *reader)
 {
     ml_recording *recording = reader->recording;
     size_t near = 0;
+    int result = 0;
     sort_clocks(reader);
-    for (size_t d = 0; d < recording->device_count; d++) {
+    for (size_t d = 0; d < recording->device_count && result == 0; d++) {
         ml_device_trace *trace = &recording->devices[d];
+        ml_event_editor editor;
+        ml_event_editor_init(&editor, &trace->events, 0, ML_EVENT_BIT(time));
         for (size_t i = 0; i < trace->event_count; i++) {
-            trace->events[i].time = unix_ns(reader, trace->events[i].time, &near);
+            ml_event *event = ml_event_editor_at(&editor, i);
+            event->time = unix_ns(reader, event->time, &near);
         }
+        result = ml_event_editor_end(&editor);
     }
-    int result = finish_notes(reader, &near);
+    result = result == 0 ? finish_notes(reader, &near) : result;
     for (size_t i = 0; i < reader->tag_count && !reader->ordered; i++) {
         reader->tags[i].place = unix_ns(reader, reader->tags[i].place, &near);
     }

@@ -90,7 +90,7 @@ read_flags(ml_snapshot_tables *tables, ml_value value, ml_device_trace *device)
             ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_EVENT);
             continue;
         }
-        device->events[i].flags |= (uint8_t)(flags & 0x3f);
+        device->events.plain[i].flags |= (uint8_t)(flags & 0x3f);
     }
 }
 
@@ -103,8 +103,8 @@ read_event_column(ml_snapshot_tables *tables, ml_value value, ml_device_trace *d
     const ml_array *list = ml_extras_list(tables, value, what, device->event_count);
     int error = 0;
     for (size_t i = 0; list != NULL && i < device->event_count && error == 0; i++) {
-        error =
-            ml_tables_column(tables, column, list->items[i], what, &device->events[i]);
+        error = ml_tables_column(tables, column, list->items[i], what,
+                                 &device->events.plain[i]);
     }
     return error;
 }
@@ -116,7 +116,7 @@ read_block_bytes(ml_snapshot_tables *tables, ml_value value, ml_device_trace *de
     const ml_array *list = ml_extras_list(tables, value, what, device->event_count);
     for (size_t i = 0; list != NULL && i < device->event_count; i++) {
         ml_extras_read_count(tables, list->items[i], what,
-                             &device->events[i].block_bytes);
+                             &device->events.plain[i].block_bytes);
     }
 }
 
@@ -150,7 +150,7 @@ static void
 forget_pools(ml_device_trace *device)
 {
     for (size_t i = 0; i < device->event_count; i++) {
-        device->events[i].flags &= (uint8_t)~ML_EVENT_POOL_KNOWN;
+        device->events.plain[i].flags &= (uint8_t)~ML_EVENT_POOL_KNOWN;
     }
 }
 

@@ -153,10 +153,12 @@ fill_times(ml_device_trace *device)
 {
     uint64_t time = 0;
     for (size_t i = device->event_count; i-- != 0;) {
-        time = device->events[i].time != NO_TIME ? device->events[i].time : time;
+        time = ml_events_time(&device->events, i) != NO_TIME
+                   ? ml_events_time(&device->events, i)
+                   : time;
     }
     for (size_t i = 0; i < device->event_count; i++) {
-        ml_event *event = &device->events[i];
+        ml_event *event = &device->events.plain[i];
         time = event->time != NO_TIME ? event->time : time;
         event->time = time;
     }
@@ -171,9 +173,9 @@ read_trace(ml_reader *r, ml_value value, ml_device_trace *device)
     }
     void *events = NULL;
     int error = ml_reader_column(r, list->count, sizeof(ml_event), &events);
-    device->events = events;
+    device->events.plain = events;
     for (uint32_t i = 0; error == 0 && i < list->count; i++) {
-        error = read_event(r, list->items[i], &device->events[i]);
+        error = read_event(r, list->items[i], &device->events.plain[i]);
         device->event_count = i + 1;
     }
     fill_times(device);
@@ -517,6 +519,10 @@ read_root(ml_reader *r, const ml_tree *tree)
             r->error, ML_EFORMAT, 0,
             "nothing in it could be read as a segment or an event: it is "
             "not a memory snapshot");
+    }
+    error = ml_recording_pack(r->recording);
+    if (error != 0) {
+        return ml_reader_refuse(r, error);
     }
     if (ml_recording_validate(r->recording) != 0) {
         return ml_read_fail(r->error, ML_EFORMAT, 0, "the snapshot contradicts itself");

@@ -217,9 +217,11 @@ put_memory(ml_builder *to, const ml_recording *recording)
     ml_put_list(to, ML_WORD_DEVICE_TRACES);
     for (size_t d = 0; d < recording->device_count; d++) {
         const ml_device_trace *device = &recording->devices[d];
+        ml_event_cursor cursor;
+        ml_event_cursor_init(&cursor, &device->events, ML_EVENT_ALL);
         to->open(to, ML_VALUE_LIST);
         for (size_t i = 0; i < device->event_count && to->error == 0; i++) {
-            put_event(to, recording, &device->events[i]);
+            put_event(to, recording, ml_event_cursor_at(&cursor, i));
         }
         to->close(to);
     }

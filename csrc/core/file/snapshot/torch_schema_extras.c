@@ -83,7 +83,7 @@ put_flags(ml_builder *to, const ml_device_trace *device)
         return;
     }
     for (size_t i = 0; i < device->event_count; i++) {
-        column[i] = (char)(0x40 | (device->events[i].flags & 0x3f));
+        column[i] = (char)(0x40 | (ml_events_flags(&device->events, i) & 0x3f));
     }
     to->word(to, ML_WORD_FLAGS);
     to->text(to, column, device->event_count);
@@ -95,7 +95,7 @@ put_block_bytes(ml_builder *to, const ml_device_trace *device)
 {
     ml_put_list(to, ML_WORD_BLOCK_BYTES);
     for (size_t i = 0; i < device->event_count; i++) {
-        ml_put_bytes(to, device->events[i].block_bytes);
+        ml_put_bytes(to, ml_events_block_bytes(&device->events, i));
     }
     to->close(to);
 }
@@ -104,9 +104,11 @@ put_block_bytes(ml_builder *to, const ml_device_trace *device)
 static void
 put_column(ml_builder *to, const ml_device_trace *device, const ml_event_column *column)
 {
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &device->events, ML_EVENT_ALL);
     size_t first = 0;
     while (first < device->event_count &&
-           ml_event_column_get(column, &device->events[first]) == 0) {
+           ml_event_column_get(column, ml_event_cursor_at(&cursor, first)) == 0) {
         first++;
     }
     if (first == device->event_count) {
@@ -114,7 +116,7 @@ put_column(ml_builder *to, const ml_device_trace *device, const ml_event_column 
     }
     ml_put_list(to, column->word);
     for (size_t i = 0; i < device->event_count; i++) {
-        ml_put_column(to, column, &device->events[i]);
+        ml_put_column(to, column, ml_event_cursor_at(&cursor, i));
     }
     to->close(to);
 }

@@ -173,7 +173,7 @@ advise(const ml_advice_case *it, ml_advices *out)
     if (it->before.peak_event < it->trace->event_count) {
         size_t event = it->before.peak_event;
         out->at_peak = ml_causes_of(it->causes, it->device, event);
-        out->peak_time = it->trace->events[event].time;
+        out->peak_time = ml_events_time(&it->trace->events, event);
     }
     ml_proposals proposals = {0};
     int error = propose(it, &proposals);

@@ -13,7 +13,8 @@ static size_t
 first_failed(const ml_device_trace *trace)
 {
     size_t at = 0;
-    while (at < trace->event_count && trace->events[at].action != ML_ACTION_OOM) {
+    while (at < trace->event_count &&
+           ml_events_action(&trace->events, at) != ML_ACTION_OOM) {
         at++;
     }
     return at < trace->event_count ? at : ML_NO_EVENT;

@@ -55,7 +55,7 @@ static bool
 is_backward(const calls *c, size_t event)
 {
     return event < c->it->trace->event_count &&
-           (c->it->trace->events[event].flags & ML_EVENT_BACKWARD) != 0;
+           (ml_events_flags(&c->it->trace->events, event) & ML_EVENT_BACKWARD) != 0;
 }
 
 /* Whether DEMAND was made by the call and is there behind it for the backward pass. */
@@ -72,14 +72,15 @@ is_saved(const calls *c, const call *of, size_t demand)
 static bool
 is_left(const calls *c, const call *of, size_t demand)
 {
-    const ml_event *events = c->it->trace->events;
+    const ml_events *events = &c->it->trace->events;
     if (c->it->failed == ML_NO_EVENT || of->back != ML_NO_EVENT ||
         of->end_event > c->it->failed || demand == of->output) {
         return false;
     }
-    const ml_event *first = &events[demand_of(c, of->first)->born];
-    const ml_event *last = &events[demand_of(c, of->end - 1)->born];
-    return first->autograd_thread != 0 && first->sequence < last->sequence &&
+    uint64_t first = demand_of(c, of->first)->born;
+    uint64_t last = demand_of(c, of->end - 1)->born;
+    return ml_events_autograd_thread(events, first) != 0 &&
+           ml_events_sequence(events, first) < ml_events_sequence(events, last) &&
            ml_demand_lives_at(c->it, demand, c->it->failed);
 }
 
@@ -218,7 +219,7 @@ edit_saved(const calls *c, ml_advice *advice, const call *of)
     uint64_t most;
     size_t top = fullest(c, of, &most);
     size_t top_event = demand_of(c, top)->born;
-    bool early = c->it->trace->events[of->back].action == ML_ACTION_ALLOC;
+    bool early = ml_events_action(&c->it->trace->events, of->back) == ML_ACTION_ALLOC;
     size_t again = early ? of->back - 1 : of->back;
     int error = 0;
     for (size_t i = of->first; error == 0 && i < of->end; i++) {

@@ -62,7 +62,8 @@ is_late(const ml_advice_case *it, size_t index)
     }
     /* What a backward pass frees nobody but autograd held. */
     return demand->last_used < demand->freed &&
-           (it->trace->events[demand->freed].flags & ML_EVENT_BACKWARD) == 0;
+           (ml_events_flags(&it->trace->events, demand->freed) & ML_EVENT_BACKWARD) ==
+               0;
 }
 
 static uint64_t

@@ -94,7 +94,7 @@ find_passes(const finder *f, passes *p)
     p->forward[0] = ML_NO_EVENT;
     for (size_t i = 0; i < count; i++) {
         enum ml_phase phase = ml_causes_phase(it->causes, it->device, i);
-        bool alloc = it->trace->events[i].action == ML_ACTION_ALLOC;
+        bool alloc = ml_events_action(&it->trace->events, i) == ML_ACTION_ALLOC;
         if (alloc && phase == ML_PHASE_FORWARD && p->forward[p->count] == ML_NO_EVENT) {
             p->forward[p->count] = i;
         }
@@ -179,7 +179,7 @@ find_spans(finder *f)
         }
         span *at = &f->spans[step];
         enum ml_phase phase = ml_causes_phase(it->causes, it->device, i);
-        bool alloc = it->trace->events[i].action == ML_ACTION_ALLOC;
+        bool alloc = ml_events_action(&it->trace->events, i) == ML_ACTION_ALLOC;
         at->end = i + 1;
         if (alloc && phase == ML_PHASE_FORWARD && at->forward == ML_NO_EVENT) {
             at->forward = i;
@@ -243,7 +243,7 @@ find_made(finder *f)
                        .bytes = demand->bytes,
                        .step = step,
                        .frame = of->cause.frame,
-                       .node = it->trace->events[demand->born].node,
+                       .node = ml_events_node(&it->trace->events, demand->born),
                        .gradient = gradient};
         }
     }
@@ -353,7 +353,7 @@ line_of(const finder *f, const made *gradient, enum ml_advice_kind kind)
         return own != NULL ? own->call : 0;
     }
     size_t freed = f->it->workload->demands[gradient->demand].freed;
-    uint32_t stack = f->it->trace->events[freed].stack;
+    uint32_t stack = ml_events_stack(&f->it->trace->events, freed);
     return ml_stack_facts_line(ml_causes_facts(f->it->causes), stack).frame;
 }
 

@@ -55,7 +55,8 @@ is_backward(const ml_event *event)
 static int
 follow_pass(finder *f, size_t event)
 {
-    const ml_event *at = &f->it->trace->events[event];
+    ml_event told = ml_events_at(&f->it->trace->events, event);
+    const ml_event *at = &told;
     seen *thread = &f->threads[at->autograd_thread];
     if (thread->open == 0) {
         void *passes = f->passes;
@@ -86,8 +87,10 @@ find_passes(finder *f)
 {
     const ml_device_trace *trace = f->it->trace;
     int error = 0;
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; error == 0 && i < trace->event_count; i++) {
-        const ml_event *event = &trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         if (event->autograd_thread == 0) {
             continue;
         }
@@ -175,7 +178,8 @@ is_held(const ml_advice_case *it, size_t demand)
     if (of->freed == ML_NO_EVENT) {
         return ml_demand_left(it, demand);
     }
-    return of->last_used < of->freed && !is_backward(&it->trace->events[of->freed]);
+    return of->last_used < of->freed &&
+           (ml_events_flags(&it->trace->events, of->freed) & ML_EVENT_BACKWARD) == 0;
 }
 
 /* The line of the call that the program made, of all that ran in it. */
@@ -200,7 +204,8 @@ judge(const finder *f, size_t demand, uint32_t *frame)
         ml_growth_has(it->growth, &it->of[demand].cause)) {
         return ML_ADVICE_COUNT;
     }
-    const ml_event *birth = &it->trace->events[of->born];
+    ml_event event = ml_events_at(&it->trace->events, of->born);
+    const ml_event *birth = &event;
     bool input = it->of[demand].cause.phase != ML_PHASE_FORWARD;
     if (birth->autograd_thread == 0 || is_backward(birth) || !is_held(it, demand) ||
         (!input && birth->sequence <= f->threads[birth->autograd_thread].first)) {

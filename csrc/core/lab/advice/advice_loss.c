@@ -78,7 +78,8 @@ find_made(finder *f)
     bool back = false;
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
         const ml_demand *demand = &it->workload->demands[i];
-        const ml_event *birth = &it->trace->events[demand->born];
+        ml_event event = ml_events_at(&it->trace->events, demand->born);
+        const ml_event *birth = &event;
         bool was_back = back;
         back = (birth->flags & ML_EVENT_BACKWARD) != 0;
         round += was_back && !back;
@@ -101,8 +102,9 @@ find_made(finder *f)
 static bool
 is_node(const ml_advice_case *it, size_t demand, const char *type)
 {
-    const ml_event *birth = &it->trace->events[it->workload->demands[demand].born];
-    return ml_string_holds(it->recording->strings[birth->node], type);
+    uint32_t node =
+        ml_events_node(&it->trace->events, it->workload->demands[demand].born);
+    return ml_string_holds(it->recording->strings[node], type);
 }
 
 static uint64_t

@@ -138,7 +138,7 @@ made_of(const ml_advice_case *it, size_t demand)
     return (made){.bytes = of->bytes,
                   .frame = it->of[demand].cause.frame,
                   .module = it->of[demand].cause.module,
-                  .node = it->trace->events[of->born].node};
+                  .node = ml_events_node(&it->trace->events, of->born)};
 }
 
 /* Of a module that has a parameter in an optimizer it could be a library's workspace. */

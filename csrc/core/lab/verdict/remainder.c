@@ -209,7 +209,8 @@ static bool
 has_stage(const ml_advice_case *it, size_t from, size_t until, unsigned stage)
 {
     for (size_t i = from; i < until; i++) {
-        if (it->stages[i] == stage && it->trace->events[i].action == ML_ACTION_ALLOC) {
+        if (it->stages[i] == stage &&
+            ml_events_action(&it->trace->events, i) == ML_ACTION_ALLOC) {
             return true;
         }
     }
@@ -281,10 +282,11 @@ continue_run(ml_remainder_builder *b)
     bool passed = has_stage(it, 0, b->pass, ML_STAGE_BACKWARD);
     out->trains = passed || !ml_stage_is_evaluation(b->stage);
     size_t unseen = out->workload->count;
-    int error = ml_remainder_add(b, it->trace->events[out->failed].size, 0, true,
-                                 ML_REST_PASS, NULL);
+    int error = ml_remainder_add(b, ml_events_size(&it->trace->events, out->failed), 0,
+                                 true, ML_REST_PASS, NULL);
     if (error == 0) {
-        out->workload->demands[unseen].stack = it->trace->events[out->failed].stack;
+        out->workload->demands[unseen].stack =
+            ml_events_stack(&it->trace->events, out->failed);
     }
     if (b->stage == ML_STAGE_OPTIMIZER || b->stage == ML_STAGE_LOADING) {
         out->items[unseen].kind = ML_REST_KEPT;

@@ -45,9 +45,9 @@ find_failure(const maker *m)
     const ml_analysis *a = m->analysis;
     int64_t last = ml_oom_last(a->recording, a->device);
     if (last >= 0) {
-        ml_finding *finding =
-            add(m->verdict, ML_FINDING_OUT_OF_MEMORY, a->trace->events[last].size,
-                m->verdict->peak.reserved);
+        ml_finding *finding = add(m->verdict, ML_FINDING_OUT_OF_MEMORY,
+                                  ml_events_size(&a->trace->events, (size_t)last),
+                                  m->verdict->peak.reserved);
         finding->stage = m->stages[last];
         finding->cause = ml_causes_of(a->causes, a->device, (size_t)last);
     }
@@ -243,7 +243,7 @@ fill(maker *m, bool trials)
         size_t event = (size_t)a->peak - 1;
         verdict->stage = m->stages[event];
         verdict->at = ml_causes_of(a->causes, a->device, event);
-        verdict->peak_time = a->trace->events[event].time;
+        verdict->peak_time = ml_events_time(&a->trace->events, event);
     }
     int error = ml_growth_new(a, &verdict->growth);
     if (error == 0 && trials) {

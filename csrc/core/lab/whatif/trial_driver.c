@@ -24,23 +24,27 @@
 /* ---- As recorded ---- */
 
 static bool
-is_segment_event(const ml_event *event)
+is_of_segments(unsigned action)
 {
-    return event->action == ML_ACTION_SEGMENT_ALLOC ||
-           event->action == ML_ACTION_SEGMENT_FREE ||
-           event->action == ML_ACTION_SEGMENT_MAP ||
-           event->action == ML_ACTION_SEGMENT_UNMAP;
+    return action == ML_ACTION_SEGMENT_ALLOC || action == ML_ACTION_SEGMENT_FREE ||
+           action == ML_ACTION_SEGMENT_MAP || action == ML_ACTION_SEGMENT_UNMAP;
 }
 
-/* The next event of segments in the step; NULL: it has no more. */
+/* The next event of segments in the step, until another is asked for; NULL: it has no
+ * more. */
 static const ml_event *
 expected(ml_trial_driver *driver)
 {
-    const ml_event *events = driver->trace->events;
-    while (driver->next < driver->until && !is_segment_event(&events[driver->next])) {
+    const ml_events *events = &driver->trace->events;
+    while (driver->next < driver->until &&
+           !is_of_segments(ml_events_action(events, driver->next))) {
         driver->next++;
     }
-    return driver->next < driver->until ? &events[driver->next] : NULL;
+    if (driver->next == driver->until) {
+        return NULL;
+    }
+    driver->expected = ml_events_at(events, driver->next);
+    return &driver->expected;
 }
 
 /* Whether the recording does this next; if so it is done, else that is counted. */

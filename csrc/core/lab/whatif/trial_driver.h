@@ -23,6 +23,7 @@ typedef struct ml_trial_driver {
     /* Of recorded addresses: the events of segments from NEXT to below UNTIL are what the
      * model is to do in the present step. */
     size_t next;
+    ml_event expected; /* the next of them */
     size_t until;
     bool failing;      /* the step failed in the recording */
     unsigned refusals; /* in the step */

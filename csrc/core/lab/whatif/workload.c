@@ -46,6 +46,7 @@ typedef struct builder {
     const ml_device_trace *trace;
     const ml_analysis *analysis; /* borrowed */
     ml_lifetimes_walk walk;
+    ml_event_cursor cursor;
     size_t mark_capacity;
     run run;
     bool collects; /* garbage, from a threshold on */
@@ -137,7 +138,7 @@ find_ended(const builder *b)
 {
     const ml_lifetimes *lifetimes = &b->analysis->lifetimes;
     size_t event = b->walk.position;
-    if (b->trace->events[event].action != ML_ACTION_ALLOC) {
+    if (ml_events_action(&b->trace->events, event) != ML_ACTION_ALLOC) {
         uint32_t row = lifetimes->of_event[event];
         return row == 0 ? NULL : demand_of(b, row - 1);
     }
@@ -146,7 +147,8 @@ find_ended(const builder *b)
          i++) {
         size_t row = lifetimes->changes[i].row;
         if (lifetimes->rows[row].end == event + 1 &&
-            ml_lifetimes_request(lifetimes, row).addr == b->trace->events[event].addr) {
+            ml_lifetimes_request(lifetimes, row).addr ==
+                ml_events_addr(&b->trace->events, event)) {
             return demand_of(b, row);
         }
     }
@@ -396,7 +398,7 @@ take_limit(ml_workload *workload)
 static int
 take_event(builder *b, const size_t *since, size_t index)
 {
-    const ml_event *event = &b->trace->events[index];
+    const ml_event *event = ml_event_cursor_at(&b->cursor, index);
     ml_demand *demand = NULL;
     int error = follow_run(b, index, event);
     if (error < 0) {
@@ -426,9 +428,7 @@ take_event(builder *b, const size_t *since, size_t index)
         break;
     case ML_ACTION_OOM:
         error = end_run(b, event);
-        if (error == 0) {
-            error = take_oom(b, index, event);
-        }
+        error = error < 0 ? error : take_oom(b, index, event);
         break;
     default:
         break;
@@ -449,12 +449,13 @@ find_comings(const ml_device_trace *trace)
 {
     size_t *since = ml_alloc_zeroed(trace->segment_count + 1, sizeof(*since));
     for (size_t i = 0; since != NULL && i < trace->event_count; i++) {
-        const ml_event *event = &trace->events[i];
-        size_t at = ml_find_address(trace->segments, sizeof(ml_segment),
-                                    trace->segment_count, event->addr);
-        if (event->action == ML_ACTION_SEGMENT_ALLOC && at < trace->segment_count &&
-            trace->segments[at].addr == event->addr) {
-            since[at] = i;
+        uint64_t addr = ml_events_addr(&trace->events, i);
+        if (ml_events_action(&trace->events, i) == ML_ACTION_SEGMENT_ALLOC) {
+            size_t at = ml_find_address(trace->segments, sizeof(ml_segment),
+                                        trace->segment_count, addr);
+            if (at < trace->segment_count && trace->segments[at].addr == addr) {
+                since[at] = i;
+            }
         }
     }
     return since;
@@ -468,7 +469,7 @@ look_ahead(builder *b)
     const ml_replay_result *fit = &b->analysis->fit;
     workload->peak = b->analysis->peaks;
     for (size_t i = 0; i < b->trace->event_count && !workload->failed; i++) {
-        workload->failed = b->trace->events[i].action == ML_ACTION_OOM;
+        workload->failed = ml_events_action(&b->trace->events, i) == ML_ACTION_OOM;
     }
     workload->doubts |= (uint32_t)(fit->misfits != 0) << ML_DOUBT_MISFITS |
                         (uint32_t)(fit->uncertain_blocks != 0) << ML_DOUBT_UNCERTAIN |
@@ -539,6 +540,7 @@ ml_workload_new(const ml_recording *recording, size_t device, ml_workload **out)
     builder b = {.trace = trace,
                  .run = {.first = ML_NO_EVENT},
                  .collects = collects_garbage(recording)};
+    ml_event_cursor_init(&b.cursor, &trace->events, ML_EVENT_ALL);
     b.workload = ml_alloc_zeroed(1, sizeof(ml_workload));
     if (b.workload == NULL) {
         return ML_ENOMEM;
@@ -551,9 +553,7 @@ ml_workload_new(const ml_recording *recording, size_t device, ml_workload **out)
     b.workload->collected = UINT64_MAX;
     b.workload->original = true;
     int error = ml_analysis_of(recording, device, &b.analysis);
-    if (error == 0) {
-        error = build(&b);
-    }
+    error = error < 0 ? error : build(&b);
     if (error == 0) {
         ml_workload_take_uses(b.workload);
     }

@@ -56,8 +56,10 @@ block_at(pairing *p, uint64_t addr, open_block **out)
 static int
 pair_up(pairing *p, const ml_device_trace *trace)
 {
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = &trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         open_block *block;
         if (event->action > ML_ACTION_FREE_COMPLETED) {
             continue;
@@ -99,8 +101,8 @@ drop_gone(ml_device_trace *trace, const bool *gone)
             trace->tags[tag].position = kept;
         }
         if (i < trace->event_count && !gone[i]) {
-            trace->events[kept] = trace->events[i];
-            trace->events[kept++].unused = 0;
+            trace->events.plain[kept] = trace->events.plain[i];
+            trace->events.plain[kept++].unused = 0;
         }
     }
     trace->event_count = kept;
@@ -123,8 +125,8 @@ measure_blocks(const ml_recording *recording, size_t device)
     for (size_t i = 0; i < trace->event_count; i++) {
         const ml_event *applied = ml_replay_next(replay);
         if (applied->action <= ML_ACTION_FREE_COMPLETED) {
-            trace->events[i].block_bytes = applied->block_bytes;
-            trace->events[i].flags = applied->flags;
+            trace->events.plain[i].block_bytes = applied->block_bytes;
+            trace->events.plain[i].flags = applied->flags;
         }
     }
     ml_replay_free(replay);
@@ -138,7 +140,8 @@ ml_event_filter_unfreed(ml_recording *recording)
     for (size_t d = 0; d < recording->device_count && error == 0; d++) {
         ml_device_trace *trace = &recording->devices[d];
         pairing p = {.gone = ml_alloc_zeroed(trace->event_count + 1, sizeof(bool))};
-        error = p.gone == NULL ? ML_ENOMEM : measure_blocks(recording, d);
+        bool plain = ml_events_unpack(&trace->events, trace->event_count) != NULL;
+        error = p.gone == NULL || !plain ? ML_ENOMEM : measure_blocks(recording, d);
         error = error < 0 ? error : pair_up(&p, trace);
         if (error == 0) {
             drop_gone(trace, p.gone);
@@ -147,7 +150,7 @@ ml_event_filter_unfreed(ml_recording *recording)
         ml_free(p.blocks);
         ml_free(p.gone);
     }
-    return error;
+    return error < 0 ? error : ml_recording_pack(recording);
 }
 
 /* ---- Segments as blocks ---- */
@@ -177,10 +180,9 @@ compare_edges(const void *left, const void *right)
 }
 
 static bool
-maps(const ml_event *event)
+maps(unsigned action)
 {
-    return event->action == ML_ACTION_SEGMENT_MAP ||
-           event->action == ML_ACTION_SEGMENT_UNMAP;
+    return action == ML_ACTION_SEGMENT_MAP || action == ML_ACTION_SEGMENT_UNMAP;
 }
 
 static int
@@ -193,9 +195,10 @@ find_edges(const ml_device_trace *trace, edges *out)
         return ML_ENOMEM;
     }
     for (size_t i = 0; i < trace->event_count; i++) {
-        if (maps(&trace->events[i])) {
-            at[count++] = trace->events[i].addr;
-            at[count++] = trace->events[i].addr + trace->events[i].size;
+        if (maps(ml_events_action(&trace->events, i))) {
+            at[count++] = ml_events_addr(&trace->events, i);
+            at[count++] =
+                ml_events_addr(&trace->events, i) + ml_events_size(&trace->events, i);
         }
     }
     for (size_t i = 0; i < trace->segment_count; i++) {
@@ -253,8 +256,10 @@ convert_events(const ml_device_trace *trace, const edges *e, column *c)
 {
     uint64_t most = MOST_PIECES(trace->event_count);
     int error = 0;
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; i < trace->event_count && error == 0; i++) {
-        ml_event event = trace->events[i];
+        ml_event event = *ml_event_cursor_at(&cursor, i);
         if (event.action <= ML_ACTION_FREE_COMPLETED ||
             event.action > ML_ACTION_SEGMENT_UNMAP) {
             if (event.action > ML_ACTION_SEGMENT_UNMAP) {
@@ -265,7 +270,7 @@ convert_events(const ml_device_trace *trace, const edges *e, column *c)
         uint64_t end = event.addr + event.size;
         while (event.addr < end && error == 0) {
             event.size =
-                (maps(&event) ? piece_end(e, event.addr, end) : end) - event.addr;
+                (maps(event.action) ? piece_end(e, event.addr, end) : end) - event.addr;
             error = c->count > most ? ML_ELIMIT : add_piece(c, &event);
             event.addr += event.size;
         }
@@ -344,10 +349,10 @@ convert_device(ml_device_trace *trace)
         ml_free(m.blocks);
         return error;
     }
-    ml_free(trace->events);
+    ml_events_free(&trace->events);
     ml_free(trace->segments);
     ml_free(trace->blocks);
-    trace->events = c.events;
+    trace->events.plain = c.events;
     trace->event_count = c.count;
     trace->segments = m.segments;
     trace->blocks = m.blocks;
@@ -371,5 +376,5 @@ ml_event_filter_segments(ml_recording *recording)
             recording->ranks[i].part->rules = recording->rules;
         }
     }
-    return error;
+    return error < 0 ? error : ml_recording_pack(recording);
 }

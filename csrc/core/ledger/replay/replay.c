@@ -15,6 +15,7 @@ struct ml_replay {
     const ml_replay_start *start; /* borrowed */
     ml_ledger *ledger;            /* owned */
     size_t position;
+    ml_event_cursor cursor;
     ml_event event;
     uint64_t misfits;
     uint64_t mismatched_addresses;
@@ -24,12 +25,22 @@ struct ml_replay {
 /* ---- Going forward ---- */
 
 const ml_event *
+ml_replay_peek(ml_replay *replay)
+{
+    return replay->position < replay->start->trace->event_count
+               ? ml_event_cursor_at(&replay->cursor, replay->position)
+               : NULL;
+}
+
+const ml_event *
 ml_replay_next(ml_replay *replay)
 {
-    if (replay->position == replay->start->trace->event_count) {
+    const ml_event *told = ml_replay_peek(replay);
+    if (told == NULL) {
         return NULL;
     }
-    replay->event = replay->start->trace->events[replay->position++];
+    replay->event = *told;
+    replay->position++;
     replay->fits = ml_ledger_follow(replay->ledger, &replay->event) == ML_LEDGER_FITS;
     if (!replay->fits) {
         replay->misfits++;
@@ -151,6 +162,7 @@ ml_replay_from(const ml_replay_start *start, ml_replay **out)
         return ML_ENOMEM;
     }
     replay->start = start;
+    ml_event_cursor_init(&replay->cursor, &start->trace->events, ML_EVENT_ALL);
     /* An allocation adds two blocks at most, itself and the rest of its segment. */
     int error = ml_ledger_new(
         &replay->ledger, &start->rules,
@@ -205,8 +217,8 @@ settle_sizes(ml_replay_start *start)
         return error;
     }
     for (size_t i = 0; i < start->trace->event_count; i++) {
-        if (start->trace->events[i].action == ML_ACTION_ALLOC) {
-            settle_size(replay, start, start->trace->events[i].addr);
+        if (ml_events_action(&start->trace->events, i) == ML_ACTION_ALLOC) {
+            settle_size(replay, start, ml_events_addr(&start->trace->events, i));
         }
         ml_replay_next(replay);
     }

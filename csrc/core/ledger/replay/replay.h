@@ -43,6 +43,8 @@ int ml_replay_from(const ml_replay_start *start, ml_replay **out);
  * kept one is far enough back and there is memory. */
 void ml_replay_keep(const ml_replay *replay, ml_replay_start *start);
 
+/* The next event as it is recorded, borrowed until the next call; NULL after the last. */
+const ml_event *ml_replay_peek(ml_replay *replay);
 /* Applies the next event and returns it as completed by the ledger, borrowed until the
  * next call; NULL after the last one. */
 const ml_event *ml_replay_next(ml_replay *replay);

@@ -189,8 +189,10 @@ undo_all(ml_replay_start *start, ml_ledger *past, ml_blocks *live)
 {
     const ml_device_trace *trace = start->trace;
     int error = load_end(start, past, live);
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_MEMORY);
     for (size_t i = trace->event_count; i > 0 && error == 0; i--) {
-        error = undo_event(past, live, &trace->events[i - 1]);
+        error = undo_event(past, live, ml_event_cursor_at(&cursor, i - 1));
     }
     if (error == 0) {
         ml_ledger_visitor visitor = {.context = start, .segment = keep_segment};

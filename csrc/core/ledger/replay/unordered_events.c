@@ -132,8 +132,10 @@ static int
 settle_all(settled *all, const ml_device_trace *trace)
 {
     int result = 0;
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = trace->event_count; i-- > 0 && result >= 0;) {
-        const ml_event *event = &trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         if (event->action > ML_ACTION_FREE_COMPLETED) {
             continue;
         }

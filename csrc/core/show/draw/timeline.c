@@ -61,8 +61,8 @@ follow(timeline_work *w, const ml_device_trace *trace)
     t->columns[0].time = t->start;
     look(w, t->start);
     for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = &trace->events[i];
-        time = event->time > time ? event->time : time;
+        uint64_t now = ml_events_time(&trace->events, i);
+        time = now > time ? now : time;
         enter(w, (size_t)((time - t->start) / t->column_ns));
         ml_lifetimes_walk_next(&w->walk);
         look(w, time);
@@ -73,10 +73,11 @@ follow(timeline_work *w, const ml_device_trace *trace)
 static int
 make_columns(ml_timeline *t, const ml_device_trace *trace, size_t most)
 {
-    t->start = trace->event_count > 0 ? trace->events[0].time : 0;
+    t->start = trace->event_count > 0 ? ml_events_time(&trace->events, 0) : 0;
     uint64_t end = t->start;
     for (size_t i = 0; i < trace->event_count; i++) {
-        end = trace->events[i].time > end ? trace->events[i].time : end;
+        uint64_t time = ml_events_time(&trace->events, i);
+        end = time > end ? time : end;
     }
     t->span_ns = end - t->start;
     t->column_ns = t->span_ns / most + 1;

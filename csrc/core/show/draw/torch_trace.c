@@ -189,8 +189,10 @@ begin_ranges(torch_trace_work *w, const ml_device_trace *trace, size_t first)
                              .segment = first + i,
                              .name = NO_NAME});
     }
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = &trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         if (event->action == ML_ACTION_SEGMENT_ALLOC ||
             event->action == ML_ACTION_SEGMENT_MAP) {
             cut(w, event->addr, event->size);
@@ -390,8 +392,10 @@ put_device(const ml_device_trace *trace, size_t device, size_t first, ml_buffer 
     ml_markup_unsigned(out, trace->event_count);
     ml_markup(out, " entries\n");
     begin_ranges(&w, trace, first);
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; i < trace->event_count && w.error == 0; i++) {
-        put_event(&w, &trace->events[i]);
+        put_event(&w, ml_event_cursor_at(&cursor, i));
     }
     put_size(&w, "TOTAL MEM: ", w.total, "");
     work_fini(&w);

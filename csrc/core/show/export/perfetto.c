@@ -226,14 +226,16 @@ put_events(device_work *w)
     counter active = {.track = ml_perfetto_counter(w->trace, w->track, "active")};
     counter reserved = {.track = ml_perfetto_counter(w->trace, w->track, "reserved")};
     ml_page_walk walk;
-    w->time = trace->event_count > 0 ? trace->events[0].time : 0;
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
+    w->time = trace->event_count > 0 ? ml_events_time(&trace->events, 0) : 0;
     ml_page_walk_begin(&walk, &w->device, change, w);
     for (size_t i = 0; i <= trace->event_count && w->trace->error == 0; i++) {
         count(w, &allocated, walk.memory.allocated);
         count(w, &active, walk.memory.active);
         count(w, &reserved, walk.memory.reserved);
         if (i < trace->event_count) {
-            const ml_event *event = &trace->events[i];
+            const ml_event *event = ml_event_cursor_at(&cursor, i);
             w->time = event->time > w->time ? event->time : w->time;
             if (event->action == ML_ACTION_OOM) {
                 put_oom(w, event);
@@ -308,8 +310,8 @@ first_time(const ml_recording *recording)
     uint64_t first = UINT64_MAX;
     for (size_t d = 0; d < recording->device_count; d++) {
         const ml_device_trace *trace = &recording->devices[d];
-        if (trace->event_count > 0 && trace->events[0].time < first) {
-            first = trace->events[0].time;
+        if (trace->event_count > 0 && ml_events_time(&trace->events, 0) < first) {
+            first = ml_events_time(&trace->events, 0);
         }
     }
     return first == UINT64_MAX ? 0 : first;

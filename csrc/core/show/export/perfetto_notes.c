@@ -267,8 +267,8 @@ find_times(perfetto_notes_work *w)
     for (size_t d = 0; d < part->device_count; d++) {
         const ml_device_trace *trace = &part->devices[d];
         if (trace->event_count > 0) {
-            uint64_t first = trace->events[0].time;
-            uint64_t last = trace->events[trace->event_count - 1].time;
+            uint64_t first = ml_events_time(&trace->events, 0);
+            uint64_t last = ml_events_time(&trace->events, trace->event_count - 1);
             w->first = first < w->first ? first : w->first;
             w->last = last > w->last ? last : w->last;
         }

@@ -59,7 +59,9 @@ rows_init(rows *r, const ml_recording *recording, size_t device)
 static uint64_t
 time_of(const ml_device_trace *trace, uint32_t moment)
 {
-    return moment == 0 || moment == ML_NEVER ? 0 : trace->events[moment - 1].time;
+    return moment == 0 || moment == ML_NEVER
+               ? 0
+               : ml_events_time(&trace->events, moment - 1);
 }
 
 /* The event after which it is MOMENT: -1 before the first, their number for never. */
@@ -102,8 +104,10 @@ make_events(ml_column_table *table, const ml_recording *recording, size_t device
     if (error == 0) {
         ml_page_walk_begin(&walk, &r.device, NULL, NULL);
     }
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
     for (size_t i = 0; i < trace->event_count && error == 0; i++) {
-        const ml_event *event = &trace->events[i];
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
         ml_page_walk_next(&walk);
         struct event_row row = {.time_ns = event->time,
                                 .address = event->addr,
@@ -182,7 +186,7 @@ describe_allocation(const rows *r, size_t index)
     if (row->birth > 0) {
         size_t event = (size_t)row->birth - 1;
         out.step = ml_causes_step(r->causes, r->device.own, event);
-        out.thread = trace->events[event].thread;
+        out.thread = ml_events_thread(&trace->events, event);
     }
     return out;
 }

@@ -85,10 +85,10 @@ write_events(ml_buffer *out, chunk_work *w, size_t first, size_t count,
              const uint64_t before[OF_COUNT])
 {
     const ml_allocation_rows *rows = &w->device->rows;
-    const ml_event *events = &rows->trace->events[first];
+    const ml_events *events = &rows->trace->events;
     const uint32_t *own = rows->lifetimes->of_event + first;
     for (size_t i = 0; i < count; i++) {
-        ml_varint_put(out, events[i].action);
+        ml_varint_put(out, ml_events_action(events, first + i));
     }
     for (size_t i = 0; i < count; i++) {
         ml_varint_put(out, own[i] != 0 ? place_of(w, own[i] - 1) : 0);
@@ -101,10 +101,11 @@ write_events(ml_buffer *out, chunk_work *w, size_t first, size_t count,
             last = value;
         }
         for (size_t i = 0; number == OF_TIME && i < count; i++) {
-            ml_varint_put(out, events[i].stack);
+            ml_varint_put(out, ml_events_stack(events, first + i));
         }
         for (size_t i = 0; number == OF_TIME && i < count; i++) {
-            ml_varint_put(out, (events[i].flags & ML_EVENT_BACKWARD) != 0);
+            unsigned flags = ml_events_flags(events, first + i);
+            ml_varint_put(out, (flags & ML_EVENT_BACKWARD) != 0);
         }
     }
 }
@@ -113,32 +114,34 @@ write_events(ml_buffer *out, chunk_work *w, size_t first, size_t count,
 static int
 write_bare_events(ml_buffer *out, chunk_work *w, size_t first, size_t count)
 {
-    const ml_event *events = &w->device->rows.trace->events[first];
+    const ml_events *events = &w->device->rows.trace->events;
     const uint32_t *own = w->device->rows.lifetimes->of_event + first;
     uint64_t before = 0;
     int error = 0;
     for (size_t i = 0; i < count; i++) {
         if (own[i] == 0) {
-            ml_varint_put_change(out, before, events[i].addr >> 32);
-            before = events[i].addr >> 32;
+            uint64_t high = ml_events_addr(events, first + i) >> 32;
+            ml_varint_put_change(out, before, high);
+            before = high;
         }
     }
     for (size_t i = 0; i < count; i++) {
         if (own[i] == 0) {
-            ml_varint_put(out, (uint32_t)events[i].addr);
+            ml_varint_put(out, (uint32_t)ml_events_addr(events, first + i));
         }
     }
     for (size_t i = 0; i < count; i++) {
         if (own[i] == 0) {
-            ml_page_note_value(w->device->blobs, events[i].size);
-            ml_varint_put(out, events[i].size);
+            uint64_t size = ml_events_size(events, first + i);
+            ml_page_note_value(w->device->blobs, size);
+            ml_varint_put(out, size);
         }
     }
     for (size_t i = 0; i < count && error == 0; i++) {
         if (own[i] == 0) {
             uint32_t stream = 0;
-            error =
-                ml_allocation_kinds_stream(w->device->kinds, events[i].stream, &stream);
+            error = ml_allocation_kinds_stream(
+                w->device->kinds, ml_events_stream(events, first + i), &stream);
             ml_varint_put(out, stream);
         }
     }

@@ -25,7 +25,8 @@ first_microsecond(const ml_recording *recording)
     uint64_t first = UINT64_MAX;
     for (size_t d = 0; d < recording->device_count; d++) {
         const ml_device_trace *device = &recording->devices[d];
-        uint64_t us = device->event_count > 0 ? device->events[0].time / 1000 : 0;
+        uint64_t us =
+            device->event_count > 0 ? ml_events_time(&device->events, 0) / 1000 : 0;
         if (us > 0 && us < first) {
             first = us;
         }
@@ -42,7 +43,7 @@ write_ooms(ml_buffer *out, const ml_device_trace *trace)
     ml_json_key(out, "ooms");
     ml_json_text(out, "[");
     for (size_t i = 0, count = 0; i < trace->event_count && count < OOMS_MOST; i++) {
-        if (trace->events[i].action == ML_ACTION_OOM) {
+        if (ml_events_action(&trace->events, i) == ML_ACTION_OOM) {
             ml_json_next(out);
             ml_json_unsigned(out, i);
             count++;

@@ -155,9 +155,9 @@ ml_page_write_segments(ml_page_device *device, ml_buffer *head)
 
 /* Us from BASE_US. */
 static uint64_t
-time_since(uint64_t base_us, const ml_event *event)
+time_since(uint64_t base_us, const ml_device_trace *trace, size_t event)
 {
-    uint64_t us = event->time / 1000;
+    uint64_t us = ml_events_time(&trace->events, event) / 1000;
     return us > base_us ? us - base_us : 0;
 }
 
@@ -168,7 +168,7 @@ ml_page_walk_peek(const ml_page_walk *walk)
     if (walk->memory.position >= trace->event_count) {
         return walk->time;
     }
-    uint64_t time = time_since(walk->base_us, &trace->events[walk->memory.position]);
+    uint64_t time = time_since(walk->base_us, trace, walk->memory.position);
     return time > walk->time ? time : walk->time;
 }
 
@@ -176,7 +176,7 @@ uint64_t
 ml_page_first_time(const ml_page_device *device)
 {
     const ml_device_trace *trace = device->rows.trace;
-    return trace->event_count > 0 ? time_since(device->base_us, &trace->events[0]) : 0;
+    return trace->event_count > 0 ? time_since(device->base_us, trace, 0) : 0;
 }
 
 uint64_t
@@ -185,7 +185,8 @@ ml_page_last_time(const ml_page_device *device)
     const ml_device_trace *trace = device->rows.trace;
     uint64_t last = 0;
     for (size_t i = 0; i < trace->event_count; i++) {
-        last = trace->events[i].time > last ? trace->events[i].time : last;
+        uint64_t time = ml_events_time(&trace->events, i);
+        last = time > last ? time : last;
     }
     return last / 1000 > device->base_us ? last / 1000 - device->base_us : 0;
 }

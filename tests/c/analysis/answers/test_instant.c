@@ -66,7 +66,8 @@ test_a_step_in_which_another_device_was_idle(void)
     sample f;
     three_steps(&f);
     ml_event events[2] = {f.events[0], f.events[7]};
-    ml_device_trace devices[2] = {f.device, {.events = events, .event_count = 2}};
+    ml_device_trace devices[2] = {f.device,
+                                  {.events = {.plain = events}, .event_count = 2}};
     f.recording->devices = devices;
     f.recording->device_count = 2;
     static const int64_t expected[] = {0, 0, 1};

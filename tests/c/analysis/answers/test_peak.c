@@ -234,7 +234,7 @@ test_foreign(void)
 
     /* What lived before the window. */
     ml_recording_detach(f.recording);
-    f.device.events += 3;
+    f.device.events.plain += 3;
     f.device.event_count -= 3;
     CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
     CHECK_UINT(peak->totals.allocated, 16384);

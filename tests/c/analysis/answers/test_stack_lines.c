@@ -334,7 +334,7 @@ test_a_tower_of_calls(void)
     static fixture f;
     set_up(&f);
     ml_event *events = calloc(DEPTH, sizeof(ml_event));
-    f.made.device.events = events;
+    f.made.device.events.plain = events;
     f.made.device.event_count = DEPTH;
     uint32_t strings[2] = {sample_string(f.made.recording, "walk"),
                            sample_string(f.made.recording, "tower.py")};

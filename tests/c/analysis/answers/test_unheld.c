@@ -11,6 +11,7 @@
 #include "recording_samples.h"
 #include "source_samples.h"
 #include "test.h"
+#include "plain_events.h"
 
 #define BASE UINT64_C(0x7f0000000000)
 #define OTHER UINT64_C(0x7f0000400000)
@@ -385,7 +386,7 @@ test_the_recording_that_tells_most_is_read(void)
     /* Only the early one has the allocation among its events. */
     bool found = false;
     for (size_t i = 0; i < memory->devices[0].event_count; i++) {
-        found |= memory->devices[0].events[i].addr == BASE + 512;
+        found |= plain_events(&memory->devices[0])[i].addr == BASE + 512;
     }
     CHECK(found);
     ml_recording_free(memory);

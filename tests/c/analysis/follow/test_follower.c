@@ -10,6 +10,7 @@
 #include "budget.h"
 #include "mlab_samples.h"
 #include "test.h"
+#include "plain_events.h"
 
 static sample file;
 static char path[] = "/tmp/memlab-live-XXXXXX";
@@ -67,8 +68,8 @@ check_same(sample *of)
         const ml_device_trace *a = &recording->devices[d];
         const ml_device_trace *b = &whole->devices[d];
         CHECK_UINT(a->event_count, b->event_count);
-        CHECK(b->event_count == 0 ||
-              memcmp(a->events, b->events, b->event_count * sizeof(*b->events)) == 0);
+        CHECK(b->event_count == 0 || memcmp(plain_events(a), plain_events(b),
+                                            b->event_count * sizeof(ml_event)) == 0);
         CHECK_UINT(a->dropped_events, b->dropped_events);
         CHECK_UINT(a->tag_count, b->tag_count);
         CHECK_UINT(a->block_count, b->block_count);

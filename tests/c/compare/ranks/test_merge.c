@@ -11,6 +11,7 @@
 #include "recording/process.h"
 #include "recording_samples.h"
 #include "test.h"
+#include "plain_events.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define BASE UINT64_C(0x7f0000000000)
@@ -153,8 +154,8 @@ check_merged(const ml_recording *merged)
         CHECK_TEXT(text.bytes, text.length, i < 2 ? "of one" : "of zero");
     }
     /* Equal texts, and so frames and stacks, are one. */
-    const ml_event *zero = merged->devices[0].events;
-    const ml_event *one = merged->devices[1].events;
+    const ml_event *zero = plain_events(&merged->devices[0]);
+    const ml_event *one = plain_events(&merged->devices[1]);
     for (size_t k = 0; k < 3; k++) {
         CHECK_UINT(zero[k].stack, one[k].stack);
         CHECK_UINT(zero[k].time, one[k].time);
@@ -252,7 +253,7 @@ test_devices_that_were_not_used(void)
     build(&s, 0, MIB);
     add_note(&s, ML_NOTE_GPU, 3000001, 1, 1);
     add_note(&s, ML_NOTE_GPU, 3000002, 2, 2);
-    devices[1].events = &looked;
+    devices[1].events.plain = &looked;
     devices[1].event_count = 1;
     devices[2] = s.device;
     s.recording->devices = devices;

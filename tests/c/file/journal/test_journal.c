@@ -9,6 +9,7 @@
 #include "journal_samples.h"
 #include "record/window.h"
 #include "test.h"
+#include "plain_events.h"
 
 static ml_mlab_info info;
 
@@ -53,7 +54,7 @@ test_what_was_recorded_is_read_back(void)
     CHECK_STR(recording->source, "script");
     const ml_device_trace *trace = &recording->devices[0];
     CHECK_UINT(trace->event_count, 4);
-    const ml_event *event = &trace->events[0];
+    const ml_event *event = &plain_events(trace)[0];
     CHECK_UINT(event->action, ML_ACTION_ALLOC);
     CHECK_UINT(event->addr, SEGMENT + 2 * MIB);
     CHECK_UINT(event->size, 3 * MIB - 100);
@@ -62,8 +63,8 @@ test_what_was_recorded_is_read_back(void)
     CHECK_STR(frame_name(recording, event->stack, name, sizeof(name)), "step:12");
     uint32_t caller = recording->stacks[event->stack].parent;
     CHECK_STR(frame_name(recording, caller, name, sizeof(name)), "main:7");
-    CHECK_UINT(trace->events[1].action, ML_ACTION_FREE_REQUESTED);
-    CHECK_UINT(trace->events[3].stack, event->stack);
+    CHECK_UINT(plain_events(trace)[1].action, ML_ACTION_FREE_REQUESTED);
+    CHECK_UINT(plain_events(trace)[3].stack, event->stack);
     CHECK_UINT(trace->tag_count, 1);
     CHECK_UINT(trace->tags[0].position, 3);
     CHECK_UINT(trace->tags[0].category, ML_CATEGORY_PARAMETER);
@@ -73,7 +74,7 @@ test_what_was_recorded_is_read_back(void)
                recording->strings[trace->tags[0].module].length, "h.0");
     CHECK_UINT(recording->note_count, 1);
     CHECK_UINT(recording->notes[0].kind, ML_NOTE_MARK);
-    CHECK_UINT(recording->notes[0].time, trace->events[3].time);
+    CHECK_UINT(recording->notes[0].time, plain_events(trace)[3].time);
     CHECK_TEXT(recording->strings[recording->notes[0].name].bytes,
                recording->strings[recording->notes[0].name].length, "halfway");
     /* 600 bytes take 1024, the parameter 3 MiB; the peak was before the free. */
@@ -204,8 +205,8 @@ test_threads_without_end_are_told_apart(void)
     ml_window_stop(window);
     for (int turn = 0; turn < 2; turn++) {
         CHECK(recording != NULL);
-        CHECK_UINT(recording->devices[0].events[0].thread, mine);
-        CHECK_UINT(recording->devices[0].events[1].thread, theirs);
+        CHECK_UINT(plain_events(&recording->devices[0])[0].thread, mine);
+        CHECK_UINT(plain_events(&recording->devices[0])[1].thread, theirs);
         CHECK_UINT(recording->note_count, 1);
         CHECK_UINT(recording->notes[0].thread, theirs);
         ml_recording_free(recording);
@@ -280,7 +281,7 @@ static void
 check_caller(const ml_recording *recording, size_t event, const char *name,
              int64_t line)
 {
-    uint32_t stack = recording->devices[0].events[event].stack;
+    uint32_t stack = plain_events(&recording->devices[0])[event].stack;
     uint32_t caller = recording->stacks[stack].parent;
     ml_frame frame = recording->frames[recording->stacks[caller].frame];
     CHECK_TEXT(recording->strings[frame.name].bytes,
@@ -332,7 +333,7 @@ test_what_made_compiled_code_is_read_back(void)
         check_caller(both[i], 1, "forward", 3);
         check_caller(both[i], 2, "main", 7);
         /* And main's own line was made, too. */
-        uint32_t stack = both[i]->devices[0].events[0].stack;
+        uint32_t stack = plain_events(&both[i]->devices[0])[0].stack;
         uint32_t outer = both[i]->stacks[both[i]->stacks[stack].parent].parent;
         CHECK_INT(both[i]->frames[both[i]->stacks[outer].frame].line, 4);
     }

@@ -11,6 +11,7 @@
 #include "file/codec/mlab_format.h"
 #include "journal_samples.h"
 #include "test.h"
+#include "plain_events.h"
 
 #define CHUNK (UINT64_C(1) << 16)
 #define PLENTY 400000u /* events that no chunks mapped ahead have room for */
@@ -102,7 +103,7 @@ check_events(const ml_recording *recording)
                           : 0;
         }
         if (i < trace->event_count) {
-            CHECK_UINT(trace->events[i].addr, SEGMENT + 512 * number);
+            CHECK_UINT(plain_events(trace)[i].addr, SEGMENT + 512 * number);
             number++;
         }
     }

@@ -8,6 +8,7 @@
 #include "journal_samples.h"
 #include "source_samples.h"
 #include "test.h"
+#include "plain_events.h"
 
 static ml_mlab_info info;
 
@@ -69,8 +70,8 @@ check_parts(const char *path, const ml_recording *memory, uint64_t first, uint64
     CHECK_UINT(trace->event_count, (last - first) * PART);
     uint64_t different = 0;
     for (size_t i = 0; i < trace->event_count; i++) {
-        different +=
-            !same(&trace->events[i], &memory->devices[0].events[first * PART + i]);
+        different += !same(&plain_events(trace)[i],
+                           &plain_events(&memory->devices[0])[first * PART + i]);
     }
     CHECK_UINT(different, 0);
     ml_recording_free(recording);
@@ -194,7 +195,7 @@ count_own(const char *path, uint64_t *count)
     const ml_device_trace *trace = &recording->devices[0];
     uint64_t last[THREADS] = {0}, wrong = 0;
     for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = &trace->events[i];
+        const ml_event *event = &plain_events(trace)[i];
         uint64_t thread = event->addr / 512 >> 32;
         uint64_t number = event->addr / 512 & UINT32_MAX;
         bool own = thread < THREADS && event->size == thread + number &&

@@ -12,6 +12,7 @@
 #include "record/window.h"
 #include "source_samples.h"
 #include "test.h"
+#include "plain_events.h"
 
 static ml_mlab_info info;
 static char folder[256];
@@ -51,7 +52,7 @@ check_old(void)
     CHECK(recording != NULL);
     CHECK(info.ended);
     CHECK_UINT(recording->devices[0].event_count, 1);
-    CHECK_UINT(recording->devices[0].events[0].size, 7 * MIB);
+    CHECK_UINT(plain_events(&recording->devices[0])[0].size, 7 * MIB);
     ml_recording_free(recording);
     ml_mlab_info_fini(&info);
     ml_window *window = sample_start(path);

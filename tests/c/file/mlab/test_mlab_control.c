@@ -5,6 +5,7 @@
 #include "mlab_reads.h"
 #include "mlab_samples.h"
 #include "test.h"
+#include "plain_events.h"
 
 static void
 add_part(ml_chunk_writer *control, uint32_t device, uint64_t events, uint64_t number)
@@ -225,7 +226,7 @@ test_origins_without_sense(void)
     CHECK_INT(read_sample(&file), 0);
     CHECK_UINT(info.unread_records, 8);
     /* The event's is line 4, which line 3 began. */
-    uint32_t stack = recording->devices[0].events[0].stack;
+    uint32_t stack = plain_events(&recording->devices[0])[0].stack;
     CHECK_INT(recording->frames[recording->stacks[stack].frame].line, 4);
     stack = recording->stacks[stack].parent;
     CHECK(stack != 0);

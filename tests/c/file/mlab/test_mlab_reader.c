@@ -7,6 +7,7 @@
 #include "mlab_samples.h"
 #include "stacks/wanted.h"
 #include "test.h"
+#include "plain_events.h"
 
 static void
 test_a_whole_file(void)
@@ -179,7 +180,7 @@ test_uses_that_another_recording_wanted(void)
         push_event(&events, &event);
         CHECK_INT(read_sample(&file), 0);
         CHECK_UINT(events_of(0), 1);
-        CHECK_UINT(recording->devices[0].events[0].unused, wanted);
+        CHECK_UINT(plain_events(&recording->devices[0])[0].unused, wanted);
     }
 }
 
@@ -300,7 +301,7 @@ test_stacks_are_those_of_the_context(void)
         CHECK_INT(read_sample(&file), 0);
         const ml_device_trace *trace = &recording->devices[0];
         CHECK_UINT(trace->event_count, 6);
-        CHECK_INT(trace->events[5].stack != 0, cases[i].events);
+        CHECK_INT(plain_events(trace)[5].stack != 0, cases[i].events);
         CHECK_UINT(trace->block_count, 7);
         CHECK_INT(trace->blocks[0].stack != 0, cases[i].blocks);
     }
@@ -344,9 +345,9 @@ test_sizes_above_the_dialect(void)
     CHECK_UINT(recording->unread[ML_UNREAD_EVENT_ADDR], 1);
     const ml_device_trace *trace = &recording->devices[0];
     CHECK_UINT(trace->event_count, 3);
-    CHECK_INT(trace->events[0].action, ML_ACTION_OTHER);
-    CHECK_INT(trace->events[1].action, ML_ACTION_OTHER);
-    CHECK_UINT(trace->events[2].addr, big);
+    CHECK_INT(plain_events(trace)[0].action, ML_ACTION_OTHER);
+    CHECK_INT(plain_events(trace)[1].action, ML_ACTION_OTHER);
+    CHECK_UINT(plain_events(trace)[2].addr, big);
     CHECK_UINT(trace->segment_count, 2);
     CHECK_UINT(trace->segments[0].requested, 512);
     CHECK_UINT(trace->segments[1].addr, big);
@@ -397,13 +398,13 @@ test_definitions_in_a_damaged_chunk(void)
         CHECK_UINT(trace->lost_stacks, damaged ? 2 : 0);
         CHECK_UINT(trace->lost_names, damaged ? 3 : 0);
         CHECK_UINT(info.unread_records, damaged ? 1 : 0);
-        const ml_string *text = &recording->strings[trace->events[0].metadata];
+        const ml_string *text = &recording->strings[plain_events(trace)[0].metadata];
         CHECK_TEXT(text->bytes, text->length, damaged ? "<lost>" : "train");
-        CHECK_UINT(trace->events[0].flags & ML_EVENT_STACK_LOST,
+        CHECK_UINT(plain_events(trace)[0].flags & ML_EVENT_STACK_LOST,
                    damaged ? ML_EVENT_STACK_LOST : 0);
-        CHECK((trace->events[0].stack == 0) == (damaged != 0));
+        CHECK((plain_events(trace)[0].stack == 0) == (damaged != 0));
         if (!damaged) {
-            uint32_t module = recording->stacks[trace->events[1].stack].module;
+            uint32_t module = recording->stacks[plain_events(trace)[1].stack].module;
             /* An object that nobody defined is not none. */
             text = &recording->strings[module];
             CHECK_TEXT(text->bytes, text->length, "<lost>");
@@ -435,7 +436,7 @@ test_a_tower_of_native_frames(void)
     CHECK_UINT(info.unread_records, HEIGHT - 1024);
     CHECK_UINT(recording->devices[0].lost_stacks, HEIGHT - 1024);
     uint32_t frames = 0;
-    for (uint32_t at = recording->devices[0].events[1023].stack; at != 0;
+    for (uint32_t at = plain_events(&recording->devices[0])[1023].stack; at != 0;
          at = recording->stacks[at].parent) {
         frames++;
     }
@@ -479,7 +480,7 @@ test_stacks_that_no_table_has(void)
             push_event(&chunk, &event);
             CHECK_INT(read_sample(&file), 0);
             CHECK_UINT(events_of(0), 1);
-            CHECK_UINT(recording->devices[0].events[0].stack, 0);
+            CHECK_UINT(plain_events(&recording->devices[0])[0].stack, 0);
             bool wanted = context == 0 || context > 1 + ML_CONTEXT_STATE;
             CHECK(!wanted || recording->devices[0].lost_stacks == 1);
         }

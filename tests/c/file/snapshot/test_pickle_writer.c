@@ -5,6 +5,7 @@
 #include "file/snapshot/snapshot_reader.h"
 #include "literal.h"
 #include "test.h"
+#include "plain_events.h"
 
 static int
 sink(void *context, const void *bytes, size_t length)
@@ -86,9 +87,9 @@ test_optional_keys(void)
                        "'size':5,'stream':0,'time_us':0}]]}");
     ml_free(written);
     recording->keys = ML_KEY_POOL_ID | ML_KEY_HOST;
-    recording->devices[0].events[0].flags = ML_EVENT_CONTEXT;
-    recording->devices[0].events[0].pool[1] = 9;
-    recording->devices[0].events[0].action = ML_ACTION_OTHER;
+    plain_events(&recording->devices[0])[0].flags = ML_EVENT_CONTEXT;
+    plain_events(&recording->devices[0])[0].pool[1] = 9;
+    plain_events(&recording->devices[0])[0].action = ML_ACTION_OTHER;
     written = literal_written(recording, 0);
     CHECK_STR(written, "{'segments':[],'device_traces':[[{'action':'other','addr':0,"
                        "'size':5,'stream':0,'time_us':0,'pool_id':(0,9),'frames':[]}]],"
@@ -148,7 +149,7 @@ test_extras_of_events(void)
         "}]],'memlab':{'version':1,'source':'cpu','has_segments':False,'devices':[{"
         "'flags':'a`'}]}}");
     CHECK(recording != NULL);
-    ml_event *events = recording->devices[0].events;
+    ml_event *events = plain_events(&recording->devices[0]);
     /* The second stack of the same frames differs from the first in its modules
      * alone. */
     uint32_t names[4];
@@ -203,8 +204,9 @@ test_extras_of_events(void)
     CHECK_INT(ml_snapshot_read(out.bytes, out.length, &read, NULL), 0);
     written = literal_written(read, ML_PICKLE_EXTRAS);
     CHECK_STR(written, literal);
-    CHECK_UINT(read->devices[0].events[1].time, 5999);
-    CHECK(read->devices[0].events[0].stack != read->devices[0].events[1].stack);
+    CHECK_UINT(plain_events(&read->devices[0])[1].time, 5999);
+    CHECK(plain_events(&read->devices[0])[0].stack !=
+          plain_events(&read->devices[0])[1].stack);
     ml_free(written);
     ml_recording_free(read);
     ml_buffer_fini(&out);
@@ -228,7 +230,7 @@ test_extras_of_pools(void)
     static const char literal[] = POOLED(",'pool_id':[157,12884901889]", "");
     ml_recording *recording = literal_recording(literal);
     CHECK(recording != NULL);
-    const ml_event *events = recording->devices[0].events;
+    const ml_event *events = plain_events(&recording->devices[0]);
     CHECK_INT(events[0].flags, ML_EVENT_POOL_KNOWN);
     CHECK_UINT(events[0].pool[0], 0);
     CHECK_UINT(events[0].pool[1], 157);
@@ -242,14 +244,14 @@ test_extras_of_pools(void)
     /* The first files lost them, and said that they were known. */
     recording = literal_recording(POOLED("", ""));
     CHECK(recording != NULL);
-    CHECK_INT(recording->devices[0].events[0].flags, 0);
+    CHECK_INT(plain_events(&recording->devices[0])[0].flags, 0);
     ml_recording_free(recording);
 
     /* Once is enough. */
     static const char newer[] = POOLED("", ",'pool_id':(0,0)");
     recording = literal_recording(newer);
     CHECK(recording != NULL);
-    CHECK_INT(recording->devices[0].events[0].flags, ML_EVENT_POOL_KNOWN);
+    CHECK_INT(plain_events(&recording->devices[0])[0].flags, ML_EVENT_POOL_KNOWN);
     written = literal_written(recording, ML_PICKLE_EXTRAS);
     CHECK_STR(written, newer);
     ml_free(written);
@@ -290,12 +292,12 @@ test_integers(void)
         "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2}]]}");
     CHECK(recording != NULL);
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
-        recording->devices[0].events[0].stream = values[i];
+        plain_events(&recording->devices[0])[0].stream = values[i];
         ml_buffer out = {0};
         CHECK_INT(ml_pickle_write(recording, 0, sink, &out), 0);
         ml_recording *read = NULL;
         CHECK_INT(ml_snapshot_read(out.bytes, out.length, &read, NULL), 0);
-        CHECK_UINT(read->devices[0].events[0].stream, values[i]);
+        CHECK_UINT(plain_events(&read->devices[0])[0].stream, values[i]);
         ml_recording_free(read);
         ml_buffer_fini(&out);
     }
@@ -376,11 +378,11 @@ test_only_what_the_viewer_reads(void)
     ml_event *events = ml_alloc_zeroed(2500, sizeof(ml_event));
     CHECK(events != NULL);
     for (size_t i = 0; i < 2500; i++) {
-        events[i] = recording->devices[0].events[i % 2];
+        events[i] = plain_events(&recording->devices[0])[i % 2];
         events[i].addr += i << 40;
     }
-    ml_free(recording->devices[0].events);
-    recording->devices[0].events = events;
+    ml_events_free(&recording->devices[0].events);
+    recording->devices[0].events.plain = events;
     recording->devices[0].event_count = 2500;
     ml_buffer out = {0};
     CHECK_INT(ml_pickle_write(recording, ML_PICKLE_EXTRAS, sink, &out), 0);
@@ -399,7 +401,7 @@ test_only_what_the_viewer_reads(void)
     ml_recording *read = NULL;
     CHECK_INT(ml_snapshot_read(out.bytes, out.length, &read, NULL), 0);
     CHECK_UINT(read->devices[0].event_count, 2500);
-    CHECK_UINT(read->devices[0].events[2499].addr, events[2499].addr);
+    CHECK_UINT(plain_events(&read->devices[0])[2499].addr, events[2499].addr);
     ml_recording_free(read);
     ml_buffer_fini(&out);
     ml_recording_free(recording);

@@ -3,6 +3,7 @@
 
 #include "snapshot_literals.h"
 #include "test.h"
+#include "plain_events.h"
 
 #define EXTRAS(device) \
     "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2}," \
@@ -29,17 +30,17 @@ test_extras(void)
     CHECK_UINT(device->dropped_events, 6);
     CHECK_UINT(device->lost_stacks, 7);
     CHECK_UINT(device->lost_names, 8);
-    CHECK_UINT(device->events[0].thread, 65537);
-    CHECK_UINT(device->events[1].thread, UINT32_MAX);
+    CHECK_UINT(plain_events(device)[0].thread, 65537);
+    CHECK_UINT(plain_events(device)[1].thread, UINT32_MAX);
     CHECK_UINT(device->peak.allocated, 1);
     CHECK_UINT(device->peak.reserved, 4);
     CHECK_UINT(device->tag_count, 2);
     CHECK_INT(device->tags[0].category, ML_CATEGORY_GRADIENT);
     CHECK_INT(device->tags[1].category, ML_CATEGORY_UNKNOWN);
     CHECK_UINT(device->tags[1].addr, UINT64_MAX);
-    CHECK_INT(device->events[0].flags, ML_EVENT_BACKWARD);
-    CHECK_INT(device->events[1].flags, ML_EVENT_BLOCK_KNOWN);
-    CHECK_UINT(device->events[0].block_bytes, 512);
+    CHECK_INT(plain_events(device)[0].flags, ML_EVENT_BACKWARD);
+    CHECK_INT(plain_events(device)[1].flags, ML_EVENT_BLOCK_KNOWN);
+    CHECK_UINT(plain_events(device)[0].block_bytes, 512);
     ml_recording_free(recording);
 
     /* A version that we do not know is as if it were not there. */

@@ -7,6 +7,7 @@
 #include "literal.h"
 #include "snapshot_literals.h"
 #include "test.h"
+#include "plain_events.h"
 
 #define FRAME_A "{'name':'f','filename':'a.py','line':3}"
 #define FRAME_B "{'name':'g','filename':'a.py','line':9}"
@@ -62,7 +63,7 @@ test_events(void)
     CHECK(recording != NULL);
     CHECK_UINT(recording->device_count, 2);
     CHECK_UINT(recording->devices[0].event_count, 3);
-    const ml_event *events = recording->devices[0].events;
+    const ml_event *events = plain_events(&recording->devices[0]);
     CHECK_INT(events[0].action, ML_ACTION_ALLOC);
     CHECK_UINT(events[0].addr, 8192);
     CHECK_UINT(events[0].size, 500);
@@ -79,7 +80,7 @@ test_events(void)
     CHECK_INT(events[2].action, ML_ACTION_OOM);
     CHECK_UINT(events[2].addr, 777);
     CHECK_UINT(recording->devices[1].event_count, 1);
-    CHECK_INT(recording->devices[1].events[0].action, ML_ACTION_SEGMENT_MAP);
+    CHECK_INT(plain_events(&recording->devices[1])[0].action, ML_ACTION_SEGMENT_MAP);
     CHECK_INT(recording->keys, ML_KEY_COMPILE_CONTEXT | ML_KEY_USER_METADATA |
                                    ML_KEY_POOL_ID | ML_KEY_EXTERNAL_ANNOTATIONS |
                                    ML_KEY_ALLOCATOR_SETTINGS);
@@ -95,7 +96,7 @@ test_stacks_are_shared_by_value(void)
     /* f called by g, and g alone: two frames, two stacks, beside the empty ones. */
     CHECK_UINT(recording->frame_count, 3);
     CHECK_UINT(recording->stack_count, 3);
-    uint32_t stack = recording->devices[0].events[0].stack;
+    uint32_t stack = plain_events(&recording->devices[0])[0].stack;
     ml_stack inner = recording->stacks[stack];
     ml_stack outer = recording->stacks[inner.parent];
     CHECK_INT(recording->frames[inner.frame].line, 3);
@@ -204,13 +205,13 @@ test_event_frames(void)
     ml_recording *recording = read_literal(
         "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2}]]}");
     CHECK(recording != NULL);
-    CHECK_INT(recording->devices[0].events[0].flags & ML_EVENT_CONTEXT, 0);
+    CHECK_INT(plain_events(&recording->devices[0])[0].flags & ML_EVENT_CONTEXT, 0);
     ml_recording_free(recording);
     recording =
         read_literal("{'segments':[],'device_traces':[[{'action':'alloc','addr':1,"
                      "'size':2,'frames':[]}]]}");
     CHECK(recording != NULL);
-    CHECK_INT(recording->devices[0].events[0].flags & ML_EVENT_CONTEXT,
+    CHECK_INT(plain_events(&recording->devices[0])[0].flags & ML_EVENT_CONTEXT,
               ML_EVENT_CONTEXT);
     ml_recording_free(recording);
 }

@@ -7,6 +7,7 @@
 #include "literal.h"
 #include "snapshot_literals.h"
 #include "test.h"
+#include "plain_events.h"
 
 #define CHECK_REFUSES(literal, code_, text_) \
     do { \
@@ -153,7 +154,7 @@ test_lines_that_are_none(void)
         CHECK_UNREAD(text, "frame.line 1");
         ml_recording *recording = read_literal(text);
         CHECK(recording != NULL);
-        const ml_event *event = &recording->devices[0].events[0];
+        const ml_event *event = &plain_events(&recording->devices[0])[0];
         const ml_stack *stack = &recording->stacks[event->stack];
         const ml_frame *frame = &recording->frames[stack->frame];
         CHECK_INT(frame->line, 0);
@@ -178,7 +179,7 @@ test_events_keep_their_places(void)
     CHECK(recording != NULL);
     const ml_device_trace *device = &recording->devices[0];
     CHECK_UINT(device->event_count, 5);
-    const ml_event *events = device->events;
+    const ml_event *events = plain_events(device);
     CHECK_UINT(events[0].time, 7000); /* the next one's */
     CHECK_UINT(events[2].time, 7000); /* that before it */
     CHECK_INT(events[1].action, ML_ACTION_ALLOC);

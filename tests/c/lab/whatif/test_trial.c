@@ -38,7 +38,7 @@ static void
 make_recording(fixture *f, ml_event *events, size_t count)
 {
     memset(f, 0, sizeof(*f));
-    f->device.events = events;
+    f->device.events.plain = events;
     f->device.event_count = count;
     f->recording.devices = &f->device;
     f->recording.device_count = 1;

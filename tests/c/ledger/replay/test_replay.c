@@ -19,7 +19,7 @@ set_up(fixture *f, ml_event *events, size_t event_count, ml_segment *segments,
        size_t segment_count, ml_block *blocks, size_t block_count)
 {
     memset(f, 0, sizeof(*f));
-    f->device.events = events;
+    f->device.events.plain = events;
     f->device.event_count = event_count;
     f->device.segments = segments;
     f->device.segment_count = segment_count;
@@ -421,7 +421,7 @@ model_end(const model *m, ml_segment *segments, size_t *segment_count, ml_block 
 static void
 run_window(fixture *f, size_t start, ml_totals truth, uint64_t seed)
 {
-    f->device.events += start;
+    f->device.events.plain += start;
     f->device.event_count -= start;
     ml_replay *replay;
     CHECK_INT(ml_replay_new(&f->recording, 0, &replay), 0);
@@ -429,7 +429,7 @@ run_window(fixture *f, size_t start, ml_totals truth, uint64_t seed)
     run_to_end(replay);
     ml_replay_result result = ml_replay_check(replay);
     ml_replay_free(replay);
-    f->device.events -= start;
+    f->device.events.plain -= start;
     f->device.event_count += start;
     if (result.misfits != 0 || result.mismatched_blocks != 0 ||
         result.mismatched_segments != 0) {

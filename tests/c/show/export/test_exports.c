@@ -215,7 +215,7 @@ test_pieces_have_a_limit(void)
     recording->devices = ml_alloc_zeroed(1, sizeof(ml_device_trace));
     recording->device_count = 1;
     ml_event *events = ml_alloc_zeroed(RUNS, sizeof(*events));
-    recording->devices[0].events = events;
+    recording->devices[0].events.plain = events;
     recording->devices[0].event_count = RUNS;
     for (size_t i = 0; i < RUNS; i++) {
         events[i] = (ml_event){

@@ -7,6 +7,7 @@
 
 #include "budget.h"
 #include "test.h"
+#include "plain_events.h"
 
 #define BASE UINT64_C(0x7f0000000000)
 #define SECOND UINT64_C(1000000000)
@@ -20,7 +21,7 @@ new_recording(size_t event_count)
     }
     recording->devices = ml_alloc_zeroed(1, sizeof(*recording->devices));
     recording->device_count = 1;
-    recording->devices[0].events = ml_alloc_zeroed(event_count, sizeof(ml_event));
+    recording->devices[0].events.plain = ml_alloc_zeroed(event_count, sizeof(ml_event));
     recording->devices[0].event_count = event_count;
     recording->rules.max_split_bytes = UINT64_MAX;
     recording->rules.has_segments = 1;
@@ -40,7 +41,7 @@ small_recording(void)
 {
     ml_recording *recording = new_recording(5);
     ml_device_trace *device = &recording->devices[0];
-    ml_event *events = device->events;
+    ml_event *events = plain_events(device);
     events[0] = event(ML_ACTION_SEGMENT_ALLOC, BASE, 2 << 20, SECOND);
     events[1] = event(ML_ACTION_ALLOC, BASE, 1000, SECOND + 5000);
     events[2] = event(ML_ACTION_ALLOC, BASE + 1024, 600, SECOND + 9999);
@@ -174,7 +175,7 @@ test_lines(void)
     CHECK_INT(ml_recording_add_stack(
                   recording, (ml_stack){.parent = outer, .frame = frames[1]}, &inner),
               0);
-    recording->devices[0].events[1].stack = inner;
+    plain_events(&recording->devices[0])[1].stack = inner;
     char *text = document(recording);
     CHECK(text != NULL);
     CHECK_HAS(text, "\"lines\":{\"file\":[2,0],\"function\":[1,0],\"line\":[7,0],");
@@ -189,7 +190,7 @@ static void
 test_large_integers_are_strings(void)
 {
     ml_recording *recording = new_recording(2);
-    ml_event *events = recording->devices[0].events;
+    ml_event *events = plain_events(&recording->devices[0]);
     recording->rules.has_segments = 0;
     events[0] = event(ML_ACTION_ALLOC, 512, UINT64_C(9007199254740992), 0);
     char *text = document(recording);
@@ -211,7 +212,7 @@ static void
 test_time_that_runs_backwards_stands_still(void)
 {
     ml_recording *recording = new_recording(3);
-    ml_event *events = recording->devices[0].events;
+    ml_event *events = plain_events(&recording->devices[0]);
     events[0] = event(ML_ACTION_SNAPSHOT, 0, 0, SECOND);
     events[1] = event(ML_ACTION_SNAPSHOT, 0, 0, SECOND + 9000);
     events[2] = event(ML_ACTION_OOM, 0, 0, SECOND - 3000);

@@ -1,0 +1,367 @@
+/* Packing the events of a device, and reading them again.  See events.h. */
+#include "recording/events.h"
+
+#include "base/base.h"
+
+/* The two bytes between flags and unused. */
+#define PADDING 2
+#define XX(name, member, type) +sizeof(type)
+_Static_assert(0 ML_EVENT_MEMBERS(XX) + PADDING == sizeof(ml_event),
+               "a member of ml_event has no column");
+#undef XX
+
+/* Bits that a word still has room for behind up to 7 others. */
+#define MOST_BITS 56
+
+#define TAIL sizeof(uint64_t)
+
+/* ---- A chunk ---- */
+
+/* The MEMBERS of its events.  OUT holds those of BEFORE, or nothing where that is NULL:
+ * what is alike in all events of both stays. */
+static void
+read_chunk(const ml_event_chunk *chunk, const ml_event_chunk *before, uint32_t members,
+           ml_event *out)
+{
+    size_t count = chunk->count;
+    before = before != NULL && before->count >= count ? before : NULL;
+#define XX(name, member, type) \
+    if ((members & ML_EVENT_BIT(name)) != 0) { \
+        const ml_event_column_bits column = chunk->columns[ML_EVENT_MEMBER_##name]; \
+        const ml_event_column_bits *last = \
+            before != NULL ? &before->columns[ML_EVENT_MEMBER_##name] : NULL; \
+        if (column.bits != 0) { \
+            const uint8_t *bytes = chunk->bytes + column.at; \
+            for (size_t i = 0; i < count; i++) { \
+                out[i].member = (type)ml_event_column_value(column, bytes, i); \
+            } \
+        } \
+        else if (last == NULL || last->bits != 0 || last->base != column.base) { \
+            for (size_t i = 0; i < count; i++) { \
+                out[i].member = (type)column.base; \
+            } \
+        } \
+    }
+    ML_EVENT_MEMBERS(XX)
+#undef XX
+}
+
+static size_t
+bytes_of(const ml_event_column_bits *column, size_t count)
+{
+    return (count * column->bits + 7) / 8;
+}
+
+/* VALUES, of BITS each, up to 56, to OUT; what VALUES holds is lost. */
+static void
+write_bits(uint64_t *values, size_t count, unsigned bits, uint8_t *out)
+{
+    /* As many in one as there is room for. */
+    while (count > 1 && 2 * bits <= MOST_BITS) {
+        values[count] = 0;
+        count = (count + 1) / 2;
+        for (size_t i = 0; i < count; i++) {
+            values[i] = values[2 * i] | values[2 * i + 1] << bits;
+        }
+        bits *= 2;
+    }
+    uint64_t word = 0;
+    unsigned filled = 0;
+    for (size_t i = 0; i < count; i++) {
+        word |= values[i] << filled;
+        filled += bits;
+        memcpy(out, &word, sizeof(word));
+        out += filled >> 3;
+        word >>= filled & ~7u;
+        filled &= 7;
+    }
+}
+
+/* The COUNT values, which lie between LEAST and MOST and differ in the bits of DIFFER, to
+ * OUT; what VALUES holds is lost. */
+static ml_event_column_bits
+write_column(uint64_t *values, size_t count, uint64_t least, uint64_t most,
+             uint64_t differ, uint8_t *out)
+{
+    unsigned shift = (unsigned)__builtin_ctzll(differ);
+    unsigned bits = 64 - (unsigned)__builtin_clzll((most - least) >> shift);
+    if (bits > MOST_BITS) {
+        bits = 64;
+        shift = 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        values[i] = (values[i] - least) >> shift;
+    }
+    if (bits == 64) {
+        memcpy(out, values, count * sizeof(*values));
+    }
+    else {
+        write_bits(values, count, bits, out);
+    }
+    return (ml_event_column_bits){.base = least,
+                                  .bits = (uint8_t)bits,
+                                  .drop = (uint8_t)(64 - bits),
+                                  .shift = (uint8_t)shift};
+}
+
+/* The bits in which members of the COUNT events differ. */
+static ml_event
+differences(const ml_event *events, size_t count)
+{
+    enum {
+        WORDS = sizeof(ml_event) / sizeof(uint64_t)
+    };
+    uint64_t first[WORDS];
+    uint64_t differ[WORDS] = {0};
+    memcpy(first, events, sizeof(first));
+    for (size_t i = 1; i < count; i++) {
+        uint64_t words[WORDS];
+        memcpy(words, &events[i], sizeof(words));
+        for (size_t k = 0; k < WORDS; k++) {
+            differ[k] |= words[k] ^ first[k];
+        }
+    }
+    ml_event result;
+    memcpy(&result, differ, sizeof(result));
+    return result;
+}
+
+/* A new chunk of COUNT events, with the MEMBERS of EVENTS and all others of FROM, which may
+ * be NULL where there are none; NULL: no memory. */
+static ml_event_chunk *
+new_chunk(const ml_event *events, size_t count, uint32_t members,
+          const ml_event_chunk *from)
+{
+    uint64_t values[ML_EVENTS_CHUNK + 1];
+    ml_event_column_bits columns[ML_EVENT_MEMBER_COUNT];
+    uint8_t bytes[ML_EVENTS_CHUNK * sizeof(ml_event) + TAIL];
+    size_t filled = 0;
+    ml_event differ = differences(events, count);
+#define XX(name, member, type) \
+    { \
+        const unsigned number = ML_EVENT_MEMBER_##name; \
+        ml_event_column_bits *column = &columns[number]; \
+        if ((members >> number & 1u) == 0) { \
+            *column = from->columns[number]; \
+            memcpy(bytes + filled, from->bytes + column->at, bytes_of(column, count)); \
+        } \
+        else if (differ.member == 0) { \
+            *column = (ml_event_column_bits){.base = events[0].member, .drop = 63}; \
+        } \
+        else { \
+            type least = events[0].member; \
+            type most = least; \
+            for (size_t i = 0; i < count; i++) { \
+                type value = events[i].member; \
+                least = value < least ? value : least; \
+                most = value > most ? value : most; \
+                values[i] = value; \
+            } \
+            *column = write_column(values, count, least, most, differ.member, \
+                                   bytes + filled); \
+        } \
+        column->at = (uint32_t)filled; \
+        filled += bytes_of(column, count); \
+    }
+    ML_EVENT_MEMBERS(XX)
+#undef XX
+    ml_event_chunk *chunk = ml_alloc(sizeof(*chunk) + filled + TAIL);
+    if (chunk == NULL) {
+        return NULL;
+    }
+    chunk->count = count;
+    for (unsigned k = 0; k < ML_EVENT_MEMBER_COUNT; k++) {
+        chunk->columns[k] = columns[k];
+        if (columns[k].bits == 0) {
+            chunk->columns[k].at = (uint32_t)filled;
+        }
+    }
+    memcpy(chunk->bytes, bytes, filled);
+    memset(chunk->bytes + filled, 0, TAIL);
+    return chunk;
+}
+
+static int
+add_chunk(ml_events *events, const ml_event *from, size_t count)
+{
+    if (ml_grow((void **)&events->chunks, &events->chunk_capacity,
+                events->chunk_count + 1, sizeof(*events->chunks)) < 0) {
+        return ML_ENOMEM;
+    }
+    ml_event_chunk *chunk = new_chunk(from, count, ML_EVENT_ALL, NULL);
+    if (chunk == NULL) {
+        return ML_ENOMEM;
+    }
+    events->chunks[events->chunk_count++] = chunk;
+    return 0;
+}
+
+static void
+drop_chunks(ml_events *events)
+{
+    for (size_t i = 0; i < events->chunk_count; i++) {
+        ml_free(events->chunks[i]);
+    }
+    ml_free(events->chunks);
+    events->chunks = NULL;
+    events->chunk_count = events->chunk_capacity = 0;
+}
+
+void
+ml_events_free(ml_events *events)
+{
+    drop_chunks(events);
+    ml_free(events->plain);
+    events->plain = NULL;
+}
+
+ml_event
+ml_events_at(const ml_events *events, size_t i)
+{
+    ml_event event;
+    if (events->plain != NULL) {
+        return events->plain[i];
+    }
+    memset(&event, 0, sizeof(event));
+#define XX(name, member, type) event.member = ml_events_##name(events, i);
+    ML_EVENT_MEMBERS(XX)
+#undef XX
+    return event;
+}
+
+/* ---- Going through them ---- */
+
+void
+ml_event_cursor_init(ml_event_cursor *cursor, const ml_events *events, uint32_t members)
+{
+    cursor->events = events;
+    cursor->members = members;
+    cursor->at = events->plain;
+    cursor->first = 0;
+    cursor->count = events->plain != NULL ? SIZE_MAX : 0;
+    cursor->chunk = NULL;
+}
+
+void
+ml_event_cursor_fill(ml_event_cursor *cursor, size_t i)
+{
+    size_t number = i / ML_EVENTS_CHUNK;
+    const ml_event_chunk *chunk = cursor->events->chunks[number];
+    read_chunk(chunk, cursor->chunk, cursor->members, cursor->window);
+    cursor->chunk = chunk;
+    cursor->at = cursor->window;
+    cursor->first = number * ML_EVENTS_CHUNK;
+    cursor->count = chunk->count;
+}
+
+/* ---- Making and changing them ---- */
+
+void
+ml_event_writer_init(ml_event_writer *writer, ml_events *events)
+{
+    writer->events = events;
+    writer->count = 0;
+}
+
+int
+ml_event_writer_flush(ml_event_writer *writer)
+{
+    int result = 0;
+    if (writer->count > 0) {
+        result = add_chunk(writer->events, writer->window, writer->count);
+    }
+    writer->count = 0;
+    return result;
+}
+
+void
+ml_event_editor_init(ml_event_editor *editor, ml_events *events, uint32_t reads,
+                     uint32_t changes)
+{
+    ml_event_cursor_init(&editor->cursor, events, reads | changes);
+    editor->events = events;
+    editor->changes = changes;
+    editor->changed = false;
+    editor->error = 0;
+}
+
+/* Packs the window again. */
+static void
+put_back(ml_event_editor *editor)
+{
+    ml_event_cursor *cursor = &editor->cursor;
+    if (!editor->changed) {
+        return;
+    }
+    editor->changed = false;
+    ml_event_chunk *chunk =
+        new_chunk(cursor->window, cursor->count, editor->changes, cursor->chunk);
+    if (chunk == NULL) {
+        editor->error = ML_ENOMEM;
+    }
+    else {
+        ml_event_chunk **at = &editor->events->chunks[cursor->first / ML_EVENTS_CHUNK];
+        ml_free(*at);
+        *at = chunk;
+    }
+    cursor->chunk = chunk;
+}
+
+void
+ml_event_editor_move(ml_event_editor *editor, size_t i)
+{
+    put_back(editor);
+    ml_event_cursor_fill(&editor->cursor, i);
+}
+
+int
+ml_event_editor_end(ml_event_editor *editor)
+{
+    put_back(editor);
+    return editor->error;
+}
+
+int
+ml_events_pack(ml_events *events, size_t count)
+{
+    for (size_t i = 0; events->plain != NULL && i < count; i += ML_EVENTS_CHUNK) {
+        size_t left = count - i;
+        if (add_chunk(events, events->plain + i,
+                      left < ML_EVENTS_CHUNK ? left : ML_EVENTS_CHUNK) < 0) {
+            drop_chunks(events);
+            return ML_ENOMEM;
+        }
+    }
+    ml_free(events->plain);
+    events->plain = NULL;
+    return 0;
+}
+
+ml_event *
+ml_events_copy(const ml_events *from, size_t count)
+{
+    ml_event *copy = ml_alloc_zeroed(count + 1, sizeof(*copy));
+    if (copy == NULL || count == 0) {
+        return copy;
+    }
+    if (from->plain != NULL) {
+        memcpy(copy, from->plain, count * sizeof(*copy));
+        return copy;
+    }
+    for (size_t i = 0; i < from->chunk_count; i++) {
+        read_chunk(from->chunks[i], NULL, ML_EVENT_ALL, copy + i * ML_EVENTS_CHUNK);
+    }
+    return copy;
+}
+
+ml_event *
+ml_events_unpack(ml_events *events, size_t count)
+{
+    if (events->plain == NULL) {
+        events->plain = ml_events_copy(events, count);
+        if (events->plain != NULL) {
+            drop_chunks(events);
+        }
+    }
+    return events->plain;
+}

@@ -1,0 +1,220 @@
+/* The events of a device, each known by its index.
+ *
+ * Packed, they are in chunks, and in each chunk a member of ml_event is a column: what it
+ * has least, and for each event as many bits as its chunk needs for what is beyond.  While
+ * they are made or changed as a whole they may be plain, an array.  Readers need not know
+ * which. */
+#ifndef ML_EVENTS_H
+#define ML_EVENTS_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "memlab.h"
+
+/* Every member of ml_event: name, member, type. */
+#define ML_EVENT_MEMBERS(XX) \
+    XX(addr, addr, uint64_t) \
+    XX(size, size, uint64_t) \
+    XX(time, time, uint64_t) \
+    XX(block_bytes, block_bytes, uint64_t) \
+    XX(stream, stream, uint64_t) \
+    XX(sequence, sequence, uint64_t) \
+    XX(next, next, uint64_t) \
+    XX(stack, stack, uint32_t) \
+    XX(origin_stack, origin_stack, uint32_t) \
+    XX(pool_first, pool[0], uint32_t) \
+    XX(pool_second, pool[1], uint32_t) \
+    XX(metadata, metadata, uint32_t) \
+    XX(node, node, uint32_t) \
+    XX(thread, thread, uint32_t) \
+    XX(autograd_thread, autograd_thread, uint16_t) \
+    XX(next_thread, next_thread, uint16_t) \
+    XX(action, action, uint8_t) \
+    XX(flags, flags, uint8_t) \
+    XX(unused, unused, uint32_t)
+
+enum ml_event_member {
+#define XX(name, member, type) ML_EVENT_MEMBER_##name,
+    ML_EVENT_MEMBERS(XX)
+#undef XX
+    ML_EVENT_MEMBER_COUNT
+};
+
+/* Sets of them. */
+#define ML_EVENT_BIT(name) (UINT32_C(1) << ML_EVENT_MEMBER_##name)
+#define ML_EVENT_ALL ((UINT32_C(1) << ML_EVENT_MEMBER_COUNT) - 1)
+/* What changes memory, and how. */
+#define ML_EVENT_MEMORY \
+    (ML_EVENT_BIT(addr) | ML_EVENT_BIT(size) | ML_EVENT_BIT(block_bytes) | \
+     ML_EVENT_BIT(stream) | ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) | \
+     ML_EVENT_BIT(pool_first) | ML_EVENT_BIT(pool_second) | ML_EVENT_BIT(action) | \
+     ML_EVENT_BIT(flags))
+
+#define ML_EVENTS_CHUNK 256u
+
+/* A value is BASE plus what its bits say, SHIFT to the left.  A column that is the same in
+ * all events has no bits of its own. */
+typedef struct ml_event_column_bits {
+    uint64_t base;
+    uint32_t at;  /* in the chunk's bytes */
+    uint8_t bits; /* an event: 0 to 56, or 64 */
+    uint8_t drop; /* 64 - bits, 63 at most */
+    uint8_t shift;
+    uint8_t pad;
+} ml_event_column_bits;
+
+typedef struct ml_event_chunk {
+    size_t count; /* of its events: ML_EVENTS_CHUNK but in the last */
+    ml_event_column_bits columns[ML_EVENT_MEMBER_COUNT];
+    uint8_t bytes[]; /* the columns', and 8 that are 0 */
+} ml_event_chunk;
+
+/* All zeros: none. */
+typedef struct ml_events {
+    ml_event *plain;         /* NULL: they are packed */
+    ml_event_chunk **chunks; /* owned, as are they */
+    size_t chunk_count;
+    size_t chunk_capacity;
+} ml_events;
+
+/* Frees PLAIN too. */
+void ml_events_free(ml_events *events);
+
+#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "columns of events are read as little-endian words"
+#endif
+
+/* BYTES are those of COLUMN. */
+static inline uint64_t
+ml_event_column_value(ml_event_column_bits column, const uint8_t *bytes, size_t i)
+{
+    size_t bit = i * column.bits;
+    uint64_t word;
+    memcpy(&word, bytes + (bit >> 3), sizeof(word));
+    word = word >> (bit & 7) & UINT64_MAX >> column.drop;
+    return column.base + (word << column.shift);
+}
+
+static inline uint64_t
+ml_event_chunk_value(const ml_event_chunk *chunk, unsigned member, size_t i)
+{
+    const ml_event_column_bits *column = &chunk->columns[member];
+    return ml_event_column_value(*column, chunk->bytes + column->at, i);
+}
+
+/* ml_events_addr(events, i) and so on: one member of one event. */
+#define XX(name, member, type) \
+    static inline type ml_events_##name(const ml_events *events, size_t i) \
+    { \
+        return events->plain != NULL \
+                   ? events->plain[i].member \
+                   : (type)ml_event_chunk_value(events->chunks[i / ML_EVENTS_CHUNK], \
+                                                ML_EVENT_MEMBER_##name, \
+                                                i % ML_EVENTS_CHUNK); \
+    }
+ML_EVENT_MEMBERS(XX)
+#undef XX
+
+ml_event ml_events_at(const ml_events *events, size_t i);
+
+/* ---- Going through them ---- */
+
+/* Reads members of many events near each other, forwards or backwards. */
+typedef struct ml_event_cursor {
+    const ml_events *events; /* borrowed */
+    const ml_event *at;      /* the events from FIRST on, COUNT of them */
+    size_t first;
+    size_t count;
+    uint32_t members;            /* those that are read; others are anything */
+    const ml_event_chunk *chunk; /* that WINDOW was last filled from */
+    ml_event window[ML_EVENTS_CHUNK];
+} ml_event_cursor;
+
+/* MEMBERS: a set of those that are read; of plain events all are there. */
+void ml_event_cursor_init(ml_event_cursor *cursor, const ml_events *events,
+                          uint32_t members);
+void ml_event_cursor_fill(ml_event_cursor *cursor, size_t i);
+
+/* Borrowed until another event is asked for. */
+static inline const ml_event *
+ml_event_cursor_at(ml_event_cursor *cursor, size_t i)
+{
+    if (i - cursor->first >= cursor->count) {
+        ml_event_cursor_fill(cursor, i);
+    }
+    return &cursor->at[i - cursor->first];
+}
+
+/* ---- Making and changing them ---- */
+
+/* Packs what is added to EVENTS, of which there are none before. */
+typedef struct ml_event_writer {
+    ml_events *events; /* borrowed */
+    size_t count;      /* of WINDOW */
+    ml_event window[ML_EVENTS_CHUNK];
+} ml_event_writer;
+
+void ml_event_writer_init(ml_event_writer *writer, ml_events *events);
+/* Packs what is not yet: at the end, too.  0 or ML_ENOMEM. */
+int ml_event_writer_flush(ml_event_writer *writer);
+
+/* Where the next event goes, to be filled in; NULL: no memory. */
+static inline ml_event *
+ml_event_writer_next(ml_event_writer *writer)
+{
+    if (writer->count == ML_EVENTS_CHUNK && ml_event_writer_flush(writer) < 0) {
+        return NULL;
+    }
+    return &writer->window[writer->count++];
+}
+
+/* Changes events, plain or packed, one after the other. */
+typedef struct ml_event_editor {
+    ml_event_cursor cursor;
+    ml_events *events; /* borrowed */
+    uint32_t changes;  /* members */
+    bool changed;      /* an event of the window */
+    int error;         /* 0 or ML_ENOMEM: some are as they were */
+} ml_event_editor;
+
+/* READS and CHANGES: sets of members; what is changed is read, too. */
+void ml_event_editor_init(ml_event_editor *editor, ml_events *events, uint32_t reads,
+                          uint32_t changes);
+void ml_event_editor_move(ml_event_editor *editor, size_t i);
+/* 0 or ML_ENOMEM. */
+int ml_event_editor_end(ml_event_editor *editor);
+
+/* Borrowed until another event is asked for. */
+static inline const ml_event *
+ml_event_editor_see(ml_event_editor *editor, size_t i)
+{
+    if (editor->events->plain != NULL) {
+        return &editor->events->plain[i];
+    }
+    if (i - editor->cursor.first >= editor->cursor.count) {
+        ml_event_editor_move(editor, i);
+    }
+    return &editor->cursor.window[i - editor->cursor.first];
+}
+
+/* The same, to be changed. */
+static inline ml_event *
+ml_event_editor_at(ml_event_editor *editor, size_t i)
+{
+    if (editor->events->plain != NULL) {
+        return &editor->events->plain[i];
+    }
+    ml_event_editor_see(editor, i);
+    editor->changed = true;
+    return &editor->cursor.window[i - editor->cursor.first];
+}
+
+/* The COUNT plain events become packed.  0, or ML_ENOMEM, and they stay plain. */
+int ml_events_pack(ml_events *events, size_t count);
+/* The COUNT events of FROM as an array; NULL: no memory. */
+ml_event *ml_events_copy(const ml_events *from, size_t count);
+/* Makes the COUNT events plain.  The array, owned by EVENTS; NULL: no memory, or none. */
+ml_event *ml_events_unpack(ml_events *events, size_t count);
+
+#endif
