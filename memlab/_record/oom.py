@@ -32,16 +32,16 @@ _STATE = {
 }
 
 
-def _mark_batch():
-    """Marks the batch among the program's arguments, and of these nothing else."""
+def _note_batch():
+    """Notes the batch among the program's arguments, and of these nothing else."""
     found = words.batch_argument(sys.argv[1:])
     if found is not None:
-        _core.mark(f"batch argument {found[0]} {found[1]}")
+        _core.note_before_oom("batch", *found)
 
 
-def _mark_optimizers():
-    """Marks what the program's optimizers will keep, which no event tells before a first
-    step.  The texts are read by lab/verdict/remainder.c."""
+def _note_optimizers():
+    """Notes what the program's optimizers will keep, which no event tells before a first
+    step."""
     module = sys.modules.get("torch.optim.optimizer")
     if module is None or not _core.noting():
         return
@@ -61,10 +61,7 @@ def _mark_optimizers():
             )
             trained += count
             state += count * _STATE.get(name, 1 if group.get("momentum") else 0)
-        _core.mark(
-            f"optimizer {type(item).__name__}: state of {state} bytes for {trained} bytes"
-        )
-
+        _core.note_before_oom("optimizer", type(item).__name__, state, trained)
 
 
 def _on_out_of_memory(device, wanted, total, free):
@@ -164,8 +161,8 @@ class Watch:
                 return
             number = self._count = next(self._numbers)
             if number == 1:
-                _mark_optimizers()
-                _mark_batch()
+                _note_optimizers()
+                _note_batch()
             power = number & (number - 1) == 0
             if number > _WRITTEN_AT_ONCE and not power:
                 self._pending = True

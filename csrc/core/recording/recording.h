@@ -114,7 +114,12 @@ typedef struct ml_annotation {
     XX(GPU, 7, "gpu") \
     XX(OOM, 8, "oom") /* asked for; free on the device; total; allowed */ \
     /* Who holds the block at this address; the name says who. */ \
-    XX(HOLDER, 9, "holder")
+    XX(HOLDER, 9, "holder") \
+    /* Where memory runs out, what no event tells: bytes of the state that an optimizer will
+     * keep, and of the parameters that it trains; the name is its class. */ \
+    XX(OPTIMIZER, 10, "optimizer") \
+    XX(BATCH, 11, \
+       "batch") /* of the program's arguments the batch; the name is its own */
 
 enum ml_note_kind {
 #define XX(name, number, text) ML_NOTE_##name = (number),

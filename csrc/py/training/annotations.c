@@ -2,6 +2,7 @@
 #include "training/annotations.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "core/record/recorder.h"
 #include "dicts/gpu_dict.h"
@@ -133,6 +134,38 @@ ml_py_note_holder(PyObject *Py_UNUSED(module), PyObject *args)
     if (of != NULL) {
         ml_note note = {.kind = ML_NOTE_HOLDER, .device = device, .values = {address}};
         ml_recorder_note(of, &note, holder, (size_t)length);
+    }
+    Py_RETURN_NONE;
+}
+
+const char ml_py_note_before_oom_doc[] =
+    "note_before_oom($module, kind, name, value, other=0, /)\n--\n\n"
+    "Notes what no event tells, as memory runs out.\n\n"
+    "kind: 'optimizer', with its class, the bytes of the state that it will keep and "
+    "of\n"
+    "the parameters that it trains; 'batch', with an argument of the program and its\n"
+    "number. Raises TypeError, ValueError, OverflowError.";
+
+PyObject *
+ml_py_note_before_oom(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    const char *kind, *name;
+    Py_ssize_t length;
+    unsigned long long value, other = 0;
+    if (!PyArg_ParseTuple(args, "ss#K|K:note_before_oom", &kind, &name, &length, &value,
+                          &other)) {
+        return NULL;
+    }
+    bool optimizer = strcmp(kind, ml_note_text(ML_NOTE_OPTIMIZER)) == 0;
+    if (!optimizer && strcmp(kind, ml_note_text(ML_NOTE_BATCH)) != 0) {
+        PyErr_Format(PyExc_ValueError, "no such kind: %.100s", kind);
+        return NULL;
+    }
+    ml_note note = {.kind = optimizer ? ML_NOTE_OPTIMIZER : ML_NOTE_BATCH,
+                    .device = -1,
+                    .values = {value, other}};
+    if (ml_recorder_noting()) {
+        ml_recorder_note(NULL, &note, name, (size_t)length);
     }
     Py_RETURN_NONE;
 }

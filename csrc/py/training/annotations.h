@@ -14,6 +14,8 @@ extern const char ml_py_end_phase_doc[];
 PyObject *ml_py_end_phase(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char ml_py_mark_doc[];
 PyObject *ml_py_mark(PyObject *module, PyObject *name);
+extern const char ml_py_note_before_oom_doc[];
+PyObject *ml_py_note_before_oom(PyObject *module, PyObject *args);
 extern const char ml_py_note_holder_doc[];
 PyObject *ml_py_note_holder(PyObject *module, PyObject *args);
 extern const char ml_py_note_step_doc[];

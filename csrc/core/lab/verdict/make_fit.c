@@ -1,8 +1,6 @@
 /* What makes a run fit.  See make_fit.h. */
 #include "lab/verdict/make_fit.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 /* Of the memory one in so many is left for what placement and libraries change. */
@@ -89,19 +87,17 @@ tell_unseen(const ml_remainder *remainder, ml_make_fit *out)
     out->state_assumed = remainder->state_assumed;
 }
 
-/* The batch among the program's arguments, as _record/oom.py marks it. */
+/* The batch among the program's arguments. */
 static void
 read_argument(const ml_recording *recording, ml_make_fit *out)
 {
     for (size_t i = 0; i < recording->note_count; i++) {
         const ml_note *note = &recording->notes[i];
-        ml_string text = recording->strings[note->name];
-        char copy[128];
-        if (note->kind == ML_NOTE_MARK && text.length < sizeof(copy)) {
-            memcpy(copy, text.bytes, text.length);
-            copy[text.length] = 0;
-            (void)sscanf(copy, "batch argument %63s %" SCNu64, out->batch_name,
-                         &out->batch_number);
+        ml_string name = recording->strings[note->name];
+        if (note->kind == ML_NOTE_BATCH && name.length < sizeof(out->batch_name)) {
+            memcpy(out->batch_name, name.bytes, name.length);
+            out->batch_name[name.length] = 0;
+            out->batch_number = note->values[0];
         }
     }
 }

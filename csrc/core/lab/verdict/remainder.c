@@ -9,69 +9,6 @@
 #include "base/base.h"
 #include "lab/verdict/remainder_parts.h"
 
-/* ---- Demands ---- */
-
-int
-ml_remainder_add(ml_remainder_builder *b, uint64_t bytes, size_t like, bool scales,
-                 enum ml_remainder_kind kind, size_t *index)
-{
-    ml_remainder *out = b->out;
-    ml_workload *workload = out->workload;
-    if (workload->count == out->capacity) {
-        size_t items = out->capacity;
-        void *demands = workload->demands;
-        void *marks = out->items;
-        int error =
-            ml_grow(&demands, &out->capacity, workload->count + 1, sizeof(ml_demand));
-        workload->demands = demands;
-        if (error == 0) {
-            error = ml_grow(&marks, &items, out->capacity, sizeof(ml_remainder_item));
-            out->items = marks;
-        }
-        if (error < 0) {
-            return ML_ENOMEM;
-        }
-    }
-    const ml_demand *of = &workload->demands[like];
-    ml_demand demand = {.bytes = bytes,
-                        .stream = of->stream,
-                        .pool = {of->pool[0], of->pool[1]},
-                        .born = b->now,
-                        .freed = ML_NO_EVENT,
-                        .completed = ML_NO_EVENT,
-                        .last_used = ML_NO_EVENT,
-                        .stack = of->stack,
-                        .block_bytes = bytes};
-    out->items[workload->count] = (ml_remainder_item){
-        .scales = scales,
-        .kind = (uint8_t)kind,
-        .category = kind == ML_REST_GRADIENT ? ML_CATEGORY_GRADIENT
-                    : kind == ML_REST_KEPT   ? ML_CATEGORY_OPTIMIZER_STATE
-                                             : ML_CATEGORY_UNKNOWN,
-        .like = (uint32_t)(like < out->recorded ? like : out->items[like].like)};
-    if (index != NULL) {
-        *index = workload->count;
-    }
-    workload->demands[workload->count++] = demand;
-    return 0;
-}
-
-void
-ml_remainder_free_at(ml_remainder_builder *b, size_t index, size_t event)
-{
-    ml_demand *demand = &b->out->workload->demands[index];
-    demand->freed = event;
-    demand->completed = event;
-}
-
-bool
-ml_remainder_is_live(const ml_remainder *out, size_t i)
-{
-    const ml_demand *demand = &out->workload->demands[i];
-    return demand->bytes != 0 && demand->freed == ML_NO_EVENT &&
-           demand->completed == ML_NO_EVENT;
-}
-
 /* ---- The recorded ones ---- */
 
 static bool

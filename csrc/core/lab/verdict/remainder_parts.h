@@ -1,4 +1,4 @@
-/* What remainder.c and remainder_forward.c share: a remainder under construction. */
+/* A remainder under construction, which the files that know its passes add to. */
 #ifndef ML_REMAINDER_PARTS_H
 #define ML_REMAINDER_PARTS_H
 

@@ -1,5 +1,4 @@
 /* What a backward pass, an optimizer's step and the next pass would ask for. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +8,6 @@
 
 /* Bytes of state for each of a parameter, of Adam and those like it. */
 #define ADAM 2
-/* A mark of _record/oom.py: bytes of state, bytes of parameters that it trains. */
-#define ML_OPTIMIZER_NOTE "optimizer %*[^:]: state of %llu bytes for %llu bytes"
 
 /* ---- The backward pass ---- */
 
@@ -24,18 +21,9 @@ read_optimizers(const ml_recording *recording, uint64_t *trained, uint64_t *stat
     *state = 0;
     for (size_t i = 0; i < recording->note_count; i++) {
         const ml_note *note = &recording->notes[i];
-        ml_string text = recording->strings[note->name];
-        char copy[128];
-        unsigned long long state_bytes;
-        unsigned long long bytes;
-        if (note->kind != ML_NOTE_MARK || text.length >= sizeof(copy)) {
-            continue;
-        }
-        memcpy(copy, text.bytes, text.length);
-        copy[text.length] = 0;
-        if (sscanf(copy, ML_OPTIMIZER_NOTE, &state_bytes, &bytes) == 2) {
-            *trained += bytes;
-            *state += state_bytes;
+        if (note->kind == ML_NOTE_OPTIMIZER) {
+            *state += note->values[0];
+            *trained += note->values[1];
             noted = true;
         }
     }

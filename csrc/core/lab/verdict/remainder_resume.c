@@ -26,23 +26,6 @@ kept_at(const ml_remainder_builder *b, size_t event)
     return bytes;
 }
 
-int
-ml_sequence_take(const ml_remainder_builder *b, size_t from, size_t until,
-                 ml_sequence *out)
-{
-    const ml_workload *workload = b->out->workload;
-    out->list = ml_alloc_zeroed(b->out->recorded + 1, sizeof(size_t));
-    out->count = 0;
-    for (size_t i = 0; out->list != NULL && i < b->out->recorded; i++) {
-        size_t born = workload->demands[i].born;
-        if (workload->demands[i].bytes != 0 && born != ML_NO_EVENT && born >= from &&
-            born < until && b->it->of[i].verdict.category != ML_CATEGORY_WORKSPACE) {
-            out->list[out->count++] = i;
-        }
-    }
-    return out->list == NULL ? ML_ENOMEM : 0;
-}
-
 /* Whether the passes ask for the same sizes, as far as NOW goes. */
 static bool
 is_alike(const ml_remainder_builder *b, const ml_sequence *before,

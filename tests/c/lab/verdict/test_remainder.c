@@ -113,12 +113,12 @@ static void
 test_an_optimizer_that_was_noted(void)
 {
     run_out(6);
-    s.notes[s.recording->note_count++] = (ml_note){
-        .kind = ML_NOTE_MARK,
-        .time = SAMPLE_TIME(&s) + 1,
-        .device = -1,
-        .name = sample_string(s.recording,
-                              "optimizer SGD: state of 0 bytes for 62914560 bytes")};
+    s.notes[s.recording->note_count++] =
+        (ml_note){.kind = ML_NOTE_OPTIMIZER,
+                  .time = SAMPLE_TIME(&s) + 1,
+                  .device = -1,
+                  .values = {0, 60 * MIB},
+                  .name = sample_string(s.recording, "SGD")};
     ml_advice_case it;
     CHECK_INT(ml_advice_case_init(&it, s.recording, 0), 0);
     ml_remainder remainder;
