@@ -115,7 +115,7 @@ def fit(text: str, columns: int) -> str:
 
 
 def _broken(line, columns):
-    indent = len(line) - len(line.lstrip(" "))
+    indent = min(len(line) - len(line.lstrip(" ")), columns - 1)
     # Not by the indentation alone: numbers are aligned at the right.
     hanging = " " * (6 if indent else 4)
     start = indent

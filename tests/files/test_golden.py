@@ -28,7 +28,7 @@ ACTIONS = """alloc free_requested free_completed segment_alloc segment_free segm
 CATEGORIES = """parameter buffer gradient optimizer_state activation temporary input
     workspace communication before_recording unknown""".split()
 NOTES = """step phase_begin phase_end mark region_begin region_end host gpu oom
-    holder""".split()
+    holder optimizer batch""".split()
 STOPS = [
     "",
     "the limit of the file's size was reached",
@@ -145,7 +145,7 @@ def test_categories(recording, tmp_path):
 def test_notes(recording):
     notes = recording.notes()
     assert [each["kind"] for each in notes] == NOTES
-    assert [each["name"] for each in notes] == [f"note {i}" for i in range(10)]
+    assert [each["name"] for each in notes] == [f"note {i}" for i in range(len(NOTES))]
     assert {tuple(each["values"]) for each in notes} == {tuple(range(7))}
     assert notes[9]["time_ns"] == 10**18 + 9000
 

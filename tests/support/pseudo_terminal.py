@@ -9,15 +9,15 @@ import sys
 import termios
 
 
-def in_a_terminal(width, *arguments, env=None):
-    """What `memlab ARGUMENTS` shows in a terminal of WIDTH columns."""
+def in_a_terminal(width, *arguments, env=None, stream="stdout"):
+    """What `memlab ARGUMENTS` shows on STREAM, a terminal of WIDTH columns."""
     shown, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
     with subprocess.Popen(
         [sys.executable, "-m", "memlab", *map(str, arguments)],
         stdin=subprocess.DEVNULL,
-        stdout=terminal,
+        **{stream: terminal},
         env={**environment, **(env or {})},
     ) as process:
         os.close(terminal)

@@ -465,7 +465,7 @@ def test_a_strangers_lines_are_shown_as_they_are(script, program, tmp_path, text
     shown = wording.escape(text.strip())
     assert shown[:60] in words
     done = subprocess.run(
-        [sys.executable, "-m", "memlab", "report", "--markdown", path],
+        [sys.executable, "-m", "memlab", "report", "--full", "--markdown", path],
         capture_output=True, check=True,
     )  # fmt: skip
     markdown = done.stdout.decode()
