@@ -115,11 +115,11 @@ typedef struct ml_annotation {
     XX(OOM, 8, "oom") /* asked for; free on the device; total; allowed */ \
     /* Who holds the block at this address; the name says who. */ \
     XX(HOLDER, 9, "holder") \
-    /* Where memory runs out, what no event tells: bytes of the state that an optimizer will
-     * keep, and of the parameters that it trains; the name is its class. */ \
+    /* Where memory runs out, what no event tells.  Of an optimizer, whose class the name is: \
+     * bytes of the state that it will keep; of the parameters that it trains. */ \
     XX(OPTIMIZER, 10, "optimizer") \
-    XX(BATCH, 11, \
-       "batch") /* of the program's arguments the batch; the name is its own */
+    /* The program's argument of this name, a batch: its number. */ \
+    XX(BATCH, 11, "batch")
 
 enum ml_note_kind {
 #define XX(name, number, text) ML_NOTE_##name = (number),
