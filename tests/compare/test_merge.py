@@ -291,7 +291,7 @@ def test_what_makes_the_difference_is_told_until_little_is_left(tmp_path):
     start = next(i for i, row in enumerate(rows) if row.startswith("rank 1 peaks at "))
     # 100, 50 and 20 leave 10 of 180.
     assert [row.split()[0] for row in rows[start + 1 : start + 5]] == [
-        "+50.00", "+25.00", "+10.00", "+5.00",
+        "+50.0", "+25.0", "+10.0", "+5.00",
     ]  # fmt: skip
     assert rows[start + 4].endswith("in 5 more lines")
 

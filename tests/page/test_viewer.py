@@ -30,6 +30,7 @@ from viewer_state import VIEWS, chosen_event, go, state_of, summary_totals
 
 from memlab import _core
 from memlab._page import page as _page
+from memlab._text import wording
 
 # ---- without a browser ----
 
@@ -201,7 +202,7 @@ def test_steps_go_to_the_next_event_allocation_out_of_memory_and_peak(show):
     for entry in snapshot["device_traces"][0][: oom + 1]:
         model.step(entry)
     hole = max(size for size, used in model.blocks.values() if not used)
-    assert f"largest hole {hole / MIB:.1f} MiB in s" in page.inner_text(
+    assert f"largest hole {wording.size(hole)} in s" in page.inner_text(
         ".segment-pane .oom"
     )
     step("The event of the peak", 1120)

@@ -19,6 +19,7 @@ import pytest
 from viewer_pages import model_totals
 
 from memlab import _core
+from memlab._text import wording
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = """
@@ -396,18 +397,18 @@ def test_growth_is_the_difference_of_two_instants(show, training):
 
 
 def test_memory_of_no_known_category_is_not_called_exact(show):
-    recording = recorded("gpt2_oom")
+    recording = recorded("h200/streams.default")
     unknown = recording.peak(0)["by_category"]["unknown"]
     assert unknown == recording.peak(0)["peak"]["allocated_bytes"]
     page = show(recording, {"view": "breakdown"})
     page.get_by_text(
-        f"{unknown / 2**30:.2f} GiB {exact(unknown)} of no known category; "
+        f"{wording.size(unknown)} {exact(unknown)} of no known category; "
         "all other categories are exact."
     ).wait_for()
 
 
 def test_growth_says_why_a_category_is_unknown_beside_the_table_only(show):
-    page = show(recorded("gpt2_oom"), {"view": "growth"})
+    page = show(recorded("h200/streams.default"), {"view": "growth"})
     rows = page.locator("#view-growth .sums-room >> nth=1").locator("tbody tr")
     cell = rows.first.locator("td").nth(3)
     assert cell.text_content() == "unknown"

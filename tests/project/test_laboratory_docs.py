@@ -59,7 +59,7 @@ def test_commands_run(folder, capsys, words):
     if words[0] == "torchrun" or words[1] == "phantom":
         return
     assert words[0] == "memlab", words
-    if words[1] in ("run", "fit"):
+    if words[1] in ("run", "fit") or "--measure" in words:
         assert main.parse(words[1:]).command == words[1]
         return
     assert main.main(words[1:]) == 0, capsys.readouterr().err

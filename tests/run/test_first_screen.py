@@ -62,7 +62,7 @@ def test_a_peak_in_an_evaluation(run, tmp_path):
     assert "in an evaluation, at program.py:" in text
     assert "The peak is in an evaluation, not in the training" in text.replace("\n    ", " ")
     assert "1. Evaluate in smaller batches: saves " in text
-    (found,) = verdict(tmp_path)
+    found, _ = verdict(tmp_path)
     kinds = [finding["kind"] for finding in found["findings"]]
     assert kinds[0] == "peak_in_evaluation" and kinds[-1] == "fits"
     above = found["findings"][0]
@@ -87,7 +87,7 @@ def test_out_of_memory_leads(run, tmp_path):
     text = screen_of(done)
     assert "Verdict: Out of memory in a forward pass of " in text
     assert "512 MiB were asked for" in text.replace("\n    ", " ")
-    (found,) = verdict(tmp_path)
+    found, _ = verdict(tmp_path)
     first = found["findings"][0]
     assert first["kind"] == "out_of_memory" and first["stage"] == "forward"
     assert first["bytes"] == 512 * MIB and first["file"].endswith("program.py")
@@ -116,7 +116,7 @@ def test_gates(run, tmp_path):
 
 def test_a_quiet_run_says_nothing(run, tmp_path):
     done = run("hold(100)\nprint('PROGRAM')", "--quiet")
-    assert done.stdout == "PROGRAM\n"
+    assert done.stdout == "HELD 100\nPROGRAM\n"
     assert "memlab:" not in done.stderr.replace("memlab phantom:", "")
     assert "Peak" not in done.stderr
     text = (tmp_path / "memlab_out/report.txt").read_text()

@@ -320,7 +320,7 @@ for name in "child.mlab", "parent.mlab":
 """, warm=False)
     assert done.stdout.split("\n") == [
         f"{10 * MIB} True",
-        "a forked child cannot read its parent's recording",
+        "a forked child cannot read its parent's recording: read it in the parent",
         str(20 * MIB), str(10 * MIB), str(20 * MIB), "",
     ]
 

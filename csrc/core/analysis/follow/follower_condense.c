@@ -236,6 +236,9 @@ make_prior_block(const past *of, unsigned device, const ml_peak_block *block,
     if (result == 0) {
         result = keep_frame(of, block->cause.until, &prior_block->until);
     }
+    if (result == 0) {
+        result = keep_frame(of, block->cause.model, &prior_block->model);
+    }
     return result < 0 ? result
                       : keep_text(of, block->cause.module,
                                   &prior_block->prior_block.cause.module);

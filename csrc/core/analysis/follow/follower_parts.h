@@ -35,6 +35,7 @@ typedef struct follower_prior_block {
     ml_prior_block prior_block;
     ml_frame frame;
     ml_frame until;
+    ml_frame model;
 } follower_prior_block;
 
 typedef struct follower_prior_blocks {

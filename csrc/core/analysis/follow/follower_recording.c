@@ -152,6 +152,10 @@ put_prior_blocks(const follower_prior_blocks *from, ml_recording *recording,
             result =
                 add_frame(recording, from->items[i].until, &prior_block->cause.until);
         }
+        if (result == 0) {
+            result =
+                add_frame(recording, from->items[i].model, &prior_block->cause.model);
+        }
     }
     return result;
 }

@@ -175,6 +175,7 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
         cause->stack = 0; /* it is the block's */
         cause->frame = merge->frame_of[cause->frame];
         cause->until = merge->frame_of[cause->until];
+        cause->model = merge->frame_of[cause->model];
         cause->module = merge->string_of[cause->module];
     }
     return 0;

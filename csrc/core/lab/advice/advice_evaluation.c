@@ -9,6 +9,8 @@
 
 /* The batch of the evaluation is divided by this at most. */
 #define MOST_PARTS 64
+/* An evaluation may be above the training by one part in so many. */
+#define ENOUGH_PART 10
 
 /* What is there after each event: of evaluations' own, and all else. */
 typedef struct sums {
@@ -43,7 +45,7 @@ fill(const ml_advice_case *it, sums *at)
     }
 }
 
-/* In how many parts the batch of the evaluations stays below the peak of all else; 0: it
+/* In how many parts the batch of the evaluations stays near the peak of all else; 0: it
  * does not make the peak, or the program does not train. */
 static int64_t
 find_parts(const ml_advice_case *it, const sums *at)
@@ -57,8 +59,9 @@ find_parts(const ml_advice_case *it, const sums *at)
         }
     }
     int64_t parts = 1;
+    int64_t enough = most + most / ENOUGH_PART;
     for (size_t i = 0; trains && i < it->trace->event_count; i++) {
-        while (parts < MOST_PARTS && at[i].own / parts + at[i].rest > most &&
+        while (parts < MOST_PARTS && at[i].own / parts + at[i].rest > enough &&
                at[i].own != 0) {
             parts *= 2;
         }
