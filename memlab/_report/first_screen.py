@@ -111,8 +111,6 @@ def _judged(device, changes):
     if sentences:
         yield Heading("Verdict: ", sentences[0])
         yield from map(Said, sentences[1:])
-    else:
-        yield Heading("Verdict")
     fit = device.verdict["make_fit"]
     if fit is not None:
         yield from map(Said, filter(None, (make_fit.batch(fit), make_fit.chosen(fit))))
@@ -123,6 +121,8 @@ def _judged(device, changes):
         lines += [*_broken(f"  {number}. {first}"), _cut(f"     {second}")]
     if lines:
         yield Listing(lines)
+    elif not sentences or fit is not None:
+        return
     elif device.verdict["tried"]:
         yield Said("No change found that lowers the peak by 1 % or more.")
     elif device.source != "cpu":

@@ -69,7 +69,7 @@ def test_a_peak_in_an_evaluation(run, tmp_path):
     # All four results and what they are of: 5 blocks of 64 MiB; the workspace is in both.
     assert found["peak"]["stage"] == above["stage"] == "evaluation"
     assert above["bytes"] + above["of_bytes"] == found["peak"]["allocated_bytes"]
-    assert above["bytes"] > 4 * 64 * MIB
+    assert above["bytes"] >= 4 * 64 * MIB
 
 
 # 12 layers of which the fifth finds no room; the GPU is named in the test.
@@ -94,7 +94,8 @@ def test_out_of_memory_leads(run, tmp_path):
     assert not {"fits", "tight"} & {finding["kind"] for finding in found["findings"]}
     # As `memlab report` and its page say it at any time.
     said = report(tmp_path, "memlab_out/rank0.mlab").stdout
-    assert said.startswith(text[: text.index("Files in")].rstrip())
+    same = text[text.index("Verdict") : text.index("\n\nFiles in")]
+    assert said.startswith(text[: text.index("What it")]) and same in said
     page = (tmp_path / "memlab_out/rank0.html").read_text()
     assert "Out of memory in a forward pass of " in page
     gate = report(tmp_path, "memlab_out", "--fail-on", "oom", status=3)

@@ -205,9 +205,9 @@ if __name__ == "__main__":
     assert peaks(out) == {0: 10, 1: 20, 2: 30, 3: 40, 4: 50}
     whole = results(1, 2) | {"rank2_oom.pickle", "report_rank2_oom.txt"}
     assert names(out) == whole | {"rank0.mlab", "rank3.mlab", "rank4.mlab"}
-    assert "  Killed before its end: ranks 0, 3, 4\n" in done.stderr
-    assert "Ended without a report: ranks 0, 3, 4.\n" in done.stderr
-    assert "Files in memlab_out, for N = 0, 3, 4: rankN.mlab\n" in done.stderr
+    assert "  Killed before its end: ranks 0, 3-4\n" in done.stderr
+    assert "Ended without a report: ranks 0, 3-4.\n" in done.stderr
+    assert "Files in memlab_out, for N = 0, 3-4: rankN.mlab\n" in done.stderr
     # The one that ran out of memory leads.
     assert done.stderr.count("Peak on rank 2 (cuda:0): 30.0 MiB") == 1
 
