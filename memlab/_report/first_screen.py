@@ -45,6 +45,11 @@ class Device:
         return any(item["kind"] == "out_of_memory" for item in self.verdict["findings"])
 
     @property
+    def grows(self) -> bool:
+        """Whether memory grows by step."""
+        return any(item["kind"] == "grows" for item in self.verdict["findings"])
+
+    @property
     def urgency(self) -> tuple[bool, int]:
         """Of several devices the one with the highest is told."""
         return self.failed, self.verdict["peak"]["allocated_bytes"]
@@ -121,7 +126,7 @@ def _judged(device, changes):
         lines += [*_broken(f"  {number}. {first}"), _cut(f"     {second}")]
     if lines:
         yield Listing(lines)
-    elif not sentences or fit is not None:
+    elif not sentences or fit is not None or device.grows:
         return
     elif device.verdict["tried"]:
         yield Said("No change found that lowers the peak by 1 % or more.")
