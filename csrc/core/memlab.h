@@ -127,6 +127,28 @@ typedef struct ml_event {
     uint32_t unused;
 } ml_event;
 
+/* Every member of ml_event: name, member, type. */
+#define ML_EVENT_MEMBERS(XX) \
+    XX(addr, addr, uint64_t) \
+    XX(size, size, uint64_t) \
+    XX(time, time, uint64_t) \
+    XX(block_bytes, block_bytes, uint64_t) \
+    XX(stream, stream, uint64_t) \
+    XX(sequence, sequence, uint64_t) \
+    XX(next, next, uint64_t) \
+    XX(stack, stack, uint32_t) \
+    XX(origin_stack, origin_stack, uint32_t) \
+    XX(pool_first, pool[0], uint32_t) \
+    XX(pool_second, pool[1], uint32_t) \
+    XX(metadata, metadata, uint32_t) \
+    XX(node, node, uint32_t) \
+    XX(thread, thread, uint32_t) \
+    XX(autograd_thread, autograd_thread, uint16_t) \
+    XX(next_thread, next_thread, uint16_t) \
+    XX(action, action, uint8_t) \
+    XX(flags, flags, uint8_t) \
+    XX(unused, unused, uint32_t)
+
 /* Columns of an event that snapshots keep by what they hold, in the order of their
  * keys: name, key, member, what it holds, whose key it is.  0 says nothing.
  *

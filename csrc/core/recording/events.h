@@ -12,28 +12,6 @@
 
 #include "memlab.h"
 
-/* Every member of ml_event: name, member, type. */
-#define ML_EVENT_MEMBERS(XX) \
-    XX(addr, addr, uint64_t) \
-    XX(size, size, uint64_t) \
-    XX(time, time, uint64_t) \
-    XX(block_bytes, block_bytes, uint64_t) \
-    XX(stream, stream, uint64_t) \
-    XX(sequence, sequence, uint64_t) \
-    XX(next, next, uint64_t) \
-    XX(stack, stack, uint32_t) \
-    XX(origin_stack, origin_stack, uint32_t) \
-    XX(pool_first, pool[0], uint32_t) \
-    XX(pool_second, pool[1], uint32_t) \
-    XX(metadata, metadata, uint32_t) \
-    XX(node, node, uint32_t) \
-    XX(thread, thread, uint32_t) \
-    XX(autograd_thread, autograd_thread, uint16_t) \
-    XX(next_thread, next_thread, uint16_t) \
-    XX(action, action, uint8_t) \
-    XX(flags, flags, uint8_t) \
-    XX(unused, unused, uint32_t)
-
 enum ml_event_member {
 #define XX(name, member, type) ML_EVENT_MEMBER_##name,
     ML_EVENT_MEMBERS(XX)
