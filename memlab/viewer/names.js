@@ -187,7 +187,7 @@ const memlabNames = (() => {
     if (reason !== "") {
       return `${text}: ${reason}`;
     }
-    const sure = exact[kind] === 0 ? " (by a rule that a program can break)" : "";
+    const sure = exact[kind] === 0 ? " (estimated)" : "";
     return (owner === "" ? text : `${text} ${owner}`) + sure;
   }
 

@@ -79,7 +79,7 @@ test("a line says where it is, how it is known, or why there is none", () => {
 
 test("a category says whose it is, why it is not known, and whether it is exact", () => {
   assert.deepEqual([0, 1, 2, 3].map((kind) => memlabNames.kindCategory(MODEL, kind)), [
-    "parameter weight", "parameter (by a rule that a program can break)",
+    "parameter weight", "parameter (estimated)",
     "unknown: no backward pass followed", "unknown"]);
   assert.equal(memlabNames.kindModule(MODEL, 0), "block.0");
   assert.equal(memlabNames.kindModule(MODEL, 1), "(outside any module's call)");

@@ -40,7 +40,7 @@ DRAWN = """async () => {
 def main(source, folder):
     recording = load.read_recording(source)
     title = Path(source).name
-    page = _page.assemble(*recording.page_data(), title=title)
+    page = b"".join(_page.of(recording, title=title))
     with tempfile.TemporaryDirectory() as place:
         file = Path(place, "page.html")
         file.write_bytes(page)
