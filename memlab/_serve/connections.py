@@ -94,7 +94,11 @@ class Server:
     def close(self) -> None:
         """Ends run(), from another thread."""
         self.closed.set()
-        self.socket.shutdown(socket.SHUT_RDWR)
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # run() saw it first, and has closed the socket.
+            pass
 
     def _turn(self):
         ends = [connection.deadline for connection in self._connections]
