@@ -10,6 +10,7 @@ from memlab import _core
 from memlab._lab import replay
 from memlab._report import make_fit
 from memlab._report.advice_words import WORDS, plural
+from memlab._report.changes import saving
 from memlab._report.parts import Heading, Said, Table
 from memlab._text import wording
 
@@ -195,17 +196,6 @@ def _why(answer: ExplainedDevice):
         yield Said(f"... and {plural(len(rest), 'more part')} with {_size(left)}")
 
 
-def _saving(item):
-    words, more = [], []
-    for name in ("allocated", "reserved"):
-        saved = item[f"{name}_saving_bytes"]
-        if saved > 0:
-            words.append(f"{_size(saved)} {name}")
-        elif saved < 0:
-            more.append(f"but {_size(-saved)} more {name}")
-    return ", ".join(words + more)
-
-
 def _is_worth_telling(item, peak):
     """Whether a peak falls by a part that is worth a change."""
     return any(
@@ -227,7 +217,7 @@ def _not_covered(advice):
 
 def _advice(number, item):
     title, sentence, change = WORDS[item["kind"]](item)
-    yield Heading(f"{number}. {title}: saves {_saving(item)}")
+    yield Heading(f"{number}. {title}: saves {saving(item)}")
     yield Said(wording.escape(sentence))
     modules = item["module"] if item["module"].strip("*") else ""
     where = [_place(item), f"in {wording.escape(modules)}" if modules else ""]
@@ -242,7 +232,7 @@ def _together(answer: ExplainedDevice, told):
     both = answer["together"]
     yield Heading(
         f"All together: {_size(both['allocated_bytes'])} allocated, "
-        f"{_size(both['reserved_bytes'])} reserved, saves {_saving(both)}"
+        f"{_size(both['reserved_bytes'])} reserved, saves {saving(both)}"
     )
     alone = [str(i) for i, item in enumerate(told, 1) if not item["together"]]
     if alone:

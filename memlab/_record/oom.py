@@ -48,8 +48,8 @@ def _note_optimizers():
     for item in gc.get_objects():
         if not issubclass(type(item), module.Optimizer):
             continue
-        names = [c.__name__ for c in type(item).__mro__]
-        name = next((n for n in names if n in _STATE or n == "SGD"), None)
+        classes = [c.__name__ for c in type(item).__mro__]
+        name = next((n for n in classes if n in _STATE or n == "SGD"), None)
         if name is None:
             continue
         trained = state = 0
@@ -161,8 +161,7 @@ class Watch:
                 return
             number = self._count = next(self._numbers)
             if number == 1:
-                _note_optimizers()
-                _note_batch()
+                self._note()
             power = number & (number - 1) == 0
             if number > _WRITTEN_AT_ONCE and not power:
                 self._pending = True
@@ -178,6 +177,14 @@ class Watch:
                     self._writing.release()
         except Exception as error:
             self._failed(error)
+
+    def _note(self):
+        """What no event tells; without it the account is written as well."""
+        try:
+            _note_optimizers()
+            _note_batch()
+        except Exception as error:
+            self._say(f"memlab: the optimizers were not noted: {error}")
 
     def _write_now(self):
         snapshot = self._snapshot()
