@@ -10,6 +10,8 @@ TORCH ?= torch==2.11.0
 COMPOSER_VENV ?= .venv-composer
 # How many processes run the Python tests, each a file at a time.
 JOBS ?= $(shell nproc)
+# Fewer wheels, as in `make wheels WHEELS='--pythons 3.11 --torches 2.15.0'`.
+WHEELS ?=
 # Further words for pytest, as in `make test PYTEST_ARGS='-k ledger -x'`.
 PYTEST_ARGS ?=
 
@@ -50,7 +52,7 @@ CLANG_FORMAT ?= $(firstword $(foreach f,clang-format-14 clang-format,$(shell com
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: help setup demo test test-c test-cpu test-composer test-nightly build debug asan \
-    tsan valgrind cov format lint wasm bench wheel clean
+    tsan valgrind cov format lint wasm bench wheel wheels clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -124,6 +126,9 @@ bench: setup ## Measure memlab against torch's own recorder and pytorch_memlab
 
 wheel: setup ## Build a source archive and a wheel into dist/
 	$(VENV_PYTHON) -m build --no-isolation
+
+wheels: ## Build into dist/ the wheels that need no compiler, with bridges to many torches
+	$(PYTHON) tools/wheels/build.py dist $(WHEELS)
 
 clean: ## Remove what the build made, not the virtual environment
 	rm -rf build dist *.egg-info coverage memlab_demo

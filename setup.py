@@ -276,9 +276,7 @@ class BuildNative(build_ext):
         product = self.objects_dir / TORCH / bridge_file_name()
         product.parent.mkdir(parents=True, exist_ok=True)
         if not product.exists():
-            import torch
-
-            bridge_module().build(product, torch)
+            bridge_module().build(product, bridge_module().find_torch())
         return product
 
     def remove_old_bridges(self):

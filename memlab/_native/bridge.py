@@ -24,7 +24,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-__all__ = ["build", "bridge_key", "compile_command", "file_name", "load"]
+__all__ = ["TorchBuild", "build", "bridge_key", "compile_command", "file_name", "load"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SOURCES = (
@@ -64,8 +64,6 @@ _HEADERS = (
     "sources/cpu_table.h",
     "sources/cuda_settings.h",
 )
-_REINSTALL = "pip install --no-build-isolation --force-reinstall --no-deps ."
-
 _loading = threading.Lock()
 _loaded = None
 
@@ -82,7 +80,7 @@ def _error(text):
 # ---------------------------------------------------------------- what there is
 
 
-class _TorchBuild:
+class TorchBuild:
     """A torch package on disk, read without importing it."""
 
     def __init__(self, root):
@@ -108,9 +106,15 @@ class _TorchBuild:
         numbers = re.findall(r"\d+", self.version or "0.0")
         return int(numbers[0]), int(numbers[1])
 
+    @property
+    def new_strings(self):
+        """Whether it was compiled with the std::string of GCC 5 and later, as
+        torch.compiled_with_cxx11_abi() says: by the names of what libc10 takes."""
+        return b"NSt7__cxx1112basic_string" in (self.root / "lib/libc10.so").read_bytes()
+
 
 def find_torch():
-    """The _TorchBuild that `import torch` gives, or None; imports nothing."""
+    """The TorchBuild that `import torch` gives, or None; imports nothing."""
     module = sys.modules.get("torch")
     origin = getattr(module, "__file__", None)
     if origin is None:
@@ -121,7 +125,7 @@ def find_torch():
         origin = spec.origin if spec is not None else None
     if origin is None:
         return None
-    build = _TorchBuild(Path(origin).parent)
+    build = TorchBuild(Path(origin).parent)
     return build if build.version else None
 
 
@@ -210,14 +214,13 @@ def cuda_include_dirs(torch_root):
     return found
 
 
-def compile_command(sources, output, torch):
+def compile_command(sources, output, build):
     """The command that compiles one or more C++ files of the bridge, a list of str.
 
     sources: paths; output: an object file for one source (ends in ".o"), else the shared
-    object of all of them; torch: the imported torch module.  The one place that knows
-    the flags.  Raises memlab.Error where a compiler or headers are missing.
+    object of all of them; build: the TorchBuild.  The one place that knows the flags.
+    Raises memlab.Error where a compiler or headers are missing.
     """
-    build = _TorchBuild(Path(torch.__file__).parent)
     compiler = find_compiler()
     if compiler is None:
         raise _error(
@@ -235,7 +238,7 @@ def compile_command(sources, output, torch):
     systems = [include, include / "torch" / "csrc" / "api" / "include"]
     defines = [
         f'-DMEMLAB_BUILT_FOR="{build.version}"',
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(build.new_strings)}",
     ]
     if (include / "ATen" / "ops").is_dir():
         # Else torch's headers include those of all its operators, seconds a file.
@@ -283,9 +286,8 @@ def _link_arguments(build):
     return ["-shared", "-L", str(build.root / "lib"), "-Wl,--no-as-needed", *libraries]
 
 
-def link_command(objects, output, torch):
+def link_command(objects, output, build):
     """The command that links objects of compile_command() into the bridge."""
-    build = _TorchBuild(Path(torch.__file__).parent)
     compiler = find_compiler() or ["c++"]
     return (
         compiler
@@ -311,13 +313,12 @@ def _run_all(commands, log):
     return ok
 
 
-def build(output, torch):
-    """Build the bridge for the imported torch and put it at the path output, atomically.
+def build(output, torch_build):
+    """Build the bridge for a TorchBuild and put it at the path output, atomically.
 
     Raises memlab.Error where that is not possible.
     """
     output = Path(output)
-    torch_build = _TorchBuild(Path(torch.__file__).parent)
     files = sources(torch_build)
     try:
         work = tempfile.mkdtemp(prefix=".build-", dir=output.parent)
@@ -329,14 +330,14 @@ def build(output, torch):
     try:
         objects = [os.path.join(work, path.stem + ".o") for path in files]
         commands = [
-            compile_command([path], target, torch)
+            compile_command([path], target, torch_build)
             for path, target in zip(files, objects)
         ]
         product = os.path.join(work, "_torch.so")
         log_path = os.path.join(work, "log")
         with open(log_path, "wb") as log:
             ok = _run_all(commands, log) and _run_all(
-                [link_command(objects, product, torch)], log
+                [link_command(objects, product, torch_build)], log
             )
         if not ok:
             with open(log_path, encoding="utf-8", errors="replace") as log:
@@ -381,7 +382,7 @@ def _build_in_cache(path, torch):
                 file=sys.stderr,
                 flush=True,
             )
-            build(path, torch)
+            build(path, TorchBuild(Path(torch.__file__).parent))
 
 
 def _cached(path, torch):
@@ -436,13 +437,12 @@ def _check_trusted(path, above=False):
         )
 
 
-def _stale_bridge(key):
-    """torch's version that a bridge of another key in the package was built for."""
-    for path in sorted(_PACKAGE.glob("_torch.*.so")):
-        match = re.match(r"_torch\.cp\w+-torch(.+)-[0-9a-f]{12}\.so$", path.name)
-        if match and path.name != file_name(key):
-            return match.group(1)
-    return None
+def _torches_of_bridges():
+    """The versions of torch that the package's bridges were built for, a sorted list."""
+    names = (path.name for path in _PACKAGE.glob("_torch.*.so"))
+    found = (re.match(r"_torch\.cp\w+-torch(.+)-[0-9a-f]{12}\.so$", name) for name in names)
+    versions = {match.group(1) for match in found if match}
+    return sorted(versions, key=lambda text: [int(n) for n in re.findall(r"\d+", text)])
 
 
 def bridge_path(torch):
@@ -450,20 +450,19 @@ def bridge_path(torch):
 
     Raises memlab.Error with the remedy where it cannot be built.
     """
-    key = bridge_key(_TorchBuild(Path(torch.__file__).parent))
+    key = bridge_key(TorchBuild(Path(torch.__file__).parent))
     installed, cached = built_paths(key)
     if installed.exists():
         return installed
     try:
         return _cached(cached, torch)
     except Exception as error:
-        stale = _stale_bridge(key)
-        if stale is None:
+        others = _torches_of_bridges()
+        if not others:
             raise
         raise _error(
-            f"memlab's bridge was built for torch {stale} and torch "
-            f"{torch.__version__} is running; building another one failed ({error}). "
-            f"In memlab's folder run: {_REINSTALL}"
+            f"memlab has bridges to torch {', '.join(others)}, none to torch "
+            f"{torch.__version__} that is running, and could not build one ({error})"
         ) from error
 
 

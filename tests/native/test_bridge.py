@@ -151,12 +151,14 @@ def test_no_compiler_on_the_path_is_the_same(package):
     assert "apt-get install g++" in said
 
 
-def test_a_bridge_for_another_torch_is_refused_with_the_command_that_mends_it(package):
-    other = package / "_torch.cp311-torch2.5.0+cu121-0123456789ab.so"
-    other.write_bytes(b"never to be opened")
+def test_torches_that_the_package_has_bridges_to_are_named(package, torch):
+    for version in ("2.10.0+cu128", "2.5.0+cu121"):
+        other = package / f"_torch.cp311-torch{version}-0123456789ab.so"
+        other.write_bytes(b"never to be opened")
     said = run(package.parent, EXPECT_ERROR, CXX="/nowhere/c++")
-    assert "built for torch 2.5.0+cu121" in said
-    assert "pip install --no-build-isolation" in said
+    assert len(said.splitlines()) == 1
+    assert "bridges to torch 2.5.0+cu121, 2.10.0+cu128, none to torch" in said
+    assert torch.__version__ in said and "apt-get install g++" in said
 
 
 def test_a_wrong_file_under_the_right_name_is_refused(built):
@@ -281,7 +283,7 @@ def test_missing_cuda_headers_are_named_with_the_remedy(package, torch, monkeypa
     bridge = bridge_module(package)
     monkeypatch.setattr(bridge, "cuda_include_dirs", lambda root: [])
     with pytest.raises(RuntimeError, match="CUDA's headers.*CUDA_HOME"):
-        bridge.compile_command(["cuda.cpp"], "cuda.o", torch)
+        bridge.compile_command(["cuda.cpp"], "cuda.o", bridge.find_torch())
 
 
 def test_memlab_torch_0_switches_the_bridge_off(package):

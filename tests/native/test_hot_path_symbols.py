@@ -43,7 +43,7 @@ def undefined_symbols(path):
 def compile_bridge_object(source, output, torch, *flags):
     from memlab._native import bridge
 
-    command = bridge.compile_command([source], output, torch)
+    command = bridge.compile_command([source], output, bridge.find_torch())
     subprocess.run([*command, *flags], check=True)
     return output
 
