@@ -6,6 +6,7 @@ programs under it.  It imports nothing of torch or of the rest of memlab.
 """
 
 import argparse
+import difflib
 import os
 import pathlib
 import re
@@ -59,15 +60,42 @@ def gpus() -> dict[str, GPU]:
     }
 
 
-def parse_memory(text: str) -> int:
-    """Bytes from a size such as 24GiB, 24G, 512MiB or a plain number of bytes.
+def find_gpu(text: str) -> str:
+    """The name of one of gpus() that TEXT means: rtx4090, "RTX 4090", 4090, a100-80gb, or
+    a100, of which the one with 80 GB is meant.
 
-    Units are binary.  Raises ValueError for anything else.
+    Raises ValueError for another, FileNotFoundError where the library was not built.
+    """
+    known = gpus()
+    plain = {_plain(name): name for name in known}
+    wanted = _plain(text)
+    for name in (wanted, f"rtx{wanted}", f"{wanted}80"):
+        if name in plain:
+            return plain[name]
+    if re.match(r"(amd)?(instinct)?mi\d", wanted):
+        raise ValueError(f"{text!r} is a GPU of AMD's, and memlab knows NVIDIA's alone")
+    near = difflib.get_close_matches(wanted, plain, 1)
+    meant = f"; did you mean {plain[near[0]]}" if near else ""
+    raise ValueError(f"unknown GPU {text!r}{meant}; known are {', '.join(known)}")
+
+
+def _plain(name: str) -> str:
+    """NAME without what people write in several ways."""
+    return re.sub(r"[\s_-]|nvidia|geforce|tesla|gi?b$", "", name.lower())
+
+
+def parse_memory(text: str) -> int:
+    """Bytes from a size such as 24GiB, 24G, 512MiB, or a number of bytes from 1 MiB up.
+
+    Units are binary.  Raises ValueError for anything else, less than 1 MiB without a unit
+    too: that was meant in another.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.I)
     if not match:
         raise ValueError(f"{text!r} is not a memory size; write for example 24GiB")
     number, unit = match.groups()
+    if not unit and 0 < float(number) < 1 << 20 and text.strip()[-1] not in "bB":
+        raise ValueError(f"{text!r} has no unit; did you mean {number}GiB?")
     size = float(number) * (1 << _UNITS[unit.upper()])
     if not 1 <= size < 1 << 62:
         raise ValueError(f"{text!r} is not a memory size; write for example 24GiB")
@@ -82,7 +110,7 @@ def environment(
 ) -> dict[str, str]:
     """The environment variables that put a program on the phantom device.
 
-    gpu: one of gpus().  devices: how many of them.  memory: bytes of each device, or
+    gpu: as find_gpu() takes it.  devices: how many of them.  memory: bytes of each device, or
     a size such as "24GiB".  backed: device memory has pages, so that copies, fills and
     memsets carry data.  What is None is what MEMLAB_PHANTOM_GPU, _DEVICES, _MEMORY or
     _BACKED says in the environment of this process, else: an h200, one of it, as much
@@ -93,10 +121,7 @@ def environment(
     process has.  Raises ValueError for arguments and variables that make no sense,
     FileNotFoundError where the library is not built.
     """
-    known = gpus()
-    gpu = gpu or _variable("GPU") or DEFAULT_GPU
-    if gpu not in known:
-        raise ValueError(f"unknown GPU {gpu!r}; known are {', '.join(known)}")
+    gpu = find_gpu(gpu or _variable("GPU") or DEFAULT_GPU)
     if devices is None:
         devices = _variable("DEVICES") or "1"
         if not devices.isdecimal():

@@ -15,7 +15,7 @@ def add(commands):
         "does.",
     )
     command.set_defaults(command="convert", run=run)
-    command.add_argument("file", help=kinds.FILE)
+    command.add_argument("file", help=kinds.FILE_OR_FOLDER)
     endings = " ".join(end for ends, *_ in export.FORMATS.values() for end in ends)
     command.add_argument(
         "out", help=f"file to write; its name ends in one of {endings}, or use --to"
@@ -46,11 +46,11 @@ def add(commands):
 
 def run(options):
     from memlab._export import export
-    from memlab._files import load
+    from memlab._files import merged
 
     # Before a long file is read.
     to = options.to or export.format_of(options.out)
-    recording = load.read_recording(options.file)
+    recording = merged.read(options.file)
     export.convert(
         recording,
         options.out,

@@ -13,7 +13,7 @@ def add(commands):
         "grew, shrank or moved in time, at the peak and in each phase.",
     )
     command.set_defaults(command="diff", run=run, wrong_usage=command.error)
-    command.add_argument("before", metavar="BEFORE", help=kinds.FILE)
+    command.add_argument("before", metavar="BEFORE", help=kinds.FILE_OR_FOLDER)
     command.add_argument(
         "after",
         nargs="?",

@@ -15,7 +15,7 @@ def add(commands):
         "The saving of each change is measured by a replay of the changed run.",
     )
     command.set_defaults(command="explain", run=run, wrong_usage=command.error)
-    command.add_argument("file", help=kinds.FILE)
+    command.add_argument("file", help=kinds.FILE_OR_FOLDER)
     laboratory.add_options(command)
     command.add_argument(
         "--measure",

@@ -80,6 +80,7 @@ def run(options):
         phantom.environment(options.gpu, options.devices, options.memory)
     except ValueError as error:
         options.wrong_usage(str(error))
+    _say_what_is_behind(words)
     with _leaving_nothing():
         answer = _fit_answer.answer_of(
             words,
@@ -96,6 +97,18 @@ def run(options):
     else:
         telling.show(_fit_text.text(answer).removesuffix("\n"))
     return 0 if answer["fits"] else 3
+
+
+def _say_what_is_behind(words):
+    """Names an option of memlab's that stands behind the program, which has it then."""
+    for word in words:
+        name = word.partition("=")[0]
+        if name in ("--vary", "--gpu", "--memory"):
+            terminal.say(
+                f"memlab: {name} stands behind the program, which gets it; for memlab write "
+                f"memlab fit {name} ... before it",
+                sys.stderr,
+            )
 
 
 @contextlib.contextmanager

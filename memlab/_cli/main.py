@@ -4,6 +4,8 @@ A command is one file here, which owns its options and what they run: add(comman
 gives it to argparse, and run(options) returns the exit status.
 """
 
+import difflib
+import os
 import sys
 
 from memlab._cli import (
@@ -55,12 +57,27 @@ def _command(argv):
         progress.end()
 
 
+def _meant(word, names):
+    """What is told of WORD, which is none of the commands NAMES."""
+    if word.endswith(".py") and os.path.isfile(word):
+        return f"memlab: {word} is no command; did you mean memlab run {word}?"
+    if os.path.exists(word):
+        return f"memlab: {word} is no command; did you mean memlab report {word}?"
+    near = difflib.get_close_matches(word, names, 1)
+    meant = f"did you mean {near[0]}; " if near else ""
+    return f"memlab: {word} is no command; {meant}there are {', '.join(names)}"
+
+
 def parse(argv):
     """The options of ARGV, a list of str; .command is the name of its command."""
+    names = [command.__name__.rpartition(".")[2] for command in _COMMANDS]
+    if argv and not argv[0].startswith("-") and argv[0] not in names:
+        print(_meant(argv[0], names), file=sys.stderr)
+        sys.exit(2)
     if argv[:1] == ["run"]:
-        argv = program.separate_phantom(argv, run.VALUES)
+        argv = program.separate(argv, run.VALUES)
     elif argv[:1] == ["lines"]:
-        argv = program.separate_phantom(argv, lines.VALUES)
+        argv = program.separate(argv, lines.VALUES)
     elif argv[:1] == ["explain"]:
         argv = explain.separate(argv)
     return _parser().parse_args(argv)

@@ -1,6 +1,9 @@
 """What commands that run a program share: whose memory counts, and the program."""
 
 import argparse
+import os
+
+from memlab._run.commands import is_python
 
 
 def add_device(command):
@@ -14,7 +17,7 @@ def add_device(command):
         "--phantom",
         metavar="GPU",
         help="run on the phantom device, a stand-in for a GPU that computes nothing. "
-        "--phantom: the GPU that MEMLAB_PHANTOM_GPU names, else an h200; --phantom=GPU: "
+        "--phantom: the GPU that MEMLAB_PHANTOM_GPU names, else an h200; --phantom GPU: "
         "another one (memlab phantom --list names them); --phantom=auto: only without a "
         "GPU. MEMLAB_PHANTOM_MEMORY, for example 24GiB, is the memory of each, "
         "MEMLAB_PHANTOM_DEVICES their number",
@@ -34,13 +37,30 @@ def add_program(command):
     rest.required = False
 
 
-def separate_phantom(argv, values):
-    """ARGV with --phantom as --phantom=, which names no GPU: argparse would take the
-    program after it for the name of one.  VALUES: options with a value of their own."""
-    separate = list(argv)
+def separate(argv, values):
+    """ARGV as argparse is to have it: --phantom joined to the word after it where that names
+    a GPU and is no file, else to none, as argparse would take the program for its value; and
+    without the word python before a program.  VALUES: options with a value of their own."""
+    words = list(argv)
     at = 1
-    while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
-        if argv[at] == "--phantom":
-            separate[at] = "--phantom="
-        at += 2 if argv[at] in values else 1
-    return separate
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("--", "-m"):
+        if words[at] == "--phantom":
+            words[at : at + 2] = _phantom(words[at + 1 : at + 2])
+        at += 2 if words[at] in values else 1
+    if at < len(words) and is_python(words[at]) and not os.path.isfile(words[at]):
+        del words[at]
+    return words
+
+
+def _phantom(after):
+    """The words for --phantom and what comes AFTER it, one word or none."""
+    from memlab import phantom
+
+    if after and not os.path.exists(after[0]):
+        try:
+            if after[0] != "auto":
+                phantom.find_gpu(after[0])
+            return [f"--phantom={after[0]}"]
+        except (ValueError, FileNotFoundError):
+            pass
+    return ["--phantom=", *after]

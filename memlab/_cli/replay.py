@@ -12,7 +12,7 @@ def add(commands):
         "under other settings or with other memory.",
     )
     command.set_defaults(command="replay", run=run)
-    command.add_argument("file", help=kinds.FILE)
+    command.add_argument("file", help=kinds.FILE_OR_FOLDER)
     command.add_argument(
         "--conf",
         metavar="SETTINGS",

@@ -13,7 +13,7 @@ def add(commands):
     )
     command.set_defaults(command="report", run=run, wrong_usage=command.error)
     command.add_argument(
-        "file", help=f"{kinds.FILE}, or the folder of a memlab run with all its ranks"
+        "file", help=kinds.FILE_OR_FOLDER
     )
     command.add_argument(
         "--full", action="store_true", help="all tables; without it the first screen"
@@ -74,8 +74,7 @@ def add(commands):
 
 
 def run(options):
-    from memlab._compare import merge
-    from memlab._files import load
+    from memlab._files import load, merged
     from memlab._report import first_screen, parts, peaks, report
 
     at = options.at or "peak"
@@ -83,7 +82,7 @@ def run(options):
         options.wrong_usage("-f is for the peak, without --by")
     if options.json and (options.by or options.full):
         options.wrong_usage("--json has all tables: leave out --by and --full")
-    recording = merge.read(options.file)
+    recording = merged.read(options.file, quiet=True)
     found = peaks.choose_devices(recording, options.device, options.rank)
     if at.startswith("event:") and len(found) > 1:
         options.wrong_usage(

@@ -11,7 +11,7 @@ def add(commands):
         "what they save, and bounds that no settings can beat.",
     )
     command.set_defaults(command="tune", run=run)
-    command.add_argument("file", help=kinds.FILE)
+    command.add_argument("file", help=kinds.FILE_OR_FOLDER)
     laboratory.add_options(command)
 
 

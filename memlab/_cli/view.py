@@ -16,7 +16,7 @@ def add(commands):
         "The page reads the file itself and sends it nowhere.",
     )
     command.set_defaults(command="view", run=run, wrong_usage=command.error)
-    command.add_argument("file", nargs="?", metavar="FILE", help=kinds.FILE)
+    command.add_argument("file", nargs="?", metavar="FILE", help=kinds.FILE_OR_FOLDER)
     where = command.add_mutually_exclusive_group()
     where.add_argument(
         "--out",
@@ -34,7 +34,7 @@ def add(commands):
 
 def run(options):
     from memlab import _core
-    from memlab._files import load
+    from memlab._files import merged
     from memlab._page import page as _page
     from memlab._report import report
     from memlab._text import wording
@@ -48,10 +48,10 @@ def run(options):
         return 0
     if options.serve:
         return _serve(options.file)
-    recording = load.read_recording(options.file, quiet=True)
-    out = options.out or _beside(options.file, ".html")
+    recording = merged.read(options.file, quiet=True)
+    out = options.out or _beside(options.file)
     notes = report.file_notes(recording.file)
-    page = _page.of(recording, title=os.path.basename(options.file), notes=notes)
+    page = _page.of(recording, title=_name(options.file), notes=notes)
     _core.write_file(out, page)
     telling.say(f"Page: {out}")
     length = os.path.getsize(out)
@@ -65,15 +65,15 @@ def run(options):
 
 
 def _serve(source):
-    from memlab._files import load
+    from memlab._files import merged
     from memlab._page import page as _page
     from memlab._report import report as _report
     from memlab._serve import serve as _serve
 
-    recording = load.read_recording(source, quiet=True)
+    recording = merged.read(source, quiet=True)
     server = _serve.Server(
         *_page.data_of(recording),
-        title=os.path.basename(source),
+        title=_name(source),
         notes=_report.file_notes(recording.file),
         verdicts=_page.verdicts_on(recording),
     )
@@ -87,7 +87,14 @@ def _serve(source):
     return 0
 
 
-def _beside(path, ending):
+def _name(path):
+    return os.path.basename(os.path.normpath(path))
+
+
+def _beside(path):
+    """Where the page of the recording at PATH goes: into a folder, beside a file."""
+    if os.path.isdir(path):
+        return os.path.join(path, "memlab.html")
     for known in (".gz", ".pickle", ".pkl", ".mlab"):
         path = path.removesuffix(known)
-    return path + ending
+    return path + ".html"

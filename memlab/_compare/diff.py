@@ -9,7 +9,7 @@ import os
 
 from memlab._compare import merge
 from memlab._errors import Error
-from memlab._files import load
+from memlab._files import merged
 from memlab._report import instant, peaks, report
 from memlab._report.instant import Instant
 from memlab._report.parts import Heading, Said, Table
@@ -77,8 +77,8 @@ class _Compared:
 
     def __init__(self, before, after, at, ranks, device):
         paths = [os.fsdecode(before), os.fsdecode(before if after is None else after)]
-        first = load.read_recording(paths[0])
-        self.recordings = first, first if after is None else load.read_recording(paths[1])
+        first = merged.read(paths[0])
+        self.recordings = first, first if after is None else merged.read(paths[1])
         self.sides: list[Any] = []
         events = []
         for side, recording in enumerate(self.recordings):

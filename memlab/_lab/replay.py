@@ -9,7 +9,7 @@ import os
 
 from memlab import _core
 from memlab._errors import Error
-from memlab._files import load
+from memlab._files import merged
 from memlab._report import peaks, report
 from memlab._report.parts import Heading, Said, Table
 from memlab._text import wording
@@ -27,7 +27,7 @@ def recorded(recording: _core.Recording | _Path) -> tuple[_core.Recording, str]:
     """RECORDING, read where it is the path of a file, and what to call it in an error."""
     if isinstance(recording, _core.Recording):
         return recording, "the recording"
-    return load.read_recording(recording), os.fsdecode(recording)
+    return merged.read(recording), os.fsdecode(recording)
 
 
 def memory_bytes(memory: int | str | None) -> int | None:

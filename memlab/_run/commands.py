@@ -34,7 +34,7 @@ def recording(words, own):
     name = os.path.basename(words[0]) if words else ""
     if name in _LAUNCHERS:
         return _launched(words, 1, _LAUNCHERS[name], own)
-    if not _PYTHON.fullmatch(name):
+    if not is_python(name):
         return None
     at = 1
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c"):
@@ -62,6 +62,11 @@ def _launched(words, at, option, own):
         if words[i].endswith(".py"):
             return [*words[:i], option, "memlab", *own, *words[i:]]
     return []
+
+
+def is_python(word):
+    """Whether WORD is the name of a Python, without a folder."""
+    return _PYTHON.fullmatch(word) is not None
 
 
 def is_launcher(words):

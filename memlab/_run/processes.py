@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from memlab._compare import merge
+from memlab._files import merged
 from memlab._errors import Error
 from memlab._files import names as _names
 from memlab._report import peaks
@@ -284,7 +284,7 @@ class _Summary:
         """What ENTRIES recorded, together."""
         if len(entries) == 1 and entries[0]["key"] == 0 and self._own is not None:
             return self._own
-        return merge.read_all([self._recording(entry) for entry in entries])
+        return merged.read_all([self._recording(entry) for entry in entries], quiet=True)
 
     def _labels(self, entry):
         """Of what the process wrote in this run."""

@@ -24,20 +24,21 @@ from memlab._native import devices, sources
 from memlab._run import commands
 
 
+# What torch says where a program wants a GPU and there is none.
+_NO_GPU = ("Found no NVIDIA driver", "No CUDA GPUs are available")
+
+
 def prepare(options) -> str:
     """The source of what memory is measured: "cuda" or "cpu".
 
     Raises memlab.Error where the program or the source is not there, or torch has no code
-    for the GPU.  With --phantom it does not return but starts this process anew on the
-    phantom device.
+    for the GPU.  It does not return where it starts this process anew: with --phantom on the
+    phantom device; for a launcher, as torchrun, as one that records each process.
     """
     if not options.module and not os.path.isfile(options.program):
         launched = commands.recording(words(options)[1:], own_words(options))
         if launched:
-            raise Error(
-                f"{options.program} starts other processes, which would not be recorded; "
-                f"write {shlex.join(launched)}"
-            )
+            _become(launched)
         raise Error(f"{options.program}: no such program; give the file of a script")
     if options.module and not _module_exists(options.program):
         raise Error(f"no module named {options.program}")
@@ -71,7 +72,9 @@ def own_words(options) -> list[str]:
     """The command of memlab's and its options, as they were given; before the program
     runs."""
     before = sys.argv[1 : len(sys.argv) - len(options.arguments) - 1]
-    return before[:-1] if options.module else before
+    if options.module:
+        del before[-1]
+    return before[:-1] if commands.is_python(before[-1]) else before
 
 
 def described(source) -> str:
@@ -101,6 +104,17 @@ def _module_exists(name):
         return False
     finally:
         del sys.path[0]
+
+
+def _become(command):
+    """Replaces this process by that of COMMAND, a list of words."""
+    # Beside the interpreter first: its folder need not be in the PATH.
+    beside = os.path.join(os.path.dirname(sys.executable), command[0])
+    print(f"memlab: {shlex.join(command)}", file=sys.stderr, flush=True)
+    try:
+        os.execvp(beside if os.path.exists(beside) else command[0], command)
+    except OSError as error:
+        raise Error(f"{command[0]}: {error.strerror}") from None
 
 
 def _restart_on_phantom(gpu):
@@ -170,6 +184,7 @@ def _execute(options, compiled):
         status, interrupted = 130, True
     except BaseException as error:
         _show(error)
+        _name_the_phantom(error)
         status = 1
     try:
         _wait_for_threads()
@@ -214,6 +229,16 @@ def _show(error):
     except BaseException:
         traceback.print_exc()
         traceback.print_exception(type(error), error, tb)
+
+
+def _name_the_phantom(error):
+    """Where the program ended by ERROR because there is no GPU, says how it would run."""
+    if not any(words in str(error) for words in _NO_GPU) or devices.gpu_present():
+        return
+    print(
+        "memlab: no GPU here; memlab run --phantom runs the program on a stand-in for one",
+        file=sys.stderr,
+    )
 
 
 def _wait_for_threads():

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 
-from memlab._compare import merge
+from memlab._files import merged
 from memlab._errors import Error
 from memlab._report import first_screen, peaks, report
 from memlab._run import ranks as _ranks
@@ -59,7 +59,7 @@ class Telling:
         found = [_recording_of(outputs, rank) for rank in there]
         notes = []
         try:
-            recording = merge.read_all([path for path in found if path])
+            recording = merged.read_all([path for path in found if path], quiet=True)
         except (Error, OSError, ValueError) as error:
             notes = [f"The ranks could not be read together: {error}."]
         self.recording(recording, outputs, files_of_ranks(outputs, labels, there), notes)

@@ -572,3 +572,84 @@ def test_an_allocator_without_events(tmp_path):
                        "MEMLAB_PHANTOM_QUIET": "1"})
     assert done.returncode == 1 and "RAN" not in done.stdout
     assert "backend:cudaMallocAsync" in one_line_error(done)
+
+
+@pytest.mark.parametrize(
+    "words, parsed",
+    [
+        ("run --phantom rtx4090 train.py x", ("rtx4090", "train.py", ["x"])),
+        ("run --phantom RTX-4090 train.py", ("RTX-4090", "train.py", [])),
+        ("run --phantom train.py rtx4090", ("", "train.py", ["rtx4090"])),
+        ("run --phantom auto train.py", ("auto", "train.py", [])),
+        ("run --phantom python train.py", ("", "train.py", [])),
+        ("run python3.11 -m pkg.train --phantom h100", (None, "pkg.train", ["--phantom", "h100"])),
+        ("run --out python train.py", (None, "train.py", [])),
+        ("lines -f f --phantom l4 train.py", ("l4", "train.py", [])),
+    ],
+)
+def test_a_word_after_phantom_is_a_gpu_if_it_names_one(words, parsed, tmp_path, monkeypatch):
+    from memlab._cli import main
+
+    monkeypatch.chdir(tmp_path)
+    options = main.parse(words.split())
+    assert (options.phantom, options.program, options.arguments) == parsed
+
+
+def test_a_program_with_the_name_of_a_gpu_is_the_program(tmp_path, monkeypatch):
+    from memlab._cli import main
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("h100", "python"):
+        (tmp_path / name).write_text("")
+        options = main.parse(["run", "--phantom", name])
+        assert (options.phantom, options.program) == ("", name)
+
+
+@pytest.mark.parametrize(
+    "word, said",
+    [
+        ("reprot", "reprot is no command; did you mean report; there are run, lines,"),
+        ("train.py", "is no command; did you mean memlab run train.py?"),
+        ("rank0.mlab", "is no command; did you mean memlab report rank0.mlab?"),
+        ("zzz", "zzz is no command; there are run, lines,"),
+    ],
+)
+def test_what_is_no_command_is_told_what_was_meant(word, said, tmp_path):
+    for name in ("train.py", "rank0.mlab"):
+        (tmp_path / name).write_text("")
+    done = memlab(word, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in one_line_error(done)
+
+
+def test_a_program_that_wants_a_gpu_is_told_of_the_phantom(tmp_path):
+    from memlab._native import devices
+
+    if devices.gpu_present():
+        pytest.skip("there is a GPU here")
+    program = tmp_path / "p.py"
+    program.write_text("raise RuntimeError('Found no NVIDIA driver on your system.')")
+    done = memlab("run", "--quiet", program, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "memlab: no GPU here; memlab run --phantom runs" in done.stderr
+
+
+def test_an_option_of_memlab_behind_the_program_is_told(tmp_path, capsys):
+    from memlab._cli.fit import _say_what_is_behind
+
+    _say_what_is_behind(["train.py", "--batch", "2", "--vary=batch=1..8"])
+    assert "--vary stands behind the program, which gets it" in capsys.readouterr().err
+
+
+def test_the_folder_of_a_run_is_as_good_as_its_file(demo):
+    out, _ = demo
+    for command in ("report", "explain"):
+        of_folder = memlab(command, out, "--json")
+        of_file = memlab(command, out / "rank0.mlab", "--json")
+        assert of_folder.returncode == 0, of_folder.stderr
+        left, right = json.loads(of_folder.stdout), json.loads(of_file.stdout)
+        assert left["devices"] == right["devices"]
+    assert memlab("diff", out, out / "rank0.mlab").stdout.startswith("The same memory")
+    assert memlab("view", out).stdout == f"Page: {out / 'memlab.html'}\n"
+    assert (out / "memlab.html").exists()
+    (out / "memlab.html").unlink()

@@ -64,7 +64,7 @@ def test_an_option_before_a_variable_before_the_default(
 @pytest.mark.parametrize(
     "variable, value, words",
     [
-        ("GPU", "h300", "unknown GPU 'h300'; known are h200, h100"),
+        ("GPU", "b100", "unknown GPU 'b100'; did you mean h100; known are h200,"),
         ("MEMORY", "lots", "'lots' is not a memory size"),
         ("DEVICES", "many", "MEMLAB_PHANTOM_DEVICES=many is not a number"),
     ],
@@ -83,7 +83,9 @@ def test_command_refuses_variables_that_make_no_sense(
 @pytest.mark.parametrize(
     "arguments, status, words",
     [
-        (["--gpu", "h300", "true"], 2, "unknown GPU 'h300'; known are h200, h100"),
+        (["--gpu", "abacus", "true"], 2, "unknown GPU 'abacus'; known are h200, h100"),
+        (["--gpu", "MI300X", "true"], 2, "'MI300X' is a GPU of AMD's"),
+        (["--memory", "24", "true"], 2, "'24' has no unit; did you mean 24GiB?"),
         (["--memory", "lots", "true"], 2, "'lots' is not a memory size"),
         (["--memory", "0", "true"], 2, "'0' is not a memory size"),
         (["--devices", "99", "true"], 2, "99 devices: from 1 to 16 are possible"),
@@ -125,3 +127,28 @@ def test_environment_keeps_what_is_preloaded(monkeypatch):
 )
 def test_memory_sizes(text, size):
     assert phantom.parse_memory(text) == size
+
+
+@needs_library
+@pytest.mark.parametrize(
+    "written, name",
+    [
+        ("RTX 4090", "rtx4090"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("4090", "rtx4090"),
+        ("A100-80GB", "a100-80"),
+        ("a100_40gb", "a100-40"),
+        ("a100", "a100-80"),
+        ("H100", "h100"),
+    ],
+)
+def test_a_gpu_is_known_by_what_people_call_it(written, name):
+    assert phantom.find_gpu(written) == name
+
+
+def test_a_number_from_1_mib_up_is_of_bytes():
+    assert phantom.parse_memory("1048576") == phantom.parse_memory("1MiB") == 1 << 20
+    assert phantom.parse_memory("512 B") == 512
+    for text in ("1048575", "0.5", "80"):
+        with pytest.raises(ValueError, match=rf"has no unit; did you mean {text}GiB\?"):
+            phantom.parse_memory(text)

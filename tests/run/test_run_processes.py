@@ -342,19 +342,30 @@ held = hold(10)
     assert names(tmp_path / "memlab_out") == results(0)
 
 
-def test_a_launcher_is_no_program(run, tmp_path):
-    """torchrun's workers are processes of its own: the line that records them is said."""
+def test_a_launcher_is_run_so_that_each_process_is_recorded(tmp_path):
+    launcher = tmp_path / "bin" / "deepspeed"
+    launcher.parent.mkdir()
+    launcher.write_text('#!/bin/sh\necho "$@"\n')
+    launcher.chmod(0o755)
     done = subprocess.run(
-        [sys.executable, "-m", "memlab", "run", "--phantom", "torchrun",
-         "--nproc-per-node", "2", "program.py", "-x"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path,
-        capture_output=True, text=True, timeout=100,
-    )
+        [sys.executable, "-m", "memlab", "run", "--phantom", "rtx4090", "deepspeed",
+         "--num_gpus", "2", "program.py", "-x"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{launcher.parent}:/bin"},
+        cwd=tmp_path, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    words = "--num_gpus 2 --module memlab run --phantom rtx4090 program.py -x"
+    assert done.stderr == f"memlab: deepspeed {words}\n"
+    assert (done.returncode, done.stdout) == (0, words + "\n")
+
+
+def test_a_launcher_that_is_not_there_is_named(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "memlab", "run", "deepspeed", "program.py"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": "/nowhere"},
+        cwd=tmp_path, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr == (
-        "memlab: torchrun starts other processes, which would not be recorded; write "
-        "torchrun --nproc-per-node 2 -m memlab run --phantom program.py -x\n"
-    )
+    assert done.stderr.splitlines()[-1] == "memlab: deepspeed: No such file or directory"
 
 
 def test_a_process_that_only_looks_at_the_gpu_has_no_part(run, tmp_path):

