@@ -11,8 +11,8 @@ import os
 import sys
 import time
 
-from memlab._files import merged
 from memlab._errors import Error
+from memlab._files import merged
 from memlab._files import names as _names
 from memlab._report import peaks
 from memlab._run import children

@@ -23,7 +23,6 @@ from memlab._errors import Error
 from memlab._native import devices, sources
 from memlab._run import commands
 
-
 # What torch says where a program wants a GPU and there is none.
 _NO_GPU = ("Found no NVIDIA driver", "No CUDA GPUs are available")
 

@@ -6,8 +6,8 @@ import os
 import shlex
 import sys
 
-from memlab._files import merged
 from memlab._errors import Error
+from memlab._files import merged
 from memlab._report import first_screen, peaks, report
 from memlab._run import ranks as _ranks
 from memlab._text import terminal, wording
