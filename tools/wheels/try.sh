@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Installs a wheel where there is no compiler and records a program with it.
+#
+#   tools/wheels/try.sh WHEEL PYTHON
+#
+# PYTHON is an interpreter that has torch; what it has is read, not changed.
+set -euo pipefail
+
+wheel=$(realpath "$1")
+python=$2
+program=$(realpath "$(dirname "$0")/../../examples/train_gpt.py")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+"$python" -m venv "$work/venv"
+site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+"$work/venv/bin/python" -m pip --disable-pip-version-check install -q --no-deps "$wheel"
+# Its folders of packages, without what its own .pth files add.
+"$python" -c 'import site; print(*site.getsitepackages(), sep="\n")' >"$site/torch.pth"
+
+cd "$work"
+# Nothing on the PATH but the environment's own commands.
+env -i HOME="$work" PATH="$work/venv/bin" MEMLAB_CACHE="$work/cache" memlab run \
+    --phantom rtx4090 --out out "$program" --steps 2 --layers 2 --dim 48 --batch 2 --block 32 \
+    2>&1 | tee said
+if [ -e cache ] || grep -q "building" said; then
+    echo "a bridge was compiled" >&2
+    exit 1
+fi
+grep -q "^Peak on cuda:0: " said
+env -i HOME="$work" PATH="$work/venv/bin" memlab report out >/dev/null
+echo "$(basename "$wheel") records with $("$python" -c 'import torch; print(torch.__version__)')"
