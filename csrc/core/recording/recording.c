@@ -54,6 +54,14 @@ ml_string_compare(ml_string a, ml_string b)
     return order != 0 ? order : (a.length > b.length) - (a.length < b.length);
 }
 
+int
+ml_code_line_compare(ml_code_line a, ml_code_line b)
+{
+    int order = ml_string_compare(a.file, b.file);
+    order = order != 0 ? order : (a.line > b.line) - (a.line < b.line);
+    return order != 0 ? order : ml_string_compare(a.function, b.function);
+}
+
 bool
 ml_frame_same_function(const ml_recording *recording, uint32_t a, uint32_t b)
 {

@@ -31,6 +31,16 @@ typedef struct ml_frame {
     int64_t line;      /* 0: unknown */
 } ml_frame;
 
+/* A line of code, its texts borrowed. */
+typedef struct ml_code_line {
+    ml_string file;
+    int64_t line;
+    ml_string function;
+} ml_code_line;
+
+/* Their order by file, then line, then function. */
+int ml_code_line_compare(ml_code_line a, ml_code_line b);
+
 /* A stack is its innermost frame and the stack of the caller: a trie. */
 typedef struct ml_stack {
     uint32_t parent; /* stack id of the callers; 0: none.  Always below the own id. */

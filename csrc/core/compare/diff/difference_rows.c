@@ -282,11 +282,10 @@ compare_lines(const void *a, const void *b)
     const ml_difference_place *p = place_of(x);
     const ml_difference_place *q = place_of(y);
     int order = compare_sizes(&x->two, &y->two);
-    order = order != 0 ? order : ml_string_compare(p->file, q->file);
-    if (order == 0 && p->line != q->line) {
-        order = p->line < q->line ? -1 : 1;
+    if (order == 0) {
+        order = ml_code_line_compare((ml_code_line){p->file, p->line, p->function},
+                                     (ml_code_line){q->file, q->line, q->function});
     }
-    order = order != 0 ? order : ml_string_compare(p->function, q->function);
     order = order != 0 ? order : (int)x->category - (int)y->category;
     order = order != 0 ? order : (int)x->phase - (int)y->phase;
     order = order != 0 ? order : (int)x->change - (int)y->change;
