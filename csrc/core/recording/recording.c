@@ -55,7 +55,7 @@ ml_string_compare(ml_string a, ml_string b)
 }
 
 int
-ml_code_line_compare(ml_code_line a, ml_code_line b)
+ml_code_place_compare(ml_code_place a, ml_code_place b)
 {
     int order = ml_string_compare(a.file, b.file);
     order = order != 0 ? order : (a.line > b.line) - (a.line < b.line);

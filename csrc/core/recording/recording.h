@@ -31,15 +31,15 @@ typedef struct ml_frame {
     int64_t line;      /* 0: unknown */
 } ml_frame;
 
-/* A line of code, its texts borrowed. */
-typedef struct ml_code_line {
+/* The place of a line of code; texts are borrowed. */
+typedef struct ml_code_place {
     ml_string file;
     int64_t line;
     ml_string function;
-} ml_code_line;
+} ml_code_place;
 
 /* Their order by file, then line, then function. */
-int ml_code_line_compare(ml_code_line a, ml_code_line b);
+int ml_code_place_compare(ml_code_place a, ml_code_place b);
 
 /* A stack is its innermost frame and the stack of the caller: a trie. */
 typedef struct ml_stack {

@@ -36,8 +36,8 @@ compare_inner(const void *a, const void *b)
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
-    return ml_code_line_compare((ml_code_line){x->file, x->line, x->function},
-                                (ml_code_line){y->file, y->line, y->function});
+    return ml_code_place_compare((ml_code_place){x->file, x->line, x->function},
+                                 (ml_code_place){y->file, y->line, y->function});
 }
 
 static int
@@ -75,9 +75,9 @@ add_block(const ml_recording *recording, ml_peak_inner *inner,
 static bool
 is_line(const ml_peak_inner *inner, const ml_peak_line *line)
 {
-    return ml_code_line_compare(
-               (ml_code_line){inner->file, inner->line, inner->function},
-               (ml_code_line){line->file, line->line, line->function}) == 0;
+    return ml_code_place_compare(
+               (ml_code_place){inner->file, inner->line, inner->function},
+               (ml_code_place){line->file, line->line, line->function}) == 0;
 }
 
 static int

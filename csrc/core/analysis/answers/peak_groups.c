@@ -54,8 +54,8 @@ compare_lines(const void *a, const void *b)
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
-    int order = ml_code_line_compare((ml_code_line){x->file, x->line, x->function},
-                                     (ml_code_line){y->file, y->line, y->function});
+    int order = ml_code_place_compare((ml_code_place){x->file, x->line, x->function},
+                                      (ml_code_place){y->file, y->line, y->function});
     if (order != 0) {
         return order;
     }

@@ -283,8 +283,8 @@ compare_lines(const void *a, const void *b)
     const ml_difference_place *q = place_of(y);
     int order = compare_sizes(&x->two, &y->two);
     if (order == 0) {
-        order = ml_code_line_compare((ml_code_line){p->file, p->line, p->function},
-                                     (ml_code_line){q->file, q->line, q->function});
+        order = ml_code_place_compare((ml_code_place){p->file, p->line, p->function},
+                                      (ml_code_place){q->file, q->line, q->function});
     }
     order = order != 0 ? order : (int)x->category - (int)y->category;
     order = order != 0 ? order : (int)x->phase - (int)y->phase;
