@@ -53,8 +53,8 @@ typedef struct ml_tensor {
 } ml_tensor;
 
 /* Bits of ml_tensor_part.flags.  LEAF: requires a gradient, and no operation made it.
- * The second: a Python subclass whose memory is that of its attributes.  The third:
- * requires a gradient, and an operation made it. */
+ * WRAPPER: a Python subclass whose memory is that of its attributes.  RESULT: requires a
+ * gradient, and an operation made it. */
 #define ML_TENSOR_LEAF 0x1u
 #define ML_TENSOR_WRAPPER 0x2u
 #define ML_TENSOR_RESULT 0x4u
