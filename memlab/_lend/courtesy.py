@@ -1,4 +1,4 @@
-"""Gives the GPU's memory to others for a while, and takes it again."""
+"""Gives the GPU's memory to other programs for a while, and takes it back."""
 
 from __future__ import annotations
 
@@ -60,22 +60,23 @@ class Courtesy(_core.Courtesy):
 
     @property
     def context(self) -> dict[str, Any] | None:
-        """What became of the CUDA context; None without context=True.
+        """The result for the CUDA context; None without context=True.
 
-        reason: why there was none to give, or None.  seconds: what the driver took to
-        "give" and to "take" it, floats.  memory: {"before", "during", "after": {index of
-        the device: figures}}, where the figures are used_bytes and total_bytes of the
-        device, own_bytes of this process and others_bytes, as NVML says them, None where
-        it does not.  memory_reason: why figures are missing, or None.
+        reason: why there was none to give, or None.  seconds: the driver's time to
+        "give" and to "take" it, floats.  memory: {"before", "during", "after": {index
+        of the device: figures}}.  The figures are NVML's used_bytes and total_bytes of
+        the device, own_bytes of this process and others_bytes; None if unknown.
+        memory_reason: why figures are missing, or None.
         """
         return None if self._context is None else self._context.report()
 
     def yield_memory(self) -> None:
-        """Give back the memory of all CUDA tensors that Python has, once they are on the
-        host.
+        """Gives back the memory of all CUDA tensors that Python has, after copying it
+        to the host.
 
-        Does nothing where that was done already.  Raises memlab.Error, with everything as
-        before, where the host has no room for them, or the context cannot be given back.
+        Does nothing if the memory is already given back.  Raises memlab.Error, with
+        nothing changed, if the host has no room for it, or the context cannot be given
+        back.
         """
         if _core.context_away():
             if self._context is None:
@@ -103,10 +104,10 @@ class Courtesy(_core.Courtesy):
             raise
 
     def restore(self) -> None:
-        """Take memory again for the tensors that are left, on the GPUs that they were of.
+        """Takes memory again for the tensors that are left, on their GPUs.
 
-        Does nothing where none is given back.  Raises memlab.Error where a GPU has no
-        room; nothing is lost then, and it can be called again.
+        Does nothing if no memory is given back.  Raises memlab.Error if a GPU has no
+        room; nothing is lost then, and the call can be repeated.
         """
         took = _core.context_away()
         if took:
