@@ -24,34 +24,34 @@ class Courtesy(_core.Courtesy):
         ...  # the GPU is free for other programs
         courtesy.restore()
 
-    or ``with memlab.Courtesy():`` around the while, after which the memory is taken again
-    also where an exception passes.
+    or ``with memlab.Courtesy():`` around that part; the memory is then taken back after
+    an exception too.
 
-    Meanwhile the tensors are CPU tensors, and what is changed of them comes back with
-    them.  What shares memory still does, then and afterwards; gradients, hooks, optimizer
-    states and everything else about tensors stay as they are.  CPU tensors are not
-    touched, and a tensor that is made meanwhile stays where it was made.  What autograd
-    saved for the backward passes of tensors goes and comes back too; using it meanwhile
-    raises an error.  Call it while no other thread uses the GPU.
+    Meanwhile the tensors are CPU tensors, and changes to them return with them.
+    Tensors that share memory keep sharing it.  Gradients, hooks, optimizer states and
+    all other properties of tensors stay.  CPU tensors are not touched, and tensors made
+    meanwhile stay on their device.  Tensors that autograd saved for backward passes
+    move too; using them meanwhile is an error.  Call it while no other thread uses the
+    GPU.
 
-    What stays on the GPUs is in `left`: memory that C++ alone holds, that of memory pools
-    and of other libraries.  cuBLAS's workspaces are given back for good: torch makes them
-    again when it multiplies.  Afterwards tensors have other addresses.  A library that was
-    given one, by DLPack or otherwise, must not use it until it asks again after
-    `restore()`; a CUDA graph cannot ask, so memlab.Error is raised beforehand where one
-    was captured and not reset.  Without CUDA, or before the program uses it, nothing
-    happens.
+    `left` tells the memory that stays on the GPUs: that held by C++ alone, by memory
+    pools and by other libraries.  cuBLAS's workspaces are given back for good; torch
+    makes them again at the next product.  Afterwards tensors have other addresses.  A
+    library that was given an address, by DLPack or otherwise, must not use it before it
+    asks again after `restore()`.  A CUDA graph cannot ask, so memlab.Error is raised
+    beforehand if one was captured and not reset.  Without CUDA, or before the program
+    uses it, nothing happens.
 
-    The CUDA context stays too, some hundred MiB of code and tables, unless context is
-    true: then the driver copies what is left to the host and gives everything back, so
-    that the process has nothing on any GPU (on Linux, with NVIDIA's driver 570 or newer).
-    Until `restore()` a CUDA call waits, in whichever thread, and so does NVML; a thread
-    that waits with the GIL held stops the program.  Where there are CUDA graphs, tensors
-    are not moved but go with the context, at their addresses, and cannot be used until
-    `restore()`; `yielded` is false then.  memlab.Error says beforehand where it cannot
-    work: an older driver, NCCL with other processes, memory shared with them.  The
-    driver refuses other things when it comes to them, such as managed memory; then all is
-    as before.
+    The CUDA context, some hundred MiB of code and tables, stays too, unless context is
+    true.  Then the driver copies the rest to the host and gives everything back, so
+    that the process has nothing on any GPU (on Linux, with NVIDIA's driver 570 or
+    newer).  Until `restore()`, CUDA calls wait in every thread, and so do NVML's; a
+    thread that waits with the GIL held stops the program.  If there are CUDA graphs,
+    tensors do not move.  They leave with the context, keep their addresses, and cannot
+    be used until `restore()`; `yielded` is false then.  memlab.Error is raised
+    beforehand for an older driver, NCCL with other processes, and memory shared with
+    them.  The driver refuses some other things only during the call, such as managed
+    memory; then nothing changes.
     """
 
     def __init__(self, *, context: bool = False) -> None:
