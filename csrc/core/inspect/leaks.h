@@ -19,8 +19,8 @@
 typedef struct ml_leak {
     ml_peak_line line; /* bytes and blocks are those of the row; module owned, texts
                           borrowed from the survivors */
-    uint64_t steps;    /* in a row */
-    uint64_t per_step; /* bytes: what the middle one of these steps left */
+    uint64_t steps;    /* consecutive */
+    uint64_t per_step; /* bytes: the median of these steps */
     uint32_t frame;    /* frame id of the line among the survivors' own; 0: none */
     int device;
 } ml_leak;
@@ -28,12 +28,13 @@ typedef struct ml_leak {
 typedef struct ml_leaks {
     ml_leak *items; /* owned; most bytes first */
     size_t count;
-    bool lost; /* events were lost since the call before: rows begin again */
+    bool lost; /* events were lost since the previous call: rows begin again */
 } ml_leaks;
 
-/* A step ends: what leaks now, of all devices.  The first is all since the window began;
- * before it does, nothing is one.  Takes the recorder's lock: callers release the GIL.  0 or
- * ML_E*, with the reason in ml_recorder_error(); rows may then begin again. */
+/* Ends a step and finds the current leaks of all devices.  The first step reaches back
+ * to the window's start; before that, nothing leaks.  Takes the recorder's lock:
+ * callers release the GIL.  0 or ML_E*, with the reason in ml_recorder_error(); rows
+ * may then begin again. */
 int ml_leaks_step(ml_leak_tracker *survivors, ml_leaks *out);
 void ml_leaks_fini(ml_leaks *leaks);
 

@@ -1,4 +1,4 @@
-/* Lines of a model within a line of the user's.  See inner_lines.h. */
+/* Finds the model's own lines behind a line of the user's.  See inner_lines.h. */
 #include "analysis/answers/inner_lines.h"
 
 #include <stdlib.h>

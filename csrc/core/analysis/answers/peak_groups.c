@@ -28,7 +28,7 @@ compare_keyed(const void *a, const void *b)
     return x->block < y->block ? -1 : x->block > y->block;
 }
 
-/* What stands in the upper half tells groups apart, and so do phase, way and reason. */
+/* The id in the upper half distinguishes groups, and so do phase, way and reason. */
 static uint64_t
 make_key(uint32_t id, const ml_cause *cause)
 {

@@ -48,7 +48,7 @@
     XX(SEVERAL, 3, "kept over several backward passes") \
     XX(OWNERS, 4, "kept over a backward pass, and parameters are not known") \
     XX(OUTLIVES, 5, "made by a backward pass that it outlives") \
-    /* In place of SEVERAL, by answers/growth.h. */ \
+    /* Replaces SEVERAL; set by answers/growth.h. */ \
     XX(GROWS, 6, "left behind by each step: it grows")
 
 enum ml_why {
@@ -61,7 +61,7 @@ enum ml_why {
 typedef struct ml_verdict {
     uint8_t category; /* enum ml_category */
     uint8_t why;      /* enum ml_why */
-    bool exact;       /* false: by a rule that other programs could break */
+    bool exact;       /* false: estimated */
 } ml_verdict;
 
 typedef struct ml_categories ml_categories;
@@ -76,8 +76,8 @@ void ml_categories_free(ml_categories *categories); /* takes NULL */
 ml_verdict ml_categories_judge(const ml_categories *categories, const ml_lifetime *life,
                                const ml_cause *cause);
 
-/* Sets CAUSE's module to that of the owner, if LIFE and VERDICT tell it: the owner of a
- * block says more than the call that made it. */
+/* Sets CAUSE's module to the owner's, if LIFE and VERDICT tell it: the owner says more
+ * than the call that made the block. */
 void ml_cause_name_owner(ml_cause *cause, const ml_lifetime *life,
                          const ml_verdict *verdict);
 

@@ -22,20 +22,20 @@
 
 typedef struct ml_estimate ml_estimate;
 
-/* What is given is read here only.  *OUT is NULL where CAUSES have no signs.  0 or
+/* Arguments are read only here.  *OUT is NULL if CAUSES have no signs.  0 or
  * ML_ENOMEM. */
 int ml_estimate_new(const ml_causes *causes, const ml_recording *recording,
                     size_t device, const ml_lifetimes *lifetimes, ml_estimate **out);
 void ml_estimate_free(ml_estimate *estimate); /* takes NULL */
 
-/* Whether blocks of SIZE requested bytes may be of parameters that are trained. */
+/* Whether blocks of SIZE requested bytes may be trained parameters. */
 bool ml_estimate_is_trained(const ml_estimate *estimate, uint64_t size);
 bool ml_estimate_is_input(const ml_estimate *estimate, uint32_t stack);
-/* Whether what is freed at REQUESTED, a moment or ML_NEVER, is there to the end of all
+/* Whether a block freed at REQUESTED, a moment or ML_NEVER, lasts to the end of all
  * forwards, passes and steps. */
 bool ml_estimate_lasts(const ml_estimate *estimate, uint32_t requested);
-/* The enum ml_category of the block from before the first event that is INDEX of these;
- * BEFORE_RECORDING: of none of them. */
+/* The enum ml_category of block INDEX among those from before the first event;
+ * BEFORE_RECORDING: none of these. */
 unsigned ml_estimate_earlier(const ml_estimate *estimate, uint64_t index);
 
 #endif
