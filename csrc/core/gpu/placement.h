@@ -47,7 +47,7 @@ typedef struct ml_placement ml_placement;
 int ml_placement_new(uint64_t base, uint64_t bytes, enum ml_placement_policy policy,
                      uint64_t seed, ml_placement **out);
 
-/* Who maps regions.  Both may be called from any call below. */
+/* The mapper of regions.  Any call below may call both functions. */
 typedef struct ml_placement_space {
     void *self; /* borrowed */
     /* BYTES, a multiple of ML_PLACEMENT_REGION, at a multiple of ALIGNMENT; 0: none left. */
@@ -58,7 +58,7 @@ typedef struct ml_placement_space {
 /* The driver's rule in regions that SPACE, which is copied, maps.  0 or ML_ENOMEM. */
 int ml_placement_new_mapped(const ml_placement_space *space, ml_placement **out);
 
-/* Takes NULL.  Regions that are mapped stay so. */
+/* Accepts NULL.  Mapped regions stay mapped. */
 void ml_placement_free(ml_placement *placement);
 
 /* Takes BYTES at a multiple of ALIGNMENT (a power of two; below ML_PLACEMENT_GRANULE:
@@ -66,10 +66,10 @@ void ml_placement_free(ml_placement *placement);
  * could not grow, for which see ml_placement_error(); nothing has then changed. */
 uint64_t ml_placement_take(ml_placement *placement, uint64_t bytes, uint64_t alignment);
 
-/* Gives back what starts at START; its bytes, 0: nothing taken starts there. */
+/* Gives back the range at START; returns its bytes, 0: no taken range starts there. */
 uint64_t ml_placement_give(ml_placement *placement, uint64_t start);
 
-/* Whether ADDRESS lies in a range that is taken; writes that range if so. */
+/* Whether ADDRESS is in a taken range; writes that range if so. */
 bool ml_placement_find(const ml_placement *placement, uint64_t address, uint64_t *start,
                        uint64_t *bytes);
 
