@@ -23,9 +23,9 @@
 
 /* The rule by which two lines were paired, the surest first; JSON keys. */
 #define ML_MATCH_RULES(XX) \
-    XX(NONE, "")       /* nothing is its partner */ \
-    XX(LINE, "line")   /* the same file, function and line */ \
-    XX(ORDER, "order") /* the same file and function; another line, in its order */ \
+    XX(NONE, "")             /* it has no partner */ \
+    XX(LINE, "line")         /* the same file, function and line */ \
+    XX(ORDER, "order")       /* the same file and function; another line, in order */ \
     XX(FUNCTION, "function") /* the same file; the function has another name */ \
     XX(FILE, "file")         /* another file */ \
     XX(MODULE, "module")     /* the module and operation alone */
@@ -40,15 +40,15 @@ enum ml_match_rule {
 typedef struct ml_match {
     /* By site of each side: the other's site, or ML_NO_SITE; owned. */
     uint32_t *partner[2];
-    /* By site of each side: a site of the line that its line was paired with, or
-     * ML_NO_SITE; owned.  A site without a partner may have one. */
+    /* By site of each side: a site of its line's partner, or ML_NO_SITE; owned.  A site
+     * without a partner may have one. */
     uint32_t *beside[2];
     uint8_t *rule[2]; /* by site of each side: enum ml_match_rule; owned */
 } ml_match;
 
-/* Of BEFORE and AFTER, whose texts are of one ml_string_pool TEXTS.  SAME_CODE: both ran
- * the same files, so that lines are what they say.  0, or ML_ENOMEM, after which there is
- * nothing to take down. */
+/* Pairs BEFORE and AFTER, whose texts are of one ml_string_pool TEXTS.  SAME_CODE: both
+ * ran the same files, so that lines identify code.  0, or ML_ENOMEM with nothing to
+ * free. */
 int ml_match_init(ml_match *match, const ml_string_pool *texts, const ml_sites *before,
                   const ml_sites *after, bool same_code);
 void ml_match_fini(ml_match *match);
