@@ -55,7 +55,7 @@ class MemlabMagics(Magics):
             code, which may define what -f names
 
         Names that the code binds stay bound.  The result is the tables, which the
-        notebook shows; where the code raises, those of what ran are shown all the same.
+        notebook shows; if the code raises, those of what ran are shown all the same.
 
           -f, --function FUNC       profile this function, method or module.function; may
                                     be repeated
@@ -81,7 +81,7 @@ class MemlabMagics(Magics):
 
             %memlab free
 
-        drops the last exception with the values that its frames hold, and the results in
+        frees the last exception with the values that its frames hold, and the results in
         Out, _, __, ___ and _1, _2 and so on; collects garbage; and gives the memory that
         torch has cached back to the GPUs.  It prints a line with what that freed.  What
         you have named stays, and so does In; %debug has nothing to look at afterwards.

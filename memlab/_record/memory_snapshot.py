@@ -84,7 +84,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         (seconds).
     remote_file_name: as filename: the name under which both are uploaded, which may be a
         URI.  A folder where its last part has no field but run_name.  None for no upload.
-    overwrite: whether the folder may have files, and uploads replace what is there.
+    overwrite: whether the folder may have files, and uploads replace existing ones.
 
     Options for every recording:
 
@@ -109,7 +109,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         report shows them on any machine.  The text is read when the recording is, and for
         a file now and then after an optimizer step.
 
-    Raises memlab.Error, ValueError or TypeError for a value that makes no sense.
+    Raises memlab.Error, ValueError or TypeError for an invalid value.
 
     Recording may begin before the program uses CUDA, and never makes it do so.  Any
     number of recordings, torch's own included, run side by side.

@@ -79,17 +79,17 @@ class OOMObserver(Callback):
         {sample} and so on, as TorchProfiler's.
     remote_file_name: prefix under which the loggers upload each; None uploads none.
     overwrite: whether files may be replaced; if not, the folder has to be empty at the
-        start, but for names that begin with a dot.
+        start, except for names that begin with a dot.
 
     The files: PREFIX_snapshot.pickle, the recording, for torch's viewer and `memlab
     report`; PREFIX_trace_plot.html, memory over time; PREFIX_segment_plot.html, where
     each block lay; PREFIX_segment_flamegraph.svg and PREFIX_memory_flamegraph.svg, which
     calls held it.  They are of the first time in a run, and, with _last in the prefix, of
-    the last.  torch's error is what it would have been, and the run goes on where the
+    the last.  torch's error is unchanged, and the run goes on if the
     program catches it.
 
     Raises, at the start of the training, FileExistsError for a folder that is not empty.
-    A model on the CPU switches it off, with a warning.
+    With a model on the CPU it does nothing, after a warning.
     """
 
     def __init__(
@@ -201,11 +201,11 @@ class MemoryMonitor(Callback):
         trainer = Trainer(..., callbacks=[MemoryMonitor()])
 
     memory_keys: {name in torch.cuda.memory_stats(): name to log}; None for the table
-        below.  What is counted in bytes is logged in GB (1e9 bytes), rounded to five
+        below.  Bytes are logged in GB (1e9 bytes), rounded to five
         significant digits, "bytes" in its name as "gigabytes".
-    dist_aggregate_batch_interval: every so many batches also the figures' mean, least and
-        greatest over all ranks, under names that end in _avg, _min and _max.  It takes a
-        collective operation of all ranks.  None for never.
+    dist_aggregate_batch_interval: every so many batches, also the figures' mean, minimum
+        and maximum over all ranks, under names that end in _avg, _min and _max.  It takes a
+        collective operation of all ranks.  None: never.
     tensorboard, prometheus: where the figures of memlab.metrics() go as well, as in
         memlab.MemoryMonitor.
 
@@ -213,7 +213,7 @@ class MemoryMonitor(Callback):
     and reserved_mem; alloc_retries; and, in the units of memlab.metrics(), fragmentation,
     ooms and unexplained_bytes.
 
-    Raises TypeError or ValueError for arguments that make no sense.  Nothing is logged
+    Raises TypeError or ValueError for invalid arguments.  Nothing is logged
     while the model is not on a GPU.
     """
 

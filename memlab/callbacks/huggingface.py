@@ -5,7 +5,7 @@
     Trainer(..., callbacks=[MemorySnapshotCallback(), MemoryMonitorCallback()])
 
 MemorySnapshotCallback records a window of the training, MemoryMonitorCallback logs
-figures.  Owns the way from the Trainer's events, arguments and state to these.
+figures.  Owns the translation from the Trainer's events, arguments and state to these.
 """
 
 from __future__ import annotations
@@ -113,19 +113,19 @@ class MemorySnapshotCallback(TrainerCallback):
         Trainer(..., callbacks=[MemorySnapshotCallback()]).train()
 
     Takes the arguments of memlab.MemorySnapshot, which mean here: a batch is a training
-    step of the Trainer, an optimizer step with all that it accumulates; samples are
+    step of the Trainer, an optimizer step with all of its accumulation; samples are
     those of all ranks, in full batches; tokens are num_input_tokens_seen, for which
     TrainingArguments needs include_num_input_tokens_seen; the fraction of the training is
     that of max_steps.  A Trainer counts no iterations.  run_name is TrainingArguments'
     run_name, or else the last part of output_dir.  folder is relative to output_dir, and
-    by default torch_traces.  The files are uploaded where remote_file_name is a URI.
+    by default torch_traces.  The files are uploaded if remote_file_name is a URI.
 
     Every rank writes its own files.  The end of the training and of the program end the
     recording too, and write it.  It records once, however often train() is called.
     snapshot is the memlab.MemorySnapshot, whose answers stay.
 
-    Raises ValueError, TypeError or memlab.Error for arguments that make no sense; when
-    training begins FileExistsError where the folder has files and overwrite is not set,
+    Raises ValueError, TypeError or memlab.Error for invalid arguments; when
+    training begins FileExistsError if the folder has files and overwrite is not set,
     but for a resumed training, which then goes on without a recording.
     """
 
@@ -284,7 +284,7 @@ class MemoryMonitorCallback(TrainerCallback):
 
     tensorboard, prometheus: as in memlab.MemoryMonitor; every rank writes to them.
 
-    Raises ValueError, TypeError or memlab.Error for an option that makes no sense.
+    Raises ValueError, TypeError or memlab.Error for an invalid option.
     """
 
     def __init__(

@@ -5,7 +5,7 @@
     Trainer(callbacks=[MemorySnapshot(), MemoryMonitor()])
 
 MemorySnapshot records a window of the training, MemoryMonitor logs figures, MemProfiler
-collects figures at the start and the end of chosen functions.  Owns the way from
+collects figures at the start and the end of chosen functions.  Owns the translation from
 Lightning's hooks to these.  The callbacks derive from the Callback of whichever
 Lightning the program has imported; the Trainer of the other takes them too.
 """
@@ -221,15 +221,15 @@ class MemorySnapshot(_Callback):
     have that; the fraction of the training is that of max_steps or max_epochs.
     Lightning counts no iterations.  run_name is the logger's name and version, and
     folder is relative to the folder in which the logger has these, so that what is
-    written by default is in torch_traces in log_dir.  The files are uploaded where
+    written by default is in torch_traces in log_dir.  The files are uploaded if
     remote_file_name is a URI.
 
     Every rank writes its own files.  The end of the training and an exception end the
     recording too, and write it.  It records once, however often fit() is called.
     snapshot is the memlab.MemorySnapshot, whose answers stay.
 
-    Raises ValueError, TypeError or memlab.Error for arguments that make no sense; as
-    fit() begins FileExistsError where the folder has files and overwrite is not set,
+    Raises ValueError, TypeError or memlab.Error for invalid arguments; as
+    fit() begins FileExistsError if the folder has files and overwrite is not set,
     but for a training from a checkpoint, which then goes on without a recording.
     """
 
@@ -318,9 +318,9 @@ class MemoryMonitor(_Callback):
 
     tensorboard: a folder for TensorBoard's events of every rank, or a SummaryWriter;
     prometheus: a port at which Prometheus finds the last figures; both as in
-    memlab.MemoryMonitor, and both may be had without a logger.
+    memlab.MemoryMonitor, and both work without a logger.
 
-    Raises ValueError, TypeError or memlab.Error for arguments that make no sense.
+    Raises ValueError, TypeError or memlab.Error for invalid arguments.
     Nothing is logged while the model is not on a GPU.
     """
 

@@ -5,7 +5,7 @@
     config.profiler = Profiler.Config(enable_memory_snapshot=True)
     config.metrics = MetricsProcessor.Config(enable_tensorboard=True)
 
-Owns what takes the place of torchtitan's own parts: the components Profiler and
+Owns the replacements of torchtitan's own parts: the components Profiler and
 MetricsProcessor, which came after torchtitan 0.2, and for 0.2
 maybe_enable_memory_snapshot() and build_metrics_processor().
 """
@@ -168,19 +168,19 @@ def maybe_enable_memory_snapshot(
     base_folder: str = "",
     leaf_folder: str = "",
 ) -> Iterator[MemoryProfiler | None]:
-    """In place of torchtitan 0.2's function of this name in tools.profiling.
+    """Replaces torchtitan 0.2's function of this name in tools.profiling.
 
         from memlab.callbacks.torchtitan import maybe_enable_memory_snapshot
 
     profiling_config: the [profiling] part of the job's configuration, whose
-    enable_memory_snapshot, save_memory_snapshot_folder and profile_freq hold.
+    enable_memory_snapshot, save_memory_snapshot_folder and profile_freq are used.
     global_step: the step after which training starts.  base_folder: the job's folder.
     leaf_folder: a folder in that of each step.
 
-    Gives the MemoryProfiler, whose step() ends each training step; None where the
-    configuration asks for none, and, with a warning, where there is no CUDA device.  An
-    out of memory is written as iteration_X_exit, with an account in words, and passes
-    on.  Raises ValueError for a profile_freq below 1, and OSError where the folder
+    Returns the MemoryProfiler, whose step() ends each training step; None if the
+    configuration requests none, and, with a warning, where there is no CUDA device.  An
+    out of memory is written as iteration_X_exit, with a report in words, and raised
+    again.  Raises ValueError for a profile_freq below 1, and OSError if the folder
     cannot be made.
     """
     profiler = _build(profiling_config, global_step, base_folder, leaf_folder)
@@ -200,7 +200,7 @@ if _titan_profiler is not None:
     __all__ += ["MetricsProcessor", "Profiler"]
 
     class Profiler(_titan_profiler.Profiler):
-        """In place of torchtitan's Profiler, later than 0.2: memlab writes the snapshots.
+        """Replaces torchtitan's Profiler, later than 0.2: memlab writes the snapshots.
 
             config.profiler = Profiler.Config(enable_memory_snapshot=True)
 
@@ -269,7 +269,7 @@ if _titan_profiler is not None:
     import torchtitan.components.metrics as _titan_metrics
 
     class MetricsProcessor(_titan_metrics.MetricsProcessor):
-        """In place of torchtitan's MetricsProcessor, later than 0.2: add_memory_metrics().
+        """Replaces torchtitan's MetricsProcessor, later than 0.2: add_memory_metrics().
 
             config.metrics = MetricsProcessor.Config(log_freq=1, enable_tensorboard=True)
 
@@ -292,11 +292,11 @@ if _titan_profiler is not None:
 
 
 def build_metrics_processor(*args: Any, **kwargs: Any) -> Any:
-    """In place of torchtitan 0.2's function of this name in components.metrics.
+    """Replaces torchtitan 0.2's function of this name in components.metrics.
 
         TrainSpec(..., build_metrics_processor_fn=build_metrics_processor)
 
-    Takes what that takes, and returns what that returns with add_memory_metrics().
+    Takes the same arguments, and returns the same object after add_memory_metrics().
     """
     from torchtitan.components.metrics import build_metrics_processor as build
 

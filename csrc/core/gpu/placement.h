@@ -3,8 +3,8 @@
  * Up to torch 2.11 the caching allocator breaks ties between equal free blocks by
  * address, so the peak it reserves depends on the order of the addresses that cudaMalloc
  * returns.  ML_PLACEMENT_DRIVER is the driver's rule, found from 3,000 random calls of
- * cudaMalloc and cudaFree on an H200, of which it gives every address that does not
- * depend on what the context itself holds:
+ * cudaMalloc and cudaFree on an H200.  It predicts every address among them that does not
+ * depend on the context's own memory:
  *
  * - Memory comes in regions of a multiple of 32 MiB.
  * - A request takes the newest region with a hole that is large enough, and in it the
@@ -13,10 +13,10 @@
  *   it, at the gap's upper end; else directly below the lowest region.
  * - A region that has become empty is given up.
  *
- * New regions lie so because the driver maps them into the process's own address space,
- * from which Linux serves the highest gap that is large enough, alignment included.  A
- * program's own memory lies there too and decides which gaps there are:
- * ml_placement_new_mapped() leaves the choice to who maps.
+ * The driver maps new regions into the process's own address space, where Linux uses the
+ * highest gap that is large enough, alignment included.  The program's own memory lies
+ * there too and decides which gaps exist, so ml_placement_new_mapped() leaves the choice
+ * to the caller's mapping.
  *
  * The other policies show what depends on the order: ascending and descending addresses
  * without regions, and places drawn from a seed.

@@ -1,15 +1,16 @@
-/* Leaks: the lines of surviving blocks, and which of them grow.
+/* Finds leaks: the lines of surviving blocks, and which of them grow.
  *
  * Owns the test of growth; leak_tracker.h finds the survivors.
  *
- * A step is what lies between two calls of ml_leaks_step.  A line leaks when each of
- * the last ML_LEAK_STEPS steps or more in a row left a block of it that still lives, and
- * none of this row has lost all of them since the call before: the row grew.  So none is
+ * A step is the time between two calls of ml_leaks_step.  A line leaks if each of the
+ * last ML_LEAK_STEPS steps or more in a row left a block of it that still lives, and none
+ * of these steps has lost all of its blocks since the call before: the row of steps grew.
+ * So none of these is a leak:
  *
- *   memory made once, in whatever step
- *   a buffer that each step replaces, of whatever size
- *   what is kept of fewer steps than ML_LEAK_STEPS
- *   what is kept of a bounded number of steps, once it is full */
+ *   - memory allocated once, in whatever step
+ *   - a buffer that each step replaces, of whatever size
+ *   - blocks kept for fewer steps than ML_LEAK_STEPS
+ *   - blocks kept for a bounded number of steps, once that number is reached */
 #ifndef ML_LEAKS_H
 #define ML_LEAKS_H
 

@@ -119,11 +119,11 @@ class Profiler(Callback):
         training loop and the traces of torch.
     sys_prof_cpu, sys_prof_memory, sys_prof_disk, sys_prof_net,
         sys_prof_stats_thread_interval_seconds: as in Composer, whose own SystemProfiler
-        does it, and only where there are trace_handlers, to which it tells all.
-    torch_prof_...: as the arguments of TorchProfiler.  It is made where shapes, memory,
-        stacks or flops are asked for.
+        does it, and only where there are trace_handlers, which receive all of it.
+    torch_prof_...: as the arguments of TorchProfiler.  It is made if shapes, memory,
+        stacks or flops are requested.
 
-    Raises ValueError where torch_prof_memory_filename is given and not all of
+    Raises ValueError if torch_prof_memory_filename is given and not all of
     torch_prof_with_stack, torch_prof_record_shapes and torch_prof_profile_memory, as in
     Composer; a TorchProfiler among the callbacks draws the timeline without them.
     """

@@ -118,7 +118,7 @@ class TorchProfiler(Callback):
         writes none.
     memory_remote_file_name: as remote_file_name, for that page.
     overwrite: whether files may be replaced; if not, the folder has to be empty at the
-        start, but for names that begin with a dot.
+        start, except for names that begin with a dot.
     use_gzip: compress traces, whose names then end in .gz.
     record_shapes, profile_memory, with_stack, with_flops: as in torch.profiler.profile.
     num_traces_to_keep: most windows whose files stay in the folder; with each more, after
@@ -134,9 +134,9 @@ class TorchProfiler(Callback):
         files are there, Composer's timestamp and the trace's path on each rank by rank.
         A path is good on that rank's node.
 
-    Raises TypeError or ValueError for arguments that make no sense; at the start of the
+    Raises TypeError or ValueError for invalid arguments; at the start of the
     training, on all ranks, FileExistsError for a folder that is not empty, and
-    RuntimeError where the trainer has no profiler.
+    RuntimeError if the trainer has no profiler.
     """
 
     def __init__(

@@ -225,8 +225,8 @@ class MemProfilerCfg:
         collected are past max_iter; with the default, or where none of these is
         collected, once all that are collected are.
 
-    Dicts, as YAML gives them, do for the dataclasses within.  Raises ValueError or
-    TypeError for a value that makes no sense.
+    Dicts, as from YAML, are accepted in place of the inner dataclasses.  Raises
+    ValueError or TypeError for an invalid value.
     """
 
     enabled: bool = False

@@ -95,9 +95,9 @@ class MemProfiler(Hooks, FsdpMemory, Files):
         process; the fields of torch.cuda.memory_stats() of the current device, and with
         "cuda:1." and the like before them of the others in use; the attributes that
         hooks set on the profiled module, and with "modules.NAME." before them those of
-        its submodules that are not 0.  Bytes, where torch says so too.
-    fsdp_memory_stats: by (function, number of the call), what FSDP2's tracker saw: its
-        peak by device and kind of memory, and the same by module and state, in bytes.
+        its submodules that are not 0.  In bytes, if torch's are.
+    fsdp_memory_stats: by (function, number of the call), the figures of FSDP2's tracker:
+        its peak by device and kind of memory, and the same by module and state, in bytes.
     rank: of this process.  module: what is profiled.  memprof_log_dir: where files go.
     fsdp_mem_tracker: torch's tracker.  saved_tensors_funcs: the two functions under
     which collected calls run.

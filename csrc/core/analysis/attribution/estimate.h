@@ -1,19 +1,20 @@
-/* What lifetimes and sizes say of a device's blocks where the recording has nothing of
- * autograd and no owners: torch's own snapshots.
+/* Estimates the categories of a device's blocks from their lifetimes and sizes, for a
+ * recording without autograd events and owners: torch's own snapshots.
  *
- * Owns rules that many programs keep and some break: what follows from them is estimated.
+ * Owns rules that many programs keep and some break, so the result is an estimate:
  *
- *   trained sizes    those of gradients: blocks that a backward pass makes and leaves, or
- *                    that zero_grad() frees.  A parameter has the size of its gradient, as
- *                    the optimizer's state has.
- *   sites of inputs  stacks whose first block was made after a pass or step and before the
- *                    next call of a module
- *   earlier blocks   those from before the first event, which mostly have no stack: what
- *                    zero_grad() frees, GRADIENT; what a pass frees first, ACTIVATION; of
- *                    those that stay and have a trained size as many as there are gradients
- *                    of it, the oldest, PARAMETER, as many again and again OPTIMIZER_STATE;
- *                    others that stay, PARAMETER that is not trained, where nothing is
- *                    trained or the parameters that are were found */
+ *   trained sizes    The sizes of gradients: blocks that a backward pass allocates and
+ *                    leaves, or that zero_grad() frees.  A parameter has the size of its
+ *                    gradient, and so has each of its optimizer states.
+ *   sites of inputs  Stacks whose first block was allocated after a pass or step and
+ *                    before the next call of a module.
+ *   earlier blocks   Those from before the first event, most of which have no stack.
+ *                    What zero_grad() frees is GRADIENT; what a pass frees first is
+ *                    ACTIVATION.  Of the blocks of a trained size that stay, the oldest
+ *                    are PARAMETER, as many as there are gradients of the size; each
+ *                    further such number is OPTIMIZER_STATE.  The others that stay are
+ *                    PARAMETER, not trained, if nothing is trained or the trained
+ *                    parameters were found. */
 #ifndef ML_ESTIMATE_H
 #define ML_ESTIMATE_H
 
