@@ -459,8 +459,7 @@ ml_window_clear(ml_window *window)
     ml_recorder_lock();
     ml_feed *feed = window->feed;
     for (int i = 0; window->listening && i < ML_DEVICE_MAX; i++) {
-        /* Other threads continue to record: the new mark counts their earlier
-         * events. */
+        /* Other threads still record: the new mark counts their earlier events. */
         int device = feed->logs != NULL ? i : 0;
         uint64_t mark = ml_lane_end(feed->logs != NULL ? &feed->logs[i].lane
                                                        : &feed->threads[i].lane);
@@ -480,8 +479,7 @@ int
 ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out)
 {
     if (window->forked) {
-        /* A look at the source's memory would take locks that the parent's threads
-         * held. */
+        /* To look at the source's memory takes locks that the parent's threads held. */
         return ml_recorder_fail(ML_ESTATE, "a forked child cannot read its parent's "
                                            "recording");
     }
@@ -501,8 +499,7 @@ ml_window_file_frames(const ml_window *window, ml_recording **out)
     ml_recording *recording = NULL;
     int result = ml_recording_new(&recording);
     if (result == 0) {
-        /* The lock keeps others from adding origins, which would move those being
-         * read. */
+        /* The lock prevents new origins, which would move those being read. */
         ml_recorder_lock();
         result = ml_journal_frames(window->journal, recording);
         ml_recorder_unlock();
