@@ -5,7 +5,8 @@
  * know at which instant the memory is.
  *
  * Numbers that lie side by side repeat if they have parts of one name, or no parts at all;
- * the parts of all of them are then one node each.  Which parts there are, all stacks of the
+ * the parts of all of them are then one node each.  So do parts that are one name and a
+ * number, as encoder_layer_0, if three or more have parts of one name.  Which parts there are, all stacks of the
  * recording say, so that a layer that holds little at the instant is still like the others.
  * Memory outside modules has a node below the root for each reason. */
 #ifndef ML_MODULE_TREE_H
@@ -16,8 +17,8 @@
 
 /* Children follow one another, the most bytes first, and follow their parent. */
 typedef struct ml_module_node {
-    /* Of a path; bytes borrowed of the recording.  "*" for several numbers; empty for the
-     * root and for memory outside modules. */
+    /* Of a path; bytes borrowed of the recording.  Of several numbers what is before them;
+     * empty for the root and for memory outside modules. */
     ml_string part;
     ml_string least, greatest; /* of several numbers; likewise */
     uint32_t parent;           /* node; of the root: 0 */
