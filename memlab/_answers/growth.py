@@ -2,13 +2,16 @@
 
 from typing import TypedDict
 
+from memlab._answers.peaks import ModelLine
+
 
 class Growing(TypedDict):
     """A line that each step leaves memory at, which is still there at the end of the last.
 
     certain: of five steps or more.  graph: likely an autograd graph, whose end this line
     made; lines: of how many lines it is.  phase: in which its newest block was allocated;
-    in "backward" for the operation of the line.  reason: why there is no line.  addresses:
+    in "backward" for the operation of the line.  inner: the model's own line, None where
+    that is the line itself.  reason: why there is no line.  addresses:
     of some of its blocks that are still allocated at the end of the recording.
     """
 
@@ -26,6 +29,7 @@ class Growing(TypedDict):
     file: str
     line: int
     function: str
+    inner: ModelLine | None
     module: str
     how: str
     addresses: list[int]

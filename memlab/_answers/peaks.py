@@ -51,6 +51,15 @@ class Frame(TypedDict):
     line: int
 
 
+class ModelLine(TypedDict):
+    """A line of code; qualname: its function with those around it, where that is known."""
+
+    file: str
+    line: int
+    function: str
+    qualname: str
+
+
 class Line(TypedDict):
     """Live bytes of one line of the program; file "" and line 0 where reason says why
     there is none."""
@@ -71,11 +80,12 @@ class Line(TypedDict):
 
 class InnerLine(TypedDict):
     """What a line made, by the model's own line: the innermost that is neither torch's nor
-    Python's own."""
+    Python's own.  qualname: the function with those around it, where that is known."""
 
     file: str
     line: int
     function: str
+    qualname: str
     bytes: int
     blocks: int
     module: str

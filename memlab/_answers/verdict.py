@@ -3,7 +3,7 @@
 from typing import TypedDict
 
 from memlab._answers.lab import Advice, MakeFit
-from memlab._answers.peaks import Moment, Totals
+from memlab._answers.peaks import ModelLine, Moment, Totals
 
 
 class Finding(TypedDict):
@@ -21,6 +21,7 @@ class Finding(TypedDict):
     file: str
     line: int
     function: str
+    inner: ModelLine | None
     module: str
     how: str
 
@@ -33,6 +34,7 @@ class VerdictPeak(Totals):
     file: str
     line: int
     function: str
+    inner: ModelLine | None
     module: str
     how: str
 

@@ -123,7 +123,9 @@ def _judged(device, changes):
     for number, item in enumerate(device.verdict["changes"][:changes], 1):
         place = _verdict.place(item, device.start)
         first, second = _changes.lines(item, place)
-        lines += [*_broken(f"  {number}. {first}"), _cut(f"     {second}")]
+        # Code is to be pasted: whole, and in one line where that has room for it.
+        indent = min(5, max(2, COLUMNS - len(second)))
+        lines += [*_broken(f"  {number}. {first}"), *_broken(" " * indent + second)]
     if lines:
         yield Listing(lines)
     elif not sentences or fit is not None or device.grows:
@@ -136,10 +138,6 @@ def _judged(device, changes):
 
 def _broken(line):
     return terminal.fit(line, COLUMNS).split("\n")
-
-
-def _cut(line):
-    return line if len(line) <= COLUMNS else line[: COLUMNS - 4].rstrip() + " ..."
 
 
 def _of_ranks(recording):

@@ -6,7 +6,7 @@ are in changes.py.
 
 from __future__ import annotations
 
-from memlab._report import changes
+from memlab._report import changes, model_lines
 from memlab._text import wording
 
 TYPE_CHECKING = False
@@ -29,11 +29,13 @@ def of_device(recording: Recording, device: int) -> Verdict:
 
 
 def place(item, start=None) -> str:
-    """FILE:LINE FUNCTION of an item of a verdict, escaped; "" where it has none."""
+    """FILE:LINE FUNCTION of an item of a verdict and the model's own line to which that
+    leads, escaped; "" where it has none."""
     if not item["file"]:
         return ""
-    path = wording.shorten(item["file"], start)
-    return wording.escape(f"{path}:{item['line']} {item['function']}")
+    inner = item.get("inner")
+    to = model_lines.inner_place(inner, start) if inner else item["function"]
+    return wording.escape(f"{wording.near(item['file'], start)}:{item['line']} {to}")
 
 
 _STAGES = {

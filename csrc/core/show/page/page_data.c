@@ -192,12 +192,12 @@ static int
 write_head(page_data_work *w, ml_buffer *head)
 {
     ml_json_text(head, "{");
-    ml_page_head_begin(head, w->recording, w->base_us);
+    int error = ml_page_head_begin(head, w->recording, w->base_us);
     if (w->blobs.rounded) {
         ml_json_key(head, "rounded");
         ml_json_text(head, "true");
     }
-    int error = ml_page_head_kinds(head, &w->kinds);
+    error = error == 0 ? ml_page_head_kinds(head, &w->kinds) : error;
     ml_page_head_ranks(head, w->recording);
     if (error == 0) {
         error = ml_page_head_notes(head, w->recording, w->base_us);
