@@ -38,6 +38,12 @@ def place(item, start=None) -> str:
     return wording.escape(f"{wording.near(item['file'], start)}:{item['line']} {to}")
 
 
+def spot(item, start=None) -> str:
+    """FILE:LINE of an item of a verdict, as place()."""
+    path = wording.near(item["file"], start)
+    return wording.escape(f"{path}:{item['line']}") if item["file"] else ""
+
+
 _STAGES = {
     "loading": "while loading",
     "forward": "in a forward pass",
@@ -136,6 +142,6 @@ def lines(recording: Recording, device: int) -> list[str]:
     verdict = of_device(recording, device)
     said = sentences(verdict)
     for number, item in enumerate(verdict["changes"], 1):
-        what, code = changes.lines(item, place(item))
+        what, code = changes.lines(item, spot(item))
         said.append(f"{number}. {what}. {code}")
     return said
