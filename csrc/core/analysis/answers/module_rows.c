@@ -147,7 +147,7 @@ choose(choice *c, unsigned boost, size_t most, ml_module_row *rows)
 }
 
 /* RIGHT leaves less than LEFT does, and has no row larger than a quarter of ALL bytes, or than
- * the largest of LEFT and half of what RIGHT leaves less. */
+ * the largest of LEFT and what RIGHT leaves less: a name tells more than the rest. */
 static bool
 is_better(const ml_module_row *left, size_t left_count, const ml_module_row *right,
           size_t right_count, uint64_t all)
@@ -158,7 +158,7 @@ is_better(const ml_module_row *left, size_t left_count, const ml_module_row *rig
     if (rest >= a->sum.bytes) {
         return false;
     }
-    uint64_t most = left[0].sum.bytes + (a->sum.bytes - rest) / 2;
+    uint64_t most = left[0].sum.bytes + (a->sum.bytes - rest);
     return right[0].sum.bytes <= (most > all / 4 ? most : all / 4);
 }
 
