@@ -22,7 +22,8 @@
  *   losses does not matter to most
  *
  * Of ML_GROWTH_FEWEST steps or more, but too few for that, it is told as not certain.  An
- * optimizer's states do not count: there are as many as parameters. */
+ * optimizer's states do not count, nor the newest gradient of a parameter: there are as many as
+ * parameters, and more with each layer that is unfrozen. */
 #ifndef ML_GROWTH_H
 #define ML_GROWTH_H
 
