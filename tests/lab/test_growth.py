@@ -6,6 +6,7 @@ when; of those in tests/programs/settles/ nothing grows.  Both run in this proce
 
 import gc
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -70,8 +71,14 @@ def test_leak(path):
 
 def test_category_says_so():
     [path] = [path for path in LEAKS if path.stem == "list_local"]
-    whys = record(path).peak(0)["unknown_because"]
+    recording = record(path)
+    whys = recording.peak(0)["unknown_because"]
     assert whys["left behind by each step: it grows"] >= 7 * 2048, whys
+    # The page, too.
+    head = json.loads(recording.page_data()[0])
+    said = [head["whys"][why] for why in head["kinds"]["why"]]
+    assert "left behind by each step: it grows" in said
+    assert "kept over several backward passes" not in said
 
 
 @pytest.mark.parametrize("path", SETTLES, ids=lambda path: path.stem)

@@ -106,18 +106,9 @@ write_groups(ml_buffer *out, const ml_page_groups *groups)
 }
 
 /* What grows step by step. */
-static int
-write_growth(ml_buffer *out, const ml_page_device *device)
+static void
+write_growth(ml_buffer *out, const ml_growth *growth)
 {
-    const ml_analysis *analysis;
-    ml_growth *growth = NULL;
-    int error = ml_analysis_of(device->part, device->own, &analysis);
-    if (error == 0) {
-        error = ml_growth_new(analysis, &growth);
-    }
-    if (error < 0) {
-        return error;
-    }
     const ml_growing *lines = growth->lines;
     ml_json_key(out, "growth");
     ml_json_text(out, "{");
@@ -136,8 +127,6 @@ write_growth(ml_buffer *out, const ml_page_device *device)
     ML_JSON_COLUMN(out, "holder", i, growth->count,
                    ml_json_unsigned(out, lines[i].holder));
     ml_json_text(out, "}");
-    ml_growth_free(growth);
-    return 0;
 }
 
 static int
@@ -166,7 +155,7 @@ write_device(page_data_work *w, ml_page_device *device, size_t index)
         error = ml_page_head_peak(out, device->peak, &w->kinds);
     }
     if (error == 0) {
-        error = write_growth(out, device);
+        write_growth(out, device->rows.growth);
     }
     ml_json_text(out, "}");
     return error;
