@@ -56,12 +56,20 @@ class Telling:
             return
         missing = _ranks.wait(outputs, others)
         there = [rank for rank in others if rank not in missing]
-        found = [_recording_of(outputs, rank) for rank in there]
+        # Of one that still runs the state so far.
+        found = {rank: _recording_of(outputs, rank) for rank in others}
         notes = []
+        for words, ranks in (
+            ("not ended, told as it is so far", [r for r in missing if found[r]]),
+            ("no recording", [r for r in missing if not found[r]]),
+        ):
+            if ranks:
+                name = f"rank{'s' * (len(ranks) > 1)} {wording.numbers(ranks)}"
+                notes.append(f"After {_ranks.SECONDS:.0f} s of waiting, {name}: {words}.")
         try:
-            recording = merge.read_all([path for path in found if path])
+            recording = merge.read_all([path for path in found.values() if path])
         except (Error, OSError, ValueError) as error:
-            notes = [f"The ranks could not be read together: {error}."]
+            notes.append(f"The ranks could not be read together: {error}.")
         self.recording(recording, outputs, files_of_ranks(outputs, labels, there), notes)
 
     def recording(self, recording, outputs, lines, missing=()) -> None:
@@ -108,6 +116,8 @@ def files(outputs, labels) -> list[str]:
 
 def files_of_ranks(outputs, labels, ranks) -> list[str]:
     """Likewise of each of RANKS, whose files are named as those of OUTPUTS."""
+    if list(ranks) == [int(outputs.rank)]:
+        return files(outputs, labels)
     names = _names(outputs.of_rank("N"), labels)
     if 0 in ranks and "Report" in labels:
         names.insert(0, os.path.basename(outputs.of_rank("0").report_path()))
