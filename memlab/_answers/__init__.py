@@ -21,6 +21,7 @@ from memlab._answers.comparisons import (
     RankPeak,
     Two,
 )
+from memlab._answers.findings import Finding
 from memlab._answers.fit import (
     FitAnswer,
     FitDevice,
@@ -111,7 +112,7 @@ from memlab._answers.recordings import (
     Stats,
 )
 from memlab._answers.reports import DeviceReport, Report
-from memlab._answers.verdict import Finding, Verdict, VerdictPeak
+from memlab._answers.verdict import Verdict, VerdictPeak
 
 __all__ = [
     "Advice",

@@ -2,6 +2,7 @@
 
 from typing import TypedDict
 
+from memlab._answers.findings import Finding
 from memlab._answers.peaks import Moment, Totals
 
 
@@ -209,7 +210,7 @@ class ExplainedDevice(TypedDict):
 
     recorded: its peaks, of each total alone; peak: those of the same run in the model of the
     allocator, with segments where the driver would put them, with which all else is
-    compared. failed: a request failed; in the model it does not.
+    compared. failed: a request failed; in the model it does not.  findings: of the verdict.
     """
 
     device: int
@@ -227,6 +228,7 @@ class ExplainedDevice(TypedDict):
     uses_known: bool
     failed: bool
     tried: int
+    findings: list[Finding]
 
 
 class Measured(TypedDict):

@@ -2,28 +2,9 @@
 
 from typing import TypedDict
 
+from memlab._answers.findings import Finding
 from memlab._answers.lab import Advice, MakeFit
 from memlab._answers.peaks import ModelLine, Moment, Totals
-
-
-class Finding(TypedDict):
-    """A fact, with bytes and of what they are a part; file "" where it is of no line.
-    since_step: of what grows, with the other keys of Growing; None of all else."""
-
-    kind: str
-    stage: str
-    since_step: int | None
-    steps: int
-    graph: bool
-    holder: str
-    bytes: int
-    of_bytes: int
-    file: str
-    line: int
-    function: str
-    inner: ModelLine | None
-    module: str
-    how: str
 
 
 class VerdictPeak(Totals):

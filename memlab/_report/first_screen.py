@@ -25,6 +25,7 @@ _ROWS = 10
 _LEAST_OF_TWO = 8
 _KINDS_IN_LINE = 3
 _OTHERS = 2
+_NOT_KNOWN = ("unknown", "before recording")
 
 _size = wording.size
 
@@ -88,7 +89,8 @@ def _consists(device, rows):
     groups = peaks.categories(device.answer)
     if not groups:
         return
-    guessed = 2 * device.answer["inexact_category_bytes"] > whole
+    known = sum(count for count, name in groups if not name.startswith(_NOT_KNOWN))
+    guessed = 2 * device.answer["inexact_category_bytes"] > known
     yield Heading("What it consists of" + (", estimated" if guessed else ""))
     of_modules = device.modules(rows // 2 if rows >= _LEAST_OF_TWO else max(rows - 1, 2))
     if of_modules:

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from memlab._answers import Verdict
+    from memlab._answers import ExplainedDevice, Verdict
     from memlab._core import Recording
 
 # Changes are tried in replays of the whole run: of a longer one `memlab explain` does it.
@@ -127,7 +127,7 @@ _FINDINGS = {
 
 
 def sentences(
-    verdict: Verdict, start: str | None = None, kinds: Container[str] = _FINDINGS
+    verdict: Verdict | ExplainedDevice, start: str | None = None, kinds: Container[str] = _FINDINGS
 ) -> list[str]:
     """What of KINDS was found, the most urgent first; paths relative to the folder START."""
     return [

@@ -86,8 +86,15 @@ class Telling:
             )
             text = first_screen.text(notes, parts)
         else:
-            text = "\n".join([*notes, report.NOTHING, *last])
+            lines = [*notes, report.NOTHING, *_hint(recording), *last]
+            text = terminal.fit("\n".join(lines), first_screen.COLUMNS)
         self.say("\n" + text.rstrip("\n"))
+
+
+def _hint(recording):
+    """What to do where a recording of GPUs has nothing."""
+    if recording.source == "cuda":
+        yield "For memory on the CPU: memlab run --device cpu"
 
 
 def _recording_of(outputs, rank):

@@ -210,3 +210,12 @@ else:
     assert "Files in memlab_out: report.txt" in said
     done = report(tmp_path, "memlab_out")
     assert "\n  Killed before its end: rank 1\n" in done.stdout
+
+
+def test_a_program_without_gpu_memory(run):
+    said = run("print('hi')").stderr.splitlines()
+    assert said[-5:-3] == [
+        "No memory was allocated while recording.",
+        "For memory on the CPU: memlab run --device cpu",
+    ]
+    assert max(map(len, said[-5:])) <= 80
