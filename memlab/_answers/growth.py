@@ -1,4 +1,4 @@
-"""Which lines of a program leave memory behind step by step."""
+"""Lines of a program that leave memory behind step by step."""
 
 from typing import TypedDict
 
@@ -6,7 +6,8 @@ from memlab._answers.peaks import ModelLine
 
 
 class Growing(TypedDict):
-    """A line that each step leaves memory at, which is still there at the end of the last.
+    """A line at which each step leaves memory that is still allocated after the last
+    step.
 
     certain: of five steps or more.  graph: likely an autograd graph, whose end this line
     made; lines: of how many lines it is.  phase: in which its newest block was allocated;
@@ -36,8 +37,9 @@ class Growing(TypedDict):
 
 
 class Growth(TypedDict):
-    """Of one device; steps_by: what a step is, "steps", "backward_passes", "module_calls",
-    or "" where none is known."""
+    """Growth on one device.  steps_by: the kind of steps: "steps", "backward_passes",
+    "module_calls", or "" if none is known.
+    """
 
     device: int
     steps_by: str

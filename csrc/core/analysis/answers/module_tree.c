@@ -1,7 +1,8 @@
-/* The memory of modules as a tree.  See module_tree.h.
+/* Makes the tree of modules' memory.  See module_tree.h.
  *
- * First all paths as they are, in a trie.  Then nodes from the root on, each of which stands
- * for some of the trie's: its children are theirs, by name, numbers by what repeats. */
+ * First all paths go into a trie.  Then nodes are made from the root on.  Each
+ * represents several places of the trie; its children are theirs, merged by name, and
+ * numbers by repetition. */
 #include "analysis/answers/module_tree.h"
 
 #include <stdlib.h>
@@ -24,16 +25,16 @@ typedef struct numbered {
     bool whole;       /* one of them has parts */
 } numbered;
 
-/* A node to be. */
+/* A future node. */
 typedef struct child {
     ml_module_node node;
     uint32_t first; /* place */
     uint32_t last;  /* place */
 } child;
 
-/* What a part is to the node that is being made. */
+/* The role of a part in the node being made. */
 typedef struct part_mark {
-    uint32_t child_of; /* node, plus 1, of which CHILD is */
+    uint32_t child_of; /* 1 + the node to which CHILD belongs */
     uint32_t child;
     uint32_t number_of; /* run, of whose numbers NUMBER is the first that is it */
     uint32_t number;
@@ -45,12 +46,12 @@ typedef struct work {
     ml_module_trie trie;
     ml_module_tree *tree;
     size_t node_capacity;
-    uint32_t *followers; /* owned; by place: another of the same node; 0: none */
+    uint32_t *followers; /* owned; by place: the next one of the same node; 0: none */
     uint32_t *node_of;   /* owned; by place */
     part_mark *marks;    /* owned; by part */
     uint32_t *firsts;    /* owned; by node: place */
     size_t first_capacity;
-    numbered *numbers; /* owned; of the node that is being made */
+    numbered *numbers; /* owned; of the node being made */
     size_t number_count, number_capacity;
     uint32_t run;    /* of numbers with one name before them; each has its own */
     child *children; /* owned; likewise */
@@ -339,7 +340,7 @@ compare_children(const void *a, const void *b)
     return order != 0 ? order : compare_numbers(x->least, y->least);
 }
 
-/* Behind all others, as those of NODE. */
+/* Appends them after all others, as the children of NODE. */
 static int
 append_children(work *w, uint32_t node)
 {

@@ -1,7 +1,7 @@
-/* The tables at the head of a page's data that are not a device's: strings, frames,
- * stacks, kinds, lines, notes, ranks.
+/* The tables in a page's head that all devices share: strings, frames, stacks, kinds,
+ * lines, notes, ranks.
  *
- * Owns their keys.  Each writes members of an object that is open. */
+ * Owns their keys.  Each function writes members of an open object. */
 #ifndef ML_PAGE_HEAD_H
 #define ML_PAGE_HEAD_H
 
