@@ -21,6 +21,7 @@ from memlab._answers.comparisons import (
     RankPeak,
     Two,
 )
+from memlab._answers.findings import Finding
 from memlab._answers.fit import (
     FitAnswer,
     FitDevice,
@@ -88,6 +89,7 @@ from memlab._answers.peaks import (
     Instant,
     Ledger,
     Line,
+    ModelLine,
     ModuleNode,
     ModulePart,
     ModuleRow,
@@ -110,7 +112,7 @@ from memlab._answers.recordings import (
     Stats,
 )
 from memlab._answers.reports import DeviceReport, Report
-from memlab._answers.verdict import Finding, Verdict, VerdictPeak
+from memlab._answers.verdict import Verdict, VerdictPeak
 
 __all__ = [
     "Advice",
@@ -163,6 +165,7 @@ __all__ = [
     "MakeFit",
     "Measured",
     "MergedRanks",
+    "ModelLine",
     "ModuleNode",
     "ModulePart",
     "ModuleRow",

@@ -2,15 +2,18 @@
 
 from typing import TypedDict
 
+from memlab._answers.peaks import ModelLine
+
 
 class Growing(TypedDict):
     """A line at which each step leaves memory that is still allocated after the last
     step.
 
-    certain: at least five steps.  graph: likely an autograd graph, whose last node this
-    line made; lines: number of lines in the graph.  phase: of the newest block's
-    allocation; "backward" for the line's operation.  reason: why there is no line.
-    addresses: of some blocks that are allocated at the recording's end.
+    certain: of five steps or more.  graph: likely an autograd graph, whose end this line
+    made; lines: of how many lines it is.  phase: in which its newest block was allocated;
+    in "backward" for the operation of the line.  inner: the model's own line, None where
+    that is the line itself.  reason: why there is no line.  addresses:
+    of some of its blocks that are still allocated at the end of the recording.
     """
 
     bytes_per_step: int
@@ -27,6 +30,7 @@ class Growing(TypedDict):
     file: str
     line: int
     function: str
+    inner: ModelLine | None
     module: str
     how: str
     addresses: list[int]

@@ -2,6 +2,7 @@
 
 from typing import TypedDict
 
+from memlab._answers.findings import Finding
 from memlab._answers.peaks import Moment, Totals
 
 
@@ -215,9 +216,9 @@ class MakeFit(TypedDict):
 class ExplainedDevice(TypedDict):
     """Why a device's peak is what it is, and what to change; most saving first.
 
-    recorded: each total's own peak.  peak: the same run's peaks in the allocator's
-    model with the driver's placement, to which all other figures are compared.  failed:
-    a request failed; in the model it succeeds.
+    recorded: its peaks, of each total alone; peak: those of the same run in the model of the
+    allocator, with segments where the driver would put them, with which all else is
+    compared. failed: a request failed; in the model it does not.  findings: of the verdict.
     """
 
     device: int
@@ -235,6 +236,7 @@ class ExplainedDevice(TypedDict):
     uses_known: bool
     failed: bool
     tried: int
+    findings: list[Finding]
 
 
 class Measured(TypedDict):

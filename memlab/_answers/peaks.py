@@ -51,6 +51,15 @@ class Frame(TypedDict):
     line: int
 
 
+class ModelLine(TypedDict):
+    """A line of code; qualname: its function with those around it, where that is known."""
+
+    file: str
+    line: int
+    function: str
+    qualname: str
+
+
 class Line(TypedDict):
     """Live bytes of one line of the program; file "" and line 0 if reason says why
     there is none.
@@ -71,13 +80,13 @@ class Line(TypedDict):
 
 
 class InnerLine(TypedDict):
-    """Memory of a line by the model's own line: the innermost frame that is neither
-    torch's nor Python's own.
-    """
+    """What a line made, by the model's own line: the innermost that is neither torch's nor
+    Python's own.  qualname: the function with those around it, where that is known."""
 
     file: str
     line: int
     function: str
+    qualname: str
     bytes: int
     blocks: int
     module: str

@@ -2,28 +2,9 @@
 
 from typing import TypedDict
 
+from memlab._answers.findings import Finding
 from memlab._answers.lab import Advice, MakeFit
-from memlab._answers.peaks import Moment, Totals
-
-
-class Finding(TypedDict):
-    """A fact, with bytes as a part of a total; file "": no line.  since_step, and the
-    other keys of Growing: only for growth, else None.
-    """
-
-    kind: str
-    stage: str
-    since_step: int | None
-    steps: int
-    graph: bool
-    holder: str
-    bytes: int
-    of_bytes: int
-    file: str
-    line: int
-    function: str
-    module: str
-    how: str
+from memlab._answers.peaks import ModelLine, Moment, Totals
 
 
 class VerdictPeak(Totals):
@@ -35,6 +16,7 @@ class VerdictPeak(Totals):
     file: str
     line: int
     function: str
+    inner: ModelLine | None
     module: str
     how: str
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from memlab import _core
 from memlab._lab import replay
-from memlab._report import make_fit
+from memlab._report import make_fit, verdict
 from memlab._report.advice_words import WORDS, plural
 from memlab._report.changes import saving
 from memlab._report.parts import Heading, Said, Table
@@ -42,6 +42,8 @@ _PHASES = {
     "backward": "in the backward pass",
     "optimizer": "in the optimizer's step",
 }
+# What an account of the peak does not tell by itself.
+_FINDINGS = ("grows", "may_grow", "peak_in_evaluation")
 _SETTINGS = ("settings", "fragmentation")
 _size = wording.size
 
@@ -70,11 +72,14 @@ def explain(
     """
     source, name = replay.recorded(recording)
     limit = replay.memory_bytes(memory)
+
+    def ask(index):
+        found = source.verdict(index, trials=False)["findings"]
+        return {**source.explain(index, memory=limit), "findings": found}
+
     return {
         "memory_bytes": limit,
-        "devices": replay.of_devices(
-            source, name, device, rank, lambda index: source.explain(index, memory=limit)
-        ),
+        "devices": replay.of_devices(source, name, device, rank, ask),
         "measured": None,
     }
 
@@ -149,6 +154,7 @@ def _reserved(answer: ExplainedDevice):
 
 
 def _why(answer: ExplainedDevice):
+    yield from map(Said, verdict.sentences(answer, kinds=_FINDINGS))
     peak = answer["peak"]
     when = _when(peak)
     if when:

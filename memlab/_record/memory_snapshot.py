@@ -376,3 +376,11 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         that there is not, and what peak() raises.
         """
         return report.text(self.data(), device, at=at, by=by)
+
+    def _repr_markdown_(self) -> str | None:
+        """What a notebook shows of it: the first screen; None where nothing is recorded."""
+        try:
+            recording = self.data()
+        except Error:
+            return None
+        return report.first_markdown(recording)

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 LINES, COLUMNS = 24, 80
 _ROWS = 10
-# With fewer rows there is only room for modules.
-_LEAST_OF_TWO = 5
+# With fewer there is no room for a table of the kinds.
+_LEAST_OF_TWO = 8
+_KINDS_IN_LINE = 3
 _OTHERS = 2
+_NOT_KNOWN = ("unknown", "before recording")
 
 _size = wording.size
 
@@ -87,14 +89,20 @@ def _consists(device, rows):
     groups = peaks.categories(device.answer)
     if not groups:
         return
-    guessed = 2 * device.answer["inexact_category_bytes"] > whole
+    known = sum(count for count, name in groups if not name.startswith(_NOT_KNOWN))
+    guessed = 2 * device.answer["inexact_category_bytes"] > known
     yield Heading("What it consists of" + (", estimated" if guessed else ""))
-    of_modules = device.modules(rows // 2 if rows >= _LEAST_OF_TWO else rows)
+    of_modules = device.modules(rows // 2 if rows >= _LEAST_OF_TWO else max(rows - 1, 2))
     if of_modules:
         yield _table(
             "module", [(row["bytes"], modules.name(row)) for row in of_modules], whole
         )
         if rows < _LEAST_OF_TWO:
+            kinds = [
+                f"{wording.share(count, whole).strip()} {name}"
+                for count, name in groups[:_KINDS_IN_LINE]
+            ]
+            yield Said(f"of these kinds: {', '.join(kinds)}")
             return
         yield Said("of these kinds:")
         rows -= rows // 2 + 1
@@ -121,9 +129,10 @@ def _judged(device, changes):
         yield from map(Said, filter(None, (make_fit.batch(fit), make_fit.chosen(fit))))
     lines = []
     for number, item in enumerate(device.verdict["changes"][:changes], 1):
-        place = _verdict.place(item, device.start)
-        first, second = _changes.lines(item, place)
-        lines += [*_broken(f"  {number}. {first}"), _cut(f"     {second}")]
+        first, second = _changes.lines(item, _verdict.spot(item, device.start))
+        # Code is to be pasted: whole, and in one line where that has room for it.
+        indent = min(5, max(2, COLUMNS - len(second)))
+        lines += [*_broken(f"  {number}. {first}"), *_broken(" " * indent + second)]
     if lines:
         yield Listing(lines)
     elif not sentences or fit is not None or device.grows:
@@ -136,10 +145,6 @@ def _judged(device, changes):
 
 def _broken(line):
     return terminal.fit(line, COLUMNS).split("\n")
-
-
-def _cut(line):
-    return line if len(line) <= COLUMNS else line[: COLUMNS - 4].rstrip() + " ..."
 
 
 def _of_ranks(recording):

@@ -48,11 +48,16 @@ class Row(NamedTuple):
         """The row's place, with paths relative to the folder START."""
         if self.inner is None or all(self.inner[key] == self.line[key] for key in _SAME):
             return wording.place({**self.line, "module": self.figures["module"]}, start)
-        path = wording.of_package(wording.shorten(self.inner["file"], start))
-        to = f"-> {path}:{self.inner['line']} {self.inner['function']}"
+        to = inner_place(self.inner, start)
         return wording.place(
             {**self.line, "function": to, "module": self.inner["module"]}, start
         )
+
+
+def inner_place(inner, start: str | None = None) -> str:
+    """The model's own line INNER behind the one that leads to it; paths relative to the
+    folder START."""
+    return f"-> {wording.near(inner['file'], start)}:{inner['line']} {inner['qualname']}"
 
 
 def rows(lines: Sequence[PeakLine], whole: int) -> list[Row]:

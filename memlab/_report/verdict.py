@@ -6,14 +6,14 @@ words of the changes.
 
 from __future__ import annotations
 
-from memlab._report import changes
+from memlab._report import changes, model_lines
 from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from memlab._answers import Verdict
+    from memlab._answers import ExplainedDevice, Verdict
     from memlab._core import Recording
 
 # Trials replay the whole run: for a longer one, `memlab explain` tries changes.
@@ -29,11 +29,19 @@ def of_device(recording: Recording, device: int) -> Verdict:
 
 
 def place(item, start=None) -> str:
-    """FILE:LINE FUNCTION of a verdict's item, escaped; "" if it has none."""
+    """FILE:LINE FUNCTION of an item of a verdict and the model's own line to which that
+    leads, escaped; "" where it has none."""
     if not item["file"]:
         return ""
-    path = wording.shorten(item["file"], start)
-    return wording.escape(f"{path}:{item['line']} {item['function']}")
+    inner = item.get("inner")
+    to = model_lines.inner_place(inner, start) if inner else item["function"]
+    return wording.escape(f"{wording.near(item['file'], start)}:{item['line']} {to}")
+
+
+def spot(item, start=None) -> str:
+    """FILE:LINE of an item of a verdict, as place()."""
+    path = wording.near(item["file"], start)
+    return wording.escape(f"{path}:{item['line']}") if item["file"] else ""
 
 
 _STAGES = {
@@ -119,7 +127,7 @@ _FINDINGS = {
 
 
 def sentences(
-    verdict: Verdict, start: str | None = None, kinds: Container[str] = _FINDINGS
+    verdict: Verdict | ExplainedDevice, start: str | None = None, kinds: Container[str] = _FINDINGS
 ) -> list[str]:
     """The findings of KINDS, most urgent first; paths are relative to the folder START.
     """
@@ -135,6 +143,6 @@ def lines(recording: Recording, device: int) -> list[str]:
     verdict = of_device(recording, device)
     said = sentences(verdict)
     for number, item in enumerate(verdict["changes"], 1):
-        what, code = changes.lines(item, place(item))
+        what, code = changes.lines(item, spot(item))
         said.append(f"{number}. {what}. {code}")
     return said

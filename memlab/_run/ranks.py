@@ -9,8 +9,8 @@ import time
 
 from memlab._files import names as _names
 
-# How long the summarizing rank waits for the others.
-_SECONDS = 10.0
+# How long the rank that tells of all waits for the others.
+SECONDS = 10.0
 _EVERY = 0.05
 
 
@@ -22,8 +22,8 @@ def others() -> range:
 
 
 def wait(outputs, ranks) -> list[int]:
-    """The RANKS whose results are still missing, after waiting for them."""
-    end = time.monotonic() + _SECONDS
+    """Those of RANKS whose results are not there yet, after waiting for them."""
+    end = time.monotonic() + SECONDS
     while True:
         missing = [r for r in ranks if str(r) != outputs.rank and not _is_done(outputs, r)]
         if not missing or time.monotonic() > end:

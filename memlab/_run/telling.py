@@ -58,12 +58,22 @@ class Telling:
             return
         missing = _ranks.wait(outputs, others)
         there = [rank for rank in others if rank not in missing]
-        found = [_recording_of(outputs, rank) for rank in there]
+        # Of one that still runs the state so far.
+        found = {rank: _recording_of(outputs, rank) for rank in others}
         notes = []
+        for words, ranks in (
+            ("not ended, told as it is so far", [r for r in missing if found[r]]),
+            ("no recording", [r for r in missing if not found[r]]),
+        ):
+            if ranks:
+                name = f"rank{'s' * (len(ranks) > 1)} {wording.numbers(ranks)}"
+                notes.append(f"After {_ranks.SECONDS:.0f} s of waiting, {name}: {words}.")
         try:
-            recording = merged.read_all([path for path in found if path], quiet=True)
+            recording = merged.read_all(
+                [path for path in found.values() if path], quiet=True
+            )
         except (Error, OSError, ValueError) as error:
-            notes = [f"The ranks could not be read together: {error}."]
+            notes.append(f"The ranks could not be read together: {error}.")
         self.recording(recording, outputs, files_of_ranks(outputs, labels, there), notes)
 
     def recording(self, recording, outputs, lines, missing=()) -> None:
@@ -81,8 +91,15 @@ class Telling:
             )
             text = first_screen.text(notes, parts)
         else:
-            text = "\n".join([*notes, report.NOTHING, *last])
+            lines = [*notes, report.NOTHING, *_hint(recording), *last]
+            text = terminal.fit("\n".join(lines), first_screen.COLUMNS)
         self.say("\n" + text.rstrip("\n"))
+
+
+def _hint(recording):
+    """What to do where a recording of GPUs has nothing."""
+    if recording.source == "cuda":
+        yield "For memory on the CPU: memlab run --device cpu"
 
 
 def _recording_of(outputs, rank):
@@ -110,7 +127,9 @@ def files(outputs, labels) -> list[str]:
 
 
 def files_of_ranks(outputs, labels, ranks) -> list[str]:
-    """The same for each of RANKS, whose files are named like those of OUTPUTS."""
+    """Likewise of each of RANKS, whose files are named as those of OUTPUTS."""
+    if list(ranks) == [int(outputs.rank)]:
+        return files(outputs, labels)
     names = _names(outputs.of_rank("N"), labels)
     if 0 in ranks and "Report" in labels:
         names.insert(0, os.path.basename(outputs.of_rank("0").report_path()))

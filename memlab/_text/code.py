@@ -170,33 +170,33 @@ class Reader:
     """
 
     def __init__(self):
-        self._known = {}  # by path: {(function, line): its entry, or None}
-        self._sources = {}  # by path and whether it is the user's: Source, or None
+        self._known = {}  # by path: {(function, line): what is told of it, or None}
+        self._sources = {}  # by path and whether functions are found: Source, or None
         self._told = set()
 
     def lines(self, frames: list[tuple[str, str, int, bool]], most: int | None = None) -> list:
-        """For FRAMES, (file, function, line, whether it is the user's): (index, text,
-        qualified name, first and last line of the function, change of the file).
+        """Of FRAMES, (file, function, line, whether it is the user's or a model's), (index,
+        text, qualified name, first and last line of the function, change of the file).
 
         most: bytes of files to parse now; None: all.  Frames of further files have no
         answer yet.
         """
         wanted = {}
-        for path, function, line, user in frames:
+        for path, function, line, named in frames:
             if (function, line) not in self._known.setdefault(path, {}):
-                wanted.setdefault((path, user), []).append((function, line))
-        for (path, user), places in wanted.items():
-            if (path, user) not in self._sources:
-                # torch's files need only names and lines: finding their functions takes
-                # a hundred times longer.
-                if user and most is not None:
+                wanted.setdefault((path, named), []).append((function, line))
+        for (path, named), places in wanted.items():
+            if (path, named) not in self._sources:
+                # No more than names and lines is wanted of other files: to find their
+                # functions takes a hundred times longer.
+                if named and most is not None:
                     size = _size(path)
                     if size > most:
                         continue
                     most -= size
-                self._sources[path, user] = _source(path, user)
+                self._sources[path, named] = _source(path, named)
             for place in places:
-                self._known[path][place] = _about(self._sources[path, user], *place)
+                self._known[path][place] = _about(self._sources[path, named], *place)
         told = []
         for i, (path, function, line, _) in enumerate(frames):
             about = self._known[path].get((function, line))
@@ -224,13 +224,13 @@ def _size(path):
         return 0
 
 
-def _source(path, user):
+def _source(path, named):
     try:
         found = _own_text(path)
         if found is None:
             return None
         text, changed_us = found
-        return Source(text.split("\n"), _tree(text) if user else None, changed_us)
+        return Source(text.split("\n"), _tree(text) if named else None, changed_us)
     except Exception:
         # The file cannot be read or parsed, so there is no text.
         return None

@@ -15,9 +15,9 @@ from memlab._errors import Error
 # Below this width, a broken line is no easier to read than the terminal's own wrapping.
 _NARROWEST = 20
 _COLUMN_BORDER = re.compile(r" {2,}")
-# A word that is too long may break after one of these: a path at its folders.
-_PATH_BORDER = "/"
-_WORD_BORDERS = ".:_-,]"
+# After one of these a word that is too long may go on in the next line, the best first: a
+# path at its folders, settings between them.
+_WORD_BORDERS = ("/", ",", ".:_-]")
 
 
 def say(text: str, stream) -> OSError | None:
@@ -153,7 +153,8 @@ def _break(line, start, room):
     space = line.rfind(" ", start, room + 1)
     if space > start:
         return space
-    word = line.rfind(_PATH_BORDER, start, room)
-    if word <= start:
-        word = max(line.rfind(c, start, room) for c in _WORD_BORDERS)
-    return word + 1 if word > start else max(room, start + 1)
+    for borders in _WORD_BORDERS:
+        word = max(line.rfind(c, start, room) for c in borders)
+        if word > start:
+            return word + 1
+    return max(room, start + 1)

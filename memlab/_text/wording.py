@@ -80,13 +80,13 @@ def shorten(path: str, start: str | None = None) -> str:
     return path[len(here) :] if path.startswith(here) else path
 
 
-def of_package(path: str) -> str:
-    """PATH from its installed package's folder on, if it is in one."""
+def near(path: str, start: str | None = None) -> str:
+    """PATH from the folder of the installed package on that it is of, else as shorten()."""
     for folder in ("site-packages/", "dist-packages/"):
         before, found, inside = path.rpartition(folder)
         if found:
             return inside
-    return path
+    return shorten(path, start)
 
 
 def place(group, start) -> str:
@@ -98,8 +98,9 @@ def place(group, start) -> str:
         return f"(backward pass: {reason})" if backward else f"({reason})"
     first, last = group["line"], group["until_line"]
     lines = first if first == last else f"{first}-{last}"
-    said = f"{shorten(group['file'], start)}:{lines} {group['function']}"
-    if group["module"]:
+    said = f"{near(group['file'], start)}:{lines} {group['function']}"
+    # That it is in several modules, without a name, tells nothing.
+    if group["module"].strip("*."):
         said += f" [{group['module']}]"
     if first != last:
         said += " (backward, of one of these lines)"

@@ -113,6 +113,13 @@ const memlabDrop = (() => {
              readBlob: async (n) => bytesOf(core, n) };
   }
 
+  /* The verdict needs trials and memlab's words, which the core of the page is without: what
+   * stands in its place, by index of the device. */
+  function noVerdicts(head, name) {
+    const line = `No verdict here: this page only reads the file. For it: memlab report ${name}`;
+    return Object.fromEntries(head.devices.map(({ index }) => [index, [line]]));
+  }
+
   /* ---- the panel ---- */
 
   function make(tag, attributes, ...children) {
@@ -167,7 +174,8 @@ const memlabDrop = (() => {
         if (mine !== turn) {
           return;
         }
-        await memlabViewer.start({ title: file.name, notes: [] }, head, readBlob);
+        const verdicts = noVerdicts(head, file.name);
+        await memlabViewer.start({ title: file.name, notes: [], verdicts }, head, readBlob);
         status.textContent = `Shown: ${file.name}`;
         dataset.state = "shown";
         dataset.shown = "1";

@@ -108,7 +108,7 @@ const memlabNames = (() => {
   }
 
   function frameText(model, frame) {
-    return { name: model.strings[model.frames.name[frame]],
+    return { name: model.strings[model.frames.qualname[frame]],
              file: model.strings[model.frames.file[frame]],
              line: model.frames.line[frame] };
   }

@@ -278,13 +278,13 @@ const memlabTree = (() => {
   function short(model, tree, node) {
     const value = tree.value[node];
     if (tree.tag[node] === FRAME) {
-      const { name, line } = model.frames;
-      return `${model.strings[name[value]]}:${line[value]}`;
+      const { qualname, line } = model.frames;
+      return `${model.strings[qualname[value]]}:${line[value]}`;
     }
     if (tree.tag[node] === LINE && tree.places[value].reason === "") {
       const { line, phase, inner } = tree.places[value];
       const { function: name, line: number } = inner > 0
-        ? { function: model.frames.name, line: model.frames.line } : model.lines;
+        ? { function: model.frames.qualname, line: model.frames.line } : model.lines;
       const at = inner > 0 ? inner : line;
       const said = `${model.strings[name[at]]}:${number[at]}`;
       return phase === "backward" ? `backward of ${said}` : said;

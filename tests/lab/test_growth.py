@@ -6,6 +6,7 @@ when; of those in tests/programs/settles/ nothing grows.  Both run in this proce
 
 import gc
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import memlab
+from memlab._files import load
 from memlab._run import growing
 
 torch = pytest.importorskip("torch")
@@ -69,11 +71,50 @@ def test_leak(path):
 
 def test_category_says_so():
     [path] = [path for path in LEAKS if path.stem == "list_local"]
-    whys = record(path).peak(0)["unknown_because"]
+    recording = record(path)
+    whys = recording.peak(0)["unknown_because"]
     assert whys["left behind by each step: it grows"] >= 7 * 2048, whys
+    # The page, too.
+    head = json.loads(recording.page_data()[0])
+    said = [head["whys"][why] for why in head["kinds"]["why"]]
+    assert "left behind by each step: it grows" in said
+    assert "kept over several backward passes" not in said
 
 
 @pytest.mark.parametrize("path", SETTLES, ids=lambda path: path.stem)
 def test_settles(path):
     growth = record(path).growth(0)
     assert [line for line in growth["lines"] if line["certain"]] == [], growth
+
+
+UNFROZEN = """
+import sys
+import torch
+
+torch.cuda.memory._record_memory_history(max_entries=100_000)
+layers = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(12))).cuda()
+layers.requires_grad_(False)
+optimizer = torch.optim.AdamW(layers.parameters())
+kept = []
+for i in range(10):
+    layers[-1 - i].requires_grad_(True)
+    layers(torch.randn(64, 512, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if sys.argv[1] == "leaks":
+        kept.append(torch.empty(1 << 18, device="cuda"))
+torch.cuda.memory._dump_snapshot(sys.argv[2])
+"""
+
+
+@pytest.mark.cuda
+def test_torchs_own_snapshot_by_backward_passes(phantom_run, tmp_path):
+    """Ten steps, each of which makes one more layer's states; the leak is 1 MiB a step."""
+    script, path = tmp_path / "unfrozen.py", tmp_path / "torch.pickle"
+    script.write_text(UNFROZEN)
+    for what, leaks in (("settles", []), ("leaks", [(16, 1 << 20)])):
+        phantom_run(script, what, path)
+        growth = load.read_recording(path).growth(0)
+        assert (growth["steps_by"], growth["steps"]) == ("backward_passes", 10)
+        lines = [(line["line"], line["bytes_per_step"]) for line in growth["lines"]]
+        assert lines == leaks

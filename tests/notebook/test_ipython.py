@@ -370,6 +370,16 @@ def test_the_cells_of_pytorch_memlabs_notebook(kernel):
     assert shown.out.replace("\r\n", "\n").rstrip("\n") == written
 
 
+def test_a_recording_shows_its_first_screen(kernel):
+    """Two tensors of 32 MiB at once on any GPU of gigabytes: it fits."""
+    kept = "kept = [torch.empty(2**23, device='cuda') for _ in range(2)]"
+    ran(kernel.run(f"import memlab\nwith memlab.MemorySnapshot() as s:\n    {kept}"))
+    shown = ran(kernel.run("s")).result["text/markdown"]
+    assert "64.0 MiB allocated, 64.0 MiB reserved of " in shown
+    assert "Verdict: <code>Fits" in shown
+    assert "text/markdown" not in ran(kernel.run("memlab.MemorySnapshot()")).result
+
+
 def test_in_a_terminal(phantom_run):
     """Without a kernel IPython shows the text."""
     done = phantom_run(

@@ -69,12 +69,15 @@ def test_a_chosen_file_is_shown_and_another_one_dropped_after_it(empty):
     packed = DATA / "streams_expandable.pickle.gz"
     empty.set_input_files("#drop-file", packed)
     assert told(empty, "shown") == "Shown: streams_expandable.pickle.gz"
+    said = "No verdict here: this page only reads the file. For it: memlab report "
+    assert empty.text_content("#verdict") == said + "streams_expandable.pickle.gz"
     assert shown_peaks(empty) == peaks(packed)
     assert "streams_expandable.pickle.gz" in empty.text_content("#title")
     other = DATA / "gpt2_oom.pickle.gz"
     drop(empty, "plain.pickle", gzip.decompress(other.read_bytes()))
     empty.locator("#drop-status", has_text="Shown: plain.pickle").wait_for()
     assert shown_peaks(empty) == peaks(other)
+    assert empty.text_content("#verdict") == said + "plain.pickle"
     empty.wait_for_selector("html[data-ready]")
 
 

@@ -2,6 +2,7 @@
 change, from `memlab run` on stderr and from `memlab report`."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -165,3 +166,56 @@ for _ in range(2):
         if "a_folder" in line:
             for word in line.split("/")[:-1]:
                 assert word.endswith(("a_folder_whose_name_is_rather_long", " ")), text
+
+
+def test_a_rank_that_never_ends_is_named(tmp_path, device_environment):
+    """Rank 0 tells of both after ten seconds; rank 1 sleeps until it is killed."""
+    (tmp_path / "program.py").write_text("""
+import os
+import signal
+import torch
+
+kept = torch.empty(10 << 20, dtype=torch.uint8, device="cuda")
+if os.environ["RANK"] == "1":
+    print("SLEEPS", flush=True)
+    signal.pause()
+else:
+    input()
+""")
+
+    def start(rank):
+        return subprocess.Popen(
+            [sys.executable, "-m", "memlab", "run", "--phantom=auto", "program.py"],
+            env={
+                **os.environ, **device_environment, "PYTHONPATH": str(ROOT), "WORLD_SIZE": "2",
+                "RANK": str(rank), "LOCAL_RANK": "0",
+            },
+            cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    sleeps, ends = start(1), start(0)
+    try:
+        assert sleeps.stdout.readline() == "SLEEPS\n"
+        _, said = ends.communicate("\n", timeout=300)
+        assert sleeps.poll() is None
+    finally:
+        sleeps.kill()
+        ends.kill()
+        sleeps.communicate()
+    assert ends.returncode == 0
+    assert "After 10 s of waiting, rank 1: not ended, told as it is so far." in said
+    assert "10.0 MiB allocated" in said and "\n  Still being recorded: rank 1\n" in said
+    # Of its own files alone.
+    assert "Files in memlab_out: report.txt" in said
+    done = report(tmp_path, "memlab_out")
+    assert "\n  Killed before its end: rank 1\n" in done.stdout
+
+
+def test_a_program_without_gpu_memory(run):
+    said = run("print('hi')").stderr.splitlines()
+    assert said[-5:-3] == [
+        "No memory was allocated while recording.",
+        "For memory on the CPU: memlab run --device cpu",
+    ]
+    assert max(map(len, said[-5:])) <= 80

@@ -89,3 +89,5 @@ def test_torchs_own_snapshot(tmp_path, device_environment):
     command("phantom", sys.executable, str(program), cwd=tmp_path)
     line = growing(tmp_path / "snapshot.pickle")
     assert (line["line"], line["since_step"], line["holder"]) == (7, 0, "")
+    said = command("explain", "snapshot.pickle", cwd=tmp_path).stdout
+    assert "Grows by 4.00 KiB a step since step 0: program.py:7 <module>" in said

@@ -52,6 +52,41 @@ def test_the_lines_that_frames_name_and_no_others(script, program):
     }
 
 
+LIBRARY = """\
+import torch
+
+class Trainer:
+    def train(self, net):
+        kept = torch.ones(100)
+        return net(kept), kept
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+"""
+
+
+def test_a_models_own_line_in_a_library_has_its_class(tmp_path, monkeypatch):
+    """Not what drives it: to find the functions of many files takes long."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "classlib.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(folder)
+    import classlib
+
+    with memlab.MemorySnapshot(source="cpu") as snapshot:
+        kept = classlib.Trainer().train(classlib.Net())
+    lines = snapshot.data().code_lines()
+    about = {line[2]: line[4] for line in lines if line[0] == str(folder / "classlib.py")}
+    assert {number: about[number] for number in (5, 6, 10)} == {
+        5: "train", 6: "train", 10: "Net.forward",
+    }  # fmt: skip
+    assert len(kept) == 2
+    own = [x for x in snapshot.peak()["by_line"] if x["file"] == __file__]
+    inner = {each["qualname"] for line in own for each in line["inner"]}
+    assert inner == {"train", "Net.forward"}
+
+
 def test_every_file_has_them(script, program, tmp_path):
     """The program is gone when they are read."""
     file, copy, merged = (tmp_path / n for n in ("a.mlab", "a.pickle", "b.pickle"))

@@ -35,9 +35,10 @@ function recording(seed, { kinds = 40, rows = 300, events = 500, stacks = 30 } =
   const strings = ["", "a.py", "/lib/b.py", "ceval.c", "f", "g", "PyEval_x", "net",
                    "net.0", "net.0.fc", "net.1.fc", "net.1"];
   const column = (n, value) => Array.from({ length: n }, (_, i) => value(i));
-  const frames = { name: [0], file: [0], line: [0] };
+  const frames = { name: [0], file: [0], line: [0], qualname: [0] };
   for (let i = 0; i < 12; i++) {
     frames.name.push(4 + roll(3));
+    frames.qualname.push(frames.name.at(-1));
     frames.file.push(1 + roll(3));
     frames.line.push(1 + roll(3));
   }
@@ -353,7 +354,8 @@ function oneStack(frames) {
     kinds: { stack: [frames.length], line: [0], module: [0], no_module: [0], category: [0],
              phase: [0], how: [1], until: [0], inner: [0] },
     lines: { no_line: [0] },
-    frames: { name: [0, ...frames.map(([name]) => strings.indexOf(name))],
+    frames: { qualname: [0, ...frames.map(([name]) => strings.indexOf(name))],
+              name: [0, ...frames.map(([name]) => strings.indexOf(name))],
               file: [0, ...frames.map(([, file]) => strings.indexOf(file))],
               line: [0, ...frames.map(([, , line]) => line)] },
     stacks: { parent: [0, ...frames.keys()], frame: [0, ...frames.map((_, i) => i + 1)] },

@@ -321,7 +321,7 @@ function encode({ events = [], before = [], kinds = [{}], notes = [], chunk = 65
     categories: CATEGORIES, phases: ["none", "forward", "backward", "optimizer"],
     hows: ["exact", "near"], no_lines: ["", "no stack"], no_modules: ["", "no module"],
     whys: [""],
-    frames: names.frames ?? { name: [0, 4], file: [0, 3], line: [0, 7] },
+    frames: names.frames ?? { name: [0, 4], file: [0, 3], line: [0, 7], qualname: [0, 4] },
     stacks: names.stacks ?? { parent: [0, 0], frame: [0, 1], module: [0, 1] },
     lines: names.lines ?? { file: [3, 3, 3, 3], function: [4, 4, 4, 4],
                             line: [7, 8, 9, 10], until: [7, 8, 9, 10],

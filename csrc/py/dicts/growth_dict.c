@@ -3,13 +3,41 @@
 #include "dicts/growth_dict.h"
 
 #include "core/base/base.h"
+#include "core/recording/code_names.h"
 #include "dicts/dict_values.h"
 #include "dicts/advice_dict.h"
+
+/* The model's own line, None where the line itself is that. */
+static PyObject *
+inner_dict(const ml_recording *recording, const ml_cause *cause)
+{
+    const ml_frame *line = &recording->frames[cause->frame];
+    const ml_frame *inner = &recording->frames[cause->model];
+    bool same = line->filename == inner->filename && line->name == inner->name &&
+                line->line == inner->line;
+    if (cause->how == ML_HOW_NONE || cause->model == 0 || same) {
+        return Py_NewRef(Py_None);
+    }
+    ml_code_names names;
+    if (ml_code_names_init(&names, recording) < 0) {
+        return PyErr_NoMemory();
+    }
+    uint32_t qualname = ml_code_name(&names, cause->model);
+    ml_code_names_fini(&names);
+    PyObject *dict = PyDict_New();
+    if (dict != NULL &&
+        (ml_py_set_frame(dict, recording, cause->model) < 0 ||
+         ml_py_set(dict, "qualname", text(recording->strings[qualname])) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
 
 int
 ml_py_set_cause(PyObject *dict, const ml_recording *recording, const ml_cause *cause)
 {
     if (ml_py_set_frame(dict, recording, cause->frame) < 0 ||
+        ml_py_set(dict, "inner", inner_dict(recording, cause)) < 0 ||
         ml_py_set(dict, "module", text(recording->strings[cause->module])) < 0) {
         return -1;
     }

@@ -10,7 +10,7 @@
  * an exception. */
 int ml_py_set_growing(PyObject *dict, const ml_recording *recording,
                       const ml_growing *growing);
-/* Adds the line and module to DICT, and how they are known.  Returns the same. */
+/* DICT gets the line, the model's own line, the module and how these are known.  Likewise. */
 int ml_py_set_cause(PyObject *dict, const ml_recording *recording,
                     const ml_cause *cause);
 

@@ -10,10 +10,28 @@
 /* Frames whose lines are requested, by index in the list. */
 typedef struct asked {
     uint32_t *frames; /* owned */
-    PyObject *list;   /* owned */
+    bool *models;   /* owned; by frame: a model's own line, wherever it is installed */
+    PyObject *list; /* owned */
 } asked;
 
-/* The program's own spelling, so that the file can be opened. */
+static int
+find_models(const ml_recording *recording, bool *models)
+{
+    ml_stack_facts facts;
+    int error = ml_stack_facts_init(&facts, recording);
+    if (error < 0) {
+        return error;
+    }
+    for (size_t i = 1; i < recording->stack_count; i++) {
+        uint32_t own = recording->stacks[i].frame;
+        bool model = facts.of[i].model == own && facts.of[i].module != 0;
+        models[own] = models[own] || model;
+    }
+    ml_stack_facts_fini(&facts);
+    return 0;
+}
+
+/* As the program has it, so that it can be opened. */
 static PyObject *
 exact_text(ml_string string)
 {
@@ -22,13 +40,13 @@ exact_text(ml_string string)
 }
 
 static PyObject *
-frame_tuple(const ml_recording *recording, uint32_t id)
+frame_tuple(const ml_recording *recording, uint32_t id, bool model)
 {
     const ml_frame *frame = &recording->frames[id];
-    bool user = ml_frame_place_of(recording, id) == ML_PLACE_USER;
+    bool named = model || ml_frame_place_of(recording, id) == ML_PLACE_USER;
     return Py_BuildValue("(NNLO)", exact_text(recording->strings[frame->filename]),
                          exact_text(recording->strings[frame->name]),
-                         (long long)frame->line, user ? Py_True : Py_False);
+                         (long long)frame->line, named ? Py_True : Py_False);
 }
 
 static int
@@ -36,11 +54,14 @@ list_frames(const ml_recording *recording, asked *to)
 {
     Py_ssize_t count = 0;
     to->frames = ml_alloc_zeroed(recording->frame_count, sizeof(*to->frames));
-    to->list = PyList_New(0);
-    if (to->frames == NULL) {
+    to->models = ml_alloc_zeroed(recording->frame_count, sizeof(*to->models));
+    if (to->frames == NULL || to->models == NULL ||
+        find_models(recording, to->models) < 0) {
         PyErr_NoMemory();
+        return -1;
     }
-    if (to->frames == NULL || to->list == NULL) {
+    to->list = PyList_New(0);
+    if (to->list == NULL) {
         return -1;
     }
     for (size_t i = 1; i < recording->frame_count; i++) {
@@ -49,7 +70,7 @@ list_frames(const ml_recording *recording, asked *to)
             ml_frame_place_of(recording, id) == ML_PLACE_NATIVE) {
             continue;
         }
-        PyObject *item = frame_tuple(recording, id);
+        PyObject *item = frame_tuple(recording, id, to->models[id]);
         if (item == NULL || PyList_Append(to->list, item) < 0) {
             Py_XDECREF(item);
             return -1;
@@ -117,7 +138,7 @@ add_line(ml_recording *recording, const asked *of, PyObject *item)
 int
 ml_py_ask_code(ml_recording *recording, PyObject *read)
 {
-    asked of = {NULL, NULL};
+    asked of = {NULL, NULL, NULL};
     PyObject *told = NULL;
     int result = list_frames(recording, &of);
     if (result == 0) {
@@ -134,6 +155,7 @@ ml_py_ask_code(ml_recording *recording, PyObject *read)
     Py_XDECREF(told);
     Py_XDECREF(of.list);
     ml_free(of.frames);
+    ml_free(of.models);
     return result;
 }
 

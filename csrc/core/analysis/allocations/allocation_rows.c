@@ -6,11 +6,12 @@
 /* ---- What the rows are ---- */
 
 int
-ml_allocation_row_kind(const ml_analysis *analysis, size_t index,
+ml_allocation_row_kind(const ml_allocation_rows *rows, size_t index,
                        ml_allocation_kinds *kinds, uint32_t *kind)
 {
-    ml_earlier_block of = ml_lifetimes_request(&analysis->lifetimes, index);
-    ml_explained it = ml_explain_row(analysis, index);
+    ml_earlier_block of = ml_lifetimes_request(rows->lifetimes, index);
+    ml_explained it = ml_explain_row(rows->analysis, index);
+    ml_growth_tell(rows->growth, &it.cause, &it.verdict);
     uint32_t stream;
     int error = ml_allocation_kinds_stream(kinds, of.stream, &stream);
     return error == 0 ? ml_allocation_kinds_add(kinds, of.stack, stream, &it, kind)
@@ -56,18 +57,19 @@ number_rows(ml_allocation_rows *rows)
 /* ---- The whole ---- */
 
 static int
-fill(ml_allocation_rows *rows, ml_allocation_kinds *kinds, const ml_analysis *analysis)
+fill(ml_allocation_rows *rows, ml_allocation_kinds *kinds)
 {
     size_t count = rows->lifetimes->count;
     rows->ordinals = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
     int error = rows->ordinals == NULL ? ML_ENOMEM : number_rows(rows);
+    error = error < 0 ? error : ml_growth_new(rows->analysis, &rows->growth);
     if (error < 0 || kinds == NULL) {
         return error;
     }
     rows->kinds = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
     error = rows->kinds == NULL ? ML_ENOMEM : 0;
     for (size_t i = 0; i < count && error == 0; i++) {
-        error = ml_allocation_row_kind(analysis, i, kinds, &rows->kinds[i]);
+        error = ml_allocation_row_kind(rows, i, kinds, &rows->kinds[i]);
     }
     return error;
 }
@@ -89,7 +91,7 @@ ml_allocation_rows_init(ml_allocation_rows *rows, ml_allocation_kinds *kinds,
     rows->analysis = analysis;
     rows->trace = analysis->trace;
     rows->lifetimes = &analysis->lifetimes;
-    error = fill(rows, kinds, analysis);
+    error = fill(rows, kinds);
     if (error < 0) {
         ml_allocation_rows_fini(rows);
     }
@@ -99,6 +101,7 @@ ml_allocation_rows_init(ml_allocation_rows *rows, ml_allocation_kinds *kinds,
 void
 ml_allocation_rows_fini(ml_allocation_rows *rows)
 {
+    ml_growth_free(rows->growth);
     ml_free(rows->kinds);
     ml_free(rows->ordinals);
     *rows = (ml_allocation_rows){0};

@@ -5,6 +5,7 @@
 
 #include "analysis/allocations/allocation_kinds.h"
 #include "analysis/analysis.h"
+#include "analysis/answers/growth.h"
 
 /* Events of a device that a page can number. */
 #define ML_PAGE_EVENTS_MAX (INT32_MAX - 1)
@@ -13,6 +14,7 @@ typedef struct ml_allocation_rows {
     const ml_analysis *analysis;   /* borrowed */
     const ml_device_trace *trace;  /* borrowed */
     const ml_lifetimes *lifetimes; /* borrowed; of the rows */
+    ml_growth *growth;             /* owned */
     uint32_t *kinds;               /* owned; of each row */
     uint32_t *ordinals; /* owned; by row: earlier allocations at its address */
 } ml_allocation_rows;
@@ -25,7 +27,7 @@ int ml_allocation_rows_init(ml_allocation_rows *rows, ml_allocation_kinds *kinds
 void ml_allocation_rows_fini(ml_allocation_rows *rows);
 
 /* The kind of row INDEX.  0 or ML_ENOMEM. */
-int ml_allocation_row_kind(const ml_analysis *analysis, size_t index,
+int ml_allocation_row_kind(const ml_allocation_rows *rows, size_t index,
                            ml_allocation_kinds *kinds, uint32_t *kind);
 
 #endif

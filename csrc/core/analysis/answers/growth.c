@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/answers/growth_kept.h"
 #include "analysis/answers/growth_steps.h"
 #include "base/base.h"
 
@@ -15,21 +16,7 @@
 #define SIZES_APART 4
 #define STEPS_AHEAD 1000
 
-/* A block that is kept. */
-typedef struct kept {
-    ml_string file; /* with line, the block's place */
-    ml_string function;
-    int64_t line;
-    bool backward;
-    bool forward;
-    uint8_t no_line;
-    uint32_t step;  /* index */
-    uint32_t until; /* of the first step that ends without the block */
-    size_t row;
-    uint64_t bytes;
-} kept;
-
-/* Bytes that one step left at a line. */
+/* What was left at a line by one step. */
 typedef struct left {
     uint32_t step;
     uint64_t bytes;
@@ -49,11 +36,9 @@ typedef struct found {
 typedef struct finder {
     const ml_analysis *analysis;
     ml_growth_steps steps;
-    kept *blocks; /* owned */
-    size_t count;
-    size_t capacity;
-    left *lefts;    /* owned; room for one per step; of the current line */
-    uint64_t *sums; /* owned; room for one per step and one more */
+    ml_kept_blocks kept;
+    left *lefts;    /* owned; room for one a step; of the line looked at */
+    uint64_t *sums; /* owned; room for one a step and one more */
     found *list;    /* owned */
     size_t found_count;
     size_t found_capacity;
@@ -62,78 +47,13 @@ typedef struct finder {
 /* ---- What is kept ---- */
 
 static bool
-is_left(const finder *f, const kept *block)
+is_left(const finder *f, const ml_kept *block)
 {
     return block->until == f->steps.count;
 }
 
 static int
-add_kept(finder *f, size_t row, uint32_t step, uint32_t until)
-{
-    void *blocks = f->blocks;
-    if (ml_grow(&blocks, &f->capacity, f->count + 1, sizeof(kept)) < 0) {
-        return ML_ENOMEM;
-    }
-    f->blocks = blocks;
-    const ml_analysis *a = f->analysis;
-    const ml_lifetime *life = &a->lifetimes.rows[row];
-    ml_cause cause = ml_causes_of(a->causes, a->device, life->birth - 1);
-    const ml_frame *frame = &a->recording->frames[cause.frame];
-    f->blocks[f->count++] = (kept){
-        .file = a->recording->strings[frame->filename],
-        .function = a->recording->strings[frame->name],
-        .line = frame->line,
-        .backward = cause.phase == ML_PHASE_BACKWARD,
-        .forward = cause.phase == ML_PHASE_FORWARD,
-        .no_line = cause.no_line,
-        .step = step,
-        .until = until,
-        .row = row,
-        .bytes = life->bytes,
-    };
-    return 0;
-}
-
-/* The index of the first step that ends at MOMENT or later. */
-static uint32_t
-step_of(const ml_growth_steps *steps, uint32_t moment)
-{
-    size_t at;
-    ML_SEARCH(at, steps->count, steps->moments[at] < moment);
-    return (uint32_t)at;
-}
-
-static int
-find_kept(finder *f)
-{
-    const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
-    uint32_t count = (uint32_t)f->steps.count;
-    uint32_t step = 0;
-    int error = 0;
-    for (size_t i = 0; error == 0 && i < lifetimes->count; i++) {
-        const ml_lifetime *life = &lifetimes->rows[i];
-        if (life->birth == 0 || life->start != life->birth ||
-            life->tag == ML_CATEGORY_OPTIMIZER_STATE) {
-            continue;
-        }
-        while (step < count && f->steps.moments[step] < life->birth) {
-            step++;
-        }
-        if (step == count) {
-            break;
-        }
-        const ml_lifetime *end = ml_lifetime_last(lifetimes, life);
-        uint32_t until =
-            end->requested == ML_NEVER ? count : step_of(&f->steps, end->requested);
-        if (until > step + 1 || (until == count && step + 1 == count)) {
-            error = add_kept(f, i, step, until);
-        }
-    }
-    return error;
-}
-
-static int
-compare_lines(const kept *a, const kept *b)
+compare_lines(const ml_kept *a, const ml_kept *b)
 {
     if (a->line != b->line) {
         return a->line < b->line ? -1 : 1;
@@ -151,8 +71,8 @@ compare_lines(const kept *a, const kept *b)
 static int
 compare_kept(const void *a, const void *b)
 {
-    const kept *x = a;
-    const kept *y = b;
+    const ml_kept *x = a;
+    const ml_kept *y = b;
     int order = compare_lines(x, y);
     return order != 0 ? order : (x->row > y->row) - (x->row < y->row);
 }
@@ -181,7 +101,7 @@ find_lefts(finder *f, size_t first, size_t end)
 {
     size_t count = 0;
     for (size_t i = first; i < end; i++) {
-        const kept *block = &f->blocks[i];
+        const ml_kept *block = &f->kept.list[i];
         if (!is_left(f, block)) {
             continue;
         }
@@ -224,8 +144,8 @@ has_grown(finder *f, size_t first, size_t end, uint32_t step, uint64_t bytes)
     memset(f->sums, 0, (count + 1) * sizeof(*f->sums));
     for (size_t i = first; i < end; i++) {
         /* Sums of differences: they wrap around and back. */
-        f->sums[f->blocks[i].step] += f->blocks[i].bytes;
-        f->sums[f->blocks[i].until] -= f->blocks[i].bytes;
+        f->sums[f->kept.list[i].step] += f->kept.list[i].bytes;
+        f->sums[f->kept.list[i].until] -= f->kept.list[i].bytes;
     }
     uint64_t most = 0;
     for (size_t i = 1; i < count; i++) {
@@ -305,8 +225,9 @@ judge_lines(finder *f)
     f->sums = ml_alloc_zeroed(steps + 1, sizeof(*f->sums));
     int error = f->lefts == NULL || f->sums == NULL ? ML_ENOMEM : 0;
     size_t first = 0;
-    for (size_t i = 1; error == 0 && i <= f->count; i++) {
-        if (i == f->count || compare_lines(&f->blocks[i], &f->blocks[first]) != 0) {
+    for (size_t i = 1; error == 0 && i <= f->kept.count; i++) {
+        if (i == f->kept.count ||
+            compare_lines(&f->kept.list[i], &f->kept.list[first]) != 0) {
             error = judge_line(f, first, i);
             first = i;
         }
@@ -317,12 +238,12 @@ judge_lines(finder *f)
 /* ---- Graphs ---- */
 
 /* The newest block of LINE that STEP left; NULL: none. */
-static const kept *
+static const ml_kept *
 newest_of(const finder *f, const found *line, uint32_t step)
 {
-    const kept *newest = NULL;
+    const ml_kept *newest = NULL;
     for (size_t i = line->first; i < line->end; i++) {
-        const kept *block = &f->blocks[i];
+        const ml_kept *block = &f->kept.list[i];
         if (is_left(f, block) && block->step == step) {
             newest = block;
         }
@@ -331,7 +252,7 @@ newest_of(const finder *f, const found *line, uint32_t step)
 }
 
 static bool
-is_scalar(const finder *f, const kept *block)
+is_scalar(const finder *f, const ml_kept *block)
 {
     const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
     return ml_events_size(&lifetimes->trace->events,
@@ -344,7 +265,7 @@ saved_until(const finder *f, const found *line, uint32_t step, size_t row)
 {
     size_t count = 0;
     for (size_t i = line->first; i < line->end; i++) {
-        const kept *block = &f->blocks[i];
+        const ml_kept *block = &f->kept.list[i];
         count += is_left(f, block) && block->step == step && block->forward &&
                  block->row < row && !is_scalar(f, block);
     }
@@ -365,14 +286,14 @@ grow_together(const found *a, const found *b)
 static void
 fold_graph(finder *f, found *line)
 {
-    const kept *blocks = &f->blocks[line->first];
+    const ml_kept *blocks = &f->kept.list[line->first];
     uint32_t step = 0;
     for (size_t i = 0; i < line->end - line->first; i++) {
         if (is_left(f, &blocks[i]) && blocks[i].step < line->last) {
             step = blocks[i].step;
         }
     }
-    const kept *loss = newest_of(f, line, step);
+    const ml_kept *loss = newest_of(f, line, step);
     if (loss == NULL || !loss->forward || !is_scalar(f, loss)) {
         return;
     }
@@ -407,9 +328,9 @@ name_rows(const finder *f, found *line)
 {
     const ml_analysis *a = f->analysis;
     ml_growing *out = &line->line;
-    size_t newest = f->blocks[line->end - 1].row;
+    size_t newest = f->kept.list[line->end - 1].row;
     for (size_t i = line->end; i > line->first; i--) {
-        const kept *block = &f->blocks[i - 1];
+        const ml_kept *block = &f->kept.list[i - 1];
         if (is_left(f, block)) {
             newest = block->row;
             break;
@@ -418,7 +339,7 @@ name_rows(const finder *f, found *line)
     out->cause =
         ml_causes_of(a->causes, a->device, a->lifetimes.rows[newest].birth - 1);
     for (size_t i = line->end; i > line->first; i--) {
-        const kept *block = &f->blocks[i - 1];
+        const ml_kept *block = &f->kept.list[i - 1];
         const ml_lifetime *life = &a->lifetimes.rows[block->row];
         if (block->step < line->last && out->row_count < ML_GROWING_BLOCKS &&
             ml_lifetime_last(&a->lifetimes, life)->requested == ML_NEVER) {
@@ -434,7 +355,7 @@ is_named(const finder *f, const found *line, const ml_note *note)
     const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
     size_t moment = ml_device_trace_until(f->analysis->trace, note->time);
     for (size_t i = line->first; i < line->end; i++) {
-        const ml_lifetime *life = &lifetimes->rows[f->blocks[i].row];
+        const ml_lifetime *life = &lifetimes->rows[f->kept.list[i].row];
         if (ml_events_addr(&lifetimes->trace->events, life->birth - 1) ==
                 note->values[0] &&
             life->birth <= moment &&
@@ -516,9 +437,9 @@ find_all(finder *f, ml_growth *out)
         return error;
     }
     out->last = ml_growth_step_number(&f->steps, f->steps.count - 1);
-    error = find_kept(f);
-    if (error == 0 && f->count != 0) {
-        qsort(f->blocks, f->count, sizeof(*f->blocks), compare_kept);
+    error = ml_kept_find(f->analysis, &f->steps, &f->kept);
+    if (error == 0 && f->kept.count != 0) {
+        qsort(f->kept.list, f->kept.count, sizeof(*f->kept.list), compare_kept);
         error = judge_lines(f);
     }
     return error < 0 ? error : take_lines(f, out);
@@ -534,7 +455,7 @@ ml_growth_new(const ml_analysis *analysis, ml_growth **out)
     finder f = {.analysis = analysis};
     int error = find_all(&f, growth);
     ml_growth_steps_fini(&f.steps);
-    ml_free(f.blocks);
+    ml_free(f.kept.list);
     ml_free(f.lefts);
     ml_free(f.sums);
     ml_free(f.list);

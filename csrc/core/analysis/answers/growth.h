@@ -22,9 +22,9 @@
  *   - At this pace it takes ML_GROWTH_PERCENT of the peak or more in 1,000 steps.  A
  *     list of losses fails this.
  *
- * With ML_GROWTH_FEWEST steps or more, but too few for these rules, a line is reported
- * as not certain.  An optimizer's states do not count: their number is that of the
- * parameters. */
+ * Of ML_GROWTH_FEWEST steps or more, but too few for that, it is told as not certain.  An
+ * optimizer's states do not count, nor the newest gradient of a parameter: there are as many as
+ * parameters, and more with each layer that is unfrozen. */
 #ifndef ML_GROWTH_H
 #define ML_GROWTH_H
 

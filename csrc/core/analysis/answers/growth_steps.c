@@ -48,7 +48,7 @@ by_passes(const ml_analysis *a, ml_growth_steps *steps)
     size_t end = 0;
     int error = 0;
     for (size_t i = 0; error == 0 && i < a->trace->event_count; i++) {
-        if ((ml_events_flags(&a->trace->events, i) & ML_EVENT_BACKWARD) != 0) {
+        if (ml_causes_is_backward(a->causes, a->device, i)) {
             end = i + 1;
         }
         else if (end != 0 &&
@@ -164,9 +164,14 @@ ml_growth_steps_find(const ml_analysis *analysis, ml_growth_steps *steps)
     memset(steps, 0, sizeof(*steps));
     int error = by_notes(analysis, steps);
     if (error == 0 && steps->count == 0) {
+        /* Signs may tear one pass apart; seeds do not. */
+        bool by_signs = ml_causes_signs(analysis->causes)->of != NULL;
+        bool known = ml_causes_know_passes(analysis->causes);
         steps->by = ML_GROWTH_BY_PASSES;
-        error = ml_causes_know_passes(analysis->causes) ? by_passes(analysis, steps)
-                                                        : by_seeds(analysis, steps);
+        error = known && !by_signs ? 0 : by_seeds(analysis, steps);
+        if (error == 0 && known && steps->count == 0) {
+            error = by_passes(analysis, steps);
+        }
     }
     if (error == 0 && steps->count == 0) {
         steps->by = ML_GROWTH_BY_CALLS;

@@ -7,6 +7,7 @@
 #include "analysis/answers/peak_groups.h"
 #include "analysis/attribution/frame_lines.h"
 #include "base/base.h"
+#include "recording/code_names.h"
 
 typedef struct keyed {
     uint32_t line;  /* index into the peak's lines */
@@ -80,9 +81,23 @@ is_line(const ml_peak_inner *inner, const ml_peak_line *line)
                (ml_code_place){line->file, line->line, line->function}) == 0;
 }
 
-static int
-sum_up(ml_peak *peak, const ml_recording *recording, const keyed *keys)
+static ml_peak_inner
+new_inner(const ml_code_names *names, uint32_t id)
 {
+    const ml_recording *recording = names->recording;
+    ml_frame frame = recording->frames[id];
+    return (ml_peak_inner){.file = recording->strings[frame.filename],
+                           .function = recording->strings[frame.name],
+                           .qualname = recording->strings[ml_code_name(names, id)],
+                           .line = frame.line};
+}
+
+static int
+sum_up(ml_peak *peak, const ml_code_names *names, const keyed *keys)
+{
+    const ml_recording *recording = names->recording;
+    static const ml_peak_inner none = {
+        .file.bytes = "", .function.bytes = "", .qualname.bytes = ""};
     int error = 0;
     size_t from = 0;
     for (size_t i = 0; i < peak->block_count && error == 0; i++) {
@@ -93,12 +108,9 @@ sum_up(ml_peak *peak, const ml_recording *recording, const keyed *keys)
             from = peak->inner_count;
         }
         if (new_line || key->frame != keys[i - 1].frame) {
-            ml_frame frame = recording->frames[key->frame];
             bool has = line->no_line == ML_NO_LINE_NONE;
-            peak->inner[peak->inner_count++] = (ml_peak_inner){
-                .file = has ? recording->strings[frame.filename] : (ml_string){"", 0},
-                .function = has ? recording->strings[frame.name] : (ml_string){"", 0},
-                .line = has ? frame.line : 0};
+            peak->inner[peak->inner_count++] =
+                has ? new_inner(names, key->frame) : none;
         }
         error = add_block(recording, &peak->inner[peak->inner_count - 1],
                           &peak->blocks[key->block]);
@@ -120,8 +132,14 @@ int
 ml_inner_lines_find(ml_peak *peak, const ml_recording *recording)
 {
     ml_frame_lines lines;
+    ml_code_names names;
     int error = ml_frame_lines_init(&lines, recording);
     if (error < 0) {
+        return error;
+    }
+    error = ml_code_names_init(&names, recording);
+    if (error < 0) {
+        ml_frame_lines_fini(&lines);
         return error;
     }
     keyed *keys = ml_alloc_zeroed(peak->block_count + 1, sizeof(keyed));
@@ -130,9 +148,10 @@ ml_inner_lines_find(ml_peak *peak, const ml_recording *recording)
                                                 : key_blocks(peak, &lines, keys);
     if (error == 0) {
         qsort(keys, peak->block_count, sizeof(keyed), compare_keyed);
-        error = sum_up(peak, recording, keys);
+        error = sum_up(peak, &names, keys);
     }
     ml_free(keys);
+    ml_code_names_fini(&names);
     ml_frame_lines_fini(&lines);
     return error;
 }

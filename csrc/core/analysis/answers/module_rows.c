@@ -146,16 +146,20 @@ choose(choice *c, unsigned boost, size_t most, ml_module_row *rows)
     return count;
 }
 
-/* Whether RIGHT keeps less than LEFT, and has no row larger than LEFT's largest or than
- * a quarter of ALL bytes. */
+/* RIGHT leaves less than LEFT does, and has no row larger than a quarter of ALL bytes, or than
+ * the largest of LEFT and what RIGHT leaves less: a name tells more than the rest. */
 static bool
 is_better(const ml_module_row *left, size_t left_count, const ml_module_row *right,
           size_t right_count, uint64_t all)
 {
     const ml_module_row *a = &left[left_count - 1];
     const ml_module_row *b = &right[right_count - 1];
-    uint64_t most = left[0].sum.bytes > all / 4 ? left[0].sum.bytes : all / 4;
-    return right[0].sum.bytes <= most && (b->node != 0 || b->sum.bytes < a->sum.bytes);
+    uint64_t rest = b->node != 0 ? 0 : b->sum.bytes;
+    if (rest >= a->sum.bytes) {
+        return false;
+    }
+    uint64_t most = left[0].sum.bytes + (a->sum.bytes - rest);
+    return right[0].sum.bytes <= (most > all / 4 ? most : all / 4);
 }
 
 static bool

@@ -10,12 +10,19 @@
 
 #define NONE UINT32_MAX
 
+/* Fewer parts that are a name and a number, as encoder_layer_0, do not repeat: q1 and q2 are
+ * no layers. */
+#define NAMED_LEAST 3
+
 /* Numbered places of one node. */
 typedef struct numbered {
     uint32_t at;      /* place */
-    uint32_t like;    /* index into numbered: an equivalent one, or itself */
-    uint32_t child;   /* index into children, for the first of equivalent ones */
+    ml_string stem;   /* of its part: before the number */
+    uint32_t like;    /* index into numbered: another that is alike, or itself */
+    uint32_t child;   /* index into children, of those that others are like */
     uint32_t members; /* likewise */
+    uint32_t values;  /* likewise, those of one number counted once */
+    bool whole;       /* one of them has parts */
 } numbered;
 
 /* A future node. */
@@ -29,9 +36,9 @@ typedef struct child {
 typedef struct part_mark {
     uint32_t child_of; /* 1 + the node to which CHILD belongs */
     uint32_t child;
-    uint32_t number_of; /* 1 + the node whose first such number is NUMBER */
+    uint32_t number_of; /* run, of whose numbers NUMBER is the first that is it */
     uint32_t number;
-    uint32_t held_by; /* 1 + the node whose first number with this part is HOLDER */
+    uint32_t held_by; /* run, of whose numbers HOLDER is the first that has it */
     uint32_t holder;
 } part_mark;
 
@@ -46,21 +53,23 @@ typedef struct work {
     size_t first_capacity;
     numbered *numbers; /* owned; of the node being made */
     size_t number_count, number_capacity;
+    uint32_t run;    /* of numbers with one name before them; each has its own */
     child *children; /* owned; likewise */
     size_t child_count, child_capacity;
 } work;
 
 /* ---- What repeats ---- */
 
-static bool
-is_number(ml_string part)
+/* The characters of PART before the number at its end; all of it: there is none. */
+static uint32_t
+stem_length(ml_string part)
 {
-    for (uint32_t i = 0; i < part.length; i++) {
-        if (part.bytes[i] < '0' || part.bytes[i] > '9') {
-            return false;
-        }
+    uint32_t length = part.length;
+    while (length > 0 && part.bytes[length - 1] >= '0' &&
+           part.bytes[length - 1] <= '9') {
+        length--;
     }
-    return part.length != 0;
+    return length;
 }
 
 static int
@@ -91,50 +100,66 @@ join(work *w, uint32_t a, uint32_t b)
     if (a != b) {
         w->numbers[b].like = a;
         w->numbers[a].members += w->numbers[b].members;
+        w->numbers[a].values += w->numbers[b].values;
+        w->numbers[a].whole = w->numbers[a].whole || w->numbers[b].whole;
     }
 }
 
-/* Joins NUMBER of NODE with the first, which *FIRST has if *OF is NODE plus 1. */
+/* Joins NUMBER and the first of the run for which *OF and *FIRST stand. */
 static void
-join_first(work *w, uint32_t node, uint32_t number, uint32_t *of, uint32_t *first)
+join_first(work *w, uint32_t number, uint32_t *of, uint32_t *first)
 {
-    if (*of == node + 1) {
+    if (*of == w->run) {
         join(w, *first, number);
     }
     else {
-        *of = node + 1;
+        *of = w->run;
         *first = number;
     }
 }
 
-/* Joins the numbers of NODE that are equal or have parts of one name.  Numbers without
- * parts form one more group, or join the largest group that outnumbers them.  At some
- * instants, and in some programs, only some layers show parts. */
+/* Whether parts PART of numbers behind a name say that these are alike.  A numbered part that
+ * has parts does not: layer1.0 and layer2.0 are of stages, not of layers. */
+static bool
+tells_alike(const work *w, const ml_module_place *part)
+{
+    ml_string text = w->trie.parts[part->part];
+    return part->first == 0 || stem_length(text) == text.length;
+}
+
+/* Joins those of the numbers from FROM up to TO that are one number, or have parts of one
+ * name.  Those without any are one more group, or go with the largest that outnumbers them: at
+ * some instants and in some programs only some layers are seen to have parts. */
 static void
-find_alike(work *w, uint32_t node)
+find_alike(work *w, uint32_t from, uint32_t to)
 {
     const ml_module_place *places = w->trie.places;
     uint32_t bare = NONE;
     uint32_t bares = 0;
-    for (uint32_t i = 0; i < w->number_count; i++) {
+    w->run++;
+    for (uint32_t i = from; i < to; i++) {
         const ml_module_place *at = &places[w->numbers[i].at];
         part_mark *mark = &w->marks[at->part];
-        join_first(w, node, i, &mark->number_of, &mark->number);
+        w->numbers[i].values = mark->number_of != w->run;
+        w->numbers[i].whole = at->first != 0;
+        join_first(w, i, &mark->number_of, &mark->number);
         if (at->first == 0) {
             bare = bare == NONE ? i : bare;
             join(w, bare, i);
             bares++;
         }
         for (uint32_t in = at->first; in != 0; in = places[in].next) {
-            mark = &w->marks[places[in].part];
-            join_first(w, node, i, &mark->held_by, &mark->holder);
+            if (w->numbers[i].stem.length == 0 || tells_alike(w, &places[in])) {
+                mark = &w->marks[places[in].part];
+                join_first(w, i, &mark->held_by, &mark->holder);
+            }
         }
     }
     if (bares == 0 || w->numbers[find_like(w, bare)].members != bares) {
         return;
     }
     uint32_t most = find_like(w, bare);
-    for (uint32_t i = 0; i < w->number_count; i++) {
+    for (uint32_t i = from; i < to; i++) {
         uint32_t like = find_like(w, i);
         most = w->numbers[like].members > w->numbers[most].members ? like : most;
     }
@@ -189,24 +214,25 @@ add_named(work *w, uint32_t node, uint32_t at)
 }
 
 static int
-add_number(work *w, uint32_t at)
+add_number(work *w, uint32_t at, uint32_t stem)
 {
+    const char *part = w->trie.parts[w->trie.places[at].part].bytes;
     void *numbers = w->numbers;
     if (ml_grow(&numbers, &w->number_capacity, w->number_count + 1, sizeof(numbered)) <
         0) {
         return ML_ENOMEM;
     }
     w->numbers = numbers;
-    w->numbers[w->number_count] = (numbered){
-        .at = at, .like = (uint32_t)w->number_count, .child = NONE, .members = 1};
+    w->numbers[w->number_count] =
+        (numbered){.at = at, .stem = {part, stem}, .child = NONE, .members = 1};
     w->number_count++;
     return 0;
 }
 
 static void
-widen(ml_module_node *node, ml_string number)
+widen(ml_module_node *node, ml_string part, uint32_t stem)
 {
-    static const ml_string star = {"*", 1};
+    ml_string number = {part.bytes + stem, part.length - stem};
     if (node->least.bytes == NULL) {
         node->least = node->greatest = number;
         return;
@@ -216,42 +242,86 @@ widen(ml_module_node *node, ml_string number)
         compare_numbers(number, node->greatest) > 0 ? number : node->greatest;
     if (compare_numbers(node->least, node->greatest) != 0) {
         node->several = true;
-        node->part = star;
+        node->part.length = stem;
     }
 }
 
 static int
-add_numbers(work *w, uint32_t node)
+compare_stems(const void *a, const void *b)
 {
-    find_alike(w, node);
-    size_t from = w->child_count;
-    for (uint32_t i = 0; i < w->number_count; i++) {
+    const numbered *x = a;
+    const numbered *y = b;
+    int order = ml_string_compare(x->stem, y->stem);
+    return order != 0 ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+/* Whether LIKE, of others like itself, is one of repeated modules or a number. */
+static bool
+repeats(const numbered *like)
+{
+    return like->stem.length == 0 || (like->whole && like->values >= NAMED_LEAST);
+}
+
+/* The children of NODE that the numbers from FROM up to TO are, behind one name. */
+static int
+add_run(work *w, uint32_t node, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        w->numbers[i].like = i;
+    }
+    find_alike(w, from, to);
+    size_t first = w->child_count;
+    for (uint32_t i = from; i < to; i++) {
         const ml_module_place *at = &w->trie.places[w->numbers[i].at];
         numbered *like = &w->numbers[find_like(w, i)];
+        if (!repeats(like)) {
+            if (add_named(w, node, w->numbers[i].at) < 0) {
+                return ML_ENOMEM;
+            }
+            continue;
+        }
         if (like->child == NONE) {
             if (new_child(w, w->trie.parts[at->part], &like->child) < 0) {
                 return ML_ENOMEM;
             }
             w->children[like->child].node.each = true;
         }
-        ml_module_node *to = &w->children[like->child].node;
-        to->each = to->each && at->first == 0;
+        ml_module_node *node_of = &w->children[like->child].node;
+        node_of->each = node_of->each && at->first == 0;
         add_place(w, like->child, w->numbers[i].at);
-        widen(to, w->trie.parts[at->part]);
+        widen(node_of, w->trie.parts[at->part], w->numbers[i].stem.length);
     }
     size_t groups = 0;
-    for (size_t i = from; i < w->child_count; i++) {
+    for (size_t i = first; i < w->child_count; i++) {
         groups += w->children[i].node.several;
     }
-    for (size_t i = from; i < w->child_count; i++) {
-        ml_module_node *to = &w->children[i].node;
-        to->each = to->each && to->several;
-        if (to->each) {
-            to->own = (ml_peak_sum){0};
+    for (size_t i = first; i < w->child_count; i++) {
+        ml_module_node *it = &w->children[i].node;
+        it->each = it->each && it->several;
+        if (it->each) {
+            it->own = (ml_peak_sum){0};
         }
-        to->beside = to->several && groups > 1;
+        it->beside = it->several && groups > 1;
     }
     return 0;
+}
+
+static int
+add_numbers(work *w, uint32_t node)
+{
+    if (w->number_count != 0) {
+        qsort(w->numbers, w->number_count, sizeof(numbered), compare_stems);
+    }
+    int error = 0;
+    for (uint32_t from = 0, to = 0; from < w->number_count && error == 0; from = to) {
+        ml_string stem = w->numbers[from].stem;
+        while (to < w->number_count &&
+               ml_string_compare(w->numbers[to].stem, stem) == 0) {
+            to++;
+        }
+        error = add_run(w, node, from, to);
+    }
+    return error;
 }
 
 static int
@@ -345,9 +415,10 @@ add_children(work *w, uint32_t node)
         uint32_t inner = each ? 0 : w->trie.places[at].first;
         for (; inner != 0 && error == 0; inner = w->trie.places[inner].next) {
             if (w->trie.places[inner].given) {
-                error = is_number(w->trie.parts[w->trie.places[inner].part])
-                            ? add_number(w, inner)
-                            : add_named(w, node, inner);
+                ml_string part = w->trie.parts[w->trie.places[inner].part];
+                uint32_t stem = stem_length(part);
+                error = stem < part.length ? add_number(w, inner, stem)
+                                           : add_named(w, node, inner);
             }
         }
         at = follower;
@@ -448,6 +519,7 @@ ml_module_path(const ml_module_tree *tree, uint32_t node, ml_buffer *out)
     }
     while (length-- > 0) {
         const ml_module_node *at = &tree->nodes[path[length]];
+        ml_buffer_append(out, at->part.bytes, at->part.length);
         if (at->beside) {
             ml_buffer_append(out, "[", 1);
             ml_buffer_append(out, at->least.bytes, at->least.length);
@@ -455,8 +527,8 @@ ml_module_path(const ml_module_tree *tree, uint32_t node, ml_buffer *out)
             ml_buffer_append(out, at->greatest.bytes, at->greatest.length);
             ml_buffer_append(out, "]", 1);
         }
-        else {
-            ml_buffer_append(out, at->part.bytes, at->part.length);
+        else if (at->several) {
+            ml_buffer_append(out, "*", 1);
         }
         if (length != 0) {
             ml_buffer_append(out, ".", 1);

@@ -3,10 +3,11 @@
  *
  * Owns which modules repeat.
  *
- * Numbers side by side repeat if they have parts of one name, or no parts; each part is
- * then one node for all of them.  The stacks of the whole recording tell which parts
- * exist, so a layer with little memory at the instant is still like the others.  Memory
- * outside modules has a node below the root for each reason. */
+ * Numbers that lie side by side repeat if they have parts of one name, or no parts at all;
+ * the parts of all of them are then one node each.  So do parts that are one name and a
+ * number, as encoder_layer_0, if three or more have parts of one name.  Which parts there are, all stacks of the
+ * recording say, so that a layer that holds little at the instant is still like the others.
+ * Memory outside modules has a node below the root for each reason. */
 #ifndef ML_MODULE_TREE_H
 #define ML_MODULE_TREE_H
 
@@ -15,8 +16,8 @@
 
 /* Children are consecutive, most bytes first, and come after their parent. */
 typedef struct ml_module_node {
-    /* Of a path; bytes borrowed from the recording.  "*" for several numbers; empty for
-     * the root and for memory outside modules. */
+    /* Of a path; bytes borrowed of the recording.  Of several numbers what is before them;
+     * empty for the root and for memory outside modules. */
     ml_string part;
     ml_string least, greatest; /* of several numbers; also borrowed */
     uint32_t parent;           /* node; of the root: 0 */

@@ -53,10 +53,11 @@ typedef struct ml_peak_line {
 typedef struct ml_peak_inner {
     ml_string file; /* bytes borrowed from the recording; empty without a line */
     ml_string function;
-    int64_t line;                           /* 0: none */
-    uint64_t bytes;                         /* that the blocks occupy */
-    uint64_t blocks;                        /* items */
-    char *module;                           /* as of ml_peak_line; owned */
+    ml_string qualname; /* the function with those around it, where that is known */
+    int64_t line;       /* 0: none */
+    uint64_t bytes;     /* that the blocks occupy */
+    uint64_t blocks;    /* items */
+    char *module;       /* as of ml_peak_line; owned */
     uint64_t categories[ML_CATEGORY_COUNT]; /* bytes */
 } ml_peak_inner;
 

@@ -11,12 +11,12 @@ ml_path_number(ml_string path, size_t from, size_t *number)
     while (from < path.length) {
         const char *dot = memchr(path.bytes + from, '.', path.length - from);
         size_t end = dot != NULL ? (size_t)(dot - path.bytes) : path.length;
-        size_t at = from;
-        while (at < end && path.bytes[at] >= '0' && path.bytes[at] <= '9') {
-            at++;
+        size_t at = end;
+        while (at > from && path.bytes[at - 1] >= '0' && path.bytes[at - 1] <= '9') {
+            at--;
         }
-        if (at == end && end > from) {
-            *number = from;
+        if (at < end && (at == from || path.bytes[at - 1] == '_')) {
+            *number = at;
             return end;
         }
         from = end + 1;

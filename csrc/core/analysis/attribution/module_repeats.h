@@ -1,5 +1,5 @@
 /* Modules that repeat: their paths differ in one number, as transformer.h.0 and
- * transformer.h.11.
+ * transformer.h.11, or encoder_layer_0 and encoder_layer_11.
  *
  * Finds the instance and the family of a path.  A path with several numbers is in
  * several families, one for each number. */
@@ -44,8 +44,8 @@ int ml_repeats_add(ml_repeats *repeats, const ml_recording *recording, uint32_t 
 /* 1 + the instance of FAMILY that contains MODULE, which was added; 0: none does. */
 uint32_t ml_repeats_instance(const ml_repeats *repeats, uint32_t module,
                              uint32_t family);
-/* The end of the first part of PATH, from FROM on, that is a number; *NUMBER is its
- * start. 0: no part is. */
+/* The end of the first part of PATH, from FROM on, that is a number, or a name with one behind
+ * its last "_", as encoder_layer_0; *NUMBER is the start of the number.  0: no part is. */
 size_t ml_path_number(ml_string path, size_t from, size_t *number);
 
 #endif

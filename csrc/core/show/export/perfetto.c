@@ -169,8 +169,7 @@ change(void *context, const ml_lifetime *row, bool begins)
         return;
     }
     uint32_t number;
-    w->error =
-        ml_allocation_row_kind(w->device.rows.analysis, index, &w->kinds, &number);
+    w->error = ml_allocation_row_kind(&w->device.rows, index, &w->kinds, &number);
     if (w->error < 0) {
         return;
     }

@@ -104,19 +104,10 @@ write_groups(ml_buffer *out, const ml_page_groups *groups)
     ml_json_text(out, "}");
 }
 
-/* Growth by step. */
-static int
-write_growth(ml_buffer *out, const ml_page_device *device)
+/* What grows step by step. */
+static void
+write_growth(ml_buffer *out, const ml_growth *growth)
 {
-    const ml_analysis *analysis;
-    ml_growth *growth = NULL;
-    int error = ml_analysis_of(device->part, device->own, &analysis);
-    if (error == 0) {
-        error = ml_growth_new(analysis, &growth);
-    }
-    if (error < 0) {
-        return error;
-    }
     const ml_growing *lines = growth->lines;
     ml_json_key(out, "growth");
     ml_json_text(out, "{");
@@ -135,8 +126,6 @@ write_growth(ml_buffer *out, const ml_page_device *device)
     ML_JSON_COLUMN(out, "holder", i, growth->count,
                    ml_json_unsigned(out, lines[i].holder));
     ml_json_text(out, "}");
-    ml_growth_free(growth);
-    return 0;
 }
 
 static int
@@ -165,7 +154,7 @@ write_device(page_data_work *w, ml_page_device *device, size_t index)
         error = ml_page_head_peak(out, device->peak, &w->kinds);
     }
     if (error == 0) {
-        error = write_growth(out, device);
+        write_growth(out, device->rows.growth);
     }
     ml_json_text(out, "}");
     return error;
@@ -191,12 +180,12 @@ static int
 write_head(page_data_work *w, ml_buffer *head)
 {
     ml_json_text(head, "{");
-    ml_page_head_begin(head, w->recording, w->base_us);
+    int error = ml_page_head_begin(head, w->recording, w->base_us);
     if (w->blobs.rounded) {
         ml_json_key(head, "rounded");
         ml_json_text(head, "true");
     }
-    int error = ml_page_head_kinds(head, &w->kinds);
+    error = error == 0 ? ml_page_head_kinds(head, &w->kinds) : error;
     ml_page_head_ranks(head, w->recording);
     if (error == 0) {
         error = ml_page_head_notes(head, w->recording, w->base_us);

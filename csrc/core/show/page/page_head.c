@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "recording/code_names.h"
 #include "show/page/page_device.h"
 #include "show/text/json.h"
 
@@ -30,11 +31,15 @@ put_decimal(ml_buffer *out, const char *key, uint64_t value)
     ml_json_key_string(out, key, text + at);
 }
 
-void
+int
 ml_page_head_begin(ml_buffer *out, const ml_recording *recording, uint64_t base_us)
 {
     const ml_frame *frames = recording->frames;
     const ml_stack *stacks = recording->stacks;
+    ml_code_names names;
+    if (ml_code_names_init(&names, recording) < 0) {
+        return ML_ENOMEM;
+    }
     ml_json_key_unsigned(out, "format", FORMAT);
     ml_json_key_string(out, "source", recording->source_known ? recording->source : "");
     ml_json_key_unsigned(out, "foreign", recording->foreign);
@@ -64,6 +69,8 @@ ml_page_head_begin(ml_buffer *out, const ml_recording *recording, uint64_t base_
                    ml_json_unsigned(out, frames[i].filename));
     ML_JSON_COLUMN(out, "line", i, recording->frame_count,
                    ml_json_signed(out, frames[i].line));
+    ML_JSON_COLUMN(out, "qualname", i, recording->frame_count,
+                   ml_json_unsigned(out, ml_code_name(&names, (uint32_t)i)));
     ml_json_text(out, "}");
     ml_json_key(out, "stacks");
     ml_json_text(out, "{");
@@ -74,6 +81,8 @@ ml_page_head_begin(ml_buffer *out, const ml_recording *recording, uint64_t base_
     ML_JSON_COLUMN(out, "module", i, recording->stack_count,
                    ml_json_unsigned(out, stacks[i].module));
     ml_json_text(out, "}");
+    ml_code_names_fini(&names);
+    return 0;
 }
 
 /* The modules of all kinds as a tree, without bytes; the page sums what it shows. */

@@ -8,9 +8,8 @@
 #include "analysis/allocations/allocation_kinds.h"
 #include "analysis/answers/peak.h"
 
-void ml_page_head_begin(ml_buffer *out, const ml_recording *recording,
-                        uint64_t base_us);
-/* Functions with a result return 0 or ML_ENOMEM. */
+/* 0 or ML_ENOMEM, as of those that return something. */
+int ml_page_head_begin(ml_buffer *out, const ml_recording *recording, uint64_t base_us);
 int ml_page_head_kinds(ml_buffer *out, const ml_allocation_kinds *kinds);
 void ml_page_head_ranks(ml_buffer *out, const ml_recording *recording);
 int ml_page_head_notes(ml_buffer *out, const ml_recording *recording, uint64_t base_us);

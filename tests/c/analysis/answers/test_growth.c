@@ -442,6 +442,45 @@ test_optimizer_states(void)
     end(&r);
 }
 
+/* A step keeps the gradient of the parameter NAME, a string. */
+static void
+keep_gradient(run *r, uint32_t name)
+{
+    sample *s = &r->f.made;
+    keep(r);
+    sample_tag(s, r->kept[r->steps], ML_CATEGORY_GRADIENT);
+    s->tags[s->device.tag_count - 1].name = name;
+    end_step(r);
+}
+
+/* Layers that are unfrozen one a step keep a gradient each; those that are kept beside a
+ * parameter's own leak. */
+static void
+test_gradients(void)
+{
+    run r;
+    begin(&r);
+    for (int i = 0; i < 8; i++) {
+        char name[8];
+        snprintf(name, sizeof(name), "w%d", i);
+        keep_gradient(&r, sample_string(r.f.made.recording, name));
+    }
+    answer(&r);
+    CHECK_UINT(r.growth->count, 0);
+    end(&r);
+    begin(&r);
+    uint32_t w = sample_string(r.f.made.recording, "w");
+    for (int i = 0; i < 8; i++) {
+        keep_gradient(&r, w);
+    }
+    answer(&r);
+    CHECK_UINT(r.growth->count, 1);
+    CHECK_UINT(r.growth->lines[0].since, 0);
+    CHECK_UINT(r.growth->lines[0].steps, 7);
+    CHECK_UINT(r.growth->lines[0].bytes, 14 * MIB);
+    end(&r);
+}
+
 static void
 test_no_memory(void)
 {
@@ -496,6 +535,7 @@ main(void)
     RUN(test_graph);
     RUN(test_holder);
     RUN(test_optimizer_states);
+    RUN(test_gradients);
     RUN(test_no_memory);
     return TEST_RESULT();
 }

@@ -50,6 +50,12 @@ build(sample *s)
         sample_call(recording, call, PACKAGES "lib/net.py", 20, "forward", "net.up");
     uint32_t down =
         sample_call(recording, call, PACKAGES "lib/net.py", 30, "forward", "net.down");
+    ml_frame at = recording->frames[recording->stacks[down].frame];
+    ml_code_line code = {.filename = at.filename,
+                         .name = at.name,
+                         .line = at.line,
+                         .qualname = sample_string(recording, "Down.forward")};
+    CHECK_INT(ml_recording_add_code_line(recording, code), 0);
     uint32_t linear = sample_call(recording, down, PACKAGES "torch/nn/functional.py", 3,
                                   "linear", NULL);
     uint32_t own = sample_call(recording, 0, "train.py", 6, "<module>", NULL);
@@ -107,6 +113,10 @@ test_lines(void)
     CHECK_INNER(peak, line, 0, PACKAGES "lib/net.py", 30, 9216, 2, "net.down");
     CHECK_INNER(peak, line, 1, PACKAGES "lib/net.py", 20, 4096, 1, "net.up");
     CHECK_INNER(peak, line, 2, PACKAGES "lib/trainer.py", 7, 512, 1, "");
+    const ml_peak_inner *down = &peak->inner[line->first_inner];
+    CHECK_TEXT(down->function.bytes, down->function.length, "forward");
+    CHECK_TEXT(down->qualname.bytes, down->qualname.length, "Down.forward");
+    CHECK_TEXT(down[1].qualname.bytes, down[1].qualname.length, "forward");
     CHECK_UINT(peak->inner[line->first_inner].categories[ML_CATEGORY_UNKNOWN] +
                    peak->inner[line->first_inner].categories[ML_CATEGORY_ACTIVATION] +
                    peak->inner[line->first_inner].categories[ML_CATEGORY_TEMPORARY],

@@ -121,6 +121,9 @@ test_rest(void)
     /* n whole would be larger than any row now. */
     CHECK_ROWS(4, "n.a 300 all; n.b 300 all; n.c 280 all;  120 rest; ", {"n.a", 300},
                {"n.b", 300}, {"n.c", 280}, {"m", 60}, {"o", 60});
+    /* Larger by no more than the rest that it takes the place of, 360. */
+    CHECK_ROWS(3, "n 640 all; m 200 all; o 160 all; ", {"n.a", 330}, {"n.b", 310},
+               {"m", 200}, {"o", 160});
 }
 
 /* Less than a hundredth has no row, neither a module nor what is left of one. */

@@ -148,6 +148,52 @@ test_unlike(void)
     sample_end(&m.s);
 }
 
+/* torchvision's layers are names and numbers. */
+static void
+test_named(void)
+{
+    static modules m;
+    begin(&m);
+    add(&m, "layers.encoder_layer_0.mlp", 1);
+    add(&m, "layers.encoder_layer_1.mlp", 2);
+    add(&m, "layers.encoder_layer_10.mlp", 4);
+    add(&m, "layers.encoder_layer_10.attn", 8);
+    add(&m, "layers.encoder_layer_10", 16);
+    add(&m, "layers.norm_1", 32);
+    add(&m, "layers.norm_2", 64);
+    add(&m, "layers.norm_3", 128);
+    CHECK_TREE(&m, " x0 0/255; layers x1 0/255; layers.norm_3 x1 128/128; "
+                   "layers.norm_2 x1 64/64; layers.norm_1 x1 32/32; "
+                   "layers.encoder_layer_* x3 16/31; "
+                   "layers.encoder_layer_*.attn x1 8/8; "
+                   "layers.encoder_layer_*.mlp x3 7/7; ");
+    /* Two are a pair, and of another name, others. */
+    m.count = 0;
+    add(&m, "q1.fc", 1);
+    add(&m, "q2.fc", 2);
+    add(&m, "k1.fc", 4);
+    CHECK_TREE(&m, " x0 0/7; k1 x1 0/4; k1.fc x1 4/4; q2 x1 0/2; q2.fc x1 2/2; "
+                   "q1 x1 0/1; q1.fc x1 1/1; ");
+    /* Stages, whose layers are alike, and two sorts of one name. */
+    m.count = 0;
+    add(&m, "layer1.0.conv1", 1);
+    add(&m, "layer1.1.conv1", 2);
+    add(&m, "layer2.0.conv1", 4);
+    add(&m, "layer3.0.conv1", 8);
+    CHECK_TREE(&m, " x0 0/15; layer3 x1 0/8; layer3.0 x1 0/8; layer3.0.conv1 x1 8/8; "
+                   "layer2 x1 0/4; layer2.0 x1 0/4; layer2.0.conv1 x1 4/4; "
+                   "layer1 x1 0/3; layer1.* x2 0/3; layer1.*.conv1 x2 3/3; ");
+    m.count = 0;
+    for (unsigned i = 0; i < 6; i++) {
+        char path[16];
+        snprintf(path, sizeof(path), "b%u.%s", i, i < 3 ? "conv" : "attn");
+        add(&m, path, 1 + i);
+    }
+    CHECK_TREE(&m, " x0 0/21; b[3-5] x3 0/15; b[3-5].attn x3 15/15; b[0-2] x3 0/6; "
+                   "b[0-2].conv x3 6/6; ");
+    sample_end(&m.s);
+}
+
 /* A layer in which nothing else holds memory is like the others: if the stacks of the
  * recording say so, or if most have parts. */
 static void
@@ -227,7 +273,7 @@ test_no_memory(void)
     begin(&m);
     char path[64];
     for (int i = 0; i < 20; i++) {
-        snprintf(path, sizeof(path), "h.%d.mlp.%d.w%d", i, i % 3, i % 7);
+        snprintf(path, sizeof(path), "h.l%d.mlp.%d.w%d", i, i % 3, i % 7);
         add(&m, path, (uint64_t)i);
     }
     add_reason(&m, ML_NO_MODULE_LIBRARY, 9);
@@ -255,6 +301,7 @@ main(void)
     RUN(test_nested);
     RUN(test_sequential);
     RUN(test_unlike);
+    RUN(test_named);
     RUN(test_bare);
     RUN(test_outside);
     RUN(test_odd);

@@ -360,6 +360,9 @@ test_numbers_of_a_path(void)
     CHECK_UINT(ml_path_number((ml_string){"a.12.b", 6}, 5, &number), 0);
     CHECK_UINT(ml_path_number((ml_string){"conv1..x2", 9}, 0, &number), 0);
     CHECK_UINT(ml_path_number((ml_string){"", 0}, 0, &number), 0);
+    CHECK_UINT(ml_path_number((ml_string){"a.layer_12.b", 12}, 0, &number), 10);
+    CHECK_UINT(number, 8);
+    CHECK_UINT(ml_path_number((ml_string){"layer_.2_b", 10}, 0, &number), 0);
 }
 
 /* ---- Memory ---- */

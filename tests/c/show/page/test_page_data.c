@@ -180,7 +180,8 @@ test_lines(void)
     CHECK(text != NULL);
     CHECK_HAS(text, "\"lines\":{\"file\":[2,0],\"function\":[1,0],\"line\":[7,0],");
     CHECK_HAS(text, "\"kinds\":{\"stack\":[2,0],\"line\":[0,1],");
-    CHECK_HAS(text, "\"frames\":{\"name\":[0,1,3],\"file\":[0,2,4],\"line\":[0,7,9]}");
+    CHECK_HAS(text, "\"frames\":{\"name\":[0,1,3],\"file\":[0,2,4],\"line\":[0,7,9],"
+                    "\"qualname\":[0,1,3]}");
     CHECK_HAS(text, "\"bytes\":[1024,1024]");
     ml_free(text);
     ml_recording_free(recording);

@@ -1,0 +1,25 @@
+"""What a verdict on a run found."""
+
+from typing import TypedDict
+
+from memlab._answers.peaks import ModelLine
+
+
+class Finding(TypedDict):
+    """A fact, with bytes and of what they are a part; file "" where it is of no line.
+    since_step: of what grows, with the other keys of Growing; None of all else."""
+
+    kind: str
+    stage: str
+    since_step: int | None
+    steps: int
+    graph: bool
+    holder: str
+    bytes: int
+    of_bytes: int
+    file: str
+    line: int
+    function: str
+    inner: ModelLine | None
+    module: str
+    how: str
