@@ -9,6 +9,9 @@
 #include "base/base.h"
 #include "lab/verdict/remainder_parts.h"
 
+/* Odd numbers from here on divide few sizes by chance. */
+#define LARGE_ODD 32
+
 /* ---- The recorded ones ---- */
 
 static bool
@@ -25,7 +28,20 @@ does_scale(const ml_remainder_builder *b, size_t i, const uint64_t *weights,
                 ml_remainder_compare_sizes) != NULL) {
         return false;
     }
-    return it->stages[demand->born] != ML_STAGE_LOADING || !b->much;
+    if (it->stages[demand->born] != ML_STAGE_LOADING) {
+        return true;
+    }
+    /* A batch divides what it makes; by chance a number with a large odd part divides
+     * little else. */
+    uint64_t odd = b->batch;
+    while (odd != 0 && odd % 2 == 0) {
+        odd /= 2;
+    }
+    if (b->batch != 0 && demand->bytes % b->batch != 0) {
+        return false;
+    }
+    bool certain = odd >= LARGE_ODD && of->verdict.category == ML_CATEGORY_INPUT;
+    return certain || !b->much;
 }
 
 static int
@@ -154,29 +170,50 @@ has_stage(const ml_advice_case *it, size_t from, size_t until, unsigned stage)
     return false;
 }
 
-/* ---- The whole ---- */
+/* ---- What was noted of the loop ---- */
 
-/* What one module's checkpoint makes again in the backward pass. */
-static int
-make_anew(ml_remainder_builder *b)
+static bool
+is_zero_grad(const ml_recording *recording, const ml_note *note)
 {
-    ml_remainder *out = b->out;
-    int error = 0;
-    for (size_t i = 0; i < out->recorded && error == 0; i++) {
-        const ml_demand *demand = &out->workload->demands[i];
-        size_t brief = 0;
-        if (demand->bytes == 0 || demand->born == ML_NO_EVENT ||
-            demand->born < b->anew_from || demand->born >= b->anew_until ||
-            !out->items[i].scales) {
-            continue;
+    static const char begin[] = "Optimizer.zero_grad#";
+    ml_string name = recording->strings[note->name];
+    return note->kind == ML_NOTE_REGION_BEGIN && name.length >= sizeof(begin) - 1 &&
+           memcmp(name.bytes, begin, sizeof(begin) - 1) == 0;
+}
+
+/* In a backward pass it is seen whether gradients went before the forward or behind it. */
+static void
+read_loop(ml_remainder_builder *b)
+{
+    const ml_recording *recording = b->it->recording;
+    const ml_events *events = &b->it->trace->events;
+    size_t forward = b->pass;
+    while (forward < b->out->failed && b->it->stages[forward] != ML_STAGE_FORWARD) {
+        forward++;
+    }
+    for (size_t i = 0; i < recording->note_count; i++) {
+        const ml_note *note = &recording->notes[i];
+        if (note->kind == ML_NOTE_LOOP) {
+            b->gradients_live = (uint8_t)note->values[0];
+            b->output_lives = (uint8_t)note->values[1];
+            b->outputs_living = note->values[2];
+            b->loss_of_classes = (uint8_t)note->values[3];
         }
-        error = ml_remainder_add(b, demand->bytes, i, true, ML_REST_BRIEF, &brief);
-        if (error == 0) {
-            ml_remainder_free_at(b, brief, b->now + 2);
+        else if (note->kind == ML_NOTE_BATCH) {
+            b->batch = note->values[0];
         }
     }
-    return error;
+    for (size_t i = 0; i < recording->note_count; i++) {
+        const ml_note *note = &recording->notes[i];
+        if (is_zero_grad(recording, note) && b->gradients_live == ML_LOOP_NO &&
+            note->time > ml_events_time(events, forward) &&
+            note->time < ml_events_time(events, b->out->failed)) {
+            b->gradients_live = ML_LOOP_YES;
+        }
+    }
 }
+
+/* ---- The whole ---- */
 
 static int
 first_pass(ml_remainder_builder *b)
@@ -189,7 +226,7 @@ first_pass(ml_remainder_builder *b)
         return error;
     }
     if (b->stage != ML_STAGE_OPTIMIZER) {
-        error = make_anew(b);
+        error = ml_remainder_make_anew(b);
         error = error == 0 ? ml_remainder_backward(b) : error;
     }
     size_t until = b->now;
@@ -286,6 +323,7 @@ ml_remainder_init(ml_remainder *remainder, const ml_advice_case *it, bool much)
         b.stage = it->stages[last];
         b.pass = pass_before(it, (size_t)last);
         b.now = (size_t)last;
+        read_loop(&b);
     }
     int error = take_workload(remainder, it);
     if (error == 0) {
