@@ -30,7 +30,9 @@ typedef struct ml_make_fit {
     /* As the program's arguments had it; 0: they did not. */
     uint64_t batch_number;
     char batch_name[64];
-    bool batch_named; /* these agree: the safe one is the batch to take */
+    ml_string program;  /* and its arguments, for a shell; borrowed; empty: not known */
+    uint64_t gpu_bytes; /* of the whole GPU; 0: not known */
+    bool batch_named;   /* these agree: the safe one is the batch to take */
     /* Where memory need not be in one piece the request succeeds, and all that follows as
      * far as it can be told. */
     bool fragmented;

@@ -9,6 +9,7 @@
 #include "analysis/answers/growth.h"
 #include "analysis/answers/stages.h"
 #include "lab/advice/advice.h"
+#include "lab/verdict/blamed_setting.h"
 #include "lab/verdict/make_fit.h"
 
 /* Texts are JSON values.  Of each, what bytes and of are.  The order is that of urgency. */
@@ -66,6 +67,7 @@ typedef struct ml_run_verdict {
     ml_make_fit
         fit; /* where HAS_FIT: of a run that ran out of memory, or nearly, and trials */
     bool has_fit;
+    ml_blamed_setting blamed; /* of CACHE_HELD, where trials tell it */
 } ml_run_verdict;
 
 /* Of a merged RECORDING, which outlives the verdict, it is the part.  TRIALS: whether changes
