@@ -127,7 +127,11 @@ typedef struct ml_annotation {
     /* The program and its arguments, as a shell takes them. */ \
     XX(PROGRAM, 13, "program")
 
-enum ml_loop_fact { ML_LOOP_UNKNOWN = 0, ML_LOOP_NO = 1, ML_LOOP_YES = 2 };
+enum ml_loop_fact {
+    ML_LOOP_UNKNOWN = 0,
+    ML_LOOP_NO = 1,
+    ML_LOOP_YES = 2
+};
 
 enum ml_note_kind {
 #define XX(name, number, text) ML_NOTE_##name = (number),

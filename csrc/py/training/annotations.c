@@ -141,7 +141,8 @@ ml_py_note_holder(PyObject *Py_UNUSED(module), PyObject *args)
 const char ml_py_note_before_oom_doc[] =
     "note_before_oom($module, kind, name, *values)\n--\n\n"
     "Notes what no event tells, as memory runs out.\n\n"
-    "kind: 'optimizer', 'batch', 'loop' or 'program'; name and up to four values are as\n"
+    "kind: 'optimizer', 'batch', 'loop' or 'program'; name and up to four values are "
+    "as\n"
     "docs/FORMAT.md has them. Raises TypeError, ValueError, OverflowError.";
 
 PyObject *

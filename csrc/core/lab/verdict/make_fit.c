@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-/* Of the memory one in so many is left for what placement and libraries change. */
-#define MARGIN_PART 64
-
 typedef struct finder {
     const ml_advice_case *it;
     ml_trial_options options; /* with the memory that there was */
@@ -147,7 +144,8 @@ find(const finder *f, const ml_remainder *little, const ml_remainder *much)
     error = find_fragmentation(f, little);
     if (error == 0 && out->untold == 0) {
         finder careful = *f;
-        careful.options.memory_bytes -= careful.options.memory_bytes / MARGIN_PART;
+        careful.options.memory_bytes -=
+            careful.options.memory_bytes / ML_FIT_MARGIN_PART;
         error = find_batch(&careful, much, &out->batch_safe);
     }
     if (error == 0 && out->untold == 0) {

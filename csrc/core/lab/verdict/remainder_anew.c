@@ -10,14 +10,17 @@
 /* Smaller ones than one part in so many of the largest are no link between two functions. */
 #define SMALL_PART 64
 
-enum kept { KEPT_NOT, KEPT_PERHAPS, KEPT };
+enum kept {
+    KEPT_NOT,
+    KEPT_PERHAPS,
+    KEPT
+};
 
 static const char *const keep_result[] = {"relu", "softmax", "sigmoid", "tanh"};
 static const char *const need_no_input[] = {"relu", "dropout", "softmax", "sigmoid",
                                             "tanh"};
-static const char *const need_input[] = {"linear",     "layer_norm", "batch_norm",
-                                         "group_norm", "rms_norm",   "gelu",
-                                         "silu"};
+static const char *const need_input[] = {
+    "linear", "layer_norm", "batch_norm", "group_norm", "rms_norm", "gelu", "silu"};
 
 /* The innermost function of demand I, or the file that names the module's class. */
 static bool

@@ -206,8 +206,8 @@ finish_family(ml_remainder_builder *b, family *of)
         return 0;
     }
     b->out->modules += left;
-    bool alike = parameters_of(b, of, of->current) ==
-                 parameters_of(b, of, of->current - 1);
+    bool alike =
+        parameters_of(b, of, of->current) == parameters_of(b, of, of->current - 1);
     b->out->untold |= (uint32_t)!alike << ML_UNTOLD_MODULES;
     if (is_made_anew(b, of)) {
         b->anew_from = of->previous;

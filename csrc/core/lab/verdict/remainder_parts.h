@@ -9,7 +9,8 @@ typedef struct ml_remainder_builder {
     ml_remainder *out;
     size_t pass; /* event: the forward under way began */
     size_t now;  /* event of what is asked for next */
-    size_t returned; /* demand of the remainder that the forward returned; 0: none of it */
+    size_t
+        returned; /* demand of the remainder that the forward returned; 0: none of it */
     /* Events between which the last module made what checkpoints make again; the same:
      * nothing is. */
     size_t anew_from;

@@ -260,8 +260,9 @@ ml_remainder_repeat(ml_remainder_builder *b, size_t until)
     for (size_t i = 0; i < end && error == 0; i++) {
         ml_demand demand = out->workload->demands[i];
         unsigned kind = out->items[i].kind;
-        bool again = kind == ML_REST_PASS || kind == ML_REST_BRIEF ||
-                     (kind == ML_REST_GRADIENT && !ml_remainder_holds(b, b->gradients_live));
+        bool again =
+            kind == ML_REST_PASS || kind == ML_REST_BRIEF ||
+            (kind == ML_REST_GRADIENT && !ml_remainder_holds(b, b->gradients_live));
         if (!again || demand.bytes == 0 || demand.born == ML_NO_EVENT ||
             demand.born < b->pass || demand.born >= until) {
             continue;

@@ -147,8 +147,7 @@ follow(ml_remainder_builder *b, const comparison *of, size_t until)
     ml_remainder *out = b->out;
     size_t place = out->workload->demands[of->before.list[of->now.count]].born;
     size_t start = b->now;
-    bool forward_only =
-        of->to != of->from && !b->much && b->stage == ML_STAGE_FORWARD;
+    bool forward_only = of->to != of->from && !b->much && b->stage == ML_STAGE_FORWARD;
     int error = 0;
     for (size_t k = 0; k < of->now.count; k++) {
         size_t freed = out->workload->demands[of->before.list[k]].freed;
