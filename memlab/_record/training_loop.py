@@ -79,9 +79,9 @@ class _Part:
         return [c.offset for c in self.code if _is_attribute(c) and c.argval == name]
 
     def always(self, offset: int) -> bool:
-        """Whether each pass reaches OFFSET: no jump that depends on anything leaves it out."""
+        """Whether each pass reaches OFFSET: no jump before it leaves it out."""
         for step in self.code:
-            if step.offset < offset and _is_jump(step) and "_IF_" in step.opname:
+            if step.offset < offset and _is_jump(step) and step.opname != "FOR_ITER":
                 if offset < step.argval <= self.end or step.argval <= self.begin:
                     return False
         return True

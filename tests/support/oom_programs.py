@@ -28,12 +28,12 @@ def _shared(name, folder):
     return {"MEMLAB_PHANTOM_SHARED": str(folder / "shared")} if "processes" in name else {}
 
 
-def fits(name, batch, folder):
-    """Whether it ends with BATCH."""
+def fits(name, batch, folder, variables=None):
+    """Whether it ends with BATCH, and environment VARIABLES."""
     done = run(
         FOLDER / f"{name}.py",
         arguments=["--batch", str(batch)],
-        env=_shared(name, folder),
+        env={**_shared(name, folder), **(variables or {})},
         gpu=GPU,
     )
     out = "OutOfMemoryError" in done.stderr or _NO_ENGINE in done.stderr
