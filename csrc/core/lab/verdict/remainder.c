@@ -181,16 +181,22 @@ is_zero_grad(const ml_recording *recording, const ml_note *note)
            memcmp(name.bytes, begin, sizeof(begin) - 1) == 0;
 }
 
+static size_t
+first_forward(const ml_remainder_builder *b, size_t event)
+{
+    while (event < b->out->failed && b->it->stages[event] != ML_STAGE_FORWARD) {
+        event++;
+    }
+    return event;
+}
+
 /* In a backward pass it is seen whether gradients went before the forward or behind it. */
 static void
 read_loop(ml_remainder_builder *b)
 {
     const ml_recording *recording = b->it->recording;
     const ml_events *events = &b->it->trace->events;
-    size_t forward = b->pass;
-    while (forward < b->out->failed && b->it->stages[forward] != ML_STAGE_FORWARD) {
-        forward++;
-    }
+    size_t forward = first_forward(b, b->pass);
     for (size_t i = 0; i < recording->note_count; i++) {
         const ml_note *note = &recording->notes[i];
         if (note->kind == ML_NOTE_LOOP) {
@@ -214,6 +220,21 @@ read_loop(ml_remainder_builder *b)
 }
 
 /* ---- The whole ---- */
+
+/* Bytes of gradients that live as the forward begins of the pass from event PASS. */
+static uint64_t
+gradients_at(const ml_remainder_builder *b, size_t pass)
+{
+    uint64_t bytes = 0;
+    size_t event = first_forward(b, pass);
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        if (b->it->of[i].verdict.category == ML_CATEGORY_GRADIENT &&
+            ml_demand_lives_at(b->it, i, event)) {
+            bytes += b->it->workload->demands[i].block_bytes;
+        }
+    }
+    return bytes;
+}
 
 static int
 first_pass(ml_remainder_builder *b)
@@ -277,12 +298,15 @@ continue_run(ml_remainder_builder *b)
         return ml_remainder_finish_forward(b);
     }
     bool optimized = has_stage(it, 0, b->pass, ML_STAGE_OPTIMIZER);
-    error = ml_remainder_resume(b, pass_before(it, b->pass));
-    if (error < 0 || optimized || out->untold != 0) {
+    size_t previous = pass_before(it, b->pass);
+    bool gather = gradients_at(b, previous) > gradients_at(b, b->pass);
+    error = ml_remainder_resume(b, previous);
+    if (error < 0 || (optimized && !gather) || out->untold != 0) {
         return error;
     }
+    /* Where steps have several passes, gradients live while the later ones run. */
     size_t until = b->now;
-    error = ml_remainder_optimize(b);
+    error = optimized ? ml_remainder_gather(b) : ml_remainder_optimize(b);
     return error == 0 ? ml_remainder_repeat(b, until) : error;
 }
 

@@ -347,6 +347,30 @@ finish_others(ml_remainder_builder *b, const family *of)
     return error;
 }
 
+/* In a module that is of no family: it is the last one, and what it asked for its result, or
+ * what follows is not known. */
+static int
+finish_last(ml_remainder_builder *b, uint32_t failed)
+{
+    ml_remainder *out = b->out;
+    uint64_t bytes = out->workload->demands[out->recorded].bytes;
+    bool known = true;
+    for (size_t i = 0; i < out->recorded && known; i++) {
+        uint64_t weight = out->workload->demands[i].bytes;
+        uint32_t module = b->it->of[i].cause.module;
+        known = !is_parameter(b, i) || (weight != bytes && weight != 2 * bytes &&
+                                        (module == failed || was_reached(b, module)));
+    }
+    out->untold |= (uint32_t)!known << ML_UNTOLD_MODULES;
+    b->returned = out->recorded;
+    if (known && ml_remainder_holds(b, b->loss_of_classes)) {
+        b->now++;
+        return ml_remainder_add(b, is_autocast(b) ? 2 * bytes : bytes, out->recorded,
+                                true, ML_REST_PASS, NULL);
+    }
+    return 0;
+}
+
 int
 ml_remainder_finish_forward(ml_remainder_builder *b)
 {
@@ -356,8 +380,7 @@ ml_remainder_finish_forward(ml_remainder_builder *b)
     }
     family of;
     if (!find_family(b, b->it->recording->strings[cause.module], &of)) {
-        b->out->untold |= 1u << ML_UNTOLD_MODULES;
-        return 0;
+        return finish_last(b, cause.module);
     }
     int error = finish_family(b, &of);
     return error == 0 ? finish_others(b, &of) : error;

@@ -70,6 +70,7 @@ int ml_sequence_take(const ml_remainder_builder *b, size_t from, size_t until,
  * the state of the optimizer, and a second pass like that which ended at UNTIL. */
 int ml_remainder_make_anew(ml_remainder_builder *b); /* of one module's checkpoint */
 int ml_remainder_backward(ml_remainder_builder *b);
+int ml_remainder_gather(ml_remainder_builder *b); /* gradients that are not there */
 int ml_remainder_optimize(ml_remainder_builder *b);
 int ml_remainder_repeat(ml_remainder_builder *b, size_t until);
 /* The rest of a pass, where the one that began at PREVIOUS had ended. */

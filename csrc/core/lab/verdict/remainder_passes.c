@@ -99,6 +99,15 @@ is_of_program(const ml_remainder_builder *b, size_t i)
            ml_string_holds(name, "softmax");
 }
 
+/* Whether demand I is of the backward pass in which memory ended: no pass waits for it. */
+static bool
+is_in_flight(const ml_remainder_builder *b, size_t i)
+{
+    return b->stage == ML_STAGE_BACKWARD &&
+           (i == b->out->recorded ||
+            (i < b->out->recorded && b->it->of[i].cause.phase == ML_PHASE_BACKWARD));
+}
+
 int
 ml_remainder_backward(ml_remainder_builder *b)
 {
@@ -126,15 +135,23 @@ ml_remainder_backward(ml_remainder_builder *b)
     size_t next = count;
     /* It begins with the gradient of what the forward returned. */
     bool begins = true;
+    bool first = false; /* behind gradients that are there */
     for (size_t i = end; i > 0 && error == 0; i--) {
         if (!ml_remainder_is_live(out, i - 1) ||
             out->items[i - 1].kind != ML_REST_PASS) {
             continue;
         }
+        if (is_in_flight(b, i - 1)) {
+            begins = false;
+            first = true;
+            ml_remainder_free_at(b, i - 1, b->now + 2);
+            continue;
+        }
         uint64_t bytes = out->workload->demands[i - 1].bytes;
         unsigned come = begins || b->much ? 1 : 0;
         come += b->much && is_of_program(b, i - 1) ? 1 : 0;
-        begins = false;
+        come = first ? 0 : come;
+        begins = first = false;
         for (unsigned j = 0; j <= come && error == 0; j++) {
             size_t brief = 0;
             error = ml_remainder_add(b, bytes, i - 1, out->items[i - 1].scales,
@@ -158,6 +175,23 @@ ml_remainder_backward(ml_remainder_builder *b)
         error = ml_remainder_add(b, sizes[--next], 0, false, ML_REST_GRADIENT, NULL);
     }
     b->now += 2;
+    ml_free(sizes);
+    return error;
+}
+
+int
+ml_remainder_gather(ml_remainder_builder *b)
+{
+    uint64_t *sizes;
+    size_t count;
+    int error = find_missing(b, &sizes, &count);
+    if (error < 0) {
+        return error;
+    }
+    for (size_t i = 0; i < count && error == 0; i++) {
+        error = ml_remainder_add(b, sizes[i], 0, false, ML_REST_GRADIENT, NULL);
+    }
+    b->now++;
     ml_free(sizes);
     return error;
 }

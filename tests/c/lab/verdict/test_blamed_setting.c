@@ -14,9 +14,8 @@ static ml_setting settings[2];
 static void
 set(unsigned i, const char *key, char kind, const char *words, int64_t integer)
 {
-    settings[i] = (ml_setting){.key = sample_string(s.recording, key),
-                               .kind = kind,
-                               .integer = integer};
+    settings[i] = (ml_setting){
+        .key = sample_string(s.recording, key), .kind = kind, .integer = integer};
     if (words != NULL) {
         settings[i].text = sample_string(s.recording, words);
     }
@@ -63,8 +62,9 @@ test_the_setting_without_which_less_is_reserved(void)
                "roundup_power2_divisions:[256:1,512:2]");
     CHECK_INT(ml_blamed_setting_find(s.recording, 0, 300 * MIB, &blamed), 0);
     CHECK_STR(blamed.setting, "max_split_size_mb:32");
-    CHECK_STR(blamed.instead,
-              "garbage_collection_threshold:0.9,roundup_power2_divisions:[256:1,512:2]");
+    CHECK_STR(
+        blamed.instead,
+        "garbage_collection_threshold:0.9,roundup_power2_divisions:[256:1,512:2]");
     CHECK_UINT(blamed.saving, 100 * MIB);
     stop();
     hold_cache("max_split_size_mb:32");

@@ -262,10 +262,9 @@ count_brief(const ml_remainder *remainder, uint64_t mib)
 static void
 checkpointed(void)
 {
-    static const char *const files[] = {"/torch/nn/modules/linear.py",
-                                        "/torch/nn/functional.py",
-                                        "/torch/nn/functional.py",
-                                        "/torch/nn/modules/linear.py"};
+    static const char *const files[] = {
+        "/torch/nn/modules/linear.py", "/torch/nn/functional.py",
+        "/torch/nn/functional.py", "/torch/nn/modules/linear.py"};
     static const char *const names[] = {"forward", "relu", "dropout", "forward"};
     static const char *const modules[] = {"layers.0.first", "layers.0", "layers.0.drop",
                                           "layers.0.second"};
