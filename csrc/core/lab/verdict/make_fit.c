@@ -1,15 +1,15 @@
-/* What makes a run fit.  See make_fit.h. */
+/* Finds what makes a run fit.  See make_fit.h. */
 #include "lab/verdict/make_fit.h"
 
 #include <string.h>
 
 typedef struct finder {
     const ml_advice_case *it;
-    ml_trial_options options; /* with the memory that there was */
+    ml_trial_options options; /* with the memory of the run */
     ml_make_fit *out;
 } finder;
 
-/* By halving: a batch as large as this one is known not to fit. */
+/* By bisection: a batch of this size is known not to fit. */
 static int
 find_batch(const finder *f, const ml_remainder *remainder, uint32_t *parts)
 {
@@ -44,8 +44,8 @@ gets_past(const ml_trial_result *result, size_t event)
     return result->ooms == 0 || result->oom_event > event;
 }
 
-/* Fragmentation is to blame where the model fails as the run did, and does not where memory
- * need not be in one piece. */
+/* Fragmentation is to blame if the model fails as the run did, but succeeds where
+ * memory need not be in one piece. */
 static int
 find_fragmentation(const finder *f, const ml_remainder *remainder)
 {
@@ -64,7 +64,7 @@ find_fragmentation(const finder *f, const ml_remainder *remainder)
     if (error == 0) {
         bool past = gets_past(&without, remainder->failed);
         f->out->unfragmented_fits = without.ooms == 0 && remainder->untold == 0;
-        /* What comes later in a pass that cannot be told may be what does not fit. */
+        /* An unpredictable later part of a pass may be what does not fit. */
         uint32_t later =
             1u << ML_UNTOLD_MODULES | 1u << ML_UNTOLD_GROWTH | 1u << ML_UNTOLD_SIZES;
         bool all = remainder->untold != 0 || without.ooms == 0;

@@ -1,4 +1,4 @@
-/* A remainder under construction, which the files that know its passes add to. */
+/* A remainder under construction.  The files that know its passes add demands to it. */
 #ifndef ML_REMAINDER_PARTS_H
 #define ML_REMAINDER_PARTS_H
 
@@ -25,8 +25,8 @@ typedef struct ml_remainder_builder {
     uint64_t batch; /* of ML_NOTE_BATCH; 0: none */
 } ml_remainder_builder;
 
-/* One more demand, of LIKE's stream and pool, at NOW; its index in *INDEX unless that is NULL.
- * 0 or ML_ENOMEM. */
+/* Adds a demand of LIKE's stream and pool at NOW; *INDEX, unless NULL, is its index.  0
+ * or ML_ENOMEM. */
 int ml_remainder_add(ml_remainder_builder *b, uint64_t bytes, size_t like, bool scales,
                      enum ml_remainder_kind kind, size_t *index);
 void ml_remainder_free_at(ml_remainder_builder *b, size_t index, size_t event);
@@ -62,7 +62,7 @@ typedef struct ml_sequence {
     size_t count;
 } ml_sequence;
 
-/* Those born from event FROM until UNTIL; 0 or ML_ENOMEM. */
+/* The demands born from event FROM until UNTIL; 0 or ML_ENOMEM. */
 int ml_sequence_take(const ml_remainder_builder *b, size_t from, size_t until,
                      ml_sequence *out);
 
@@ -73,11 +73,10 @@ int ml_remainder_backward(ml_remainder_builder *b);
 int ml_remainder_gather(ml_remainder_builder *b); /* gradients that are not there */
 int ml_remainder_optimize(ml_remainder_builder *b);
 int ml_remainder_repeat(ml_remainder_builder *b, size_t until);
-/* The rest of a pass, where the one that began at PREVIOUS had ended. */
+/* The rest of a pass, if an earlier one, begun at PREVIOUS, had ended. */
 int ml_remainder_resume(ml_remainder_builder *b, size_t previous);
 
-/* Asks for what the modules would have that the forward pass did not reach.  0 or
- * ML_ENOMEM. */
+/* Adds the demands of modules that the forward pass did not reach.  0 or ML_ENOMEM. */
 int ml_remainder_finish_forward(ml_remainder_builder *b);
 
 #endif

@@ -1,13 +1,13 @@
-/* The rest of a pass of which one had ended before: what that one had from there on. */
+/* The rest of a pass, copied from an earlier pass of the same kind. */
 #include <stdlib.h>
 
 #include "analysis/answers/stages.h"
 #include "base/base.h"
 #include "lab/verdict/remainder_parts.h"
 
-/* Of the bytes of two passes, one in so many may differ in size. */
+/* Two alike passes may differ in size by one byte in this many. */
 #define UNLIKE_PART 50
-/* Allocations that one of two passes may begin with. */
+/* Most allocations at the start that only one of two passes has. */
 #define MOST_SHIFT 8
 /* Of the largest demand of a pass, smaller ones than one part in so many are small. */
 #define SMALL_PART 256
@@ -103,8 +103,8 @@ is_alike(const ml_remainder_builder *b, comparison *of)
     return unlike <= all / UNLIKE_PART;
 }
 
-/* Leaves out what only one of the passes begins with, as the first batch, which was there
- * before the first one.  Whether they are alike then. */
+/* Leaves out allocations at the start that only one pass has, such as a first batch
+ * loaded before.  Returns whether the passes are then alike. */
 static bool
 align(const ml_remainder_builder *b, comparison *of)
 {
